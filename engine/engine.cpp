@@ -95,14 +95,20 @@ void Engine::submit(const Request& request) {
     grammar_rows_.start_threads();
   }
   const uint64_t seed = request.sampling.seed.value_or(drawn_seed(options().seed, num_submitted_++));
-  auto live_request = std::make_unique<LiveRequest>(request, *tokenizer_, seed, options().stream_interval);
-  live_request->arrival_ns = now_ns();
-  if (const std::optional<Refusal> refusal = scheduler_.enqueue(*live_request)) {
-    live_request->end_detail = refusal->detail;
-    ended_.push_back(live_request.get());
+  const auto [place, is_new] = requests_.emplace(
+      request.id, std::make_unique<LiveRequest>(request, *tokenizer_, seed, options().stream_interval));
+  LiveRequest& live_request = *place->second;
+  live_request.arrival_ns = now_ns();
+  try {
+    if (const std::optional<Refusal> refusal = scheduler_.enqueue(live_request)) {
+      live_request.end_detail = refusal->detail;
+    }
+    if (live_request.finish) ended_.push_back(&live_request);
+  } catch (...) {
+    requests_.erase(place);
+    throw;
   }
-  num_constrained_ += live_request->constraint ? 1 : 0;
-  requests_.emplace(request.id, std::move(live_request));
+  num_constrained_ += live_request.constraint ? 1 : 0;
 }
 
 void Engine::check_grammar(const TokenGrammar& grammar) {
@@ -130,6 +136,7 @@ std::span<const RequestOutput> Engine::step() {
   if (num_open_steps_ > 0 && (!launched || num_open_steps_ == steps_.size())) {
     finish_step();
   } else {
+    if (!launched) follow_grammars();
     respond();
   }
   if (kv_events_) kv_events_->end_step();
@@ -205,7 +212,7 @@ void Engine::cut_profile_range() noexcept {
 
 /// What waits for its token costs the device's idle time, what does not may be computed for nothing. So sequences with grammars wait where
 /// nothing is launched without them and no draw is likely to stand, and where drafts have the others wait: half a batch that waits
-/// would split every step in two.
+/// would split every step in two. One whose mask takes long waits too: it would be preempted for what is drawn ahead.
 void Engine::choose_who_waits() {
   if (num_constrained_ == 0 || steps_.size() == 1) return;
   bool all_expect_forced = scheduler_.num_waiting() == 0, others_wait = false;
@@ -216,7 +223,9 @@ void Engine::choose_who_waits() {
     others_wait = others_wait || (!request.constraint && request.waits_for_token);
   }
   for (Sequence* sequence : scheduler_.running()) {
-    if (sequence->owner->constraint) sequence->waits_for_token = all_expect_forced || others_wait;
+    const LiveRequest& request = *sequence->owner;
+    if (request.constraint)
+      sequence->waits_for_token = all_expect_forced || others_wait || request.has_heavy_grammar;
   }
 }
 
@@ -270,12 +279,14 @@ void Engine::add_rows(OpenStep& step) const {
   unwanted.temperature = 0.0f;
   for (const ScheduledSequence& entry : step.scheduled.sequences) {
     if (step.draws_later && (!entry.is_current() || entry.sequence->num_dropped_draws > 0)) {
-      // The step in front has ended the request, or has shown what follows.
-      step.rows.insert(step.rows.end(), static_cast<size_t>(entry.num_logit_rows), unwanted);
+      // The step in front has ended the request, or has shown what follows: then there is one row, in front of that.
+      const bool scores = entry.is_current() && entry.sequence->is_scoring();
+      step.rows.insert(step.rows.end(), static_cast<size_t>(entry.num_logit_rows),
+                       scores ? live(entry).scores.row(entry.first_row()) : unwanted);
       continue;
     }
     for (int32_t i = 0; i < entry.num_scored; ++i)
-      step.rows.push_back(live(entry).scores.row(entry.first_token + i));
+      step.rows.push_back(live(entry).scores.row(entry.first_row() + i));
     add_drawn_rows(entry, step.rows);
   }
 }

@@ -44,7 +44,9 @@ class Engine {
   /// Ends a request in any state and frees its blocks at once; the next step answers it as cancelled. Unknown
   /// ids: ignored.
   void cancel(std::string_view id);
-  bool has_work() const { return scheduler_.has_work() || !ended_.empty() || num_open_steps_ > 0; }
+  bool has_work() const {
+    return scheduler_.has_work() || !ended_.empty() || num_open_steps_ > 0 || !grammar_rows_.empty();
+  }
 
   /// Launches the next step (schedule, build, run), then finishes the oldest one (wait, commit): the one just
   /// launched, or with options().steps_ahead the one before it. A step whose rows depend on the one before it has its tokens drawn when
@@ -122,11 +124,14 @@ class Engine {
   void count_drafts(LiveRequest& request, int32_t num_drafts);
   void end_with_error(LiveRequest& request);
   void finish_with_error(LiveRequest& request);
+  void take_scores(LiveRequest& request, int32_t first_row, std::span<SampledToken> scored);
+  void end_when_scored(LiveRequest& request, FinishReason reason);
   void follow_grammars();
   void follow_grammar(LiveRequest& request, const Constraint::Advance& next);
   void assemble_outputs(OpenStep& step);
-  bool assemble_drawn(LiveRequest& request, std::span<SampledToken> drawn);
+  bool assemble_rows(LiveRequest& request, std::span<SampledToken> rows);
   void assemble_forced(LiveRequest& request);
+  void count_forced(LiveRequest& request, int32_t num_tokens);
   void answer_ended();
   void respond();
   void emit(LiveRequest& request);
@@ -158,8 +163,8 @@ class Engine {
   size_t oldest_step_ = 0;
   size_t num_open_steps_ = 0;
   std::vector<TokenId> standing_;  ///< reused: of the sequence being committed
-  GrammarRows grammar_rows_;       ///< of the step being committed
-  int32_t num_constrained_ = 0;    ///< requests that have grammars
+  GrammarRows grammar_rows_;  ///< of the step being committed, and those that need more time than a step has
+  int32_t num_constrained_ = 0;  ///< requests that have grammars
   std::vector<RequestOutput> outputs_;
   std::function<void(std::span<RequestOutput>)> sink_;
   uint64_t num_submitted_ = 0;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "engine/engine.h"
@@ -43,14 +44,23 @@ void Engine::commit(OpenStep& step) {
 /// Takes what the rows of one sequence gave.
 void Engine::commit(const ScheduledSequence& entry, std::span<SampledToken> rows, int64_t time_ns) {
   LiveRequest& request = live(entry);
-  if (request.num_dropped_draws > 0) return scheduler_.commit(entry, {});
-  const std::span<SampledToken> scored = rows.first(static_cast<size_t>(entry.num_scored));
-  const std::span<SampledToken> drawn = rows.subspan(scored.size());
+  const bool is_dropped = request.num_dropped_draws > 0;
+  const std::span<SampledToken> scored = rows.first(static_cast<size_t>(entry.num_scored_rows()));
+  const std::span<SampledToken> drawn = rows.subspan(is_dropped ? rows.size() : scored.size());
   if (!std::ranges::all_of(scored, &SampledToken::is_drawn)) return end_with_error(request);
-  if (!drawn.empty() && !drawn.front().is_drawn()) return end_with_error(request);
-  for (int32_t i = 0; i < entry.num_scored; ++i)
-    request.scores.accept(entry.first_token + i, std::move(scored[static_cast<size_t>(i)]));
-  if (drawn.empty()) return scheduler_.commit(entry, {});
+  take_scores(request, entry.first_row(), scored);
+  if (request.num_new_scored > 0) request.last_token_ns = time_ns;
+  if (!drawn.empty() && !drawn.front().is_drawn()) {
+    request.num_unscored -= entry.num_scored_rows();
+    return end_with_error(request);
+  }
+  if (drawn.empty()) {
+    scheduler_.commit(entry, {});
+    if (request.draws || request.is_scoring()) return;
+    scheduler_.finish(request, request.end);
+    if (request.num_new_scored == 0) ended_.push_back(&request);
+    return;
+  }
   const StandingTokens standing =
       standing_tokens(request, drawn, options().speculation.synthetic_acceptance, standing_);
   scheduler_.commit(entry, standing_);
@@ -78,12 +88,44 @@ void Engine::count_drafts(LiveRequest& request, int32_t num_drafts) {
   recorder_.add_accepted_tokens(counts.accepted_tokens);
 }
 
+/// Takes the logprobs of known tokens, behind the token `first_row` and those that follow it: of the prompt, or of what a grammar forced.
+void Engine::take_scores(LiveRequest& request, int32_t first_row, std::span<SampledToken> scored) {
+  for (SampledToken& each : scored)
+    request.scores.correct(first_row++, each);
+  if (request.num_output_tokens() > 0) {
+    request.num_new_scored = static_cast<int32_t>(scored.size());
+  } else {
+    std::ranges::move(scored, std::back_inserter(request.prompt_logprobs));
+  }
+}
+
+/// Ends a request when the logprobs of all its tokens are known: now, or without drawing another one.
+void Engine::end_when_scored(LiveRequest& request, FinishReason reason) {
+  if (!request.is_scoring()) return scheduler_.finish(request, reason);
+  request.draws = false;
+  request.end = reason;
+}
+
 void Engine::follow_grammars() {
   if (grammar_rows_.empty()) return;
   const SpanTimer span(recorder_, HostSpan::mask, HostSpan::commit);
-  for (const GrammarRows::Row& row : grammar_rows_.advance())
+  std::vector<LiveRequest*> late;
+  for (const GrammarRows::Row& row : grammar_rows_.advance()) {
+    if (row.next.is_pending) {
+      if (!row.is_late) scheduler_.hold(*row.request);
+      continue;
+    }
+    if (row.is_late) {
+      scheduler_.release(*row.request);
+      late.push_back(row.request);
+    }
     follow_grammar(*row.request, row.next);
-  grammar_rows_.clear();
+  }
+  grammar_rows_.drop_followed();
+  for (LiveRequest* request : late) {  // the step that drew for them has been answered
+    assemble_forced(*request);
+    if (request->finish || request->output.due()) emit(*request);
+  }
 }
 
 /// Takes what follows a drawn token whatever is drawn, and ends the request where its text is whole, or cannot become so.
@@ -91,22 +133,30 @@ void Engine::follow_grammar(LiveRequest& request, const Constraint::Advance& nex
   scheduler_.append(request, next.forced);
   for (const TokenId forced : next.forced)
     request.sampling.accept(forced);
-  request.num_new_forced = static_cast<int32_t>(next.forced.size());
-  request.expects_forced = !next.forced.empty();
+  const auto num_forced = static_cast<int32_t>(next.forced.size());
+  request.expects_forced = num_forced > 0;
+  if (request.num_logprobs < 0) {
+    request.num_new_forced = num_forced;
+  } else if (num_forced > 0) {
+    const int32_t first = request.size() - num_forced - 1;
+    request.num_unscored = num_forced;
+    request.scores = GivenScores(std::span(request.tokens).subspan(static_cast<size_t>(first)), first,
+                                 request.num_logprobs);
+  }
   if (next.is_whole) {
-    scheduler_.finish(request, FinishReason::stop);
+    end_when_scored(request, FinishReason::stop);
   } else if (!next.error.empty()) {
     request.end_detail = next.error;
-    scheduler_.finish(request, FinishReason::error);
+    end_when_scored(request, FinishReason::error);
   } else if (request.reached_max_tokens()) {
-    scheduler_.finish(request, FinishReason::length);
+    end_when_scored(request, FinishReason::length);
   }
 }
 
 /// Ends a request whose logits leave no token: an error of this one alone. What the step computed for it is not shared.
 void Engine::end_with_error(LiveRequest& request) {
   finish_with_error(request);
-  ended_.push_back(&request);
+  if (request.num_new_scored == 0) ended_.push_back(&request);
 }
 
 void Engine::finish_with_error(LiveRequest& request) {
@@ -121,32 +171,38 @@ void Engine::assemble_outputs(OpenStep& step) {
   const SpanTimer span(recorder_, HostSpan::detokenise);
   size_t row = 0;
   for (const ScheduledSequence& entry : step.scheduled.sequences) {
-    row += static_cast<size_t>(entry.num_scored);
-    if (entry.num_drawn() == 0) continue;
+    const auto rows = std::span(step.sampled).subspan(row, static_cast<size_t>(entry.num_logit_rows));
+    row += rows.size();
     LiveRequest& request = live(entry);
-    const int32_t num_new = std::exchange(request.num_new_tokens, 0);
-    const auto drawn = std::span(step.sampled).subspan(row, static_cast<size_t>(num_new));
-    row += static_cast<size_t>(entry.num_drawn());
-    if (drawn.empty()) continue;
-    if (!assemble_drawn(request, drawn)) assemble_forced(request);
+    const int32_t num_new = request.num_new_scored + std::exchange(request.num_new_tokens, 0);
+    if (num_new == 0) continue;
+    const int32_t num_of_prompt = std::max(0, entry.num_scored - request.num_new_scored);
+    const auto new_rows = rows.subspan(static_cast<size_t>(num_of_prompt), static_cast<size_t>(num_new));
+    if (!assemble_rows(request, new_rows)) assemble_forced(request);
     if (request.finish || request.output.due()) emit(request);
   }
 }
 
-/// Gives its output the drawn tokens up to the end of a stop string: what lies behind it never was. Whether there was one.
-bool Engine::assemble_drawn(LiveRequest& request, std::span<SampledToken> drawn) {
-  for (size_t i = 0; i < drawn.size(); ++i) {
-    const bool visible = !request.ends_with(drawn[i].token);
-    if (!request.output.accept(std::move(drawn[i]), visible)) continue;
-    const size_t num_left =
-        drawn.size() - 1 - i + static_cast<size_t>(std::exchange(request.num_new_forced, 0));
-    scheduler_.finish(request, FinishReason::stop);
-    // Whatever the tokens behind it led to.
-    if (num_left > 0 || request.finish == FinishReason::error) request.finish = FinishReason::stop;
-    request.tokens.resize(request.tokens.size() - num_left);
-    return true;
+/// Gives its output the scored and the drawn tokens up to the end of a stop string: what lies behind it never was. Whether there was one.
+bool Engine::assemble_rows(LiveRequest& request, std::span<SampledToken> rows) {
+  const auto num_scored = static_cast<size_t>(std::exchange(request.num_new_scored, 0));
+  size_t num_taken = 0;
+  bool stops = false;
+  while (num_taken < rows.size() && !stops) {
+    SampledToken& row = rows[num_taken++];
+    const bool visible = request.shows(row.token);
+    stops = request.output.accept(std::move(row), visible);
   }
-  return false;
+  count_forced(request, static_cast<int32_t>(std::min(num_scored, num_taken)));
+  if (!stops) return false;
+  const size_t num_left =
+      rows.size() - num_taken +
+      static_cast<size_t>(std::exchange(request.num_new_forced, 0) + std::exchange(request.num_unscored, 0));
+  scheduler_.finish(request, FinishReason::stop);
+  // Whatever the tokens behind it led to.
+  if (num_left > 0 || request.finish == FinishReason::error) request.finish = FinishReason::stop;
+  request.tokens.resize(request.tokens.size() - num_left);
+  return true;
 }
 
 /// The same of tokens that its grammar forced behind them.
@@ -156,12 +212,15 @@ void Engine::assemble_forced(LiveRequest& request) {
   bool stops = false;
   for (size_t i = 0; i < forced.size() && !stops; ++i, --num_left)
     stops = request.output.accept({.token = forced[i], .logprob = 0.0f, .top = {}}, true);
-  const int32_t num_taken = static_cast<int32_t>(forced.size()) - num_left;
-  request.num_forced += num_taken;
-  recorder_.add_forced_tokens(num_taken);
+  count_forced(request, static_cast<int32_t>(forced.size()) - num_left);
   if (!stops) return;
   scheduler_.finish(request, FinishReason::stop);
   request.tokens.resize(request.tokens.size() - static_cast<size_t>(num_left));
+}
+
+void Engine::count_forced(LiveRequest& request, int32_t num_tokens) {
+  request.num_forced += num_tokens;
+  recorder_.add_forced_tokens(num_tokens);
 }
 
 void Engine::answer_ended() {
@@ -177,11 +236,12 @@ void Engine::respond() {
 void Engine::emit(LiveRequest& request) {
   RequestOutput& output = outputs_.emplace_back(request.output.take(request.finish));
   output.id = request.id;
-  if (request.num_output_tokens() > 0) output.prompt_logprobs = request.scores.take();
+  if (request.num_output_tokens() > 0 || !request.is_scoring())
+    output.prompt_logprobs = std::exchange(request.prompt_logprobs, {});
   if (output.finish && is_failure(*output.finish)) output.finish_detail = request.end_detail;
   output.prompt_tokens = request.num_prompt_tokens;
   output.cached_tokens = request.num_cached_tokens;
-  output.output_tokens = request.num_output_tokens();
+  output.output_tokens = request.num_told_tokens();
   output.drafted = request.drafted;
   output.arrival_ns = request.arrival_ns;
   output.first_scheduled_ns = request.first_scheduled_ns;
@@ -203,7 +263,7 @@ void Engine::record_end(const LiveRequest& request) {
   record.prompt_tokens = request.num_prompt_tokens;
   record.cached_tokens = request.num_cached_tokens;
   record.recomputed_tokens = request.num_recomputed_tokens;
-  record.output_tokens = request.num_output_tokens();
+  record.output_tokens = request.num_told_tokens();
   record.preemptions = request.num_preemptions;
   record.steps = request.steps;
   record.has_grammar = request.constraint.has_value();
@@ -225,7 +285,10 @@ void Engine::record_end(const LiveRequest& request) {
 /// Forgets a request, but keeps its memory while a launched step names it.
 void Engine::retire(const std::string& id) {
   const auto found = requests_.find(id);
-  num_constrained_ -= found->second->constraint ? 1 : 0;
+  if (found->second->constraint) {
+    --num_constrained_;
+    grammar_rows_.remove(*found->second);
+  }
   if (num_open_steps_ > 0) {
     const size_t newest = (oldest_step_ + num_open_steps_ - 1) % steps_.size();
     steps_[newest].ended.push_back(std::move(found->second));

@@ -78,7 +78,11 @@ LogitRows ModelRunner::logits(const ForwardBatch& batch) {
     fail("{} rows of logits, expected at most {}", batch.num_logit_rows, logits.rows);
   }
   host_logits_.resize(static_cast<size_t>(logits.rows * logits.cols));
-  backend().copy_to_host(host_logits_.data(), logits.data, host_logits_.size() * sizeof(float));
+  const bool is_dense = logits.stride == logits.cols;  // else ranks have unlike shares of the vocabulary
+  const auto piece = static_cast<size_t>(is_dense ? logits.rows * logits.cols : logits.cols);
+  for (size_t at = 0, row = 0; at < host_logits_.size(); at += piece, ++row)
+    backend().copy_to_host(&host_logits_[at], logits.f32_row(static_cast<int64_t>(row)),
+                           piece * sizeof(float));
   return {host_logits_, logits.cols};
 }
 

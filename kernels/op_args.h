@@ -148,7 +148,7 @@ enum class RopePairing : uint8_t {
   halves,       ///< (i, i + rotary_size/2): "NeoX", qwen
 };
 
-/// RMS-normalises the heads of q and k if norms are given (Qwen3), rotates them, scales q, writes it to q_out and k, v
+/// Normalises the heads of q and k if norms are given (Qwen3), rotates them, scales q, writes it to q_out and k, v
 /// to the cache. Layers may have tables of their own, for another base or another number of rotated elements.
 struct RopeKvWriteArgs {
   Tensor
@@ -158,8 +158,9 @@ struct RopeKvWriteArgs {
   int32_t rotary_size = 0;  ///< elements of a head that are rotated, even; the rest passes through
   RopePairing pairing = RopePairing::interleaved;
   const float* cos_sin = nullptr;  ///< [max positions, rotary_size/2, 2] backend memory, all scaling applied
-  Weight q_norm;                   ///< [1, head_size] f32 or null
-  Weight k_norm;                   ///< [1, head_size] f32 or null
+  Weight q_norm;                   ///< [1, head_size] f32 or null; layer_norms: [heads, head_size]
+  Weight k_norm;                   ///< [1, head_size] f32 or null; layer_norms: [kv_heads, head_size]
+  bool layer_norms = false;        ///< of q and k, with weights for each head (Command-R+)
   float norm_eps = 0.0f;
   KvLayer kv;
   const float* q_scale = nullptr;  ///< [max positions] f32 backend memory: of q by its position; null: 1

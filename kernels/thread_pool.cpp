@@ -1,7 +1,6 @@
 #include "kernels/thread_pool.h"
 
 #include <algorithm>
-#include <system_error>
 #include <utility>
 
 #include "kernels/error.h"
@@ -55,7 +54,7 @@ ThreadPool::ThreadPool(int32_t threads) : shares_(checked(threads)) {
   try {
     for (int32_t thread = 1; thread < threads; ++thread)
       workers_.emplace_back([this, thread] { work(thread); });
-  } catch (const std::system_error& error) {
+  } catch (const std::exception& error) {  // std::bad_alloc too: who has started waits for a loop
     const size_t started = workers_.size() + 1;
     stop();
     fail("thread pool: the system gave {} threads of {}: {}", started, threads, error.what());

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Compiles the device code of a configured build with CUDA for another GPU target, to see that it does: ptxas takes every kernel's registers
 and static shared memory, static_asserts the rest. The default, sm_86, has the least of both. Nothing is linked or kept.
-  scripts/compile_kernels.py BUILD_FOLDER [sm_86|sm_89|sm_120 ...]
 """
 
+import argparse
 import concurrent.futures
 import json
 import os
@@ -28,10 +28,26 @@ def device_command(entry, target, output):
     return f"{command} -cubin -arch={target} -DMINFER_BLOCK_SHARED_KIB={BLOCK_SHARED_KIB}"
 
 
-def compile_all(build, target):
+def files_that_depend_on_changes(build, commit):
+    """The sources with kernels that changed since the commit or include what did, by what the compiler read."""
+    def lines(*command):
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+    changed = {os.path.abspath(name) for name in lines("git", "diff", "--name-only", commit).splitlines()}
+    sources = set()
+    for block in lines("ninja", "-C", str(build), "-t", "deps").split("\n\n"):
+        read = [os.path.abspath(build / line.strip()) for line in block.splitlines()[1:]]
+        if changed.intersection(read):
+            sources.update(path for path in read if path.endswith(".cu"))
+    return sources
+
+
+def compile_all(build, target, chosen):
     entries = [entry for entry in json.loads((build / "compile_commands.json").read_text()) if entry["file"].endswith(".cu")]
     if not entries:
         sys.exit(f"{build}: no CUDA code is configured there")
+    if chosen is not None:
+        entries = [entry for entry in entries if entry["file"] in chosen]
     begin = time.monotonic()
     launcher = [ccache] if (ccache := shutil.which("ccache")) else []
     environment = os.environ | {"CCACHE_BASEDIR": os.getcwd(), "CCACHE_NOHASHDIR": "1"}
@@ -53,11 +69,14 @@ def compile_all(build, target):
 
 
 def main():
-    arguments = sys.argv[1:]
-    targets = arguments[1:] or ["sm_86"]
-    if not arguments or not set(targets) <= set(TARGETS):
-        sys.exit(__doc__)
-    if not all([compile_all(pathlib.Path(arguments[0]), target) for target in targets]):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build", type=pathlib.Path, help="a folder that is configured with CUDA")
+    parser.add_argument("targets", nargs="*", choices=TARGETS, default="sm_86")
+    parser.add_argument("--since", metavar="COMMIT", help="only files that changed, or include one that did; the folder must be built")
+    arguments = parser.parse_args()
+    targets = arguments.targets if isinstance(arguments.targets, list) else [arguments.targets]
+    chosen = files_that_depend_on_changes(arguments.build, arguments.since) if arguments.since else None
+    if not all([compile_all(arguments.build, target, chosen) for target in targets]):
         sys.exit(1)
 
 

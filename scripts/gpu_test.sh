@@ -10,7 +10,8 @@
 #     overhead   what recording every step costs, against steps that launch nothing for it: to overhead-DATE.jsonl
 #     profile    the profiler's figures against the driver's tracing and hardware counters: to profile-DATE.jsonl
 # MINFER_SANITIZE names the families to run under compute-sanitizer, if not all ("prefill fp8").
-# MINFER_FIXTURES names a folder with golden models, if there is one. MINFER_COMMIT names the commit where there is no .git.
+# MINFER_FIXTURES names a folder with golden models, if there is one; MINFER_TEST_MODELS one with trained models, if scripts/test_env.sh has not
+# put them into the user's cache on this machine (files NAME.gguf of tests/real/models.txt). MINFER_COMMIT names the commit where there is no .git.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [ $# -gt 0 ] || set -- build test bench families long ranks overhead profile sanitize
@@ -383,7 +384,7 @@ for part in "$@"; do
     ranks) run_ranks ;;
     overhead) run_overhead ;;
     profile) run_profile ;;
-    *) sed -n '2,14s/^# \{0,1\}//p' "$0"; exit 2 ;;
+    *) sed -n '2,15s/^# \{0,1\}//p' "$0"; exit 2 ;;
   esac
 done
 echo "gpu_test: done: $*"

@@ -70,6 +70,7 @@ LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "origi
 
 # Two kinds of layers, as most families with windows have them: a window of 8, far shorter than the tokens.
 SMALL = {"hidden_size": 32, "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 48}
+SMALL_HEADS = {**SMALL, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8}
 WINDOWED = {**SMALL, "sliding_window": 8}
 NO_WINDOWS = {"no windows": {"sliding_window": 1024}}
 WINDOW_KEY = {"attention.sliding_window": "sliding_window"}
@@ -242,6 +243,10 @@ CASES = [
          {**WINDOWED, "num_hidden_layers": 7, "query_pre_attn_scalar": 16, **gemma3_rope()},
          {**NO_WINDOWS, "another base of windows": gemma3_rope(local_theta=100.0), "no scaling": gemma3_rope(1.0)},
          num_tokens=48, config_class="Gemma3TextConfig", names=GEMMA_NORMS, keys=WINDOW_KEY),
+    Case("gemma3-full", "no windows, caps of logits", "Gemma3", "gemma3",
+         {**SMALL, "query_pre_attn_scalar": 16, "final_logit_softcapping": 3.0, "layer_types": ["full_attention"] * 2, **gemma3_rope()},
+         {"no scaling": gemma3_rope(1.0), "no cap of logits": {"final_logit_softcapping": None}},
+         config_class="Gemma3TextConfig", names=GEMMA_NORMS, keys={"final_logit_softcapping": "final_logit_softcapping"}),
     Case("gemma4", "heads of two sizes with KV heads of each, values that are keys in full layers, norms of values without weights,"
          " scores that are not scaled, rotation of a quarter of the pairs in full layers, a scale behind each layer", "Gemma4", "gemma4",
          GEMMA4, {**NO_WINDOWS, "whole rotation": gemma4_rope(1.0), "another base of windows": gemma4_rope(local_theta=100.0),
@@ -266,18 +271,19 @@ CASES = [
          {**WINDOWED, "num_hidden_layers": 5, "pad_token_id": 0, **olmo3_rope()},
          {**NO_WINDOWS, "YaRN everywhere": olmo3_rope("yarn")}, num_tokens=48, names=POST_NORMS, keys=WINDOW_KEY),
     Case("granite", "scales of embeddings, residuals, attention and logits", "Granite", "granite",
-         {"tie_word_embeddings": False, "embedding_multiplier": 12.0, "residual_multiplier": 0.25, "attention_multiplier": 0.1, "logits_scaling": 4.0,
-          "pad_token_id": 0, **rope("default", 1e4)},
+         GRANITE_SCALES,
          {"no scale of embeddings": {"embedding_multiplier": 1.0}, "of residuals": {"residual_multiplier": 1.0},
-          "of attention": {"attention_multiplier": 0.25}, "of logits": {"logits_scaling": 1.0}},
-         keys={"embedding_scale": "embedding_multiplier", "residual_scale": "residual_multiplier",
-               "attention.scale": "attention_multiplier", "logit_scale": "logits_scaling"}),
+          "of attention": {"attention_multiplier": 0.25}, "of logits": {"logits_scaling": 1.0}}, keys=GRANITE_KEYS),
     Case("glm4", "interleaved rotation of half a head, norms on both sides, biases, fused gate-up", "Glm4", "glm4",
          {"attention_bias": True, "pad_token_id": 0, **rope("default", 1e4, partial_rotary_factor=0.5)},
          {"rotation of whole heads": rope("default", 1e4, partial_rotary_factor=1.0)}, names=GLM4_NORMS),
     Case("command-r", "blocks in parallel behind one layer norm, scaled logits", "Cohere", "command-r",
          {"logit_scale": 0.25, "layer_norm_eps": 1e-5, "use_qk_norm": False, "pad_token_id": 0, **rope("default", 1e4)},
          {"logits not scaled": {"logit_scale": 1.0}, "another RoPE base": rope("default", 100.0)},
+         keys={"logit_scale": "logit_scale"}),
+    Case("command-r-plus", "the same with layer norms of Q and K, whose weights each head has of its own", "Cohere", "command-r",
+         {**SMALL_HEADS, "logit_scale": 0.25, "layer_norm_eps": 1e-5, "use_qk_norm": True, "pad_token_id": 0, **rope("default", 1e4)},
+         {"logits not scaled": {"logit_scale": 1.0}}, filled={"one weight for all heads": ("_norm.weight", 1.5)},
          keys={"logit_scale": "logit_scale"}),
     Case("command-r7b", "the same with windows, and no positions in layers without", "Cohere2", "cohere2",
          {**WINDOWED, "num_hidden_layers": 5, "logit_scale": 0.5, "layer_norm_eps": 1e-5, "pad_token_id": 0,
@@ -298,6 +304,11 @@ CASES = [
          {"layer_norm_eps": 1e-5, "use_parallel_residual": True, "pad_token_id": 0,
           **rope("default", 1e4, partial_rotary_factor=0.25)},
          {"rotation of whole heads": rope("default", 1e4, partial_rotary_factor=1.0)}),
+    Case("stablelm-12b", "the same with layer norms of Q and K, whose weights each head has of its own", "StableLm", "stablelm",
+         {**SMALL_HEADS, "layer_norm_eps": 1e-5, "use_parallel_residual": True, "qk_layernorm": True, "tie_word_embeddings": False,
+          "pad_token_id": 0, **rope("default", 1e4, partial_rotary_factor=0.5)},
+         {"rotation of whole heads": rope("default", 1e4, partial_rotary_factor=1.0)},
+         filled={"one weight for all heads": (tuple(f"norms.{head}.weight" for head in range(4)), 1)}),
     Case("internlm2", "Llama's shape under its name", "Llama", "internlm2",
          {**SMALL, **rope("default", 1e6)}, {"another RoPE base": rope("default", 1e4)}),
     Case("ernie4_5", "interleaved rotation without permuted rows", "Ernie4_5", "ernie4_5",
@@ -322,6 +333,12 @@ CASES = [
          keys={"attention.sliding_window": "attention_chunk_size", "attention.temperature_length": "floor_scale",
                "attention.temperature_scale": "attn_scale", "interleave_moe_layer_step": "interleave_moe_layer_step",
                "expert_feed_forward_length": "intermediate_size"}),
+    Case("llama4-dense", "no experts, no windows, positions and QK norm everywhere", "Llama4", "llama4",
+         {**SMALL, "intermediate_size_mlp": 48, "num_local_experts": 0, "moe_layers": [], "no_rope_layers": [1, 1],
+          "layer_types": ["full_attention"] * 2, "pad_token_id": 0, **rope("default", 1e4)},
+         {"no QK norm": {"use_qk_norm": False}, "no positions": {"no_rope_layers": [1, 0]}},
+         config_class="Llama4TextConfig", names=LLAMA4_NAMES,
+         keys={"attention.sliding_window": 0, "interleave_moe_layer_step": 0, "expert_feed_forward_length": "intermediate_size"}),
     Case("deepseek-v2", "latent attention, queries without a rank, keys and values in one tensor; softmax routing in groups",
          "DeepseekV2", "deepseek2",
          {**LATENT, **GROUPED_EXPERTS, "q_lora_rank": None, "topk_method": "group_limited_greedy", **rope("default", 1e4)},
@@ -577,6 +594,10 @@ def gguf_tensors(case, weights):
             continue
         if ".alpha_" in rest:
             continue  # metadata
+        if "_layernorm.norms." in rest:  # a parameter for each head, in order
+            of_heads = f"{block}attn_{rest.split('.')[1][0]}_norm.weight"
+            tensors[of_heads] = np.stack([*tensors.get(of_heads, []), weight])
+            continue
         if case.family == "DeepseekV3" and rest == "self_attn.kv_b_proj.weight":
             keys, values = split_latent(config, weight)
             tensors[block + "attn_k_b.weight"], tensors[block + "attn_v_b.weight"] = keys, values

@@ -8,7 +8,7 @@
 #     --targets LIST    builds these targets, in one word, instead of all
 #     --jobs JOBS       tests at a time in every condition (default: one a core)
 #     --out FOLDER      keeps the output of failed rounds there (default build/repeat-tests)
-#     CTEST_OPTION...   chooses tests: -R server/ for example
+#     CTEST_OPTION...   chooses tests: -R server/ for example; GTEST_FILTER chooses among GoogleTest's
 # Exit status: 0 if every test passed every time, 1 if one failed, 2 for a mistake on the command line.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -52,7 +52,7 @@ read -ra wanted <<<"$targets"
 scripts/build.sh "$preset" -DMINFER_TESTS=ON ${wanted:+-- "${wanted[@]}"}
 mkdir -p "$out"
 rm -f "$out"/{idle,busy,one-core}-*.log
-failed_tests=build/$preset/Testing/Temporary/LastTestsFailed.log  # lines NUMBER:NAME, of ctest
+failed_tests=build/$preset/Testing/Temporary/LastTestsFailed.log  # lines NUMBER:NAME, of ctest: a shard of a folder, or a test of its own
 failures=$out/failures.txt                                        # lines CONDITION ROUND NAME
 : >"$failures"
 
@@ -68,12 +68,13 @@ run_round() {
     echo "$condition: round $round of $all passed in $((SECONDS - start)) s"
     return
   fi
-  if [ -s "$failed_tests" ]; then
-    while IFS=: read -r _ name; do
-      echo "$condition $round $name" >>"$failures"
-      failed=$((failed + 1))
-    done <"$failed_tests"
-  else
+  # A shard that failed, and the tests that failed in it: none if it broke off.
+  while read -r name; do
+    echo "$condition $round $name" >>"$failures"
+    failed=$((failed + 1))
+  done < <({ sed -n 's/^\[  FAILED  \] \([^ ,]*\).* ms)$/\1/p' "$log"
+             [ ! -s "$failed_tests" ] || cut -d: -f2 "$failed_tests"; } | sort -u)
+  if [ $failed -eq 0 ]; then
     echo "$condition $round (ctest itself: exit status $status)" >>"$failures"
   fi
   echo "$condition: round $round of $all FAILED in $((SECONDS - start)) s: $failed tests, see $log"

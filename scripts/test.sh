@@ -1,23 +1,42 @@
 #!/usr/bin/env bash
 # Installs what the tests need, builds everything and runs it.
-#   scripts/test.sh             checks, release build, all tests
-#   scripts/test.sh --complete  the same, then: the CUDA code and its tests compile (where there is nvcc), and its kernels for sm_86 as well;
-#                               --asan and --threads
-#   scripts/test.sh --asan      the address and undefined-behaviour sanitizers alone: what reads foreign input, and the fuzz targets
-#   scripts/test.sh --threads   the thread sanitizer alone: what uses more than one thread
+#   scripts/test.sh              checks, release build, all tests
+#   scripts/test.sh --only NAME  builds and runs one suite of GoogleTest (EngineTest), or one other test of ctest (server/clients)
+#   scripts/test.sh --complete   all, then: the CUDA code and its tests compile (where there is nvcc), and for sm_86 the kernels that
+#                                changed lately; --asan and --threads
+#   scripts/test.sh --asan       the address and undefined-behaviour sanitizers alone: what reads foreign input, and the fuzz targets
+#   scripts/test.sh --threads    the thread sanitizer alone: what uses more than one thread
+# scripts/nightly.sh runs what these leave out.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 stages=(release)
 case "${1:-}" in
   "") ;;
+  --only) stages=(only) only=${2:?--only needs the name of a suite} ;;
   --complete) stages=(release cuda asan threads) ;;
   --asan) stages=(asan) ;;
   --threads) stages=(threads) ;;
-  *) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 2 ;;
+  *) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac
 
 section() { printf '\n== %s (%d min %02d s)\n' "$*" $((SECONDS / 60)) $((SECONDS % 60)); }
 run_tests() { ctest --preset "$1" -j "$(nproc)" "${@:2}"; }
+
+run_only() {
+  local files targets
+  files=$(grep -rlE "^[A-Z_]+\\(([A-Za-z0-9_]+, *)?$only[,)]" tests/*/ --include='*_test.cpp' | grep -v '/cuda_' || true)
+  if [ -z "$files" ]; then
+    scripts/build.sh release -DMINFER_TESTS=ON
+    run_tests release --no-tests=error -R "^(.*/)?$only\$"
+    return
+  fi
+  read -ra targets <<<"$(cut -d/ -f2 <<<"$files" | sort -u | sed 's/$/_tests/' | tr '\n' ' ')"
+  scripts/build.sh release -DMINFER_TESTS=ON -- "${targets[@]}"
+  local target
+  for target in "${targets[@]}"; do
+    CUDA_VISIBLE_DEVICES='' MINFER_CEILINGS=skip "build/release/$target" --gtest_filter="$only.*:*/$only.*:$only/*:*/$only/*"
+  done
+}
 
 run_release() {
   section "layout"
@@ -38,6 +57,7 @@ run_release() {
   cat "$packages"
   rm -f "$packages"
   [ $status -eq 0 ] || [ $status -eq 77 ]
+  section "tests"
   run_tests release
 }
 
@@ -51,31 +71,29 @@ run_cuda() {
       CUDA_VISIBLE_DEVICES= "$tests" --gtest_brief=1 2>&1 |
         sed '/: Skipped$/d; /^$/d; /^\(no\|fewer\) /d'
     done
-    section "its kernels compile for a GPU with less shared memory"
-    scripts/compile_kernels.py build/cuda sm_86
+    section "kernels that changed in a day before the last commit compile for a GPU with less shared memory"
+    local since
+    since=$(git rev-list -1 --before="$(($(git log -1 --format=%ct) - 86400))" HEAD)
+    scripts/compile_kernels.py build/cuda ${since:+--since "$since"}
   else
     echo "no nvcc: the CUDA code is not compiled"
   fi
 }
 
-# Those that read what others wrote (files, requests, templates) and those whose objects come and go.
+# Without a few that compute long, whose code smaller tests run too: the release build has them.
 run_asan() {
   section "address and undefined-behaviour sanitizers"
-  local untrusted=(models_tests engine_tests server_tests) target
-  for target in tests/fuzz/fuzz_*.cpp; do untrusted+=("$(basename "$target" .cpp)"); done
-  scripts/build.sh asan -DMINFER_TESTS=ON -DMINFER_FUZZ_SECONDS=5 -- minfer "${untrusted[@]}"
-  # Without a few that compute long, whose code smaller tests run too: the release build has them.
-  run_tests asan -L "^(fuzz|$(IFS='|'; echo "${untrusted[*]}"))\$" \
-    -E 'LongRunsTakeLinearTime|models/(AnswerStream.AMegabyteOfWhatMisleads|JsonSchemaBounds.(Products|Complements)OfManyParts)|engine/(DemoModelTest|Models/Invariance.WithATable|DraftModel.TheSameModelIsAlwaysRight|EngineSoakTest.(AStepAhead|ByPriority|FirstCome|ShortestFirst)|Speculation.(AloneAndInBatches|GivesTheSameOutput)|StopMatcherTest.(EverySplit|PiecesThatMayNot)|PromptLogprobsTest.DoNotDependOn)|server/(KernelBenchTest|SseParser.EventsAreTheSame|ModelArgumentTest.RunTakes|CommandsTest.(BenchMeasures|EvalComputes)|Commands/HelpTest.ItsExamplesWork)'
+  local fuzz=(tests/fuzz/fuzz_*.cpp)
+  fuzz=("${fuzz[@]##*/}")
+  scripts/build.sh asan -DMINFER_TESTS=ON -DMINFER_FUZZ_SECONDS=5 -- minfer checked_tests "${fuzz[@]%.cpp}"
+  GTEST_FILTER='-*LongRunsTakeLinearTime*:AnswerStream.AMegabyteOfWhatMisleads*:JsonSchemaBounds.*OfManyParts*:SseParser.EventsAreTheSame*' \
+    run_tests asan -L '^(fuzz|checked_tests)$'
 }
 
-# The pool and kernels on it, recorder and writer, the engine over both, the server's I/O beside it, the requests that it parses
-# on other threads; not the commands, which have one thread besides.
 run_threads() {
   section "thread sanitizer"
-  scripts/build.sh tsan -DMINFER_TESTS=ON -- minfer kernels_tests profiling_tests engine_tests server_tests
-  run_tests tsan -R '^(kernels/(ThreadPool|CpuBackend|Attention|.*Linear)|profiling/(StepRecorder|ProfileWriter|LiveProfile)|engine/(Engine|ConstrainedAhead)|server/)' \
-    -E 'engine/EngineSoakTest.(ByPriority|FirstCome)|server/(Commands|KernelBench|SseParser|ModelArgument|JsonBody|StreamSplit|OpenAi)'
+  scripts/build.sh tsan -DMINFER_TESTS=ON -- minfer checked_tests
+  GTEST_FILTER='-StreamSplit*' run_tests tsan -L '^checked_tests$'
 }
 
 scripts/setup.sh --tests

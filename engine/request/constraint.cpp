@@ -58,41 +58,61 @@ Constraint::Constraint(const Request& request, const Tokenizer& tokenizer,
       ending_tokens_(ending_tokens.begin(), ending_tokens.end()),
       ignore_eos_(request.sampling.ignore_eos),
       min_tokens_(request.sampling.min_tokens),
-      takes_forced_(request.sampling.logprobs < 0),
       compile_ns_(request.grammar->compile_ns),
       matcher_(request.grammar) {
   const TimeSpent time(time_ns_);
   find_allowed(0);
 }
 
-Constraint::Advance Constraint::advance(TokenId token, int32_t num_output, int32_t num_left) {
+Constraint::Advance Constraint::advance(TokenId token, int32_t num_output, int32_t num_left, size_t slice) {
   const TimeSpent time(time_ns_);
   Advance next;
-  forced_.clear();
+  if (!is_paused_) {
+    work_ = {};
+    stage_ = Stage::drawn;
+  }
+  work_.begin_slice(slice);
+  const size_t work_before = work_.spent();
   try {
-    if (!matcher_.accept(token))
-      fail<GrammarError>("token {} was drawn, which the grammar does not allow", token);
-    take_forced(num_left);
-    next.is_whole = matcher_.must_end();
-    const auto num_forced = static_cast<int32_t>(forced_.size());
-    if (!next.is_whole && num_forced < num_left) find_allowed(num_output + num_forced);
+    follow(token, num_output, num_left, next);
+  } catch (const GrammarPaused&) {
+    next.is_pending = true;
   } catch (const GrammarError& error) {
     next.error = error.what();
   }
-  next.forced = forced_;
+  is_paused_ = next.is_pending;
+  next.work = work_.spent() - work_before;
+  if (!is_paused_) next.forced = forced_;
   return next;
+}
+
+/// From the stage that it was paused in.
+void Constraint::follow(TokenId token, int32_t num_output, int32_t num_left, Advance& next) {
+  if (stage_ == Stage::drawn) {
+    forced_.clear();
+    if (!matcher_.accept(token, &work_))
+      fail<GrammarError>("token {} was drawn, which the grammar does not allow", token);
+    stage_ = Stage::forced;
+  }
+  if (stage_ == Stage::forced) {
+    take_forced(num_left);
+    stage_ = Stage::allowed;
+  }
+  next.is_whole = matcher_.must_end();
+  const auto num_forced = static_cast<int32_t>(forced_.size());
+  if (!next.is_whole && num_forced < num_left) find_allowed(num_output + num_forced);
 }
 
 /// The text that must follow, without what belongs to a character that is not whole yet. `is_last`: what comes behind it, if anything,
 /// is a control token, so its last token cannot be a longer one.
-std::string Constraint::forced_text(bool& is_last) const {
-  std::string text = matcher_.forced_bytes(kMostForcedBytes);
+std::string Constraint::forced_text(bool& is_last) {
+  std::string text = matcher_.forced_bytes(kMostForcedBytes, &work_);
   const size_t control = text.find(static_cast<char>(kControlByte));
   const size_t whole = valid_utf8_prefix(std::string_view(text).substr(0, control));
   is_last = whole == control;
   if (whole == text.size() && whole > 0) {
     GrammarMatcher behind = matcher_;
-    is_last = behind.accept_bytes(text) && behind.must_end();
+    is_last = behind.accept_bytes(text, &work_) && behind.must_end();
   }
   text.resize(whole);
   return text;
@@ -101,21 +121,26 @@ std::string Constraint::forced_text(bool& is_last) const {
 /// Takes the tokens that the forced text consists of as a model's tokeniser divides it. The last one could be a longer one together
 /// with what follows: the model draws it.
 void Constraint::take_forced(int32_t most) {
-  if (!takes_forced_ || most <= 0) return;
+  if (most <= 0) return;
   bool is_last = false;
   const std::string text = forced_text(is_last);
   if (text.empty()) return;
   const std::vector<TokenId> tokens = encode_inside(tokenizer_, text);
   if (tokens.empty()) return;
   const size_t num_sure = std::min(tokens.size() - (is_last ? 0 : 1), static_cast<size_t>(most));
+  GrammarMatcher behind = matcher_;  // where a pause comes between them, they are taken again
+  std::vector<TokenId> forced;
   for (const TokenId token : std::span(tokens).first(num_sure)) {
-    if (std::ranges::find(ending_tokens_, token) != ending_tokens_.end() || !matcher_.accept(token)) return;
-    forced_.push_back(token);
+    if (std::ranges::find(ending_tokens_, token) != ending_tokens_.end() || !behind.accept(token, &work_))
+      break;
+    forced.push_back(token);
   }
+  matcher_ = std::move(behind);
+  forced_ = std::move(forced);
 }
 
 void Constraint::find_allowed(int32_t num_output) {
-  mask_ = matcher_.mask();
+  mask_ = matcher_.mask(&work_);
   if (mask_->num_allowed == 0) {
     fail<GrammarError>(
         "the grammar allows no token behind the {} generated: none of the vocabulary begins with "

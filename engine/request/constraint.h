@@ -27,11 +27,15 @@ class Constraint {
   struct Advance {
     /// Tokens that follow whatever is drawn, and count as if they had been. Valid until the next advance().
     std::span<const TokenId> forced;
-    bool is_whole = false;  ///< nothing can follow these
-    std::string error;      ///< why no token can follow; empty: one can, or none has to
+    bool is_whole = false;    ///< nothing can follow these
+    std::string error;        ///< why no token can follow; empty: one can, or none has to
+    bool is_pending = false;  ///< the slice was too small to say: the same call again gets further
+    size_t work = 0;          ///< done in this call
   };
-  /// Goes on by a drawn token that ends nothing. `num_output`: tokens generated, it included; `num_left`: how many more may come.
-  Advance advance(TokenId token, int32_t num_output, int32_t num_left);
+  /// Goes on by a drawn token that ends nothing. `num_output`: tokens generated, it included; `num_left`: how many more may come; `slice`:
+  /// how much may be done in this call (see GrammarWork), about.
+  Advance advance(TokenId token, int32_t num_output, int32_t num_left, size_t slice);
+  size_t work() const { return work_.spent(); }  ///< for the newest token, in all calls
 
   /// Whose states other requests may share.
   const TokenGrammar& grammar() const { return matcher_.grammar(); }
@@ -39,8 +43,11 @@ class Constraint {
   int64_t time_ns() const { return time_ns_; }        ///< spent here so far
 
  private:
+  enum class Stage : uint8_t { drawn, forced, allowed };
+
+  void follow(TokenId token, int32_t num_output, int32_t num_left, Advance& next);
   void take_forced(int32_t most);
-  std::string forced_text(bool& is_last) const;
+  std::string forced_text(bool& is_last);
   void find_allowed(int32_t num_output);
   std::shared_ptr<const TokenMask> without_end_tokens(const TokenMask& mask) const;
 
@@ -48,10 +55,12 @@ class Constraint {
   const std::vector<TokenId> ending_tokens_;
   const bool ignore_eos_;
   const int32_t min_tokens_;
-  const bool takes_forced_;
   const int64_t compile_ns_;
   int64_t time_ns_ = 0;
   GrammarMatcher matcher_;
+  GrammarWork work_;  ///< for the newest token
+  bool is_paused_ = false;
+  Stage stage_ = Stage::drawn;  ///< how far it has been followed
   std::shared_ptr<const TokenMask> mask_;
   std::vector<TokenId> forced_;
 };

@@ -29,18 +29,25 @@ LiveRequest::LiveRequest(const Request& request, const Tokenizer& tokenizer, uin
     : Sequence(request.id, request.prompt, request.sampling.max_tokens, request.priority),
       ending_tokens(ending_tokens_of(request, tokenizer)),
       sampling(request.sampling, seed, request.prompt, forbidden_at_first(request, tokenizer, ending_tokens)),
-      scores(request.prompt, request.sampling.prompt_logprobs),
+      scores_prompt(request.sampling.prompt_logprobs >= 0),
+      num_logprobs(request.sampling.logprobs),
+      scores(request.prompt, 0, request.sampling.prompt_logprobs),
       output(tokenizer, request.sampling, stream_interval) {
   owner = this;
   if (request.grammar) constraint.emplace(request, tokenizer, ending_tokens);
-  scores_prompt = request.sampling.prompt_logprobs >= 0;
+  if (scores_prompt) num_unscored = std::max(0, num_prompt_tokens - 1);
   may_speculate = !constraint && !has_penalties(sampling.row(0, 0));
+  if (request.sampling.include_stop_in_output) shown_stops = request.sampling.stop_token_ids;
   cache_salt = request.cache_salt;
   client_wait = request.client_wait;
 }
 
 bool LiveRequest::ends_with(TokenId token) const {
   return std::ranges::find(ending_tokens, token) != ending_tokens.end();
+}
+
+bool LiveRequest::shows(TokenId token) const {
+  return !ends_with(token) || std::ranges::find(shown_stops, token) != shown_stops.end();
 }
 
 }  // namespace minfer

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -7,8 +8,8 @@
 #include <vector>
 
 #include "engine/request/constraint.h"
+#include "engine/request/given_scores.h"
 #include "engine/request/output_assembler.h"
-#include "engine/request/prompt_scores.h"
 #include "engine/request/request.h"
 #include "engine/request/sampling_state.h"
 #include "engine/request/sequence.h"
@@ -23,21 +24,33 @@ namespace minfer {
 struct LiveRequest : Sequence {
   LiveRequest(const Request& request, const Tokenizer& tokenizer, uint64_t seed, int32_t stream_interval);
   bool ends_with(TokenId token) const;
+  /// Whether its text is the answer's: not an end's, but of a stop token that the request wants to see.
+  bool shows(TokenId token) const;
+  /// Those of the output that outputs may hold. The tokens behind them wait for their logprobs.
+  int32_t num_told_tokens() const { return std::max(0, num_output_tokens() - num_unscored); }
 
   /// The vocabulary's end tokens (unless ignored; with a grammar always) and the request's stop tokens.
   std::vector<TokenId> ending_tokens;
+  std::vector<TokenId> shown_stops;  ///< of these, those whose text belongs to the answer
   SamplingState sampling;
   std::optional<Constraint> constraint;  ///< of its grammar, if it has one
   /// Whether the next token of its grammar is likely to be followed by forced ones, as the last was: so what a step launched ahead draws
   /// behind it would be dropped.
   bool expects_forced = true;
-  PromptScores scores;
+  bool has_heavy_grammar = false;  ///< its newest token took much work (see GrammarRows)
+  const bool scores_prompt;
+  const int32_t num_logprobs;                 ///< SamplingParams::logprobs
+  GivenScores scores;                         ///< of the tokens that are unscored, or were the last
+  std::vector<SampledToken> prompt_logprobs;  ///< known so far, in no output yet
   OutputAssembler output;
   std::shared_ptr<const ClientWait> client_wait;  ///< null: not known
   std::string end_detail;                         ///< why it was refused or failed, for people
   int32_t num_new_tokens = 0;  ///< that the step being finished drew for it, which no output holds yet
-  int32_t num_new_forced = 0;  ///< tokens behind them which its grammar forced, in no output yet either
-  int32_t num_forced = 0;      ///< forced tokens that outputs hold
+  int32_t num_new_scored = 0;  ///< in front of them: unscored tokens, its grammar's, that the step scored
+  int32_t num_new_forced =
+      0;  ///< behind them: tokens that its grammar forced; with logprobs these are unscored instead
+  FinishReason end = FinishReason::length;  ///< of one that draws no more, once its tokens are scored
+  int32_t num_forced = 0;                   ///< forced tokens that outputs hold
   /// Whether it may bring drafts. Not with penalties or a grammar: of a draft, what they do depends on the drafts before it.
   bool may_speculate = true;
   std::unique_ptr<Drafter> drafter;  ///< what its drafts are made of; null: it has had none yet

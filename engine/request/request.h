@@ -28,13 +28,13 @@ struct SamplingParams {
   float frequency_penalty = 0.0f;
   std::vector<LogitBias> logit_bias;
   std::optional<uint64_t> seed;  ///< absent: the engine draws one
-  int32_t max_tokens = 16;
+  int32_t max_tokens = 16;       ///< 0: nothing is drawn, as for the logprobs of the prompt alone
   /// Before that many, end and stop tokens are forbidden, and a stop string that ends within them ends
   /// nothing: it stays in the text. One that begins within them and ends behind them counts.
   int32_t min_tokens = 0;
   std::vector<std::string> stop;
   std::vector<TokenId> stop_token_ids;
-  bool include_stop_in_output = false;
+  bool include_stop_in_output = false;  ///< the text of the stop string, or of the one of stop_token_ids
   /// End tokens are tokens like others; with a grammar see Request::grammar.
   bool ignore_eos = false;
   bool skip_special_tokens = true;
@@ -69,7 +69,7 @@ struct Request {
   ///   are forbidden before min_tokens even where the grammar allows nothing else: the request then ends with an error.
   /// - logit_bias and penalties choose among the tokens that are allowed, and allow none.
   /// - Tokens that follow whatever is drawn are taken without drawing them, several in a step: bias and min_tokens do not ask for other
-  ///   ones. They are output like others. With logprobs each token is drawn, as these have none.
+  ///   ones. They are output like others; with logprobs a step later, as that step's logits are what these are of.
   /// A text that no token can go on with, or of which the grammar is too ambiguous to say which, ends with an error.
   std::shared_ptr<TokenGrammar> grammar = {};
 };
@@ -88,7 +88,7 @@ struct RequestOutput {
   std::string text;
   std::vector<TokenId> tokens;
   std::vector<SampledToken> logprobs;  ///< one a token, if asked for
-  /// With the first token, if asked for: of prompt[1], prompt[2] ...
+  /// With the first token (or the finish, without any), if asked for: of prompt[1], prompt[2] ...
   std::vector<SampledToken> prompt_logprobs;
   std::optional<FinishReason> finish;
   std::string finish_detail;  ///< the stop string that was hit, or why a request was refused or failed

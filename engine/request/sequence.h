@@ -40,6 +40,7 @@ struct Sequence {
         tokens(std::move(prompt)),
         num_prompt_tokens(static_cast<int32_t>(tokens.size())),
         max_tokens(max_output_tokens),
+        draws(max_output_tokens > 0),
         priority(request_priority) {}
   Sequence(const Sequence&) = delete;
   Sequence& operator=(const Sequence&) = delete;
@@ -47,11 +48,17 @@ struct Sequence {
   std::string id;
   std::vector<TokenId> tokens;  ///< prompt, then what was generated; Scheduler::commit and append add to it
   int32_t num_prompt_tokens;
-  int32_t max_tokens;          ///< output tokens at most; Scheduler::enqueue caps it to what fits
-  bool scores_prompt = false;  ///< the logits of all its prompt tokens are wanted; set before it is enqueued
+  int32_t max_tokens;  ///< output tokens at most; Scheduler::enqueue caps it to what fits
+  /// False: nothing is drawn behind `tokens`, so the last one is not computed. Set between two steps.
+  bool draws;
+  /// Of `tokens` the last ones whose logprobs are wanted and not known yet: the logits in front of them are. Set before it is enqueued and
+  /// when tokens are appended; Scheduler::commit() takes off those that a step has scored.
+  int32_t num_unscored = 0;
   /// What its next token may be, or which drafts it brings, depends on the last one, so nothing is drawn before that is known. Set
   /// between two steps.
   bool waits_for_token = false;
+  /// Which token comes next cannot be asked yet: it is scheduled no further. Set by Scheduler::hold() and release().
+  bool is_held = false;
   /// Guesses of the tokens behind `tokens`: the next step computes them too and draws behind each (see speculation/). Given by the
   /// engine while it knows all of `tokens`; the scheduler takes fewer where there is no room, and forgets them when the step is over.
   std::vector<TokenId> drafts;
@@ -102,11 +109,11 @@ struct Sequence {
   int32_t size() const { return static_cast<int32_t>(tokens.size()); }
   int32_t num_output_tokens() const { return size() - num_prompt_tokens; }
   /// Tokens that no step has been given yet.
-  int32_t num_pending() const { return size() + num_unknown - num_scheduled; }
+  int32_t num_pending() const { return num_to_compute() + num_unknown - num_scheduled; }
+  int32_t num_to_compute() const { return size() - (draws ? 0 : 1); }  ///< of the tokens that are known
   /// Everything it was admitted with is scheduled: what it brings now are tokens it has just generated.
   bool is_decoding() const { return num_scheduled >= num_prefill_tokens; }
-  /// Once a token was drawn, all tokens of the prompt have been scored.
-  bool is_scoring() const { return scores_prompt && num_output_tokens() == 0; }
+  bool is_scoring() const { return num_unscored > 0; }
   int32_t num_held_blocks() const {
     return static_cast<int32_t>(blocks.size() + window_blocks.size()) - num_freed_blocks -
            num_freed_window_blocks;

@@ -64,6 +64,10 @@ std::optional<Refusal> Scheduler::enqueue(Sequence& sequence) {
     finish(sequence, FinishReason::refused);
     return refused;
   }
+  if (!sequence.draws && !sequence.is_scoring()) {
+    finish(sequence, FinishReason::length);
+    return std::nullopt;
+  }
   // The last output token is never computed, so it needs no place in the cache.
   const int64_t most =
       std::min<int64_t>(options_.max_model_len, kv_capacity_ + 1) - sequence.num_prompt_tokens;
@@ -79,18 +83,13 @@ std::optional<Refusal> Scheduler::enqueue(Sequence& sequence) {
 std::optional<Refusal> Scheduler::refusal(const Sequence& sequence) const {
   const int32_t num_tokens = sequence.num_prompt_tokens;
   if (num_tokens == 0) return Refusal{RefusalReason::empty_prompt, "the prompt has no tokens"};
-  if (sequence.max_tokens < 1) {
-    return Refusal{RefusalReason::no_output,
-                   fmt::format("max_tokens: {}, expected at least 1", sequence.max_tokens)};
-  }
-  if (num_tokens >= options_.max_model_len) {
+  if (num_tokens + (sequence.draws ? 1 : 0) > options_.max_model_len) {
     return Refusal{
         RefusalReason::context_length,
-        fmt::format("the prompt has {} tokens, but a prompt and at least one output token must fit into "
-                    "max_model_len = {}",
-                    num_tokens, options_.max_model_len)};
+        fmt::format("the prompt has {} tokens, but a prompt{} must fit into max_model_len = {}", num_tokens,
+                    sequence.draws ? " and at least one output token" : "", options_.max_model_len)};
   }
-  if (num_tokens > kv_capacity_) {
+  if (sequence.num_to_compute() > kv_capacity_) {
     return Refusal{RefusalReason::kv_cache_capacity,
                    fmt::format("the prompt has {} tokens, but the whole KV cache holds {} ({} blocks of {})",
                                num_tokens, kv_capacity_, blocks_.num_blocks(), blocks_.block_size())};
@@ -120,6 +119,7 @@ const ScheduledBatch& Scheduler::schedule() {
 /// Tokens that the next step can compute. None if it would have to know more tokens than may be unknown, or
 /// if the last token that the sequence will ever draw is on its way.
 int32_t Scheduler::num_schedulable(const Sequence& sequence) const {
+  if (sequence.is_held) return 0;
   if (sequence.num_unknown == 0) return sequence.num_pending();
   if (sequence.waits_for_token || !sequence.drafts.empty()) return 0;
   const bool draws_last = sequence.num_output_tokens() + sequence.num_unknown >= sequence.max_tokens;
@@ -247,7 +247,7 @@ bool Scheduler::make_room(Sequence& sequence, size_t num_visited) {
 /// Free blocks that must be there to admit a sequence: for all its tokens that are not in live blocks, and
 /// for a token more of each sequence that runs beside it.
 int64_t Scheduler::num_needed_blocks(const Sequence& sequence, size_t num_others) const {
-  return int64_t{blocks_.blocks_for(sequence.size())} - match_.num_live +
+  return int64_t{blocks_.blocks_for(sequence.num_to_compute())} - match_.num_live +
          static_cast<int64_t>(num_others) * blocks_.blocks_to_grow();
 }
 
@@ -287,13 +287,14 @@ int32_t Scheduler::take_drafts(Sequence& sequence, int32_t num_tokens, bool is_c
 
 void Scheduler::add_to_batch(Sequence& sequence, int32_t num_tokens, bool is_copied) {
   const bool is_decode = sequence.is_decoding();
-  const bool is_scoring = sequence.is_scoring() && !is_decode;
   if (sequence.state_before >= 0) take_back_state(sequence);
   const int32_t num_drafts = is_decode ? take_drafts(sequence, num_tokens, is_copied) : 0;
   const int32_t first_token = sequence.num_scheduled;
   sequence.num_scheduled += num_tokens;
-  const int32_t num_drawn = sequence.num_pending() == 0 ? 1 + num_drafts : 0;
-  const int32_t num_scored = is_scoring ? num_tokens - num_drawn : 0;
+  const int32_t num_drawn = sequence.draws && sequence.num_pending() == 0 ? 1 + num_drafts : 0;
+  const int32_t last = sequence.size() - 1;  // nothing known stands behind it
+  const int32_t num_scored = std::max(
+      0, std::min(sequence.num_scheduled, last) - std::max(first_token, last - sequence.num_unscored));
   sequence.num_scheduled += num_drafts;
   sequence.num_unknown += num_drawn;
   (is_decode ? batch_.sequences : prefills_)
@@ -315,6 +316,12 @@ void Scheduler::add_to_batch(Sequence& sequence, int32_t num_tokens, bool is_cop
 void Scheduler::preempt_last() {
   Sequence& sequence = *running_.back();
   running_.pop_back();
+  give_up_seat(sequence);
+  ++batch_.num_preempted;
+}
+
+/// Back to the queue; a held one comes there when it is released.
+void Scheduler::give_up_seat(Sequence& sequence) {
   sequence.num_recomputed_tokens += sequence.num_computed;
   blocks_.release(sequence);
   give_back_states(sequence);
@@ -323,8 +330,19 @@ void Scheduler::preempt_last() {
   sequence.num_dropped_draws = 0;
   sequence.drafts.clear();
   ++sequence.num_preemptions;
-  waiting_.insert(&sequence);
-  ++batch_.num_preempted;
+  if (!sequence.is_held) waiting_.insert(&sequence);
+}
+
+void Scheduler::hold(Sequence& sequence) {
+  sequence.is_held = true;
+  if (sequence.num_unknown + sequence.num_dropped_draws == 0) return;
+  running_.erase(std::ranges::find(running_, &sequence));
+  give_up_seat(sequence);
+}
+
+void Scheduler::release(Sequence& sequence) {
+  sequence.is_held = false;
+  if (sequence.status == SequenceStatus::waiting) waiting_.insert(&sequence);
 }
 
 void Scheduler::commit(const ScheduledSequence& scheduled, std::span<const TokenId> new_tokens) {
@@ -346,6 +364,7 @@ void Scheduler::commit(const ScheduledSequence& scheduled, std::span<const Token
   const int32_t num_undone =
       scheduled.state_before >= 0 && num_rejected > 0 ? scheduled.num_tokens : num_rejected;
   sequence.num_computed += scheduled.num_tokens - num_undone;
+  sequence.num_unscored -= scheduled.num_scored_rows();
   sequence.num_scheduled -= num_undone;
   (sequence.num_dropped_draws > 0 ? sequence.num_dropped_draws : sequence.num_unknown) -=
       scheduled.num_drawn();
@@ -360,8 +379,8 @@ void Scheduler::commit(const ScheduledSequence& scheduled, std::span<const Token
 }
 
 void Scheduler::append(Sequence& sequence, std::span<const TokenId> tokens) {
-  if (sequence.status != SequenceStatus::running || sequence.num_output_tokens() == 0)
-    throw std::logic_error("append: the sequence is not running, or has drawn no token");
+  if (sequence.status == SequenceStatus::finished || sequence.num_output_tokens() == 0)
+    throw std::logic_error("append: the sequence has ended, or has drawn no token");
   if (std::ssize(tokens) > sequence.max_tokens - sequence.num_output_tokens())
     throw std::logic_error("append: more tokens than max_tokens");
   if (tokens.empty()) return;

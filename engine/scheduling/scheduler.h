@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <set>
@@ -27,12 +28,19 @@ struct ScheduledSequence {
   int32_t num_tokens = 0;
   int32_t num_logit_rows = 0;   ///< of its last tokens the logits are wanted; 0 before a prompt's end
   int32_t num_preemptions = 0;  ///< of the sequence when it was scheduled
-  int32_t num_scored = 0;       ///< of these rows, the first: they score prompt tokens, nothing is drawn
-  int32_t num_drafts = 0;       ///< of its tokens, the last: Sequence::drafts, each with a row
-  int32_t state_copy = -1;      ///< slot of a copy of its state behind these tokens; -1: none is made
-  int32_t state_before = -1;    ///< of drafts: slot of a copy of its state in front of these tokens
+  int32_t num_scored = 0;   ///< of these rows, the first: they score tokens that are known, nothing is drawn
+  int32_t num_drafts = 0;   ///< of its tokens, the last: Sequence::drafts, each with a row
+  int32_t state_copy = -1;  ///< slot of a copy of its state behind these tokens; -1: none is made
+  int32_t state_before = -1;  ///< of drafts: slot of a copy of its state in front of these tokens
 
   int32_t num_drawn() const { return num_logit_rows - num_scored; }
+  /// Rows that score as is known when the step is committed: one whose draw was dropped is in front of a known token.
+  int32_t num_scored_rows() const {
+    return sequence->num_dropped_draws > 0 ? std::min(sequence->num_unscored, num_drawn()) : num_scored;
+  }
+  int32_t first_row() const {
+    return first_token + num_tokens - num_logit_rows;
+  }  ///< the token whose logits the first row has
   /// Whether what the step gives is still wanted: the sequence has neither ended nor been preempted since.
   bool is_current() const {
     return sequence->status == SequenceStatus::running && sequence->num_preemptions == num_preemptions;
@@ -57,8 +65,7 @@ struct ScheduledBatch {
 
 enum class RefusalReason : uint8_t {
   empty_prompt,
-  no_output,          ///< max_tokens < 1
-  context_length,     ///< prompt and one output token exceed max_model_len
+  context_length,     ///< the prompt, and one output token if any are wanted, exceed max_model_len
   kv_cache_capacity,  ///< the prompt does not fit into the whole KV cache
 };
 
@@ -104,11 +111,11 @@ class Scheduler {
   Scheduler(const EngineOptions& options, BlockManager& blocks, const PrefillBudget* prefill_limit = nullptr);
 
   /// Takes a sequence into the queue and caps its max_tokens to what fits into max_model_len and the KV
-  /// cache. A sequence that can never run is finished as refused, and told why.
+  /// cache. A sequence that can never run is finished as refused, and told why; one that neither draws nor scores anything is finished.
   std::optional<Refusal> enqueue(Sequence& sequence);
 
   /// The next step's work; valid until the next call. Empty only if nothing waits or runs, or if each
-  /// running sequence waits for a commit. With options.steps_ahead a sequence whose newest token is not known
+  /// running sequence waits for a commit or is held. With options.steps_ahead a sequence whose newest token is not known
   /// yet (drawn by a step that is not committed) is scheduled as well: up to that many such tokens, none if it
   /// waits_for_token.
   const ScheduledBatch& schedule();
@@ -118,13 +125,18 @@ class Scheduler {
   /// that are not among them count as neither scheduled nor computed. Does nothing unless scheduled.is_current().
   void commit(const ScheduledSequence& scheduled, std::span<const TokenId> new_tokens);
   /// Adds tokens that nothing had to draw: they are computed together with the newest one, in a step that draws
-  /// what follows them. What uncommitted steps draw for the sequence is dropped: they are to commit no new tokens of it. To a running
-  /// sequence that has drawn a token, and never beyond max_tokens.
+  /// what follows them. What uncommitted steps draw for the sequence is dropped: they are to commit no new tokens of it. To a sequence that
+  /// has drawn a token, running or held, and never beyond max_tokens.
   void append(Sequence& sequence, std::span<const TokenId> tokens);
 
   /// Gives a decoding sequence blocks for draft tokens behind those it has, if others do not need them. How many of `num_drafts`
   /// tokens it has blocks for. Between two schedule().
   int32_t reserve_drafts(Sequence& sequence, int32_t num_drafts);
+
+  /// Keeps a sequence out of the steps to come, until it is released. If an uncommitted step draws for it, it is preempted: what that
+  /// draws is not wanted.
+  void hold(Sequence& sequence);
+  void release(Sequence& sequence);
 
   /// Ends a sequence in any state, at once: takes it from its queue and releases its blocks. A cancellation
   /// is finish(sequence, FinishReason::cancelled). Does nothing if it has finished already.
@@ -173,6 +185,7 @@ class Scheduler {
   void take_back_state(Sequence& sequence);
   void give_back_states(Sequence& sequence);
   void preempt_last();
+  void give_up_seat(Sequence& sequence);
 
   const EngineOptions options_;
   const int32_t num_seats_;

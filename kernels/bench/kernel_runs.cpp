@@ -104,6 +104,7 @@ Tensor KernelOperands::run(const KernelCase& c, const ForwardBatch& batch, OpId 
                                .cos_sin = static_cast<const float*>(rope_table_.data()),
                                .q_norm = w.empty() ? Weight{} : w[0],
                                .k_norm = w.empty() ? Weight{} : w[1],
+                               .layer_norms = !w.empty() && w[0].rows > 1,
                                .norm_eps = c.norm_eps,
                                .kv = kv_layer(c, copy)});
       break;

@@ -15,4 +15,9 @@ struct Rank {
   bool operator==(const Rank&) const = default;
 };
 
+/// Tokens of a vocabulary that each rank has. Where they do not divide, the last one has fewer, and rows of logits stay aligned.
+constexpr int32_t share_of_vocabulary(int32_t tokens, int32_t ranks) {
+  return tokens % ranks == 0 ? tokens / ranks : (tokens / ranks + 16) / 16 * 16;
+}
+
 }  // namespace minfer

@@ -17,10 +17,10 @@ inline void check_f32(std::string_view what, const Tensor& x, int64_t rows, int6
 }
 
 /// Throws Error unless `weight` is one f32 row of `cols` elements.
-inline void check_vector(std::string_view what, const Weight& weight, int64_t cols) {
-  if (weight.dtype != DType::f32 || weight.count != 1 || weight.rows != 1 || weight.cols != cols) {
-    fail("{}: {} x [{}, {}] {}, expected [1, {}] f32", what, weight.count, weight.rows, weight.cols,
-         name(weight.dtype), cols);
+inline void check_vector(std::string_view what, const Weight& weight, int64_t cols, int64_t rows = 1) {
+  if (weight.dtype != DType::f32 || weight.count != 1 || weight.rows != rows || weight.cols != cols) {
+    fail("{}: {} x [{}, {}] {}, expected [{}, {}] f32", what, weight.count, weight.rows, weight.cols,
+         name(weight.dtype), rows, cols);
   }
 }
 

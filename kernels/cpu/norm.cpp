@@ -21,18 +21,6 @@ void check(const NormArgs& args) {
   if (args.add_to_out && args.out.data == x.data) fail("norm: out is x, expected another tensor to add to");
 }
 
-void layer_norm_row(const float* x, const float* weight, float eps, int64_t size, float* out) {
-  double sum = 0.0, squares = 0.0;
-  for (int64_t i = 0; i < size; ++i)
-    sum += static_cast<double>(x[i]);
-  const double mean = sum / static_cast<double>(size);
-  for (int64_t i = 0; i < size; ++i)
-    squares += (x[i] - mean) * (x[i] - mean);
-  const double scale = 1.0 / std::sqrt(squares / static_cast<double>(size) + static_cast<double>(eps));
-  for (int64_t i = 0; i < size; ++i)
-    out[i] = static_cast<float>((x[i] - mean) * scale) * weight[i];
-}
-
 /// x normalised and times the weight; `out` may be x.
 void norm_row(const NormArgs& args, const float* x, float* out, const OpContext& context) {
   const auto* weight = static_cast<const float*>(args.weight.data);
@@ -56,6 +44,18 @@ void end_row(const NormArgs& args, const float* row, float* out) {
 }
 
 }  // namespace
+
+void layer_norm_row(const float* x, const float* weight, float eps, int64_t size, float* out) {
+  double sum = 0.0, squares = 0.0;
+  for (int64_t i = 0; i < size; ++i)
+    sum += static_cast<double>(x[i]);
+  const double mean = sum / static_cast<double>(size);
+  for (int64_t i = 0; i < size; ++i)
+    squares += (x[i] - mean) * (x[i] - mean);
+  const double scale = 1.0 / std::sqrt(squares / static_cast<double>(size) + static_cast<double>(eps));
+  for (int64_t i = 0; i < size; ++i)
+    out[i] = static_cast<float>((x[i] - mean) * scale) * weight[i];
+}
 
 void norm(const NormArgs& args, const OpContext& context) {
   check(args);

@@ -16,6 +16,8 @@ void embed(const EmbedArgs& args, const OpContext& context);
 void gather_rows(const Tensor& x, const int32_t* rows, const Tensor& out, const OpContext& context);
 /// See NormArgs.
 void norm(const NormArgs& args, const OpContext& context);
+/// One row; `out` may be x.
+void layer_norm_row(const float* x, const float* weight, float eps, int64_t size, float* out);
 /// See ActivateArgs.
 void activate(const ActivateArgs& args, const OpContext& context);
 /// See RopeKvWriteArgs.

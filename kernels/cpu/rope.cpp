@@ -34,8 +34,9 @@ void check(const ForwardBatch& batch, const RopeKvWriteArgs& args) {
     fail("rope_kv_write: rotary size {}, expected an even number up to the head size {}", args.rotary_size,
          kv.head_size);
   }
-  if (args.q_norm) check_vector("rope_kv_write: q_norm", args.q_norm, kv.head_size);
-  if (args.k_norm) check_vector("rope_kv_write: k_norm", args.k_norm, kv.head_size);
+  const int64_t q_norms = args.layer_norms ? args.heads : 1, k_norms = args.layer_norms ? kv.kv_heads : 1;
+  if (args.q_norm) check_vector("rope_kv_write: q_norm", args.q_norm, kv.head_size, q_norms);
+  if (args.k_norm) check_vector("rope_kv_write: k_norm", args.k_norm, kv.head_size, k_norms);
   if (args.v_norm) check_vector("rope_kv_write: v_norm", args.v_norm, kv.value_size());
   check_cache("rope_kv_write", batch, kv);
 }
@@ -50,11 +51,15 @@ void write_value(const float* value, const RopeKvWriteArgs& args, void* out, con
   store_head(normed.data(), args.kv.dtype, size, out);
 }
 
-void norm_and_rotate(float* head, const Weight& norm, const float* cos_sin, const RopeKvWriteArgs& args,
-                     const OpContext& context) {
-  if (norm) {
-    const auto* weight = static_cast<const float*>(norm.data);
-    context.lanes->rms_norm_row(head, weight, args.norm_eps, args.kv.head_size, head);
+/// `index`: of the head among those of q or k.
+void norm_and_rotate(float* head, int32_t index, const Weight& norm, const float* cos_sin,
+                     const RopeKvWriteArgs& args, const OpContext& context) {
+  const int32_t size = args.kv.head_size;
+  const auto* weight = static_cast<const float*>(norm.data);
+  if (norm && args.layer_norms) {
+    layer_norm_row(head, weight + int64_t{index} * size, args.norm_eps, size, head);
+  } else if (norm) {
+    context.lanes->rms_norm_row(head, weight, args.norm_eps, size, head);
   }
   rotate_head(head, cos_sin, args.rotary_size, Pairing::of(args.pairing, args.rotary_size));
 }
@@ -70,7 +75,7 @@ void rope_token(const ForwardBatch& batch, const RopeKvWriteArgs& args, int64_t 
     if (args.q_has_gate)
       q = std::copy_n(head, kv.head_size, args.q_out.f32_row(token) + int64_t{h} * kv.head_size) -
           kv.head_size;
-    norm_and_rotate(q, args.q_norm, cos_sin, args, context);
+    norm_and_rotate(q, h, args.q_norm, cos_sin, args, context);
     for (int32_t d = 0; args.q_scale != nullptr && d < kv.head_size; ++d)
       q[d] *= args.q_scale[position];
   }
@@ -82,7 +87,7 @@ void rope_token(const ForwardBatch& batch, const RopeKvWriteArgs& args, int64_t 
   for (int32_t h = 0; h < kv.kv_heads; ++h, head += kv.head_size, value += kv.value_size()) {
     const auto row = static_cast<size_t>((block * kv.kv_heads + h) * kv.block_size + offset);
     write_value(args.v_is_k ? head : value, args, static_cast<char*>(kv.v) + row * value_bytes, context);
-    norm_and_rotate(head, args.k_norm, cos_sin, args, context);
+    norm_and_rotate(head, h, args.k_norm, cos_sin, args, context);
     store_head(head, kv.dtype, kv.head_size, static_cast<char*>(kv.k) + row * key_bytes);
   }
 }

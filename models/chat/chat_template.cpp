@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <exception>
+#include <functional>
 
 #include "models/chat/jinja/interpreter.h"
 #include "models/chat/jinja/syntax/parser.h"
@@ -23,8 +26,9 @@ std::tm local_time() {
   return local;
 }
 
-std::vector<PromptPart> to_parts(const Text& text) {
+std::vector<PromptPart> to_parts(const Text& text, const jinja::Budget& budget) {
   std::vector<PromptPart> parts;
+  budget.require(text.num_runs() * sizeof(PromptPart));
   text.for_each_run([&](std::string_view bytes, Origin origin) {
     parts.push_back({std::string(bytes), origin == Origin::source});
   });
@@ -37,6 +41,82 @@ jinja::Body parse(const std::string& text, const std::string& name) {
   } catch (const TemplateError& error) {
     fail<TemplateError>("{}: {}", name, error.what());
   }
+}
+
+/// What becomes of a message; None: it is left out. Nothing: it stays.
+using Change = std::function<std::optional<Value>(const Value& message)>;
+
+/// The messages after a change; nothing if it changes none.
+std::optional<Value> changed(const Value& messages, const Change& change) {
+  jinja::Items items;
+  bool any = false;
+  for (const Value& message : messages.sequence()->items) {
+    const std::optional<Value> other = message.dict() != nullptr ? change(message) : std::nullopt;
+    any |= other.has_value();
+    if (!other || !other->is_none()) items.push_back(other.value_or(message));
+  }
+  return any ? std::optional<Value>(jinja::make_list(std::move(items))) : std::nullopt;
+}
+
+Change without(std::string_view key) {
+  return [key](const Value& message) -> std::optional<Value> {
+    Dict rest;
+    for (const Dict::Entry& entry : message.dict()->entries())
+      if (entry.key.text()->bytes() != key) rest.set(*entry.key.text(), entry.value);
+    if (rest.size() == message.dict()->size()) return std::nullopt;
+    return jinja::make_dict(std::move(rest));
+  };
+}
+
+/// The text that a message has under a key; null: none.
+const Text* text_of(const Value& message, std::string_view key) {
+  const Value* found = message.dict() == nullptr ? nullptr : message.dict()->find(key);
+  return found == nullptr ? nullptr : found->text();
+}
+
+Change without_role(std::string_view role) {
+  return [role](const Value& message) {
+    const Text* found = text_of(message, "role");
+    return found != nullptr && found->bytes() == role ? std::optional<Value>(Value()) : std::nullopt;
+  };
+}
+
+Value with_content(const Value& message, Text content) {
+  Dict dict = *message.dict();
+  dict.set(Text("content"), Value(std::move(content)));
+  return jinja::make_dict(std::move(dict));
+}
+
+std::optional<Value> without_null(const Value& message) {
+  const Value* content = message.dict()->find("content");
+  if (content == nullptr || !content->is_none()) return std::nullopt;
+  return with_content(message, Text());
+}
+
+/// Whether the second message says more of what the first one does: texts of one role, nothing else.
+bool continues(const Value& first, const Value& second) {
+  const Text* role = text_of(first, "role");
+  const Text* same = text_of(second, "role");
+  return role != nullptr && same != nullptr && role->bytes() == same->bytes() && role->bytes() != "tool" &&
+         text_of(first, "content") != nullptr && text_of(second, "content") != nullptr &&
+         first.dict()->size() == 2 && second.dict()->size() == 2;
+}
+
+/// Messages of one role in a row as one, an empty line between their texts; nothing if there are none.
+std::optional<Value> merged(const Value& messages) {
+  jinja::Items items;
+  for (const Value& message : messages.sequence()->items) {
+    if (items.empty() || !continues(items.back(), message)) {
+      items.push_back(message);
+      continue;
+    }
+    Text text = *text_of(items.back(), "content");
+    text.append("\n\n");
+    text.append(*text_of(message, "content"));
+    items.back() = with_content(items.back(), std::move(text));
+  }
+  if (items.size() == messages.sequence()->items.size()) return std::nullopt;
+  return jinja::make_list(std::move(items));
 }
 
 }  // namespace
@@ -61,6 +141,13 @@ void ChatInput::add_message(std::string_view role, std::string_view content) {
 struct ChatTemplate::Parsed {
   jinja::Body body;
   std::optional<jinja::Body> tool_use;
+  /// Fields (see find_ignored) of which some prompt has shown that the template uses them.
+  mutable std::array<std::atomic<bool>, 6> uses{};
+};
+
+struct ChatTemplate::Attempt {
+  Text text;
+  std::vector<std::string> read = {};  ///< variables that the template asked for
 };
 
 ChatTemplate::ChatTemplate(ChatTemplateSource source, std::string bos, std::string eos,
@@ -76,6 +163,19 @@ ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
 ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
 
 std::vector<PromptPart> ChatTemplate::render(const ChatInput& input) const {
+  jinja::Evaluation evaluation(limits_, input.now ? *input.now : local_time());
+  ChatInput taken = input;
+  return to_parts(run_repaired(evaluation, taken).text, evaluation.budget);
+}
+
+RenderedChat ChatTemplate::render_and_check(const ChatInput& input) const {
+  jinja::Evaluation evaluation(limits_, input.now ? *input.now : local_time());
+  ChatInput taken = input;
+  const Attempt made = run_repaired(evaluation, taken);
+  return {to_parts(made.text, evaluation.budget), find_ignored(evaluation, taken, made)};
+}
+
+ChatTemplate::Attempt ChatTemplate::run(jinja::Evaluation& evaluation, const ChatInput& input) const {
   Dict variables;
   variables.set(Text("bos_token"), jinja::make_text(bos_));
   variables.set(Text("eos_token"), jinja::make_text(eos_));
@@ -86,15 +186,78 @@ std::vector<PromptPart> ChatTemplate::render(const ChatInput& input) const {
   for (const auto& [name, value] : input.variables)
     variables.set(Text(name), value);
   const bool for_tools = parsed_->tool_use && !input.tools.is_none();
-  jinja::Evaluation evaluation(limits_, input.now ? *input.now : local_time());
-  try {
-    return to_parts(
-        jinja::Interpreter(evaluation, for_tools ? *parsed_->tool_use : parsed_->body, variables).run());
-  } catch (const jinja::TemplateRaised&) {
-    throw;
-  } catch (const TemplateError& error) {
-    fail<TemplateError>("{}: {}", name_, error.what());
+  evaluation.budget.printed_none = false;
+  jinja::Interpreter interpreter(evaluation, for_tools ? *parsed_->tool_use : parsed_->body, variables);
+  Attempt made{.text = interpreter.run()};
+  for (const Dict::Entry& entry : variables.entries())
+    if (interpreter.has_read(entry.key.text()->bytes())) made.read.emplace_back(entry.key.text()->bytes());
+  if (for_tools) made.read.emplace_back("tools");
+  return made;
+}
+
+/// `input` becomes what was rendered.
+ChatTemplate::Attempt ChatTemplate::run_repaired(jinja::Evaluation& evaluation, ChatInput& input) const {
+  std::vector<Value> ways{input.messages};
+  if (std::optional<Value> texts = changed(input.messages, without_null)) ways.push_back(*std::move(texts));
+  const size_t num_whole = ways.size();
+  if (std::optional<Value> turns = merged(ways.back())) ways.push_back(*std::move(turns));
+  std::optional<Attempt> with_none;
+  std::exception_ptr why_not;
+  for (size_t i = 0; i < ways.size() && !(i == num_whole && with_none); ++i) {
+    ChatInput changed_input = input;
+    changed_input.messages = ways[i];
+    try {
+      Attempt made = run(evaluation, changed_input);
+      if (!evaluation.budget.printed_none || (i > 0 && !with_none)) {
+        input = std::move(changed_input);
+        return made;
+      }
+      if (i == 0) with_none = std::move(made);
+    } catch (const jinja::TemplateRaised&) {
+      if (why_not == nullptr) why_not = std::current_exception();
+    } catch (const TemplateError& error) {
+      if (why_not == nullptr)
+        why_not = std::make_exception_ptr(TemplateError(fmt::format("{}: {}", name_, error.what())));
+    }
   }
+  if (with_none) return *std::move(with_none);
+  std::rethrow_exception(why_not);
+}
+
+std::vector<std::string> ChatTemplate::find_ignored(jinja::Evaluation& evaluation, const ChatInput& input,
+                                                    const Attempt& made) const {
+  std::vector<std::string> ignored;
+  const auto is_read = [&](std::string_view name) {
+    return std::ranges::find(made.read, name) != made.read.end();
+  };
+  for (const auto& [name, value] : input.variables)
+    if (!is_read(name)) ignored.push_back(name);
+  const auto check = [&](size_t field, std::string_view name, std::string_view variable, const auto& remove) {
+    std::atomic<bool>& is_used = parsed_->uses[field];
+    ChatInput rest = input;
+    if (is_used || !remove(rest)) return;
+    try {
+      is_used = is_read(variable) && run(evaluation, rest).text.bytes() != made.text.bytes();
+    } catch (const TemplateError&) {
+      is_used = true;
+    }
+    if (!is_used) ignored.emplace_back(name);
+  };
+  const auto edit = [](Change change) {
+    return [change = std::move(change)](ChatInput& rest) {
+      std::optional<Value> messages = changed(rest.messages, change);
+      if (messages) rest.messages = *messages;
+      return messages.has_value();
+    };
+  };
+  check(0, "tools", "tools", [](ChatInput& rest) { return std::exchange(rest.tools, Value()).truth(); });
+  check(1, "documents", "documents",
+        [](ChatInput& rest) { return std::exchange(rest.documents, Value()).truth(); });
+  check(2, "messages[].tool_calls", "messages", edit(without("tool_calls")));
+  check(3, "messages[].name", "messages", edit(without("name")));
+  check(4, "messages[].role:tool", "messages", edit(without_role("tool")));
+  check(5, "messages[].role:system", "messages", edit(without_role("system")));
+  return ignored;
 }
 
 }  // namespace minfer

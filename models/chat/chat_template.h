@@ -14,6 +14,9 @@
 #include "models/tokenizer/tokenizer.h"
 
 namespace minfer {
+namespace jinja {
+class Evaluation;
+}
 
 /// The role of a message. A well-known one (system, user, assistant, tool ...) counts as the template's own
 /// text, since templates make special tokens of it ('<|' + role + '|>'); any other is the request's.
@@ -47,12 +50,22 @@ class ChatTemplate {
 
   /// The prompt, to be tokenised with add_special = false. Throws jinja::TemplateRaised with the template's
   /// message if the template refuses the conversation, jinja::TemplateError if it cannot be rendered for this
-  /// input.
+  /// input. Before that it tries what clients send and templates often do not expect: a content that is None
+  /// is "" where the template fails over None or prints it, and where it refuses still, messages of one
+  /// role in a row become one.
   std::vector<PromptPart> render(const ChatInput& input) const;
+  /// The same, and what was of no use. A field that has been of use to the template once counts as used from
+  /// then on, so that few prompts are rendered twice.
+  RenderedChat render_and_check(const ChatInput& input) const;
   const std::string& name() const { return name_; }
 
  private:
   struct Parsed;
+  struct Attempt;
+  Attempt run(jinja::Evaluation& evaluation, const ChatInput& input) const;
+  Attempt run_repaired(jinja::Evaluation& evaluation, ChatInput& input) const;
+  std::vector<std::string> find_ignored(jinja::Evaluation& evaluation, const ChatInput& input,
+                                        const Attempt& made) const;
   std::unique_ptr<const Parsed> parsed_;
   std::string name_;
   std::string bos_;
@@ -60,9 +73,9 @@ class ChatTemplate {
   jinja::Limits limits_;
 };
 
-/// The template in `file`; if that is empty the model's own; if it has none, turns with the end token that
-/// the vocabulary knows (ChatML, Llama 3, Phi 3), else ChatML, which its name then says; one of the model for tools stays. Throws
-/// FileError or jinja::TemplateError.
+/// The template in `file`; if that is empty the model's own; if it has none, the turns of which the vocabulary
+/// has the tokens (ChatML, Llama 3 and 4, Gemma, Granite, gpt-oss, Phi 3), else ChatML, which its name then says; one
+/// of the model for tools stays. Throws FileError or jinja::TemplateError.
 ChatTemplate open_chat_template(const std::string& file, const ChatTemplateSource& of_model,
                                 const Tokenizer& tokenizer);
 

@@ -55,10 +55,11 @@ Decoder::Decoder(const ModelConfig& config, ModelWeights weights, Backend& backe
   }
   last_hidden_ = allocate(DType::f32, limits_.logit_slice, config_.hidden_size, "last hidden states");
   last_normed_ = activations(limits_.logit_slice, config_.hidden_size, "normalised last hidden states");
-  logits_ = allocate(DType::f32, limits_.logit_slice, config_.whole_vocab_size(), "logits");
+  const int32_t share = config_.vocab_share();
+  logits_ = allocate(DType::f32, limits_.logit_slice, int64_t{share} * config_.rank.count, "logits");
   if (config_.rank.is_alone()) return;
   part_ = allocate(part_dtype(config_, activation_dtype_), tokens, config_.hidden_size, "addends of a rank");
-  logits_part_ = allocate(DType::f32, limits_.logit_slice, config_.vocab_size, "logits of a rank");
+  logits_part_ = allocate(DType::f32, limits_.logit_slice, share, "logits of a rank");
 }
 
 DType Decoder::part_dtype(const ModelConfig& config, DType activation_dtype) {
@@ -154,7 +155,7 @@ Tensor Decoder::forward(const ForwardBatch& batch) {
     fail("a step of {} tokens exceeds the workspace of {}", batch.num_tokens, limits_.max_tokens);
   }
   const Tensor x = f32_workspace(hidden_, batch.num_tokens, config_.hidden_size);
-  const int32_t first_token = config_.rank.index * config_.vocab_size;
+  const int32_t first_token = config_.rank.index * config_.vocab_share();
   backend_.embed(embed_op_, {.token_ids = batch.token_ids,
                              .table = weights_.embedding,
                              .first_token = first_token,
@@ -180,7 +181,10 @@ Tensor Decoder::forward(const ForwardBatch& batch) {
 
 Tensor Decoder::logits(const ForwardBatch& batch, int32_t first_row) {
   const int32_t rows = std::min(batch.num_logit_rows - first_row, limits_.logit_slice);
-  const Tensor logits = f32_workspace(logits_, rows, config_.whole_vocab_size());
+  const int32_t share = config_.vocab_share();
+  const Tensor gathered = f32_workspace(logits_, rows, int64_t{share} * config_.rank.count);
+  Tensor logits = gathered;
+  logits.cols = config_.whole_vocab_size();
   if (rows == 0) return logits;
   const Tensor x = f32_workspace(hidden_, batch.num_tokens, config_.hidden_size);
   const Tensor last = f32_workspace(last_hidden_, rows, config_.hidden_size);
@@ -194,13 +198,15 @@ Tensor Decoder::logits(const ForwardBatch& batch, int32_t first_row) {
                                   .scale = config_.logit_scale,  // products are linear
                                   .out = normed});
   const bool alone = config_.rank.is_alone();
-  const Tensor own = alone ? logits : f32_workspace(logits_part_, rows, config_.vocab_size);
+  const Tensor part = alone ? logits : f32_workspace(logits_part_, rows, share);
+  Tensor own = part;
+  own.cols = config_.vocab_size;
   backend_.linear(lm_head_op_, {.x = normed, .weights = {&weights_.output, 1}, .out = own});
   if (config_.logit_cap > 0.0f) {
     const Activation cap{.kind = Activation::Kind::soft_cap, .cap = config_.logit_cap};
     backend_.activate(logit_cap_op_, {.x = own, .activation = cap, .out = own});
   }
-  if (!alone) backend_.gather_columns(gather_logits_op_, own, logits);
+  if (!alone) backend_.gather_columns(gather_logits_op_, part, gathered);
   return logits;
 }
 
@@ -343,6 +349,7 @@ void Decoder::attend_heads(const ForwardBatch& batch, int32_t layer, const Block
        .cos_sin = static_cast<const float*>(angles.data()),
        .q_norm = q_norm,
        .k_norm = k_norm,
+       .layer_norms = config_.architecture.norm == NormKind::layer,
        .norm_eps = config_.norm_eps,
        .kv = kv_.layer(layer),
        .q_scale = of_layer.has_temperature ? static_cast<const float*>(q_scales_.data()) : nullptr,

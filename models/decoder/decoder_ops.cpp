@@ -106,8 +106,8 @@ void Decoder::build_op_table() {
     gather_logits_op_ = add_op({.name = "gather_logits",
                                 .kind = OpKind::all_gather,
                                 .scope = TokenScope::logits,
-                                .in_features = config_.whole_vocab_size(),
-                                .out_features = config_.whole_vocab_size()});
+                                .in_features = config_.vocab_share() * config_.rank.count,
+                                .out_features = config_.vocab_share() * config_.rank.count});
     ops_.back().in_element_bytes = ops_.back().out_element_bytes = kF32Bytes;
   }
   sample_op_ = add_op({.name = "sample",
@@ -172,8 +172,8 @@ int64_t Decoder::workspace_bytes(const ModelConfig& config, DType activation_dty
                         (config.q_size() + config.attended_size() + ffn_elements(config)) * activation +
                         latent_bytes(config, activation) + delta_bytes(config) +
                         config.num_experts * kF32Bytes + 2 * experts_used * kF32Bytes;
-  const bool alone = config.rank.is_alone();
-  const int64_t logits = config.whole_vocab_size() + (alone ? 0 : config.vocab_size);
+  const int64_t parts = config.rank.is_alone() ? 1 : config.rank.count + 1;
+  const int64_t logits = parts * config.vocab_share();
   const int64_t row = config.hidden_size * (kF32Bytes + activation) + logits * kF32Bytes;
   const int64_t q_scale = config.temperature.scale > 0.0f ? kF32Bytes : 0;
   int64_t position = q_scale;

@@ -181,9 +181,10 @@ class GbnfReader {
         case '"':
         case '[':
         case ']':
+        case '-':
           return static_cast<unsigned char>(c);
         default:
-          refuse("no such escape; \\x \\u \\U \\t \\r \\n \\\\ \\\" \\[ \\] are known");
+          refuse("no such escape; \\x \\u \\U \\t \\r \\n \\\\ \\\" \\[ \\] \\- are known");
       }
     }
     if (at_end() || peek() == '\n') refuse("a literal or class is not closed on its line");

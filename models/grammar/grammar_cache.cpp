@@ -1,89 +1,116 @@
 #include "models/grammar/grammar_cache.h"
 
 #include <chrono>
+#include <future>
 #include <utility>
+
+#include "kernels/error.h"
 
 namespace minfer {
 namespace {
 
-/// 0 for one that is being made, or could not be: that is forgotten in a moment.
-size_t bytes_of(const std::shared_future<std::shared_ptr<TokenGrammar>>& grammar) {
-  if (grammar.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return 0;
-  try {
-    return grammar.get()->bytes();
-  } catch (const std::exception&) {
-    return 0;
-  }
-}
+/// Of a grammar, beside its key and its tables: so a bound of bytes is one of grammars too.
+constexpr size_t kBytesBeside = 2048;
 
 }  // namespace
 
 GrammarCache::GrammarCache(std::function<std::shared_ptr<const TokenTrie>()> make_tokens, Options options)
-    : make_tokens_(std::move(make_tokens)), options_(options) {}
+    : make_tokens_(std::move(make_tokens)),
+      options_(options),
+      memory_(std::make_shared<GrammarMemory>(options.max_state_bytes)) {}
 
-/// The entry for a key, and whether it was made just now: then the caller keeps the promise.
-std::pair<GrammarCache::Entry, bool> GrammarCache::find_or_add(const std::string& key,
-                                                               const Compiled& promised) {
-  const std::lock_guard lock(mutex_);
-  if (const auto known = index_.find(key); known != index_.end()) {
-    ++counts_.reused;
+bool GrammarCache::ask(const std::string& key, Done done) {
+  Outcome outcome;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto known = index_.find(key);
+    if (known == index_.end()) {
+      entries_.push_front({.key = key, .waiting = {std::move(done)}});
+      index_.emplace(key, entries_.begin());
+      return true;
+    }
+    Entry& entry = *known->second;
     entries_.splice(entries_.begin(), entries_, known->second);
-    return {*known->second, false};
+    ++(entry.outcome && entry.outcome->error ? counts_.refused : counts_.reused);
+    if (!entry.outcome) {
+      entry.waiting.push_back(std::move(done));
+      return false;
+    }
+    outcome = *entry.outcome;
   }
-  entries_.push_front({key, promised, ++num_entries_made_});
-  index_.emplace(key, entries_.begin());
-  return {entries_.front(), true};
+  done(outcome);
+  return false;
+}
+
+void GrammarCache::compile(const std::string& key, const Build& build) {
+  Outcome outcome;
+  bool is_kept = true;
+  try {
+    outcome.grammar = compiled(build);
+  } catch (const GrammarError&) {
+    outcome.error = std::current_exception();
+  } catch (...) {  // not the grammar's fault: the next one may fare better
+    outcome.error = std::current_exception();
+    is_kept = false;
+  }
+  std::vector<Done> waiting;
+  std::list<Entry> dropped;  // freed without the lock
+  {
+    const std::lock_guard lock(mutex_);
+    ++(outcome.error ? counts_.refused : counts_.compiled);
+    if (outcome.grammar) counts_.compile_ns += outcome.grammar->compile_ns;
+    const auto known = index_.find(key);
+    std::swap(waiting, known->second->waiting);
+    known->second->outcome = outcome;
+    if (is_kept) {
+      dropped = take_oldest();
+    } else {
+      dropped.splice(dropped.begin(), entries_, known->second);
+      index_.erase(known);
+    }
+  }
+  for (const Done& done : waiting)
+    done(outcome);
 }
 
 std::shared_ptr<TokenGrammar> GrammarCache::get(const std::string& key, const Build& build) {
-  std::promise<std::shared_ptr<TokenGrammar>> promise;
-  const auto [entry, is_new] = find_or_add(key, promise.get_future().share());
-  if (!is_new) return entry.grammar.get();
-  try {
-    promise.set_value(compile(build));
-  } catch (...) {
-    promise.set_exception(std::current_exception());
-    forget(entry);
-    throw;
-  }
-  drop_oldest();
-  return entry.grammar.get();
+  const auto promise = std::make_shared<std::promise<Outcome>>();
+  if (ask(key, [promise](const Outcome& outcome) { promise->set_value(outcome); })) compile(key, build);
+  const Outcome outcome = promise->get_future().get();
+  if (outcome.error) std::rethrow_exception(outcome.error);
+  return outcome.grammar;
 }
 
-std::shared_ptr<TokenGrammar> GrammarCache::compile(const Build& build) {
+std::shared_ptr<TokenGrammar> GrammarCache::compiled(const Build& build) {
   std::call_once(tokens_made_, [&] { tokens_ = make_tokens_(); });
   const auto start = std::chrono::steady_clock::now();
   GrammarBuilder builder(options_.limits);
   const GrammarBuilder::Expr root = build(builder);
-  auto grammar = std::make_shared<TokenGrammar>(compile_grammar(builder, root), tokens_);
+  auto grammar = std::make_shared<TokenGrammar>(compile_grammar(builder, root), tokens_, memory_);
+  if (memory_->grammar_bytes() > options_.max_live_bytes)
+    fail<GrammarsFull>("the grammars of all requests take {} bytes, expected at most {}; try again later",
+                       memory_->grammar_bytes(), options_.max_live_bytes);
   (void)GrammarMatcher(grammar).mask();  // every text needs it
   grammar->compile_ns = std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count();
-  const std::lock_guard lock(mutex_);
-  ++counts_.compiled;
-  counts_.compile_ns += grammar->compile_ns;
   return grammar;
 }
 
-/// What cannot be compiled is not kept: the next request with it is told the same.
-void GrammarCache::forget(const Entry& entry) {
-  const std::lock_guard lock(mutex_);
-  ++counts_.refused;
-  const auto known = index_.find(entry.key);
-  if (known == index_.end() || known->second->number != entry.number) return;
-  entries_.erase(known->second);
-  index_.erase(known);
-}
-
-/// Grammars grow while they are used, so all are looked at. The newest one stays.
-void GrammarCache::drop_oldest() {
-  const std::lock_guard lock(mutex_);
+/// Grammars grow while they are used, so all are looked at. The newest one stays, and what is being compiled.
+std::list<GrammarCache::Entry> GrammarCache::take_oldest() {
+  std::list<Entry> oldest;
   counts_.bytes = 0;
   for (auto entry = entries_.begin(); entry != entries_.end();) {
-    counts_.bytes += 2 * entry->key.size() + bytes_of(entry->grammar);
-    const bool is_kept = entry == entries_.begin() || counts_.bytes <= options_.max_bytes;
-    if (!is_kept) index_.erase(entry->key);
-    entry = is_kept ? std::next(entry) : entries_.erase(entry);
+    const auto next = std::next(entry);
+    const bool is_made = entry->outcome.has_value();
+    counts_.bytes += 2 * entry->key.size() + kBytesBeside;
+    if (is_made && entry->outcome->grammar) counts_.bytes += entry->outcome->grammar->bytes();
+    if (is_made && entry != entries_.begin() && counts_.bytes > options_.max_bytes) {
+      index_.erase(entry->key);
+      oldest.splice(oldest.begin(), entries_, entry);
+    }
+    entry = next;
   }
+  return oldest;
 }
 
 GrammarCache::Counts GrammarCache::counts() const {

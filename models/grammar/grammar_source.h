@@ -24,6 +24,8 @@ enum class JsonStyle : uint8_t {
 /// A JSON Schema (draft 2020-12), of which json/README.md says what is honoured. `path` is put before the places in errors.
 GrammarBuilder::Expr add_json_schema(GrammarBuilder& builder, const nlohmann::ordered_json& schema,
                                      JsonStyle style, std::string_view path = {});
+/// The values of "format" in a schema that nobody knows here: they say nothing about values.
+std::vector<std::string> unknown_formats(const nlohmann::ordered_json& schema);
 /// Any JSON object; any JSON value.
 GrammarBuilder::Expr add_json_object(GrammarBuilder& builder, JsonStyle style);
 GrammarBuilder::Expr add_json_value(GrammarBuilder& builder, JsonStyle style);

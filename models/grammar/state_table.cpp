@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <set>
+#include <utility>
 
 #include "kernels/error.h"
 
@@ -14,6 +15,15 @@ namespace {
 constexpr uint32_t kMostDepth = 2000;
 /// Where a text may stand at a time.
 constexpr size_t kMostPlaces = 20'000;
+/// What one byte may cost: between two of them nobody can be given a turn.
+constexpr size_t kMostWorkOfByte = 2'000'000;
+/// What looking at one place costs, beside an edge of it.
+constexpr size_t kWorkOfPlace = 16;
+constexpr size_t kMostBytesOfToken = 64u << 20;
+/// Steps of a state that are looked through one by one.
+constexpr size_t kMostSteps = 8;
+/// States made to find out whether all plain texts may follow. Texts of bounded length take some 200.
+constexpr size_t kMostPlainStates = 320;
 
 /// Bytes of the plain characters (see TokenTrie) that take more than one: a range for each.
 struct Utf8Form {
@@ -31,6 +41,12 @@ constexpr std::array<Utf8Form, 8> kUtf8Forms = {{
     {{{{0xf4, 0xf4}, {0x80, 0x8f}, {0x80, 0xbf}, {0x80, 0xbf}}}, 4},
 }};
 
+[[noreturn]] void fail_places() {
+  fail<GrammarError>(
+      "the grammar is too ambiguous: a text may stand in more than {} places, or at more than {} edges",
+      kMostPlaces, kMostWorkOfByte);
+}
+
 void sort_and_unique(std::vector<uint32_t>& values) {
   std::ranges::sort(values);
   values.erase(std::unique(values.begin(), values.end()), values.end());
@@ -38,10 +54,12 @@ void sort_and_unique(std::vector<uint32_t>& values) {
 
 }  // namespace
 
-StateTable::StateTable(const Grammar& grammar, const TokenTrie& tokens) : grammar_(grammar), tokens_(tokens) {
+StateTable::StateTable(const Grammar& grammar, const TokenTrie& tokens)
+    : grammar_(grammar), tokens_(tokens), trees_{&tokens.others(), &tokens.plain()} {
   frames_.push_back({.return_state = 0, .outer = 0, .depth = 0});
   intern({}, false);  // kDead
-  start_ = close({{grammar.start(), 0}});
+  GrammarWork work;
+  start_ = close({{grammar.start(), 0}}, work);
 }
 
 uint32_t StateTable::frame(uint32_t return_state, uint32_t outer) {
@@ -55,17 +73,17 @@ uint32_t StateTable::frame(uint32_t return_state, uint32_t outer) {
 }
 
 /// The state of these places and of all that calls and returns lead to.
-uint32_t StateTable::close(std::vector<Place> todo) {
+uint32_t StateTable::close(std::vector<Place> todo, GrammarWork& work) {
   std::set<Place> seen;
   std::vector<Place> places;
   bool may_end = false;
+  const size_t most_spent = work.spent() + kMostWorkOfByte;
   while (!todo.empty()) {
     const Place place = todo.back();
     todo.pop_back();
+    work.spend(kWorkOfPlace);
     if (!seen.insert(place).second) continue;
-    if (seen.size() > kMostPlaces)
-      fail<GrammarError>("the grammar is too ambiguous: a text may stand in more than {} places",
-                         kMostPlaces);
+    if (seen.size() > kMostPlaces || work.spent() > most_spent) fail_places();
     const Grammar::State& state = grammar_.state(place.state);
     if (state.num_edges > 0) places.push_back(place);
     if (state.accepting && place.frame == 0) may_end = true;
@@ -97,24 +115,54 @@ uint32_t StateTable::intern(std::vector<Place> places, bool may_end) {
     if (state.may_end == may_end && state.places == places) return known->second;
   }
   const auto number = static_cast<uint32_t>(states_.size());
-  bytes_ += sizeof(State) + places.size() * sizeof(Place) + 4 * sizeof(uint64_t);
+  bytes_ += 2 * sizeof(State) + places.size() * sizeof(Place) + 4 * sizeof(uint64_t);
   states_.push_back({.places = std::move(places), .may_end = may_end});
   state_index_.emplace(hash, number);
   return number;
 }
 
-uint32_t StateTable::next(uint32_t state, uint8_t byte) {
-  if (const uint32_t* known = states_[state].next.get(); known != nullptr && known[byte] != kUnknown)
-    return known[byte];
-  return find_next(state, byte);
+uint32_t StateTable::known_next(const State& state, uint8_t byte) const {
+  if (state.next) return state.next[byte];
+  const auto known = std::ranges::find_if(
+      state.steps, [byte](const Step& step) { return step.low <= byte && byte <= step.high; });
+  return known == state.steps.end() ? kUnknown : known->target;
+}
+
+void StateTable::keep_step(State& state, Step step) {
+  if (!state.next && state.steps.size() < kMostSteps) {
+    state.steps.push_back(step);
+    bytes_ += 2 * sizeof(Step);
+    return;
+  }
+  if (!state.next) {
+    state.next = std::make_unique<uint32_t[]>(256);
+    std::fill_n(state.next.get(), 256, kUnknown);
+    bytes_ += 256 * sizeof(uint32_t);
+    for (const Step& known : std::exchange(state.steps, {}))
+      keep_step(state, known);
+  }
+  std::fill(state.next.get() + step.low, state.next.get() + step.high + 1, step.target);
+}
+
+uint32_t StateTable::next(uint32_t state, uint8_t byte, GrammarWork& work) {
+  work.spend(1);
+  const uint32_t known = known_next(states_[state], byte);
+  return known != kUnknown ? known : find_next(state, byte, work);
 }
 
 /// Also for the bytes around `byte` that lead over the same edges.
-uint32_t StateTable::find_next(uint32_t index, uint8_t byte) {
+uint32_t StateTable::find_next(uint32_t index, uint8_t byte, GrammarWork& work) {
+  work.pause_if_due();
+  if (bytes_ > kMostBytesOfToken)
+    fail<GrammarError>("the grammar is too ambiguous: one token takes more than {} MiB of states",
+                       kMostBytesOfToken >> 20);
   uint8_t low = 0, high = UINT8_MAX;
   std::vector<Place> targets;
+  const size_t most_spent = work.spent() + kMostWorkOfByte;
   for (const Place& place : states_[index].places) {
+    size_t num_edges = 0;
     for (const Grammar::ByteEdge& edge : grammar_.edges(grammar_.state(place.state))) {
+      ++num_edges;
       if (edge.high < byte) {
         low = std::max<uint8_t>(low, static_cast<uint8_t>(edge.high + 1));
       } else if (edge.low > byte) {
@@ -126,36 +174,35 @@ uint32_t StateTable::find_next(uint32_t index, uint8_t byte) {
         targets.push_back({edge.target, place.frame});
       }
     }
+    work.spend(num_edges);
+    if (work.spent() > most_spent) fail_places();
   }
-  const uint32_t target = targets.empty() ? kDead : close(std::move(targets));
-  State& state = states_[index];
-  if (!state.next) {
-    state.next = std::make_unique<uint32_t[]>(256);
-    std::fill_n(state.next.get(), 256, kUnknown);
-    bytes_ += 256 * sizeof(uint32_t);
-  }
-  std::fill(state.next.get() + low, state.next.get() + high + 1, target);
+  const uint32_t target = targets.empty() ? kDead : close(std::move(targets), work);
+  keep_step(states_[index], {low, high, target});
   return target;
 }
 
-std::optional<uint8_t> StateTable::only_byte(uint32_t state) const {
-  std::optional<uint8_t> only;
-  for (const Place& place : states_[state].places) {
+std::optional<uint8_t> StateTable::only_byte(uint32_t index, GrammarWork& work) {
+  State& state = states_[index];
+  if (state.knows_only) return state.only;
+  work.spend(state.places.size());
+  state.knows_only = true;
+  for (const Place& place : state.places) {
     for (const Grammar::ByteEdge& edge : grammar_.edges(grammar_.state(place.state))) {
-      if (edge.low != edge.high || (only && *only != edge.low)) return std::nullopt;
-      only = edge.low;
+      if (edge.low != edge.high || (state.only && *state.only != edge.low)) return state.only = std::nullopt;
+      state.only = edge.low;
     }
   }
-  return only;
+  return state.only;
 }
 
-/// Adds where any of the bytes leads from any of the states. False if one leads nowhere.
+/// Adds where any of the bytes leads from any of the states. False if one leads nowhere, or this takes too many states.
 bool StateTable::add_steps(std::span<const uint32_t> states, uint8_t low, uint8_t high,
-                           std::vector<uint32_t>& out) {
+                           std::vector<uint32_t>& out, GrammarWork& work) {
   for (const uint32_t state : states) {
     for (int byte = low; byte <= high; ++byte) {
-      const uint32_t target = next(state, static_cast<uint8_t>(byte));
-      if (target == kDead) return false;
+      const uint32_t target = next(state, static_cast<uint8_t>(byte), work);
+      if (target == kDead || states_.size() > most_plain_states_) return false;
       if (out.empty() || out.back() != target) out.push_back(target);
     }
   }
@@ -163,18 +210,18 @@ bool StateTable::add_steps(std::span<const uint32_t> states, uint8_t low, uint8_
 }
 
 /// The same of any plain character.
-bool StateTable::add_plain_steps(uint32_t state, std::vector<uint32_t>& out) {
+bool StateTable::add_plain_steps(uint32_t state, std::vector<uint32_t>& out, GrammarWork& work) {
   const std::array<uint32_t, 1> start = {state};
   constexpr std::array<std::pair<uint8_t, uint8_t>, 3> kAscii = {
       {{0x20, '"' - 1}, {'"' + 1, '\\' - 1}, {'\\' + 1, 0x7e}}};
   for (const auto& [low, high] : kAscii) {
-    if (!add_steps(start, low, high, out)) return false;
+    if (!add_steps(start, low, high, out, work)) return false;
   }
   for (const Utf8Form& form : kUtf8Forms) {
     std::vector<uint32_t> states = {state};
     for (size_t i = 0; i < form.size; ++i) {
       std::vector<uint32_t> targets;
-      if (!add_steps(states, form.bytes[i].first, form.bytes[i].second, targets)) return false;
+      if (!add_steps(states, form.bytes[i].first, form.bytes[i].second, targets, work)) return false;
       sort_and_unique(targets);
       states = std::move(targets);
     }
@@ -184,15 +231,16 @@ bool StateTable::add_plain_steps(uint32_t state, std::vector<uint32_t>& out) {
   return true;
 }
 
-/// Whether all plain texts of so many characters may follow.
-bool StateTable::takes_plain(uint32_t state, uint8_t characters) {
+/// Whether all plain texts of so many characters may follow. False as well where finding out takes too many states: then each token is
+/// judged by itself.
+bool StateTable::takes_plain(uint32_t state, uint8_t characters, GrammarWork& work) {
   if (characters <= states_[state].proven_plain) return true;
   if (characters >= states_[state].refuted_plain) return false;
   std::vector<uint32_t> targets;
-  bool takes = add_plain_steps(state, targets);
+  bool takes = add_plain_steps(state, targets, work);
   if (!takes) characters = 1;
   for (size_t i = 0; takes && i < targets.size(); ++i)
-    takes = takes_plain(targets[i], static_cast<uint8_t>(characters - 1));
+    takes = takes_plain(targets[i], static_cast<uint8_t>(characters - 1), work);
   if (takes) {
     states_[state].proven_plain = characters;
   } else {
@@ -201,42 +249,54 @@ bool StateTable::takes_plain(uint32_t state, uint8_t characters) {
   return takes;
 }
 
-/// Allows the tokens of the tree that `state` takes.
-void StateTable::walk(const TokenTrie::Tree& tree, uint32_t state, TokenMask& mask) {
-  struct Level {
-    uint32_t end;
-    uint32_t state;
-  };
-  const std::vector<TokenTrie::Node>& nodes = tree.nodes;
-  std::vector<Level> path = {{static_cast<uint32_t>(nodes.size()), state}};
-  for (uint32_t i = 1; i < nodes.size();) {
-    const TokenTrie::Node& node = nodes[i];
-    while (i >= path.back().end)
-      path.pop_back();
-    const uint32_t target = next(path.back().state, node.byte);
-    if (target == kDead) {
-      i = node.end;
-      continue;
-    }
-    for (uint32_t k = 0; k < node.num_tokens; ++k) {
-      const auto token = static_cast<uint32_t>(tree.tokens[node.first_token + k]);
-      mask.words[token / 32] |= 1u << token % 32;
-    }
-    ++i;
-    if (i < node.end) path.push_back({node.end, target});
-  }
-}
-
-std::shared_ptr<const TokenMask> StateTable::mask(uint32_t state) {
-  if (states_[state].mask) return states_[state].mask;
+void StateTable::choose_trees(Walk& walk, uint32_t state, GrammarWork& work) {
+  most_plain_states_ = walk.most_states;
+  const bool is_plain = takes_plain(state, TokenTrie::kPlainCharacters, work);
   auto mask = std::make_shared<TokenMask>();
-  if (takes_plain(state, TokenTrie::kPlainCharacters)) {
+  if (is_plain) {
     mask->words.assign(tokens_.plain_mask().begin(), tokens_.plain_mask().end());
   } else {
     mask->words.resize(tokens_.plain_mask().size());
-    walk(tokens_.plain(), state, *mask);
   }
-  walk(tokens_.others(), state, *mask);
+  work.spend(mask->words.size());
+  walk.trees = std::span(trees_).first(is_plain ? 1 : 2);
+  walk.mask = std::move(mask);
+}
+
+/// Allows the tokens that `state` takes, of all trees of the walk.
+void StateTable::go_on(Walk& walk, uint32_t state, GrammarWork& work) {
+  for (; !walk.trees.empty(); walk.trees = walk.trees.subspan(1), walk.node = 1, walk.path.clear()) {
+    const TokenTrie::Tree& tree = *walk.trees.front();
+    const auto num_nodes = static_cast<uint32_t>(tree.nodes.size());
+    if (walk.path.empty()) walk.path.push_back({num_nodes, state});
+    while (walk.node < num_nodes) {
+      work.pause_if_due();
+      const TokenTrie::Node& node = tree.nodes[walk.node];
+      while (walk.node >= walk.path.back().end)
+        walk.path.pop_back();
+      const uint32_t target = next(walk.path.back().state, node.byte, work);
+      if (target == kDead) {
+        walk.node = node.end;
+        continue;
+      }
+      for (uint32_t k = 0; k < node.num_tokens; ++k) {
+        const auto token = static_cast<uint32_t>(tree.tokens[node.first_token + k]);
+        walk.mask->words[token / 32] |= 1u << token % 32;
+      }
+      ++walk.node;
+      if (walk.node < node.end) walk.path.push_back({node.end, target});
+    }
+  }
+}
+
+std::shared_ptr<const TokenMask> StateTable::mask(uint32_t state, GrammarWork& work) {
+  if (states_[state].mask) return states_[state].mask;
+  if (!states_[state].walk)
+    states_[state].walk = std::make_unique<Walk>(Walk{.most_states = states_.size() + kMostPlainStates});
+  Walk& walk = *states_[state].walk;
+  if (!walk.mask) choose_trees(walk, state, work);
+  go_on(walk, state, work);
+  const std::shared_ptr<TokenMask> mask = std::exchange(states_[state].walk, nullptr)->mask;
   for (const TokenId token : tokens_.end_tokens()) {
     const uint32_t bit = 1u << static_cast<uint32_t>(token) % 32;
     uint32_t& word = mask->words[static_cast<size_t>(token) / 32];
@@ -244,27 +304,37 @@ std::shared_ptr<const TokenMask> StateTable::mask(uint32_t state) {
   }
   for (const uint32_t word : mask->words)
     mask->num_allowed += std::popcount(word);
-  bytes_ += mask->words.size() * sizeof(uint32_t) + sizeof(TokenMask);
-  states_[state].mask = mask;
+  keep_mask(state, mask);
   return mask;
 }
 
-uint32_t StateTable::imported_frame(const StateTable& other, uint32_t frame_of_other) {
-  std::vector<uint32_t> returns;
-  for (uint32_t at = frame_of_other; at != 0; at = other.frames_[at].outer)
-    returns.push_back(other.frames_[at].return_state);
-  uint32_t made = 0;
-  for (size_t i = returns.size(); i > 0; --i)
-    made = frame(returns[i - 1], made);
-  return made;
+void StateTable::keep_mask(uint32_t state, std::shared_ptr<const TokenMask> mask) {
+  if (mask) bytes_ += mask->words.size() * sizeof(uint32_t) + sizeof(TokenMask);
+  states_[state].mask = std::move(mask);
 }
 
-uint32_t StateTable::import(const StateTable& other, uint32_t state) {
-  std::vector<Place> places;
-  for (const Place& place : other.states_[state].places)
-    places.push_back({place.state, imported_frame(other, place.frame)});
-  std::ranges::sort(places);
-  return intern(std::move(places), other.states_[state].may_end);
+std::vector<uint32_t> StateTable::import(const StateTable& other, std::span<const uint32_t> states) {
+  std::vector<uint32_t> imported, frames(other.frames_.size(), 0), todo;
+  const auto take_mask = [&](uint32_t state, uint32_t state_of_other) {
+    if (!states_[state].mask) keep_mask(state, other.states_[state_of_other].mask);
+  };
+  take_mask(start_, other.start_);
+  for (const uint32_t state : states) {
+    std::vector<Place> places;
+    for (const Place& place : other.states_[state].places) {
+      for (uint32_t at = place.frame; at != 0 && frames[at] == 0; at = other.frames_[at].outer)
+        todo.push_back(at);
+      for (; !todo.empty(); todo.pop_back()) {
+        const Frame& known = other.frames_[todo.back()];
+        frames[todo.back()] = frame(known.return_state, frames[known.outer]);
+      }
+      places.push_back({place.state, frames[place.frame]});
+    }
+    std::ranges::sort(places);
+    imported.push_back(intern(std::move(places), other.states_[state].may_end));
+    take_mask(imported.back(), state);
+  }
+  return imported;
 }
 
 }  // namespace minfer

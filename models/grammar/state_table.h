@@ -1,12 +1,12 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 
 #include "models/grammar/grammar.h"
@@ -25,16 +25,18 @@ class StateTable {
 
   static constexpr uint32_t kDead = 0;  ///< no text goes on here
   uint32_t start() const { return start_; }
-  /// Throws GrammarError where a text may stand in too many places at a time.
-  uint32_t next(uint32_t state, uint8_t byte);
+  /// What makes states counts in `work`. Throws GrammarError where a text may stand in too many places at a time, where the states take
+  /// too much memory, or for more than `work` allows, and GrammarPaused: then as for the rest, what has been found out is kept.
+  uint32_t next(uint32_t state, uint8_t byte, GrammarWork& work);
   bool may_end(uint32_t state) const { return states_[state].may_end; }
   bool must_end(uint32_t state) const { return states_[state].may_end && states_[state].places.empty(); }
   /// The one byte that can follow, if it is the only one.
-  std::optional<uint8_t> only_byte(uint32_t state) const;
-  std::shared_ptr<const TokenMask> mask(uint32_t state);
+  std::optional<uint8_t> only_byte(uint32_t state, GrammarWork& work);
+  /// Throws as next(). After GrammarPaused it goes on where it was.
+  std::shared_ptr<const TokenMask> mask(uint32_t state, GrammarWork& work);
 
-  /// The state of this table that is the same as `state` of another one of the same grammar.
-  uint32_t import(const StateTable& other, uint32_t state);
+  /// The states of this table that are the same as `states` of another one of the same grammar. Takes over their masks and that of the start.
+  std::vector<uint32_t> import(const StateTable& other, std::span<const uint32_t> states);
   size_t bytes() const { return bytes_; }  ///< of memory, about
 
  private:
@@ -49,28 +51,56 @@ class StateTable {
     uint32_t frame;
     auto operator<=>(const Place&) const = default;
   };
+  /// Bytes of [low, high] lead to `target`.
+  struct Step {
+    uint8_t low;
+    uint8_t high;
+    uint32_t target;
+  };
+  /// A mask that is being made: tokens of the trees in front of `node` have been judged.
+  struct Walk {
+    struct Level {
+      uint32_t end;
+      uint32_t state;
+    };
+    size_t most_states;  ///< of the table, beyond which nobody asks further whether all plain tokens may come
+    std::shared_ptr<TokenMask> mask = {};  ///< null while that is being asked
+    std::span<const TokenTrie::Tree* const> trees = {};
+    uint32_t node = 1;
+    std::vector<Level> path = {};  ///< the nodes around `node`, and the states that they lead to
+  };
   struct State {
     std::vector<Place> places;  ///< sorted; those from which a byte may come
     bool may_end = false;
+    bool knows_only = false;
+    std::optional<uint8_t> only = {};   ///< see only_byte(), once that is known
     uint8_t proven_plain = 0;           ///< plain texts of so many characters may follow, whatever they are
-    uint8_t refuted_plain = UINT8_MAX;  ///< not all plain texts of so many
-    std::unique_ptr<uint32_t[]> next = {};  ///< [256], kUnknown where nobody has asked; null: nowhere yet
+    uint8_t refuted_plain = UINT8_MAX;  ///< of so many, not all may, or nobody knows
+    std::vector<Step> steps = {};       ///< as far as anybody has asked; disjoint
+    std::unique_ptr<uint32_t[]> next = {};  ///< [256], kUnknown where nobody has asked: instead of many steps
     std::shared_ptr<const TokenMask> mask = {};
+    std::unique_ptr<Walk> walk = {};
   };
   static constexpr uint32_t kUnknown = UINT32_MAX;
 
   uint32_t frame(uint32_t return_state, uint32_t outer);
-  uint32_t close(std::vector<Place> todo);
+  uint32_t close(std::vector<Place> todo, GrammarWork& work);
   uint32_t intern(std::vector<Place> places, bool may_end);
-  uint32_t find_next(uint32_t state, uint8_t byte);
-  bool add_steps(std::span<const uint32_t> states, uint8_t low, uint8_t high, std::vector<uint32_t>& out);
-  bool add_plain_steps(uint32_t state, std::vector<uint32_t>& out);
-  bool takes_plain(uint32_t state, uint8_t characters);
-  void walk(const TokenTrie::Tree& tree, uint32_t state, TokenMask& mask);
-  uint32_t imported_frame(const StateTable& other, uint32_t frame_of_other);
+  uint32_t known_next(const State& state, uint8_t byte) const;
+  void keep_step(State& state, Step step);
+  uint32_t find_next(uint32_t state, uint8_t byte, GrammarWork& work);
+  bool add_steps(std::span<const uint32_t> states, uint8_t low, uint8_t high, std::vector<uint32_t>& out,
+                 GrammarWork& work);
+  bool add_plain_steps(uint32_t state, std::vector<uint32_t>& out, GrammarWork& work);
+  bool takes_plain(uint32_t state, uint8_t characters, GrammarWork& work);
+  void choose_trees(Walk& walk, uint32_t state, GrammarWork& work);
+  void keep_mask(uint32_t state, std::shared_ptr<const TokenMask> mask);
+  void go_on(Walk& walk, uint32_t state, GrammarWork& work);
 
   const Grammar& grammar_;
   const TokenTrie& tokens_;
+  const std::array<const TokenTrie::Tree*, 2> trees_;
+  size_t most_plain_states_ = 0;  ///< Walk::most_states of the walk that asks
   std::vector<Frame> frames_;
   std::unordered_map<uint64_t, uint32_t> frame_index_;  ///< by return state and outer frame
   std::vector<State> states_;

@@ -45,12 +45,12 @@ std::unordered_set<std::string_view> find_other_texts(const Vocabulary& vocabula
 
 /// A pair of neighbours that a merge applies to, or applied to when it was queued.
 struct MergeTable::Candidate {
-  const Merge* merge;
+  int32_t rank;
   int32_t position;  ///< of the left symbol
 
   /// Reversed, so that the best merge is on top of a std::priority_queue.
   friend bool operator<(const Candidate& a, const Candidate& b) {
-    return std::tie(a.merge->rank, a.position) > std::tie(b.merge->rank, b.position);
+    return std::tie(a.rank, a.position) > std::tie(b.rank, b.position);
   }
 };
 
@@ -99,29 +99,30 @@ void MergeTable::merge(std::vector<TokenId>& symbols) const {
   std::iota(next.begin(), next.end(), 1);
   std::iota(previous.begin(), previous.end(), -1);
   std::vector<Candidate> queued;
+  queued.reserve(symbols.size());
   const auto at = [&](int32_t position) -> TokenId& { return symbols[static_cast<size_t>(position)]; };
   const auto next_of = [&](int32_t position) -> int32_t& { return next[static_cast<size_t>(position)]; };
-  const auto candidate_at = [&](int32_t position) -> Candidate {
+  const auto merge_at = [&](int32_t position) -> const Merge* {
     const bool pair = position >= 0 && next_of(position) < count;
-    return {pair ? find(at(position), at(next_of(position))) : nullptr, position};
+    return pair ? find(at(position), at(next_of(position))) : nullptr;
   };
   for (int32_t i = 0; i + 1 < count; ++i) {
-    if (const Candidate candidate = candidate_at(i); candidate.merge != nullptr) queued.push_back(candidate);
+    if (const Merge* merge = merge_at(i)) queued.push_back({merge->rank, i});
   }
   std::priority_queue<Candidate> queue(std::less<Candidate>(), std::move(queued));
   while (!queue.empty()) {
-    const auto [merge, position] = queue.top();
+    const auto [rank, position] = queue.top();
     queue.pop();
     // The pair may have changed since: the merge is made only if it is still what applies there.
-    if (absorbed[static_cast<size_t>(position)] || candidate_at(position).merge != merge) continue;
+    const Merge* merge = absorbed[static_cast<size_t>(position)] ? nullptr : merge_at(position);
+    if (merge == nullptr || merge->rank != rank) continue;
     const int32_t right = next_of(position);
     at(position) = merge->merged;
     absorbed[static_cast<size_t>(right)] = true;
     next_of(position) = next_of(right);
     if (next_of(right) < count) previous[static_cast<size_t>(next_of(right))] = position;
     for (const int32_t changed : {previous[static_cast<size_t>(position)], position}) {
-      if (const Candidate candidate = candidate_at(changed); candidate.merge != nullptr)
-        queue.push(candidate);
+      if (const Merge* made = merge_at(changed)) queue.push({made->rank, changed});
     }
   }
   size_t kept = 0;

@@ -97,6 +97,9 @@ void complete_special_tokens(Vocabulary& vocabulary) {
   std::ranges::sort(ends);
   ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
   std::erase(ends, -1);
+  // Text that the vocabulary lacks is left out where it would begin or end a document.
+  TokenId& unknown = vocabulary.unknown;
+  if (unknown == vocabulary.bos || std::ranges::count(ends, unknown) > 0) unknown = -1;
   FimTokens& fim = vocabulary.fim;
   complete_fim(vocabulary, kFimPrefixTexts, fim.prefix);
   complete_fim(vocabulary, kFimSuffixTexts, fim.suffix);

@@ -1,6 +1,4 @@
-#include <algorithm>
 #include <array>
-#include <iterator>
 
 #include "models/tokenizer/byte_alphabet.h"
 #include "models/tokenizer/merge_table.h"
@@ -33,8 +31,7 @@ class ByteLevelBpeTokenizer final : public VocabularyTokenizer {
   PretokenizerTraits traits_;
   MergeTable::PlainIds plain_ids_;  ///< keys are views of pieces()
   MergeTable merges_;
-  std::array<TokenId, 256>
-      byte_ids_;  ///< the symbols that merging begins with; -1: the vocabulary has no way to say it
+  std::array<TokenId, 256> byte_ids_;  ///< the symbols that merging begins with; -1: the byte is left out
   bool add_space_prefix_;
 };
 
@@ -54,7 +51,6 @@ std::array<TokenId, 256> ByteLevelBpeTokenizer::find_single_bytes(const Vocabula
     const char c = static_cast<char>(byte);
     const auto found = plain_ids_.find(std::string_view(&c, 1));
     if (found != plain_ids_.end()) ids[byte] = found->second;
-    if (ids[byte] < 0) ids[byte] = vocabulary.unknown;
   }
   return ids;
 }
@@ -77,10 +73,13 @@ void ByteLevelBpeTokenizer::encode_word(std::string_view word, std::vector<Token
   }
   std::vector<TokenId> symbols;
   symbols.reserve(word.size());
-  for (const char c : word)
-    symbols.push_back(byte_ids_[static_cast<unsigned char>(c)]);
+  // A byte without a token is left out before its neighbours are merged, as in Hugging Face's tokenizers. The unknown token does not stand
+  // for it: these vocabularies have the end of documents there.
+  for (const char c : word) {
+    if (const TokenId id = byte_ids_[static_cast<unsigned char>(c)]; id >= 0) symbols.push_back(id);
+  }
   merges_.merge(symbols);
-  std::ranges::copy_if(symbols, std::back_inserter(ids), [](TokenId id) { return id >= 0; });
+  ids.insert(ids.end(), symbols.begin(), symbols.end());
 }
 
 }  // namespace

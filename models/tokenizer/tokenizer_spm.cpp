@@ -1,11 +1,10 @@
 #include <algorithm>
 #include <array>
-#include <unordered_set>
-
-#include <sentencepiece_processor.h>
+#include <functional>
+#include <queue>
+#include <unordered_map>
 
 #include "models/tokenizer/escaped_spaces.h"
-#include "models/tokenizer/sentencepiece_model.h"
 #include "models/tokenizer/utf8.h"
 #include "models/tokenizer/vocabulary_tokenizer.h"
 
@@ -34,15 +33,28 @@ bool has_inner_space(std::string_view piece) {
   return false;
 }
 
-// Long texts go to libsentencepiece in parts, where that cannot change the tokens. Whole, English took 1.2 s
-// for 1 MB and 7.5 s for 4 MB (its queue of candidates outgrows the caches), and 95 bytes of memory for each
-// byte of text.
+// Long texts are merged in parts, where that cannot change the tokens: the candidates of a part stay in the caches.
 constexpr size_t kPartBytes = 4096;
 
-/// libsentencepiece does the merging and nothing else: special tokens are cut out before, spaces are escaped
-/// and prefixed here, invalid UTF-8 goes to byte tokens directly, and pieces are the base class's. So the
-/// model it gets holds one unknown piece, the 256 bytes, and the tokens that merging may produce, numbered
-/// apart from the vocabulary's ids.
+struct TextHash {
+  using is_transparent = void;
+  size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
+};
+
+/// A pair of neighbours whose text is a piece, or was when it was queued.
+struct Candidate {
+  float score;
+  uint32_t left;  ///< where it begins
+  uint32_t size;  ///< of both together
+
+  /// The best score is on top of a std::priority_queue, of equal ones the leftmost.
+  friend bool operator<(const Candidate& a, const Candidate& b) {
+    return a.score < b.score || (a.score == b.score && a.left > b.left);
+  }
+};
+
+/// SentencePiece's BPE: characters are merged into pieces, the pair with the best score first. Special tokens are cut out before, spaces
+/// are escaped and prefixed. What is no piece, such as bytes that are not UTF-8, becomes its bytes' tokens.
 class SentencePieceTokenizer final : public VocabularyTokenizer {
  public:
   explicit SentencePieceTokenizer(const Vocabulary& vocabulary)
@@ -55,47 +67,36 @@ class SentencePieceTokenizer final : public VocabularyTokenizer {
   }
 
  private:
+  struct Piece {
+    TokenId id;
+    float score;
+  };
+  /// How pieces that no text may become were made: the size of their left part, by their text.
+  using Divisions = std::unordered_map<std::string_view, uint32_t>;
+
   void load(const Vocabulary& vocabulary);
   void encode_text(std::string_view text, std::vector<TokenId>& ids) const override;
-  void encode_valid(std::string_view text, std::vector<TokenId>& ids) const;
   void encode_part(std::string_view text, std::vector<TokenId>& ids) const;
+  void append(std::string_view text, const Divisions& divisions, std::vector<TokenId>& ids) const;
   size_t part_size(std::string_view text) const;
   void append_byte(uint8_t byte, std::vector<TokenId>& ids) const;
 
-  sentencepiece::SentencePieceProcessor processor_;
-  std::vector<TokenId> plain_ids_;  ///< by SentencePiece id, less kFirstPlain
+  std::unordered_map<std::string, Piece, TextHash, std::equal_to<>> by_text_;  ///< what merging may produce
   std::array<TokenId, 256> byte_ids_;
   TokenId unknown_;
   bool add_space_prefix_;
   bool remove_extra_whitespaces_;
   bool divisible_at_spaces_ = true;  ///< no piece lies across the beginning of a run of spaces
-
-  static constexpr size_t kFirstByte = 1;  ///< SentencePiece id of byte 0; 0 is the unknown piece
-  static constexpr size_t kFirstPlain = kFirstByte + 256;
 };
 
 void SentencePieceTokenizer::load(const Vocabulary& vocabulary) {
-  std::array<std::string, 256> byte_names;
-  std::vector<SentencePiece> pieces;
-  // Its name is not UTF-8, so no text is ever it.
-  pieces.push_back({"\xFF", 0.0f, SentencePiece::Type::unknown});
-  for (size_t byte = 0; byte < byte_names.size(); ++byte) {
-    byte_names[byte] = fmt::format("<0x{:02X}>", byte);
-    pieces.push_back({byte_names[byte], 0.0f, SentencePiece::Type::byte});
-  }
-  std::unordered_set<std::string_view> seen;  // of tokens with the same text the first one counts
   for (TokenId id = 0; id < vocabulary.size(); ++id) {
     const std::string& text = vocabulary.tokens[static_cast<size_t>(id)];
-    if (is_special(type(id)) || text.empty() || parse_byte_token(text) || !seen.insert(text).second) continue;
+    if (is_special(type(id)) || text.empty() || parse_byte_token(text)) continue;
     const float score = vocabulary.scores.empty() ? 0.0f : vocabulary.scores[static_cast<size_t>(id)];
-    const bool unused = type(id) == TokenType::unused;
-    pieces.push_back({text, score, unused ? SentencePiece::Type::unused : SentencePiece::Type::normal});
-    plain_ids_.push_back(id);
+    by_text_.try_emplace(text, Piece{id, score});  // of tokens with the same text the first one counts
     if (has_inner_space(text)) divisible_at_spaces_ = false;
   }
-  const auto status = processor_.LoadFromSerializedProto(serialize_sentencepiece_model(pieces));
-  if (!status.ok())
-    fail<FileError>("{}: SentencePiece refuses the vocabulary: {}", vocabulary.name, status.message());
 }
 
 void SentencePieceTokenizer::encode_text(std::string_view text, std::vector<TokenId>& ids) const {
@@ -105,25 +106,10 @@ void SentencePieceTokenizer::encode_text(std::string_view text, std::vector<Toke
   if (add_space_prefix_) spaced.insert(spaced.begin(), ' ');
   const std::string escaped = escape_spaces(spaced);
 
-  std::string_view rest = escaped;
-  while (!rest.empty()) {
-    const size_t valid = valid_utf8_prefix(rest);
-    if (valid > 0) {
-      encode_valid(rest.substr(0, valid), ids);
-      rest.remove_prefix(valid);
-      continue;
-    }
-    // libsentencepiece would turn the byte into U+FFFD; its own token keeps it.
-    append_byte(static_cast<uint8_t>(rest.front()), ids);
-    rest.remove_prefix(1);
-  }
-}
-
-void SentencePieceTokenizer::encode_valid(std::string_view text, std::vector<TokenId>& ids) const {
-  while (!text.empty()) {
-    const size_t size = part_size(text);
-    encode_part(text.substr(0, size), ids);
-    text.remove_prefix(size);
+  for (std::string_view rest = escaped; !rest.empty();) {
+    const size_t size = part_size(rest);
+    encode_part(rest.substr(0, size), ids);
+    rest.remove_prefix(size);
   }
 }
 
@@ -137,17 +123,60 @@ size_t SentencePieceTokenizer::part_size(std::string_view text) const {
 }
 
 void SentencePieceTokenizer::encode_part(std::string_view text, std::vector<TokenId>& ids) const {
-  std::vector<int> pieces;
-  const auto status = processor_.Encode(text, &pieces);
-  if (!status.ok()) fail("SentencePiece cannot encode {} bytes: {}", text.size(), status.message());
-  for (const int signed_piece : pieces) {
-    const auto piece = static_cast<size_t>(signed_piece);
-    if (piece >= kFirstPlain) {
-      ids.push_back(plain_ids_[piece - kFirstPlain]);
-    } else if (piece >= kFirstByte) {
-      append_byte(static_cast<uint8_t>(piece - kFirstByte), ids);
-    }
+  struct Symbol {
+    uint32_t size = 0;      ///< 0: no symbol begins here
+    uint32_t previous = 0;  ///< where the one before it begins
+  };
+  std::vector<Symbol> symbols(text.size());  // by the place of their first byte
+  std::vector<Candidate> queued;
+  queued.reserve(text.size());
+  std::priority_queue<Candidate> queue(std::less<Candidate>(), std::move(queued));
+  Divisions divisions;
+  const auto queue_pair_at = [&](uint32_t left) {
+    const uint32_t right = left + symbols[left].size;
+    if (right >= text.size()) return;
+    const std::string_view both = text.substr(left, symbols[left].size + symbols[right].size);
+    const auto found = by_text_.find(both);
+    if (found == by_text_.end()) return;
+    queue.push({found->second.score, left, static_cast<uint32_t>(both.size())});
+    if (type(found->second.id) == TokenType::unused) divisions[both] = symbols[left].size;
+  };
+  uint32_t last = 0;
+  for (uint32_t place = 0; place < text.size(); place += symbols[place].size) {
+    symbols[place] = {static_cast<uint32_t>(read_utf8(text.substr(place)).length), last};
+    if (place > 0) queue_pair_at(last);
+    last = place;
   }
+  while (!queue.empty()) {
+    const Candidate best = queue.top();
+    queue.pop();
+    Symbol& left = symbols[best.left];
+    const uint32_t right = best.left + left.size;
+    // The pair may have changed since.
+    if (left.size == 0 || right >= text.size() || left.size + symbols[right].size != best.size) continue;
+    left.size = best.size;
+    symbols[right].size = 0;
+    const uint32_t next = best.left + best.size;
+    if (next < text.size()) symbols[next].previous = best.left;
+    if (best.left > 0) queue_pair_at(left.previous);
+    queue_pair_at(best.left);
+  }
+  for (uint32_t place = 0; place < text.size(); place += symbols[place].size)
+    append(text.substr(place, symbols[place].size), divisions, ids);
+}
+
+void SentencePieceTokenizer::append(std::string_view text, const Divisions& divisions,
+                                    std::vector<TokenId>& ids) const {
+  const auto found = by_text_.find(text);
+  if (found == by_text_.end()) {
+    for (const char c : text)
+      append_byte(static_cast<uint8_t>(c), ids);
+    return;
+  }
+  const auto divided = divisions.find(text);
+  if (divided == divisions.end()) return ids.push_back(found->second.id);
+  append(text.substr(0, divided->second), divisions, ids);
+  append(text.substr(divided->second), divisions, ids);
 }
 
 void SentencePieceTokenizer::append_byte(uint8_t byte, std::vector<TokenId>& ids) const {

@@ -19,10 +19,10 @@ auto total(const StepEvidence& steps, Sum PhaseEvidence::*field) {
 }
 
 /// What a launch takes of multiprocessors, if all its blocks were there at once: registers and shared memory.
-int64_t on_chip_bytes(const KernelLaunch& launch) {
-  const int64_t registers =
-      int64_t{launch.registers} * static_cast<int64_t>(sizeof(int32_t)) * launch.num_threads();
-  return launch.num_blocks() * (registers + launch.static_shared_bytes + launch.dynamic_shared_bytes);
+double on_chip_bytes(const KernelLaunch& launch) {
+  const double registers = 1.0 * launch.registers * sizeof(int32_t) * launch.num_threads();
+  return static_cast<double>(launch.num_blocks()) *
+         (registers + launch.static_shared_bytes + launch.dynamic_shared_bytes);
 }
 
 /// The launch of the op that takes most of the device: what prepares or adds up is small beside it. -1: none is known.
@@ -78,9 +78,12 @@ Evidence::Evidence(const ProfileHeader& header)
 int64_t Evidence::option(std::string_view name, int64_t otherwise) const {
   const auto found = std::ranges::find(header_.options, name, &std::pair<std::string, std::string>::first);
   if (found == header_.options.end()) return otherwise;
+  // No option that rules look at is larger, and twice it, or it by the threads, still fits.
+  constexpr int64_t kMost = int64_t{1} << 31;
   int64_t number = 0;
   const char* const end = found->second.data() + found->second.size();
-  return std::from_chars(found->second.data(), end, number).ptr == end ? number : otherwise;
+  const bool is_number = std::from_chars(found->second.data(), end, number).ptr == end;
+  return is_number ? std::clamp(number, -kMost, kMost) : otherwise;
 }
 
 bool Evidence::flag(std::string_view name, bool otherwise) const {
@@ -214,8 +217,8 @@ void Evidence::add_ops(const StepSummary& step) {
     sum.us += op.us;
     sum.floor_us += op.floor_us;
     if (op.bound == Bound::memory) sum.memory_us += op.us;
-    sum.bytes += op.bytes;
-    sum.flops += op.flops;
+    sum.bytes += static_cast<double>(op.bytes);
+    sum.flops += static_cast<double>(op.flops);
     if (const int32_t launch = main_launch(op, launches_); launch >= 0) sum.launches[launch] += op.us;
   }
 }

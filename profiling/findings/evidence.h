@@ -138,8 +138,8 @@ struct OpEvidence {
   double us = 0.0;
   double floor_us = 0.0;   ///< what the roofline allows; 0: ceilings unknown
   double memory_us = 0.0;  ///< time under the memory roof
-  int64_t bytes = 0;
-  int64_t flops = 0;
+  double bytes = 0.0;
+  double flops = 0.0;
   double weights = 0.0;                ///< elements, mean over layers
   double weight_bytes = 0.0;           ///< as the model has them, mean over layers
   double fp8_share = 0.0;              ///< of its layers: with products on FP8 tensor cores

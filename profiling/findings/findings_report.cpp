@@ -133,8 +133,8 @@ void write_findings(JsonText& json, const Diagnosis& diagnosis) {
 Diagnosis diagnosis_of(const JsonField& field) {
   Diagnosis diagnosis{.findings = {},
                       .next_limit = field["next_limit"].text(),
-                      .steps = field["steps"].integer<int64_t>(),
-                      .requests = field["requests"].integer<int64_t>(),
+                      .steps = field["steps"].count(),
+                      .requests = field["requests"].count(),
                       .wall_us = field["wall_us"].number(),
                       .idle_us = field["idle_us"].number()};
   const JsonField findings = field["findings"];

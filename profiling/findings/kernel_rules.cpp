@@ -68,8 +68,7 @@ double estimated_us(const Evidence& evidence, const OpEvidence& op, double bytes
   constexpr double kBestProduct = 0.9, kProductStartUs = 4.0;
   const Ceilings& ceilings = evidence.header().ceilings;
   if (!ceilings.known()) return op.us;
-  const double roof_us =
-      std::max(bytes / ceilings.read_gbps, static_cast<double>(op.flops) / ceilings.gflops / times) * 1e-3;
+  const double roof_us = std::max(bytes / ceilings.read_gbps, op.flops / ceilings.gflops / times) * 1e-3;
   return roof_us / kBestProduct + kProductStartUs * static_cast<double>(op.calls);
 }
 
@@ -155,9 +154,8 @@ void for_all_ops(const Evidence& evidence, Cause cause, std::string_view what, s
 void f32_lanes(const Evidence& evidence, std::vector<Finding>& findings) {
   for_all_ops(evidence, Cause::f32_lanes,
               "multiply in f32: no tensor core does, and activations and weights take twice the bytes",
-              "--dtype bf16, or a model file in bf16", findings, [&](const OpEvidence& op) {
-                return estimated_us(evidence, op, 0.5 * static_cast<double>(op.bytes), kTensorCores);
-              });
+              "--dtype bf16, or a model file in bf16", findings,
+              [&](const OpEvidence& op) { return estimated_us(evidence, op, 0.5 * op.bytes, kTensorCores); });
 }
 
 void slower_than_bf16(const Evidence& evidence, std::vector<Finding>& findings) {

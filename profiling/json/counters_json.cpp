@@ -71,7 +71,7 @@ CounterOp counter_op_of(const JsonField& field) {
   CounterOp op;
   op.op = field["op"].text();
   op.phase = named(field["phase"], kCounterPhases);
-  op.calls = field["calls"].integer<int32_t>();
+  op.calls = field["calls"].small();
   op.us = field["us"].number();
   op.measured = values_of(field);
   if (const auto error = field.find("read_error_bytes")) op.read_error_bytes = error->number();
@@ -86,8 +86,8 @@ CounterWork work_of(const JsonField& field) {
     work.graph_batch = sequences_of_graph(graph->text());
     if (work.graph_batch == 0) graph->expected("decode_bN or prefill_bN");
   }
-  work.steps = field["steps"].integer<int64_t>();
-  work.replays = field["replays"].integer<int64_t>();
+  work.steps = field["steps"].count();
+  work.replays = field["replays"].count();
   const JsonField ops = field["ops"];
   for (size_t i = 0; i < ops.size(); ++i)
     work.ops.push_back(counter_op_of(ops[i]));
@@ -96,12 +96,12 @@ CounterWork work_of(const JsonField& field) {
 
 CounterStep counter_step_of(const JsonField& field) {
   CounterStep step;
-  step.step = field["step"].integer<int64_t>();
+  step.step = field["step"].count();
   step.us = field["us"].number();
   step.covered = field["covered"].number();
   step.measured = values_of(field);
-  step.counted_read_bytes = field["counted_read_bytes"].integer<int64_t>();
-  step.counted_written_bytes = field["counted_written_bytes"].integer<int64_t>();
+  step.counted_read_bytes = field["counted_read_bytes"].bytes();
+  step.counted_written_bytes = field["counted_written_bytes"].bytes();
   return step;
 }
 
@@ -133,18 +133,18 @@ void append_counters_line(std::string& out, const CounterWindow& window) {
 
 CounterWindow read_counters(const JsonField& line) {
   CounterWindow window;
-  if (const auto rank = line.find("rank")) window.rank = rank->integer<int32_t>();
+  if (const auto rank = line.find("rank")) window.rank = rank->small();
   if (const auto error = line.find("error")) {
     window.error = error->text();
     return window;
   }
-  window.begin_ns = line["begin_ns"].integer<int64_t>();
+  window.begin_ns = line["begin_ns"].time_ns();
   window.us = line["us"].number();
-  window.interval_ns = line["interval_ns"].integer<int64_t>();
+  window.interval_ns = line["interval_ns"].time_ns();
   window.clock = named(line["clock"], std::array{SampleClock::device, SampleClock::fitted});
-  window.clock_shift_ns = line["clock_shift_ns"].integer<int64_t>(std::numeric_limits<int64_t>::min());
-  window.samples = line["samples"].integer<int64_t>();
-  window.lost = line["lost"].integer<int64_t>();
+  window.clock_shift_ns = line["clock_shift_ns"].time_ns(-int64_t{4'000'000'000'000'000'000});
+  window.samples = line["samples"].count();
+  window.lost = line["lost"].count();
   const JsonField counters = line["counters"];
   for (size_t i = 0; i < counters.size(); ++i)
     window.counters.push_back(named(counters[i], kAllCounters));

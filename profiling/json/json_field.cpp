@@ -1,7 +1,5 @@
 #include "profiling/json/json_field.h"
 
-#include <cmath>
-
 #include <fmt/format.h>
 
 #include "kernels/error.h"
@@ -11,6 +9,7 @@ namespace {
 
 using simdjson::dom::element_type;
 
+constexpr double kLeastNumber = 1e-9, kMostNumber = 1e15;
 constexpr size_t kQuotedBytes = 60;  // of a wrong string, in an error
 
 // What `value` is, for an error: numbers and booleans as they are, else the type.
@@ -105,12 +104,15 @@ JsonField JsonField::operator[](size_t index) const {
 }
 
 double JsonField::number() const {
-  const auto number = value_.get_double();  // of integers too
-  if (number.error() != simdjson::SUCCESS || !std::isfinite(number.value_unsafe()) ||
-      number.value_unsafe() < 0.0) {
-    expected("a number of at least 0");
-  }
-  return number.value_unsafe();
+  const auto found = value_.get_double();  // of integers too
+  const double number = found.error() == simdjson::SUCCESS ? found.value_unsafe() : -1.0;
+  if (number != 0.0 && !(number >= kLeastNumber && number <= kMostNumber))
+    expected("a number that is 0, or from 1e-9 to 1e15");
+  return number;
+}
+
+int64_t JsonField::duration_ns() const {
+  return static_cast<int64_t>(number() * 1e3 + 0.5);
 }
 
 int64_t JsonField::checked_integer(int64_t least, int64_t most) const {

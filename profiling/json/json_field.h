@@ -2,10 +2,10 @@
 
 #include <array>
 #include <cstdint>
-#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 // A parser has another layout without it, and which it is depends on the flags of whoever includes the header: tests have others than
@@ -35,11 +35,20 @@ class JsonField {
   size_t size() const;                                        ///< of an array
   JsonField operator[](size_t index) const;                   ///< of an array, below size()
 
-  double number() const;  ///< finite and at least 0
+  // Ranges are far beyond what is measured, and leave room: no sum, product or conversion that readers make of some values overflows or
+  // becomes infinite. What is summed over lines is summed as a double or is a count.
+
+  double number() const;        ///< 0, or from 1e-9 to 1e15
+  int64_t duration_ns() const;  ///< of microseconds
+  int32_t small(int32_t least = 0) const { return integer(least, 1 << 28); }
+  int64_t count(int64_t least = 0) const { return integer(least, int64_t{1'000'000'000'000}); }
+  int64_t bytes() const { return integer(0, int64_t{100'000'000'000'000}); }
+  int64_t work() const { return integer(0, int64_t{1'000'000'000'000'000'000}); }  ///< bytes or operations
+  /// On some clock.
+  int64_t time_ns(int64_t least = 0) const { return integer(least, int64_t{4'000'000'000'000'000'000}); }
   template <class Integer>
-  Integer integer(Integer least = 0) const {
-    return static_cast<Integer>(
-        checked_integer(least, static_cast<int64_t>(std::numeric_limits<Integer>::max())));
+  Integer integer(std::type_identity_t<Integer> least, Integer most) const {
+    return static_cast<Integer>(checked_integer(least, most));
   }
   bool boolean() const;
   std::string text() const;           ///< control characters replaced by '?'

@@ -75,7 +75,7 @@ class LineDispatcher {
 
   void read_launch(const JsonField& line) {
     const JsonField number = line["launch"];
-    if (number.integer<int32_t>() != num_launches_) number.expected(std::to_string(num_launches_));
+    if (number.small() != num_launches_) number.expected(std::to_string(num_launches_));
     visitor_.launch(launch_of(line));
     ++num_launches_;
   }

@@ -25,13 +25,13 @@ void append_attribution(JsonText& json, const Attribution& attribution) {
 
 Attribution attribution_of(const JsonField& field) {
   Attribution attribution;
-  attribution.steps = field["steps"].integer<int64_t>();
+  attribution.steps = field["steps"].count();
   attribution.step_us = field["step_us"].number();
   const JsonField ops = field["ops"];
   for (size_t i = 0; i < ops.size(); ++i) {
     const JsonField op = ops[i];
     attribution.ops.push_back({.op = op["op"].text(),
-                               .runs = op["runs"].integer<int64_t>(),
+                               .runs = op["runs"].count(),
                                .stamped_us = op["stamped_us"].number(),
                                .kernel_us = op["kernel_us"].number(),
                                .own_us = op["own_us"].number(),
@@ -76,7 +76,7 @@ void append_strangers(JsonText& json, const std::vector<Stranger>& strangers) {
 GapSum gaps_of(const JsonField& field, std::string_view cause) {
   const auto sum = field.find(cause);
   if (!sum) return {};
-  return {.gaps = (*sum)["gaps"].integer<int64_t>(), .us = (*sum)["us"].number()};
+  return {.gaps = (*sum)["gaps"].count(), .us = (*sum)["us"].number()};
 }
 
 RangeIdle idle_of(const JsonField& field) {
@@ -101,8 +101,8 @@ std::vector<Stranger> strangers_of(const JsonField& field) {
   for (size_t i = 0; i < field.size(); ++i) {
     const JsonField stranger = field[i];
     strangers.push_back({.kernel = stranger["kernel"].text(),
-                         .unmatched = stranger["unmatched"].integer<int64_t>(),
-                         .outside = stranger["outside"].integer<int64_t>()});
+                         .unmatched = stranger["unmatched"].count(),
+                         .outside = stranger["outside"].count()});
   }
   return strangers;
 }
@@ -114,7 +114,7 @@ void append_rank(JsonText& json, int32_t rank) {
 
 int32_t rank_of(const JsonField& field) {
   const auto rank = field.find("rank");
-  return rank ? rank->integer<int32_t>() : 0;
+  return rank ? rank->small() : 0;
 }
 
 }  // namespace
@@ -183,11 +183,11 @@ bool is_step_kernels_line(const JsonField& line) {
 
 StepKernels step_kernels_of(const JsonField& line) {
   const JsonField field = line["traced_step"];
-  return {.step = field["step"].integer<int64_t>(),
+  return {.step = field["step"].count(),
           .rank = rank_of(field),
-          .kernels = field["kernels"].integer<int64_t>(),
-          .unmatched = field["unmatched"].integer<int64_t>(),
-          .missing = field["missing"].integer<int64_t>(),
+          .kernels = field["kernels"].count(),
+          .unmatched = field["unmatched"].count(),
+          .missing = field["missing"].count(),
           .busy_us = field["busy_us"].number(),
           .attributed_us = field["attributed_us"].number(),
           .idle_us = field["idle_us"].number(),
@@ -196,20 +196,20 @@ StepKernels step_kernels_of(const JsonField& line) {
 
 KernelLine kernel_line_of(const JsonField& line) {
   KernelLine kernel;
-  kernel.step = line["step"].integer<int64_t>();
+  kernel.step = line["step"].count();
   kernel.rank = rank_of(line);
   kernel.kind =
       one_of(line["kind"], std::array{ActivityKind::kernel, ActivityKind::memcpy, ActivityKind::memset});
   if (const auto op = line.find("op")) {
     kernel.op = op->text();
-    kernel.layer = line["layer"].integer<int32_t>(-1);
+    kernel.layer = line["layer"].small(-1);
     kernel.phase = one_of(line["phase"], std::array{StepPhase::prefill, StepPhase::decode, StepPhase::mixed});
   }
   if (kernel.kind == ActivityKind::kernel) kernel.kernel = line["kernel"].text();
-  if (const auto launch = line.find("launch")) kernel.launch = launch->integer<int32_t>();
-  kernel.stream = line["stream"].integer<int32_t>();
+  if (const auto launch = line.find("launch")) kernel.launch = launch->small();
+  kernel.stream = line["stream"].small();
   kernel.in_graph = line["graph"].boolean();
-  kernel.start_ns = line["start_ns"].integer<int64_t>();
+  kernel.start_ns = line["start_ns"].time_ns();
   kernel.us = line["us"].number();
   kernel.own_us = line["own_us"].number();
   kernel.gap_us = line["gap_us"].number();
@@ -219,7 +219,7 @@ KernelLine kernel_line_of(const JsonField& line) {
     kernel.gap_cause = GapCause::unknown;
   }
   if (const auto delay = line.find("launch_delay_us")) kernel.launch_delay_us = delay->number();
-  if (const auto bytes = line.find("bytes")) kernel.bytes = bytes->integer<int64_t>();
+  if (const auto bytes = line.find("bytes")) kernel.bytes = bytes->bytes();
   return kernel;
 }
 
@@ -227,23 +227,23 @@ RangeLine range_line_of(const JsonField& line) {
   const JsonField field = line["range"];
   RangeLine range;
   range.rank = rank_of(field);
-  range.first_step = field["first_step"].integer<int64_t>();
-  range.last_step = field["last_step"].integer<int64_t>(-1);
+  range.first_step = field["first_step"].count();
+  range.last_step = field["last_step"].count(-1);
   if (const auto error = field.find("error")) range.error = error->text();
-  range.steps = field["steps"].integer<int64_t>();
-  range.kernels = field["kernels"].integer<int64_t>();
-  range.copies = field["copies"].integer<int64_t>();
-  range.dropped = field["dropped"].integer<int64_t>();
-  range.invalid = field["invalid"].integer<int64_t>();
-  range.outside = field["outside"].integer<int64_t>();
-  range.unmatched = field["unmatched"].integer<int64_t>();
-  range.missing = field["missing"].integer<int64_t>();
+  range.steps = field["steps"].count();
+  range.kernels = field["kernels"].count();
+  range.copies = field["copies"].count();
+  range.dropped = field["dropped"].count();
+  range.invalid = field["invalid"].count();
+  range.outside = field["outside"].count();
+  range.unmatched = field["unmatched"].count();
+  range.missing = field["missing"].count();
   range.overhead_us = field["overhead_us"].number();
   range.own_clock = field["clock"].text() == kLibraryClock;
   range.busy_us = field["busy_us"].number();
   range.idle_us = field["idle_us"].number();
   range.host_wait_us = field["host_wait_us"].number();
-  if (const auto of_profiler = field.find("of_profiler")) range.of_profiler = of_profiler->integer<int64_t>();
+  if (const auto of_profiler = field.find("of_profiler")) range.of_profiler = of_profiler->count();
   if (const auto strangers = field.find("strangers")) range.strangers = strangers_of(*strangers);
   if (const auto idle = field.find("idle")) range.idle = idle_of(*idle);
   range.attribution = attribution_of(field["attribution"]);

@@ -1,6 +1,5 @@
 #include "profiling/json/rank_lines.h"
 
-#include <algorithm>
 #include <optional>
 
 #include "profiling/json/json_text.h"
@@ -8,15 +7,10 @@
 namespace minfer {
 namespace {
 
-int64_t ns_of(const JsonField& us) {
-  constexpr double kMostUs = 4e15;  // beyond what any machine has seen; so that sums do not overflow
-  return static_cast<int64_t>(std::min(us.number(), kMostUs) * 1e3 + 0.5);
-}
-
 /// Of a field that older versions do not write.
 int64_t ns_if_there(const JsonField& line, std::string_view name) {
   const std::optional<JsonField> field = line.find(name);
-  return field ? ns_of(*field) : RankStep::kNotKnown;
+  return field ? field->duration_ns() : RankStep::kNotKnown;
 }
 
 }  // namespace
@@ -38,13 +32,13 @@ void append_rank_line(std::string& out, const RankStep& step) {
 }
 
 RankStep rank_step_of(const JsonField& line) {
-  return {.step = line["step"].integer<int64_t>(),
-          .rank = line["rank"].integer<int32_t>(),
-          .begin_ns = line["begin_ns"].integer<int64_t>(),
-          .end_ns = line["end_ns"].integer<int64_t>(),
-          .computed_ns = ns_of(line["computed_us"]),
-          .exchange_ns = ns_of(line["exchange_us"]),
-          .waited_ns = ns_of(line["waited_us"]),
+  return {.step = line["step"].count(),
+          .rank = line["rank"].small(),
+          .begin_ns = line["begin_ns"].time_ns(),
+          .end_ns = line["end_ns"].time_ns(),
+          .computed_ns = line["computed_us"].duration_ns(),
+          .exchange_ns = line["exchange_us"].duration_ns(),
+          .waited_ns = line["waited_us"].duration_ns(),
           .host_ns = ns_if_there(line, "host_us"),
           .launch_ns = ns_if_there(line, "launch_us"),
           .idle_ns = ns_if_there(line, "idle_us")};

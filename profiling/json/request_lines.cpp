@@ -1,6 +1,7 @@
 #include "profiling/json/request_lines.h"
 
 #include <array>
+#include <limits>
 
 #include "profiling/json/json_text.h"
 
@@ -15,14 +16,9 @@ void append_time(JsonText& json, std::string_view name, int64_t ns) {
   if (ns > 0) json.field(name, ns);
 }
 
-/// Of a duration in microseconds.
-int64_t duration_ns(const JsonField& field) {
-  return static_cast<int64_t>(field.number() * 1e3 + 0.5);
-}
-
 int64_t time_of(const JsonField& line, std::string_view name) {
   const auto field = line.find(name);
-  return field ? field->integer<int64_t>(1) : 0;
+  return field ? field->time_ns(1) : 0;
 }
 
 }  // namespace
@@ -66,39 +62,39 @@ EndedRequest request_of(const JsonField& line) {
   EndedRequest request;
   request.id = line["id"].text();
   request.finish = line["finish"].text();
-  request.arrival_ns = line["arrival_ns"].integer<int64_t>();
+  request.arrival_ns = line["arrival_ns"].time_ns();
   request.first_scheduled_ns = time_of(line, "first_scheduled_ns");
   request.first_token_ns = time_of(line, "first_token_ns");
-  request.end_ns = line["end_ns"].integer<int64_t>();
-  request.prompt_tokens = line["prompt_tokens"].integer<int32_t>();
-  request.cached_tokens = line["cached_tokens"].integer<int32_t>();
-  request.recomputed_tokens = line["recomputed_tokens"].integer<int32_t>();
-  request.output_tokens = line["output_tokens"].integer<int32_t>();
-  request.preemptions = line["preemptions"].integer<int32_t>();
+  request.end_ns = line["end_ns"].time_ns();
+  request.prompt_tokens = line["prompt_tokens"].small();
+  request.cached_tokens = line["cached_tokens"].small();
+  request.recomputed_tokens = line["recomputed_tokens"].small();
+  request.output_tokens = line["output_tokens"].small();
+  request.preemptions = line["preemptions"].small();
   if (const auto steps = line.find("steps")) {
-    request.steps = {.first = (*steps)["first"].integer<int64_t>(),
-                     .last = (*steps)["last"].integer<int64_t>(),
-                     .prefill = (*steps)["prefill"].integer<int32_t>(),
-                     .decode = (*steps)["decode"].integer<int32_t>()};
+    request.steps = {.first = (*steps)["first"].count(),
+                     .last = (*steps)["last"].count(),
+                     .prefill = (*steps)["prefill"].small(),
+                     .decode = (*steps)["decode"].small()};
   }
   if (const auto grammar = line.find("grammar")) {
     request.has_grammar = true;
-    request.grammar_compile_ns = duration_ns((*grammar)["compile_us"]);
-    request.mask_ns = duration_ns((*grammar)["mask_us"]);
-    request.forced_tokens = (*grammar)["forced_tokens"].integer<int32_t>();
+    request.grammar_compile_ns = (*grammar)["compile_us"].duration_ns();
+    request.mask_ns = (*grammar)["mask_us"].duration_ns();
+    request.forced_tokens = (*grammar)["forced_tokens"].small();
   }
   if (const auto speculation = line.find("speculation")) {
-    request.drafts = (*speculation)["drafts"].integer<int64_t>(1);
-    request.draft_tokens = (*speculation)["draft_tokens"].integer<int64_t>(1);
-    request.accepted_tokens = (*speculation)["accepted_tokens"].integer<int64_t>();
+    request.drafts = (*speculation)["drafts"].count(1);
+    request.draft_tokens = (*speculation)["draft_tokens"].count(1);
+    request.accepted_tokens = (*speculation)["accepted_tokens"].count();
   }
-  request.stream_interval = line["stream_interval"].integer<int32_t>(1);
-  if (const auto wait = line.find("client_wait_us")) request.client_wait_ns = duration_ns(*wait);
-  if (const auto wait = line.find("client_wait_after_us")) request.client_wait_after_ns = duration_ns(*wait);
+  request.stream_interval = line["stream_interval"].integer(1, std::numeric_limits<int32_t>::max());
+  if (const auto wait = line.find("client_wait_us")) request.client_wait_ns = wait->duration_ns();
+  if (const auto wait = line.find("client_wait_after_us")) request.client_wait_after_ns = wait->duration_ns();
   const JsonField hashes = line["prefix_hashes"];
   if (hashes.size() > EndedRequest::kMostPrefixes) hashes.expected("nine hashes at most");
   for (size_t i = 0; i < hashes.size(); ++i)
-    request.prefix_hashes[i] = hashes[i].integer<uint32_t>();
+    request.prefix_hashes[i] = hashes[i].integer(0, std::numeric_limits<uint32_t>::max());
   request.num_prefixes = static_cast<int32_t>(hashes.size());
   return request;
 }

@@ -1,7 +1,6 @@
 #include "profiling/json/step_lines.h"
 
 #include <array>
-#include <cmath>
 #include <optional>
 
 #include <fmt/format.h>
@@ -15,24 +14,24 @@ StepPhase phase_of(const JsonField& field) {
 
 StepBatch batch_of(const JsonField& field, const JsonField& kv) {
   StepBatch batch;
-  batch.shape.prefill_sequences = field["prefill_requests"].integer<int32_t>();
-  batch.shape.decode_sequences = field["decode_requests"].integer<int32_t>();
-  batch.shape.prefill_tokens = field["prefill_tokens"].integer<int32_t>();
-  batch.shape.decode_tokens = field["decode_tokens"].integer<int32_t>();
-  batch.padded_tokens = field["padded_tokens"].integer<int32_t>();
-  batch.prefix_hit_tokens = field["prefix_hit_tokens"].integer<int32_t>();
-  batch.preempted = field["preempted"].integer<int32_t>();
-  batch.waiting = field["waiting"].integer<int32_t>();
-  if (const auto rows = field.find("constrained_rows")) batch.constrained_rows = rows->integer<int32_t>();
-  if (const auto tokens = field.find("forced_tokens")) batch.forced_tokens = tokens->integer<int32_t>();
-  if (const auto tokens = field.find("prefill_budget")) batch.prefill_budget = tokens->integer<int32_t>();
+  batch.shape.prefill_sequences = field["prefill_requests"].small();
+  batch.shape.decode_sequences = field["decode_requests"].small();
+  batch.shape.prefill_tokens = field["prefill_tokens"].small();
+  batch.shape.decode_tokens = field["decode_tokens"].small();
+  batch.padded_tokens = field["padded_tokens"].small();
+  batch.prefix_hit_tokens = field["prefix_hit_tokens"].small();
+  batch.preempted = field["preempted"].small();
+  batch.waiting = field["waiting"].small();
+  if (const auto rows = field.find("constrained_rows")) batch.constrained_rows = rows->small();
+  if (const auto tokens = field.find("forced_tokens")) batch.forced_tokens = tokens->small();
+  if (const auto tokens = field.find("prefill_budget")) batch.prefill_budget = tokens->small();
   if (const auto speculation = field.find("speculation")) {
-    batch.drafts = (*speculation)["drafts"].integer<int32_t>(1);
-    batch.draft_tokens = (*speculation)["draft_tokens"].integer<int32_t>(1);
-    batch.accepted_tokens = (*speculation)["accepted_tokens"].integer<int32_t>();
+    batch.drafts = (*speculation)["drafts"].small(1);
+    batch.draft_tokens = (*speculation)["draft_tokens"].small(1);
+    batch.accepted_tokens = (*speculation)["accepted_tokens"].small();
   }
-  batch.kv_blocks_used = kv["blocks_used"].integer<int32_t>();
-  batch.kv_blocks_total = kv["blocks_total"].integer<int32_t>();
+  batch.kv_blocks_used = kv["blocks_used"].small();
+  batch.kv_blocks_total = kv["blocks_total"].small();
   return batch;
 }
 
@@ -40,13 +39,6 @@ int32_t graph_batch_of(const JsonField& field) {
   const int32_t sequences = sequences_of_graph(field.text());
   if (sequences == 0) field.expected("decode_bN or prefill_bN");
   return sequences;
-}
-
-int64_t predicted_ns_of(const JsonField& field) {
-  constexpr double kMostUs = 1e12;
-  const double us = field.number();
-  if (!(us <= kMostUs)) field.expected("a time of at most 1e12 us");
-  return std::llround(us * 1e3);
 }
 
 void set_attributed_by(StepSummary& step, const JsonField& field) {
@@ -59,7 +51,7 @@ void set_attributed_by(StepSummary& step, const JsonField& field) {
 
 PhaseTime phase_time_of(const std::optional<JsonField>& field) {
   if (!field) return {};
-  return {(*field)["us"].number(), (*field)["tokens"].integer<int32_t>()};
+  return {(*field)["us"].number(), (*field)["tokens"].small()};
 }
 
 /// Texts of ops are the same in line after line: one that has not changed is not made again.
@@ -71,14 +63,14 @@ void set_text(std::string& text, const JsonField& field) {
 void read_op(const JsonField& field, int32_t num_launches, OpSummary& op) {
   set_text(op.op, field["op"]);
   op.phase = phase_of(field["phase"]);
-  op.calls = field["calls"].integer<int32_t>();
+  op.calls = field["calls"].small();
   op.us = field["us"].number();
-  op.bytes = field["bytes"].integer<int64_t>();
-  op.flops = field["flops"].integer<int64_t>();
+  op.bytes = field["bytes"].work();
+  op.flops = field["flops"].work();
   const auto experts = field.find("experts_read");
-  op.experts_read = experts ? experts->integer<int64_t>() : -1;
+  op.experts_read = experts ? experts->count() : -1;
   const auto link = field.find("link_bytes");
-  op.link_bytes = link ? link->integer<int64_t>() : 0;
+  op.link_bytes = link ? link->work() : 0;
   op.waited_us = link ? field["waited_us"].number() : 0.0;
   op.floor_us = field["roofline"].number() * op.us;
   op.bound = one_of(field["bound"], std::array{Bound::unknown, Bound::memory, Bound::compute});
@@ -87,13 +79,13 @@ void read_op(const JsonField& field, int32_t num_launches, OpSummary& op) {
   op.launches.resize(launches.size());
   for (size_t i = 0; i < op.launches.size(); ++i) {
     const JsonField launch = launches[i];
-    op.launches[i] = launch.integer<int32_t>();
+    op.launches[i] = launch.small();
     if (op.launches[i] >= num_launches) launch.expected(fmt::format("a launch below {}", num_launches));
   }
 }
 
 void read_layer_op(const JsonField& field, LayerOp& op) {
-  op.layer = field["layer"].integer<int32_t>(-1);
+  op.layer = field["layer"].small(-1);
   set_text(op.op, field["op"]);
   op.phase = phase_of(field["phase"]);
   op.us = field["us"].number();
@@ -102,21 +94,20 @@ void read_layer_op(const JsonField& field, LayerOp& op) {
 }  // namespace
 
 void read_step(const JsonField& field, int32_t num_launches, StepSummary& step) {
-  step.step = field["step"].integer<int64_t>();
-  step.start_ns = field["start_ns"].integer<int64_t>();
+  step.step = field["step"].count();
+  step.start_ns = field["start_ns"].time_ns();
   step.wall_us = field["wall_us"].number();
   step.gpu_us = field["gpu_us"].number();
   step.gpu_idle_us = field["gpu_idle_us"].number();
   const JsonField idle = field["idle"];
   step.idle_host_us = idle["host_us"].number();
   step.idle_device_us = idle["device_us"].number();
-  step.late_ops = idle["late_ops"].integer<int32_t>();
+  step.late_ops = idle["late_ops"].small();
   const JsonField phase = field["phase"];
   const auto graph = field.find("graph");
   step.batch = batch_of(field["batch"], field["kv"]);
   if (graph) step.batch.graph_batch = graph_batch_of(*graph);
-  if (const auto predicted = field.find("predicted_us"))
-    step.batch.predicted_ns = predicted_ns_of(*predicted);
+  if (const auto predicted = field.find("predicted_us")) step.batch.predicted_ns = predicted->duration_ns();
   if (phase_of(phase) != step.phase()) phase.expected(name(step.phase()));
   const JsonField host = field["host_us"];
   for (size_t i = 0; i < kHostSpans; ++i) {
@@ -137,7 +128,7 @@ void read_step(const JsonField& field, int32_t num_launches, StepSummary& step) 
     read_layer_op((*layers)[i], step.layers[i]);
   step.attributed = field["attributed"].number();
   set_attributed_by(step, field["attributed_by"]);
-  step.dropped = static_cast<uint64_t>(field["dropped"].integer<int64_t>());
+  step.dropped = static_cast<uint64_t>(field["dropped"].count());
   const JsonField requests = field["requests"];
   step.requests.resize(requests.size());
   for (size_t i = 0; i < step.requests.size(); ++i)

@@ -54,8 +54,15 @@ int64_t fastest_pass_ns(int32_t threads, int passes, const std::function<void(in
     }
   };
   std::vector<std::jthread> others;
-  for (int32_t thread = 1; thread < threads; ++thread)
-    others.emplace_back(run, thread);
+  try {
+    for (int32_t thread = 1; thread < threads; ++thread)
+      others.emplace_back(run, thread);
+  } catch (...) {  // those that have started wait for the others, which do not come
+    left = 0;
+    for (auto missing = static_cast<int32_t>(others.size()); missing < threads; ++missing)
+      together.arrive_and_drop();
+    throw;
+  }
   run(0);
   others.clear();  // joins
   return fastest;

@@ -65,12 +65,12 @@ void Aggregator::add(OpSum& each, const OpSummary& op) {
   OpAggregate& sum = each.sum;
   sum.calls += op.calls;
   sum.us += op.us;
-  sum.bytes += op.bytes;
-  sum.flops += op.flops;
+  sum.bytes += static_cast<double>(op.bytes);
+  sum.flops += static_cast<double>(op.flops);
   sum.floor_us += op.floor_us;
   sum.idle_us += op.idle_us;
   sum.waited_us += op.waited_us;
-  sum.link_bytes += op.link_bytes;
+  sum.link_bytes += static_cast<double>(op.link_bytes);
   if (op.experts_read >= 0) {
     sum.experts_read += op.experts_read;
     sum.calls_with_experts += op.calls;

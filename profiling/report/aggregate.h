@@ -21,21 +21,21 @@ struct OpAggregate {
   std::string op;
   int64_t calls = 0;
   double us = 0.0;
-  int64_t bytes = 0;
-  int64_t flops = 0;
+  double bytes = 0.0;
+  double flops = 0.0;
   double floor_us = 0.0;                ///< roofline time of all calls; 0: ceilings unknown
   Bound bound = Bound::unknown;         ///< under which it spent most of its time
   Statistics call_us;                   ///< of the mean time of a call in each step
   double idle_us = 0.0;                 ///< that the device idled behind it
   double waited_us = 0.0;               ///< of an op between ranks, see OpSummary
-  int64_t link_bytes = 0;               ///< likewise
+  double link_bytes = 0.0;              ///< likewise
   int64_t experts_read = 0;             ///< by the calls of which it is known
   int64_t calls_with_experts = 0;       ///< these
   std::map<int32_t, int64_t> launches;  ///< steps by the kind of launch that it made in them
 
   double mean_us() const { return calls > 0 ? us / static_cast<double>(calls) : 0.0; }
-  double gbps() const { return us > 0.0 ? static_cast<double>(bytes) / us * 1e-3 : 0.0; }
-  double tflops() const { return us > 0.0 ? static_cast<double>(flops) / us * 1e-6 : 0.0; }
+  double gbps() const { return us > 0.0 ? bytes / us * 1e-3 : 0.0; }
+  double tflops() const { return us > 0.0 ? flops / us * 1e-6 : 0.0; }
   double roofline() const { return us > 0.0 ? floor_us / us : 0.0; }
   /// Experts that a call reads; 0: not known, or it is no product of experts.
   double mean_experts() const {

@@ -143,13 +143,13 @@ Table exchange_table(std::span<const OpAggregate> ops) {
       {"op", "calls", "us", "waiting us", "link KB", "bus GB/s"},
       {}};
   for (const OpAggregate& op : ops) {
-    if (op.link_bytes == 0 || op.calls == 0) continue;
+    if (op.link_bytes == 0.0 || op.calls == 0) continue;
     const auto calls = static_cast<double>(op.calls);
     const double moving_us = op.us - op.waited_us;
-    const double gbps = moving_us > 0.0 ? static_cast<double>(op.link_bytes) / moving_us * 1e-3 : 0.0;
-    table.rows.push_back(
-        {op.op, std::to_string(op.calls), three_digits(op.us / calls), three_digits(op.waited_us / calls),
-         three_digits(static_cast<double>(op.link_bytes) / calls * 1e-3), three_digits(gbps)});
+    const double gbps = moving_us > 0.0 ? op.link_bytes / moving_us * 1e-3 : 0.0;
+    table.rows.push_back({op.op, std::to_string(op.calls), three_digits(op.us / calls),
+                          three_digits(op.waited_us / calls), three_digits(op.link_bytes / calls * 1e-3),
+                          three_digits(gbps)});
   }
   return table;
 }

@@ -84,8 +84,11 @@ std::vector<std::string> introduction(const ReportData& data) {
   lines.push_back(
       fmt::format("{} on {} ({} threads), {}", header.model, header.device, header.threads, header.backend));
   lines.push_back(fmt::format("minfer {}, profiler {}", header.version, tiers_text(data)));
-  lines.push_back(fmt::format("steps {} to {}: {} recorded, {} dropped{}", data.first_step, data.last_step,
-                              data.recorded, sum.dropped, filter_text(data)));
+  // A line of a step has what was dropped before it: of a file that is cut nobody knows what came behind.
+  const std::string_view known =
+      data.note.empty() ? "" : " before the last (behind it: not known, the file is cut)";
+  lines.push_back(fmt::format("steps {} to {}: {} recorded, {} dropped{}{}", data.first_step, data.last_step,
+                              data.recorded, sum.dropped, known, filter_text(data)));
   lines.push_back(
       fmt::format("attributed: {:.1f} % of the steps' wall time, {:.1f} % of the worst step's; by {}",
                   100.0 * sum.attributed, 100.0 * sum.least_attributed, attributed_by(sum)));

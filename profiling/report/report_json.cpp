@@ -65,14 +65,19 @@ OrderedJson over_roofline_by(const OpAggregate& op, const ReportData& data) {
   return causes;
 }
 
+/// Written without a point or an exponent as long as it fits.
+int64_t whole(double sum) {
+  return static_cast<int64_t>(std::min(sum, 9e18));
+}
+
 OrderedJson json_of(const OpAggregate& op, const ReportData& data, double all_us) {
   return {{"op", op.op},
           {"us", op.us},
           {"time_share", all_us > 0.0 ? op.us / all_us : 0.0},
           {"calls", op.calls},
           {"call_us", json_of(op.call_us)},
-          {"bytes", op.bytes},
-          {"flops", op.flops},
+          {"bytes", whole(op.bytes)},
+          {"flops", whole(op.flops)},
           {"experts_a_call", op.calls_with_experts > 0 ? OrderedJson(op.mean_experts()) : OrderedJson()},
           {"gbps", op.gbps()},
           {"tflops", op.tflops()},

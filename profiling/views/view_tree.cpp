@@ -54,7 +54,7 @@ ViewNode op_node(const OpAggregate& op) {
           .us = op.us,
           .calls = op.calls,
           .call_us = op.mean_us(),
-          .bytes = static_cast<double>(op.bytes),
+          .bytes = op.bytes,
           .floor_us = op.floor_us};
 }
 

@@ -18,7 +18,7 @@ std::optional<ApiError> failure_of(const RequestOutput& output) {
 }
 
 UsageCount::UsageCount(const CompletionRequest& request)
-    : request_(request), choices_(static_cast<size_t>(request.num_choices())) {
+    : num_answers_(request.n), choices_(static_cast<size_t>(request.num_choices())) {
   for (size_t i = 0; i < choices_.size(); ++i)
     choices_[i].prompt_tokens = static_cast<int64_t>(request.prompt_of(static_cast<int32_t>(i)).size());
   for (const std::vector<TokenId>& prompt : request.prompts)
@@ -27,11 +27,10 @@ UsageCount::UsageCount(const CompletionRequest& request)
 
 void UsageCount::add(int32_t choice, const RequestOutput& output) {
   Usage& usage = choices_[static_cast<size_t>(choice)];
-  const int32_t output_tokens = request_.echo_only ? 0 : output.output_tokens;
-  total_.completion_tokens += output_tokens - usage.completion_tokens;
+  total_.completion_tokens += output.output_tokens - usage.completion_tokens;
   // A prompt's first choice stands for it: the others find in the cache what that one has computed.
-  if (choice % request_.n == 0) total_.cached_tokens += output.cached_tokens - usage.cached_tokens;
-  usage.completion_tokens = output_tokens;
+  if (choice % num_answers_ == 0) total_.cached_tokens += output.cached_tokens - usage.cached_tokens;
+  usage.completion_tokens = output.output_tokens;
   usage.cached_tokens = output.cached_tokens;
 }
 

@@ -30,7 +30,7 @@ class UsageCount {
   const Usage& of(int32_t choice) const { return choices_[static_cast<size_t>(choice)]; }
 
  private:
-  const CompletionRequest& request_;
+  const int32_t num_answers_;  ///< to each prompt
   std::vector<Usage> choices_;
   Usage total_;
 };

@@ -50,6 +50,7 @@ void read_thinking(JsonFields& fields, ChatPrompt& prompt) {
   const std::string type = thinking.required_text("type");
   if (type == "enabled" || type == "disabled") {
     prompt.variables["enable_thinking"] = type == "enabled";
+    prompt.set_by.emplace_back("enable_thinking", "thinking");
   } else if (type != "adaptive") {
     throw wrong_value("thinking.type", type, "enabled, disabled or adaptive");
   }
@@ -64,7 +65,7 @@ void read_output_config(JsonFields& fields, ChatPrompt& prompt) {
   if (object == nullptr) return;
   JsonFields config(*object, "output_config", fields.unknown());
   if (const std::optional<std::string> effort = config.text("effort"))
-    set_reasoning_effort(prompt.variables, *effort == "max" ? "xhigh" : *effort);
+    set_reasoning_effort(prompt, *effort == "max" ? "xhigh" : *effort, "output_config.effort");
   prompt.output = read_text_format(config, "format");
   config.report_unknown();
 }
@@ -115,9 +116,8 @@ CompletionRequest parse_messages_request(std::string_view body, const ApiContext
   if (!max_tokens) throw fields.error("max_tokens", "missing, expected an integer");
   const ChatPrompt prompt = read_messages_prompt(fields, context);
   fields.report_unknown();
-  request.ignored_fields = unknown.names();
 
-  set_chat_prompt(request, prompt, context);
+  set_chat_prompt(request, prompt, context, unknown);
   // A bound, not a wish: agents send the same one whatever the context. What it leaves is taken, at least one token.
   const int64_t left = context.max_model_len - static_cast<int64_t>(request.prompts.front().size());
   settle_lengths(request, context, std::clamp<int64_t>(left, 1, *max_tokens), 0, INT32_MAX);
@@ -132,7 +132,8 @@ std::string count_tokens_response(std::string_view body, const ApiContext& conte
   fields.report_unknown();
   std::string text;
   JsonText json(text);
-  json.open('{').field("input_tokens", static_cast<int64_t>(tokenise_chat(prompt, context).tokens.size()));
+  json.open('{').field("input_tokens",
+                       static_cast<int64_t>(tokenise_chat(prompt, context, unknown).tokens.size()));
   json.close('}');
   return text;
 }

@@ -1,4 +1,3 @@
-#include <cstdio>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,6 +11,7 @@
 #include "server/commands/commands.h"
 #include "server/commands/inspect_report.h"
 #include "server/commands/memory_plan.h"
+#include "server/commands/terminal/terminal.h"
 
 namespace minfer {
 namespace {
@@ -60,8 +60,7 @@ void inspect(const InspectOptions& options) {
                    : fmt::format("minfer cannot run it: {}\n", why_not);
   }
   file.check_intact();
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size())
-    fail("standard output: cannot be written");
+  print_output(text);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 #include <exception>
+#include <new>
 #include <string>
 
 #include "engine/ranks/process_ranks.h"
@@ -26,11 +27,17 @@ int main(int argc, char** argv) {
   minfer::add_inspect_command(app);
   minfer::add_completion_command(app);
   try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;  // help and version are no errors
+    try {
+      app.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+      if (app.exit(error) != 0) return 2;  // help and version are no errors
+    }
+    minfer::print_output("");  // what a command has printed in any way has left
   } catch (const minfer::FollowedToEnd&) {
     return 0;
+  } catch (const std::bad_alloc&) {
+    minfer::print_notice("minfer: error: the system gives no more memory (ulimit -v is a limit of it)\n");
+    return 1;
   } catch (const std::exception& error) {
     minfer::print_notice(std::string("minfer: error: ") + error.what() + "\n");
     return 1;

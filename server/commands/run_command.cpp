@@ -1,8 +1,11 @@
+#include <algorithm>
+#include <cctype>
 #include <iostream>
 #include <iterator>
 
 #include <fmt/color.h>
 
+#include "models/gguf/printable.h"
 #include "server/commands/args/chat_args.h"
 #include "server/commands/args/engine_args.h"
 #include "server/commands/args/grammar_args.h"
@@ -28,6 +31,18 @@ struct RunArgs {
   bool quiet = false;
 };
 
+constexpr std::string_view kChatHelp =
+    "/help shows this, /exit or the end of the input ends; all other lines are messages (write one that is "
+    "a\n"
+    "single word with a slash behind a space)\n";
+
+/// One word behind a slash: a path or a sentence that begins with one is a message.
+bool is_command(std::string_view line) {
+  return line.size() > 1 && line.front() == '/' && std::ranges::all_of(line.substr(1), [](unsigned char c) {
+           return std::isalpha(c) != 0 || c == '?';
+         });
+}
+
 class Runner {
  public:
   explicit Runner(const RunArgs& args)
@@ -44,12 +59,25 @@ class Runner {
         args_.chat_template.open(engine_->model().chat_template(), engine_->tokenizer());
     ChatInput chat;
     if (!args_.system.empty()) chat.add_message("system", args_.system);
+    if (is_terminal(stdin) && !args_.quiet) fmt::print(stderr, "{}", kChatHelp);
     for (std::string line = args_.prompt; !line.empty() || read_line(line); line.clear()) {
       chat.add_message("user", line);
-      const std::vector<PromptPart> prompt = chat_template.render(chat);
-      chat.add_message("assistant", generate(engine_->tokenizer().encode_parts(prompt, false)));
+      const RenderedChat prompt = chat_template.render_and_check(chat);
+      if (num_requests_ == 0 && !prompt.ignored.empty())
+        fmt::print(stderr, "the system message is ignored: {} does not use it\n", chat_template.name());
+      chat.add_message("assistant", generate(engine_->tokenizer().encode_parts(prompt.parts, false)));
       if (!is_terminal(stdin) && !args_.prompt.empty()) return;
     }
+  }
+
+  /// Throws Error if an answer has not the form that was asked for.
+  void check_whole() const {
+    if (tokens_of_cut_ == 0) return;
+    fail(
+        "the answer is cut off after {} tokens, before it is whole by --json-schema, --grammar or --regex: "
+        "expected a "
+        "larger --max-tokens, or a context that it fits into",
+        tokens_of_cut_);
   }
 
  private:
@@ -57,7 +85,14 @@ class Runner {
     while (!watch_.interrupted()) {
       if (is_terminal(stdin)) fmt::print(stderr, fmt::emphasis::bold, "> ");
       if (!std::getline(std::cin, line)) return false;
-      if (!line.empty()) return true;
+      if (line == "/exit") return false;
+      if (line == "/help") {
+        fmt::print(stderr, "{}", kChatHelp);
+      } else if (is_command(line)) {
+        fmt::print(stderr, "{}: no such command\n{}", printable(line), kChatHelp);
+      } else if (!line.empty()) {
+        return true;
+      }
     }
     return false;
   }
@@ -73,17 +108,22 @@ class Runner {
     while (engine_->has_work()) {
       if (watch_.interrupted()) engine_->cancel(fmt::format("run-{}", num_requests_ - 1));
       for (const RequestOutput& output : engine_->step()) {
-        std::fwrite(output.text.data(), 1, output.text.size(), stdout);
-        std::fflush(stdout);
+        print_output(output.text);
         text += output.text;
         last = output;
       }
     }
-    std::fputc('\n', stdout);
-    std::fflush(stdout);
+    print_output("\n");
     if (last.finish && is_failure(*last.finish)) fail("{}", last.finish_detail);
+    if (last.finish == FinishReason::length && grammar_ && !is_whole(text))
+      tokens_of_cut_ = last.output_tokens;
     if (!args_.quiet) print_closing_line(last);
     return text;
+  }
+
+  bool is_whole(const std::string& text) const {
+    GrammarMatcher matcher(grammar_);
+    return matcher.accept_bytes(text) && matcher.may_end();
   }
 
   static void print_closing_line(const RequestOutput& last) {
@@ -107,6 +147,7 @@ class Runner {
   std::shared_ptr<TokenGrammar> grammar_;  ///< of each answer; null: free
   InterruptWatch watch_;                   ///< the first Ctrl-C ends the generation in progress in order
   int32_t num_requests_ = 0;
+  int32_t tokens_of_cut_ = 0;  ///< of the last answer that was cut off
 };
 
 /// All of standard input, less the newline that ends a piped line: a prompt goes on where it stops.
@@ -125,7 +166,8 @@ void add_run_command(CLI::App& app) {
   args->input.add_to(*command, "PROMPT",
                      "the text to continue, or with --chat the first message (default: standard input)");
   command->add_flag("--chat", args->chat,
-                    "a conversation: one message a line of standard input, until it ends");
+                    "a conversation: one message a line of standard input, until it ends or a line is /exit "
+                    "(/help lists the commands)");
   command->add_option("--system", args->system, "system message of the conversation")->needs("--chat");
   args->chat_template.add_to(*command)->needs("--chat");
   command->add_flag("-q,--quiet", args->quiet, "no closing line with times");
@@ -146,13 +188,11 @@ void add_run_command(CLI::App& app) {
     args->input.resolve();
     args->engine.model = args->input.model();
     args->prompt = args->input.text().value_or("");
-    if (args->chat) {
-      Runner(*args).converse();
-    } else {
-      const std::string prompt = args->prompt.empty() ? read_piped_prompt() : args->prompt;
-      Runner(*args).complete(prompt);
-    }
+    const std::string prompt = args->chat || !args->prompt.empty() ? args->prompt : read_piped_prompt();
+    Runner runner(*args);
+    args->chat ? runner.converse() : runner.complete(prompt);
     args->engine.check_processes();
+    runner.check_whole();
   });
 }
 

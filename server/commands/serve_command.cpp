@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 
@@ -54,13 +55,18 @@ LogLevel parse_level(const std::string& name) {
   return name == "error" ? LogLevel::error : LogLevel::off;
 }
 
-void check_descriptors(size_t max_connections, ServerLog& log) {
-  constexpr size_t kOthers = 64;  // files, the loop's own, connections that are being refused
+/// No more connections than the system has descriptors for, beside those for files and the loop's own: a connection that can be accepted
+/// can be told why it is refused.
+void fit_descriptors(HttpLimits& limits, ServerLog& log) {
+  constexpr size_t kOthers = 64;
   const size_t limit = raise_descriptor_limit();
-  if (limit >= max_connections + kOthers) return;
-  log.write(
-      LogLevel::warning, "fewer connections than --max-connections: the limit of open files is too low",
-      {{"limit", static_cast<int64_t>(limit)}, {"max_connections", static_cast<int64_t>(max_connections)}});
+  if (limit == 0 || limit >= limits.max_connections + limits.spare_connections + kOthers) return;
+  const size_t room = limit - std::min(kOthers, limit / 2);
+  limits.spare_connections = std::min(limits.spare_connections, room / 4);
+  limits.max_connections = room - limits.spare_connections;
+  log.write(LogLevel::warning, "fewer connections than --max-connections: the limit of open files is too low",
+            {{"limit", static_cast<int64_t>(limit)},
+             {"max_connections", static_cast<int64_t>(limits.max_connections)}});
 }
 
 /// All that is known before there is a server.
@@ -127,7 +133,7 @@ bool serve(ServeArgs& args) {
   args.resolve();
   std::signal(SIGPIPE, SIG_IGN);  // a log or a profile that nobody reads any more ends nothing
   ServerLog log(args.log_format == "json" ? LogFormat::json : LogFormat::text, parse_level(args.log_level));
-  check_descriptors(args.server.limits.max_connections, log);
+  fit_descriptors(args.server.limits, log);
   const std::unique_ptr<KvEventPublisher> kv_events = make_publisher(args, log);
   const std::unique_ptr<Engine> engine = args.engine.make_engine();
   if (kv_events && !engine->options().enable_prefix_caching) {
@@ -224,14 +230,18 @@ void add_http_options(CLI::App& command, ServeArgs& args) {
       ->capture_default_str()
       ->group(group);
   command
-      .add_option("--max-connections", server.limits.max_connections,
-                  "open connections at most; more are answered with 503")
+      .add_option(
+          "--max-connections", server.limits.max_connections,
+          "open connections at most; beyond that idle ones are closed, and where none is, all but /health is "
+          "answered with 503")
       ->check(CLI::PositiveNumber)
       ->capture_default_str()
       ->group(group);
   command
-      .add_option("--max-body-bytes", server.limits.body_bytes,
-                  "largest request body; a larger one is answered with 413")
+      .add_option(
+          "--max-body-bytes", server.limits.body_bytes,
+          "largest request body, and conversation of previous_response_id; a larger one is answered with "
+          "413, or 400")
       ->check(CLI::PositiveNumber)
       ->capture_default_str()
       ->group(group);

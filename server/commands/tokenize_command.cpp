@@ -1,11 +1,11 @@
 #include <charconv>
 #include <cstdio>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include <fmt/ranges.h>
 
 #include "models/chat/chat_json.h"
 #include "models/decoder/weights/model_source.h"
@@ -13,6 +13,8 @@
 #include "server/commands/args/chat_args.h"
 #include "server/commands/args/model_args.h"
 #include "server/commands/commands.h"
+#include "server/commands/terminal/terminal.h"
+#include "server/commands/terminal/text_file.h"
 
 namespace minfer {
 namespace {
@@ -35,11 +37,6 @@ std::string read_standard_input() {
     bytes.append(buffer, count);
   if (std::ferror(stdin) != 0) fail("standard input: cannot be read");
   return bytes;
-}
-
-void write(std::string_view bytes) {
-  if (std::fwrite(bytes.data(), 1, bytes.size(), stdout) != bytes.size())
-    fail("standard output: cannot be written");
 }
 
 /// Ids separated by white space or commas.
@@ -65,7 +62,7 @@ void print_ids(const std::vector<TokenId>& ids) {
     if (!line.empty()) line += ' ';
     line += std::to_string(id);
   }
-  write(line + "\n");
+  print_output(line + "\n");
 }
 
 /// One line a token: its id, and its text as a person can read it.
@@ -75,7 +72,7 @@ void print_table(const Tokenizer& tokenizer, const std::vector<TokenId>& ids) {
     table += fmt::format("{:>7}  '{}'{}\n", id, printable(tokenizer.piece(id, true)),
                          tokenizer.is_control(id) ? "  (control)" : "");
   }
-  write(table);
+  print_output(table);
 }
 
 void print(const Tokenizer& tokenizer, const std::vector<TokenId>& ids, bool on_one_line) {
@@ -89,15 +86,7 @@ void print_text(const Tokenizer& tokenizer, std::vector<TokenId> ids, const Toke
   if (!ids.empty() && !added.empty() && ids.front() == tokenizer.bos() && added.front() == tokenizer.bos()) {
     ids.erase(ids.begin());
   }
-  write(tokenizer.decode(ids, !options.no_parse_special));
-}
-
-std::string read_input(const std::string& path) {
-  if (path == "-") return read_standard_input();
-  std::ifstream file(path, std::ios::binary);
-  std::string bytes{std::istreambuf_iterator<char>(file), {}};
-  if (!file.is_open() || file.bad()) fail<FileError>("{}: cannot be read", path);
-  return bytes;
+  print_output(tokenizer.decode(ids, !options.no_parse_special));
 }
 
 /// What a model sees of a conversation: its tokens, or the prompt's text.
@@ -105,10 +94,14 @@ void tokenize_chat(const TokenizeOptions& options) {
   const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer(options.input.model());
   const ChatTemplate chat_template =
       options.chat_template.open(open_chat_template_source(options.input.model()), *tokenizer);
-  const std::vector<PromptPart> parts = chat_template.render(parse_chat_input(read_input(options.chat_file)));
+  const RenderedChat chat = chat_template.render_and_check(
+      parse_chat_input(options.chat_file == "-" ? read_standard_input() : read_text_file(options.chat_file)));
+  const std::vector<PromptPart>& parts = chat.parts;
+  if (!chat.ignored.empty())
+    fmt::print(stderr, "{} does not use: {}\n", chat_template.name(), fmt::join(chat.ignored, ", "));
   if (options.print_text) {
     for (const PromptPart& part : parts)
-      write(part.text);
+      print_output(part.text);
   } else {
     print(*tokenizer, tokenizer->encode_parts(parts, false), options.ids);
   }

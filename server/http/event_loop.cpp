@@ -1,13 +1,27 @@
+#include <iterator>
+#include <new>
 #include <utility>
 
-#include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <malloc.h>
 
+#include "kernels/error.h"
 #include "server/http/event_loop_impl.h"
+#include "server/http/memory_reserve.h"
 
 namespace minfer {
 namespace {
+
+/// Runs what is posted until the context is stopped. Where memory ends within a task, that task alone is over.
+void run_all(boost::asio::io_context& context) {
+  while (!context.stopped()) {
+    try {
+      context.run();
+    } catch (const std::bad_alloc&) {
+    }
+  }
+}
 
 void wait_for_signal(EventLoop::Impl& impl) {
   impl.signals.async_wait([&impl](const boost::system::error_code& error, int signal) {
@@ -19,20 +33,33 @@ void wait_for_signal(EventLoop::Impl& impl) {
 
 }  // namespace
 
-EventLoop::EventLoop(int background_threads) : impl_(std::make_unique<Impl>(background_threads)) {}
-
-EventLoop::~EventLoop() {
-  end_background_work();
+EventLoop::Impl::Impl(int num_background_threads) {
+  try {
+    while (std::ssize(background_threads) < num_background_threads)
+      background_threads.emplace_back([this] { run_all(background); });
+    background_threads.emplace_back([this] { run_all(apart); });
+  } catch (const std::exception& error) {
+    const size_t started = background_threads.size();
+    end_background_work();
+    fail("server: the system gave {} of {} background threads: {}", started, num_background_threads + 1,
+         error.what());
+  }
 }
 
+EventLoop::EventLoop(int background_threads) : impl_(std::make_unique<Impl>(background_threads)) {}
+
+EventLoop::~EventLoop() = default;
+
 void EventLoop::end_background_work() {
-  impl_->background.stop();
-  impl_->background.join();
+  impl_->end_background_work();
 }
 
 void EventLoop::run() {
   const auto work = boost::asio::make_work_guard(impl_->context);
-  impl_->context.run();
+  set_memory_aside();
+  use_memory_reserve(true);
+  run_all(impl_->context);
+  use_memory_reserve(false);
 }
 
 void EventLoop::stop() {
@@ -53,8 +80,15 @@ void EventLoop::post_after(std::chrono::milliseconds delay, std::function<void()
 }
 
 void EventLoop::run_in_background(std::function<void()> task, bool takes_long) {
-  takes_long ? boost::asio::post(impl_->long_tasks, std::move(task))
-             : boost::asio::post(impl_->background, std::move(task));
+  if (!takes_long) return boost::asio::post(impl_->background, std::move(task));
+  boost::asio::post(impl_->long_tasks, [task = std::move(task)] {
+    task();
+    ::malloc_trim(0);  // hundreds of megabytes, which malloc would keep for this thread
+  });
+}
+
+void EventLoop::run_apart(std::function<void()> task) {
+  boost::asio::post(impl_->apart, std::move(task));
 }
 
 void EventLoop::on_signals(std::initializer_list<int> signals, std::function<void(int)> handler) {

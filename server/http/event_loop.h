@@ -28,6 +28,8 @@ class EventLoop {
   /// Has a background thread run `task`, which must not throw. Of those that may take seconds only one runs
   /// at a time, so that a thread is left for the others. From any thread.
   void run_in_background(std::function<void()> task, bool takes_long = false);
+  /// The same on a thread that is for such tasks alone, one at a time: they may take seconds, and hold up each other only.
+  void run_apart(std::function<void()> task);
   /// Waits for background work that has begun and drops what is only queued: what tasks refer to may go then.
   void end_background_work();
   /// Has the I/O thread call `handler` for each of these signals the process gets from now on.

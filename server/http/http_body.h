@@ -1,14 +1,17 @@
 #pragma once
 
 #include <memory>
+#include <new>
 #include <string>
 #include <utility>
 
 #include <boost/asio/buffer.hpp>
+#include <boost/beast/core/buffers_range.hpp>
 #include <boost/optional/optional.hpp>
 #include <boost/system/errc.hpp>
 
 #include "server/http/http_connection.h"
+#include "server/http/memory_reserve.h"
 
 namespace minfer {
 
@@ -24,8 +27,10 @@ class BodyShare {
     std::swap(bytes_, other.bytes_);
     return *this;
   }
-  ~BodyShare() {
-    if (budget_) budget_->used -= bytes_;
+  ~BodyShare() { give_back(); }
+
+  void give_back() {
+    if (budget_) budget_->used -= std::exchange(bytes_, 0);
   }
 
   /// False if the budget does not allow it. A small body is always allowed, so that those who fill the budget
@@ -66,10 +71,14 @@ struct CountedBody {
         error = make_error_code(boost::system::errc::not_enough_memory);
         return 0;
       }
-      for (auto piece = boost::asio::buffer_sequence_begin(buffers);
-           piece != boost::asio::buffer_sequence_end(buffers); ++piece) {
-        const boost::asio::const_buffer bytes = *piece;
-        body_.text.append(static_cast<const char*>(bytes.data()), bytes.size());
+      try {
+        const ClientSizedAllocations client_sized;
+        for (const boost::asio::const_buffer bytes : boost::beast::buffers_range_ref(buffers))
+          body_.text.append(static_cast<const char*>(bytes.data()), bytes.size());
+      } catch (const std::bad_alloc&) {
+        std::string().swap(body_.text);  // what the answer is made with
+        error = make_error_code(boost::system::errc::not_enough_memory);
+        return 0;
       }
       return size;
     }

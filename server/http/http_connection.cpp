@@ -17,6 +17,7 @@
 
 #include "server/http/event_loop_impl.h"
 #include "server/http/http_exchange.h"
+#include "server/http/memory_reserve.h"
 
 namespace minfer {
 namespace {
@@ -32,15 +33,6 @@ constexpr std::chrono::milliseconds kSweepInterval{250};
 constexpr size_t kMaxRequestIdBytes = 128;
 /// What a new connection has to send its request's first byte when the server stops.
 constexpr std::chrono::milliseconds kFirstRequestTime{1'000};
-/// Connections beyond the limit that can be told so at a time.
-constexpr size_t kRefusedAtOnce = 1024;
-
-std::string lower_case(std::string_view text) {
-  std::string lower(text);
-  for (char& c : lower)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  return lower;
-}
 
 /// Printable ASCII without quotes, so that it can stand in headers, JSON and log lines as it is.
 bool is_decent_id(std::string_view id) {
@@ -73,19 +65,37 @@ void append(std::vector<char>& buffer, std::string_view bytes) {
 
 /// Where a request is parsed. Made for a request and gone with it, so that idle connections are cheap.
 struct Connection::Reader {
-  boost::beast::flat_buffer buffer;
+  boost::beast::flat_buffer buffer;  ///< holds a line of chunks or all trailers until their end has come
   std::optional<http::request_parser<CountedBody>> parser;
+  HttpRequest head;  ///< without what only trailers say
+  size_t extension_bytes = 0;
+  std::function<void(uint64_t, boost::beast::string_view, error_code&)>
+      on_chunk;  ///< the parser refers to it
+
+  explicit Reader(size_t most_bytes) : buffer(most_bytes) {}
 
   void begin(const HttpServer::Impl& server) {
+    const HttpLimits& limits = server.options.limits;
     parser.emplace();
-    parser->header_limit(static_cast<uint32_t>(server.options.limits.header_bytes));
-    parser->body_limit(server.options.limits.body_bytes);
+    parser->header_limit(static_cast<uint32_t>(limits.header_bytes));
+    parser->body_limit(limits.body_bytes);
     parser->get().body().share = BodyShare(server.bodies);
+    head = {};
+    extension_bytes = 0;
+    on_chunk = [this, &limits](uint64_t, boost::beast::string_view extensions, error_code& error) {
+      extension_bytes += extensions.size();
+      if (extension_bytes > limits.header_bytes) {
+        error = http::error::header_limit;
+      } else if (!parser->get().body().share.grow(extensions.size())) {
+        error = make_error_code(boost::system::errc::not_enough_memory);
+      }
+    };
+    parser->on_chunk_header(on_chunk);
   }
 };
 
-Connection::Connection(std::shared_ptr<HttpServer::Impl> server, tcp::socket socket)
-    : server_(std::move(server)), socket_(std::move(socket)) {}
+Connection::Connection(std::shared_ptr<HttpServer::Impl> server, tcp::socket socket, bool is_spare)
+    : server_(std::move(server)), socket_(std::move(socket)), is_spare_(is_spare) {}
 
 /// A completion handler that keeps the connection alive, and closes it where an exception ends it: what one
 /// client costs ends nobody else's connection.
@@ -111,14 +121,10 @@ void Connection::start() {
   if (!server_->listening) close_if_idle();
 }
 
-void Connection::refuse() {
-  answer_error(
-      503, fmt::format("the server has {} connections, its limit", server_->options.limits.max_connections));
-}
-
 void Connection::wait_for_request() {
   state_ = State::idle;
   if (reader_ && reader_->buffer.size() > 0) return read_header();
+  (is_spare_ ? server_->ending : server_->idle).push_back(*this);
   reader_.reset();
   shrink(pending_);
   shrink(writing_);
@@ -139,28 +145,36 @@ void Connection::watch_client() {
 /// There is something to read, or the client has closed its sending half.
 void Connection::on_readable() {
   if (state_ == State::idle) return read_header();
-  if (state_ != State::answering) return;
-  char byte;
-  const ssize_t count = ::recv(socket_.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-  if (count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR)) return close();
-  if (count < 0) return watch_client();
-  // The next request has begun: it waits in the kernel until this one is answered, and hides from us that
-  // the client goes. The sweep looks after that from now on.
-  if (client_has_left()) close();
+  if (state_ == State::answering) look_after_client();
 }
 
-/// Whether it has closed its connection or its sending half, whatever is left to read.
-bool Connection::client_has_left() {
+/// Closes if the client of a request that is being answered has gone. One that has closed its sending half alone waits for its answer; one that
+/// has closed its connection looks the same until something is sent to it: then its kernel says so.
+void Connection::look_after_client() {
   tcp_info info{};
   socklen_t size = sizeof info;
-  return ::getsockopt(socket_.native_handle(), IPPROTO_TCP, TCP_INFO, &info, &size) == 0 &&
-         info.tcpi_state != TCP_ESTABLISHED;
+  if (::getsockopt(socket_.native_handle(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0 ||
+      info.tcpi_state == TCP_CLOSE)
+    return close();
+  if (info.tcpi_state == TCP_ESTABLISHED) {
+    // The next request may have begun: it waits in the kernel until this one is answered, and hides from us
+    // that the client goes. The sweep looks after that from now on.
+    error_code error;
+    if (socket_.available(error) == 0) watch_client();
+    return;
+  }
+  exchange_->ask_client();
+  if (std::exchange(watching_errors_, true)) return;
+  socket_.async_wait(tcp::socket::wait_error, guarded([](Connection& self, const error_code& error) {
+                       if (!error && self.state_ == State::answering) self.look_after_client();
+                     }));
 }
 
 void Connection::read_header() {
   state_ = State::reading;
+  if (!is_spare_ && is_linked()) unlink();
   set_deadline(server_->options.limits.header_timeout);
-  if (!reader_) reader_ = std::make_unique<Reader>();
+  if (!reader_) reader_ = std::make_unique<Reader>(server_->options.limits.header_bytes);
   reader_->begin(*server_);
   http::async_read_header(
       socket_, reader_->buffer, *reader_->parser,
@@ -170,7 +184,16 @@ void Connection::read_header() {
 void Connection::on_header(const error_code& error) {
   if (state_ != State::reading || fail_reading(error)) return;
   set_deadline(server_->options.limits.body_timeout);
+  const HttpServerOptions& options = server_->options;
   const auto& message = reader_->parser->get();
+  if (const auto fault = read_head()) return answer_error(fault->first, fault->second);
+  if (is_spare_ && !(options.is_vital && options.is_vital(reader_->head))) {
+    return answer_error(
+        503, fmt::format("the server has {} connections, its limit", options.limits.max_connections));
+  }
+  if (options.refusal && !reader_->parser->is_done()) {
+    if (auto refusal = options.refusal(reader_->head)) return answer_early(std::move(*refusal));
+  }
   if (lower_case(std::string_view(message[http::field::expect])) != "100-continue") return read_body();
   static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
   asio::async_write(socket_, asio::buffer(kContinue),
@@ -199,11 +222,12 @@ bool Connection::fail_reading(const error_code& error) {
   if (!error) return false;
   const HttpLimits& limits = server_->options.limits;
   if (error == http::error::header_limit || error == http::error::buffer_overflow) {
-    answer_error(431, fmt::format("the headers exceed {} bytes", limits.header_bytes));
+    answer_error(431, fmt::format("the headers, or a body's trailers and chunk extensions, exceed {} bytes",
+                                  limits.header_bytes));
   } else if (error == http::error::body_limit) {
     answer_error(413, fmt::format("the body exceeds {} bytes", limits.body_bytes));
   } else if (error == boost::system::errc::not_enough_memory) {
-    answer_error(503, "the server holds as many bytes of requests as it may; try again later");
+    answer_error(503, "the server has no room for the body now; try again later");
   } else if (error == http::error::end_of_stream || error == http::error::partial_message ||
              error.category() != make_error_code(http::error::end_of_stream).category()) {
     close();  // the client went
@@ -217,7 +241,6 @@ void Connection::hand_over() {
   HttpRequest request = take_head();
   auto message = reader_->parser->release();
   request.body = std::move(message.body().text);
-  keep_alive_ = message.keep_alive();
   if (reader_->buffer.size() == 0) reader_.reset();
   make_exchange(std::move(request), message.version() < 11, std::move(message.body().share));
   state_ = State::answering;
@@ -229,6 +252,7 @@ void Connection::hand_over() {
 
 /// Whoever drops the last reference to an exchange, it is destroyed here, on the I/O thread.
 void Connection::make_exchange(HttpRequest request, bool http_1_0, BodyShare body_share) {
+  if (is_linked()) unlink();
   const auto destroy = [&context = server_->loop.impl().context](Exchange* exchange) {
     asio::dispatch(context, [owned = std::unique_ptr<Exchange>(exchange)] {});
   };
@@ -236,35 +260,41 @@ void Connection::make_exchange(HttpRequest request, bool http_1_0, BodyShare bod
       new Exchange(*this, std::move(request), http_1_0, std::move(body_share)), destroy);
 }
 
+/// When all headers have come and none of the body: the parser adds what trailers say to the headers.
+std::optional<HttpFault> Connection::read_head() {
+  const auto& message = reader_->parser->get();
+  HttpRequest& head = reader_->head;
+  head.method = std::string(message.method_string());
+  for (const auto& field : message) {
+    const auto name = field.name_string();
+    head.headers.emplace_back(lower_case({name.data(), name.size()}), std::string(field.value()));
+  }
+  keep_alive_ = message.keep_alive() && !is_spare_;
+  return take_target(head, message.target(), message.version() < 11);
+}
+
 /// The request without its body, as far as it has been read.
 HttpRequest Connection::take_head() {
-  HttpRequest request;
+  HttpRequest request = std::move(reader_->head);
   request.remote = remote_;
-  if (reader_ && reader_->parser->is_header_done()) {
-    const auto& message = reader_->parser->get();
-    request.method = std::string(message.method_string());
-    const std::string_view target = message.target();
-    const size_t question = target.find('?');
-    request.path = target.substr(0, question);
-    if (question != std::string_view::npos) request.query = target.substr(question + 1);
-    for (const auto& field : message) {
-      const auto name = field.name_string();
-      request.headers.emplace_back(lower_case({name.data(), name.size()}), std::string(field.value()));
-    }
-  }
   const std::string_view id = request.header("x-request-id");
   request.id = is_decent_id(id) ? std::string(id) : server_->draw_request_id();
   return request;
 }
 
-void Connection::answer_error(int status, const std::string& message) {
+/// While there is more of the request to read, which nobody does then.
+void Connection::answer_early(HttpResponse response) {
   keep_alive_ = false;
   make_exchange(take_head(), false, {});
   state_ = State::answering;
+  exchange_->respond(std::move(response));
+}
+
+void Connection::answer_error(int status, const std::string& message) {
   const auto& error_body = server_->options.error_body;
   HttpResponse response{.status = status, .body = error_body ? error_body(status, message) : message};
   if (status == 503) response.headers = {{"retry-after", "1"}};
-  exchange_->respond(std::move(response));
+  answer_early(std::move(response));
 }
 
 /// Sends what has been gathered when the handlers that are due now have run: pieces of one answer that are
@@ -329,7 +359,8 @@ void Connection::linger() {
   set_deadline(server_->options.limits.linger_timeout);
   error_code ignored;
   socket_.shutdown(tcp::socket::shutdown_send, ignored);
-  reader_ = std::make_unique<Reader>();
+  reader_ = std::make_unique<Reader>(kKeptBufferBytes);
+  if (!is_linked()) server_->ending.push_back(*this);
   discard();
 }
 
@@ -343,7 +374,7 @@ void Connection::discard() {
 }
 
 void Connection::check_deadline(Clock::time_point now) {
-  if (state_ == State::answering && !watching_ && client_has_left()) return close();
+  if (state_ == State::answering && !watching_) look_after_client();
   if (now < deadline_) return;
   if (state_ != State::reading || timed_out_) return close();
   timed_out_ = true;  // the answer goes out when the read has ended
@@ -352,11 +383,16 @@ void Connection::check_deadline(Clock::time_point now) {
   socket_.cancel(ignored);
 }
 
-void Connection::close_if_idle() {
-  if (state_ != State::idle) return;
+bool Connection::can_yield(Clock::time_point now) const {
+  if (state_ != State::idle) return true;
   error_code error;
-  if (socket_.available(error) > 0 && !error) return;  // a request has just come
-  has_served_ ? close() : set_deadline(kFirstRequestTime);
+  if (socket_.available(error) > 0 && !error) return false;  // a request has just come
+  return has_served_ || is_spare_ ||
+         deadline_ <= now + server_->options.limits.idle_timeout - kFirstRequestTime;
+}
+
+void Connection::close_if_idle() {
+  if (state_ == State::idle) can_yield(Clock::now()) ? close() : set_deadline(kFirstRequestTime);
 }
 
 void Connection::close() {
@@ -364,6 +400,7 @@ void Connection::close() {
   const auto self = shared_from_this();
   const bool all_sent = num_unsent_bytes() == 0 && state_ == State::flushing;
   state_ = State::closed;
+  if (is_linked()) unlink();
   error_code ignored;
   socket_.close(ignored);
   server_->remove(*this);
@@ -372,11 +409,23 @@ void Connection::close() {
 }
 
 void HttpServer::Impl::accepted(tcp::socket socket) {
-  if (connections.size() >= options.limits.max_connections + kRefusedAtOnce) return;
-  const auto connection = std::make_shared<Connection>(shared_from_this(), std::move(socket));
+  const size_t limit = options.limits.max_connections, spare = options.limits.spare_connections;
+  if (connections.size() >= limit) close_one_of(idle);
+  if (connections.size() >= limit + spare && !close_one_of(ending)) return;
+  const auto connection =
+      std::make_shared<Connection>(shared_from_this(), std::move(socket), connections.size() >= limit);
   connection->slot = connections.size();
   connections.push_back(connection);
-  connections.size() > options.limits.max_connections ? connection->refuse() : connection->start();
+  connection->start();
+}
+
+/// False: each is needed.
+bool HttpServer::Impl::close_one_of(YieldingConnections& list) {
+  const auto now = Connection::Clock::now();
+  const auto found = std::ranges::find_if(list, [&](const Connection& each) { return each.can_yield(now); });
+  if (found == list.end()) return false;
+  found->close();
+  return true;
 }
 
 void HttpServer::Impl::remove(Connection& connection) {
@@ -387,6 +436,7 @@ void HttpServer::Impl::remove(Connection& connection) {
 }
 
 void HttpServer::Impl::sweep() {
+  set_memory_aside();
   const Connection::Clock::time_point now = Connection::Clock::now();
   for (size_t i = connections.size(); i-- > 0;) {
     if (i >= connections.size()) continue;  // closing one may have closed others

@@ -2,11 +2,13 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/intrusive/list.hpp>
 
 #include "server/http/http_server.h"
 
@@ -21,50 +23,30 @@ struct BodyBudget {
   size_t used = 0;
 };
 
-/// What connections share.
-struct HttpServer::Impl : std::enable_shared_from_this<HttpServer::Impl> {
-  Impl(EventLoop& event_loop, HttpServerOptions server_options, HttpHandler server_handler);
-
-  void listen();
-  void accept_next();
-  void accept_backlog();
-  void end_accepting();
-  void accepted(boost::asio::ip::tcp::socket socket);
-  void remove(Connection& connection);
-  void sweep();
-  std::string draw_request_id();
-
-  EventLoop& loop;
-  HttpServerOptions options;
-  HttpHandler handler;
-  boost::asio::ip::tcp::acceptor acceptor;
-  boost::asio::ip::tcp::endpoint endpoint;
-  bool listening = false;
-  bool keeps_alive = true;
-  bool stopped = false;
-  std::vector<std::shared_ptr<Connection>> connections;  ///< all that are open, each with its place in `slot`
-  std::shared_ptr<BodyBudget> bodies;
-  uint64_t id_key = 0;  ///< of drawn request ids: random, once a server
-  uint64_t num_ids = 0;
-};
+/// A connection is in one of the server's lists of those that can be closed for another's sake, or in none.
+using YieldingHook =
+    boost::intrusive::list_base_hook<boost::intrusive::link_mode<boost::intrusive::auto_unlink>>;
+/// The longest there in front.
+using YieldingConnections = boost::intrusive::list<Connection, boost::intrusive::constant_time_size<false>>;
 
 /// One client's connection: reads a request, hands it over, sends the answer, and so on until either side
 /// closes. I/O thread. It belongs to the server until close(), and then to the operations that still have to
 /// end; deadlines are checked by the server's sweep, so that setting one costs nothing.
-class Connection : public std::enable_shared_from_this<Connection> {
+class Connection : public std::enable_shared_from_this<Connection>, public YieldingHook {
  public:
   using Clock = std::chrono::steady_clock;
 
-  Connection(std::shared_ptr<HttpServer::Impl> server, boost::asio::ip::tcp::socket socket);
+  /// `is_spare`: there are HttpLimits::max_connections beside it.
+  Connection(std::shared_ptr<HttpServer::Impl> server, boost::asio::ip::tcp::socket socket, bool is_spare);
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
   void start();
-  /// Answers 503 and closes.
-  void refuse();
   void check_deadline(Clock::time_point now);
   /// Closes unless a request has begun, or may well be on its way.
   void close_if_idle();
+  /// Whether it would miss nothing that is known of.
+  bool can_yield(Clock::time_point now) const;
   void close();
   /// Has a request whose answer is not sent yet.
   bool is_answering() const { return state_ == State::answering || state_ == State::flushing; }
@@ -90,14 +72,16 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   void wait_for_request();
   void watch_client();
-  bool client_has_left();
+  void look_after_client();
   void on_readable();
   void read_header();
   void on_header(const boost::system::error_code& error);
   void read_body();
   void on_body(const boost::system::error_code& error);
   void hand_over();
+  void answer_early(HttpResponse response);
   void answer_error(int status, const std::string& message);
+  std::optional<HttpFault> read_head();
   HttpRequest take_head();
   void make_exchange(HttpRequest request, bool http_1_0, BodyShare body_share);
   bool fail_reading(const boost::system::error_code& error);
@@ -119,8 +103,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Clock::time_point deadline_ = Clock::time_point::max();
   std::unique_ptr<Reader> reader_;  ///< while reading, and between requests if bytes of the next are in it
   std::shared_ptr<Exchange> exchange_;
-  bool timed_out_ = false;  ///< while reading; the read is being cancelled
-  bool watching_ = false;   ///< a wait for readability is under way
+  const bool is_spare_;
+  bool timed_out_ = false;        ///< while reading; the read is being cancelled
+  bool watching_ = false;         ///< a wait for readability is under way
+  bool watching_errors_ = false;  ///< and one for the end of a client that has closed its sending half
   bool keep_alive_ = true;
   bool has_served_ = false;  ///< at least one request
   bool flush_posted_ = false;
@@ -129,6 +115,36 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::vector<char> writing_;
   size_t written_ = 0;        ///< bytes of writing_ that are sent
   size_t bytes_to_take_ = 0;  ///< by the client until deadline_; 0: none are asked for
+};
+
+/// What connections share.
+struct HttpServer::Impl : std::enable_shared_from_this<HttpServer::Impl> {
+  Impl(EventLoop& event_loop, HttpServerOptions server_options, HttpHandler server_handler);
+
+  void listen();
+  void accept_next();
+  void accept_backlog();
+  void end_accepting();
+  void accepted(boost::asio::ip::tcp::socket socket);
+  void remove(Connection& connection);
+  bool close_one_of(YieldingConnections& list);
+  void sweep();
+  std::string draw_request_id();
+
+  EventLoop& loop;
+  HttpServerOptions options;
+  HttpHandler handler;
+  boost::asio::ip::tcp::acceptor acceptor;
+  boost::asio::ip::tcp::endpoint endpoint;
+  bool listening = false;
+  bool keeps_alive = true;
+  bool stopped = false;
+  std::vector<std::shared_ptr<Connection>> connections;  ///< all that are open, each with its place in `slot`
+  YieldingConnections idle;                              ///< wait for a request
+  YieldingConnections ending;  ///< beyond the limit without a whole head, or answered for the last time
+  std::shared_ptr<BodyBudget> bodies;
+  uint64_t id_key = 0;  ///< of drawn request ids: random, once a server
+  uint64_t num_ids = 0;
 };
 
 }  // namespace minfer

@@ -42,7 +42,7 @@ Connection::Exchange::Exchange(Connection& connection, HttpRequest request, bool
 
 void Connection::Exchange::drop_body() {
   std::string().swap(request_.body);
-  BodyShare given_back(std::move(body_share_));
+  body_share_.give_back();
 }
 
 void Connection::Exchange::respond(HttpResponse response) {
@@ -86,6 +86,12 @@ void Connection::Exchange::on_taken() {
   if (!on_room_ || connection_ == nullptr) return;
   if (connection_->num_unsent_bytes() > connection_->server_->options.limits.write_buffer_bytes / 2) return;
   std::exchange(on_room_, nullptr)();
+}
+
+/// Before the answer an interim one (RFC 9110, section 15.2); within it a leading zero of the next chunk's size.
+void Connection::Exchange::ask_client() {
+  if (http_1_0_ || (is_head() && status_ != 0) || std::exchange(has_asked_, true)) return;
+  connection_->send(status_ == 0 ? "HTTP/1.1 100 Continue\r\n\r\n" : "0");
 }
 
 void Connection::Exchange::detach(bool all_sent) {

@@ -18,6 +18,7 @@ class Connection::Exchange final : public HttpExchange {
 
   HttpRequest& request() override { return request_; }
   void drop_body() override;
+  bool hold(size_t bytes) override { return body_share_.grow(bytes); }
   bool is_closed() const override { return connection_ == nullptr && !ended_; }
   void on_closed(std::function<void()> callback) override { on_closed_ = std::move(callback); }
   void on_over(std::function<void()> callback) override { on_over_ = std::move(callback); }
@@ -31,6 +32,8 @@ class Connection::Exchange final : public HttpExchange {
 
   /// The client has taken some of what was sent.
   void on_taken();
+  /// Sends what a client that waits skips, and the kernel of one that has gone answers with a reset.
+  void ask_client();
   /// The connection is going, or has taken the whole answer.
   void detach(bool all_sent);
 
@@ -49,6 +52,7 @@ class Connection::Exchange final : public HttpExchange {
   std::function<void()> on_room_;
   std::function<void()> on_over_;
   bool ended_ = false;
+  bool has_asked_ = false;
   int status_ = 0;
   uint64_t sent_bytes_ = 0;
 };

@@ -3,12 +3,16 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 namespace minfer {
+
+/// ASCII alone.
+std::string lower_case(std::string_view text);
 
 using HttpHeaders = std::vector<std::pair<std::string, std::string>>;
 
@@ -29,6 +33,13 @@ struct HttpRequest {
   /// Value of `name` in the query, percent-decoded; empty if there is none.
   std::string query_value(std::string_view name) const;
 };
+
+/// What is wrong with a request's head: the status and the words to say so.
+using HttpFault = std::pair<int, std::string>;
+
+/// Sets path and query of a request whose other members are there, and checks what Boost.Beast leaves open: where the body ends, and
+/// who is asked (RFC 9112, sections 3.2 and 6). A target in absolute form names the host, whatever Host says.
+std::optional<HttpFault> take_target(HttpRequest& request, std::string_view target, bool http_1_0);
 
 struct HttpResponse {
   int status = 200;
@@ -68,6 +79,8 @@ class HttpExchange {
   /// Lets go of the request's body, which counts against HttpLimits::all_bodies_bytes as long as it is there.
   /// For answers that come later, as soon as nobody reads it any more.
   virtual void drop_body() = 0;
+  /// Counts bytes held of the request or for its answer against the same limit, until the exchange goes. False: no room. I/O thread.
+  virtual bool hold(size_t bytes) = 0;
   /// Answers in one piece.
   virtual void respond(HttpResponse response) = 0;
   /// Answers piece by piece: head (its body is empty), any number of write(), end().

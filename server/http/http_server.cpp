@@ -93,7 +93,7 @@ void HttpServer::Impl::accept_next() {
           if (!error && !self->stopped) self->accepted(std::move(socket));
           return;
         }
-        if (error) {
+        if (error && !self->close_one_of(self->ending) && !self->close_one_of(self->idle)) {
           // Mostly no descriptors: those in use have to go first.
           self->loop.post_after(kAcceptPause, [self] {
             if (self->acceptor.is_open()) self->accept_next();
@@ -101,7 +101,7 @@ void HttpServer::Impl::accept_next() {
           return;
         }
         self->accept_next();
-        self->accepted(std::move(socket));
+        if (!error) self->accepted(std::move(socket));
       });
 }
 

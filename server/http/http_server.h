@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "server/http/event_loop.h"
@@ -15,12 +16,15 @@ namespace minfer {
 /// What a client may cost. A limit that is exceeded is answered with its status (431, 413, 408, 503), or by
 /// closing the connection where no answer can be sent any more.
 struct HttpLimits {
-  size_t header_bytes = 32u << 10;
+  size_t header_bytes = 32u << 10;  ///< also of trailers, and of a body's chunk extensions
   size_t body_bytes = 16u << 20;
   size_t all_bodies_bytes = 256u << 20;    ///< of all requests being read or parsed; small ones pass
   size_t write_buffer_bytes = 128u << 10;  ///< of a longer answer made ahead of what the client has taken
   size_t socket_buffer_bytes = 32u << 10;  ///< the kernel's share of that; it takes twice the number
-  size_t max_connections = 16'384;
+  size_t max_connections =
+      16'384;  ///< idle ones make room for others; where none is, more are answered with 503
+  /// Further ones that are read: for requests that are answered all the same, and to say 503.
+  size_t spare_connections = 64;
   std::chrono::milliseconds header_timeout{10'000};  ///< from a request's first byte to its last header
   std::chrono::milliseconds body_timeout{60'000};    ///< from there to its last byte
   std::chrono::milliseconds idle_timeout{300'000};   ///< between two requests
@@ -41,13 +45,17 @@ struct HttpServerOptions {
   HttpLimits limits = {};
   /// The body that goes with an error the transport itself answers.
   std::function<std::string(int status, const std::string& message)> error_body = nullptr;
+  /// Asked before a request's body is read: an answer here saves that, and ends the connection.
+  std::function<std::optional<HttpResponse>(const HttpRequest& head)> refusal = nullptr;
+  /// Whether a request is answered where there are max_connections already.
+  std::function<bool(const HttpRequest& head)> is_vital = nullptr;
   /// Told of every exchange when it is over.
   std::function<void(const HttpRequest&, const HttpOutcome&)> on_finished = nullptr;
 };
 
 /// HTTP/1.1 over TCP: keep-alive, pipelining, chunked streams, limits and time-outs. All of it happens on the
 /// loop's I/O thread; `handler` is called there too and answers at once or later. A client that closes its
-/// connection, or its sending half, ends its exchange.
+/// connection ends its exchange; one that closes its sending half alone gets its answer.
 class HttpServer {
  public:
   /// Binds and listens. Throws Error if the address cannot be had. `loop` outlives the server.

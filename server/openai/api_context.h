@@ -9,6 +9,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "models/chat/answer/chat_answer_parser.h"
+#include "models/chat/chat_template_source.h"
 #include "models/tokenizer/tokenizer.h"
 
 namespace minfer {
@@ -27,6 +28,7 @@ struct ApiLimits {
   int32_t max_stop_tokens = 256;
   int32_t max_tools = 128;
   int64_t max_answer_bytes = 128 << 20;  ///< of JSON, as estimate_answer_bytes() has it
+  size_t max_history_bytes = 16 << 20;   ///< of the conversation that a response goes on with
 };
 
 /// What the API knows of the server it speaks for. Filled once at the start, then read from any thread.
@@ -35,7 +37,7 @@ struct ApiContext {
   /// The prompt that a chat template makes of its variables, an object: messages, tools (if any),
   /// add_generation_prompt, and what the client gave in chat_template_kwargs. Error for what the template
   /// refuses, with a message that the client may see. Callable from several threads at once.
-  std::function<std::vector<PromptPart>(const nlohmann::ordered_json& variables)> render_chat;
+  std::function<RenderedChat(const nlohmann::ordered_json& variables)> render_chat;
   /// Finds reasoning and calls in answers, in the format of the model. Empty: they stay text. From any thread.
   std::function<std::unique_ptr<ChatAnswerParser>(const ChatAnswerOptions& options)> make_answer_parser;
   const ChatFormat* call_format = nullptr;       ///< of the calls that are found; null: none

@@ -93,4 +93,11 @@ ApiError unavailable(std::string_view message) {
   return {503, "server_error", std::string(message)};
 }
 
+ApiError failure(const std::exception& error) {
+  if (const auto* api_error = dynamic_cast<const ApiError*>(&error)) return *api_error;
+  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr)
+    return unavailable("the server has no memory left for this request; try again later");
+  return server_error(error.what());
+}
+
 }  // namespace minfer

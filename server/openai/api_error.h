@@ -1,5 +1,6 @@
 #pragma once
 
+#include <exception>
 #include <span>
 #include <string>
 #include <string_view>
@@ -56,5 +57,10 @@ ApiError overloaded(std::string_view message);
 ApiError server_error(std::string_view message);
 /// 503: shutting down, or the engine has stopped.
 ApiError unavailable(std::string_view message);
+/// The message of a request that finds no room among those that are held.
+inline constexpr std::string_view kNoRoom =
+    "the server holds as many bytes of requests as it may; try again later";
+/// What a request is answered with that ended by an exception: an ApiError itself, 503 where memory has ended, else 500.
+ApiError failure(const std::exception& error);
 
 }  // namespace minfer

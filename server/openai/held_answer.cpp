@@ -1,12 +1,15 @@
 #include "server/openai/held_answer.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "models/chat/answer/chat_grammar.h"
+#include "models/grammar/grammar_source.h"
+#include "server/openai/unknown_fields.h"
 
 namespace minfer {
 namespace {
@@ -122,7 +125,7 @@ void hold_completion(CompletionRequest& request, const std::optional<StructuredO
                      const ApiContext& context) {
   if (!output) return;
   check_can_hold(output->field, context);
-  request.grammar = compile_structured_output(*output, *context.grammars);
+  request.form = std::make_shared<const StructuredOutput>(*output);
 }
 
 void hold_chat_answer(CompletionRequest& request, const ChatPrompt& prompt, const ApiContext& context) {
@@ -142,6 +145,11 @@ void hold_chat_answer(CompletionRequest& request, const ChatPrompt& prompt, cons
         fmt::format("{}: an answer that goes on with the last message cannot be held to a form", field));
   }
 
+  UnknownFields formats(false);
+  for (const ToolFunction& tool : tools)
+    for (const std::string& format : unknown_formats(tool.parameters))
+      formats.add("tools[]", "format:" + format);
+  std::ranges::copy(formats.names(), std::back_inserter(request.ignored_fields));
   ChatGrammarOptions options{
       .calls = calls,
       // One that is named is wanted once: a model that is made to call it would go on for ever.
@@ -151,9 +159,12 @@ void hold_chat_answer(CompletionRequest& request, const ChatPrompt& prompt, cons
       .begins_in_reasoning = request.parsing.options.begins_in_reasoning,
       .content = output ? output->build : GrammarCache::Build()};
   const std::string field(output ? std::string_view(output->field) : field_of(prompt, calls));
-  const auto build = [&](GrammarBuilder& builder) { return add_chat_grammar(builder, tools, options); };
-  request.grammar = compile_structured_output(
-      {.field = field, .key = key_of(tools, options, output), .build = build}, *context.grammars);
+  std::string key = key_of(tools, options, output);
+  const auto build = [tools, options](GrammarBuilder& builder) {
+    return add_chat_grammar(builder, tools, options);
+  };
+  request.form = std::make_shared<const StructuredOutput>(
+      StructuredOutput{.field = field, .key = std::move(key), .build = build});
 }
 
 }  // namespace minfer

@@ -13,8 +13,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// Whole numbers up to here are exact in a double.
-constexpr double kMaxExactInteger = 9007199254740992.0;
+/// Below it a whole number that is written with a point or an exponent is exact in a double.
+constexpr double kExactIntegers = 9007199254740992.0;
 
 /// The whole number that a JSON number is, if it is one that int64_t holds.
 std::optional<int64_t> whole_number(const Json& value) {
@@ -26,7 +26,7 @@ std::optional<int64_t> whole_number(const Json& value) {
   if (value.is_number_integer()) return value.get<int64_t>();
   if (!value.is_number_float()) return std::nullopt;
   const auto number = value.get<double>();
-  if (std::abs(number) > kMaxExactInteger || number != std::trunc(number)) return std::nullopt;
+  if (std::abs(number) >= kExactIntegers || number != std::trunc(number)) return std::nullopt;
   return static_cast<int64_t>(number);
 }
 

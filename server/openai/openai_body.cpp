@@ -138,14 +138,6 @@ TextOffsets first_offsets(const CompletionRequest& request, const Tokenizer& tok
   return {tokenizer, with_special, count_characters(request.prompt_text_of(choice)) - of_prompt.next()};
 }
 
-RequestOutput without_answer(RequestOutput output) {
-  output.text.clear();
-  output.logprobs.clear();
-  output.finish_detail.clear();
-  if (output.finish) output.finish = FinishReason::length;
-  return output;
-}
-
 std::vector<SampledToken> shown_tokens(const CompletionRequest& request, int32_t choice,
                                        RequestOutput output) {
   const bool is_first = output.output_tokens == static_cast<int32_t>(output.tokens.size());

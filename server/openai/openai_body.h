@@ -46,9 +46,6 @@ void write_message(JsonText& json, const CompletionRequest& request, const Answe
 /// may begin behind it (the space in front of the first word, BOS).
 TextOffsets first_offsets(const CompletionRequest& request, const Tokenizer& tokenizer, int32_t choice);
 
-/// What is left of an output if the answer is not wanted: that it is there, and why it ends.
-RequestOutput without_answer(RequestOutput output);
-
 /// The tokens that a response shows of an output, with their logprobs: where a prompt is echoed, first those
 /// of the prompt, of which the very first has a logprob of NaN.
 std::vector<SampledToken> shown_tokens(const CompletionRequest& request, int32_t choice,

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -21,7 +23,8 @@ constexpr std::string_view kWhitespace = " \t\r\n";
 
 /// Variables of the template's own, such as enable_thinking. Those that the request sets elsewhere cannot be
 /// set here.
-void add_template_variables(JsonFields& fields, Json& variables) {
+void add_template_variables(JsonFields& fields, ChatPrompt& prompt) {
+  Json& variables = prompt.variables;
   const Json* object = fields.object("chat_template_kwargs");
   if (object == nullptr) return;
   for (const auto& [name, value] : object->items()) {
@@ -29,6 +32,7 @@ void add_template_variables(JsonFields& fields, Json& variables) {
       throw fields.error("chat_template_kwargs", fmt::format("{} cannot be set here", describe(Json(name))));
     }
     variables[name] = value;
+    prompt.set_by.emplace_back(name, "chat_template_kwargs." + name);
   }
 }
 
@@ -72,7 +76,29 @@ void cut_behind(std::vector<PromptPart>& parts, std::string_view text) {
   }
 }
 
-std::vector<PromptPart> render(const ChatPrompt& prompt, const ApiContext& context, std::string_view field) {
+/// A field of which the template uses one variable is not ignored.
+void report_ignored(const ChatPrompt& prompt, const std::vector<std::string>& ignored, std::string_view field,
+                    UnknownFields& unknown) {
+  std::set<std::string> names(ignored.begin(), ignored.end());
+  std::map<std::string, bool> is_used;  // by field
+  for (const auto& [variable, setter] : prompt.set_by)
+    is_used[setter] |= names.erase(variable) == 0;
+  for (std::string name : names)
+    is_used[name.starts_with("messages") ? name.replace(0, std::string_view("messages").size(), field)
+                                         : name];
+  for (const auto& [name, used] : is_used)
+    if (!used) unknown.add_unused(name);
+}
+
+void check_tools_are_shown(const ChatPrompt& prompt, const std::vector<std::string>& ignored) {
+  const ToolChoice::Kind choice = prompt.tool_choice.kind;
+  if (choice != ToolChoice::Kind::required && choice != ToolChoice::Kind::named) return;
+  if (std::ranges::find(ignored, "tools") == ignored.end()) return;
+  throw unsupported("tool_choice",
+                    "tool_choice: demands a call, but the model's chat template does not show it any tools");
+}
+
+RenderedChat render(const ChatPrompt& prompt, const ApiContext& context, std::string_view field) {
   try {
     return context.render_chat(prompt.variables);
   } catch (const Error& error) {
@@ -150,11 +176,16 @@ ToolChoice read_tool_choice(JsonFields& fields, const ShownName& shown_name) {
   return {.kind = ToolChoice::Kind::named, .names = {read_tool_name(choice, shown_name)}};
 }
 
-void set_reasoning_effort(Json& variables, std::string_view effort) {
+void set_reasoning_effort(ChatPrompt& prompt, std::string_view effort, const std::string& field) {
   constexpr std::array<std::string_view, 6> kEfforts{"none", "minimal", "low", "medium", "high", "xhigh"};
   if (std::ranges::find(kEfforts, effort) == kEfforts.end()) return;
-  if (!variables.contains("reasoning_effort")) variables["reasoning_effort"] = effort;
-  if (effort == "none" && !variables.contains("enable_thinking")) variables["enable_thinking"] = false;
+  const auto set = [&](const char* name, const Json& value) {
+    if (prompt.variables.contains(name)) return;
+    prompt.variables[name] = value;
+    prompt.set_by.emplace_back(name, field);
+  };
+  set("reasoning_effort", effort);
+  if (effort == "none") set("enable_thinking", false);
 }
 
 ChatPrompt read_chat_prompt(JsonFields& fields, const ApiContext& context) {
@@ -172,9 +203,9 @@ ChatPrompt read_chat_prompt(JsonFields& fields, const ApiContext& context) {
   prompt.variables["add_generation_prompt"] = fields.boolean("add_generation_prompt").value_or(true);
   prompt.continued_text = read_continued_text(fields, prompt.variables);
   prompt.add_special = fields.boolean("add_special_tokens").value_or(false);
-  add_template_variables(fields, prompt.variables);
+  add_template_variables(fields, prompt);
   if (const Json* effort = fields.any("reasoning_effort"); effort != nullptr && effort->is_string()) {
-    set_reasoning_effort(prompt.variables, effort->get_ref<const std::string&>());
+    set_reasoning_effort(prompt, effort->get_ref<const std::string&>(), "reasoning_effort");
   }
   prompt.output = read_structured_output(fields);
   const Json* parallel = fields.any("parallel_tool_calls");
@@ -186,8 +217,12 @@ ChatPrompt read_chat_prompt(JsonFields& fields, const ApiContext& context) {
   return prompt;
 }
 
-TokenisedChat tokenise_chat(const ChatPrompt& prompt, const ApiContext& context, std::string_view field) {
-  std::vector<PromptPart> parts = render(prompt, context, field);
+TokenisedChat tokenise_chat(const ChatPrompt& prompt, const ApiContext& context, UnknownFields& unknown,
+                            std::string_view field) {
+  RenderedChat rendered = render(prompt, context, field);
+  std::vector<PromptPart>& parts = rendered.parts;
+  check_tools_are_shown(prompt, rendered.ignored);
+  report_ignored(prompt, rendered.ignored, field, unknown);
   if (!prompt.continued_text.empty()) cut_behind(parts, prompt.continued_text);
   size_t bytes = 0;
   for (const PromptPart& part : parts)
@@ -200,8 +235,10 @@ TokenisedChat tokenise_chat(const ChatPrompt& prompt, const ApiContext& context,
   return made;
 }
 
-void set_chat_prompt(CompletionRequest& request, const ChatPrompt& prompt, const ApiContext& context) {
-  TokenisedChat chat = tokenise_chat(prompt, context, prompt_field(request));
+void set_chat_prompt(CompletionRequest& request, const ChatPrompt& prompt, const ApiContext& context,
+                     UnknownFields& unknown) {
+  TokenisedChat chat = tokenise_chat(prompt, context, unknown, prompt_field(request));
+  request.ignored_fields = unknown.names();
   request.prompts.push_back(std::move(chat.tokens));
   request.tool_choice = prompt.tool_choice;
   request.custom_tools = prompt.custom_tools;
@@ -213,6 +250,8 @@ void set_chat_prompt(CompletionRequest& request, const ChatPrompt& prompt, const
   if (parsing.options.finds_calls) parsing.options.tools = std::make_shared<const Json>(*tools);
   parsing.options.finds_reasoning = context.finds_reasoning;
   parsing.options.begins_in_reasoning = chat.ends_in_reasoning;
+  if (context.reasoning_format != nullptr && !chat.ends_in_reasoning)
+    parsing.options.open_thoughts = find_open_thoughts(*context.reasoning_format, prompt.continued_text);
   parsing.enabled =
       context.make_answer_parser && (parsing.options.finds_calls || parsing.options.finds_reasoning);
   hold_chat_answer(request, prompt, context);

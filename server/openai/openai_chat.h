@@ -17,8 +17,10 @@ namespace minfer {
 /// A conversation as the chat template sees it, checked but not rendered.
 struct ChatPrompt {
   nlohmann::ordered_json variables;  ///< see ApiContext::render_chat
-  std::string continued_text;        ///< the last message's, if the answer goes on with it; else empty
-  bool add_special = false;          ///< BOS and EOS beside those that the template writes
+  /// Variables of the template that the request sets by fields of other names, and these.
+  std::vector<std::pair<std::string, std::string>> set_by = {};
+  std::string continued_text;  ///< the last message's, if the answer goes on with it; else empty
+  bool add_special = false;    ///< BOS and EOS beside those that the template writes
   ToolChoice tool_choice;
   ToolNames custom_tools = {};                  ///< see CompletionRequest
   InputGrammars input_grammars = {};            ///< that texts of custom tools are held to
@@ -41,19 +43,22 @@ using ShownName = std::function<std::string(std::string_view space, const std::s
 ToolChoice read_tool_choice(JsonFields& fields, const ShownName& shown_name = {});
 
 /// The effort as templates know it: the variable reasoning_effort and, for "none", enable_thinking. Of efforts that nobody knows
-/// there is none. Variables that are set stay.
-void set_reasoning_effort(nlohmann::ordered_json& variables, std::string_view effort);
+/// there is none. Variables that are set stay. `field` of the request says so.
+void set_reasoning_effort(ChatPrompt& prompt, std::string_view effort, const std::string& field);
 
 struct TokenisedChat {
   std::vector<TokenId> tokens;
   bool ends_in_reasoning = false;  ///< the answer begins inside the model's thoughts
 };
-/// Renders and tokenises. What the template refuses becomes an ApiError (400) for `field`.
-TokenisedChat tokenise_chat(const ChatPrompt& prompt, const ApiContext& context,
+/// Renders and tokenises. What the template refuses becomes an ApiError (400) for `field`, which holds the messages. What it takes
+/// no notice of joins `unknown`; tools that the answer must call may not be among that.
+TokenisedChat tokenise_chat(const ChatPrompt& prompt, const ApiContext& context, UnknownFields& unknown,
                             std::string_view field = "messages");
 
-/// Renders and tokenises the prompt of a request whose sampling is known, and decides what of its answer is to be found.
-void set_chat_prompt(CompletionRequest& request, const ChatPrompt& prompt, const ApiContext& context);
+/// Renders and tokenises the prompt of a request whose sampling is known, decides what of its answer is to be found, and sets the
+/// fields that were ignored.
+void set_chat_prompt(CompletionRequest& request, const ChatPrompt& prompt, const ApiContext& context,
+                     UnknownFields& unknown);
 
 /// The messages for the template. Text parts are joined by line ends; "developer" becomes "system", which
 /// is what templates know; arguments of tool calls that are JSON objects in a string become objects.

@@ -38,9 +38,8 @@ CompletionRequest parse_chat_request(std::string_view body, const ApiContext& co
   const int64_t min_tokens = fields.integer("min_tokens", 0, INT32_MAX).value_or(0);
   const ChatPrompt prompt = read_chat_prompt(fields, context);
   fields.report_unknown();
-  request.ignored_fields = unknown.names();
 
-  set_chat_prompt(request, prompt, context);
+  set_chat_prompt(request, prompt, context, unknown);
   settle_lengths(request, context, max_tokens, min_tokens, INT32_MAX);
   return request;
 }

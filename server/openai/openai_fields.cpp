@@ -55,7 +55,7 @@ constexpr std::array<std::string_view, 13> kUnsupported{"suffix",
 
 /// Values that ask for nothing.
 bool is_off(const Json* value) {
-  return value == nullptr || *value == false || (value->is_array() && value->empty());
+  return value == nullptr || *value == false || *value == "" || (value->is_array() && value->empty());
 }
 
 void refuse_unsupported(JsonFields& fields, const CompletionRequest& request) {
@@ -120,7 +120,7 @@ void check_fits(const CompletionRequest& request, int64_t max_model_len, std::op
     if (num_tokens + max_tokens.value_or(1) <= max_model_len) continue;
     const std::string start =
         fmt::format("This model's maximum context length is {} tokens. However, ", max_model_len);
-    if (num_tokens >= max_model_len) {
+    if (num_tokens >= max_model_len && max_tokens != 0) {
       throw context_length_exceeded(field, fmt::format("{}your {} has {} tokens, which leaves no place for "
                                                        "an answer. Please reduce its length.",
                                                        start, field, num_tokens));

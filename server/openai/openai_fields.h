@@ -47,8 +47,8 @@ std::vector<TokenId> read_token_ids(const nlohmann::ordered_json& list, const st
 /// seconds.
 void check_text_length(std::string_view field, size_t bytes, const ApiContext& context);
 
-/// Sets max_tokens and min_tokens once the prompts are known. Throws context_length_exceeded if a prompt and
-/// one token, or as many as were asked for, do not fit. Nothing asked for: `otherwise`, or what the context
+/// Sets max_tokens and min_tokens once the prompts are known. Throws context_length_exceeded if a prompt and as
+/// many tokens as were asked for (one, if nothing was) do not fit. Nothing asked for: `otherwise`, or what the context
 /// leaves if that is less.
 void settle_lengths(CompletionRequest& request, const ApiContext& context, std::optional<int64_t> max_tokens,
                     int64_t min_tokens, int32_t otherwise);

@@ -109,13 +109,11 @@ CompletionRequest parse_completion_request(std::string_view body, const ApiConte
       static_cast<int32_t>(fields.integer("logprobs", 0, context.limits.max_logprobs).value_or(-1));
   request.echo = fields.boolean("echo").value_or(false);
   if (request.echo) request.sampling.prompt_logprobs = request.sampling.logprobs;
-  std::optional<int64_t> max_tokens = read_max_tokens(fields, request.echo ? 0 : 1);
-  request.echo_only = max_tokens == 0;
-  if (request.echo_only) max_tokens = 1;
+  const std::optional<int64_t> max_tokens = read_max_tokens(fields, request.echo ? 0 : 1);
   const int64_t min_tokens = fields.integer("min_tokens", 0, INT32_MAX).value_or(0);
   hold_completion(request, read_structured_output(fields), context);
   const bool add_special = fields.boolean("add_special_tokens").value_or(true);
-  const std::optional<std::string> suffix = fields.text("suffix");
+  const std::string suffix = fields.text("suffix").value_or("");
   const std::vector<RawPrompt> prompts = list_prompts(fields, context.limits);
   fields.report_unknown();
   request.ignored_fields = unknown.names();
@@ -126,8 +124,8 @@ CompletionRequest parse_completion_request(std::string_view body, const ApiConte
                                        request.n, prompts.size(), context.limits.max_choices));
   }
   for (const RawPrompt& prompt : prompts) {
-    request.prompts.push_back(suffix ? tokenise_gap(prompt, *suffix, context, add_special)
-                                     : tokenise(prompt, context, add_special));
+    request.prompts.push_back(!suffix.empty() ? tokenise_gap(prompt, suffix, context, add_special)
+                                              : tokenise(prompt, context, add_special));
     if (!request.echo) continue;
     request.prompt_texts.push_back(echoed_text(prompt, request.prompts.back(), *context.tokenizer,
                                                !request.sampling.skip_special_tokens));

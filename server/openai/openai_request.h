@@ -48,6 +48,7 @@ using ToolNames = std::set<std::string, std::less<>>;
 using InputGrammars = std::map<std::string, std::string, std::less<>>;
 
 struct ResponsesRequest;
+struct StructuredOutput;
 
 /// A request for completions in the form of any of the APIs, checked and tokenised: everything that the engine
 /// and the response need. Its choices are numbered prompt by prompt: choice c answers prompts[c / n].
@@ -64,13 +65,13 @@ struct CompletionRequest {
   bool include_usage = false;     ///< a last event with the usage
   bool continuous_usage = false;  ///< the usage so far in every event
   bool echo = false;              ///< the prompt goes before the answer, with its logprobs if any are wanted
-  bool echo_only = false;         ///< max_tokens 0: the engine's one token is dropped
   bool service_tier = false;      ///< the client named one, so the response does
   std::vector<std::string> ignored_fields;  ///< see UnknownFields::names()
   ToolChoice tool_choice;
   AnswerParsing parsing;
-  ToolNames custom_tools;                 ///< whose calls bring a text; as the model is shown them
-  std::shared_ptr<TokenGrammar> grammar;  ///< that the answers are held to; null: they are free
+  ToolNames custom_tools;                        ///< whose calls bring a text; as the model is shown them
+  std::shared_ptr<const StructuredOutput> form;  ///< that the answers are held to; null: they are free
+  std::shared_ptr<TokenGrammar> grammar;         ///< of the form, once it is compiled: not when parsed
   std::shared_ptr<const ResponsesRequest> responses;  ///< what /v1/responses needs beside; else null
 
   int32_t num_choices() const { return static_cast<int32_t>(prompts.size()) * n; }

@@ -34,7 +34,6 @@ void ResponseBuilder::add(int32_t index, RequestOutput output) {
   if (ended(index)) return;
   if (std::optional<ApiError> failure = failure_of(output)) throw std::move(*failure);
   usage_.add(index, output);
-  if (request_.echo_only) output = without_answer(std::move(output));
   Choice& choice = choices_[static_cast<size_t>(index)];
   if (choice.parsed) {
     add_parsed(index, choice, output);

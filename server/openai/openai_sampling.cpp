@@ -15,7 +15,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 /// Below this a draw is greedy: the most likely token's share rounds to one.
-constexpr double kGreedyTemperature = 1e-5;
+constexpr float kGreedyTemperature = 1e-5f;
 
 void take_number(JsonFields& fields, const char* name, double low, double high, float& into) {
   if (const std::optional<double> value = fields.number(name, low, high)) into = static_cast<float>(*value);

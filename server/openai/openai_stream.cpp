@@ -44,8 +44,6 @@ void StreamWriter::append(int32_t index, const RequestOutput& output, std::strin
   if (!choice.started && request_.endpoint == Endpoint::chat) append_role(index, events);
   if (choice.parsed) {
     append_parsed(index, output, events);
-  } else if (request_.echo_only) {
-    append_delta(index, without_answer(output), events);
   } else {
     append_delta(index, output, events);
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "models/tokenizer/utf8.h"
@@ -20,15 +21,22 @@ using Json = nlohmann::ordered_json;
 
 std::vector<TokenId> tokenise_text(JsonFields& fields, const ApiContext& context) {
   const std::string text = fields.required_text("prompt");
+  check_text_length("prompt", text.size(), context);
   const bool add_special = fields.boolean("add_special_tokens").value_or(true);
   fields.report_unknown();
   return context.tokenizer->encode(text, {.add_special = add_special, .parse_special = true});
 }
 
+void check_answer(size_t bytes, const ApiContext& context) {
+  if (bytes <= static_cast<size_t>(context.limits.max_answer_bytes)) return;
+  throw bad_request({}, fmt::format("The answer exceeds {} bytes (the server's --max-answer-bytes)",
+                                    context.limits.max_answer_bytes));
+}
+
 std::vector<TokenId> tokenise_messages(JsonFields& fields, const ApiContext& context) {
   const ChatPrompt prompt = read_chat_prompt(fields, context);
   fields.report_unknown();
-  return tokenise_chat(prompt, context).tokens;
+  return tokenise_chat(prompt, context, fields.unknown()).tokens;
 }
 
 void write_model(JsonText& json, const std::string& name, const ApiContext& context) {
@@ -52,11 +60,14 @@ std::string tokenize_response(std::string_view body, const ApiContext& context, 
   json.field("max_model_len", context.max_model_len).key("tokens").open('[');
   for (const TokenId token : tokens)
     json.value(token);
+  check_answer(text.size(), context);
   json.close(']').key("token_strs");
   if (with_texts) {
     json.open('[');
-    for (const TokenId token : tokens)
+    for (const TokenId token : tokens) {
       json.value(token_text(*context.tokenizer, token));
+      check_answer(text.size(), context);
+    }
     json.close(']');
   } else {
     json.null();
@@ -72,6 +83,11 @@ std::string detokenize_response(std::string_view body, const ApiContext& context
   const std::vector<TokenId> tokens =
       read_token_ids(fields.required_array("tokens"), "tokens", context.vocab_size);
   fields.report_unknown();
+  if (tokens.size() > static_cast<size_t>(context.max_model_len)) {
+    throw context_length_exceeded(
+        "tokens", fmt::format("tokens: {}, expected at most the model's maximum context length, {}",
+                              tokens.size(), context.max_model_len));
+  }
   std::string text;
   JsonText json(text);
   json.open('{').field("prompt", replace_invalid_utf8(context.tokenizer->decode(tokens, true))).close('}');

@@ -17,7 +17,8 @@ using Json = nlohmann::ordered_json;
 /// Collects what fields ask for; the second one is an error.
 class OneOutput {
  public:
-  explicit OneOutput(std::optional<StructuredOutput> given = std::nullopt) : output_(std::move(given)) {}
+  explicit OneOutput(UnknownFields& unknown, std::optional<StructuredOutput> given = std::nullopt)
+      : unknown_(unknown), output_(std::move(given)) {}
 
   void set(std::string field, std::string key, GrammarCache::Build build) {
     if (output_) {
@@ -30,6 +31,8 @@ class OneOutput {
   void set_schema(std::string field, const Json& schema, JsonStyle style) {
     if (!schema.is_object() && !schema.is_boolean())
       throw wrong_value(field, schema, "a JSON schema: an object, true or false");
+    for (const std::string& format : unknown_formats(schema))
+      unknown_.add(field, "format:" + format);
     std::string key = fmt::format("schema {} {}", static_cast<int>(style), schema.dump());
     set(std::move(field), std::move(key),
         [schema, style](GrammarBuilder& builder) { return add_json_schema(builder, schema, style); });
@@ -77,6 +80,7 @@ class OneOutput {
   std::optional<StructuredOutput> take() { return std::move(output_); }
 
  private:
+  UnknownFields& unknown_;
   std::optional<StructuredOutput> output_;
 };
 
@@ -155,7 +159,7 @@ void read_single_fields(JsonFields& fields, OneOutput& output) {
 
 std::optional<StructuredOutput> read_structured_output(JsonFields& fields,
                                                        std::optional<StructuredOutput> given) {
-  OneOutput output(std::move(given));
+  OneOutput output(fields.unknown(), std::move(given));
   read_response_format(fields, output);
   read_structured_outputs(fields, output);
   read_single_fields(fields, output);
@@ -166,7 +170,7 @@ std::optional<StructuredOutput> read_text_format(JsonFields& fields, std::string
   const Json* object = fields.object(name);
   if (object == nullptr) return std::nullopt;
   JsonFields format(*object, fields.path(name), fields.unknown());
-  OneOutput output;
+  OneOutput output(fields.unknown());
   const std::string type = format.required_text("type");
   if (type == "json_schema") {
     format.text("name");
@@ -186,11 +190,15 @@ std::optional<StructuredOutput> read_text_format(JsonFields& fields, std::string
   return output.take();
 }
 
-std::shared_ptr<TokenGrammar> compile_structured_output(const StructuredOutput& output, GrammarCache& cache) {
+ApiError refusal_of(const StructuredOutput& output, const std::exception_ptr& error) {
   try {
-    return cache.get(output.key, output.build);
-  } catch (const GrammarError& error) {
-    throw bad_request(output.field, fmt::format("{}: {}", output.field, error.what()));
+    std::rethrow_exception(error);
+  } catch (const GrammarError& refused) {
+    return bad_request(output.field, fmt::format("{}: {}", output.field, refused.what()));
+  } catch (const GrammarsFull& full) {
+    return overloaded(full.what());
+  } catch (const std::exception& other) {
+    return server_error(other.what());
   }
 }
 

@@ -1,11 +1,12 @@
 #pragma once
 
-#include <memory>
+#include <exception>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "models/grammar/grammar_cache.h"
+#include "server/openai/api_error.h"
 #include "server/openai/json_fields.h"
 
 namespace minfer {
@@ -26,8 +27,7 @@ std::optional<StructuredOutput> read_structured_output(JsonFields& fields,
 /// The same of an object `name` with the schema in itself: OpenAI's `text.format` and Anthropic's `output_config.format`.
 std::optional<StructuredOutput> read_text_format(JsonFields& fields, std::string_view name);
 
-/// Its grammar, compiled or found in the cache. What the grammar cannot honour becomes an ApiError (400) that names the field and the
-/// place in it.
-std::shared_ptr<TokenGrammar> compile_structured_output(const StructuredOutput& output, GrammarCache& cache);
+/// Why its grammar was not made: what that cannot honour is a 400 that names the field and the place in it.
+ApiError refusal_of(const StructuredOutput& output, const std::exception_ptr& error);
 
 }  // namespace minfer

@@ -43,8 +43,16 @@ std::string shown(std::string_view object_path, std::string_view name) {
 
 void UnknownFields::add(std::string_view object_path, std::string_view name) {
   if (refuses_) throw unknown_field(full_name(object_path, printable(name)));
+  keep(shown(object_path, name));
+}
+
+void UnknownFields::add_unused(std::string_view name) {
+  const size_t dot = name.find('.');
+  keep(dot == std::string_view::npos ? shown({}, name) : shown(name.substr(0, dot), name.substr(dot + 1)));
+}
+
+void UnknownFields::keep(std::string text) {
   if (names_.size() > kMostNames) return;
-  std::string text = shown(object_path, name);
   if (std::ranges::find(names_, text) != names_.end()) return;
   names_.push_back(names_.size() == kMostNames ? kAndMore : std::move(text));
 }

@@ -6,7 +6,7 @@
 namespace minfer {
 
 void ResponseStore::put(const std::string& id, StoredResponse response) {
-  const size_t bytes = id.size() + response.body.size() + response.history.size();
+  const size_t bytes = id.size() + response.body.size() + response.history_bytes();
   const std::lock_guard lock(mutex_);
   if (const auto found = by_id_.find(id); found != by_id_.end()) drop(found->second);
   if (bytes > limits_.bytes || limits_.entries == 0) return;

@@ -12,8 +12,12 @@ namespace minfer {
 
 /// A response of /v1/responses that is kept.
 struct StoredResponse {
-  std::string body;     ///< as it was given
-  std::string history;  ///< the conversation up to its answer, a JSON list of messages for the template
+  std::string body;  ///< as it was given
+  /// The conversation before its answer: a JSON list of messages for the template, less the bracket behind it.
+  std::shared_ptr<const std::string> history;
+  std::string answer;  ///< the message that goes on with it, JSON
+
+  size_t history_bytes() const { return (history ? history->size() : 0) + answer.size(); }
 };
 
 /// The responses that clients can come back to, in memory: a bounded number of them and of bytes, the least recently used are dropped.

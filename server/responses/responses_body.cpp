@@ -155,9 +155,9 @@ std::string ResponsesBody::text(std::string_view status, const std::vector<Answe
 }
 
 void ResponsesBody::keep(const std::string& body, const std::vector<AnswerPart>& parts) const {
-  Json history = request_.responses->history;
-  history.push_back(message_of(parts, request_.custom_tools));
-  store_->put(identity_.id, {body, history.dump(-1, ' ', false, Json::error_handler_t::replace)});
+  const Json answer = message_of(parts, request_.custom_tools);
+  store_->put(identity_.id, {body, request_.responses->history,
+                             answer.dump(-1, ' ', false, Json::error_handler_t::replace)});
 }
 
 }  // namespace minfer

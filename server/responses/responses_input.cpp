@@ -64,8 +64,13 @@ class InputReader {
     }
   }
 
+  /// Messages of one side that follow each other are one: many templates take none but turns that alternate.
   void add_message(const std::string& role, const std::string& text) {
-    messages_.push_back({{"role", role}, {"content", text}});
+    const bool may = role == "user" || (role == "assistant" && thoughts_.empty());
+    const bool goes_on = may && !messages_.empty() && messages_.back()["role"] == role &&
+                         !messages_.back().contains("tool_calls");
+    if (!goes_on) return messages_.push_back({{"role", role}, {"content", text}});
+    append_paragraph(messages_.back()["content"].get_ref<std::string&>(), text);
   }
 
   void add(const Json& item, const std::string& path) {

@@ -32,6 +32,9 @@ constexpr std::array<std::string_view, 9> kResponsesAdvice{"user",
                                                            "max_tool_calls",
                                                            "moderation"};
 
+/// As of a body, see HttpRequest::has_large_body().
+constexpr size_t kLongHistoryBytes = 64u << 10;
+
 constexpr std::array<std::string_view, 3> kResponsesUnsupported{"conversation", "prompt", "background"};
 
 void refuse_responses_fields(JsonFields& fields) {
@@ -70,11 +73,24 @@ Json read_history(JsonFields& fields, const ApiContext& context) {
   if (!id) return Json::array();
   const auto stored = context.responses == nullptr ? nullptr : context.responses->find(*id);
   if (!stored) throw response_not_found(*id, "previous_response_id");
-  return Json::parse(stored->history);
+  if (stored->history_bytes() > context.limits.max_history_bytes) {
+    throw context_length_exceeded(
+        "previous_response_id",
+        fmt::format("previous_response_id: its conversation has {} bytes, expected at most {}",
+                    stored->history_bytes(), context.limits.max_history_bytes));
+  }
+  return Json::parse(fmt::format("{},{}]", *stored->history, stored->answer));
 }
 
 std::string dumped(const Json* value) {
   return value == nullptr ? "null" : value->dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+/// See StoredResponse.
+std::shared_ptr<const std::string> history_text(const Json& messages) {
+  std::string text = dumped(&messages);
+  text.pop_back();
+  return std::make_shared<const std::string>(std::move(text));
 }
 
 /// The members of the response that repeat the request's.
@@ -114,6 +130,16 @@ ApiError response_not_found(std::string_view id, std::string_view param) {
           std::string(param), "response_not_found"};
 }
 
+bool has_long_history(std::string_view body, const ApiContext& context) try {
+  const Json root = parse_json_body(body);
+  const auto id = root.find("previous_response_id");
+  if (context.responses == nullptr || id == root.end() || !id->is_string()) return false;
+  const auto stored = context.responses->find(id->get_ref<const std::string&>());
+  return stored != nullptr && stored->history_bytes() > kLongHistoryBytes;
+} catch (const std::exception&) {
+  return false;  // which the request is then answered with
+}
+
 CompletionRequest parse_responses_request(std::string_view body, const ApiContext& context) {
   const Json root = parse_json_body(body);
   UnknownFields unknown(context.refuses_unknown_fields);
@@ -134,10 +160,12 @@ CompletionRequest parse_responses_request(std::string_view body, const ApiContex
   ResponsesTools tools(context);
   if (const Json* list = fields.array("tools")) tools.add(*list, "tools", unknown);
   const Json given_tools = tools.given();
-  kept->history = read_responses_input(fields, read_history(fields, context), tools);
+  Json messages = read_responses_input(fields, read_history(fields, context), tools);
+  if (kept->store) kept->history = history_text(messages);
   kept->spaces = tools.spaces();
   ChatPrompt prompt;
-  prompt.variables["messages"] = with_instructions(fields.text("instructions").value_or(""), kept->history);
+  prompt.variables["messages"] =
+      with_instructions(fields.text("instructions").value_or(""), std::move(messages));
   prompt.variables["add_generation_prompt"] = true;
   prompt.tool_choice = read_tool_choice(fields, [&tools](std::string_view space, const std::string& name) {
     return tools.shown_name(space, name);
@@ -149,13 +177,12 @@ CompletionRequest parse_responses_request(std::string_view body, const ApiContex
   if (!tools.shown().empty() && prompt.tool_choice.kind != ToolChoice::Kind::none)
     prompt.variables["tools"] = tools.shown();
   prompt.one_call = !fields.boolean("parallel_tool_calls").value_or(true);
-  set_reasoning_effort(prompt.variables, read_member(fields, "reasoning", "effort"));
+  set_reasoning_effort(prompt, read_member(fields, "reasoning", "effort"), "reasoning.effort");
   kept->members = echo_members(fields, request, prompt, given_tools, kept->store);
   fields.report_unknown();
-  request.ignored_fields = unknown.names();
   request.responses = std::move(kept);
 
-  set_chat_prompt(request, prompt, context);
+  set_chat_prompt(request, prompt, context, unknown);
   settle_lengths(request, context, max_tokens, 0, INT32_MAX);
   return request;
 }

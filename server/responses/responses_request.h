@@ -24,14 +24,17 @@ using FunctionSpaces = std::map<std::string, SpacedFunction, std::less<>>;
 struct ResponsesRequest {
   std::string
       members;  ///< of the response, JSON: "instructions", "tools", "temperature" ... as the request has them
-  nlohmann::ordered_json history;  ///< its messages but for the instructions
-  FunctionSpaces spaces;           ///< of its tools
-  bool store = true;               ///< the response is kept in ApiContext::responses
+  std::shared_ptr<const std::string> history;  ///< its messages but for the instructions: see StoredResponse
+  FunctionSpaces spaces;                       ///< of its tools
+  bool store = true;                           ///< the response is kept in ApiContext::responses
 };
 
 /// A request to /v1/responses, translated into what the chat template and the engine need; with previous_response_id behind the
 /// conversation of that response. ApiError as in parse_completion_request(); 404 for a previous response that is not there.
 CompletionRequest parse_responses_request(std::string_view body, const ApiContext& context);
+
+/// Whether a small body goes on with a conversation whose reading may take long. Never throws.
+bool has_long_history(std::string_view body, const ApiContext& context);
 
 /// 404: no such response, or no longer.
 ApiError response_not_found(std::string_view id, std::string_view param);

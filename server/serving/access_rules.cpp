@@ -27,24 +27,18 @@ bool equal_in_constant_time(std::string_view given, std::string_view secret) {
   return difference == 0;
 }
 
-/// What OpenAI's clients send, without its scheme. Empty: nothing.
-std::string_view bearer_key(const HttpRequest& request) {
-  constexpr std::string_view kScheme = "Bearer ";
-  const std::string_view given = request.header("authorization");
-  return given.starts_with(kScheme) ? given.substr(kScheme.size()) : std::string_view{};
-}
-
-std::string in_lower_case(std::string_view text) {
-  std::string lower(text);
-  std::ranges::transform(lower, lower.begin(),
-                         [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
-  return lower;
-}
-
 std::string_view without_blanks(std::string_view text) {
   const size_t begin = text.find_first_not_of(kBlanks);
   if (begin == std::string_view::npos) return {};
   return text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
+}
+
+/// What OpenAI's clients send, without its scheme. Empty: nothing.
+std::string_view bearer_key(const HttpRequest& request) {
+  constexpr std::string_view kScheme = "bearer ";
+  const std::string_view given = request.header("authorization");
+  return lower_case(given.substr(0, kScheme.size())) == kScheme ? without_blanks(given.substr(kScheme.size()))
+                                                                : std::string_view{};
 }
 
 /// "localhost:8000" -> "localhost", "[::1]:8000" -> "[::1]".
@@ -80,7 +74,7 @@ bool contains(const std::vector<std::string>& list, std::string_view value) {
 
 /// As browsers send origins: in lower case, without a path, "null" included.
 std::string checked_origin(std::string_view text) {
-  std::string origin = in_lower_case(text);
+  std::string origin = lower_case(text);
   if (origin.ends_with('/')) origin.pop_back();
   const std::string_view authority = authority_of(origin);
   const bool good = !authority.empty() && authority.find('/') == std::string_view::npos;
@@ -117,17 +111,17 @@ AccessRules::AccessRules(AccessOptions options, bool is_loopback)
     : options_(std::move(options)), is_loopback_(is_loopback) {
   if (contains(options_.api_keys, "")) fail("an API key is empty");
   for (std::string& host : options_.allowed_hosts)
-    host = in_lower_case(without_port(host));
+    host = lower_case(without_port(host));
   for (std::string& origin : options_.cors_origins)
     origin = checked_origin(origin);
 }
 
 bool AccessRules::shares_with(std::string_view origin) const {
-  return contains(options_.cors_origins, kAny) || contains(options_.cors_origins, in_lower_case(origin));
+  return contains(options_.cors_origins, kAny) || contains(options_.cors_origins, lower_case(origin));
 }
 
 bool AccessRules::knows_host(std::string_view authority) const {
-  const std::string host = in_lower_case(without_port(authority));
+  const std::string host = lower_case(without_port(authority));
   return names_this_machine(host) || is_address(host) || contains(options_.allowed_hosts, host) ||
          contains(options_.allowed_hosts, kAny);
 }
@@ -135,10 +129,10 @@ bool AccessRules::knows_host(std::string_view authority) const {
 /// Pages of this machine, those that were named, and those that this server is reached by itself: a proxy in
 /// front of it may have changed the Host.
 bool AccessRules::admits_origin(std::string_view origin, std::string_view host) const {
-  const std::string authority = in_lower_case(authority_of(origin));
+  const std::string authority = lower_case(authority_of(origin));
   const std::string_view name = without_port(authority);
   if (names_this_machine(name) || contains(options_.allowed_hosts, name) || shares_with(origin)) return true;
-  return !authority.empty() && authority == in_lower_case(host) && knows_host(host);
+  return !authority.empty() && authority == lower_case(host) && knows_host(host);
 }
 
 std::optional<ApiError> AccessRules::refusal_of_page(const HttpRequest& request) const {

@@ -1,5 +1,7 @@
 #include "server/serving/api.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include <fmt/format.h>
@@ -16,15 +18,22 @@ void Api::add(std::string method, std::string path, Handler handler, bool open) 
   routes_.push_back({std::move(method), std::move(path), std::move(handler), open});
 }
 
+std::optional<HttpResponse> Api::refusal(const HttpRequest& request) const {
+  HttpResponse response;
+  if (route_of(request, response) != nullptr) return std::nullopt;
+  std::ranges::move(rules_.cors_headers(request), std::back_inserter(response.headers));
+  return response;
+}
+
 void Api::handle(const std::shared_ptr<HttpExchange>& exchange) const {
   for (auto& [name, value] : rules_.cors_headers(exchange->request()))
     exchange->add_header(std::move(name), std::move(value));
   try {
-    dispatch(exchange);
-  } catch (const ApiError& error) {
-    answer(*exchange, error);
+    HttpResponse response;
+    const Route* route = route_of(exchange->request(), response);
+    route != nullptr ? route->handler(exchange) : exchange->respond(std::move(response));
   } catch (const std::exception& error) {
-    answer(*exchange, server_error(error.what()));
+    answer(*exchange, failure(error));
   }
 }
 
@@ -35,8 +44,7 @@ std::vector<std::pair<std::string, std::string>> Api::routes() const {
   return routes;
 }
 
-void Api::dispatch(const std::shared_ptr<HttpExchange>& exchange) const {
-  const HttpRequest& request = exchange->request();
+const Api::Route* Api::route_of(const HttpRequest& request, HttpResponse& response) const try {
   const std::string_view method = request.method == "HEAD" ? std::string_view("GET") : request.method;
   std::vector<std::string_view> allowed;
   const Route* route = nullptr;
@@ -47,16 +55,26 @@ void Api::dispatch(const std::shared_ptr<HttpExchange>& exchange) const {
   }
   if (const auto error = rules_.refusal_of_page(request)) throw *error;
   // Without a key: browsers ask this of their own accord.
-  if (auto response = rules_.preflight(request, allowed)) return exchange->respond(std::move(*response));
+  if (auto preflight = rules_.preflight(request, allowed)) {
+    response = std::move(*preflight);
+    return nullptr;
+  }
   const bool open = route != nullptr && route->open;
   if (const auto error = rules_.refusal_of_key(request); error && !open) throw *error;
-  if (route != nullptr) return route->handler(exchange);
+  const std::string_view coding = request.header("content-encoding");
+  if (!coding.empty() && lower_case(coding) != "identity")
+    throw ApiError(415, "invalid_request_error",
+                   fmt::format("content-encoding: {}, expected a body as it stands", coding));
+  if (route != nullptr) return route;
   if (allowed.empty()) throw not_found(fmt::format("there is nothing at {}", request.path));
-  const ApiError error = method_not_allowed(
-      fmt::format("{} {}: expected {}", request.method, request.path, fmt::join(allowed, " or ")));
-  exchange->respond({.status = error.status(),
-                     .body = error_body(request.path, error),
-                     .headers = {{"allow", fmt::format("{}", fmt::join(allowed, ", "))}}});
+  const std::string list = fmt::format("{}", fmt::join(allowed, ", "));
+  response = error_response(request.path,
+                            method_not_allowed(request.method + " " + request.path + ": expected " + list));
+  response.headers.emplace_back("allow", list);
+  return nullptr;
+} catch (const ApiError& error) {
+  response = error_response(request.path, error);
+  return nullptr;
 }
 
 }  // namespace minfer

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -21,6 +22,8 @@ class Api {
 
   /// `path` ending in "/" stands for everything below it as well, "/" for itself alone. `open`: needs no key.
   void add(std::string method, std::string path, Handler handler, bool open = false);
+  /// What a request is answered with that gets to no handler, whatever its body says. Nothing: it gets there.
+  std::optional<HttpResponse> refusal(const HttpRequest& request) const;
   /// Answers the request, or has its handler do so.
   void handle(const std::shared_ptr<HttpExchange>& exchange) const;
   /// Method and path of each route, as they were added.
@@ -36,7 +39,8 @@ class Api {
     bool matches(std::string_view request_path) const;
   };
 
-  void dispatch(const std::shared_ptr<HttpExchange>& exchange) const;
+  /// Null: the answer is in `response`.
+  const Route* route_of(const HttpRequest& request, HttpResponse& response) const;
 
   AccessRules rules_;
   std::vector<Route> routes_;

@@ -2,7 +2,10 @@
 
 #include <exception>
 #include <iterator>
+#include <new>
 #include <utility>
+
+#include "server/http/memory_reserve.h"
 
 namespace minfer {
 namespace {
@@ -71,6 +74,7 @@ bool EngineService::stop(std::chrono::milliseconds patience) {
 }
 
 void EngineService::run(const std::stop_token& stop) {
+  use_memory_reserve(true);
   try {
     run_steps(stop);
   } catch (const std::exception& error) {
@@ -122,16 +126,21 @@ bool EngineService::take_commands(const std::stop_token& stop) {
 }
 
 void EngineService::execute(Command& command) {
-  if (const auto* request = std::get_if<Request>(&command)) {
+  if (auto* request = std::get_if<Request>(&command)) {
+    RequestOutput refusal;
     try {
+      const ClientSizedAllocations client_sized;
       engine_.submit(*request);
+      return;
+    } catch (const std::bad_alloc&) {
+      request->prompt = {};  // what the refusal is told with
+      refusal.finish = FinishReason::cancelled;
     } catch (const Error& error) {
-      RequestOutput refusal;
-      refusal.id = request->id;
       refusal.finish = FinishReason::refused;
       refusal.finish_detail = error.what();
-      put_outputs({&refusal, 1});
     }
+    refusal.id = request->id;
+    put_outputs({&refusal, 1});
   } else if (const auto* cancellation = std::get_if<Cancellation>(&command)) {
     engine_.cancel(cancellation->id);
   } else {

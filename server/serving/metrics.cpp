@@ -263,11 +263,14 @@ void Metrics::count_output(const RequestOutput& output, TokenTimes& times) {
   Impl& m = *impl_;
   auto num_tokens = static_cast<int64_t>(output.tokens.size());
   m.generation_tokens->Increment(static_cast<double>(num_tokens));
+  // A prompt that is scored alone has no first token.
+  if (times.last_token_ns == 0 && (num_tokens > 0 || output.finish == FinishReason::length)) {
+    m.prompt_tokens->Increment(output.prompt_tokens);
+    m.prefix_queries->Increment(output.prompt_tokens);
+    m.prefix_hits->Increment(output.cached_tokens);
+  }
   if (num_tokens > 0) {
     if (times.last_token_ns == 0) {
-      m.prompt_tokens->Increment(output.prompt_tokens);
-      m.prefix_queries->Increment(output.prompt_tokens);
-      m.prefix_hits->Increment(output.cached_tokens);
       const double ttft = seconds(output.first_token_ns - times.arrival_ns);
       m.first_token->Observe(ttft);
       m.ttft.add(ttft);

@@ -16,6 +16,7 @@
 #include "server/responses/responses_request.h"
 #include "server/serving/completion/answer.h"
 #include "server/serving/completion/chat_renderer.h"
+#include "server/serving/completion/piece_sender.h"
 #include "server/serving/profile/profile_session.h"
 
 namespace minfer {
@@ -61,6 +62,7 @@ ApiContext make_context(const Engine& engine, const ServerOptions& options, Serv
   context.system_fingerprint = fmt::format("minfer-{}", MINFER_VERSION);
   context.stream_interval = engine.options().stream_interval;
   context.limits.max_answer_bytes = options.max_answer_bytes;
+  context.limits.max_history_bytes = options.limits.body_bytes;
   context.schedules_by_priority = engine.options().policy == SchedulingPolicy::priority;
   return context;
 }
@@ -106,6 +108,8 @@ Server::Server(EventLoop& loop, Engine& engine, ServerLog& log, ServerOptions op
                         .port = options_.port,
                         .limits = options_.limits,
                         .error_body = transport_error,
+                        .refusal = [this](const HttpRequest& request) { return api_.refusal(request); },
+                        .is_vital = [](const HttpRequest& request) { return request.path == "/health"; },
                         .on_finished = [this](const HttpRequest& request,
                                               const HttpOutcome& outcome) { log_access(request, outcome); }},
       [this](std::shared_ptr<HttpExchange> exchange) { api_.handle(exchange); });
@@ -166,21 +170,20 @@ void Server::add_routes() {
   const auto json = [](std::string body) { return HttpResponse{.body = std::move(body)}; };
   /// A pure function of the body, run in the background.
   using Respond = std::string (*)(std::string_view, const ApiContext&, UnknownFields&);
-  const auto in_background = [this, json](Respond respond) {
-    return [this, json, respond](std::shared_ptr<HttpExchange> exchange) {
-      const auto work = [this, json, respond, exchange] {
+  const auto in_background = [this](Respond make_response) {
+    return [this, make_response](std::shared_ptr<HttpExchange> exchange) {
+      const auto work = [this, make_response, exchange] {
         std::function<void()> reply;
         try {
           UnknownFields unknown(context_.refuses_unknown_fields);
-          std::string body = respond(exchange->request().body, context_, unknown);
-          reply = [this, exchange, json, body = std::move(body), names = unknown.names()] {
+          const auto body =
+              std::make_shared<const std::string>(make_response(exchange->request().body, context_, unknown));
+          reply = [this, exchange, body, names = unknown.names()] {
             ignored_fields_.tell(*exchange, names);
-            exchange->respond(json(body));
+            respond(exchange, body);
           };
-        } catch (const ApiError& error) {
-          reply = [exchange, error] { answer(*exchange, error); };
         } catch (const std::exception& error) {
-          reply = [exchange, error = server_error(error.what())] { answer(*exchange, error); };
+          reply = [exchange, error = failure(error)] { answer(*exchange, error); };
         }
         loop_.post([exchange, reply = std::move(reply)] {
           exchange->drop_body();
@@ -227,17 +230,42 @@ void Server::add_routes() {
   api_.add(
       "GET", "/health",
       [this](const std::shared_ptr<HttpExchange>& exchange) { exchange->respond(health()); }, true);
+  // In the background: what clients make the grammar cache do under its lock holds up nobody's tokens.
   api_.add("GET", "/metrics", [this](const std::shared_ptr<HttpExchange>& exchange) {
-    const EngineStatus status =
-        engine_service_->status();  // before the counts: those of an idle engine are its last
-    std::optional<GrammarCache::Counts> grammars;
-    if (grammars_) grammars = grammars_->counts();
-    std::optional<KvEventCounts> kv_events;
-    if (options_.kv_events != nullptr) kv_events = options_.kv_events->counts();
-    exchange->respond(
-        {.content_type = "text/plain; version=0.0.4; charset=utf-8",
-         .body = metrics_.text(status, http_->num_connections(), kv_events ? &*kv_events : nullptr,
-                               grammars ? &*grammars : nullptr)});
+    loop_.run_in_background([this, exchange, num_connections = http_->num_connections()] {
+      HttpResponse response;
+      try {
+        response = {.content_type = "text/plain; version=0.0.4; charset=utf-8",
+                    .body = metrics_text(num_connections)};
+      } catch (const std::exception& error) {
+        response = error_response("/metrics", server_error(error.what()));
+      }
+      loop_.post(
+          [exchange, response = std::move(response)]() mutable { exchange->respond(std::move(response)); });
+    });
+  });
+}
+
+std::string Server::metrics_text(size_t num_connections) {
+  const EngineStatus status =
+      engine_service_->status();  // before the counts: those of an idle engine are its last
+  std::optional<GrammarCache::Counts> grammars;
+  if (grammars_) grammars = grammars_->counts();
+  std::optional<KvEventCounts> kv_events;
+  if (options_.kv_events != nullptr) kv_events = options_.kv_events->counts();
+  return metrics_.text(status, num_connections, kv_events ? &*kv_events : nullptr,
+                       grammars ? &*grammars : nullptr);
+}
+
+/// Answers with JSON: a long one leaves in pieces, and counts as held until it has left.
+void Server::respond(const std::shared_ptr<HttpExchange>& exchange, std::shared_ptr<const std::string> body) {
+  constexpr size_t kPieceBytes = 64u << 10;
+  if (body->size() <= kPieceBytes) return exchange->respond({.body = *body});
+  if (!exchange->hold(body->size())) return answer(*exchange, unavailable(kNoRoom));
+  send_in_pieces(loop_, exchange, {}, {}, [body, begin = size_t{0}](std::string& piece) mutable {
+    piece.append(*body, begin, kPieceBytes);
+    begin += kPieceBytes;
+    return begin < body->size();
   });
 }
 
@@ -249,7 +277,7 @@ void Server::add_response_routes() {
     const std::string id = id_in(*exchange);
     const auto stored = responses_.find(id);
     if (!stored) throw response_not_found(id, {});
-    exchange->respond({.body = stored->body});
+    respond(exchange, {stored, &stored->body});
   });
   api_.add("DELETE", path, [this, id_in](const std::shared_ptr<HttpExchange>& exchange) {
     const std::string id = id_in(*exchange);

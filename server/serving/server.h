@@ -94,7 +94,9 @@ class Server {
 
   void add_routes();
   void add_response_routes();
+  void respond(const std::shared_ptr<HttpExchange>& exchange, std::shared_ptr<const std::string> body);
   HttpResponse health() const;
+  std::string metrics_text(size_t num_connections);
   void log_access(const HttpRequest& request, const HttpOutcome& outcome);
   void begin_shutdown();
   using Clock = std::chrono::steady_clock;

@@ -73,6 +73,23 @@ TEST_F(EngineRefusalTest, TokensOutsideTheVocabularyAreRefused) {
   EXPECT_FALSE(engine_->has_work());
 }
 
+// 0.01 as a float is less than as a double.
+TEST_F(EngineRefusalTest, TheEndsOfRangesAreTaken) {
+  const auto take = [&](float SamplingParams::*field, std::initializer_list<float> ends) {
+    for (const float end : ends) {
+      SamplingParams params;
+      params.*field = end;
+      EXPECT_NO_THROW(params.validate(512)) << end;
+    }
+  };
+  take(&SamplingParams::temperature, {0.0f, 100.0f});
+  take(&SamplingParams::top_p, {0.0f, 1.0f});
+  take(&SamplingParams::min_p, {0.0f, 1.0f});
+  take(&SamplingParams::repetition_penalty, {0.01f, 100.0f});
+  take(&SamplingParams::presence_penalty, {-2.0f, 2.0f});
+  take(&SamplingParams::frequency_penalty, {-2.0f, 2.0f});
+}
+
 TEST_F(EngineRefusalTest, BadParametersAreNamed) {
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -102,7 +119,6 @@ TEST_F(EngineRefusalTest, BadParametersAreNamed) {
     for (const int32_t bad : {-2, INT32_MIN})
       expect_named(field, [bad, target = member](SamplingParams& params) { params.*target = bad; });
   }
-  expect_named("max_tokens", [](SamplingParams& params) { params.max_tokens = 0; });
   expect_named("min_tokens", [](SamplingParams& params) { params.min_tokens = 4; });
   expect_named("logprobs", [](SamplingParams& params) { params.logprobs = INT32_MAX; });
   expect_named("logit_bias", [](SamplingParams& params) { params.logit_bias = {{512, 1.0f}}; });

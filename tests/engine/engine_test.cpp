@@ -82,6 +82,20 @@ TEST_F(EngineTest, EndsAtAStopTokenEvenIfEosIsIgnored) {
   EXPECT_EQ(answer.text, "");
 }
 
+TEST_F(EngineTest, AStopTokenIsShownIfTheRequestWantsThat) {
+  for (const bool include : {false, true}) {
+    Request request = forced_request("a", byte_token('x'), 10);
+    request.sampling.stop_token_ids = {byte_token('x')};
+    request.sampling.include_stop_in_output = include;
+    EXPECT_EQ(answer_of(*engine_, request).text, include ? "x" : "");
+    request = forced_request("a", kEnd, 10);
+    request.sampling.ignore_eos = false;
+    request.sampling.skip_special_tokens = false;
+    request.sampling.include_stop_in_output = include;
+    EXPECT_EQ(answer_of(*engine_, request).text, "") << "an end that the request does not name";
+  }
+}
+
 TEST_F(EngineTest, MinTokensForbidsEndAndStopTokensExactlyUntilThen) {
   for (const TokenId ending : {kEnd, byte_token('x')}) {
     Request request = forced_request("a", ending, 10);

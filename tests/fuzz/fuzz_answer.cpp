@@ -85,7 +85,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto flags = static_cast<uint8_t>(bytes[line_end + 1]);
   ChatAnswerOptions options{.finds_calls = (flags & 1) == 0,
                             .finds_reasoning = (flags & 2) == 0,
-                            .begins_in_reasoning = (flags & 4) != 0};
+                            .begins_in_reasoning = (flags & 4) != 0,
+                            .open_thoughts = (flags & 16) != 0 ? std::optional<size_t>(0) : std::nullopt};
   if ((flags & 8) != 0) options.tools = tools;
   check(format, options, bytes.substr(line_end + 3), static_cast<uint8_t>(bytes[line_end + 2]));
   return 0;

@@ -23,8 +23,7 @@ constexpr std::string_view kConversation = R"({"messages": [{"role": "system", "
 constexpr char kMark = '\x01';  // in the texts of the conversation
 
 /// Small enough that the time an input takes says something about the code.
-constexpr jinja::Limits kLimits{
-    .max_steps = 20'000, .max_bytes = 4 << 20, .max_output_bytes = 1 << 20, .max_depth = 200};
+constexpr jinja::Limits kLimits{.max_steps = 20'000, .max_bytes = 4 << 20, .max_depth = 200};
 
 ChatInput read_conversation(std::string_view json) {
   ChatInput chat = parse_chat_input(json);

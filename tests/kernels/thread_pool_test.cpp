@@ -217,5 +217,21 @@ TEST(ThreadPool, ALoopDoesNotAllocate) {
   EXPECT_EQ(first, last);
 }
 
+/// Threads that have started would wait for a loop, and the start for them.
+TEST(ThreadPoolTest, AStartWithoutMemoryEnds) {
+  if (!test::counts_allocations()) GTEST_SKIP() << "a sanitizer has its own operator new";
+  int num_failed = 0;
+  for (int64_t after = 0; after < 8; ++after) {
+    test::refuse_allocation(after);
+    try {
+      ThreadPool pool(4);
+    } catch (const std::exception&) {
+      ++num_failed;
+    }
+    test::refuse_allocation(-1);
+  }
+  EXPECT_GE(num_failed, 4) << "the shares, the list of workers and each of these";
+}
+
 }  // namespace
 }  // namespace minfer

@@ -1,6 +1,7 @@
 #include "tests/support/allocations.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <new>
 
@@ -12,13 +13,24 @@ thread_local uint64_t allocations = 0;
 thread_local int64_t held_bytes = 0;  // below 0 in a thread that frees what others allocated
 thread_local int64_t held_at_reset = 0;
 thread_local int64_t peak_bytes = 0;
+thread_local int64_t until_refusal = -1;  // allocations; below 0: none is refused
+std::atomic<size_t> refused_bytes{SIZE_MAX};
+
+bool is_refused(size_t bytes) {
+  if (until_refusal >= 0 && until_refusal-- == 0) return true;
+  return bytes >= refused_bytes.load(std::memory_order_relaxed);
+}
 
 }  // namespace
 
 #ifndef MINFER_THREAD_SANITIZER
 void* operator new(size_t bytes) {
-  void* memory = std::malloc(bytes);
-  if (memory == nullptr) throw std::bad_alloc();
+  void* memory = nullptr;
+  while (is_refused(bytes) || (memory = std::malloc(bytes)) == nullptr) {
+    const std::new_handler handler = std::get_new_handler();
+    if (handler == nullptr) throw std::bad_alloc();
+    handler();
+  }
   ++allocations;
   held_bytes += static_cast<int64_t>(malloc_usable_size(memory));
   peak_bytes = std::max(peak_bytes, held_bytes);
@@ -53,6 +65,18 @@ size_t thread_peak_bytes() {
 
 void reset_thread_peak() {
   held_at_reset = peak_bytes = held_bytes;
+}
+
+void refuse_allocation(int64_t after) {
+  until_refusal = after;
+}
+
+RefusedAllocations::RefusedAllocations(size_t from_bytes) {
+  refused_bytes = from_bytes;
+}
+
+RefusedAllocations::~RefusedAllocations() {
+  refused_bytes = SIZE_MAX;
 }
 
 bool counts_allocations() {

@@ -32,4 +32,16 @@ bool counts_allocations();
 size_t thread_peak_bytes();
 void reset_thread_peak();
 
+/// This thread's operator new throws std::bad_alloc once, after so many more allocations. Below 0: it does not.
+void refuse_allocation(int64_t after);
+
+/// While it lives, operator new of all threads has no memory for as many bytes and more.
+class RefusedAllocations {
+ public:
+  explicit RefusedAllocations(size_t from_bytes);
+  ~RefusedAllocations();
+  RefusedAllocations(const RefusedAllocations&) = delete;
+  RefusedAllocations& operator=(const RefusedAllocations&) = delete;
+};
+
 }  // namespace minfer::test

@@ -24,6 +24,11 @@ int64_t element_bytes(DType dtype) {
   return static_cast<int64_t>(traits(dtype).block_bytes);
 }
 
+int64_t gathered_logits(int32_t ranks, const StepLimits& limits) {
+  const auto vocabulary = static_cast<int32_t>(limits.vocab_size);
+  return int64_t{limits.logit_slice} * ranks * share_of_vocabulary(vocabulary, ranks);
+}
+
 /// `between_processes`: others cannot write to the logits themselves.
 BlockLayout layout_of(int32_t ranks, const StepLimits& limits, bool between_processes) {
   const int64_t row_bytes = padded_row_bytes(limits.hidden_size, sizeof(float));
@@ -48,7 +53,7 @@ BlockLayout layout_of(int32_t ranks, const StepLimits& limits, bool between_proc
   layout.tokens = take(2 * layout.tokens_per_call * static_cast<int64_t>(sizeof(uint64_t)));
   layout.columns = layout.bytes;
   if (between_processes)
-    layout.column_bytes = (int64_t{limits.logit_slice} * limits.vocab_size + ranks) * int64_t{sizeof(float)};
+    layout.column_bytes = (gathered_logits(ranks, limits) + ranks) * int64_t{sizeof(float)};
   return layout;
 }
 
@@ -136,7 +141,7 @@ void RankOps::join_nccl(cudaStream_t stream, const StepLimits& limits) {
   const auto joined = std::make_shared<Joined>();
   joined->library = ranks_->nccl();
   const bool moves_all = !ranks_->uses_peer_memory();
-  const int64_t elements = moves_all ? int64_t{limits.logit_slice} * limits.vocab_size + rank_.count : 1;
+  const int64_t elements = moves_all ? gathered_logits(rank_.count, limits) + rank_.count : 1;
   joined->gathered =
       DeviceBuffer(static_cast<size_t>(rank_.is_first() ? elements : rank_.count) * sizeof(float),
                    "logits of other ranks");

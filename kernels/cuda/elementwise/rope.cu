@@ -1,6 +1,7 @@
 // QK norm, rotary position embedding and the write of K and V to the paged cache, in one launch.
 //
 //   x = head / sqrt(mean(head^2) + eps) * weight                   q and k, if norms are given (Qwen3)
+//   x = (head - mean) / sqrt(variance + eps) * weight of the head  the same with layer norms (Command-R+)
 //   y[a] = x[a] cos - x[b] sin,  y[b] = x[b] cos + x[a] sin        for each pair (a, b) of a head (Su et al.
 //                                                                  2021); elements past rotary_size pass
 //   q = q_scale[position] q                                        if there are such scales (Llama 4)
@@ -51,6 +52,7 @@ struct RopeParams {
   const float* q_norm;
   const float* k_norm;
   const float* v_norm;
+  bool layer_norms;  ///< of q and k
   bool v_is_k;
   bool q_has_gate;
   float norm_eps;
@@ -114,7 +116,9 @@ struct HeadRow {
     return is_v && p.v_is_k ? behind_q - p.cache.kv_heads : behind_q;
   }
   __device__ const float* norm(const RopeParams& p) const {
-    return is_q ? p.q_norm : is_v ? p.v_norm : p.k_norm;
+    if (is_v) return p.v_norm;
+    const float* first = is_q ? p.q_norm : p.k_norm;
+    return first == nullptr || !p.layer_norms ? first : first + (is_q ? row : row - p.heads) * p.head_size;
   }
 };
 
@@ -130,6 +134,19 @@ struct LaneQuads {
       if (4 * (lane + 32 * i) >= p.head_size) continue;
       first[i] = load_pair(head + quads[i].at[0]);
       second[i] = load_pair(head + quads[i].at[1]);
+    }
+  }
+  __device__ void subtract_mean(const RopeParams& p, int32_t lane) {
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kQuads; ++i)
+      sum += first[i].x + first[i].y + second[i].x + second[i].y;
+    const float mean = warp_sum(sum) / static_cast<float>(p.head_size);
+#pragma unroll
+    for (int i = 0; i < kQuads; ++i) {
+      if (4 * (lane + 32 * i) >= p.head_size) continue;  // they stay 0
+      first[i] = {first[i].x - mean, first[i].y - mean};
+      second[i] = {second[i].x - mean, second[i].y - mean};
     }
   }
   __device__ void normalise(const RopeParams& p, const Quad (&quads)[kQuads], const float* norm,
@@ -207,6 +224,7 @@ __global__ __launch_bounds__(kWarps * 32) void rope_kv_write_kernel(RopeParams p
     if (!head.in_range || (!head.is_q && slot < 0)) continue;
     const int32_t kv_head = (head.row - p.heads) % p.cache.kv_heads;
     const int64_t cache_element = kv_row(p.cache, place.block, kv_head, place.offset) * p.head_size;
+    if (head.norm(p) != nullptr && p.layer_norms && !head.is_v) heads[r].subtract_mean(p, lane);
     if (head.norm(p) != nullptr) heads[r].normalise(p, quads, head.norm(p), lane);
     if (!head.is_v) heads[r].turn(quads, angle);
     if (head.is_q) {
@@ -252,6 +270,10 @@ void check(const ForwardBatch& batch, const RopeKvWriteArgs& args) {
   }
   if (args.q_norm) require_equal("rope_kv_write: columns of q_norm", head_size, args.q_norm.cols);
   if (args.k_norm) require_equal("rope_kv_write: columns of k_norm", head_size, args.k_norm.cols);
+  const int64_t q_norms = args.layer_norms ? args.heads : 1,
+                k_norms = args.layer_norms ? args.kv.kv_heads : 1;
+  if (args.q_norm) require_equal("rope_kv_write: rows of q_norm", q_norms, args.q_norm.rows);
+  if (args.k_norm) require_equal("rope_kv_write: rows of k_norm", k_norms, args.k_norm.rows);
   if (args.v_norm) require_equal("rope_kv_write: columns of v_norm", head_size, args.v_norm.cols);
 }
 
@@ -268,6 +290,7 @@ void launch_kernel(Launch& launch, const ForwardBatch& batch, const RopeKvWriteA
                           .q_norm = static_cast<const float*>(args.q_norm.data),
                           .k_norm = static_cast<const float*>(args.k_norm.data),
                           .v_norm = static_cast<const float*>(args.v_norm.data),
+                          .layer_norms = args.layer_norms,
                           .v_is_k = args.v_is_k,
                           .q_has_gate = args.q_has_gate,
                           .norm_eps = args.norm_eps,

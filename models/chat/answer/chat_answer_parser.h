@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -51,6 +52,8 @@ struct ChatAnswerOptions {
   bool finds_reasoning = false;  ///< else it stays content as it is written
   /// The prompt ends inside the model's thoughts (its template opened them).
   bool begins_in_reasoning = false;
+  /// The answer goes on inside thoughts that a message of the request began: what find_open_thoughts() says.
+  std::optional<size_t> open_thoughts = {};
   /// The request's `tools`, as OpenAI's API has them. Their schemas say which values are texts where a format does not show it, and
   /// their names which answers are calls where no marker does. May be null.
   std::shared_ptr<const nlohmann::ordered_json> tools = {};
@@ -73,6 +76,8 @@ bool has_calls(const ChatFormat& format);
 std::vector<std::string_view> markers(const ChatFormat& format);
 /// Whether a prompt ends behind the marker that opens thoughts, white space aside: ChatAnswerOptions::begins_in_reasoning.
 bool ends_in_reasoning(const ChatFormat& format, std::string_view prompt);
+/// Whether a text of the assistant's, with which an answer goes on, stops inside its thoughts: between which of the format's markers.
+std::optional<size_t> find_open_thoughts(const ChatFormat& format, std::string_view text);
 
 /// `format` null: all is content.
 std::unique_ptr<ChatAnswerParser> make_chat_answer_parser(const ChatFormat* format,

@@ -259,6 +259,16 @@ bool ends_in_reasoning(const ChatFormat& format, std::string_view prompt) {
                      [&](const ReasoningMarkers& each) { return prompt.ends_with(each.open); });
 }
 
+std::optional<size_t> find_open_thoughts(const ChatFormat& format, std::string_view text) {
+  constexpr ReasoningMarkers kAnalysis[] = {{"<|channel|>analysis<|message|>", "<|end|>"}};
+  while (!text.empty() && answer::is_space(text.front()))
+    text.remove_prefix(1);
+  const std::span<const ReasoningMarkers> markers = format.is_harmony ? kAnalysis : format.reasoning;
+  for (size_t i = 0; i < markers.size(); ++i)
+    if (text.starts_with(markers[i].open) && text.find(markers[i].close) == std::string_view::npos) return i;
+  return std::nullopt;
+}
+
 namespace answer {
 
 std::unique_ptr<CallReader> make_call_reader(const CallOpening& opening, const CallContext& context) {

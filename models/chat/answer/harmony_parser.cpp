@@ -29,7 +29,7 @@ HarmonyParser::HarmonyParser(const ChatAnswerOptions& options)
       header_begin_({"to=", kStart, kChannel, kMessage}),
       headers_({kStart, kChannel}),
       ends_({std::begin(kEnds), std::end(kEnds)}) {
-  if (!options_.begins_in_reasoning) return;
+  if (!options_.begins_in_reasoning && !options_.open_thoughts) return;
   state_ = State::body;
   body_ = options_.finds_reasoning ? Body::reasoning : Body::as_written;
 }

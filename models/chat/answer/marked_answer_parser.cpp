@@ -36,6 +36,9 @@ MarkedAnswerParser::MarkedAnswerParser(std::span<const CallOpening> calls,
     if (call.marker.empty()) bare_ = &call;
     if (call.ends_reasoning) ending_calls_.push_back(&call);
   }
+  if (!options_.open_thoughts || *options_.open_thoughts >= reasoning_.size()) return;
+  begin_thoughts(*options_.open_thoughts);
+  is_first_thought_ = false;
 }
 
 void MarkedAnswerParser::push(std::string_view text, std::vector<ChatDelta>& deltas) {

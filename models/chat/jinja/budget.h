@@ -1,7 +1,12 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "models/chat/jinja/errors.h"
 
@@ -10,30 +15,48 @@ namespace minfer::jinja {
 /// What one rendering may use. Templates come with model files and their input from requests: neither may
 /// take the server's time or memory.
 struct Limits {
-  int64_t max_steps = 20'000'000;      ///< expressions, statements and elements visited: about two seconds
-  size_t max_bytes = size_t{1} << 30;  ///< of all values made, freed or not
-  size_t max_output_bytes = size_t{64} << 20;  ///< of the rendered prompt
-  int max_depth = 1000;  ///< of nested evaluation: expressions, statements and macro calls
+  int64_t max_steps = 10'000'000;       ///< expressions, statements, elements, allocations: below a second
+  size_t max_bytes = size_t{64} << 20;  ///< of all values that live at a time, the prompt among them
+  int max_depth = 1000;                 ///< of nested evaluation: expressions, statements and macro calls
 };
 
-/// Counts what a rendering has used; throws TemplateError at the limit.
+/// Counts what a rendering has used; throws TemplateError at the limit. Values find the budget of their
+/// rendering by the thread they are made on (Counted), so no filter or operator can forget to charge them.
 class Budget {
  public:
-  explicit Budget(const Limits& limits) : limits_(limits) {}
+  explicit Budget(const Limits& limits) : limits_(limits), outer_(std::exchange(current_, this)) {}
+  ~Budget() { current_ = outer_; }
+  Budget(const Budget&) = delete;
+  Budget& operator=(const Budget&) = delete;
+
+  /// Of the rendering in progress on this thread; null: none is.
+  static Budget* current() { return current_; }
+  /// Steps of it.
+  static void charge(size_t count) {
+    if (current_ != nullptr) current_->step(count);
+  }
 
   void step(size_t count = 1) {
     steps_ += static_cast<int64_t>(count);
     if (steps_ > limits_.max_steps) fail<TemplateError>("more than {} steps", limits_.max_steps);
   }
   /// A pass over `bytes` of text.
-  void scan(size_t bytes) { step(1 + bytes / 256); }
-  /// Before memory of `bytes` is taken.
-  void allocate(size_t bytes) {
+  void scan(size_t bytes) { step(1 + bytes / 32); }
+  /// Before `bytes` are taken that no value holds, or of which it is known that a value will take them.
+  void require(size_t bytes) const {
     if (bytes > limits_.max_bytes - bytes_)
       fail<TemplateError>("values of more than {} bytes", limits_.max_bytes);
+  }
+  /// Before memory of `bytes` is taken, and after it is freed. What is taken is also written: work.
+  void allocate(size_t bytes) {
+    require(bytes);
+    step(1 + bytes / 256);
     bytes_ += bytes;
   }
-  const Limits& limits() const { return limits_; }
+  void release(size_t bytes) { bytes_ -= std::min(bytes, bytes_); }
+
+  /// A None has been printed as the text "None".
+  bool printed_none = false;
 
   /// One level of nesting, from construction to destruction.
   class Level {
@@ -52,10 +75,43 @@ class Budget {
   };
 
  private:
+  inline static thread_local Budget* current_ = nullptr;
+
   Limits limits_;
+  Budget* outer_;
   int64_t steps_ = 0;
   size_t bytes_ = 0;
   int depth_ = 0;
 };
+
+/// Allocates what a value holds, charged to the rendering that makes it. What is made outside of any
+/// (parsed templates, requests) costs nothing and outlives the renderings that read it.
+template <class T>
+struct Counted {
+  using value_type = T;
+  static constexpr size_t kOverhead = 16;  ///< of an allocation, bytes
+
+  Counted() = default;
+  template <class U>
+  Counted(const Counted<U>&) {}  // NOLINT(google-explicit-constructor): as allocators convert
+  T* allocate(size_t count) {
+    if (Budget* budget = Budget::current()) budget->allocate(count * sizeof(T) + kOverhead);
+    return std::allocator<T>().allocate(count);
+  }
+  void deallocate(T* memory, size_t count) {
+    if (Budget* budget = Budget::current()) budget->release(count * sizeof(T) + kOverhead);
+    std::allocator<T>().deallocate(memory, count);
+  }
+  friend bool operator==(const Counted&, const Counted&) { return true; }
+};
+
+template <class T>
+using Vector = std::vector<T, Counted<T>>;
+using String = std::basic_string<char, std::char_traits<char>, Counted<char>>;
+
+template <class T, class... Arguments>
+std::shared_ptr<T> make_counted(Arguments&&... arguments) {
+  return std::allocate_shared<T>(Counted<char>(), std::forward<Arguments>(arguments)...);
+}
 
 }  // namespace minfer::jinja

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <string>
@@ -20,6 +21,9 @@ class Interpreter {
   /// The rendered text. Throws TemplateError "line N: ...", and TemplateRaised with the template's own
   /// message.
   Text run();
+
+  /// Whether the rendering has asked for the variable.
+  bool has_read(std::string_view variable) const { return std::ranges::find(read_, variable) != read_.end(); }
 
   /// A call of `macro`, whose free names are those of `scope`.
   Value call_macro(const MacroBody& macro, const std::shared_ptr<Scope>& scope, const Arguments& arguments);
@@ -78,9 +82,14 @@ class Interpreter {
   const Body& body_;
   const Dict& variables_;
   std::shared_ptr<Scope> scope_;
-  TextWriter* out_ = nullptr;
-  Value filtered_;  // operand of the filters of a block
+  Text* out_ = nullptr;
+  std::vector<std::string_view> read_;  // of the variables, each once
+  Value filtered_;                      // operand of the filters of a block
   int line_ = 1;
 };
+
+/// A macro as a value, with the scope it was defined in. `interpreter` and `body` outlive the evaluation.
+Value make_macro(Evaluation& evaluation, Interpreter& interpreter, const MacroBody& body,
+                 std::shared_ptr<Scope> scope);
 
 }  // namespace minfer::jinja

@@ -18,13 +18,15 @@ Value Interpreter::evaluate(const Expr& expr) {
 
 Value Interpreter::eval_node(const Name& name) {
   if (const Value* found = scope_->find(name.name)) return *found;
-  if (const Value* found = variables_.find(name.name)) return *found;
+  if (const Value* found = variables_.find(name.name)) {
+    if (!has_read(name.name)) read_.push_back(name.name);
+    return *found;
+  }
   if (const std::optional<Value> global = find_global(name.name)) return *global;
   return Value::undefined(fmt::format("'{}' is undefined", name.name));
 }
 
 Value Interpreter::eval_node(const ListExpr& list) {
-  budget_.allocate(list.items.size() * sizeof(Value));
   Items items;
   for (const ExprPtr& item : list.items)
     items.push_back(evaluate(item));
@@ -32,7 +34,6 @@ Value Interpreter::eval_node(const ListExpr& list) {
 }
 
 Value Interpreter::eval_node(const DictExpr& expr) {
-  budget_.allocate(expr.entries.size() * sizeof(Dict::Entry));
   Dict dict;
   for (const auto& [key, value] : expr.entries) {
     Value key_value = evaluate(key);
@@ -54,10 +55,10 @@ Value Interpreter::eval_node(const Binary& binary) {
 }
 
 Value Interpreter::eval_node(const Concat& concat) {
-  TextWriter out(budget_);
+  Text out;
   for (const ExprPtr& part : concat.parts)
     print(out, budget_, evaluate(part));
-  return Value(out.take());
+  return Value(std::move(out));
 }
 
 Value Interpreter::eval_node(const Compare& expr) {

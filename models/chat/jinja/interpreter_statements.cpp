@@ -3,7 +3,6 @@
 #include "models/chat/jinja/builtins/functions.h"
 #include "models/chat/jinja/interpreter.h"
 #include "models/chat/jinja/loop.h"
-#include "models/chat/jinja/macro.h"
 #include "models/chat/jinja/syntax/lexer.h"
 #include "models/chat/jinja/value/namespace.h"
 #include "models/chat/jinja/value/print.h"
@@ -29,7 +28,7 @@ Interpreter::Interpreter(Evaluation& evaluation, const Body& body, const Dict& v
       budget_(evaluation.budget),
       body_(body),
       variables_(variables),
-      scope_(std::make_shared<Scope>(nullptr)) {}
+      scope_(make_counted<Scope>(nullptr)) {}
 
 Text Interpreter::run() {
   try {
@@ -42,17 +41,15 @@ Text Interpreter::run() {
 }
 
 Text Interpreter::capture(const std::function<void()>& render) {
-  TextWriter writer(budget_);
-  TextWriter* outer = std::exchange(out_, &writer);
+  Text writer;
+  Text* outer = std::exchange(out_, &writer);
   render();
   out_ = outer;
-  return writer.take();
+  return writer;
 }
 
 void Interpreter::write(const Value& value) {
   print(*out_, budget_, value);
-  const size_t limit = budget_.limits().max_output_bytes;
-  if (out_->size() > limit) fail<TemplateError>("more than {} bytes of output", limit);
 }
 
 Interpreter::Flow Interpreter::execute(const Body& body) {
@@ -103,7 +100,7 @@ void Interpreter::run_loop(const For& loop, const Value& iterable, int depth,
     };
   }
   const Value elements = loop.test == nullptr ? iterable : filter_elements(loop, iterable, outer);
-  const auto state = std::make_shared<Loop>(evaluation_, elements, std::move(recurse), depth);
+  const auto state = make_counted<Loop>(evaluation_, elements, std::move(recurse), depth);
   bool any = false;
   std::shared_ptr<Scope> scope;
   while (const std::optional<Value> element = state->advance(evaluation_)) {
@@ -112,8 +109,7 @@ void Interpreter::run_loop(const For& loop, const Value& iterable, int depth,
     if (scope.use_count() == 1) {
       scope->clear();
     } else {  // the first, or one that a macro keeps
-      budget_.allocate(sizeof(Scope));
-      scope = std::make_shared<Scope>(outer);
+      scope = make_counted<Scope>(outer);
     }
     const ScopeGuard guard(*this, scope);
     assign(loop.target, *element);
@@ -122,7 +118,7 @@ void Interpreter::run_loop(const For& loop, const Value& iterable, int depth,
   }
   state->finish();
   if (any) return;
-  const ScopeGuard guard(*this, std::make_shared<Scope>(outer));
+  const ScopeGuard guard(*this, make_counted<Scope>(outer));
   execute(loop.otherwise);
 }
 
@@ -132,7 +128,7 @@ Value Interpreter::filter_elements(const For& loop, const Value& iterable,
   return make_generator(
       [this, &loop, outer, iterator = iterate(iterable)](Evaluation& evaluation) -> std::optional<Value> {
         while (std::optional<Value> element = iterator->next(evaluation)) {
-          const ScopeGuard guard(*this, std::make_shared<Scope>(outer));
+          const ScopeGuard guard(*this, make_counted<Scope>(outer));
           assign(loop.target, *element);
           if (evaluate(loop.test).truth()) return element;
         }
@@ -149,7 +145,7 @@ Interpreter::Flow Interpreter::run_node(const Set& set) {
 Interpreter::Flow Interpreter::run_node(const SetBlock& block) {
   Value value;
   {
-    const ScopeGuard guard(*this, std::make_shared<Scope>(scope_));
+    const ScopeGuard guard(*this, make_counted<Scope>(scope_));
     value = Value(capture([&] { execute(block.body); }));
     if (block.filter != nullptr) {
       filtered_ = std::move(value);
@@ -161,7 +157,7 @@ Interpreter::Flow Interpreter::run_node(const SetBlock& block) {
 }
 
 Interpreter::Flow Interpreter::run_node(const FilterBlock& block) {
-  const ScopeGuard guard(*this, std::make_shared<Scope>(scope_));
+  const ScopeGuard guard(*this, make_counted<Scope>(scope_));
   filtered_ = Value(capture([&] { execute(block.body); }));
   write(evaluate(block.filter));
   return Flow::normal;
@@ -182,7 +178,7 @@ Interpreter::Flow Interpreter::run_node(const CallBlock& block) {
 }
 
 Interpreter::Flow Interpreter::run_node(const With& with) {
-  const auto scope = std::make_shared<Scope>(scope_);
+  const auto scope = make_counted<Scope>(scope_);
   std::vector<Value> values;
   for (const auto& [target, expr] : with.variables)
     values.push_back(evaluate(expr));
@@ -206,7 +202,6 @@ void Interpreter::assign(const Target& target, const Value& value) {
     const auto space = found == nullptr ? nullptr : found->object_as<Namespace>();
     if (space == nullptr)
       fail<TemplateError>("cannot set an attribute of '{}', expected a namespace", target.name);
-    budget_.allocate(sizeof(Dict::Entry));
     space->set(Text(target.attribute), value);
   }
 }
@@ -214,9 +209,8 @@ void Interpreter::assign(const Target& target, const Value& value) {
 Value Interpreter::call_macro(const MacroBody& macro, const std::shared_ptr<Scope>& scope,
                               const Arguments& arguments) {
   const Budget::Level level(budget_);
-  budget_.allocate(sizeof(Scope));
   const int outer_line = line_;
-  const ScopeGuard guard(*this, std::make_shared<Scope>(scope));
+  const ScopeGuard guard(*this, make_counted<Scope>(scope));
   bind_parameters(macro, arguments);
   Text text = capture([&] { execute(macro.body); });
   line_ = outer_line;

@@ -9,7 +9,6 @@ Loop::Loop(Evaluation& evaluation, const Value& iterable, Recurse recurse, int d
       recurse_(std::move(recurse)),
       depth_(depth),
       value_depth_(iterable.depth() + 1) {
-  evaluation.budget.allocate(sizeof(Loop));
   if (const std::optional<size_t> size = length_of(evaluation.budget, iterable))
     length_ = static_cast<int64_t>(*size);
 }

@@ -1,4 +1,4 @@
-#include "models/chat/jinja/macro.h"
+#include "models/chat/jinja/interpreter.h"
 
 namespace minfer::jinja {
 namespace {
@@ -31,7 +31,7 @@ class Macro : public Object {
 Value make_macro(Evaluation& evaluation, Interpreter& interpreter, const MacroBody& body,
                  std::shared_ptr<Scope> scope) {
   return Value(std::static_pointer_cast<Object>(
-      evaluation.keep(std::make_shared<Macro>(interpreter, body, std::move(scope)))));
+      evaluation.keep(make_counted<Macro>(interpreter, body, std::move(scope)))));
 }
 
 }  // namespace minfer::jinja

@@ -16,13 +16,16 @@ class Scope {
 
   /// Here or in a block around; null if nowhere.
   const Value* find(std::string_view name) const {
-    for (const Scope* scope = this; scope != nullptr; scope = scope->outer_.get())
+    for (const Scope* scope = this; scope != nullptr; scope = scope->outer_.get()) {
+      Budget::charge(scope->variables_.size() / kNamesAStep);
       for (const auto& [known, value] : scope->variables_)
         if (known == name) return &value;
+    }
     return nullptr;
   }
   /// Assigns here, whatever blocks around have.
   void set(std::string_view name, Value value) {
+    Budget::charge(variables_.size() / kNamesAStep);
     for (auto& [known, old] : variables_) {
       if (known != name) continue;
       old = std::move(value);
@@ -33,8 +36,10 @@ class Scope {
   void clear() { variables_.clear(); }
 
  private:
+  static constexpr size_t kNamesAStep = 16;
+
   std::shared_ptr<Scope> outer_;
-  std::vector<std::pair<std::string_view, Value>> variables_;
+  Vector<std::pair<std::string_view, Value>> variables_;
 };
 
 }  // namespace minfer::jinja

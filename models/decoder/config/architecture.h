@@ -14,7 +14,7 @@ struct ModelConfig;
 /// Whether the feed-forward layers of a family choose among experts.
 enum class ExpertLayers : uint8_t { never, if_counted, always };
 
-/// What q and k are normalised over before the rotation.
+/// What q and k are normalised over before the rotation. Of heads by the family's NormKind; a layer norm has weights for each head.
 /// `rotated_head`: a head without weights, in layers with positions. `head_if_there`: of files with the tensors (ModelConfig never has it).
 enum class QkNorm : uint8_t { none, head, row, rotated_head, head_if_there };
 
@@ -33,6 +33,7 @@ enum class ParallelBlocks : uint8_t { never, if_no_ffn_norm, always };
 struct Architecture {
   std::string_view name;  ///< general.architecture, also the prefix of its keys
   RopePairing rope_pairing = RopePairing::interleaved;
+  bool halves_with_sections = false;  ///< pairs of files with rope.dimension_sections (GLM-4.1V)
   QkNorm qk_norm = QkNorm::none;
   bool norms_values = false;  ///< RMS norms without weights, of each head
   bool may_lack_values =
@@ -85,7 +86,8 @@ struct Architecture {
   float temperature_scale =
       0.0f;  ///< AttentionTemperature of layers without positions, where the file says nothing
   int32_t temperature_length = 0;
-  int32_t no_rope_period = 0;  ///< every n-th layer has no positions (SmolLM3); 0: all have
+  int32_t no_rope_period = 0;       ///< every n-th layer has no positions (SmolLM3); 0: all have
+  bool may_lack_positions = false;  ///< rope.scaling.finetuned of false says that no layer has any (Granite)
 
   bool divides_by_logit_scale = false;  ///< else logits are multiplied by it
   /// What the table cannot say; null: nothing.

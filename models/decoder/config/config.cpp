@@ -15,12 +15,13 @@
 namespace minfer {
 namespace {
 
-/// Magnitude by rope.scaling.yarn_attn_factor, which converters write where a model's own configuration
-/// states attention_factor in place of the formula; else by the formula.
+/// Magnitude by rope.scaling.yarn_attn_factor, which converters write where a model's own configuration states attention_factor in place
+/// of the formula; else by the formula. They write attn_factor to the same key, which multiplies the formula's and is 1 in known models
+/// (Rnj-1).
 float read_yarn_magnitude(const KeyReader& keys, const Architecture& architecture, float factor) {
   constexpr std::string_view kStated = "rope.scaling.yarn_attn_factor";
   constexpr std::string_view kStatedBefore = "rope.scaling.attn_factor";
-  if (keys.has(kStated)) return keys.positive_float(kStated);
+  if (const float stated = keys.positive_float(kStated, 1.0); stated != 1.0f) return stated;
   if (architecture.states_magnitude && keys.has(kStatedBefore)) return keys.positive_float(kStatedBefore);
   return yarn_magnitude(factor, keys.positive_float(kStatedBefore, 1.0),
                         keys.float_in_range("rope.scaling.yarn_log_multiplier", 0.0, 0.0));
@@ -66,9 +67,10 @@ RopeScaling read_rope_scaling(const GgufFile& file, const KeyReader& keys, const
   const std::string type_key = keys.full_key("rope.scaling.type");
   // A factor without a type is linear; files from before rope.scaling.* call it scale_linear.
   const std::string_view type = file.get_string(type_key).value_or("linear");
-  if (type == "none") return {};
-  if (type == "linear") {
+  if (type == "none" || type == "linear") {
     RopeScaling scaling;
+    scaling.magnitude = keys.positive_float("rope.scaling.attn_factor", 1.0);
+    if (type == "none") return scaling;
     scaling.factor =
         keys.positive_float("rope.scaling.factor", keys.positive_float("rope.scale_linear", 1.0));
     if (scaling.factor != 1.0f) scaling.kind = RopeScaling::Kind::linear;
@@ -137,13 +139,15 @@ std::vector<bool> layers_with_window(const KeyReader& keys, const ModelConfig& c
   return flags;
 }
 
-void read_temperature(const KeyReader& keys, ModelConfig& config) {
-  const Architecture& architecture = config.architecture;
-  if (architecture.temperature_length == 0) return;
-  config.temperature.scale = keys.float_in_range("attention.temperature_scale", 0.0,
-                                                 static_cast<double>(architecture.temperature_scale));
+void read_temperature(const GgufFile& file, const KeyReader& keys, ModelConfig& config) {
+  const Architecture& family = config.architecture;
+  constexpr std::string_view kScale = "attention.temperature_scale";
+  config.temperature.scale = keys.float_in_range(kScale, 0.0, static_cast<double>(family.temperature_scale));
   config.temperature.length =
-      keys.ranged("attention.temperature_length", 1, kMaxDimension, architecture.temperature_length);
+      keys.ranged("attention.temperature_length", 1, kMaxDimension, std::max(1, family.temperature_length));
+  if (family.temperature_length == 0 && config.temperature.scale > 0.0f)
+    fail<FileError>("{}: {}: not supported with architecture {}", file.name(), keys.full_key(kScale),
+                    family.name);
 }
 
 /// Layers, rotary tables and what follows from the family.
@@ -151,21 +155,49 @@ void read_layers(const GgufFile& file, const KeyReader& keys, ModelConfig& confi
   const Architecture& architecture = config.architecture;
   config.ropes.front() = {.base = keys.float_in_range("rope.freq_base", 1.001, 10000.0),
                           .scaling = read_rope_scaling(file, keys, config)};
-  read_temperature(keys, config);
+  read_temperature(file, keys, config);
   if (architecture.window_period == 0) return apply_family(config, 0);
   const auto fallback =
       architecture.needs_window ? std::nullopt : std::optional<int64_t>(architecture.usual_window);
   const int32_t window =
       keys.ranged("attention.sliding_window", architecture.needs_window ? 1 : 0, kMaxDimension, fallback);
   apply_family(config, window, layers_with_window(keys, config));
+  constexpr std::string_view kBase = "rope.freq_base_swa";
+  RopeConfig& of_windows = config.ropes.back();
+  const float base = keys.float_in_range(kBase, 1.001, static_cast<double>(of_windows.base));
   if (config.ropes.size() > 1) {
-    RopeConfig& of_windows = config.ropes.back();
-    of_windows.base = keys.float_in_range("rope.freq_base_swa", 1.001, static_cast<double>(of_windows.base));
+    of_windows.base = base;
+  } else if (!architecture.own_window_rope && base != of_windows.base) {
+    fail<FileError>("{}: {} is {}, expected {}, the base of all layers of architecture {}", file.name(),
+                    keys.full_key(kBase), base, of_windows.base, architecture.name);
   }
+}
+
+/// What the family's row leaves to tensors and keys of the file.
+void read_variant(const GgufFile& file, const KeyReader& keys, ModelConfig& config) {
+  Architecture& architecture = config.architecture;
+  const auto has_tensor = [&](std::string_view name) { return file.find_tensor(name) != nullptr; };
+  if (architecture.qk_norm == QkNorm::head_if_there)
+    architecture.qk_norm = has_tensor("blk.0.attn_q_norm.weight") ? QkNorm::head : QkNorm::none;
+  const ParallelBlocks parallel = architecture.parallel_blocks;
+  config.parallel_blocks =
+      parallel == ParallelBlocks::always ||
+      (parallel == ParallelBlocks::if_no_ffn_norm && !has_tensor("blk.0.ffn_norm.weight"));
+  // Pairs that turn by time, height and width, which of text are one position: without height there are none.
+  const std::vector<int64_t> sections = file.get_ints(keys.full_key("rope.dimension_sections"));
+  if (architecture.halves_with_sections && sections.size() > 1 && sections[0] > 0 && sections[1] > 0)
+    architecture.rope_pairing = RopePairing::halves;
+  constexpr std::string_view kPositions = "rope.scaling.finetuned";
+  if (architecture.may_lack_positions && keys.has(kPositions) && !keys.flag(kPositions))
+    architecture.no_rope_period = 1;
 }
 
 /// Parts that other sizes of a family have, and no tensor here.
 void refuse_other_parts(const GgufFile& file, const KeyReader& keys) {
+  if (constexpr std::string_view kCausal = "attention.causal"; keys.has(kCausal) && !keys.flag(kCausal)) {
+    fail<FileError>("{}: {} is false: tokens that see those behind them are not supported", file.name(),
+                    keys.full_key(kCausal));
+  }
   for (const std::string_view key : {"attention.shared_kv_layers", "embedding_length_per_layer_input"}) {
     if (const int32_t found = keys.ranged(key, 0, kMaxDimension, 0); found != 0)
       fail<FileError>("{}: {} is {}: not supported", file.name(), keys.full_key(key), found);
@@ -215,7 +247,10 @@ void read_choice(const GgufFile& file, const KeyReader& keys, ModelConfig& confi
   enum GatingFunction : uint8_t { by_family, softmax, sigmoid, softmax_of_chosen };  // GGUF's numbers
   ExpertChoice& choice = config.expert_choice;
   choice = config.architecture.expert_choice;
-  const int32_t function = keys.ranged("expert_gating_func", by_family, softmax_of_chosen, by_family);
+  int32_t function = keys.ranged("expert_gating_func", by_family, softmax_of_chosen, by_family);
+  // A bias of the choice belongs to sigmoid routing: GLM-4.7-Flash's files say no more.
+  const auto is_bias = [](const HostTensor& tensor) { return tensor.name.ends_with(".exp_probs_b.bias"); };
+  if (function == by_family && std::ranges::any_of(file.tensors(), is_bias)) function = sigmoid;
   if (function != by_family) choice.score = function == sigmoid ? ExpertScore::sigmoid : ExpertScore::softmax;
   if (keys.has("expert_weights_norm")) choice.normalise = keys.flag("expert_weights_norm");
   if (function == softmax_of_chosen) choice.normalise = true;
@@ -295,13 +330,7 @@ ModelConfig read_config(const GgufFile& file) {
   config.context_length = keys.positive("context_length");
   config.hidden_size = keys.positive("embedding_length");
   config.num_layers = read_num_layers(keys);
-  QkNorm& qk_norm = config.architecture.qk_norm;
-  if (qk_norm == QkNorm::head_if_there)
-    qk_norm = file.find_tensor("blk.0.attn_q_norm.weight") != nullptr ? QkNorm::head : QkNorm::none;
-  const ParallelBlocks parallel = config.architecture.parallel_blocks;
-  config.parallel_blocks =
-      parallel == ParallelBlocks::always ||
-      (parallel == ParallelBlocks::if_no_ffn_norm && file.find_tensor("blk.0.ffn_norm.weight") == nullptr);
+  read_variant(file, keys, config);
   refuse_other_parts(file, keys);
   read_attention(file, keys, config);
   read_feed_forward(file, keys, config);

@@ -82,6 +82,7 @@ struct ModelConfig {
   Architecture architecture;
   std::string name;
   int32_t vocab_size = 0;
+  int32_t whole_vocab = 0;  ///< of a share of a model: of all ranks together
   int32_t context_length = 0;
   int32_t hidden_size = 0;
   int32_t num_layers = 0;  ///< of block_count less those that only predict further tokens
@@ -178,7 +179,9 @@ struct ModelConfig {
   int32_t rotary_size_of(int32_t layer_index) const {
     return rotary_size_of(ropes[static_cast<size_t>(std::max(0, layer(layer_index).rope))]);
   }
-  int32_t whole_vocab_size() const { return vocab_size * rank.count; }
+  int32_t whole_vocab_size() const { return rank.is_alone() ? vocab_size : whole_vocab; }
+  /// Tokens from a rank's first one to the next rank's.
+  int32_t vocab_share() const { return share_of_vocabulary(whole_vocab_size(), rank.count); }
   bool is_moe() const { return num_experts > 0; }
   bool has_experts(int32_t layer) const {
     return is_moe() && layer >= num_dense_layers && layer % expert_period == expert_period - 1;

@@ -49,10 +49,8 @@ void read_latent_attention(const GgufFile& file, const KeyReader& keys, ModelCon
                     keys.full_key("attention.head_count_kv"), kv_heads, config.num_heads);
   }
   config.num_kv_heads = 1;
-  for (const std::string_view key : {"attention.temperature_scale", "attention.sliding_window"}) {
-    if (keys.has(key))
-      fail<FileError>("{}: {}: not supported with latent attention", file.name(), keys.full_key(key));
-  }
+  if (constexpr std::string_view kWindow = "attention.sliding_window"; keys.has(kWindow))
+    fail<FileError>("{}: {}: not supported with latent attention", file.name(), keys.full_key(kWindow));
 }
 
 /// Of q, k and v. `kind`: "" or "_swa", the end of keys that speak of layers with windows alone.

@@ -25,10 +25,11 @@ int32_t KeyReader::in_range(std::string_view key, int64_t value, int64_t low, in
 }
 
 float KeyReader::in_range(std::string_view key, double value, double low, double high) const {
-  if (!(value >= low && value <= high)) {
+  const auto number = static_cast<float>(value);  // 1.001 as a float may be below 1.001 as a double
+  if (!(number >= static_cast<float>(low) && number <= static_cast<float>(high))) {
     fail<FileError>("{}: {} is {}, expected {} to {}", file_.name(), full_key(key), value, low, high);
   }
-  return static_cast<float>(value);
+  return number;
 }
 
 void KeyReader::require_one_a_layer(std::string_view key, size_t found, int32_t num_layers) const {

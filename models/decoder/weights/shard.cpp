@@ -16,6 +16,7 @@ namespace {
 enum class Split : uint8_t {
   none,
   rows,
+  vocabulary,  ///< rows, of which the last rank may have fewer
   kv_rows,
   columns,
   matrices,
@@ -27,27 +28,24 @@ enum class Split : uint8_t {
 };
 
 struct SplitTensor {
-  std::string_view suffix;  ///< of the tensor's name
+  std::string_view suffix;  ///< of the tensor's name; without its end: of weight and bias
   Split split;
 };
 
 constexpr std::array kSplits{
-    SplitTensor{"token_embd.weight", Split::rows},
-    SplitTensor{"attn_q.weight", Split::rows},
-    SplitTensor{"attn_q.bias", Split::rows},
-    SplitTensor{"attn_k.weight", Split::kv_rows},
-    SplitTensor{"attn_k.bias", Split::kv_rows},
-    SplitTensor{"attn_v.weight", Split::kv_rows},
-    SplitTensor{"attn_v.bias", Split::kv_rows},
+    SplitTensor{"token_embd.weight", Split::vocabulary},
+    SplitTensor{"attn_q", Split::rows},
+    SplitTensor{"attn_q_norm.weight", Split::rows},
+    SplitTensor{"attn_k_norm.weight", Split::kv_rows},
+    SplitTensor{"attn_k", Split::kv_rows},
+    SplitTensor{"attn_v", Split::kv_rows},
     SplitTensor{"attn_output.weight", Split::columns},
-    SplitTensor{"ffn_gate.weight", Split::rows},
-    SplitTensor{"ffn_up.weight", Split::rows},
+    SplitTensor{"ffn_gate", Split::rows},
+    SplitTensor{"ffn_up", Split::rows},
     SplitTensor{"ffn_down.weight", Split::columns},
     SplitTensor{"ffn_gate_exps.weight", Split::rows},
     SplitTensor{"ffn_up_exps.weight", Split::rows},
     SplitTensor{"ffn_down_exps.weight", Split::columns},
-    SplitTensor{"ffn_gate.bias", Split::rows},
-    SplitTensor{"ffn_up.bias", Split::rows},
     SplitTensor{"ffn_gate_exps.bias", Split::columns},
     SplitTensor{"ffn_up_exps.bias", Split::columns},
     SplitTensor{"ffn_gate_shexp.weight", Split::rows},
@@ -70,11 +68,12 @@ constexpr std::array kSplits{
 
 /// Of "blk.3.attn_q.weight" or "output.weight".
 Split split_of(std::string_view tensor) {
-  if (tensor == "output.weight") return Split::rows;
+  if (tensor == "output.weight") return Split::vocabulary;
   const size_t part = tensor.find('.', tensor.starts_with("blk.") ? 4 : tensor.size());
   if (part != std::string_view::npos) tensor.remove_prefix(part + 1);
+  const std::string_view stem = tensor.substr(0, tensor.rfind('.'));
   for (const SplitTensor& entry : kSplits) {
-    if (tensor == entry.suffix) return entry.split;
+    if (tensor == entry.suffix || stem == entry.suffix) return entry.split;
   }
   return Split::none;
 }
@@ -98,12 +97,16 @@ bool divides_kv_heads(int32_t kv_heads, int32_t ranks) {
   return kv_heads % ranks == 0 || ranks % kv_heads == 0;
 }
 
+bool divides_vocabulary(int32_t tokens, int32_t ranks) {
+  return int64_t{share_of_vocabulary(tokens, ranks)} * (ranks - 1) < tokens;
+}
+
 bool divides(const ModelConfig& config, int32_t ranks) {
   const bool kv = std::ranges::all_of(
       kinds_of_kv_heads(config), [ranks](int32_t kv_heads) { return divides_kv_heads(kv_heads, ranks); });
   return kv && config.num_heads % ranks == 0 && config.ffn_size % ranks == 0 &&
          config.expert_ffn_size % ranks == 0 && config.shared_ffn_size % ranks == 0 &&
-         config.delta_net.key_heads % ranks == 0 && config.vocab_size % ranks == 0;
+         config.delta_net.key_heads % ranks == 0 && divides_vocabulary(config.vocab_size, ranks);
 }
 
 std::vector<int32_t> possible_ranks(const ModelConfig& config) {
@@ -183,7 +186,14 @@ class Slicer {
   HostTensor operator()(const HostTensor& tensor) const {
     const DeltaNetShape& shape = model_.config().delta_net;
     const DeltaHeads heads_of_delta(shape, rank_);
+    const int32_t tokens = model_.config().vocab_size, share = share_of_vocabulary(tokens, rank_.count);
+    const int32_t first_token = rank_.index * share;
+    // One weight of norms for all heads is whole on every rank.
+    if (tensor.rows == 1 && tensor.name.ends_with("_norm.weight")) return tensor;
     switch (split_of(tensor.name)) {
+      case Split::vocabulary:
+        return tensor.rows == tokens ? rows_of(tensor, first_token, std::min(share, tokens - first_token))
+                                     : tensor;
       case Split::rows:
         return part(tensor, rank_.index, rank_.count);
       case Split::kv_rows: {
@@ -320,12 +330,13 @@ ModelConfig shard_config(const ModelConfig& whole, Rank rank) {
         "heads, of which a rank has some",
         rank.count, whole.name, whole.architecture.name);
   }
+  const int32_t few_tokens = divides_vocabulary(whole.vocab_size, rank.count) ? 0 : whole.vocab_size;
   for (const Divided& divided : {Divided{"attention heads", whole.num_heads},
                                  Divided{"columns of the feed-forward layers", whole.ffn_size},
                                  Divided{"columns of an expert", whole.expert_ffn_size},
                                  Divided{"columns of the shared experts", whole.shared_ffn_size},
                                  Divided{"key heads of the delta nets", whole.delta_net.key_heads},
-                                 Divided{"tokens of the vocabulary", whole.vocab_size}}) {
+                                 Divided{"tokens of the vocabulary", few_tokens}}) {
     if (divided.size % rank.count != 0) {
       fail(
           "tensor-parallel-size: {} of model {} are {}, not a multiple of {}; numbers of ranks that divide "
@@ -342,6 +353,7 @@ ModelConfig shard_config(const ModelConfig& whole, Rank rank) {
   }
   ModelConfig config = whole;
   config.rank = rank;
+  config.whole_vocab = whole.vocab_size;
   config.num_heads /= rank.count;
   config.num_kv_heads = std::max(1, config.num_kv_heads / rank.count);
   for (LayerConfig& layer : config.layers) {
@@ -352,7 +364,8 @@ ModelConfig shard_config(const ModelConfig& whole, Rank rank) {
   config.shared_ffn_size /= rank.count;
   config.delta_net.key_heads /= rank.count;
   config.delta_net.value_heads /= rank.count;
-  config.vocab_size /= rank.count;
+  const int32_t share = share_of_vocabulary(whole.vocab_size, rank.count);
+  config.vocab_size = std::min(share, whole.vocab_size - rank.index * share);
   return config;
 }
 

@@ -249,8 +249,12 @@ class Loader {
       const LayerConfig& of_layer = config.layer(layer);
       const std::string_view key =
           of_layer.heads && of_layer.window ? "attention.key_length_swa" : "attention.key_length";
-      w.q_norm = vector(tensor_name("attn_q_norm.weight"), config.heads(layer).size, key);
-      w.k_norm = vector(tensor_name("attn_k_norm.weight"), config.heads(layer).size, key);
+      const LayerHeads heads = config.heads(layer);
+      const bool of_each = config.architecture.norm == NormKind::layer;
+      w.q_norm = widened(tensor_name("attn_q_norm.weight"),
+                         {of_each ? config.num_heads : 1, heads.size, "attention.head_count", key});
+      w.k_norm = widened(tensor_name("attn_k_norm.weight"),
+                         {of_each ? heads.kv_heads : 1, heads.size, "attention.head_count_kv", key});
     } else if (config.architecture.qk_norm == QkNorm::row) {
       w.q_norm = vector(tensor_name("attn_q_norm.weight"), q_size, "attention.head_count");
       w.k_norm = vector(tensor_name("attn_k_norm.weight"), kv_size, "attention.head_count_kv");

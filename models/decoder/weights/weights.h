@@ -28,15 +28,15 @@ struct LayerWeights {
   Weight k_b, v_b;         ///< latent, of each head: [kv_rank, key_size - rotary_size], [value_size, kv_rank]
   DeltaNetWeights delta;   ///< instead of attention's
   Weight q_bias, k_bias, v_bias;  ///< [1, q_size], [1, kv_size] x 2 f32
-  Weight q_norm, k_norm;          ///< [1, head_size] x 2 f32; of whole rows [1, q_size], [1, kv_size]
-  Weight sinks;                   ///< [1, heads] f32
-  Weight attn_output;             ///< [hidden, output_size]; of a delta net as well
-  Weight attn_output_bias;        ///< [1, hidden] f32; of several ranks the first one's
-  Weight attn_post_norm;          ///< [1, hidden] f32
-  Weight ffn_norm;                ///< [1, hidden] f32
-  Weight ffn_norm_bias;           ///< [1, hidden] f32
-  Weight gate, up, down;          ///< dense: [ffn, hidden] x 2, [hidden, ffn]; MoE: one matrix an expert
-  Weight gate_bias, up_bias;      ///< [1, ffn] x 2 f32; MoE: [experts, ffn] x 2
+  Weight q_norm, k_norm;      ///< [1 or heads, head_size] x 2 f32; of whole rows [1, q_size], [1, kv_size]
+  Weight sinks;               ///< [1, heads] f32
+  Weight attn_output;         ///< [hidden, output_size]; of a delta net as well
+  Weight attn_output_bias;    ///< [1, hidden] f32; of several ranks the first one's
+  Weight attn_post_norm;      ///< [1, hidden] f32
+  Weight ffn_norm;            ///< [1, hidden] f32
+  Weight ffn_norm_bias;       ///< [1, hidden] f32
+  Weight gate, up, down;      ///< dense: [ffn, hidden] x 2, [hidden, ffn]; MoE: one matrix an expert
+  Weight gate_bias, up_bias;  ///< [1, ffn] x 2 f32; MoE: [experts, ffn] x 2
   Weight down_bias;           ///< [1, hidden] f32; MoE: [experts, hidden]; of several ranks the first one's
   Weight ffn_post_norm;       ///< [1, hidden] f32
   float output_scale = 1.0f;  ///< of the residual stream behind the layer

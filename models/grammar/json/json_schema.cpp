@@ -16,7 +16,6 @@ namespace {
 
 constexpr JsonTypes kContainers = kArray | kObject;
 constexpr JsonTypes kNumbers = kInteger | kFraction;
-constexpr double kMostWritten = 1e18;  // numbers of limited digits are below
 
 }  // namespace
 

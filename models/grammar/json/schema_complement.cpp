@@ -219,15 +219,10 @@ void SchemaMerger::exclude_type(Partial& partial, const Keyword& keyword) {
 
 /// Scalars are facts. An object or an array is what another schema describes, which is excluded.
 void SchemaMerger::exclude_values(Partial& partial, const Keyword& keyword) {
-  const bool is_const = keyword.name == "const";
-  expect(is_const || keyword.value.is_array(), keyword, "an array");
   const auto [known, is_new] = excluded_values_.try_emplace(&keyword.value);
   ExcludedValues& excluded = known->second;
   if (is_new) {
-    const std::span values(is_const ? &keyword.value : keyword.value.get_ref<const Json::array_t&>().data(),
-                           is_const ? 1 : keyword.value.size());
-    builder_.spend(values.size());
-    for (const Json& value : values) {
+    for (const Json& value : values_of(keyword)) {
       if (value.is_structured()) {
         excluded.containers.push_back(&value);
       } else {

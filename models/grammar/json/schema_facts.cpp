@@ -8,6 +8,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr double kExact = 9007199254740992;  // 2 ^ 53
+
 bool is_whole(double number) {
   return std::isfinite(number) && std::trunc(number) == number;
 }
@@ -49,8 +51,11 @@ JsonTypes type_of(const Json& value) {
   }
 }
 
+bool is_rounded(const Json& value) {
+  return value.is_number_float() && std::abs(value.get<double>()) >= kExact;
+}
+
 std::string identity_of(const Json& value) {
-  constexpr double kExact = 9007199254740992;  // 2 ^ 53
   if (value.is_number_float() && is_whole(value.get<double>()) && std::abs(value.get<double>()) < kExact)
     return std::to_string(static_cast<int64_t>(value.get<double>()));
   if (!value.is_structured()) return value.dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -109,8 +114,9 @@ bool admits_scalar(const SchemaFacts& facts, const Json& value) {
     return above > 0 || (above == 0 && limit.excluded);
   };
   const bool is_multiple = std::ranges::all_of(facts.divisors, [&](const SchemaFacts::Keyword& divisor) {
-    const long double quotient =
-        number / divisor.value->get<long double>();  // of decimals: 0.07 / 0.01 is not quite 7
+    const auto by = divisor.value->get<long double>();
+    if (value.is_number_integer() && divisor.value->is_number_integer()) return std::fmod(number, by) == 0;
+    const long double quotient = number / by;  // of decimals: 0.07 / 0.01 is not quite 7
     return std::abs(quotient - std::round(quotient)) <= std::abs(quotient) * 1e-12L;
   });
   return !is_beyond(facts.min, -1) && !is_beyond(facts.max, 1) && is_multiple;

@@ -22,6 +22,10 @@ inline constexpr JsonTypes kNull = 1, kBoolean = 2, kObject = 4, kArray = 8, kSt
 inline constexpr JsonTypes kAllJsonTypes = 127;
 
 JsonTypes type_of(const nlohmann::ordered_json& value);
+inline constexpr double kMostWritten = 1e18;  ///< numbers that limits restrict are below
+
+/// Whether it is not known which number the text had: a double of 2^53 or more, of a whole number beyond 64 bits or with a point or exponent.
+bool is_rounded(const nlohmann::ordered_json& value);
 /// The same for equal values, as JSON Schema compares them: 1 and 1.0 are equal, the order of members does not count.
 std::string identity_of(const nlohmann::ordered_json& value);
 

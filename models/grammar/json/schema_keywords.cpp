@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "models/gguf/nearest_name.h"
+#include "models/grammar/grammar_source.h"
 #include "models/grammar/json/schema_merger.h"
 #include "models/grammar/json/string_format.h"
 
@@ -170,16 +171,37 @@ void SchemaMerger::merge_nullable(Partial& /*partial*/, const Keyword& keyword) 
   expect(keyword.value.is_boolean(), keyword, "true or false");
 }
 
-void SchemaMerger::merge_values(Partial& partial, const Keyword& keyword) {
+/// Those of "const" or "enum", in which each number is the one that was written.
+std::span<const SchemaMerger::Json> SchemaMerger::values_of(const Keyword& keyword) const {
   const bool is_const = keyword.name == "const";
   expect(is_const || keyword.value.is_array(), keyword, "an array");
-  std::vector<const Json*> values;
-  if (is_const) values.push_back(&keyword.value);
-  if (!is_const) {
-    for (const Json& value : keyword.value)
-      values.push_back(&value);
+  std::vector<const Json*> todo{&keyword.value};
+  while (!todo.empty()) {
+    const Json& value = *todo.back();
+    todo.pop_back();
+    refuse_rounded(keyword, value);
+    builder_.spend(1);
+    if (!value.is_structured()) continue;
+    for (const Json& item : value)
+      todo.push_back(&item);
   }
-  builder_.spend(values.size());
+  if (is_const) return {&keyword.value, 1};
+  return keyword.value.get_ref<const Json::array_t&>();
+}
+
+void SchemaMerger::refuse_rounded(const Keyword& keyword, const Json& number) const {
+  if (is_rounded(number)) {
+    document_.refuse(keyword.place,
+                     fmt::format("{}: {}: beyond 2^53 only integers of at most 64 bits, written "
+                                 "as such, are kept exactly",
+                                 keyword.name, number.dump()));
+  }
+}
+
+void SchemaMerger::merge_values(Partial& partial, const Keyword& keyword) {
+  std::vector<const Json*> values;
+  for (const Json& value : values_of(keyword))
+    values.push_back(&value);
   std::optional<std::vector<const Json*>>& known = partial.facts.values;
   if (known) {
     const std::unordered_set<std::string> others = identities(*known);
@@ -191,6 +213,7 @@ void SchemaMerger::merge_values(Partial& partial, const Keyword& keyword) {
 
 void SchemaMerger::expect_number(const Keyword& keyword) const {
   expect(keyword.value.is_number() && std::isfinite(keyword.value.get<double>()), keyword, "a number");
+  if (std::abs(keyword.value.get<double>()) < kMostWritten) refuse_rounded(keyword, keyword.value);
 }
 
 void SchemaMerger::merge_limit(Partial& partial, const Keyword& keyword) {
@@ -238,14 +261,28 @@ void SchemaMerger::merge_pattern(Partial& partial, const Keyword& keyword) {
   add_new(partial.facts.patterns, {keyword.place, &keyword.value});
 }
 
-/// Formats that say what a text is for, not how it is written (OpenAPI's and pydantic's).
-static bool is_free_format(std::string_view format) {
-  constexpr auto kFree =
-      std::to_array<std::string_view>({"password", "path", "file-path", "directory-path", "binary"});
-  return std::ranges::find(kFree, format) != kFree.end();
+std::vector<std::string> unknown_formats(const nlohmann::ordered_json& schema) {
+  using Json = nlohmann::ordered_json;
+  // The last five say what a text is for, not how it is written (OpenAPI's and pydantic's).
+  constexpr auto kKnown = std::to_array<std::string_view>(
+      {"int32", "int64", "float", "double", "password", "path", "file-path", "directory-path", "binary"});
+  constexpr auto kValues = std::to_array<std::string_view>({"const", "enum", "default", "examples"});
+  std::vector<std::string> formats;
+  for (std::vector<const Json*> left{&schema}; !left.empty();) {
+    const Json& place = *left.back();
+    left.pop_back();
+    for (const auto& [name, value] : place.items()) {
+      const bool is_format = place.is_object() && name == "format" && value.is_string();
+      const std::string_view format = is_format ? value.get_ref<const std::string&>() : std::string_view();
+      if (is_format && !is_string_format(format) && std::ranges::find(kKnown, format) == kKnown.end())
+        formats.emplace_back(format);
+      if (value.is_structured() && std::ranges::find(kValues, name) == kValues.end()) left.push_back(&value);
+    }
+  }
+  return formats;
 }
 
-/// Those of strings, and OpenAPI's of numbers. No number that is written is beyond int64 or double.
+/// Those of strings, and OpenAPI's of numbers. No number that is written is beyond int64 or double. All others are annotations.
 void SchemaMerger::merge_format(Partial& partial, const Keyword& keyword) {
   static const Json least_int32 = -2147483648, most_int32 = 2147483647;
   static const Json least_float = -3.4e38, most_float = 3.4e38;
@@ -260,8 +297,6 @@ void SchemaMerger::merge_format(Partial& partial, const Keyword& keyword) {
   } else if (format == "float") {
     facts.min.raise({&least_float});
     facts.max.lower({&most_float});
-  } else if (format != "int64" && format != "double" && !is_free_format(format)) {
-    document_.refuse(keyword.place, fmt::format("format: {} is not supported", format));
   }
 }
 

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -122,6 +123,8 @@ class SchemaMerger {
   JsonTypes types_of(const Keyword& keyword) const;
   int64_t count_of(const Keyword& keyword) const;
   void expect_number(const Keyword& keyword) const;
+  std::span<const Json> values_of(const Keyword& keyword) const;
+  void refuse_rounded(const Keyword& keyword, const Json& number) const;
   static SchemaFacts::Counts& counts_of(SchemaFacts& facts, const Keyword& keyword);
   Schemas parts_of(const Keyword& keyword);
   std::optional<Place> sibling(const Keyword& keyword, const std::string& name);

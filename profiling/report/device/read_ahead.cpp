@@ -64,7 +64,7 @@ std::string cause_of(const OpAggregate& op, const OverRoofline& over, std::span<
                         mib(ahead_of(kinds_of_launches(op), launches)));
   }
   if (over.cache) {
-    const double run_mib = static_cast<double>(op.bytes) / static_cast<double>(op.calls) / (1 << 20);
+    const double run_mib = op.bytes / static_cast<double>(op.calls) / (1 << 20);
     cause += fmt::format("{}the {} MiB of a run fit into the cache of {} MiB", cause.empty() ? "" : ", and ",
                          three_digits(run_mib), mib(cache_bytes));
   }
@@ -189,7 +189,8 @@ std::optional<OverRoofline> over_roofline(const OpAggregate& op, std::span<const
                                           int64_t cache_bytes) {
   if (op.bound == Bound::unknown || op.roofline() <= 1.0) return std::nullopt;
   return OverRoofline{.read_ahead = ahead_of(kinds_of_launches(op), launches) > 0,
-                      .cache = cache_bytes > 0 && op.bytes <= cache_bytes * op.calls};
+                      .cache = cache_bytes > 0 &&
+                               op.bytes <= static_cast<double>(cache_bytes) * static_cast<double>(op.calls)};
 }
 
 Table read_ahead_table(std::span<const ReadAheadPair> pairs) {

@@ -21,7 +21,8 @@ GrammarBuilder::Expr add_schema_file(GrammarBuilder& builder, const std::string&
 }  // namespace
 
 void GrammarArgs::add_to(CLI::App& command) {
-  auto* group = command.add_option_group("Structured output", "what the answer is held to");
+  auto* group = command.add_option_group(
+      "Structured output", "what the answer is held to; one that is cut off before it is whole is an error");
   group->add_option("--json-schema", json_schema_file, "file with a JSON schema that the answer is valid by");
   group->add_option("--grammar", grammar_file, "file with a grammar in GBNF, as llama.cpp writes it");
   group->add_option("--regex", regex, "a regular expression that the whole answer matches");

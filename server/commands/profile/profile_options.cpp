@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "kernels/error.h"
+#include "models/gguf/printable.h"
 #include "server/commands/args/choice.h"
 #include "server/commands/checks.h"
 #include "server/serving/profile/profile_session.h"
@@ -44,6 +45,9 @@ CLI::Option* add_fail_above(CLI::App& command, std::optional<double>& share, con
 void require_profile(const std::string& path) {
   const std::string refusal = existing_file()(path);
   if (!refusal.empty()) fail<FileError>("{}", refusal);
+  std::error_code error;  // opening a pipe would wait
+  if (!std::filesystem::is_regular_file(path, error) && !error)
+    fail<FileError>("{}: a pipe or a device, expected a regular file", printable(path));
 }
 
 void require_other_file(const std::string& profile, const std::string& output) {

@@ -1,13 +1,12 @@
 #include "server/commands/terminal/completion.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <vector>
 
 #include <fmt/ranges.h>
 
-#include "kernels/error.h"
 #include "server/commands/checks.h"
+#include "server/commands/terminal/terminal.h"
 
 namespace minfer {
 namespace {
@@ -259,11 +258,9 @@ void add_completion_command(CLI::App& app) {
       ->check(one_of({"bash", "zsh", "fish"}))
       ->required();
   command->callback([&app, shell] {
-    const std::string text = *shell == "bash"  ? bash_completion(app)
-                             : *shell == "zsh" ? zsh_completion(app)
-                                               : fish_completion(app);
-    if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
-      fail("standard output: cannot be written");
+    print_output(*shell == "bash"  ? bash_completion(app)
+                 : *shell == "zsh" ? zsh_completion(app)
+                                   : fish_completion(app));
   });
 }
 

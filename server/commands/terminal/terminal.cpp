@@ -1,5 +1,8 @@
 #include "server/commands/terminal/terminal.h"
 
+#include <cerrno>
+#include <cstring>
+
 #include <poll.h>
 #include <unistd.h>
 
@@ -11,10 +14,10 @@ bool is_terminal(std::FILE* stream) {
   return isatty(fileno(stream)) == 1;
 }
 
-void print_output(const std::string& text) {
-  const bool written =
-      std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
-  if (!written) fail("cannot write to standard output");
+void print_output(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+    fail("cannot write to standard output: {}", std::strerror(errno));
 }
 
 void print_notice(const std::string& text) {

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <string>
 #include <string_view>
 
 #include "server/http/http_message.h"
@@ -8,10 +7,9 @@
 
 namespace minfer {
 
-/// The error object in the form of the API that the path belongs to.
-std::string error_body(std::string_view path, const ApiError& error);
+/// The error object in the form of the API that the path belongs to, with its status; says when to try again where that helps.
+HttpResponse error_response(std::string_view path, const ApiError& error);
 
-/// Answers with the error object and its status; says when to try again where that helps.
 void answer(HttpExchange& exchange, const ApiError& error);
 
 }  // namespace minfer

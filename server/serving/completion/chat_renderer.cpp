@@ -11,7 +11,7 @@
 
 namespace minfer {
 
-std::function<std::vector<PromptPart>(const nlohmann::ordered_json& variables)> make_chat_renderer(
+std::function<RenderedChat(const nlohmann::ordered_json& variables)> make_chat_renderer(
     const std::string& file, const Engine& engine, ServerLog& log) {
   const ChatTemplateSource of_model = engine.model().chat_template();
   std::shared_ptr<const ChatTemplate> chat_template;
@@ -23,14 +23,14 @@ std::function<std::vector<PromptPart>(const nlohmann::ordered_json& variables)> 
     const std::string reason = error.what();
     log.write(LogLevel::error, "no chat: the model's template cannot be used, see --chat-template",
               {{"reason", std::string_view(reason)}});
-    return [reason](const nlohmann::ordered_json&) -> std::vector<PromptPart> { fail("{}", reason); };
+    return [reason](const nlohmann::ordered_json&) -> RenderedChat { fail("{}", reason); };
   }
   if (file.empty() && of_model.text.empty()) {
     log.write(LogLevel::warning, "the model has no chat template",
               {{"instead", std::string_view(chat_template->name())}});
   }
   return [chat_template](const nlohmann::ordered_json& variables) {
-    return chat_template->render(chat_input_from_json(variables));
+    return chat_template->render_and_check(chat_input_from_json(variables));
   };
 }
 

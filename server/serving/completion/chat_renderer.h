@@ -2,11 +2,11 @@
 
 #include <functional>
 #include <string>
-#include <vector>
 
 #include <nlohmann/json_fwd.hpp>
 
 #include "engine/engine.h"
+#include "models/chat/chat_template_source.h"
 #include "server/serving/server_log.h"
 
 namespace minfer {
@@ -14,7 +14,7 @@ namespace minfer {
 /// ApiContext::render_chat over the template in `file`, or the model's own if that is empty. A model whose
 /// template cannot be used still serves completions: the log says so, and chat requests get the reason. A
 /// `file` that cannot be used throws.
-std::function<std::vector<PromptPart>(const nlohmann::ordered_json& variables)> make_chat_renderer(
+std::function<RenderedChat(const nlohmann::ordered_json& variables)> make_chat_renderer(
     const std::string& file, const Engine& engine, ServerLog& log);
 
 /// The text of that template, with the one that a model has for tools. Empty: the model has none of its own.

@@ -100,10 +100,8 @@ void CompletionJob::send() {
   if (answered_ || abandoned()) return drop_unsent();
   try {
     stream_ ? send_stream() : send_whole();
-  } catch (const ApiError& error) {
-    fail(error);
   } catch (const std::exception& error) {
-    fail(server_error(error.what()));
+    fail(failure(error));
   }
 }
 

@@ -9,6 +9,7 @@
 #include "kernels/stamps.h"
 #include "server/anthropic/messages_request.h"
 #include "server/llama_server/infill_request.h"
+#include "server/openai/structured_output.h"
 #include "server/responses/responses_request.h"
 #include "server/serving/completion/answer.h"
 
@@ -16,6 +17,13 @@ namespace minfer {
 namespace {
 
 constexpr int kResponseIdLetters = 32;
+
+/// What counts as the bodies do: long conversations of /v1/responses. What prompts have in tokens is bounded by the context.
+size_t held_bytes(const CompletionRequest& request) {
+  const bool has_history = request.responses && request.responses->history;
+  const size_t bytes = has_history ? request.responses->history->size() : 0;
+  return bytes < (1u << 20) ? 0 : bytes;
+}
 
 CompletionRequest parse(Endpoint endpoint, const std::string& body, const ApiContext& context) {
   switch (endpoint) {
@@ -57,11 +65,14 @@ struct CompletionService::Parsed {
   Parsed(Endpoint endpoint, const std::string& body, const ApiContext& context) {
     try {
       request = parse(endpoint, body, context);
-    } catch (const ApiError& api_error) {
-      error = api_error;
-    } catch (const std::exception& other) {
-      error = server_error(other.what());
+    } catch (const std::exception& ended) {
+      error = failure(ended);
     }
+  }
+
+  void take(const GrammarCache::Outcome& outcome) {
+    if (outcome.error) error = refusal_of(*request->form, outcome.error);
+    request->grammar = outcome.grammar;
   }
 
   std::optional<CompletionRequest> request;
@@ -87,21 +98,39 @@ void CompletionService::start(Endpoint endpoint, std::shared_ptr<HttpExchange> e
   check_room(1);
   ++num_parsing_;
   const bool takes_long = exchange->request().has_large_body();
+  const std::string_view body = exchange->request().body;
   const auto parse = [this, endpoint, exchange = std::move(exchange), arrival_ns] {
     auto parsed = std::make_shared<Parsed>(endpoint, exchange->request().body, context_);
-    loop_.post([this, exchange, parsed, arrival_ns] {
-      --num_parsing_;
-      exchange->drop_body();
-      try {
-        on_parsed(exchange, *parsed, arrival_ns);
-      } catch (const ApiError& error) {
-        answer(*exchange, error);
-      } catch (const std::exception& error) {
-        answer(*exchange, server_error(error.what()));
-      }
+    find_grammar(parsed, [this, exchange, parsed, arrival_ns] {
+      loop_.post([this, exchange, parsed, arrival_ns] {
+        --num_parsing_;
+        exchange->drop_body();
+        try {
+          on_parsed(exchange, *parsed, arrival_ns);
+        } catch (const std::exception& error) {
+          answer(*exchange, failure(error));
+        }
+      });
     });
   };
-  loop_.run_in_background(parse, takes_long);
+  if (endpoint != Endpoint::responses || takes_long) return loop_.run_in_background(parse, takes_long);
+  loop_.run_in_background([this, body, parse] {
+    has_long_history(body, context_) ? loop_.run_in_background(parse, true) : parse();
+  });
+}
+
+/// Has `go_on` called, here or on another thread, when the request has the grammar of its form, or an error. Nobody waits for one that
+/// is being compiled.
+void CompletionService::find_grammar(const std::shared_ptr<Parsed>& parsed,
+                                     const std::function<void()>& go_on) {
+  if (parsed->error || !parsed->request->form) return go_on();
+  const std::shared_ptr<const StructuredOutput> form = parsed->request->form;
+  const bool is_new =
+      context_.grammars->ask(form->key, [parsed, go_on](const GrammarCache::Outcome& outcome) {
+        parsed->take(outcome);
+        go_on();
+      });
+  if (is_new) loop_.run_apart([this, form] { context_.grammars->compile(form->key, form->build); });
 }
 
 void CompletionService::on_parsed(const std::shared_ptr<HttpExchange>& exchange, Parsed& parsed,
@@ -116,6 +145,7 @@ void CompletionService::on_parsed(const std::shared_ptr<HttpExchange>& exchange,
 void CompletionService::submit(const std::shared_ptr<HttpExchange>& exchange, CompletionRequest request,
                                int64_t arrival_ns) {
   check_room(static_cast<size_t>(request.num_choices()));
+  if (!exchange->hold(held_bytes(request))) throw unavailable(kNoRoom);
   // As Anthropic's clients look for it.
   if (request.endpoint == Endpoint::messages) exchange->add_header("request-id", exchange->request().id);
   const std::string id = unused_id(request, exchange->request().id);
@@ -165,7 +195,11 @@ void CompletionService::on_outputs() {
     if (found == live_.end()) continue;
     const LiveChoice live = found->second;
     if (output.finish) live_.erase(found);
-    live.job->take(live.choice, std::move(output));
+    try {
+      live.job->take(live.choice, std::move(output));
+    } catch (const std::bad_alloc& error) {
+      live.job->fail(failure(error));
+    }
     to_send.push_back(live.job);
   }
   for (const std::shared_ptr<CompletionJob>& job : to_send) {

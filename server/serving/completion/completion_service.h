@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -48,6 +49,7 @@ class CompletionService {
 
   struct Parsed;
 
+  void find_grammar(const std::shared_ptr<Parsed>& parsed, const std::function<void()>& go_on);
   void on_parsed(const std::shared_ptr<HttpExchange>& exchange, Parsed& parsed, int64_t arrival_ns);
   void submit(const std::shared_ptr<HttpExchange>& exchange, CompletionRequest request, int64_t arrival_ns);
   void check_room(size_t num_choices) const;

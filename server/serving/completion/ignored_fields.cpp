@@ -18,7 +18,8 @@ void IgnoredFields::tell(HttpExchange& exchange, const std::vector<std::string>&
     if (logged_.size() < kMostLogged && logged_.insert(name).second) news.push_back(name);
   if (news.empty()) return;
   const std::string fields = fmt::format("{}", fmt::join(news, ","));
-  log_.write(LogLevel::warning, "fields that this server does not know are ignored",
+  log_.write(LogLevel::warning,
+             "fields are ignored: this server does not know them, or the chat template does not use them",
              {{"fields", std::string_view(fields)}, {"id", std::string_view(exchange.request().id)}});
 }
 

@@ -66,13 +66,71 @@ INSTANTIATE_TEST_SUITE_P(
                     RankCase{"synthetic:tiny:bf16", 8}, RankCase{"synthetic:tiny:q8_0", 4},
                     RankCase{"synthetic:tiny:q4_0", 2}, RankCase{"synthetic:tiny:mxfp4", 4},
                     RankCase{"gemma2", 2}, RankCase{"gemma3", 2}, RankCase{"phi3", 2}, RankCase{"granite", 2},
-                    RankCase{"glm4", 4}, RankCase{"command-r", 4}, RankCase{"starcoder2", 2},
-                    RankCase{"stablelm-parallel", 2}, RankCase{"gpt-oss", 2}, RankCase{"glm4moe", 2},
+                    RankCase{"glm4", 4}, RankCase{"command-r", 4}, RankCase{"command-r-plus", 2},
+                    RankCase{"starcoder2", 2}, RankCase{"stablelm-parallel", 2}, RankCase{"stablelm-12b", 4},
+                    RankCase{"llama4-dense", 2}, RankCase{"gpt-oss", 2}, RankCase{"glm4moe", 2},
                     RankCase{"qwen2moe", 2}, RankCase{"deepseek-v2", 2}, RankCase{"deepseek-v3", 2},
                     RankCase{"llama4", 2}, RankCase{"gemma4", 2}, RankCase{"gemma4", 4},
                     RankCase{"qwen3next", 2}, RankCase{"qwen35", 2}, RankCase{"qwen35moe", 2},
                     RankCase{"synthetic:tiny-hybrid:f32", 2}),
     case_name);
+
+/// A model with a vocabulary that no number of ranks divides, as Granite 3's 49,155.
+class OddVocabulary final : public ModelSource {
+ public:
+  explicit OddVocabulary(const std::string& model)
+      : model_(open_case(model)),
+        config_(model_->config()),
+        tensors_(model_->tensors().begin(), model_->tensors().end()) {
+    config_.vocab_size -= 1 - config_.vocab_size % 2;
+    for (HostTensor& tensor : tensors_) {
+      if (tensor.name == "token_embd.weight" || tensor.name == "output.weight")
+        tensor.rows = config_.vocab_size;
+    }
+  }
+  const ModelConfig& config() const override { return config_; }
+  const HostTensor* find_tensor(std::string_view tensor) const override {
+    const auto found = std::ranges::find(tensors_, tensor, &HostTensor::name);
+    return found == tensors_.end() ? nullptr : &*found;
+  }
+  std::span<const HostTensor> tensors() const override { return tensors_; }
+  std::unique_ptr<Tokenizer> make_tokenizer() const override { return model_->make_tokenizer(); }
+  void release_data() override { model_->release_data(); }
+  ChatTemplateSource chat_template() const override { return {}; }
+  std::string name() const override { return "odd"; }
+
+ private:
+  std::unique_ptr<ModelSource> model_;
+  ModelConfig config_;
+  std::vector<HostTensor> tensors_;
+};
+
+TEST(Ranks, ShareAVocabularyThatTheyDoNotDivide) {
+  for (const auto& [model, ranks] : {std::pair{"granite", 2}, {"gemma2", 2}, {"synthetic:tiny:q8_0", 4}}) {
+    const OddVocabulary source(model);
+    ASSERT_EQ(source.config().vocab_size % 2, 1);
+    const std::vector<LogitTrace> expected = test::rank_logits(source, rank_options(1));
+    const std::vector<LogitTrace> found = test::rank_logits(source, rank_options(ranks));
+    for (size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_EQ(found[i].tokens, expected[i].tokens) << model << " " << i;
+      EXPECT_EQ(found[i].logits.size(), expected[i].logits.size());
+      EXPECT_LT(test::nmse(found[i].logits, expected[i].logits), 1e-10) << model << " " << i;
+    }
+  }
+}
+
+/// The same drawn and scored by an engine, whose rows of logits lie apart.
+TEST(Ranks, AnEngineWithSuchAVocabularyAnswersAsOneDoes) {
+  const auto answer_of = [](int32_t ranks) {
+    Engine engine(std::make_unique<OddVocabulary>("granite"), rank_options(ranks));
+    Request request = test::greedy_request("a", {1, 5, 9, 200, 77}, 20);
+    request.sampling.temperature = 0.8f;
+    request.sampling.seed = 3;
+    request.sampling.prompt_logprobs = 1;
+    return test::answer_of(engine, request);
+  };
+  EXPECT_EQ(answer_of(2).tokens, answer_of(1).tokens);
+}
 
 TEST(Ranks, AnEngineOfTwoAnswersAsOneDoes) {
   const auto answers = [](int32_t ranks, int32_t steps_ahead) {

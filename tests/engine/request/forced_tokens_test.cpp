@@ -55,8 +55,73 @@ TEST(ForcedTokens, ALongFixedTextTakesFewSteps) {
   EXPECT_EQ(run.num_constrained_rows, 1);
 }
 
-// Tokens of one byte divide a text in one way only, so drawing each gives the same ones: logprobs have each drawn.
-TEST(ForcedTokens, AreThoseThatWouldBeDrawn) {
+/// `found` as a prompt, behind its request's own: the logprobs of its tokens as those of any text.
+std::vector<SampledToken> scored_alone(Engine& engine, Request request, const Answer& found) {
+  request.prompt.insert(request.prompt.end(), found.tokens.begin(), found.tokens.end());
+  request.grammar = nullptr;
+  const int32_t num_top = request.sampling.logprobs;
+  request.sampling = SamplingParams();
+  request.sampling.max_tokens = 0;
+  request.sampling.prompt_logprobs = num_top;
+  const std::vector<SampledToken> scores = test::answer_of(engine, request).prompt_logprobs;
+  return {scores.end() - std::ssize(found.tokens), scores.end()};
+}
+
+void expect_scores(const Answer& found, const std::vector<SampledToken>& expected) {
+  ASSERT_EQ(found.logprobs.size(), found.tokens.size());
+  ASSERT_EQ(expected.size(), found.tokens.size());
+  for (size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_EQ(found.logprobs[i].token, found.tokens[i]);
+    EXPECT_EQ(found.logprobs[i].logprob, expected[i].logprob) << i;
+    ASSERT_EQ(found.logprobs[i].top.size(), expected[i].top.size());
+    for (size_t k = 0; k < expected[i].top.size(); ++k) {
+      EXPECT_EQ(found.logprobs[i].top[k].token, expected[i].top[k].token);
+      EXPECT_EQ(found.logprobs[i].top[k].logprob, expected[i].top[k].logprob);
+    }
+  }
+}
+
+// Subwords, of which a mask allows other divisions of a forced text than the tokeniser's.
+TEST(ForcedTokens, WhatIsObservedDoesNotChangeTheAnswer) {
+  for (const int32_t steps_ahead : {0, 1}) {
+    EngineOptions options = test::tiny_engine_options();
+    options.steps_ahead = steps_ahead;
+    options.max_num_batched_tokens = 16;
+    Engine engine(open_model(""), options);
+    const auto fixed = grammar_for(
+        engine, test::literal(R"({"name": "Paul", "age": 12, "place": "London", "people": "many"})"));
+    const auto record = grammar_for(engine, test::record_grammar());
+    for (uint64_t seed = 0; seed < 9; ++seed) {
+      Request request =
+          constrained_request("a", engine.tokenizer().encode("A record:"), seed < 3 ? fixed : record, seed);
+      if (seed % 2 == 0) request.sampling.temperature = 0.0f;
+      if (seed % 3 == 1) request.sampling.max_tokens = 17;
+      if (seed % 3 == 2) request.sampling.stop = {"London", "\", \"k", "l"};
+      const ConstrainedRun plain = run_all(engine, {request});
+      const Answer& expected = plain.answers.at("a");
+      for (const int32_t logprobs : {-1, 0, 3}) {
+        for (const int32_t interval : {1, 5, 64}) {
+          Request observed = request;
+          observed.sampling.logprobs = logprobs;
+          observed.sampling.prompt_logprobs = logprobs;
+          observed.sampling.stream_interval = interval;
+          const ConstrainedRun run = run_all(
+              engine, {observed, test::greedy_request("free", test::kTinyPrompt, interval == 5 ? 50 : 1)});
+          const Answer& found = run.answers.at("a");
+          EXPECT_EQ(found.text, expected.text) << "seed " << seed << ", logprobs " << logprobs;
+          EXPECT_EQ(found.tokens, expected.tokens) << "seed " << seed << ", logprobs " << logprobs;
+          EXPECT_EQ(found.last.finish, expected.last.finish);
+          EXPECT_EQ(found.last.finish_detail, expected.last.finish_detail);
+          EXPECT_EQ(run.num_forced, plain.num_forced);
+          if (logprobs >= 0) expect_scores(found, scored_alone(engine, observed, found));
+        }
+      }
+    }
+  }
+}
+
+// Tokens of one byte divide a text in one way only. With logprobs they wait for a step more, and are the same.
+TEST(ForcedTokens, WithLogprobsWaitForThem) {
   const auto engine = test::make_tiny_engine();
   const auto grammar = grammar_for(*engine, test::record_grammar());
   for (uint64_t seed = 0; seed < 12; ++seed) {
@@ -70,16 +135,17 @@ TEST(ForcedTokens, AreThoseThatWouldBeDrawn) {
     if (seed % 5 == 2) request.sampling.stop_token_ids = {test::tiny_byte('g')};
     const ConstrainedRun forced = run_all(*engine, {request});
     request.sampling.logprobs = 0;
-    const ConstrainedRun drawn = run_all(*engine, {request});
+    const ConstrainedRun scored = run_all(*engine, {request});
     const Answer& a = forced.answers.at("a");
-    const Answer& b = drawn.answers.at("a");
+    const Answer& b = scored.answers.at("a");
     EXPECT_EQ(a.text, b.text) << "seed " << seed;
     EXPECT_EQ(a.tokens, b.tokens);
     EXPECT_EQ(a.last.finish, b.last.finish);
     EXPECT_EQ(a.last.finish_detail, b.last.finish_detail);
-    EXPECT_EQ(drawn.num_forced, 0);
+    EXPECT_EQ(scored.num_forced, forced.num_forced);
     EXPECT_GE(forced.num_forced, 8);
-    EXPECT_LT(forced.num_steps, drawn.num_steps);
+    EXPECT_LE(scored.num_steps, forced.num_steps + 1);
+    expect_scores(b, scored_alone(*engine, request, b));
   }
 }
 

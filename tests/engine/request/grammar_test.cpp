@@ -55,13 +55,12 @@ TEST_F(GrammarEngine, ATextThatNothingCanFollowEndsAtOnce) {
     Request abc = request(test::literal("abc"));
     abc.sampling.ignore_eos = ignore_eos;
     abc.sampling.min_tokens = 20;
-    abc.sampling.logprobs = 0;  // each token is drawn
     const int64_t first_step = engine_->next_step();
     const Answer found = answer(abc);
     EXPECT_EQ(found.text, "abc");
     EXPECT_EQ(found.tokens.size(), 3u) << "no end token";
     EXPECT_EQ(found.last.finish, FinishReason::stop);
-    EXPECT_EQ(engine_->next_step() - first_step, 3) << "and no step for one";
+    EXPECT_EQ(engine_->next_step() - first_step, 1) << "and no step for one";
   }
 }
 
@@ -121,7 +120,8 @@ TEST_F(GrammarEngine, BiasesChooseAmongWhatIsAllowed) {
 
 TEST_F(GrammarEngine, OtherEndsCutTheText) {
   const test::GrammarRoot abc = test::literal("abcdefghij");
-  for (const int32_t logprobs : {-1, 0}) {  // with and without tokens that are taken without drawing them
+  for (const int32_t logprobs :
+       {-1, 0}) {  // with and without a step that tokens taken without drawing them wait for
     Request each = request(abc);
     each.sampling.logprobs = logprobs;
     each.sampling.max_tokens = 4;
@@ -195,6 +195,53 @@ TEST_F(GrammarEngine, AGrammarThatIsTooAmbiguousIsAnErrorOfThatRequest) {
   EXPECT_THAT(answers.at("a").last.finish_detail, HasSubstr("too ambiguous"));
   EXPECT_GT(answers.at("a").text.size(), 5u);
   EXPECT_EQ(answers.at("free").tokens.size(), 30u);
+}
+
+/// Steps until the request has its next token, or its end.
+int steps_to_next(Engine& engine, Answers& answers, const std::string& id) {
+  const auto num_tokens = [&] { return answers.contains(id) ? answers.at(id).tokens.size() : 0; };
+  const size_t before = num_tokens();
+  int num_steps = 0;
+  for (; engine.has_work() && num_tokens() == before; ++num_steps)
+    answers.step(engine);
+  return num_steps;
+}
+
+// Some 1,500,000 units of work for each mask (see GrammarWork): more than a step does.
+TEST_F(GrammarEngine, OthersGoOnWhileAMaskIsMade) {
+  Request slow = request(test::many_rules(9000));
+  slow.sampling.logit_bias = {{tiny_byte('i'), -100.0f}};
+  engine_->submit(slow);
+  engine_->submit(test::greedy_request("free", kTinyPrompt, 60));
+  Answers answers;
+  steps_to_next(*engine_, answers, "a");
+  const size_t num_free = answers.at("free").tokens.size();
+  EXPECT_GT(steps_to_next(*engine_, answers, "a"), 2);
+  EXPECT_GT(answers.at("free").tokens.size(), num_free + 2) << "a token in each step";
+  for (int i = 0; i < 5; ++i)
+    EXPECT_GT(steps_to_next(*engine_, answers, "a"), 2);
+  engine_->cancel("a");
+  answers.run(*engine_);
+  EXPECT_EQ(answers.at("a").last.finish, FinishReason::cancelled);
+  EXPECT_EQ(answers.at("free").tokens.size(), 60u);
+  EXPECT_EQ(engine_->scheduler().blocks().num_live(), 0);
+
+  const Answer alone = answer(request(test::many_rules(9000)));
+  EXPECT_TRUE(std::regex_match(alone.text, std::regex("[a-d]*i[e-h]*"))) << alone.text;
+}
+
+TEST_F(GrammarEngine, AMaskThatIsBeingMadeEndsWithItsRequest) {
+  engine_->submit(request(test::many_rules(9000)));
+  Answers answers;
+  answers.step(*engine_);
+  answers.step(*engine_);
+  ASSERT_TRUE(engine_->has_work());
+  EXPECT_EQ(answers.at("a").tokens.size(), 1u) << "it is followed still";
+  engine_->cancel("a");
+  EXPECT_EQ(engine_->scheduler().blocks().num_live(), 0);
+  answers.step(*engine_);
+  EXPECT_EQ(answers.at("a").last.finish, FinishReason::cancelled);
+  EXPECT_FALSE(engine_->has_work());
 }
 
 // Refused when they come: nothing is in the engine then.

@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/evaluator.h"
-#include "engine/request/prompt_scores.h"
+#include "engine/request/given_scores.h"
 #include "tests/support/engine/engine_run.h"
 #include "tests/support/models/token_texts.h"
 
@@ -215,15 +215,36 @@ TEST(PromptLogprobsTest, TakeNothingFromThePrefixCacheButLeaveItTheirBlocks) {
             48);
 }
 
+// As long as the context: nothing is drawn behind it, so it needs no place for that.
+TEST(PromptLogprobsTest, APromptIsScoredAlone) {
+  for (const int32_t steps_ahead : {0, 1}) {
+    EngineOptions options = scoring_options();
+    options.steps_ahead = steps_ahead;
+    options.max_num_batched_tokens = 130;
+    for (const int32_t length : {1, 2, 131, 132, 400}) {
+      const std::vector<TokenId> prompt = test::random_tokens(length, 1, 250);
+      Request request = scoring_request("a", prompt, 1);
+      request.sampling.max_tokens = 0;
+      const Answers answers = run(options, {request, scoring_request("b", {1, 2}, 1)});
+      EXPECT_EQ(answers.at("a").last.finish, FinishReason::length);
+      EXPECT_TRUE(answers.at("a").tokens.empty());
+      expect_scores(answers.at("a").prompt_logprobs, prompt, evaluated(prompt), 1);
+    }
+    Request unscored = test::greedy_request("a", {1, 2, 3}, 0);
+    EXPECT_EQ(run(options, {unscored}).at("a").last.finish, FinishReason::length);
+    unscored.prompt.assign(401, 1);
+    EXPECT_EQ(run(options, {unscored}).at("a").last.finish, FinishReason::refused);
+  }
+}
+
 TEST(PromptLogprobsTest, ATokenThatCannotFollowHasNone) {
   const std::vector<TokenId> prompt{1, 2};
-  PromptScores scores(prompt, 0);
-  EXPECT_EQ(scores.row(0).biases[0].token, 2);
-  scores.accept(0, {7, -0.5f, {}});  // what a row draws whose logit of token 2 is -inf
-  const std::vector<SampledToken> taken = scores.take();
-  ASSERT_EQ(taken.size(), 1u);
-  EXPECT_EQ(taken[0].token, 2);
-  EXPECT_EQ(taken[0].logprob, -std::numeric_limits<float>::infinity());
+  const GivenScores scores(prompt, 5, 0);
+  EXPECT_EQ(scores.row(5).biases[0].token, 2);
+  SampledToken scored{7, -0.5f, {}};  // what a row draws whose logit of token 2 is -inf
+  scores.correct(5, scored);
+  EXPECT_EQ(scored.token, 2);
+  EXPECT_EQ(scored.logprob, -std::numeric_limits<float>::infinity());
 }
 
 TEST(PromptLogprobsTest, AreRangeChecked) {

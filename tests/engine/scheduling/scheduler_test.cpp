@@ -82,6 +82,49 @@ TEST(Scheduler, ScoresAsManyPromptTokensAsAStepHasRoomFor) {
   EXPECT_EQ(steps.step(), "a:102+1* b:12+1* c:12+1* | e:96+4*");
 }
 
+TEST(Scheduler, APromptThatIsOnlyScoredIsComputedButForItsLastToken) {
+  EngineOptions options = small_options();
+  options.max_num_batched_tokens = 60;
+  SchedulerSteps steps(options);
+  const std::vector<TokenId> prompt(64, 7);
+  ASSERT_FALSE(steps.add_prompt("a", prompt, 0, 0, true)) << "as long as the context";
+  EXPECT_EQ(steps.step(), "| a:0+60*");
+  EXPECT_EQ(steps.step(), "| a:60+3*");
+  EXPECT_EQ(steps.batch().sequences[0].num_drawn(), 0);
+  EXPECT_FALSE(steps["a"].is_scoring());
+  EXPECT_EQ(steps.schedule(), "");
+  steps.cancel("a");
+  EXPECT_TRUE(steps.add_prompt("b", std::vector<TokenId>(65, 7), 0, 0, true));
+  EXPECT_FALSE(steps.add_prompt("c", prompt, 0));
+  EXPECT_EQ(steps["c"].finish, FinishReason::length) << "there is nothing to do";
+}
+
+// Tokens that nothing drew are scored where the sequence goes on, and by a draw that was dropped for them.
+TEST(Scheduler, ScoresAppendedTokens) {
+  EngineOptions options = small_options();
+  options.steps_ahead = 1;
+  SchedulerSteps steps(options);
+  steps.add("a", 3);
+  steps.schedule();
+  const ScheduledBatch first = steps.batch();
+  steps.schedule();
+  const ScheduledBatch ahead = steps.batch();
+  steps.scheduler().commit(first.sequences[0], std::vector<TokenId>{1});
+  steps.scheduler().append(steps["a"], std::vector<TokenId>{7, 8, 9});
+  steps["a"].num_unscored = 3;
+  EXPECT_EQ(ahead.sequences[0].num_scored_rows(), 1);
+  EXPECT_EQ(ahead.sequences[0].first_row(), 3);
+  EXPECT_EQ(steps.schedule(), "a:4+3*");
+  const ScheduledSequence behind = steps.batch().sequences[0];
+  EXPECT_EQ(behind.num_scored, 2);
+  EXPECT_EQ(behind.num_drawn(), 1);
+  EXPECT_EQ(behind.first_row(), 4);
+  steps.scheduler().commit(ahead.sequences[0], {});
+  EXPECT_EQ(steps["a"].num_unscored, 2);
+  steps.scheduler().commit(behind, std::vector<TokenId>{10});
+  EXPECT_EQ(steps["a"].num_unscored, 0);
+}
+
 TEST(Scheduler, WithChunkingOffAPromptIsComputedWholeOrNotAtAll) {
   EngineOptions options = small_options();
   options.enable_chunked_prefill = false;
@@ -244,7 +287,6 @@ TEST(Scheduler, RefusesWhatCanNeverRun) {
     return refused ? std::optional(refused->reason) : std::nullopt;
   };
   EXPECT_EQ(reason(0, 1), RefusalReason::empty_prompt);
-  EXPECT_EQ(reason(1, 0), RefusalReason::no_output);
   EXPECT_EQ(reason(100, 1), RefusalReason::context_length);
   EXPECT_EQ(reason(99, 1), RefusalReason::kv_cache_capacity);
   EXPECT_EQ(reason(65, 1), RefusalReason::kv_cache_capacity);

@@ -1,4 +1,5 @@
 #include <cmath>
+#include <numeric>
 
 #include <gtest/gtest.h>
 
@@ -85,6 +86,10 @@ TEST(RmsNorm, RefusesAWeightOfAnotherSize) {
       Error);
 }
 
+double mean_of(std::span<const double> values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
 struct RopeCase {
   int32_t heads = 4;
   int32_t kv_heads = 2;
@@ -94,9 +99,11 @@ struct RopeCase {
   RopePairing pairing = RopePairing::interleaved;
   DType dtype = DType::f32;
   bool norms = false;
-  int32_t v_head_size = 0;  ///< 0: as head_size
-  double base = 10000.0;    ///< of the table of angles
-  bool scales_q = false;    ///< by positions
+  bool layer_norms = false;   ///< with weights for each head
+  bool spoils_norms = false;  ///< one row too few
+  int32_t v_head_size = 0;    ///< 0: as head_size
+  double base = 10000.0;      ///< of the table of angles
+  bool scales_q = false;      ///< by positions
   bool norms_values = false;
   bool v_is_k = false;
 
@@ -118,8 +125,8 @@ class RopeRun {
       : rope_(rope),
         head_cols_(int64_t{rope.heads + rope.kv_heads} * rope.head_size +
                    (rope.v_is_k ? 0 : int64_t{rope.kv_heads} * rope.value_size())),
-        q_norm_(test::normal_values(rope.head_size, 11)),
-        k_norm_(test::normal_values(rope.head_size, 12)),
+        q_norm_(test::normal_values((rope.layer_norms ? rope.heads : 1) * rope.head_size, 11)),
+        k_norm_(test::normal_values((rope.layer_norms ? rope.kv_heads : 1) * rope.head_size, 12)),
         v_norm_(test::normal_values(rope.value_size(), 14)),
         q_scale_(test::normal_values(kPositions, 13)) {
     for (int32_t p = 0; p < kPositions; ++p) {
@@ -149,6 +156,14 @@ class RopeRun {
       args.q_norm = test::load_vector(backend, q_norm_);
       args.k_norm = test::load_vector(backend, k_norm_);
       args.norm_eps = kEps;
+    }
+    if (rope_.layer_norms) {
+      args.layer_norms = true;
+      for (Weight* norm : {&args.q_norm, &args.k_norm}) {
+        norm->rows = norm->cols / rope_.head_size;
+        norm->cols = rope_.head_size;
+      }
+      if (rope_.spoils_norms) --args.k_norm.rows;
     }
     if (rope_.norms_values) {
       args.v_norm = test::load_vector(backend, v_norm_);
@@ -214,7 +229,13 @@ class RopeRun {
         const std::span<const float> values(qkv_.data() + t * head_cols_ + first_col + h * size,
                                             static_cast<size_t>(size));
         reference::Matrix head = reference::to_matrix(values, 1, size);
-        if (norm != nullptr) head = reference::rms_norm(head, *norm, kEps);
+        const bool of_each = rope_.layer_norms && rotate;
+        for (const double mean = of_each ? mean_of(head.data) : 0.0; double& element : head.data)
+          element -= mean;
+        if (norm != nullptr) {
+          const auto first = static_cast<size_t>(of_each ? h * size : 0);
+          head = reference::rms_norm(head, std::span(*norm).subspan(first, static_cast<size_t>(size)), kEps);
+        }
         const size_t at = static_cast<size_t>(positions_[t] * rope_.rotary_size);
         const std::span<const float> cos_sin(cos_sin_.data() + at, static_cast<size_t>(rope_.rotary_size));
         if (rotate) reference::rotate_head(head.data, cos_sin, rope_.pairing);
@@ -254,6 +275,18 @@ TEST(Rope, MatchesTheReference) {
       }
     }
   }
+}
+
+/// Command-R+ and StableLM 2 12B.
+TEST(Rope, TakesLayerNormsWithWeightsForEachHead) {
+  for (const RopePairing pairing : {RopePairing::interleaved, RopePairing::halves}) {
+    for (const int32_t head_size : {16, 20, 128}) {
+      expect_rope(
+          {.head_size = head_size, .rotary_size = 16, .pairing = pairing, .norms = true, .layer_norms = true},
+          1e-12);
+    }
+  }
+  EXPECT_THROW(expect_rope({.norms = true, .layer_norms = true, .spoils_norms = true}, 1e-12), Error);
 }
 
 TEST(Rope, LeavesTheRestOfAHeadThatIsRotatedInPart) {

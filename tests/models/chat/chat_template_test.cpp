@@ -228,11 +228,139 @@ TEST(DefaultChatTemplate, IsOfTheTurnsThatTheVocabularyKnows) {
   const std::string chatml =
       "default chat template ChatML: <|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n";
   EXPECT_EQ(of("<|im_end|>"), chatml);
-  EXPECT_EQ(of("<other>"), chatml);
+  EXPECT_EQ(of("<other>"),
+            std::string(chatml).insert(chatml.find(':'),
+                                       ", though its vocabulary has the tokens of none that is known"));
   EXPECT_EQ(of("<|eot_id|>"),
             "default chat template Llama 3: <|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>"
             "<|start_header_id|>assistant<|end_header_id|>\n\n");
   EXPECT_EQ(of("<|end|>"), "default chat template Phi 3: <|user|>\nHi<|end|>\n<|assistant|>\n");
+  EXPECT_EQ(of("<end_of_turn>"),
+            "default chat template Gemma: <start_of_turn>user\nHi<end_of_turn>\n<start_of_turn>model\n");
+  EXPECT_EQ(of("<|channel|>"),
+            "default chat template gpt-oss: "
+            "<|start|>user<|message|>Hi<|end|><|start|>assistant<|channel|>final<|message|>");
+}
+
+TEST(DefaultChatTemplate, OfGemmaPutsTheSystemsTextInFrontOfTheNextMessage) {
+  Vocabulary vocabulary = test::small_bpe_vocabulary("llama-bpe");
+  *std::ranges::find(vocabulary.tokens, "<|im_end|>") = "<end_of_turn>";
+  const auto tokenizer = make_tokenizer(vocabulary);
+  const ChatTemplate chat_template = open_chat_template("", {}, *tokenizer);
+  ChatInput chat;
+  chat.add_generation_prompt = false;
+  chat.add_message("system", "Be brief.");
+  EXPECT_EQ(text_of(chat_template.render(chat)), "<start_of_turn>user\nBe brief.\n\n<end_of_turn>\n");
+  chat.add_message("user", "Hi");
+  chat.add_message("assistant", "Hello");
+  EXPECT_EQ(text_of(chat_template.render(chat)),
+            "<start_of_turn>user\nBe brief.\n\nHi<end_of_turn>\n<start_of_turn>model\nHello<end_of_turn>\n");
+}
+
+/// What a template makes of a tool loop in which the assistant said nothing beside its call.
+std::string render_null_content(const std::string& source) {
+  return text_of(make_template(source).render(parse_chat_input(R"({"messages": [
+    {"role": "user", "content": "Hi"},
+    {"role": "assistant", "content": null, "tool_calls": [{"type": "function", "function": {"name": "f", "arguments": {}}}]},
+    {"role": "tool", "content": "sunny"}]})")));
+}
+
+TEST(ChatTemplate, AContentThatIsNullIsNeverTheTextNone) {
+  const std::string open = "{% for m in messages %}[{{ m.role }}]";
+  const std::string expected = "[user]Hi[assistant][tool]sunny";
+  for (const char* shown : {
+           "{{ m.content }}",
+           "{{ m.content | trim }}",
+           "{{ m.content.strip() }}",
+           "{{ '' + m.content }}",
+           "{{ '' ~ m.content }}",
+           "{{ '%s' % m.content }}",
+           "{{ [m.content] | join(' ') }}",
+           "{% set text = m.content | string %}{{ text }}",
+           "{{ shown(m.content) }}",
+           "{% if m.content is string %}{{ m.content }}{% elif m.content is iterable %}{% else %}"
+           "{{ raise_exception('Invalid content type') }}{% endif %}",
+           "{% if m.content is not string %}{% for part in m.content %}{{ part.text }}{% endfor %}{% else %}"
+           "{{ m.content }}{% endif %}",
+       }) {
+    const std::string macro =
+        "{% macro shown(c) %}{% if c is string %}{{ c }}{% else %}{{ c }}{% endif %}{% endmacro %}";
+    EXPECT_EQ(render_null_content(macro + open + shown + "{% endfor %}"), expected) << shown;
+  }
+}
+
+TEST(ChatTemplate, ATemplateThatKnowsNullSeesIt) {
+  EXPECT_EQ(render_null_content(
+                "{% for m in messages %}{% if m.content is none %}<call>"
+                "{{ m.tool_calls[0].function.name }}{% else %}{{ m.content }}{% endif %}{% endfor %}"),
+            "Hi<call>fsunny");
+  EXPECT_EQ(render_null_content("{{ messages | tojson }}").find("\"content\": \"\""), std::string::npos);
+  // None that has another reason to be printed does not cost the template its null.
+  EXPECT_EQ(
+      render_null_content("{{ tools }}{% for m in messages %}{{ 'null' if m.content is none }}{% endfor %}"),
+      "Nonenull");
+  EXPECT_EQ(
+      render_null_content("{% for m in messages %}{% if m.content %}{{ m.content }};{% endif %}{% endfor %}"),
+      "Hi;sunny;");
+}
+
+constexpr const char* kAlternates =
+    "{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}"
+    "{{ raise_exception('roles must alternate') }}{% endif %}[{{ m.role }}]{{ m.content | trim }}{% endfor "
+    "%}";
+
+TEST(ChatTemplate, MessagesOfOneRoleInARowAreOneWhereTheTemplateWantsThemToAlternate) {
+  ChatInput chat;
+  chat.add_message("user", "env");
+  chat.add_message("user", "hi</s>");
+  EXPECT_EQ(text_of(make_template(kAlternates).render(chat)), "[user]env\n\nhi</s>");
+  EXPECT_EQ(
+      text_of(make_template("{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}").render(chat)),
+      "[user]env[user]hi</s>");
+  chat.add_message("assistant", "a");
+  chat.add_message("assistant", "b");
+  chat.add_message("user", "c");
+  EXPECT_EQ(text_of(make_template(kAlternates).render(chat)), "[user]env\n\nhi</s>[assistant]a\n\nb[user]c");
+  for (const PromptPart& part : make_template(kAlternates).render(chat))
+    EXPECT_FALSE(part.parse_special && part.text.find("</s>") != std::string::npos);
+  chat.add_message("tool", "d");
+  chat.add_message("tool", "e");
+  EXPECT_THROW(make_template(kAlternates).render(chat), jinja::TemplateRaised);
+}
+
+std::vector<std::string> ignored(const ChatTemplate& chat_template, const std::string& input) {
+  return chat_template.render_and_check(parse_chat_input(input)).ignored;
+}
+
+TEST(ChatTemplate, SaysWhatItDoesNotUse) {
+  const std::string with_all = R"({"messages": [{"role": "system", "content": "s"},
+    {"role": "user", "content": "a", "name": "Bo"},
+    {"role": "assistant", "content": null, "tool_calls": [{"function": {"name": "f", "arguments": {}}}]},
+    {"role": "tool", "content": "t"}], "tools": [{"type": "function"}], "documents": [{"title": "d"}],
+    "reasoning_effort": "low"})";
+  EXPECT_THAT(ignored(make_template("{% for m in messages if m.role == 'user' %}{{ m.content }}{% endfor %}"),
+                      with_all),
+              ElementsAre("reasoning_effort", "tools", "documents", "messages[].tool_calls",
+                          "messages[].name", "messages[].role:tool", "messages[].role:system"));
+  EXPECT_THAT(ignored(make_template(
+                          "{{ messages | tojson }}{{ tools | length }}{{ documents }}{{ reasoning_effort }}"),
+                      with_all),
+              ElementsAre());
+  // Asked for, and yet without effect.
+  EXPECT_THAT(
+      ignored(make_template("{% if tools and documents %}{% endif %}{{ messages }}{{ reasoning_effort }}"),
+              with_all),
+      ElementsAre("tools", "documents"));
+  EXPECT_THAT(ignored(make_template("{{ messages }}"), R"({"messages": [], "tools": []})"), ElementsAre());
+}
+
+TEST(ChatTemplate, AFieldThatWasOfUseOnceCountsAsUsed) {
+  const ChatTemplate chat_template =
+      make_template("{{ messages }}{% if messages and tools %}{{ tools }}{% endif %}");
+  const std::string without = R"({"messages": [], "tools": [1]})";
+  EXPECT_THAT(ignored(chat_template, without), ElementsAre("tools"));
+  EXPECT_THAT(ignored(chat_template, R"({"messages": [1], "tools": [1]})"), ElementsAre());
+  EXPECT_THAT(ignored(chat_template, without), ElementsAre());
 }
 
 TEST(DefaultChatTemplate, TakesContentsOfParts) {

@@ -36,7 +36,7 @@ json render_line(const ChatTemplate* chat_template, const std::string& line) {
     const auto found =
         std::ranges::find(input.variables, "template", [](const auto& entry) { return entry.first; });
     if (found == input.variables.end() || found->second.text() == nullptr) fail("no \"template\"");
-    own.emplace(ChatTemplateSource{.text = found->second.text()->bytes()}, "", "");
+    own.emplace(ChatTemplateSource{.text = std::string(found->second.text()->bytes())}, "", "");
     input.variables.erase(found);
   }
   std::tm now{};

@@ -116,6 +116,7 @@ TEST(ReadConfig, RefusesEachNumberOutOfRangeOrOfAnotherType) {
     for (size_t i = 0; i < bad.size(); ++i)
       EXPECT_THAT(refusal(with(key, bad[i], yarn)), HasSubstr(key)) << "value " << i;
   }
+  EXPECT_EQ(refusal(with("llama.rope.freq_base", 1.001f)), "") << "as a float less than as a double";
   EXPECT_THAT(refusal(with("llama.rope.freq_base", 1.0f)), HasSubstr("llama.rope.freq_base is 1"));
 }
 
@@ -218,9 +219,22 @@ TEST(SlidingWindow, OfAFamilyOrOfTheFileSaysWhichLayersHaveIt) {
     model.keys["gemma2.attention.sliding_window_pattern"] = bad;
     EXPECT_THAT(refusal(model), HasSubstr("gemma2.attention.sliding_window_pattern"));
   }
-  model = tiny_model("gemma2");
-  model.keys.erase("gemma2.attention.sliding_window");
-  EXPECT_THAT(refusal(model), HasSubstr("key gemma2.attention.sliding_window is missing"));
+  model = tiny_model("cohere2");
+  model.keys.erase("cohere2.attention.sliding_window");
+  EXPECT_THAT(refusal(model), HasSubstr("key cohere2.attention.sliding_window is missing"));
+}
+
+TEST(SlidingWindow, OfGemma2And3WithoutTheKey) {
+  ModelParts gemma2 = tiny_model("gemma2"), gemma3 = tiny_model("gemma3");
+  for (ModelParts* model : {&gemma2, &gemma3}) {
+    for (const char* key : {"gemma2.attention.sliding_window", "gemma3.attention.sliding_window"})
+      model->keys.erase(key);
+  }
+  EXPECT_EQ(config_of(gemma2).layer(0).window.keys, 4096) << "Google's models have it";
+  const ModelConfig config = config_of(gemma3);
+  EXPECT_EQ(config.ropes.size(), 1U);
+  for (const LayerConfig& layer : config.layers)
+    EXPECT_FALSE(layer.window) << "models trained without, as Rnj-1";
 }
 
 TEST(SlidingWindow, OneThatHoldsTheContextIsNone) {
@@ -299,6 +313,39 @@ TEST(RopeScaling, IsLinearWhereAFactorStandsAlone) {
               HasSubstr("llama.rope.scaling.type is \"longrope\", expected none, linear or yarn"));
 }
 
+TEST(RopeScaling, AttnFactorIsTheMagnitudeWithoutYarnToo) {
+  EXPECT_EQ(config_of(with("llama.rope.scaling.attn_factor", 1.5f)).ropes.at(0).scaling.magnitude, 1.5f);
+}
+
+/// Converters store rows of q and k for halves where pairs turn by time, height and width.
+TEST(RopePairs, OfGlm4AreHalvesWithSections) {
+  const auto pairing = [](const std::vector<int32_t>& sections) {
+    return config_of(with("glm4.rope.dimension_sections", sections, tiny_model("glm4")))
+        .architecture.rope_pairing;
+  };
+  EXPECT_EQ(config_of(tiny_model("glm4")).architecture.rope_pairing, RopePairing::interleaved);
+  EXPECT_EQ(pairing({8, 12, 12, 0}), RopePairing::halves);
+  EXPECT_EQ(pairing({8, 0, 0, 0}), RopePairing::interleaved) << "no section of heights";
+  EXPECT_EQ(pairing({8}), RopePairing::interleaved);
+  EXPECT_EQ(config_of(with("ernie4_5.rope.dimension_sections", std::vector<int32_t>{8, 12, 12, 0},
+                           tiny_model("ernie4_5")))
+                .architecture.rope_pairing,
+            RopePairing::interleaved)
+      << "whose rows are stored as ever";
+}
+
+TEST(RefusedKeys, AreThoseThatChangeResults) {
+  EXPECT_EQ(refusal(with("qwen2.attention.causal", true, tiny_model("qwen2"))), "");
+  EXPECT_THAT(
+      refusal(with("qwen2.attention.causal", false, tiny_model("qwen2"))),
+      HasSubstr("qwen2.attention.causal is false: tokens that see those behind them are not supported"));
+  EXPECT_THAT(refusal(with("llama.attention.temperature_scale", 0.1f)),
+              HasSubstr("llama.attention.temperature_scale: not supported with architecture llama"));
+  EXPECT_EQ(refusal(with("cohere2.rope.freq_base_swa", 10000.0f, tiny_model("cohere2"))), "");
+  EXPECT_THAT(refusal(with("cohere2.rope.freq_base_swa", 500.0f, tiny_model("cohere2"))),
+              HasSubstr("cohere2.rope.freq_base_swa is 500, expected 10000, the base of all layers"));
+}
+
 TEST(LongRope, HasItsContextAndMagnitudeWhereTheFactorsAre) {
   ModelParts model = tiny_model("phi3");
   const auto add = [&model](const char* name) { model.tensors[name] = {DType::f32, {4}, {}}; };
@@ -365,6 +412,16 @@ TEST(RopeOfLayers, SomeFamiliesHaveLayersWithout) {
   model.keys["cohere2.attention.sliding_window_pattern"] = std::vector<int32_t>{0, 1};
   EXPECT_EQ(config_of(model).layers[0], (LayerConfig{.window = 0, .rope = LayerConfig::kNoRope}));
   EXPECT_EQ(config_of(model).layers[1], (LayerConfig{.window = 32, .rope = 0}));
+}
+
+TEST(RopeOfLayers, OfGraniteAreNoneWhereTheFileSaysSo) {
+  constexpr const char* kKey = "granite.rope.scaling.finetuned";
+  EXPECT_EQ(config_of(with(kKey, true, tiny_model("granite"))).layer(1).rope, 0);
+  const ModelConfig without = config_of(with(kKey, false, tiny_model("granite")));
+  for (const LayerConfig& layer : without.layers)
+    EXPECT_EQ(layer.rope, LayerConfig::kNoRope);
+  EXPECT_EQ(config_of(with("llama.rope.scaling.finetuned", false)).layer(1).rope, 0)
+      << "says nothing of others";
 }
 
 TEST(Scales, GraniteDividesByItsLogitScale) {
@@ -439,6 +496,12 @@ TEST_F(YarnConfig, TheLogMultiplierDividesByItsOwnFormula) {
 TEST_F(YarnConfig, AStatedAttentionFactorReplacesTheFormula) {
   set("yarn_attn_factor", 1.25f);
   EXPECT_EQ(scaling().magnitude, 1.25f);
+}
+
+/// Converters write attention_factor, which replaces the formula, and attn_factor, which multiplies it and is 1, to one key.
+TEST_F(YarnConfig, AStatedAttentionFactorOfOneLeavesTheFormula) {
+  set("yarn_attn_factor", 1.0f);
+  EXPECT_FLOAT_EQ(scaling().magnitude, 1.138629436f);
 }
 
 TEST_F(YarnConfig, AFactorBelowOneDoesNotShrinkTheMagnitude) {

@@ -62,6 +62,16 @@ TEST(ExpertChoiceOfAFile, IsTheFamilysWithoutKeys) {
   EXPECT_EQ(ExpertFile(tiny_model("glm4moe", 4)).config().expert_choice.score, ExpertScore::sigmoid);
 }
 
+/// GLM-4.7-Flash's files name no function.
+TEST(ExpertChoiceOfAFile, IsSigmoidWithABiasOfTheChoice) {
+  ModelParts model = tiny_model("deepseek2", 4);
+  EXPECT_EQ(ExpertFile(model).config().expert_choice.score, ExpertScore::softmax) << "DeepSeek V2";
+  model.tensors["blk.1.exp_probs_b.bias"] = {DType::f32, {4}, {}};
+  EXPECT_EQ(ExpertFile(model).config().expert_choice.score, ExpertScore::sigmoid);
+  model.keys["deepseek2.expert_gating_func"] = 1u;
+  EXPECT_EQ(ExpertFile(model).config().expert_choice.score, ExpertScore::softmax) << "what the key says";
+}
+
 TEST(ExpertChoiceOfAFile, IsWhatItsKeysSay) {
   const ExpertChoice choice = ExpertFile(llama_with({{"llama.expert_gating_func", 2u},
                                                      {"llama.expert_weights_norm", false},

@@ -115,7 +115,7 @@ TEST(Llama4, RefusesWhatItsKeysCannotBe) {
       llama4_refusal(
           {{"leading_dense_block_count", 2u}, {"block_count", 3u}, {"interleave_moe_layer_step", 2u}}),
       HasSubstr("llama4.interleave_moe_layer_step is 2"));
-  EXPECT_THAT(llama4_refusal({}, 0), HasSubstr("llama4.expert_count is 0, expected at least 1"));
+  EXPECT_EQ(llama4_refusal({}, 0), "") << "MobileLLM has no experts";
 }
 
 TEST(Llama4, FactsSayIt) {

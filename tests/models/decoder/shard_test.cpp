@@ -36,6 +36,19 @@ TEST(Shard, DividesHeadsFeedForwardAndVocabulary) {
   EXPECT_EQ(shard_config(config_with(8, 2, 1024, 600), {3, 4}).num_kv_heads, 1) << "two hold the same one";
 }
 
+/// Granite 3's 49,155.
+TEST(Shard, TheLastRankHasFewerTokensWhereTheyDoNotDivide) {
+  int32_t tokens = 0;
+  for (int32_t rank = 0; rank < 4; ++rank) {
+    const ModelConfig share = shard_config(config_with(8, 4, 1024, 49155), {rank, 4});
+    EXPECT_EQ(share.whole_vocab_size(), 49155);
+    EXPECT_EQ(share.vocab_share(), 12304);
+    EXPECT_EQ(rank * share.vocab_share(), tokens);
+    tokens += share.vocab_size;
+  }
+  EXPECT_EQ(tokens, 49155);
+}
+
 TEST(Shard, NamesWhatDoesNotDivideAndWhatWould) {
   const auto message = [](const ModelConfig& config, int32_t ranks) {
     try {
@@ -50,8 +63,10 @@ TEST(Shard, NamesWhatDoesNotDivideAndWhatWould) {
             "ranks that divide it: 1, 2, 4, 8");
   EXPECT_THAT(message(config_with(8, 4, 1022, 600), 4),
               HasSubstr("columns of the feed-forward layers of model sample are 1022"));
-  EXPECT_THAT(message(config_with(8, 4, 1024, 601), 2),
-              HasSubstr("tokens of the vocabulary of model sample are 601"));
+  EXPECT_EQ(message(config_with(8, 4, 1024, 48), 4), "nothing");
+  EXPECT_EQ(message(config_with(8, 4, 1024, 49), 4), "nothing") << "16 tokens of three ranks, 1 of the last";
+  EXPECT_THAT(message(config_with(8, 4, 1024, 47), 4),
+              HasSubstr("tokens of the vocabulary of model sample are 47, not a multiple of 4"));
   EXPECT_THAT(message(config_with(12, 3, 1024, 600), 2),
               HasSubstr("3 KV heads of model sample and 2 ranks do not divide each other"));
   ModelConfig hybrid = config_with(8, 4, 1024, 600);
@@ -122,6 +137,15 @@ TEST(Shard, SharesTogetherAreTheModel) {
                 bytes_of(*model->find_tensor("blk.0.attn_norm.weight")));
     }
   }
+}
+
+TEST(Shard, GivesEachHeadItsNorms) {
+  const auto model = open_model(source_path("tests/golden/command-r-plus.gguf"));
+  std::vector<std::unique_ptr<ModelShard>> shards;
+  for (int32_t rank = 0; rank < 2; ++rank)
+    shards.push_back(std::make_unique<ModelShard>(*model, Rank{rank, 2}));
+  for (const char* name : {"blk.0.attn_q_norm.weight", "blk.1.attn_k_norm.weight"})
+    EXPECT_EQ(together(shards, name, true), bytes_of(*model->find_tensor(name))) << name;
 }
 
 /// Bytes of rows of a matrix, of elements of a vector, or of columns of each row.

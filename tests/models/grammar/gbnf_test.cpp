@@ -69,6 +69,15 @@ TEST(Gbnf, RefusesWithTheLine) {
     EXPECT_THAT(gbnf_error(grammar), HasSubstr(message)) << grammar;
 }
 
+TEST(Gbnf, AMinusMayBeEscaped) {
+  const GrammarTexts texts(
+      [](GrammarBuilder& builder) { return add_gbnf(builder, "root ::= [a\\-z]+ \"\\-\""); });
+  for (const char* text : {"a-", "--", "z-a-"})
+    EXPECT_TRUE(texts.accepts(text)) << text;
+  for (const char* text : {"b-", "a", "\\-"})
+    EXPECT_FALSE(texts.accepts(text)) << text;
+}
+
 TEST(Gbnf, IsBounded) {
   EXPECT_THAT(gbnf_error("root ::= " + std::string(100'000, '(')),
               HasSubstr("parentheses within each other"));

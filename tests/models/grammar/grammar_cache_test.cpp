@@ -42,13 +42,60 @@ TEST(GrammarCacheTest, CompilesEqualGrammarsOnce) {
   EXPECT_EQ(cache.counts().reused, 1);
 }
 
-TEST(GrammarCacheTest, KeepsNoneThatCannotBeCompiled) {
+TEST(GrammarCacheTest, RefusesEqualGrammarsWithoutCompilingThemAgain) {
   GrammarCache cache(small_vocabulary, {});
-  const auto refuse = [](GrammarBuilder&) -> GrammarBuilder::Expr { fail<GrammarError>("no"); };
+  int num_built = 0;
+  const auto refuse = [&](GrammarBuilder&) -> GrammarBuilder::Expr {
+    ++num_built;
+    fail<GrammarError>("no");
+  };
   EXPECT_THROW(cache.get("a", refuse), GrammarError);
   EXPECT_THROW(cache.get("a", refuse), GrammarError);
-  EXPECT_TRUE(takes_text(cache.get("a", literal("a")), "a"));
+  EXPECT_EQ(num_built, 1);
   EXPECT_EQ(cache.counts().refused, 2);
+}
+
+TEST(GrammarCacheTest, ForgetsWhatFailedForAnotherReason) {
+  GrammarCache cache(small_vocabulary, {});
+  const auto lack = [](GrammarBuilder&) -> GrammarBuilder::Expr { throw std::bad_alloc(); };
+  EXPECT_THROW(cache.get("a", lack), std::bad_alloc);
+  EXPECT_TRUE(takes_text(cache.get("a", literal("a")), "a"));
+}
+
+TEST(GrammarCacheTest, LiveGrammarsHaveABudget) {
+  GrammarCache cache(small_vocabulary, {.max_bytes = 0, .max_live_bytes = 20'000, .limits = {}});
+  std::vector<std::shared_ptr<TokenGrammar>> live;
+  const auto add = [&] {
+    const std::string text = std::to_string(live.size()) + std::string(100, 'x');
+    live.push_back(cache.get(text, literal(text)));
+  };
+  EXPECT_THROW(
+      {
+        while (live.size() < 1000)
+          add();
+      },
+      GrammarsFull);
+  EXPECT_GT(live.size(), 2u);
+  live.clear();
+  add();
+  EXPECT_TRUE(takes_text(live[0], "0" + std::string(100, 'x')));
+}
+
+TEST(GrammarCacheTest, WhoeverWaitsIsToldWhenItIsCompiled) {
+  GrammarCache cache(small_vocabulary, {});
+  std::vector<std::shared_ptr<TokenGrammar>> told;
+  const auto tell = [&](const GrammarCache::Outcome& outcome) { told.push_back(outcome.grammar); };
+  EXPECT_TRUE(cache.ask("a", tell));
+  EXPECT_FALSE(cache.ask("a", tell));
+  EXPECT_TRUE(cache.ask("b", tell));
+  EXPECT_TRUE(told.empty());
+  cache.compile("a", literal("a"));
+  ASSERT_EQ(told.size(), 2u);
+  EXPECT_FALSE(cache.ask("a", tell));
+  ASSERT_EQ(told.size(), 3u) << "at once";
+  EXPECT_TRUE(takes_text(told[2], "a"));
+  EXPECT_EQ(told[0], told[2]);
+  EXPECT_EQ(cache.counts().compiled, 1);
 }
 
 TEST(GrammarCacheTest, DropsThoseUsedLeastRecently) {

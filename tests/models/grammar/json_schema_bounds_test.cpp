@@ -36,6 +36,38 @@ TEST(JsonSchemaBounds, IsBounded) {
   EXPECT_NE(schema_error(groups + R"({"anyOf":[{"type":"integer"},{"type":"null"}]}]})"), "");
 }
 
+// Of other numbers the text is lost when JSON is read: they would come out as others.
+TEST(JsonSchemaBounds, IntegersOf64BitsAreExact) {
+  expect_cases({
+      {R"({"const":9007199254740993})", {"9007199254740993"}, {"9007199254740992", "9007199254740994"}},
+      {R"({"enum":[-9223372036854775808,18446744073709551615]})",
+       {"-9223372036854775808", "18446744073709551615"},
+       {"-9223372036854775807", "18446744073709551614", "1.8446744073709552e+19"}},
+      {R"({"enum":[9007199254740991,9007199254740992,9007199254740993],"maximum":9007199254740992})",
+       {"9007199254740991", "9007199254740992"},
+       {"9007199254740993"}},
+      {R"({"type":"integer","minimum":123456789012345677,"maximum":123456789012345678})",
+       {"123456789012345677", "123456789012345678"},
+       {"123456789012345676", "123456789012345679"}},
+      {R"({"enum":[10000000000000001,10000000000000010],"multipleOf":10})",
+       {"10000000000000010"},
+       {"10000000000000001"}},
+      {R"({"type":"integer","not":{"const":9007199254740993},"minimum":9007199254740992})",
+       {"9007199254740992", "9007199254740994"},
+       {"9007199254740993"}},
+      {R"({"type":"integer","minimum":5,"maximum":18446744073709551616})",
+       {"5", "999999999999999999"},
+       {"4"}},
+  });
+  EXPECT_THAT(schema_error(R"({"const":18446744073709551616})"),
+              HasSubstr("const: 1.8446744073709552e+19: beyond 2^53 only integers of at most 64 bits"));
+  EXPECT_THAT(schema_error(R"({"properties":{"a":{"enum":[1,{"b":[-9223372036854775809]}]}}})"),
+              HasSubstr("properties.a: enum: "));
+  EXPECT_THAT(schema_error(R"({"not":{"const":1e17}})"), HasSubstr("const: "));
+  EXPECT_THAT(schema_error(R"({"type":"number","maximum":9007199254740993.0})"), HasSubstr("maximum: "));
+  EXPECT_EQ(schema_error(R"({"type":"number","maximum":1e30,"default":1e30})"), "");
+}
+
 /// Each is small, and would take hours or gigabytes if what it asks for were done.
 TEST(JsonSchemaBounds, ProductsOfManyPartsAreRefused) {
   const auto many = [](int count, const std::string& item) {

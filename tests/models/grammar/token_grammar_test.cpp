@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <bit>
+#include <functional>
 #include <random>
 #include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
 
+#include "models/grammar/grammar_source.h"
 #include "models/tokenizer/vocabulary.h"
 
 namespace minfer {
@@ -223,6 +225,116 @@ TEST(TokenGrammar, NestingEndsSomewhere) {
   EXPECT_GT(matcher.mask()->num_allowed, 0);
   EXPECT_TRUE(matcher.accept_bytes(std::string(static_cast<size_t>(depth), ']')));
   EXPECT_TRUE(matcher.must_end());
+}
+
+/// `count` rules that match brackets: letters, then their capitals in reverse.
+std::string nested_rules(int count) {
+  std::string text = "root ::= r0";
+  for (int i = 1; i < count; ++i)
+    text += " | r" + std::to_string(i);
+  for (int i = 0; i < count; ++i) {
+    const std::string name = "r" + std::to_string(i);
+    text += "\n" + name + " ::= \".\"";
+    for (char letter = 'a'; letter <= 'z'; ++letter)
+      text +=
+          std::string(" | \"") + letter + "\" " + name + " \"" + static_cast<char>(letter - 'a' + 'A') + '"';
+  }
+  return text;
+}
+
+/// Takes a mask in front of each character of the text. Empty, or what the grammar was refused with.
+std::string follow_counting(const std::function<Expr(GrammarBuilder&)>& add, std::string_view text) {
+  constexpr size_t kMostOfByte = 2'000'000;
+  GrammarBuilder builder;
+  const Expr root = add(builder);
+  const auto grammar = std::make_shared<TokenGrammar>(compile_grammar(builder, root), made_trie(4000));
+  GrammarMatcher matcher(grammar);
+  for (const char c : text) {
+    GrammarWork work;
+    try {
+      EXPECT_GT(matcher.mask(&work)->num_allowed, 0);
+      EXPECT_TRUE(matcher.accept_bytes({&c, 1}, &work));
+    } catch (const GrammarError& error) {
+      return error.what();
+    }
+    EXPECT_LE(work.spent(), GrammarWork::kMost + kMostOfByte);
+    EXPECT_LE(grammar->bytes(), 80u << 20);
+  }
+  return "";
+}
+
+// Behind n plain characters these stand in one of 2^n sets of places: no mask may look at all of them.
+TEST(TokenGrammar, ExponentialSetsOfPlacesAreNotWalked) {
+  const std::string text = "xaxxaaxxaxaxaxxbxcxaaaxxxabc";
+  EXPECT_EQ(
+      follow_counting([](GrammarBuilder& b) { return add_gbnf(b, R"(root ::= "Q" [^\n]* "x" [^\n]{40})"); },
+                      "Q" + text),
+      "");
+  EXPECT_EQ(follow_counting([](GrammarBuilder& b) { return add_regex(b, R"([\s\S]*a[\s\S]{40})"); }, text),
+            "");
+  EXPECT_EQ(follow_counting(
+                [](GrammarBuilder& b) {
+                  return add_regex(b, R"((\p{L}|\p{Lu}|\p{Ll}|[^\p{L}])*x(\p{L}|\P{N}){300})");
+                },
+                text),
+            "");
+}
+
+TEST(TokenGrammar, AMaskThatTakesTooMuchIsRefused) {
+  const auto nested = [](int count) {
+    return follow_counting([count](GrammarBuilder& b) { return add_gbnf(b, nested_rules(count)); },
+                           "abcdefg");
+  };
+  EXPECT_EQ(nested(1), "");
+  EXPECT_THAT(nested(700), ::testing::HasSubstr("too ambiguous: one token takes more than"));
+}
+
+TEST(TokenGrammar, AMaskIsMadeInSlices) {
+  GrammarBuilder builder;
+  const std::shared_ptr<const Grammar> grammar = compile_grammar(builder, add_value(builder));
+  const auto trie = made_trie();
+  GrammarMatcher whole(std::make_shared<TokenGrammar>(grammar, trie));
+  GrammarMatcher sliced(std::make_shared<TokenGrammar>(grammar, trie));
+  GrammarWork work;
+  size_t num_pauses = 0;
+  const auto in_slices = [&](const auto& ask) {
+    while (true) {
+      work.begin_slice(300);
+      try {
+        return ask();
+      } catch (const GrammarPaused&) {
+        ASSERT_LT(++num_pauses, 100'000u);
+      }
+    }
+  };
+  for (const std::string_view text : {"", "[", "{\"", "na", "me\":[1", "2,\"\xc3", "\xa9\"", "]}"}) {
+    in_slices([&] { EXPECT_TRUE(sliced.accept_bytes(text, &work)); });
+    ASSERT_TRUE(whole.accept_bytes(text));
+    in_slices([&] { EXPECT_EQ(sliced.mask(&work)->words, whole.mask()->words) << text; });
+  }
+  EXPECT_GT(num_pauses, 20u);
+}
+
+TEST(TokenGrammar, ManyGrammarsShareTheirMemory) {
+  const auto memory = std::make_shared<GrammarMemory>(1u << 20);
+  const auto trie = made_trie();
+  std::vector<GrammarMatcher> matchers;
+  for (int i = 0; i < 40; ++i) {
+    GrammarBuilder builder;
+    const Expr value = builder.sequence({builder.literal(std::to_string(i)), add_value(builder)});
+    matchers.emplace_back(std::make_shared<TokenGrammar>(compile_grammar(builder, value), trie, memory));
+    ASSERT_TRUE(matchers.back().accept_bytes(std::to_string(i) + "[[{\"a\":[\"b"));
+    (void)matchers.back().mask();
+    ASSERT_LT(memory->bytes(), 1u << 20);
+  }
+  for (GrammarMatcher& matcher : matchers) {
+    expect_mask_of_tokens(matcher, *trie);
+    EXPECT_TRUE(matcher.accept_bytes("c\"]}]]"));
+    EXPECT_TRUE(matcher.must_end());
+    ASSERT_LT(memory->bytes(), 1u << 20);
+  }
+  matchers.clear();
+  EXPECT_EQ(memory->bytes(), 0u);
 }
 
 }  // namespace

@@ -93,7 +93,10 @@ TEST(CharacterBpeTokenizer, CharactersWithoutATokenAreTheirBytes) {
   EXPECT_THAT(spelt(vocabulary, make_tokenizer(vocabulary)->encode("aü\xFFüa", kTextAlone)),
               ElementsAre("a", "<unk>", "a"))
       << "all bytes of a character have a token, or none counts; a run of unknown characters is one";
-  vocabulary.unknown = -1;
+  vocabulary.unknown = vocabulary.eos = token_id(vocabulary, "<turn|>");
+  EXPECT_THAT(spelt(vocabulary, make_tokenizer(vocabulary)->encode("aüd", kTextAlone)), ElementsAre("a", "d"))
+      << "no token that ends texts";
+  vocabulary.unknown = vocabulary.eos = -1;
   EXPECT_THAT(spelt(vocabulary, make_tokenizer(vocabulary)->encode("aüd", kTextAlone)),
               ElementsAre("a", "d"));
 }

@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "models/tokenizer/vocabulary.h"
+#include "tests/support/allocations.h"
 #include "tests/support/cpu_time.h"
 #include "tests/support/models/fixtures.h"
 #include "tests/support/models/vocabularies.h"
@@ -144,6 +145,26 @@ TEST(SentencePieceTokenizer, PiecesAcrossWordsForbidThoseCuts) {
     test::add_token(vocabulary, text, TokenType::normal, 1.0f);
   }
   check_against_definition(vocabulary, 4000);
+}
+
+/// A text that cannot be cut is merged as a whole.
+TEST(TokenizerMemory, IsBoundedForEachByteOfATextWithoutSpaces) {
+  if (!test::counts_allocations()) GTEST_SKIP() << "a sanitizer has its own operator new";
+  constexpr size_t kBytes = 1 << 20;
+  std::mt19937 random(5);
+  std::string letters(kBytes, ' ');
+  for (char& c : letters)
+    c = "thean"[random() % 5];
+  const Vocabulary vocabularies[] = {small_sentencepiece_vocabulary(), small_bpe_vocabulary("llama-bpe"),
+                                     test::small_character_bpe_vocabulary()};
+  for (const Vocabulary& vocabulary : vocabularies) {
+    const auto tokenizer = make_tokenizer(vocabulary);
+    for (const std::string& text : {letters, std::string(kBytes, 'a')}) {
+      test::reset_thread_peak();
+      tokenizer->encode(text, kPlain);
+      EXPECT_LE(test::thread_peak_bytes() / kBytes, 60u) << vocabulary.name;
+    }
+  }
 }
 
 // --- SentencePiece ---
@@ -325,17 +346,48 @@ TEST(ByteLevelBpeTokenizer, EveryByteStringComesBack) {
   }
 }
 
-TEST(ByteLevelBpeTokenizer, BytesWithoutATokenBecomeTheUnknownTokenOrNothing) {
+/// What SmolLM2's vocabulary does with control characters, whose unknown token is <|endoftext|>; Hugging Face's tokenizers give the same.
+TEST(ByteLevelBpeTokenizer, BytesWithoutATokenAreLeftOut) {
   Vocabulary vocabulary = small_bpe_vocabulary();
+  const auto encoded = [&](const char* text) {
+    const auto tokenizer = make_tokenizer(vocabulary);
+    return pieces(*tokenizer, tokenizer->encode(text));
+  };
+  const std::vector<std::string> merged = encoded("hello");
   vocabulary.tokens[token_id(vocabulary, "x")] = "xylophone";
-  EXPECT_THAT(pieces(*make_tokenizer(vocabulary), make_tokenizer(vocabulary)->encode("axb")),
-              ElementsAre("a", "b"));
-  vocabulary.unknown = test::add_token(vocabulary, "<unk>", TokenType::unknown);
-  EXPECT_THAT(pieces(*make_tokenizer(vocabulary), make_tokenizer(vocabulary)->encode("axb")),
-              ElementsAre("a", "<unk>", "b"));
+  for (const TokenType type : {TokenType::control, TokenType::unknown}) {
+    EXPECT_THAT(encoded("axb"), ElementsAre("a", "b"));
+    EXPECT_THAT(encoded("xx"), ElementsAre());
+    EXPECT_EQ(encoded("hxelxxlo"), merged) << "neighbours merge over them";
+    vocabulary.unknown = test::add_token(vocabulary, "<|endoftext|>", type);
+    EXPECT_THAT(encoded("axb"), ElementsAre("a", "b")) << "the unknown token stands for nothing";
+  }
 }
 
 // --- both ---
+
+/// A document does not end where text has a character that the vocabulary lacks.
+TEST(Tokenizer, NoTokenThatEndsTextsStandsForUnknownText) {
+  Vocabulary vocabulary;
+  vocabulary.tokens = {"<unk>", "a", "b"};
+  vocabulary.types = {TokenType::control, TokenType::normal, TokenType::normal};
+  vocabulary.unknown = 0;
+  EXPECT_THAT(make_tokenizer(vocabulary)
+                  ->encode("a\x04\x05"
+                           "b"),
+              ElementsAre(1, 0, 2));
+  vocabulary.eos = 0;
+  EXPECT_THAT(make_tokenizer(vocabulary)
+                  ->encode("a\x04\x05"
+                           "b"),
+              ElementsAre(1, 2));
+  vocabulary.eos = -1;
+  vocabulary.end_tokens = {0};
+  EXPECT_THAT(make_tokenizer(vocabulary)
+                  ->encode("a\x04\x05"
+                           "b"),
+              ElementsAre(1, 2));
+}
 
 TEST(Tokenizer, TheLongestSpecialTokenCounts) {
   Vocabulary vocabulary = small_bpe_vocabulary();

@@ -77,6 +77,12 @@ TEST_F(CutProfileTest, EveryCutIsReadToItsLastWholeLine) {
     const ProfileFile file = read_cut_text(cut);
     ASSERT_EQ(num_lines(file), lines) << bytes;
     ASSERT_EQ(file.note.empty(), cut.back() == '\n') << bytes;
+    if (!file.steps.empty() && (file.note.empty() || bytes % 97 == 0)) {
+      const std::string report = render_report(file, {});
+      EXPECT_EQ(report.find("0 dropped before the last (behind it: not known") == std::string::npos,
+                file.note.empty())
+          << report;
+    }
     if (file.note.empty() && !file.steps.empty()) {
       EXPECT_FALSE(render_report(file, {}).empty()) << bytes;
       EXPECT_FALSE(render_report(file, {.format = ReportFormat::json}).empty()) << bytes;

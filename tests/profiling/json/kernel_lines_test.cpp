@@ -208,7 +208,8 @@ TEST(KernelLines, HostileLinesAreRefusedByPlaceAndField) {
   expect("\"kind\":\"kernel\"", "\"kind\":\"spell\"",
          "run.jsonl:6: kind: expected one of kernel, memcpy, memset, found string \"spell\"");
   expect("\"graph\":true", "\"graph\":1", "run.jsonl:6: graph: expected true or false, found 1");
-  expect("\"us\":5,", "\"us\":-5,", "run.jsonl:6: us: expected a number of at least 0, found -5");
+  expect("\"us\":5,", "\"us\":-5,",
+         "run.jsonl:6: us: expected a number that is 0, or from 1e-9 to 1e15, found -5");
   expect("\"runs\":", "\"ruins\":", "run.jsonl:4: range.attribution.ops[0]: has no field \"runs\"");
   expect("\"gap_cause\":\"start\"", "\"gap_cause\":\"fate\"",
          "run.jsonl:6: gap_cause: expected one of start, host, device, found string \"fate\"");

@@ -39,6 +39,7 @@ class CommandsTest : public testing::Test {
     return line_.minfer(arguments, input);
   }
   std::filesystem::path path(const std::string& file) const { return line_.path(file); }
+  const test::CommandLine& line() const { return line_; }
 
   /// Options that make the commands quick.
   static constexpr const char* kTiny = "--model synthetic:tiny:q8_0 --max-model-len 256 --threads 1 ";
@@ -73,6 +74,38 @@ TEST_F(CommandsTest, UnknownSyntheticModelsAndTypesListTheKnownOnes) {
   EXPECT_EQ(type.exit_code, 1);
   for (const char* known : {"q9", "f32", "bf16", "q8_0", "q4_k_m"})
     EXPECT_TRUE(contains(type.err, known)) << known << " in " << type.err;
+}
+
+TEST_F(CommandsTest, OutputThatCannotBeWrittenIsAnError) {
+  ASSERT_EQ(minfer(std::string("bench -p 0 -n 4 -r 1 --profile-out steps.jsonl ") + kTiny).exit_code, 0);
+  write_file(path("story.txt"), "Once upon a time there was a little engine that could say why.");
+  const std::string tiny(kTiny);
+  for (const std::string& command :
+       {"run x -n 4 -q " + tiny, "bench -p 0 -n 4 -r 1 " + tiny, "bench -p 0 -n 4 -r 1 -o jsonl " + tiny,
+        "eval --text story.txt --window 8 " + tiny, std::string("tokenize x"),
+        std::string("tokenize --ids x"), std::string("tokenize --decode 5"), std::string("inspect"),
+        std::string("inspect -o json"), std::string("profile report steps.jsonl"),
+        std::string("profile report steps.jsonl --step 1"), std::string("profile explain steps.jsonl"),
+        std::string("profile trace steps.jsonl -o trace.json"),
+        std::string("profile diff steps.jsonl steps.jsonl"),
+        std::string("profile view steps.jsonl -o view.html"), std::string("completion bash"),
+        std::string("--help"), std::string("--version"), std::string("run --help")}) {
+    const Outcome outcome = minfer(command + " >/dev/full");
+    EXPECT_EQ(outcome.exit_code, 1) << command;
+    EXPECT_TRUE(contains(outcome.err, "minfer: error: cannot write to ") &&
+                contains(outcome.err, "No space left on device"))
+        << command << ": " << outcome.err;
+  }
+}
+
+TEST_F(CommandsTest, AProfileIsARegularFile) {
+  for (const std::string& command :
+       {std::string("report"), std::string("explain"), std::string("trace -o t.json"),
+        std::string("view -o v.html"), std::string("diff /dev/zero")}) {
+    const Outcome outcome = line().shell("mkfifo pipe; timeout 60 minfer profile " + command + " pipe");
+    EXPECT_EQ(outcome.exit_code, 1) << command;
+    EXPECT_TRUE(contains(outcome.err, "expected a regular file")) << command << ": " << outcome.err;
+  }
 }
 
 TEST_F(CommandsTest, CudaIsRefusedWhereThereIsNone) {
@@ -147,6 +180,22 @@ TEST_F(CommandsTest, RunGeneratesAndSaysHowFast) {
   EXPECT_EQ(quiet.out, outcome.out) << "greedy repeats itself";
 }
 
+TEST_F(CommandsTest, RunSaysThatAnAnswerIsCutOffBeforeItIsWhole) {
+  std::ofstream(path("schema.json"))
+      << R"({"type":"object","properties":{"a":{"type":"string"}},"required":["a"]})";
+  const std::string schema = "run --quiet --json-schema " + path("schema.json").string();
+  for (const std::string& arguments : {schema + " -n 2 x", schema + " -n 2 --chat x </dev/null"}) {
+    const Outcome cut = minfer(arguments);
+    EXPECT_EQ(cut.exit_code, 1) << arguments;
+    EXPECT_TRUE(contains(cut.err, "cut off after 2 tokens, before it is whole")) << cut.err;
+    EXPECT_NE(cut.out, "");
+  }
+  // Cut off as well, but all that was asked for.
+  EXPECT_EQ(minfer("run --quiet --regex '[a-z]{1,80}' -n 3 x").exit_code, 0);
+  EXPECT_EQ(minfer("run --quiet -n 3 x").exit_code, 0);
+  EXPECT_TRUE(contains(minfer("run --help").out, "cut off before it is whole is an error"));
+}
+
 TEST_F(CommandsTest, RunReadsItsPromptFromStandardInput) {
   const Outcome argument = minfer("run --max-tokens 12 'Once upon a time'");
   const Outcome input = minfer("run --max-tokens 12", "Once upon a time");
@@ -167,6 +216,15 @@ TEST_F(CommandsTest, ChatAnswersEachLine) {
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_TRUE(contains(outcome.out, "22 plus 39 is 61.")) << outcome.out;
   EXPECT_TRUE(contains(outcome.out, "30 plus 29 is 59.")) << outcome.out;
+}
+
+TEST_F(CommandsTest, ChatHasCommands) {
+  const Outcome outcome = minfer("run --chat --quiet", "/help\n/nope\n/exit\nWhat is 22 plus 39?\n");
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(outcome.out, "");
+  EXPECT_TRUE(contains(outcome.err, "/exit or the end of the input ends")) << outcome.err;
+  EXPECT_TRUE(contains(outcome.err, "/nope: no such command")) << outcome.err;
+  EXPECT_NE(minfer("run --chat --quiet -n 4", "/usr/bin is\n").out, "");
 }
 
 // bench

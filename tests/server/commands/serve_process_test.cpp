@@ -362,6 +362,38 @@ TEST(ServeConnectionsTest, ThousandsOfIdleConnectionsHold) {
   expect_exit(process, 0);
 }
 
+TEST(ServeConnectionsTest, IdleConnectionsMakeRoomWhereTheSystemGivesNoDescriptor) {
+  ServerProcess process(minfer_binary(), kTinyServer);
+  const uint16_t port = process.wait_until_serving();
+  const rlimit limit{.rlim_cur = process.num_descriptors() + 8, .rlim_max = process.num_descriptors() + 8};
+  ASSERT_EQ(::prlimit(process.pid(), RLIMIT_NOFILE, &limit, nullptr), 0);
+  std::vector<RawClient> idle;
+  for (int i = 0; i < 40; ++i)
+    idle.emplace_back(port);
+  EXPECT_EQ(RawClient(port).request("GET", "/health").status, 200);
+  expect_answers(port, 5);
+}
+
+TEST(ServeConnectionsTest, FewDescriptorsLockNobodyOutOfHealth) {
+  test::TemporaryDirectory directory;
+  const auto limited = directory.path() / "limited";
+  std::ofstream(limited) << "#!/bin/sh\nulimit -n 64\nexec '" << minfer_binary() << "' \"$@\"\n";
+  std::filesystem::permissions(limited, std::filesystem::perms::owner_all);
+  ServerProcess process(limited.string(), tiny_with(kOneAtATime));
+  const uint16_t port = process.wait_until_serving();
+  std::vector<RawClient> busy;
+  for (int i = 0; i < 100; ++i) {
+    busy.emplace_back(port);
+    busy.back().send(i < 4 ? RawClient::request_text("POST", "/v1/completions", endless_completion())
+                           : completion_request(500, false));
+  }
+  EXPECT_TRUE(test::wait_until([&] { return busy.back().is_readable(); }));
+  EXPECT_EQ(busy.back().response().status, 503) << "beyond what there is room for";
+  for (int i = 0; i < 3; ++i)
+    EXPECT_EQ(RawClient(port).request("GET", "/health").status, 200);
+  EXPECT_FALSE(busy.front().is_readable()) << "it still waits for its answer";
+}
+
 TEST(ServeConnectionsTest, ATooLowLimitOfOpenFilesIsSaid) {
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);

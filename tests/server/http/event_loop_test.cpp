@@ -6,6 +6,8 @@
 
 #include <gtest/gtest.h>
 
+#include "server/http/memory_reserve.h"
+#include "tests/support/allocations.h"
 #include "tests/support/wait.h"
 
 namespace minfer {
@@ -30,6 +32,53 @@ TEST(EventLoopTest, TasksThatTakeLongLeaveAThreadForTheOthers) {
   EXPECT_LE(num_begun, 1) << "of those that take long one at a time";
   may_end.count_down();
   EXPECT_TRUE(test::wait_until([&] { return num_ended == 3; }));
+}
+
+/// Whose memory no compiler leaves out.
+std::string text_of(size_t size) {
+  const volatile size_t unknown = size;
+  return std::string(unknown, 'a');
+}
+
+/// A pool of threads that is not yet whole has to end those that it has.
+TEST(EventLoopTest, AStartWithoutMemoryEnds) {
+  if (!test::counts_allocations()) GTEST_SKIP() << "a sanitizer has its own operator new";
+  int num_failed = 0;
+  for (int64_t after = 0; after < 64; ++after) {
+    test::refuse_allocation(after);
+    try {
+      EventLoop loop(3);
+    } catch (const std::exception&) {
+      ++num_failed;
+    }
+    test::refuse_allocation(-1);
+  }
+  EXPECT_GE(num_failed, 4);
+}
+
+TEST(EventLoopTest, ATaskWithoutMemoryEndsAloneAndSmallThingsAreServedFromTheReserve) {
+  if (!test::counts_allocations()) GTEST_SKIP() << "a sanitizer has its own operator new";
+  EventLoop loop(1);
+  bool has_thrown = false;
+  std::atomic<bool> has_run{false};
+  loop.run_in_background([] { throw std::bad_alloc(); });
+  loop.run_in_background([&] { has_run = true; });
+  loop.post([] { throw std::bad_alloc(); });
+  loop.post([&] {
+    test::refuse_allocation(0);
+    EXPECT_EQ(text_of(1000).back(), 'a');
+    const ClientSizedAllocations client_sized;
+    test::refuse_allocation(0);
+    try {
+      EXPECT_EQ(text_of(1000).back(), 'a');
+    } catch (const std::bad_alloc&) {
+      has_thrown = true;
+    }
+    loop.stop();
+  });
+  loop.run();
+  EXPECT_TRUE(has_thrown);
+  EXPECT_TRUE(test::wait_until([&] { return has_run.load(); }));
 }
 
 }  // namespace

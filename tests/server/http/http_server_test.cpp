@@ -184,21 +184,127 @@ TEST_F(HttpServerTest, RefusesWhatIsTooLargeOrNotHttp) {
   EXPECT_EQ(too_large.body, "413: the body exceeds 100 bytes");
   EXPECT_EQ(send("POST / HTTP/1.1\r\nContent-Length: 99999999999999\r\n\r\n").status, 413);
   EXPECT_EQ(send("POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n").status, 400);
-  EXPECT_EQ(send("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n" + std::string("100\r\n") +
+  EXPECT_EQ(send("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n" + std::string("100\r\n") +
                  std::string(256, 'c') + "\r\n0\r\n\r\n")
                 .status,
             413);
-  EXPECT_EQ(send("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n").status, 400);
+  EXPECT_EQ(send("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n").status, 400);
   EXPECT_EQ(send("nonsense\r\n\r\n").status, 400);
   EXPECT_EQ(send(std::string("\0\1\2\3\r\n\r\n", 8)).status, 400);
   EXPECT_EQ(send("POST / HTTP/1.1\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd").status, 400);
+}
+
+/// A head with these lines behind its first, an empty chunked body, and another request that would be answered.
+std::string smuggling(const std::string& lines, const std::string& first = "POST / HTTP/1.1") {
+  return fmt::format("{}\r\n{}\r\n0\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: h\r\n\r\n", first, lines);
+}
+
+// RFC 9112, sections 3.2 and 6.3: where two readers may see the end of a request in different places, there is none.
+TEST_F(HttpServerTest, ARequestWhoseEndIsNotSureEndsItsConnection) {
+  echo();
+  const std::string host = "Host: h\r\n", chunked = "Transfer-Encoding: chunked\r\n";
+  const auto expect = [&](int status, const std::string& request) {
+    RawClient client = connect();
+    client.send(request);
+    const auto response = client.response();
+    EXPECT_EQ(response.status, status) << request << "\n-> " << response.body;
+    EXPECT_EQ(response.header("connection"), "close") << request;
+    EXPECT_EQ(client.receive_all(), "") << request;
+  };
+  for (const char* coding : {"xchunked", "identity", "chunked, identity", "chunked, chunked", "chunked;q=1",
+                             "gzip", "", ",", "chunked,", "chunked gzip"})
+    expect(400, smuggling(fmt::format("{}Transfer-Encoding: {}\r\n", host, coding)));
+  expect(501, smuggling(host + "Transfer-Encoding: gzip, chunked\r\n"));
+  expect(501, smuggling(host + "Transfer-Encoding: gzip\r\n" + chunked));
+  expect(400, smuggling(host + chunked + chunked));
+  expect(400, smuggling(host + "Transfer-Encoding: identity\r\nContent-Length: 0\r\n"));
+  expect(400, smuggling(host + "Content-Length: 0\r\n" + chunked));
+  expect(400, smuggling(host + chunked + "Content-Length: 0\r\n"));
+  expect(400, smuggling(chunked, "POST / HTTP/1.0"));
+  for (const char* length :
+       {"0\r\nContent-Length: 0", "0\r\nContent-Length: 5", "0, 0", "0,5", "+0", "-0", "0x0", ""})
+    expect(400, smuggling(fmt::format("{}Content-Length: {}\r\n", host, length)));
+  expect(400, smuggling(chunked));
+  expect(400, smuggling("Host: h\r\nHost: h\r\n" + chunked));
+  expect(400, smuggling("Host: h\r\nHost: g\r\n" + chunked));
+  expect(400, "GET / HTTP/1.0\r\nHost: h\r\nHost: h\r\n\r\n");
+  for (const char* bad : {"a b", "a,b", "a/b", "user@h", "a?b", "h\tg"})
+    expect(400, smuggling(fmt::format("Host: {}\r\n{}", bad, chunked)));
+  std::string many = "GET / HTTP/1.1\r\nHost: h\r\n";
+  for (int i = 0; i < 1000; ++i)
+    many += "a:\r\n";
+  expect(431, many + "\r\n");
+
+  RawClient good = connect();
+  good.send("POST /1 HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: Chunked\r\n\r\n0\r\n\r\n");
+  EXPECT_EQ(good.response().body, "POST /1  []");
+  good.send("GET /2 HTTP/1.1\r\nHost:\r\n\r\n");
+  EXPECT_EQ(good.response().body, "GET /2  []");
+  good.send("GET /3 HTTP/1.0\r\n\r\n");
+  EXPECT_EQ(good.response().body, "GET /3  []");
+}
+
+TEST_F(HttpServerTest, ATargetMayBeAWholeUrlWhoseHostCounts) {
+  serve([](const std::shared_ptr<HttpExchange>& exchange) {
+    const HttpRequest& request = exchange->request();
+    exchange->respond({.body = fmt::format("{} {} {}", request.header("host"), request.path, request.query)});
+  });
+  RawClient client = connect();
+  const auto answer = [&](const std::string& target) {
+    client.send(fmt::format("GET {} HTTP/1.1\r\nHost: other\r\n\r\n", target));
+    return client.response().body;
+  };
+  EXPECT_EQ(answer("http://h:80/path?q=1"), "h:80 /path q=1");
+  EXPECT_EQ(answer("HTTPS://h"), "h / ");
+  EXPECT_EQ(answer("http://[::1]:8000?q"), "[::1]:8000 / q");
+  EXPECT_EQ(answer("/http://h/path"), "other /http://h/path ");
+  for (const char* target :
+       {"http:///path", "http://user@h/", "http:/path", "ftp://h/", "path", "h:80", "?q"}) {
+    RawClient wrong = connect();
+    wrong.send(fmt::format("GET {} HTTP/1.1\r\nHost: other\r\n\r\n", target));
+    EXPECT_EQ(wrong.response().status, 400) << target;
+  }
+}
+
+TEST_F(HttpServerTest, TrailersAreNoHeaders) {
+  serve([](const std::shared_ptr<HttpExchange>& exchange) {
+    const HttpRequest& request = exchange->request();
+    exchange->respond({.body = fmt::format("{}[{}]", request.body, request.header("x-api-key"))});
+  });
+  RawClient client = connect();
+  client.send(
+      "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
+      "1\r\na\r\n0\r\nX-Api-Key: secret\r\nConnection: close\r\n\r\n");
+  EXPECT_EQ(client.response().body, "a[]");
+  EXPECT_EQ(client.request("GET", "/").body, "[]");
+}
+
+TEST_F(HttpServerTest, TrailersAndChunkExtensionsHaveTheLimitOfHeaders) {
+  constexpr size_t kLimit = 2000;
+  echo({.header_bytes = kLimit});
+  const std::string head = "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n";
+  const auto answer = [&](const std::string& body) {
+    RawClient client = connect();
+    client.send(head + body);
+    return client.response();
+  };
+  const std::string some(kLimit / 4, 'x'), much(2 * kLimit, 'x');
+  EXPECT_EQ(answer("1;" + some + "\r\na\r\n0\r\nT: " + some + "\r\n\r\n").body, "POST /  [a]");
+  EXPECT_EQ(answer("0\r\nT: " + much).status, 431);  // they never end
+  EXPECT_EQ(answer("0;" + much).status, 431);
+  EXPECT_EQ(answer("1;" + much).status, 431);
+  EXPECT_EQ(answer(std::string(2 * kLimit, '0')).status, 431);
+  std::string chunks;
+  for (int i = 0; i < 5; ++i)
+    chunks += "1;" + some + "\r\na\r\n";
+  EXPECT_EQ(answer(chunks).status, 431);  // each is small, but not all of them
 }
 
 TEST_F(HttpServerTest, GivesUpOnSlowSenders) {
   echo({.header_timeout = 100ms, .body_timeout = 100ms, .idle_timeout = 1h});
   RawClient in_header = connect(), in_body = connect();
   in_header.send("GET / HTTP/1.1\r\nHos");
-  in_body.send("POST / HTTP/1.1\r\nContent-Length: 10\r\n\r\nabc");
+  in_body.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nabc");
   EXPECT_EQ(in_header.response().status, 408);
   EXPECT_EQ(in_body.response().status, 408);
 }
@@ -244,16 +350,14 @@ TEST_F(HttpServerTest, TellsTheHandlerThatTheClientWent) {
     ++come;
   });
   for (const char* path : {"/wait", "/stream"}) {
-    for (const int how : {0, 1, 2}) {
+    for (const bool resets : {false, true}) {
       const int before = gone;
       RawClient client = connect();
       client.send(RawClient::request_text("GET", path));
       EXPECT_TRUE(test::wait_until([&] { return come == before + 1; }));
       if (std::string_view(path) == "/stream") client.receive_until("x");
-      if (how == 0) client.close();
-      if (how == 1) client.reset();
-      if (how == 2) client.shut_sending();
-      EXPECT_TRUE(test::wait_until([&] { return gone == before + 1; })) << path << " " << how;
+      resets ? client.reset() : client.close();
+      EXPECT_TRUE(test::wait_until([&] { return gone == before + 1; })) << path << " " << resets;
     }
   }
   // Answering then does nothing.
@@ -266,7 +370,55 @@ TEST_F(HttpServerTest, TellsTheHandlerThatTheClientWent) {
     answered.set_value();
   });
   answered.get_future().wait();
-  EXPECT_TRUE(wait_for_outcomes(6).back().aborted);
+  EXPECT_TRUE(wait_for_outcomes(4).back().aborted);
+}
+
+TEST_F(HttpServerTest, AClientThatClosesItsSendingHalfGetsItsAnswer) {
+  std::vector<std::shared_ptr<HttpExchange>> held;
+  std::atomic<size_t> num_held{0};
+  std::atomic<int> gone{0};
+  serve([&](const std::shared_ptr<HttpExchange>& exchange) {
+    exchange->on_closed([&] { ++gone; });
+    if (exchange->request().path == "/stream") {
+      exchange->begin_stream({});
+      exchange->write("x");
+    }
+    held.push_back(exchange);
+    ++num_held;
+  });
+  for (const char* version : {"1.1", "1.0"}) {
+    for (const char* path : {"/wait", "/stream"}) {
+      SCOPED_TRACE(fmt::format("{} {}", version, path));
+      const size_t before = num_held;
+      RawClient client = connect();
+      client.send(fmt::format("GET {0} HTTP/{1}\r\nHost: h\r\n\r\nGET /next HTTP/{1}\r\nHost: h\r\n\r\n",
+                              path, version));
+      client.shut_sending();
+      ASSERT_TRUE(test::wait_until([&] { return num_held == before + 1; }));
+      // The server asks such a client whether it is still there.
+      if (std::string_view(version) == "1.1") {
+        EXPECT_NE(client.receive_until(std::string_view(path) == "/wait" ? "100 Continue\r\n\r\n" : "x\r\n0"),
+                  "");
+      }
+      loop_.post([&] {
+        const auto exchange = held.back();
+        exchange->request().path == "/wait" ? exchange->respond({.body = "whole"}) : exchange->end();
+      });
+      if (std::string_view(path) == "/wait") {
+        EXPECT_EQ(client.response().body, "whole");
+      }
+      if (std::string_view(version) == "1.0") {
+        EXPECT_TRUE(client.receive_all().ends_with(std::string_view(path) == "/wait" ? "" : "x"));
+        continue;
+      }
+      if (std::string_view(path) == "/stream") client.receive_until("\r\n\r\n");
+      ASSERT_TRUE(test::wait_until([&] { return num_held == before + 2; })) << "the next request";
+      loop_.post([&] { held.back()->respond({.body = "next"}); });
+      EXPECT_EQ(client.response().body, "next");
+      EXPECT_EQ(client.receive_all(), "");
+    }
+  }
+  EXPECT_EQ(gone, 0);
 }
 
 TEST_F(HttpServerTest, GivesUpOnAReaderThatTakesNothing) {
@@ -283,17 +435,59 @@ TEST_F(HttpServerTest, GivesUpOnAReaderThatTakesNothing) {
 }
 
 TEST_F(HttpServerTest, LimitsConnections) {
-  echo({.max_connections = 2});
+  std::vector<std::shared_ptr<HttpExchange>> held;
+  std::atomic<int> num_held{0};
+  serve(
+      [&](const std::shared_ptr<HttpExchange>& exchange) {
+        if (exchange->request().path != "/wait") return exchange->respond({});
+        held.push_back(exchange);
+        ++num_held;
+      },
+      {.max_connections = 2});
   RawClient first = connect(), second = connect();
-  EXPECT_EQ(first.request("GET", "/").status, 200);
-  EXPECT_EQ(second.request("GET", "/").status, 200);
-  RawClient third = connect();
-  EXPECT_EQ(third.response().status, 503);
-  third.close();
+  for (RawClient* client : {&first, &second}) {
+    EXPECT_EQ(client->request("GET", "/").status, 200);
+    client->send(RawClient::request_text("GET", "/wait"));
+  }
+  ASSERT_TRUE(test::wait_until([&] { return num_held == 2; }));
+  std::vector<RawClient> beyond;
+  for (int i = 0; i < 3; ++i) {
+    beyond.push_back(connect());
+    EXPECT_EQ(beyond.back().request("GET", "/").status, 503);
+  }
+  beyond.clear();
   first.close();
   EXPECT_TRUE(test::wait_until([&] { return num_connections() == 1; }));
   RawClient fourth = connect();
   EXPECT_EQ(fourth.request("GET", "/").status, 200);
+  // It waits for nothing now, and makes room for somebody who does.
+  RawClient fifth = connect();
+  EXPECT_EQ(fifth.request("GET", "/").status, 200);
+  EXPECT_EQ(fourth.receive_all(), "");
+  EXPECT_FALSE(second.is_readable());
+}
+
+TEST_F(HttpServerTest, WhoConnectsBeyondTheLimitAndSaysNothingMakesRoomToo) {
+  constexpr size_t kSpare = 4;
+  std::vector<std::shared_ptr<HttpExchange>> held;
+  std::atomic<int> num_held{0};
+  serve(
+      [&](const std::shared_ptr<HttpExchange>& exchange) {
+        held.push_back(exchange);
+        ++num_held;
+      },
+      {.max_connections = 1, .spare_connections = kSpare});
+  RawClient busy = connect();
+  busy.send(RawClient::request_text("GET", "/"));
+  ASSERT_TRUE(test::wait_until([&] { return num_held == 1; }));
+  std::vector<RawClient> silent;
+  for (size_t i = 0; i < 3 * kSpare; ++i) {
+    silent.push_back(connect());
+    silent.back().send(i % 2 == 0 ? "" : "GET / HT");
+  }
+  EXPECT_EQ(connect().request("GET", "/").status, 503);
+  EXPECT_LE(num_connections(), 1 + kSpare);
+  EXPECT_FALSE(busy.is_readable());
 }
 
 TEST_F(HttpServerTest, CannotHaveAPortThatIsTaken) {

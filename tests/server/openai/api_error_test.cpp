@@ -38,5 +38,11 @@ TEST(ApiErrorTest, IsValidJsonWhateverTheMessageHolds) {
   EXPECT_EQ(nlohmann::json::parse(text).at("error").at("param"), "a\xEF\xBF\xBD\"");
 }
 
+TEST(ApiErrorTest, OfAnExceptionIsItselfOr503WithoutMemoryElse500) {
+  EXPECT_EQ(failure(not_found("x")).status(), 404);
+  EXPECT_EQ(failure(std::bad_alloc()).status(), 503);
+  EXPECT_EQ(failure(std::runtime_error("x")).status(), 500);
+}
+
 }  // namespace
 }  // namespace minfer

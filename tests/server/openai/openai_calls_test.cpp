@@ -242,6 +242,20 @@ TEST_F(OpenAiCallsTest, APromptMayEndInsideThoughts) {
   EXPECT_FALSE(begins("<think>\n"));
 }
 
+TEST_F(OpenAiCallsTest, AnAnswerMayGoOnInsideThoughts) {
+  api_.context.reasoning_format = find_chat_format("mistral");
+  const auto open = [&](const std::string& last) {
+    const Json messages = {{{"role", "user"}, {"content", "a"}}, {{"role", "assistant"}, {"content", last}}};
+    const Json body = {
+        {"messages", messages}, {"continue_final_message", true}, {"add_generation_prompt", false}};
+    return parse_chat_request(body.dump(), api_.context).parsing.options.open_thoughts;
+  };
+  EXPECT_EQ(open("[THINK]I add"), 0u);
+  EXPECT_EQ(open("\n<think>I add"), 1u);
+  EXPECT_EQ(open("<think>I add.</think>5"), std::nullopt);
+  EXPECT_EQ(open("The mark <think> opens"), std::nullopt);
+}
+
 TEST_F(OpenAiCallsTest, TheEffortReachesTheTemplate) {
   api_.chat(R"("reasoning_effort":"low")");
   EXPECT_EQ(api_.rendered["reasoning_effort"], "low");

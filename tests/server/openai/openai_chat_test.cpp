@@ -320,6 +320,31 @@ TEST_F(OpenAiChatTest, ATemplateThatDropsTheLastTextCannotBeContinued) {
                  "does not end with", R"("continue_final_message":true,"add_generation_prompt":false)");
 }
 
+/// A template that uses nothing of a request but `used`.
+std::function<RenderedChat(const OrderedJson&)> ignoring(std::vector<std::string> names) {
+  return [names = std::move(names)](const OrderedJson& variables) {
+    return RenderedChat(test::render_test_chat(variables), names);
+  };
+}
+
+TEST_F(OpenAiChatTest, NamesWhatTheTemplateDoesNotUse) {
+  const std::string tools = R"("tools":[{"type":"function","function":{"name":"f"}}])";
+  api_.context.render_chat = ignoring({"tools", "messages[].tool_calls"});
+  EXPECT_THAT(api_.chat(tools).ignored_fields, testing::ElementsAre("messages[].tool_calls", "tools"));
+  for (const char* choice : {R"("required")", R"({"type":"function","function":{"name":"f"}})"})
+    expect_members_refused(fmt::format(R"({},"tool_choice":{})", tools, choice), "tool_choice",
+                           "does not show it any tools");
+  api_.context.render_chat = ignoring({"x y", "reasoning_effort", "enable_thinking"});
+  EXPECT_THAT(api_.chat(R"("chat_template_kwargs":{"x y":1},"reasoning_effort":"none")").ignored_fields,
+              testing::ElementsAre("chat_template_kwargs.x?y", "reasoning_effort"));
+  api_.context.render_chat = ignoring({"reasoning_effort"});
+  EXPECT_THAT(api_.chat(R"("reasoning_effort":"none")").ignored_fields, testing::ElementsAre())
+      << "the template knows how not to think";
+  api_.context.refuses_unknown_fields = true;
+  EXPECT_THAT(api_.chat(R"("reasoning_effort":"low")").ignored_fields,
+              testing::ElementsAre("reasoning_effort"));
+}
+
 TEST_F(OpenAiChatTest, WhatTheTemplateRefusesIsTheClientsError) {
   expect_refused(R"([{"role":"user","content":"please fail"}])", "messages", "the template's own words");
   api_.context.render_chat = [](const OrderedJson&) { return std::vector<PromptPart>{}; };

@@ -102,6 +102,14 @@ class OpenAiNumbersTest : public ::testing::Test {
     });
   }
 
+  /// The engine takes it too.
+  void expect_valid(const NumericField& field, const std::string& value) {
+    std::string members = field.members;
+    members.replace(members.find('#'), 1, value);
+    EXPECT_NO_THROW(api_.completion(members).sampling.validate(api_.context.vocab_size))
+        << field.name << " = " << value;
+  }
+
   void expect_refused(const NumericField& field, const std::string& value, bool names_field) {
     for_each_endpoint(field, value, [&](const std::optional<ApiError>& error, const std::string& where) {
       ASSERT_TRUE(error) << where;
@@ -117,9 +125,23 @@ class OpenAiNumbersTest : public ::testing::Test {
 
 TEST_F(OpenAiNumbersTest, ValuesInRangeAreTaken) {
   for (const NumericField& field : numeric_fields()) {
-    for (const std::string& value : field.good)
+    for (const std::string& value : field.good) {
       expect_taken(field, value);
+      if (field.completions) expect_valid(field, value);
+    }
   }
+}
+
+// As integers they are exact up to 64 bits, as doubles below 2^53.
+TEST_F(OpenAiNumbersTest, LargeIntegersDoNotBecomeOthers) {
+  const auto seed = [&](const std::string& number) {
+    return *api_.completion("\"seed\":" + number).sampling.seed;
+  };
+  EXPECT_EQ(seed("9007199254740993"), 9007199254740993u);
+  EXPECT_EQ(seed("9223372036854775807"), 9223372036854775807u);
+  EXPECT_EQ(seed("9007199254740991.0"), 9007199254740991u);
+  EXPECT_THROW(seed("9007199254740993.0"), ApiError);
+  EXPECT_THROW(seed("9223372036854775808"), ApiError);
 }
 
 TEST_F(OpenAiNumbersTest, ValuesOutOfRangeAreRefusedByName) {

@@ -248,7 +248,7 @@ TEST_F(OpenAiRequestTest, AChatsAnswerMayTakeTheRestOfTheContext) {
 
 TEST_F(OpenAiRequestTest, MaxTokensHasTwoNames) {
   EXPECT_EQ(api_.completion("\"max_completion_tokens\":6").sampling.max_tokens, 6);
-  EXPECT_TRUE(api_.completion("\"max_completion_tokens\":0,\"echo\":true").echo_only);
+  EXPECT_EQ(api_.completion("\"max_completion_tokens\":0,\"echo\":true").sampling.max_tokens, 0);
   expect_refused("\"max_completion_tokens\":0", "max_completion_tokens", "from 1");
   expect_refused("\"max_completion_tokens\":6,\"max_tokens\":7", "max_tokens", "is 6");
 }
@@ -304,10 +304,22 @@ TEST_F(OpenAiRequestTest, EchoWithLogprobsScoresThePrompt) {
   EXPECT_EQ(api_.completion("\"logprobs\":3").sampling.prompt_logprobs, -1);
   const CompletionRequest request = api_.completion("\"echo\":true,\"logprobs\":3,\"max_tokens\":0");
   EXPECT_EQ(request.sampling.prompt_logprobs, 3);
-  EXPECT_TRUE(request.echo_only);
-  EXPECT_EQ(request.sampling.max_tokens, 1);
-  EXPECT_FALSE(api_.completion("\"echo\":true,\"max_tokens\":1").echo_only);
+  EXPECT_EQ(request.sampling.max_tokens, 0);
   expect_refused(Endpoint::completions, "\"max_tokens\":0", "max_tokens", "from 1");
+}
+
+TEST_F(OpenAiRequestTest, APromptAsLongAsTheContextCanBeEchoed) {
+  const auto of_length = [&](int32_t num_tokens, int32_t max_tokens) {
+    std::string body = R"({"model":"small","echo":true,"logprobs":1,"prompt":[97)";
+    for (int32_t i = 1; i < num_tokens; ++i)
+      body += ",97";
+    body += fmt::format("],\"max_tokens\":{}}}", max_tokens);
+    return test::api_error_of([&] { parse_completion_request(body, api_.context); });
+  };
+  EXPECT_FALSE(of_length(1000, 0));
+  EXPECT_TRUE(of_length(1001, 0));
+  EXPECT_FALSE(of_length(999, 1));
+  EXPECT_TRUE(of_length(1000, 1));
 }
 
 TEST_F(OpenAiRequestTest, PriorityNeedsAServerThatKnowsIt) {
@@ -415,6 +427,7 @@ TEST_F(OpenAiRequestTest, NullIsAbsentEverywhere) {
          "response_format":null,"metadata":null,"store":null,"service_tier":null,"stop_token_ids":null,
          "ignore_eos":null,"add_special_tokens":null)";
   EXPECT_NO_THROW(api_.completion(members + R"(,"suffix":null,"echo":null,"best_of":null)"));
+  EXPECT_NO_THROW(api_.completion(members + R"(,"suffix":"")"));
   EXPECT_NO_THROW(api_.chat(members + R"(,"tools":null,"tool_choice":null,"parallel_tool_calls":null,
       "chat_template_kwargs":null,"add_generation_prompt":null,"continue_final_message":null,
       "chat_template":null,"modalities":null,"top_logprobs":null)"));

@@ -186,7 +186,7 @@ TEST_F(OpenAiResponseTest, OffsetsCountInTheEchoedTextNotInTheTokens) {
 TEST_F(OpenAiResponseTest, WithoutTokensToAnswerThePromptStandsAlone) {
   const CompletionRequest request = parse_completion_request(
       R"({"model":"small","prompt":[97,98],"echo":true,"logprobs":0,"max_tokens":0})", api_.context);
-  RequestOutput only = with_logprobs(output("c", {99}, 1, FinishReason::stop, "c"), {{99, -1.0f, {}}});
+  RequestOutput only = output("", {}, 0, FinishReason::length);
   only.prompt_logprobs = {{98, -2.0f, {}}};
   const Json body = respond(request, {only});
   EXPECT_EQ(body["choices"][0], Json::parse(R"({"index":0,"text":"ab","finish_reason":"length",

@@ -139,10 +139,10 @@ TEST_F(OpenAiStreamTest, AnEchoedPromptComesWithTheFirstEvent) {
   EXPECT_EQ(next["choices"][0]["logprobs"]["text_offset"], Json::parse("[3]"));
 }
 
-TEST_F(OpenAiStreamTest, AnEchoAloneDropsTheEnginesToken) {
+TEST_F(OpenAiStreamTest, AnEchoAloneIsOneEvent) {
   const CompletionRequest request = api_.completion(R"("echo":true,"max_tokens":0,"stream":true)");
   StreamWriter stream = writer(request);
-  EXPECT_THAT(append(stream, 0, output("x", {120}, 1, FinishReason::stop)),
+  EXPECT_THAT(append(stream, 0, output("", {}, 0, FinishReason::length)),
               ElementsAre(text(R"({"index":0,"text":"hello","logprobs":null,"finish_reason":"length",)"
                                R"("stop_reason":null}]})"),
                           "[DONE]"));

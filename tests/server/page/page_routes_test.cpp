@@ -20,6 +20,7 @@ class Exchange final : public HttpExchange {
 
   HttpRequest& request() override { return request_; }
   void drop_body() override {}
+  bool hold(size_t) override { return true; }
   void respond(HttpResponse answer) override { response = std::move(answer); }
   void begin_stream(HttpResponse) override { ADD_FAILURE() << "a stream"; }
   void abort() override { ADD_FAILURE() << "an answer that breaks off"; }

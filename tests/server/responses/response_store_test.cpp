@@ -12,10 +12,10 @@ namespace {
 TEST(ResponseStoreTest, KeepsUntilErased) {
   ResponseStore store({});
   EXPECT_FALSE(store.find("a"));
-  store.put("a", {"body", "[]"});
+  store.put("a", {"body", {}, "[]"});
   ASSERT_TRUE(store.find("a"));
   EXPECT_EQ(store.find("a")->body, "body");
-  store.put("a", {"other", "[]"});
+  store.put("a", {"other", {}, "[]"});
   EXPECT_EQ(store.find("a")->body, "other");
   EXPECT_TRUE(store.erase("a"));
   EXPECT_FALSE(store.erase("a"));
@@ -24,10 +24,10 @@ TEST(ResponseStoreTest, KeepsUntilErased) {
 
 TEST(ResponseStoreTest, DropsTheLeastRecentlyUsed) {
   ResponseStore store({.entries = 2, .bytes = 1000});
-  store.put("a", {"1", ""});
-  store.put("b", {"2", ""});
+  store.put("a", {"1", {}, ""});
+  store.put("b", {"2", {}, ""});
   EXPECT_TRUE(store.find("a"));
-  store.put("c", {"3", ""});
+  store.put("c", {"3", {}, ""});
   EXPECT_FALSE(store.find("b"));
   EXPECT_TRUE(store.find("a"));
   EXPECT_TRUE(store.find("c"));
@@ -35,25 +35,25 @@ TEST(ResponseStoreTest, DropsTheLeastRecentlyUsed) {
 
 TEST(ResponseStoreTest, BytesAreBounded) {
   ResponseStore store({.entries = 100, .bytes = 30});
-  store.put("a", {"0123456789", "01"});  // 13 bytes with its id
-  store.put("b", {"0123456789", "01"});
+  store.put("a", {"0123456789", {}, "01"});  // 13 bytes with its id
+  store.put("b", {"0123456789", {}, "01"});
   EXPECT_TRUE(store.find("a"));
-  store.put("c", {"0123456789", "01"});
+  store.put("c", {"0123456789", {}, "01"});
   EXPECT_FALSE(store.find("b"));
   EXPECT_TRUE(store.find("a"));
-  store.put("d", {std::string(40, 'x'), ""});
+  store.put("d", {std::string(40, 'x'), {}, ""});
   EXPECT_FALSE(store.find("d")) << "larger than all that may be kept";
   EXPECT_TRUE(store.find("c")) << "and nothing went for it";
-  store.put("c", {std::string(29, 'x'), ""});
+  store.put("c", {std::string(29, 'x'), {}, ""});
   EXPECT_FALSE(store.find("a"));
   EXPECT_TRUE(store.find("c"));
 }
 
 TEST(ResponseStoreTest, WhatSomebodyReadsStays) {
   ResponseStore store({.entries = 1, .bytes = 100});
-  store.put("a", {"1", ""});
+  store.put("a", {"1", {}, ""});
   const auto held = store.find("a");
-  store.put("b", {"2", ""});
+  store.put("b", {"2", {}, ""});
   EXPECT_EQ(held->body, "1");
 }
 
@@ -64,7 +64,7 @@ TEST(ResponseStoreTest, AnyThreadMayUseIt) {
     threads.emplace_back([&store, thread] {
       for (int i = 0; i < 500; ++i) {
         const std::string id = std::to_string((i * 7 + thread) % 20);
-        store.put(id, {id, ""});
+        store.put(id, {id, {}, ""});
         const auto found = store.find(id);
         EXPECT_TRUE(!found || found->body == id);
         if (i % 3 == 0) store.erase(id);

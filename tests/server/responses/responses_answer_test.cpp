@@ -263,7 +263,7 @@ TEST_F(ResponsesAnswerTest, WholeAndStreamedAnswersAreKept) {
     const auto kept = store_.find("resp_1");
     ASSERT_TRUE(kept);
     EXPECT_EQ(Json::parse(kept->body), response);
-    Json history = Json::parse(kept->history);
+    Json history = Json::parse(*kept->history);
     EXPECT_EQ(history[1]["tool_calls"][0]["id"], response["output"][2]["call_id"]);
     history[1]["tool_calls"][0].erase("id");
     EXPECT_EQ(history, Json::parse(R"([{"role":"user","content":"hi"},{"role":"assistant","content":"Hi",

@@ -23,7 +23,7 @@ class ResponsesRequestTest : public testing::Test {
     return fmt::format(R"({{"model":"small","input":{}{}{}}})", input, members.empty() ? "" : ",", members);
   }
   CompletionRequest ask(const std::string& input, const std::string& members = {}) {
-    return parse_responses_request(body(input, members), api_.context);
+    return test::with_grammar(parse_responses_request(body(input, members), api_.context), api_.context);
   }
   /// The messages that the template is given.
   OrderedJson rendered(const std::string& input, const std::string& members = {}) {
@@ -32,8 +32,7 @@ class ResponsesRequestTest : public testing::Test {
   }
   void expect_refused(const std::string& input, const std::string& param, const std::string& words,
                       const std::string& members = {}, int status = 400) {
-    const auto error =
-        test::api_error_of([&] { parse_responses_request(body(input, members), api_.context); });
+    const auto error = test::api_error_of([&] { ask(input, members); });
     ASSERT_TRUE(error) << input << members;
     EXPECT_EQ(error->status(), status);
     EXPECT_EQ(error->param(), param) << error->what();
@@ -344,19 +343,68 @@ TEST_F(ResponsesRequestTest, SamplingAndAdvice) {
 }
 
 TEST_F(ResponsesRequestTest, AConversationGoesOnWithoutItsInstructions) {
-  store_.put("resp_1",
-             {"{}", R"([{"role":"user","content":"a"},{"role":"assistant","content":null,"tool_calls":[
-      {"id":"c1","type":"function","function":{"name":"f","arguments":{}}}]}])"});
+  store_.put("resp_1", {"{}", std::make_shared<const std::string>(R"([{"role":"user","content":"a"})"),
+                        R"({"role":"assistant","content":null,"tool_calls":[
+      {"id":"c1","type":"function","function":{"name":"f","arguments":{}}}]})"});
   const CompletionRequest request = ask(R"([{"type":"function_call_output","call_id":"c1","output":"12 C"}])",
                                         R"("previous_response_id":"resp_1","instructions":"new")");
   EXPECT_EQ(api_.rendered["messages"], OrderedJson::parse(R"([{"role":"system","content":"new"},
       {"role":"user","content":"a"},{"role":"assistant","content":null,"tool_calls":[
         {"id":"c1","type":"function","function":{"name":"f","arguments":{}}}]},
       {"role":"tool","content":"12 C","tool_call_id":"c1","name":"f"}])"));
-  EXPECT_EQ(request.responses->history.size(), 3u);
+  EXPECT_EQ(OrderedJson::parse(*request.responses->history + "]").size(), 3u);
   expect_refused(R"("hi")", "previous_response_id", "resp_2", R"("previous_response_id":"resp_2")", 404);
   api_.context.responses = nullptr;
   expect_refused(R"("hi")", "previous_response_id", "resp_1", R"("previous_response_id":"resp_1")", 404);
+}
+
+TEST_F(ResponsesRequestTest, AHistoryHasALimitOfItsOwn) {
+  const std::string text(100'000, 'a');
+  store_.put("resp_1", {"{}", std::make_shared<const std::string>(R"([{"role":"user","content":"hi"})"),
+                        R"({"role":"assistant","content":"a","reasoning_content":")" + text + "\"}"});
+  store_.put("resp_2", {"{}", std::make_shared<const std::string>(R"([{"role":"user","content":"hi"})"),
+                        R"({"role":"assistant","content":"a"})"});
+  const std::string member = R"("previous_response_id":"resp_1")";
+  EXPECT_NO_THROW(ask(R"("hi")", member));
+  EXPECT_TRUE(has_long_history(body(R"("hi")", member), api_.context))
+      << "it is read where it holds up nobody";
+  EXPECT_FALSE(has_long_history(body(R"("hi")", R"("previous_response_id":"resp_2")"), api_.context));
+  EXPECT_FALSE(has_long_history(body(R"("hi")"), api_.context));
+  EXPECT_FALSE(has_long_history("{\"previous_response_id\"", api_.context)) << "no JSON";
+  api_.context.limits.max_history_bytes = 100'000;
+  expect_refused(R"("hi")", "previous_response_id", "expected at most 100000", member);
+}
+
+/// Such a request of an agent: what it knows of the machine, and the question.
+TEST_F(ResponsesRequestTest, MessagesOfOneSideThatFollowEachOtherAreOne) {
+  EXPECT_EQ(rendered(R"([{"role":"user","content":"env"},{"role":"user","content":"hi"}])"),
+            OrderedJson::parse(R"([{"role":"user","content":"env\nhi"}])"));
+  EXPECT_EQ(rendered(R"([{"role":"user","content":"a"},{"role":"assistant","content":"b"},
+                         {"role":"assistant","content":"c"},{"role":"user","content":"d"}])"),
+            OrderedJson::parse(R"([{"role":"user","content":"a"},{"role":"assistant","content":"b\nc"},
+                                   {"role":"user","content":"d"}])"));
+  EXPECT_EQ(rendered(R"([{"role":"user","content":"a"},
+                         {"type":"function_call","call_id":"c","name":"f","arguments":"{}"},
+                         {"role":"assistant","content":"b"}])")
+                .size(),
+            3u)
+      << "what is said behind a call is another message";
+  store_.put("resp_1", {"{}", std::make_shared<const std::string>(R"([{"role":"user","content":"a"})"),
+                        R"({"role":"user","content":"b"})"});
+  EXPECT_EQ(rendered(R"("c")", R"("previous_response_id":"resp_1")"),
+            OrderedJson::parse(R"([{"role":"user","content":"a"},{"role":"user","content":"b\nc"}])"));
+}
+
+TEST_F(ResponsesRequestTest, FormatsThatNobodyKnowsAreNamed) {
+  GrammarCache grammars(
+      [this] { return std::make_shared<const TokenTrie>(api_.tokenizer(), api_.context.vocab_size); },
+      GrammarCache::Options{});
+  api_.context.grammars = &grammars;
+  EXPECT_THAT(ask(R"("hi")", R"("text":{"format":{"type":"json_schema","name":"n","schema":{"type":"object",
+                     "properties":{"a":{"type":"string","format":"color\r\n"},
+                                   "b":{"type":"string","format":"date"}}}}})")
+                  .ignored_fields,
+              ElementsAre("text.format.schema.format:color??"));
 }
 
 TEST_F(ResponsesRequestTest, WhatCannotBeDoneIsRefusedByItsPlace) {

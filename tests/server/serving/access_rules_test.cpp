@@ -1,7 +1,9 @@
 // Who may ask the server: keys, names, and web pages of other origins.
 #include "server/serving/access_rules.h"
 
+#include <atomic>
 #include <fstream>
+#include <future>
 
 #include <gmock/gmock.h>
 
@@ -48,6 +50,8 @@ TEST(AccessRulesTest, AnyOfTheKeysLetsIn) {
   EXPECT_TRUE(rules.needs_key());
   EXPECT_TRUE(admits_key(rules, "Bearer one"));
   EXPECT_TRUE(admits_key(rules, "Bearer second-key"));
+  for (const char* right : {"bearer one", "BEARER one", "bEaReR   second-key"})
+    EXPECT_TRUE(admits_key(rules, right)) << right;
   for (const char* wrong : {"Bearer on", "Bearer onee", "Bearer ", "Bearer", "one", "Bearer second-ke", "",
                             "Bearer oneone", "bearer one x", "Bearer one,second-key"}) {
     EXPECT_FALSE(admits_key(rules, wrong)) << wrong;
@@ -190,6 +194,93 @@ TEST(CrossOriginTest, ABrowsersQuestionIsAnsweredWithoutAKeyAndTheRequestIsNot) 
       server.connect().request("OPTIONS", "/v1/completions", {}, "Origin: https://other.example\r\n" + asks);
   EXPECT_EQ(other.status, 403);
   EXPECT_EQ(other.header("access-control-allow-origin"), "");
+}
+
+// Who has no key makes the server hold nothing.
+TEST(HeadRefusalTest, WhatTheHeadSaysIsAnsweredBeforeTheBodyIsRead) {
+  test::ScriptedServing serving;
+  serving.server.access = {.api_keys = {"secret"}};
+  test::TestServer server(serving);
+  const std::string key = "x-api-key: secret\r\n", body = "Content-Length: 1000000\r\n";
+  const auto answer = [&](const std::string& method_and_path, const std::string& lines) {
+    RawClient client = server.connect();
+    client.send(fmt::format("{} HTTP/1.1\r\nHost: localhost\r\n{}\r\n", method_and_path, lines));
+    auto response = client.response();
+    EXPECT_EQ(response.header("connection"), "close") << method_and_path << lines;
+    EXPECT_EQ(client.receive_all(), "");
+    return response;
+  };
+  for (const char* lines : {"", "x-api-key: wrong\r\n", "Authorization: Bearer wrong\r\n"}) {
+    EXPECT_EQ(answer("POST /v1/completions", body + lines).status, 401) << lines;
+    EXPECT_EQ(answer("POST /v1/completions", std::string("Transfer-Encoding: chunked\r\n") + lines).status,
+              401);
+    EXPECT_EQ(answer("POST /v1/completions", body + lines + "Expect: 100-continue\r\n").status, 401);
+  }
+  EXPECT_EQ(answer("POST /nowhere", body).status, 401);
+  EXPECT_EQ(answer("POST /nowhere", body + key).status, 404);
+  EXPECT_EQ(answer("POST /health", body + key).header("allow"), "GET");
+  EXPECT_EQ(answer("POST /v1/completions", body + key + "Origin: http://evil.example\r\n").status, 403);
+  for (const char* coding : {"gzip", "Zstd", "identity, br"}) {
+    const auto compressed =
+        answer("POST /v1/completions", fmt::format("{}{}Content-Encoding: {}\r\n", body, key, coding));
+    EXPECT_EQ(compressed.status, 415) << coding;
+    EXPECT_EQ(compressed.header("accept-encoding"), "identity");
+    EXPECT_THAT(compressed.body, HasSubstr(coding));
+  }
+  EXPECT_THAT(answer("POST /v1/messages", body).body, HasSubstr(R"("type":"error")"));
+}
+
+TEST(HeadRefusalTest, ABodyThatIsAsItStandsIsTaken) {
+  test::TestServer server;
+  const auto response = server.connect().request(
+      "POST", "/v1/completions", test::completion_body({5}, 2, false), "Content-Encoding: Identity\r\n");
+  EXPECT_EQ(response.status, 200) << response.body;
+  EXPECT_EQ(server.connect().request("POST", "/tokenize", "\x1f\x8b", "Content-Encoding: gzip\r\n").status,
+            415);
+}
+
+TEST(HeadRefusalTest, AKeyInATrailerOpensNothing) {
+  test::ScriptedServing serving;
+  serving.server.access = {.api_keys = {"secret"}};
+  test::TestServer server(serving);
+  RawClient client = server.connect();
+  client.send(
+      "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+      "2\r\n{}\r\n0\r\nx-api-key: secret\r\n\r\n");
+  EXPECT_EQ(client.response().status, 401);
+}
+
+TEST(HeadRefusalTest, AWholeUrlIsATargetAndItsHostIsTheOneThatCounts) {
+  test::TestServer server;
+  const auto status = [&](const std::string& target) {
+    RawClient client = server.connect();
+    client.send(fmt::format("GET {} HTTP/1.1\r\nHost: 127.0.0.1:{}\r\n\r\n", target, server.port()));
+    return client.response().status;
+  };
+  EXPECT_EQ(status(fmt::format("http://127.0.0.1:{}/health", server.port())), 200);
+  EXPECT_EQ(status("http://evil.example/health"), 403);
+}
+
+// Where a client's grammar keeps the cache's lock, or many have been counted, nobody's tokens wait for it.
+TEST(MetricsTest, AreGatheredOffTheIoThread) {
+  test::TestServer server;
+  std::promise<void> end;
+  const std::shared_future<void> is_over = end.get_future().share();
+  std::atomic<int> num_taken{0};
+  for (int i = 0; i < 2; ++i) {
+    server.loop().run_in_background([&, is_over] {
+      ++num_taken;
+      is_over.wait();
+    });
+  }
+  ASSERT_TRUE(test::wait_until([&] { return num_taken == 2; }));
+  RawClient scraper = server.connect();
+  scraper.send(RawClient::request_text("GET", "/metrics"));
+  for (int i = 0; i < 3; ++i)
+    EXPECT_EQ(server.connect().request("GET", "/health").status, 200);
+  EXPECT_FALSE(scraper.is_readable());
+  end.set_value();
+  EXPECT_THAT(scraper.response().body, HasSubstr("minfer:grammar_cache_bytes"));
 }
 
 TEST(IgnoredFieldsTest, AreNamedInAHeaderOfWholeAndStreamedAnswers) {

@@ -1,4 +1,6 @@
 // The routes of /v1/messages and /v1/responses: keys, errors, kept responses.
+#include <future>
+
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
@@ -44,6 +46,64 @@ TEST(AgentRoutesTest, AResponseIsKeptUntilItIsDeleted) {
   EXPECT_EQ(Json::parse(lost.body)["error"]["param"], "previous_response_id");
   const std::string unkept = Json::parse(ask(",\"store\":false").body)["id"];
   EXPECT_EQ(client.request("GET", "/v1/responses/" + unkept).status, 404);
+}
+
+/// A conversation with thoughts that the template does not show.
+std::string long_conversation(size_t bytes) {
+  return R"({"input":[{"role":"user","content":"hi"},{"type":"reasoning","summary":[],"content":[{"type":"reasoning_text","text":")" +
+         std::string(bytes, 'a') +
+         R"("}]},{"role":"assistant","content":"a"},{"role":"user","content":"b"}],"max_output_tokens":1})";
+}
+
+std::string next_turn(const std::string& id) {
+  return R"({"input":"go on","max_output_tokens":2,"ignore_eos":true,"previous_response_id":")" + id + "\"}";
+}
+
+TEST(AgentRoutesTest, LongHistoriesAreReadOneAtATimeAndHoldUpNobody) {
+  TestServer server(letters());
+  const std::string id =
+      Json::parse(server.connect().request("POST", "/v1/responses", long_conversation(100'000)).body)["id"];
+  std::promise<void> its_end;
+  server.loop().run_in_background([is_over = std::make_shared<std::future<void>>(
+                                       its_end.get_future())] { is_over->wait_for(test::kPatience); },
+                                  true);
+  std::vector<RawClient> clients;
+  for (int i = 0; i < 3; ++i) {
+    clients.push_back(server.connect());
+    clients.back().send(RawClient::request_text("POST", "/v1/responses", next_turn(id)));
+  }
+  ASSERT_TRUE(server.wait_for_connections(clients.size()));
+  EXPECT_EQ(
+      server.connect().request("POST", "/v1/responses", R"({"input":"hi","max_output_tokens":1})").status,
+      200);
+  for (const RawClient& client : clients)
+    EXPECT_FALSE(client.is_readable()) << "it waits for the one that takes long";
+  its_end.set_value();
+  for (RawClient& client : clients)
+    EXPECT_EQ(client.response().status, 200);
+}
+
+TEST(AgentRoutesTest, LongHistoriesCountAsLongAsTheirRequestsRun) {
+  test::StepGate gate;
+  ScriptedServing serving = letters();
+  serving.gate = &gate;
+  serving.server.limits.body_bytes = 2 << 20;
+  serving.server.limits.all_bodies_bytes = 3 << 20;
+  TestServer server(serving);
+  gate.open();
+  const std::string id =
+      Json::parse(server.connect().request("POST", "/v1/responses", long_conversation(1'600'000)).body)["id"];
+  gate.shut();
+  RawClient running = server.connect();
+  running.send(RawClient::request_text("POST", "/v1/responses", next_turn(id)));
+  ASSERT_TRUE(gate.wait_for_arrival());
+  const auto refused = server.connect().request("POST", "/v1/responses", next_turn(id));
+  EXPECT_EQ(refused.status, 503) << refused.body;
+  EXPECT_EQ(refused.header("retry-after"), "1");
+  gate.open();
+  EXPECT_EQ(running.response().status, 200);
+  EXPECT_TRUE(test::wait_until(
+      [&] { return server.connect().request("POST", "/v1/responses", next_turn(id)).status == 200; }));
 }
 
 TEST(AgentRoutesTest, IdsDoNotFollowFromTheClients) {

@@ -43,7 +43,7 @@ class ChatRenderer : public testing::Test {
 TEST_F(ChatRenderer, UsesTheModelsOwnTemplate) {
   const Engine engine = make_engine("");
   const auto render = make_chat_renderer("", engine, log_);
-  const std::vector<PromptPart> parts = render(kVariables);
+  const std::vector<PromptPart> parts = render(kVariables).parts;
   EXPECT_EQ(text_of(parts), "<s><|user|>\nHi<|end|><|end|><|assistant|>\n");
   EXPECT_EQ(parts[1].text, "Hi<|end|>");
   EXPECT_FALSE(parts[1].parse_special);
@@ -51,8 +51,9 @@ TEST_F(ChatRenderer, UsesTheModelsOwnTemplate) {
 
 TEST_F(ChatRenderer, UsesAFilesTemplate) {
   const Engine engine = make_engine("");
-  EXPECT_EQ(text_of(make_chat_renderer(write_template("[{{ messages|length }}]"), engine, log_)(kVariables)),
-            "[1]");
+  EXPECT_EQ(
+      text_of(make_chat_renderer(write_template("[{{ messages|length }}]"), engine, log_)(kVariables).parts),
+      "[1]");
   EXPECT_THROW(make_chat_renderer(write_template("{% if %}"), engine, log_), jinja::TemplateError);
   EXPECT_THROW(make_chat_renderer("/nonexistent", engine, log_), FileError);
 }
@@ -66,7 +67,7 @@ TEST_F(ChatRenderer, PassesOnWhyATemplateRefuses) {
 
 TEST_F(ChatRenderer, HasADefault) {
   const Engine engine = make_engine("synthetic:tiny:q8_0");
-  EXPECT_THAT(text_of(make_chat_renderer("", engine, log_)(kVariables)),
+  EXPECT_THAT(text_of(make_chat_renderer("", engine, log_)(kVariables).parts),
               testing::HasSubstr("<|im_start|>user\n"));
 }
 

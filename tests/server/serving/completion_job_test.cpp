@@ -22,6 +22,7 @@ class FakeExchange final : public HttpExchange {
  public:
   HttpRequest& request() override { return request_; }
   void drop_body() override {}
+  bool hold(size_t) override { return true; }
   void respond(HttpResponse response) override {
     status = response.status;
     body = response.body;

@@ -173,11 +173,7 @@ class StepsTest : public testing::TestWithParam<int32_t> {
     serving_.gate = &gate_;
   }
 
-  static void leave(RawClient& client, Leave how) {
-    if (how == Leave::close) client.close();
-    if (how == Leave::reset) client.reset();
-    if (how == Leave::shut_sending) client.shut_sending();
-  }
+  static void leave(RawClient& client, Leave how) { how == Leave::close ? client.close() : client.reset(); }
   /// Lets the step pass that is on its way. Nothing is left to do then, and there was no step after it.
   void expect_no_other_step(const TestServer& server) {
     const int64_t num_arrived = gate_.num_arrived();
@@ -195,7 +191,7 @@ const std::vector<TokenId> kLongPrompt(800, 70);
 
 TEST_P(StepsTest, WhoHasLeftHoldsItsBlocksToTheEndOfTheStepOnItsWay) {
   TestServer server(serving_);
-  for (const Leave how : {Leave::close, Leave::reset, Leave::shut_sending}) {
+  for (const Leave how : {Leave::close, Leave::reset}) {
     for (const bool prefilling : {true, false}) {
       for (const bool stream : {true, false}) {
         SCOPED_TRACE(fmt::format("{} {} {}", static_cast<int>(how), prefilling, stream));
@@ -214,7 +210,7 @@ TEST_P(StepsTest, WhoHasLeftHoldsItsBlocksToTheEndOfTheStepOnItsWay) {
 
 TEST_P(StepsTest, WhoLeavesBehindAPipelinedRequestIsNoticedToo) {
   TestServer server(serving_);
-  for (const Leave how : {Leave::close, Leave::reset, Leave::shut_sending}) {
+  for (const Leave how : {Leave::close, Leave::reset}) {
     RawClient client = server.connect();
     client.send(completion_request(completion_body({5, 6}, 500, false)));
     ASSERT_TRUE(gate_.wait_for_arrival());
@@ -227,13 +223,39 @@ TEST_P(StepsTest, WhoLeavesBehindAPipelinedRequestIsNoticedToo) {
   }
 }
 
+// "printf ... | nc -N" and the like: who has no more to send still waits for the answer.
+TEST_P(StepsTest, WhoHasClosedItsSendingHalfGetsItsAnswer) {
+  TestServer server(serving_);
+  size_t num_requests = 0;
+  for (const bool stream : {true, false}) {
+    gate_.shut();
+    std::vector<RawClient> clients;  // one of them is prefilled or decodes, the other is in the queue
+    for (int i = 0; i < 2; ++i) {
+      clients.push_back(server.connect());
+      clients.back().send(completion_request(completion_body({5, 6}, 10, stream)));
+      ASSERT_TRUE(server.wait_for_requests(++num_requests));
+      clients.back().shut_sending();
+    }
+    for (int i = 0; i < 4; ++i)
+      ASSERT_TRUE(gate_.run_steps(1));
+    EXPECT_TRUE(server.wait_for_connections(2));
+    gate_.open();
+    for (RawClient& client : clients) {
+      const auto response = client.response();
+      EXPECT_EQ(response.status, 200);
+      EXPECT_EQ(text_of({.body = response.body}, stream),
+                test::text_alone(*test::make_scripted_engine({}), {5, 6}, 10));
+    }
+  }
+}
+
 TEST_P(StepsTest, LeavingTheQueueDisturbsNobodyWhoRuns) {
   TestServer server(serving_);
   RawClient running = server.connect();
   running.send(completion_request(completion_body({5, 6, 7}, 30, true)));
   size_t num_requests = 1;
   ASSERT_TRUE(server.wait_for_requests(num_requests));  // before those that queue behind it
-  for (const Leave how : {Leave::close, Leave::reset, Leave::shut_sending}) {
+  for (const Leave how : {Leave::close, Leave::reset}) {
     RawClient queued = server.connect();
     queued.send(completion_request(completion_body({8, 9}, 30, true)));
     ASSERT_TRUE(server.wait_for_requests(++num_requests));

@@ -1,8 +1,12 @@
 // The engine on its own thread: what others learn of it, and when.
 #include "server/serving/engine_service.h"
 
+#include <map>
+
 #include <gtest/gtest.h>
 
+#include "server/http/memory_reserve.h"
+#include "tests/support/allocations.h"
 #include "tests/support/server/test_server.h"
 
 namespace minfer {
@@ -33,6 +37,54 @@ TEST(EngineServiceTest, TheStatusIsRightBeforeOutputsLeave) {
     EXPECT_EQ(at_outputs[1].running, 0) << "the last output of the only request";
     EXPECT_EQ(at_outputs[1].kv_blocks_used, 0);
   }
+}
+
+/// Wherever within its admission memory ends, that request is cancelled, and the next one served.
+TEST(EngineServiceTest, ARequestWithoutMemoryIsCancelledAlone) {
+  if (!test::counts_allocations()) GTEST_SKIP() << "a sanitizer has its own operator new";
+  const std::unique_ptr<Engine> engine = test::make_scripted_engine({});
+  std::mutex mutex;
+  std::map<std::string, FinishReason> ends;
+  std::unique_ptr<EngineService> service;
+  const auto take = [&] {
+    const std::lock_guard lock(mutex);
+    for (const RequestOutput& output : service->take_outputs())
+      if (output.finish) ends[output.id] = *output.finish;
+  };
+  service = std::make_unique<EngineService>(
+      *engine, EngineService::Callbacks{.on_outputs = take, .on_failure = nullptr});
+  const auto end_of = [&](const std::string& id) {
+    EXPECT_TRUE(test::wait_until([&] {
+      const std::lock_guard lock(mutex);
+      return ends.contains(id);
+    })) << id;
+    const std::lock_guard lock(mutex);
+    return ends[id];
+  };
+  int num_cancelled = 0;
+  for (int64_t after = 0; after < 40; ++after) {
+    const std::string id = fmt::format("request {}", after);
+    const Request request = test::greedy_request(id, {5, 6, 7}, 1);
+    service->run_between_steps([&, after](Engine& served) {
+      test::refuse_allocation(after);
+      const ClientSizedAllocations client_sized;
+      try {
+        served.submit(request);
+      } catch (const std::bad_alloc&) {
+        ++num_cancelled;
+        test::refuse_allocation(-1);
+        served.submit(request);  // nothing of it was left behind
+      }
+      test::refuse_allocation(-1);
+    });
+    EXPECT_EQ(end_of(id), FinishReason::length);
+  }
+  EXPECT_GT(num_cancelled, 5);
+  service->run_between_steps([](Engine&) { test::refuse_allocation(0); });
+  service->submit({test::greedy_request("without", {5, 6, 7}, 1)});
+  EXPECT_EQ(end_of("without"), FinishReason::cancelled);
+  service->submit({test::greedy_request("with", {5, 6, 7}, 1)});
+  EXPECT_EQ(end_of("with"), FinishReason::length);
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
+#include "tests/support/allocations.h"
 #include "tests/support/server/client_swarm.h"
 #include "tests/support/server/test_server.h"
 
@@ -206,7 +207,9 @@ TEST(SlowSenderTest, LargeBodiesTogetherAreLimitedAndSmallOnesPass) {
 }
 
 TEST(SlowSenderTest, LargeTextsToTokeniseHoldUpNobody) {
-  TestServer server;
+  ScriptedServing serving;
+  serving.engine.max_model_len = 4096;
+  TestServer server(serving);
   // As if one took as long as the test likes.
   std::promise<void> its_end;
   server.loop().run_in_background([is_over = std::make_shared<std::future<void>>(
@@ -223,8 +226,54 @@ TEST(SlowSenderTest, LargeTextsToTokeniseHoldUpNobody) {
   for (const RawClient& client : large)
     EXPECT_FALSE(client.is_readable()) << "it waits for the other one that takes long";
   its_end.set_value();
-  for (RawClient& client : large)
-    EXPECT_EQ(client.response().status, 200);
+  for (RawClient& client : large) {
+    const auto response = client.response();
+    EXPECT_EQ(response.status, 200);
+    EXPECT_EQ(response.header("transfer-encoding"), "chunked") << "it leaves in pieces";
+    const json given = json::parse(response.body);
+    EXPECT_EQ(given["tokens"].size(), given["count"]);
+  }
+}
+
+TEST(SlowSenderTest, TextsThatCannotFitAreRefusedBeforeTheyAreTokenised) {
+  TestServer server;
+  const std::string text(1 << 20, 'a');
+  for (const auto& [path, body] : std::vector<std::pair<std::string, std::string>>{
+           {"/tokenize", R"({"prompt":")" + text + "\"}"},
+           {"/tokenize", R"({"messages":[{"role":"user","content":")" + text + "\"}]}"},
+           {"/v1/messages/count_tokens", R"({"messages":[{"role":"user","content":")" + text + "\"}]}"},
+           {"/v1/completions", R"({"prompt":")" + text + "\"}"},
+           {"/detokenize", fmt::format("{{\"tokens\":[{}]}}", fmt::join(std::vector(2000, 5), ","))}}) {
+    const auto response = server.connect().request("POST", path, body);
+    EXPECT_EQ(response.status, 400) << path;
+    EXPECT_THAT(response.body, HasSubstr("maximum context length")) << path;
+  }
+}
+
+// The end of memory
+
+/// While a body is read, and while a text is tokenised: whoever needs much memory is told so, the streams of the others go on.
+TEST(MemoryEndTest, IsAnsweredWith503AndStreamsGoOn) {
+  if (!test::counts_allocations()) GTEST_SKIP() << "a sanitizer has its own operator new";
+  test::StepGate gate;
+  TestServer server(long_streams(gate));
+  RawClient stream = server.connect();
+  stream.send(completion_request(completion_body({5}, 20, true)));
+  ASSERT_TRUE(gate.wait_for_arrival());
+  const std::string text(100'000, 'a');
+  {
+    const test::RefusedAllocations refused(400'000);
+    for (const std::string& body : {std::string(8 << 20, ' '), R"({"prompt":")" + text + "\"}"}) {
+      const auto response = server.connect().request("POST", "/v1/completions", body);
+      EXPECT_EQ(response.status, 503) << body.size() << " bytes: " << response.body;
+      EXPECT_EQ(response.header("retry-after"), "1");
+    }
+    EXPECT_EQ(server.connect().request("GET", "/health").status, 200);
+    ASSERT_TRUE(gate.run_steps(10));
+  }
+  gate.open();
+  EXPECT_TRUE(parse_events(stream.response().body).done);
+  EXPECT_EQ(server.connect().request("POST", "/tokenize", R"({"prompt":")" + text + "\"}").status, 200);
 }
 
 // Wrong and oversized requests, through the socket

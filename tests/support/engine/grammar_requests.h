@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "engine/engine.h"
 #include "models/grammar/grammar.h"
@@ -40,6 +41,23 @@ inline GrammarRoot digits(int64_t min, int64_t max) {
 inline GrammarRoot dead_end_after(std::string text) {
   return [text = std::move(text)](GrammarBuilder& b) {
     return b.sequence({b.literal(text), b.literal("\xff<no such token>")});
+  };
+}
+
+/// Texts as "abdiheh", in which `count` rules see the same: each byte takes work for all of them.
+inline GrammarRoot many_rules(int count) {
+  return [count](GrammarBuilder& b) {
+    std::vector<GrammarBuilder::Expr> rules;
+    for (int i = 0; i < count; ++i) {
+      const GrammarBuilder::Rule rule = b.add_rule("r");
+      rules.push_back(b.reference(rule));
+      const auto pair = [&](const char* open, const char* close) {
+        return b.sequence({b.literal(open), rules.back(), b.literal(close)});
+      };
+      b.define(rule,
+               b.choice({pair("a", "e"), pair("b", "f"), pair("c", "g"), pair("d", "h"), b.literal("i")}));
+    }
+    return b.choice(rules);
   };
 }
 

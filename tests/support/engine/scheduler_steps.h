@@ -45,7 +45,7 @@ class SchedulerSteps {
                                     bool scores_prompt = false) {
     auto& sequence = sequences_[id];
     sequence = std::make_unique<Sequence>(id, std::move(prompt), max_tokens, priority);
-    sequence->scores_prompt = scores_prompt;
+    if (scores_prompt) sequence->num_unscored = sequence->size() - 1;
     return scheduler_.enqueue(*sequence);
   }
 
@@ -67,7 +67,8 @@ class SchedulerSteps {
     for (const ScheduledSequence& each : batch_.sequences) {
       const std::vector<TokenId> sampled(static_cast<size_t>(each.num_drawn()), next_token_++);
       scheduler_.commit(each, sampled);
-      if (each.sequence->reached_max_tokens()) scheduler_.finish(*each.sequence, FinishReason::length);
+      if (!sampled.empty() && each.sequence->reached_max_tokens())
+        scheduler_.finish(*each.sequence, FinishReason::length);
     }
     std::vector<const Sequence*> running(scheduler_.running().begin(), scheduler_.running().end());
     blocks_.check(running);

@@ -36,6 +36,21 @@ std::optional<std::filesystem::path> fixtures_dir() {
   return path;
 }
 
+std::optional<std::filesystem::path> trained_model(const std::string& name) {
+  const auto variable = [](const char* key) {
+    const char* value = std::getenv(key);
+    return std::filesystem::path(value != nullptr ? value : "");
+  };
+  std::filesystem::path folder = variable("MINFER_TEST_MODELS");
+  if (folder.empty()) {
+    const std::filesystem::path cache = variable("XDG_CACHE_HOME");
+    folder = (cache.empty() ? variable("HOME") / ".cache" : cache) / "minfer" / "models";
+  }
+  const std::filesystem::path path = folder / (name + ".gguf");
+  if (!std::filesystem::exists(path)) return std::nullopt;
+  return path;
+}
+
 double nmse(std::span<const float> value, std::span<const float> reference) {
   return nmse_of(value, reference);
 }

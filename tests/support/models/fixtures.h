@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace minfer::test {
@@ -11,6 +12,10 @@ namespace minfer::test {
 /// Data made outside the project: $MINFER_FIXTURES, or ../shared/fixtures beside the source tree. Absent:
 /// nullopt, and the test skips.
 std::optional<std::filesystem::path> fixtures_dir();
+
+/// The file of a trained model of tests/real/models.txt, where scripts/test_env.sh keeps them: $MINFER_TEST_MODELS, or minfer/models in the
+/// user's cache. Absent: nullopt, and the test skips.
+std::optional<std::filesystem::path> trained_model(const std::string& name);
 
 /// Normalised mean square error: sum (value - reference)^2 / sum reference^2. NaN or infinity in `value`
 /// gives infinity.

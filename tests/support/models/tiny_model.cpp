@@ -203,7 +203,8 @@ ModelParts tiny_model(std::string_view architecture, int32_t experts) {
   }
   if (family.has_latent_attention) add_latent_keys(model, arch);
   if (family.delta_period > 0) add_delta_keys(model, arch);
-  if (family.needs_window) model.keys[arch + ".attention.sliding_window"] = 32u;
+  if (family.needs_window || arch == "gemma2" || arch == "gemma3")
+    model.keys[arch + ".attention.sliding_window"] = 32u;
   if (experts > 0) {
     model.keys[arch + ".expert_count"] = static_cast<uint32_t>(experts);
     model.keys[arch + ".expert_used_count"] = 2u;

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "server/openai/openai_request.h"
+#include "server/openai/structured_output.h"
 #include "tests/support/models/vocabularies.h"
 
 namespace minfer::test {
@@ -30,6 +31,17 @@ inline std::vector<PromptPart> render_test_chat(const nlohmann::ordered_json& va
   }
   if (variables["add_generation_prompt"] == true) parts.push_back({"[assistant]", true});
   return parts;
+}
+
+/// The request with the grammar of its form, as a server compiles it.
+inline CompletionRequest with_grammar(CompletionRequest request, const ApiContext& context) {
+  if (!request.form) return request;
+  try {
+    request.grammar = context.grammars->get(request.form->key, request.form->build);
+  } catch (const GrammarError&) {
+    throw refusal_of(*request.form, std::current_exception());
+  }
+  return request;
 }
 
 /// The API of a server with the small BPE vocabulary (a byte a token but for a few words) or another, a context of
@@ -61,10 +73,10 @@ class TestApi {
   }
 
   CompletionRequest completion(std::string_view members = {}) const {
-    return parse_completion_request(completion_body(members), context);
+    return with_grammar(parse_completion_request(completion_body(members), context), context);
   }
   CompletionRequest chat(std::string_view members = {}) const {
-    return parse_chat_request(chat_body(members), context);
+    return with_grammar(parse_chat_request(chat_body(members), context), context);
   }
   CompletionRequest parse(Endpoint endpoint, std::string_view text) const {
     return endpoint == Endpoint::chat ? parse_chat_request(text, context)

@@ -73,7 +73,7 @@ Function mapping(const Arguments& arguments) {
       return path.read(evaluation, item, absent);
     };
   }
-  const std::string& name = name_of(arguments.positional.front(), "filter").bytes();
+  const std::string_view name = name_of(arguments.positional.front(), "filter").bytes();
   const Filter filter = find_filter(name);
   if (filter == nullptr) fail<TemplateError>("no filter named '{}'", name);
   return [filter, rest = without_first(arguments, 1)](Evaluation& evaluation, const Value& item) {
@@ -95,7 +95,7 @@ Function condition(const Arguments& arguments, bool by_attribute) {
     return [path](Evaluation& evaluation, const Value& item) {
       return Value(path.read(evaluation, item).truth());
     };
-  const std::string& name = name_of(arguments.positional[test_at], "test").bytes();
+  const std::string_view name = name_of(arguments.positional[test_at], "test").bytes();
   const Test test = find_test(name);
   if (test == nullptr) fail<TemplateError>("no test named '{}'", name);
   return

@@ -17,7 +17,7 @@ Value generate(const Value& elements) {
 Value ignore_case(Evaluation& evaluation, Value value) {
   const Text* text = value.text();
   if (text == nullptr) return value;
-  evaluation.budget.allocate(8 * text->size());
+  evaluation.budget.scan(8 * text->size());
   return Value(to_lower(*text));
 }
 
@@ -76,14 +76,14 @@ Value join(Evaluation& evaluation, const Value& subject, const Arguments& argume
   const AttributePath path(bound[1]);
   const Text separator = bound.has(0) ? to_text(evaluation.budget, bound[0]) : Text();
   const std::shared_ptr<Iterator> iterator = iterate(subject);
-  TextWriter out(evaluation.budget);
+  Text out;
   bool any = false;
   while (std::optional<Value> item = iterator->next(evaluation)) {
     if (any) out.append(separator);
     any = true;
     print(out, evaluation.budget, path.read(evaluation, *std::move(item)));
   }
-  return Value(out.take());
+  return Value(std::move(out));
 }
 
 struct Keyed {
@@ -92,7 +92,7 @@ struct Keyed {
 };
 
 /// Sorted by key, equal ones in the order they came.
-Items sort_by_key(Evaluation& evaluation, std::vector<Keyed> keyed, bool descending) {
+Items sort_by_key(Evaluation& evaluation, Vector<Keyed> keyed, bool descending) {
   const auto before = [&](const Keyed& a, const Keyed& b) {
     return descending ? ordered(evaluation.budget, b.key, "<", a.key)
                       : ordered(evaluation.budget, a.key, "<", b.key);
@@ -105,10 +105,10 @@ Items sort_by_key(Evaluation& evaluation, std::vector<Keyed> keyed, bool descend
 }
 
 /// Attributes with commas between them, by all of which sort compares.
-std::vector<AttributePath> read_paths(const Value& attribute) {
+Vector<AttributePath> read_paths(const Value& attribute) {
   const Text* names = attribute.text();
   if (names == nullptr) return {AttributePath(attribute)};
-  std::vector<AttributePath> paths;
+  Vector<AttributePath> paths;
   std::string_view rest = names->bytes();
   while (true) {
     const size_t comma = std::min(rest.find(','), rest.size());
@@ -120,9 +120,9 @@ std::vector<AttributePath> read_paths(const Value& attribute) {
 
 Value sort(Evaluation& evaluation, const Value& subject, const Arguments& arguments) {
   const Bound bound("sort", arguments, {"reverse", "case_sensitive", "attribute"});
-  const std::vector<AttributePath> paths = read_paths(bound[2]);
+  const Vector<AttributePath> paths = read_paths(bound[2]);
   const bool case_sensitive = bound.truth(1, false);
-  std::vector<Keyed> keyed;
+  Vector<Keyed> keyed;
   for (Value& item : to_items(evaluation, subject)) {
     Items keys;
     for (const AttributePath& path : paths) {
@@ -140,11 +140,10 @@ Value dictsort(Evaluation& evaluation, const Value& subject, const Arguments& ar
   if (subject.dict() == nullptr) fail<TemplateError>("dictsort: '{}', expected a dict", subject.type_name());
   const std::string_view by = bound.has(1) ? std::string_view(bound.text(1).bytes()) : "key";
   if (by != "key" && by != "value") fail<TemplateError>("dictsort: by '{}', expected key or value", by);
-  std::vector<Keyed> keyed;
+  Vector<Keyed> keyed;
   for (const auto& [key, value] : subject.dict()->entries()) {
     Value sort_key = by == "key" ? key : value;
     if (!bound.truth(0, false)) sort_key = ignore_case(evaluation, std::move(sort_key));
-    evaluation.budget.allocate(4 * sizeof(Value));
     keyed.push_back({std::move(sort_key), make_tuple({key, value})});
   }
   return make_list(sort_by_key(evaluation, std::move(keyed), bound.truth(2, false)));
@@ -167,7 +166,6 @@ Value unique(Evaluation&, const Value& subject, const Arguments& arguments) {
           if (!case_sensitive) key = ignore_case(evaluation, std::move(key));
           const size_t before = seen.size();
           evaluation.budget.step();
-          evaluation.budget.allocate(sizeof(Dict::Entry));
           seen.set(evaluation.budget, std::move(key), Value());
           if (seen.size() > before) return item;
         }
@@ -206,7 +204,7 @@ Value groupby(Evaluation& evaluation, const Value& subject, const Arguments& arg
     Value key = path.read(evaluation, item, bound[1]);
     return fold ? ignore_case(evaluation, std::move(key)) : key;
   };
-  std::vector<Keyed> keyed;
+  Vector<Keyed> keyed;
   for (Value& item : to_items(evaluation, subject)) {
     Value key = key_of(item, !case_sensitive);
     keyed.push_back({std::move(key), std::move(item)});
@@ -236,7 +234,7 @@ Value batch(Evaluation& evaluation, const Value& subject, const Arguments& argum
   const auto filled = static_cast<int64_t>(row.size());
   if (!row.empty() && !bound[1].is_none() && filled < size) {
     const auto missing = static_cast<size_t>(size - filled);
-    evaluation.budget.allocate(missing > SIZE_MAX / sizeof(Value) ? SIZE_MAX : missing * sizeof(Value));
+    evaluation.budget.require(missing > SIZE_MAX / sizeof(Value) ? SIZE_MAX : missing * sizeof(Value));
     row.insert(row.end(), missing, bound[1]);
   }
   if (!row.empty()) rows.push_back(make_list(std::move(row)));
@@ -252,7 +250,6 @@ Value slice(Evaluation& evaluation, const Value& subject, const Arguments& argum
   auto from = items.begin();
   for (int64_t i = 0; i < slices; ++i) {
     evaluation.budget.step();
-    evaluation.budget.allocate(2 * sizeof(Value) + sizeof(Sequence));
     const auto length = static_cast<int64_t>(items.size());
     const bool extra = i < length % slices;
     const auto to = from + length / slices + (extra ? 1 : 0);

@@ -5,7 +5,6 @@
 #include "models/chat/jinja/builtins/filter_table.h"
 #include "models/chat/jinja/builtins/text_operations.h"
 #include "models/chat/jinja/value/access.h"
-#include "models/chat/jinja/value/html.h"
 #include "models/chat/jinja/value/operators.h"
 #include "models/chat/jinja/value/print.h"
 
@@ -16,7 +15,7 @@ template <Text (*map)(const Text&)>
 Value mapped(Evaluation& evaluation, const Value& subject, const Arguments& arguments) {
   Bound("filter", arguments, {});
   const Text text = to_text(evaluation.budget, subject);
-  evaluation.budget.allocate(8 * text.size());  // characters while they are mapped, and the result
+  evaluation.budget.scan(8 * text.size());  // some steps a character: case is looked up
   return Value(map(text));
 }
 
@@ -69,9 +68,9 @@ Value safe(Evaluation& evaluation, const Value& subject, const Arguments& argume
 
 Value force_escape(Evaluation& evaluation, const Value& subject, const Arguments& arguments) {
   Bound("escape", arguments, {});
-  TextWriter out(evaluation.budget);
+  Text out;
   append_html(out, to_text(evaluation.budget, subject));
-  Text text = out.take();
+  Text text = std::move(out);
   text.set_markup(true);
   return Value(std::move(text));
 }
@@ -86,7 +85,7 @@ Value indent(Evaluation& evaluation, const Value& subject, const Arguments& argu
   const Text* text = subject.text();
   if (text == nullptr) fail<TemplateError>("indent: '{}', expected a text", subject.type_name());
   Budget& budget = evaluation.budget;
-  TextWriter margin(budget);
+  Text margin;
   if (const Text* given = bound[0].text()) {
     margin.append(*given);
   } else {
@@ -95,15 +94,15 @@ Value indent(Evaluation& evaluation, const Value& subject, const Arguments& argu
   Text closed = *text;
   closed.append("\n", Origin::source);  // so that a line break at the end makes a last, empty line
   const Items lines = split_lines(budget, closed, false);
-  TextWriter out(budget);
+  Text out;
   for (size_t i = 0; i < lines.size(); ++i) {
     const Text& line = *lines[i].text();
     if (i > 0) out.append("\n");
     const bool indented = i == 0 ? bound.truth(1, false) : bound.truth(2, false) || !line.empty();
-    if (indented) out.append(margin.text());
+    if (indented) out.append(margin);
     out.append(line);
   }
-  return Value(out.take());
+  return Value(std::move(out));
 }
 
 Value truncate(Evaluation& evaluation, const Value& subject, const Arguments& arguments) {
@@ -120,11 +119,11 @@ Value truncate(Evaluation& evaluation, const Value& subject, const Arguments& ar
   const auto size = static_cast<int64_t>(count_characters(text->bytes()));
   if (size <= length || size - length <= leeway) return subject;
   const Value head = get_slice(evaluation, subject, Value(), Value(length - end_length), Value());
-  TextWriter out(evaluation.budget);
+  Text out;
   out.append(bound.truth(1, false) ? *head.text()
                                    : *split(evaluation.budget, *head.text(), " ", 1, true).front().text());
   out.append(end);
-  return Value(out.take());
+  return Value(std::move(out));
 }
 
 Value center(Evaluation& evaluation, const Value& subject, const Arguments& arguments) {
@@ -168,9 +167,9 @@ Value tojson(Evaluation& evaluation, const Value& subject, const Arguments& argu
   if (const Text* margin = bound[1].text()) {
     style.indent = *margin;
   } else if (style.multiline) {
-    TextWriter spaces(evaluation.budget);
+    Text spaces;
     spaces.repeat(Text(" "), static_cast<size_t>(std::max<int64_t>(bound.integer(1, 0), 0)));
-    style.indent = spaces.take();
+    style.indent = std::move(spaces);
   }
   if (!bound[2].is_none()) {
     const Items separators = to_items(evaluation, bound[2]);

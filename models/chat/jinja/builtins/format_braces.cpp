@@ -1,7 +1,7 @@
 // str.format, without specifications that hold fields of their own.
 #include <charconv>
 
-#include "models/chat/jinja/builtins/method_table.h"
+#include "models/chat/jinja/builtins/functions.h"
 #include "models/chat/jinja/value/access.h"
 #include "models/chat/jinja/value/number_format.h"
 #include "models/chat/jinja/value/print.h"
@@ -13,7 +13,7 @@ namespace {
 class BraceFormatter {
  public:
   BraceFormatter(Evaluation& evaluation, const Text& format, const Arguments& arguments)
-      : evaluation_(evaluation), format_(format), arguments_(arguments), out_(evaluation.budget) {}
+      : evaluation_(evaluation), format_(format), arguments_(arguments) {}
 
   Value run() {
     const std::string_view bytes = format_.bytes();
@@ -32,7 +32,7 @@ class BraceFormatter {
       write_field(bytes.substr(brace + 1, end - brace - 1));
       at = end + 1;
     }
-    return Value(out_.take());
+    return Value(std::move(out_));
   }
 
  private:
@@ -47,9 +47,9 @@ class BraceFormatter {
     const Value value = read(path.substr(0, mark));
     Budget& budget = evaluation_.budget;
     if (conversion == "r") {
-      TextWriter quoted(budget);
+      Text quoted;
       print_repr(quoted, budget, value);
-      out_.append(format_string(budget, quoted.text(), parse_format_spec(spec)));
+      out_.append(format_string(budget, quoted, parse_format_spec(spec)));
     } else if (!conversion.empty() && conversion != "s") {
       fail<TemplateError>("format(): conversion '{}', expected r or s", printable(conversion));
     } else if (value.is_number() && !spec.empty() && conversion.empty()) {
@@ -111,7 +111,7 @@ class BraceFormatter {
   Evaluation& evaluation_;
   const Text& format_;
   const Arguments& arguments_;
-  TextWriter out_;
+  Text out_;
   int64_t next_ = 0;
 };
 

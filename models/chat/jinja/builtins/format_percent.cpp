@@ -12,7 +12,7 @@ namespace {
 class PercentFormatter {
  public:
   PercentFormatter(Evaluation& evaluation, const Text& format, const Value& arguments)
-      : evaluation_(evaluation), format_(format), arguments_(arguments), out_(evaluation.budget) {
+      : evaluation_(evaluation), format_(format), arguments_(arguments) {
     const Sequence* sequence = arguments.sequence();
     if (sequence != nullptr && sequence->kind != Sequence::Kind::list) {
       values_ = sequence->items;
@@ -32,7 +32,7 @@ class PercentFormatter {
     }
     if (next_ < values_.size() && !may_be_left_over_)
       fail<TemplateError>("%: {} values, of which the format takes {}", values_.size(), next_);
-    return Value(out_.take());
+    return Value(std::move(out_));
   }
 
  private:
@@ -124,9 +124,9 @@ class PercentFormatter {
     Budget& budget = evaluation_.budget;
     Text text;
     if (spec.type == 'r') {
-      TextWriter quoted(budget);
+      Text quoted;
       print_repr(quoted, budget, value);
-      text = quoted.take();
+      text = std::move(quoted);
     } else if (spec.type == 'c') {
       text = character(value);
     } else {
@@ -167,7 +167,7 @@ class PercentFormatter {
   Evaluation& evaluation_;
   const Text& format_;
   const Value& arguments_;
-  TextWriter out_;
+  Text out_;
   Items values_;
   size_t next_ = 0;
   size_t position_ = 0;

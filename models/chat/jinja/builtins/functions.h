@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string_view>
+#include <unordered_map>
 
 #include "models/chat/jinja/evaluation.h"
 
@@ -17,6 +18,10 @@ Test find_test(std::string_view name);
 /// Nothing if there is none.
 std::optional<Value> find_global(std::string_view name);
 
+using Method = Value (*)(Evaluation& evaluation, const Value& self, const Arguments& arguments);
+std::unordered_map<std::string_view, Method> text_methods();
+/// `format.format(arguments)`, Python's str.format.
+Value format_braces(Evaluation& evaluation, const Value& format, const Arguments& arguments);
 /// A method of a text, list or dict bound to its object; nothing if the type has no such method.
 std::optional<Value> find_method(const Value& object, std::string_view name);
 

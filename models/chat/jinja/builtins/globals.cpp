@@ -20,7 +20,6 @@ Value call_range(Evaluation&, const Arguments& arguments) {
 Dict read_entries(Evaluation& evaluation, const Arguments& arguments) {
   Dict dict;
   const auto add = [&](Value key, Value value) {
-    evaluation.budget.allocate(sizeof(Dict::Entry));
     dict.set(evaluation.budget, std::move(key), std::move(value));
   };
   if (arguments.positional.size() > 1)
@@ -86,7 +85,7 @@ class Cycler : public Object, public std::enable_shared_from_this<Cycler> {
 Value call_cycler(Evaluation&, const Arguments& arguments) {
   if (arguments.positional.empty() || !arguments.named.empty())
     fail<TemplateError>("cycler() expects the values to go through");
-  return Value(std::static_pointer_cast<Object>(std::make_shared<Cycler>(make_list(arguments.positional))));
+  return Value(std::static_pointer_cast<Object>(make_counted<Cycler>(make_list(arguments.positional))));
 }
 
 /// joiner(separator): nothing at the first call, then the separator.
@@ -105,7 +104,7 @@ Value call_joiner(Evaluation&, const Arguments& arguments) {
 
 Value call_raise_exception(Evaluation& evaluation, const Arguments& arguments) {
   const Bound bound("raise_exception", arguments, {"message"}, 1);
-  throw TemplateRaised(to_text(evaluation.budget, bound[0]).bytes());
+  fail<TemplateRaised>("{}", to_text(evaluation.budget, bound[0]).bytes());
 }
 
 /// The format without what a time without a zone and without a fraction prints as nothing or zeros.

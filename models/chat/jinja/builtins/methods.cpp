@@ -5,7 +5,6 @@
 
 #include "models/chat/jinja/builtins/arguments.h"
 #include "models/chat/jinja/builtins/functions.h"
-#include "models/chat/jinja/builtins/method_table.h"
 
 namespace minfer::jinja {
 namespace {
@@ -45,16 +44,18 @@ Value list_index(Evaluation& evaluation, const Value& self, const Arguments& arg
   fail<TemplateError>("index(): the value is not in the list");
 }
 
-const MethodTable& methods_of(const Value& object) {
-  static const MethodTable none;
-  static const MethodTable texts = text_methods();
-  static const MethodTable dicts{{"get", dict_get},
-                                 {"items", dict_view<ViewKind::items>},
-                                 {"keys", dict_view<ViewKind::keys>},
-                                 {"values", dict_view<ViewKind::values>},
-                                 {"copy", copy}};
-  static const MethodTable tuples{{"count", list_count}, {"index", list_index}};
-  static const MethodTable lists{{"count", list_count}, {"index", list_index}, {"copy", copy}};
+const std::unordered_map<std::string_view, Method>& methods_of(const Value& object) {
+  static const std::unordered_map<std::string_view, Method> none;
+  static const std::unordered_map<std::string_view, Method> texts = text_methods();
+  static const std::unordered_map<std::string_view, Method> dicts{{"get", dict_get},
+                                                                  {"items", dict_view<ViewKind::items>},
+                                                                  {"keys", dict_view<ViewKind::keys>},
+                                                                  {"values", dict_view<ViewKind::values>},
+                                                                  {"copy", copy}};
+  static const std::unordered_map<std::string_view, Method> tuples{{"count", list_count},
+                                                                   {"index", list_index}};
+  static const std::unordered_map<std::string_view, Method> lists{
+      {"count", list_count}, {"index", list_index}, {"copy", copy}};
   if (object.text() != nullptr) return texts;
   if (object.dict() != nullptr) return dicts;
   if (object.sequence() == nullptr) return none;
@@ -64,7 +65,7 @@ const MethodTable& methods_of(const Value& object) {
 }  // namespace
 
 std::optional<Value> find_method(const Value& object, std::string_view name) {
-  const MethodTable& methods = methods_of(object);
+  const std::unordered_map<std::string_view, Method>& methods = methods_of(object);
   const auto found = methods.find(name);
   if (found == methods.end()) return std::nullopt;
   return make_function(

@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "models/chat/jinja/builtins/arguments.h"
-#include "models/chat/jinja/builtins/method_table.h"
+#include "models/chat/jinja/builtins/functions.h"
 #include "models/chat/jinja/builtins/text_operations.h"
 #include "models/chat/jinja/value/access.h"
 #include "models/chat/jinja/value/operators.h"
@@ -13,7 +13,7 @@ namespace {
 template <Text (*map)(const Text&)>
 Value mapped_text(Evaluation& evaluation, const Value& self, const Arguments& arguments) {
   Bound("method", arguments, {});
-  evaluation.budget.allocate(8 * self.text()->size());
+  evaluation.budget.scan(8 * self.text()->size());  // some steps a character: case is looked up
   return Value(map(*self.text()));
 }
 
@@ -47,7 +47,6 @@ Value partition(Evaluation& evaluation, const Value& self, const Arguments& argu
   const Text& separator = bound.text(0);
   if (separator.empty()) fail<TemplateError>("partition(): an empty separator");
   evaluation.budget.scan(text.size());
-  evaluation.budget.allocate(text.size());
   const size_t found = from_right ? find_last_bytes(text.bytes(), separator.bytes())
                                   : find_bytes(text.bytes(), separator.bytes());
   if (found == std::string_view::npos)
@@ -66,7 +65,7 @@ Value replace_method(Evaluation& evaluation, const Value& self, const Arguments&
 Value join_with(Evaluation& evaluation, const Value& self, const Arguments& arguments) {
   const Bound bound("join", arguments, {""}, 1);
   const std::shared_ptr<Iterator> iterator = iterate(bound[0]);
-  TextWriter out(evaluation.budget);
+  Text out;
   bool any = false;
   while (const std::optional<Value> item = iterator->next(evaluation)) {
     if (item->text() == nullptr)
@@ -75,7 +74,7 @@ Value join_with(Evaluation& evaluation, const Value& self, const Arguments& argu
     any = true;
     out.append(*item->text());
   }
-  return Value(out.take());
+  return Value(std::move(out));
 }
 
 /// Bytes [begin, end) of the characters that the optional arguments `at` and `at + 1` choose, as a slice
@@ -162,20 +161,18 @@ Value count(Evaluation& evaluation, const Value& self, const Arguments& argument
   return Value(number);
 }
 
-Value removeprefix(Evaluation& evaluation, const Value& self, const Arguments& arguments) {
+Value removeprefix(Evaluation&, const Value& self, const Arguments& arguments) {
   const Bound bound("removeprefix", arguments, {""}, 1);
   const Text& text = *self.text();
   const size_t length = bound.text(0).size();
   if (!text.bytes().starts_with(bound.text(0).bytes())) return self;
-  evaluation.budget.allocate(text.size() - length);
   return Value(text.substr(length, text.size() - length));
 }
 
-Value removesuffix(Evaluation& evaluation, const Value& self, const Arguments& arguments) {
+Value removesuffix(Evaluation&, const Value& self, const Arguments& arguments) {
   const Bound bound("removesuffix", arguments, {""}, 1);
   const Text& text = *self.text();
   if (!text.bytes().ends_with(bound.text(0).bytes())) return self;
-  evaluation.budget.allocate(text.size());
   return Value(text.substr(0, text.size() - bound.text(0).size()));
 }
 
@@ -193,12 +190,12 @@ Value zfill(Evaluation& evaluation, const Value& self, const Arguments& argument
   const Text& text = *self.text();
   const bool is_signed = text.bytes().starts_with('-') || text.bytes().starts_with('+');
   const size_t sign = is_signed ? 1 : 0;
-  TextWriter out(evaluation.budget);
+  Text out;
   out.append(text, 0, sign);
   out.append(pad(evaluation.budget, text.substr(sign, text.size() - sign),
                  std::max<int64_t>(bound.integer(0, 0), 0) - static_cast<int64_t>(sign), Text("0"),
                  Align::right));
-  return Value(out.take());
+  return Value(std::move(out));
 }
 
 /// All characters are of a kind, and there is one.
@@ -237,7 +234,7 @@ Value isascii(Evaluation& evaluation, const Value& self, const Arguments& argume
 
 }  // namespace
 
-MethodTable text_methods() {
+std::unordered_map<std::string_view, Method> text_methods() {
   return {{"upper", mapped_text<to_upper>},
           {"lower", mapped_text<to_lower>},
           {"capitalize", mapped_text<to_capitalized>},

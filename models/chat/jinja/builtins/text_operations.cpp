@@ -9,8 +9,7 @@
 namespace minfer::jinja {
 namespace {
 
-void add(Budget& budget, Items& items, const Text& text, size_t begin, size_t end) {
-  budget.allocate(sizeof(Value) + sizeof(Text) + (end - begin));
+void add(Items& items, const Text& text, size_t begin, size_t end) {
   items.emplace_back(text.substr(begin, end - begin));
 }
 
@@ -20,18 +19,15 @@ struct Stretch {
 };
 
 /// Where the words of a text stand.
-std::vector<Stretch> find_words(Budget& budget, const Text& text) {
-  std::vector<Stretch> words;
+Vector<Stretch> find_words(const Text& text) {
+  Vector<Stretch> words;
   bool inside = false;
   for_each_character(text.bytes(), [&](char32_t c, size_t begin, size_t length) {
     if (is_space(c)) {
       inside = false;
       return;
     }
-    if (!inside) {
-      budget.allocate(sizeof(Stretch));
-      words.push_back({begin, begin});
-    }
+    if (!inside) words.push_back({begin, begin});
     inside = true;
     words.back().end = begin + length;
   });
@@ -56,7 +52,6 @@ Text strip(Budget& budget, const Text& text, const std::optional<std::string_vie
   });
   if (side == Side::right) first = 0;
   if (side == Side::left) end = text.size();
-  budget.allocate(end > first ? end - first : 0);
   Text result = end > first ? text.substr(first, end - first) : Text();
   result.set_markup(text.is_markup());
   return result;
@@ -64,7 +59,7 @@ Text strip(Budget& budget, const Text& text, const std::optional<std::string_vie
 
 Text replace(Budget& budget, const Text& text, const Text& old, const Text& replacement, int64_t count) {
   budget.scan(text.size());
-  TextWriter out(budget);
+  Text out;
   size_t done = 0;
   size_t from = 0;
   for (int64_t i = 0; i != count; ++i) {
@@ -81,20 +76,20 @@ Text replace(Budget& budget, const Text& text, const Text& old, const Text& repl
     }
   }
   out.append(text, done, text.size() - done);
-  return out.take();
+  return out;
 }
 
 size_t find_last_bytes(std::string_view text, std::string_view part) {
   if (part.size() < 16) return text.rfind(part);
-  const std::string reversed_text(text.rbegin(), text.rend());
-  const std::string reversed_part(part.rbegin(), part.rend());
+  const String reversed_text(text.rbegin(), text.rend());
+  const String reversed_part(part.rbegin(), part.rend());
   const size_t found = find_bytes(reversed_text, reversed_part);
   return found == std::string_view::npos ? found : text.size() - found - part.size();
 }
 
 Items split(Budget& budget, const Text& text, std::string_view separator, int64_t count, bool from_right) {
   budget.scan(text.size());
-  std::vector<size_t> cuts;  // where separators begin
+  Vector<size_t> cuts;  // where separators begin
   std::string_view rest = text.bytes();
   size_t from = 0;
   while (static_cast<int64_t>(cuts.size()) != count) {
@@ -109,16 +104,16 @@ Items split(Budget& budget, const Text& text, std::string_view separator, int64_
   Items items;
   size_t begin = 0;
   for (const size_t cut : cuts) {
-    add(budget, items, text, begin, cut);
+    add(items, text, begin, cut);
     begin = cut + separator.size();
   }
-  add(budget, items, text, begin, text.size());
+  add(items, text, begin, text.size());
   return items;
 }
 
 Items split_words(Budget& budget, const Text& text, int64_t count, bool from_right) {
   budget.scan(text.size());
-  std::vector<Stretch> words = find_words(budget, text);
+  Vector<Stretch> words = find_words(text);
   const bool rest_stays = count >= 0 && words.size() > static_cast<size_t>(count);
   if (rest_stays && from_right) {  // what is left over begins where the text does and ends with its last word
     const size_t first = words.size() - static_cast<size_t>(count) - 1;
@@ -130,7 +125,7 @@ Items split_words(Budget& budget, const Text& text, int64_t count, bool from_rig
   }
   Items items;
   for (const Stretch& word : words)
-    add(budget, items, text, word.begin, word.end);
+    add(items, text, word.begin, word.end);
   return items;
 }
 
@@ -143,12 +138,12 @@ Items split_lines(Budget& budget, const Text& text, bool keep_ends) {
     const Utf8Unit unit = read_utf8(bytes.substr(at));
     const size_t next = at + (bytes.substr(at).starts_with("\r\n") ? 2 : unit.length);
     if (is_line_end(unit.character)) {
-      add(budget, lines, text, line, keep_ends ? next : at);
+      add(lines, text, line, keep_ends ? next : at);
       line = next;
     }
     at = next;
   }
-  if (line < bytes.size()) add(budget, lines, text, line, bytes.size());
+  if (line < bytes.size()) add(lines, text, line, bytes.size());
   return lines;
 }
 
@@ -159,11 +154,11 @@ Text pad(Budget& budget, const Text& text, int64_t width, const Text& fill, Alig
   const int64_t left = align == Align::left    ? 0
                        : align == Align::right ? missing
                                                : missing / 2 + (missing & width & 1);
-  TextWriter out(budget);
+  Text out;
   out.repeat(fill, static_cast<size_t>(left));
   out.append(text);
   out.repeat(fill, static_cast<size_t>(missing - left));
-  return out.take();
+  return out;
 }
 
 }  // namespace minfer::jinja

@@ -112,26 +112,25 @@ Value slice_text(Evaluation& evaluation, const Text& text, const Value& begin, c
                  const Value& step) {
   Budget& budget = evaluation.budget;
   budget.scan(text.size());
-  std::vector<size_t> borders;  // where characters begin, and the end; empty: every byte is one
+  Vector<size_t> borders;  // where characters begin, and the end; empty: every byte is one
   if (!is_ascii(text.bytes())) {
-    budget.allocate(text.size() * sizeof(size_t));
     for_each_character(text.bytes(), [&](char32_t, size_t at, size_t) { borders.push_back(at); });
     borders.push_back(text.size());
   }
   const auto border = [&](size_t i) { return borders.empty() ? i : borders[i]; };
   const Positions positions =
       positions_of(borders.empty() ? text.size() : borders.size() - 1, begin, end, step);
-  TextWriter out(budget);
+  Text out;
   if (positions.step == 1) {
     const auto first = static_cast<size_t>(positions.begin);
     out.append(text, border(first), border(first + positions.count) - border(first));
-    return Value(out.take());
+    return Value(std::move(out));
   }
   for (size_t i = 0; i < positions.count; ++i) {
     const size_t at = positions.at(i);
     out.append(text, border(at), border(at + 1) - border(at));
   }
-  return Value(out.take());
+  return Value(std::move(out));
 }
 
 }  // namespace
@@ -172,7 +171,6 @@ Value get_slice(Evaluation& evaluation, const Value& object, const Value& begin,
     fail<TemplateError>("a slice of '{}', expected a text, list or tuple", object.type_name());
   const size_t size = sequence != nullptr ? sequence->items.size() : *thing->length();
   const Positions positions = positions_of(size, begin, end, step);
-  evaluation.budget.allocate(positions.count * sizeof(Value));
   Items items;
   for (size_t i = 0; i < positions.count; ++i) {
     const size_t at = positions.at(i);

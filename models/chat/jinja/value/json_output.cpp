@@ -10,11 +10,11 @@ namespace {
 
 class JsonPrinter {
  public:
-  JsonPrinter(Budget& budget, const JsonStyle& style) : budget_(budget), style_(style), out_(budget) {}
+  JsonPrinter(Budget& budget, const JsonStyle& style) : budget_(budget), style_(style) {}
 
   Text print(const Value& value) {
     print_value(value, 0);
-    return out_.take();
+    return std::move(out_);
   }
 
  private:
@@ -57,10 +57,9 @@ class JsonPrinter {
   }
 
   void print_dict(const Dict& dict, size_t level) {
-    std::vector<const Dict::Entry*> entries;
+    Vector<const Dict::Entry*> entries;
     for (const Dict::Entry& entry : dict.entries())
       entries.push_back(&entry);
-    budget_.allocate(entries.size() * sizeof entries[0]);
     if (style_.sort_keys) {
       std::ranges::stable_sort(entries, [&](const Dict::Entry* a, const Dict::Entry* b) {
         return ordered(budget_, a->key, "<", b->key);
@@ -120,7 +119,7 @@ class JsonPrinter {
 
   Budget& budget_;
   const JsonStyle& style_;
-  TextWriter out_;
+  Text out_;
 };
 
 }  // namespace

@@ -23,7 +23,7 @@ class Namespace : public Object {
 };
 
 inline std::shared_ptr<Namespace> make_namespace(Evaluation& evaluation, Dict attributes) {
-  return evaluation.keep(std::make_shared<Namespace>(std::move(attributes)));
+  return evaluation.keep(make_counted<Namespace>(std::move(attributes)));
 }
 
 }  // namespace minfer::jinja

@@ -159,12 +159,12 @@ Text format_number(Budget& budget, const Value& value, const FormatSpec& spec) {
                                 : spec.sign == '-' ? ""
                                                    : std::string_view(&spec.sign, 1);
   const std::string front = fmt::format("{}{}", sign, number.prefix);
-  TextWriter out(budget);
+  Text out;
   if (spec.align == '=') {
     out.append(front);
     out.append(pad(budget, Text(number.digits), spec.width - static_cast<int64_t>(front.size()),
                    Text(spec.fill), Align::right));
-    return out.take();
+    return out;
   }
   const Align align = spec.align == '<' ? Align::left : spec.align == '^' ? Align::center : Align::right;
   return pad(budget, Text(front + number.digits), spec.width, Text(spec.fill), align);
@@ -180,7 +180,6 @@ Text format_string(Budget& budget, const Text& text, const FormatSpec& spec) {
       if (left-- > 0) end = begin + length;
     });
   }
-  budget.allocate(end);
   const Align align = spec.align == '>' ? Align::right : spec.align == '^' ? Align::center : Align::left;
   return pad(budget, text.substr(0, end), spec.width, Text(spec.fill), align);
 }

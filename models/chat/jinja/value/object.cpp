@@ -139,12 +139,12 @@ Value Object::call(Evaluation&, const Arguments&) {
 
 Value make_generator(std::function<std::optional<Value>(Evaluation&)> next, int depth) {
   if (depth >= kMaxValueDepth) fail<TemplateError>("values nested more than {} levels deep", kMaxValueDepth);
-  return Value(std::make_shared<Generator>(std::move(next), depth + 1));
+  return Value(make_counted<Generator>(std::move(next), depth + 1));
 }
 
 Value make_function(std::string_view name, std::function<Value(Evaluation&, const Arguments&)> body,
                     int depth) {
-  return Value(std::make_shared<Function>(name, std::move(body), depth));
+  return Value(make_counted<Function>(name, std::move(body), depth));
 }
 
 Value make_range(int64_t begin, int64_t end, int64_t step) {
@@ -154,11 +154,11 @@ Value make_range(int64_t begin, int64_t end, int64_t step) {
   const __int128 length = distance <= 0 ? 0 : (distance + stride - 1) / stride;
   if (length > static_cast<__int128>(kMaxRange))
     fail<TemplateError>("range() of more than {} elements", kMaxRange);
-  return Value(std::make_shared<Range>(begin, end, step, static_cast<size_t>(length)));
+  return Value(make_counted<Range>(begin, end, step, static_cast<size_t>(length)));
 }
 
 Value make_dict_view(const Value& dict, ViewKind kind) {
-  return Value(std::make_shared<DictView>(dict, kind));
+  return Value(make_counted<DictView>(dict, kind));
 }
 
 std::optional<Value> viewed_dict(const Value& view, ViewKind kind) {
@@ -188,7 +188,6 @@ Items to_items(Evaluation& evaluation, const Value& value) {
   const std::shared_ptr<Iterator> iterator = iterate(value);
   Items items;
   while (std::optional<Value> item = iterator->next(evaluation)) {
-    evaluation.budget.allocate(sizeof(Value));
     items.push_back(*std::move(item));
   }
   return items;

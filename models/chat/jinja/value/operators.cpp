@@ -3,7 +3,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "models/chat/jinja/value/html.h"
+#include "models/chat/jinja/value/print.h"
 
 namespace minfer::jinja {
 namespace {
@@ -116,22 +116,20 @@ Value apply_reals(BinaryOp op, double a, double b) {
   return Value(floor == 0.0 ? std::copysign(0.0, a / b) : floor);
 }
 
-Value concatenate(Evaluation& evaluation, const Text& left, const Text& right) {
-  TextWriter out(evaluation.budget);
+Value concatenate(const Text& left, const Text& right) {
+  Text out;
   const bool markup = left.is_markup() || right.is_markup();
   markup && !left.is_markup() ? append_html(out, left) : out.append(left);
   markup && !right.is_markup() ? append_html(out, right) : out.append(right);
-  Text text = out.take();
-  text.set_markup(markup);
-  return Value(std::move(text));
+  out.set_markup(markup);
+  return Value(std::move(out));
 }
 
 Value make_same(const Sequence& kind, Items items) {
   return kind.kind == Sequence::Kind::list ? make_list(std::move(items)) : make_tuple(std::move(items));
 }
 
-Value concatenate(Evaluation& evaluation, const Sequence& left, const Sequence& right) {
-  evaluation.budget.allocate((left.items.size() + right.items.size()) * sizeof(Value));
+Value concatenate(const Sequence& left, const Sequence& right) {
   Items items = left.items;
   items.insert(items.end(), right.items.begin(), right.items.end());
   return make_same(left, std::move(items));
@@ -140,14 +138,15 @@ Value concatenate(Evaluation& evaluation, const Sequence& left, const Sequence& 
 Value repeat(Evaluation& evaluation, const Value& value, int64_t times) {
   const size_t count = times > 0 ? static_cast<size_t>(times) : 0;
   if (const Text* text = value.text()) {
-    TextWriter out(evaluation.budget);
+    Text out;
     out.repeat(*text, count);
-    return Value(out.take());
+    return Value(std::move(out));
   }
   const Items& unit = value.sequence()->items;
-  const size_t bytes = unit.size() * sizeof(Value);
-  evaluation.budget.allocate(bytes != 0 && count > SIZE_MAX / bytes ? SIZE_MAX : count * bytes);
+  const bool fits = unit.empty() || count <= SIZE_MAX / sizeof(Value) / unit.size();
+  evaluation.budget.require(fits ? count * unit.size() * sizeof(Value) : SIZE_MAX);
   Items items;
+  items.reserve(count * unit.size());
   for (size_t i = 0; i < (unit.empty() ? 0 : count); ++i)
     items.insert(items.end(), unit.begin(), unit.end());
   return make_same(*value.sequence(), std::move(items));
@@ -174,11 +173,10 @@ Value apply(Evaluation& evaluation, BinaryOp op, const Value& left, const Value&
   if (op == BinaryOp::multiply && repeatable(right) && left.integer())
     return repeat(evaluation, right, *left.integer());
   if (op == BinaryOp::add) {
-    if (left.text() != nullptr && right.text() != nullptr)
-      return concatenate(evaluation, *left.text(), *right.text());
+    if (left.text() != nullptr && right.text() != nullptr) return concatenate(*left.text(), *right.text());
     const Sequence* a = left.sequence();
     const Sequence* b = right.sequence();
-    if (a != nullptr && b != nullptr && is_list(*a) == is_list(*b)) return concatenate(evaluation, *a, *b);
+    if (a != nullptr && b != nullptr && is_list(*a) == is_list(*b)) return concatenate(*a, *b);
   }
   fail_operands(op, left, right);
 }

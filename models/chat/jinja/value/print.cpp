@@ -9,7 +9,7 @@
 namespace minfer::jinja {
 namespace {
 
-void print_quoted(TextWriter& out, const Text& text) {
+void print_quoted(Text& out, const Text& text) {
   const std::string_view bytes = text.bytes();
   const bool doubled =
       bytes.find('\'') != std::string_view::npos && bytes.find('"') == std::string_view::npos;
@@ -28,7 +28,7 @@ void print_quoted(TextWriter& out, const Text& text) {
   out.append({&quote, 1});
 }
 
-void print_items(TextWriter& out, Budget& budget, const Items& items) {
+void print_items(Text& out, Budget& budget, const Items& items) {
   bool first = true;
   for (const Value& item : items) {
     if (!first) out.append(", ");
@@ -37,7 +37,7 @@ void print_items(TextWriter& out, Budget& budget, const Items& items) {
   }
 }
 
-void print_sequence(TextWriter& out, Budget& budget, const Sequence& sequence) {
+void print_sequence(Text& out, Budget& budget, const Sequence& sequence) {
   const bool list = sequence.kind == Sequence::Kind::list;
   out.append(list ? "[" : "(");
   print_items(out, budget, sequence.items);
@@ -45,7 +45,7 @@ void print_sequence(TextWriter& out, Budget& budget, const Sequence& sequence) {
   out.append(list ? "]" : ")");
 }
 
-void print_dict(TextWriter& out, Budget& budget, const Dict& dict) {
+void print_dict(Text& out, Budget& budget, const Dict& dict) {
   out.append("{");
   bool first = true;
   for (const Dict::Entry& entry : dict.entries()) {
@@ -58,7 +58,7 @@ void print_dict(TextWriter& out, Budget& budget, const Dict& dict) {
   out.append("}");
 }
 
-void print_object(TextWriter& out, Budget& budget, const Value& value) {
+void print_object(Text& out, Budget& budget, const Value& value) {
   for (const ViewKind kind : {ViewKind::keys, ViewKind::values, ViewKind::items}) {
     const std::optional<Value> dict = viewed_dict(value, kind);
     if (!dict) continue;
@@ -97,20 +97,21 @@ std::string format_real(double value) {
 
 Text to_text(Budget& budget, const Value& value) {
   if (const Text* text = value.text()) return *text;
-  TextWriter out(budget);
+  Text out;
   print(out, budget, value);
-  return out.take();
+  return out;
 }
 
-void print(TextWriter& out, Budget& budget, const Value& value) {
+void print(Text& out, Budget& budget, const Value& value) {
   if (const Text* text = value.text()) {
     out.append(*text);
   } else if (!value.is_undefined()) {
+    budget.printed_none |= value.is_none();
     print_repr(out, budget, value);
   }
 }
 
-void print_repr(TextWriter& out, Budget& budget, const Value& value) {
+void print_repr(Text& out, Budget& budget, const Value& value) {
   const Budget::Level level(budget);
   budget.step();
   if (const Text* text = value.text()) {

@@ -12,14 +12,15 @@ std::string format_real(double value);
 
 /// str(value): what {{ value }} prints.
 Text to_text(Budget& budget, const Value& value);
-void print(TextWriter& out, Budget& budget, const Value& value);
+void print(Text& out, Budget& budget, const Value& value);
 /// repr(value), which quotes strings; used for what stands inside lists and dicts.
-void print_repr(TextWriter& out, Budget& budget, const Value& value);
+void print_repr(Text& out, Budget& budget, const Value& value);
 
 /// Appends `text` with every character for which `escape(character)` is not empty replaced by that.
 /// Replacements have the origin of what they stand for.
 template <class Escape>
-void append_escaped(TextWriter& out, const Text& text, Escape escape) {
+void append_escaped(Text& out, const Text& text, Escape escape) {
+  Budget::charge(text.size() / 4);
   size_t done = 0;
   for_each_character(text.bytes(), [&](char32_t c, size_t begin, size_t length) {
     const std::string replacement = escape(c);
@@ -29,6 +30,18 @@ void append_escaped(TextWriter& out, const Text& text, Escape escape) {
     done = begin + length;
   });
   out.append(text, done, text.size() - done);
+}
+
+/// Appends `text` with & < > ' " replaced by their HTML entities.
+inline void append_html(Text& out, const Text& text) {
+  append_escaped(out, text, [](char32_t c) -> std::string {
+    return c == '&'    ? "&amp;"
+           : c == '<'  ? "&lt;"
+           : c == '>'  ? "&gt;"
+           : c == '\'' ? "&#39;"
+           : c == '"'  ? "&#34;"
+                       : "";
+  });
 }
 
 /// As json.dumps: what stands between elements, and the indentation of a level.

@@ -30,6 +30,16 @@ void Text::append(const Text& other, size_t begin, size_t size) {
   }
 }
 
+void Text::repeat(const Text& text, size_t count) {
+  if (text.empty()) return;
+  const bool fits = count <= (bytes_.max_size() - size()) / text.size();
+  if (Budget* budget = Budget::current()) budget->require(fits ? count * text.size() : SIZE_MAX);
+  Budget::charge(count / 16);
+  bytes_.reserve(size() + count * text.size());
+  for (size_t i = 0; i < count; ++i)
+    append(text);
+}
+
 Text Text::substr(size_t begin, size_t size) const {
   Text part;
   part.bytes_.reserve(size);

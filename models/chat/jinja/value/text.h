@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "models/chat/jinja/budget.h"
+
 namespace minfer::jinja {
 
 /// Who wrote a byte: the template (and what it made itself), or the request that it renders.
@@ -17,11 +19,11 @@ enum class Origin : uint8_t { source, request };
 class Text {
  public:
   Text() = default;
-  Text(std::string bytes, Origin origin) : bytes_(std::move(bytes)), first_(origin) {}
+  Text(std::string_view bytes, Origin origin) : bytes_(bytes), first_(origin) {}
   /// Of the template's own making.
   explicit Text(std::string_view bytes) : bytes_(bytes) {}
 
-  const std::string& bytes() const { return bytes_; }
+  std::string_view bytes() const { return bytes_; }
   size_t size() const { return bytes_.size(); }
   bool empty() const { return bytes_.empty(); }
 
@@ -30,10 +32,12 @@ class Text {
   void set_markup(bool markup) { is_markup_ = markup; }
 
   Origin origin_at(size_t position) const;
-  void append(std::string_view bytes, Origin origin);
+  void append(std::string_view bytes, Origin origin = Origin::source);
   void append(const Text& other) { append(other, 0, other.size()); }
   /// Bytes [begin, begin + size) of `other`, which lie inside it.
   void append(const Text& other, size_t begin, size_t size);
+  /// `text` `count` times. Throws before memory is taken if that is too much.
+  void repeat(const Text& text, size_t count);
   Text substr(size_t begin, size_t size) const;
   /// Every byte replaced by `map(byte)`, of the same origin.
   template <class Map>
@@ -44,6 +48,7 @@ class Text {
     return mapped;
   }
 
+  size_t num_runs() const { return flips_.size() + 1; }
   /// Calls `visit(bytes, origin)` for each stretch of one origin, in order.
   template <class Visit>
   void for_each_run(Visit visit) const {
@@ -60,8 +65,8 @@ class Text {
     return flipped == (first_ == Origin::source) ? Origin::request : Origin::source;
   }
 
-  std::string bytes_;
-  std::vector<size_t> flips_;  // ascending positions inside the text where the origin is another than before
+  String bytes_;
+  Vector<size_t> flips_;  // ascending positions inside the text where the origin is another than before
   Origin first_ = Origin::source;
   bool is_markup_ = false;
 };

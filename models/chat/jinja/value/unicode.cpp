@@ -142,7 +142,7 @@ std::u32string lower_of(std::u32string_view text, size_t position) {
 /// Every character replaced by what `map(characters, position)` gives; what is not UTF-8 stays.
 template <class Map>
 Text map_characters(const Text& text, Map map) {
-  std::u32string characters;
+  std::basic_string<char32_t, std::char_traits<char32_t>, Counted<char32_t>> characters;
   characters.reserve(text.size());
   for_each_character(text.bytes(), [&](char32_t c, size_t, size_t) { characters += c; });
   Text mapped;

@@ -19,7 +19,7 @@ std::shared_ptr<const Sequence> make_sequence(Items items, Sequence::Kind kind) 
   int depth = 0;
   for (const Value& item : items)
     depth = std::max(depth, item.depth());
-  return std::make_shared<const Sequence>(
+  return make_counted<const Sequence>(
       Sequence{.items = std::move(items), .kind = kind, .depth = check_depth(depth + 1)});
 }
 
@@ -73,9 +73,9 @@ long double wide(const Value& value) {
 
 }  // namespace
 
-Value Value::undefined(std::string why) {
+Value Value::undefined(std::string_view why) {
   Value value;
-  value.data_ = Undefined{std::make_shared<const std::string>(std::move(why))};
+  value.data_ = Undefined{make_counted<const String>(why)};
   return value;
 }
 
@@ -125,7 +125,8 @@ std::string_view Value::type_name() const {
 }
 
 void Value::require_defined() const {
-  if (const auto* undefined = std::get_if<Undefined>(&data_)) fail<TemplateError>("{}", *undefined->why);
+  if (const auto* undefined = std::get_if<Undefined>(&data_))
+    fail<TemplateError>("{}", std::string_view(*undefined->why));
 }
 
 const void* Value::identity() const {
@@ -199,7 +200,7 @@ Value make_group(Value key, Value list) {
 }
 
 Value make_dict(Dict dict) {
-  return Value(std::make_shared<const Dict>(std::move(dict)));
+  return Value(make_counted<const Dict>(std::move(dict)));
 }
 
 Value make_text(std::string_view bytes) {

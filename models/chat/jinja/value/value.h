@@ -19,12 +19,12 @@ class Dict;
 class Object;
 class Value;
 struct Sequence;
-using Items = std::vector<Value>;
+using Items = Vector<Value>;
 
 /// The value of a name that nothing defines, of a missing key or attribute. Prints as nothing, is false and
 /// empty; any other use fails with `why`.
 struct Undefined {
-  std::shared_ptr<const std::string> why;
+  std::shared_ptr<const String> why;
 };
 
 /// Values inside one another at most this deep: printing, comparing and destroying them recurses.
@@ -39,11 +39,11 @@ class Value {
   explicit Value(bool boolean) : data_(boolean) {}
   explicit Value(int64_t integer) : data_(integer) {}
   explicit Value(double real) : data_(real) {}
-  explicit Value(Text text) : data_(std::make_shared<const Text>(std::move(text))) {}
+  explicit Value(Text text) : data_(make_counted<const Text>(std::move(text))) {}
   explicit Value(std::shared_ptr<const Sequence> sequence) : data_(std::move(sequence)) {}
   explicit Value(std::shared_ptr<const Dict> dict) : data_(std::move(dict)) {}
   explicit Value(std::shared_ptr<Object> object) : data_(std::move(object)) {}
-  static Value undefined(std::string why);
+  static Value undefined(std::string_view why);
 
   bool is_undefined() const { return std::holds_alternative<Undefined>(data_); }
   bool is_none() const { return std::holds_alternative<std::monostate>(data_); }
@@ -114,8 +114,9 @@ class Dict {
   void put(const Value* found, Value key, Value value);
   void index_entry(size_t position);
 
-  std::vector<Entry> entries_;
-  std::map<std::string_view, size_t> index_;  // positions of the text keys, once there are many entries
+  Vector<Entry> entries_;
+  std::map<std::string_view, size_t, std::less<>, Counted<std::pair<const std::string_view, size_t>>>
+      index_;  // positions of the text keys, once there are many entries
   int depth_ = 1;
 };
 

@@ -1,4 +1,5 @@
 #include <cmath>
+#include <numeric>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -33,8 +34,9 @@ struct RopeCase {
   DType q = DType::f32;  ///< f32: in place
   DType kv = DType::f32;
   bool norms = false;
-  bool many = false;      ///< tokens: a warp takes several heads
-  bool scales_q = false;  ///< by positions
+  bool layer_norms = false;  ///< with weights for each head
+  bool many = false;         ///< tokens: a warp takes several heads
+  bool scales_q = false;     ///< by positions
   bool norms_values = false;
   bool v_is_k = false;
   bool q_has_gate = false;
@@ -57,8 +59,18 @@ reference::Matrix normed_heads(const RopeCase& rope, std::span<const float> row,
                                std::span<const float> norm) {
   const auto heads =
       row.subspan(static_cast<size_t>(first * rope.head_size), static_cast<size_t>(count * rope.head_size));
-  const reference::Matrix x = reference::to_matrix(heads, count, rope.head_size);
-  return norm.empty() ? x : reference::rms_norm(x, norm, kNormEps);
+  reference::Matrix x = reference::to_matrix(heads, count, rope.head_size);
+  if (norm.empty() || !rope.layer_norms) return norm.empty() ? x : reference::rms_norm(x, norm, kNormEps);
+  const auto size = static_cast<size_t>(rope.head_size);
+  for (size_t h = 0; h < static_cast<size_t>(count); ++h) {
+    const std::span<double> head = std::span(x.data).subspan(h * size, size);
+    const double mean = std::accumulate(head.begin(), head.end(), 0.0) / rope.head_size;
+    reference::Matrix centred(1, rope.head_size);
+    std::ranges::transform(head, centred.data.begin(), [mean](double element) { return element - mean; });
+    std::ranges::copy(reference::rms_norm(centred, norm.subspan(h * size, size), kNormEps).data,
+                      head.begin());
+  }
+  return x;
 }
 
 /// The same, and rotated.
@@ -89,8 +101,10 @@ void expect_rope(const RopeCase& rope) {
   const int32_t heads_and_gates = (rope.q_has_gate ? 2 : 1) * rope.heads;
   const int64_t cols = int64_t{heads_and_gates + (rope.v_is_k ? 1 : 2) * rope.kv_heads} * rope.head_size;
   const std::vector<float> angles = make_angles(rope.rotary_size);
-  const std::vector<float> q_norm = test::normal_values(rope.norms ? rope.head_size : 0, 11);
-  const std::vector<float> k_norm = test::normal_values(rope.norms ? rope.head_size : 0, 12);
+  const int32_t q_norms = !rope.norms ? 0 : rope.layer_norms ? rope.heads : 1;
+  const int32_t k_norms = !rope.norms ? 0 : rope.layer_norms ? rope.kv_heads : 1;
+  const std::vector<float> q_norm = test::normal_values(q_norms * rope.head_size, 11);
+  const std::vector<float> k_norm = test::normal_values(k_norms * rope.head_size, 12);
   const std::vector<float> v_norm = test::normal_values(rope.norms_values ? rope.head_size : 0, 14);
   const std::vector<float> input = test::normal_values(tokens * cols, 5);
 
@@ -111,8 +125,9 @@ void expect_rope(const RopeCase& rope) {
   args.norm_eps = kNormEps;
   args.kv = {k.data(), v.data(), rope.kv, batch.num_blocks(), rope.block_size, rope.kv_heads, rope.head_size};
   if (rope.norms) {
-    args.q_norm = {.data = device_q_norm.data(), .rows = 1, .cols = rope.head_size};
-    args.k_norm = {.data = device_k_norm.data(), .rows = 1, .cols = rope.head_size};
+    args.q_norm = {.data = device_q_norm.data(), .rows = q_norms, .cols = rope.head_size};
+    args.k_norm = {.data = device_k_norm.data(), .rows = k_norms, .cols = rope.head_size};
+    args.layer_norms = rope.layer_norms;
   }
   if (rope.norms_values) args.v_norm = {.data = device_v_norm.data(), .rows = 1, .cols = rope.head_size};
   args.v_is_k = rope.v_is_k;
@@ -146,8 +161,13 @@ void expect_rope(const RopeCase& rope) {
       append(q_found, std::span(output).subspan(static_cast<size_t>(token * output_cols),
                                                 static_cast<size_t>(rope.heads * rope.head_size)));
       std::vector<double> q;
+      const auto norm_of = [&](int32_t head) {
+        const auto size = static_cast<size_t>(rope.head_size);
+        return rope.layer_norms ? std::span(q_norm).subspan(static_cast<size_t>(head) * size, size)
+                                : std::span(q_norm);
+      };
       for (int32_t h = 0; h < rope.heads; ++h)
-        append(q, expected_heads(rope, row, rope.q_has_gate ? 2 * h : h, 1, q_norm, turn));
+        append(q, expected_heads(rope, row, rope.q_has_gate ? 2 * h : h, 1, norm_of(h), turn));
       for (double& element : q)
         element *= rope.scales_q ? scales[static_cast<size_t>(position)] : 1.0f;
       append(q_expected, q);
@@ -185,6 +205,19 @@ TEST_F(CudaRope, MatchesTheReference) {
         rope.many = true;
         expect_rope(rope);
       }
+    }
+  }
+}
+
+/// Command-R+ and StableLM 2 12B.
+TEST_F(CudaRope, TakesLayerNormsWithWeightsForEachHead) {
+  for (const int32_t head_size : {20, 128, 160, 260}) {
+    for (const bool many : {false, true}) {
+      RopeCase rope{
+          .head_size = head_size, .rotary_size = 20, .norms = true, .layer_norms = true, .many = many};
+      expect_rope(rope);
+      rope.q = rope.kv = DType::bf16;
+      expect_rope(rope);
     }
   }
 }

@@ -141,6 +141,29 @@ TEST(ChatFormats, CallsOfOneAndReasoningOfAnother) {
   EXPECT_EQ(test::parse_answer(*without, {text}).content, "<seed:think>A</seed:think>");
 }
 
+TEST(ChatFormats, AnAnswerThatGoesOnInsideThoughtsThinksUntilTheyEnd) {
+  const auto go_on = [](const char* name, std::string_view begun, std::string_view answer) {
+    const ChatFormat* format = find_chat_format(name);
+    std::vector<ChatDelta> deltas;
+    const auto parser = make_chat_answer_parser(
+        format, {.finds_reasoning = true, .open_thoughts = find_open_thoughts(*format, begun)});
+    parser->push(answer, deltas);
+    parser->finish(deltas);
+    std::string shown;
+    for (const ChatDelta& delta : deltas)
+      shown += (delta.kind == ChatDelta::Kind::reasoning ? "R:" : "C:") + delta.text + ";";
+    return shown;
+  };
+  EXPECT_EQ(go_on("hermes", "<think>I add", "\n2 and 2.</think>4"), "R:\n2 and 2.;C:4;");
+  EXPECT_EQ(go_on("hermes", "<think>I add", " 2 and 2."), "R: 2 and 2.;");
+  EXPECT_EQ(go_on("hermes", "<think>I add.</think>", "4"), "C:4;");
+  EXPECT_EQ(go_on("mistral", "<think>I add", "[/THINK] 2.</think>4"), "R:[/THINK] 2.;C:4;");
+  EXPECT_EQ(go_on("granite", "Here is my thought process: I", " add.Here is my response:4"), "R: add.;C:4;");
+  EXPECT_EQ(go_on("gpt_oss", "<|channel|>analysis<|message|>I",
+                  " add.<|end|><|start|>assistant<|channel|>final<|message|>4"),
+            "R: add.;C:4;");
+}
+
 TEST(ChatFormats, NoneLeavesAllAsContent) {
   const auto parser = make_chat_answer_parser(nullptr, {.finds_calls = true, .finds_reasoning = true});
   EXPECT_EQ(test::parse_answer(*parser, {"<think>a</think>", " {\"name\""}).content,
