@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <vector>
 
 #include <fmt/ranges.h>
 
@@ -19,6 +20,14 @@ constexpr int64_t kMostUsualCopies = 1024;
 void check_option(const char* option, int64_t value, int64_t low, int64_t high) {
   if (value < low || value > high)
     fail("{}: {} is out of range, expected {} to {}", option, value, low, high);
+}
+
+std::vector<DType> offered_kv_dtypes(const ModelConfig& config, const BackendInfo& backend) {
+  if (backend.name != "cuda") return {DType::f32, DType::bf16, DType::f16};
+  // Tensor cores multiply bf16 queries with these; what is left are kernels that read a key for each query head anew.
+  if (backend.activation_dtype == DType::f32) return {DType::f32};
+  if (config.is_latent()) return {DType::bf16, DType::f16};
+  return {DType::bf16, DType::f16, DType::f8_e4m3};
 }
 
 void check_target_itl(const EngineOptions& options) {
@@ -100,14 +109,6 @@ void check_options(const EngineOptions& options, const ModelConfig& config) {
 
 int32_t longest_sequence(const EngineOptions& options, const ModelConfig& config) {
   return options.max_model_len > 0 ? options.max_model_len : config.context_length;
-}
-
-std::vector<DType> offered_kv_dtypes(const ModelConfig& config, const BackendInfo& backend) {
-  if (backend.name != "cuda") return {DType::f32, DType::bf16, DType::f16};
-  // Tensor cores multiply bf16 queries with these; what is left are kernels that read a key for each query head anew.
-  if (backend.activation_dtype == DType::f32) return {DType::f32};
-  if (config.is_latent()) return {DType::bf16, DType::f16};
-  return {DType::bf16, DType::f16, DType::f8_e4m3};
 }
 
 DType choose_kv_dtype(const EngineOptions& options, const ModelConfig& config, const BackendInfo& backend) {

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "engine/engine_options.h"
 #include "models/decoder/config/config.h"
@@ -26,9 +25,8 @@ int64_t most_tokens_under_way(const EngineOptions& options);
 /// Tokens that the KV cache holds of sequences as long as they may be.
 int64_t kv_cache_tokens(const EngineOptions& options);
 
-/// Types of the KV cache that are offered: those that attention reads at the speed of their bytes, and f32 beside activations in f32.
-std::vector<DType> offered_kv_dtypes(const ModelConfig& config, const BackendInfo& backend);
-/// The type of the KV cache: the one asked for, or that of activations. Throws Error if it is not offered.
+/// The type of the KV cache: the one asked for, or that of activations. Throws Error if it is not offered, as no type is that attention
+/// reads slowly for its bytes, but for f32 beside activations in f32.
 DType choose_kv_dtype(const EngineOptions& options, const ModelConfig& config, const BackendInfo& backend);
 
 /// That of a model for which no other was asked.
