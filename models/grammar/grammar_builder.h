@@ -23,7 +23,7 @@ class GrammarError : public Error {
 
 /// What one grammar may cost to compile and to keep.
 struct GrammarLimits {
-  size_t max_expressions = 1'000'000;
+  size_t max_expressions = 500'000;
   size_t max_states = 200'000;    ///< of all automata, while they are being made as well
   size_t max_work = 200'000'000;  ///< steps of compiling; so many take a second or two
   int32_t max_depth = 1'000;      ///< of expressions within each other, without references

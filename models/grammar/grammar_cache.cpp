@@ -95,7 +95,7 @@ std::shared_ptr<TokenGrammar> GrammarCache::compiled(const Build& build) {
   return grammar;
 }
 
-/// Grammars grow while they are used, so all are looked at. The newest one stays, and what is being compiled.
+/// The newest one stays, and what is being compiled.
 std::list<GrammarCache::Entry> GrammarCache::take_oldest() {
   std::list<Entry> oldest;
   counts_.bytes = 0;
@@ -103,7 +103,7 @@ std::list<GrammarCache::Entry> GrammarCache::take_oldest() {
     const auto next = std::next(entry);
     const bool is_made = entry->outcome.has_value();
     counts_.bytes += 2 * entry->key.size() + kBytesBeside;
-    if (is_made && entry->outcome->grammar) counts_.bytes += entry->outcome->grammar->bytes();
+    if (is_made && entry->outcome->grammar) counts_.bytes += entry->outcome->grammar->bytes_without_states();
     if (is_made && entry != entries_.begin() && counts_.bytes > options_.max_bytes) {
       index_.erase(entry->key);
       oldest.splice(oldest.begin(), entries_, entry);

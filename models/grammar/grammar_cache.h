@@ -27,8 +27,9 @@ class GrammarsFull : public Error {
 class GrammarCache {
  public:
   struct Options {
-    size_t max_bytes = 64u << 20;        ///< of what is kept for later requests; live requests keep their own
-    size_t max_state_bytes = 96u << 20;  ///< of the states of all, those of live requests too
+    size_t max_bytes =
+        32u << 20;  ///< of what is kept for later requests, without states; live requests keep their own
+    size_t max_state_bytes = 64u << 20;  ///< of the states of all, those of live requests too
     size_t max_live_bytes = 256u << 20;  ///< of all grammars without their states, those of live requests too
     GrammarLimits limits;
   };

@@ -16,10 +16,10 @@ constexpr uint32_t kMostDepth = 2000;
 /// Where a text may stand at a time.
 constexpr size_t kMostPlaces = 20'000;
 /// What one byte may cost: between two of them nobody can be given a turn.
-constexpr size_t kMostWorkOfByte = 2'000'000;
+constexpr size_t kMostWorkOfByte = 1'000'000;
 /// What looking at one place costs, beside an edge of it.
 constexpr size_t kWorkOfPlace = 16;
-constexpr size_t kMostBytesOfToken = 64u << 20;
+constexpr size_t kMostBytesOfToken = 48u << 20;
 /// Steps of a state that are looked through one by one.
 constexpr size_t kMostSteps = 8;
 /// States made to find out whether all plain texts may follow. Texts of bounded length take some 200.

@@ -88,7 +88,8 @@ class TokenGrammar {
   TokenGrammar(const TokenGrammar&) = delete;
   TokenGrammar& operator=(const TokenGrammar&) = delete;
 
-  size_t bytes() const;    ///< of memory, about; grows while it is used, up to a bound
+  size_t bytes() const;  ///< of memory, about; grows while it is used, up to a bound
+  size_t bytes_without_states() const { return grammar_->bytes(); }
   int64_t compile_ns = 0;  ///< what compiling it took, for who reads records
   const TokenTrie& tokens() const { return *tokens_; }
 

@@ -5,6 +5,8 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <malloc.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "kernels/error.h"
 #include "server/http/event_loop_impl.h"
@@ -12,6 +14,9 @@
 
 namespace minfer {
 namespace {
+
+/// Of the thread for what takes seconds, which leaves the cores to the engine's (Linux: a thread's own).
+constexpr int kNiceApart = 10;
 
 /// Runs what is posted until the context is stopped. Where memory ends within a task, that task alone is over.
 void run_all(boost::asio::io_context& context) {
@@ -37,7 +42,10 @@ EventLoop::Impl::Impl(int num_background_threads) {
   try {
     while (std::ssize(background_threads) < num_background_threads)
       background_threads.emplace_back([this] { run_all(background); });
-    background_threads.emplace_back([this] { run_all(apart); });
+    background_threads.emplace_back([this] {
+      setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kNiceApart);  // if not, it is as the others
+      run_all(apart);
+    });
   } catch (const std::exception& error) {
     const size_t started = background_threads.size();
     end_background_work();

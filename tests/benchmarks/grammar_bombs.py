@@ -184,6 +184,7 @@ def end_seconds(server, bombs):
     time.sleep(1)
     begin = time.monotonic()
     server.process.send_signal(signal.SIGTERM)
+    time.sleep(0.3)
     server.process.send_signal(signal.SIGTERM)  # at once, not when all have been answered
     server.process.wait()
     return round(time.monotonic() - begin, 2)

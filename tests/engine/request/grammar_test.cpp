@@ -219,7 +219,7 @@ TEST_F(GrammarEngine, OthersGoOnWhileAMaskIsMade) {
   EXPECT_GT(steps_to_next(*engine_, answers, "a"), 2);
   EXPECT_GT(answers.at("free").tokens.size(), num_free + 2) << "a token in each step";
   for (int i = 0; i < 5; ++i)
-    EXPECT_GT(steps_to_next(*engine_, answers, "a"), 2);
+    EXPECT_GT(steps_to_next(*engine_, answers, "a"), 1);
   engine_->cancel("a");
   answers.run(*engine_);
   EXPECT_EQ(answers.at("a").last.finish, FinishReason::cancelled);

@@ -35,6 +35,31 @@ TEST(EventLoopTest, TasksThatTakeLongLeaveAThreadForTheOthers) {
   EXPECT_TRUE(test::wait_until([&] { return num_ended == 3; }));
 }
 
+// However many are queued: as when grammars that take seconds come to be compiled.
+TEST(EventLoopTest, TasksApartHoldUpEachOtherOnly) {
+  std::latch may_end(1);
+  std::atomic<int> num_begun{0}, num_ended{0}, num_short{0};
+  EventLoop loop(2);
+  for (int i = 0; i < 3; ++i) {
+    loop.run_apart([&] {
+      ++num_begun;
+      may_end.wait();
+      ++num_ended;
+    });
+  }
+  std::latch both(2);  // at the same time
+  for (int i = 0; i < 2; ++i) {
+    loop.run_in_background([&] {
+      both.arrive_and_wait();
+      ++num_short;
+    });
+  }
+  EXPECT_TRUE(test::wait_until([&] { return num_short == 2; }));
+  EXPECT_LE(num_begun, 1);
+  may_end.count_down();
+  EXPECT_TRUE(test::wait_until([&] { return num_ended == 3; }));
+}
+
 /// Whose memory no compiler leaves out.
 std::string text_of(size_t size) {
   const volatile size_t unknown = size;
