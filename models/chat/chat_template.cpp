@@ -202,9 +202,11 @@ ChatTemplate::Attempt ChatTemplate::run(jinja::Evaluation& evaluation, const Cha
 /// `input` becomes what was rendered.
 ChatTemplate::Attempt ChatTemplate::run_repaired(jinja::Evaluation& evaluation, ChatInput& input) const {
   std::vector<Value> ways{input.messages};
-  if (std::optional<Value> texts = changed(input.messages, without_null)) ways.push_back(*std::move(texts));
+  std::optional<Value> texts = changed(input.messages, without_null);
+  if (texts && !input.as_it_is) ways.push_back(*std::move(texts));
   const size_t num_whole = ways.size();
-  if (std::optional<Value> turns = merged(ways.back())) ways.push_back(*std::move(turns));
+  std::optional<Value> turns = merged(ways.back());
+  if (turns && !input.as_it_is) ways.push_back(*std::move(turns));
   std::optional<Attempt> with_none;
   std::exception_ptr why_not;
   for (size_t i = 0; i < ways.size() && !(i == num_whole && with_none); ++i) {

@@ -32,6 +32,8 @@ struct ChatInput {
   /// Further variables, such as enable_thinking. One with the name of a field above or of a special token
   /// replaces that.
   std::vector<std::pair<std::string, jinja::Value>> variables;
+  bool as_it_is =
+      false;  ///< fails where Jinja2 fails and prints None where it does: see ChatTemplate::render
   std::optional<std::tm> now;  ///< what strftime_now tells; absent: the local time
 
   void add_message(std::string_view role, std::string_view content);

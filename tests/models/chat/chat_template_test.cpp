@@ -289,6 +289,13 @@ TEST(ChatTemplate, AContentThatIsNullIsNeverTheTextNone) {
   }
 }
 
+TEST(ChatTemplate, RendersWhatIsToBeRenderedAsItIsLikeJinja2) {
+  ChatInput chat = parse_chat_input(R"({"messages": [{"role": "user", "content": null}]})");
+  chat.as_it_is = true;
+  EXPECT_EQ(text_of(make_template("{{ messages[0].content }}").render(chat)), "None");
+  EXPECT_THROW(make_template("{{ messages[0].content + '' }}").render(chat), jinja::TemplateError);
+}
+
 TEST(ChatTemplate, ATemplateThatKnowsNullSeesIt) {
   EXPECT_EQ(render_null_content(
                 "{% for m in messages %}{% if m.content is none %}<call>"

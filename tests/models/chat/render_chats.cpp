@@ -48,6 +48,7 @@ json render_line(const ChatTemplate* chat_template, const std::string& line) {
   now.tm_wday = 5;
   now.tm_yday = 1;
   input.now = now;
+  input.as_it_is = true;
   json parts = json::array();
   for (const PromptPart& part : (own ? *own : *chat_template).render(input))
     parts.push_back({part.text, part.parse_special});
