@@ -19,7 +19,7 @@ constexpr size_t kMostPlaces = 20'000;
 constexpr size_t kMostWorkOfByte = 1'000'000;
 /// What looking at one place costs, beside an edge of it.
 constexpr size_t kWorkOfPlace = 16;
-constexpr size_t kMostBytesOfToken = 48u << 20;
+constexpr size_t kMostBytesOfToken = 32u << 20;
 /// Steps of a state that are looked through one by one.
 constexpr size_t kMostSteps = 8;
 /// States made to find out whether all plain texts may follow. Texts of bounded length take some 200.
@@ -100,10 +100,10 @@ uint32_t StateTable::close(std::vector<Place> todo, GrammarWork& work) {
     }
   }
   std::ranges::sort(places);
-  return intern(std::move(places), may_end);
+  return intern(places, may_end);
 }
 
-uint32_t StateTable::intern(std::vector<Place> places, bool may_end) {
+uint32_t StateTable::intern(std::span<const Place> places, bool may_end) {
   uint64_t hash = may_end ? 1 : 2;
   for (const Place& place : places) {
     hash = (hash ^ (uint64_t{place.state} << 32 | place.frame)) * 0x9e3779b97f4a7c15u;
@@ -112,11 +112,13 @@ uint32_t StateTable::intern(std::vector<Place> places, bool may_end) {
   const auto [begin, end] = state_index_.equal_range(hash);
   for (auto known = begin; known != end; ++known) {
     const State& state = states_[known->second];
-    if (state.may_end == may_end && state.places == places) return known->second;
+    if (state.may_end == may_end && std::ranges::equal(state.places, places)) return known->second;
   }
   const auto number = static_cast<uint32_t>(states_.size());
   bytes_ += 2 * sizeof(State) + places.size() * sizeof(Place) + 4 * sizeof(uint64_t);
-  states_.push_back({.places = std::move(places), .may_end = may_end});
+  states_.push_back({.places = {places.begin(), places.end(), &memory_},
+                     .may_end = may_end,
+                     .steps = std::pmr::vector<Step>(&memory_)});
   state_index_.emplace(hash, number);
   return number;
 }
@@ -138,8 +140,9 @@ void StateTable::keep_step(State& state, Step step) {
     state.next = std::make_unique<uint32_t[]>(256);
     std::fill_n(state.next.get(), 256, kUnknown);
     bytes_ += 256 * sizeof(uint32_t);
-    for (const Step& known : std::exchange(state.steps, {}))
+    for (const Step& known : state.steps)
       keep_step(state, known);
+    state.steps.clear();
   }
   std::fill(state.next.get() + step.low, state.next.get() + step.high + 1, step.target);
 }
@@ -331,7 +334,7 @@ std::vector<uint32_t> StateTable::import(const StateTable& other, std::span<cons
       places.push_back({place.state, frames[place.frame]});
     }
     std::ranges::sort(places);
-    imported.push_back(intern(std::move(places), other.states_[state].may_end));
+    imported.push_back(intern(places, other.states_[state].may_end));
     take_mask(imported.back(), state);
   }
   return imported;

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <memory_resource>
 #include <optional>
 #include <span>
 #include <unordered_map>
@@ -70,13 +71,13 @@ class StateTable {
     std::vector<Level> path = {};  ///< the nodes around `node`, and the states that they lead to
   };
   struct State {
-    std::vector<Place> places;  ///< sorted; those from which a byte may come
+    std::pmr::vector<Place> places;  ///< sorted; those from which a byte may come
     bool may_end = false;
     bool knows_only = false;
     std::optional<uint8_t> only = {};   ///< see only_byte(), once that is known
     uint8_t proven_plain = 0;           ///< plain texts of so many characters may follow, whatever they are
     uint8_t refuted_plain = UINT8_MAX;  ///< of so many, not all may, or nobody knows
-    std::vector<Step> steps = {};       ///< as far as anybody has asked; disjoint
+    std::pmr::vector<Step> steps;       ///< as far as anybody has asked; disjoint
     std::unique_ptr<uint32_t[]> next = {};  ///< [256], kUnknown where nobody has asked: instead of many steps
     std::shared_ptr<const TokenMask> mask = {};
     std::unique_ptr<Walk> walk = {};
@@ -85,7 +86,7 @@ class StateTable {
 
   uint32_t frame(uint32_t return_state, uint32_t outer);
   uint32_t close(std::vector<Place> todo, GrammarWork& work);
-  uint32_t intern(std::vector<Place> places, bool may_end);
+  uint32_t intern(std::span<const Place> places, bool may_end);
   uint32_t known_next(const State& state, uint8_t byte) const;
   void keep_step(State& state, Step step);
   uint32_t find_next(uint32_t state, uint8_t byte, GrammarWork& work);
@@ -101,10 +102,12 @@ class StateTable {
   const TokenTrie& tokens_;
   const std::array<const TokenTrie::Tree*, 2> trees_;
   size_t most_plain_states_ = 0;  ///< Walk::most_states of the walk that asks
+  /// Of small parts, which go together: one by one, freeing a large table takes tens of ms.
+  std::pmr::monotonic_buffer_resource memory_;
   std::vector<Frame> frames_;
-  std::unordered_map<uint64_t, uint32_t> frame_index_;  ///< by return state and outer frame
+  std::pmr::unordered_map<uint64_t, uint32_t> frame_index_{&memory_};  ///< by return state and outer frame
   std::vector<State> states_;
-  std::unordered_multimap<uint64_t, uint32_t> state_index_;  ///< by hash of their places
+  std::pmr::unordered_multimap<uint64_t, uint32_t> state_index_{&memory_};  ///< by hash of their places
   uint32_t start_ = kDead;
   size_t bytes_ = 0;
 };

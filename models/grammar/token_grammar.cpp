@@ -11,7 +11,7 @@ namespace minfer {
 namespace {
 
 /// Of the states that one grammar keeps. Beyond, it begins anew when the next text goes on.
-constexpr size_t kMostTableBytes = 24u << 20;
+constexpr size_t kMostTableBytes = 16u << 20;
 /// Of a table that has little to give back.
 constexpr size_t kLeastTableBytes = 64u << 10;
 

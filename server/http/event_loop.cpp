@@ -16,7 +16,7 @@ namespace minfer {
 namespace {
 
 /// Of the thread for what takes seconds, which leaves the cores to the engine's (Linux: a thread's own).
-constexpr int kNiceApart = 10;
+constexpr int kNiceApart = 5;
 
 /// Runs what is posted until the context is stopped. Where memory ends within a task, that task alone is over.
 void run_all(boost::asio::io_context& context) {

@@ -252,6 +252,7 @@ RuleAutomaton without_empty_edges(const GrammarBuilder& builder, const Nfa& nfa,
   };
   number_of(start);
   for (size_t i = 0; i < entries.size(); ++i) {
+    if (entries.size() > builder.limits().max_states) fail_states(builder);
     RuleAutomaton::State state;
     const uint32_t entry = entries[i];
     for (const uint32_t index : closure.of({&entry, 1})) {

@@ -263,7 +263,7 @@ std::string follow_counting(const std::function<Expr(GrammarBuilder&)>& add, std
       return error.what();
     }
     EXPECT_LE(work.spent(), GrammarWork::kMost + kMostOfByte);
-    EXPECT_LE(grammar->bytes(), 60u << 20);
+    EXPECT_LE(grammar->bytes(), 40u << 20);
   }
   return "";
 }
