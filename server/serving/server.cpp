@@ -251,6 +251,18 @@ void Server::add_routes() {
   });
 }
 
+/// Answers with JSON: a long one leaves in pieces, and counts as held until it has left.
+void Server::respond(const std::shared_ptr<HttpExchange>& exchange, std::shared_ptr<const std::string> body) {
+  constexpr size_t kPieceBytes = 64u << 10;
+  if (body->size() <= kPieceBytes) return exchange->respond({.body = *body});
+  if (!exchange->hold(body->size())) return answer(*exchange, unavailable(kNoRoom));
+  send_in_pieces(loop_, exchange, {}, {}, [body, begin = size_t{0}](std::string& piece) mutable {
+    piece.append(*body, begin, kPieceBytes);
+    begin += kPieceBytes;
+    return begin < body->size();
+  });
+}
+
 /// The responses that are kept.
 void Server::add_response_routes() {
   const std::string path = "/v1/responses/";
