@@ -36,6 +36,7 @@ import sys
 import tempfile
 
 from cut_profile import cut
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../tests/checks"))
 from planted_findings import SlowClients
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))

@@ -17,7 +17,7 @@ from gguf.quants import dequantize
 from transformers.models.gemma3 import modeling_gemma3
 from transformers.models.llama import modeling_llama
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests/checks"))
 
 FOLDER = pathlib.Path(__file__).resolve().parent
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6  # tokenizer.ggml.token_type

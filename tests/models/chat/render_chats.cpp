@@ -1,4 +1,4 @@
-// Renders many conversations in one process, for scripts/check_templates.py:
+// Renders many conversations in one process, for tests/checks/check_templates.py:
 //   render_chats TEMPLATE < INPUTS
 // INPUTS has a JSON object a line as `minfer tokenize --chat` takes it, the variables bos_token and eos_token
 // among its keys. For each, one line comes out: {"parts": [[TEXT, SPECIAL], ...]}, where SPECIAL says whether

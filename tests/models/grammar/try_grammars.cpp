@@ -1,4 +1,4 @@
-// Tries texts on many grammars in one process, for scripts/check_grammars.py:
+// Tries texts on many grammars in one process, for tests/checks/check_grammars.py:
 //   try_grammars < INPUTS
 // INPUTS has a JSON object a line: a grammar as "schema" (and "style": "free" or "compact"), "regex", "gbnf" or "lark"; "texts" to try;
 // "walks": random texts of the grammar that are wanted, behind "prefix" if there is one, "seed" of them. For each, one line comes out:
@@ -6,7 +6,7 @@
 //   try_grammars VOCABULARY.gguf < INPUTS
 // has the tokens of that file instead of bytes. Then "steps" asks for a random walk of so many tokens: {"steps": [{"mask": HEX,
 // "token": ID, "us": TIME}, ...]}, the mask's words in front of each token, and "compile_us"; -1: the text ended. The first line that comes out lists the
-// tokens: {"tokens": [HEX, ...], "end": [ID, ...]}, control tokens with ff in front. For scripts/compare_masks.py.
+// tokens: {"tokens": [HEX, ...], "end": [ID, ...]}, control tokens with ff in front. For tests/checks/compare_masks.py.
 #include <algorithm>
 #include <chrono>
 #include <iostream>

@@ -38,7 +38,7 @@ std::string streamed(const Tokenizer& tokenizer, const std::vector<TokenId>& ids
 }
 
 /// data/character_bpe.json is what the Python package tokenizers makes of a vocabulary that it trained, with the steps of Gemma's
-/// tokenizer.json: scripts/check_tokenizers.py --write-cases --texts 120 writes it.
+/// tokenizer.json: tests/checks/check_tokenizers.py --write-cases --texts 120 writes it.
 TEST(CharacterBpeTokenizer, GivesTheIdsOfHuggingFacesTokenizers) {
   std::ifstream file(source_path("tests/models/data/character_bpe.json"));
   const nlohmann::json data = nlohmann::json::parse(file);

@@ -26,7 +26,7 @@ struct Expected {
 };
 
 // From tokenizers 0.23.3 (PyPI): pre_tokenizer.pre_tokenize_str of the steps in
-// scripts/pretokenizer_facts.py, the words cut from the text at the offsets that it gives. Falcon's third
+// tests/checks/pretokenizer_facts.py, the words cut from the text at the offsets that it gives. Falcon's third
 // line is without the cuts inside characters, which it makes at bytes that look like digits and which no
 // merge of its vocabulary crosses.
 constexpr Expected kExpected[] = {

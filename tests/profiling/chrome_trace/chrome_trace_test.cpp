@@ -91,7 +91,7 @@ TEST_F(WholeProfileTrace, TheCheckerOfTracesAgrees) {
     write_chrome_trace(read_profile(path_), {}, [&](std::string_view piece) { output.write(piece); });
     output.close();
     const std::string command = "command -v python3 >/dev/null || exit 77; python3 '" +
-                                source_path("scripts/check_trace.py") + "' '" + path.string() + "' >'" +
+                                source_path("tests/checks/check_trace.py") + "' '" + path.string() + "' >'" +
                                 (directory_.path() / "out").string() + "' 2>&1";
     const int status = WEXITSTATUS(std::system(command.c_str()));
     if (status == 77) GTEST_SKIP() << "no python3";
@@ -121,7 +121,7 @@ TEST(TraceChecker, FindsWhatIsWrong) {
     std::ofstream(path) << "{\"traceEvents\":[" << events << "]}";
     return WEXITSTATUS(
         std::system(("command -v python3 >/dev/null || exit 77; python3 '" +
-                     source_path("scripts/check_trace.py") + "' '" + path.string() + "' >/dev/null 2>&1")
+                     source_path("tests/checks/check_trace.py") + "' '" + path.string() + "' >/dev/null 2>&1")
                         .c_str()));
   };
   const int sound = status_of(names + "," + slice(1, 5) + "," + slice(2, 3) + "," + slice(6, 0));

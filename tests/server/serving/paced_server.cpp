@@ -1,5 +1,5 @@
 // The server over an engine whose steps take a fixed time and compute nothing, as a program: for
-// scripts/check_load_generator.py, whose figures then do not depend on what else the machine does.
+// tests/checks/check_load_generator.py, whose figures then do not depend on what else the machine does.
 #include <csignal>
 
 #include <CLI/CLI.hpp>

@@ -35,7 +35,7 @@ WORDS = ("the quick brown fox naïve straße ΣΊΣΥΦΟΣ мир 日本語 한
          "{{ x }} {% raw %} {# c #} <|im_end|> <|eot_id|> <|end|> </s> <s> [INST] [/INST] <think> </think> <tool_call> </tool_call> "
          "/no_think /think <|im_start|>system %s %d {0} {} 1,000 3.14 0x1F None true null").split(" ")
 SPACES = [" ", " ", " ", "  ", "\n", "\n\n", "\t", "\r\n", "\u00a0", "\u2028", "\u3000", ""]
-SNIPPETS = pathlib.Path(__file__).resolve().parent.parent / "tests/models/data/jinja_snippets.txt"
+SNIPPETS = pathlib.Path(__file__).resolve().parents[2] / "tests/models/data/jinja_snippets.txt"
 SNIPPET_VARIABLES = {
     "s": "Hello, Wörld!", "l": [3, 1, 2], "d": {"b": 1, "a": 2, "items": 3},
     "p": [{"name": "Ann", "age": 30, "city": "Oslo", "tags": ["x"]}, {"name": "bob", "age": 41, "city": "Rome", "tags": []},
@@ -384,7 +384,7 @@ def check_snippets(command, environment):
 
 
 def main():
-    root = pathlib.Path(__file__).resolve().parent.parent
+    root = pathlib.Path(__file__).resolve().parents[2]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="*", type=pathlib.Path, help="folders or .jinja files (default: ../shared/fixtures/templates)")
     parser.add_argument("--render-chats", default=str(root / "build/release/render_chats"), help="the command (default: %(default)s)")

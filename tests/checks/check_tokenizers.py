@@ -28,6 +28,7 @@ except ImportError as error:
     print(f"SKIPPED: check_tokenizers.py needs numpy, tokenizers and sentencepiece: {error}")
     sys.exit(77)
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
 from gguf_writer import GgufWriter, ValueType
 from pretokenizer_facts import FAMILIES, byte_level, digits
 
@@ -44,7 +45,7 @@ SPM_CASES = {"llama-spm": ("default", True, []), "llama-spm-no-prefix": ("defaul
 
 CHARACTER_BPE = "gemma4"
 CHARACTER_BPE_VOCAB = 900
-CASES = pathlib.Path(__file__).resolve().parent.parent / "tests/models/data/character_bpe.json"
+CASES = pathlib.Path(__file__).resolve().parents[2] / "tests/models/data/character_bpe.json"
 
 
 def chars(*ranges):
@@ -298,7 +299,7 @@ def check(name, path, reference, minfer, texts, pool):
 
 
 def main():
-    root = pathlib.Path(__file__).resolve().parent.parent
+    root = pathlib.Path(__file__).resolve().parents[2]
     names = [*FAMILIES, *SPM_CASES, CHARACTER_BPE]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minfer", default=str(root / "build/release/minfer"), help="the command (default: %(default)s)")

@@ -2,7 +2,7 @@
 """Holds what Meta's Holistic Trace Analysis (PyPI: HolisticTraceAnalysis) says of a trace against what minfer says of the same profile.
 
   python3 -m venv /tmp/hta && /tmp/hta/bin/pip install HolisticTraceAnalysis==0.5.0 'pandas<3'
-  /tmp/hta/bin/python scripts/check_trace_hta.py MINFER FILE.jsonl ... [-o RESULT.json]
+  /tmp/hta/bin/python tests/checks/check_trace_hta.py MINFER FILE.jsonl ... [-o RESULT.json]
 
 Exports each profile, which has a traced range, with `minfer profile trace`, loads the file as it is and compares, in microseconds:
 
@@ -144,7 +144,7 @@ def main():
     warnings.filterwarnings("ignore")
     logging.disable(logging.WARNING)
     results = [check(arguments.minfer, profile, arguments.tolerance) for profile in arguments.profiles]
-    figures = {"command": "scripts/check_trace_hta.py minfer " + " ".join(pathlib.Path(p).name for p in arguments.profiles),
+    figures = {"command": "tests/checks/check_trace_hta.py minfer " + " ".join(pathlib.Path(p).name for p in arguments.profiles),
                "versions": {"HolisticTraceAnalysis": importlib.metadata.version("HolisticTraceAnalysis"),
                             "pandas": importlib.metadata.version("pandas"), "python": sys.version.split()[0],
                             "minfer": subprocess.run([arguments.minfer, "--version"], capture_output=True, text=True).stdout.strip(),

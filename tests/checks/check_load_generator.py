@@ -29,7 +29,7 @@ import time
 import urllib.request
 
 AIPERF = "aiperf==0.13.0"
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 WORDS = ("time year people way day man thing woman life child world school state family student group country hand part place case "
          "week system work number night point home water room mother area money story fact month").split()
 # What is compared: name, field of minfer's result, metric and statistic of AIPerf's.

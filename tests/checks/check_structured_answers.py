@@ -12,6 +12,7 @@ import argparse
 import collections
 import concurrent.futures
 import json
+import pathlib
 import random
 import sys
 import urllib.error
@@ -24,6 +25,8 @@ except ImportError as error:
     sys.exit(77)
 
 from check_grammars import Schemas
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
 from minfer_server import start
 
 FORMATS = jsonschema.Draft202012Validator.FORMAT_CHECKER

@@ -2,8 +2,8 @@
 """Cases with one thing wrong each on a GPU, as planted_findings.py has them for a CPU, in two parts: the runs need the GPU, the
 findings only what the runs left.
 
-    scripts/planted_gpu_findings.py collect MINFER FOLDER [--planted MINFER] [--seconds S] [--only NAME ...]
-    scripts/planted_gpu_findings.py judge MINFER FOLDER [-o RESULTS.jsonl]
+    tests/checks/planted_gpu_findings.py collect MINFER FOLDER [--planted MINFER] [--seconds S] [--only NAME ...]
+    tests/checks/planted_gpu_findings.py judge MINFER FOLDER [-o RESULTS.jsonl]
 
 `collect` runs each case and the same work with the fault mended, keeps their profiles, and writes FOLDER/runs.json; --planted is
 a program built with tests/benchmarks/planted_faults.patch, without which its cases are left out. `judge` holds the first finding

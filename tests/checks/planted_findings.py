@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs cases with one thing wrong each on the CPU backend and holds the first finding's estimated gain against the real one.
 
-    scripts/planted_findings.py MINFER [-r TURNS] [--only NAME ...] [-o RESULTS.jsonl]
+    tests/checks/planted_findings.py MINFER [-r TURNS] [--only NAME ...] [-o RESULTS.jsonl]
 
 A turn runs the case, then the same work with the fault mended. A row of the result has the medians over turns: of what
 `minfer profile explain` says first, and of the change in the case's metric. Exit code 1 if a finding has another name, or its

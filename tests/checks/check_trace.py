@@ -2,7 +2,7 @@
 """Checks that a trace in Chrome's JSON format is one that its readers take as it was meant. Prints each fault, the first 20 of a
 kind, and exits 1 if there is one.
 
-  scripts/check_trace.py TRACE.json[.gz] ...
+  tests/checks/check_trace.py TRACE.json[.gz] ...
 
   JSON      the file is valid JSON with a list of events, each of a known kind with the keys of that kind
   times     numbers without a fraction of a nanosecond; none is negative, nor is a duration
