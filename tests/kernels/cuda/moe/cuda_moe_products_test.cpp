@@ -194,6 +194,7 @@ TEST_F(CudaMoeProducts, DownGroupsNewRoutesBehindExpertsMultipliedAlone) {
                            .expert_weights = weights.data(),
                            .experts_used = shape.used,
                            .out = out.tensor(),
+                           .add_to_out = false,
                            .follows_gate_up = true});
     run.wait();
     const reference::Matrix expected =
