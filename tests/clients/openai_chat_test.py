@@ -127,7 +127,7 @@ def test_cached_tokens(chat):
 
 
 def test_tools(chat):
-    """The demo model's template shows no tools, so offering them changes nothing."""
+    """The demo model's template shows no tools, so offering them changes nothing; a loop of calls goes on nevertheless."""
     for choice in (openai.omit, "auto", "none"):
         assert text_of(chat(tools=[WEATHER], tool_choice=choice)) == text_of(chat())
     messages = [
@@ -136,9 +136,7 @@ def test_tools(chat):
             {"id": "call_1", "type": "function", "function": {"name": "get_weather", "arguments": '{"town": "Ulm"}'}}]},
         {"role": "tool", "tool_call_id": "call_1", "content": "sunny"},
     ]
-    with pytest.raises(openai.BadRequestError) as caught:  # its roles are system, user and assistant
-        chat(messages=messages, tools=[WEATHER])
-    assert caught.value.param == "messages"
+    assert text_of(chat(messages=messages, tools=[WEATHER])) is not None
 
 
 @pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "get_weather"}}])

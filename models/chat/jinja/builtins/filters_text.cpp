@@ -137,9 +137,11 @@ Value wordcount(Evaluation& evaluation, const Value& subject, const Arguments& a
   const Text text = to_text(evaluation.budget, subject);
   int64_t count = 0;
   bool inside = false;
+  evaluation.budget.scan(4 * text.size());
   for_each_character(text.bytes(), [&](char32_t c, size_t, size_t) {
-    count += is_word(c) && !inside ? 1 : 0;
-    inside = is_word(c);
+    const bool in_word = is_word(c);
+    count += in_word && !inside ? 1 : 0;
+    inside = in_word;
   });
   return Value(count);
 }
