@@ -1,4 +1,5 @@
 // Grammars against the texts that they allow, listed by a slow reference.
+#include <algorithm>
 #include <random>
 #include <set>
 #include <string>
