@@ -262,14 +262,13 @@ void SchemaMerger::merge_pattern(Partial& partial, const Keyword& keyword) {
 }
 
 std::vector<std::string> unknown_formats(const nlohmann::ordered_json& schema) {
-  using Json = nlohmann::ordered_json;
   // The last five say what a text is for, not how it is written (OpenAPI's and pydantic's).
   constexpr auto kKnown = std::to_array<std::string_view>(
       {"int32", "int64", "float", "double", "password", "path", "file-path", "directory-path", "binary"});
   constexpr auto kValues = std::to_array<std::string_view>({"const", "enum", "default", "examples"});
   std::vector<std::string> formats;
-  for (std::vector<const Json*> left{&schema}; !left.empty();) {
-    const Json& place = *left.back();
+  for (std::vector<const nlohmann::ordered_json*> left{&schema}; !left.empty();) {
+    const auto& place = *left.back();
     left.pop_back();
     for (const auto& [name, value] : place.items()) {
       const bool is_format = place.is_object() && name == "format" && value.is_string();

@@ -81,7 +81,7 @@ TEST(GrammarCacheTest, LiveGrammarsHaveABudget) {
   EXPECT_TRUE(takes_text(live[0], "0" + std::string(100, 'x')));
 }
 
-TEST(GrammarCacheTest, WhoeverWaitsIsToldWhenItIsCompiled) {
+TEST(GrammarCacheTest, ThoseThatWaitAreToldWhenItIsCompiled) {
   GrammarCache cache(small_vocabulary, {});
   std::vector<std::shared_ptr<TokenGrammar>> told;
   const auto tell = [&](const GrammarCache::Outcome& outcome) { told.push_back(outcome.grammar); };
