@@ -13,17 +13,17 @@ using test::ScriptedServing;
 using test::TestServer;
 using testing::HasSubstr;
 
-constexpr const char* kAnswer =
+constexpr const char* kCallsAnswer =
     "<think>Ulm is a town.</think>Let me look.\n<tool_call>\n{\"name\": \"get_weather\", \"arguments\": "
     "{\"town\": \"Ulm\"}}\n</tool_call>";
 constexpr const char* kArguments = R"({"town": "Ulm"})";
 
-/// Says kAnswer behind a prompt of any length, a byte a token.
+/// Says kCallsAnswer behind a prompt of any length, a byte a token.
 class AgentCallsTest : public testing::Test {
  protected:
   AgentCallsTest() {
     const auto tokenizer = test::open_scripted_model()->make_tokenizer();
-    for (const char c : std::string_view(kAnswer))
+    for (const char c : std::string_view(kCallsAnswer))
       tokens_.push_back(token_of(*tokenizer, c));
     end_ = tokenizer->end_tokens()[0];
     ScriptedServing serving;
