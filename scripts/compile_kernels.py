@@ -29,11 +29,12 @@ def device_command(entry, target, output):
 
 
 def files_that_depend_on_changes(build, commit):
-    """The sources with kernels that changed since the commit or include what did, by what the compiler read."""
+    """The sources with kernels whose device code changed since the commit: they or a .cuh that they include, by what the compiler read."""
     def lines(*command):
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
-    changed = {os.path.abspath(name) for name in lines("git", "diff", "--name-only", commit).splitlines()}
+    changed = {os.path.abspath(name) for name in lines("git", "diff", "--name-only", commit).splitlines()
+               if name.endswith((".cu", ".cuh"))}
     sources = set()
     for block in lines("ninja", "-C", str(build), "-t", "deps").split("\n\n"):
         read = [os.path.abspath(build / line.strip()) for line in block.splitlines()[1:]]
@@ -72,7 +73,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=pathlib.Path, help="a folder that is configured with CUDA")
     parser.add_argument("targets", nargs="*", choices=TARGETS, default="sm_86")
-    parser.add_argument("--since", metavar="COMMIT", help="only files that changed, or include one that did; the folder must be built")
+    parser.add_argument("--since", metavar="COMMIT", help="only files that changed, or include a .cuh that did; the folder must be built")
     arguments = parser.parse_args()
     targets = arguments.targets if isinstance(arguments.targets, list) else [arguments.targets]
     chosen = files_that_depend_on_changes(arguments.build, arguments.since) if arguments.since else None

@@ -16,14 +16,14 @@ thread_local int64_t peak_bytes = 0;
 thread_local int64_t until_refusal = -1;  // allocations; below 0: none is refused
 std::atomic<size_t> refused_bytes{SIZE_MAX};
 
-bool is_refused(size_t bytes) {
+}  // namespace
+
+#ifndef MINFER_THREAD_SANITIZER
+static bool is_refused(size_t bytes) {
   if (until_refusal >= 0 && until_refusal-- == 0) return true;
   return bytes >= refused_bytes.load(std::memory_order_relaxed);
 }
 
-}  // namespace
-
-#ifndef MINFER_THREAD_SANITIZER
 void* operator new(size_t bytes) {
   void* memory = nullptr;
   while (is_refused(bytes) || (memory = std::malloc(bytes)) == nullptr) {

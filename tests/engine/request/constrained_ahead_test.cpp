@@ -202,11 +202,11 @@ std::vector<std::shared_ptr<TokenGrammar>> several_grammars(const Engine& engine
 
 // Random arrivals and cancellations in a small cache: preemptions, chunks and cached prefixes change no answer.
 void soak_constrained(const EngineOptions& options, uint64_t seed) {
-  constexpr uint64_t kKinds = 40;
+  constexpr uint64_t kNumKinds = 40;
   const auto quiet = test::make_tiny_engine();
   const auto grammars_alone = several_grammars(*quiet);
   std::vector<Answer> alone;
-  for (uint64_t kind = 0; kind < kKinds; ++kind) {
+  for (uint64_t kind = 0; kind < kNumKinds; ++kind) {
     Request request = some_request(kind, grammars_alone);
     request.id = "alone";
     alone.push_back(test::answer_of(*quiet, request));
@@ -217,10 +217,10 @@ void soak_constrained(const EngineOptions& options, uint64_t seed) {
   std::map<std::string, uint64_t> kinds;
   Answers answers;
   int64_t num_preempted = 0;
-  constexpr int kRequests = 400;
-  for (int next = 0; next < kRequests || engine->has_work();) {
-    if (next < kRequests && random() % 4 == 0) {
-      const uint64_t kind = random() % kKinds;
+  constexpr int kNumRequests = 400;
+  for (int next = 0; next < kNumRequests || engine->has_work();) {
+    if (next < kNumRequests && random() % 4 == 0) {
+      const uint64_t kind = random() % kNumKinds;
       Request request = some_request(kind, grammars);
       request.id = std::to_string(next++);
       kinds[request.id] = kind;
@@ -232,7 +232,7 @@ void soak_constrained(const EngineOptions& options, uint64_t seed) {
     for (const StepRecord& record : engine->recorder().last(1))
       num_preempted += record.batch.preempted;
   }
-  ASSERT_EQ(answers.size(), size_t{kRequests});
+  ASSERT_EQ(answers.size(), size_t{kNumRequests});
   for (const auto& [id, kind] : kinds)
     expect_as_alone(answers.at(id), alone[kind], id + " of kind " + std::to_string(kind));
   EXPECT_EQ(engine->scheduler().blocks().num_live(), 0);
