@@ -215,8 +215,11 @@ TEST(SlowSenderTest, LargeTextsToTokeniseHoldUpNobody) {
   server.loop().run_in_background([is_over = std::make_shared<std::future<void>>(
                                        its_end.get_future())] { is_over->wait_for(test::kPatience); },
                                   true);
-  const std::string body = R"({"model":"scripted","return_token_strs":true,"prompt":")" +
-                           std::string(16'000, 'a') + "\"}" + std::string(60'000, ' ');
+  std::string text;
+  while (text.size() < 16'000)
+    text += "\u00e9";  // a token for each of its two bytes
+  const std::string body =
+      R"({"model":"scripted","return_token_strs":true,"prompt":")" + text + "\"}" + std::string(60'000, ' ');
   std::vector<RawClient> large;
   for (int i = 0; i < 3; ++i) {
     large.push_back(server.connect());
