@@ -94,8 +94,8 @@ class Described:
 
 
 @pytest.fixture(scope="module")
-def described(minfer):
-    with Server(minfer, "--tool-call-parser", "hermes") as server:
+def described(minfer, tool_options):
+    with Server(minfer, *tool_options, "--tool-call-parser", "hermes") as server:
         yield Described(server.url)
 
 
