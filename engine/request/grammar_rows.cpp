@@ -14,8 +14,8 @@ constexpr int32_t kMostThreads = 4;
 // Work of one call. A row that has needed more than the slice of a light one before takes its turn among the heavy ones: each call has
 // time for one of these, or for several that turn out to be light.
 constexpr int64_t kLightSlice = 200'000;
-constexpr int64_t kMostLightWork = 800'000;
-constexpr int64_t kMostHeavyWork = 250'000;
+constexpr int64_t kMostLightWork = 400'000;
+constexpr int64_t kMostHeavyWork = 100'000;
 
 const TokenGrammar* grammar_of(const GrammarRows::Row* row) {
   return &row->request->constraint->grammar();
