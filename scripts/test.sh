@@ -64,9 +64,9 @@ run_release() {
 run_cuda() {
   if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then
     section "CUDA code and its tests compile; those that need no GPU"
-    scripts/build.sh cuda-check -DMINFER_TESTS=ON -- minfer cuda_tests
+    scripts/build.sh cuda -DMINFER_TESTS=ON -- minfer cuda_tests
     local tests
-    for tests in build/cuda-check/*_cuda_tests; do
+    for tests in build/cuda/*_cuda_tests; do
       echo "$(basename "$tests"):"
       CUDA_VISIBLE_DEVICES= "$tests" --gtest_brief=1 2>&1 |
         sed '/: Skipped$/d; /^$/d; /^\(no\|fewer\) /d'
@@ -74,7 +74,7 @@ run_cuda() {
     section "kernels that changed in a day before the last commit compile for a GPU with less shared memory"
     local since
     since=$(git rev-list -1 --before="$(($(git log -1 --format=%ct) - 86400))" HEAD)
-    scripts/compile_kernels.py build/cuda-check ${since:+--since "$since"}
+    scripts/compile_kernels.py build/cuda ${since:+--since "$since"}
   else
     echo "no nvcc: the CUDA code is not compiled"
   fi
