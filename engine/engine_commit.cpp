@@ -183,7 +183,7 @@ void Engine::assemble_outputs(OpenStep& step) {
   }
 }
 
-/// Gives its output the scored and the drawn tokens up to the end of a stop string: what lies behind it never was. Whether there was one.
+/// Gives its output the scored and the drawn tokens up to the end of a stop string, and drops what lies behind it. True if there was one.
 bool Engine::assemble_rows(LiveRequest& request, std::span<SampledToken> rows) {
   const auto num_scored = static_cast<size_t>(std::exchange(request.num_new_scored, 0));
   size_t num_taken = 0;

@@ -14,7 +14,7 @@ namespace minfer {
 /// all others. Logprobs are of the logits before biases.
 class GivenScores {
  public:
-  /// Of all `tokens` but the first, which stands at `position` of its sequence. `num_top` -1: none are wanted, and nothing is kept.
+  /// Scores all `tokens` but the first, which stands at `position` of its sequence. `num_top` -1: none are wanted, and nothing is kept.
   GivenScores(std::span<const TokenId> tokens, int32_t position, int32_t num_top);
 
   /// The row that scores the token at position + 1 from the logits at `position`. The span in it stays valid as long as this object.

@@ -24,7 +24,7 @@ namespace minfer {
 struct LiveRequest : Sequence {
   LiveRequest(const Request& request, const Tokenizer& tokenizer, uint64_t seed, int32_t stream_interval);
   bool ends_with(TokenId token) const;
-  /// Whether its text is the answer's: not an end's, but of a stop token that the request wants to see.
+  /// True if its text belongs to the answer. An end's does not, but that of a stop token the request wants to see does.
   bool shows(TokenId token) const;
   /// Those of the output that outputs may hold. The tokens behind them wait for their logprobs.
   int32_t num_told_tokens() const { return std::max(0, num_output_tokens() - num_unscored); }
