@@ -1,10 +1,15 @@
 #!/usr/bin/env python3
-"""Compiles the device code of a configured build with CUDA for another GPU target, to see that it does: ptxas takes every kernel's registers
-and static shared memory, static_asserts the rest. The default, sm_86, has the least of both. Nothing is linked or kept.
+"""Compiles CUDA code of a configured build to see that it does. Nothing is linked; only objects of the build itself are kept.
+
+  compile_kernels.py BUILD sm_86 [sm_89] [sm_120]   all device code for these targets. sm_86 has the least registers and shared memory:
+                                                    ptxas takes every kernel's registers and static shared memory, static_asserts the rest
+  compile_kernels.py BUILD --since COMMIT           what changed since the commit: objects of the build that are of CUDA and read a
+                                                    changed file, and device code that did for sm_86
 """
 
 import argparse
 import concurrent.futures
+import functools
 import json
 import os
 import pathlib
@@ -16,8 +21,16 @@ import sys
 import tempfile
 import time
 
+ROOT = pathlib.Path(__file__).resolve().parent.parent
 BLOCK_SHARED_KIB = 99  # of these targets: see kernels/cuda/device/block_shared.h
 TARGETS = ("sm_86", "sm_89", "sm_120")
+
+
+def entries_of(build):
+    entries = json.loads((build / "compile_commands.json").read_text())
+    if not any(entry["file"].endswith(".cu") for entry in entries):
+        sys.exit(f"{build}: no CUDA code is configured there")
+    return entries
 
 
 def device_command(entry, target, output):
@@ -28,57 +41,90 @@ def device_command(entry, target, output):
     return f"{command} -cubin -arch={target} -DMINFER_BLOCK_SHARED_KIB={BLOCK_SHARED_KIB}"
 
 
-def files_that_depend_on_changes(build, commit):
-    """The sources with kernels whose device code changed since the commit: they or a .cuh that they include, by what the compiler read."""
-    def lines(*command):
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+@functools.cache
+def read_by(path):
+    """The project's files that a source includes, directly or not, and itself. Includes are written from the root: check_includes.py."""
+    read = {path}
+    waiting = [path]
+    while waiting:
+        for name in re.findall(r'^#include "([^"]+)"', waiting.pop().read_text(), re.MULTILINE):
+            included = ROOT / name  # which is `name` if that is absolute, as in sources that CMake puts together
+            if included.is_file() and included not in read:
+                read.add(included)
+                waiting.append(included)
+    return frozenset(read)
 
-    changed = {os.path.abspath(name) for name in lines("git", "diff", "--name-only", commit).splitlines()
-               if name.endswith((".cu", ".cuh"))}
-    sources = set()
-    for block in lines("ninja", "-C", str(build), "-t", "deps").split("\n\n"):
-        read = [os.path.abspath(build / line.strip()) for line in block.splitlines()[1:]]
-        if changed.intersection(read):
-            sources.update(path for path in read if path.endswith(".cu"))
-    return sources
+
+def changed_since(commit):
+    names = subprocess.run(["git", "diff", "--name-only", commit], check=True, capture_output=True, text=True, cwd=ROOT).stdout
+    return {ROOT / name for name in names.splitlines()}
 
 
-def compile_all(build, target, chosen):
-    entries = [entry for entry in json.loads((build / "compile_commands.json").read_text()) if entry["file"].endswith(".cu")]
-    if not entries:
-        sys.exit(f"{build}: no CUDA code is configured there")
-    if chosen is not None:
-        entries = [entry for entry in entries if entry["file"] in chosen]
+def is_of_cuda(path):
+    """Whether builds without CUDA leave it out, or compile it otherwise."""
+    sources = [path] if path.suffix != ".cxx" else [source for source in read_by(path) if source.suffix == ".cpp"]
+    return any("cuda" in part for source in sources for part in source.relative_to(ROOT).parts)
+
+
+def compile_objects(build, entries):
+    """Objects of the build, as it compiles them."""
+    begin = time.monotonic()
+    outputs = [re.search(r"\s-o\s+(\S+)", entry["command"]).group(1) for entry in entries]
+    if outputs:
+        command = ["cmake", "--build", str(build), "-j", str(os.cpu_count()), "--target", *outputs]
+        if subprocess.run(command, env=environment()).returncode != 0:
+            return False
+    print(f"{len(outputs)} files with code for CUDA that changed compile ({time.monotonic() - begin:.0f} s)", flush=True)
+    return True
+
+
+def environment():
+    return os.environ | {"CCACHE_BASEDIR": str(ROOT), "CCACHE_NOHASHDIR": "1"}
+
+
+def compile_device_code(target, entries):
     begin = time.monotonic()
     launcher = [ccache] if (ccache := shutil.which("ccache")) else []
-    environment = os.environ | {"CCACHE_BASEDIR": os.getcwd(), "CCACHE_NOHASHDIR": "1"}
     failures = []
     with tempfile.TemporaryDirectory() as outputs, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
 
         def compile_one(index):
             command = shlex.split(device_command(entries[index], target, pathlib.Path(outputs) / f"{index}.cubin"))
             known = command if "ccache" in command[0] else launcher + command
-            return subprocess.run(known, cwd=entries[index]["directory"], env=environment, capture_output=True, text=True)
+            return subprocess.run(known, cwd=entries[index]["directory"], env=environment(), capture_output=True, text=True)
 
         for entry, result in zip(entries, pool.map(compile_one, range(len(entries)))):
             if result.returncode != 0:
                 failures.append(f"{entry['file']}:\n{result.stderr or result.stdout}")
     for failure in failures:
         print(failure, file=sys.stderr)
-    print(f"{target}: {len(entries) - len(failures)} of {len(entries)} files with kernels compile ({time.monotonic() - begin:.0f} s)")
+    print(f"{target}: {len(entries) - len(failures)} of {len(entries)} files with kernels compile ({time.monotonic() - begin:.0f} s)",
+          flush=True)
     return not failures
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=pathlib.Path, help="a folder that is configured with CUDA")
-    parser.add_argument("targets", nargs="*", choices=TARGETS, default="sm_86")
-    parser.add_argument("--since", metavar="COMMIT", help="only files that changed, or include a .cuh that did; the folder must be built")
+    parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"of {', '.join(TARGETS)}")
+    parser.add_argument("--since", metavar="COMMIT")
     arguments = parser.parse_args()
-    targets = arguments.targets if isinstance(arguments.targets, list) else [arguments.targets]
-    chosen = files_that_depend_on_changes(arguments.build, arguments.since) if arguments.since else None
-    if not all([compile_all(arguments.build, target, chosen) for target in targets]):
-        sys.exit(1)
+    if unknown := set(arguments.targets) - set(TARGETS):
+        parser.error(f"expected targets of {', '.join(TARGETS)}, found {', '.join(sorted(unknown))}")
+    if bool(arguments.targets) == bool(arguments.since):
+        parser.error("expected either targets or --since COMMIT")
+    entries = entries_of(arguments.build)
+    kernels = [entry for entry in entries if entry["file"].endswith(".cu")]
+    if not arguments.since:
+        passed = [compile_device_code(target, kernels) for target in arguments.targets]
+        sys.exit(0 if all(passed) else 1)
+    changed = changed_since(arguments.since)
+    changed_device_code = {path for path in changed if path.suffix in (".cu", ".cuh")}
+    objects = [entry for entry in entries
+               if is_of_cuda(path := pathlib.Path(entry["file"])) and not changed.isdisjoint(read_by(path))]
+    device_code = [entry for entry in kernels if not changed_device_code.isdisjoint(read_by(pathlib.Path(entry["file"])))]
+    passed = compile_objects(arguments.build, objects) and compile_device_code("sm_86", device_code)
+    sys.exit(0 if passed else 1)
 
 
 if __name__ == "__main__":

@@ -37,11 +37,10 @@ class ProcessExchange final : public RankExchange {
       : processes_(std::move(processes)), patience_(patience) {}
 
   std::vector<std::string> exchange(Rank rank, const std::string& own) override {
-    using Tag = ProcessGroup::Tag;
     std::vector<Transfer> sent;
     for (int32_t other = 0; other < rank.count; ++other) {
       if (other != rank.index)
-        sent.push_back(processes_->begin_send(other, Tag::exchange, std::as_bytes(std::span(own))));
+        sent.push_back(processes_->begin_send(other, ProcessGroup::Tag::exchange, std::as_bytes(std::span(own))));
     }
     std::vector<std::string> all;
     std::vector<std::byte> message;
@@ -50,7 +49,7 @@ class ProcessExchange final : public RankExchange {
         all.push_back(own);
         continue;
       }
-      processes_->receive(other, Tag::exchange, message, patience_);
+      processes_->receive(other, ProcessGroup::Tag::exchange, message, patience_);
       all.emplace_back(reinterpret_cast<const char*>(message.data()), message.size());
     }
     processes_->wait(sent, "what ranks tell each other", patience_);
