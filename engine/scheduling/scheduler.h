@@ -125,8 +125,8 @@ class Scheduler {
   /// that are not among them count as neither scheduled nor computed. Does nothing unless scheduled.is_current().
   void commit(const ScheduledSequence& scheduled, std::span<const TokenId> new_tokens);
   /// Adds tokens that nothing had to draw: they are computed together with the newest one, in a step that draws
-  /// what follows them. What uncommitted steps draw for the sequence is dropped: they are to commit no new tokens of it. To a sequence that
-  /// has drawn a token, running or held, and never beyond max_tokens.
+  /// what follows them. Tokens that uncommitted steps draw for the sequence are dropped: those steps are to commit no new tokens of it.
+  /// The sequence has drawn a token, runs or is held, and stays within max_tokens.
   void append(Sequence& sequence, std::span<const TokenId> tokens);
 
   /// Gives a decoding sequence blocks for draft tokens behind those it has, if others do not need them. How many of `num_drafts`

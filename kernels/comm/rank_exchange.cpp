@@ -40,7 +40,8 @@ class ProcessExchange final : public RankExchange {
     std::vector<Transfer> sent;
     for (int32_t other = 0; other < rank.count; ++other) {
       if (other != rank.index)
-        sent.push_back(processes_->begin_send(other, ProcessGroup::Tag::exchange, std::as_bytes(std::span(own))));
+        sent.push_back(
+            processes_->begin_send(other, ProcessGroup::Tag::exchange, std::as_bytes(std::span(own))));
     }
     std::vector<std::string> all;
     std::vector<std::byte> message;
