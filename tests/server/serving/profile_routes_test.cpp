@@ -192,8 +192,10 @@ TEST_F(ProfileRoutesTest, RefusesBadNumbersByName) {
 }
 
 TEST_F(ProfileRoutesTest, SummaryAddsUpTheSteps) {
+  const auto begin = std::chrono::steady_clock::now();
   complete(30);
   const Json summary = get_json("/profile/summary");
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
   const Json& report = summary.at("report");
   EXPECT_EQ(report.at("schema"), "minfer.report/1");
   EXPECT_EQ(report.at("all").at("steps"), 30);
@@ -210,8 +212,11 @@ TEST_F(ProfileRoutesTest, SummaryAddsUpTheSteps) {
 
   EXPECT_EQ(summary.at("generated_tokens"), 30);
   const Json& speed = summary.at("throughput");
-  EXPECT_NEAR(speed.at("generated_tokens_per_s").get<double>() * speed.at("window_s").get<double>(), 30.0,
-              0.1);
+  const double window_s = speed.at("window_s");
+  const double tokens_in_window = speed.at("generated_tokens_per_s").get<double>() * window_s;
+  EXPECT_LE(tokens_in_window, 30.1);
+  EXPECT_GE(tokens_in_window, took.count() < window_s ? 29.9 : 0.9)
+      << "a slow machine's first steps lie in front of the window";
   EXPECT_GT(summary.at("latency_s").at("ttft").at("p50"), 0.0);
   EXPECT_GT(summary.at("latency_s").at("itl").at("p99"), 0.0);
   EXPECT_EQ(summary.at("engine").at("running"), 0);
