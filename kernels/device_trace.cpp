@@ -150,6 +150,11 @@ DeviceTrace join(TraceRecords records) {
   std::vector<Ordered> ordered;
   ordered.reserve(records.activities.size());
   for (const TraceRecords::Activity& record : records.activities) {
+    if (record.name >= 0 && static_cast<size_t>(record.name) < is_own.size() &&
+        is_own[static_cast<size_t>(record.name)] != 0) {
+      ++trace.of_profiler;
+      continue;
+    }
     DeviceActivity activity{.kind = record.kind,
                             .begin_ns = clock.host_ns(record.begin_ns),
                             .end_ns = clock.host_ns(record.end_ns),
@@ -159,11 +164,6 @@ DeviceTrace join(TraceRecords records) {
                             .bytes = record.bytes};
     if (!is_possible(record, records, clock)) {
       ++trace.invalid;
-      continue;
-    }
-    if (record.name >= 0 && static_cast<size_t>(record.name) < is_own.size() &&
-        is_own[static_cast<size_t>(record.name)] != 0) {
-      ++trace.of_profiler;
       continue;
     }
     if (const auto call = calls.find(record.correlation); call != calls.end()) {

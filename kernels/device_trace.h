@@ -94,9 +94,10 @@ bool is_of_profiler(std::string_view kernel);
 /// Puts the records together. The clock: the library was asked to use now_ns(). Where the calls made for steps do not lie within the
 /// windows of these, or activities not within the traced span, it did not, and the times of the calls or of the activities are
 /// converted by the line through the two clock pairs. An activity belongs to the step of
-/// the call that launched it, or, where no record says which that is, to the one in whose window the call was made. Activities
-/// without times, that end before they begin, or that lie more than a millisecond outside the traced span are counted as invalid and
-/// left out; so are the profiler's own kernels, which are counted as such: another thread launches them, maybe in a step's window.
+/// the call that launched it, or, where no record says which that is, to the one in whose window the call was made. The profiler's own
+/// kernels are left out and counted as such, whenever they ran: another thread launches them, maybe in a step's window, maybe while the
+/// tracing begins or ends, which takes milliseconds. Other activities without times, that end before they begin, or that lie more than a
+/// millisecond outside the traced span are counted as invalid and left out.
 DeviceTrace join(TraceRecords records);
 
 /// The driver's tracing of kernels and copies of all devices that this process uses (profiler tier 1), made by the first rank's backend.

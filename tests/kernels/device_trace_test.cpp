@@ -146,6 +146,23 @@ TEST(DeviceTraceTest, ImpossibleTimesAreCountedAndLeftOut) {
   EXPECT_EQ(trace.activities.size(), 5u);
 }
 
+// Whoever asks for the device's time goes on asking while the tracing begins and ends.
+TEST(DeviceTraceTest, TheProfilersOwnKernelsAreNeverInvalid) {
+  TraceRecords records = three_steps(0);
+  records.names.push_back("tell_time");
+  const auto ask = [&](int64_t begin_ns) {
+    records.activities.push_back(
+        {.correlation = 1, .begin_ns = begin_ns, .end_ns = begin_ns + 1'000, .stream = 14, .name = 2});
+  };
+  ask(kHostStart - 5'000'000);
+  ask(kHostStart + 30'000'000);
+  ask(kHostStop + 5'000'000);
+  const DeviceTrace trace = join(std::move(records));
+  EXPECT_EQ(trace.of_profiler, 3);
+  EXPECT_EQ(trace.invalid, 0);
+  EXPECT_EQ(trace.activities.size(), 9u);
+}
+
 TEST(DeviceTraceTest, WhatBeginsTogetherIsOrderedByItsLaunch) {
   TraceRecords records = three_steps(0);
   for (TraceRecords::Activity& activity : records.activities)
