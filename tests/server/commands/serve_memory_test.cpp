@@ -11,7 +11,7 @@ namespace minfer {
 namespace {
 
 /// 128 answers, with the log probabilities of so many tokens beside each of theirs.
-std::string completions(int logprobs) {
+std::string answers_with(int logprobs) {
   return fmt::format(
       R"({{"model":"synthetic:tiny:q8_0","prompt":[5,6,7],"max_tokens":300,"ignore_eos":true,"n":128,"logprobs":{}}})",
       logprobs);
@@ -23,7 +23,7 @@ TEST(ServeMemoryTest, AnAnswerTakesAtMostTwiceItsSize) {
                                           "--threads", "1", "--device", "cpu"});
   const uint16_t port = process.wait_until_serving();
   const auto answer = [&](int logprobs) {
-    return RawClient(port).request("POST", "/v1/completions", completions(logprobs));
+    return RawClient(port).request("POST", "/v1/completions", answers_with(logprobs));
   };
   // The KV cache is touched, and threads have what they keep.
   ASSERT_EQ(answer(0).status, 200);
