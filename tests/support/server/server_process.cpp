@@ -103,6 +103,15 @@ int64_t ServerProcess::resident_bytes() const {
   return resident * ::sysconf(_SC_PAGESIZE);
 }
 
+int64_t ServerProcess::peak_bytes() const {
+  std::ifstream file(fmt::format("/proc/{}/status", pid_));
+  for (std::string word; file >> word;) {
+    int64_t kib = 0;
+    if (word == "VmHWM:" && file >> kib) return kib * 1024;
+  }
+  return -1;
+}
+
 size_t ServerProcess::num_descriptors() const {
   const std::filesystem::directory_iterator entries(fmt::format("/proc/{}/fd", pid_));
   return static_cast<size_t>(std::distance(begin(entries), end(entries)));

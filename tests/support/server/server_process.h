@@ -33,6 +33,8 @@ class ServerProcess {
   /// What it has written to standard error so far, unless that goes elsewhere.
   std::string log() const;
   int64_t resident_bytes() const;
+  /// The most that was ever resident.
+  int64_t peak_bytes() const;
   size_t num_descriptors() const;
 
  private:
