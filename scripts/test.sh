@@ -83,7 +83,7 @@ run_asan() {
     ProfileLimits.NoNumber\* \*LongRunsTakeLinearTime\* JsonSchemaBounds.\* TokenGrammar.{ExponentialSets,AMaskThatTakes}\* JsonSchema.Numbers
     GrammarLanguage.{LongRepetitions,WhatIsTooLarge}\* Regex.{IsBounded,MatchesWholeTexts} \*ChatGrammarOfFormat.RequiredCalls\*
     {KernelLines,CutProfileTest}.EveryCut\* SseParser.EventsAreTheSame\* StreamSplitTest.\* Choices.MayBeMany
-    AnswerFixtures.\* GgufLimits.\*)
+    AnswerStream.AMegabyte\* AnswerFixtures.\* GgufLimits.\*)
   GTEST_FILTER="-$(IFS=:; echo "${long[*]}")" run_tests asan -L '^(fuzz|checked_tests)$'
 }
 
