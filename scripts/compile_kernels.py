@@ -3,8 +3,9 @@
 
   compile_kernels.py BUILD sm_86 [sm_89] [sm_120]   all device code for these targets. sm_86 has the least registers and shared memory:
                                                     ptxas takes every kernel's registers and static shared memory, static_asserts the rest
-  compile_kernels.py BUILD --since COMMIT           what changed since the commit: objects of the build that are of CUDA and read a
-                                                    changed file, and device code that did for sm_86
+  compile_kernels.py BUILD --since COMMIT           what changed since the commit: the build's CUDA objects whose sources or headers
+                                                    did, and for sm_86 the kernels whose .cu or .cuh did. Options of CMake do not
+                                                    count: nightly.sh compiles all
 """
 
 import argparse
@@ -43,7 +44,7 @@ def device_command(entry, target, output):
 
 @functools.cache
 def read_by(path):
-    """The project's files that a source includes, directly or not, and itself. Includes are written from the root: check_includes.py."""
+    """The source and the project's files that it includes, directly or not. Includes are written from the root: check_includes.py."""
     read = {path}
     waiting = [path]
     while waiting:
@@ -61,7 +62,7 @@ def changed_since(commit):
 
 
 def is_of_cuda(path):
-    """Whether builds without CUDA leave it out, or compile it otherwise."""
+    """True for a source that builds without CUDA leave out, or compile otherwise."""
     sources = [path] if path.suffix != ".cxx" else [source for source in read_by(path) if source.suffix == ".cpp"]
     return any("cuda" in part for source in sources for part in source.relative_to(ROOT).parts)
 

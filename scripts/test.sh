@@ -2,7 +2,7 @@
 # Installs what the tests need, builds everything and runs it.
 #   scripts/test.sh              checks, release build, all tests
 #   scripts/test.sh --only NAME  builds and runs one suite of GoogleTest (EngineTest), or one other test of ctest (server/clients)
-#   scripts/test.sh --complete   all, then: the CUDA code compiles that nightly.sh has not compiled (where there is nvcc); --asan and --threads
+#   scripts/test.sh --complete   all, CUDA code that changed since nightly.sh compiled all of it (where there is nvcc), --asan and --threads
 #   scripts/test.sh --asan       the address and undefined-behaviour sanitizers alone: what reads foreign input, and the fuzz targets
 #   scripts/test.sh --threads    the thread sanitizer alone: what uses more than one thread
 # scripts/nightly.sh runs what these leave out.
@@ -62,7 +62,7 @@ run_release() {
 
 run_cuda() {
   if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then
-    section "CUDA code compiles that changed since all of it did, also for a GPU with less shared memory"
+    section "CUDA code that changed since $(head -c 9 .ci/cuda_compiled) compiles, also for a GPU with less shared memory"
     local since
     since=$(cat .ci/cuda_compiled)
     git cat-file -e "$since" || since=$(git hash-object -t tree /dev/null)  # not in this clone: all of it
@@ -73,7 +73,7 @@ run_cuda() {
   fi
 }
 
-# Without those that compute for long, most of them on purpose: the release build has them, and scripts/nightly.sh runs them with sanitizers.
+# Tests that compute for long are left out: the release build runs them, and scripts/nightly.sh with sanitizers.
 run_asan() {
   section "address and undefined-behaviour sanitizers"
   local fuzz=(tests/fuzz/fuzz_*.cpp) long
@@ -90,7 +90,7 @@ run_asan() {
 run_threads() {
   section "thread sanitizer"
   scripts/build.sh tsan -DMINFER_TESTS=ON -- minfer checked_tests
-  # The sanitizer's own memory grows.
+  # Not LongRecording, which measures memory: the sanitizer's own grows.
   GTEST_FILTER='-StreamSplit*:LongRecording.*' run_tests tsan -L '^checked_tests$'
 }
 

@@ -104,9 +104,9 @@ int64_t elements_read(const ForwardBatch& batch, const AttentionArgs& args) {
   return keys * args.kv.kv_heads * args.kv.head_size;
 }
 
-constexpr int64_t kPartAlignment = 64;
 int64_t aligned(int64_t bytes) {
-  return (bytes + kPartAlignment - 1) / kPartAlignment * kPartAlignment;
+  constexpr int64_t alignment = Workspace::kAlignment;
+  return (bytes + alignment - 1) / alignment * alignment;
 }
 
 }  // namespace

@@ -16,8 +16,6 @@
 namespace minfer::cpu {
 namespace {
 
-constexpr float kForbidden = -std::numeric_limits<float>::infinity();
-
 /// Scratch memory of a thread.
 struct RowScratch {
   std::span<float> logits;         ///< changed by mask, bias and penalties

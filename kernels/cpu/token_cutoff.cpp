@@ -2,12 +2,10 @@
 
 #include <algorithm>
 #include <bit>
-#include <limits>
 
 namespace minfer::cpu {
 namespace {
 
-constexpr float kLeftOut = -std::numeric_limits<float>::infinity();
 constexpr int kMantissaBits = 6;
 constexpr int kLowestExponent = -12;
 
@@ -44,7 +42,7 @@ TokenCutoff find_cutoff(std::span<const float> logits, std::span<const float> we
   const auto size = static_cast<int32_t>(logits.size());
   const auto weight = [&](int32_t i) { return weights.empty() ? 1.0 : static_cast<double>(weights[i]); };
   const auto kept = [&](int32_t i) {
-    return logits[i] > kLeftOut && (within == nullptr || within->keeps(logits[i], i));
+    return logits[i] > kForbidden && (within == nullptr || within->keeps(logits[i], i));
   };
 
   std::fill_n(scratch.buckets, CutoffScratch::kBuckets, CutoffScratch::Bucket{0.0, 0});

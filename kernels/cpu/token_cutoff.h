@@ -1,9 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 
 namespace minfer::cpu {
+
+/// The logit of a token that may not be drawn.
+inline constexpr float kForbidden = -std::numeric_limits<float>::infinity();
 
 /// The last token of a prefix of the vocabulary ordered by logit, largest first, lower token first among
 /// equals.

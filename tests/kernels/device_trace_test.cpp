@@ -146,7 +146,7 @@ TEST(DeviceTraceTest, ImpossibleTimesAreCountedAndLeftOut) {
   EXPECT_EQ(trace.activities.size(), 5u);
 }
 
-// Whoever asks for the device's time goes on asking while the tracing begins and ends.
+// The profiler also launches its kernels while the tracing begins and ends.
 TEST(DeviceTraceTest, TheProfilersOwnKernelsAreNeverInvalid) {
   TraceRecords records = three_steps(0);
   records.names.push_back("tell_time");

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 
+#include "kernels/cpu/lanes/lanes.h"
 #include "kernels/error.h"
 
 namespace minfer::cpu {
 namespace {
 
-constexpr int64_t kLanesOfTheWidest = 16;
 constexpr int64_t kUnitRows = 16;
 /// Below this many multiply-adds, a few microseconds, sharing takes longer than the work.
 constexpr int64_t kMinPieceProducts = 32768;
@@ -41,7 +41,7 @@ IndexRange RowParts::operator[](int64_t part) const {
 ProductMemory::ProductMemory(const OpContext& context, int64_t tokens, int64_t cols, size_t extra_bytes)
     : tokens_(tokens),
       cols_(cols),
-      padded_cols_(round_up(cols, kLanesOfTheWidest)),
+      padded_cols_(round_up(cols, kLanes)),
       pass_sums_(std::min(tokens, kPassTokens) * kPassRows),
       scratch_floats_(kPanelFloats + 2 * pass_sums_) {
   const int64_t threads = context.pool->threads();

@@ -1,4 +1,4 @@
-// What an answer takes of a server's memory, measured as the process's peak.
+// A server's memory grows little with an answer's size. The peak of the process is measured.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 namespace minfer {
 namespace {
 
-/// 64 answers, with the log probabilities of so many tokens beside each of theirs.
+/// Asks for 64 answers. Each token comes with the log probabilities of the `logprobs` most likely ones.
 std::string answers_with(int logprobs) {
   return fmt::format(
       R"({{"model":"synthetic:tiny:q8_0","prompt":[5,6,7],"max_tokens":300,"ignore_eos":true,"n":64,"logprobs":{}}})",
