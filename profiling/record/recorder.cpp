@@ -35,7 +35,7 @@ StepRecorder::StepRecorder(const RecorderOptions& options)
     reserve_stamps(step.record, reserved_ops_);
   for (StepRecord& record : ring_)
     reserve_stamps(record, reserved_ops_);
-  reserve_stamps(late_, reserved_ops_);
+  late_.for_each([&](StepRecord& record) { reserve_stamps(record, reserved_ops_); });
 }
 
 void StepRecorder::reset() {
@@ -43,7 +43,7 @@ void StepRecorder::reset() {
   num_open_ = 0;
   newest().recording = false;
   next_step_ = 0;
-  late_state_ = LateState::empty;
+  late_.take();
   kept_ = 0;
   dropped_.store(0, std::memory_order_relaxed);
 }
@@ -118,22 +118,14 @@ void StepRecorder::put_into_ring(StepRecord& record) const {
 
 // A step that waits already is replaced: the newest is what readers wait for.
 void StepRecorder::lay_aside(StepRecord& record) {
-  LateState state = LateState::full;
-  const bool replaces = late_state_.compare_exchange_strong(state, LateState::taken);
-  const bool is_busy = state == LateState::taken;  // a reader is putting the older one in
-  if (replaces || is_busy) dropped_.fetch_add(1, std::memory_order_relaxed);
-  if (is_busy) return;
-  std::swap(late_, record);
-  std::swap(late_.requests, record.requests);
-  late_state_.store(LateState::full);
+  std::swap(late_.writers(), record);
+  std::swap(late_.writers().requests, record.requests);
+  if (late_.publish()) dropped_.fetch_add(1, std::memory_order_relaxed);
 }
 
 // With the ring held.
 void StepRecorder::put_late_into_ring() const {
-  LateState full = LateState::full;
-  if (!late_state_.compare_exchange_strong(full, LateState::taken)) return;
-  put_into_ring(late_);
-  late_state_.store(LateState::empty);
+  if (StepRecord* late = late_.take()) put_into_ring(*late);
 }
 
 std::vector<StepRecord> StepRecorder::last(size_t count) const {

@@ -11,6 +11,7 @@
 
 #include "kernels/backend.h"
 #include "profiling/record/ended_request.h"
+#include "profiling/record/latest_value.h"
 #include "profiling/record/rank_step.h"
 #include "profiling/record/step_record.h"
 
@@ -143,7 +144,6 @@ class StepRecorder {
     StepRecord record;
     bool recording = false;
   };
-  enum class LateState : uint8_t { empty, full, taken };
 
   bool has_request_sink() const {
     return std::ranges::any_of(sinks_, [](const StepSink* sink) { return sink->wants_requests(); });
@@ -171,10 +171,8 @@ class StepRecorder {
   mutable std::mutex ring_mutex_;  ///< guards ring_ and kept_; the engine thread only ever tries it
   mutable std::vector<StepRecord> ring_;
   mutable uint64_t kept_ = 0;  ///< records ever kept; the newest is ring_[(kept_ - 1) % ring_.size()]
-  /// The step that ended while a reader held the ring. Empty, it is the engine thread's; full, it is of whoever makes it
-  /// `taken` first, the engine thread or one that holds the ring, until that makes it empty.
-  mutable StepRecord late_;
-  mutable std::atomic<LateState> late_state_{LateState::empty};
+  /// The step that ended while a reader held the ring: written by the engine thread, taken by a thread that holds ring_mutex_.
+  mutable LatestValue<StepRecord> late_;
   std::atomic<uint64_t> dropped_{0};
 };
 

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "profiling/record/latest_value.h"
 #include "tests/support/allocations.h"
 
 namespace minfer {
@@ -215,6 +216,27 @@ TEST(StepRecorder, RecordingAllocatesNothing) {
   EXPECT_EQ(test::thread_allocations(), before);
   record_step(recorder, kOps + 1);  // the control: more ops than reserved does allocate
   EXPECT_GT(test::thread_allocations(), before);
+}
+
+// A reader that is stopped in the middle of taking one value gets the newest behind it all the same.
+TEST(LatestValue, TheNewestIsNeverLostToAReader) {
+  LatestValue<int> latest;
+  EXPECT_EQ(latest.take(), nullptr);
+  const auto publish = [&](int value) {
+    latest.writers() = value;
+    return latest.publish();
+  };
+  EXPECT_FALSE(publish(1));
+  const int* held = latest.take();
+  ASSERT_NE(held, nullptr);
+  EXPECT_FALSE(publish(2)) << "what the reader has taken is not replaced";
+  EXPECT_TRUE(publish(3));
+  EXPECT_TRUE(publish(4));
+  EXPECT_EQ(*held, 1) << "written while the reader reads it";
+  held = latest.take();
+  ASSERT_NE(held, nullptr);
+  EXPECT_EQ(*held, 4);
+  EXPECT_EQ(latest.take(), nullptr);
 }
 
 TEST(StepRecorder, ReadersNeverSeeHalfARecordAndDropsAreCounted) {
