@@ -15,9 +15,6 @@
 namespace minfer {
 
 class ProcessGroup;
-namespace cuda {
-class PlanSource;
-}
 
 /// Where the decoder runs. `automatic`: on the first GPU if the build and the machine have one, else the CPU.
 enum class DeviceChoice : uint8_t { automatic, cpu, cuda };
@@ -34,8 +31,6 @@ struct EngineOptions {
   /// What the F32, F16 and BF16 matrices of layers become when they are loaded: fp8; absent: they stay as they are.
   std::optional<DType> quantization = {};
   bool cuda_graphs = true;  ///< replay decode steps as CUDA graphs
-  /// Which kernels compute products on a GPU, by measurements on it (kernels/tuning); null: the backend's own rules alone.
-  std::shared_ptr<const cuda::PlanSource> kernel_plans = {};
   /// Steps launched before the one in front of them has finished; absent: as many as the backend can. Fewer
   /// than that is for comparisons.
   std::optional<int32_t> steps_ahead = {};

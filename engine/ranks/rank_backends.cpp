@@ -64,9 +64,6 @@ RankBackends::RankBackends(const EngineOptions& options, const ModelSource& sour
   if (options.dtype && *options.dtype != DType::f32) {
     fail("dtype: {} is not supported on the CPU backend, expected f32", name(*options.dtype));
   }
-  if (options.kernel_plans != nullptr) {
-    fail("kernel table: it is for the GPU that it was measured on, and the device is the CPU");
-  }
   if (options.all_reduce != AllReduceChoice::automatic) {
     fail("all-reduce: CPUs have one way to add up, expected auto; peer and nccl are for GPUs");
   }
@@ -88,8 +85,7 @@ std::unique_ptr<Backend> RankBackends::make(int32_t rank) {
     return make_cuda_backend({.activation_dtype = activation_dtype_,
                               .use_graphs = options_.cuda_graphs,
                               .rank = {rank, count},
-                              .ranks = cuda_ranks_,
-                              .plans = options_.kernel_plans});
+                              .ranks = cuda_ranks_});
   }
   if (options_.processes) {
     return make_cpu_backend(cpu_threads(options_),

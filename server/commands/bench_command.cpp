@@ -1,11 +1,8 @@
-#include <fstream>
-
 #include "models/decoder/weights/quantise.h"
 #include "profiling/record/machine.h"
 #include "server/bench/bench_kernels.h"
 #include "server/bench/bench_output.h"
 #include "server/bench/bench_speed.h"
-#include "server/bench/tune_kernels.h"
 #include "server/commands/args/engine_args.h"
 #include "server/commands/args/load_args.h"
 #include "server/commands/checks.h"
@@ -31,7 +28,6 @@ struct BenchArgs {
   bool profile_overhead = false;
   bool kernels = false;
   KernelBenchOptions kernel;
-  std::string tune;  ///< where to write what was found; empty: nothing is searched
 };
 
 /// Type of most weight bytes, total bytes and number of parameters, as they are loaded.
@@ -157,21 +153,6 @@ void run_overhead(const BenchArgs& args, bool with_prompts) {
   print_results(objects, table, args.format);
 }
 
-void run_tuning(const KernelBenchOptions& options, const BenchArgs& args) {
-  const EngineOptions engine = args.engine.engine_options();
-  require_tunable(engine);
-  std::ofstream file(args.tune, std::ios::app);  // a table that is there stays until there is another
-  if (!file) fail<FileError>("--tune: {} cannot be written", args.tune);
-  const KernelTuning tuning = tune_kernels(options, engine);
-  file.close();
-  file.open(args.tune, std::ios::trunc);
-  file << tuning.table().text() << std::flush;
-  if (!file) fail<FileError>("--tune: {} cannot be written", args.tune);
-  for (const std::string& skipped : tuning.skipped)
-    print_notice(fmt::format("minfer: warning: not tuned: {}\n", skipped));
-  if (!tuning.products.empty()) print_results(tuning_json(tuning), tuning_table(tuning), args.format);
-}
-
 void run_kernels(const BenchArgs& args) {
   refuse_launcher("--kernels");
   if (const int32_t ranks = args.engine.options.tensor_parallel_size; ranks > 1) {
@@ -184,7 +165,6 @@ void run_kernels(const BenchArgs& args) {
   KernelBenchOptions options = args.kernel;
   options.model = args.engine.model;
   options.repetitions = args.speed.repetitions;
-  if (!args.tune.empty()) return run_tuning(options, args);
   const KernelBench bench = run_kernel_bench(options, args.engine.engine_options());
   print_results(kernel_json(bench), kernel_table(bench), args.format);
   if (!bench.counters_error.empty()) print_notice(fmt::format("minfer: warning: {}\n", bench.counters_error));
@@ -318,21 +298,11 @@ void add_bench_command(CLI::App& app) {
       ->allow_extra_args(false)
       ->needs(by_kernel)
       ->group(kernels);
-  CLI::Option* counters =
-      command
-          ->add_flag(
-              "--counters", args->kernel.counters,
-              "also read the GPU's hardware counters of one run: bytes moved, occupancy, L2 hits, what "
-              "warps wait for")
-          ->needs(by_kernel)
-          ->group(kernels);
   command
-      ->add_option("--tune", args->tune,
-                   "search: measure every kernel and tile plan that could compute the model's products on "
-                   "this GPU, and write the fastest to FILE, for --kernel-table")
-      ->option_text("FILE")
+      ->add_flag("--counters", args->kernel.counters,
+                 "also read the GPU's hardware counters of one run: bytes moved, occupancy, L2 hits, what "
+                 "warps wait for")
       ->needs(by_kernel)
-      ->excludes(counters)
       ->group(kernels);
   command
       ->add_option("--tokens", args->kernel.sizes.tokens,

@@ -3,11 +3,9 @@
 #include <algorithm>
 #include <charconv>
 #include <csignal>
-#include <fstream>
 
 #include "kernels/comm/launcher.h"
 #include "kernels/error.h"
-#include "kernels/tuning/kernel_table.h"
 #include "models/decoder/weights/quantise.h"
 #include "server/commands/args/model_args.h"
 #include "server/commands/checks.h"
@@ -37,16 +35,6 @@ LoadProgress loading_line() {
     if (done == total) fmt::print(stderr, "\r\x1b[K");
     std::fflush(stderr);
   };
-}
-
-std::shared_ptr<const cuda::PlanSource> read_kernel_table(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) fail<FileError>("kernel table {}: cannot be opened", path);
-  std::string text(cuda::KernelTable::kMostBytes + 1, '\0');  // more than that is refused
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (file.bad()) fail<FileError>("kernel table {}: cannot be read", path);
-  text.resize(static_cast<size_t>(file.gcount()));
-  return std::make_shared<cuda::KernelTable>(cuda::KernelTable::parse(text, path));
 }
 
 std::optional<double> parse_target_itl(const std::string& text) {
@@ -103,13 +91,6 @@ void EngineArgs::add_device_options(CLI::App& command) {
       ->group(group);
   command.add_option("-t,--threads", options.threads, "threads of the CPU backend (0: one a core)")
       ->capture_default_str()
-      ->group(group);
-  command
-      .add_option("--kernel-table", kernel_table,
-                  "which kernels compute products on this GPU, as `bench --kernels --tune FILE` measured "
-                  "(default: rules that were measured on an H200)")
-      ->check(existing_file())
-      ->option_text("FILE")
       ->group(group);
   ranks_option_ =
       command
@@ -273,7 +254,6 @@ EngineOptions EngineArgs::engine_options() const {
   if (dtype != "auto") resolved.dtype = dtype_from_name(dtype);
   resolved.speculation = speculation.resolve(model);
   resolved.quantization = parse_quantization(quantization);
-  if (!kernel_table.empty()) resolved.kernel_plans = read_kernel_table(kernel_table);
   return resolved;
 }
 

@@ -23,7 +23,6 @@ struct EngineArgs {
   std::string kv_cache_dtype = "auto";
   std::string dtype = "auto";
   std::string quantization = "none";
-  std::string kernel_table;  ///< a file; empty: none
   std::string target_itl_ms = "0";
   SpeculationArgs speculation;
 

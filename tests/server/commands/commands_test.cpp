@@ -273,34 +273,6 @@ TEST_F(CommandsTest, BenchMeasuresOpsByThemselves) {
   EXPECT_TRUE(contains(ranks.err, "tensor-parallel-size: 2")) << ranks.err;
 }
 
-TEST_F(CommandsTest, BenchSearchesKernelsOnAGpuAlone) {
-  const std::string kernels = "bench --kernels -m synthetic:tiny:bf16 --tune " + path("table.txt").string();
-  for (const char* device : {"", " --device cpu"}) {
-    const Outcome none = minfer(kernels + device);
-    EXPECT_EQ(none.exit_code, 1);
-    EXPECT_TRUE(contains(none.err, "--tune: needs a GPU")) << none.err;
-    EXPECT_FALSE(std::filesystem::exists(path("table.txt")));
-  }
-  EXPECT_EQ(minfer("bench --tune x").exit_code, 2) << "without --kernels";
-  EXPECT_EQ(minfer(kernels + " --counters").exit_code, 2);
-}
-
-TEST_F(CommandsTest, KernelTablesAreChecked) {
-  for (const char* command : {"run", "serve", "bench", "eval"})
-    EXPECT_TRUE(contains(minfer(std::string(command) + " --help").out, "--kernel-table")) << command;
-  EXPECT_EQ(minfer("run --kernel-table nowhere.txt x").exit_code, 2);
-  const auto refusal = [&](const std::string& content) {
-    std::ofstream(path("table.txt")) << content;
-    const Outcome outcome = minfer("run --kernel-table " + path("table.txt").string() + " x");
-    EXPECT_EQ(outcome.exit_code, 1);
-    return outcome.err;
-  };
-  const std::string broken = refusal("format 1\ndevice sm_90 132 NVIDIA H200\nbf16 linear 0 8\n");
-  EXPECT_TRUE(contains(broken, "table.txt: line 3: expected rows")) << broken;
-  const std::string cpu = refusal("format 1\ndevice sm_90 132 NVIDIA H200\n");
-  EXPECT_TRUE(contains(cpu, "kernel table: it is for the GPU")) << cpu;
-}
-
 TEST_F(CommandsTest, BenchMeasuresWhatRecordingCosts) {
   const auto tests_of = [&](const std::string& options) {
     const Outcome outcome = minfer("bench --profile-overhead -r 1 -o jsonl " + options + " " + kTiny);

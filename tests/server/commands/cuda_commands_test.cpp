@@ -48,22 +48,6 @@ TEST_F(CudaCommands, NoDeviceIsSaid) {
   EXPECT_EQ(run("CUDA_VISIBLE_DEVICES=", "run --device auto x -n 5").exit_code, 0) << "the CPU serves then";
 }
 
-TEST_F(CudaCommands, WhatASearchOfKernelsFoundIsRead) {
-  const test::TemporaryDirectory directory;
-  const std::string table = (directory.path() / "table.txt").string();
-  const std::string model = "-m synthetic:tiny:bf16 ";
-  const Outcome search =
-      run("", "bench --kernels --op qkv,gate_up_swiglu --tokens 1,8,64 -r 1 " + model + "--tune " + table);
-  ASSERT_EQ(search.exit_code, 0) << search.err;
-  const Outcome use = run("", "run " + model + "--kernel-table " + table + " x -n 5");
-  EXPECT_EQ(use.exit_code, 0) << use.err;
-  std::ofstream(table) << "format 1\ndevice sm_10 1 of nobody\n";
-  const Outcome other = run("", "run " + model + "--kernel-table " + table + " x -n 5");
-  EXPECT_EQ(other.exit_code, 1);
-  EXPECT_TRUE(contains(other.err, "measured on of nobody (sm_10, 1 multiprocessors), this device is"))
-      << other.err;
-}
-
 TEST_F(CudaCommands, TooLittleMemoryIsSaid) {
   const Outcome outcome = run("", "run --device cuda --gpu-memory-utilization 0.0005 x -n 5");
   EXPECT_EQ(outcome.exit_code, 1);
