@@ -75,6 +75,12 @@ std::vector<RankCounters> Engine::counters() {
   return counters;
 }
 
+HostSampler& Engine::host_sampler() {
+  if (!host_sampler_)
+    host_sampler_ = std::make_unique<HostSampler>([this] { return recorder_.engine_thread(); });
+  return *host_sampler_;
+}
+
 void Engine::watch_rank_stamps(RankStampSink* sink) {
   if (Ranks* const ranks = runner_.ranks()) ranks->watch_stamps(sink);
 }

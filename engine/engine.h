@@ -18,6 +18,7 @@
 #include "engine/scheduling/scheduler.h"
 #include "engine/speculation/speculator.h"
 #include "models/tokenizer/tokenizer.h"
+#include "profiling/host/host_sampler.h"
 #include "profiling/record/recorder.h"
 
 namespace minfer {
@@ -87,6 +88,8 @@ class Engine {
   /// What has been learnt of what steps take.
   const StepCost& step_cost() const { return step_cost_; }
   StepRecorder& recorder() { return recorder_; }
+  /// What the machine does to the engine's threads, from the first call on. The first is between steps, the others from any thread.
+  HostSampler& host_sampler();
   std::span<const OpInfo> ops() const { return runner_.decoder().ops(); }
   /// Whether a profiled range is traced kernel by kernel, as far as is known before.
   bool can_trace() { return runner_.backend().tracer() != nullptr; }
@@ -153,6 +156,7 @@ class Engine {
   std::unique_ptr<Speculator> speculator_;  ///< null: no sequence brings drafts
   BatchBuilder builder_;
   StepRecorder recorder_;
+  std::unique_ptr<HostSampler> host_sampler_;  ///< null: nobody has asked
   RankStepMaker rank_step_maker_;
   ProfileRange range_;
 

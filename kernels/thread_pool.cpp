@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include <pthread.h>
+
 #include "kernels/error.h"
 #include "kernels/stamps.h"
 
@@ -136,6 +138,7 @@ void ThreadPool::await_unfinished() {
 }
 
 void ThreadPool::work(int32_t thread) {
+  pthread_setname_np(pthread_self(), kThreadName);
   for (uint32_t seen = 0; !stops_.load(std::memory_order_relaxed);) {
     await_round_after(seen);
     seen = round_.load(std::memory_order_acquire);

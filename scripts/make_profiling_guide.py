@@ -6,7 +6,7 @@
 
 An example is a transcript: its lines that begin with `$ ` are run (`\\` continues one), and what stands below is replaced.
 
-    <!-- example: NAME; finding: RULE; parts: TITLE | TITLE; rows: N; findings: N; verdict: shown; bench: shown -->
+    <!-- example: NAME; finding: RULE; parts: TITLE | TITLE; rows: N; findings: N; bench: shown -->
     ```text
     $ minfer profile explain PROFILE
     ```
@@ -16,7 +16,6 @@ finding   the rule that `minfer profile explain` has to name first
 parts     of the output only the paragraphs that begin so
 rows      lines of each paragraph at most
 findings  of `explain`: findings in words, default 1 where `finding` is given
-verdict   shown: its last lines too
 bench     shown: what `minfer bench` prints too; it is left out otherwise
 
 What is left out has a line `...` in its place. Blocks `<!-- table: planted faults on H200 -->` and
@@ -103,8 +102,7 @@ class Example:
         paragraphs = output.strip("\n").split("\n\n")
         rows = int(self.options.get("rows", 1000))
         if "profile explain" in command and "finding" in self.options:
-            titles = ["Findings", *(f"{i + 1}. " for i in range(int(self.options.get("findings", 1))))]
-            titles += [paragraphs[-1]] if self.options.get("verdict") == "shown" else []
+            titles = [paragraphs[0], "Findings", *(f"{i + 1}. " for i in range(int(self.options.get("findings", 1))))]
             rows = min(rows, 9)
         elif "profile" in command and "parts" in self.options:
             titles = self.options["parts"].split(" | ")

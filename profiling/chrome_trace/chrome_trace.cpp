@@ -92,6 +92,8 @@ class TraceWriter {
     host_.add(step, last_launch_ns(kernels), visit_);
     if (!is_chosen) return;
     chosen_.insert(step.step);
+    if (counts_.steps == 0) first_ns_ = span_of(step).begin_ns;
+    last_ns_ = span_of(step).end_ns;
     ++counts_.steps;
     counts_.kernels += std::ssize(kernels);
     write_ops(events_, tracks_, step, place_ops(step, kernels));
@@ -104,6 +106,9 @@ class TraceWriter {
   TraceCounts finish(const ProfileFile& file, int64_t base_ns) {
     host_.finish(visit_);
     const auto is_shown = [this](int64_t step) { return chosen_.contains(step); };
+    for (const HostSample& sample : file.host) {
+      if (sample.end_ns > first_ns_ && sample.begin_ns < last_ns_) write_host(events_, tracks_, sample);
+    }
     write_ranks(events_, tracks_, file.rank_steps, base_ns, is_shown);
     write_rank_kernels(events_, tracks_, file.kernels, base_ns, is_shown);
     write_rank_counters(events_, tracks_, file.counters, file.rank_steps, base_ns, is_shown);
@@ -141,6 +146,7 @@ class TraceWriter {
   bool is_chosen_ = false;
   bool was_chosen_ = false;
   std::unordered_set<int64_t> chosen_;  ///< steps
+  int64_t first_ns_ = 0, last_ns_ = 0;  ///< begin of the first of these, end of the last
   TraceCounts counts_;
 };
 

@@ -118,6 +118,15 @@ void write_counters(TraceEvents& events, Tracks& tracks, const StepSummary& step
   events.close_slice();
 }
 
+void write_host(TraceEvents& events, Tracks& tracks, const HostSample& sample) {
+  if (sample.wall_us() <= 0.0) return;
+  const auto percent = [&](double us) { return 100.0 * us / sample.wall_us(); };
+  events.open_counter(tracks.counters(), "% of time without a core", sample.begin_ns)
+      .field("some thread waits", percent(sample.any_waited_us), 1)
+      .field("stolen", percent(sample.stolen_us), 1);
+  events.close_slice();
+}
+
 void write_measured(TraceEvents& events, int32_t process, const CounterStep& step, int64_t begin_ns) {
   const double us = step.us * step.covered;  // that there are samples of
   if (us <= 0.0) return;

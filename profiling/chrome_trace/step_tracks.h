@@ -8,6 +8,7 @@
 #include "profiling/chrome_trace/op_timeline.h"
 #include "profiling/chrome_trace/tracks.h"
 #include "profiling/counters/counter_window.h"
+#include "profiling/host/host_sample.h"
 #include "profiling/report/summary.h"
 
 namespace minfer {
@@ -22,6 +23,9 @@ void write_requests(TraceEvents& events, Tracks& tracks, const StepSummary& step
 /// Writes the counters of a step at its begin: tokens of the batch, requests, blocks of the KV cache, and bytes counted for its ops
 /// over their time.
 void write_counters(TraceEvents& events, Tracks& tracks, const StepSummary& step);
+
+/// Writes what the machine took from the threads that compute: shares of a sample's time, at its begin.
+void write_host(TraceEvents& events, Tracks& tracks, const HostSample& sample);
 
 /// Writes what hardware counters measured of memory in the step at `begin_ns`, over its time, as a curve of process `process`.
 void write_measured(TraceEvents& events, int32_t process, const CounterStep& step, int64_t begin_ns);

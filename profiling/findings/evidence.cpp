@@ -91,6 +91,11 @@ bool Evidence::flag(std::string_view name, bool otherwise) const {
   return found == header_.options.end() ? otherwise : found->second == "true";
 }
 
+std::string_view Evidence::text(std::string_view name) const {
+  const auto found = std::ranges::find(header_.options, name, &std::pair<std::string, std::string>::first);
+  return found == header_.options.end() ? std::string_view() : found->second;
+}
+
 void Evidence::add(const StepSummary& step) {
   on_device_ = on_device_ || step.on_device;
   add_gap(step);
@@ -137,6 +142,7 @@ void Evidence::add_gap(const StepSummary& step) {
       steps_.idle_us += gap_us;
     }
   }
+  if (last_step_ < 0) first_start_ns_ = step.start_ns;
   last_step_ = step.step;
   last_waiting_ = step.batch.waiting;
   last_end_ns_ = step.start_ns + static_cast<int64_t>(step.wall_us * 1e3);
@@ -239,7 +245,9 @@ void Evidence::add_kind(const StepSummary& step) {
 /// Slices of equally many decode steps; when there are too many, every two become one.
 void Evidence::add_slice(const StepSummary& step) {
   if (step.phase() != StepPhase::decode) return;
-  Slice sum{.us = step.gpu_us, .floor_us = 0.0};
+  Slice sum{.us = step.gpu_us,
+            .floor_us = 0.0,
+            .sequences = static_cast<double>(step.batch.shape.decode_sequences)};
   for (const OpSummary& op : step.ops)
     sum.floor_us += op.floor_us;
   if (sum.floor_us <= 0.0) return;
@@ -247,7 +255,8 @@ void Evidence::add_slice(const StepSummary& step) {
     if (slices_.size() == kSlices) {
       for (size_t i = 0; i < kSlices / 2; ++i) {
         slices_[i] = {slices_[2 * i].us + slices_[2 * i + 1].us,
-                      slices_[2 * i].floor_us + slices_[2 * i + 1].floor_us};
+                      slices_[2 * i].floor_us + slices_[2 * i + 1].floor_us,
+                      slices_[2 * i].sequences + slices_[2 * i + 1].sequences};
       }
       slices_.resize(kSlices / 2);
       steps_of_slice_ *= 2;
@@ -257,12 +266,21 @@ void Evidence::add_slice(const StepSummary& step) {
   }
   slices_.back().us += sum.us;
   slices_.back().floor_us += sum.floor_us;
+  slices_.back().sequences += sum.sequences;
   ++steps_in_last_;
 }
 
 std::pair<double, double> Evidence::early_and_late() const {
   const size_t third = slices_.size() / 3;
   if (third < 4) return {0.0, 0.0};
+  constexpr double kAlike = 0.1;
+  const auto sequences = [&](size_t begin) {
+    return std::accumulate(slices_.begin() + static_cast<ptrdiff_t>(begin),
+                           slices_.begin() + static_cast<ptrdiff_t>(begin + third), 0.0,
+                           [](double sum, const Slice& slice) { return sum + slice.sequences; });
+  };
+  // The last slice may be one of fewer steps: it counts as much less.
+  if (std::abs(sequences(slices_.size() - third - 1) / sequences(0) - 1.0) > kAlike) return {0.0, 0.0};
   // The least of each third: what the work itself takes, without what disturbs single steps.
   const auto least = [&](size_t begin) {
     double ratio = slices_[begin].us / slices_[begin].floor_us;

@@ -12,6 +12,7 @@
 
 #include "kernels/launches.h"
 #include "profiling/counters/counter_window.h"
+#include "profiling/findings/host_evidence.h"
 #include "profiling/findings/line_fit.h"
 #include "profiling/json/profile_header.h"
 #include "profiling/record/ended_request.h"
@@ -188,11 +189,13 @@ class Evidence {
   void add(const KernelLine& kernel);
   void add(const CounterWindow& window);
   void add(const RankStep& step) { rank_sum_.add(step); }
+  void add(const HostSample& sample) { host_.add(sample); }
 
   const ProfileHeader& header() const { return header_; }
   /// A number among the header's options; `otherwise` if it is not there.
   int64_t option(std::string_view name, int64_t otherwise = 0) const;
   bool flag(std::string_view name, bool otherwise) const;
+  std::string_view text(std::string_view name) const;  ///< empty: not there
   bool on_device() const { return on_device_; }
   const std::vector<KernelLaunch>& launches() const { return launches_; }
   const StepEvidence& steps() const { return steps_; }
@@ -200,10 +203,13 @@ class Evidence {
   std::vector<OpEvidence> ops() const;  ///< most time first
   /// Of one rank it names none.
   RankReport ranks() const { return rank_sum_.result(); }
+  /// What the machine did during the steps; no threads: nothing is known.
+  HostSample host() const { return host_.within(first_start_ns_, last_end_ns_); }
   const RangeEvidence& range() const { return range_; }
   const std::map<std::string, CountedReads>& reads() const { return reads_; }  ///< by op
   const std::unordered_map<uint64_t, KindTimes>& kinds() const { return kinds_; }
-  /// Time of decode steps' ops over what the roofline allows, of the first third of the recording and of the last; 0: not known.
+  /// Time of decode steps' ops over what the roofline allows, of the first third of the recording and of the last; 0: not
+  /// known, or the batch was another.
   std::pair<double, double> early_and_late() const;
   /// Time of decode steps' ops beyond what they take of the roofline's in the fastest part of the recording.
   double disturbed_us() const;
@@ -212,6 +218,7 @@ class Evidence {
   struct Slice {
     double us = 0.0;
     double floor_us = 0.0;
+    double sequences = 0.0;  ///< summed over the steps
   };
   static constexpr size_t kSlices = 96, kMostPrefixes = 1u << 17, kMostKinds = 1024;
 
@@ -235,6 +242,7 @@ class Evidence {
   std::map<std::pair<std::string, StepPhase>, OpEvidence> ops_;
   std::vector<OpEvidence*> by_place_;  ///< of the last step's ops: mostly the next one's too
   RankReportSum rank_sum_;
+  HostEvidence host_;
   RangeEvidence range_;
   std::map<std::string, CountedReads> reads_;
   std::unordered_map<uint64_t, KindTimes> kinds_;
@@ -242,7 +250,7 @@ class Evidence {
   int64_t steps_of_slice_ = 1, steps_in_last_ = 0;
   std::unordered_map<uint64_t, int64_t>
       prefixes_;  ///< when the first token of a prompt that begins so came, at the earliest
-  int64_t last_step_ = -1, last_end_ns_ = 0;
+  int64_t last_step_ = -1, first_start_ns_ = 0, last_end_ns_ = 0;
   int32_t last_waiting_ = 0;
   bool last_was_copy_ = false;
 };

@@ -27,6 +27,8 @@ struct Finding {
   double stake_us = 0.0;      ///< time in which it happened, of the wall time
   double stake = 0.0;         ///< the same as a share of the wall time
   double gain = 0.0;          ///< 0 to 1: share of what `of` says that would be saved
+  double gain_from = -1.0;    ///< what is likely, at the least; -1 in a rule: find_all() sets both
+  double gain_to = -1.0;      ///< and at the most
   GainOf of = GainOf::wall_time;
   bool estimated =
       false;  ///< the gain rests on a model of the work (roofline, a line through steps), not on measured times alone
@@ -35,5 +37,10 @@ struct Finding {
   /// What findings are ordered by. Waiting that only moves counts half, and as far as it fills the wall time: the work stays.
   double weight() const { return of == GainOf::latency ? 0.5 * std::min(gain, stake) : gain; }
 };
+
+/// For sentences: 0 of nothing.
+inline double percent_of(double part, double whole) {
+  return whole > 0.0 ? 100.0 * part / whole : 0.0;
+}
 
 }  // namespace minfer

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <span>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -22,20 +24,46 @@ std::string introduction(const Diagnosis& diagnosis) {
                          : "");
 }
 
+/// "12 to 25 %", "12 %" where both are alike.
+std::string gain_text(const Finding& finding) {
+  const double from = std::round(100.0 * finding.gain_from), to = std::round(100.0 * finding.gain_to);
+  return from == to ? fmt::format("{:.0f} %", to) : fmt::format("{:.0f} to {:.0f} %", from, to);
+}
+
 std::string verdict(const Diagnosis& diagnosis) {
   if (diagnosis.steps == 0) return "Nothing can be said: the profile holds no step.";
-  return (diagnosis.is_healthy() ? "Healthy: no finding above 5 %. " : "Next, when these are mended: ") +
-         diagnosis.next_limit;
+  if (!diagnosis.is_healthy()) {
+    const Finding& worst = diagnosis.findings.front();
+    return fmt::format("Slowed by {}: {} of the {} would be saved. {}", worst.rule, gain_text(worst),
+                       name(worst.of), diagnosis.next_limit);
+  }
+  // Who is far from the hardware's limits is not called healthy because no rule knows why.
+  const bool is_limited = !diagnosis.next_limit.starts_with("Not bound");
+  return (is_limited ? "Healthy: no finding above 5 %. " : "No finding above 5 %. ") + diagnosis.next_limit;
 }
 
-std::string gain_text(const Finding& finding) {
-  return fmt::format("{:.0f} %{}", 100.0 * finding.gain, finding.estimated ? " est." : "");
+bool is_small(const Finding& finding) {
+  return finding.weight() <= kHealthyGain;
 }
 
-Table table_of(const Diagnosis& diagnosis) {
+/// Those that a reader sees: they are sorted by their weight.
+std::span<const Finding> shown(const Diagnosis& diagnosis, bool all) {
+  if (all) return diagnosis.findings;
+  return {diagnosis.findings.begin(), std::ranges::find_if(diagnosis.findings, is_small)};
+}
+
+/// What is not shown; empty: nothing.
+std::string left_out(const Diagnosis& diagnosis, bool all) {
+  const size_t count = diagnosis.findings.size() - shown(diagnosis, all).size();
+  if (count == 0) return {};
+  return fmt::format(" {} of 5 % and less {} not shown (--all).",
+                     count == 1 ? "A finding" : fmt::format("{} findings", count), count == 1 ? "is" : "are");
+}
+
+Table table_of(std::span<const Finding> findings) {
   Table table{
       .title = "Findings", .columns = {"finding", "class", "at stake", "%", "gain", "of"}, .rows = {}};
-  for (const Finding& finding : diagnosis.findings) {
+  for (const Finding& finding : findings) {
     table.rows.push_back({std::string(finding.rule), std::string(name(finding.group)),
                           three_digits(finding.stake_us * 1e-3) + " ms",
                           fmt::format("{:.0f}", 100.0 * finding.stake), gain_text(finding),
@@ -47,7 +75,8 @@ Table table_of(const Diagnosis& diagnosis) {
 /// The name as the rules have it, which outlives every finding.
 std::string_view rule_name_of(const JsonField& field) {
   const std::string text = field.text();
-  for (const std::span<const Rule> rules : {request_rules(), system_rules(), rank_rules(), kernel_rules()}) {
+  for (const std::span<const Rule> rules :
+       {request_rules(), system_rules(), host_rules(), rank_rules(), kernel_rules()}) {
     const auto found = std::ranges::find(rules, text, &Rule::name);
     if (found != rules.end()) return found->name;
   }
@@ -62,6 +91,8 @@ Finding finding_of(const JsonField& field) {
           .stake_us = field["at_stake_us"].number(),
           .stake = field["at_stake"].number(),
           .gain = field["gain"].number(),
+          .gain_from = field["gain_from"].number(),
+          .gain_to = field["gain_to"].number(),
           .of = one_of(field["gain_of"], std::array{GainOf::wall_time, GainOf::throughput, GainOf::latency}),
           .estimated = field["estimated"].boolean(),
           .advice = field["advice"].text()};
@@ -74,41 +105,44 @@ bool Diagnosis::is_healthy() const {
 }
 
 Diagnosis diagnose(const Evidence& evidence) {
-  return {.findings = find_all(evidence),
-          .next_limit = next_limit(evidence),
+  std::vector<Finding> findings = find_all(evidence);
+  std::string limit = next_limit(evidence, findings);
+  return {.findings = std::move(findings),
+          .next_limit = std::move(limit),
           .steps = evidence.steps().steps(),
           .requests = evidence.requests().requests,
           .wall_us = evidence.steps().wall_us,
           .idle_us = evidence.steps().idle_us};
 }
 
-std::string findings_text(const Diagnosis& diagnosis, bool colour) {
-  std::string text;
-  if (!diagnosis.findings.empty()) {
-    Table table = table_of(diagnosis);
+std::string findings_text(const Diagnosis& diagnosis, bool colour, bool all) {
+  const std::span<const Finding> findings = shown(diagnosis, all);
+  std::string text = wrapped(verdict(diagnosis), kColumns) + "\n" +
+                     wrapped(introduction(diagnosis) + "." + left_out(diagnosis, all), kColumns) + "\n";
+  if (!findings.empty()) {
+    Table table = table_of(findings);
     if (colour) table.title = "\x1b[1m" + table.title + "\x1b[0m";
-    text += text_table(table, kColumns);
+    text += "\n" + text_table(table, kColumns);
   }
   int number = 0;
-  for (const Finding& finding : diagnosis.findings) {
+  for (const Finding& finding : findings) {
     text += fmt::format(
         "\n{}\n", wrapped(fmt::format("{}. {}: {}.", ++number, finding.rule, finding.evidence), kColumns));
     text += wrapped("   Try: " + finding.advice + ".", kColumns) + "\n";
   }
-  if (!text.empty()) text += '\n';
-  return text + wrapped(introduction(diagnosis) + ".", kColumns) + "\n" +
-         wrapped(verdict(diagnosis), kColumns) + "\n";
+  return text;
 }
 
-std::string findings_markdown(const Diagnosis& diagnosis) {
-  std::string text;
-  if (!diagnosis.findings.empty()) text += markdown_table(table_of(diagnosis)) + "\n";
+std::string findings_markdown(const Diagnosis& diagnosis, bool all) {
+  const std::span<const Finding> findings = shown(diagnosis, all);
+  std::string text =
+      verdict(diagnosis) + "\n\n" + introduction(diagnosis) + "." + left_out(diagnosis, all) + "\n";
+  if (!findings.empty()) text += "\n" + markdown_table(table_of(findings)) + "\n";
   int number = 0;
-  for (const Finding& finding : diagnosis.findings)
+  for (const Finding& finding : findings)
     text +=
         fmt::format("{}. **{}**: {}. Try: {}.\n", ++number, finding.rule, finding.evidence, finding.advice);
-  if (!text.empty()) text += '\n';
-  return text + introduction(diagnosis) + ".\n\n" + verdict(diagnosis) + "\n";
+  return text;
 }
 
 void write_findings(JsonText& json, const Diagnosis& diagnosis) {
@@ -124,6 +158,8 @@ void write_findings(JsonText& json, const Diagnosis& diagnosis) {
     json.field("evidence", std::string_view(finding.evidence)).field("at_stake_us", finding.stake_us);
     json.field("at_stake", finding.stake, 4)
         .field("gain", finding.gain, 4)
+        .field("gain_from", finding.gain_from, 4)
+        .field("gain_to", finding.gain_to, 4)
         .field("gain_of", name(finding.of));
     json.field("estimated", finding.estimated).field("advice", std::string_view(finding.advice)).close('}');
   }

@@ -10,7 +10,7 @@
 
 namespace minfer {
 
-/// What is found in a profile, and what comes next if nothing is.
+/// What is found in a profile, and what the run is bound by.
 struct Diagnosis {
   std::vector<Finding> findings;  ///< worst first
   std::string next_limit;
@@ -25,9 +25,10 @@ struct Diagnosis {
 };
 Diagnosis diagnose(const Evidence& evidence);
 
-/// Text of at most 80 columns: a table, then each finding's evidence and advice. `colour`: bold titles.
-std::string findings_text(const Diagnosis& diagnosis, bool colour);
-std::string findings_markdown(const Diagnosis& diagnosis);
+/// Text of at most 80 columns: the verdict, a table, then each finding's evidence and advice. `colour`: bold titles. `all`: also the
+/// findings that leave a run healthy.
+std::string findings_text(const Diagnosis& diagnosis, bool colour, bool all = false);
+std::string findings_markdown(const Diagnosis& diagnosis, bool all = false);
 /// {"healthy","next_limit","steps","requests","wall_us","idle_us","findings":[...]}
 void write_findings(JsonText& json, const Diagnosis& diagnosis);
 /// Reads what that writes. Throws FileError, naming the field.

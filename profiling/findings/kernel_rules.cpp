@@ -46,6 +46,13 @@ double wasted_tail(const KernelLaunch& launch) {
   return launch.waves > 1.0 ? 1.0 - launch.waves / std::ceil(launch.waves - 1e-6) : 0.0;
 }
 
+/// What keys and values could be kept in instead, at half the size; empty: nothing narrower.
+std::string_view narrower_kv_type(const Evidence& evidence) {
+  const std::string_view type = evidence.text("kv_cache_dtype");
+  if (!evidence.on_device()) return type == "f32" ? "f16" : "";
+  return type == "bf16" || type == "f16" ? "fp8" : "";
+}
+
 /// Why an op is slow: each has one reason.
 enum class Cause : uint8_t {
   none,
@@ -233,12 +240,31 @@ void latency_bound(const Evidence& evidence, std::vector<Finding>& findings) {
 }
 
 void memory_bound(const Evidence& evidence, std::vector<Finding>& findings) {
-  for_ops(evidence, Cause::memory, findings, [&](const OpEvidence&, Finding& finding, double& saved_us) {
+  for_ops(evidence, Cause::memory, findings, [&](const OpEvidence& op, Finding& finding, double& saved_us) {
     saved_us *= 0.5;
-    finding.advice =
-        "fewer bytes: quantised weights, --kv-cache-dtype fp8 for attention; a larger batch shares the "
-        "weights";
+    finding.advice = "fewer bytes: " + fewer_bytes(evidence, op) + "; a larger batch shares the weights";
   });
+}
+
+/// Keys and values of half the size, which a CPU's attention behind a long context reads in half the time, however far it is from the
+/// memory's roof. A GPU gains where it waits for memory, and that is another rule's.
+void wide_kv_cache(const Evidence& evidence, std::vector<Finding>& findings) {
+  const std::string_view narrower = narrower_kv_type(evidence);
+  if (evidence.on_device() || narrower.empty()) return;
+  double attention_us = 0.0;
+  for (const OpEvidence& op : evidence.ops()) {
+    if (op.kind == OpKind::attention && op.phase == StepPhase::decode) attention_us += op.us;
+  }
+  const double wall_us = evidence.steps().wall_us;
+  if (attention_us < kLeastShare * wall_us) return;
+  findings.push_back(
+      {.evidence = fmt::format("attention takes {:.0f} % of the time to read keys and values of "
+                               "type {}",
+                               100.0 * attention_us / wall_us, evidence.text("kv_cache_dtype")),
+       .stake_us = attention_us,
+       .gain = 0.5 * attention_us / wall_us,
+       .estimated = true,
+       .advice = fmt::format("--kv-cache-dtype {}, which rounds them", narrower)});
 }
 
 void compute_bound(const Evidence& evidence, std::vector<Finding>& findings) {
@@ -305,6 +331,8 @@ constexpr std::array kKernelRules{
          "a quarter (on a CPU a tenth) of what lies above 80 % of the roofline", latency_bound},
     Rule{"memory-bound", FindingGroup::kernels, "ops at 60 to 80 % of the memory roof",
          "half of what lies above 80 % of the roofline", memory_bound},
+    Rule{"wide KV cache", FindingGroup::kernels,
+         "attention of decoding on a CPU whose keys and values are f32", "half of its share", wide_kv_cache},
     Rule{"compute-bound", FindingGroup::kernels, "ops at 60 to 80 % of the arithmetic roof",
          "half of what lies above 80 % of the roofline", compute_bound},
     Rule{"re-reads", FindingGroup::kernels, "bytes read by the counters, 1.2 times the counted ones",
@@ -314,6 +342,16 @@ constexpr std::array kKernelRules{
 };
 
 }  // namespace
+
+std::string fewer_bytes(const Evidence& evidence, const OpEvidence& op) {
+  if (op.kind == OpKind::attention) {
+    const std::string_view narrower = narrower_kv_type(evidence);
+    return narrower.empty() ? "a shorter context" : fmt::format("--kv-cache-dtype {}", narrower);
+  }
+  constexpr double kBytesOfQuantised = 1.5;  // a weight
+  const bool is_quantised = op.weight_bytes > 0.0 && op.weight_bytes < kBytesOfQuantised * op.weights;
+  return is_quantised ? "weights of fewer bits" : "quantised weights";
+}
 
 std::span<const Rule> kernel_rules() {
   return kKernelRules;

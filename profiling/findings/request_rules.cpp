@@ -25,10 +25,6 @@ constexpr int64_t kEnoughSteps = 8;       // to say what a kind of steps takes
 constexpr double kMasksOfTime = 0.1;      // less is what grammars cost
 constexpr double kGoodInterval = 8.0;     // tokens between two responses
 
-double percent_of(double part, double whole) {
-  return whole > 0.0 ? 100.0 * part / whole : 0.0;
-}
-
 double mean(double sum, int64_t count) {
   return count > 0 ? sum / static_cast<double>(count) : 0.0;
 }

@@ -5,30 +5,62 @@
 
 #include <fmt/format.h>
 
+#include "profiling/findings/measured_pairs.h"
+
 namespace minfer {
 namespace {
 
-std::string limit_of(const OpEvidence& op, double share) {
-  if (is_between_ranks(op.kind)) {
-    return fmt::format(
-        "{} takes {:.0f} % of the ops' time: the next limit is what ranks exchange, and their waiting for "
-        "each "
-        "other",
-        op.op, 100.0 * share);
+/// From here on the hardware is what a run is bound by.
+constexpr double kBusy = 0.6;
+
+/// Shares of the wall time that memory and arithmetic would need at full speed.
+struct Utilisation {
+  double memory = 0.0;
+  double arithmetic = 0.0;
+  double either = 0.0;  ///< each op by the one that it needs longer
+};
+
+Utilisation utilisation_of(const Evidence& evidence) {
+  Utilisation used;
+  const Ceilings& ceilings = evidence.header().ceilings;
+  const double wall_us = evidence.steps().wall_us;
+  if (!ceilings.known() || wall_us <= 0.0) return used;
+  for (const OpEvidence& op : evidence.ops()) {
+    used.memory += op.bytes / ceilings.read_gbps * 1e-3 / wall_us;
+    used.arithmetic += op.flops / ceilings.gflops_of(op.fp8_share) * 1e-3 / wall_us;
+    used.either += std::min(op.us, op.floor_us) / wall_us;
   }
-  if (op.roofline() > 1.0) {
-    return fmt::format(
-        "{} takes {:.0f} % of the ops' time and is faster than memory ({:.0f} % of the roofline): it reads "
-        "from the cache",
-        op.op, 100.0 * share, 100.0 * op.roofline());
-  }
-  const bool memory = op.memory_bound();
+  used.memory = std::min(used.memory, 1.0);
+  used.arithmetic = std::min(used.arithmetic, 1.0);
+  return used;
+}
+
+std::string used_text(const Utilisation& used) {
+  return fmt::format("memory bandwidth {:.0f} %, arithmetic {:.0f} % used, estimated", 100.0 * used.memory,
+                     100.0 * used.arithmetic);
+}
+
+std::string bound_by_hardware(const Evidence& evidence, const OpEvidence& longest, const Utilisation& used) {
+  const bool memory = used.memory >= used.arithmetic;
   return fmt::format(
-      "{} takes {:.0f} % of the ops' time at {:.0f} % of the roofline (estimated): the next limit is {}; {}",
-      op.op, 100.0 * share, 100.0 * op.roofline(), memory ? "memory bandwidth" : "arithmetic",
-      memory ? "more speed a step needs quantised weights (or --kv-cache-dtype fp8), more a second a larger "
-               "batch"
+      "Bound by {} ({}): {}.", memory ? "memory bandwidth" : "arithmetic", used_text(used),
+      memory ? "more speed a step needs " + fewer_bytes(evidence, longest) + ", more a second a larger batch"
              : "more speed needs a narrower type or fewer tokens to compute");
+}
+
+std::string bound_by_other(const OpEvidence& longest, double share, const Utilisation& used,
+                           std::span<const Finding> findings) {
+  const std::string begin = fmt::format("Not bound by the hardware ({}): ", used_text(used));
+  if (is_between_ranks(longest.kind)) {
+    return begin + fmt::format(
+                       "{} takes {:.0f} % of the ops' time, what ranks exchange and their waiting for "
+                       "each other.",
+                       longest.op, 100.0 * share);
+  }
+  if (!findings.empty() && findings.front().weight() > kHealthyGain) return begin + "see the first finding.";
+  return begin +
+         fmt::format("most of the ops' time, {:.0f} %, is {}, whose kernel reaches {:.0f} % of its roof.",
+                     100.0 * share, longest.op, 100.0 * longest.roofline());
 }
 
 }  // namespace
@@ -47,7 +79,8 @@ std::vector<Finding> find_all(const Evidence& evidence) {
   std::vector<Finding> findings;
   const double wall_us = evidence.steps().wall_us;
   if (wall_us <= 0.0) return findings;
-  for (const std::span<const Rule> rules : {request_rules(), system_rules(), rank_rules(), kernel_rules()}) {
+  for (const std::span<const Rule> rules :
+       {request_rules(), system_rules(), host_rules(), rank_rules(), kernel_rules()}) {
     for (const Rule& rule : rules) {
       const size_t first = findings.size();
       rule.look(evidence, findings);
@@ -56,6 +89,10 @@ std::vector<Finding> find_all(const Evidence& evidence) {
         finding.group = rule.group;
         finding.stake = std::clamp(finding.stake_us / wall_us, 0.0, 1.0);
         finding.gain = std::clamp(finding.gain, 0.0, 1.0);
+        if (finding.gain_from >= 0.0) continue;
+        const GainRange likely = likely_gain(finding.gain, evidence.on_device());
+        finding.gain_from = likely.from;
+        finding.gain_to = likely.to;
       }
     }
   }
@@ -64,18 +101,21 @@ std::vector<Finding> find_all(const Evidence& evidence) {
   return findings;
 }
 
-std::string next_limit(const Evidence& evidence) {
+std::string next_limit(const Evidence& evidence, std::span<const Finding> findings) {
   const std::vector<OpEvidence> ops = evidence.ops();
   const double ops_us = evidence.steps().ops_us();
   if (ops.empty() || ops_us <= 0.0) return "No op was recorded.";
-  const OpEvidence& op = ops.front();
-  if (op.floor_us <= 0.0 && !is_between_ranks(op.kind)) {
+  const OpEvidence& longest = ops.front();
+  const double share = longest.us / ops_us;
+  if (!evidence.header().ceilings.known()) {
     return fmt::format(
         "{} takes {:.0f} % of the ops' time; how near to its limit that is is not known without measured "
         "ceilings.",
-        op.op, 100.0 * op.us / ops_us);
+        longest.op, 100.0 * share);
   }
-  return limit_of(op, op.us / ops_us) + ".";
+  const Utilisation used = utilisation_of(evidence);
+  return used.either >= kBusy ? bound_by_hardware(evidence, longest, used)
+                              : bound_by_other(longest, share, used, findings);
 }
 
 }  // namespace minfer

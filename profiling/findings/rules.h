@@ -22,6 +22,7 @@ struct Rule {
 
 std::span<const Rule> request_rules();
 std::span<const Rule> system_rules();
+std::span<const Rule> host_rules();
 std::span<const Rule> rank_rules();
 std::span<const Rule> kernel_rules();
 
@@ -33,7 +34,11 @@ inline constexpr double kHealthyGain = 0.05;
 /// What all rules find of at least kLeastGain, worst first.
 std::vector<Finding> find_all(const Evidence& evidence);
 
-/// What keeps a run from being faster when nothing is wrong with it, in a sentence.
-std::string next_limit(const Evidence& evidence);
+/// What a run is bound by, in a sentence: memory or arithmetic only where most of the time is needed for them.
+/// `findings`: of find_all().
+std::string next_limit(const Evidence& evidence, std::span<const Finding> findings);
+
+/// The change that leaves an op fewer bytes to read, as far as it has not been made: options, for a sentence.
+std::string fewer_bytes(const Evidence& evidence, const OpEvidence& op);
 
 }  // namespace minfer

@@ -14,13 +14,6 @@ constexpr int64_t kOthersBytes = 1ll << 30;  // of the device's memory, used by 
 constexpr double kThreadGain = 0.75;         // of a further thread, against one that computes
 constexpr double kGraphSavesUs =
     0.5;  // a launch, measured: 1B in Q4_K_M at batch 8 on an H200, 135 launches a step
-constexpr int64_t kGoodBlock = 8;  // tokens of a KV block
-constexpr double kBlockCost =
-    0.5;  // of attention's time with a token a block, against good ones: see block_size()
-
-double share_percent(double part, double whole) {
-  return whole > 0.0 ? 100.0 * part / whole : 0.0;
-}
 
 double spans_us(const StepEvidence& steps, std::initializer_list<HostSpan> spans) {
   double us = 0.0;
@@ -51,8 +44,8 @@ void host_bound(const Evidence& evidence, std::vector<Finding>& findings) {
            fmt::format("no op ran in {:.0f} % of the steps' time, {:.0f} us a step, because the host was not "
                        "ready; its longest "
                        "part is {}, {:.0f} us a step",
-                       share_percent(us, steps.wall_us), us / static_cast<double>(steps.steps()),
-                       name(longest), spans_us(steps, {longest}) / static_cast<double>(steps.steps())),
+                       percent_of(us, steps.wall_us), us / static_cast<double>(steps.steps()), name(longest),
+                       spans_us(steps, {longest}) / static_cast<double>(steps.steps())),
        .stake_us = us,
        .gain = us / steps.wall_us,
        .advice = evidence.on_device() ? "give the engine's thread a core of its own (taskset, no other work "
@@ -175,7 +168,7 @@ void cold_start(const Evidence& evidence, std::vector<Finding>& findings) {
        .advice = "send a few requests before the ones that count (bench --num-warmups); it is paid once"});
 }
 
-void clocks_throttled(const Evidence& evidence, std::vector<Finding>& findings) {
+void slower_with_time(const Evidence& evidence, std::vector<Finding>& findings) {
   const auto [early, late] = evidence.early_and_late();
   if (!evidence.on_device() || early <= 0.0 || late < early * (1.0 + kSlowedDown)) return;
   const double lost = 1.0 - early / late;
@@ -183,7 +176,7 @@ void clocks_throttled(const Evidence& evidence, std::vector<Finding>& findings) 
   findings.push_back(
       {.evidence = fmt::format(
            "the same decode steps took {:.0f} % longer against the roofline in the last third than in the "
-           "first, in the best of each",
+           "first, in the best of each; clocks were not read",
            100.0 * (late / early - 1.0)),
        .stake_us = us * lost,
        .gain = us / evidence.steps().wall_us * lost,
@@ -197,14 +190,14 @@ void other_process(const Evidence& evidence, std::vector<Finding>& findings) {
   const double us = evidence.disturbed_us() + steps.kept_waiting_us;
   if (memory.used_before_bytes < kOthersBytes || us <= 0.0) return;
   findings.push_back(
-      {.evidence = fmt::format("other programs had {:.1f} GiB of the device's memory before this one began; "
-                               "in {:.0f} % of the time no op "
-                               "ran though the host waited for one, and ops took {:.0f} % longer than in the "
-                               "best part of the run",
-                               static_cast<double>(memory.used_before_bytes) / static_cast<double>(1 << 30),
-                               share_percent(steps.kept_waiting_us, steps.wall_us),
-                               share_percent(evidence.disturbed_us(),
-                                             steps.of(StepPhase::decode).ops_us - evidence.disturbed_us())),
+      {.evidence = fmt::format(
+           "other programs had {:.1f} GiB of the device's memory before this one began; "
+           "in {:.0f} % of the time no op "
+           "ran though the host waited for one, and ops took {:.0f} % longer than in the "
+           "best part of the run",
+           static_cast<double>(memory.used_before_bytes) / static_cast<double>(1 << 30),
+           percent_of(steps.kept_waiting_us, steps.wall_us),
+           percent_of(evidence.disturbed_us(), steps.of(StepPhase::decode).ops_us - evidence.disturbed_us())),
        .stake_us = us,
        .gain = us / evidence.steps().wall_us,
        .estimated = true,
@@ -222,30 +215,11 @@ void too_few_threads(const Evidence& evidence, std::vector<Finding>& findings) {
       1.0 + kThreadGain * static_cast<double>(header.cores - threads) / static_cast<double>(threads);
   findings.push_back(
       {.evidence = fmt::format("{} of {} cores compute: ops take {:.0f} % of the time", threads, header.cores,
-                               share_percent(us, evidence.steps().wall_us)),
+                               percent_of(us, evidence.steps().wall_us)),
        .stake_us = us,
        .gain = us / evidence.steps().wall_us * (1.0 - 1.0 / speedup),
        .estimated = true,
        .advice = fmt::format("--threads {}", header.cores)});
-}
-
-void block_size(const Evidence& evidence, std::vector<Finding>& findings) {
-  const int64_t size = evidence.option("block_size", kGoodBlock);
-  if (size >= kGoodBlock || !evidence.on_device()) return;
-  double us = 0.0;
-  for (const OpEvidence& op : evidence.ops()) {
-    if (op.kind == OpKind::attention) us += op.us;
-  }
-  us += spans_us(evidence.steps(), {HostSpan::build});
-  findings.push_back(
-      {.evidence = fmt::format(
-           "a KV block holds {} token(s): attention looks each one up, and its ops take {:.0f} % of the "
-           "time with the block tables",
-           size, share_percent(us, evidence.steps().wall_us)),
-       .stake_us = us,
-       .gain = us / evidence.steps().wall_us * kBlockCost,
-       .estimated = true,
-       .advice = "--block-size 16"});
 }
 
 constexpr std::array kSystemRules{
@@ -265,16 +239,14 @@ constexpr std::array kSystemRules{
          "tokens x what one more takes / wall time", padding},
     Rule{"cold start", FindingGroup::system, "first step of each kind against the later ones",
          "what the first took more / wall time", cold_start},
-    Rule{"clocks throttled", FindingGroup::system, "decode ops against the roofline, last third over first",
-         "1 - first / last", clocks_throttled},
+    Rule{"slower with time", FindingGroup::system, "decode ops against the roofline, last third over first",
+         "1 - first / last, if the batches are alike", slower_with_time},
     Rule{"another process", FindingGroup::system,
          "memory of others in the header; idle time while the host waited, decode ops beyond their best",
          "that time / wall time", other_process},
     Rule{"too few threads", FindingGroup::system, "threads and cores of the header",
          "ops' share x (1 - 1 / speed-up), to which each further thread adds three quarters of one",
          too_few_threads},
-    Rule{"block size", FindingGroup::system, "blocks of fewer than 8 tokens on a GPU; attention's time",
-         "half of attention's share", block_size},
 };
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "kernels/error.h"
 #include "profiling/json/counters_json.h"
 #include "profiling/json/header_lines.h"
+#include "profiling/json/host_lines.h"
 #include "profiling/json/json_field.h"
 #include "profiling/json/kernel_lines.h"
 #include "profiling/json/parsed_lines.h"
@@ -52,10 +53,12 @@ class LineDispatcher {
       visitor_.request(request_of(line));
     } else if (schema == kRankSchema) {
       visitor_.rank_step(rank_step_of(line));
+    } else if (schema == kHostSchema) {
+      visitor_.host(host_sample_of(line));
     } else if (schema != kKernelSchema) {
-      fail<FileError>("{}: schema {}, expected {}, {}, {}, {}, {}, {} or {}", place, line["schema"].text(),
-                      kStepSchema, kLaunchSchema, kKernelSchema, kCountersSchema, kMemorySchema,
-                      kRequestSchema, kRankSchema);
+      fail<FileError>("{}: schema {}, expected {}, {}, {}, {}, {}, {}, {} or {}", place,
+                      line["schema"].text(), kStepSchema, kLaunchSchema, kKernelSchema, kCountersSchema,
+                      kMemorySchema, kRequestSchema, kRankSchema, kHostSchema);
     } else if (is_range_line(line)) {
       visitor_.range(range_line_of(line));
     } else if (is_step_kernels_line(line)) {
@@ -98,6 +101,7 @@ class Collector final : public ProfileVisitor {
   void counters(CounterWindow window) override { file.counters.push_back(std::move(window)); }
   void request(EndedRequest request) override { file.requests.push_back(std::move(request)); }
   void rank_step(const RankStep& step) override { file.rank_steps.push_back(step); }
+  void host(const HostSample& sample) override { file.host.push_back(sample); }
   void memory(MemoryUse memory) override { file.memory_at_end = std::move(memory); }
 
   /// Ranges come behind their steps.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "profiling/counters/counter_window.h"
+#include "profiling/host/host_sample.h"
 #include "profiling/json/profile_header.h"
 #include "profiling/record/ended_request.h"
 #include "profiling/record/rank_step.h"
@@ -25,6 +26,7 @@ struct ProfileFile {
   std::vector<KernelLine> kernels = {};     ///< of all of them
   std::vector<EndedRequest> requests = {};  ///< that ended, in this order
   std::vector<RankStep> rank_steps = {};    ///< what steps took on each of several ranks
+  std::vector<HostSample> host = {};        ///< what the machine did meanwhile
   MemoryUse memory_at_end = {};             ///< total_bytes 0: not known, or none of the backend's own
   std::string note = {};  ///< what was left out because the file ends within a line; empty: nothing
   std::vector<CounterWindow> counters = {};  ///< windows of hardware counters, in the order of time
@@ -46,6 +48,7 @@ class ProfileVisitor {
   virtual void request(EndedRequest) {}
   virtual void rank_step(const RankStep&) {}
   virtual void memory(MemoryUse) {}
+  virtual void host(const HostSample&) {}
 };
 
 /// Reads a profile file up to its last whole line and keeps nothing of it. Returns what was left out because the file ends within a

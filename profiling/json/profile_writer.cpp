@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "kernels/stamps.h"
+#include "profiling/json/host_lines.h"
 #include "profiling/json/json_writer.h"
 #include "profiling/json/kernel_lines.h"
 #include "profiling/json/rank_lines.h"
@@ -41,6 +42,7 @@ ProfileWriter::ProfileWriter(const std::filesystem::path& path, ProfileHeader he
       requests_(options_.queued_requests),
       rank_steps_(kQueuedRankSteps),
       summariser_(header_.ops, header_.ceilings, header_.detail),
+      host_until_ns_(now_ns()),
       thread_([this](const std::stop_token& stop) { run(stop); }) {}
 
 ProfileWriter::~ProfileWriter() {
@@ -117,6 +119,8 @@ void ProfileWriter::run(const std::stop_token& stop) {
 }
 
 void ProfileWriter::write_last(const std::stop_token& stop) {
+  if (options_.host != nullptr) options_.host->sample_now();
+  write_host(stop);
   write_waiting_requests(true, stop);
   flush(stop);
 }
@@ -153,6 +157,7 @@ void ProfileWriter::drain(const std::stop_token& stop) {
     rank_steps_.pop();
   }
   write_requests(stop);
+  write_host(stop);
   for (RangeTrace& range : ranges) {
     const int64_t first_step = range.first_step;
     try {
@@ -177,6 +182,15 @@ void ProfileWriter::write_requests(const std::stop_token& stop) {
     requests_.pop();
   }
   write_waiting_requests(false, stop);
+}
+
+void ProfileWriter::write_host(const std::stop_token& stop) {
+  if (options_.host == nullptr) return;
+  for (const HostSample& sample : options_.host->after(host_until_ns_)) {
+    append_host_line(buffer_, sample);
+    end_other_line(stop);
+    host_until_ns_ = sample.end_ns;
+  }
 }
 
 void ProfileWriter::write_waiting_requests(bool all, const std::stop_token& stop) {

@@ -18,6 +18,8 @@ struct Ceilings {
   double gflops = 0.0;
   /// Likewise of e4m3 by e4m3 on FP8 tensor cores; 0: not known, there are none, or no op uses them.
   double fp8_gflops = 0.0;
+  int32_t runs = 0;             ///< measurements of which these are the best; 0: not known
+  int64_t measured_unix_s = 0;  ///< when the last of them was; 0: not known
 
   bool known() const { return read_gbps > 0.0 && gflops > 0.0; }
   /// The arithmetic ceiling of ops of which this part is on FP8 tensor cores (OpInfo::fp8_products: 0 or 1 of a single op).
@@ -37,10 +39,11 @@ Ceilings measure_ceilings(int32_t threads);
 /// ~/.cache/minfer/ceilings.json; empty if neither variable is set.
 std::filesystem::path ceilings_cache_path();
 
-/// Ceilings from the cache file if it has some under `key`, else those that `measure` gives, which are added
-/// to the file. With `fp8` a file without fp8_gflops gets what `measure` finds of it, and keeps the rest; else fp8_gflops stays 0.
+/// Ceilings from the cache file if it has the best of kEnoughRuns under `key`, else what `measure` gives as well, which is added to
+/// the file: a measurement while others used the machine is not held for its limit for ever. With `fp8` a file without fp8_gflops gets what `measure` finds of it, and keeps the rest; else fp8_gflops stays 0.
 /// A cache that cannot be read or written is done without. With MINFER_CEILINGS=skip in the
 /// environment: unknown, nothing is read or measured.
+inline constexpr int32_t kEnoughRuns = 3;
 Ceilings load_or_measure_ceilings(const std::string& key, bool fp8, const std::function<Ceilings()>& measure,
                                   const std::filesystem::path& cache_path = ceilings_cache_path());
 

@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <cstdlib>
+#include <ctime>
 #include <fstream>
 #include <optional>
 #include <system_error>
@@ -14,6 +16,7 @@ namespace {
 
 using Json = nlohmann::json;
 
+constexpr int64_t kLatest = 250'000'000'000;  // seconds: the year 9892
 constexpr std::string_view kCacheSchema = "minfer.ceilings/1";
 
 const char* nonempty_environment(const char* variable) {
@@ -30,6 +33,12 @@ Json read_cache(const std::filesystem::path& path) {
   return machines != content.end() && machines->is_object() ? *machines : Json::object();
 }
 
+// Of a file that people may have written in: at least 1.
+int64_t number_at(const Json& machine, const char* key, int64_t most) {
+  const Json number = machine.value(key, Json());
+  return number.is_number_integer() ? std::clamp<int64_t>(number.get<int64_t>(), 1, most) : 1;
+}
+
 std::optional<Ceilings> find_ceilings(const Json& machines, const std::string& key) {
   const auto found = machines.find(key);
   if (found == machines.end() || !found->is_object()) return std::nullopt;
@@ -39,7 +48,9 @@ std::optional<Ceilings> find_ceilings(const Json& machines, const std::string& k
   const Json fp8_gflops = found->value("fp8_gflops", Json());
   const Ceilings ceilings{.read_gbps = read_gbps.get<double>(),
                           .gflops = gflops.get<double>(),
-                          .fp8_gflops = fp8_gflops.is_number() ? fp8_gflops.get<double>() : 0.0};
+                          .fp8_gflops = fp8_gflops.is_number() ? fp8_gflops.get<double>() : 0.0,
+                          .runs = static_cast<int32_t>(number_at(*found, "runs", kEnoughRuns)),
+                          .measured_unix_s = number_at(*found, "measured_unix_s", kLatest)};
   return ceilings.known() ? std::optional(ceilings) : std::nullopt;
 }
 
@@ -81,16 +92,21 @@ Ceilings load_or_measure_ceilings(const std::string& key, bool fp8, const std::f
   Ceilings ceilings = find_ceilings(machines, key).value_or(Ceilings{});
   if (!fp8) ceilings.fp8_gflops = 0.0;
   const bool misses_fp8 = fp8 && ceilings.fp8_gflops <= 0.0;
-  if (ceilings.known() && !misses_fp8) return ceilings;
+  if (ceilings.known() && ceilings.runs >= kEnoughRuns && !misses_fp8) return ceilings;
   const Ceilings measured = measure();
   if (!measured.known()) return ceilings;
-  if (ceilings.known()) {  // what earlier profiles were held against stays
-    ceilings.fp8_gflops = measured.fp8_gflops;
-  } else {
-    ceilings = measured;
-  }
+  ceilings = {.read_gbps = std::max(ceilings.read_gbps, measured.read_gbps),
+              .gflops = std::max(ceilings.gflops, measured.gflops),
+              .fp8_gflops = std::max(ceilings.fp8_gflops, measured.fp8_gflops),
+              .runs = ceilings.runs + 1,
+              .measured_unix_s = static_cast<int64_t>(std::time(nullptr))};
   if (!cache_path.empty()) {
-    Json& kept = machines[key] = {{"read_gbps", ceilings.read_gbps}, {"gflops", ceilings.gflops}};
+    Json& kept = machines[key];
+    if (!kept.is_object()) kept = Json::object();
+    kept.update({{"read_gbps", ceilings.read_gbps},
+                 {"gflops", ceilings.gflops},
+                 {"runs", ceilings.runs},
+                 {"measured_unix_s", ceilings.measured_unix_s}});
     if (ceilings.fp8_gflops > 0.0) kept["fp8_gflops"] = ceilings.fp8_gflops;
     write_cache(cache_path, machines);
   }

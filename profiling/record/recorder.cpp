@@ -4,6 +4,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include <unistd.h>
+
 namespace minfer {
 namespace {
 
@@ -51,6 +53,8 @@ void StepRecorder::reset() {
 void StepRecorder::begin_step() {
   if (num_open_ == kMostOpenSteps) throw std::logic_error("begin_step: too many steps are open");
   ++num_open_;
+  thread_local const int32_t this_thread = ::gettid();
+  engine_thread_.store(this_thread, std::memory_order_relaxed);
   OpenStep& step = newest();
   step.recording = enabled_;
   const int64_t number = next_step_++;

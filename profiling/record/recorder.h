@@ -84,6 +84,8 @@ class StepRecorder {
   /// The number that the next begin_step() gives.
   int64_t next_step() const { return next_step_; }
   void begin_step();
+  /// The system's id of the thread that began the newest step; 0: none has. Any thread.
+  int32_t engine_thread() const { return engine_thread_.load(std::memory_order_relaxed); }
   /// The number of the newest step.
   int64_t newest_step() const { return next_step_ - 1; }
   /// Whether the newest step is recorded.
@@ -174,6 +176,7 @@ class StepRecorder {
   /// The step that ended while a reader held the ring: written by the engine thread, taken by a thread that holds ring_mutex_.
   mutable LatestValue<StepRecord> late_;
   std::atomic<uint64_t> dropped_{0};
+  std::atomic<int32_t> engine_thread_{0};
 };
 
 /// Adds the time from its construction to its destruction to a host span of a step in progress, and takes it from `around`, if it runs

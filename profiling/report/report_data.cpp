@@ -128,6 +128,8 @@ ReportData report_data(const ProfileFile& file, StepFilter filter, size_t slowes
     sums.counters(window);
   for (const EndedRequest& request : file.requests)
     sums.request(request);
+  for (const HostSample& sample : file.host)
+    sums.host(sample);
   sums.memory(file.memory_at_end);
   return sums.finish(file.note);
 }

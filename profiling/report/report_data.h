@@ -79,6 +79,9 @@ class ReportSums final : public ProfileVisitor {
   void counters(CounterWindow window) override;
   void request(EndedRequest request) override;
   void rank_step(const RankStep& step) override;
+  void host(const HostSample& sample) override {
+    if (evidence_) evidence_->host(sample);
+  }
   void memory(MemoryUse memory) override { data_.memory_at_end = std::move(memory); }
 
   /// What was read so far; afterwards this is empty. `note`: what read_profile() returned.

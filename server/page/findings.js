@@ -7,7 +7,7 @@ const HEALTHY = 0.05;  // a run without a larger gain is
 const OF = { "wall time": "of the wall time", throughput: "of the time per token", latency: "of the latency" };
 
 function article(finding, number) {
-  const gain = `${percent(finding.gain)} % ${OF[finding.gain_of] ?? finding.gain_of}${finding.estimated ? ", estimated" : ""}`;
+  const gain = `${percent(finding.gain_from)} to ${percent(finding.gain_to)} % ${OF[finding.gain_of] ?? finding.gain_of}${finding.estimated ? ", estimated" : ""}`;
   const stake = `${percent(finding.at_stake)} % of the time is at stake`;
   return make("li", {},
     make("h3", {}, `${number}. ${finding.finding} `, make("span", { className: finding.gain > HEALTHY ? "gain" : "gain small" }, `gains ${gain}`)),
@@ -22,8 +22,8 @@ export function showFindings(diagnosis) {
   const { healthy, findings } = diagnosis;
   element("verdict").className = healthy ? "good" : "bad";
   show("text", {
-    verdict: healthy ? "Healthy: nothing is worth more than 5 %." : `${findings.length === 1 ? "One finding" : `${findings.length} findings`}, worst first.`,
-    next_limit: `Next limit: ${diagnosis.next_limit}`,
+    verdict: healthy ? "No finding above 5 %." : `${findings.length === 1 ? "One finding" : `${findings.length} findings`}, worst first.`,
+    next_limit: diagnosis.next_limit,
     looked_at: `${count(diagnosis.steps)} steps and ${count(diagnosis.requests)} requests that have ended`,
   });
   element("findings").replaceChildren(...findings.map((finding, i) => article(finding, i + 1)));

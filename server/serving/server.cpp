@@ -99,6 +99,7 @@ Server::Server(EventLoop& loop, Engine& engine, ServerLog& log, ServerOptions op
   // First of all: where the machine's ceilings are not known yet, they are measured now, while nothing else
   // runs.
   ProfileHeader profile_header = make_profile_header(engine_, ProfileDetail::op);
+  engine_.host_sampler();
   engine_.recorder().add_sink(step_counter_);
   engine_.recorder().add_sink(recent_requests_);
   engine_.recorder().add_sink(recent_rank_steps_);

@@ -132,7 +132,7 @@ def check_findings(page: Page, diagnosis: dict) -> None:
                 f"{', estimated' if each['estimated'] else ''}" for number, each in enumerate(diagnosis["findings"], 1)]
     expect_equal(page.evaluate("[...document.querySelectorAll('#findings h3')].map(each => each.textContent)"), expected, "findings")
     verdict = page.evaluate("document.getElementById('verdict').textContent")
-    expect(verdict.startswith("Healthy") == diagnosis["healthy"], verdict)
+    expect(verdict.startswith("No finding") == diagnosis["healthy"], verdict)
     expect(page.evaluate("document.querySelector('[data-text=next_limit]').textContent").endswith(diagnosis["next_limit"]), "next limit")
 
 

@@ -27,6 +27,7 @@ struct ExplainArguments {
   std::string url;
   int64_t last = 1'000;
   std::string format = "table";
+  bool all = false;
   std::optional<double> fail_above;  ///< e.g. 0.03
 };
 
@@ -82,9 +83,9 @@ Diagnosis diagnosis_of_file(const std::string& path) {
   return diagnose(reader.evidence());
 }
 
-std::string rendered(const Diagnosis& diagnosis, const std::string& format) {
-  if (format == "md") return findings_markdown(diagnosis);
-  if (format == "table") return findings_text(diagnosis, is_terminal(stdout));
+std::string rendered(const Diagnosis& diagnosis, const std::string& format, bool all) {
+  if (format == "md") return findings_markdown(diagnosis, all);
+  if (format == "table") return findings_text(diagnosis, is_terminal(stdout), all);
   std::string text;
   JsonText json(text);
   write_findings(json, diagnosis);
@@ -95,7 +96,7 @@ void run_explain(const ExplainArguments& arguments) {
   if (arguments.path.empty() == arguments.url.empty()) fail("profile explain: give either FILE or --url");
   const Diagnosis diagnosis =
       arguments.url.empty() ? diagnosis_of_file(arguments.path) : diagnosis_of_server(arguments);
-  print_output(rendered(diagnosis, arguments.format));
+  print_output(rendered(diagnosis, arguments.format, arguments.all));
   if (arguments.fail_above && diagnosis.worst() > *arguments.fail_above) {
     fail("{} is worth {:.2f} %, more than {:.2f} %", diagnosis.findings.front().rule,
          100.0 * diagnosis.worst(), 100.0 * *arguments.fail_above);
@@ -123,6 +124,7 @@ void add_explain_command(CLI::App& profile) {
   explain->add_option("-o,--output", arguments->format, "How to print it (default table)")
       ->check(one_of({"table", "json", "md"}))
       ->option_text("table|json|md");
+  explain->add_flag("--all", arguments->all, "Also findings of 5 % and less (JSON has them always)");
   add_fail_above(*explain, arguments->fail_above, "Exit code 1 if a finding is worth more, e.g. 5%");
   explain->footer(
       "Examples:\n"

@@ -86,6 +86,7 @@ ServingState ProfileRoutes::state() const {
           .dropped = sources_.engine.recorder().dropped(),
           .now_ns = now_ns(),
           .counters = sources_.counters != nullptr ? sources_.counters->all() : std::vector<CounterWindow>(),
+          .host = sources_.engine.host_sampler().after(0),
           .rank_steps = sources_.rank_steps.all()};
 }
 

@@ -99,6 +99,8 @@ ReportData live_report(const LiveProfile& profile, size_t count, const ServingSt
   }
   for (const CounterWindow& window : state.counters)
     sums.counters(window);
+  for (const HostSample& sample : state.host)
+    sums.host(sample);
   return sums.finish({});
 }
 

@@ -24,6 +24,7 @@ struct ServingState {
   uint64_t dropped = 0;           ///< steps that the recorder's ring went without, since the start
   int64_t now_ns = 0;
   std::vector<CounterWindow> counters;  ///< the last windows of hardware counters
+  std::vector<HostSample> host;         ///< what the machine did of late
   std::vector<RankStep> rank_steps;     ///< what the last steps took on each of several ranks
 };
 

@@ -176,7 +176,15 @@ TEST(ChromeTraceTest, CountersFollowTheSteps) {
   measured.covered = 0.5;
   measured.measured[Counter::dram_read_bytes] = 20e6;
   file.counters.push_back(window);
+  HostSample waits{.begin_ns = file.steps.front().start_ns, .end_ns = file.steps.front().start_ns + 10'000};
+  waits.any_waited_us = 4.0;
+  HostSample before = waits;  // any step
+  before.end_ns = waits.begin_ns;
+  before.begin_ns = waits.begin_ns - 10'000;
+  file.host = {before, waits};
   const ParsedTrace trace = traced(file);
+  ASSERT_EQ(trace.counter("% of time without a core").size(), 1u);
+  EXPECT_EQ(trace.counter("% of time without a core")[0]["some thread waits"], 40.0);
   EXPECT_EQ(trace.counter("batch tokens").size(), 9u);
   EXPECT_EQ(trace.counter("KV blocks used")[1]["blocks"], file.steps[1].batch.kv_blocks_used);
   EXPECT_EQ(trace.counter("requests").size(), 9u);

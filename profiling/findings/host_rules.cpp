@@ -1,0 +1,153 @@
+// Rules about what the machine takes from the threads that compute. They rest on lines of minfer.host/1.
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+
+#include "profiling/findings/rules.h"
+
+namespace minfer {
+namespace {
+
+constexpr int64_t kFewFaults = 16;  // pages that a program needs late, whatever the model's are
+constexpr double kMiB = 1024.0 * 1024.0;
+
+/// Time lost, from the least to the most that the counters allow.
+struct Lost {
+  double least_us = 0.0;
+  double most_us = 0.0;
+};
+
+/// Threads share the ops, so a step is as late as the thread that waited longest, at the least. On a device only what no op covers is lost.
+Lost waited(const Evidence& evidence, const HostSample& host) {
+  const double room_us = evidence.on_device() ? evidence.steps().exposed_us() : evidence.steps().wall_us;
+  const double least_us = evidence.on_device() ? 0.0 : host.most_waited_us;
+  return {.least_us = std::min(least_us, room_us), .most_us = std::min(host.any_waited_us, room_us)};
+}
+
+Lost without(const Lost& lost, double others_us) {
+  return {.least_us = std::max(0.0, lost.least_us - others_us),
+          .most_us = std::max(0.0, lost.most_us - others_us)};
+}
+
+void add(const Evidence& evidence, Lost lost, std::string text, std::string advice,
+         std::vector<Finding>& findings) {
+  const double wall_us = evidence.steps().wall_us;
+  lost.most_us = std::min(lost.most_us, wall_us);
+  lost.least_us = std::min(lost.least_us, lost.most_us);
+  if (lost.most_us <= 0.0) return;
+  findings.push_back({.evidence = std::move(text),
+                      .stake_us = lost.most_us,
+                      .gain = 0.5 * (lost.least_us + lost.most_us) / wall_us,
+                      .gain_from = lost.least_us / wall_us,
+                      .gain_to = lost.most_us / wall_us,
+                      .advice = std::move(advice)});
+}
+
+/// Cores that the process may use: 0: not known.
+double allowed_cores(const Evidence& evidence, const HostSample& host) {
+  const auto cores = static_cast<double>(evidence.header().cores);
+  return host.quota_cores > 0.0 && cores > 0.0 ? std::min(cores, host.quota_cores) : cores;
+}
+
+bool has_too_many_threads(const Evidence& evidence, const HostSample& host) {
+  const double cores = allowed_cores(evidence, host);
+  return cores > 0.0 && static_cast<double>(evidence.header().threads) >= cores + 1.0;
+}
+
+double throttled_us(const HostSample& host) {
+  return host.throttled_us / std::max(1.0, host.quota_cores);
+}
+
+void cores_taken(const Evidence& evidence, std::vector<Finding>& findings) {
+  const HostSample host = evidence.host();
+  if (host.threads == 0 || has_too_many_threads(evidence, host)) return;
+  const Lost lost = without(waited(evidence, host), throttled_us(host));
+  add(evidence, lost,
+      fmt::format("{} that compute waited for a core in {:.0f} % of the time, the one that waited longest in "
+                  "{:.0f} %: up to {} threads of the machine wanted to run on its {} cores",
+                  host.threads == 1 ? "the thread" : fmt::format("some of {} threads", host.threads),
+                  percent_of(host.any_waited_us, host.wall_us()),
+                  percent_of(host.most_waited_us, host.wall_us()), host.runnable, evidence.header().cores),
+      "end what else runs (top names it), or give this process cores of its own (taskset)", findings);
+}
+
+void too_many_threads(const Evidence& evidence, std::vector<Finding>& findings) {
+  const HostSample host = evidence.host();
+  if (host.threads == 0 || !has_too_many_threads(evidence, host)) return;
+  const double cores = allowed_cores(evidence, host);
+  add(evidence, without(waited(evidence, host), throttled_us(host)),
+      fmt::format("{} threads compute on {:.3g} cores: they wait for each other's in {:.0f} % of the time",
+                  evidence.header().threads, cores, percent_of(host.any_waited_us, host.wall_us())),
+      fmt::format("--threads {:.0f}", std::max(1.0, cores)), findings);
+}
+
+void cpu_quota(const Evidence& evidence, std::vector<Finding>& findings) {
+  const HostSample host = evidence.host();
+  if (host.quota_cores <= 0.0) return;
+  add(evidence, {.least_us = 0.5 * throttled_us(host), .most_us = throttled_us(host)},
+      fmt::format("the control group's quota of {:.3g} cores held the process back for {:.0f} % of the time",
+                  host.quota_cores, percent_of(throttled_us(host), host.wall_us())),
+      fmt::format("a larger quota (docker run --cpus, Kubernetes limits.cpu), or none; --threads {:.0f} at "
+                  "the most with this one",
+                  std::max(1.0, host.quota_cores)),
+      findings);
+}
+
+void stolen(const Evidence& evidence, std::vector<Finding>& findings) {
+  const HostSample host = evidence.host();
+  add(evidence, {.least_us = host.stolen_us, .most_us = 2.0 * host.stolen_us},
+      fmt::format("the hypervisor gave {:.0f} % of the cores' time to other virtual machines",
+                  percent_of(host.stolen_us, host.wall_us())),
+      "a machine whose cores are not shared", findings);
+}
+
+void read_from_disk(const Evidence& evidence, std::vector<Finding>& findings) {
+  const HostSample host = evidence.host();
+  if (host.disk_faults < kFewFaults || host.swapped_bytes > 0) return;
+  add(evidence, {.least_us = 0.5 * host.disk_stalled_us, .most_us = host.disk_stalled_us},
+      fmt::format("{} pages, of the model's file for the most part, were read from the disk meanwhile: "
+                  "threads waited for it in {:.0f} % of the time",
+                  host.disk_faults, percent_of(host.disk_stalled_us, host.wall_us())),
+      "it is paid once if memory holds the file: run it once before, with more free memory than the file is "
+      "large; else a smaller type of weights",
+      findings);
+}
+
+void swapping(const Evidence& evidence, std::vector<Finding>& findings) {
+  const HostSample host = evidence.host();
+  if (host.swapped_bytes == 0 || host.disk_faults < kFewFaults) return;
+  const double us = std::max(host.disk_stalled_us, host.memory_stalled_us);
+  add(evidence, {.least_us = 0.5 * us, .most_us = us},
+      fmt::format("{:.0f} MiB of the process are swapped out, and {} pages were read back: threads waited in "
+                  "{:.0f} % of the time",
+                  static_cast<double>(host.swapped_bytes) / kMiB, host.disk_faults,
+                  percent_of(us, host.wall_us())),
+      "more memory, or less of it: a smaller --kv-cache-memory, a smaller type of weights, other programs "
+      "ended",
+      findings);
+}
+
+constexpr std::array kHostRules{
+    Rule{"cores taken", FindingGroup::system, "what the scheduler says of the threads that compute",
+         "time of the thread that waited longest for a core, to time in which any of them waited",
+         cores_taken},
+    Rule{"more threads than cores", FindingGroup::system,
+         "threads of the header, cores that affinity and quota allow", "as cores taken", too_many_threads},
+    Rule{"CPU quota", FindingGroup::system, "throttled time of the control group",
+         "half of its share of the time, to all", cpu_quota},
+    Rule{"stolen time", FindingGroup::system, "steal time of the machine's cores",
+         "its share of the time, to twice that", stolen},
+    Rule{"reads from the disk", FindingGroup::system, "page faults that wait; pressure stall information",
+         "half of the time with a thread waiting for a disk, to all", read_from_disk},
+    Rule{"swapping", FindingGroup::system, "the process's memory in swap; pressure stall information",
+         "half of the time with a thread waiting, to all", swapping},
+};
+
+}  // namespace
+
+std::span<const Rule> host_rules() {
+  return kHostRules;
+}
+
+}  // namespace minfer

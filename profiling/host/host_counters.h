@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "profiling/host/host_sample.h"
+
+namespace minfer {
+
+/// What the system has counted of this process and of the machine up to an instant.
+struct HostCounters {
+  struct Thread {
+    int64_t ran_ns = 0;
+    int64_t waited_ns = 0;
+  };
+  int64_t at_ns = 0;
+  std::map<int32_t, Thread> threads;  ///< that compute, by id
+  int64_t switches = 0;
+  int32_t runnable = 0;
+  int64_t stolen_ns = 0;     ///< summed over cores
+  int64_t throttled_ns = 0;  ///< likewise
+  double quota_cores = 0.0;
+  int64_t disk_faults = 0;
+  int64_t disk_stalled_ns = 0;
+  int64_t memory_stalled_ns = 0;
+  int64_t swapped_bytes = 0;
+};
+
+/// What happened between two readings, on a machine of `cores`.
+HostSample between(const HostCounters& before, const HostCounters& after, int32_t cores);
+
+/// Reads Linux's files of processes and control groups (proc(5), cgroups(7); versions 1 and 2). What a system does not have stays 0.
+class HostReader {
+ public:
+  /// `root`: in front of /proc and /sys.
+  explicit HostReader(std::filesystem::path root = "/");
+
+  /// `engine_thread`: its id; 0: not known yet.
+  HostCounters read(int32_t engine_thread);
+
+ private:
+  struct Quota {
+    std::filesystem::path folder;
+    bool is_version_2 = true;
+  };
+  bool computes(int32_t thread);
+  void read_threads(int32_t engine_thread, HostCounters& counters);
+  void read_machine(HostCounters& counters);
+  void read_quotas(HostCounters& counters);
+  /// Valid until the next call; empty: there is no such file.
+  std::string_view content(const std::filesystem::path& path);
+
+  std::filesystem::path proc_;
+  std::vector<Quota> quotas_;         ///< of the process's groups, the outer ones too
+  std::map<int32_t, bool> computes_;  ///< known threads
+  std::string buffer_;
+};
+
+}  // namespace minfer

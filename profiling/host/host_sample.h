@@ -1,0 +1,51 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace minfer {
+
+/// What the machine did to this process between two instants. Threads are those that compute: the engine's and those of its pool, as
+/// far as they lived at both instants.
+struct HostSample {
+  int64_t begin_ns = 0;  ///< now_ns()
+  int64_t end_ns = 0;
+  int32_t threads = 0;          ///< 0: the system does not say what threads did
+  double ran_us = 0.0;          ///< on a core, summed over the threads
+  double waited_us = 0.0;       ///< ready to run, without a core, summed over the threads
+  double most_waited_us = 0.0;  ///< of the thread that waited longest
+  double any_waited_us = 0.0;  ///< with at least one thread waiting, if they wait independently of each other
+  int64_t switches = 0;        ///< times that the engine's thread was taken off its core
+  int32_t runnable = 0;        ///< threads of the whole machine that ran or waited for a core at the end
+  double stolen_us = 0.0;      ///< that a hypervisor gave to others, mean over the cores
+  double throttled_us = 0.0;   ///< that a quota of a control group held threads back, summed over cores
+  double quota_cores = 0.0;    ///< that the quota allows; 0: there is none
+  int64_t disk_faults = 0;     ///< pages that threads of the process had to wait for
+  double disk_stalled_us = 0.0;    ///< with a thread of the machine waiting for a disk
+  double memory_stalled_us = 0.0;  ///< with a thread of the machine waiting for memory
+  int64_t swapped_bytes = 0;       ///< of the process, at the end
+
+  double wall_us() const { return static_cast<double>(end_ns - begin_ns) * 1e-3; }
+
+  /// Takes in what happened next.
+  void add(const HostSample& next) {
+    if (begin_ns == 0) begin_ns = next.begin_ns;
+    end_ns = next.end_ns;
+    threads = std::max(threads, next.threads);
+    ran_us += next.ran_us;
+    waited_us += next.waited_us;
+    most_waited_us += next.most_waited_us;
+    any_waited_us += next.any_waited_us;
+    switches += next.switches;
+    runnable = std::max(runnable, next.runnable);
+    stolen_us += next.stolen_us;
+    throttled_us += next.throttled_us;
+    quota_cores = next.quota_cores;
+    disk_faults += next.disk_faults;
+    disk_stalled_us += next.disk_stalled_us;
+    memory_stalled_us += next.memory_stalled_us;
+    swapped_bytes = next.swapped_bytes;
+  }
+};
+
+}  // namespace minfer

@@ -1,0 +1,49 @@
+#include "profiling/json/host_lines.h"
+
+#include <array>
+#include <utility>
+
+#include "profiling/json/json_text.h"
+
+namespace minfer {
+namespace {
+
+constexpr std::array<std::pair<std::string_view, double HostSample::*>, 8> kQuantities{
+    {{"ran_us", &HostSample::ran_us},
+     {"waited_us", &HostSample::waited_us},
+     {"most_waited_us", &HostSample::most_waited_us},
+     {"any_waited_us", &HostSample::any_waited_us},
+     {"stolen_us", &HostSample::stolen_us},
+     {"throttled_us", &HostSample::throttled_us},
+     {"disk_stalled_us", &HostSample::disk_stalled_us},
+     {"memory_stalled_us", &HostSample::memory_stalled_us}}};
+
+}  // namespace
+
+void append_host_line(std::string& out, const HostSample& sample) {
+  JsonText json(out);
+  json.open('{').field("schema", kHostSchema);
+  json.field("begin_ns", sample.begin_ns).field("end_ns", sample.end_ns).field("threads", sample.threads);
+  for (const auto& [name, quantity] : kQuantities)
+    json.field(name, sample.*quantity);
+  json.field("switches", sample.switches).field("runnable", sample.runnable);
+  json.field("quota_cores", sample.quota_cores).field("disk_faults", sample.disk_faults);
+  json.field("swapped_bytes", sample.swapped_bytes).close('}');
+  out += '\n';
+}
+
+HostSample host_sample_of(const JsonField& line) {
+  HostSample sample{.begin_ns = line["begin_ns"].time_ns(),
+                    .end_ns = line["end_ns"].time_ns(),
+                    .threads = line["threads"].small()};
+  for (const auto& [name, quantity] : kQuantities)
+    sample.*quantity = line[name].number();
+  sample.switches = line["switches"].count();
+  sample.runnable = line["runnable"].small();
+  sample.quota_cores = line["quota_cores"].number();
+  sample.disk_faults = line["disk_faults"].count();
+  sample.swapped_bytes = line["swapped_bytes"].bytes();
+  return sample;
+}
+
+}  // namespace minfer
