@@ -265,6 +265,7 @@ void Engine::record_end(const LiveRequest& request) {
   record.recomputed_tokens = request.num_recomputed_tokens;
   record.output_tokens = request.num_told_tokens();
   record.preemptions = request.num_preemptions;
+  record.priority = request.priority;
   record.steps = request.steps;
   record.has_grammar = request.constraint.has_value();
   record.grammar_compile_ns = request.constraint ? request.constraint->compile_ns() : 0;

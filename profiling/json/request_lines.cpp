@@ -34,6 +34,7 @@ void append_request_line(std::string& out, const EndedRequest& request) {
   json.field("prompt_tokens", request.prompt_tokens).field("cached_tokens", request.cached_tokens);
   json.field("recomputed_tokens", request.recomputed_tokens).field("output_tokens", request.output_tokens);
   json.field("preemptions", request.preemptions);
+  if (request.priority != 0) json.field("priority", request.priority);
   if (request.steps.first >= 0) {
     json.key("steps").open('{').field("first", request.steps.first).field("last", request.steps.last);
     json.field("prefill", request.steps.prefill).field("decode", request.steps.decode).close('}');
@@ -71,6 +72,9 @@ EndedRequest request_of(const JsonField& line) {
   request.recomputed_tokens = line["recomputed_tokens"].small();
   request.output_tokens = line["output_tokens"].small();
   request.preemptions = line["preemptions"].small();
+  if (const auto priority = line.find("priority"))
+    request.priority =
+        priority->integer(std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max());
   if (const auto steps = line.find("steps")) {
     request.steps = {.first = (*steps)["first"].count(),
                      .last = (*steps)["last"].count(),

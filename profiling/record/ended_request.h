@@ -36,6 +36,7 @@ struct EndedRequest {
   int32_t recomputed_tokens = 0;  ///< computed again because it was preempted
   int32_t output_tokens = 0;
   int32_t preemptions = 0;
+  int32_t priority = 0;  ///< lower is served first, when the engine schedules by priority
   /// Its tokens were drawn among those that a grammar allows. If not, the next three are 0.
   bool has_grammar = false;
   /// What compiling the grammar took, if not for this request then for the first that brought it.

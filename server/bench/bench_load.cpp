@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <thread>
 #include <unordered_map>
 
@@ -27,6 +28,7 @@ class LoadTest {
     begin_ns_ = now_ns();
     while ((num_begun_ < workload_.size() || !in_flight_.empty()) && !interrupt.interrupted()) {
       send_due();
+      cancel_due();
       if (engine_.has_work()) {
         for (const RequestOutput& output : engine_.step())
           record(output);
@@ -66,8 +68,10 @@ class LoadTest {
 
   void send_turn(Session session) {
     const BenchTurn& turn = session.conversation->turns[session.turn];
-    const std::vector<TokenId> tokens =
-        turn.prompt.tokens.empty() ? engine_.tokenizer().encode(turn.prompt.text) : turn.prompt.tokens;
+    const BenchPrompt& prompt = turn.prompt;
+    const std::vector<TokenId> tokens = prompt.draw             ? prompt.draw()
+                                        : prompt.tokens.empty() ? engine_.tokenizer().encode(prompt.text)
+                                                                : prompt.tokens;
     session.history.insert(session.history.end(), tokens.begin(), tokens.end());
     Request request;
     request.id = fmt::format("bench-{}", num_sent_++);
@@ -75,11 +79,31 @@ class LoadTest {
     request.sampling.temperature = 0.0f;
     request.sampling.ignore_eos = true;
     request.sampling.max_tokens = turn.output_len;
+    request.sampling.stream_interval = session.conversation->stream_interval;
+    if (session.conversation->scores_prompt) request.sampling.prompt_logprobs = 0;
     request.priority = session.conversation->priority;
     session.record = {};
     session.record.start_ns = now_ns();
     engine_.submit(request);
+    if (const int64_t wait_ns = session.conversation->cancel_after_ns; wait_ns >= 0)
+      cancel_at_ns_.emplace(session.record.start_ns + wait_ns, request.id);
+    num_counted_ += session.conversation->cancel_after_tokens > 0 ? 1 : 0;
     in_flight_[request.id] = std::move(session);
+  }
+
+  /// Cancels the requests whose time has come, or whose number of tokens. The engine answers them in its next step.
+  void cancel_due() {
+    for (; !cancel_at_ns_.empty() && cancel_at_ns_.begin()->first <= now_ns();
+         cancel_at_ns_.erase(cancel_at_ns_.begin()))
+      engine_.cancel(cancel_at_ns_.begin()->second);
+    if (num_counted_ == 0) return;
+    std::vector<std::string> due;
+    for (const Sequence* sequence : engine_.scheduler().running()) {
+      const int32_t most = in_flight_.at(sequence->id).conversation->cancel_after_tokens;
+      if (most > 0 && sequence->num_output_tokens() >= most) due.push_back(sequence->id);
+    }
+    for (const std::string& id : due)
+      engine_.cancel(id);
   }
 
   /// Briefly, so that Ctrl-C is noticed.
@@ -109,6 +133,7 @@ class LoadTest {
   void end_turn(const std::string& id) {
     Session session = std::move(in_flight_.at(id));
     in_flight_.erase(id);
+    num_counted_ -= session.conversation->cancel_after_tokens > 0 ? 1 : 0;
     const bool completed = session.record.completed();
     result_.records.push_back(std::move(session.record));
     if (completed && ++session.turn < session.conversation->turns.size()) send_turn(std::move(session));
@@ -124,6 +149,8 @@ class LoadTest {
   size_t num_begun_ = 0;
   size_t num_sent_ = 0;
   std::unordered_map<std::string, Session> in_flight_;  ///< by request id
+  std::multimap<int64_t, std::string> cancel_at_ns_;    ///< ids, of requests that may have ended before
+  size_t num_counted_ = 0;                              ///< in flight, to be cancelled by their tokens
 };
 
 }  // namespace

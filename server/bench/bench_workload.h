@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <random>
 #include <string>
@@ -22,6 +23,8 @@ struct WorkloadOptions {
   /// JSON Lines: {"prompt": TEXT or [ids], "output_len": N, "priority": N}, the last two optional; empty:
   /// random prompts
   std::string dataset;
+  std::string replay;         ///< a profile: its requests, see replay/; empty: another load
+  double replay_speed = 1.0;  ///< how much faster they arrive; infinite: all at once
   double request_rate = std::numeric_limits<double>::infinity();  ///< requests (conversations) a second
   double burstiness = 1.0;      ///< shape of the gamma distribution of the gaps; 1: exponential
   int32_t max_concurrency = 0;  ///< requests in flight at most; 0: no limit
@@ -29,10 +32,11 @@ struct WorkloadOptions {
   uint64_t seed = 0;
 };
 
-/// A prompt: its tokens, or if it has none its text.
+/// A prompt: its tokens, or what gives them when it is sent, or if it has neither its text.
 struct BenchPrompt {
   std::vector<TokenId> tokens;
   std::string text;
+  std::function<std::vector<TokenId>()> draw = {};
 };
 
 struct BenchTurn {
@@ -45,6 +49,11 @@ struct Conversation {
   std::vector<BenchTurn> turns;
   double arrival_s = 0.0;  ///< after the start of the test
   int32_t priority = 0;
+  // Of the engine in this process only.
+  int32_t stream_interval = 0;      ///< tokens between two responses; 0: the engine's
+  bool scores_prompt = false;       ///< wants the logprobs of its prompt
+  int32_t cancel_after_tokens = 0;  ///< of its output; 0: it is not cancelled by their number
+  int64_t cancel_after_ns = -1;     ///< after its arrival; -1: nor by the time
 };
 
 /// Conversations in order of arrival. Random prompts are tokens of `tokenizer`, or if it is null as many

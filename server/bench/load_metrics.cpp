@@ -61,6 +61,8 @@ void count(LoadMetrics& metrics, const RequestRecord& record, const Goodput& goo
   ++metrics.completed;
   metrics.input_tokens += record.input_tokens;
   metrics.output_tokens += record.output_tokens;
+  if (record.chunk_ns.empty())
+    return;  // cancelled before its first token, or only scored: it has no latencies
   metrics.good += meets(record, goodput) ? 1 : 0;
   metrics.ttft_ms.push_back(record.ttft_ms());
   if (record.output_tokens > 1) metrics.tpot_ms.push_back(record.tpot_ms());

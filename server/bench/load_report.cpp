@@ -44,8 +44,10 @@ void add_settings(Json& json, const WorkloadOptions& workload, size_t num_record
   if (!subject.tokenizer.empty()) json["tokenizer_id"] = subject.tokenizer;
   json["num_prompts"] = workload.num_prompts > 0 ? static_cast<size_t>(workload.num_prompts) : num_records;
   if (workload.num_turns > 1) json["num_turns"] = workload.num_turns;
-  json["request_rate"] = std::isfinite(workload.request_rate) ? Json(workload.request_rate) : Json("inf");
-  json["burstiness"] = workload.burstiness;
+  if (workload.replay.empty()) {
+    json["request_rate"] = std::isfinite(workload.request_rate) ? Json(workload.request_rate) : Json("inf");
+    json["burstiness"] = workload.burstiness;
+  }
   json["max_concurrency"] = workload.max_concurrency > 0 ? Json(workload.max_concurrency) : Json();
 }
 

@@ -1,3 +1,5 @@
+#include <filesystem>
+
 #include "models/decoder/weights/quantise.h"
 #include "profiling/record/machine.h"
 #include "server/bench/bench_kernels.h"
@@ -187,7 +189,7 @@ void refuse_prefix_caching(const CLI::App& command) {
   if (command.get_option("--enable-prefix-caching")->count() > 0) {
     fail(
         "--enable-prefix-caching: speed tests compute every prompt whole; it applies to load tests "
-        "(--num-prompts, --dataset)");
+        "(--num-prompts, --dataset, --replay)");
   }
 }
 
@@ -196,6 +198,9 @@ void run_load_test(BenchArgs& args, const CLI::App& command) {
   if (!args.load.is_remote()) {
     refuse_options(command, "load tests", {kSpeedGroup, kKernelsGroup});
     args.load.resolve();
+    std::error_code ignored;
+    if (std::filesystem::equivalent(args.load.workload.replay, args.profile.out, ignored))
+      fail("--profile-out {}: is the profile that --replay reads", args.profile.out);
     return run_engine_load_test(args.load, args.engine, args.profile, args.format);
   }
   refuse_launcher("load tests of a server");
@@ -212,6 +217,8 @@ void run_load_test(BenchArgs& args, const CLI::App& command) {
 
 /// Finds out which kind of test the options ask for.
 void run_bench(BenchArgs& args, const CLI::App& command) {
+  if (command.get_option("--scheduling-policy")->count() > 0 && !args.load.has_priorities())
+    throw CLI::RequiresError("--scheduling-policy", "--dataset or --replay");
   if (args.kernels) {
     refuse_options(command, "--kernels",
                    {kSpeedGroup, LoadArgs::kGroup, LoadArgs::kServerGroup, ProfileArgs::kGroup}, {"-r"});
@@ -320,9 +327,8 @@ void add_bench_command(CLI::App& app) {
       ->check(CLI::Range(1, 1 << 20))
       ->needs(by_kernel)
       ->group(kernels);
-  CLI::Option* dataset = args->load.add_to(*command);
-  // Random prompts all have the same priority.
-  args->engine.add_policy_option(*command)->needs(dataset)->group(EngineArgs::kServingGroup);
+  args->load.add_to(*command);
+  args->engine.add_policy_option(*command)->group(EngineArgs::kServingGroup);
   command->add_option("-o,--output", args->format, "table, json, jsonl, csv or md")
       ->check(one_of({"table", "json", "jsonl", "csv", "md"}))
       ->capture_default_str();

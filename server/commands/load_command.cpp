@@ -1,11 +1,14 @@
 #include "server/commands/load_command.h"
 
 #include <fstream>
+#include <optional>
 
 #include "server/bench/bench_load.h"
 #include "server/bench/bench_output.h"
 #include "server/bench/bench_remote.h"
+#include "server/bench/replay/replay_report.h"
 #include "server/commands/terminal/interrupt.h"
+#include "server/commands/terminal/terminal.h"
 
 namespace minfer {
 namespace {
@@ -38,9 +41,12 @@ void print_errors(const LoadResult& result) {
 }
 
 void report(const LoadArgs& args, const LoadResult& result, const LoadSubject& subject,
-            const std::string& format) {
+            const std::string& format, const Json& replay = {}) {
   Json json = load_result_json(result, args.workload, args.report, subject);
+  if (!replay.is_null()) json["replay"] = replay;
   print_results(Json::array({json}), load_result_table(json), format);
+  if (!replay.is_null() && (format == "table" || format == "md"))
+    print_results(json, replay_table(replay), format);
   print_errors(result);
   if (args.save_detailed) add_details(json, result);
   if (args.save_result || args.save_detailed || !args.result_filename.empty()) save(args, json);
@@ -50,9 +56,9 @@ void report(const LoadArgs& args, const LoadResult& result, const LoadSubject& s
 
 /// Runs what comes before the load that counts: `run(conversations)` is as for the load itself.
 template <class Run>
-void warm_up(const WorkloadOptions& options, const std::vector<Conversation>& workload, Run run) {
-  if (options.num_warmups == 0) return;
-  const LoadResult result = run(make_warmup(options, workload));
+void warm_up(const std::vector<Conversation>& warmup, Run run) {
+  if (warmup.empty()) return;
+  const LoadResult result = run(warmup);
   if (result.interrupted) end_as_interrupted();
   for (const RequestRecord& record : result.records) {
     if (!record.completed()) fail("warm-up: {}", record.problem());
@@ -64,19 +70,38 @@ void warm_up(const WorkloadOptions& options, const std::vector<Conversation>& wo
 void run_engine_load_test(const LoadArgs& args, const EngineArgs& engine_args,
                           const ProfileArgs& profile_args, const std::string& format) {
   const std::unique_ptr<Engine> engine = engine_args.make_engine();
-  const std::vector<Conversation> workload = make_workload(args.workload, &engine->tokenizer());
+  std::optional<RecordedLoad> recorded;
+  if (!args.workload.replay.empty()) recorded = read_recorded_load(args.workload.replay);
+  const std::vector<Conversation> workload = recorded ? replay_workload(*recorded, args.workload, *engine)
+                                                      : make_workload(args.workload, &engine->tokenizer());
   const auto run = [&](const std::vector<Conversation>& load) {
     return run_load(*engine, load, args.workload.max_concurrency);
   };
-  warm_up(args.workload, workload, run);
+  // As the first request. Of a replay it has other tokens: none of its own may be cached.
+  warm_up(recorded ? make_workload({.num_prompts = args.workload.num_warmups,
+                                    .input_len = recorded->requests.front().prompt_tokens,
+                                    .output_len = workload.front().turns.front().output_len},
+                                   &engine->tokenizer())
+                   : make_warmup(args.workload, workload),
+          run);
   engine->recorder().reset();  // steps are numbered from the load's first
   LoadResult result;
+  RequestFigures figures;
+  if (recorded) engine->recorder().add_sink(figures);
   {
     const ProfileSession profile(profile_args, *engine);  // after the warm-up: its steps are not the run's
     result = run(workload);
   }
+  engine->recorder().remove_sink(figures);
+  Json replay;
+  if (recorded) {
+    replay = replay_json(*recorded, args.workload.replay_speed, figures, describe_engine(*engine));
+    for (const Json& note : replay["notes"])
+      print_notice(fmt::format("minfer: note: {}\n", note.get<std::string>()));
+  }
   report(args, result,
-         {.backend = "minfer", .model = engine->model().name(), .base_url = "", .tokenizer = ""}, format);
+         {.backend = "minfer", .model = engine->model().name(), .base_url = "", .tokenizer = ""}, format,
+         replay);
 }
 
 void run_server_load_test(const LoadArgs& args, const std::string& format) {
@@ -94,7 +119,7 @@ void run_server_load_test(const LoadArgs& args, const std::string& format) {
   const auto run = [&](const std::vector<Conversation>& conversations) {
     return load.run(conversations, args.workload.max_concurrency);
   };
-  warm_up(args.workload, workload, run);
+  warm_up(make_warmup(args.workload, workload), run);
   report(args, run(workload), subject, format);
 }
 

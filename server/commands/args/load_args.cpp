@@ -20,11 +20,10 @@ const CLI::Validator kPositiveOrInf(
 
 }  // namespace
 
-CLI::Option* LoadArgs::add_to(CLI::App& command) {
+void LoadArgs::add_to(CLI::App& command) {
   add_workload_options(command);
   add_report_options(command);
   add_server_options(command);
-  return command.get_option("--dataset");
 }
 
 void LoadArgs::add_workload_options(CLI::App& command) {
@@ -100,6 +99,25 @@ void LoadArgs::add_workload_options(CLI::App& command) {
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str()
       ->group(kGroup);
+  CLI::Option* replay =
+      command
+          .add_option(
+              "--replay", workload.replay,
+              "run the load again that a profile recorded (--profile-out of serve, bench or run): arrivals, "
+              "lengths of prompts and outputs, shared beginnings of prompts, priorities, stream intervals "
+              "and cancellations; its figures stand beside the recorded ones")
+          ->check(existing_file())
+          ->group(kGroup);
+  for (const char* other : {"--num-prompts", "--dataset", "--input-len", "--output-len",
+                            "--random-prefix-len", "--random-range-ratio", "--num-turns", "--request-rate"})
+    replay->excludes(command.get_option(other));
+  command
+      .add_option("--replay-speed", workload.replay_speed,
+                  "requests arrive so many times as fast as they were recorded; inf: all at once")
+      ->check(kPositiveOrInf)
+      ->option_text("X|inf [1]")
+      ->needs(replay)
+      ->group(kGroup);
 }
 
 void LoadArgs::add_report_options(CLI::App& command) {
@@ -134,6 +152,7 @@ void LoadArgs::add_server_options(CLI::App& command) {
               "--base-url", remote.base_url,
               "send the load to the server at http://HOST[:PORT], which speaks OpenAI's API; --model is "
               "then the name it serves (default: the first of /v1/models)")
+          ->excludes(command.get_option("--replay"))
           ->group(kServerGroup);
   const auto add = [&](const char* name, auto& value, const char* description) {
     return command.add_option(name, value, description)->needs(base_url)->group(kServerGroup);

@@ -15,7 +15,7 @@ namespace minfer {
 /// The options of load tests, with vLLM's names and meanings.
 struct LoadArgs {
   static constexpr const char* kGroup =
-      "Load test (with vLLM's names; chosen by --num-prompts, --dataset or --base-url)";
+      "Load test (with vLLM's names; chosen by --num-prompts, --dataset, --replay or --base-url)";
   static constexpr const char* kServerGroup = "Load test of a server";
 
   WorkloadOptions workload;
@@ -29,10 +29,12 @@ struct LoadArgs {
   bool ignore_eos = false;
   double ready_check_timeout_s = 0.0;
 
-  /// Adds all of them. Returns --dataset, on which others depend.
-  CLI::Option* add_to(CLI::App& command);
+  /// Adds all of them.
+  void add_to(CLI::App& command);
 
-  bool chosen() const { return workload.num_prompts > 0 || !workload.dataset.empty() || is_remote(); }
+  bool chosen() const { return workload.num_prompts > 0 || has_priorities() || is_remote(); }
+  /// Whether its requests may differ in priority: random prompts do not.
+  bool has_priorities() const { return !workload.dataset.empty() || !workload.replay.empty(); }
   bool is_remote() const { return !remote.base_url.empty(); }
 
   /// Parses what CLI11 leaves as text. Throws Error naming the option.

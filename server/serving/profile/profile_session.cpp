@@ -70,7 +70,7 @@ void ProfileArgs::add_counters_every(CLI::App& command) {
       ->group(kGroup);
 }
 
-ProfileHeader make_profile_header(Engine& engine, ProfileDetail detail) {
+ProfileHeader describe_engine(Engine& engine) {
   const BackendInfo info = engine.backend_info();
   const EngineOptions& options = engine.options();
   ProfileHeader header;
@@ -82,8 +82,6 @@ ProfileHeader make_profile_header(Engine& engine, ProfileDetail detail) {
   header.cores = static_cast<int32_t>(std::thread::hardware_concurrency());
   header.activation_dtype = info.activation_dtype;
   header.cache_bytes = info.cache_bytes;
-  header.ceilings =
-      device_ceilings(info, MINFER_VERSION, std::ranges::any_of(engine.ops(), &OpInfo::fp8_products));
   const std::string quantization(options.quantization ? name(*options.quantization) : "none");
   header.options = {
       {"max_model_len", std::to_string(options.max_model_len)},
@@ -106,6 +104,13 @@ ProfileHeader make_profile_header(Engine& engine, ProfileDetail detail) {
     header.options.emplace_back("num_state_copies", std::to_string(options.num_state_copies.value_or(0)));
   }
   if (!info.all_reduce.empty()) header.options.emplace_back("all_reduce", info.all_reduce);
+  return header;
+}
+
+ProfileHeader make_profile_header(Engine& engine, ProfileDetail detail) {
+  ProfileHeader header = describe_engine(engine);
+  header.ceilings = device_ceilings(engine.backend_info(), MINFER_VERSION,
+                                    std::ranges::any_of(engine.ops(), &OpInfo::fp8_products));
   stamp_clocks(header);
   header.detail = detail;
   header.ops.assign(engine.ops().begin(), engine.ops().end());

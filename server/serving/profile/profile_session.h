@@ -68,6 +68,9 @@ class ProfileSession {
 /// between its steps.
 void add_memory_at_end(ProfileWriter& writer, Engine& engine) noexcept;
 
+/// What of a profile's header says how this engine runs: all that needs no measuring.
+ProfileHeader describe_engine(Engine& engine);
+
 /// What a profile of this engine says in its first line.
 ProfileHeader make_profile_header(Engine& engine, ProfileDetail detail);
 

@@ -36,9 +36,12 @@ TEST(RequestRecords, SayWhatBecameOfEach) {
   options.stream_interval = 3;
   const std::unique_ptr<Engine> engine = test::make_tiny_engine(options);
   const EndedRequests ended(*engine);
-  engine->submit(greedy_request("a", test::kTinyPrompt, 4));  // 20 tokens: two steps
+  Request request = greedy_request("a", test::kTinyPrompt, 4);  // 20 tokens: two steps
+  request.priority = -3;
+  engine->submit(request);
   Answers().run(*engine);
   const EndedRequest& a = ended.at("a");
+  EXPECT_EQ(a.priority, -3);
   EXPECT_EQ(a.finish, "length");
   EXPECT_EQ(a.prompt_tokens, 20);
   EXPECT_EQ(a.output_tokens, 4);

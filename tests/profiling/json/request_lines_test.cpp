@@ -35,6 +35,7 @@ EndedRequest sample_request() {
   request.recomputed_tokens = 5;
   request.output_tokens = 9;
   request.preemptions = 1;
+  request.priority = -7;
   request.steps = {.first = 4, .last = 13, .prefill = 2, .decode = 8};
   request.has_grammar = true;
   request.grammar_compile_ns = 12'000;
@@ -86,6 +87,9 @@ TEST(RequestLines, ReadBackAsWritten) {
   EXPECT_EQ(file.requests[0].drafts, 3);
   EXPECT_EQ(file.requests[0].draft_tokens, 11);
   EXPECT_EQ(file.requests[0].accepted_tokens, 7);
+  EXPECT_EQ(file.requests[0].priority, -7);
+  EXPECT_EQ(file.requests[1].priority, 0);
+  EXPECT_EQ(request_line(file.requests[1]).find("priority"), std::string::npos) << "as in older files";
   EXPECT_FALSE(file.requests[1].has_grammar);
   EXPECT_EQ(file.requests[0].queue_ns(), 2'000);
   EXPECT_EQ(file.requests[0].prefill_ns(), 4'000);
@@ -109,6 +113,7 @@ TEST(RequestLines, AreAsTheSchemaSays) {
   EXPECT_TRUE(broken("/first_token_ns", 0));
   EXPECT_TRUE(broken("/steps/first", -1));
   EXPECT_TRUE(broken("/queue_us", -1.0));
+  EXPECT_TRUE(broken("/priority", 0.5));
   EXPECT_TRUE(broken("/grammar/mask_us", -1.0));
   EXPECT_TRUE(broken("/mood", "good"));
 }

@@ -51,6 +51,16 @@ TEST(LoadMetrics, SumsAndSamples) {
   EXPECT_EQ(metrics.errors, (std::map<std::string, int64_t>{{"HTTP 429", 2}}));
 }
 
+TEST(LoadMetrics, AnAnswerWithoutOutputHasNoLatencies) {
+  const LoadMetrics metrics =
+      compute_metrics({record(0, {20, 30}, 2), record(5, {}, 0)}, parse_goodput({"ttft:99"}));
+  EXPECT_EQ(metrics.completed, 2);
+  EXPECT_EQ(metrics.input_tokens, 20);
+  EXPECT_EQ(metrics.good, 1);
+  EXPECT_THAT(metrics.ttft_ms, ElementsAre(20.0));
+  EXPECT_THAT(metrics.e2el_ms, ElementsAre(30.0));
+}
+
 TEST(LoadMetrics, PeaksAreOfWholeSecondsSinceTheFirstRequest) {
   // Seconds from 500 ms on: [500, 1500), [1500, 2500), [2500, 3500).
   const LoadMetrics metrics = compute_metrics(

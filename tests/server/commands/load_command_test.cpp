@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "kernels/error.h"
+#include "profiling/json/json_reader.h"
 #include "server/commands/commands.h"
 #include "tests/support/server/scripted_server.h"
 #include "tests/support/temporary_directory.h"
@@ -187,6 +188,65 @@ TEST(LoadCommand, TheEngineIsTestedByTheSameOptions) {
   EXPECT_EQ(refused["completed"], 2);
 }
 
+TEST(LoadCommand, ARecordedLoadIsReplayed) {
+  const test::TemporaryDirectory directory;
+  const std::string record = directory.path() / "record.jsonl", again = directory.path() / "again.jsonl";
+  // One at a time: whether a prompt finds another's blocks depends on no clock.
+  const std::string options = std::string(kTiny) + "--block-size 16 --num-blocks 64 --max-concurrency 1 ";
+  result_of(options +
+            "--num-prompts 5 --input-len 30 --random-range-ratio 0.4 --random-prefix-len 50 --output-len 6 "
+            "--profile-out " +
+            record);
+  const Json result = result_of(options + "--num-warmups 2 --replay " + record + " --profile-out " + again);
+  EXPECT_EQ(result["completed"], 5);
+  EXPECT_FALSE(result.contains("request_rate"));
+  const Json& replay = result["replay"];
+  EXPECT_EQ(replay["speed"], 1.0);
+  EXPECT_EQ(replay["differences"], Json::array());
+  EXPECT_EQ(replay["notes"], Json::array());
+  for (const char* figure : {"requests", "cancelled", "prompt_tokens", "cached_tokens", "output_tokens"})
+    EXPECT_EQ(replay["replayed"][figure], replay["recorded"][figure]) << figure;
+  EXPECT_EQ(replay["recorded"]["cached_tokens"], 4 * 48);
+  EXPECT_EQ(replay["recorded"]["output_tokens"], result["total_output_tokens"]);
+  for (const char* figure :
+       {"requests", "output_throughput", "median_ttft_ms", "p99_ttft_ms", "median_itl_ms", "p99_itl_ms"})
+    EXPECT_GT(replay["ratio"][figure].get<double>(), 0.0) << figure;
+  const ProfileFile first = read_profile(std::filesystem::path(record)),
+                    second = read_profile(std::filesystem::path(again));
+  ASSERT_EQ(second.requests.size(), 5u);
+  for (size_t i = 0; i < 5; ++i) {
+    EXPECT_EQ(second.requests[i].prompt_tokens, first.requests[i].prompt_tokens);
+    EXPECT_EQ(second.requests[i].output_tokens, first.requests[i].output_tokens);
+    EXPECT_EQ(second.requests[i].cached_tokens, first.requests[i].cached_tokens);
+  }
+
+  testing::internal::CaptureStdout();
+  bench(options + "--replay-speed inf --max-num-seqs 3 --replay " + record);
+  const std::string table = testing::internal::GetCapturedStdout();
+  EXPECT_THAT(table, testing::ContainsRegex("requests +5 +5 +1.00"));
+  EXPECT_THAT(table, testing::ContainsRegex("max_num_seqs +256 +3 +differs"));
+  EXPECT_THAT(refusal_of(options + "--replay " + record + " --profile-out " + record),
+              HasSubstr("is the profile that --replay reads"));
+  EXPECT_THAT(refusal_of("--model synthetic:tiny:q8_0 --max-model-len 64 --threads 1 --replay " + record),
+              HasSubstr("record.jsonl: request \"bench-"));
+}
+
+TEST(LoadCommand, PrioritiesAreReplayed) {
+  const test::TemporaryDirectory directory;
+  const std::string prompts = directory.path() / "prompts.jsonl", record = directory.path() / "record.jsonl",
+                    again = directory.path() / "again.jsonl";
+  std::ofstream(prompts) << "{\"prompt\": [5], \"priority\": 3}\n{\"prompt\": [6, 7]}\n"
+                            "{\"prompt\": [7, 8, 9], \"priority\": -2}\n";
+  const std::string options = std::string(kTiny) + "--max-num-seqs 1 ";
+  result_of(options + "--dataset " + prompts + " --output-len 2 --profile-out " + record);
+  result_of(options + "--scheduling-policy priority --replay-speed inf --replay " + record +
+            " --profile-out " + again);
+  std::vector<int32_t> order;
+  for (const EndedRequest& request : read_profile(std::filesystem::path(again)).requests)
+    order.push_back(request.priority);
+  EXPECT_EQ(order, (std::vector<int32_t>{-2, 0, 3}));
+}
+
 TEST(LoadCommand, OptionsWithoutEffectAreRefused) {
   struct Case {
     const char* options;
@@ -199,6 +259,14 @@ TEST(LoadCommand, OptionsWithoutEffectAreRefused) {
         Case{"--goodput ttft:1", "--goodput"},
         Case{"--num-turns 2", "--num-turns"},
         Case{"--num-prompts 2 -p 4", "--n-prompt"},
+        Case{"--replay-speed 2", "--replay"},
+        Case{"--replay /dev/null --replay-speed 0", "--replay-speed"},
+        Case{"--replay /dev/null --replay-speed nan", "--replay-speed"},
+        Case{"--replay /dev/null --num-prompts 2", "--num-prompts"},
+        Case{"--replay /dev/null --request-rate 2", "--request-rate"},
+        Case{"--replay /dev/null --base-url http://x", "--base-url"},
+        Case{"--replay /none", "no such file"},
+        Case{"--num-prompts 2 --scheduling-policy priority", "--scheduling-policy"},
         Case{"--num-prompts 2 --burstiness 2", "--burstiness"},
         Case{"--num-prompts 2 -r 4", "--repetitions"},
         Case{"--kernels --num-prompts 2", "--num-prompts"},

@@ -1,0 +1,90 @@
+#include "server/bench/replay/recorded_load.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "kernels/error.h"
+#include "profiling/json/json_reader.h"
+#include "server/bench/replay/replay_prompts.h"
+
+namespace minfer {
+namespace {
+
+class LoadReader final : public ProfileVisitor {
+ public:
+  void header(ProfileHeader header) override { load.header = std::move(header); }
+  void request(EndedRequest request) override {
+    if (request.finish == name(FinishReason::refused) || request.prompt_tokens == 0) {
+      ++load.num_refused;
+    } else if (load.requests.size() < most) {
+      load.requests.push_back(std::move(request));
+    } else {
+      fail<FileError>("{}: holds more than {} requests, which is the most: record a part, by --profile-range",
+                      load.path, most);
+    }
+  }
+
+  RecordedLoad load;
+  size_t most = 0;
+};
+
+/// All but the prompt and the arrival.
+Conversation request_again(const EndedRequest& request) {
+  Conversation again{.turns = {{.prompt = {}, .output_len = request.output_tokens}}};
+  again.priority = request.priority;
+  again.stream_interval = request.stream_interval;
+  again.scores_prompt = request.num_prefixes == 0 &&
+                        request.prompt_tokens >= static_cast<int32_t>(EndedRequest::kShortestPrefix);
+  int32_t& output_len = again.turns.front().output_len;
+  if (request.finish == name(FinishReason::cancelled)) {
+    again.cancel_after_tokens = output_len;
+    if (output_len == 0) again.cancel_after_ns = std::max<int64_t>(0, request.end_ns - request.arrival_ns);
+    ++output_len;  // else it would end by itself
+  } else if (request.finish != name(FinishReason::length)) {
+    output_len = std::max(1, output_len);  // it may have failed at its first token
+  }
+  return again;
+}
+
+}  // namespace
+
+RecordedLoad read_recorded_load(const std::string& path, size_t most) {
+  LoadReader reader;
+  reader.load.path = path;
+  reader.most = most;
+  reader.load.note = read_profile(path, reader);
+  RecordedLoad& load = reader.load;
+  if (load.requests.empty()) {
+    fail<FileError>(
+        "{}: holds no request that ran: record a load with --profile-out FILE.jsonl of minfer serve, bench "
+        "or run, and let its requests end",
+        path);
+  }
+  std::ranges::stable_sort(load.requests, {}, &EndedRequest::arrival_ns);
+  return std::move(load);
+}
+
+std::vector<Conversation> replay_workload(const RecordedLoad& load, const WorkloadOptions& options,
+                                          const Engine& engine) {
+  // The last output token is never computed, so it needs no place in the cache.
+  const int64_t most =
+      std::min<int64_t>(engine.options().max_model_len, engine.scheduler().blocks().most_tokens() + 1);
+  const auto prompts = std::make_shared<const ReplayPrompts>(load.requests, engine.tokenizer(), options.seed);
+  std::vector<Conversation> workload;
+  for (const EndedRequest& request : load.requests) {
+    if (request.prompt_tokens + request.output_tokens > most) {
+      fail<FileError>(
+          "{}: request \"{}\" has {} tokens of prompt and {} of output, but a sequence has {} at most here: "
+          "raise --max-model-len (and --kv-cache-memory or --num-blocks), or use another model",
+          load.path, request.id, request.prompt_tokens, request.output_tokens, most);
+    }
+    Conversation& again = workload.emplace_back(request_again(request));
+    const auto after_ns = static_cast<double>(request.arrival_ns - load.requests.front().arrival_ns);
+    again.arrival_s = std::min(after_ns * 1e-9 / options.replay_speed, 1e9);  // a clock has room for that
+    again.turns.front().prompt.draw = [prompts, index = workload.size() - 1] { return prompts->draw(index); };
+  }
+  return workload;
+}
+
+}  // namespace minfer
