@@ -22,8 +22,8 @@ struct WorkloadOptions {
   int32_t num_turns = 1;  ///< of a conversation; each turn's prompt is input_len long, behind all before it
   /// JSON Lines: {"prompt": TEXT or [ids], "output_len": N, "priority": N}, the last two optional; empty:
   /// random prompts
-  std::string dataset;
-  std::string replay;         ///< a profile: its requests, see replay/; empty: another load
+  std::string dataset = {};
+  std::string replay = {};    ///< a profile: its requests, see replay/; empty: another load
   double replay_speed = 1.0;  ///< how much faster they arrive; infinite: all at once
   double request_rate = std::numeric_limits<double>::infinity();  ///< requests (conversations) a second
   double burstiness = 1.0;      ///< shape of the gamma distribution of the gaps; 1: exponential
