@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <deque>
+#include <iterator>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -32,10 +33,14 @@ class RecentItems {
     while (items_.size() > most_)
       items_.pop_front();
   }
-  /// In their order. Any thread.
-  std::vector<Item> all() const {
+  /// Those behind the last one that `is_wanted` refuses, in their order; it is asked from the last one on. Any thread.
+  template <class IsWanted>
+  std::vector<Item> last_while(IsWanted is_wanted) const {
     const std::lock_guard lock(mutex_);
-    return {items_.begin(), items_.end()};
+    auto first = items_.end();
+    while (first != items_.begin() && is_wanted(*std::prev(first)))
+      --first;
+    return {first, items_.end()};
   }
 
  private:

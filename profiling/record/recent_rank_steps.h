@@ -18,7 +18,9 @@ class RecentRankSteps final : public StepSink {
   bool wants_requests() const noexcept override { return false; }
 
   /// In the order in which they came. Any thread.
-  std::vector<RankStep> all() const { return steps_.all(); }
+  std::vector<RankStep> all() const {
+    return steps_.last_while([](const RankStep&) { return true; });
+  }
 
  private:
   RecentItems<RankStep> steps_{kMost};

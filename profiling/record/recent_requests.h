@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "profiling/record/recent_items.h"
@@ -9,9 +10,11 @@
 namespace minfer {
 
 /// The last requests that have ended, for those who look on. One that ends while a reader copies is put in at the end of the next step.
+/// With as many that wait for a reader it takes 6.5 MB at the most: each its record, an id of up to 160 bytes, and its ClientWait.
 class RecentRequests final : public StepSink {
  public:
-  static constexpr size_t kMost = 64;
+  static constexpr size_t kMost = 4096;
+  static_assert(sizeof(EndedRequest) <= 512);
 
   void consume(const StepRecord&) noexcept override { requests_.put_late(); }
   void consume_request(const EndedRequest& request) noexcept override { requests_.add(request); }
@@ -19,7 +22,12 @@ class RecentRequests final : public StepSink {
   bool wants_ended_requests() const noexcept override { return true; }
 
   /// In the order in which they ended. Any thread.
-  std::vector<EndedRequest> all() const { return requests_.all(); }
+  std::vector<EndedRequest> last(size_t count) const {
+    return requests_.last_while([&](const EndedRequest&) { return count-- > 0; });
+  }
+  std::vector<EndedRequest> ended_since(int64_t begin_ns) const {
+    return requests_.last_while([&](const EndedRequest& request) { return request.end_ns >= begin_ns; });
+  }
 
  private:
   RecentItems<EndedRequest> requests_{kMost};

@@ -1,7 +1,9 @@
 // What the live page costs the server each time that an event is made for those who look on: the report on the last 1,000 steps of an
-// 8B model, 80 of them new (160 steps/s), and the same with none new.
+// 8B model, 80 of them new (160 steps/s), the same with 4,096 requests that have ended within them, and with none new.
 
 #include <algorithm>
+#include <limits>
+#include <string>
 #include <vector>
 
 #include <benchmark/benchmark.h>
@@ -70,8 +72,18 @@ void page_event(benchmark::State& state) {
   LiveProfile profile(steps.recorder(), steps.header());
   profile.refresh();
   PageEvents events;
+  RecentRequests kept;
+  for (size_t i = 0; i < RecentRequests::kMost; ++i) {
+    EndedRequest ended;
+    ended.id = "chatcmpl-" + std::to_string(i);
+    ended.end_ns = std::numeric_limits<int64_t>::max();
+    ended.first_token_ns = 1;
+    ended.num_prefixes = EndedRequest::kMostPrefixes;
+    ended.prefix_hashes.fill(static_cast<uint32_t>(i));
+    kept.consume_request(ended);
+  }
   ServingState serving;
-  std::vector<EndedRequest> requests(RecentRequests::kMost);
+  serving.requests = state.range(1) != 0 ? &kept : nullptr;
   size_t bytes = 0;
   for (auto _ : state) {
     state.PauseTiming();
@@ -79,11 +91,15 @@ void page_event(benchmark::State& state) {
     state.ResumeTiming();
     profile.refresh();
     serving.now_ns = now_ns();
-    bytes = events.json(profile, serving, requests).size();
+    bytes = events.json(profile, serving, kept.last(PageEvents::kRequests)).size();
   }
   state.counters["bytes"] = static_cast<double>(bytes);
 }
-BENCHMARK(page_event)->Arg(kNewSteps)->Arg(0)->Unit(benchmark::kMillisecond);
+BENCHMARK(page_event)
+    ->Args({kNewSteps, 0})
+    ->Args({kNewSteps, 1})
+    ->Args({0, 0})
+    ->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace minfer

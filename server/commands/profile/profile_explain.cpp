@@ -114,8 +114,8 @@ void add_explain_command(CLI::App& profile) {
   CLI::Option* url = explain
                          ->add_option("--url", arguments->url,
                                       "Ask the server at http://HOST:PORT instead (its key: MINFER_API_KEY); "
-                                      "it knows its last steps, "
-                                      "but not requests that have ended")
+                                      "it knows its last steps and "
+                                      "the requests that have ended since, 4,096 at most")
                          ->option_text("URL");
   explain->add_option("--last", arguments->last, "Steps of the server to look at")
       ->check(CLI::PositiveNumber)

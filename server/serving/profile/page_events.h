@@ -15,6 +15,7 @@ class PageEvents {
  public:
   /// Steps that are drawn one by one.
   static constexpr size_t kSteps = 120;
+  static constexpr size_t kRequests = 64;  ///< that have ended, listed
   /// Steps that the report adds up.
   static constexpr size_t kReportSteps = 1000;
 

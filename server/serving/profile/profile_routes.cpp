@@ -86,8 +86,9 @@ ServingState ProfileRoutes::state() const {
           .dropped = sources_.engine.recorder().dropped(),
           .now_ns = now_ns(),
           .counters = sources_.counters != nullptr ? sources_.counters->all() : std::vector<CounterWindow>(),
-          .host = sources_.engine.host_sampler().after(0),
-          .rank_steps = sources_.rank_steps.all()};
+          .rank_steps = sources_.rank_steps.all(),
+          .requests = &sources_.requests,
+          .host = &sources_.engine.host_sampler()};
 }
 
 void ProfileRoutes::answer_with(std::shared_ptr<HttpExchange> exchange, View view) {
@@ -116,7 +117,8 @@ void ProfileRoutes::make_event(EventStream::Ready ready) {
   waiting_.push_back({.view =
                           [this] {
                             profile_.refresh();
-                            return page_.json(profile_, state(), sources_.requests.all());
+                            return page_.json(profile_, state(),
+                                              sources_.requests.last(PageEvents::kRequests));
                           },
                       .is_wanted = [] { return true; },
                       .done = ready,

@@ -99,8 +99,16 @@ ReportData live_report(const LiveProfile& profile, size_t count, const ServingSt
   }
   for (const CounterWindow& window : state.counters)
     sums.counters(window);
-  for (const HostSample& sample : state.host)
-    sums.host(sample);
+  if (state.requests != nullptr && !steps.empty()) {
+    for (EndedRequest& request : state.requests->ended_since(steps.front().start_ns)) {
+      request.set_client_wait_after(state.now_ns);
+      sums.request(std::move(request));
+    }
+  }
+  if (state.host != nullptr && !steps.empty()) {
+    for (const HostSample& sample : state.host->after(steps.front().start_ns))
+      sums.host(sample);
+  }
   return sums.finish({});
 }
 

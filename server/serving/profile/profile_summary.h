@@ -6,8 +6,10 @@
 #include <vector>
 
 #include "profiling/counters/counter_window.h"
+#include "profiling/host/host_sampler.h"
 #include "profiling/json/json_text.h"
 #include "profiling/record/live_profile.h"
+#include "profiling/record/recent_requests.h"
 #include "profiling/report/report_data.h"
 #include "server/serving/engine_service.h"
 #include "server/serving/metrics.h"
@@ -24,8 +26,9 @@ struct ServingState {
   uint64_t dropped = 0;           ///< steps that the recorder's ring went without, since the start
   int64_t now_ns = 0;
   std::vector<CounterWindow> counters;  ///< the last windows of hardware counters
-  std::vector<HostSample> host;         ///< what the machine did of late
   std::vector<RankStep> rank_steps;     ///< what the last steps took on each of several ranks
+  const RecentRequests* requests = nullptr;
+  const HostSampler* host = nullptr;
 };
 
 /// The body of GET /profile/steps: {"schema","header","newest","dropped","steps"}, `header` and each of
@@ -37,7 +40,8 @@ std::string profile_steps_json(const LiveProfile& profile, size_t count, std::op
 /// Members of an object: what /profile/summary says but for its report.
 void write_serving_state(JsonText& json, const LiveProfile& profile, const ServingState& state);
 
-/// The sums of the last `count` steps, on all ranks, and of windows of counters.
+/// The sums of the last `count` steps, on all ranks, of windows of counters, and of the requests that have ended since the first of
+/// these steps began.
 ReportData live_report(const LiveProfile& profile, size_t count, const ServingState& state);
 
 /// The body of GET /profile/summary: model, device and ceilings; the engine's requests and KV blocks as of

@@ -19,14 +19,37 @@ EndedRequest request(int number) {
 
 TEST(RecentRequests, HoldsTheLastOnesInTheirOrder) {
   RecentRequests recent;
-  EXPECT_TRUE(recent.all().empty());
+  EXPECT_TRUE(recent.last(RecentRequests::kMost).empty());
   const int count = 3 * static_cast<int>(RecentRequests::kMost);
   for (int i = 0; i < count; ++i)
     recent.consume_request(request(i));
-  const std::vector<EndedRequest> all = recent.all();
+  const std::vector<EndedRequest> all = recent.last(RecentRequests::kMost);
   ASSERT_EQ(all.size(), RecentRequests::kMost);
   EXPECT_EQ(all.front().id, std::to_string(count - static_cast<int>(RecentRequests::kMost)));
   EXPECT_EQ(all.back().id, std::to_string(count - 1));
+}
+
+TEST(RecentRequests, GivesTheLastFewOrThoseSinceATime) {
+  RecentRequests recent;
+  EXPECT_TRUE(recent.last(3).empty());
+  for (int i = 0; i < 10; ++i) {
+    EndedRequest ended = request(i);
+    ended.end_ns = 100 * i;
+    recent.consume_request(ended);
+  }
+  const auto ids = [](const std::vector<EndedRequest>& requests) {
+    std::string text;
+    for (const EndedRequest& each : requests)
+      text += each.id;
+    return text;
+  };
+  EXPECT_EQ(ids(recent.last(3)), "789");
+  EXPECT_EQ(ids(recent.last(0)), "");
+  EXPECT_EQ(ids(recent.last(11)), "0123456789");
+  EXPECT_EQ(ids(recent.ended_since(700)), "789");
+  EXPECT_EQ(ids(recent.ended_since(701)), "89");
+  EXPECT_EQ(ids(recent.ended_since(-1)), "0123456789");
+  EXPECT_EQ(ids(recent.ended_since(1'000)), "");
 }
 
 TEST(RecentRankSteps, HoldsTheLastOnesInTheirOrder) {
@@ -54,7 +77,7 @@ TEST(RecentRequests, AReaderHoldsNobodyUp) {
   std::atomic<bool> stop{false};
   std::thread reader([&] {
     while (!stop) {
-      const std::vector<EndedRequest> all = recent.all();
+      const std::vector<EndedRequest> all = recent.last(RecentRequests::kMost);
       for (size_t i = 1; i < all.size(); ++i)
         EXPECT_EQ(std::stoi(all[i].id), std::stoi(all[i - 1].id) + 1);
     }
@@ -67,7 +90,7 @@ TEST(RecentRequests, AReaderHoldsNobodyUp) {
   stop = true;
   reader.join();
   recent.consume({});
-  EXPECT_EQ(recent.all().back().id, std::to_string(kCount - 1));
+  EXPECT_EQ(recent.last(RecentRequests::kMost).back().id, std::to_string(kCount - 1));
 }
 
 }  // namespace

@@ -246,6 +246,12 @@ TEST_F(ProfileRoutesTest, AServerIsExplainedByItsSummary) {
   complete(30);
   EXPECT_EQ(explain(""), get_json("/profile/summary").at("report").at("findings"));
   EXPECT_EQ(explain(" --last 10").at("steps"), 10);
+  EXPECT_EQ(explain("").at("requests"), 1);
+  complete(5);
+  complete(7);
+  EXPECT_EQ(explain("").at("requests"), 3) << "rules about requests have what they look at";
+  EXPECT_EQ(explain(" --last 12").at("requests"), 2) << "the first one ended before";
+  EXPECT_EQ(explain(" --last 6").at("requests"), 1);
 }
 
 // What those who look on get is the summary, with what the page has beside it; and they do not hold up the end.
@@ -267,6 +273,7 @@ TEST_F(ProfileRoutesTest, EventsSayWhatTheSummarySays) {
     EXPECT_EQ(event.at("live").at(same), summary.at(same)) << same;
   EXPECT_EQ(event.at("view").at("steps"), 30);
   EXPECT_EQ(event.at("strip").at("steps").size(), 30u);
+  EXPECT_EQ(event.at("report").at("findings").at("requests"), 1);
   ASSERT_EQ(event.at("requests").size(), 1u);
   EXPECT_EQ(event.at("requests")[0].at("output_tokens"), 30);
   EXPECT_EQ(event.at("requests")[0].at("last_step"), 29);
