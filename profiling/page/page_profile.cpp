@@ -8,32 +8,6 @@
 #include "profiling/report/report.h"
 
 namespace minfer {
-namespace {
-
-bool took_longer(const EndedRequest& a, const EndedRequest& b) {
-  return a.end_ns - a.arrival_ns > b.end_ns - b.arrival_ns;
-}
-
-}  // namespace
-
-void LongestRequests::add(EndedRequest request) {
-  ++seen_;
-  if (heap_.size() == count_) {
-    if (count_ == 0 || !took_longer(request, heap_.front())) return;
-    std::ranges::pop_heap(heap_, took_longer);
-    heap_.back() = std::move(request);
-  } else {
-    heap_.push_back(std::move(request));
-  }
-  std::ranges::push_heap(heap_, took_longer);
-}
-
-std::vector<EndedRequest> LongestRequests::requests() const {
-  std::vector<EndedRequest> sorted = heap_;
-  std::ranges::stable_sort(sorted, {}, &EndedRequest::arrival_ns);
-  return sorted;
-}
-
 PageProfile::PageProfile() : sums_({}, ReportOptions().slowest) {}
 
 void PageProfile::step(StepSummary& step) {
@@ -44,7 +18,7 @@ void PageProfile::step(StepSummary& step) {
 }
 
 void PageProfile::request(EndedRequest request) {
-  requests_.add(request);
+  requests_.request(request);
   sums_.request(std::move(request));
 }
 
@@ -67,7 +41,11 @@ std::string PageProfile::json(const std::string& name, std::string note) {
   json.key("strip");
   write_page_steps(json, steps);
   json.key("requests");
-  write_page_requests(json, requests_.requests(), device_);
+  std::vector<EndedRequest> requests;
+  for (const auto& [us, request] : requests_.by_time())
+    requests.push_back(request);
+  std::ranges::stable_sort(requests, {}, &EndedRequest::arrival_ns);
+  write_page_requests(json, requests, device_);
   json.close('}');
   return text;
 }

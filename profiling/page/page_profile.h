@@ -1,29 +1,14 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "profiling/json/json_reader.h"
 #include "profiling/page/device_time.h"
 #include "profiling/page/thinned_steps.h"
 #include "profiling/report/report_data.h"
+#include "profiling/requests/slow_requests.h"
 
 namespace minfer {
-
-/// The requests that took longest from arrival to end, `count` at most.
-class LongestRequests {
- public:
-  explicit LongestRequests(size_t count) : count_(count) {}
-  void add(EndedRequest request);
-  int64_t seen() const { return seen_; }
-  /// By arrival.
-  std::vector<EndedRequest> requests() const;
-
- private:
-  size_t count_;
-  int64_t seen_ = 0;
-  std::vector<EndedRequest> heap_;  ///< the shortest first
-};
 
 /// What the page shows of a profile, gathered while it is read. Memory grows by 24 bytes a step.
 class PageProfile final : public ProfileVisitor {
@@ -50,7 +35,7 @@ class PageProfile final : public ProfileVisitor {
   ReportSums sums_;
   ThinnedSteps steps_;
   DeviceTime device_;
-  LongestRequests requests_{kMostRequests};
+  SlowestRequests requests_{RequestOrder::e2e, kMostRequests};
 };
 
 }  // namespace minfer

@@ -32,7 +32,7 @@ Throughput throughput(std::span<const StepSummary> steps, int64_t now_ns, int64_
   if (result.window_s <= 0.0) return {};
   const double share = 1.0 / result.window_s;
   for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
-    if (step->start_ns + static_cast<int64_t>(step->wall_us * 1e3) <= begin_ns) break;
+    if (step->end_ns() <= begin_ns) break;
     result.steps_per_s += share;
     result.prompt_tokens_per_s += share * step->batch.shape.prefill_tokens;
     const BatchShape& shape = step->batch.shape;

@@ -91,6 +91,7 @@ struct StepSummary {
   uint64_t dropped = 0;  ///< steps lost before this one since the writer began
 
   StepPhase phase() const { return batch.phase(); }
+  int64_t end_ns() const { return start_ns + static_cast<int64_t>(wall_us * 1e3); }
   /// What `attributed` comes from: "host clocks", or how the device's idle time was found.
   std::string_view attributed_by() const { return on_device ? name(idle_source) : "host clocks"; }
   /// The same from the best source that there is: its kernels, if all of them were traced.

@@ -9,6 +9,7 @@
 #include "profiling/json/json_reader.h"
 #include "profiling/report/report.h"
 #include "profiling/report/text/step_picture.h"
+#include "profiling/requests/slow_requests.h"
 #include "server/commands/args/choice.h"
 #include "server/commands/commands.h"
 #include "server/commands/profile/profile_diff_command.h"
@@ -71,6 +72,40 @@ void run_report(ReportArguments arguments) {
   print_output(render_report(sums.finish(std::move(note)), arguments.report));
 }
 
+struct RequestsArguments {
+  std::string path;
+  size_t slowest = 10;
+  RequestOrder order = RequestOrder::e2e;
+  std::string format = "table";
+};
+
+void add_requests_command(CLI::App& profile) {
+  CLI::App* command = profile.add_subcommand("requests", "Where the time of the slowest requests went");
+  const auto arguments = std::make_shared<RequestsArguments>();
+  command->add_option("file", arguments->path, "Profile file, as --profile-out writes it")
+      ->option_text("FILE")
+      ->required();
+  command->add_option("--slowest", arguments->slowest, "Requests to show")
+      ->check(CLI::Range(1, 100))
+      ->option_text(fmt::format("N (default {})", arguments->slowest));
+  add_choice(command, "--by", arguments->order, {RequestOrder::e2e, RequestOrder::ttft, RequestOrder::itl},
+             "Time from arrival to end (default e2e), to the first token, or between two tokens");
+  command->add_option("-o,--output", arguments->format, "How to print it (default table)")
+      ->check(one_of({"table", "json"}))
+      ->option_text("table|json");
+  command->footer(
+      "Examples:\n"
+      "  minfer bench -p 64 -n 16 --parallel 8 --profile-out steps.jsonl\n"
+      "  minfer profile requests steps.jsonl --slowest 3 --by ttft");
+  command->callback([arguments] {
+    require_profile(arguments->path);
+    const SlowRequests found = slow_requests(arguments->path, arguments->order, arguments->slowest);
+    if (!found.note.empty()) print_notice(found.note + "\n");
+    print_output(arguments->format == "json" ? slow_requests_json(found)
+                                             : slow_requests_text(found, is_terminal(stdout)));
+  });
+}
+
 }  // namespace
 
 void add_profile_command(CLI::App& app) {
@@ -117,6 +152,7 @@ void add_profile_command(CLI::App& app) {
       "  minfer profile report steps.jsonl --op qkv --steps 4:12 -o csv\n"
       "  minfer profile report steps.jsonl --step 8");
   report->callback([arguments] { run_report(*arguments); });
+  add_requests_command(*profile);
   add_profile_trace_command(*profile);
   add_profile_view_command(*profile);
 }

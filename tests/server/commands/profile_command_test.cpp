@@ -7,6 +7,7 @@
 
 #include "kernels/error.h"
 #include "profiling/json/json_writer.h"
+#include "profiling/json/request_lines.h"
 #include "server/commands/commands.h"
 #include "tests/support/profiling/sample_profile.h"
 
@@ -128,6 +129,35 @@ TEST_F(ProfileCommand, WrongArgumentsAreRefused) {
   EXPECT_THROW(report("--top -1"), CLI::ParseError);
   EXPECT_THROW(report("--step 4 --top 3"), CLI::ParseError);
   EXPECT_THROW(report("--frobnicate"), CLI::ParseError);
+}
+
+TEST_F(ProfileCommand, ShowsWhereTheTimeOfSlowRequestsWent) {
+  const std::string command = "profile requests " + path.string();
+  EXPECT_NE(output_of(command).find("0 requests ended"), std::string::npos);
+  std::string text;
+  for (int64_t i = 0; i < 12; ++i) {
+    EndedRequest request;
+    request.id = i == 7 ? "request-0" : "other";  // the one that the nine steps name
+    request.finish = "length";
+    request.arrival_ns = 1'000'000'000 - i;
+    request.first_scheduled_ns = 1'000'000'000;
+    request.first_token_ns = i == 7 ? 1'007'000'000 : 1'001'000'000;
+    request.end_ns = 1'009'000'000;
+    request.output_tokens = 3;
+    request.steps = {.first = 0, .last = 8, .prefill = 1, .decode = 8};
+    append_request_line(text, request);
+  }
+  std::ofstream(path, std::ios::app) << text;
+  EXPECT_NE(output_of(command).find("12 requests ended; the 10 slowest by e2e"), std::string::npos);
+  const nlohmann::json slow = nlohmann::json::parse(output_of(command + " --slowest 1 --by ttft -o json"));
+  EXPECT_EQ(slow.at("by"), "ttft");
+  EXPECT_EQ(slow.at("ended"), 12);
+  ASSERT_EQ(slow.at("slowest").size(), 1u);
+  EXPECT_EQ(slow.at("slowest")[0].at("request").at("id"), "request-0");
+  EXPECT_EQ(slow.at("slowest")[0].at("known_steps"), 9);
+  EXPECT_THROW(output_of(command + " --by speed"), CLI::ParseError);
+  EXPECT_THROW(output_of(command + " --slowest 0"), CLI::ParseError);
+  EXPECT_THROW(output_of("profile requests " + path.string() + ".none"), FileError);
 }
 
 TEST_F(ProfileCommand, ExplainsAndFailsAboveALimit) {
