@@ -67,9 +67,7 @@ RecordedLoad read_recorded_load(const std::string& path, size_t most) {
 
 std::vector<Conversation> replay_workload(const RecordedLoad& load, const WorkloadOptions& options,
                                           const Engine& engine) {
-  // The last output token is never computed, so it needs no place in the cache.
-  const int64_t most =
-      std::min<int64_t>(engine.options().max_model_len, engine.scheduler().blocks().most_tokens() + 1);
+  const int32_t most = engine.options().max_model_len;  // the KV cache holds so many
   const auto prompts = std::make_shared<const ReplayPrompts>(load.requests, engine.tokenizer(), options.seed);
   std::vector<Conversation> workload;
   for (const EndedRequest& request : load.requests) {

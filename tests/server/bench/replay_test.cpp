@@ -167,10 +167,11 @@ TEST(ReplayWorkload, WhatDoesNotFitIsNamed) {
               HasSubstr("run.jsonl: request \"cmpl-1\" has 100 tokens of prompt and 29 of output, but a "
                         "sequence has 128 at most here: raise --max-model-len"));
   EngineOptions small = options;
+  small.max_model_len = 0;
   small.num_blocks = 4;
   small.block_size = 16;
-  EXPECT_EQ(refusal(small, recorded(60, 5)), "none");
-  EXPECT_THAT(refusal(small, recorded(60, 6)), HasSubstr("a sequence has 65 at most here"));
+  EXPECT_EQ(refusal(small, recorded(60, 4)), "none");
+  EXPECT_THAT(refusal(small, recorded(60, 5)), HasSubstr("a sequence has 64 at most here"));
 }
 
 /// What an engine records of requests, in order of arrival.
@@ -243,15 +244,15 @@ TEST(Replay, PromptsThatWereScoredTakeNothingFromTheCache) {
 }
 
 TEST(RequestFigures, AreThoseOfTheRecords) {
-  constexpr int64_t kMs = 1'000'000;
+  constexpr int64_t kMillisecond = 1'000'000;
   EndedRequest first = recorded(20, 5, {1}), cut = recorded(10, 2), none = recorded(4, 0);
-  first.arrival_ns = 100 * kMs;
-  first.first_token_ns = 130 * kMs;
-  first.end_ns = 190 * kMs;
+  first.arrival_ns = 100 * kMillisecond;
+  first.first_token_ns = 130 * kMillisecond;
+  first.end_ns = 190 * kMillisecond;
   cut.finish = none.finish = "cancelled";
-  cut.arrival_ns = none.arrival_ns = 110 * kMs;
-  cut.first_token_ns = 120 * kMs;
-  cut.end_ns = none.end_ns = 600 * kMs;
+  cut.arrival_ns = none.arrival_ns = 110 * kMillisecond;
+  cut.first_token_ns = 120 * kMillisecond;
+  cut.end_ns = none.end_ns = 600 * kMillisecond;
   first.has_grammar = cut.has_grammar = true;
   cut.drafts = 3;
   RequestFigures figures;
