@@ -44,11 +44,11 @@ std::vector<PartRow> part_rows(const RequestWaterfall& sum) {
   };
   rows.push_back({"prefill", "own prompt", queue_us, us_of(request.prefill_ns())});
   add(kPartNames[0].first, kPartNames[0].second, sum.us[0], sum.steps[0]);
-  add("prefill.rest", "- between these", token_us - begin_us, 0);
+  add("prefill.rest", "- the rest", token_us - begin_us, 0);
   rows.push_back({"decode", "decoding", begin_us = token_us, us_of(request.decode_ns())});
   for (size_t i = 1; i < kRequestParts; ++i)
     add(kPartNames[i].first, kPartNames[i].second, sum.us[i], sum.steps[i]);
-  add("decode.rest", "- between steps", whole_us(sum) - begin_us, 0);
+  add("decode.rest", "- the rest", whole_us(sum) - begin_us, 0);
   for (const PartRow& row :
        {PartRow{"client_wait", "+ held by its client", -1.0, us_of(request.client_wait_ns)},
         PartRow{"grammar.mask", "+ following its grammar", -1.0, us_of(request.mask_ns)},
@@ -63,18 +63,18 @@ std::string ms_of(double us) {
   return three_digits(us * 1e-3);
 }
 
-/// Why a gap is as long as it is.
 std::string why_of(const RequestWaterfall& sum, const RequestGap& gap) {
   if (gap.recomputes)
-    return fmt::format("preempted: after {} other steps it computed again what it had", gap.other_steps);
+    return fmt::format("preempted; steps of others until it computed again what it had: {}", gap.other_steps);
   if (gap.us > 2.0 * gap.wall_us) {
-    return fmt::format("{} ms passed before it, with {} steps of others{}", ms_of(gap.us - gap.wall_us),
-                       gap.other_steps, sum.request.has_grammar ? "; its grammar may have held it" : "");
+    return fmt::format(
+        "{} ms passed before it, with {} steps of others{}", ms_of(gap.us - gap.wall_us), gap.other_steps,
+        gap.other_steps > 0 && sum.request.has_grammar ? "; its grammar may have held it" : "");
   }
   if (gap.batch.shape.prefill_tokens > 0) {
     const auto alone = static_cast<size_t>(RequestPart::alone);
     const double alone_us = sum.us[alone] / static_cast<double>(std::max<int64_t>(1, sum.steps[alone]));
-    return fmt::format("the prompts of {} others beside it (a step without prompts: {} ms)",
+    return fmt::format("prompts of others computed beside it: {} (a step without prompts: {} ms)",
                        gap.batch.shape.prefill_sequences, alone_us > 0.0 ? ms_of(alone_us) : "unknown");
   }
   if (gap.idle_us > 0.5 * gap.wall_us)

@@ -88,7 +88,8 @@ TEST_F(CompletionTest, BashOffersCommandsValuesAndFiles) {
   EXPECT_THAT(completed({""}),
               UnorderedElementsAre("run", "serve", "bench", "eval", "tokenize", "profile", "inspect"));
   EXPECT_THAT(completed({"pro"}), UnorderedElementsAre("profile"));
-  EXPECT_THAT(completed({"profile", ""}), UnorderedElementsAre("report", "diff", "trace", "explain", "view"));
+  EXPECT_THAT(completed({"profile", ""}),
+              UnorderedElementsAre("report", "diff", "trace", "explain", "view", "requests"));
   EXPECT_THAT(completed({"run", "--device", ""}), UnorderedElementsAre("auto", "cpu", "cuda"));
   EXPECT_THAT(completed({"profile", "report", "-o", "j"}), UnorderedElementsAre("json"));
   EXPECT_THAT(completed({"run", "--temp"}), UnorderedElementsAre("--temp", "--temperature"));
