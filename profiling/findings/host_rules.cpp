@@ -18,10 +18,11 @@ struct Lost {
   double most_us = 0.0;
 };
 
-/// Threads share the ops, so a step is as late as the thread that waited longest, at the least. On a device only what no op covers is lost.
+/// No step goes on while the engine's thread waits; while another one waits, those that run take its part, or wait for it. On a device
+/// only what no op covers is lost.
 Lost waited(const Evidence& evidence, const HostSample& host) {
   const double room_us = evidence.on_device() ? evidence.steps().exposed_us() : evidence.steps().wall_us;
-  const double least_us = evidence.on_device() ? 0.0 : host.most_waited_us;
+  const double least_us = evidence.on_device() ? 0.0 : host.engine_waited_us;
   return {.least_us = std::min(least_us, room_us), .most_us = std::min(host.any_waited_us, room_us)};
 }
 
@@ -64,11 +65,11 @@ void cores_taken(const Evidence& evidence, std::vector<Finding>& findings) {
   if (host.threads == 0 || has_too_many_threads(evidence, host)) return;
   const Lost lost = without(waited(evidence, host), throttled_us(host));
   add(evidence, lost,
-      fmt::format("{} that compute waited for a core in {:.0f} % of the time, the one that waited longest in "
+      fmt::format("{} that compute waited for a core in {:.0f} % of the time, the engine's in "
                   "{:.0f} %: up to {} threads of the machine wanted to run on its {} cores",
                   host.threads == 1 ? "the thread" : fmt::format("some of {} threads", host.threads),
                   percent_of(host.any_waited_us, host.wall_us()),
-                  percent_of(host.most_waited_us, host.wall_us()), host.runnable, evidence.header().cores),
+                  percent_of(host.engine_waited_us, host.wall_us()), host.runnable, evidence.header().cores),
       "end what else runs (top names it), or give this process cores of its own (taskset)", findings);
 }
 
@@ -130,7 +131,7 @@ void swapping(const Evidence& evidence, std::vector<Finding>& findings) {
 
 constexpr std::array kHostRules{
     Rule{"cores taken", FindingGroup::system, "what the scheduler says of the threads that compute",
-         "time of the thread that waited longest for a core, to time in which any of them waited",
+         "time in which the engine's thread waited for a core, to time in which any of them did",
          cores_taken},
     Rule{"more threads than cores", FindingGroup::system,
          "threads of the header, cores that affinity and quota allow", "as cores taken", too_many_threads},

@@ -71,7 +71,7 @@ HostSample between(const HostCounters& before, const HostCounters& after, int32_
     ++sample.threads;
     sample.ran_us += us_of(now.ran_ns - found->second.ran_ns);
     sample.waited_us += waited_us;
-    sample.most_waited_us = std::max(sample.most_waited_us, waited_us);
+    if (id == after.engine_thread) sample.engine_waited_us = waited_us;
     none_waited *= 1.0 - std::clamp(waited_us / std::max(1.0, sample.wall_us()), 0.0, 1.0);
   }
   sample.any_waited_us = (1.0 - none_waited) * sample.wall_us();
@@ -123,6 +123,7 @@ std::string_view HostReader::content(const std::filesystem::path& path) {
 HostCounters HostReader::read(int32_t engine_thread) {
   HostCounters counters;
   counters.at_ns = now_ns();
+  counters.engine_thread = engine_thread;
   read_threads(engine_thread, counters);
   read_machine(counters);
   read_quotas(counters);

@@ -19,6 +19,7 @@ struct HostCounters {
   };
   int64_t at_ns = 0;
   std::map<int32_t, Thread> threads;  ///< that compute, by id
+  int32_t engine_thread = 0;
   int64_t switches = 0;
   int32_t runnable = 0;
   int64_t stolen_ns = 0;     ///< summed over cores

@@ -10,10 +10,10 @@ namespace minfer {
 struct HostSample {
   int64_t begin_ns = 0;  ///< now_ns()
   int64_t end_ns = 0;
-  int32_t threads = 0;          ///< 0: the system does not say what threads did
-  double ran_us = 0.0;          ///< on a core, summed over the threads
-  double waited_us = 0.0;       ///< ready to run, without a core, summed over the threads
-  double most_waited_us = 0.0;  ///< of the thread that waited longest
+  int32_t threads = 0;            ///< 0: the system does not say what threads did
+  double ran_us = 0.0;            ///< on a core, summed over the threads
+  double waited_us = 0.0;         ///< ready to run, without a core, summed over the threads
+  double engine_waited_us = 0.0;  ///< of the engine's thread, without which no step goes on
   double any_waited_us = 0.0;  ///< with at least one thread waiting, if they wait independently of each other
   int64_t switches = 0;        ///< times that the engine's thread was taken off its core
   int32_t runnable = 0;        ///< threads of the whole machine that ran or waited for a core at the end
@@ -34,7 +34,7 @@ struct HostSample {
     threads = std::max(threads, next.threads);
     ran_us += next.ran_us;
     waited_us += next.waited_us;
-    most_waited_us += next.most_waited_us;
+    engine_waited_us += next.engine_waited_us;
     any_waited_us += next.any_waited_us;
     switches += next.switches;
     runnable = std::max(runnable, next.runnable);

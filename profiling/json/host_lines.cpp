@@ -11,7 +11,7 @@ namespace {
 constexpr std::array<std::pair<std::string_view, double HostSample::*>, 8> kQuantities{
     {{"ran_us", &HostSample::ran_us},
      {"waited_us", &HostSample::waited_us},
-     {"most_waited_us", &HostSample::most_waited_us},
+     {"engine_waited_us", &HostSample::engine_waited_us},
      {"any_waited_us", &HostSample::any_waited_us},
      {"stolen_us", &HostSample::stolen_us},
      {"throttled_us", &HostSample::throttled_us},

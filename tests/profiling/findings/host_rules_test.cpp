@@ -39,7 +39,7 @@ FoundIn run_on_a_busy_host(Change change, int32_t threads = 2) {
 
 TEST(HostRules, CoresTakenByOthers) {
   const auto wait = [](HostSample& sample) {
-    sample.most_waited_us = 50'000.0;
+    sample.engine_waited_us = 50'000.0;
     sample.any_waited_us = 70'000.0;
   };
   const Finding finding = run_on_a_busy_host(wait).of("cores taken");
@@ -52,7 +52,7 @@ TEST(HostRules, CoresTakenByOthers) {
 
 TEST(HostRules, AQuotaTakesItsPartOfTheWaiting) {
   const FoundIn run = run_on_a_busy_host([](HostSample& sample) {
-    sample.most_waited_us = 50'000.0;
+    sample.engine_waited_us = 50'000.0;
     sample.any_waited_us = 70'000.0;
     sample.quota_cores = 1.5;
     sample.throttled_us = 60'000.0;

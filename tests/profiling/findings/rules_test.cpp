@@ -63,17 +63,19 @@ TEST(Rules, SmallFindingsAreShownOnRequest) {
 }
 
 TEST(Rules, KeysAndValuesThatCouldBeNarrower) {
-  const auto run_with = [](const char* type, bool on_device) {
+  const auto run_with = [](const char* type, bool on_device, int64_t bytes = 16 << 20) {
     ProfileHeader header = device_header();
     header.options.emplace_back("kv_cache_dtype", type);
     FoundIn run(header);
     run.steps([&](StepSummary& step) {
       step.on_device = on_device;
       step.ops[1].floor_us = 0.22 * step.ops[1].us;
+      step.ops[1].bytes = bytes * step.ops[1].calls;
     });
     return run.of("wide KV cache");
   };
-  EXPECT_NEAR(run_with("f32", false).gain, 0.095, 1e-6);
+  EXPECT_NEAR(run_with("f32", false).gain_to, 0.52 * 0.19, 1e-6);
+  EXPECT_EQ(run_with("f32", false, 2 << 20).gain, 0.0) << "caches hold it";
   EXPECT_NE(run_with("f32", false).advice.find("--kv-cache-dtype f16"), std::string::npos)
       << "fp8 is for GPUs";
   EXPECT_EQ(run_with("f16", false).gain, 0.0);
