@@ -7,7 +7,8 @@ const HEALTHY = 0.05;  // a run without a larger gain is
 const OF = { "wall time": "of the wall time", throughput: "of the time per token", latency: "of the latency" };
 
 function article(finding, number) {
-  const gain = `${percent(finding.gain_from)} to ${percent(finding.gain_to)} % ${OF[finding.gain_of] ?? finding.gain_of}${finding.estimated ? ", estimated" : ""}`;
+  const from = percent(finding.gain_from), to = percent(finding.gain_to);
+  const gain = `${from === to ? to : `${from} to ${to}`} % ${OF[finding.gain_of] ?? finding.gain_of}${finding.estimated ? ", estimated" : ""}`;
   const stake = `${percent(finding.at_stake)} % of the time is at stake`;
   return make("li", {},
     make("h3", {}, `${number}. ${finding.finding} `, make("span", { className: finding.gain > HEALTHY ? "gain" : "gain small" }, `gains ${gain}`)),

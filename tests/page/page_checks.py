@@ -128,7 +128,10 @@ def check_flame(page: Page, view: dict) -> None:
 
 def check_findings(page: Page, diagnosis: dict) -> None:
     of = {"wall time": "of the wall time", "throughput": "of the time per token", "latency": "of the latency"}
-    expected = [f"{number}. {each['finding']} gains {percent(each['gain'])} % {of[each['gain_of']]}"
+    def gain(each):
+        low, high = percent(each["gain_from"]), percent(each["gain_to"])
+        return high if low == high else f"{low} to {high}"
+    expected = [f"{number}. {each['finding']} gains {gain(each)} % {of[each['gain_of']]}"
                 f"{', estimated' if each['estimated'] else ''}" for number, each in enumerate(diagnosis["findings"], 1)]
     expect_equal(page.evaluate("[...document.querySelectorAll('#findings h3')].map(each => each.textContent)"), expected, "findings")
     verdict = page.evaluate("document.getElementById('verdict').textContent")
