@@ -24,14 +24,16 @@ std::string ceilings_text(const ProfileHeader& header) {
   std::string text = fmt::format("{:.1f} GB/s read, {:.1f} GFLOP/s {}", ceilings.read_gbps, ceilings.gflops,
                                  name(header.activation_dtype));
   if (ceilings.fp8_gflops > 0.0) text += fmt::format(", {:.1f} GFLOP/s fp8", ceilings.fp8_gflops);
-  if (ceilings.runs > 0) {
-    const std::chrono::sys_seconds time{std::chrono::seconds(ceilings.measured_unix_s)};
-    const std::chrono::year_month_day date(std::chrono::floor<std::chrono::days>(time));
-    text += fmt::format(", best of {} measurement{}, the last on {}-{:02}-{:02}", ceilings.runs,
-                        ceilings.runs == 1 ? "" : "s", static_cast<int>(date.year()),
-                        static_cast<unsigned>(date.month()), static_cast<unsigned>(date.day()));
-  }
   return text;
+}
+
+std::string measured_text(const Ceilings& ceilings) {
+  if (ceilings.runs == 0) return {};
+  const std::chrono::sys_seconds time{std::chrono::seconds(ceilings.measured_unix_s)};
+  const std::chrono::year_month_day date(std::chrono::floor<std::chrono::days>(time));
+  return fmt::format(", best of {} measurement{}, the last on {}-{:02}-{:02}", ceilings.runs,
+                     ceilings.runs == 1 ? "" : "s", static_cast<int>(date.year()),
+                     static_cast<unsigned>(date.month()), static_cast<unsigned>(date.day()));
 }
 
 void stamp_clocks(ProfileHeader& header) {

@@ -61,6 +61,8 @@ struct ProfileHeader {
 /// The header's ceilings, e.g. "4530.0 GB/s read, 833000.0 GFLOP/s bf16": products are measured in the type
 /// of the activations, and those on FP8 tensor cores as well where ops have such.
 std::string ceilings_text(const ProfileHeader& header);
+/// How and when they were measured, to stand behind that; empty: not known.
+std::string measured_text(const Ceilings& ceilings);
 
 /// Sets clock_ns and unix_ns to now.
 void stamp_clocks(ProfileHeader& header);

@@ -98,7 +98,8 @@ std::vector<std::string> introduction(const ReportData& data) {
         "between them is part of "
         "it");
   }
-  lines.push_back(header.ceilings.known() ? "ceilings measured on this machine: " + ceilings_text(header)
+  lines.push_back(header.ceilings.known() ? "ceilings measured on this machine: " + ceilings_text(header) +
+                                                measured_text(header.ceilings)
                                           : std::string("ceilings not measured: no roofline"));
   if (std::string experts = experts_sentence(sum); !experts.empty()) lines.push_back(std::move(experts));
   for (const RangeLine& range : data.ranges)
