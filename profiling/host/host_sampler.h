@@ -13,11 +13,11 @@
 
 namespace minfer {
 
-/// Looks ten times a second, on a thread of its own, at what the machine does to this process. Keeps the last samples.
+/// Looks four times a second, on a thread of its own, at what the machine does to this process. Keeps the last samples.
 class HostSampler {
  public:
-  static constexpr std::chrono::milliseconds kInterval{100};
-  static constexpr size_t kMost = 4'096;  ///< samples: the last seven minutes
+  static constexpr std::chrono::milliseconds kInterval{250};
+  static constexpr size_t kMost = 4'096;  ///< samples: the last seventeen minutes
 
   /// `engine_thread` gives the id of the engine's thread, 0 while there is none; from any thread. Where no thread can be started
   /// there are samples only of sample_now().

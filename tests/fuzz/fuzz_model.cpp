@@ -60,6 +60,12 @@ std::vector<std::byte> change(std::vector<std::byte> model, std::span<const uint
 }  // namespace
 }  // namespace minfer
 
+/// Before the first input, whose time is limited: unoptimised code takes seconds for it on a busy machine.
+extern "C" int LLVMFuzzerInitialize(int*, char***) {
+  minfer::valid_models();
+  return 0;
+}
+
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < 1) return 0;
   const auto& models = minfer::valid_models();

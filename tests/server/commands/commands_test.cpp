@@ -427,7 +427,7 @@ TEST_F(CommandsTest, ASchedulingPolicyIsRefusedWhereAllPrioritiesAreTheSame) {
 
 // Profiles
 
-/// But those about the machine, of which there are as many as the run takes tenths of a second.
+/// But those about the machine, of which there are as many as the run takes quarters of a second.
 std::vector<json> read_lines(const std::filesystem::path& path) {
   std::ifstream file(path);
   std::vector<json> lines;
