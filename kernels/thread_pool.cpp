@@ -7,6 +7,7 @@
 
 #include "kernels/error.h"
 #include "kernels/stamps.h"
+#include "kernels/thread_names.h"
 
 namespace minfer {
 namespace {
@@ -138,7 +139,7 @@ void ThreadPool::await_unfinished() {
 }
 
 void ThreadPool::work(int32_t thread) {
-  pthread_setname_np(pthread_self(), kThreadName);
+  pthread_setname_np(pthread_self(), kPoolThreadName);
   for (uint32_t seen = 0; !stops_.load(std::memory_order_relaxed);) {
     await_round_after(seen);
     seen = round_.load(std::memory_order_acquire);

@@ -38,8 +38,6 @@ int32_t num_cores();
 /// for the last pieces in the same way.
 class ThreadPool {
  public:
-  static constexpr const char* kThreadName = "minfer-pool";  ///< of the workers, as the system lists threads
-
   /// Starts `threads` - 1 workers. Throws Error if `threads` is below 1 or the system refuses one.
   explicit ThreadPool(int32_t threads);
   ~ThreadPool() { stop(); }

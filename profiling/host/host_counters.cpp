@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "kernels/stamps.h"
+#include "kernels/thread_names.h"
 #include "kernels/thread_pool.h"
 
 namespace minfer {
@@ -134,7 +135,7 @@ bool HostReader::computes(int32_t thread) {
   const auto [known, is_new] = computes_.try_emplace(thread, false);
   if (is_new) {
     std::string_view name = content(proc_ / "self/task" / std::to_string(thread) / "comm");
-    known->second = next_word(name) == ThreadPool::kThreadName;
+    known->second = next_word(name) == kPoolThreadName;
   }
   return known->second;
 }
