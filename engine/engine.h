@@ -88,7 +88,7 @@ class Engine {
   /// What has been learnt of what steps take.
   const StepCost& step_cost() const { return step_cost_; }
   StepRecorder& recorder() { return recorder_; }
-  /// What the machine does to the engine's threads, from the first call on. The first is between steps, the others from any thread.
+  /// Samples what the machine does to the engine's threads. The first call starts it and comes between steps; any thread may call later.
   HostSampler& host_sampler();
   std::span<const OpInfo> ops() const { return runner_.decoder().ops(); }
   /// Whether a profiled range is traced kernel by kernel, as far as is known before.

@@ -2,7 +2,7 @@
 
 namespace minfer {
 
-/// Of a ThreadPool's workers, as the system lists threads.
+/// The name under which the system lists the workers of a ThreadPool.
 inline constexpr const char* kPoolThreadName = "minfer-pool";
 
 }  // namespace minfer

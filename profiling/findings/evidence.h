@@ -203,7 +203,7 @@ class Evidence {
   std::vector<OpEvidence> ops() const;  ///< most time first
   /// Of one rank it names none.
   RankReport ranks() const { return rank_sum_.result(); }
-  /// What the machine did during the steps; no threads: nothing is known.
+  /// What the machine did during the steps. A sample without threads says nothing of them.
   HostSample host() const { return host_.within(first_start_ns_, last_end_ns_); }
   const RangeEvidence& range() const { return range_; }
   const std::map<std::string, CountedReads>& reads() const { return reads_; }  ///< by op

@@ -35,28 +35,28 @@ std::string verdict(const Diagnosis& diagnosis) {
   if (!diagnosis.is_healthy()) {
     const Finding& worst = diagnosis.findings.front();
     return fmt::format("Slowed by {}: {} of the {} would be saved. {}", worst.rule, gain_text(worst),
-                       name(worst.of), diagnosis.next_limit);
+                       name(worst.of), diagnosis.limit.text);
   }
   // Who is far from the hardware's limits is not called healthy because no rule knows why.
-  const bool is_limited = !diagnosis.next_limit.starts_with("Not bound");
-  return (is_limited ? "Healthy: no finding above 5 %. " : "No finding above 5 %. ") + diagnosis.next_limit;
+  return (diagnosis.limit.is_of_hardware ? "Healthy: no finding above 5 %. " : "No finding above 5 %. ") +
+         diagnosis.limit.text;
 }
 
 bool is_small(const Finding& finding) {
   return finding.weight() <= kHealthyGain;
 }
 
-/// Those that a reader sees: they are sorted by their weight.
+/// The findings that a reader sees. All are sorted by their weight.
 std::span<const Finding> shown(const Diagnosis& diagnosis, bool all) {
   if (all) return diagnosis.findings;
   return {diagnosis.findings.begin(), std::ranges::find_if(diagnosis.findings, is_small)};
 }
 
-/// What is not shown; empty: nothing.
+/// Says how many findings are not shown; empty if all are.
 std::string left_out(const Diagnosis& diagnosis, bool all) {
   const size_t count = diagnosis.findings.size() - shown(diagnosis, all).size();
   if (count == 0) return {};
-  return fmt::format(" {} of 5 % and less {} not shown (--all).",
+  return fmt::format(" {} of 5 % and less {} not shown (explain --all).",
                      count == 1 ? "A finding" : fmt::format("{} findings", count), count == 1 ? "is" : "are");
 }
 
@@ -75,8 +75,7 @@ Table table_of(std::span<const Finding> findings) {
 /// The name as the rules have it, which outlives every finding.
 std::string_view rule_name_of(const JsonField& field) {
   const std::string text = field.text();
-  for (const std::span<const Rule> rules :
-       {request_rules(), system_rules(), host_rules(), rank_rules(), kernel_rules()}) {
+  for (const std::span<const Rule> rules : all_rules()) {
     const auto found = std::ranges::find(rules, text, &Rule::name);
     if (found != rules.end()) return found->name;
   }
@@ -106,9 +105,9 @@ bool Diagnosis::is_healthy() const {
 
 Diagnosis diagnose(const Evidence& evidence) {
   std::vector<Finding> findings = find_all(evidence);
-  std::string limit = next_limit(evidence, findings);
+  Limit limit = next_limit(evidence, findings);
   return {.findings = std::move(findings),
-          .next_limit = std::move(limit),
+          .limit = std::move(limit),
           .steps = evidence.steps().steps(),
           .requests = evidence.requests().requests,
           .wall_us = evidence.steps().wall_us,
@@ -148,7 +147,8 @@ std::string findings_markdown(const Diagnosis& diagnosis, bool all) {
 void write_findings(JsonText& json, const Diagnosis& diagnosis) {
   json.open('{')
       .field("healthy", diagnosis.is_healthy())
-      .field("next_limit", std::string_view(diagnosis.next_limit));
+      .field("limit_of_hardware", diagnosis.limit.is_of_hardware)
+      .field("next_limit", std::string_view(diagnosis.limit.text));
   json.field("steps", diagnosis.steps)
       .field("requests", diagnosis.requests)
       .field("wall_us", diagnosis.wall_us);
@@ -167,12 +167,13 @@ void write_findings(JsonText& json, const Diagnosis& diagnosis) {
 }
 
 Diagnosis diagnosis_of(const JsonField& field) {
-  Diagnosis diagnosis{.findings = {},
-                      .next_limit = field["next_limit"].text(),
-                      .steps = field["steps"].count(),
-                      .requests = field["requests"].count(),
-                      .wall_us = field["wall_us"].number(),
-                      .idle_us = field["idle_us"].number()};
+  Diagnosis diagnosis{
+      .findings = {},
+      .limit = {.is_of_hardware = field["limit_of_hardware"].boolean(), .text = field["next_limit"].text()},
+      .steps = field["steps"].count(),
+      .requests = field["requests"].count(),
+      .wall_us = field["wall_us"].number(),
+      .idle_us = field["idle_us"].number()};
   const JsonField findings = field["findings"];
   for (size_t i = 0; i < findings.size(); ++i)
     diagnosis.findings.push_back(finding_of(findings[i]));

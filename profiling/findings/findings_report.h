@@ -5,6 +5,7 @@
 
 #include "profiling/findings/evidence.h"
 #include "profiling/findings/finding.h"
+#include "profiling/findings/rules.h"
 #include "profiling/json/json_field.h"
 #include "profiling/json/json_text.h"
 
@@ -13,7 +14,7 @@ namespace minfer {
 /// What is found in a profile, and what the run is bound by.
 struct Diagnosis {
   std::vector<Finding> findings;  ///< worst first
-  std::string next_limit;
+  Limit limit;
   int64_t steps = 0;
   int64_t requests = 0;
   double wall_us = 0.0;  ///< of the steps, and between them while there was work
@@ -29,7 +30,7 @@ Diagnosis diagnose(const Evidence& evidence);
 /// findings that leave a run healthy.
 std::string findings_text(const Diagnosis& diagnosis, bool colour, bool all = false);
 std::string findings_markdown(const Diagnosis& diagnosis, bool all = false);
-/// {"healthy","next_limit","steps","requests","wall_us","idle_us","findings":[...]}
+/// {"healthy","limit_of_hardware","next_limit","steps","requests","wall_us","idle_us","findings":[...]}
 void write_findings(JsonText& json, const Diagnosis& diagnosis);
 /// Reads what that writes. Throws FileError, naming the field.
 Diagnosis diagnosis_of(const JsonField& field);

@@ -45,15 +45,20 @@ void add(const Evidence& evidence, Lost lost, std::string text, std::string advi
                       .advice = std::move(advice)});
 }
 
-/// Cores that the process may use: 0: not known.
+/// Cores that the process may use; 0: not known.
 double allowed_cores(const Evidence& evidence, const HostSample& host) {
   const auto cores = static_cast<double>(evidence.header().cores);
   return host.quota_cores > 0.0 && cores > 0.0 ? std::min(cores, host.quota_cores) : cores;
 }
 
+/// Of all ranks, as if they shared this machine.
+int64_t threads_of(const Evidence& evidence) {
+  return evidence.header().threads * evidence.option("tensor_parallel_size", 1);
+}
+
 bool has_too_many_threads(const Evidence& evidence, const HostSample& host) {
   const double cores = allowed_cores(evidence, host);
-  return cores > 0.0 && static_cast<double>(evidence.header().threads) >= cores + 1.0;
+  return cores > 0.0 && static_cast<double>(threads_of(evidence)) >= cores + 1.0;
 }
 
 double throttled_us(const HostSample& host) {
@@ -79,7 +84,7 @@ void too_many_threads(const Evidence& evidence, std::vector<Finding>& findings) 
   const double cores = allowed_cores(evidence, host);
   add(evidence, without(waited(evidence, host), throttled_us(host)),
       fmt::format("{} threads compute on {:.3g} cores: they wait for each other's in {:.0f} % of the time",
-                  evidence.header().threads, cores, percent_of(host.any_waited_us, host.wall_us())),
+                  threads_of(evidence), cores, percent_of(host.any_waited_us, host.wall_us())),
       fmt::format("--threads {:.0f}", std::max(1.0, cores)), findings);
 }
 
@@ -97,7 +102,9 @@ void cpu_quota(const Evidence& evidence, std::vector<Finding>& findings) {
 
 void stolen(const Evidence& evidence, std::vector<Finding>& findings) {
   const HostSample host = evidence.host();
-  add(evidence, {.least_us = host.stolen_us, .most_us = 2.0 * host.stolen_us},
+  // One core may have lost all of it, or each its part at another time.
+  const double cores = std::max(1, evidence.header().cores);
+  add(evidence, {.least_us = host.stolen_us, .most_us = cores * host.stolen_us},
       fmt::format("the hypervisor gave {:.0f} % of the cores' time to other virtual machines",
                   percent_of(host.stolen_us, host.wall_us())),
       "a machine whose cores are not shared", findings);
@@ -106,10 +113,11 @@ void stolen(const Evidence& evidence, std::vector<Finding>& findings) {
 void read_from_disk(const Evidence& evidence, std::vector<Finding>& findings) {
   const HostSample host = evidence.host();
   if (host.disk_faults < kFewFaults || host.swapped_bytes > 0) return;
-  add(evidence, {.least_us = 0.5 * host.disk_stalled_us, .most_us = host.disk_stalled_us},
-      fmt::format("{} pages, of the model's file for the most part, were read from the disk meanwhile: "
-                  "threads waited for it in {:.0f} % of the time",
-                  host.disk_faults, percent_of(host.disk_stalled_us, host.wall_us())),
+  add(evidence, {.most_us = host.disk_stalled_us},
+      fmt::format(
+          "the process waited for {} pages, as of the mapped model file, and some thread of the machine "
+          "waited for a disk in {:.0f} % of the time",
+          host.disk_faults, percent_of(host.disk_stalled_us, host.wall_us())),
       "it is paid once if memory holds the file: run it once before, with more free memory than the file is "
       "large; else a smaller type of weights",
       findings);
@@ -119,9 +127,9 @@ void swapping(const Evidence& evidence, std::vector<Finding>& findings) {
   const HostSample host = evidence.host();
   if (host.swapped_bytes == 0 || host.disk_faults < kFewFaults) return;
   const double us = std::max(host.disk_stalled_us, host.memory_stalled_us);
-  add(evidence, {.least_us = 0.5 * us, .most_us = us},
-      fmt::format("{:.0f} MiB of the process are swapped out, and {} pages were read back: threads waited in "
-                  "{:.0f} % of the time",
+  add(evidence, {.most_us = us},
+      fmt::format("{:.0f} MiB of the process are swapped out, it waited for {} pages, and some thread of the "
+                  "machine waited for memory or a disk in {:.0f} % of the time",
                   static_cast<double>(host.swapped_bytes) / kMiB, host.disk_faults,
                   percent_of(us, host.wall_us())),
       "more memory, or less of it: a smaller --kv-cache-memory, a smaller type of weights, other programs "
@@ -138,11 +146,11 @@ constexpr std::array kHostRules{
     Rule{"CPU quota", FindingGroup::system, "throttled time of the control group",
          "half of its share of the time, to all", cpu_quota},
     Rule{"stolen time", FindingGroup::system, "steal time of the machine's cores",
-         "its share of the time, to twice that", stolen},
+         "its mean over the cores, to its sum", stolen},
     Rule{"reads from the disk", FindingGroup::system, "page faults that wait; pressure stall information",
-         "half of the time with a thread waiting for a disk, to all", read_from_disk},
+         "up to the time with a thread of the machine waiting for a disk", read_from_disk},
     Rule{"swapping", FindingGroup::system, "the process's memory in swap; pressure stall information",
-         "half of the time with a thread waiting, to all", swapping},
+         "up to the time with a thread of the machine waiting for memory or a disk", swapping},
 };
 
 }  // namespace

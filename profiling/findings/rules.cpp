@@ -40,27 +40,29 @@ std::string used_text(const Utilisation& used) {
                      100.0 * used.arithmetic);
 }
 
-std::string bound_by_hardware(const Evidence& evidence, const OpEvidence& longest, const Utilisation& used) {
+Limit bound_by_hardware(const Evidence& evidence, const OpEvidence& longest, const Utilisation& used) {
   const bool memory = used.memory >= used.arithmetic;
-  return fmt::format(
-      "Bound by {} ({}): {}.", memory ? "memory bandwidth" : "arithmetic", used_text(used),
-      memory ? "more speed a step needs " + fewer_bytes(evidence, longest) + ", more a second a larger batch"
-             : "more speed needs a narrower type or fewer tokens to compute");
+  return {.text = fmt::format("Bound by {} ({}): {}.", memory ? "memory bandwidth" : "arithmetic",
+                              used_text(used),
+                              memory ? "more speed a step needs " + fewer_bytes(evidence, longest) +
+                                           ", more a second a larger batch"
+                                     : "more speed needs a narrower type or fewer tokens to compute")};
 }
 
-std::string bound_by_other(const OpEvidence& longest, double share, const Utilisation& used,
-                           std::span<const Finding> findings) {
-  const std::string begin = fmt::format("Not bound by the hardware ({}): ", used_text(used));
+Limit bound_by_other(const OpEvidence& longest, double share, const Utilisation& used,
+                     std::span<const Finding> findings) {
+  std::string reason;
   if (is_between_ranks(longest.kind)) {
-    return begin + fmt::format(
-                       "{} takes {:.0f} % of the ops' time, what ranks exchange and their waiting for "
-                       "each other.",
-                       longest.op, 100.0 * share);
+    reason = fmt::format("{} takes {:.0f} % of the ops' time, in which ranks exchange data and wait",
+                         longest.op, 100.0 * share);
+  } else if (!findings.empty() && findings.front().weight() > kHealthyGain) {
+    reason = "see the first finding";
+  } else {
+    reason = fmt::format("most of the ops' time, {:.0f} %, is {}, whose kernel reaches {:.0f} % of its roof",
+                         100.0 * share, longest.op, 100.0 * longest.roofline());
   }
-  if (!findings.empty() && findings.front().weight() > kHealthyGain) return begin + "see the first finding.";
-  return begin +
-         fmt::format("most of the ops' time, {:.0f} %, is {}, whose kernel reaches {:.0f} % of its roof.",
-                     100.0 * share, longest.op, 100.0 * longest.roofline());
+  return {.is_of_hardware = false,
+          .text = fmt::format("Not bound by the hardware ({}): {}.", used_text(used), reason)};
 }
 
 }  // namespace
@@ -75,12 +77,15 @@ std::string_view name(GainOf of) {
   return kNames[static_cast<size_t>(of)];
 }
 
+std::array<std::span<const Rule>, 5> all_rules() {
+  return {request_rules(), system_rules(), host_rules(), rank_rules(), kernel_rules()};
+}
+
 std::vector<Finding> find_all(const Evidence& evidence) {
   std::vector<Finding> findings;
   const double wall_us = evidence.steps().wall_us;
   if (wall_us <= 0.0) return findings;
-  for (const std::span<const Rule> rules :
-       {request_rules(), system_rules(), host_rules(), rank_rules(), kernel_rules()}) {
+  for (const std::span<const Rule> rules : all_rules()) {
     for (const Rule& rule : rules) {
       const size_t first = findings.size();
       rule.look(evidence, findings);
@@ -101,17 +106,17 @@ std::vector<Finding> find_all(const Evidence& evidence) {
   return findings;
 }
 
-std::string next_limit(const Evidence& evidence, std::span<const Finding> findings) {
+Limit next_limit(const Evidence& evidence, std::span<const Finding> findings) {
   const std::vector<OpEvidence> ops = evidence.ops();
   const double ops_us = evidence.steps().ops_us();
-  if (ops.empty() || ops_us <= 0.0) return "No op was recorded.";
+  if (ops.empty() || ops_us <= 0.0) return {.text = "No op was recorded."};
   const OpEvidence& longest = ops.front();
   const double share = longest.us / ops_us;
   if (!evidence.header().ceilings.known()) {
-    return fmt::format(
-        "{} takes {:.0f} % of the ops' time; how near to its limit that is is not known without measured "
-        "ceilings.",
-        longest.op, 100.0 * share);
+    return {.text = fmt::format(
+                "{} takes {:.0f} % of the ops' time. Without measured ceilings nobody knows how near to its "
+                "limit that is.",
+                longest.op, 100.0 * share)};
   }
   const Utilisation used = utilisation_of(evidence);
   return used.either >= kBusy ? bound_by_hardware(evidence, longest, used)

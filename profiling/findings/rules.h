@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <span>
 #include <string>
 #include <string_view>
@@ -20,11 +21,13 @@ struct Rule {
   void (*look)(const Evidence& evidence, std::vector<Finding>& findings);
 };
 
+/// By the file that they stand in; all_rules() has them all, in this order.
 std::span<const Rule> request_rules();
 std::span<const Rule> system_rules();
 std::span<const Rule> host_rules();
 std::span<const Rule> rank_rules();
 std::span<const Rule> kernel_rules();
+std::array<std::span<const Rule>, 5> all_rules();
 
 /// Gains below this are nothing to act on.
 inline constexpr double kLeastGain = 0.01;
@@ -34,11 +37,16 @@ inline constexpr double kHealthyGain = 0.05;
 /// What all rules find of at least kLeastGain, worst first.
 std::vector<Finding> find_all(const Evidence& evidence);
 
-/// What a run is bound by, in a sentence: memory or arithmetic only where most of the time is needed for them.
-/// `findings`: of find_all().
-std::string next_limit(const Evidence& evidence, std::span<const Finding> findings);
+/// What a run is bound by.
+struct Limit {
+  bool is_of_hardware =
+      true;  ///< false: memory and arithmetic, at full speed, would need less than 60 % of the time
+  std::string text = {};  ///< a sentence
+};
+/// `findings`: of find_all(). Where the ceilings are not known nothing says that the hardware is not the limit.
+Limit next_limit(const Evidence& evidence, std::span<const Finding> findings);
 
-/// The change that leaves an op fewer bytes to read, as far as it has not been made: options, for a sentence.
+/// How to leave an op fewer bytes to read: an option that is not set yet, for the middle of a sentence.
 std::string fewer_bytes(const Evidence& evidence, const OpEvidence& op);
 
 }  // namespace minfer

@@ -1,6 +1,5 @@
 #include "profiling/host/host_counters.h"
 
-#include <array>
 #include <charconv>
 #include <optional>
 #include <system_error>
@@ -46,7 +45,7 @@ int64_t number_behind(std::string_view text, std::string_view key) {
   return 0;
 }
 
-/// Microseconds with some thread stalled, of a file of pressure stall information.
+/// Time with some thread stalled, of a file of pressure stall information, which has microseconds.
 int64_t stalled_ns(std::string_view pressure) {
   return number_behind(pressure, "total=") * 1'000;
 }

@@ -139,7 +139,7 @@ TEST(RankRules, OpsBetweenRanksAreNoSlowKernels) {
   });
   const Diagnosis diagnosis = diagnose(run.evidence);
   EXPECT_TRUE(diagnosis.is_healthy()) << findings_text(diagnosis, false);
-  EXPECT_NE(diagnosis.next_limit.find("what ranks exchange"), std::string::npos) << diagnosis.next_limit;
+  EXPECT_NE(diagnosis.limit.text.find("ranks exchange data"), std::string::npos) << diagnosis.limit.text;
 }
 
 }  // namespace

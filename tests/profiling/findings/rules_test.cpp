@@ -31,8 +31,8 @@ TEST(Rules, AnEvenRunIsHealthyAndNamesItsLimit) {
   run.steps(kUnchanged);
   const Diagnosis diagnosis = diagnose(run.evidence);
   EXPECT_TRUE(diagnosis.is_healthy()) << findings_text(diagnosis, false);
-  EXPECT_NE(diagnosis.next_limit.find("memory bandwidth"), std::string::npos) << diagnosis.next_limit;
-  EXPECT_EQ(diagnosis.next_limit.find("Not bound"), std::string::npos) << diagnosis.next_limit;
+  EXPECT_NE(diagnosis.limit.text.find("memory bandwidth"), std::string::npos) << diagnosis.limit.text;
+  EXPECT_EQ(diagnosis.limit.text.find("Not bound"), std::string::npos) << diagnosis.limit.text;
   EXPECT_TRUE(findings_text(diagnosis, false).starts_with("Healthy")) << findings_text(diagnosis, false);
 }
 
@@ -46,8 +46,8 @@ TEST(Rules, ARunFarFromTheHardwareIsNotBoundByIt) {
     }
   });
   const Diagnosis diagnosis = diagnose(run.evidence);
-  EXPECT_TRUE(diagnosis.next_limit.starts_with("Not bound by the hardware (memory bandwidth 10 %"))
-      << diagnosis.next_limit;
+  EXPECT_TRUE(diagnosis.limit.text.starts_with("Not bound by the hardware (memory bandwidth 10 %"))
+      << diagnosis.limit.text;
   EXPECT_EQ(findings_text(diagnosis, false).find("Healthy"), std::string::npos);
 }
 
