@@ -12,6 +12,7 @@
 
 #include "kernels/error.h"
 #include "profiling/report/report.h"
+#include "tests/support/profiling/cuts.h"
 #include "tests/support/profiling/whole_profile.h"
 #include "tests/support/temporary_directory.h"
 
@@ -67,7 +68,7 @@ TEST_F(CutProfileTest, HoldsEveryKindOfLine) {
 TEST_F(CutProfileTest, EveryCutIsReadToItsLastWholeLine) {
   const std::string text = whole_text(1);
   size_t lines = 0;
-  for (size_t bytes = 0; bytes <= text.size(); ++bytes) {
+  for (const size_t bytes : test::cuts_of(text)) {
     const std::string cut = text.substr(0, bytes);
     if (bytes > 0 && cut.back() == '\n') ++lines;
     if (lines == 0) {

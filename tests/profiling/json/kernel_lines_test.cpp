@@ -17,6 +17,7 @@
 #include "profiling/report/report.h"
 #include "tests/support/json_schema.h"
 #include "tests/support/paths.h"
+#include "tests/support/profiling/cuts.h"
 #include "tests/support/profiling/sample_profile.h"
 #include "tests/support/profiling/traced_steps.h"
 #include "tests/support/refusal.h"
@@ -184,7 +185,7 @@ TEST(KernelLines, ARangeThatWasNotTracedKeepsItsReason) {
 
 TEST(KernelLines, EveryCutIsReadableToTheLastWholeLine) {
   const std::string text = traced_text(RangeAnalysis(test::traced_range(2), test::traced_ops()));
-  for (size_t bytes = text.find('\n') + 1; bytes <= text.size(); ++bytes) {
+  for (const size_t bytes : test::cuts_of(text, text.find('\n') + 1)) {
     const std::string cut = text.substr(0, bytes);
     const ProfileFile file = read_traced(cut);
     const auto lines = static_cast<size_t>(std::ranges::count(cut, '\n'));

@@ -7,6 +7,7 @@
 #include "profiling/json/json_reader.h"
 #include "profiling/json/json_text.h"
 #include "profiling/json/json_writer.h"
+#include "tests/support/profiling/cuts.h"
 #include "tests/support/profiling/sample_counters.h"
 #include "tests/support/profiling/sample_profile.h"
 #include "tests/support/refusal.h"
@@ -203,7 +204,7 @@ TEST(ProfileFile, ReadsBackWhatADeviceLaunchedAndIdled) {
 TEST(ProfileFile, EveryCutIsReadableToTheLastWholeLine) {
   const std::string text = written(test::sample_header(), test::sample_steps(3));
   const size_t header_bytes = text.find('\n') + 1;
-  for (size_t bytes = 0; bytes <= text.size(); ++bytes) {
+  for (const size_t bytes : test::cuts_of(text)) {
     const std::string cut = text.substr(0, bytes);
     if (bytes < header_bytes) {
       EXPECT_EQ(refusal(cut), "run.jsonl: ends before the end of its first line, the header of a profile");

@@ -94,7 +94,7 @@ std::string changed(std::string text, std::span<const Number> places, const std:
   return text;
 }
 
-// One of a kind, and all of it, so that their sums are large too.
+// One of a kind, and at the largest all of it, so that their sums are large too.
 TEST(ProfileLimits, NoNumberHarmsAReader) {
   std::set<std::string> known;
   for (const std::string& text : examples()) {
@@ -104,8 +104,9 @@ TEST(ProfileLimits, NoNumberHarmsAReader) {
       SCOPED_TRACE(name);
       for (const std::string& limit : kLimits) {
         test::read_everywhere(changed(text, std::span(places).first(1), limit));
-        if (places.size() > 1) test::read_everywhere(changed(text, places, limit));
       }
+      for (const std::string& limit : {kLimits.front(), std::string("1e15"), kLimits.back()})
+        if (places.size() > 1) test::read_everywhere(changed(text, places, limit));
     }
   }
   EXPECT_GT(known.size(), 100u);
