@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace minfer {
 
@@ -33,6 +34,7 @@ struct Finding {
   bool estimated =
       false;  ///< the gain rests on a model of the work (roofline, a line through steps), not on measured times alone
   std::string advice = {};
+  std::vector<std::string> trials = {};  ///< options that do it, each to be tried alone: trials_of()
 
   /// What findings are ordered by. Waiting that only moves counts half, and as far as it fills the wall time: the work stays.
   double weight() const { return of == GainOf::latency ? 0.5 * std::min(gain, stake) : gain; }

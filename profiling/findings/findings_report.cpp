@@ -82,6 +82,13 @@ std::string_view rule_name_of(const JsonField& field) {
   field.expected("the name of a rule of this version");
 }
 
+std::vector<std::string> texts_of(const JsonField& field) {
+  std::vector<std::string> texts;
+  for (size_t i = 0; i < field.size(); ++i)
+    texts.push_back(field[i].text());
+  return texts;
+}
+
 Finding finding_of(const JsonField& field) {
   return {.rule = rule_name_of(field["finding"]),
           .group = one_of(field["class"],
@@ -94,7 +101,8 @@ Finding finding_of(const JsonField& field) {
           .gain_to = field["gain_to"].number(),
           .of = one_of(field["gain_of"], std::array{GainOf::wall_time, GainOf::throughput, GainOf::latency}),
           .estimated = field["estimated"].boolean(),
-          .advice = field["advice"].text()};
+          .advice = field["advice"].text(),
+          .trials = texts_of(field["try"])};
 }
 
 }  // namespace
@@ -161,7 +169,11 @@ void write_findings(JsonText& json, const Diagnosis& diagnosis) {
         .field("gain_from", finding.gain_from, 4)
         .field("gain_to", finding.gain_to, 4)
         .field("gain_of", name(finding.of));
-    json.field("estimated", finding.estimated).field("advice", std::string_view(finding.advice)).close('}');
+    json.field("estimated", finding.estimated).field("advice", std::string_view(finding.advice));
+    json.key("try").open('[');
+    for (const std::string& trial : finding.trials)
+      json.value(trial);
+    json.close(']').close('}');
   }
   json.close(']').close('}');
 }

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "profiling/findings/measured_pairs.h"
+#include "profiling/findings/trials.h"
 
 namespace minfer {
 namespace {
@@ -92,6 +93,7 @@ std::vector<Finding> find_all(const Evidence& evidence) {
       for (Finding& finding : std::span(findings).subspan(first)) {
         finding.rule = rule.name;
         finding.group = rule.group;
+        finding.trials = trials_of(rule.name, evidence);
         finding.stake = std::clamp(finding.stake_us / wall_us, 0.0, 1.0);
         finding.gain = std::clamp(finding.gain, 0.0, 1.0);
         if (finding.gain_from >= 0.0) continue;

@@ -71,7 +71,10 @@ void run_engine_load_test(const LoadArgs& args, const EngineArgs& engine_args,
                           const ProfileArgs& profile_args, const std::string& format) {
   const std::unique_ptr<Engine> engine = engine_args.make_engine();
   std::optional<RecordedLoad> recorded;
-  if (!args.workload.replay.empty()) recorded = read_recorded_load(args.workload.replay);
+  if (!args.workload.replay.empty()) {
+    recorded = read_recorded_load(args.workload.replay);
+    if (args.workload.num_prompts > 0) recorded->keep_first(static_cast<size_t>(args.workload.num_prompts));
+  }
   const std::vector<Conversation> workload = recorded ? replay_workload(*recorded, args.workload, *engine)
                                                       : make_workload(args.workload, &engine->tokenizer());
   const auto run = [&](const std::vector<Conversation>& load) {

@@ -24,6 +24,7 @@ int main(int argc, char** argv) {
   minfer::add_eval_command(app);
   minfer::add_tokenize_command(app);
   minfer::add_profile_command(app);
+  minfer::add_tune_command(app);
   minfer::add_inspect_command(app);
   minfer::add_completion_command(app);
   try {

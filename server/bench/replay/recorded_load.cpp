@@ -14,6 +14,9 @@ namespace {
 class LoadReader final : public ProfileVisitor {
  public:
   void header(ProfileHeader header) override { load.header = std::move(header); }
+  void step(StepSummary& step) override {
+    load.busy.add(step.start_ns, step.start_ns + static_cast<int64_t>(step.wall_us * 1e3), step.batch);
+  }
   void request(EndedRequest request) override {
     if (request.finish == name(FinishReason::refused) || request.prompt_tokens == 0) {
       ++load.num_refused;
@@ -48,6 +51,12 @@ Conversation request_again(const EndedRequest& request) {
 }
 
 }  // namespace
+
+void RecordedLoad::keep_first(size_t count) {
+  if (count >= requests.size()) return;
+  requests.resize(count);
+  busy = {};
+}
 
 RecordedLoad read_recorded_load(const std::string& path, size_t most) {
   LoadReader reader;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,22 @@
 
 namespace minfer {
 
+/// The time of steps, and between them while there was work, as findings count it.
+struct BusyTime {
+  int64_t ns = 0;
+
+  void add(int64_t start_ns, int64_t end_ns, const StepBatch& batch) {
+    if (last_end_ns > 0 && (batch.shape.decode_sequences > 0 || was_waiting))
+      ns += std::max<int64_t>(0, start_ns - last_end_ns);
+    ns += end_ns - start_ns;
+    last_end_ns = end_ns;
+    was_waiting = batch.waiting > 0;
+  }
+
+  int64_t last_end_ns = 0;
+  bool was_waiting = false;
+};
+
 /// The requests that a profile file recorded, as a load that can be run again.
 struct RecordedLoad {
   static constexpr size_t kMostRequests = 1'000'000;
@@ -16,8 +33,12 @@ struct RecordedLoad {
   std::string path;
   ProfileHeader header;
   std::vector<EndedRequest> requests;  ///< in order of arrival; at least one
+  BusyTime busy;                       ///< of all its steps
   size_t num_refused = 0;              ///< requests that never ran, which are left out
   std::string note;                    ///< see read_profile()
+
+  /// Leaves out requests that came later than the first `count`; the time of steps is then not known.
+  void keep_first(size_t count);
 };
 
 /// Throws FileError for a file that cannot be read, or has no request that ran, or more than `most`.

@@ -62,6 +62,7 @@ void RequestFigures::add(const EndedRequest& request) {
   output_tokens_ += request.output_tokens;
   begin_ns_ = std::min(begin_ns_, request.arrival_ns);
   end_ns_ = std::max(end_ns_, request.end_ns);
+  e2e_ms_.push_back(static_cast<double>(request.end_ns - request.arrival_ns) * 1e-6);
   if (request.first_token_ns == 0) return;
   ttft_ms_.push_back(static_cast<double>(request.first_token_ns - request.arrival_ns) * 1e-6);
   if (!is_cancelled && request.output_tokens > 1)
@@ -78,7 +79,9 @@ Json RequestFigures::json() const {
           {"cached_tokens", cached_tokens_},
           {"output_tokens", output_tokens_},
           {"duration", duration_s},
+          {"busy_s", static_cast<double>(busy_.ns) * 1e-9},
           {"output_throughput", duration_s > 0.0 ? static_cast<double>(output_tokens_) / duration_s : 0.0},
+          {"mean_e2e_ms", mean_of(e2e_ms_)},
           {"median_ttft_ms", median_of(ttft_ms_)},
           {"p99_ttft_ms", percentile_of(ttft_ms_, 0.99)},
           {"median_itl_ms", median_of(itl_ms_)},
@@ -87,7 +90,7 @@ Json RequestFigures::json() const {
 
 Json replay_json(const RecordedLoad& load, double speed, const RequestFigures& replayed,
                  const ProfileHeader& now) {
-  RequestFigures figures;
+  RequestFigures figures(load.busy);
   for (const EndedRequest& request : load.requests)
     figures.add(request);
   Json recorded = figures.json(), again = replayed.json(), ratio;

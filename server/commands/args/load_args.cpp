@@ -31,7 +31,7 @@ void LoadArgs::add_workload_options(CLI::App& command) {
       .add_option(
           "--num-prompts", workload.num_prompts,
           "requests to send, or with --num-turns conversations (with --base-url 1000 if neither it nor "
-          "--dataset is given)")
+          "--dataset is given); with --replay the first ones of the record")
       ->check(CLI::PositiveNumber)
       ->group(kGroup);
   CLI::Option* dataset =
@@ -108,7 +108,7 @@ void LoadArgs::add_workload_options(CLI::App& command) {
               "and cancellations; its figures stand beside the recorded ones")
           ->check(existing_file())
           ->group(kGroup);
-  for (const char* other : {"--num-prompts", "--dataset", "--input-len", "--output-len",
+  for (const char* other : {"--dataset", "--input-len", "--output-len",
                             "--random-prefix-len", "--random-range-ratio", "--num-turns", "--request-rate"})
     replay->excludes(command.get_option(other));
   command

@@ -15,7 +15,9 @@
 #include "server/bench/http_client.h"
 #include "server/commands/checks.h"
 #include "server/commands/profile/profile_options.h"
+#include "server/commands/profile/profile_try.h"
 #include "server/commands/terminal/terminal.h"
+#include "server/tune/trial_session.h"
 
 namespace minfer {
 namespace {
@@ -28,6 +30,9 @@ struct ExplainArguments {
   int64_t last = 1'000;
   std::string format = "table";
   bool all = false;
+  bool try_advice = false;
+  std::string budget = "120s";
+  std::string model;
   std::optional<double> fail_above;  ///< e.g. 0.03
 };
 
@@ -96,7 +101,16 @@ void run_explain(const ExplainArguments& arguments) {
   if (arguments.path.empty() == arguments.url.empty()) fail("profile explain: give either FILE or --url");
   const Diagnosis diagnosis =
       arguments.url.empty() ? diagnosis_of_file(arguments.path) : diagnosis_of_server(arguments);
-  print_output(rendered(diagnosis, arguments.format, arguments.all));
+  if (arguments.try_advice) {
+    const double budget_s = seconds_of("--budget", arguments.budget);
+    if (arguments.format != "json") print_output(rendered(diagnosis, arguments.format, arguments.all) + "\n");
+    print_output(try_advice(diagnosis, {.profile = arguments.path,
+                                        .model = arguments.model,
+                                        .budget_s = budget_s,
+                                        .format = arguments.format}));
+  } else {
+    print_output(rendered(diagnosis, arguments.format, arguments.all));
+  }
   if (arguments.fail_above && diagnosis.worst() > *arguments.fail_above) {
     fail("{} is worth {:.2f} %, more than {:.2f} %", diagnosis.findings.front().rule,
          100.0 * diagnosis.worst(), 100.0 * *arguments.fail_above);
@@ -125,12 +139,25 @@ void add_explain_command(CLI::App& profile) {
       ->check(one_of({"table", "json", "md"}))
       ->option_text("table|json|md");
   explain->add_flag("--all", arguments->all, "Also findings of 5 % and less (JSON has them always)");
+  CLI::Option* try_it =
+      explain
+          ->add_flag("--try", arguments->try_advice,
+                     "Run the recorded load again with each option that findings advise and without it, in "
+                     "processes of their own, and show what each gained")
+          ->excludes(url);
+  explain->add_option("--budget", arguments->budget, "Time that --try may take, about")
+      ->needs(try_it)
+      ->option_text("TIME [120s]");
+  explain->add_option("-m,--model", arguments->model, "Model that --try runs (default: the record's)")
+      ->needs(try_it)
+      ->option_text("MODEL");
   add_fail_above(*explain, arguments->fail_above, "Exit code 1 if a finding is worth more, e.g. 5%");
   explain->footer(
       "Examples:\n"
       "  minfer bench -p 0 -n 16 --parallel 8 --profile-out steps.jsonl\n"
       "  minfer profile explain steps.jsonl\n"
-      "  minfer profile explain steps.jsonl -o md --fail-above 95%");
+      "  minfer profile explain steps.jsonl -o md --fail-above 95%\n"
+      "  minfer profile explain steps.jsonl --try --budget 60s");
   explain->callback([arguments] { run_explain(*arguments); });
 }
 

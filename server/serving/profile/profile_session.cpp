@@ -103,6 +103,19 @@ ProfileHeader describe_engine(Engine& engine) {
     header.options.emplace_back("has_states", "true");
     header.options.emplace_back("num_state_copies", std::to_string(options.num_state_copies.value_or(0)));
   }
+  if (const SpeculationOptions& drafts = options.speculation; drafts.method != SpeculationMethod::off) {
+    const bool is_ngram = drafts.method == SpeculationMethod::ngram;
+    header.options.insert(header.options.end(),
+                          {{"speculative", is_ngram ? "ngram" : "draft"},
+                           {"num_speculative_tokens", std::to_string(drafts.num_tokens)},
+                           {"adaptive_speculation", drafts.adaptive ? "true" : "false"}});
+    if (is_ngram) {
+      header.options.emplace_back("ngram_prompt_lookup_max", std::to_string(drafts.ngram_max));
+      header.options.emplace_back("ngram_prompt_lookup_min", std::to_string(drafts.ngram_min));
+    } else {
+      header.options.emplace_back("speculative_model", drafts.draft_model->name());
+    }
+  }
   if (!info.all_reduce.empty()) header.options.emplace_back("all_reduce", info.all_reduce);
   return header;
 }

@@ -208,8 +208,8 @@ TEST(LoadCommand, ARecordedLoadIsReplayed) {
     EXPECT_EQ(replay["replayed"][figure], replay["recorded"][figure]) << figure;
   EXPECT_EQ(replay["recorded"]["cached_tokens"], 4 * 48);
   EXPECT_EQ(replay["recorded"]["output_tokens"], result["total_output_tokens"]);
-  for (const char* figure :
-       {"requests", "output_throughput", "median_ttft_ms", "p99_ttft_ms", "median_itl_ms", "p99_itl_ms"})
+  for (const char* figure : {"requests", "output_throughput", "median_ttft_ms", "p99_ttft_ms",
+                             "median_itl_ms", "p99_itl_ms", "busy_s", "mean_e2e_ms"})
     EXPECT_GT(replay["ratio"][figure].get<double>(), 0.0) << figure;
   const ProfileFile first = read_profile(std::filesystem::path(record)),
                     second = read_profile(std::filesystem::path(again));
@@ -219,6 +219,11 @@ TEST(LoadCommand, ARecordedLoadIsReplayed) {
     EXPECT_EQ(second.requests[i].output_tokens, first.requests[i].output_tokens);
     EXPECT_EQ(second.requests[i].cached_tokens, first.requests[i].cached_tokens);
   }
+
+  const Json part = result_of(options + "--num-prompts 2 --replay " + record)["replay"];
+  EXPECT_EQ(part["recorded"]["requests"], 2);
+  EXPECT_EQ(part["replayed"]["requests"], 2);
+  EXPECT_TRUE(part["ratio"]["busy_s"].is_null()) << "the record's steps are those of all requests";
 
   testing::internal::CaptureStdout();
   bench(options + "--replay-speed inf --max-num-seqs 3 --replay " + record);
@@ -262,7 +267,6 @@ TEST(LoadCommand, OptionsWithoutEffectAreRefused) {
         Case{"--replay-speed 2", "--replay"},
         Case{"--replay /dev/null --replay-speed 0", "--replay-speed"},
         Case{"--replay /dev/null --replay-speed nan", "--replay-speed"},
-        Case{"--replay /dev/null --num-prompts 2", "--num-prompts"},
         Case{"--replay /dev/null --request-rate 2", "--request-rate"},
         Case{"--replay /dev/null --base-url http://x", "--base-url"},
         Case{"--replay /none", "no such file"},

@@ -1,0 +1,210 @@
+#include <algorithm>
+#include <memory>
+
+#include <fmt/ranges.h>
+
+#include "kernels/error.h"
+#include "profiling/findings/trials.h"
+#include "profiling/report/text/table.h"
+#include "server/commands/checks.h"
+#include "server/commands/commands.h"
+#include "server/commands/profile/profile_options.h"
+#include "server/commands/terminal/interrupt.h"
+#include "server/commands/terminal/terminal.h"
+#include "server/tune/trial_session.h"
+
+namespace minfer {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kTurnsOfAStep = 2;
+constexpr int kTurnsAtTheEnd = 5;
+/// Of the time, for the comparison at the end.
+constexpr double kEndShare = 0.25;
+
+struct TuneArgs {
+  std::string profile;
+  std::string model;
+  std::string objective = "throughput";
+  std::string budget = "5m";
+  std::string speed;
+  std::string format = "table";
+  bool lossy = false;
+};
+
+/// What is to become better.
+struct Objective {
+  std::string_view figure;  ///< of RequestFigures::json()
+  bool more_is_better = false;
+  std::string speed = "1";              ///< of arrivals
+  std::vector<std::string> bench = {};  ///< options of bench that give the figure
+};
+
+Objective objective_of(const std::string& text) {
+  if (text == "throughput") return {.figure = "output_throughput", .more_is_better = true, .speed = "inf"};
+  if (text == "p99-itl") return {.figure = "p99_itl_ms"};
+  if (text == "p99-ttft") return {.figure = "p99_ttft_ms"};
+  constexpr std::string_view kGoodput = "goodput:";
+  if (!text.starts_with(kGoodput) || text.size() == kGoodput.size()) {
+    fail(
+        "--objective: \"{}\", expected throughput, p99-itl, p99-ttft or goodput:METRIC:MS[,METRIC:MS] such "
+        "as "
+        "goodput:ttft:500,tpot:20",
+        text);
+  }
+  std::string limits = text.substr(kGoodput.size());
+  std::ranges::replace(limits, ',', ' ');
+  Objective objective{.figure = "goodput", .more_is_better = true, .bench = words_of("--goodput " + limits)};
+  return objective;
+}
+
+/// An option and what it is set to in turns; "" stands for the option that it has already.
+using Candidates = std::vector<std::string>;
+
+/// Options that matter to the speed of a load, those that mostly matter most first.
+std::vector<Candidates> candidates_for(const ProfileHeader& header, bool lossy) {
+  const bool on_device = header.backend != "cpu";
+  const auto number = [&](std::string_view name) {
+    const auto found =
+        std::ranges::find(header.options, name, [](const auto& option) { return option.first; });
+    return found == header.options.end() ? 0L : std::strtol(found->second.c_str(), nullptr, 10);
+  };
+  const auto around = [&](const char* option, std::string_view name) {
+    Candidates values;
+    for (const auto& [times, by] : {std::pair{4L, 1L}, {2L, 1L}, {1L, 2L}, {1L, 4L}})
+      if (const int64_t value = number(name) * times / by; value > 0)
+        values.push_back(fmt::format("{} {}", option, value));
+    return values;
+  };
+  std::vector<Candidates> all{around("--max-num-seqs", "max_num_seqs"),
+                              around("--max-num-batched-tokens", "max_num_batched_tokens"),
+                              {"--target-itl-ms auto", "--target-itl-ms 0"},
+                              {"--scheduling-policy shortest", "--scheduling-policy fcfs"},
+                              {"--stream-interval 1", "--stream-interval 8"},
+                              {"--speculative ngram", "--speculative off"}};
+  if (!on_device) {
+    Candidates threads{fmt::format("--threads {}", std::max(1, header.cores))};
+    if (header.cores > 1) threads.push_back(fmt::format("--threads {}", header.cores - 1));
+    all.insert(all.begin(), threads);
+  }
+  if (lossy) {
+    all.insert(all.begin(), {fmt::format("--kv-cache-dtype {}", on_device ? "fp8" : "f16")});
+    if (on_device) all.insert(all.begin(), {"--quantization fp8"});
+  }
+  return all;
+}
+
+/// `options` with the option of `words` set anew.
+std::vector<std::string> with(std::vector<std::string> options, const std::vector<std::string>& words) {
+  const auto found = std::ranges::find(options, words.front());
+  if (found != options.end()) options.erase(found, found + static_cast<std::ptrdiff_t>(words.size()));
+  options.insert(options.end(), words.begin(), words.end());
+  return options;
+}
+
+void run_tune(const TuneArgs& args) {
+  require_profile(args.profile);
+  const Objective objective = objective_of(args.objective);
+  const double budget_s = seconds_of("--budget", args.budget);
+  const std::string& speed = args.speed.empty() ? objective.speed : args.speed;
+  TrialSession session({.profile = args.profile,
+                        .model = args.model,
+                        .speed = speed,
+                        .bench = objective.bench,
+                        .run_s = std::max(2.0, budget_s / 60.0)},
+                       budget_s);
+  std::vector<Candidates> candidates = candidates_for(session.runner().load().header, args.lossy);
+  std::vector<std::string> best;
+  Json steps = Json::array();
+  Table table{.title = "Tuned for " + args.objective, .columns = {"option", "gain", ""}, .rows = {}};
+  for (size_t i = 0; i < candidates.size() && !session.interrupted(); ++i) {
+    std::vector<Alternative> alternatives{{.options = best}};
+    for (const std::string& candidate : candidates[i])
+      alternatives.push_back({.options = with(best, words_of(candidate))});
+    session.take(alternatives, kTurnsOfAStep, (1.0 - kEndShare) / static_cast<double>(candidates.size() - i));
+    size_t winner = 0;
+    double most = 0.0;
+    for (size_t k = 1; k < alternatives.size(); ++k) {
+      const MeasuredGain gain =
+          measured_gain(alternatives[0], alternatives[k], objective.figure, objective.more_is_better);
+      const std::string& error = alternatives[k].error;
+      table.rows.push_back({candidates[i][k - 1], error.empty() ? gain.text() : "does not run", ""});
+      table.below.push_back(error);
+      steps.push_back({{"option", candidates[i][k - 1]},
+                       {"median", gain.median},
+                       {"least", gain.least},
+                       {"most", gain.most},
+                       {"turns", gain.turns},
+                       {"error", error}});
+      if (gain.helped() && gain.median > most) std::tie(winner, most) = std::pair(k, gain.median);
+    }
+    if (winner == 0) continue;
+    best = alternatives[winner].options;
+    table.rows[table.rows.size() - alternatives.size() + winner].back() = "kept";
+  }
+  MeasuredGain whole;
+  if (!best.empty()) {
+    std::vector<Alternative> ends{{}, {.options = best}};
+    session.take(ends, kTurnsAtTheEnd, 1.0);
+    whole = measured_gain(ends[0], ends[1], objective.figure, objective.more_is_better);
+  }
+  const std::string command = session.runner().command_line(best);
+  if (args.format == "json") {
+    const Json report{
+        {"profile", args.profile},
+        {"objective", args.objective},
+        {"figure", objective.figure},
+        {"requests", session.runner().num_requests()},
+        {"replay_speed", speed},
+        {"steps", steps},
+        {"options", fmt::format("{}", fmt::join(best, " "))},
+        {"gain",
+         {{"median", whole.median}, {"least", whole.least}, {"most", whole.most}, {"turns", whole.turns}}},
+        {"command", command}};
+    print_output(report.dump(2) + "\n");
+  } else {
+    print_output(text_table(table, kTextColumns, LongNames::wrap));
+    print_output(best.empty()
+                     ? "\nNothing that was tried helped: the options stay as they were recorded.\n"
+                     : fmt::format("\nAll that was kept, against the record's options: {}\n", whole.text()));
+    print_output(fmt::format("  {}\n", command));
+  }
+  if (session.interrupted()) end_as_interrupted();
+}
+
+}  // namespace
+
+void add_tune_command(CLI::App& app) {
+  CLI::App* tune =
+      app.add_subcommand("tune", "Find the options that serve a recorded load best on this machine");
+  const auto args = std::make_shared<TuneArgs>();
+  tune->add_option("--replay", args->profile, "Profile of the load (--profile-out of serve, bench or run)")
+      ->required()
+      ->check(existing_file())
+      ->option_text("FILE");
+  tune->add_option("-m,--model", args->model, "Model to run (default: the record's)")->option_text("MODEL");
+  tune->add_option("--objective", args->objective,
+                   "What is to become better: throughput (all requests at once), p99-itl, p99-ttft, or "
+                   "goodput:METRIC:MS[,METRIC:MS] of ttft, tpot and e2el (requests at their times)")
+      ->option_text("GOAL [throughput]");
+  tune->add_option("--replay-speed", args->speed,
+                   "Requests arrive so many times as fast as recorded, or inf: all at once")
+      ->option_text("X|inf");
+  tune->add_option("--budget", args->budget, "Time that it may take, about")->option_text("TIME [5m]");
+  tune->add_flag("--lossy", args->lossy,
+                 "Also options that change what the model computes: types of weights and KV cache");
+  tune->add_option("-o,--output", args->format, "How to print it (default table)")
+      ->check(one_of({"table", "json"}))
+      ->option_text("table|json");
+  tune->footer(
+      "Each option is tried at a few values, each run in a process of its own, in turns with the best so "
+      "far;\n"
+      "one that is better in every turn is kept. A server in use is not touched.\n\n"
+      "Examples:\n"
+      "  minfer bench -p 0 -n 16 --parallel 8 --profile-out steps.jsonl\n"
+      "  minfer tune --replay steps.jsonl --budget 20s");
+  tune->callback([args] { run_tune(*args); });
+}
+
+}  // namespace minfer

@@ -1,0 +1,67 @@
+#include "server/tune/trial_session.h"
+
+#include <algorithm>
+#include <charconv>
+#include <sstream>
+
+#include "kernels/error.h"
+#include "kernels/stamps.h"
+#include "server/commands/terminal/terminal.h"
+
+namespace minfer {
+namespace {
+
+/// A run is not ended for its length before this: loading a model takes a while.
+constexpr double kPatienceS = 60.0;
+
+/// A line that rewrites itself; nothing where nobody watches.
+void show(const std::string& text) {
+  if (is_terminal(stderr)) print_notice(text.empty() ? "\r\x1b[K" : "\r\x1b[K" + text);
+}
+
+}  // namespace
+
+double seconds_of(const std::string& option, const std::string& text) {
+  double number = 0.0;
+  const char* const end = text.data() + text.size();
+  const auto [parsed, error] = std::from_chars(text.data(), end, number);
+  const std::string_view unit(parsed, static_cast<size_t>(end - parsed));
+  if (error != std::errc() || !(number > 0.0) || number > 1e6 || (unit != "" && unit != "s" && unit != "m"))
+    fail("{}: \"{}\" is no time, e.g. 120s or 5m", option, text);
+  return unit == "m" ? 60.0 * number : number;
+}
+
+std::vector<std::string> words_of(const std::string& trial) {
+  std::istringstream stream(trial);
+  return {std::istream_iterator<std::string>(stream), {}};
+}
+
+TrialSession::TrialSession(ReplayRunner::Options options, double budget_s)
+    : runner_(std::move(options)), begin_ns_(now_ns()), budget_s_(budget_s) {}
+
+double TrialSession::seconds_left() const {
+  return budget_s_ - static_cast<double>(now_ns() - begin_ns_) * 1e-9;
+}
+
+void TrialSession::take(std::vector<Alternative>& alternatives, int most_turns, double share) {
+  const double kept_s = (1.0 - share) * std::max(0.0, seconds_left());
+  const auto run = [&](const std::vector<std::string>& options) {
+    if (interrupted()) fail("interrupted");
+    show(fmt::format("{} ({:.0f} s left)", Alternative{.options = options}.text(),
+                     std::max(0.0, seconds_left())));
+    nlohmann::json figures = runner_.run(options, std::max(kPatienceS, budget_s_));
+    if (interrupted()) fail("interrupted");  // which ended the run too
+    return figures;
+  };
+  try {
+    take_turns(alternatives, run, most_turns, [&] { return seconds_left() - kept_s; });
+  } catch (const Error&) {
+    show("");
+    if (!interrupted()) throw;
+  }
+  show("");
+  for (Alternative& alternative : alternatives)
+    if (alternative.error == "interrupted") alternative.error.clear();
+}
+
+}  // namespace minfer

@@ -1,0 +1,81 @@
+// Advice that is tried, and options that are found, by replays of a recorded load.
+#include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/support/server/commands_fixture.h"
+
+namespace minfer {
+namespace {
+
+using nlohmann::json;
+using test::Outcome;
+using testing::HasSubstr;
+
+class TuneCommandTest : public test::CommandsFixture {
+ protected:
+  /// Prompts in pieces of 8 tokens, each of which reads all weights: what that costs is far beyond what runs differ by.
+  void record_tiny_chunks() const {
+    const Outcome outcome = minfer(
+        std::string(
+            "bench --num-prompts 8 --input-len 240 --output-len 1 --max-num-batched-tokens 8 --profile-out "
+            "load.jsonl ") +
+        kTiny);
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  }
+};
+
+TEST_F(TuneCommandTest, AdviceIsTriedAndWhatItGainsIsMeasured) {
+  record_tiny_chunks();
+  const Outcome outcome = minfer("profile explain load.jsonl --try --budget 2s -o json");
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const json report = json::parse(outcome.out);
+  EXPECT_EQ(report.at("requests"), 8);
+  bool helped = false;
+  for (const json& trial : report.at("trials")) {
+    EXPECT_EQ(trial.at("error"), "") << trial;
+    EXPECT_GE(trial.at("measured").at("turns"), 1) << trial;
+    EXPECT_EQ(trial.at("runs").size(), trial.at("measured").at("turns")) << trial;
+    if (trial.at("finding") != "tiny chunks") continue;
+    EXPECT_EQ(trial.at("figure"), "busy_s");
+    helped = helped || trial.at("measured").at("helped");
+  }
+  EXPECT_TRUE(helped) << report;
+  EXPECT_THAT(report.at("options").get<std::string>(), HasSubstr("--max-num-batched-tokens "));
+  EXPECT_THAT(report.at("command").get<std::string>(),
+              HasSubstr("minfer serve synthetic:tiny:q8_0 --device cpu"));
+  EXPECT_THAT(report.at("command").get<std::string>(), Not(HasSubstr("--max-num-batched-tokens 8 ")));
+
+  const Outcome text = minfer("profile explain load.jsonl --try --budget 1s");
+  EXPECT_THAT(text.out, HasSubstr("8 of 8 requests ran again"));
+  EXPECT_THAT(text.out, HasSubstr("Best of these:\n  minfer serve"));
+}
+
+TEST_F(TuneCommandTest, WhatCannotBeTriedIsAnError) {
+  record_tiny_chunks();
+  const Outcome other = minfer("profile explain load.jsonl --try --model synthetic:nothing");
+  EXPECT_EQ(other.exit_code, 1);
+  EXPECT_THAT(other.err, HasSubstr("minfer: error: synthetic model \"nothing\" is not known"));
+  EXPECT_THAT(minfer("profile explain load.jsonl --budget 3s").err, HasSubstr("--try"));
+  EXPECT_THAT(minfer("profile explain load.jsonl --try --budget soon").err, HasSubstr("--budget: \"soon\""));
+  EXPECT_THAT(minfer("profile explain --url http://127.0.0.1:1 --try").err, HasSubstr("--url"));
+  EXPECT_THAT(minfer("tune --replay load.jsonl --objective speed").err, HasSubstr("--objective: \"speed\""));
+}
+
+TEST_F(TuneCommandTest, OptionsThatServeALoadBetterAreFound) {
+  record_tiny_chunks();
+  const Outcome outcome = minfer("tune --replay load.jsonl --budget 4s -o json");
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const json report = json::parse(outcome.out);
+  EXPECT_EQ(report.at("figure"), "output_throughput");
+  EXPECT_THAT(report.at("options").get<std::string>(), HasSubstr("--max-num-batched-tokens 32")) << report;
+  EXPECT_GT(report.at("gain").at("median"), 0.02);
+  for (const json& step : report.at("steps"))
+    EXPECT_GE(step.at("turns").get<int>() + (step.at("error") != "" ? 1 : 0), 1) << step;
+  const Outcome goodput =
+      minfer("tune --replay load.jsonl --objective goodput:ttft:60000,tpot:60000 --budget 1s");
+  EXPECT_EQ(goodput.exit_code, 0) << goodput.err;
+  EXPECT_THAT(goodput.out, HasSubstr("Tuned for goodput:ttft:60000,tpot:60000"));
+}
+
+}  // namespace
+}  // namespace minfer
