@@ -23,6 +23,7 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+INSTANCES = ROOT / "kernels/cuda/instances.cmake"  # what CMake makes sources in the build folder from
 BLOCK_SHARED_KIB = 99  # of these targets: see kernels/cuda/device/block_shared.h
 TARGETS = ("sm_86", "sm_89", "sm_120")
 
@@ -45,7 +46,7 @@ def device_command(entry, target, output):
 @functools.cache
 def read_by(path):
     """The source and the project's files that it includes, directly or not. Includes are written from the root: check_includes.py."""
-    read = {path}
+    read = {path, INSTANCES} if path.suffix == ".cu" and ROOT / "kernels" not in path.parents else {path}
     waiting = [path]
     while waiting:
         for name in re.findall(r'^#include "([^"]+)"', waiting.pop().read_text(), re.MULTILINE):
@@ -64,7 +65,7 @@ def changed_since(commit):
 def is_of_cuda(path):
     """True for a source that builds without CUDA leave out, or compile otherwise."""
     sources = [path] if path.suffix != ".cxx" else [source for source in read_by(path) if source.suffix == ".cpp"]
-    return any("cuda" in part for source in sources for part in source.relative_to(ROOT).parts)
+    return path.suffix == ".cu" or any("cuda" in part for source in sources for part in source.relative_to(ROOT).parts)
 
 
 def compile_objects(build, entries):
@@ -120,7 +121,7 @@ def main():
         passed = [compile_device_code(target, kernels) for target in arguments.targets]
         sys.exit(0 if all(passed) else 1)
     changed = changed_since(arguments.since)
-    changed_device_code = {path for path in changed if path.suffix in (".cu", ".cuh")}
+    changed_device_code = {path for path in changed if path.suffix in (".cu", ".cuh") or path == INSTANCES}
     objects = [entry for entry in entries
                if is_of_cuda(path := pathlib.Path(entry["file"])) and not changed.isdisjoint(read_by(path))]
     device_code = [entry for entry in kernels if not changed_device_code.isdisjoint(read_by(pathlib.Path(entry["file"])))]

@@ -289,4 +289,10 @@ void launch_expert_panels(Launch& launch, const MoeProduct& p) {
       p, slots);
 }
 
+template <int kMatrices>
+void expert_panel_product(Launch& launch, const MoeProduct& p) {
+  for_type(CommonTypes{}, "expert_panel_product", p.dtype,
+           [&](auto type) { launch_expert_panels<type, kMatrices>(launch, p); });
+}
+
 }  // namespace minfer::cuda

@@ -245,16 +245,11 @@ void launch_moe_panels(Launch& launch, const MoeProduct& p, int token_tiles) {
          static_cast<unsigned>(units < blocks ? units : blocks), kMoeWarps * 32, 0, p);
 }
 
-/// kMatrices: 2 for gate and up.
 template <int kMatrices>
-void launch_moe_panels_of_type(Launch& launch, const MoeProduct& p, int token_tiles) {
+void moe_panel_product(Launch& launch, const MoeProduct& p, int token_tiles) {
   const auto of_type = [&](auto type) { launch_moe_panels<type, kMatrices>(launch, p, token_tiles); };
   if (p.dtype == DType::bf16) return of_type(std::integral_constant<DType, DType::bf16>{});
   for_type(ExpertTypes{}, "moe_panel_product", p.dtype, of_type);
 }
-
-/// The two halves of moe_panel_product(), compiled apart.
-void moe_gate_up_panels(Launch& launch, const MoeProduct& product, int token_tiles);
-void moe_single_panels(Launch& launch, const MoeProduct& product, int token_tiles);
 
 }  // namespace minfer::cuda

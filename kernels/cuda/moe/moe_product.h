@@ -44,7 +44,8 @@ struct MoeProduct {
 };
 
 /// On tensor cores: bf16 weights with cols % 8 == 0 or quantised ones with cols % 4 == 0, x bf16 with 16-byte
-/// aligned rows; `token_tiles` (1 or 4) times 8 routes a batch.
+/// aligned rows; `token_tiles` (1 or 4) times 8 routes a batch. kMatrices: 2 for gate and up; see kernels/cuda/instances.cmake.
+template <int kMatrices>
 void moe_panel_product(Launch& launch, const MoeProduct& product, int token_tiles);
 /// Each route alone: quantised weights, x as above.
 void moe_vector_product(Launch& launch, const MoeProduct& product);

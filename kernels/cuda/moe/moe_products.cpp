@@ -143,8 +143,14 @@ void MoeProducts::multiply(Launch& launch, MoeProduct product, const Chunk& chun
     grouped_ = wanted;
   }
   if (streams) return expert_stream_product(launch, product, sorted_x_.data());
-  if (panels > 0) return expert_panel_product(launch, product);
-  tiles > 0 ? moe_panel_product(launch, product, tiles) : moe_row_product(launch, product);
+  const bool gate_up = product.up != nullptr;
+  if (panels > 0) {
+    gate_up ? expert_panel_product<2>(launch, product) : expert_panel_product<1>(launch, product);
+  } else if (tiles > 0) {
+    gate_up ? moe_panel_product<2>(launch, product, tiles) : moe_panel_product<1>(launch, product, tiles);
+  } else {
+    moe_row_product(launch, product);
+  }
 }
 
 void MoeProducts::gate_up_swiglu(Launch& launch, const MoeGateUpArgs& args) {

@@ -2,7 +2,7 @@
 
 #include "kernels/cuda/moe/moe_product.h"
 
-/// The kernels behind expert_stream_product(), one file of instantiations a type: of products whose x is sorted, x_stride elements a row.
+/// The kernels behind expert_stream_product(), a source file a type: of products whose x is sorted, x_stride elements a row.
 namespace minfer::cuda {
 
 template <DType type>

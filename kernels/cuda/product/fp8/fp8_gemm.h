@@ -41,9 +41,8 @@ inline Fp8GemmPlan fp8_gemm_plan(int64_t rows, int64_t tokens, bool gate_up, int
   return plan;
 }
 
-/// See fp8_gemm.cuh. Rows and columns as is_worth_fp8_gemm() asks.
+/// See fp8_gemm.cuh. Rows and columns as is_worth_fp8_gemm() asks; gate and up to product.out. Instantiated by kernels/cuda/instances.cmake.
+template <bool kGateUp>
 void fp8_gemm(Launch& launch, const Fp8Product& product, const Fp8GemmPlan& plan);
-/// To product.out.
-void fp8_gemm_gate_up(Launch& launch, const Fp8Product& product, const Fp8GemmPlan& plan);
 
 }  // namespace minfer::cuda

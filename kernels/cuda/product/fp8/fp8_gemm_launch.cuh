@@ -47,4 +47,10 @@ void launch_fp8_gemm(Launch& launch, const Fp8Product& product, int32_t clusters
                                 tensor_map(product.x.scales, scales, BoxLayout::plain));
 }
 
+template <bool kGateUp>
+void fp8_gemm(Launch& launch, const Fp8Product& product, const Fp8GemmPlan& plan) {
+  plan.warpgroups == 2 ? launch_fp8_gemm<Fp8GemmForm<2, kGateUp>>(launch, product, plan.clusters)
+                       : launch_fp8_gemm<Fp8GemmForm<3, kGateUp>>(launch, product, plan.clusters);
+}
+
 }  // namespace minfer::cuda

@@ -13,12 +13,9 @@ struct Fp8Product {
   Fp8Activations out = {};  ///< of gate and up
 };
 
-// By rows of a tile.
-void fp8_stream_64_rows(Launch& launch, const Fp8Product& product, const StreamPlan& plan);
-void fp8_stream_128_rows(Launch& launch, const Fp8Product& product, const StreamPlan& plan);
-/// Tiles of 128 tokens.
-void fp8_stream_256_rows(Launch& launch, const Fp8Product& product, const StreamPlan& plan);
-/// 128 rows of each, to product.out.
-void fp8_stream_gate_up(Launch& launch, const Fp8Product& product, const StreamPlan& plan);
+/// Tiles of kConsumerGroups * kTurns * 64 rows: 64, 128 or, of 128 tokens, 256; of gate and up 128 of each, to product.out. Each is a file
+/// of its own: see kernels/cuda/instances.cmake.
+template <int kConsumerGroups, int kTurns, bool kGateUp>
+void launch_fp8_stream(Launch& launch, const Fp8Product& product, const StreamPlan& plan);
 
 }  // namespace minfer::cuda

@@ -59,19 +59,23 @@ void launch_fp8_form(Launch& launch, const Fp8Product& product, const StreamPlan
 
 template <int kConsumerGroups, int kTurns, bool kGateUp>
 void launch_fp8_stream(Launch& launch, const Fp8Product& product, const StreamPlan& plan) {
-  switch (plan.token_tile) {
-    case 8:
-      return launch_fp8_form<Fp8Form<8, kConsumerGroups, kTurns, kGateUp>>(launch, product, plan);
-    case 16:
-      return launch_fp8_form<Fp8Form<16, kConsumerGroups, kTurns, kGateUp>>(launch, product, plan);
-    case 32:
-      return launch_fp8_form<Fp8Form<32, kConsumerGroups, kTurns, kGateUp>>(launch, product, plan);
-    case 64:
-      return launch_fp8_form<Fp8Form<64, kConsumerGroups, kTurns, kGateUp>>(launch, product, plan);
-    case 128:
-      return launch_fp8_form<Fp8Form<128, kConsumerGroups, kTurns, kGateUp>>(launch, product, plan);
-    default:
-      unsupported("FP8 stream", "tiles of 8, 16, 32, 64 or 128 tokens", std::to_string(plan.token_tile));
+  if constexpr (kTurns == 2 && !kGateUp) {  // fp8_stream_plan() has such tiles with 128 tokens alone
+    launch_fp8_form<Fp8Form<128, kConsumerGroups, kTurns, kGateUp>>(launch, product, plan);
+  } else {
+    switch (plan.token_tile) {
+      case 8:
+        return launch_fp8_form<Fp8Form<8, kConsumerGroups, kTurns, kGateUp>>(launch, product, plan);
+      case 16:
+        return launch_fp8_form<Fp8Form<16, kConsumerGroups, kTurns, kGateUp>>(launch, product, plan);
+      case 32:
+        return launch_fp8_form<Fp8Form<32, kConsumerGroups, kTurns, kGateUp>>(launch, product, plan);
+      case 64:
+        return launch_fp8_form<Fp8Form<64, kConsumerGroups, kTurns, kGateUp>>(launch, product, plan);
+      case 128:
+        return launch_fp8_form<Fp8Form<128, kConsumerGroups, kTurns, kGateUp>>(launch, product, plan);
+      default:
+        unsupported("FP8 stream", "tiles of 8, 16, 32, 64 or 128 tokens", std::to_string(plan.token_tile));
+    }
   }
 }
 

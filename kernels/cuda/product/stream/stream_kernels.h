@@ -3,13 +3,11 @@
 #include "kernels/cuda/product/panel_product.h"
 #include "kernels/cuda/product/stream/stream_plan.h"
 
-/// The kernels behind stream_product(), one file of instantiations each.
+/// The kernels behind stream_product(): see kernels/cuda/instances.cmake.
 namespace minfer::cuda {
 
-/// Plans with one warpgroup, and with two; no gate and up.
-void stream_64_rows(Launch& launch, const PanelArgs& args, const StreamPlan& plan);
-void stream_128_rows(Launch& launch, const PanelArgs& args, const StreamPlan& plan);
-/// Two warpgroups.
-void stream_gate_up(Launch& launch, const PanelArgs& args, const StreamPlan& plan);
+/// By a plan with so many warpgroups: 1 or 2, of gate and up 2.
+template <int kWarpgroups, bool kGateUp>
+void launch_stream_of(Launch& launch, const PanelArgs& args, const StreamPlan& plan);
 
 }  // namespace minfer::cuda

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "kernels/cuda/device/tensor_map.h"
+#include "kernels/cuda/product/stream/stream_kernels.h"
 #include "kernels/cuda/product/stream/stream_product.cuh"
 
 namespace minfer::cuda {
@@ -49,8 +50,7 @@ void launch_stream(Launch& launch, const PanelArgs& args, const StreamPlan& plan
                                 stream_weight_map<Tile>(args), tensor_map(args.x, x));
 }
 
-/// The kernel of a plan's number of tokens, at most kMostTokens.
-template <int kWarpgroups, bool kGateUp, int kMostTokens>
+template <int kWarpgroups, bool kGateUp>
 void launch_stream_of(Launch& launch, const PanelArgs& args, const StreamPlan& plan) {
   switch (plan.token_tile) {
     case 8:
@@ -64,7 +64,7 @@ void launch_stream_of(Launch& launch, const PanelArgs& args, const StreamPlan& p
     case 128:
       return launch_stream<StreamTile<128, kWarpgroups, kGateUp>>(launch, args, plan);
     case 256:
-      if constexpr (kMostTokens == 256)
+      if constexpr (kWarpgroups == 2)
         return launch_stream<StreamTile<256, kWarpgroups, kGateUp>>(launch, args, plan);
       [[fallthrough]];
     default:

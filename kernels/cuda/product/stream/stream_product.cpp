@@ -46,9 +46,10 @@ void stream_all(Launch& launch, const PanelArgs& args, const PlanOf& plan_of) {
   for_streamed_tokens(args, [&](const PanelArgs& some) {
     const StreamPlan plan = plan_of(some.tokens);
     if (args.up != nullptr) {
-      stream_gate_up(launch, some, plan);
+      launch_stream_of<2, true>(launch, some, plan);
     } else {
-      plan.warpgroups == 1 ? stream_64_rows(launch, some, plan) : stream_128_rows(launch, some, plan);
+      plan.warpgroups == 1 ? launch_stream_of<1, false>(launch, some, plan)
+                           : launch_stream_of<2, false>(launch, some, plan);
     }
   });
 }
@@ -123,17 +124,18 @@ void fp8_stream_product(Launch& launch, const Fp8Product& product) {
     some.args.out = static_cast<char*>(args.out) + first * args.out_stride * (args.out_is_f32 ? 4 : 2);
     if (is_worth_fp8_gemm(args.rows, args.cols, some.args.tokens, gate_up)) {
       const Fp8GemmPlan plan = fp8_gemm_plan(args.rows, some.args.tokens, gate_up, launch.num_sms());
-      gate_up ? fp8_gemm_gate_up(launch, some, plan) : fp8_gemm(launch, some, plan);
+      gate_up ? fp8_gemm<true>(launch, some, plan) : fp8_gemm<false>(launch, some, plan);
       continue;
     }
     const StreamPlan plan =
         fp8_stream_plan(args.rows, args.cols, some.args.tokens, gate_up, launch.num_sms());
     if (gate_up) {
-      fp8_stream_gate_up(launch, some, plan);
+      launch_fp8_stream<2, 2, true>(launch, some, plan);
     } else if (plan.warpgroups == 4) {
-      fp8_stream_256_rows(launch, some, plan);
+      launch_fp8_stream<2, 2, false>(launch, some, plan);
     } else {
-      plan.warpgroups == 2 ? fp8_stream_128_rows(launch, some, plan) : fp8_stream_64_rows(launch, some, plan);
+      plan.warpgroups == 2 ? launch_fp8_stream<2, 1, false>(launch, some, plan)
+                           : launch_fp8_stream<1, 1, false>(launch, some, plan);
     }
   }
 }

@@ -3,7 +3,7 @@
 #include "kernels/cuda/product/panel_product.h"
 #include "kernels/cuda/product/stream/stream_plan.h"
 
-/// The kernels behind tile_stream_product(), one file of instantiations a type.
+/// The kernels behind tile_stream_product(): see kernels/cuda/instances.cmake.
 namespace minfer::cuda {
 
 /// By a plan of tile_stream_plan().

@@ -14,13 +14,4 @@ int32_t expert_panel_routes(DType type, int64_t cols) {
   return kPanelTokens * tiles;
 }
 
-void expert_panel_single(Launch& launch, const MoeProduct& product) {
-  for_type(CommonTypes{}, "expert_panel_product", product.dtype,
-           [&](auto type) { launch_expert_panels<type, 1>(launch, product); });
-}
-
-void expert_panel_product(Launch& launch, const MoeProduct& product) {
-  product.up != nullptr ? expert_panel_gate_up(launch, product) : expert_panel_single(launch, product);
-}
-
 }  // namespace minfer::cuda

@@ -1,8 +1,0 @@
-#include "kernels/cuda/attention/decode/attention_decode.cuh"
-
-namespace minfer::cuda {
-
-template void attention_decode<256>(Launch&, const DecodeParams&, DType, int32_t);
-template void attention_decode<256>(Launch&, const DecodeOptionParams&, DType, int32_t);
-
-}  // namespace minfer::cuda

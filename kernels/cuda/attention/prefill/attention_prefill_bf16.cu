@@ -1,7 +1,0 @@
-#include "kernels/cuda/attention/prefill/attention_prefill.cuh"
-
-namespace minfer::cuda {
-
-template void attention_prefill<__nv_bfloat16>(Launch&, const PrefillParams&, int32_t);
-
-}  // namespace minfer::cuda

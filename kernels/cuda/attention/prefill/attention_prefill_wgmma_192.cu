@@ -1,7 +1,0 @@
-#include "kernels/cuda/attention/prefill/attention_prefill_wgmma.cuh"
-
-namespace minfer::cuda {
-
-template void attention_prefill_wgmma<192>(Launch&, const PrefillOptionParams&, DType);
-
-}  // namespace minfer::cuda

@@ -1,7 +1,0 @@
-#include "kernels/cuda/moe/stream/expert_tile_launch.cuh"
-
-namespace minfer::cuda {
-
-template void launch_expert_tiles<DType::q4_0>(Launch& launch, const MoeProduct& product);
-
-}  // namespace minfer::cuda
