@@ -24,9 +24,6 @@
 namespace minfer {
 
 class DeviceTracer;
-namespace cuda {
-class PlanSource;
-}
 
 struct BackendInfo {
   std::string name;    ///< "cpu" or "cuda"
@@ -154,9 +151,7 @@ class Backend {
 
   /// Whether linear() with `weights` and so many tokens, or gate_up_swiglu() with these two, takes x before its RMS norm (FrontNorm), which
   /// then costs no op of its own.
-  virtual bool takes_norm(std::span<const Weight> /*weights*/, int64_t /*tokens*/, bool /*gate_up*/) const {
-    return false;
-  }
+  virtual bool takes_norm(std::span<const Weight> /*weights*/, int64_t /*tokens*/) const { return false; }
 
   virtual void embed(OpId op, const EmbedArgs& args) = 0;
   virtual void norm(OpId op, const NormArgs& args) = 0;
@@ -224,8 +219,6 @@ struct CudaOptions {
   bool use_graphs = true;                 ///< replay decode steps
   Rank rank = {};                         ///< on GPU `rank.index`, or the one that `ranks` has for it
   std::shared_ptr<CudaRanks> ranks = {};  ///< null: alone
-  /// Which kernels compute products, by measurements on this device (kernels/tuning); null: the backend's own rules alone.
-  std::shared_ptr<const cuda::PlanSource> plans = {};
 };
 
 /// The backend of a GPU, made, used and destroyed on one thread, but for rank 0, which may be used on another than it was made on.

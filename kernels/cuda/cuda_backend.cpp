@@ -15,7 +15,6 @@
 #include "kernels/cuda/elementwise/rope.h"
 #include "kernels/cuda/moe/moe_route.h"
 #include "kernels/cuda/product/head_product.h"
-#include "kernels/tuning/plan_source.h"
 
 namespace minfer::cuda {
 namespace {
@@ -70,7 +69,7 @@ CudaBackend::Workspace::Workspace(const CudaOptions& options, cudaStream_t strea
                                   const StepLimits& limits)
     : step(limits),
       sampling_tables(limits_of_sampling(limits, options.rank)),
-      linear(num_sms, limits, options.plans),
+      linear(num_sms, limits),
       attention(num_sms, limits),
       sample(num_sms, limits_of_sampling(limits, options.rank)),
       max_sequences(limits.max_sequences),
@@ -87,7 +86,6 @@ CudaBackend::CudaBackend(const CudaOptions& options)
       stream_(make_stream()),
       clock_(stream_.get()),
       log_(device_.sm, device_.major >= 9) {
-  if (options_.plans != nullptr) options_.plans->check_device(plan_device(device_));
   const auto [free_bytes, total_bytes] = free_and_total_bytes();
   used_before_bytes_ = total_bytes - free_bytes;
   if (options_.rank.is_first()) {
@@ -185,9 +183,8 @@ bool CudaBackend::takes_fp8(std::span<const Weight> weights, int64_t tokens, int
   return options_.activation_dtype == DType::bf16 && cuda::takes_fp8(weights, tokens, head_size, has_wgmma_);
 }
 
-bool CudaBackend::takes_norm(std::span<const Weight> weights, int64_t tokens, bool gate_up) const {
-  return options_.activation_dtype == DType::bf16 && workspace_ != nullptr &&
-         workspace_->linear.takes_norm(weights, tokens, gate_up);
+bool CudaBackend::takes_norm(std::span<const Weight> weights, int64_t tokens) const {
+  return options_.activation_dtype == DType::bf16 && cuda::takes_norm(weights, tokens);
 }
 
 void CudaBackend::norm(OpId op, const NormArgs& args) {

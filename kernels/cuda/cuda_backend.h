@@ -68,7 +68,7 @@ class CudaBackend : public Backend {
   void finish_step(std::span<SampledToken> out) override;
 
   bool takes_fp8(std::span<const Weight> weights, int64_t tokens, int32_t head_size) const override;
-  bool takes_norm(std::span<const Weight> weights, int64_t tokens, bool gate_up) const override;
+  bool takes_norm(std::span<const Weight> weights, int64_t tokens) const override;
   void embed(OpId op, const EmbedArgs& args) override;
   void norm(OpId op, const NormArgs& args) override;
   void linear(OpId op, const LinearArgs& args) override;

@@ -269,10 +269,10 @@ void Decoder::norm_before(const Norm& norm, const Tensor& x, const Tensor& out) 
 }
 
 Decoder::BlockIn Decoder::block_in(const Norm& norm, const Tensor& x, std::initializer_list<Weight> products,
-                                   const Tensor& normed, bool gate_up) {
+                                   const Tensor& normed) {
   const bool is_plain = config_.architecture.norm == NormKind::rms && norm.weight && !norm.bias;
   if (config_.rank.is_alone() && is_plain && !config_.parallel_blocks &&
-      backend_.takes_norm({products.begin(), products.size()}, x.rows, gate_up))
+      backend_.takes_norm({products.begin(), products.size()}, x.rows))
     return {x, {norm.weight, config_.norm_eps}};
   norm_before(norm, x, normed);
   return {normed, {}};
@@ -391,7 +391,7 @@ void Decoder::ffn_block(int32_t layer, const Tensor& x) {
   const Norm norm{ops.ffn_norm, w.ffn_norm, w.ffn_norm_bias};
   ffn_hidden(layer,
              config_.parallel_blocks         ? BlockIn{normed, {}}
-             : config_.architecture.has_gate ? block_in(norm, x, {w.gate, w.up}, normed, true)
+             : config_.architecture.has_gate ? block_in(norm, x, {w.gate, w.up}, normed)
                                              : block_in(norm, x, {w.up}, normed),
              hidden);
   const BlockOut out = block_out(x);

@@ -155,7 +155,7 @@ class Decoder {
   void norm_before(const Norm& norm, const Tensor& x, const Tensor& out);
   /// x of the block's `products`: normalised into `normed`, or as it is where they take the norm with it (Backend::takes_norm()).
   BlockIn block_in(const Norm& norm, const Tensor& x, std::initializer_list<Weight> products,
-                   const Tensor& normed, bool gate_up = false);
+                   const Tensor& normed);
   BlockOut block_out(const Tensor& x) const;
   /// x += what the block has left in block_out(x): summed over ranks, normed and scaled as the family has it.
   void end_block(const BlockEnd& end, const Tensor& x);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <optional>
-#include <utility>
 
 #include "kernels/bias.h"
 #include "kernels/cuda/device/shape_limits.h"
@@ -12,7 +11,6 @@
 #include "kernels/cuda/elementwise/swiglu.h"
 #include "kernels/cuda/product/dequantise.h"
 #include "kernels/cuda/product/panel/panel_kernels.h"
-#include "kernels/cuda/product/planned_product.h"
 #include "kernels/cuda/product/row_product.h"
 #include "kernels/cuda/product/stream/stream_plan.h"
 #include "kernels/cuda/product/tile_stream/tile_stream_kernels.h"
@@ -58,11 +56,6 @@ bool follows(const Weight& a, const Weight& b) {
 
 const float* bias_of(const LinearArgs& args, size_t i) {
   return args.biases.empty() ? nullptr : static_cast<const float*>(args.biases[i].data);
-}
-
-/// Where a product that no kernel computes by itself goes by a plan: cublaslt or dequantise.
-ProductPath path_of(const ProductPlan& plan) {
-  return plan.kernel == ProductKernel::dequantise ? ProductPath::dequantise_matmul : ProductPath::matmul;
 }
 
 /// What the kernels of gate and up are chosen by.
@@ -114,9 +107,12 @@ bool takes_fp8(std::span<const Weight> weights, int64_t tokens, int32_t head_siz
          });
 }
 
-LinearOps::LinearOps(int32_t num_sms, const StepLimits& limits, std::shared_ptr<const PlanSource> plans)
-    : plans_(std::move(plans)),
-      moe_(limits, has_wgmma_),
+bool takes_norm(std::span<const Weight> weights, int64_t tokens) {
+  return tokens == 1 && std::ranges::all_of(weights, takes_front_norm);
+}
+
+LinearOps::LinearOps(int32_t num_sms, const StepLimits& limits)
+    : moe_(limits, has_wgmma_),
       panel_workspace_(
           num_sms, std::max({limits.hidden_size, limits.ffn_size, int64_t{limits.heads} * limits.head_size})),
       weight_scratch_(kWeightScratchBytes, "dequantised rows"),
@@ -166,21 +162,6 @@ void LinearOps::linear(Launch& launch, const LinearArgs& args) {
   if (waiting) multiply(launch, *waiting);
 }
 
-bool LinearOps::takes_norm(std::span<const Weight> weights, int64_t tokens, bool gate_up) const {
-  if (tokens != 1 || !std::ranges::all_of(weights, takes_front_norm)) return false;
-  const bool is_pair = gate_up && weights[0].dtype == weights[1].dtype;
-  for (size_t i = 0; i < weights.size();) {
-    Weight joined = weights[i++];
-    PanelArgs args = panel_args({.weight = joined, .x = {.rows = 1}, .out = {}});
-    if (is_pair) args.up = weights[i++].data;
-    for (; i < weights.size() && follows(joined, weights[i]); ++i)
-      joined.rows += weights[i].rows;
-    args.rows = static_cast<int32_t>(joined.rows);
-    if (plan_of(joined.dtype, DType::bf16, args) != nullptr) return false;
-  }
-  return true;
-}
-
 bool LinearOps::multiply_both(Launch& launch, const Product& first, const Product& second) const {
   const PanelArgs panels[] = {panel_args(first), panel_args(second)};
   const Product* products[] = {&first, &second};
@@ -188,7 +169,7 @@ bool LinearOps::multiply_both(Launch& launch, const Product& first, const Produc
   for (int i = 0; i < 2; ++i) {
     const Product& p = *products[i];
     const DType type = p.weight.dtype, x = p.x_type();
-    if (x != DType::bf16 || !is_tiled(type) || plan_of(type, x, panels[i]) != nullptr) return false;
+    if (x != DType::bf16 || !is_tiled(type)) return false;
     if (is_streamed(type, x, panels[i], launch.num_sms())) {
       ++streamed;
     } else if (p.x.rows > kPanelTokens) {
@@ -246,8 +227,7 @@ bool LinearOps::is_streamed(DType weight, DType x, const PanelArgs& args, int32_
                                : is_tiled(weight) && is_tile_streamable(weight, args);
 }
 
-bool LinearOps::is_dequantised(const GateUpArgs& args, const ProductPlan* plan, int32_t num_sms) const {
-  if (plan != nullptr) return plan->kernel == ProductKernel::dequantise;
+bool LinearOps::is_dequantised(const GateUpArgs& args, int32_t num_sms) const {
   return std::ranges::any_of(std::array{args.gate, args.up}, [&](const Weight& weight) {
     if (product_path(weight.dtype, x_type(args), args.x.rows, weight.cols) != ProductPath::dequantise_matmul)
       return false;
@@ -255,13 +235,6 @@ bool LinearOps::is_dequantised(const GateUpArgs& args, const ProductPlan* plan, 
     return !is_streamed(weight.dtype, x_type(args), panel_args({.weight = weight, .x = args.x, .out = out}),
                         num_sms);
   });
-}
-
-const ProductPlan* LinearOps::plan_of(DType weight, DType x, const PanelArgs& args) const {
-  const ProductPlan* plan = x == DType::bf16 ? measured_plan(plans_.get(), weight, args) : nullptr;
-  if (plan != nullptr && plan->has_tiles() && !has_wgmma_)
-    fail("kernel table: {} needs a build with code for sm_90a", to_string(*plan));
-  return plan;
 }
 
 void LinearOps::multiply(Launch& launch, const Product& p) {
@@ -274,15 +247,9 @@ void LinearOps::multiply(Launch& launch, const Product& p) {
     check_front_norm(p);
     return panel_product(launch, p.weight.dtype, panel);
   }
-  const ProductPlan* plan = plan_of(p.weight.dtype, p.x.dtype, panel);
-  if (plan != nullptr) {
-    check_panel_args(p);
-    if (launch_plan(launch, p.weight.dtype, panel, *plan)) return;
-  } else if (is_streamed(p.weight.dtype, p.x.dtype, panel, launch.num_sms())) {
+  if (is_streamed(p.weight.dtype, p.x.dtype, panel, launch.num_sms()))
     return stream(launch, p.weight.dtype, panel);
-  }
-  switch (plan != nullptr ? path_of(*plan)
-                          : product_path(p.weight.dtype, p.x.dtype, p.x.rows, p.weight.cols)) {
+  switch (product_path(p.weight.dtype, p.x.dtype, p.x.rows, p.weight.cols)) {
     case ProductPath::row_product:
       return row_product(launch, p);
     case ProductPath::panel_product:
@@ -330,18 +297,15 @@ void LinearOps::dequantise_matmul(Launch& launch, const Product& p) {
 }
 
 Tensor LinearOps::gate_up_product(Launch& launch, const GateUpArgs& args, int64_t first, int64_t count,
-                                  const Tensor& x, const ProductPlan* plan) {
+                                  const Tensor& x) {
   const DType type = args.x.dtype;
   const Tensor scratch{gate_up_scratch_.data(), DType::f32, x.rows, 2 * count, 2 * count};
-  if (is_dequantised(args, plan, launch.num_sms())) {
+  if (is_dequantised(args, launch.num_sms())) {
     const size_t half = static_cast<size_t>(count * args.gate.cols) * element_bytes(type);
     dequantise_rows(launch, args.gate, first, count, type, weight_scratch_.data());
     dequantise_rows(launch, args.up, first, count, type, static_cast<char*>(weight_scratch_.data()) + half);
     matmul_(launch,
             {.weight = {weight_scratch_.data(), type, 1, 2 * count, args.gate.cols}, .x = x, .out = scratch});
-  } else if (plan != nullptr) {
-    matmul_(launch, {.weight = args.gate, .x = x, .out = part(scratch, 0, x.rows, 0, count)});
-    matmul_(launch, {.weight = args.up, .x = x, .out = part(scratch, 0, x.rows, count, count)});
   } else {
     const Weight weights[2] = {args.gate, args.up};
     linear(launch, {.x = x, .weights = weights, .out = scratch, .norm = args.norm});
@@ -379,20 +343,14 @@ void LinearOps::gate_up_swiglu(Launch& launch, const GateUpArgs& args) {
         launch, {.args = panel, .x = fp8_activations(args.x), .out = fp8_activations(args.out)});
   }
   const bool is_one_type = args.gate.dtype == args.up.dtype;
-  // No plan was measured with a norm in front.
-  const ProductPlan* plan =
-      is_one_type && !args.norm.weight ? plan_of(args.gate.dtype, x_type(args), panel) : nullptr;
-  if (plan != nullptr) {
-    check_panel_args(gate);
-    if (launch_plan(launch, args.gate.dtype, panel, *plan)) return;
-  } else if (is_one_type && is_streamed(args.gate.dtype, x_type(args), panel, launch.num_sms())) {
+  if (is_one_type && is_streamed(args.gate.dtype, x_type(args), panel, launch.num_sms()))
     return stream(launch, args.gate.dtype, panel);
-  } else if (is_one_type && product_path(args.gate.dtype, x_type(args), tokens, args.gate.cols) ==
-                                ProductPath::panel_product) {
+  if (is_one_type &&
+      product_path(args.gate.dtype, x_type(args), tokens, args.gate.cols) == ProductPath::panel_product) {
     gate.norm.weight ? check_front_norm(gate) : check_panel_args(gate);
     return panel_product(launch, args.gate.dtype, panel);
   }
-  const bool by_chunks = is_dequantised(args, plan, launch.num_sms());
+  const bool by_chunks = is_dequantised(args, launch.num_sms());
   const int64_t chunk_rows = by_chunks ? std::min(rows, fitting_pairs(args)) : rows;
   const int64_t chunk_tokens =
       static_cast<int64_t>(gate_up_scratch_.bytes() / sizeof(float)) / (2 * chunk_rows);
@@ -405,8 +363,8 @@ void LinearOps::gate_up_swiglu(Launch& launch, const GateUpArgs& args) {
     for (int64_t token = 0; token < tokens; token += chunk_tokens) {
       const int64_t some = std::min(chunk_tokens, tokens - token);
       const Tensor x = part(args.x, token, some, 0, args.x.cols);
-      swiglu(launch, gate_up_product(launch, args, row, count, x, plan),
-             part(args.out, token, some, row, count), gating);
+      swiglu(launch, gate_up_product(launch, args, row, count, x), part(args.out, token, some, row, count),
+             gating);
     }
   }
 }

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <memory>
-
 #include "kernels/cuda/device/attributes.h"
 #include "kernels/cuda/device/owners.h"
 #include "kernels/cuda/launch/launch.h"
@@ -11,7 +9,6 @@
 #include "kernels/cuda/product/product.h"
 #include "kernels/cuda/product/stream/stream_product.h"
 #include "kernels/op_args.h"
-#include "kernels/tuning/plan_source.h"
 
 namespace minfer::cuda {
 
@@ -34,18 +31,18 @@ ProductPath product_path(DType weight, DType x, int64_t tokens, int64_t cols);
 /// token is faster with x in bf16.
 bool takes_fp8(std::span<const Weight> weights, int64_t tokens, int32_t head_size, bool has_wgmma);
 
+/// See Backend::takes_norm(): one token, and weights that panel_product() has a kernel with a norm for.
+bool takes_norm(std::span<const Weight> weights, int64_t tokens);
+
 /// Products with weights, dense and of experts, with the memory they need. Owned by the backend; one thread
 /// at a time.
 class LinearOps {
  public:
-  /// `plans`: what was measured on this device, ahead of the rules here; null: nothing.
-  LinearOps(int32_t num_sms, const StepLimits& limits, std::shared_ptr<const PlanSource> plans = nullptr);
+  LinearOps(int32_t num_sms, const StepLimits& limits);
 
   /// See LinearArgs. x bf16, f32 or, where takes_fp8(), fp8; out f32, or bf16 with bf16 or fp8 x. Weights that lie one behind the other in
   /// memory and have one type are multiplied as one matrix.
   void linear(Launch& launch, const LinearArgs& args);
-  /// See Backend::takes_norm(): one token and weights of panel_product(), unless another kernel was measured to be faster.
-  bool takes_norm(std::span<const Weight> weights, int64_t tokens, bool gate_up) const;
   /// See GateUpArgs. Of fp8 x out is fp8 too.
   void gate_up_swiglu(Launch& launch, const GateUpArgs& args);
   void moe_gate_up_swiglu(Launch& launch, const MoeGateUpArgs& args) { moe_.gate_up_swiglu(launch, args); }
@@ -57,12 +54,9 @@ class LinearOps {
   bool multiply_both(Launch& launch, const Product& first, const Product& second) const;
   void f16_matmul(Launch& launch, const Product& product);
   void dequantise_matmul(Launch& launch, const Product& product);
-  /// gate and up rows [first, first + count) with some tokens, side by side into the scratch. `plan`: null, cublaslt or dequantise.
+  /// gate and up rows [first, first + count) with some tokens, side by side into the scratch.
   Tensor gate_up_product(Launch& launch, const GateUpArgs& args, int64_t first, int64_t count,
-                         const Tensor& x, const ProductPlan* plan);
-
-  /// Null: none was measured.
-  const ProductPlan* plan_of(DType weight, DType x, const PanelArgs& args) const;
+                         const Tensor& x);
   PanelArgs panel_args(const Product& product) const;
   /// Throws Error if panel_product() could not take it.
   void check_panel_args(const Product& product) const;
@@ -70,10 +64,9 @@ class LinearOps {
   void check_front_norm(const Product& product) const;
   bool is_streamed(DType weight, DType x, const PanelArgs& args, int32_t num_sms) const;
   /// Of gate and up, which may have different types: both are if one has to be.
-  bool is_dequantised(const GateUpArgs& args, const ProductPlan* plan, int32_t num_sms) const;
+  bool is_dequantised(const GateUpArgs& args, int32_t num_sms) const;
 
   const bool has_wgmma_ = has_wgmma();
-  std::shared_ptr<const PlanSource> plans_;
   MoeProducts moe_;
   Matmul matmul_;
   PanelWorkspace panel_workspace_;

@@ -40,12 +40,19 @@ void for_streamed_tokens(const PanelArgs& args, const Stream& stream) {
   }
 }
 
-/// By the plan of each kMostStreamedTokens: plan_of(tokens).
-template <class PlanOf>
-void stream_all(Launch& launch, const PanelArgs& args, const PlanOf& plan_of) {
+}  // namespace
+
+bool is_streamable(const PanelArgs& args, int32_t num_sms) {
+  return is_worth_streaming(args.rows, args.tokens, args.up != nullptr, args.add_to_out, num_sms) &&
+         args.rows % 8 == 0 && is_aligned(args) && stores_pieces(args) && is_aligned(args.weight, 16) &&
+         (args.up == nullptr || (args.up > args.weight && is_aligned(args.up, 16)));
+}
+
+void stream_product(Launch& launch, const PanelArgs& args) {
+  const bool gate_up = args.up != nullptr;
   for_streamed_tokens(args, [&](const PanelArgs& some) {
-    const StreamPlan plan = plan_of(some.tokens);
-    if (args.up != nullptr) {
+    const StreamPlan plan = stream_plan(args.rows, args.cols, some.tokens, gate_up, launch.num_sms());
+    if (gate_up) {
       launch_stream_of<2, true>(launch, some, plan);
     } else {
       plan.warpgroups == 1 ? launch_stream_of<1, false>(launch, some, plan)
@@ -54,58 +61,20 @@ void stream_all(Launch& launch, const PanelArgs& args, const PlanOf& plan_of) {
   });
 }
 
-/// The same of quantised weights.
-template <class PlanOf>
-void tile_stream_all(Launch& launch, DType type, const PanelArgs& args, const PlanOf& plan_of) {
-  for_type(TiledTypes{}, "tile_stream_product", type, [&](auto known) {
-    for_streamed_tokens(
-        args, [&](const PanelArgs& some) { launch_tile_stream<known>(launch, some, plan_of(some.tokens)); });
-  });
-}
-
-}  // namespace
-
-bool can_stream(const PanelArgs& args) {
-  return args.rows % 8 == 0 && is_aligned(args) && stores_pieces(args) && is_aligned(args.weight, 16) &&
-         (args.up == nullptr || (args.up > args.weight && is_aligned(args.up, 16)));
-}
-
-bool is_streamable(const PanelArgs& args, int32_t num_sms) {
-  return is_worth_streaming(args.rows, args.tokens, args.up != nullptr, args.add_to_out, num_sms) &&
-         can_stream(args);
-}
-
-void stream_product(Launch& launch, const PanelArgs& args) {
-  stream_all(launch, args, [&](int32_t tokens) {
-    return stream_plan(args.rows, args.cols, tokens, args.up != nullptr, launch.num_sms());
-  });
-}
-
-void stream_product(Launch& launch, const PanelArgs& args, const ProductPlan& plan) {
-  stream_all(launch, args, [&](int32_t tokens) {
-    return stream_plan_of(plan, args.rows, tokens, args.up != nullptr, launch.num_sms());
-  });
-}
-
-bool can_tile_stream(const PanelArgs& args) {
-  return is_aligned(args) && args.cols % kStageColumns == 0 &&
+bool is_tile_streamable(DType type, const PanelArgs& args) {
+  return is_worth_tile_streaming(args.tokens, is_rare(type)) && is_aligned(args) &&
+         args.cols % kStageColumns == 0 &&
          (args.up == nullptr ||
           (args.up > args.weight && args.rows % (2 * kPanelRows) == 0 && stores_pieces(args)));
 }
 
-bool is_tile_streamable(DType type, const PanelArgs& args) {
-  return is_worth_tile_streaming(args.tokens, is_rare(type)) && can_tile_stream(args);
-}
-
 void tile_stream_product(Launch& launch, DType type, const PanelArgs& args) {
-  tile_stream_all(launch, type, args, [&](int32_t tokens) {
-    return tile_stream_plan(args.rows, args.cols, tokens, args.up != nullptr, launch.num_sms());
-  });
-}
-
-void tile_stream_product(Launch& launch, DType type, const PanelArgs& args, const ProductPlan& plan) {
-  tile_stream_all(launch, type, args, [&](int32_t tokens) {
-    return stream_plan_of(plan, args.rows, tokens, args.up != nullptr, launch.num_sms());
+  for_type(TiledTypes{}, "tile_stream_product", type, [&](auto known) {
+    for_streamed_tokens(args, [&](const PanelArgs& some) {
+      launch_tile_stream<known>(
+          launch, some,
+          tile_stream_plan(args.rows, args.cols, some.tokens, args.up != nullptr, launch.num_sms()));
+    });
   });
 }
 

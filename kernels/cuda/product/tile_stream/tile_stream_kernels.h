@@ -11,7 +11,7 @@ template <DType type>
 void launch_tile_stream(Launch& launch, const PanelArgs& args, const StreamPlan& plan);
 
 /// Two matrices of different types past the same tokens in one launch, if there is a kernel for it and each block has a tile: whether
-/// there was. Both as can_tile_stream() asks.
+/// there was. Both as is_tile_streamable() asks.
 bool tile_stream_pair(Launch& launch, DType type, const PanelArgs& first, DType other,
                       const PanelArgs& second);
 

@@ -1,8 +1,6 @@
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
-#include <memory>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -243,11 +241,11 @@ TEST(CudaLinear, TakesANormInFrontOfOneToken) {
       const int64_t rows = cols == 1024 ? 4 * kNumSms * kPanelRows + 23 : 39;
       const DeviceWeight weight(type, rows, cols, 1), up(type, rows, cols, 2);
       const Weight w = weight.weight();
-      if (!ops.takes_norm({&w, 1}, 1, false)) {
+      if (!takes_norm({&w, 1}, 1)) {
         EXPECT_TRUE(type == DType::f32 || type == DType::f16) << name(type) << ' ' << cols;
         continue;
       }
-      EXPECT_FALSE(ops.takes_norm({&w, 1}, 2, false));
+      EXPECT_FALSE(takes_norm({&w, 1}, 2));
       std::vector<float> x = test::normal_values(cols, 3);
       for (size_t i = 0; i < x.size(); ++i)
         x[i] *= i % 7 == 3 ? 20.0f : 0.3f;
@@ -273,53 +271,6 @@ TEST(CudaLinear, TakesANormInFrontOfOneToken) {
                 5e-5)
           << name(type) << ' ' << cols;
     }
-  }
-}
-
-/// A plan for one product alone; of automatic there is none.
-struct PlanOfOne : PlanSource {
-  ProductShape shape;
-  ProductPlan plan;
-  const ProductPlan* find(const ProductShape& wanted, int64_t /*tokens*/) const override {
-    return wanted == shape && plan.kernel != ProductKernel::automatic ? &plan : nullptr;
-  }
-  void check_device(const PlanDevice& /*device*/) const override {}
-};
-
-/// Two matrices, one behind the other in memory, are one product, or gate and up: a plan for either of them by itself is nobody's.
-TEST(CudaLinear, TakesANormUnlessAPlanIsForTheProductThatIsRun) {
-  if (!test::has_cuda_device()) GTEST_SKIP() << "no CUDA device";
-  constexpr int64_t kRows = 64, kCols = 512;
-  const DeviceWeight both(DType::bf16, 2 * kRows, kCols, 1);
-  std::array<Weight, 2> weights{both.weight(), both.weight()};
-  weights[0].rows = weights[1].rows = kRows;
-  weights[1].data = static_cast<const char*>(weights[0].data) + kRows * kCols * 2;
-  const DeviceTensor x(DType::f32, 1, kCols, test::normal_values(kCols, 2)),
-      scale(DType::f32, 1, kCols, test::normal_values(kCols, 3));
-  const FrontNorm norm{{scale.tensor().data, DType::f32, 1, 1, kCols}, 1e-5f};
-
-  const auto plans = std::make_shared<PlanOfOne>();
-  LinearOps ops(kNumSms, limits(), plans);
-  std::vector<float> sums, activations;
-  for (const auto& [op, rows] : {std::pair{ProductOp::linear, int64_t{0}},
-                                 {ProductOp::linear, kRows},
-                                 {ProductOp::linear, 2 * kRows},
-                                 {ProductOp::gate_up, kRows}}) {
-    plans->shape = {DType::bf16, op, rows, kCols};
-    plans->plan.kernel = rows > 0 ? ProductKernel::cublaslt : ProductKernel::automatic;
-    const std::string what = fmt::format("a plan for {} rows of {}", rows, name(op));
-    EXPECT_EQ(ops.takes_norm(weights, 1, false), rows != 2 * kRows) << what;
-    EXPECT_EQ(ops.takes_norm(weights, 1, true), op != ProductOp::gate_up) << what;
-    // Who brings a norm all the same gets it.
-    const DeviceTensor out(DType::f32, 1, 2 * kRows), hidden(DType::bf16, 1, kRows);
-    Launch launch(nullptr, kNumSms);
-    ops.linear(launch, {.x = x.tensor(), .weights = weights, .out = out.tensor(), .norm = norm});
-    ops.gate_up_swiglu(
-        launch,
-        {.x = x.tensor(), .gate = weights[0], .up = weights[1], .out = hidden.tensor(), .norm = norm});
-    if (rows == 0) sums = out.values(), activations = hidden.values();
-    EXPECT_EQ(out.values(), sums) << what;
-    EXPECT_EQ(hidden.values(), activations) << what;
   }
 }
 

@@ -1,4 +1,3 @@
-#include <memory>
 #include <optional>
 
 #include <gmock/gmock.h>
@@ -8,9 +7,10 @@
 #include "kernels/cuda/product/linear.h"
 #include "kernels/cuda/product/stream/stream_plan.h"
 #include "kernels/cuda/product/stream/stream_product.h"
+#include "kernels/cuda/product/tile_stream/tile_stream_kernels.h"
+#include "kernels/cuda/weights/weight_types.h"
 #include "tests/support/cuda/cuda_device.h"
 #include "tests/support/cuda/cuda_operands.h"
-#include "tests/support/cuda/one_plan.h"
 #include "tests/support/cuda/product_calls.h"
 #include "tests/support/models/fixtures.h"
 
@@ -24,7 +24,6 @@ using test::DeviceTensor;
 using test::DeviceWeight;
 using test::first_rows;
 using test::GateAndUp;
-using test::OnePlan;
 using test::path_of;
 using test::random_activations;
 
@@ -186,8 +185,7 @@ TEST_P(CudaTileStreamOfType, KeepsWeightsUntilTheyAreRead) {
 TEST_P(CudaTileStreamOfType, MultipliesTilesOf256Tokens) {
   constexpr int32_t kFewSms = 7;
   constexpr int64_t kRows = 1440, kCols = 512, kMostTokens = 600;
-  const auto plans = std::make_shared<OnePlan>();
-  LinearOps ops(kFewSms, {.max_tokens = kMostTokens, .hidden_size = 2048, .ffn_size = kRows}, plans);
+  const PanelWorkspace workspace(kFewSms, kCols);
   const GateAndUp weights(GetParam(), kRows, kCols, 5);
   const std::vector<float> x = random_activations(DType::bf16, kMostTokens * kCols, 7);
   const Matrix x_values = reference::to_matrix(x, kMostTokens, kCols);
@@ -195,37 +193,44 @@ TEST_P(CudaTileStreamOfType, MultipliesTilesOf256Tokens) {
   const Matrix expected = reference::gate_up_swiglu(x_values, weights.gate_values(), weights.up_values());
   const std::vector<float> bias = test::normal_values(kRows, 3);
   const DeviceTensor device_bias(DType::f32, 1, kRows, bias);
-  const Weight bias_weight{device_bias.tensor().data, DType::f32, 1, 1, kRows};
   for (const int64_t tokens : {1, 129, 250, 256, 257, 600}) {
-    plans->plan = {
-        ProductKernel::tile_stream,
-        {.token_tile = kMostTokensOfTile, .warpgroups = 2, .by_rounds = tokens > kMostTokensOfTile}};
     const DeviceTensor in(DType::bf16, tokens, kCols,
                           std::span(x).first(static_cast<size_t>(tokens * kCols)));
     const std::vector<float> residual = test::normal_values(tokens * kRows, 4);
     const DeviceTensor sum(DType::f32, tokens, kRows, residual), out(DType::bf16, tokens, kRows),
         hidden(DType::bf16, tokens, kRows);
-    const Weight w = weights.gate();
-    const auto launched = [&](const auto& compute) {
+    const auto args_to = [&](const Tensor& to) {
+      return PanelArgs{.weight = weights.gate().data,
+                       .x = in.tensor().data,
+                       .out = to.data,
+                       .rows = kRows,
+                       .cols = kCols,
+                       .tokens = static_cast<int32_t>(tokens),
+                       .x_stride = static_cast<int32_t>(in.tensor().stride),
+                       .out_stride = to.stride,
+                       .out_is_f32 = to.dtype == DType::f32,
+                       .partials = workspace.partials.as<float>(),
+                       .arrivals = workspace.arrivals.as<unsigned>()};
+    };
+    const auto launched = [&](const PanelArgs& args) {
+      StreamPlan plan{.token_tile = kMostTokensOfTile, .warpgroups = 2};
+      const int64_t tiles = row_tiles(kRows, args.up != nullptr, plan.warpgroups);
+      const int64_t token_blocks = (tokens + kMostTokensOfTile - 1) / kMostTokensOfTile;
+      token_blocks > 1 ? plan.take_rounds(tiles * token_blocks, kFewSms) : plan.take_tiles(tiles, 1, kFewSms);
       LaunchLog log({}, true);
       log.begin_op(0);
       Launch launch(nullptr, kFewSms, {}, &log);
-      compute(launch);
+      for_type(TiledTypes{}, "tile_stream", weights.gate().dtype,
+               [&](auto type) { launch_tile_stream<type>(launch, args, plan); });
       return path_of(log);
     };
-    EXPECT_EQ(launched([&](Launch& launch) {
-                ops.linear(launch, {in.tensor(), {&w, 1}, {&bias_weight, 1}, sum.tensor(), true});
-              }),
-              "tile_stream_product");
-    EXPECT_EQ(launched([&](Launch& launch) {
-                ops.linear(launch, {.x = in.tensor(), .weights = {&w, 1}, .out = out.tensor()});
-              }),
-              "tile_stream_product");
-    EXPECT_EQ(launched([&](Launch& launch) {
-                ops.gate_up_swiglu(launch,
-                                   {.x = in.tensor(), .gate = w, .up = weights.up(), .out = hidden.tensor()});
-              }),
-              "tile_stream_gate_up");
+    PanelArgs adds = args_to(sum.tensor()), gates = args_to(hidden.tensor());
+    adds.bias = static_cast<const float*>(device_bias.tensor().data);
+    adds.add_to_out = true;
+    gates.up = weights.up().data;
+    EXPECT_EQ(launched(adds), "tile_stream_product");
+    EXPECT_EQ(launched(args_to(out.tensor())), "tile_stream_product");
+    EXPECT_EQ(launched(gates), "tile_stream_gate_up");
     const std::span<const double> of_tokens = first_rows(product, tokens);
     std::vector<double> with_both(of_tokens.begin(), of_tokens.end());
     for (size_t i = 0; i < with_both.size(); ++i)
