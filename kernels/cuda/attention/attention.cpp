@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "kernels/cuda/attention/attention_kernels.h"
 #include "kernels/cuda/attention/attention_options.cuh"
@@ -11,6 +12,7 @@
 #include "kernels/cuda/attention/latent/attention_latent.h"
 #include "kernels/cuda/attention/prefill/attention_prefill.h"
 #include "kernels/cuda/device/attributes.h"
+#include "kernels/cuda/device/element_types.h"
 
 namespace minfer::cuda {
 namespace {
@@ -51,6 +53,28 @@ void check_options(const AttentionArgs& args) {
   if (!args.sinks) return;
   require_equal("attention: sinks", args.heads, args.sinks.rows * args.sinks.cols);
   if (args.sinks.dtype != DType::f32) unsupported("attention", "sinks of f32", name(args.sinks.dtype));
+}
+
+// The heads that instances.cmake has kernels for; of the common ones there are kernels without options too.
+using CommonHeads = std::integer_sequence<int, 64, 128, 256>;
+using WgmmaHeads = std::integer_sequence<int, 64, 80, 96, 128, 192, 256>;
+using DecodeHeads = std::integer_sequence<int, 64, 80, 96, 128, 192, 256, 512>;
+
+/// Calls launch(std::integral_constant<int, head_size>) if the head size is one of `heads`; whether it is.
+template <int... heads, class F>
+bool for_head(std::integer_sequence<int, heads...> /*heads*/, int32_t head_size, const F& launch) {
+  return ((head_size == heads && (launch(std::integral_constant<int, heads>{}), true)) || ...);
+}
+
+/// Calls launch(parameters, head size), the latter as for_head() does, with options only where there are some or no kernels without.
+template <class OptionParams, class Heads, class Params, class F>
+void for_form(Heads heads, const AttentionArgs& args, const Params& params, const F& launch) {
+  const OptionParams with_options{params, attention_options(args)};
+  const int32_t size = args.kv.head_size;
+  const auto plain = [&](auto head) { launch(params, head); };
+  if (!has_options(args) && for_head(CommonHeads{}, size, plain)) return;
+  if (for_head(heads, size, [&](auto head) { launch(with_options, head); })) return;
+  unsupported("attention on tensor cores", "a head size that it has kernels for", std::to_string(size));
 }
 
 AttentionDevice find_device() {
@@ -140,11 +164,9 @@ void AttentionOps::decode(Launch& launch, const ForwardBatch& batch, const Atten
                             .shares = shares_.as<DecodeShare>() + index * plans_.most_shares(),
                             .partials = partials_.data(),
                             .counters = counters_.as<int32_t>()};
-  if (has_options(args)) {
-    const DecodeOptionParams with_options{params, attention_options(args)};
-    return attention_decode(launch, with_options, args.kv.dtype, args.kv.head_size, plan.num_shares);
-  }
-  attention_decode(launch, params, args.kv.dtype, args.kv.head_size, plan.num_shares);
+  for_form<DecodeOptionParams>(DecodeHeads{}, args, params, [&](const auto& form, auto head) {
+    attention_decode<head>(launch, form, args.kv.dtype, plan.num_shares);
+  });
 }
 
 void AttentionOps::latent(Launch& launch, const ForwardBatch& batch, const AttentionArgs& args) {
@@ -154,25 +176,25 @@ void AttentionOps::latent(Launch& launch, const ForwardBatch& batch, const Atten
   if (plan.partial_rows() * kLatentValues * int64_t{sizeof(float)} >
       static_cast<int64_t>(latent_partials_.bytes()))
     unsupported("attention", "a step of the limits that it was prepared for", "latent rows");
-  attention_latent(launch,
-                   {.q = args.qkv.data,
-                    .q_stride = args.qkv.stride,
-                    .out = args.out.data,
-                    .out_stride = args.out.stride,
-                    .k = args.kv.k,
-                    .cache = make_kv_slots(args.kv),
-                    .query_start = batch.query_start,
-                    .context_len = batch.context_len,
-                    .block_table = batch.block_table,
-                    .max_blocks = batch.max_blocks,
-                    .first_sequence = args.first_sequence,
-                    .num_sequences = args.num_sequences,
-                    .heads = args.heads,
-                    .scale_log2 = scale_log2(args),
-                    .plan = plan,
-                    .partials = latent_partials_.as<float>(),
-                    .maxima = latent_maxima_.as<float2>()},
-                   args.kv.dtype);
+  const LatentParams params{.q = args.qkv.data,
+                            .q_stride = args.qkv.stride,
+                            .out = args.out.data,
+                            .out_stride = args.out.stride,
+                            .k = args.kv.k,
+                            .cache = make_kv_slots(args.kv),
+                            .query_start = batch.query_start,
+                            .context_len = batch.context_len,
+                            .block_table = batch.block_table,
+                            .max_blocks = batch.max_blocks,
+                            .first_sequence = args.first_sequence,
+                            .num_sequences = args.num_sequences,
+                            .heads = args.heads,
+                            .scale_log2 = scale_log2(args),
+                            .plan = plan,
+                            .partials = latent_partials_.as<float>(),
+                            .maxima = latent_maxima_.as<float2>()};
+  for_type(DTypes<DType::bf16, DType::f16>{}, "latent attention with a KV cache", args.kv.dtype,
+           [&](auto kv) { attention_latent<ElementOf<kv>>(launch, params); });
 }
 
 void AttentionOps::prefill(Launch& launch, const ForwardBatch& batch, const AttentionArgs& args,
@@ -202,15 +224,18 @@ void AttentionOps::prefill(Launch& launch, const ForwardBatch& batch, const Atte
       .keys_of_box = keys_of_box(args.kv.block_size, args.kv.head_size, args.kv.dtype == DType::f8_e4m3),
       .taken_tiles = taken_tiles_.as<uint32_t>(),
       .scale_log2 = scale_log2(args)};
-  if (path == AttentionPath::prefill_wide)
-    return attention_prefill_wide(launch, {params, attention_options(args)}, args.kv.dtype);
-  const auto run = [&](const auto& form) {
-    if (path == AttentionPath::prefill_wgmma)
-      return attention_prefill_wgmma(launch, form, args.kv.dtype, args.kv.head_size);
-    attention_prefill(launch, form, args.kv.dtype, args.kv.head_size);
-  };
-  if (has_options(args)) return run(PrefillOptionParams{params, attention_options(args)});
-  run(params);
+  if (path == AttentionPath::prefill_wgmma) {
+    return for_form<PrefillOptionParams>(WgmmaHeads{}, args, params, [&](const auto& form, auto head) {
+      attention_prefill_wgmma<head>(launch, form, args.kv.dtype);
+    });
+  }
+  const PrefillOptionParams with_options{params, attention_options(args)};
+  for_type(NarrowCacheTypes{}, "attention with a KV cache", args.kv.dtype, [&](auto type) {
+    using Kv = ElementOf<type>;
+    if (path == AttentionPath::prefill_wide) return attention_prefill_wide<Kv>(launch, with_options);
+    has_options(args) ? attention_prefill<Kv>(launch, with_options, args.kv.head_size)
+                      : attention_prefill<Kv>(launch, params, args.kv.head_size);
+  });
 }
 
 }  // namespace minfer::cuda

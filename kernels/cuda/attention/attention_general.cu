@@ -22,6 +22,7 @@
 #include "kernels/cuda/attention/attention_options.cuh"
 #include "kernels/cuda/attention/attention_path.h"
 #include "kernels/cuda/attention/kv_slots.cuh"
+#include "kernels/cuda/device/element_types.h"
 #include "kernels/cuda/device/shape_limits.h"
 #include "kernels/cuda/lanes/element.cuh"
 #include "kernels/cuda/lanes/fp8_group.cuh"
@@ -211,22 +212,6 @@ void launch_kernel(Launch& launch, const ForwardBatch& batch, const AttentionArg
   launch("attention", kernel, grid, dim3(kWarps * 32), 0, params);
 }
 
-template <class T>
-void launch_for_cache(Launch& launch, const ForwardBatch& batch, const AttentionArgs& args) {
-  switch (args.kv.dtype) {
-    case DType::f32:
-      return launch_kernel<T, float>(launch, batch, args);
-    case DType::f16:
-      return launch_kernel<T, __half>(launch, batch, args);
-    case DType::bf16:
-      return launch_kernel<T, __nv_bfloat16>(launch, batch, args);
-    case DType::f8_e4m3:
-      return launch_kernel<T, __nv_fp8_e4m3>(launch, batch, args);
-    default:
-      unsupported("attention", "a KV cache of f32, f16, bf16 or fp8_e4m3", name(args.kv.dtype));
-  }
-}
-
 }  // namespace
 
 void attention_general(Launch& launch, const ForwardBatch& batch, const AttentionArgs& args) {
@@ -235,14 +220,8 @@ void attention_general(Launch& launch, const ForwardBatch& batch, const Attentio
     if (size <= 0 || size > most)
       unsupported("attention", "a head size up to " + std::to_string(most), std::to_string(size));
   }
-  switch (args.qkv.dtype) {
-    case DType::f32:
-      return launch_for_cache<float>(launch, batch, args);
-    case DType::bf16:
-      return launch_for_cache<__nv_bfloat16>(launch, batch, args);
-    default:
-      unsupported("attention", "qkv of f32 or bf16", name(args.qkv.dtype));
-  }
+  for_elements("attention", args.qkv.dtype, args.kv.dtype,
+               [&]<class T, class Kv>() { launch_kernel<T, Kv>(launch, batch, args); });
 }
 
 }  // namespace minfer::cuda

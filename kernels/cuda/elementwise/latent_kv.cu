@@ -15,6 +15,7 @@
 #include <string>
 
 #include "kernels/cuda/attention/kv_slots.cuh"
+#include "kernels/cuda/device/element_types.h"
 #include "kernels/cuda/elementwise/latent_kv.h"
 #include "kernels/cuda/lanes/vector_io.cuh"
 #include "kernels/cuda/lanes/warp.cuh"
@@ -178,30 +179,13 @@ void launch_latent(Launch& launch, const ForwardBatch& batch, const LatentKvWrit
   launch("latent_kv_write", latent_kv_kernel<Q, Kv>, grid, dim3(kLatentThreads), 0, params);
 }
 
-template <class Q>
-void launch_for_latent_cache(Launch& launch, const ForwardBatch& batch, const LatentKvWriteArgs& args) {
-  switch (args.kv_layer.dtype) {
-    case DType::f32:
-      return launch_latent<Q, float>(launch, batch, args);
-    case DType::f16:
-      return launch_latent<Q, __half>(launch, batch, args);
-    case DType::bf16:
-      return launch_latent<Q, __nv_bfloat16>(launch, batch, args);
-    case DType::f8_e4m3:
-      return launch_latent<Q, __nv_fp8_e4m3>(launch, batch, args);
-    default:
-      unsupported("latent_kv_write", "a KV cache of f32, f16, bf16 or fp8_e4m3", name(args.kv_layer.dtype));
-  }
-}
-
 }  // namespace
 
 void latent_kv_write(Launch& launch, const ForwardBatch& batch, const LatentKvWriteArgs& args) {
   check(batch, args);
   if (batch.num_tokens == 0) return;
-  if (args.q_out.dtype == DType::f32) return launch_for_latent_cache<float>(launch, batch, args);
-  if (args.q_out.dtype == DType::bf16) return launch_for_latent_cache<__nv_bfloat16>(launch, batch, args);
-  unsupported("latent_kv_write", "q_out of f32 or bf16", name(args.q_out.dtype));
+  for_elements("latent_kv_write", args.q_out.dtype, args.kv_layer.dtype,
+               [&]<class Q, class Kv>() { launch_latent<Q, Kv>(launch, batch, args); });
 }
 
 }  // namespace minfer::cuda

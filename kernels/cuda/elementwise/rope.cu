@@ -25,6 +25,7 @@
 #include <string>
 
 #include "kernels/cuda/attention/kv_slots.cuh"
+#include "kernels/cuda/device/element_types.h"
 #include "kernels/cuda/device/shape_limits.h"
 #include "kernels/cuda/elementwise/rope.h"
 #include "kernels/cuda/lanes/vector_io.cuh"
@@ -312,32 +313,14 @@ void launch_kernel(Launch& launch, const ForwardBatch& batch, const RopeKvWriteA
   run.template operator()<kFewQuads, kRowsOfMany>();
 }
 
-template <class Q>
-void launch_for_cache(Launch& launch, const ForwardBatch& batch, const RopeKvWriteArgs& args) {
-  switch (args.kv.dtype) {
-    case DType::f32:
-      return launch_kernel<Q, float>(launch, batch, args);
-    case DType::f16:
-      return launch_kernel<Q, __half>(launch, batch, args);
-    case DType::bf16:
-      return launch_kernel<Q, __nv_bfloat16>(launch, batch, args);
-    case DType::f8_e4m3:
-      return launch_kernel<Q, __nv_fp8_e4m3>(launch, batch, args);
-    default:
-      unsupported("rope_kv_write", "a KV cache of f32, f16, bf16 or fp8_e4m3", name(args.kv.dtype));
-  }
-}
-
 }  // namespace
 
 void rope_kv_write(Launch& launch, const ForwardBatch& batch, const RopeKvWriteArgs& args) {
   check(batch, args);
   if (batch.num_tokens == 0) return;
-  if (args.q_out.data == nullptr || args.q_out.dtype == DType::f32) {
-    return launch_for_cache<float>(launch, batch, args);
-  }
-  if (args.q_out.dtype == DType::bf16) return launch_for_cache<__nv_bfloat16>(launch, batch, args);
-  unsupported("rope_kv_write", "q_out of f32 or bf16", name(args.q_out.dtype));
+  const DType q = args.q_out.data == nullptr ? DType::f32 : args.q_out.dtype;
+  for_elements("rope_kv_write", q, args.kv.dtype,
+               [&]<class Q, class Kv>() { launch_kernel<Q, Kv>(launch, batch, args); });
 }
 
 }  // namespace minfer::cuda

@@ -1,4 +1,5 @@
 #include "kernels/cuda/device/check.h"
+#include "kernels/cuda/device/element_types.h"
 #include "kernels/cuda/lanes/element.cuh"
 #include "kernels/cuda/lanes/warp.cuh"
 #include "kernels/cuda/weights/store_rows.cuh"
@@ -95,16 +96,7 @@ void launch(cudaStream_t stream, const Rows& rows) {
 
 void store_fp8(cudaStream_t stream, DType from, const Rows& rows) {
   require_equal("store_fp8: columns modulo 32", 0, rows.cols % 32);
-  switch (from) {
-    case DType::f32:
-      return launch<float>(stream, rows);
-    case DType::f16:
-      return launch<__half>(stream, rows);
-    case DType::bf16:
-      return launch<__nv_bfloat16>(stream, rows);
-    default:
-      unsupported("weights made fp8", "f32, f16 or bf16", name(from));
-  }
+  for_type(PlainTypes{}, "weights made fp8", from, [&](auto type) { launch<ElementOf<type>>(stream, rows); });
 }
 
 }  // namespace minfer::cuda

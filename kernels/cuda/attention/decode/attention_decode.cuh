@@ -8,6 +8,7 @@
 #include "kernels/cuda/attention/decode/attention_decode.h"
 #include "kernels/cuda/attention/decode/attention_segments.cuh"
 #include "kernels/cuda/attention/kv_slots.cuh"
+#include "kernels/cuda/device/element_types.h"
 #include "kernels/cuda/lanes/fp8_group.cuh"
 #include "kernels/cuda/launch/launch.h"
 
@@ -438,16 +439,8 @@ void launch_decode_kernel(Launch& launch, const Params& params, int32_t num_shar
 
 template <int kHead, class Params>
 void attention_decode(Launch& launch, const Params& params, DType kv, int32_t num_shares) {
-  switch (kv) {
-    case DType::bf16:
-      return launch_decode_kernel<__nv_bfloat16, kHead>(launch, params, num_shares);
-    case DType::f16:
-      return launch_decode_kernel<__half, kHead>(launch, params, num_shares);
-    case DType::f8_e4m3:
-      return launch_decode_kernel<__nv_fp8_e4m3, kHead>(launch, params, num_shares);
-    default:
-      unsupported("attention on tensor cores", "a KV cache of bf16, f16 or fp8_e4m3", name(kv));
-  }
+  for_type(NarrowCacheTypes{}, "attention with a KV cache", kv,
+           [&](auto type) { launch_decode_kernel<ElementOf<type>, kHead>(launch, params, num_shares); });
 }
 
 }  // namespace minfer::cuda

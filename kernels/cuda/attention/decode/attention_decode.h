@@ -48,12 +48,8 @@ struct DecodeOptionParams : DecodeParams {
   AttentionOptions options;
 };
 
-/// See attention_decode.cuh. `kv`: bf16, f16 or fp8; head_size of kTensorCoreHeads.
-void attention_decode(Launch& launch, const DecodeParams& params, DType kv, int32_t head_size,
-                      int32_t num_shares);
-void attention_decode(Launch& launch, const DecodeOptionParams& params, DType kv, int32_t head_size,
-                      int32_t num_shares);
-/// The same for a head size, compiled in files of their own; heads of 80, 96, 192 and 512 with DecodeOptionParams alone.
+/// See attention_decode.cuh. `kv`: bf16, f16 or fp8; kHead of kTensorCoreHeads, which instances.cmake compiles: rare ones with
+/// DecodeOptionParams alone.
 template <int kHead, class Params>
 void attention_decode(Launch& launch, const Params& params, DType kv, int32_t num_shares);
 

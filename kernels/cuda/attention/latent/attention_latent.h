@@ -31,8 +31,7 @@ struct LatentParams {
   float2* maxima;  ///< [tiles, splits, rows] largest exponent of 2, and the sum of those relative to it
 };
 
-/// See attention_latent.cuh. `kv`: bf16 or f16.
-void attention_latent(Launch& launch, const LatentParams& params, DType kv);
+/// See attention_latent.cuh. Kv: bf16 or f16.
 template <class Kv>
 void attention_latent(Launch& launch, const LatentParams& params);
 

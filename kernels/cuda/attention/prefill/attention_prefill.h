@@ -38,23 +38,18 @@ struct PrefillOptionParams : PrefillParams {
   AttentionOptions options;
 };
 
-/// See attention_prefill.cuh. `kv`: bf16, f16 or fp8; head_size 64 or 128.
-void attention_prefill(Launch& launch, const PrefillParams& params, DType kv, int32_t head_size);
-void attention_prefill(Launch& launch, const PrefillOptionParams& params, DType kv, int32_t head_size);
-/// The same for a type of the cache and of parameters, compiled in files of their own.
+// What instances.cmake compiles.
+
+/// See attention_prefill.cuh. Kv: of NarrowCacheTypes; head_size 64 or 128.
 template <class Kv, class Params>
 void attention_prefill(Launch& launch, const Params& params, int32_t head_size);
 
-/// See attention_prefill_wgmma.cuh. `kv`: bf16, f16 or fp8, on Hopper, in blocks that fit_boxes(); head_size of kTensorCoreHeads.
-void attention_prefill_wgmma(Launch& launch, const PrefillParams& params, DType kv, int32_t head_size);
-void attention_prefill_wgmma(Launch& launch, const PrefillOptionParams& params, DType kv, int32_t head_size);
-/// The same for a head size, compiled in files of their own; heads of 80, 96 and 192 with PrefillOptionParams alone.
+/// See attention_prefill_wgmma.cuh. `kv`: bf16, f16 or fp8, on Hopper, in blocks that fit_boxes(); kHead of kTensorCoreHeads but for the
+/// widest, rare ones with PrefillOptionParams alone.
 template <int kHead, class Params>
 void attention_prefill_wgmma(Launch& launch, const Params& params, DType kv);
 
-/// See attention_prefill_wide.cuh. `kv`: bf16, f16 or fp8; heads of kWideHeadSize.
-void attention_prefill_wide(Launch& launch, const PrefillOptionParams& params, DType kv);
-/// The same for a type of the cache, compiled in files of their own.
+/// See attention_prefill_wide.cuh. Kv: of NarrowCacheTypes; heads of kWideHeadSize.
 template <class Kv>
 void attention_prefill_wide(Launch& launch, const PrefillOptionParams& params);
 

@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/attention/prefill/attention_prefill.h"
 #include "kernels/cuda/attention/prefill/wgmma_rows.cuh"
+#include "kernels/cuda/device/element_types.h"
 #include "kernels/cuda/device/tensor_map.h"
 #include "kernels/cuda/launch/launch.h"
 
@@ -127,16 +128,8 @@ void launch_wgmma_form(Launch& launch, const typename Form::Params& p) {
 
 template <int kHead, class Params>
 void attention_prefill_wgmma(Launch& launch, const Params& params, DType kv) {
-  switch (kv) {
-    case DType::bf16:
-      return launch_wgmma_form<WgmmaForm<__nv_bfloat16, kHead, Params>>(launch, params);
-    case DType::f16:
-      return launch_wgmma_form<WgmmaForm<__half, kHead, Params>>(launch, params);
-    case DType::f8_e4m3:
-      return launch_wgmma_form<WgmmaForm<__nv_fp8_e4m3, kHead, Params>>(launch, params);
-    default:
-      unsupported("attention by warpgroups", "a KV cache of bf16, f16 or fp8_e4m3", name(kv));
-  }
+  for_type(NarrowCacheTypes{}, "attention with a KV cache", kv,
+           [&](auto type) { launch_wgmma_form<WgmmaForm<ElementOf<type>, kHead, Params>>(launch, params); });
 }
 
 }  // namespace minfer::cuda

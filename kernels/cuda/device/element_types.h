@@ -1,0 +1,37 @@
+#pragma once
+
+#include <string>
+#include <type_traits>
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
+
+#include "kernels/cuda/weights/weight_types.h"
+
+/// From the types of activations and of a KV cache, known when a kernel is launched, to the kernel that was compiled for them.
+namespace minfer::cuda {
+
+/// An element of f32, f16, bf16 or f8_e4m3.
+template <DType type>
+using ElementOf = std::conditional_t<
+    type == DType::f32, float,
+    std::conditional_t<type == DType::f16, __half,
+                       std::conditional_t<type == DType::bf16, __nv_bfloat16, __nv_fp8_e4m3>>>;
+
+/// Types of a KV cache: those of every kernel that writes it, and those with attention on tensor cores.
+using CacheTypes = DTypes<DType::f32, DType::f16, DType::bf16, DType::f8_e4m3>;
+using NarrowCacheTypes = DTypes<DType::bf16, DType::f16, DType::f8_e4m3>;
+
+/// Calls launch.operator()<X, Kv>() with the elements of activations, f32 or bf16, and of a cache of CacheTypes. Else throws Error naming
+/// `op`.
+template <class F>
+void for_elements(const std::string& op, DType x, DType cache, const F& launch) {
+  for_type(DTypes<DType::f32, DType::bf16>{}, op + " of activations", x, [&](auto x_type) {
+    using X = ElementOf<x_type>;
+    for_type(CacheTypes{}, op + " with a KV cache", cache,
+             [&](auto cache_type) { launch.template operator()<X, ElementOf<cache_type>>(); });
+  });
+}
+
+}  // namespace minfer::cuda
