@@ -2,17 +2,11 @@
 
 #include <algorithm>
 
-#include "kernels/cuda/delta/delta_conv.h"
-#include "kernels/cuda/delta/delta_rule.h"
-#include "kernels/cuda/delta/head_gate.h"
+#include "kernels/cuda/delta/delta_ops.h"
 #include "kernels/cuda/device/check.h"
 #include "kernels/cuda/device/devices.h"
 #include "kernels/cuda/device/memory_ledger.h"
-#include "kernels/cuda/elementwise/activate.h"
-#include "kernels/cuda/elementwise/embed.h"
-#include "kernels/cuda/elementwise/latent_kv.h"
-#include "kernels/cuda/elementwise/norm.h"
-#include "kernels/cuda/elementwise/rope.h"
+#include "kernels/cuda/elementwise/elementwise.h"
 #include "kernels/cuda/moe/moe_route.h"
 #include "kernels/cuda/product/head_product.h"
 

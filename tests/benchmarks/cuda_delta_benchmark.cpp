@@ -8,9 +8,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "kernels/cuda/delta/delta_conv.h"
-#include "kernels/cuda/delta/delta_rule.h"
-#include "kernels/cuda/delta/head_gate.h"
+#include "kernels/cuda/delta/delta_ops.h"
 #include "kernels/cuda/device/devices.h"
 #include "kernels/cuda/device/peak.h"
 #include "kernels/cuda/launch/capture.h"

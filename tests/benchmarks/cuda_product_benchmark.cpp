@@ -15,7 +15,7 @@
 #include "kernels/cuda/device/devices.h"
 #include "kernels/cuda/device/peak.h"
 #include "kernels/cuda/device/streaming_read.h"
-#include "kernels/cuda/elementwise/rms_norm.h"
+#include "kernels/cuda/elementwise/elementwise.h"
 #include "kernels/cuda/launch/capture.h"
 #include "kernels/cuda/product/fastest_matmul.h"
 #include "kernels/cuda/product/linear.h"

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "kernels/cuda/delta/delta_conv.h"
+#include "kernels/cuda/delta/delta_ops.h"
 #include "kernels/cuda/delta/delta_sequence.h"
 #include "kernels/cuda/lanes/warp.cuh"
 

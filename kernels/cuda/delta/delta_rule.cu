@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/cuda/delta/delta_rule.h"
+#include "kernels/cuda/delta/delta_ops.h"
 #include "kernels/cuda/delta/delta_rule_chunk.cuh"
 #include "kernels/cuda/delta/delta_rule_group.cuh"
 

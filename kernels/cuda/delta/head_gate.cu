@@ -2,7 +2,7 @@
 #include <string>
 #include <type_traits>
 
-#include "kernels/cuda/delta/head_gate.h"
+#include "kernels/cuda/delta/delta_ops.h"
 #include "kernels/cuda/lanes/element.cuh"
 #include "kernels/cuda/lanes/fp8_group.cuh"
 #include "kernels/cuda/lanes/warp.cuh"

@@ -1,5 +1,5 @@
-#include "kernels/cuda/elementwise/activate.h"
 #include "kernels/cuda/elementwise/columns.cuh"
+#include "kernels/cuda/elementwise/elementwise.h"
 #include "kernels/dtype.h"
 
 // A function of each element (kernels/activation.h has the formulas), for feed-forward layers without a gate and for capped logits.

@@ -1,5 +1,5 @@
-#include "kernels/cuda/elementwise/add_bias.h"
 #include "kernels/cuda/elementwise/columns.cuh"
+#include "kernels/cuda/elementwise/elementwise.h"
 #include "kernels/dtype.h"
 
 // Biases behind products of a library. Blocks: see columns.cuh. Bytes: `out` twice.

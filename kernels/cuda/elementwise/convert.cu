@@ -1,4 +1,4 @@
-#include "kernels/cuda/elementwise/convert.h"
+#include "kernels/cuda/elementwise/elementwise.h"
 #include "kernels/cuda/lanes/element.cuh"
 #include "kernels/dtype.h"
 

@@ -1,4 +1,4 @@
-#include "kernels/cuda/elementwise/embed.h"
+#include "kernels/cuda/elementwise/elementwise.h"
 #include "kernels/cuda/weights/weight_elements.cuh"
 #include "kernels/dtype.h"
 

@@ -16,7 +16,7 @@
 
 #include "kernels/cuda/attention/kv_slots.cuh"
 #include "kernels/cuda/device/element_types.h"
-#include "kernels/cuda/elementwise/latent_kv.h"
+#include "kernels/cuda/elementwise/elementwise.h"
 #include "kernels/cuda/lanes/vector_io.cuh"
 #include "kernels/cuda/lanes/warp.cuh"
 

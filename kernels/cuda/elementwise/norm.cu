@@ -1,8 +1,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/cuda/elementwise/norm.h"
-#include "kernels/cuda/elementwise/rms_norm.h"
+#include "kernels/cuda/elementwise/elementwise.h"
 #include "kernels/cuda/lanes/element.cuh"
 #include "kernels/cuda/lanes/vector8.cuh"
 #include "kernels/cuda/lanes/warp.cuh"

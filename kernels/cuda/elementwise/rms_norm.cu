@@ -3,7 +3,7 @@
 #include <string>
 #include <type_traits>
 
-#include "kernels/cuda/elementwise/rms_norm.h"
+#include "kernels/cuda/elementwise/elementwise.h"
 #include "kernels/cuda/lanes/fp8_group.cuh"
 #include "kernels/cuda/lanes/vector8.cuh"
 #include "kernels/cuda/lanes/warp.cuh"

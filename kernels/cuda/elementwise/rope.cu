@@ -27,7 +27,7 @@
 #include "kernels/cuda/attention/kv_slots.cuh"
 #include "kernels/cuda/device/element_types.h"
 #include "kernels/cuda/device/shape_limits.h"
-#include "kernels/cuda/elementwise/rope.h"
+#include "kernels/cuda/elementwise/elementwise.h"
 #include "kernels/cuda/lanes/vector_io.cuh"
 #include "kernels/cuda/lanes/warp.cuh"
 

@@ -1,5 +1,5 @@
 #include "kernels/cuda/elementwise/columns.cuh"
-#include "kernels/cuda/elementwise/swiglu.h"
+#include "kernels/cuda/elementwise/elementwise.h"
 #include "kernels/cuda/lanes/activation.cuh"
 #include "kernels/dtype.h"
 

@@ -6,9 +6,7 @@
 
 #include "kernels/bias.h"
 #include "kernels/cuda/device/shape_limits.h"
-#include "kernels/cuda/elementwise/add_bias.h"
-#include "kernels/cuda/elementwise/convert.h"
-#include "kernels/cuda/elementwise/swiglu.h"
+#include "kernels/cuda/elementwise/elementwise.h"
 #include "kernels/cuda/product/dequantise.h"
 #include "kernels/cuda/product/panel/panel_kernels.h"
 #include "kernels/cuda/product/row_product.h"

@@ -4,9 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/cuda/delta/delta_conv.h"
-#include "kernels/cuda/delta/delta_rule.h"
-#include "kernels/cuda/delta/head_gate.h"
+#include "kernels/cuda/delta/delta_ops.h"
 #include "kernels/error.h"
 #include "tests/support/cuda/cuda_device.h"
 #include "tests/support/cuda/cuda_paged_batch.h"

@@ -1,8 +1,7 @@
 // Norms beyond the plain RMS norm, and functions of single elements, on CUDA.
 #include <gtest/gtest.h>
 
-#include "kernels/cuda/elementwise/activate.h"
-#include "kernels/cuda/elementwise/norm.h"
+#include "kernels/cuda/elementwise/elementwise.h"
 #include "tests/reference/ops.h"
 #include "tests/support/cuda/cuda_data.h"
 #include "tests/support/cuda/cuda_device.h"

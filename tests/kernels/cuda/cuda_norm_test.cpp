@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/cuda/elementwise/rms_norm.h"
+#include "kernels/cuda/elementwise/elementwise.h"
 #include "tests/reference/ops.h"
 #include "tests/support/cuda/cuda_data.h"
 #include "tests/support/cuda/cuda_device.h"

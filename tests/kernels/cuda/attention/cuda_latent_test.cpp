@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "kernels/cuda/elementwise/latent_kv.h"
+#include "kernels/cuda/elementwise/elementwise.h"
 #include "kernels/cuda/product/head_product.h"
 #include "kernels/error.h"
 #include "tests/support/cuda/cuda_attention_step.h"

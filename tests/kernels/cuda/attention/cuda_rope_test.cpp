@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "kernels/cuda/elementwise/rope.h"
+#include "kernels/cuda/elementwise/elementwise.h"
 #include "kernels/error.h"
 #include "tests/reference/ops.h"
 #include "tests/support/cuda/cuda_device.h"

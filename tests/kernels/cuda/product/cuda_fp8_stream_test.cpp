@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cuda/device/attributes.h"
-#include "kernels/cuda/elementwise/rms_norm.h"
+#include "kernels/cuda/elementwise/elementwise.h"
 #include "kernels/cuda/product/fp8/fp8_gemm.h"
 #include "kernels/cuda/product/linear.h"
 #include "tests/support/cuda/cuda_data.h"

@@ -5,11 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/cuda/elementwise/add_bias.h"
-#include "kernels/cuda/elementwise/convert.h"
-#include "kernels/cuda/elementwise/embed.h"
-#include "kernels/cuda/elementwise/rms_norm.h"
-#include "kernels/cuda/elementwise/swiglu.h"
+#include "kernels/cuda/elementwise/elementwise.h"
 #include "kernels/cuda/product/row_product.h"
 #include "kernels/half.h"
 #include "tests/reference/ops.h"

@@ -6,7 +6,7 @@
 
 #include "kernels/cpu/product/linear.h"
 #include "kernels/cpu/quantise.h"
-#include "kernels/cuda/elementwise/embed.h"
+#include "kernels/cuda/elementwise/elementwise.h"
 #include "kernels/cuda/launch/capture.h"
 #include "kernels/cuda/weights/weight_layout.h"
 #include "tests/support/cuda/cuda_device.h"

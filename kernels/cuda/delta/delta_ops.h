@@ -1,0 +1,19 @@
+#pragma once
+
+#include "kernels/cuda/launch/launch.h"
+#include "kernels/forward_batch.h"
+#include "kernels/op_args.h"
+
+/// The ops of gated delta nets, and the gates of heads that attention has too.
+namespace minfer::cuda {
+
+/// See DeltaConvArgs; heads of q and k of up to kMaxDeltaKeySize. Sequences whose slot is not one of the state's are padding: nothing of
+/// theirs is read or written.
+void delta_conv(Launch& launch, const ForwardBatch& batch, const DeltaConvArgs& args);
+/// See DeltaRuleArgs; heads and padding as there, but that rows of out become zeros.
+void delta_rule(Launch& launch, const ForwardBatch& batch, const DeltaRuleArgs& args);
+/// See HeadGateArgs. x f32 or bf16; out f32, bf16 or, with heads of a multiple of 128 and aligned rows, fp8. In place where out has the
+/// type of x.
+void head_gate(Launch& launch, const HeadGateArgs& args);
+
+}  // namespace minfer::cuda
