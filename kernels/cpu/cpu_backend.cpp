@@ -12,7 +12,6 @@
 
 #include "kernels/cpu/check.h"
 #include "kernels/cpu/lanes/lane_kernels.h"
-#include "kernels/cpu/product/linear.h"
 #include "kernels/cpu/quantise.h"
 
 namespace minfer::cpu {
@@ -230,86 +229,6 @@ void CpuBackend::stamp_arrival() {
 
 void CpuBackend::set_experts_read(int32_t experts) {
   if (stamps_ != nullptr) stamps_->ops.back().experts_read = experts;
-}
-
-void CpuBackend::embed(OpId op, const EmbedArgs& args) {
-  stamp(op);
-  cpu::embed(args, context());
-}
-
-void CpuBackend::norm(OpId op, const NormArgs& args) {
-  stamp(op);
-  cpu::norm(args, context());
-}
-
-void CpuBackend::activate(OpId op, const ActivateArgs& args) {
-  stamp(op);
-  cpu::activate(args, context());
-}
-
-void CpuBackend::linear(OpId op, const LinearArgs& args) {
-  stamp(op);
-  cpu::linear(args, context());
-}
-
-void CpuBackend::gate_up_swiglu(OpId op, const GateUpArgs& args) {
-  stamp(op);
-  cpu::gate_up_swiglu(args, context());
-}
-
-void CpuBackend::rope_kv_write(OpId op, const ForwardBatch& batch, const RopeKvWriteArgs& args) {
-  stamp(op);
-  cpu::rope_kv_write(batch, args, context());
-}
-
-void CpuBackend::latent_kv_write(OpId op, const ForwardBatch& batch, const LatentKvWriteArgs& args) {
-  stamp(op);
-  cpu::latent_kv_write(batch, args, context());
-}
-
-void CpuBackend::head_linear(OpId op, const HeadLinearArgs& args) {
-  stamp(op);
-  cpu::head_linear(args, context());
-}
-
-void CpuBackend::attention(OpId op, const ForwardBatch& batch, const AttentionArgs& args) {
-  stamp(op);
-  cpu::attention(batch, args, context());
-}
-
-void CpuBackend::delta_conv(OpId op, const ForwardBatch& batch, const DeltaConvArgs& args) {
-  stamp(op);
-  cpu::delta_conv(batch, args, context());
-}
-
-void CpuBackend::delta_rule(OpId op, const ForwardBatch& batch, const DeltaRuleArgs& args) {
-  stamp(op);
-  cpu::delta_rule(batch, args, context());
-}
-
-void CpuBackend::head_gate(OpId op, const HeadGateArgs& args) {
-  stamp(op);
-  cpu::head_gate(args, context());
-}
-
-void CpuBackend::moe_route(OpId op, const MoeRouteArgs& args) {
-  stamp(op);
-  cpu::moe_route(args, context());
-}
-
-void CpuBackend::moe_gate_up_swiglu(OpId op, const MoeGateUpArgs& args) {
-  stamp(op);
-  set_experts_read(cpu::moe_gate_up_swiglu(args, context()));
-}
-
-void CpuBackend::moe_down(OpId op, const MoeDownArgs& args) {
-  stamp(op);
-  set_experts_read(cpu::moe_down(args, context()));
-}
-
-void CpuBackend::gather_rows(OpId op, const Tensor& x, const int32_t* rows, const Tensor& out) {
-  stamp(op);
-  cpu::gather_rows(x, rows, out, context());
 }
 
 void CpuBackend::all_reduce(OpId op, const AllReduceArgs& args) {

@@ -6,6 +6,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/cpu/ops.h"
+#include "kernels/cpu/product/linear.h"
 
 namespace minfer::cpu {
 
@@ -29,22 +30,36 @@ class CpuBackend : public Backend {
   void launch_sampling(std::span<const SamplingRow> rows) override;
   void finish_step(std::span<SampledToken> out) override;
 
-  void embed(OpId op, const EmbedArgs& args) override;
-  void norm(OpId op, const NormArgs& args) override;
-  void linear(OpId op, const LinearArgs& args) override;
-  void gate_up_swiglu(OpId op, const GateUpArgs& args) override;
-  void activate(OpId op, const ActivateArgs& args) override;
-  void rope_kv_write(OpId op, const ForwardBatch& batch, const RopeKvWriteArgs& args) override;
-  void latent_kv_write(OpId op, const ForwardBatch& batch, const LatentKvWriteArgs& args) override;
-  void attention(OpId op, const ForwardBatch& batch, const AttentionArgs& args) override;
-  void head_linear(OpId op, const HeadLinearArgs& args) override;
-  void delta_conv(OpId op, const ForwardBatch& batch, const DeltaConvArgs& args) override;
-  void delta_rule(OpId op, const ForwardBatch& batch, const DeltaRuleArgs& args) override;
-  void head_gate(OpId op, const HeadGateArgs& args) override;
-  void moe_route(OpId op, const MoeRouteArgs& args) override;
-  void moe_gate_up_swiglu(OpId op, const MoeGateUpArgs& args) override;
-  void moe_down(OpId op, const MoeDownArgs& args) override;
-  void gather_rows(OpId op, const Tensor& x, const int32_t* rows, const Tensor& out) override;
+  void embed(OpId op, const EmbedArgs& args) override { run(op, cpu::embed, args); }
+  void norm(OpId op, const NormArgs& args) override { run(op, cpu::norm, args); }
+  void linear(OpId op, const LinearArgs& args) override { run(op, cpu::linear, args); }
+  void gate_up_swiglu(OpId op, const GateUpArgs& args) override { run(op, cpu::gate_up_swiglu, args); }
+  void activate(OpId op, const ActivateArgs& args) override { run(op, cpu::activate, args); }
+  void rope_kv_write(OpId op, const ForwardBatch& batch, const RopeKvWriteArgs& args) override {
+    run(op, cpu::rope_kv_write, batch, args);
+  }
+  void latent_kv_write(OpId op, const ForwardBatch& batch, const LatentKvWriteArgs& args) override {
+    run(op, cpu::latent_kv_write, batch, args);
+  }
+  void attention(OpId op, const ForwardBatch& batch, const AttentionArgs& args) override {
+    run(op, cpu::attention, batch, args);
+  }
+  void head_linear(OpId op, const HeadLinearArgs& args) override { run(op, cpu::head_linear, args); }
+  void delta_conv(OpId op, const ForwardBatch& batch, const DeltaConvArgs& args) override {
+    run(op, cpu::delta_conv, batch, args);
+  }
+  void delta_rule(OpId op, const ForwardBatch& batch, const DeltaRuleArgs& args) override {
+    run(op, cpu::delta_rule, batch, args);
+  }
+  void head_gate(OpId op, const HeadGateArgs& args) override { run(op, cpu::head_gate, args); }
+  void moe_route(OpId op, const MoeRouteArgs& args) override { run(op, cpu::moe_route, args); }
+  void moe_gate_up_swiglu(OpId op, const MoeGateUpArgs& args) override {
+    set_experts_read(run(op, cpu::moe_gate_up_swiglu, args));
+  }
+  void moe_down(OpId op, const MoeDownArgs& args) override { set_experts_read(run(op, cpu::moe_down, args)); }
+  void gather_rows(OpId op, const Tensor& x, const int32_t* rows, const Tensor& out) override {
+    run(op, cpu::gather_rows, x, rows, out);
+  }
   void all_reduce(OpId op, const AllReduceArgs& args) override;
   void gather_columns(OpId op, const Tensor& part, const Tensor& out) override;
 
@@ -70,6 +85,12 @@ class CpuBackend : public Backend {
   /// Brings the first rank's tokens to the others.
   void share_tokens(OpId op, std::span<SampledToken> sampled);
   void stamp(OpId op);
+  /// An op of ops.h or product/linear.h.
+  template <class Result, class... Parameters, class... Args>
+  Result run(OpId op, Result (*compute)(Parameters...), const Args&... args) {
+    stamp(op);
+    return compute(args..., context());
+  }
   /// Of the op that was stamped last: when all ranks had come.
   void stamp_arrival();
   /// Of the op that was stamped last.
