@@ -3,11 +3,12 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 
 #include "kernels/cuda/device/check.h"
 #include "kernels/dtype.h"
 
-/// From a weight's type, which is known when a kernel is launched, to the kernel that was compiled for it.
+/// From a weight's type or a tile's size, which are known when a kernel is launched, to the kernel that was compiled for them.
 namespace minfer::cuda {
 
 template <DType... types>
@@ -38,6 +39,19 @@ void for_type(DTypes<types...>, std::string_view op, DType type, F&& launch) {
   std::string expected = "one of";
   ((expected += ' ', expected += name(types)), ...);
   unsupported(op, expected, name(type));
+}
+
+template <int... values>
+using Values = std::integer_sequence<int, values...>;
+
+/// Calls launch(std::integral_constant<int, value>) if `value` is one of `values`. Else throws Error naming `op`.
+template <int... values, class F>
+void for_value(Values<values...> /*values*/, std::string_view op, int value, F&& launch) {
+  const bool known = ((value == values && (launch(std::integral_constant<int, values>{}), true)) || ...);
+  if (known) return;
+  std::string expected = "one of";
+  ((expected += ' ', expected += std::to_string(values)), ...);
+  unsupported(op, expected, std::to_string(value));
 }
 
 }  // namespace minfer::cuda

@@ -50,10 +50,11 @@ void launch_expert_stream(Launch& launch, const MoeProduct& p) {
 }  // namespace
 
 void launch_bf16_experts(Launch& launch, const MoeProduct& p) {
-  for_token_tile(p, [&]<int kTokens>() {
-    p.up != nullptr ? launch_expert_stream<StreamTile<kTokens, 2, true>>(launch, p)
-                    : launch_expert_stream<StreamTile<kTokens, 2, false>>(launch, p);
-  });
+  for_value(ExpertTokenTiles{}, "expert stream by batches of routes", p.groups.batch_routes,
+            [&](auto tokens) {
+              p.up != nullptr ? launch_expert_stream<StreamTile<tokens, 2, true>>(launch, p)
+                              : launch_expert_stream<StreamTile<tokens, 2, false>>(launch, p);
+            });
 }
 
 }  // namespace minfer::cuda

@@ -1,14 +1,17 @@
 #pragma once
 
 #include <algorithm>
-#include <string>
 
 #include "kernels/cuda/device/tensor_map.h"
 #include "kernels/cuda/moe/moe_product.h"
 #include "kernels/cuda/moe/stream/expert_line.cuh"
 #include "kernels/cuda/product/stream/stream_launch.cuh"
+#include "kernels/cuda/weights/weight_types.h"
 
 namespace minfer::cuda {
+
+/// Routes of a batch.
+using ExpertTokenTiles = Values<32, 64, 128>;
 
 /// out_rows: of a tile.
 inline ExpertArgs expert_args(const MoeProduct& p, int32_t out_rows, int32_t stage_columns) {
@@ -37,21 +40,6 @@ inline const char* expert_stream_name(const MoeProduct& p) {
 inline dim3 expert_blocks(const Launch& launch, const MoeProduct& p, const ExpertArgs& args) {
   const int64_t batches = most_batches(p.num_routes, p.experts, p.groups.batch_routes);
   return {static_cast<unsigned>(std::min<int64_t>(batches * args.tiles, launch.num_sms()))};
-}
-
-/// Calls function.operator()<kTokens>() by the routes of a batch.
-template <class Function>
-void for_token_tile(const MoeProduct& p, const Function& function) {
-  switch (p.groups.batch_routes) {
-    case 32:
-      return function.template operator()<32>();
-    case 64:
-      return function.template operator()<64>();
-    case 128:
-      return function.template operator()<128>();
-    default:
-      unsupported("expert stream", "batches of 32, 64 or 128 routes", std::to_string(p.groups.batch_routes));
-  }
 }
 
 }  // namespace minfer::cuda

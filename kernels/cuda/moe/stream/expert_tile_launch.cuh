@@ -54,9 +54,10 @@ void launch_expert_form(Launch& launch, const MoeProduct& p) {
 template <DType type>
 void launch_expert_tiles(Launch& launch, const MoeProduct& p) {
   // Making operands takes more warps than multiplying few tokens.
-  for_token_tile(p, [&]<int kTokens>() {
-    launch_expert_form<TileStream<type, kTokens, 2, kTokens == 32 ? 2 : 1>>(launch, p);
-  });
+  for_value(
+      ExpertTokenTiles{}, "expert stream by batches of routes", p.groups.batch_routes, [&](auto tokens) {
+        launch_expert_form<TileStream<type, tokens, 2, decltype(tokens)::value == 32 ? 2 : 1>>(launch, p);
+      });
 }
 
 }  // namespace minfer::cuda

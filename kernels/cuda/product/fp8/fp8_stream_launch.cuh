@@ -1,7 +1,7 @@
 #pragma once
 
 #include <algorithm>
-#include <string>
+#include <type_traits>
 
 #include "kernels/cuda/device/tensor_map.h"
 #include "kernels/cuda/product/fp8/fp8_stream.cuh"
@@ -59,24 +59,11 @@ void launch_fp8_form(Launch& launch, const Fp8Product& product, const StreamPlan
 
 template <int kConsumerGroups, int kTurns, bool kGateUp>
 void launch_fp8_stream(Launch& launch, const Fp8Product& product, const StreamPlan& plan) {
-  if constexpr (kTurns == 2 && !kGateUp) {  // fp8_stream_plan() has such tiles with 128 tokens alone
-    launch_fp8_form<Fp8Form<128, kConsumerGroups, kTurns, kGateUp>>(launch, product, plan);
-  } else {
-    switch (plan.token_tile) {
-      case 8:
-        return launch_fp8_form<Fp8Form<8, kConsumerGroups, kTurns, kGateUp>>(launch, product, plan);
-      case 16:
-        return launch_fp8_form<Fp8Form<16, kConsumerGroups, kTurns, kGateUp>>(launch, product, plan);
-      case 32:
-        return launch_fp8_form<Fp8Form<32, kConsumerGroups, kTurns, kGateUp>>(launch, product, plan);
-      case 64:
-        return launch_fp8_form<Fp8Form<64, kConsumerGroups, kTurns, kGateUp>>(launch, product, plan);
-      case 128:
-        return launch_fp8_form<Fp8Form<128, kConsumerGroups, kTurns, kGateUp>>(launch, product, plan);
-      default:
-        unsupported("FP8 stream", "tiles of 8, 16, 32, 64 or 128 tokens", std::to_string(plan.token_tile));
-    }
-  }
+  // fp8_stream_plan() has tiles of 256 rows with 128 tokens alone.
+  using Tiles = std::conditional_t<kTurns == 2 && !kGateUp, Values<128>, TokenTiles<false>>;
+  for_value(Tiles{}, "FP8 stream by tiles of tokens", plan.token_tile, [&](auto tokens) {
+    launch_fp8_form<Fp8Form<tokens, kConsumerGroups, kTurns, kGateUp>>(launch, product, plan);
+  });
 }
 
 }  // namespace minfer::cuda

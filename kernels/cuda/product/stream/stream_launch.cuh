@@ -1,13 +1,19 @@
 #pragma once
 
 #include <algorithm>
-#include <string>
+#include <type_traits>
 
 #include "kernels/cuda/device/tensor_map.h"
 #include "kernels/cuda/product/stream/stream_kernels.h"
 #include "kernels/cuda/product/stream/stream_product.cuh"
+#include "kernels/cuda/weights/weight_types.h"
 
 namespace minfer::cuda {
+
+/// Tokens of a tile: up to 128 or 256.
+template <bool kTo256>
+using TokenTiles =
+    std::conditional_t<kTo256, Values<8, 16, 32, 64, 128, kMostTokensOfTile>, Values<8, 16, 32, 64, 128>>;
 
 /// A block takes more than half of an SM's shared memory, so that every SM has one block of a product.
 inline constexpr size_t kMoreThanHalfOfShared = 115 << 10;
@@ -52,25 +58,9 @@ void launch_stream(Launch& launch, const PanelArgs& args, const StreamPlan& plan
 
 template <int kWarpgroups, bool kGateUp>
 void launch_stream_of(Launch& launch, const PanelArgs& args, const StreamPlan& plan) {
-  switch (plan.token_tile) {
-    case 8:
-      return launch_stream<StreamTile<8, kWarpgroups, kGateUp>>(launch, args, plan);
-    case 16:
-      return launch_stream<StreamTile<16, kWarpgroups, kGateUp>>(launch, args, plan);
-    case 32:
-      return launch_stream<StreamTile<32, kWarpgroups, kGateUp>>(launch, args, plan);
-    case 64:
-      return launch_stream<StreamTile<64, kWarpgroups, kGateUp>>(launch, args, plan);
-    case 128:
-      return launch_stream<StreamTile<128, kWarpgroups, kGateUp>>(launch, args, plan);
-    case 256:
-      if constexpr (kWarpgroups == 2)
-        return launch_stream<StreamTile<256, kWarpgroups, kGateUp>>(launch, args, plan);
-      [[fallthrough]];
-    default:
-      unsupported("stream product", "tiles of 8, 16, 32, 64, 128 or, with two warpgroups, 256 tokens",
-                  std::to_string(plan.token_tile));
-  }
+  for_value(
+      TokenTiles<kWarpgroups == 2>{}, "stream product by tiles of tokens", plan.token_tile,
+      [&](auto tokens) { launch_stream<StreamTile<tokens, kWarpgroups, kGateUp>>(launch, args, plan); });
 }
 
 }  // namespace minfer::cuda

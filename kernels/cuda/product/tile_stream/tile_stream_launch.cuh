@@ -1,7 +1,6 @@
 #pragma once
 
 #include <algorithm>
-#include <string>
 
 #include "kernels/cuda/device/tensor_map.h"
 #include "kernels/cuda/product/stream/stream_launch.cuh"
@@ -66,26 +65,12 @@ void launch_tile_form(Launch& launch, const PanelArgs& args, const StreamPlan& p
 
 template <DType type, int kRowGroups>
 void launch_tile_stream_of(Launch& launch, const PanelArgs& args, const StreamPlan& plan) {
-  constexpr int kParts = kRowGroups == 1 ? 2 : 1;  // with few tokens two warpgroups either way
-  switch (plan.token_tile) {
-    case 8:
-      return launch_tile_form<TileStream<type, 8, kRowGroups, kParts>>(launch, args, plan);
-    case 16:
-      return launch_tile_form<TileStream<type, 16, kRowGroups, kParts>>(launch, args, plan);
-    case 32:
-      return launch_tile_form<TileStream<type, 32, kRowGroups, kParts>>(launch, args, plan);
-    case 64:
-      return launch_tile_form<TileStream<type, 64, kRowGroups, 1>>(launch, args, plan);
-    case 128:
-      return launch_tile_form<TileStream<type, 128, kRowGroups, 1>>(launch, args, plan);
-    case kMostTokensOfTile:
-      if constexpr (kRowGroups == 2)
-        return launch_tile_form<TileStream<type, kMostTokensOfTile, kRowGroups, 1>>(launch, args, plan);
-      [[fallthrough]];
-    default:
-      unsupported("tile stream", "tiles of 8, 16, 32, 64, 128 or, with two warpgroups, 256 tokens",
-                  std::to_string(plan.token_tile));
-  }
+  for_value(TokenTiles<kRowGroups == 2>{}, "tile stream by tiles of tokens", plan.token_tile,
+            [&](auto tokens) {
+              // With few tokens two warpgroups either way.
+              constexpr int kParts = kRowGroups == 1 && decltype(tokens)::value <= 32 ? 2 : 1;
+              launch_tile_form<TileStream<type, tokens, kRowGroups, kParts>>(launch, args, plan);
+            });
 }
 
 template <DType type>

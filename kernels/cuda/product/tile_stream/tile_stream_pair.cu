@@ -67,16 +67,9 @@ void launch_pair(Launch& launch, const PanelArgs& first, const PanelArgs& second
 
 template <DType type, DType other>
 void launch_pair_of(Launch& launch, const PanelArgs& first, const PanelArgs& second) {
-  switch (smallest_token_tile(first.tokens, kMostTokensOfCluster)) {
-    case 16:
-      return launch_pair<type, other, 16>(launch, first, second);
-    case 32:
-      return launch_pair<type, other, 32>(launch, first, second);
-    case 64:
-      return launch_pair<type, other, 64>(launch, first, second);
-    default:
-      return launch_pair<type, other, 128>(launch, first, second);
-  }
+  for_value(Values<16, 32, 64, 128>{}, "pair of products by tiles of tokens",
+            smallest_token_tile(first.tokens, kMostTokensOfCluster),
+            [&](auto tokens) { launch_pair<type, other, tokens>(launch, first, second); });
 }
 
 }  // namespace
