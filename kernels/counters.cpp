@@ -1,31 +1,16 @@
 #include "kernels/counters.h"
 
 #include <algorithm>
+#include <array>
 
 namespace minfer {
 
 std::string_view name(Counter counter) {
-  switch (counter) {
-    case Counter::dram_read_bytes:
-      return "dram_read_bytes";
-    case Counter::dram_written_bytes:
-      return "dram_written_bytes";
-    case Counter::sm_active:
-      return "sm_active";
-    case Counter::tensor_active:
-      return "tensor_active";
-    case Counter::warps_active:
-      return "warps_active";
-    case Counter::l2_throughput:
-      return "l2_throughput";
-    case Counter::l2_hit:
-      return "l2_hit";
-    case Counter::nvlink_received_bytes:
-      return "nvlink_received_bytes";
-    case Counter::nvlink_sent_bytes:
-      return "nvlink_sent_bytes";
-  }
-  return "unknown";
+  static constexpr std::array<std::string_view, kAllCounters.size()> kNames{
+      "dram_read_bytes", "dram_written_bytes",    "sm_active",
+      "tensor_active",   "warps_active",          "l2_throughput",
+      "l2_hit",          "nvlink_received_bytes", "nvlink_sent_bytes"};
+  return kNames[static_cast<size_t>(counter)];
 }
 
 bool counts_bytes(Counter counter) {

@@ -1,23 +1,16 @@
 #include "kernels/bench/kernel_case.h"
 
 #include <algorithm>
+#include <array>
 
 #include "kernels/error.h"
 
 namespace minfer {
 
 std::string_view name(SampleKind kind) {
-  switch (kind) {
-    case SampleKind::greedy:
-      return "greedy";
-    case SampleKind::temperature:
-      return "temperature 0.8";
-    case SampleKind::top_k_50:
-      return "top_k 50";
-    case SampleKind::top_p_90:
-      return "top_p 0.9";
-  }
-  return "?";
+  static constexpr std::array<std::string_view, 4> kNames{"greedy", "temperature 0.8", "top_k 50",
+                                                          "top_p 0.9"};
+  return kNames[static_cast<size_t>(kind)];
 }
 
 std::string KernelCase::shape() const {

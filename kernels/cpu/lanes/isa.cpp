@@ -23,15 +23,8 @@ bool supports_avx512() {
 }  // namespace
 
 std::string_view name(Isa isa) {
-  switch (isa) {
-    case Isa::portable:
-      return "portable";
-    case Isa::avx2:
-      return "avx2";
-    case Isa::avx512:
-      return "avx512";
-  }
-  return "unknown";
+  static constexpr std::array<std::string_view, kAll.size()> kNames{"portable", "avx2", "avx512"};
+  return kNames[static_cast<size_t>(isa)];
 }
 
 Isa detected_isa() {

@@ -3,15 +3,8 @@
 namespace minfer::cpu {
 
 const LaneKernels& lane_kernels(Isa isa) {
-  switch (isa) {
-    case Isa::avx512:
-      return kLaneKernelsAvx512;
-    case Isa::avx2:
-      return kLaneKernelsAvx2;
-    case Isa::portable:
-      break;
-  }
-  return kLaneKernelsPortable;
+  if (isa == Isa::portable) return kLaneKernelsPortable;
+  return isa == Isa::avx2 ? kLaneKernelsAvx2 : kLaneKernelsAvx512;
 }
 
 }  // namespace minfer::cpu

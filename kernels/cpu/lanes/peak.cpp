@@ -22,15 +22,8 @@ struct Register {
 }  // namespace
 
 PeakLoops peak_loops(Isa isa) {
-  switch (isa) {
-    case Isa::avx512:
-      return peak_loops_avx512();
-    case Isa::avx2:
-      return peak_loops_avx2();
-    case Isa::portable:
-      break;
-  }
-  return loops_of<Register>();
+  if (isa == Isa::portable) return loops_of<Register>();
+  return isa == Isa::avx2 ? peak_loops_avx2() : peak_loops_avx512();
 }
 
 }  // namespace minfer::cpu

@@ -5,15 +5,8 @@
 namespace minfer::cpu {
 
 const ProductKernels& product_kernels(Isa isa) {
-  switch (isa) {
-    case Isa::avx512:
-      return kAvx512ProductKernels;
-    case Isa::avx2:
-      return kAvx2ProductKernels;
-    case Isa::portable:
-      break;
-  }
-  return kPortableProductKernels;
+  if (isa == Isa::portable) return kPortableProductKernels;
+  return isa == Isa::avx2 ? kAvx2ProductKernels : kAvx512ProductKernels;
 }
 
 void dequantise_row(const void* row, DType dtype, int64_t cols, Isa isa, float* out) {

@@ -5,7 +5,6 @@
 #include <iterator>
 #include <limits>
 #include <numeric>
-#include <string_view>
 
 #include "kernels/cuda/attention/attention_options.cuh"
 #include "kernels/cuda/attention/latent/latent_plan.h"
@@ -24,24 +23,6 @@ enum class AttentionPath : uint8_t {
   latent,   ///< values within keys, any number of tokens a sequence, on tensor cores: attention_latent.cuh
   general,  ///< any type and head size, in f32 arithmetic: attention_general.cu
 };
-
-inline std::string_view name(AttentionPath path) {
-  switch (path) {
-    case AttentionPath::decode:
-      return "decode";
-    case AttentionPath::prefill:
-      return "prefill";
-    case AttentionPath::prefill_wgmma:
-      return "prefill_wgmma";
-    case AttentionPath::prefill_wide:
-      return "prefill_wide";
-    case AttentionPath::latent:
-      return "latent";
-    case AttentionPath::general:
-      return "general";
-  }
-  return "unknown";
-}
 
 /// Shared memory that a block of the tensor-core kernels takes at the most, as the build compiles them.
 inline constexpr int32_t kTensorCoreSharedBytes = (kHasSmallBlocks ? 99 : 116) << 10;
