@@ -53,6 +53,20 @@ int64_t graph_node_of(uint64_t node) {
   return node == 0 ? -1 : static_cast<int64_t>(node);
 }
 
+/// What records of work on the device have in common, and the bytes of those that have some.
+template <class Record>
+TraceRecords::Activity activity_of(ActivityKind kind, const Record& record) {
+  TraceRecords::Activity activity{.kind = kind,
+                                  .correlation = record.correlationId,
+                                  .begin_ns = static_cast<int64_t>(record.start),
+                                  .end_ns = static_cast<int64_t>(record.end),
+                                  .graph_node = graph_node_of(record.graphNodeId),
+                                  .stream = static_cast<int32_t>(record.streamId),
+                                  .device = static_cast<int32_t>(record.deviceId)};
+  if constexpr (requires { record.bytes; }) activity.bytes = static_cast<int64_t>(record.bytes);
+  return activity;
+}
+
 }  // namespace
 
 /// From start() to stop(). CUPTI hands buffers over on threads of its own: buffers and records have a mutex each, so that a thread
@@ -173,40 +187,17 @@ void CuptiTracer::Session::add(const CUpti_Activity& record) {
   switch (record.kind) {
     case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL: {
       const auto& kernel = reinterpret_cast<const CUpti_ActivityKernel10&>(record);
-      add({.kind = ActivityKind::kernel,
-           .correlation = kernel.correlationId,
-           .begin_ns = static_cast<int64_t>(kernel.start),
-           .end_ns = static_cast<int64_t>(kernel.end),
-           .graph_node = graph_node_of(kernel.graphNodeId),
-           .stream = static_cast<int32_t>(kernel.streamId),
-           .name = name_of(kernel.name),
-           .device = static_cast<int32_t>(kernel.deviceId)});
+      TraceRecords::Activity activity = activity_of(ActivityKind::kernel, kernel);
+      activity.name = name_of(kernel.name);
+      add(activity);
       break;
     }
-    case CUPTI_ACTIVITY_KIND_MEMCPY: {
-      const auto& copy = reinterpret_cast<const CUpti_ActivityMemcpy6&>(record);
-      add({.kind = ActivityKind::memcpy,
-           .correlation = copy.correlationId,
-           .begin_ns = static_cast<int64_t>(copy.start),
-           .end_ns = static_cast<int64_t>(copy.end),
-           .graph_node = graph_node_of(copy.graphNodeId),
-           .stream = static_cast<int32_t>(copy.streamId),
-           .bytes = static_cast<int64_t>(copy.bytes),
-           .device = static_cast<int32_t>(copy.deviceId)});
+    case CUPTI_ACTIVITY_KIND_MEMCPY:
+      add(activity_of(ActivityKind::memcpy, reinterpret_cast<const CUpti_ActivityMemcpy6&>(record)));
       break;
-    }
-    case CUPTI_ACTIVITY_KIND_MEMSET: {
-      const auto& fill = reinterpret_cast<const CUpti_ActivityMemset4&>(record);
-      add({.kind = ActivityKind::memset,
-           .correlation = fill.correlationId,
-           .begin_ns = static_cast<int64_t>(fill.start),
-           .end_ns = static_cast<int64_t>(fill.end),
-           .graph_node = graph_node_of(fill.graphNodeId),
-           .stream = static_cast<int32_t>(fill.streamId),
-           .bytes = static_cast<int64_t>(fill.bytes),
-           .device = static_cast<int32_t>(fill.deviceId)});
+    case CUPTI_ACTIVITY_KIND_MEMSET:
+      add(activity_of(ActivityKind::memset, reinterpret_cast<const CUpti_ActivityMemset4&>(record)));
       break;
-    }
     case CUPTI_ACTIVITY_KIND_RUNTIME:
     case CUPTI_ACTIVITY_KIND_DRIVER: {
       const auto& call = reinterpret_cast<const CUpti_ActivityAPI&>(record);

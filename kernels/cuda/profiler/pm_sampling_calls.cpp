@@ -34,14 +34,6 @@ std::string_view advice(int status) {
   }
 }
 
-/// A call's parameters, empty but for their size, by which the library knows which fields its caller has.
-template <class Params>
-Params sized(size_t size) {
-  Params params{};
-  params.structSize = size;
-  return params;
-}
-
 }  // namespace
 
 PmSamplingCalls::PmSamplingCalls() {
@@ -94,7 +86,7 @@ void PmSamplingCalls::initialize() const {
     ++g_users;
     return;
   }
-  auto params = sized<CUpti_Profiler_Initialize_Params>(CUpti_Profiler_Initialize_Params_STRUCT_SIZE);
+  auto params = MINFER_CUPTI_PARAMS(Profiler_Initialize);
   check(profiler_initialize_(&params), "cuptiProfilerInitialize");
   g_users = 1;
 }
@@ -102,20 +94,19 @@ void PmSamplingCalls::initialize() const {
 void PmSamplingCalls::deinitialize() const noexcept {
   const std::lock_guard lock(g_users_mutex);
   if (--g_users > 0) return;
-  auto params = sized<CUpti_Profiler_DeInitialize_Params>(CUpti_Profiler_DeInitialize_Params_STRUCT_SIZE);
+  auto params = MINFER_CUPTI_PARAMS(Profiler_DeInitialize);
   profiler_deinitialize_(&params);
 }
 
 std::string PmSamplingCalls::chip_name(size_t device) const {
-  auto params = sized<CUpti_Device_GetChipName_Params>(CUpti_Device_GetChipName_Params_STRUCT_SIZE);
+  auto params = MINFER_CUPTI_PARAMS(Device_GetChipName);
   params.deviceIndex = device;
   check(get_chip_name_(&params), "cuptiDeviceGetChipName");
   return params.pChipName != nullptr ? params.pChipName : "";
 }
 
 std::vector<uint8_t> PmSamplingCalls::counter_availability(size_t device) const {
-  auto params = sized<CUpti_PmSampling_GetCounterAvailability_Params>(
-      CUpti_PmSampling_GetCounterAvailability_Params_STRUCT_SIZE);
+  auto params = MINFER_CUPTI_PARAMS(PmSampling_GetCounterAvailability);
   params.deviceIndex = device;
   check(get_availability_(&params), "cuptiPmSamplingGetCounterAvailability");
   std::vector<uint8_t> image(params.counterAvailabilityImageSize);
@@ -125,21 +116,21 @@ std::vector<uint8_t> PmSamplingCalls::counter_availability(size_t device) const 
 }
 
 CUpti_PmSampling_Object* PmSamplingCalls::enable(size_t device) const {
-  auto params = sized<CUpti_PmSampling_Enable_Params>(CUpti_PmSampling_Enable_Params_STRUCT_SIZE);
+  auto params = MINFER_CUPTI_PARAMS(PmSampling_Enable);
   params.deviceIndex = device;
   check(enable_(&params), "cuptiPmSamplingEnable");
   return params.pPmSamplingObject;
 }
 
 void PmSamplingCalls::disable(CUpti_PmSampling_Object* sampling) const noexcept {
-  auto params = sized<CUpti_PmSampling_Disable_Params>(CUpti_PmSampling_Disable_Params_STRUCT_SIZE);
+  auto params = MINFER_CUPTI_PARAMS(PmSampling_Disable);
   params.pPmSamplingObject = sampling;
   disable_(&params);
 }
 
 void PmSamplingCalls::set_config(CUpti_PmSampling_Object* sampling, std::span<const uint8_t> config,
                                  int64_t interval_ns, size_t buffer_bytes) const {
-  auto params = sized<CUpti_PmSampling_SetConfig_Params>(CUpti_PmSampling_SetConfig_Params_STRUCT_SIZE);
+  auto params = MINFER_CUPTI_PARAMS(PmSampling_SetConfig);
   params.pPmSamplingObject = sampling;
   params.configSize = config.size();
   params.pConfig = config.data();
@@ -151,13 +142,13 @@ void PmSamplingCalls::set_config(CUpti_PmSampling_Object* sampling, std::span<co
 }
 
 void PmSamplingCalls::start(CUpti_PmSampling_Object* sampling) const {
-  auto params = sized<CUpti_PmSampling_Start_Params>(CUpti_PmSampling_Start_Params_STRUCT_SIZE);
+  auto params = MINFER_CUPTI_PARAMS(PmSampling_Start);
   params.pPmSamplingObject = sampling;
   check(start_(&params), "cuptiPmSamplingStart");
 }
 
 void PmSamplingCalls::stop(CUpti_PmSampling_Object* sampling) const {
-  auto params = sized<CUpti_PmSampling_Stop_Params>(CUpti_PmSampling_Stop_Params_STRUCT_SIZE);
+  auto params = MINFER_CUPTI_PARAMS(PmSampling_Stop);
   params.pPmSamplingObject = sampling;
   check(stop_(&params), "cuptiPmSamplingStop");
 }
@@ -166,8 +157,7 @@ std::vector<uint8_t> PmSamplingCalls::make_image(CUpti_PmSampling_Object* sampli
                                                  std::span<const char* const> metrics,
                                                  uint32_t samples) const {
   std::vector<const char*> names(metrics.begin(), metrics.end());
-  auto params = sized<CUpti_PmSampling_GetCounterDataSize_Params>(
-      CUpti_PmSampling_GetCounterDataSize_Params_STRUCT_SIZE);
+  auto params = MINFER_CUPTI_PARAMS(PmSampling_GetCounterDataSize);
   params.pPmSamplingObject = sampling;
   params.pMetricNames = names.data();
   params.numMetrics = names.size();
@@ -179,8 +169,7 @@ std::vector<uint8_t> PmSamplingCalls::make_image(CUpti_PmSampling_Object* sampli
 }
 
 void PmSamplingCalls::clear_image(CUpti_PmSampling_Object* sampling, std::span<uint8_t> image) const {
-  auto params = sized<CUpti_PmSampling_CounterDataImage_Initialize_Params>(
-      CUpti_PmSampling_CounterDataImage_Initialize_Params_STRUCT_SIZE);
+  auto params = MINFER_CUPTI_PARAMS(PmSampling_CounterDataImage_Initialize);
   params.pPmSamplingObject = sampling;
   params.counterDataSize = image.size();
   params.pCounterData = image.data();
@@ -189,7 +178,7 @@ void PmSamplingCalls::clear_image(CUpti_PmSampling_Object* sampling, std::span<u
 
 PmSamplingCalls::Decoded PmSamplingCalls::decode(CUpti_PmSampling_Object* sampling,
                                                  std::span<uint8_t> image) const {
-  auto params = sized<CUpti_PmSampling_DecodeData_Params>(CUpti_PmSampling_DecodeData_Params_STRUCT_SIZE);
+  auto params = MINFER_CUPTI_PARAMS(PmSampling_DecodeData);
   params.pPmSamplingObject = sampling;
   params.pCounterDataImage = image.data();
   params.counterDataImageSize = image.size();
@@ -197,8 +186,7 @@ PmSamplingCalls::Decoded PmSamplingCalls::decode(CUpti_PmSampling_Object* sampli
   if (status == CUPTI_ERROR_OUT_OF_MEMORY || params.overflow != 0)
     return {.samples = 0, .is_last = true, .image_full = false, .overflowed = true};
   check(status, "cuptiPmSamplingDecodeData");
-  auto info = sized<CUpti_PmSampling_GetCounterDataInfo_Params>(
-      CUpti_PmSampling_GetCounterDataInfo_Params_STRUCT_SIZE);
+  auto info = MINFER_CUPTI_PARAMS(PmSampling_GetCounterDataInfo);
   info.pCounterDataImage = image.data();
   info.counterDataImageSize = image.size();
   check(get_image_info_(&info), "cuptiPmSamplingGetCounterDataInfo");
@@ -209,8 +197,7 @@ PmSamplingCalls::Decoded PmSamplingCalls::decode(CUpti_PmSampling_Object* sampli
 
 PmSamplingCalls::Times PmSamplingCalls::sample_times(CUpti_PmSampling_Object* sampling,
                                                      std::span<const uint8_t> image, size_t sample) const {
-  auto params = sized<CUpti_PmSampling_CounterData_GetSampleInfo_Params>(
-      CUpti_PmSampling_CounterData_GetSampleInfo_Params_STRUCT_SIZE);
+  auto params = MINFER_CUPTI_PARAMS(PmSampling_CounterData_GetSampleInfo);
   params.pPmSamplingObject = sampling;
   params.pCounterDataImage = image.data();
   params.counterDataImageSize = image.size();
@@ -228,16 +215,14 @@ uint64_t PmSamplingCalls::timestamp_ns() const {
 PmSamplingCalls::Host::Host(const PmSamplingCalls& calls, CUpti_ProfilerType type, const std::string& chip,
                             std::span<const uint8_t> availability, std::span<const char* const> metrics)
     : calls_(&calls) {
-  auto params =
-      sized<CUpti_Profiler_Host_Initialize_Params>(CUpti_Profiler_Host_Initialize_Params_STRUCT_SIZE);
+  auto params = MINFER_CUPTI_PARAMS(Profiler_Host_Initialize);
   params.profilerType = type;
   params.pChipName = chip.c_str();
   params.pCounterAvailabilityImage = availability.empty() ? nullptr : availability.data();
   calls.check(calls.host_initialize_(&params), "cuptiProfilerHostInitialize");
   object_ = params.pHostObject;
   std::vector<const char*> names(metrics.begin(), metrics.end());
-  auto add = sized<CUpti_Profiler_Host_ConfigAddMetrics_Params>(
-      CUpti_Profiler_Host_ConfigAddMetrics_Params_STRUCT_SIZE);
+  auto add = MINFER_CUPTI_PARAMS(Profiler_Host_ConfigAddMetrics);
   add.pHostObject = object_;
   add.ppMetricNames = names.data();
   add.numMetrics = names.size();
@@ -248,8 +233,7 @@ PmSamplingCalls::Host::Host(const PmSamplingCalls& calls, CUpti_ProfilerType typ
 
 PmSamplingCalls::Host::~Host() {
   if (object_ == nullptr) return;
-  auto params =
-      sized<CUpti_Profiler_Host_Deinitialize_Params>(CUpti_Profiler_Host_Deinitialize_Params_STRUCT_SIZE);
+  auto params = MINFER_CUPTI_PARAMS(Profiler_Host_Deinitialize);
   params.pHostObject = object_;
   calls_->host_deinitialize_(&params);
 }
@@ -264,13 +248,11 @@ PmSamplingCalls::Host& PmSamplingCalls::Host::operator=(Host&& other) noexcept {
 }
 
 std::vector<uint8_t> PmSamplingCalls::Host::config_image() const {
-  auto size = sized<CUpti_Profiler_Host_GetConfigImageSize_Params>(
-      CUpti_Profiler_Host_GetConfigImageSize_Params_STRUCT_SIZE);
+  auto size = MINFER_CUPTI_PARAMS(Profiler_Host_GetConfigImageSize);
   size.pHostObject = object_;
   calls_->check(calls_->host_image_size_(&size), "cuptiProfilerHostGetConfigImageSize");
   std::vector<uint8_t> image(size.configImageSize);
-  auto params =
-      sized<CUpti_Profiler_Host_GetConfigImage_Params>(CUpti_Profiler_Host_GetConfigImage_Params_STRUCT_SIZE);
+  auto params = MINFER_CUPTI_PARAMS(Profiler_Host_GetConfigImage);
   params.pHostObject = object_;
   params.configImageSize = image.size();
   params.pConfigImage = image.data();
@@ -280,8 +262,7 @@ std::vector<uint8_t> PmSamplingCalls::Host::config_image() const {
 
 size_t PmSamplingCalls::Host::passes() const {
   std::vector<uint8_t> image = config_image();
-  auto params =
-      sized<CUpti_Profiler_Host_GetNumOfPasses_Params>(CUpti_Profiler_Host_GetNumOfPasses_Params_STRUCT_SIZE);
+  auto params = MINFER_CUPTI_PARAMS(Profiler_Host_GetNumOfPasses);
   params.configImageSize = image.size();
   params.pConfigImage = image.data();
   calls_->check(calls_->host_passes_(&params), "cuptiProfilerHostGetNumOfPasses");
@@ -290,8 +271,7 @@ size_t PmSamplingCalls::Host::passes() const {
 
 void PmSamplingCalls::Host::evaluate(std::span<const uint8_t> image, size_t sample,
                                      std::span<const char* const> metrics, double* values) const {
-  auto params = sized<CUpti_Profiler_Host_EvaluateToGpuValues_Params>(
-      CUpti_Profiler_Host_EvaluateToGpuValues_Params_STRUCT_SIZE);
+  auto params = MINFER_CUPTI_PARAMS(Profiler_Host_EvaluateToGpuValues);
   params.pHostObject = object_;
   params.pCounterDataImage = image.data();
   params.counterDataImageSize = image.size();

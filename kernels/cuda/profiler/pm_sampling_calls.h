@@ -16,6 +16,15 @@
 
 namespace minfer::cuda {
 
+template <class Params>
+Params sized_params(size_t size) {
+  Params params{};
+  params.structSize = size;
+  return params;
+}
+/// A call's parameters, empty but for their size, by which the library knows which fields its caller has.
+#define MINFER_CUPTI_PARAMS(call) sized_params<CUpti_##call##_Params>(CUpti_##call##_Params_STRUCT_SIZE)
+
 /// The functions of CUPTI that PM sampling takes. All throw DeviceError naming the call and its status.
 class PmSamplingCalls {
  public:

@@ -74,9 +74,7 @@ CUcontext current_context() {
 }
 
 template <class Params>
-Params sized_params(size_t size, CUpti_RangeProfiler_Object* profiler) {
-  Params params{};
-  params.structSize = size;
+Params of_profiler(CUpti_RangeProfiler_Object* profiler, Params params) {
   params.pRangeProfilerObject = profiler;
   return params;
 }
@@ -98,14 +96,12 @@ class RangeProfiler final : public RangeCounters {
     }
   }
   void begin_range() override {
-    auto params = sized_params<CUpti_RangeProfiler_PushRange_Params>(
-        CUpti_RangeProfiler_PushRange_Params_STRUCT_SIZE, profiler_);
+    auto params = of_profiler(profiler_, MINFER_CUPTI_PARAMS(RangeProfiler_PushRange));
     params.pRangeName = "op";
     calls_->check(push_(&params), "cuptiRangeProfilerPushRange");
   }
   void end_range() override {
-    auto params = sized_params<CUpti_RangeProfiler_PopRange_Params>(
-        CUpti_RangeProfiler_PopRange_Params_STRUCT_SIZE, profiler_);
+    auto params = of_profiler(profiler_, MINFER_CUPTI_PARAMS(RangeProfiler_PopRange));
     calls_->check(pop_(&params), "cuptiRangeProfilerPopRange");
   }
 
@@ -189,13 +185,11 @@ void RangeProfiler::open() {
   choose_metrics(chip);
   host_ = PmSamplingCalls::Host(*calls_, CUPTI_PROFILER_TYPE_RANGE_PROFILER, chip, {}, metrics_);
   config_ = host_.config_image();
-  auto enable =
-      sized_params<CUpti_RangeProfiler_Enable_Params>(CUpti_RangeProfiler_Enable_Params_STRUCT_SIZE, nullptr);
+  auto enable = MINFER_CUPTI_PARAMS(RangeProfiler_Enable);
   enable.ctx = current_context();
   calls_->check(enable_(&enable), "cuptiRangeProfilerEnable");
   profiler_ = enable.pRangeProfilerObject;
-  auto size = sized_params<CUpti_RangeProfiler_GetCounterDataSize_Params>(
-      CUpti_RangeProfiler_GetCounterDataSize_Params_STRUCT_SIZE, profiler_);
+  auto size = of_profiler(profiler_, MINFER_CUPTI_PARAMS(RangeProfiler_GetCounterDataSize));
   size.pMetricNames = metrics_.data();
   size.numMetrics = metrics_.size();
   size.maxNumOfRanges = 1;
@@ -207,8 +201,7 @@ void RangeProfiler::open() {
 
 void RangeProfiler::close() noexcept {
   if (profiler_ != nullptr) {
-    auto params = sized_params<CUpti_RangeProfiler_Disable_Params>(
-        CUpti_RangeProfiler_Disable_Params_STRUCT_SIZE, profiler_);
+    auto params = of_profiler(profiler_, MINFER_CUPTI_PARAMS(RangeProfiler_Disable));
     disable_(&params);
   }
   profiler_ = nullptr;
@@ -222,13 +215,11 @@ void RangeProfiler::close() noexcept {
 }
 
 void RangeProfiler::count(const std::function<void()>& pass) {
-  auto clear = sized_params<CUpti_RangeProfiler_CounterDataImage_Initialize_Params>(
-      CUpti_RangeProfiler_CounterDataImage_Initialize_Params_STRUCT_SIZE, profiler_);
+  auto clear = of_profiler(profiler_, MINFER_CUPTI_PARAMS(RangeProfiler_CounterDataImage_Initialize));
   clear.counterDataSize = image_.size();
   clear.pCounterData = image_.data();
   calls_->check(initialize_image_(&clear), "cuptiRangeProfilerCounterDataImageInitialize");
-  auto config = sized_params<CUpti_RangeProfiler_SetConfig_Params>(
-      CUpti_RangeProfiler_SetConfig_Params_STRUCT_SIZE, profiler_);
+  auto config = of_profiler(profiler_, MINFER_CUPTI_PARAMS(RangeProfiler_SetConfig));
   config.configSize = config_.size();
   config.pConfig = config_.data();
   config.counterDataImageSize = image_.size();
@@ -244,17 +235,14 @@ void RangeProfiler::count(const std::function<void()>& pass) {
   bool is_last = false;
   for (int i = 0; !is_last; ++i) {
     if (i == kMostPasses) fail<DeviceError>("counting ops: more than {} passes", kMostPasses);
-    auto start = sized_params<CUpti_RangeProfiler_Start_Params>(CUpti_RangeProfiler_Start_Params_STRUCT_SIZE,
-                                                                profiler_);
+    auto start = of_profiler(profiler_, MINFER_CUPTI_PARAMS(RangeProfiler_Start));
     calls_->check(start_(&start), "cuptiRangeProfilerStart");
     pass();
-    auto stop =
-        sized_params<CUpti_RangeProfiler_Stop_Params>(CUpti_RangeProfiler_Stop_Params_STRUCT_SIZE, profiler_);
+    auto stop = of_profiler(profiler_, MINFER_CUPTI_PARAMS(RangeProfiler_Stop));
     calls_->check(stop_(&stop), "cuptiRangeProfilerStop");
     is_last = stop.isAllPassSubmitted != 0;
   }
-  auto decode = sized_params<CUpti_RangeProfiler_DecodeData_Params>(
-      CUpti_RangeProfiler_DecodeData_Params_STRUCT_SIZE, profiler_);
+  auto decode = of_profiler(profiler_, MINFER_CUPTI_PARAMS(RangeProfiler_DecodeData));
   calls_->check(decode_(&decode), "cuptiRangeProfilerDecodeData");
 }
 
