@@ -2,13 +2,10 @@
 
 #include <algorithm>
 
-#include "kernels/cuda/delta/delta_ops.h"
 #include "kernels/cuda/device/check.h"
 #include "kernels/cuda/device/devices.h"
 #include "kernels/cuda/device/memory_ledger.h"
-#include "kernels/cuda/elementwise/elementwise.h"
 #include "kernels/cuda/moe/moe_route.h"
-#include "kernels/cuda/product/head_product.h"
 
 namespace minfer::cuda {
 namespace {
@@ -169,10 +166,6 @@ CudaBackend::Workspace& CudaBackend::workspace() {
   return *workspace_;
 }
 
-void CudaBackend::embed(OpId op, const EmbedArgs& args) {
-  run_op(op, [&](Launch& launch) { cuda::embed(launch, args); });
-}
-
 bool CudaBackend::takes_fp8(std::span<const Weight> weights, int64_t tokens, int32_t head_size) const {
   return options_.activation_dtype == DType::bf16 && cuda::takes_fp8(weights, tokens, head_size, has_wgmma_);
 }
@@ -181,32 +174,12 @@ bool CudaBackend::takes_norm(std::span<const Weight> weights, int64_t tokens) co
   return options_.activation_dtype == DType::bf16 && cuda::takes_norm(weights, tokens);
 }
 
-void CudaBackend::norm(OpId op, const NormArgs& args) {
-  run_op(op, [&](Launch& launch) { cuda::norm(launch, args); });
-}
-
-void CudaBackend::activate(OpId op, const ActivateArgs& args) {
-  run_op(op, [&](Launch& launch) { cuda::activate(launch, args); });
-}
-
 void CudaBackend::linear(OpId op, const LinearArgs& args) {
   run_op(op, [&](Launch& launch) { workspace().linear.linear(launch, args); });
 }
 
 void CudaBackend::gate_up_swiglu(OpId op, const GateUpArgs& args) {
   run_op(op, [&](Launch& launch) { workspace().linear.gate_up_swiglu(launch, args); });
-}
-
-void CudaBackend::rope_kv_write(OpId op, const ForwardBatch& batch, const RopeKvWriteArgs& args) {
-  run_op(op, [&](Launch& launch) { cuda::rope_kv_write(launch, batch, args); });
-}
-
-void CudaBackend::latent_kv_write(OpId op, const ForwardBatch& batch, const LatentKvWriteArgs& args) {
-  run_op(op, [&](Launch& launch) { cuda::latent_kv_write(launch, batch, args); });
-}
-
-void CudaBackend::head_linear(OpId op, const HeadLinearArgs& args) {
-  run_op(op, [&](Launch& launch) { cuda::head_product(launch, args); });
 }
 
 void CudaBackend::attention(OpId op, const ForwardBatch& batch, const AttentionArgs& args) {
@@ -239,22 +212,6 @@ void CudaBackend::moe_down(OpId op, const MoeDownArgs& args) {
     note_routed_layer();
     workspace().linear.moe_down(launch, args);
   });
-}
-
-void CudaBackend::delta_conv(OpId op, const ForwardBatch& batch, const DeltaConvArgs& args) {
-  run_op(op, [&](Launch& launch) { cuda::delta_conv(launch, batch, args); });
-}
-
-void CudaBackend::delta_rule(OpId op, const ForwardBatch& batch, const DeltaRuleArgs& args) {
-  run_op(op, [&](Launch& launch) { cuda::delta_rule(launch, batch, args); });
-}
-
-void CudaBackend::head_gate(OpId op, const HeadGateArgs& args) {
-  run_op(op, [&](Launch& launch) { cuda::head_gate(launch, args); });
-}
-
-void CudaBackend::gather_rows(OpId op, const Tensor& x, const int32_t* rows, const Tensor& out) {
-  run_op(op, [&](Launch& launch) { cuda::gather_rows(launch, x, rows, out); });
 }
 
 void CudaBackend::all_reduce(OpId op, const AllReduceArgs& args) {

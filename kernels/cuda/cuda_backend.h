@@ -9,13 +9,16 @@
 #include "kernels/backend.h"
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/comm/rank_ops.h"
+#include "kernels/cuda/delta/delta_ops.h"
 #include "kernels/cuda/device/devices.h"
 #include "kernels/cuda/device/owners.h"
 #include "kernels/cuda/device/shape_limits.h"
+#include "kernels/cuda/elementwise/elementwise.h"
 #include "kernels/cuda/launch/device_clock.h"
 #include "kernels/cuda/launch/launch_log.h"
 #include "kernels/cuda/launch/stamp_only.h"
 #include "kernels/cuda/launch/step_memory.h"
+#include "kernels/cuda/product/head_product.h"
 #include "kernels/cuda/product/linear.h"
 #include "kernels/cuda/profiler/cupti_tracer.h"
 #include "kernels/cuda/profiler/nvtx_ranges.h"
@@ -69,22 +72,32 @@ class CudaBackend : public Backend {
 
   bool takes_fp8(std::span<const Weight> weights, int64_t tokens, int32_t head_size) const override;
   bool takes_norm(std::span<const Weight> weights, int64_t tokens) const override;
-  void embed(OpId op, const EmbedArgs& args) override;
-  void norm(OpId op, const NormArgs& args) override;
+  void embed(OpId op, const EmbedArgs& args) override { run(op, cuda::embed, args); }
+  void norm(OpId op, const NormArgs& args) override { run(op, cuda::norm, args); }
   void linear(OpId op, const LinearArgs& args) override;
   void gate_up_swiglu(OpId op, const GateUpArgs& args) override;
-  void activate(OpId op, const ActivateArgs& args) override;
-  void rope_kv_write(OpId op, const ForwardBatch& batch, const RopeKvWriteArgs& args) override;
-  void latent_kv_write(OpId op, const ForwardBatch& batch, const LatentKvWriteArgs& args) override;
+  void activate(OpId op, const ActivateArgs& args) override { run(op, cuda::activate, args); }
+  void rope_kv_write(OpId op, const ForwardBatch& batch, const RopeKvWriteArgs& args) override {
+    run(op, cuda::rope_kv_write, batch, args);
+  }
+  void latent_kv_write(OpId op, const ForwardBatch& batch, const LatentKvWriteArgs& args) override {
+    run(op, cuda::latent_kv_write, batch, args);
+  }
   void attention(OpId op, const ForwardBatch& batch, const AttentionArgs& args) override;
-  void head_linear(OpId op, const HeadLinearArgs& args) override;
+  void head_linear(OpId op, const HeadLinearArgs& args) override { run(op, cuda::head_product, args); }
   void moe_route(OpId op, const MoeRouteArgs& args) override;
   void moe_gate_up_swiglu(OpId op, const MoeGateUpArgs& args) override;
   void moe_down(OpId op, const MoeDownArgs& args) override;
-  void delta_conv(OpId op, const ForwardBatch& batch, const DeltaConvArgs& args) override;
-  void delta_rule(OpId op, const ForwardBatch& batch, const DeltaRuleArgs& args) override;
-  void head_gate(OpId op, const HeadGateArgs& args) override;
-  void gather_rows(OpId op, const Tensor& x, const int32_t* rows, const Tensor& out) override;
+  void delta_conv(OpId op, const ForwardBatch& batch, const DeltaConvArgs& args) override {
+    run(op, cuda::delta_conv, batch, args);
+  }
+  void delta_rule(OpId op, const ForwardBatch& batch, const DeltaRuleArgs& args) override {
+    run(op, cuda::delta_rule, batch, args);
+  }
+  void head_gate(OpId op, const HeadGateArgs& args) override { run(op, cuda::head_gate, args); }
+  void gather_rows(OpId op, const Tensor& x, const int32_t* rows, const Tensor& out) override {
+    run(op, cuda::gather_rows, x, rows, out);
+  }
   void all_reduce(OpId op, const AllReduceArgs& args) override;
   void gather_columns(OpId op, const Tensor& part, const Tensor& out) override;
 
@@ -155,6 +168,11 @@ class CudaBackend : public Backend {
   /// Runs `launches` as a run of `op`.
   template <class Launches>
   void run_op(OpId op, Launches launches);
+  /// The same of an op that is one function.
+  template <class... Parameters, class... Args>
+  void run(OpId op, void (*launch_op)(Launch&, Parameters...), const Args&... args) {
+    run_op(op, [&](Launch& launch) { launch_op(launch, args...); });
+  }
   /// Notes which count of chosen experts is that of the product being launched.
   void note_routed_layer();
   void read_stamps(const OpenStep& step, size_t slot);
