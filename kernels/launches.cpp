@@ -1,6 +1,5 @@
 #include "kernels/launches.h"
 
-#include <algorithm>
 #include <utility>
 
 namespace minfer {

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <memory>
-#include <vector>
 
 #include "kernels/comm/host_communicator.h"
 #include "kernels/comm/process_group.h"

@@ -1,7 +1,6 @@
 #include "kernels/comm/rank_gpus.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <set>
 #include <sstream>
 #include <utility>

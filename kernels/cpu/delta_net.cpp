@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <span>
 
 #include "kernels/cpu/check.h"
 #include "kernels/cpu/ops.h"

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <cstdint>
-
 #include "kernels/cpu/lanes/isa.h"
 #include "kernels/quant_types.h"
 #include "kernels/tensor_view.h"

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <utility>
 
 #include "kernels/cuda/cuda_backend.h"
