@@ -7,6 +7,7 @@
 #include "server/bench/bench_speed.h"
 #include "server/commands/args/engine_args.h"
 #include "server/commands/args/load_args.h"
+#include "server/commands/args/option_group.h"
 #include "server/commands/checks.h"
 #include "server/commands/commands.h"
 #include "server/commands/load_command.h"
@@ -242,91 +243,56 @@ void add_bench_command(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("bench", "Measure speed: prompt and generation alone, or throughput under load");
   auto args = std::make_shared<BenchArgs>();
-  // Lists are written with commas: without allow_extra_args(false), CLI11 would take the model behind one as another value.
-  const std::string speed = kSpeedGroup;
-  command
-      ->add_option("-p,--n-prompt", args->speed.prompt_tokens,
-                   "prompt lengths to test, e.g. 512,2048 (0: none)")
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->check(CLI::NonNegativeNumber)
+  const OptionGroup speed(*command, kSpeedGroup);
+  speed
+      .add_list("-p,--n-prompt", args->speed.prompt_tokens, "prompt lengths to test, e.g. 512,2048 (0: none)")
       ->capture_default_str()
-      ->group(speed);
-  command->add_option("-n,--n-gen", args->speed.generated_tokens, "generation lengths to test (0: none)")
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::NonNegativeNumber);
+  speed.add_list("-n,--n-gen", args->speed.generated_tokens, "generation lengths to test (0: none)")
       ->capture_default_str()
-      ->group(speed);
-  command
-      ->add_option("--pg,--prompt-and-gen", args->speed.prompt_and_generated,
-                   "tests of both, two numbers each: 512,64 processes 512 tokens, then generates 64; with "
-                   "--parallel, prompts "
-                   "and decoding share steps")
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->check(CLI::PositiveNumber)
-      ->group(speed);
-  command
-      ->add_option("-d,--n-depth", args->speed.depth,
-                   "tokens of context before a generation test begins (0: one)")
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::NonNegativeNumber);
+  speed
+      .add_list("--pg,--prompt-and-gen", args->speed.prompt_and_generated,
+                "tests of both, two numbers each: 512,64 processes 512 tokens, then generates 64; with "
+                "--parallel, prompts "
+                "and decoding share steps")
+      ->check(CLI::PositiveNumber);
+  speed
+      .add_with_default("-d,--n-depth", args->speed.depth,
+                        "tokens of context before a generation test begins (0: one)")
+      ->check(CLI::NonNegativeNumber);
+  speed.add_list("--parallel", args->speed.parallel, "sequences at once; all tests for each number")
       ->capture_default_str()
-      ->group(speed);
-  command->add_option("--parallel", args->speed.parallel, "sequences at once; all tests for each number")
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str()
-      ->group(speed);
-  command->add_option("-r,--repetitions", args->speed.repetitions, "how often each test is repeated")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str()
-      ->group(speed);
-  command
-      ->add_flag(
-          "--profile-overhead", args->profile_overhead,
-          "measure what recording the steps costs: generates -n tokens, and processes prompts if -p is "
-          "given, in turn with records and with nothing launched or kept for them, at least 20 times each")
-      ->group(speed);
-  const std::string kernels = kKernelsGroup;
-  CLI::Option* by_kernel =
-      command
-          ->add_flag(
-              "--kernels", args->kernels,
-              "measure each op of the model alone, over many sizes and with cold caches (default model: "
-              "synthetic:llama-3.1-8b:bf16)")
-          ->group(kernels);
-  command
-      ->add_option(
-          "--op", args->kernel.ops,
-          "these ops only, by their names in profiles, e.g. qkv,attention_decode (all norms: rms_norm)")
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->needs(by_kernel)
-      ->group(kernels);
-  command
-      ->add_flag("--counters", args->kernel.counters,
-                 "also read the GPU's hardware counters of one run: bytes moved, occupancy, L2 hits, what "
-                 "warps wait for")
-      ->needs(by_kernel)
-      ->group(kernels);
-  command
-      ->add_option("--tokens", args->kernel.sizes.tokens,
-                   "tokens of a step; sequences for attention_decode (default: powers of two)")
-      ->delimiter(',')
-      ->allow_extra_args(false)
+      ->check(CLI::PositiveNumber);
+  speed.add_with_default("-r,--repetitions", args->speed.repetitions, "how often each test is repeated")
+      ->check(CLI::PositiveNumber);
+  speed.add_flag(
+      "--profile-overhead", args->profile_overhead,
+      "measure what recording the steps costs: generates -n tokens, and processes prompts if -p is "
+      "given, in turn with records and with nothing launched or kept for them, at least 20 times each");
+  const OptionGroup kernels(*command, kKernelsGroup);
+  CLI::Option* by_kernel = kernels.add_flag(
+      "--kernels", args->kernels,
+      "measure each op of the model alone, over many sizes and with cold caches (default model: "
+      "synthetic:llama-3.1-8b:bf16)");
+  kernels
+      .add_list("--op", args->kernel.ops,
+                "these ops only, by their names in profiles, e.g. qkv,attention_decode (all norms: rms_norm)")
+      ->needs(by_kernel);
+  kernels
+      .add_flag("--counters", args->kernel.counters,
+                "also read the GPU's hardware counters of one run: bytes moved, occupancy, L2 hits, what "
+                "warps wait for")
+      ->needs(by_kernel);
+  kernels
+      .add_list("--tokens", args->kernel.sizes.tokens,
+                "tokens of a step; sequences for attention_decode (default: powers of two)")
       ->check(CLI::Range(1, 1 << 20))
-      ->needs(by_kernel)
-      ->group(kernels);
-  command
-      ->add_option("--context", args->kernel.sizes.contexts,
-                   "cached tokens of a sequence, for attention_decode")
-      ->delimiter(',')
-      ->allow_extra_args(false)
+      ->needs(by_kernel);
+  kernels
+      .add_list("--context", args->kernel.sizes.contexts, "cached tokens of a sequence, for attention_decode")
       ->check(CLI::Range(1, 1 << 20))
-      ->needs(by_kernel)
-      ->group(kernels);
+      ->needs(by_kernel);
   args->load.add_to(*command);
   args->engine.add_policy_option(*command)->group(EngineArgs::kServingGroup);
   command->add_option("-o,--output", args->format, "table, json, jsonl, csv or md")
@@ -334,7 +300,7 @@ void add_bench_command(CLI::App& app) {
       ->capture_default_str();
   args->engine.add_model_options(*command);
   args->engine.add_serving_options(*command);
-  args->engine.speculation.add_synthetic_acceptance(*command, EngineArgs::kServingGroup);
+  args->engine.speculation.add_synthetic_acceptance({*command, EngineArgs::kServingGroup});
   args->profile.add_to(*command);
   command->footer(fmt::format(
       "Synthetic models (synthetic:NAME[:TYPE], random weights): {}.\n\n"

@@ -27,135 +27,109 @@ void LoadArgs::add_to(CLI::App& command) {
 }
 
 void LoadArgs::add_workload_options(CLI::App& command) {
-  command
-      .add_option(
-          "--num-prompts", workload.num_prompts,
-          "requests to send, or with --num-turns conversations (with --base-url 1000 if neither it nor "
-          "--dataset is given); with --replay the first ones of the record")
-      ->check(CLI::PositiveNumber)
-      ->group(kGroup);
+  const OptionGroup group(command, kGroup);
+  group
+      .add("--num-prompts", workload.num_prompts,
+           "requests to send, or with --num-turns conversations (with --base-url 1000 if neither it nor "
+           "--dataset is given); with --replay the first ones of the record")
+      ->check(CLI::PositiveNumber);
   CLI::Option* dataset =
-      command
-          .add_option("--dataset", workload.dataset,
-                      "prompts from JSON Lines: {\"prompt\": TEXT or [ids], \"output_len\": N, \"priority\": "
-                      "N}; the last two may be left out; a lower priority is served first with "
-                      "--scheduling-policy priority")
-          ->check(existing_file())
-          ->group(kGroup);
-  command.add_option("--input-len,--random-input-len", workload.input_len, "tokens of a random prompt")
+      group
+          .add("--dataset", workload.dataset,
+               "prompts from JSON Lines: {\"prompt\": TEXT or [ids], \"output_len\": N, \"priority\": "
+               "N}; the last two may be left out; a lower priority is served first with "
+               "--scheduling-policy priority")
+          ->check(existing_file());
+  group.add_with_default("--input-len,--random-input-len", workload.input_len, "tokens of a random prompt")
       ->check(CLI::PositiveNumber)
-      ->capture_default_str()
-      ->excludes(dataset)
-      ->group(kGroup);
-  command.add_option("--output-len,--random-output-len", workload.output_len, "tokens to generate for each")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str()
-      ->group(kGroup);
-  command
-      .add_option("--random-prefix-len", workload.prefix_len,
-                  "tokens in front of every random prompt, the same for all")
+      ->excludes(dataset);
+  group
+      .add_with_default("--output-len,--random-output-len", workload.output_len,
+                        "tokens to generate for each")
+      ->check(CLI::PositiveNumber);
+  group
+      .add_with_default("--random-prefix-len", workload.prefix_len,
+                        "tokens in front of every random prompt, the same for all")
       ->check(CLI::NonNegativeNumber)
-      ->capture_default_str()
-      ->excludes(dataset)
-      ->group(kGroup);
-  command
-      .add_option("--random-range-ratio", workload.range_ratio,
-                  "R: random lengths of input and output between 1 - R and 1 + R times those given")
+      ->excludes(dataset);
+  group
+      .add_with_default("--random-range-ratio", workload.range_ratio,
+                        "R: random lengths of input and output between 1 - R and 1 + R times those given")
       ->check(CLI::Range(0.0, 0.999))
-      ->capture_default_str()
-      ->excludes(dataset)
-      ->group(kGroup);
-  command
-      .add_option("--num-turns", workload.num_turns,
-                  "turns of a conversation, each a random prompt behind all prompts and answers before it")
+      ->excludes(dataset);
+  group
+      .add_with_default(
+          "--num-turns", workload.num_turns,
+          "turns of a conversation, each a random prompt behind all prompts and answers before it")
       ->check(CLI::PositiveNumber)
-      ->capture_default_str()
-      ->excludes(dataset)
-      ->group(kGroup);
+      ->excludes(dataset);
   CLI::Option* rate =
-      command
-          .add_option("--request-rate", workload.request_rate,
-                      "requests (conversations) per second, at random times; inf: all at once")
-          ->check(kPositiveOrInf)
-          ->capture_default_str()
-          ->group(kGroup);
-  command
-      .add_option(
+      group
+          .add_with_default("--request-rate", workload.request_rate,
+                            "requests (conversations) per second, at random times; inf: all at once")
+          ->check(kPositiveOrInf);
+  group
+      .add_with_default(
           "--burstiness", workload.burstiness,
           "shape of the gamma distribution of the gaps between requests: 1 is a Poisson process, less "
           "is burstier, more is more even")
       ->check(CLI::PositiveNumber)
-      ->capture_default_str()
-      ->needs(rate)
-      ->group(kGroup);
-  command
-      .add_option("--max-concurrency", workload.max_concurrency,
-                  "requests (conversations) in flight at most (default: no limit)")
-      ->check(CLI::PositiveNumber)
-      ->group(kGroup);
-  command
-      .add_option("--num-warmups", workload.num_warmups,
-                  "requests like the first one, sent before and not counted")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str()
-      ->group(kGroup);
+      ->needs(rate);
+  group
+      .add("--max-concurrency", workload.max_concurrency,
+           "requests (conversations) in flight at most (default: no limit)")
+      ->check(CLI::PositiveNumber);
+  group
+      .add_with_default("--num-warmups", workload.num_warmups,
+                        "requests like the first one, sent before and not counted")
+      ->check(CLI::NonNegativeNumber);
   CLI::Option* replay =
-      command
-          .add_option(
-              "--replay", workload.replay,
-              "run the load again that a profile recorded (--profile-out of serve, bench or run): arrivals, "
-              "lengths of prompts and outputs, shared beginnings of prompts, priorities, stream intervals "
-              "and cancellations; its figures stand beside the recorded ones")
-          ->check(existing_file())
-          ->group(kGroup);
-  for (const char* other : {"--dataset", "--input-len", "--output-len",
+      group
+          .add("--replay", workload.replay,
+               "run the load again that a profile recorded (--profile-out of serve, bench or run): arrivals, "
+               "lengths of prompts and outputs, shared beginnings of prompts, priorities, stream intervals "
+               "and cancellations; its figures stand beside the recorded ones")
+          ->check(existing_file());
+  for (const char* other : {"--num-prompts", "--dataset", "--input-len", "--output-len",
                             "--random-prefix-len", "--random-range-ratio", "--num-turns", "--request-rate"})
     replay->excludes(command.get_option(other));
-  command
-      .add_option("--replay-speed", workload.replay_speed,
-                  "requests arrive so many times as fast as they were recorded; inf: all at once")
+  group
+      .add("--replay-speed", workload.replay_speed,
+           "requests arrive so many times as fast as they were recorded; inf: all at once")
       ->check(kPositiveOrInf)
       ->option_text("X|inf [1]")
-      ->needs(replay)
-      ->group(kGroup);
+      ->needs(replay);
 }
 
 void LoadArgs::add_report_options(CLI::App& command) {
-  command
-      .add_option(
-          "--goodput", goodput_,
-          "count requests that meet all of these as good: METRIC:MILLISECONDS ... of ttft, tpot, e2el")
-      ->expected(1, 3)
-      ->group(kGroup);
-  command.add_option("--percentile-metrics", report.metrics, "metrics to report, of ttft, tpot, itl, e2el")
+  const OptionGroup group(command, kGroup);
+  group
+      .add("--goodput", goodput_,
+           "count requests that meet all of these as good: METRIC:MILLISECONDS ... of ttft, tpot, e2el")
+      ->expected(1, 3);
+  group
+      .add_with_default("--percentile-metrics", report.metrics, "metrics to report, of ttft, tpot, itl, e2el")
       ->delimiter(',')
-      ->check(one_of({"ttft", "tpot", "itl", "e2el"}))
-      ->capture_default_str()
-      ->group(kGroup);
-  command.add_option("--metric-percentiles", report.percentiles, "percentiles to report of each")
+      ->check(one_of({"ttft", "tpot", "itl", "e2el"}));
+  group.add_with_default("--metric-percentiles", report.percentiles, "percentiles to report of each")
       ->delimiter(',')
-      ->check(CLI::Range(0.0, 100.0))
-      ->capture_default_str()
-      ->group(kGroup);
-  command.add_flag("--save-result", save_result, "save the result as minfer-bench-DATE.json")->group(kGroup);
-  command.add_option("--result-filename", result_filename, "save the result under this name")->group(kGroup);
-  command
-      .add_flag("--save-detailed", save_detailed,
-                "save lengths, latencies, texts and errors of every request too")
-      ->group(kGroup);
+      ->check(CLI::Range(0.0, 100.0));
+  group.add_flag("--save-result", save_result, "save the result as minfer-bench-DATE.json");
+  group.add("--result-filename", result_filename, "save the result under this name");
+  group.add_flag("--save-detailed", save_detailed,
+                 "save lengths, latencies, texts and errors of every request too");
 }
 
 void LoadArgs::add_server_options(CLI::App& command) {
+  const OptionGroup group(command, kServerGroup);
   CLI::Option* base_url =
-      command
-          .add_option(
-              "--base-url", remote.base_url,
-              "send the load to the server at http://HOST[:PORT], which speaks OpenAI's API; --model is "
-              "then the name it serves (default: the first of /v1/models)")
-          ->excludes(command.get_option("--replay"))
-          ->group(kServerGroup);
+      group
+          .add("--base-url", remote.base_url,
+               "send the load to the server at http://HOST[:PORT], which speaks OpenAI's API; --model is "
+               "then the name it serves (default: the first of /v1/models)")
+          ->excludes(command.get_option("--replay"));
   const auto add = [&](const char* name, auto& value, const char* description) {
-    return command.add_option(name, value, description)->needs(base_url)->group(kServerGroup);
+    return group.add(name, value, description)->needs(base_url);
   };
   add("--endpoint", remote.endpoint, "where to send; .../chat/completions gets messages")
       ->capture_default_str();
@@ -173,21 +147,18 @@ void LoadArgs::add_server_options(CLI::App& command) {
       "first wait until a request is answered, so long at most (0: do not)")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  command
+  group
       .add_flag("--ignore-eos", ignore_eos,
                 "ask the server to generate on after the model's end token (random prompts always do)")
-      ->needs(base_url)
-      ->group(kServerGroup);
-  add_sampling_options(command, base_url);
+      ->needs(base_url);
+  add_sampling_options(group, base_url);
 }
 
-void LoadArgs::add_sampling_options(CLI::App& command, CLI::Option* base_url) {
+void LoadArgs::add_sampling_options(const OptionGroup& group, CLI::Option* base_url) {
   const auto add = [&](const char* name, auto& value) {
-    command.add_option(name, value, "sent with each request")->needs(base_url)->group(kServerGroup);
+    group.add(name, value, "sent with each request")->needs(base_url);
   };
-  command.add_option("--temperature", sampling_.temperature, "sent with each request (default: 0)")
-      ->needs(base_url)
-      ->group(kServerGroup);
+  group.add("--temperature", sampling_.temperature, "sent with each request (default: 0)")->needs(base_url);
   add("--top-p", sampling_.top_p);
   add("--top-k", sampling_.top_k);
   add("--min-p", sampling_.min_p);

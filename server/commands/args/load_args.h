@@ -4,11 +4,10 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
 #include "server/bench/bench_remote.h"
 #include "server/bench/bench_workload.h"
 #include "server/bench/load_report.h"
+#include "server/commands/args/option_group.h"
 
 namespace minfer {
 
@@ -49,7 +48,7 @@ struct LoadArgs {
   void add_workload_options(CLI::App& command);
   void add_report_options(CLI::App& command);
   void add_server_options(CLI::App& command);
-  void add_sampling_options(CLI::App& command, CLI::Option* base_url);
+  void add_sampling_options(const OptionGroup& group, CLI::Option* base_url);
   void resolve_body();
 
   std::vector<std::string> goodput_;

@@ -17,51 +17,36 @@ const std::map<std::string, SpeculationMethod> kMethods{{"off", SpeculationMetho
 
 }  // namespace
 
-void SpeculationArgs::add_to(CLI::App& command, const std::string& group) {
+void SpeculationArgs::add_to(const OptionGroup& options) {
   method_option_ =
-      command
-          .add_option(
-              "--speculative", options_.method,
-              "guess tokens, and check several in a step: off, ngram (what followed the last tokens when "
-              "they came before in the sequence) or draft (a smaller model's). The output stays the same")
+      options
+          .add("--speculative", options_.method,
+               "guess tokens, and check several in a step: off, ngram (what followed the last tokens when "
+               "they came before in the sequence) or draft (a smaller model's). The output stays the same")
           ->transform(one_of(kMethods))
-          ->option_text("METHOD [off, with --speculative-model draft]")
-          ->group(group);
+          ->option_text("METHOD [off, with --speculative-model draft]");
   model_option_ =
-      command
-          .add_option("--speculative-model", model_,
-                      "the smaller model, with the same vocabulary: a GGUF file or synthetic:NAME[:TYPE]")
-          ->option_text("MODEL")
-          ->group(group);
-  command
-      .add_option(
-          "--num-speculative-tokens", options_.num_tokens,
-          fmt::format("guesses that a sequence brings to a step, at most (1 to {})", kMostDraftTokens))
-      ->capture_default_str()
-      ->group(group);
-  command
-      .add_option("--ngram-prompt-lookup-max", options_.ngram_max,
-                  fmt::format("last tokens that are looked for, at most (1 to {})", kLongestNgram))
-      ->capture_default_str()
-      ->group(group);
-  command.add_option("--ngram-prompt-lookup-min", options_.ngram_min, "and at least")
-      ->capture_default_str()
-      ->group(group);
-  command
-      .add_flag("--adaptive-speculation,!--no-adaptive-speculation", options_.adaptive,
-                "as many guesses as pay by what was measured, or none (default: on)")
-      ->group(group);
+      options
+          .add("--speculative-model", model_,
+               "the smaller model, with the same vocabulary: a GGUF file or synthetic:NAME[:TYPE]")
+          ->option_text("MODEL");
+  options.add_with_default(
+      "--num-speculative-tokens", options_.num_tokens,
+      fmt::format("guesses that a sequence brings to a step, at most (1 to {})", kMostDraftTokens));
+  options.add_with_default("--ngram-prompt-lookup-max", options_.ngram_max,
+                           fmt::format("last tokens that are looked for, at most (1 to {})", kLongestNgram));
+  options.add_with_default("--ngram-prompt-lookup-min", options_.ngram_min, "and at least");
+  options.add_flag("--adaptive-speculation,!--no-adaptive-speculation", options_.adaptive,
+                   "as many guesses as pay by what was measured, or none (default: on)");
 }
 
-void SpeculationArgs::add_synthetic_acceptance(CLI::App& command, const std::string& group) {
-  command
-      .add_option(
-          "--synthetic-acceptance-rate", options_.synthetic_acceptance,
-          "accept a guess with this chance, whatever the model says: how fast a synthetic model would "
-          "be if guesses were right so often. The output is then not the model's")
+void SpeculationArgs::add_synthetic_acceptance(const OptionGroup& options) {
+  options
+      .add("--synthetic-acceptance-rate", options_.synthetic_acceptance,
+           "accept a guess with this chance, whatever the model says: how fast a synthetic model would "
+           "be if guesses were right so often. The output is then not the model's")
       ->check(CLI::Range(0.0, 1.0))
-      ->option_text("CHANCE")
-      ->group(group);
+      ->option_text("CHANCE");
 }
 
 SpeculationOptions SpeculationArgs::resolve(const std::string& model) const {

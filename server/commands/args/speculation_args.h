@@ -2,19 +2,18 @@
 
 #include <string>
 
-#include <CLI/CLI.hpp>
-
 #include "engine/request/request.h"
 #include "engine/speculation/speculation_options.h"
+#include "server/commands/args/option_group.h"
 
 namespace minfer {
 
 /// The options of speculative decoding.
 class SpeculationArgs {
  public:
-  void add_to(CLI::App& command, const std::string& group);
+  void add_to(const OptionGroup& options);
   /// What measures with models of random weights.
-  void add_synthetic_acceptance(CLI::App& command, const std::string& group);
+  void add_synthetic_acceptance(const OptionGroup& options);
   /// The options with everything parsed, and the draft model opened, for the model of this name. Throws Error naming options that contradict
   /// each other.
   SpeculationOptions resolve(const std::string& model) const;
