@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "models/chat/answer/chat_answer_parser.h"
+#include "models/chat/answer/values/literals.h"
 
 namespace minfer {
 namespace {
@@ -272,13 +273,7 @@ std::optional<size_t> find_open_thoughts(const ChatFormat& format, std::string_v
 namespace answer {
 
 std::unique_ptr<CallReader> make_call_reader(const CallOpening& opening, const CallContext& context) {
-  if (const auto* json = std::get_if<JsonCallSyntax>(&opening.syntax))
-    return std::make_unique<JsonCallReader>(*json, context);
-  if (const auto* named = std::get_if<NamedCallSyntax>(&opening.syntax))
-    return std::make_unique<NamedCallReader>(*named, context);
-  if (const auto* tagged = std::get_if<TaggedCallSyntax>(&opening.syntax))
-    return std::make_unique<TaggedCallReader>(*tagged, context);
-  return std::make_unique<PythonicCallReader>(std::get<PythonicCallSyntax>(opening.syntax), context);
+  return std::visit([&](const auto& syntax) { return make_call_reader(syntax, context); }, opening.syntax);
 }
 
 }  // namespace answer

@@ -6,10 +6,6 @@
 #include <variant>
 
 #include "models/chat/answer/calls/call_reader.h"
-#include "models/chat/answer/calls/json_call_reader.h"
-#include "models/chat/answer/calls/named_call_reader.h"
-#include "models/chat/answer/calls/pythonic_call_reader.h"
-#include "models/chat/answer/calls/tagged_call_reader.h"
 
 namespace minfer {
 

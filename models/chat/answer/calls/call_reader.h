@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -52,5 +53,52 @@ class CallReader {
   std::string unread_;
   std::string problem_;
 };
+
+/// How calls in JSON are written: objects with "name" and "arguments" (or "parameters"), `[a, b]`, `a; b` or one alone.
+struct JsonCallSyntax {
+  std::string_view close = {};  ///< behind the calls. Empty: nothing
+  /// No marker says that this is a call: it is one if it has arguments, of a function that the request has (when it says which).
+  bool is_bare = false;
+  bool is_list = false;  ///< the marker holds the list's opening bracket
+};
+
+/// How calls are written that are a name and an object behind it.
+struct NamedCallSyntax {
+  std::string_view call_open = {};   ///< in front of each name. Empty: nothing
+  std::string_view separator = {};   ///< between name and object, or between a kind and the name
+  std::string_view call_close = {};  ///< behind each object. Empty: nothing
+  std::string_view close = {};       ///< behind all calls. Empty: the first call is the last
+  /// The object is no JSON: keys are bare words, and this stands around texts.
+  std::string_view quote = {};
+  bool may_be_list = false;  ///< `[` in place of the name: a list of calls in JSON
+};
+
+/// How calls are written that have a tag around each parameter:
+/// `<name_open>NAME<name_close> {<key_open>KEY<key_close> <value_open>VALUE<value_close>} <call_close> <close>`.
+struct TaggedCallSyntax {
+  std::string_view name_open = {};   ///< empty: the name comes first of all
+  std::string_view name_close = {};  ///< empty: the name is a line, or ends with the next tag
+  std::string_view key_open = {};
+  std::string_view key_close = {};
+  std::string_view value_open = {};  ///< empty: the value is right behind key_close
+  std::string_view value_close = {};
+  std::string_view call_close = {};  ///< empty: `close` is
+  std::string_view close = {};
+  bool has_line_ends = false;     ///< one line end around a value belongs to the tags
+  bool begins_with_name = false;  ///< the marker in front of the region was name_open
+};
+
+/// How calls are written in Python: `[f(a=1), g()]`, or one behind the other.
+struct PythonicCallSyntax {
+  std::string_view close = {};  ///< behind the calls. Empty: nothing
+  bool needs_list = false;      ///< only a list holds calls
+  /// No marker says that these are calls: they are if the request has such functions (when it says which).
+  bool is_bare = false;
+};
+
+std::unique_ptr<CallReader> make_call_reader(const JsonCallSyntax& syntax, const CallContext& context);
+std::unique_ptr<CallReader> make_call_reader(const NamedCallSyntax& syntax, const CallContext& context);
+std::unique_ptr<CallReader> make_call_reader(const TaggedCallSyntax& syntax, const CallContext& context);
+std::unique_ptr<CallReader> make_call_reader(const PythonicCallSyntax& syntax, const CallContext& context);
 
 }  // namespace minfer::answer

@@ -1,11 +1,14 @@
-#include "models/chat/answer/calls/named_call_reader.h"
-
 #include <algorithm>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "models/chat/answer/calls/call_reader.h"
+#include "models/chat/answer/values/json_text.h"
+#include "models/chat/answer/values/literals.h"
+#include "models/chat/answer/values/loose_value.h"
 
 namespace minfer::answer {
-
-using Step = CallReader::Step;
-
 namespace {
 
 /// Without the number of the call behind it.
@@ -16,112 +19,135 @@ std::string_view without_index(std::string_view name) {
   return is_number ? name.substr(0, colon) : name;
 }
 
-}  // namespace
+/// DeepSeek, Kimi K2, Mistral from its eleventh tokeniser on, FunctionGemma. What stands in front of the object is the header; the name is
+/// in it: DeepSeek V3 writes `function<separator>NAME`, a line end and a fence, DeepSeek V3.1 `NAME<separator>`, Kimi `functions.NAME:0`,
+/// Mistral `NAME[CALL_ID]ID[ARGS]`, FunctionGemma `call:NAME`.
+class NamedCallReader final : public CallReader {
+ public:
+  NamedCallReader(const NamedCallSyntax& syntax, const CallContext& context)
+      : CallReader(context),
+        syntax_(syntax),
+        context_(context),
+        state_(syntax.call_open.empty() ? State::header : State::before_call),
+        expected_({syntax.call_open}) {}
 
-NamedCallReader::NamedCallReader(const NamedCallSyntax& syntax, const CallContext& context)
-    : CallReader(context),
-      syntax_(syntax),
-      context_(context),
-      state_(syntax.call_open.empty() ? State::header : State::before_call),
-      expected_({syntax.call_open}) {}
-
-bool NamedCallReader::may_end() const {
-  if (list_) return list_->may_end();
-  return has_call_ && (state_ == State::after_call || state_ == State::before_call);
-}
-
-Step NamedCallReader::push(char c) {
-  if (list_) {
-    const Step step = list_->push(c);
-    return step == Step::failed  ? fail_at("a list of calls in JSON", c)
-           : step == Step::ended ? end_before(list_->unread())
-                                 : step;
+  Step push(char c) override {
+    if (list_) {
+      const Step step = list_->push(c);
+      return step == Step::failed  ? fail_at("a list of calls in JSON", c)
+             : step == Step::ended ? end_before(list_->unread())
+                                   : step;
+    }
+    switch (state_) {
+      case State::before_call: {
+        const int32_t found = expected_.push(c);
+        if (found == ExpectedLiteral::kNone) return fail_at(syntax_.call_open, c);
+        if (found >= 0) state_ = State::header;
+        return Step::more;
+      }
+      case State::header:
+        return push_header(c);
+      case State::object:
+        return push_object(c);
+      default:
+        return push_after_call(c);
+    }
   }
-  switch (state_) {
-    case State::before_call: {
-      const int32_t found = expected_.push(c);
-      if (found == ExpectedLiteral::kNone) return fail_at(syntax_.call_open, c);
-      if (found >= 0) state_ = State::header;
+
+  bool may_end() const override {
+    if (list_) return list_->may_end();
+    return has_call_ && (state_ == State::after_call || state_ == State::before_call);
+  }
+
+ private:
+  enum class State { before_call, header, object, after_call };
+
+  Step push_header(char c) {
+    if (c == '[' && syntax_.may_be_list && trimmed(header_).empty() && !has_call_) {
+      list_ = make_call_reader(JsonCallSyntax{}, context_);
+      return list_->push(c);
+    }
+    if (c != '{') {
+      // Where no marker says that a name follows, a text may.
+      const bool may_stand = !syntax_.call_open.empty() || is_name_byte(c) || c == '[' || c == ']' ||
+                             c == ':' || (is_space(c) && trimmed(header_).empty());
+      if (header_.size() == kMaxNameBytes || !may_stand) return fail_at("the arguments of a call", c);
+      header_ += c;
       return Step::more;
     }
-    case State::header:
-      return push_header(c);
-    case State::object:
-      return push_object(c);
-    default:
-      return push_after_call(c);
+    const std::string_view name = name_in_header();
+    if (name.empty()) return fail_at("the name of a function", c);
+    out_.begin_call(name);
+    has_call_ = true;
+    json_ = {};
+    if (!syntax_.quote.empty()) loose_.emplace(LooseSyntax{.quote = syntax_.quote, .bare_words = true});
+    state_ = State::object;
+    return push_object(c);
   }
-}
 
-std::string_view NamedCallReader::name_in_header() const {
-  std::string_view name = header_;
-  if (const size_t separator = name.find(syntax_.separator);
-      !syntax_.separator.empty() && separator != std::string_view::npos) {
-    const std::string_view behind = trimmed(name.substr(separator + syntax_.separator.size()));
-    name = behind.empty() ? name.substr(0, separator) : behind;
-  }
-  name = trimmed(name);
-  name = trimmed(name.substr(0, name.find_first_of("\n[`")));
-  for (const std::string_view prefix : {"functions.", "call:"}) {
-    if (name.starts_with(prefix)) name.remove_prefix(prefix.size());
-  }
-  name = without_index(name);
-  return std::all_of(name.begin(), name.end(), is_name_byte) ? name : std::string_view();
-}
-
-Step NamedCallReader::push_header(char c) {
-  if (c == '[' && syntax_.may_be_list && trimmed(header_).empty() && !has_call_) {
-    list_.emplace(JsonCallSyntax{}, context_);
-    return list_->push(c);
-  }
-  if (c != '{') {
-    // Where no marker says that a name follows, a text may.
-    const bool may_stand = !syntax_.call_open.empty() || is_name_byte(c) || c == '[' || c == ']' ||
-                           c == ':' || (is_space(c) && trimmed(header_).empty());
-    if (header_.size() == kMaxNameBytes || !may_stand) return fail_at("the arguments of a call", c);
-    header_ += c;
+  Step push_object(char c) {
+    std::string text;
+    const ReadStep step = loose_ ? loose_->push(c, text) : json_.push(c, text);
+    if (step == ReadStep::failed) return fail_at("arguments, an object", c);
+    out_.arguments(text);
+    if (step != ReadStep::done) return Step::more;
+    out_.end_call();
+    std::vector<std::string_view> next;
+    for (const std::string_view literal :
+         {syntax_.close, syntax_.call_open, syntax_.call_close, std::string_view("```")}) {
+      if (!literal.empty() && !syntax_.close.empty()) next.push_back(literal);
+    }
+    if (next.empty()) return Step::done;
+    expected_ = ExpectedLiteral(std::move(next));
+    state_ = State::after_call;
     return Step::more;
   }
-  const std::string_view name = name_in_header();
-  if (name.empty()) return fail_at("the name of a function", c);
-  out_.begin_call(name);
-  has_call_ = true;
-  json_ = {};
-  if (!syntax_.quote.empty()) loose_.emplace(LooseSyntax{.quote = syntax_.quote, .bare_words = true});
-  state_ = State::object;
-  return push_object(c);
-}
 
-Step NamedCallReader::push_object(char c) {
-  std::string text;
-  const ReadStep step = loose_ ? loose_->push(c, text) : json_.push(c, text);
-  if (step == ReadStep::failed) return fail_at("arguments, an object", c);
-  out_.arguments(text);
-  if (step != ReadStep::done) return Step::more;
-  out_.end_call();
-  std::vector<std::string_view> next;
-  for (const std::string_view literal :
-       {syntax_.close, syntax_.call_open, syntax_.call_close, std::string_view("```")}) {
-    if (!literal.empty() && !syntax_.close.empty()) next.push_back(literal);
+  Step push_after_call(char c) {
+    const int32_t found = expected_.push(c);
+    if (found == ExpectedLiteral::kMore) return Step::more;
+    if (found == ExpectedLiteral::kNone) return end_before(expected_.text());
+    const std::string_view literal = std::string_view(expected_.text()).substr(expected_.num_spaces());
+    if (literal == syntax_.close) return Step::done;
+    if (literal == syntax_.call_open) {
+      header_.clear();
+      state_ = State::header;
+    }
+    expected_.clear();
+    return Step::more;
   }
-  if (next.empty()) return Step::done;
-  expected_ = ExpectedLiteral(std::move(next));
-  state_ = State::after_call;
-  return Step::more;
-}
 
-Step NamedCallReader::push_after_call(char c) {
-  const int32_t found = expected_.push(c);
-  if (found == ExpectedLiteral::kMore) return Step::more;
-  if (found == ExpectedLiteral::kNone) return end_before(expected_.text());
-  const std::string_view literal = std::string_view(expected_.text()).substr(expected_.num_spaces());
-  if (literal == syntax_.close) return Step::done;
-  if (literal == syntax_.call_open) {
-    header_.clear();
-    state_ = State::header;
+  std::string_view name_in_header() const {
+    std::string_view name = header_;
+    if (const size_t separator = name.find(syntax_.separator);
+        !syntax_.separator.empty() && separator != std::string_view::npos) {
+      const std::string_view behind = trimmed(name.substr(separator + syntax_.separator.size()));
+      name = behind.empty() ? name.substr(0, separator) : behind;
+    }
+    name = trimmed(name);
+    name = trimmed(name.substr(0, name.find_first_of("\n[`")));
+    for (const std::string_view prefix : {"functions.", "call:"}) {
+      if (name.starts_with(prefix)) name.remove_prefix(prefix.size());
+    }
+    name = without_index(name);
+    return std::all_of(name.begin(), name.end(), is_name_byte) ? name : std::string_view();
   }
-  expected_.clear();
-  return Step::more;
+
+  const NamedCallSyntax syntax_;
+  const CallContext context_;
+  State state_;
+  ExpectedLiteral expected_;
+  std::string header_;
+  JsonScanner json_;
+  std::optional<LooseValue> loose_;   ///< the object, where it is no JSON
+  std::unique_ptr<CallReader> list_;  ///< reads instead of this one, when there is a list
+  bool has_call_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<CallReader> make_call_reader(const NamedCallSyntax& syntax, const CallContext& context) {
+  return std::make_unique<NamedCallReader>(syntax, context);
 }
 
 }  // namespace minfer::answer

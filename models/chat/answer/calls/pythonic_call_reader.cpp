@@ -1,9 +1,11 @@
-#include "models/chat/answer/calls/pythonic_call_reader.h"
+#include <string>
+#include <string_view>
+
+#include "models/chat/answer/calls/call_reader.h"
+#include "models/chat/answer/values/literals.h"
+#include "models/chat/answer/values/loose_value.h"
 
 namespace minfer::answer {
-
-using Step = CallReader::Step;
-
 namespace {
 
 /// A number or a minus begins no name.
@@ -11,154 +13,188 @@ bool begins_name(char c) {
   return is_name_byte(c) && c != '-' && c != '.' && !(c >= '0' && c <= '9');
 }
 
+/// Llama 3.2 and 4, LFM2, OLMo 3, Gemma 3. Arguments have names; they become a JSON object. `print(f(...))`, which Gemma likes to
+/// write, is a call of f.
+class PythonicCallReader final : public CallReader {
+ public:
+  PythonicCallReader(const PythonicCallSyntax& syntax, const CallContext& context)
+      : CallReader(context), syntax_(syntax) {}
+
+  Step push(char c) override {
+    switch (state_) {
+      case State::before_calls:
+      case State::before_name:
+        return push_before_calls(c);
+      case State::name:
+        return push_name(c);
+      case State::before_key:
+        return push_before_key(c);
+      case State::key:
+      case State::behind_key:
+        return push_key(c);
+      case State::value:
+        return push_value(c);
+      case State::after_value:
+        return push_after_value(c);
+      default:
+        return push_after_call(c);
+    }
+  }
+
+  bool may_end() const override {
+    return has_call_ &&
+           (state_ == State::before_name || state_ == State::after_call || state_ == State::after_list);
+  }
+
+ private:
+  enum class State {
+    before_calls,
+    before_name,
+    name,
+    before_key,
+    key,
+    behind_key,
+    value,
+    after_value,
+    after_call,
+    after_list
+  };
+
+  Step push_before_calls(char c) {
+    if (is_space(c)) return Step::more;
+    if (c == '[' && state_ == State::before_calls && !in_list_) {
+      in_list_ = true;
+      return Step::more;
+    }
+    if (c == ']' && in_list_ && has_call_) return end_list();
+    if (!begins_name(c) || (syntax_.needs_list && !in_list_)) return fail_at("the name of a function", c);
+    name_ = c;
+    is_given_ = false;
+    state_ = State::name;
+    return Step::more;
+  }
+
+  Step push_name(char c) {
+    if (c != '(') {
+      if (!is_name_byte(c) || name_.size() == kMaxNameBytes) return fail_at("'(' behind a function", c);
+      name_ += c;
+      return Step::more;
+    }
+    const bool is_declared = tools_.has_function(name_);
+    if (name_ == "print" && !is_declared && !in_print_) {
+      in_print_ = true;
+      state_ = State::before_name;
+      return Step::more;
+    }
+    if (syntax_.is_bare && tools_.is_known() && !is_declared) return fail_at("a function of the request", c);
+    state_ = State::before_key;
+    return Step::more;
+  }
+
+  Step push_before_key(char c) {
+    if (is_space(c)) return Step::more;
+    if (c == ')') return end_call();
+    if (!begins_name(c)) return fail_at("the name of an argument", c);
+    key_ = c;
+    state_ = State::key;
+    return Step::more;
+  }
+
+  Step push_key(char c) {
+    if (is_space(c)) {
+      state_ = State::behind_key;
+      return Step::more;
+    }
+    if (state_ == State::key && is_name_byte(c) && key_.size() < kMaxNameBytes) {
+      key_ += c;
+      return Step::more;
+    }
+    if (c != '=') return fail_at("'=' behind the name of an argument", c);
+    if (!is_given_) out_.begin_call(name_);
+    out_.arguments((is_given_ ? ", \"" : "{\"") + key_ + "\": ");
+    is_given_ = true;
+    value_ = LooseValue();
+    state_ = State::value;
+    return Step::more;
+  }
+
+  Step push_value(char c) {
+    std::string text;
+    const ReadStep step = value_.push(c, text);
+    if (step == ReadStep::failed) return fail_at("a value", c);
+    out_.arguments(text);
+    if (step != ReadStep::more) state_ = State::after_value;
+    return step == ReadStep::ended ? push(c) : Step::more;
+  }
+
+  Step push_after_value(char c) {
+    if (is_space(c)) return Step::more;
+    if (c == ')') return end_call();
+    if (c != ',') return fail_at("',' or ')' behind an argument", c);
+    state_ = State::before_key;
+    return Step::more;
+  }
+
+  Step push_after_call(char c) {
+    const int32_t found = expected_.push(c);
+    if (found == ExpectedLiteral::kMore) return Step::more;
+    // Calls that are no list stand on lines of their own.
+    const bool is_next = found == ExpectedLiteral::kNone && state_ == State::after_call && !in_list_ &&
+                         !in_print_ && begins_name(c) && !expected_.text().empty() &&
+                         expected_.text().size() == expected_.num_spaces();
+    if (found == ExpectedLiteral::kNone && !is_next) return end_before(expected_.text());
+    expected_.clear();
+    if (is_next || c == ',' || c == ';') {
+      state_ = State::before_name;
+      return is_next ? push(c) : Step::more;
+    }
+    if (c == ')' && in_print_) {
+      out_.settle();
+      in_print_ = false;
+      expected_ = in_list_ ? ExpectedLiteral({",", "]"}) : ExpectedLiteral({syntax_.close, ";", ","});
+      return Step::more;
+    }
+    if (c == ']' && in_list_) return end_list();
+    return Step::done;
+  }
+
+  Step end_call() {
+    if (!is_given_) out_.begin_call(name_);
+    out_.arguments(is_given_ ? "}" : "{}");
+    out_.end_call();
+    has_call_ = true;
+    expected_ = in_print_  ? ExpectedLiteral({")"})
+                : in_list_ ? ExpectedLiteral({",", "]"})
+                           : ExpectedLiteral({syntax_.close, ";", ","});
+    state_ = State::after_call;
+    return Step::more;
+  }
+
+  Step end_list() {
+    out_.settle();
+    if (syntax_.close.empty()) return Step::done;
+    expected_ = ExpectedLiteral({syntax_.close});
+    in_list_ = false;
+    state_ = State::after_list;
+    return Step::more;
+  }
+
+  const PythonicCallSyntax syntax_;
+  State state_ = State::before_calls;
+  bool in_list_ = false;
+  bool in_print_ = false;
+  bool is_given_ = false;  ///< the call has begun for the client
+  bool has_call_ = false;
+  ExpectedLiteral expected_;
+  std::string name_;
+  std::string key_;
+  LooseValue value_;
+};
+
 }  // namespace
 
-PythonicCallReader::PythonicCallReader(const PythonicCallSyntax& syntax, const CallContext& context)
-    : CallReader(context), syntax_(syntax) {}
-
-bool PythonicCallReader::may_end() const {
-  return has_call_ &&
-         (state_ == State::before_name || state_ == State::after_call || state_ == State::after_list);
-}
-
-Step PythonicCallReader::push(char c) {
-  switch (state_) {
-    case State::before_calls:
-    case State::before_name:
-      return push_before_calls(c);
-    case State::name:
-      return push_name(c);
-    case State::before_key:
-      return push_before_key(c);
-    case State::key:
-    case State::behind_key:
-      return push_key(c);
-    case State::value:
-      return push_value(c);
-    case State::after_value:
-      return push_after_value(c);
-    default:
-      return push_after_call(c);
-  }
-}
-
-Step PythonicCallReader::push_before_calls(char c) {
-  if (is_space(c)) return Step::more;
-  if (c == '[' && state_ == State::before_calls && !in_list_) {
-    in_list_ = true;
-    return Step::more;
-  }
-  if (c == ']' && in_list_ && has_call_) return end_list();
-  if (!begins_name(c) || (syntax_.needs_list && !in_list_)) return fail_at("the name of a function", c);
-  name_ = c;
-  is_given_ = false;
-  state_ = State::name;
-  return Step::more;
-}
-
-Step PythonicCallReader::push_name(char c) {
-  if (c != '(') {
-    if (!is_name_byte(c) || name_.size() == kMaxNameBytes) return fail_at("'(' behind a function", c);
-    name_ += c;
-    return Step::more;
-  }
-  const bool is_declared = tools_.has_function(name_);
-  if (name_ == "print" && !is_declared && !in_print_) {
-    in_print_ = true;
-    state_ = State::before_name;
-    return Step::more;
-  }
-  if (syntax_.is_bare && tools_.is_known() && !is_declared) return fail_at("a function of the request", c);
-  state_ = State::before_key;
-  return Step::more;
-}
-
-Step PythonicCallReader::push_before_key(char c) {
-  if (is_space(c)) return Step::more;
-  if (c == ')') return end_call();
-  if (!begins_name(c)) return fail_at("the name of an argument", c);
-  key_ = c;
-  state_ = State::key;
-  return Step::more;
-}
-
-Step PythonicCallReader::push_key(char c) {
-  if (is_space(c)) {
-    state_ = State::behind_key;
-    return Step::more;
-  }
-  if (state_ == State::key && is_name_byte(c) && key_.size() < kMaxNameBytes) {
-    key_ += c;
-    return Step::more;
-  }
-  if (c != '=') return fail_at("'=' behind the name of an argument", c);
-  if (!is_given_) out_.begin_call(name_);
-  out_.arguments((is_given_ ? ", \"" : "{\"") + key_ + "\": ");
-  is_given_ = true;
-  value_ = LooseValue();
-  state_ = State::value;
-  return Step::more;
-}
-
-Step PythonicCallReader::push_value(char c) {
-  std::string text;
-  const ReadStep step = value_.push(c, text);
-  if (step == ReadStep::failed) return fail_at("a value", c);
-  out_.arguments(text);
-  if (step != ReadStep::more) state_ = State::after_value;
-  return step == ReadStep::ended ? push(c) : Step::more;
-}
-
-Step PythonicCallReader::push_after_value(char c) {
-  if (is_space(c)) return Step::more;
-  if (c == ')') return end_call();
-  if (c != ',') return fail_at("',' or ')' behind an argument", c);
-  state_ = State::before_key;
-  return Step::more;
-}
-
-Step PythonicCallReader::end_call() {
-  if (!is_given_) out_.begin_call(name_);
-  out_.arguments(is_given_ ? "}" : "{}");
-  out_.end_call();
-  has_call_ = true;
-  expected_ = in_print_  ? ExpectedLiteral({")"})
-              : in_list_ ? ExpectedLiteral({",", "]"})
-                         : ExpectedLiteral({syntax_.close, ";", ","});
-  state_ = State::after_call;
-  return Step::more;
-}
-
-Step PythonicCallReader::end_list() {
-  out_.settle();
-  if (syntax_.close.empty()) return Step::done;
-  expected_ = ExpectedLiteral({syntax_.close});
-  in_list_ = false;
-  state_ = State::after_list;
-  return Step::more;
-}
-
-Step PythonicCallReader::push_after_call(char c) {
-  const int32_t found = expected_.push(c);
-  if (found == ExpectedLiteral::kMore) return Step::more;
-  // Calls that are no list stand on lines of their own.
-  const bool is_next = found == ExpectedLiteral::kNone && state_ == State::after_call && !in_list_ &&
-                       !in_print_ && begins_name(c) && !expected_.text().empty() &&
-                       expected_.text().size() == expected_.num_spaces();
-  if (found == ExpectedLiteral::kNone && !is_next) return end_before(expected_.text());
-  expected_.clear();
-  if (is_next || c == ',' || c == ';') {
-    state_ = State::before_name;
-    return is_next ? push(c) : Step::more;
-  }
-  if (c == ')' && in_print_) {
-    out_.settle();
-    in_print_ = false;
-    expected_ = in_list_ ? ExpectedLiteral({",", "]"}) : ExpectedLiteral({syntax_.close, ";", ","});
-    return Step::more;
-  }
-  if (c == ']' && in_list_) return end_list();
-  return Step::done;
+std::unique_ptr<CallReader> make_call_reader(const PythonicCallSyntax& syntax, const CallContext& context) {
+  return std::make_unique<PythonicCallReader>(syntax, context);
 }
 
 }  // namespace minfer::answer
