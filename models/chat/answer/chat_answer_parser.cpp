@@ -1,8 +1,6 @@
 #include "models/chat/answer/chat_answer_parser.h"
 
 #include "models/chat/answer/chat_format.h"
-#include "models/chat/answer/harmony_parser.h"
-#include "models/chat/answer/marked_answer_parser.h"
 
 namespace minfer {
 
@@ -17,8 +15,8 @@ std::unique_ptr<ChatAnswerParser> make_chat_answer_parser(const ChatFormat* call
   constexpr ChatFormat kNone;
   if (calls == nullptr) calls = &kNone;
   if (reasoning == nullptr) reasoning = &kNone;
-  if (calls->is_harmony || reasoning->is_harmony) return std::make_unique<answer::HarmonyParser>(options);
-  return std::make_unique<answer::MarkedAnswerParser>(calls->calls, reasoning->reasoning, options);
+  if (calls->is_harmony || reasoning->is_harmony) return answer::make_harmony_parser(options);
+  return answer::make_marked_answer_parser(calls->calls, reasoning->reasoning, options);
 }
 
 }  // namespace minfer

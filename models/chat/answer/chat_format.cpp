@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "models/chat/answer/chat_answer_parser.h"
 #include "models/chat/answer/values/literals.h"
 
 namespace minfer {

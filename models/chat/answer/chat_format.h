@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "models/chat/answer/calls/call_reader.h"
+#include "models/chat/answer/chat_answer_parser.h"
 
 namespace minfer {
 
@@ -37,6 +38,10 @@ struct ChatFormat {
 namespace answer {
 
 std::unique_ptr<CallReader> make_call_reader(const CallOpening& opening, const CallContext& context);
+std::unique_ptr<ChatAnswerParser> make_harmony_parser(const ChatAnswerOptions& options);
+std::unique_ptr<ChatAnswerParser> make_marked_answer_parser(std::span<const CallOpening> calls,
+                                                            std::span<const ReasoningMarkers> reasoning,
+                                                            const ChatAnswerOptions& options);
 
 }  // namespace answer
 }  // namespace minfer
