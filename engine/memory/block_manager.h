@@ -134,7 +134,7 @@ class BlockManager {
   void announce_all();
 
   /// Verifies every invariant above in O(blocks); throws std::logic_error naming the first that fails.
-  /// `running` are all sequences that hold blocks. For tests.
+  /// `running` are all sequences that hold blocks. For tests, which have it (tests/support/engine/memory_checks.cpp).
   void check(std::span<const Sequence* const> running) const;
 
  private:

@@ -79,32 +79,4 @@ void StateCopies::unlink(int32_t slot) {
   (unlinked.newer == kNone ? newest_ : entry(unlinked.newer).older) = unlinked.older;
 }
 
-void StateCopies::check() const {
-  const auto expect = [](bool holds, const char* what) {
-    if (!holds) throw std::logic_error(what);
-  };
-  std::vector<int32_t> seen(entries_.size(), 0);
-  const auto see = [&](int32_t slot) { ++seen[static_cast<size_t>(slot - first_slot_)]; };
-  for (const int32_t slot : free_) {
-    see(slot);
-    expect(entry(slot).content == 0, "state copies: a free slot has content");
-  }
-  for (const Writing& each : writing_) {
-    see(each.slot);
-    expect(entry(each.slot).content == 0, "state copies: a slot being written has content");
-  }
-  int32_t num_linked = 0, previous = kNone;
-  for (int32_t slot = oldest_; slot != kNone; previous = slot, slot = entry(slot).newer) {
-    expect(++num_linked <= num_slots(), "state copies: the order of use has a cycle");
-    expect(entry(slot).older == previous, "state copies: the order of use is broken");
-    const auto found = slot_of_.find(entry(slot).content);
-    expect(found != slot_of_.end() && found->second == slot, "state copies: one that is kept is not found");
-    see(slot);
-  }
-  expect(newest_ == previous, "state copies: the newest is not the last in order");
-  expect(num_linked == num_kept(), "state copies: more are found than kept");
-  expect(std::ranges::all_of(seen, [](int32_t times) { return times == 1; }),
-         "state copies: a slot is lost, or is two things");
-}
-
 }  // namespace minfer

@@ -39,7 +39,7 @@ class StateCopies {
   /// What steps under way copy of the sequence will not be kept.
   void abandon(const Sequence& sequence);
 
-  /// Throws std::logic_error if a slot is lost or counted twice. For tests.
+  /// Throws std::logic_error if a slot is lost or counted twice. For tests, which have it (tests/support/engine/memory_checks.cpp).
   void check() const;
 
  private:

@@ -1,4 +1,4 @@
-// The invariants of BlockManager, as tests verify them after each operation.
+// The invariants of BlockManager and StateCopies, as tests verify them after each operation.
 
 #include <algorithm>
 #include <map>
@@ -12,12 +12,13 @@
 #include <fmt/format.h>
 
 #include "engine/memory/block_manager.h"
+#include "engine/memory/state_copies.h"
 
 namespace minfer {
 namespace {
 
 template <class... Args>
-void expect(bool holds, fmt::format_string<Args...> format, Args&&... args) {
+void verify(bool holds, fmt::format_string<Args...> format, Args&&... args) {
   if (!holds) throw std::logic_error("BlockManager: " + fmt::format(format, std::forward<Args>(args)...));
 }
 
@@ -35,31 +36,31 @@ void BlockManager::check_references(std::span<const Sequence* const> running) co
   std::vector<int32_t> references(blocks_.size(), 0);
   for (const Sequence* sequence : running) {
     const auto num_blocks = static_cast<int32_t>(sequence->blocks.size());
-    expect(num_covered_tokens(*sequence) >= sequence->num_scheduled, "{}: {} blocks for {} scheduled tokens",
+    verify(num_covered_tokens(*sequence) >= sequence->num_scheduled, "{}: {} blocks for {} scheduled tokens",
            sequence->id, num_blocks, sequence->num_scheduled);
-    expect(sequence->num_published_blocks * block_size_ <= sequence->num_computed,
+    verify(sequence->num_published_blocks * block_size_ <= sequence->num_computed,
            "{}: {} blocks published with {} tokens computed", sequence->id, sequence->num_published_blocks,
            sequence->num_computed);
-    expect(sequence->num_freed_blocks == 0 || (window_ > 0 && !has_window_table()),
+    verify(sequence->num_freed_blocks == 0 || (window_ > 0 && !has_window_table()),
            "{}: {} blocks freed that are read", sequence->id, sequence->num_freed_blocks);
     check_window_blocks(*sequence, references);
     for (int32_t index = 0; index < num_blocks; ++index) {
       const BlockId id = sequence->blocks[static_cast<size_t>(index)];
       const bool is_freed = index < sequence->num_freed_blocks;
-      expect(is_freed == (id == kFreedBlock), "{}: place {} is {}freed", sequence->id, index,
+      verify(is_freed == (id == kFreedBlock), "{}: place {} is {}freed", sequence->id, index,
              is_freed ? "not " : "");
       if (is_freed) continue;
       ++references[static_cast<size_t>(id)];
       const bool published = index < sequence->num_published_blocks;
-      expect(published == (block(id).content != 0), "{}: block {} is {}published", sequence->id, id,
+      verify(published == (block(id).content != 0), "{}: block {} is {}published", sequence->id, id,
              published ? "not " : "");
-      expect(!published || std::ranges::equal(cached_tokens(id), block_tokens(*sequence, index)),
+      verify(!published || std::ranges::equal(cached_tokens(id), block_tokens(*sequence, index)),
              "{}: block {} is published with other tokens", sequence->id, id);
     }
   }
   for (BlockId id = 0; id < num_blocks(); ++id) {
     const int32_t found = block(id).ref_count, expected = references[static_cast<size_t>(id)];
-    expect(found == expected, "block {}: ref_count {}, but held {} times", id, found, expected);
+    verify(found == expected, "block {}: ref_count {}, but held {} times", id, found, expected);
   }
 }
 
@@ -67,28 +68,28 @@ void BlockManager::check_references(std::span<const Sequence* const> running) co
 void BlockManager::check_window_blocks(const Sequence& sequence, std::vector<int32_t>& references) const {
   const auto num_blocks = static_cast<int32_t>(sequence.window_blocks.size());
   if (!has_window_table()) {
-    return expect(num_blocks == 0, "{}: {} blocks of windows without a table of them", sequence.id,
+    return verify(num_blocks == 0, "{}: {} blocks of windows without a table of them", sequence.id,
                   num_blocks);
   }
-  expect(num_blocks * sizes_.window_block_size >= sequence.num_scheduled,
+  verify(num_blocks * sizes_.window_block_size >= sequence.num_scheduled,
          "{}: {} blocks of windows for {} scheduled tokens", sequence.id, num_blocks, sequence.num_scheduled);
   const int32_t first_read = std::max(0, sequence.num_computed + 1 - window_) / sizes_.window_block_size;
-  expect(sequence.num_freed_window_blocks <= first_read, "{}: {} blocks of windows freed, but {} is read",
+  verify(sequence.num_freed_window_blocks <= first_read, "{}: {} blocks of windows freed, but {} is read",
          sequence.id, sequence.num_freed_window_blocks, first_read);
   for (int32_t place = 0; place < num_blocks; ++place) {
     const BlockId id = sequence.window_blocks[static_cast<size_t>(place)];
     const bool is_freed = place < sequence.num_freed_window_blocks;
-    expect(is_freed == (id == kFreedBlock), "{}: place {} of windows is {}freed", sequence.id, place,
+    verify(is_freed == (id == kFreedBlock), "{}: place {} of windows is {}freed", sequence.id, place,
            is_freed ? "not " : "");
     if (is_freed) continue;
     ++references[static_cast<size_t>(id)];
     const int32_t index = place / num_parts();
     const bool published = index < sequence.num_published_blocks;
-    expect(published == (block(id).content != 0), "{}: block {} of windows is {}published", sequence.id, id,
+    verify(published == (block(id).content != 0), "{}: block {} of windows is {}published", sequence.id, id,
            published ? "not " : "");
     if (!published) continue;
     const uint64_t content = block(sequence.blocks[static_cast<size_t>(index)]).content;
-    expect(block(id).content == content && block(id).part == place % num_parts(),
+    verify(block(id).content == content && block(id).part == place % num_parts(),
            "{}: block {} of windows is published as part {} of other tokens", sequence.id, id,
            block(id).part);
   }
@@ -99,19 +100,19 @@ void BlockManager::check_free_list() const {
   int32_t num_linked = 0, num_cached = 0;
   BlockId previous = kNone;
   for (BlockId id = free_front_; id != kNone; previous = id, id = block(id).free_next) {
-    expect(block(id).free_prev == previous, "block {}: free_prev is {}, not {}", id, block(id).free_prev,
+    verify(block(id).free_prev == previous, "block {}: free_prev is {}, not {}", id, block(id).free_prev,
            previous);
-    expect(block(id).ref_count == 0, "block {}: on the free list with ref_count {}", id, block(id).ref_count);
-    expect(++num_linked <= num_blocks(), "the free list has a cycle");
+    verify(block(id).ref_count == 0, "block {}: on the free list with ref_count {}", id, block(id).ref_count);
+    verify(++num_linked <= num_blocks(), "the free list has a cycle");
     if (block(id).content != 0) ++num_cached;
   }
-  expect(free_back_ == previous, "free_back is {}, not {}", free_back_, previous);
+  verify(free_back_ == previous, "free_back is {}, not {}", free_back_, previous);
   const auto num_live = static_cast<int32_t>(
       std::ranges::count_if(blocks_, [](const Block& each) { return each.ref_count > 0; }));
-  expect(num_linked == num_free_, "{} blocks on the free list, num_free is {}", num_linked, num_free_);
-  expect(num_linked + num_live == num_blocks(), "{} free + {} live of {} blocks", num_linked, num_live,
+  verify(num_linked == num_free_, "{} blocks on the free list, num_free is {}", num_linked, num_free_);
+  verify(num_linked + num_live == num_blocks(), "{} free + {} live of {} blocks", num_linked, num_live,
          num_blocks());
-  expect(num_cached == num_cached_, "{} cached blocks on the free list, num_cached is {}", num_cached,
+  verify(num_cached == num_cached_, "{} cached blocks on the free list, num_cached is {}", num_cached,
          num_cached_);
 }
 
@@ -127,50 +128,78 @@ void BlockManager::check_published() const {
     if (each.content == 0) continue;
     ++num_published;
     if (each.part != kNone) {
-      expect(has_window_table() && each.part < num_parts() && !each.announced,
+      verify(has_window_table() && each.part < num_parts() && !each.announced,
              "block {}: published as part {} of windows", id, each.part);
-      expect(find_part(each.content, each.part) != kNone, "block {}: published but not found", id);
+      verify(find_part(each.content, each.part) != kNone, "block {}: published but not found", id);
       continue;
     }
     if (!salt(id).empty()) {
       ++num_salted;
-      expect(each.parent_content == 0, "block {}: not the first of its prefix, but has a salt", id);
+      verify(each.parent_content == 0, "block {}: not the first of its prefix, but has a salt", id);
     }
     const auto tokens = cached_tokens(id);
-    expect(find(each.hash, each.parent_content, salt(id), tokens) != kNone,
+    verify(find(each.hash, each.parent_content, salt(id), tokens) != kNone,
            "block {}: published but not found", id);
     const auto [known, is_new] = content_of.emplace(
         std::tuple(each.parent_content, salt(id), std::vector(tokens.begin(), tokens.end())), each.content);
-    expect(known->second == each.content, "block {}: content id {}, but {} for the same tokens", id,
+    verify(known->second == each.content, "block {}: content id {}, but {} for the same tokens", id,
            each.content, known->second);
-    expect(contents.insert(each.content).second == is_new, "block {}: content id {} means two contents", id,
+    verify(contents.insert(each.content).second == is_new, "block {}: content id {} means two contents", id,
            each.content);
-    expect(is_announced.emplace(each.content, each.announced).first->second == each.announced,
+    verify(is_announced.emplace(each.content, each.announced).first->second == each.announced,
            "block {}: of two copies one is announced", id);
-    expect(
+    verify(
         !each.announced || announced_content.emplace(each.hash, each.content).first->second == each.content,
         "block {}: its hash is announced for another content", id);
-    expect(!each.announced || salt(id).empty(), "block {}: announced, but has a salt", id);
+    verify(!each.announced || salt(id).empty(), "block {}: announced, but has a salt", id);
   }
   for (BlockId id = 0; id < num_blocks(); ++id) {
     if (block(id).part != kNone) continue;
     const bool has_predecessor = contents.contains(block(id).parent_content);
-    expect(block(id).content == 0 || has_predecessor || (window_ > 0 && !has_window_table()),
+    verify(block(id).content == 0 || has_predecessor || (window_ > 0 && !has_window_table()),
            "block {}: its predecessor's content was evicted first", id);
-    expect(!block(id).announced || !has_predecessor || is_announced.at(block(id).parent_content),
+    verify(!block(id).announced || !has_predecessor || is_announced.at(block(id).parent_content),
            "block {}: announced, but its predecessor is not", id);
   }
-  expect(num_salted == salts_.size(), "{} salts of {} blocks", salts_.size(), num_salted);
+  verify(num_salted == salts_.size(), "{} salts of {} blocks", salts_.size(), num_salted);
   size_t num_linked = 0;
   for (const BlockId head : buckets_) {
     BlockId previous = kNone;
     for (BlockId id = head; id != kNone; previous = id, id = block(id).hash_next) {
-      expect(++num_linked <= num_published, "a hash chain has a cycle or holds an unpublished block");
-      expect(block(id).hash_prev == previous, "block {}: hash_prev is {}, not {}", id, block(id).hash_prev,
+      verify(++num_linked <= num_published, "a hash chain has a cycle or holds an unpublished block");
+      verify(block(id).hash_prev == previous, "block {}: hash_prev is {}, not {}", id, block(id).hash_prev,
              previous);
     }
   }
-  expect(num_linked == num_published, "{} blocks in hash chains, {} published", num_linked, num_published);
+  verify(num_linked == num_published, "{} blocks in hash chains, {} published", num_linked, num_published);
+}
+
+void StateCopies::check() const {
+  const auto hold = [](bool holds, const char* what) {
+    if (!holds) throw std::logic_error(what);
+  };
+  std::vector<int32_t> seen(entries_.size(), 0);
+  const auto see = [&](int32_t slot) { ++seen[static_cast<size_t>(slot - first_slot_)]; };
+  for (const int32_t slot : free_) {
+    see(slot);
+    hold(entry(slot).content == 0, "state copies: a free slot has content");
+  }
+  for (const Writing& each : writing_) {
+    see(each.slot);
+    hold(entry(each.slot).content == 0, "state copies: a slot being written has content");
+  }
+  int32_t num_linked = 0, previous = kNone;
+  for (int32_t slot = oldest_; slot != kNone; previous = slot, slot = entry(slot).newer) {
+    hold(++num_linked <= num_slots(), "state copies: the order of use has a cycle");
+    hold(entry(slot).older == previous, "state copies: the order of use is broken");
+    const auto found = slot_of_.find(entry(slot).content);
+    hold(found != slot_of_.end() && found->second == slot, "state copies: one that is kept is not found");
+    see(slot);
+  }
+  hold(newest_ == previous, "state copies: the newest is not the last in order");
+  hold(num_linked == num_kept(), "state copies: more are found than kept");
+  hold(std::ranges::all_of(seen, [](int32_t times) { return times == 1; }),
+       "state copies: a slot is lost, or is two things");
 }
 
 }  // namespace minfer
