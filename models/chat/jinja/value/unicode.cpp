@@ -17,89 +17,37 @@ utf8proc_category_t category(char32_t c) {
   return utf8proc_category(code(c));
 }
 
-struct SpecialCase {
-  char32_t character;
-  std::u32string_view upper;
-  std::u32string_view title;
-};
+char32_t simple_upper(char32_t c) {
+  return static_cast<char32_t>(utf8proc_toupper(code(c)));
+}
 
-// Characters whose upper or title case is several characters: Unicode's SpecialCasing.txt less its U+1F80 to
-// U+1FAF, which follow a rule.
-constexpr auto kSpecialCases = std::to_array<SpecialCase>({
-    {0x00DF, U"SS", U"Ss"},
-    {0x0149, U"\u02BCN", U"\u02BCN"},
-    {0x01F0, U"J\u030C", U"J\u030C"},
-    {0x0390, U"\u0399\u0308\u0301", U"\u0399\u0308\u0301"},
-    {0x03B0, U"\u03A5\u0308\u0301", U"\u03A5\u0308\u0301"},
-    {0x0587, U"\u0535\u0552", U"\u0535\u0582"},
-    {0x1E96, U"H\u0331", U"H\u0331"},
-    {0x1E97, U"T\u0308", U"T\u0308"},
-    {0x1E98, U"W\u030A", U"W\u030A"},
-    {0x1E99, U"Y\u030A", U"Y\u030A"},
-    {0x1E9A, U"A\u02BE", U"A\u02BE"},
-    {0x1F50, U"\u03A5\u0313", U"\u03A5\u0313"},
-    {0x1F52, U"\u03A5\u0313\u0300", U"\u03A5\u0313\u0300"},
-    {0x1F54, U"\u03A5\u0313\u0301", U"\u03A5\u0313\u0301"},
-    {0x1F56, U"\u03A5\u0313\u0342", U"\u03A5\u0313\u0342"},
-    {0x1FB2, U"\u1FBA\u0399", U"\u1FBA\u0345"},
-    {0x1FB3, U"\u0391\u0399", U"\u1FBC"},
-    {0x1FB4, U"\u0386\u0399", U"\u0386\u0345"},
-    {0x1FB6, U"\u0391\u0342", U"\u0391\u0342"},
-    {0x1FB7, U"\u0391\u0342\u0399", U"\u0391\u0342\u0345"},
-    {0x1FBC, U"\u0391\u0399", U"\u1FBC"},
-    {0x1FC2, U"\u1FCA\u0399", U"\u1FCA\u0345"},
-    {0x1FC3, U"\u0397\u0399", U"\u1FCC"},
-    {0x1FC4, U"\u0389\u0399", U"\u0389\u0345"},
-    {0x1FC6, U"\u0397\u0342", U"\u0397\u0342"},
-    {0x1FC7, U"\u0397\u0342\u0399", U"\u0397\u0342\u0345"},
-    {0x1FCC, U"\u0397\u0399", U"\u1FCC"},
-    {0x1FD2, U"\u0399\u0308\u0300", U"\u0399\u0308\u0300"},
-    {0x1FD3, U"\u0399\u0308\u0301", U"\u0399\u0308\u0301"},
-    {0x1FD6, U"\u0399\u0342", U"\u0399\u0342"},
-    {0x1FD7, U"\u0399\u0308\u0342", U"\u0399\u0308\u0342"},
-    {0x1FE2, U"\u03A5\u0308\u0300", U"\u03A5\u0308\u0300"},
-    {0x1FE3, U"\u03A5\u0308\u0301", U"\u03A5\u0308\u0301"},
-    {0x1FE4, U"\u03A1\u0313", U"\u03A1\u0313"},
-    {0x1FE6, U"\u03A5\u0342", U"\u03A5\u0342"},
-    {0x1FE7, U"\u03A5\u0308\u0342", U"\u03A5\u0308\u0342"},
-    {0x1FF2, U"\u1FFA\u0399", U"\u1FFA\u0345"},
-    {0x1FF3, U"\u03A9\u0399", U"\u1FFC"},
-    {0x1FF4, U"\u038F\u0399", U"\u038F\u0345"},
-    {0x1FF6, U"\u03A9\u0342", U"\u03A9\u0342"},
-    {0x1FF7, U"\u03A9\u0342\u0399", U"\u03A9\u0342\u0345"},
-    {0x1FFC, U"\u03A9\u0399", U"\u1FFC"},
-    {0xFB00, U"FF", U"Ff"},
-    {0xFB01, U"FI", U"Fi"},
-    {0xFB02, U"FL", U"Fl"},
-    {0xFB03, U"FFI", U"Ffi"},
-    {0xFB04, U"FFL", U"Ffl"},
-    {0xFB05, U"ST", U"St"},
-    {0xFB06, U"ST", U"St"},
-    {0xFB13, U"\u0544\u0546", U"\u0544\u0576"},
-    {0xFB14, U"\u0544\u0535", U"\u0544\u0565"},
-    {0xFB15, U"\u0544\u053B", U"\u0544\u056B"},
-    {0xFB16, U"\u054E\u0546", U"\u054E\u0576"},
-    {0xFB17, U"\u0544\u053D", U"\u0544\u056D"},
-});
-
-const SpecialCase* find_special(char32_t c) {
-  const auto found = std::ranges::lower_bound(kSpecialCases, c, {}, &SpecialCase::character);
-  return found != kSpecialCases.end() && found->character == c ? &*found : nullptr;
+/// Unicode's case folding: several characters for those whose upper or title case is several (SpecialCasing.txt).
+std::u32string folded(char32_t c) {
+  std::array<utf8proc_int32_t, 4> characters{};
+  int unused = 0;
+  const auto count =
+      utf8proc_decompose_char(code(c), characters.data(), std::ssize(characters), UTF8PROC_CASEFOLD, &unused);
+  return {characters.begin(), characters.begin() + count};
 }
 
 std::u32string upper_of(char32_t c) {
   if (c < 0x80) return {static_cast<char32_t>(c >= 'a' && c <= 'z' ? c - 32 : c)};
-  if (c >= 0x1F80 && c <= 0x1FAF) {  // Greek with iota below, which becomes a capital of its own
-    constexpr std::array<char32_t, 3> kBases{0x1F08, 0x1F28, 0x1F68};
-    return {kBases[(c - 0x1F80) / 16] + (c & 7), 0x399};
-  }
-  if (const SpecialCase* special = find_special(c)) return std::u32string(special->upper);
-  return {static_cast<char32_t>(utf8proc_toupper(code(c)))};
+  std::u32string upper = category(c) == UTF8PROC_CATEGORY_LU ? std::u32string() : folded(c);
+  if (upper.size() < 2) return {simple_upper(c)};
+  std::ranges::transform(upper, upper.begin(), simple_upper);
+  return upper;
 }
 
 std::u32string title_of(char32_t c) {
-  if (const SpecialCase* special = find_special(c)) return std::u32string(special->title);
-  return {static_cast<char32_t>(utf8proc_totitle(code(c)))};
+  constexpr char32_t kIota = 0x3B9, kIotaBelow = 0x345;  // the latter stays below a capital
+  const auto simple = static_cast<char32_t>(utf8proc_totitle(code(c)));
+  std::u32string title =
+      category(c) == UTF8PROC_CATEGORY_LU || is_title(simple) ? std::u32string() : folded(c);
+  if (title.size() < 2) return {simple};
+  const auto first = std::ranges::find_if(title, [](char32_t f) { return simple_upper(f) != f; });
+  if (first != title.end()) *first = simple_upper(*first);
+  if (title.back() == kIota) title.back() = kIotaBelow;
+  return title;
 }
 
 /// Characters that do not count when the word's end is looked for: marks, formats, modifiers and Unicode's
