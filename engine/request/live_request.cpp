@@ -1,7 +1,5 @@
 #include "engine/request/live_request.h"
 
-#include <algorithm>
-
 namespace minfer {
 namespace {
 

@@ -1,6 +1,5 @@
 #include "engine/scheduling/scheduler.h"
 
-#include <algorithm>
 #include <array>
 #include <stdexcept>
 #include <utility>

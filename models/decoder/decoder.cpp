@@ -1,7 +1,6 @@
 #include "models/decoder/decoder.h"
 
 #include <algorithm>
-#include <array>
 
 namespace minfer {
 

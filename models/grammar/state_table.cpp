@@ -1,7 +1,6 @@
 #include "models/grammar/state_table.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <set>
 #include <utility>

@@ -1,7 +1,6 @@
 #include "server/answer/answer_reader.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace minfer {
 namespace {

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <string_view>
 
 #include "engine/request/request.h"
 #include "server/openai/api_context.h"

@@ -1,7 +1,6 @@
 #include "server/commands/inspect_report.h"
 
 #include <algorithm>
-#include <iterator>
 #include <map>
 #include <vector>
 

@@ -1,6 +1,5 @@
 #include "server/http/http_server.h"
 
-#include <algorithm>
 #include <iterator>
 #include <random>
 #include <utility>

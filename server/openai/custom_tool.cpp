@@ -1,7 +1,6 @@
 #include "server/openai/custom_tool.h"
 
 #include <algorithm>
-#include <string>
 #include <variant>
 
 #include <fmt/format.h>
@@ -9,7 +8,6 @@
 #include "models/chat/answer/chat_format.h"
 #include "models/chat/answer/custom_input.h"
 #include "models/grammar/grammar_source.h"
-#include "server/openai/json_body.h"
 
 namespace minfer {
 namespace {

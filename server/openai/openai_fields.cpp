@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 
 #include "server/openai/answer_size.h"
-#include "server/openai/json_body.h"
 
 namespace minfer {
 namespace {

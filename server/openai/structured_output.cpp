@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 
 #include "models/grammar/grammar_source.h"
-#include "server/openai/json_body.h"
 
 namespace minfer {
 namespace {

@@ -1,7 +1,5 @@
 #include "server/responses/responses_answer.h"
 
-#include <utility>
-
 #include "models/chat/answer/custom_input.h"
 #include "server/answer/single_answer.h"
 #include "server/responses/responses_body.h"

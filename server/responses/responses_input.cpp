@@ -6,7 +6,6 @@
 #include <map>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "models/chat/answer/custom_input.h"
 #include "server/openai/json_body.h"

@@ -8,7 +8,6 @@
 
 #include "models/gguf/printable.h"
 #include "profiling/json/json_text.h"
-#include "server/openai/held_answer.h"
 #include "server/openai/json_body.h"
 #include "server/openai/openai_chat.h"
 #include "server/openai/openai_fields.h"

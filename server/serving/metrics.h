@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "engine/request/request.h"
 #include "models/grammar/grammar_cache.h"

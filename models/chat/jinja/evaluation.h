@@ -1,9 +1,7 @@
 #pragma once
 
-#include <cstdint>
 #include <ctime>
 #include <memory>
-#include <vector>
 
 #include "models/chat/jinja/value/object.h"
 

@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
-#include <string>
 #include <string_view>
-#include <utility>
 
 #include "models/chat/jinja/evaluation.h"
 #include "models/chat/jinja/scope.h"

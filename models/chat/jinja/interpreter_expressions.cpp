@@ -3,7 +3,6 @@
 #include "models/chat/jinja/value/access.h"
 #include "models/chat/jinja/value/operators.h"
 #include "models/chat/jinja/value/print.h"
-#include "models/gguf/printable.h"
 
 namespace minfer::jinja {
 

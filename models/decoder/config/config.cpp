@@ -1,8 +1,6 @@
 #include "models/decoder/config/config.h"
 
-#include <algorithm>
 #include <cmath>
-#include <optional>
 #include <utility>
 
 #include <fmt/ranges.h>

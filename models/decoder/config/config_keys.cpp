@@ -1,7 +1,6 @@
 #include "models/decoder/config/config_keys.h"
 
 #include <algorithm>
-#include <functional>
 #include <utility>
 
 namespace minfer {

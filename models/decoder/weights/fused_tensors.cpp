@@ -1,6 +1,5 @@
 #include "models/decoder/weights/fused_tensors.h"
 
-#include <string>
 #include <unordered_set>
 
 #include <fmt/ranges.h>

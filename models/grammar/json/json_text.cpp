@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 
 #include "models/grammar/regex/code_points.h"
-#include "models/grammar/text_set.h"
 
 namespace minfer {
 namespace {

@@ -1,9 +1,7 @@
 #include "models/grammar/json/number_range.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
-#include <cstdint>
 #include <string>
 #include <vector>
 

@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include "models/grammar/json/schema_keywords.h"
 #include "models/grammar/json/schema_merger.h"
 
 namespace minfer {

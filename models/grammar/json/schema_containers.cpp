@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include "models/grammar/json/schema_writer.h"
-#include "models/grammar/regex/regex.h"
 #include "models/grammar/text_set.h"
 
 namespace minfer {

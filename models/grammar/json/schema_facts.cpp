@@ -1,6 +1,5 @@
 #include "models/grammar/json/schema_facts.h"
 
-#include <algorithm>
 #include <cmath>
 
 namespace minfer {

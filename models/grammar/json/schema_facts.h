@@ -5,7 +5,6 @@
 #include <optional>
 #include <string>
 #include <unordered_set>
-#include <utility>
 #include <vector>
 
 #include "models/grammar/json/schema_document.h"

@@ -1,7 +1,6 @@
 #include "models/grammar/json/schema_merger.h"
 
 #include <algorithm>
-#include <utility>
 
 #include <fmt/format.h>
 

@@ -2,12 +2,10 @@
 
 #include <array>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include "kernels/error.h"
 #include "models/grammar/grammar_source.h"
-#include "models/grammar/regex/regex_reader.h"
 
 namespace minfer {
 namespace {

@@ -1,6 +1,5 @@
 #include "server/commands/args/load_args.h"
 
-#include <cmath>
 #include <cstdlib>
 
 #include "kernels/error.h"

@@ -1,7 +1,5 @@
 #include "server/serving/completion/answer.h"
 
-#include <utility>
-
 #include "server/anthropic/messages_answer.h"
 
 namespace minfer {

@@ -5,7 +5,6 @@
 #include <exception>
 #include <limits>
 #include <thread>
-#include <utility>
 
 #include "profiling/json/counters_json.h"
 #include "profiling/json/json_writer.h"

@@ -1,5 +1,4 @@
 #include <string>
-#include <string_view>
 
 #include "models/chat/answer/calls/call_reader.h"
 #include "models/chat/answer/values/literals.h"

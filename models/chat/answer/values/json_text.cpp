@@ -1,7 +1,5 @@
 #include "models/chat/answer/values/json_text.h"
 
-#include <algorithm>
-
 #include <fmt/format.h>
 
 #include "models/chat/answer/values/literals.h"

@@ -1,5 +1,4 @@
 // Filters that make numbers.
-#include <charconv>
 #include <cmath>
 #include <cstdlib>
 

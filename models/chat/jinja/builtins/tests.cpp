@@ -1,5 +1,4 @@
 // What may stand behind `is`.
-#include <algorithm>
 #include <unordered_map>
 
 #include "models/chat/jinja/builtins/arguments.h"

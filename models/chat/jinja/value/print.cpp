@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "models/chat/jinja/value/namespace.h"
-#include "models/chat/jinja/value/unicode.h"
 
 namespace minfer::jinja {
 namespace {

@@ -1,7 +1,6 @@
 #include "models/chat/jinja/value/value.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "models/chat/jinja/value/object.h"
 

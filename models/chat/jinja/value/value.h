@@ -5,10 +5,8 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <string>
 #include <string_view>
 #include <variant>
-#include <vector>
 
 #include "models/chat/jinja/budget.h"
 #include "models/chat/jinja/value/text.h"
