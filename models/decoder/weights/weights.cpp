@@ -34,35 +34,37 @@ struct Expected {
   }
 };
 
-/// Names of the tensors of one layer.
-struct LayerTensors {
-  int32_t layer;
-  std::string operator()(std::string_view part) const { return fmt::format("blk.{}.{}", layer, part); }
-};
+/// The name of a tensor of one layer.
+std::string in(int32_t layer, std::string_view part) {
+  return fmt::format("blk.{}.{}", layer, part);
+}
 
 /// Takes tensors from the source one by one, checks them and remembers which were used.
 class Loader {
  public:
   Loader(const ModelSource& source, Backend& backend, const LoadProgress& progress,
          std::optional<DType> quantization)
-      : source_(source), backend_(backend), progress_(progress), quantization_(quantization) {}
+      : source_(source),
+        config_(source.config()),
+        backend_(backend),
+        progress_(progress),
+        quantization_(quantization) {}
 
   ModelWeights load() {
-    const ModelConfig& config = source_.config();
     check_shapes(source_, backend_.shape_limits(), backend_.info().name);
     backend_.reserve_weights(tensors_to_load(source_.tensors(), quantization_, source_.name()));
     weights_.embedding = matrix("token_embd.weight",
-                                {config.vocab_size, config.hidden_size, "vocab_size", "embedding_length"});
-    weights_.output_norm = vector("output_norm.weight", config.hidden_size, "embedding_length");
+                                {config_.vocab_size, config_.hidden_size, "vocab_size", "embedding_length"});
+    weights_.output_norm = vector("output_norm.weight", config_.hidden_size, "embedding_length");
     weights_.output_norm_bias = norm_bias("output_norm");
     weights_.output = source_.find_tensor("output.weight") != nullptr
-                          ? matrix("output.weight",
-                                   {config.vocab_size, config.hidden_size, "vocab_size", "embedding_length"})
+                          ? matrix("output.weight", {config_.vocab_size, config_.hidden_size, "vocab_size",
+                                                     "embedding_length"})
                           : weights_.embedding;
     weights_.rope_frequency_factors = rope_factors("rope_freqs.weight");
     weights_.rope_short_factors = rope_factors("rope_factors_short.weight");
     weights_.rope_long_factors = rope_factors("rope_factors_long.weight");
-    for (int32_t layer = 0; layer < config.num_layers; ++layer)
+    for (int32_t layer = 0; layer < config_.num_layers; ++layer)
       weights_.layers.push_back(load_layer(layer));
     refuse_unused_tensors();
     source_.check_intact();
@@ -78,7 +80,7 @@ class Loader {
       const std::string_view key = expected.key_of_difference(*tensor);
       fail<FileError>("{}: tensor {}: shape {}, expected {}{}", source_.name(), tensor_name, tensor->shape(),
                       expected.shape(),
-                      key.empty() ? "" : fmt::format(" from {}.{}", source_.config().architecture.name, key));
+                      key.empty() ? "" : fmt::format(" from {}.{}", config_.architecture.name, key));
     }
     used_.insert(tensor_name);
     if (progress_) progress_(used_.size(), source_.tensors().size());
@@ -103,7 +105,7 @@ class Loader {
 
   /// The same of each expert; null where the file has none.
   Weight expert_bias(const std::string& tensor_name, int64_t size, std::string_view from) {
-    return has(tensor_name) ? widened(tensor_name, {source_.config().num_experts, size, "expert_count", from})
+    return has(tensor_name) ? widened(tensor_name, {config_.num_experts, size, "expert_count", from})
                             : Weight{};
   }
 
@@ -141,13 +143,13 @@ class Loader {
   bool has(const std::string& tensor_name) const { return source_.find_tensor(tensor_name) != nullptr; }
 
   Weight norm(const std::string& tensor_name) {
-    return vector(tensor_name + ".weight", source_.config().hidden_size, "embedding_length");
+    return vector(tensor_name + ".weight", config_.hidden_size, "embedding_length");
   }
 
   /// Null where the file has none: an RMS norm never has one.
   Weight norm_bias(const std::string& tensor_name) {
-    if (source_.config().architecture.norm != NormKind::layer || !has(tensor_name + ".bias")) return {};
-    return vector(tensor_name + ".bias", source_.config().hidden_size, "embedding_length");
+    if (config_.architecture.norm != NormKind::layer || !has(tensor_name + ".bias")) return {};
+    return vector(tensor_name + ".bias", config_.hidden_size, "embedding_length");
   }
 
   /// Of a product that is spread over rows; null where the file has none.
@@ -157,190 +159,173 @@ class Loader {
 
   /// Of a product whose parts ranks add up: the first one has it.
   Weight bias_of_sum(const std::string& tensor_name) {
-    const Weight found = bias(tensor_name, source_.config().hidden_size, "embedding_length");
-    return source_.config().rank.is_first() ? found : Weight{};
+    const Weight found = bias(tensor_name, config_.hidden_size, "embedding_length");
+    return config_.rank.is_first() ? found : Weight{};
   }
 
   LayerWeights load_layer(int32_t layer) {
-    const ModelConfig& config = source_.config();
-    const Architecture& architecture = config.architecture;
-    const LayerTensors tensor_name{layer};
+    const Architecture& architecture = config_.architecture;
     const bool before = architecture.norm_placement != NormPlacement::after;
     const bool after = architecture.norm_placement != NormPlacement::before;
     LayerWeights w;
     if (before) {
-      w.attn_norm = norm(tensor_name("attn_norm"));
-      w.attn_norm_bias = norm_bias(tensor_name("attn_norm"));
+      w.attn_norm = norm(in(layer, "attn_norm"));
+      w.attn_norm_bias = norm_bias(in(layer, "attn_norm"));
     }
-    config.is_delta_net(layer) ? load_delta_net(layer, w) : load_attention(layer, w);
-    if (after) w.attn_post_norm = norm(tensor_name("post_attention_norm"));
-    if (before && !config.parallel_blocks) {
-      w.ffn_norm = norm(tensor_name(architecture.ffn_norm_tensor));
-      w.ffn_norm_bias = norm_bias(tensor_name(architecture.ffn_norm_tensor));
+    config_.is_delta_net(layer) ? load_delta_net(layer, w) : load_attention(layer, w);
+    if (after) w.attn_post_norm = norm(in(layer, "post_attention_norm"));
+    if (before && !config_.parallel_blocks) {
+      w.ffn_norm = norm(in(layer, architecture.ffn_norm_tensor));
+      w.ffn_norm_bias = norm_bias(in(layer, architecture.ffn_norm_tensor));
     }
-    config.layer(layer).has_experts ? load_experts(layer, w) : load_ffn(layer, w);
-    if (after) w.ffn_post_norm = norm(tensor_name("post_ffw_norm"));
-    if (architecture.scales_layers && has(tensor_name("layer_output_scale.weight")))
-      w.output_scale = number(tensor_name("layer_output_scale.weight"));
+    config_.layer(layer).has_experts ? load_experts(layer, w) : load_ffn(layer, w);
+    if (after) w.ffn_post_norm = norm(in(layer, "post_ffw_norm"));
+    if (architecture.scales_layers && has(in(layer, "layer_output_scale.weight")))
+      w.output_scale = number(in(layer, "layer_output_scale.weight"));
     return w;
   }
 
   void load_attention(int32_t layer, LayerWeights& w) {
-    const ModelConfig& config = source_.config();
-    const LayerTensors tensor_name{layer};
-    config.is_latent() ? load_latent(layer, w) : load_qkv(layer, w);
-    if (config.architecture.attn_sinks)
-      w.sinks = vector(tensor_name("attn_sinks.weight"), config.num_heads, "attention.head_count");
-    w.attn_output =
-        streamed(tensor_name("attn_output.weight"),
-                 {config.hidden_size, config.output_size(layer), "embedding_length", "attention.head_count"});
-    w.attn_output_bias = bias_of_sum(tensor_name("attn_output.bias"));
+    config_.is_latent() ? load_latent(layer, w) : load_qkv(layer, w);
+    if (config_.architecture.attn_sinks)
+      w.sinks = vector(in(layer, "attn_sinks.weight"), config_.num_heads, "attention.head_count");
+    w.attn_output = streamed(
+        in(layer, "attn_output.weight"),
+        {config_.hidden_size, config_.output_size(layer), "embedding_length", "attention.head_count"});
+    w.attn_output_bias = bias_of_sum(in(layer, "attn_output.bias"));
   }
 
   void load_delta_net(int32_t layer, LayerWeights& w) {
-    const ModelConfig& config = source_.config();
-    const DeltaNetShape& shape = config.delta_net;
-    const LayerTensors tensor_name{layer};
+    const DeltaNetShape& shape = config_.delta_net;
     refuse_older_layout(
-        tensor_name("ssm_in.weight"), tensor_name("attn_qkv.weight"),
+        in(layer, "ssm_in.weight"), in(layer, "attn_qkv.weight"),
         "queries, keys, values and gates of each head in one tensor, the layout of Qwen3-Next "
         "files of 2025");
     constexpr std::string_view kInner = "ssm.inner_size", kHeads = "ssm.time_step_rank",
                                kHidden = "embedding_length", kConv = "ssm.conv_kernel";
-    const int64_t hidden = config.hidden_size, values = shape.value_columns();
-    w.delta.qkv = streamed(tensor_name("attn_qkv.weight"), {shape.channels(), hidden, kInner, kHidden});
-    w.delta.z = streamed(tensor_name("attn_gate.weight"), {values, hidden, kInner, kHidden});
-    if (config.architecture.values_in_turn) {
-      w.delta.beta = streamed(tensor_name("ssm_beta.weight"), {shape.value_heads, hidden, kHeads, kHidden});
-      w.delta.alpha = streamed(tensor_name("ssm_alpha.weight"), {shape.value_heads, hidden, kHeads, kHidden});
+    const int64_t hidden = config_.hidden_size, values = shape.value_columns();
+    w.delta.qkv = streamed(in(layer, "attn_qkv.weight"), {shape.channels(), hidden, kInner, kHidden});
+    w.delta.z = streamed(in(layer, "attn_gate.weight"), {values, hidden, kInner, kHidden});
+    if (config_.architecture.values_in_turn) {
+      w.delta.beta = streamed(in(layer, "ssm_beta.weight"), {shape.value_heads, hidden, kHeads, kHidden});
+      w.delta.alpha = streamed(in(layer, "ssm_alpha.weight"), {shape.value_heads, hidden, kHeads, kHidden});
     } else {
       w.delta.beta =
-          streamed(tensor_name("ssm_ba.weight"), {2 * int64_t{shape.value_heads}, hidden, kHeads, kHidden});
+          streamed(in(layer, "ssm_ba.weight"), {2 * int64_t{shape.value_heads}, hidden, kHeads, kHidden});
     }
     w.delta.conv =
-        transposed(tensor_name("ssm_conv1d.weight"), {shape.channels(), shape.conv_size, kInner, kConv});
-    w.delta.dt_bias = vector(tensor_name("ssm_dt.bias"), shape.value_heads, kHeads);
-    w.delta.decay = vector(tensor_name("ssm_a"), shape.value_heads, kHeads);
-    w.delta.norm = vector(tensor_name("ssm_norm.weight"), shape.value_size, kInner);
-    w.attn_output = streamed(tensor_name("ssm_out.weight"), {hidden, values, kHidden, kInner});
+        transposed(in(layer, "ssm_conv1d.weight"), {shape.channels(), shape.conv_size, kInner, kConv});
+    w.delta.dt_bias = vector(in(layer, "ssm_dt.bias"), shape.value_heads, kHeads);
+    w.delta.decay = vector(in(layer, "ssm_a"), shape.value_heads, kHeads);
+    w.delta.norm = vector(in(layer, "ssm_norm.weight"), shape.value_size, kInner);
+    w.attn_output = streamed(in(layer, "ssm_out.weight"), {hidden, values, kHidden, kInner});
   }
 
   void load_qkv(int32_t layer, LayerWeights& w) {
-    const ModelConfig& config = source_.config();
-    const LayerTensors tensor_name{layer};
-    const int64_t hidden = config.hidden_size, q_size = config.gated_q_size(layer),
-                  kv_size = config.kv_size(layer);
-    w.q =
-        streamed(tensor_name("attn_q.weight"), {q_size, hidden, "attention.head_count", "embedding_length"});
-    w.k = streamed(tensor_name("attn_k.weight"),
+    const int64_t hidden = config_.hidden_size, q_size = config_.gated_q_size(layer),
+                  kv_size = config_.kv_size(layer);
+    w.q = streamed(in(layer, "attn_q.weight"), {q_size, hidden, "attention.head_count", "embedding_length"});
+    w.k = streamed(in(layer, "attn_k.weight"),
                    {kv_size, hidden, "attention.head_count_kv", "embedding_length"});
-    if (!config.values_are_keys(layer)) {
-      w.v = streamed(tensor_name("attn_v.weight"),
+    if (!config_.values_are_keys(layer)) {
+      w.v = streamed(in(layer, "attn_v.weight"),
                      {kv_size, hidden, "attention.head_count_kv", "embedding_length"});
     }
-    const auto has_part = [&](std::string_view part) { return has(tensor_name(part)); };
-    if (config.architecture.qkv_bias || has_part("attn_q.bias") || has_part("attn_k.bias") ||
+    const auto has_part = [&](std::string_view part) { return has(in(layer, part)); };
+    if (config_.architecture.qkv_bias || has_part("attn_q.bias") || has_part("attn_k.bias") ||
         has_part("attn_v.bias")) {
-      w.q_bias = vector(tensor_name("attn_q.bias"), q_size, "attention.head_count");
-      w.k_bias = vector(tensor_name("attn_k.bias"), kv_size, "attention.head_count_kv");
-      if (w.v) w.v_bias = vector(tensor_name("attn_v.bias"), kv_size, "attention.head_count_kv");
+      w.q_bias = vector(in(layer, "attn_q.bias"), q_size, "attention.head_count");
+      w.k_bias = vector(in(layer, "attn_k.bias"), kv_size, "attention.head_count_kv");
+      if (w.v) w.v_bias = vector(in(layer, "attn_v.bias"), kv_size, "attention.head_count_kv");
     }
-    if (config.architecture.qk_norm == QkNorm::head) {
-      const LayerConfig& of_layer = config.layer(layer);
+    if (config_.architecture.qk_norm == QkNorm::head) {
+      const LayerConfig& of_layer = config_.layer(layer);
       const std::string_view key =
           of_layer.heads && of_layer.window ? "attention.key_length_swa" : "attention.key_length";
-      const LayerHeads heads = config.heads(layer);
-      const bool of_each = config.architecture.norm == NormKind::layer;
-      w.q_norm = widened(tensor_name("attn_q_norm.weight"),
-                         {of_each ? config.num_heads : 1, heads.size, "attention.head_count", key});
-      w.k_norm = widened(tensor_name("attn_k_norm.weight"),
+      const LayerHeads heads = config_.heads(layer);
+      const bool of_each = config_.architecture.norm == NormKind::layer;
+      w.q_norm = widened(in(layer, "attn_q_norm.weight"),
+                         {of_each ? config_.num_heads : 1, heads.size, "attention.head_count", key});
+      w.k_norm = widened(in(layer, "attn_k_norm.weight"),
                          {of_each ? heads.kv_heads : 1, heads.size, "attention.head_count_kv", key});
-    } else if (config.architecture.qk_norm == QkNorm::row) {
-      w.q_norm = vector(tensor_name("attn_q_norm.weight"), q_size, "attention.head_count");
-      w.k_norm = vector(tensor_name("attn_k_norm.weight"), kv_size, "attention.head_count_kv");
+    } else if (config_.architecture.qk_norm == QkNorm::row) {
+      w.q_norm = vector(in(layer, "attn_q_norm.weight"), q_size, "attention.head_count");
+      w.k_norm = vector(in(layer, "attn_k_norm.weight"), kv_size, "attention.head_count_kv");
     }
   }
 
   void load_latent(int32_t layer, LayerWeights& w) {
-    const ModelConfig& config = source_.config();
-    const LatentAttention& latent = config.latent;
-    const LayerTensors tensor_name{layer};
-    const int64_t q_size = int64_t{config.num_heads} * latent.key_size;
+    const LatentAttention& latent = config_.latent;
+    const int64_t q_size = int64_t{config_.num_heads} * latent.key_size;
     constexpr std::string_view kQRank = "attention.q_lora_rank", kRank = "attention.kv_lora_rank";
     if (latent.q_rank > 0) {
-      w.q_a = streamed(tensor_name("attn_q_a.weight"),
-                       {latent.q_rank, config.hidden_size, kQRank, "embedding_length"});
-      w.q_a_norm = vector(tensor_name("attn_q_a_norm.weight"), latent.q_rank, kQRank);
-      w.q = streamed(tensor_name("attn_q_b.weight"), {q_size, latent.q_rank, "attention.head_count", kQRank});
+      w.q_a = streamed(in(layer, "attn_q_a.weight"),
+                       {latent.q_rank, config_.hidden_size, kQRank, "embedding_length"});
+      w.q_a_norm = vector(in(layer, "attn_q_a_norm.weight"), latent.q_rank, kQRank);
+      w.q = streamed(in(layer, "attn_q_b.weight"), {q_size, latent.q_rank, "attention.head_count", kQRank});
     } else {
-      w.q = streamed(tensor_name("attn_q.weight"),
-                     {q_size, config.hidden_size, "attention.head_count", "embedding_length"});
+      w.q = streamed(in(layer, "attn_q.weight"),
+                     {q_size, config_.hidden_size, "attention.head_count", "embedding_length"});
     }
-    w.kv_a = streamed(tensor_name("attn_kv_a_mqa.weight"),
-                      {config.head_size, config.hidden_size, kRank, "embedding_length"});
-    w.kv_a_norm = vector(tensor_name("attn_kv_a_norm.weight"), latent.kv_rank, kRank);
-    w.k_b = streamed(tensor_name("attn_k_b.weight"),
-                     {latent.kv_rank, latent.key_size - config.rotary_size, kRank, "attention.key_length_mla",
-                      config.num_heads, "attention.head_count"});
-    w.v_b = streamed(tensor_name("attn_v_b.weight"),
+    w.kv_a = streamed(in(layer, "attn_kv_a_mqa.weight"),
+                      {config_.head_size, config_.hidden_size, kRank, "embedding_length"});
+    w.kv_a_norm = vector(in(layer, "attn_kv_a_norm.weight"), latent.kv_rank, kRank);
+    w.k_b = streamed(in(layer, "attn_k_b.weight"),
+                     {latent.kv_rank, latent.key_size - config_.rotary_size, kRank,
+                      "attention.key_length_mla", config_.num_heads, "attention.head_count"});
+    w.v_b = streamed(in(layer, "attn_v_b.weight"),
                      {latent.value_size, latent.kv_rank, "attention.value_length_mla", kRank,
-                      config.num_heads, "attention.head_count"});
+                      config_.num_heads, "attention.head_count"});
   }
 
   void load_ffn(int32_t layer, LayerWeights& w) {
-    const ModelConfig& config = source_.config();
-    const LayerTensors tensor_name{layer};
-    const Expected wide{config.ffn_size, config.hidden_size, "feed_forward_length", "embedding_length"};
-    if (config.architecture.has_gate) {
-      w.gate = streamed(tensor_name("ffn_gate.weight"), wide);
-      w.gate_bias = bias(tensor_name("ffn_gate.bias"), config.ffn_size, "feed_forward_length");
+    const Expected wide{config_.ffn_size, config_.hidden_size, "feed_forward_length", "embedding_length"};
+    if (config_.architecture.has_gate) {
+      w.gate = streamed(in(layer, "ffn_gate.weight"), wide);
+      w.gate_bias = bias(in(layer, "ffn_gate.bias"), config_.ffn_size, "feed_forward_length");
     }
-    w.up = streamed(tensor_name("ffn_up.weight"), wide);
-    w.up_bias = bias(tensor_name("ffn_up.bias"), config.ffn_size, "feed_forward_length");
-    w.down = streamed(tensor_name("ffn_down.weight"),
-                      {config.hidden_size, config.ffn_size, "embedding_length", "feed_forward_length"});
-    w.down_bias = bias_of_sum(tensor_name("ffn_down.bias"));
-    if (config.architecture.has_gate) require_same_type(layer, w.gate, w.up);
+    w.up = streamed(in(layer, "ffn_up.weight"), wide);
+    w.up_bias = bias(in(layer, "ffn_up.bias"), config_.ffn_size, "feed_forward_length");
+    w.down = streamed(in(layer, "ffn_down.weight"),
+                      {config_.hidden_size, config_.ffn_size, "embedding_length", "feed_forward_length"});
+    w.down_bias = bias_of_sum(in(layer, "ffn_down.bias"));
+    if (config_.architecture.has_gate) require_same_type(layer, w.gate, w.up);
   }
 
   void load_experts(int32_t layer, LayerWeights& w) {
-    const ModelConfig& config = source_.config();
-    const LayerTensors tensor_name{layer};
-    refuse_older_layout(tensor_name("ffn_gate.0.weight"), tensor_name("ffn_gate_exps.weight"),
+    refuse_older_layout(in(layer, "ffn_gate.0.weight"), in(layer, "ffn_gate_exps.weight"),
                         "one tensor for each expert, the layout of Mixtral files of before April 2024");
-    const std::string_view ffn_key = config.architecture.expert_ffn_key;
-    const int64_t ffn_size = config.expert_ffn_size;
-    const Expected wide{ffn_size, config.hidden_size, ffn_key, "embedding_length", config.num_experts};
-    w.router = streamed(tensor_name("ffn_gate_inp.weight"),
-                        {config.num_experts, config.hidden_size, "expert_count", "embedding_length"});
-    w.router_bias = bias(tensor_name("ffn_gate_inp.bias"), config.num_experts, "expert_count");
-    if (config.architecture.choice_bias || has(tensor_name("exp_probs_b.bias")))
-      w.choice_bias = vector(tensor_name("exp_probs_b.bias"), config.num_experts, "expert_count");
-    w.gate = streamed(tensor_name("ffn_gate_exps.weight"), wide);
-    w.up = streamed(tensor_name("ffn_up_exps.weight"), wide);
-    w.down = streamed(tensor_name("ffn_down_exps.weight"),
-                      {config.hidden_size, ffn_size, "embedding_length", ffn_key, config.num_experts});
-    w.gate_bias = expert_bias(tensor_name("ffn_gate_exps.bias"), ffn_size, ffn_key);
-    w.up_bias = expert_bias(tensor_name("ffn_up_exps.bias"), ffn_size, ffn_key);
+    const std::string_view ffn_key = config_.architecture.expert_ffn_key;
+    const int64_t ffn_size = config_.expert_ffn_size;
+    const Expected wide{ffn_size, config_.hidden_size, ffn_key, "embedding_length", config_.num_experts};
+    w.router = streamed(in(layer, "ffn_gate_inp.weight"),
+                        {config_.num_experts, config_.hidden_size, "expert_count", "embedding_length"});
+    w.router_bias = bias(in(layer, "ffn_gate_inp.bias"), config_.num_experts, "expert_count");
+    if (config_.architecture.choice_bias || has(in(layer, "exp_probs_b.bias")))
+      w.choice_bias = vector(in(layer, "exp_probs_b.bias"), config_.num_experts, "expert_count");
+    w.gate = streamed(in(layer, "ffn_gate_exps.weight"), wide);
+    w.up = streamed(in(layer, "ffn_up_exps.weight"), wide);
+    w.down = streamed(in(layer, "ffn_down_exps.weight"),
+                      {config_.hidden_size, ffn_size, "embedding_length", ffn_key, config_.num_experts});
+    w.gate_bias = expert_bias(in(layer, "ffn_gate_exps.bias"), ffn_size, ffn_key);
+    w.up_bias = expert_bias(in(layer, "ffn_up_exps.bias"), ffn_size, ffn_key);
     const Weight down_bias =
-        expert_bias(tensor_name("ffn_down_exps.bias"), config.hidden_size, "embedding_length");
-    if (config.rank.is_first()) w.down_bias = down_bias;
+        expert_bias(in(layer, "ffn_down_exps.bias"), config_.hidden_size, "embedding_length");
+    if (config_.rank.is_first()) w.down_bias = down_bias;
     require_same_type(layer, w.gate, w.up);
-    if (config.shared_ffn_size > 0) load_shared_experts(layer, w);
+    if (config_.shared_ffn_size > 0) load_shared_experts(layer, w);
   }
 
   void load_shared_experts(int32_t layer, LayerWeights& w) {
-    const ModelConfig& config = source_.config();
-    const LayerTensors tensor_name{layer};
     constexpr std::string_view kFfnKey = "expert_shared_feed_forward_length (or expert_shared_count)";
-    const Expected wide{config.shared_ffn_size, config.hidden_size, kFfnKey, "embedding_length"};
-    w.shared_gate = streamed(tensor_name("ffn_gate_shexp.weight"), wide);
-    w.shared_up = streamed(tensor_name("ffn_up_shexp.weight"), wide);
-    w.shared_down = streamed(tensor_name("ffn_down_shexp.weight"),
-                             {config.hidden_size, config.shared_ffn_size, "embedding_length", kFfnKey});
-    if (config.architecture.shared_gate)
+    const Expected wide{config_.shared_ffn_size, config_.hidden_size, kFfnKey, "embedding_length"};
+    w.shared_gate = streamed(in(layer, "ffn_gate_shexp.weight"), wide);
+    w.shared_up = streamed(in(layer, "ffn_up_shexp.weight"), wide);
+    w.shared_down = streamed(in(layer, "ffn_down_shexp.weight"),
+                             {config_.hidden_size, config_.shared_ffn_size, "embedding_length", kFfnKey});
+    if (config_.architecture.shared_gate)
       w.shared_weight =
-          streamed(tensor_name("ffn_gate_inp_shexp.weight"), {1, config.hidden_size, "", "embedding_length"});
+          streamed(in(layer, "ffn_gate_inp_shexp.weight"), {1, config_.hidden_size, "", "embedding_length"});
   }
 
   void refuse_older_layout(const std::string& older, const std::string& newer,
@@ -371,10 +356,9 @@ class Loader {
 
   /// Divisors of the rotary frequencies; empty where the file has none.
   std::vector<float> rope_factors(const std::string& tensor_name) {
-    const ModelConfig& config = source_.config();
     if (!has(tensor_name)) return {};
     const HostTensor& tensor =
-        checked(tensor_name, {1, config.rotary_size / 2, "", "rope.dimension_count / 2"});
+        checked(tensor_name, {1, config_.rotary_size / 2, "", "rope.dimension_count / 2"});
     std::vector<float> factors(static_cast<size_t>(tensor.cols));
     cpu::dequantise_row(tensor.data, tensor.dtype, tensor.cols, cpu::selected_isa(), factors.data());
     for (float factor : factors) {
@@ -390,12 +374,13 @@ class Loader {
     for (const HostTensor& tensor : source_.tensors()) {
       if (!used_.contains(tensor.name)) {
         fail<FileError>("{}: tensor {} is not part of architecture {} as known here", source_.name(),
-                        tensor.name, source_.config().architecture.name);
+                        tensor.name, config_.architecture.name);
       }
     }
   }
 
   const ModelSource& source_;
+  const ModelConfig& config_;
   Backend& backend_;
   const LoadProgress& progress_;
   std::optional<DType> quantization_;
