@@ -1,12 +1,9 @@
 #include "engine/model_runner.h"
 
-#include <utility>
-
 #include "engine/ranks/agreement.h"
 #include "engine/ranks/process_ranks.h"
 #include "engine/ranks/rank_backends.h"
 #include "engine/ranks/sizes.h"
-#include "engine/ranks/thread_ranks.h"
 #include "kernels/comm/process_group.h"
 
 namespace minfer {
@@ -21,9 +18,9 @@ ModelRunner::ModelRunner(const ModelSource& source, const EngineOptions& options
     choose_for_processes(options_);
     agree(source, options_, logit_slice);
     if (!options_.processes->rank().is_first()) follow_first_process(source, options_, logit_slice);
-    ranks_ = std::make_unique<ProcessRanks>(source, options_);
+    ranks_ = make_process_ranks(source, options_);
   } else if (options_.tensor_parallel_size > 1) {
-    ranks_ = std::make_unique<ThreadRanks>(source, options_, logit_slice);
+    ranks_ = make_thread_ranks(source, options_, logit_slice);
   }
   if (ranks_) {
     backend = ranks_->make_backend();

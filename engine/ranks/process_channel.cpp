@@ -1,8 +1,9 @@
-#include "engine/ranks/process_channel.h"
-
 #include <algorithm>
 #include <deque>
 #include <utility>
+
+#include "engine/ranks/rank_channel.h"
+#include "kernels/comm/process_group.h"
 
 namespace minfer {
 namespace {

@@ -3,47 +3,73 @@
 #include <exception>
 
 #include "engine/ranks/follow.h"
-#include "engine/ranks/process_channel.h"
+#include "engine/ranks/rank_backends.h"
 #include "engine/ranks/step_reports.h"
 #include "kernels/comm/process_group.h"
+#include "models/decoder/weights/shard.h"
 
 namespace minfer {
+namespace {
 
-ProcessRanks::ProcessRanks(const ModelSource& source, const EngineOptions& options)
-    : processes_(options.processes),
-      patience_(rank_patience(options)),
-      has_gpus_(uses_cuda(options)),
-      share_(source, processes_->rank()),
-      backends_(options, source, nullptr),
-      channel_(make_process_channel(processes_, patience_)) {}
+class ProcessRanks final : public Ranks {
+ public:
+  ProcessRanks(const ModelSource& source, const EngineOptions& options)
+      : processes_(options.processes),
+        patience_(rank_patience(options)),
+        has_gpus_(uses_cuda(options)),
+        share_(source, processes_->rank()),
+        backends_(options, source, nullptr),
+        channel_(make_process_channel(processes_, patience_)) {}
 
-ProcessRanks::~ProcessRanks() {
-  try {
-    if (!is_between_steps()) return;  // the others are told when the processes part
-    order_end();
-    end_reports(*processes_, patience_);
-    backends_.end_in_order();
-    processes_->end_in_order(patience_);
-  } catch (const std::exception&) {  // a rank has failed: they all end by that
+  /// Ends the others.
+  ~ProcessRanks() override {
+    try {
+      if (!is_between_steps()) return;  // the others are told when the processes part
+      order_end();
+      end_reports(*processes_, patience_);
+      backends_.end_in_order();
+      processes_->end_in_order(patience_);
+    } catch (const std::exception&) {  // a rank has failed: they all end by that
+    }
   }
-}
 
-void ProcessRanks::check() {
-  processes_->check();
-}
+  ProcessRanks(const ProcessRanks&) = delete;
+  ProcessRanks& operator=(const ProcessRanks&) = delete;
 
-void ProcessRanks::take_steps(std::vector<RankStep>& steps) {
-  steps.clear();
-  take_reports(*processes_, steps);
-}
+  ModelSource& share() override { return share_; }
+  std::unique_ptr<Backend> make_backend() override { return backends_.make(0); }
 
-/// One for all of them: each reads a device of its own process at the most.
-std::vector<RankCounters> ProcessRanks::counters() const {
-  if (!has_gpus_) return {};
-  const int32_t last = processes_->rank().count - 1;
-  const std::string ranks =
-      last == 1 ? "it is in another process" : fmt::format("ranks 1 to {} are in other processes", last);
-  return {{.rank = 1, .missing = ranks + ", whose counters are not read"}};
+  void check() override { processes_->check(); }
+
+  void take_steps(std::vector<RankStep>& steps) override {
+    steps.clear();
+    take_reports(*processes_, steps);
+  }
+
+  /// One for all of them: each reads a device of its own process at the most.
+  std::vector<RankCounters> counters() const override {
+    if (!has_gpus_) return {};
+    const int32_t last = processes_->rank().count - 1;
+    const std::string ranks =
+        last == 1 ? "it is in another process" : fmt::format("ranks 1 to {} are in other processes", last);
+    return {{.rank = 1, .missing = ranks + ", whose counters are not read"}};
+  }
+
+ private:
+  RankChannel& channel() override { return *channel_; }
+
+  std::shared_ptr<ProcessGroup> processes_;
+  std::chrono::milliseconds patience_;
+  bool has_gpus_;
+  ModelShard share_;
+  RankBackends backends_;
+  std::unique_ptr<RankChannel> channel_;
+};
+
+}  // namespace
+
+std::unique_ptr<Ranks> make_process_ranks(const ModelSource& source, const EngineOptions& options) {
+  return std::make_unique<ProcessRanks>(source, options);
 }
 
 void choose_for_processes(EngineOptions& options) {

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "engine/ranks/memory_fit.h"
-#include "engine/ranks/sizes.h"
 #include "profiling/record/machine.h"
 
 namespace minfer {

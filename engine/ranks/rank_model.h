@@ -1,7 +1,6 @@
 #pragma once
 
 #include <memory>
-#include <span>
 
 #include "engine/engine_options.h"
 #include "engine/ranks/sizes.h"

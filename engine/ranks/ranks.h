@@ -62,4 +62,10 @@ class Ranks {
   int32_t open_steps_ = 0;  ///< launched and not finished by the first rank
 };
 
+/// Several ranks in this process. The first one's model is used on the caller's thread; each of the others runs on a thread of its
+/// own, where it does what the first one does. Makes the first rank's share and starts the others, which load theirs at the same time.
+/// Throws Error if the model cannot be divided so, or the machine has too few devices. `source` outlives the ranks.
+std::unique_ptr<Ranks> make_thread_ranks(const ModelSource& source, const EngineOptions& options,
+                                         int32_t logit_slice);
+
 }  // namespace minfer

@@ -1,6 +1,5 @@
 #include "engine/ranks/step_reports.h"
 
-#include <algorithm>
 #include <cstring>
 #include <thread>
 #include <type_traits>

@@ -1,12 +1,12 @@
-#include "engine/ranks/thread_channel.h"
-
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
-#include <limits>
 #include <mutex>
 #include <utility>
+
+#include "engine/ranks/rank_channel.h"
+#include "kernels/comm/rank_failure.h"
 
 namespace minfer {
 namespace {
