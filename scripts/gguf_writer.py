@@ -19,7 +19,7 @@ import enum
 import os
 import struct
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, Sequence, Union
+from typing import BinaryIO, Iterable, NamedTuple, Sequence, Union
 
 import numpy as np
 
@@ -78,7 +78,8 @@ class _Tensor(NamedTuple):
     name: str
     shape: tuple[int, ...]  # numpy order, rows last; the file stores it reversed
     type: TensorType
-    data: bytes
+    size: int  # bytes
+    pieces: Iterable[bytes]
 
 
 def quantize_q8_0(values: np.ndarray) -> np.ndarray:
@@ -185,11 +186,16 @@ class GgufWriter:
 
     def add_tensor(self, name: str, values: np.ndarray, kind: TensorType) -> None:
         """Adds a tensor, converted to `kind`. `values` has 1 to 4 dimensions in numpy order: a matrix is [rows, columns]."""
+        data = _tensor_bytes(values, kind)
+        self.add_pieces(name, values.shape, kind, len(data), [data])
+
+    def add_pieces(self, name: str, shape: Sequence[int], kind: TensorType, size: int, pieces: Iterable[bytes]) -> None:
+        """Adds a tensor of `size` bytes that are taken piece by piece when the file is written."""
         if name in self._tensors:
             raise ValueError(f"tensor {name} added twice")
-        if not 1 <= values.ndim <= 4:
-            raise ValueError(f"tensor {name}: {values.ndim} dimensions, expected 1 to 4")
-        self._tensors[name] = _Tensor(name, tuple(values.shape), kind, _tensor_bytes(values, kind))
+        if not 1 <= len(shape) <= 4:
+            raise ValueError(f"tensor {name}: {len(shape)} dimensions, expected 1 to 4")
+        self._tensors[name] = _Tensor(name, tuple(shape), kind, size, pieces)
 
     def write(self, path: str | Path) -> int:
         """Writes the file and returns its size in bytes. A file of that name is replaced only once the new one is whole."""
@@ -199,7 +205,7 @@ class GgufWriter:
         with open(partial, "wb") as out:
             self._write_header(out)
             for tensor in self._tensors.values():
-                out.write(tensor.data)
+                out.writelines(tensor.pieces)
                 _pad(out)  # after the last one too: readers may size the data section from the padded tensors
             size = out.tell()
         os.replace(partial, path)
@@ -214,7 +220,7 @@ class GgufWriter:
             dimensions = tuple(reversed(tensor.shape))  # the file names the fastest dimension first
             out.write(_pack_string(tensor.name))
             out.write(struct.pack(f"<I{len(dimensions)}QIQ", len(dimensions), *dimensions, tensor.type, offset))
-            offset += -(-len(tensor.data) // ALIGNMENT) * ALIGNMENT
+            offset += -(-tensor.size // ALIGNMENT) * ALIGNMENT
         _pad(out)
 
 

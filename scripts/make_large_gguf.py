@@ -9,13 +9,11 @@ The vocabulary is made up: bytes and numbered words. Weights repeat one block of
 
 import argparse
 import dataclasses
-import struct
+from typing import Iterator
 
 import numpy as np
 
-ALIGNMENT = 32
-BF16, F32 = 30, 0
-UINT32, FLOAT32, STRING, ARRAY, INT32 = 4, 6, 8, 9, 5
+from gguf_writer import GgufWriter, TensorType, ValueType
 
 
 @dataclasses.dataclass
@@ -34,51 +32,40 @@ SHAPES = {"llama-3.1-8b": Shape(4096, 14336, 32, 8, 128256, 32, 131072, 5e5),
           "llama-272m": Shape(1024, 2816, 16, 4, 8192, 24, 512, 1e4)}
 
 
-def text(value: str) -> bytes:
-    data = value.encode()
-    return struct.pack("<Q", len(data)) + data
-
-
-def entry(key: str, kind: int, value: bytes) -> bytes:
-    return text(key) + struct.pack("<I", kind) + value
-
-
-def array(kind: int, items: list[bytes]) -> bytes:
-    return struct.pack("<IQ", kind, len(items)) + b"".join(items)
-
-
-def metadata(shape: Shape) -> list[bytes]:
+def add_metadata(writer: GgufWriter, shape: Shape) -> None:
     tokens = ["<unk>", "<s>", "</s>"] + [f"<0x{byte:02X}>" for byte in range(256)]
     tokens += [f"\u2581w{i}" for i in range(shape.vocab - len(tokens))]
     kinds = [2, 3, 3] + [6] * 256 + [1] * (shape.vocab - 259)  # unknown, control, byte, normal
     numbers = {"block_count": shape.layers, "context_length": shape.context, "embedding_length": shape.hidden,
                "feed_forward_length": shape.ffn, "attention.head_count": shape.heads,
                "attention.head_count_kv": shape.kv_heads, "rope.dimension_count": shape.hidden // shape.heads}
-    return [
-        entry("general.architecture", STRING, text("llama")),
-        *(entry(f"llama.{key}", UINT32, struct.pack("<I", value)) for key, value in numbers.items()),
-        entry("llama.attention.layer_norm_rms_epsilon", FLOAT32, struct.pack("<f", 1e-5)),
-        entry("llama.rope.freq_base", FLOAT32, struct.pack("<f", shape.rope_base)),
-        entry("tokenizer.ggml.model", STRING, text("llama")),
-        entry("tokenizer.ggml.tokens", ARRAY, array(STRING, [text(token) for token in tokens])),
-        entry("tokenizer.ggml.scores", ARRAY, array(FLOAT32, [struct.pack("<f", -float(i)) for i in range(shape.vocab)])),
-        entry("tokenizer.ggml.token_type", ARRAY, array(INT32, [struct.pack("<i", kind) for kind in kinds])),
-        entry("tokenizer.ggml.bos_token_id", UINT32, struct.pack("<I", 1)),
-        entry("tokenizer.ggml.eos_token_id", UINT32, struct.pack("<I", 2)),
-    ]
+    writer.add("general.architecture", "llama")
+    for key, value in numbers.items():
+        writer.add(f"llama.{key}", value, ValueType.UINT32)
+    writer.add("llama.attention.layer_norm_rms_epsilon", 1e-5)
+    writer.add("llama.rope.freq_base", shape.rope_base)
+    writer.add("tokenizer.ggml.model", "llama")
+    writer.add("tokenizer.ggml.tokens", tokens)
+    writer.add("tokenizer.ggml.scores", [-float(i) for i in range(shape.vocab)])
+    writer.add("tokenizer.ggml.token_type", kinds, ValueType.INT32)
+    writer.add("tokenizer.ggml.bos_token_id", 1, ValueType.UINT32)
+    writer.add("tokenizer.ggml.eos_token_id", 2, ValueType.UINT32)
 
 
-def tensors(shape: Shape) -> list[tuple[str, tuple[int, ...], int]]:
-    """Name, shape with the contiguous dimension first as GGUF has it, type."""
+def tensors(shape: Shape) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Name and shape, rows first."""
     hidden, ffn, kv = shape.hidden, shape.ffn, shape.hidden // shape.heads * shape.kv_heads
-    found = [("token_embd.weight", (hidden, shape.vocab), BF16), ("output_norm.weight", (hidden,), F32),
-             ("output.weight", (hidden, shape.vocab), BF16)]
+    yield from (("token_embd", (shape.vocab, hidden)), ("output_norm", (hidden,)), ("output", (shape.vocab, hidden)))
     for layer in range(shape.layers):
-        found += [(f"blk.{layer}.{name}.weight", sizes, F32 if len(sizes) == 1 else BF16) for name, sizes in (
-            ("attn_norm", (hidden,)), ("attn_q", (hidden, hidden)), ("attn_k", (hidden, kv)), ("attn_v", (hidden, kv)),
-            ("attn_output", (hidden, hidden)), ("ffn_norm", (hidden,)), ("ffn_gate", (hidden, ffn)),
-            ("ffn_up", (hidden, ffn)), ("ffn_down", (ffn, hidden)))]
-    return found
+        yield from ((f"blk.{layer}.{name}", sizes) for name, sizes in (
+            ("attn_norm", (hidden,)), ("attn_q", (hidden, hidden)), ("attn_k", (kv, hidden)), ("attn_v", (kv, hidden)),
+            ("attn_output", (hidden, hidden)), ("ffn_norm", (hidden,)), ("ffn_gate", (ffn, hidden)),
+            ("ffn_up", (ffn, hidden)), ("ffn_down", (hidden, ffn))))
+
+
+def repeated(block: memoryview, size: int) -> Iterator[memoryview]:
+    for first in range(0, size, len(block)):
+        yield block[: min(len(block), size - first)]
 
 
 def main() -> None:
@@ -90,25 +77,17 @@ def main() -> None:
     shape = SHAPES[args.shape]
     if args.layers:
         shape = dataclasses.replace(shape, layers=args.layers)
-    entries = metadata(shape)
-    described, sizes, offset = [], [], 0
-    for name, extents, kind in tensors(shape):
-        size = int(np.prod(extents)) * (2 if kind == BF16 else 4)
-        described.append(text(name) + struct.pack(f"<I{len(extents)}QIQ", len(extents), *extents, kind, offset))
-        sizes.append((size, kind))
-        offset += -(-size // ALIGNMENT) * ALIGNMENT
-    head = struct.pack("<4sIQQ", b"GGUF", 3, len(described), len(entries)) + b"".join(entries) + b"".join(described)
+    writer = GgufWriter()
+    add_metadata(writer, shape)
     random = np.random.default_rng(1).normal(0.0, 0.02, 1 << 24).astype(np.float32)
     weights = memoryview((random.view(np.uint32) >> 16).astype(np.uint16).tobytes())
-    with open(args.file, "wb") as file:
-        file.write(head + bytes(-len(head) % ALIGNMENT))
-        for size, kind in sizes:
-            if kind == F32:
-                file.write(np.ones(size // 4, np.float32).tobytes())
-            else:
-                for first in range(0, size, len(weights)):
-                    file.write(weights[: min(len(weights), size - first)])
-            file.write(bytes(-size % ALIGNMENT))
+    for name, sizes in tensors(shape):
+        if len(sizes) == 1:
+            writer.add_tensor(f"{name}.weight", np.ones(sizes), TensorType.F32)
+        else:
+            size = 2 * sizes[0] * sizes[1]
+            writer.add_pieces(f"{name}.weight", sizes, TensorType.BF16, size, repeated(weights, size))
+    writer.write(args.file)
 
 
 if __name__ == "__main__":
