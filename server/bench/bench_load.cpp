@@ -6,8 +6,7 @@
 #include <thread>
 #include <unordered_map>
 
-#include "server/commands/terminal/interrupt.h"
-#include "server/commands/terminal/progress_bar.h"
+#include "server/commands/terminal/terminal.h"
 
 namespace minfer {
 namespace {

@@ -7,7 +7,6 @@
 #include "server/bench/bench_output.h"
 #include "server/bench/bench_remote.h"
 #include "server/bench/replay/replay_report.h"
-#include "server/commands/terminal/interrupt.h"
 #include "server/commands/terminal/terminal.h"
 
 namespace minfer {

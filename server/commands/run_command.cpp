@@ -6,12 +6,10 @@
 #include <fmt/color.h>
 
 #include "models/gguf/printable.h"
-#include "server/commands/args/chat_args.h"
 #include "server/commands/args/engine_args.h"
 #include "server/commands/args/grammar_args.h"
 #include "server/commands/args/model_args.h"
 #include "server/commands/commands.h"
-#include "server/commands/terminal/interrupt.h"
 #include "server/commands/terminal/terminal.h"
 #include "server/serving/profile/profile_session.h"
 

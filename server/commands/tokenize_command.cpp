@@ -10,7 +10,6 @@
 #include "models/chat/chat_json.h"
 #include "models/decoder/weights/model_source.h"
 #include "models/gguf/printable.h"
-#include "server/commands/args/chat_args.h"
 #include "server/commands/args/model_args.h"
 #include "server/commands/commands.h"
 #include "server/commands/terminal/terminal.h"

@@ -5,6 +5,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include "models/chat/chat_template.h"
+
 namespace minfer {
 
 /// Adds `-m,--model`, which is also the command's first positional argument, MODEL. An empty model is the demo model.
@@ -31,6 +33,15 @@ class ModelAndText {
   CLI::Option* second_option_ = nullptr;
   std::string model_, first_, second_;
   std::optional<std::string> text_;
+};
+
+/// The chat template, for the commands that render conversations.
+struct ChatArgs {
+  std::string template_file;  ///< empty: the model's own
+
+  CLI::Option* add_to(CLI::App& command);
+  /// The template; a line on standard error says so if the model has none.
+  ChatTemplate open(const ChatTemplateSource& of_model, const Tokenizer& tokenizer) const;
 };
 
 }  // namespace minfer

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <csignal>
+#include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <string>
 #include <string_view>
@@ -15,5 +18,43 @@ void print_output(std::string_view text);
 /// Writes a line or two to standard error; what it does not take (closed, disk full, a pipe that nobody
 /// reads) is lost.
 void print_notice(const std::string& text);
+
+/// While it lives, the first Ctrl-C (SIGINT) is noted instead of ending the program; a second one ends it.
+/// One at a time. For commands that look between two steps of their work; the server, which waits for events,
+/// has EventLoop::on_signals().
+class InterruptWatch {
+ public:
+  InterruptWatch();
+  ~InterruptWatch();
+  InterruptWatch(const InterruptWatch&) = delete;
+  InterruptWatch& operator=(const InterruptWatch&) = delete;
+
+  bool interrupted() const;
+
+ private:
+  struct sigaction previous_ {};
+};
+
+/// Ends the program as an unhandled Ctrl-C would, so that shells and scripts see what happened. For when what
+/// there was to say has been said.
+[[noreturn]] void end_as_interrupted();
+
+/// A load test's progress in one line of standard error, redrawn a few times a second at most and removed at
+/// the end. Shows nothing where standard error is no terminal.
+class ProgressBar {
+ public:
+  explicit ProgressBar(size_t total);
+  ~ProgressBar();
+  ProgressBar(const ProgressBar&) = delete;
+  ProgressBar& operator=(const ProgressBar&) = delete;
+
+  void update(size_t done, int64_t output_tokens);
+
+ private:
+  size_t total_;
+  bool shown_;
+  int64_t begin_ns_;
+  int64_t next_ns_ = 0;
+};
 
 }  // namespace minfer
