@@ -11,7 +11,6 @@
 #include "engine/engine_options.h"
 #include "engine/memory/block_manager.h"
 #include "engine/memory/state_copies.h"
-#include "engine/memory/state_slots.h"
 #include "engine/request/sequence.h"
 #include "engine/scheduling/prefill_budget.h"
 #include "kernels/forward_batch.h"

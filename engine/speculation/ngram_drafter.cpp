@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "engine/request/live_request.h"
+
 namespace minfer {
 namespace {
 
@@ -61,6 +63,17 @@ void NgramDrafter::propose(std::span<const TokenId> tokens, int32_t num_drafts,
   for (int32_t i = 0; i < num_drafts; ++i) {
     const size_t place = static_cast<size_t>(match_.next) + static_cast<size_t>(i);
     drafts.push_back(place < tokens.size() ? tokens[place] : drafts[place - tokens.size()]);
+  }
+}
+
+std::unique_ptr<Drafter> NgramSource::make_drafter(const Sequence& sequence) {
+  return std::make_unique<NgramDrafter>(options_, sequence.num_prompt_tokens, all_);
+}
+
+void NgramSource::propose(std::span<const DraftOrder> orders) {
+  for (const DraftOrder& order : orders) {
+    LiveRequest& request = *order.request;
+    static_cast<NgramDrafter&>(*request.drafter).propose(request.tokens, order.num_drafts, request.drafts);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <array>
 #include <vector>
 
+#include "engine/speculation/draft_source.h"
 #include "engine/speculation/drafter.h"
 #include "engine/speculation/hit_rate.h"
 #include "engine/speculation/ngram_index.h"
@@ -49,6 +50,19 @@ class NgramDrafter : public Drafter {
   NgramIndex::Match match_;  ///< the place of the last tokens that was right the longest
   NgramHitRates own_;
   NgramHitRates& all_;
+};
+
+/// Drafts by prompt lookup.
+class NgramSource : public DraftSource {
+ public:
+  explicit NgramSource(const SpeculationOptions& options) : options_(options) {}
+
+  std::unique_ptr<Drafter> make_drafter(const Sequence& sequence) override;
+  void propose(std::span<const DraftOrder> orders) override;
+
+ private:
+  const SpeculationOptions options_;
+  NgramHitRates all_ = NgramHitRates::first_guess();
 };
 
 }  // namespace minfer

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "engine/request/live_request.h"
-#include "engine/speculation/ngram_source.h"
+#include "engine/speculation/ngram_drafter.h"
 
 namespace minfer {
 namespace {

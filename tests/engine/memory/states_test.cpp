@@ -9,7 +9,7 @@
 
 #include "engine/batch_builder.h"
 #include "engine/engine.h"
-#include "engine/memory/state_slots.h"
+#include "engine/memory/state_copies.h"
 #include "engine/model_runner.h"
 #include "engine/scheduling/scheduler.h"
 #include "models/decoder/state_pool.h"
