@@ -193,6 +193,12 @@ class Decoder {
   Tensor workspace(const Buffer& buffer, int64_t rows, int64_t cols) const;
   Tensor workspace(const Buffer& buffer, int64_t rows, int64_t cols, DType dtype) const;
   Tensor f32_workspace(const Buffer& buffer, int64_t rows, int64_t cols) const;
+  /// Of f32 rows: columns [first, first + count).
+  static Tensor f32_columns(Tensor tensor, int64_t first, int64_t count) {
+    tensor.data = tensor.f32() + first;
+    tensor.cols = count;
+    return tensor;
+  }
 
   ModelConfig config_;
   ModelWeights weights_;

@@ -14,12 +14,6 @@ namespace {
 
 constexpr int32_t kFloatBytes = sizeof(float);
 
-Tensor f32_part(Tensor tensor, int64_t first, int64_t count) {
-  tensor.data = tensor.f32() + first;
-  tensor.cols = count;
-  return tensor;
-}
-
 }  // namespace
 
 void Decoder::run_delta_net(const ForwardBatch& batch, int32_t layer, const BlockIn& in, const Tensor& out) {
@@ -34,7 +28,7 @@ void Decoder::run_delta_net(const ForwardBatch& batch, int32_t layer, const Bloc
       {.x = in.x, .weights = std::span(weights).first(w.alpha ? 4 : 3), .out = all, .norm = in.norm});
   const Tensor qkv = f32_workspace(delta_qkv_, out.rows, shape.channels());
   backend_.delta_conv(ops.delta_conv, batch,
-                      {.x = f32_part(all, 0, shape.channels()),
+                      {.x = f32_columns(all, 0, shape.channels()),
                        .shape = shape,
                        .weight = w.conv,
                        .state = state,
@@ -43,14 +37,14 @@ void Decoder::run_delta_net(const ForwardBatch& batch, int32_t layer, const Bloc
   const int64_t z = shape.channels(), gates = z + shape.value_columns();
   backend_.delta_rule(ops.delta_rule, batch,
                       {.qkv = qkv,
-                       .gates = f32_part(all, gates, 2 * int64_t{shape.value_heads}),
+                       .gates = f32_columns(all, gates, 2 * int64_t{shape.value_heads}),
                        .shape = shape,
                        .dt_bias = w.dt_bias,
                        .decay = w.decay,
                        .state = state,
                        .out = values});
   backend_.head_gate(ops.head_gate, {.x = values,
-                                     .gate = f32_part(all, z, shape.value_columns()),
+                                     .gate = f32_columns(all, z, shape.value_columns()),
                                      .heads = shape.value_heads,
                                      .gate_stride = shape.value_size,
                                      .function = HeadGateArgs::Function::silu,
@@ -64,7 +58,7 @@ void Decoder::gate_heads(int32_t layer, const Tensor& qkv, const Tensor& attende
   const int64_t gated = 2 * int64_t{config_.q_size(layer)};
   backend_.head_gate(layer_ops_[static_cast<size_t>(layer)].head_gate,
                      {.x = attended,
-                      .gate = f32_part(qkv, size, gated - size),
+                      .gate = f32_columns(qkv, size, gated - size),
                       .heads = config_.num_heads,
                       .gate_stride = 2 * size,
                       .function = HeadGateArgs::Function::sigmoid,

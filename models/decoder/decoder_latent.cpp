@@ -11,16 +11,6 @@
 //   attention         of all query heads over the one row a token
 //   attn_v_b          of each head: what it gives times the values' weights
 namespace minfer {
-namespace {
-
-/// Of f32 rows: columns [first, first + count).
-Tensor f32_columns(Tensor tensor, int64_t first, int64_t count) {
-  tensor.data = tensor.f32() + first;
-  tensor.cols = count;
-  return tensor;
-}
-
-}  // namespace
 
 Tensor Decoder::latent_queries(int32_t layer, const Tensor& qkv) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
