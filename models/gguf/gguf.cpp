@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "models/gguf/gguf_parser.h"
-#include "models/gguf/gguf_split.h"
 #include "models/gguf/mapped_file.h"
 #include "models/gguf/nearest_name.h"
 #include "models/gguf/printable.h"

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -27,5 +28,18 @@ struct GgufHeader {
 /// Parses the bytes of one file. They start at a multiple of kMinAlignment; they and `file`, its name
 /// for messages, outlive the result. Throws FileError for anything malformed or unsupported.
 GgufHeader parse_gguf(std::span<const std::byte> bytes, std::string_view file);
+
+/// Where a file stands among the parts of a split model; a whole model is part 0 of 1.
+struct GgufSplit {
+  uint32_t index = 0;  ///< split.no, from 0
+  uint32_t count = 1;  ///< split.count
+};
+
+/// Reads split.no and split.count. Throws FileError if they contradict each other or the limit on parts.
+GgufSplit read_split(const GgufMetadata& metadata, std::string_view file);
+
+/// The path of part `index` (from 0) beside `first`, which is named NAME-00001-of-0000N.gguf with N = count;
+/// throws FileError if it is not.
+std::filesystem::path split_part_path(const std::filesystem::path& first, uint32_t index, uint32_t count);
 
 }  // namespace minfer

@@ -7,7 +7,6 @@
 
 #include "kernels/error.h"
 #include "models/gguf/printable.h"
-#include "models/tokenizer/pretokenizer_table.h"
 #include "models/tokenizer/utf8.h"
 
 namespace minfer {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -37,5 +38,14 @@ class Pretokenizer {
   struct Impl;
   std::unique_ptr<const Impl> impl_;
 };
+
+/// One family of pre-tokenisers.
+struct PretokenizerRule {
+  std::string_view names;                      ///< values of tokenizer.ggml.pre, separated by spaces
+  std::span<const std::string_view> patterns;  ///< PCRE2 expressions, applied in order
+  PretokenizerTraits traits;
+};
+
+std::span<const PretokenizerRule> pretokenizer_rules();
 
 }  // namespace minfer

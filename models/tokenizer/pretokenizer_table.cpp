@@ -1,4 +1,4 @@
-#include "models/tokenizer/pretokenizer_table.h"
+#include "models/tokenizer/pretokenizer.h"
 
 namespace minfer {
 namespace {

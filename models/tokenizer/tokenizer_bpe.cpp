@@ -2,8 +2,8 @@
 
 #include "models/tokenizer/byte_alphabet.h"
 #include "models/tokenizer/merge_table.h"
-#include "models/tokenizer/normal_form.h"
 #include "models/tokenizer/pretokenizer.h"
+#include "models/tokenizer/utf8.h"
 #include "models/tokenizer/vocabulary_tokenizer.h"
 
 namespace minfer {

@@ -34,4 +34,8 @@ std::string replace_invalid_utf8(std::string_view bytes);
 
 inline constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";
 
+/// `text` in Unicode normal form C (UAX #15). Bytes that are not UTF-8 stay as they are. Runs of combining
+/// marks beyond any language's are normalised in parts, so that the time is linear.
+std::string to_nfc(std::string_view text);
+
 }  // namespace minfer

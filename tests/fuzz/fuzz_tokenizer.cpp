@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "models/tokenizer/pretokenizer_table.h"
+#include "models/tokenizer/pretokenizer.h"
 #include "models/tokenizer/tokenizer.h"
 #include "models/tokenizer/utf8.h"
 #include "models/tokenizer/vocabulary.h"

@@ -6,7 +6,6 @@
 
 #include "kernels/error.h"
 #include "models/grammar/grammar_source.h"
-#include "models/grammar/lark/lark_terminals.h"
 #include "models/grammar/lark/lark_text.h"
 #include "models/grammar/regex/regex.h"
 

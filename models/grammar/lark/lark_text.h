@@ -36,4 +36,7 @@ class LarkText {
   size_t end_;  ///< of the part that is being read
 };
 
+/// The regular expression of a terminal that Lark grammars import from `common`; empty: there is none of that name.
+std::string_view common_terminal(std::string_view name);
+
 }  // namespace minfer

@@ -1,7 +1,6 @@
-#include "models/tokenizer/normal_form.h"
-
 #include <gtest/gtest.h>
 
+#include "models/tokenizer/utf8.h"
 #include "tests/support/cpu_time.h"
 
 namespace minfer {

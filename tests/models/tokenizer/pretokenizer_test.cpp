@@ -8,7 +8,6 @@
 #include <gtest/gtest.h>
 
 #include "kernels/error.h"
-#include "models/tokenizer/pretokenizer_table.h"
 #include "tests/support/cpu_time.h"
 
 namespace minfer {

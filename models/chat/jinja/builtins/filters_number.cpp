@@ -4,7 +4,7 @@
 
 #include "models/chat/jinja/builtins/arguments.h"
 #include "models/chat/jinja/builtins/filter_table.h"
-#include "models/chat/jinja/value/number_text.h"
+#include "models/chat/jinja/value/number_format.h"
 #include "models/chat/jinja/value/operators.h"
 
 namespace minfer::jinja {

@@ -3,7 +3,7 @@
 
 #include "models/chat/jinja/builtins/filter_table.h"
 #include "models/chat/jinja/value/access.h"
-#include "models/chat/jinja/value/number_text.h"
+#include "models/chat/jinja/value/number_format.h"
 #include "models/chat/jinja/value/unicode.h"
 
 namespace minfer::jinja {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string_view>
 
@@ -26,5 +27,10 @@ FormatSpec parse_format_spec(std::string_view text);
 /// An int, a bool or a float by the specification. Throws TemplateError if the type does not fit the value.
 Text format_number(Budget& budget, const Value& value, const FormatSpec& spec);
 Text format_string(Budget& budget, const Text& text, const FormatSpec& spec);
+
+/// A number as Python's int() and float() read it: white space around it, single underscores between digits.
+/// Nothing if the text is none; throws TemplateError if an int does not fit into 64 bits.
+std::optional<int64_t> parse_integer(std::string_view text, int64_t base);
+std::optional<double> parse_real(std::string_view text);
 
 }  // namespace minfer::jinja
