@@ -1,7 +1,7 @@
 #include "server/answer/answer_writer.h"
 
-#include "server/anthropic/messages_answer.h"
-#include "server/llama_server/infill_answer.h"
+#include "server/anthropic/messages.h"
+#include "server/llama_server/infill.h"
 #include "server/openai/openai_response.h"
 #include "server/responses/responses_answer.h"
 

@@ -1,4 +1,4 @@
-#include "server/anthropic/messages_answer.h"
+#include "server/anthropic/messages.h"
 
 #include <utility>
 

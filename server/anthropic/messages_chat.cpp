@@ -1,5 +1,5 @@
 // The conversation and the tools of a request to /v1/messages.
-#include "server/anthropic/messages_chat.h"
+#include "server/anthropic/messages.h"
 
 #include <algorithm>
 #include <array>

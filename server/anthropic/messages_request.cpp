@@ -1,5 +1,5 @@
 // POST /v1/messages and /v1/messages/count_tokens.
-#include "server/anthropic/messages_request.h"
+#include "server/anthropic/messages.h"
 
 #include <algorithm>
 #include <array>
@@ -9,7 +9,6 @@
 #include <nlohmann/json.hpp>
 
 #include "profiling/json/json_text.h"
-#include "server/anthropic/messages_chat.h"
 #include "server/openai/held_answer.h"
 #include "server/openai/json_body.h"
 #include "server/openai/openai_fields.h"

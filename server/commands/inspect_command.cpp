@@ -10,7 +10,6 @@
 #include "server/commands/checks.h"
 #include "server/commands/commands.h"
 #include "server/commands/inspect_report.h"
-#include "server/commands/memory_plan.h"
 #include "server/commands/terminal/terminal.h"
 
 namespace minfer {

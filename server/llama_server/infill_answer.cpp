@@ -1,4 +1,4 @@
-#include "server/llama_server/infill_answer.h"
+#include "server/llama_server/infill.h"
 
 #include "profiling/json/json_text.h"
 #include "server/answer/single_answer.h"

@@ -1,5 +1,5 @@
 // POST /infill: the text between two others.
-#include "server/llama_server/infill_request.h"
+#include "server/llama_server/infill.h"
 
 #include <algorithm>
 #include <iterator>
@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "server/openai/gap_prompt.h"
 #include "server/openai/json_body.h"
 #include "server/openai/openai_fields.h"
 

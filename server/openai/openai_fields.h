@@ -8,6 +8,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "models/tokenizer/tokenizer.h"
 #include "server/openai/json_fields.h"
 #include "server/openai/openai_request.h"
 
@@ -52,5 +53,24 @@ void check_text_length(std::string_view field, size_t bytes, const ApiContext& c
 /// leaves if that is less.
 void settle_lengths(CompletionRequest& request, const ApiContext& context, std::optional<int64_t> max_tokens,
                     int64_t min_tokens, int32_t otherwise);
+
+/// How many bytes of JSON the answer to `request` may have if each of its choices has `max_tokens`: an
+/// estimate from choices x tokens x (1 + alternatives) and from what tokens are usually like. The logprobs of
+/// echoed prompts count as well.
+int64_t estimate_answer_bytes(const CompletionRequest& request, int64_t max_tokens);
+
+/// The most tokens that each choice may have: `wanted`, or where the client leaves that open, as many of
+/// `otherwise` as fit into `max_bytes`. Throws ApiError (400) if what is wanted, or one token, does not fit.
+/// The prompts and what is asked for of each token are known by then.
+int64_t bound_max_tokens(const CompletionRequest& request, std::optional<int64_t> wanted, int64_t otherwise,
+                         int64_t max_bytes);
+
+/// The prompt for a gap in a text that the answer is to fill, as models know it that are trained for it: prefix token, `before`, suffix
+/// token, `behind`, middle token, each a part; the texts' own special tokens do not count. Throws unsupported() for `field` if the
+/// vocabulary has no such tokens.
+std::vector<PromptPart> gap_parts(std::string before, std::string behind, const Tokenizer& tokenizer,
+                                  std::string_view field);
+/// Which of the parts is the suffix token: what the model sees behind the text in front of the gap.
+inline constexpr size_t kGapSuffixPart = 2;
 
 }  // namespace minfer

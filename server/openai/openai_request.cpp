@@ -9,7 +9,6 @@
 #include <nlohmann/json.hpp>
 
 #include "models/tokenizer/utf8.h"
-#include "server/openai/gap_prompt.h"
 #include "server/openai/held_answer.h"
 #include "server/openai/json_body.h"
 #include "server/openai/openai_fields.h"

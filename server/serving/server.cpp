@@ -9,7 +9,7 @@
 
 #include "kernels/comm/process_group.h"
 #include "profiling/json/json_text.h"
-#include "server/anthropic/messages_request.h"
+#include "server/anthropic/messages.h"
 #include "server/openai/openai_tokenize.h"
 #include "server/openapi/openapi_document.h"
 #include "server/page/page_routes.h"

@@ -6,9 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "server/anthropic/messages_answer.h"
-#include "server/anthropic/messages_request.h"
-#include "server/llama_server/infill_request.h"
+#include "server/anthropic/messages.h"
+#include "server/llama_server/infill.h"
 #include "server/openai/openai_tokenize.h"
 #include "server/responses/responses_request.h"
 #include "tests/fuzz/require.h"

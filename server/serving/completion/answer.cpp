@@ -1,6 +1,6 @@
 #include "server/serving/completion/answer.h"
 
-#include "server/anthropic/messages_answer.h"
+#include "server/anthropic/messages.h"
 
 namespace minfer {
 

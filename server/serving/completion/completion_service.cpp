@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 
 #include "kernels/stamps.h"
-#include "server/anthropic/messages_request.h"
-#include "server/llama_server/infill_request.h"
+#include "server/anthropic/messages.h"
+#include "server/llama_server/infill.h"
 #include "server/openai/structured_output.h"
 #include "server/responses/responses_request.h"
 #include "server/serving/completion/answer.h"

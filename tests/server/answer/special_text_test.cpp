@@ -1,10 +1,9 @@
 // Control tokens that come and go in an answer's text.
-#include "server/answer/special_text.h"
-
 #include <random>
 
 #include <gtest/gtest.h>
 
+#include "server/answer/answer_reader.h"
 #include "tests/support/models/vocabularies.h"
 
 namespace minfer {

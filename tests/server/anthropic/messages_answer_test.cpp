@@ -1,9 +1,8 @@
 // Answers of /v1/messages: events against expectations written by hand, and that they add up to the whole.
-#include "server/anthropic/messages_answer.h"
 
 #include <gmock/gmock.h>
 
-#include "server/anthropic/messages_request.h"
+#include "server/anthropic/messages.h"
 #include "tests/support/server/answer_pieces.h"
 #include "tests/support/server/api_requests.h"
 #include "tests/support/server/tag_parser.h"

@@ -1,9 +1,8 @@
 // Requests to /v1/messages: what the template is given, what the engine is asked for, what is refused.
-#include "server/anthropic/messages_request.h"
-
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include "server/anthropic/messages.h"
 #include "tests/support/server/api_requests.h"
 #include "tests/support/server/tag_parser.h"
 

@@ -1,8 +1,7 @@
-#include "server/bench/sse_parser.h"
-
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include "server/bench/completion_stream.h"
 #include "tests/support/models/text_splits.h"
 
 namespace minfer {

@@ -1,11 +1,10 @@
-#include "server/commands/memory_plan.h"
-
 #include <array>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "models/decoder/weights/model_source.h"
+#include "server/commands/inspect_report.h"
 
 namespace minfer {
 namespace {

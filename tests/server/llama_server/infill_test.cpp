@@ -1,11 +1,11 @@
 // POST /infill: prompts of models that know gaps, and the answers' form.
+#include "server/llama_server/infill.h"
+
 #include <optional>
 #include <random>
 
 #include <gmock/gmock.h>
 
-#include "server/llama_server/infill_answer.h"
-#include "server/llama_server/infill_request.h"
 #include "tests/support/server/answer_pieces.h"
 #include "tests/support/server/api_requests.h"
 #include "tests/support/server/test_server.h"

@@ -1,8 +1,7 @@
 // How much JSON a request may ask for.
-#include "server/openai/answer_size.h"
-
 #include <gtest/gtest.h>
 
+#include "server/openai/openai_fields.h"
 #include "server/openai/openai_response.h"
 #include "tests/support/server/api_outputs.h"
 #include "tests/support/server/api_requests.h"
