@@ -1,10 +1,10 @@
-// Methods of texts, lists and dicts. Those that would change their object do not exist, as in the immutable
+// Methods of texts, lists and dicts, and filters by their names. Methods that would change their object do not exist, as in the immutable
 // sandbox.
 #include <algorithm>
 #include <unordered_map>
 
 #include "models/chat/jinja/builtins/arguments.h"
-#include "models/chat/jinja/builtins/functions.h"
+#include "models/chat/jinja/builtins/filter_table.h"
 
 namespace minfer::jinja {
 namespace {
@@ -74,6 +74,18 @@ std::optional<Value> find_method(const Value& object, std::string_view name) {
         return method(evaluation, object, arguments);
       },
       object.depth() + 1);
+}
+
+Filter find_filter(std::string_view name) {
+  static const std::unordered_map<std::string_view, Filter> filters = [] {
+    std::unordered_map<std::string_view, Filter> table;
+    for (const FilterEntries& entries :
+         {text_filters(), number_filters(), sequence_filters(), selection_filters()})
+      table.insert(entries.begin(), entries.end());
+    return table;
+  }();
+  const auto found = filters.find(name);
+  return found == filters.end() ? nullptr : found->second;
 }
 
 }  // namespace minfer::jinja

@@ -3,54 +3,20 @@
 
 #include "models/chat/jinja/builtins/arguments.h"
 #include "models/chat/jinja/builtins/functions.h"
+#include "models/chat/jinja/builtins/text_operations.h"
 #include "models/chat/jinja/value/operators.h"
 #include "models/chat/jinja/value/print.h"
 
 namespace minfer::jinja {
 namespace {
 
-using Is = bool(const Value&);
-
 /// A test without arguments.
-template <Is is>
+template <auto is>
 bool plain(Evaluation&, const Value& subject, const Arguments& arguments) {
   Bound("test", arguments, {});
   return is(subject);
 }
 
-bool is_defined(const Value& value) {
-  return !value.is_undefined();
-}
-bool is_undefined(const Value& value) {
-  return value.is_undefined();
-}
-bool is_none(const Value& value) {
-  return value.is_none();
-}
-bool is_boolean(const Value& value) {
-  return value.boolean() != nullptr;
-}
-bool is_true(const Value& value) {
-  return value.boolean() != nullptr && *value.boolean();
-}
-bool is_false(const Value& value) {
-  return value.boolean() != nullptr && !*value.boolean();
-}
-bool is_integer(const Value& value) {
-  return value.integer().has_value() && value.boolean() == nullptr;
-}
-bool is_float(const Value& value) {
-  return value.real() != nullptr;
-}
-bool is_number(const Value& value) {
-  return value.is_number();
-}
-bool is_string(const Value& value) {
-  return value.text() != nullptr;
-}
-bool is_mapping(const Value& value) {
-  return value.dict() != nullptr;
-}
 bool is_sequence(const Value& value) {
   const std::shared_ptr<Object> object = value.object();
   return value.text() != nullptr || value.sequence() != nullptr || value.dict() != nullptr ||
@@ -60,35 +26,11 @@ bool is_callable(const Value& value) {
   const std::shared_ptr<Object> object = value.object();
   return value.is_undefined() || (object != nullptr && object->callable());
 }
-bool is_escaped(const Value& value) {
-  return value.text() != nullptr && value.text()->is_markup();
-}
-bool is_filter_name(const Value& value) {
-  return value.text() != nullptr && find_filter(value.text()->bytes()) != nullptr;
-}
-bool is_test_name(const Value& value) {
-  return value.text() != nullptr && find_test(value.text()->bytes()) != nullptr;
-}
-
-/// All letters with case are of the one that `is_wanted` tells, and there are some.
-bool has_case(Evaluation& evaluation, const Value& subject, bool (*is_wanted)(char32_t)) {
-  const Text text = to_text(evaluation.budget, subject);
-  bool any = false;
-  bool all = true;
-  for_each_character(text.bytes(), [&](char32_t c, size_t, size_t) {
-    if (is_wanted(c)) {
-      any = true;
-    } else if (is_cased(c)) {
-      all = false;
-    }
-  });
-  return any && all;
-}
 
 template <bool (*is_wanted)(char32_t)>
 bool cased(Evaluation& evaluation, const Value& subject, const Arguments& arguments) {
   Bound("test", arguments, {});
-  return has_case(evaluation, subject, is_wanted);
+  return has_case(to_text(evaluation.budget, subject), is_wanted);
 }
 
 template <int divisor, int rest>
@@ -138,23 +80,29 @@ bool is_at_least(Evaluation& evaluation, const Value& subject, const Arguments& 
 
 Test find_test(std::string_view name) {
   static const std::unordered_map<std::string_view, Test> tests{
-      {"defined", plain<is_defined>},
-      {"undefined", plain<is_undefined>},
-      {"none", plain<is_none>},
-      {"boolean", plain<is_boolean>},
-      {"true", plain<is_true>},
-      {"false", plain<is_false>},
-      {"integer", plain<is_integer>},
-      {"float", plain<is_float>},
-      {"number", plain<is_number>},
-      {"string", plain<is_string>},
-      {"mapping", plain<is_mapping>},
+      {"defined", plain<[](const Value& value) { return !value.is_undefined(); }>},
+      {"undefined", plain<[](const Value& value) { return value.is_undefined(); }>},
+      {"none", plain<[](const Value& value) { return value.is_none(); }>},
+      {"boolean", plain<[](const Value& value) { return value.boolean() != nullptr; }>},
+      {"true", plain<[](const Value& value) { return value.boolean() != nullptr && *value.boolean(); }>},
+      {"false", plain<[](const Value& value) { return value.boolean() != nullptr && !*value.boolean(); }>},
+      {"integer",
+       plain<[](const Value& value) { return value.integer().has_value() && value.boolean() == nullptr; }>},
+      {"float", plain<[](const Value& value) { return value.real() != nullptr; }>},
+      {"number", plain<[](const Value& value) { return value.is_number(); }>},
+      {"string", plain<[](const Value& value) { return value.text() != nullptr; }>},
+      {"mapping", plain<[](const Value& value) { return value.dict() != nullptr; }>},
       {"sequence", plain<is_sequence>},
       {"iterable", plain<is_iterable>},
       {"callable", plain<is_callable>},
-      {"escaped", plain<is_escaped>},
-      {"filter", plain<is_filter_name>},
-      {"test", plain<is_test_name>},
+      {"escaped",
+       plain<[](const Value& value) { return value.text() != nullptr && value.text()->is_markup(); }>},
+      {"filter", plain<[](const Value& value) {
+         return value.text() != nullptr && find_filter(value.text()->bytes()) != nullptr;
+       }>},
+      {"test", plain<[](const Value& value) {
+         return value.text() != nullptr && find_test(value.text()->bytes()) != nullptr;
+       }>},
       {"lower", cased<is_lower>},
       {"upper", cased<is_upper>},
       {"odd", leaves<2, 1>},

@@ -162,19 +162,13 @@ Value count(Evaluation& evaluation, const Value& self, const Arguments& argument
   return Value(number);
 }
 
-Value removeprefix(Evaluation&, const Value& self, const Arguments& arguments) {
-  const Bound bound("removeprefix", arguments, {""}, 1);
+template <bool at_end>
+Value without_affix(Evaluation&, const Value& self, const Arguments& arguments) {
+  const Bound bound(at_end ? "removesuffix" : "removeprefix", arguments, {""}, 1);
   const Text& text = *self.text();
-  const size_t length = bound.text(0).size();
-  if (!text.bytes().starts_with(bound.text(0).bytes())) return self;
-  return Value(text.substr(length, text.size() - length));
-}
-
-Value removesuffix(Evaluation&, const Value& self, const Arguments& arguments) {
-  const Bound bound("removesuffix", arguments, {""}, 1);
-  const Text& text = *self.text();
-  if (!text.bytes().ends_with(bound.text(0).bytes())) return self;
-  return Value(text.substr(0, text.size() - bound.text(0).size()));
+  const std::string_view affix = bound.text(0).bytes();
+  if (!(at_end ? text.bytes().ends_with(affix) : text.bytes().starts_with(affix))) return self;
+  return Value(text.substr(at_end ? 0 : affix.size(), text.size() - affix.size()));
 }
 
 template <Align align>
@@ -212,17 +206,10 @@ bool is_alphanumeric(char32_t c) {
   return is_word(c) && c != '_';
 }
 
-/// Letters with case are all of one, and there is one.
 template <bool (*is_wanted)(char32_t)>
 Value cased(Evaluation&, const Value& self, const Arguments& arguments) {
   Bound("method", arguments, {});
-  bool any = false;
-  bool all_wanted = true;
-  for_each_character(self.text()->bytes(), [&](char32_t c, size_t, size_t) {
-    any = any || is_wanted(c);
-    all_wanted = all_wanted && (is_wanted(c) || !is_cased(c));
-  });
-  return Value(any && all_wanted);
+  return Value(has_case(*self.text(), is_wanted));
 }
 
 Value isascii(Evaluation&, const Value& self, const Arguments& arguments) {
@@ -255,8 +242,8 @@ std::unordered_map<std::string_view, Method> text_methods() {
           {"index", find_method<false, Missing::error>},
           {"rindex", find_method<true, Missing::error>},
           {"count", count},
-          {"removeprefix", removeprefix},
-          {"removesuffix", removesuffix},
+          {"removeprefix", without_affix<false>},
+          {"removesuffix", without_affix<true>},
           {"ljust", padded<Align::left>},
           {"rjust", padded<Align::right>},
           {"center", padded<Align::center>},

@@ -160,4 +160,13 @@ Text pad(Budget& budget, const Text& text, int64_t width, const Text& fill, Alig
   return out;
 }
 
+bool has_case(const Text& text, bool (*is_wanted)(char32_t)) {
+  bool any = false, all_wanted = true;
+  for_each_character(text.bytes(), [&](char32_t c, size_t, size_t) {
+    any = any || is_wanted(c);
+    all_wanted = all_wanted && (is_wanted(c) || !is_cased(c));
+  });
+  return any && all_wanted;
+}
+
 }  // namespace minfer::jinja

@@ -31,4 +31,7 @@ size_t find_last_bytes(std::string_view text, std::string_view part);
 enum class Align { left, right, center };
 Text pad(Budget& budget, const Text& text, int64_t width, const Text& fill, Align align);
 
+/// Letters with case are all of the one that `is_wanted` tells, and there is one.
+bool has_case(const Text& text, bool (*is_wanted)(char32_t));
+
 }  // namespace minfer::jinja
