@@ -9,7 +9,6 @@
 #include "server/commands/checks.h"
 #include "server/commands/commands.h"
 #include "server/commands/terminal/terminal.h"
-#include "server/commands/terminal/text_file.h"
 
 namespace minfer {
 namespace {

@@ -13,7 +13,6 @@
 #include "server/commands/args/model_args.h"
 #include "server/commands/commands.h"
 #include "server/commands/terminal/terminal.h"
-#include "server/commands/terminal/text_file.h"
 
 namespace minfer {
 namespace {

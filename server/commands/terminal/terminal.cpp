@@ -3,6 +3,8 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -80,6 +82,13 @@ void ProgressBar::update(size_t done, int64_t output_tokens) {
   fmt::print(stderr, "\r[{}{}] {}/{} requests  {:.0f} tokens/s\x1b[K", std::string(filled, '#'),
              std::string(kWidth - filled, '.'), done, total_, static_cast<double>(output_tokens) / seconds);
   std::fflush(stderr);
+}
+
+std::string read_text_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (!file.is_open() || file.bad()) fail<FileError>("cannot read {}", path);
+  return text;
 }
 
 }  // namespace minfer

@@ -57,4 +57,7 @@ class ProgressBar {
   int64_t next_ns_ = 0;
 };
 
+/// All of a file's bytes. Throws FileError naming it.
+std::string read_text_file(const std::string& path);
+
 }  // namespace minfer
