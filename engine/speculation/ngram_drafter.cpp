@@ -66,15 +66,32 @@ void NgramDrafter::propose(std::span<const TokenId> tokens, int32_t num_drafts,
   }
 }
 
-std::unique_ptr<Drafter> NgramSource::make_drafter(const Sequence& sequence) {
-  return std::make_unique<NgramDrafter>(options_, sequence.num_prompt_tokens, all_);
-}
+namespace {
 
-void NgramSource::propose(std::span<const DraftOrder> orders) {
-  for (const DraftOrder& order : orders) {
-    LiveRequest& request = *order.request;
-    static_cast<NgramDrafter&>(*request.drafter).propose(request.tokens, order.num_drafts, request.drafts);
+class NgramSource : public DraftSource {
+ public:
+  explicit NgramSource(const SpeculationOptions& options) : options_(options) {}
+
+  std::unique_ptr<Drafter> make_drafter(const Sequence& sequence) override {
+    return std::make_unique<NgramDrafter>(options_, sequence.num_prompt_tokens, all_);
   }
+
+  void propose(std::span<const DraftOrder> orders) override {
+    for (const DraftOrder& order : orders) {
+      LiveRequest& request = *order.request;
+      static_cast<NgramDrafter&>(*request.drafter).propose(request.tokens, order.num_drafts, request.drafts);
+    }
+  }
+
+ private:
+  const SpeculationOptions options_;
+  NgramHitRates all_ = NgramHitRates::first_guess();
+};
+
+}  // namespace
+
+std::unique_ptr<DraftSource> make_ngram_source(const SpeculationOptions& options) {
+  return std::make_unique<NgramSource>(options);
 }
 
 }  // namespace minfer

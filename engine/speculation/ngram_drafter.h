@@ -53,16 +53,6 @@ class NgramDrafter : public Drafter {
 };
 
 /// Drafts by prompt lookup.
-class NgramSource : public DraftSource {
- public:
-  explicit NgramSource(const SpeculationOptions& options) : options_(options) {}
-
-  std::unique_ptr<Drafter> make_drafter(const Sequence& sequence) override;
-  void propose(std::span<const DraftOrder> orders) override;
-
- private:
-  const SpeculationOptions options_;
-  NgramHitRates all_ = NgramHitRates::first_guess();
-};
+std::unique_ptr<DraftSource> make_ngram_source(const SpeculationOptions& options);
 
 }  // namespace minfer

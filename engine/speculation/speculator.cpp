@@ -174,7 +174,7 @@ std::unique_ptr<Speculator> make_speculator(const EngineOptions& options,
     case SpeculationMethod::off:
       return nullptr;
     case SpeculationMethod::ngram:
-      source = std::make_unique<NgramSource>(options.speculation);
+      source = make_ngram_source(options.speculation);
       break;
     case SpeculationMethod::draft:
       draft_model->begin(options);

@@ -1,11 +1,15 @@
 #include "models/gguf/mapped_file.h"
 
+#include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <mutex>
 #include <utility>
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -23,6 +27,76 @@ struct stat status_of(int file, const std::filesystem::path& path) {
   struct stat status {};
   if (::fstat(file, &status) != 0) fail_system(path, "read the file's size");
   return status;
+}
+
+/// A guarded range of addresses; free while end is 0.
+struct Range {
+  uintptr_t begin = 0;
+  uintptr_t end = 0;
+  std::atomic<bool> tripped = false;
+};
+
+/// A signal handler may take this lock: it only ever waits for another thread, because no code that holds the
+/// lock reads guarded memory and so the thread that faults is never the holder.
+class SpinLock {
+ public:
+  void lock() {
+    while (flag_.test_and_set(std::memory_order_acquire)) {
+    }
+  }
+  void unlock() { flag_.clear(std::memory_order_release); }
+
+ private:
+  std::atomic_flag flag_;
+};
+
+// Process-wide, as signal handlers are: memory that the handler may touch without allocating.
+constinit SpinLock table_lock;
+constinit std::array<Range, BusGuard::kMaxRanges> guarded_ranges;
+struct sigaction previous_action;
+
+/// Puts zeros in place of the file from the page of `address` to the end of its range: beyond the end of a
+/// file nothing is left, and one mapping costs one signal however much of it is read. False if `address` is
+/// not guarded. Runs in a signal handler: POSIX does not list mmap as safe there, but on Linux it is a bare
+/// system call.
+bool replace_with_zeros(uintptr_t address) {
+  const std::scoped_lock lock(table_lock);
+  for (Range& range : guarded_ranges) {
+    if (address < range.begin || address >= range.end) continue;
+    const auto page_bytes = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+    const uintptr_t page = address & ~(page_bytes - 1);
+    range.tripped = true;
+    return ::mmap(reinterpret_cast<void*>(page), range.end - page, PROT_READ,
+                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED;
+  }
+  return false;
+}
+
+void pass_on(int number, siginfo_t* info, void* context) {
+  if ((previous_action.sa_flags & SA_SIGINFO) != 0) {
+    previous_action.sa_sigaction(number, info, context);
+  } else if (previous_action.sa_handler != SIG_DFL && previous_action.sa_handler != SIG_IGN) {
+    previous_action.sa_handler(number);
+  } else {
+    ::sigaction(number, &previous_action, nullptr);  // returning repeats the access, and with it the signal
+  }
+}
+
+void on_bus_error(int number, siginfo_t* info, void* context) {
+  const int saved_errno = errno;
+  if (!replace_with_zeros(reinterpret_cast<uintptr_t>(info->si_addr))) pass_on(number, info, context);
+  errno = saved_errno;
+}
+
+void install_handler() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    struct sigaction action {};
+    action.sa_sigaction = on_bus_error;
+    action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+    ::sigemptyset(&action.sa_mask);
+    if (::sigaction(SIGBUS, &action, &previous_action) != 0) fail("cannot install a handler of SIGBUS");
+  });
 }
 
 }  // namespace
@@ -66,6 +140,30 @@ void MappedFile::check_intact() const {
   }
   if (guard_.tripped())
     fail<FileError>("{}: a part of the file could not be read while it was in use", path_.string());
+}
+
+BusGuard::BusGuard(std::span<const std::byte> range) {
+  install_handler();
+  const auto begin = reinterpret_cast<uintptr_t>(range.data());
+  const std::scoped_lock lock(table_lock);
+  for (slot_ = 0; slot_ < kMaxRanges && guarded_ranges[slot_].end != 0;)
+    ++slot_;
+  if (slot_ == kNone) fail("more than {} files are mapped", kMaxRanges);
+  guarded_ranges[slot_].begin = begin;
+  guarded_ranges[slot_].end = begin + range.size();
+  guarded_ranges[slot_].tripped = false;
+}
+
+BusGuard::BusGuard(BusGuard&& other) noexcept : slot_(std::exchange(other.slot_, kNone)) {}
+
+BusGuard::~BusGuard() {
+  if (slot_ == kNone) return;
+  const std::scoped_lock lock(table_lock);
+  guarded_ranges[slot_].begin = guarded_ranges[slot_].end = 0;
+}
+
+bool BusGuard::tripped() const {
+  return slot_ != kNone && guarded_ranges[slot_].tripped;
 }
 
 }  // namespace minfer

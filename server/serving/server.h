@@ -15,7 +15,7 @@
 #include "server/openai/api_context.h"
 #include "server/responses/response_store.h"
 #include "server/serving/api.h"
-#include "server/serving/completion/answer_format.h"
+#include "server/serving/completion/chat_renderer.h"
 #include "server/serving/completion/completion_service.h"
 #include "server/serving/completion/ignored_fields.h"
 #include "server/serving/engine_service.h"

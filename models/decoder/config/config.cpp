@@ -5,7 +5,6 @@
 
 #include <fmt/ranges.h>
 
-#include "models/decoder/config/config_delta_net.h"
 #include "models/decoder/config/config_heads.h"
 #include "models/decoder/config/config_keys.h"
 #include "models/gguf/printable.h"

@@ -3,8 +3,9 @@
 #include "models/decoder/config/config.h"
 #include "models/decoder/config/config_keys.h"
 
-/// The parts of read_config() that read heads. Each throws FileError that names the key.
 namespace minfer {
+
+// The parts of read_config() that read heads and gated delta nets. Each throws FileError that names the key.
 
 /// Heads of the model, which layers have that have none of their own; latent attention's sizes.
 void read_attention(const GgufFile& file, const KeyReader& keys, ModelConfig& config);
@@ -16,5 +17,8 @@ void read_layer_heads(const GgufFile& file, const KeyReader& keys, bool states_s
 /// Rotated elements of layers with windows, where these have a table of their own. Else all layers have the same, so that all heads
 /// must have as many.
 void read_layer_rotation(const GgufFile& file, const KeyReader& keys, ModelConfig& config);
+
+/// Sizes of gated delta nets and which layers are one, of a family that has them. `config` with its layers.
+void read_delta_net(const GgufFile& file, const KeyReader& keys, ModelConfig& config);
 
 }  // namespace minfer

@@ -8,7 +8,6 @@
 
 #include "models/chat/read_chat_template.h"
 #include "models/decoder/weights/fused_tensors.h"
-#include "models/decoder/weights/latent_tensors.h"
 #include "models/gguf/nearest_name.h"
 
 namespace minfer {

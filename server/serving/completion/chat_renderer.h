@@ -2,11 +2,13 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 
 #include <nlohmann/json_fwd.hpp>
 
 #include "engine/engine.h"
 #include "models/chat/chat_template_source.h"
+#include "server/openai/api_context.h"
 #include "server/serving/server_log.h"
 
 namespace minfer {
@@ -19,5 +21,16 @@ std::function<RenderedChat(const nlohmann::ordered_json& variables)> make_chat_r
 
 /// The text of that template, with the one that a model has for tools. Empty: the model has none of its own.
 std::string chat_template_text(const std::string& file, const Engine& engine);
+
+/// In which format models write tool calls and reasoning: the name of one, "auto" (what the chat template shows) or "none".
+struct AnswerFormatOptions {
+  std::string tool_call_parser = "auto";
+  std::string reasoning_parser = "auto";
+};
+
+/// Has the answers of chats read so. `chat_template`: the template's text, for "auto"; empty: the model has none. Throws Error for a name
+/// that nobody knows, and for one of thoughts alone where calls are to be read.
+void set_answer_format(ApiContext& context, const AnswerFormatOptions& options,
+                       std::string_view chat_template, ServerLog& log);
 
 }  // namespace minfer

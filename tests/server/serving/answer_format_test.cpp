@@ -1,9 +1,8 @@
 // Which format answers are read in.
-#include "server/serving/completion/answer_format.h"
-
 #include <gmock/gmock.h>
 
 #include "kernels/error_types.h"
+#include "server/serving/completion/chat_renderer.h"
 
 namespace minfer {
 namespace {
