@@ -11,7 +11,6 @@
 #include "server/openai/json_fields.h"
 #include "server/openai/openai_chat.h"
 #include "server/openai/openai_request.h"
-#include "server/openai/unknown_fields.h"
 
 namespace minfer {
 

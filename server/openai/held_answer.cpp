@@ -9,7 +9,7 @@
 
 #include "models/chat/answer/chat_grammar.h"
 #include "models/grammar/grammar_source.h"
-#include "server/openai/unknown_fields.h"
+#include "server/openai/json_fields.h"
 
 namespace minfer {
 namespace {

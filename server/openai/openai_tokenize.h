@@ -5,7 +5,7 @@
 
 #include "server/openai/api_context.h"
 #include "server/openai/api_error.h"
-#include "server/openai/unknown_fields.h"
+#include "server/openai/json_fields.h"
 
 namespace minfer {
 

@@ -8,7 +8,6 @@
 
 #include "server/openai/custom_tool.h"
 #include "server/openai/json_fields.h"
-#include "server/openai/unknown_fields.h"
 #include "server/responses/responses_request.h"
 
 namespace minfer {

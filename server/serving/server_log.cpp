@@ -1,16 +1,66 @@
 #include "server/serving/server_log.h"
 
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
 #include <chrono>
 
 #include <fmt/chrono.h>
+#include <poll.h>
 #include <spdlog/async.h>
 #include <spdlog/async_logger.h>
+#include <spdlog/details/null_mutex.h>
+#include <spdlog/sinks/base_sink.h>
+#include <unistd.h>
 
 #include "models/gguf/printable.h"
 #include "profiling/json/json_text.h"
-#include "server/serving/stderr_sink.h"
 
 namespace minfer {
+
+/// Writes log lines to standard error, however slow it is, but lets itself be ended: a pipe that nobody reads
+/// must not keep the process from ending. Lines that standard error does not take (closed, disk full) are
+/// lost. The log's thread; end_at() from any. SIGPIPE is ignored in processes that have one.
+class StderrSink final : public spdlog::sinks::base_sink<spdlog::details::null_mutex> {
+ public:
+  /// From `time` on, what cannot be written at once is dropped.
+  void end_at(std::chrono::steady_clock::time_point time) { end_ = time.time_since_epoch().count(); }
+
+ protected:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t line;
+    formatter_->format(message, line);
+    write({line.data(), line.size()});
+  }
+
+  void flush_() override {}
+
+ private:
+  void write(std::string_view text) {
+    while (!text.empty()) {
+      if (!wait_until_writable()) return;
+      // A pipe that is ready takes so much without waiting.
+      const ssize_t count = ::write(STDERR_FILENO, text.data(), std::min<size_t>(text.size(), PIPE_BUF));
+      if (count < 0 && errno != EINTR && errno != EAGAIN) return;
+      if (count > 0) text.remove_prefix(static_cast<size_t>(count));
+    }
+  }
+
+  bool wait_until_writable() const {
+    constexpr int kLookAgainMs = 50;
+    pollfd waiting{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
+    while (true) {
+      const bool ending = std::chrono::steady_clock::now().time_since_epoch().count() >= end_.load();
+      const int ready = ::poll(&waiting, 1, ending ? 0 : kLookAgainMs);
+      if (ready > 0) return (waiting.revents & POLLOUT) != 0;
+      if (ending || (ready < 0 && errno != EINTR)) return false;
+    }
+  }
+
+  std::atomic<std::chrono::steady_clock::rep> end_{
+      std::chrono::steady_clock::time_point::max().time_since_epoch().count()};
+};
+
 namespace {
 
 constexpr size_t kQueuedLines = 8192;
