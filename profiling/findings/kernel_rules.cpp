@@ -19,8 +19,11 @@ constexpr double kHalfWave = 0.5;        // a grid below explains a slow product
 constexpr double kTensorCores = 8.0;     // times as fast in bf16 as lanes in f32, at the least, since Ampere
 constexpr double kSlowerThanBf16 = 1.1;  // quantised products over the estimate in bf16
 constexpr double kShortestKernelUs = 2.0;  // a call of an op cannot take less on a GPU
-constexpr double kRereads = 1.2;           // bytes read from memory over those counted
-constexpr double kLowHits = 0.3;           // of the L2 cache, where it could hold what is read again
+// Of an op's time, saved by twice the warps: 0 to 4 % of products of quantised weights, which wait for little (kernels/cuda/product/README.md,
+// "two" and "four warpgroups").
+constexpr double kMoreWarps = 0.04;
+constexpr double kRereads = 1.2;  // bytes read from memory over those counted
+constexpr double kLowHits = 0.3;  // of the L2 cache, where it could hold what is read again
 // Of what lies above the roofline, where neither roof tells why. A CPU's cores and caches are shared with whatever else runs, but its
 // roofs were measured alone.
 constexpr double kReachable = 0.25, kReachableOnCpu = 0.1;
@@ -219,7 +222,9 @@ void occupancy(const Evidence& evidence, std::vector<Finding>& findings) {
   for_ops(evidence, Cause::occupancy, findings,
           [&](const OpEvidence& op, Finding& finding, double& saved_us) {
             const KernelLaunch& launch = *launch_of(evidence, op);
-            saved_us *= 0.5;  // more warps hide some of what they wait for
+            saved_us = 0.5 * std::min(saved_us, kMoreWarps * op.us);
+            finding.gain_from = 0.0;
+            finding.gain_to = 2.0 * saved_us / evidence.steps().wall_us;
             finding.evidence += fmt::format(
                 "; {:.0f} % of the warps that a multiprocessor holds fit, limited by {} ({} registers, {} "
                 "KiB shared)",
@@ -331,7 +336,7 @@ constexpr std::array kKernelRules{
     Rule{"tail wave", FindingGroup::kernels, "kernels of which 20 % of all waves' places stay empty",
          "share x empty places, to 80 % of the roofline at the most", tail_wave},
     Rule{"occupancy", FindingGroup::kernels, "ops under 60 %, of which fewer than 25 % of the warps fit",
-         "half of what lies above 80 % of the roofline", occupancy},
+         "up to 4 % of their time, which is what twice the warps gave", occupancy},
     Rule{"latency-bound", FindingGroup::kernels, "other ops under 60 % of the roofline",
          "a quarter (on a CPU a tenth) of what lies above 80 % of the roofline", latency_bound},
     Rule{"memory-bound", FindingGroup::kernels, "ops at 60 to 80 % of the memory roof",

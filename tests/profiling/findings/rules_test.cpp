@@ -418,6 +418,19 @@ TEST(Rules, KernelsThatDoNotFillTheDevice) {
   EXPECT_EQ(cause_at_half(0, launch_of_waves(2.0, 0.5)), "latency-bound");
 }
 
+TEST(Rules, MoreWarpsGiveLittleHoweverFarTheRoofIs) {
+  FoundIn run;
+  run.evidence.add(launch_of_waves(2.0, 0.12));
+  run.steps([&](StepSummary& step) {
+    step.ops[0].launches = {2};
+    step.ops[0].floor_us = 0.2 * step.ops[0].us;
+  });
+  const Finding finding = run.of("occupancy");
+  EXPECT_EQ(finding.gain_from, 0.0);
+  EXPECT_NEAR(finding.gain_to, 0.04 * 0.8, 1e-3);
+  EXPECT_TRUE(finding.weight() < kHealthyGain);
+}
+
 TEST(Rules, BetweenSixtyAndEightyPerCentOfARoof) {
   for (const Bound bound : {Bound::memory, Bound::compute}) {
     FoundIn run;
