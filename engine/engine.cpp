@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <random>
 
+#include "kernels/cuda/device/devices.h"
+#include "profiling/host/host_counters.h"
+
 namespace minfer {
 namespace {
 
@@ -32,6 +35,10 @@ std::unique_ptr<DraftModel> make_draft_model(const EngineOptions& options, const
     fail("speculative: draft takes a model of drafts, expected --speculative-model");
   return std::make_unique<DraftModel>(options, config, LoadProgress());
 }
+
+constexpr std::chrono::milliseconds kReadHost{250}, kReadDevices{100};
+constexpr size_t kMostHostSamples = 4'096;  // the last seventeen minutes
+constexpr size_t kMostReadings = 16'384;    // of one device the last 27 minutes
 
 }  // namespace
 
@@ -75,9 +82,24 @@ std::vector<RankCounters> Engine::counters() {
 }
 
 HostSampler& Engine::host_sampler() {
-  if (!host_sampler_)
-    host_sampler_ = std::make_unique<HostSampler>([this] { return recorder_.engine_thread(); });
+  if (!host_sampler_) {
+    if (DeviceReader reader = make_device_reader())
+      device_sampler_ = std::make_unique<DeviceSampler>(kReadDevices, kMostReadings, std::move(reader));
+    host_sampler_ = std::make_unique<HostSampler>(kReadHost, kMostHostSamples,
+                                                  host_samples([this] { return recorder_.engine_thread(); }));
+  }
   return *host_sampler_;
+}
+
+DeviceReader Engine::make_device_reader() {
+  std::vector<std::string> ids{runner_.backend().info().device_id};
+  if (ids.front().empty()) return {};
+  // Ranks of one process are on the machine's first devices.
+  const auto count = options().processes ? 1 : static_cast<size_t>(options().tensor_parallel_size);
+  const std::vector<CudaDevice> devices = count > 1 ? cuda_devices() : std::vector<CudaDevice>();
+  for (size_t rank = 1; rank < std::min(count, devices.size()); ++rank)
+    ids.push_back(devices[rank].id);
+  return minfer::make_device_reader(ids);
 }
 
 void Engine::watch_rank_stamps(RankStampSink* sink) {

@@ -18,7 +18,7 @@
 #include "engine/scheduling/scheduler.h"
 #include "engine/speculation/speculator.h"
 #include "models/tokenizer/tokenizer.h"
-#include "profiling/host/host_sampler.h"
+#include "profiling/host/sampler.h"
 #include "profiling/record/recorder.h"
 
 namespace minfer {
@@ -88,8 +88,14 @@ class Engine {
   /// What has been learnt of what steps take.
   const StepCost& step_cost() const { return step_cost_; }
   StepRecorder& recorder() { return recorder_; }
-  /// Samples what the machine does to the engine's threads. The first call starts it and comes between steps; any thread may call later.
+  /// Samples what the machine does to the engine's threads. The first call starts both samplers and comes between steps; any thread may
+  /// call later.
   HostSampler& host_sampler();
+  /// Reads the GPUs of this process; null: there are none, or nothing reads them.
+  DeviceSampler* device_sampler() {
+    host_sampler();
+    return device_sampler_.get();
+  }
   std::span<const OpInfo> ops() const { return runner_.decoder().ops(); }
   /// Whether a profiled range is traced kernel by kernel, as far as is known before.
   bool can_trace() { return runner_.backend().tracer() != nullptr; }
@@ -113,6 +119,7 @@ class Engine {
   void check_grammar(const TokenGrammar& grammar);
   bool launch_step();
   void finish_step();
+  DeviceReader make_device_reader();
   RankStep first_rank_step(const StepRecord& record, int64_t finished_ns);
   void choose_who_waits();
   bool schedule(OpenStep& step);
@@ -157,6 +164,7 @@ class Engine {
   BatchBuilder builder_;
   StepRecorder recorder_;
   std::unique_ptr<HostSampler> host_sampler_;  ///< null: nobody has asked
+  std::unique_ptr<DeviceSampler> device_sampler_;
   RankStepMaker rank_step_maker_;
   ProfileRange range_;
 

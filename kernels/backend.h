@@ -35,6 +35,7 @@ struct BackendInfo {
   bool copies_weights = false;  ///< load() is done with the host's bytes when it returns
   bool takes_masks = false;     ///< SamplingRow::allowed, and StepArgs::later_rows
   int64_t cache_bytes = 0;      ///< of the cache in front of the device's memory; 0: not known
+  std::string device_id = {};   ///< of a GPU, see CudaDevice::id
   /// Of one of several ranks that has been prepared: how they add up, and what was measured to choose it.
   std::string all_reduce = {};
 };

@@ -105,6 +105,7 @@ BackendInfo CudaBackend::info() const {
           .copies_weights = true,
           .takes_masks = true,
           .cache_bytes = device_.cache_bytes,
+          .device_id = device_.id,
           .all_reduce = is_alone() ? std::string() : options_.ranks->describe()};
 }
 

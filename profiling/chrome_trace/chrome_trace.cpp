@@ -106,8 +106,14 @@ class TraceWriter {
   TraceCounts finish(const ProfileFile& file, int64_t base_ns) {
     host_.finish(visit_);
     const auto is_shown = [this](int64_t step) { return chosen_.contains(step); };
+    const auto lies_within = [this](const auto& sample) {
+      return sample.end_ns > first_ns_ && sample.begin_ns < last_ns_;
+    };
     for (const HostSample& sample : file.host) {
-      if (sample.end_ns > first_ns_ && sample.begin_ns < last_ns_) write_host(events_, tracks_, sample);
+      if (lies_within(sample)) write_host(events_, tracks_, sample);
+    }
+    for (const DeviceSample& sample : file.devices) {
+      if (lies_within(sample)) write_device(events_, tracks_, sample);
     }
     write_ranks(events_, tracks_, file.rank_steps, base_ns, is_shown);
     write_rank_kernels(events_, tracks_, file.kernels, base_ns, is_shown);

@@ -127,6 +127,17 @@ void write_host(TraceEvents& events, Tracks& tracks, const HostSample& sample) {
   events.close_slice();
 }
 
+void write_device(TraceEvents& events, Tracks& tracks, const DeviceSample& sample) {
+  const auto open = [&](std::string_view what) -> JsonText& {
+    return events.open_counter(tracks.counters(), fmt::format("GPU {} {}", sample.device, what),
+                               sample.begin_ns);
+  };
+  open("MHz").field("SM", sample.sm_mhz).field("memory", sample.memory_mhz);
+  events.close_slice();
+  open("W and C").field("power", sample.power_w, 1).field("temperature", sample.temperature_c);
+  events.close_slice();
+}
+
 void write_measured(TraceEvents& events, int32_t process, const CounterStep& step, int64_t begin_ns) {
   const double us = step.us * step.covered;  // that there are samples of
   if (us <= 0.0) return;

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "kernels/device_sample.h"
 #include "profiling/chrome_trace/op_timeline.h"
 #include "profiling/chrome_trace/tracks.h"
 #include "profiling/counters/counter_window.h"
@@ -26,6 +27,7 @@ void write_counters(TraceEvents& events, Tracks& tracks, const StepSummary& step
 
 /// Writes what the machine took from the threads that compute: shares of a sample's time, at its begin.
 void write_host(TraceEvents& events, Tracks& tracks, const HostSample& sample);
+void write_device(TraceEvents& events, Tracks& tracks, const DeviceSample& sample);
 
 /// Writes what hardware counters measured of memory in the step at `begin_ns`, over its time, as a curve of process `process`.
 void write_measured(TraceEvents& events, int32_t process, const CounterStep& step, int64_t begin_ns);

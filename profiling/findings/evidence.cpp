@@ -251,23 +251,17 @@ void Evidence::add_slice(const StepSummary& step) {
   for (const OpSummary& op : step.ops)
     sum.floor_us += op.floor_us;
   if (sum.floor_us <= 0.0) return;
-  if (slices_.empty() || steps_in_last_ == steps_of_slice_) {
-    if (slices_.size() == kSlices) {
-      for (size_t i = 0; i < kSlices / 2; ++i) {
-        slices_[i] = {slices_[2 * i].us + slices_[2 * i + 1].us,
-                      slices_[2 * i].floor_us + slices_[2 * i + 1].floor_us,
-                      slices_[2 * i].sequences + slices_[2 * i + 1].sequences};
-      }
-      slices_.resize(kSlices / 2);
-      steps_of_slice_ *= 2;
+  sum.least = sum.us / sum.floor_us;
+  if (!slices_.empty() && slices_.back().steps < steps_of_slice_) return slices_.back().add(sum);
+  if (slices_.size() == kSlices) {
+    for (size_t i = 0; i < kSlices / 2; ++i) {
+      slices_[i] = slices_[2 * i];
+      slices_[i].add(slices_[2 * i + 1]);
     }
-    slices_.emplace_back();
-    steps_in_last_ = 0;
+    slices_.resize(kSlices / 2);
+    steps_of_slice_ *= 2.0;
   }
-  slices_.back().us += sum.us;
-  slices_.back().floor_us += sum.floor_us;
-  slices_.back().sequences += sum.sequences;
-  ++steps_in_last_;
+  slices_.push_back(sum);
 }
 
 std::pair<double, double> Evidence::early_and_late() const {
@@ -368,13 +362,31 @@ void Evidence::add(const CounterWindow& window) {
 
 double Evidence::disturbed_us() const {
   if (slices_.size() < 12) return 0.0;
-  double least = slices_.front().us / slices_.front().floor_us;
-  for (const Slice& slice : slices_)
-    least = std::min(least, slice.us / slice.floor_us);
   double us = 0.0;
-  for (const Slice& slice : slices_)
+  for (const Slice& slice : slices_) {
+    double least = slice.least;
+    for (const Slice& other : slices_) {
+      if (slice.is_like(other)) least = std::min(least, other.least);
+    }
     us += slice.us - least * slice.floor_us;
+  }
   return us;
+}
+
+HostSample Evidence::host() const {
+  HostSample sum;
+  for (const HostSample& sample : host_.within(first_start_ns_, last_end_ns_))
+    sum.add(sample);
+  return sum;
+}
+
+std::map<int32_t, std::vector<DeviceSample>> Evidence::devices() const {
+  std::map<int32_t, std::vector<DeviceSample>> devices;
+  for (const auto& [device, samples] : devices_) {
+    std::vector<DeviceSample> some = samples.within(first_start_ns_, last_end_ns_);
+    if (!some.empty()) devices.emplace(device, std::move(some));
+  }
+  return devices;
 }
 
 std::vector<OpEvidence> Evidence::ops() const {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -10,10 +11,12 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/device_sample.h"
 #include "kernels/launches.h"
 #include "profiling/counters/counter_window.h"
-#include "profiling/findings/host_evidence.h"
 #include "profiling/findings/line_fit.h"
+#include "profiling/findings/sample_evidence.h"
+#include "profiling/host/host_sample.h"
 #include "profiling/json/profile_header.h"
 #include "profiling/record/ended_request.h"
 #include "profiling/report/aggregate.h"
@@ -190,6 +193,9 @@ class Evidence {
   void add(const CounterWindow& window);
   void add(const RankStep& step) { rank_sum_.add(step); }
   void add(const HostSample& sample) { host_.add(sample); }
+  void add(const DeviceSample& sample) {
+    if ((sample.clock_reasons & clock_reason::idle) == 0) devices_[sample.device].add(sample);
+  }
 
   const ProfileHeader& header() const { return header_; }
   /// A number among the header's options; `otherwise` if it is not there.
@@ -204,14 +210,16 @@ class Evidence {
   /// Of one rank it names none.
   RankReport ranks() const { return rank_sum_.result(); }
   /// What the machine did during the steps. A sample without threads says nothing of them.
-  HostSample host() const { return host_.within(first_start_ns_, last_end_ns_); }
+  HostSample host() const;
+  /// What devices said of themselves during the steps while they worked, by rank, in the order of time.
+  std::map<int32_t, std::vector<DeviceSample>> devices() const;
   const RangeEvidence& range() const { return range_; }
   const std::map<std::string, CountedReads>& reads() const { return reads_; }  ///< by op
   const std::unordered_map<uint64_t, KindTimes>& kinds() const { return kinds_; }
   /// Time of decode steps' ops over what the roofline allows, of the first third of the recording and of the last; 0: not
   /// known, or the batch was another.
   std::pair<double, double> early_and_late() const;
-  /// Time of decode steps' ops beyond what they take of the roofline's in the fastest part of the recording.
+  /// Time of decode steps' ops beyond what they take of the roofline's in the fastest step of about as many sequences.
   double disturbed_us() const;
 
  private:
@@ -219,6 +227,19 @@ class Evidence {
     double us = 0.0;
     double floor_us = 0.0;
     double sequences = 0.0;  ///< summed over the steps
+    double steps = 1.0;
+    double least = 0.0;  ///< of a step: its time over what the roofline allows
+
+    bool is_like(const Slice& other) const {
+      return std::abs(sequences * other.steps - other.sequences * steps) <= 0.1 * sequences * other.steps;
+    }
+    void add(const Slice& next) {
+      us += next.us;
+      floor_us += next.floor_us;
+      sequences += next.sequences;
+      steps += next.steps;
+      least = std::min(least, next.least);
+    }
   };
   static constexpr size_t kSlices = 96, kMostPrefixes = 1u << 17, kMostKinds = 1024;
 
@@ -242,12 +263,13 @@ class Evidence {
   std::map<std::pair<std::string, StepPhase>, OpEvidence> ops_;
   std::vector<OpEvidence*> by_place_;  ///< of the last step's ops: mostly the next one's too
   RankReportSum rank_sum_;
-  HostEvidence host_;
+  SampleEvidence<HostSample> host_;
+  std::map<int32_t, SampleEvidence<DeviceSample>> devices_;
   RangeEvidence range_;
   std::map<std::string, CountedReads> reads_;
   std::unordered_map<uint64_t, KindTimes> kinds_;
   std::vector<Slice> slices_;
-  int64_t steps_of_slice_ = 1, steps_in_last_ = 0;
+  double steps_of_slice_ = 1.0;
   std::unordered_map<uint64_t, int64_t>
       prefixes_;  ///< when the first token of a prompt that begins so came, at the earliest
   int64_t last_step_ = -1, first_start_ns_ = 0, last_end_ns_ = 0;

@@ -25,6 +25,7 @@ class EvidenceReader final : public ProfileVisitor {
   void request(EndedRequest request) override { evidence_->add(request); }
   void rank_step(const RankStep& step) override { evidence_->add(step); }
   void host(const HostSample& sample) override { evidence_->add(sample); }
+  void device(const DeviceSample& sample) override { evidence_->add(sample); }
 
   /// Once a profile's header has come.
   const Evidence& evidence() const { return *evidence_; }

@@ -17,11 +17,12 @@ namespace {
 constexpr size_t kColumns = 80;
 
 std::string introduction(const Diagnosis& diagnosis) {
-  return fmt::format("{} steps, {} ended requests, {} ms with work{}", diagnosis.steps, diagnosis.requests,
+  return fmt::format("{} steps, {} ended requests, {} ms with work{}{}", diagnosis.steps, diagnosis.requests,
                      three_digits(diagnosis.wall_us * 1e-3),
                      diagnosis.idle_us > 0.01 * diagnosis.wall_us
                          ? fmt::format(", {} ms without", three_digits(diagnosis.idle_us * 1e-3))
-                         : "");
+                         : "",
+                     diagnosis.devices);
 }
 
 /// "12 to 25 %", "12 %" where both are alike.
@@ -119,7 +120,8 @@ Diagnosis diagnose(const Evidence& evidence) {
           .steps = evidence.steps().steps(),
           .requests = evidence.requests().requests,
           .wall_us = evidence.steps().wall_us,
-          .idle_us = evidence.steps().idle_us};
+          .idle_us = evidence.steps().idle_us,
+          .devices = devices_text(evidence)};
 }
 
 std::string findings_text(const Diagnosis& diagnosis, bool colour, bool all) {
@@ -160,7 +162,8 @@ void write_findings(JsonText& json, const Diagnosis& diagnosis) {
   json.field("steps", diagnosis.steps)
       .field("requests", diagnosis.requests)
       .field("wall_us", diagnosis.wall_us);
-  json.field("idle_us", diagnosis.idle_us).key("findings").open('[');
+  json.field("idle_us", diagnosis.idle_us).field("devices", std::string_view(diagnosis.devices));
+  json.key("findings").open('[');
   for (const Finding& finding : diagnosis.findings) {
     json.open('{').field("finding", finding.rule).field("class", name(finding.group));
     json.field("evidence", std::string_view(finding.evidence)).field("at_stake_us", finding.stake_us);
@@ -186,6 +189,8 @@ Diagnosis diagnosis_of(const JsonField& field) {
       .requests = field["requests"].count(),
       .wall_us = field["wall_us"].number(),
       .idle_us = field["idle_us"].number()};
+  if (const auto devices = field.find("devices"))
+    diagnosis.devices = devices->text();  // absent: an older server's
   const JsonField findings = field["findings"];
   for (size_t i = 0; i < findings.size(); ++i)
     diagnosis.findings.push_back(finding_of(findings[i]));

@@ -17,8 +17,9 @@ struct Diagnosis {
   Limit limit;
   int64_t steps = 0;
   int64_t requests = 0;
-  double wall_us = 0.0;  ///< of the steps, and between them while there was work
-  double idle_us = 0.0;  ///< between them without
+  double wall_us = 0.0;      ///< of the steps, and between them while there was work
+  double idle_us = 0.0;      ///< between them without
+  std::string devices = {};  ///< see devices_text()
 
   bool is_healthy() const;
   /// The worst finding's; 0: there is none.
@@ -30,7 +31,7 @@ Diagnosis diagnose(const Evidence& evidence);
 /// findings that leave a run healthy.
 std::string findings_text(const Diagnosis& diagnosis, bool colour, bool all = false);
 std::string findings_markdown(const Diagnosis& diagnosis, bool all = false);
-/// {"healthy","limit_of_hardware","next_limit","steps","requests","wall_us","idle_us","findings":[...]}
+/// {"healthy","limit_of_hardware","next_limit","steps","requests","wall_us","idle_us","devices","findings":[...]}
 void write_findings(JsonText& json, const Diagnosis& diagnosis);
 /// Reads what that writes. Throws FileError, naming the field.
 Diagnosis diagnosis_of(const JsonField& field);

@@ -78,8 +78,8 @@ std::string_view name(GainOf of) {
   return kNames[static_cast<size_t>(of)];
 }
 
-std::array<std::span<const Rule>, 5> all_rules() {
-  return {request_rules(), system_rules(), host_rules(), rank_rules(), kernel_rules()};
+std::array<std::span<const Rule>, 6> all_rules() {
+  return {request_rules(), system_rules(), host_rules(), device_rules(), rank_rules(), kernel_rules()};
 }
 
 std::vector<Finding> find_all(const Evidence& evidence) {
@@ -121,6 +121,12 @@ Limit next_limit(const Evidence& evidence, std::span<const Finding> findings) {
                 longest.op, 100.0 * share)};
   }
   const Utilisation used = utilisation_of(evidence);
+  if (const std::string power = bound_by_power(evidence); !power.empty()) {
+    return {.text =
+                fmt::format("Bound by power: {} ({}): more speed needs fewer joules a token{}; a smaller "
+                            "batch needs more of them.",
+                            power, used_text(used), longest.fp8_share > 0.0 ? "" : ", as with FP8 weights")};
+  }
   return used.either >= kBusy ? bound_by_hardware(evidence, longest, used)
                               : bound_by_other(longest, share, used, findings);
 }

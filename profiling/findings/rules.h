@@ -25,9 +25,10 @@ struct Rule {
 std::span<const Rule> request_rules();
 std::span<const Rule> system_rules();
 std::span<const Rule> host_rules();
+std::span<const Rule> device_rules();
 std::span<const Rule> rank_rules();
 std::span<const Rule> kernel_rules();
-std::array<std::span<const Rule>, 5> all_rules();
+std::array<std::span<const Rule>, 6> all_rules();
 
 /// Gains below this are nothing to act on.
 inline constexpr double kLeastGain = 0.01;
@@ -45,6 +46,13 @@ struct Limit {
 };
 /// `findings`: of find_all(). Where the ceilings are not known nothing says that the hardware is not the limit.
 Limit next_limit(const Evidence& evidence, std::span<const Finding> findings);
+
+/// That the power limit is what work on the device is bound by, "at 690 of 700 W the clock is ..."; empty: it is not.
+std::string bound_by_power(const Evidence& evidence);
+/// What the devices said of themselves, each behind "; ", for the end of a sentence; empty: nothing.
+std::string devices_text(const Evidence& evidence);
+/// The first device's clock, "1980 MHz and then 1755 MHz"; empty: it was not read.
+std::string clock_with_time(const Evidence& evidence);
 
 /// How to leave an op fewer bytes to read: an option that is not set yet, for the middle of a sentence.
 std::string fewer_bytes(const Evidence& evidence, const OpEvidence& op);

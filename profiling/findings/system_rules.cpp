@@ -9,9 +9,8 @@
 namespace minfer {
 namespace {
 
-constexpr double kSlowedDown = 0.05;         // of an op's speed against the roofline, from early to late
-constexpr int64_t kOthersBytes = 1ll << 30;  // of the device's memory, used by other programs
-constexpr double kThreadGain = 0.75;         // of a further thread, against one that computes
+constexpr double kSlowedDown = 0.05;  // of an op's speed against the roofline, from early to late
+constexpr double kThreadGain = 0.75;  // of a further thread, against one that computes
 constexpr double kGraphSavesUs =
     0.5;  // a launch, measured: 1B in Q4_K_M at batch 8 on an H200, 135 launches a step
 
@@ -173,36 +172,19 @@ void slower_with_time(const Evidence& evidence, std::vector<Finding>& findings) 
   if (!evidence.on_device() || early <= 0.0 || late < early * (1.0 + kSlowedDown)) return;
   const double lost = 1.0 - early / late;
   const double us = evidence.steps().of(StepPhase::decode).ops_us;
+  const std::string clock = clock_with_time(evidence);
   findings.push_back(
-      {.evidence = fmt::format(
-           "the same decode steps took {:.0f} % longer against the roofline in the last third than in the "
-           "first, in the best of each; clocks were not read",
-           100.0 * (late / early - 1.0)),
+      {.evidence =
+           fmt::format("the same decode steps took {:.0f} % longer against the roofline in the last third "
+                       "than in the first, in the best of each; {}",
+                       100.0 * (late / early - 1.0),
+                       clock.empty() ? "clocks were not read" : "the device's clock was " + clock),
        .stake_us = us * lost,
        .gain = us / evidence.steps().wall_us * lost,
        .estimated = true,
-       .advice = "look at clocks, power and temperature (nvidia-smi -q -d CLOCK,POWER,TEMPERATURE)"});
-}
-
-void other_process(const Evidence& evidence, std::vector<Finding>& findings) {
-  const MemoryUse& memory = evidence.header().memory;
-  const StepEvidence& steps = evidence.steps();
-  const double us = evidence.disturbed_us() + steps.kept_waiting_us;
-  if (memory.used_before_bytes < kOthersBytes || us <= 0.0) return;
-  findings.push_back(
-      {.evidence = fmt::format(
-           "other programs had {:.1f} GiB of the device's memory before this one began; "
-           "in {:.0f} % of the time no op "
-           "ran though the host waited for one, and ops took {:.0f} % longer than in the "
-           "best part of the run",
-           static_cast<double>(memory.used_before_bytes) / static_cast<double>(1 << 30),
-           percent_of(steps.kept_waiting_us, steps.wall_us),
-           percent_of(evidence.disturbed_us(), steps.of(StepPhase::decode).ops_us - evidence.disturbed_us())),
-       .stake_us = us,
-       .gain = us / evidence.steps().wall_us,
-       .estimated = true,
-       .advice = "run alone on the device (nvidia-smi names the others), or --gpu-memory-utilization for "
-                 "what is left"});
+       .advice =
+           "if the clock fell: cooling, the power limit, what else the device did; if not: another process, "
+           "longer contexts"});
 }
 
 void too_few_threads(const Evidence& evidence, std::vector<Finding>& findings) {
@@ -241,9 +223,6 @@ constexpr std::array kSystemRules{
          "what the first took more / wall time", cold_start},
     Rule{"slower with time", FindingGroup::system, "decode ops against the roofline, last third over first",
          "1 - first / last, if the batches are alike", slower_with_time},
-    Rule{"another process", FindingGroup::system,
-         "memory of others in the header; idle time while the host waited, decode ops beyond their best",
-         "that time / wall time", other_process},
     Rule{"too few threads", FindingGroup::system, "threads and cores of the header",
          "ops' share x (1 - 1 / speed-up), to which each further thread adds three quarters of one",
          too_few_threads},

@@ -3,6 +3,7 @@
 #include <charconv>
 #include <optional>
 #include <system_error>
+#include <utility>
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -194,6 +195,17 @@ void HostReader::read_quotas(HostCounters& counters) {
     counters.throttled_ns += group.is_version_2 ? number_behind(stat, "throttled_usec") * 1'000
                                                 : number_behind(stat, "throttled_time");
   }
+}
+
+std::function<std::vector<HostSample>()> host_samples(std::function<int32_t()> engine_thread) {
+  HostReader reader;
+  HostCounters last = reader.read(engine_thread());
+  return [reader, last, engine_thread = std::move(engine_thread), cores = num_cores()]() mutable {
+    HostCounters now = reader.read(engine_thread());
+    const std::vector samples{between(last, now, cores)};
+    last = std::move(now);
+    return samples;
+  };
 }
 
 }  // namespace minfer

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -60,5 +61,9 @@ class HostReader {
   std::map<int32_t, bool> computes_;  ///< known threads
   std::string buffer_;
 };
+
+/// For a sampler: each call gives what happened since the one before. `engine_thread` gives the id of the engine's thread, 0 while there is
+/// none; from any thread.
+std::function<std::vector<HostSample>()> host_samples(std::function<int32_t()> engine_thread);
 
 }  // namespace minfer

@@ -55,10 +55,12 @@ class LineDispatcher {
       visitor_.rank_step(rank_step_of(line));
     } else if (schema == kHostSchema) {
       visitor_.host(host_sample_of(line));
+    } else if (schema == kDeviceSchema) {
+      visitor_.device(device_sample_of(line));
     } else if (schema != kKernelSchema) {
-      fail<FileError>("{}: schema {}, expected {}, {}, {}, {}, {}, {}, {} or {}", place,
+      fail<FileError>("{}: schema {}, expected {}, {}, {}, {}, {}, {}, {}, {} or {}", place,
                       line["schema"].text(), kStepSchema, kLaunchSchema, kKernelSchema, kCountersSchema,
-                      kMemorySchema, kRequestSchema, kRankSchema, kHostSchema);
+                      kMemorySchema, kRequestSchema, kRankSchema, kHostSchema, kDeviceSchema);
     } else if (is_range_line(line)) {
       visitor_.range(range_line_of(line));
     } else if (is_step_kernels_line(line)) {
@@ -102,6 +104,7 @@ class Collector final : public ProfileVisitor {
   void request(EndedRequest request) override { file.requests.push_back(std::move(request)); }
   void rank_step(const RankStep& step) override { file.rank_steps.push_back(step); }
   void host(const HostSample& sample) override { file.host.push_back(sample); }
+  void device(const DeviceSample& sample) override { file.devices.push_back(sample); }
   void memory(MemoryUse memory) override { file.memory_at_end = std::move(memory); }
 
   /// Ranges come behind their steps.

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/device_sample.h"
 #include "profiling/counters/counter_window.h"
 #include "profiling/host/host_sample.h"
 #include "profiling/json/profile_header.h"
@@ -27,6 +28,7 @@ struct ProfileFile {
   std::vector<EndedRequest> requests = {};  ///< that ended, in this order
   std::vector<RankStep> rank_steps = {};    ///< what steps took on each of several ranks
   std::vector<HostSample> host = {};        ///< what the machine did meanwhile
+  std::vector<DeviceSample> devices = {};   ///< what devices said of themselves
   MemoryUse memory_at_end = {};             ///< total_bytes 0: not known, or none of the backend's own
   std::string note = {};  ///< what was left out because the file ends within a line; empty: nothing
   std::vector<CounterWindow> counters = {};  ///< windows of hardware counters, in the order of time
@@ -49,6 +51,7 @@ class ProfileVisitor {
   virtual void rank_step(const RankStep&) {}
   virtual void memory(MemoryUse) {}
   virtual void host(const HostSample&) {}
+  virtual void device(const DeviceSample&) {}
 };
 
 /// Reads a profile file up to its last whole line and keeps nothing of it. Returns what was left out because the file ends within a

@@ -120,7 +120,8 @@ void ProfileWriter::run(const std::stop_token& stop) {
 
 void ProfileWriter::write_last(const std::stop_token& stop) {
   if (options_.host != nullptr) options_.host->sample_now();
-  write_host(stop);
+  if (options_.devices != nullptr) options_.devices->sample_now();
+  write_samples(stop);
   write_waiting_requests(true, stop);
   flush(stop);
 }
@@ -157,7 +158,7 @@ void ProfileWriter::drain(const std::stop_token& stop) {
     rank_steps_.pop();
   }
   write_requests(stop);
-  write_host(stop);
+  write_samples(stop);
   for (RangeTrace& range : ranges) {
     const int64_t first_step = range.first_step;
     try {
@@ -184,13 +185,17 @@ void ProfileWriter::write_requests(const std::stop_token& stop) {
   write_waiting_requests(false, stop);
 }
 
-void ProfileWriter::write_host(const std::stop_token& stop) {
-  if (options_.host == nullptr) return;
-  for (const HostSample& sample : options_.host->after(host_until_ns_)) {
-    append_host_line(buffer_, sample);
-    end_other_line(stop);
-    host_until_ns_ = sample.end_ns;
-  }
+void ProfileWriter::write_samples(const std::stop_token& stop) {
+  const auto append_new = [&](const auto* sampler, int64_t& until_ns, auto append_line) {
+    if (sampler == nullptr) return;
+    for (const auto& sample : sampler->after(until_ns)) {
+      append_line(buffer_, sample);
+      end_other_line(stop);
+      until_ns = sample.end_ns;
+    }
+  };
+  append_new(options_.host, host_until_ns_, append_host_line);
+  append_new(options_.devices, devices_until_ns_, append_device_line);
 }
 
 void ProfileWriter::write_waiting_requests(bool all, const std::stop_token& stop) {

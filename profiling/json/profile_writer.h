@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "profiling/host/host_sampler.h"
+#include "profiling/host/sampler.h"
 #include "profiling/json/output_file.h"
 #include "profiling/json/profile_header.h"
 #include "profiling/record/record_queue.h"
@@ -29,6 +29,7 @@ struct WriterOptions {
   size_t queued_requests = 4'096;  ///< that have ended and wait to be written, at the most
   HostSampler* host =
       nullptr;  ///< whose samples reach the file too, those that end after its begin. Outlives the writer
+  DeviceSampler* devices = nullptr;                ///< likewise
   std::chrono::milliseconds close_timeout{5'000};  ///< how long close() waits for a reader that does not read
   /// Called at most once, from the writer's thread.
   std::function<void(const std::string&)> on_error = nullptr;
@@ -88,7 +89,7 @@ class ProfileWriter final : public StepSink {
   void end_other_line(const std::stop_token& stop);
   void flush(const std::stop_token& stop);
   void write_requests(const std::stop_token& stop);
-  void write_host(const std::stop_token& stop);
+  void write_samples(const std::stop_token& stop);
   /// Those that wait for their clients no more, or, with `all`, whatever is known of them.
   void write_waiting_requests(bool all, const std::stop_token& stop);
   bool in_range(const RequestSteps& steps) const {
@@ -107,7 +108,8 @@ class ProfileWriter final : public StepSink {
   StepSummariser summariser_;
   std::string buffer_;  ///< lines not yet in the file
   uint64_t buffered_steps_ = 0;
-  int64_t host_until_ns_;        ///< samples up to here are written, or came before the file
+  int64_t host_until_ns_;  ///< samples up to here are written, or came before the file
+  int64_t devices_until_ns_ = host_until_ns_;
   uint64_t buffered_lines_ = 0;  ///< of other kinds
   int32_t launches_written_ = 0;
   uint64_t written_ = 0;          ///< writer thread; read by close() once that has ended

@@ -27,6 +27,7 @@ class PageProfile final : public ProfileVisitor {
   void rank_step(const RankStep& step) override { sums_.rank_step(step); }
   void memory(MemoryUse memory) override { sums_.memory(std::move(memory)); }
   void host(const HostSample& sample) override { sums_.host(sample); }
+  void device(const DeviceSample& sample) override { sums_.device(sample); }
 
   /// A document of schema minfer.page/1; afterwards this is empty. `name` of the file; `note`: what read_profile() returned. Throws
   /// Error if there is no step.

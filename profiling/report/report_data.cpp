@@ -130,6 +130,8 @@ ReportData report_data(const ProfileFile& file, StepFilter filter, size_t slowes
     sums.request(request);
   for (const HostSample& sample : file.host)
     sums.host(sample);
+  for (const DeviceSample& sample : file.devices)
+    sums.device(sample);
   sums.memory(file.memory_at_end);
   return sums.finish(file.note);
 }

@@ -82,6 +82,9 @@ class ReportSums final : public ProfileVisitor {
   void host(const HostSample& sample) override {
     if (evidence_) evidence_->host(sample);
   }
+  void device(const DeviceSample& sample) override {
+    if (evidence_) evidence_->device(sample);
+  }
   void memory(MemoryUse memory) override { data_.memory_at_end = std::move(memory); }
 
   /// What was read so far; afterwards this is empty. `note`: what read_profile() returned.

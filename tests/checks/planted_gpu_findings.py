@@ -45,7 +45,17 @@ class Planted(Bench):
 
 
 class Beside(Bench):
-    """A second process on the same GPU."""
+    """A second process on the same GPU, which computes."""
+
+    def neighbour(self, minfer):
+        return [minfer, "bench", *decode(LARGE, 3000, 8), *self.fault]
+
+
+class BesideCopies(Beside):
+    """One that copies memory."""
+
+    def neighbour(self, minfer):
+        return [sys.executable, os.path.join(os.path.dirname(os.path.abspath(__file__)), "copy_gpu_memory.py")]
 
 
 def cases():
@@ -70,6 +80,9 @@ def cases():
         Planted("a copy that the host waits for", "synchronous copy", decode(LARGE, 128, 8) + traced, "copy"),
         Beside("a second process", "another process", decode(LARGE, 384, 8), ["--gpu-memory-utilization", "0.3"],
                ["--gpu-memory-utilization", "0.3"], token_time),
+        BesideCopies("a neighbour that copies, 1B", "another process", decode(LARGE, 384, 8), [], [], token_time),
+        BesideCopies("a neighbour that copies, 8B", "another process", decode(HUGE, 96, 32, 512), [], [], token_time),
+        Bench("healthy: 24 sequences of Q4_K_M", None, decode(HUGE_Q4, 64, 24, 512), [], [], token_time),
         Bench("one sequence at a time", "too little load", decode(HUGE, 48, 1)[:-1], ["1"], ["8"], token_time),
         Bench("KV cache of 1,600 blocks", "preemption thrash", load(LARGE, 64, 512, 256, 64), ["--num-blocks", "1600"], [],
               load_time),
@@ -95,8 +108,7 @@ def measure(case, which, minfer, planted, folder):
         program, environment["MINFER_PLANTED_FAULT"] = planted, case.fault_name
     other = None
     if isinstance(case, Beside) and which == "fault":
-        other = subprocess.Popen([minfer, "bench", *decode(LARGE, 3000, 8), *case.fault], stdout=subprocess.DEVNULL,
-                                 stderr=subprocess.DEVNULL)
+        other = subprocess.Popen(case.neighbour(minfer), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         time.sleep(4)
     try:
         profile = os.path.join(folder, file_name(case, which))

@@ -101,6 +101,7 @@ std::shared_ptr<ProfileWriter> ProfileCapture::open_file(const ProfileRequest& r
   path = create_profile_file(folder_);
   WriterOptions options;
   options.host = &engine_.host_sampler();
+  options.devices = engine_.device_sampler();
   options.on_error = [this](const std::string& reason) {
     log_.write(LogLevel::warning, "the profile cannot be written", {{"reason", std::string_view(reason)}});
   };

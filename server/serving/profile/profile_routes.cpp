@@ -88,7 +88,8 @@ ServingState ProfileRoutes::state() const {
           .counters = sources_.counters != nullptr ? sources_.counters->all() : std::vector<CounterWindow>(),
           .rank_steps = sources_.rank_steps.all(),
           .requests = &sources_.requests,
-          .host = &sources_.engine.host_sampler()};
+          .host = &sources_.engine.host_sampler(),
+          .devices = sources_.engine.device_sampler()};
 }
 
 void ProfileRoutes::answer_with(std::shared_ptr<HttpExchange> exchange, View view) {

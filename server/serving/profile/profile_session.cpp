@@ -151,6 +151,7 @@ ProfileSession::ProfileSession(const ProfileArgs& args, Engine& engine) : engine
   options.first_step = std::max<int64_t>(0, first_step - args.margin);
   options.last_step = last_step + std::min(args.margin, std::numeric_limits<int64_t>::max() - last_step);
   options.host = &engine_.host_sampler();
+  options.devices = engine_.device_sampler();
   options.on_error = [](const std::string& message) {
     print_notice(fmt::format("minfer: warning: {}\n", message));
   };

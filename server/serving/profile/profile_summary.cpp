@@ -109,6 +109,10 @@ ReportData live_report(const LiveProfile& profile, size_t count, const ServingSt
     for (const HostSample& sample : state.host->after(steps.front().start_ns))
       sums.host(sample);
   }
+  if (state.devices != nullptr && !steps.empty()) {
+    for (const DeviceSample& sample : state.devices->after(steps.front().start_ns))
+      sums.device(sample);
+  }
   return sums.finish({});
 }
 

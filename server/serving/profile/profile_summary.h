@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "profiling/counters/counter_window.h"
-#include "profiling/host/host_sampler.h"
+#include "profiling/host/sampler.h"
 #include "profiling/json/json_text.h"
 #include "profiling/record/live_profile.h"
 #include "profiling/record/recent_requests.h"
@@ -29,6 +29,7 @@ struct ServingState {
   std::vector<RankStep> rank_steps;     ///< what the last steps took on each of several ranks
   const RecentRequests* requests = nullptr;
   const HostSampler* host = nullptr;
+  const DeviceSampler* devices = nullptr;
 };
 
 /// The body of GET /profile/steps: {"schema","header","newest","dropped","steps"}, `header` and each of

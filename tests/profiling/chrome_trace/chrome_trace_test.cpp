@@ -182,9 +182,17 @@ TEST(ChromeTraceTest, CountersFollowTheSteps) {
   before.end_ns = waits.begin_ns;
   before.begin_ns = waits.begin_ns - 10'000;
   file.host = {before, waits};
+  DeviceSample hot{.begin_ns = waits.begin_ns, .end_ns = waits.end_ns, .device = 1};
+  hot.sm_mhz = 1'410;
+  hot.temperature_c = 88;
+  file.devices = {{.begin_ns = before.begin_ns, .end_ns = before.end_ns}, hot};
   const ParsedTrace trace = traced(file);
   ASSERT_EQ(trace.counter("% of time without a core").size(), 1u);
   EXPECT_EQ(trace.counter("% of time without a core")[0]["some thread waits"], 40.0);
+  ASSERT_EQ(trace.counter("GPU 1 MHz").size(), 1u);
+  EXPECT_EQ(trace.counter("GPU 1 MHz")[0]["SM"], 1'410);
+  EXPECT_EQ(trace.counter("GPU 1 W and C")[0]["temperature"], 88);
+  EXPECT_EQ(trace.counter("GPU 0 MHz").size(), 0u) << "before any step";
   EXPECT_EQ(trace.counter("batch tokens").size(), 9u);
   EXPECT_EQ(trace.counter("KV blocks used")[1]["blocks"], file.steps[1].batch.kv_blocks_used);
   EXPECT_EQ(trace.counter("requests").size(), 9u);

@@ -12,7 +12,7 @@
 #include <sched.h>
 #include <unistd.h>
 
-#include "profiling/host/host_sampler.h"
+#include "profiling/host/sampler.h"
 #include "profiling/json/host_lines.h"
 #include "profiling/json/json_reader.h"
 #include "profiling/json/json_writer.h"
@@ -189,7 +189,8 @@ TEST(HostLines, ReadBackAsWrittenAndAsTheSchemaSays) {
 TEST(HostSampler, SamplesReachTheFileUpToItsEnd) {
   const test::TemporaryDirectory folder;
   const std::filesystem::path path = folder.path() / "run.jsonl";
-  HostSampler sampler([] { return static_cast<int32_t>(::gettid()); });
+  HostSampler sampler(std::chrono::milliseconds(250), 100,
+                      host_samples([] { return static_cast<int32_t>(::gettid()); }));
   sampler.sample_now();  // ends before the file begins
   WriterOptions options;
   options.host = &sampler;

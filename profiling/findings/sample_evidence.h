@@ -4,14 +4,13 @@
 #include <cstdint>
 #include <vector>
 
-#include "profiling/host/host_sample.h"
-
 namespace minfer {
 
-/// What the machine did while a profile was recorded, in bounded memory: as samples become many, neighbours become one.
-class HostEvidence {
+/// What was sampled while a profile was recorded, in bounded memory: as samples become many, neighbours become one by add().
+template <class Sample>
+class SampleEvidence {
  public:
-  void add(const HostSample& sample) {
+  void add(const Sample& sample) {
     if (!samples_.empty() && in_last_ < of_each_) {
       samples_.back().add(sample);
       ++in_last_;
@@ -29,18 +28,18 @@ class HostEvidence {
     in_last_ = 1;
   }
 
-  /// The sum of all samples that lie between two instants, at least in part.
-  HostSample within(int64_t begin_ns, int64_t end_ns) const {
-    HostSample sum;
-    for (const HostSample& sample : samples_) {
-      if (sample.end_ns > begin_ns && sample.begin_ns < end_ns) sum.add(sample);
+  /// Those that lie between two instants, at least in part.
+  std::vector<Sample> within(int64_t begin_ns, int64_t end_ns) const {
+    std::vector<Sample> some;
+    for (const Sample& sample : samples_) {
+      if (sample.end_ns > begin_ns && sample.begin_ns < end_ns) some.push_back(sample);
     }
-    return sum;
+    return some;
   }
 
  private:
   static constexpr size_t kMost = 1'024;
-  std::vector<HostSample> samples_;
+  std::vector<Sample> samples_;
   size_t of_each_ = 1, in_last_ = 0;
 };
 
