@@ -163,6 +163,7 @@ void BatchShape::add_sequence(bool is_decode, int32_t context, int32_t queries, 
   (is_decode ? decode_logit_rows : prefill_logit_rows) += logit_rows;
   (is_decode ? decode_context : prefill_context) += context;
   (is_decode ? decode_attended : prefill_attended) += keys_attended(context, queries, {});
+  if (is_decode) longest_context = std::max(longest_context, context);
   for (WindowShape& of : windows) {
     if (!of.window) continue;
     (is_decode ? of.decode_context : of.prefill_context) += keys_read(context, queries, of.window);

@@ -57,6 +57,7 @@ struct BatchShape {
   int64_t decode_attended = 0;
   int64_t prefill_attended = 0;
   std::array<WindowShape, kMaxWindows> windows = {};  ///< of 0 tokens: none
+  int32_t longest_context = 0;                        ///< of the sequences in decode_context
 
   /// Counts a sequence of `context` tokens whose last `queries` are computed, for all windows that are set.
   void add_sequence(bool is_decode, int32_t context, int32_t queries, int32_t logit_rows);

@@ -5,12 +5,10 @@
 #include <charconv>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 namespace minfer {
 namespace {
-
-constexpr double kNearlyFull = 0.9;    // of the KV cache's blocks
-constexpr double kMostOfBudget = 0.8;  // of a step's tokens
 
 template <class Sum>
 auto total(const StepEvidence& steps, Sum PhaseEvidence::*field) {
@@ -60,7 +58,9 @@ Evidence::Evidence(const ProfileHeader& header)
     : header_(header),
       max_num_seqs_(option("max_num_seqs")),
       max_num_batched_tokens_(option("max_num_batched_tokens")),
-      cuts_prompts_(flag("enable_chunked_prefill", true)) {
+      cuts_prompts_(flag("enable_chunked_prefill", true)),
+      same_work_(header_.ceilings),
+      drafts_(header_.ceilings) {
   rank_sum_.set_header(header_);
   std::unordered_map<std::string, int64_t> layers;
   for (const OpInfo& op : header_.ops) {
@@ -98,18 +98,13 @@ std::string_view Evidence::text(std::string_view name) const {
 
 void Evidence::add(const StepSummary& step) {
   on_device_ = on_device_ || step.on_device;
-  add_gap(step);
+  const bool is_after_pause = add_gap(step);
   PhaseEvidence& phase = steps_.by_phase[static_cast<size_t>(step.phase())];
   ++phase.steps;
   phase.wall_us += step.wall_us;
   phase.ops_us += step.gpu_us;
-  const double idle_us = std::max(0.0, step.gpu_idle_us - step.idle_device_us);
-  // Whoever waits for the device has launched what it is to do.
-  const double host_us = step.on_device
-                             ? std::max(0.0, step.wall_us - step.host_us[static_cast<size_t>(HostSpan::wait)])
-                             : idle_us;
-  phase.exposed_us += std::min(idle_us, host_us);
-  steps_.kept_waiting_us += step.gpu_idle_us - std::min(idle_us, host_us);
+  phase.exposed_us += step.exposed_us();
+  steps_.kept_waiting_us += step.gpu_idle_us - step.exposed_us();
   phase.prefill_tokens += step.batch.shape.prefill_tokens;
   phase.decode_tokens += step.batch.shape.decode_tokens;
   phase.decode_sequences += step.batch.shape.decode_sequences;
@@ -126,13 +121,16 @@ void Evidence::add(const StepSummary& step) {
   steps_.prefix_hit_tokens += step.batch.prefix_hit_tokens;
   steps_.dropped = step.dropped;
   add_load(step);
-  add_ops(step);
-  add_kind(step);
+  drafts_.add(step);
+  add_uneven(step, add_ops(step));
+  const uint32_t conditions = conditions_of(step, is_after_pause);
+  if (!add_kind(step)) same_work_.add(step, conditions);  // the first of a kind: see cold start
   add_slice(step);
 }
 
-/// Time between steps: while somebody decodes or waits there was work, whatever the reason for the gap.
-void Evidence::add_gap(const StepSummary& step) {
+/// Time between steps: while somebody decodes or waits there was work, whatever the reason for the gap. Whether it is a pause without.
+bool Evidence::add_gap(const StepSummary& step) {
+  bool is_pause = false;
   const double gap_us = static_cast<double>(step.start_ns - last_end_ns_) * 1e-3;
   if (last_step_ >= 0 && step.step == last_step_ + 1 && gap_us > 0.0) {
     if (step.batch.shape.decode_sequences > 0 || last_waiting_ > 0) {
@@ -140,66 +138,14 @@ void Evidence::add_gap(const StepSummary& step) {
       steps_.wall_us += gap_us;
     } else {
       steps_.idle_us += gap_us;
+      is_pause = gap_us >= kPauseUs;
     }
   }
   if (last_step_ < 0) first_start_ns_ = step.start_ns;
   last_step_ = step.step;
   last_waiting_ = step.batch.waiting;
   last_end_ns_ = step.start_ns + static_cast<int64_t>(step.wall_us * 1e3);
-}
-
-void Evidence::add_load(const StepSummary& step) {
-  const StepBatch& batch = step.batch;
-  const BatchShape& shape = batch.shape;
-  const bool fills_target = batch.prefill_budget > 0 && shape.prefill_tokens >= batch.prefill_budget;
-  const bool fills_budget =
-      fills_target || (max_num_batched_tokens_ > 0 && shape.tokens() >= max_num_batched_tokens_);
-  if (batch.waiting > 0) {
-    steps_.waiting.add(step.wall_us);
-    const int32_t sequences = shape.decode_sequences + shape.prefill_sequences;
-    if (max_num_seqs_ > 0 && sequences >= max_num_seqs_) {
-      steps_.seats_full.add(step.wall_us);
-    } else if (!fills_budget &&
-               (cuts_prompts_ || batch.kv_blocks_used >= kNearlyFull * batch.kv_blocks_total)) {
-      steps_.memory_full.add(step.wall_us);  // nothing else keeps a request from being admitted
-    } else if (shape.decode_tokens >= kMostOfBudget * static_cast<double>(max_num_batched_tokens_)) {
-      steps_.decode_fills_budget.add(step.wall_us);
-    }
-  }
-  if (fills_budget && shape.prefill_tokens > 0) {
-    steps_.cut_prefill.add(step.wall_us);
-    steps_.cut_tokens += shape.prefill_tokens;
-  }
-  if (step.phase() == StepPhase::decode && batch.waiting == 0 && shape.decode_sequences <= kFewSequences) {
-    steps_.few.add(step.wall_us);
-    steps_.few_sequences += shape.decode_sequences;
-  }
-  if (step.phase() == StepPhase::decode && batch.drafts > 0) {
-    steps_.drafted.add(step.wall_us);
-    steps_.drafted_sequences += shape.decode_sequences;
-    steps_.accepted_tokens += batch.accepted_tokens;
-  } else if (step.phase() == StepPhase::decode) {
-    steps_.undrafted_by_sequences.add(shape.decode_sequences, step.wall_us);
-  }
-  if (step.phase() == StepPhase::mixed) {
-    steps_.blocked_sequence_us += shape.decode_sequences * step.wall_us;
-    steps_.blocked_tokens += shape.decode_tokens;
-    steps_.longest_mixed_us = std::max(steps_.longest_mixed_us, step.wall_us);
-    if (batch.prefill_budget > 0) steps_.mixed_errors.add(step);
-  }
-  if (!step.on_device || step.phase() != StepPhase::decode) return;
-  (batch.graph_batch > 0 ? steps_.graph : steps_.eager).add(step.wall_us);
-  if (batch.graph_batch == 0) return add_eager(step);
-  steps_.padded_tokens += batch.padded_tokens;
-  steps_.graph_tokens += shape.decode_tokens;
-}
-
-void Evidence::add_eager(const StepSummary& step) {
-  for (const OpSummary& op : step.ops)
-    steps_.eager_launches += op.calls * std::ssize(op.launches);
-  if (step.idle_source != IdleSource::end_stamps) return;
-  steps_.eager_looked_at.add(step.wall_us);
-  steps_.eager_looked_at_idle_us += step.gpu_idle_us;
+  return is_pause;
 }
 
 OpEvidence& Evidence::evidence_of(const OpSummary& op, size_t place) {
@@ -215,7 +161,9 @@ OpEvidence& Evidence::evidence_of(const OpSummary& op, size_t place) {
   return *sum;
 }
 
-void Evidence::add_ops(const StepSummary& step) {
+/// The time of decoding's attention.
+double Evidence::add_ops(const StepSummary& step) {
+  double attention_us = 0.0;
   for (size_t i = 0; i < step.ops.size(); ++i) {
     const OpSummary& op = step.ops[i];
     OpEvidence& sum = evidence_of(op, i);
@@ -226,28 +174,30 @@ void Evidence::add_ops(const StepSummary& step) {
     sum.bytes += static_cast<double>(op.bytes);
     sum.flops += static_cast<double>(op.flops);
     if (const int32_t launch = main_launch(op, launches_); launch >= 0) sum.launches[launch] += op.us;
+    if (sum.kind == OpKind::attention && op.phase == StepPhase::decode) attention_us += op.us;
   }
+  return attention_us;
 }
 
-void Evidence::add_kind(const StepSummary& step) {
+/// Whether it is the first of its kind.
+bool Evidence::add_kind(const StepSummary& step) {
   const auto prompt = static_cast<uint32_t>(step.batch.shape.prefill_tokens);
   const uint64_t key = uint64_t(step.phase()) << 40 | uint64_t(std::bit_width(prompt)) << 32 |
                        static_cast<uint32_t>(step.batch.graph_batch);
-  if (kinds_.size() >= kMostKinds && !kinds_.contains(key)) return;
+  if (kinds_.size() >= kMostKinds && !kinds_.contains(key)) return false;
   const auto [kind, is_new] = kinds_.try_emplace(key);
   if (is_new) {
     kind->second.first_us = step.wall_us;
   } else {
     kind->second.later.add(step.wall_us);
   }
+  return is_new;
 }
 
 /// Slices of equally many decode steps; when there are too many, every two become one.
 void Evidence::add_slice(const StepSummary& step) {
   if (step.phase() != StepPhase::decode) return;
-  Slice sum{.us = step.gpu_us,
-            .floor_us = 0.0,
-            .sequences = static_cast<double>(step.batch.shape.decode_sequences)};
+  Slice sum{.us = step.gpu_us, .floor_us = 0.0};
   for (const OpSummary& op : step.ops)
     sum.floor_us += op.floor_us;
   if (sum.floor_us <= 0.0) return;
@@ -262,27 +212,6 @@ void Evidence::add_slice(const StepSummary& step) {
     steps_of_slice_ *= 2.0;
   }
   slices_.push_back(sum);
-}
-
-std::pair<double, double> Evidence::early_and_late() const {
-  const size_t third = slices_.size() / 3;
-  if (third < 4) return {0.0, 0.0};
-  constexpr double kAlike = 0.1;
-  const auto sequences = [&](size_t begin) {
-    return std::accumulate(slices_.begin() + static_cast<ptrdiff_t>(begin),
-                           slices_.begin() + static_cast<ptrdiff_t>(begin + third), 0.0,
-                           [](double sum, const Slice& slice) { return sum + slice.sequences; });
-  };
-  // The last slice may be one of fewer steps: it counts as much less.
-  if (std::abs(sequences(slices_.size() - third - 1) / sequences(0) - 1.0) > kAlike) return {0.0, 0.0};
-  // The least of each third: what the work itself takes, without what disturbs single steps.
-  const auto least = [&](size_t begin) {
-    double ratio = slices_[begin].us / slices_[begin].floor_us;
-    for (size_t i = begin; i < begin + third; ++i)
-      ratio = std::min(ratio, slices_[i].us / slices_[i].floor_us);
-    return ratio;
-  };
-  return {least(0), least(slices_.size() - third)};
 }
 
 void Evidence::add(const EndedRequest& request) {
@@ -304,9 +233,22 @@ void Evidence::add(const EndedRequest& request) {
   }
   requests_.first_arrival_ns =
       requests_.requests == 1 ? request.arrival_ns : std::min(requests_.first_arrival_ns, request.arrival_ns);
+  if (requests_.requests == 1) first_ended_arrival_ns_ = request.arrival_ns;
+  requests_.wait_by_arrival.add(1e-6 * us(request.arrival_ns - first_ended_arrival_ns_),
+                                1e-6 * us(request.queue_ns() + request.prefill_ns()));
   requests_.last_arrival_ns = std::max(requests_.last_arrival_ns, request.arrival_ns);
   requests_.last_end_ns = std::max(requests_.last_end_ns, request.end_ns);
   add_prefixes(request);
+}
+
+double RequestEvidence::outpaced() const {
+  constexpr int64_t kEnough = 16;        // requests
+  constexpr double kSteady = 0.8;        // correlation of a wait that grows
+  constexpr double kLeastGrowth = 0.05;  // seconds for each second
+  constexpr double kAtOnce = 0.1;        // of the time: a batch, which waits for itself
+  const LineFit& wait = wait_by_arrival;
+  const bool grows = wait.count() >= kEnough && wait.correlation() >= kSteady && wait.each() >= kLeastGrowth;
+  return grows && arriving_share() >= kAtOnce ? 1.0 + wait.each() : 0.0;
 }
 
 void Evidence::add_prefixes(const EndedRequest& request) {

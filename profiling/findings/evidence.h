@@ -14,7 +14,9 @@
 #include "kernels/device_sample.h"
 #include "kernels/launches.h"
 #include "profiling/counters/counter_window.h"
+#include "profiling/findings/draft_evidence.h"
 #include "profiling/findings/line_fit.h"
+#include "profiling/findings/same_work.h"
 #include "profiling/findings/sample_evidence.h"
 #include "profiling/host/host_sample.h"
 #include "profiling/json/profile_header.h"
@@ -60,6 +62,26 @@ struct KindTimes {
   StepCount later;
 };
 
+/// Steps that decode one sequence of a much longer context than the others', is_uneven().
+struct UnevenSteps {
+  StepCount steps;
+  int64_t sequences = 0;
+  double longest = 0.0, others = 0.0;  ///< contexts, the others' mean, summed over steps
+  double attention_us = 0.0;           ///< of decoding
+  double keys_us = 0.0;  ///< of that: what the longest takes for its keys beyond what another would
+  double wait_us = 0.0;  ///< the same, if attention lasts until the longest is done
+};
+
+/// Decode steps since the last that had prompts, or requests waiting.
+struct LastSteps {
+  StepCount steps;
+  int64_t sequences = 0;
+  int32_t most = 0;  ///< sequences
+
+  double mean_sequences() const { return static_cast<double>(sequences) / static_cast<double>(steps.steps); }
+  bool shrinks() const { return steps.steps >= 8 && mean_sequences() <= 0.75 * most; }
+};
+
 struct StepEvidence {
   std::array<PhaseEvidence, 3> by_phase;  ///< by StepPhase
   double wall_us = 0.0;                   ///< of the steps, and between them while there was work: see bubble
@@ -88,15 +110,15 @@ struct StepEvidence {
   PredictionErrors mixed_errors;  ///< of mixed steps that a prefill budget was chosen for
   int64_t preempted = 0;
   int64_t constrained_rows = 0;
-  StepCount drafted;               ///< decode steps that checked draft tokens
-  int64_t drafted_sequences = 0;   ///< summed over these
-  int64_t accepted_tokens = 0;     ///< that they gave beside one for each sequence
-  LineFit undrafted_by_sequences;  ///< time of the other decode steps
+  UnevenSteps uneven;
+  LastSteps last;
+  double drafted_late_us = 0.0;     ///< part of idle_host_us: of steps with draft tokens
+  double drafted_exposed_us = 0.0;  ///< part of exposed_us(), likewise
   int64_t prefix_hit_tokens = 0;
   int64_t padded_tokens = 0;
   int64_t graph_tokens = 0;
-  StepCount graph;  ///< decode steps that replayed one
-  StepCount eager;  ///< decode steps of a device that replayed none
+  StepCount graph;  ///< decode steps without draft tokens that replayed one
+  StepCount eager;  ///< those of a device that replayed none
   int64_t eager_launches = 0;
   StepCount eager_looked_at;             ///< of those: with the ends of all ops
   double eager_looked_at_idle_us = 0.0;  ///< in them, while no op ran
@@ -122,8 +144,12 @@ struct RequestEvidence {
   int64_t missed_requests = 0;
   double client_wait_us = 0.0;
   double waited_for_us = 0.0;  ///< time of the requests of which the wait is known
+  LineFit wait_by_arrival;     ///< until the first token, in seconds from the arrival of the first that ended
   int64_t first_arrival_ns = 0, last_arrival_ns = 0, last_end_ns = 0;
 
+  /// How many times as fast as they were served requests came, if each waited longer than the one before; 0: it did not, or all came at
+  /// once.
+  double outpaced() const;
   double total_us() const { return queue_us + prefill_us + decode_us; }
   /// Part of the time from the first request to the end of the last in which requests still came.
   double arriving_share() const {
@@ -216,9 +242,8 @@ class Evidence {
   const RangeEvidence& range() const { return range_; }
   const std::map<std::string, CountedReads>& reads() const { return reads_; }  ///< by op
   const std::unordered_map<uint64_t, KindTimes>& kinds() const { return kinds_; }
-  /// Time of decode steps' ops over what the roofline allows, of the first third of the recording and of the last; 0: not
-  /// known, or the batch was another.
-  std::pair<double, double> early_and_late() const;
+  const SameWork& same_work() const { return same_work_; }
+  const DraftEvidence& drafts() const { return drafts_; }
   /// Time of decode steps' ops beyond what they take of the roofline's in the fastest step of about as many sequences.
   double disturbed_us() const;
 
@@ -243,12 +268,14 @@ class Evidence {
   };
   static constexpr size_t kSlices = 96, kMostPrefixes = 1u << 17, kMostKinds = 1024;
 
-  void add_gap(const StepSummary& step);
+  bool add_gap(const StepSummary& step);
+  uint32_t conditions_of(const StepSummary& step, bool is_after_pause);
+  void add_uneven(const StepSummary& step, double attention_us);
   void add_load(const StepSummary& step);
   OpEvidence& evidence_of(const OpSummary& op, size_t place);
-  void add_ops(const StepSummary& step);
+  double add_ops(const StepSummary& step);
   void add_eager(const StepSummary& step);
-  void add_kind(const StepSummary& step);
+  bool add_kind(const StepSummary& step);
   void add_slice(const StepSummary& step);
   void add_prefixes(const EndedRequest& request);
 
@@ -262,6 +289,8 @@ class Evidence {
   RequestEvidence requests_;
   std::map<std::pair<std::string, StepPhase>, OpEvidence> ops_;
   std::vector<OpEvidence*> by_place_;  ///< of the last step's ops: mostly the next one's too
+  SameWork same_work_;
+  DraftEvidence drafts_;
   RankReportSum rank_sum_;
   SampleEvidence<HostSample> host_;
   std::map<int32_t, SampleEvidence<DeviceSample>> devices_;
@@ -272,9 +301,9 @@ class Evidence {
   double steps_of_slice_ = 1.0;
   std::unordered_map<uint64_t, int64_t>
       prefixes_;  ///< when the first token of a prompt that begins so came, at the earliest
-  int64_t last_step_ = -1, first_start_ns_ = 0, last_end_ns_ = 0;
+  int64_t last_step_ = -1, first_start_ns_ = 0, last_end_ns_ = 0, first_ended_arrival_ns_ = 0;
   int32_t last_waiting_ = 0;
-  bool last_was_copy_ = false;
+  bool last_was_copy_ = false, last_preempted_ = false;
 };
 
 }  // namespace minfer

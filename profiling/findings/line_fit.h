@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <limits>
 
@@ -15,6 +16,7 @@ class LineFit {
     y_ += y;
     xx_ += x * x;
     xy_ += x * y;
+    yy_ += y * y;
     least_x_ = std::min(least_x_, x);
     most_x_ = std::max(most_x_, x);
   }
@@ -28,11 +30,17 @@ class LineFit {
     const double spread = n * xx_ - x_ * x_;
     return spread > 0.0 ? (n * xy_ - x_ * y_) / spread : 0.0;
   }
+  /// Of x and y: 1 where all points lie on a line that rises.
+  double correlation() const {
+    const double n = static_cast<double>(count_);
+    const double spread = (n * xx_ - x_ * x_) * (n * yy_ - y_ * y_);
+    return spread > 0.0 ? (n * xy_ - x_ * y_) / std::sqrt(spread) : 0.0;
+  }
   double fixed() const { return mean_y() - each() * mean_x(); }
 
  private:
   int64_t count_ = 0;
-  double x_ = 0.0, y_ = 0.0, xx_ = 0.0, xy_ = 0.0;
+  double x_ = 0.0, y_ = 0.0, xx_ = 0.0, xy_ = 0.0, yy_ = 0.0;
   double least_x_ = std::numeric_limits<double>::max(), most_x_ = 0.0;
 };
 

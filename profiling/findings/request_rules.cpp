@@ -21,7 +21,6 @@ constexpr double kKeepsComing =
     0.5;  // of the time: what all comes at its begin is a batch, which has to wait for itself
 constexpr int64_t kEnoughPredicted = 32;  // steps: those before, the cost model still learns from
 constexpr double kWrong = 0.5;            // error of a step's time, of the measured one: the median of all
-constexpr int64_t kEnoughSteps = 8;       // to say what a kind of steps takes
 constexpr double kMasksOfTime = 0.1;      // less is what grammars cost
 constexpr double kGoodInterval = 8.0;     // tokens between two responses
 
@@ -39,6 +38,7 @@ double gain_of_twice(const Evidence& evidence) {
 void too_little_load(const Evidence& evidence, std::vector<Finding>& findings) {
   const StepEvidence& steps = evidence.steps();
   if (steps.few.us < 0.2 * steps.wall_us) return;
+  if (steps.last.shrinks() && steps.few.us <= steps.last.steps.us) return;  // batch that shrinks
   const double now = mean(static_cast<double>(steps.few_sequences), steps.few.steps);
   const StepModel model(evidence, steps.of(StepPhase::decode).wall_by_tokens, StepPhase::decode);
   const double share = steps.few.us / steps.wall_us;
@@ -279,39 +279,13 @@ void slow_masks(const Evidence& evidence, std::vector<Finding>& findings) {
                                 "open ones, fewer alternatives that begin alike"});
 }
 
-/// Steps with draft tokens against what their tokens would have taken in steps without, of which there have to be some.
-void drafts_that_lose(const Evidence& evidence, std::vector<Finding>& findings) {
-  const StepEvidence& steps = evidence.steps();
-  const LineFit& without = steps.undrafted_by_sequences;
-  if (steps.drafted.steps < kEnoughSteps || without.count() < kEnoughSteps) return;
-  const double sequences = mean(static_cast<double>(steps.drafted_sequences), steps.drafted.steps);
-  const double step_us = without.is_known() ? without.fixed() + without.each() * sequences
-                                            : without.mean_y() * sequences / without.mean_x();
-  const double tokens = static_cast<double>(steps.drafted_sequences + steps.accepted_tokens);
-  const double lost_us = steps.drafted.us - tokens / sequences * step_us;
-  if (lost_us <= 0.0) return;
-  findings.push_back(
-      {.evidence = fmt::format(
-           "{} steps checked draft tokens and gave {:.2f} tokens a sequence, each in {:.0f} us; steps "
-           "without took {:.0f} us a token",
-           steps.drafted.steps, tokens / static_cast<double>(steps.drafted_sequences),
-           steps.drafted.us / tokens, step_us / sequences),
-       .stake_us = steps.drafted.us,
-       .gain = lost_us / steps.wall_us,
-       .of = GainOf::wall_time,
-       .estimated = true,
-       .advice = "--speculative off, or fewer drafts: --num-speculative-tokens; with "
-                 "--no-adaptive-speculation nothing "
-                 "holds back drafts that lose"});
-}
-
 void queueing(const Evidence& evidence, std::vector<Finding>& findings) {
   const StepEvidence& steps = evidence.steps();
   const RequestEvidence& requests = evidence.requests();
   const double explained_us = steps.seats_full.us + steps.memory_full.us + steps.decode_fills_budget.us;
   const double us = steps.waiting.us - explained_us;
   if (us <= 0.0 || requests.requests == 0 || requests.queue_us < kLongQueue * requests.total_us()) return;
-  if (requests.arriving_share() < kKeepsComing) return;
+  if (requests.arriving_share() < kKeepsComing || requests.outpaced() > 0.0) return;
   const double budget = static_cast<double>(evidence.option("max_num_batched_tokens"));
   if (budget < kGoodChunk) return;  // pieces are tiny: that is what they wait for
   findings.push_back(
@@ -359,8 +333,6 @@ constexpr std::array kRequestRules{
          "their share of the time x (1 - stream interval / 8)", slow_responses},
     Rule{"slow grammars", FindingGroup::requests,
          "host span mask while no op runs, a tenth of the time or more", "its share of the time", slow_masks},
-    Rule{"drafts that lose", FindingGroup::requests, "decode steps with draft tokens, and without",
-         "time of those with them - their tokens x time of a token without / wall time", drafts_that_lose},
     Rule{"queueing", FindingGroup::requests,
          "steps with requests waiting and none of the limits above, while requests keep coming",
          "share of the requests' time in the queue", queueing},

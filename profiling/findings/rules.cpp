@@ -78,8 +78,9 @@ std::string_view name(GainOf of) {
   return kNames[static_cast<size_t>(of)];
 }
 
-std::array<std::span<const Rule>, 6> all_rules() {
-  return {request_rules(), system_rules(), host_rules(), device_rules(), rank_rules(), kernel_rules()};
+std::array<std::span<const Rule>, 7> all_rules() {
+  return {request_rules(), batch_rules(), system_rules(), host_rules(),
+          device_rules(),  rank_rules(),  kernel_rules()};
 }
 
 std::vector<Finding> find_all(const Evidence& evidence) {

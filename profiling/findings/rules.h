@@ -23,12 +23,13 @@ struct Rule {
 
 /// By the file that they stand in; all_rules() has them all, in this order.
 std::span<const Rule> request_rules();
+std::span<const Rule> batch_rules();
 std::span<const Rule> system_rules();
 std::span<const Rule> host_rules();
 std::span<const Rule> device_rules();
 std::span<const Rule> rank_rules();
 std::span<const Rule> kernel_rules();
-std::array<std::span<const Rule>, 6> all_rules();
+std::array<std::span<const Rule>, 7> all_rules();
 
 /// Gains below this are nothing to act on.
 inline constexpr double kLeastGain = 0.01;
@@ -53,6 +54,8 @@ std::string bound_by_power(const Evidence& evidence);
 std::string devices_text(const Evidence& evidence);
 /// The first device's clock, "1980 MHz and then 1755 MHz"; empty: it was not read.
 std::string clock_with_time(const Evidence& evidence);
+/// Time that steps with draft tokens lost against steps without; 0: they lost none, or there were none.
+double drafts_lost_us(const Evidence& evidence);
 
 /// How to leave an op fewer bytes to read: an option that is not set yet, for the middle of a sentence.
 std::string fewer_bytes(const Evidence& evidence, const OpEvidence& op);

@@ -32,10 +32,12 @@ HostSpan longest_span(const StepEvidence& steps) {
 void host_bound(const Evidence& evidence, std::vector<Finding>& findings) {
   const StepEvidence& steps = evidence.steps();
   // Drafts, masks, responses, late launches and copies have rules of their own.
-  const double others_us =
-      std::min(steps.exposed_us(),
-               spans_us(steps, {HostSpan::draft, HostSpan::mask, HostSpan::detokenise, HostSpan::respond}) +
-                   steps.idle_host_us + evidence.range().copy_share() * steps.wall_us);
+  const double drafted_us = drafts_lost_us(evidence) > 0.0 ? steps.drafted_exposed_us : 0.0;
+  const double others_us = std::min(
+      steps.exposed_us(),
+      drafted_us +
+          spans_us(steps, {HostSpan::draft, HostSpan::mask, HostSpan::detokenise, HostSpan::respond}) +
+          steps.idle_host_us + evidence.range().copy_share() * steps.wall_us);
   const double us = steps.exposed_us() - others_us;
   const HostSpan longest = longest_span(steps);
   findings.push_back(
@@ -56,13 +58,14 @@ void host_bound(const Evidence& evidence, std::vector<Finding>& findings) {
 void launch_bound(const Evidence& evidence, std::vector<Finding>& findings) {
   const StepEvidence& steps = evidence.steps();
   if (steps.late_ops == 0 || !evidence.flag("cuda_graphs", true)) return;  // without graphs: graph misses
+  const double us = steps.idle_host_us - (drafts_lost_us(evidence) > 0.0 ? steps.drafted_late_us : 0.0);
   findings.push_back(
       {.evidence = fmt::format(
            "the device waited for the host's launch of {} ops, {:.1f} a step: kernels are shorter than "
            "launching them takes",
            steps.late_ops, static_cast<double>(steps.late_ops) / static_cast<double>(steps.steps())),
-       .stake_us = steps.idle_host_us,
-       .gain = steps.idle_host_us / steps.wall_us,
+       .stake_us = us,
+       .gain = us / steps.wall_us,
        .advice = "decode steps in graphs do not wait: see graph misses; prompts of more tokens a step"});
 }
 
@@ -168,7 +171,7 @@ void cold_start(const Evidence& evidence, std::vector<Finding>& findings) {
 }
 
 void slower_with_time(const Evidence& evidence, std::vector<Finding>& findings) {
-  const auto [early, late] = evidence.early_and_late();
+  const auto [early, late] = evidence.same_work().early_and_late();
   if (!evidence.on_device() || early <= 0.0 || late < early * (1.0 + kSlowedDown)) return;
   const double lost = 1.0 - early / late;
   const double us = evidence.steps().of(StepPhase::decode).ops_us;

@@ -62,6 +62,8 @@ void append_batch(JsonText& json, const StepBatch& batch) {
   json.field("requests", shape.decode_sequences + shape.prefill_sequences);
   json.field("prefill_requests", shape.prefill_sequences).field("decode_requests", shape.decode_sequences);
   json.field("prefill_tokens", shape.prefill_tokens).field("decode_tokens", shape.decode_tokens);
+  if (shape.longest_context > 0)
+    json.field("decode_context", shape.decode_context).field("longest_context", shape.longest_context);
   json.field("padded_tokens", batch.padded_tokens).field("prefix_hit_tokens", batch.prefix_hit_tokens);
   json.field("preempted", batch.preempted).field("waiting", batch.waiting);
   if (batch.constrained_rows > 0) json.field("constrained_rows", batch.constrained_rows);

@@ -22,6 +22,12 @@ StepBatch batch_of(const JsonField& field, const JsonField& kv) {
   batch.prefix_hit_tokens = field["prefix_hit_tokens"].small();
   batch.preempted = field["preempted"].small();
   batch.waiting = field["waiting"].small();
+  if (const auto longest = field.find("longest_context")) {
+    batch.shape.longest_context = longest->small(1);
+    batch.shape.decode_context = field["decode_context"].count();
+    if (batch.shape.decode_context < batch.shape.longest_context)
+      longest->expected(fmt::format("at most decode_context, {}", batch.shape.decode_context));
+  }
   if (const auto rows = field.find("constrained_rows")) batch.constrained_rows = rows->small();
   if (const auto tokens = field.find("forced_tokens")) batch.forced_tokens = tokens->small();
   if (const auto tokens = field.find("prefill_budget")) batch.prefill_budget = tokens->small();

@@ -118,6 +118,7 @@ std::vector<Table> tables_of(const ReportData& data, const ReportOptions& option
   std::vector<Table> tables{steps_table(sum), wall_time_table(sum)};
   if (Table predicted = prediction_table(sum); !predicted.rows.empty())
     tables.push_back(std::move(predicted));
+  if (Table drafts = drafts_table(data.drafts); !drafts.rows.empty()) tables.push_back(std::move(drafts));
   tables.push_back(breakdown_table(
       "Wall time, each instant once (%; by tier 0: host at the most, idle at the least)", data.breakdown));
   if (data.traced_breakdown.steps > 0)

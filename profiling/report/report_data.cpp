@@ -105,7 +105,10 @@ ReportData ReportSums::finish(std::string note) {
   data_.slowest = slowest_.steps();
   data_.outliers = outliers_.result();
   data_.ranks = ranks_.result();
-  if (evidence_) data_.diagnosis = diagnose(evidence_->evidence());
+  if (evidence_) {
+    data_.drafts = evidence_->evidence().drafts().uses();
+    data_.diagnosis = diagnose(evidence_->evidence());
+  }
   return std::move(data_);
 }
 

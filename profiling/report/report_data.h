@@ -58,7 +58,9 @@ struct ReportData {
   Outliers outliers;
   LaunchQueue launch_queue;  ///< of traced ranges
   RankReport ranks;
-  std::optional<Diagnosis> diagnosis;  ///< of the whole file; nothing where only some steps are looked at
+  /// Of the whole file; nothing where only some steps are looked at.
+  std::vector<DraftUse> drafts;
+  std::optional<Diagnosis> diagnosis;
 };
 
 /// Sums up a profile while it is read.

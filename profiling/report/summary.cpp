@@ -28,6 +28,13 @@ std::string_view name(Bound bound) {
   return kNames[static_cast<size_t>(bound)];
 }
 
+double StepSummary::exposed_us() const {
+  const double not_ready_us = std::max(0.0, gpu_idle_us - idle_device_us);
+  // A host that waits for the device has launched what it is to do.
+  const double busy_us = wall_us - host_us[static_cast<size_t>(HostSpan::wait)];
+  return on_device ? std::min(not_ready_us, std::max(0.0, busy_us)) : not_ready_us;
+}
+
 double StepSummary::best_attributed() const {
   if (!has_kernels() || wall_us <= 0.0) return attributed;
   return std::min(1.0, kernels->attributed_us / wall_us);

@@ -92,6 +92,8 @@ struct StepSummary {
 
   StepPhase phase() const { return batch.phase(); }
   int64_t end_ns() const { return start_ns + static_cast<int64_t>(wall_us * 1e3); }
+  /// Time in which no op ran and the device, or the ops' threads, waited for the host, which did not wait itself.
+  double exposed_us() const;
   /// What `attributed` comes from: "host clocks", or how the device's idle time was found.
   std::string_view attributed_by() const { return on_device ? name(idle_source) : "host clocks"; }
   /// The same from the best source that there is: its kernels, if all of them were traced.

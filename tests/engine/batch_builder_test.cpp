@@ -89,6 +89,7 @@ TEST(BatchBuilder, CountsTheWorkOfBothPhases) {
   EXPECT_EQ(shape.decode_logit_rows, 1);
   EXPECT_EQ(shape.prefill_logit_rows, 1);
   EXPECT_EQ(shape.decode_context, 6);
+  EXPECT_EQ(shape.longest_context, 6) << "of those that decode";
   EXPECT_EQ(shape.prefill_context, 10 + 6);
   EXPECT_EQ(shape.decode_attended, 6);
   EXPECT_EQ(shape.prefill_attended, (7 + 8 + 9 + 10) + (4 + 5 + 6));

@@ -56,6 +56,23 @@ Table prediction_table(const Aggregate& aggregate) {
   return table;
 }
 
+Table drafts_table(const std::vector<DraftUse>& uses) {
+  Table table{"Draft tokens by context (us a step; gain: of the speed without, * by a model of the steps)",
+              {"phase", "context", "steps", "proposed", "accept%", "draft", "check", "tok/seq", "gain%"},
+              {}};
+  for (const DraftUse& use : uses) {
+    const auto steps = static_cast<double>(use.steps), sequences = static_cast<double>(use.sequences);
+    table.rows.push_back(
+        {std::string(name(use.phase)), use.from_context > 0 ? fmt::format("{} on", use.from_context) : "-",
+         std::to_string(use.steps), std::to_string(use.proposed),
+         percent(static_cast<double>(use.accepted), static_cast<double>(use.proposed)),
+         three_digits(use.draft_us / steps), three_digits((use.us - use.draft_us) / steps),
+         three_digits(static_cast<double>(use.tokens()) / sequences),
+         percent(-use.lost_us(), use.us) + (use.is_measured ? "" : "*")});
+  }
+  return table;
+}
+
 /// Masks and drafts have a column where there were any.
 bool has_column(const Aggregate& aggregate, HostSpan span) {
   return !is_optional(span) || aggregate.all.host_us[static_cast<size_t>(span)] > 0.0;

@@ -3,6 +3,7 @@
 #include <array>
 #include <vector>
 
+#include "profiling/findings/draft_evidence.h"
 #include "profiling/report/aggregate.h"
 #include "profiling/report/text/table.h"
 
@@ -12,6 +13,8 @@ namespace minfer {
 Table steps_table(const Aggregate& aggregate);
 /// Without rows where nothing was expected of any step.
 Table prediction_table(const Aggregate& aggregate);
+/// Without rows where no step had draft tokens.
+Table drafts_table(const std::vector<DraftUse>& uses);
 Table wall_time_table(const Aggregate& aggregate);
 Table phases_table(const Aggregate& aggregate);
 Table ops_table(const std::vector<OpAggregate>& ops, double all_us);

@@ -102,6 +102,8 @@ TEST(ProfileFile, ReadsBackWhatWasWritten) {
     EXPECT_EQ(read.batch.kv_blocks_total, 64);
     EXPECT_EQ(read.batch.constrained_rows, steps[i].batch.constrained_rows);
     EXPECT_EQ(read.batch.forced_tokens, steps[i].batch.forced_tokens);
+    EXPECT_EQ(read.batch.shape.longest_context, steps[i].batch.shape.longest_context);
+    EXPECT_EQ(read.batch.shape.decode_context, steps[i].batch.shape.decode_context);
     EXPECT_EQ(read.batch.prefill_budget, steps[i].batch.prefill_budget);
     EXPECT_EQ(read.batch.predicted_ns, steps[i].batch.predicted_ns);
     EXPECT_EQ(read.batch.drafts, steps[i].batch.drafts);

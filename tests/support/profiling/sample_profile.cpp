@@ -72,6 +72,7 @@ StepRecord sample_record(int64_t step, int32_t decode_tokens, int32_t prefill_to
   record.batch.shape.decode_sequences = decode_tokens;
   record.batch.shape.decode_logit_rows = decode_tokens;
   record.batch.shape.decode_context = 100 * decode_tokens;
+  record.batch.shape.longest_context = decode_tokens > 0 ? 100 : 0;
   record.batch.shape.decode_attended = 100 * decode_tokens;
   record.batch.shape.prefill_tokens = prefill_tokens;
   record.batch.shape.prefill_sequences = prefill_tokens > 0 ? 1 : 0;

@@ -1,0 +1,198 @@
+// Rules about what sets steps apart: what ran beside an op, one long context, drafts, a load that outgrows the machine, or that ends.
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "profiling/findings/rules.h"
+#include "profiling/findings/step_model.h"
+
+namespace minfer {
+namespace {
+
+constexpr int64_t kEnough = 8;        // steps, to say what drafts or a long context cost
+constexpr double kMostlyQueue = 0.3;  // of the time to the first token
+
+struct ConditionTexts {
+  std::string_view when, advice;
+};
+constexpr std::string_view kLookAtOp =
+    "the op and what runs in front of it are to be looked at (profile trace, bench --kernels --op); larger "
+    "pieces of prompts (--max-num-batched-tokens) pay it less often";
+constexpr std::array<ConditionTexts, kStepConditions> kConditions{
+    ConditionTexts{"beside prompts in the step", kLookAtOp},
+    {"in steps of prompts alone", kLookAtOp},
+    {"in steps with a preemption and those behind", "more KV cache: --kv-cache-memory or --num-blocks"},
+    {"beside one much longer context", "long contexts on a server of their own, or few of them at once"},
+    {"in the first step behind a pause",
+     "what sleeps meanwhile: clocks, threads, memory that was given away"},
+    {"without a graph", "--cuda-graphs"},
+    {"late in the recording", "what has changed since the begin: clocks, other processes, memory"}};
+
+/// One finding for each condition, of the op that lost most by it.
+void unlike_itself(const Evidence& evidence, std::vector<Finding>& findings) {
+  std::array<size_t, kStepConditions> numbers{};  // of the finding of a condition, from 1
+  const double wall_us = evidence.steps().wall_us;
+  for (const Slowdown& slow : evidence.same_work().slowdowns()) {
+    if (slow.condition == StepCondition::eager) continue;                          // graph misses
+    if (slow.condition == StepCondition::later && evidence.on_device()) continue;  // slower with time
+    const auto condition = static_cast<size_t>(slow.condition);
+    if (numbers[condition] > 0) {
+      Finding& finding = findings[numbers[condition] - 1];
+      finding.stake_us += slow.us;
+      finding.gain += slow.beyond_us / wall_us;
+      continue;
+    }
+    const auto calls = static_cast<double>(slow.calls);
+    findings.push_back(
+        {.evidence = fmt::format("{} took {:.1f} us a call {} ({} calls, {:.0f} % of the time), {:.1f} us "
+                                 "elsewhere for the same work; no op lost more there",
+                                 slow.op, slow.us / calls, kConditions[condition].when, slow.calls,
+                                 percent_of(slow.us, wall_us), (slow.us - slow.beyond_us) / calls),
+         .stake_us = slow.us,
+         .gain = slow.beyond_us / wall_us,
+         .estimated = true,
+         .advice = std::string(kConditions[condition].advice)});
+    numbers[condition] = findings.size();
+  }
+}
+
+void uneven_batch(const Evidence& evidence, std::vector<Finding>& findings) {
+  const UnevenSteps& uneven = evidence.steps().uneven;
+  if (uneven.steps.steps < kEnough) return;
+  const double wall_us = evidence.steps().wall_us, steps = static_cast<double>(uneven.steps.steps);
+  findings.push_back(
+      {.evidence = fmt::format("in {} steps one of {:.1f} sequences had {:.0f} tokens of context, the others "
+                               "{:.0f}: {:.0f} % of attention's time, {:.0f} us a step, went into its keys",
+                               uneven.steps.steps, static_cast<double>(uneven.sequences) / steps,
+                               uneven.longest / steps, uneven.others / steps,
+                               percent_of(uneven.keys_us, uneven.attention_us), uneven.keys_us / steps),
+       .stake_us = uneven.wait_us,
+       .gain = uneven.keys_us / wall_us,
+       .gain_from = uneven.keys_us / wall_us,
+       .gain_to = uneven.wait_us / wall_us,
+       .of = GainOf::throughput,
+       .estimated = true,
+       .advice = std::string(kConditions[static_cast<size_t>(StepCondition::long_context)].advice) +
+                 " (of the time of the others' tokens the gain)"});
+}
+
+/// Drafts of the contexts and phases where they lost.
+DraftUse losing_drafts(const Evidence& evidence) {
+  DraftUse sum{.is_measured = true};
+  for (const DraftUse& use : evidence.drafts().uses()) {
+    if (use.steps < kEnough || use.lost_us() <= 0.0) continue;
+    sum += use;
+    sum.is_measured = sum.is_measured && use.is_measured;
+  }
+  return sum;
+}
+
+void drafts_that_lose(const Evidence& evidence, std::vector<Finding>& findings) {
+  const DraftUse lost = losing_drafts(evidence);
+  if (lost.steps == 0) return;
+  const double wall_us = evidence.steps().wall_us, tokens = static_cast<double>(lost.tokens());
+  std::string by_context;
+  int64_t lose_from = -1;  // where shorter contexts gain
+  for (const DraftUse& use : evidence.drafts().uses()) {
+    if (use.from_context == 0 || use.phase != StepPhase::decode) continue;
+    const bool loses = use.lost_us() > 0.0;
+    lose_from = !loses ? 0 : lose_from == 0 ? use.from_context : lose_from;
+    by_context +=
+        fmt::format("{} {} {:.0f} % from {} tokens of context on", by_context.empty() ? ";" : ",",
+                    loses ? "lost" : "won", percent_of(std::abs(use.lost_us()), use.us), use.from_context);
+  }
+  findings.push_back(
+      {.evidence = fmt::format("{} steps checked draft tokens and gave {:.2f} tokens a sequence, each in "
+                               "{:.0f} us; without {:.0f} "
+                               "({}); {} of {} were accepted, and finding them took {:.0f} %{}",
+                               lost.steps, tokens / static_cast<double>(lost.sequences), lost.us / tokens,
+                               lost.without_us / tokens,
+                               lost.is_measured ? "steps that had none" : "by a model: no step had none",
+                               lost.accepted, lost.proposed, percent_of(lost.draft_us, lost.us), by_context),
+       .stake_us = lost.us,
+       .gain = lost.lost_us() / wall_us,
+       .gain_from = lost.is_measured ? -1.0 : std::max(0.0, lost.lost_at_least_us() / wall_us),
+       .gain_to = lost.is_measured ? -1.0 : std::max(lost.lost_us(), lost.lost_at_most_us()) / wall_us,
+       .estimated = true,
+       .advice =
+           fmt::format("--speculative off{}, or fewer drafts: --num-speculative-tokens; with "
+                       "--no-adaptive-speculation nothing holds back drafts that lose",
+                       lose_from > 0 ? fmt::format(" for contexts of {} tokens and more", lose_from) : "")});
+}
+
+void overload(const Evidence& evidence, std::vector<Finding>& findings) {
+  const RequestEvidence& requests = evidence.requests();
+  const double times = requests.outpaced(), to_first_us = requests.queue_us + requests.prefill_us;
+  if (times <= 0.0 || requests.queue_us < kMostlyQueue * to_first_us) return;
+  const LineFit& wait = requests.wait_by_arrival;
+  const double rate = static_cast<double>(requests.requests) * 1e9 /
+                      static_cast<double>(requests.last_arrival_ns - requests.first_arrival_ns);
+  const double share = requests.queue_us / to_first_us;
+  const double grown = 1.0 - std::max(0.0, wait.fixed()) / wait.mean_y();
+  findings.push_back(
+      {.evidence = fmt::format("{:.3g} requests a second came, {:.2f} times as many as were served: the time "
+                               "to the first token grew by {:.0f} ms with each second, to {:.1f} s in the "
+                               "mean, {:.0f} % of it in the queue",
+                               rate, times, 1e3 * wait.each(), wait.mean_y(), 100.0 * share),
+       .stake_us = evidence.steps().waiting.us,
+       .gain = share,
+       .gain_from = std::clamp(grown, 0.0, share),
+       .gain_to = share,
+       .of = GainOf::latency,
+       .advice =
+           fmt::format("no more than {:.3g} requests a second for this server: more servers, a faster "
+                       "device or type, or --max-queue-size, which turns away early (of the time to the "
+                       "first token the gain)",
+                       rate / times)});
+}
+
+void shrinking_batch(const Evidence& evidence, std::vector<Finding>& findings) {
+  const LastSteps& last = evidence.steps().last;
+  if (!last.shrinks()) return;
+  const double share = last.steps.us / evidence.steps().wall_us, now = last.mean_sequences();
+  const StepModel model(evidence, evidence.steps().of(StepPhase::decode).wall_by_tokens, StepPhase::decode);
+  findings.push_back(
+      {.evidence = fmt::format("behind the last prompt the batch shrank from {} sequences to {:.1f} in the "
+                               "mean of {} steps ({:.0f} % of the time), and nobody waited for their places",
+                               last.most, now, last.steps.steps, 100.0 * share),
+       .stake_us = last.steps.us,
+       .gain = share * (1.0 - model.token_cost(now, last.most)),
+       .of = GainOf::throughput,
+       .estimated = true,
+       .advice =
+           "nothing on the server: the load ended; longest answers first, or requests that go on coming"});
+}
+
+constexpr std::array kBatchRules{
+    Rule{"overload", FindingGroup::requests,
+         "the time to the first token (request records): it grows steadily with the arrival",
+         "the queue's share of that time", overload},
+    Rule{"batch that shrinks", FindingGroup::requests,
+         "decode steps behind the last prompt, of three quarters of their most sequences or fewer",
+         "their share of the time x (1 - cost of a token in the full batch / cost now)", shrinking_batch},
+    Rule{
+        "drafts that lose", FindingGroup::requests,
+        "decoding with draft tokens, by phase and context, and without; a model of the steps if all had some",
+        "time of those with them - what their tokens take without / wall time", drafts_that_lose},
+    Rule{"uneven batch", FindingGroup::requests,
+         "steps that decode one context of 4 times the others' mean and more",
+         "attention's time for its keys beyond another's / wall time", uneven_batch},
+    Rule{"unlike itself", FindingGroup::kernels,
+         "ops of the same work, by what was beside them: prompts, a preemption, a long context, a pause, the "
+         "hour",
+         "what they took beyond the same work elsewhere / wall time", unlike_itself},
+};
+
+}  // namespace
+
+double drafts_lost_us(const Evidence& evidence) {
+  return losing_drafts(evidence).lost_us();
+}
+
+std::span<const Rule> batch_rules() {
+  return kBatchRules;
+}
+
+}  // namespace minfer
