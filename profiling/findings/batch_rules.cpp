@@ -116,10 +116,10 @@ void drafts_that_lose(const Evidence& evidence, std::vector<Finding>& findings) 
        .gain_from = lost.is_measured ? -1.0 : std::max(0.0, lost.lost_at_least_us() / wall_us),
        .gain_to = lost.is_measured ? -1.0 : std::max(lost.lost_us(), lost.lost_at_most_us()) / wall_us,
        .estimated = true,
-       .advice =
-           fmt::format("--speculative off{}, or fewer drafts: --num-speculative-tokens; with "
-                       "--no-adaptive-speculation nothing holds back drafts that lose",
-                       lose_from > 0 ? fmt::format(" for contexts of {} tokens and more", lose_from) : "")});
+       .advice = fmt::format(
+           "--speculative off{}, or fewer drafts: --num-speculative-tokens; with "
+           "--no-adaptive-speculation nothing holds back drafts that lose",
+           lose_from > 0 ? fmt::format(" on a server for contexts of {} tokens and more", lose_from) : "")});
 }
 
 void overload(const Evidence& evidence, std::vector<Finding>& findings) {

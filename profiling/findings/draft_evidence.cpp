@@ -37,9 +37,9 @@ double DraftEvidence::plain_us(const StepSummary& step) const {
   if (step.phase() != StepPhase::decode) return step.decode.us;
   double ops_us = 0.0, all_ops_us = 0.0;
   for (const OpSummary& op : step.ops) {
-    const double now_us = ceilings_.floor_us(op.bytes, op.flops, 0.0);
+    const double now_us = ceilings_.floor_us(op.bytes, op.flops, {});
     const int64_t flops = op.flops / shape.decode_tokens * shape.decode_sequences;
-    ops_us += now_us > 0.0 ? op.us * ceilings_.floor_us(op.bytes, flops, 0.0) / now_us : op.us;
+    ops_us += now_us > 0.0 ? op.us * ceilings_.floor_us(op.bytes, flops, {}) / now_us : op.us;
     all_ops_us += op.us;
   }
   return ops_us + (step.on_device ? 0.0 : std::max(0.0, step.wall_us - draft_us_of(step) - all_ops_us));

@@ -197,7 +197,9 @@ bool Evidence::add_kind(const StepSummary& step) {
 /// Slices of equally many decode steps; when there are too many, every two become one.
 void Evidence::add_slice(const StepSummary& step) {
   if (step.phase() != StepPhase::decode) return;
-  Slice sum{.us = step.gpu_us, .floor_us = 0.0};
+  Slice sum{.us = step.gpu_us,
+            .floor_us = 0.0,
+            .sequences = static_cast<double>(step.batch.shape.decode_sequences)};
   for (const OpSummary& op : step.ops)
     sum.floor_us += op.floor_us;
   if (sum.floor_us <= 0.0) return;

@@ -33,7 +33,7 @@ uint64_t key_of(const OpSummary& op) {
 }  // namespace
 
 double SameWork::units_of(const OpSummary& op) const {
-  const double floor_us = ceilings_.floor_us(op.bytes, op.flops, 0.0);
+  const double floor_us = ceilings_.floor_us(op.bytes, op.flops, {});
   return floor_us > 0.0 ? floor_us : static_cast<double>(op.bytes > 0 ? op.bytes : op.calls);
 }
 

@@ -213,7 +213,7 @@ TEST(DraftsThatLose, FromAContextOn) {
   const Finding finding = run.of("drafts that lose");
   EXPECT_NEAR(finding.gain, 0.5 * 0.3, 1e-6) << "of the steps that lose";
   expect_text(finding, "won 180 % from 512 tokens of context on, lost 30 % from 4096");
-  EXPECT_NE(finding.advice.find("off for contexts of 4096 tokens and more"), std::string::npos)
+  EXPECT_NE(finding.advice.find("off on a server for contexts of 4096 tokens"), std::string::npos)
       << finding.advice;
 }
 
