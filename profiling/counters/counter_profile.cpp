@@ -126,6 +126,7 @@ std::vector<CounterStep> CounterProfile::whole_steps(const Window& window, int64
     for (size_t column = 0; column < samples.counters.size(); ++column) {
       if (!counts_bytes(samples.counters[column])) continue;
       const CountedBytes bytes = bytes_between(samples, column, begin_ns, end_ns, alone_before, alone_after);
+      if (bytes.covered <= 0.0) continue;  // no sample of it, which is not zero bytes
       found.measured[samples.counters[column]] = bytes.bytes;
       found.covered = std::min(bytes.covered, 1.0);
     }
@@ -169,6 +170,7 @@ std::vector<CounterOp> CounterProfile::ops_of(const WorkKey& key, const Work& wo
     CounterOp& op = group->op;
     ++op.calls;
     op.us += estimate.mean_ns * 1e-3;
+    op.samples += estimate.samples;
     op.counted_read_bytes += work.counted_read_bytes[i] / static_cast<double>(work.replays);
     if (estimate.runs <= 0.0) continue;
     ++group->covered;

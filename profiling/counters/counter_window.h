@@ -32,6 +32,8 @@ struct CounterOp {
   std::string op;
   StepPhase phase = StepPhase::decode;  ///< whose tokens it worked on
   int32_t calls = 0;
+  /// Of this window in which it ran. Values without any rest on earlier windows. -1: a file of an earlier version, which does not say.
+  int64_t samples = 0;
   double us = 0.0;
   /// Bytes of the calls together, shares during them. Never dram_written_bytes, which leave the cache later.
   CounterValues measured;

@@ -40,6 +40,7 @@ void SampleAttribution::grow(size_t num_slots) {
   covered_.resize(num_slots_ * kGroups);
   sum_ns_.resize(num_slots_);
   runs_.resize(num_slots_);
+  samples_.resize(num_slots_);
 }
 
 /// The steps' ops, and idle time between steps of successive numbers, in the order of time.
@@ -90,6 +91,7 @@ void SampleAttribution::add_sample(const CounterSamples& samples, size_t sample,
         segment.slot == kIdle ? kIdleRunNs : static_cast<double>(segment.end_ns - segment.begin_ns);
     const double share = static_cast<double>(overlap_ns) / run_ns;
     covered_[entry(segment.slot, group)] += share;
+    ++samples_[static_cast<size_t>(segment.slot)];
     if (segments.size() > 1) pieces_.push_back({segment.slot, share});
   }
   if (segments.size() > 1) mixed_.push_back({first_piece, static_cast<uint32_t>(pieces_.size()), group});
@@ -106,6 +108,7 @@ void SampleAttribution::add_sample(const CounterSamples& samples, size_t sample,
 void SampleAttribution::add_window(const CounterSamples& samples, std::span<const StepSpans> steps) {
   if (samples.counters != counters_) fail("attribution of counters: a window of other counters");
   const std::vector<Segment> segments = lay_out(steps);
+  std::ranges::fill(samples_, 0);
   size_t first = 0;
   for (size_t sample = 0; sample < samples.size(); ++sample) {
     const int64_t begin_ns = samples.begin_ns[sample];
@@ -198,6 +201,7 @@ std::vector<OpEstimate> SampleAttribution::estimate() const {
     for (size_t group = 0; group < kGroups; ++group)
       estimate.runs += covered_[slot * kGroups + group];
     estimate.mean_ns = runs_[slot] > 0.0 ? sum_ns_[slot] / runs_[slot] : 0.0;
+    estimate.samples = samples_[slot];
     for (size_t column = 0; column < counters_.size(); ++column) {
       double unit = 1.0;
       if (!counts_bytes(counters_[column])) unit = estimate.mean_ns;

@@ -25,6 +25,7 @@ struct StepSpans {
 struct OpEstimate {
   double runs = 0.0;     ///< that the estimate rests on; parts of runs count as such
   double mean_ns = 0.0;  ///< of a run
+  int64_t samples = 0;   ///< of the last window in which the op ran
   /// By column of the samples. Bytes of a run, or the share during it. 0 for written bytes, which leave the cache
   /// after the op that wrote them.
   std::vector<double> values;
@@ -91,6 +92,7 @@ class SampleAttribution {
   std::vector<double> covered_;
   std::vector<double> sum_ns_;  ///< of runs, by slot
   std::vector<double> runs_;
+  std::vector<int64_t> samples_;  ///< of the last window, by slot
   std::vector<Piece> pieces_;
   std::vector<Mixed> mixed_;
   std::vector<double> mixed_amounts_;  ///< [mixed_.size(), counters_.size()]

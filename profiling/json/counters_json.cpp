@@ -33,7 +33,9 @@ void append_setup(JsonText& json, const CounterWindow& window) {
 
 void append_op(JsonText& json, const CounterOp& op) {
   json.open('{').field("op", std::string_view(op.op)).field("phase", name(op.phase));
-  json.field("calls", op.calls).field("us", op.us);
+  json.field("calls", op.calls);
+  if (op.samples >= 0) json.field("samples", op.samples);
+  json.field("us", op.us);
   append_values(json, op.measured);
   if (std::isfinite(op.read_error_bytes)) json.field("read_error_bytes", op.read_error_bytes, 1);
   json.field("counted_read_bytes", op.counted_read_bytes, 1);
@@ -72,6 +74,8 @@ CounterOp counter_op_of(const JsonField& field) {
   op.op = field["op"].text();
   op.phase = named(field["phase"], kCounterPhases);
   op.calls = field["calls"].small();
+  op.samples = -1;
+  if (const auto samples = field.find("samples")) op.samples = samples->count();
   op.us = field["us"].number();
   op.measured = values_of(field);
   if (const auto error = field.find("read_error_bytes")) op.read_error_bytes = error->number();

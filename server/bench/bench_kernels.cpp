@@ -1,6 +1,7 @@
 #include "server/bench/bench_kernels.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <utility>
 
@@ -33,10 +34,11 @@ std::vector<std::string> counter_cells(const KernelResult& result) {
     const auto& [stall, warps] = counters.stalls[i];
     stalls += fmt::format("{}{} {}", i > 0 ? ", " : "", stall, three_digits(warps));
   }
-  return {counted > 0.0 ? fmt::format("{:.0f} %", 100.0 * counters.read_bytes / counted) : "-",
-          fmt::format("{:.0f} %", 100.0 * counters.occupancy),
-          fmt::format("{:.0f} %", 100.0 * counters.l2_hit),
-          fmt::format("{:.0f} %", 100.0 * counters.tensor_active), stalls};
+  const auto percent = [](double share) {
+    return std::isfinite(share) ? fmt::format("{:.0f} %", 100.0 * share) : std::string("not sampled");
+  };
+  return {counted > 0.0 ? percent(counters.read_bytes / counted) : "-", percent(counters.occupancy),
+          percent(counters.l2_hit), percent(counters.tensor_active), stalls};
 }
 
 Json json_of(const OpCounters& counters) {

@@ -195,7 +195,19 @@ def check_rank_counters(page: Page, ranks: list[dict]) -> None:
     expect_equal(errors, "; ".join(rank["error"] for rank in ranks if rank["error"]), "ranks without counters")
 
 
+def check_counters(page: Page, counters: dict | None) -> None:
+    """How many samples each op had; of one without any that it was not sampled."""
+    if counters is None or not counters["work"]:
+        return
+    expected = [[op["op"], "not sampled" if op["samples"] == 0 and op["dram_read_bytes"] is None else known(op["samples"], lambda n: f"{n:,}"),
+                 known(op["read_gbps"], digits)] for op in counters["work"][0]["ops"]]
+    expect_equal([row[:3] for row in rows(page, "counters")], expected, "samples of ops")
+    unknown = [row for row, op in zip(rows(page, "counters"), counters["work"][0]["ops"]) if op["dram_read_bytes"] is None]
+    expect_equal([row[3] for row in unknown], ["–"] * len(unknown), "what was not sampled is no zero")
+
+
 def check_views(page: Page, report: dict, view: dict) -> None:
+    check_counters(page, report["counters"])
     check_findings(page, report["findings"])
     check_tree(page, view)
     check_roofline(page, report)

@@ -34,13 +34,14 @@ def report_of(minfer: str, profile: pathlib.Path, *options: str) -> dict:
 def add_counters(profile: pathlib.Path, counted: pathlib.Path) -> None:
     """The profile with windows of hardware counters of two ranks, and a third one that says why it has none."""
     def window(rank: int, **bytes_of_step: float) -> dict:
-        op = {"op": "of no step", "phase": "decode", "calls": 4, "us": 40.5, "counted_read_bytes": 2e6, "dram_read_bytes": 2.1e6,
+        op = {"op": "of no step", "phase": "decode", "calls": 4, "samples": 1981, "us": 40.5, "counted_read_bytes": 2e6, "dram_read_bytes": 2.1e6,
               "sm_active": 0.75, "tensor_active": 0.1875 * (rank + 1), "read_gbps": 51.85}
+        missed = {"op": "too short", "phase": "decode", "calls": 1, "samples": 0, "us": 0.5, "counted_read_bytes": 1e3}
         step = {"step": 3, "us": 1200.5, "covered": 1, "counted_read_bytes": 1_500_000_000, "counted_written_bytes": 9_000_000}
         return {"schema": "minfer.counters/1", **({"rank": rank} if rank > 0 else {}), "begin_ns": 1, "us": 10000.0, "interval_ns": 1000,
                 "clock": "device", "clock_shift_ns": 0, "samples": 10000, "lost": 0, "counters": ["dram_read_bytes"], "left_out": [],
                 "cost": {"start_ms": 1, "stop_ms": 2, "drain_ms": 300, "attribution_ms": 9}, "steps": [{**step, **bytes_of_step}],
-                "work": [{"phase": "decode", "graph": "decode_b4", "steps": 3, "replays": 9, "ops": [op]}]}
+                "work": [{"phase": "decode", "graph": "decode_b4", "steps": 3, "replays": 9, "ops": [op, missed]}]}
 
     lines = [window(0, dram_read_bytes=1.5125e9, dram_written_bytes=9.5e6),
              window(1, dram_read_bytes=1.4875e9, nvlink_received_bytes=2.125e6, nvlink_sent_bytes=2.25e6),

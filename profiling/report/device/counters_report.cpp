@@ -29,6 +29,7 @@ void add_to(CounterWork& sum, const CounterWork& work) {
     CounterOp& op = sum.ops[i];
     const CounterOp& other = work.ops[i];
     op.us = mixed(op.us, before, other.us, more);
+    op.samples = op.samples < 0 || other.samples < 0 ? -1 : op.samples + other.samples;
     op.counted_read_bytes = mixed(op.counted_read_bytes, before, other.counted_read_bytes, more);
     // Windows share most of the steps that their estimates rest on: errors do not shrink with their number.
     op.read_error_bytes = mixed(op.read_error_bytes, before, other.read_error_bytes, more);
@@ -53,7 +54,12 @@ std::string percent_of(double share) {
 }
 
 std::string share_text(double part, double whole) {
-  return whole > 0.0 ? fmt::format("{:.1f} %", 100.0 * part / whole) : std::string("-");
+  return whole > 0.0 ? fmt::format("{:.1f} %", 100.0 * part / whole) : std::string("what was not sampled");
+}
+
+std::string samples_text(const CounterOp& op) {
+  if (op.samples == 0 && !op.measured.has(Counter::dram_read_bytes)) return "not sampled";
+  return op.samples < 0 ? "-" : std::to_string(op.samples);
 }
 
 }  // namespace
@@ -148,7 +154,7 @@ std::vector<std::string> counter_sentences(const CounterAggregate& counters, con
 }
 
 std::vector<Table> counter_tables(const CounterAggregate& counters, bool is_narrow) {
-  constexpr size_t kActivity = 7;  // the column that it begins with
+  constexpr size_t kActivity = 8;  // the column that it begins with
   std::vector<Table> tables;
   for (const CounterWork& work :
        std::span(counters.work).first(std::min(counters.work.size(), kCounterTables))) {
@@ -157,15 +163,17 @@ std::vector<Table> counter_tables(const CounterAggregate& counters, bool is_narr
                     work.graph_batch > 0 ? " of graph " + graph_name(work.phase, work.graph_batch) : "");
     Table table{
         fmt::format("Measured {} (MB a step read from memory, of what is counted; shares in %)", of_steps),
-        {"op", "us", "MB", "+-", "counted", "of it%", "GB/s", "SM", "tensor", "warps", "L2", "L2 hit"},
+        {"op", "samples", "us", "MB", "+-", "counted", "of it%", "GB/s", "SM", "tensor", "warps", "L2",
+         "L2 hit"},
         {}};
     for (const CounterOp& op : work.ops) {
       const double read = op.measured[Counter::dram_read_bytes];
       const double of_it = op.counted_read_bytes > 0.0 ? read / op.counted_read_bytes
                                                        : std::numeric_limits<double>::quiet_NaN();
       table.rows.push_back(
-          {op.op, three_digits(op.us), mb(read), mb(op.read_error_bytes), mb(op.counted_read_bytes),
-           percent_of(of_it), std::isfinite(op.read_gbps()) ? three_digits(op.read_gbps()) : "-",
+          {op.op, samples_text(op), three_digits(op.us), mb(read), mb(op.read_error_bytes),
+           mb(op.counted_read_bytes), percent_of(of_it),
+           std::isfinite(op.read_gbps()) ? three_digits(op.read_gbps()) : "-",
            percent_of(op.measured[Counter::sm_active]), percent_of(op.measured[Counter::tensor_active]),
            percent_of(op.measured[Counter::warps_active]), percent_of(op.measured[Counter::l2_throughput]),
            percent_of(op.measured[Counter::l2_hit])});

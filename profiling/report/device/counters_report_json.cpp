@@ -24,18 +24,23 @@ OrderedJson json_of(const CountedPair& pair) {
           {"both", json_of(pair.both())}};
 }
 
-/// A value that is not known is null.
+/// A sum over whole steps; null: there was none.
+OrderedJson known(const CounterAggregate& counters, double sum) {
+  return counters.steps > 0 ? OrderedJson(sum) : OrderedJson();
+}
+
+/// A value that is not known, or was not sampled, is null.
 OrderedJson json_of(const CounterOp& op) {
   OrderedJson json{{"op", op.op},
                    {"phase", name(op.phase)},
                    {"calls", op.calls},
+                   {"samples", op.samples >= 0 ? OrderedJson(op.samples) : OrderedJson()},
                    {"us", op.us},
                    {"counted_read_bytes", op.counted_read_bytes},
                    {"read_error_bytes", op.read_error_bytes},
                    {"read_gbps", op.read_gbps()}};
-  for (const Counter counter : kAllCounters) {
-    if (op.measured.has(counter)) json[std::string(name(counter))] = op.measured[counter];
-  }
+  for (const Counter counter : kAllCounters)
+    json[std::string(name(counter))] = op.measured[counter];
   return json;
 }
 
@@ -66,10 +71,10 @@ nlohmann::ordered_json counters_json(const ReportData& data) {
           {"lost", counters.lost},
           {"fitted", counters.fitted},
           {"steps", counters.steps},
-          {"read_bytes", counters.read_bytes},
-          {"counted_read_bytes", counters.counted_read_bytes},
-          {"written_bytes", counters.written_bytes},
-          {"counted_written_bytes", counters.counted_written_bytes},
+          {"read_bytes", known(counters, counters.read_bytes)},
+          {"counted_read_bytes", known(counters, counters.counted_read_bytes)},
+          {"written_bytes", known_written_bytes(counters)},
+          {"counted_written_bytes", known(counters, counters.counted_written_bytes)},
           {"error", counters.error},
           {"cost",
            {{"steps_inside", cost.inside},
@@ -97,8 +102,8 @@ nlohmann::ordered_json rank_counters_json(const ReportData& data) {
                      {"lost", counters.lost},
                      {"steps", counters.steps},
                      {"steps_us", counters.steps_us},
-                     {"read_bytes", counters.read_bytes},
-                     {"counted_read_bytes", counters.counted_read_bytes},
+                     {"read_bytes", known(counters, counters.read_bytes)},
+                     {"counted_read_bytes", known(counters, counters.counted_read_bytes)},
                      {"written_bytes", known_written_bytes(counters)},
                      {"nvlink_received_bytes", counters.received_bytes},
                      {"nvlink_sent_bytes", counters.sent_bytes},

@@ -109,9 +109,41 @@ TEST(CounterProfile, EstimatesRestOnTheLastWindows) {
     ASSERT_EQ(window.work.size(), 1u);
     EXPECT_EQ(window.work[0].steps, 3);
     EXPECT_EQ(window.work[0].replays, std::min(i + 1, 8) * 3);
+    // Two layers of a gate_up of 22 us, three steps, a sample each microsecond: of this window alone.
+    EXPECT_NEAR(static_cast<double>(window.work[0].ops[1].samples), 6.0 * 23.0, 12.0);
     EXPECT_EQ(window.left_out.empty(), i > 0);
     EXPECT_NEAR(window.work[0].ops[0].measured[Counter::dram_read_bytes] / 17.6e6, 1.0, 0.02);
   }
+}
+
+TEST(CounterProfile, WhatHadNoSampleIsNotSampledInsteadOfZero) {
+  std::mt19937 random(4);
+  CounterProfile profile(two_layers());
+  Timeline line = run_timeline(timeline_ops(), {.num_steps = 3}, random);
+  const std::vector<StepRecord> records = records_of(line);
+  // The first begins before the step, the second lies in its first op: all others are lost.
+  line.samples.begin_ns.resize(2);
+  line.samples.end_ns.resize(2);
+  line.samples.values.resize(2 * line.samples.counters.size());
+  const CounterWindow window = profile.add(line.samples, records, setup_of(line));
+  ASSERT_EQ(window.work.size(), 1u);
+  const std::vector<CounterOp>& ops = window.work[0].ops;
+  EXPECT_EQ(ops[0].samples, 1);
+  EXPECT_TRUE(ops[0].measured.has(Counter::dram_read_bytes));
+  EXPECT_EQ(ops[2].samples, 0);
+  EXPECT_FALSE(ops[2].measured.has(Counter::dram_read_bytes));
+  EXPECT_FALSE(ops[2].measured.has(Counter::sm_active));
+}
+
+TEST(CounterProfile, AStepOfWhichACounterHasNoValueHasNone) {
+  std::mt19937 random(5);
+  CounterProfile profile(two_layers());
+  Timeline line = run_timeline(timeline_ops(), {.num_steps = 3}, random);
+  for (size_t i = 0; i < line.samples.values.size(); i += line.samples.counters.size())
+    line.samples.values[i] = std::nan("");
+  const CounterWindow window = profile.add(line.samples, records_of(line), setup_of(line));
+  ASSERT_FALSE(window.steps.empty());
+  EXPECT_FALSE(window.steps[0].measured.has(Counter::dram_read_bytes));
 }
 
 TEST(CounterProfile, KeepsWorkApart) {

@@ -109,6 +109,8 @@ TEST(CountersJson, ReadsBackWhatWasWritten) {
   const CounterOp& op = read.work[0].ops.at(0);
   EXPECT_EQ(op.op, "gate_up_swiglu");
   EXPECT_EQ(op.calls, 32);
+  EXPECT_EQ(op.samples, 2'981);
+  EXPECT_EQ(read.work[1].ops.at(0).samples, 0);
   EXPECT_DOUBLE_EQ(op.measured[Counter::dram_read_bytes], 3'758'096'384.5);
   EXPECT_DOUBLE_EQ(op.measured[Counter::l2_hit], 0.015);
   EXPECT_DOUBLE_EQ(op.read_error_bytes, 1'024.5);
@@ -118,6 +120,18 @@ TEST(CountersJson, ReadsBackWhatWasWritten) {
   EXPECT_EQ(read.work[1].phase, StepPhase::mixed);
   EXPECT_TRUE(std::isnan(read.work[1].ops.at(0).read_error_bytes));
   EXPECT_FALSE(json["work"][1]["ops"][0].contains("read_gbps"));
+}
+
+TEST(CountersJson, AnEarlierVersionDoesNotSayHowManySamplesAnOpHad) {
+  nlohmann::json json = counters_line(test::sample_counters());
+  json["work"][0]["ops"][0].erase("samples");
+  EXPECT_EQ(counters_schema().check(json), "");
+  const CounterWindow old = read_counters_of(json, "line");
+  EXPECT_EQ(old.work[0].ops.at(0).samples, -1);
+  EXPECT_FALSE(counters_line(old)["work"][0]["ops"][0].contains("samples"));
+  json["work"][0]["ops"][0]["samples"] = -1;
+  EXPECT_FALSE(counters_schema().check(json).empty());
+  EXPECT_THROW(read_counters_of(json, "line"), FileError);
 }
 
 TEST(CountersJson, AnErrorStandsAlone) {

@@ -43,6 +43,7 @@ TEST(CountersReport, AddsWindowsUp) {
   EXPECT_EQ(sum.work[0].replays, 8);
   // Two steps of the first window and six of the second.
   EXPECT_NEAR(sum.work[0].ops[0].us, 1'790.125, 1e-6);
+  EXPECT_EQ(sum.work[0].ops[0].samples, 2 * 2'981);
   EXPECT_NEAR(sum.work[0].ops[0].measured[Counter::sm_active], 0.36875, 1e-9);
   EXPECT_DOUBLE_EQ(sum.work[1].ops[0].measured[Counter::tensor_active], 0.25);
   EXPECT_EQ(aggregate_counters({}).windows, 0);
@@ -225,6 +226,36 @@ TEST(CountersReport, StandsInEveryFormat) {
   EXPECT_EQ(json["counters"]["work"][0]["steps"], 8);
   EXPECT_DOUBLE_EQ(json["counters"]["work"][0]["ops"][0]["dram_read_bytes"], 3'758'096'384.5);
   EXPECT_TRUE(json["counters"]["work"][1]["ops"][0]["read_gbps"].is_null());
+}
+
+TEST(CountersReport, SaysHowManySamplesAnOpHadAndNoZeroWhereThereIsNone) {
+  ProfileFile file;
+  file.header = test::sample_header();
+  file.steps = test::sample_steps(3);
+  file.counters = {test::sample_counters()};
+  file.counters[0].steps.clear();
+  for (const ReportFormat format : {ReportFormat::table, ReportFormat::md}) {
+    const std::string text = render_report(file, {.format = format});
+    for (const char* word : {"samples", "2981", "not sampled"})
+      EXPECT_NE(text.find(word), std::string::npos) << word << '\n' << text;
+  }
+  const auto json = nlohmann::json::parse(render_report(file, {.format = ReportFormat::json}));
+  const auto& sampled = json["counters"]["work"][0]["ops"][0];
+  EXPECT_EQ(sampled["samples"], 2'981);
+  EXPECT_TRUE(sampled["tensor_active"].is_null()) << "no column of it";
+  const auto& missed = json["counters"]["work"][1]["ops"][0];
+  EXPECT_EQ(missed["samples"], 0);
+  for (const char* value : {"dram_read_bytes", "sm_active", "l2_hit", "read_error_bytes"})
+    EXPECT_TRUE(missed.at(value).is_null()) << value;
+  for (const char* sum : {"read_bytes", "counted_read_bytes", "written_bytes", "counted_written_bytes"})
+    EXPECT_TRUE(json["counters"][sum].is_null()) << sum << ": no step was whole";
+
+  // A file of an earlier version does not say how many there were.
+  file.counters[0].work[0].ops[0].samples = -1;
+  file.counters.push_back(test::sample_counters());
+  EXPECT_EQ(aggregate_counters(file.counters).work[0].ops[0].samples, -1);
+  const auto old = nlohmann::json::parse(render_report(file, {.format = ReportFormat::json}));
+  EXPECT_TRUE(old["counters"]["work"][0]["ops"][0]["samples"].is_null());
 }
 
 }  // namespace

@@ -29,8 +29,12 @@ inline CounterWindow sample_counters() {
   step.counted_written_bytes = 8'000'000;
   window.steps = {step};
 
-  CounterOp op{
-      .op = "gate_up_swiglu", .phase = StepPhase::decode, .calls = 32, .us = 1'490.125, .measured = {}};
+  CounterOp op{.op = "gate_up_swiglu",
+               .phase = StepPhase::decode,
+               .calls = 32,
+               .samples = 2'981,
+               .us = 1'490.125,
+               .measured = {}};
   op.measured[Counter::dram_read_bytes] = 3'758'096'384.5;
   op.measured[Counter::sm_active] = 0.96875;
   op.measured[Counter::l2_hit] = 0.015;
