@@ -71,7 +71,8 @@ Evidence::Evidence(const ProfileHeader& header)
     known.weights +=
         (static_cast<double>(op.in_features) * static_cast<double>(op.out_features) - known.weights) / count;
     known.weight_bytes += (static_cast<double>(op.weight_bytes) - known.weight_bytes) / count;
-    known.fp8_share += ((op.fp8_products ? 1.0 : 0.0) - known.fp8_share) / count;
+    known.units.fp8 += (units_of(op).fp8 - known.units.fp8) / count;
+    known.units.vectors += (units_of(op).vectors - known.units.vectors) / count;
   }
 }
 

@@ -172,7 +172,7 @@ struct OpEvidence {
   double flops = 0.0;
   double weights = 0.0;                ///< elements, mean over layers
   double weight_bytes = 0.0;           ///< as the model has them, mean over layers
-  double fp8_share = 0.0;              ///< of its layers: with products on FP8 tensor cores
+  UnitShares units = {};               ///< of its layers
   std::map<int32_t, double> launches;  ///< its time by the largest kernel that it launched in a step
 
   double roofline() const { return us > 0.0 ? floor_us / us : 0.0; }

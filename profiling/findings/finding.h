@@ -20,6 +20,9 @@ enum class GainOf : uint8_t {
 };
 std::string_view name(GainOf of);
 
+/// A run without a finding above this is healthy.
+inline constexpr double kHealthyGain = 0.05;
+
 /// Something that costs time, and what to do about it.
 struct Finding {
   std::string_view rule = {};  ///< Rule::name
@@ -33,11 +36,16 @@ struct Finding {
   GainOf of = GainOf::wall_time;
   bool estimated =
       false;  ///< the gain rests on a model of the work (roofline, a line through steps), not on measured times alone
+  bool has_option = true;  ///< false: nothing that can be set mends it, which is a property of the build
   std::string advice = {};
   std::vector<std::string> trials = {};  ///< options that do it, each to be tried alone: trials_of()
 
-  /// What findings are ordered by. Waiting that only moves counts half, and as far as it fills the wall time: the work stays.
-  double weight() const { return of == GainOf::latency ? 0.5 * std::min(gain, stake) : gain; }
+  /// What findings are ordered by. Waiting that only moves counts half, and as far as it fills the wall time: the work stays. A run is
+  /// healthy with what cannot be mended.
+  double weight() const {
+    if (!has_option) return std::min(gain, kHealthyGain);
+    return of == GainOf::latency ? 0.5 * std::min(gain, stake) : gain;
+  }
 };
 
 /// For sentences: 0 of nothing.

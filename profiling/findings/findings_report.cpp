@@ -102,6 +102,7 @@ Finding finding_of(const JsonField& field) {
           .gain_to = field["gain_to"].number(),
           .of = one_of(field["gain_of"], std::array{GainOf::wall_time, GainOf::throughput, GainOf::latency}),
           .estimated = field["estimated"].boolean(),
+          .has_option = !field.find("has_option"),
           .advice = field["advice"].text(),
           .trials = texts_of(field["try"])};
 }
@@ -172,6 +173,7 @@ void write_findings(JsonText& json, const Diagnosis& diagnosis) {
         .field("gain_from", finding.gain_from, 4)
         .field("gain_to", finding.gain_to, 4)
         .field("gain_of", name(finding.of));
+    if (!finding.has_option) json.field("has_option", false);
     json.field("estimated", finding.estimated).field("advice", std::string_view(finding.advice));
     json.key("try").open('[');
     for (const std::string& trial : finding.trials)

@@ -88,8 +88,7 @@ double estimated_bf16_us(const Evidence& evidence, const OpEvidence& op) {
 }
 
 bool is_slower_than_bf16(const Evidence& evidence, const OpEvidence& op) {
-  const bool quantised = op.weight_bytes > 0.0 && op.weight_bytes < 1.5 * op.weights;
-  return quantised && (op.kind == OpKind::linear || op.kind == OpKind::gate_up_swiglu) &&
+  return has_quantised_weights(op) && (op.kind == OpKind::linear || op.kind == OpKind::gate_up_swiglu) &&
          op.us > kSlowerThanBf16 * estimated_bf16_us(evidence, op);
 }
 
@@ -346,6 +345,10 @@ constexpr std::array kKernelRules{
          "0.24 to 0.52 of its share", wide_kv_cache},
     Rule{"compute-bound", FindingGroup::kernels, "ops at 60 to 80 % of the arithmetic roof",
          "half of what lies above 80 % of the roofline", compute_bound},
+    Rule{"f32 arithmetic", FindingGroup::kernels,
+         "products of a CPU that are bound by arithmetic, in f32, and its units for bf16 and int8",
+         "nothing, to what they take less on the fastest of these at the share of its roof that they reach",
+         f32_arithmetic},
     Rule{"re-reads", FindingGroup::kernels, "bytes read by the counters, 1.2 times the counted ones",
          "share x (1 - counted / measured)", rereads},
     Rule{"L2 misses", FindingGroup::kernels, "hits of the counters under 30 % in ops bound by arithmetic",
@@ -354,14 +357,17 @@ constexpr std::array kKernelRules{
 
 }  // namespace
 
+bool has_quantised_weights(const OpEvidence& op) {
+  constexpr double kBytesOfQuantised = 1.5;  // a weight
+  return op.weight_bytes > 0.0 && op.weight_bytes < kBytesOfQuantised * op.weights;
+}
+
 std::string fewer_bytes(const Evidence& evidence, const OpEvidence& op) {
   if (op.kind == OpKind::attention) {
     const std::string_view narrower = narrower_kv_type(evidence);
     return narrower.empty() ? "a shorter context" : fmt::format("--kv-cache-dtype {}", narrower);
   }
-  constexpr double kBytesOfQuantised = 1.5;  // a weight
-  const bool is_quantised = op.weight_bytes > 0.0 && op.weight_bytes < kBytesOfQuantised * op.weights;
-  return is_quantised ? "weights of fewer bits" : "quantised weights";
+  return has_quantised_weights(op) ? "weights of fewer bits" : "quantised weights";
 }
 
 std::span<const Rule> kernel_rules() {

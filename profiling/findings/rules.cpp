@@ -28,7 +28,7 @@ Utilisation utilisation_of(const Evidence& evidence) {
   if (!ceilings.known() || wall_us <= 0.0) return used;
   for (const OpEvidence& op : evidence.ops()) {
     used.memory += op.bytes / ceilings.read_gbps * 1e-3 / wall_us;
-    used.arithmetic += op.flops / ceilings.gflops_of(op.fp8_share) * 1e-3 / wall_us;
+    used.arithmetic += op.flops / ceilings.gflops_of(op.units) * 1e-3 / wall_us;
     used.either += std::min(op.us, op.floor_us) / wall_us;
   }
   used.memory = std::min(used.memory, 1.0);
@@ -47,7 +47,7 @@ Limit bound_by_hardware(const Evidence& evidence, const OpEvidence& longest, con
                               used_text(used),
                               memory ? "more speed a step needs " + fewer_bytes(evidence, longest) +
                                            ", more a second a larger batch"
-                                     : "more speed needs a narrower type or fewer tokens to compute")};
+                                     : "more speed needs " + narrower_arithmetic(evidence, longest))};
 }
 
 Limit bound_by_other(const OpEvidence& longest, double share, const Utilisation& used,

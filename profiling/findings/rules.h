@@ -33,8 +33,6 @@ std::array<std::span<const Rule>, 7> all_rules();
 
 /// Gains below this are nothing to act on.
 inline constexpr double kLeastGain = 0.01;
-/// A run without a finding above this is healthy.
-inline constexpr double kHealthyGain = 0.05;
 
 /// What all rules find of at least kLeastGain, worst first.
 std::vector<Finding> find_all(const Evidence& evidence);
@@ -57,6 +55,12 @@ std::string clock_with_time(const Evidence& evidence);
 /// Time that steps with draft tokens lost against steps without; 0: they lost none, or there were none.
 double drafts_lost_us(const Evidence& evidence);
 
+/// Rules of one file are one list; this one has a file of its own.
+void f32_arithmetic(const Evidence& evidence, std::vector<Finding>& findings);
+/// How to have an op's arithmetic take less, for the middle of a sentence.
+std::string narrower_arithmetic(const Evidence& evidence, const OpEvidence& op);
+/// Of fewer than 12 bits each.
+bool has_quantised_weights(const OpEvidence& op);
 /// How to leave an op fewer bytes to read: an option that is not set yet, for the middle of a sentence.
 std::string fewer_bytes(const Evidence& evidence, const OpEvidence& op);
 

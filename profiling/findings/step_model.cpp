@@ -24,7 +24,7 @@ StepModel::StepModel(const Evidence& evidence, const LineFit& fit, StepPhase pha
     if (op.phase != phase) continue;
     (reads_weights(op.kind) ? weights_us : others_us) += op.us;
     if (reads_weights(op.kind) && ceilings.gflops > 0.0)
-      arithmetic_us_ += op.flops / ceilings.gflops_of(op.fp8_share) * 1e-3;
+      arithmetic_us_ += op.flops / ceilings.gflops_of(op.units) * 1e-3;
   }
   const auto count = static_cast<double>(steps.steps);
   shared_us_ = (steps.exposed_us + weights_us) / count;

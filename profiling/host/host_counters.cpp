@@ -1,6 +1,7 @@
 #include "profiling/host/host_counters.h"
 
 #include <charconv>
+#include <fstream>
 #include <optional>
 #include <system_error>
 #include <utility>
@@ -61,6 +62,13 @@ bool lists(std::string_view controllers, std::string_view name) {
 }
 
 }  // namespace
+
+int64_t waited_ns_of_thread() {
+  std::ifstream times("/proc/thread-self/schedstat");
+  int64_t ran_ns = 0, waited_ns = 0;
+  times >> ran_ns >> waited_ns;
+  return waited_ns;
+}
 
 HostSample between(const HostCounters& before, const HostCounters& after, int32_t cores) {
   HostSample sample{.begin_ns = before.at_ns, .end_ns = after.at_ns};

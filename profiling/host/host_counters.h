@@ -32,6 +32,9 @@ struct HostCounters {
   int64_t swapped_bytes = 0;
 };
 
+/// Time for which the calling thread was ready to run without a core; 0 where the system does not say.
+int64_t waited_ns_of_thread();
+
 /// What happened between two readings, on a machine of `cores`.
 HostSample between(const HostCounters& before, const HostCounters& after, int32_t cores);
 

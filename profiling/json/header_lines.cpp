@@ -77,10 +77,13 @@ ProfileHeader header_of(const JsonField& field) {
   const JsonField ceilings = field["ceilings"];
   header.ceilings = {.read_gbps = ceilings["read_gbps"].number(), .gflops = ceilings["gflops"].number()};
   if (const auto runs = ceilings.find("runs")) {
-    header.ceilings.runs = runs->small(1);
+    header.ceilings.runs = runs->small();
     header.ceilings.measured_unix_s = ceilings["measured_unix_s"].integer(0, int64_t{250'000'000'000});
   }
-  if (const auto fp8 = ceilings.find("fp8_gflops")) header.ceilings.fp8_gflops = fp8->number();
+  if (const auto runs = ceilings.find("disturbed_runs")) header.ceilings.disturbed_runs = runs->small(1);
+  for (const auto& [name, unit] : kUnitCeilings) {
+    if (const auto gflops = ceilings.find(name)) header.ceilings.*unit = gflops->number();
+  }
   if (const auto cache = field.find("cache_bytes")) header.cache_bytes = cache->bytes();
   if (const auto memory = field.find("memory")) header.memory = memory_of(*memory);
   const JsonField options = field["options"];

@@ -14,8 +14,12 @@ constexpr std::string_view kOnDevice = "device", kPinned = "page-locked";
 void append_ceilings(JsonText& json, const Ceilings& ceilings) {
   json.key("ceilings").open('{');
   json.field("read_gbps", ceilings.read_gbps, 3).field("gflops", ceilings.gflops, 3);
-  if (ceilings.runs > 0) json.field("runs", ceilings.runs).field("measured_unix_s", ceilings.measured_unix_s);
-  if (ceilings.fp8_gflops > 0.0) json.field("fp8_gflops", ceilings.fp8_gflops, 3);
+  if (ceilings.tries() > 0)
+    json.field("runs", ceilings.runs).field("measured_unix_s", ceilings.measured_unix_s);
+  if (ceilings.disturbed_runs > 0) json.field("disturbed_runs", ceilings.disturbed_runs);
+  for (const auto& [name, unit] : kUnitCeilings) {
+    if (ceilings.*unit > 0.0) json.field(name, ceilings.*unit, 3);
+  }
   json.close('}');
 }
 

@@ -1,10 +1,15 @@
 #include "profiling/json/profile_header.h"
 
+#include <algorithm>
 #include <chrono>
+#include <functional>
+#include <map>
+#include <set>
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "kernels/stamps.h"
+#include "profiling/record/rank_step.h"
 
 namespace minfer {
 
@@ -27,13 +32,56 @@ std::string ceilings_text(const ProfileHeader& header) {
   return text;
 }
 
+std::vector<std::string_view> unit_names(const ProfileHeader& header, std::string_view op) {
+  std::vector<std::string_view> units;
+  for (const OpInfo& info : header.ops) {
+    if (info.name != op) continue;
+    const UnitShares shares = units_of(info);
+    const std::string_view unit = shares.fp8 > 0.0       ? "fp8"
+                                  : shares.vectors > 0.0 ? "f32"
+                                                         : name(header.activation_dtype);
+    if (std::ranges::find(units, unit) == units.end()) units.push_back(unit);
+  }
+  return units;
+}
+
+std::string units_text(const ProfileHeader& header) {
+  std::map<std::string_view, std::set<std::string_view>, std::greater<>> ops;  // fp8, f32, bf16
+  for (const OpInfo& op : header.ops) {
+    if (op.kind == OpKind::transfer || is_between_ranks(op.kind)) continue;
+    for (const std::string_view unit : unit_names(header, op.name))
+      ops[unit].insert(op.name);
+  }
+  std::string text = "arithmetic: all ops in f32";
+  if (ops.size() != 1 || !ops.contains("f32")) {
+    text = "arithmetic:";
+    for (const auto& [unit, names] : ops) {
+      if (unit != "f32") text += fmt::format(" {} in {},", fmt::join(names, ", "), unit);
+    }
+    text += " the others in f32";
+  }
+  const Ceilings& ceilings = header.ceilings;
+  const auto times = [&](double gflops) { return fmt::format("{:.1f} times", gflops / ceilings.gflops); };
+  if (ceilings.fp8_gflops > ceilings.gflops && !ops.contains("fp8"))
+    text += fmt::format("; in fp8 the tensor cores do {} as much", times(ceilings.fp8_gflops));
+  std::string idle;
+  if (ceilings.bf16_gflops > ceilings.gflops) idle = "in bf16 " + times(ceilings.bf16_gflops) + " as much";
+  if (ceilings.int8_gflops > ceilings.gflops)
+    idle += fmt::format("{}in int8 {}", idle.empty() ? "" : ", ", times(ceilings.int8_gflops) + " as much");
+  if (!idle.empty()) text += "; the cores do " + idle + ", which no kernel of this build uses";
+  return text;
+}
+
 std::string measured_text(const Ceilings& ceilings) {
-  if (ceilings.runs == 0) return {};
+  if (ceilings.tries() == 0) return {};
   const std::chrono::sys_seconds time{std::chrono::seconds(ceilings.measured_unix_s)};
   const std::chrono::year_month_day date(std::chrono::floor<std::chrono::days>(time));
-  return fmt::format(", best of {} measurement{}, the last on {}-{:02}-{:02}", ceilings.runs,
-                     ceilings.runs == 1 ? "" : "s", static_cast<int>(date.year()),
-                     static_cast<unsigned>(date.month()), static_cast<unsigned>(date.day()));
+  return fmt::format(
+      ", best of {} measurement{}{}, the last on {}-{:02}-{:02}", ceilings.tries(),
+      ceilings.tries() == 1 ? "" : "s",
+      ceilings.disturbed_runs > 0 ? fmt::format(" ({} while others took the cores)", ceilings.disturbed_runs)
+                                  : "",
+      static_cast<int>(date.year()), static_cast<unsigned>(date.month()), static_cast<unsigned>(date.day()));
 }
 
 void stamp_clocks(ProfileHeader& header) {

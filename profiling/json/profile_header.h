@@ -61,6 +61,10 @@ struct ProfileHeader {
 /// The header's ceilings, e.g. "4530.0 GB/s read, 833000.0 GFLOP/s bf16": products are measured in the type
 /// of the activations, and those on FP8 tensor cores as well where ops have such.
 std::string ceilings_text(const ProfileHeader& header);
+/// The types that an op's layers multiply in: "f32", "bf16", "fp8".
+std::vector<std::string_view> unit_names(const ProfileHeader& header, std::string_view op);
+/// The type that each op multiplies in, and what else the device could; a sentence.
+std::string units_text(const ProfileHeader& header);
 /// How and when they were measured, to stand behind that; empty: not known.
 std::string measured_text(const Ceilings& ceilings);
 

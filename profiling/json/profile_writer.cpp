@@ -101,6 +101,7 @@ ProfileWriter::Stats ProfileWriter::close() {
       .written = written_,
       .dropped = unwritten_ + overflowed_.load(std::memory_order_relaxed),
       .dropped_lines = unwritten_lines_ + refused_lines_ + overflowed_lines_.load(std::memory_order_relaxed),
+      .beat_ceilings = summariser_.beats_ceilings(),
       .error = error_};
 }
 

@@ -72,6 +72,7 @@ class ProfileWriter final : public StepSink {
     uint64_t written = 0;        ///< steps whose line is in the file
     uint64_t dropped = 0;        ///< steps of the range that are not
     uint64_t dropped_lines = 0;  ///< of all other kinds
+    bool beat_ceilings = false;  ///< StepSummariser::beats_ceilings()
     std::string error;           ///< why the file failed; empty: it did not
   };
   /// Writes what is queued and ends the thread. No consume() during or after it. A second call only returns

@@ -16,6 +16,7 @@
 #include "kernels/cuda/device/peak.h"
 #include "kernels/error.h"
 #include "kernels/stamps.h"
+#include "profiling/host/host_counters.h"
 #include "profiling/record/machine.h"
 
 namespace minfer {
@@ -27,10 +28,19 @@ constexpr size_t kBlockBytes = 2u << 20;
 constexpr int kPasses = 5;
 constexpr int64_t kBudgetNs = 600'000'000;  // on a busy machine fewer passes have to do
 constexpr int64_t kFmaRounds = 2'000'000;
+/// Of the threads' time without a core, from which on others have taken the cores. The fastest of five passes escapes less.
+constexpr double kTaken = 0.1;
+
+/// What threads that measure did not get of the cores' time.
+struct TakenTime {
+  std::atomic<int64_t> waited_ns{0};  ///< ready to run, without a core
+  std::atomic<int64_t> wall_ns{0};    ///< summed over the threads too
+};
 
 // Runs work(thread) on `threads` threads at once, `passes` times or until the budget is spent; returns the ns
 // of the fastest.
-int64_t fastest_pass_ns(int32_t threads, int passes, const std::function<void(int32_t)>& work) {
+int64_t fastest_pass_ns(int32_t threads, int passes, TakenTime& taken,
+                        const std::function<void(int32_t)>& work) {
   int64_t start = 0;
   int64_t pass_start = 0;
   int64_t fastest = std::numeric_limits<int64_t>::max();
@@ -47,11 +57,14 @@ int64_t fastest_pass_ns(int32_t threads, int passes, const std::function<void(in
   };
   std::barrier together(threads, finish_pass);
   const auto run = [&](int32_t thread) {
+    const int64_t begin_ns = now_ns(), waited_ns = waited_ns_of_thread();
     together.arrive_and_wait();
     while (left > 0) {
       work(thread);
       together.arrive_and_wait();
     }
+    taken.waited_ns += waited_ns_of_thread() - waited_ns;
+    taken.wall_ns += now_ns() - begin_ns;
   };
   std::vector<std::jthread> others;
   try {
@@ -97,7 +110,7 @@ size_t touch(char* slice, size_t wanted, size_t least) {
   return touched;
 }
 
-double measure_read_gbps(const cpu::PeakLoops& loops, int32_t threads) {
+double measure_read_gbps(const cpu::PeakLoops& loops, int32_t threads, TakenTime& taken) {
   const auto blocks_of_a_thread = [&](size_t bytes) {
     return std::max<size_t>(1, bytes / static_cast<size_t>(threads) / kBlockBytes) * kBlockBytes;
   };
@@ -108,66 +121,115 @@ double measure_read_gbps(const cpu::PeakLoops& loops, int32_t threads) {
   std::atomic<uint64_t> sink{0};
   // Touched by the thread that reads it: its pages then lie in that thread's NUMA node.
   const auto slice_of = [&](int32_t thread) { return buffer.data() + static_cast<size_t>(thread) * slice; };
-  fastest_pass_ns(threads, 1, [&](int32_t thread) {
+  fastest_pass_ns(threads, 1, taken, [&](int32_t thread) {
     touched[static_cast<size_t>(thread)] = touch(slice_of(thread), slice, least);
   });
-  const int64_t ns = fastest_pass_ns(threads, kPasses, [&](int32_t thread) {
+  const int64_t ns = fastest_pass_ns(threads, kPasses, taken, [&](int32_t thread) {
     sink += loops.read(slice_of(thread), touched[static_cast<size_t>(thread)]);
   });
   const size_t bytes = std::accumulate(touched.begin(), touched.end(), size_t{0});
   return static_cast<double>(bytes) / static_cast<double>(ns);
 }
 
-double measure_gflops(const cpu::PeakLoops& loops, int32_t threads) {
+double measure_gflops(const cpu::PeakLoops& loops, int32_t threads, TakenTime& taken) {
   std::atomic<float> sink{0.0f};
-  const int64_t ns = fastest_pass_ns(threads, kPasses, [&](int32_t) { sink = loops.fma(kFmaRounds); });
+  const int64_t ns = fastest_pass_ns(threads, kPasses, taken, [&](int32_t) { sink = loops.fma(kFmaRounds); });
   return static_cast<double>(kFmaRounds * loops.flops_per_round) * threads / static_cast<double>(ns);
+}
+
+double measure_gflops(const cpu::NarrowLoop& loop, int32_t threads, TakenTime& taken) {
+  if (loop.run == nullptr) return 0.0;
+  const int64_t ns = fastest_pass_ns(threads, kPasses, taken, [&](int32_t) { loop.run(loop.rounds); });
+  return static_cast<double>(loop.rounds * loop.flops_per_round) * threads / static_cast<double>(ns);
 }
 
 }  // namespace
 
-double Ceilings::gflops_of(double fp8_share) const {
-  if (fp8_share <= 0.0 || fp8_gflops <= 0.0) return gflops;
-  return fp8_share >= 1.0 ? fp8_gflops : 1.0 / (fp8_share / fp8_gflops + (1.0 - fp8_share) / gflops);
+UnitShares units_of(const OpInfo& op) {
+  switch (op.kind) {
+    case OpKind::linear:
+    case OpKind::gate_up_swiglu:
+    case OpKind::moe_gate_up_swiglu:
+    case OpKind::moe_down:
+    case OpKind::head_linear:
+    case OpKind::attention:
+    case OpKind::delta_rule:  // prompts are products
+      return {.fp8 = op.fp8_products ? 1.0 : 0.0};
+    default:
+      return {.vectors = 1.0};
+  }
 }
 
-double Ceilings::floor_us(int64_t bytes, int64_t flops, double fp8_share) const {
+double Ceilings::gflops_of(const UnitShares& units) const {
+  const double fp8 = fp8_gflops > 0.0 ? units.fp8 : 0.0;
+  const double vectors = vector_gflops > 0.0 ? units.vectors : 0.0;
+  if (fp8 + vectors <= 0.0) return gflops;
+  if (fp8 >= 1.0) return fp8_gflops;
+  if (vectors >= 1.0) return vector_gflops;
+  const auto part = [](double share, double peak) { return share > 0.0 ? share / peak : 0.0; };
+  return 1.0 / (part(fp8, fp8_gflops) + part(vectors, vector_gflops) + part(1.0 - fp8 - vectors, gflops));
+}
+
+double Ceilings::floor_us(int64_t bytes, int64_t flops, const UnitShares& units) const {
   if (!known()) return 0.0;
-  return std::max(static_cast<double>(bytes) / read_gbps, static_cast<double>(flops) / gflops_of(fp8_share)) *
+  return std::max(static_cast<double>(bytes) / read_gbps, static_cast<double>(flops) / gflops_of(units)) *
          1e-3;
 }
 
-bool Ceilings::compute_bound(int64_t bytes, int64_t flops, double fp8_share) const {
-  return known() &&
-         static_cast<double>(flops) / gflops_of(fp8_share) > static_cast<double>(bytes) / read_gbps;
+bool Ceilings::compute_bound(int64_t bytes, int64_t flops, const UnitShares& units) const {
+  return known() && static_cast<double>(flops) / gflops_of(units) > static_cast<double>(bytes) / read_gbps;
 }
 
 Ceilings measure_ceilings(int32_t threads) {
   if (threads < 1) fail("ceilings: {} threads, expected at least 1", threads);
   const cpu::PeakLoops loops = cpu::peak_loops(cpu::detected_isa());
-  return {.read_gbps = measure_read_gbps(loops, threads), .gflops = measure_gflops(loops, threads)};
+  HostReader host;
+  const HostCounters before = host.read(0);
+  TakenTime taken;
+  Ceilings found{.read_gbps = measure_read_gbps(loops, threads, taken),
+                 .gflops = measure_gflops(loops, threads, taken),
+                 .bf16_gflops = measure_gflops(cpu::bf16_loop(), threads, taken),
+                 .int8_gflops = measure_gflops(cpu::int8_loop(), threads, taken)};
+  const HostSample machine =
+      between(before, host.read(0), static_cast<int32_t>(std::thread::hardware_concurrency()));
+  const double share = static_cast<double>(taken.waited_ns) / static_cast<double>(taken.wall_ns) +
+                       (machine.stolen_us + machine.throttled_us / threads) / machine.wall_us();
+  found.disturbed_runs = share > kTaken ? 1 : 0;
+  return found;
 }
 
-Ceilings device_ceilings(const BackendInfo& backend, std::string_view version, bool fp8_products,
-                         const std::filesystem::path& cache_path) {
-  if (backend.name != "cuda") {
-    return load_or_measure_ceilings(
-        fmt::format("{}|{}|{}", processor_name(), backend.threads, version), false,
-        [&] { return measure_ceilings(backend.threads); }, cache_path);
-  }
+std::string ceilings_key(const BackendInfo& backend, std::string_view version) {
+  if (backend.name != "cuda") return fmt::format("{}|{}|{}", processor_name(), backend.threads, version);
   const CudaDevice device = cuda_devices().at(0);
-  const bool fp8 = fp8_products && has_fp8_tensor_cores(device);
+  return fmt::format("{}|CUDA driver {}|{}|{}", device.name, device.driver_version,
+                     name(backend.activation_dtype), version);
+}
+
+Ceilings device_ceilings(const BackendInfo& backend, std::string_view version,
+                         const std::filesystem::path& cache_path) {
+  WantedUnits wanted;
+  if (backend.name != "cuda") {
+    if (cpu::bf16_loop().run != nullptr) wanted.push_back(&Ceilings::bf16_gflops);
+    if (cpu::int8_loop().run != nullptr) wanted.push_back(&Ceilings::int8_gflops);
+    return load_or_measure_ceilings(
+        ceilings_key(backend, version), wanted, [&] { return measure_ceilings(backend.threads); },
+        cache_path);
+  }
+  const bool fp8 = backend.activation_dtype != DType::f32 && has_fp8_tensor_cores(cuda_devices().at(0));
+  if (fp8) wanted.push_back(&Ceilings::fp8_gflops);
+  if (backend.activation_dtype != DType::f32) wanted.push_back(&Ceilings::vector_gflops);
   const auto measure = [&]() -> Ceilings {
     try {
       const GpuPeak peak = measure_gpu_peak(backend.activation_dtype, fp8);
-      return {.read_gbps = peak.read_gbps, .gflops = peak.gflops, .fp8_gflops = peak.fp8_gflops};
+      return {.read_gbps = peak.read_gbps,
+              .gflops = peak.gflops,
+              .fp8_gflops = peak.fp8_gflops,
+              .vector_gflops = peak.vector_gflops};
     } catch (const DeviceError&) {  // no memory left: a profile is worth having without a roofline
       return {};
     }
   };
-  return load_or_measure_ceilings(fmt::format("{}|CUDA driver {}|{}|{}", device.name, device.driver_version,
-                                              name(backend.activation_dtype), version),
-                                  fp8, measure, cache_path);
+  return load_or_measure_ceilings(ceilings_key(backend, version), wanted, measure, cache_path);
 }
 
 }  // namespace minfer

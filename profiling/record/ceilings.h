@@ -1,14 +1,25 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "kernels/backend.h"
+#include "kernels/op.h"
 
 namespace minfer {
+
+/// Shares of an op, by its layers, whose arithmetic runs on other units than products of activations do.
+struct UnitShares {
+  double fp8 = 0.0;      ///< FP8 tensor cores
+  double vectors = 0.0;  ///< f32, beside the tensor cores
+};
+UnitShares units_of(const OpInfo& op);
 
 /// What a device can do at most, as measured on it. 0: not known, and then no roofline is drawn.
 struct Ceilings {
@@ -16,23 +27,36 @@ struct Ceilings {
   /// 10^9 operations/s (a multiply-add is two). CPU: f32 multiply-adds in registers, all threads together.
   /// GPU: dense products with f32 sums of the type that activations have: bf16, or f32.
   double gflops = 0.0;
-  /// Likewise of e4m3 by e4m3 on FP8 tensor cores; 0: not known, there are none, or no op uses them.
+  /// Likewise of e4m3 by e4m3 on FP8 tensor cores; 0: not known, or there are none.
   double fp8_gflops = 0.0;
+  /// Of a GPU whose activations are bf16: in f32, beside the tensor cores, which is what does all that is no product. 0: not known.
+  double vector_gflops = 0.0;
+  /// Of units of a CPU that multiply narrower types than f32. No op of this build uses them. 0: not known, or there are none.
+  double bf16_gflops = 0.0;
+  double int8_gflops = 0.0;
   int32_t runs = 0;             ///< measurements of which these are the best; 0: not known
+  int32_t disturbed_runs = 0;   ///< and more of them, while others took the cores
   int64_t measured_unix_s = 0;  ///< when the last of them was; 0: not known
 
+  int32_t tries() const { return runs + disturbed_runs; }
   bool known() const { return read_gbps > 0.0 && gflops > 0.0; }
-  /// The arithmetic ceiling of ops of which this part is on FP8 tensor cores (OpInfo::fp8_products: 0 or 1 of a single op).
-  double gflops_of(double fp8_share) const;
+  /// The arithmetic ceiling of an op on these units.
+  double gflops_of(const UnitShares& units) const;
   /// Least time of work that moves `bytes` and computes `flops` (the roofline of Williams et al. 2009); 0 if
   /// unknown.
-  double floor_us(int64_t bytes, int64_t flops, double fp8_share) const;
+  double floor_us(int64_t bytes, int64_t flops, const UnitShares& units) const;
   /// Whether the arithmetic takes longer than the memory traffic. False if unknown.
-  bool compute_bound(int64_t bytes, int64_t flops, double fp8_share) const;
+  bool compute_bound(int64_t bytes, int64_t flops, const UnitShares& units) const;
 };
 
+/// Those of a device or of a build that has them; all others are always known. Names are those of files.
+using UnitCeiling = std::pair<const char*, double Ceilings::*>;
+inline constexpr std::array kUnitCeilings{
+    UnitCeiling{"fp8_gflops", &Ceilings::fp8_gflops}, UnitCeiling{"vector_gflops", &Ceilings::vector_gflops},
+    UnitCeiling{"bf16_gflops", &Ceilings::bf16_gflops}, UnitCeiling{"int8_gflops", &Ceilings::int8_gflops}};
+
 /// Measures this machine with `threads` threads (>= 1), in under two seconds. Reads a buffer of up to 1 GiB,
-/// less where less memory is free, so that caches hold little of it.
+/// less where less memory is free, so that caches hold little of it. Says whether others took the cores meanwhile (disturbed_runs).
 Ceilings measure_ceilings(int32_t threads);
 
 /// The file that keeps measured ceilings: $XDG_CACHE_HOME/minfer/ceilings.json, else
@@ -40,18 +64,28 @@ Ceilings measure_ceilings(int32_t threads);
 std::filesystem::path ceilings_cache_path();
 
 /// Ceilings from the cache file if it has the best of kEnoughRuns under `key`, else what `measure` gives as well, which is added to
-/// the file: a measurement while others used the machine is not held for its limit for ever. With `fp8` a file without fp8_gflops gets what `measure` finds of it, and keeps the rest; else fp8_gflops stays 0.
+/// the file: a measurement while others used the machine is not held for its limit for ever. It counts as one of kEnoughRuns only if
+/// the cores were not taken meanwhile; kMostRuns are made in all, since there are machines that are never alone. A file that lacks one of `wanted`
+/// gets what `measure` finds of it, and keeps the rest; units that are not wanted stay 0.
 /// A cache that cannot be read or written is done without. With MINFER_CEILINGS=skip in the
 /// environment: unknown, nothing is read or measured.
-inline constexpr int32_t kEnoughRuns = 3;
-Ceilings load_or_measure_ceilings(const std::string& key, bool fp8, const std::function<Ceilings()>& measure,
+inline constexpr int32_t kEnoughRuns = 3, kMostRuns = 12;
+using WantedUnits = std::vector<double Ceilings::*>;
+Ceilings load_or_measure_ceilings(const std::string& key, const WantedUnits& wanted,
+                                  const std::function<Ceilings()>& measure,
                                   const std::filesystem::path& cache_path = ceilings_cache_path());
 
-/// Ceilings of the device that `backend` runs on, from the cache or measured: of a processor for its thread
-/// count, of a GPU for its driver; for this version of the program in any case. A GPU is measured with the
-/// memory that is free; with too little left for that they are unknown. `fp8_products`: there are ops with such, whose ceiling is
-/// wanted too, of a GPU that has it.
-Ceilings device_ceilings(const BackendInfo& backend, std::string_view version, bool fp8_products,
+/// Has the next program that asks for them measure the ceilings under `key` once more, if the file has them: an op has beaten them.
+void measure_ceilings_again(const std::string& key,
+                            const std::filesystem::path& cache_path = ceilings_cache_path());
+
+/// Names the device that `backend` runs on in the cache file: a processor with its threads, a GPU with its driver; with this version of
+/// the program in any case.
+std::string ceilings_key(const BackendInfo& backend, std::string_view version);
+
+/// Ceilings of the device that `backend` runs on, from the cache or measured. A GPU is measured with the
+/// memory that is free; with too little left for that they are unknown.
+Ceilings device_ceilings(const BackendInfo& backend, std::string_view version,
                          const std::filesystem::path& cache_path = ceilings_cache_path());
 
 }  // namespace minfer

@@ -18,6 +18,7 @@ using Json = nlohmann::json;
 
 constexpr int64_t kLatest = 250'000'000'000;  // seconds: the year 9892
 constexpr std::string_view kCacheSchema = "minfer.ceilings/1";
+constexpr const char* kBeaten = "beaten";  // by an op since they were measured
 
 const char* nonempty_environment(const char* variable) {
   const char* content = std::getenv(variable);
@@ -33,10 +34,10 @@ Json read_cache(const std::filesystem::path& path) {
   return machines != content.end() && machines->is_object() ? *machines : Json::object();
 }
 
-// Of a file that people may have written in: at least 1.
-int64_t number_at(const Json& machine, const char* key, int64_t most) {
+// Of a file that people may have written in.
+int64_t number_at(const Json& machine, const char* key, int64_t most, int64_t otherwise) {
   const Json number = machine.value(key, Json());
-  return number.is_number_integer() ? std::clamp<int64_t>(number.get<int64_t>(), 1, most) : 1;
+  return number.is_number_integer() ? std::clamp<int64_t>(number.get<int64_t>(), 0, most) : otherwise;
 }
 
 std::optional<Ceilings> find_ceilings(const Json& machines, const std::string& key) {
@@ -45,12 +46,15 @@ std::optional<Ceilings> find_ceilings(const Json& machines, const std::string& k
   const Json read_gbps = found->value("read_gbps", Json());
   const Json gflops = found->value("gflops", Json());
   if (!read_gbps.is_number() || !gflops.is_number()) return std::nullopt;
-  const Json fp8_gflops = found->value("fp8_gflops", Json());
-  const Ceilings ceilings{.read_gbps = read_gbps.get<double>(),
-                          .gflops = gflops.get<double>(),
-                          .fp8_gflops = fp8_gflops.is_number() ? fp8_gflops.get<double>() : 0.0,
-                          .runs = static_cast<int32_t>(number_at(*found, "runs", kEnoughRuns)),
-                          .measured_unix_s = number_at(*found, "measured_unix_s", kLatest)};
+  Ceilings ceilings{.read_gbps = read_gbps.get<double>(),
+                    .gflops = gflops.get<double>(),
+                    .runs = static_cast<int32_t>(number_at(*found, "runs", kMostRuns, 1)),
+                    .disturbed_runs = static_cast<int32_t>(number_at(*found, "disturbed_runs", kMostRuns, 0)),
+                    .measured_unix_s = number_at(*found, "measured_unix_s", kLatest, 0)};
+  for (const auto& [name, unit] : kUnitCeilings) {
+    const Json gflops_of_unit = found->value(name, Json());
+    if (gflops_of_unit.is_number()) ceilings.*unit = gflops_of_unit.get<double>();
+  }
   return ceilings.known() ? std::optional(ceilings) : std::nullopt;
 }
 
@@ -84,33 +88,48 @@ std::filesystem::path ceilings_cache_path() {
   return {};
 }
 
-Ceilings load_or_measure_ceilings(const std::string& key, bool fp8, const std::function<Ceilings()>& measure,
+Ceilings load_or_measure_ceilings(const std::string& key, const WantedUnits& wanted,
+                                  const std::function<Ceilings()>& measure,
                                   const std::filesystem::path& cache_path) {
-  const char* wanted = nonempty_environment("MINFER_CEILINGS");
-  if (wanted != nullptr && std::string_view(wanted) == "skip") return {};
+  const char* asked = nonempty_environment("MINFER_CEILINGS");
+  if (asked != nullptr && std::string_view(asked) == "skip") return {};
   Json machines = cache_path.empty() ? Json::object() : read_cache(cache_path);
   Ceilings ceilings = find_ceilings(machines, key).value_or(Ceilings{});
-  if (!fp8) ceilings.fp8_gflops = 0.0;
-  const bool misses_fp8 = fp8 && ceilings.fp8_gflops <= 0.0;
-  if (ceilings.known() && ceilings.runs >= kEnoughRuns && !misses_fp8) return ceilings;
+  for (const auto& [name, unit] : kUnitCeilings) {
+    if (std::ranges::find(wanted, unit) == wanted.end()) ceilings.*unit = 0.0;
+  }
+  const bool has_all = std::ranges::all_of(wanted, [&](auto unit) { return ceilings.*unit > 0.0; });
+  const bool is_enough =
+      ceilings.tries() >= kMostRuns || (ceilings.runs >= kEnoughRuns && !machines[key].contains(kBeaten));
+  if (ceilings.known() && has_all && is_enough) return ceilings;
   const Ceilings measured = measure();
   if (!measured.known()) return ceilings;
-  ceilings = {.read_gbps = std::max(ceilings.read_gbps, measured.read_gbps),
-              .gflops = std::max(ceilings.gflops, measured.gflops),
-              .fp8_gflops = std::max(ceilings.fp8_gflops, measured.fp8_gflops),
-              .runs = ceilings.runs + 1,
-              .measured_unix_s = static_cast<int64_t>(std::time(nullptr))};
-  if (!cache_path.empty()) {
-    Json& kept = machines[key];
-    if (!kept.is_object()) kept = Json::object();
-    kept.update({{"read_gbps", ceilings.read_gbps},
-                 {"gflops", ceilings.gflops},
-                 {"runs", ceilings.runs},
-                 {"measured_unix_s", ceilings.measured_unix_s}});
-    if (ceilings.fp8_gflops > 0.0) kept["fp8_gflops"] = ceilings.fp8_gflops;
-    write_cache(cache_path, machines);
+  ceilings.read_gbps = std::max(ceilings.read_gbps, measured.read_gbps);
+  ceilings.gflops = std::max(ceilings.gflops, measured.gflops);
+  (measured.disturbed_runs > 0 ? ceilings.disturbed_runs : ceilings.runs) += 1;
+  ceilings.measured_unix_s = static_cast<int64_t>(std::time(nullptr));
+  Json& kept = machines[key];
+  if (!kept.is_object()) kept = Json::object();
+  kept.erase(kBeaten);
+  kept.update({{"read_gbps", ceilings.read_gbps},
+               {"gflops", ceilings.gflops},
+               {"runs", ceilings.runs},
+               {"disturbed_runs", ceilings.disturbed_runs},
+               {"measured_unix_s", ceilings.measured_unix_s}});
+  for (const auto& [name, unit] : kUnitCeilings) {
+    if (std::ranges::find(wanted, unit) == wanted.end()) continue;
+    ceilings.*unit = std::max(ceilings.*unit, measured.*unit);
+    if (ceilings.*unit > 0.0) kept[name] = ceilings.*unit;
   }
+  if (!cache_path.empty()) write_cache(cache_path, machines);
   return ceilings;
+}
+
+void measure_ceilings_again(const std::string& key, const std::filesystem::path& cache_path) {
+  Json machines = cache_path.empty() ? Json::object() : read_cache(cache_path);
+  if (!find_ceilings(machines, key)) return;
+  machines[key][kBeaten] = true;
+  write_cache(cache_path, machines);
 }
 
 }  // namespace minfer

@@ -22,6 +22,7 @@ class LiveProfile {
   void refresh();
 
   const ProfileHeader& header() const { return header_; }
+  bool beats_ceilings() const { return summariser_.beats_ceilings(); }
   /// The last `count` steps at most, of those behind step `since`, oldest first. Valid until refresh().
   std::span<const StepSummary> last(size_t count, int64_t since = -1) const;
 

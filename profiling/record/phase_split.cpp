@@ -26,9 +26,9 @@ double memory_bound_share(OpId op, const OpInfo& info, double us, const BatchSha
   if (const std::optional<double> known = costs.decode_us(op, decode_tokens)) return std::min(us, *known);
   const KernelWork all = op_work(info, shape, experts_read);
   const KernelWork decode = op_work(info, decode_only(shape), experts_read);
-  const double all_floor = ceilings.floor_us(all.bytes(), all.flops, info.fp8_products);
+  const double all_floor = ceilings.floor_us(all.bytes(), all.flops, units_of(info));
   if (all_floor <= 0.0) return 0.0;
-  const double decode_floor = ceilings.floor_us(decode.bytes(), decode.flops, info.fp8_products);
+  const double decode_floor = ceilings.floor_us(decode.bytes(), decode.flops, units_of(info));
   return us * std::clamp(decode_floor / all_floor, 0.0, 1.0);
 }
 
@@ -71,7 +71,7 @@ double decode_share_us(OpId op, const OpInfo& info, double us, const BatchShape&
   if (tokens.prefill == 0) return us;
   if (tokens.decode == 0) return 0.0;
   const KernelWork work = op_work(info, shape, experts_read);
-  if (!ceilings.known() || ceilings.compute_bound(work.bytes(), work.flops, info.fp8_products)) {
+  if (!ceilings.known() || ceilings.compute_bound(work.bytes(), work.flops, units_of(info))) {
     return us * tokens.decode / (tokens.decode + tokens.prefill);
   }
   return memory_bound_share(op, info, us, shape, ceilings, costs, tokens.decode, experts_read);

@@ -101,6 +101,7 @@ std::vector<std::string> introduction(const ReportData& data) {
   lines.push_back(header.ceilings.known() ? "ceilings measured on this machine: " + ceilings_text(header) +
                                                 measured_text(header.ceilings)
                                           : std::string("ceilings not measured: no roofline"));
+  if (header.ceilings.known()) lines.push_back(units_text(header));
   if (std::string experts = experts_sentence(sum); !experts.empty()) lines.push_back(std::move(experts));
   for (const RangeLine& range : data.ranges)
     lines.push_back(range_sentence(range));

@@ -70,6 +70,13 @@ int64_t whole(double sum) {
   return static_cast<int64_t>(std::min(sum, 9e18));
 }
 
+OrderedJson ceilings_of(const Ceilings& ceilings) {
+  OrderedJson json{{"read_gbps", ceilings.read_gbps}, {"gflops", ceilings.gflops}};
+  for (const auto& [name, unit] : kUnitCeilings)
+    json[name] = ceilings.*unit;
+  return json;
+}
+
 OrderedJson json_of(const OpAggregate& op, const ReportData& data, double all_us) {
   return {{"op", op.op},
           {"us", op.us},
@@ -83,24 +90,11 @@ OrderedJson json_of(const OpAggregate& op, const ReportData& data, double all_us
           {"tflops", op.tflops()},
           {"roofline", op.roofline()},
           {"bound", name(op.bound)},
+          {"units", unit_names(data.header, op.op)},
           {"above_roofline_us", op.bound == Bound::unknown ? 0.0 : op.above_floor_us()},
           {"over_roofline_by", over_roofline_by(op, data)},
           {"idle_us", op.idle_us},
           {"launches", launches_of(op)}};
-}
-
-OrderedJson json_of(const PairShare& share) {
-  return {{"us", share.us}, {"bytes", share.bytes}, {"gbps", share.gbps()}, {"roofline", share.roofline()}};
-}
-
-OrderedJson json_of(const ReadAheadPair& pair) {
-  return {{"front", pair.front},
-          {"op", pair.op},
-          {"runs", pair.runs},
-          {"ahead_bytes", pair.ahead_bytes},
-          {"of_front", json_of(pair.of_front)},
-          {"of_op", json_of(pair.of_op)},
-          {"both", json_of(pair.both())}};
 }
 
 /// Null without a traced range.
@@ -344,9 +338,6 @@ std::string render_report_json(const ReportData& data, const ReportOptions& opti
   for (const OpAggregate& op : listed_ops(aggregate, options)) {
     ops.push_back(json_of(op, data, aggregate.all.gpu_us));
   }
-  OrderedJson read_ahead = OrderedJson::array();
-  for (const ReadAheadPair& pair : data.read_ahead.pairs())
-    read_ahead.push_back(json_of(pair));
   OrderedJson launches = OrderedJson::array();
   if (options.launches) {
     for (const KernelLaunch& launch : data.launches)
@@ -369,10 +360,7 @@ std::string render_report_json(const ReportData& data, const ReportOptions& opti
       {"threads", header.threads},
       {"tier", tiers_of(data).back()},
       {"tiers", {{"asked", header.asked.numbers()}, {"gave", tiers_of(data)}}},
-      {"ceilings",
-       {{"read_gbps", header.ceilings.read_gbps},
-        {"gflops", header.ceilings.gflops},
-        {"fp8_gflops", header.ceilings.fp8_gflops}}},
+      {"ceilings", ceilings_of(header.ceilings)},
       {"cache_bytes", header.cache_bytes},
       {"first_step", data.first_step},
       {"last_step", data.last_step},
@@ -389,7 +377,7 @@ std::string render_report_json(const ReportData& data, const ReportOptions& opti
       {"prefill", json_of(aggregate.prefill)},
       {"decode", json_of(aggregate.decode)},
       {"ops", ops},
-      {"read_ahead", read_ahead},
+      {"read_ahead", read_ahead_json(data)},
       {"converted_weights", converted_ops(header)},
       {"launches", launches},
       {"memory", {{"begin", json_of(header.memory)}, {"end", json_of(data.memory_at_end)}}},

@@ -21,6 +21,13 @@ StepSummary summarise_host(const StepRecord& record) {
   return summary;
 }
 
+bool beats_roofline(const OpSummary& op, bool on_device) {
+  constexpr double kLeastUs = 1'000.0, kBeaten = 1.05;   // what clocks and rounds of measuring leave open
+  constexpr int64_t kMoreThanCaches = int64_t{2} << 30;  // of any processor
+  if (op.us < kLeastUs || op.roofline() < kBeaten) return false;
+  return op.bound == Bound::compute || (!on_device && op.bytes > kMoreThanCaches);
+}
+
 }  // namespace
 
 std::string_view name(Bound bound) {
@@ -51,7 +58,8 @@ StepSummariser::StepSummariser(std::span<const OpInfo> ops, const Ceilings& ceil
     group_of_.push_back(static_cast<int32_t>(place));
     if (found == groups_.end()) groups_.push_back({info.name, info.scope});
     groups_[place].ops += 1.0;
-    groups_[place].fp8_ops += info.fp8_products;
+    groups_[place].units.fp8 += units_of(info).fp8;
+    groups_[place].units.vectors += units_of(info).vectors;
   }
 }
 
@@ -85,6 +93,8 @@ StepSummary StepSummariser::summarise(const StepRecord& record) {
     run.first = std::exchange(seen[static_cast<size_t>(stamp.op)], 1) == 0;
     add_op(summary, rows, run, shape);
   }
+  const auto beats = [&](const OpSummary& op) { return beats_roofline(op, summary.on_device); };
+  beating_steps_ += std::ranges::any_of(summary.ops, beats) ? 1 : 0;
   summary.gpu_idle_us = std::max(0.0, summary.wall_us - summary.gpu_us);
   const double host_us =
       record.on_device ? 0.0 : std::accumulate(summary.host_us.begin(), summary.host_us.end(), 0.0);
@@ -138,11 +148,11 @@ void StepSummariser::add_op(StepSummary& summary, std::vector<int32_t>& rows, co
   sum.bytes += work.bytes();
   sum.link_bytes += work.link_bytes;
   sum.flops += work.flops;
-  sum.floor_us += ceilings_.floor_us(work.bytes(), work.flops, info.fp8_products);
+  sum.floor_us += ceilings_.floor_us(work.bytes(), work.flops, units_of(info));
   if (ceilings_.known()) {
     const Group& group = groups_[static_cast<size_t>(group_of_[static_cast<size_t>(run.op)])];
     sum.bound =
-        ceilings_.compute_bound(sum.bytes, sum.flops, group.fp8_share()) ? Bound::compute : Bound::memory;
+        ceilings_.compute_bound(sum.bytes, sum.flops, group.shares()) ? Bound::compute : Bound::memory;
   }
   for (const int32_t launch : run.launches) {
     if (launch >= 0 && std::ranges::find(sum.launches, launch) == sum.launches.end())

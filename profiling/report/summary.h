@@ -112,14 +112,18 @@ class StepSummariser {
   void observe(const StepRecord& record);
   /// Observes, then summarises. Stamps whose OpId is not in the op table count as unattributed time.
   StepSummary summarise(const StepRecord& record);
+  /// Ops were faster than the ceilings allow, for no cause but that these were measured too low: by their arithmetic, or by more bytes
+  /// than caches hold that nothing read ahead.
+  bool beats_ceilings() const { return beating_steps_ >= kBeatingSteps; }
 
  private:
+  static constexpr int64_t kBeatingSteps = 3;
   struct Group {
     std::string name;
     TokenScope scope;
     double ops = 0.0;
-    double fp8_ops = 0.0;  ///< of them: with products on FP8 tensor cores
-    double fp8_share() const { return fp8_ops / ops; }
+    UnitShares units = {};  ///< summed over them
+    UnitShares shares() const { return {units.fp8 / ops, units.vectors / ops}; }
   };
   bool is_known(OpId op) const { return op >= 0 && static_cast<size_t>(op) < ops_.size(); }
   struct OpRun {
@@ -143,6 +147,7 @@ class StepSummariser {
   std::vector<int32_t> group_of_;  ///< by OpId
   PhaseCosts costs_;
   IdleFinder idle_;
+  int64_t beating_steps_ = 0;
 };
 
 }  // namespace minfer

@@ -80,13 +80,13 @@ std::vector<HostTensor> loaded_kernel_tensors(const ModelSource& source, const s
 
 double KernelBench::roofline(const KernelResult& result) const {
   const KernelWork work = result.kernel.work();
-  return ceilings.floor_us(work.bytes(), work.flops, result.kernel.info.fp8_products) / result.median_us();
+  return ceilings.floor_us(work.bytes(), work.flops, units_of(result.kernel.info)) / result.median_us();
 }
 
 std::string_view KernelBench::bound(const KernelResult& result) const {
   const KernelWork work = result.kernel.work();
-  return ceilings.compute_bound(work.bytes(), work.flops, result.kernel.info.fp8_products) ? "compute"
-                                                                                           : "memory";
+  return ceilings.compute_bound(work.bytes(), work.flops, units_of(result.kernel.info)) ? "compute"
+                                                                                        : "memory";
 }
 
 KernelBench run_kernel_bench(const KernelBenchOptions& options, const EngineOptions& engine) {
@@ -101,23 +101,17 @@ KernelBench run_kernel_bench(const KernelBenchOptions& options, const EngineOpti
     for (const std::string_view op : kernel_op_names(open_kernel_source(bench.model, "")->config()))
       ops.emplace_back(op);
   }
-  bool fp8_products = false;
   for (const std::string& op : ops) {
     const std::unique_ptr<ModelSource> source = open_kernel_source(bench.model, op);
     std::unique_ptr<Backend> backend = RankBackends(engine, *source, nullptr).make(0);
     const BackendInfo info = bench.backend = backend->info();
-    bench.ceilings =
-        device_ceilings(info, MINFER_VERSION, fp8_products);  // before the weights take the memory
+    bench.ceilings = device_ceilings(info, MINFER_VERSION);  // before the weights take the memory
     const KernelTypes types{info.activation_dtype, choose_kv_dtype(engine, source->config(), info)};
     std::vector<KernelCase> cases =
         list_kernel_cases(source->config(), types, op, options.sizes, info.asynchronous);
     const std::vector<HostTensor> tensors = loaded_kernel_tensors(*source, op, engine);
     KernelOperands operands(tensors, std::move(backend), std::move(cases), engine.block_size,
                             cold_bytes(info));
-    if (!fp8_products && operands.cases().front().info.fp8_products) {  // which the weights' types tell
-      fp8_products = true;
-      bench.ceilings = device_ceilings(info, MINFER_VERSION, fp8_products);
-    }
     for (const KernelCase& c : operands.cases()) {
       show_progress(c);
       KernelResult& result = bench.results.emplace_back(

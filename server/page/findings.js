@@ -11,7 +11,7 @@ function article(finding, number) {
   const gain = `${from === to ? to : `${from} to ${to}`} % ${OF[finding.gain_of] ?? finding.gain_of}${finding.estimated ? ", estimated" : ""}`;
   const stake = `${percent(finding.at_stake)} % of the time is at stake`;
   return make("li", {},
-    make("h3", {}, `${number}. ${finding.finding} `, make("span", { className: finding.gain > HEALTHY ? "gain" : "gain small" }, `gains ${gain}`)),
+    make("h3", {}, `${number}. ${finding.finding} `, make("span", { className: finding.gain > HEALTHY && finding.has_option !== false ? "gain" : "gain small" }, `gains ${gain}`)),
     make("p", {}, `${finding.evidence}.`),
     make("p", { className: "advice" }, make("b", {}, "Try: "), `${finding.advice}.`),
     make("p", { className: "note" }, `${finding.class}; ${stake}`));

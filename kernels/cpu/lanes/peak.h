@@ -19,6 +19,17 @@ struct PeakLoops {
 /// The loops for an instruction set that this processor has.
 PeakLoops peak_loops(Isa isa);
 
+/// Rounds of independent multiply-adds of a narrower type, with sums of 32 bits.
+struct NarrowLoop {
+  void (*run)(int64_t rounds) = nullptr;  ///< null: this processor, or its system, has no unit for it
+  int64_t flops_per_round = 0;
+  int64_t rounds = 0;  ///< that take some milliseconds
+};
+/// Of the fastest unit that there is: AMX (asked for from the system), VNNI of 512 or 256 bits.
+NarrowLoop int8_loop();
+/// AMX, AVX512-BF16.
+NarrowLoop bf16_loop();
+
 PeakLoops peak_loops_avx2();
 PeakLoops peak_loops_avx512();
 

@@ -107,6 +107,7 @@ GpuPeak measure_gpu_peak(DType type, bool fp8) {
                             "bandwidth measurement");
   fill(memory, kBf16Pair, num_sms);
   GpuPeak peak{.read_gbps = measure_read_gbps(memory, num_sms), .gflops = measure_gflops(memory, type, type)};
+  if (type != DType::f32) peak.vector_gflops = measure_gflops(memory, DType::f32, DType::f32);
   if (fp8) {
     fill(memory, kFourE4m3, num_sms);
     peak.fp8_gflops = measure_gflops(memory, DType::f8_e4m3, DType::bf16);

@@ -24,6 +24,20 @@ OrderedJson json_of(const CountedPair& pair) {
           {"both", json_of(pair.both())}};
 }
 
+OrderedJson json_of(const PairShare& share) {
+  return {{"us", share.us}, {"bytes", share.bytes}, {"gbps", share.gbps()}, {"roofline", share.roofline()}};
+}
+
+OrderedJson json_of(const ReadAheadPair& pair) {
+  return {{"front", pair.front},
+          {"op", pair.op},
+          {"runs", pair.runs},
+          {"ahead_bytes", pair.ahead_bytes},
+          {"of_front", json_of(pair.of_front)},
+          {"of_op", json_of(pair.of_op)},
+          {"both", json_of(pair.both())}};
+}
+
 /// A sum over whole steps; null: there was none.
 OrderedJson known(const CounterAggregate& counters, double sum) {
   return counters.steps > 0 ? OrderedJson(sum) : OrderedJson();
@@ -82,6 +96,13 @@ nlohmann::ordered_json counters_json(const ReportData& data) {
             {"inside_us", cost.inside_us},
             {"outside_us", cost.outside_us}}},
           {"work", works}};
+}
+
+nlohmann::ordered_json read_ahead_json(const ReportData& data) {
+  OrderedJson pairs = OrderedJson::array();
+  for (const ReadAheadPair& pair : data.read_ahead.pairs())
+    pairs.push_back(json_of(pair));
+  return pairs;
 }
 
 nlohmann::ordered_json rank_counters_json(const ReportData& data) {

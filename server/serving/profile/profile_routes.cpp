@@ -39,6 +39,7 @@ ProfileRoutes::ProfileRoutes(const ProfileSources& sources, ProfileHeader header
                              std::string served_model_name, const std::filesystem::path& folder)
     : sources_(sources),
       served_model_name_(std::move(served_model_name)),
+      ceilings_key_(ceilings_key(sources.engine.backend_info(), MINFER_VERSION)),
       profile_(sources.engine.recorder(), header),
       capture_(sources.loop, sources.engine, sources.engine_service, sources.log, std::move(header), folder,
                sources.counters != nullptr),
@@ -73,6 +74,8 @@ ProfileRoutes::View ProfileRoutes::summary_view(const HttpRequest& request) {
   const auto count = static_cast<size_t>(query_integer(request, "last", 1).value_or(kDefaultSummarySteps));
   return [this, count] {
     profile_.refresh();
+    if (profile_.beats_ceilings() && !std::exchange(told_of_beaten_, true))
+      measure_ceilings_again(ceilings_key_);
     return profile_summary_json(profile_, count, state());
   };
 }

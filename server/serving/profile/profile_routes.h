@@ -71,7 +71,9 @@ class ProfileRoutes {
 
   ProfileSources sources_;
   const std::string served_model_name_;
-  LiveProfile profile_;  ///< background, one view at a time
+  const std::string ceilings_key_;
+  LiveProfile profile_;          ///< background, one view at a time
+  bool told_of_beaten_ = false;  ///< likewise
   ProfileCapture capture_;
   std::deque<Task> waiting_;
   bool computing_ = false;

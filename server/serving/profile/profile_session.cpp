@@ -121,8 +121,7 @@ ProfileHeader describe_engine(Engine& engine) {
 
 ProfileHeader make_profile_header(Engine& engine, ProfileDetail detail) {
   ProfileHeader header = describe_engine(engine);
-  header.ceilings = device_ceilings(engine.backend_info(), MINFER_VERSION,
-                                    std::ranges::any_of(engine.ops(), &OpInfo::fp8_products));
+  header.ceilings = device_ceilings(engine.backend_info(), MINFER_VERSION);
   stamp_clocks(header);
   header.detail = detail;
   header.ops.assign(engine.ops().begin(), engine.ops().end());
@@ -167,6 +166,7 @@ ProfileSession::ProfileSession(const ProfileArgs& args, Engine& engine) : engine
   const bool per_layer = args.detail.empty() ? !args.range.empty() : args.detail == "layer";
   ProfileHeader header = make_profile_header(engine, per_layer ? ProfileDetail::layer : ProfileDetail::op);
   header.asked = {.kernels = !args.range.empty() && engine.can_trace(), .counters = args.wants_counters()};
+  ceilings_key_ = ceilings_key(engine.backend_info(), MINFER_VERSION);
   writer_ = std::make_unique<ProfileWriter>(path_, std::move(header), std::move(options));
   engine_.recorder().add_sink(*writer_);
   if (args.wants_counters()) collect_counters(args, first_step, last_step);
@@ -210,6 +210,7 @@ ProfileSession::~ProfileSession() {
   end_memory();
   engine_.recorder().remove_sink(*writer_);
   const ProfileWriter::Stats stats = writer_->close();
+  if (stats.beat_ceilings) measure_ceilings_again(ceilings_key_);
   const std::string dropped = stats.dropped > 0 ? fmt::format(", {} dropped", stats.dropped) : "";
   const std::string lines =
       stats.dropped_lines > 0 ? fmt::format(", {} other lines dropped", stats.dropped_lines) : "";

@@ -55,7 +55,7 @@ class ProfileSession {
   void end_memory() noexcept;
 
   Engine& engine_;
-  std::string path_;
+  std::string path_, ceilings_key_;
   bool has_memory_at_end_ = false;  ///< is in the file or on its way; engine's thread
   std::string traced_;              ///< what came of the range; set by the writer's thread
   std::unique_ptr<ProfileWriter> writer_;

@@ -94,7 +94,7 @@ TEST(Rules, NamesAreDifferentAndStandInTheGuide) {
           << rule.name << " is not in profiling/README.md as the table of rules has it";
     }
   }
-  EXPECT_EQ(names.size(), 48u);
+  EXPECT_EQ(names.size(), 49u);
 }
 
 TEST(Rules, HostBound) {
@@ -369,6 +369,101 @@ ProfileHeader header_with_fp8(bool first, bool second) {
   return header;
 }
 constexpr int64_t kFlopsOfACall = 15'000'000'000;
+
+/// A CPU that prefills quantised weights at half of its f32 roof: 400 us of 800 by the roofline, of which memory needs 40.
+FoundIn prefill_on_cpu(double bf16_gflops, double int8_gflops, int64_t weight_bytes = 4096 * 4096 * 17 / 32) {
+  ProfileHeader header = device_header();
+  header.backend = "cpu";
+  header.activation_dtype = DType::f32;
+  header.ceilings = {
+      .read_gbps = 40.0, .gflops = 400.0, .bf16_gflops = bf16_gflops, .int8_gflops = int8_gflops};
+  header.ops[0].in_features = header.ops[0].out_features = 4096;
+  header.ops[0].weight_bytes = weight_bytes;
+  FoundIn run(header);
+  run.steps([](StepSummary& step) {
+    step.on_device = false;
+    step.ops[0].launches.clear();
+    step.ops[1].launches.clear();
+    step.ops[0].flops = 160'000'000;
+    step.ops[0].bytes = 1'600'000;
+    step.ops[0].floor_us = 400.0;
+    step.ops[0].bound = Bound::compute;
+  });
+  return run;
+}
+
+TEST(Rules, ArithmeticInF32WhileTheCoresHaveNarrowerUnits) {
+  const FoundIn run = prefill_on_cpu(4'000.0, 8'000.0);
+  const Finding finding = run.of("f32 arithmetic");
+  EXPECT_EQ(finding.gain_from, 0.0);
+  EXPECT_NEAR(finding.gain_to, 0.8 * 0.9, 1e-9) << "the arithmetic would take 20 us, the memory 40";
+  EXPECT_NE(
+      finding.evidence.find("take 80 % of the time in f32, while the cores have units for int8, 20.0 times"),
+      std::string::npos)
+      << finding.evidence;
+  EXPECT_EQ(finding.advice.find("--"), std::string::npos) << "there is no option";
+  // What nothing mends makes no run unhealthy, and stands behind what something does.
+  EXPECT_FALSE(finding.has_option);
+  EXPECT_EQ(finding.weight(), kHealthyGain);
+  EXPECT_NE(run.first(), "f32 arithmetic");
+  std::string text;
+  JsonText json(text);
+  const Diagnosis diagnosis = diagnose(run.evidence);
+  write_findings(json, diagnosis);
+  simdjson::dom::parser parser;
+  const Diagnosis read = diagnosis_of(JsonField(parser.parse(text).value(), "here"));
+  const auto of_diagnosis = std::ranges::find(read.findings, "f32 arithmetic", &Finding::rule);
+  ASSERT_NE(of_diagnosis, read.findings.end());
+  EXPECT_FALSE(of_diagnosis->has_option);
+  EXPECT_TRUE(std::ranges::all_of(
+      read.findings, [](const Finding& each) { return each.has_option == (each.rule != "f32 arithmetic"); }));
+
+  EXPECT_NEAR(prefill_on_cpu(4'000.0, 0.0).of("f32 arithmetic").gain_to, 0.8 * 0.9, 1e-9)
+      << "bf16 does as well";
+  EXPECT_NEAR(prefill_on_cpu(800.0, 8'000.0, 4096 * 4096 * 2).of("f32 arithmetic").gain_to, 0.8 * 0.5, 1e-9)
+      << "int8 cannot hold bf16 weights";
+  EXPECT_EQ(prefill_on_cpu(0.0, 0.0).of("f32 arithmetic").stake_us, 0.0) << "cores without";
+  EXPECT_EQ(prefill_on_cpu(300.0, 300.0).of("f32 arithmetic").stake_us, 0.0) << "slower than f32";
+  FoundIn decode;
+  decode.steps(kUnchanged);
+  EXPECT_EQ(decode.of("f32 arithmetic").stake_us, 0.0);
+}
+
+TEST(Rules, WhatIsBoundByArithmeticIsToldOfTheUnitThatItCouldUse) {
+  const auto limit_of = [](FoundIn run) { return next_limit(run.evidence, {}).text; };
+  FoundIn cpu = prefill_on_cpu(4'000.0, 8'000.0);
+  cpu.steps([](StepSummary& step) {
+    step.on_device = false;
+    step.wall_us = step.gpu_us = 410.0;
+    step.ops.resize(1);
+    step.ops[0] = {.op = "qkv",
+                   .calls = 1,
+                   .us = 400.0,
+                   .bytes = 100,
+                   .flops = 160'000'000,
+                   .floor_us = 400.0,
+                   .bound = Bound::compute};
+  });
+  EXPECT_NE(
+      limit_of(cpu).find("int8, 20.0 times as fast as f32 (measured), which no kernel of this build uses"),
+      std::string::npos)
+      << limit_of(cpu);
+  const auto on_gpu = [&](const char* quantization, bool fp8_products) {
+    ProfileHeader header = header_with_fp8(fp8_products, fp8_products);
+    header.options.emplace_back("quantization", quantization);
+    FoundIn run(header);
+    run.steps([](StepSummary& step) {
+      step.ops[0].flops = 32 * kFlopsOfACall;
+      step.ops[0].floor_us = step.ops[0].us;
+      step.ops[0].bound = Bound::compute;
+    });
+    return limit_of(run);
+  };
+  EXPECT_NE(on_gpu("none", false).find("--quantization fp8, in which the tensor cores do 2.0 times as much"),
+            std::string::npos)
+      << on_gpu("none", false);
+  EXPECT_EQ(on_gpu("fp8", true).find("--quantization"), std::string::npos) << on_gpu("fp8", true);
+}
 
 TEST(Rules, MoreTokensAreHeldAgainstTheCeilingOfEachOp) {
   const auto token_cost = [](bool first, bool second) {

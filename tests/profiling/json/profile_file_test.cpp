@@ -147,6 +147,47 @@ TEST(ProfileFile, ReadsBackWhichOpsAreOnFp8TensorCores) {
   EXPECT_EQ(ceilings_text(read), "200.0 GB/s read, 4000.0 GFLOP/s bf16, 7654.3 GFLOP/s fp8");
 }
 
+TEST(ProfileFile, ReadsBackCeilingsOfEachUnitAndHowTheyWereMeasured) {
+  ProfileHeader header = test::sample_header();
+  header.ceilings = {.read_gbps = 30.5,
+                     .gflops = 350.0,
+                     .vector_gflops = 50.0,
+                     .bf16_gflops = 3'850.0,
+                     .int8_gflops = 7'350.0,
+                     .runs = 0,
+                     .disturbed_runs = 2,
+                     .measured_unix_s = 1'795'737'600};
+  const Ceilings read = read_text(written(header, {})).header.ceilings;
+  EXPECT_DOUBLE_EQ(read.vector_gflops, 50.0);
+  EXPECT_DOUBLE_EQ(read.bf16_gflops, 3'850.0);
+  EXPECT_DOUBLE_EQ(read.int8_gflops, 7'350.0);
+  EXPECT_EQ(read.runs, 0);
+  EXPECT_EQ(read.disturbed_runs, 2);
+  EXPECT_EQ(read.measured_unix_s, 1'795'737'600);
+}
+
+TEST(ProfileFile, SaysWhatEachOpMultipliesInAndWhatItCould) {
+  ProfileHeader header = test::sample_header();
+  EXPECT_EQ(units_text(header), "arithmetic: all ops in f32");
+  header.ceilings.bf16_gflops = 44'000.0;
+  header.ceilings.int8_gflops = 84'000.0;
+  EXPECT_EQ(units_text(header),
+            "arithmetic: all ops in f32; the cores do in bf16 11.0 times as much, in int8 21.0 times as "
+            "much, which no "
+            "kernel of this build uses");
+  header.ceilings = {.read_gbps = 4'000.0, .gflops = 800'000.0, .fp8_gflops = 1'600'000.0};
+  header.activation_dtype = DType::bf16;
+  EXPECT_EQ(units_text(header),
+            "arithmetic: attention_decode, attention_prefill, gate_up_swiglu, lm_head, qkv in bf16, the "
+            "others in f32; "
+            "in fp8 the tensor cores do 2.0 times as much");
+  header.ops[1].fp8_products = true;  // of the first layer alone
+  EXPECT_EQ(unit_names(header, "qkv"), (std::vector<std::string_view>{"fp8", "bf16"}));
+  EXPECT_EQ(unit_names(header, "sample"), (std::vector<std::string_view>{"f32"}));
+  EXPECT_EQ(unit_names(header, "no such op"), std::vector<std::string_view>{});
+  EXPECT_EQ(units_text(header).find("arithmetic: qkv in fp8, attention_decode,"), 0u) << units_text(header);
+}
+
 TEST(ProfileFile, ReadsBackWhatADeviceLaunchedAndIdled) {
   ProfileHeader header = test::sample_header();
   header.activation_dtype = DType::bf16;

@@ -33,7 +33,9 @@ std::string sample_text(ProfileDetail detail) {
   std::string text;
   ProfileHeader header = test::sample_header(detail);
   header.cache_bytes = 50 << 20;
-  header.ceilings.fp8_gflops = 8000.0;
+  for (const auto& [name, unit] : kUnitCeilings)
+    header.ceilings.*unit = 8000.0;
+  header.ceilings.disturbed_runs = 1;
   header.ops.front().fp8_products = true;
   append_header_line(text, header);
   for (KernelLaunch launch : test::sample_launches()) {

@@ -1,5 +1,6 @@
 #include "profiling/record/ceilings.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <fstream>
@@ -7,6 +8,7 @@
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+#include <sched.h>
 #include <unistd.h>
 
 #include "kernels/cpu/lanes/peak.h"
@@ -51,7 +53,7 @@ std::function<Ceilings()> found(double read_gbps, double gflops) {
 TEST_F(CeilingsCache, TakesWhatIsThere) {
   write(cache_of("this processor|3|1.2.3"));
   measurements = 0;
-  const Ceilings ceilings = load_or_measure_ceilings("this processor|3|1.2.3", false, found(1.0, 2.0), path);
+  const Ceilings ceilings = load_or_measure_ceilings("this processor|3|1.2.3", {}, found(1.0, 2.0), path);
   EXPECT_DOUBLE_EQ(ceilings.read_gbps, 12.5);
   EXPECT_DOUBLE_EQ(ceilings.gflops, 345.0);
   EXPECT_EQ(measurements, 0);
@@ -61,9 +63,9 @@ TEST_F(CeilingsCache, KeepsTheBestOfThreeMeasurements) {
   measurements = 0;
   for (const auto& [read_gbps, gflops] :
        {std::pair{10.0, 300.0}, {30.0, 100.0}, {20.0, 200.0}, {90.0, 900.0}})
-    load_or_measure_ceilings("a", false, found(read_gbps, gflops), path);
+    load_or_measure_ceilings("a", {}, found(read_gbps, gflops), path);
   EXPECT_EQ(measurements, 3);
-  const Ceilings ceilings = load_or_measure_ceilings("a", false, found(90.0, 900.0), path);
+  const Ceilings ceilings = load_or_measure_ceilings("a", {}, found(90.0, 900.0), path);
   EXPECT_DOUBLE_EQ(ceilings.read_gbps, 30.0);
   EXPECT_DOUBLE_EQ(ceilings.gflops, 300.0);
   EXPECT_EQ(ceilings.runs, 3);
@@ -74,13 +76,86 @@ TEST_F(CeilingsCache, KeepsTheBestOfThreeMeasurements) {
   EXPECT_EQ(measured_text(header.ceilings), ", best of 3 measurements, the last on 2026-11-27");
 }
 
+/// The same while others took the cores.
+std::function<Ceilings()> found_beside_others(double read_gbps, double gflops) {
+  return [=]() -> Ceilings {
+    ++measurements;
+    return {.read_gbps = read_gbps, .gflops = gflops, .disturbed_runs = 1};
+  };
+}
+
+TEST_F(CeilingsCache, AMeasurementOnTakenCoresIsNoneOfTheThree) {
+  measurements = 0;
+  for (int i = 0; i < 2; ++i)
+    load_or_measure_ceilings("a", {}, found_beside_others(10.0, 100.0), path);
+  const Ceilings taken = load_or_measure_ceilings("a", {}, found_beside_others(5.0, 50.0), path);
+  EXPECT_EQ(taken.runs, 0);
+  EXPECT_EQ(taken.disturbed_runs, 3);
+  EXPECT_DOUBLE_EQ(taken.gflops, 100.0) << "known, if not well";
+  EXPECT_NE(
+      measured_text(taken).find(", best of 3 measurements (3 while others took the cores), the last on"),
+      std::string::npos)
+      << measured_text(taken);
+  for (int i = 0; i < 5; ++i)
+    load_or_measure_ceilings("a", {}, found(40.0, 460.0), path);
+  EXPECT_EQ(measurements, 6) << "three of a machine that is alone";
+  const Ceilings ceilings = load_or_measure_ceilings("a", {}, found(90.0, 900.0), path);
+  EXPECT_DOUBLE_EQ(ceilings.read_gbps, 40.0);
+  EXPECT_DOUBLE_EQ(ceilings.gflops, 460.0);
+  EXPECT_EQ(ceilings.runs, 3);
+}
+
+TEST_F(CeilingsCache, AMachineThatIsNeverAloneIsMeasuredTwelveTimes) {
+  measurements = 0;
+  for (int i = 0; i < 20; ++i)
+    load_or_measure_ceilings("a", {}, found_beside_others(10.0, 100.0), path);
+  EXPECT_EQ(measurements, kMostRuns);
+}
+
+TEST_F(CeilingsCache, MeasuresAgainOnceAnOpHasBeatenThem) {
+  measure_ceilings_again("a", path);
+  EXPECT_FALSE(std::filesystem::exists(path)) << "there is nothing to be beaten";
+  for (int i = 0; i < 3; ++i)
+    load_or_measure_ceilings("a", {}, found(28.0, 212.0), path);
+  write(nlohmann::json::parse(std::ifstream(path)).dump());
+  measurements = 0;
+  measure_ceilings_again("a", path);
+  measure_ceilings_again("b", path);
+  const Ceilings better = load_or_measure_ceilings("a", {}, found(40.0, 460.0), path);
+  EXPECT_DOUBLE_EQ(better.read_gbps, 40.0);
+  EXPECT_DOUBLE_EQ(better.gflops, 460.0);
+  EXPECT_EQ(better.runs, 4);
+  EXPECT_DOUBLE_EQ(load_or_measure_ceilings("a", {}, found(90.0, 900.0), path).gflops, 460.0);
+  EXPECT_EQ(measurements, 1) << "until the next time";
+  for (int i = 0; i < 20; ++i) {
+    measure_ceilings_again("a", path);
+    load_or_measure_ceilings("a", {}, found(1.0, 2.0), path);
+  }
+  EXPECT_EQ(measurements, 1 + kMostRuns - 4) << "an op that always beats them is counted wrongly";
+}
+
+TEST_F(CeilingsCache, KeepsAUnitOfEachTypeThatIsWanted) {
+  const auto measure = [] {
+    return Ceilings{
+        .read_gbps = 1.0, .gflops = 2.0, .vector_gflops = 3.0, .bf16_gflops = 4.0, .int8_gflops = 5.0};
+  };
+  const WantedUnits narrow{&Ceilings::bf16_gflops, &Ceilings::int8_gflops};
+  load_or_measure_ceilings("a", narrow, measure, path);
+  for (int i = 0; i < 3; ++i) {
+    const Ceilings kept = load_or_measure_ceilings("a", narrow, found(1.0, 2.0), path);
+    EXPECT_DOUBLE_EQ(kept.bf16_gflops, 4.0);
+    EXPECT_DOUBLE_EQ(kept.int8_gflops, 5.0);
+    EXPECT_DOUBLE_EQ(kept.vector_gflops, 0.0) << "not wanted";
+  }
+}
+
 TEST_F(CeilingsCache, MeasuresForEachKeyAndKeepsOthers) {
   write(cache_of("another processor|1|1.2.3"));
   measurements = 0;
   for (int i = 0; i < 4; ++i) {
-    EXPECT_DOUBLE_EQ(load_or_measure_ceilings("a", false, found(10.0, 100.0), path).read_gbps, 10.0);
-    EXPECT_DOUBLE_EQ(load_or_measure_ceilings("b", false, found(20.0, 200.0), path).gflops, 200.0);
-    EXPECT_DOUBLE_EQ(load_or_measure_ceilings("c", false, found(30.0, 300.0), path).gflops, 300.0);
+    EXPECT_DOUBLE_EQ(load_or_measure_ceilings("a", {}, found(10.0, 100.0), path).read_gbps, 10.0);
+    EXPECT_DOUBLE_EQ(load_or_measure_ceilings("b", {}, found(20.0, 200.0), path).gflops, 200.0);
+    EXPECT_DOUBLE_EQ(load_or_measure_ceilings("c", {}, found(30.0, 300.0), path).gflops, 300.0);
   }
   EXPECT_EQ(measurements, 9);
   const nlohmann::json cache = nlohmann::json::parse(std::ifstream(path));
@@ -101,24 +176,27 @@ TEST_F(CeilingsCache, AddsWhatItMissesOfFp8OnceAndKeepsTheRest) {
   write(cache_of("a"));
   measurements = 0;
   for (int i = 0; i < 2; ++i) {
-    const Ceilings ceilings = load_or_measure_ceilings("a", true, found_with_fp8(10.0, 100.0, 600.0), path);
+    const Ceilings ceilings =
+        load_or_measure_ceilings("a", {&Ceilings::fp8_gflops}, found_with_fp8(10.0, 100.0, 600.0), path);
     EXPECT_DOUBLE_EQ(ceilings.read_gbps, 12.5);
     EXPECT_DOUBLE_EQ(ceilings.gflops, 345.0);
     EXPECT_DOUBLE_EQ(ceilings.fp8_gflops, 600.0);
   }
   EXPECT_EQ(measurements, 1);
-  const Ceilings without = load_or_measure_ceilings("a", false, found(1.0, 2.0), path);
+  const Ceilings without = load_or_measure_ceilings("a", {}, found(1.0, 2.0), path);
   EXPECT_DOUBLE_EQ(without.gflops, 345.0);
   EXPECT_DOUBLE_EQ(without.fp8_gflops, 0.0) << "no op has such products";
   EXPECT_EQ(measurements, 1);
-  EXPECT_DOUBLE_EQ(load_or_measure_ceilings("a", true, found(1.0, 2.0), path).fp8_gflops, 600.0);
+  EXPECT_DOUBLE_EQ(load_or_measure_ceilings("a", {&Ceilings::fp8_gflops}, found(1.0, 2.0), path).fp8_gflops,
+                   600.0);
   EXPECT_EQ(measurements, 1);
 }
 
 TEST_F(CeilingsCache, MeasuresFp8WithTheRest) {
   measurements = 0;
   for (int i = 0; i < 4; ++i) {
-    const Ceilings ceilings = load_or_measure_ceilings("a", true, found_with_fp8(10.0, 100.0, 200.0), path);
+    const Ceilings ceilings =
+        load_or_measure_ceilings("a", {&Ceilings::fp8_gflops}, found_with_fp8(10.0, 100.0, 200.0), path);
     EXPECT_DOUBLE_EQ(ceilings.gflops, 100.0);
     EXPECT_DOUBLE_EQ(ceilings.fp8_gflops, 200.0);
   }
@@ -127,11 +205,13 @@ TEST_F(CeilingsCache, MeasuresFp8WithTheRest) {
 
 TEST_F(CeilingsCache, WhereFp8CannotBeMeasuredTheRestHolds) {
   write(cache_of("a"));
-  const Ceilings ceilings = load_or_measure_ceilings("a", true, found(0.0, 0.0), path);
+  const Ceilings ceilings = load_or_measure_ceilings("a", {&Ceilings::fp8_gflops}, found(0.0, 0.0), path);
   EXPECT_DOUBLE_EQ(ceilings.gflops, 345.0);
   EXPECT_DOUBLE_EQ(ceilings.fp8_gflops, 0.0);
-  EXPECT_DOUBLE_EQ(load_or_measure_ceilings("a", true, found_with_fp8(1.0, 2.0, 600.0), path).fp8_gflops,
-                   600.0);
+  EXPECT_DOUBLE_EQ(
+      load_or_measure_ceilings("a", {&Ceilings::fp8_gflops}, found_with_fp8(1.0, 2.0, 600.0), path)
+          .fp8_gflops,
+      600.0);
 }
 
 TEST(Ceilings, OfTheGpusThatHaveThem) {
@@ -146,29 +226,29 @@ TEST_F(CeilingsCache, AnUnusableCacheIsDoneWithout) {
         R"({"schema":"minfer.ceilings/1","machines":{"a":{"read_gbps":"fast"}}})"}) {
     write(content);
     measurements = 0;
-    EXPECT_TRUE(load_or_measure_ceilings("a", false, found(1.0, 2.0), path).known()) << content;
-    EXPECT_TRUE(load_or_measure_ceilings("a", false, found(1.0, 2.0), path).known()) << content;
+    EXPECT_TRUE(load_or_measure_ceilings("a", {}, found(1.0, 2.0), path).known()) << content;
+    EXPECT_TRUE(load_or_measure_ceilings("a", {}, found(1.0, 2.0), path).known()) << content;
     const nlohmann::json cache = nlohmann::json::parse(std::ifstream(path));
     EXPECT_EQ(cache["machines"]["a"]["runs"], 2) << content << ": replaced by a sound one";
   }
-  EXPECT_TRUE(load_or_measure_ceilings("a", false, found(1.0, 2.0), "/proc/minfer/ceilings.json").known());
+  EXPECT_TRUE(load_or_measure_ceilings("a", {}, found(1.0, 2.0), "/proc/minfer/ceilings.json").known());
 }
 
 TEST_F(CeilingsCache, KeepsNothingOfAMeasurementThatFailed) {
-  EXPECT_FALSE(load_or_measure_ceilings("a", false, found(0.0, 0.0), path).known());
+  EXPECT_FALSE(load_or_measure_ceilings("a", {}, found(0.0, 0.0), path).known());
   EXPECT_FALSE(std::filesystem::exists(path));
-  EXPECT_TRUE(load_or_measure_ceilings("a", false, found(1.0, 2.0), path).known());
+  EXPECT_TRUE(load_or_measure_ceilings("a", {}, found(1.0, 2.0), path).known());
 }
 
 TEST_F(CeilingsCache, AProcessorIsKnownByItsThreads) {
   write(cache_of(processor_name() + "|3|1.2.3"));
-  EXPECT_DOUBLE_EQ(
-      device_ceilings({.name = "cpu", .device = "", .threads = 3}, "1.2.3", false, path).read_gbps, 12.5);
+  EXPECT_DOUBLE_EQ(device_ceilings({.name = "cpu", .device = "", .threads = 3}, "1.2.3", path).read_gbps,
+                   12.5);
 }
 
 TEST_F(CeilingsCache, SkippedOnRequest) {
   setenv("MINFER_CEILINGS", "skip", 1);
-  EXPECT_FALSE(load_or_measure_ceilings("a", false, found(1.0, 2.0), path).known());
+  EXPECT_FALSE(load_or_measure_ceilings("a", {}, found(1.0, 2.0), path).known());
   EXPECT_FALSE(std::filesystem::exists(path));
   unsetenv("MINFER_CEILINGS");
 }
@@ -193,6 +273,27 @@ TEST(MeasureCeilings, GivesNumbersInTheirUnits) {
   EXPECT_LT(measured.read_gbps, 5'000.0);
   EXPECT_GT(measured.gflops, 1e-3);
   EXPECT_LT(measured.gflops, 100'000.0);
+  EXPECT_EQ(measured.bf16_gflops > 0.0, cpu::bf16_loop().run != nullptr) << "of cores that have such units";
+  EXPECT_EQ(measured.int8_gflops > 0.0, cpu::int8_loop().run != nullptr);
+  EXPECT_LT(std::max(measured.bf16_gflops, measured.int8_gflops), 1e6);
+  EXPECT_EQ(measured.tries(), measured.disturbed_runs);
+}
+
+TEST(MeasureCeilings, SeesThatOthersTakeTheCores) {
+  // Threads of one core, which hold it for as long as they run: each has half of it at the most.
+  cpu_set_t before, one;
+  ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
+  CPU_ZERO(&one);
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (!CPU_ISSET(core, &before)) continue;
+    CPU_SET(core, &one);
+    break;
+  }
+  if (std::ifstream schedstat("/proc/thread-self/schedstat"); !schedstat) GTEST_SKIP() << "no schedstat here";
+  ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+  const Ceilings measured = measure_ceilings(2);
+  ASSERT_EQ(sched_setaffinity(0, sizeof before, &before), 0);
+  EXPECT_EQ(measured.disturbed_runs, 1);
 }
 
 TEST(MeasureCeilings, RefusesNoThreads) {
@@ -211,6 +312,17 @@ TEST(PeakLoops, CountTheirWork) {
     data[512] = 1;  // the first float of the second block of 512 bytes
     EXPECT_EQ(loops.read(data.data(), data.size()), 1u) << cpu::name(isa);
   }
+}
+
+TEST(PeakLoops, OfNarrowTypesDoMoreThanThoseOfF32) {
+  const int64_t f32 = cpu::peak_loops(cpu::detected_isa()).flops_per_round;
+  for (const cpu::NarrowLoop& loop : {cpu::bf16_loop(), cpu::int8_loop()}) {
+    if (loop.run == nullptr) continue;
+    loop.run(1'000);
+    EXPECT_GT(loop.rounds, 0);
+    EXPECT_GE(loop.flops_per_round, 2 * f32);
+  }
+  if (cpu::detected_isa() == cpu::Isa::portable) EXPECT_EQ(cpu::int8_loop().run, nullptr);
 }
 
 TEST(Machine, SaysWhatItIs) {

@@ -21,27 +21,66 @@ const OpSummary& op_of(const StepSummary& step, std::string_view op) {
   return *found;
 }
 
+constexpr UnitShares kAllFp8{.fp8 = 1.0};
+
 TEST(Ceilings, RooflineByHand) {
-  EXPECT_DOUBLE_EQ(kCeilings.floor_us(20'000, 100, 0.0), 1.0);  // memory: 20 kB at 20 GB/s
-  EXPECT_DOUBLE_EQ(kCeilings.floor_us(20, 400'000, 0.0), 2.0);  // compute: 400 kFLOP at 200 GFLOP/s
-  EXPECT_TRUE(kCeilings.compute_bound(100, 1'001, 0.0));        // the ridge is at 10 FLOP a byte
-  EXPECT_FALSE(kCeilings.compute_bound(100, 999, 0.0));
-  EXPECT_DOUBLE_EQ(Ceilings{}.floor_us(20'000, 100, 0.0), 0.0);
-  EXPECT_FALSE((Ceilings{0.0, 1.0}.compute_bound(1, 1'000, 0.0)));
+  EXPECT_DOUBLE_EQ(kCeilings.floor_us(20'000, 100, {}), 1.0);  // memory: 20 kB at 20 GB/s
+  EXPECT_DOUBLE_EQ(kCeilings.floor_us(20, 400'000, {}), 2.0);  // compute: 400 kFLOP at 200 GFLOP/s
+  EXPECT_TRUE(kCeilings.compute_bound(100, 1'001, {}));        // the ridge is at 10 FLOP a byte
+  EXPECT_FALSE(kCeilings.compute_bound(100, 999, {}));
+  EXPECT_DOUBLE_EQ(Ceilings{}.floor_us(20'000, 100, {}), 0.0);
+  EXPECT_FALSE((Ceilings{0.0, 1.0}.compute_bound(1, 1'000, {})));
 }
 
 TEST(Ceilings, RooflineOfFp8ProductsByHand) {
-  EXPECT_DOUBLE_EQ(kFp8Ceilings.gflops_of(0.0), 200.0);
-  EXPECT_DOUBLE_EQ(kFp8Ceilings.gflops_of(1.0), 400.0);
-  EXPECT_DOUBLE_EQ(kFp8Ceilings.gflops_of(0.5),
+  EXPECT_DOUBLE_EQ(kFp8Ceilings.gflops_of({}), 200.0);
+  EXPECT_DOUBLE_EQ(kFp8Ceilings.gflops_of(kAllFp8), 400.0);
+  EXPECT_DOUBLE_EQ(kFp8Ceilings.gflops_of({.fp8 = 0.5}),
                    2.0 / (1.0 / 200.0 + 1.0 / 400.0));  // half of the work at each
-  EXPECT_DOUBLE_EQ(kCeilings.gflops_of(1.0), 200.0) << "not measured";
-  EXPECT_DOUBLE_EQ(kFp8Ceilings.floor_us(20, 400'000, 1.0), 1.0);
-  EXPECT_DOUBLE_EQ(kFp8Ceilings.floor_us(20'000, 100, 1.0), 1.0);  // memory is what it was
-  EXPECT_TRUE(kFp8Ceilings.compute_bound(100, 1'001, 0.0));
-  EXPECT_FALSE(kFp8Ceilings.compute_bound(100, 1'999, 1.0));  // the ridge is at 20 FLOP a byte
-  EXPECT_TRUE(kFp8Ceilings.compute_bound(100, 2'001, 1.0));
-  EXPECT_TRUE(kCeilings.compute_bound(100, 1'999, 1.0));
+  EXPECT_DOUBLE_EQ(kCeilings.gflops_of(kAllFp8), 200.0) << "not measured";
+  EXPECT_DOUBLE_EQ(kFp8Ceilings.floor_us(20, 400'000, kAllFp8), 1.0);
+  EXPECT_DOUBLE_EQ(kFp8Ceilings.floor_us(20'000, 100, kAllFp8), 1.0);  // memory is what it was
+  EXPECT_TRUE(kFp8Ceilings.compute_bound(100, 1'001, {}));
+  EXPECT_FALSE(kFp8Ceilings.compute_bound(100, 1'999, kAllFp8));  // the ridge is at 20 FLOP a byte
+  EXPECT_TRUE(kFp8Ceilings.compute_bound(100, 2'001, kAllFp8));
+  EXPECT_TRUE(kCeilings.compute_bound(100, 1'999, kAllFp8));
+}
+
+TEST(Ceilings, WhatIsNoProductIsHeldAgainstF32) {
+  constexpr Ceilings kGpu{.read_gbps = 20.0, .gflops = 800.0, .fp8_gflops = 1'600.0, .vector_gflops = 50.0};
+  EXPECT_DOUBLE_EQ(kGpu.gflops_of({.vectors = 1.0}), 50.0);
+  EXPECT_DOUBLE_EQ(kGpu.gflops_of({.fp8 = 0.5, .vectors = 0.25}),
+                   1.0 / (0.5 / 1'600.0 + 0.25 / 50.0 + 0.25 / 800.0));
+  EXPECT_DOUBLE_EQ(kCeilings.gflops_of({.vectors = 1.0}), 200.0) << "a CPU multiplies everything in f32";
+  for (const OpInfo& op : sample_ops()) {
+    const bool is_product = op.kind != OpKind::embed && op.kind != OpKind::sample;
+    EXPECT_EQ(units_of(op).vectors, is_product ? 0.0 : 1.0) << op.name;
+    EXPECT_EQ(units_of(op).fp8, 0.0) << op.name;
+  }
+}
+
+/// Whether steps tell that the ceilings are too low in which each op takes `us`.
+bool beats(const Ceilings& ceilings, int64_t us, int steps = 3) {
+  StepSummariser summariser(sample_ops(), ceilings, ProfileDetail::op);
+  for (int64_t i = 0; i < steps; ++i) {
+    StepRecord record = sample_record(i, 4, 0);
+    for (size_t op = 1; op < record.stamps.ops.size(); ++op)
+      record.stamps.ops[op].begin_ns = record.stamps.ops[op - 1].begin_ns + us * 1'000;
+    record.stamps.end_ns = record.stamps.ops.back().begin_ns + us * 1'000;
+    summariser.summarise(record);
+  }
+  return summariser.beats_ceilings();
+}
+
+TEST(Summary, TellsCeilingsThatWereMeasuredTooLow) {
+  // qkv does 4 x 2 x 256 x 384 operations a layer, which take 786 us at 1 GFLOP/s.
+  constexpr Ceilings kSlow{.read_gbps = 1e6, .gflops = 1.0};
+  EXPECT_TRUE(beats(kSlow, 700));
+  EXPECT_FALSE(beats(kSlow, 20'000));
+  EXPECT_FALSE(beats(kSlow, 700, 2)) << "two steps may be a clock's error";
+  EXPECT_FALSE(beats({.read_gbps = 1e6, .gflops = 1e-5}, 100)) << "so may less than a millisecond";
+  EXPECT_FALSE(beats({.read_gbps = 1e-6, .gflops = 1e6}, 700)) << "a cache may hold what is read";
+  EXPECT_FALSE(beats({}, 700));
 }
 
 TEST(Summary, TimesOfADecodeStepByHand) {
