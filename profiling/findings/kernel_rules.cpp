@@ -33,11 +33,6 @@ std::string_view phase_of(const OpEvidence& op) {
   return name(op.phase);
 }
 
-bool is_product(OpKind kind) {
-  return kind == OpKind::linear || kind == OpKind::gate_up_swiglu || kind == OpKind::moe_gate_up_swiglu ||
-         kind == OpKind::moe_down || kind == OpKind::head_linear;
-}
-
 /// The launch that took most of the op's time; null: not known.
 const KernelLaunch* launch_of(const Evidence& evidence, const OpEvidence& op) {
   const auto most =

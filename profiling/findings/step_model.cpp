@@ -8,11 +8,6 @@ namespace {
 /// Tokens of a step that reaches half of the arithmetic roof.
 constexpr double kHalfOfRoof = 5.0;
 
-bool reads_weights(OpKind kind) {
-  return kind == OpKind::linear || kind == OpKind::gate_up_swiglu || kind == OpKind::moe_gate_up_swiglu ||
-         kind == OpKind::moe_down || kind == OpKind::head_linear;
-}
-
 }  // namespace
 
 StepModel::StepModel(const Evidence& evidence, const LineFit& fit, StepPhase phase) : fit_(fit) {
@@ -22,8 +17,8 @@ StepModel::StepModel(const Evidence& evidence, const LineFit& fit, StepPhase pha
   double weights_us = 0.0, others_us = 0.0;
   for (const OpEvidence& op : evidence.ops()) {
     if (op.phase != phase) continue;
-    (reads_weights(op.kind) ? weights_us : others_us) += op.us;
-    if (reads_weights(op.kind) && ceilings.gflops > 0.0)
+    (is_product(op.kind) ? weights_us : others_us) += op.us;
+    if (is_product(op.kind) && ceilings.gflops > 0.0)
       arithmetic_us_ += op.flops / ceilings.gflops_of(op.units) * 1e-3;
   }
   const auto count = static_cast<double>(steps.steps);

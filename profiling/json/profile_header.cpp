@@ -61,14 +61,15 @@ std::string units_text(const ProfileHeader& header) {
     text += " the others in f32";
   }
   const Ceilings& ceilings = header.ceilings;
-  const auto times = [&](double gflops) { return fmt::format("{:.1f} times", gflops / ceilings.gflops); };
-  if (ceilings.fp8_gflops > ceilings.gflops && !ops.contains("fp8"))
-    text += fmt::format("; in fp8 the tensor cores do {} as much", times(ceilings.fp8_gflops));
   std::string idle;
-  if (ceilings.bf16_gflops > ceilings.gflops) idle = "in bf16 " + times(ceilings.bf16_gflops) + " as much";
-  if (ceilings.int8_gflops > ceilings.gflops)
-    idle += fmt::format("{}in int8 {}", idle.empty() ? "" : ", ", times(ceilings.int8_gflops) + " as much");
-  if (!idle.empty()) text += "; the cores do " + idle + ", which no kernel of this build uses";
+  const auto add = [&](std::string_view unit, double gflops) {
+    if (gflops <= ceilings.gflops || ops.contains(unit)) return;
+    idle += fmt::format("{} {} {:.1f}", idle.empty() ? "" : ",", unit, gflops / ceilings.gflops);
+  };
+  add("fp8", ceilings.fp8_gflops);
+  add("bf16", ceilings.bf16_gflops);
+  add("int8", ceilings.int8_gflops);
+  if (!idle.empty()) text += "; the device has faster units that no op uses (times as much):" + idle;
   return text;
 }
 

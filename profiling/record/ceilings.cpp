@@ -146,26 +146,16 @@ double measure_gflops(const cpu::NarrowLoop& loop, int32_t threads, TakenTime& t
 }  // namespace
 
 UnitShares units_of(const OpInfo& op) {
-  switch (op.kind) {
-    case OpKind::linear:
-    case OpKind::gate_up_swiglu:
-    case OpKind::moe_gate_up_swiglu:
-    case OpKind::moe_down:
-    case OpKind::head_linear:
-    case OpKind::attention:
-    case OpKind::delta_rule:  // prompts are products
-      return {.fp8 = op.fp8_products ? 1.0 : 0.0};
-    default:
-      return {.vectors = 1.0};
-  }
+  // Of delta_rule prompts are products.
+  const bool multiplies =
+      is_product(op.kind) || op.kind == OpKind::attention || op.kind == OpKind::delta_rule;
+  return {.fp8 = op.fp8_products ? 1.0 : 0.0, .vectors = multiplies ? 0.0 : 1.0};
 }
 
 double Ceilings::gflops_of(const UnitShares& units) const {
   const double fp8 = fp8_gflops > 0.0 ? units.fp8 : 0.0;
   const double vectors = vector_gflops > 0.0 ? units.vectors : 0.0;
   if (fp8 + vectors <= 0.0) return gflops;
-  if (fp8 >= 1.0) return fp8_gflops;
-  if (vectors >= 1.0) return vector_gflops;
   const auto part = [](double share, double peak) { return share > 0.0 ? share / peak : 0.0; };
   return 1.0 / (part(fp8, fp8_gflops) + part(vectors, vector_gflops) + part(1.0 - fp8 - vectors, gflops));
 }

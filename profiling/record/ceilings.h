@@ -14,6 +14,12 @@
 
 namespace minfer {
 
+/// Multiplies with weights.
+inline bool is_product(OpKind kind) {
+  return kind == OpKind::linear || kind == OpKind::gate_up_swiglu || kind == OpKind::moe_gate_up_swiglu ||
+         kind == OpKind::moe_down || kind == OpKind::head_linear;
+}
+
 /// Shares of an op, by its layers, whose arithmetic runs on other units than products of activations do.
 struct UnitShares {
   double fp8 = 0.0;      ///< FP8 tensor cores
