@@ -28,7 +28,7 @@ constexpr size_t kBlockBytes = 2u << 20;
 constexpr int kPasses = 5;
 constexpr int64_t kBudgetNs = 600'000'000;  // on a busy machine fewer passes have to do
 constexpr int64_t kFmaRounds = 2'000'000;
-/// Of the threads' time without a core, from which on others have taken the cores. The fastest of five passes escapes less.
+/// Share of the threads' time without a core from which on others have taken the cores.
 constexpr double kTaken = 0.1;
 
 /// What threads that measure did not get of the cores' time.

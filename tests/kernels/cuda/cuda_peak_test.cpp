@@ -29,6 +29,15 @@ std::vector<uint8_t> random_e4m3(int64_t count, uint32_t seed) {
   return codes;
 }
 
+TEST(CudaPeak, IsMeasuredInF32BesideTheTensorCores) {
+  if (!test::has_cuda_device()) GTEST_SKIP() << "no CUDA device";
+  const GpuPeak peak = measure_gpu_peak(DType::bf16);
+  std::printf("%.0f GFLOP/s bf16, %.0f f32\n", peak.gflops, peak.vector_gflops);
+  EXPECT_GT(peak.vector_gflops, 1e2);
+  EXPECT_LT(peak.vector_gflops, peak.gflops);
+  EXPECT_EQ(measure_gpu_peak(DType::f32).vector_gflops, 0.0) << "that is what products are in";
+}
+
 TEST(CudaPeak, IsMeasuredOfFp8OnlyWhenAskedFor) {
   if (!has_fp8()) GTEST_SKIP() << "no CUDA device with FP8 tensor cores";
   EXPECT_EQ(measure_gpu_peak(DType::bf16).fp8_gflops, 0.0);
