@@ -46,11 +46,7 @@ void add_known(double& sum, double bytes) {
 }
 
 std::string mb(double bytes) {
-  return std::isfinite(bytes) ? three_digits(bytes * 1e-6) : std::string("-");
-}
-
-std::string percent_of(double share) {
-  return std::isfinite(share) ? fmt::format("{:.1f}", 100.0 * share) : std::string("-");
+  return three_digits(bytes * 1e-6);
 }
 
 std::string share_text(double part, double whole) {
@@ -172,11 +168,10 @@ std::vector<Table> counter_tables(const CounterAggregate& counters, bool is_narr
                                                        : std::numeric_limits<double>::quiet_NaN();
       table.rows.push_back(
           {op.op, samples_text(op), three_digits(op.us), mb(read), mb(op.read_error_bytes),
-           mb(op.counted_read_bytes), percent_of(of_it),
-           std::isfinite(op.read_gbps()) ? three_digits(op.read_gbps()) : "-",
-           percent_of(op.measured[Counter::sm_active]), percent_of(op.measured[Counter::tensor_active]),
-           percent_of(op.measured[Counter::warps_active]), percent_of(op.measured[Counter::l2_throughput]),
-           percent_of(op.measured[Counter::l2_hit])});
+           mb(op.counted_read_bytes), percent(of_it, 1.0), three_digits(op.read_gbps()),
+           percent(op.measured[Counter::sm_active], 1.0), percent(op.measured[Counter::tensor_active], 1.0),
+           percent(op.measured[Counter::warps_active], 1.0),
+           percent(op.measured[Counter::l2_throughput], 1.0), percent(op.measured[Counter::l2_hit], 1.0)});
     }
     if (!is_narrow) {
       tables.push_back(std::move(table));

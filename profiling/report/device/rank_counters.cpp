@@ -1,7 +1,5 @@
 #include "profiling/report/device/rank_counters.h"
 
-#include <cmath>
-
 #include <fmt/format.h>
 
 namespace minfer {
@@ -9,12 +7,7 @@ namespace {
 
 /// Of a sum over whole steps, in MB a step.
 std::string mb_a_step(const CounterAggregate& counters, double bytes) {
-  const bool is_known = counters.steps > 0 && std::isfinite(bytes);
-  return is_known ? three_digits(bytes / static_cast<double>(counters.steps) * 1e-6) : "-";
-}
-
-std::string percent_or_dash(double share) {
-  return std::isfinite(share) ? fmt::format("{:.1f}", 100.0 * share) : "-";
+  return counters.steps > 0 ? three_digits(bytes / static_cast<double>(counters.steps) * 1e-6) : "-";
 }
 
 void add_row(Table& table, int32_t rank, const CounterAggregate& counters) {
@@ -22,11 +15,11 @@ void add_row(Table& table, int32_t rank, const CounterAggregate& counters) {
   const double of_it = counters.read_bytes / counters.counted_read_bytes;  // of no step: not a number
   table.rows.push_back(
       {std::to_string(rank), std::to_string(counters.windows), std::to_string(counters.steps),
-       mb_a_step(counters, counters.read_bytes), percent_or_dash(of_it),
+       mb_a_step(counters, counters.read_bytes), percent(of_it, 1.0),
        counters.steps > 0 ? three_digits(gbps) : "-", mb_a_step(counters, known_written_bytes(counters)),
        mb_a_step(counters, counters.received_bytes), mb_a_step(counters, counters.sent_bytes),
-       percent_or_dash(mean_share(counters, Counter::sm_active)),
-       percent_or_dash(mean_share(counters, Counter::tensor_active))});
+       percent(mean_share(counters, Counter::sm_active), 1.0),
+       percent(mean_share(counters, Counter::tensor_active), 1.0)});
 }
 
 }  // namespace

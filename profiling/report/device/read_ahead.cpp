@@ -49,7 +49,7 @@ std::string mib(int64_t bytes) {
 }
 
 std::string megabytes(double bytes) {
-  return std::isfinite(bytes) ? three_digits(bytes * 1e-6) : "-";
+  return three_digits(bytes * 1e-6);
 }
 
 std::string per_cent(double share) {
@@ -221,7 +221,7 @@ Table counted_pairs_table(const CounterWork& work, std::span<const CountedPair> 
     const auto add_row = [&](std::string op, const CountedPair::Share& share) {
       table.rows.push_back({std::move(op), three_digits(share.us), megabytes(share.read_bytes),
                             megabytes(share.counted_read_bytes), per_cent(share.of_counted()),
-                            std::isfinite(share.read_bytes) ? three_digits(share.read_gbps()) : "-"});
+                            three_digits(share.read_gbps())});
     };
     add_row(pair.front, pair.of_front);
     add_row("+ " + pair.op, pair.of_op);

@@ -234,10 +234,11 @@ std::string csv_table(const Table& table) {
 }
 
 std::string percent(double part, double whole) {
-  return whole > 0.0 ? fmt::format("{:.1f}", 100.0 * part / whole) : std::string("-");
+  return whole > 0.0 && std::isfinite(part) ? fmt::format("{:.1f}", 100.0 * part / whole) : std::string("-");
 }
 
 std::string three_digits(double number) {
+  if (!std::isfinite(number)) return "-";
   const double size = std::abs(number);
   if (size == 0.0) return "0";
   // Bounds a little below powers of ten, where rounding adds a digit.

@@ -39,10 +39,10 @@ Table columns_of(const Table& table, std::string title, size_t begin, size_t end
 /// The first `width` characters, the last of them an ellipsis if that is not all.
 std::string shortened(const std::string& text, size_t width);
 
-/// `part` of `whole` in per cent, with one decimal; "-" of nothing.
+/// `part` of `whole` in per cent, with one decimal; "-" of nothing, and of what is not known (NaN).
 std::string percent(double part, double whole);
 
-/// A number in as few characters as show three digits: 1234, 123, 12.3, 1.23, 0.0123.
+/// A number in as few characters as show three digits: 1234, 123, 12.3, 1.23, 0.0123; "-" of what is not known (NaN).
 std::string three_digits(double number);
 
 /// Breaks a line at blanks so that no piece is wider than `width`; a word that is wider itself is broken where a line ends. Further
