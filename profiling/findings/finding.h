@@ -20,8 +20,8 @@ enum class GainOf : uint8_t {
 };
 std::string_view name(GainOf of);
 
-/// A run without a finding above this is healthy.
-inline constexpr double kHealthyGain = 0.05;
+/// Gains below this are nothing to act on.
+inline constexpr double kLeastGain = 0.01;
 
 /// Something that costs time, and what to do about it.
 struct Finding {
@@ -40,10 +40,10 @@ struct Finding {
   std::string advice = {};
   std::vector<std::string> trials = {};  ///< options that do it, each to be tried alone: trials_of()
 
-  /// What findings are ordered by. Waiting that only moves counts half, and as far as it fills the wall time: the work stays. A run is
-  /// healthy with what cannot be mended.
+  /// What findings are ordered by. Waiting that only moves counts half, and as far as it fills the wall time: the work stays. What
+  /// cannot be mended stands last, and makes no run unhealthy.
   double weight() const {
-    if (!has_option) return std::min(gain, kHealthyGain);
+    if (!has_option) return std::min(gain, kLeastGain);
     return of == GainOf::latency ? 0.5 * std::min(gain, stake) : gain;
   }
 };

@@ -31,8 +31,8 @@ std::span<const Rule> rank_rules();
 std::span<const Rule> kernel_rules();
 std::array<std::span<const Rule>, 7> all_rules();
 
-/// Gains below this are nothing to act on.
-inline constexpr double kLeastGain = 0.01;
+/// A run without a finding above this is healthy.
+inline constexpr double kHealthyGain = 0.05;
 
 /// What all rules find of at least kLeastGain, worst first.
 std::vector<Finding> find_all(const Evidence& evidence);

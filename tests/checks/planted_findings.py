@@ -262,7 +262,8 @@ def take_turns(minfer, case, turns, folder):
         profile = os.path.join(folder, "fault.jsonl")
         fault = case.measure(minfer, "fault", profile)
         said = explain(minfer, profile)
-        worst = said["findings"][0] if said["findings"] else {"finding": None, "gain": 0.0}
+        findings = [each for each in said["findings"] if each.get("has_option", True)]
+        worst = findings[0] if findings else {"finding": None, "gain": 0.0}
         first.append(worst["finding"])
         estimates.append(worst["gain"])
         ranges.append((worst.get("gain_from", worst["gain"]), worst.get("gain_to", worst["gain"])))

@@ -157,7 +157,7 @@ def judge(arguments):
         with open(profile) as file:
             device = json.loads(file.readline())["header"]["device"]
         said = explain(arguments.minfer, profile)
-        findings = said["findings"]
+        findings = [each for each in said["findings"] if each.get("has_option", True)]
         first = findings[0] if findings else {"finding": None, "gain": 0.0, "weight": 0.0}
         row = {"case": case.name, "expected": case.finding, "first": first["finding"],
                "estimated_gain": round(first["gain"], 3),

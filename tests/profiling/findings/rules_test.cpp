@@ -404,7 +404,7 @@ TEST(Rules, ArithmeticInF32WhileTheCoresHaveNarrowerUnits) {
   EXPECT_EQ(finding.advice.find("--"), std::string::npos) << "there is no option";
   // What nothing mends makes no run unhealthy, and stands behind what something does.
   EXPECT_FALSE(finding.has_option);
-  EXPECT_EQ(finding.weight(), kHealthyGain);
+  EXPECT_EQ(finding.weight(), kLeastGain);
   EXPECT_NE(run.first(), "f32 arithmetic");
   std::string text;
   JsonText json(text);
