@@ -17,6 +17,15 @@ std::optional<ApiError> failure_of(const RequestOutput& output) {
   return std::nullopt;
 }
 
+void AnswerTimes::take_slower(const RequestOutput& output) {
+  if (output.first_scheduled_ns == 0 || output.last_token_ns == 0) return;
+  // A prompt that is scored and not answered has no first token.
+  const int64_t first_ns = output.first_token_ns > 0 ? output.first_token_ns : output.last_token_ns;
+  queue_ns = std::max(queue_ns, output.first_scheduled_ns - output.arrival_ns);
+  prompt_ns = std::max(prompt_ns, first_ns - output.first_scheduled_ns);
+  predicted_ns = std::max(predicted_ns, output.last_token_ns - first_ns);
+}
+
 UsageCount::UsageCount(const CompletionRequest& request)
     : num_answers_(request.n), choices_(static_cast<size_t>(request.num_choices())) {
   for (size_t i = 0; i < choices_.size(); ++i)
@@ -30,6 +39,12 @@ void UsageCount::add(int32_t choice, const RequestOutput& output) {
   total_.completion_tokens += output.output_tokens - usage.completion_tokens;
   // A prompt's first choice stands for it: the others find in the cache what that one has computed.
   if (choice % num_answers_ == 0) total_.cached_tokens += output.cached_tokens - usage.cached_tokens;
+  total_.draft_tokens += output.drafted.draft_tokens - usage.draft_tokens;
+  total_.accepted_tokens += output.drafted.accepted_tokens - usage.accepted_tokens;
+  usage.draft_tokens = output.drafted.draft_tokens;
+  usage.accepted_tokens = output.drafted.accepted_tokens;
+  for (Usage* each : {&usage, &total_})
+    each->times.take_slower(output);
   usage.completion_tokens = output.output_tokens;
   usage.cached_tokens = output.cached_tokens;
 }

@@ -10,12 +10,23 @@
 
 namespace minfer {
 
+/// Where the time of a choice went; of several choices each time is that of the slowest. 0: not known yet.
+struct AnswerTimes {
+  int64_t queue_ns = 0;      ///< until a step computed something for it
+  int64_t prompt_ns = 0;     ///< from then on to its first token
+  int64_t predicted_ns = 0;  ///< from then on to its newest one
+  void take_slower(const RequestOutput& output);
+};
+
 /// Tokens a request cost so far. The prompt of several choices counts once.
 struct Usage {
   int64_t prompt_tokens = 0;
   int64_t completion_tokens = 0;
   int64_t cached_tokens = 0;      ///< prompt tokens from the prefix cache; part of prompt_tokens
   int64_t reasoning_tokens = -1;  ///< part of completion_tokens; -1: nobody looks for reasoning
+  int64_t draft_tokens = 0;       ///< that were checked
+  int64_t accepted_tokens = 0;    ///< of these, the ones that were right
+  AnswerTimes times = {};
 };
 
 /// Adds up the usage of a request's choices from their outputs.

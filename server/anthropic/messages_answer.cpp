@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "profiling/json/json_text.h"
+#include "server/openai/openai_body.h"
 
 namespace minfer {
 namespace {
@@ -111,6 +112,7 @@ class MessagesStream final : public SingleStream {
     write_stop(json, end, stop_string);
     json.close('}');
     write_messages_usage(json, usage());
+    if (request_.timings) write_timings(json, usage());
     events += kEventEnd;
     begin_event("message_stop", events);
     events += kEventEnd;
@@ -160,6 +162,7 @@ class MessagesAnswer final : public SingleAnswer {
     json.close(']');
     write_stop(json, end, stop_string);
     write_messages_usage(json, usage());
+    if (request_.timings) write_timings(json, usage());
     json.close('}');
     return text;
   }

@@ -2,6 +2,7 @@
 
 #include "profiling/json/json_text.h"
 #include "server/answer/single_answer.h"
+#include "server/openai/openai_body.h"
 
 namespace minfer {
 namespace {
@@ -18,6 +19,7 @@ void write_infill(std::string& out, const CompletionRequest& request, std::strin
   json.field("content", content).field("stop", true).field("model", request.model);
   json.field("tokens_predicted", usage.completion_tokens).field("tokens_evaluated", usage.prompt_tokens);
   json.field("stop_type", stop_type(end)).field("stopping_word", stop_string);
+  if (request.timings) write_timings(json, usage);
 }
 
 class InfillStream final : public SingleStream {

@@ -5,6 +5,8 @@
 #include <limits>
 #include <utility>
 
+#include <fmt/format.h>
+
 namespace minfer {
 namespace {
 
@@ -37,6 +39,21 @@ void write_usage(JsonText& json, const Usage& usage) {
     json.key("completion_tokens_details").open('{').field("reasoning_tokens", usage.reasoning_tokens);
     json.close('}');
   }
+  json.close('}');
+}
+
+void write_timings(JsonText& json, const Usage& usage) {
+  const auto write = [&](std::string_view name, int64_t tokens, int64_t ns) {
+    const double ms = static_cast<double>(ns) * 1e-6, count = static_cast<double>(tokens);
+    json.field(fmt::format("{}_n", name), tokens).field(fmt::format("{}_ms", name), ms, 6);
+    json.field(fmt::format("{}_per_token_ms", name), tokens > 0 ? ms / count : 0.0, 6);
+    json.field(fmt::format("{}_per_second", name), ns > 0 ? 1e3 * count / ms : 0.0, 6);
+  };
+  json.key("timings").open('{').field("cache_n", usage.cached_tokens);
+  write("prompt", usage.prompt_tokens - usage.cached_tokens, usage.times.prompt_ns);
+  write("predicted", usage.completion_tokens, usage.times.predicted_ns);
+  if (usage.draft_tokens > 0)
+    json.field("draft_n", usage.draft_tokens).field("draft_n_accepted", usage.accepted_tokens);
   json.close('}');
 }
 

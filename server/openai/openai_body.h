@@ -23,6 +23,9 @@ void write_head(JsonText& json, const CompletionRequest& request, const Response
 /// "completion_tokens_details":{"reasoning_tokens"}.
 void write_usage(JsonText& json, const Usage& usage);
 
+/// The member "timings", as llama-server has it: {"cache_n","prompt_n","prompt_ms",...,"predicted_n",...}, with draft_n and draft_n_accepted where drafts were checked.
+void write_timings(JsonText& json, const Usage& usage);
+
 /// The members `,"finish_reason":...,"stop_reason":...` of the choice that `output` ends. The latter is
 /// vLLM's: the stop string or the stop token's id that ended it, null for the model's own end and for length.
 /// `end`: of a choice that is parsed.

@@ -187,6 +187,7 @@ std::optional<int64_t> read_max_tokens(JsonFields& fields, int64_t least) {
 void read_streaming(JsonFields& fields, const ApiContext& context, CompletionRequest& request) {
   request.stream = fields.boolean("stream").value_or(false);
   read_stream_options(fields, request);
+  request.timings = fields.boolean("timings_per_token").value_or(false);
   if (!request.stream) request.sampling.stream_interval = kWholeAnswerInterval;
   const std::optional<int64_t> interval =
       fields.integer("stream_interval", context.stream_interval, INT32_MAX);

@@ -26,7 +26,7 @@ std::optional<int64_t> read_max_tokens(JsonFields& fields, int64_t least);
 /// include_stop_str_in_output, ignore_eos, skip_special_tokens.
 void read_sampling(JsonFields& fields, const ApiContext& context, SamplingParams& sampling);
 
-/// stream, stream_options, stream_interval.
+/// stream, stream_options, stream_interval, timings_per_token.
 void read_streaming(JsonFields& fields, const ApiContext& context, CompletionRequest& request);
 
 /// n, priority, cache_salt, advice that has no effect here (service_tier, metadata, ...), and what is

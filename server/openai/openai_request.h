@@ -64,6 +64,7 @@ struct CompletionRequest {
   bool stream = false;
   bool include_usage = false;     ///< a last event with the usage
   bool continuous_usage = false;  ///< the usage so far in every event
+  bool timings = false;           ///< llama-server's object of that name, in every event too
   bool echo = false;              ///< the prompt goes before the answer, with its logprobs if any are wanted
   bool service_tier = false;      ///< the client named one, so the response does
   std::vector<std::string> ignored_fields;  ///< see UnknownFields::names()

@@ -88,6 +88,7 @@ void ResponseBuilder::write_next() {
     case Part::tail:
       json.close(']').key("usage");
       write_usage(json, usage_.total());
+      if (request_.timings) write_timings(json, usage_.total());
       json.close('}');
       next_part_ = Part::none;
       return;

@@ -132,13 +132,19 @@ void StreamWriter::append_parsed_event(int32_t index, const std::string& delta, 
 }
 
 void StreamWriter::append_after_choice(int32_t index, std::string& events) const {
-  if (!request_.continuous_usage) {
+  if (!request_.continuous_usage && !request_.timings) {
     events += after_choice_;
     return;
   }
-  events += "}],\"usage\":";
+  events += "}]";
   JsonText json(events);
-  write_usage(json, usage_.of(index));
+  if (request_.include_usage) json.key("usage");
+  if (request_.continuous_usage) {
+    write_usage(json, usage_.of(index));
+  } else if (request_.include_usage) {
+    json.null();
+  }
+  if (request_.timings) write_timings(json, usage_.of(index));
   events += "}\n\n";
 }
 
@@ -148,6 +154,7 @@ void StreamWriter::append_end(std::string& events) {
     events += "],\"usage\":";
     JsonText json(events);
     write_usage(json, usage_.total());
+    if (request_.timings) write_timings(json, usage_.total());
     events += "}\n\n";
   }
   events += kDone;

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "models/chat/answer/custom_input.h"
+#include "server/openai/openai_body.h"
 #include "server/openai/openai_chat.h"
 #include "server/responses/response_store.h"
 #include "server/responses/responses_request.h"
@@ -150,6 +151,7 @@ std::string ResponsesBody::text(std::string_view status, const std::vector<Answe
     write_item(json, parts, i, false);
   json.close(']').key("usage");
   usage == nullptr ? void(json.null()) : write_responses_usage(json, *usage);
+  if (request_.timings && usage != nullptr) write_timings(json, *usage);
   json.close('}');
   return text;
 }

@@ -180,7 +180,8 @@ HttpHeaders AccessRules::cors_headers(const HttpRequest& request) const {
   const std::string_view origin = request.header("origin");
   if (origin.empty() || !shares_with(origin)) return headers;
   headers.emplace_back("access-control-allow-origin", shares_with_all ? kAny : origin);
-  headers.emplace_back("access-control-expose-headers", "x-request-id, x-minfer-ignored-fields, retry-after");
+  headers.emplace_back("access-control-expose-headers",
+                       "x-request-id, x-minfer-ignored-fields, retry-after, server-timing");
   return headers;
 }
 

@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 
 #include "kernels/stamps.h"
-#include "server/answer/usage.h"
 #include "server/serving/completion/answer.h"
 #include "server/serving/completion/piece_sender.h"
 
@@ -83,6 +82,7 @@ std::vector<Request> CompletionJob::engine_requests() const {
 void CompletionJob::take(int32_t choice_index, RequestOutput output) {
   Choice& choice = choices_[static_cast<size_t>(choice_index)];
   metrics_.count_output(output, choice.times);
+  times_.take_slower(output);
   longest_choice_ = std::max(longest_choice_, output.output_tokens);
   if (output.finish && --num_unfinished_ == 0) metrics_.count_answer(longest_choice_);
   if (answered_ || choice.unwanted || abandoned()) return;
@@ -163,9 +163,22 @@ void CompletionJob::wait_for_client() {
   if (!client_wait_->is_waiting()) client_wait_->begin(now_ns());
 }
 
+/// W3C's Server-Timing, in milliseconds: what is known so far. The head of a stream goes with its first token, so it has no time of decoding,
+/// and none at all if a comment came before.
+void CompletionJob::add_times_header() {
+  if (times_.prompt_ns == 0) return;
+  const auto entry = [](std::string_view name, int64_t ns) {
+    return fmt::format("{};dur={:.3f}", name, static_cast<double>(ns) * 1e-6);
+  };
+  std::string text = entry("queue", times_.queue_ns) + ", " + entry("prefill", times_.prompt_ns);
+  if (whole_) text += ", " + entry("decode", times_.predicted_ns);
+  exchange_->add_header("server-timing", std::move(text));
+}
+
 void CompletionJob::send_events(const std::string& events) {
   if (!answering_) {
     answering_ = true;
+    add_times_header();
     exchange_->begin_stream({.content_type = "text/event-stream; charset=utf-8",
                              .headers = {{"cache-control", "no-cache"}, {"x-accel-buffering", "no"}}});
   }
@@ -187,6 +200,7 @@ void CompletionJob::send_whole() {
   }
   if (!whole_->finished()) return;
   end_answer(whole_->problem());
+  add_times_header();
   std::string first = whole_->next_piece();
   if (whole_->written()) return exchange_->respond({.body = std::move(first)});
   send_in_pieces(loop_, exchange_, {}, first, [self = shared_from_this()](std::string& text) {

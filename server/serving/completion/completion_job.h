@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "server/answer/answer_writer.h"
+#include "server/answer/usage.h"
 #include "server/http/event_loop.h"
 #include "server/http/http_message.h"
 #include "server/openai/api_error.h"
@@ -71,6 +72,7 @@ class CompletionJob : public std::enable_shared_from_this<CompletionJob> {
   void send_events(const std::string& events);
   void send_whole();
   void end_answer(const std::string& problem);
+  void add_times_header();
   void wait_for_client();
 
   EventLoop& loop_;
@@ -81,6 +83,7 @@ class CompletionJob : public std::enable_shared_from_this<CompletionJob> {
   std::vector<Choice> choices_;
   int32_t num_unfinished_;      ///< choices
   int32_t longest_choice_ = 0;  ///< its tokens so far
+  AnswerTimes times_;
   std::deque<int32_t> unsent_;  ///< choices that have something to send, each once
   const std::shared_ptr<ClientWait> client_wait_ = std::make_shared<ClientWait>();  ///< of all choices
   std::unique_ptr<AnswerStream> stream_;                                            ///< one of the two

@@ -92,6 +92,16 @@ TEST_F(MessagesAnswerTest, AWholeAnswer) {
   EXPECT_EQ(without_ids(body), expected);
 }
 
+TEST_F(MessagesAnswerTest, TimingsStandBesideTheUsageIfAskedFor) {
+  const std::vector<RequestOutput> outputs{test::with_times(output("ab", {1, 2}, 2, FinishReason::stop), 4)};
+  EXPECT_FALSE(whole(outputs).contains("timings"));
+  request_.timings = true;
+  const Json timings = whole(outputs)["timings"];
+  EXPECT_EQ(timings["predicted_ms"], 4);
+  const std::vector<Json> events = stream(outputs);
+  EXPECT_EQ(events.at(events.size() - 2)["timings"], timings);
+}
+
 TEST_F(MessagesAnswerTest, ItEndsForAReason) {
   const auto reason = [&](FinishReason finish, const std::string& detail = {}) {
     const Json body = whole({output("x", {1}, 1, finish, detail)});

@@ -159,6 +159,18 @@ TEST_F(InfillTest, AnswersHaveTheServersForm) {
   }
 }
 
+TEST_F(InfillTest, TimingsComeIfAskedFor) {
+  use(test::gap_vocabulary(false));
+  const CompletionRequest request =
+      parse(R"("input_prefix":"p","input_suffix":"s","timings_per_token":true)");
+  const std::vector<RequestOutput> outputs{test::with_times(output("ab", {1, 2}, 2, FinishReason::stop), 4)};
+  const auto whole = make_whole_answer(request, {"id", 1}, api_->context);
+  const Json timings = Json::parse(test::body_of(*whole, outputs))["timings"];
+  EXPECT_EQ(timings["predicted_per_token_ms"], 2);
+  const auto stream = make_answer_stream(request, {"id", 1}, api_->context);
+  EXPECT_EQ(Json::parse(test::split_events(test::stream_of(*stream, outputs)).back())["timings"], timings);
+}
+
 TEST_F(InfillTest, AnEmptyAnswerAndAFailureAreAnswersToo) {
   use(test::gap_vocabulary(false));
   const CompletionRequest request = parse(R"("input_prefix":"p","input_suffix":"s")");

@@ -271,6 +271,9 @@ TEST_F(OpenAiRequestTest, StreamingIsOffOrHasOptions) {
 
   expect_refused("\"stream_options\":{\"include_usage\":true}", "stream_options", "stream is true");
   expect_refused("\"stream_interval\":9", "stream_interval", "stream is true");
+  EXPECT_FALSE(api_.chat().timings);
+  EXPECT_TRUE(api_.chat("\"timings_per_token\":true").timings);
+  expect_refused("\"timings_per_token\":1", "timings_per_token");
   expect_refused("\"stream\":1", "stream");
   expect_refused("\"stream\":true,\"stream_options\":7", "stream_options");
   expect_refused("\"stream\":true,\"stream_options\":{\"include_obfuscation\":true}",

@@ -53,6 +53,31 @@ TEST_F(OpenAiResponseTest, ACompletion) {
   EXPECT_EQ(made.usage().completion_tokens, 3);
 }
 
+TEST_F(OpenAiResponseTest, TimingsAddUp) {
+  const CompletionRequest request = api_.completion(R"("timings_per_token":true)");
+  const Json body = respond(
+      request, {test::with_times(with_cached(output("ab", {97, 98}, 2, FinishReason::length), 1), 4)});
+  const Json& timings = body["timings"];
+  EXPECT_EQ(timings["cache_n"], 1);
+  EXPECT_EQ(timings["prompt_n"], 0) << "all of it was in the cache";
+  EXPECT_EQ(timings["prompt_per_token_ms"], 0);
+  EXPECT_EQ(timings["predicted_n"], 2);
+  EXPECT_EQ(timings["predicted_per_token_ms"], 2);
+  EXPECT_EQ(
+      timings["cache_n"].get<int>() + timings["prompt_n"].get<int>() + timings["predicted_n"].get<int>(),
+      body["usage"]["total_tokens"]);
+}
+
+// A prompt that is scored and not answered.
+TEST_F(OpenAiResponseTest, WithoutATokenThePromptHasItsTime) {
+  const CompletionRequest request = api_.completion(R"("timings_per_token":true,"echo":true,"max_tokens":0)");
+  RequestOutput scored = test::with_times(output("", {}, 0, FinishReason::length), 0);
+  scored.first_token_ns = 0;
+  EXPECT_EQ(respond(request, {scored})["timings"]["prompt_ms"], 20);
+  scored.last_token_ns = 0;
+  EXPECT_EQ(respond(request, {scored})["timings"]["prompt_ms"], 0) << "it is not known";
+}
+
 TEST_F(OpenAiResponseTest, AChat) {
   const CompletionRequest request = api_.chat(R"("service_tier":"auto")");
   ResponseBuilder made = builder(request);

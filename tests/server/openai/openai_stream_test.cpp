@@ -18,6 +18,7 @@ using Json = nlohmann::json;
 using test::output;
 using test::with_cached;
 using test::with_logprobs;
+using test::with_times;
 
 constexpr const char* kChatHead =
     R"({"id":"cmpl-1","object":"chat.completion.chunk","created":1700000001,"model":"small",)"
@@ -95,6 +96,30 @@ TEST_F(OpenAiStreamTest, TheUsageSoFarIsOfTheChoice) {
   ASSERT_EQ(last.size(), 3u);
   EXPECT_EQ(Json::parse(last[1])["usage"]["completion_tokens"], 3);
   EXPECT_EQ(Json::parse(last[1])["usage"]["prompt_tokens"], 1);
+}
+
+TEST_F(OpenAiStreamTest, TimingsComeWithEveryEventIfAskedFor) {
+  const CompletionRequest request = api_.completion(
+      R"("n":2,"stream":true,"timings_per_token":true,"stream_options":{"include_usage":true})");
+  StreamWriter stream = writer(request);
+  const Json first = Json::parse(append(stream, 0, with_times(output("a", {97}, 1), 0)).at(0));
+  EXPECT_EQ(first["usage"], nullptr);
+  EXPECT_EQ(
+      first["timings"],
+      Json::parse(R"({"cache_n":0,"prompt_n":1,"prompt_ms":20,"prompt_per_token_ms":20,"prompt_per_second":50,
+                            "predicted_n":1,"predicted_ms":0,"predicted_per_token_ms":0,"predicted_per_second":0})"));
+  append(stream, 1, with_times(output("bcd", {98, 99, 100}, 3, FinishReason::length), 6, {1, 4, 2}));
+  const std::vector<std::string> last =
+      append(stream, 0, with_times(output("b", {98}, 2, FinishReason::length), 8, {1, 3, 0}));
+  ASSERT_EQ(last.size(), 3u);
+  EXPECT_EQ(Json::parse(last[0])["timings"]["predicted_ms"], 8);
+  EXPECT_EQ(Json::parse(last[0])["timings"]["draft_n"], 3);
+  const Json whole = Json::parse(last[1])["timings"];
+  EXPECT_EQ(whole["predicted_n"], 5) << "of both";
+  EXPECT_EQ(whole["predicted_ms"], 8) << "of the slower one";
+  EXPECT_EQ(whole["predicted_per_second"], 625);
+  EXPECT_EQ(whole["draft_n"], 7);
+  EXPECT_EQ(whole["draft_n_accepted"], 2);
 }
 
 TEST_F(OpenAiStreamTest, ChoicesHaveTheirRolesAndEndsAndShareOneLastEvent) {

@@ -103,6 +103,20 @@ TEST_F(ResponsesAnswerTest, AWholeAnswer) {
   EXPECT_EQ(body["usage"], usage);
 }
 
+TEST_F(ResponsesAnswerTest, TimingsStandBesideTheUsageIfAskedFor) {
+  const std::vector<RequestOutput> outputs{
+      test::with_times(output("ab", {1, 2}, 2, FinishReason::stop), 4, {1, 3, 1})};
+  EXPECT_FALSE(whole(outputs).contains("timings"));
+  request_ = ask(R"("timings_per_token":true)");
+  const Json timings = whole(outputs)["timings"];
+  EXPECT_EQ(timings["prompt_ms"], 20);
+  EXPECT_EQ(timings["predicted_per_second"], 500);
+  EXPECT_EQ(timings["draft_n_accepted"], 1);
+  const std::vector<Json> events = stream(outputs);
+  EXPECT_EQ(events.back()["response"]["timings"], timings);
+  EXPECT_FALSE(events.front()["response"].contains("timings")) << "there are none yet";
+}
+
 TEST_F(ResponsesAnswerTest, AnAnswerThatIsCutIsIncomplete) {
   const Json body = whole({output("ab<c:f>{\"x", {1}, 1, FinishReason::length)});
   EXPECT_EQ(body["status"], "incomplete");

@@ -154,7 +154,8 @@ TEST(AccessRulesTest, AnswersSayWhichPagesMayReadThem) {
   EXPECT_THAT(named.cors_headers(request_with({})), ElementsAre(Pair("vary", "origin")));
   EXPECT_THAT(AccessRules({.cors_origins = {"*"}}, kLoopback).cors_headers(of_other),
               ElementsAre(Pair("access-control-allow-origin", "*"),
-                          Pair("access-control-expose-headers", HasSubstr("x-minfer-ignored-fields"))));
+                          Pair("access-control-expose-headers",
+                               HasSubstr("x-minfer-ignored-fields, retry-after, server-timing"))));
 }
 
 // The same through a socket

@@ -146,6 +146,42 @@ TEST_F(CompletionJobTest, AChoiceThatEndsEarlyIsWantedNoMore) {
   }
 }
 
+TEST_F(CompletionJobTest, AnswersSayInTheirHeadHowLongTheirPartsTook) {
+  CompletionJob& whole = ask(R"("n":2)");
+  whole.take(0, test::with_times(output("ab", FinishReason::length), 4));
+  whole.send();
+  EXPECT_TRUE(exchange_->headers().empty()) << "the other choice is not over";
+  whole.take(1, test::with_times(output("ab", FinishReason::length), 7));
+  whole.send();
+  EXPECT_EQ(exchange_->num_ends, 1);
+  EXPECT_THAT(exchange_->headers(),
+              testing::ElementsAre(
+                  testing::Pair("server-timing", "queue;dur=1.000, prefill;dur=20.000, decode;dur=7.000")));
+
+  *exchange_ = FakeExchange();
+  CompletionJob& stream = ask(R"("stream":true)");
+  stream.take(0, test::with_times(output("a"), 0));
+  stream.send();
+  stream.take(0, test::with_times(output("b", FinishReason::length), 4));
+  stream.send();
+  EXPECT_THAT(exchange_->headers(),
+              testing::ElementsAre(testing::Pair("server-timing", "queue;dur=1.000, prefill;dur=20.000")));
+
+  *exchange_ = FakeExchange();
+  CompletionJob& slow = ask(R"("stream":true)");
+  slow.keep_open(now_ns(), std::chrono::nanoseconds(1));
+  EXPECT_EQ(exchange_->status, 200) << "a comment came before the first token";
+  slow.take(0, test::with_times(output("a", FinishReason::length), 0));
+  slow.send();
+  EXPECT_THAT(exchange_->headers(), testing::IsEmpty());
+
+  *exchange_ = FakeExchange();
+  CompletionJob& refused = ask(R"("n":1)");
+  refused.take(0, output("", FinishReason::refused));
+  refused.send();
+  EXPECT_THAT(exchange_->headers(), testing::IsEmpty());
+}
+
 TEST_F(CompletionJobTest, AStreamWaitsForItsClientAndMergesWhatComesMeanwhile) {
   CompletionJob& job = start(true);
   const std::shared_ptr<const ClientWait> wait = job.engine_requests().front().client_wait;

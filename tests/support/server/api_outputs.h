@@ -31,6 +31,16 @@ inline RequestOutput with_cached(RequestOutput made, int32_t cached_tokens) {
   return made;
 }
 
+/// As if it had waited 1 ms, its prompt had taken 20 ms and its tokens since so many.
+inline RequestOutput with_times(RequestOutput made, int64_t predicted_ms, SpeculationCounts drafted = {}) {
+  made.arrival_ns = 5'000'000;
+  made.first_scheduled_ns = 6'000'000;
+  made.first_token_ns = 26'000'000;
+  made.last_token_ns = made.first_token_ns + predicted_ms * 1'000'000;
+  made.drafted = drafted;
+  return made;
+}
+
 /// The body of a response whose choices have all ended.
 inline std::string whole_body(WholeAnswer& response) {
   std::string body;
