@@ -278,8 +278,12 @@ const HostBatch& Engine::build(OpenStep& step) {
   const HostBatch& batch = builder_.build(step.scheduled);
   if (recorder_.recording()) recorder_.set_batch(describe(step.scheduled, batch));
   const auto num_decodes = static_cast<size_t>(step.scheduled.num_decode_sequences);
+  std::vector<uint32_t>& served = recorder_.served();
+  served.resize(step.scheduled.sequences.size());
   for (size_t i = 0; i < step.scheduled.sequences.size(); ++i) {
-    RequestSteps& steps = step.scheduled.sequences[i].sequence->steps;
+    Sequence& sequence = *step.scheduled.sequences[i].sequence;
+    served[i] = static_cast<uint32_t>(sequence.arrival);
+    RequestSteps& steps = sequence.steps;
     steps.last = recorder_.newest_step();
     if (steps.first < 0) steps.first = steps.last;
     ++(i < num_decodes ? steps.decode : steps.prefill);

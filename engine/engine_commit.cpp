@@ -255,6 +255,7 @@ void Engine::emit(LiveRequest& request) {
 void Engine::record_end(const LiveRequest& request) {
   EndedRequest& record = ended_record_;
   record.id = request.id;
+  record.number = static_cast<uint32_t>(request.arrival);
   record.finish = name(*request.finish);
   record.arrival_ns = request.arrival_ns;
   record.first_scheduled_ns = request.first_scheduled_ns;

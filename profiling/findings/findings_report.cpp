@@ -158,6 +158,7 @@ std::string findings_markdown(const Diagnosis& diagnosis, bool all) {
 void write_findings(JsonText& json, const Diagnosis& diagnosis) {
   json.open('{')
       .field("healthy", diagnosis.is_healthy())
+      .field("verdict", std::string_view(verdict(diagnosis)))
       .field("limit_of_hardware", diagnosis.limit.is_of_hardware)
       .field("next_limit", std::string_view(diagnosis.limit.text));
   json.field("steps", diagnosis.steps)

@@ -84,10 +84,12 @@ void write_page_steps(JsonText& json, std::span<const StepSummary> steps) {
   json.close(']').close('}');
 }
 
-void write_page_requests(JsonText& json, std::span<const EndedRequest> requests, const DeviceTime& device) {
+void write_page_requests(JsonText& json, std::span<const EndedRequest> requests, const DeviceTime& device,
+                         std::span<const RequestWaterfall> waterfalls) {
   const auto us = [](int64_t ns) { return static_cast<double>(ns) * 1e-3; };
   json.open('[');
-  for (const EndedRequest& request : requests) {
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const EndedRequest& request = requests[i];
     const DeviceTime::Part part = device.of(request.steps);
     json.open('{')
         .field("id", std::string_view(request.id))
@@ -102,6 +104,7 @@ void write_page_requests(JsonText& json, std::span<const EndedRequest> requests,
     json.field("first_step", request.steps.first).field("last_step", request.steps.last);
     json.field("prefill_steps", request.steps.prefill).field("decode_steps", request.steps.decode);
     if (part.us >= 0.0) json.field("device_us", part.us, 0).field("device_share", part.share, 4);
+    if (!waterfalls.empty()) write_waterfall(json, waterfalls[i]);
     json.close('}');
   }
   json.close(']');

@@ -6,6 +6,7 @@
 #include "profiling/json/json_text.h"
 #include "profiling/page/device_time.h"
 #include "profiling/report/report_data.h"
+#include "profiling/requests/slow_requests.h"
 
 namespace minfer {
 
@@ -20,8 +21,9 @@ inline constexpr size_t kMostRequestsOfStep = 64;
 void write_page_steps(JsonText& json, std::span<const StepSummary> steps);
 
 /// [{...}]: a request's times, tokens, steps, and what it took of the device. "drafts", if it had any: times that it brought draft
-/// tokens to a step, these tokens, and how many of them were right.
-void write_page_requests(JsonText& json, std::span<const EndedRequest> requests, const DeviceTime& device);
+/// tokens to a step, these tokens, and how many of them were right. `waterfalls` of the same requests, or none.
+void write_page_requests(JsonText& json, std::span<const EndedRequest> requests, const DeviceTime& device,
+                         std::span<const RequestWaterfall> waterfalls = {});
 
 /// Appends what `minfer profile report -o json` says with all ops, but without the kinds of launches; on one line.
 void append_page_report(std::string& out, const ReportData& data);

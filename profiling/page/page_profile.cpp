@@ -22,6 +22,13 @@ void PageProfile::request(EndedRequest request) {
   sums_.request(std::move(request));
 }
 
+std::unique_ptr<ProfileVisitor> PageProfile::second_reading() {
+  waterfalls_ = requests_.slowest().slowest;
+  std::ranges::stable_sort(waterfalls_, {},
+                           [](const RequestWaterfall& sum) { return sum.request.arrival_ns; });
+  return waterfall_sums(waterfalls_);
+}
+
 std::string PageProfile::json(const std::string& name, std::string note) {
   const ReportData data = sums_.finish(std::move(note));
   if (data.recorded == 0) fail("the profile holds no step{}", data.note.empty() ? "" : ": " + data.note);
@@ -42,10 +49,9 @@ std::string PageProfile::json(const std::string& name, std::string note) {
   write_page_steps(json, steps);
   json.key("requests");
   std::vector<EndedRequest> requests;
-  for (const auto& [us, request] : requests_.by_time())
-    requests.push_back(request);
-  std::ranges::stable_sort(requests, {}, &EndedRequest::arrival_ns);
-  write_page_requests(json, requests, device_);
+  for (const RequestWaterfall& sum : waterfalls_)
+    requests.push_back(sum.request);
+  write_page_requests(json, requests, device_, waterfalls_);
   json.close('}');
   return text;
 }

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "profiling/json/json_reader.h"
 #include "profiling/page/device_time.h"
@@ -10,7 +12,7 @@
 
 namespace minfer {
 
-/// What the page shows of a profile, gathered while it is read. Memory grows by 24 bytes a step.
+/// What the page shows of a profile, gathered while it is read twice. Memory grows by 24 bytes a step.
 class PageProfile final : public ProfileVisitor {
  public:
   static constexpr size_t kMostRequests = 1000;
@@ -29,6 +31,8 @@ class PageProfile final : public ProfileVisitor {
   void host(const HostSample& sample) override { sums_.host(sample); }
   void device(const DeviceSample& sample) override { sums_.device(sample); }
 
+  /// Takes the steps of the second reading, for those requests that json() has.
+  std::unique_ptr<ProfileVisitor> second_reading();
   /// A document of schema minfer.page/1; afterwards this is empty. `name` of the file; `note`: what read_profile() returned. Throws
   /// Error if there is no step.
   std::string json(const std::string& name, std::string note);
@@ -38,6 +42,7 @@ class PageProfile final : public ProfileVisitor {
   ThinnedSteps steps_;
   DeviceTime device_;
   SlowestRequests requests_{RequestOrder::e2e, kMostRequests};
+  std::vector<RequestWaterfall> waterfalls_;  ///< of these, in the order of their arrival
 };
 
 }  // namespace minfer

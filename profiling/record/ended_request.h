@@ -26,7 +26,8 @@ struct EndedRequest {
   static constexpr size_t kShortestPrefix = 16, kMostPrefixes = 9;
 
   std::string id;
-  std::string finish;  ///< name() of its FinishReason
+  uint32_t number = 0;  ///< in StepRecord::served, of one run of the engine; files have ids alone
+  std::string finish;   ///< name() of its FinishReason
   int64_t arrival_ns = 0;
   int64_t first_scheduled_ns = 0;
   int64_t first_token_ns = 0;

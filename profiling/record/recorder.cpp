@@ -170,6 +170,7 @@ std::vector<StepRecord> StepRecorder::copy(uint64_t begin, uint64_t end) const {
     StepRecord copied;
     copied.stamps.ops.reserve(reserved_ops_);
     copied.stamps.launches.reserve(reserved_ops_ * kLaunchesOfOp);
+    copied.served.reserve(records.empty() ? 0 : records.back().served.size());
     const std::lock_guard lock(ring_mutex_);
     if (kept_ > i + ring_.size() || kept_ <= i) continue;  // overwritten or reset since
     copied = ring_[i % ring_.size()];

@@ -35,8 +35,9 @@ class StepSink {
 
 struct RecorderOptions {
   size_t num_ops = 0;  ///< runs of ops in a step at the most: so many stamps are reserved in every record
-  size_t ring_bytes = 16u << 20;  ///< memory for past records; it holds 16 to 4,096 of them
-  bool asynchronous = false;      ///< ops run beside the host, not inside the call that launches them
+  /// Memory for past records, beside 4 bytes for each sequence of a step; it holds 16 to 4,096 of them.
+  size_t ring_bytes = 16u << 20;
+  bool asynchronous = false;  ///< ops run beside the host, not inside the call that launches them
 };
 
 /// Records every step of the engine (profiler tier 0): keeps the last ones in a preallocated ring and hands
@@ -99,6 +100,8 @@ class StepRecorder {
     step_of(span).record.host_ns[static_cast<size_t>(span)] += ns;
   }
   void set_batch(const StepBatch& batch) { newest().record.batch = batch; }
+  /// Of the newest step, to be filled: see StepRecord.
+  std::vector<uint32_t>& served() { return newest().record.served; }
   /// Whether ids given to add_request() reach anybody: the ring keeps none.
   bool wants_requests() const { return recording() && has_request_sink(); }
   void add_request(std::string_view id) { newest().record.requests.push_back(id); }

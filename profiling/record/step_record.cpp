@@ -40,6 +40,7 @@ void StepRecord::clear() {
   stamps.clear();
   batch = {};
   requests.clear();
+  served.clear();
 }
 
 void reserve_stamps(StepRecord& record, size_t num_ops) {

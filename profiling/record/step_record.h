@@ -91,7 +91,8 @@ struct StepRecord {
   bool queued = false;     ///< and the device went on to this step from the one before
   StepStamps stamps;
   StepBatch batch;
-  RequestIds requests;  ///< only while a sink takes the records (see recorder.h)
+  RequestIds requests;           ///< only while a sink takes the records (see recorder.h)
+  std::vector<uint32_t> served;  ///< the same requests by EndedRequest::number, always
 
   int64_t wall_ns() const { return end_ns - start_ns; }
   void clear();  ///< as new, with the memory of `stamps` and `requests` kept

@@ -18,6 +18,7 @@ StepSummary summarise_host(const StepRecord& record) {
     summary.host_us[i] = us_of(record.host_ns[i]);
   for (size_t i = 0; i < record.requests.size(); ++i)
     summary.requests.emplace_back(record.requests[i]);
+  summary.served = record.served;
   return summary;
 }
 

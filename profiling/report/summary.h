@@ -88,7 +88,8 @@ struct StepSummary {
   double attributed = 0.0;
   std::optional<StepKernels> kernels = std::nullopt;  ///< of a traced range, when it is read
   std::vector<std::string> requests;
-  uint64_t dropped = 0;  ///< steps lost before this one since the writer began
+  std::vector<uint32_t> served = {};  ///< the same by EndedRequest::number; empty in files
+  uint64_t dropped = 0;               ///< steps lost before this one since the writer began
 
   StepPhase phase() const { return batch.phase(); }
   int64_t end_ns() const { return start_ns + static_cast<int64_t>(wall_us * 1e3); }

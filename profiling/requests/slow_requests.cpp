@@ -14,13 +14,15 @@ class WaterfallSums final : public ProfileVisitor {
       served_.push_back({.sum = &sum});
   }
 
-  void step(StepSummary& step) override {
+  void step(StepSummary& step) override { add(step); }
+  void add(const StepSummary& step) {
     ++place_;
     for (Served& served : served_) {
       const EndedRequest& request = served.sum->request;  // others may have had its id before or behind
       if (step.step < request.steps.first || step.step > request.steps.last) continue;
-      const auto place = std::ranges::find(step.requests, request.id) - step.requests.begin();
-      if (place < std::ssize(step.requests)) add(served, step, place < step.batch.shape.decode_sequences);
+      const auto place =
+          step.served.empty() ? place_in(step.requests, request.id) : place_in(step.served, request.number);
+      if (place >= 0) add(served, step, place < step.batch.shape.decode_sequences);
     }
   }
 
@@ -31,6 +33,12 @@ class WaterfallSums final : public ProfileVisitor {
     int64_t step = -1;   ///< its number
     int64_t end_ns = 0;
   };
+
+  /// -1: it is not there.
+  static ptrdiff_t place_in(const auto& all, const auto& own) {
+    const auto found = std::ranges::find(all, own);
+    return found == all.end() ? -1 : found - all.begin();
+  }
 
   /// `decodes`: it brought tokens that it had just generated.
   void add(Served& served, const StepSummary& step, bool decodes) {
@@ -97,12 +105,28 @@ void SlowestRequests::request(EndedRequest request) {
   if (by_time_.size() > count_) by_time_.erase(by_time_.begin());
 }
 
+SlowRequests SlowestRequests::slowest() const {
+  SlowRequests found{.order = order_, .ended = seen_};
+  for (auto next = by_time_.rbegin(); next != by_time_.rend(); ++next)
+    found.slowest.push_back({.request = next->second});
+  return found;
+}
+
+std::unique_ptr<ProfileVisitor> waterfall_sums(std::vector<RequestWaterfall>& requests) {
+  return std::make_unique<WaterfallSums>(requests);
+}
+
+void add_steps(std::vector<RequestWaterfall>& requests, std::span<const StepSummary> steps) {
+  WaterfallSums sums(requests);
+  for (const StepSummary& step : steps)
+    sums.add(step);
+}
+
 SlowRequests slow_requests(const std::filesystem::path& path, RequestOrder order, size_t count) {
   SlowestRequests chosen(order, count);
-  SlowRequests found{.order = order, .note = read_profile(path, chosen)};
-  found.ended = chosen.seen();
-  for (auto next = chosen.by_time().rbegin(); next != chosen.by_time().rend(); ++next)
-    found.slowest.push_back({.request = next->second});
+  const std::string note = read_profile(path, chosen);
+  SlowRequests found = chosen.slowest();
+  found.note = note;
   WaterfallSums sums(found.slowest);
   read_profile(path, sums);
   return found;

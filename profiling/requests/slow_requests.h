@@ -2,12 +2,15 @@
 
 #include <array>
 #include <map>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "profiling/json/json_reader.h"
+#include "profiling/json/json_text.h"
 
 namespace minfer {
 
@@ -17,6 +20,8 @@ std::string_view name(RequestOrder order);
 /// In microseconds; nothing of a request without a first token, or two.
 std::optional<double> measure_us(const EndedRequest& request, RequestOrder order);
 
+struct SlowRequests;
+
 /// Keeps the slowest requests of a profile, `count` at most.
 class SlowestRequests final : public ProfileVisitor {
  public:
@@ -24,7 +29,7 @@ class SlowestRequests final : public ProfileVisitor {
   void request(EndedRequest request) override;
 
   int64_t seen() const { return seen_; }
-  const std::multimap<double, EndedRequest>& by_time() const { return by_time_; }  ///< the fastest first
+  SlowRequests slowest() const;  ///< whose steps are not known yet
 
  private:
   RequestOrder order_;
@@ -60,14 +65,20 @@ struct RequestWaterfall {
 
 struct SlowRequests {
   RequestOrder order;
-  int64_t ended = 0;                           ///< requests in the profile
+  int64_t ended = 0;                           ///< requests that it was chosen among
   std::vector<RequestWaterfall> slowest = {};  ///< slowest first
   std::string note = {};                       ///< what read_profile() returned
 };
 
+/// Adds steps, in their order, to the waterfalls of those whom they served, which stay where they are: of a profile that is read, or these.
+std::unique_ptr<ProfileVisitor> waterfall_sums(std::vector<RequestWaterfall>& requests);
+void add_steps(std::vector<RequestWaterfall>& requests, std::span<const StepSummary> steps);
+
 /// Reads a profile twice: for its `count` slowest requests, which is all it keeps, and for their steps. Throws what read_profile() does.
 SlowRequests slow_requests(const std::filesystem::path& path, RequestOrder order, size_t count);
 
+/// Members of an object: known_steps, waterfall, gaps.
+void write_waterfall(JsonText& json, const RequestWaterfall& sum);
 /// Text of at most kTextColumns columns. `colour`: bold titles.
 std::string slow_requests_text(const SlowRequests& found, bool colour);
 /// One object (schema minfer.requests/1), see "Requests" in profiling/formulas.md.

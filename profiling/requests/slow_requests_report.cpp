@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include "profiling/json/json_text.h"
 #include "profiling/json/request_lines.h"
 #include "profiling/report/text/table.h"
 #include "profiling/requests/slow_requests.h"
@@ -135,27 +134,33 @@ std::string slow_requests_text(const SlowRequests& found, bool colour) {
   return text;
 }
 
+void write_waterfall(JsonText& json, const RequestWaterfall& sum) {
+  json.field("known_steps", sum.known_steps).key("waterfall").open('[');
+  for (const PartRow& row : part_rows(sum)) {
+    json.open('{').field("part", row.part).field("label", row.label).field("us", row.us);
+    json.field("steps", row.steps);
+    if (row.begin_us >= 0.0) json.field("begin_us", row.begin_us);
+    json.field("share", row.us / std::max(whole_us(sum), 1e-3), 4).close('}');
+  }
+  json.close(']').key("gaps").open('[');
+  for (const RequestGap& gap : sum.gaps) {
+    const BatchShape& shape = gap.batch.shape;
+    json.open('{').field("step", gap.step).field("us", gap.us).field("step_us", gap.wall_us);
+    json.field("prompt_tokens", shape.prefill_tokens).field("sequences", shape.decode_sequences);
+    json.field("other_steps", gap.other_steps).field("why", std::string_view(why_of(sum, gap))).close('}');
+  }
+  json.close(']');
+}
+
 std::string slow_requests_json(const SlowRequests& found) {
   std::string text;
   JsonText json(text);
   json.open('{').field("schema", std::string_view("minfer.requests/1")).field("by", name(found.order));
   json.field("ended", found.ended).key("slowest").open('[');
   for (const RequestWaterfall& sum : found.slowest) {
-    json.open('{').field("us", *measure_us(sum.request, found.order)).field("known_steps", sum.known_steps);
-    json.key("waterfall").open('[');
-    for (const PartRow& row : part_rows(sum)) {
-      json.open('{').field("part", row.part).field("us", row.us).field("steps", row.steps);
-      if (row.begin_us >= 0.0) json.field("begin_us", row.begin_us);
-      json.field("share", row.us / std::max(whole_us(sum), 1e-3), 4).close('}');
-    }
-    json.close(']').key("gaps").open('[');
-    for (const RequestGap& gap : sum.gaps) {
-      const BatchShape& shape = gap.batch.shape;
-      json.open('{').field("step", gap.step).field("us", gap.us).field("step_us", gap.wall_us);
-      json.field("prompt_tokens", shape.prefill_tokens).field("sequences", shape.decode_sequences);
-      json.field("other_steps", gap.other_steps).field("why", std::string_view(why_of(sum, gap))).close('}');
-    }
-    json.close(']').key("request");
+    json.open('{').field("us", *measure_us(sum.request, found.order));
+    write_waterfall(json, sum);
+    json.key("request");
     append_request_line(text, sum.request);
     text.back() = '}';
   }

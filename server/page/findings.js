@@ -23,8 +23,7 @@ export function showFindings(diagnosis) {
   const { healthy, findings } = diagnosis;
   element("verdict").className = healthy ? "good" : "bad";
   show("text", {
-    verdict: healthy ? "No finding above 5 %." : `${findings.length === 1 ? "One finding" : `${findings.length} findings`}, worst first.`,
-    next_limit: diagnosis.next_limit,
+    verdict: diagnosis.verdict,
     looked_at: `${count(diagnosis.steps)} steps and ${count(diagnosis.requests)} requests that have ended${diagnosis.devices}`,
   });
   element("findings").replaceChildren(...findings.map((finding, i) => article(finding, i + 1)));

@@ -7,13 +7,14 @@ import { showFlame } from "./flame.js";
 import { count, duration } from "./format.js";
 import { showMemory } from "./memory.js";
 import { showRankCounters, showRanks } from "./ranks.js";
-import { byLength, showRequests } from "./requests.js";
+import { byLength, keyOf, showRequests } from "./requests.js";
 import { showRoofline } from "./roofline.js";
 import { LiveSource, embeddedData, stepsOf } from "./source.js";
 import { showStep } from "./step.js";
 import { Strip } from "./strip.js";
 import { showFile, showFirstRequest, showLive, showReport } from "./summary.js";
 import { showTree } from "./tree.js";
+import { showRequest } from "./waterfall.js";
 
 const embedded = embeddedData();
 document.body.dataset.use = embedded === null ? "live" : "file";
@@ -29,6 +30,22 @@ const strip = new Strip(embedded === null, openStep);
 const isGpu = (data) => (data.live ?? data.file).backend === "cuda";
 const open = (number) => strip.open(number);
 
+/** A button for a step that is there, or its number. */
+function stepButton(number, text = `step ${count(number)}`) {
+  if (!strip.steps.some((step) => step.step === number)) return text;
+  const button = make("button", { type: "button", className: "link" }, text);
+  button.dataset.key = String(number);
+  button.addEventListener("click", () => open(number));
+  return button;
+}
+
+let opened = null;  // the request that is shown
+
+function openRequest(request) {
+  opened = request;
+  showRequest(request, stepButton);
+}
+
 function requestsAbout({ file, requests }) {
   if (file === undefined) return `the last ${count(requests.length)} that have ended, newest first`;
   return file.requests > requests.length ? `the ${count(requests.length)} longest of ${count(file.requests)}` : "longest first";
@@ -37,12 +54,7 @@ function requestsAbout({ file, requests }) {
 /** Buttons for the slowest steps, of those that are there. */
 function showSlowest(slowest, steps) {
   const there = slowest.filter((each) => steps.some((step) => step.step === each.step));
-  const buttons = there.map((each) => {
-    const button = make("button", { type: "button", className: "link" }, `${count(each.step)} (${duration(each.wall_us)})`);
-    button.dataset.key = String(each.step);
-    button.addEventListener("click", () => open(each.step));
-    return button;
-  });
+  const buttons = there.map((each) => stepButton(each.step, `${count(each.step)} (${duration(each.wall_us)})`));
   keepingFocus(element("slowest"), () => element("slowest").replaceChildren(...(there.length > 0 ? ["Slowest: "] : []), ...buttons));
 }
 
@@ -53,7 +65,7 @@ function showData(data, steps) {
   strip.show(steps);
   show("figure", { strip_steps: count(steps.length) });
   const requests = [...data.requests];
-  showRequests(data.file === undefined ? requests.reverse() : requests.sort(byLength), requestsAbout(data), open);
+  showRequests(data.file === undefined ? requests.reverse() : requests.sort(byLength), requestsAbout(data), openRequest);
   if (data.report === null) return;
   showSlowest(data.report.slowest, steps);
   showFindings(data.report.findings);
@@ -108,8 +120,7 @@ function showEvent(data) {
   showThroughput(history, now);
   showKv(history, now);
   element("empty").hidden = data.report !== null;
-  if (data.report === null) return showFirstRequest(data.live);
-  element("sentence").textContent = data.what_holds_the_time;
+  if (data.report === null) showFirstRequest(data.live);
 }
 
 function showState(state, text) {
@@ -140,14 +151,20 @@ function watchServer() {
   });
 }
 
-function closeStep() {
-  element("step").hidden = true;
-  element("strip").focus();
+/** Lets its button and Escape close a section; then the focus goes to `from()`. */
+function closes(id, from) {
+  const close = () => {
+    element(id).hidden = true;
+    from().focus();
+  };
+  element(`${id}-close`).addEventListener("click", close);
+  element(id).addEventListener("keydown", (event) => { if (event.key === "Escape") close(); });
 }
-element("step-close").addEventListener("click", closeStep);
+closes("step", () => element("strip"));
+closes("request", () => [...document.querySelectorAll("#requests [data-key]")].find((each) => each.dataset.key === keyOf(opened))
+  ?? element("requests").parentElement);
 element("step-before").addEventListener("click", () => open(strip.neighbour(-1).step));
 element("step-after").addEventListener("click", () => open(strip.neighbour(1).step));
-element("step").addEventListener("keydown", (event) => { if (event.key === "Escape") closeStep(); });
 
 if (embedded === null) watchServer();
 else showEmbedded(embedded);

@@ -1,6 +1,6 @@
 // Requests that have ended: where their time went, which steps served them, what they took of the device.
 
-import { element, make, parts, show, tableRow } from "./dom.js";
+import { element, keepingFocus, make, parts, show, tableRow } from "./dom.js";
 import { count, digits, known, percent } from "./format.js";
 
 const length = (request) => request.queue_us + request.prefill_us + request.decode_us;
@@ -19,27 +19,25 @@ function output(request) {
     `${count(request.output_tokens)} (${count(right)} of ${count(checked)} drafts)`);
 }
 
-function stepsButton(request, open) {
-  if (request.first_step < 0) return "none";
-  const button = make("button", { type: "button", className: "link", title: "Opens its first step, or the one nearest to it" },
-    `${count(request.first_step)} – ${count(request.last_step)}`);
-  button.addEventListener("click", () => open(request.first_step));
-  button.dataset.key = request.id;
-  return button;
-}
+/** The key of the button that opens a request. */
+export const keyOf = (request) => `${request.id} ${request.arrival_ns}`;
 
 function rowOf(request, longest, open) {
-  return tableRow([
-    request.id, digits(request.queue_us / 1e3), digits(request.prefill_us / 1e3), digits(request.decode_us / 1e3),
+  const button = make("button", { type: "button", className: "link", title: request.id }, request.id);
+  button.dataset.key = keyOf(request);
+  const row = tableRow([
+    button, digits(request.queue_us / 1e3), digits(request.prefill_us / 1e3), digits(request.decode_us / 1e3),
     parts([[request.queue_us / longest, "idle"], [request.prefill_us / longest, "prefill"], [request.decode_us / longest, "decode"]]),
-    tokens(request), output(request), stepsButton(request, open),
+    tokens(request), output(request), request.first_step < 0 ? "none" : `${count(request.first_step)} – ${count(request.last_step)}`,
     known(request.device_us, (us) => digits(us / 1e3)), known(request.device_share, (share) => `${percent(share)} %`), request.finish,
   ]);
+  row.addEventListener("click", () => open(request));
+  return row;
 }
 
 let drawn = "";
 
-/** Shows requests, the first of the list first; `about` says which they are. `open` is called with the number of a step. */
+/** Shows requests, the first of the list first; `about` says which they are. `open` is called with one that is clicked. */
 export function showRequests(requests, about, open) {
   show("text", { requests_about: about });
   element("requests-empty").hidden = requests.length > 0;
@@ -48,7 +46,8 @@ export function showRequests(requests, about, open) {
   if (key === drawn) return;
   drawn = key;
   const longest = Math.max(...requests.map(length));
-  element("requests").tBodies[0].replaceChildren(...requests.map((request) => rowOf(request, longest, open)));
+  const body = element("requests").tBodies[0];
+  keepingFocus(body, () => body.replaceChildren(...requests.map((request) => rowOf(request, longest, open))));
 }
 
 export const byLength = (a, b) => length(b) - length(a);

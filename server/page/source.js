@@ -14,14 +14,23 @@ class WrongStatus extends Error {
   }
 }
 
+function get(path, options) {
+  const key = sessionStorage.getItem(KEY);
+  return fetch(path, { headers: key === null ? {} : { authorization: `Bearer ${key}` }, cache: "no-store", ...options });
+}
+
+/** What the server says at a path. */
+export async function ask(path) {
+  const response = await get(path);
+  if (!response.ok) throw new WrongStatus(response.status);
+  return response.json();
+}
+
 /** Calls `onData` with the newest document whenever some have come, until the server ends the stream. */
 async function readEvents(abort, onData) {
-  const key = sessionStorage.getItem(KEY);
   let silence = setTimeout(() => abort.abort(), SILENCE_MS);
   try {
-    const response = await fetch("profile/events", {
-      headers: key === null ? {} : { authorization: `Bearer ${key}` }, signal: abort.signal, cache: "no-store",
-    });
+    const response = await get("profile/events", { signal: abort.signal });
     if (!response.ok) throw new WrongStatus(response.status);
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
     let text = "";

@@ -32,6 +32,10 @@ ANSWERS = [
     ("/v1/responses", {"input": "Once", "tools": [{"type": "function", **FUNCTION}], "tool_choice": "required"}, {}),
     ("/v1/responses", {"input": "Once", "tools": [CUSTOM_TOOL], "tool_choice": {"type": "custom", "name": "sum"}}, {}),
     ("/v1/messages", {"messages": MESSAGES, "max_tokens": 5, "stop_sequences": ["e"]}, {}),
+    ("/v1/completions", {"prompt": "Once", "max_tokens": 5, "timings_per_token": True}, {"stream_options": {"include_usage": True}}),
+    ("/v1/chat/completions", {"messages": MESSAGES, "max_tokens": 5, "timings_per_token": True}, {}),
+    ("/v1/responses", {"input": "Once", "max_output_tokens": 5, "timings_per_token": True}, {}),
+    ("/v1/messages", {"messages": MESSAGES, "max_tokens": 5, "timings_per_token": True}, {}),
     ("/v1/messages", {"messages": MESSAGES, "max_tokens": 300, "tools": [MESSAGES_TOOL], "tool_choice": {"type": "any"}}, {}),
 ]
 OTHERS = [
@@ -40,7 +44,7 @@ OTHERS = [
     ("POST", "/tokenize", {"messages": MESSAGES}),
     ("POST", "/detokenize", {"tokens": [300, 301]}),
     *[("GET", path, None) for path in ["/v1/models", "/tokenizer_info", "/version", "/health", "/openapi.json", "/profile/steps",
-                                       "/profile/summary"]],
+                                       "/profile/summary", "/profile/requests"]],
 ]
 WRONG = [
     ("/v1/completions", {}), ("/v1/chat/completions", {"messages": []}), ("/v1/responses", {"input": 3}),

@@ -135,8 +135,8 @@ def check_findings(page: Page, diagnosis: dict) -> None:
                 f"{', estimated' if each['estimated'] else ''}" for number, each in enumerate(diagnosis["findings"], 1)]
     expect_equal(page.evaluate("[...document.querySelectorAll('#findings h3')].map(each => each.textContent)"), expected, "findings")
     verdict = page.evaluate("document.getElementById('verdict').textContent")
-    expect(verdict.startswith("No finding") == diagnosis["healthy"], verdict)
-    expect(page.evaluate("document.querySelector('[data-text=next_limit]').textContent").endswith(diagnosis["next_limit"]), "next limit")
+    expect_equal(verdict, diagnosis["verdict"], "the verdict")
+    expect(verdict.endswith(diagnosis["next_limit"]) and verdict.startswith("Slowed by") != diagnosis["healthy"], verdict)
 
 
 def check_roofline(page: Page, report: dict) -> None:
@@ -226,6 +226,34 @@ def check_step_by_keyboard(page: Page) -> int:
     expect_equal(page.evaluate("document.querySelector('[data-text=step_title]').textContent"), f"Step {number:,}", "the step that is open")
     expect(len(rows(page, "step-ops")) > 3, "a step without ops")
     return number
+
+
+def check_request(page: Page, request: dict, told: dict) -> None:
+    """A request of the list opens by keyboard and shows what is told of it; Escape closes it and goes back to its button."""
+    key = f"{request['id']} {request['arrival_ns']}"
+    find = f"[...document.querySelectorAll('#requests [data-key]')].find(each => each.dataset.key === {key!r})"
+    page.evaluate(f"{find}.focus()")
+    page.press("Enter")
+    page.wait_for("document.activeElement.id === 'request'")
+    expect_equal(page.evaluate("document.querySelector('[data-text=request_title]').textContent"), request["id"], "the request that is open")
+    expect_equal(rows(page, "waterfall"), [[
+        part["label"].replace("- ", "\u2003"), digits(part["us"] / 1e3), percent(part["share"]), f"{part['steps']:,}" if part["steps"] else "–"]
+        for part in told["waterfall"]], "the waterfall")
+    bars = page.evaluate("[...document.querySelectorAll('#waterfall .parts')].map(bar => [...bar.children].map(part => parseFloat(part.style.width)))")
+    for part, widths in zip(told["waterfall"], bars, strict=True):
+        in_line = "begin_us" in part and part["share"] > 0
+        expect(len(widths) == (0 if not in_line else 2 if part["begin_us"] > 0 else 1), f"the bar of {part}: {widths}")
+        expect(not in_line or abs(widths[-1] - 100 * part["share"]) < 0.01, f"the bar of {part}: {widths}")
+        expect(sum(widths) < 100.1, f"the bar of {part} ends behind the request: {widths}")
+    gaps = page.evaluate("[...document.querySelectorAll('#gaps li')].map(each => each.textContent)")
+    for gap, text in zip(told["gaps"], gaps, strict=True):
+        expect(text.startswith(f"step {gap['step']:,}: ") and text.endswith(f"{gap['why']}."), f"{gap}: found {text}")
+    steps = request["prefill_steps"] + request["decode_steps"]
+    note = page.evaluate("document.querySelector('[data-text=request_note]').textContent")
+    expect((note == "") == (told["known_steps"] >= steps), note)
+    page.press("Escape")
+    expect(page.evaluate("document.getElementById('request').hidden"), "Escape does not close the request")
+    expect_equal(page.evaluate("document.activeElement.dataset.key"), key, "what has the focus once the request is closed")
 
 
 def expect_within(page: Page, width: int) -> None:

@@ -18,7 +18,7 @@ import time
 import urllib.request
 
 from chromium import Page, find_chromium, png_rows
-from page_checks import (check_flame, check_folding, check_layout, check_names, check_no_errors, check_ranks,
+from page_checks import (check_flame, check_folding, check_layout, check_names, check_no_errors, check_ranks, check_request,
                          check_step_by_keyboard, check_views, check_width, digits, eventually, expect, expect_equal, figure, percent, rows)
 
 SKIPPED = 77
@@ -202,8 +202,22 @@ def check_step(page: Page, server: Server) -> None:
     expect_equal(facts["KV blocks"], f"{step['kv']['blocks_used']:,} of {step['kv']['blocks_total']:,}", "KV blocks of the step")
     page.press("Escape")
     expect(page.evaluate("document.getElementById('step').hidden"), "Escape does not close the step")
-    page.evaluate("document.querySelector('#requests button').click()")
-    page.wait_for("!document.getElementById('step').hidden")
+
+
+def check_requests(page: Page, server: Server) -> None:
+    """Each request shows what the server tells of it, whose steps need no file to be known; one that is not kept says so."""
+    requests = server.event()["requests"]
+    expect_equal([row[0] for row in rows(page, "requests")], [request["id"] for request in requests[::-1]], "requests")
+    for request in (requests[-1], requests[0]):
+        [told] = server.get(f"/profile/requests?id={request['id']}")["slowest"]
+        expect_equal(told["known_steps"], request["prefill_steps"] + request["decode_steps"], "known steps")
+        check_request(page, request, told)
+    page.evaluate("document.querySelector('#requests tbody .bar').click()")
+    page.wait_for("document.activeElement.id === 'request'")
+    page.evaluate("document.querySelector('#request-steps button').click()")
+    page.wait_for("document.activeElement.id === 'step'")
+    page.evaluate("document.getElementById('request-close').click()")
+    expect(page.evaluate("document.getElementById('request').hidden"), "its button does not close the request")
 
 
 def check_hidden(page: Page, server: Server) -> None:
@@ -335,7 +349,10 @@ def run(arguments: argparse.Namespace, program: str, folder: str) -> None:
         check_folding(page)
         eventually(lambda: check_flame(page, server.event()["view"]))
         eventually(check_step, page, server)
+        eventually(check_requests, page, server)
         check_names(page, images=3)
+        page.evaluate("document.querySelector('#requests button').click()")
+        page.wait_for("document.activeElement.id === 'request'")
         for width in (390, 1280):
             check_width(page, width)
             for dark, name in ((False, "light"), (True, "dark")):

@@ -15,7 +15,7 @@ import sys
 import tempfile
 
 from chromium import Page, find_chromium
-from page_checks import (check_flame, check_folding, check_names, check_no_errors, check_step_by_keyboard, check_views, check_width, digits,
+from page_checks import (check_flame, check_folding, check_names, check_no_errors, check_request, check_step_by_keyboard, check_views, check_width, digits,
                          eventually, expect, expect_equal, figure, percent, rows)
 
 SKIPPED = 77
@@ -81,6 +81,17 @@ def check_slowest(page: Page, report: dict) -> None:
     expect_equal(page.evaluate("document.querySelector('[data-text=step_title]').textContent"), f"Step {slowest['step']:,}", "slowest")
 
 
+def check_requests(page: Page, minfer: str, profile: pathlib.Path) -> None:
+    """The slowest requests, as the command tells them; the first of them stays open."""
+    told = json.loads(run(minfer, "profile", "requests", profile, "-o", "json", "--slowest", "3"))["slowest"]
+    requests = {(each["id"], each["arrival_ns"]): each for each in json.loads(page.evaluate("document.getElementById('data').textContent"))["requests"]}
+    for each in told:
+        check_request(page, requests[each["request"]["id"], each["request"]["arrival_ns"]], each)
+    if told:
+        page.evaluate("document.querySelector('#requests button').click()")
+        page.wait_for("document.activeElement.id === 'request'")
+
+
 def check_page(page: Page, minfer: str, profile: pathlib.Path, folder: pathlib.Path, out: pathlib.Path | None) -> None:
     html = folder / (profile.stem + ".html")
     run(minfer, "profile", "view", profile, "-o", html)
@@ -97,6 +108,7 @@ def check_page(page: Page, minfer: str, profile: pathlib.Path, folder: pathlib.P
     check_flame(page, view)
     check_step_by_keyboard(page)
     check_slowest(page, report)
+    check_requests(page, minfer, profile)
     check_names(page, images=1)
     for width in (390, 1280):
         eventually(check_width, page, width)

@@ -25,6 +25,7 @@ void run_view(const ViewArguments& arguments) {
   require_other_file(arguments.path, arguments.out);
   PageProfile profile;
   const std::string note = read_profile(arguments.path, profile);
+  read_profile(arguments.path, *profile.second_reading());
   const std::string html =
       single_page_html(profile.json(std::filesystem::path(arguments.path).filename().string(), note));
   TraceOutput output(arguments.out);

@@ -3,7 +3,6 @@
 #include <string_view>
 
 #include "profiling/page/page_json.h"
-#include "profiling/report/report.h"
 
 namespace minfer {
 
@@ -17,7 +16,6 @@ std::string PageEvents::json(const LiveProfile& profile, const ServingState& sta
     append_page_report(report_, data);
     view_.clear();
     append_page_view(view_, data);
-    sentence_ = what_holds_the_time(data.sum);
     newest_step_ = newest.back().step;
     counter_windows_ = state.counters.size();
   }
@@ -25,7 +23,7 @@ std::string PageEvents::json(const LiveProfile& profile, const ServingState& sta
   JsonText json(text);
   json.open('{').field("schema", std::string_view("minfer.page/1")).key("live").open('{');
   write_serving_state(json, profile, state);
-  json.close('}').field("what_holds_the_time", std::string_view(sentence_)).key("report");
+  json.close('}').key("report");
   text += report_;
   json.key("view");
   text += view_;

@@ -29,7 +29,6 @@ class PageEvents {
   size_t counter_windows_ = 0;
   std::string report_ = "null";
   std::string view_ = "null";
-  std::string sentence_;  ///< what holds the time
 };
 
 }  // namespace minfer

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "profiling/requests/slow_requests.h"
 #include "server/serving/completion/answer.h"
 #include "server/serving/profile/profile_summary.h"
 
@@ -16,6 +17,7 @@ namespace {
 
 constexpr int64_t kDefaultSteps = 100;
 constexpr int64_t kDefaultSummarySteps = 1000;
+constexpr size_t kMostRequests = 100;
 constexpr size_t kMostUnsent = 16;
 constexpr size_t kMostStreams = 32;
 constexpr std::chrono::milliseconds kEventInterval{500};
@@ -53,6 +55,9 @@ void ProfileRoutes::add_to(Api& api) {
   api.add("GET", "/profile/summary", [this](const std::shared_ptr<HttpExchange>& exchange) {
     answer_with(exchange, summary_view(exchange->request()));
   });
+  api.add("GET", "/profile/requests", [this](const std::shared_ptr<HttpExchange>& exchange) {
+    answer_with(exchange, requests_view(exchange->request()));
+  });
   api.add("GET", "/profile/events",
           [this](std::shared_ptr<HttpExchange> exchange) { add_stream(std::move(exchange)); });
   api.add("POST", "/start_profile",
@@ -77,6 +82,21 @@ ProfileRoutes::View ProfileRoutes::summary_view(const HttpRequest& request) {
     if (profile_.beats_ceilings() && !std::exchange(told_of_beaten_, true))
       measure_ceilings_again(ceilings_key_);
     return profile_summary_json(profile_, count, state());
+  };
+}
+
+ProfileRoutes::View ProfileRoutes::requests_view(const HttpRequest& request) {
+  return [this, id = request.query_value("id")] {
+    profile_.refresh();
+    SlowestRequests chosen(RequestOrder::e2e, kMostRequests);
+    for (EndedRequest& each : sources_.requests.last(RecentRequests::kMost)) {
+      if (!id.empty() && each.id != id) continue;
+      each.set_client_wait_after(now_ns());
+      chosen.request(std::move(each));
+    }
+    SlowRequests found = chosen.slowest();
+    add_steps(found.slowest, profile_.last(static_cast<size_t>(-1)));
+    return slow_requests_json(found);
   };
 }
 

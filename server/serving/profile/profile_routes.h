@@ -35,7 +35,7 @@ struct ProfileSources {
   const RecentRankSteps& rank_steps;
 };
 
-/// GET /profile/steps, /profile/summary and /profile/events, POST /start_profile and /stop_profile. I/O thread.
+/// GET /profile/steps, /profile/summary, /profile/requests and /profile/events, POST /start_profile and /stop_profile. I/O thread.
 ///
 /// Views are computed in the background, one at a time, so that they never take all threads from those who
 /// parse requests; those that wait or are being sent are few, so that they never take much memory.
@@ -63,6 +63,8 @@ class ProfileRoutes {
   View steps_view(const HttpRequest& request);
   /// `?last=N`: what is added up are the last N steps (default 1,000).
   View summary_view(const HttpRequest& request);
+  /// `?id=ID`: as `minfer profile requests -o json`, the 100 slowest of those that are kept, or of those of one id.
+  View requests_view(const HttpRequest& request);
   ServingState state() const;
   void answer_with(std::shared_ptr<HttpExchange> exchange, View view);
   void make_event(EventStream::Ready ready);

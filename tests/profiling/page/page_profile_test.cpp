@@ -1,6 +1,8 @@
 // The document that the page shows of a profile file.
 #include "profiling/page/page_profile.h"
 
+#include <filesystem>
+#include <fstream>
 #include <sstream>
 
 #include <gmock/gmock.h>
@@ -12,6 +14,7 @@
 #include "profiling/json/request_lines.h"
 #include "profiling/report/report.h"
 #include "tests/support/profiling/sample_profile.h"
+#include "tests/support/temporary_directory.h"
 
 namespace minfer {
 namespace {
@@ -47,6 +50,8 @@ Json document_of(const std::string& text) {
   std::istringstream stream(text);
   PageProfile page;
   const std::string note = read_profile(stream, "run", page);
+  std::istringstream again(text);
+  read_profile(again, "run", *page.second_reading());
   return Json::parse(page.json("run.jsonl", note));
 }
 
@@ -121,6 +126,22 @@ TEST(PageProfile, HoldsTheLongestRequestsByArrival) {
   EXPECT_EQ(page.at("requests")[0].at("prefill_us"), 2);
   EXPECT_EQ(page.at("requests")[0].at("decode_us"), 6);
   EXPECT_GT(page.at("requests")[0].at("device_us"), 0);
+}
+
+TEST(PageProfile, RequestsHaveTheirWaterfalls) {
+  const std::string text =
+      text_of_profile(test::sample_steps(3), {request(0, 9'000'000), request(1, 8'000'000)});
+  const test::TemporaryDirectory directory;
+  const std::filesystem::path path = directory.path() / "run.jsonl";
+  std::ofstream(path) << text;
+  const Json told = Json::parse(slow_requests_json(slow_requests(path, RequestOrder::e2e, 10)));
+  const Json page = document_of(text);
+  ASSERT_EQ(told.at("slowest").size(), 2u);
+  EXPECT_EQ(told.at("slowest")[0].at("known_steps"), 3);
+  for (size_t i = 0; i < 2; ++i) {
+    for (const char* same : {"known_steps", "waterfall", "gaps"})
+      EXPECT_EQ(page.at("requests")[i].at(same), told.at("slowest")[i].at(same)) << same;
+  }
 }
 
 TEST(PageProfile, ACutFileIsShownToItsLastWholeLine) {

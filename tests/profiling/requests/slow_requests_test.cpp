@@ -3,6 +3,7 @@
 #include <fstream>
 #include <map>
 #include <sstream>
+#include <utility>
 
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
@@ -211,6 +212,25 @@ TEST_F(SlowRequestsTest, WithoutIdsInTheStepsItSaysSo) {
   EXPECT_THAT(text, HasSubstr("0 of its 8"));
   run_a();
   EXPECT_THAT(slow_requests_text(found(RequestOrder::e2e), false), Not(HasSubstr("No step")));
+}
+
+// A server that writes no file keeps no ids.
+TEST_F(SlowRequestsTest, NumbersStandForIdsWhileTheEngineRuns) {
+  run_a();
+  const SlowRequests by_id = found(RequestOrder::e2e);
+  std::vector<RequestWaterfall> by_number{{.request = requests[0]}};
+  by_number[0].request.number = 'a';
+  for (StepSummary& step : steps) {
+    for (const std::string& id : std::exchange(step.requests, {}))
+      step.served.push_back(static_cast<uint32_t>(id[0]));
+  }
+  add_steps(by_number, steps);
+  EXPECT_EQ(by_number[0].known_steps, 8);
+  EXPECT_EQ(by_number[0].us, by_id.slowest[0].us);
+  EXPECT_EQ(by_number[0].steps, by_id.slowest[0].steps);
+  ASSERT_EQ(by_number[0].gaps.size(), 3u);
+  for (size_t i = 0; i < 3; ++i)
+    EXPECT_EQ(by_number[0].gaps[i].step, by_id.slowest[0].gaps[i].step);
 }
 
 // Steps of which there are no lines are no gap that somebody waited for.

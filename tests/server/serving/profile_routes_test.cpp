@@ -5,6 +5,7 @@
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
+#include <map>
 #include <set>
 #include <sstream>
 
@@ -14,6 +15,7 @@
 #include <sys/resource.h>
 
 #include "profiling/json/json_reader.h"
+#include "profiling/requests/slow_requests.h"
 #include "server/commands/commands.h"
 #include "server/serving/server.h"
 #include "tests/support/profiling/sample_counters.h"
@@ -268,7 +270,6 @@ TEST_F(ProfileRoutesTest, EventsSayWhatTheSummarySays) {
   report.at("launches") = Json::array();
   EXPECT_EQ(event.at("schema"), "minfer.page/1");
   EXPECT_EQ(event.at("report"), report);
-  EXPECT_EQ(event.at("what_holds_the_time"), summary.at("what_holds_the_time"));
   for (const char* same : {"model", "engine", "latency_s", "generated_tokens", "ceilings", "dropped"})
     EXPECT_EQ(event.at("live").at(same), summary.at(same)) << same;
   EXPECT_EQ(event.at("view").at("steps"), 30);
@@ -280,6 +281,90 @@ TEST_F(ProfileRoutesTest, EventsSayWhatTheSummarySays) {
   EXPECT_GT(event.at("requests")[0].at("device_us"), 0.0);
   end();
   EXPECT_THAT(client.receive_all(), testing::EndsWith("0\r\n\r\n"));
+}
+
+TEST_F(ProfileRoutesTest, RequestsAreDividedByTheirStepsWithoutAFile) {
+  EXPECT_TRUE(get_json("/profile/requests").at("slowest").empty());
+  for (const int max_tokens : {3, 30, 9})
+    complete(max_tokens);
+  EXPECT_EQ(probe_.num_ids, 0u);
+  const Json reply = get_json("/profile/requests");
+  EXPECT_EQ(reply.at("schema"), "minfer.requests/1");
+  EXPECT_EQ(reply.at("ended"), 3);
+  ASSERT_EQ(reply.at("slowest").size(), 3u);
+  for (const Json& each : reply.at("slowest")) {
+    const Json& request = each.at("request");
+    EXPECT_EQ(each.at("known_steps"), request.at("output_tokens"));
+    std::map<std::string, double> us;
+    for (const Json& part : each.at("waterfall"))
+      us[part.at("part")] = part.at("us");
+    const double whole_us =
+        static_cast<double>(request.at("end_ns").get<int64_t>() - request.at("arrival_ns").get<int64_t>()) *
+        1e-3;
+    EXPECT_NEAR(us["queue"] + us["prefill"] + us["decode"], whole_us, 0.01);
+    EXPECT_NEAR(us["prefill.steps"] + us["prefill.rest"], us["prefill"], 0.01);
+    EXPECT_NEAR(us["decode.alone"] + us["decode.rest"], us["decode"], 0.01);
+    EXPECT_GT(us["decode.alone"], 0.0);
+    EXPECT_FALSE(each.at("gaps").empty());
+  }
+  const Json second = reply.at("slowest")[1];
+  const Json found = get_json("/profile/requests?id=" + second.at("request").at("id").get<std::string>());
+  ASSERT_EQ(found.at("slowest").size(), 1u);
+  EXPECT_EQ(found.at("slowest")[0].at("waterfall"), second.at("waterfall"));
+  EXPECT_TRUE(get_json("/profile/requests?id=nobody").at("slowest").empty());
+}
+
+TEST_F(ProfileRoutesTest, RequestsOfAServerAreThoseOfItsFile) {
+  const std::string file = Json::parse(post("/start_profile").body).at("file");
+  complete(20);
+  EXPECT_EQ(post("/stop_profile").status, 200);
+  const Json live = get_json("/profile/requests").at("slowest").at(0);
+  const Json read =
+      Json::parse(slow_requests_json(slow_requests(file, RequestOrder::e2e, 10))).at("slowest").at(0);
+  EXPECT_EQ(live.at("known_steps"), read.at("known_steps"));
+  ASSERT_EQ(live.at("waterfall").size(), read.at("waterfall").size());
+  for (size_t i = 0; i < read.at("waterfall").size(); ++i) {
+    EXPECT_EQ(live.at("waterfall")[i].at("part"), read.at("waterfall")[i].at("part"));
+    EXPECT_NEAR(live.at("waterfall")[i].at("us").get<double>(),
+                read.at("waterfall")[i].at("us").get<double>(), 1.0)
+        << "a file has thousandths of microseconds of each step";
+  }
+  ASSERT_EQ(live.at("gaps").size(), read.at("gaps").size());
+  for (size_t i = 0; i < read.at("gaps").size(); ++i)
+    EXPECT_EQ(live.at("gaps")[i].at("step"), read.at("gaps")[i].at("step"));
+}
+
+TEST_F(ProfileRoutesTest, AnswersCarryTheTimesOfTheirRecords) {
+  const auto ask = [&](std::string_view more) {
+    const RawClient::Response response = post(
+        "/v1/completions",
+        fmt::format(
+            R"({{"model":"minfer-demo","prompt":"Once upon a time","max_tokens":12,"ignore_eos":true{}}})",
+            more));
+    EXPECT_EQ(response.status, 200) << response.body;
+    return response;
+  };
+  const RawClient::Response response = ask(R"(,"timings_per_token":true)");
+  const Json timings = Json::parse(response.body).at("timings");
+  const Json record = get_json("/profile/requests").at("slowest").at(0).at("request");
+  EXPECT_EQ(timings.at("predicted_n"), 12);
+  EXPECT_EQ(timings.at("prompt_n").get<int>() + timings.at("cache_n").get<int>(), record.at("prompt_tokens"));
+  const double prompt_ms = timings.at("prompt_ms"), predicted_ms = timings.at("predicted_ms");
+  EXPECT_NEAR(prompt_ms, record.at("prefill_us").get<double>() * 1e-3, 1e-5);
+  EXPECT_GT(predicted_ms, 0.0);
+  EXPECT_LE(predicted_ms, record.at("decode_us").get<double>() * 1e-3) << "the record goes on to its end";
+  EXPECT_NEAR(timings.at("predicted_per_second").get<double>() * predicted_ms, 12e3, 1.0);
+  EXPECT_NEAR(timings.at("prompt_per_token_ms").get<double>() * timings.at("prompt_n").get<double>(),
+              prompt_ms, 1e-4);
+  EXPECT_FALSE(timings.contains("draft_n"));
+  EXPECT_EQ(response.header("server-timing"),
+            fmt::format("queue;dur={:.3f}, prefill;dur={:.3f}, decode;dur={:.3f}",
+                        record.at("queue_us").get<double>() * 1e-3, prompt_ms, predicted_ms));
+  EXPECT_FALSE(Json::parse(ask("").body).contains("timings")) << "nobody asked";
+  const RawClient::Response stream = ask(R"(,"stream":true)");
+  EXPECT_THAT(stream.header("server-timing"),
+              testing::MatchesRegex("queue;dur=[0-9.]+, prefill;dur=[0-9.]+"));
+  EXPECT_THAT(stream.body, testing::Not(HasSubstr("timings")));
 }
 
 TEST_F(ProfileRoutesTest, SummaryHoldsWhatRanksDid) {
@@ -329,7 +414,7 @@ TEST_F(ProfileRoutesTest, CountersThatCannotBeHadAreSaidToBeMissing) {
 
 TEST_F(ProfileRoutesTest, NeedTheKey) {
   serve({}, "secret");
-  for (const char* path : {"/profile/steps", "/profile/summary", "/profile/events"})
+  for (const char* path : {"/profile/steps", "/profile/summary", "/profile/requests", "/profile/events"})
     EXPECT_EQ(get(path).status, 401);
   for (const char* path : {"/start_profile", "/stop_profile"})
     EXPECT_EQ(post(path).status, 401);
