@@ -1,8 +1,7 @@
-#include "server/anthropic/messages.h"
-
 #include <utility>
 
 #include "profiling/json/json_text.h"
+#include "server/anthropic/messages.h"
 #include "server/openai/openai_body.h"
 
 namespace minfer {

@@ -1,6 +1,4 @@
 // The conversation and the tools of a request to /v1/messages.
-#include "server/anthropic/messages.h"
-
 #include <algorithm>
 #include <array>
 #include <map>
@@ -8,6 +6,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "server/anthropic/messages.h"
 #include "server/openai/json_body.h"
 
 namespace minfer {

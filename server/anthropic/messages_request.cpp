@@ -1,6 +1,4 @@
 // POST /v1/messages and /v1/messages/count_tokens.
-#include "server/anthropic/messages.h"
-
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -9,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "profiling/json/json_text.h"
+#include "server/anthropic/messages.h"
 #include "server/openai/held_answer.h"
 #include "server/openai/json_body.h"
 #include "server/openai/openai_fields.h"

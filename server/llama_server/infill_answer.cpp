@@ -1,7 +1,6 @@
-#include "server/llama_server/infill.h"
-
 #include "profiling/json/json_text.h"
 #include "server/answer/single_answer.h"
+#include "server/llama_server/infill.h"
 #include "server/openai/openai_body.h"
 
 namespace minfer {

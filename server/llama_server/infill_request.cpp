@@ -1,6 +1,4 @@
 // POST /infill: the text between two others.
-#include "server/llama_server/infill.h"
-
 #include <algorithm>
 #include <iterator>
 #include <utility>
@@ -8,6 +6,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "server/llama_server/infill.h"
 #include "server/openai/json_body.h"
 #include "server/openai/openai_fields.h"
 

@@ -62,13 +62,13 @@ Table drafts_table(const std::vector<DraftUse>& uses) {
               {}};
   for (const DraftUse& use : uses) {
     const auto steps = static_cast<double>(use.steps), sequences = static_cast<double>(use.sequences);
-    table.rows.push_back(
-        {std::string(name(use.phase)), use.from_context > 0 ? fmt::format("{} on", use.from_context) : "-",
-         std::to_string(use.steps), std::to_string(use.proposed),
-         percent(static_cast<double>(use.accepted), static_cast<double>(use.proposed)),
-         three_digits(use.draft_us / steps), three_digits((use.us - use.draft_us) / steps),
-         three_digits(static_cast<double>(use.tokens()) / sequences),
-         percent(-use.lost_us(), use.us) + (use.is_measured ? "" : "*")});
+    table.rows.push_back({std::string(name(use.phase)),
+                          use.from_context > 0 ? fmt::format("{} on", use.from_context) : "-",
+                          std::to_string(use.steps), std::to_string(use.proposed),
+                          percent(static_cast<double>(use.accepted), static_cast<double>(use.proposed)),
+                          three_digits(use.draft_us / steps), three_digits((use.us - use.draft_us) / steps),
+                          three_digits(static_cast<double>(use.tokens()) / sequences),
+                          percent(-use.lost_us(), use.us) + (use.is_measured ? "" : "*")});
   }
   return table;
 }

@@ -89,8 +89,8 @@ void LoadArgs::add_workload_options(CLI::App& command) {
                "lengths of prompts and outputs, shared beginnings of prompts, priorities, stream intervals "
                "and cancellations; its figures stand beside the recorded ones")
           ->check(existing_file());
-  for (const char* other : {"--num-prompts", "--dataset", "--input-len", "--output-len",
-                            "--random-prefix-len", "--random-range-ratio", "--num-turns", "--request-rate"})
+  for (const char* other : {"--dataset", "--input-len", "--output-len", "--random-prefix-len",
+                            "--random-range-ratio", "--num-turns", "--request-rate"})
     replay->excludes(command.get_option(other));
   group
       .add("--replay-speed", workload.replay_speed,
