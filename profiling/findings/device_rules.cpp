@@ -78,7 +78,8 @@ struct HeldBack {
 HeldBack held_back(const Evidence& evidence, const Brake& brake) {
   HeldBack most;
   for (const auto& [device, readings] : evidence.devices()) {
-    HeldBack held{.device = device};
+    HeldBack held;
+    held.device = device;
     double count = 0.0;
     const int32_t highest = std::ranges::max(readings, {}, &DeviceSample::sm_mhz).sm_mhz;
     for (const DeviceSample& reading : readings) {

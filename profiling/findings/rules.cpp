@@ -126,7 +126,7 @@ Limit next_limit(const Evidence& evidence, std::span<const Finding> findings) {
     return {.text =
                 fmt::format("Bound by power: {} ({}): more speed needs fewer joules a token{}; a smaller "
                             "batch needs more of them.",
-                            power, used_text(used), longest.fp8_share > 0.0 ? "" : ", as with FP8 weights")};
+                            power, used_text(used), longest.units.fp8 > 0.0 ? "" : ", as with FP8 weights")};
   }
   return used.either >= kBusy ? bound_by_hardware(evidence, longest, used)
                               : bound_by_other(longest, share, used, findings);

@@ -9,7 +9,6 @@
 #include "server/commands/checks.h"
 #include "server/commands/commands.h"
 #include "server/commands/profile/profile_options.h"
-#include "server/commands/terminal/interrupt.h"
 #include "server/commands/terminal/terminal.h"
 #include "server/tune/trial_session.h"
 

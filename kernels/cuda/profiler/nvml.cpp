@@ -2,10 +2,14 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include <dlfcn.h>
 #include <unistd.h>
+
+#include <fmt/format.h>
 
 #include "kernels/device_sample.h"
 #include "kernels/stamps.h"
@@ -41,10 +45,13 @@ bool call_nvml(void* library, const char* symbol, Arguments... arguments) {
 }
 
 /// NVML's way to write the 32 digits.
-std::string nvml_uuid(std::string id) {
-  for (const size_t dash : {8, 13, 18, 23})
-    id.insert(std::min(dash, id.size()), "-");
-  return "GPU-" + id;
+std::string nvml_uuid(std::string_view id) {
+  std::string uuid = "GPU";
+  for (const size_t length : {8u, 4u, 4u, 4u, 12u}) {
+    uuid += fmt::format("-{}", id.substr(0, length));
+    id.remove_prefix(std::min<size_t>(length, id.size()));
+  }
+  return uuid;
 }
 
 class NvmlDevice {
