@@ -193,7 +193,7 @@ void AttentionOps::latent(Launch& launch, const ForwardBatch& batch, const Atten
                             .plan = plan,
                             .partials = latent_partials_.as<float>(),
                             .maxima = latent_maxima_.as<float2>()};
-  for_type(DTypes<DType::bf16, DType::f16>{}, "latent attention with a KV cache", args.kv.dtype,
+  for_type(DTypes<DType::bf16, DType::f16>{}, "latent attention: KV cache", args.kv.dtype,
            [&](auto kv) { attention_latent<ElementOf<kv>>(launch, params); });
 }
 
@@ -230,7 +230,7 @@ void AttentionOps::prefill(Launch& launch, const ForwardBatch& batch, const Atte
     });
   }
   const PrefillOptionParams with_options{params, attention_options(args)};
-  for_type(NarrowCacheTypes{}, "attention with a KV cache", args.kv.dtype, [&](auto type) {
+  for_type(NarrowCacheTypes{}, "attention on tensor cores: KV cache", args.kv.dtype, [&](auto type) {
     using Kv = ElementOf<type>;
     if (path == AttentionPath::prefill_wide) return attention_prefill_wide<Kv>(launch, with_options);
     has_options(args) ? attention_prefill<Kv>(launch, with_options, args.kv.head_size)

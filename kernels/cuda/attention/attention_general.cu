@@ -220,7 +220,7 @@ void attention_general(Launch& launch, const ForwardBatch& batch, const Attentio
     if (size <= 0 || size > most)
       unsupported("attention", "a head size up to " + std::to_string(most), std::to_string(size));
   }
-  for_elements("attention", args.qkv.dtype, args.kv.dtype,
+  for_elements({"attention: qkv", args.qkv.dtype}, {"attention: KV cache", args.kv.dtype},
                [&]<class T, class Kv>() { launch_kernel<T, Kv>(launch, batch, args); });
 }
 

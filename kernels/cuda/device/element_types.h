@@ -1,6 +1,6 @@
 #pragma once
 
-#include <string>
+#include <string_view>
 #include <type_traits>
 
 #include <cuda_bf16.h>
@@ -23,13 +23,18 @@ using ElementOf = std::conditional_t<
 using CacheTypes = DTypes<DType::f32, DType::f16, DType::bf16, DType::f8_e4m3>;
 using NarrowCacheTypes = DTypes<DType::bf16, DType::f16, DType::f8_e4m3>;
 
-/// Calls launch.operator()<X, Kv>() with the elements of activations, f32 or bf16, and of a cache of CacheTypes. Else throws Error naming
-/// `op`.
+/// A tensor's type, and what an error calls it.
+struct NamedType {
+  std::string_view name;
+  DType type;
+};
+
+/// Calls launch.operator()<X, Kv>() with the elements of activations, f32 or bf16, and of a cache of CacheTypes. Else throws Error.
 template <class F>
-void for_elements(const std::string& op, DType x, DType cache, const F& launch) {
-  for_type(DTypes<DType::f32, DType::bf16>{}, op + " of activations", x, [&](auto x_type) {
+void for_elements(const NamedType& x, const NamedType& cache, const F& launch) {
+  for_type(DTypes<DType::f32, DType::bf16>{}, x.name, x.type, [&](auto x_type) {
     using X = ElementOf<x_type>;
-    for_type(CacheTypes{}, op + " with a KV cache", cache,
+    for_type(CacheTypes{}, cache.name, cache.type,
              [&](auto cache_type) { launch.template operator()<X, ElementOf<cache_type>>(); });
   });
 }

@@ -184,7 +184,8 @@ void launch_latent(Launch& launch, const ForwardBatch& batch, const LatentKvWrit
 void latent_kv_write(Launch& launch, const ForwardBatch& batch, const LatentKvWriteArgs& args) {
   check(batch, args);
   if (batch.num_tokens == 0) return;
-  for_elements("latent_kv_write", args.q_out.dtype, args.kv_layer.dtype,
+  for_elements({"latent_kv_write: q_out", args.q_out.dtype},
+               {"latent_kv_write: KV cache", args.kv_layer.dtype},
                [&]<class Q, class Kv>() { launch_latent<Q, Kv>(launch, batch, args); });
 }
 

@@ -319,7 +319,7 @@ void rope_kv_write(Launch& launch, const ForwardBatch& batch, const RopeKvWriteA
   check(batch, args);
   if (batch.num_tokens == 0) return;
   const DType q = args.q_out.data == nullptr ? DType::f32 : args.q_out.dtype;
-  for_elements("rope_kv_write", q, args.kv.dtype,
+  for_elements({"rope_kv_write: q_out", q}, {"rope_kv_write: KV cache", args.kv.dtype},
                [&]<class Q, class Kv>() { launch_kernel<Q, Kv>(launch, batch, args); });
 }
 

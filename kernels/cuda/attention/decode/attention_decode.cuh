@@ -439,7 +439,7 @@ void launch_decode_kernel(Launch& launch, const Params& params, int32_t num_shar
 
 template <int kHead, class Params>
 void attention_decode(Launch& launch, const Params& params, DType kv, int32_t num_shares) {
-  for_type(NarrowCacheTypes{}, "attention with a KV cache", kv,
+  for_type(NarrowCacheTypes{}, "attention on tensor cores: KV cache", kv,
            [&](auto type) { launch_decode_kernel<ElementOf<type>, kHead>(launch, params, num_shares); });
 }
 

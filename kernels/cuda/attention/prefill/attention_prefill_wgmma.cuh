@@ -128,7 +128,7 @@ void launch_wgmma_form(Launch& launch, const typename Form::Params& p) {
 
 template <int kHead, class Params>
 void attention_prefill_wgmma(Launch& launch, const Params& params, DType kv) {
-  for_type(NarrowCacheTypes{}, "attention with a KV cache", kv,
+  for_type(NarrowCacheTypes{}, "attention on tensor cores: KV cache", kv,
            [&](auto type) { launch_wgmma_form<WgmmaForm<ElementOf<type>, kHead, Params>>(launch, params); });
 }
 
