@@ -2,12 +2,13 @@
 
 #include <atomic>
 #include <cstdlib>
-#include <mutex>
 #include <vector>
 
 #include <cublasLt.h>
 #include <dlfcn.h>
 #include <fmt/format.h>
+
+#include "kernels/error.h"
 
 namespace minfer::cuda {
 namespace {
@@ -38,18 +39,29 @@ std::atomic<int> g_holds{0};
 
 }  // namespace
 
-void* open_cupti(std::string& error) {
-  static constexpr const char* kNames[]{"libcupti.so.13", "libcupti.so.12", "libcupti.so"};
-  for (const char* name : kNames) {
-    if (void* handle = dlopen(name, RTLD_NOW | RTLD_LOCAL)) return handle;
-  }
-  for (const std::string& folder : folders()) {
-    for (const char* name : kNames) {
-      if (void* handle = dlopen((folder + "/" + name).c_str(), RTLD_NOW | RTLD_LOCAL)) return handle;
+CuptiFunctions::CuptiFunctions() {
+  std::vector<std::string> paths{""};
+  for (const std::string& folder : folders())
+    paths.push_back(folder + "/");
+  for (const std::string& path : paths) {
+    for (const char* name : {"libcupti.so.13", "libcupti.so.12", "libcupti.so"}) {
+      library_ = dlopen((path + name).c_str(), RTLD_NOW | RTLD_LOCAL);
+      if (library_ != nullptr) return;
     }
   }
-  error = fmt::format("no libcupti.so was found on the library path or in {}", fmt::join(folders(), ", "));
-  return nullptr;
+  fail<DeviceError>("CUPTI cannot be loaded: no libcupti.so was found on the library path or in {}",
+                    fmt::join(folders(), ", "));
+}
+
+void* CuptiFunctions::find(const char* symbol) const {
+  return dlsym(library_, symbol);
+}
+
+void* CuptiFunctions::found(const char* symbol) const {
+  void* const function = find(symbol);
+  if (function == nullptr)
+    fail<DeviceError>("CUPTI lacks {}, which the CUDA toolkit has from 12.6 on", symbol);
+  return function;
 }
 
 CuptiHold::CuptiHold() {
@@ -66,45 +78,14 @@ bool CuptiHold::any() {
 
 #ifdef MINFER_HAS_CUPTI_HEADERS
 
-bool CuptiLibrary::find_functions(void* handle, std::string& error) {
-  const auto find = [&](auto& function, const char* symbol) {
-    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(handle, symbol));
-    if (function == nullptr && error.empty()) error = fmt::format("libcupti has no {}", symbol);
-  };
-  find(get_version, "cuptiGetVersion");
-  find(get_timestamp, "cuptiGetTimestamp");
-  find(subscribe, "cuptiSubscribe");
-  find(unsubscribe, "cuptiUnsubscribe");
-  find(finalize, "cuptiFinalize");
-  find(enable, "cuptiActivityEnable");
-  find(disable, "cuptiActivityDisable");
-  find(flush_all, "cuptiActivityFlushAll");
-  find(set_attribute, "cuptiActivitySetAttribute");
-  find(register_callbacks, "cuptiActivityRegisterCallbacks");
-  find(register_timestamp_callback, "cuptiActivityRegisterTimestampCallback");
-  find(next_record, "cuptiActivityGetNextRecord");
-  find(num_dropped, "cuptiActivityGetNumDroppedRecords");
-  find(push_external_id, "cuptiActivityPushExternalCorrelationId");
-  find(pop_external_id, "cuptiActivityPopExternalCorrelationId");
-  find(result_string_, "cuptiGetResultString");
-  if (!error.empty()) return false;
-  std::string absence;
-  std::swap(absence, error);
-  find(subscribe_v2, "cuptiSubscribe_v2");
-  std::swap(absence, error);
-  return true;
-}
-
 const CuptiLibrary* CuptiLibrary::load(std::string& error) {
-  static std::mutex mutex;
-  static CuptiLibrary library;
-  static bool is_loaded = false;
-  const std::lock_guard lock(mutex);
-  if (is_loaded) return &library;
-  void* const handle = open_cupti(error);
-  if (handle == nullptr) return nullptr;
-  is_loaded = library.find_functions(handle, error);
-  return is_loaded ? &library : nullptr;
+  try {
+    static const CuptiLibrary library;
+    return &library;
+  } catch (const DeviceError& problem) {
+    error = problem.what();
+    return nullptr;
+  }
 }
 
 std::string CuptiLibrary::text(CUptiResult result) const {

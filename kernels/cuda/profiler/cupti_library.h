@@ -14,9 +14,23 @@
 
 namespace minfer::cuda {
 
-/// Opens libcupti, from the loader's path or a toolkit's folders; the program runs without it. Null if there is none; `error` then says
-/// where it was looked for. Never closed, since CUPTI leaves hooks in the driver.
-void* open_cupti(std::string& error);
+/// Functions of libcupti, which is loaded when it is first needed, from the loader's path or a toolkit's folders: the program runs without
+/// it. Never closed, since CUPTI leaves hooks in the driver.
+class CuptiFunctions {
+ protected:
+  /// Throws DeviceError, which says where the library was looked for, if there is none.
+  CuptiFunctions();
+  /// Null: the library has none, which is older.
+  void* find(const char* symbol) const;
+  /// Throws DeviceError if the library has none.
+  void* found(const char* symbol) const;
+
+ private:
+  void* library_ = nullptr;
+};
+/// A member of a class of CuptiFunctions.
+#define MINFER_CUPTI_FUNCTION(member, function) \
+  decltype(&function) member = reinterpret_cast<decltype(&function)>(found(#function))
 
 /// While one lives, CUPTI is not to be detached from the process (cuptiFinalize): it would lose what it has set up. Any thread.
 class CuptiHold {
@@ -34,9 +48,8 @@ class CuptiHold {
 
 namespace minfer::cuda {
 
-/// The functions of libcupti, which is loaded when it is first needed: the program runs without it. Stays loaded, since CUPTI leaves
-/// hooks in the driver.
-class CuptiLibrary {
+/// What tracing takes of them.
+class CuptiLibrary : CuptiFunctions {
  public:
   /// The library, the same for every caller. Null if there is none; `error` then says where it was looked for.
   static const CuptiLibrary* load(std::string& error);
@@ -44,26 +57,26 @@ class CuptiLibrary {
   /// What `result` means, with its number.
   std::string text(CUptiResult result) const;
 
-  decltype(&cuptiGetVersion) get_version = nullptr;
-  decltype(&cuptiGetTimestamp) get_timestamp = nullptr;
-  decltype(&cuptiSubscribe) subscribe = nullptr;
-  decltype(&cuptiSubscribe_v2) subscribe_v2 = nullptr;  ///< null in older libraries
-  decltype(&cuptiUnsubscribe) unsubscribe = nullptr;
-  decltype(&cuptiFinalize) finalize = nullptr;
-  decltype(&cuptiActivityEnable) enable = nullptr;
-  decltype(&cuptiActivityDisable) disable = nullptr;
-  decltype(&cuptiActivityFlushAll) flush_all = nullptr;
-  decltype(&cuptiActivitySetAttribute) set_attribute = nullptr;
-  decltype(&cuptiActivityRegisterCallbacks) register_callbacks = nullptr;
-  decltype(&cuptiActivityRegisterTimestampCallback) register_timestamp_callback = nullptr;
-  decltype(&cuptiActivityGetNextRecord) next_record = nullptr;
-  decltype(&cuptiActivityGetNumDroppedRecords) num_dropped = nullptr;
-  decltype(&cuptiActivityPushExternalCorrelationId) push_external_id = nullptr;
-  decltype(&cuptiActivityPopExternalCorrelationId) pop_external_id = nullptr;
+  MINFER_CUPTI_FUNCTION(get_version, cuptiGetVersion);
+  MINFER_CUPTI_FUNCTION(get_timestamp, cuptiGetTimestamp);
+  MINFER_CUPTI_FUNCTION(subscribe, cuptiSubscribe);
+  MINFER_CUPTI_FUNCTION(unsubscribe, cuptiUnsubscribe);
+  MINFER_CUPTI_FUNCTION(finalize, cuptiFinalize);
+  MINFER_CUPTI_FUNCTION(enable, cuptiActivityEnable);
+  MINFER_CUPTI_FUNCTION(disable, cuptiActivityDisable);
+  MINFER_CUPTI_FUNCTION(flush_all, cuptiActivityFlushAll);
+  MINFER_CUPTI_FUNCTION(set_attribute, cuptiActivitySetAttribute);
+  MINFER_CUPTI_FUNCTION(register_callbacks, cuptiActivityRegisterCallbacks);
+  MINFER_CUPTI_FUNCTION(register_timestamp_callback, cuptiActivityRegisterTimestampCallback);
+  MINFER_CUPTI_FUNCTION(next_record, cuptiActivityGetNextRecord);
+  MINFER_CUPTI_FUNCTION(num_dropped, cuptiActivityGetNumDroppedRecords);
+  MINFER_CUPTI_FUNCTION(push_external_id, cuptiActivityPushExternalCorrelationId);
+  MINFER_CUPTI_FUNCTION(pop_external_id, cuptiActivityPopExternalCorrelationId);
+  decltype(&cuptiSubscribe_v2) subscribe_v2 =
+      reinterpret_cast<decltype(&cuptiSubscribe_v2)>(find("cuptiSubscribe_v2"));  ///< null in older libraries
 
  private:
-  bool find_functions(void* handle, std::string& error);
-  decltype(&cuptiGetResultString) result_string_ = nullptr;
+  MINFER_CUPTI_FUNCTION(result_string_, cuptiGetResultString);
 };
 
 }  // namespace minfer::cuda

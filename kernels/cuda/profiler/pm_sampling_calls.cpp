@@ -36,42 +36,6 @@ std::string_view advice(int status) {
 
 }  // namespace
 
-PmSamplingCalls::PmSamplingCalls() {
-  std::string error;
-  library_ = open_cupti(error);
-  if (library_ == nullptr) fail<DeviceError>("CUPTI cannot be loaded: {}", error);
-  const char* missing = nullptr;
-  const auto find = [&](auto& function, const char* symbol) {
-    if (!this->find(function, symbol)) missing = symbol;
-  };
-  find(get_result_string_, "cuptiGetResultString");
-  find(get_timestamp_, "cuptiGetTimestamp");
-  find(profiler_initialize_, "cuptiProfilerInitialize");
-  find(profiler_deinitialize_, "cuptiProfilerDeInitialize");
-  find(get_chip_name_, "cuptiDeviceGetChipName");
-  find(get_availability_, "cuptiPmSamplingGetCounterAvailability");
-  find(enable_, "cuptiPmSamplingEnable");
-  find(disable_, "cuptiPmSamplingDisable");
-  find(set_config_, "cuptiPmSamplingSetConfig");
-  find(start_, "cuptiPmSamplingStart");
-  find(stop_, "cuptiPmSamplingStop");
-  find(decode_, "cuptiPmSamplingDecodeData");
-  find(get_image_size_, "cuptiPmSamplingGetCounterDataSize");
-  find(initialize_image_, "cuptiPmSamplingCounterDataImageInitialize");
-  find(get_image_info_, "cuptiPmSamplingGetCounterDataInfo");
-  find(get_sample_info_, "cuptiPmSamplingCounterDataGetSampleInfo");
-  find(host_initialize_, "cuptiProfilerHostInitialize");
-  find(host_deinitialize_, "cuptiProfilerHostDeinitialize");
-  find(host_add_metrics_, "cuptiProfilerHostConfigAddMetrics");
-  find(host_image_size_, "cuptiProfilerHostGetConfigImageSize");
-  find(host_image_, "cuptiProfilerHostGetConfigImage");
-  find(host_passes_, "cuptiProfilerHostGetNumOfPasses");
-  find(host_evaluate_, "cuptiProfilerHostEvaluateToGpuValues");
-  if (missing != nullptr) {
-    fail<DeviceError>("CUPTI lacks {}: sampling of counters takes the CUDA toolkit 12.6 or later", missing);
-  }
-}
-
 void PmSamplingCalls::check(CUptiResult status, const char* function) const {
   if (status == CUPTI_SUCCESS) return;
   const char* status_name = nullptr;

@@ -10,7 +10,6 @@
 #include <cupti_profiler_host.h>
 #include <cupti_profiler_target.h>
 #include <cupti_target.h>
-#include <dlfcn.h>
 
 #include "kernels/cuda/profiler/cupti_library.h"
 
@@ -25,12 +24,10 @@ Params sized_params(size_t size) {
 /// A call's parameters, empty but for their size, by which the library knows which fields its caller has.
 #define MINFER_CUPTI_PARAMS(call) sized_params<CUpti_##call##_Params>(CUpti_##call##_Params_STRUCT_SIZE)
 
-/// The functions of CUPTI that PM sampling takes. All throw DeviceError naming the call and its status.
-class PmSamplingCalls {
+/// The functions of CUPTI that PM sampling takes. All throw DeviceError naming the call and its status, and the
+/// constructor if there is no library, or one without PM sampling (before 12.6).
+class PmSamplingCalls : protected CuptiFunctions {
  public:
-  /// Throws DeviceError if there is no library, or one without PM sampling (before 12.6).
-  PmSamplingCalls();
-
   /// Of the process, for who may be several (a sampler a device): what the last one takes back, after as many calls of deinitialize().
   void initialize() const;
   void deinitialize() const noexcept;
@@ -87,41 +84,34 @@ class PmSamplingCalls {
     CUpti_Profiler_Host_Object* object_ = nullptr;
   };
 
-  /// For further functions of the library. Whether it has `symbol`; `function` is null if not.
-  template <class Function>
-  bool find(Function*& function, const char* symbol) const {
-    function = reinterpret_cast<Function*>(dlsym(library_, symbol));
-    return function != nullptr;
-  }
   /// Throws DeviceError with the call, its status, and what can be done where that is known.
   void check(CUptiResult status, const char* function) const;
 
  private:
-  void* library_ = nullptr;
   CuptiHold hold_;
-  decltype(&cuptiGetResultString) get_result_string_ = nullptr;
-  decltype(&cuptiGetTimestamp) get_timestamp_ = nullptr;
-  decltype(&cuptiProfilerInitialize) profiler_initialize_ = nullptr;
-  decltype(&cuptiProfilerDeInitialize) profiler_deinitialize_ = nullptr;
-  decltype(&cuptiDeviceGetChipName) get_chip_name_ = nullptr;
-  decltype(&cuptiPmSamplingGetCounterAvailability) get_availability_ = nullptr;
-  decltype(&cuptiPmSamplingEnable) enable_ = nullptr;
-  decltype(&cuptiPmSamplingDisable) disable_ = nullptr;
-  decltype(&cuptiPmSamplingSetConfig) set_config_ = nullptr;
-  decltype(&cuptiPmSamplingStart) start_ = nullptr;
-  decltype(&cuptiPmSamplingStop) stop_ = nullptr;
-  decltype(&cuptiPmSamplingDecodeData) decode_ = nullptr;
-  decltype(&cuptiPmSamplingGetCounterDataSize) get_image_size_ = nullptr;
-  decltype(&cuptiPmSamplingCounterDataImageInitialize) initialize_image_ = nullptr;
-  decltype(&cuptiPmSamplingGetCounterDataInfo) get_image_info_ = nullptr;
-  decltype(&cuptiPmSamplingCounterDataGetSampleInfo) get_sample_info_ = nullptr;
-  decltype(&cuptiProfilerHostInitialize) host_initialize_ = nullptr;
-  decltype(&cuptiProfilerHostDeinitialize) host_deinitialize_ = nullptr;
-  decltype(&cuptiProfilerHostConfigAddMetrics) host_add_metrics_ = nullptr;
-  decltype(&cuptiProfilerHostGetConfigImageSize) host_image_size_ = nullptr;
-  decltype(&cuptiProfilerHostGetConfigImage) host_image_ = nullptr;
-  decltype(&cuptiProfilerHostGetNumOfPasses) host_passes_ = nullptr;
-  decltype(&cuptiProfilerHostEvaluateToGpuValues) host_evaluate_ = nullptr;
+  MINFER_CUPTI_FUNCTION(get_result_string_, cuptiGetResultString);
+  MINFER_CUPTI_FUNCTION(get_timestamp_, cuptiGetTimestamp);
+  MINFER_CUPTI_FUNCTION(profiler_initialize_, cuptiProfilerInitialize);
+  MINFER_CUPTI_FUNCTION(profiler_deinitialize_, cuptiProfilerDeInitialize);
+  MINFER_CUPTI_FUNCTION(get_chip_name_, cuptiDeviceGetChipName);
+  MINFER_CUPTI_FUNCTION(get_availability_, cuptiPmSamplingGetCounterAvailability);
+  MINFER_CUPTI_FUNCTION(enable_, cuptiPmSamplingEnable);
+  MINFER_CUPTI_FUNCTION(disable_, cuptiPmSamplingDisable);
+  MINFER_CUPTI_FUNCTION(set_config_, cuptiPmSamplingSetConfig);
+  MINFER_CUPTI_FUNCTION(start_, cuptiPmSamplingStart);
+  MINFER_CUPTI_FUNCTION(stop_, cuptiPmSamplingStop);
+  MINFER_CUPTI_FUNCTION(decode_, cuptiPmSamplingDecodeData);
+  MINFER_CUPTI_FUNCTION(get_image_size_, cuptiPmSamplingGetCounterDataSize);
+  MINFER_CUPTI_FUNCTION(initialize_image_, cuptiPmSamplingCounterDataImageInitialize);
+  MINFER_CUPTI_FUNCTION(get_image_info_, cuptiPmSamplingGetCounterDataInfo);
+  MINFER_CUPTI_FUNCTION(get_sample_info_, cuptiPmSamplingCounterDataGetSampleInfo);
+  MINFER_CUPTI_FUNCTION(host_initialize_, cuptiProfilerHostInitialize);
+  MINFER_CUPTI_FUNCTION(host_deinitialize_, cuptiProfilerHostDeinitialize);
+  MINFER_CUPTI_FUNCTION(host_add_metrics_, cuptiProfilerHostConfigAddMetrics);
+  MINFER_CUPTI_FUNCTION(host_image_size_, cuptiProfilerHostGetConfigImageSize);
+  MINFER_CUPTI_FUNCTION(host_image_, cuptiProfilerHostGetConfigImage);
+  MINFER_CUPTI_FUNCTION(host_passes_, cuptiProfilerHostGetNumOfPasses);
+  MINFER_CUPTI_FUNCTION(host_evaluate_, cuptiProfilerHostEvaluateToGpuValues);
 };
 
 }  // namespace minfer::cuda

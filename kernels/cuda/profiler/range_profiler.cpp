@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include <cupti_range_profiler.h>
+#include <dlfcn.h>
 
 #include "kernels/cuda/device/check.h"
 #include "kernels/cuda/profiler/pm_sampling_calls.h"
@@ -79,6 +80,19 @@ Params of_profiler(CUpti_RangeProfiler_Object* profiler, Params params) {
   return params;
 }
 
+struct RangeCalls : PmSamplingCalls {
+  MINFER_CUPTI_FUNCTION(range_enable, cuptiRangeProfilerEnable);
+  MINFER_CUPTI_FUNCTION(range_disable, cuptiRangeProfilerDisable);
+  MINFER_CUPTI_FUNCTION(range_set_config, cuptiRangeProfilerSetConfig);
+  MINFER_CUPTI_FUNCTION(range_start, cuptiRangeProfilerStart);
+  MINFER_CUPTI_FUNCTION(range_stop, cuptiRangeProfilerStop);
+  MINFER_CUPTI_FUNCTION(push_range, cuptiRangeProfilerPushRange);
+  MINFER_CUPTI_FUNCTION(pop_range, cuptiRangeProfilerPopRange);
+  MINFER_CUPTI_FUNCTION(range_decode, cuptiRangeProfilerDecodeData);
+  MINFER_CUPTI_FUNCTION(range_image_size, cuptiRangeProfilerGetCounterDataSize);
+  MINFER_CUPTI_FUNCTION(range_initialize_image, cuptiRangeProfilerCounterDataImageInitialize);
+};
+
 class RangeProfiler final : public RangeCounters {
  public:
   explicit RangeProfiler(int device) : device_(device) {}
@@ -98,17 +112,16 @@ class RangeProfiler final : public RangeCounters {
   void begin_range() override {
     auto params = of_profiler(profiler_, MINFER_CUPTI_PARAMS(RangeProfiler_PushRange));
     params.pRangeName = "op";
-    calls_->check(push_(&params), "cuptiRangeProfilerPushRange");
+    calls_->check(calls_->push_range(&params), "cuptiRangeProfilerPushRange");
   }
   void end_range() override {
     auto params = of_profiler(profiler_, MINFER_CUPTI_PARAMS(RangeProfiler_PopRange));
-    calls_->check(pop_(&params), "cuptiRangeProfilerPopRange");
+    calls_->check(calls_->pop_range(&params), "cuptiRangeProfilerPopRange");
   }
 
  private:
   void open();
   void close() noexcept;
-  void find_functions();
   void choose_metrics(const std::string& chip);
   void count(const std::function<void()>& pass);
   OpCounters read() const;
@@ -116,44 +129,14 @@ class RangeProfiler final : public RangeCounters {
   const int device_;
   bool is_open_ = false;
   bool initialized_ = false;
-  std::unique_ptr<PmSamplingCalls> calls_;
+  std::unique_ptr<RangeCalls> calls_;
   std::vector<std::string> names_;
   std::vector<const char*> metrics_;  ///< into names_
   PmSamplingCalls::Host host_;
   std::vector<uint8_t> config_;
   std::vector<uint8_t> image_;
   CUpti_RangeProfiler_Object* profiler_ = nullptr;
-  decltype(&cuptiRangeProfilerEnable) enable_ = nullptr;
-  decltype(&cuptiRangeProfilerDisable) disable_ = nullptr;
-  decltype(&cuptiRangeProfilerSetConfig) set_config_ = nullptr;
-  decltype(&cuptiRangeProfilerStart) start_ = nullptr;
-  decltype(&cuptiRangeProfilerStop) stop_ = nullptr;
-  decltype(&cuptiRangeProfilerPushRange) push_ = nullptr;
-  decltype(&cuptiRangeProfilerPopRange) pop_ = nullptr;
-  decltype(&cuptiRangeProfilerDecodeData) decode_ = nullptr;
-  decltype(&cuptiRangeProfilerGetCounterDataSize) get_image_size_ = nullptr;
-  decltype(&cuptiRangeProfilerCounterDataImageInitialize) initialize_image_ = nullptr;
 };
-
-void RangeProfiler::find_functions() {
-  const char* missing = nullptr;
-  const auto find = [&](auto& function, const char* symbol) {
-    if (!calls_->find(function, symbol)) missing = symbol;
-  };
-  find(enable_, "cuptiRangeProfilerEnable");
-  find(disable_, "cuptiRangeProfilerDisable");
-  find(set_config_, "cuptiRangeProfilerSetConfig");
-  find(start_, "cuptiRangeProfilerStart");
-  find(stop_, "cuptiRangeProfilerStop");
-  find(push_, "cuptiRangeProfilerPushRange");
-  find(pop_, "cuptiRangeProfilerPopRange");
-  find(decode_, "cuptiRangeProfilerDecodeData");
-  find(get_image_size_, "cuptiRangeProfilerGetCounterDataSize");
-  find(initialize_image_, "cuptiRangeProfilerCounterDataImageInitialize");
-  if (missing != nullptr) {
-    fail<DeviceError>("CUPTI lacks {}: counting ops takes the CUDA toolkit 12.6 or later", missing);
-  }
-}
 
 /// Those that the device has, each tried by itself.
 void RangeProfiler::choose_metrics(const std::string& chip) {
@@ -177,8 +160,7 @@ void RangeProfiler::choose_metrics(const std::string& chip) {
 
 void RangeProfiler::open() {
   check(cudaSetDevice(device_), "selecting the device");
-  calls_ = std::make_unique<PmSamplingCalls>();
-  find_functions();
+  calls_ = std::make_unique<RangeCalls>();
   calls_->initialize();
   initialized_ = true;
   const std::string chip = calls_->chip_name(static_cast<size_t>(device_));
@@ -187,14 +169,14 @@ void RangeProfiler::open() {
   config_ = host_.config_image();
   auto enable = MINFER_CUPTI_PARAMS(RangeProfiler_Enable);
   enable.ctx = current_context();
-  calls_->check(enable_(&enable), "cuptiRangeProfilerEnable");
+  calls_->check(calls_->range_enable(&enable), "cuptiRangeProfilerEnable");
   profiler_ = enable.pRangeProfilerObject;
   auto size = of_profiler(profiler_, MINFER_CUPTI_PARAMS(RangeProfiler_GetCounterDataSize));
   size.pMetricNames = metrics_.data();
   size.numMetrics = metrics_.size();
   size.maxNumOfRanges = 1;
   size.maxNumRangeTreeNodes = 1;
-  calls_->check(get_image_size_(&size), "cuptiRangeProfilerGetCounterDataSize");
+  calls_->check(calls_->range_image_size(&size), "cuptiRangeProfilerGetCounterDataSize");
   image_.resize(size.counterDataSize);
   is_open_ = true;
 }
@@ -202,7 +184,7 @@ void RangeProfiler::open() {
 void RangeProfiler::close() noexcept {
   if (profiler_ != nullptr) {
     auto params = of_profiler(profiler_, MINFER_CUPTI_PARAMS(RangeProfiler_Disable));
-    disable_(&params);
+    calls_->range_disable(&params);
   }
   profiler_ = nullptr;
   host_ = {};
@@ -218,7 +200,7 @@ void RangeProfiler::count(const std::function<void()>& pass) {
   auto clear = of_profiler(profiler_, MINFER_CUPTI_PARAMS(RangeProfiler_CounterDataImage_Initialize));
   clear.counterDataSize = image_.size();
   clear.pCounterData = image_.data();
-  calls_->check(initialize_image_(&clear), "cuptiRangeProfilerCounterDataImageInitialize");
+  calls_->check(calls_->range_initialize_image(&clear), "cuptiRangeProfilerCounterDataImageInitialize");
   auto config = of_profiler(profiler_, MINFER_CUPTI_PARAMS(RangeProfiler_SetConfig));
   config.configSize = config_.size();
   config.pConfig = config_.data();
@@ -231,19 +213,19 @@ void RangeProfiler::count(const std::function<void()>& pass) {
   config.minNestingLevel = 1;
   config.passIndex = 0;
   config.targetNestingLevel = 1;
-  calls_->check(set_config_(&config), "cuptiRangeProfilerSetConfig");
+  calls_->check(calls_->range_set_config(&config), "cuptiRangeProfilerSetConfig");
   bool is_last = false;
   for (int i = 0; !is_last; ++i) {
     if (i == kMostPasses) fail<DeviceError>("counting ops: more than {} passes", kMostPasses);
     auto start = of_profiler(profiler_, MINFER_CUPTI_PARAMS(RangeProfiler_Start));
-    calls_->check(start_(&start), "cuptiRangeProfilerStart");
+    calls_->check(calls_->range_start(&start), "cuptiRangeProfilerStart");
     pass();
     auto stop = of_profiler(profiler_, MINFER_CUPTI_PARAMS(RangeProfiler_Stop));
-    calls_->check(stop_(&stop), "cuptiRangeProfilerStop");
+    calls_->check(calls_->range_stop(&stop), "cuptiRangeProfilerStop");
     is_last = stop.isAllPassSubmitted != 0;
   }
   auto decode = of_profiler(profiler_, MINFER_CUPTI_PARAMS(RangeProfiler_DecodeData));
-  calls_->check(decode_(&decode), "cuptiRangeProfilerDecodeData");
+  calls_->check(calls_->range_decode(&decode), "cuptiRangeProfilerDecodeData");
 }
 
 OpCounters RangeProfiler::read() const {
