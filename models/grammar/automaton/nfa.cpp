@@ -4,7 +4,6 @@
 #include <array>
 
 #include "kernels/error.h"
-#include "models/grammar/automaton/subsets.h"
 
 namespace minfer {
 namespace {

@@ -1,10 +1,9 @@
-#include "models/grammar/automaton/subsets.h"
-
 #include <algorithm>
 #include <array>
 #include <unordered_map>
 
 #include "kernels/error.h"
+#include "models/grammar/automaton/nfa.h"
 
 namespace minfer {
 namespace {

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <unordered_set>
 
-#include "models/grammar/automaton/subsets.h"
+#include "models/grammar/automaton/nfa.h"
 #include "models/grammar/json/schema_writer.h"
 
 namespace minfer {

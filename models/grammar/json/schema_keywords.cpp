@@ -1,5 +1,3 @@
-#include "models/grammar/json/schema_keywords.h"
-
 #include <algorithm>
 #include <array>
 #include <cmath>

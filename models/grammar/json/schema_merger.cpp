@@ -4,8 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "models/grammar/automaton/subsets.h"
-#include "models/grammar/json/schema_keywords.h"
+#include "models/grammar/automaton/nfa.h"
 #include "models/grammar/regex/regex.h"
 
 namespace minfer {

@@ -178,4 +178,7 @@ class SchemaMerger {
   int nesting_ = 0;       ///< of members in members, while objects are told apart
 };
 
+/// Whether a keyword of JSON Schema says nothing about which values are valid.
+bool is_annotation(std::string_view keyword);
+
 }  // namespace minfer
