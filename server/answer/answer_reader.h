@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <random>
 #include <span>
 #include <string>
 #include <string_view>
@@ -12,11 +13,20 @@
 #include "engine/request/request.h"
 #include "models/chat/answer/chat_answer_parser.h"
 #include "models/tokenizer/tokenizer.h"
-#include "server/answer/id_source.h"
 #include "server/openai/api_context.h"
 #include "server/openai/openai_request.h"
 
 namespace minfer {
+
+/// Draws ids that nobody else has and that cannot be guessed. One thread.
+class IdSource {
+ public:
+  /// `prefix` and `length` letters and digits.
+  std::string draw(std::string_view prefix, int length = 24);
+
+ private:
+  std::random_device random_;
+};
 
 /// Takes control tokens out of an answer's text again: its parser had to see them, as some formats write their markers with
 /// them, and the client must not. Of the tokens that came, so that the same letters from a person stay where none did. One thread.

@@ -1,5 +1,9 @@
 #include "server/bench/bench_output.h"
 
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
 #include <fmt/format.h>
 
 namespace minfer {
@@ -19,6 +23,14 @@ Table table_of_fields(const Json& objects) {
   return fields;
 }
 
+double sum_of_squares(const std::vector<double>& values) {
+  const double mean = mean_of(values);
+  double squares = 0.0;
+  for (double value : values)
+    squares += (value - mean) * (value - mean);
+  return squares;
+}
+
 }  // namespace
 
 void print_results(const Json& objects, const Table& table, const std::string& format) {
@@ -30,6 +42,35 @@ void print_results(const Json& objects, const Table& table, const std::string& f
   if (format == "table") fmt::print("{}", text_table(table, 120));
   if (format == "md") fmt::print("{}", markdown_table(table));
   if (format == "csv") fmt::print("{}", csv_table(table_of_fields(objects)));
+}
+
+double mean_of(const std::vector<double>& values) {
+  return values.empty()
+             ? 0.0
+             : std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+double median_of(std::vector<double> values) {
+  return percentile_of(std::move(values), 0.5);
+}
+
+double deviation_of(const std::vector<double>& values) {
+  if (values.size() < 2) return 0.0;
+  return std::sqrt(sum_of_squares(values) / static_cast<double>(values.size() - 1));
+}
+
+double population_deviation_of(const std::vector<double>& values) {
+  if (values.empty()) return 0.0;
+  return std::sqrt(sum_of_squares(values) / static_cast<double>(values.size()));
+}
+
+double percentile_of(std::vector<double> values, double share) {
+  if (values.empty()) return 0.0;
+  std::ranges::sort(values);
+  const double rank = share * static_cast<double>(values.size() - 1);
+  const auto below = static_cast<size_t>(rank);
+  const size_t above = std::min(below + 1, values.size() - 1);
+  return std::lerp(values[below], values[above], rank - static_cast<double>(below));
 }
 
 }  // namespace minfer

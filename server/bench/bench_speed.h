@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "engine/engine.h"
-#include "server/bench/bench_statistics.h"
+#include "server/bench/bench_output.h"
 
 namespace minfer {
 

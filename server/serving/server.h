@@ -17,7 +17,6 @@
 #include "server/serving/api.h"
 #include "server/serving/completion/chat_renderer.h"
 #include "server/serving/completion/completion_service.h"
-#include "server/serving/completion/ignored_fields.h"
 #include "server/serving/engine_service.h"
 #include "server/serving/metrics.h"
 #include "server/serving/profile/profile_routes.h"

@@ -7,7 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "kernels/error.h"
-#include "server/bench/bench_statistics.h"
+#include "server/bench/bench_output.h"
 
 namespace minfer {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "server/bench/bench_statistics.h"
+#include "server/bench/bench_output.h"
 
 namespace minfer {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "server/bench/bench_remote.h"
 #include "server/bench/bench_workload.h"
-#include "server/bench/load_report.h"
+#include "server/bench/load_metrics.h"
 #include "server/commands/args/option_group.h"
 
 namespace minfer {

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "kernels/stamps.h"
 #include "server/anthropic/messages.h"
@@ -57,6 +57,8 @@ std::string_view id_prefix(Endpoint endpoint) {
   }
   return "";
 }
+
+constexpr size_t kMostLogged = 256;
 
 }  // namespace
 
@@ -225,6 +227,19 @@ void CompletionService::fail_all(const ApiError& error) {
     ids.push_back(id);
   }
   engine_.cancel(std::move(ids));
+}
+
+void IgnoredFields::tell(HttpExchange& exchange, const std::vector<std::string>& names) {
+  if (names.empty()) return;
+  exchange.add_header("x-minfer-ignored-fields", fmt::format("{}", fmt::join(names, ", ")));
+  std::vector<std::string> news;
+  for (const std::string& name : names)
+    if (logged_.size() < kMostLogged && logged_.insert(name).second) news.push_back(name);
+  if (news.empty()) return;
+  const std::string fields = fmt::format("{}", fmt::join(news, ","));
+  log_.write(LogLevel::warning,
+             "fields are ignored: this server does not know them, or the chat template does not use them",
+             {{"fields", std::string_view(fields)}, {"id", std::string_view(exchange.request().id)}});
 }
 
 }  // namespace minfer

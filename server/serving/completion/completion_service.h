@@ -4,17 +4,34 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
-#include "server/answer/id_source.h"
+#include "server/answer/answer_reader.h"
 #include "server/http/event_loop.h"
+#include "server/http/http_message.h"
 #include "server/serving/completion/completion_job.h"
-#include "server/serving/completion/ignored_fields.h"
 #include "server/serving/engine_service.h"
 #include "server/serving/server_log.h"
 
 namespace minfer {
+
+/// Says which fields of a request were ignored: in a header of the answer each time, and in the log once for
+/// each field, lest a client that always sends it fill the log. I/O thread.
+class IgnoredFields {
+ public:
+  /// `log` outlives it.
+  explicit IgnoredFields(ServerLog& log) : log_(log) {}
+
+  /// `names`: of UnknownFields. Before the answer begins.
+  void tell(HttpExchange& exchange, const std::vector<std::string>& names);
+
+ private:
+  ServerLog& log_;
+  std::set<std::string> logged_;  ///< a bounded number: clients choose the names
+};
 
 /// Takes completion requests from HTTP to the engine and outputs back: parses and tokenises in the
 /// background, bounds the queue, finds the job of each output, cancels what nobody waits for any more. I/O

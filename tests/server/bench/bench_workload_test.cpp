@@ -8,7 +8,7 @@
 #include <gmock/gmock.h>
 
 #include "kernels/error.h"
-#include "server/bench/bench_statistics.h"
+#include "server/bench/bench_output.h"
 #include "tests/support/temporary_directory.h"
 
 namespace minfer {

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "kernels/error.h"
-#include "server/bench/bench_statistics.h"
+#include "server/bench/bench_output.h"
 
 namespace minfer {
 namespace {
