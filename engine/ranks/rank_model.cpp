@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "engine/ranks/memory_fit.h"
+#include "engine/ranks/sizes.h"
 #include "profiling/record/machine.h"
 
 namespace minfer {

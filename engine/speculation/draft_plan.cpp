@@ -1,6 +1,8 @@
 #include "engine/speculation/draft_plan.h"
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <tuple>
 
 namespace minfer {
@@ -18,6 +20,26 @@ double expected_tokens(const DraftCandidate& candidate, int32_t num_drafts, bool
   const double repeats = 1.0 - candidate.chances[static_cast<size_t>(num_drafts) - 1];
   return (tokens + repeats) / (1.0 + repeats);
 }
+
+constexpr uint32_t kExact =
+    16;  ///< sizes below this one have an entry each, of larger ones four share a power of two
+constexpr int64_t kBaselineAge = 128;  ///< steps after which the baseline is measured again: contexts grow
+constexpr int32_t kFewSamples = 3;
+/// Of what drafts seem to cost, where there are few samples, and again each time that so many steps came without one: what was measured
+/// once may have been disturbed, and what did not pay is tried again, the later the more it lost.
+constexpr double kOptimism = 0.6;
+constexpr double kUnknownCost = 0.25;  ///< what a draft token costs of what another sequence's token does
+constexpr int64_t kForgettingSteps = 256;
+
+size_t bucket(int32_t size) {
+  const auto number = static_cast<uint32_t>(std::max(size, 0));
+  if (number < kExact) return number;
+  const auto power = static_cast<uint32_t>(std::bit_width(number)) - 1;
+  const uint32_t quarter = (number >> (power - 2)) & 3u;
+  return kExact + 4 * (power - 4) + quarter;
+}
+
+const size_t kNumBuckets = bucket(INT32_MAX) + 1;
 
 }  // namespace
 
@@ -56,6 +78,74 @@ double DraftPlanner::plan(std::span<DraftCandidate> candidates, const DraftSitua
   for (size_t i = 0; i < best; ++i)
     ++candidates[static_cast<size_t>(drafts_[i].candidate)].num_drafts;
   return best == 0 ? 1.0 : best_gain;
+}
+
+DraftCosts::DraftCosts() : rows_(kNumBuckets) {}
+
+const DraftCosts::Row& DraftCosts::row_of(int32_t num_sequences) const {
+  return rows_[bucket(num_sequences)];
+}
+
+void DraftCosts::add(int32_t num_sequences, int32_t num_drafts, int64_t ns) {
+  Row& row = rows_[bucket(num_sequences)];
+  if (row.cells.empty()) row.cells.resize(kNumBuckets);
+  Cell& cell = row.cells[bucket(num_drafts)];
+  ++row.clock;
+  cell.samples_ns[static_cast<size_t>(cell.num_samples) % kSamples] = static_cast<float>(ns);
+  ++cell.num_samples;
+  cell.num_drafts = num_drafts;
+  cell.time = row.clock;
+  std::array<float, kSamples> sorted = cell.samples_ns;
+  const int32_t num_kept = std::min(cell.num_samples, static_cast<int32_t>(kSamples));
+  const auto middle = sorted.begin() + (num_kept - 1) / 2;
+  std::nth_element(sorted.begin(), middle, sorted.begin() + num_kept);
+  cell.median_ns = *middle;
+}
+
+bool DraftCosts::lacks_baseline(int32_t num_sequences) const {
+  const Row& row = row_of(num_sequences);
+  if (row.cells.empty()) return true;
+  return row.cells[0].num_samples < kFewSamples || row.clock - row.cells[0].time > kBaselineAge;
+}
+
+int32_t DraftCosts::most_drafts(int32_t num_sequences) const {
+  const Row& row = row_of(num_sequences);
+  int32_t most_known = 2 + num_sequences / 4;
+  for (const Cell& cell : row.cells)
+    most_known = std::max(most_known, cell.num_drafts);
+  return 2 * most_known;
+}
+
+double DraftCosts::trusted_ns(const Row& row, const Cell& cell) const {
+  const double baseline = row.cells[0].median_ns, measured = cell.median_ns;
+  if (measured <= baseline) return measured;
+  const int64_t num_doubts =
+      (cell.num_samples < kFewSamples ? 1 : 0) + (row.clock - cell.time) / kForgettingSteps;
+  return baseline + std::pow(kOptimism, static_cast<double>(num_doubts)) * (measured - baseline);
+}
+
+double DraftCosts::estimate(int32_t num_sequences, int32_t num_drafts) const {
+  const Row& row = row_of(num_sequences);
+  if (row.cells.empty() || row.cells[0].num_samples == 0) return 0.0;
+  if (num_drafts == 0) return row.cells[0].median_ns;
+  const size_t wanted = bucket(num_drafts);
+  size_t below = wanted, above = wanted;
+  while (row.cells[below].num_samples == 0)
+    --below;
+  while (above < kNumBuckets && row.cells[above].num_samples == 0)
+    ++above;
+  const Cell& low = row.cells[below];
+  const double low_ns = trusted_ns(row, low);
+  if (above == below) return low_ns;
+  const double beyond = num_drafts - low.num_drafts;
+  if (above < kNumBuckets) {
+    const Cell& high = row.cells[above];
+    return low_ns + (trusted_ns(row, high) - low_ns) * beyond / (high.num_drafts - low.num_drafts);
+  }
+  // As the last drafts that are known, on the whole; if there are none, as if they cost little: what promises something is tried.
+  if (low.num_drafts == 0) return low_ns * (1.0 + kUnknownCost * num_drafts / (num_sequences + 3.0));
+  const double slope = std::max(0.0, (low_ns - row.cells[0].median_ns) / low.num_drafts);
+  return low_ns + slope * beyond;
 }
 
 }  // namespace minfer

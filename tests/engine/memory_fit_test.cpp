@@ -1,5 +1,4 @@
 // What would make a model fit that does not.
-#include "engine/ranks/memory_fit.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,10 +1,9 @@
 // Stop strings at every split of a text, against a search of the whole text.
-#include "engine/request/stop_matcher.h"
-
 #include <random>
 
 #include <gtest/gtest.h>
 
+#include "engine/request/output_assembler.h"
 #include "tests/support/models/text_splits.h"
 
 namespace minfer {
