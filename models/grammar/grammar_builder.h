@@ -122,4 +122,7 @@ class GrammarBuilder {
   std::unordered_multimap<uint64_t, Expr> index_;  ///< by hash of what they are
 };
 
+/// One of these texts: a tree by what they have in common, so that many of them cost little more than their number.
+GrammarBuilder::Expr one_of(GrammarBuilder& builder, std::vector<std::string> texts);
+
 }  // namespace minfer

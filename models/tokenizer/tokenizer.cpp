@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "models/tokenizer/special_tokens.h"
+#include "models/tokenizer/utf8.h"
 #include "models/tokenizer/vocabulary_tokenizer.h"
 
 namespace minfer {
@@ -57,6 +58,20 @@ std::unique_ptr<Tokenizer> make_byte_tokenizer(int32_t vocab_size) {
   vocabulary.eos = 2;
   vocabulary.add_bos = true;
   return make_tokenizer(std::move(vocabulary));
+}
+
+StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, bool with_special)
+    : tokenizer_(&tokenizer), with_special_(with_special) {}
+
+std::string StreamDecoder::push(TokenId id) {
+  held_ += tokenizer_->piece(id, with_special_);
+  return take_complete_utf8(held_);
+}
+
+std::string StreamDecoder::finish() {
+  std::string text = replace_invalid_utf8(held_);
+  held_.clear();
+  return text;
 }
 
 }  // namespace minfer

@@ -2,7 +2,7 @@
 #include <array>
 #include <functional>
 
-#include "models/tokenizer/escaped_spaces.h"
+#include "models/tokenizer/byte_alphabet.h"
 #include "models/tokenizer/merge_table.h"
 #include "models/tokenizer/utf8.h"
 #include "models/tokenizer/vocabulary_tokenizer.h"

@@ -4,7 +4,7 @@
 #include <queue>
 #include <unordered_map>
 
-#include "models/tokenizer/escaped_spaces.h"
+#include "models/tokenizer/byte_alphabet.h"
 #include "models/tokenizer/utf8.h"
 #include "models/tokenizer/vocabulary_tokenizer.h"
 

@@ -8,7 +8,6 @@
 
 #include "models/gguf/printable.h"
 #include "models/tokenizer/byte_alphabet.h"
-#include "models/tokenizer/escaped_spaces.h"
 #include "models/tokenizer/pretokenizer.h"
 #include "models/tokenizer/special_tokens.h"
 

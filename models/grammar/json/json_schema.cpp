@@ -4,12 +4,12 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "models/grammar/grammar_builder.h"
 #include "models/grammar/grammar_source.h"
 #include "models/grammar/json/number_range.h"
 #include "models/grammar/json/schema_writer.h"
 #include "models/grammar/json/string_format.h"
 #include "models/grammar/regex/regex.h"
-#include "models/grammar/text_set.h"
 
 namespace minfer {
 namespace {

@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "models/grammar/grammar_builder.h"
 #include "models/grammar/json/number_range.h"
-#include "models/grammar/text_set.h"
 
 namespace minfer {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <fmt/format.h>
 
+#include "models/grammar/grammar_builder.h"
 #include "models/grammar/json/schema_writer.h"
-#include "models/grammar/text_set.h"
 
 namespace minfer {
 namespace {

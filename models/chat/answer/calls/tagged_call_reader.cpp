@@ -4,7 +4,7 @@
 
 #include "models/chat/answer/calls/call_reader.h"
 #include "models/chat/answer/values/literals.h"
-#include "models/chat/answer/values/tagged_value.h"
+#include "models/chat/answer/values/loose_value.h"
 
 namespace minfer::answer {
 namespace {

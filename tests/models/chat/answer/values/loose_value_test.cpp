@@ -7,8 +7,6 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "models/chat/answer/values/tagged_value.h"
-
 namespace minfer::answer {
 namespace {
 
