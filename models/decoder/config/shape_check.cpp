@@ -1,8 +1,7 @@
-#include "models/decoder/config/shape_check.h"
-
 #include <string>
 
 #include "kernels/error.h"
+#include "models/decoder/weights/weights.h"
 
 namespace minfer {
 namespace {

@@ -7,7 +7,6 @@
 
 #include "kernels/cpu/lanes/isa.h"
 #include "kernels/cpu/product/linear.h"
-#include "models/decoder/config/shape_check.h"
 #include "models/decoder/weights/quantise.h"
 #include "models/gguf/printable.h"
 

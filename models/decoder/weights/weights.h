@@ -2,9 +2,11 @@
 
 #include <functional>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "kernels/backend.h"
+#include "kernels/shape_limits.h"
 #include "models/decoder/weights/model_source.h"
 
 namespace minfer {
@@ -69,5 +71,9 @@ using LoadProgress = std::function<void(size_t done, size_t total)>;
 /// found and expected. `quantization`: what the matrices of layers become, see tensors_to_load(), which throws if none does.
 ModelWeights load_weights(const ModelSource& source, Backend& backend, const LoadProgress& progress = {},
                           std::optional<DType> quantization = {});
+
+/// Throws FileError naming the key or the tensor, what was expected and what was found, unless the ops of a
+/// backend with these limits can run the model. `backend` names it in the message.
+void check_shapes(const ModelSource& source, const ShapeLimits& limits, std::string_view backend);
 
 }  // namespace minfer

@@ -1,5 +1,4 @@
 // Shapes that a backend cannot run are refused when the model is loaded.
-#include "models/decoder/config/shape_check.h"
 
 #include <functional>
 

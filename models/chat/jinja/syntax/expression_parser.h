@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "models/chat/jinja/syntax/ast.h"
-#include "models/chat/jinja/syntax/token_stream.h"
+#include "models/chat/jinja/syntax/lexer.h"
 
 namespace minfer::jinja {
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -48,5 +49,58 @@ template <class... Args>
 /// unknown escape stays as it is. Throws TemplateError for an incomplete one and for half of a surrogate
 /// pair.
 std::string unescape(std::string_view literal, int line);
+
+/// The tokens of a template, one after the other.
+class TokenStream {
+ public:
+  explicit TokenStream(std::vector<Token> tokens) : tokens_(std::move(tokens)) {}
+
+  const Token& current() const { return tokens_[position_]; }
+  const Token& look() const { return tokens_[std::min(position_ + 1, tokens_.size() - 1)]; }
+  int line() const { return current().line; }
+  Token next() {
+    const Token token = current();
+    if (position_ + 1 < tokens_.size()) ++position_;
+    return token;
+  }
+
+  bool at(TokenType type) const { return current().type == type; }
+  bool at_symbol(std::string_view symbol) const { return is(current(), TokenType::symbol, symbol); }
+  bool at_name(std::string_view name) const { return is(current(), TokenType::name, name); }
+  bool at_name_of(std::initializer_list<std::string_view> names) const {
+    for (const std::string_view name : names)
+      if (at_name(name)) return true;
+    return false;
+  }
+  bool skip_symbol(std::string_view symbol) { return at_symbol(symbol) && skip(); }
+  bool skip_name(std::string_view name) { return at_name(name) && skip(); }
+
+  void expect_symbol(std::string_view symbol) {
+    if (!skip_symbol(symbol)) fail_expected(fmt::format("'{}'", symbol));
+  }
+  void expect_name(std::string_view name) {
+    if (!skip_name(name)) fail_expected(fmt::format("'{}'", name));
+  }
+  Token expect(TokenType type, std::string_view what) {
+    if (!at(type)) fail_expected(what);
+    return next();
+  }
+  [[noreturn]] void fail_expected(std::string_view what) const {
+    fail_at(line(), "expected {}, found {}", what, describe(current()));
+  }
+
+  static bool is(const Token& token, TokenType type, std::string_view value) {
+    return token.type == type && token.value == value;
+  }
+
+ private:
+  bool skip() {
+    next();
+    return true;
+  }
+
+  std::vector<Token> tokens_;
+  size_t position_ = 0;
+};
 
 }  // namespace minfer::jinja
