@@ -3,8 +3,6 @@
 #include <span>
 #include <string_view>
 
-#include "server/kv_events/msgpack_writer.h"
-
 namespace minfer {
 namespace {
 

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/error.h"
-#include "server/kv_events/msgpack_writer.h"
+#include "server/kv_events/kv_event_encoder.h"
 #include "tests/support/refusal.h"
 #include "tests/support/wait.h"
 
