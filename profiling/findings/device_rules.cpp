@@ -12,7 +12,8 @@ namespace {
 
 constexpr double kAtLimit = 0.97;            // of a power limit or a highest clock: as good as all of it
 constexpr int64_t kOthersBytes = 1ll << 30;  // of the device's memory, used by other programs
-constexpr double kOthersTraffic = 0.05;      // of what the memory can move: more than what is not counted
+constexpr double kOthersTraffic = 0.05;      // of what the memory can move: below is not counted
+constexpr double kRereadsAtMost = 1.2;       // bytes moved over bytes counted: more is a finding of its own
 constexpr double kLongCallUs = 8.0;          // of a product, which then is no matter of its begin and end
 
 /// What holds a clock back, each with what mends it.
@@ -145,6 +146,7 @@ struct Products {
 
 Products products_of(const Evidence& evidence) {
   Products products;
+  if (evidence.header().activation_dtype == DType::f32) return products;  // without tensor cores
   for (const OpEvidence& op : evidence.ops()) {
     const bool is_gate_up = op.kind == OpKind::gate_up_swiglu;  // two products of the shape that it has
     const double weights = (is_gate_up ? 2.0 : 1.0) * op.weights;
@@ -184,7 +186,7 @@ Others others_of(const Evidence& evidence) {
 
 /// Time that ops take longer because others use the memory beside them all along, so that no step shows what it takes without: by how far
 /// products are from what is usual, and by what the memory moved for others where that was measured. Appends to `text`.
-GainRange shared_memory_us(const Evidence& evidence, double traffic, std::string& text) {
+GainRange shared_memory_us(const Evidence& evidence, const Others& others, std::string& text) {
   const StepEvidence& steps = evidence.steps();
   const Products products = products_of(evidence);
   double waiting_us = 0.0, bytes = 0.0;
@@ -194,14 +196,15 @@ GainRange shared_memory_us(const Evidence& evidence, double traffic, std::string
   }
   GainRange lost{.from = std::max(0.0, products.us - products.most_us), .to = waiting_us};
   if (products.us > 0.0) lost.to *= std::max(0.0, 1.0 - products.least_us / products.us);
+  const double traffic = others.traffic;
   if (traffic > 0.0 && evidence.header().ceilings.known()) {
     const double own = bytes / evidence.header().ceilings.read_gbps * 1e-3 / (steps.wall_us + steps.idle_us);
-    if (traffic - own < kOthersTraffic) return {};
+    if (traffic < kRereadsAtMost * own + kOthersTraffic) return {};
     text += fmt::format("; the memory moved {:.0f} % of what it can, {:.0f} % for this process",
                         100.0 * traffic, 100.0 * own);
     lost.to = std::min(lost.to, waiting_us * (1.0 - own / traffic));
-  } else if (lost.from <= 0.0) {
-    return {};  // nothing is slower than usual, or says what others do
+  } else if (lost.from <= 0.0 || others.processes == 0) {
+    return {};  // nothing is slower than usual, or nobody is there for sure
   }
   if (lost.from > 0.0) {
     text += fmt::format("; products reach {:.0f} % of the memory's roof, where {:.0f} to {:.0f} % are usual",
@@ -231,7 +234,7 @@ void other_process(const Evidence& evidence, std::vector<Finding>& findings) {
       "longer than in the best steps",
       percent_of(steps.kept_waiting_us, steps.wall_us),
       percent_of(disturbed_us, steps.of(StepPhase::decode).ops_us - disturbed_us));
-  const GainRange shared_us = shared_memory_us(evidence, others.traffic, text);
+  const GainRange shared_us = shared_memory_us(evidence, others, text);
   const double counted = std::min(1.0, counted_us / steps.wall_us);
   const GainRange likely = likely_gain(counted, true);
   const GainRange shared{.from = shared_us.from / steps.wall_us, .to = shared_us.to / steps.wall_us};
