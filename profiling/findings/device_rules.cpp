@@ -16,49 +16,33 @@ constexpr double kOthersTraffic = 0.05;      // of what the memory can move: bel
 constexpr double kRereadsAtMost = 1.2;       // bytes moved over bytes counted: more is a finding of its own
 constexpr double kLongCallUs = 8.0;          // of a product, which then is no matter of its begin and end
 
-/// What holds a clock back, each with what mends it.
-struct Brake {
-  std::string_view text;
-  std::string_view advice;
-  /// `highest`: clock of the device's readings.
-  bool (*holds)(const DeviceSample& reading, int32_t highest);
+/// What holds a clock back, the gravest first.
+enum class Brake : uint8_t { heat, hardware, power, setting, none };
+struct BrakeText {
+  std::string_view cause, advice;
 };
+constexpr std::array kBrakes{
+    BrakeText{"heat", "cooling: fans, air flow, what else is in the chassis"},
+    BrakeText{"the hardware (slowdown, power brake)",
+              "the machine's power supply and cables (nvidia-smi -q -d PERFORMANCE, dmesg)"},
+    BrakeText{"a power limit that is lower than it could be",
+              "nvidia-smi -pl, as an administrator; fewer joules a token, as with FP8 weights, while a "
+              "smaller batch "
+              "needs more of them"},
+    BrakeText{"a setting of its clock",
+              "nvidia-smi --reset-gpu-clocks and --reset-applications-clocks, as an administrator"}};
 
-bool is_hot(const DeviceSample& reading) {
-  return (reading.clock_reasons & (clock_reason::heat | clock_reason::slowdown_by_heat)) != 0;
+/// NVML does not name every setting: of such a one the clock is never higher than `highest`, and nothing holds it back.
+Brake brake_of(const DeviceSample& reading, int32_t highest) {
+  const auto has = [&](int32_t reasons) { return (reading.clock_reasons & reasons) != 0; };
+  if (reading.sm_mhz == 0 || reading.sm_mhz >= kAtLimit * reading.most_sm_mhz) return Brake::none;
+  if (has(clock_reason::heat | clock_reason::slowdown_by_heat)) return Brake::heat;
+  if (has(clock_reason::slowdown | clock_reason::power_brake)) return Brake::hardware;
+  const double limit_w = kAtLimit * reading.power_limit_w;
+  if (has(clock_reason::power_limit) || (limit_w > 0.0 && reading.power_w >= limit_w)) return Brake::power;
+  const bool is_never_higher = reading.clock_reasons == 0 && highest < kAtLimit * reading.most_sm_mhz;
+  return has(clock_reason::setting) || is_never_higher ? Brake::setting : Brake::none;
 }
-
-bool is_slowed_down(const DeviceSample& reading) {
-  return (reading.clock_reasons & (clock_reason::slowdown | clock_reason::power_brake)) != 0;
-}
-
-bool is_at_power_limit(const DeviceSample& reading, int32_t /*highest*/ = 0) {
-  return !is_hot(reading) && !is_slowed_down(reading) &&
-         ((reading.clock_reasons & clock_reason::power_limit) != 0 ||
-          (reading.power_limit_w > 0.0 && reading.power_w >= kAtLimit * reading.power_limit_w));
-}
-
-/// NVML does not name every setting: then nothing holds the clock back, and yet it is never higher.
-bool is_set_lower(const DeviceSample& reading, int32_t highest) {
-  return (reading.clock_reasons & clock_reason::setting) != 0 ||
-         (reading.clock_reasons == 0 && !is_at_power_limit(reading) &&
-          highest < kAtLimit * reading.most_sm_mhz);
-}
-
-constexpr Brake kHeat{"heat", "cooling: fans, air flow, what else is in the chassis",
-                      [](const DeviceSample& reading, int32_t) { return is_hot(reading); }};
-constexpr Brake kHardware{
-    "the hardware (slowdown, power brake)",
-    "the machine's power supply and cables (nvidia-smi -q -d PERFORMANCE, dmesg)",
-    [](const DeviceSample& reading, int32_t) { return !is_hot(reading) && is_slowed_down(reading); }};
-constexpr Brake kPower{
-    "a power limit that is lower than it could be",
-    "nvidia-smi -pl, as an administrator; fewer joules a token, as with FP8 weights, while a "
-    "smaller batch needs more of them",
-    is_at_power_limit};
-constexpr Brake kSetting{"a setting of its clock",
-                         "nvidia-smi --reset-gpu-clocks and --reset-applications-clocks, as an administrator",
-                         is_set_lower};
 
 /// A device's readings in which something held its clock back, in the mean.
 struct HeldBack {
@@ -76,7 +60,7 @@ struct HeldBack {
 };
 
 /// Of the device that loses most by it.
-HeldBack held_back(const Evidence& evidence, const Brake& brake) {
+HeldBack held_back(const Evidence& evidence, Brake brake) {
   HeldBack most;
   for (const auto& [device, readings] : evidence.devices()) {
     HeldBack held;
@@ -84,8 +68,7 @@ HeldBack held_back(const Evidence& evidence, const Brake& brake) {
     double count = 0.0;
     const int32_t highest = std::ranges::max(readings, {}, &DeviceSample::sm_mhz).sm_mhz;
     for (const DeviceSample& reading : readings) {
-      if (reading.sm_mhz == 0 || reading.sm_mhz >= kAtLimit * reading.most_sm_mhz) continue;
-      if (!brake.holds(reading, highest)) continue;
+      if (brake_of(reading, highest) != brake) continue;
       count += 1.0;
       held.sm_mhz += (reading.sm_mhz - held.sm_mhz) / count;
       held.power_w += (reading.power_w - held.power_w) / count;
@@ -110,23 +93,24 @@ double clocked_share(const Evidence& evidence) {
 
 void clocks_held_back(const Evidence& evidence, std::vector<Finding>& findings) {
   const double ops = std::min(1.0, evidence.steps().ops_us() / evidence.steps().wall_us);
-  for (const Brake* const brake : {&kHeat, &kHardware, &kPower, &kSetting}) {
-    const HeldBack held = held_back(evidence, *brake);
+  for (const Brake brake : {Brake::heat, Brake::hardware, Brake::power, Brake::setting}) {
+    const HeldBack held = held_back(evidence, brake);
+    const BrakeText& text = kBrakes[static_cast<size_t>(brake)];
     // At the highest limit it is the hardware that bounds it: the verdict says so.
-    const bool is_power = brake == &kPower;
+    const bool is_power = brake == Brake::power;
     if (is_power && held.last.power_limit_w >= kAtLimit * held.last.most_power_limit_w) continue;
     const double from = is_power ? 0.0 : held.lost * clocked_share(evidence), to = held.lost * ops;
     if (to <= 0.0) continue;
     findings.push_back(
         {.evidence = fmt::format(
-             "{} holds back the GPU of rank {}: {}{}", brake->text, held.device, held.text(),
+             "{} holds back the GPU of rank {}: {}{}", text.cause, held.device, held.text(),
              is_power ? fmt::format("; {:.0f} W could be set", held.last.most_power_limit_w) : ""),
          .stake_us = held.share * ops * evidence.steps().wall_us,
          .gain = 0.5 * (from + to),
          .gain_from = from,
          .gain_to = to,
          .estimated = true,
-         .advice = std::string(brake->advice)});
+         .advice = std::string(text.advice)});
   }
 }
 
@@ -266,7 +250,7 @@ constexpr std::array kDeviceRules{
 }  // namespace
 
 std::string bound_by_power(const Evidence& evidence) {
-  const HeldBack held = held_back(evidence, kPower);
+  const HeldBack held = held_back(evidence, Brake::power);
   constexpr double kMostReadings = 0.5;
   const bool is_bound = held.share >= kMostReadings && held.lost * clocked_share(evidence) >= kHealthyGain;
   return is_bound ? held.text() : std::string();
