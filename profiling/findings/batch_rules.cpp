@@ -99,9 +99,8 @@ void drafts_that_lose(const Evidence& evidence, std::vector<Finding>& findings) 
     if (use.from_context == 0 || use.phase != StepPhase::decode) continue;
     const bool loses = use.lost_us() > 0.0;
     lose_from = !loses ? 0 : lose_from == 0 ? use.from_context : lose_from;
-    by_context +=
-        fmt::format("{} {} {:.0f} % from {} tokens of context on", by_context.empty() ? ";" : ",",
-                    loses ? "lost" : "won", percent_of(std::abs(use.lost_us()), use.us), use.from_context);
+    by_context += fmt::format("; from {} tokens of context on {:.0f} % {}", use.from_context,
+                              percent_of(std::abs(use.lost_us()), use.us), loses ? "lost" : "won");
   }
   findings.push_back(
       {.evidence = fmt::format("{} steps checked draft tokens and gave {:.2f} tokens a sequence, each in "
@@ -110,7 +109,8 @@ void drafts_that_lose(const Evidence& evidence, std::vector<Finding>& findings) 
                                lost.steps, tokens / static_cast<double>(lost.sequences), lost.us / tokens,
                                lost.without_us / tokens,
                                lost.is_measured ? "steps that had none" : "by a model: no step had none",
-                               lost.accepted, lost.proposed, percent_of(lost.draft_us, lost.us), by_context),
+                               lost.accepted, lost.proposed, percent_of(lost.draft_us, lost.us),
+                               lose_from < 0 ? "" : by_context),
        .stake_us = lost.us,
        .gain = lost.lost_us() / wall_us,
        .gain_from = lost.is_measured ? -1.0 : std::max(0.0, lost.lost_at_least_us() / wall_us),

@@ -102,7 +102,7 @@ struct StepEvidence {
   StepCount
       cut_prefill;  ///< prompts filled the token budget, so that some of them had to go on in a later step
   int64_t cut_tokens = 0;  ///< of prompts in those
-  StepCount few;           ///< decode steps of kFewSequences or fewer, with nobody waiting
+  StepCount few;           ///< decode steps of kFewSequences or fewer without drafts, with nobody waiting
   int64_t few_sequences = 0;
   double blocked_sequence_us = 0.0;  ///< decoding sequences x time in mixed steps
   int64_t blocked_tokens = 0;        ///< that came in mixed steps

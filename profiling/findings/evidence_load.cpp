@@ -75,7 +75,7 @@ void Evidence::add_load(const StepSummary& step) {
     steps_.last.steps.add(step.wall_us);
     steps_.last.sequences += shape.decode_sequences;
     steps_.last.most = std::max(steps_.last.most, shape.decode_sequences);
-    if (shape.decode_sequences <= kFewSequences) {
+    if (shape.decode_sequences <= kFewSequences && batch.drafts == 0) {
       steps_.few.add(step.wall_us);
       steps_.few_sequences += shape.decode_sequences;
     }

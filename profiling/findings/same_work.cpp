@@ -8,13 +8,14 @@
 namespace minfer {
 namespace {
 
-constexpr double kSlower = 1.25;       // than elsewhere
+constexpr double kSlower = 1.25;  // than elsewhere
+constexpr double kMuchSlower =
+    2.0;  // where it has more to do, as kernels reach more or less of the roof by size
 constexpr double kBeyondChance = 3.0;  // standard errors of the difference
 constexpr int64_t kEnoughSteps = 8;    // under a condition, and without it
 constexpr double kMostOfWork = 0.5;    // that is done early and late
 
 constexpr uint32_t kEager = 1u << static_cast<uint32_t>(StepCondition::eager);
-constexpr uint32_t kConditionBits = (1u << kStepConditions) - 1;
 
 /// Grows by one when a recording gets half as long again, or a third, in turns.
 uint32_t part_of_recording(uint64_t step) {
@@ -32,20 +33,19 @@ uint64_t key_of(const OpSummary& op) {
 
 }  // namespace
 
-double SameWork::units_of(const OpSummary& op) const {
-  const double floor_us = ceilings_.floor_us(op.bytes, op.flops, {});
-  return floor_us > 0.0 ? floor_us : static_cast<double>(op.bytes > 0 ? op.bytes : op.calls);
-}
-
 void SameWork::add(const StepSummary& step, uint32_t conditions) {
-  conditions |= part_of_recording(++steps_) << kStepConditions;
+  const uint32_t part = part_of_recording(++steps_);
   for (const OpSummary& op : step.ops) {
     const uint64_t key = key_of(op);
     if (op.us <= 0.0 || (cells_.size() >= kMostCells && !cells_.contains(key))) continue;
     Cell& cell = cells_[key];
     if (cell.op.empty()) cell.op = op.op;
-    const double units = units_of(op), rate = op.us / units;
-    cell.sums[conditions] += Sum{1, op.calls, op.us, units, rate, rate * rate};
+    const double floor_us = ceilings_.floor_us(op.bytes, op.flops, {});
+    const double units = floor_us > 0.0 ? floor_us : static_cast<double>(op.bytes > 0 ? op.bytes : op.calls);
+    const double rate = op.us / units;
+    const Sum one{1, op.calls, op.us, units, rate, rate * rate};
+    cell.by_conditions[conditions] += one;
+    if ((conditions & ~kEager) == 0) cell.by_part[part] += one;
   }
 }
 
@@ -70,36 +70,36 @@ double SameWork::Sum::expected_us(const Sum& elsewhere) const {
 }
 
 /// What they took beyond that; 0 where it may be chance.
-double SameWork::Sum::beyond_us(const Sum& elsewhere) const {
+double SameWork::Sum::beyond_us(const Sum& elsewhere, double slower) const {
   if (steps < kEnoughSteps || elsewhere.steps < kEnoughSteps) return 0.0;
   const double difference =
       rates / static_cast<double>(steps) - elsewhere.rates / static_cast<double>(elsewhere.steps);
   const double chance = kBeyondChance * std::sqrt(variance_of_mean() + elsewhere.variance_of_mean());
   const double expected = expected_us(elsewhere);
-  return us >= kSlower * expected && difference > chance ? us - expected : 0.0;
+  return us >= slower * expected && difference > chance ? us - expected : 0.0;
 }
 
-/// The condition without which, all others being the same, these calls took least, or else all of them together; and what they took beyond.
-std::pair<uint32_t, double> SameWork::reason_of(const Sums& sums, uint32_t conditions) {
-  const Sum& sum = sums.at(conditions);
+/// The condition without which, all others being the same, these calls would have taken least, or else all of them together; and what they
+/// took beyond that.
+std::pair<uint32_t, double> SameWork::reason_of(const Sum& sum, uint32_t conditions, const Sums& all,
+                                                double slower) {
   std::pair<uint32_t, double> most{0, 0.0};
   const auto hold_against = [&](uint32_t others, uint32_t reason) {
-    const auto elsewhere = sums.find(others);
-    const double us = elsewhere == sums.end() ? 0.0 : sum.beyond_us(elsewhere->second);
+    const auto elsewhere = all.find(others);
+    const double us = elsewhere == all.end() ? 0.0 : sum.beyond_us(elsewhere->second, slower);
     if (us > most.second) most = {reason, us};
   };
   for (uint32_t rest = conditions; rest != 0; rest &= rest - 1)
     hold_against(conditions & ~(rest & -rest), rest & -rest);
-  if (most.second <= 0.0) hold_against(0, conditions & -conditions);
+  if (most.second <= 0.0 && conditions != 0) hold_against(0, conditions & -conditions);
   return most;
 }
 
 /// Of decode steps under no condition, those of the first third to half and those of the last quarter to half.
 std::pair<SameWork::Sum, SameWork::Sum> SameWork::before_and_later(const Cell& cell) const {
   std::pair<Sum, Sum> parts;
-  for (const auto& [key, sum] : cell.sums) {
-    if ((key & kConditionBits & ~kEager) != 0) continue;
-    const uint32_t part = key >> kStepConditions, last = part_of_recording(steps_);
+  const uint32_t last = part_of_recording(steps_);
+  for (const auto& [part, sum] : cell.by_part) {
     if (part + 1 >= last) parts.second += sum;
     if (part + 2 < last) parts.first += sum;
   }
@@ -126,16 +126,19 @@ std::vector<Slowdown> SameWork::slowdowns() const {
     slowdown = {condition, cell.op, slowdown.calls + sum.calls, slowdown.us + sum.us,
                 slowdown.beyond_us + beyond_us};
   };
+  std::unordered_map<std::string, Sums> of_op;
   for (const auto& [key, cell] : cells_) {
-    Sums sums;
-    for (const auto& [conditions, sum] : cell.sums)
-      sums[conditions & kConditionBits] += sum;
-    for (const auto& [conditions, sum] : sums) {
-      const auto [reason, beyond_us] = reason_of(sums, conditions);
-      add(static_cast<StepCondition>(std::countr_zero(reason)), cell, sum, beyond_us);
+    for (const auto& [conditions, sum] : cell.by_conditions)
+      of_op[cell.op][conditions] += sum;
+  }
+  for (const auto& [key, cell] : cells_) {
+    for (const auto& [conditions, sum] : cell.by_conditions) {
+      auto reason = reason_of(sum, conditions, cell.by_conditions, kSlower);
+      if (reason.first == 0) reason = reason_of(sum, conditions, of_op[cell.op], kMuchSlower);
+      add(static_cast<StepCondition>(std::countr_zero(reason.first)), cell, sum, reason.second);
     }
     const auto [before, later] = before_and_later(cell);
-    add(StepCondition::later, cell, later, later.beyond_us(before));
+    add(StepCondition::later, cell, later, later.beyond_us(before, kSlower));
   }
   std::vector<Slowdown> found;
   for (const auto& [key, slowdown] : by_op)

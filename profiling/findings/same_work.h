@@ -41,8 +41,9 @@ struct Slowdown {
 };
 
 /// What ops take for the same work, by the conditions of their steps. Calls of an op are compared where what they move and compute is
-/// within a factor of two of each other: by the time that the roofline allows for it and, since small ops take as long for half of the
-/// work, by the call. The larger is what they should have taken. Memory does not grow with the number of steps.
+/// within a factor of two of each other, and if there are none, where they have less to do: by the time that the roofline allows and,
+/// since small ops take as long for half of the work, by the call. The larger is what they should have taken. Memory does not grow
+/// with the number of steps.
 class SameWork {
  public:
   explicit SameWork(const Ceilings& ceilings) : ceilings_(ceilings) {}
@@ -50,7 +51,8 @@ class SameWork {
   /// `conditions`: a bit for each StepCondition but `later`.
   void add(const StepSummary& step, uint32_t conditions);
 
-  /// Of each condition and op that was slower by a quarter and more, and by more than chance: the most time first.
+  /// Of each condition and op that was slower by a quarter and more (twice, if it had more to do), and by more than chance: the most time
+  /// first.
   std::vector<Slowdown> slowdowns() const;
   /// Time of decoding's ops in the later part of the recording, as the earlier speed has it and as it was; 0: they did other work.
   std::pair<double, double> early_and_late() const;
@@ -63,20 +65,21 @@ class SameWork {
 
     void operator+=(const Sum& other);
     double expected_us(const Sum& elsewhere) const;
-    double beyond_us(const Sum& elsewhere) const;
+    double beyond_us(const Sum& elsewhere, double slower) const;
     double variance_of_mean() const;
   };
   using Sums = std::map<uint32_t, Sum>;
   /// An op whose calls have about as much to do.
   struct Cell {
     std::string op;
-    Sums sums;  ///< by conditions, in front of them the part of the recording
+    Sums by_conditions;
+    Sums by_part;  ///< of the recording, of decode steps under no condition but `eager`
   };
   static constexpr size_t kMostCells = 4096;
 
-  double units_of(const OpSummary& op) const;
   std::pair<Sum, Sum> before_and_later(const Cell& cell) const;
-  static std::pair<uint32_t, double> reason_of(const Sums& sums, uint32_t conditions);
+  static std::pair<uint32_t, double> reason_of(const Sum& sum, uint32_t conditions, const Sums& all,
+                                               double slower);
 
   Ceilings ceilings_;
   std::unordered_map<uint64_t, Cell> cells_;

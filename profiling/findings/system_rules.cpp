@@ -9,7 +9,7 @@
 namespace minfer {
 namespace {
 
-constexpr double kSlowedDown = 0.05;  // of an op's speed against the roofline, from early to late
+constexpr double kSlowedDown = 0.05;  // of the speed of the same work, from early to late
 constexpr double kThreadGain = 0.75;  // of a further thread, against one that computes
 constexpr double kGraphSavesUs =
     0.5;  // a launch, measured: 1B in Q4_K_M at batch 8 on an H200, 135 launches a step
@@ -178,8 +178,7 @@ void slower_with_time(const Evidence& evidence, std::vector<Finding>& findings) 
   const std::string clock = clock_with_time(evidence);
   findings.push_back(
       {.evidence =
-           fmt::format("the same decode steps took {:.0f} % longer against the roofline in the last third "
-                       "than in the first, in the best of each; {}",
+           fmt::format("the same work of decoding took {:.0f} % longer late in the recording than early; {}",
                        100.0 * (late / early - 1.0),
                        clock.empty() ? "clocks were not read" : "the device's clock was " + clock),
        .stake_us = us * lost,
@@ -224,8 +223,9 @@ constexpr std::array kSystemRules{
          "tokens x what one more takes / wall time", padding},
     Rule{"cold start", FindingGroup::system, "first step of each kind against the later ones",
          "what the first took more / wall time", cold_start},
-    Rule{"slower with time", FindingGroup::system, "decode ops against the roofline, last third over first",
-         "1 - first / last, if the batches are alike", slower_with_time},
+    Rule{"slower with time", FindingGroup::system,
+         "decode ops of the same work, late in the recording and early",
+         "1 - early / late, if most of the work is the same", slower_with_time},
     Rule{"too few threads", FindingGroup::system, "threads and cores of the header",
          "ops' share x (1 - 1 / speed-up), to which each further thread adds three quarters of one",
          too_few_threads},
