@@ -33,10 +33,12 @@ constexpr std::array<ConditionTexts, kStepConditions> kConditions{
 /// One finding for each condition, of the op that lost most by it.
 void unlike_itself(const Evidence& evidence, std::vector<Finding>& findings) {
   std::array<size_t, kStepConditions> numbers{};  // of the finding of a condition, from 1
-  const double wall_us = evidence.steps().wall_us;
+  const double wall_us = evidence.steps().wall_us, taken_us = evidence.host().any_waited_us;
   for (const Slowdown& slow : evidence.same_work().slowdowns()) {
-    if (slow.condition == StepCondition::eager) continue;                          // graph misses
-    if (slow.condition == StepCondition::later && evidence.on_device()) continue;  // slower with time
+    // Graph misses, slower with time and cores taken are rules of their own.
+    const bool is_others = evidence.on_device() || taken_us >= slow.beyond_us;
+    if (slow.condition == StepCondition::eager || (slow.condition == StepCondition::later && is_others))
+      continue;
     const auto condition = static_cast<size_t>(slow.condition);
     if (numbers[condition] > 0) {
       Finding& finding = findings[numbers[condition] - 1];
@@ -130,7 +132,7 @@ void overload(const Evidence& evidence, std::vector<Finding>& findings) {
   const double rate = static_cast<double>(requests.requests) * 1e9 /
                       static_cast<double>(requests.last_arrival_ns - requests.first_arrival_ns);
   const double share = requests.queue_us / to_first_us;
-  const double grown = 1.0 - std::max(0.0, wait.fixed()) / wait.mean_y();
+  const double grown = 1.0 - std::max(0.0, wait.fixed()) / wait.mean_y();  // beyond the first one's wait
   findings.push_back(
       {.evidence = fmt::format("{:.3g} requests a second came, {:.2f} times as many as were served: the time "
                                "to the first token grew by {:.0f} ms with each second, to {:.1f} s in the "
@@ -138,8 +140,8 @@ void overload(const Evidence& evidence, std::vector<Finding>& findings) {
                                rate, times, 1e3 * wait.each(), wait.mean_y(), 100.0 * share),
        .stake_us = evidence.steps().waiting.us,
        .gain = share,
-       .gain_from = std::clamp(grown, 0.0, share),
-       .gain_to = share,
+       .gain_from = std::min(grown, share),
+       .gain_to = std::max(grown, share),
        .of = GainOf::latency,
        .advice =
            fmt::format("no more than {:.3g} requests a second for this server: more servers, a faster "

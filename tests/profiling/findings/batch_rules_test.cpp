@@ -100,10 +100,11 @@ TEST(UnlikeItself, NorByChance) {
 }
 
 TEST(UnlikeItself, NamesTheConditionThatTellsTheStepsApart) {
-  const auto said_of = [](auto change) {
+  const auto said_of = [](auto change, const HostSample& host = {}) {
     ProfileHeader header = device_header();
     header.backend = "cpu";
     FoundIn run(header);
+    run.evidence.add(host);
     run.steps([&](StepSummary& step) {
       step.on_device = false;
       step.batch.graph_batch = 0;
@@ -128,6 +129,11 @@ TEST(UnlikeItself, NamesTheConditionThatTellsTheStepsApart) {
   EXPECT_TRUE(is_in(uneven, "beside one much longer context")) << uneven;
   const std::string later = said_of([](StepSummary& step) { return step.step >= 50; });
   EXPECT_TRUE(is_in(later, "late in the recording")) << later;
+  HostSample taken;
+  taken.begin_ns = 1'000'000, taken.end_ns = 500'000'000;
+  taken.threads = 2;
+  taken.any_waited_us = 100'000.0;
+  EXPECT_EQ(said_of([](StepSummary& step) { return step.step >= 50; }, taken), "") << "others took the cores";
   const std::string alone = said_of([](StepSummary& step) {
     if (step.step % 3 != 1) return false;
     add_prompts(step);
@@ -278,6 +284,8 @@ TEST(Overload, ATimeToTheFirstTokenThatGrowsWithTheArrival) {
   EXPECT_NEAR(finding.gain, queue_ms / (queue_ms + 5.0), 1e-3);
   EXPECT_EQ(run.first(), "overload");
   expect_text(finding, "1.80 times as many as were served");
+  EXPECT_NEAR(finding.gain_from, 1.0 - 6.0 / (queue_ms + 5.0), 1e-3) << "the first waits 6 ms";
+  EXPECT_NEAR(finding.gain_to, finding.gain, 1e-9);
   EXPECT_NE(finding.advice.find("no more than 55.8 requests a second"), std::string::npos) << finding.advice;
   EXPECT_FALSE(diagnose(run.evidence).is_healthy());
   EXPECT_EQ(run.of("queueing").gain, 0.0) << "each time has one reason";
