@@ -148,9 +148,9 @@ TEST(MeasuredRules, AreNoOlderThanTheKernelsThatTheySpeakOf) {
     if (row.contains("unaffected")) {
       EXPECT_FALSE(row.at("unaffected").at("why").get<std::string>().empty()) << row;
       const std::string checked = row.at("unaffected").at("commit");
-      if (git("rev-parse --verify HEAD~400"))
-        EXPECT_TRUE(git(fmt::format("merge-base --is-ancestor {} {}", since, checked)))
-            << row << ": older than its result";
+      EXPECT_TRUE(!git("rev-parse --verify HEAD~400") ||
+                  git(fmt::format("merge-base --is-ancestor {} {}", since, checked)))
+          << row << ": older than its result";
       since = checked;
     }
     if (!diffs.contains(since)) {
