@@ -19,8 +19,6 @@
 namespace minfer {
 namespace {
 
-constexpr size_t kNamedOps = 3;
-
 /// Ops are timed by stamps that their kernels store, not by the host's clock around calls.
 bool has_device_stamps(const ProfileHeader& header) {
   return header.backend == "cuda";
@@ -180,7 +178,6 @@ std::vector<std::string> closing(const ReportData& data, const ReportOptions& op
   if (!pairs.empty()) lines.push_back(read_ahead_sentence(pairs));
   std::string over = over_roofline_sentence(sum.ops, data.launches, data.header.cache_bytes);
   if (!over.empty()) lines.push_back(std::move(over));
-  lines.push_back(what_holds_the_time(sum));
   return lines;
 }
 
@@ -193,8 +190,9 @@ std::string render_text(const ReportData& data, const ReportOptions& options) {
     text += '\n';
     text += text_table(table, kTextColumns, LongNames::wrap);
   }
-  text += '\n';
-  for (const std::string& line : closing(data, options))
+  const std::vector<std::string> lines = closing(data, options);
+  if (!lines.empty()) text += '\n';
+  for (const std::string& line : lines)
     text += wrapped(line, kTextColumns) + "\n";
   if (data.diagnosis) text += "\n" + findings_text(*data.diagnosis, options.colour);
   return text;
@@ -208,8 +206,9 @@ std::string render_markdown(const ReportData& data, const ReportOptions& options
     text += '\n';
     text += markdown_table(table);
   }
-  text += '\n';
-  for (const std::string& line : closing(data, options))
+  const std::vector<std::string> lines = closing(data, options);
+  if (!lines.empty()) text += '\n';
+  for (const std::string& line : lines)
     text += "- " + line + "\n";
   if (data.diagnosis) text += "\n" + findings_markdown(*data.diagnosis);
   return text;
@@ -279,23 +278,6 @@ std::vector<OpAggregate> sorted_ops(std::vector<OpAggregate> ops, ReportSort sor
   }
   if (top != 0 && ops.size() > top) ops.resize(top);
   return ops;
-}
-
-std::string what_holds_the_time(const Aggregate& sum) {
-  std::vector<OpAggregate> ops = sum.ops;
-  if (ops.empty()) return "What holds the time: no op was recorded.";
-  const bool known =
-      std::ranges::any_of(ops, [](const OpAggregate& op) { return op.bound != Bound::unknown; });
-  const auto at_stake = [&](const OpAggregate& op) { return known ? op.above_floor_us() : op.us; };
-  std::ranges::stable_sort(ops, std::ranges::greater{}, at_stake);
-  if (ops.size() > kNamedOps) ops.resize(kNamedOps);
-  std::string text = known ? "What holds the time, above what the roofline allows:" : "What holds the time:";
-  for (const OpAggregate& op : ops) {
-    if (at_stake(op) <= 0.0) continue;
-    text += fmt::format("{} {} {} ms ({:.1f} % of the ops' time)", text.back() == ':' ? "" : ",", op.op,
-                        three_digits(at_stake(op) * 1e-3), 100.0 * at_stake(op) / sum.all.gpu_us);
-  }
-  return text.back() == ':' ? "What holds the time: nothing, every op is at its roofline." : text + ".";
 }
 
 std::string render_report(const ReportData& data, const ReportOptions& options) {

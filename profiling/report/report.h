@@ -48,10 +48,6 @@ struct TierData {
 };
 TierData tier_data(const ReportData& data);
 
-/// The ops that lie furthest above what the roofline allows, in one sentence; without ceilings those that
-/// take most time.
-std::string what_holds_the_time(const Aggregate& aggregate);
-
 /// Ops in the order asked for, `top` at most.
 std::vector<OpAggregate> sorted_ops(std::vector<OpAggregate> ops, ReportSort sort, size_t top);
 

@@ -3,7 +3,7 @@
 import { element, keepingFocus, make, parts, show, tableRow } from "./dom.js";
 import { count, digits, known, percent } from "./format.js";
 
-const length = (request) => request.queue_us + request.prefill_us + request.decode_us;
+export const length = (request) => request.queue_us + request.prefill_us + request.decode_us;
 
 function tokens(request) {
   const cached = request.cached_tokens > 0 ? ` (${count(request.cached_tokens)} cached)` : "";

@@ -2,6 +2,7 @@
 
 import { element, make, parts, show, showRows } from "./dom.js";
 import { count, digits, duration, percent } from "./format.js";
+import { length } from "./requests.js";
 import { ask } from "./source.js";
 
 /** Colours of parts; all others are waiting. */
@@ -9,10 +10,9 @@ const KINDS = {
   prefill: "prefill", "prefill.steps": "prefill", decode: "decode", "decode.alone": "decode", "decode.mixed": "mixed", "decode.recompute": "prefill",
 };
 
-function rowOf({ part, label, us, share, begin_us: begin, steps }) {
-  const before = share > 0 && begin > 0 ? begin * share / us : 0;
+function rowOf({ part, label, us, share, begin_us: begin, steps }, whole) {
   return [label.replace(/^- /, "\u2003"), digits(us / 1e3), percent(share), steps > 0 ? count(steps) : "–",
-    parts(begin === undefined ? [] : [[before, "blank"], [share, KINDS[part] ?? "idle"]])];
+    parts(begin === undefined ? [] : [[begin / whole, "blank"], [us / whole, KINDS[part] ?? "idle"]])];
 }
 
 /** `stepButton` makes a button of a step's number, or a text. */
@@ -34,14 +34,14 @@ export async function showRequest(request, stepButton) {
   const known = found?.known_steps ?? 0;
   show("text", {
     request_title: request.id,
-    request_about: `${duration(request.queue_us + request.prefill_us + request.decode_us)}, ended by ${request.finish}, preempted ${count(request.preemptions)} times`,
+    request_about: `${duration(length(request))}, ended by ${request.finish}, preempted ${count(request.preemptions)} times`,
     request_note: found instanceof Error ? `The server does not tell: ${found.message}.`
       : found === undefined ? "The server keeps it no longer."
       : known < steps ? `${count(known)} of its ${count(steps)} steps are known.` : "",
   });
   element("request-steps").replaceChildren(...request.first_step < 0 ? ["No step served it."]
     : ["Served from ", stepButton(request.first_step), " to ", stepButton(request.last_step), "."]);
-  showRows("waterfall", (found?.waterfall ?? []).map(rowOf));
+  showRows("waterfall", (found?.waterfall ?? []).map((part) => rowOf(part, length(request))));
   const gaps = found?.gaps ?? [];
   element("gaps").replaceChildren(...gaps.length > 0 ? gaps.map((gap) => gapOf(gap, stepButton)) : ["None is known."]);
   element("request").hidden = false;

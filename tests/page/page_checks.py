@@ -241,9 +241,9 @@ def check_request(page: Page, request: dict, told: dict) -> None:
         for part in told["waterfall"]], "the waterfall")
     bars = page.evaluate("[...document.querySelectorAll('#waterfall .parts')].map(bar => [...bar.children].map(part => parseFloat(part.style.width)))")
     for part, widths in zip(told["waterfall"], bars, strict=True):
-        in_line = "begin_us" in part and part["share"] > 0
+        in_line = "begin_us" in part and part["us"] > 0
         expect(len(widths) == (0 if not in_line else 2 if part["begin_us"] > 0 else 1), f"the bar of {part}: {widths}")
-        expect(not in_line or abs(widths[-1] - 100 * part["share"]) < 0.01, f"the bar of {part}: {widths}")
+        expect(not in_line or abs(widths[-1] - 100 * part["share"]) < 0.1, f"the bar of {part}: {widths}")
         expect(sum(widths) < 100.1, f"the bar of {part} ends behind the request: {widths}")
     gaps = page.evaluate("[...document.querySelectorAll('#gaps li')].map(each => each.textContent)")
     for gap, text in zip(told["gaps"], gaps, strict=True):

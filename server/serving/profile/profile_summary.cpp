@@ -126,7 +126,7 @@ std::string profile_summary_json(const LiveProfile& profile, size_t count, const
     return text;
   }
   const ReportData data = live_report(profile, count, state);
-  json.field("what_holds_the_time", std::string_view(what_holds_the_time(data.sum))).key("report");
+  json.key("report");
   text += render_report_json(data, {.top = 0});
   json.close('}');
   return text;

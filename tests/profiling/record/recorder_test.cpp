@@ -241,7 +241,7 @@ TEST(LatestValue, TheNewestIsNeverLostToAReader) {
 
 TEST(StepRecorder, ReadersNeverSeeHalfARecordAndDropsAreCounted) {
   constexpr size_t kSteps =
-      4'000;  // fewer than the ring holds, so that every step is either in it or dropped
+      3'900;  // fewer than the ring holds, so that every step is either in it or dropped
   StepRecorder recorder({.num_ops = kOps});
   ASSERT_GT(recorder.capacity(), kSteps);
   std::jthread reader([&](const std::stop_token& stop) {

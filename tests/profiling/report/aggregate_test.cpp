@@ -127,24 +127,6 @@ TEST(SortedOps, EveryKey) {
   EXPECT_EQ(order(ReportSort::time, 2), "ba");
 }
 
-TEST(WhatHoldsTheTime, NamesTheOpsFurthestAboveTheirFloor) {
-  Aggregate sum;
-  sum.all.gpu_us = 200'000.0;
-  sum.ops = {op_of("b", 10, 100'000.0, 90'000.0, 0), op_of("a", 30, 60'000.0, 6'000.0, 0),
-             op_of("c", 1, 40'000.0, 45'000.0, 0)};
-  EXPECT_EQ(what_holds_the_time(sum),
-            "What holds the time, above what the roofline allows: a 54.0 ms (27.0 % of the ops' time), b "
-            "10.0 ms (5.0 % of "
-            "the ops' time).");
-  for (OpAggregate& op : sum.ops)
-    op.bound = Bound::unknown;
-  EXPECT_EQ(what_holds_the_time(sum).substr(0, 41), "What holds the time: b 100 ms (50.0 % of ");
-  sum.ops = {op_of("c", 1, 40'000.0, 45'000.0, 0)};
-  EXPECT_EQ(what_holds_the_time(sum), "What holds the time: nothing, every op is at its roofline.");
-  sum.ops.clear();
-  EXPECT_EQ(what_holds_the_time(sum), "What holds the time: no op was recorded.");
-}
-
 TEST(SlowestSteps, LongestFirst) {
   const auto slowest = [](size_t count) {
     SlowestSteps steps(count);
