@@ -70,16 +70,17 @@ std::string why_of(const RequestWaterfall& sum, const RequestGap& gap) {
         "{} ms passed before it, with {} steps of others{}", ms_of(gap.us - gap.wall_us), gap.other_steps,
         gap.other_steps > 0 && sum.request.has_grammar ? "; its grammar may have held it" : "");
   }
-  if (gap.batch.shape.prefill_tokens > 0) {
-    const auto alone = static_cast<size_t>(RequestPart::alone);
-    const double alone_us = sum.us[alone] / static_cast<double>(std::max<int64_t>(1, sum.steps[alone]));
-    return fmt::format("prompts of others computed beside it: {} (a step without prompts: {} ms)",
-                       gap.batch.shape.prefill_sequences, alone_us > 0.0 ? ms_of(alone_us) : "unknown");
-  }
+  const auto alone = static_cast<size_t>(RequestPart::alone);
+  const std::string usual =
+      sum.us[alone] > 0.0 ? ms_of(sum.us[alone] / static_cast<double>(sum.steps[alone])) + " ms" : "unknown";
+  if (gap.batch.shape.prefill_tokens > 0)
+    return fmt::format("prompts of others computed beside it: {} (a step without prompts: {})",
+                       gap.batch.shape.prefill_sequences, usual);
   if (gap.idle_us > 0.5 * gap.wall_us)
     return fmt::format("no op ran for {} of the step's {} ms", ms_of(gap.idle_us), ms_of(gap.wall_us));
-  return fmt::format("the ops took that long: {} sequences, {} draft tokens",
-                     gap.batch.shape.decode_sequences, gap.batch.draft_tokens);
+  return fmt::format(
+      "the ops took that long: {} sequences, {} draft tokens (its mean step without prompts: {})",
+      gap.batch.shape.decode_sequences, gap.batch.draft_tokens, usual);
 }
 
 std::string bar_of(const PartRow& row, double all_us) {

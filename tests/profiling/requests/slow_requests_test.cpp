@@ -155,6 +155,16 @@ TEST_F(SlowRequestsTest, ItsLongestGapsSayWhy) {
               HasSubstr("prompts of others computed beside it: 1 (a step without prompts: 7.50 ms)"));
 }
 
+TEST_F(SlowRequestsTest, AStepThatNothingExplainsIsHeldAgainstTheOthers) {
+  run_a();
+  steps.back() = slow_step(10, 1115, 1135, {"a"});
+  const Json gaps = json_of(found(RequestOrder::e2e))["slowest"][0]["gaps"];
+  EXPECT_EQ(gaps[2]["step"], 10);
+  EXPECT_THAT(
+      gaps[2]["why"].get<std::string>(),
+      HasSubstr("took that long: 1 sequences, 0 draft tokens (its mean step without prompts: 10.0 ms)"));
+}
+
 TEST_F(SlowRequestsTest, AStepCountsOnlyBetweenFirstTokenAndEnd) {
   steps = {slow_step(0, 1000, 1044, {}, {"a"}), slow_step(1, 1040, 1050, {"a"}),
            slow_step(2, 1050, 1060, {"a"})};
