@@ -7,9 +7,8 @@
 #include <utility>
 
 #include <dlfcn.h>
-#include <unistd.h>
-
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "kernels/device_sample.h"
 #include "kernels/stamps.h"
