@@ -78,6 +78,11 @@ double estimated_us(const Evidence& evidence, const OpEvidence& op, double bytes
 }
 
 /// Products of quantised weights that bf16 weights would do sooner: dequantised first, or by kernels far from their roof.
+bool has_quantised_weights(const OpEvidence& op) {
+  constexpr double kBytesOfQuantised = 1.5;  // a weight
+  return op.weight_bytes > 0.0 && op.weight_bytes < kBytesOfQuantised * op.weights;
+}
+
 double estimated_bf16_us(const Evidence& evidence, const OpEvidence& op) {
   return estimated_us(evidence, op, 2.0 * op.weights * static_cast<double>(op.calls), 1.0);
 }
@@ -351,11 +356,6 @@ constexpr std::array kKernelRules{
 };
 
 }  // namespace
-
-bool has_quantised_weights(const OpEvidence& op) {
-  constexpr double kBytesOfQuantised = 1.5;  // a weight
-  return op.weight_bytes > 0.0 && op.weight_bytes < kBytesOfQuantised * op.weights;
-}
 
 std::string fewer_bytes(const Evidence& evidence, const OpEvidence& op) {
   if (op.kind == OpKind::attention) {

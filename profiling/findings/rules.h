@@ -59,8 +59,6 @@ double drafts_lost_us(const Evidence& evidence);
 void f32_arithmetic(const Evidence& evidence, std::vector<Finding>& findings);
 /// How to have an op's arithmetic take less, for the middle of a sentence.
 std::string narrower_arithmetic(const Evidence& evidence, const OpEvidence& op);
-/// Of fewer than 12 bits each.
-bool has_quantised_weights(const OpEvidence& op);
 /// How to leave an op fewer bytes to read: an option that is not set yet, for the middle of a sentence.
 std::string fewer_bytes(const Evidence& evidence, const OpEvidence& op);
 

@@ -63,7 +63,7 @@ std::string units_text(const ProfileHeader& header) {
   const Ceilings& ceilings = header.ceilings;
   std::string idle;
   const auto add = [&](std::string_view unit, double gflops) {
-    if (gflops <= ceilings.gflops || ops.contains(unit)) return;
+    if (gflops <= ceilings.gflops || ceilings.runs == 0 || ops.contains(unit)) return;
     idle += fmt::format("{} {} {:.1f}", idle.empty() ? "" : ",", unit, gflops / ceilings.gflops);
   };
   add("fp8", ceilings.fp8_gflops);

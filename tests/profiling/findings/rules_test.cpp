@@ -371,12 +371,17 @@ ProfileHeader header_with_fp8(bool first, bool second) {
 constexpr int64_t kFlopsOfACall = 15'000'000'000;
 
 /// A CPU that prefills quantised weights at half of its f32 roof: 400 us of 800 by the roofline, of which memory needs 40.
-FoundIn prefill_on_cpu(double bf16_gflops, double int8_gflops, int64_t weight_bytes = 4096 * 4096 * 17 / 32) {
+FoundIn prefill_on_cpu(double bf16_gflops, double int8_gflops, int64_t weight_bytes = 4096 * 4096 * 17 / 16,
+                       OpKind kind = OpKind::linear, int32_t runs = 1) {
   ProfileHeader header = device_header();
   header.backend = "cpu";
   header.activation_dtype = DType::f32;
-  header.ceilings = {
-      .read_gbps = 40.0, .gflops = 400.0, .bf16_gflops = bf16_gflops, .int8_gflops = int8_gflops};
+  header.ceilings = {.read_gbps = 40.0,
+                     .gflops = 400.0,
+                     .bf16_gflops = bf16_gflops,
+                     .int8_gflops = int8_gflops,
+                     .runs = runs};
+  header.ops[0].kind = kind;
   header.ops[0].in_features = header.ops[0].out_features = 4096;
   header.ops[0].weight_bytes = weight_bytes;
   FoundIn run(header);
@@ -423,6 +428,15 @@ TEST(Rules, ArithmeticInF32WhileTheCoresHaveNarrowerUnits) {
   EXPECT_NEAR(prefill_on_cpu(800.0, 8'000.0, 4096 * 4096 * 2).of("f32 arithmetic").gain_to, 0.8 * 0.5, 1e-9)
       << "int8 cannot hold bf16 weights";
   EXPECT_EQ(prefill_on_cpu(0.0, 0.0).of("f32 arithmetic").stake_us, 0.0) << "cores without";
+  const int64_t of_two = 2 * 4096 * 4096 * 17 / 16;
+  EXPECT_NE(prefill_on_cpu(800.0, 8'000.0, of_two, OpKind::gate_up_swiglu)
+                .of("f32 arithmetic")
+                .evidence.find("int8"),
+            std::string::npos)
+      << "two matrices of q8_0";
+  EXPECT_EQ(prefill_on_cpu(4'000.0, 8'000.0, 4096 * 4096, OpKind::linear, 0).of("f32 arithmetic").stake_us,
+            0.0)
+      << "all measured while others had the cores";
   EXPECT_EQ(prefill_on_cpu(300.0, 300.0).of("f32 arithmetic").stake_us, 0.0) << "slower than f32";
   FoundIn decode;
   decode.steps(kUnchanged);

@@ -169,16 +169,21 @@ TEST(ProfileFile, ReadsBackCeilingsOfEachUnitAndHowTheyWereMeasured) {
 TEST(ProfileFile, SaysWhatEachOpMultipliesInAndWhatItCould) {
   ProfileHeader header = test::sample_header();
   EXPECT_EQ(units_text(header), "arithmetic: all ops in f32");
+  header.ceilings.runs = 1;
   header.ceilings.bf16_gflops = 44'000.0;
   header.ceilings.int8_gflops = 84'000.0;
   EXPECT_EQ(units_text(header),
             "arithmetic: all ops in f32; the device has faster units that no op uses (times as much): bf16 "
             "11.0, int8 21.0");
-  header.ceilings = {.read_gbps = 4'000.0, .gflops = 800'000.0, .fp8_gflops = 1'600'000.0};
+  header.ceilings = {.read_gbps = 4'000.0, .gflops = 800'000.0, .fp8_gflops = 1'600'000.0, .runs = 1};
   header.activation_dtype = DType::bf16;
   EXPECT_EQ(units_text(header),
             "arithmetic: attention_decode, attention_prefill, gate_up_swiglu, lm_head, qkv in bf16, the "
             "others in f32; the device has faster units that no op uses (times as much): fp8 2.0");
+  ProfileHeader beside_others = header;
+  beside_others.ceilings.runs = 0;
+  EXPECT_EQ(units_text(beside_others).find("times"), std::string::npos)
+      << "such ceilings say nothing of each other";
   header.ops[1].fp8_products = true;  // of the first layer alone
   EXPECT_EQ(unit_names(header, "qkv"), (std::vector<std::string_view>{"fp8", "bf16"}));
   EXPECT_EQ(unit_names(header, "sample"), (std::vector<std::string_view>{"f32"}));
