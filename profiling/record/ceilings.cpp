@@ -197,20 +197,15 @@ std::string ceilings_key(const BackendInfo& backend, std::string_view version) {
 
 Ceilings device_ceilings(const BackendInfo& backend, std::string_view version,
                          const std::filesystem::path& cache_path) {
-  WantedUnits wanted;
-  if (backend.name != "cuda") {
-    if (cpu::bf16_loop().run != nullptr) wanted.push_back(&Ceilings::bf16_gflops);
-    if (cpu::int8_loop().run != nullptr) wanted.push_back(&Ceilings::int8_gflops);
+  const std::string key = ceilings_key(backend, version);
+  if (backend.name != "cuda")
     return load_or_measure_ceilings(
-        ceilings_key(backend, version), wanted, [&] { return measure_ceilings(backend.threads); },
-        cache_path);
-  }
-  const bool fp8 = backend.activation_dtype != DType::f32 && has_fp8_tensor_cores(cuda_devices().at(0));
-  if (fp8) wanted.push_back(&Ceilings::fp8_gflops);
-  if (backend.activation_dtype != DType::f32) wanted.push_back(&Ceilings::vector_gflops);
+        key, [&] { return measure_ceilings(backend.threads); }, cache_path);
   const auto measure = [&]() -> Ceilings {
     try {
-      const GpuPeak peak = measure_gpu_peak(backend.activation_dtype, fp8);
+      const bool is_narrow = backend.activation_dtype != DType::f32;
+      const GpuPeak peak =
+          measure_gpu_peak(backend.activation_dtype, is_narrow && has_fp8_tensor_cores(cuda_devices().at(0)));
       return {.read_gbps = peak.read_gbps,
               .gflops = peak.gflops,
               .fp8_gflops = peak.fp8_gflops,
@@ -219,7 +214,7 @@ Ceilings device_ceilings(const BackendInfo& backend, std::string_view version,
       return {};
     }
   };
-  return load_or_measure_ceilings(ceilings_key(backend, version), wanted, measure, cache_path);
+  return load_or_measure_ceilings(key, measure, cache_path);
 }
 
 }  // namespace minfer

@@ -7,7 +7,6 @@
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "kernels/backend.h"
 #include "kernels/op.h"
@@ -71,14 +70,11 @@ std::filesystem::path ceilings_cache_path();
 
 /// Ceilings from the cache file if it has the best of kEnoughRuns under `key`, else what `measure` gives as well, which is added to
 /// the file: a measurement while others used the machine is not held for its limit for ever. It counts as one of kEnoughRuns only if
-/// the cores were not taken meanwhile; kMostRuns are made in all, since there are machines that are never alone. A file that lacks one of `wanted`
-/// gets what `measure` finds of it, and keeps the rest; units that are not wanted stay 0.
+/// the cores were not taken meanwhile; kMostRuns are made in all, since there are machines that are never alone.
 /// A cache that cannot be read or written is done without. With MINFER_CEILINGS=skip in the
 /// environment: unknown, nothing is read or measured.
 inline constexpr int32_t kEnoughRuns = 3, kMostRuns = 12;
-using WantedUnits = std::vector<double Ceilings::*>;
-Ceilings load_or_measure_ceilings(const std::string& key, const WantedUnits& wanted,
-                                  const std::function<Ceilings()>& measure,
+Ceilings load_or_measure_ceilings(const std::string& key, const std::function<Ceilings()>& measure,
                                   const std::filesystem::path& cache_path = ceilings_cache_path());
 
 /// Has the next program that asks for them measure the ceilings under `key` once more, if the file has them: an op has beaten them.

@@ -17,7 +17,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int64_t kLatest = 250'000'000'000;  // seconds: the year 9892
-constexpr std::string_view kCacheSchema = "minfer.ceilings/1";
+constexpr std::string_view kCacheSchema = "minfer.ceilings/2";
 constexpr const char* kBeaten = "beaten";  // by an op since they were measured
 
 const char* nonempty_environment(const char* variable) {
@@ -88,39 +88,28 @@ std::filesystem::path ceilings_cache_path() {
   return {};
 }
 
-Ceilings load_or_measure_ceilings(const std::string& key, const WantedUnits& wanted,
-                                  const std::function<Ceilings()>& measure,
+Ceilings load_or_measure_ceilings(const std::string& key, const std::function<Ceilings()>& measure,
                                   const std::filesystem::path& cache_path) {
   const char* asked = nonempty_environment("MINFER_CEILINGS");
   if (asked != nullptr && std::string_view(asked) == "skip") return {};
   Json machines = cache_path.empty() ? Json::object() : read_cache(cache_path);
   Ceilings ceilings = find_ceilings(machines, key).value_or(Ceilings{});
-  for (const auto& [name, unit] : kUnitCeilings) {
-    if (std::ranges::find(wanted, unit) == wanted.end()) ceilings.*unit = 0.0;
-  }
-  const bool has_all = std::ranges::all_of(wanted, [&](auto unit) { return ceilings.*unit > 0.0; });
   const bool is_enough =
       ceilings.tries() >= kMostRuns || (ceilings.runs >= kEnoughRuns && !machines[key].contains(kBeaten));
-  if (ceilings.known() && has_all && is_enough) return ceilings;
+  if (ceilings.known() && is_enough) return ceilings;
   const Ceilings measured = measure();
   if (!measured.known()) return ceilings;
   ceilings.read_gbps = std::max(ceilings.read_gbps, measured.read_gbps);
   ceilings.gflops = std::max(ceilings.gflops, measured.gflops);
   (measured.disturbed_runs > 0 ? ceilings.disturbed_runs : ceilings.runs) += 1;
   ceilings.measured_unix_s = static_cast<int64_t>(std::time(nullptr));
-  Json& kept = machines[key];
-  if (!kept.is_object()) kept = Json::object();
-  kept.erase(kBeaten);
-  kept.update({{"read_gbps", ceilings.read_gbps},
-               {"gflops", ceilings.gflops},
-               {"runs", ceilings.runs},
-               {"disturbed_runs", ceilings.disturbed_runs},
-               {"measured_unix_s", ceilings.measured_unix_s}});
-  for (const auto& [name, unit] : kUnitCeilings) {
-    if (std::ranges::find(wanted, unit) == wanted.end()) continue;
-    ceilings.*unit = std::max(ceilings.*unit, measured.*unit);
-    if (ceilings.*unit > 0.0) kept[name] = ceilings.*unit;
-  }
+  Json& kept = machines[key] = {{"read_gbps", ceilings.read_gbps},
+                                {"gflops", ceilings.gflops},
+                                {"runs", ceilings.runs},
+                                {"disturbed_runs", ceilings.disturbed_runs},
+                                {"measured_unix_s", ceilings.measured_unix_s}};
+  for (const auto& [name, unit] : kUnitCeilings)
+    kept[name] = ceilings.*unit = std::max(ceilings.*unit, measured.*unit);
   if (!cache_path.empty()) write_cache(cache_path, machines);
   return ceilings;
 }

@@ -30,7 +30,7 @@ class CeilingsCache : public testing::Test {
     std::ofstream(path) << content;
   }
   std::string cache_of(const std::string& cached_key) const {
-    return nlohmann::json{{"schema", "minfer.ceilings/1"},
+    return nlohmann::json{{"schema", "minfer.ceilings/2"},
                           {"machines", {{cached_key, {{"read_gbps", 12.5}, {"gflops", 345.0}, {"runs", 3}}}}}}
         .dump();
   }
@@ -53,7 +53,7 @@ std::function<Ceilings()> found(double read_gbps, double gflops) {
 TEST_F(CeilingsCache, TakesWhatIsThere) {
   write(cache_of("this processor|3|1.2.3"));
   measurements = 0;
-  const Ceilings ceilings = load_or_measure_ceilings("this processor|3|1.2.3", {}, found(1.0, 2.0), path);
+  const Ceilings ceilings = load_or_measure_ceilings("this processor|3|1.2.3", found(1.0, 2.0), path);
   EXPECT_DOUBLE_EQ(ceilings.read_gbps, 12.5);
   EXPECT_DOUBLE_EQ(ceilings.gflops, 345.0);
   EXPECT_EQ(measurements, 0);
@@ -63,9 +63,9 @@ TEST_F(CeilingsCache, KeepsTheBestOfThreeMeasurements) {
   measurements = 0;
   for (const auto& [read_gbps, gflops] :
        {std::pair{10.0, 300.0}, {30.0, 100.0}, {20.0, 200.0}, {90.0, 900.0}})
-    load_or_measure_ceilings("a", {}, found(read_gbps, gflops), path);
+    load_or_measure_ceilings("a", found(read_gbps, gflops), path);
   EXPECT_EQ(measurements, 3);
-  const Ceilings ceilings = load_or_measure_ceilings("a", {}, found(90.0, 900.0), path);
+  const Ceilings ceilings = load_or_measure_ceilings("a", found(90.0, 900.0), path);
   EXPECT_DOUBLE_EQ(ceilings.read_gbps, 30.0);
   EXPECT_DOUBLE_EQ(ceilings.gflops, 300.0);
   EXPECT_EQ(ceilings.runs, 3);
@@ -87,8 +87,8 @@ std::function<Ceilings()> found_beside_others(double read_gbps, double gflops) {
 TEST_F(CeilingsCache, AMeasurementOnTakenCoresIsNoneOfTheThree) {
   measurements = 0;
   for (int i = 0; i < 2; ++i)
-    load_or_measure_ceilings("a", {}, found_beside_others(10.0, 100.0), path);
-  const Ceilings taken = load_or_measure_ceilings("a", {}, found_beside_others(5.0, 50.0), path);
+    load_or_measure_ceilings("a", found_beside_others(10.0, 100.0), path);
+  const Ceilings taken = load_or_measure_ceilings("a", found_beside_others(5.0, 50.0), path);
   EXPECT_EQ(taken.runs, 0);
   EXPECT_EQ(taken.disturbed_runs, 3);
   EXPECT_DOUBLE_EQ(taken.gflops, 100.0) << "known, if not well";
@@ -97,9 +97,9 @@ TEST_F(CeilingsCache, AMeasurementOnTakenCoresIsNoneOfTheThree) {
       std::string::npos)
       << measured_text(taken);
   for (int i = 0; i < 5; ++i)
-    load_or_measure_ceilings("a", {}, found(40.0, 460.0), path);
+    load_or_measure_ceilings("a", found(40.0, 460.0), path);
   EXPECT_EQ(measurements, 6) << "three of a machine that is alone";
-  const Ceilings ceilings = load_or_measure_ceilings("a", {}, found(90.0, 900.0), path);
+  const Ceilings ceilings = load_or_measure_ceilings("a", found(90.0, 900.0), path);
   EXPECT_DOUBLE_EQ(ceilings.read_gbps, 40.0);
   EXPECT_DOUBLE_EQ(ceilings.gflops, 460.0);
   EXPECT_EQ(ceilings.runs, 3);
@@ -108,7 +108,7 @@ TEST_F(CeilingsCache, AMeasurementOnTakenCoresIsNoneOfTheThree) {
 TEST_F(CeilingsCache, AMachineThatIsNeverAloneIsMeasuredTwelveTimes) {
   measurements = 0;
   for (int i = 0; i < 20; ++i)
-    load_or_measure_ceilings("a", {}, found_beside_others(10.0, 100.0), path);
+    load_or_measure_ceilings("a", found_beside_others(10.0, 100.0), path);
   EXPECT_EQ(measurements, kMostRuns);
 }
 
@@ -116,46 +116,55 @@ TEST_F(CeilingsCache, MeasuresAgainOnceAnOpHasBeatenThem) {
   measure_ceilings_again("a", path);
   EXPECT_FALSE(std::filesystem::exists(path)) << "there is nothing to be beaten";
   for (int i = 0; i < 3; ++i)
-    load_or_measure_ceilings("a", {}, found(28.0, 212.0), path);
+    load_or_measure_ceilings("a", found(28.0, 212.0), path);
   write(nlohmann::json::parse(std::ifstream(path)).dump());
   measurements = 0;
   measure_ceilings_again("a", path);
   measure_ceilings_again("b", path);
-  const Ceilings better = load_or_measure_ceilings("a", {}, found(40.0, 460.0), path);
+  const Ceilings better = load_or_measure_ceilings("a", found(40.0, 460.0), path);
   EXPECT_DOUBLE_EQ(better.read_gbps, 40.0);
   EXPECT_DOUBLE_EQ(better.gflops, 460.0);
   EXPECT_EQ(better.runs, 4);
-  EXPECT_DOUBLE_EQ(load_or_measure_ceilings("a", {}, found(90.0, 900.0), path).gflops, 460.0);
+  EXPECT_DOUBLE_EQ(load_or_measure_ceilings("a", found(90.0, 900.0), path).gflops, 460.0);
   EXPECT_EQ(measurements, 1) << "until the next time";
   for (int i = 0; i < 20; ++i) {
     measure_ceilings_again("a", path);
-    load_or_measure_ceilings("a", {}, found(1.0, 2.0), path);
+    load_or_measure_ceilings("a", found(1.0, 2.0), path);
   }
   EXPECT_EQ(measurements, 1 + kMostRuns - 4) << "an op that always beats them is counted wrongly";
 }
 
-TEST_F(CeilingsCache, KeepsAUnitOfEachTypeThatIsWanted) {
-  const auto measure = [] {
-    return Ceilings{
-        .read_gbps = 1.0, .gflops = 2.0, .vector_gflops = 3.0, .bf16_gflops = 4.0, .int8_gflops = 5.0};
+TEST_F(CeilingsCache, KeepsTheBestOfEachUnit) {
+  const auto found_by_unit = [&](double times) {
+    return load_or_measure_ceilings(
+        "a",
+        [=] {
+          return Ceilings{.read_gbps = 1.0,
+                          .gflops = 2.0,
+                          .fp8_gflops = 3.0 * times,
+                          .vector_gflops = 4.0,
+                          .bf16_gflops = 5.0 * times,
+                          .int8_gflops = 6.0 / times};
+        },
+        path);
   };
-  const WantedUnits narrow{&Ceilings::bf16_gflops, &Ceilings::int8_gflops};
-  load_or_measure_ceilings("a", narrow, measure, path);
-  for (int i = 0; i < 3; ++i) {
-    const Ceilings kept = load_or_measure_ceilings("a", narrow, found(1.0, 2.0), path);
-    EXPECT_DOUBLE_EQ(kept.bf16_gflops, 4.0);
-    EXPECT_DOUBLE_EQ(kept.int8_gflops, 5.0);
-    EXPECT_DOUBLE_EQ(kept.vector_gflops, 0.0) << "not wanted";
-  }
+  found_by_unit(1.0);
+  found_by_unit(2.0);
+  found_by_unit(0.5);
+  const Ceilings kept = found_by_unit(9.0);
+  EXPECT_DOUBLE_EQ(kept.fp8_gflops, 6.0);
+  EXPECT_DOUBLE_EQ(kept.vector_gflops, 4.0);
+  EXPECT_DOUBLE_EQ(kept.bf16_gflops, 10.0);
+  EXPECT_DOUBLE_EQ(kept.int8_gflops, 12.0);
 }
 
 TEST_F(CeilingsCache, MeasuresForEachKeyAndKeepsOthers) {
   write(cache_of("another processor|1|1.2.3"));
   measurements = 0;
   for (int i = 0; i < 4; ++i) {
-    EXPECT_DOUBLE_EQ(load_or_measure_ceilings("a", {}, found(10.0, 100.0), path).read_gbps, 10.0);
-    EXPECT_DOUBLE_EQ(load_or_measure_ceilings("b", {}, found(20.0, 200.0), path).gflops, 200.0);
-    EXPECT_DOUBLE_EQ(load_or_measure_ceilings("c", {}, found(30.0, 300.0), path).gflops, 300.0);
+    EXPECT_DOUBLE_EQ(load_or_measure_ceilings("a", found(10.0, 100.0), path).read_gbps, 10.0);
+    EXPECT_DOUBLE_EQ(load_or_measure_ceilings("b", found(20.0, 200.0), path).gflops, 200.0);
+    EXPECT_DOUBLE_EQ(load_or_measure_ceilings("c", found(30.0, 300.0), path).gflops, 300.0);
   }
   EXPECT_EQ(measurements, 9);
   const nlohmann::json cache = nlohmann::json::parse(std::ifstream(path));
@@ -164,54 +173,11 @@ TEST_F(CeilingsCache, MeasuresForEachKeyAndKeepsOthers) {
             1);  // no draft is left
 }
 
-/// A measurement that finds these speeds, of FP8 products too.
-std::function<Ceilings()> found_with_fp8(double read_gbps, double gflops, double fp8_gflops) {
-  return [=]() -> Ceilings {
-    ++measurements;
-    return {read_gbps, gflops, fp8_gflops};
-  };
-}
-
-TEST_F(CeilingsCache, AddsWhatItMissesOfFp8OnceAndKeepsTheRest) {
-  write(cache_of("a"));
+TEST_F(CeilingsCache, CeilingsThatWereKeptBeforeThereWereSomeByTypeAreMeasuredAnew) {
+  write(R"({"schema":"minfer.ceilings/1","machines":{"a":{"read_gbps":12.5,"gflops":345.0,"runs":3}}})");
   measurements = 0;
-  for (int i = 0; i < 2; ++i) {
-    const Ceilings ceilings =
-        load_or_measure_ceilings("a", {&Ceilings::fp8_gflops}, found_with_fp8(10.0, 100.0, 600.0), path);
-    EXPECT_DOUBLE_EQ(ceilings.read_gbps, 12.5);
-    EXPECT_DOUBLE_EQ(ceilings.gflops, 345.0);
-    EXPECT_DOUBLE_EQ(ceilings.fp8_gflops, 600.0);
-  }
+  EXPECT_DOUBLE_EQ(load_or_measure_ceilings("a", found(1.0, 2.0), path).gflops, 2.0);
   EXPECT_EQ(measurements, 1);
-  const Ceilings without = load_or_measure_ceilings("a", {}, found(1.0, 2.0), path);
-  EXPECT_DOUBLE_EQ(without.gflops, 345.0);
-  EXPECT_DOUBLE_EQ(without.fp8_gflops, 0.0) << "no op has such products";
-  EXPECT_EQ(measurements, 1);
-  EXPECT_DOUBLE_EQ(load_or_measure_ceilings("a", {&Ceilings::fp8_gflops}, found(1.0, 2.0), path).fp8_gflops,
-                   600.0);
-  EXPECT_EQ(measurements, 1);
-}
-
-TEST_F(CeilingsCache, MeasuresFp8WithTheRest) {
-  measurements = 0;
-  for (int i = 0; i < 4; ++i) {
-    const Ceilings ceilings =
-        load_or_measure_ceilings("a", {&Ceilings::fp8_gflops}, found_with_fp8(10.0, 100.0, 200.0), path);
-    EXPECT_DOUBLE_EQ(ceilings.gflops, 100.0);
-    EXPECT_DOUBLE_EQ(ceilings.fp8_gflops, 200.0);
-  }
-  EXPECT_EQ(measurements, 3);
-}
-
-TEST_F(CeilingsCache, WhereFp8CannotBeMeasuredTheRestHolds) {
-  write(cache_of("a"));
-  const Ceilings ceilings = load_or_measure_ceilings("a", {&Ceilings::fp8_gflops}, found(0.0, 0.0), path);
-  EXPECT_DOUBLE_EQ(ceilings.gflops, 345.0);
-  EXPECT_DOUBLE_EQ(ceilings.fp8_gflops, 0.0);
-  EXPECT_DOUBLE_EQ(
-      load_or_measure_ceilings("a", {&Ceilings::fp8_gflops}, found_with_fp8(1.0, 2.0, 600.0), path)
-          .fp8_gflops,
-      600.0);
 }
 
 TEST(Ceilings, OfTheGpusThatHaveThem) {
@@ -222,22 +188,22 @@ TEST(Ceilings, OfTheGpusThatHaveThem) {
 
 TEST_F(CeilingsCache, AnUnusableCacheIsDoneWithout) {
   for (const std::string content :
-       {"not JSON", "[]", R"({"schema":"minfer.ceilings/1","machines":7})",
-        R"({"schema":"minfer.ceilings/1","machines":{"a":{"read_gbps":"fast"}}})"}) {
+       {"not JSON", "[]", R"({"schema":"minfer.ceilings/2","machines":7})",
+        R"({"schema":"minfer.ceilings/2","machines":{"a":{"read_gbps":"fast"}}})"}) {
     write(content);
     measurements = 0;
-    EXPECT_TRUE(load_or_measure_ceilings("a", {}, found(1.0, 2.0), path).known()) << content;
-    EXPECT_TRUE(load_or_measure_ceilings("a", {}, found(1.0, 2.0), path).known()) << content;
+    EXPECT_TRUE(load_or_measure_ceilings("a", found(1.0, 2.0), path).known()) << content;
+    EXPECT_TRUE(load_or_measure_ceilings("a", found(1.0, 2.0), path).known()) << content;
     const nlohmann::json cache = nlohmann::json::parse(std::ifstream(path));
     EXPECT_EQ(cache["machines"]["a"]["runs"], 2) << content << ": replaced by a sound one";
   }
-  EXPECT_TRUE(load_or_measure_ceilings("a", {}, found(1.0, 2.0), "/proc/minfer/ceilings.json").known());
+  EXPECT_TRUE(load_or_measure_ceilings("a", found(1.0, 2.0), "/proc/minfer/ceilings.json").known());
 }
 
 TEST_F(CeilingsCache, KeepsNothingOfAMeasurementThatFailed) {
-  EXPECT_FALSE(load_or_measure_ceilings("a", {}, found(0.0, 0.0), path).known());
+  EXPECT_FALSE(load_or_measure_ceilings("a", found(0.0, 0.0), path).known());
   EXPECT_FALSE(std::filesystem::exists(path));
-  EXPECT_TRUE(load_or_measure_ceilings("a", {}, found(1.0, 2.0), path).known());
+  EXPECT_TRUE(load_or_measure_ceilings("a", found(1.0, 2.0), path).known());
 }
 
 TEST_F(CeilingsCache, AProcessorIsKnownByItsThreads) {
@@ -248,7 +214,7 @@ TEST_F(CeilingsCache, AProcessorIsKnownByItsThreads) {
 
 TEST_F(CeilingsCache, SkippedOnRequest) {
   setenv("MINFER_CEILINGS", "skip", 1);
-  EXPECT_FALSE(load_or_measure_ceilings("a", {}, found(1.0, 2.0), path).known());
+  EXPECT_FALSE(load_or_measure_ceilings("a", found(1.0, 2.0), path).known());
   EXPECT_FALSE(std::filesystem::exists(path));
   unsetenv("MINFER_CEILINGS");
 }
