@@ -11,14 +11,14 @@ const KINDS = {
 };
 
 function rowOf({ part, label, us, share, begin_us: begin, steps }, whole) {
-  return [label.replace(/^- /, "\u2003"), digits(us / 1e3), percent(share), steps > 0 ? count(steps) : "–",
+  return [label.replace(/^- /, "\u00a0\u00a0"), digits(us / 1e3), percent(share), steps > 0 ? count(steps) : "–",
     parts(begin === undefined ? [] : [[begin / whole, "blank"], [us / whole, KINDS[part] ?? "idle"]])];
 }
 
 /** `stepButton` makes a button of a step's number, or a text. */
 function gapOf(gap, stepButton) {
   return make("li", {}, stepButton(gap.step), `: ${duration(gap.us)} between two tokens; the step took ${duration(gap.step_us)}, ` +
-    `${count(gap.prompt_tokens)} prompt tokens, ${count(gap.sequences)} sequences`, make("p", {}, `${gap.why}.`));
+    `prompt tokens: ${count(gap.prompt_tokens)}, decoding sequences: ${count(gap.sequences)}`, make("p", {}, `${gap.why}.`));
 }
 
 /** Of a file it is here, of a server that is asked; undefined: it is not kept any more. */
@@ -34,7 +34,7 @@ export async function showRequest(request, stepButton) {
   const known = found?.known_steps ?? 0;
   show("text", {
     request_title: request.id,
-    request_about: `${duration(length(request))}, ended by ${request.finish}, preempted ${count(request.preemptions)} times`,
+    request_about: `${duration(length(request))}, ended by ${request.finish}, preemptions: ${count(request.preemptions)}`,
     request_note: found instanceof Error ? `The server does not tell: ${found.message}.`
       : found === undefined ? "The server keeps it no longer."
       : known < steps ? `${count(known)} of its ${count(steps)} steps are known.` : "",

@@ -237,7 +237,7 @@ def check_request(page: Page, request: dict, told: dict) -> None:
     page.wait_for("document.activeElement.id === 'request'")
     expect_equal(page.evaluate("document.querySelector('[data-text=request_title]').textContent"), request["id"], "the request that is open")
     expect_equal(rows(page, "waterfall"), [[
-        part["label"].replace("- ", "\u2003"), digits(part["us"] / 1e3), percent(part["share"]), f"{part['steps']:,}" if part["steps"] else "–"]
+        part["label"].replace("- ", "\u00a0\u00a0"), digits(part["us"] / 1e3), percent(part["share"]), f"{part['steps']:,}" if part["steps"] else "–"]
         for part in told["waterfall"]], "the waterfall")
     bars = page.evaluate("[...document.querySelectorAll('#waterfall .parts')].map(bar => [...bar.children].map(part => parseFloat(part.style.width)))")
     for part, widths in zip(told["waterfall"], bars, strict=True):
