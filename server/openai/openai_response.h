@@ -58,7 +58,6 @@ class StreamWriter final : public AnswerStream {
   bool finished_ = false;
   std::string head_;          ///< what every event begins with, up to the choices
   std::string before_index_;  ///< and up to the index of its choice
-  std::string after_choice_;  ///< what it ends with, unless it tells usage or times so far
   std::string problem_;
 };
 

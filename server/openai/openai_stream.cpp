@@ -30,7 +30,6 @@ StreamWriter::StreamWriter(const CompletionRequest& request, const ResponseIdent
   write_head(json, request, identity, context.system_fingerprint, object_name(request.endpoint));
   json.key("choices").open('[');
   before_index_ = head_ + "{\"index\":";
-  after_choice_ = request.include_usage ? "}],\"usage\":null}\n\n" : "}]}\n\n";
 }
 
 void StreamWriter::append(int32_t index, const RequestOutput& output, std::string& events) {
@@ -132,10 +131,6 @@ void StreamWriter::append_parsed_event(int32_t index, const std::string& delta, 
 }
 
 void StreamWriter::append_after_choice(int32_t index, std::string& events) const {
-  if (!request_.continuous_usage && !request_.timings) {
-    events += after_choice_;
-    return;
-  }
   events += "}]";
   JsonText json(events);
   if (request_.include_usage) json.key("usage");
