@@ -48,8 +48,9 @@ TEST(DeviceLines, ReadBackAsWrittenAndAsTheSchemaSays) {
   append_device_line(line, reading_of_everything());
   const test::JsonSchema schema(
       nlohmann::json::parse(std::ifstream(source_path("profiling/json/device.schema.json"))));
-  EXPECT_EQ(schema.check(nlohmann::json::parse(line)), "");
-  for (const auto& [name, value] : nlohmann::json::parse(line).items())
+  const nlohmann::json fields = nlohmann::json::parse(line);
+  EXPECT_EQ(schema.check(fields), "");
+  for (const auto& [name, value] : fields.items())
     EXPECT_NE(value, 0) << name << " is not set above";
   std::string text;
   append_header_line(text, test::sample_header());
