@@ -205,6 +205,11 @@ void Evidence::add_slice(const StepSummary& step) {
     sum.floor_us += op.floor_us;
   if (sum.floor_us <= 0.0) return;
   sum.least = sum.us / sum.floor_us;
+  if (const int64_t sequences = step.batch.shape.decode_sequences;
+      alike_.size() < kMostKinds || alike_.contains(sequences)) {
+    const auto [alike, is_new] = alike_.try_emplace(sequences, sum);
+    if (!is_new) alike->second.add(sum);
+  }
   if (!slices_.empty() && slices_.back().steps < steps_of_slice_) return slices_.back().add(sum);
   if (slices_.size() == kSlices) {
     for (size_t i = 0; i < kSlices / 2; ++i) {
@@ -306,14 +311,10 @@ void Evidence::add(const CounterWindow& window) {
 }
 
 double Evidence::disturbed_us() const {
-  if (slices_.size() < 12) return 0.0;
+  constexpr double kEnoughSteps = 12.0;
   double us = 0.0;
-  for (const Slice& slice : slices_) {
-    double least = slice.least;
-    for (const Slice& other : slices_) {
-      if (slice.is_like(other)) least = std::min(least, other.least);
-    }
-    us += slice.us - least * slice.floor_us;
+  for (const auto& [sequences, steps] : alike_) {
+    if (steps.steps >= kEnoughSteps) us += steps.us - steps.least * steps.floor_us;
   }
   return us;
 }

@@ -244,7 +244,7 @@ class Evidence {
   const std::unordered_map<uint64_t, KindTimes>& kinds() const { return kinds_; }
   const SameWork& same_work() const { return same_work_; }
   const DraftEvidence& drafts() const { return drafts_; }
-  /// Time of decode steps' ops beyond what they take of the roofline's in the fastest step of about as many sequences.
+  /// Time of decode steps' ops beyond what they take of the roofline's in the fastest step of as many sequences.
   double disturbed_us() const;
 
  private:
@@ -255,9 +255,6 @@ class Evidence {
     double steps = 1.0;
     double least = 0.0;  ///< of a step: its time over what the roofline allows
 
-    bool is_like(const Slice& other) const {
-      return std::abs(sequences * other.steps - other.sequences * steps) <= 0.1 * sequences * other.steps;
-    }
     void add(const Slice& next) {
       us += next.us;
       floor_us += next.floor_us;
@@ -299,6 +296,7 @@ class Evidence {
   std::unordered_map<uint64_t, KindTimes> kinds_;
   std::vector<Slice> slices_;
   double steps_of_slice_ = 1.0;
+  std::map<int64_t, Slice> alike_;  ///< decode steps by their sequences
   std::unordered_map<uint64_t, int64_t>
       prefixes_;  ///< when the first token of a prompt that begins so came, at the earliest
   int64_t last_step_ = -1, first_start_ns_ = 0, last_end_ns_ = 0, first_ended_arrival_ns_ = 0;
