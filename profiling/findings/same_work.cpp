@@ -40,6 +40,7 @@ void SameWork::add(const StepSummary& step, uint32_t conditions) {
     if (op.us <= 0.0 || (cells_.size() >= kMostCells && !cells_.contains(key))) continue;
     Cell& cell = cells_[key];
     if (cell.op.empty()) cell.op = op.op;
+    cell.is_memory_bound = op.bound == Bound::memory;
     const double floor_us = ceilings_.floor_us(op.bytes, op.flops, {});
     const double units = floor_us > 0.0 ? floor_us : static_cast<double>(op.bytes > 0 ? op.bytes : op.calls);
     const double rate = op.us / units;
@@ -128,13 +129,15 @@ std::vector<Slowdown> SameWork::slowdowns() const {
   };
   std::unordered_map<std::string, Sums> of_op;
   for (const auto& [key, cell] : cells_) {
+    if (!cell.is_memory_bound) continue;
     for (const auto& [conditions, sum] : cell.by_conditions)
       of_op[cell.op][conditions] += sum;
   }
   for (const auto& [key, cell] : cells_) {
     for (const auto& [conditions, sum] : cell.by_conditions) {
       auto reason = reason_of(sum, conditions, cell.by_conditions, kSlower);
-      if (reason.first == 0) reason = reason_of(sum, conditions, of_op[cell.op], kMuchSlower);
+      if (reason.first == 0 && cell.is_memory_bound)
+        reason = reason_of(sum, conditions, of_op[cell.op], kMuchSlower);
       add(static_cast<StepCondition>(std::countr_zero(reason.first)), cell, sum, reason.second);
     }
     const auto [before, later] = before_and_later(cell);

@@ -163,6 +163,7 @@ TEST(UnlikeItself, AHealthyMixOfPromptsAndDecodingHasNoFinding) {
     qkv.us = 32 * std::max(25.0, 0.5 * (32 + prompt)) * noise;
     qkv.flops = 32 * 4'000'000'000ll * (32 + prompt) / 32;
     qkv.bytes = 32 * 90'000'000ll;
+    qkv.bound = prompt > 0 ? Bound::compute : Bound::memory;
     qkv.floor_us = 0.9 * qkv.us;
     set_attention(step, 6.0 * noise * static_cast<double>(1'000 + step.step) / 1'000.0, 1'000 + step.step);
     step.ops[1].floor_us = 0.85 * step.ops[1].us;
