@@ -132,7 +132,8 @@ void overload(const Evidence& evidence, std::vector<Finding>& findings) {
   const double rate = static_cast<double>(requests.requests) * 1e9 /
                       static_cast<double>(requests.last_arrival_ns - requests.first_arrival_ns);
   const double share = requests.queue_us / to_first_us;
-  const double grown = 1.0 - std::max(0.0, wait.fixed()) / wait.mean_y();  // beyond the first one's wait
+  const double alone_us =
+      static_cast<double>(requests.prompt_tokens) * StepModel::prefill_token_us(evidence);  // of all prompts
   findings.push_back(
       {.evidence = fmt::format("{:.3g} requests a second came, {:.2f} times as many as were served: the time "
                                "to the first token grew by {:.0f} ms with each second, to {:.1f} s in the "
@@ -140,8 +141,8 @@ void overload(const Evidence& evidence, std::vector<Finding>& findings) {
                                rate, times, 1e3 * wait.each(), wait.mean_y(), 100.0 * share),
        .stake_us = evidence.steps().waiting.us,
        .gain = share,
-       .gain_from = std::min(grown, share),
-       .gain_to = std::max(grown, share),
+       .gain_from = share,
+       .gain_to = std::max(share, 1.0 - alone_us / to_first_us),
        .of = GainOf::latency,
        .advice =
            fmt::format("no more than {:.3g} requests a second for this server: more servers, a faster "

@@ -41,9 +41,9 @@ struct Slowdown {
 };
 
 /// What ops take for the same work, by the conditions of their steps. Calls of an op are compared where what they move and compute is
-/// within a factor of two of each other, and if there are none and memory is what they wait for, where they have less to do: by the time that the roofline allows and,
-/// since small ops take as long for half of the work, by the call. The larger is what they should have taken. Memory does not grow
-/// with the number of steps.
+/// within a factor of two of each other, and if there are none and memory is what they wait for, where they have less to do: by the time
+/// that the roofline allows and, since small ops take as long for half of the work, by the call. The larger is what they should have
+/// taken. Memory does not grow with the number of steps.
 class SameWork {
  public:
   explicit SameWork(const Ceilings& ceilings) : ceilings_(ceilings) {}
