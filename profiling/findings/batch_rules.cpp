@@ -154,6 +154,8 @@ void overload(const Evidence& evidence, std::vector<Finding>& findings) {
 void shrinking_batch(const Evidence& evidence, std::vector<Finding>& findings) {
   const LastSteps& last = evidence.steps().last;
   if (!last.shrinks()) return;
+  constexpr double kAtOnce = 0.1;
+  if (evidence.requests().arriving_share() > kAtOnce) return;  // clients that stopped one by one
   const double share = last.steps.us / evidence.steps().wall_us, now = last.mean_sequences();
   const StepModel model(evidence, evidence.steps().of(StepPhase::decode).wall_by_tokens, StepPhase::decode);
   findings.push_back(
@@ -172,9 +174,11 @@ constexpr std::array kBatchRules{
     Rule{"overload", FindingGroup::requests,
          "the time to the first token (request records): it grows steadily with the arrival",
          "the queue's share of that time", overload},
-    Rule{"batch that shrinks", FindingGroup::requests,
-         "decode steps behind the last prompt, of three quarters of their most sequences or fewer",
-         "their share of the time x (1 - cost of a token in the full batch / cost now)", shrinking_batch},
+    Rule{
+        "batch that shrinks", FindingGroup::requests,
+        "of requests that came at once: decode steps behind the last prompt, of three quarters of their most "
+        "sequences or fewer",
+        "their share of the time x (1 - cost of a token in the full batch / cost now)", shrinking_batch},
     Rule{
         "drafts that lose", FindingGroup::requests,
         "decoding with draft tokens, by phase and context, and without; a model of the steps if all had some",

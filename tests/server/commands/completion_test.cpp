@@ -85,8 +85,8 @@ TEST_F(CompletionTest, BashOffersWhatHelpLists) {
 
 TEST_F(CompletionTest, BashOffersCommandsValuesAndFiles) {
   line_.write("llama.gguf", "x");
-  EXPECT_THAT(completed({""}),
-              UnorderedElementsAre("run", "serve", "bench", "eval", "tokenize", "profile", "inspect"));
+  EXPECT_THAT(completed({""}), UnorderedElementsAre("run", "serve", "bench", "eval", "tokenize", "profile",
+                                                    "tune", "inspect"));
   EXPECT_THAT(completed({"pro"}), UnorderedElementsAre("profile"));
   EXPECT_THAT(completed({"profile", ""}),
               UnorderedElementsAre("report", "diff", "trace", "explain", "view", "requests"));

@@ -365,7 +365,8 @@ TEST(ServeConnectionsTest, ThousandsOfIdleConnectionsHold) {
 TEST(ServeConnectionsTest, IdleConnectionsMakeRoomWhereTheSystemGivesNoDescriptor) {
   ServerProcess process(minfer_binary(), kTinyServer);
   const uint16_t port = process.wait_until_serving();
-  const rlimit limit{.rlim_cur = process.num_descriptors() + 8, .rlim_max = process.num_descriptors() + 8};
+  const rlim_t most = process.num_descriptors() + 8;
+  const rlimit limit{.rlim_cur = most, .rlim_max = most};
   ASSERT_EQ(::prlimit(process.pid(), RLIMIT_NOFILE, &limit, nullptr), 0);
   std::vector<RawClient> idle;
   for (int i = 0; i < 40; ++i)

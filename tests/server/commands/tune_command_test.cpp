@@ -67,7 +67,9 @@ TEST_F(TuneCommandTest, OptionsThatServeALoadBetterAreFound) {
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   const json report = json::parse(outcome.out);
   EXPECT_EQ(report.at("figure"), "output_throughput");
-  EXPECT_THAT(report.at("options").get<std::string>(), HasSubstr("--max-num-batched-tokens 32")) << report;
+  EXPECT_THAT(report.at("options").get<std::string>(),
+              testing::ContainsRegex("--max-num-batched-tokens (16|32)"))
+      << report;
   EXPECT_GT(report.at("gain").at("median"), 0.02);
   for (const json& step : report.at("steps"))
     EXPECT_GE(step.at("turns").get<int>() + (step.at("error") != "" ? 1 : 0), 1) << step;
