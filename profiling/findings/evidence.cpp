@@ -250,13 +250,14 @@ void Evidence::add(const EndedRequest& request) {
 }
 
 double RequestEvidence::outpaced() const {
-  constexpr int64_t kEnough = 16;        // requests
-  constexpr double kSteady = 0.8;        // correlation of a wait that grows
-  constexpr double kLeastGrowth = 0.05;  // seconds for each second
-  constexpr double kAtOnce = 0.1;        // of the time: a batch, which waits for itself
+  constexpr int64_t kEnoughRequests = 16;  // requests
+  constexpr double kSteady = 0.8;          // correlation of a wait that grows
+  constexpr double kLeastGrowth = 0.05;    // seconds for each second
+  constexpr double kBatch = 0.1;           // of the time: a batch, which waits for itself
   const LineFit& wait = wait_by_arrival;
-  const bool grows = wait.count() >= kEnough && wait.correlation() >= kSteady && wait.each() >= kLeastGrowth;
-  return grows && arriving_share() >= kAtOnce ? 1.0 + wait.each() : 0.0;
+  const bool grows =
+      wait.count() >= kEnoughRequests && wait.correlation() >= kSteady && wait.each() >= kLeastGrowth;
+  return grows && arriving_share() >= kBatch ? 1.0 + wait.each() : 0.0;
 }
 
 void Evidence::add_prefixes(const EndedRequest& request) {
