@@ -132,12 +132,11 @@ Products products_of(const Evidence& evidence) {
   Products products;
   if (evidence.header().activation_dtype == DType::f32) return products;  // without tensor cores
   for (const OpEvidence& op : evidence.ops()) {
-    const bool is_gate_up = op.kind == OpKind::gate_up_swiglu;  // two products of the shape that it has
-    const double weights = (is_gate_up ? 2.0 : 1.0) * op.weights;
+    const bool is_product = op.kind == OpKind::linear || op.kind == OpKind::gate_up_swiglu;
     const auto usual = std::ranges::find_if(
-        kUsual, [&](const UsualProducts& each) { return op.weight_bytes >= each.bytes * weights; });
-    if ((op.kind != OpKind::linear && !is_gate_up) || op.phase != StepPhase::decode || !op.memory_bound() ||
-        weights <= 0.0 || usual == kUsual.end() || op.call_us() < kLongCallUs)
+        kUsual, [&](const UsualProducts& each) { return op.weight_bytes >= each.bytes * op.weights; });
+    if (!is_product || op.phase != StepPhase::decode || !op.memory_bound() || op.weights <= 0.0 ||
+        usual == kUsual.end() || op.call_us() < kLongCallUs)
       continue;
     products.us += op.us;
     products.floor_us += op.floor_us;

@@ -68,8 +68,10 @@ Evidence::Evidence(const ProfileHeader& header)
     const auto count = static_cast<double>(++layers[op.name]);
     known.op = op.name;
     known.kind = op.kind;
-    known.weights +=
-        (static_cast<double>(op.in_features) * static_cast<double>(op.out_features) - known.weights) / count;
+    const bool is_pair = op.kind == OpKind::gate_up_swiglu || op.kind == OpKind::moe_gate_up_swiglu;
+    const double weights =
+        (is_pair ? 2.0 : 1.0) * static_cast<double>(op.in_features) * static_cast<double>(op.out_features);
+    known.weights += (weights - known.weights) / count;
     known.weight_bytes += (static_cast<double>(op.weight_bytes) - known.weight_bytes) / count;
     known.units.fp8 += (units_of(op).fp8 - known.units.fp8) / count;
     known.units.vectors += (units_of(op).vectors - known.units.vectors) / count;

@@ -37,12 +37,12 @@ void SameWork::add(const StepSummary& step, uint32_t conditions) {
   const uint32_t part = part_of_recording(++steps_);
   for (const OpSummary& op : step.ops) {
     const uint64_t key = key_of(op);
-    if (op.bytes == 0 && op.flops == 0) continue;  // nobody knows what it has to do
+    if (op.bytes == 0 && op.flops == 0 && op.floor_us <= 0.0) continue;  // nobody knows what it has to do
     if (op.us <= 0.0 || (cells_.size() >= kMostCells && !cells_.contains(key))) continue;
     Cell& cell = cells_[key];
     if (cell.op.empty()) cell.op = op.op;
     cell.is_memory_bound = op.bound == Bound::memory;
-    const double floor_us = ceilings_.floor_us(op.bytes, op.flops, {});
+    const double floor_us = std::max(op.floor_us, ceilings_.floor_us(op.bytes, op.flops, {}));
     const double units = floor_us > 0.0 ? floor_us : static_cast<double>(std::max(op.bytes, op.flops));
     const double rate = op.us / units;
     const Sum one{1, op.calls, op.us, units, rate, rate * rate};

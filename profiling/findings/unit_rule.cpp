@@ -17,8 +17,7 @@ struct IdleUnit {
 /// int8 cannot hold. Ceilings that were all measured while others had the cores say nothing of each other.
 IdleUnit idle_unit(const Ceilings& ceilings, const OpEvidence& op) {
   if (op.units.vectors > 0.0 || ceilings.runs == 0) return {};
-  const bool is_pair = op.kind == OpKind::gate_up_swiglu || op.kind == OpKind::moe_gate_up_swiglu;
-  const bool is_quantised = op.weight_bytes > 0.0 && op.weight_bytes < (is_pair ? 3.0 : 1.5) * op.weights;
+  const bool is_quantised = op.weight_bytes > 0.0 && op.weight_bytes < 1.5 * op.weights;
   IdleUnit unit{"bf16", ceilings.bf16_gflops};
   if (is_quantised && ceilings.int8_gflops > unit.gflops) unit = {"int8", ceilings.int8_gflops};
   return unit.gflops > ceilings.gflops ? unit : IdleUnit{};
