@@ -17,7 +17,7 @@ constexpr double kTailEffect = 0.2;
 constexpr double kLowOccupancy = 0.25;
 constexpr double kHalfWave = 0.5;        // a grid below explains a slow product, whatever its weights
 constexpr double kTensorCores = 8.0;     // times as fast in bf16 as lanes in f32, at the least, since Ampere
-constexpr double kSlowerThanBf16 = 1.1;  // quantised products over the estimate in bf16
+constexpr double kSlowerThanBf16 = 1.3;  // quantised products over the estimate in bf16, which steps reach three quarters of
 constexpr double kShortestKernelUs = 2.0;  // a call of an op cannot take less on a GPU
 // Of an op's time, saved by twice the warps: 0 to 4 % of products of quantised weights, which wait for little (kernels/cuda/product/README.md,
 // "two" and "four warpgroups").
@@ -326,7 +326,7 @@ constexpr std::array kKernelRules{
          "what lies above 90 % of a roofline with half the bytes and 8 times the arithmetic, and 4 us a call",
          f32_lanes},
     Rule{"slower than bf16", FindingGroup::kernels,
-         "products of quantised weights, 10 % above 90 % of the roofline of bf16 weights and 4 us a call",
+         "products of quantised weights, 30 % above 90 % of the roofline of bf16 weights and 4 us a call",
          "what lies above that", slower_than_bf16},
     Rule{"attention split", FindingGroup::kernels, "attention under 60 % of the roofline and under one wave",
          "share x (1 - waves), to 80 % of the roofline at the most", attention_split},

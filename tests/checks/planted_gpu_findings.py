@@ -72,7 +72,8 @@ def cases():
               decode(["-m", "synthetic:tiny:bf16", "--max-model-len", "512"], 192, 8), ["--no-cuda-graphs"], [], token_time),
         Bench("arithmetic in f32", "f32 lanes", [*LARGE, *ONCE, "-p", "512", "-n", "32", "--parallel", "16"], ["--dtype", "f32"],
               [], lambda result: sum(1.0 / row["avg_ts"] for row in result)),
-        Bench("4 bits at batch 64", "slower than bf16", decode([], 64, 64, 512), HUGE_Q4, HUGE, token_time),
+        # Was a fault until 2026-11: bf16 takes 16 % longer now.
+        Bench("healthy: 4 bits at batch 64", None, decode(HUGE_Q4, 64, 64, 512), [], [], token_time),
         Planted("attention on an eighth of the grid", "attention split", decode(LARGE, 64, 8, 3500), "attention grid"),
         Planted("products without a split of K", "small grid", decode(LARGE_Q4, 96, 32), "tile"),
         Bench("a prompt of a wave and a bit", "tail wave", [*LARGE[:2], "-n", "0", "-r", "3"], ["-p", "528"], ["-p", "512"],
