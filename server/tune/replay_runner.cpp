@@ -88,6 +88,7 @@ std::vector<std::string> recorded_options(const ProfileHeader& header) {
 ReplayRunner::ReplayRunner(Options options)
     : options_(std::move(options)), load_(read_recorded_load(options_.profile)) {
   model_ = options_.model.empty() ? load_.header.model : options_.model;
+  if (model_ == "the embedded demo model") model_.clear();  // what runs where none is named
   const std::vector<EndedRequest>& requests = load_.requests;
   num_requests_ = requests.size();
   if (options_.run_s > 0.0) {
@@ -101,7 +102,6 @@ ReplayRunner::ReplayRunner(Options options)
 nlohmann::json ReplayRunner::run(const std::vector<std::string>& options, double timeout_s) const {
   std::vector<std::string> arguments{"/proc/self/exe",
                                      "bench",
-                                     model_,
                                      "--replay",
                                      options_.profile,
                                      "--replay-speed",
@@ -113,6 +113,7 @@ nlohmann::json ReplayRunner::run(const std::vector<std::string>& options, double
                                      "-o",
                                      "json"};
   const std::vector<std::string> recorded = without(recorded_options(load_.header), options);
+  if (!model_.empty()) arguments.insert(arguments.end(), {"--model", model_});
   for (const std::vector<std::string>& more : {recorded, options, options_.bench})
     arguments.insert(arguments.end(), more.begin(), more.end());
   const ChildResult result = run_child(arguments, timeout_s);
@@ -128,8 +129,11 @@ nlohmann::json ReplayRunner::run(const std::vector<std::string>& options, double
 
 std::string ReplayRunner::command_line(const std::vector<std::string>& options) const {
   const std::vector<std::string> recorded = without(recorded_options(load_.header), options);
-  return fmt::format("minfer serve {}{}{}", model_, recorded.empty() ? "" : " ", fmt::join(recorded, " ")) +
-         (options.empty() ? "" : fmt::format(" {}", fmt::join(options, " ")));
+  std::vector<std::string> words{"minfer", "serve"};
+  if (!model_.empty()) words.push_back(model_);
+  for (const std::vector<std::string>& more : {recorded, options})
+    words.insert(words.end(), more.begin(), more.end());
+  return fmt::format("{}", fmt::join(words, " "));
 }
 
 }  // namespace minfer
