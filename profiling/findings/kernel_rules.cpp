@@ -17,7 +17,7 @@ constexpr double kTailEffect = 0.2;
 constexpr double kLowOccupancy = 0.25;
 constexpr double kHalfWave = 0.5;        // a grid below explains a slow product, whatever its weights
 constexpr double kTensorCores = 8.0;     // times as fast in bf16 as lanes in f32, at the least, since Ampere
-constexpr double kSlowerThanBf16 = 1.3;  // quantised products over the estimate in bf16, which steps reach three quarters of
+constexpr double kSlowerThanBf16 = 1.3;  // over the estimate in bf16, which steps reach 3/4 of
 constexpr double kShortestKernelUs = 2.0;  // a call of an op cannot take less on a GPU
 // Of an op's time, saved by twice the warps: 0 to 4 % of products of quantised weights, which wait for little (kernels/cuda/product/README.md,
 // "two" and "four warpgroups").
