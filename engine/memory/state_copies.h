@@ -10,7 +10,7 @@ namespace minfer {
 
 /// Which running sequence has which slot of the states that a model's layers keep (StatePool). A slot is taken on admission and given
 /// back with the sequence's blocks; there are as many as seats, so none is ever lacking. Steps under way may still write to one that was
-/// given back: whoever takes it comes in a step behind them, and begins at position 0, where nothing of it is read.
+/// given back. The sequence that takes it next comes in a later step and begins at position 0, where nothing of it is read.
 ///
 /// Host only; one thread; owned by the scheduler. Without slots (a model without states) it does nothing.
 class StateSlots {

@@ -23,8 +23,7 @@ static_assert(std::is_trivially_copyable_v<RankStep>, "it is sent as bytes to th
 /// The first rank takes them behind every step.
 constexpr size_t kMostUnreported = 64;
 
-/// What steps took on a rank of another process, on its way to the first one: a message a step, which nobody waits for. Of the rank
-/// that follows.
+/// A rank of another process has one. It sends the first rank how long each step took, a message a step, and waits for no answer.
 class StepReports {
  public:
   StepReports(std::shared_ptr<ProcessGroup> processes, std::chrono::milliseconds patience)
@@ -61,7 +60,7 @@ class StepReports {
   std::deque<Sent> under_way_;
 };
 
-/// Appends what has come from all other ranks, without waiting. Of the first rank.
+/// Appends what has come from all other ranks, without waiting. Only the first rank calls it.
 void take_reports(ProcessGroup& processes, std::vector<RankStep>& steps) {
   std::vector<std::byte> message;
   for (int32_t other = 1; other < processes.rank().count; ++other) {

@@ -117,7 +117,7 @@ class ThreadRanks final : public Ranks {
   std::vector<std::unique_ptr<ModelShard>> shares_;
   RankBackends backends_;
   std::vector<std::unique_ptr<RankChannel>> channels_;
-  /// Of ranks 1 on. Not the backends', which end with a rank that fails.
+  /// One for each rank from 1 on. They are not the backends', since a backend ends with its rank if that fails.
   std::vector<std::unique_ptr<CounterSampler>> samplers_;
   std::vector<std::vector<OpInfo>> ops_;  ///< of ranks 1 on; each is made before its rank is ready
   std::mutex steps_mutex_;

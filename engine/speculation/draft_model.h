@@ -38,7 +38,7 @@ class ModelDrafter : public Drafter {
   /// Tokens that the draft model would have to compute before its first draft.
   int32_t num_behind() const { return std::max(0, num_tokens_ - cache.num_computed); }
 
-  /// What the draft model has written of the sequence; its own.
+  /// The draft model's own record of what it has written of the sequence.
   struct Cache {
     int32_t num_computed = 0;  ///< leading tokens, drafts among them
     int32_t num_sure = 0;  ///< leading tokens of which is known that they are the sequence's, not just drafts
