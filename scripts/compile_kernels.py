@@ -64,8 +64,8 @@ def changed_since(commit):
 
 def is_of_cuda(path):
     """True for a source that builds without CUDA leave out, or compile otherwise."""
-    sources = [path] if path.suffix != ".cxx" else [source for source in read_by(path) if source.suffix == ".cpp"]
-    return path.suffix == ".cu" or any("cuda" in part for source in sources for part in source.relative_to(ROOT).parts)
+    names = [source.relative_to(ROOT).parts for source in read_by(path) if source.suffix == ".cpp" and source.is_relative_to(ROOT)]
+    return path.suffix == ".cu" or any("cuda" in part for parts in names if parts[0] != "build" for part in parts)
 
 
 def compile_objects(build, entries):

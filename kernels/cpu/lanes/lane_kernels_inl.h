@@ -1,11 +1,16 @@
+#pragma once
+
 #include "kernels/cpu/lanes/attention_lanes.h"
 #include "kernels/cpu/lanes/delta_lanes.h"
 #include "kernels/cpu/lanes/lane_kernels.h"
 #include "kernels/cpu/product/row_lanes.h"
 
 namespace minfer::cpu {
+inline namespace MINFER_ISA {
 
-const LaneKernels kLaneKernelsAvx2{rms_norm_row, exp_row,    weight_row, max_row,
-                                   attend,       delta_conv, delta_rule, gate_row};
+constexpr LaneKernels make_lane_kernels() {
+  return {rms_norm_row, exp_row, weight_row, max_row, attend, delta_conv, delta_rule, gate_row};
+}
 
+}  // namespace MINFER_ISA
 }  // namespace minfer::cpu

@@ -1,7 +1,0 @@
-#include "kernels/cpu/product/product_kernels_inl.h"
-
-namespace minfer::cpu {
-
-constexpr ProductKernels kAvx512ProductKernels = make_product_kernels();
-
-}  // namespace minfer::cpu
