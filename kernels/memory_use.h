@@ -23,7 +23,12 @@ struct MemoryUse {
   std::vector<MemoryPart> parts;
 
   /// Used, and neither by a part nor before: code of kernels, the driver's rounding, what other programs took since.
-  int64_t unexplained_bytes() const;
+  int64_t unexplained_bytes() const {
+    int64_t known = used_before_bytes;
+    for (const MemoryPart& part : parts)
+      known += part.on_device ? part.bytes : 0;
+    return used_bytes - known;
+  }
 };
 
 }  // namespace minfer

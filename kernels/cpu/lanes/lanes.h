@@ -162,35 +162,29 @@ inline void split_exponent(Lanes magic, Lanes* first, Lanes* second) {
 struct Lanes {
   float v[kLanes];
 
-  static Lanes set(float x) {
+  /// Lane i: value(i).
+  template <class F>
+  static Lanes each(const F& value) {
     Lanes r;
-    for (float& lane : r.v)
-      lane = x;
+    for (int i = 0; i < kLanes; ++i)
+      r.v[i] = value(i);
     return r;
   }
+  static Lanes set(float x) {
+    return each([&](int) { return x; });
+  }
   static Lanes load(const float* p) {
-    Lanes r;
-    std::memcpy(r.v, p, sizeof r.v);
-    return r;
+    return each([&](int i) { return p[i]; });
   }
   static Lanes broadcast(const float* p) { return set(*p); }
   static Lanes broadcast_halves(const float* p) {
-    Lanes r;
-    for (int i = 0; i < kLanes; ++i)
-      r.v[i] = p[i / (kLanes / 2)];
-    return r;
+    return each([&](int i) { return p[i / (kLanes / 2)]; });
   }
   static Lanes load_bf16(const uint16_t* p) {
-    Lanes r;
-    for (int i = 0; i < kLanes; ++i)
-      r.v[i] = bf16_to_f32(p[i]);
-    return r;
+    return each([&](int i) { return bf16_to_f32(p[i]); });
   }
   static Lanes load_f16(const uint16_t* p) {
-    Lanes r;
-    for (int i = 0; i < kLanes; ++i)
-      r.v[i] = f16_to_f32(p[i]);
-    return r;
+    return each([&](int i) { return f16_to_f32(p[i]); });
   }
   void store(float* p) const { std::memcpy(p, v, sizeof v); }
 };

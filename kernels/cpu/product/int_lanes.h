@@ -121,29 +121,25 @@ inline Lanes fms(Lanes a, Lanes b, Lanes c) {
 struct IntLanes {
   int32_t v[kLanes];
 
-  static IntLanes set(int32_t x) {
+  /// Lane i: value(i).
+  template <class F>
+  static IntLanes each(const F& value) {
     IntLanes r;
-    for (int32_t& lane : r.v)
-      lane = x;
+    for (int i = 0; i < kLanes; ++i)
+      r.v[i] = value(i);
     return r;
+  }
+  static IntLanes set(int32_t x) {
+    return each([&](int) { return x; });
   }
   static IntLanes load_u8(const uint8_t* p) {
-    IntLanes r;
-    for (int i = 0; i < kLanes; ++i)
-      r.v[i] = p[i];
-    return r;
+    return each([&](int i) { return p[i]; });
   }
   static IntLanes load_i8(const int8_t* p) {
-    IntLanes r;
-    for (int i = 0; i < kLanes; ++i)
-      r.v[i] = p[i];
-    return r;
+    return each([&](int i) { return p[i]; });
   }
   static IntLanes where(uint16_t bits, int32_t value) {
-    IntLanes r;
-    for (int i = 0; i < kLanes; ++i)
-      r.v[i] = (bits >> i & 1) != 0 ? value : 0;
-    return r;
+    return each([&](int i) { return (bits >> i & 1) != 0 ? value : 0; });
   }
 };
 

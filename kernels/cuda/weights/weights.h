@@ -13,7 +13,9 @@ namespace minfer::cuda {
 
 /// Rows at which a call of store_rows() may begin and end within a matrix: multiples of it, and the end of
 /// the matrix.
-int64_t row_granularity(const HostTensor& tensor);
+inline int64_t row_granularity(const HostTensor& tensor) {
+  return is_tiled(device_dtype(tensor)) ? kPanelRows : 1;
+}
 /// Puts rows [first_row, first_row + num_rows) of a tensor (all its matrices, one after the other) into its
 /// device layout. `raw`: these rows as the file has them, device memory, 16-byte aligned. `data`: the
 /// tensor's device_bytes(). Asynchronous on `stream`.
