@@ -104,8 +104,8 @@ def shared_by_turns(folder):
     return path
 
 
-def last_of_short_ones(result):
-    return result[0]["mean_itl_ms"]
+def between_tokens(result):
+    return result[0]["median_itl_ms"]
 
 
 class Busy(Bench):
@@ -234,15 +234,15 @@ def cases(folder):
         Bench("two seats for 32 requests", "batch too small", ["--num-prompts", "32", "--input-len", "16", "--output-len", "64"],
               ["--max-num-seqs", "2"], ["--max-num-seqs", "4"], load_time),
         Bench("a KV cache for three requests", "KV cache too small", ["--num-prompts", "24", "--input-len", "200", "--output-len",
-              "16", "--no-enable-prefix-caching"], ["--num-blocks", "42"], ["--num-blocks", "84"], load_time),
+              "40", "--no-enable-prefix-caching"], ["--num-blocks", "48"], ["--num-blocks", "96"], load_time),
         Bench("a cache that evicts what prompts share", "prefix not cached", ["--dataset", shared_by_turns(folder),
-              "--max-num-seqs", "2"], ["--num-blocks", "80"], ["--num-blocks", "800"], load_time),
+              "--max-num-seqs", "2"], ["--num-blocks", "48"], ["--num-blocks", "800"], load_time),
         Bench("drafts that are never right", "drafts that lose", ["-m", "synthetic:tiny:q8_0", "-p", "0", "-n", "160", "-r", "5",
               "--parallel", "8", "--max-model-len", "1024"],
               ["--speculative", "ngram", "--no-adaptive-speculation", "--synthetic-acceptance-rate", "0"], [], token_time),
         Bench("one context of 1,900 tokens among fifteen short ones", "uneven batch", ["--output-len", "96"],
               ["--dataset", prompts_of(folder, "uneven.jsonl", [1900] + [32] * 15, 96)],
-              ["--dataset", prompts_of(folder, "even.jsonl", [32] * 16, 96)], last_of_short_ones),
+              ["--dataset", prompts_of(folder, "even.jsonl", [32] * 16, 96)], between_tokens),
         Bench("requests faster than they are served", "overload", ["--num-prompts", "200", "--input-len", "128", "--output-len", "32"],
               ["--request-rate", "200"], ["--request-rate", "5"], mean_ttft),
         Bench("keys and values in f32 behind long contexts", "wide KV cache", ["-m", "synthetic:llama-3.2-1b:q8_0", "-p", "0", "-n",

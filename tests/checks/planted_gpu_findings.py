@@ -18,13 +18,14 @@ import subprocess
 import sys
 import time
 
-from planted_findings import Bench, explain, last_of_short_ones, load_time, longest_gap, mean_ttft, prompts_of, token_time
+from planted_findings import Bench, explain, between_tokens, load_time, longest_gap, mean_ttft, prompts_of, token_time
 
 HUGE = ["-m", "synthetic:llama-3.1-8b:bf16", "--max-model-len", "4096"]
 HUGE_Q4 = ["-m", "synthetic:llama-3.1-8b:q4_k_m", "--max-model-len", "4096"]
 LARGE = ["-m", "synthetic:llama-3.2-1b:bf16", "--max-model-len", "4096"]
 LARGE_Q4 = ["-m", "synthetic:llama-3.2-1b:q4_k_m", "--max-model-len", "4096"]
 ONCE = ["-r", "1"]
+DRAFTS = ["--speculative", "ngram", "--no-adaptive-speculation", "--synthetic-acceptance-rate"]
 
 
 def decode(model, tokens, sequences, depth=0):
@@ -74,34 +75,39 @@ def cases():
               [], lambda result: sum(1.0 / row["avg_ts"] for row in result)),
         # Was a fault until 2026-11: bf16 takes 16 % longer now.
         Bench("healthy: 4 bits at batch 64", None, decode(HUGE_Q4, 64, 64, 512), [], [], token_time),
-        Planted("attention on an eighth of the grid", "attention split", decode(LARGE, 64, 8, 3500), "attention grid"),
-        Planted("products without a split of K", "small grid", decode(LARGE_Q4, 96, 32), "tile"),
+        Planted("attention on an eighth of the grid", "attention split", decode(LARGE, 384, 8, 3500), "attention grid"),
+        Planted("products on an eighth of the grid", "small grid", decode(LARGE, 192, 8), "product grid"),
         Bench("a prompt of a wave and a bit", "tail wave", [*LARGE[:2], "-n", "0", "-r", "3"], ["-p", "528"], ["-p", "512"],
               token_time),
         Planted("a copy that the host waits for", "synchronous copy", decode(LARGE, 128, 8) + traced, "copy"),
         Beside("a second process", "another process", decode(LARGE, 384, 8), ["--gpu-memory-utilization", "0.3"],
                ["--gpu-memory-utilization", "0.3"], token_time),
         BesideCopies("a neighbour that copies, 1B", "another process", decode(LARGE, 384, 8), [], [], token_time),
-        BesideCopies("a neighbour that copies, 8B", "another process", decode(HUGE, 96, 32, 512), [], [], token_time),
+        BesideCopies("a neighbour that copies, 8B", "another process", decode(HUGE, 192, 32), [], [], token_time),
         *(Bench(f"healthy: {sequences} sequences of {model}", None,
                 decode(["-m", f"synthetic:{model}", "--max-model-len", "4096"], 96, sequences, 512), [], [], token_time)
           for model in ("llama-3.2-1b:bf16", "llama-3.2-1b:q4_k_m", "qwen3-8b:bf16", "llama-3.1-8b:q4_k_m", "olmoe-1b-7b:bf16")
           for sequences in (8, 24, 64)),
         Bench("healthy: a KV block of one token", None, [*decode(LARGE, 128, 16, 256), "--block-size", "1"], [], [], token_time),
-        Bench("drafts that are never right", "drafts that lose", decode(LARGE, 192, 8),
-              ["--speculative", "ngram", "--no-adaptive-speculation", "--synthetic-acceptance-rate", "0"], [], token_time),
+        *(Bench(f"drafts that are never right, {sequences} of {name}", "drafts that lose", decode(model, tokens, sequences),
+                [*DRAFTS, "0"], [], token_time)
+          for name, model, sequences, tokens in (("1B", LARGE, 8, 192), ("8B", HUGE, 8, 96), ("8B", HUGE, 32, 64))),
+        Bench("healthy: drafts that are right seven times of ten", None, [*decode(HUGE, 96, 4), *DRAFTS, "0.7"], [], [], token_time),
         Bench("one context of 24,000 tokens among fifteen short ones", "uneven batch",
               ["-m", "synthetic:llama-3.2-1b:bf16", "--max-model-len", "32768"],
               ["--dataset", prompts_of("/tmp", "uneven-gpu.jsonl", [24_000] + [200] * 15, 300)],
-              ["--dataset", prompts_of("/tmp", "even-gpu.jsonl", [200] * 16, 300)], last_of_short_ones),
+              ["--dataset", prompts_of("/tmp", "even-gpu.jsonl", [200] * 16, 300)], between_tokens),
         Bench("requests faster than they are served", "overload",
               [*LARGE, "--num-prompts", "1200", "--input-len", "512", "--output-len", "64"], ["--request-rate", "600"],
               ["--request-rate", "60"], mean_ttft),
         Bench("a KV cache for twelve requests", "KV cache too small",
-              load(LARGE, 96, 1000, 16, 96) + ["--no-enable-prefix-caching"], ["--num-blocks", "800"], ["--num-blocks", "1600"],
+              load(LARGE, 384, 1000, 16, 384) + ["--no-enable-prefix-caching"], ["--num-blocks", "800"], ["--num-blocks", "1600"],
               load_time),
-        Bench("decoding takes the token budget", "decode starves prefill", load(LARGE, 192, 64, 128, 96),
-              ["--max-num-batched-tokens", "72"], ["--max-num-batched-tokens", "512"], mean_ttft),
+        Bench("a token budget of 72", "tiny chunks", load(LARGE, 192, 64, 128, 96), ["--max-num-batched-tokens", "72"],
+              ["--max-num-batched-tokens", "512"], load_time),
+        Bench("decoding takes a token budget of 512", "decode starves prefill",
+              load(LARGE, 700, 32, 400, 700) + ["--max-num-seqs", "700"], ["--max-num-batched-tokens", "512"],
+              ["--max-num-batched-tokens", "2048"], mean_ttft),
         Bench("one sequence at a time", "too little load", decode(HUGE, 48, 1)[:-1], ["1"], ["8"], token_time),
         Bench("KV cache of 1,600 blocks", "preemption thrash", load(LARGE, 64, 512, 256, 64), ["--num-blocks", "1600"], [],
               load_time),

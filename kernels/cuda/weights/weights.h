@@ -13,9 +13,7 @@ namespace minfer::cuda {
 
 /// Rows at which a call of store_rows() may begin and end within a matrix: multiples of it, and the end of
 /// the matrix.
-inline int64_t row_granularity(const HostTensor& tensor) {
-  return is_tiled(device_dtype(tensor)) ? kPanelRows : 1;
-}
+int64_t row_granularity(const HostTensor& tensor);
 /// Puts rows [first_row, first_row + num_rows) of a tensor (all its matrices, one after the other) into its
 /// device layout. `raw`: these rows as the file has them, device memory, 16-byte aligned. `data`: the
 /// tensor's device_bytes(). Asynchronous on `stream`.
