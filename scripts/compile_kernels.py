@@ -81,7 +81,7 @@ def compile_objects(build, entries):
 
 
 def environment():
-    return os.environ | {"CCACHE_BASEDIR": str(ROOT), "CCACHE_NOHASHDIR": "1"}
+    return os.environ | {"CCACHE_BASEDIR": str(ROOT), "CCACHE_NOHASHDIR": "1", "CCACHE_IGNOREOPTIONS": "-fmacro-prefix-map=*"}
 
 
 def compile_device_code(target, entries):

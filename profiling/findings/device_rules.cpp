@@ -185,7 +185,7 @@ GainRange shared_memory_us(const Evidence& evidence, const Others& others, std::
     if (traffic < kRereadsAtMost * own + kOthersTraffic) return {};
     text += fmt::format("; the memory moved {:.0f} % of what it can, {:.0f} % for this process",
                         100.0 * traffic, 100.0 * own);
-    lost.to = std::min(lost.to, waiting_us * (1.0 - own / traffic));
+    if (products.us <= 0.0) lost.to = waiting_us * (1.0 - own / traffic);
   } else if (lost.from <= 0.0 || others.processes == 0) {
     return {};  // nothing is slower than usual, or nobody is there for sure
   }

@@ -98,7 +98,9 @@ struct StepEvidence {
   StepCount seats_full;  ///< of those: as many sequences as may run
   StepCount
       memory_full;  ///< of those: seats and tokens were left, so that it was KV blocks that were missing
-  StepCount decode_fills_budget;  ///< of those: decoding took most of the token budget
+  double memory_full_decode_us = 0.0;  ///< of that, without the ops of prompts
+  int32_t memory_full_wanted = 0;      ///< most sequences and waiting requests in one of those steps
+  StepCount decode_fills_budget;       ///< of those: decoding took most of the token budget
   StepCount
       cut_prefill;  ///< prompts filled the token budget, so that some of them had to go on in a later step
   int64_t cut_tokens = 0;  ///< of prompts in those

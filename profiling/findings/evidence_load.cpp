@@ -58,6 +58,8 @@ void Evidence::add_load(const StepSummary& step) {
     } else if (!fills_budget &&
                (cuts_prompts_ || batch.kv_blocks_used >= kNearlyFull * batch.kv_blocks_total)) {
       steps_.memory_full.add(step.wall_us);  // nothing else keeps a request from being admitted
+      steps_.memory_full_decode_us += std::max(0.0, step.wall_us - step.prefill.us);
+      steps_.memory_full_wanted = std::max(steps_.memory_full_wanted, sequences + batch.waiting);
     } else if (shape.decode_tokens >= kMostOfBudget * static_cast<double>(max_num_batched_tokens_)) {
       steps_.decode_fills_budget.add(step.wall_us);
     }

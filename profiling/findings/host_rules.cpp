@@ -82,7 +82,8 @@ void too_many_threads(const Evidence& evidence, std::vector<Finding>& findings) 
   const HostSample host = evidence.host();
   if (host.threads == 0 || !has_too_many_threads(evidence, host)) return;
   const double cores = allowed_cores(evidence, host);
-  add(evidence, without(waited(evidence, host), throttled_us(host)),
+  // The cores go on with other threads of the process meanwhile: what it loses lies between nothing and what the engine's thread waits.
+  add(evidence, {.most_us = without(waited(evidence, host), throttled_us(host)).least_us},
       fmt::format("{} threads compute on {:.3g} cores: they wait for each other's in {:.0f} % of the time",
                   threads_of(evidence), cores, percent_of(host.any_waited_us, host.wall_us())),
       fmt::format("--threads {:.0f}", std::max(1.0, cores)), findings);
@@ -104,7 +105,11 @@ void stolen(const Evidence& evidence, std::vector<Finding>& findings) {
   const HostSample host = evidence.host();
   // One core may have lost all of it, or each its part at another time.
   const double cores = std::max(1, evidence.header().cores);
-  add(evidence, {.least_us = host.stolen_us, .most_us = cores * host.stolen_us},
+  // A device goes on meanwhile, but where it waits for the host.
+  const double most_us = evidence.on_device() ? evidence.steps().exposed_us() + evidence.steps().idle_host_us
+                                              : cores * host.stolen_us;
+  add(evidence,
+      {.least_us = std::min(host.stolen_us, most_us), .most_us = std::min(cores * host.stolen_us, most_us)},
       fmt::format("the hypervisor gave {:.0f} % of the cores' time to other virtual machines",
                   percent_of(host.stolen_us, host.wall_us())),
       "a machine whose cores are not shared", findings);
@@ -142,11 +147,13 @@ constexpr std::array kHostRules{
          "time in which the engine's thread waited for a core, to time in which any of them did",
          cores_taken},
     Rule{"more threads than cores", FindingGroup::system,
-         "threads of the header, cores that affinity and quota allow", "as cores taken", too_many_threads},
+         "threads of the header, cores that affinity and quota allow",
+         "0 to the share of the time in which the engine's thread waited for a core", too_many_threads},
     Rule{"CPU quota", FindingGroup::system, "throttled time of the control group",
          "half of its share of the time, to all", cpu_quota},
     Rule{"stolen time", FindingGroup::system, "steal time of the machine's cores",
-         "its mean over the cores, to its sum", stolen},
+         "its mean over the cores, to its sum; beside a device, of the time that it waits for the host",
+         stolen},
     Rule{"reads from the disk", FindingGroup::system, "page faults that wait; pressure stall information",
          "up to the time with a thread of the machine waiting for a disk", read_from_disk},
     Rule{"swapping", FindingGroup::system, "the process's memory in swap; pressure stall information",

@@ -17,7 +17,7 @@ constexpr double kTailEffect = 0.2;
 constexpr double kLowOccupancy = 0.25;
 constexpr double kHalfWave = 0.5;        // a grid below explains a slow product, whatever its weights
 constexpr double kTensorCores = 8.0;     // times as fast in bf16 as lanes in f32, at the least, since Ampere
-constexpr double kSlowerThanBf16 = 1.3;  // over the estimate in bf16, which steps reach 3/4 of
+constexpr double kSlowerThanBf16 = 1.5;  // over the estimate in bf16, which steps reach 2/3 to 3/4 of
 constexpr double kShortestKernelUs = 2.0;  // a call of an op cannot take less on a GPU
 // Of an op's time, saved by twice the warps: 0 to 4 % of products of quantised weights, which wait for little (kernels/cuda/product/README.md,
 // "two" and "four warpgroups").
@@ -98,14 +98,15 @@ Cause cause_of(const Evidence& evidence, const OpEvidence& op) {
   if (is_between_ranks(op.kind))
     return Cause::none;  // waiting is in their time: ranks have rules of their own
   if (op.floor_us <= 0.0) return Cause::unknown_roof;
-  if (evidence.on_device() && is_product(op.kind) && evidence.header().activation_dtype == DType::f32)
+  if (evidence.on_device() && (is_product(op.kind) || op.kind == OpKind::attention) &&
+      evidence.header().activation_dtype == DType::f32)
     return Cause::f32_lanes;
   const bool fills_half = launch == nullptr || launch->waves <= 0.0 || launch->waves >= kHalfWave;
   if (evidence.on_device() && fills_half && is_slower_than_bf16(evidence, op)) return Cause::slower_than_bf16;
   if (roofline > 1.05) return Cause::cache;
   if (roofline >= kNearLimit) return Cause::none;
   if (launch != nullptr && wasted_tail(*launch) >= kTailEffect) return Cause::tail_wave;
-  if (launch != nullptr && roofline < kLatencyBound && launch->waves > 0.0 && launch->waves < 1.0)
+  if (roofline < kLatencyBound && !fills_half)
     return op.kind == OpKind::attention ? Cause::attention_split : Cause::small_grid;
   if (roofline >= kLatencyBound) return op.memory_bound() ? Cause::memory : Cause::compute;
   if (launch != nullptr && launch->occupancy > 0.0 && launch->occupancy < kLowOccupancy)
@@ -191,16 +192,15 @@ void attention_split(const Evidence& evidence, std::vector<Finding>& findings) {
 }
 
 void small_grid(const Evidence& evidence, std::vector<Finding>& findings) {
-  for_ops(evidence, Cause::small_grid, findings,
-          [&](const OpEvidence& op, Finding& finding, double& saved_us) {
-            const KernelLaunch& launch = *launch_of(evidence, op);
-            saved_us = std::min(saved_us, op.us * (1.0 - launch.waves));
-            finding.evidence += fmt::format("; its kernel's {} blocks are {:.2f} of a wave ({})",
-                                            launch.num_blocks(), launch.waves, launch.path);
-            finding.advice =
-                "more tokens a step (--max-num-seqs, more requests at once); a smaller tile, split-K, or "
-                "fusing it with its neighbour";
-          });
+  for_all_ops(evidence, Cause::small_grid,
+              "of products fill less than half of a wave: most multiprocessors have nothing to do",
+              "more tokens a step (--max-num-seqs, more requests at once); a smaller tile, split-K, or "
+              "fusing them with "
+              "their neighbours",
+              findings, [&](const OpEvidence& op) {
+                return op.us -
+                       std::min(above_roof_us(evidence, op), op.us * (1.0 - launch_of(evidence, op)->waves));
+              });
 }
 
 void tail_wave(const Evidence& evidence, std::vector<Finding>& findings) {
@@ -322,15 +322,16 @@ void low_l2_hits(const Evidence& evidence, std::vector<Finding>& findings) {
 }
 
 constexpr std::array kKernelRules{
-    Rule{"f32 lanes", FindingGroup::kernels, "products of a device whose activations are f32",
+    Rule{"f32 lanes", FindingGroup::kernels, "products and attention of a device whose activations are f32",
          "what lies above 90 % of a roofline with half the bytes and 8 times the arithmetic, and 4 us a call",
          f32_lanes},
     Rule{"slower than bf16", FindingGroup::kernels,
-         "products of quantised weights, 30 % above 90 % of the roofline of bf16 weights and 4 us a call",
+         "products of quantised weights, half above 90 % of the roofline of bf16 weights and 4 us a call",
          "what lies above that", slower_than_bf16},
     Rule{"attention split", FindingGroup::kernels, "attention under 60 % of the roofline and under one wave",
          "share x (1 - waves), to 80 % of the roofline at the most", attention_split},
-    Rule{"small grid", FindingGroup::kernels, "ops under 60 % of the roofline whose kernel is under one wave",
+    Rule{"small grid", FindingGroup::kernels,
+         "ops under 60 % of the roofline whose kernel is under half a wave",
          "share x (1 - waves), to 80 % of the roofline at the most", small_grid},
     Rule{"tail wave", FindingGroup::kernels, "kernels of which 20 % of all waves' places stay empty",
          "share x empty places, to 80 % of the roofline at the most", tail_wave},

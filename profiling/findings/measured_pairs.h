@@ -9,10 +9,12 @@ namespace minfer {
 struct MeasuredPair {
   std::string_view rule;
   bool on_gpu = false;
+  bool is_fitted = true;   ///< the rule's range is likely_gain(); else the rule gives its own
   double estimated = 0.0;  ///< share, see Finding::gain
   double measured = 0.0;   ///< the same
 };
-/// From tests/benchmarks/results/findings-cpu-2026-11-22.jsonl and findings-h200-2026-11-22.jsonl.
+/// From tests/benchmarks/results/findings-cpu-2026-11-28-fit.jsonl and findings-h200-2026-11-28-fit.jsonl, where the rule was
+/// named first.
 std::span<const MeasuredPair> measured_pairs();
 
 /// Shares between which a gain lies.
@@ -20,7 +22,7 @@ struct GainRange {
   double from = 0.0;
   double to = 0.0;
 };
-/// What the pairs of a device's class say of a gain that is estimated: without a tenth of them at either end.
+/// What the fitted pairs of a device's class say of a gain that is estimated: without a twentieth of them at either end.
 GainRange likely_gain(double estimated, bool on_gpu);
 
 }  // namespace minfer

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "profiling/findings/measured_pairs.h"
 #include "profiling/findings/rules.h"
 #include "profiling/findings/step_model.h"
 
@@ -28,11 +29,24 @@ double mean(double sum, int64_t count) {
   return count > 0 ? sum / static_cast<double>(count) : 0.0;
 }
 
-/// What twice as many sequences at once would save of a token's time, while somebody waited for a place.
-double gain_of_twice(const Evidence& evidence) {
-  const PhaseEvidence& decode = evidence.steps().of(StepPhase::decode);
+/// What more KV cache would save, if `again` of the time computes what was thrown away: likely twice the sequences at once while the
+/// cache is full, at most room for all who waited, in all steps, as when all came at once.
+Finding more_cache(const Evidence& evidence, double again) {
+  const StepEvidence& steps = evidence.steps();
+  const PhaseEvidence& decode = steps.of(StepPhase::decode);
   const double now = std::max(1.0, decode.mean_sequences());
-  return 1.0 - StepModel(evidence, decode.wall_by_tokens, StepPhase::decode).token_cost(now, 2.0 * now);
+  const StepModel model(evidence, decode.wall_by_tokens, StepPhase::decode);
+  const double twice = steps.memory_full_decode_us / steps.wall_us * (1.0 - model.token_cost(now, 2.0 * now));
+  const double all = decode.wall_us / steps.wall_us * (1.0 - model.token_cost(now, steps.memory_full_wanted));
+  Finding finding{.gain = again + (1.0 - again) * twice,
+                  .of = GainOf::throughput,
+                  .estimated = true,
+                  .advice =
+                      "more KV cache: --kv-cache-memory or --num-blocks, on a GPU "
+                      "--gpu-memory-utilization or --kv-cache-dtype fp8"};
+  finding.gain_from = likely_gain(finding.gain, evidence.on_device()).from;
+  finding.gain_to = likely_gain(std::max(finding.gain, again + (1.0 - again) * all), evidence.on_device()).to;
+  return finding;
 }
 
 void too_little_load(const Evidence& evidence, std::vector<Finding>& findings) {
@@ -59,13 +73,16 @@ void too_little_load(const Evidence& evidence, std::vector<Finding>& findings) {
 void batch_too_small(const Evidence& evidence, std::vector<Finding>& findings) {
   const StepEvidence& steps = evidence.steps();
   if (steps.seats_full.us <= 0.0) return;
+  const PhaseEvidence& decode = steps.of(StepPhase::decode);
+  const double now = std::max(1.0, decode.mean_sequences());
+  const StepModel model(evidence, decode.wall_by_tokens, StepPhase::decode);
   findings.push_back(
       {.evidence = fmt::format("requests waited in {} steps ({:.0f} % of the time) in which all {} seats "
                                "were taken",
                                steps.seats_full.steps, percent_of(steps.seats_full.us, steps.wall_us),
                                evidence.option("max_num_seqs")),
        .stake_us = steps.seats_full.us,
-       .gain = steps.seats_full.us / steps.wall_us * gain_of_twice(evidence),
+       .gain = steps.seats_full.us / steps.wall_us * (1.0 - model.token_cost(now, 2.0 * now)),
        .of = GainOf::throughput,
        .estimated = true,
        .advice = fmt::format("--max-num-seqs {}", 2 * evidence.option("max_num_seqs"))});
@@ -79,36 +96,26 @@ void preemption_thrash(const Evidence& evidence, std::vector<Finding>& findings)
   const double again_us =
       static_cast<double>(requests.recomputed_tokens) * StepModel::prefill_token_us(evidence);
   const double again = std::min(1.0, again_us / steps.wall_us);
-  findings.push_back(
-      {.evidence = fmt::format(
-           "{} preemptions: {} of {} requests computed {} tokens again ({:.0f} % of all that were "
-           "computed); the cache was full in {:.0f} % of the time",
-           steps.preempted, requests.preempted_requests, requests.requests, requests.recomputed_tokens,
-           percent_of(static_cast<double>(requests.recomputed_tokens),
-                      static_cast<double>(steps.prefill_tokens() + steps.decode_tokens())),
-           percent_of(steps.memory_full.us, steps.wall_us)),
-       .stake_us = std::max(again_us, steps.memory_full.us),
-       .gain = again + (1.0 - again) * steps.memory_full.us / steps.wall_us * gain_of_twice(evidence),
-       .of = GainOf::throughput,
-       .estimated = true,
-       .advice = "more KV cache: --kv-cache-memory or --num-blocks, on a GPU --gpu-memory-utilization or "
-                 "--kv-cache-dtype fp8; or fewer sequences at once: --max-num-seqs"});
+  Finding& finding = findings.emplace_back(more_cache(evidence, again));
+  finding.evidence = fmt::format(
+      "{} preemptions: {} of {} requests computed {} tokens again ({:.0f} % of all that were computed); the "
+      "cache was full in {:.0f} % of the time",
+      steps.preempted, requests.preempted_requests, requests.requests, requests.recomputed_tokens,
+      percent_of(static_cast<double>(requests.recomputed_tokens),
+                 static_cast<double>(steps.prefill_tokens() + steps.decode_tokens())),
+      percent_of(steps.memory_full.us, steps.wall_us));
+  finding.stake_us = std::max(again_us, steps.memory_full.us);
+  finding.advice += "; or fewer sequences at once: --max-num-seqs";
 }
 
 void cache_too_small(const Evidence& evidence, std::vector<Finding>& findings) {
   const StepEvidence& steps = evidence.steps();
   if (steps.preempted > 0 || steps.memory_full.us <= 0.0) return;
-  findings.push_back(
-      {.evidence = fmt::format(
-           "requests waited in {} steps ({:.0f} % of the time) in which the KV cache was full and "
-           "seats were free",
-           steps.memory_full.steps, percent_of(steps.memory_full.us, steps.wall_us)),
-       .stake_us = steps.memory_full.us,
-       .gain = steps.memory_full.us / steps.wall_us * gain_of_twice(evidence),
-       .of = GainOf::throughput,
-       .estimated = true,
-       .advice = "more KV cache: --kv-cache-memory or --num-blocks, on a GPU --gpu-memory-utilization or "
-                 "--kv-cache-dtype fp8"});
+  Finding& finding = findings.emplace_back(more_cache(evidence, 0.0));
+  finding.evidence = fmt::format(
+      "requests waited in {} steps ({:.0f} % of the time) in which the KV cache was full and seats were free",
+      steps.memory_full.steps, percent_of(steps.memory_full.us, steps.wall_us));
+  finding.stake_us = steps.memory_full.us;
 }
 
 void prefill_starves_decode(const Evidence& evidence, std::vector<Finding>& findings) {
@@ -162,10 +169,11 @@ void decode_starves_prefill(const Evidence& evidence, std::vector<Finding>& find
   const StepEvidence& steps = evidence.steps();
   const RequestEvidence& requests = evidence.requests();
   if (steps.decode_fills_budget.us <= 0.0) return;
-  const double waited = requests.total_us() > 0.0 ? requests.queue_us / requests.total_us() : 1.0;
+  const double to_first_us = requests.queue_us + requests.prefill_us;
+  const double waited = to_first_us > 0.0 ? requests.queue_us / to_first_us : 1.0;
   findings.push_back(
       {.evidence = fmt::format("prompts waited in {} steps in which decoding took most of the {} tokens that "
-                               "a step may have; requests spent {:.0f} % of their time in the queue",
+                               "a step may have; {:.0f} % of the time to the first token passed in the queue",
                                steps.decode_fills_budget.steps, evidence.option("max_num_batched_tokens"),
                                100.0 * waited),
        .stake_us = steps.decode_fills_budget.us,
@@ -308,11 +316,14 @@ constexpr std::array kRequestRules{
     Rule{"batch too small", FindingGroup::requests, "steps with requests waiting and every seat taken",
          "their share x (1 - cost of a token in a batch of twice the size / cost now)", batch_too_small},
     Rule{"preemption thrash", FindingGroup::requests, "preemptions; tokens computed again (request records)",
-         "tokens x time of a prompt's token / wall time + what a batch of twice the size saves while the "
-         "cache is full",
-         preemption_thrash},
+         "tokens x time of a prompt's token / wall time + as KV cache too small", preemption_thrash},
     Rule{"KV cache too small", FindingGroup::requests,
-         "steps with requests waiting that had seats and tokens left", "as batch too small", cache_too_small},
+         "steps with requests waiting that had seats and tokens left",
+         "their share without prompts' ops x (1 - cost of a token in a batch of twice the size / cost now); "
+         "at most "
+         "with "
+         "room for all who waited",
+         cache_too_small},
     Rule{"prefill starves decode", FindingGroup::requests,
          "steps with prompts of 100 ms or more, 4 times as long as decode steps, 1 % of the tokens in them",
          "1 - 2 x decode step / mixed step, of the longest gaps between tokens", prefill_starves_decode},
@@ -321,7 +332,7 @@ constexpr std::array kRequestRules{
          "the median error, of the gaps between tokens", wrong_predictions},
     Rule{"decode starves prefill", FindingGroup::requests,
          "steps with requests waiting and 80 % of the token budget decoding",
-         "share of the requests' time in the queue", decode_starves_prefill},
+         "the queue's share of the time to the first token", decode_starves_prefill},
     Rule{"tiny chunks", FindingGroup::requests, "steps that prompts filled, of a budget under 512 tokens",
          "their share x (1 - cost of a token in a step of 512 / cost now)", tiny_chunks},
     Rule{"prefix not cached", FindingGroup::requests, "hashes of the prompts' beginnings (request records)",

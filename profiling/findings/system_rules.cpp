@@ -10,9 +10,10 @@ namespace minfer {
 namespace {
 
 constexpr double kSlowedDown = 0.05;  // of the speed of the same work, from early to late
-constexpr double kThreadGain = 0.75;  // of a further thread, against one that computes
+// Of a further thread, against one that computes: on the other half of its core, measured, and on a core of its own.
+constexpr double kThreadGain = 0.3, kThreadGainOfCore = 0.9;
 constexpr double kGraphSavesUs =
-    0.5;  // a launch, measured: 1B in Q4_K_M at batch 8 on an H200, 135 launches a step
+    0.4;  // a launch, measured: 1B in Q4_K_M at batch 8 on an H200, 135 launches a step
 
 double spans_us(const StepEvidence& steps, std::initializer_list<HostSpan> spans) {
   double us = 0.0;
@@ -55,9 +56,16 @@ void host_bound(const Evidence& evidence, std::vector<Finding>& findings) {
                                         "other work beside it); look at what the span does"});
 }
 
+/// What the device waited for launches if these took far longer than launching takes, as the first of a kernel does; else 0.
+double first_launches_us(const StepEvidence& steps) {
+  constexpr double kLongLaunchUs = 300.0;
+  return steps.idle_host_us > kLongLaunchUs * static_cast<double>(steps.late_ops) ? steps.idle_host_us : 0.0;
+}
+
 void launch_bound(const Evidence& evidence, std::vector<Finding>& findings) {
   const StepEvidence& steps = evidence.steps();
-  if (steps.late_ops == 0 || !evidence.flag("cuda_graphs", true)) return;  // without graphs: graph misses
+  // Without graphs: graph misses.
+  if (steps.late_ops == 0 || !evidence.flag("cuda_graphs", true) || first_launches_us(steps) > 0.0) return;
   const double us = steps.idle_host_us - (drafts_lost_us(evidence) > 0.0 ? steps.drafted_late_us : 0.0);
   findings.push_back(
       {.evidence = fmt::format(
@@ -86,6 +94,8 @@ void synchronous_copies(const Evidence& evidence, std::vector<Finding>& findings
   const RangeEvidence& range = evidence.range();
   if (range.copies == 0) return;
   const double share = range.copy_share();
+  // The host launches later in a traced step than in others: the time behind a copy is the most that it may be.
+  const double least = range.copy_us / range.step_us();
   findings.push_back(
       {.evidence = fmt::format(
            "{:.1f} copies a traced step held up the device for {:.1f} us: {:.1f} us themselves, {:.1f} us "
@@ -95,7 +105,9 @@ void synchronous_copies(const Evidence& evidence, std::vector<Finding>& findings
            range.copy_us / static_cast<double>(range.steps),
            range.behind_us / static_cast<double>(range.steps)),
        .stake_us = share * evidence.steps().wall_us,
-       .gain = share,
+       .gain = 0.5 * (least + share),
+       .gain_from = least,
+       .gain_to = share,
        .advice = "copy from page-locked memory, asynchronously, or have a kernel read what the host wrote"});
 }
 
@@ -160,11 +172,20 @@ void cold_start(const Evidence& evidence, std::vector<Finding>& findings) {
     most_us = std::max(most_us, more_us);
     ++kinds;
   }
-  if (kinds == 0) return;
+  const StepEvidence& steps = evidence.steps();
+  const double launches_us = first_launches_us(steps);
+  if (kinds == 0 && launches_us <= 0.0) return;
+  std::string text =
+      launches_us > us
+          ? fmt::format(
+                "the device waited {:.1f} ms for the launch of {} ops, as the first of a kernel takes",
+                launches_us * 1e-3, steps.late_ops)
+          : fmt::format(
+                "the first steps of {} kinds took {:.1f} ms more than those after them, one alone {:.1f} ms",
+                kinds, us * 1e-3, most_us * 1e-3);
+  us = std::max(us, launches_us);
   findings.push_back(
-      {.evidence = fmt::format(
-           "the first steps of {} kinds took {:.1f} ms more than those after them, one alone {:.1f} ms",
-           kinds, us * 1e-3, most_us * 1e-3),
+      {.evidence = std::move(text),
        .stake_us = us,
        .gain = us / evidence.steps().wall_us,
        .advice = "send a few requests before the ones that count (bench --num-warmups); it is paid once"});
@@ -195,13 +216,17 @@ void too_few_threads(const Evidence& evidence, std::vector<Finding>& findings) {
   const int64_t threads = header.threads * evidence.option("tensor_parallel_size", 1);
   if (header.backend != "cpu" || header.cores <= threads) return;
   const double us = evidence.steps().ops_us();
-  const double speedup =
-      1.0 + kThreadGain * static_cast<double>(header.cores - threads) / static_cast<double>(threads);
+  const auto gain = [&](double of_thread) {
+    const double times = static_cast<double>(header.cores - threads) / static_cast<double>(threads);
+    return us / evidence.steps().wall_us * (1.0 - 1.0 / (1.0 + of_thread * times));
+  };
   findings.push_back(
       {.evidence = fmt::format("{} of {} cores compute: ops take {:.0f} % of the time", threads, header.cores,
                                percent_of(us, evidence.steps().wall_us)),
        .stake_us = us,
-       .gain = us / evidence.steps().wall_us * (1.0 - 1.0 / speedup),
+       .gain = 0.5 * (gain(kThreadGain) + gain(kThreadGainOfCore)),
+       .gain_from = gain(kThreadGain),
+       .gain_to = gain(kThreadGainOfCore),
        .estimated = true,
        .advice = fmt::format("--threads {}", header.cores)});
 }
@@ -215,19 +240,21 @@ constexpr std::array kSystemRules{
     Rule{"bubbles", FindingGroup::system, "time between steps while requests decoded or waited",
          "its share of the wall time", bubbles},
     Rule{"synchronous copy", FindingGroup::system, "copies of a traced range and gaps behind them",
-         "their share of the traced steps", synchronous_copies},
+         "their share of the traced steps, from the copies' alone", synchronous_copies},
     Rule{"graph misses", FindingGroup::system, "decode steps of a device without a graph",
-         "their share x (1 - step with a graph / step without), or idle time and 0.5 us a launch",
+         "their share x (1 - step with a graph / step without), or idle time and 0.4 us a launch",
          graph_misses},
     Rule{"padding", FindingGroup::system, "tokens that fill up graphs",
          "tokens x what one more takes / wall time", padding},
-    Rule{"cold start", FindingGroup::system, "first step of each kind against the later ones",
-         "what the first took more / wall time", cold_start},
+    Rule{
+        "cold start", FindingGroup::system,
+        "first step of each kind against the later ones; launches that the device waited 0.3 ms and more for",
+        "what the first took more, or the device waited / wall time", cold_start},
     Rule{"slower with time", FindingGroup::system,
          "decode ops of the same work, late in the recording and early",
          "1 - early / late, if most of the work is the same", slower_with_time},
     Rule{"too few threads", FindingGroup::system, "threads and cores of the header",
-         "ops' share x (1 - 1 / speed-up), to which each further thread adds three quarters of one",
+         "ops' share x (1 - 1 / speed-up), to which each further thread adds 0.3 to 0.9 of one",
          too_few_threads},
 };
 

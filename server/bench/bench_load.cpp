@@ -17,15 +17,22 @@ class LoadTest {
       : engine_(engine),
         workload_(workload),
         max_in_flight_(max_concurrency > 0 ? static_cast<size_t>(max_concurrency) : workload.size()) {
-    for (const Conversation& conversation : workload)
-      num_requests_ += conversation.turns.size();
+    begin_ns_ = now_ns();
+    followers_.resize(workload.size(), workload.size());
+    for (size_t i = 0; i < workload.size(); ++i) {
+      num_requests_ += workload[i].turns.size();
+      if (workload[i].follows < 0) {
+        expect(i, begin_ns_);
+      } else {
+        followers_.at(static_cast<size_t>(workload[i].follows)) = i;
+      }
+    }
   }
 
   LoadResult run() {
     const InterruptWatch interrupt;
     ProgressBar bar(num_requests_);
-    begin_ns_ = now_ns();
-    while ((num_begun_ < workload_.size() || !in_flight_.empty()) && !interrupt.interrupted()) {
+    while ((!expected_.empty() || !in_flight_.empty()) && !interrupt.interrupted()) {
       send_due();
       cancel_due();
       if (engine_.has_work()) {
@@ -47,20 +54,21 @@ class LoadTest {
   /// A conversation under way: what has been said, and the request of its present turn.
   struct Session {
     const Conversation* conversation = nullptr;
+    size_t place = 0;  ///< of the conversation
     size_t turn = 0;
     std::vector<TokenId> history;
     RequestRecord record;
   };
 
-  int64_t arrival_ns(size_t index) const {
-    return begin_ns_ + static_cast<int64_t>(workload_[index].arrival_s * 1e9);
+  void expect(size_t place, int64_t since_ns) {
+    expected_.emplace(since_ns + static_cast<int64_t>(workload_[place].arrival_s * 1e9), place);
   }
 
   void send_due() {
-    while (num_begun_ < workload_.size() && in_flight_.size() < max_in_flight_ &&
-           arrival_ns(num_begun_) <= now_ns()) {
+    while (!expected_.empty() && in_flight_.size() < max_in_flight_ && expected_.begin()->first <= now_ns()) {
       Session session;
-      session.conversation = &workload_[num_begun_++];
+      session.place = expected_.extract(expected_.begin()).mapped();
+      session.conversation = &workload_[session.place];
       send_turn(std::move(session));
     }
   }
@@ -108,8 +116,8 @@ class LoadTest {
   /// Briefly, so that Ctrl-C is noticed.
   void wait_for_next() const {
     constexpr int64_t kMaxNs = 100'000'000;
-    if (num_begun_ == workload_.size()) return;
-    const int64_t wait_ns = std::min(arrival_ns(num_begun_) - now_ns(), kMaxNs);
+    if (expected_.empty()) return;
+    const int64_t wait_ns = std::min(expected_.begin()->first - now_ns(), kMaxNs);
     std::this_thread::sleep_for(std::chrono::nanoseconds(wait_ns));
   }
 
@@ -135,7 +143,9 @@ class LoadTest {
     num_counted_ -= session.conversation->cancel_after_tokens > 0 ? 1 : 0;
     const bool completed = session.record.completed();
     result_.records.push_back(std::move(session.record));
-    if (completed && ++session.turn < session.conversation->turns.size()) send_turn(std::move(session));
+    if (completed && ++session.turn < session.conversation->turns.size())
+      return send_turn(std::move(session));
+    if (followers_[session.place] < workload_.size()) expect(followers_[session.place], now_ns());
   }
 
   Engine& engine_;
@@ -145,8 +155,9 @@ class LoadTest {
   LoadResult result_;
   int64_t begin_ns_ = 0;
   int64_t output_tokens_ = 0;
-  size_t num_begun_ = 0;
   size_t num_sent_ = 0;
+  std::multimap<int64_t, size_t> expected_;  ///< places of conversations that have not begun, by their time
+  std::vector<size_t> followers_;            ///< by place; the workload's size: none
   std::unordered_map<std::string, Session> in_flight_;  ///< by request id
   std::multimap<int64_t, std::string> cancel_at_ns_;    ///< ids, of requests that may have ended before
   size_t num_counted_ = 0;                              ///< in flight, to be cancelled by their tokens

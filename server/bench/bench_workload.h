@@ -47,7 +47,8 @@ struct BenchTurn {
 /// Turns sent one after the other, each behind all earlier prompts and answers. Most have one.
 struct Conversation {
   std::vector<BenchTurn> turns;
-  double arrival_s = 0.0;  ///< after the start of the test
+  double arrival_s = 0.0;  ///< after the start of the test, or after the end of the one that it follows
+  int64_t follows = -1;    ///< place of a conversation before it, which another does not follow; -1: of none
   int32_t priority = 0;
   // Of the engine in this process only.
   int32_t stream_interval = 0;      ///< tokens between two responses; 0: the engine's

@@ -1,11 +1,16 @@
 #include "server/bench/replay/recorded_load.h"
 
 #include <algorithm>
+#include <cmath>
+#include <iterator>
 #include <memory>
+#include <set>
+#include <span>
 #include <utility>
 
 #include "kernels/error.h"
 #include "profiling/json/json_reader.h"
+#include "server/bench/bench_output.h"
 #include "server/bench/replay/replay_prompts.h"
 
 namespace minfer {
@@ -31,6 +36,43 @@ class LoadReader final : public ProfileVisitor {
   RecordedLoad load;
   size_t most = 0;
 };
+
+/// Whose end each request waited for; -1: it came at its time. A client that sends its next request when one is answered is in flight
+/// all along, but for a moment between. If the load is of such clients, a request follows the latest end before it that no other
+/// follows.
+std::vector<int64_t> followed_by(const std::vector<EndedRequest>& requests) {
+  constexpr double kMomentOfRequest = 0.2, kAsMany = 0.9, kMostly = 0.9;
+  std::vector<double> lengths_ns;
+  for (const EndedRequest& request : requests)
+    lengths_ns.push_back(static_cast<double>(request.end_ns - request.arrival_ns));
+  const double moment_ns = kMomentOfRequest * median_of(lengths_ns);
+  const std::vector<int64_t> nobody(requests.size(), -1);
+  std::vector<int64_t> followed = nobody;
+  std::set<std::pair<int64_t, int64_t>> in_flight, unfollowed;  // ends and places
+  std::vector<size_t> clients;                                  // at each arrival
+  size_t behind_an_end = 0;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const int64_t now = requests[i].arrival_ns;
+    while (!in_flight.empty() && in_flight.begin()->first <= now)
+      unfollowed.insert(in_flight.extract(in_flight.begin()));
+    while (!unfollowed.empty() && static_cast<double>(now - unfollowed.begin()->first) > moment_ns)
+      unfollowed.erase(unfollowed.begin());
+    if (!unfollowed.empty()) {
+      followed[i] = unfollowed.extract(std::prev(unfollowed.end())).value().second;
+      ++behind_an_end;
+    }
+    in_flight.emplace(requests[i].end_ns, static_cast<int64_t>(i));
+    clients.push_back(in_flight.size() + unfollowed.size());
+  }
+  const size_t most = std::ranges::max(clients), later = requests.size() - most;
+  const auto as_many = std::ranges::count_if(std::span(clients).subspan(most), [&](size_t count) {
+    return static_cast<double>(count) >= kAsMany * static_cast<double>(most);
+  });
+  const double mostly = kMostly * static_cast<double>(later);
+  const bool is_theirs =
+      later >= most && static_cast<double>(as_many) >= mostly && static_cast<double>(behind_an_end) >= mostly;
+  return is_theirs ? followed : nobody;
+}
 
 /// All but the prompt and the arrival.
 Conversation request_again(const EndedRequest& request) {
@@ -78,6 +120,7 @@ std::vector<Conversation> replay_workload(const RecordedLoad& load, const Worklo
                                           const Engine& engine) {
   const int32_t most = engine.options().max_model_len;  // the KV cache holds so many
   const auto prompts = std::make_shared<const ReplayPrompts>(load.requests, engine.tokenizer(), options.seed);
+  const std::vector<int64_t> followed = followed_by(load.requests);
   std::vector<Conversation> workload;
   for (const EndedRequest& request : load.requests) {
     if (request.prompt_tokens + request.output_tokens > most) {
@@ -86,8 +129,12 @@ std::vector<Conversation> replay_workload(const RecordedLoad& load, const Worklo
           "raise --max-model-len (and --kv-cache-memory or --num-blocks), or use another model",
           load.path, request.id, request.prompt_tokens, request.output_tokens, most);
     }
+    const int64_t follows = std::isfinite(options.replay_speed) ? followed[workload.size()] : -1;
+    const int64_t since_ns =
+        follows < 0 ? load.requests.front().arrival_ns : load.requests[static_cast<size_t>(follows)].end_ns;
     Conversation& again = workload.emplace_back(request_again(request));
-    const auto after_ns = static_cast<double>(request.arrival_ns - load.requests.front().arrival_ns);
+    again.follows = follows;
+    const auto after_ns = static_cast<double>(request.arrival_ns - since_ns);
     again.arrival_s = std::min(after_ns * 1e-9 / options.replay_speed, 1e9);  // a clock has room for that
     again.turns.front().prompt.draw = [prompts, index = workload.size() - 1] { return prompts->draw(index); };
   }

@@ -44,7 +44,8 @@ struct RecordedLoad {
 /// Throws FileError for a file that cannot be read, or has no request that ran, or more than `most`.
 RecordedLoad read_recorded_load(const std::string& path, size_t most = RecordedLoad::kMostRequests);
 
-/// The requests as a load for `engine`, which outlives it: from the first arrival on at their times (by options.replay_speed), with
+/// The requests as a load for `engine`, which outlives it: from the first arrival on at their times (by options.replay_speed), or as
+/// long after the end of another as they were, where clients sent a request when one was answered and so kept as many in flight; with
 /// prompts as ReplayPrompts says (by options.seed), each generating exactly as many tokens, greedily and without a grammar. One that was
 /// cancelled is cancelled behind as many tokens, or, if it had none, as long after its arrival, if its first token does not end it
 /// before. Throws FileError for a request that is longer than the engine's sequences can be.

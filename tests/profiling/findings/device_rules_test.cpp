@@ -246,15 +246,16 @@ TEST(DeviceRules, ANeighbourThatRestsTakesNothing) {
 TEST(DeviceRules, TheMemorysTrafficSaysWhatANeighbourTook) {
   FoundIn run = shared_run(0.36);
   add_neighbour(run, 0.9);
-  const double own = 0.99 * 0.36;
   const Finding finding = run.of("another process");
   EXPECT_NEAR(finding.gain_from, 0.8 * (1.0 - 0.36 / 0.65), 0.001);
-  EXPECT_NEAR(finding.gain_to, 0.99 * (1.0 - own / 0.9), 0.001);
+  EXPECT_NEAR(finding.gain_to, 0.99 * (1.0 - 0.36 / 0.93), 0.001)
+      << "products tell it better than the traffic";
   EXPECT_THAT(finding.evidence, HasSubstr("the memory moved 90 % of what it can, 36 % for this process"));
   FoundIn unknown_weights = shared_run(0.36, 0.1);
   add_neighbour(unknown_weights, 0.9);
   EXPECT_EQ(unknown_weights.of("another process").gain_from, 0.0);
-  EXPECT_NEAR(unknown_weights.of("another process").gain_to, 0.99 * (1.0 - own / 0.9), 0.001);
+  EXPECT_NEAR(unknown_weights.of("another process").gain_to, 0.99 * (1.0 - 0.99 * 0.36 / 0.9), 0.001)
+      << "by the traffic alone";
 }
 
 TEST(DeviceRules, ANeighbourThatTakesTurnsIsFoundInALongRun) {

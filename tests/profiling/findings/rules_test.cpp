@@ -178,7 +178,7 @@ TEST(Rules, LaunchBoundAndGraphMisses) {
     step.batch.graph_batch = 0;
     step.ops[0].calls = step.ops[1].calls = 100;
   });
-  EXPECT_NEAR(many_launches.of("graph misses").gain, 200 * 0.5 / 1'000.0, 1e-6) << "the host keeps up";
+  EXPECT_NEAR(many_launches.of("graph misses").gain, 200 * 0.4 / 1'000.0, 1e-6) << "the host keeps up";
   FoundIn looked_at(header);
   looked_at.steps([](StepSummary& step) {
     step.batch.graph_batch = 0;
@@ -228,7 +228,10 @@ TEST(Rules, SynchronousCopy) {
     run.evidence.add(next);
   }
   EXPECT_EQ(run.first(), "synchronous copy");
-  EXPECT_NEAR(run.of("synchronous copy").gain, 0.15, 1e-6);
+  const Finding finding = run.of("synchronous copy");
+  EXPECT_NEAR(finding.gain_from, 0.05, 1e-6);
+  EXPECT_NEAR(finding.gain, 0.1, 1e-6);
+  EXPECT_NEAR(finding.gain_to, 0.15, 1e-6);
 }
 
 TEST(Rules, Padding) {
@@ -329,7 +332,8 @@ TEST(Rules, F32Lanes) {
   run.steps(kUnchanged);
   EXPECT_EQ(run.first(), "f32 lanes");
   EXPECT_NE(run.of("f32 lanes").advice.find("--dtype bf16"), std::string::npos);
-  EXPECT_NEAR(run.of("f32 lanes").gain, 0.8 * (1.0 - 4.0 * 32 / 800.0), 0.01) << "no bytes are counted here";
+  EXPECT_NEAR(run.of("f32 lanes").gain, 0.8 * (1.0 - 4.0 * 32 / 800.0) + 0.062, 0.01)
+      << "no bytes are counted here; attention is one of them";
 }
 
 TEST(Rules, SlowerThanBf16AtThisBatch) {

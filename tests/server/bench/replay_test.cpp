@@ -177,12 +177,12 @@ TEST(ReplayWorkload, WhatDoesNotFitIsNamed) {
 /// What an engine records of requests, in order of arrival.
 class Replayed final : public StepSink {
  public:
-  Replayed(std::vector<EndedRequest> requests, const EngineOptions& options) {
+  Replayed(std::vector<EndedRequest> requests, const EngineOptions& options, int32_t most_in_flight = 1) {
     const std::unique_ptr<Engine> engine = test::make_tiny_engine(options);
     engine->recorder().add_sink(*this);
     begin_ns = now_ns();
-    result =
-        run_load(*engine, replay_workload(load_of(std::move(requests)), {.replay_speed = 4.0}, *engine), 1);
+    result = run_load(*engine, replay_workload(load_of(std::move(requests)), {.replay_speed = 4.0}, *engine),
+                      most_in_flight);
   }
   void consume(const StepRecord&) noexcept override {}
   void consume_request(const EndedRequest& request) noexcept override { ended.push_back(request); }
@@ -200,6 +200,48 @@ TEST(Replay, SendsNothingBeforeItsTime) {
   EXPECT_EQ(replay.ended[0].prompt_tokens, 4);
   EXPECT_EQ(replay.ended[1].prompt_tokens, 8);
   EXPECT_GE(replay.ended[1].arrival_ns - replay.begin_ns, kSecond / 20) << "four times as fast";
+}
+
+/// The first `clients` at once, each later one `gap_ms` behind an end; each takes 100 ms.
+std::vector<EndedRequest> of_clients(int clients, int count, int64_t gap_ms) {
+  std::vector<EndedRequest> requests;
+  for (int i = 0; i < count; ++i) {
+    EndedRequest& request = requests.emplace_back(recorded(4, 2));
+    request.arrival_ns += (i / clients) * (100 + gap_ms) * 1'000'000 + i % clients;
+    request.end_ns = request.arrival_ns + 100'000'000;
+  }
+  return requests;
+}
+
+TEST(Replay, ClientsThatWaitForAnAnswerWaitForTheOneOfTheReplay) {
+  const std::unique_ptr<Engine> engine = test::make_tiny_engine(test::tiny_engine_options());
+  const std::vector<Conversation> workload =
+      replay_workload(load_of(of_clients(3, 12, 10)), {.replay_speed = 2.0}, *engine);
+  for (size_t i = 0; i < workload.size(); ++i) {
+    EXPECT_EQ(workload[i].follows < 0, i < 3);
+    if (i < 3) continue;
+    EXPECT_EQ(workload[static_cast<size_t>(workload[i].follows)].follows < 0, i < 6);
+    EXPECT_NEAR(workload[i].arrival_s, 0.005, 1e-6) << "twice as soon behind an end";
+  }
+  // None overlaps another, however long this engine takes; nor does any wait for a time of the record.
+  const Replayed replay(of_clients(1, 5, 0), test::tiny_engine_options(), 5);
+  ASSERT_EQ(replay.ended.size(), 5u);
+  for (size_t i = 1; i < replay.ended.size(); ++i)
+    EXPECT_GE(replay.ended[i].arrival_ns, replay.ended[i - 1].end_ns);
+}
+
+TEST(Replay, RequestsThatCameAtTimesOfTheirOwnFollowNobody) {
+  const std::unique_ptr<Engine> engine = test::make_tiny_engine(test::tiny_engine_options());
+  std::vector<EndedRequest> at_once = of_clients(12, 12, 0), growing = of_clients(1, 12, 0);
+  for (size_t i = 0; i < growing.size();
+       ++i)  // each takes longer than the one before: more and more are in flight
+    growing[i].end_ns = growing[i].arrival_ns + static_cast<int64_t>(i + 1) * 90'000'000;
+  for (const auto& [requests, speed] :
+       {std::pair(at_once, 1.0), std::pair(growing, 1.0),
+        std::pair(of_clients(3, 12, 20), std::numeric_limits<double>::infinity())}) {
+    for (const Conversation& again : replay_workload(load_of(requests), {.replay_speed = speed}, *engine))
+      EXPECT_EQ(again.follows, -1);
+  }
 }
 
 TEST(Replay, CancelsBehindAsManyTokensOrAfterAsLong) {
