@@ -239,7 +239,11 @@ TEST_F(ProfileRoutesTest, AServerIsExplainedByItsSummary) {
   };
   EXPECT_THROW(explain(""), Error) << "it has run no step";
   complete(30);
-  EXPECT_EQ(explain(""), get_json("/profile/summary").at("report").at("findings"));
+  // Four times a second a reading of the machine changes what findings say: not between all of so many pairs.
+  bool is_same = false;
+  for (int i = 0; i < 20 && !is_same; ++i)
+    is_same = explain("") == get_json("/profile/summary").at("report").at("findings");
+  EXPECT_TRUE(is_same);
   EXPECT_EQ(explain(" --last 10").at("steps"), 10);
   EXPECT_EQ(explain("").at("requests"), 1);
   complete(5);
