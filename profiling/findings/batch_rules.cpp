@@ -14,8 +14,8 @@ namespace {
 
 constexpr int64_t kEnough = 8;        // steps, to say what drafts or a long context cost
 constexpr double kMostlyQueue = 0.3;  // of the time to the first token
-constexpr double kBeyondWait =
-    1.25;  // of what attention waits for a long context, measured on an H200: 1.1 times
+// The most that a long context costs, over the time that attention waits for it. An H200 measured 1.1.
+constexpr double kBeyondWait = 1.25;
 
 struct ConditionTexts {
   std::string_view when, advice;
@@ -98,7 +98,7 @@ void drafts_that_lose(const Evidence& evidence, std::vector<Finding>& findings) 
   const DraftUse lost = losing_drafts(evidence);
   if (lost.steps == 0) return;
   const double wall_us = evidence.steps().wall_us, tokens = static_cast<double>(lost.tokens());
-  // A model alone knows little of what checking costs: the middle between nothing and all of it.
+  // A model alone knows little of what checking costs. The gain is the middle between nothing and all of it.
   GainRange gain{.from = -1.0, .to = -1.0};
   double lost_us = lost.lost_us();
   if (!lost.is_measured) {

@@ -22,7 +22,7 @@ struct GainRange {
   double from = 0.0;
   double to = 0.0;
 };
-/// What the fitted pairs of a device's class say of a gain that is estimated: without a twentieth of them at either end.
+/// The range of real gains behind an estimated one. The fitted pairs of the device's class give it, less a twentieth at either end.
 GainRange likely_gain(double estimated, bool on_gpu);
 
 }  // namespace minfer

@@ -29,8 +29,8 @@ double mean(double sum, int64_t count) {
   return count > 0 ? sum / static_cast<double>(count) : 0.0;
 }
 
-/// What more KV cache would save, if `again` of the time computes what was thrown away: likely twice the sequences at once while the
-/// cache is full, at most room for all who waited, in all steps, as when all came at once.
+/// The gain of more KV cache. It is likely what twice the sequences at once would save while the cache is full. It is at most what room
+/// for all waiting requests would save in all decode steps. `again`: share of the time that computes what was thrown away.
 Finding more_cache(const Evidence& evidence, double again) {
   const StepEvidence& steps = evidence.steps();
   const PhaseEvidence& decode = steps.of(StepPhase::decode);

@@ -61,7 +61,6 @@ def measure(minfer, model, options, sent, folder):
         done = subprocess.run([minfer, "bench", "--base-url", url, "--tokenizer", model[1], *sent, "-o", "json"], capture_output=True, text=True, timeout=300)
         if done.returncode != 0:
             raise RuntimeError(done.stderr[-400:])
-        time.sleep(1)
     finally:
         server.send_signal(signal.SIGTERM)
         server.stderr.read()

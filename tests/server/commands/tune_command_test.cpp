@@ -40,7 +40,7 @@ TEST_F(TuneCommandTest, AdviceIsTriedAndWhatItGainsIsMeasured) {
     }
     helped = helped || trial.at("measured").at("helped");
   }
-  // What helps depends on the machine, and what else runs there: that the conclusion follows from the runs does not.
+  // The machine decides what helps. The conclusion has to follow from the runs on every machine.
   EXPECT_EQ(helped, report.at("options") != "") << report;
   EXPECT_THAT(report.at("command").get<std::string>(),
               HasSubstr("minfer serve synthetic:tiny:q8_0 --device cpu"));
