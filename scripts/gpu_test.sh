@@ -108,7 +108,7 @@ run_sanitizer() {
     [linear]='kernels *MatchesTheReferenceForAny*/bf16:*MatchesTheReferenceForAny*/q8_0:*MatchesTheReferenceForAny*/q4_k:*GateAndUp*/q6_k'
     [stream]='kernels Shapes/CudaStreamProduct.*/TheLeast:Shapes/CudaStreamProduct.*/TailsOfBoth:Shapes/CudaStreamProduct.Adds*/Clusters*:Shapes/CudaStreamProduct.Adds*/Blocks*'
     [tiles]='kernels *CudaTileStream.*/q4_k_T*:*CudaTileStream.Adds*/q6_k_Clusters*:*CudaTileStream.Adds*/q5_k_Blocks*:*CudaTileStream.Mult*/fp8_Tails*:*CudaTileStream.Adds*/q3_k_T*:*CudaTileStream.Mult*/iq4_xs_T*:*CudaTileStream.Adds*/iq2_xs_T*:*MultipliesTilesOf256Tokens/q4_k'
-    [fp8]='kernels *CudaFp8Stream.*/TheLeast:*CudaFp8Stream.*/TailsOfBoth:CudaFp8Norm.*'
+    [fp8]='kernels *CudaFp8Stream.*/TheLeast:*CudaFp8Stream.*/TailsOfBoth:*CudaFp8Stream.MultipliesGateAndUp/ManyTiles*:CudaFp8Norm.*'
     [moe]='kernels CudaMoeProducts.TakeOddShapes*:CudaMoeProducts.AGraph*:CudaMoeProducts.WeighWhat*:CudaMoeProducts.DownGroups*:CudaStepMemory.*'
     [panels]='kernels *CudaExpertPanels.TakeOddShapes/q4_k:*CudaExpertPanels.TakeOddShapes/mxfp4:*CudaExpertPanels.TakeOddShapes/q8_0'
     [wide]='kernels CudaAttention.LayersOfAStep*:CudaRope.NormsValues*'

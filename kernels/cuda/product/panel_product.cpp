@@ -13,13 +13,12 @@ namespace {
 /// q8_0. bf16 takes cuBLASLt from 9 tokens on.
 constexpr int32_t kFourBitTokens = 128;
 constexpr int32_t kMoreBitsTokens = 64;
-/// Thread blocks of a product with more tokens that are on an SM together, and the most into which K is
-/// divided.
+/// Thread blocks of a product with more tokens that are on an SM together, each with f32 sums of 128 rows and 128 tokens, and the most
+/// into which K is divided.
 constexpr int32_t kBlocksPerSm = 2;
+static_assert(kBlocksPerSm * 128 * 128 * sizeof(float) <= kPartialBytesOfSm && kBlocksPerSm <= kArrivalsOfSm);
 constexpr int64_t kMaxSplits = 8;
 constexpr int64_t kBlockPanels = 8;
-/// f32 sums of a block of 128 rows and 64 tokens.
-constexpr size_t kPartialBytes = size_t{128} * 128 * sizeof(float);
 
 int64_t ceil_div(int64_t a, int64_t b) {
   return (a + b - 1) / b;
@@ -29,8 +28,8 @@ int64_t ceil_div(int64_t a, int64_t b) {
 
 PanelWorkspace::PanelWorkspace(int32_t num_sms, int64_t most_cols)
     : max_cols(most_cols),
-      partials(static_cast<size_t>(num_sms * kBlocksPerSm) * kPartialBytes, "partial sums of products"),
-      arrivals(DeviceBuffer::zeros(static_cast<size_t>(num_sms * kBlocksPerSm) * sizeof(unsigned),
+      partials(static_cast<size_t>(num_sms) * kPartialBytesOfSm, "partial sums of products"),
+      arrivals(DeviceBuffer::zeros(static_cast<size_t>(num_sms) * kArrivalsOfSm * sizeof(unsigned),
                                    "arrivals of partial sums")),
       x_sums(static_cast<size_t>(tiles_of(most_cols) * 8 * 2 * kFourBitTokens) * sizeof(uint16_t),
              "sums of activations") {}

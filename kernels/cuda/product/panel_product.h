@@ -35,6 +35,10 @@ struct PanelArgs {
   unsigned* arrivals = nullptr;     ///< PanelWorkspace's
 };
 
+/// What a PanelWorkspace has for an SM: a stream kernel's block there has up to four groups of 64 rows that leave sums.
+inline constexpr size_t kPartialBytesOfSm = size_t{128} << 10;
+inline constexpr size_t kArrivalsOfSm = 4;
+
 /// Sums of parts of K on their way to one another, and how many have come (all zero between products).
 struct PanelWorkspace {
   /// most_cols: of the weights that will be multiplied.

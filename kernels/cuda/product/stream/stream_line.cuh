@@ -114,6 +114,8 @@ class StreamLine {
 /// Memory between two blocks for the sums of a warpgroup; `place`: of the one that has the tile's end.
 template <class Tile>
 __device__ __forceinline__ float4* partials_of(const StreamArgs& args, int32_t place, int warpgroup) {
+  static_assert(Tile::kWarpgroups <= kArrivalsOfSm &&
+                Tile::kWarpgroups * kWarpgroupRows * Tile::kTokens * sizeof(float) <= kPartialBytesOfSm);
   return args.partials + (int64_t{place} * Tile::kWarpgroups + warpgroup) * (Tile::kTokens / 8) * 128 +
          threadIdx.x % 128;
 }
