@@ -43,7 +43,7 @@ ModelRunner::ModelRunner(const ModelSource& source, const EngineOptions& options
 
 LaunchedStep ModelRunner::launch(StepArgs step) {
   if (ranks_) {
-    step.share_op = decoder().share_op();
+    step.share_op = decoder().frame().share;
     ranks_->launch(step);
   }
   return model_->launch(step);

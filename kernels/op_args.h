@@ -1,12 +1,16 @@
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
+#include <initializer_list>
 #include <span>
 #include <vector>
 
 #include "kernels/activation.h"
 #include "kernels/attention_window.h"
 #include "kernels/delta_net.h"
+#include "kernels/error_types.h"
 #include "kernels/tensor_view.h"
 
 namespace minfer {
@@ -119,14 +123,38 @@ struct FrontNorm {
   float eps = 0.0f;
 };
 
+/// The weights of one product: four at the most.
+class WeightList {
+ public:
+  WeightList() = default;
+  template <std::convertible_to<std::span<const Weight>> Weights>
+  WeightList(const Weights& weights) : WeightList(std::data(weights), std::size(weights)) {}
+  WeightList(const Weight* weights, size_t count) : count_(count) {
+    if (count > weights_.size()) throw Error("a product of more weights than four");
+    std::copy_n(weights, count, weights_.begin());
+  }
+  WeightList(std::initializer_list<Weight> weights) : WeightList(weights.begin(), weights.size()) {}
+
+  operator std::span<const Weight>() const { return {weights_.data(), count_}; }
+  const Weight* begin() const { return weights_.data(); }
+  const Weight* end() const { return begin() + count_; }
+  size_t size() const { return count_; }
+  bool empty() const { return count_ == 0; }
+  const Weight& operator[](size_t index) const { return weights_[index]; }
+
+ private:
+  std::array<Weight, 4> weights_ = {};
+  size_t count_ = 0;
+};
+
 /// y = epilogue(x W^T + bias). Several weights over the same x are one op; their outputs stand side by side
 /// in `out`.
 struct LinearArgs {
-  Tensor x;                             ///< [tokens, K]
-  std::span<const Weight> weights;      ///< each [N_i, K]
-  std::span<const Weight> biases = {};  ///< empty, or one a weight, each [1, N_i] f32 (a null Weight: none)
-  Tensor out;                           ///< [tokens, sum of N_i]
-  bool add_to_out = false;              ///< out += instead of out =: the residual connection
+  Tensor x;                 ///< [tokens, K]
+  WeightList weights;       ///< each [N_i, K]
+  WeightList biases = {};   ///< empty, or one a weight, each [1, N_i] f32 (a null Weight: none)
+  Tensor out;               ///< [tokens, sum of N_i]
+  bool add_to_out = false;  ///< out += instead of out =: the residual connection
   FrontNorm norm = {};
 };
 
@@ -283,9 +311,9 @@ struct MoeRouteArgs {
   Tensor logits;  ///< [tokens, experts]
   int32_t experts_used = 0;
   ExpertChoice choice = {};
-  Weight bias = {};                 ///< [1, experts] f32 or null: none
-  int32_t* expert_ids = nullptr;    ///< [tokens, experts_used] out
-  float* expert_weights = nullptr;  ///< [tokens, experts_used] out
+  Weight bias = {};                    ///< [1, experts] f32 or null: none
+  Numbers<int32_t> expert_ids = {};    ///< [tokens, experts_used] out
+  Numbers<float> expert_weights = {};  ///< [tokens, experts_used] out
 };
 
 /// hidden[t, j] = activation(w x[t] Wg[e]^T + bg[e], w x[t] Wu[e]^T + bu[e]) with e = expert_ids[t, j] and w = input_weights[t, j].
@@ -293,27 +321,40 @@ struct MoeGateUpArgs {
   Tensor x;     ///< [tokens, K]
   Weight gate;  ///< experts x [F, K]
   Weight up;    ///< experts x [F, K]
-  const int32_t* expert_ids = nullptr;
+  Numbers<const int32_t> expert_ids = {};
   int32_t experts_used = 0;
   Tensor out;  ///< [tokens * experts_used, F]
   GateActivation activation = GateActivation::silu;
-  Weight gate_bias = {};                 ///< [experts, F] f32 or null
-  Weight up_bias = {};                   ///< [experts, F] f32 or null
-  const float* input_weights = nullptr;  ///< [tokens, experts_used] f32, or null: 1
+  Weight gate_bias = {};                    ///< [experts, F] f32 or null
+  Weight up_bias = {};                      ///< [experts, F] f32 or null
+  Numbers<const float> input_weights = {};  ///< [tokens, experts_used] f32, or null: 1
 };
 
 /// out[t] += sum over j in order of weights[t, j] * (hidden[t, j] Wd[e]^T + bd[e]); or = instead of +=.
 struct MoeDownArgs {
   Tensor hidden;  ///< [tokens * experts_used, F]
   Weight down;    ///< experts x [K, F]
-  const int32_t* expert_ids = nullptr;
-  const float* expert_weights = nullptr;
+  Numbers<const int32_t> expert_ids = {};
+  Numbers<const float> expert_weights = {};
   int32_t experts_used = 0;
   Tensor out;              ///< [tokens, K] f32
   bool add_to_out = true;  ///< the residual connection
   Weight bias = {};        ///< [experts, K] f32 or null
   /// The last moe_gate_up_swiglu() had these expert_ids, with the same content: what it found of them need not be found again.
   bool follows_gate_up = false;
+};
+
+/// out[i] = x[rows[i]].
+struct GatherRowsArgs {
+  Tensor x;                       ///< [tokens, cols]
+  const int32_t* rows = nullptr;  ///< one a row of out
+  Tensor out;                     ///< [rows, cols]
+};
+
+/// The columns [rank x part.cols, ...) of the first rank's `out` = part, f32. Of other ranks `out` is not touched.
+struct GatherColumnsArgs {
+  Tensor part;
+  Tensor out;
 };
 
 }  // namespace minfer

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -77,9 +78,25 @@ struct Tensor {
   int64_t rows = 0;
   int64_t cols = 0;
   int64_t stride = 0;
+  // Of a program's op (kernels/program/program.h), which says where `data` is and how many rows there are:
+  int32_t value = -1;     ///< of which this is a part; -1: memory of its own
+  int64_t first_col = 0;  ///< column of the value that is this one's first
 
   float* f32() const { return static_cast<float*>(data); }
   float* f32_row(int64_t row) const { return f32() + row * stride; }
+};
+
+/// Numbers that one op leaves for another, row after row in backend memory, where no op needs more than their address.
+template <class T>
+struct Numbers {
+  T* data = nullptr;
+  int32_t value = -1;  ///< as Tensor has it
+
+  Numbers(T* numbers = nullptr) : data(numbers) {}
+  template <class U>
+  requires std::convertible_to<U*, T*> Numbers(const Numbers<U>& other)
+      : data(other.data), value(other.value) {}
+  operator T*() const { return data; }
 };
 
 /// Owns a piece of backend memory. Move-only in effect: views of it are plain pointers.

@@ -27,9 +27,11 @@ RankModel::RankModel(const ModelSource& source, const EngineOptions& options, in
               .logit_slice = logit_slice,
               .max_positions = longest_sequence(options, source.config())},
       streamed_weight_bytes_(weights_.streamed_bytes) {
+  const DecoderPrograms programs(config(), weights_, {}, *backend_, limits_);
+  workspace_bytes_ = minfer::workspace_bytes(config(), programs, limits_);
   StepLimits limits =
-      Decoder::step_limits(config(), limits_, std::min(options.max_num_seqs, options.max_num_batched_tokens),
-                           static_cast<int32_t>(blocks_for(limits_.max_positions, options.block_size)));
+      step_limits(config(), programs, limits_, std::min(options.max_num_seqs, options.max_num_batched_tokens),
+                  static_cast<int32_t>(blocks_for(limits_.max_positions, options.block_size)));
   limits.has_window_table = options_.kv_layout->has_window_table;
   backend_->prepare(limits);
 }
@@ -87,7 +89,7 @@ CacheRoom RankModel::cache_room() const {
 int64_t RankModel::device_bytes_left(const DeviceMemory& memory) const {
   const int64_t taken = memory.total_bytes - memory.free_bytes - taken_by_others_bytes_;
   const int64_t coming =
-      workspace_bytes() + state_bytes() + options_.draft_workspace_bytes + kGraphReserveBytes;
+      workspace_bytes_ + state_bytes() + options_.draft_workspace_bytes + kGraphReserveBytes;
   const int64_t budget = usable_bytes(memory) - taken - coming;
   if (budget <= 0 && options_.kv_cache_bytes == 0) {
     const int64_t wanted = gpu_weight_bytes(source_, options_);
@@ -111,10 +113,6 @@ int64_t RankModel::most_kv_blocks(int64_t copy_bytes) const {
   return std::max<int64_t>(1, budget / (block_bytes + options_.draft_block_bytes));
 }
 
-int64_t RankModel::workspace_bytes() const {
-  return Decoder::workspace_bytes(config(), backend_->info().activation_dtype, limits_);
-}
-
 void RankModel::make_decoder(const EngineOptions& options) {
   options_ = options;
   kv_ = std::make_unique<KvCache>(*backend_, config(), *options.kv_layout, options.kv_cache_dtype.value(),
@@ -127,10 +125,11 @@ void RankModel::make_decoder(const EngineOptions& options) {
 }
 
 LaunchedStep RankModel::launch(StepArgs step, const ForwardPass& forward) {
-  step.inputs_op = decoder_->inputs_op();
-  step.sample_op = decoder_->sample_op();
-  step.results_op = decoder_->results_op();
-  step.share_op = step.share_op < 0 ? -1 : decoder_->share_op();
+  const FrameOps& frame = decoder_->frame();
+  step.inputs_op = frame.inputs;
+  step.sample_op = frame.sample;
+  step.results_op = frame.results;
+  step.share_op = step.share_op < 0 ? -1 : frame.share;
   step.more_logits = [this](const ForwardBatch& batch, int32_t first_row) {
     return decoder_->logits(batch, first_row);
   };

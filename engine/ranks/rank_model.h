@@ -23,7 +23,7 @@ class RankModel {
   /// How many KV blocks there is room for beside so many bytes of copies of states, at least 1. Throws Error as cache_room().
   int64_t most_kv_blocks(int64_t copy_bytes = 0) const;
   /// Of the activations that make_decoder() will allocate.
-  int64_t workspace_bytes() const;
+  int64_t workspace_bytes() const { return workspace_bytes_; }
   /// Makes the rest. `options` with all sizes chosen.
   void make_decoder(const EngineOptions& options);
 
@@ -57,6 +57,7 @@ class RankModel {
   ModelWeights weights_;               ///< until the decoder has them
   DecoderLimits limits_;
   int64_t streamed_weight_bytes_ = 0;
+  int64_t workspace_bytes_ = 0;
   std::unique_ptr<KvCache> kv_;
   std::unique_ptr<StatePool> states_;
   std::unique_ptr<Decoder> decoder_;

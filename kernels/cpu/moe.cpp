@@ -84,7 +84,7 @@ int32_t moe_gate_up_swiglu(const MoeGateUpArgs& args, const OpContext& context) 
   const ProductKernels& kernels = product_kernels(context.isa);
   const ProductMemory memory(context, routes, args.x.cols, ExpertGroups::bytes(routes, experts));
   const ExpertGroups groups =
-      group_by_expert({args.expert_ids, static_cast<size_t>(routes)}, experts, memory.extra());
+      group_by_expert({args.expert_ids.data, static_cast<size_t>(routes)}, experts, memory.extra());
   for (int64_t i = 0; i < routes; ++i)
     memory.x()[i] = args.x.f32_row(groups.order[i] / args.experts_used);
   pack_groups(kernels, groups, memory, context);
@@ -132,7 +132,7 @@ int32_t moe_down(const MoeDownArgs& args, const OpContext& context) {
                              product_bytes + ExpertGroups::bytes(routes, experts));
   float* products = static_cast<float*>(memory.extra());  // [routes, rows]
   const ExpertGroups groups =
-      group_by_expert({args.expert_ids, static_cast<size_t>(routes)}, experts, products + routes * rows);
+      group_by_expert({args.expert_ids.data, static_cast<size_t>(routes)}, experts, products + routes * rows);
   for (int64_t i = 0; i < routes; ++i)
     memory.x()[i] = args.hidden.f32_row(groups.order[i]);
   pack_groups(kernels, groups, memory, context);

@@ -23,14 +23,6 @@ using test::tiny_model;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 
-TEST(TableOpTest, OneThatWasForgottenIsNotRun) {
-  const TableOp added = OpId{0};
-  EXPECT_EQ(OpId{added}, 0);
-  const TableOp forgotten;
-  const TableOp copy = forgotten;
-  EXPECT_THAT(test::refusal_of([&] { return OpId{copy}; }), HasSubstr("never added"));
-}
-
 /// A matrix whose rows are `columns` long, as a file has it.
 ModelParts::TensorPart matrix(const std::vector<float>& values, uint64_t columns) {
   const auto bytes = std::as_bytes(std::span(values));

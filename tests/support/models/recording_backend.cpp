@@ -122,9 +122,10 @@ void RecordingBackend::writes(std::string_view name, const Tensor& tensor) {
   lines_.back() += fmt::format(" -> {}={}[{},{},{}]", name, minfer::name(tensor.dtype), tensor.rows,
                                tensor.cols, tensor.stride);
   const auto* begin = static_cast<const std::byte*>(tensor.data);
-  written_.push_back({begin,
-                      begin + static_cast<size_t>(tensor.rows) * row_bytes(tensor.dtype, tensor.stride),
-                      lines_.size() - 1, std::string(name)});
+  const auto elements = static_cast<size_t>(tensor.rows * tensor.stride);
+  const size_t element_bytes =
+      tensor.dtype == DType::fp8 ? 1 : row_bytes(tensor.dtype, 1);  // FP8: the codes alone
+  written_.push_back({begin, begin + elements * element_bytes, lines_.size() - 1, std::string(name)});
 }
 
 void RecordingBackend::writes(std::string_view name, const void* data, size_t bytes) {

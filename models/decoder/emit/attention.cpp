@@ -1,0 +1,107 @@
+#include <array>
+
+#include "models/decoder/emit/emitter.h"
+
+// Attention over keys and values of heads (Vaswani et al. 2017, "Attention is all you need"; Ainslie et al. 2023, "GQA"):
+//
+//   qkv             [q | k | v]              one product of x; with gates each head of q has its own behind it
+//   q_norm, k_norm  norms of whole rows      in families that have those
+//   rope_kv_write   norms of heads, rotation; k and v to the cache
+//   attention       of decoding sequences, and of prompts
+//   attention_gate  times the sigmoid of the gates
+namespace minfer {
+namespace {
+
+/// Norms of the heads of q and k, which go with their rotation; null: none.
+std::array<Weight, 2> head_norms(const Emitter& e) {
+  const LayerWeights& w = e.layer_weights();
+  const QkNorm kind = e.config.architecture.qk_norm;
+  if (kind == QkNorm::head) return {w.q_norm, w.k_norm};
+  if (kind != QkNorm::rotated_head || e.layer_config().rope == LayerConfig::kNoRope) return {};
+  // A rotation keeps the size of a head, so that it may as well come behind the norm.
+  const Weight ones = e.ones(e.config.heads(e.layer).size);
+  return {ones, ones};
+}
+
+/// q and k in place, each over all its heads.
+void norm_rows(Emitter& e, const Tensor& qkv) {
+  const LayerWeights& w = e.layer_weights();
+  const int64_t q_size = e.config.q_size(e.layer);
+  const Tensor q = Emitter::columns(qkv, 0, q_size);
+  const Tensor k = Emitter::columns(qkv, q_size, e.config.kv_size(e.layer));
+  e.add("q_norm", NormArgs{.x = q, .weight = w.q_norm, .eps = e.config.norm_eps, .out = q});
+  e.add("k_norm", NormArgs{.x = k, .weight = w.k_norm, .eps = e.config.norm_eps, .out = k});
+}
+
+}  // namespace
+
+Tensor emit_attention(Emitter& e, const Tensor& normed) {
+  const ModelConfig& config = e.config;
+  const LayerWeights& w = e.layer_weights();
+  const LayerConfig& layer = e.layer_config();
+  const bool gates_heads = config.architecture.gates_heads;
+  const bool has_rope = layer.rope != LayerConfig::kNoRope;
+  const size_t products = layer.values_are_keys ? 2 : 3;
+  const std::array<Weight, 3> weights{w.q, w.k, w.v};
+  const std::array<Weight, 3> biases{w.q_bias, w.k_bias, w.v_bias};
+
+  const Tensor qkv = e.f32(config.qkv_size(e.layer));  // [tokens, (heads + 2 kv_heads) * head_size]
+  e.add("qkv", LinearArgs{.x = normed,
+                          .weights = {weights.data(), products},
+                          .biases = {biases.data(), w.q_bias ? products : 0},
+                          .out = qkv});
+  if (config.architecture.qk_norm == QkNorm::row) norm_rows(e, qkv);
+
+  // Queries that are f32 and stand side by side in qkv are rotated in place.
+  const bool in_place = e.activation == DType::f32 && !gates_heads;
+  const Tensor q =
+      in_place ? Tensor{} : e.activations(config.q_size(e.layer));  // [tokens, heads * head_size]
+  const auto [q_norm, k_norm] = head_norms(e);
+  e.add({.name = "rope_kv_write", .rotary_size = config.rotary_size_of(e.layer)},
+        RopeKvWriteArgs{
+            .qkv = qkv,
+            .q_out = q,
+            .heads = config.num_heads,
+            .rotary_size = has_rope ? config.rotary_size_of(e.layer) : 0,
+            .pairing = config.architecture.rope_pairing,
+            .cos_sin = e.angles(),
+            .q_norm = q_norm,
+            .k_norm = k_norm,
+            .layer_norms = config.architecture.norm == NormKind::layer,
+            .norm_eps = config.norm_eps,
+            .kv = e.kv_layer(),
+            .q_scale = layer.has_temperature ? e.memory.q_scales : nullptr,
+            .v_norm = config.architecture.norms_values ? e.ones(config.value_size(e.layer)) : Weight{},
+            .v_is_k = layer.values_are_keys,
+            .q_has_gate = gates_heads});
+
+  Tensor attending = in_place ? qkv : q;
+  if (layer.values_are_keys) attending.cols = config.q_size(e.layer);
+  const Tensor attended = e.activations(config.output_size(e.layer));  // [tokens, heads * head_size]
+  emit_attend(e, attending, attended);
+  if (gates_heads) {
+    const int64_t size = config.heads(e.layer).size, gated = config.gated_q_size(e.layer);
+    e.add("attention_gate", HeadGateArgs{.x = attended,
+                                         .gate = Emitter::columns(qkv, size, gated - size),
+                                         .heads = config.num_heads,
+                                         .gate_stride = 2 * size,
+                                         .function = HeadGateArgs::Function::sigmoid,
+                                         .out = attended});
+  }
+  return attended;
+}
+
+void emit_attend(Emitter& e, const Tensor& q, const Tensor& attended) {
+  const AttentionArgs args{.qkv = q,
+                           .heads = e.config.num_heads,
+                           .scale = e.config.heads(e.layer).scale,
+                           .kv = e.kv_layer(),
+                           .out = attended,
+                           .window = e.window(),
+                           .logit_cap = e.config.attention_cap,
+                           .sinks = e.layer_weights().sinks};
+  e.add({.name = "attention_decode", .scope = TokenScope::decode}, args);
+  e.add({.name = "attention_prefill", .scope = TokenScope::prefill}, args);
+}
+
+}  // namespace minfer

@@ -1,0 +1,104 @@
+#include "models/decoder/emit/emitter.h"
+
+namespace minfer {
+
+Emitter::Emitter(const ModelConfig& model, const ModelWeights& model_weights,
+                 const DecoderMemory& decoder_memory, DType activation_dtype, int32_t max_positions)
+    : config(model),
+      weights(model_weights),
+      memory(decoder_memory),
+      activation(activation_dtype),
+      max_positions_(max_positions) {}
+
+Tensor Emitter::value(DType dtype, RowsOf rows_of, int64_t cols, int64_t per_row) {
+  program.values.push_back({dtype, rows_of, per_row, cols});
+  return {
+      .dtype = dtype, .cols = cols, .stride = cols, .value = static_cast<int32_t>(program.values.size()) - 1};
+}
+
+Tensor Emitter::columns(Tensor tensor, int64_t first, int64_t count) {
+  tensor.first_col += first;
+  tensor.cols = count;
+  return tensor;
+}
+
+OpId Emitter::add_to_table(OpInfo info) {
+  const KvLayer kv = kv_layer();
+  const auto activation_bytes = static_cast<int32_t>(traits(activation).block_bytes);
+  info.layer = layer;
+  if (in_head) info.scope = TokenScope::logits;
+  info.in_element_bytes = info.kind == OpKind::sample ? int32_t{sizeof(float)} : activation_bytes;
+  info.out_element_bytes = activation_bytes;
+  info.kv_dtype = kv.dtype;
+  info.heads = config.num_heads;
+  info.kv_heads = kv.kv_heads;
+  info.head_size = kv.head_size;
+  info.v_head_size = kv.value_size();
+  info.v_in_k = config.is_latent();
+  info.ranks = config.rank.count;
+  if (info.experts == 0) {
+    info.experts = config.num_experts;
+    info.experts_used = config.num_experts_used;
+  }
+  program.table.push_back(std::move(info));
+  return static_cast<OpId>(program.table.size()) - 1;
+}
+
+void Emitter::add(OpInfo info, OpArgs args) {
+  const OpId id = add_to_table(std::move(info));
+  OpInfo& row = program.table[static_cast<size_t>(id)];
+  row = describe(std::move(row), args);
+  (in_head ? program.head : program.body).push_back({id, windows, std::move(args)});
+}
+
+bool Emitter::norms_in_all_reduce() const {
+  return !is_alone() && config.adds_products() && !config.parallel_blocks &&
+         config.architecture.norm == NormKind::rms;
+}
+
+Tensor Emitter::norm(const char* name, const Tensor& x, const Weight& weight, const Weight& bias) {
+  if (norms_in_all_reduce()) return normed_;
+  const Tensor out = activations(x.cols);
+  add(name, NormArgs{.x = x,
+                     .kind = weight ? config.architecture.norm : NormKind::none,
+                     .weight = weight,
+                     .bias = bias,
+                     .eps = config.norm_eps,
+                     .out = out});
+  return out;
+}
+
+void Emitter::all_reduce(const char* name, const Tensor& part, const Tensor& x, bool add_to_x,
+                         const Weight& next_norm) {
+  const bool norms = norms_in_all_reduce() && next_norm;
+  normed_ = norms ? activations(x.cols) : Tensor{};
+  add(name, AllReduceArgs{.part = part,
+                          .x = x,
+                          .add_to_x = add_to_x,
+                          .norm = norms ? next_norm : Weight{},
+                          .norm_eps = config.norm_eps,
+                          .normed = normed_});
+}
+
+Emitter::BlockOut Emitter::block_out(const Tensor& x) {
+  // Products of experts are f32.
+  if (!is_alone()) return {value(config.is_moe() ? DType::f32 : activation, RowsOf::token, x.cols), false};
+  if (config.adds_products()) return {x, true};
+  return {f32(x.cols), false};
+}
+
+void Emitter::end_block(const BlockEnd& end, const BlockOut& out, const Tensor& x) {
+  const bool adds_products = config.adds_products();
+  const Tensor sum = adds_products ? x : is_alone() ? out.to : f32(x.cols);
+  if (!is_alone()) all_reduce(end.all_reduce, out.to, sum, adds_products, end.next_norm);
+  if (adds_products) return;
+  add(end.add, NormArgs{.x = sum,
+                        .kind = end.post_norm ? config.architecture.norm : NormKind::none,
+                        .weight = end.post_norm,
+                        .eps = config.norm_eps,
+                        .scale = config.residual_scale,
+                        .add_to_out = true,
+                        .out = x});
+}
+
+}  // namespace minfer

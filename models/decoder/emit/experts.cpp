@@ -1,0 +1,89 @@
+#include "models/decoder/emit/emitter.h"
+
+// Experts (Shazeer et al. 2017, "Outrageously large neural networks"; shared ones: Dai et al. 2024, "DeepSeekMoE"):
+//
+//   moe_router, moe_route   which experts a token takes, and what each counts
+//   moe_gate_up_swiglu      hidden of each of a token's experts
+//   moe_down                their weighted sum
+//   shared_*                of the experts that every token takes, weighted by a sigmoid of their own where the family has it
+namespace minfer {
+namespace {
+
+/// out += the shared experts' sum.
+void emit_shared_experts(Emitter& e, const Tensor& normed, const Tensor& out) {
+  const LayerWeights& w = e.layer_weights();
+  const auto add = [&](const char* name, OpArgs args) {
+    e.add({.name = name, .experts = 1, .experts_used = 1}, std::move(args));
+  };
+  const Tensor hidden = e.activations(e.config.shared_ffn_size);
+  add("shared_gate_up_swiglu", GateUpArgs{.x = normed,
+                                          .gate = w.shared_gate,
+                                          .up = w.shared_up,
+                                          .out = hidden,
+                                          .activation = e.config.architecture.gate});
+  if (!w.shared_weight) {
+    return add("shared_down",
+               LinearArgs{.x = hidden, .weights = {&w.shared_down, 1}, .out = out, .add_to_out = true});
+  }
+  // The choice of one expert of one, weighted by its sigmoid.
+  const Tensor logits = e.f32(1);
+  const auto ids = e.numbers<int32_t>(1);
+  const auto weights = e.numbers<float>(1);
+  add("shared_router", LinearArgs{.x = normed, .weights = {&w.shared_weight, 1}, .out = logits});
+  add("shared_route", MoeRouteArgs{.logits = logits,
+                                   .experts_used = 1,
+                                   .choice = {.score = ExpertScore::sigmoid, .normalise = false},
+                                   .expert_ids = ids,
+                                   .expert_weights = weights});
+  add("shared_down", MoeDownArgs{.hidden = hidden,
+                                 .down = w.shared_down,
+                                 .expert_ids = ids,
+                                 .expert_weights = weights,
+                                 .experts_used = 1,
+                                 .out = out});
+}
+
+}  // namespace
+
+void emit_experts(Emitter& e, const Tensor& normed, const Emitter::BlockOut& out) {
+  const LayerWeights& w = e.layer_weights();
+  const int32_t used = e.config.num_experts_used;
+  const bool weights_input = e.config.architecture.expert_weights_input;
+  const Tensor logits = e.f32(e.config.num_experts);
+  const auto ids = e.numbers<int32_t>(used);
+  const auto weights = e.numbers<float>(used);
+  e.add("moe_router", LinearArgs{.x = normed,
+                                 .weights = {&w.router, 1},
+                                 .biases = {&w.router_bias, w.router_bias ? size_t{1} : size_t{0}},
+                                 .out = logits});
+  e.add("moe_route", MoeRouteArgs{.logits = logits,
+                                  .experts_used = used,
+                                  .choice = e.config.expert_choice,
+                                  .bias = w.choice_bias,
+                                  .expert_ids = ids,
+                                  .expert_weights = weights});
+  const Tensor hidden = e.activations(e.config.expert_ffn_size, used);  // [tokens * used, ffn]
+  e.add("moe_gate_up_swiglu", MoeGateUpArgs{.x = normed,
+                                            .gate = w.gate,
+                                            .up = w.up,
+                                            .expert_ids = ids,
+                                            .experts_used = used,
+                                            .out = hidden,
+                                            .activation = e.config.architecture.gate,
+                                            .gate_bias = w.gate_bias,
+                                            .up_bias = w.up_bias,
+                                            .input_weights = weights_input ? weights : Numbers<float>{}});
+  e.add("moe_down",
+        MoeDownArgs{.hidden = hidden,
+                    .down = w.down,
+                    .expert_ids = ids,
+                    .expert_weights = weights_input ? Numbers<const float>(e.memory.ones) : weights,
+                    .experts_used = used,
+                    .out = out.to,
+                    .add_to_out = out.add,
+                    .bias = w.down_bias,
+                    .follows_gate_up = true});
+  if (w.shared_up) emit_shared_experts(e, normed, out.to);
+}
+
+}  // namespace minfer

@@ -1,0 +1,109 @@
+#include "models/decoder/emit/emitter.h"
+
+namespace minfer {
+namespace {
+
+WeightList bias_of(const Weight& bias) {
+  return {&bias, bias ? size_t{1} : size_t{0}};
+}
+
+/// x += output(attended), where attended is of norm(x). Gives norm(x).
+Tensor emit_attention_block(Emitter& e, const Tensor& x) {
+  const LayerWeights& w = e.layer_weights();
+  const bool is_delta_net = e.layer_config().is_delta_net;
+  e.windows = e.memory.kv != nullptr && e.memory.kv->layout().is_windowed(e.layer_config());
+  const Tensor normed = e.norm("attn_norm", x, w.attn_norm, w.attn_norm_bias);
+  const Tensor attended = is_delta_net           ? emit_delta_net(e, normed)
+                          : e.config.is_latent() ? emit_latent_attention(e, normed)
+                                                 : emit_attention(e, normed);
+  const Emitter::BlockOut out = e.block_out(x);
+  e.add(is_delta_net ? "delta_out" : "attn_output", LinearArgs{.x = attended,
+                                                               .weights = {&w.attn_output, 1},
+                                                               .biases = bias_of(w.attn_output_bias),
+                                                               .out = out.to,
+                                                               .add_to_out = out.add});
+  e.end_block({"attn_all_reduce", "attn_post_norm", w.attn_post_norm, w.ffn_norm}, out, x);
+  e.windows = false;
+  return normed;
+}
+
+/// x += down(hidden), or the weighted sum of experts. `normed`: of the block in front, which a parallel one takes too.
+void emit_feed_forward_block(Emitter& e, const Tensor& x, Tensor normed) {
+  const LayerWeights& w = e.layer_weights();
+  if (!e.config.parallel_blocks) normed = e.norm("ffn_norm", x, w.ffn_norm, w.ffn_norm_bias);
+  const bool has_experts = e.layer_config().has_experts;
+  const Tensor hidden = has_experts ? Tensor{} : emit_feed_forward(e, normed);
+  const Emitter::BlockOut out = e.block_out(x);
+  if (has_experts) {
+    emit_experts(e, normed, out);
+  } else {
+    e.add("ffn_down", LinearArgs{.x = hidden,
+                                 .weights = {&w.down, 1},
+                                 .biases = bias_of(w.down_bias),
+                                 .out = out.to,
+                                 .add_to_out = out.add});
+  }
+  const auto next = static_cast<size_t>(e.layer) + 1;
+  e.end_block({"ffn_all_reduce", "ffn_post_norm", w.ffn_post_norm,
+               next < e.weights.layers.size() ? e.weights.layers[next].attn_norm : Weight{}},
+              out, x);
+}
+
+/// Logits of a slice of rows of x: [rows, vocab].
+void emit_head(Emitter& e, const Tensor& x) {
+  const ModelConfig& config = e.config;
+  const Tensor last = e.value(DType::f32, RowsOf::logit_row, x.cols);
+  const Tensor normed = e.value(e.activation, RowsOf::logit_row, x.cols);
+  const int64_t share = config.vocab_share();
+  const Tensor gathered = e.value(DType::f32, RowsOf::logit_row, share * config.rank.count);
+  const Tensor own = Emitter::columns(e.is_alone() ? gathered : e.value(DType::f32, RowsOf::logit_row, share),
+                                      0, config.vocab_size);
+  e.add("gather_rows", GatherRowsArgs{.x = x, .out = last});
+  e.add("output_norm", NormArgs{.x = last,
+                                .kind = config.architecture.norm,
+                                .weight = e.weights.output_norm,
+                                .bias = e.weights.output_norm_bias,
+                                .eps = config.norm_eps,
+                                .scale = config.logit_scale,  // products are linear
+                                .out = normed});
+  e.add("lm_head", LinearArgs{.x = normed, .weights = {&e.weights.output, 1}, .out = own});
+  if (config.logit_cap > 0.0f) {
+    const Activation cap{.kind = Activation::Kind::soft_cap, .cap = config.logit_cap};
+    e.add("logit_cap", ActivateArgs{.x = own, .activation = cap, .out = own});
+  }
+  if (!e.is_alone())
+    e.add("gather_logits", GatherColumnsArgs{.part = Emitter::columns(own, 0, share), .out = gathered});
+  e.program.logits = Emitter::columns(gathered, 0, config.whole_vocab_size());
+}
+
+}  // namespace
+
+FrameOps emit_model(Emitter& e) {
+  const ModelConfig& config = e.config;
+  FrameOps frame;
+  frame.inputs = e.add_to_table({.name = "step_inputs", .kind = OpKind::transfer});
+  const Tensor x = e.f32(config.hidden_size);
+  e.add("embed", EmbedArgs{.table = e.weights.embedding,
+                           .first_token = config.rank.index * config.vocab_share(),
+                           .vocab_size = config.whole_vocab_size(),
+                           .scale = config.embedding_scale,
+                           .out = x});
+  if (!e.is_alone()) e.all_reduce("embed_all_reduce", x, x, false, e.weights.layers.front().attn_norm);
+  for (e.layer = 0; e.layer < config.num_layers; ++e.layer) {
+    const Tensor normed = emit_attention_block(e, x);
+    emit_feed_forward_block(e, x, normed);
+    const float scale = e.layer_weights().output_scale;
+    if (scale != 1.0f)
+      e.add("layer_scale", NormArgs{.x = x, .kind = NormKind::none, .scale = scale, .out = x});
+  }
+  e.layer = -1;
+  e.in_head = true;
+  emit_head(e, x);
+  frame.sample =
+      e.add_to_table({.name = "sample", .kind = OpKind::sample, .in_features = config.whole_vocab_size()});
+  if (!e.is_alone()) frame.share = e.add_to_table({.name = "share_tokens", .kind = OpKind::broadcast});
+  frame.results = e.add_to_table({.name = "step_results", .kind = OpKind::transfer});
+  return frame;
+}
+
+}  // namespace minfer
