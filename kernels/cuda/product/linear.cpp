@@ -215,7 +215,6 @@ PanelArgs LinearOps::panel_args(const Product& p) const {
           .out_is_f32 = p.out.dtype == DType::f32,
           .add_to_out = p.add_to_out,
           .partials = panel_workspace_.partials.as<float>(),
-          .x_sums = panel_workspace_.x_sums.as<__nv_bfloat16>(),
           .arrivals = panel_workspace_.arrivals.as<unsigned>()};
 }
 

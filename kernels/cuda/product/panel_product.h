@@ -28,11 +28,10 @@ struct PanelArgs {
   int32_t x_stride = 0;
   int64_t out_stride = 0;
   bool out_is_f32 = false;
-  bool add_to_out = false;          ///< f32 only
-  bool brings_x = false;            ///< the kernel of one token has shared memory for all of x
-  float* partials = nullptr;        ///< PanelWorkspace's
-  __nv_bfloat16* x_sums = nullptr;  ///< PanelWorkspace's
-  unsigned* arrivals = nullptr;     ///< PanelWorkspace's
+  bool add_to_out = false;       ///< f32 only
+  bool brings_x = false;         ///< the kernel of one token has shared memory for all of x
+  float* partials = nullptr;     ///< PanelWorkspace's
+  unsigned* arrivals = nullptr;  ///< PanelWorkspace's
 };
 
 /// What a PanelWorkspace has for an SM: a stream kernel's block there has up to four groups of 64 rows that leave sums.
@@ -46,19 +45,7 @@ struct PanelWorkspace {
   int64_t max_cols;
   DeviceBuffer partials;
   DeviceBuffer arrivals;
-  DeviceBuffer x_sums;  ///< of groups of 32 columns, see tile_block.cuh
 };
-
-/// How a product with more than 8 tokens is divided over thread blocks: by tokens, rows and parts of K.
-struct BlockGrid {
-  int32_t token_tiles;  ///< tiles of eight tokens in a block
-  int32_t token_blocks;
-  int32_t row_blocks;
-  int32_t splits;
-};
-/// Two blocks an SM where there are rows enough; parts of K of at least two tiles.
-BlockGrid block_grid(int64_t rows, int64_t cols, int64_t tokens, bool gate_up, int32_t num_sms,
-                     int64_t most_token_tiles = 8);
 
 /// Tokens of the kernels that multiply them all at once.
 inline constexpr int32_t kPanelTokens = 8;

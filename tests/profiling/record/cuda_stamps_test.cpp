@@ -26,9 +26,8 @@ constexpr int32_t kSequences = 16;
 constexpr size_t kSteps = 8;
 constexpr double kLongKernelUs = 50.0;
 /// Kernels that ask for what no kernel before writes before they wait for those, but for those of experts, which are not known so early.
-constexpr std::array<std::string_view, 5> kReadAhead = {"panel_kernel<", "tile_block_kernel<",
-                                                        "stream_product_kernel<", "tile_stream_kernel<",
-                                                        "attention_decode_kernel<"};
+constexpr std::array<std::string_view, 4> kReadAhead = {"panel_kernel<", "stream_product_kernel<",
+                                                        "tile_stream_kernel<", "attention_decode_kernel<"};
 constexpr int32_t kLeastOfCupti = 16;  ///< registers that it gives a kernel of fewer
 
 /// The records of kernels, one list a step.

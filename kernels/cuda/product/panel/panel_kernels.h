@@ -20,7 +20,5 @@ void tile_panel_product(Launch& launch, DType type, const PanelArgs& args);
 /// As tile_vector_pair().
 bool tile_panel_pair(Launch& launch, DType type, const PanelArgs& first, DType other,
                      const PanelArgs& second);
-/// Any number of tokens; `type` is a tiled one, not a rare one.
-void tile_block_product(Launch& launch, DType type, const PanelArgs& args);
 
 }  // namespace minfer::cuda

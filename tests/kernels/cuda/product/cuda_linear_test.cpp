@@ -356,7 +356,6 @@ TEST(CudaLinear, GivesTheSameBitsWhenKIsDividedOverBlocks) {
   constexpr int64_t kRows = 512;
   constexpr int64_t kCols = 4096;
   constexpr int64_t kTokens = 40;
-  ASSERT_GT(block_grid(kRows, kCols, kTokens, false, kNumSms).splits, 1);
   LinearOps ops(kNumSms, limits());
   const DeviceWeight weight(DType::q4_k, kRows, kCols, 1);
   const Weight w = weight.weight();
@@ -450,15 +449,11 @@ TEST(CudaLinear, ChoosesAPathByTypesAndTokens) {
       {DType::bf16, DType::bf16, 8, 64, ProductPath::panel_product},
       {DType::bf16, DType::bf16, 8, 63, ProductPath::matmul},
       {DType::bf16, DType::bf16, 9, 64, ProductPath::matmul},
-      {DType::q4_k, DType::bf16, 128, 256, ProductPath::panel_product},
-      {DType::q4_k, DType::bf16, 129, 256, ProductPath::dequantise_matmul},
-      {DType::q8_0, DType::bf16, 64, 32, ProductPath::panel_product},
-      {DType::q8_0, DType::bf16, 65, 32, ProductPath::dequantise_matmul},
-      {DType::fp8, DType::bf16, 64, 704, ProductPath::panel_product},
-      {DType::fp8, DType::bf16, 65, 704, ProductPath::dequantise_matmul},
+      {DType::q4_k, DType::bf16, 8, 256, ProductPath::panel_product},
+      {DType::q4_k, DType::bf16, 9, 256, ProductPath::dequantise_matmul},
+      {DType::fp8, DType::bf16, 8, 704, ProductPath::panel_product},
+      {DType::fp8, DType::bf16, 9, 704, ProductPath::dequantise_matmul},
       {DType::fp8, DType::f32, 1, 704, ProductPath::dequantise_matmul},
-      {DType::mxfp4, DType::bf16, 128, 32, ProductPath::panel_product},
-      {DType::mxfp4, DType::bf16, 129, 32, ProductPath::dequantise_matmul},
       {DType::q3_k, DType::bf16, 1, 256, ProductPath::panel_product},
       {DType::q3_k, DType::bf16, 2, 256, ProductPath::dequantise_matmul},
   };
@@ -466,27 +461,6 @@ TEST(CudaLinear, ChoosesAPathByTypesAndTokens) {
     EXPECT_EQ(product_path(c.weight, c.x, c.tokens, c.cols), c.path) << name(c.weight) << ' ' << c.tokens;
   }
   EXPECT_THROW(product_path(DType::q4_k, DType::f16, 1, 256), Error);
-}
-
-TEST(CudaLinear, DividesProductsOverTwoBlocksOfAnSm) {
-  struct Case {
-    int64_t rows, cols, tokens;
-    bool gate_up;
-    int32_t token_tiles, token_blocks, row_blocks, splits;
-  };
-  constexpr Case kCases[] = {
-      {6144, 4096, 64, false, 8, 1, 48, 5},  {4096, 4096, 17, false, 4, 1, 32, 8},
-      {14336, 4096, 64, true, 8, 1, 224, 1}, {4096, 14336, 64, false, 8, 1, 32, 8},
-      {4096, 14336, 65, false, 8, 2, 32, 4}, {128256, 4096, 64, false, 8, 1, 1002, 1},
-      {16, 256, 17, false, 4, 1, 1, 1},
-  };
-  for (const Case& c : kCases) {
-    const BlockGrid grid = block_grid(c.rows, c.cols, c.tokens, c.gate_up, kNumSms);
-    EXPECT_EQ(grid.token_tiles, c.token_tiles) << c.rows << ' ' << c.tokens;
-    EXPECT_EQ(grid.token_blocks, c.token_blocks) << c.rows << ' ' << c.tokens;
-    EXPECT_EQ(grid.row_blocks, c.row_blocks) << c.rows << ' ' << c.tokens;
-    EXPECT_EQ(grid.splits, c.splits) << c.rows << ' ' << c.tokens;
-  }
 }
 
 }  // namespace
