@@ -161,8 +161,7 @@ void run_kernels(const BenchArgs& args) {
   if (const int32_t ranks = args.engine.options.tensor_parallel_size; ranks > 1) {
     fail(
         "--tensor-parallel-size: {}, expected 1: --kernels measures the ops of one device (and its hardware "
-        "counters run an op "
-        "again and again, which those between ranks cannot do)",
+        "counters run an op again and again, which those between ranks cannot do)",
         ranks);
   }
   KernelBenchOptions options = args.kernel;
@@ -254,8 +253,7 @@ void add_bench_command(CLI::App& app) {
   speed
       .add_list("--pg,--prompt-and-gen", args->speed.prompt_and_generated,
                 "tests of both, two numbers each: 512,64 processes 512 tokens, then generates 64; with "
-                "--parallel, prompts "
-                "and decoding share steps")
+                "--parallel, prompts and decoding share steps")
       ->check(CLI::PositiveNumber);
   speed
       .add_with_default("-d,--n-depth", args->speed.depth,
@@ -268,13 +266,12 @@ void add_bench_command(CLI::App& app) {
       ->check(CLI::PositiveNumber);
   speed.add_flag(
       "--profile-overhead", args->profile_overhead,
-      "measure what recording the steps costs: generates -n tokens, and processes prompts if -p is "
-      "given, in turn with records and with nothing launched or kept for them, at least 20 times each");
+      "measure what recording the steps costs: generates -n tokens, and processes prompts if -p is given, in "
+      "turn with records and with nothing launched or kept for them, at least 20 times each");
   const OptionGroup kernels(*command, kKernelsGroup);
-  CLI::Option* by_kernel = kernels.add_flag(
-      "--kernels", args->kernels,
-      "measure each op of the model alone, over many sizes and with cold caches (default model: "
-      "synthetic:llama-3.1-8b:bf16)");
+  CLI::Option* by_kernel = kernels.add_flag("--kernels", args->kernels,
+                                            "measure each op of the model alone, over many sizes and with "
+                                            "cold caches (default model: synthetic:llama-3.1-8b:bf16)");
   kernels
       .add_list("--op", args->kernel.ops,
                 "these ops only, by their names in profiles, e.g. qkv,attention_decode (all norms: rms_norm)")

@@ -48,8 +48,7 @@ Objective objective_of(const std::string& text) {
   if (!text.starts_with(kGoodput) || text.size() == kGoodput.size()) {
     fail(
         "--objective: \"{}\", expected throughput, p99-itl, p99-ttft or goodput:METRIC:MS[,METRIC:MS] such "
-        "as "
-        "goodput:ttft:500,tpot:20",
+        "as goodput:ttft:500,tpot:20",
         text);
   }
   std::string limits = text.substr(kGoodput.size());

@@ -76,10 +76,9 @@ void EngineArgs::add_device_options(CLI::App& command) {
       ->transform(one_of(kDevices))
       ->option_text("DEVICE [auto]");
   group
-      .add_with_default(
-          "--dtype", dtype,
-          "activations on a GPU: auto (f32 if all weights are, else bf16), bf16 or f32 (slower, nothing "
-          "rounded below f32); on the CPU they are f32")
+      .add_with_default("--dtype", dtype,
+                        "activations on a GPU: auto (f32 if all weights are, else bf16), bf16 or f32 "
+                        "(slower, nothing rounded below f32); on the CPU they are f32")
       ->check(one_of({"auto", "bf16", "f32"}));
   add_quantization(command, quantization);
   group.add_with_default("--gpu-memory-utilization", options.gpu_memory_utilization,
@@ -93,9 +92,8 @@ void EngineArgs::add_device_options(CLI::App& command) {
           ->option_text("N [1]");
   group
       .add("--all-reduce", options.all_reduce,
-           "how GPUs add up what each has computed: auto (the faster one for each size, measured at "
-           "the start), "
-           "peer (own kernels through each other's memory) or nccl")
+           "how GPUs add up what each has computed: auto (the faster one for each size, measured at the "
+           "start), peer (own kernels through each other's memory) or nccl")
       ->transform(one_of(kAllReduceChoices))
       ->option_text("HOW [auto]");
   group
@@ -111,15 +109,15 @@ void EngineArgs::add_device_options(CLI::App& command) {
   group.add_with_default("--num-blocks", options.num_blocks, "KV blocks (0: from --kv-cache-memory)");
   group
       .add("--kv-cache-memory", options.kv_cache_bytes,
-           "bytes of the KV cache, e.g. 2GiB (0: what --gpu-memory-utilization leaves; on the CPU a "
-           "quarter of the free memory)")
+           "bytes of the KV cache, e.g. 2GiB (0: what --gpu-memory-utilization leaves; on the CPU a quarter "
+           "of the free memory)")
       ->transform(CLI::AsSizeValue(false))
       ->option_text("SIZE [0]");
   group
       .add_with_default(
           "--kv-cache-dtype", kv_cache_dtype,
-          "type of the KV cache: auto (as activations: f32 on the CPU, bf16 on a GPU), bf16, f16, f32 "
-          "(on a GPU with --dtype f32 alone), or on a GPU fp8 (not with latent attention)")
+          "type of the KV cache: auto (as activations: f32 on the CPU, bf16 on a GPU), bf16, f16, f32 (on a "
+          "GPU with --dtype f32 alone), or on a GPU fp8 (not with latent attention)")
       ->transform(one_of({"auto", "f32", "bf16", "f16", "fp8", "fp8_e4m3"}, true));
 }
 
@@ -149,19 +147,17 @@ void EngineArgs::add_serving_options(CLI::App& command) {
                  "share KV blocks between prompts that begin alike (default: on)");
   group
       .add("--num-state-copies", options.num_state_copies,
-           "copies of states that the prefix cache keeps, of models that have these (Qwen3-Next, "
-           "Qwen3.5): one where a prompt may go on that begins alike, and of each sequence that "
-           "brings guesses (default: as many as a quarter of "
-           "--kv-cache-memory holds)")
+           "copies of states that the prefix cache keeps, of models that have these (Qwen3-Next, Qwen3.5): "
+           "one where a prompt may go on that begins alike, and of each sequence that brings guesses "
+           "(default: as many as a quarter of --kv-cache-memory holds)")
       ->option_text("N");
   group.add_flag("--enable-chunked-prefill,!--no-enable-chunked-prefill", options.enable_chunked_prefill,
                  "cut long prompts into pieces that run beside decoding (default: on)");
   group
-      .add(
-          "--target-itl-ms", target_itl_ms,
-          "milliseconds between two tokens: while anybody decodes, a step takes as many prompt tokens as fit "
-          "into that, by what steps took before; auto: as few as prompts need to lose no more than a quarter "
-          "of their speed; 0: as many as --max-num-batched-tokens leaves")
+      .add("--target-itl-ms", target_itl_ms,
+           "milliseconds between two tokens: while anybody decodes, a step takes as many prompt tokens as "
+           "fit into that, by what steps took before; auto: as few as prompts need to lose no more than a "
+           "quarter of their speed; 0: as many as --max-num-batched-tokens leaves")
       ->option_text("MS|auto [0]");
   group.add_with_default("--stream-interval", options.stream_interval,
                          "tokens between two responses of a request");
@@ -183,8 +179,7 @@ void EngineArgs::join() const {
   if (processes_->num_unwatched() > 0) {
     print_notice(fmt::format(
         "minfer: warning: {} has no connection of its own with {}: if one of them ends, the others notice "
-        "only "
-        "after --rank-timeout\n",
+        "only after --rank-timeout\n",
         processes_->name_of(rank.index),
         rank.is_first() ? fmt::format("{} other processes", processes_->num_unwatched()) : "rank 0"));
   }
@@ -224,8 +219,7 @@ CLI::Option* EngineArgs::add_policy_option(CLI::App& command) {
   return command
       .add_option("--scheduling-policy", options.policy,
                   "order of service: fcfs, priority, or shortest (a prompt goes in front of longer ones that "
-                  "came before "
-                  "it, up to as many tokens as those have)")
+                  "came before it, up to as many tokens as those have)")
       ->transform(one_of(kPolicies))
       ->option_text("POLICY [fcfs]");
 }

@@ -34,10 +34,10 @@ void LoadArgs::add_workload_options(CLI::App& command) {
       ->check(CLI::PositiveNumber);
   CLI::Option* dataset =
       group
-          .add("--dataset", workload.dataset,
-               "prompts from JSON Lines: {\"prompt\": TEXT or [ids], \"output_len\": N, \"priority\": "
-               "N}; the last two may be left out; a lower priority is served first with "
-               "--scheduling-policy priority")
+          .add(
+              "--dataset", workload.dataset,
+              "prompts from JSON Lines: {\"prompt\": TEXT or [ids], \"output_len\": N, \"priority\": N}; the "
+              "last two may be left out; a lower priority is served first with --scheduling-policy priority")
           ->check(existing_file());
   group.add_with_default("--input-len,--random-input-len", workload.input_len, "tokens of a random prompt")
       ->check(CLI::PositiveNumber)
@@ -68,10 +68,9 @@ void LoadArgs::add_workload_options(CLI::App& command) {
                             "requests (conversations) per second, at random times; inf: all at once")
           ->check(kPositiveOrInf);
   group
-      .add_with_default(
-          "--burstiness", workload.burstiness,
-          "shape of the gamma distribution of the gaps between requests: 1 is a Poisson process, less "
-          "is burstier, more is more even")
+      .add_with_default("--burstiness", workload.burstiness,
+                        "shape of the gamma distribution of the gaps between requests: 1 is a Poisson "
+                        "process, less is burstier, more is more even")
       ->check(CLI::PositiveNumber)
       ->needs(rate);
   group
