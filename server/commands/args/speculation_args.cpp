@@ -60,6 +60,8 @@ SpeculationOptions SpeculationArgs::resolve(const std::string& model) const {
     if (!model.starts_with(kSyntheticPrefix))
       fail("{}: --model \"{}\", expected synthetic:NAME", kOption, model);
   }
+  if (!resolved.synthetic_acceptance && resolved.method != SpeculationMethod::off)
+    resolved.synthetic_acceptance = replayed_acceptance_;
   if (is_draft) resolved.draft_model = open_model(model_);
   return resolved;
 }
