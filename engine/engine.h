@@ -38,9 +38,8 @@ class Engine {
   explicit Engine(std::unique_ptr<ModelSource> model, const EngineOptions& options = {},
                   const LoadProgress& progress = {}, std::unique_ptr<Backend> backend = nullptr);
 
-  /// Takes a request into the queue. Throws Error if a parameter is out of range, a prompt token is not in the
-  /// vocabulary, the id is in use or the grammar cannot be honoured. A request that can never run (too long, say) is
-  /// answered as refused by the next step.
+  /// Takes a request into the queue. Throws Error if a parameter is out of range, a prompt token is not in the vocabulary, the id is in use
+  /// or the grammar cannot be honoured. A request that can never run (too long, say) is answered as refused by the next step.
   void submit(const Request& request);
   /// Ends a request in any state and frees its blocks at once; the next step answers it as cancelled. Unknown
   /// ids: ignored.
@@ -81,8 +80,7 @@ class Engine {
   BackendInfo backend_info() { return runner_.backend().info(); }
   /// What reads the hardware counters of each rank's device, the first rank's in front. The samplers live as long as the engine.
   std::vector<RankCounters> counters();
-  /// Has `sink` told what recorded steps stamp on the other ranks of this process; null: nobody. See Ranks::watch_stamps(). Between
-  /// steps.
+  /// Has `sink` told what recorded steps stamp on the other ranks of this process; null: nobody. See Ranks::watch_stamps(). Between steps.
   void watch_rank_stamps(RankStampSink* sink);
   const Scheduler& scheduler() const { return scheduler_; }
   /// What has been learnt of what steps take.

@@ -31,8 +31,7 @@ struct EngineOptions {
   /// What the F32, F16 and BF16 matrices of layers become when they are loaded: fp8; absent: they stay as they are.
   std::optional<DType> quantization = {};
   bool cuda_graphs = true;  ///< replay decode steps as CUDA graphs
-  /// Steps launched before the one in front of them has finished; absent: as many as the backend can. Fewer
-  /// than that is for comparisons.
+  /// Steps launched before the one in front of them has finished; absent: as many as the backend can. Fewer than that is for comparisons.
   std::optional<int32_t> steps_ahead = {};
   int32_t max_model_len = 0;   ///< tokens of prompt and output together; 0: the model's context length
   int32_t max_num_seqs = 256;  ///< sequences running at once
@@ -66,8 +65,7 @@ struct EngineOptions {
   /// Called by each rank other than the first before it launches a step, on its thread: for tests of ranks that fail or hang.
   std::function<void(Rank rank, int64_t step)> on_rank_step = nullptr;
   DeviceTracer* tracer = nullptr;  ///< instead of the backend's: for tests
-  int32_t rank_timeout_s =
-      0;  ///< that a rank waits for another before the engine ends; 0: 5 on GPUs, 60 on the CPU
+  int32_t rank_timeout_s = 0;      ///< that ranks wait for another; 0: 5 on GPUs, 60 on the CPU
   uint64_t seed = 0;
 };
 

@@ -7,8 +7,7 @@
 
 namespace minfer {
 
-/// Runs one sequence through a model outside the engine and gives the logits of every position: perplexity,
-/// golden tests.
+/// Runs one sequence through a model outside the engine and gives the logits of every position: perplexity, golden tests.
 class Evaluator {
  public:
   /// `source` outlives the evaluator. Every token of a step takes a row of logits: memory for

@@ -25,9 +25,8 @@ class ProfileRange final : private StepSink {
   struct Options {
     int64_t first_step = 0;  ///< both included; steps that have passed are left out
     int64_t last_step = std::numeric_limits<int64_t>::max();
-    bool traces = true;  ///< kernel by kernel, if the backend can
-    int64_t most_records =
-        kMostRecords;  ///< kernels, copies and fills, of all ranks; when there are so many, the tracing ends
+    bool traces = true;                   ///< kernel by kernel, if the backend can
+    int64_t most_records = kMostRecords;  ///< kernels and copies of all ranks; then the tracing ends
     /// What was traced, or why nothing was: once, unless `traces` is off or the backend cannot.
     std::function<void(RangeTrace)> on_trace = nullptr;
     /// The range is over: once, behind on_trace.

@@ -17,6 +17,7 @@ parts     of the output only the paragraphs that begin so
 rows      lines of each paragraph at most
 findings  of `explain`: findings in words, default 1 where `finding` is given
 bench     shown: what `minfer bench` prints too; it is left out otherwise
+quota     cores of a control group that commands with --profile-out run in
 
 What is left out has a line `...` in its place. Blocks `<!-- table: planted faults on H200 -->` and
 `<!-- table: gain on CPU: CASE -->` are made from the results of planted faults.
@@ -36,7 +37,7 @@ import tempfile
 
 from cut_profile import cut
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../tests/checks"))
-from planted_findings import SlowClients
+from planted_findings import SlowClients, control_group
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 GUIDES = ["profiling/README.md", "profiling/examples.md"]
@@ -85,7 +86,7 @@ class Example:
     def text(self, run):
         parts = []
         for command in self.commands:
-            output = run(command)
+            output = run(command, float(self.options.get("quota", 0)) if "--profile-out" in command else 0)
             if command.startswith("minfer profile") or self.options.get("bench") == "shown":
                 parts.append(f"$ {command}\n{self.shortened(output, command)}")
             else:
@@ -131,10 +132,11 @@ class Runner:
         os.symlink(os.path.join(ROOT, "tests"), os.path.join(folder, "tests"))
         self.environment = dict(os.environ, PATH=os.path.join(folder, "bin") + ":" + os.environ["PATH"])
 
-    def __call__(self, command):
+    def __call__(self, command, quota=0):
         if re.match(r"minfer serve .*--profile-out", command):
             return self.serve(command)
-        done = subprocess.run(["bash", "-c", command], cwd=self.folder, env=self.environment, capture_output=True, text=True)
+        with control_group(quota) as words:
+            done = subprocess.run([*words, "bash", "-c", command], cwd=self.folder, env=self.environment, capture_output=True, text=True)
         if done.returncode != 0:
             raise Fault(f"{command}: {done.stderr.strip()}")
         return done.stdout

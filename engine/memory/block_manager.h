@@ -23,11 +23,9 @@ uint64_t xxh3_block_hash(uint64_t parent, std::span<const TokenId> tokens);
 
 struct BlockManagerOptions {
   int32_t num_blocks = 0;
-  int32_t block_size =
-      16;  ///< tokens of a block; where layers with windows have a table of their own, of the others
+  int32_t block_size = 16;  ///< tokens of a block, of layers without windows where those have their own
   bool enable_prefix_caching = true;
-  /// Where the hashes begin. One that clients do not know keeps them from grinding out prompts whose hashes
-  /// collide.
+  /// Where the hashes begin. One that clients do not know keeps them from grinding out prompts whose hashes collide.
   uint64_t hash_key = 0;
   BlockHash hash = xxh3_block_hash;  ///< tests pass one that collides
   /// Tokens of context that layers whose blocks are given back read, the token's own included; 0: no blocks are given back.
@@ -37,8 +35,7 @@ struct BlockManagerOptions {
   int64_t max_tokens_under_way = 0;  ///< of a sequence, by steps that are not committed
 };
 
-/// Leading blocks of a sequence that the prefix cache holds. An object to reuse, so that matching allocates
-/// nothing.
+/// Leading blocks of a sequence that the prefix cache holds. An object to reuse, so that matching allocates nothing.
 struct PrefixMatch {
   std::vector<BlockId> blocks;
   std::vector<BlockId> window_blocks = {};  ///< those that the next token reads in layers with windows
@@ -71,10 +68,9 @@ struct PrefixMatch {
 /// tokens, and their place in it, so that they are found without those in front of them. A prefix is found as far as the one table has
 /// all blocks and the other one those that the next token reads.
 ///
-/// A hit is exact, not probable: beyond the hash it compares the block's tokens and its predecessor's
-/// content id; of a first block, the salt. Two blocks have the same content id if and only if they hold the
-/// same tokens after the same prefix under the same salt: a sequence finds nothing of those with another one
-/// (Sequence::cache_salt), so that nobody can tell by the time to the first token what they hold.
+/// A hit is exact, not probable: beyond the hash it compares the block's tokens and its predecessor's content id; of a first block, the
+/// salt. Two blocks have the same content id if and only if they hold the same tokens after the same prefix under the same salt: a sequence
+/// finds nothing of those with another one (Sequence::cache_salt), so that nobody can tell by the time to the first token what they hold.
 ///
 /// Somebody else may keep a mirror of what is published (record_events). There a hash stands for its content, so of contents whose
 /// hashes collide one alone is announced, and no block behind the others: the mirror then knows too little, never too much.
@@ -95,15 +91,12 @@ class BlockManager {
   void shorten(PrefixMatch& match, int32_t num_blocks) const;
   /// What a published block holds, with all before it: a number that no other prefix has or ever had.
   uint64_t content(BlockId id) const { return block(id).content; }
-  /// Pins the blocks of a match and makes them the start of the sequence's block table: they count as
-  /// scheduled, computed and published. `match` must be what match_prefix found, with no other call in
-  /// between.
+  /// Pins the blocks of a match and makes them the start of the sequence's block table: they count as scheduled, computed and published.
+  /// `match` must be what match_prefix found, with no other call in between.
   void adopt_prefix(Sequence& sequence, const PrefixMatch& match);
-  /// Appends free blocks until the tables cover `num_tokens`. False, with nothing changed, if there are too
-  /// few.
+  /// Appends free blocks until the tables cover `num_tokens`. False, with nothing changed, if there are too few.
   bool allocate(Sequence& sequence, int32_t num_tokens);
-  /// Publishes the full blocks among the first `num_computed` tokens: their KV is written, others may share
-  /// it from now on.
+  /// Publishes the full blocks among the first `num_computed` tokens: their KV is written, others may share it from now on.
   void publish(Sequence& sequence);
   /// Lets go of the blocks that no token from `num_computed` on reads: those behind the window of that token. Where all layers share a
   /// table, one published block stays, which the next one to be published names.

@@ -9,8 +9,7 @@
 namespace minfer {
 namespace {
 
-/// Share of free memory that the KV cache takes when nobody says: the rest is for weights in page cache and
-/// other programs.
+/// Share of free memory that the KV cache takes when nobody says: the rest is for weights in page cache and other programs.
 constexpr double kKvShareOfFreeMemory = 0.25;
 /// CUDA graphs are instantiated as they are first needed, and their memory is the driver's.
 constexpr int64_t kGraphReserveBytes = int64_t{256} << 20;

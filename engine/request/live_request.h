@@ -47,8 +47,7 @@ struct LiveRequest : Sequence {
   std::string end_detail;                         ///< why it was refused or failed, for people
   int32_t num_new_tokens = 0;  ///< that the step being finished drew for it, which no output holds yet
   int32_t num_new_scored = 0;  ///< in front of them: unscored tokens, its grammar's, that the step scored
-  int32_t num_new_forced =
-      0;  ///< behind them: tokens that its grammar forced; with logprobs these are unscored instead
+  int32_t num_new_forced = 0;  ///< behind them: forced by its grammar; with logprobs unscored instead
   FinishReason end = FinishReason::length;  ///< of one that draws no more, once its tokens are scored
   int32_t num_forced = 0;                   ///< forced tokens that outputs hold
   /// Whether it may bring drafts. Not with penalties or a grammar: of a draft, what they do depends on the drafts before it.

@@ -10,9 +10,8 @@
 
 namespace minfer {
 
-/// Finds the first of several stop strings in text that comes in pieces, and lets through only text that can
-/// no longer become part of one. Each byte costs O(number of stop strings), amortised, however often they
-/// nearly match (Knuth, Morris, Pratt 1977).
+/// Finds the first of several stop strings in text that comes in pieces, and lets through only text that can no longer become part of one.
+/// Each byte costs O(number of stop strings), amortised, however often they nearly match (Knuth, Morris, Pratt 1977).
 class StopMatcher {
  public:
   /// No string is empty.
@@ -23,9 +22,8 @@ class StopMatcher {
     std::string_view matched;  ///< the stop string that was completed; empty: none. Points into the matcher
   };
 
-  /// Takes the next piece. Stop strings that end in a piece that `may_stop` not are text like any other;
-  /// later pieces may complete one that begins there. Once a stop string was matched, further text is
-  /// ignored.
+  /// Takes the next piece. Stop strings that end in a piece that `may_stop` not are text like any other; later pieces may complete one that
+  /// begins there. Once a stop string was matched, further text is ignored.
   Result push(std::string_view piece, bool may_stop = true);
   /// The end of the text: what was held back.
   std::string finish();
@@ -42,16 +40,14 @@ class StopMatcher {
   bool done_ = false;
 };
 
-/// Collects one request's tokens until a response is due, and turns them into text then. Tokens that no
-/// response is due for cost nothing here, unless the request has stop strings: those are looked for in every
-/// token's text.
+/// Collects one request's tokens until a response is due, and turns them into text then. Tokens that no response is due for cost nothing
+/// here, unless the request has stop strings: those are looked for in every token's text.
 class OutputAssembler {
  public:
   /// `tokenizer` outlives the assembler. `stream_interval` >= 1 tokens lie between two responses.
   OutputAssembler(const Tokenizer& tokenizer, const SamplingParams& params, int32_t stream_interval);
 
-  /// Takes the next token; `visible` is false for the end token that closes a generation. True if it
-  /// completed a stop string.
+  /// Takes the next token; `visible` is false for the end token that closes a generation. True if it completed a stop string.
   bool accept(SampledToken token, bool visible);
   /// Whether a response goes out now: for the first token, and whenever the interval is full.
   bool due() const;

@@ -78,12 +78,10 @@ struct Sequence {
   int32_t num_prefill_tokens = 0;  ///< size() when last admitted: what it computes before it decodes (again)
   int32_t num_cached_tokens = 0;   ///< prompt tokens found in the prefix cache when it was first admitted
   int32_t num_preemptions = 0;
-  int32_t num_recomputed_tokens =
-      0;  ///< that preemptions cost it: computed before, and not found in the cache again
+  int32_t num_recomputed_tokens = 0;  ///< computed again for preemptions: not found in the cache
   std::vector<BlockId>
       blocks;  ///< block table: token i lives in blocks[i / block_size]; kFreedBlock: nobody reads it again
-  int32_t num_freed_blocks =
-      0;  ///< leading blocks behind the window of every layer, given back while it runs
+  int32_t num_freed_blocks = 0;        ///< behind the window of every layer, given back while it runs
   int32_t num_published_blocks = 0;    ///< leading blocks that the prefix cache knows
   std::vector<uint64_t> block_hashes;  ///< chained hash of each leading full block, as far as it was needed
 
@@ -98,9 +96,8 @@ struct Sequence {
 
   // Scheduler, where layers with windows have a block table of their own; behind the rest, which every step of every model reads
   std::vector<BlockId> window_blocks;
-  int32_t state_slot = -1;  ///< of a model with states, while it runs (StateSlots); -1: none
-  int32_t last_state_copy =
-      0;  ///< tokens behind which its newest copy was made, or the prefix ended that it begins with
+  int32_t state_slot = -1;      ///< of a model with states, while it runs (StateSlots); -1: none
+  int32_t last_state_copy = 0;  ///< tokens behind which its newest copy was made, or its cached prefix ended
   /// The slot with the state in front of drafts of which some were rejected, with which its next step begins; -1: it has its own.
   int32_t state_before = -1;
   int32_t num_shared_tokens = 0;  ///< when it was admitted: in common with prompts whose blocks are cached

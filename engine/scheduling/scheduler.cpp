@@ -175,8 +175,7 @@ bool Scheduler::first_waiting_is_next(size_t num_visited) const {
   return num_visited == running_.size() || served_before_(*waiting_.begin(), running_[num_visited]);
 }
 
-/// Gives the first waiting sequence a seat, its cached prefix and its first tokens. False if it has to
-/// wait.
+/// Gives the first waiting sequence a seat, its cached prefix and its first tokens. False if it has to wait.
 bool Scheduler::admit_first_waiting(size_t num_visited) {
   const bool seats_taken_for_good = num_running() == num_seats_ && num_visited == running_.size();
   if (prefill_budget_ == 0 || seats_taken_for_good) return false;
@@ -222,9 +221,8 @@ void Scheduler::reserve_full_size(Sequence& sequence) const {
   blocks_.reserve(sequence, max_size);
 }
 
-/// Preempts unvisited sequences, which all come after `sequence`, until it has a seat and blocks; match_ is
-/// kept up to date. False if it finds too little, if possible before anything is preempted in vain. A shorter prompt
-/// is no reason to compute another one again.
+/// Preempts unvisited sequences, which all come after `sequence`, until it has a seat and blocks; match_ is kept up to date. False if it
+/// finds too little, if possible before anything is preempted in vain. A shorter prompt is no reason to compute another one again.
 bool Scheduler::make_room(Sequence& sequence, size_t num_visited) {
   const auto has_room = [&] {
     return num_running() < num_seats_ && num_needed_blocks(sequence, running_.size()) <= blocks_.num_free();
@@ -310,8 +308,7 @@ void Scheduler::add_to_batch(Sequence& sequence, int32_t num_tokens, bool is_cop
   batch_.num_tokens += num_tokens + num_drafts;
 }
 
-/// The last running sequence is unvisited or the one being visited, so nothing of this step is lost with
-/// it.
+/// The last running sequence is unvisited or the one being visited, so nothing of this step is lost with it.
 void Scheduler::preempt_last() {
   Sequence& sequence = *running_.back();
   running_.pop_back();

@@ -73,9 +73,8 @@ struct Refusal {
   std::string detail;  ///< for people: limit and value found
 };
 
-/// Decides which tokens the next step computes (continuous batching: Orca, Yu et al. 2022; chunked prefill
-/// beside decode: Sarathi-Serve, Agrawal et al. 2024). Host only, deterministic, one thread; owns no
-/// sequence and no device memory.
+/// Decides which tokens the next step computes (continuous batching: Orca, Yu et al. 2022; chunked prefill beside decode: Sarathi-Serve,
+/// Agrawal et al. 2024). Host only, deterministic, one thread; owns no sequence and no device memory.
 ///
 /// Order of service: (priority, arrival), where priority counts under SchedulingPolicy::priority only. Under SchedulingPolicy::shortest
 /// it is (place, arrival): the tokens of all prompts that had come before, plus twice its own. So a prompt goes in front of a longer one
@@ -97,9 +96,8 @@ struct Refusal {
 /// The cost of a step is proportional to the running sequences and the cached prefix of the first waiting
 /// one, however many wait or have finished.
 ///
-/// A step is schedule(), then commit() for each scheduled sequence. schedule() looks at `num_scheduled`
-/// alone and only commit() advances `num_computed`, so that the batch after the one that still runs can be
-/// scheduled.
+/// A step is schedule(), then commit() for each scheduled sequence. schedule() looks at `num_scheduled` alone and only commit() advances
+/// `num_computed`, so that the batch after the one that still runs can be scheduled.
 class Scheduler {
  public:
   /// `options` with all sizes chosen (none 0); `blocks` outlives the scheduler. At most
@@ -113,10 +111,9 @@ class Scheduler {
   /// cache. A sequence that can never run is finished as refused, and told why; one that neither draws nor scores anything is finished.
   std::optional<Refusal> enqueue(Sequence& sequence);
 
-  /// The next step's work; valid until the next call. Empty only if nothing waits or runs, or if each
-  /// running sequence waits for a commit or is held. With options.steps_ahead a sequence whose newest token is not known
-  /// yet (drawn by a step that is not committed) is scheduled as well: up to that many such tokens, none if it
-  /// waits_for_token.
+  /// The next step's work; valid until the next call. Empty only if nothing waits or runs, or if each running sequence waits for a commit
+  /// or is held. With options.steps_ahead a sequence whose newest token is not known yet (drawn by a step that is not committed) is
+  /// scheduled as well: up to that many such tokens, none if it waits_for_token.
   const ScheduledBatch& schedule();
 
   /// Takes what a step gave for one sequence of its batch: marks its tokens computed, appends `new_tokens` (none unless logits were

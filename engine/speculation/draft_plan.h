@@ -58,10 +58,9 @@ struct DraftCandidate {
 
 /// What a plan is made with.
 struct DraftSituation {
-  int32_t num_sequences = 0;  ///< that decode, candidates or not
-  int64_t most_drafts = 0;    ///< of all together
-  double draft_pass_ns =
-      0.0;  ///< what a draft token each takes to make: all sequences' first, then all second ones ...
+  int32_t num_sequences = 0;    ///< that decode, candidates or not
+  int64_t most_drafts = 0;      ///< of all together
+  double draft_pass_ns = 0.0;   ///< to make a draft token each: all sequences' first, then all second ...
   double draft_fixed_ns = 0.0;  ///< what making drafts takes beside
   double least_gain = 1.0;      ///< as the speed with drafts divided by that without
   /// Behind a rejected draft a sequence has a step without drafts, which computes again what stands (layers with states).

@@ -22,15 +22,13 @@ class Evaluation;
 /// text, since templates make special tokens of it ('<|' + role + '|>'); any other is the request's.
 jinja::Value make_role(std::string_view role);
 
-/// What a chat template renders. Everything in it counts as the request's: its bytes never become special
-/// tokens.
+/// What a chat template renders. Everything in it counts as the request's: its bytes never become special tokens.
 struct ChatInput {
   jinja::Value messages = jinja::make_list({});
   jinja::Value tools;      ///< a list, or None
   jinja::Value documents;  ///< a list, or None
   bool add_generation_prompt = true;
-  /// Further variables, such as enable_thinking. One with the name of a field above or of a special token
-  /// replaces that.
+  /// Further variables, such as enable_thinking. One with the name of a field above or of a special token replaces that.
   std::vector<std::pair<std::string, jinja::Value>> variables;
   bool as_it_is =
       false;  ///< fails where Jinja2 fails and prints None where it does: see ChatTemplate::render

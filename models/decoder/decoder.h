@@ -49,8 +49,7 @@ class Decoder {
   size_t max_op_runs() const { return programs_.max_op_runs(limits_); }
   const FrameOps& frame() const { return programs_.frame; }
 
-  /// Runs the batch through all layers, writing K and V of its tokens. Returns logits(batch, 0).
-  /// Asynchronous where the backend is.
+  /// Runs the batch through all layers, writing K and V of its tokens. Returns logits(batch, 0). Asynchronous where the backend is.
   Tensor forward(const ForwardBatch& batch);
   /// Logits of rows [first_row, first_row + n) of the batch that forward() was last called with: [n,
   /// vocab_size] f32, where n is what is left of its rows, logit_slice at the most. Valid until the next call.

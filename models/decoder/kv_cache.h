@@ -8,8 +8,7 @@
 
 namespace minfer {
 
-/// The paged KV memory of all layers, allocated once. Which sequence owns which block is the block manager's
-/// business.
+/// The paged KV memory of all layers, allocated once. Which sequence owns which block is the block manager's business.
 class KvCache {
  public:
   /// `block_size`: tokens of a part (KvLayout), which is a block of a layer.

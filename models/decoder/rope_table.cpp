@@ -14,8 +14,7 @@ double yarn_pair_of_rotations(const RopeConfig& rope, int32_t rotary_size, doubl
          (2.0 * std::log(static_cast<double>(rope.base)));
 }
 
-/// Share of a pair's frequency that stays unscaled: 1 for the fast pairs, 0 for the slow ones, a ramp
-/// between.
+/// Share of a pair's frequency that stays unscaled: 1 for the fast pairs, 0 for the slow ones, a ramp between.
 double yarn_unscaled_share(const RopeConfig& rope, int32_t rotary_size, int32_t pair) {
   const RopeScaling& scaling = rope.scaling;
   const double first = yarn_pair_of_rotations(rope, rotary_size, scaling.beta_fast);

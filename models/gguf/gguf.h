@@ -34,17 +34,15 @@ enum class GgufType : uint32_t {
 
 std::string_view name(GgufType type);
 
-/// A GGUF model file (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md), versions 2 and 3,
-/// little-endian, whole or split (-00001-of-0000N.gguf: give the first part). The file is mapped, not read:
-/// opening costs the header, and tensor bytes are touched when used. Files are untrusted: everything is
-/// checked against the file's size on opening, with a FileError that names the file, the key or tensor, what
-/// was expected and what was found. Immutable, so any thread may read it. Views into it (strings, tensors)
-/// live as long as the object.
+/// A GGUF model file (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md), versions 2 and 3, little-endian, whole or split
+/// (-00001-of-0000N.gguf: give the first part). The file is mapped, not read: opening costs the header, and tensor bytes are touched when
+/// used. Files are untrusted: everything is checked against the file's size on opening, with a FileError that names the file, the key or
+/// tensor, what was expected and what was found. Immutable, so any thread may read it. Views into it (strings, tensors) live as long as the
+/// object.
 class GgufFile {
  public:
   static GgufFile open(const std::filesystem::path& path);
-  /// A file in memory, e.g. the embedded demo model. `bytes` must outlive the object and start at a multiple
-  /// of 8; `name` is for messages.
+  /// A file in memory, e.g. the embedded demo model. `bytes` must outlive the object and start at a multiple of 8; `name` is for messages.
   static GgufFile from_memory(std::span<const std::byte> bytes, std::string name);
 
   GgufFile(GgufFile&&) noexcept;

@@ -40,8 +40,7 @@ class ByteCursor {
   std::string_view read_string(std::string_view what);
   /// Passes over `count` values of `size` bytes each.
   void skip(uint64_t count, uint64_t size, std::string_view what);
-  /// Throws unless `count` records of at least `min_bytes` each can follow: before anything is allocated for
-  /// them.
+  /// Throws unless `count` records of at least `min_bytes` each can follow: before anything is allocated for them.
   void expect_room(uint64_t count, uint64_t min_bytes, std::string_view what) const;
 
  private:
@@ -52,9 +51,8 @@ class ByteCursor {
   uint64_t offset_;  // never beyond bytes_
 };
 
-/// The key-value section of one GGUF file. Holds where each value lies; getters read it there, through a
-/// checked cursor each time, so bytes that change under a mapping can give wrong values but never a read
-/// outside it.
+/// The key-value section of one GGUF file. Holds where each value lies; getters read it there, through a checked cursor each time, so bytes
+/// that change under a mapping can give wrong values but never a read outside it.
 class GgufMetadata {
  public:
   /// Reads `count` entries at the cursor. The bytes and the name of the cursor's file outlive the object.

@@ -14,8 +14,7 @@ namespace minfer {
 /// The smallest general.alignment that the specification allows: no element of a tensor is ever misaligned.
 inline constexpr uint64_t kMinAlignment = 8;
 
-/// More tensors than any model has; what parsing them costs in memory stays below 40 MB. Holds for the parts
-/// of a model together.
+/// More tensors than any model has; what parsing them costs in memory stays below 40 MB. Holds for the parts of a model together.
 inline constexpr uint64_t kMaxTensors = uint64_t{1} << 17;
 
 /// What one GGUF file says: all of a whole model, or one part of a split one.

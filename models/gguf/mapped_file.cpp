@@ -55,10 +55,9 @@ constinit SpinLock table_lock;
 constinit std::array<Range, BusGuard::kMaxRanges> guarded_ranges;
 struct sigaction previous_action;
 
-/// Puts zeros in place of the file from the page of `address` to the end of its range: beyond the end of a
-/// file nothing is left, and one mapping costs one signal however much of it is read. False if `address` is
-/// not guarded. Runs in a signal handler: POSIX does not list mmap as safe there, but on Linux it is a bare
-/// system call.
+/// Puts zeros in place of the file from the page of `address` to the end of its range: beyond the end of a file nothing is left, and one
+/// mapping costs one signal however much of it is read. False if `address` is not guarded. Runs in a signal handler: POSIX does not list
+/// mmap as safe there, but on Linux it is a bare system call.
 bool replace_with_zeros(uintptr_t address) {
   const std::scoped_lock lock(table_lock);
   for (Range& range : guarded_ranges) {

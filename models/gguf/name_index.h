@@ -24,9 +24,8 @@ class NameIndex {
     std::ranges::sort(slots_);
   }
 
-  /// A name that two records share. Names that merely share a 64-bit hash count as the same: between the
-  /// 100,000 names of a file that happens by chance once in 10^9 files, and one made so is refused with good
-  /// reason.
+  /// A name that two records share. Names that merely share a 64-bit hash count as the same: between the 100,000 names of a file that
+  /// happens by chance once in 10^9 files, and one made so is refused with good reason.
   template <class NameOf>
   std::optional<std::string_view> duplicate(const NameOf& name_of) const {
     const auto twice = std::ranges::adjacent_find(slots_, std::ranges::equal_to{}, &Slot::hash);

@@ -15,9 +15,8 @@ class MergeTable {
   /// Tokens that merging may produce, by the running text they stand for.
   using PlainIds = std::unordered_map<std::string_view, TokenId>;
 
-  /// Merges rank in file order. Throws FileError for a merge that is not two texts as the vocabulary spells
-  /// them, or whose parts or result the vocabulary lacks. Merges that take or make a special token,
-  /// or a byte's, are left out.
+  /// Merges rank in file order. Throws FileError for a merge that is not two texts as the vocabulary spells them, or whose parts or result
+  /// the vocabulary lacks. Merges that take or make a special token, or a byte's, are left out.
   MergeTable(const Vocabulary& vocabulary, const PlainIds& plain_ids);
 
   /// Applies merges to `symbols` until none applies: always the best-ranked pair, of equal ones the leftmost.

@@ -52,8 +52,7 @@ const PretokenizerRule& find_rule(std::string_view name) {
                   known);
 }
 
-/// PCRE2's \s also matches U+180E, which lost the property in Unicode 6.3; the tokenisers' engines follow
-/// Unicode.
+/// PCRE2's \s also matches U+180E, which lost the property in Unicode 6.3; the tokenisers' engines follow Unicode.
 std::string with_unicode_spaces(std::string_view pattern) {
   std::string expanded;
   for (size_t i = 0; i < pattern.size(); ++i) {

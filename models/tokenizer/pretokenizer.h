@@ -14,13 +14,11 @@ struct PretokenizerTraits {
   bool nfc = false;            ///< text is brought to Unicode normal form C first
 };
 
-/// Throws FileError naming the known ones if `name` is not a value of tokenizer.ggml.pre that this program
-/// knows.
+/// Throws FileError naming the known ones if `name` is not a value of tokenizer.ggml.pre that this program knows.
 PretokenizerTraits pretokenizer_traits(std::string_view name);
 
-/// Cuts text into the words within which byte-level BPE merges: a sequence of regular expressions, each
-/// applied to what the ones before it left, both matches and the gaps between them becoming words. Immutable:
-/// any thread may use it.
+/// Cuts text into the words within which byte-level BPE merges: a sequence of regular expressions, each applied to what the ones before it
+/// left, both matches and the gaps between them becoming words. Immutable: any thread may use it.
 class Pretokenizer {
  public:
   /// Throws FileError as pretokenizer_traits does.
@@ -29,9 +27,8 @@ class Pretokenizer {
   Pretokenizer& operator=(Pretokenizer&&) noexcept;
   ~Pretokenizer();
 
-  /// Words of `text` in order; joined they are `text`. Bytes that are not UTF-8 are words apart. Time grows
-  /// linearly with the text; where a match would need more than the limits on its stack and steps, the rest
-  /// stays one word.
+  /// Words of `text` in order; joined they are `text`. Bytes that are not UTF-8 are words apart. Time grows linearly with the text; where a
+  /// match would need more than the limits on its stack and steps, the rest stays one word.
   std::vector<std::string_view> split(std::string_view text) const;
 
  private:

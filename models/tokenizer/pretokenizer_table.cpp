@@ -73,8 +73,7 @@ constexpr std::string_view kKimiK2[] = {
 #undef MINFER_UPPER
 #undef MINFER_CONTRACTION
 
-// Letters with case, as DeepSeek's tokeniser lists them. It leaves out Georgian Mkhedruli and Cyrillic
-// Extended-C, which \p{L&} has.
+// Letters with case, as DeepSeek's tokeniser lists them. It leaves out Georgian Mkhedruli and Cyrillic Extended-C, which \p{L&} has.
 #define MINFER_CASED_LETTERS                                                                                \
   R"(A-Za-z\x{B5}\x{C0}-\x{D6}\x{D8}-\x{F6}\x{F8}-\x{1BA}\x{1BC}-\x{1BF}\x{1C4}-\x{293})"                   \
   R"(\x{295}-\x{2AF}\x{370}-\x{373}\x{376}\x{377}\x{37B}-\x{37D}\x{37F}\x{386}\x{388}-\x{38A})"             \

@@ -121,8 +121,7 @@ const std::pair<std::string, TokenId>* SpecialTokens::TextSet::longest_prefix(st
   const std::pair<std::string, TokenId>* longest = nullptr;
   std::span range(entries);  // texts that share text[0, depth)
   for (size_t depth = 0; depth <= text.size() && !range.empty(); ++depth) {
-    // The shortest text of the range comes first; a duplicate behind it has the same length and is passed
-    // over.
+    // The shortest text of the range comes first; a duplicate behind it has the same length and is passed over.
     if (range.front().first.size() == depth) longest = &range.front();
     if (depth == text.size()) break;
     const auto byte_at_depth = [depth](const auto& entry) {

@@ -33,8 +33,7 @@ class SpecialTokens {
     TokenId token;          ///< -1: plain text
     std::string_view text;  ///< of the plain text, or of the token
   };
-  /// Cuts `text` at user-defined tokens and, if `parse_special`, at control and unknown tokens. No fragment
-  /// is empty.
+  /// Cuts `text` at user-defined tokens and, if `parse_special`, at control and unknown tokens. No fragment is empty.
   std::vector<Fragment> split(std::string_view text, bool parse_special) const;
 
  private:

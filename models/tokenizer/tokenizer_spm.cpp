@@ -11,8 +11,7 @@
 namespace minfer {
 namespace {
 
-/// Spaces as SentencePiece's remove_extra_whitespaces leaves them: none at either end, one where there were
-/// several.
+/// Spaces as SentencePiece's remove_extra_whitespaces leaves them: none at either end, one where there were several.
 std::string collapse_spaces(std::string_view text) {
   std::string collapsed;
   for (const char c : text) {
@@ -23,8 +22,7 @@ std::string collapse_spaces(std::string_view text) {
   return collapsed;
 }
 
-/// Whether a piece has U+2581 behind another character. If none has, no piece lies across the beginning of a
-/// run of spaces.
+/// Whether a piece has U+2581 behind another character. If none has, no piece lies across the beginning of a run of spaces.
 bool has_inner_space(std::string_view piece) {
   for (size_t at = piece.find(kEscapedSpace, 1); at != std::string_view::npos;
        at = piece.find(kEscapedSpace, at + 1)) {

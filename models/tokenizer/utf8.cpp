@@ -33,12 +33,10 @@ Lead lead_of(uint8_t byte) {
   return {0, 0, 0};
 }
 
-// utf8proc sorts marks by insertion, which is quadratic in a run. Languages need fewer than 30 (UAX #15,
-// stream-safe text).
+// utf8proc sorts marks by insertion, which is quadratic in a run. Languages need fewer than 30 (UAX #15, stream-safe text).
 constexpr int kMaxMarks = 128;
 
-/// Bytes of `text`, which begins with a character, up to the first that is not UTF-8 or the next mark too
-/// many.
+/// Bytes of `text`, which begins with a character, up to the first that is not UTF-8 or the next mark too many.
 size_t normalizable_prefix(std::string_view text) {
   size_t end = 0;
   int marks = 0;

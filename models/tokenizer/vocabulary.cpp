@@ -72,8 +72,7 @@ void read_flags(const GgufFile& file, Vocabulary& vocabulary) {
   vocabulary.add_space_prefix = file.get_bool("tokenizer.ggml.add_space_prefix").value_or(spm);
   vocabulary.remove_extra_whitespaces =
       file.get_bool("tokenizer.ggml.remove_extra_whitespaces").value_or(false);
-  // The files do not carry this property of Phi-3's added tokens, so the model's name stands for it, as in
-  // llama.cpp.
+  // The files do not carry this property of Phi-3's added tokens, so the model's name stands for it, as in llama.cpp.
   std::string model_name(file.get_string("general.name").value_or(""));
   std::ranges::transform(model_name, model_name.begin(), [](unsigned char c) { return std::tolower(c); });
   vocabulary.strip_right_of_special =

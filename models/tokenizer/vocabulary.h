@@ -34,8 +34,7 @@ enum class VocabularyModel {
   character_bpe,  ///< "gemma4": BPE over characters across words, by merges; spaces as U+2581, bytes where there is no character
 };
 
-/// What a GGUF file says about its tokens, as plain values. The tokenisers are made from it; tests fill it by
-/// hand.
+/// What a GGUF file says about its tokens, as plain values. The tokenisers are made from it; tests fill it by hand.
 struct Vocabulary {
   std::string name;  ///< of the file, for messages
   VocabularyModel model = VocabularyModel::sentencepiece;
@@ -62,13 +61,11 @@ struct Vocabulary {
   }
 };
 
-/// Reads tokenizer.ggml.* and validates it (see validate). Throws FileError naming the key, expected and
-/// found.
+/// Reads tokenizer.ggml.* and validates it (see validate). Throws FileError naming the key, expected and found.
 Vocabulary read_vocabulary(const GgufFile& file);
 
-/// Throws FileError unless every array has one element per token, every id is -1 or inside the vocabulary,
-/// scores are numbers, byte tokens are spelt <0xHH>, special tokens have 1 to 1,024 bytes, and what add_bos
-/// and add_eos add exists.
+/// Throws FileError unless every array has one element per token, every id is -1 or inside the vocabulary, scores are numbers, byte tokens
+/// are spelt <0xHH>, special tokens have 1 to 1,024 bytes, and what add_bos and add_eos add exists.
 void validate(const Vocabulary& vocabulary);
 
 /// The tokeniser of a vocabulary; validates it first.

@@ -10,9 +10,8 @@ namespace minfer {
 
 struct TraceCounts {
   int64_t steps = 0;
-  int64_t kernels = 0;  ///< and copies and fills
-  int64_t without_step =
-      0;  ///< kernels, copies and fills of steps that the profile has no line of: not in the trace
+  int64_t kernels = 0;       ///< and copies and fills
+  int64_t without_step = 0;  ///< kernels and copies of steps that have no line: not in the trace
 };
 
 /// Writes a profile as a trace in Chrome's JSON format, which Perfetto, chrome://tracing and Holistic Trace Analysis read. Throws

@@ -28,9 +28,8 @@ struct CollectorOptions {
   std::chrono::milliseconds every{0};    ///< from one window's begin to the next one's at the least
   int64_t first_step = 0;                ///< windows open while steps first_step to last_step run
   int64_t last_step = std::numeric_limits<int64_t>::max();
-  int32_t evaluation_threads =
-      0;  ///< that decode a window; 0: as many as a quarter of the cores, four at most
-  size_t queue_bytes = 4u << 20;  ///< memory for records of a window's steps, of each rank
+  int32_t evaluation_threads = 0;  ///< that decode a window; 0: a quarter of the cores, four at most
+  size_t queue_bytes = 4u << 20;   ///< memory for records of a window's steps, of each rank
 };
 
 /// Reads hardware counters window by window while an engine runs steps, on a thread of its own, and lays them

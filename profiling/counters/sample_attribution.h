@@ -33,15 +33,13 @@ struct OpEstimate {
   std::vector<double> errors;
 };
 
-/// Gives the samples of counters to the ops that ran meanwhile. A sample holds the counts of one or several
-/// ops, and each op is cut by samples at other places in every step; so the bytes of an op are estimated from
-/// all its runs by expectation maximisation: each sample is divided among the ops in it by the bytes that the
-/// estimate expects of each op in that time, and the next estimate of an op is what it was given, a run
-/// (Dempster, Laird and Rubin 1977; the same as Richardson and Lucy's deconvolution). Within a run, an op is taken to
-/// read evenly.
+/// Gives the samples of counters to the ops that ran meanwhile. A sample holds the counts of one or several ops, and each op is cut by
+/// samples at other places in every step; so the bytes of an op are estimated from all its runs by expectation maximisation: each sample is
+/// divided among the ops in it by the bytes that the estimate expects of each op in that time, and the next estimate of an op is what it
+/// was given, a run (Dempster, Laird and Rubin 1977; the same as Richardson and Lucy's deconvolution). Within a run, an op is taken to read
+/// evenly.
 ///
-/// Windows are added one after the other; memory grows by some 100 bytes a run of an op. Pure arithmetic, one thread at
-/// a time.
+/// Windows are added one after the other; memory grows by some 100 bytes a run of an op. Pure arithmetic, one thread at a time.
 class SampleAttribution {
  public:
   /// For samples with these columns.
@@ -98,9 +96,8 @@ class SampleAttribution {
   std::vector<double> mixed_amounts_;  ///< [mixed_.size(), counters_.size()]
 };
 
-/// Bytes that a byte counter saw from `begin_ns` to `end_ns`. A sample across an end is divided by time, or
-/// counted whole where `alone_before` (`alone_after`) says that nothing else ran on the other side. `covered`: the share
-/// of the time that samples cover.
+/// Bytes that a byte counter saw from `begin_ns` to `end_ns`. A sample across an end is divided by time, or counted whole where
+/// `alone_before` (`alone_after`) says that nothing else ran on the other side. `covered`: the share of the time that samples cover.
 struct CountedBytes {
   double bytes = 0.0;
   double covered = 0.0;

@@ -41,8 +41,7 @@ struct LaunchDiff {
 struct OpDiff {
   enum class State : uint8_t { both, added, removed };
   std::string op;
-  std::string renamed_to =
-      {};  ///< in B, where an op of the same kind and sizes has another name; empty: it has the same
+  std::string renamed_to = {};  ///< the name in B of an op of the same kind and sizes; empty: the same
   StepPhase phase = StepPhase::decode;
   State state = State::both;
   bool is_rest = false;  ///< no op: host and idle time
@@ -88,8 +87,7 @@ struct ProfileDiff {
   std::vector<OpDiff> ops;  ///< those that explain most of the difference first; they add up to it
   std::vector<SettingDiff> settings;
   std::vector<StepKind> kinds;  ///< that were compared
-  bool by_phase =
-      false;  ///< kinds that both have are under half of a side's time: whole phases were compared
+  bool by_phase = false;        ///< of kinds both have too little: whole phases were compared
   std::vector<std::pair<StepKind, int64_t>> left_out_a;  ///< steps of kinds that B does not have
   std::vector<std::pair<StepKind, int64_t>> left_out_b;
   std::vector<ShapeDiff> shapes;  ///< kinds of steps whose share differs, the largest difference first

@@ -157,8 +157,7 @@ std::vector<std::string> front_lines(const ProfileDiff& diff, const DiffNames& n
   if (diff.by_phase) {
     lines.emplace_back(
         "kinds of steps (phase and padded batch) that both have are under half of a side's time: whole "
-        "phases are "
-        "compared, by token");
+        "phases are compared, by token");
   } else if (diff.kinds.size() <= kMostLeftOut) {
     std::string kinds;
     for (const StepKind& kind : diff.kinds)

@@ -116,22 +116,21 @@ void drafts_that_lose(const Evidence& evidence, std::vector<Finding>& findings) 
                               percent_of(std::abs(use.lost_us()), use.us), loses ? "lost" : "won");
   }
   findings.push_back(
-      {.evidence = fmt::format("{} steps checked draft tokens and gave {:.2f} tokens a sequence, each in "
-                               "{:.0f} us; without {:.0f} "
-                               "({}); {} of {} were accepted, and finding them took {:.0f} %{}",
-                               lost.steps, tokens / static_cast<double>(lost.sequences), lost.us / tokens,
-                               lost.without_us / tokens,
-                               lost.is_measured ? "steps that had none" : "by a model: no step had none",
-                               lost.accepted, lost.proposed, percent_of(lost.draft_us, lost.us),
-                               lose_from < 0 ? "" : by_context),
+      {.evidence = fmt::format(
+           "{} steps checked draft tokens and gave {:.2f} tokens a sequence, each in {:.0f} us; without "
+           "{:.0f} ({}); {} of {} were accepted, and finding them took {:.0f} %{}",
+           lost.steps, tokens / static_cast<double>(lost.sequences), lost.us / tokens,
+           lost.without_us / tokens,
+           lost.is_measured ? "steps that had none" : "by a model: no step had none", lost.accepted,
+           lost.proposed, percent_of(lost.draft_us, lost.us), lose_from < 0 ? "" : by_context),
        .stake_us = lost.us,
        .gain = lost_us / wall_us,
        .gain_from = gain.from,
        .gain_to = gain.to,
        .estimated = true,
        .advice = fmt::format(
-           "--speculative off{}, or fewer drafts: --num-speculative-tokens; with "
-           "--no-adaptive-speculation nothing holds back drafts that lose",
+           "--speculative off{}, or fewer drafts: --num-speculative-tokens; with --no-adaptive-speculation "
+           "nothing holds back drafts that lose",
            lose_from > 0 ? fmt::format(" on a server for contexts of {} tokens and more", lose_from) : "")});
 }
 
@@ -146,20 +145,19 @@ void overload(const Evidence& evidence, std::vector<Finding>& findings) {
   const double alone_us =
       static_cast<double>(requests.prompt_tokens) * StepModel::prefill_token_us(evidence);  // of all prompts
   findings.push_back(
-      {.evidence = fmt::format("{:.3g} requests a second came, {:.2f} times as many as were served: the time "
-                               "to the first token grew by {:.0f} ms with each second, to {:.1f} s in the "
-                               "mean, {:.0f} % of it in the queue",
-                               rate, times, 1e3 * wait.each(), wait.mean_y(), 100.0 * share),
+      {.evidence = fmt::format(
+           "{:.3g} requests a second came, {:.2f} times as many as were served: the time to the first token "
+           "grew by {:.0f} ms with each second, to {:.1f} s in the mean, {:.0f} % of it in the queue",
+           rate, times, 1e3 * wait.each(), wait.mean_y(), 100.0 * share),
        .stake_us = evidence.steps().waiting.us,
        .gain = share,
        .gain_from = share,
        .gain_to = std::max(share, 1.0 - alone_us / to_first_us),
        .of = GainOf::latency,
-       .advice =
-           fmt::format("no more than {:.3g} requests a second for this server: more servers, a faster "
-                       "device or type, or --max-queue-size, which turns away early (of the time to the "
-                       "first token the gain)",
-                       rate / times)});
+       .advice = fmt::format(
+           "no more than {:.3g} requests a second for this server: more servers, a faster device or type, or "
+           "--max-queue-size, which turns away early (of the time to the first token the gain)",
+           rate / times)});
 }
 
 void shrinking_batch(const Evidence& evidence, std::vector<Finding>& findings) {
@@ -185,11 +183,10 @@ constexpr std::array kBatchRules{
     Rule{"overload", FindingGroup::requests,
          "the time to the first token (request records): it grows steadily with the arrival",
          "the queue's share of that time", overload},
-    Rule{
-        "batch that shrinks", FindingGroup::requests,
-        "of requests that came at once: decode steps behind the last prompt, of three quarters of their most "
-        "sequences or fewer",
-        "their share of the time x (1 - cost of a token in the full batch / cost now)", shrinking_batch},
+    Rule{"batch that shrinks", FindingGroup::requests,
+         "of requests that came at once: decode steps behind the last prompt, of three quarters of their "
+         "most sequences or fewer",
+         "their share of the time x (1 - cost of a token in the full batch / cost now)", shrinking_batch},
     Rule{
         "drafts that lose", FindingGroup::requests,
         "decoding with draft tokens, by phase and context, and without; a model of the steps if all had some",

@@ -27,8 +27,7 @@ constexpr std::array kBrakes{
               "the machine's power supply and cables (nvidia-smi -q -d PERFORMANCE, dmesg)"},
     BrakeText{"a power limit that is lower than it could be",
               "nvidia-smi -pl, as an administrator; fewer joules a token, as with FP8 weights, while a "
-              "smaller batch "
-              "needs more of them"},
+              "smaller batch needs more of them"},
     BrakeText{"a setting of its clock",
               "nvidia-smi --reset-gpu-clocks and --reset-applications-clocks, as an administrator"}};
 
@@ -213,8 +212,8 @@ void other_process(const Evidence& evidence, std::vector<Finding>& findings) {
           : fmt::format("other programs had {:.1f} GiB of the device's memory before this one began",
                         static_cast<double>(before_bytes) / static_cast<double>(1 << 30));
   text += fmt::format(
-      "; in {:.0f} % of the time no op ran though the host waited for one, and ops took {:.0f} % "
-      "longer than in the best steps",
+      "; in {:.0f} % of the time no op ran though the host waited for one, and ops took {:.0f} % longer than "
+      "in the best steps",
       percent_of(steps.kept_waiting_us, steps.wall_us),
       percent_of(disturbed_us, steps.of(StepPhase::decode).ops_us - disturbed_us));
   const GainRange shared_us = shared_memory_us(evidence, others, text);
@@ -236,13 +235,11 @@ constexpr std::array kDeviceRules{
     Rule{"clocks held back", FindingGroup::system,
          "readings of a device whose clock heat, the hardware, a lowered power limit or a setting holds back",
          "(1 - clock / highest clock) x the share of ops that the memory does not bound (of power: from 0), "
-         "to that "
-         "of all",
+         "to that of all",
          clocks_held_back},
     Rule{"another process", FindingGroup::system,
          "other processes in the readings, or memory of others in the header; idle time while the host "
-         "waited, "
-         "decode ops beyond their best, products below what is usual, the memory's traffic",
+         "waited, decode ops beyond their best, products below what is usual, the memory's traffic",
          "that time / wall time", other_process},
 };
 

@@ -15,6 +15,7 @@
 #include "kernels/launches.h"
 #include "profiling/counters/counter_window.h"
 #include "profiling/findings/draft_evidence.h"
+#include "profiling/findings/kept_trial.h"
 #include "profiling/findings/line_fit.h"
 #include "profiling/findings/same_work.h"
 #include "profiling/findings/sample_evidence.h"
@@ -33,8 +34,7 @@ struct PhaseEvidence {
   int64_t steps = 0;
   double wall_us = 0.0;
   double ops_us = 0.0;
-  double exposed_us =
-      0.0;  ///< that no op ran and the device, or the ops' threads, waited for the host, which did not wait itself
+  double exposed_us = 0.0;  ///< no op ran, and the device or the ops' threads waited for the working host
   int64_t prefill_tokens = 0;
   int64_t decode_tokens = 0;
   int64_t decode_sequences = 0;  ///< summed over steps
@@ -88,11 +88,10 @@ struct StepEvidence {
   StepCount bubble;                       ///< gaps in front of steps that went on with requests of before
   double idle_us = 0.0;                   ///< gaps without work
   std::array<double, kHostSpans> host_us{};
-  double prefill_us = 0.0;    ///< of the ops' time, by the rule of the header
-  LineFit wall_by_tokens;     ///< of steps of all phases
-  double idle_host_us = 0.0;  ///< within steps, before ops that the host launched late
-  double kept_waiting_us =
-      0.0;  ///< that no op ran though the host had launched what was next, and waited for it
+  double prefill_us = 0.0;       ///< of the ops' time, by the rule of the header
+  LineFit wall_by_tokens;        ///< of steps of all phases
+  double idle_host_us = 0.0;     ///< within steps, before ops that the host launched late
+  double kept_waiting_us = 0.0;  ///< that no op ran though the host waited for the next one
   int64_t late_ops = 0;
   StepCount waiting;     ///< requests were queued
   StepCount seats_full;  ///< of those: as many sequences as may run
@@ -225,6 +224,11 @@ class Evidence {
     if ((sample.clock_reasons & clock_reason::idle) == 0) devices_[sample.device].add(sample);
   }
 
+  void add(KeptTrial trial) {
+    std::erase_if(trials_, [&](const KeptTrial& older) { return older.is_of_same(trial); });
+    trials_.push_back(std::move(trial));
+  }
+
   const ProfileHeader& header() const { return header_; }
   /// A number among the header's options; `otherwise` if it is not there.
   int64_t option(std::string_view name, int64_t otherwise = 0) const;
@@ -246,6 +250,7 @@ class Evidence {
   const std::unordered_map<uint64_t, KindTimes>& kinds() const { return kinds_; }
   const SameWork& same_work() const { return same_work_; }
   const DraftEvidence& drafts() const { return drafts_; }
+  const std::vector<KeptTrial>& trials() const { return trials_; }  ///< the newest of each kind
   /// Time of decode steps' ops beyond what they take of the roofline's in the fastest step of as many sequences.
   double disturbed_us() const;
 
@@ -290,6 +295,7 @@ class Evidence {
   std::vector<OpEvidence*> by_place_;  ///< of the last step's ops: mostly the next one's too
   SameWork same_work_;
   DraftEvidence drafts_;
+  std::vector<KeptTrial> trials_;
   RankReportSum rank_sum_;
   SampleEvidence<HostSample> host_;
   std::map<int32_t, SampleEvidence<DeviceSample>> devices_;
@@ -298,9 +304,8 @@ class Evidence {
   std::unordered_map<uint64_t, KindTimes> kinds_;
   std::vector<Slice> slices_;
   double steps_of_slice_ = 1.0;
-  std::map<int64_t, Slice> alike_;  ///< decode steps by their sequences
-  std::unordered_map<uint64_t, int64_t>
-      prefixes_;  ///< when the first token of a prompt that begins so came, at the earliest
+  std::map<int64_t, Slice> alike_;                  ///< decode steps by their sequences
+  std::unordered_map<uint64_t, int64_t> prefixes_;  ///< when the first token came of a prompt with it
   int64_t last_step_ = -1, first_start_ns_ = 0, last_end_ns_ = 0, first_ended_arrival_ns_ = 0;
   int32_t last_waiting_ = 0;
   bool last_was_copy_ = false, last_preempted_ = false;

@@ -26,6 +26,7 @@ class EvidenceReader final : public ProfileVisitor {
   void rank_step(const RankStep& step) override { evidence_->add(step); }
   void host(const HostSample& sample) override { evidence_->add(sample); }
   void device(const DeviceSample& sample) override { evidence_->add(sample); }
+  void trial(KeptTrial trial) override { evidence_->add(std::move(trial)); }
 
   /// Once a profile's header has come.
   const Evidence& evidence() const { return *evidence_; }

@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "profiling/findings/kept_trial.h"
+
 namespace minfer {
 
 /// Where a finding lies, from coarse to fine.
@@ -34,11 +36,11 @@ struct Finding {
   double gain_from = -1.0;    ///< what is likely, at the least; -1 in a rule: find_all() sets both
   double gain_to = -1.0;      ///< and at the most
   GainOf of = GainOf::wall_time;
-  bool estimated =
-      false;  ///< the gain rests on a model of the work (roofline, a line through steps), not on measured times alone
+  bool estimated = false;  ///< the gain rests on a model of the work (roofline, a line through steps) too
   bool has_option = true;  ///< false: nothing that can be set mends it, which is a property of the build
   std::string advice = {};
   std::vector<std::string> trials = {};  ///< options that do it, each to be tried alone: trials_of()
+  std::vector<KeptTrial> measured = {};  ///< of those, and of the rule, what the profile has
 
   /// What findings are ordered by. Waiting that only moves counts half, and as far as it fills the wall time: the work stays. What
   /// cannot be mended stands last, and makes no run unhealthy.

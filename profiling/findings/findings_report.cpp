@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "profiling/findings/rules.h"
+#include "profiling/json/trial_lines.h"
 #include "profiling/report/text/table.h"
 
 namespace minfer {
@@ -47,10 +48,15 @@ bool is_small(const Finding& finding) {
   return finding.weight() <= kHealthyGain;
 }
 
-/// The findings that a reader sees. All are sorted by their weight.
+/// The findings that a reader sees: up to the last that is worth more than 5 %, or whose advice helped. All are sorted by their weight.
 std::span<const Finding> shown(const Diagnosis& diagnosis, bool all) {
-  if (all) return diagnosis.findings;
-  return {diagnosis.findings.begin(), std::ranges::find_if(diagnosis.findings, is_small)};
+  const auto& findings = diagnosis.findings;
+  const auto is_left_out = [](const Finding& finding) {
+    return is_small(finding) &&
+           std::ranges::none_of(finding.measured, &MeasuredGain::helped, &KeptTrial::gain);
+  };
+  const auto end = std::find_if_not(findings.rbegin(), findings.rend(), is_left_out).base();
+  return {findings.begin(), all ? findings.end() : end};
 }
 
 /// Says how many findings are not shown; empty if all are.
@@ -115,6 +121,11 @@ bool Diagnosis::is_healthy() const {
 
 Diagnosis diagnose(const Evidence& evidence) {
   std::vector<Finding> findings = find_all(evidence);
+  for (Finding& finding : findings) {
+    for (const KeptTrial& trial : evidence.trials())
+      if (trial.finding == finding.rule || std::ranges::count(finding.trials, trial.option) > 0)
+        finding.measured.push_back(trial);
+  }
   Limit limit = next_limit(evidence, findings);
   return {.findings = std::move(findings),
           .limit = std::move(limit),
@@ -139,6 +150,8 @@ std::string findings_text(const Diagnosis& diagnosis, bool colour, bool all) {
     text += fmt::format(
         "\n{}\n", wrapped(fmt::format("{}. {}: {}.", ++number, finding.rule, finding.evidence), kColumns));
     text += wrapped("   Try: " + finding.advice + ".", kColumns) + "\n";
+    for (const KeptTrial& trial : finding.measured)
+      text += wrapped("   Measured: " + trial.text() + ".", kColumns) + "\n";
   }
   return text;
 }
@@ -149,9 +162,12 @@ std::string findings_markdown(const Diagnosis& diagnosis, bool all) {
       verdict(diagnosis) + "\n\n" + introduction(diagnosis) + "." + left_out(diagnosis, all) + "\n";
   if (!findings.empty()) text += "\n" + markdown_table(table_of(findings)) + "\n";
   int number = 0;
-  for (const Finding& finding : findings)
-    text +=
-        fmt::format("{}. **{}**: {}. Try: {}.\n", ++number, finding.rule, finding.evidence, finding.advice);
+  for (const Finding& finding : findings) {
+    text += fmt::format("{}. **{}**: {}. Try: {}.", ++number, finding.rule, finding.evidence, finding.advice);
+    for (const KeptTrial& trial : finding.measured)
+      text += " Measured: " + trial.text() + ".";
+    text += '\n';
+  }
   return text;
 }
 
@@ -179,6 +195,12 @@ void write_findings(JsonText& json, const Diagnosis& diagnosis) {
     json.key("try").open('[');
     for (const std::string& trial : finding.trials)
       json.value(trial);
+    json.close(']').key("measured").open('[');
+    for (const KeptTrial& trial : finding.measured) {
+      json.open('{').field("text", std::string_view(trial.text()));
+      write_trial(json, trial);
+      json.close('}');
+    }
     json.close(']').close('}');
   }
   json.close(']').close('}');

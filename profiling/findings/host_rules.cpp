@@ -70,8 +70,8 @@ void cores_taken(const Evidence& evidence, std::vector<Finding>& findings) {
   if (host.threads == 0 || has_too_many_threads(evidence, host)) return;
   const Lost lost = without(waited(evidence, host), throttled_us(host));
   add(evidence, lost,
-      fmt::format("{} that compute waited for a core in {:.0f} % of the time, the engine's in "
-                  "{:.0f} %: up to {} threads of the machine wanted to run on its {} cores",
+      fmt::format("{} that compute waited for a core in {:.0f} % of the time, the engine's in {:.0f} %: up "
+                  "to {} threads of the machine wanted to run on its {} cores",
                   host.threads == 1 ? "the thread" : fmt::format("some of {} threads", host.threads),
                   percent_of(host.any_waited_us, host.wall_us()),
                   percent_of(host.engine_waited_us, host.wall_us()), host.runnable, evidence.header().cores),
@@ -119,10 +119,9 @@ void read_from_disk(const Evidence& evidence, std::vector<Finding>& findings) {
   const HostSample host = evidence.host();
   if (host.disk_faults < kFewFaults || host.swapped_bytes > 0) return;
   add(evidence, {.most_us = host.disk_stalled_us},
-      fmt::format(
-          "the process waited for {} pages, as of the mapped model file, and some thread of the machine "
-          "waited for a disk in {:.0f} % of the time",
-          host.disk_faults, percent_of(host.disk_stalled_us, host.wall_us())),
+      fmt::format("the process waited for {} pages, as of the mapped model file, and some thread of the "
+                  "machine waited for a disk in {:.0f} % of the time",
+                  host.disk_faults, percent_of(host.disk_stalled_us, host.wall_us())),
       "it is paid once if memory holds the file: run it once before, with more free memory than the file is "
       "large; else a smaller type of weights",
       findings);

@@ -169,12 +169,11 @@ void f32_lanes(const Evidence& evidence, std::vector<Finding>& findings) {
 }
 
 void slower_than_bf16(const Evidence& evidence, std::vector<Finding>& findings) {
-  for_all_ops(
-      evidence, Cause::slower_than_bf16,
-      "of quantised weights take longer than in bf16 at this batch, where each weight is read once for many "
-      "tokens",
-      "a bf16 file for batches of this size; or fewer sequences a step: --max-num-seqs", findings,
-      [&](const OpEvidence& op) { return estimated_bf16_us(evidence, op); });
+  for_all_ops(evidence, Cause::slower_than_bf16,
+              "of quantised weights take longer than in bf16 at this batch, where each weight is read once "
+              "for many tokens",
+              "a bf16 file for batches of this size; or fewer sequences a step: --max-num-seqs", findings,
+              [&](const OpEvidence& op) { return estimated_bf16_us(evidence, op); });
 }
 
 void attention_split(const Evidence& evidence, std::vector<Finding>& findings) {
@@ -195,8 +194,7 @@ void small_grid(const Evidence& evidence, std::vector<Finding>& findings) {
   for_all_ops(evidence, Cause::small_grid,
               "of products fill less than half of a wave: most multiprocessors have nothing to do",
               "more tokens a step (--max-num-seqs, more requests at once); a smaller tile, split-K, or "
-              "fusing them with "
-              "their neighbours",
+              "fusing them with their neighbours",
               findings, [&](const OpEvidence& op) {
                 return op.us -
                        std::min(above_roof_us(evidence, op), op.us * (1.0 - launch_of(evidence, op)->waves));
@@ -264,10 +262,9 @@ void wide_kv_cache(const Evidence& evidence, std::vector<Finding>& findings) {
   const double share = attention_us / evidence.steps().wall_us;
   if (share < kLeastShare) return;
   findings.push_back(
-      {.evidence =
-           fmt::format("attention behind long contexts takes {:.0f} % of the time, with keys and values of "
-                       "type {}",
-                       100.0 * share, evidence.text("kv_cache_dtype")),
+      {.evidence = fmt::format(
+           "attention behind long contexts takes {:.0f} % of the time, with keys and values of type {}",
+           100.0 * share, evidence.text("kv_cache_dtype")),
        .stake_us = attention_us,
        .gain = 0.5 * (kSavedFrom + kSavedTo) * share,
        .gain_from = kSavedFrom * share,
@@ -309,15 +306,13 @@ void low_l2_hits(const Evidence& evidence, std::vector<Finding>& findings) {
     if (found == evidence.reads().end() || found->second.us <= 0.0 || found->second.l2_hit <= 0.0) continue;
     const double hit = found->second.l2_hit / found->second.us;
     if (hit >= kLowHits || op.memory_bound() || op.us < kLeastShare * evidence.steps().wall_us) continue;
-    findings.push_back(
-        {.evidence = fmt::format(
-             "{} ({}) is bound by arithmetic, yet only {:.0f} % of what it asks the L2 cache for is there "
-             "(measured)",
-             op.op, phase_of(op), 100.0 * hit),
-         .stake_us = op.us,
-         .gain = above_roof_us(evidence, op) / evidence.steps().wall_us * (1.0 - hit),
-         .estimated = true,
-         .advice = "order its blocks so that those that share data run together"});
+    findings.push_back({.evidence = fmt::format("{} ({}) is bound by arithmetic, yet only {:.0f} % of what "
+                                                "it asks the L2 cache for is there (measured)",
+                                                op.op, phase_of(op), 100.0 * hit),
+                        .stake_us = op.us,
+                        .gain = above_roof_us(evidence, op) / evidence.steps().wall_us * (1.0 - hit),
+                        .estimated = true,
+                        .advice = "order its blocks so that those that share data run together"});
   }
 }
 

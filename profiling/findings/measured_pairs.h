@@ -14,7 +14,7 @@ struct MeasuredPair {
   double measured = 0.0;   ///< the same
 };
 /// From tests/benchmarks/results/findings-cpu-2026-11-28-fit.jsonl and findings-h200-2026-11-28-fit.jsonl, where the rule was
-/// named first.
+/// named first, then tried-pairs.jsonl, what scripts/keep_pairs.py took from profiles that were tried: it writes measured_pairs.inc too.
 std::span<const MeasuredPair> measured_pairs();
 
 /// Shares between which a gain lies.

@@ -42,8 +42,8 @@ Finding more_cache(const Evidence& evidence, double again) {
                   .of = GainOf::throughput,
                   .estimated = true,
                   .advice =
-                      "more KV cache: --kv-cache-memory or --num-blocks, on a GPU "
-                      "--gpu-memory-utilization or --kv-cache-dtype fp8"};
+                      "more KV cache: --kv-cache-memory or --num-blocks, on a GPU --gpu-memory-utilization "
+                      "or --kv-cache-dtype fp8"};
   finding.gain_from = likely_gain(finding.gain, evidence.on_device()).from;
   finding.gain_to = likely_gain(std::max(finding.gain, again + (1.0 - again) * all), evidence.on_device()).to;
   return finding;
@@ -56,18 +56,15 @@ void too_little_load(const Evidence& evidence, std::vector<Finding>& findings) {
   const double now = mean(static_cast<double>(steps.few_sequences), steps.few.steps);
   const StepModel model(evidence, steps.of(StepPhase::decode).wall_by_tokens, StepPhase::decode);
   const double share = steps.few.us / steps.wall_us;
-  findings.push_back(
-      {.evidence =
-           fmt::format("{} of {} steps decoded {:.1f} sequences and nobody waited: weights are read once a "
-                       "step, whoever shares it",
-                       steps.few.steps, steps.steps(), now),
-       .stake_us = steps.few.us,
-       .gain = share * (1.0 - model.token_cost(now, kEnoughSequences)),
-       .of = GainOf::throughput,
-       .estimated = true,
-       .advice =
-           "send more requests at once (8 is what the gain is for); for one at a time quantised weights are "
-           "what makes steps shorter"});
+  findings.push_back({.evidence = fmt::format("{} of {} steps decoded {:.1f} sequences and nobody waited: "
+                                              "weights are read once a step, whoever shares it",
+                                              steps.few.steps, steps.steps(), now),
+                      .stake_us = steps.few.us,
+                      .gain = share * (1.0 - model.token_cost(now, kEnoughSequences)),
+                      .of = GainOf::throughput,
+                      .estimated = true,
+                      .advice = "send more requests at once (8 is what the gain is for); for one at a time "
+                                "quantised weights are what makes steps shorter"});
 }
 
 void batch_too_small(const Evidence& evidence, std::vector<Finding>& findings) {
@@ -77,10 +74,10 @@ void batch_too_small(const Evidence& evidence, std::vector<Finding>& findings) {
   const double now = std::max(1.0, decode.mean_sequences());
   const StepModel model(evidence, decode.wall_by_tokens, StepPhase::decode);
   findings.push_back(
-      {.evidence = fmt::format("requests waited in {} steps ({:.0f} % of the time) in which all {} seats "
-                               "were taken",
-                               steps.seats_full.steps, percent_of(steps.seats_full.us, steps.wall_us),
-                               evidence.option("max_num_seqs")),
+      {.evidence =
+           fmt::format("requests waited in {} steps ({:.0f} % of the time) in which all {} seats were taken",
+                       steps.seats_full.steps, percent_of(steps.seats_full.us, steps.wall_us),
+                       evidence.option("max_num_seqs")),
        .stake_us = steps.seats_full.us,
        .gain = steps.seats_full.us / steps.wall_us * (1.0 - model.token_cost(now, 2.0 * now)),
        .of = GainOf::throughput,
@@ -129,20 +126,19 @@ void prefill_starves_decode(const Evidence& evidence, std::vector<Finding>& find
   if (static_cast<double>(steps.blocked_tokens) < kOftenEnough * tokens) return;
   const double mean_chunk = mean(static_cast<double>(mixed.prefill_tokens), mixed.steps);
   findings.push_back(
-      {.evidence = fmt::format(
-           "{:.0f} % of the tokens came in steps that also computed {:.0f} tokens of prompts and took "
-           "{:.1f} ms, {:.1f} times as long as steps that only decode (longest {:.1f} ms)",
-           percent_of(static_cast<double>(steps.blocked_tokens), tokens), mean_chunk,
-           mixed.mean_wall_us() * 1e-3, ratio, steps.longest_mixed_us * 1e-3),
+      {.evidence =
+           fmt::format("{:.0f} % of the tokens came in steps that also computed {:.0f} tokens of prompts and "
+                       "took {:.1f} ms, {:.1f} times as long as steps that only decode (longest {:.1f} ms)",
+                       percent_of(static_cast<double>(steps.blocked_tokens), tokens), mean_chunk,
+                       mixed.mean_wall_us() * 1e-3, ratio, steps.longest_mixed_us * 1e-3),
        .stake_us = mixed.wall_us - static_cast<double>(mixed.steps) * decode.mean_wall_us(),
        .gain = 1.0 - 2.0 / ratio,
        .of = GainOf::latency,
        .estimated = true,
-       .advice = fmt::format("shorter pieces of prompts beside decoding: --target-itl-ms {:.0f} or "
-                             "--max-num-batched-tokens {:.0f} "
-                             "(of the longest gaps between tokens the gain; prompts take somewhat longer)",
-                             std::max(1.0, 2e-3 * decode.mean_wall_us()),
-                             std::max(16.0, mean_chunk * 2.0 / ratio))});
+       .advice = fmt::format(
+           "shorter pieces of prompts beside decoding: --target-itl-ms {:.0f} or --max-num-batched-tokens "
+           "{:.0f} (of the longest gaps between tokens the gain; prompts take somewhat longer)",
+           std::max(1.0, 2e-3 * decode.mean_wall_us()), std::max(16.0, mean_chunk * 2.0 / ratio))});
 }
 
 void wrong_predictions(const Evidence& evidence, std::vector<Finding>& findings) {
@@ -160,9 +156,8 @@ void wrong_predictions(const Evidence& evidence, std::vector<Finding>& findings)
        .gain = std::min(1.0, error.median),
        .of = GainOf::latency,
        .estimated = true,
-       .advice =
-           "--target-itl-ms is not kept: look for what makes equal steps differ (other processes, clocks); a "
-           "fixed --max-num-batched-tokens does not depend on it"});
+       .advice = "--target-itl-ms is not kept: look for what makes equal steps differ (other processes, "
+                 "clocks); a fixed --max-num-batched-tokens does not depend on it"});
 }
 
 void decode_starves_prefill(const Evidence& evidence, std::vector<Finding>& findings) {
@@ -192,11 +187,10 @@ void tiny_chunks(const Evidence& evidence, std::vector<Finding>& findings) {
                               : StepPhase::mixed;
   const StepModel model(evidence, steps.wall_by_tokens, phase);
   findings.push_back(
-      {.evidence =
-           fmt::format("prompts were cut into pieces of {:.0f} tokens in {} steps ({:.0f} % of the time): "
-                       "each reads all weights again",
-                       mean(static_cast<double>(steps.cut_tokens), steps.cut_prefill.steps),
-                       steps.cut_prefill.steps, percent_of(steps.cut_prefill.us, steps.wall_us)),
+      {.evidence = fmt::format("prompts were cut into pieces of {:.0f} tokens in {} steps ({:.0f} % of the "
+                               "time): each reads all weights again",
+                               mean(static_cast<double>(steps.cut_tokens), steps.cut_prefill.steps),
+                               steps.cut_prefill.steps, percent_of(steps.cut_prefill.us, steps.wall_us)),
        .stake_us = steps.cut_prefill.us,
        .gain = steps.cut_prefill.us / steps.wall_us * (1.0 - model.token_cost(budget, kGoodChunk)),
        .of = GainOf::wall_time,
@@ -213,13 +207,12 @@ void prefix_not_cached(const Evidence& evidence, std::vector<Finding>& findings)
   const bool is_on = evidence.flag("enable_prefix_caching", true);
   const double us = static_cast<double>(requests.missed_tokens) * StepModel::prefill_token_us(evidence);
   findings.push_back(
-      {.evidence = fmt::format(
-           "{} of {} prompts began like an earlier one: {} of their tokens were computed again ({:.0f} % of "
-           "all of prompts), {} came from the cache",
-           requests.missed_requests, requests.requests, requests.missed_tokens,
-           percent_of(static_cast<double>(requests.missed_tokens),
-                      static_cast<double>(requests.prompt_tokens)),
-           requests.cached_tokens),
+      {.evidence = fmt::format("{} of {} prompts began like an earlier one: {} of their tokens were computed "
+                               "again ({:.0f} % of all of prompts), {} came from the cache",
+                               requests.missed_requests, requests.requests, requests.missed_tokens,
+                               percent_of(static_cast<double>(requests.missed_tokens),
+                                          static_cast<double>(requests.prompt_tokens)),
+                               requests.cached_tokens),
        .stake_us = us,
        .gain = us / evidence.steps().wall_us,
        .of = GainOf::wall_time,
@@ -236,18 +229,16 @@ void slow_clients(const Evidence& evidence, std::vector<Finding>& findings) {
   const double share = requests.client_wait_us / requests.waited_for_us;
   const double interval = mean(static_cast<double>(requests.stream_interval), requests.requests);
   findings.push_back(
-      {.evidence = fmt::format(
-           "answers waited {:.0f} % of the requests' time for their clients to take what was sent "
-           "before, with a response every {:.1f} tokens",
-           100.0 * share, interval),
+      {.evidence = fmt::format("answers waited {:.0f} % of the requests' time for their clients to take what "
+                               "was sent before, with a response every {:.1f} tokens",
+                               100.0 * share, interval),
        .stake_us = share * evidence.steps().wall_us,
        .gain = share * std::max(0.0, 1.0 - interval / kGoodInterval),
        .of = GainOf::latency,
        .estimated = true,
-       .advice = fmt::format(
-           "fewer, larger responses: --stream-interval {:.0f} (of the clients' waiting the gain); the "
-           "engine itself waits for nobody",
-           kGoodInterval)});
+       .advice = fmt::format("fewer, larger responses: --stream-interval {:.0f} (of the clients' waiting the "
+                             "gain); the engine itself waits for nobody",
+                             kGoodInterval)});
 }
 
 void slow_responses(const Evidence& evidence, std::vector<Finding>& findings) {
@@ -258,10 +249,9 @@ void slow_responses(const Evidence& evidence, std::vector<Finding>& findings) {
   const auto interval = static_cast<double>(evidence.option("stream_interval", 1));
   if (us <= 0.0) return;
   findings.push_back(
-      {.evidence = fmt::format(
-           "turning tokens into text took {:.1f} ms and handing answers over {:.1f} ms while no op "
-           "ran, with a response every {:.0f} token(s)",
-           detokenise_us * 1e-3, respond_us * 1e-3, interval),
+      {.evidence = fmt::format("turning tokens into text took {:.1f} ms and handing answers over {:.1f} ms "
+                               "while no op ran, with a response every {:.0f} token(s)",
+                               detokenise_us * 1e-3, respond_us * 1e-3, interval),
        .stake_us = us,
        .gain = us / steps.wall_us * std::max(0.0, 1.0 - interval / kGoodInterval),
        .of = GainOf::wall_time,
@@ -274,17 +264,16 @@ void slow_masks(const Evidence& evidence, std::vector<Finding>& findings) {
   const double mask_us = steps.host_us[static_cast<size_t>(HostSpan::mask)];
   const double us = std::min(mask_us, steps.exposed_us());
   if (us <= 0.0 || us < kMasksOfTime * steps.wall_us) return;
-  findings.push_back({.evidence = fmt::format("finding the tokens that grammars allow took {:.0f} % of the "
-                                              "steps' time, {:.0f} us for each of {} "
-                                              "tokens drawn under one",
-                                              percent_of(mask_us, steps.wall_us),
-                                              mean(mask_us, steps.constrained_rows), steps.constrained_rows),
-                      .stake_us = us,
-                      .gain = us / steps.wall_us,
-                      .of = GainOf::wall_time,
-                      .advice = "the same grammar in many requests: what one of them has found out serves "
-                                "all; fixed texts instead of "
-                                "open ones, fewer alternatives that begin alike"});
+  findings.push_back(
+      {.evidence = fmt::format("finding the tokens that grammars allow took {:.0f} % of the steps' time, "
+                               "{:.0f} us for each of {} tokens drawn under one",
+                               percent_of(mask_us, steps.wall_us), mean(mask_us, steps.constrained_rows),
+                               steps.constrained_rows),
+       .stake_us = us,
+       .gain = us / steps.wall_us,
+       .of = GainOf::wall_time,
+       .advice = "the same grammar in many requests: what one of them has found out serves all; fixed texts "
+                 "instead of open ones, fewer alternatives that begin alike"});
 }
 
 void queueing(const Evidence& evidence, std::vector<Finding>& findings) {
@@ -297,17 +286,15 @@ void queueing(const Evidence& evidence, std::vector<Finding>& findings) {
   const double budget = static_cast<double>(evidence.option("max_num_batched_tokens"));
   if (budget < kGoodChunk) return;  // pieces are tiny: that is what they wait for
   findings.push_back(
-      {.evidence = fmt::format(
-           "requests waited {:.1f} ms each for their first step, {:.0f} % of their time, behind the "
-           "prompts of others",
-           requests.queue_us * 1e-3 / static_cast<double>(requests.requests),
-           percent_of(requests.queue_us, requests.total_us())),
+      {.evidence = fmt::format("requests waited {:.1f} ms each for their first step, {:.0f} % of their time, "
+                               "behind the prompts of others",
+                               requests.queue_us * 1e-3 / static_cast<double>(requests.requests),
+                               percent_of(requests.queue_us, requests.total_us())),
        .stake_us = us,
        .gain = us / steps.waiting.us * requests.queue_us / requests.total_us(),
        .of = GainOf::latency,
        .advice = "more requests come at once than this machine computes: fewer at once (--max-queue-size "
-                 "turns away "
-                 "early), a faster device, or a second server"});
+                 "turns away early), a faster device, or a second server"});
 }
 
 constexpr std::array kRequestRules{
@@ -320,9 +307,7 @@ constexpr std::array kRequestRules{
     Rule{"KV cache too small", FindingGroup::requests,
          "steps with requests waiting that had seats and tokens left",
          "their share without prompts' ops x (1 - cost of a token in a batch of twice the size / cost now); "
-         "at most "
-         "with "
-         "room for all who waited",
+         "at most with room for all who waited",
          cache_too_small},
     Rule{"prefill starves decode", FindingGroup::requests,
          "steps with prompts of 100 ms or more, 4 times as long as decode steps, 1 % of the tokens in them",

@@ -116,10 +116,9 @@ Limit next_limit(const Evidence& evidence, std::span<const Finding> findings) {
   const OpEvidence& longest = ops.front();
   const double share = longest.us / ops_us;
   if (!evidence.header().ceilings.known()) {
-    return {.text = fmt::format(
-                "{} takes {:.0f} % of the ops' time. Without measured ceilings nobody knows how near to its "
-                "limit that is.",
-                longest.op, 100.0 * share)};
+    return {.text = fmt::format("{} takes {:.0f} % of the ops' time. Without measured ceilings nobody knows "
+                                "how near to its limit that is.",
+                                longest.op, 100.0 * share)};
   }
   const Utilisation used = utilisation_of(evidence);
   if (const std::string power = bound_by_power(evidence); !power.empty()) {

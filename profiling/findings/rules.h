@@ -39,9 +39,8 @@ std::vector<Finding> find_all(const Evidence& evidence);
 
 /// What a run is bound by.
 struct Limit {
-  bool is_of_hardware =
-      true;  ///< false: memory and arithmetic, at full speed, would need less than 60 % of the time
-  std::string text = {};  ///< a sentence
+  bool is_of_hardware = true;  ///< false: it would need less than 60 % of the time
+  std::string text = {};       ///< a sentence
 };
 /// `findings`: of find_all(). Where the ceilings are not known nothing says that the hardware is not the limit.
 Limit next_limit(const Evidence& evidence, std::span<const Finding> findings);

@@ -44,8 +44,7 @@ void host_bound(const Evidence& evidence, std::vector<Finding>& findings) {
   findings.push_back(
       {.evidence =
            fmt::format("no op ran in {:.0f} % of the steps' time, {:.0f} us a step, because the host was not "
-                       "ready; its longest "
-                       "part is {}, {:.0f} us a step",
+                       "ready; its longest part is {}, {:.0f} us a step",
                        percent_of(us, steps.wall_us), us / static_cast<double>(steps.steps()), name(longest),
                        spans_us(steps, {longest}) / static_cast<double>(steps.steps())),
        .stake_us = us,
@@ -68,10 +67,10 @@ void launch_bound(const Evidence& evidence, std::vector<Finding>& findings) {
   if (steps.late_ops == 0 || !evidence.flag("cuda_graphs", true) || first_launches_us(steps) > 0.0) return;
   const double us = steps.idle_host_us - (drafts_lost_us(evidence) > 0.0 ? steps.drafted_late_us : 0.0);
   findings.push_back(
-      {.evidence = fmt::format(
-           "the device waited for the host's launch of {} ops, {:.1f} a step: kernels are shorter than "
-           "launching them takes",
-           steps.late_ops, static_cast<double>(steps.late_ops) / static_cast<double>(steps.steps())),
+      {.evidence = fmt::format("the device waited for the host's launch of {} ops, {:.1f} a step: kernels "
+                               "are shorter than launching them takes",
+                               steps.late_ops,
+                               static_cast<double>(steps.late_ops) / static_cast<double>(steps.steps())),
        .stake_us = us,
        .gain = us / steps.wall_us,
        .advice = "decode steps in graphs do not wait: see graph misses; prompts of more tokens a step"});
@@ -85,9 +84,8 @@ void bubbles(const Evidence& evidence, std::vector<Finding>& findings) {
                        steps.bubble.us * 1e-3, steps.bubble.steps),
        .stake_us = steps.bubble.us,
        .gain = steps.bubble.us / steps.wall_us,
-       .advice =
-           "what calls the engine was busy elsewhere: fewer --threads than cores, no other work beside it; a "
-           "client library's callbacks belong on another thread"});
+       .advice = "what calls the engine was busy elsewhere: fewer --threads than cores, no other work beside "
+                 "it; a client library's callbacks belong on another thread"});
 }
 
 void synchronous_copies(const Evidence& evidence, std::vector<Finding>& findings) {
@@ -97,13 +95,12 @@ void synchronous_copies(const Evidence& evidence, std::vector<Finding>& findings
   // The host launches later in a traced step than in others: the time behind a copy is the most that it may be.
   const double least = range.copy_us / range.step_us();
   findings.push_back(
-      {.evidence = fmt::format(
-           "{:.1f} copies a traced step held up the device for {:.1f} us: {:.1f} us themselves, {:.1f} us "
-           "until the host, which waited for them, launched on",
-           static_cast<double>(range.copies) / static_cast<double>(range.steps),
-           (range.copy_us + range.behind_us) / static_cast<double>(range.steps),
-           range.copy_us / static_cast<double>(range.steps),
-           range.behind_us / static_cast<double>(range.steps)),
+      {.evidence = fmt::format("{:.1f} copies a traced step held up the device for {:.1f} us: {:.1f} us "
+                               "themselves, {:.1f} us until the host, which waited for them, launched on",
+                               static_cast<double>(range.copies) / static_cast<double>(range.steps),
+                               (range.copy_us + range.behind_us) / static_cast<double>(range.steps),
+                               range.copy_us / static_cast<double>(range.steps),
+                               range.behind_us / static_cast<double>(range.steps)),
        .stake_us = share * evidence.steps().wall_us,
        .gain = 0.5 * (least + share),
        .gain_from = least,
@@ -128,20 +125,19 @@ void graph_misses(const Evidence& evidence, std::vector<Finding>& findings) {
         std::max({decode.exposed_us / decode.wall_us, looked_at,
                   std::min(0.5, kGraphSavesUs * static_cast<double>(steps.eager_launches) / steps.eager.us)});
   }
-  findings.push_back(
-      {.evidence =
-           fmt::format("{} of {} decode steps replayed no graph ({:.2f} ms each{})", steps.eager.steps,
-                       decode.steps, steps.eager.us * 1e-3 / static_cast<double>(steps.eager.steps),
-                       steps.graph.steps == 0
-                           ? std::string()
-                           : fmt::format("; with one {:.2f} ms",
-                                         steps.graph.us * 1e-3 / static_cast<double>(steps.graph.steps))),
-       .stake_us = steps.eager.us,
-       .gain = steps.eager.us / steps.wall_us * saved,
-       .estimated = true,
-       .advice = is_on ? "a batch beyond the largest graph, or options of requests that graphs do not have: "
-                         "--max-num-seqs at most the largest graph's"
-                       : "--cuda-graphs"});
+  findings.push_back({.evidence = fmt::format(
+                          "{} of {} decode steps replayed no graph ({:.2f} ms each{})", steps.eager.steps,
+                          decode.steps, steps.eager.us * 1e-3 / static_cast<double>(steps.eager.steps),
+                          steps.graph.steps == 0
+                              ? std::string()
+                              : fmt::format("; with one {:.2f} ms",
+                                            steps.graph.us * 1e-3 / static_cast<double>(steps.graph.steps))),
+                      .stake_us = steps.eager.us,
+                      .gain = steps.eager.us / steps.wall_us * saved,
+                      .estimated = true,
+                      .advice = is_on ? "a batch beyond the largest graph, or options of requests that "
+                                        "graphs do not have: --max-num-seqs at most the largest graph's"
+                                      : "--cuda-graphs"});
 }
 
 void padding(const Evidence& evidence, std::vector<Finding>& findings) {
@@ -205,9 +201,8 @@ void slower_with_time(const Evidence& evidence, std::vector<Finding>& findings) 
        .stake_us = us * lost,
        .gain = us / evidence.steps().wall_us * lost,
        .estimated = true,
-       .advice =
-           "if the clock fell: cooling, the power limit, what else the device did; if not: another process, "
-           "longer contexts"});
+       .advice = "if the clock fell: cooling, the power limit, what else the device did; if not: another "
+                 "process, longer contexts"});
 }
 
 void too_few_threads(const Evidence& evidence, std::vector<Finding>& findings) {

@@ -69,8 +69,7 @@ std::string narrower_arithmetic(const Evidence& evidence, const OpEvidence& op) 
   if (op.units.fp8 <= 0.0 && op.units.vectors <= 0.0 && op.kind != OpKind::attention &&
       ceilings.fp8_gflops > ceilings.gflops && evidence.text("quantization") == "none")
     return fmt::format(
-        "--quantization fp8, in which the tensor cores do {:.1f} times as much, or fewer "
-        "tokens to compute",
+        "--quantization fp8, in which the tensor cores do {:.1f} times as much, or fewer tokens to compute",
         ceilings.fp8_gflops / ceilings.gflops);
   return "fewer tokens to compute";
 }

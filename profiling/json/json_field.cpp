@@ -111,6 +111,13 @@ double JsonField::number() const {
   return number;
 }
 
+double JsonField::saved_share() const {
+  const auto found = value_.get_double();
+  if (found.error() != simdjson::SUCCESS || !(found.value_unsafe() >= -1e9 && found.value_unsafe() <= 1.0))
+    expected("a number from -1e9 to 1");
+  return found.value_unsafe();
+}
+
 int64_t JsonField::duration_ns() const {
   return static_cast<int64_t>(number() * 1e3 + 0.5);
 }

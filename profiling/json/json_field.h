@@ -39,6 +39,7 @@ class JsonField {
   // becomes infinite. What is summed over lines is summed as a double or is a count.
 
   double number() const;        ///< 0, or from 1e-9 to 1e15
+  double saved_share() const;   ///< -1e9 to 1: below 0 it took longer
   int64_t duration_ns() const;  ///< of microseconds
   int32_t small(int32_t least = 0) const { return integer(least, 1 << 28); }
   int64_t count(int64_t least = 0) const { return integer(least, int64_t{1'000'000'000'000}); }

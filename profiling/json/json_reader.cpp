@@ -17,6 +17,7 @@
 #include "profiling/json/rank_lines.h"
 #include "profiling/json/request_lines.h"
 #include "profiling/json/step_lines.h"
+#include "profiling/json/trial_lines.h"
 
 namespace minfer {
 namespace {
@@ -57,10 +58,12 @@ class LineDispatcher {
       visitor_.host(host_sample_of(line));
     } else if (schema == kDeviceSchema) {
       visitor_.device(device_sample_of(line));
+    } else if (schema == kTrialSchema) {
+      visitor_.trial(trial_of(line));
     } else if (schema != kKernelSchema) {
-      fail<FileError>("{}: schema {}, expected {}, {}, {}, {}, {}, {}, {}, {} or {}", place,
+      fail<FileError>("{}: schema {}, expected {}, {}, {}, {}, {}, {}, {}, {}, {} or {}", place,
                       line["schema"].text(), kStepSchema, kLaunchSchema, kKernelSchema, kCountersSchema,
-                      kMemorySchema, kRequestSchema, kRankSchema, kHostSchema, kDeviceSchema);
+                      kMemorySchema, kRequestSchema, kRankSchema, kHostSchema, kDeviceSchema, kTrialSchema);
     } else if (is_range_line(line)) {
       visitor_.range(range_line_of(line));
     } else if (is_step_kernels_line(line)) {
@@ -105,6 +108,7 @@ class Collector final : public ProfileVisitor {
   void rank_step(const RankStep& step) override { file.rank_steps.push_back(step); }
   void host(const HostSample& sample) override { file.host.push_back(sample); }
   void device(const DeviceSample& sample) override { file.devices.push_back(sample); }
+  void trial(KeptTrial trial) override { file.trials.push_back(std::move(trial)); }
   void memory(MemoryUse memory) override { file.memory_at_end = std::move(memory); }
 
   /// Ranges come behind their steps.

@@ -8,6 +8,7 @@
 
 #include "kernels/device_sample.h"
 #include "profiling/counters/counter_window.h"
+#include "profiling/findings/kept_trial.h"
 #include "profiling/host/host_sample.h"
 #include "profiling/json/profile_header.h"
 #include "profiling/record/ended_request.h"
@@ -31,6 +32,7 @@ struct ProfileFile {
   std::vector<DeviceSample> devices = {};   ///< what devices said of themselves
   MemoryUse memory_at_end = {};             ///< total_bytes 0: not known, or none of the backend's own
   std::string note = {};  ///< what was left out because the file ends within a line; empty: nothing
+  std::vector<KeptTrial> trials = {};        ///< what options gave the load, as they were tried
   std::vector<CounterWindow> counters = {};  ///< windows of hardware counters, in the order of time
 };
 
@@ -52,13 +54,13 @@ class ProfileVisitor {
   virtual void memory(MemoryUse) {}
   virtual void host(const HostSample&) {}
   virtual void device(const DeviceSample&) {}
+  virtual void trial(KeptTrial) {}
 };
 
-/// Reads a profile file up to its last whole line and keeps nothing of it. Returns what was left out because the file ends within a
-/// line; empty: nothing. Fields it does not know are passed over; of one that stands twice in an object one counts. Throws FileError,
-/// naming file, line and field, if there is no whole header line, a line is not as the schema says, or is longer than 8 MiB; what
-/// came before has been handed over then. Control characters in texts become '?', so that a file cannot steer the terminal it is
-/// shown on.
+/// Reads a profile file up to its last whole line and keeps nothing of it. Returns what was left out because the file ends within a line;
+/// empty: nothing. Fields it does not know are passed over; of one that stands twice in an object one counts. Throws FileError, naming
+/// file, line and field, if there is no whole header line, a line is not as the schema says, or is longer than 8 MiB; what came before has
+/// been handed over then. Control characters in texts become '?', so that a file cannot steer the terminal it is shown on.
 std::string read_profile(const std::filesystem::path& path, ProfileVisitor& visitor);
 
 /// The same from a stream; `name` stands for it in errors.

@@ -28,8 +28,7 @@ size_t utf8_length(std::string_view text) {
   return overlong || surrogate || too_large ? 0 : length;
 }
 
-// Bytes at the front of `text` that stand for themselves in JSON: ASCII but for controls, quote and
-// backslash.
+// Bytes at the front of `text` that stand for themselves in JSON: ASCII but for controls, quote and backslash.
 size_t plain_length(std::string_view text) {
   const auto is_plain = [](unsigned char c) { return c >= 0x20 && c < 0x80 && c != '"' && c != '\\'; };
   size_t length = 0;

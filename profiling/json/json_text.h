@@ -7,8 +7,7 @@
 
 namespace minfer {
 
-/// Appends JSON to a string, at a few hundred MB/s. Puts the commas; that keys and brackets match is the
-/// caller's duty.
+/// Appends JSON to a string, at a few hundred MB/s. Puts the commas; that keys and brackets match is the caller's duty.
 class JsonText {
  public:
   explicit JsonText(std::string& out) : out_(out) {}
@@ -20,8 +19,7 @@ class JsonText {
   JsonText& value(int64_t number);
   JsonText& value(uint64_t number);
   JsonText& value(int32_t number) { return value(int64_t{number}); }
-  /// Fixed notation, `decimals` digits after the point at most, without trailing zeros. JSON knows no
-  /// infinity or NaN: 0.
+  /// Fixed notation, `decimals` digits after the point at most, without trailing zeros. JSON knows no infinity or NaN: 0.
   JsonText& value(double number, int decimals = 3);
   /// Only what is a bool: a pointer to text would turn into one.
   template <std::same_as<bool> Bool>

@@ -23,7 +23,7 @@ void wait_for_room(int fd) {
 int open_for_writing(const std::filesystem::path& path) {
   int fd = -1;
   do {
-    fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644);
   } while (fd < 0 && errno == EINTR);
   if (fd < 0)
     fail<FileError>("profile file {}: cannot open for writing: {}", path.string(), std::strerror(errno));

@@ -9,8 +9,7 @@
 
 namespace minfer {
 
-/// Owns a file, pipe or device opened for writing. Its write() can be ended from outside, however slow the
-/// other end is.
+/// Owns a file, pipe or device opened for writing. Its write() can be ended from outside, however slow the other end is.
 class OutputFile {
  public:
   /// Creates or empties the file. Throws FileError if it cannot be opened.

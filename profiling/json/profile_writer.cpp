@@ -20,8 +20,7 @@ namespace {
 constexpr size_t kFlushBytes = 64u << 10;
 constexpr size_t kQueuedRankSteps = 4'096;
 constexpr size_t kMostLines = 1'000;  // of add_line(), while the file's other end takes none
-// Records wait in the queue this long at most: waking the thread for each would cost the engine a system call
-// a step.
+// Records wait in the queue this long at most: waking the thread for each would cost the engine a system call a step.
 constexpr std::chrono::milliseconds kWriteInterval{10};
 
 // A write to a closed pipe then fails with EPIPE in this thread instead of ending the process.

@@ -27,8 +27,7 @@ struct WriterOptions {
   int64_t last_step = std::numeric_limits<int64_t>::max();
   size_t queue_bytes = 4u << 20;   ///< memory for records that wait to be written
   size_t queued_requests = 4'096;  ///< that have ended and wait to be written, at the most
-  HostSampler* host =
-      nullptr;  ///< whose samples reach the file too, those that end after its begin. Outlives the writer
+  HostSampler* host = nullptr;  ///< whose samples that end after its begin reach the file too. Outlives this
   DeviceSampler* devices = nullptr;                ///< likewise
   std::chrono::milliseconds close_timeout{5'000};  ///< how long close() waits for a reader that does not read
   /// Called at most once, from the writer's thread.
@@ -39,10 +38,9 @@ struct WriterOptions {
 
 /// Writes each step it is given as a line of JSON (profile schema minfer.step/2) from a thread of its own.
 ///
-/// consume() is called from the engine thread and only copies the record into a bounded queue: it neither
-/// allocates, nor waits, nor wakes anybody. Steps that find the queue full, or come after the file failed
-/// (disk full, pipe closed), are dropped and counted; every line carries the count so far. Nothing that
-/// happens to the file reaches the engine.
+/// consume() is called from the engine thread and only copies the record into a bounded queue: it neither allocates, nor waits, nor wakes
+/// anybody. Steps that find the queue full, or come after the file failed (disk full, pipe closed), are dropped and counted; every line
+/// carries the count so far. Nothing that happens to the file reaches the engine.
 class ProfileWriter final : public StepSink {
  public:
   /// Creates or empties the file. Throws FileError if it cannot be opened.
@@ -75,8 +73,7 @@ class ProfileWriter final : public StepSink {
     bool beat_ceilings = false;  ///< StepSummariser::beats_ceilings()
     std::string error;           ///< why the file failed; empty: it did not
   };
-  /// Writes what is queued and ends the thread. No consume() during or after it. A second call only returns
-  /// the same again.
+  /// Writes what is queued and ends the thread. No consume() during or after it. A second call only returns the same again.
   Stats close();
 
  private:
@@ -104,8 +101,7 @@ class ProfileWriter final : public StepSink {
   RecordQueue queue_;
   BoundedQueue<EndedRequest> requests_;
   BoundedQueue<RankStep> rank_steps_;
-  std::deque<EndedRequest>
-      waiting_requests_;  ///< ended, whose clients take the answer; `queued_requests` at the most
+  std::deque<EndedRequest> waiting_requests_;  ///< ended, whose clients take the answer
   StepSummariser summariser_;
   std::string buffer_;  ///< lines not yet in the file
   uint64_t buffered_steps_ = 0;

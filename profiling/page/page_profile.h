@@ -30,6 +30,7 @@ class PageProfile final : public ProfileVisitor {
   void memory(MemoryUse memory) override { sums_.memory(std::move(memory)); }
   void host(const HostSample& sample) override { sums_.host(sample); }
   void device(const DeviceSample& sample) override { sums_.device(sample); }
+  void trial(KeptTrial trial) override { sums_.trial(std::move(trial)); }
 
   /// Takes the steps of the second reading, for those requests that json() has.
   std::unique_ptr<ProfileVisitor> second_reading();

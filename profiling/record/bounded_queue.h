@@ -7,8 +7,7 @@
 
 namespace minfer {
 
-/// A bounded queue from one thread to another, without locks. Its slots are made once and assigned to, so that what they own is
-/// reused.
+/// A bounded queue from one thread to another, without locks. Its slots are made once and assigned to, so that what they own is reused.
 template <class T>
 class BoundedQueue {
  public:

@@ -37,8 +37,7 @@ struct TakenTime {
   std::atomic<int64_t> wall_ns{0};    ///< summed over the threads too
 };
 
-// Runs work(thread) on `threads` threads at once, `passes` times or until the budget is spent; returns the ns
-// of the fastest.
+// Runs work(thread) on `threads` threads at once, `passes` times or until the budget is spent; returns the ns of the fastest.
 int64_t fastest_pass_ns(int32_t threads, int passes, TakenTime& taken,
                         const std::function<void(int32_t)>& work) {
   int64_t start = 0;

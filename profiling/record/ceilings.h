@@ -47,8 +47,7 @@ struct Ceilings {
   bool known() const { return read_gbps > 0.0 && gflops > 0.0; }
   /// The arithmetic ceiling of an op on these units.
   double gflops_of(const UnitShares& units) const;
-  /// Least time of work that moves `bytes` and computes `flops` (the roofline of Williams et al. 2009); 0 if
-  /// unknown.
+  /// Least time of work that moves `bytes` and computes `flops` (the roofline of Williams et al. 2009); 0 if unknown.
   double floor_us(int64_t bytes, int64_t flops, const UnitShares& units) const;
   /// Whether the arithmetic takes longer than the memory traffic. False if unknown.
   bool compute_bound(int64_t bytes, int64_t flops, const UnitShares& units) const;

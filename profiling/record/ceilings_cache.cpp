@@ -58,8 +58,7 @@ std::optional<Ceilings> find_ceilings(const Json& machines, const std::string& k
   return ceilings.known() ? std::optional(ceilings) : std::nullopt;
 }
 
-// By way of a file of its own and a rename, so that a reader never sees half a cache. Failing is no harm:
-// measured again.
+// By way of a file of its own and a rename, so that a reader never sees half a cache. Failing is no harm: measured again.
 void write_cache(const std::filesystem::path& path, const Json& machines) {
   std::error_code error;
   std::filesystem::create_directories(path.parent_path(), error);

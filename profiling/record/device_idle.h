@@ -14,10 +14,9 @@ namespace minfer {
 /// An op of a step with the idle time behind it taken out of its interval.
 struct BusyOp {
   int64_t busy_ns = 0;
-  int64_t idle_host_ns = 0;  ///< from its end until the host had launched the next op, which then began
-  int64_t idle_device_ns =
-      0;  ///< from its end, or from the next op's launch if that was later: something that is no op ran
-  bool is_late = false;  ///< the host launched it when the device had nothing else to do
+  int64_t idle_host_ns = 0;    ///< from its end until the host had launched the next op, which then began
+  int64_t idle_device_ns = 0;  ///< from its end, or the next op's launch if later: what is no op ran
+  bool is_late = false;        ///< the host launched it when the device had nothing else to do
 
   int64_t idle_ns() const { return idle_host_ns + idle_device_ns; }
 };

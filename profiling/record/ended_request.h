@@ -15,8 +15,7 @@ namespace minfer {
 struct RequestSteps {
   int64_t first = -1;
   int64_t last = -1;
-  int32_t prefill =
-      0;  ///< in which it brought tokens of its prompt, or of what it had computed before it was preempted
+  int32_t prefill = 0;  ///< in which it brought tokens of its prompt, or of what is computed again
   int32_t decode = 0;
 };
 

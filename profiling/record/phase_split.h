@@ -15,13 +15,10 @@ namespace minfer {
 /// How the time of an op is divided between prefill and decode; stands in the header of every profile.
 inline constexpr std::string_view kPhaseRule =
     "An op of one kind of token counts wholly for its phase. A shared op of a mixed step is split by tokens "
-    "(by logit rows, "
-    "for ops on logits) when compute-bound. When memory-bound, decode is charged what the op took in pure "
-    "decode steps of "
-    "about as many tokens (running mean, by power of two), or, before any was seen, what the roofline says "
-    "of the decode "
-    "tokens alone at the share of the roofline that the op reached; the rest is prefill. Without measured "
-    "ceilings: by tokens.";
+    "(by logit rows, for ops on logits) when compute-bound. When memory-bound, decode is charged what the op "
+    "took in pure decode steps of about as many tokens (running mean, by power of two), or, before any was "
+    "seen, what the roofline says of the decode tokens alone at the share of the roofline that the op "
+    "reached; the rest is prefill. Without measured ceilings: by tokens.";
 
 /// What each op takes in pure decode steps: a running mean (weight 1/8 for the newest) by op and token count,
 /// the counts grouped as 1, 2, 3-4, 5-8, ... Memory-bound ops take nearly the same within a group.

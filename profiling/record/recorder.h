@@ -17,8 +17,7 @@
 
 namespace minfer {
 
-/// Takes each finished record, on the engine thread, and returns at once: it copies what it needs and never
-/// blocks.
+/// Takes each finished record, on the engine thread, and returns at once: it copies what it needs and never blocks.
 class StepSink {
  public:
   virtual ~StepSink() = default;
@@ -40,8 +39,7 @@ struct RecorderOptions {
   bool asynchronous = false;  ///< ops run beside the host, not inside the call that launches them
 };
 
-/// Records every step of the engine (profiler tier 0): keeps the last ones in a preallocated ring and hands
-/// each to the sinks.
+/// Records every step of the engine (profiler tier 0): keeps the last ones in a preallocated ring and hands each to the sinks.
 ///
 ///     recorder.begin_step();
 ///     { SpanTimer span(recorder, HostSpan::schedule); ... }
@@ -50,16 +48,14 @@ struct RecorderOptions {
 ///     { SpanTimer span(recorder, HostSpan::wait); backend.finish_step(...); }
 ///     recorder.end_step();
 ///
-/// Up to kMostOpenSteps steps may be open: the next one may begin and be launched before end_step() is called
-/// for those in front of it. The spans draft, schedule, build and launch belong to the newest step, the later ones
-/// to the oldest.
+/// Up to kMostOpenSteps steps may be open: the next one may begin and be launched before end_step() is called for those in front of it. The
+/// spans draft, schedule, build and launch belong to the newest step, the later ones to the oldest.
 ///
-/// How a step's wall time divides. Host spans never nest; the ops, from the first stamp to the stamps' end,
-/// are device time. A synchronous backend (CPU) runs its ops inside the `launch` span: end_step() takes their
-/// time out of it, the wall time is begin_step() to end_step(), and spans and ops add up to it but for what
-/// lies between spans. On an asynchronous one (CUDA) the wall time ends with the last op and begins when the
-/// device finished the step before, or with begin_step() if that is later: so the wall times of successive
-/// steps never overlap, and what of them no op covers is device idle time.
+/// How a step's wall time divides. Host spans never nest; the ops, from the first stamp to the stamps' end, are device time. A synchronous
+/// backend (CPU) runs its ops inside the `launch` span: end_step() takes their time out of it, the wall time is begin_step() to end_step(),
+/// and spans and ops add up to it but for what lies between spans. On an asynchronous one (CUDA) the wall time ends with the last op and
+/// begins when the device finished the step before, or with begin_step() if that is later: so the wall times of successive steps never
+/// overlap, and what of them no op covers is device idle time.
 ///
 /// Owned by the engine. All of it is called from the engine thread, except last(), after(), dropped() and
 /// capacity(), which any thread may call. The engine thread neither allocates here nor waits: if a reader
@@ -78,8 +74,7 @@ class StepRecorder {
   void remove_sink(StepSink& sink) { std::erase(sinks_, &sink); }
   /// Whether steps are recorded from the next begin_step() on. Steps are numbered all the same.
   void set_enabled(bool enabled) { enabled_ = enabled; }
-  /// Forgets all records and drops and numbers the next step 0, e.g. after a warm-up. Waits for readers. With
-  /// no step open only.
+  /// Forgets all records and drops and numbers the next step 0, e.g. after a warm-up. Waits for readers. With no step open only.
   void reset();
 
   /// The number that the next begin_step() gives.
@@ -93,8 +88,7 @@ class StepRecorder {
   bool recording() const { return newest().recording; }
   /// Whether the step that a span belongs to is recorded.
   bool recording(HostSpan span) const { return step_of(span).recording; }
-  /// Where the backend puts the newest step's op stamps; null if it is not recorded. Stays in place until its
-  /// end_step().
+  /// Where the backend puts the newest step's op stamps; null if it is not recorded. Stays in place until its end_step().
   StepStamps* stamps() { return recording() ? &newest().record.stamps : nullptr; }
   void add_host_ns(HostSpan span, int64_t ns) {
     step_of(span).record.host_ns[static_cast<size_t>(span)] += ns;
@@ -131,8 +125,7 @@ class StepRecorder {
   void set_launched(const LaunchedStep& launched);
   /// Ends the oldest step.
   void end_step();
-  /// Ends the newest step, which turned out to have nothing to do, or failed: not recorded, its number is
-  /// used again.
+  /// Ends the newest step, which turned out to have nothing to do, or failed: not recorded, its number is used again.
   void cancel_step();
 
   /// Copies of the last `count` records at most, oldest first, without request ids.

@@ -42,13 +42,11 @@ struct StepBatch {
   int32_t waiting = 0;           ///< requests queued after scheduling
   int32_t constrained_rows = 0;  ///< tokens drawn among those that a grammar allows
   int32_t forced_tokens = 0;     ///< tokens that grammars left no choice of, taken behind those drawn
-  int32_t prefill_budget =
-      0;  ///< prompt tokens that were allowed beside decoding, for the target of its latency; 0: no target
-  int64_t predicted_ns =
-      0;               ///< wall time that such a step was thought to take; 0: nothing alike had been seen
-  int32_t drafts = 0;  ///< sequences that brought draft tokens
-  int32_t draft_tokens = 0;     ///< these tokens
-  int32_t accepted_tokens = 0;  ///< of these, the ones that were drawn
+  int32_t prefill_budget = 0;    ///< prompt tokens allowed beside decoding; 0: no target
+  int64_t predicted_ns = 0;      ///< wall time that was expected; 0: nothing alike had been seen
+  int32_t drafts = 0;            ///< sequences that brought draft tokens
+  int32_t draft_tokens = 0;      ///< these tokens
+  int32_t accepted_tokens = 0;   ///< of these, the ones that were drawn
 
   StepPhase phase() const {
     if (shape.prefill_tokens == 0) return StepPhase::decode;
@@ -85,10 +83,9 @@ struct StepRecord {
   int64_t step = 0;
   int64_t start_ns = 0;
   int64_t end_ns = 0;
-  std::array<int64_t, kHostSpans>
-      host_ns{};           ///< time spent in each span; `launch` excludes ops on a synchronous backend
-  bool on_device = false;  ///< the ops ran beside the host (asynchronous backend)
-  bool queued = false;     ///< and the device went on to this step from the one before
+  std::array<int64_t, kHostSpans> host_ns{};  ///< by span; `launch` excludes ops on a synchronous backend
+  bool on_device = false;                     ///< the ops ran beside the host (asynchronous backend)
+  bool queued = false;                        ///< and the device went on to this step from the one before
   StepStamps stamps;
   StepBatch batch;
   RequestIds requests;           ///< only while a sink takes the records (see recorder.h)
@@ -101,8 +98,7 @@ struct StepRecord {
 /// Launches of an op that room is made for: most have one or two.
 inline constexpr size_t kLaunchesOfOp = 3;
 
-/// Makes room for `num_ops` stamps and writes to it: the page faults would otherwise come in the middle of a
-/// step.
+/// Makes room for `num_ops` stamps and writes to it: the page faults would otherwise come in the middle of a step.
 void reserve_stamps(StepRecord& record, size_t num_ops);
 
 /// Memory of a record with `num_ops` stamps.

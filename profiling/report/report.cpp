@@ -93,8 +93,7 @@ std::vector<std::string> introduction(const ReportData& data) {
   if (sum.by_begin_stamps > 0 && has_device_stamps(header)) {
     lines.emplace_back(
         "by begin stamps alone (graphs) an op's time runs to the next op's begin: what the device idled "
-        "between them is part of "
-        "it");
+        "between them is part of it");
   }
   lines.push_back(header.ceilings.known() ? "ceilings measured on this machine: " + ceilings_text(header) +
                                                 measured_text(header.ceilings)

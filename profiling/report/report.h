@@ -34,10 +34,9 @@ struct ReportOptions {
   bool launches = true;    ///< list the kinds of launches, in format `json`
 };
 
-/// The report on a profile: what was recorded, steps by phase, where the wall time went, prefill against
-/// decode, ops, slowest steps, and what holds the time. `table` is text of at most kTextColumns; `md` the same
-/// tables; `csv` the op table alone; `json` one object with all of it, times in microseconds. Throws Error if
-/// no step is among those asked for. `data`: with the same filter.
+/// The report on a profile: what was recorded, steps by phase, where the wall time went, prefill against decode, ops, slowest steps, and
+/// what holds the time. `table` is text of at most kTextColumns; `md` the same tables; `csv` the op table alone; `json` one object with all
+/// of it, times in microseconds. Throws Error if no step is among those asked for. `data`: with the same filter.
 std::string render_report(const ReportData& data, const ReportOptions& options);
 std::string render_report(const ProfileFile& file, const ReportOptions& options);
 

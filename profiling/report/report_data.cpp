@@ -135,6 +135,8 @@ ReportData report_data(const ProfileFile& file, StepFilter filter, size_t slowes
     sums.host(sample);
   for (const DeviceSample& sample : file.devices)
     sums.device(sample);
+  for (const KeptTrial& trial : file.trials)
+    sums.trial(trial);
   sums.memory(file.memory_at_end);
   return sums.finish(file.note);
 }

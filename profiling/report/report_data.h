@@ -87,6 +87,9 @@ class ReportSums final : public ProfileVisitor {
   void device(const DeviceSample& sample) override {
     if (evidence_) evidence_->device(sample);
   }
+  void trial(KeptTrial trial) override {
+    if (evidence_) evidence_->trial(std::move(trial));
+  }
   void memory(MemoryUse memory) override { data_.memory_at_end = std::move(memory); }
 
   /// What was read so far; afterwards this is empty. `note`: what read_profile() returned.

@@ -318,6 +318,15 @@ OrderedJson traced_breakdown_of(const ReportData& data) {
   return {{"steps", traced.steps}, {"by_phase", json_of(traced.by_phase)}};
 }
 
+OrderedJson json_of(const DraftUse& use) {
+  return {{"phase", name(use.phase)},   {"from_context", use.from_context},
+          {"steps", use.steps},         {"sequences", use.sequences},
+          {"checked", use.checked},     {"proposed", use.proposed},
+          {"accepted", use.accepted},   {"us", use.us},
+          {"draft_us", use.draft_us},   {"without_us", use.without_us},
+          {"measured", use.is_measured}};
+}
+
 OrderedJson findings_of(const Diagnosis& diagnosis) {
   std::string text;
   JsonText json(text);
@@ -351,6 +360,9 @@ std::string render_report_json(const ReportData& data, const ReportOptions& opti
     rank_ranges.push_back({{"rank", range.rank}});
     rank_ranges.back().update(json_of(range));
   }
+  OrderedJson drafts = OrderedJson::array();
+  for (const DraftUse& use : data.drafts)
+    drafts.push_back(json_of(use));
   const ProfileHeader& header = data.header;
   const OrderedJson report{
       {"schema", "minfer.report/1"},
@@ -387,6 +399,7 @@ std::string render_report_json(const ReportData& data, const ReportOptions& opti
       {"ranks", json_of(data.ranks)},
       {"slowest", slowest_of(data)},
       {"outliers", json_of(data.outliers)},
+      {"drafts", drafts},
       {"findings", data.diagnosis ? findings_of(*data.diagnosis) : OrderedJson()},
       {"counters", counters_json(data)},
       {"rank_counters", rank_counters_json(data)},

@@ -36,11 +36,9 @@ struct OpSummary {
   double idle_us = 0.0;  ///< that the device idled behind it within the step; not part of `us`
   /// Of products of experts: those that were read, all layers together. -1: not known, and then `bytes` has the most that it can be.
   int64_t experts_read = -1;
-  double waited_us =
-      0.0;  ///< of an op between ranks: until all had come, part of `us`; 0 where that is not stamped
-  int64_t link_bytes = 0;  ///< of an op between ranks: that each sends, see KernelWork
-  std::vector<int32_t>
-      launches;  ///< kinds of launches that it made, each once: indices into the launch table
+  double waited_us = 0.0;         ///< of an op between ranks: until all had come, part of `us`; 0: not known
+  int64_t link_bytes = 0;         ///< of an op between ranks: that each sends, see KernelWork
+  std::vector<int32_t> launches;  ///< kinds of launches, each once: indices into the launch table
 
   double gbps() const { return us > 0.0 ? static_cast<double>(bytes) / us * 1e-3 : 0.0; }
   double tflops() const { return us > 0.0 ? static_cast<double>(flops) / us * 1e-6 : 0.0; }

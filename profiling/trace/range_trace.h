@@ -33,12 +33,10 @@ struct RangeTrace {
   std::string error;              ///< why nothing was traced; empty: it was
   std::vector<TracedStep> steps;  ///< those that ended within the range, in order
   TraceRecords records;
-  std::vector<KernelLaunch> launches;  ///< what the stamps' launches are indices into
-  std::vector<RankTrace> ranks =
-      {};            ///< the others of several ranks in this process; `records` has their devices' work too
-  int32_t rank = 0;  ///< of which this is
-  std::vector<KernelLaunch> file_launches =
-      {};  ///< of another rank than the first: the first one's launches, as a file has them
+  std::vector<KernelLaunch> launches;            ///< what the stamps' launches are indices into
+  std::vector<RankTrace> ranks = {};             ///< the others in this process; `records` has their work too
+  int32_t rank = 0;                              ///< of which this is
+  std::vector<KernelLaunch> file_launches = {};  ///< of another rank: the first one's launches
 };
 
 /// A range for each rank, the first one in front.

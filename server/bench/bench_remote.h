@@ -53,8 +53,7 @@ struct RemoteOptions {
   bool is_chat() const { return endpoint.ends_with("/chat/completions"); }
 };
 
-/// A load generator for servers that speak OpenAI's API. Responses are streamed; tokens are counted by the
-/// server's `usage`.
+/// A load generator for servers that speak OpenAI's API. Responses are streamed; tokens are counted by the server's `usage`.
 class RemoteLoad {
  public:
   /// Throws Error for a URL, header or host that cannot be used.

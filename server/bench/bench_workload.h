@@ -65,9 +65,8 @@ std::vector<Conversation> make_workload(const WorkloadOptions& options, const To
 std::vector<Conversation> make_warmup(const WorkloadOptions& options,
                                       const std::vector<Conversation>& workload);
 
-/// Seconds from the start to each of `count` arrivals: gaps of a gamma distribution with mean 1 / rate and
-/// variance 1 / (burstiness * rate^2), scaled so that the last arrival is at count / rate, as in vLLM's
-/// benchmark. An infinite rate: all at 0.
+/// Seconds from the start to each of `count` arrivals: gaps of a gamma distribution with mean 1 / rate and variance 1 / (burstiness *
+/// rate^2), scaled so that the last arrival is at count / rate, as in vLLM's benchmark. An infinite rate: all at 0.
 std::vector<double> arrival_times(size_t count, double rate, double burstiness, std::mt19937_64& random);
 
 /// `count` tokens drawn evenly from those that are text.

@@ -9,16 +9,14 @@
 
 namespace minfer {
 
-/// Takes a stream of server-sent events apart, however its bytes are cut into pieces (WHATWG HTML, section
-/// "Server-sent events"): lines end with LF, CRLF or CR, a line that begins with ':' is a comment, an empty
-/// line ends an event. Only the data of events is kept; its lines are joined by LF. What stands behind the
-/// last empty line is no event.
+/// Takes a stream of server-sent events apart, however its bytes are cut into pieces (WHATWG HTML, section "Server-sent events"): lines end
+/// with LF, CRLF or CR, a line that begins with ':' is a comment, an empty line ends an event. Only the data of events is kept; its lines
+/// are joined by LF. What stands behind the last empty line is no event.
 ///
 /// An event of one line that lies inside one piece, as nearly every one does, is handed on where it lies.
 class SseParser {
  public:
-  /// Calls on_data(std::string_view) for every event with data that ends within `piece`. The view holds
-  /// during the call.
+  /// Calls on_data(std::string_view) for every event with data that ends within `piece`. The view holds during the call.
   template <class OnData>
   void feed(std::string_view piece, OnData on_data) {
     std::string_view data;
@@ -45,10 +43,9 @@ class SseParser {
   bool after_cr_ = false;  ///< the last line ended with CR, to which an LF may still belong
 };
 
-/// Reads the streamed answer to one completion request of OpenAI's API and keeps what a load test needs of
-/// it. What counts as a response with output is what counts for vLLM's benchmark: each event with a choice,
-/// also one whose text is empty; but in chats the ones that only name the role or the reason for the end do
-/// not.
+/// Reads the streamed answer to one completion request of OpenAI's API and keeps what a load test needs of it. What counts as a response
+/// with output is what counts for vLLM's benchmark: each event with a choice, also one whose text is empty; but in chats the ones that only
+/// name the role or the reason for the end do not.
 ///
 /// Used on the thread of its HttpClient.
 class CompletionStream : public HttpResponseHandler {

@@ -22,9 +22,8 @@ class HttpResponseHandler {
   virtual void on_end(const std::string& error) = 0;
 };
 
-/// An HTTP/1.1 client for many requests at once to one server. One connection for each request under way;
-/// connections are kept and used again. A request that a kept connection fails before any of the response
-/// came (the server had closed it) is sent once more on a new one.
+/// An HTTP/1.1 client for many requests at once to one server. One connection for each request under way; connections are kept and used
+/// again. A request that a kept connection fails before any of the response came (the server had closed it) is sent once more on a new one.
 ///
 /// Everything happens on the thread that calls run_until().
 class HttpClient {

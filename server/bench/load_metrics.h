@@ -37,8 +37,7 @@ struct RequestRecord {
   std::vector<double> itl_ms() const;
 };
 
-/// What requests have to meet to be good ones, in milliseconds by metric: ttft, tpot, e2el (DistServe,
-/// arXiv:2401.09670).
+/// What requests have to meet to be good ones, in milliseconds by metric: ttft, tpot, e2el (DistServe, arXiv:2401.09670).
 using Goodput = std::map<std::string, double>;
 
 /// Reads "ttft:200" and the like. Throws Error naming what cannot be understood.

@@ -161,8 +161,7 @@ void run_kernels(const BenchArgs& args) {
   if (const int32_t ranks = args.engine.options.tensor_parallel_size; ranks > 1) {
     fail(
         "--tensor-parallel-size: {}, expected 1: --kernels measures the ops of one device (and its hardware "
-        "counters run an op "
-        "again and again, which those between ranks cannot do)",
+        "counters run an op again and again, which those between ranks cannot do)",
         ranks);
   }
   KernelBenchOptions options = args.kernel;
@@ -243,54 +242,47 @@ void add_bench_command(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("bench", "Measure speed: prompt and generation alone, or throughput under load");
   auto args = std::make_shared<BenchArgs>();
-  const OptionGroup speed(*command, kSpeedGroup);
-  speed
-      .add_list("-p,--n-prompt", args->speed.prompt_tokens, "prompt lengths to test, e.g. 512,2048 (0: none)")
+  const OptionGroup speed{*command, kSpeedGroup};
+  add_list(speed, "-p,--n-prompt", args->speed.prompt_tokens,
+           "prompt lengths to test, e.g. 512,2048 (0: none)")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
-  speed.add_list("-n,--n-gen", args->speed.generated_tokens, "generation lengths to test (0: none)")
+  add_list(speed, "-n,--n-gen", args->speed.generated_tokens, "generation lengths to test (0: none)")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
-  speed
-      .add_list("--pg,--prompt-and-gen", args->speed.prompt_and_generated,
-                "tests of both, two numbers each: 512,64 processes 512 tokens, then generates 64; with "
-                "--parallel, prompts "
-                "and decoding share steps")
+  add_list(speed, "--pg,--prompt-and-gen", args->speed.prompt_and_generated,
+           "tests of both, two numbers each: 512,64 processes 512 tokens, then generates 64; with "
+           "--parallel, prompts and decoding share steps")
       ->check(CLI::PositiveNumber);
-  speed
-      .add_with_default("-d,--n-depth", args->speed.depth,
-                        "tokens of context before a generation test begins (0: one)")
+  add_with_default(speed, "-d,--n-depth", args->speed.depth,
+                   "tokens of context before a generation test begins (0: one)")
       ->check(CLI::NonNegativeNumber);
-  speed.add_list("--parallel", args->speed.parallel, "sequences at once; all tests for each number")
+  add_list(speed, "--parallel", args->speed.parallel, "sequences at once; all tests for each number")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
-  speed.add_with_default("-r,--repetitions", args->speed.repetitions, "how often each test is repeated")
+  add_with_default(speed, "-r,--repetitions", args->speed.repetitions, "how often each test is repeated")
       ->check(CLI::PositiveNumber);
-  speed.add_flag(
-      "--profile-overhead", args->profile_overhead,
-      "measure what recording the steps costs: generates -n tokens, and processes prompts if -p is "
-      "given, in turn with records and with nothing launched or kept for them, at least 20 times each");
-  const OptionGroup kernels(*command, kKernelsGroup);
-  CLI::Option* by_kernel = kernels.add_flag(
-      "--kernels", args->kernels,
-      "measure each op of the model alone, over many sizes and with cold caches (default model: "
-      "synthetic:llama-3.1-8b:bf16)");
-  kernels
-      .add_list("--op", args->kernel.ops,
-                "these ops only, by their names in profiles, e.g. qkv,attention_decode (all norms: rms_norm)")
+  add_flag(
+      speed, "--profile-overhead", args->profile_overhead,
+      "measure what recording the steps costs: generates -n tokens, and processes prompts if -p is given, in "
+      "turn with records and with nothing launched or kept for them, at least 20 times each");
+  const OptionGroup kernels{*command, kKernelsGroup};
+  CLI::Option* by_kernel = add_flag(kernels, "--kernels", args->kernels,
+                                    "measure each op of the model alone, over many sizes and with "
+                                    "cold caches (default model: synthetic:llama-3.1-8b:bf16)");
+  add_list(kernels, "--op", args->kernel.ops,
+           "these ops only, by their names in profiles, e.g. qkv,attention_decode (all norms: rms_norm)")
       ->needs(by_kernel);
-  kernels
-      .add_flag("--counters", args->kernel.counters,
-                "also read the GPU's hardware counters of one run: bytes moved, occupancy, L2 hits, what "
-                "warps wait for")
+  add_flag(kernels, "--counters", args->kernel.counters,
+           "also read the GPU's hardware counters of one run: bytes moved, occupancy, L2 hits, what "
+           "warps wait for")
       ->needs(by_kernel);
-  kernels
-      .add_list("--tokens", args->kernel.sizes.tokens,
-                "tokens of a step; sequences for attention_decode (default: powers of two)")
+  add_list(kernels, "--tokens", args->kernel.sizes.tokens,
+           "tokens of a step; sequences for attention_decode (default: powers of two)")
       ->check(CLI::Range(1, 1 << 20))
       ->needs(by_kernel);
-  kernels
-      .add_list("--context", args->kernel.sizes.contexts, "cached tokens of a sequence, for attention_decode")
+  add_list(kernels, "--context", args->kernel.sizes.contexts,
+           "cached tokens of a sequence, for attention_decode")
       ->check(CLI::Range(1, 1 << 20))
       ->needs(by_kernel);
   args->load.add_to(*command);

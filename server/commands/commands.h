@@ -4,8 +4,7 @@
 
 namespace minfer {
 
-/// Each adds one subcommand with its options to `app`; the subcommand's callback does the work and throws
-/// Error.
+/// Each adds one subcommand with its options to `app`; the subcommand's callback does the work and throws Error.
 void add_tokenize_command(CLI::App& app);
 void add_inspect_command(CLI::App& app);
 void add_profile_command(CLI::App& app);

@@ -63,8 +63,7 @@ Totals totals_of(const GgufFile& file) {
   return totals;
 }
 
-/// Rows of cells as lines of aligned columns; from column `right_from` on they are numbers, aligned to the
-/// right.
+/// Rows of cells as lines of aligned columns; from column `right_from` on they are numbers, aligned to the right.
 std::string align_columns(const std::vector<std::vector<std::string>>& rows, size_t right_from) {
   std::vector<size_t> widths;
   for (const auto& row : rows) {

@@ -68,12 +68,14 @@ void warm_up(const std::vector<Conversation>& warmup, Run run) {
 
 void run_engine_load_test(const LoadArgs& args, const EngineArgs& engine_args,
                           const ProfileArgs& profile_args, const std::string& format) {
-  const std::unique_ptr<Engine> engine = engine_args.make_engine();
+  EngineArgs replaying = engine_args;
   std::optional<RecordedLoad> recorded;
   if (!args.workload.replay.empty()) {
     recorded = read_recorded_load(args.workload.replay);
     if (args.workload.num_prompts > 0) recorded->keep_first(static_cast<size_t>(args.workload.num_prompts));
+    replaying.speculation.replay_acceptance(recorded->acceptance());
   }
+  const std::unique_ptr<Engine> engine = replaying.make_engine();
   const std::vector<Conversation> workload = recorded ? replay_workload(*recorded, args.workload, *engine)
                                                       : make_workload(args.workload, &engine->tokenizer());
   const auto run = [&](const std::vector<Conversation>& load) {

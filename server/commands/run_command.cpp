@@ -121,8 +121,7 @@ class Runner {
     if (tokens_of_cut_ == 0) return;
     fail(
         "the answer is cut off after {} tokens, before it is whole by --json-schema, --grammar or --regex: "
-        "expected a "
-        "larger --max-tokens, or a context that it fits into",
+        "expected a larger --max-tokens, or a context that it fits into",
         tokens_of_cut_);
   }
 

@@ -169,128 +169,115 @@ bool serve(ServeArgs& args) {
 constexpr const char* kHttpGroup = "HTTP";
 
 /// An option that may be repeated, with one value each time.
-CLI::Option* add_list(const OptionGroup& group, const std::string& name, std::vector<std::string>& into,
-                      const std::string& description) {
-  return group.add(name, into, description)->allow_extra_args(false);
+CLI::Option* add_repeated(const OptionGroup& group, const std::string& name, std::vector<std::string>& into,
+                          const std::string& description) {
+  return add_option(group, name, into, description)->allow_extra_args(false);
 }
 
 void add_access_options(const OptionGroup& group, ServeArgs& args) {
   AccessOptions& access = args.server.access;
-  add_list(
+  add_repeated(
       group, "--api-key", access.api_keys,
       "key that clients must send as Authorization: Bearer KEY; repeat it for several keys (default: none "
       "is asked for)")
       ->envname("MINFER_API_KEY");
-  group
-      .add("--api-key-file", args.api_key_file,
-           "file with further keys, one a line; lines that begin with # do not count")
+  add_option(group, "--api-key-file", args.api_key_file,
+             "file with further keys, one a line; lines that begin with # do not count")
       ->check(CLI::ExistingFile);
-  add_list(group, "--allowed-hosts", access.allowed_hosts,
-           "names, with commas between them, under which clients reach this server beside localhost and "
-           "addresses; '*' for any. Needed behind a proxy, and against DNS rebinding where --host is not "
-           "127.0.0.1")
+  add_repeated(group, "--allowed-hosts", access.allowed_hosts,
+               "names, with commas between them, under which clients reach this server beside localhost and "
+               "addresses; '*' for any. Needed behind a proxy, and against DNS rebinding where --host is not "
+               "127.0.0.1")
       ->delimiter(',');
-  add_list(group, "--cors-origins", access.cors_origins,
-           "origins, with commas between them, whose web pages may use this server: https://app.example; '*' "
-           "for any")
+  add_repeated(
+      group, "--cors-origins", access.cors_origins,
+      "origins, with commas between them, whose web pages may use this server: https://app.example; '*' "
+      "for any")
       ->delimiter(',');
 }
 
 void add_http_options(CLI::App& command, ServeArgs& args) {
-  const OptionGroup group(command, kHttpGroup);
+  const OptionGroup group{command, kHttpGroup};
   ServerOptions& server = args.server;
-  group.add_with_default(
-      "--host", server.host,
+  add_with_default(
+      group, "--host", server.host,
       "address to listen on. 127.0.0.1 serves this machine only and turns away web pages of other sites; "
       "0.0.0.0 serves every machine that can reach this one");
-  group.add_with_default("--port", server.port, "port to listen on (0: any that is free; the log names it)");
+  add_with_default(group, "--port", server.port, "port to listen on (0: any that is free; the log names it)");
   add_access_options(group, args);
-  group.add("--served-model-name", server.served_model_names,
-            "name, or names, that clients give as `model` (default: minfer-demo, or the file's name); "
-            "'*' takes any");
-  group.add_flag(
-      "--strict-fields", server.refuses_unknown_fields,
-      "answer requests that have unknown fields with 400 (default: such fields are ignored, and named "
-      "in the log and in the header x-minfer-ignored-fields)");
-  group
-      .add_with_default(
-          "--max-queue-size", server.max_queue_size,
-          "sequences that may wait beside the running ones; requests beyond that are answered with 429")
+  add_option(group, "--served-model-name", server.served_model_names,
+             "name, or names, that clients give as `model` (default: minfer-demo, or the file's name); "
+             "'*' takes any");
+  add_flag(group, "--strict-fields", server.refuses_unknown_fields,
+           "answer requests that have unknown fields with 400 (default: such fields are ignored, and named "
+           "in the log and in the header x-minfer-ignored-fields)");
+  add_with_default(
+      group, "--max-queue-size", server.max_queue_size,
+      "sequences that may wait beside the running ones; requests beyond that are answered with 429")
       ->check(CLI::NonNegativeNumber);
-  group
-      .add_with_default(
-          "--max-connections", server.limits.max_connections,
-          "open connections at most; beyond that idle ones are closed, then all but /health is told 503")
+  add_with_default(
+      group, "--max-connections", server.limits.max_connections,
+      "open connections at most; beyond that idle ones are closed, then all but /health is told 503")
       ->check(CLI::PositiveNumber);
-  group
-      .add_with_default(
-          "--max-body-bytes", server.limits.body_bytes,
-          "largest request body, and conversation of previous_response_id; a larger one is answered with "
-          "413, or 400")
+  add_with_default(
+      group, "--max-body-bytes", server.limits.body_bytes,
+      "largest request body, and conversation of previous_response_id; a larger one is answered with "
+      "413, or 400")
       ->check(CLI::PositiveNumber);
-  group
-      .add_with_default(
-          "--max-answer-bytes", server.max_answer_bytes,
-          "JSON that the answer to a request may have, estimated from n, max_tokens and logprobs; more "
-          "is answered with 400")
+  add_with_default(
+      group, "--max-answer-bytes", server.max_answer_bytes,
+      "JSON that the answer to a request may have, estimated from n, max_tokens and logprobs; more "
+      "is answered with 400")
       ->check(CLI::PositiveNumber);
-  group
-      .add_with_default("--keep-alive-timeout", args.idle_timeout_s,
-                        "seconds that an idle connection stays open")
+  add_with_default(group, "--keep-alive-timeout", args.idle_timeout_s,
+                   "seconds that an idle connection stays open")
       ->check(CLI::Range(0.1, 1e6));
-  group
-      .add_with_default(
-          "--shutdown-timeout", args.shutdown_timeout_s,
-          "seconds that running requests have to finish after SIGTERM or Ctrl-C; a second one ends at once")
+  add_with_default(
+      group, "--shutdown-timeout", args.shutdown_timeout_s,
+      "seconds that running requests have to finish after SIGTERM or Ctrl-C; a second one ends at once")
       ->check(CLI::Range(0.0, 1e6));
-  group
-      .add_with_default("--stall-timeout", args.stall_timeout_s,
-                        "seconds without progress after which /health is no longer 200")
+  add_with_default(group, "--stall-timeout", args.stall_timeout_s,
+                   "seconds without progress after which /health is no longer 200")
       ->check(CLI::Range(0.1, 1e6));
-  group.add_flag("--access-log,!--no-access-log", server.access_log, "log a line for each request (default)");
-  group.add_with_default("--log-format", args.log_format, "text or json")->check(one_of({"text", "json"}));
-  group
-      .add_with_default("--log-level", args.log_level,
-                        "least level to log: debug, info, warning, error or off")
+  add_flag(group, "--access-log,!--no-access-log", server.access_log,
+           "log a line for each request (default)");
+  add_with_default(group, "--log-format", args.log_format, "text or json")->check(one_of({"text", "json"}));
+  add_with_default(group, "--log-level", args.log_level,
+                   "least level to log: debug, info, warning, error or off")
       ->check(one_of({"debug", "info", "warning", "error", "off"}));
 }
 
 void add_kv_event_options(CLI::App& command, ServeArgs& args) {
-  const OptionGroup group(command, "KV events");
+  const OptionGroup group{command, "KV events"};
   KvEventOptions& events = args.kv_events;
-  CLI::Option* endpoint = group
-                              .add("--kv-events-endpoint", events.endpoint,
-                                   "publish which blocks the prefix cache stores and removes, for "
-                                   "routers that send a request where its prefix is "
-                                   "(llm-d, Dynamo), over ZeroMQ in vLLM's format. tcp://*:5557 "
-                                   "listens on every address, to whoever connects; "
-                                   "without a * it connects to tcp://HOST:PORT. Prompts can be read "
-                                   "from the events, but of requests with a "
-                                   "cache_salt (default: none)")
+  CLI::Option* endpoint = add_option(group, "--kv-events-endpoint", events.endpoint,
+                                     "publish which blocks the prefix cache stores and removes, for "
+                                     "routers that send a request where its prefix is "
+                                     "(llm-d, Dynamo), over ZeroMQ in vLLM's format. tcp://*:5557 "
+                                     "listens on every address, to whoever connects; "
+                                     "without a * it connects to tcp://HOST:PORT. Prompts can be read "
+                                     "from the events, but of requests with a "
+                                     "cache_salt (default: none)")
                               ->option_text("ENDPOINT");
-  group
-      .add("--kv-events-replay-endpoint", events.replay_endpoint,
-           "where subscribers that missed events ask for the last 10,000 batches, e.g. tcp://*:5558 "
-           "(default: nowhere)")
+  add_option(group, "--kv-events-replay-endpoint", events.replay_endpoint,
+             "where subscribers that missed events ask for the last 10,000 batches, e.g. tcp://*:5558 "
+             "(default: nowhere)")
       ->option_text("ENDPOINT")
       ->needs(endpoint);
-  group
-      .add("--kv-events-topic", events.topic,
-           "what messages begin with, so that subscribers can choose; llm-d expects kv@POD@MODEL "
-           "(default: nothing)")
+  add_option(group, "--kv-events-topic", events.topic,
+             "what messages begin with, so that subscribers can choose; llm-d expects kv@POD@MODEL "
+             "(default: nothing)")
       ->option_text("TEXT")
       ->needs(endpoint);
-  group
-      .add("--kv-events-format", events.format,
-           "map: fields by name, as vLLM since 0.24; array: by place, for routers made for an older one")
+  add_option(group, "--kv-events-format", events.format,
+             "map: fields by name, as vLLM since 0.24; array: by place, for routers made for an older one")
       ->transform(one_of(kKvEventFormats))
       ->option_text("FORMAT [map]")
       ->needs(endpoint);
-  group
-      .add("--prefix-hash-key", args.engine.options.prefix_hash_key,
-           "number that the hashes of blocks depend on. Servers with the same one give equal prefixes "
-           "equal hashes in their "
-           "events, as some routers want; clients must not know it (default: drawn at the start)")
+  add_option(group, "--prefix-hash-key", args.engine.options.prefix_hash_key,
+             "number that the hashes of blocks depend on. Servers with the same one give equal prefixes "
+             "equal hashes in their "
+             "events, as some routers want; clients must not know it (default: drawn at the start)")
       ->option_text("NUMBER")
       ->envname("MINFER_PREFIX_HASH_KEY");
 }
@@ -301,16 +288,14 @@ void add_answer_options(const OptionGroup& group, AnswerFormatOptions& format) {
     return known ? std::string{}
                  : fmt::format("expected auto, none or one of {}", fmt::join(chat_format_names(), ", "));
   };
-  group
-      .add("--tool-call-parser", format.tool_call_parser,
-           "format in which the model writes tool calls: auto (what its chat template shows), none, or a "
-           "name such as hermes, llama3_json, mistral, gpt_oss")
+  add_option(group, "--tool-call-parser", format.tool_call_parser,
+             "format in which the model writes tool calls: auto (what its chat template shows), none, or a "
+             "name such as hermes, llama3_json, mistral, gpt_oss")
       ->check(is_known)
       ->option_text("FORMAT [auto]");
-  group
-      .add("--reasoning-parser", format.reasoning_parser,
-           "format in which it writes its thoughts, which answers then hold by themselves: the same names, "
-           "or think for <think> alone")
+  add_option(group, "--reasoning-parser", format.reasoning_parser,
+             "format in which it writes its thoughts, which answers then hold by themselves: the same names, "
+             "or think for <think> alone")
       ->check(is_known)
       ->option_text("FORMAT [auto]");
 }
@@ -325,10 +310,9 @@ void add_serve_command(CLI::App& app) {
   args->engine.add_model_options(*command);
   args->engine.add_serving_options(*command);
   args->engine.add_policy_option(*command)->group(EngineArgs::kServingGroup);
-  const OptionGroup serving(*command, EngineArgs::kServingGroup);
-  serving
-      .add("--chat-template", args->server.chat_template,
-           "file with the chat template, in Jinja (default: the model's own)")
+  const OptionGroup serving{*command, EngineArgs::kServingGroup};
+  add_option(serving, "--chat-template", args->server.chat_template,
+             "file with the chat template, in Jinja (default: the model's own)")
       ->check(existing_file());
   add_answer_options(serving, args->server.answer_format);
   add_kv_event_options(*command, *args);
@@ -342,9 +326,8 @@ void add_serve_command(CLI::App& app) {
       "To ask the first of them:\n"
       "  curl http://127.0.0.1:8000/v1/completions -d '{\"model\":\"minfer-demo\",\"prompt\":\"Once upon a "
       "time\"}'");
-  OptionGroup(*command, ProfileArgs::kGroup)
-      .add_with_default("--profile-dir", args->server.profile_dir,
-                        "folder for the files that POST /start_profile and /stop_profile write")
+  add_with_default({*command, ProfileArgs::kGroup}, "--profile-dir", args->server.profile_dir,
+                   "folder for the files that POST /start_profile and /stop_profile write")
       ->check(CLI::ExistingDirectory);
   command->callback([args] {
     if (!serve(*args)) fail("the engine has failed; see the log");

@@ -134,11 +134,10 @@ void add_tokenize_command(CLI::App& app) {
           ->excludes(ids);
   CLI::Option* chat =
       command
-          ->add_option(
-              "--chat", options->chat_file,
-              "Show the prompt of a conversation instead of a text: a file, or - for standard input, "
-              "with {\"messages\": [...], \"tools\": [...], \"add_generation_prompt\": true}; other "
-              "keys are variables of the template")
+          ->add_option("--chat", options->chat_file,
+                       "Show the prompt of a conversation instead of a text: a file, or - for standard "
+                       "input, with {\"messages\": [...], \"tools\": [...], \"add_generation_prompt\": "
+                       "true}; other keys are variables of the template")
           ->excludes(no_bos, no_parse_special, decode);
   options->chat_template.add_to(*command)->needs(chat);
   command->add_flag("--print-text", options->print_text, "The prompt of --chat as text, byte for byte")

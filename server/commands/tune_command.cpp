@@ -48,8 +48,7 @@ Objective objective_of(const std::string& text) {
   if (!text.starts_with(kGoodput) || text.size() == kGoodput.size()) {
     fail(
         "--objective: \"{}\", expected throughput, p99-itl, p99-ttft or goodput:METRIC:MS[,METRIC:MS] such "
-        "as "
-        "goodput:ttft:500,tpot:20",
+        "as goodput:ttft:500,tpot:20",
         text);
   }
   std::string limits = text.substr(kGoodput.size());
@@ -122,12 +121,17 @@ void run_tune(const TuneArgs& args) {
     for (const std::string& candidate : candidates[i])
       alternatives.push_back({.options = with(best, words_of(candidate))});
     session.take(alternatives, kTurnsOfAStep, (1.0 - kEndShare) / static_cast<double>(candidates.size() - i));
+    std::vector<KeptTrial> trials;
     size_t winner = 0;
     double most = 0.0;
     for (size_t k = 1; k < alternatives.size(); ++k) {
       const MeasuredGain gain =
           measured_gain(alternatives[0], alternatives[k], objective.figure, objective.more_is_better);
       const std::string& error = alternatives[k].error;
+      trials.push_back({.option = candidates[i][k - 1],
+                        .figure = std::string(objective.figure),
+                        .gain = gain,
+                        .error = error});
       table.rows.push_back({candidates[i][k - 1], error.empty() ? gain.text() : "does not run", ""});
       table.below.push_back(error);
       steps.push_back({{"option", candidates[i][k - 1]},
@@ -138,6 +142,7 @@ void run_tune(const TuneArgs& args) {
                        {"error", error}});
       if (gain.helped() && gain.median > most) std::tie(winner, most) = std::pair(k, gain.median);
     }
+    session.keep(alternatives.front(), trials);
     if (winner == 0) continue;
     best = alternatives[winner].options;
     table.rows[table.rows.size() - alternatives.size() + winner].back() = "kept";
@@ -147,6 +152,8 @@ void run_tune(const TuneArgs& args) {
     std::vector<Alternative> ends{{}, {.options = best}};
     session.take(ends, kTurnsAtTheEnd, 1.0);
     whole = measured_gain(ends[0], ends[1], objective.figure, objective.more_is_better);
+    session.keep(ends[0],
+                 {{.option = ends[1].text(), .figure = std::string(objective.figure), .gain = whole}});
   }
   const std::string command = session.runner().command_line(best);
   if (args.format == "json") {

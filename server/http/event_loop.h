@@ -7,9 +7,8 @@
 
 namespace minfer {
 
-/// The server's I/O thread: whoever calls run(). Connections, requests in flight and their buffers belong to
-/// it, so none of them needs a lock. Beside it stand a few background threads for work that would hold up
-/// everybody's tokens: parsing and tokenising a large body.
+/// The server's I/O thread: whoever calls run(). Connections, requests in flight and their buffers belong to it, so none of them needs a
+/// lock. Beside it stand a few background threads for work that would hold up everybody's tokens: parsing and tokenising a large body.
 class EventLoop {
  public:
   explicit EventLoop(int background_threads = 2);

@@ -49,8 +49,7 @@ void shrink(std::vector<char>& buffer) {
   if (buffer.capacity() > kKeptBufferBytes) std::vector<char>().swap(buffer);
 }
 
-/// Grows by steps, not twofold, where it is large: what a slow reader costs is then little more than what it
-/// has not read.
+/// Grows by steps, not twofold, where it is large: what a slow reader costs is then little more than what it has not read.
 void append(std::vector<char>& buffer, std::string_view bytes) {
   constexpr size_t kStepBytes = 16u << 10;
   const size_t size = buffer.size() + bytes.size();

@@ -51,8 +51,7 @@ class BodyShare {
   size_t bytes_ = 0;
 };
 
-/// A body for Boost.Beast's parser that takes memory as bytes arrive, not as Content-Length promises them,
-/// and no more than the budget has.
+/// A body for Boost.Beast's parser that takes memory as bytes arrive, not as Content-Length promises them, and no more than the budget has.
 struct CountedBody {
   struct value_type {
     std::string text;

@@ -56,16 +56,14 @@ struct HttpOutcome {
   bool aborted = false;  ///< the client went, or was too slow, before the end
 };
 
-/// One request and its answer. It stays valid as long as somebody holds it; once the client is gone, answering
-/// does nothing.
+/// One request and its answer. It stays valid as long as somebody holds it; once the client is gone, answering does nothing.
 ///
-/// Threads. An exchange belongs to the I/O thread: all of its functions are called there, but for request(),
-/// which others may call and read from until the I/O thread drops the body or answers.
-/// References. The connection holds one until the answer is sent or the client is gone. A handler that answers
-/// later holds another, and so do the tasks that work for it on other threads: parsing in the background, the
-/// engine's between two steps. Whoever is last may drop the last reference, on any thread and at any time: the
-/// exchange is then destroyed by the I/O thread all the same. What goes with it (its share of the budget for
-/// bodies, its callbacks and what they hold) is therefore changed by one thread alone and needs no lock.
+/// Threads. An exchange belongs to the I/O thread: all of its functions are called there, but for request(), which others may call and read
+/// from until the I/O thread drops the body or answers. References. The connection holds one until the answer is sent or the client is
+/// gone. A handler that answers later holds another, and so do the tasks that work for it on other threads: parsing in the background, the
+/// engine's between two steps. Whoever is last may drop the last reference, on any thread and at any time: the exchange is then destroyed
+/// by the I/O thread all the same. What goes with it (its share of the budget for bodies, its callbacks and what they hold) is therefore
+/// changed by one thread alone and needs no lock.
 class HttpExchange {
  public:
   virtual ~HttpExchange() = default;

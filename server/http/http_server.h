@@ -21,8 +21,7 @@ struct HttpLimits {
   size_t all_bodies_bytes = 256u << 20;    ///< of all requests being read or parsed; small ones pass
   size_t write_buffer_bytes = 128u << 10;  ///< of a longer answer made ahead of what the client has taken
   size_t socket_buffer_bytes = 32u << 10;  ///< the kernel's share of that; it takes twice the number
-  size_t max_connections =
-      16'384;  ///< idle ones make room for others; where none is, more are answered with 503
+  size_t max_connections = 16'384;         ///< idle ones make room; where none is, more are answered with 503
   /// Further ones that are read: for requests that are answered all the same, and to say 503.
   size_t spare_connections = 64;
   std::chrono::milliseconds header_timeout{10'000};  ///< from a request's first byte to its last header

@@ -9,9 +9,8 @@
 
 namespace minfer {
 
-/// Appends MessagePack values (https://github.com/msgpack/msgpack/blob/master/spec.md) to a string, each in its shortest form.
-/// A map or array is its size, then its elements. Only what KV events need; Debian's libmsgpack-cxx-dev cannot be installed beside
-/// libboost1.81-dev.
+/// Appends MessagePack values (https://github.com/msgpack/msgpack/blob/master/spec.md) to a string, each in its shortest form. A map or
+/// array is its size, then its elements. Only what KV events need; Debian's libmsgpack-cxx-dev cannot be installed beside libboost1.81-dev.
 class MsgpackWriter {
  public:
   explicit MsgpackWriter(std::string& out) : out_(out) {}

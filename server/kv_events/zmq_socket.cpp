@@ -123,8 +123,7 @@ void ZmqSocket::wait_readable(const ZmqSocket* socket, int descriptor) {
 ZmqContext::ZmqContext() : context_(nullptr) {
   fail(
       "--kv-events-endpoint: this program was built without ZeroMQ, which was not found then (Debian's "
-      "package: "
-      "libzmq3-dev)");
+      "package: libzmq3-dev)");
 }
 ZmqContext::~ZmqContext() = default;
 ZmqSocket::ZmqSocket(const ZmqContext&, Type, int) : socket_(nullptr) {}

@@ -78,12 +78,9 @@ void check_calls(const ChatPrompt& prompt, const std::vector<ToolFunction>& tool
     throw bad_request("tool_choice", "tool_choice: demands a call, but the request has no tool");
   const std::string_view field = field_of(prompt, calls);
   if (context.call_format == nullptr) {
-    throw unsupported(
-        field,
-        fmt::format(
-            "{}: calls cannot be held to a grammar: the model's chat template has none that are known, "
-            "see --tool-call-parser",
-            field));
+    throw unsupported(field, fmt::format("{}: calls cannot be held to a grammar: the model's chat template "
+                                         "has none that are known, see --tool-call-parser",
+                                         field));
   }
   check_can_hold(field, context);
 }

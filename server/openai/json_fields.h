@@ -19,8 +19,7 @@ class UnknownFields {
   explicit UnknownFields(bool refuses) : refuses_(refuses) {}
 
   bool refuses() const { return refuses_; }
-  /// Member `name` of the object `object_path` (empty: the body itself). Throws ApiError (400) with its full
-  /// name if such are refused.
+  /// Member `name` of the object `object_path` (empty: the body itself). Throws ApiError (400) with its full name if such are refused.
   void add(std::string_view object_path, std::string_view name);
   /// A known field, by its full name, that had no effect on the prompt. Named as the others are, never refused: clients send such
   /// to all models.
@@ -60,8 +59,7 @@ class JsonFields {
   std::string required_text(std::string_view name);
   const nlohmann::ordered_json& required_array(std::string_view name);
 
-  /// Adds the members that were not asked for to unknown(), which may throw. null stands for absent, but where
-  /// unknown members are refused.
+  /// Adds the members that were not asked for to unknown(), which may throw. null stands for absent, but where unknown members are refused.
   void report_unknown() const;
   /// For the readers of objects within this one.
   UnknownFields& unknown() const { return unknown_; }

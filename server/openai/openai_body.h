@@ -14,8 +14,7 @@ namespace minfer {
 
 // Parts that streamed and whole responses share.
 
-/// The members before the choices: id, object, created, model, system_fingerprint and, where the client named
-/// one, service_tier.
+/// The members before the choices: id, object, created, model, system_fingerprint and, where the client named one, service_tier.
 void write_head(JsonText& json, const CompletionRequest& request, const ResponseIdentity& identity,
                 std::string_view system_fingerprint, std::string_view object);
 

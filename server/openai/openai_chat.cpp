@@ -21,8 +21,7 @@ using Json = nlohmann::ordered_json;
 constexpr size_t kMaxMarkupBehind = 256;
 constexpr std::string_view kWhitespace = " \t\r\n";
 
-/// Variables of the template's own, such as enable_thinking. Those that the request sets elsewhere cannot be
-/// set here.
+/// Variables of the template's own, such as enable_thinking. Those that the request sets elsewhere cannot be set here.
 void add_template_variables(JsonFields& fields, ChatPrompt& prompt) {
   Json& variables = prompt.variables;
   const Json* object = fields.object("chat_template_kwargs");

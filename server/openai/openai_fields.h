@@ -44,19 +44,16 @@ std::string_view prompt_field(const CompletionRequest& request);
 std::vector<TokenId> read_token_ids(const nlohmann::ordered_json& list, const std::string& path,
                                     int32_t vocab_size);
 
-/// Throws context_length_exceeded for a text that is too long however it is tokenised, which may take
-/// seconds.
+/// Throws context_length_exceeded for a text that is too long however it is tokenised, which may take seconds.
 void check_text_length(std::string_view field, size_t bytes, const ApiContext& context);
 
-/// Sets max_tokens and min_tokens once the prompts are known. Throws context_length_exceeded if a prompt and as
-/// many tokens as were asked for (one, if nothing was) do not fit. Nothing asked for: `otherwise`, or what the context
-/// leaves if that is less.
+/// Sets max_tokens and min_tokens once the prompts are known. Throws context_length_exceeded if a prompt and as many tokens as were asked
+/// for (one, if nothing was) do not fit. Nothing asked for: `otherwise`, or what the context leaves if that is less.
 void settle_lengths(CompletionRequest& request, const ApiContext& context, std::optional<int64_t> max_tokens,
                     int64_t min_tokens, int32_t otherwise);
 
-/// How many bytes of JSON the answer to `request` may have if each of its choices has `max_tokens`: an
-/// estimate from choices x tokens x (1 + alternatives) and from what tokens are usually like. The logprobs of
-/// echoed prompts count as well.
+/// How many bytes of JSON the answer to `request` may have if each of its choices has `max_tokens`: an estimate from choices x tokens x (1
+/// + alternatives) and from what tokens are usually like. The logprobs of echoed prompts count as well.
 int64_t estimate_answer_bytes(const CompletionRequest& request, int64_t max_tokens);
 
 /// The most tokens that each choice may have: `wanted`, or where the client leaves that open, as many of

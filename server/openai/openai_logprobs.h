@@ -18,9 +18,8 @@ std::string token_text(const Tokenizer& tokenizer, TokenId token);
 /// Unicode code points of valid UTF-8.
 int64_t count_characters(std::string_view text);
 
-/// Where each token's text begins in a growing answer, in characters (Unicode code points). A token that goes
-/// on with a character that an earlier one began has the place of that character; one in front of the text
-/// (`begin` < 0) has place 0.
+/// Where each token's text begins in a growing answer, in characters (Unicode code points). A token that goes on with a character that an
+/// earlier one began has the place of that character; one in front of the text (`begin` < 0) has place 0.
 class TextOffsets {
  public:
   TextOffsets(const Tokenizer& tokenizer, bool with_special, int64_t begin);

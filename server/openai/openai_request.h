@@ -86,10 +86,9 @@ struct CompletionRequest {
   Request engine_request(int32_t choice, std::string id) const;
 };
 
-/// The request that `body` asks for, or ApiError: 400 naming the field, 404 for an unknown model. No other
-/// exception but std::bad_alloc. Fields, ranges and what is accepted without effect: openai_request.cpp,
-/// openai_fields.cpp, openai_sampling.cpp, openai_chat_request.cpp. Of the other APIs: server/anthropic, server/responses,
-/// server/llama_server.
+/// The request that `body` asks for, or ApiError: 400 naming the field, 404 for an unknown model. No other exception but std::bad_alloc.
+/// Fields, ranges and what is accepted without effect: openai_request.cpp, openai_fields.cpp, openai_sampling.cpp, openai_chat_request.cpp.
+/// Of the other APIs: server/anthropic, server/responses, server/llama_server.
 CompletionRequest parse_completion_request(std::string_view body, const ApiContext& context);
 CompletionRequest parse_chat_request(std::string_view body, const ApiContext& context);
 

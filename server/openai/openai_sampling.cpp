@@ -1,5 +1,4 @@
-// How tokens are drawn and what ends an answer. Ranges are OpenAI's where it has the field, else what
-// SamplingParams takes.
+// How tokens are drawn and what ends an answer. Ranges are OpenAI's where it has the field, else what SamplingParams takes.
 #include <algorithm>
 #include <charconv>
 

@@ -14,6 +14,7 @@ function article(finding, number) {
     make("h3", {}, `${number}. ${finding.finding} `, make("span", { className: finding.gain > HEALTHY && finding.has_option !== false ? "gain" : "gain small" }, `gains ${gain}`)),
     make("p", {}, `${finding.evidence}.`),
     make("p", { className: "advice" }, make("b", {}, "Try: "), `${finding.advice}.`),
+    ...(finding.measured ?? []).map((trial) => make("p", {}, make("b", {}, "Measured: "), `${trial.text}.`)),
     make("p", { className: "note" }, `${finding.class}; ${stake}`));
 }
 

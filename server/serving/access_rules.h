@@ -22,9 +22,8 @@ struct AccessOptions {
 /// not count. Throws Error if the file cannot be read or holds no key.
 std::vector<std::string> read_api_keys(const std::string& path);
 
-/// Who may ask. A web page that somebody else serves must not use a server by way of its reader's browser, be
-/// it by the server's address or by a name of the page's own that is made to point there (DNS rebinding): such
-/// requests carry that page's Origin, or its Host. Immutable.
+/// Who may ask. A web page that somebody else serves must not use a server by way of its reader's browser, be it by the server's address or
+/// by a name of the page's own that is made to point there (DNS rebinding): such requests carry that page's Origin, or its Host. Immutable.
 class AccessRules {
  public:
   /// `is_loopback`: the server listens to this machine only. Throws Error for an empty key or an origin that

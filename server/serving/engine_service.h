@@ -25,10 +25,9 @@ struct EngineStatus {
   bool failed = false;           ///< a step threw: it has ended for good
 };
 
-/// Runs an engine on a thread of its own. Requests and cancellations go in through a list that the engine
-/// takes between two steps; outputs come out through one that the I/O thread takes when it gets to it. The
-/// engine never waits for anybody: where the taker is slower than the engine, outputs gather, and the next
-/// take finds several for a request.
+/// Runs an engine on a thread of its own. Requests and cancellations go in through a list that the engine takes between two steps; outputs
+/// come out through one that the I/O thread takes when it gets to it. The engine never waits for anybody: where the taker is slower than
+/// the engine, outputs gather, and the next take finds several for a request.
 class EngineService {
  public:
   struct Callbacks {

@@ -23,9 +23,8 @@ struct RecentLatency {
   double p50 = 0.0, p90 = 0.0, p99 = 0.0;
 };
 
-/// Counters, gauges and histograms for Prometheus: under vLLM's names (vllm:...), so that dashboards made for
-/// it work, and under minfer:... what only this engine knows (phases, host spans). Every function may be
-/// called from any thread.
+/// Counters, gauges and histograms for Prometheus: under vLLM's names (vllm:...), so that dashboards made for it work, and under minfer:...
+/// what only this engine knows (phases, host spans). Every function may be called from any thread.
 class Metrics {
  public:
   Metrics(const std::string& model_name, const EngineOptions& options);

@@ -96,8 +96,7 @@ Server::Server(EventLoop& loop, Engine& engine, ServerLog& log, ServerOptions op
       api_(AccessRules(options_.access, true)) {
   context_.responses = &responses_;
   context_.grammars = grammars_.get();
-  // First of all: where the machine's ceilings are not known yet, they are measured now, while nothing else
-  // runs.
+  // First of all: where the machine's ceilings are not known yet, they are measured now, while nothing else runs.
   ProfileHeader profile_header = make_profile_header(engine_, ProfileDetail::op);
   engine_.host_sampler();
   engine_.recorder().add_sink(step_counter_);

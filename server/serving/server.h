@@ -38,17 +38,14 @@ struct ServerOptions {
   /// A stream without an event for so long gets a comment line, so that proxies keep it.
   std::chrono::milliseconds comment_interval{15'000};
   std::chrono::milliseconds shutdown_timeout{30'000};
-  /// How long the last answers have to leave when the time of their requests is over, and after them the last
-  /// connections to close.
+  /// How long the last answers have to leave when the time of their requests is over, and after them the last connections to close.
   std::chrono::milliseconds closing_timeout{1'000};
   std::chrono::milliseconds last_step_timeout{5'000};  ///< how long the engine's last step has to end
   std::chrono::milliseconds stall_timeout{120'000};    ///< without progress /health is not 200
   bool access_log = true;
-  std::string profile_dir = ".";  ///< where /start_profile writes
-  const LatestCounters* counters =
-      nullptr;  ///< what /profile/summary says of hardware counters; null: nothing. Outlives the server
-  const KvEventPublisher* kv_events =
-      nullptr;  ///< what /metrics counts of them; null: nothing. Outlives the server
+  std::string profile_dir = ".";                ///< where /start_profile writes
+  const LatestCounters* counters = nullptr;     ///< for /profile/summary; null: nothing. Outlives the server
+  const KvEventPublisher* kv_events = nullptr;  ///< for /metrics; null: nothing. Outlives the server
 };
 
 /// The OpenAI-compatible server over one engine. Threads: the one that calls run() for all I/O, one for the
@@ -62,13 +59,11 @@ class Server {
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  /// Serves until shut_down() has had its effect or the engine fails. False: the engine failed, or does not
-  /// end.
+  /// Serves until shut_down() has had its effect or the engine fails. False: the engine failed, or does not end.
   bool run();
   /// After run(): a step goes on and on, so that the server, which waits for it, cannot be destroyed.
   bool engine_hangs() const { return engine_hangs_; }
-  /// New requests get 503; running ones may finish until the shutdown timeout, then they are cancelled. From
-  /// any thread, also before run().
+  /// New requests get 503; running ones may finish until the shutdown timeout, then they are cancelled. From any thread, also before run().
   void shut_down();
 
   uint16_t port() const { return http_->port(); }

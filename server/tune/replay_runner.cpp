@@ -123,6 +123,7 @@ nlohmann::json ReplayRunner::run(const std::vector<std::string>& options, double
   if (!report.is_array() || report.empty() || !report[0].contains("replay"))
     fail("minfer bench wrote no report: {}", last_line(result.errors));
   nlohmann::json figures = report[0]["replay"]["replayed"];
+  figures["device"] = report[0]["replay"]["device"];
   if (report[0].contains("request_goodput")) figures["goodput"] = report[0]["request_goodput"];
   return figures;
 }

@@ -1,11 +1,19 @@
 #include "server/tune/trial_session.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
 #include <sstream>
+
+#include <fmt/chrono.h>
 
 #include "kernels/error.h"
 #include "kernels/stamps.h"
+#include "profiling/json/trial_lines.h"
 #include "server/commands/terminal/terminal.h"
 
 namespace minfer {
@@ -37,10 +45,32 @@ std::vector<std::string> words_of(const std::string& trial) {
 }
 
 TrialSession::TrialSession(ReplayRunner::Options options, double budget_s)
-    : runner_(std::move(options)), begin_ns_(now_ns()), budget_s_(budget_s) {}
+    : runner_(std::move(options)),
+      begin_ns_(now_ns()),
+      budget_s_(budget_s),
+      profile_bytes_(std::filesystem::file_size(runner_.load().path)) {}
 
 double TrialSession::seconds_left() const {
   return budget_s_ - static_cast<double>(now_ns() - begin_ns_) * 1e-9;
+}
+
+void TrialSession::keep(const Alternative& base, std::vector<KeptTrial> trials) {
+  const RecordedLoad& load = runner_.load();
+  std::string lines, problem = load.note;
+  for (KeptTrial& trial : trials) {
+    if (trial.gain.turns == 0 && trial.error.empty()) continue;
+    if (!base.options.empty()) trial.beside = base.text();
+    if (!base.runs.empty()) trial.device = base.runs.front().value("device", "");
+    trial.date = fmt::format("{:%F}", fmt::gmtime(std::time(nullptr)));
+    append_trial_line(lines, trial);
+  }
+  std::error_code error;
+  if (std::filesystem::file_size(load.path, error) != profile_bytes_) problem = "it has changed meanwhile";
+  if (problem.empty() && !(std::ofstream(load.path, std::ios::binary | std::ios::app) << lines << std::flush))
+    problem = std::strerror(errno);
+  profile_bytes_ += lines.size();
+  if (!problem.empty())
+    print_notice(fmt::format("minfer: warning: {}: what was tried is not kept: {}\n", load.path, problem));
 }
 
 void TrialSession::take(std::vector<Alternative>& alternatives, int most_turns, double share) {

@@ -24,6 +24,10 @@ class TrialSession {
   /// As take_turns(), for this share of the time that is left. With Ctrl-C the turn that runs is not counted.
   void take(std::vector<Alternative>& alternatives, int most_turns, double share);
 
+  /// Appends to the profile what came of trials beside `base`, on the device that this ran on; not of those that there was no time for.
+  /// A file that takes none is said on the terminal, and no error.
+  void keep(const Alternative& base, std::vector<KeptTrial> trials);
+
   const ReplayRunner& runner() const { return runner_; }
   bool interrupted() const { return interrupt_.interrupted(); }
   double seconds_left() const;
@@ -32,6 +36,7 @@ class TrialSession {
   ReplayRunner runner_;
   int64_t begin_ns_;
   double budget_s_;
+  uintmax_t profile_bytes_;
   InterruptWatch interrupt_;
 };
 

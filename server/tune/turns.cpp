@@ -1,7 +1,6 @@
 #include "server/tune/turns.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -32,13 +31,6 @@ void take_turns(std::span<Alternative> alternatives, const RunLoad& run, int mos
   }
 }
 
-std::string MeasuredGain::text() const {
-  if (turns == 0) return "did not run";
-  const double from = std::round(100.0 * least), to = std::round(100.0 * most);
-  return fmt::format("{}{:.0f} % ({} turn{})", from == to ? "" : fmt::format("{:.0f} to ", from), to, turns,
-                     turns == 1 ? "" : "s");
-}
-
 MeasuredGain measured_gain(const Alternative& base, const Alternative& other, std::string_view figure,
                            bool more_is_better) {
   std::vector<double> gains;
@@ -50,7 +42,8 @@ MeasuredGain measured_gain(const Alternative& base, const Alternative& other, st
   }
   if (gains.empty()) return {};
   const auto [least, most] = std::ranges::minmax(gains);
-  return {.median = median_of(gains), .least = least, .most = most, .turns = gains.size()};
+  return {
+      .median = median_of(gains), .least = least, .most = most, .turns = static_cast<int64_t>(gains.size())};
 }
 
 }  // namespace minfer

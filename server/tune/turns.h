@@ -8,6 +8,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "profiling/findings/kept_trial.h"
+
 namespace minfer {
 
 /// Options that a load is run with, behind those of its record, and the figures of each run.
@@ -26,18 +28,6 @@ using RunLoad = std::function<nlohmann::json(const std::vector<std::string>& opt
 /// `most_turns`, while `seconds_left()` is more than a turn takes. Throws what the first one throws, which the others are compared with.
 void take_turns(std::span<Alternative> alternatives, const RunLoad& run, int most_turns,
                 const std::function<double()>& seconds_left);
-
-/// Share of the time, or of the time for a token, that is saved.
-struct MeasuredGain {
-  double median = 0.0;
-  double least = 0.0;  ///< over the turns
-  double most = 0.0;
-  size_t turns = 0;  ///< 0: it did not run
-
-  /// In every turn, and by more than runs of the same differ in any case.
-  bool helped() const { return turns > 0 && least > 0.0 && median >= 0.02; }
-  std::string text() const;  ///< "12 to 25 % (3 turns)"
-};
 
 /// By a figure of which less is better, such as "busy_s", or with `more_is_better` one such as "output_throughput".
 MeasuredGain measured_gain(const Alternative& base, const Alternative& other, std::string_view figure,

@@ -9,6 +9,7 @@ gain lies outside its range. Cases whose cause this machine cannot have (a contr
 """
 
 import argparse
+import contextlib
 import datetime
 import json
 import os
@@ -22,6 +23,23 @@ import time
 import urllib.request
 
 SPEED = ["-r", "10"]
+
+
+@contextlib.contextmanager
+def control_group(cores):
+    """Words in front of a command that run it in a control group with a quota of so many cores; 0: none."""
+    if not cores:
+        yield []
+        return
+    group = f"/sys/fs/cgroup/cpu/minfer-planted-{os.getpid()}"
+    os.mkdir(group)
+    try:
+        for name, value in (("cpu.cfs_period_us", 100_000), ("cpu.cfs_quota_us", int(100_000 * cores))):
+            with open(f"{group}/{name}", "w") as file:
+                file.write(str(value))
+        yield ["/bin/sh", "-c", f'echo $$ > {group}/cgroup.procs; exec "$0" "$@"']
+    finally:
+        os.rmdir(group)
 
 
 def run(minfer, arguments, profile):
@@ -122,24 +140,16 @@ class Busy(Bench):
         return self.quota_cores == 0.0 or os.access("/sys/fs/cgroup/cpu", os.W_OK)
 
     def measure(self, minfer, which, profile):
-        others, group = [], f"/sys/fs/cgroup/cpu/minfer-planted-{os.getpid()}"
-        program = minfer
+        has_fault, others = which == "fault", []
         try:
-            if which == "fault":
+            if has_fault:
                 others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(self.processes)]
-                if self.quota_cores:
-                    os.mkdir(group)
-                    for name, value in (("cpu.cfs_period_us", 100_000), ("cpu.cfs_quota_us", int(100_000 * self.quota_cores))):
-                        with open(f"{group}/{name}", "w") as file:
-                            file.write(str(value))
-                    program = ["/bin/sh", "-c", f'echo $$ > {group}/cgroup.procs; exec "$0" "$@"', minfer]
-            return self.metric(run(program, self.bench_arguments(), profile))
+            with control_group(self.quota_cores if has_fault else 0) as words:
+                return self.metric(run([*words, minfer], self.bench_arguments(), profile))
         finally:
             for other in others:
                 other.kill()
                 other.wait()
-            if os.path.isdir(group):
-                os.rmdir(group)
 
     def bench_arguments(self):
         return ["bench", *self.work]

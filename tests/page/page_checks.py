@@ -134,6 +134,9 @@ def check_findings(page: Page, diagnosis: dict) -> None:
     expected = [f"{number}. {each['finding']} gains {gain(each)} % {of[each['gain_of']]}"
                 f"{', estimated' if each['estimated'] else ''}" for number, each in enumerate(diagnosis["findings"], 1)]
     expect_equal(page.evaluate("[...document.querySelectorAll('#findings h3')].map(each => each.textContent)"), expected, "findings")
+    measured = [f"Measured: {trial['text']}." for each in diagnosis["findings"] for trial in each["measured"]]
+    expect_equal(page.evaluate("[...document.querySelectorAll('#findings p')].map(each => each.textContent)"
+                               ".filter(text => text.startsWith('Measured'))"), measured, "what was tried")
     verdict = page.evaluate("document.getElementById('verdict').textContent")
     expect_equal(verdict, diagnosis["verdict"], "the verdict")
     expect(verdict.endswith(diagnosis["next_limit"]) and verdict.startswith("Slowed by") != diagnosis["healthy"], verdict)

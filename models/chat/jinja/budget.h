@@ -12,8 +12,7 @@
 
 namespace minfer::jinja {
 
-/// What one rendering may use. Templates come with model files and their input from requests: neither may
-/// take the server's time or memory.
+/// What one rendering may use. Templates come with model files and their input from requests: neither may take the server's time or memory.
 struct Limits {
   int64_t max_steps = 10'000'000;       ///< expressions, statements, elements, allocations: below a second
   size_t max_bytes = size_t{64} << 20;  ///< of all values that live at a time, the prompt among them

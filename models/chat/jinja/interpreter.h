@@ -16,8 +16,7 @@ class Interpreter {
  public:
   /// `lookup` gives the variables that the rendering starts with. All three outlive the interpreter.
   Interpreter(Evaluation& evaluation, const Body& body, const Dict& variables);
-  /// The rendered text. Throws TemplateError "line N: ...", and TemplateRaised with the template's own
-  /// message.
+  /// The rendered text. Throws TemplateError "line N: ...", and TemplateRaised with the template's own message.
   Text run();
 
   /// Whether the rendering has asked for the variable.

@@ -28,8 +28,7 @@ enum class NormPlacement : uint8_t {
 /// Whether x += attention(n) + feed_forward(n) with the one norm n of a layer; `if_no_ffn_norm`: of files without the other's tensor.
 enum class ParallelBlocks : uint8_t { never, if_no_ffn_norm, always };
 
-/// What makes a model family differ in the one generic decoder. A new family is a row of the table in
-/// architecture.cpp.
+/// What makes a model family differ in the one generic decoder. A new family is a row of the table in architecture.cpp.
 struct Architecture {
   std::string_view name;  ///< general.architecture, also the prefix of its keys
   RopePairing rope_pairing = RopePairing::interleaved;

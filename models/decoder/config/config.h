@@ -214,9 +214,8 @@ std::vector<AttentionKind> attention_kinds_of(const ModelConfig& config, int32_t
 /// others are taken if the values are alike. Throws FileError naming the key, what was expected and what was found.
 ModelConfig read_config(const GgufFile& file);
 
-/// YaRN's magnitude of cos and sin for a stretch by `factor` (arXiv:2309.00071, section 3.4, and its
-/// refinement by DeepSeek-V2's mscale_all_dim, which GGUF calls yarn_log_multiplier; 0: none). Times
-/// attention_factor, GGUF's rope.scaling.attn_factor.
+/// YaRN's magnitude of cos and sin for a stretch by `factor` (arXiv:2309.00071, section 3.4, and its refinement by DeepSeek-V2's
+/// mscale_all_dim, which GGUF calls yarn_log_multiplier; 0: none). Times attention_factor, GGUF's rope.scaling.attn_factor.
 float yarn_magnitude(float factor, float attention_factor, float log_multiplier);
 
 /// cos and sin of every rotation angle, all scaling applied: [max_positions, rotary_size / 2, 2].

@@ -12,9 +12,8 @@
 
 namespace minfer {
 
-/// Where a model comes from: a GGUF file, the demo model inside the binary, or random weights of a known
-/// shape. Tensors point into the source, which outlives everything made from it. Immutable after
-/// construction, but for release_data().
+/// Where a model comes from: a GGUF file, the demo model inside the binary, or random weights of a known shape. Tensors point into the
+/// source, which outlives everything made from it. Immutable after construction, but for release_data().
 class ModelSource {
  public:
   virtual ~ModelSource() = default;
@@ -22,12 +21,10 @@ class ModelSource {
   virtual const HostTensor* find_tensor(std::string_view name) const = 0;
   virtual std::span<const HostTensor> tensors() const = 0;
   virtual std::unique_ptr<Tokenizer> make_tokenizer() const = 0;
-  /// Throws FileError if the file behind the tensors has shrunk since it was opened: what was read from it is
-  /// not to be used.
+  /// Throws FileError if the file behind the tensors has shrunk since it was opened: what was read from it is not to be used.
   virtual void check_intact() const {}
-  /// Lets go of the bytes behind the tensors, for whoever has copied them: a file is unmapped and closed, and
-  /// may be replaced from then on. Tensors keep name, type and shape; their data is null. make_tokenizer() is
-  /// not to be called any more.
+  /// Lets go of the bytes behind the tensors, for whoever has copied them: a file is unmapped and closed, and may be replaced from then on.
+  /// Tensors keep name, type and shape; their data is null. make_tokenizer() is not to be called any more.
   virtual void release_data() = 0;
   virtual ChatTemplateSource chat_template() const = 0;  ///< empty texts if the model has none
   virtual std::string name() const = 0;                  ///< for messages and records

@@ -31,9 +31,8 @@ constexpr float kEmbeddingDeviation = 10.0f;
 /// Of the residual stream behind each layer: not 1, which would cost nothing.
 constexpr float kLayerScale = 0.875f;
 
-/// A block's f16 fields and their size relative to the block's scale; everything else in a block is random
-/// bits. The factors centre the values, and `spread` is the standard deviation of a value in units of the
-/// scale.
+/// A block's f16 fields and their size relative to the block's scale; everything else in a block is random bits. The factors centre the
+/// values, and `spread` is the standard deviation of a value in units of the scale.
 struct BlockScales {
   DType dtype;
   float spread;
@@ -53,8 +52,7 @@ constexpr std::array<BlockScales, 22> kBlockScales{{
     {DType::iq1_s, 7.2f, {{{0, 1.0f}, {0, 0.0f}}}},     {DType::iq1_m, 7.2f, {{{0, 0.0f}, {0, 0.0f}}}},
 }};
 
-/// Counter-based random bits (splitmix64 by Steele et al.): element i needs no state, so threads share
-/// nothing.
+/// Counter-based random bits (splitmix64 by Steele et al.): element i needs no state, so threads share nothing.
 uint64_t random_bits(uint64_t seed, uint64_t index) {
   uint64_t z = seed + (index + 1) * 0x9e3779b97f4a7c15u;
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -144,9 +142,8 @@ void fill_random(const HostTensor& tensor, std::byte* data, uint64_t seed, float
   });
 }
 
-/// llama3 scaling (Llama 3.1 model card): frequencies whose wavelength exceeds the original context are
-/// divided by the factor, short ones kept, with a smooth passage between; low_freq_factor 1, high_freq_factor
-/// 4, original context 8,192.
+/// llama3 scaling (Llama 3.1 model card): frequencies whose wavelength exceeds the original context are divided by the factor, short ones
+/// kept, with a smooth passage between; low_freq_factor 1, high_freq_factor 4, original context 8,192.
 std::vector<float> llama3_frequency_factors(float base, int32_t rotary_size, float factor) {
   constexpr double kOriginalContext = 8192.0, kLow = 1.0, kHigh = 4.0;
   std::vector<float> factors;
@@ -159,8 +156,7 @@ std::vector<float> llama3_frequency_factors(float base, int32_t rotary_size, flo
   return factors;
 }
 
-/// One mapping for all tensors, in huge pages where the system gives them, so that streaming it costs few
-/// page walks.
+/// One mapping for all tensors, in huge pages where the system gives them, so that streaming it costs few page walks.
 class Arena {
  public:
   explicit Arena(size_t bytes) : bytes_(bytes) {

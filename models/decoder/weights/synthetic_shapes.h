@@ -50,8 +50,7 @@ struct Shape {
   }
 };
 
-/// Types of the matrices: one of all, or a mix as llama.cpp's *_K_M files have it, with more bits where
-/// errors cost more.
+/// Types of the matrices: one of all, or a mix as llama.cpp's *_K_M files have it, with more bits where errors cost more.
 struct TypeMix {
   std::string_view name;
   DType base;

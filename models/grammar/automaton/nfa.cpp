@@ -10,8 +10,7 @@ namespace {
 
 using Expr = GrammarBuilder::Expr;
 
-/// States that a repetition may take in the automaton it is in; longer ones are made of calls, of which one stands for so many
-/// repetitions.
+/// States that a repetition may take in the automaton it is in; longer ones are made of calls, of which one stands for so many repetitions.
 constexpr int64_t kMostStatesOfRepeat = 4096;
 constexpr int64_t kRepetitionsOfCall = 256;
 

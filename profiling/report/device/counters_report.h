@@ -20,11 +20,10 @@ namespace minfer {
 /// Steps of one kind that ran while a window was open, being opened or being closed, against those that did not. Each is held against
 /// its neighbours in time, on the line between those before and those behind it: contexts grow, and so do steps.
 struct WindowCost {
-  int64_t inside = 0;      ///< that have such neighbours
-  int64_t outside = 0;     ///< of the kind
-  double inside_us = 0.0;  ///< median wall time
-  double outside_us =
-      0.0;  ///< what they would have taken without: that by the median ratio to the neighbours
+  int64_t inside = 0;       ///< that have such neighbours
+  int64_t outside = 0;      ///< of the kind
+  double inside_us = 0.0;   ///< median wall time
+  double outside_us = 0.0;  ///< what they would have taken without, by the ratio to the neighbours
 
   double share() const { return inside_us / outside_us - 1.0; }  ///< of the wall time, e.g. 0.01
 };

@@ -31,8 +31,7 @@ std::string range_sentence(const RangeLine& range) {
     return fmt::format("kernels from step {} on: none was seen in {} steps", range.first_step, range.steps);
   std::string text = fmt::format(
       "kernels of steps {} to {} (tier 1): {} and {} copies; one ran for {:.1f} % of the time between a "
-      "step's "
-      "first and last",
+      "step's first and last",
       range.first_step, range.last_step, range.kernels, range.copies,
       100.0 * range.busy_us / (range.busy_us + range.idle_us));
   text += fmt::format("; {} dropped, {} with invalid times, {} fit no launch, {} launches without a kernel",

@@ -37,9 +37,8 @@ class LoadReader final : public ProfileVisitor {
   size_t most = 0;
 };
 
-/// Whose end each request waited for; -1: it came at its time. A client that sends its next request when one is answered is in flight
-/// all along, but for a moment between. If the load is of such clients, a request follows the latest end before it that no other
-/// follows.
+/// Whose end each request waited for; -1: it came at its time. A client that sends its next request when one is answered is in flight all
+/// along, but for a moment between. If the load is of such clients, a request follows the latest end before it that no other follows.
 std::vector<int64_t> followed_by(const std::vector<EndedRequest>& requests) {
   constexpr double kMomentOfRequest = 0.2, kAsMany = 0.9, kMostly = 0.9;
   std::vector<double> lengths_ns;
@@ -93,6 +92,23 @@ Conversation request_again(const EndedRequest& request) {
 }
 
 }  // namespace
+
+std::optional<double> RecordedLoad::acceptance() const {
+  SpeculationCounts all;
+  for (const EndedRequest& request : requests)
+    all += {request.drafts, request.draft_tokens, request.accepted_tokens};
+  if (all.drafts == 0) return std::nullopt;
+  const double drafts = static_cast<double>(all.drafts);
+  const double length = static_cast<double>(all.draft_tokens) / drafts;
+  double low = 0.0, high = 1.0;
+  while (high - low > 1e-4) {
+    const double chance =
+        0.5 * (low + high);  // a draft of `length` tokens is right up to the first that is not
+    const double right = chance * (1.0 - std::pow(chance, length)) / (1.0 - chance);
+    (right * drafts < static_cast<double>(all.accepted_tokens) ? low : high) = chance;
+  }
+  return 0.5 * (low + high);
+}
 
 void RecordedLoad::keep_first(size_t count) {
   if (count >= requests.size()) return;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,8 @@ struct RecordedLoad {
   size_t num_refused = 0;              ///< requests that never ran, which are left out
   std::string note;                    ///< see read_profile()
 
+  /// The chance that a draft token was right, by how many a check had and how many of them were accepted; nothing: none was checked.
+  std::optional<double> acceptance() const;
   /// Leaves out requests that came later than the first `count`; the time of steps is then not known.
   void keep_first(size_t count);
 };

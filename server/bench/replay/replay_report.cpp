@@ -39,13 +39,14 @@ Json notes_of(const RecordedLoad& load, const Json& recorded) {
     if (count > 0) notes.push_back(fmt::format("requests {}: {}", what, count.dump()));
   };
   add(recorded["with_grammar"], "with a grammar, replayed without one");
-  add(recorded["with_drafts"], "with draft tokens, of which the acceptance is not replayed");
+  add(recorded["with_drafts"], "with draft tokens, replayed with as many right in the mean, not one by one");
   add(load.num_refused, "that were refused, left out");
   if (!load.note.empty()) notes.push_back(load.note);
   return notes;
 }
 
 std::string cell(const Json& value) {
+  if (value.is_null()) return "-";
   return value.is_number_float() ? fmt::format("{:.2f}", value.get<double>()) : value.dump();
 }
 
@@ -57,6 +58,8 @@ void RequestFigures::add(const EndedRequest& request) {
   cancelled_ += is_cancelled ? 1 : 0;
   with_grammar_ += request.has_grammar ? 1 : 0;
   with_drafts_ += request.drafts > 0 ? 1 : 0;
+  draft_tokens_ += request.draft_tokens;
+  accepted_tokens_ += request.accepted_tokens;
   prompt_tokens_ += request.prompt_tokens;
   cached_tokens_ += request.cached_tokens;
   output_tokens_ += request.output_tokens;
@@ -75,6 +78,8 @@ Json RequestFigures::json() const {
           {"cancelled", cancelled_},
           {"with_grammar", with_grammar_},
           {"with_drafts", with_drafts_},
+          {"draft_tokens", draft_tokens_},
+          {"accepted_tokens", accepted_tokens_},
           {"prompt_tokens", prompt_tokens_},
           {"cached_tokens", cached_tokens_},
           {"output_tokens", output_tokens_},
@@ -97,6 +102,7 @@ Json replay_json(const RecordedLoad& load, double speed, const RequestFigures& r
   for (const auto& [figure, value] : recorded.items())
     ratio[figure] = value > 0.0 ? Json(again[figure].get<double>() / value.get<double>()) : Json();
   return {{"file", load.path},
+          {"device", now.device},
           {"speed", std::isfinite(speed) ? Json(speed) : Json("inf")},
           {"recorded", recorded},
           {"replayed", again},

@@ -29,7 +29,8 @@ class RequestFigures final : public StepSink {
   nlohmann::ordered_json json() const;
 
  private:
-  int64_t requests_ = 0, cancelled_ = 0, with_grammar_ = 0, with_drafts_ = 0;
+  int64_t requests_ = 0, cancelled_ = 0, with_grammar_ = 0, with_drafts_ = 0, draft_tokens_ = 0,
+          accepted_tokens_ = 0;
   int64_t prompt_tokens_ = 0, cached_tokens_ = 0, output_tokens_ = 0;
   int64_t begin_ns_ = std::numeric_limits<int64_t>::max(), end_ns_ = 0;
   std::vector<double> e2e_ms_, ttft_ms_, itl_ms_;

@@ -71,55 +71,49 @@ void EngineArgs::add_model_options(CLI::App& command) {
 }
 
 void EngineArgs::add_device_options(CLI::App& command) {
-  const OptionGroup group(command, kModelGroup);
-  group.add("--device", options.device, "where to run: auto (a GPU if there is one), cpu or cuda")
+  const OptionGroup group{command, kModelGroup};
+  add_option(group, "--device", options.device, "where to run: auto (a GPU if there is one), cpu or cuda")
       ->transform(one_of(kDevices))
       ->option_text("DEVICE [auto]");
-  group
-      .add_with_default(
-          "--dtype", dtype,
-          "activations on a GPU: auto (f32 if all weights are, else bf16), bf16 or f32 (slower, nothing "
-          "rounded below f32); on the CPU they are f32")
+  add_with_default(group, "--dtype", dtype,
+                   "activations on a GPU: auto (f32 if all weights are, else bf16), bf16 or f32 "
+                   "(slower, nothing rounded below f32); on the CPU they are f32")
       ->check(one_of({"auto", "bf16", "f32"}));
   add_quantization(command, quantization);
-  group.add_with_default("--gpu-memory-utilization", options.gpu_memory_utilization,
-                         "share of the GPU's memory for weights, workspace and KV cache");
-  group.add_with_default("-t,--threads", options.threads, "threads of the CPU backend (0: one a core)");
+  add_with_default(group, "--gpu-memory-utilization", options.gpu_memory_utilization,
+                   "share of the GPU's memory for weights, workspace and KV cache");
+  add_with_default(group, "-t,--threads", options.threads, "threads of the CPU backend (0: one a core)");
   ranks_option_ =
-      group
-          .add("--tensor-parallel-size,--tp", options.tensor_parallel_size,
-               "GPUs that share the model (on the CPU: threads that stand for them, which share --threads); "
-               "started by mpirun or srun, the number of processes, each with one GPU of its host")
+      add_option(
+          group, "--tensor-parallel-size,--tp", options.tensor_parallel_size,
+          "GPUs that share the model (on the CPU: threads that stand for them, which share --threads); "
+          "started by mpirun or srun, the number of processes, each with one GPU of its host")
           ->option_text("N [1]");
-  group
-      .add("--all-reduce", options.all_reduce,
-           "how GPUs add up what each has computed: auto (the faster one for each size, measured at "
-           "the start), "
-           "peer (own kernels through each other's memory) or nccl")
+  add_option(group, "--all-reduce", options.all_reduce,
+             "how GPUs add up what each has computed: auto (the faster one for each size, measured at the "
+             "start), peer (own kernels through each other's memory) or nccl")
       ->transform(one_of(kAllReduceChoices))
       ->option_text("HOW [auto]");
-  group
-      .add("--rank-timeout", options.rank_timeout_s,
-           "seconds that a GPU waits for another before minfer ends (0: 5, on the CPU 60)")
+  add_option(group, "--rank-timeout", options.rank_timeout_s,
+             "seconds that a GPU waits for another before minfer ends (0: 5, on the CPU 60)")
       ->option_text("SECONDS [0]");
-  group.add_with_default(
-      "--max-model-len", options.max_model_len,
+  add_with_default(
+      group, "--max-model-len", options.max_model_len,
       "tokens of prompt and output together (0: the model's context, or what the KV cache holds)");
-  group.add_with_default("--max-num-batched-tokens", options.max_num_batched_tokens,
-                         "token budget of a step");
-  group.add_with_default("--block-size", options.block_size, "tokens of a KV block");
-  group.add_with_default("--num-blocks", options.num_blocks, "KV blocks (0: from --kv-cache-memory)");
-  group
-      .add("--kv-cache-memory", options.kv_cache_bytes,
-           "bytes of the KV cache, e.g. 2GiB (0: what --gpu-memory-utilization leaves; on the CPU a "
-           "quarter of the free memory)")
+  add_with_default(group, "--max-num-batched-tokens", options.max_num_batched_tokens,
+                   "token budget of a step");
+  add_with_default(group, "--block-size", options.block_size, "tokens of a KV block");
+  add_with_default(group, "--num-blocks", options.num_blocks, "KV blocks (0: from --kv-cache-memory)");
+  add_option(
+      group, "--kv-cache-memory", options.kv_cache_bytes,
+      "bytes of the KV cache, e.g. 2GiB (0: what --gpu-memory-utilization leaves; on the CPU a quarter "
+      "of the free memory)")
       ->transform(CLI::AsSizeValue(false))
       ->option_text("SIZE [0]");
-  group
-      .add_with_default(
-          "--kv-cache-dtype", kv_cache_dtype,
-          "type of the KV cache: auto (as activations: f32 on the CPU, bf16 on a GPU), bf16, f16, f32 "
-          "(on a GPU with --dtype f32 alone), or on a GPU fp8 (not with latent attention)")
+  add_with_default(
+      group, "--kv-cache-dtype", kv_cache_dtype,
+      "type of the KV cache: auto (as activations: f32 on the CPU, bf16 on a GPU), bf16, f16, f32 (on a "
+      "GPU with --dtype f32 alone), or on a GPU fp8 (not with latent attention)")
       ->transform(one_of({"auto", "f32", "bf16", "f16", "fp8", "fp8_e4m3"}, true));
 }
 
@@ -127,11 +121,10 @@ void EngineArgs::add_quantization(CLI::App& command, std::string& quantization) 
   std::vector<std::string> names{"none"};
   for (const DType type : kQuantizations)
     names.emplace_back(name(type));
-  OptionGroup(command, kModelGroup)
-      .add_with_default(
-          "--quantization", quantization,
-          "what F32, F16 and BF16 matrices of layers become when they are loaded: none (they stay), or fp8 "
-          "(e4m3 with a scale a row; embeddings, norms, routers and the output head stay)")
+  add_with_default(
+      {command, kModelGroup}, "--quantization", quantization,
+      "what F32, F16 and BF16 matrices of layers become when they are loaded: none (they stay), or fp8 "
+      "(e4m3 with a scale a row; embeddings, norms, routers and the output head stay)")
       ->check(one_of(names));
 }
 
@@ -141,31 +134,27 @@ std::optional<DType> EngineArgs::parse_quantization(const std::string& quantizat
 }
 
 void EngineArgs::add_serving_options(CLI::App& command) {
-  const OptionGroup group(command, kServingGroup);
-  group.add_with_default("--max-num-seqs", options.max_num_seqs, "sequences running at once");
-  group.add_flag("--cuda-graphs,!--no-cuda-graphs", options.cuda_graphs,
-                 "replay decode steps as CUDA graphs (default: on)");
-  group.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", options.enable_prefix_caching,
-                 "share KV blocks between prompts that begin alike (default: on)");
-  group
-      .add("--num-state-copies", options.num_state_copies,
-           "copies of states that the prefix cache keeps, of models that have these (Qwen3-Next, "
-           "Qwen3.5): one where a prompt may go on that begins alike, and of each sequence that "
-           "brings guesses (default: as many as a quarter of "
-           "--kv-cache-memory holds)")
+  const OptionGroup group{command, kServingGroup};
+  add_with_default(group, "--max-num-seqs", options.max_num_seqs, "sequences running at once");
+  add_flag(group, "--cuda-graphs,!--no-cuda-graphs", options.cuda_graphs,
+           "replay decode steps as CUDA graphs (default: on)");
+  add_flag(group, "--enable-prefix-caching,!--no-enable-prefix-caching", options.enable_prefix_caching,
+           "share KV blocks between prompts that begin alike (default: on)");
+  add_option(group, "--num-state-copies", options.num_state_copies,
+             "copies of states that the prefix cache keeps, of models that have these (Qwen3-Next, Qwen3.5): "
+             "one where a prompt may go on that begins alike, and of each sequence that brings guesses "
+             "(default: as many as a quarter of --kv-cache-memory holds)")
       ->option_text("N");
-  group.add_flag("--enable-chunked-prefill,!--no-enable-chunked-prefill", options.enable_chunked_prefill,
-                 "cut long prompts into pieces that run beside decoding (default: on)");
-  group
-      .add(
-          "--target-itl-ms", target_itl_ms,
-          "milliseconds between two tokens: while anybody decodes, a step takes as many prompt tokens as fit "
-          "into that, by what steps took before; auto: as few as prompts need to lose no more than a quarter "
-          "of their speed; 0: as many as --max-num-batched-tokens leaves")
+  add_flag(group, "--enable-chunked-prefill,!--no-enable-chunked-prefill", options.enable_chunked_prefill,
+           "cut long prompts into pieces that run beside decoding (default: on)");
+  add_option(group, "--target-itl-ms", target_itl_ms,
+             "milliseconds between two tokens: while anybody decodes, a step takes as many prompt tokens as "
+             "fit into that, by what steps took before; auto: as few as prompts need to lose no more than a "
+             "quarter of their speed; 0: as many as --max-num-batched-tokens leaves")
       ->option_text("MS|auto [0]");
-  group.add_with_default("--stream-interval", options.stream_interval,
-                         "tokens between two responses of a request");
-  group.add_with_default("--seed", options.seed, "seed of requests that bring none");
+  add_with_default(group, "--stream-interval", options.stream_interval,
+                   "tokens between two responses of a request");
+  add_with_default(group, "--seed", options.seed, "seed of requests that bring none");
   speculation.add_to(group);
 }
 
@@ -183,8 +172,7 @@ void EngineArgs::join() const {
   if (processes_->num_unwatched() > 0) {
     print_notice(fmt::format(
         "minfer: warning: {} has no connection of its own with {}: if one of them ends, the others notice "
-        "only "
-        "after --rank-timeout\n",
+        "only after --rank-timeout\n",
         processes_->name_of(rank.index),
         rank.is_first() ? fmt::format("{} other processes", processes_->num_unwatched()) : "rank 0"));
   }
@@ -224,8 +212,7 @@ CLI::Option* EngineArgs::add_policy_option(CLI::App& command) {
   return command
       .add_option("--scheduling-policy", options.policy,
                   "order of service: fcfs, priority, or shortest (a prompt goes in front of longer ones that "
-                  "came before "
-                  "it, up to as many tokens as those have)")
+                  "came before it, up to as many tokens as those have)")
       ->transform(one_of(kPolicies))
       ->option_text("POLICY [fcfs]");
 }
@@ -245,28 +232,29 @@ std::unique_ptr<Engine> EngineArgs::make_engine() const {
 }
 
 void SamplingArgs::add_to(CLI::App& command) {
-  const OptionGroup group(command, "Sampling");
-  group.add_with_default("-n,--max-tokens", params.max_tokens,
-                         "tokens to generate at most (0: as many as the context takes)");
-  group.add_with_default("--min-tokens", params.min_tokens,
-                         "tokens before an end token, stop token or stop string counts");
-  group.add_with_default("--temperature,--temp", params.temperature, "0: always the likeliest token");
-  group.add_with_default("--top-k", params.top_k, "draw from the k likeliest tokens (0: off)");
-  group.add_with_default("--top-p", params.top_p, "draw from the likeliest tokens that make up p");
-  group.add_with_default("--min-p", params.min_p, "drop tokens below p times the likeliest");
-  group.add_with_default("--repetition-penalty", params.repetition_penalty,
-                         "divides the logits of tokens seen before");
-  group.add_with_default("--presence-penalty", params.presence_penalty,
-                         "lowers tokens generated before, once");
-  group.add_with_default("--frequency-penalty", params.frequency_penalty,
-                         "lowers tokens generated before, per time");
+  const OptionGroup group{command, "Sampling"};
+  add_with_default(group, "-n,--max-tokens", params.max_tokens,
+                   "tokens to generate at most (0: as many as the context takes)");
+  add_with_default(group, "--min-tokens", params.min_tokens,
+                   "tokens before an end token, stop token or stop string counts");
+  add_with_default(group, "--temperature,--temp", params.temperature, "0: always the likeliest token");
+  add_with_default(group, "--top-k", params.top_k, "draw from the k likeliest tokens (0: off)");
+  add_with_default(group, "--top-p", params.top_p, "draw from the likeliest tokens that make up p");
+  add_with_default(group, "--min-p", params.min_p, "drop tokens below p times the likeliest");
+  add_with_default(group, "--repetition-penalty", params.repetition_penalty,
+                   "divides the logits of tokens seen before");
+  add_with_default(group, "--presence-penalty", params.presence_penalty,
+                   "lowers tokens generated before, once");
+  add_with_default(group, "--frequency-penalty", params.frequency_penalty,
+                   "lowers tokens generated before, per time");
   // One value each time: without that, CLI11 lets a list take the prompt behind it as another value.
-  group.add("--logit-bias", logit_bias, "TOKEN=BIAS, may be repeated")->allow_extra_args(false);
-  group.add("--stop", params.stop, "end the generation at this text, may be repeated")
+  add_option(group, "--logit-bias", logit_bias, "TOKEN=BIAS, may be repeated")->allow_extra_args(false);
+  add_option(group, "--stop", params.stop, "end the generation at this text, may be repeated")
       ->allow_extra_args(false);
-  group.add("--stop-token-ids", params.stop_token_ids, "end the generation at this token, may be repeated")
+  add_option(group, "--stop-token-ids", params.stop_token_ids,
+             "end the generation at this token, may be repeated")
       ->allow_extra_args(false);
-  group.add_flag("--ignore-eos", params.ignore_eos, "go on after the model's end token");
+  add_flag(group, "--ignore-eos", params.ignore_eos, "go on after the model's end token");
 }
 
 SamplingParams SamplingArgs::resolve(int32_t max_model_len) const {

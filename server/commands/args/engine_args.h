@@ -12,8 +12,7 @@
 
 namespace minfer {
 
-/// The engine's options, meaning the same in every command that has them: a command offers only those that
-/// change something there.
+/// The engine's options, meaning the same in every command that has them: a command offers only those that change something there.
 struct EngineArgs {
   static constexpr const char* kModelGroup = "Model and memory";
   static constexpr const char* kServingGroup = "Serving";

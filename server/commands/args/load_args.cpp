@@ -26,109 +26,94 @@ void LoadArgs::add_to(CLI::App& command) {
 }
 
 void LoadArgs::add_workload_options(CLI::App& command) {
-  const OptionGroup group(command, kGroup);
-  group
-      .add("--num-prompts", workload.num_prompts,
-           "requests to send, or with --num-turns conversations (with --base-url 1000 if neither it nor "
-           "--dataset is given); with --replay the first ones of the record")
+  const OptionGroup group{command, kGroup};
+  add_option(group, "--num-prompts", workload.num_prompts,
+             "requests to send, or with --num-turns conversations (with --base-url 1000 if neither it nor "
+             "--dataset is given); with --replay the first ones of the record")
       ->check(CLI::PositiveNumber);
   CLI::Option* dataset =
-      group
-          .add("--dataset", workload.dataset,
-               "prompts from JSON Lines: {\"prompt\": TEXT or [ids], \"output_len\": N, \"priority\": "
-               "N}; the last two may be left out; a lower priority is served first with "
-               "--scheduling-policy priority")
+      add_option(
+          group, "--dataset", workload.dataset,
+          "prompts from JSON Lines: {\"prompt\": TEXT or [ids], \"output_len\": N, \"priority\": N}; the "
+          "last two may be left out; a lower priority is served first with --scheduling-policy priority")
           ->check(existing_file());
-  group.add_with_default("--input-len,--random-input-len", workload.input_len, "tokens of a random prompt")
+  add_with_default(group, "--input-len,--random-input-len", workload.input_len, "tokens of a random prompt")
       ->check(CLI::PositiveNumber)
       ->excludes(dataset);
-  group
-      .add_with_default("--output-len,--random-output-len", workload.output_len,
-                        "tokens to generate for each")
+  add_with_default(group, "--output-len,--random-output-len", workload.output_len,
+                   "tokens to generate for each")
       ->check(CLI::PositiveNumber);
-  group
-      .add_with_default("--random-prefix-len", workload.prefix_len,
-                        "tokens in front of every random prompt, the same for all")
+  add_with_default(group, "--random-prefix-len", workload.prefix_len,
+                   "tokens in front of every random prompt, the same for all")
       ->check(CLI::NonNegativeNumber)
       ->excludes(dataset);
-  group
-      .add_with_default("--random-range-ratio", workload.range_ratio,
-                        "R: random lengths of input and output between 1 - R and 1 + R times those given")
+  add_with_default(group, "--random-range-ratio", workload.range_ratio,
+                   "R: random lengths of input and output between 1 - R and 1 + R times those given")
       ->check(CLI::Range(0.0, 0.999))
       ->excludes(dataset);
-  group
-      .add_with_default(
-          "--num-turns", workload.num_turns,
-          "turns of a conversation, each a random prompt behind all prompts and answers before it")
+  add_with_default(group, "--num-turns", workload.num_turns,
+                   "turns of a conversation, each a random prompt behind all prompts and answers before it")
       ->check(CLI::PositiveNumber)
       ->excludes(dataset);
   CLI::Option* rate =
-      group
-          .add_with_default("--request-rate", workload.request_rate,
-                            "requests (conversations) per second, at random times; inf: all at once")
+      add_with_default(group, "--request-rate", workload.request_rate,
+                       "requests (conversations) per second, at random times; inf: all at once")
           ->check(kPositiveOrInf);
-  group
-      .add_with_default(
-          "--burstiness", workload.burstiness,
-          "shape of the gamma distribution of the gaps between requests: 1 is a Poisson process, less "
-          "is burstier, more is more even")
+  add_with_default(group, "--burstiness", workload.burstiness,
+                   "shape of the gamma distribution of the gaps between requests: 1 is a Poisson "
+                   "process, less is burstier, more is more even")
       ->check(CLI::PositiveNumber)
       ->needs(rate);
-  group
-      .add("--max-concurrency", workload.max_concurrency,
-           "requests (conversations) in flight at most (default: no limit)")
+  add_option(group, "--max-concurrency", workload.max_concurrency,
+             "requests (conversations) in flight at most (default: no limit)")
       ->check(CLI::PositiveNumber);
-  group
-      .add_with_default("--num-warmups", workload.num_warmups,
-                        "requests like the first one, sent before and not counted")
+  add_with_default(group, "--num-warmups", workload.num_warmups,
+                   "requests like the first one, sent before and not counted")
       ->check(CLI::NonNegativeNumber);
   CLI::Option* replay =
-      group
-          .add("--replay", workload.replay,
-               "run the load again that a profile recorded (--profile-out of serve, bench or run): arrivals, "
-               "lengths of prompts and outputs, shared beginnings of prompts, priorities, stream intervals "
-               "and cancellations; its figures stand beside the recorded ones")
+      add_option(
+          group, "--replay", workload.replay,
+          "run the load again that a profile recorded (--profile-out of serve, bench or run): arrivals, "
+          "lengths of prompts and outputs, shared beginnings of prompts, priorities, stream intervals "
+          "and cancellations; its figures stand beside the recorded ones")
           ->check(existing_file());
   for (const char* other : {"--dataset", "--input-len", "--output-len", "--random-prefix-len",
                             "--random-range-ratio", "--num-turns", "--request-rate"})
     replay->excludes(command.get_option(other));
-  group
-      .add("--replay-speed", workload.replay_speed,
-           "requests arrive so many times as fast as they were recorded; inf: all at once")
+  add_option(group, "--replay-speed", workload.replay_speed,
+             "requests arrive so many times as fast as they were recorded; inf: all at once")
       ->check(kPositiveOrInf)
       ->option_text("X|inf [1]")
       ->needs(replay);
 }
 
 void LoadArgs::add_report_options(CLI::App& command) {
-  const OptionGroup group(command, kGroup);
-  group
-      .add("--goodput", goodput_,
-           "count requests that meet all of these as good: METRIC:MILLISECONDS ... of ttft, tpot, e2el")
+  const OptionGroup group{command, kGroup};
+  add_option(group, "--goodput", goodput_,
+             "count requests that meet all of these as good: METRIC:MILLISECONDS ... of ttft, tpot, e2el")
       ->expected(1, 3);
-  group
-      .add_with_default("--percentile-metrics", report.metrics, "metrics to report, of ttft, tpot, itl, e2el")
+  add_with_default(group, "--percentile-metrics", report.metrics,
+                   "metrics to report, of ttft, tpot, itl, e2el")
       ->delimiter(',')
       ->check(one_of({"ttft", "tpot", "itl", "e2el"}));
-  group.add_with_default("--metric-percentiles", report.percentiles, "percentiles to report of each")
+  add_with_default(group, "--metric-percentiles", report.percentiles, "percentiles to report of each")
       ->delimiter(',')
       ->check(CLI::Range(0.0, 100.0));
-  group.add_flag("--save-result", save_result, "save the result as minfer-bench-DATE.json");
-  group.add("--result-filename", result_filename, "save the result under this name");
-  group.add_flag("--save-detailed", save_detailed,
-                 "save lengths, latencies, texts and errors of every request too");
+  add_flag(group, "--save-result", save_result, "save the result as minfer-bench-DATE.json");
+  add_option(group, "--result-filename", result_filename, "save the result under this name");
+  add_flag(group, "--save-detailed", save_detailed,
+           "save lengths, latencies, texts and errors of every request too");
 }
 
 void LoadArgs::add_server_options(CLI::App& command) {
-  const OptionGroup group(command, kServerGroup);
+  const OptionGroup group{command, kServerGroup};
   CLI::Option* base_url =
-      group
-          .add("--base-url", remote.base_url,
-               "send the load to the server at http://HOST[:PORT], which speaks OpenAI's API; --model is "
-               "then the name it serves (default: the first of /v1/models)")
+      add_option(group, "--base-url", remote.base_url,
+                 "send the load to the server at http://HOST[:PORT], which speaks OpenAI's API; --model is "
+                 "then the name it serves (default: the first of /v1/models)")
           ->excludes(command.get_option("--replay"));
   const auto add = [&](const char* name, auto& value, const char* description) {
-    return group.add(name, value, description)->needs(base_url);
+    return add_option(group, name, value, description)->needs(base_url);
   };
   add("--endpoint", remote.endpoint, "where to send; .../chat/completions gets messages")
       ->capture_default_str();
@@ -146,18 +131,18 @@ void LoadArgs::add_server_options(CLI::App& command) {
       "first wait until a request is answered, so long at most (0: do not)")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  group
-      .add_flag("--ignore-eos", ignore_eos,
-                "ask the server to generate on after the model's end token (random prompts always do)")
+  add_flag(group, "--ignore-eos", ignore_eos,
+           "ask the server to generate on after the model's end token (random prompts always do)")
       ->needs(base_url);
   add_sampling_options(group, base_url);
 }
 
 void LoadArgs::add_sampling_options(const OptionGroup& group, CLI::Option* base_url) {
   const auto add = [&](const char* name, auto& value) {
-    group.add(name, value, "sent with each request")->needs(base_url);
+    add_option(group, name, value, "sent with each request")->needs(base_url);
   };
-  group.add("--temperature", sampling_.temperature, "sent with each request (default: 0)")->needs(base_url);
+  add_option(group, "--temperature", sampling_.temperature, "sent with each request (default: 0)")
+      ->needs(base_url);
   add("--top-p", sampling_.top_p);
   add("--top-k", sampling_.top_k);
   add("--min-p", sampling_.min_p);

@@ -19,32 +19,29 @@ const std::map<std::string, SpeculationMethod> kMethods{{"off", SpeculationMetho
 
 void SpeculationArgs::add_to(const OptionGroup& options) {
   method_option_ =
-      options
-          .add("--speculative", options_.method,
-               "guess tokens, and check several in a step: off, ngram (what followed the last tokens when "
-               "they came before in the sequence) or draft (a smaller model's). The output stays the same")
+      add_option(options, "--speculative", options_.method,
+                 "guess tokens, and check several in a step: off, ngram (what followed the last tokens when "
+                 "they came before in the sequence) or draft (a smaller model's). The output stays the same")
           ->transform(one_of(kMethods))
           ->option_text("METHOD [off, with --speculative-model draft]");
   model_option_ =
-      options
-          .add("--speculative-model", model_,
-               "the smaller model, with the same vocabulary: a GGUF file or synthetic:NAME[:TYPE]")
+      add_option(options, "--speculative-model", model_,
+                 "the smaller model, with the same vocabulary: a GGUF file or synthetic:NAME[:TYPE]")
           ->option_text("MODEL");
-  options.add_with_default(
-      "--num-speculative-tokens", options_.num_tokens,
+  add_with_default(
+      options, "--num-speculative-tokens", options_.num_tokens,
       fmt::format("guesses that a sequence brings to a step, at most (1 to {})", kMostDraftTokens));
-  options.add_with_default("--ngram-prompt-lookup-max", options_.ngram_max,
-                           fmt::format("last tokens that are looked for, at most (1 to {})", kLongestNgram));
-  options.add_with_default("--ngram-prompt-lookup-min", options_.ngram_min, "and at least");
-  options.add_flag("--adaptive-speculation,!--no-adaptive-speculation", options_.adaptive,
-                   "as many guesses as pay by what was measured, or none (default: on)");
+  add_with_default(options, "--ngram-prompt-lookup-max", options_.ngram_max,
+                   fmt::format("last tokens that are looked for, at most (1 to {})", kLongestNgram));
+  add_with_default(options, "--ngram-prompt-lookup-min", options_.ngram_min, "and at least");
+  add_flag(options, "--adaptive-speculation,!--no-adaptive-speculation", options_.adaptive,
+           "as many guesses as pay by what was measured, or none (default: on)");
 }
 
 void SpeculationArgs::add_synthetic_acceptance(const OptionGroup& options) {
-  options
-      .add("--synthetic-acceptance-rate", options_.synthetic_acceptance,
-           "accept a guess with this chance, whatever the model says: how fast a synthetic model would "
-           "be if guesses were right so often. The output is then not the model's")
+  add_option(options, "--synthetic-acceptance-rate", options_.synthetic_acceptance,
+             "accept a guess with this chance, whatever the model says: how fast a synthetic model would "
+             "be if guesses were right so often. The output is then not the model's")
       ->check(CLI::Range(0.0, 1.0))
       ->option_text("CHANCE");
 }
@@ -63,6 +60,8 @@ SpeculationOptions SpeculationArgs::resolve(const std::string& model) const {
     if (!model.starts_with(kSyntheticPrefix))
       fail("{}: --model \"{}\", expected synthetic:NAME", kOption, model);
   }
+  if (!resolved.synthetic_acceptance && resolved.method != SpeculationMethod::off)
+    resolved.synthetic_acceptance = replayed_acceptance_;
   if (is_draft) resolved.draft_model = open_model(model_);
   return resolved;
 }

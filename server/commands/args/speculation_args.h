@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "engine/request/request.h"
@@ -14,6 +15,8 @@ class SpeculationArgs {
   void add_to(const OptionGroup& options);
   /// What measures with models of random weights.
   void add_synthetic_acceptance(const OptionGroup& options);
+  /// Drafts, if there are any, are right with this chance, of any model: those of a recorded load were.
+  void replay_acceptance(std::optional<double> chance) { replayed_acceptance_ = chance; }
   /// The options with everything parsed, and the draft model opened, for the model of this name. Throws Error naming options that contradict
   /// each other.
   SpeculationOptions resolve(const std::string& model) const;
@@ -21,6 +24,7 @@ class SpeculationArgs {
  private:
   SpeculationOptions options_;
   std::string model_;
+  std::optional<double> replayed_acceptance_;
   CLI::Option* method_option_ = nullptr;
   CLI::Option* model_option_ = nullptr;
 };

@@ -126,10 +126,9 @@ void add_profile_command(CLI::App& app) {
              {ReportFormat::table, ReportFormat::json, ReportFormat::csv, ReportFormat::md},
              "How to print it (default table); csv has the ops alone")
       ->excludes(step);
-  add_choice(
-      report, "--view", options.view, {ReportView::flat, ReportView::top_down, ReportView::bottom_up},
-      "flat: the whole report (default); top-down: phase, layers, op, kernel; bottom-up: kernel and the "
-      "ops that call it")
+  add_choice(report, "--view", options.view, {ReportView::flat, ReportView::top_down, ReportView::bottom_up},
+             "flat: the whole report (default); top-down: phase, layers, op, kernel; bottom-up: kernel and "
+             "the ops that call it")
       ->excludes(step);
   add_choice(report, "--sort", options.sort,
              {ReportSort::time, ReportSort::calls, ReportSort::mean, ReportSort::max, ReportSort::gbps,

@@ -125,12 +125,12 @@ void add_explain_command(CLI::App& profile) {
   const auto arguments = std::make_shared<ExplainArguments>();
   explain->add_option("file", arguments->path, "Profile file, as --profile-out writes it")
       ->option_text("FILE");
-  CLI::Option* url = explain
-                         ->add_option("--url", arguments->url,
-                                      "Ask the server at http://HOST:PORT instead (its key: MINFER_API_KEY); "
-                                      "it knows its last steps and "
-                                      "the requests that have ended since, 4,096 at most")
-                         ->option_text("URL");
+  CLI::Option* url =
+      explain
+          ->add_option("--url", arguments->url,
+                       "Ask the server at http://HOST:PORT instead (its key: MINFER_API_KEY); it knows its "
+                       "last steps and the requests that have ended since, 4,096 at most")
+          ->option_text("URL");
   explain->add_option("--last", arguments->last, "Steps of the server to look at")
       ->check(CLI::PositiveNumber)
       ->needs(url)
@@ -139,12 +139,11 @@ void add_explain_command(CLI::App& profile) {
       ->check(one_of({"table", "json", "md"}))
       ->option_text("table|json|md");
   explain->add_flag("--all", arguments->all, "Also findings of 5 % and less (JSON has them always)");
-  CLI::Option* try_it =
-      explain
-          ->add_flag("--try", arguments->try_advice,
-                     "Run the recorded load again with each option that findings advise and without it, in "
-                     "processes of their own, and show what each gained")
-          ->excludes(url);
+  CLI::Option* try_it = explain
+                            ->add_flag("--try", arguments->try_advice,
+                                       "Run the recorded load again with each option that findings advise "
+                                       "and without it, in processes of their own, and show what each gained")
+                            ->excludes(url);
   explain->add_option("--budget", arguments->budget, "Time that --try may take, about")
       ->needs(try_it)
       ->option_text("TIME [120s]");

@@ -54,8 +54,7 @@ void add_profile_trace_command(CLI::App& profile) {
   add_step_filter(*trace, arguments->filter);
   trace->footer(
       "A trace has the parts of each step on the host, steps, phases, layers and ops on the device, requests "
-      "and "
-      "counters,\n"
+      "and counters,\n"
       "and of a range that was traced (--profile-range) every kernel. Perfetto (https://ui.perfetto.dev), "
       "chrome://tracing\n"
       "and Holistic Trace Analysis read it.\n\n"

@@ -1,11 +1,12 @@
 #include "server/commands/profile/profile_try.h"
 
 #include <algorithm>
-#include <cmath>
+#include <array>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "profiling/findings/measured_pairs.h"
 #include "profiling/findings/trials.h"
 #include "profiling/report/text/table.h"
 #include "server/tune/trial_session.h"
@@ -19,49 +20,45 @@ constexpr int kTurns = 5;
 /// Of the time, for what is tried alone; the rest is for all that helped together.
 constexpr double kAloneShare = 0.7;
 
-/// An option, the finding that names it first, and what came of it.
-struct Trial {
-  const Finding* finding;
-  std::string option;
-  MeasuredGain gain = {};
-};
-
 /// Of which figure a finding's gain is.
-std::string_view figure_of(const Finding& finding) {
+std::string figure_of(const Finding& finding) {
   if (finding.of != GainOf::latency) return "busy_s";
   if (finding.rule == "prefill starves decode" || finding.rule == "step times mispredicted")
     return "p99_itl_ms";
   return "mean_e2e_ms";
 }
 
-std::string_view words_of_figure(std::string_view figure) {
-  if (figure == "busy_s") return "time with work";
-  return figure == "p99_itl_ms" ? "time between tokens, p99" : "time of a request";
-}
-
-std::vector<Trial> trials_among(const Diagnosis& diagnosis) {
-  std::vector<Trial> trials;
+/// Each option once, for the finding that names it first.
+std::vector<KeptTrial> trials_among(const Diagnosis& diagnosis) {
+  std::vector<KeptTrial> trials;
   for (const Finding& finding : diagnosis.findings) {
+    const bool is_fitted = std::ranges::any_of(std::array{false, true}, [&](bool on_gpu) {
+      const GainRange likely = likely_gain(finding.gain, on_gpu);
+      return likely.from == finding.gain_from && likely.to == finding.gain_to;
+    });
     for (const std::string& option : finding.trials)
-      if (std::ranges::count(trials, option, &Trial::option) == 0) trials.push_back({&finding, option});
+      if (std::ranges::count(trials, option, &KeptTrial::option) == 0)
+        trials.push_back({.option = option,
+                          .finding = std::string(finding.rule),
+                          .figure = figure_of(finding),
+                          .is_fitted = is_fitted,
+                          .estimated = finding.gain,
+                          .estimated_from = finding.gain_from,
+                          .estimated_to = finding.gain_to});
   }
   return trials;
 }
 
 /// Options of the best trial, and of others that helped and set something else.
-std::vector<std::string> all_that_helped(const std::vector<Trial>& trials) {
+std::vector<std::string> all_that_helped(const std::vector<KeptTrial>& trials) {
   std::vector<std::string> options, names;
-  for (const Trial& trial : trials) {
+  for (const KeptTrial& trial : trials) {
     const std::vector<std::string> words = words_of(trial.option);
     if (!trial.gain.helped() || std::ranges::count(names, words.front()) > 0) continue;
     names.push_back(words.front());
     options.insert(options.end(), words.begin(), words.end());
   }
   return options;
-}
-
-std::string estimate_text(const Finding& finding) {
-  return fmt::format("{:.0f} to {:.0f} %", 100.0 * finding.gain_from, 100.0 * finding.gain_to);
 }
 
 Json gain_json(const MeasuredGain& gain) {
@@ -74,7 +71,7 @@ Json gain_json(const MeasuredGain& gain) {
 
 /// All that a report holds.
 struct Tried {
-  std::vector<Trial> trials;                   ///< best first
+  std::vector<KeptTrial> trials;               ///< best first
   std::vector<Alternative> alternatives = {};  ///< as recorded, then by trial as they were tried
   std::vector<Alternative> together = {};  ///< as recorded, and with all that helped; empty: at most one did
   MeasuredGain together_gain = {};
@@ -84,16 +81,16 @@ struct Tried {
 Json json_of(const Tried& tried, const TrialSession& session, const TryOptions& options) {
   Json json{
       {"profile", options.profile}, {"requests", session.runner().num_requests()}, {"trials", Json::array()}};
-  for (const Trial& trial : tried.trials) {
+  for (const KeptTrial& trial : tried.trials) {
     const auto runs = std::ranges::find(tried.alternatives, words_of(trial.option), &Alternative::options);
     json["trials"].push_back({{"option", trial.option},
-                              {"finding", trial.finding->rule},
+                              {"finding", trial.finding},
                               {"changes_answers", changes_answers(trial.option)},
-                              {"figure", figure_of(*trial.finding)},
-                              {"estimated_from", trial.finding->gain_from},
-                              {"estimated_to", trial.finding->gain_to},
+                              {"figure", trial.figure},
+                              {"estimated_from", trial.estimated_from},
+                              {"estimated_to", trial.estimated_to},
                               {"measured", gain_json(trial.gain)},
-                              {"error", runs->error},
+                              {"error", trial.error},
                               {"runs", runs->runs}});
   }
   json["as_recorded"] = tried.alternatives.front().runs;
@@ -106,13 +103,14 @@ Json json_of(const Tried& tried, const TrialSession& session, const TryOptions& 
 
 Table table_of(const Tried& tried) {
   Table table{.title = "Tried", .columns = {"option", "estimated", "measured", "of"}, .rows = {}};
-  for (const Trial& trial : tried.trials) {
-    table.rows.push_back({trial.option, estimate_text(*trial.finding), trial.gain.text(),
-                          std::string(words_of_figure(figure_of(*trial.finding)))});
-    const auto runs = std::ranges::find(tried.alternatives, words_of(trial.option), &Alternative::options);
-    std::string below = fmt::format("for {}", trial.finding->rule);
+  for (const KeptTrial& trial : tried.trials) {
+    table.rows.push_back(
+        {trial.option,
+         fmt::format("{:.0f} to {:.0f} %", 100.0 * trial.estimated_from, 100.0 * trial.estimated_to),
+         trial.gain.text(), words_of_figure(trial.figure)});
+    std::string below = fmt::format("for {}", trial.finding);
     if (changes_answers(trial.option)) below += "; it changes answers";
-    if (!trial.gain.helped()) below += runs->error.empty() ? "; it did not help" : "; " + runs->error;
+    if (!trial.gain.helped()) below += trial.error.empty() ? "; it did not help" : "; " + trial.error;
     table.below.push_back(below);
   }
   return table;
@@ -120,12 +118,10 @@ Table table_of(const Tried& tried) {
 
 std::string text_of(const Tried& tried, const TrialSession& session, const std::string& format) {
   const ReplayRunner& runner = session.runner();
-  std::string text = wrapped(
-      fmt::format(
-          "{} of {} requests ran again at their times, with each option and without it in turns, each "
-          "run in a process of its own.",
-          runner.num_requests(), runner.load().requests.size()),
-      kTextColumns);
+  std::string text = wrapped(fmt::format("{} of {} requests ran again at their times, with each option and "
+                                         "without it in turns, each run in a process of its own.",
+                                         runner.num_requests(), runner.load().requests.size()),
+                             kTextColumns);
   const Table table = table_of(tried);
   text += format == "md" ? "\n\n" + markdown_table(table)
                          : "\n\n" + text_table(table, kTextColumns, LongNames::wrap);
@@ -151,23 +147,29 @@ std::string try_advice(const Diagnosis& diagnosis, const TryOptions& options) {
                         .run_s = std::max(2.0, kAloneShare * options.budget_s / (3.0 * runs))},
                        options.budget_s);
   tried.alternatives.emplace_back();
-  for (const Trial& trial : tried.trials)
+  for (const KeptTrial& trial : tried.trials)
     tried.alternatives.push_back({.options = words_of(trial.option)});
   session.take(tried.alternatives, kTurns, kAloneShare);
   const Alternative& base = tried.alternatives.front();
-  for (size_t i = 0; i < tried.trials.size(); ++i)
-    tried.trials[i].gain =
-        measured_gain(base, tried.alternatives[i + 1], figure_of(*tried.trials[i].finding));
-  std::ranges::stable_sort(tried.trials, std::ranges::greater{},
-                           [](const Trial& trial) { return trial.gain.helped() ? trial.gain.median : -1.0; });
+  for (size_t i = 0; i < tried.trials.size(); ++i) {
+    KeptTrial& trial = tried.trials[i];
+    trial.error = tried.alternatives[i + 1].error;
+    trial.gain = measured_gain(base, tried.alternatives[i + 1], trial.figure);
+  }
+  session.keep(base, tried.trials);
+  std::ranges::stable_sort(tried.trials, std::ranges::greater{}, [](const KeptTrial& trial) {
+    return trial.gain.helped() ? trial.gain.median : -1.0;
+  });
   if (tried.trials.front().gain.helped()) {
-    const Trial& first = tried.trials.front();
+    const KeptTrial& first = tried.trials.front();
     tried.best = words_of(first.option);
     if (const std::vector<std::string> all = all_that_helped(tried.trials); all.size() > tried.best.size()) {
       tried.together = {{}, {.options = all}};
       session.take(tried.together, kTurns, 1.0);
-      tried.together_gain =
-          measured_gain(tried.together.front(), tried.together.back(), figure_of(*first.finding));
+      tried.together_gain = measured_gain(tried.together.front(), tried.together.back(), first.figure);
+      session.keep(
+          base,
+          {{.option = tried.together.back().text(), .figure = first.figure, .gain = tried.together_gain}});
       if (tried.together_gain.median >= first.gain.median) tried.best = all;
     }
   }

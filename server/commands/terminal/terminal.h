@@ -15,13 +15,11 @@ bool is_terminal(std::FILE* stream);
 /// Writes to standard output. Throws Error if that does not take all of it, now or at any time before.
 void print_output(std::string_view text);
 
-/// Writes a line or two to standard error; what it does not take (closed, disk full, a pipe that nobody
-/// reads) is lost.
+/// Writes a line or two to standard error; what it does not take (closed, disk full, a pipe that nobody reads) is lost.
 void print_notice(const std::string& text);
 
-/// While it lives, the first Ctrl-C (SIGINT) is noted instead of ending the program; a second one ends it.
-/// One at a time. For commands that look between two steps of their work; the server, which waits for events,
-/// has EventLoop::on_signals().
+/// While it lives, the first Ctrl-C (SIGINT) is noted instead of ending the program; a second one ends it. One at a time. For commands that
+/// look between two steps of their work; the server, which waits for events, has EventLoop::on_signals().
 class InterruptWatch {
  public:
   InterruptWatch();

@@ -33,14 +33,12 @@ class IgnoredFields {
   std::set<std::string> logged_;  ///< a bounded number: clients choose the names
 };
 
-/// Takes completion requests from HTTP to the engine and outputs back: parses and tokenises in the
-/// background, bounds the queue, finds the job of each output, cancels what nobody waits for any more. I/O
-/// thread.
+/// Takes completion requests from HTTP to the engine and outputs back: parses and tokenises in the background, bounds the queue, finds the
+/// job of each output, cancels what nobody waits for any more. I/O thread.
 class CompletionService {
  public:
   struct Options {
-    size_t max_live_choices =
-        0;  ///< in the engine, or on their way there; further ones are answered with 429
+    size_t max_live_choices = 0;  ///< in the engine or on their way; further ones get 429
     std::chrono::milliseconds comment_interval{15'000};  ///< of a stream that has no event for so long
   };
 

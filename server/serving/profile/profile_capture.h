@@ -37,8 +37,7 @@ class ProfileCapture {
   /// `counters_are_read`: by somebody else for as long as the program runs.
   ProfileCapture(EventLoop& loop, Engine& engine, EngineService& engine_service, ServerLog& log,
                  ProfileHeader header, std::filesystem::path folder, bool counters_are_read);
-  /// Closes a file that is still being written. Only when neither the loop's background nor the engine's
-  /// thread runs any more.
+  /// Closes a file that is still being written. Only when neither the loop's background nor the engine's thread runs any more.
   ~ProfileCapture();
   ProfileCapture(const ProfileCapture&) = delete;
   ProfileCapture& operator=(const ProfileCapture&) = delete;

@@ -35,6 +35,13 @@ std::optional<int64_t> query_integer(const HttpRequest& request, std::string_vie
   return number;
 }
 
+RequestOrder query_order(const HttpRequest& request) {
+  const std::string by = request.query_value("by");
+  for (const RequestOrder order : {RequestOrder::e2e, RequestOrder::ttft, RequestOrder::itl})
+    if (by.empty() || by == name(order)) return order;
+  throw bad_request("by", fmt::format("by: \"{}\", expected e2e, ttft or itl", by));
+}
+
 }  // namespace
 
 ProfileRoutes::ProfileRoutes(const ProfileSources& sources, ProfileHeader header,
@@ -86,9 +93,9 @@ ProfileRoutes::View ProfileRoutes::summary_view(const HttpRequest& request) {
 }
 
 ProfileRoutes::View ProfileRoutes::requests_view(const HttpRequest& request) {
-  return [this, id = request.query_value("id")] {
+  return [this, id = request.query_value("id"), order = query_order(request)] {
     profile_.refresh();
-    SlowestRequests chosen(RequestOrder::e2e, kMostRequests);
+    SlowestRequests chosen(order, kMostRequests);
     for (EndedRequest& each : sources_.requests.last(RecentRequests::kMost)) {
       if (!id.empty() && each.id != id) continue;
       each.set_client_wait_after(now_ns());

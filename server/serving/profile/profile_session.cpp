@@ -38,8 +38,7 @@ void ProfileArgs::add_to(CLI::App& command) {
       .add_option(
           "--profile-range", range,
           "only steps FIRST:LAST (from 0, warm-up excluded, both included), with detail per layer and, on a "
-          "GPU, "
-          "each kernel as the driver traces it; without --profile-out the file is minfer-profile.jsonl")
+          "GPU, each kernel as the driver traces it; without --profile-out the file is minfer-profile.jsonl")
       ->group(group);
   command
       .add_option("--profile-margin", margin,
@@ -54,9 +53,8 @@ void ProfileArgs::add_to(CLI::App& command) {
   command
       .add_flag("--profile-counters", counters,
                 "also read the GPU's hardware counters, in windows of some milliseconds one after the other: "
-                "bytes that "
-                "each op really moved, and how busy the GPU was; without --profile-out the file is "
-                "minfer-profile.jsonl")
+                "bytes that each op really moved, and how busy the GPU was; without --profile-out the file "
+                "is minfer-profile.jsonl")
       ->group(group);
 }
 

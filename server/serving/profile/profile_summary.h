@@ -45,10 +45,9 @@ void write_serving_state(JsonText& json, const LiveProfile& profile, const Servi
 /// these steps began.
 ReportData live_report(const LiveProfile& profile, size_t count, const ServingState& state);
 
-/// The body of GET /profile/summary: model, device and ceilings; the engine's requests and KV blocks as of
-/// now; throughput of the last five seconds; percentiles of latencies, in seconds; and
-/// under "report" what `minfer profile report -o json` says of the last `count` steps, with
-/// all ops and the last windows of hardware counters, null before the first step.
+/// The body of GET /profile/summary: model, device and ceilings; the engine's requests and KV blocks as of now; throughput of the last five
+/// seconds; percentiles of latencies, in seconds; and under "report" what `minfer profile report -o json` says of the last `count` steps,
+/// with all ops and the last windows of hardware counters, null before the first step.
 std::string profile_summary_json(const LiveProfile& profile, size_t count, const ServingState& state);
 
 }  // namespace minfer

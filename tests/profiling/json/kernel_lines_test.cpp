@@ -205,8 +205,8 @@ TEST(KernelLines, HostileLinesAreRefusedByPlaceAndField) {
   };
   expect("minfer.kernel/1", "minfer.kernel/2",
          "run.jsonl:4: schema minfer.kernel/2, expected minfer.step/2, minfer.launch/1, minfer.kernel/1, "
-         "minfer.counters/1, minfer.memory/1, minfer.request/1, minfer.rank/1, minfer.host/1 or "
-         "minfer.device/1");
+         "minfer.counters/1, minfer.memory/1, minfer.request/1, minfer.rank/1, minfer.host/1, "
+         "minfer.device/1 or minfer.trial/1");
   expect("\"kind\":\"kernel\"", "\"kind\":\"spell\"",
          "run.jsonl:6: kind: expected one of kernel, memcpy, memset, found string \"spell\"");
   expect("\"graph\":true", "\"graph\":1", "run.jsonl:6: graph: expected true or false, found 1");

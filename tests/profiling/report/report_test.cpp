@@ -65,6 +65,32 @@ TEST(Report, StepPicture) {
   expect_golden(render_step(file.steps[1], file.header, false), "step.txt");
 }
 
+TEST(Report, JsonHasTheDraftsThatTheTextHas) {
+  ProfileFile file = sample_file();
+  EXPECT_EQ(nlohmann::json::parse(render_report(file, {.format = ReportFormat::json})).at("drafts").size(),
+            0u);
+  EXPECT_EQ(render_report(file, {}).find("Draft tokens by context"), std::string::npos);
+  for (StepSummary& step : file.steps) {
+    BatchShape& shape = step.batch.shape;
+    if (shape.decode_sequences == 0) continue;
+    shape.decode_tokens = 3 * shape.decode_sequences;
+    step.batch.drafts = shape.decode_sequences;
+    step.batch.draft_tokens = 2 * shape.decode_sequences;
+    step.batch.accepted_tokens = shape.decode_sequences;
+  }
+  const auto drafts = nlohmann::json::parse(render_report(file, {.format = ReportFormat::json})).at("drafts");
+  ASSERT_FALSE(drafts.empty());
+  for (const auto& use : drafts) {
+    EXPECT_EQ(use.at("proposed"), 2 * use.at("sequences").get<int64_t>());
+    EXPECT_EQ(use.at("accepted"), use.at("sequences"));
+    EXPECT_EQ(use.at("checked"), 3 * use.at("sequences").get<int64_t>());
+    EXPECT_EQ(use.at("measured"), false);
+    for (const char* field : {"phase", "from_context", "steps", "us", "draft_us", "without_us"})
+      EXPECT_TRUE(use.contains(field)) << field;
+  }
+  EXPECT_NE(render_report(file, {}).find("Draft tokens by context"), std::string::npos);
+}
+
 TEST(Report, MasksHaveAColumnWhereThereAreGrammars) {
   ProfileFile file = sample_file();
   EXPECT_EQ(render_report(file, {}).find("commit mask"), std::string::npos);

@@ -285,6 +285,20 @@ TEST(Replay, PromptsThatWereScoredTakeNothingFromTheCache) {
   }
 }
 
+TEST(RecordedLoad, KnowsTheChanceThatADraftWasRight) {
+  EXPECT_FALSE(load_of({recorded(20, 5)}).acceptance());
+  // Right with a chance of a half: 0.5 + 0.25 + 0.125 + 0.0625 of four.
+  EndedRequest first = recorded(20, 5), second = recorded(20, 5);
+  first.drafts = second.drafts = 8;
+  first.draft_tokens = second.draft_tokens = 32;
+  first.accepted_tokens = 15;
+  EXPECT_NEAR(*load_of({first, recorded(20, 5), second}).acceptance(), 0.5, 1e-3) << "over all requests";
+  EXPECT_NEAR(*load_of({first}).acceptance(), 0.719, 1e-3);
+  first.accepted_tokens = first.draft_tokens;
+  EXPECT_NEAR(*load_of({first}).acceptance(), 1.0, 1e-3);
+  EXPECT_NEAR(*load_of({second}).acceptance(), 0.0, 1e-3);
+}
+
 TEST(RequestFigures, AreThoseOfTheRecords) {
   constexpr int64_t kMillisecond = 1'000'000;
   EndedRequest first = recorded(20, 5, {1}), cut = recorded(10, 2), none = recorded(4, 0);
@@ -323,13 +337,21 @@ TEST(RequestFigures, AreThoseOfTheRecords) {
   const nlohmann::ordered_json replay = replay_json(load, 2.0, replayed, now);
   EXPECT_DOUBLE_EQ(replay["ratio"]["output_tokens"], 5.0 / 7.0);
   EXPECT_TRUE(replay["ratio"]["cached_tokens"].is_null()) << "the record has none";
+  bool has_row = false;
+  for (const std::vector<std::string>& row : replay_table(replay).rows) {
+    EXPECT_EQ(std::ranges::count(row, "null"), 0);
+    if (row.front() != "cached_tokens") continue;
+    has_row = true;
+    EXPECT_EQ(row.back(), "-");
+  }
+  EXPECT_TRUE(has_row);
   EXPECT_EQ(replay["differences"], nlohmann::ordered_json::parse(R"([
     {"option": "block_size", "recorded": "16", "replayed": "32"},
     {"option": "gone", "recorded": "x", "replayed": "absent"},
     {"option": "new", "recorded": "absent", "replayed": "y"}])"));
   EXPECT_EQ(replay["notes"], nlohmann::ordered_json::parse(R"([
     "requests with a grammar, replayed without one: 2",
-    "requests with draft tokens, of which the acceptance is not replayed: 1",
+    "requests with draft tokens, replayed with as many right in the mean, not one by one: 1",
     "requests that were refused, left out: 4"])"));
 }
 

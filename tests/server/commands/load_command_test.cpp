@@ -236,6 +236,28 @@ TEST(LoadCommand, ARecordedLoadIsReplayed) {
               HasSubstr("record.jsonl: request \"bench-"));
 }
 
+TEST(LoadCommand, DraftsOfAReplayAreRightAsOftenAsTheRecorded) {
+  const test::TemporaryDirectory directory;
+  const std::string record = directory.path() / "record.jsonl";
+  const std::string drafts = std::string(kTiny) +
+                             "--max-concurrency 1 --speculative ngram --no-adaptive-speculation "
+                             "--num-speculative-tokens 4 ";
+  result_of(drafts +
+            "--num-prompts 6 --input-len 80 --output-len 120 --synthetic-acceptance-rate 0.8 --profile-out " +
+            record);
+  const Json replay = result_of(drafts + "--replay " + record)["replay"];
+  const auto right = [&](const char* side) {
+    EXPECT_GT(replay[side]["draft_tokens"], 100) << side;
+    return replay[side]["accepted_tokens"].get<double>() / replay[side]["draft_tokens"].get<double>();
+  };
+  EXPECT_GT(right("recorded"), 0.3);
+  EXPECT_NEAR(right("replayed"), right("recorded"), 0.15);
+  EXPECT_EQ(replay["notes"],
+            Json({"requests with draft tokens, replayed with as many right in the mean, not one by one: 6"}));
+  const Json without = result_of(std::string(kTiny) + "--replay " + record)["replay"];
+  EXPECT_EQ(without["replayed"]["draft_tokens"], 0);
+}
+
 TEST(LoadCommand, PrioritiesAreReplayed) {
   const test::TemporaryDirectory directory;
   const std::string prompts = directory.path() / "prompts.jsonl", record = directory.path() / "record.jsonl",

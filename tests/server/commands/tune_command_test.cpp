@@ -1,4 +1,8 @@
 // Advice that is tried, and options that are found, by replays of a recorded load.
+#include <filesystem>
+#include <fstream>
+#include <map>
+
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
@@ -10,6 +14,7 @@ namespace {
 using nlohmann::json;
 using test::Outcome;
 using testing::HasSubstr;
+using testing::Not;
 
 class TuneCommandTest : public test::CommandsFixture {
  protected:
@@ -51,6 +56,51 @@ TEST_F(TuneCommandTest, AdviceIsTriedAndWhatItGainsIsMeasured) {
                                        HasSubstr("Nothing that was tried helped")));
 }
 
+TEST_F(TuneCommandTest, WhatWasTriedStaysInTheProfile) {
+  record_tiny_chunks();
+  EXPECT_THAT(minfer("profile explain load.jsonl").out, Not(HasSubstr("Measured")));
+  for (int turn = 0; turn < 2; ++turn) {
+    const Outcome outcome = minfer("profile explain load.jsonl --try --budget 1s -o json");
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+    const json tried = json::parse(outcome.out).at("trials");
+    const Outcome later = minfer("profile explain load.jsonl -o json");
+    ASSERT_EQ(later.exit_code, 0) << later.err;
+    std::map<std::string, json> kept;
+    const json explained = json::parse(later.out);
+    for (const json& finding : explained.at("findings"))
+      for (const json& trial : finding.at("measured"))
+        kept[trial.at("option")] = trial;
+    ASSERT_FALSE(tried.empty());
+    for (const json& trial : tried) {
+      ASSERT_TRUE(kept.contains(trial.at("option"))) << trial;
+      const json& line = kept.at(trial.at("option"));
+      EXPECT_NEAR(line.at("median").get<double>(), trial.at("measured").at("median").get<double>(), 1e-4);
+      EXPECT_EQ(line.at("turns"), trial.at("measured").at("turns")) << "the newest counts";
+      EXPECT_NEAR(line.at("estimated_to").get<double>(), trial.at("estimated_to").get<double>(), 1e-4);
+      EXPECT_NE(line.at("device"), "");
+    }
+  }
+  EXPECT_THAT(minfer("profile explain load.jsonl").out, HasSubstr("Measured: --max-num-batched-tokens"));
+  for (const char* reads : {"report load.jsonl", "diff load.jsonl load.jsonl", "requests load.jsonl",
+                            "trace load.jsonl -o trace.json", "view load.jsonl -o page.html"}) {
+    const Outcome outcome = minfer(std::string("profile ") + reads);
+    EXPECT_EQ(outcome.exit_code, 0) << reads << outcome.err;
+    if (std::string(reads).starts_with("report")) {
+      EXPECT_THAT(outcome.out, HasSubstr("Measured: "));
+    }
+  }
+}
+
+TEST_F(TuneCommandTest, AFileThatTakesNoLineIsAWarning) {
+  record_tiny_chunks();
+  std::ofstream(path("load.jsonl"), std::ios::app) << "{\"schema\":";
+  const auto bytes = std::filesystem::file_size(path("load.jsonl"));
+  const Outcome outcome = minfer("profile explain load.jsonl --try --budget 1s");
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("load.jsonl: what was tried is not kept: the file ends within line"));
+  EXPECT_EQ(std::filesystem::file_size(path("load.jsonl")), bytes);
+}
+
 TEST_F(TuneCommandTest, WhatCannotBeTriedIsAnError) {
   record_tiny_chunks();
   const Outcome other = minfer("profile explain load.jsonl --try --model synthetic:nothing");
@@ -72,6 +122,8 @@ TEST_F(TuneCommandTest, EveryOptionIsTriedAndTheCommandHasWhatWasKept) {
   EXPECT_EQ(report.at("gain").at("turns") != 0, report.at("options") != "") << report;
   for (const json& step : report.at("steps"))
     EXPECT_GE(step.at("turns").get<int>() + (step.at("error") != "" ? 1 : 0), 1) << step;
+  const Outcome later = minfer("profile explain load.jsonl");
+  EXPECT_THAT(later.out, HasSubstr("of the time for a token, ")) << "of the finding that advises the option";
   const Outcome goodput =
       minfer("tune --replay load.jsonl --objective goodput:ttft:60000,tpot:60000 --budget 1s");
   EXPECT_EQ(goodput.exit_code, 0) << goodput.err;

@@ -188,6 +188,7 @@ TEST_F(ProfileRoutesTest, RefusesBadNumbersByName) {
   }
   for (const char* value : {"-2", "1e3", "abc"})
     expect_error(get(fmt::format("/profile/steps?since={}", value)), 400, "since: ", "since");
+  expect_error(get("/profile/requests?by=tpot"), 400, "by: \"tpot\", expected e2e, ttft or itl", "by");
   EXPECT_EQ(post("/profile/steps").status, 405);
 }
 
@@ -311,6 +312,15 @@ TEST_F(ProfileRoutesTest, RequestsAreDividedByTheirStepsWithoutAFile) {
   ASSERT_EQ(found.at("slowest").size(), 1u);
   EXPECT_EQ(found.at("slowest")[0].at("waterfall"), second.at("waterfall"));
   EXPECT_TRUE(get_json("/profile/requests?id=nobody").at("slowest").empty());
+  EXPECT_EQ(reply.at("by"), "e2e");
+  for (const char* by : {"ttft", "itl", "e2e"}) {
+    const Json ordered = get_json(fmt::format("/profile/requests?by={}", by));
+    EXPECT_EQ(ordered.at("by"), by);
+    ASSERT_EQ(ordered.at("slowest").size(), 3u);
+    for (size_t i = 1; i < 3; ++i)
+      EXPECT_LE(ordered.at("slowest")[i].at("us"), ordered.at("slowest")[i - 1].at("us")) << by;
+    EXPECT_EQ(by == std::string("e2e"), ordered.at("slowest")[0].at("us") == reply.at("slowest")[0].at("us"));
+  }
 }
 
 TEST_F(ProfileRoutesTest, RequestsOfAServerAreThoseOfItsFile) {

@@ -16,8 +16,7 @@ FilterEntries number_filters();
 FilterEntries sequence_filters();
 FilterEntries selection_filters();
 
-/// Reads the attribute that a filter's argument names of a value: "a.b" is a of b, digits are positions.
-/// None: the value itself.
+/// Reads the attribute that a filter's argument names of a value: "a.b" is a of b, digits are positions. None: the value itself.
 class AttributePath {
  public:
   /// Throws TemplateError unless `attribute` is a text, an int or None.

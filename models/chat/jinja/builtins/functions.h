@@ -14,8 +14,7 @@ using Test = bool (*)(Evaluation& evaluation, const Value& subject, const Argume
 /// Null if there is none of that name.
 Filter find_filter(std::string_view name);
 Test find_test(std::string_view name);
-/// A name that every template knows: range, namespace, dict, cycler, joiner, raise_exception, strftime_now.
-/// Nothing if there is none.
+/// A name that every template knows: range, namespace, dict, cycler, joiner, raise_exception, strftime_now. Nothing if there is none.
 std::optional<Value> find_global(std::string_view name);
 
 using Method = Value (*)(Evaluation& evaluation, const Value& self, const Arguments& arguments);

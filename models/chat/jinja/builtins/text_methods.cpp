@@ -77,8 +77,7 @@ Value join_with(Evaluation& evaluation, const Value& self, const Arguments& argu
   return Value(std::move(out));
 }
 
-/// Bytes [begin, end) of the characters that the optional arguments `at` and `at + 1` choose, as a slice
-/// does.
+/// Bytes [begin, end) of the characters that the optional arguments `at` and `at + 1` choose, as a slice does.
 struct Window {
   size_t begin;
   size_t end;

@@ -14,8 +14,7 @@ enum class Side { left, right, both };
 /// Without the characters of `characters` (white space if absent) at the ends.
 Text strip(Budget& budget, const Text& text, const std::optional<std::string_view>& characters, Side side);
 
-/// The first `count` occurrences of `old` replaced, all if negative. An empty `old` stands between all
-/// characters.
+/// The first `count` occurrences of `old` replaced, all if negative. An empty `old` stands between all characters.
 Text replace(Budget& budget, const Text& text, const Text& old, const Text& replacement, int64_t count);
 
 /// Lists of texts: cut at `separator`, which is not empty, or at white space; at most `count` cuts unless

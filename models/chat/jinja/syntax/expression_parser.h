@@ -26,8 +26,7 @@ class ExpressionParser {
   /// One filter without its bar, then further ones.
   ExprPtr parse_block_filters();
 
-  /// Inside conditions a filter that does not exist fails when it is reached, not before: templates test for
-  /// features so.
+  /// Inside conditions a filter that does not exist fails when it is reached, not before: templates test for features so.
   class Condition {
    public:
     explicit Condition(ExpressionParser& parser) : parser_(parser) { ++parser_.conditions_; }

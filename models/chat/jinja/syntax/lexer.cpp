@@ -49,8 +49,7 @@ class Lexer {
 
   void add(TokenType type, std::string value) { tokens_.push_back({type, std::move(value), line_}); }
 
-  /// Moves on, counting lines. Whether a line starts there matters to the white space in front of the next
-  /// tag.
+  /// Moves on, counting lines. Whether a line starts there matters to the white space in front of the next tag.
   void advance(size_t length) {
     const auto passed = rest().substr(0, length);
     line_ += static_cast<int>(std::ranges::count(passed, '\n'));
@@ -120,8 +119,7 @@ class Lexer {
     if (!text.empty()) add(TokenType::data, std::string(text));
   }
 
-  /// Bytes of the end of a tag that closes with `close` ("%}", "#}"), whose sign stands in front; 0: none
-  /// here.
+  /// Bytes of the end of a tag that closes with `close` ("%}", "#}"), whose sign stands in front; 0: none here.
   size_t end_length(std::string_view text, std::string_view close) const {
     const bool is_signed = text.starts_with('-') || (text.starts_with('+') && close != "}}");
     if (!text.substr(is_signed ? 1 : 0).starts_with(close)) return 0;

@@ -30,10 +30,9 @@ struct Token {
   int line = 1;
 };
 
-/// Cuts a template into tokens as Jinja2 does with trim_blocks and lstrip_blocks set, which is how chat
-/// templates are read: the line break behind a block tag and the white space in front of one are not part of
-/// the text, `-` takes all white space, `+` none. Comments and the marks of raw blocks are left out. The last
-/// token is `end`. Throws TemplateError.
+/// Cuts a template into tokens as Jinja2 does with trim_blocks and lstrip_blocks set, which is how chat templates are read: the line break
+/// behind a block tag and the white space in front of one are not part of the text, `-` takes all white space, `+` none. Comments and the
+/// marks of raw blocks are left out. The last token is `end`. Throws TemplateError.
 std::vector<Token> tokenize(std::string_view source);
 
 /// How a message shows a token.
@@ -45,9 +44,8 @@ template <class... Args>
   fail<TemplateError>("line {}: {}", line, fmt::format(format, std::forward<Args>(args)...));
 }
 
-/// What stands between the quotes of a string literal of `line` with its escapes resolved as Python does; an
-/// unknown escape stays as it is. Throws TemplateError for an incomplete one and for half of a surrogate
-/// pair.
+/// What stands between the quotes of a string literal of `line` with its escapes resolved as Python does; an unknown escape stays as it is.
+/// Throws TemplateError for an incomplete one and for half of a surrogate pair.
 std::string unescape(std::string_view literal, int line);
 
 /// The tokens of a template, one after the other.

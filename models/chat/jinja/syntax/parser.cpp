@@ -20,8 +20,7 @@ class Parser {
   using Level = ExpressionParser::Level;
   using Condition = ExpressionParser::Condition;
 
-  /// Statements up to a tag of one of these names, which becomes the current token; without names, up to the
-  /// end.
+  /// Statements up to a tag of one of these names, which becomes the current token; without names, up to the end.
   Body parse_body(Names ends) {
     Body body;
     while (!tokens_.at(TokenType::end)) {

@@ -4,8 +4,7 @@
 
 namespace minfer::jinja {
 
-/// namespace(): the one kind of object whose attributes a template may set. It may come to hold itself, so
-/// make it with make_namespace.
+/// namespace(): the one kind of object whose attributes a template may set. It may come to hold itself, so make it with make_namespace.
 class Namespace : public Object {
  public:
   explicit Namespace(Dict attributes) : attributes_(std::move(attributes)) {}

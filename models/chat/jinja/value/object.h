@@ -50,8 +50,7 @@ class Iterator : public Object, public std::enable_shared_from_this<Iterator> {
   std::shared_ptr<Iterator> elements() override { return shared_from_this(); }
 };
 
-/// An iterator whose elements a function makes on demand, as Python's generators do. `depth` is that of what
-/// the function refers to.
+/// An iterator whose elements a function makes on demand, as Python's generators do. `depth` is that of what the function refers to.
 Value make_generator(std::function<std::optional<Value>(Evaluation&)> next, int depth);
 
 /// A function of the environment or a method with its object.
@@ -67,8 +66,7 @@ Value make_dict_view(const Value& dict, ViewKind kind);
 /// The dict that a view of this kind shows; None for other values.
 std::optional<Value> viewed_dict(const Value& view, ViewKind kind);
 
-/// An iterator over the elements; throws TemplateError if the value has none. Text gives its characters, a
-/// dict its keys.
+/// An iterator over the elements; throws TemplateError if the value has none. Text gives its characters, a dict its keys.
 std::shared_ptr<Iterator> iterate(const Value& value);
 bool is_iterable(const Value& value);
 Items to_items(Evaluation& evaluation, const Value& value);

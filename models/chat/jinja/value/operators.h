@@ -5,8 +5,7 @@
 
 namespace minfer::jinja {
 
-/// Arithmetic with Python's rules. Ints have 64 bits: what does not fit throws TemplateError, as do operands
-/// that Python does not combine.
+/// Arithmetic with Python's rules. Ints have 64 bits: what does not fit throws TemplateError, as do operands that Python does not combine.
 Value apply(Evaluation& evaluation, BinaryOp op, const Value& left, const Value& right);
 Value negate(const Value& operand, UnaryOp op);
 

@@ -34,8 +34,7 @@ Text to_capitalized(const Text& text);
 Text to_title(const Text& text);
 Text to_swapped(const Text& text);
 
-/// Calls `visit(character, begin, length)` for each character of `bytes`, U+FFFD for what is not UTF-8. Charges
-/// the rendering for that.
+/// Calls `visit(character, begin, length)` for each character of `bytes`, U+FFFD for what is not UTF-8. Charges the rendering for that.
 template <class Visit>
 void for_each_character(std::string_view bytes, Visit visit) {
   Budget::charge(1 + bytes.size() / 16);
