@@ -10,7 +10,7 @@ import pathlib
 import subprocess
 import sys
 
-SOURCES = {".h", ".cpp", ".cu", ".cuh", ".py", ".sh", ".js", ".css", ".html"}
+SOURCES = {".h", ".cpp", ".cu", ".cuh", ".inc", ".py", ".sh", ".js", ".css", ".html"}
 FOLDERS = ["kernels", "profiling", "models", "engine", "server", "scripts", "tests"]
 
 
