@@ -99,5 +99,15 @@ run_threads() {
 }
 
 scripts/setup.sh --tests
-for stage in "${stages[@]}"; do "run_$stage"; done
-section "passed: ${stages[*]}"
+# What sanitizers take on two cores with nothing in ccache, in seconds: one that would end behind the 24th minute is left out, and said to be.
+declare -A cold=([asan]=404 [threads]=318)
+passed=()
+for stage in "${stages[@]}"; do
+  if [ ${#stages[@]} -gt 1 ] && [ $((SECONDS + ${cold[$stage]:-0})) -gt 1440 ]; then
+    section "$stage: left out, since it may not end within 24 minutes; scripts/test.sh --$stage and scripts/nightly.sh run it"
+    continue
+  fi
+  "run_$stage"
+  passed+=("$stage")
+done
+section "passed: ${passed[*]}"
