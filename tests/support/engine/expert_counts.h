@@ -18,7 +18,8 @@ class CountingBackend final : public cpu::CpuBackend {
     CpuBackend::moe_route(op, args);
     if (args.logits.cols == 1) return;  // the gate of a shared expert, of which there is no choice
     counts.emplace_back(
-        std::set<int32_t>(args.expert_ids.data, args.expert_ids + args.logits.rows * args.experts_used).size());
+        std::set<int32_t>(args.expert_ids.data, args.expert_ids + args.logits.rows * args.experts_used)
+            .size());
   }
 
   std::vector<int32_t> counts;
