@@ -1,5 +1,5 @@
 #include <algorithm>
-#include <numeric>
+#include <limits>
 
 #include "kernels/program/operands.h"
 

@@ -13,8 +13,8 @@ namespace minfer {
 struct DecoderMemory {
   const KvCache* kv = nullptr;
   const StatePool* states = nullptr;
-  std::vector<const float*> angles =
-      {};                           ///< of ModelConfig::ropes, each [max_positions, its rotary_size / 2, 2]
+  /// Of ModelConfig::ropes, each [max_positions, its rotary_size / 2, 2].
+  std::vector<const float*> angles = {};
   const float* q_scales = nullptr;  ///< of a model with a temperature: [max_positions]
   const float* ones = nullptr;      ///< as many as any layer needs
 };
@@ -39,14 +39,24 @@ class Emitter {
     return memory.angles.empty() ? nullptr
                                  : memory.angles[static_cast<size_t>(std::max(0, layer_config().rope))];
   }
+  /// AttentionArgs::window: none where the layer's holds the longest sequence.
+  AttentionWindow window() const {
+    const AttentionWindow window = layer_config().window;
+    return window.keys < max_positions_ ? window : AttentionWindow{};
+  }
+  Weight ones(int64_t cols) const {
+    return {.data = memory.ones, .dtype = DType::f32, .rows = 1, .cols = cols};
+  }
+  /// Whether no other rank has a share of the model.
   bool is_alone() const { return config.rank.is_alone(); }
 
-  // New values.
+  // New values: [tokens * per_token, cols] of the type of activations or f32, or what `rows_of` says.
   Tensor activations(int64_t cols, int64_t per_token = 1) {
     return value(activation, RowsOf::token, cols, per_token);
   }
   Tensor f32(int64_t cols) { return value(DType::f32, RowsOf::token, cols); }
   Tensor value(DType dtype, RowsOf rows_of, int64_t cols, int64_t per_row = 1);
+  /// [tokens, per_token] of four bytes each.
   template <class T>
   Numbers<T> numbers(int64_t per_token) {
     static_assert(sizeof(T) == sizeof(float));
@@ -73,10 +83,10 @@ class Emitter {
   };
   BlockOut block_out(const Tensor& x);
   struct BlockEnd {
-    const char *all_reduce,
-        *add;          ///< names of the op that sums over ranks, and of the one that norms and scales
-    Weight post_norm;  ///< null: none
-    Weight next_norm;  ///< the norm in front of the block behind
+    const char* all_reduce;  ///< name of the op that sums over ranks
+    const char* add;         ///< name of the op that norms and scales
+    Weight post_norm;        ///< null: none
+    Weight next_norm;        ///< the norm in front of the block behind
   };
   /// x += what the block has left in `out`: summed over ranks, normed and scaled as the family has it.
   void end_block(const BlockEnd& end, const BlockOut& out, const Tensor& x);
@@ -87,23 +97,14 @@ class Emitter {
                   const Weight& next_norm);
 
   Program program;
-  int32_t layer = -1;  ///< of the ops that are added; -1: of none
-  bool in_head = false;
-  bool windows = false;  ///< Op::windows of those ops
+  // Of the ops that are added:
+  int32_t layer = -1;    ///< -1: none
+  bool in_head = false;  ///< they are Program::head's
+  bool windows = false;  ///< Op::windows
 
  private:
   int32_t max_positions_;
   Tensor normed_;  ///< by the all-reduce in front
-
- public:
-  /// AttentionArgs::window: none where the layer's holds the longest sequence.
-  AttentionWindow window() const {
-    const AttentionWindow window = layer_config().window;
-    return window.keys < max_positions_ ? window : AttentionWindow{};
-  }
-  Weight ones(int64_t cols) const {
-    return {.data = memory.ones, .dtype = DType::f32, .rows = 1, .cols = cols};
-  }
 };
 
 // Blocks: what stands between `x`, the residual stream [tokens, hidden], and what they add to it. `normed`: norm(x).
