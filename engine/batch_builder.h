@@ -58,7 +58,7 @@ class BatchBuilder {
   const HostBatch& build(const ScheduledBatch& scheduled);
 
  private:
-  /// What a row of the block table holds: the first `num_blocks` of a sequence's entries since its last admission.
+  /// A row of the block table holds a sequence's first `num_blocks` entries since its last admission.
   struct Row {
     uint64_t arrival = UINT64_MAX;
     int32_t num_preemptions = 0;

@@ -183,7 +183,7 @@ class Backend {
   virtual void all_reduce(OpId /*op*/, const AllReduceArgs& /*args*/) {
     fail("all_reduce: the backend has no other ranks");
   }
-  /// The columns [rank x part.cols, ...) of the first rank's `out` = part, f32. Of other ranks `out` is not touched.
+  /// See GatherColumnsArgs.
   virtual void gather_columns(OpId /*op*/, const Tensor& /*part*/, const Tensor& /*out*/) {
     fail("gather_columns: the backend has no other ranks");
   }

@@ -351,7 +351,7 @@ struct GatherRowsArgs {
   Tensor out;                     ///< [rows, cols]
 };
 
-/// The columns [rank x part.cols, ...) of the first rank's `out` = part, f32. Of other ranks `out` is not touched.
+/// The first rank's out[:, rank * part.cols ...] = part, f32. Other ranks leave their own `out` as it is.
 struct GatherColumnsArgs {
   Tensor part;
   Tensor out;

@@ -99,12 +99,12 @@ run_threads() {
 }
 
 scripts/setup.sh --tests
-# What sanitizers take on two cores with nothing in ccache, in seconds: one that would end behind the 23rd minute is left out, and said to be.
+# Seconds of a sanitizer on two cores with an empty ccache. One that might end after 23 minutes is skipped, and the check says so.
 declare -A cold=([asan]=404 [threads]=318)
 passed=()
 for stage in "${stages[@]}"; do
   if [ ${#stages[@]} -gt 1 ] && [ $((SECONDS + ${cold[$stage]:-0})) -gt 1380 ]; then
-    section "$stage: left out, since it may not end within 23 minutes; scripts/test.sh --$stage and scripts/nightly.sh run it"
+    section "$stage: skipped, since it might end after 23 minutes; scripts/test.sh --$stage and scripts/nightly.sh run it"
     continue
   fi
   "run_$stage"

@@ -10,7 +10,7 @@
 /// computes together all follow from the list.
 namespace minfer {
 
-/// What a row of a value stands for, from which follows how many a step has.
+/// A value has rows for each token of a step, or for each row of its logits.
 enum class RowsOf : uint8_t { token, logit_row };
 
 /// Something that ops write and read: [rows, cols] in the memory that all values share (Arena).

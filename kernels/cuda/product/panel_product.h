@@ -34,7 +34,7 @@ struct PanelArgs {
   unsigned* arrivals = nullptr;  ///< PanelWorkspace's
 };
 
-/// What a PanelWorkspace has for an SM: a stream kernel's block there has up to four groups of 64 rows that leave sums.
+/// A PanelWorkspace's room for one SM. A stream kernel has one block there, and up to four groups of its 64 rows leave sums.
 inline constexpr size_t kPartialBytesOfSm = size_t{128} << 10;
 inline constexpr size_t kArrivalsOfSm = 4;
 
