@@ -1,142 +1,24 @@
 // The profile's endpoints of a whole server with the demo model.
 #include "server/serving/profile/profile_routes.h"
 
-#include <atomic>
-#include <csignal>
-#include <cstdlib>
 #include <map>
-#include <set>
 #include <sstream>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
-#include <sys/resource.h>
 
 #include "profiling/json/json_reader.h"
 #include "profiling/requests/slow_requests.h"
 #include "server/commands/commands.h"
-#include "server/serving/server.h"
-#include "tests/support/profiling/sample_counters.h"
-#include "tests/support/server/raw_client.h"
-#include "tests/support/temporary_directory.h"
-#include "tests/support/wait.h"
+#include "tests/support/server/profile_routes_run.h"
 
 namespace minfer {
 namespace {
 
 using Json = nlohmann::json;
+using test::ProfileRoutesTest;
 using testing::HasSubstr;
-
-/// Counts the request ids that records bring along.
-class IdProbe final : public StepSink {
- public:
-  void consume(const StepRecord& record) noexcept override { num_ids += record.requests.size(); }
-  bool wants_requests() const noexcept override { return false; }
-  std::atomic<size_t> num_ids{0};
-};
-
-/// While it lives, no file of this process can grow beyond so many bytes.
-class FileSizeLimit {
- public:
-  explicit FileSizeLimit(rlim_t bytes) {
-    std::signal(SIGXFSZ, SIG_IGN);
-    getrlimit(RLIMIT_FSIZE, &before_);
-    set({bytes, before_.rlim_max});
-  }
-  ~FileSizeLimit() { set(before_); }
-  FileSizeLimit(const FileSizeLimit&) = delete;
-  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
-
- private:
-  static void set(const rlimit& limit) { EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0); }
-  rlimit before_{};
-};
-
-class ProfileRoutesTest : public testing::Test {
- protected:
-  ProfileRoutesTest() { serve(); }
-  ~ProfileRoutesTest() override { end(); }
-
-  void serve(std::filesystem::path folder = {}, std::string api_key = {}) {
-    end();
-    num_steps_ = 0;
-    EngineOptions options;
-    options.device = DeviceChoice::cpu;
-    options.max_model_len = 256;
-    options.num_blocks = 256;
-    options.threads = num_ranks_;
-    options.tensor_parallel_size = num_ranks_;
-    setenv("MINFER_CEILINGS", "skip", 1);
-    loop_ = std::make_unique<EventLoop>();
-    engine_ = std::make_unique<Engine>(open_model(""), options);
-    engine_->recorder().add_sink(probe_);
-    ServerOptions server;
-    server.port = 0;
-    if (!api_key.empty()) server.access.api_keys = {std::move(api_key)};
-    server.profile_dir = folder.empty() ? directory_.path().string() : folder.string();
-    if (reads_counters_) server.counters = &counters_;
-    server_ = std::make_unique<Server>(*loop_, *engine_, log_, server);
-    thread_ = std::jthread([this] { server_->run(); });
-  }
-
-  /// As on SIGTERM.
-  void end() {
-    if (!server_) return;
-    server_->shut_down();
-    thread_.join();
-    server_.reset();
-    engine_.reset();
-    loop_.reset();
-  }
-
-  RawClient::Response get(std::string_view target) {
-    return RawClient(server_->port()).request("GET", target);
-  }
-  RawClient::Response post(std::string_view target, std::string_view body = {}) {
-    return RawClient(server_->port()).request("POST", target, body);
-  }
-  Json get_json(std::string_view target) {
-    const RawClient::Response response = get(target);
-    EXPECT_EQ(response.status, 200) << response.body;
-    EXPECT_EQ(response.header("content-type"), "application/json");
-    EXPECT_EQ(response.header("cache-control"), "no-store");
-    return Json::parse(response.body);
-  }
-  /// Has a completion of so many tokens made, a step each, and waits for the end of the last one: its answer
-  /// leaves a little earlier.
-  void complete(int max_tokens) {
-    const std::string body = fmt::format(
-        R"({{"model":"minfer-demo","prompt":"Once upon a time","max_tokens":{},"ignore_eos":true}})",
-        max_tokens);
-    ASSERT_EQ(post("/v1/completions", body).status, 200);
-    num_steps_ += max_tokens;
-    ASSERT_TRUE(test::wait_until([&] { return get_json("/profile/steps").at("newest") == num_steps_ - 1; }));
-  }
-  static void expect_error(const RawClient::Response& response, int status, std::string_view words,
-                           const Json& param = nullptr) {
-    EXPECT_EQ(response.status, status) << response.body;
-    const Json error = Json::parse(response.body).at("error");
-    EXPECT_THAT(error.at("message").get<std::string>(), HasSubstr(std::string(words)));
-    EXPECT_EQ(error.at("param"), param);
-  }
-  size_t num_files() const {
-    const std::filesystem::directory_iterator files(directory_.path());
-    return static_cast<size_t>(std::distance(begin(files), std::filesystem::directory_iterator{}));
-  }
-
-  int num_steps_ = 0;
-  int32_t num_ranks_ = 1;
-  bool reads_counters_ = false;  ///< of the server that serve() makes
-  LatestCounters counters_;
-  IdProbe probe_;
-  test::TemporaryDirectory directory_;
-  ServerLog log_{LogFormat::text, LogLevel::off};
-  std::unique_ptr<EventLoop> loop_;
-  std::unique_ptr<Engine> engine_;
-  std::unique_ptr<Server> server_;
-  std::jthread thread_;
-};
 
 TEST_F(ProfileRoutesTest, StepsBeforeAnyRequestAreNone) {
   const Json reply = get_json("/profile/steps");
@@ -430,117 +312,6 @@ TEST_F(ProfileRoutesTest, NeedTheKey) {
   EXPECT_EQ(num_files(), 0u);
   RawClient client(server_->port());
   EXPECT_EQ(client.request("GET", "/profile/summary", {}, "authorization: Bearer secret\r\n").status, 200);
-}
-
-TEST_F(ProfileRoutesTest, WritesTheStepsBetweenStartAndStop) {
-  complete(5);
-  const Json started = Json::parse(post("/start_profile").body);
-  complete(10);
-  complete(7);
-  const Json stopped = Json::parse(post("/stop_profile").body);
-  complete(3);
-  EXPECT_EQ(started.at("detail"), "op");
-  EXPECT_EQ(started.at("file"), stopped.at("file"));
-  EXPECT_EQ(stopped.at("steps"), 17);
-  EXPECT_EQ(stopped.at("dropped"), 0);
-  const ProfileFile file = read_profile(started.at("file").get<std::string>());
-  EXPECT_TRUE(file.note.empty());
-  ASSERT_EQ(file.steps.size(), 17u);
-  EXPECT_EQ(file.steps.front().step, 5);
-  EXPECT_EQ(file.steps.back().step, 21);
-  EXPECT_EQ(file.steps.front().requests.size(), 1u);
-  EXPECT_TRUE(file.steps.front().layers.empty());
-}
-
-TEST_F(ProfileRoutesTest, RequestIdsAreCollectedOnlyForAFile) {
-  complete(2);
-  EXPECT_EQ(probe_.num_ids, 0u);
-  post("/start_profile");
-  complete(2);
-  EXPECT_EQ(probe_.num_ids, 2u);
-  post("/stop_profile");
-  complete(2);
-  EXPECT_EQ(probe_.num_ids, 2u);
-}
-
-TEST_F(ProfileRoutesTest, WritesLayersIfAsked) {
-  EXPECT_EQ(Json::parse(post("/start_profile", R"({"detail":"layer"})").body).at("detail"), "layer");
-  complete(2);
-  const Json stopped = Json::parse(post("/stop_profile").body);
-  const ProfileFile file = read_profile(stopped.at("file").get<std::string>());
-  EXPECT_EQ(file.header.detail, ProfileDetail::layer);
-  ASSERT_EQ(file.steps.size(), 2u);
-  EXPECT_FALSE(file.steps.front().layers.empty());
-}
-
-TEST_F(ProfileRoutesTest, OneProfileAtATime) {
-  expect_error(post("/stop_profile"), 409, "no profile is being taken");
-  EXPECT_EQ(post("/start_profile").status, 200);
-  expect_error(post("/start_profile"), 409, "a profile is being taken");
-  EXPECT_EQ(post("/stop_profile").status, 200);
-  expect_error(post("/stop_profile"), 409, "no profile is being taken");
-}
-
-TEST_F(ProfileRoutesTest, FilesDoNotCollide) {
-  std::set<std::string> files;
-  for (int i = 0; i < 5; ++i) {
-    files.insert(Json::parse(post("/start_profile").body).at("file").get<std::string>());
-    EXPECT_EQ(post("/stop_profile").status, 200);
-  }
-  EXPECT_EQ(files.size(), 5u);
-  EXPECT_EQ(num_files(), 5u);
-}
-
-TEST_F(ProfileRoutesTest, BodiesOfLoadToolsStartAProfile) {
-  for (const char* body :
-       {"", "  ", "{}", R"({"detail":null})", R"({"model":"m","prompt":[1,2],"max_tokens":5,"stream":true})",
-        R"({"activities":["CPU","GPU"],"num_steps":null,"profile_by_stage":false})"}) {
-    EXPECT_EQ(post("/start_profile", body).status, 200) << body;
-    EXPECT_EQ(post("/stop_profile", body).status, 200) << body;
-  }
-}
-
-TEST_F(ProfileRoutesTest, RefusesBodiesItCannotFollow) {
-  expect_error(post("/start_profile", R"({"detail":"kernel"})"), 400, "\"op\" or \"layer\"", "detail");
-  expect_error(post("/start_profile", R"({"detail":1})"), 400, "detail", "detail");
-  expect_error(post("/start_profile", R"({"file":"/etc/passwd"})"), 400, "file: not supported", "file");
-  expect_error(post("/start_profile", R"({"output_dir":"/tmp"})"), 400, "output_dir: ", "output_dir");
-  expect_error(post("/start_profile", R"({"num_steps":0})"), 400, "num_steps: ", "num_steps");
-  expect_error(post("/start_profile", R"({"start_step":-1})"), 400, "start_step: ", "start_step");
-  expect_error(post("/start_profile", R"({"activities":"GPU"})"), 400, "activities: ", "activities");
-  EXPECT_EQ(post("/start_profile", "[]").status, 400);
-  EXPECT_EQ(post("/start_profile", "{").status, 400);
-  EXPECT_EQ(num_files(), 0u);
-  EXPECT_EQ(post("/start_profile").status, 200) << "a refusal leaves nothing behind";
-}
-
-TEST_F(ProfileRoutesTest, AFolderThatCannotBeWrittenIsAClearError) {
-  const std::filesystem::path missing = directory_.path() / "missing";
-  serve(missing);
-  expect_error(post("/start_profile"), 500, missing.string());
-  complete(3);
-  std::filesystem::create_directory(missing);
-  EXPECT_EQ(post("/start_profile").status, 200) << "the next one works";
-}
-
-TEST_F(ProfileRoutesTest, AFileThatCannotGrowIsAnErrorAndNoRequestIsLost) {
-  const std::string file = Json::parse(post("/start_profile").body).at("file");
-  {
-    const FileSizeLimit limit(512);  // less than the header: as on a full disk
-    complete(3);
-    expect_error(post("/stop_profile"), 500, file + " holds 0 steps, 3 could not be written");
-  }
-  EXPECT_EQ(post("/start_profile").status, 200) << "the next one works";
-  EXPECT_EQ(post("/stop_profile").status, 200);
-}
-
-TEST_F(ProfileRoutesTest, AProfileThatStillRunsIsClosedAtShutdown) {
-  const std::string path = Json::parse(post("/start_profile").body).at("file");
-  complete(8);
-  end();
-  const ProfileFile file = read_profile(path);
-  EXPECT_TRUE(file.note.empty());
-  EXPECT_EQ(file.steps.size(), 8u);
 }
 
 TEST_F(ProfileRoutesTest, ViewsThatNobodyTakesAreLimited) {
