@@ -17,28 +17,12 @@
 #include "kernels/op.h"
 #include "kernels/op_args.h"
 #include "kernels/sampling.h"
-#include "kernels/shape_limits.h"
 #include "kernels/stamps.h"
-#include "kernels/tensor_view.h"
+#include "kernels/target.h"
 
 namespace minfer {
 
 class DeviceTracer;
-
-struct BackendInfo {
-  std::string name;    ///< "cpu" or "cuda"
-  std::string device;  ///< e.g. the processor's name, and its instruction set
-  DType activation_dtype = DType::f32;
-  int32_t threads = 1;
-  int32_t steps_ahead = 0;      ///< steps that may be launched before the one in front of them has finished
-  bool asynchronous = false;    ///< ops run beside the host: launching ahead pays
-  bool copies_weights = false;  ///< load() is done with the host's bytes when it returns
-  bool takes_masks = false;     ///< SamplingRow::allowed, and StepArgs::later_rows
-  int64_t cache_bytes = 0;      ///< of the cache in front of the device's memory; 0: not known
-  std::string device_id = {};   ///< of a GPU, see CudaDevice::id
-  /// Of one of several ranks that has been prepared: how they add up, and what was measured to choose it.
-  std::string all_reduce = {};
-};
 
 /// Memory that only the device has.
 struct DeviceMemory {
@@ -87,23 +71,14 @@ using ForwardPass = std::function<Tensor(const ForwardBatch&)>;
 /// The operations a decoder needs, on one device. Called from one thread at a time (the engine thread). Ops
 /// run in call order, asynchronously where the device allows; synchronize() waits. Shapes are the caller's
 /// duty: a mismatch throws Error. Each op takes the OpId under which its time is recorded.
-class Backend {
+class Backend : public Target {
  public:
-  virtual ~Backend() = default;
-  virtual BackendInfo info() const = 0;
-  /// What no op refuses.
-  virtual ShapeLimits shape_limits() const { return {}; }
   /// What StepStamps::launches are indices into; null: no launches are known. Lives as long as the backend.
   virtual const LaunchTable* launches() const { return nullptr; }
 
   /// Memory of the device, 64-byte aligned, uninitialised. `what` names it in the error when there is not
   /// enough.
   virtual Buffer allocate(size_t bytes, std::string_view what) = 0;
-  /// Told of all weights before the first load(): a device reserves their memory as one piece.
-  virtual void reserve_weights(std::span<const HostTensor> /*tensors*/) {}
-  /// Makes a weight usable. Without info().copies_weights it keeps pointing at the host's bytes, which must
-  /// outlive it, unless the tensor has gaps or is quantised.
-  virtual Weight load(const HostTensor& tensor) = 0;
   virtual void copy_to_device(void* device, const void* host, size_t bytes) = 0;
   virtual void copy_to_host(void* host, const void* device, size_t bytes) = 0;
   /// Between memory that allocate() gave, which does not overlap. In order with what is launched before and behind it, without waiting.
@@ -142,17 +117,6 @@ class Backend {
   /// Waits for the oldest launched step. `out` has one element a row of it; a row that could draw no token has none, and
   /// stands for token 0 in a step that was launched behind it.
   virtual void finish_step(std::span<SampledToken> out) = 0;
-
-  /// Whether x of so many tokens is to be fp8 in products with `weights`, as norm(), attention() and gate_up_swiglu() then write it,
-  /// with a scale for each 128 columns of a token. `head_size`: of attention, if that writes x; else 0.
-  virtual bool takes_fp8(std::span<const Weight> /*weights*/, int64_t /*tokens*/,
-                         int32_t /*head_size*/) const {
-    return false;
-  }
-
-  /// Whether linear() with `weights` and so many tokens, or gate_up_swiglu() with these two, takes x before its RMS norm (FrontNorm), which
-  /// then costs no op of its own.
-  virtual bool takes_norm(std::span<const Weight> /*weights*/, int64_t /*tokens*/) const { return false; }
 
   virtual void embed(OpId op, const EmbedArgs& args) = 0;
   virtual void norm(OpId op, const NormArgs& args) = 0;

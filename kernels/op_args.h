@@ -117,7 +117,7 @@ struct AllReduceArgs {
   Tensor normed = {};  ///< [tokens, hidden] of the activation type
 };
 
-/// The RMS norm in front of products that take x before it (Backend::takes_norm()): x is f32 then.
+/// The RMS norm in front of products that take x before it (Target::takes_norm()): x is f32 then.
 struct FrontNorm {
   Weight weight;  ///< [1, K] f32; null: x is as it should be
   float eps = 0.0f;
@@ -281,7 +281,7 @@ struct HeadGateArgs {
   Weight norm = {};  ///< [1, size] f32: an RMS norm of each head; null: none
   float norm_eps = 0.0f;
   Tensor
-      out;  ///< [tokens, heads * size] f32, the activation type, or fp8 (Backend::takes_fp8()); may be x where the types agree
+      out;  ///< [tokens, heads * size] f32, the activation type, or fp8 (Target::takes_fp8()); may be x where the types agree
 };
 
 /// What becomes of the logits of a token's experts.

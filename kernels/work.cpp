@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "kernels/tensor_view.h"
+
 namespace minfer {
 namespace {
 

@@ -5,9 +5,10 @@
 #include <span>
 
 #include "kernels/op.h"
-#include "kernels/tensor_view.h"
 
 namespace minfer {
+
+struct Weight;
 
 /// What an op must move and compute at the least: each input read once, each output written once.
 struct KernelWork {

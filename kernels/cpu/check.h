@@ -24,7 +24,7 @@ inline void check_vector(std::string_view what, const Weight& weight, int64_t co
   }
 }
 
-/// Throws Error if x of a product is to be normalised by it: the CPU's products take x as it is (Backend::takes_norm()).
+/// Throws Error if x of a product is to be normalised by it: the CPU's products take x as it is (Target::takes_norm()).
 inline void check_no_norm(std::string_view what, const FrontNorm& norm) {
   if (norm.weight) fail("{}: a norm in front, expected none on the CPU", what);
 }

@@ -73,7 +73,7 @@ CudaBackend::Workspace::Workspace(const CudaOptions& options, cudaStream_t strea
 CudaBackend::CudaBackend(const CudaOptions& options)
     : options_(options),
       device_(select_device(device_index(options))),
-      has_wgmma_(has_wgmma()),
+      facts_(device_facts(device_.multiprocessors)),
       stream_(make_stream()),
       clock_(stream_.get()),
       log_(device_.sm, device_.major >= 9) {
@@ -168,11 +168,11 @@ CudaBackend::Workspace& CudaBackend::workspace() {
 }
 
 bool CudaBackend::takes_fp8(std::span<const Weight> weights, int64_t tokens, int32_t head_size) const {
-  return options_.activation_dtype == DType::bf16 && cuda::takes_fp8(weights, tokens, head_size, has_wgmma_);
+  return options_.activation_dtype == DType::bf16 && cuda::takes_fp8(weights, tokens, head_size, facts_);
 }
 
 bool CudaBackend::takes_norm(std::span<const Weight> weights, int64_t tokens) const {
-  return options_.activation_dtype == DType::bf16 && cuda::takes_norm(weights, tokens);
+  return options_.activation_dtype == DType::bf16 && cuda::takes_norm(weights, tokens, facts_);
 }
 
 void CudaBackend::linear(OpId op, const LinearArgs& args) {

@@ -204,7 +204,7 @@ class CudaBackend : public Backend {
 
   CudaOptions options_;
   CudaDevice device_;
-  const bool has_wgmma_;
+  const DeviceFacts facts_;
   Stream stream_;
   DeviceClock clock_;
   int64_t used_before_bytes_ = 0;             ///< of the device's memory, when this had been made

@@ -58,20 +58,20 @@ int32_t fp8_heads_of(const OpArgs& args) {
 }
 
 /// A value may be FP8 where one product alone reads it, which takes that, and all that write it can.
-bool may_be_fp8(const Users& users, const Backend& backend, int64_t tokens) {
+bool may_be_fp8(const Users& users, const Target& target, int64_t tokens) {
   if (users.readers.size() != 1) return false;
   const Product product = product_of(users.readers.front()->args);
   if (product.x == nullptr || !(product.gives_f32 || product.gates)) return false;
   return std::ranges::all_of(users.writers, [&](const Op* op) {
     const int32_t heads = fp8_heads_of(op->args);
-    return heads >= 0 && backend.takes_fp8(product.weights, tokens, heads);
+    return heads >= 0 && target.takes_fp8(product.weights, tokens, heads);
   });
 }
 
-void use_fp8(Program& program, const Backend& backend, int64_t tokens) {
+void use_fp8(Program& program, const Target& target, int64_t tokens) {
   std::vector<bool> is_fp8;
   for (const Users& users : users_of_values(program))
-    is_fp8.push_back(may_be_fp8(users, backend, tokens));
+    is_fp8.push_back(may_be_fp8(users, target, tokens));
   const auto of_value = [&](const Tensor& tensor) { return is_fp8[static_cast<size_t>(tensor.value)]; };
   for (const Op& op : program.body) {  // gate and up give what they take
     const auto* pair = std::get_if<GateUpArgs>(&op.args);
@@ -88,7 +88,7 @@ void use_fp8(Program& program, const Backend& backend, int64_t tokens) {
 }
 
 /// A product directly behind the norm of its x, which nothing else reads, takes it before the norm.
-void move_norms_into_products(Program& program, const Backend& backend, int64_t tokens) {
+void move_norms_into_products(Program& program, const Target& target, int64_t tokens) {
   const std::vector<Users> users = users_of_values(program);
   std::vector<Op> body;
   for (Op& op : program.body) {
@@ -97,7 +97,7 @@ void move_norms_into_products(Program& program, const Backend& backend, int64_t 
     if (product.x != nullptr && norm != nullptr && norm->is_plain_rms() && norm->x.stride == norm->x.cols &&
         product.x->value == norm->out.value &&
         users[static_cast<size_t>(norm->out.value)].readers.size() == 1 &&
-        backend.takes_norm(product.weights, tokens)) {
+        target.takes_norm(product.weights, tokens)) {
       *product.norm = {norm->weight, norm->eps};
       *product.x = norm->x;
       body.pop_back();
@@ -109,9 +109,9 @@ void move_norms_into_products(Program& program, const Backend& backend, int64_t 
 
 }  // namespace
 
-Program fuse(Program program, const Backend& backend, int64_t tokens) {
-  move_norms_into_products(program, backend, tokens);
-  use_fp8(program, backend, tokens);
+Program fuse(Program program, const Target& target, int64_t tokens) {
+  move_norms_into_products(program, target, tokens);
+  use_fp8(program, target, tokens);
   return program;
 }
 

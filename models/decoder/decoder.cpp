@@ -8,13 +8,13 @@
 namespace minfer {
 
 DecoderPrograms::DecoderPrograms(const ModelConfig& config, const ModelWeights& weights,
-                                 const DecoderMemory& memory, const Backend& backend,
+                                 const DecoderMemory& memory, const Target& target,
                                  const DecoderLimits& limits) {
-  Emitter emitter(config, weights, memory, backend.info().activation_dtype, limits.max_positions);
+  Emitter emitter(config, weights, memory, target.info().activation_dtype, limits.max_positions);
   frame = emit_model(emitter);
   // Of several ranks all-reduces write norms, in the type of activations alone.
   const auto variant = [&](int64_t tokens) {
-    return config.rank.is_alone() ? fuse(emitter.program, backend, tokens) : emitter.program;
+    return config.rank.is_alone() ? fuse(emitter.program, target, tokens) : emitter.program;
   };
   variants = {variant(1), variant(std::max(2, limits.max_tokens))};
   for (const Op& op : variants[1].body) {

@@ -18,7 +18,7 @@ struct DecoderLimits {
 struct DecoderPrograms {
   /// `memory` empty: to tell what they need.
   DecoderPrograms(const ModelConfig& config, const ModelWeights& weights, const DecoderMemory& memory,
-                  const Backend& backend, const DecoderLimits& limits);
+                  const Target& target, const DecoderLimits& limits);
 
   FrameOps frame;
   std::array<Program, 2> variants;  ///< of one token, of more

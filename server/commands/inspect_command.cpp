@@ -9,6 +9,7 @@
 #include "server/commands/args/engine_args.h"
 #include "server/commands/checks.h"
 #include "server/commands/commands.h"
+#include "server/commands/inspect_plan.h"
 #include "server/commands/inspect_report.h"
 #include "server/commands/terminal/terminal.h"
 
@@ -20,6 +21,8 @@ struct InspectOptions {
   std::string output = "table";
   bool tensors = true;
   std::string quantization = "none";
+  bool plans = false;
+  PlanOptions plan = {};
 };
 
 /// The shape, if the file is a model of an architecture that minfer runs; `why_not` says why it is none.
@@ -36,7 +39,22 @@ std::optional<ModelConfig> runnable_config(const GgufFile& file, std::string& wh
   }
 }
 
+/// A synthetic model is planned by its shapes: random weights would only take time.
+std::unique_ptr<ModelSource> model_to_plan(const std::string& spec) {
+  if (!spec.starts_with(kSyntheticPrefix)) return open_model(spec);
+  return make_synthetic_model(std::string_view(spec).substr(kSyntheticPrefix.size()),
+                              [](std::string_view tensor) { return tensor.starts_with("rope"); });
+}
+
+void show_plan(const InspectOptions& options) {
+  PlanOptions plan = options.plan;
+  plan.quantization = EngineArgs::parse_quantization(options.quantization);
+  const nlohmann::ordered_json plans = plan_json(*model_to_plan(options.file), plan);
+  print_output(options.output == "json" ? plans.dump(2) + "\n" : plan_tables(plans, plan));
+}
+
 void inspect(const InspectOptions& options) {
+  if (options.plans) return show_plan(options);
   const GgufFile file = options.file.empty()
                             ? GgufFile::from_memory(embedded_demo_model(), "the embedded demo model")
                             : GgufFile::open(options.file);
@@ -76,11 +94,25 @@ void add_inspect_command(CLI::App& app) {
   command->add_flag("--tensors,!--no-tensors", options->tensors,
                     "List every tensor (default), or totals only");
   EngineArgs::add_quantization(*command, options->quantization);
+  CLI::Option* plan = command->add_flag("--plan", options->plans,
+                                        "Instead of what the file holds: the kernel that computes each op of "
+                                        "a step on an H200, with its tile, modelled time and scratch "
+                                        "memory. Needs no GPU. The file may be synthetic:NAME[:TYPE]");
+  command->add_option("--tokens", options->plan.tokens, "With --plan: tokens of a step")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 1 << 20))
+      ->needs(plan)
+      ->capture_default_str();
+  command->add_option("--context", options->plan.context, "With --plan: tokens of each sequence that decodes")
+      ->check(CLI::Range(1, 1 << 30))
+      ->needs(plan)
+      ->capture_default_str();
   command->footer(
       "Examples:\n"
       "  minfer inspect --no-tensors\n"
       "  minfer inspect llama.gguf\n"
-      "  minfer inspect llama.gguf --no-tensors -o json");
+      "  minfer inspect llama.gguf --no-tensors -o json\n"
+      "  minfer inspect synthetic:llama-3.1-8b:q4_k --plan --tokens 1,64");
   command->callback([options] { inspect(*options); });
 }
 

@@ -225,7 +225,7 @@ class ShapeBench {
 
   Json measure(int64_t tokens, int repeats, const Ceilings& ceilings) {
     const Weight& weight = weights_.of_call(0);
-    takes_fp8_ = cuda::takes_fp8({&weight, 1}, tokens, 0, cuda::has_wgmma());
+    takes_fp8_ = cuda::takes_fp8({&weight, 1}, tokens, 0, cuda::device_facts(bench_.num_sms()));
     if (takes_fp8_) activations_.write_fp8(cuda::Launch(bench_.stream(), bench_.num_sms()), tokens);
     const ProductWork work = test::work_of(shape_, static_cast<int64_t>(weight.matrix_bytes()), tokens);
     const double gflops = takes_fp8_ ? ceilings.fp8_gflops : ceilings.gflops;

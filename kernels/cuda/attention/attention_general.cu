@@ -24,9 +24,9 @@
 #include "kernels/cuda/attention/kv_slots.cuh"
 #include "kernels/cuda/device/element_types.h"
 #include "kernels/cuda/device/shape_limits.h"
-#include "kernels/cuda/lanes/element.cuh"
-#include "kernels/cuda/lanes/fp8_group.cuh"
-#include "kernels/cuda/lanes/warp.cuh"
+#include "kernels/cuda/ptx/element.cuh"
+#include "kernels/cuda/ptx/fp8_group.cuh"
+#include "kernels/cuda/ptx/warp.cuh"
 
 namespace minfer::cuda {
 namespace {

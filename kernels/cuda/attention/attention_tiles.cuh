@@ -2,10 +2,10 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/lanes/async_copy.cuh"
-#include "kernels/cuda/lanes/element.cuh"
-#include "kernels/cuda/lanes/mma.cuh"
-#include "kernels/cuda/lanes/warp.cuh"
+#include "kernels/cuda/ptx/async_copy.cuh"
+#include "kernels/cuda/ptx/element.cuh"
+#include "kernels/cuda/ptx/mma.cuh"
+#include "kernels/cuda/ptx/warp.cuh"
 
 /// What the tensor-core attention kernels share: a shared-memory layout without bank conflicts, pairs of
 /// elements as operands, and the exponential of their softmax.

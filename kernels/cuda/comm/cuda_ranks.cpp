@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <utility>
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "kernels/comm/rank_gpus.h"
 #include "kernels/cuda/comm/peer_memory.h"
@@ -97,6 +100,18 @@ std::shared_ptr<DetachedWork> begin_detached(int32_t device, std::function<void(
     state->ends.notify_all();
   }).detach();
   return state;
+}
+
+/// Work that nobody waits for any longer is still in NCCL or in CUDA when the process ends, and would crash as these go away in front of it.
+/// So the process then ends with its status, and without what else runs at an exit.
+void end_beside_detached_work() {
+  static const int registered = on_exit(
+      [](int status, void*) {
+        std::fflush(nullptr);
+        _exit(status);
+      },
+      nullptr);
+  static_cast<void>(registered);
 }
 
 std::unique_ptr<RankExchange> make_exchange(const CudaRanksOptions& options, milliseconds patience) {
@@ -274,6 +289,7 @@ void CudaRanks::run_watched(Rank rank, std::function<void()> work, std::string_v
   while (!state->ends.wait_for(lock, kWatchEvery, [&] { return state->has_ended; })) {
     if (!failure().is_set() && steady_clock::now() > end)
       exchange_->fail(fmt::format("{} waited for {} in vain", exchange_->name_of(rank.index), what));
+    if (failure().is_set()) end_beside_detached_work();
     failure().check();
   }
   if (state->error) std::rethrow_exception(state->error);
@@ -284,7 +300,7 @@ void CudaRanks::abort_nccl(Rank rank, std::unique_ptr<cuda::NcclComm> comm) {
   const std::shared_ptr<DetachedWork> state =
       begin_detached(device_of(rank), [owned, library = nccl_] { (*owned)->abort(); });
   std::unique_lock lock(state->mutex);
-  state->ends.wait_for(lock, kMostSettle, [&] { return state->has_ended; });
+  if (!state->ends.wait_for(lock, kMostSettle, [&] { return state->has_ended; })) end_beside_detached_work();
 }
 
 void CudaRanks::end_nccl(std::unique_ptr<cuda::NcclComm> comm) {

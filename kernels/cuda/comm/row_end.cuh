@@ -3,9 +3,9 @@
 #include <cstdint>
 
 #include "kernels/cuda/comm/peer_memory.h"
-#include "kernels/cuda/lanes/vector8.cuh"
-#include "kernels/cuda/lanes/warp.cuh"
 #include "kernels/cuda/launch/launch.h"
+#include "kernels/cuda/ptx/vector8.cuh"
+#include "kernels/cuda/ptx/warp.cuh"
 
 /// What follows when the parts of a row have been added up: the residual and the norm, by a block a row. A thread takes vectors of
 /// 8 elements, blockDim.x vectors apart; it keeps the first one in registers between the two passes over the row and reads the

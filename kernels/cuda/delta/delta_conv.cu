@@ -2,7 +2,7 @@
 
 #include "kernels/cuda/delta/delta_ops.h"
 #include "kernels/cuda/delta/delta_sequence.h"
-#include "kernels/cuda/lanes/warp.cuh"
+#include "kernels/cuda/ptx/warp.cuh"
 
 // The causal convolution of gated delta nets, SiLU, and the L2 norms of the heads of q and k (see DeltaConvArgs for the formulas).
 //

@@ -1,8 +1,8 @@
 #pragma once
 
 #include "kernels/cuda/delta/delta_sequence.h"
-#include "kernels/cuda/lanes/warp.cuh"
 #include "kernels/cuda/launch/launch.h"
+#include "kernels/cuda/ptx/warp.cuh"
 
 // The parts of delta_rule.cu: a block's columns of a state in registers, and gates.
 namespace minfer::cuda {

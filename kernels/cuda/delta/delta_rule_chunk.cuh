@@ -2,8 +2,8 @@
 
 #include "kernels/cuda/delta/delta_rule.cuh"
 #include "kernels/cuda/delta/split_product.cuh"
-#include "kernels/cuda/lanes/async_copy.cuh"
-#include "kernels/cuda/lanes/bulk_copy.cuh"
+#include "kernels/cuda/ptx/async_copy.cuh"
+#include "kernels/cuda/ptx/bulk_copy.cuh"
 
 // Long prompts in chunks of 16 tokens on tensor cores (Yang et al. 2024, "Parallelizing linear transformers with the delta rule", section
 // 3.2). With S in front of a chunk, A_j = a_0 ... a_j and D(i, j) = a_(i+1) ... a_j:

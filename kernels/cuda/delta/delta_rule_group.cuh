@@ -1,7 +1,7 @@
 #pragma once
 
 #include "kernels/cuda/delta/delta_rule.cuh"
-#include "kernels/cuda/lanes/async_copy.cuh"
+#include "kernels/cuda/ptx/async_copy.cuh"
 
 // Tokens of a prompt in groups of four, of which the state is asked together and which change it together. With S in front of the group,
 // a_j and b_j of its tokens, and the decay between two of them, D(i, j) = a_(i+1) ... a_j:

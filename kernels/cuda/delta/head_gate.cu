@@ -3,9 +3,9 @@
 #include <type_traits>
 
 #include "kernels/cuda/delta/delta_ops.h"
-#include "kernels/cuda/lanes/element.cuh"
-#include "kernels/cuda/lanes/fp8_group.cuh"
-#include "kernels/cuda/lanes/warp.cuh"
+#include "kernels/cuda/ptx/element.cuh"
+#include "kernels/cuda/ptx/fp8_group.cuh"
+#include "kernels/cuda/ptx/warp.cuh"
 #include "kernels/dtype.h"
 
 // Gates of heads: out = norm(x) f(gate), head by head (see HeadGateArgs for the formulas).

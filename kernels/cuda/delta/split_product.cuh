@@ -4,10 +4,10 @@
 
 #include <cuda_bf16.h>
 
-#include "kernels/cuda/lanes/async_copy.cuh"
-#include "kernels/cuda/lanes/bf16_pair.cuh"
-#include "kernels/cuda/lanes/mma.cuh"
-#include "kernels/cuda/lanes/warp.cuh"
+#include "kernels/cuda/ptx/async_copy.cuh"
+#include "kernels/cuda/ptx/bf16_pair.cuh"
+#include "kernels/cuda/ptx/mma.cuh"
+#include "kernels/cuda/ptx/warp.cuh"
 
 // Products of f32 on bf16 tensor cores: value = high + low to 16 bits, and of two such operands the three products that are larger than the
 // fourth's error. Errors are those of f32 within some 2^-17.

@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/device/check.h"
 #include "kernels/cuda/device/devices.h"
+#include "kernels/cuda/moe/expert_panel.h"
 
 namespace minfer::cuda {
 
@@ -19,6 +20,13 @@ bool has_wgmma() {
 #else
   return false;
 #endif
+}
+
+DeviceFacts device_facts(int32_t sms) {
+  return {.sms = sms,
+          .has_wgmma = has_wgmma(),
+          .shared_bytes = static_cast<int64_t>(most_shared_bytes()),
+          .panel_shared_bytes = panel_shared_bytes()};
 }
 
 size_t most_shared_bytes() {

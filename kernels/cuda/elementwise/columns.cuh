@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/cuda/lanes/element.cuh"
+#include "kernels/cuda/ptx/element.cuh"
 #include "kernels/tensor_view.h"
 
 /// Kernels over the elements of rows: blocks (x: row, y: 2,048 columns) of 256 threads with eight columns

@@ -1,5 +1,5 @@
 #include "kernels/cuda/elementwise/elementwise.h"
-#include "kernels/cuda/lanes/element.cuh"
+#include "kernels/cuda/ptx/element.cuh"
 #include "kernels/dtype.h"
 
 // bf16 activations as f16, for products with f16 weights.

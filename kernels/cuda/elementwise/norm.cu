@@ -2,9 +2,9 @@
 #include <cstdint>
 
 #include "kernels/cuda/elementwise/elementwise.h"
-#include "kernels/cuda/lanes/element.cuh"
-#include "kernels/cuda/lanes/vector8.cuh"
-#include "kernels/cuda/lanes/warp.cuh"
+#include "kernels/cuda/ptx/element.cuh"
+#include "kernels/cuda/ptx/vector8.cuh"
+#include "kernels/cuda/ptx/warp.cuh"
 #include "kernels/dtype.h"
 
 /// out[t, i] (+)= scale * (norm(x[t])[i] * weight[i] + bias[i]): layer norms, norms that are added to the residual stream, and rows that

@@ -4,9 +4,9 @@
 #include <type_traits>
 
 #include "kernels/cuda/elementwise/elementwise.h"
-#include "kernels/cuda/lanes/fp8_group.cuh"
-#include "kernels/cuda/lanes/vector8.cuh"
-#include "kernels/cuda/lanes/warp.cuh"
+#include "kernels/cuda/ptx/fp8_group.cuh"
+#include "kernels/cuda/ptx/vector8.cuh"
+#include "kernels/cuda/ptx/warp.cuh"
 
 /// out[t, i] = x[t, i] / sqrt(mean over i of x[t, i]^2 + eps) * weight[i]   (Zhang & Sennrich 2019).
 ///

@@ -28,8 +28,8 @@
 #include "kernels/cuda/device/element_types.h"
 #include "kernels/cuda/device/shape_limits.h"
 #include "kernels/cuda/elementwise/elementwise.h"
-#include "kernels/cuda/lanes/vector_io.cuh"
-#include "kernels/cuda/lanes/warp.cuh"
+#include "kernels/cuda/ptx/vector_io.cuh"
+#include "kernels/cuda/ptx/warp.cuh"
 
 namespace minfer::cuda {
 namespace {

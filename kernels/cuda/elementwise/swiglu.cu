@@ -1,6 +1,6 @@
 #include "kernels/cuda/elementwise/columns.cuh"
 #include "kernels/cuda/elementwise/elementwise.h"
-#include "kernels/cuda/lanes/activation.cuh"
+#include "kernels/cuda/ptx/activation.cuh"
 #include "kernels/dtype.h"
 
 // SwiGLU and its like behind products that do not do it themselves (kernels/activation.h has the formulas).

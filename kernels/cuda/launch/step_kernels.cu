@@ -1,5 +1,5 @@
-#include "kernels/cuda/lanes/warp.cuh"
 #include "kernels/cuda/launch/step_memory.h"
+#include "kernels/cuda/ptx/warp.cuh"
 
 // The first and the last kernel of a step.
 //

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "kernels/cuda/choice/expert_panel_sizes.h"
 #include "kernels/cuda/moe/expert_panel.h"
 #include "kernels/cuda/moe/expert_panel_share.h"
 #include "kernels/cuda/moe/moe_routes.cuh"
@@ -31,7 +32,6 @@ struct ExpertPanel {
   static constexpr int kWarps = kHasSmallBlocks ? 8 : 16;
   static constexpr int kStages = 2;  ///< of one tile
   static constexpr int kTileRoutes = TilePanelX<type>::kTokens;
-  static constexpr int kMostTiles = 2;  ///< of eight routes in a batch
   static constexpr int64_t kRingBytes = int64_t{kWarps} * kStages * Tile<type>::kBytes;
 
   using X = TilePanelX<type>;
@@ -44,11 +44,8 @@ struct ExpertPanel {
     int32_t routes[kTileRoutes];
   };
 
-  /// How many tiles of eight routes with so many chunks of columns have room beside the rings.
-  static int32_t slots(int64_t chunks) {
-    return static_cast<int32_t>((kPanelSharedBytes - kRingBytes) /
-                                (chunks * static_cast<int64_t>(sizeof(Operands))));
-  }
+  // What the choice of the kernel knows of them, and of kRingBytes.
+  static_assert(sizeof(Operands) == expert_operand_bytes(type) && kRingBytes == expert_ring_bytes(type));
 };
 
 /// Panels of one batch that a block takes one after the other.
@@ -280,7 +277,7 @@ void launch_expert_panels(Launch& launch, const MoeProduct& p) {
   // Of more batches than a block is likely to have, operands would only cost time.
   constexpr int32_t kMostSlots = 8;
   const int64_t chunks = tiles_of(p.cols);
-  const int32_t slots = std::min(Panel::slots(chunks), kMostSlots);
+  const int32_t slots = std::min(expert_slots(type, p.cols, kPanelSharedBytes), kMostSlots);
   launch.reads_ahead(p.groups.are_complete ? launch.num_sms() * Panel::kRingBytes : 0)(
       kMatrices == 2 ? "expert_panel_gate_up" : "expert_panel", expert_panel_kernel<type, kMatrices>,
       static_cast<unsigned>(launch.num_sms()), static_cast<unsigned>(kWarpSize * Panel::kWarps),

@@ -1,6 +1,6 @@
-#include "kernels/cuda/lanes/element.cuh"
-#include "kernels/cuda/lanes/warp.cuh"
 #include "kernels/cuda/moe/group_routes.h"
+#include "kernels/cuda/ptx/element.cuh"
+#include "kernels/cuda/ptx/warp.cuh"
 
 /// group_routes: a stable counting sort by one block, all routes in registers. A warp has routes that follow one another; lanes with the
 /// same expert find each other, and one of them counts for all in the warp's own row of counts. Sums over the warps, then over the experts

@@ -1,8 +1,8 @@
 #pragma once
 
-#include "kernels/cuda/lanes/mma.cuh"
 #include "kernels/cuda/moe/moe_routes.cuh"
 #include "kernels/cuda/product/panel/tile_fragments.cuh"
+#include "kernels/cuda/ptx/mma.cuh"
 #include "kernels/cuda/weights/weight_types.h"
 
 /// Products of experts (see MoeProduct) on tensor cores: x bf16, weights bf16 or quantised.

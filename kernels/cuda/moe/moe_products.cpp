@@ -3,13 +3,13 @@
 #include <algorithm>
 
 #include "kernels/bias.h"
+#include "kernels/cuda/choice/product_choice.h"
 #include "kernels/cuda/moe/expert_panel.h"
 #include "kernels/cuda/moe/stream/expert_stream.h"
-#include "kernels/cuda/product/panel_product.h"
 #include "kernels/cuda/weights/weight_layout.h"
 #include "kernels/error.h"
 
-// Which kernels the products of experts take, over tokens in chunks that the scratch memory has room for.
+// Products of experts by the kernels that choose_experts() names, over tokens in chunks that the scratch memory has room for.
 namespace minfer::cuda {
 namespace {
 
@@ -53,32 +53,33 @@ void check_type(const char* what, const Tensor& tensor) {
   unsupported(what, "bf16 or f32", name(tensor.dtype));
 }
 
-/// Token tiles of eight routes that a block of the tensor-core kernels takes: 0 for those without.
-int token_tiles(const MoeProduct& p) {
-  const bool aligned = p.x_stride % 8 == 0 && reinterpret_cast<uintptr_t>(p.x) % 16 == 0 && p.cols % 8 == 0;
-  const bool has_kernels = p.dtype == DType::bf16 || (is_tiled(p.dtype) && expert_dtype(p.dtype) == p.dtype);
-  if (p.x_is_f32 || !aligned || !has_kernels) return 0;
-  return p.num_routes > 8 * p.experts ? 4 : 1;
+bool is_aligned(const void* data, uintptr_t bytes) {
+  return reinterpret_cast<uintptr_t>(data) % bytes == 0;
 }
 
-/// Routes of a batch of expert_panel_product(); 0: it cannot be, or experts have more than five eighths of a batch in the mean, and
-/// others are faster.
-int32_t panel_routes(const MoeProduct& p) {
-  const int32_t routes = token_tiles(p) > 0 ? expert_panel_routes(p.dtype, p.cols) : 0;
-  return 8 * int64_t{p.num_routes} <= 5 * int64_t{routes} * p.experts ? routes : 0;
+ExpertShape shape_of(const MoeProduct& p) {
+  return {.weight = p.dtype,
+          .x = p.x_is_f32 ? DType::f32 : DType::bf16,
+          .out = p.out_is_f32 ? DType::f32 : DType::bf16,
+          .rows = p.rows,
+          .cols = p.cols,
+          .experts = p.experts,
+          .gate_up = p.up != nullptr,
+          .x_is_aligned = p.x_stride % 8 == 0 && is_aligned(p.x, 16),
+          .out_is_aligned = p.out_stride % 4 == 0 && is_aligned(p.out, p.out_is_f32 ? 16 : 8) &&
+                            is_aligned(p.bias, 16) && is_aligned(p.up_bias, 16),
+          .out_takes_pieces = p.out_is_f32 || (p.out_stride % 8 == 0 && is_aligned(p.out, 16)),
+          .weight_is_aligned =
+              is_aligned(p.weight, 16) && is_aligned(p.up, 16) && (p.up == nullptr || p.up > p.weight)};
 }
 
-/// Few routes for the number of experts: hardly two have the same one.
-bool multiplied_alone(const MoeProduct& p, int64_t tokens) {
-  return token_tiles(p) > 0 && (tokens == 1 || 4 * p.num_routes <= p.experts);
-}
 void multiply_alone(Launch& launch, const MoeProduct& p) {
   p.dtype == DType::bf16 ? moe_bf16_vector_product(launch, p) : moe_vector_product(launch, p);
 }
 
 }  // namespace
 
-MoeProducts::MoeProducts(const StepLimits& limits, bool has_wgmma) {
+MoeProducts::MoeProducts(const DeviceFacts& device, const StepLimits& limits) : device_(device) {
   if (limits.experts == 0) return;
   const auto routes_of = [&](int64_t most) {
     return std::clamp<int64_t>(most / limits.experts_used, 1, limits.max_tokens) * limits.experts_used;
@@ -88,7 +89,7 @@ MoeProducts::MoeProducts(const StepLimits& limits, bool has_wgmma) {
   const int64_t streamed_row_bytes = limits.hidden_size * 2;
   const int64_t streamed =
       routes_of(std::min<int64_t>(kMostGroupedRoutes, kMostSortedBytes / streamed_row_bytes));
-  if (has_wgmma && expert_token_tile(DType::bf16, streamed, limits.experts) > 0) {
+  if (device.has_wgmma && expert_token_tile(DType::bf16, streamed, limits.experts) > 0) {
     max_streamed_routes_ = streamed;
     product_bytes = std::max(product_bytes, static_cast<size_t>(streamed * streamed_row_bytes));
     const int64_t most_row_bytes = sorted_row_bytes(std::max(limits.hidden_size, limits.ffn_size));
@@ -107,32 +108,29 @@ MoeProducts::Chunk MoeProducts::next_chunk(const MoeProduct& rest, int64_t token
   const int64_t sorted_routes =
       std::min(max_streamed_routes_, static_cast<int64_t>(sorted_x_.bytes()) / sorted_row_bytes(rest.cols));
   const int64_t streamed = std::min(tokens, sorted_routes / experts_used);
-  const int32_t tile = expert_token_tile(rest.dtype, streamed * experts_used, rest.experts);
-  MoeProduct all = rest;
-  all.num_routes = static_cast<int32_t>(streamed * experts_used);
-  // One token is never grouped.
-  if (streamed > 1 && tile > 0 && can_stream_experts(rest) && panel_routes(all) == 0) return {streamed, tile};
+  ExpertShape shape = shape_of(rest);
+  if (streamed > 1) {
+    const ExpertChoice choice = choose_experts(shape, streamed, experts_used, device_);
+    if (choice.kernel == ExpertKernel::stream) return {streamed, choice};
+  }
   if (experts_used > max_routes_) {
     fail("products of {} experts a token on CUDA: room for {}", experts_used, max_routes_);
   }
-  return {std::min(tokens, max_routes_ / experts_used), 0};
+  shape.has_sorted_x = false;
+  const int64_t some = std::min(tokens, max_routes_ / experts_used);
+  return {some, choose_experts(shape, some, experts_used, device_)};
 }
 
 void MoeProducts::multiply(Launch& launch, MoeProduct product, const Chunk& chunk, bool is_grouped) {
-  const bool streams = chunk.token_tile > 0;
-  if (!streams && multiplied_alone(product, chunk.tokens)) return multiply_alone(launch, product);
-  const int tiles = token_tiles(product);
-  const int32_t panels = streams || chunk.tokens == 1 ? 0 : panel_routes(product);
-  if (chunk.tokens > 1) {  // the experts of one token are all different
+  const auto& [kernel, batch_routes, turn_routes] = chunk.choice;
+  if (kernel == ExpertKernel::vector) return multiply_alone(launch, product);
+  if (batch_routes > 0) {
     auto* batches = batches_.as<ExpertRoutes>();
     product.groups = {.batches = batches,
                       .num_batches = reinterpret_cast<BatchCounts*>(batches + most_batches_),
                       .routes = routes_.as<int32_t>(),
-                      .batch_routes = streams      ? chunk.token_tile
-                                      : panels > 0 ? panels
-                                      : tiles > 0  ? 8 * tiles
-                                                   : kRowBatchRoutes,
-                      .turn_routes = panels > 0 ? kPanelTokens : 0};
+                      .batch_routes = batch_routes,
+                      .turn_routes = turn_routes};
     const Grouped wanted{product.expert_ids, product.num_routes, product.experts, product.groups.batch_routes,
                          product.groups.turn_routes};
     if (is_grouped && grouped_ == wanted) {
@@ -142,11 +140,12 @@ void MoeProducts::multiply(Launch& launch, MoeProduct product, const Chunk& chun
     }
     grouped_ = wanted;
   }
-  if (streams) return expert_stream_product(launch, product, sorted_x_.data());
+  if (kernel == ExpertKernel::stream) return expert_stream_product(launch, product, sorted_x_.data());
   const bool gate_up = product.up != nullptr;
-  if (panels > 0) {
+  if (kernel == ExpertKernel::expert_panel) {
     gate_up ? expert_panel_product<2>(launch, product) : expert_panel_product<1>(launch, product);
-  } else if (tiles > 0) {
+  } else if (kernel == ExpertKernel::panel) {
+    const int tiles = batch_routes / kPanelTokens;
     gate_up ? moe_panel_product<2>(launch, product, tiles) : moe_panel_product<1>(launch, product, tiles);
   } else {
     moe_row_product(launch, product);
@@ -204,7 +203,8 @@ void MoeProducts::down(Launch& launch, const MoeDownArgs& args) {
     };
     chunk = next_chunk(product(products), args.out.rows - token, args.experts_used);
     const Tensor out = rows_of(args.out, token, chunk.tokens);
-    if (MoeProduct sum = product(out); chunk.token_tile == 0 && multiplied_alone(sum, chunk.tokens)) {
+    if (chunk.choice.kernel == ExpertKernel::vector) {
+      MoeProduct sum = product(out);
       sum.route_weights = args.expert_weights + route;
       sum.routes_per_out = args.experts_used;
       sum.add_to_out = args.add_to_out;
@@ -212,7 +212,7 @@ void MoeProducts::down(Launch& launch, const MoeDownArgs& args) {
       multiply_alone(launch, sum);
       continue;
     }
-    if (chunk.token_tile == 0) products.dtype = DType::f32;
+    if (chunk.choice.kernel != ExpertKernel::stream) products.dtype = DType::f32;
     multiply(launch, product(products), chunk, args.follows_gate_up);
     combine_routes(launch, {.products = products,
                             .expert_ids = args.expert_ids + route,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "kernels/cuda/choice/expert_choice.h"
 #include "kernels/cuda/device/owners.h"
 #include "kernels/cuda/launch/launch.h"
 #include "kernels/cuda/moe/moe_product.h"
@@ -10,8 +11,7 @@ namespace minfer::cuda {
 /// The products of experts with the memory they need. Owned by LinearOps.
 class MoeProducts {
  public:
-  /// has_wgmma: experts with many routes go through Hopper's tensor cores.
-  MoeProducts(const StepLimits& limits, bool has_wgmma);
+  MoeProducts(const DeviceFacts& device, const StepLimits& limits);
 
   /// See MoeGateUpArgs. x and out bf16 or f32; gate and up of one type.
   void gate_up_swiglu(Launch& launch, const MoeGateUpArgs& args);
@@ -22,7 +22,7 @@ class MoeProducts {
   /// Tokens that are multiplied at a time.
   struct Chunk {
     int64_t tokens = 0;
-    int32_t token_tile = 0;  ///< of expert_stream_product(); 0: by the kernels for few routes
+    ExpertChoice choice = {ExpertKernel::rows};
   };
   /// What group_routes() was given last, of the routes that gate and up had last.
   struct Grouped {
@@ -38,6 +38,7 @@ class MoeProducts {
   /// is_grouped: by the product in front, if it had the same batches.
   void multiply(Launch& launch, MoeProduct product, const Chunk& chunk, bool is_grouped);
 
+  const DeviceFacts device_;
   Grouped grouped_;
   int64_t max_routes_ = 0;           ///< of a chunk
   int64_t max_streamed_routes_ = 0;  ///< the same of expert_stream_product(); 0: without it

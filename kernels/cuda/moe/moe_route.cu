@@ -1,8 +1,8 @@
 #include <cstdint>
 
-#include "kernels/cuda/lanes/element.cuh"
-#include "kernels/cuda/lanes/warp.cuh"
 #include "kernels/cuda/moe/moe_route.h"
+#include "kernels/cuda/ptx/element.cuh"
+#include "kernels/cuda/ptx/warp.cuh"
 #include "kernels/cuda/sampling/order_key.cuh"
 #include "kernels/expert_choice.h"
 

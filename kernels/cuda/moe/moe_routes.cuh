@@ -1,8 +1,8 @@
 #pragma once
 
-#include "kernels/cuda/lanes/activation.cuh"
-#include "kernels/cuda/lanes/element.cuh"
 #include "kernels/cuda/moe/moe_product.h"
+#include "kernels/cuda/ptx/activation.cuh"
+#include "kernels/cuda/ptx/element.cuh"
 
 /// What the kernels of MoeProduct share: which routes they take, and what they make of sums.
 namespace minfer::cuda {

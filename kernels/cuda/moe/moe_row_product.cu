@@ -1,5 +1,5 @@
-#include "kernels/cuda/lanes/warp.cuh"
 #include "kernels/cuda/moe/moe_routes.cuh"
+#include "kernels/cuda/ptx/warp.cuh"
 #include "kernels/cuda/weights/weight_elements.cuh"
 
 /// Products of experts (see MoeProduct) in f32 arithmetic: x f32 with weights of any type, x bf16 with f32,

@@ -11,10 +11,10 @@
 // are read once for 32 tokens, x once for 64 rows, from the L2.
 #include <cstdint>
 
-#include "kernels/cuda/lanes/mma.cuh"
-#include "kernels/cuda/lanes/vector_io.cuh"
-#include "kernels/cuda/lanes/warp.cuh"
 #include "kernels/cuda/product/head_product.h"
+#include "kernels/cuda/ptx/mma.cuh"
+#include "kernels/cuda/ptx/vector_io.cuh"
+#include "kernels/cuda/ptx/warp.cuh"
 #include "kernels/cuda/weights/weight_elements.cuh"
 #include "kernels/cuda/weights/weight_layout.h"
 

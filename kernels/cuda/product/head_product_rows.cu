@@ -6,10 +6,10 @@
 // for the memory, 35 us on an H200.
 #include <string>
 
-#include "kernels/cuda/lanes/element.cuh"
-#include "kernels/cuda/lanes/vector_io.cuh"
-#include "kernels/cuda/lanes/warp.cuh"
 #include "kernels/cuda/product/head_product.h"
+#include "kernels/cuda/ptx/element.cuh"
+#include "kernels/cuda/ptx/vector_io.cuh"
+#include "kernels/cuda/ptx/warp.cuh"
 #include "kernels/cuda/weights/weight_elements.cuh"
 #include "kernels/cuda/weights/weight_layout.h"
 

@@ -1,22 +1,22 @@
 #include "kernels/cuda/product/linear.h"
 
 #include <algorithm>
-#include <array>
 #include <optional>
 
 #include "kernels/bias.h"
+#include "kernels/cuda/device/attributes.h"
 #include "kernels/cuda/device/shape_limits.h"
 #include "kernels/cuda/elementwise/elementwise.h"
 #include "kernels/cuda/product/dequantise.h"
 #include "kernels/cuda/product/panel/panel_kernels.h"
 #include "kernels/cuda/product/row_product.h"
-#include "kernels/cuda/product/stream/stream_plan.h"
+#include "kernels/cuda/product/split_product.h"
+#include "kernels/cuda/product/stream/stream_product.h"
 #include "kernels/cuda/product/tile_stream/tile_stream_kernels.h"
 #include "kernels/cuda/weights/weight_layout.h"
 #include "kernels/error.h"
 
-// Which kernels a product takes, and the chunks of the products that need scratch memory. The kernels are in
-// files of their own.
+// Products by the kernels that choose() names (choice/product_choice.h), and the chunks of those that need scratch memory.
 namespace minfer::cuda {
 namespace {
 
@@ -56,63 +56,73 @@ const float* bias_of(const LinearArgs& args, size_t i) {
   return args.biases.empty() ? nullptr : static_cast<const float*>(args.biases[i].data);
 }
 
-/// What the kernels of gate and up are chosen by.
-DType x_type(const GateUpArgs& args) {
-  return args.norm.weight ? DType::bf16 : args.x.dtype;
-}
-
 /// Rows of each that fit into the scratch memory together, whole chunks.
 int64_t fitting_pairs(const GateUpArgs& args) {
   const int64_t pair_size = 2 * args.gate.cols * static_cast<int64_t>(element_bytes(args.x.dtype));
   return kWeightScratchBytes / pair_size / kChunkRows * kChunkRows;
 }
 
-/// Whether panel_product() has a kernel that norms x of one token.
-bool takes_front_norm(const Weight& weight) {
-  return weight.count == 1 && (weight.dtype != DType::bf16 || bf16_panel_takes_norm(weight.cols)) &&
-         product_path(weight.dtype, DType::bf16, 1, weight.cols) == ProductPath::panel_product;
+bool is_aligned(const void* data, intptr_t bytes) {
+  return reinterpret_cast<intptr_t>(data) % bytes == 0;
 }
 
-void require_fp8_weight(const Weight& weight) {
-  if (weight.dtype != DType::fp8) fail("linear on CUDA: x fp8, weights {}, expected fp8", name(weight.dtype));
+/// Of `panel` with these types; of gate and up, if it has `up`.
+ProductShape shape_of(const PanelArgs& panel, DType weight, DType up, DType x, DType out) {
+  return {.weight = weight,
+          .up = up,
+          .x = x,
+          .out = out,
+          .rows = panel.rows,
+          .cols = panel.cols,
+          .gate_up = panel.up != nullptr,
+          .adds = panel.add_to_out,
+          .has_norm = panel.norm != nullptr,
+          .x_is_aligned = is_aligned(panel.x, 16) && panel.x_stride % 8 == 0,
+          .out_is_aligned = panel.out_stride % 4 == 0 && is_aligned(panel.out, panel.out_is_f32 ? 16 : 8) &&
+                            is_aligned(panel.bias, 16) && is_aligned(panel.up_bias, 16),
+          .out_takes_pieces = panel.out_is_f32 || (panel.out_stride % 8 == 0 && is_aligned(panel.out, 16)),
+          .weight_is_aligned = is_aligned(panel.weight, 16) && is_aligned(panel.up, 16),
+          .up_is_behind = panel.up > panel.weight};
 }
 
-void stream(Launch& launch, DType type, const PanelArgs& args) {
-  type == DType::bf16 ? stream_product(launch, args) : tile_stream_product(launch, type, args);
+ProductShape shape_of(const PanelArgs& panel, const Product& p) {
+  return shape_of(panel, p.weight.dtype, p.weight.dtype, p.x.dtype, p.out.dtype);
+}
+
+/// By kernels that take gate and up as they take one matrix; whether `kernel` is one.
+bool run(Launch& launch, ProductKernel kernel, DType weight, const PanelArgs& panel, const Tensor& x,
+         const Tensor& out) {
+  switch (kernel) {
+    case ProductKernel::fp8_gemm:
+    case ProductKernel::fp8_stream:
+      fp8_product(launch, {.args = panel, .x = fp8_activations(x), .out = fp8_activations(out)});
+      return true;
+    case ProductKernel::stream:
+      stream_product(launch, panel);
+      return true;
+    case ProductKernel::tile_stream:
+      tile_stream_product(launch, weight, panel);
+      return true;
+    case ProductKernel::panel:
+      panel_product(launch, weight, panel);
+      return true;
+    default:
+      return false;
+  }
+}
+
+void check_norm(const FrontNorm& norm, const Tensor& x) {
+  if (norm.weight && (norm.weight.dtype != DType::f32 || norm.weight.cols != x.cols))
+    fail("linear on CUDA: a norm of {} {} in front of x of {} columns, expected f32 and as many",
+         norm.weight.cols, name(norm.weight.dtype), x.cols);
 }
 
 }  // namespace
 
-ProductPath product_path(DType weight, DType x, int64_t tokens, int64_t cols) {
-  if (x == DType::f32) {
-    if (weight != DType::f32) return ProductPath::dequantise_matmul;
-    return tokens <= 8 ? ProductPath::row_product : ProductPath::matmul;
-  }
-  if (x != DType::bf16) fail("linear on CUDA: x {}, expected bf16 or f32", name(x));
-  if (weight == DType::f32) return ProductPath::row_product;
-  if (weight == DType::f16) {
-    return tokens <= 16 || cols % 8 != 0 ? ProductPath::row_product : ProductPath::f16_matmul;
-  }
-  if (tokens <= max_panel_tokens(weight) && cols % 8 == 0) return ProductPath::panel_product;
-  return weight == DType::bf16 ? ProductPath::matmul : ProductPath::dequantise_matmul;
-}
-
-bool takes_fp8(std::span<const Weight> weights, int64_t tokens, int32_t head_size, bool has_wgmma) {
-  return has_wgmma && tokens > 1 && (head_size == 0 || head_size == kFp8Columns) &&
-         std::ranges::all_of(weights, [](const Weight& weight) {
-           return weight.dtype == DType::fp8 && weight.count == 1 &&
-                  is_fp8_streamable(weight.rows, weight.cols, false);
-         });
-}
-
-bool takes_norm(std::span<const Weight> weights, int64_t tokens) {
-  return tokens == 1 && std::ranges::all_of(weights, takes_front_norm);
-}
-
 LinearOps::LinearOps(int32_t num_sms, const StepLimits& limits)
-    : moe_(limits, has_wgmma_),
-      panel_workspace_(
-          num_sms, std::max({limits.hidden_size, limits.ffn_size, int64_t{limits.heads} * limits.head_size})),
+    : device_(device_facts(num_sms)),
+      moe_(device_, limits),
+      panel_workspace_(num_sms),
       weight_scratch_(kWeightScratchBytes, "dequantised rows"),
       x_scratch_(static_cast<size_t>(limits.max_tokens) *
                      static_cast<size_t>(std::max(
@@ -131,6 +141,7 @@ void LinearOps::linear(Launch& launch, const LinearArgs& args) {
     rows += weight.rows;
   }
   require_shape("linear out", args.out, args.x.rows, rows);
+  check_norm(args.norm, args.x);
   if (args.x.rows == 0) return;
   int64_t first_col = 0;
   std::optional<Product> waiting;  // for another that it may be launched with
@@ -162,42 +173,15 @@ void LinearOps::linear(Launch& launch, const LinearArgs& args) {
 
 bool LinearOps::multiply_both(Launch& launch, const Product& first, const Product& second) const {
   const PanelArgs panels[] = {panel_args(first), panel_args(second)};
-  const Product* products[] = {&first, &second};
-  int streamed = 0;
-  for (int i = 0; i < 2; ++i) {
-    const Product& p = *products[i];
-    const DType type = p.weight.dtype, x = p.x_type();
-    if (x != DType::bf16 || !is_tiled(type)) return false;
-    if (is_streamed(type, x, panels[i], launch.num_sms())) {
-      ++streamed;
-    } else if (p.x.rows > kPanelTokens) {
-      return false;
-    }
-    check_panel_args(p);
-  }
-  if (streamed == 1) return false;
-  const auto launch_pair = streamed == 2       ? tile_stream_pair
+  const ProductKernel kernel = choose(shape_of(panels[0], first), first.x.rows, device_);
+  const bool streams = kernel == ProductKernel::tile_stream;
+  if ((kernel != ProductKernel::panel && !streams) || !is_tiled(first.weight.dtype) ||
+      !is_tiled(second.weight.dtype) || choose(shape_of(panels[1], second), second.x.rows, device_) != kernel)
+    return false;
+  const auto launch_pair = streams             ? tile_stream_pair
                            : first.x.rows == 1 ? tile_vector_pair
                                                : tile_panel_pair;
   return launch_pair(launch, first.weight.dtype, panels[0], second.weight.dtype, panels[1]);
-}
-
-void LinearOps::check_panel_args(const Product& p) const {
-  require_equal("linear x: address modulo 16 bytes", 0, reinterpret_cast<intptr_t>(p.x.data) % 16);
-  require_equal("linear x: distance of rows modulo 8", 0, p.x.stride % 8);
-  if (p.weight.cols > panel_workspace_.max_cols) {
-    fail("linear on CUDA: a weight of {} columns, expected at most {}", p.weight.cols,
-         panel_workspace_.max_cols);
-  }
-}
-
-void LinearOps::check_front_norm(const Product& p) const {
-  check_panel_args(p);
-  if (p.x.dtype != DType::f32 || p.norm.weight.dtype != DType::f32 || p.norm.weight.cols != p.x.cols)
-    fail("linear on CUDA: a norm of {} {} in front of x {} of {} columns, expected f32 and as many",
-         p.norm.weight.cols, name(p.norm.weight.dtype), name(p.x.dtype), p.x.cols);
-  if (p.x.rows != 1 || !takes_front_norm(p.weight))
-    fail("linear on CUDA: a norm in front of {} tokens and weights {}", p.x.rows, name(p.weight.dtype));
 }
 
 PanelArgs LinearOps::panel_args(const Product& p) const {
@@ -218,58 +202,25 @@ PanelArgs LinearOps::panel_args(const Product& p) const {
           .arrivals = panel_workspace_.arrivals.as<unsigned>()};
 }
 
-bool LinearOps::is_streamed(DType weight, DType x, const PanelArgs& args, int32_t num_sms) const {
-  if (!has_wgmma_ || x != DType::bf16) return false;
-  return weight == DType::bf16 ? is_streamable(args, num_sms)
-                               : is_tiled(weight) && is_tile_streamable(weight, args);
-}
-
-bool LinearOps::is_dequantised(const GateUpArgs& args, int32_t num_sms) const {
-  return std::ranges::any_of(std::array{args.gate, args.up}, [&](const Weight& weight) {
-    if (product_path(weight.dtype, x_type(args), args.x.rows, weight.cols) != ProductPath::dequantise_matmul)
-      return false;
-    const Tensor out{gate_up_scratch_.data(), DType::f32, args.x.rows, weight.rows, 2 * weight.rows};
-    return !is_streamed(weight.dtype, x_type(args), panel_args({.weight = weight, .x = args.x, .out = out}),
-                        num_sms);
-  });
-}
-
 void LinearOps::multiply(Launch& launch, const Product& p) {
   const PanelArgs panel = panel_args(p);
-  if (p.x.dtype == DType::fp8) {
-    require_fp8_weight(p.weight);
-    return fp8_stream_product(launch, {.args = panel, .x = fp8_activations(p.x)});
-  }
-  if (p.norm.weight) {
-    check_front_norm(p);
-    return panel_product(launch, p.weight.dtype, panel);
-  }
-  if (is_streamed(p.weight.dtype, p.x.dtype, panel, launch.num_sms()))
-    return stream(launch, p.weight.dtype, panel);
-  switch (product_path(p.weight.dtype, p.x.dtype, p.x.rows, p.weight.cols)) {
-    case ProductPath::row_product:
-      return row_product(launch, p);
-    case ProductPath::panel_product:
-      check_panel_args(p);
-      return panel_product(launch, p.weight.dtype, panel);
-    case ProductPath::matmul: {
-      Product without_bias = p;
-      without_bias.bias = nullptr;
-      matmul_(launch, without_bias);
-      break;
-    }
-    case ProductPath::f16_matmul:
-      f16_matmul(launch, p);
-      break;
-    case ProductPath::dequantise_matmul:
-      dequantise_matmul(launch, p);
-      break;
+  const ProductKernel kernel = choose(shape_of(panel, p), p.x.rows, device_);
+  if (run(launch, kernel, p.weight.dtype, panel, p.x, {})) return;
+  if (kernel == ProductKernel::row_product) return row_product(launch, p);
+  if (kernel == ProductKernel::split_product) return split_product(launch, p);
+  if (kernel == ProductKernel::matmul) {
+    Product without_bias = p;
+    without_bias.bias = nullptr;
+    matmul_(launch, without_bias);
+  } else if (kernel == ProductKernel::f16_matmul) {
+    f16_matmul(launch, p);
+  } else {
+    dequantise_matmul(launch, p);
   }
   if (p.bias != nullptr) add_bias(launch, p.bias, p.out);
 }
 
 void LinearOps::f16_matmul(Launch& launch, const Product& p) {
-  if (p.out.dtype != DType::f32) return dequantise_matmul(launch, p);  // cuBLASLt writes no bf16 from f16
   const Tensor x{x_scratch_.data(), DType::f16, p.x.rows, p.x.cols, p.x.cols};
   if (static_cast<size_t>(x.rows * x.cols) * 2 > x_scratch_.bytes()) {
     fail("linear on CUDA: {} tokens of {} columns exceed the scratch memory", x.rows, x.cols);
@@ -293,11 +244,11 @@ void LinearOps::dequantise_matmul(Launch& launch, const Product& p) {
   }
 }
 
-Tensor LinearOps::gate_up_product(Launch& launch, const GateUpArgs& args, int64_t first, int64_t count,
-                                  const Tensor& x) {
+Tensor LinearOps::gate_up_product(Launch& launch, const GateUpArgs& args, bool dequantises, int64_t first,
+                                  int64_t count, const Tensor& x) {
   const DType type = args.x.dtype;
   const Tensor scratch{gate_up_scratch_.data(), DType::f32, x.rows, 2 * count, 2 * count};
-  if (is_dequantised(args, launch.num_sms())) {
+  if (dequantises) {
     const size_t half = static_cast<size_t>(count * args.gate.cols) * element_bytes(type);
     dequantise_rows(launch, args.gate, first, count, type, weight_scratch_.data());
     dequantise_rows(launch, args.up, first, count, type, static_cast<char*>(weight_scratch_.data()) + half);
@@ -327,27 +278,11 @@ void LinearOps::gate_up_swiglu(Launch& launch, const GateUpArgs& args) {
   panel.bias = bias_at(args.gate_bias, 0, 0);
   panel.up_bias = bias_at(args.up_bias, 0, 0);
   panel.activation = args.activation;
-  if (args.x.dtype == DType::fp8) {
-    require_fp8_weight(args.gate);
-    require_fp8_weight(args.up);
-    if (args.out.dtype != DType::fp8 || !is_fp8_streamable(rows, args.gate.cols, true) ||
-        panel.up < panel.weight)
-      fail(
-          "gate_up_swiglu on CUDA: x fp8, out {} [{}, {}], expected fp8, of a multiple of 128 columns, and "
-          "up behind gate",
-          name(args.out.dtype), tokens, rows);
-    return fp8_stream_product(
-        launch, {.args = panel, .x = fp8_activations(args.x), .out = fp8_activations(args.out)});
-  }
-  const bool is_one_type = args.gate.dtype == args.up.dtype;
-  if (is_one_type && is_streamed(args.gate.dtype, x_type(args), panel, launch.num_sms()))
-    return stream(launch, args.gate.dtype, panel);
-  if (is_one_type &&
-      product_path(args.gate.dtype, x_type(args), tokens, args.gate.cols) == ProductPath::panel_product) {
-    gate.norm.weight ? check_front_norm(gate) : check_panel_args(gate);
-    return panel_product(launch, args.gate.dtype, panel);
-  }
-  const bool by_chunks = is_dequantised(args, launch.num_sms());
+  check_norm(args.norm, args.x);
+  const ProductKernel kernel =
+      choose(shape_of(panel, args.gate.dtype, args.up.dtype, args.x.dtype, args.out.dtype), tokens, device_);
+  if (run(launch, kernel, args.gate.dtype, panel, args.x, args.out)) return;
+  const bool by_chunks = kernel == ProductKernel::dequantise_matmul;
   const int64_t chunk_rows = by_chunks ? std::min(rows, fitting_pairs(args)) : rows;
   const int64_t chunk_tokens =
       static_cast<int64_t>(gate_up_scratch_.bytes() / sizeof(float)) / (2 * chunk_rows);
@@ -360,8 +295,8 @@ void LinearOps::gate_up_swiglu(Launch& launch, const GateUpArgs& args) {
     for (int64_t token = 0; token < tokens; token += chunk_tokens) {
       const int64_t some = std::min(chunk_tokens, tokens - token);
       const Tensor x = part(args.x, token, some, 0, args.x.cols);
-      swiglu(launch, gate_up_product(launch, args, row, count, x), part(args.out, token, some, row, count),
-             gating);
+      swiglu(launch, gate_up_product(launch, args, by_chunks, row, count, x),
+             part(args.out, token, some, row, count), gating);
     }
   }
 }

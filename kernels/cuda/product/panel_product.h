@@ -5,6 +5,7 @@
 #include <cuda_bf16.h>
 
 #include "kernels/activation.h"
+#include "kernels/cuda/choice/product_choice.h"
 #include "kernels/cuda/device/owners.h"
 #include "kernels/cuda/launch/launch.h"
 #include "kernels/dtype.h"
@@ -40,18 +41,12 @@ inline constexpr size_t kArrivalsOfSm = 4;
 
 /// Sums of parts of K on their way to one another, and how many have come (all zero between products).
 struct PanelWorkspace {
-  /// most_cols: of the weights that will be multiplied.
-  PanelWorkspace(int32_t num_sms, int64_t most_cols);
-  int64_t max_cols;
+  explicit PanelWorkspace(int32_t num_sms);
   DeviceBuffer partials;
   DeviceBuffer arrivals;
 };
 
-/// Tokens of the kernels that multiply them all at once.
-inline constexpr int32_t kPanelTokens = 8;
-/// The most tokens that panel_product() takes for a type; 0: none.
-int32_t max_panel_tokens(DType type);
-/// bf16, or a quantised type; x bf16; bf16 weights need cols % 8 == 0.
+/// What ProductKernel::panel takes.
 void panel_product(Launch& launch, DType type, const PanelArgs& args);
 
 }  // namespace minfer::cuda

@@ -14,9 +14,6 @@ struct Product {
   Tensor out;                   ///< [tokens, N] bf16 or f32
   bool add_to_out = false;      ///< out += instead of out =; `out` is f32
   FrontNorm norm = {};          ///< in front of x
-
-  /// What the kernel is chosen by.
-  DType x_type() const { return norm.weight ? DType::bf16 : x.dtype; }
 };
 
 }  // namespace minfer::cuda

@@ -1,10 +1,9 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "kernels/cuda/lanes/element.cuh"
-#include "kernels/cuda/lanes/warp.cuh"
 #include "kernels/cuda/product/row_product.h"
-#include "kernels/cuda/product/split_product.h"
+#include "kernels/cuda/ptx/element.cuh"
+#include "kernels/cuda/ptx/warp.cuh"
 #include "kernels/dtype.h"
 
 // out[t, n] (+)= sum over k of W[n, k] x[t, k] + bias[n] in f32.
@@ -22,7 +21,6 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 constexpr int kAhead = 4;
-constexpr int64_t kManyTokens = 128;
 constexpr int64_t kMaxGridY = 65535;
 
 template <class W, class X, class Out>
@@ -133,9 +131,6 @@ void launch_types(Launch& launch, const Product& p) {
   constexpr int kVector = 16 / sizeof(W);
   const bool vectors = p.weight.cols % kVector == 0 && p.x.stride % kVector == 0 &&
                        reinterpret_cast<uintptr_t>(p.x.data) % (kVector * sizeof(X)) == 0;
-  if constexpr (std::is_same_v<W, float> && std::is_same_v<X, __nv_bfloat16>) {
-    if (p.x.rows >= kManyTokens && is_splittable(p)) return split_product(launch, p);
-  }
   if (!vectors) {
     launch_rows<1, 4>(launch, args);
   } else if (p.x.rows == 1) {

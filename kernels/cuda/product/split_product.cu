@@ -2,10 +2,10 @@
 
 #include <cuda_bf16.h>
 
-#include "kernels/cuda/lanes/element.cuh"
-#include "kernels/cuda/lanes/mma.cuh"
-#include "kernels/cuda/lanes/warp.cuh"
 #include "kernels/cuda/product/split_product.h"
+#include "kernels/cuda/ptx/element.cuh"
+#include "kernels/cuda/ptx/mma.cuh"
+#include "kernels/cuda/ptx/warp.cuh"
 #include "kernels/dtype.h"
 
 // out[t, n] (+)= sum over k of W[n, k] x[t, k] + bias[n].
@@ -162,12 +162,6 @@ void launch_split(Launch& launch, const Product& p) {
 }
 
 }  // namespace
-
-bool is_splittable(const Product& p) {
-  return p.weight.cols % kLaneCols == 0 && p.x.stride % kLaneCols == 0 &&
-         reinterpret_cast<uintptr_t>(p.x.data) % 16 == 0 &&
-         reinterpret_cast<uintptr_t>(p.weight.data) % 16 == 0;
-}
 
 void split_product(Launch& launch, const Product& p) {
   p.out.dtype == DType::f32 ? launch_split<float>(launch, p) : launch_split<__nv_bfloat16>(launch, p);

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/lanes/bulk_bytes.cuh"
+#include "kernels/cuda/ptx/bulk_bytes.cuh"
 
 namespace minfer::cuda {
 

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/lanes/warp.cuh"
+#include "kernels/cuda/ptx/warp.cuh"
 #include "kernels/cuda/sampling/exp_weight.cuh"
 #include "kernels/cuda/sampling/order_key.cuh"
 #include "kernels/cuda/sampling/row_group.cuh"

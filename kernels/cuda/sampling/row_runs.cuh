@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/lanes/warp.cuh"
+#include "kernels/cuda/ptx/warp.cuh"
 #include "kernels/cuda/sampling/row_exchange.cuh"
 #include "kernels/cuda/sampling/row_pass.cuh"
 

@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/device/check.h"
-#include "kernels/cuda/lanes/element.cuh"
+#include "kernels/cuda/ptx/element.cuh"
 #include "kernels/cuda/weights/store_rows.cuh"
 #include "kernels/cuda/weights/tile_words.cuh"
 #include "kernels/cuda/weights/weights.h"

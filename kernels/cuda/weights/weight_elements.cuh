@@ -2,7 +2,7 @@
 
 #include <type_traits>
 
-#include "kernels/cuda/lanes/element.cuh"
+#include "kernels/cuda/ptx/element.cuh"
 #include "kernels/cuda/weights/quant_tile.cuh"
 #include "kernels/cuda/weights/weight_types.h"
 

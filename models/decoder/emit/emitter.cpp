@@ -22,6 +22,17 @@ Tensor Emitter::columns(Tensor tensor, int64_t first, int64_t count) {
   return tensor;
 }
 
+KvLayer Emitter::kv_layer() const {
+  const int32_t index = std::max(0, layer);
+  if (memory.kv != nullptr) return memory.kv->layer(index);
+  const LayerHeads heads = config.heads(index);
+  return {.dtype = activation,
+          .kv_heads = heads.kv_heads,
+          .head_size = heads.size,
+          .v_head_size = config.value_size(index),
+          .v_in_k = config.is_latent()};
+}
+
 OpId Emitter::add_to_table(OpInfo info) {
   const KvLayer kv = kv_layer();
   const auto activation_bytes = static_cast<int32_t>(traits(activation).block_bytes);

@@ -34,7 +34,8 @@ class Emitter {
 
   const LayerWeights& layer_weights() const { return weights.layers[static_cast<size_t>(layer)]; }
   const LayerConfig& layer_config() const { return config.layer(layer); }
-  KvLayer kv_layer() const { return memory.kv != nullptr ? memory.kv->layer(std::max(0, layer)) : KvLayer{}; }
+  /// Without a cache: what one of the type of activations would have, but for memory.
+  KvLayer kv_layer() const;
   const float* angles() const {
     return memory.angles.empty() ? nullptr
                                  : memory.angles[static_cast<size_t>(std::max(0, layer_config().rope))];

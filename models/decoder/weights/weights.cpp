@@ -41,17 +41,17 @@ std::string in(int32_t layer, std::string_view part) {
 /// Takes tensors from the source one by one, checks them and remembers which were used.
 class Loader {
  public:
-  Loader(const ModelSource& source, Backend& backend, const LoadProgress& progress,
+  Loader(const ModelSource& source, Target& target, const LoadProgress& progress,
          std::optional<DType> quantization)
       : source_(source),
         config_(source.config()),
-        backend_(backend),
+        target_(target),
         progress_(progress),
         quantization_(quantization) {}
 
   ModelWeights load() {
-    check_shapes(source_, backend_.shape_limits(), backend_.info().name);
-    backend_.reserve_weights(tensors_to_load(source_.tensors(), quantization_, source_.name()));
+    check_shapes(source_, target_.shape_limits(), target_.info().name);
+    target_.reserve_weights(tensors_to_load(source_.tensors(), quantization_, source_.name()));
     weights_.embedding = matrix("token_embd.weight",
                                 {config_.vocab_size, config_.hidden_size, "vocab_size", "embedding_length"});
     weights_.output_norm = vector("output_norm.weight", config_.hidden_size, "embedding_length");
@@ -87,7 +87,7 @@ class Loader {
   }
 
   Weight matrix(const std::string& tensor_name, const Expected& expected) {
-    return backend_.load(to_load(checked(tensor_name, expected), quantization_, source_.name()));
+    return target_.load(to_load(checked(tensor_name, expected), quantization_, source_.name()));
   }
 
   /// A matrix of a layer: streamed once a step.
@@ -110,7 +110,7 @@ class Loader {
 
   Weight widened(const std::string& tensor_name, const Expected& expected) {
     const HostTensor& tensor = checked(tensor_name, expected);
-    return backend_.load(tensor.dtype == DType::f32 ? tensor : in_f32(tensor));
+    return target_.load(tensor.dtype == DType::f32 ? tensor : in_f32(tensor));
   }
 
   /// A copy that lives as long as the weights.
@@ -136,7 +136,7 @@ class Loader {
       values[col * static_cast<size_t>(tensor.rows) + row] = rows[i];
     }
     std::swap(tensor.rows, tensor.cols);
-    return backend_.load(tensor);
+    return target_.load(tensor);
   }
 
   bool has(const std::string& tensor_name) const { return source_.find_tensor(tensor_name) != nullptr; }
@@ -380,7 +380,7 @@ class Loader {
 
   const ModelSource& source_;
   const ModelConfig& config_;
-  Backend& backend_;
+  Target& target_;
   const LoadProgress& progress_;
   std::optional<DType> quantization_;
   ModelWeights weights_;
@@ -389,9 +389,9 @@ class Loader {
 
 }  // namespace
 
-ModelWeights load_weights(const ModelSource& source, Backend& backend, const LoadProgress& progress,
+ModelWeights load_weights(const ModelSource& source, Target& target, const LoadProgress& progress,
                           std::optional<DType> quantization) {
-  return Loader(source, backend, progress, quantization).load();
+  return Loader(source, target, progress, quantization).load();
 }
 
 }  // namespace minfer

@@ -5,8 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/backend.h"
-#include "kernels/shape_limits.h"
+#include "kernels/target.h"
 #include "models/decoder/weights/model_source.h"
 
 namespace minfer {
@@ -69,7 +68,7 @@ using LoadProgress = std::function<void(size_t done, size_t total)>;
 /// Checks every tensor's shape against the configuration and loads it. A tensor that the family does not use
 /// is refused: ignoring it would compute something else than the model. Throws FileError naming tensor, shape
 /// found and expected. `quantization`: what the matrices of layers become, see tensors_to_load(), which throws if none does.
-ModelWeights load_weights(const ModelSource& source, Backend& backend, const LoadProgress& progress = {},
+ModelWeights load_weights(const ModelSource& source, Target& target, const LoadProgress& progress = {},
                           std::optional<DType> quantization = {});
 
 /// Throws FileError naming the key or the tensor, what was expected and what was found, unless the ops of a

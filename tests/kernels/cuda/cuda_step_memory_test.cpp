@@ -69,7 +69,7 @@ TEST(CudaStepMemory, MemoryIsZeroBeforeAStepCanReadIt) {
   if (!test::has_cuda_device()) GTEST_SKIP() << "no CUDA device";
   {
     HeldDefaultStream held;
-    const PanelWorkspace workspace(132, 4096);
+    const PanelWorkspace workspace(132);
     EXPECT_TRUE(held.has_gone_on()) << "arrivals of products";
   }
   {

@@ -9,8 +9,8 @@
 #include "kernels/cuda/attention/decode/attention_segments.cuh"
 #include "kernels/cuda/attention/kv_slots.cuh"
 #include "kernels/cuda/device/element_types.h"
-#include "kernels/cuda/lanes/fp8_group.cuh"
 #include "kernels/cuda/launch/launch.h"
+#include "kernels/cuda/ptx/fp8_group.cuh"
 
 // Attention of sequences that bring one token each, over a paged cache in bf16, f16 or fp8 e4m3.
 //

@@ -16,7 +16,7 @@
 #include <string>
 
 #include "kernels/cuda/attention/decode/attention_plan.h"
-#include "kernels/cuda/lanes/warp.cuh"
+#include "kernels/cuda/ptx/warp.cuh"
 
 namespace minfer::cuda {
 namespace {

@@ -4,9 +4,9 @@
 
 #include "kernels/cuda/attention/attention_fragments.cuh"
 #include "kernels/cuda/attention/prefill/attention_prefill.h"
-#include "kernels/cuda/lanes/fp8_group.cuh"
-#include "kernels/cuda/lanes/vector8.cuh"
-#include "kernels/cuda/lanes/warp.cuh"
+#include "kernels/cuda/ptx/fp8_group.cuh"
+#include "kernels/cuda/ptx/vector8.cuh"
+#include "kernels/cuda/ptx/warp.cuh"
 
 namespace minfer::cuda {
 

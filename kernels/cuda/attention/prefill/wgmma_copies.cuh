@@ -6,8 +6,8 @@
 #include "kernels/cuda/attention/attention_tiles.cuh"
 #include "kernels/cuda/attention/prefill/attention_query_tile.cuh"
 #include "kernels/cuda/device/tensor_map.h"
-#include "kernels/cuda/lanes/bulk_copy.cuh"
-#include "kernels/cuda/lanes/wgmma.cuh"
+#include "kernels/cuda/ptx/bulk_copy.cuh"
+#include "kernels/cuda/ptx/wgmma.cuh"
 
 /// The shared memory of attention_prefill_wgmma.cuh, and the warps that fill it.
 namespace minfer::cuda {

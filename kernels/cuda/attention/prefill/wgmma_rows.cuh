@@ -4,7 +4,7 @@
 
 #include "kernels/cuda/attention/attention_tiles.cuh"
 #include "kernels/cuda/attention/prefill/wgmma_copies.cuh"
-#include "kernels/cuda/lanes/fp8_group.cuh"
+#include "kernels/cuda/ptx/fp8_group.cuh"
 
 /// What the warpgroups of attention_prefill_wgmma.cuh do that multiply.
 namespace minfer::cuda {

@@ -1,8 +1,8 @@
 #pragma once
 
-#include "kernels/cuda/lanes/warp.cuh"
 #include "kernels/cuda/moe/group_routes.h"
 #include "kernels/cuda/product/stream/stream_line.cuh"
+#include "kernels/cuda/ptx/warp.cuh"
 
 /// Products of experts by the stream kernels (product/stream/stream_product.cuh, product/tile_stream/tile_stream.cuh): what blocks multiply, and where it goes.
 ///

@@ -5,26 +5,6 @@
 #include "kernels/cuda/weights/weight_types.h"
 
 namespace minfer::cuda {
-namespace {
-
-bool is_aligned(const void* data, uintptr_t bytes) {
-  return reinterpret_cast<uintptr_t>(data) % bytes == 0;
-}
-
-}  // namespace
-
-bool can_stream_experts(const MoeProduct& p) {
-  const bool has_kernels = p.dtype == DType::bf16 || (is_tiled(p.dtype) && expert_dtype(p.dtype) == p.dtype);
-  const bool takes_up = p.up == nullptr || p.up > p.weight;
-  const bool takes_eights =  // which bf16 weights are brought by, and rows in bf16 stored
-      p.dtype != DType::bf16 ||
-      (p.rows % 8 == 0 && (p.out_is_f32 || (p.out_stride % 8 == 0 && is_aligned(p.out, 16))));
-  return has_kernels && takes_up && takes_eights && !p.x_is_f32 && p.cols % 8 == 0 && p.x_stride % 8 == 0 &&
-         p.rows % 4 == 0 && p.out_stride % 4 == 0 && is_aligned(p.x, 16) && is_aligned(p.weight, 16) &&
-         is_aligned(p.up, 16) && is_aligned(p.bias, 16) && is_aligned(p.up_bias, 16) &&
-         is_aligned(p.out, p.out_is_f32 ? 16 : 8);
-}
-
 void expert_stream_product(Launch& launch, const MoeProduct& product, void* sorted_x) {
   const Tensor x{const_cast<void*>(product.x), DType::bf16, product.num_routes / product.routes_per_x,
                  product.cols, product.x_stride};

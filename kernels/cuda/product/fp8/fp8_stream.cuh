@@ -1,12 +1,12 @@
 #pragma once
 
 #include "kernels/cuda/device/devices.h"
-#include "kernels/cuda/lanes/bulk_copy.cuh"
-#include "kernels/cuda/lanes/fp8_group.cuh"
-#include "kernels/cuda/lanes/mma.cuh"
-#include "kernels/cuda/lanes/wgmma.cuh"
 #include "kernels/cuda/launch/launch.h"
 #include "kernels/cuda/product/stream/stream_line.cuh"
+#include "kernels/cuda/ptx/bulk_copy.cuh"
+#include "kernels/cuda/ptx/fp8_group.cuh"
+#include "kernels/cuda/ptx/mma.cuh"
+#include "kernels/cuda/ptx/wgmma.cuh"
 #include "kernels/cuda/weights/quant_tile.cuh"
 
 /// FP8 weights past FP8 activations on Hopper's tensor cores.

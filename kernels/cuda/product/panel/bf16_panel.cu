@@ -1,7 +1,7 @@
-#include "kernels/cuda/lanes/mma.cuh"
 #include "kernels/cuda/product/panel/panel_kernels.h"
 #include "kernels/cuda/product/panel/panel_loop.cuh"
 #include "kernels/cuda/product/panel/vector_x.cuh"
+#include "kernels/cuda/ptx/mma.cuh"
 
 // bf16 weights with 1 to 8 tokens (the frame is in panel_loop.cuh).
 //
@@ -112,12 +112,9 @@ void run(Launch& launch, const PanelArgs& args) {
                      : launch_panels<Multiplier<kNorm>, 1>(launch, args);
 }
 
-}  // namespace
+static_assert(sizeof(PanelShared<Multiplier<true>, 2>) == kBf16NormBytes);
 
-bool bf16_panel_takes_norm(int64_t cols) {
-  return sizeof(PanelShared<Multiplier<true>, 2>) + static_cast<size_t>(Multiplier<true>::x_bytes(cols)) <=
-         most_shared_bytes();
-}
+}  // namespace
 
 void bf16_panel_product(Launch& launch, const PanelArgs& args) {
   args.norm != nullptr ? run<true>(launch, args) : run<false>(launch, args);

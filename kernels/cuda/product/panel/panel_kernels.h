@@ -7,8 +7,6 @@ namespace minfer::cuda {
 
 /// 1 to 8 tokens.
 void bf16_panel_product(Launch& launch, const PanelArgs& args);
-/// Whether x of so many columns fits beside the rings, where a norm in front has to bring it (one token).
-bool bf16_panel_takes_norm(int64_t cols);
 /// One token; `type` is a tiled one.
 void tile_vector_product(Launch& launch, DType type, const PanelArgs& args);
 /// Two matrices of different types with one token, in one launch, if there is a kernel for these types: those of Q4_K_M and Q5_K_M, whose

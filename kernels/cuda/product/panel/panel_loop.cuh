@@ -4,10 +4,10 @@
 
 #include "kernels/cuda/device/attributes.h"
 #include "kernels/cuda/device/block_shared.h"
-#include "kernels/cuda/lanes/async_copy.cuh"
-#include "kernels/cuda/lanes/warp.cuh"
 #include "kernels/cuda/launch/launch.h"
 #include "kernels/cuda/product/panel/panel_output.cuh"
+#include "kernels/cuda/ptx/async_copy.cuh"
+#include "kernels/cuda/ptx/warp.cuh"
 #include "kernels/cuda/weights/weight_layout.h"
 
 /// The frame of the kernels that stream weights past a few tokens.

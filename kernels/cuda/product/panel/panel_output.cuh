@@ -1,8 +1,8 @@
 #pragma once
 
-#include "kernels/cuda/lanes/activation.cuh"
-#include "kernels/cuda/lanes/element.cuh"
 #include "kernels/cuda/product/panel_product.h"
+#include "kernels/cuda/ptx/activation.cuh"
+#include "kernels/cuda/ptx/element.cuh"
 
 namespace minfer::cuda {
 

@@ -3,9 +3,9 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-#include "kernels/cuda/lanes/async_copy.cuh"
-#include "kernels/cuda/lanes/mma.cuh"
-#include "kernels/cuda/lanes/warp.cuh"
+#include "kernels/cuda/ptx/async_copy.cuh"
+#include "kernels/cuda/ptx/mma.cuh"
+#include "kernels/cuda/ptx/warp.cuh"
 #include "kernels/cuda/weights/quant_tile.cuh"
 
 /// A tile of a quantised weight in the registers of a warp, and its way to bf16 operands of mma.m16n8k16.

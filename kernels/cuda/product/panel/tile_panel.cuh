@@ -5,13 +5,13 @@
 
 #include "kernels/cuda/device/attributes.h"
 #include "kernels/cuda/device/block_shared.h"
-#include "kernels/cuda/lanes/async_copy.cuh"
-#include "kernels/cuda/lanes/bulk_copy.cuh"
-#include "kernels/cuda/lanes/warp.cuh"
 #include "kernels/cuda/launch/launch.h"
 #include "kernels/cuda/product/panel/panel_division.h"
 #include "kernels/cuda/product/panel/panel_output.cuh"
 #include "kernels/cuda/product/panel/tile_panel_x.cuh"
+#include "kernels/cuda/ptx/async_copy.cuh"
+#include "kernels/cuda/ptx/bulk_copy.cuh"
+#include "kernels/cuda/ptx/warp.cuh"
 
 /// Quantised weights with 2 to 8 tokens.
 ///

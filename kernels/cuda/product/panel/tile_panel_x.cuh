@@ -5,10 +5,10 @@
 #include <type_traits>
 #include <utility>
 
-#include "kernels/cuda/lanes/async_copy.cuh"
-#include "kernels/cuda/lanes/warp.cuh"
 #include "kernels/cuda/product/panel/tile_halves.cuh"
 #include "kernels/cuda/product/panel_product.h"
+#include "kernels/cuda/ptx/async_copy.cuh"
+#include "kernels/cuda/ptx/warp.cuh"
 
 /// A tile of a quantised weight times 2 to 8 tokens (tile_panel.cuh): x as B operands of a warp, and their product.
 namespace minfer::cuda {

@@ -1,10 +1,10 @@
 #pragma once
 
-#include "kernels/cuda/lanes/warp.cuh"
 #include "kernels/cuda/product/panel/panel_loop.cuh"
 #include "kernels/cuda/product/panel/tile_fragments.cuh"
 #include "kernels/cuda/product/panel/tile_halves.cuh"
 #include "kernels/cuda/product/panel/vector_operand.cuh"
+#include "kernels/cuda/ptx/warp.cuh"
 
 /// Quantised weights with one token (the frame is in panel_loop.cuh).
 ///

@@ -1,8 +1,8 @@
 #pragma once
 
-#include "kernels/cuda/lanes/mma.cuh"
 #include "kernels/cuda/product/panel/tile_fragments.cuh"
 #include "kernels/cuda/product/panel/vector_x.cuh"
+#include "kernels/cuda/ptx/mma.cuh"
 
 /// The one token of tile_vector.cuh as B operands: what a lane has of a chunk of 256 columns.
 namespace minfer::cuda {

@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/lanes/warp.cuh"
 #include "kernels/cuda/product/panel_product.h"
+#include "kernels/cuda/ptx/warp.cuh"
 
 /// The one token of a product with one token, as its multipliers want it.
 namespace minfer::cuda {

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/cuda/lanes/activation.cuh"
-#include "kernels/cuda/lanes/bf16_pair.cuh"
-#include "kernels/cuda/lanes/warp.cuh"
 #include "kernels/cuda/product/panel_product.h"
 #include "kernels/cuda/product/stream/stream_output.cuh"
 #include "kernels/cuda/product/stream/stream_plan.h"
+#include "kernels/cuda/ptx/activation.cuh"
+#include "kernels/cuda/ptx/bf16_pair.cuh"
+#include "kernels/cuda/ptx/warp.cuh"
 
 /// From the registers of a warpgroup to rows of an output in bf16: sums are finished where they are, and go through shared memory as bf16,
 /// turned round by stmatrix, for stores of 16 bytes, 64 or 128 a token. Half the bytes of stream_output.cuh, a fourth of its barriers, and

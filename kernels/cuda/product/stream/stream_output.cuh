@@ -1,10 +1,10 @@
 #pragma once
 
-#include "kernels/cuda/lanes/activation.cuh"
-#include "kernels/cuda/lanes/bf16_pair.cuh"
-#include "kernels/cuda/lanes/bulk_copy.cuh"
-#include "kernels/cuda/lanes/element.cuh"
 #include "kernels/cuda/product/panel_product.h"
+#include "kernels/cuda/ptx/activation.cuh"
+#include "kernels/cuda/ptx/bf16_pair.cuh"
+#include "kernels/cuda/ptx/bulk_copy.cuh"
+#include "kernels/cuda/ptx/element.cuh"
 
 /// From the registers of a warpgroup to rows of the output: sums of 64 rows of weights are put into shared memory by tokens, from where
 /// four rows of a token at a time are read, finished and stored.

@@ -71,18 +71,6 @@ inline StreamPlan stream_plan(int64_t rows, int64_t cols, int64_t tokens, bool g
   return plan;
 }
 
-/// Whether that is faster than cuBLASLt: few tokens; gate_up, which there needs a kernel and f32 memory more; tiles that fill all rounds
-/// of a launch, unless they are added to what is there (cuBLASLt is then 4 to 8 % faster) or take several launches (14 %).
-inline bool is_worth_streaming(int64_t rows, int64_t tokens, bool gate_up, bool adds, int32_t num_sms) {
-  constexpr int64_t kLeastTokens = 3, kFewTokens = 128, kTileRows = 2 * kWarpgroupRows;
-  if (tokens < kLeastTokens) return false;
-  if (tokens <= kFewTokens || gate_up) return true;
-  if (adds || tokens <= kMostTokensOfTile || tokens > kMostStreamedTokens) return false;
-  const int64_t tiles =
-      (rows + kTileRows - 1) / kTileRows * ((tokens + kMostTokensOfTile - 1) / kMostTokensOfTile);
-  return 10 * tiles >= 9 * ((tiles + num_sms - 1) / num_sms * num_sms);
-}
-
 /// The same for quantised weights.
 inline StreamPlan tile_stream_plan(int64_t rows, int64_t cols, int64_t tokens, bool gate_up,
                                    int32_t num_sms) {
@@ -121,12 +109,6 @@ inline StreamPlan tile_stream_plan(int64_t rows, int64_t cols, int64_t tokens, b
     plan.take_tiles(tiles, 1, num_sms);
   }
   return plan;
-}
-
-/// Whether that is faster than the kernels for few tokens. Of these rare types (device_dtype.h) have that for one token alone.
-inline bool is_worth_tile_streaming(int64_t tokens, bool is_rare) {
-  constexpr int64_t kFewTokens = 8;
-  return tokens > (is_rare ? 1 : kFewTokens);
 }
 
 /// FP8 weights past FP8 activations: tiles have 128 tokens at most, and of gate and up 128 rows each, so that what they become has a

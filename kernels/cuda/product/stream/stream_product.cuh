@@ -1,10 +1,10 @@
 #pragma once
 
-#include "kernels/cuda/lanes/bulk_copy.cuh"
-#include "kernels/cuda/lanes/warp.cuh"
-#include "kernels/cuda/lanes/wgmma.cuh"
 #include "kernels/cuda/launch/launch.h"
 #include "kernels/cuda/product/stream/stream_line.cuh"
+#include "kernels/cuda/ptx/bulk_copy.cuh"
+#include "kernels/cuda/ptx/warp.cuh"
+#include "kernels/cuda/ptx/wgmma.cuh"
 
 /// bf16 weights past tokens on Hopper's tensor cores (wgmma), bulk copies (TMA) bringing both.
 ///

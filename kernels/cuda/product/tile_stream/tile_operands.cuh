@@ -1,7 +1,7 @@
 #pragma once
 
-#include "kernels/cuda/lanes/bf16_pair.cuh"
 #include "kernels/cuda/product/panel/tile_fragments.cuh"
+#include "kernels/cuda/ptx/bf16_pair.cuh"
 
 /// Weights of a tile as bf16, scaled, in the registers of a warp: operands of products that add up all columns in f32 without a scale
 /// in between. Scales, minima and the weights themselves are rounded to bf16.

@@ -2,10 +2,10 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/lanes/activation.cuh"
-#include "kernels/cuda/lanes/bf16_pair.cuh"
 #include "kernels/cuda/product/panel_product.h"
 #include "kernels/cuda/product/stream/stream_bf16.cuh"
+#include "kernels/cuda/ptx/activation.cuh"
+#include "kernels/cuda/ptx/bf16_pair.cuh"
 
 /// Gate and up where one warp has 16 rows of gate and another the same 16 rows of up: each of the two gives the other its sums of half of
 /// the tokens, and finishes the other half in its registers, out as bf16 (see stream_bf16.cuh).

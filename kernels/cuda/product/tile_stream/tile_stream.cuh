@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "kernels/cuda/lanes/bulk_copy.cuh"
-#include "kernels/cuda/lanes/wgmma.cuh"
 #include "kernels/cuda/launch/launch.h"
 #include "kernels/cuda/product/stream/stream_line.cuh"
 #include "kernels/cuda/product/tile_stream/tile_operands.cuh"
 #include "kernels/cuda/product/tile_stream/tile_pairs.cuh"
+#include "kernels/cuda/ptx/bulk_copy.cuh"
+#include "kernels/cuda/ptx/wgmma.cuh"
 
 /// Quantised weights past tokens on Hopper's tensor cores.
 ///

@@ -6,7 +6,6 @@
 
 #include "kernels/cuda/device/attributes.h"
 #include "kernels/cuda/moe/moe_products.h"
-#include "kernels/cuda/moe/stream/expert_plan.h"
 #include "tests/reference/ops.h"
 #include "tests/support/cuda/cuda_data.h"
 #include "tests/support/cuda/cuda_device.h"
@@ -113,7 +112,7 @@ double gate_up_error(DType type, const ExpertShape& shape, const Routes& routes,
   const CudaBiases gate_bias(gating.biases.gate, shape, shape.ffn),
       up_bias(gating.biases.up, shape, shape.ffn);
   const CudaRun run;
-  MoeProducts products(test::limits(shape, tokens), true);
+  MoeProducts products(device_facts(132), test::limits(shape, tokens));
   std::vector<float> values;
   for (int i = 0; i < 2; ++i) {
     const CudaTensor out(out_type, tokens * shape.used, shape.ffn);
@@ -148,7 +147,7 @@ double down_error(DType type, const ExpertShape& shape, const Routes& routes,
   const CudaArray<float> weights(test::weights_of(routes));
   const CudaTensor hidden_tensor(DType::bf16, num_routes, shape.ffn, hidden);
   const CudaRun run;
-  MoeProducts products(test::limits(shape, tokens), true);
+  MoeProducts products(device_facts(132), test::limits(shape, tokens));
   const Matrix expected =
       reference::moe_down(reference::to_matrix(hidden, num_routes, shape.ffn), down.matrices(), routes, bias);
   double error = 0.0;
@@ -295,7 +294,7 @@ TEST_F(CudaExpertChunks, TakeMoreRoutesThanAreSortedAtATime) {
   const CudaTensor gate_up_out(DType::bf16, kTokens * shape.used, shape.ffn);
   const CudaTensor down_out(DType::f32, kTokens, shape.hidden);
   const CudaRun run;
-  MoeProducts products(test::limits(shape, kTokens), true);
+  MoeProducts products(device_facts(132), test::limits(shape, kTokens));
   Noted gate_up(run), sum(run);
   products.gate_up_swiglu(gate_up.launch, {x_tensor.tensor(), weights.gate().weight(), weights.up().weight(),
                                            ids.data(), shape.used, gate_up_out.tensor()});
@@ -335,7 +334,7 @@ TEST_F(CudaExpertChunks, OneTokenOfAllExpertsIsNotStreamed) {
     const CudaTensor down_out(DType::f32, 1, shape.hidden);
     const CudaRun run;
     // Limits of steps with more tokens: there is memory to stream them.
-    MoeProducts products(test::limits(shape, 128), true);
+    MoeProducts products(device_facts(132), test::limits(shape, 128));
     Launch launch = run.launch();
     products.gate_up_swiglu(launch, {x_tensor.tensor(), weights.gate().weight(), weights.up().weight(),
                                      ids.data(), shape.used, gate_up_out.tensor()});
@@ -362,7 +361,7 @@ TEST_F(CudaExpertChunks, AGraphServesOtherRoutes) {
   const ExpertGateUp weights(DType::q8_0, shape);
   const CudaTensor x(DType::bf16, kTokens, shape.hidden, test::normal_values(kTokens * shape.hidden, 1));
   CudaArray<int32_t> ids(test::experts_of(skewed_routes(shape.experts, shape.used, kTokens, 1)));
-  MoeProducts products(test::limits(shape, kTokens), true);
+  MoeProducts products(device_facts(132), test::limits(shape, kTokens));
   const CudaRun run;
   const auto multiply = [&](const CudaTensor& out) {
     Launch launch = run.launch();

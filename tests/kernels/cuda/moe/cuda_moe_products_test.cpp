@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "kernels/cuda/choice/expert_panel_sizes.h"
+#include "kernels/cuda/device/attributes.h"
 #include "kernels/cuda/moe/expert_panel.h"
 #include "kernels/cuda/moe/moe_products.h"
 #include "tests/reference/ops.h"
@@ -57,6 +59,13 @@ class CudaMoeProducts : public testing::Test {
   }
 };
 
+/// This GPU, but for Hopper's tensor cores (cuda_expert_stream_test.cpp).
+cuda::DeviceFacts without_wgmma() {
+  cuda::DeviceFacts device = cuda::device_facts(132);
+  device.has_wgmma = false;
+  return device;
+}
+
 /// What is made of gate and up.
 struct Gating {
   GateActivation activation = GateActivation::silu;
@@ -94,7 +103,7 @@ Errors errors(DType dtype, const ExpertShape& shape, int64_t tokens, bool exact,
       up_bias(gating.biases.up, shape, shape.ffn);
   const CudaBiases down_bias(gating.down_bias, shape, shape.hidden);
   const CudaRun run;
-  cuda::MoeProducts products(limits(shape, tokens), false);
+  cuda::MoeProducts products(without_wgmma(), limits(shape, tokens));
   cuda::Launch launch(run.stream(), run.num_sms(), {}, log);
   if (log != nullptr) log->begin_op(0);
   products.gate_up_swiglu(launch, {x_tensor.tensor(), gate.weight(), up.weight(), ids.data(), shape.used,
@@ -177,7 +186,7 @@ TEST_F(CudaMoeProducts, DownGroupsNewRoutesBehindExpertsMultipliedAlone) {
   CudaArray<int32_t> ids(std::vector<int32_t>(kRoutes, 0));
   CudaArray<float> weights(std::vector<float>(kRoutes, 0.0f));
   const CudaRun run;
-  cuda::MoeProducts products(limits(shape, kTokens), false);
+  cuda::MoeProducts products(without_wgmma(), limits(shape, kTokens));
   for (const uint64_t step : {1, 2, 3}) {
     const std::vector<reference::ChosenExperts> routes = random_routes(shape, kTokens, 100 * step);
     ids.assign(experts_of(routes));
@@ -212,7 +221,7 @@ int64_t launches_of(const cuda::LaunchLog& log, std::string_view name) {
 
 /// Whether a product of so many columns goes by panels: it does not in a build for GPUs whose blocks have less shared memory.
 bool takes_panels(DType dtype, const ExpertShape& shape, int64_t cols, int64_t tokens) {
-  const int32_t routes = cuda::expert_panel_routes(dtype, cols);
+  const int32_t routes = 8 * std::min(2, cuda::expert_slots(dtype, cols, cuda::panel_shared_bytes()));
   return 8 * tokens * shape.used <= 5 * routes * shape.experts;
 }
 
@@ -345,7 +354,7 @@ TEST_F(CudaMoeProducts, AGraphServesOtherRoutes) {
   const CudaWeight up(DType::q8_0, shape.experts, shape.ffn, shape.hidden, 5);
   const CudaTensor x(DType::bf16, kTokens, shape.hidden, test::normal_values(kTokens * shape.hidden, 1));
   CudaArray<int32_t> ids(experts_of(random_routes(shape, kTokens, 1)));
-  cuda::MoeProducts products(limits(shape, kTokens), false);
+  cuda::MoeProducts products(without_wgmma(), limits(shape, kTokens));
   const CudaRun run;
   const auto multiply = [&](const CudaTensor& out) {
     cuda::Launch launch = run.launch();
@@ -380,7 +389,7 @@ TEST_F(CudaMoeProducts, RefuseAnOutputOfAnotherType) {
   const CudaTensor out(DType::bf16, 1, 32);
   const CudaArray<int32_t> ids(std::vector<int32_t>{0});
   const CudaArray<float> weights(std::vector<float>{1.0f});
-  cuda::MoeProducts products(limits(shape, 1), false);
+  cuda::MoeProducts products(without_wgmma(), limits(shape, 1));
   const CudaRun run;
   cuda::Launch launch = run.launch();
   EXPECT_ANY_THROW(

@@ -50,10 +50,13 @@ constexpr double kRoundedNmse = 8e-6;
 constexpr double kScaledNmse = 2e-5;
 
 double tolerance(const Weight& weight, DType x, DType out, int64_t tokens) {
-  const ProductPath path = product_path(weight.dtype, x, tokens, weight.cols);
+  const ProductShape shape{
+      .weight = weight.dtype, .x = x, .out = out, .rows = weight.rows, .cols = weight.cols};
+  const DeviceFacts any_gpu{.sms = kNumSms, .shared_bytes = 227 << 10};
   const bool may_stream = is_tiled(weight.dtype) && x == DType::bf16 && tokens > 1 && weight.rows % 4 == 0;
   return kExactNmse + (out == DType::bf16 ? kRoundedNmse : 0.0) +
-         (path == ProductPath::dequantise_matmul ? kRoundedNmse : 0.0) + (may_stream ? kScaledNmse : 0.0);
+         (choose(shape, tokens, any_gpu) == ProductKernel::dequantise_matmul ? kRoundedNmse : 0.0) +
+         (may_stream ? kScaledNmse : 0.0);
 }
 
 std::vector<int64_t> row_lengths(DType dtype) {
@@ -241,11 +244,11 @@ TEST(CudaLinear, TakesANormInFrontOfOneToken) {
       const int64_t rows = cols == 1024 ? 4 * kNumSms * kPanelRows + 23 : 39;
       const DeviceWeight weight(type, rows, cols, 1), up(type, rows, cols, 2);
       const Weight w = weight.weight();
-      if (!takes_norm({&w, 1}, 1)) {
+      if (!takes_norm({&w, 1}, 1, device_facts(kNumSms))) {
         EXPECT_TRUE(type == DType::f32 || type == DType::f16) << name(type) << ' ' << cols;
         continue;
       }
-      EXPECT_FALSE(takes_norm({&w, 1}, 2));
+      EXPECT_FALSE(takes_norm({&w, 1}, 2, device_facts(kNumSms)));
       std::vector<float> x = test::normal_values(cols, 3);
       for (size_t i = 0; i < x.size(); ++i)
         x[i] *= i % 7 == 3 ? 20.0f : 0.3f;
@@ -431,36 +434,6 @@ TEST(CudaLinear, TakesF32WeightsWithManyTokens) {
       expected.data[i] += residual[i];
     EXPECT_LT(nmse(out.values(), expected.data), kExactNmse) << rows << " x " << cols << ", " << tokens;
   }
-}
-
-TEST(CudaLinear, ChoosesAPathByTypesAndTokens) {
-  struct Case {
-    DType weight, x;
-    int64_t tokens, cols;
-    ProductPath path;
-  };
-  constexpr Case kCases[] = {
-      {DType::f32, DType::f32, 1, 64, ProductPath::row_product},
-      {DType::f32, DType::f32, 9, 64, ProductPath::matmul},
-      {DType::q4_k, DType::f32, 1, 256, ProductPath::dequantise_matmul},
-      {DType::f32, DType::bf16, 1000, 64, ProductPath::row_product},
-      {DType::f16, DType::bf16, 1, 64, ProductPath::row_product},
-      {DType::f16, DType::bf16, 100, 64, ProductPath::f16_matmul},
-      {DType::bf16, DType::bf16, 8, 64, ProductPath::panel_product},
-      {DType::bf16, DType::bf16, 8, 63, ProductPath::matmul},
-      {DType::bf16, DType::bf16, 9, 64, ProductPath::matmul},
-      {DType::q4_k, DType::bf16, 8, 256, ProductPath::panel_product},
-      {DType::q4_k, DType::bf16, 9, 256, ProductPath::dequantise_matmul},
-      {DType::fp8, DType::bf16, 8, 704, ProductPath::panel_product},
-      {DType::fp8, DType::bf16, 9, 704, ProductPath::dequantise_matmul},
-      {DType::fp8, DType::f32, 1, 704, ProductPath::dequantise_matmul},
-      {DType::q3_k, DType::bf16, 1, 256, ProductPath::panel_product},
-      {DType::q3_k, DType::bf16, 2, 256, ProductPath::dequantise_matmul},
-  };
-  for (const Case& c : kCases) {
-    EXPECT_EQ(product_path(c.weight, c.x, c.tokens, c.cols), c.path) << name(c.weight) << ' ' << c.tokens;
-  }
-  EXPECT_THROW(product_path(DType::q4_k, DType::f16, 1, 256), Error);
 }
 
 }  // namespace

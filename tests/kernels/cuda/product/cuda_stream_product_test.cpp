@@ -146,7 +146,7 @@ TEST(CudaStreamProductOf, ManyTokens) {
       const Matrix expected = reference::gate_up_swiglu(x_values, weights.gate_values(), weights.up_values());
       EXPECT_LT(test::nmse(out.values(), expected.data), 2e-5) << tokens << " tokens";
     }
-    if (!is_worth_streaming(kRows, tokens, false, false, kStreamSms)) continue;
+    if (tokens != 257 && tokens != 1000) continue;  // cuBLASLt is faster
     const Matrix expected = reference::linear(x_values, weights.gate_values());
     for (const DType type : {DType::f32, DType::bf16}) {
       const DeviceTensor out(type, tokens, kRows);
@@ -160,19 +160,6 @@ TEST(CudaStreamProductOf, ManyTokens) {
           << tokens << " tokens, out " << name(type);
     }
   }
-}
-
-TEST(CudaStreamProductOf, OddShapesTakeAnotherPath) {
-  const PanelArgs taken{.rows = 24, .cols = 64, .tokens = 9, .x_stride = 64, .out_stride = 24};
-  EXPECT_TRUE(is_streamable(taken, kStreamSms));
-  PanelArgs rows = taken, cols = taken, tokens = taken, stride = taken, out_stride = taken;
-  rows.rows = 23;
-  cols.cols = 63;
-  tokens.tokens = 200;
-  stride.x_stride = 65;
-  out_stride.out_stride = 28;
-  for (const PanelArgs& args : {rows, cols, tokens, stride, out_stride})
-    EXPECT_FALSE(is_streamable(args, kStreamSms));
 }
 
 }  // namespace

@@ -82,7 +82,7 @@ TEST_P(CudaTileStream, MatchesTheReferenceAndRepeatsItself) {
         Launch launch(nullptr, kSmsOfH200, {}, &log);
         const Weight w = weight.weight();
         ops_->linear(launch, {.x = in.tensor(), .weights = {&w, 1}, .out = out.tensor()});
-        if (is_worth_tile_streaming(tokens, is_rare(type_))) {
+        if (tokens > (is_rare(type_) ? 1 : kPanelTokens)) {
           EXPECT_EQ(path_of(log), "tile_stream_product");
         }
         if (run == 0) values = out.values();
@@ -131,7 +131,7 @@ TEST_P(CudaTileStream, MultipliesGateAndUp) {
     ops_->gate_up_swiglu(launch,
                          {.x = in.tensor(), .gate = weights.gate(), .up = weights.up(), .out = out.tensor()});
     EXPECT_EQ(path_of(log),
-              is_worth_tile_streaming(tokens, is_rare(type_)) ? "tile_stream_gate_up" : "panel_gate_up");
+              tokens > (is_rare(type_) ? 1 : kPanelTokens) ? "tile_stream_gate_up" : "panel_gate_up");
     EXPECT_LT(test::nmse(out.values(), first_rows(expected, tokens)), 5e-5) << tokens << " tokens";
   }
 }
@@ -185,7 +185,7 @@ TEST_P(CudaTileStreamOfType, KeepsWeightsUntilTheyAreRead) {
 TEST_P(CudaTileStreamOfType, MultipliesTilesOf256Tokens) {
   constexpr int32_t kFewSms = 7;
   constexpr int64_t kRows = 1440, kCols = 512, kMostTokens = 600;
-  const PanelWorkspace workspace(kFewSms, kCols);
+  const PanelWorkspace workspace(kFewSms);
   const GateAndUp weights(GetParam(), kRows, kCols, 5);
   const std::vector<float> x = random_activations(DType::bf16, kMostTokens * kCols, 7);
   const Matrix x_values = reference::to_matrix(x, kMostTokens, kCols);
@@ -293,21 +293,6 @@ TEST(CudaTileStreamOf, GateAndUpOfTwoTypes) {
   const Matrix expected =
       reference::gate_up_swiglu(reference::to_matrix(x, kTokens, kCols), gate.values(), up.values());
   EXPECT_LT(test::nmse(hidden.values(), expected.data), 5e-5);
-}
-
-TEST(CudaTileStreamOf, OddShapesTakeAnotherPath) {
-  const PanelArgs taken{.rows = 24, .cols = 256, .tokens = 9, .x_stride = 256, .out_stride = 24};
-  EXPECT_TRUE(is_tile_streamable(DType::q4_k, taken));
-  PanelArgs rows = taken, cols = taken, one = taken, stride = taken;
-  cols.cols = 32;
-  rows.rows = 23;
-  one.tokens = 3;
-  stride.x_stride = 257;
-  for (const PanelArgs& args : {rows, cols, one, stride})
-    EXPECT_FALSE(is_tile_streamable(DType::q4_k, args));
-  EXPECT_TRUE(is_tile_streamable(DType::q3_k, one));
-  one.tokens = 1;
-  EXPECT_FALSE(is_tile_streamable(DType::q3_k, one));
 }
 
 }  // namespace

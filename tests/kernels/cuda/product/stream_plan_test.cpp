@@ -59,34 +59,6 @@ TEST(StreamPlan, FillsTheMultiprocessorsWithTheShapesOf8B) {
   }
 }
 
-TEST(StreamPlan, IsForFewTokensAndForTilesThatFillTheMultiprocessors) {
-  const auto is_worth = [](int64_t rows, int64_t tokens, bool gate_up = false, bool adds = false) {
-    return is_worth_streaming(rows, tokens, gate_up, adds, kPlannedSms);
-  };
-  EXPECT_FALSE(is_worth(4096, 2));
-  EXPECT_TRUE(is_worth(4096, 3));
-  EXPECT_TRUE(is_worth(4096, 128));
-  EXPECT_FALSE(is_worth(4096, 129));
-  EXPECT_TRUE(is_worth(14336, 129, true));
-  EXPECT_FALSE(is_worth(4096, 512)) << "64 tiles";
-  EXPECT_TRUE(is_worth(4096, 1024)) << "128 tiles";
-  EXPECT_FALSE(is_worth(6144, 1024)) << "192 tiles";
-  EXPECT_TRUE(is_worth(6144, 2048)) << "384 tiles";
-  EXPECT_FALSE(is_worth(6144, 2049)) << "two launches";
-  EXPECT_TRUE(is_worth(4096, 128, false, true));
-  EXPECT_FALSE(is_worth(4096, 1024, false, true));
-}
-
-TEST(TileStreamPlan, RareTypesHaveNoOtherKernelForTwoTokensAndMore) {
-  EXPECT_FALSE(is_worth_tile_streaming(1, true));
-  EXPECT_TRUE(is_worth_tile_streaming(2, true));
-  EXPECT_FALSE(is_worth_tile_streaming(8, false));
-  for (const bool is_rare : {false, true}) {
-    EXPECT_TRUE(is_worth_tile_streaming(9, is_rare));
-    EXPECT_TRUE(is_worth_tile_streaming(100000, is_rare));
-  }
-}
-
 TEST(TileStreamPlan, EveryTileHasItsBlocks) {
   for (const bool gate_up : {false, true}) {
     for (int64_t rows = 4; rows < 40000; rows += rows < 600 ? 4 : 1288) {

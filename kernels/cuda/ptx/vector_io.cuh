@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/cuda/lanes/element.cuh"
+#include "kernels/cuda/ptx/element.cuh"
 
 /// Loads and stores of two neighbouring elements, as f32 in registers. Addresses are aligned to both
 /// elements.

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/lanes/bulk_copy.cuh"
+#include "kernels/cuda/ptx/bulk_copy.cuh"
 
 /// Copies of neighbouring bytes into shared memory (cp.async.bulk), and words sent into that of other blocks of the cluster (st.async). An
 /// mbarrier where they arrive counts their bytes. Compute capability 9.0 and later.

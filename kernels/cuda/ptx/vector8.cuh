@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/lanes/element.cuh"
+#include "kernels/cuda/ptx/element.cuh"
 
 /// Loads and stores of eight neighbouring elements as f32 in registers, in 16-byte pieces. Addresses are
 /// 16-byte aligned.

@@ -3,7 +3,7 @@
 #include <cuda_fp8.h>
 
 #include "kernels/cuda/device/fp8_activations.h"
-#include "kernels/cuda/lanes/warp.cuh"
+#include "kernels/cuda/ptx/warp.cuh"
 #include "kernels/fp8.h"
 
 /// How kernels write activations in 8 bits (fp8_activations.h): the scale of 128 columns from the largest magnitude in them, and codes in

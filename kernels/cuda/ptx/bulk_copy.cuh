@@ -4,7 +4,7 @@
 
 #include <cuda.h>
 
-#include "kernels/cuda/lanes/async_copy.cuh"
+#include "kernels/cuda/ptx/async_copy.cuh"
 
 /// Copies of whole boxes of a tensor into shared memory (TMA), and the barriers in shared memory that tell when they have come
 /// (mbarrier). Compute capability 9.0 and later.

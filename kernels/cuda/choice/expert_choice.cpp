@@ -1,0 +1,64 @@
+#include "kernels/cuda/choice/expert_choice.h"
+
+#include <algorithm>
+
+#include "kernels/cuda/choice/expert_panel_sizes.h"
+#include "kernels/cuda/choice/product_choice.h"
+
+namespace minfer::cuda {
+namespace {
+
+constexpr int32_t kRowRoutes = 8;  ///< of a batch of ExpertKernel::rows
+
+/// bf16, and quantised types that experts are kept in.
+bool has_kernels(DType type) {
+  return type == DType::bf16 || (is_tiled(type) && expert_dtype(type) == type);
+}
+
+bool takes_tensor_cores(const ExpertShape& s) {
+  return has_kernels(s.weight) && s.x == DType::bf16 && s.x_is_aligned && s.cols % 8 == 0;
+}
+
+bool takes_stream(const ExpertShape& s, const DeviceFacts& device) {
+  const bool takes_eights =  // which bf16 weights are brought by, and rows in bf16 stored
+      s.weight != DType::bf16 || (s.rows % 8 == 0 && s.out_takes_pieces);
+  return device.has_wgmma && s.has_sorted_x && takes_tensor_cores(s) && takes_eights && s.rows % 4 == 0 &&
+         s.weight_is_aligned && s.out_is_aligned;
+}
+
+/// Routes of a batch of ExpertKernel::expert_panel, 8 or 16; 0: x of so many columns does not fit, or there is none for the type.
+int32_t panel_routes(const ExpertShape& s, const DeviceFacts& device) {
+  if (!takes_tensor_cores(s) || !is_tiled(s.weight) || is_rare(s.weight)) return 0;
+  constexpr int32_t kMostTiles = 2;
+  return kPanelTokens * std::min(expert_slots(s.weight, s.cols, device.panel_shared_bytes), kMostTiles);
+}
+
+}  // namespace
+
+ExpertChoice choose_experts(const ExpertShape& shape, int64_t tokens, int64_t used,
+                            const DeviceFacts& device) {
+  const int64_t routes = tokens * used;
+  if (takes_tensor_cores(shape)) {
+    // One token's experts are all different, and of few routes hardly two have the same one.
+    if (tokens == 1 || 4 * routes <= shape.experts) return {ExpertKernel::vector};
+    // Experts with up to five eighths of a batch in the mean.
+    const int32_t panel = panel_routes(shape, device);
+    if (8 * routes <= 5 * int64_t{panel} * shape.experts)
+      return {ExpertKernel::expert_panel, panel, kPanelTokens};
+    const int32_t tile = expert_token_tile(shape.weight, routes, shape.experts);
+    if (tile > 0 && takes_stream(shape, device)) return {ExpertKernel::stream, tile};
+    return {ExpertKernel::panel, routes > 8 * shape.experts ? 32 : 8};
+  }
+  return {ExpertKernel::rows, tokens == 1 ? 0 : kRowRoutes};
+}
+
+int32_t expert_token_tile(DType weights, int64_t routes, int64_t experts) {
+  // Of an expert in the mean. Quantised weights become operands first, for however few routes.
+  const int64_t least = weights == DType::bf16 ? 1 : 4;
+  constexpr int64_t kRoutesOfMiddleTile = 16, kRoutesOfLargeTile = 64;
+  if (routes < least * experts) return 0;
+  if (routes < kRoutesOfMiddleTile * experts) return 32;
+  return routes < kRoutesOfLargeTile * experts ? 64 : 128;
+}
+
+}  // namespace minfer::cuda

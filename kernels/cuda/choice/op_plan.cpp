@@ -1,0 +1,302 @@
+#include "kernels/cuda/choice/op_plan.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "kernels/cuda/attention/attention_path.h"
+#include "kernels/cuda/choice/expert_choice.h"
+#include "kernels/cuda/choice/product_choice.h"
+#include "kernels/cuda/device/shape_limits.h"
+#include "kernels/cuda/product/fp8/fp8_gemm_plan.h"
+#include "kernels/cuda/product/stream/stream_plan.h"
+#include "kernels/cuda/weights/weight_layout.h"
+
+namespace minfer::cuda {
+namespace {
+
+/// What a kernel takes, fitted to the 135 products of tests/benchmarks/results/products-2026-11-24*.jsonl: they are off by 6 % in the mean,
+/// by a third at the most (small quantised weights past several tokens).
+struct Pace {
+  double begin_us;
+  double of_read;   ///< share of the device's rate of reading
+  double of_flops;  ///< share of its tensor cores' rate
+};
+constexpr Pace kElementwise{1.0, 0.7, 0.1};
+
+Pace pace_of(ProductKernel kernel, DType weight, int64_t tokens) {
+  const bool is_bf16 = weight == DType::bf16;
+  switch (kernel) {
+    case ProductKernel::panel:
+      if (is_bf16) return {tokens == 1 ? 2.0 : 3.5, 1.0, 0.2};
+      return {tokens == 1 ? 3.0 : 5.5, 1.0, 0.2};
+    case ProductKernel::stream:
+      return {2.5, 0.95, 0.8};
+    case ProductKernel::tile_stream:
+      return tokens <= kMostTokensOfCluster ? Pace{6.0, 0.8, 0.55} : Pace{9.5, 0.55, 0.9};
+    case ProductKernel::fp8_stream:
+      return {4.0, 0.95, 0.5};
+    case ProductKernel::fp8_gemm:
+      return {2.0, 0.4, 0.65};
+    default:
+      return {2.0, 0.55, 0.8};
+  }
+}
+
+double us_of(const Pace& pace, double bytes, double flops, const DeviceFacts& device, bool is_fp8 = false) {
+  const double rate = is_fp8 ? device.fp8_flops_per_us : device.bf16_flops_per_us;
+  return pace.begin_us +
+         std::max(bytes / (pace.of_read * device.bytes_per_us), flops / (pace.of_flops * rate));
+}
+
+double weight_bytes(DType type, int64_t rows, int64_t cols) {
+  return static_cast<double>(matrix_stride_bytes(type, rows, cols));
+}
+
+std::string label(ProductKernel kernel, DType weight, int64_t tokens) {
+  switch (kernel) {
+    case ProductKernel::fp8_gemm:
+      return "fp8_gemm";
+    case ProductKernel::fp8_stream:
+      return "fp8_stream";
+    case ProductKernel::panel:
+      return weight == DType::bf16 ? "bf16_panel" : tokens == 1 ? "tile_vector" : "tile_panel";
+    case ProductKernel::stream:
+      return "stream";
+    case ProductKernel::tile_stream:
+      return "tile_stream";
+    case ProductKernel::split_product:
+      return "split_product";
+    case ProductKernel::row_product:
+      return "row_product";
+    case ProductKernel::matmul:
+    case ProductKernel::f16_matmul:
+      return "cublasLt";
+    case ProductKernel::dequantise_matmul:
+      return "dequantise + cublasLt";
+    case ProductKernel::apart:
+      break;
+  }
+  return "each apart + swiglu";
+}
+
+/// Adds what a product with one matrix, or with gate and up, takes.
+void add_product(OpPlan& plan, const ProductShape& s, int64_t tokens, const DeviceFacts& device) {
+  const ProductKernel kernel = choose(s, tokens, device);
+  const std::string name = label(kernel, s.weight, tokens);
+  plan.kernel += plan.kernel.empty() ? name : " + " + name;
+  plan.launches += static_cast<int32_t>((tokens + kMostStreamedTokens - 1) / kMostStreamedTokens);
+  const int64_t some = std::min(tokens, kMostStreamedTokens);
+  const auto tile = [&](const StreamPlan& stream, int64_t row_groups) {
+    plan.tile = fmt::format("{} x {}", row_groups * kWarpgroupRows, stream.token_tile);
+    plan.blocks = stream.blocks;
+  };
+  const int64_t matrices = s.gate_up ? 2 : 1;
+  switch (kernel) {
+    case ProductKernel::panel:
+      plan.tile = fmt::format("{} x {}", kPanelRows, tokens);
+      plan.blocks = std::min<int64_t>(panels_of(s.rows), device.sms);
+      break;
+    case ProductKernel::stream: {
+      const StreamPlan stream = stream_plan(s.rows, s.cols, some, s.gate_up, device.sms);
+      tile(stream, stream.warpgroups);
+      break;
+    }
+    case ProductKernel::tile_stream: {
+      const StreamPlan stream = tile_stream_plan(s.rows, s.cols, some, s.gate_up, device.sms);
+      tile(stream, stream.warpgroups);
+      break;
+    }
+    case ProductKernel::fp8_stream: {
+      const StreamPlan stream = fp8_stream_plan(s.rows, s.cols, some, s.gate_up, device.sms);
+      tile(stream, stream.warpgroups);
+      break;
+    }
+    case ProductKernel::fp8_gemm: {
+      const Fp8GemmPlan gemm = fp8_gemm_plan(s.rows, some, s.gate_up, device.sms);
+      plan.tile = fmt::format("{} x {}", kGemmRows * kGemmBlocks, 64 * gemm.warpgroups);
+      plan.blocks = int64_t{gemm.clusters} * kGemmBlocks;
+      break;
+    }
+    case ProductKernel::f16_matmul:
+      plan.scratch_bytes += tokens * s.cols * 2;
+      break;
+    case ProductKernel::dequantise_matmul:
+      plan.scratch_bytes +=
+          std::min(kWeightScratchBytes, matrices * s.rows * s.cols * traits(s.x).block_bytes);
+      break;
+    default:
+      break;
+  }
+  if (s.gate_up && (kernel == ProductKernel::apart || kernel == ProductKernel::dequantise_matmul))
+    plan.scratch_bytes += some * 2 * s.rows * int64_t{sizeof(float)};
+  const double weights =
+      weight_bytes(s.weight, s.rows, s.cols) + (s.gate_up ? weight_bytes(s.up, s.rows, s.cols) : 0.0);
+  const auto moved = static_cast<double>(tokens) * static_cast<double>(s.cols * traits(s.x).block_bytes +
+                                                                       s.rows * traits(s.out).block_bytes);
+  const double flops = 2.0 * static_cast<double>(matrices * tokens * s.rows * s.cols);
+  plan.us += us_of(pace_of(kernel, s.weight, tokens), weights + moved, flops, device, s.x == DType::fp8);
+  if (kernel == ProductKernel::dequantise_matmul)  // written and read once more
+    plan.us +=
+        us_of(kElementwise, weights + static_cast<double>(matrices * s.rows * s.cols * 4), 0.0, device);
+}
+
+std::string_view label(ExpertKernel kernel) {
+  switch (kernel) {
+    case ExpertKernel::vector:
+      return "expert_vector";
+    case ExpertKernel::expert_panel:
+      return "expert_panel";
+    case ExpertKernel::stream:
+      return "expert_stream";
+    case ExpertKernel::panel:
+      return "moe_panel";
+    case ExpertKernel::rows:
+      break;
+  }
+  return "moe_rows";
+}
+
+std::string_view label(AttentionPath path) {
+  switch (path) {
+    case AttentionPath::decode:
+      return "attention_decode";
+    case AttentionPath::prefill:
+      return "attention_prefill (mma)";
+    case AttentionPath::prefill_wgmma:
+      return "attention_prefill_wgmma";
+    case AttentionPath::prefill_wide:
+      return "attention_prefill_wide";
+    case AttentionPath::latent:
+      return "attention_latent";
+    case AttentionPath::general:
+      break;
+  }
+  return "attention_general";
+}
+
+/// Of so many experts, those that `routes` random routes reach in the mean.
+double experts_reached(int64_t experts, int64_t routes) {
+  const auto all = static_cast<double>(experts);
+  return all * (1.0 - std::pow(1.0 - 1.0 / all, static_cast<double>(routes)));
+}
+
+class Planner {
+ public:
+  Planner(const OpInfo& info, const BatchShape& shape, const DeviceFacts& device)
+      : info_(info), shape_(shape), device_(device) {}
+
+  OpPlan operator()(const LinearArgs& args) const {
+    OpPlan plan{.launches = 0};
+    const int64_t tokens = info_.scope == TokenScope::logits ? shape_.logit_rows() : shape_.tokens();
+    for (size_t i = 0; i < args.weights.size();) {
+      // Those of one type lie one behind the other, and are one matrix then.
+      const Weight& first = args.weights[i];
+      int64_t rows = first.rows;
+      while (++i < args.weights.size() && args.weights[i].dtype == first.dtype && rows % kPanelRows == 0)
+        rows += args.weights[i].rows;
+      add_product(plan,
+                  {.weight = first.dtype,
+                   .x = args.x.dtype,
+                   .out = args.out.dtype,
+                   .rows = rows,
+                   .cols = first.cols,
+                   .adds = args.add_to_out,
+                   .has_norm = bool{args.norm.weight}},
+                  tokens, device_);
+    }
+    return plan;
+  }
+  OpPlan operator()(const GateUpArgs& args) const {
+    OpPlan plan{.launches = 0};
+    add_product(plan,
+                {.weight = args.gate.dtype,
+                 .up = args.up.dtype,
+                 .x = args.x.dtype,
+                 .out = args.out.dtype,
+                 .rows = args.gate.rows,
+                 .cols = args.gate.cols,
+                 .gate_up = true,
+                 .has_norm = bool{args.norm.weight}},
+                shape_.tokens(), device_);
+    return plan;
+  }
+  OpPlan operator()(const MoeGateUpArgs& args) const {
+    return of_experts(args.gate, 2, args.x.dtype, args.experts_used);
+  }
+  OpPlan operator()(const MoeDownArgs& args) const {
+    return of_experts(args.down, 1, args.hidden.dtype, args.experts_used);
+  }
+  OpPlan operator()(AttentionArgs args) const {
+    const bool decodes = info_.scope == TokenScope::decode;
+    if (args.kv.block_size == 0) args.kv.block_size = 16;  // a cache that is planned as well
+    ForwardBatch batch;
+    batch.num_tokens = shape_.tokens();
+    batch.num_decode_sequences = shape_.decode_sequences;
+    batch.num_decode_tokens = shape_.decode_tokens;
+    args.first_sequence = decodes ? 0 : shape_.decode_sequences;
+    args.num_sequences = decodes ? shape_.decode_sequences : shape_.prefill_sequences;
+    OpPlan plan = elementwise();
+    plan.kernel = label(
+        choose_attention_path(batch, args, {static_cast<int32_t>(device_.shared_bytes), device_.has_wgmma}));
+    const KernelWork work = op_work(info_, shape_);
+    plan.us = us_of(decodes ? Pace{4.0, 0.8, 0.1} : Pace{6.0, 0.5, 0.7}, static_cast<double>(work.bytes()),
+                    static_cast<double>(work.flops), device_);
+    return plan;
+  }
+  template <class Args>
+  OpPlan operator()(const Args&) const {
+    return elementwise();
+  }
+
+ private:
+  OpPlan elementwise() const {
+    const KernelWork work = op_work(info_, shape_);
+    return {.kernel = std::string(name(info_.kind)),
+            .us = us_of(kElementwise, static_cast<double>(work.bytes()), 0.0, device_)};
+  }
+
+  OpPlan of_experts(const Weight& weight, int64_t matrices, DType x, int64_t used) const {
+    const int64_t tokens = shape_.tokens(), routes = tokens * used;
+    const ExpertShape shape{.weight = weight.dtype,
+                            .x = x,
+                            .rows = weight.rows,
+                            .cols = weight.cols,
+                            .experts = weight.count,
+                            .gate_up = matrices == 2};
+    const ExpertChoice choice = choose_experts(shape, tokens, used, device_);
+    OpPlan plan{.kernel = std::string(label(choice.kernel))};
+    if (choice.batch_routes > 0) {
+      plan.tile = fmt::format("{} routes", choice.batch_routes);
+      plan.launches += 1;  // routes are sorted by expert
+    }
+    if (choice.kernel == ExpertKernel::stream) {
+      plan.launches += 1;  // and what they multiply
+      plan.scratch_bytes = routes * weight.cols * 2;
+    }
+    const bool sums_apart = matrices == 1 && choice.kernel != ExpertKernel::vector;
+    if (sums_apart) {
+      plan.launches += 1;
+      plan.scratch_bytes += routes * weight.rows * (choice.kernel == ExpertKernel::stream ? 2 : 4);
+    }
+    const double read = static_cast<double>(matrices) * weight_bytes(weight.dtype, weight.rows, weight.cols) *
+                        experts_reached(weight.count, routes);
+    const double moved = static_cast<double>(routes) * static_cast<double>(2 * weight.cols + 2 * weight.rows);
+    const double flops = 2.0 * static_cast<double>(matrices * routes * weight.rows * weight.cols);
+    plan.us = us_of({2.0 * plan.launches, 0.8, 0.5}, read + moved, flops, device_);
+    return plan;
+  }
+
+  const OpInfo& info_;
+  const BatchShape& shape_;
+  const DeviceFacts& device_;
+};
+
+}  // namespace
+
+OpPlan plan_op(const OpArgs& args, const OpInfo& info, const BatchShape& shape, const DeviceFacts& device) {
+  return std::visit(Planner(info, shape, device), args);
+}
+
+}  // namespace minfer::cuda

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "kernels/cuda/choice/device_facts.h"
+#include "kernels/cuda/device/block_shared.h"
+#include "kernels/tensor_view.h"
+
+/// Which kernel computes a product with a weight: a pure function of types and sizes, the same for what runs and for
+/// `minfer inspect --plan`.
+namespace minfer::cuda {
+
+enum class ProductKernel : uint8_t {
+  fp8_gemm,           ///< FP8 weights past FP8 activations, many tokens: fp8_gemm.cuh
+  fp8_stream,         ///< the same of any number: fp8_stream.cuh
+  panel,              ///< bf16 and quantised weights past up to kPanelTokens: panel_product()
+  stream,             ///< bf16 weights past tokens, on Hopper: stream_product.cuh
+  tile_stream,        ///< quantised weights past tokens, on Hopper: tile_stream.cuh
+  split_product,      ///< f32 weights past many bf16 tokens, on tensor cores
+  row_product,        ///< f32 arithmetic: f32 and f16 weights
+  matmul,             ///< cuBLASLt
+  f16_matmul,         ///< cuBLASLt with x as f16
+  dequantise_matmul,  ///< to x's type by chunks of rows, then cuBLASLt
+  apart,              ///< gate and up each as a product of its own, then the activation
+};
+
+/// out [tokens, rows] of x [tokens, cols], as far as the choice asks.
+struct ProductShape {
+  DType weight = DType::bf16;
+  DType up = DType::bf16;   ///< with gate_up
+  DType x = DType::bf16;    ///< before a norm in front: f32, which comes to the product as bf16
+  DType out = DType::bf16;  ///< f32 where it adds
+  int64_t rows = 0;         ///< of the output; with gate_up as many of each
+  int64_t cols = 0;
+  bool gate_up = false;
+  bool adds = false;
+  bool has_norm = false;  ///< FrontNorm
+  // Addresses and distances of rows, all of which a loaded model's are:
+  bool x_is_aligned = true;  ///< x to 16 bytes, its rows to eight elements
+  bool out_is_aligned =
+      true;  ///< out to two elements' 8 or 16 bytes, its rows to four elements, biases to 16 bytes
+  bool out_takes_pieces = true;   ///< rows of out to 16 bytes
+  bool weight_is_aligned = true;  ///< weights to 16 bytes
+  bool up_is_behind = true;       ///< up's address is above gate's
+};
+
+/// The fastest kernel that takes the product, by measurements on an H200. Throws Error if none does.
+ProductKernel choose(const ProductShape& shape, int64_t tokens, const DeviceFacts& device);
+/// All kernels that take it, in the order in which they are preferred.
+std::vector<ProductKernel> candidates(const ProductShape& shape, int64_t tokens, const DeviceFacts& device);
+
+/// See Target::takes_fp8(): FP8 weights that a kernel takes, and heads of 128, which attention writes so; one token is faster with x in
+/// bf16.
+bool takes_fp8(std::span<const Weight> weights, int64_t tokens, int32_t head_size, const DeviceFacts& device);
+/// See Target::takes_norm(): one token, and weights that panel_product() has a kernel with a norm for.
+bool takes_norm(std::span<const Weight> weights, int64_t tokens, const DeviceFacts& device);
+
+/// Tokens of the kernels that multiply them all at once.
+inline constexpr int32_t kPanelTokens = 8;
+/// Shared memory of the one of bf16 weights that norms x of one token, without x itself (bf16_panel.cu).
+inline constexpr int64_t kBf16NormBytes = (kHasSmallBlocks ? 64 << 10 : 128 << 10) + (32 << 10) + 128;
+
+}  // namespace minfer::cuda
