@@ -381,10 +381,18 @@ CASES = [
          {"another RoPE base": rope("default", 1e2)},
          filled={"an even convolution": ("conv.conv.weight", 0.5), "no QK norm weights": ("q_layernorm.weight", 1)},
          num_tokens=48, keys={"shortconv.l_cache": "conv_L_cache"}),
+    Case("lfm2moe", "the same over four tokens with biases, and experts behind a dense layer: sigmoid routing with a bias of the choice",
+         "Lfm2Moe", "lfm2moe",
+         {**LFM2, "conv_L_cache": 4, "conv_bias": True, "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 16,
+          "num_dense_layers": 1, "norm_topk_prob": True, "use_expert_bias": True},
+         {"one expert": {"num_experts_per_tok": 1}, "weights not normalised": {"norm_topk_prob": False}},
+         filled={"an even convolution": ("conv.conv.weight", 0.5), "no bias of the choice": ("expert_bias", 0),
+                 "no bias of convolutions": ("conv.conv.bias", 0), "none in front": ("in_proj.bias", 0), "none behind": ("conv.out_proj.bias", 0)},
+         keys={"shortconv.l_cache": "conv_L_cache", "leading_dense_block_count": "num_dense_layers", "expert_gating_func": 2}),
 ]
 
 # Parameters of experts that are two of GGUF's, [num_experts, gate rows then up rows, hidden].
-FUSED_EXPERTS = ("mlp.experts.gate_up_proj", "block_sparse_moe.experts.gate_up_proj")
+FUSED_EXPERTS = ("mlp.experts.gate_up_proj", "block_sparse_moe.experts.gate_up_proj", "feed_forward.experts.gate_up_proj")
 # transformers' parameter names less "model.layers.N." -> GGUF's less "blk.N."
 LAYER_NAMES = {
     "input_layernorm.weight": "attn_norm.weight", "post_attention_layernorm.weight": "ffn_norm.weight",
@@ -416,7 +424,9 @@ LAYER_NAMES = {
     "self_attn.q_layernorm.weight": "attn_q_norm.weight", "self_attn.k_layernorm.weight": "attn_k_norm.weight",
     **{f"conv.{part}.{kind}": f"shortconv.{part}.{kind}" for part in ("in_proj", "conv", "out_proj") for kind in ("weight", "bias")},
     "feed_forward.w1.weight": "ffn_gate.weight", "feed_forward.w3.weight": "ffn_up.weight", "feed_forward.w2.weight": "ffn_down.weight",
+    "feed_forward.gate.weight": "ffn_gate_inp.weight", "feed_forward.expert_bias": "exp_probs_b.bias", "feed_forward.experts.down_proj": "ffn_down_exps.weight",
 }
+CHOICE_BIASES = ("e_score_correction_bias", "expert_bias")  # buffers
 DELTA_FAMILIES = ("Qwen3Next", "Qwen3_5", "Qwen3_5Moe")
 # Architectures whose converters reorder rows of Q and K from halves to pairs.
 REORDERED = ("llama", "smollm3", "granite", "granitemoe", "internlm2")
@@ -462,7 +472,7 @@ def draw_weights(case, rng):
     with torch.device("meta"):
         model = getattr(transformers, case.family + "ForCausalLM")(config)
     weights = {}
-    choices = [(name, buffer) for name, buffer in model.named_buffers() if name.endswith(("e_score_correction_bias", "layer_scalar"))]
+    choices = [(name, buffer) for name, buffer in model.named_buffers() if name.endswith(CHOICE_BIASES + ("layer_scalar",))]
     for name, parameter in sorted([*model.named_parameters(), *choices]):
         shape = tuple(parameter.shape)
         noise = rng.standard_normal(shape, dtype=np.float32)
@@ -476,7 +486,7 @@ def draw_weights(case, rng):
             weights[name] = np.linspace(-3, 1, shape[0], dtype=np.float32) + np.float32(0.1) * noise
         elif "alpha" in name:
             weights[name] = np.float32(0.8) + np.float32(0.1) * noise
-        elif name.endswith("e_score_correction_bias"):
+        elif name.endswith(CHOICE_BIASES):
             weights[name] = np.float32(0.1) * noise
         elif name.endswith(".sinks"):
             weights[name] = noise
@@ -493,7 +503,7 @@ def draw_weights(case, rng):
             weights[name] = np.float32(0.1) * noise
         else:
             decides = ("q_proj.weight", "qkv_proj.weight", "k_proj.weight", "q_b_proj.weight", "kv_a_proj_with_mqa.weight",
-                       "mlp.gate.weight", "lm_head.weight", "router.weight")
+                       "mlp.gate.weight", "feed_forward.gate.weight", "lm_head.weight", "router.weight")
             gain = 2.0 if name.endswith(decides) else 1.0
             weights[name] = np.float32(gain / np.sqrt(shape[-1])) * noise
     return weights
@@ -594,7 +604,7 @@ def gguf_tensors(case, weights):
         if case.family == "GptOss" and rest.startswith("mlp.experts."):
             tensors.update(gpt_oss_experts(block, rest, weight))
             continue
-        if rest.startswith("feed_forward.experts."):
+        if case.family == "Llama4" and rest.startswith("feed_forward.experts."):
             tensors.update(llama4_experts(block, rest, weight))
             continue
         if rest in FUSED_EXPERTS or rest == "shared_mlp.input_linear.weight":  # rows of gate, then of up
@@ -805,7 +815,9 @@ def router_margin(model, tokens, top_k):
         logits = inputs[0].reshape(-1, module.weight.shape[1]) @ module.weight.T
         if getattr(module, "bias", None) is not None:
             logits = logits + module.bias
-        if hasattr(module, "e_score_correction_bias"):
+        if len(inputs) > 1:
+            scores = torch.sigmoid(logits) + inputs[1]
+        elif hasattr(module, "e_score_correction_bias"):
             scores = torch.sigmoid(logits) + module.e_score_correction_bias
         else:
             scores = torch.softmax(logits, dim=-1)

@@ -24,7 +24,8 @@ using test::LogitTrace;
 const std::vector<std::string> kModels{
     "demo",        "mixtral",     "qwen3moe",   "gemma2",  "gemma3",    "olmo3",    "granite",
     "smollm3",     "command-r7b", "starcoder2", "gpt-oss", "glm4moe",   "qwen2moe", "granitemoe-shared",
-    "deepseek-v2", "deepseek-v3", "llama4",     "gemma4",  "qwen3next", "qwen35",   "lfm2"};
+    "deepseek-v2", "deepseek-v3", "llama4",     "gemma4",  "qwen3next", "qwen35",   "lfm2",
+    "lfm2moe"};
 
 std::unique_ptr<ModelSource> open_test_model(const std::string& name) {
   return open_model(name == "demo" ? "" : source_path("tests/golden/") + name + ".gguf");

@@ -20,7 +20,7 @@ namespace {
 /// Heads of 128 in the delta nets, whose prompts go in chunks.
 const std::string kAlignedHybrid = "synthetic:tiny-hybrid:bf16";
 /// Heads of 12, and short convolutions.
-const std::vector<std::string> kHybrids{"qwen3next", "qwen35", "qwen35moe", "lfm2"};
+const std::vector<std::string> kHybrids{"qwen3next", "qwen35", "qwen35moe", "lfm2", "lfm2moe"};
 constexpr test::TokenPattern kHybridPattern{.first = 3, .end = 250};
 
 std::vector<float> hybrid_logits(const std::string& model, std::span<const TokenId> tokens,
@@ -79,7 +79,7 @@ TEST_F(CudaHybrid, GreedyContinuationsAreThoseOfTheReference) {
 
 /// Prompts in pieces: states go from step to step.
 TEST_F(CudaHybrid, LogitsDoNotDependOnThePieces) {
-  for (const std::string& model : {kAlignedHybrid, test_model("qwen35moe"), test_model("lfm2")}) {
+  for (const std::string& model : {kAlignedHybrid, test_model("qwen35moe"), test_model("lfm2moe")}) {
     const std::vector<TokenId> tokens = kHybridPattern.tokens(9, 64);
     const std::vector<float> whole = hybrid_logits(model, tokens, DeviceChoice::cuda, DType::f32);
     const std::vector<double> expected(whole.begin(), whole.end());

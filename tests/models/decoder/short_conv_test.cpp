@@ -7,7 +7,9 @@
 #include "kernels/work.h"
 #include "models/decoder/config/config_facts.h"
 #include "models/decoder/decoder.h"
+#include "models/decoder/weights/shard.h"
 #include "tests/support/models/tiny_model.h"
+#include "tests/support/paths.h"
 #include "tests/support/refusal.h"
 
 namespace minfer {
@@ -80,6 +82,7 @@ TEST(ShortConvModel, KeysOutOfRangeAreRefusedByName) {
 
 TEST(ShortConvModel, TensorsAreHeldAgainstTheConfiguration) {
   EXPECT_EQ(conv_refusal(tiny_model("lfm2")), "");
+  EXPECT_EQ(conv_refusal(tiny_model("lfm2moe", 4)), "");
   ModelParts parts = tiny_model("lfm2");
   parts.tensors["blk.0.shortconv.conv.weight"].dims = {4, 32};
   EXPECT_THAT(
@@ -154,6 +157,38 @@ TEST(ShortConvModel, OpsAreCountedByTheProfile) {
   EXPECT_EQ(conv.bytes_written, (8 * 32 + 2 * 64) * 4);
   EXPECT_EQ(conv.flops, 8 * 2 * (3 * 32 + 32));
   EXPECT_EQ(work("conv_out").flops, 8 * 2 * 32 * 32);
+}
+
+/// Rows of each third, and the columns behind them.
+TEST(ShortConvModel, RanksHaveChannels) {
+  const auto model = open_model(source_path("tests/golden/lfm2moe.gguf"));
+  const auto rows = [](const HostTensor& tensor, int64_t first, int64_t count) {
+    const auto* data = static_cast<const float*>(tensor.data);
+    const int64_t cols = tensor.rows == 1 ? 1 : tensor.cols;
+    return std::vector<float>(data + first * cols, data + (first + count) * cols);
+  };
+  for (int32_t rank = 0; rank < 2; ++rank) {
+    const ModelShard shard(*model, {rank, 2});
+    EXPECT_EQ(shard.config().conv_channels, 16);
+    EXPECT_EQ(shard.config().conv_state(), 3 * 16);
+    for (const char* name : {"blk.0.shortconv.in_proj.weight", "blk.0.shortconv.in_proj.bias"}) {
+      for (int64_t third = 0; third < 3; ++third)
+        EXPECT_EQ(rows(*shard.find_tensor(name), third * 16, 16),
+                  rows(*model->find_tensor(name), third * 32 + rank * 16, 16))
+            << name;
+    }
+    for (const char* name : {"blk.0.shortconv.conv.weight", "blk.0.shortconv.conv.bias"})
+      EXPECT_EQ(rows(*shard.find_tensor(name), 0, 16), rows(*model->find_tensor(name), rank * 16, 16))
+          << name;
+    EXPECT_EQ(shard.find_tensor("blk.0.shortconv.out_proj.weight")->cols, 16);
+    EXPECT_EQ(shard.find_tensor("blk.0.shortconv.out_proj.bias")->cols, 32);
+  }
+  ModelConfig odd = model->config();
+  odd.conv_channels = 33;
+  EXPECT_THAT(test::refusal_of([&] {
+                shard_config(odd, {0, 2});
+              }),
+              HasSubstr("channels of the short convolutions of model lfm2moe are 33, not a multiple of 2"));
 }
 
 TEST(ShortConvModel, RunsOnCuda) {
