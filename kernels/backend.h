@@ -139,6 +139,9 @@ class Backend : public Target {
   virtual void head_gate(OpId /*op*/, const HeadGateArgs& /*args*/) {
     fail("head_gate: the backend has no gates of heads");
   }
+  virtual void short_conv(OpId /*op*/, const ForwardBatch& /*batch*/, const ShortConvArgs& /*args*/) {
+    fail("short_conv: the backend has no short convolutions");
+  }
   /// out[i] = x[rows[i]].
   virtual void gather_rows(OpId op, const Tensor& x, const int32_t* rows, const Tensor& out) = 0;
 

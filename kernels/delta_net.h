@@ -34,7 +34,7 @@ struct DeltaNetShape {
 /// What L2 norms of q and k add to the sum of squares, in every implementation (no key of files says it).
 inline constexpr float kDeltaNormEps = 1e-6f;
 
-/// The states of one such layer in backend memory, one a slot. Of a sequence whose first token in a step has position 0 the slot's
+/// The states of one layer in backend memory, one a slot; of a short convolution `conv` alone. Of a sequence whose first token in a step has position 0 the slot's
 /// state counts as zeros, whatever it holds.
 struct StateLayer {
   float* conv =

@@ -35,6 +35,7 @@ enum class OpKind : uint8_t {
   delta_conv,
   delta_rule,
   head_gate,
+  short_conv,
 };
 
 std::string_view name(OpKind kind);
@@ -66,6 +67,7 @@ struct OpInfo {
   int32_t head_size = 0;         ///< attention, rope
   int32_t v_head_size = 0;       ///< attention, rope: as KvLayer has it
   DeltaNetShape delta_net = {};  ///< delta_conv, delta_rule
+  int64_t state_bytes = 0;       ///< short_conv: of a sequence
   bool v_in_k = false;           ///< likewise
   bool v_is_k = false;           ///< rope: as RopeKvWriteArgs has it
   int32_t rotary_size = 0;       ///< rope: elements of a head that are rotated; 0: all

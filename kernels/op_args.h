@@ -242,7 +242,7 @@ struct AttentionArgs {
       {};  ///< [1, heads] f32 or null: a score a head that joins the softmax without a value (gpt-oss)
 };
 
-// Ops of gated delta nets (DeltaNetShape). Rows of one sequence are its next tokens, ForwardBatch::state_slots says
+// Ops with states: of gated delta nets (DeltaNetShape), and short convolutions. Rows of one sequence are its next tokens, ForwardBatch::state_slots says
 // which states are its own, and these are afterwards what they are behind its last token.
 
 /// The causal convolution of each channel, with what follows of q, k and v alone:
@@ -267,6 +267,18 @@ struct DeltaRuleArgs {
   Weight decay;    ///< [1, value_heads] f32, negative
   StateLayer state;
   Tensor out;  ///< [tokens, value_columns] f32
+};
+
+inline constexpr int32_t kMaxShortConvInputs = 16;
+
+/// A gated short convolution (Liquid AI 2025, "LFM2 technical report"), causal and of each channel. Its states hold the last u.
+///   u[t] = b[t] v[t],  out[t] = c[t] (bias + sum over j of weight[j] u[t - (conv_size - 1) + j])
+struct ShortConvArgs {
+  Tensor x;          ///< [tokens, 3 channels] f32: b, c, v
+  Weight weight;     ///< [conv_size, channels] f32, 2 to kMaxShortConvInputs of them
+  Weight bias = {};  ///< [1, channels] f32 or null
+  StateLayer state;  ///< of channels: StateLayer::conv alone
+  Tensor out;        ///< [tokens, channels] f32 or the activation type
 };
 
 /// out = norm(x) f(gate), head by head.

@@ -96,6 +96,14 @@ KernelWork delta_rule_work(const OpInfo& info, const Scope& scope) {
           scope.tokens * shape.value_columns() * kF32Bytes + state, 7 * scope.tokens * shape.delta_state()};
 }
 
+/// A multiplication and an addition of each weight, and the products on both sides. States as in delta_conv_work().
+KernelWork short_conv_work(const OpInfo& info, const Scope& scope) {
+  const int64_t state = scope.sequences * info.state_bytes;
+  return {scope.tokens * info.in_features * kF32Bytes + state + info.weight_bytes,
+          scope.tokens * info.out_features * info.out_element_bytes + state,
+          scope.tokens * 2 * (info.weight_bytes / kF32Bytes + info.out_features)};
+}
+
 /// A sigmoid and a product, in front of them square, add, scale, weight where there is a norm.
 KernelWork head_gate_work(const OpInfo& info, int64_t tokens) {
   const int64_t elements = tokens * info.in_features;
@@ -219,6 +227,8 @@ KernelWork op_work(const OpInfo& info, const BatchShape& shape, int32_t experts_
       return delta_rule_work(info, scope);
     case OpKind::head_gate:
       return head_gate_work(info, tokens);
+    case OpKind::short_conv:
+      return short_conv_work(info, scope);
     case OpKind::attention:
       return attention_work(info, shape);
     case OpKind::moe_route:  // shift, exponential, sum

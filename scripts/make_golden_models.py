@@ -157,6 +157,7 @@ DELTA_NETS = {**SMALL, "num_hidden_layers": 5, "head_dim": 16, "linear_conv_kern
 DELTA_EXPERTS = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 24}
 DELTA_KEYS = {"ssm.conv_kernel": "linear_conv_kernel_dim", "ssm.state_size": "linear_key_head_dim", "ssm.group_count": "linear_num_key_heads",
               "ssm.time_step_rank": "linear_num_value_heads", "full_attention_interval": 4}
+LFM2 = {**SMALL, "layer_types": ["conv", "full_attention", "conv"], "num_hidden_layers": 3, "norm_eps": 1e-5, "pad_token_id": 0, **rope("default", 1e4)}
 LATENT_YARN = {**YARN_32, "mscale": 1.0, "mscale_all_dim": 1.0}
 
 
@@ -375,10 +376,23 @@ CASES = [
          filled={"no memory": ("A_log", 9.0), "every update in full": ("in_proj_b.weight", 0), "no alpha": ("in_proj_a.weight", 0)},
          num_tokens=96, config_class="Qwen3_5MoeTextConfig", names={"post_attention_layernorm.weight": "post_attention_norm.weight"},
          keys={**DELTA_KEYS, "expert_shared_feed_forward_length": "shared_expert_intermediate_size"}),
+    Case("lfm2", "gated short convolutions in three layers of five, QK norm", "Lfm2", "lfm2",
+         {**LFM2, "num_hidden_layers": 5, "layer_types": ["conv", "full_attention"] * 2 + ["conv"], "block_auto_adjust_ff_dim": False},
+         {"another RoPE base": rope("default", 1e2)},
+         filled={"an even convolution": ("conv.conv.weight", 0.5), "no QK norm weights": ("q_layernorm.weight", 1)},
+         num_tokens=48, keys={"shortconv.l_cache": "conv_L_cache"}),
+    Case("lfm2moe", "the same over four tokens with biases, and experts behind a dense layer: sigmoid routing with a bias of the choice",
+         "Lfm2Moe", "lfm2moe",
+         {**LFM2, "conv_L_cache": 4, "conv_bias": True, "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 16,
+          "num_dense_layers": 1, "norm_topk_prob": True, "use_expert_bias": True},
+         {"one expert": {"num_experts_per_tok": 1}, "weights not normalised": {"norm_topk_prob": False}},
+         filled={"an even convolution": ("conv.conv.weight", 0.5), "no bias of the choice": ("expert_bias", 0),
+                 "no bias of convolutions": ("conv.conv.bias", 0), "none in front": ("in_proj.bias", 0), "none behind": ("conv.out_proj.bias", 0)},
+         keys={"shortconv.l_cache": "conv_L_cache", "leading_dense_block_count": "num_dense_layers", "expert_gating_func": 2}),
 ]
 
 # Parameters of experts that are two of GGUF's, [num_experts, gate rows then up rows, hidden].
-FUSED_EXPERTS = ("mlp.experts.gate_up_proj", "block_sparse_moe.experts.gate_up_proj")
+FUSED_EXPERTS = ("mlp.experts.gate_up_proj", "block_sparse_moe.experts.gate_up_proj", "feed_forward.experts.gate_up_proj")
 # transformers' parameter names less "model.layers.N." -> GGUF's less "blk.N."
 LAYER_NAMES = {
     "input_layernorm.weight": "attn_norm.weight", "post_attention_layernorm.weight": "ffn_norm.weight",
@@ -406,12 +420,19 @@ LAYER_NAMES = {
     "linear_attn.in_proj_z.weight": "attn_gate.weight", "linear_attn.conv1d.weight": "ssm_conv1d.weight", "linear_attn.A_log": "ssm_a",
     "linear_attn.dt_bias": "ssm_dt.bias", "linear_attn.norm.weight": "ssm_norm.weight", "linear_attn.out_proj.weight": "ssm_out.weight",
     "self_attn.kv_a_layernorm.weight": "attn_kv_a_norm.weight", "self_attn.kv_b_proj.weight": "attn_kv_b.weight",
+    "operator_norm.weight": "attn_norm.weight", "ffn_norm.weight": "ffn_norm.weight", "self_attn.out_proj.weight": "attn_output.weight",
+    "self_attn.q_layernorm.weight": "attn_q_norm.weight", "self_attn.k_layernorm.weight": "attn_k_norm.weight",
+    **{f"conv.{part}.{kind}": f"shortconv.{part}.{kind}" for part in ("in_proj", "conv", "out_proj") for kind in ("weight", "bias")},
+    "feed_forward.w1.weight": "ffn_gate.weight", "feed_forward.w3.weight": "ffn_up.weight", "feed_forward.w2.weight": "ffn_down.weight",
+    "feed_forward.gate.weight": "ffn_gate_inp.weight", "feed_forward.expert_bias": "exp_probs_b.bias", "feed_forward.experts.down_proj": "ffn_down_exps.weight",
 }
+CHOICE_BIASES = ("e_score_correction_bias", "expert_bias")  # buffers
 DELTA_FAMILIES = ("Qwen3Next", "Qwen3_5", "Qwen3_5Moe")
 # Architectures whose converters reorder rows of Q and K from halves to pairs.
 REORDERED = ("llama", "smollm3", "granite", "granitemoe", "internlm2")
 OTHER_NAMES = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight",
-               "model.norm.bias": "output_norm.bias", "lm_head.weight": "output.weight"}
+               "model.norm.bias": "output_norm.bias", "lm_head.weight": "output.weight",
+               "model.embedding_norm.weight": "token_embd_norm.weight"}
 
 
 def make_config(case, changes=None):
@@ -451,7 +472,7 @@ def draw_weights(case, rng):
     with torch.device("meta"):
         model = getattr(transformers, case.family + "ForCausalLM")(config)
     weights = {}
-    choices = [(name, buffer) for name, buffer in model.named_buffers() if name.endswith(("e_score_correction_bias", "layer_scalar"))]
+    choices = [(name, buffer) for name, buffer in model.named_buffers() if name.endswith(CHOICE_BIASES + ("layer_scalar",))]
     for name, parameter in sorted([*model.named_parameters(), *choices]):
         shape = tuple(parameter.shape)
         noise = rng.standard_normal(shape, dtype=np.float32)
@@ -465,7 +486,7 @@ def draw_weights(case, rng):
             weights[name] = np.linspace(-3, 1, shape[0], dtype=np.float32) + np.float32(0.1) * noise
         elif "alpha" in name:
             weights[name] = np.float32(0.8) + np.float32(0.1) * noise
-        elif name.endswith("e_score_correction_bias"):
+        elif name.endswith(CHOICE_BIASES):
             weights[name] = np.float32(0.1) * noise
         elif name.endswith(".sinks"):
             weights[name] = noise
@@ -482,7 +503,7 @@ def draw_weights(case, rng):
             weights[name] = np.float32(0.1) * noise
         else:
             decides = ("q_proj.weight", "qkv_proj.weight", "k_proj.weight", "q_b_proj.weight", "kv_a_proj_with_mqa.weight",
-                       "mlp.gate.weight", "lm_head.weight", "router.weight")
+                       "mlp.gate.weight", "feed_forward.gate.weight", "lm_head.weight", "router.weight")
             gain = 2.0 if name.endswith(decides) else 1.0
             weights[name] = np.float32(gain / np.sqrt(shape[-1])) * noise
     return weights
@@ -583,7 +604,7 @@ def gguf_tensors(case, weights):
         if case.family == "GptOss" and rest.startswith("mlp.experts."):
             tensors.update(gpt_oss_experts(block, rest, weight))
             continue
-        if rest.startswith("feed_forward.experts."):
+        if case.family == "Llama4" and rest.startswith("feed_forward.experts."):
             tensors.update(llama4_experts(block, rest, weight))
             continue
         if rest in FUSED_EXPERTS or rest == "shared_mlp.input_linear.weight":  # rows of gate, then of up
@@ -610,7 +631,7 @@ def gguf_tensors(case, weights):
             weight = values_in_turn(config, rest.removeprefix("linear_attn."), weight)
         if rest == "linear_attn.A_log":
             weight = -np.exp(weight)
-        if rest == "linear_attn.conv1d.weight":
+        if rest in ("linear_attn.conv1d.weight", "conv.conv.weight"):
             weight = weight.squeeze(1)
         if adds_one(case) and name.endswith("norm.weight") and not rest.startswith("linear_attn"):
             weight = weight + np.float32(1.0)
@@ -656,7 +677,11 @@ def add_hyperparameters(writer, case):
     if case.family == "Gemma4":
         add_sizes_of_layers(writer, arch, integers, config)
     else:
-        integers["attention.head_count_kv"] = config.num_key_value_heads
+        if case.family.startswith("Lfm2"):
+            kv_heads = [0 if kind == "conv" else config.num_key_value_heads for kind in config.layer_types]
+            writer.add(f"{arch}.attention.head_count_kv", kv_heads, ValueType.INT32)
+        else:
+            integers["attention.head_count_kv"] = config.num_key_value_heads
         integers["attention.key_length"] = config.head_dim
         integers["rope.dimension_count"] = int(config.head_dim * full_rope(config).get("partial_rotary_factor", 1.0))
     integers["vocab_size"] = config.vocab_size
@@ -790,7 +815,9 @@ def router_margin(model, tokens, top_k):
         logits = inputs[0].reshape(-1, module.weight.shape[1]) @ module.weight.T
         if getattr(module, "bias", None) is not None:
             logits = logits + module.bias
-        if hasattr(module, "e_score_correction_bias"):
+        if len(inputs) > 1:
+            scores = torch.sigmoid(logits) + inputs[1]
+        elif hasattr(module, "e_score_correction_bias"):
             scores = torch.sigmoid(logits) + module.e_score_correction_bias
         else:
             scores = torch.softmax(logits, dim=-1)

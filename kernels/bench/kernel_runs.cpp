@@ -168,6 +168,7 @@ Tensor KernelOperands::run(const KernelCase& c, const ForwardBatch& batch, OpId 
     case OpKind::delta_conv:
     case OpKind::delta_rule:
     case OpKind::head_gate:
+    case OpKind::short_conv:
       break;
   }
   return in;

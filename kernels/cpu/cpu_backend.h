@@ -52,6 +52,9 @@ class CpuBackend : public Backend {
     run(op, cpu::delta_rule, batch, args);
   }
   void head_gate(OpId op, const HeadGateArgs& args) override { run(op, cpu::head_gate, args); }
+  void short_conv(OpId op, const ForwardBatch& batch, const ShortConvArgs& args) override {
+    run(op, cpu::short_conv, batch, args);
+  }
   void moe_route(OpId op, const MoeRouteArgs& args) override { run(op, cpu::moe_route, args); }
   void moe_gate_up_swiglu(OpId op, const MoeGateUpArgs& args) override {
     set_experts_read(run(op, cpu::moe_gate_up_swiglu, args));

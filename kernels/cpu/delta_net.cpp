@@ -3,24 +3,11 @@
 
 #include "kernels/cpu/check.h"
 #include "kernels/cpu/ops.h"
+#include "kernels/cpu/sequence_rows.h"
 
 // Gated delta nets, a head of a sequence at a time: rows of one sequence need those before them, heads and sequences nothing of each other.
 namespace minfer::cpu {
 namespace {
-
-/// A sequence's rows and its slot.
-struct SequenceRows {
-  int64_t first;
-  int32_t count;
-  int32_t slot;
-  bool is_fresh;
-};
-
-SequenceRows rows_of(const ForwardBatch& batch, int64_t sequence) {
-  const int32_t first = batch.query_start[sequence];
-  return {first, batch.query_start[sequence + 1] - first, batch.state_slots[sequence],
-          batch.positions[first] == 0};
-}
 
 void check_states(std::string_view op, const ForwardBatch& batch, const DeltaNetShape& shape,
                   const StateLayer& state) {
@@ -29,24 +16,7 @@ void check_states(std::string_view op, const ForwardBatch& batch, const DeltaNet
     fail("{}: {} key heads of {}, {} value heads of {}, convolution of {}", op, shape.key_heads,
          shape.key_size, shape.value_heads, shape.value_size, shape.conv_size);
   }
-  if (batch.state_slots == nullptr) fail("{}: no slots of states", op);
-  for (int32_t i = 0; i < batch.num_sequences; ++i) {
-    if (batch.state_slots[i] < 0 || batch.state_slots[i] >= state.num_slots)
-      fail("{}: slot {} of sequence {}, expected 0 to {}", op, batch.state_slots[i], i, state.num_slots - 1);
-  }
-}
-
-/// Calls body(sequence, head, thread) for each head of each sequence; `elements`: of the whole op.
-template <class Body>
-void for_each_head(const ForwardBatch& batch, int64_t heads, int64_t elements, const OpContext& context,
-                   const Body& body) {
-  const int64_t all = batch.num_sequences * heads;
-  const int64_t pieces = pieces_for(all, elements, context);
-  context.pool->parallel_for(pieces, [&](int64_t piece, int32_t thread) {
-    const IndexRange range = part_of(all, piece, pieces);
-    for (int64_t i = range.begin; i < range.end; ++i)
-      body(i / heads, i % heads, thread);
-  });
+  check_slots(op, batch, state);
 }
 
 /// a and b of a token's value heads, side by side. In double, each rounded once.

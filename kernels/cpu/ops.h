@@ -32,6 +32,8 @@ void delta_conv(const ForwardBatch& batch, const DeltaConvArgs& args, const OpCo
 void delta_rule(const ForwardBatch& batch, const DeltaRuleArgs& args, const OpContext& context);
 /// See HeadGateArgs.
 void head_gate(const HeadGateArgs& args, const OpContext& context);
+/// See ShortConvArgs.
+void short_conv(const ForwardBatch& batch, const ShortConvArgs& args, const OpContext& context);
 /// See MoeRouteArgs.
 void moe_route(const MoeRouteArgs& args, const OpContext& context);
 /// One token for each row of logits, drawn as SamplingRow says: rows[i] goes with row i of `logits`, and what

@@ -95,6 +95,9 @@ class CudaBackend : public Backend {
     run(op, cuda::delta_rule, batch, args);
   }
   void head_gate(OpId op, const HeadGateArgs& args) override { run(op, cuda::head_gate, args); }
+  void short_conv(OpId op, const ForwardBatch& batch, const ShortConvArgs& args) override {
+    run(op, cuda::short_conv, batch, args);
+  }
   void gather_rows(OpId op, const Tensor& x, const int32_t* rows, const Tensor& out) override {
     run(op, cuda::gather_rows, x, rows, out);
   }

@@ -73,6 +73,10 @@ class Description {
     info_.delta_net = args.shape;
   }
   void operator()(const HeadGateArgs& args) { set(OpKind::head_gate, args.x, args.out, {args.norm}); }
+  void operator()(const ShortConvArgs& args) {
+    set(OpKind::short_conv, args.x, args.out, {args.weight, args.bias});
+    info_.state_bytes = (args.weight.rows - 1) * args.weight.cols * int64_t{sizeof(float)};
+  }
   void operator()(const AllReduceArgs& args) {
     set(OpKind::all_reduce, args.x.cols, args.x.cols, {args.norm});
     info_.in_element_bytes = bytes_of(args.part);

@@ -49,7 +49,7 @@ KvCache::KvCache(Backend& backend, const ModelConfig& config, const KvLayout& la
   const size_t full_bytes = static_cast<size_t>(layout.parts) *
                             half_part_bytes(config, layout.full_layer(config), dtype, block_size);
   for (int32_t i = 0; i < config.num_layers; ++i) {
-    if (config.is_delta_net(i)) {
+    if (!config.attends(i)) {
       layers_.push_back({.dtype = dtype});
       continue;
     }

@@ -7,14 +7,14 @@
 namespace minfer {
 
 size_t StatePool::slot_bytes(const ModelConfig& config) {
-  const auto layers = static_cast<size_t>(config.num_delta_layers());
-  const auto elements = static_cast<size_t>(config.delta_net.conv_state()) +
-                        static_cast<size_t>(config.delta_net.delta_state());
+  const auto layers = static_cast<size_t>(config.num_state_layers());
+  const auto elements =
+      static_cast<size_t>(config.conv_state()) + static_cast<size_t>(config.delta_net.delta_state());
   return layers == 0 ? 0 : layers * elements * sizeof(float);
 }
 
 StatePool::StatePool(Backend& backend, const ModelConfig& config, int32_t num_slots)
-    : conv_state_(static_cast<size_t>(config.delta_net.conv_state())),
+    : conv_state_(static_cast<size_t>(config.conv_state())),
       delta_state_(static_cast<size_t>(config.delta_net.delta_state())) {
   layers_.resize(static_cast<size_t>(config.num_layers));
   if (!config.has_states() || num_slots == 0) return;
@@ -26,10 +26,10 @@ StatePool::StatePool(Backend& backend, const ModelConfig& config, int32_t num_sl
     return taken;
   };
   for (int32_t layer = 0; layer < config.num_layers; ++layer) {
-    if (!config.is_delta_net(layer)) continue;
+    if (config.attends(layer)) continue;
     StateLayer& states = layers_[static_cast<size_t>(layer)];
     states.delta = take(config.delta_net.delta_state());
-    states.conv = take(config.delta_net.conv_state());
+    states.conv = take(config.conv_state());
     states.num_slots = num_slots;
   }
 }
@@ -43,7 +43,7 @@ void StatePool::copy(Backend& backend, StateCopy slots) const {
     if (states.num_slots == 0) continue;
     if (std::min(slots.from, slots.to) < 0 || std::max(slots.from, slots.to) >= states.num_slots)
       fail("states: a copy of slot {} to {}, expected 0 to {}", slots.from, slots.to, states.num_slots - 1);
-    copy_slot(states.delta, delta_state_);
+    if (delta_state_ > 0) copy_slot(states.delta, delta_state_);
     copy_slot(states.conv, conv_state_);
   }
 }

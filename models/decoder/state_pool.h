@@ -7,7 +7,7 @@
 
 namespace minfer {
 
-/// The memory of what layers keep of a sequence beside keys and values (gated delta nets), allocated once: slots of one size, each a
+/// The memory of what layers keep of a sequence beside keys and values (gated delta nets, short convolutions), allocated once: slots of one size, each a
 /// sequence's states of all layers, while it runs or copied for the prefix cache. Who has which slot is the scheduler's business. Without such
 /// layers it holds nothing.
 class StatePool {

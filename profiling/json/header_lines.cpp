@@ -17,7 +17,7 @@ OpInfo op_info_of(const JsonField& field) {
                  OpKind::moe_down,        OpKind::gather,      OpKind::sample,     OpKind::transfer,
                  OpKind::all_reduce,      OpKind::all_gather,  OpKind::broadcast,  OpKind::activate,
                  OpKind::latent_kv_write, OpKind::head_linear, OpKind::delta_conv, OpKind::delta_rule,
-                 OpKind::head_gate});
+                 OpKind::head_gate,       OpKind::short_conv});
   info.scope = one_of(field["scope"], std::array{TokenScope::all, TokenScope::decode, TokenScope::prefill,
                                                  TokenScope::logits});
   info.in_features = field["in_features"].count();

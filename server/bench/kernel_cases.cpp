@@ -89,7 +89,7 @@ void set_latent_sizes(const ModelConfig& config, const KernelOp& op, OpInfo& inf
 int32_t layer_of_cases(const ModelConfig& config) {
   for (int32_t i = 0; i < config.num_layers; ++i) {
     const int32_t layer = (config.num_layers / 8 + i) % config.num_layers;
-    if (!config.is_delta_net(layer) && (!config.is_moe() || config.layer(layer).has_experts)) return layer;
+    if (config.attends(layer) && (!config.is_moe() || config.layer(layer).has_experts)) return layer;
   }
   fail<FileError>("no layer of the model attends and has experts: no cases for its ops");
 }

@@ -24,7 +24,8 @@ using test::LogitTrace;
 const std::vector<std::string> kModels{
     "demo",        "mixtral",     "qwen3moe",   "gemma2",  "gemma3",    "olmo3",    "granite",
     "smollm3",     "command-r7b", "starcoder2", "gpt-oss", "glm4moe",   "qwen2moe", "granitemoe-shared",
-    "deepseek-v2", "deepseek-v3", "llama4",     "gemma4",  "qwen3next", "qwen35"};
+    "deepseek-v2", "deepseek-v3", "llama4",     "gemma4",  "qwen3next", "qwen35",   "lfm2",
+    "lfm2moe"};
 
 std::unique_ptr<ModelSource> open_test_model(const std::string& name) {
   return open_model(name == "demo" ? "" : source_path("tests/golden/") + name + ".gguf");
@@ -75,7 +76,7 @@ class Invariance : public testing::TestWithParam<std::string> {
   /// The first layer that has keys.
   const KvLayer& first_layer(const KvCache& kv) const {
     int32_t layer = 0;
-    while (source_->config().is_delta_net(layer))
+    while (!source_->config().attends(layer))
       ++layer;
     return kv.layer(layer);
   }

@@ -4,7 +4,7 @@
 #include "kernels/forward_batch.h"
 #include "kernels/op_args.h"
 
-/// The ops of gated delta nets, and the gates of heads that attention has too.
+/// The ops of gated delta nets, the gates of heads that attention has too, and short convolutions.
 namespace minfer::cuda {
 
 /// See DeltaConvArgs; heads of q and k of up to kMaxDeltaKeySize. Sequences whose slot is not one of the state's are padding: nothing of
@@ -15,5 +15,7 @@ void delta_rule(Launch& launch, const ForwardBatch& batch, const DeltaRuleArgs& 
 /// See HeadGateArgs. x f32 or bf16; out f32, bf16 or, with heads of a multiple of 128 and aligned rows, fp8. In place where out has the
 /// type of x.
 void head_gate(Launch& launch, const HeadGateArgs& args);
+/// See ShortConvArgs; out f32 or bf16. Padding as of delta_rule().
+void short_conv(Launch& launch, const ForwardBatch& batch, const ShortConvArgs& args);
 
 }  // namespace minfer::cuda

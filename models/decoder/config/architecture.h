@@ -43,7 +43,8 @@ struct Architecture {
   bool has_latent_attention = false;
   /// Every n-th layer attends, the others are gated delta nets, where the file says nothing; 0: all attend.
   int32_t delta_period = 0;
-  bool values_in_turn = false;  ///< DeltaNetShape::in_turn, and beta and alpha are products of their own
+  bool has_short_convs = false;  ///< layers without KV heads are short convolutions
+  bool values_in_turn = false;   ///< DeltaNetShape::in_turn, and beta and alpha are products of their own
   bool gates_heads =
       false;  ///< what attention gives is multiplied by a sigmoid, whose rows are behind each head of q's
   bool qkv_bias =
@@ -63,6 +64,7 @@ struct Architecture {
   NormPlacement norm_placement = NormPlacement::before;
   ParallelBlocks parallel_blocks = ParallelBlocks::never;
   std::string_view ffn_norm_tensor = "ffn_norm";
+  std::string_view output_norm_tensor = "output_norm";
 
   bool has_gate = true;                                       ///< down(f(gate x) up x), else down(f(up x))
   GateActivation gate = GateActivation::silu;                 ///< with a gate

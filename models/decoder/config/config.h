@@ -52,9 +52,12 @@ struct LayerConfig {
   bool has_temperature = false;  ///< ModelConfig::temperature
   bool has_experts = false;      ///< in its feed-forward block
   bool is_delta_net = false;     ///< it does not attend: ModelConfig::delta_net
+  bool is_short_conv = false;    ///< nor does this one: ModelConfig::conv_size
   bool values_are_keys = false;  ///< before norm and rotation: there is no product for values
   std::optional<LayerHeads> heads = {};  ///< where they are not the model's
 
+  /// Or has a state.
+  bool attends() const { return !is_delta_net && !is_short_conv; }
   bool operator==(const LayerConfig&) const = default;
 };
 
@@ -91,6 +94,8 @@ struct ModelConfig {
       0;  ///< of q, k and v as attention sees them; latent: of a row of the cache, kv_rank + rotary_size
   LatentAttention latent = {};
   DeltaNetShape delta_net = {};  ///< of the layers that are one
+  int32_t conv_size = 0;         ///< of the layers that are short convolutions: inputs of each
+  int32_t conv_channels = 0;     ///< and how many there are: the hidden size, or a share of it
   int32_t ffn_size = 0;          ///< of dense layers; 0: all have experts
   int32_t num_experts = 0;
   int32_t num_experts_used = 0;
@@ -129,26 +134,33 @@ struct ModelConfig {
   bool is_delta_net(int32_t layer) const {
     return layer >= 0 && layer < std::ssize(layers) && layers[static_cast<size_t>(layer)].is_delta_net;
   }
-  int32_t num_delta_layers() const {
-    return static_cast<int32_t>(std::ranges::count(layers, true, &LayerConfig::is_delta_net));
+  bool is_short_conv(int32_t layer) const {
+    return layer >= 0 && layer < std::ssize(layers) && layers[static_cast<size_t>(layer)].is_short_conv;
+  }
+  bool attends(int32_t layer) const { return !is_delta_net(layer) && !is_short_conv(layer); }
+  int32_t num_state_layers() const {
+    return static_cast<int32_t>(std::ranges::count(layers, false, &LayerConfig::attends));
   }
   /// Whether sequences have states (StatePool) beside keys and values.
-  bool has_states() const { return num_delta_layers() > 0; }
+  bool has_states() const { return num_state_layers() > 0; }
+  /// Elements of StateLayer::conv in a slot. A model has one kind of layers with states.
+  int64_t conv_state() const { return delta_net.conv_state() + int64_t{conv_size - 1} * conv_channels; }
   bool has_like_heads() const {
     return std::ranges::all_of(layers, [this](const LayerConfig& of) { return of.heads == layers[0].heads; });
   }
-  // Elements of a token in a layer. Delta nets have no q, keys and values of this kind: what they have of the products is qkv_size().
-  int32_t q_size(int32_t layer) const { return is_delta_net(layer) ? 0 : num_heads * heads(layer).size; }
+  // Elements of a token in a layer. Layers with states have no q, keys and values of this kind: what they have of the products is qkv_size().
+  int32_t q_size(int32_t layer) const { return attends(layer) ? num_heads * heads(layer).size : 0; }
   int32_t kv_size(int32_t layer) const {
-    return is_delta_net(layer) ? 0 : heads(layer).kv_heads * heads(layer).size;
+    return attends(layer) ? heads(layer).kv_heads * heads(layer).size : 0;
   }
   /// Of q as its product gives it.
   int32_t gated_q_size(int32_t layer) const { return (architecture.gates_heads ? 2 : 1) * q_size(layer); }
   /// Of the products that attention begins with. Latent: q, or what it is a product of, and a row of the cache. Of delta nets the
-  /// convolution's channels, z, beta and alpha.
+  /// convolution's channels, z, beta and alpha; of short convolutions b, c and v.
   int32_t qkv_size(int32_t layer) const {
     if (is_delta_net(layer))
       return delta_net.channels() + delta_net.value_columns() + 2 * delta_net.value_heads;
+    if (is_short_conv(layer)) return 3 * conv_channels;
     if (!is_latent()) return gated_q_size(layer) + (values_are_keys(layer) ? 1 : 2) * kv_size(layer);
     return (latent.q_rank > 0 ? latent.q_rank : num_heads * latent.key_size) + head_size;
   }
@@ -156,10 +168,11 @@ struct ModelConfig {
   int32_t value_size(int32_t layer) const { return is_latent() ? latent.kv_rank : heads(layer).size; }
   /// What attention gives of all heads, and what the product behind it takes.
   int32_t attended_size(int32_t layer) const {
-    return is_delta_net(layer) ? delta_net.value_columns() : num_heads * value_size(layer);
+    return attends(layer) ? num_heads * value_size(layer) : output_size(layer);
   }
   int32_t output_size(int32_t layer) const {
     if (is_delta_net(layer)) return delta_net.value_columns();
+    if (is_short_conv(layer)) return conv_channels;
     return num_heads * (is_latent() ? latent.value_size : heads(layer).size);
   }
   // The same of the largest layer.

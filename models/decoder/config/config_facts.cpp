@@ -29,8 +29,8 @@ std::string describe(const RopeConfig& rope, int32_t rotary_size) {
 }
 
 bool attends_alike(const LayerConfig& a, const LayerConfig& b) {
-  return a.is_delta_net == b.is_delta_net && a.window == b.window && a.rope == b.rope &&
-         a.has_temperature == b.has_temperature;
+  return a.is_delta_net == b.is_delta_net && a.is_short_conv == b.is_short_conv && a.window == b.window &&
+         a.rope == b.rope && a.has_temperature == b.has_temperature;
 }
 
 /// The layers that attend alike, e.g. "0, 2, 4" or "all".
@@ -196,9 +196,9 @@ std::vector<ConfigFact> config_facts(const ModelConfig& config) {
     if (std::ranges::none_of(kinds, is_alike)) kinds.push_back(layer);
   }
   for (const LayerConfig& kind : kinds) {
-    const std::string what = kind.is_delta_net
-                                 ? fmt::format("gated delta nets, {}", describe(config.delta_net))
-                                 : fmt::format("attention, {}", describe(kind));
+    std::string what = fmt::format("attention, {}", describe(kind));
+    if (kind.is_delta_net) what = fmt::format("gated delta nets, {}", describe(config.delta_net));
+    if (kind.is_short_conv) what = fmt::format("short convolutions over {} tokens", config.conv_size);
     add(what, list_layers(config, kind));
   }
   if (config.architecture.gates_heads) add("gates of attention", "each head, by sigmoid");

@@ -76,12 +76,16 @@ int32_t read_rotary_size(const GgufFile& file, const KeyReader& keys, std::strin
   return size;
 }
 
+/// Of short convolutions 0.
 std::vector<int32_t> kv_heads_of_layers(const GgufFile& file, const KeyReader& keys,
                                         const ModelConfig& config) {
   constexpr std::string_view kKey = "attention.head_count_kv";
-  std::vector<int32_t> kv_heads = keys.of_layers(kKey, config.num_layers, kMaxHeads, config.num_heads);
+  const int64_t least = config.architecture.has_short_convs ? 0 : 1;
+  std::vector<int32_t> kv_heads = keys.of_layers(kKey, config.num_layers, kMaxHeads, config.num_heads, least);
+  if (std::ranges::max(kv_heads) == 0)
+    fail<FileError>("{}: {} is 0 in all layers: none attends", file.name(), keys.full_key(kKey));
   for (const int32_t of_layer : kv_heads) {
-    if (config.num_heads % of_layer != 0) {
+    if (of_layer > 0 && config.num_heads % of_layer != 0) {
       fail<FileError>("{}: {} is {}, expected a multiple of {} = {}", file.name(),
                       keys.full_key("attention.head_count"), config.num_heads, keys.full_key(kKey), of_layer);
     }
@@ -130,7 +134,12 @@ std::vector<bool> recurrent_layers(const KeyReader& keys, const ModelConfig& con
 void read_attention(const GgufFile& file, const KeyReader& keys, ModelConfig& config) {
   config.num_heads = keys.same_in_all_layers("attention.head_count", config.num_layers, kMaxHeads);
   if (config.architecture.has_latent_attention) return read_latent_attention(file, keys, config);
-  config.num_kv_heads = kv_heads_of_layers(file, keys, config).back();
+  const std::vector<int32_t> kv_heads = kv_heads_of_layers(file, keys, config);
+  config.num_kv_heads = *std::find_if(kv_heads.rbegin(), kv_heads.rend(), [](int32_t of) { return of > 0; });
+  if (config.architecture.has_short_convs) {
+    config.conv_size = keys.ranged("shortconv.l_cache", 2, kMaxShortConvInputs);
+    config.conv_channels = config.hidden_size;
+  }
   config.head_size = read_head_size(file, keys, "", config.hidden_size / config.num_heads);
   config.rotary_size = read_rotary_size(file, keys, "", config.head_size);
 }
@@ -141,6 +150,11 @@ void read_layer_heads(const GgufFile& file, const KeyReader& keys, bool states_s
   const int32_t of_windows = read_head_size(file, keys, "_swa", config.head_size);
   for (size_t i = 0; i < kv_heads.size(); ++i) {
     LayerConfig& layer = config.layers[i];
+    layer.is_short_conv = kv_heads[i] == 0;
+    if (layer.is_short_conv) {
+      layer.rope = LayerConfig::kNoRope;
+      continue;
+    }
     LayerHeads heads{kv_heads[i], layer.window ? of_windows : config.head_size, config.attention_scale};
     if (!states_scale && heads.size != config.head_size)
       heads.scale *= std::sqrt(static_cast<float>(config.head_size) / static_cast<float>(heads.size));

@@ -5,12 +5,12 @@
 
 namespace minfer {
 
-// The parts of read_config() that read heads and gated delta nets. Each throws FileError that names the key.
+// The parts of read_config() that read heads and layers with states. Each throws FileError that names the key.
 
 /// Heads of the model, which layers have that have none of their own; latent attention's sizes.
 void read_attention(const GgufFile& file, const KeyReader& keys, ModelConfig& config);
 
-/// Heads of layers that differ from the model's: KV heads by an array, sizes of layers with windows by keys of their own.
+/// Heads of layers that differ from the model's: KV heads by an array, 0 of those that are short convolutions, sizes of layers with windows by keys of their own.
 /// `states_scale`: of scores, whatever the heads' size.
 void read_layer_heads(const GgufFile& file, const KeyReader& keys, bool states_scale, ModelConfig& config);
 

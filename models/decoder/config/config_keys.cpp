@@ -60,14 +60,14 @@ int32_t KeyReader::same_in_all_layers(std::string_view key, int32_t num_layers, 
 }
 
 std::vector<int32_t> KeyReader::of_layers(std::string_view key, int32_t num_layers, int64_t high,
-                                          std::optional<int64_t> fallback) const {
+                                          std::optional<int64_t> fallback, int64_t low) const {
   if (!is_array(key))
-    return std::vector<int32_t>(static_cast<size_t>(num_layers), ranged(key, 1, high, fallback));
+    return std::vector<int32_t>(static_cast<size_t>(num_layers), ranged(key, low, high, fallback));
   const std::vector<int64_t> values = file_.get_ints(full_key(key));
   require_one_a_layer(key, values.size(), num_layers);
   std::vector<int32_t> of_layers;
   for (const int64_t value : values)
-    of_layers.push_back(in_range(key, value, 1, high));
+    of_layers.push_back(in_range(key, value, low, high));
   return of_layers;
 }
 

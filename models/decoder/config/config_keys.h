@@ -35,7 +35,7 @@ class KeyReader {
                              std::optional<int64_t> fallback = std::nullopt) const;
   /// The same of layers that may differ: a number for each.
   std::vector<int32_t> of_layers(std::string_view key, int32_t num_layers, int64_t high,
-                                 std::optional<int64_t> fallback = std::nullopt) const;
+                                 std::optional<int64_t> fallback = std::nullopt, int64_t low = 1) const;
   /// Which layers are of a kind: an array with 0 or 1 for each.
   std::vector<bool> flags_of_layers(std::string_view key, int32_t num_layers) const;
 

@@ -36,6 +36,7 @@ class Emitter {
   const LayerConfig& layer_config() const { return config.layer(layer); }
   /// Without a cache: what one of the type of activations would have, but for memory.
   KvLayer kv_layer() const;
+  StateLayer state_layer() const { return memory.states ? memory.states->layer(layer) : StateLayer{}; }
   const float* angles() const {
     return memory.angles.empty() ? nullptr
                                  : memory.angles[static_cast<size_t>(std::max(0, layer_config().rope))];
@@ -114,7 +115,9 @@ class Emitter {
 Tensor emit_attention(Emitter& e, const Tensor& normed);
 /// Latent attention, with the products of single heads on both sides of it.
 Tensor emit_latent_attention(Emitter& e, const Tensor& normed);
-/// A gated delta net. These three give what the product at the block's end takes.
+/// A gated short convolution.
+Tensor emit_short_conv(Emitter& e, const Tensor& normed);
+/// A gated delta net. These four give what the product at the block's end takes.
 Tensor emit_delta_net(Emitter& e, const Tensor& normed);
 /// Attention itself, of decoding sequences and of others.
 void emit_attend(Emitter& e, const Tensor& q, const Tensor& attended);

@@ -10,18 +10,20 @@ WeightList bias_of(const Weight& bias) {
 /// x += output(attended), where attended is of norm(x). Gives norm(x).
 Tensor emit_attention_block(Emitter& e, const Tensor& x) {
   const LayerWeights& w = e.layer_weights();
-  const bool is_delta_net = e.layer_config().is_delta_net;
+  const bool is_delta_net = e.layer_config().is_delta_net, is_short_conv = e.layer_config().is_short_conv;
   e.windows = e.memory.kv != nullptr && e.memory.kv->layout().is_windowed(e.layer_config());
   const Tensor normed = e.norm("attn_norm", x, w.attn_norm, w.attn_norm_bias);
   const Tensor attended = is_delta_net           ? emit_delta_net(e, normed)
+                          : is_short_conv        ? emit_short_conv(e, normed)
                           : e.config.is_latent() ? emit_latent_attention(e, normed)
                                                  : emit_attention(e, normed);
   const Emitter::BlockOut out = e.block_out(x);
-  e.add(is_delta_net ? "delta_out" : "attn_output", LinearArgs{.x = attended,
-                                                               .weights = {&w.attn_output, 1},
-                                                               .biases = bias_of(w.attn_output_bias),
-                                                               .out = out.to,
-                                                               .add_to_out = out.add});
+  const char* name = is_delta_net ? "delta_out" : is_short_conv ? "conv_out" : "attn_output";
+  e.add(name, LinearArgs{.x = attended,
+                         .weights = {&w.attn_output, 1},
+                         .biases = bias_of(w.attn_output_bias),
+                         .out = out.to,
+                         .add_to_out = out.add});
   e.end_block({"attn_all_reduce", "attn_post_norm", w.attn_post_norm, w.ffn_norm}, out, x);
   e.windows = false;
   return normed;

@@ -12,15 +12,17 @@
 namespace minfer {
 namespace {
 
-constexpr std::array<std::string_view, 16> kMatrices{
-    "attn_q_a.weight",      "attn_q_b.weight", "attn_kv_a_mqa.weight", "attn_q.weight",
-    "attn_k.weight",        "attn_v.weight",   "attn_output.weight",   "ffn_gate.weight",
-    "ffn_up.weight",        "ffn_down.weight", "ffn_gate_exps.weight", "ffn_up_exps.weight",
-    "ffn_down_exps.weight", "attn_qkv.weight", "attn_gate.weight",     "ssm_out.weight"};
+constexpr std::array<std::string_view, 18> kMatrices{
+    "attn_q_a",      "attn_q_b",          "attn_kv_a_mqa",     "attn_q",   "attn_k",
+    "attn_v",        "attn_output",       "ffn_gate",          "ffn_up",   "ffn_down",
+    "ffn_gate_exps", "ffn_up_exps",       "ffn_down_exps",     "attn_qkv", "attn_gate",
+    "ssm_out",       "shortconv.in_proj", "shortconv.out_proj"};
 
 /// Of a layer: "blk.3.attn_q.weight".
 bool is_matrix_of_layer(std::string_view tensor) {
-  if (!tensor.starts_with("blk.")) return false;
+  constexpr std::string_view kWeight = ".weight";
+  if (!tensor.starts_with("blk.") || !tensor.ends_with(kWeight)) return false;
+  tensor.remove_suffix(kWeight.size());
   const size_t part = tensor.find('.', 4);
   return part != std::string_view::npos && std::ranges::count(kMatrices, tensor.substr(part + 1)) > 0;
 }

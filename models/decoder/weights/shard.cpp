@@ -24,6 +24,7 @@ enum class Split : uint8_t {
   delta_value_columns,
   delta_heads,  ///< a row a value head
   delta_pairs,  ///< two rows
+  thirds,       ///< rows of each third
 };
 
 struct SplitTensor {
@@ -63,6 +64,9 @@ constexpr std::array kSplits{
     SplitTensor{"ssm_dt.bias", Split::delta_heads},
     SplitTensor{"ssm_a", Split::delta_heads},
     SplitTensor{"ssm_out.weight", Split::delta_value_columns},
+    SplitTensor{"shortconv.in_proj", Split::thirds},
+    SplitTensor{"shortconv.conv", Split::rows},
+    SplitTensor{"shortconv.out_proj.weight", Split::columns},
 };
 
 /// Of "blk.3.attn_q.weight" or "output.weight".
@@ -105,7 +109,8 @@ bool divides(const ModelConfig& config, int32_t ranks) {
       kinds_of_kv_heads(config), [ranks](int32_t kv_heads) { return divides_kv_heads(kv_heads, ranks); });
   return kv && config.num_heads % ranks == 0 && config.ffn_size % ranks == 0 &&
          config.expert_ffn_size % ranks == 0 && config.shared_ffn_size % ranks == 0 &&
-         config.delta_net.key_heads % ranks == 0 && divides_vocabulary(config.vocab_size, ranks);
+         config.delta_net.key_heads % ranks == 0 && config.conv_channels % ranks == 0 &&
+         divides_vocabulary(config.vocab_size, ranks);
 }
 
 std::vector<int32_t> possible_ranks(const ModelConfig& config) {
@@ -214,6 +219,11 @@ class Slicer {
         return rows(tensor, 2 * int64_t{shape.value_heads}, heads_of_delta.values(2));
       case Split::delta_value_columns:
         return columns(tensor, shape.value_columns(), heads_of_delta.values(shape.value_size));
+      case Split::thirds: {
+        const int64_t third = model_.config().conv_channels, own = third / rank_.count,
+                      first = rank_.index * own;
+        return rows(tensor, 3 * third, {{first, own}, {third + first, own}, {2 * third + first, own}});
+      }
       case Split::none:
         break;
     }
@@ -335,6 +345,7 @@ ModelConfig shard_config(const ModelConfig& whole, Rank rank) {
                                  Divided{"columns of an expert", whole.expert_ffn_size},
                                  Divided{"columns of the shared experts", whole.shared_ffn_size},
                                  Divided{"key heads of the delta nets", whole.delta_net.key_heads},
+                                 Divided{"channels of the short convolutions", whole.conv_channels},
                                  Divided{"tokens of the vocabulary", few_tokens}}) {
     if (divided.size % rank.count != 0) {
       fail(
@@ -363,6 +374,7 @@ ModelConfig shard_config(const ModelConfig& whole, Rank rank) {
   config.shared_ffn_size /= rank.count;
   config.delta_net.key_heads /= rank.count;
   config.delta_net.value_heads /= rank.count;
+  config.conv_channels /= rank.count;
   const int32_t share = share_of_vocabulary(whole.vocab_size, rank.count);
   config.vocab_size = std::min(share, whole.vocab_size - rank.index * share);
   return config;

@@ -10,14 +10,14 @@
 
 namespace minfer {
 
-/// The shape of a rank's share of a model: heads, KV heads, heads of delta nets, feed-forward columns and vocabulary divided by the number of ranks (KV heads of each layer; as
+/// The shape of a rank's share of a model: heads, KV heads, heads of delta nets, channels of short convolutions, feed-forward columns and vocabulary divided by the number of ranks (KV heads of each layer; as
 /// Shoeybi et al. 2019, "Megatron-LM", section 3); hidden size and layers as they are. Fewer KV heads than ranks: several ranks hold
 /// the same one. Throws Error naming what does not divide, and the numbers of ranks that would.
 ModelConfig shard_config(const ModelConfig& whole, Rank rank);
 
 /// A rank's share of a model: each tensor is the part of the model's own that the rank computes with, where it is in memory.
 /// q, k, v, gate, up, embedding and head are split by rows, the products behind them by columns, at whole blocks of their type; norms
-/// and routers are whole. Of a delta net's tensors a rank's heads lie in several places: those parts are copied. `model` outlives it.
+/// and routers are whole. Of tensors of layers with states a rank's part lies in several places: those are copied. `model` outlives it.
 class ModelShard : public ModelSource {
  public:
   enum class Contents : uint8_t { tensors, shapes };

@@ -54,8 +54,9 @@ class Loader {
     target_.reserve_weights(tensors_to_load(source_.tensors(), quantization_, source_.name()));
     weights_.embedding = matrix("token_embd.weight",
                                 {config_.vocab_size, config_.hidden_size, "vocab_size", "embedding_length"});
-    weights_.output_norm = vector("output_norm.weight", config_.hidden_size, "embedding_length");
-    weights_.output_norm_bias = norm_bias("output_norm");
+    const std::string output_norm(config_.architecture.output_norm_tensor);
+    weights_.output_norm = norm(output_norm);
+    weights_.output_norm_bias = norm_bias(output_norm);
     weights_.output = source_.find_tensor("output.weight") != nullptr
                           ? matrix("output.weight", {config_.vocab_size, config_.hidden_size, "vocab_size",
                                                      "embedding_length"})
@@ -171,7 +172,9 @@ class Loader {
       w.attn_norm = norm(in(layer, "attn_norm"));
       w.attn_norm_bias = norm_bias(in(layer, "attn_norm"));
     }
-    config_.is_delta_net(layer) ? load_delta_net(layer, w) : load_attention(layer, w);
+    if (config_.is_delta_net(layer)) load_delta_net(layer, w);
+    if (config_.is_short_conv(layer)) load_short_conv(layer, w);
+    if (config_.attends(layer)) load_attention(layer, w);
     if (after) w.attn_post_norm = norm(in(layer, "post_attention_norm"));
     if (before && !config_.parallel_blocks) {
       w.ffn_norm = norm(in(layer, architecture.ffn_norm_tensor));
@@ -218,6 +221,19 @@ class Loader {
     w.delta.decay = vector(in(layer, "ssm_a"), shape.value_heads, kHeads);
     w.delta.norm = vector(in(layer, "ssm_norm.weight"), shape.value_size, kInner);
     w.attn_output = streamed(in(layer, "ssm_out.weight"), {hidden, values, kHidden, kInner});
+  }
+
+  void load_short_conv(int32_t layer, LayerWeights& w) {
+    constexpr std::string_view kHidden = "embedding_length";
+    const int64_t hidden = config_.hidden_size, channels = config_.conv_channels;
+    w.short_conv = {
+        .in = streamed(in(layer, "shortconv.in_proj.weight"), {3 * channels, hidden, kHidden, kHidden}),
+        .in_bias = bias(in(layer, "shortconv.in_proj.bias"), 3 * channels, kHidden),
+        .conv = transposed(in(layer, "shortconv.conv.weight"),
+                           {channels, config_.conv_size, kHidden, "shortconv.l_cache"}),
+        .bias = bias(in(layer, "shortconv.conv.bias"), channels, kHidden)};
+    w.attn_output = streamed(in(layer, "shortconv.out_proj.weight"), {hidden, channels, kHidden, kHidden});
+    w.attn_output_bias = bias_of_sum(in(layer, "shortconv.out_proj.bias"));
   }
 
   void load_qkv(int32_t layer, LayerWeights& w) {

@@ -19,6 +19,12 @@ struct DeltaNetWeights {
   Weight norm;            ///< [1, value_size] f32
 };
 
+/// Those of a gated short convolution, likewise.
+struct ShortConvWeights {
+  Weight in, in_bias;  ///< [3 conv_channels, hidden], [1, 3 conv_channels] f32
+  Weight conv, bias;   ///< [conv_size, conv_channels] f32: transposed; [1, conv_channels] f32
+};
+
 /// One decoder layer's weights on the backend. Null where the family has none.
 struct LayerWeights {
   Weight attn_norm;       ///< [1, hidden] f32
@@ -28,10 +34,11 @@ struct LayerWeights {
   Weight kv_a, kv_a_norm;  ///< latent, instead of k and v: [head_size, hidden], [1, kv_rank] f32
   Weight k_b, v_b;         ///< latent, of each head: [kv_rank, key_size - rotary_size], [value_size, kv_rank]
   DeltaNetWeights delta;   ///< instead of attention's
+  ShortConvWeights short_conv;    ///< likewise
   Weight q_bias, k_bias, v_bias;  ///< [1, q_size], [1, kv_size] x 2 f32
   Weight q_norm, k_norm;      ///< [1 or heads, head_size] x 2 f32; of whole rows [1, q_size], [1, kv_size]
   Weight sinks;               ///< [1, heads] f32
-  Weight attn_output;         ///< [hidden, output_size]; of a delta net as well
+  Weight attn_output;         ///< [hidden, output_size]; of layers with states as well
   Weight attn_output_bias;    ///< [1, hidden] f32; of several ranks the first one's
   Weight attn_post_norm;      ///< [1, hidden] f32
   Weight ffn_norm;            ///< [1, hidden] f32

@@ -1,4 +1,4 @@
-// Models of gated delta nets on CUDA: their states in slots, in steps of every kind and by graphs, against the CPU and against themselves.
+// Models of gated delta nets, and of short convolutions, on CUDA: their states in slots, in steps of every kind and by graphs, against the CPU and against themselves.
 #include <algorithm>
 #include <fstream>
 #include <map>
@@ -19,8 +19,8 @@ namespace {
 
 /// Heads of 128 in the delta nets, whose prompts go in chunks.
 const std::string kAlignedHybrid = "synthetic:tiny-hybrid:bf16";
-/// Heads of 12.
-const std::vector<std::string> kHybrids{"qwen3next", "qwen35", "qwen35moe"};
+/// Heads of 12, and short convolutions.
+const std::vector<std::string> kHybrids{"qwen3next", "qwen35", "qwen35moe", "lfm2", "lfm2moe"};
 constexpr test::TokenPattern kHybridPattern{.first = 3, .end = 250};
 
 std::vector<float> hybrid_logits(const std::string& model, std::span<const TokenId> tokens,
@@ -40,7 +40,8 @@ class CudaHybrid : public testing::Test {
 /// bf16 of a model without experts, whose choice among near equals it would change. Of qwen35 weights rounded to bf16 alone leave 1.5e-2 on
 /// the CPU.
 TEST_F(CudaHybrid, LogitsAreThoseOfTheCpu) {
-  for (const std::string& model : {kAlignedHybrid, test_model("qwen3next"), test_model("qwen35")}) {
+  for (const std::string& model :
+       {kAlignedHybrid, test_model("qwen3next"), test_model("qwen35"), test_model("lfm2")}) {
     const std::vector<TokenId> tokens = kHybridPattern.tokens(5, 200);
     const std::vector<float> expected = hybrid_logits(model, tokens, DeviceChoice::cpu, DType::f32);
     const double in_f32 = test::nmse(hybrid_logits(model, tokens, DeviceChoice::cuda, DType::f32), expected);
@@ -78,7 +79,7 @@ TEST_F(CudaHybrid, GreedyContinuationsAreThoseOfTheReference) {
 
 /// Prompts in pieces: states go from step to step.
 TEST_F(CudaHybrid, LogitsDoNotDependOnThePieces) {
-  for (const std::string& model : {kAlignedHybrid, test_model("qwen35moe")}) {
+  for (const std::string& model : {kAlignedHybrid, test_model("qwen35moe"), test_model("lfm2moe")}) {
     const std::vector<TokenId> tokens = kHybridPattern.tokens(9, 64);
     const std::vector<float> whole = hybrid_logits(model, tokens, DeviceChoice::cuda, DType::f32);
     const std::vector<double> expected(whole.begin(), whole.end());
@@ -160,7 +161,8 @@ TEST_F(CudaHybrid, DecodingGivesWhatPromptsGive) {
 
 /// Turns of conversations, several at once: a step that reads copies, one that writes them and graphs in between, with a step ahead.
 TEST_F(CudaHybrid, PrefixesChangeNoAnswer) {
-  for (const std::string& model : {kAlignedHybrid, test_model("qwen3next"), test_model("qwen35")}) {
+  for (const std::string& model :
+       {kAlignedHybrid, test_model("qwen3next"), test_model("qwen35"), test_model("lfm2")}) {
     for (const int32_t num_copies : {2, 16}) {
       EngineOptions options = test::served_options(DType::f32);
       options.num_state_copies = num_copies;
@@ -203,7 +205,8 @@ TEST_F(CudaHybrid, PrefixesChangeNoAnswer) {
 /// The state in front of drafts is copied, and taken back where some were rejected; with a step ahead and without, by graphs and in between.
 TEST_F(CudaHybrid, DraftsChangeNoAnswer) {
   const std::vector<Request> requests = test::requests_of_few_words(12);
-  for (const std::string& model : {kAlignedHybrid, test_model("qwen3next"), test_model("qwen35")}) {
+  for (const std::string& model :
+       {kAlignedHybrid, test_model("qwen3next"), test_model("qwen35"), test_model("lfm2")}) {
     EngineOptions options = test::drafted_run_options();
     options.device = DeviceChoice::cuda;
     options.dtype = DType::f32;

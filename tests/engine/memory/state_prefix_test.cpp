@@ -27,8 +27,9 @@ using test::random_tokens;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-/// Three families of tests/golden, and a synthetic one of larger heads.
-const std::vector<std::string> kHybridModels{"qwen3next", "qwen35", "qwen35moe", "synthetic:tiny-hybrid:f32"};
+/// Families of tests/golden, and a synthetic one of larger heads.
+const std::vector<std::string> kHybridModels{"qwen3next", "qwen35",  "qwen35moe",
+                                             "lfm2",      "lfm2moe", "synthetic:tiny-hybrid:f32"};
 
 EngineOptions prefix_options() {
   EngineOptions options;
@@ -56,14 +57,12 @@ class StatePrefix : public testing::TestWithParam<std::string> {
 
   /// Whoever reads what was not written since gets NaN.
   void poison(const LogitRun& run, int32_t first_slot, int32_t num_slots) const {
-    const DeltaNetShape& shape = source_->config().delta_net;
+    const int64_t delta = source_->config().delta_net.delta_state(), conv = source_->config().conv_state();
     for (int32_t layer = 0; layer < source_->config().num_layers; ++layer) {
       const StateLayer& states = run.states().layer(layer);
       if (states.num_slots == 0) continue;
-      std::fill_n(states.delta + first_slot * shape.delta_state(), num_slots * shape.delta_state(),
-                  std::nanf(""));
-      std::fill_n(states.conv + first_slot * shape.conv_state(), num_slots * shape.conv_state(),
-                  std::nanf(""));
+      std::fill_n(states.delta + first_slot * delta, num_slots * delta, std::nanf(""));
+      std::fill_n(states.conv + first_slot * conv, num_slots * conv, std::nanf(""));
     }
   }
 

@@ -158,7 +158,8 @@ TEST_P(StateDrafts, CancelledInTheMiddle) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, StateDrafts,
-                         testing::Values("qwen3next", "qwen35", "synthetic:tiny-hybrid:f32"),
+                         testing::Values("qwen3next", "qwen35", "lfm2", "lfm2moe",
+                                         "synthetic:tiny-hybrid:f32"),
                          [](const auto& model) {
                            return model.param.starts_with("synthetic") ? "tiny_hybrid" : model.param;
                          });

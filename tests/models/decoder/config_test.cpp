@@ -161,7 +161,7 @@ TEST(ReadConfig, NamesAnUnknownArchitectureAndTheKnownOnes) {
                     "qwen3moe, olmoe, qwen2moe, gpt-oss, glm4moe, granitemoe, gemma, gemma2, "
                     "gemma3, gemma4, phi3, smollm3, olmo2, granite, glm4, command-r, "
                     "cohere2, starcoder2, stablelm, internlm2, ernie4_5, seed_oss, deepseek2, llama4, "
-                    "qwen3next, qwen35, qwen35moe, apertus",
+                    "qwen3next, qwen35, qwen35moe, lfm2, lfm2moe, apertus",
                     name)));
   }
   EXPECT_THAT(refusal(with("general.architecture", std::string("\x1b[31mx"))), Not(HasSubstr("\x1b")));

@@ -316,6 +316,16 @@ void RecordingBackend::head_gate(OpId op, const HeadGateArgs& args) {
   writes("out", args.out);
 }
 
+void RecordingBackend::short_conv(OpId op, const ForwardBatch& batch, const ShortConvArgs& args) {
+  begin(op);
+  add("batch", batch);
+  add("x", args.x);
+  add("w", args.weight);
+  add("b", args.bias);
+  add("state", args.state);
+  writes("out", args.out);
+}
+
 void RecordingBackend::gather_rows(OpId op, const Tensor& x, const int32_t* rows, const Tensor& out) {
   begin(op);
   add("x", x);

@@ -144,6 +144,13 @@ void add_delta_keys(ModelParts& model, const std::string& arch) {
   model.keys[arch + ".ssm.inner_size"] = 24u;
 }
 
+/// Over three tokens.
+void add_short_conv(ModelParts& model, const std::string& blk) {
+  model.tensors[blk + "shortconv.in_proj.weight"] = {DType::f32, {32, 96}, {}};
+  model.tensors[blk + "shortconv.conv.weight"] = {DType::f32, {3, 32}, {}};
+  model.tensors[blk + "shortconv.out_proj.weight"] = {DType::f32, {32, 32}, {}};
+}
+
 void add_attention(ModelParts& model, const Architecture& family, const std::string& blk) {
   model.tensors[blk + "attn_q.weight"] = {DType::f32, {32, family.gates_heads ? 64u : 32u}, {}};
   model.tensors[blk + "attn_k.weight"] = {DType::f32, {32, 16}, {}};
@@ -158,13 +165,17 @@ void add_attention(ModelParts& model, const Architecture& family, const std::str
 }
 
 void add_layer(ModelParts& model, const Architecture& family, const std::string& blk, uint64_t experts) {
-  const bool is_delta_net = family.delta_period > 0 && blk == "blk.0.";
+  const bool is_first = blk == "blk.0.";
+  const bool is_delta_net = family.delta_period > 0 && is_first;
+  const bool is_short_conv = family.has_short_convs && is_first;
   if (is_delta_net) {
     add_delta_net(model, family, blk);
+  } else if (is_short_conv) {
+    add_short_conv(model, blk);
   } else {
     family.has_latent_attention ? add_latent_attention(model, blk) : add_attention(model, family, blk);
   }
-  add_norms(model, family, blk, !is_delta_net);
+  add_norms(model, family, blk, !is_delta_net && !is_short_conv);
   add_feed_forward(model, family, blk, experts);
 }
 
@@ -206,6 +217,10 @@ ModelParts tiny_model(std::string_view architecture, int32_t experts) {
   }
   if (family.has_latent_attention) add_latent_keys(model, arch);
   if (family.delta_period > 0) add_delta_keys(model, arch);
+  if (family.has_short_convs) {
+    model.keys[arch + ".shortconv.l_cache"] = 3u;
+    model.keys[arch + ".attention.head_count_kv"] = std::vector<int32_t>{0, 2};
+  }
   if (family.needs_window || arch == "gemma2" || arch == "gemma3")
     model.keys[arch + ".attention.sliding_window"] = 32u;
   if (experts > 0) {
@@ -216,7 +231,7 @@ ModelParts tiny_model(std::string_view architecture, int32_t experts) {
   }
   add_tokenizer(model, vocabulary);
   model.tensors["token_embd.weight"] = {DType::f32, {32, vocab_size}, {}};
-  model.tensors["output_norm.weight"] = {DType::f32, {32}, {}};
+  model.tensors[std::string(family.output_norm_tensor) + ".weight"] = {DType::f32, {32}, {}};
   model.tensors["output.weight"] = {DType::f32, {32, vocab_size}, {}};
   for (const char* blk : {"blk.0.", "blk.1."})
     add_layer(model, family, blk, static_cast<uint64_t>(experts));
