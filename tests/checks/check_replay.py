@@ -5,7 +5,7 @@
 
 Each load is sent to `minfer serve --profile-out` by `minfer bench --base-url`; `minfer bench --replay` then reports the figures of the
 record beside its own. Exit code 1 if throughput, or time to the first token or between tokens at the median or the 99th percentile,
-differs by more than 5 %.
+differs by more than 5 %. The load is sent twice, so that a difference can be held against the one between two runs of the same load.
 """
 
 import argparse
@@ -54,22 +54,31 @@ def serve(minfer, options, profile):
     raise RuntimeError("the server ended")
 
 
-def measure(minfer, model, options, sent, folder):
-    profile = os.path.join(folder, "recorded.jsonl")
+def send(minfer, model, options, sent, profile):
+    """What the load's sender has measured."""
     server, url = serve(minfer, [*model, *options], profile)
     try:
-        done = subprocess.run([minfer, "bench", "--base-url", url, "--tokenizer", model[1], *sent, "-o", "json"], capture_output=True, text=True, timeout=300)
+        done = subprocess.run([minfer, "bench", "--base-url", url, "--tokenizer", model[1], *sent, "-o", "json"], capture_output=True,
+                              text=True, timeout=300)
         if done.returncode != 0:
             raise RuntimeError(done.stderr[-400:])
+        return json.loads(done.stdout)[0]
     finally:
         server.send_signal(signal.SIGTERM)
         server.stderr.read()
         server.wait()
+
+
+def measure(minfer, model, options, sent, folder):
+    """The replay's result, and how figures of the same load sent twice differ."""
+    profile = os.path.join(folder, "recorded.jsonl")
+    first = send(minfer, model, options, sent, profile)
+    second = send(minfer, model, options, sent, os.path.join(folder, "again.jsonl"))
     done = subprocess.run([minfer, "bench", *model, *options, "--replay", profile, "-o", "json"], capture_output=True, text=True,
                           timeout=300)
     if done.returncode != 0:
         raise RuntimeError(done.stderr[-400:])
-    return json.loads(done.stdout)
+    return json.loads(done.stdout), {figure: second[figure] / first[figure] for figure in FIGURES}
 
 
 def main():
@@ -84,14 +93,15 @@ def main():
         if arguments.only and name not in arguments.only:
             continue
         with tempfile.TemporaryDirectory() as folder:
-            result = measure(arguments.minfer, model, options, sent, folder)
+            result, again = measure(arguments.minfer, model, options, sent, folder)
         replay = result[0]["replay"]
         ratios = {figure: replay["ratio"][figure] for figure in FIGURES}
         good = all(abs(ratio - 1.0) <= 0.05 for ratio in ratios.values())
         print(f"{name}: " + ", ".join(f"{figure} {100 * (ratio - 1):+.1f} %" for figure, ratio in ratios.items())
-              + ("" if good else "  <- not as it should be"), flush=True)
+              + ("" if good else "  <- not as it should be")
+              + "; sent once more: " + ", ".join(f"{100 * (ratio - 1):+.1f} %" for ratio in again.values()), flush=True)
         rows.append({"load": name, "model": model, "options": options, "sent": sent, "good": good, "recorded": replay["recorded"],
-                     "replayed": replay["replayed"], "ratio": ratios, "date": time.strftime("%Y-%m-%d"), "cores": os.cpu_count(),
+                     "replayed": replay["replayed"], "ratio": ratios, "sent_again": again, "date": time.strftime("%Y-%m-%d"), "cores": os.cpu_count(),
                      "command": "tests/checks/check_replay.py MINFER" + (" --gpu" if arguments.gpu else "")})
         if arguments.output:
             with open(arguments.output, "w") as file:

@@ -3,7 +3,7 @@
 
 #include "kernels/cuda/delta/delta_ops.h"
 #include "kernels/cuda/delta/delta_sequence.h"
-#include "kernels/cuda/lanes/element.cuh"
+#include "kernels/cuda/ptx/element.cuh"
 
 // Gated short convolutions (see ShortConvArgs for the formula).
 //
