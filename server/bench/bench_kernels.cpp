@@ -9,7 +9,6 @@
 #include "engine/ranks/sizes.h"
 #include "kernels/bench/kernel_timer.h"
 #include "kernels/cuda/product/matmul_search.h"
-#include "models/decoder/weights/quantise.h"
 #include "server/bench/bench_output.h"
 #include "server/commands/terminal/terminal.h"
 
@@ -64,18 +63,12 @@ double KernelResult::median_us() const {
 
 std::unique_ptr<ModelSource> open_kernel_source(const std::string& model, std::string_view op) {
   if (!model.starts_with(kSyntheticPrefix)) return open_model(model);
-  const std::vector<std::string> names =
-      kernel_tensor_names(*make_synthetic_model(model, [](auto) { return false; }), op);
-  return make_synthetic_model(model,
-                              [&](std::string_view tensor) { return std::ranges::count(names, tensor) > 0; });
-}
-
-std::vector<HostTensor> loaded_kernel_tensors(const ModelSource& source, const std::string& op,
-                                              const EngineOptions& engine) {
-  std::vector<HostTensor> tensors = kernel_tensors(source, op);
-  for (HostTensor& tensor : tensors)
-    tensor = to_load(std::move(tensor), engine.quantization, source.name());
-  return tensors;
+  std::unique_ptr<ModelSource> shapes = make_synthetic_model(model, [](auto) { return false; });
+  if (op.empty()) return shapes;
+  const KernelOps ops(*shapes, {});
+  return make_synthetic_model(model, [&](std::string_view tensor) {
+    return std::ranges::count(ops.tensors(op), tensor, &HostTensor::name) > 0;
+  });
 }
 
 double KernelBench::roofline(const KernelResult& result) const {
@@ -98,8 +91,8 @@ KernelBench run_kernel_bench(const KernelBenchOptions& options, const EngineOpti
                     .counters_error = {}};
   std::vector<std::string> ops = options.ops;
   if (ops.empty()) {
-    for (const std::string_view op : kernel_op_names(open_kernel_source(bench.model, "")->config()))
-      ops.emplace_back(op);
+    const std::unique_ptr<ModelSource> shapes = open_kernel_source(bench.model, "");
+    ops = KernelOps(*shapes, {}).names();
   }
   for (const std::string& op : ops) {
     const std::unique_ptr<ModelSource> source = open_kernel_source(bench.model, op);
@@ -107,11 +100,10 @@ KernelBench run_kernel_bench(const KernelBenchOptions& options, const EngineOpti
     const BackendInfo info = bench.backend = backend->info();
     bench.ceilings = device_ceilings(info, MINFER_VERSION);  // before the weights take the memory
     const KernelTypes types{info.activation_dtype, choose_kv_dtype(engine, source->config(), info)};
-    std::vector<KernelCase> cases =
-        list_kernel_cases(source->config(), types, op, options.sizes, info.asynchronous);
-    const std::vector<HostTensor> tensors = loaded_kernel_tensors(*source, op, engine);
-    KernelOperands operands(tensors, std::move(backend), std::move(cases), engine.block_size,
-                            cold_bytes(info));
+    const KernelOps of_model(*source, types, engine.quantization);
+    const std::vector<HostTensor>& tensors = of_model.tensors(op);
+    KernelOperands operands(tensors, std::move(backend), of_model.cases(op, options.sizes, info.asynchronous),
+                            engine.block_size, cold_bytes(info));
     for (const KernelCase& c : operands.cases()) {
       show_progress(c);
       KernelResult& result = bench.results.emplace_back(

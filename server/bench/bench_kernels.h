@@ -53,9 +53,6 @@ struct KernelBench {
 
 /// A model of which one op's weights are wanted ("": none): of a synthetic one no others are made.
 std::unique_ptr<ModelSource> open_kernel_source(const std::string& model, std::string_view op);
-/// These weights, as the engine would load them.
-std::vector<HostTensor> loaded_kernel_tensors(const ModelSource& source, const std::string& op,
-                                              const EngineOptions& engine);
 
 /// Runs each op of a model by itself over many sizes, one op's weights in memory at a time. A run's time is
 /// from its begin to the begin of what follows, as in step records; runs follow each other in a CUDA graph,

@@ -22,18 +22,32 @@ struct KernelSizes {
   std::vector<int32_t> contexts;  ///< attention_decode: cached tokens of a sequence
 };
 
-/// The names of the ops that a model of this shape has, as profiles have them (the norms are one), in the order of a step.
-std::vector<std::string_view> kernel_op_names(const ModelConfig& config);
+/// The ops of a model's program (models/decoder/emit/) that run by themselves: those of one layer, which attends and has experts where
+/// the model has them, and those beside the layers. The plain RMS norms are one, "rms_norm".
+class KernelOps {
+ public:
+  /// `source` may have vectors' data alone, and outlives this. `quantization`: as in load_weights(), which throws the same.
+  KernelOps(const ModelSource& source, const KernelTypes& types, std::optional<DType> quantization = {});
 
-/// All cases of an op. Sizes are multiplied out where there are several, but for attention beyond 512 Ki cached tokens; attention has a
-/// case for each window of the layers. `on_gpu` chooses between the default sizes. Throws Error naming an unknown op and the known ones.
-std::vector<KernelCase> list_kernel_cases(const ModelConfig& config, const KernelTypes& types,
-                                          std::string_view op, const KernelSizes& sizes, bool on_gpu);
+  /// In the order of a step.
+  std::vector<std::string> names() const;
+  /// All cases of an op. Sizes are multiplied out where there are several, but for attention beyond 512 Ki cached tokens; attention has a
+  /// case for each window of the layers. `on_gpu` chooses between the default sizes. Throws Error naming an unknown op and the known ones.
+  std::vector<KernelCase> cases(std::string_view op, const KernelSizes& sizes, bool on_gpu) const;
+  /// The tensors that an op reads, in the order in which it names them, as they are loaded. Throws as cases().
+  const std::vector<HostTensor>& tensors(std::string_view op) const { return find(op).tensors; }
 
-/// The names of the tensors that an op reads, in the order in which they are loaded: of the model, or of a layer that has the type of most
-/// layers where types are mixed. A model without an output matrix uses its embedding.
-std::vector<std::string> kernel_tensor_names(const ModelSource& source, std::string_view op);
-/// These tensors. Throws FileError if one is missing.
-std::vector<HostTensor> kernel_tensors(const ModelSource& source, std::string_view op);
+ private:
+  struct MeasuredOp {
+    OpInfo info;
+    std::vector<HostTensor> tensors;
+  };
+  const MeasuredOp& find(std::string_view op) const;
+
+  const ModelConfig& config_;
+  int32_t layer_;
+  std::vector<std::vector<float>> converted_;  ///< data of tensors, see ModelWeights
+  std::vector<MeasuredOp> ops_;
+};
 
 }  // namespace minfer

@@ -19,8 +19,13 @@ using testing::HasSubstr;
 using testing::IsSupersetOf;
 using testing::Not;
 
-const ModelConfig kLlama8b = synthetic_config("llama-3.1-8b");
-const KernelTypes kGpuTypes{DType::bf16, DType::bf16};
+constexpr const char* kLlama8b = "synthetic:llama-3.1-8b";
+
+/// Of a synthetic model's shapes, on a GPU.
+std::vector<KernelCase> cases_of(const std::string& model, std::string_view op, const KernelSizes& sizes) {
+  const auto source = make_synthetic_model(model, [](std::string_view) { return false; });
+  return KernelOps(*source, {DType::bf16, DType::bf16}).cases(op, sizes, true);
+}
 
 std::vector<int32_t> tokens_of(const std::vector<KernelCase>& cases) {
   std::vector<int32_t> tokens;
@@ -30,18 +35,16 @@ std::vector<int32_t> tokens_of(const std::vector<KernelCase>& cases) {
 }
 
 TEST(KernelCases, ProductsGoThroughPowersOfTwo) {
-  const std::vector<KernelCase> cases = list_kernel_cases(kLlama8b, kGpuTypes, "qkv", {}, true);
+  const std::vector<KernelCase> cases = cases_of(kLlama8b, "qkv", {});
   EXPECT_THAT(tokens_of(cases), ElementsAre(1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192));
   EXPECT_EQ(cases.front().shape(), "N 6144, K 4096");
   EXPECT_EQ(cases.back().work().flops, int64_t{2} * 8192 * 6144 * 4096);
-  EXPECT_THAT(
-      tokens_of(list_kernel_cases(kLlama8b, kGpuTypes, "qkv", {.tokens = {3, 7}, .contexts = {}}, true)),
-      ElementsAre(3, 7));
+  EXPECT_THAT(tokens_of(cases_of(kLlama8b, "qkv", {.tokens = {3, 7}, .contexts = {}})), ElementsAre(3, 7));
 }
 
 TEST(KernelCases, DecodeAttentionGoesThroughBatchesAndContexts) {
   std::set<std::pair<int32_t, int32_t>> sizes;
-  for (const KernelCase& c : list_kernel_cases(kLlama8b, kGpuTypes, "attention_decode", {}, true)) {
+  for (const KernelCase& c : cases_of(kLlama8b, "attention_decode", {})) {
     sizes.insert({c.sequences, c.context});
     EXPECT_EQ(c.tokens, c.sequences);
     EXPECT_LE(int64_t{c.sequences} * c.context, 1 << 19);
@@ -55,7 +58,7 @@ TEST(KernelCases, DecodeAttentionGoesThroughBatchesAndContexts) {
 TEST(KernelCases, SamplingGoesThroughWaysToDraw) {
   std::set<std::string> shapes;
   const KernelSizes sizes{.tokens = {256}, .contexts = {}};
-  for (const KernelCase& c : list_kernel_cases(kLlama8b, kGpuTypes, "sample", sizes, true)) {
+  for (const KernelCase& c : cases_of(kLlama8b, "sample", sizes)) {
     shapes.insert(c.shape());
     EXPECT_EQ(c.work().bytes_read, int64_t{256} * 128256 * 4);
   }
@@ -65,8 +68,7 @@ TEST(KernelCases, SamplingGoesThroughWaysToDraw) {
 
 TEST(KernelCases, PrefillAttentionIsCausal) {
   const KernelSizes sizes{.tokens = {1024, 6}, .contexts = {}};
-  const std::vector<KernelCase> cases =
-      list_kernel_cases(kLlama8b, kGpuTypes, "attention_prefill", sizes, true);
+  const std::vector<KernelCase> cases = cases_of(kLlama8b, "attention_prefill", sizes);
   ASSERT_EQ(cases.size(), 3u);  // six tokens cannot be four prompts of a length
   EXPECT_EQ(cases[0].work().flops, int64_t{4} * 4096 * 1024 * 1025 / 2);
   EXPECT_EQ(cases[1].sequences, 4);
@@ -77,8 +79,7 @@ TEST(KernelCases, AttentionGoesThroughTheWindowsOfTheLayers) {
   const auto windows = [](const char* model, int32_t context) {
     std::vector<int32_t> found;
     const KernelSizes sizes{.tokens = {1}, .contexts = {context}};
-    for (const KernelCase& c :
-         list_kernel_cases(synthetic_config(model), kGpuTypes, "attention_decode", sizes, true))
+    for (const KernelCase& c : cases_of(model, "attention_decode", sizes))
       found.push_back(c.info.window.keys);
     return found;
   };
@@ -89,22 +90,21 @@ TEST(KernelCases, AttentionGoesThroughTheWindowsOfTheLayers) {
 }
 
 TEST(KernelCases, AttentionHasTheHeadsOfEachKindOfLayer) {
-  const ModelConfig gemma = synthetic_config("gemma-4-31b");
+  const std::string gemma = "gemma-4-31b";
   const KernelSizes sizes{.tokens = {8}, .contexts = {4096}};
-  const std::vector<KernelCase> cases = list_kernel_cases(gemma, kGpuTypes, "attention_decode", sizes, true);
+  const std::vector<KernelCase> cases = cases_of(gemma, "attention_decode", sizes);
   ASSERT_EQ(cases.size(), 2u);
   EXPECT_THAT(cases[0].shape(), HasSubstr("32/4 heads of 512"));
   EXPECT_EQ(cases[0].work().flops, int64_t{4} * 8 * 4096 * 32 * 512);
   EXPECT_THAT(cases[1].shape(), HasSubstr("32/16 heads of 256"));
   EXPECT_EQ(cases[1].work().flops, int64_t{4} * 8 * 1024 * 32 * 256);
-  const KernelCase qkv = list_kernel_cases(gemma, kGpuTypes, "qkv", {.tokens = {1}, .contexts = {}}, true)[0];
+  const KernelCase qkv = cases_of(gemma, "qkv", {.tokens = {1}, .contexts = {}})[0];
   EXPECT_EQ(qkv.info.out_features, 8192 + 2 * 4096) << "of the layer whose weights it has";
 }
 
 TEST(KernelCases, AttentionIsCappedWhereTheModelsIs) {
   const KernelSizes sizes{.tokens = {64}, .contexts = {}};
-  for (const KernelCase& c :
-       list_kernel_cases(synthetic_config("gemma-2-9b"), kGpuTypes, "attention_prefill", sizes, true)) {
+  for (const KernelCase& c : cases_of("gemma-2-9b", "attention_prefill", sizes)) {
     EXPECT_EQ(c.logit_cap, 50.0f);
     EXPECT_THAT(c.shape(), HasSubstr("16/8 heads of 256")) << "Gemma's";
     EXPECT_THAT(c.shape(), HasSubstr(", cap 50"));
@@ -113,7 +113,7 @@ TEST(KernelCases, AttentionIsCappedWhereTheModelsIs) {
 
 TEST(KernelCases, AnUnknownOpListsTheKnownOnes) {
   try {
-    list_kernel_cases(kLlama8b, kGpuTypes, "moe_down", {}, true);
+    cases_of(kLlama8b, "moe_down", {});
     FAIL() << "a dense model has no experts";
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), HasSubstr("\"moe_down\""));
@@ -122,7 +122,9 @@ TEST(KernelCases, AnUnknownOpListsTheKnownOnes) {
 }
 
 TEST(KernelCases, AFamilyHasTheOpsThatItsLayersRun) {
-  const auto names = [](const char* model) { return kernel_op_names(synthetic_config(model)); };
+  const auto names = [](const char* model) {
+    return KernelOps(*make_synthetic_model(model, [](std::string_view) { return false; }), {}).names();
+  };
   EXPECT_THAT(names("gemma-3-12b"), IsSupersetOf({"rms_norm", "gate_up_swiglu"}));
   EXPECT_THAT(names("starcoder2-3b"), AllOf(Not(Contains("rms_norm")), Not(Contains("gate_up_swiglu"))))
       << "layer norms, no gate";
@@ -136,14 +138,14 @@ void expect_same_ops(const std::string& model) {
   options.max_model_len = 64;
   options.threads = 1;
   Engine engine(open_model(model), options);
-  const KernelTypes types{DType::f32, DType::f32};
+  const std::unique_ptr<ModelSource> source = open_model(model);
+  const KernelOps ops(*source, {DType::f32, DType::f32});
   std::set<std::string> names;
   for (const OpInfo& info : engine.ops()) {
     if (info.kind == OpKind::transfer) continue;
     const std::string name = info.kind == OpKind::rms_norm ? "rms_norm" : info.name;
     names.insert(name);
-    KernelCase c =
-        list_kernel_cases(engine.config(), types, name, {.tokens = {8}, .contexts = {32}}, false).front();
+    KernelCase c = ops.cases(name, {.tokens = {8}, .contexts = {32}}, false).front();
     c.info.weight_bytes = info.weight_bytes;
     OpInfo expected = info;
     expected.scope = c.info.scope;  // the norms differ in theirs
@@ -152,7 +154,7 @@ void expect_same_ops(const std::string& model) {
     EXPECT_EQ(c.work().bytes_written, op_work(expected, c.batch_shape()).bytes_written) << name;
     EXPECT_EQ(c.work().flops, op_work(expected, c.batch_shape()).flops) << name;
   }
-  const std::vector<std::string_view> known = kernel_op_names(engine.config());
+  const std::vector<std::string> known = ops.names();
   EXPECT_EQ(names, std::set<std::string>(known.begin(), known.end()));
 }
 
@@ -196,7 +198,7 @@ TEST_F(KernelBenchTest, MeasuresEveryOpOfAModelWithExperts) {
 }
 
 TEST_F(KernelBenchTest, FiguresFollowFromTheMedianAndTheWork) {
-  KernelResult result{.kernel = list_kernel_cases(kLlama8b, kGpuTypes, "attn_output", {}, true).front(),
+  KernelResult result{.kernel = cases_of(kLlama8b, "attn_output", {}).front(),
                       .weight_dtype = DType::bf16,
                       .samples_us = {20.0, 10.0, 40.0},
                       .cublas_us = 19.5};
@@ -218,7 +220,7 @@ TEST_F(KernelBenchTest, FiguresFollowFromTheMedianAndTheWork) {
 }
 
 TEST_F(KernelBenchTest, Fp8ProductsAreHeldAgainstTheirOwnCeiling) {
-  KernelResult result{.kernel = list_kernel_cases(kLlama8b, kGpuTypes, "attn_output", {}, true).back(),
+  KernelResult result{.kernel = cases_of(kLlama8b, "attn_output", {}).back(),
                       .weight_dtype = DType::fp8,
                       .samples_us = {400.0},
                       .cublas_us = std::nullopt};
