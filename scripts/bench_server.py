@@ -14,13 +14,12 @@ import argparse
 import datetime
 import json
 import os
-import re
-import signal
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
+
+from minfer_server import start, stop
 
 
 def run(command, **options):
@@ -28,33 +27,6 @@ def run(command, **options):
     if result.returncode != 0:
         sys.exit(f"{' '.join(command)}: exit code {result.returncode}\n{result.stderr}")
     return result.stdout
-
-
-class Server:
-    """`minfer serve` on a free port, stopped by SIGTERM."""
-
-    def __init__(self, minfer, options, log):
-        self.process = subprocess.Popen([minfer, "serve", "--port", "0", "--no-access-log", *options], stderr=log)
-        self.url = self._wait_for_url(log.name)
-
-    def _wait_for_url(self, log_name):
-        for _ in range(3000):
-            with open(log_name, encoding="utf-8") as log:
-                found = re.search(r"url=(\S+)", log.read())
-            if found:
-                return found.group(1)
-            if self.process.poll() is not None:
-                sys.exit(f"minfer serve: exit code {self.process.returncode}; see {log_name}")
-            time.sleep(0.1)
-        sys.exit(f"minfer serve does not say its address in {log_name}")
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.process.send_signal(signal.SIGTERM)
-        if self.process.wait(timeout=60) != 0:
-            sys.exit(f"minfer serve: exit code {self.process.returncode}")
 
 
 def describe_machine():
@@ -102,11 +74,11 @@ def measure(args, interval):
     pairs, step = [], None
     for _ in range(args.repetitions):
         offline = json.loads(run([args.minfer, "bench", *load, *engine]))
-        with tempfile.TemporaryDirectory() as folder, open(os.path.join(folder, "log"), "w", encoding="utf-8") as log:
+        with tempfile.TemporaryDirectory() as folder:
             profile = os.path.join(folder, "steps.jsonl")
-            with Server(args.minfer, [*engine, "--profile-out", profile], log) as server:
-                served = json.loads(
-                    run([args.minfer, "bench", "--base-url", server.url, "--tokenizer", args.model or "demo", *load]))
+            server, url = start(args.minfer, "", ["--no-access-log", *engine, "--profile-out", profile], max_num_seqs=None)
+            served = json.loads(run([args.minfer, "bench", "--base-url", url, "--tokenizer", args.model or "demo", *load]))
+            stop(server)
             step = median_step(profile)
         pairs.append((offline[0] if isinstance(offline, list) else offline, served[0] if isinstance(served, list) else served))
         print(".", end="", file=sys.stderr, flush=True)

@@ -13,14 +13,12 @@
 
 namespace minfer {
 
-inline constexpr std::string_view kCountersSchema = "minfer.counters/1";
-
 /// A value for each Counter; NaN: not sampled, or nothing to tell it by.
 class CounterValues {
  public:
   CounterValues() { values_.fill(std::numeric_limits<double>::quiet_NaN()); }
   double& operator[](Counter counter) { return values_[static_cast<size_t>(counter)]; }
-  double operator[](Counter counter) const { return values_[static_cast<size_t>(counter)]; }
+  const double& operator[](Counter counter) const { return values_[static_cast<size_t>(counter)]; }
   bool has(Counter counter) const { return (*this)[counter] == (*this)[counter]; }
 
  private:

@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 
 #include "profiling/findings/rules.h"
-#include "profiling/json/trial_lines.h"
+#include "profiling/json/line_members.h"
 #include "profiling/report/text/table.h"
 
 namespace minfer {
@@ -89,31 +89,42 @@ std::string_view rule_name_of(const JsonField& field) {
   field.expected("the name of a rule of this version");
 }
 
-std::vector<std::string> texts_of(const JsonField& field) {
-  std::vector<std::string> texts;
-  for (size_t i = 0; i < field.size(); ++i)
-    texts.push_back(field[i].text());
-  return texts;
-}
-
-Finding finding_of(const JsonField& field) {
-  return {.rule = rule_name_of(field["finding"]),
-          .group = one_of(field["class"],
-                          std::array{FindingGroup::requests, FindingGroup::system, FindingGroup::kernels}),
-          .evidence = field["evidence"].text(),
-          .stake_us = field["at_stake_us"].number(),
-          .stake = field["at_stake"].number(),
-          .gain = field["gain"].number(),
-          .gain_from = field["gain_from"].number(),
-          .gain_to = field["gain_to"].number(),
-          .of = one_of(field["gain_of"], std::array{GainOf::wall_time, GainOf::throughput, GainOf::latency}),
-          .estimated = field["estimated"].boolean(),
-          .has_option = !field.find("has_option"),
-          .advice = field["advice"].text(),
-          .trials = texts_of(field["try"])};
-}
-
 }  // namespace
+
+/// What a finding's advice gave is told, and not read: profiles have it in lines of its own.
+template <class Json>
+void members(Json& json, Is<Finding> auto& finding) {
+  json.member("finding", finding.rule, rule_name_of);
+  json.member("class", finding.group,
+              one_name_of(FindingGroup::requests, FindingGroup::system, FindingGroup::kernels));
+  json.member("evidence", finding.evidence, kText).member("at_stake_us", finding.stake_us, kNumber);
+  json.member("at_stake", finding.stake, kNumber, 4).member("gain", finding.gain, kNumber, 4);
+  json.member("gain_from", finding.gain_from, kNumber, 4).member("gain_to", finding.gain_to, kNumber, 4);
+  json.member("gain_of", finding.of, one_name_of(GainOf::wall_time, GainOf::throughput, GainOf::latency));
+  json.optional("has_option", finding.has_option, kBoolean, true);
+  json.member("estimated", finding.estimated, kBoolean).member("advice", finding.advice, kText);
+  json.plain_list("try", finding.trials, kText);
+  if constexpr (!Json::kReads) {
+    json.text().key("measured").open('[');
+    for (const KeptTrial& trial : finding.measured) {
+      json.text().open('{').field("text", std::string_view(trial.text()));
+      write_trial(json.text(), trial);
+      json.text().close('}');
+    }
+    json.text().close(']');
+  }
+}
+
+template <class Json>
+void members(Json& json, Is<Diagnosis> auto& diagnosis) {
+  json.told("healthy", diagnosis.is_healthy()).told("verdict", std::string_view(verdict(diagnosis)));
+  json.member("limit_of_hardware", diagnosis.limit.is_of_hardware, kBoolean);
+  json.member("next_limit", diagnosis.limit.text, kText).member("steps", diagnosis.steps, kCount);
+  json.member("requests", diagnosis.requests, kCount).member("wall_us", diagnosis.wall_us, kNumber);
+  json.member("idle_us", diagnosis.idle_us, kNumber);
+  if (json.has("devices", true)) json.member("devices", diagnosis.devices, kText);
+  json.list("findings", diagnosis.findings);
+}
 
 bool Diagnosis::is_healthy() const {
   return worst() <= kHealthyGain;
@@ -172,54 +183,11 @@ std::string findings_markdown(const Diagnosis& diagnosis, bool all) {
 }
 
 void write_findings(JsonText& json, const Diagnosis& diagnosis) {
-  json.open('{')
-      .field("healthy", diagnosis.is_healthy())
-      .field("verdict", std::string_view(verdict(diagnosis)))
-      .field("limit_of_hardware", diagnosis.limit.is_of_hardware)
-      .field("next_limit", std::string_view(diagnosis.limit.text));
-  json.field("steps", diagnosis.steps)
-      .field("requests", diagnosis.requests)
-      .field("wall_us", diagnosis.wall_us);
-  json.field("idle_us", diagnosis.idle_us).field("devices", std::string_view(diagnosis.devices));
-  json.key("findings").open('[');
-  for (const Finding& finding : diagnosis.findings) {
-    json.open('{').field("finding", finding.rule).field("class", name(finding.group));
-    json.field("evidence", std::string_view(finding.evidence)).field("at_stake_us", finding.stake_us);
-    json.field("at_stake", finding.stake, 4)
-        .field("gain", finding.gain, 4)
-        .field("gain_from", finding.gain_from, 4)
-        .field("gain_to", finding.gain_to, 4)
-        .field("gain_of", name(finding.of));
-    if (!finding.has_option) json.field("has_option", false);
-    json.field("estimated", finding.estimated).field("advice", std::string_view(finding.advice));
-    json.key("try").open('[');
-    for (const std::string& trial : finding.trials)
-      json.value(trial);
-    json.close(']').key("measured").open('[');
-    for (const KeptTrial& trial : finding.measured) {
-      json.open('{').field("text", std::string_view(trial.text()));
-      write_trial(json, trial);
-      json.close('}');
-    }
-    json.close(']').close('}');
-  }
-  json.close(']').close('}');
+  write_members(json, diagnosis);
 }
 
 Diagnosis diagnosis_of(const JsonField& field) {
-  Diagnosis diagnosis{
-      .findings = {},
-      .limit = {.is_of_hardware = field["limit_of_hardware"].boolean(), .text = field["next_limit"].text()},
-      .steps = field["steps"].count(),
-      .requests = field["requests"].count(),
-      .wall_us = field["wall_us"].number(),
-      .idle_us = field["idle_us"].number()};
-  if (const auto devices = field.find("devices"))
-    diagnosis.devices = devices->text();  // absent: an older server's
-  const JsonField findings = field["findings"];
-  for (size_t i = 0; i < findings.size(); ++i)
-    diagnosis.findings.push_back(finding_of(findings[i]));
-  return diagnosis;
+  return read_members<Diagnosis>(field);
 }
 
 }  // namespace minfer

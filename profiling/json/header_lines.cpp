@@ -1,43 +1,17 @@
 #include "profiling/json/header_lines.h"
 
+#include <algorithm>
 #include <array>
 #include <limits>
+
+#include "profiling/json/line_members.h"
 
 namespace minfer {
 namespace {
 
-OpInfo op_info_of(const JsonField& field) {
-  OpInfo info;
-  info.name = field["op"].text();
-  info.layer = field["layer"].small(-1);
-  info.kind = one_of(
-      field["kind"],
-      std::array{OpKind::embed,           OpKind::rms_norm,    OpKind::linear,     OpKind::gate_up_swiglu,
-                 OpKind::rope_kv_write,   OpKind::attention,   OpKind::moe_route,  OpKind::moe_gate_up_swiglu,
-                 OpKind::moe_down,        OpKind::gather,      OpKind::sample,     OpKind::transfer,
-                 OpKind::all_reduce,      OpKind::all_gather,  OpKind::broadcast,  OpKind::activate,
-                 OpKind::latent_kv_write, OpKind::head_linear, OpKind::delta_conv, OpKind::delta_rule,
-                 OpKind::head_gate,       OpKind::short_conv});
-  info.scope = one_of(field["scope"], std::array{TokenScope::all, TokenScope::decode, TokenScope::prefill,
-                                                 TokenScope::logits});
-  info.in_features = field["in_features"].count();
-  info.out_features = field["out_features"].count();
-  info.weight_bytes = field["weight_bytes"].bytes();
-  if (const auto bytes = field.find("file_bytes")) info.file_bytes = bytes->bytes();
-  if (const auto converted = field.find("converted")) info.converted = converted->text();
-  if (const auto fp8 = field.find("fp8_products")) info.fp8_products = fp8->boolean();
-  return info;
-}
-
-AskedTiers asked_tiers_of(const JsonField& field) {
-  AskedTiers asked;
-  for (size_t i = 0; i < field.size(); ++i) {
-    const auto tier = field[i].small();
-    asked.kernels = asked.kernels || tier == 1;
-    asked.counters = asked.counters || tier == 2;
-  }
-  return asked;
-}
+constexpr auto kUnixSeconds = [](const JsonField& field) {
+  return field.integer(0, int64_t{250'000'000'000});
+};
 
 /// Of a grid, a block or a cluster: no device takes larger ones.
 std::array<int32_t, 3> sizes_of(const JsonField& field, int32_t most_x, int32_t most_yz) {
@@ -45,77 +19,168 @@ std::array<int32_t, 3> sizes_of(const JsonField& field, int32_t most_x, int32_t 
   return {field[0].integer(1, most_x), field[1].integer(1, most_yz), field[2].integer(1, most_yz)};
 }
 
+template <class Json>
+void sizes_member(Json& json, std::string_view name, auto& sizes, int32_t most_x, int32_t most_yz) {
+  if constexpr (Json::kReads) {
+    sizes = sizes_of(json.field()[name], most_x, most_yz);
+  } else {
+    json.plain_list(name, sizes, kSmall);
+  }
+}
+
+template <class Json>
+void ceilings_members(Json& json, Is<Ceilings> auto& ceilings) {
+  json.member("read_gbps", ceilings.read_gbps, kNumber).member("gflops", ceilings.gflops, kNumber);
+  if (json.has("runs", ceilings.tries() > 0)) {
+    json.member("runs", ceilings.runs, kSmall);
+    json.member("measured_unix_s", ceilings.measured_unix_s, kUnixSeconds);
+  }
+  json.optional("disturbed_runs", ceilings.disturbed_runs, kSmallFrom<1>);
+  for (const auto& [name, unit] : kUnitCeilings)
+    json.optional(name, ceilings.*unit, kNumber);
+}
+
+template <class Json>
+void option_members(Json& json, auto& options) {
+  if constexpr (Json::kReads) {
+    for (const std::string_view option : json.field().keys())
+      options.emplace_back(printable(std::string(option)), json.field()[option].text());
+  } else {
+    for (const auto& [option, content] : options)
+      json.told(option, std::string_view(content));
+  }
+}
+
+/// The last of the tiers by itself is for readers of older versions.
+template <class Json>
+void tier_members(Json& json, Is<AskedTiers> auto& asked) {
+  std::vector<int32_t> tiers = asked.numbers();
+  json.told("tier", tiers.back());
+  if (json.has("tiers", true)) json.plain_list("tiers", tiers, kSmall);
+  if constexpr (Json::kReads) {
+    asked.kernels = std::ranges::find(tiers, 1) != tiers.end();
+    asked.counters = std::ranges::find(tiers, 2) != tiers.end();
+  }
+}
+
 }  // namespace
 
-MemoryUse memory_of(const JsonField& field) {
-  MemoryUse memory;
-  memory.total_bytes = field["total_bytes"].bytes();
-  memory.used_bytes = field["used_bytes"].bytes();
-  memory.used_before_bytes = field["used_before_bytes"].bytes();
-  const JsonField parts = field["parts"];
-  for (size_t i = 0; i < parts.size(); ++i) {
-    const JsonField part = parts[i];
-    memory.parts.push_back({.what = part["what"].text(),
-                            .bytes = part["bytes"].bytes(),
-                            .most_bytes = part["most_bytes"].bytes(),
-                            .on_device = part["place"].text() == "device"});
-  }
-  return memory;
+template <class Json>
+void members(Json& json, Is<MemoryPart> auto& part) {
+  constexpr std::string_view kOnDevice = "device", kPinned = "page-locked";
+  json.member("what", part.what, kText).member("bytes", part.bytes, kBytes);
+  json.member("most_bytes", part.most_bytes, kBytes);
+  std::string place(part.on_device ? kOnDevice : kPinned);
+  json.member("place", place, kText);
+  if constexpr (Json::kReads) part.on_device = place == kOnDevice;
+}
+
+template <class Json>
+void members(Json& json, Is<MemoryUse> auto& memory) {
+  json.member("total_bytes", memory.total_bytes, kBytes).member("used_bytes", memory.used_bytes, kBytes);
+  json.member("used_before_bytes", memory.used_before_bytes, kBytes).list("parts", memory.parts);
+}
+
+template <class Json>
+void members(Json& json, Is<OpInfo> auto& op) {
+  json.member("op", op.name, kText).member("layer", op.layer, kSmallFrom<-1>);
+  json.member("kind", op.kind,
+              one_name_of(OpKind::embed, OpKind::rms_norm, OpKind::linear, OpKind::gate_up_swiglu,
+                          OpKind::rope_kv_write, OpKind::attention, OpKind::moe_route,
+                          OpKind::moe_gate_up_swiglu, OpKind::moe_down, OpKind::gather, OpKind::sample,
+                          OpKind::transfer, OpKind::all_reduce, OpKind::all_gather, OpKind::broadcast,
+                          OpKind::activate, OpKind::latent_kv_write, OpKind::head_linear, OpKind::delta_conv,
+                          OpKind::delta_rule, OpKind::head_gate, OpKind::short_conv));
+  json.member("scope", op.scope,
+              one_name_of(TokenScope::all, TokenScope::decode, TokenScope::prefill, TokenScope::logits));
+  json.member("in_features", op.in_features, kCount).member("out_features", op.out_features, kCount);
+  json.member("weight_bytes", op.weight_bytes, kBytes).optional("file_bytes", op.file_bytes, kBytes);
+  if (json.has("converted", op.file_bytes > 0)) json.member("converted", op.converted, kText);
+  json.optional("fp8_products", op.fp8_products, kBoolean);
+}
+
+template <class Json>
+void members(Json& json, Is<ProfileHeader> auto& header) {
+  json.member("version", header.version, kText).member("model", header.model, kText);
+  json.member("backend", header.backend, kText).member("device", header.device, kText);
+  json.member("threads", header.threads, kSmall).optional("cores", header.cores, kSmall);
+  json.member("activation_dtype", header.activation_dtype, one_name_of(DType::f32, DType::bf16));
+  tier_members(json, header.asked);
+  json.member("detail", header.detail, one_name_of(ProfileDetail::op, ProfileDetail::layer));
+  json.object("ceilings", [&](auto& inner) { ceilings_members(inner, header.ceilings); });
+  json.optional("cache_bytes", header.cache_bytes, kBytes);
+  if (json.has("memory", header.memory.total_bytes > 0))
+    json.object("memory", [&](auto& inner) { members(inner, header.memory); });
+  json.object("options", [&](auto& inner) { option_members(inner, header.options); });
+  json.object("clocks", [&](auto& inner) {
+    inner.told("host", std::string_view("monotonic"));
+    inner.member("clock_ns", header.clock_ns, kTime).member("unix_ns", header.unix_ns, kTime);
+  });
+  json.told("phase_rule", kPhaseRule).list("ops", header.ops);
+}
+
+template <class Json>
+void members(Json& json, Is<KernelLaunch> auto& launch) {
+  json.member("kernel", launch.kernel, kText).member("path", launch.path, kText);
+  sizes_member(json, "grid", launch.grid, std::numeric_limits<int32_t>::max(), 65'535);
+  sizes_member(json, "block", launch.block, 1'024, 1'024);
+  sizes_member(json, "cluster", launch.cluster, 1'024, 1'024);
+  json.member("registers", launch.registers, kSmall);
+  json.member("static_shared_bytes", launch.static_shared_bytes, kSmall);
+  json.member("dynamic_shared_bytes", launch.dynamic_shared_bytes, kSmall);
+  json.member("blocks_per_sm", launch.blocks_per_sm, kSmall);
+  json.member(
+      "limiter", launch.limiter,
+      one_name_of(OccupancyLimiter::unknown, OccupancyLimiter::registers, OccupancyLimiter::shared_memory,
+                  OccupancyLimiter::threads, OccupancyLimiter::blocks));
+  json.member("occupancy", launch.occupancy, kNumber, 5).member("waves", launch.waves, kNumber, 5);
+  json.optional("reads_ahead_bytes", launch.reads_ahead_bytes, kBytes);
+}
+
+void append_header_line(std::string& out, const ProfileHeader& header) {
+  JsonText json(out);
+  json.open('{').field("schema", kStepSchema).key("header");
+  write_members(json, header);
+  json.close('}');
+  out += '\n';
+}
+
+void append_launch_line(std::string& out, int32_t index, const KernelLaunch& launch) {
+  JsonText json(out);
+  write_launch(json, index, launch);
+  out += '\n';
+}
+
+void append_memory_line(std::string& out, const MemoryUse& memory, int64_t clock_ns) {
+  JsonText json(out);
+  json.open('{').field("schema", kMemorySchema).field("when", std::string_view("end"));
+  json.field("clock_ns", clock_ns).key("memory");
+  write_members(json, memory);
+  json.close('}');
+  out += '\n';
+}
+
+void write_header(JsonText& json, const ProfileHeader& header) {
+  write_members(json, header);
+}
+
+void write_launch(JsonText& json, int32_t index, const KernelLaunch& launch) {
+  json.open('{').field("schema", kLaunchSchema).field("launch", index);
+  MemberWriter writer(json);
+  members(writer, launch);
+  json.close('}');
 }
 
 ProfileHeader header_of(const JsonField& field) {
-  ProfileHeader header;
-  header.version = field["version"].text();
-  header.model = field["model"].text();
-  header.backend = field["backend"].text();
-  header.device = field["device"].text();
-  header.threads = field["threads"].small();
-  if (const auto cores = field.find("cores")) header.cores = cores->small();
-  header.activation_dtype = one_of(field["activation_dtype"], std::array{DType::f32, DType::bf16});
-  header.detail = one_of(field["detail"], std::array{ProfileDetail::op, ProfileDetail::layer});
-  if (const auto tiers = field.find("tiers")) header.asked = asked_tiers_of(*tiers);
-  const JsonField ceilings = field["ceilings"];
-  header.ceilings = {.read_gbps = ceilings["read_gbps"].number(), .gflops = ceilings["gflops"].number()};
-  if (const auto runs = ceilings.find("runs")) {
-    header.ceilings.runs = runs->small();
-    header.ceilings.measured_unix_s = ceilings["measured_unix_s"].integer(0, int64_t{250'000'000'000});
-  }
-  if (const auto runs = ceilings.find("disturbed_runs")) header.ceilings.disturbed_runs = runs->small(1);
-  for (const auto& [name, unit] : kUnitCeilings) {
-    if (const auto gflops = ceilings.find(name)) header.ceilings.*unit = gflops->number();
-  }
-  if (const auto cache = field.find("cache_bytes")) header.cache_bytes = cache->bytes();
-  if (const auto memory = field.find("memory")) header.memory = memory_of(*memory);
-  const JsonField options = field["options"];
-  for (const std::string_view option : options.keys())
-    header.options.emplace_back(printable(std::string(option)), options[option].text());
-  const JsonField clocks = field["clocks"];
-  header.clock_ns = clocks["clock_ns"].time_ns();
-  header.unix_ns = clocks["unix_ns"].time_ns();
-  const JsonField ops = field["ops"];
-  for (size_t i = 0; i < ops.size(); ++i)
-    header.ops.push_back(op_info_of(ops[i]));
-  return header;
+  return read_members<ProfileHeader>(field);
 }
 
-KernelLaunch launch_of(const JsonField& field) {
-  KernelLaunch launch;
-  launch.kernel = field["kernel"].text();
-  launch.path = field["path"].text();
-  launch.grid = sizes_of(field["grid"], std::numeric_limits<int32_t>::max(), 65'535);
-  launch.block = sizes_of(field["block"], 1'024, 1'024);
-  launch.cluster = sizes_of(field["cluster"], 1'024, 1'024);
-  launch.registers = field["registers"].small();
-  launch.static_shared_bytes = field["static_shared_bytes"].small();
-  launch.dynamic_shared_bytes = field["dynamic_shared_bytes"].small();
-  launch.blocks_per_sm = field["blocks_per_sm"].small();
-  launch.limiter = one_of(field["limiter"], std::array{OccupancyLimiter::unknown, OccupancyLimiter::registers,
-                                                       OccupancyLimiter::shared_memory,
-                                                       OccupancyLimiter::threads, OccupancyLimiter::blocks});
-  launch.occupancy = field["occupancy"].number();
-  launch.waves = field["waves"].number();
-  if (const auto ahead = field.find("reads_ahead_bytes")) launch.reads_ahead_bytes = ahead->bytes();
-  return launch;
+KernelLaunch launch_of(const JsonField& line) {
+  return read_members<KernelLaunch>(line);
+}
+
+MemoryUse memory_of(const JsonField& field) {
+  return read_members<MemoryUse>(field);
 }
 
 }  // namespace minfer

@@ -1,9 +1,7 @@
-#include "profiling/json/host_lines.h"
-
 #include <array>
 #include <utility>
 
-#include "profiling/json/json_text.h"
+#include "profiling/json/line_members.h"
 
 namespace minfer {
 namespace {
@@ -36,58 +34,35 @@ constexpr std::array<std::pair<std::string_view, double DeviceSample::*>, 4> kDe
      {"power_limit_w", &DeviceSample::power_limit_w},
      {"most_power_limit_w", &DeviceSample::most_power_limit_w},
      {"memory_traffic", &DeviceSample::memory_traffic}}};
-constexpr int32_t kMostDevices = 1'024;
+constexpr auto kDevice = [](const JsonField& field) { return field.integer(0, 1'024); };
 
 }  // namespace
 
-void append_host_line(std::string& out, const HostSample& sample) {
-  JsonText json(out);
-  json.open('{').field("schema", kHostSchema);
-  json.field("begin_ns", sample.begin_ns).field("end_ns", sample.end_ns).field("threads", sample.threads);
+template <class Json>
+void members(Json& json, Is<HostSample> auto& sample) {
+  json.member("begin_ns", sample.begin_ns, kTime).member("end_ns", sample.end_ns, kTime);
+  json.member("threads", sample.threads, kSmall);
   for (const auto& [name, quantity] : kQuantities)
-    json.field(name, sample.*quantity);
-  json.field("switches", sample.switches).field("runnable", sample.runnable);
-  json.field("quota_cores", sample.quota_cores).field("disk_faults", sample.disk_faults);
-  json.field("swapped_bytes", sample.swapped_bytes).close('}');
-  out += '\n';
+    json.member(name, sample.*quantity, kNumber);
+  json.member("switches", sample.switches, kCount).member("runnable", sample.runnable, kSmall);
+  json.member("quota_cores", sample.quota_cores, kNumber).member("disk_faults", sample.disk_faults, kCount);
+  json.member("swapped_bytes", sample.swapped_bytes, kBytes);
 }
 
-HostSample host_sample_of(const JsonField& line) {
-  HostSample sample{.begin_ns = line["begin_ns"].time_ns(),
-                    .end_ns = line["end_ns"].time_ns(),
-                    .threads = line["threads"].small()};
-  for (const auto& [name, quantity] : kQuantities)
-    sample.*quantity = line[name].number();
-  sample.switches = line["switches"].count();
-  sample.runnable = line["runnable"].small();
-  sample.quota_cores = line["quota_cores"].number();
-  sample.disk_faults = line["disk_faults"].count();
-  sample.swapped_bytes = line["swapped_bytes"].bytes();
-  return sample;
-}
-
-void append_device_line(std::string& out, const DeviceSample& sample) {
-  JsonText json(out);
-  json.open('{').field("schema", kDeviceSchema);
-  json.field("begin_ns", sample.begin_ns).field("end_ns", sample.end_ns).field("device", sample.device);
+template <class Json>
+void members(Json& json, Is<DeviceSample> auto& sample) {
+  json.member("begin_ns", sample.begin_ns, kTime).member("end_ns", sample.end_ns, kTime);
+  json.member("device", sample.device, kDevice);
   for (const auto& [name, number] : kDeviceNumbers)
-    json.field(name, sample.*number);
+    json.member(name, sample.*number, kSmall);
   for (const auto& [name, quantity] : kDeviceQuantities)
-    json.field(name, sample.*quantity);
-  json.field("other_bytes", sample.other_bytes).close('}');
-  out += '\n';
+    json.member(name, sample.*quantity, kNumber);
+  json.member("other_bytes", sample.other_bytes, kBytes);
 }
 
-DeviceSample device_sample_of(const JsonField& line) {
-  DeviceSample sample{.begin_ns = line["begin_ns"].time_ns(),
-                      .end_ns = line["end_ns"].time_ns(),
-                      .device = line["device"].integer(0, kMostDevices)};
-  for (const auto& [name, number] : kDeviceNumbers)
-    sample.*number = line[name].small();
-  for (const auto& [name, quantity] : kDeviceQuantities)
-    sample.*quantity = line[name].number();
-  sample.other_bytes = line["other_bytes"].bytes();
-  return sample;
-}
+template void append_line(std::string&, const HostSample&);
+template HostSample line_of(const JsonField&);
+template void append_line(std::string&, const DeviceSample&);
+template DeviceSample line_of(const JsonField&);
 
 }  // namespace minfer

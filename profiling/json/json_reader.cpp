@@ -8,16 +8,10 @@
 #include <fmt/format.h>
 
 #include "kernels/error.h"
-#include "profiling/json/counters_json.h"
 #include "profiling/json/header_lines.h"
-#include "profiling/json/host_lines.h"
 #include "profiling/json/json_field.h"
-#include "profiling/json/kernel_lines.h"
+#include "profiling/json/lines.h"
 #include "profiling/json/parsed_lines.h"
-#include "profiling/json/rank_lines.h"
-#include "profiling/json/request_lines.h"
-#include "profiling/json/step_lines.h"
-#include "profiling/json/trial_lines.h"
 
 namespace minfer {
 namespace {
@@ -47,29 +41,29 @@ class LineDispatcher {
     } else if (schema == kLaunchSchema) {
       read_launch(line);
     } else if (schema == kCountersSchema) {
-      visitor_.counters(read_counters(line));
+      visitor_.counters(line_of<CounterWindow>(line));
     } else if (schema == kMemorySchema) {
       visitor_.memory(memory_of(line["memory"]));
     } else if (schema == kRequestSchema) {
-      visitor_.request(request_of(line));
+      visitor_.request(line_of<EndedRequest>(line));
     } else if (schema == kRankSchema) {
-      visitor_.rank_step(rank_step_of(line));
+      visitor_.rank_step(line_of<RankStep>(line));
     } else if (schema == kHostSchema) {
-      visitor_.host(host_sample_of(line));
+      visitor_.host(line_of<HostSample>(line));
     } else if (schema == kDeviceSchema) {
-      visitor_.device(device_sample_of(line));
+      visitor_.device(line_of<DeviceSample>(line));
     } else if (schema == kTrialSchema) {
-      visitor_.trial(trial_of(line));
+      visitor_.trial(line_of<KeptTrial>(line));
     } else if (schema != kKernelSchema) {
       fail<FileError>("{}: schema {}, expected {}, {}, {}, {}, {}, {}, {}, {}, {} or {}", place,
                       line["schema"].text(), kStepSchema, kLaunchSchema, kKernelSchema, kCountersSchema,
                       kMemorySchema, kRequestSchema, kRankSchema, kHostSchema, kDeviceSchema, kTrialSchema);
-    } else if (is_range_line(line)) {
-      visitor_.range(range_line_of(line));
-    } else if (is_step_kernels_line(line)) {
-      visitor_.traced_step(step_kernels_of(line));
+    } else if (line.find("range")) {
+      visitor_.range(line_of<RangeLine>(line));
+    } else if (line.find("traced_step")) {
+      visitor_.traced_step(line_of<StepKernels>(line));
     } else {
-      visitor_.kernel(kernel_line_of(line));
+      visitor_.kernel(line_of<KernelLine>(line));
     }
   }
 

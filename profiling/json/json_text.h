@@ -19,6 +19,7 @@ class JsonText {
   JsonText& value(int64_t number);
   JsonText& value(uint64_t number);
   JsonText& value(int32_t number) { return value(int64_t{number}); }
+  JsonText& value(uint32_t number) { return value(uint64_t{number}); }
   /// Fixed notation, `decimals` digits after the point at most, without trailing zeros. JSON knows no infinity or NaN: 0.
   JsonText& value(double number, int decimals = 3);
   /// Only what is a bool: a pointer to text would turn into one.

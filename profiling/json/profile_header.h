@@ -13,12 +13,6 @@
 
 namespace minfer {
 
-inline constexpr std::string_view kStepSchema = "minfer.step/2";
-
-inline constexpr std::string_view kLaunchSchema = "minfer.launch/1";
-
-inline constexpr std::string_view kMemorySchema = "minfer.memory/1";
-
 /// How much of each step a profile file holds.
 enum class ProfileDetail : uint8_t {
   op,     ///< ops summed over layers

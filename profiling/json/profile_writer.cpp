@@ -8,11 +8,8 @@
 #include <utility>
 
 #include "kernels/stamps.h"
-#include "profiling/json/host_lines.h"
-#include "profiling/json/json_writer.h"
-#include "profiling/json/kernel_lines.h"
-#include "profiling/json/rank_lines.h"
-#include "profiling/json/request_lines.h"
+#include "profiling/json/header_lines.h"
+#include "profiling/json/lines.h"
 
 namespace minfer {
 namespace {
@@ -142,7 +139,7 @@ void ProfileWriter::drain(const std::stop_token& stop) {
       StepSummary summary = summariser_.summarise(*record);
       summary.dropped = unwritten_ + overflowed_.load(std::memory_order_relaxed);
       append_new_launches(stop);
-      append_step_line(buffer_, summary);
+      append_line(buffer_, summary);
       ++buffered_steps_;
     } else {
       summariser_.observe(*record);
@@ -152,7 +149,7 @@ void ProfileWriter::drain(const std::stop_token& stop) {
   }
   while (const RankStep* step = rank_steps_.front()) {
     if (in_range(step->step)) {
-      append_rank_line(buffer_, *step);
+      append_line(buffer_, *step);
       end_other_line(stop);
     }
     rank_steps_.pop();
@@ -186,7 +183,7 @@ void ProfileWriter::write_requests(const std::stop_token& stop) {
 }
 
 void ProfileWriter::write_samples(const std::stop_token& stop) {
-  const auto append_new = [&](const auto* sampler, int64_t& until_ns, auto append_line) {
+  const auto append_new = [&](const auto* sampler, int64_t& until_ns) {
     if (sampler == nullptr) return;
     for (const auto& sample : sampler->after(until_ns)) {
       append_line(buffer_, sample);
@@ -194,8 +191,8 @@ void ProfileWriter::write_samples(const std::stop_token& stop) {
       until_ns = sample.end_ns;
     }
   };
-  append_new(options_.host, host_until_ns_, append_host_line);
-  append_new(options_.devices, devices_until_ns_, append_device_line);
+  append_new(options_.host, host_until_ns_);
+  append_new(options_.devices, devices_until_ns_);
 }
 
 void ProfileWriter::write_waiting_requests(bool all, const std::stop_token& stop) {
@@ -210,7 +207,7 @@ void ProfileWriter::write_waiting_requests(bool all, const std::stop_token& stop
       --too_many;
     }
     request.set_client_wait_after(now_ns());
-    append_request_line(buffer_, request);
+    append_line(buffer_, request);
     end_other_line(stop);
     return true;
   });
@@ -220,14 +217,14 @@ void ProfileWriter::write(RangeTrace range, const std::stop_token& stop) {
   append_new_launches(stop);
   for (RangeTrace& each : by_rank(std::move(range))) {
     const RangeAnalysis analysis(std::move(each), header_.ops);
-    append_range_line(buffer_, analysis.line());
+    append_line(buffer_, analysis.line());
     end_other_line(stop);
     analysis.for_each_step([&](const StepKernels& step) {
-      append_step_kernels_line(buffer_, step);
+      append_line(buffer_, step);
       end_other_line(stop);
     });
     analysis.for_each_kernel([&](const KernelLine& kernel) {
-      append_kernel_line(buffer_, kernel);
+      append_line(buffer_, kernel);
       end_other_line(stop);
     });
     if (options_.on_range && analysis.line().rank == 0) options_.on_range(analysis.line());

@@ -1,106 +1,69 @@
-#include "profiling/json/request_lines.h"
-
-#include <array>
+#include <algorithm>
 #include <limits>
+#include <vector>
 
-#include "profiling/json/json_text.h"
+#include "profiling/json/line_members.h"
 
 namespace minfer {
 namespace {
 
-double us(int64_t ns) {
-  return static_cast<double>(ns) * 1e-3;
-}
-
-void append_time(JsonText& json, std::string_view name, int64_t ns) {
-  if (ns > 0) json.field(name, ns);
-}
-
-int64_t time_of(const JsonField& line, std::string_view name) {
-  const auto field = line.find(name);
-  return field ? field->time_ns(1) : 0;
-}
+template <class Integer, Integer least>
+constexpr auto kIntegerFrom =
+    [](const JsonField& field) { return field.integer(least, std::numeric_limits<Integer>::max()); };
 
 }  // namespace
 
-void append_request_line(std::string& out, const EndedRequest& request) {
-  JsonText json(out);
-  json.open('{').field("schema", kRequestSchema).field("id", std::string_view(request.id));
-  json.field("finish", std::string_view(request.finish)).field("arrival_ns", request.arrival_ns);
-  append_time(json, "first_scheduled_ns", request.first_scheduled_ns);
-  append_time(json, "first_token_ns", request.first_token_ns);
-  json.field("end_ns", request.end_ns).field("queue_us", us(request.queue_ns()));
-  json.field("prefill_us", us(request.prefill_ns())).field("decode_us", us(request.decode_ns()));
-  json.field("prompt_tokens", request.prompt_tokens).field("cached_tokens", request.cached_tokens);
-  json.field("recomputed_tokens", request.recomputed_tokens).field("output_tokens", request.output_tokens);
-  json.field("preemptions", request.preemptions);
-  if (request.priority != 0) json.field("priority", request.priority);
-  if (request.steps.first >= 0) {
-    json.key("steps").open('{').field("first", request.steps.first).field("last", request.steps.last);
-    json.field("prefill", request.steps.prefill).field("decode", request.steps.decode).close('}');
+template <class Json>
+void members(Json& json, Is<EndedRequest> auto& request) {
+  json.member("id", request.id, kText).member("finish", request.finish, kText);
+  json.member("arrival_ns", request.arrival_ns, kTime);
+  json.optional("first_scheduled_ns", request.first_scheduled_ns, kTimeFrom<1>);
+  json.optional("first_token_ns", request.first_token_ns, kTimeFrom<1>);
+  json.member("end_ns", request.end_ns, kTime).told("queue_us", us_of(request.queue_ns()));
+  json.told("prefill_us", us_of(request.prefill_ns())).told("decode_us", us_of(request.decode_ns()));
+  json.member("prompt_tokens", request.prompt_tokens, kSmall);
+  json.member("cached_tokens", request.cached_tokens, kSmall);
+  json.member("recomputed_tokens", request.recomputed_tokens, kSmall);
+  json.member("output_tokens", request.output_tokens, kSmall);
+  json.member("preemptions", request.preemptions, kSmall);
+  json.optional("priority", request.priority, kIntegerFrom<int32_t, std::numeric_limits<int32_t>::min()>);
+  if (json.has("steps", request.steps.first >= 0)) {
+    json.object("steps", [&steps = request.steps](auto& inner) {
+      inner.member("first", steps.first, kCount).member("last", steps.last, kCount);
+      inner.member("prefill", steps.prefill, kSmall).member("decode", steps.decode, kSmall);
+    });
   }
-  if (request.has_grammar) {
-    json.key("grammar").open('{').field("compile_us", us(request.grammar_compile_ns));
-    json.field("mask_us", us(request.mask_ns)).field("forced_tokens", request.forced_tokens).close('}');
+  const bool has_grammar = json.has("grammar", request.has_grammar);
+  if (has_grammar) {
+    json.object("grammar", [&](auto& inner) {
+      inner.member("compile_us", request.grammar_compile_ns, kDuration);
+      inner.member("mask_us", request.mask_ns, kDuration);
+      inner.member("forced_tokens", request.forced_tokens, kSmall);
+    });
   }
-  if (request.drafts > 0) {
-    json.key("speculation").open('{').field("drafts", request.drafts);
-    json.field("draft_tokens", request.draft_tokens)
-        .field("accepted_tokens", request.accepted_tokens)
-        .close('}');
+  if constexpr (Json::kReads) request.has_grammar = has_grammar;
+  if (json.has("speculation", request.drafts > 0)) {
+    json.object("speculation", [&](auto& inner) {
+      inner.member("drafts", request.drafts, kCountFrom<1>);
+      inner.member("draft_tokens", request.draft_tokens, kCountFrom<1>);
+      inner.member("accepted_tokens", request.accepted_tokens, kCount);
+    });
   }
-  json.field("stream_interval", request.stream_interval);
-  if (request.client_wait_ns >= 0) json.field("client_wait_us", us(request.client_wait_ns));
-  if (request.client_wait_after_ns >= 0) json.field("client_wait_after_us", us(request.client_wait_after_ns));
-  json.key("prefix_hashes").open('[');
-  for (const uint32_t hash : request.prefixes())
-    json.value(int64_t{hash});
-  json.close(']').close('}');
-  out += '\n';
+  json.member("stream_interval", request.stream_interval, kIntegerFrom<int32_t, 1>);
+  json.optional("client_wait_us", request.client_wait_ns, kDuration, -1);
+  json.optional("client_wait_after_us", request.client_wait_after_ns, kDuration, -1);
+  const auto prefixes = request.prefixes();
+  std::vector<uint32_t> hashes(prefixes.begin(), prefixes.end());
+  json.plain_list("prefix_hashes", hashes, kIntegerFrom<uint32_t, 0>);
+  if constexpr (Json::kReads) {
+    if (hashes.size() > EndedRequest::kMostPrefixes)
+      json.field()["prefix_hashes"].expected("nine hashes at most");
+    std::ranges::copy(hashes, request.prefix_hashes.begin());
+    request.num_prefixes = static_cast<int32_t>(hashes.size());
+  }
 }
 
-EndedRequest request_of(const JsonField& line) {
-  EndedRequest request;
-  request.id = line["id"].text();
-  request.finish = line["finish"].text();
-  request.arrival_ns = line["arrival_ns"].time_ns();
-  request.first_scheduled_ns = time_of(line, "first_scheduled_ns");
-  request.first_token_ns = time_of(line, "first_token_ns");
-  request.end_ns = line["end_ns"].time_ns();
-  request.prompt_tokens = line["prompt_tokens"].small();
-  request.cached_tokens = line["cached_tokens"].small();
-  request.recomputed_tokens = line["recomputed_tokens"].small();
-  request.output_tokens = line["output_tokens"].small();
-  request.preemptions = line["preemptions"].small();
-  if (const auto priority = line.find("priority"))
-    request.priority =
-        priority->integer(std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max());
-  if (const auto steps = line.find("steps")) {
-    request.steps = {.first = (*steps)["first"].count(),
-                     .last = (*steps)["last"].count(),
-                     .prefill = (*steps)["prefill"].small(),
-                     .decode = (*steps)["decode"].small()};
-  }
-  if (const auto grammar = line.find("grammar")) {
-    request.has_grammar = true;
-    request.grammar_compile_ns = (*grammar)["compile_us"].duration_ns();
-    request.mask_ns = (*grammar)["mask_us"].duration_ns();
-    request.forced_tokens = (*grammar)["forced_tokens"].small();
-  }
-  if (const auto speculation = line.find("speculation")) {
-    request.drafts = (*speculation)["drafts"].count(1);
-    request.draft_tokens = (*speculation)["draft_tokens"].count(1);
-    request.accepted_tokens = (*speculation)["accepted_tokens"].count();
-  }
-  request.stream_interval = line["stream_interval"].integer(1, std::numeric_limits<int32_t>::max());
-  if (const auto wait = line.find("client_wait_us")) request.client_wait_ns = wait->duration_ns();
-  if (const auto wait = line.find("client_wait_after_us")) request.client_wait_after_ns = wait->duration_ns();
-  const JsonField hashes = line["prefix_hashes"];
-  if (hashes.size() > EndedRequest::kMostPrefixes) hashes.expected("nine hashes at most");
-  for (size_t i = 0; i < hashes.size(); ++i)
-    request.prefix_hashes[i] = hashes[i].integer(0, std::numeric_limits<uint32_t>::max());
-  request.num_prefixes = static_cast<int32_t>(hashes.size());
-  return request;
-}
+template void append_line(std::string&, const EndedRequest&);
+template EndedRequest line_of(const JsonField&);
 
 }  // namespace minfer

@@ -1,144 +1,151 @@
-#include "profiling/json/step_lines.h"
-
-#include <array>
-#include <optional>
+#include <algorithm>
 
 #include <fmt/format.h>
+
+#include "profiling/json/graph_member.h"
 
 namespace minfer {
 namespace {
 
-StepPhase phase_of(const JsonField& field) {
-  return one_of(field, std::array{StepPhase::prefill, StepPhase::decode, StepPhase::mixed});
-}
-
-StepBatch batch_of(const JsonField& field, const JsonField& kv) {
-  StepBatch batch;
-  batch.shape.prefill_sequences = field["prefill_requests"].small();
-  batch.shape.decode_sequences = field["decode_requests"].small();
-  batch.shape.prefill_tokens = field["prefill_tokens"].small();
-  batch.shape.decode_tokens = field["decode_tokens"].small();
-  batch.padded_tokens = field["padded_tokens"].small();
-  batch.prefix_hit_tokens = field["prefix_hit_tokens"].small();
-  batch.preempted = field["preempted"].small();
-  batch.waiting = field["waiting"].small();
-  if (const auto longest = field.find("longest_context")) {
-    batch.shape.longest_context = longest->small(1);
-    batch.shape.decode_context = field["decode_context"].count();
-    if (batch.shape.decode_context < batch.shape.longest_context)
-      longest->expected(fmt::format("at most decode_context, {}", batch.shape.decode_context));
+template <class Json>
+void batch_members(Json& json, Is<StepBatch> auto& batch) {
+  auto& shape = batch.shape;
+  json.told("requests", shape.decode_sequences + shape.prefill_sequences);
+  json.member("prefill_requests", shape.prefill_sequences, kSmall);
+  json.member("decode_requests", shape.decode_sequences, kSmall);
+  json.member("prefill_tokens", shape.prefill_tokens, kSmall);
+  json.member("decode_tokens", shape.decode_tokens, kSmall);
+  if (json.has("longest_context", shape.longest_context > 0)) {
+    json.member("decode_context", shape.decode_context, kCount);
+    json.member("longest_context", shape.longest_context, kSmallFrom<1>);
+    if constexpr (Json::kReads) {
+      if (shape.decode_context < shape.longest_context)
+        json.field()["longest_context"].expected(
+            fmt::format("at most decode_context, {}", shape.decode_context));
+    }
   }
-  if (const auto rows = field.find("constrained_rows")) batch.constrained_rows = rows->small();
-  if (const auto tokens = field.find("forced_tokens")) batch.forced_tokens = tokens->small();
-  if (const auto tokens = field.find("prefill_budget")) batch.prefill_budget = tokens->small();
-  if (const auto speculation = field.find("speculation")) {
-    batch.drafts = (*speculation)["drafts"].small(1);
-    batch.draft_tokens = (*speculation)["draft_tokens"].small(1);
-    batch.accepted_tokens = (*speculation)["accepted_tokens"].small();
-  }
-  batch.kv_blocks_used = kv["blocks_used"].small();
-  batch.kv_blocks_total = kv["blocks_total"].small();
-  return batch;
-}
-
-int32_t graph_batch_of(const JsonField& field) {
-  const int32_t sequences = sequences_of_graph(field.text());
-  if (sequences == 0) field.expected("decode_bN or prefill_bN");
-  return sequences;
-}
-
-void set_attributed_by(StepSummary& step, const JsonField& field) {
-  step.on_device = field.raw_text() != "host clocks";
-  step.idle_source = IdleSource::none;
-  if (!step.on_device) return;
-  step.idle_source =
-      one_of(field, std::array{IdleSource::none, IdleSource::launch_times, IdleSource::end_stamps});
-}
-
-PhaseTime phase_time_of(const std::optional<JsonField>& field) {
-  if (!field) return {};
-  return {(*field)["us"].number(), (*field)["tokens"].small()};
-}
-
-/// Texts of ops are the same in line after line: one that has not changed is not made again.
-void set_text(std::string& text, const JsonField& field) {
-  if (text != field.raw_text()) text = field.text();
-}
-
-// `num_launches`: of which lines came before.
-void read_op(const JsonField& field, int32_t num_launches, OpSummary& op) {
-  set_text(op.op, field["op"]);
-  op.phase = phase_of(field["phase"]);
-  op.calls = field["calls"].small();
-  op.us = field["us"].number();
-  op.bytes = field["bytes"].work();
-  op.flops = field["flops"].work();
-  const auto experts = field.find("experts_read");
-  op.experts_read = experts ? experts->count() : -1;
-  const auto link = field.find("link_bytes");
-  op.link_bytes = link ? link->work() : 0;
-  op.waited_us = link ? field["waited_us"].number() : 0.0;
-  op.floor_us = field["roofline"].number() * op.us;
-  op.bound = one_of(field["bound"], std::array{Bound::unknown, Bound::memory, Bound::compute});
-  op.idle_us = field["idle_us"].number();
-  const JsonField launches = field["launches"];
-  op.launches.resize(launches.size());
-  for (size_t i = 0; i < op.launches.size(); ++i) {
-    const JsonField launch = launches[i];
-    op.launches[i] = launch.small();
-    if (op.launches[i] >= num_launches) launch.expected(fmt::format("a launch below {}", num_launches));
+  json.member("padded_tokens", batch.padded_tokens, kSmall);
+  json.member("prefix_hit_tokens", batch.prefix_hit_tokens, kSmall);
+  json.member("preempted", batch.preempted, kSmall).member("waiting", batch.waiting, kSmall);
+  json.optional("constrained_rows", batch.constrained_rows, kSmall);
+  json.optional("forced_tokens", batch.forced_tokens, kSmall);
+  json.optional("prefill_budget", batch.prefill_budget, kSmall);
+  if (json.has("speculation", batch.drafts > 0)) {
+    json.object("speculation", [&](auto& inner) {
+      inner.member("drafts", batch.drafts, kSmallFrom<1>);
+      inner.member("draft_tokens", batch.draft_tokens, kSmallFrom<1>);
+      inner.member("accepted_tokens", batch.accepted_tokens, kSmall);
+    });
   }
 }
 
-void read_layer_op(const JsonField& field, LayerOp& op) {
-  op.layer = field["layer"].small(-1);
-  set_text(op.op, field["op"]);
-  op.phase = phase_of(field["phase"]);
-  op.us = field["us"].number();
+template <class Json>
+void phase_time_member(Json& json, std::string_view phase, Is<PhaseTime> auto& time) {
+  if (json.has(phase, time.tokens != 0)) {
+    json.object(phase, [&](auto& inner) {
+      inner.member("us", time.us, kNumber).member("tokens", time.tokens, kSmall);
+    });
+  } else if constexpr (Json::kReads) {
+    time = {};
+  }
+}
+
+template <class Json>
+void attributed_by_member(Json& json, Is<StepSummary> auto& step) {
+  if constexpr (Json::kReads) {
+    const JsonField field = json.field()["attributed_by"];
+    step.on_device = field.raw_text() != "host clocks";
+    step.idle_source = IdleSource::none;
+    if (step.on_device)
+      json.member("attributed_by", step.idle_source,
+                  one_name_of(IdleSource::none, IdleSource::launch_times, IdleSource::end_stamps));
+  } else {
+    json.told("attributed_by", step.attributed_by());
+  }
 }
 
 }  // namespace
 
-void read_step(const JsonField& field, int32_t num_launches, StepSummary& step) {
-  step.step = field["step"].count();
-  step.start_ns = field["start_ns"].time_ns();
-  step.wall_us = field["wall_us"].number();
-  step.gpu_us = field["gpu_us"].number();
-  step.gpu_idle_us = field["gpu_idle_us"].number();
-  const JsonField idle = field["idle"];
-  step.idle_host_us = idle["host_us"].number();
-  step.idle_device_us = idle["device_us"].number();
-  step.late_ops = idle["late_ops"].small();
-  const JsonField phase = field["phase"];
-  const auto graph = field.find("graph");
-  step.batch = batch_of(field["batch"], field["kv"]);
-  if (graph) step.batch.graph_batch = graph_batch_of(*graph);
-  if (const auto predicted = field.find("predicted_us")) step.batch.predicted_ns = predicted->duration_ns();
-  if (phase_of(phase) != step.phase()) phase.expected(name(step.phase()));
-  const JsonField host = field["host_us"];
-  for (size_t i = 0; i < kHostSpans; ++i) {
-    const auto span = static_cast<HostSpan>(i);
-    const auto found = is_optional(span) ? host.find(name(span)) : std::nullopt;
-    step.host_us[i] = !is_optional(span) ? host[name(span)].number() : found ? found->number() : 0.0;
+template <class Json>
+void members(Json& json, Is<OpSummary> auto& op) {
+  json.member("op", op.op, kText).member("phase", op.phase, kStepPhase).member("calls", op.calls, kSmall);
+  json.member("us", op.us, kNumber).member("bytes", op.bytes, kWork).member("flops", op.flops, kWork);
+  json.optional("experts_read", op.experts_read, kCount, -1);
+  if (json.has("link_bytes", op.link_bytes > 0)) {
+    json.member("link_bytes", op.link_bytes, kWork).member("waited_us", op.waited_us, kNumber);
+  } else if constexpr (Json::kReads) {
+    op.link_bytes = 0;
+    op.waited_us = 0.0;
   }
-  const JsonField phases = field["phases"];
-  step.prefill = phase_time_of(phases.find("prefill"));
-  step.decode = phase_time_of(phases.find("decode"));
-  const JsonField ops = field["ops"];
-  step.ops.resize(ops.size());
-  for (size_t i = 0; i < step.ops.size(); ++i)
-    read_op(ops[i], num_launches, step.ops[i]);
-  const auto layers = field.find("layers");
-  step.layers.resize(layers ? layers->size() : 0);
-  for (size_t i = 0; i < step.layers.size(); ++i)
-    read_layer_op((*layers)[i], step.layers[i]);
-  step.attributed = field["attributed"].number();
-  set_attributed_by(step, field["attributed_by"]);
-  step.dropped = static_cast<uint64_t>(field["dropped"].count());
-  const JsonField requests = field["requests"];
-  step.requests.resize(requests.size());
-  for (size_t i = 0; i < step.requests.size(); ++i)
-    set_text(step.requests[i], requests[i]);
+  double roofline = op.roofline();
+  json.told("gbps", op.gbps()).told("tflops", op.tflops(), 6).member("roofline", roofline, kNumber, 5);
+  if constexpr (Json::kReads) op.floor_us = roofline * op.us;
+  json.member("bound", op.bound, one_name_of(Bound::unknown, Bound::memory, Bound::compute));
+  json.member("idle_us", op.idle_us, kNumber).plain_list("launches", op.launches, kSmall);
 }
+
+template <class Json>
+void members(Json& json, Is<LayerOp> auto& op) {
+  json.member("layer", op.layer, kSmallFrom<-1>).member("op", op.op, kText);
+  json.member("phase", op.phase, kStepPhase).member("us", op.us, kNumber);
+}
+
+template <class Json>
+void members(Json& json, Is<StepSummary> auto& step) {
+  if constexpr (Json::kReads) step.batch = {};
+  json.member("step", step.step, kCount).member("start_ns", step.start_ns, kTime);
+  json.member("wall_us", step.wall_us, kNumber).member("gpu_us", step.gpu_us, kNumber);
+  json.member("gpu_idle_us", step.gpu_idle_us, kNumber);
+  json.object("idle", [&](auto& idle) {
+    idle.member("host_us", step.idle_host_us, kNumber).member("device_us", step.idle_device_us, kNumber);
+    idle.member("late_ops", step.late_ops, kSmall);
+  });
+  json.optional("predicted_us", step.batch.predicted_ns, kDuration);
+  StepPhase phase = step.phase();
+  json.member("phase", phase, kStepPhase);
+  graph_member(json, phase, step.batch.graph_batch);
+  json.object("batch", [&](auto& batch) { batch_members(batch, step.batch); });
+  if constexpr (Json::kReads) {
+    if (phase != step.phase()) json.field()["phase"].expected(name(step.phase()));
+  }
+  json.object("kv", [&](auto& kv) {
+    kv.member("blocks_used", step.batch.kv_blocks_used, kSmall);
+    kv.member("blocks_total", step.batch.kv_blocks_total, kSmall);
+  });
+  json.object("host_us", [&](auto& host) {
+    for (size_t i = 0; i < kHostSpans; ++i) {
+      const auto span = static_cast<HostSpan>(i);
+      is_optional(span) ? host.optional(name(span), step.host_us[i], kNumber)
+                        : host.member(name(span), step.host_us[i], kNumber);
+    }
+  });
+  json.object("phases", [&](auto& phases) {
+    phase_time_member(phases, "prefill", step.prefill);
+    phase_time_member(phases, "decode", step.decode);
+  });
+  json.list("ops", step.ops).list("layers", step.layers, true);
+  json.member("attributed", step.attributed, kNumber, 5);
+  attributed_by_member(json, step);
+  json.member("dropped", step.dropped, kCount).plain_list("requests", step.requests, kText);
+}
+
+void write_step(JsonText& json, const StepSummary& step) {
+  write_members(json, step, kStepSchema);
+}
+
+void read_step(const JsonField& line, int32_t num_launches, StepSummary& step) {
+  MemberReader reader(line);
+  members(reader, step);
+  for (size_t op = 0; op < step.ops.size(); ++op) {
+    const std::vector<int32_t>& launches = step.ops[op].launches;
+    const auto unknown =
+        std::ranges::find_if(launches, [&](int32_t launch) { return launch >= num_launches; });
+    if (unknown == launches.end()) continue;
+    line["ops"][op]["launches"][static_cast<size_t>(unknown - launches.begin())].expected(
+        fmt::format("a launch below {}", num_launches));
+  }
+}
+
+template void append_line(std::string&, const StepSummary&);
 
 }  // namespace minfer

@@ -1,7 +1,7 @@
-#include "profiling/json/trial_lines.h"
-
 #include <array>
 #include <utility>
+
+#include "profiling/json/line_members.h"
 
 namespace minfer {
 namespace {
@@ -23,34 +23,23 @@ constexpr std::array<std::pair<std::string_view, double MeasuredGain::*>, 3> kGa
 
 }  // namespace
 
+template <class Json>
+void members(Json& json, Is<KeptTrial> auto& trial) {
+  for (const auto& [name, text] : kTexts)
+    json.member(name, trial.*text, kText);
+  for (const auto& [name, share] : kEstimates)
+    json.member(name, trial.*share, kNumber, 4);
+  for (const auto& [name, share] : kGains)
+    json.member(name, trial.gain.*share, &JsonField::saved_share, 4);
+  json.member("turns", trial.gain.turns, kCount).member("fitted", trial.is_fitted, kBoolean);
+}
+
 void write_trial(JsonText& json, const KeptTrial& trial) {
-  for (const auto& [name, text] : kTexts)
-    json.field(name, std::string_view(trial.*text));
-  for (const auto& [name, share] : kEstimates)
-    json.field(name, trial.*share, 4);
-  for (const auto& [name, share] : kGains)
-    json.field(name, trial.gain.*share, 4);
-  json.field("turns", trial.gain.turns).field("fitted", trial.is_fitted);
+  MemberWriter writer(json);
+  members(writer, trial);
 }
 
-void append_trial_line(std::string& out, const KeptTrial& trial) {
-  JsonText json(out);
-  json.open('{').field("schema", kTrialSchema);
-  write_trial(json, trial);
-  json.close('}');
-  out += '\n';
-}
-
-KeptTrial trial_of(const JsonField& line) {
-  KeptTrial trial{.is_fitted = line["fitted"].boolean()};
-  for (const auto& [name, text] : kTexts)
-    trial.*text = line[name].text();
-  for (const auto& [name, share] : kEstimates)
-    trial.*share = line[name].number();
-  for (const auto& [name, share] : kGains)
-    trial.gain.*share = line[name].saved_share();
-  trial.gain.turns = line["turns"].count();
-  return trial;
-}
+template void append_line(std::string&, const KeptTrial&);
+template KeptTrial line_of(const JsonField&);
 
 }  // namespace minfer

@@ -7,28 +7,29 @@
 #include "profiling/report/report.h"
 
 namespace minfer {
-namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-OrderedJson json_of(const Statistics& statistics) {
-  return {{"mean", statistics.mean},
+// What becomes JSON by itself, in lists too. What is not known is null.
+
+static void to_json(OrderedJson& json, const Statistics& statistics) {
+  json = {{"mean", statistics.mean},
           {"median", statistics.median},
           {"min", statistics.min},
           {"max", statistics.max},
           {"sd", statistics.sd}};
 }
 
-OrderedJson json_of(const PredictionError& error) {
-  if (error.steps == 0) return {};
-  return {{"steps", error.steps}, {"longer", error.longer}, {"median", error.median}, {"p95", error.p95}};
+static void to_json(OrderedJson& json, const PredictionError& error) {
+  if (error.steps == 0) return;
+  json = {{"steps", error.steps}, {"longer", error.longer}, {"median", error.median}, {"p95", error.p95}};
 }
 
-OrderedJson json_of(const StepGroup& group) {
+static void to_json(OrderedJson& json, const StepGroup& group) {
   OrderedJson host = OrderedJson::object();
   for (size_t i = 0; i < kHostSpans; ++i)
     host[std::string(name(static_cast<HostSpan>(i)))] = group.host_us[i];
-  return {{"steps", group.steps},
+  json = {{"steps", group.steps},
           {"wall_us", group.wall_us},
           {"gpu_us", group.gpu_us},
           {"host_us", host},
@@ -41,15 +42,15 @@ OrderedJson json_of(const StepGroup& group) {
           {"prefill_tokens", group.prefill_tokens},
           {"decode_tokens", group.decode_tokens},
           {"tokens_per_s", group.tokens_per_s()},
-          {"step_us", json_of(group.step_us)},
-          {"prediction_error", json_of(group.prediction)}};
+          {"step_us", group.step_us},
+          {"prediction_error", group.prediction}};
 }
 
-OrderedJson json_of(const PhaseAggregate& phase) {
-  return {{"us", phase.us}, {"tokens", phase.tokens}};
+static void to_json(OrderedJson& json, const PhaseAggregate& phase) {
+  json = {{"us", phase.us}, {"tokens", phase.tokens}};
 }
 
-OrderedJson launches_of(const OpAggregate& op) {
+static OrderedJson launches_of(const OpAggregate& op) {
   OrderedJson launches = OrderedJson::array();
   for (const auto& [launch, steps] : op.launches)
     launches.push_back({{"launch", launch}, {"steps", steps}});
@@ -57,7 +58,7 @@ OrderedJson launches_of(const OpAggregate& op) {
 }
 
 /// Causes that are known of more than 100 % of the roofline.
-OrderedJson over_roofline_by(const OpAggregate& op, const ReportData& data) {
+static OrderedJson over_roofline_by(const OpAggregate& op, const ReportData& data) {
   OrderedJson causes = OrderedJson::array();
   const auto over = over_roofline(op, data.launches, data.header.cache_bytes);
   if (over && over->read_ahead) causes.push_back("read ahead");
@@ -66,23 +67,23 @@ OrderedJson over_roofline_by(const OpAggregate& op, const ReportData& data) {
 }
 
 /// Written without a point or an exponent as long as it fits.
-int64_t whole(double sum) {
+static int64_t whole(double sum) {
   return static_cast<int64_t>(std::min(sum, 9e18));
 }
 
-OrderedJson ceilings_of(const Ceilings& ceilings) {
+static OrderedJson ceilings_of(const Ceilings& ceilings) {
   OrderedJson json{{"read_gbps", ceilings.read_gbps}, {"gflops", ceilings.gflops}};
   for (const auto& [name, unit] : kUnitCeilings)
     json[name] = ceilings.*unit;
   return json;
 }
 
-OrderedJson json_of(const OpAggregate& op, const ReportData& data, double all_us) {
+static OrderedJson json_of(const OpAggregate& op, const ReportData& data, double all_us) {
   return {{"op", op.op},
           {"us", op.us},
           {"time_share", all_us > 0.0 ? op.us / all_us : 0.0},
           {"calls", op.calls},
-          {"call_us", json_of(op.call_us)},
+          {"call_us", op.call_us},
           {"bytes", whole(op.bytes)},
           {"flops", whole(op.flops)},
           {"experts_a_call", op.calls_with_experts > 0 ? OrderedJson(op.mean_experts()) : OrderedJson()},
@@ -98,9 +99,8 @@ OrderedJson json_of(const OpAggregate& op, const ReportData& data, double all_us
 }
 
 /// Null without a traced range.
-OrderedJson json_of(const LaunchQueue& queue) {
-  if (queue.is_empty()) return {};
-  OrderedJson json;
+static void to_json(OrderedJson& json, const LaunchQueue& queue) {
+  if (queue.is_empty()) return;
   for (const bool in_graph : {false, true}) {
     const LaunchDelays& delays = queue.delays(in_graph);
     json[in_graph ? "in_graph" : "by_itself"] = {{"kernels", delays.kernels},
@@ -108,53 +108,49 @@ OrderedJson json_of(const LaunchQueue& queue) {
                                                  {"max_us", delays.max_us},
                                                  {"mean_depth", queue.mean_depth(in_graph)}};
   }
-  return json;
 }
 
-OrderedJson features_of(const std::vector<StepFeature>& features) {
-  OrderedJson list = OrderedJson::array();
-  for (const StepFeature& feature : features)
-    list.push_back({{"name", feature.name}, {"slowest", feature.slowest}, {"all", feature.all}});
-  return list;
+static void to_json(OrderedJson& json, const StepFeature& feature) {
+  json = {{"name", feature.name}, {"slowest", feature.slowest}, {"all", feature.all}};
 }
 
 /// Null of nothing.
-OrderedJson quantiles_of(const Distribution& values) {
+static OrderedJson quantiles_of(const Distribution& values) {
   if (values.count() == 0) return {};
   return {{"p50", values.quantile(0.5)}, {"p99", values.quantile(0.99)}};
 }
 
+static void to_json(OrderedJson& json, const RankUse& rank) {
+  json = {{"rank", rank.rank},
+          {"steps", rank.steps},
+          {"computed_us", rank.computed_us},
+          {"exchange_us", rank.exchange_us},
+          {"waited_us", rank.waited_us},
+          {"begin_after_us", rank.begin_after_us},
+          {"end_after_us", rank.end_after_us},
+          {"host_us", quantiles_of(rank.host_us)},
+          {"idle_us", quantiles_of(rank.idle_us)}};
+}
+
 /// Null of one rank.
-OrderedJson json_of(const RankReport& report) {
-  if (report.ranks.empty()) return {};
-  OrderedJson ranks = OrderedJson::array();
-  for (const RankUse& rank : report.ranks) {
-    ranks.push_back({{"rank", rank.rank},
-                     {"steps", rank.steps},
-                     {"computed_us", rank.computed_us},
-                     {"exchange_us", rank.exchange_us},
-                     {"waited_us", rank.waited_us},
-                     {"begin_after_us", rank.begin_after_us},
-                     {"end_after_us", rank.end_after_us},
-                     {"host_us", quantiles_of(rank.host_us)},
-                     {"idle_us", quantiles_of(rank.idle_us)}});
-  }
-  return {{"skew_us", report.skew_us}, {"exchange_share", report.exchange_share}, {"ranks", ranks}};
+static void to_json(OrderedJson& json, const RankReport& report) {
+  if (report.ranks.empty()) return;
+  json = {{"skew_us", report.skew_us}, {"exchange_share", report.exchange_share}, {"ranks", report.ranks}};
 }
 
 /// Null where too few steps were recorded.
-OrderedJson json_of(const Outliers& outliers) {
-  if (outliers.steps == 0) return {};
-  return {{"steps", outliers.steps},
+static void to_json(OrderedJson& json, const Outliers& outliers) {
+  if (outliers.steps == 0) return;
+  json = {{"steps", outliers.steps},
           {"from_us", outliers.from_us},
           {"share", outliers.share},
-          {"times_us", features_of(outliers.times)},
-          {"shapes", features_of(outliers.shapes)}};
+          {"times_us", outliers.times},
+          {"shapes", outliers.shapes}};
 }
 
 /// A value that is not known is null.
-OrderedJson json_of(const KernelLaunch& launch) {
-  return {{"kernel", launch.kernel},
+static void to_json(OrderedJson& json, const KernelLaunch& launch) {
+  json = {{"kernel", launch.kernel},
           {"path", launch.path},
           {"grid", launch.grid},
           {"block", launch.block},
@@ -169,51 +165,46 @@ OrderedJson json_of(const KernelLaunch& launch) {
           {"reads_ahead_bytes", launch.reads_ahead_bytes}};
 }
 
-OrderedJson json_of(const Attribution& sum) {
-  OrderedJson ops = OrderedJson::array();
-  for (const OpDifference& op : sum.ops) {
-    ops.push_back({{"op", op.op},
-                   {"runs", op.runs},
-                   {"stamped_us", op.stamped_us},
-                   {"kernel_us", op.kernel_us},
-                   {"own_us", op.own_us},
-                   {"difference_us", op.difference_us},
-                   {"own_difference_us", op.own_difference_us}});
-  }
-  return {{"steps", sum.steps},
+static void to_json(OrderedJson& json, const OpDifference& op) {
+  json = {{"op", op.op},
+          {"runs", op.runs},
+          {"stamped_us", op.stamped_us},
+          {"kernel_us", op.kernel_us},
+          {"own_us", op.own_us},
+          {"difference_us", op.difference_us},
+          {"own_difference_us", op.own_difference_us}};
+}
+
+static void to_json(OrderedJson& json, const Attribution& sum) {
+  json = {{"steps", sum.steps},
           {"step_us", sum.step_us},
           {"difference", sum.difference()},
           {"own_difference", sum.own_difference()},
-          {"ops", ops}};
+          {"ops", sum.ops}};
 }
 
-OrderedJson json_of(const GapSum& sum) {
-  return {{"gaps", sum.gaps}, {"us", sum.us}};
+static void to_json(OrderedJson& json, const GapSum& sum) {
+  json = {{"gaps", sum.gaps}, {"us", sum.us}};
 }
 
-OrderedJson json_of(const RangeIdle& idle) {
-  OrderedJson ops = OrderedJson::array();
-  for (const OpGaps& op : idle.ops) {
-    ops.push_back({{"op", op.op},
-                   {"us", op.us()},
-                   {"host", json_of(op.host)},
-                   {"device", json_of(op.device)},
-                   {"unknown", json_of(op.unknown)}});
-  }
-  return {{"start", json_of(idle.start)},
-          {"host", json_of(idle.host)},
-          {"device", json_of(idle.device)},
-          {"unknown", json_of(idle.unknown)},
-          {"ops", ops}};
+static void to_json(OrderedJson& json, const OpGaps& op) {
+  json = {{"op", op.op}, {"us", op.us()}, {"host", op.host}, {"device", op.device}, {"unknown", op.unknown}};
 }
 
-OrderedJson json_of(const RangeLine& range) {
-  OrderedJson strangers = OrderedJson::array();
-  for (const Stranger& stranger : range.strangers) {
-    strangers.push_back(
-        {{"kernel", stranger.kernel}, {"unmatched", stranger.unmatched}, {"outside", stranger.outside}});
-  }
-  return {{"first_step", range.first_step},
+static void to_json(OrderedJson& json, const RangeIdle& idle) {
+  json = {{"start", idle.start},
+          {"host", idle.host},
+          {"device", idle.device},
+          {"unknown", idle.unknown},
+          {"ops", idle.ops}};
+}
+
+static void to_json(OrderedJson& json, const Stranger& stranger) {
+  json = {{"kernel", stranger.kernel}, {"unmatched", stranger.unmatched}, {"outside", stranger.outside}};
+}
+
+static void to_json(OrderedJson& json, const RangeLine& range) {
+  json = {{"first_step", range.first_step},
           {"last_step", range.last_step},
           {"error", range.error},
           {"steps", range.steps},
@@ -225,17 +216,17 @@ OrderedJson json_of(const RangeLine& range) {
           {"unmatched", range.unmatched},
           {"missing", range.missing},
           {"of_profiler", range.of_profiler},
-          {"strangers", strangers},
+          {"strangers", range.strangers},
           {"overhead_us", range.overhead_us},
           {"busy_us", range.busy_us},
           {"idle_us", range.idle_us},
           {"host_wait_us", range.host_wait_us},
-          {"idle", json_of(range.idle)},
-          {"attribution", json_of(range.attribution)}};
+          {"idle", range.idle},
+          {"attribution", range.attribution}};
 }
 
 /// Ops of which the device has weights in another type than the data.
-OrderedJson converted_ops(const ProfileHeader& header) {
+static OrderedJson converted_ops(const ProfileHeader& header) {
   OrderedJson ops = OrderedJson::array();
   for (const OpInfo& op : header.ops) {
     if (op.file_bytes == 0) continue;
@@ -248,45 +239,42 @@ OrderedJson converted_ops(const ProfileHeader& header) {
   return ops;
 }
 
-OrderedJson slowest_of(const ReportData& data) {
-  OrderedJson slowest = OrderedJson::array();
-  for (const StepSummary& step : data.slowest) {
-    slowest.push_back({{"step", step.step},
-                       {"phase", name(step.phase())},
-                       {"wall_us", step.wall_us},
-                       {"gpu_us", step.gpu_us},
-                       {"prefill_tokens", step.batch.shape.prefill_tokens},
-                       {"decode_tokens", step.batch.shape.decode_tokens}});
-  }
-  return slowest;
+/// One of the slowest steps.
+static void to_json(OrderedJson& json, const StepSummary& step) {
+  json = {{"step", step.step},
+          {"phase", name(step.phase())},
+          {"wall_us", step.wall_us},
+          {"gpu_us", step.gpu_us},
+          {"prefill_tokens", step.batch.shape.prefill_tokens},
+          {"decode_tokens", step.batch.shape.decode_tokens}};
 }
 
 /// That gave data.
-std::vector<int32_t> tiers_of(const ReportData& data) {
+static std::vector<int32_t> tiers_of(const ReportData& data) {
   const TierData gave = tier_data(data);
   return AskedTiers{.kernels = gave.kernels, .counters = gave.counters > 0}.numbers();
 }
 
-OrderedJson json_of(const MemoryUse& memory) {
-  if (memory.total_bytes == 0) return nullptr;
-  OrderedJson parts = OrderedJson::array();
-  for (const MemoryPart& part : memory.parts) {
-    parts.push_back({{"what", part.what},
-                     {"bytes", part.bytes},
-                     {"most_bytes", part.most_bytes},
-                     {"place", part.on_device ? "device" : "page-locked"}});
-  }
-  return {{"total_bytes", memory.total_bytes},
+static void to_json(OrderedJson& json, const MemoryPart& part) {
+  json = {{"what", part.what},
+          {"bytes", part.bytes},
+          {"most_bytes", part.most_bytes},
+          {"place", part.on_device ? "device" : "page-locked"}};
+}
+
+static void to_json(OrderedJson& json, const MemoryUse& memory) {
+  if (memory.total_bytes == 0) return;
+  json = {{"total_bytes", memory.total_bytes},
           {"used_bytes", memory.used_bytes},
           {"used_before_bytes", memory.used_before_bytes},
           {"unexplained_bytes", memory.unexplained_bytes()},
-          {"parts", parts}};
+          {"parts", memory.parts}};
 }
 
 /// What is not known is null.
-OrderedJson json_of(const DeviceUse& use) {
+static void to_json(OrderedJson& json, const DeviceUse& use) {
   const auto known = [](double share) { return share < 0.0 ? OrderedJson() : OrderedJson(share); };
-  return {{"utilisation", known(use.utilisation)},
+  json = {{"utilisation", known(use.utilisation)},
           {"traced_utilisation", known(use.traced_utilisation)},
           {"sm_efficiency", known(use.sm_efficiency)},
           {"occupancy", known(use.occupancy)},
@@ -294,32 +282,31 @@ OrderedJson json_of(const DeviceUse& use) {
           {"measured_warps_active", known(use.measured_warps_active)}};
 }
 
-OrderedJson json_of(const StepBreakdown& parts) {
-  return {{"kernel", parts.kernel_us}, {"memcpy", parts.memcpy_us},
+static void to_json(OrderedJson& json, const StepBreakdown& parts) {
+  json = {{"kernel", parts.kernel_us}, {"memcpy", parts.memcpy_us},
           {"memset", parts.memset_us}, {"communication", parts.communication_us},
           {"launch", parts.launch_us}, {"host", parts.host_us},
           {"idle", parts.idle_us}};
 }
 
 /// Of the phases that have steps.
-OrderedJson json_of(const std::array<StepBreakdown, 3>& by_phase) {
+static OrderedJson phases_of(const std::array<StepBreakdown, 3>& by_phase) {
   OrderedJson phases = OrderedJson::object();
   for (size_t i = 0; i < by_phase.size(); ++i) {
-    if (by_phase[i].all_us() > 0.0)
-      phases[std::string(name(static_cast<StepPhase>(i)))] = json_of(by_phase[i]);
+    if (by_phase[i].all_us() > 0.0) phases[std::string(name(static_cast<StepPhase>(i)))] = by_phase[i];
   }
   return phases;
 }
 
 /// By kernel lines; null: no step was traced.
-OrderedJson traced_breakdown_of(const ReportData& data) {
+static OrderedJson traced_breakdown_of(const ReportData& data) {
   const TracedBreakdownSum::Result& traced = data.traced_breakdown;
   if (traced.steps == 0) return nullptr;
-  return {{"steps", traced.steps}, {"by_phase", json_of(traced.by_phase)}};
+  return {{"steps", traced.steps}, {"by_phase", phases_of(traced.by_phase)}};
 }
 
-OrderedJson json_of(const DraftUse& use) {
-  return {{"phase", name(use.phase)},   {"from_context", use.from_context},
+static void to_json(OrderedJson& json, const DraftUse& use) {
+  json = {{"phase", name(use.phase)},   {"from_context", use.from_context},
           {"steps", use.steps},         {"sequences", use.sequences},
           {"checked", use.checked},     {"proposed", use.proposed},
           {"accepted", use.accepted},   {"us", use.us},
@@ -327,42 +314,29 @@ OrderedJson json_of(const DraftUse& use) {
           {"measured", use.is_measured}};
 }
 
-OrderedJson findings_of(const Diagnosis& diagnosis) {
+static OrderedJson findings_of(const Diagnosis& diagnosis) {
   std::string text;
   JsonText json(text);
   write_findings(json, diagnosis);
   return OrderedJson::parse(text);
 }
 
-}  // namespace
-
 std::string render_report_json(const ReportData& data, const ReportOptions& options) {
   const Aggregate& aggregate = data.sum;
   OrderedJson by_phase = OrderedJson::object();
   for (size_t i = 0; i < aggregate.by_phase.size(); ++i) {
     if (aggregate.by_phase[i].steps == 0) continue;
-    by_phase[std::string(name(static_cast<StepPhase>(i)))] = json_of(aggregate.by_phase[i]);
+    by_phase[std::string(name(static_cast<StepPhase>(i)))] = aggregate.by_phase[i];
   }
   OrderedJson ops = OrderedJson::array();
   for (const OpAggregate& op : listed_ops(aggregate, options)) {
     ops.push_back(json_of(op, data, aggregate.all.gpu_us));
   }
-  OrderedJson launches = OrderedJson::array();
-  if (options.launches) {
-    for (const KernelLaunch& launch : data.launches)
-      launches.push_back(json_of(launch));
-  }
-  OrderedJson ranges = OrderedJson::array();
-  for (const RangeLine& range : data.ranges)
-    ranges.push_back(json_of(range));
   OrderedJson rank_ranges = OrderedJson::array();
   for (const RangeLine& range : data.rank_ranges) {
     rank_ranges.push_back({{"rank", range.rank}});
-    rank_ranges.back().update(json_of(range));
+    rank_ranges.back().update(OrderedJson(range));
   }
-  OrderedJson drafts = OrderedJson::array();
-  for (const DraftUse& use : data.drafts)
-    drafts.push_back(json_of(use));
   const ProfileHeader& header = data.header;
   const OrderedJson report{
       {"schema", "minfer.report/1"},
@@ -381,25 +355,25 @@ std::string render_report_json(const ReportData& data, const ReportOptions& opti
       {"least_attributed", aggregate.least_attributed},
       {"attributed_by", aggregate.attributed_by},
       {"note", data.note},
-      {"all", json_of(aggregate.all)},
+      {"all", aggregate.all},
       {"by_phase", by_phase},
-      {"breakdown_us", json_of(data.breakdown)},
+      {"breakdown_us", phases_of(data.breakdown)},
       {"traced_breakdown_us", traced_breakdown_of(data)},
-      {"device_use", json_of(device_use(aggregate, data.launches, data.ranges, data.counters))},
-      {"prefill", json_of(aggregate.prefill)},
-      {"decode", json_of(aggregate.decode)},
+      {"device_use", device_use(aggregate, data.launches, data.ranges, data.counters)},
+      {"prefill", aggregate.prefill},
+      {"decode", aggregate.decode},
       {"ops", ops},
       {"read_ahead", read_ahead_json(data)},
       {"converted_weights", converted_ops(header)},
-      {"launches", launches},
-      {"memory", {{"begin", json_of(header.memory)}, {"end", json_of(data.memory_at_end)}}},
-      {"ranges", ranges},
+      {"launches", options.launches ? OrderedJson(data.launches) : OrderedJson::array()},
+      {"memory", {{"begin", header.memory}, {"end", data.memory_at_end}}},
+      {"ranges", data.ranges},
       {"rank_ranges", rank_ranges},
-      {"launch_queue", json_of(data.launch_queue)},
-      {"ranks", json_of(data.ranks)},
-      {"slowest", slowest_of(data)},
-      {"outliers", json_of(data.outliers)},
-      {"drafts", drafts},
+      {"launch_queue", data.launch_queue},
+      {"ranks", data.ranks},
+      {"slowest", data.slowest},
+      {"outliers", data.outliers},
+      {"drafts", data.drafts},
       {"findings", data.diagnosis ? findings_of(*data.diagnosis) : OrderedJson()},
       {"counters", counters_json(data)},
       {"rank_counters", rank_counters_json(data)},

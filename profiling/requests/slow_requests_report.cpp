@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "profiling/json/request_lines.h"
+#include "profiling/json/lines.h"
 #include "profiling/report/text/table.h"
 #include "profiling/requests/slow_requests.h"
 
@@ -162,7 +162,7 @@ std::string slow_requests_json(const SlowRequests& found) {
     json.open('{').field("us", *measure_us(sum.request, found.order));
     write_waterfall(json, sum);
     json.key("request");
-    append_request_line(text, sum.request);
+    append_line(text, sum.request);
     text.back() = '}';
   }
   json.close(']').close('}');

@@ -9,7 +9,6 @@
 #include "kernels/stamps.h"
 #include "server/bench/completion_stream.h"
 #include "server/bench/http_client.h"
-#include "server/bench/json_skim.h"
 #include "server/commands/terminal/terminal.h"
 
 namespace minfer {
@@ -228,7 +227,10 @@ const std::string& RemoteLoad::model() {
   while (!response.is_done() && now_ns() < deadline_ns)
     client_->run_until(deadline_ns);
   client_->abort(response, "timed out");
-  options_.model = json_text(json_member(json_first(json_member(response.body(), "data")), "id"));
+  simdjson::dom::parser parser;
+  std::string_view named;
+  if (parser.parse(response.body())["data"].at(0)["id"].get(named) == simdjson::SUCCESS)
+    options_.model = named;
   if (!response.error().empty() || options_.model.empty()) {
     fail("{}/v1/models: {}", options_.base_url,
          response.error().empty() ? "names no model; --model can" : response.error());

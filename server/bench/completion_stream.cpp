@@ -5,8 +5,6 @@
 
 #include <fmt/format.h>
 
-#include "server/bench/json_skim.h"
-
 namespace minfer {
 namespace {
 
@@ -16,6 +14,23 @@ constexpr size_t kMaxMessage = 200;
 constexpr std::string_view kDeltaFields[] = {"content", "reasoning_content", "reasoning", "tool_calls"};
 
 constexpr std::string_view kData = "data:";
+
+using Found = simdjson::simdjson_result<simdjson::dom::element>;
+
+/// It is there and not null.
+bool is_present(const Found& found) {
+  return found.error() == simdjson::SUCCESS && !found.is_null();
+}
+
+std::string_view text_of(const Found& found) {
+  std::string_view text;
+  return found.get(text) == simdjson::SUCCESS ? text : std::string_view();
+}
+
+int64_t integer_of(const Found& found, int64_t otherwise) {
+  int64_t number = 0;
+  return found.get(number) == simdjson::SUCCESS ? number : otherwise;
+}
 
 /// One space behind the colon is not part of the value.
 std::string_view without_space(std::string_view value) {
@@ -37,39 +52,29 @@ void CompletionStream::on_body(std::string_view bytes, int64_t time_ns) {
 }
 
 void CompletionStream::on_event(std::string_view data, int64_t time_ns) {
-  if (data == "[DONE]") return;
-  static constexpr std::string_view kNames[] = {"error", "choices", "usage"};
-  std::string_view members[3];
-  json_members(data, kNames, members);
-  const auto [error, choices, usage] = members;
-  if (json_present(error)) {
+  simdjson::dom::element event, choice;
+  if (parser_.parse(data.data(), data.size()).get(event) != simdjson::SUCCESS) return;  // "[DONE]"
+  if (is_present(event["error"])) {
     if (stream_error_.empty()) stream_error_ = data;
     return;
   }
-  const std::string_view choice = json_first(choices);
-  if (!choice.empty() && holds_output(choice)) {
+  if (event["choices"].at(0).get(choice) == simdjson::SUCCESS && holds_output(choice)) {
     record_.chunk_ns.push_back(time_ns);
-    if (keep_text_) add_text(choice);
+    if (keep_text_) record_.text += text_of(is_chat_ ? choice["delta"]["content"] : choice["text"]);
   }
-  if (json_present(usage)) {
-    record_.output_tokens = json_integer(json_member(usage, "completion_tokens"), record_.output_tokens);
-    record_.input_tokens = json_integer(json_member(usage, "prompt_tokens"), record_.input_tokens);
-  }
+  const auto usage = event["usage"];
+  record_.output_tokens = integer_of(usage["completion_tokens"], record_.output_tokens);
+  record_.input_tokens = integer_of(usage["prompt_tokens"], record_.input_tokens);
 }
 
-bool CompletionStream::holds_output(std::string_view choice) const {
+bool CompletionStream::holds_output(const simdjson::dom::element& choice) const {
   if (!is_chat_) return true;
-  const std::string_view delta = json_member(choice, "delta");
-  const bool names_role = json_present(json_member(delta, "role"));
+  const auto delta = choice["delta"];
+  const bool names_role = is_present(delta["role"]);
   return std::ranges::any_of(kDeltaFields, [&](std::string_view field) {
-    const std::string_view value = json_member(delta, field);
-    return json_present(value) && !(names_role && value == "\"\"");
+    const auto value = delta[field];
+    return is_present(value) && !(names_role && value.is_string() && text_of(value).empty());
   });
-}
-
-void CompletionStream::add_text(std::string_view choice) {
-  record_.text += json_text(is_chat_ ? json_member(json_member(choice, "delta"), "content")
-                                     : json_member(choice, "text"));
 }
 
 void CompletionStream::on_end(const std::string& error) {
@@ -95,9 +100,10 @@ void CompletionStream::conclude(const std::string& transport_error) {
 }
 
 std::string error_message(std::string_view body) {
-  const std::string_view error = json_member(body, "error");
-  const std::string text = json_text(error.starts_with('{') ? json_member(error, "message") : error);
-  return (text.empty() ? std::string(body) : text).substr(0, kMaxMessage);
+  simdjson::dom::parser parser;
+  const auto error = parser.parse(body.data(), body.size())["error"];
+  const std::string_view text = text_of(error.is_object() ? error["message"] : error);
+  return std::string((text.empty() ? body : text).substr(0, kMaxMessage));
 }
 
 bool SseParser::take_whole_event(std::string_view& piece, std::string_view& data) const {

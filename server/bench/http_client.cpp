@@ -3,15 +3,18 @@
 #include <array>
 #include <chrono>
 #include <cstring>
-#include <optional>
+#include <exception>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/co_spawn.hpp>
 #include <boost/asio/connect.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/http/basic_parser.hpp>
 #include <boost/beast/http/error.hpp>
@@ -73,135 +76,23 @@ std::string describe(const error_code& error) {
   return error.message();
 }
 
-class ClientConnection;
+/// A connection, and what the request that has it to itself needs.
+struct ClientConnection {
+  explicit ClientConnection(net::io_context& context) : socket(context) {}
 
-/// What connections need of the client they belong to.
-class ConnectionOwner {
- public:
-  virtual ~ConnectionOwner() = default;
-  virtual net::io_context& context() = 0;
-  virtual const tcp::resolver::results_type& endpoints() const = 0;
-  /// The response has come whole; the connection waits for the next request or is closed.
-  virtual void on_response(ClientConnection& connection, HttpResponseHandler& handler, bool is_open) = 0;
-  /// The connection failed and is closed. `handler` null: it was idle.
-  virtual void on_failure(ClientConnection& connection, HttpResponseHandler* handler,
-                          const error_code& error) = 0;
+  tcp::socket socket;
+  std::string message;
+  std::array<char, 16384> buffer;
+  size_t buffered = 0;
+  bool is_writing = false;
+  bool has_response = false;  ///< some of one came
+  bool is_aborted = false;
 };
-
-/// A connection and the handler of the request that it carries, if any. While it is open a read is always
-/// under way, so that it notices when the server closes it, idle or not.
-class ClientConnection : public std::enable_shared_from_this<ClientConnection> {
- public:
-  explicit ClientConnection(ConnectionOwner& owner) : owner_(owner), socket_(owner.context()) {}
-
-  void start(std::string message, HttpResponseHandler& handler) {
-    message_ = std::move(message);
-    handler_ = &handler;
-    parser_.emplace(handler, read_ns_);
-    has_response_ = false;
-    if (!socket_.is_open()) return connect();
-    is_reused_ = true;
-    write();
-  }
-
-  /// Whether the failed request may be sent once more on a new connection.
-  bool may_retry() const { return is_reused_ && !has_response_; }
-  std::string take_message() { return std::move(message_); }
-
-  /// Without a word to the owner.
-  void close() {
-    handler_ = nullptr;
-    is_closed_ = true;
-    error_code ignored;
-    socket_.close(ignored);
-  }
-
- private:
-  void connect() {
-    net::async_connect(socket_, owner_.endpoints(),
-                       [self = shared_from_this()](const error_code& error, const tcp::endpoint&) {
-                         if (!self->is_closed_) self->on_connect(error);
-                       });
-  }
-
-  void on_connect(const error_code& error) {
-    if (error) return fail_with(error);
-    error_code ignored;
-    socket_.set_option(tcp::no_delay(true), ignored);
-    write();
-    read();
-  }
-
-  void write() {
-    is_writing_ = true;
-    // An error shows in the read as well, which may still find what the server said before it closed.
-    net::async_write(socket_, net::buffer(message_),
-                     [self = shared_from_this()](const error_code&, size_t) { self->is_writing_ = false; });
-  }
-
-  void read() {
-    socket_.async_read_some(net::buffer(buffer_.data() + buffered_, buffer_.size() - buffered_),
-                            [self = shared_from_this()](const error_code& error, size_t size) {
-                              if (!self->is_closed_) self->on_read(error, size);
-                            });
-  }
-
-  void on_read(error_code error, size_t size) {
-    read_ns_ = now_ns();
-    if (handler_ == nullptr) return fail_with(error);  // idle: nothing was to come
-    if (error == net::error::eof && parser_->got_some()) {
-      error = {};
-      parser_->put_eof(error);
-      if (!error) return finish();
-    }
-    if (error) return fail_with(error);
-    has_response_ = true;
-    buffered_ += size;
-    parse();
-  }
-
-  /// What cannot be parsed yet stays at the front of the buffer.
-  void parse() {
-    error_code error;
-    const size_t parsed = parser_->put(net::const_buffer(buffer_.data(), buffered_), error);
-    buffered_ -= parsed;
-    std::memmove(buffer_.data(), buffer_.data() + parsed, buffered_);
-    if (error && error != http::error::need_more) return fail_with(error);
-    if (parser_->is_done()) return finish();
-    if (buffered_ == buffer_.size()) return fail_with(http::error::header_limit);
-    read();
-  }
-
-  void finish() {
-    const bool is_reusable = parser_->keep_alive() && buffered_ == 0 && !is_writing_;
-    HttpResponseHandler* handler = std::exchange(handler_, nullptr);
-    is_reusable ? read() : close();
-    owner_.on_response(*this, *handler, is_reusable);
-  }
-
-  void fail_with(const error_code& error) {
-    HttpResponseHandler* handler = std::exchange(handler_, nullptr);
-    close();
-    owner_.on_failure(*this, handler, error);
-  }
-
-  ConnectionOwner& owner_;
-  tcp::socket socket_;
-  std::string message_;
-  HttpResponseHandler* handler_ = nullptr;
-  std::optional<ResponseParser> parser_;
-  std::array<char, 16384> buffer_;
-  size_t buffered_ = 0;
-  int64_t read_ns_ = 0;  ///< when the latest read ended
-  bool is_writing_ = false;
-  bool is_reused_ = false;
-  bool has_response_ = false;  ///< some of one came
-  bool is_closed_ = false;
-};
+using ConnectionRef = std::shared_ptr<ClientConnection>;
 
 }  // namespace
 
-class HttpClient::Impl : public ConnectionOwner {
+class HttpClient::Impl {
  public:
   explicit Impl(const HttpUrl& url) : timer_(context_) {
     raise_descriptor_limit();  // beyond it: errors that say so
@@ -210,24 +101,20 @@ class HttpClient::Impl : public ConnectionOwner {
     if (error) fail("{}: {}", url.host, error.message());
   }
 
-  ~Impl() override {
-    for (auto& [handler, connection] : active_)
-      connection->close();
-    for (const auto& connection : idle_)
-      connection->close();
-  }
-
   void send(std::string message, HttpResponseHandler& handler) {
-    if (idle_.empty()) return send_anew(std::move(message), handler);
-    std::shared_ptr<ClientConnection> connection = std::move(idle_.back());
-    idle_.pop_back();
-    start(std::move(connection), std::move(message), handler);
+    const ConnectionRef connection = idle_connection();
+    connection->message = std::move(message);
+    active_[&handler] = connection;
+    net::co_spawn(context_, exchange(connection, handler), [](const std::exception_ptr& thrown) {
+      if (thrown) std::rethrow_exception(thrown);  // by a handler, to whoever runs the client
+    });
   }
 
   void abort(HttpResponseHandler& handler, const std::string& error) {
     const auto found = active_.find(&handler);
     if (found == active_.end()) return;
-    found->second->close();
+    found->second->is_aborted = true;
+    close(*found->second);
     active_.erase(found);
     handler.on_end(error);
   }
@@ -245,43 +132,88 @@ class HttpClient::Impl : public ConnectionOwner {
   void stop() { context_.stop(); }
 
  private:
-  net::io_context& context() override { return context_; }
-  const tcp::resolver::results_type& endpoints() const override { return endpoints_; }
+  static constexpr auto kResult = net::as_tuple(net::use_awaitable);
 
-  void send_anew(std::string message, HttpResponseHandler& handler) {
-    start(std::make_shared<ClientConnection>(static_cast<ConnectionOwner&>(*this)), std::move(message),
-          handler);
+  static void close(ClientConnection& connection) {
+    error_code ignored;
+    connection.socket.close(ignored);
   }
 
-  void start(std::shared_ptr<ClientConnection> connection, std::string message,
-             HttpResponseHandler& handler) {
-    ClientConnection& started = *connection;
-    active_[&handler] = std::move(connection);
-    started.start(std::move(message), handler);
-  }
-
-  void on_response(ClientConnection& connection, HttpResponseHandler& handler, bool is_open) override {
-    active_.erase(&handler);
-    if (is_open) idle_.push_back(connection.shared_from_this());
-    handler.on_end("");
-  }
-
-  void on_failure(ClientConnection& connection, HttpResponseHandler* handler,
-                  const error_code& error) override {
-    if (handler == nullptr) {
-      std::erase_if(idle_, [&](const auto& idle) { return idle.get() == &connection; });
-      return;
+  /// One that is open and silent, else a new one.
+  ConnectionRef idle_connection() {
+    while (!idle_.empty()) {
+      ConnectionRef connection = std::move(idle_.back());
+      idle_.pop_back();
+      error_code error;
+      if (connection->socket.available(error) == 0 && !error) return connection;
     }
-    active_.erase(handler);
-    if (connection.may_retry()) return send_anew(connection.take_message(), *handler);
-    handler->on_end(describe(error));
+    return std::make_shared<ClientConnection>(context_);
+  }
+
+  net::awaitable<void> exchange(ConnectionRef connection, HttpResponseHandler& handler) {
+    if (connection->is_aborted) co_return;
+    const bool was_idle = connection->socket.is_open();
+    ResponseParser parser(handler, read_ns_);
+    const error_code error = co_await converse(connection, parser);
+    if (connection->is_aborted) co_return;
+    if (error && was_idle && !connection->has_response) {  // the server had closed it
+      auto fresh = std::make_shared<ClientConnection>(context_);
+      fresh->message = std::move(connection->message);
+      active_[&handler] = fresh;
+      co_return co_await exchange(fresh, handler);
+    }
+    active_.erase(&handler);
+    if (!error && parser.keep_alive() && connection->buffered == 0 && !connection->is_writing) {
+      idle_.push_back(connection);
+    } else {
+      close(*connection);
+    }
+    handler.on_end(error ? describe(error) : "");
+  }
+
+  /// Until the response is whole; the error that it ends with before.
+  net::awaitable<error_code> converse(ConnectionRef connection, ResponseParser& parser) {
+    ClientConnection& own = *connection;
+    if (!own.socket.is_open()) {
+      const auto [error, endpoint] = co_await net::async_connect(own.socket, endpoints_, kResult);
+      if (error || own.is_aborted) co_return error;
+      error_code ignored;
+      own.socket.set_option(tcp::no_delay(true), ignored);
+    }
+    own.has_response = false;
+    own.is_writing = true;
+    // An error shows in the read as well, which may still find what the server said before it closed.
+    net::async_write(own.socket, net::buffer(own.message),
+                     [connection](const error_code&, size_t) { connection->is_writing = false; });
+    while (!parser.is_done()) {
+      if (own.buffered == own.buffer.size()) co_return http::error::header_limit;
+      auto [error, size] = co_await own.socket.async_read_some(
+          net::buffer(own.buffer.data() + own.buffered, own.buffer.size() - own.buffered), kResult);
+      if (own.is_aborted) co_return error;
+      read_ns_ = now_ns();
+      if (error == net::error::eof && parser.got_some()) {
+        error = {};
+        parser.put_eof(error);
+        co_return error;
+      }
+      if (error) co_return error;
+      own.has_response = true;
+      own.buffered += size;
+      // What cannot be parsed yet stays at the front of the buffer.
+      const size_t parsed = parser.put(net::const_buffer(own.buffer.data(), own.buffered), error);
+      own.buffered -= parsed;
+      std::memmove(own.buffer.data(), own.buffer.data() + parsed, own.buffered);
+      if (error && error != http::error::need_more) co_return error;
+    }
+    co_return error_code();
   }
 
   net::io_context context_{BOOST_ASIO_CONCURRENCY_HINT_UNSAFE};  // one thread: no locks
   net::steady_timer timer_;
   tcp::resolver::results_type endpoints_;
-  std::unordered_map<HttpResponseHandler*, std::shared_ptr<ClientConnection>> active_;
-  std::vector<std::shared_ptr<ClientConnection>> idle_;
+  std::unordered_map<HttpResponseHandler*, ConnectionRef> active_;
+  std::vector<ConnectionRef> idle_;
+  int64_t read_ns_ = 0;  ///< when the latest read ended
 };
 
 HttpClient::HttpClient(const HttpUrl& url) : impl_(std::make_unique<Impl>(url)) {}

@@ -13,7 +13,7 @@
 
 #include "kernels/error.h"
 #include "kernels/stamps.h"
-#include "profiling/json/trial_lines.h"
+#include "profiling/json/lines.h"
 #include "server/commands/terminal/terminal.h"
 
 namespace minfer {
@@ -62,7 +62,7 @@ void TrialSession::keep(const Alternative& base, std::vector<KeptTrial> trials) 
     if (!base.options.empty()) trial.beside = base.text();
     if (!base.runs.empty()) trial.device = base.runs.front().value("device", "");
     trial.date = fmt::format("{:%F}", fmt::gmtime(std::time(nullptr)));
-    append_trial_line(lines, trial);
+    append_line(lines, trial);
   }
   std::error_code error;
   if (std::filesystem::file_size(load.path, error) != profile_bytes_) problem = "it has changed meanwhile";

@@ -116,14 +116,6 @@ double mean_share(const CounterAggregate& counters, Counter counter) {
   return us_sum > 0.0 ? sum / us_sum : std::numeric_limits<double>::quiet_NaN();
 }
 
-CounterAggregate aggregate_counters(std::span<const CounterWindow> windows) {
-  CounterAggregate sum;
-  for (const CounterWindow& window : windows)
-    add_window(sum, window);
-  sort_work(sum);
-  return sum;
-}
-
 std::vector<std::string> counter_sentences(const CounterAggregate& counters, const WindowCost& cost) {
   std::vector<std::string> lines;
   if (counters.windows > 0) {

@@ -88,7 +88,6 @@ struct CounterAggregate {
   std::string error;              ///< of the last window that could not be had; empty: none
   std::vector<CounterWork> work;  ///< most steps first; `replays`: steps of all windows
 };
-CounterAggregate aggregate_counters(std::span<const CounterWindow> windows);
 /// Adds one; `work` is in no order then.
 void add_window(CounterAggregate& sum, const CounterWindow& window);
 void sort_work(CounterAggregate& sum);

@@ -4,61 +4,54 @@
 #include "profiling/report/device/read_ahead.h"
 
 namespace minfer {
-namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-OrderedJson json_of(const CountedPair::Share& share) {
-  return {{"us", share.us},
+static void to_json(OrderedJson& json, const CountedPair::Share& share) {
+  json = {{"us", share.us},
           {"read_bytes", share.read_bytes},
           {"counted_read_bytes", share.counted_read_bytes},
           {"of_counted", share.of_counted()},
           {"read_gbps", share.read_gbps()}};
 }
 
-OrderedJson json_of(const CountedPair& pair) {
-  return {{"front", pair.front},
+static void to_json(OrderedJson& json, const CountedPair& pair) {
+  json = {{"front", pair.front},
           {"op", pair.op},
-          {"of_front", json_of(pair.of_front)},
-          {"of_op", json_of(pair.of_op)},
-          {"both", json_of(pair.both())}};
+          {"of_front", pair.of_front},
+          {"of_op", pair.of_op},
+          {"both", pair.both()}};
 }
 
-OrderedJson json_of(const PairShare& share) {
-  return {{"us", share.us}, {"bytes", share.bytes}, {"gbps", share.gbps()}, {"roofline", share.roofline()}};
+static void to_json(OrderedJson& json, const PairShare& share) {
+  json = {{"us", share.us}, {"bytes", share.bytes}, {"gbps", share.gbps()}, {"roofline", share.roofline()}};
 }
 
-OrderedJson json_of(const ReadAheadPair& pair) {
-  return {{"front", pair.front},
-          {"op", pair.op},
-          {"runs", pair.runs},
-          {"ahead_bytes", pair.ahead_bytes},
-          {"of_front", json_of(pair.of_front)},
-          {"of_op", json_of(pair.of_op)},
-          {"both", json_of(pair.both())}};
+static void to_json(OrderedJson& json, const ReadAheadPair& pair) {
+  json = {{"front", pair.front},       {"op", pair.op},
+          {"runs", pair.runs},         {"ahead_bytes", pair.ahead_bytes},
+          {"of_front", pair.of_front}, {"of_op", pair.of_op},
+          {"both", pair.both()}};
 }
 
 /// A sum over whole steps; null: there was none.
-OrderedJson known(const CounterAggregate& counters, double sum) {
+static OrderedJson known(const CounterAggregate& counters, double sum) {
   return counters.steps > 0 ? OrderedJson(sum) : OrderedJson();
 }
 
 /// A value that is not known, or was not sampled, is null.
-OrderedJson json_of(const CounterOp& op) {
-  OrderedJson json{{"op", op.op},
-                   {"phase", name(op.phase)},
-                   {"calls", op.calls},
-                   {"samples", op.samples >= 0 ? OrderedJson(op.samples) : OrderedJson()},
-                   {"us", op.us},
-                   {"counted_read_bytes", op.counted_read_bytes},
-                   {"read_error_bytes", op.read_error_bytes},
-                   {"read_gbps", op.read_gbps()}};
+static void to_json(OrderedJson& json, const CounterOp& op) {
+  json = {{"op", op.op},
+          {"phase", name(op.phase)},
+          {"calls", op.calls},
+          {"samples", op.samples >= 0 ? OrderedJson(op.samples) : OrderedJson()},
+          {"us", op.us},
+          {"counted_read_bytes", op.counted_read_bytes},
+          {"read_error_bytes", op.read_error_bytes},
+          {"read_gbps", op.read_gbps()}};
   for (const Counter counter : kAllCounters)
     json[std::string(name(counter))] = op.measured[counter];
-  return json;
 }
-
-}  // namespace
 
 nlohmann::ordered_json counters_json(const ReportData& data) {
   if (data.counters.windows == 0 && data.counters.error.empty()) return {};
@@ -66,18 +59,12 @@ nlohmann::ordered_json counters_json(const ReportData& data) {
   const WindowCost& cost = data.window_cost;
   OrderedJson works = OrderedJson::array();
   for (const CounterWork& work : counters.work) {
-    OrderedJson ops = OrderedJson::array();
-    for (const CounterOp& op : work.ops)
-      ops.push_back(json_of(op));
-    OrderedJson counted = OrderedJson::array();
     const std::vector<ReadAheadPair> pairs = data.read_ahead.pairs(work.phase);
-    for (const CountedPair& pair : counted_pairs(data.header.ops, work, pairs))
-      counted.push_back(json_of(pair));
     works.push_back({{"phase", name(work.phase)},
                      {"graph_batch", work.graph_batch},
                      {"steps", work.steps},
-                     {"ops", ops},
-                     {"read_ahead", counted}});
+                     {"ops", work.ops},
+                     {"read_ahead", counted_pairs(data.header.ops, work, pairs)}});
   }
   return {{"windows", counters.windows},
           {"us", counters.us},
@@ -99,10 +86,7 @@ nlohmann::ordered_json counters_json(const ReportData& data) {
 }
 
 nlohmann::ordered_json read_ahead_json(const ReportData& data) {
-  OrderedJson pairs = OrderedJson::array();
-  for (const ReadAheadPair& pair : data.read_ahead.pairs())
-    pairs.push_back(json_of(pair));
-  return pairs;
+  return data.read_ahead.pairs();
 }
 
 nlohmann::ordered_json rank_counters_json(const ReportData& data) {
@@ -110,13 +94,10 @@ nlohmann::ordered_json rank_counters_json(const ReportData& data) {
   const auto add = [&](int32_t rank, const CounterAggregate& counters) {
     OrderedJson works = OrderedJson::array();
     for (const CounterWork& work : counters.work) {
-      OrderedJson ops = OrderedJson::array();
-      for (const CounterOp& op : work.ops)
-        ops.push_back(json_of(op));
       works.push_back({{"phase", name(work.phase)},
                        {"graph_batch", work.graph_batch},
                        {"steps", work.steps},
-                       {"ops", ops}});
+                       {"ops", work.ops}});
     }
     ranks.push_back({{"rank", rank},
                      {"windows", counters.windows},

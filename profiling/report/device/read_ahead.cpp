@@ -150,16 +150,6 @@ std::vector<ReadAheadPair> ReadAheadSum::pairs(std::optional<StepPhase> phase) c
   return sorted;
 }
 
-std::vector<ReadAheadPair> read_ahead_pairs(std::span<const OpInfo> ops,
-                                            std::span<const KernelLaunch> launches,
-                                            std::span<const StepSummary> steps,
-                                            std::optional<StepPhase> phase) {
-  ReadAheadSum sum({ops.begin(), ops.end()});
-  for (const StepSummary& step : steps)
-    sum.add(step, launches);
-  return sum.pairs(phase);
-}
-
 double CountedPair::Share::of_counted() const {
   return counted_read_bytes > 0.0 ? read_bytes / counted_read_bytes
                                   : std::numeric_limits<double>::quiet_NaN();

@@ -75,11 +75,6 @@ class ReadAheadSum {
   std::array<std::map<Names, ReadAheadPair>, 3> by_phase_;  ///< by StepPhase
 };
 
-/// The same of steps in memory. `launches`: of the file.
-std::vector<ReadAheadPair> read_ahead_pairs(std::span<const OpInfo> ops,
-                                            std::span<const KernelLaunch> launches,
-                                            std::span<const StepSummary> steps,
-                                            std::optional<StepPhase> phase = std::nullopt);
 /// A pair in windows of hardware counters: the mean of a step.
 struct CountedPair {
   struct Share {

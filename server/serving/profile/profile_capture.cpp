@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 #include "kernels/error.h"
-#include "profiling/json/counters_json.h"
 #include "profiling/json/json_text.h"
+#include "profiling/json/lines.h"
 #include "server/openai/json_body.h"
 #include "server/openai/json_fields.h"
 #include "server/serving/completion/answer.h"
@@ -126,7 +126,7 @@ void ProfileCapture::open_counters(const std::shared_ptr<ProfileWriter>& writer)
           log_.write(LogLevel::warning, "no hardware counters", {{"reason", std::string_view(window.error)}});
         }
         std::string line;
-        append_counters_line(line, window);
+        append_line(line, window);
         writer->add_line(std::move(line));
       });
 }

@@ -6,8 +6,8 @@
 #include <limits>
 #include <thread>
 
-#include "profiling/json/counters_json.h"
-#include "profiling/json/json_writer.h"
+#include "profiling/json/header_lines.h"
+#include "profiling/json/lines.h"
 #include "server/commands/terminal/terminal.h"
 
 namespace minfer {
@@ -189,7 +189,7 @@ void ProfileSession::write(const CounterWindow& window) {
   if (!window.error.empty()) print_notice(fmt::format("minfer: warning: {}\n", window.error));
   latest_counters_.add(window);
   std::string line;
-  append_counters_line(line, window);
+  append_line(line, window);
   writer_->add_line(std::move(line));
 }
 

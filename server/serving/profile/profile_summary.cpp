@@ -2,7 +2,8 @@
 
 #include <utility>
 
-#include "profiling/json/json_writer.h"
+#include "profiling/json/header_lines.h"
+#include "profiling/json/lines.h"
 #include "profiling/report/report.h"
 
 namespace minfer {

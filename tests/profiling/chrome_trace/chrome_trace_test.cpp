@@ -10,7 +10,6 @@
 
 #include "kernels/error.h"
 #include "profiling/chrome_trace/trace_output.h"
-#include "profiling/json/json_writer.h"
 #include "tests/support/paths.h"
 #include "tests/support/profiling/parsed_trace.h"
 #include "tests/support/profiling/sample_profile.h"

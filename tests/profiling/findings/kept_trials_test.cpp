@@ -12,7 +12,7 @@
 
 #include "kernels/error.h"
 #include "profiling/findings/evidence_reader.h"
-#include "profiling/json/trial_lines.h"
+#include "profiling/json/lines.h"
 #include "profiling/report/report.h"
 #include "tests/support/json_schema.h"
 #include "tests/support/paths.h"
@@ -50,7 +50,7 @@ std::string file_text(const std::filesystem::path& path) {
 std::string profile_with(std::initializer_list<KeptTrial> trials) {
   std::string text = file_text(source_path("tests/benchmarks/results/planted-h200/batch-too-small.jsonl"));
   for (const KeptTrial& trial : trials)
-    append_trial_line(text, trial);
+    append_line(text, trial);
   return text;
 }
 
@@ -65,7 +65,7 @@ TEST(TrialLines, ReadBackAsWrittenAndAsTheSchemaSays) {
   KeptTrial trial = seats(-0.25);
   trial.error = "out of memory";
   std::string line;
-  append_trial_line(line, trial);
+  append_line(line, trial);
   const test::JsonSchema schema(
       nlohmann::json::parse(std::ifstream(source_path("profiling/json/trial.schema.json"))));
   EXPECT_EQ(schema.check(nlohmann::json::parse(line)), "");
@@ -73,7 +73,7 @@ TEST(TrialLines, ReadBackAsWrittenAndAsTheSchemaSays) {
   const ProfileFile file = read_profile(stream, "run.jsonl");
   ASSERT_EQ(file.trials.size(), 1u);
   std::string again;
-  append_trial_line(again, file.trials.front());
+  append_line(again, file.trials.front());
   EXPECT_EQ(again, line);
   EXPECT_EQ(test::read_everywhere(profile_with({trial, seats(0.3)})), "");
   nlohmann::json wrong = nlohmann::json::parse(line);

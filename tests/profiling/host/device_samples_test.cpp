@@ -8,9 +8,9 @@
 
 #include "kernels/stamps.h"
 #include "profiling/host/sampler.h"
-#include "profiling/json/host_lines.h"
+#include "profiling/json/header_lines.h"
 #include "profiling/json/json_reader.h"
-#include "profiling/json/json_writer.h"
+#include "profiling/json/lines.h"
 #include "profiling/json/profile_writer.h"
 #include "tests/support/json_schema.h"
 #include "tests/support/paths.h"
@@ -45,7 +45,7 @@ DeviceSample reading_of_everything() {
 
 TEST(DeviceLines, ReadBackAsWrittenAndAsTheSchemaSays) {
   std::string line;
-  append_device_line(line, reading_of_everything());
+  append_line(line, reading_of_everything());
   const test::JsonSchema schema(
       nlohmann::json::parse(std::ifstream(source_path("profiling/json/device.schema.json"))));
   const nlohmann::json fields = nlohmann::json::parse(line);
@@ -58,7 +58,7 @@ TEST(DeviceLines, ReadBackAsWrittenAndAsTheSchemaSays) {
   const ProfileFile file = read_profile(stream, "run.jsonl");
   ASSERT_EQ(file.devices.size(), 1u);
   std::string again;
-  append_device_line(again, file.devices.front());
+  append_line(again, file.devices.front());
   EXPECT_EQ(again, line);
 }
 

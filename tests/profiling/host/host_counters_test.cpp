@@ -13,9 +13,9 @@
 #include <unistd.h>
 
 #include "profiling/host/sampler.h"
-#include "profiling/json/host_lines.h"
+#include "profiling/json/header_lines.h"
 #include "profiling/json/json_reader.h"
-#include "profiling/json/json_writer.h"
+#include "profiling/json/lines.h"
 #include "profiling/json/profile_writer.h"
 #include "tests/support/json_schema.h"
 #include "tests/support/paths.h"
@@ -172,7 +172,7 @@ HostSample sample_of_everything() {
 
 TEST(HostLines, ReadBackAsWrittenAndAsTheSchemaSays) {
   std::string line;
-  append_host_line(line, sample_of_everything());
+  append_line(line, sample_of_everything());
   const test::JsonSchema schema(
       nlohmann::json::parse(std::ifstream(source_path("profiling/json/host.schema.json"))));
   EXPECT_EQ(schema.check(nlohmann::json::parse(line)), "");
@@ -182,7 +182,7 @@ TEST(HostLines, ReadBackAsWrittenAndAsTheSchemaSays) {
   const ProfileFile file = read_profile(stream, "run.jsonl");
   ASSERT_EQ(file.host.size(), 1u);
   std::string again;
-  append_host_line(again, file.host.front());
+  append_line(again, file.host.front());
   EXPECT_EQ(again, line);
 }
 

@@ -1,4 +1,3 @@
-#include "profiling/json/counters_json.h"
 
 #include <cmath>
 #include <fstream>
@@ -7,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/error_types.h"
+#include "profiling/json/lines.h"
 #include "tests/support/json_schema.h"
 #include "tests/support/paths.h"
 #include "tests/support/profiling/sample_counters.h"
@@ -16,7 +16,7 @@ namespace {
 
 nlohmann::json counters_line(const CounterWindow& window) {
   std::string text;
-  append_counters_line(text, window);
+  append_line(text, window);
   EXPECT_TRUE(text.ends_with('\n'));
   return nlohmann::json::parse(text);
 }
@@ -34,7 +34,7 @@ test::JsonSchema counters_schema() {
 
 CounterWindow read_counters_of(const nlohmann::json& json, std::string_view place) {
   simdjson::dom::parser parser;
-  return read_counters(JsonField(parser.parse(json.dump()).value(), place));
+  return line_of<CounterWindow>(JsonField(parser.parse(json.dump()).value(), place));
 }
 
 TEST(CountersSchema, EveryWrittenLineIsValid) {

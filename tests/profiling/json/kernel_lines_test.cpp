@@ -1,5 +1,4 @@
 // Lines of traced ranges and their kernels, written and read back.
-#include "profiling/json/kernel_lines.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -10,8 +9,9 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/error.h"
+#include "profiling/json/header_lines.h"
 #include "profiling/json/json_reader.h"
-#include "profiling/json/json_writer.h"
+#include "profiling/json/lines.h"
 #include "profiling/json/profile_writer.h"
 #include "profiling/report/device/range_report.h"
 #include "profiling/report/report.h"
@@ -31,10 +31,10 @@ std::string traced_text(const RangeAnalysis& analysis) {
   std::string text;
   append_header_line(text, test::sample_header());
   for (const StepSummary& step : test::sample_steps(2))
-    append_step_line(text, step);
-  append_range_line(text, analysis.line());
-  analysis.for_each_step([&](const StepKernels& step) { append_step_kernels_line(text, step); });
-  analysis.for_each_kernel([&](const KernelLine& kernel) { append_kernel_line(text, kernel); });
+    append_line(text, step);
+  append_line(text, analysis.line());
+  analysis.for_each_step([&](const StepKernels& step) { append_line(text, step); });
+  analysis.for_each_kernel([&](const KernelLine& kernel) { append_line(text, kernel); });
   return text;
 }
 
@@ -54,13 +54,13 @@ std::string text_of_two_ranks() {
   append_header_line(text, header);
   for (StepSummary step : test::sample_steps(2)) {
     step.step += 10;
-    append_step_line(text, step);
+    append_line(text, step);
   }
   for (RangeTrace& range : by_rank(test::traced_range_of_two(2))) {
     const RangeAnalysis analysis(std::move(range), test::traced_ops());
-    append_range_line(text, analysis.line());
-    analysis.for_each_step([&](const StepKernels& step) { append_step_kernels_line(text, step); });
-    analysis.for_each_kernel([&](const KernelLine& kernel) { append_kernel_line(text, kernel); });
+    append_line(text, analysis.line());
+    analysis.for_each_step([&](const StepKernels& step) { append_line(text, step); });
+    analysis.for_each_kernel([&](const KernelLine& kernel) { append_line(text, kernel); });
   }
   return text;
 }

@@ -3,10 +3,10 @@
 #include <gtest/gtest.h>
 
 #include "kernels/error.h"
-#include "profiling/json/counters_json.h"
+#include "profiling/json/header_lines.h"
 #include "profiling/json/json_reader.h"
 #include "profiling/json/json_text.h"
-#include "profiling/json/json_writer.h"
+#include "profiling/json/lines.h"
 #include "tests/support/profiling/cuts.h"
 #include "tests/support/profiling/sample_counters.h"
 #include "tests/support/profiling/sample_profile.h"
@@ -21,7 +21,7 @@ std::string written(const ProfileHeader& header, const std::vector<StepSummary>&
   std::string text;
   append_header_line(text, header);
   for (const StepSummary& step : steps)
-    append_step_line(text, step);
+    append_line(text, step);
   return text;
 }
 
@@ -207,7 +207,7 @@ TEST(ProfileFile, ReadsBackWhatADeviceLaunchedAndIdled) {
   append_header_line(text, header);
   for (size_t i = 0; i < launches.size(); ++i)
     append_launch_line(text, static_cast<int32_t>(i), launches[i]);
-  append_step_line(text, step);
+  append_line(text, step);
 
   const ProfileFile file = read_text(text);
   EXPECT_EQ(file.header.activation_dtype, DType::bf16);
@@ -314,9 +314,9 @@ TEST(ProfileFile, MissingFileAndFolder) {
 TEST(ProfileFile, ReadsCountersBesideSteps) {
   const std::vector<StepSummary> steps = test::sample_steps(2);
   std::string text = written(test::sample_header(), {});
-  append_step_line(text, steps[0]);
-  append_counters_line(text, test::sample_counters());
-  append_step_line(text, steps[1]);
+  append_line(text, steps[0]);
+  append_line(text, test::sample_counters());
+  append_line(text, steps[1]);
   const ProfileFile file = read_text(text + "{\"schema");
   EXPECT_EQ(file.steps.size(), 2u);
   ASSERT_EQ(file.counters.size(), 1u);

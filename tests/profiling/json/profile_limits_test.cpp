@@ -11,7 +11,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "profiling/json/host_lines.h"
+#include "profiling/json/lines.h"
 #include "tests/support/paths.h"
 #include "tests/support/profiling/every_reader.h"
 #include "tests/support/profiling/whole_profile.h"
@@ -83,12 +83,12 @@ std::vector<std::string> examples() {
     writer.close();
   }
   std::vector<std::string> texts{text_of_file(directory.path() / "run.jsonl")};
-  append_host_line(texts.front(), {.begin_ns = 1, .end_ns = 4'000'000'000'000'000'000, .threads = 2});
+  append_line(texts.front(), HostSample{.begin_ns = 1, .end_ns = 4'000'000'000'000'000'000, .threads = 2});
   DeviceSample reading{
       .begin_ns = 1, .end_ns = 4'000'000'000'000'000'000, .sm_mhz = 990, .most_sm_mhz = 1'980};
   reading.clock_reasons = clock_reason::heat;
   reading.other_processes = 1;
-  append_device_line(texts.front(), reading);
+  append_line(texts.front(), reading);
   for (const char* name : {"cpu.jsonl", "traced.jsonl"})
     texts.push_back(text_of_file(source_path("tests/fuzz/corpus/profile/") + name));
   return texts;

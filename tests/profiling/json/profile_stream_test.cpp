@@ -3,9 +3,10 @@
 #include <gtest/gtest.h>
 
 #include "kernels/error.h"
+#include "profiling/json/header_lines.h"
 #include "profiling/json/json_reader.h"
-#include "profiling/json/json_writer.h"
 #include "profiling/json/line_reader.h"
+#include "profiling/json/lines.h"
 #include "profiling/report/report_data.h"
 #include "tests/support/profiling/sample_profile.h"
 #include "tests/support/profiling/traced_steps.h"
@@ -55,7 +56,7 @@ std::string many_steps(int64_t count) {
   for (int64_t number = 0; number < count; ++number) {
     StepSummary& step = steps[static_cast<size_t>(number % 3)];
     step.step = number;
-    append_step_line(text, step);
+    append_line(text, step);
   }
   return text;
 }

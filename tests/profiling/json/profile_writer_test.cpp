@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "kernels/error.h"
-#include "profiling/json/counters_json.h"
 #include "profiling/json/json_reader.h"
+#include "profiling/json/lines.h"
 #include "tests/support/allocations.h"
 #include "tests/support/profiling/sample_counters.h"
 #include "tests/support/profiling/sample_profile.h"
@@ -79,7 +79,7 @@ TEST_F(ProfileWriterTest, WritesLinesOfOtherSchemasBetweenSteps) {
   ProfileWriter writer(path, test::sample_header());
   consume_steps(writer, 3);
   std::string line;
-  append_counters_line(line, test::sample_counters());
+  append_line(line, test::sample_counters());
   writer.add_line(line);
   writer.add_line(line);
   EXPECT_EQ(writer.close().written, 3u);

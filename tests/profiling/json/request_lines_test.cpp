@@ -1,5 +1,4 @@
 // Lines of requests, written, checked against their schema and read back.
-#include "profiling/json/request_lines.h"
 
 #include <algorithm>
 #include <fstream>
@@ -10,8 +9,9 @@
 
 #include "kernels/error.h"
 #include "kernels/stamps.h"
+#include "profiling/json/header_lines.h"
 #include "profiling/json/json_reader.h"
-#include "profiling/json/json_writer.h"
+#include "profiling/json/lines.h"
 #include "profiling/json/profile_writer.h"
 #include "tests/support/json_schema.h"
 #include "tests/support/paths.h"
@@ -64,7 +64,7 @@ EndedRequest refused_request() {
 
 std::string request_line(const EndedRequest& request) {
   std::string line;
-  append_request_line(line, request);
+  append_line(line, request);
   return line;
 }
 

@@ -8,8 +8,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "profiling/json/json_writer.h"
-#include "profiling/json/kernel_lines.h"
+#include "profiling/json/header_lines.h"
+#include "profiling/json/lines.h"
 #include "tests/support/json_schema.h"
 #include "tests/support/paths.h"
 #include "tests/support/profiling/sample_profile.h"
@@ -50,7 +50,7 @@ std::string sample_text(ProfileDetail detail) {
     step.batch.drafts = step.step == 1 ? 1 : 0;
     step.batch.draft_tokens = step.step == 1 ? 3 : 0;
     step.host_us[static_cast<size_t>(HostSpan::mask)] = static_cast<double>(step.step);
-    append_step_line(text, step);
+    append_line(text, step);
   }
   return text;
 }
@@ -141,9 +141,9 @@ std::string kernel_text() {
   failed.error = "no libcupti.so";
   for (RangeTrace& range : std::array{test::traced_range(2), failed}) {
     const RangeAnalysis analysis(std::move(range), test::traced_ops());
-    append_range_line(text, analysis.line());
-    analysis.for_each_step([&](const StepKernels& step) { append_step_kernels_line(text, step); });
-    analysis.for_each_kernel([&](const KernelLine& kernel) { append_kernel_line(text, kernel); });
+    append_line(text, analysis.line());
+    analysis.for_each_step([&](const StepKernels& step) { append_line(text, step); });
+    analysis.for_each_kernel([&](const KernelLine& kernel) { append_line(text, kernel); });
   }
   return text;
 }

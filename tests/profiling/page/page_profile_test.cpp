@@ -9,9 +9,8 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/error.h"
-#include "profiling/json/json_writer.h"
-#include "profiling/json/rank_lines.h"
-#include "profiling/json/request_lines.h"
+#include "profiling/json/header_lines.h"
+#include "profiling/json/lines.h"
 #include "profiling/report/report.h"
 #include "tests/support/profiling/sample_profile.h"
 #include "tests/support/temporary_directory.h"
@@ -40,9 +39,9 @@ std::string text_of_profile(const std::vector<StepSummary>& steps,
   std::string text;
   append_header_line(text, test::sample_header());
   for (const StepSummary& step : steps)
-    append_step_line(text, step);
+    append_line(text, step);
   for (const EndedRequest& each : requests)
-    append_request_line(text, each);
+    append_line(text, each);
   return text;
 }
 
@@ -61,13 +60,13 @@ TEST(PageProfile, HoldsWhatRanksDid) {
   header.options.emplace_back("tensor_parallel_size", "2");
   append_header_line(text, header);
   for (const StepSummary& step : test::sample_steps(4)) {
-    append_step_line(text, step);
+    append_line(text, step);
     for (const int32_t rank : {0, 1}) {
-      append_rank_line(text, {.step = step.step,
-                              .rank = rank,
-                              .begin_ns = step.start_ns,
-                              .end_ns = step.start_ns + 9'000,
-                              .computed_ns = 5'000 + 1'000 * rank});
+      append_line(text, RankStep{.step = step.step,
+                                 .rank = rank,
+                                 .begin_ns = step.start_ns,
+                                 .end_ns = step.start_ns + 9'000,
+                                 .computed_ns = 5'000 + 1'000 * rank});
     }
   }
   const Json ranks = document_of(text).at("report").at("ranks");

@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-#include "profiling/json/json_writer.h"
+#include "profiling/json/lines.h"
 #include "tests/support/profiling/sample_profile.h"
 
 namespace minfer {
@@ -86,10 +86,10 @@ TEST_F(LiveProfileTest, SummariesAreThoseOfAProfileFile) {
   for (int i = 0; i < 9; ++i) {
     record(1);
     profile_.refresh();
-    append_step_line(expected, summariser.summarise(recorder_.last(1).at(0)));
+    append_line(expected, summariser.summarise(recorder_.last(1).at(0)));
   }
   for (const StepSummary& step : profile_.last(100))
-    append_step_line(found, step);
+    append_line(found, step);
   EXPECT_EQ(found, expected);
 }
 

@@ -28,6 +28,14 @@ std::vector<CounterWindow> three_windows() {
   return {test::sample_counters(), second, failed};
 }
 
+CounterAggregate aggregate_counters(std::span<const CounterWindow> windows) {
+  CounterAggregate sum;
+  for (const CounterWindow& window : windows)
+    add_window(sum, window);
+  sort_work(sum);
+  return sum;
+}
+
 TEST(CountersReport, AddsWindowsUp) {
   const CounterAggregate sum = aggregate_counters(three_windows());
   EXPECT_EQ(sum.windows, 2);

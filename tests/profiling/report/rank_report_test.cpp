@@ -6,9 +6,9 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "profiling/json/header_lines.h"
 #include "profiling/json/json_reader.h"
-#include "profiling/json/json_writer.h"
-#include "profiling/json/rank_lines.h"
+#include "profiling/json/lines.h"
 #include "tests/support/json_schema.h"
 #include "tests/support/paths.h"
 #include "tests/support/profiling/sample_profile.h"
@@ -149,7 +149,7 @@ TEST(RankReport, OneRankHasNone) {
 TEST(RankLines, AreReadAsTheyWereWritten) {
   const RankStep step = step_of(7, 1, 100, 50, 20);
   std::string line, text;
-  append_rank_line(line, step);
+  append_line(line, step);
   const test::JsonSchema schema(
       nlohmann::json::parse(std::ifstream(source_path("profiling/json/rank.schema.json"))));
   EXPECT_EQ(schema.check(nlohmann::json::parse(line)), "");
@@ -158,7 +158,7 @@ TEST(RankLines, AreReadAsTheyWereWritten) {
   const ProfileFile file = read_profile(stream, "run.jsonl");
   ASSERT_EQ(file.rank_steps.size(), 1u);
   std::string again;
-  append_rank_line(again, file.rank_steps[0]);
+  append_line(again, file.rank_steps[0]);
   EXPECT_EQ(again, line);
 }
 
@@ -167,7 +167,7 @@ TEST(RankLines, OlderOnesHaveNoHostTimes) {
   step.host_ns = step.launch_ns = step.idle_ns = RankStep::kNotKnown;
   std::string text;
   append_header_line(text, test::sample_header());
-  append_rank_line(text, step);
+  append_line(text, step);
   EXPECT_EQ(text.find("host_us\":-"), std::string::npos);
   std::istringstream stream(text);
   const ProfileFile file = read_profile(stream, "run.jsonl");

@@ -48,6 +48,16 @@ StepSummary step_that_reads_ahead() {
   return step;
 }
 
+std::vector<ReadAheadPair> read_ahead_pairs(std::span<const OpInfo> ops,
+                                            std::span<const KernelLaunch> launches,
+                                            std::span<const StepSummary> steps,
+                                            std::optional<StepPhase> phase = std::nullopt) {
+  ReadAheadSum sum({ops.begin(), ops.end()});
+  for (const StepSummary& step : steps)
+    sum.add(step, launches);
+  return sum.pairs(phase);
+}
+
 ProfileFile file_that_reads_ahead() {
   ProfileFile file;
   file.header = test::sample_header();

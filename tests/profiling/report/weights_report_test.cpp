@@ -7,8 +7,9 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "profiling/json/header_lines.h"
 #include "profiling/json/json_reader.h"
-#include "profiling/json/json_writer.h"
+#include "profiling/json/lines.h"
 #include "profiling/report/report.h"
 #include "profiling/report/text/report_tables.h"
 #include "tests/support/json_schema.h"
@@ -61,7 +62,7 @@ ProfileFile written_and_read(const ProfileHeader& header, const std::vector<Step
   std::string text;
   append_header_line(text, header);
   for (const StepSummary& step : steps)
-    append_step_line(text, step);
+    append_line(text, step);
   const test::JsonSchema schema(
       nlohmann::json::parse(std::ifstream(source_path("profiling/json/step.schema.json"))));
   std::istringstream lines(text);

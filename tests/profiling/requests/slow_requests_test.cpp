@@ -8,8 +8,8 @@
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
-#include "profiling/json/json_writer.h"
-#include "profiling/json/request_lines.h"
+#include "profiling/json/header_lines.h"
+#include "profiling/json/lines.h"
 #include "profiling/report/text/table.h"
 #include "tests/support/profiling/sample_profile.h"
 #include "tests/support/temporary_directory.h"
@@ -64,9 +64,9 @@ class SlowRequestsTest : public testing::Test {
     std::string text;
     append_header_line(text, test::sample_header());
     for (const StepSummary& step : steps)
-      append_step_line(text, step);
+      append_line(text, step);
     for (const EndedRequest& request : requests)
-      append_request_line(text, request);
+      append_line(text, request);
     const std::filesystem::path path = directory_.path() / "run.jsonl";
     std::ofstream(path) << text;
     return slow_requests(path, order, count);

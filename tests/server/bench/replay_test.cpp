@@ -7,8 +7,8 @@
 #include <gmock/gmock.h>
 
 #include "kernels/error.h"
-#include "profiling/json/json_writer.h"
-#include "profiling/json/request_lines.h"
+#include "profiling/json/header_lines.h"
+#include "profiling/json/lines.h"
 #include "server/bench/bench_load.h"
 #include "server/bench/replay/replay_prompts.h"
 #include "server/bench/replay/replay_report.h"
@@ -113,7 +113,7 @@ TEST(RecordedLoad, IsInOrderOfArrivalWithoutWhatNeverRan) {
   late.arrival_ns += 7;
   refused.finish = "refused";
   for (const EndedRequest& request : {late, refused, recorded(4, 3)})
-    append_request_line(lines, request);
+    append_line(lines, request);
   std::ofstream(path) << lines << "{\"sch";
   const RecordedLoad load = read_recorded_load(path);
   ASSERT_EQ(load.requests.size(), 2u);

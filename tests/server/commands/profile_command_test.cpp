@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include "kernels/error.h"
-#include "profiling/json/json_writer.h"
-#include "profiling/json/request_lines.h"
+#include "profiling/json/header_lines.h"
+#include "profiling/json/lines.h"
 #include "server/commands/commands.h"
 #include "tests/support/profiling/sample_profile.h"
 
@@ -20,7 +20,7 @@ class ProfileCommand : public testing::Test {
     std::string text;
     append_header_line(text, test::sample_header());
     for (const StepSummary& step : test::sample_steps(9))
-      append_step_line(text, step);
+      append_line(text, step);
     std::ofstream(path) << text;
   }
   ~ProfileCommand() override { std::filesystem::remove(path); }
@@ -99,7 +99,7 @@ TEST_F(ProfileCommand, DiffFailsAboveAShare) {
     for (OpSummary& op : step.ops)
       op.us *= 1.5;
     step.wall_us *= 1.5;
-    append_step_line(text, step);
+    append_line(text, step);
   }
   std::ofstream(slower) << text;
   EXPECT_NE(diff(slower.string() + " --fail-above 3%").find("refused: B is slower by 50.00 % a token"),
@@ -145,7 +145,7 @@ TEST_F(ProfileCommand, ShowsWhereTheTimeOfSlowRequestsWent) {
     request.end_ns = 1'009'000'000;
     request.output_tokens = 3;
     request.steps = {.first = 0, .last = 8, .prefill = 1, .decode = 8};
-    append_request_line(text, request);
+    append_line(text, request);
   }
   std::ofstream(path, std::ios::app) << text;
   EXPECT_NE(output_of(command).find("12 requests ended; the 10 slowest by e2e"), std::string::npos);

@@ -6,8 +6,8 @@
 
 #include <gtest/gtest.h>
 
-#include "profiling/json/counters_json.h"
-#include "profiling/json/json_writer.h"
+#include "profiling/json/header_lines.h"
+#include "profiling/json/lines.h"
 #include "profiling/report/report.h"
 #include "tests/support/profiling/sample_counters.h"
 #include "tests/support/profiling/sample_profile.h"
@@ -47,7 +47,7 @@ void write_whole_profile(ProfileWriter& writer, int64_t steps, bool ends) {
   writer.consume_request(request);
   writer.add_range(std::move(range));
   std::string counters;
-  append_counters_line(counters, sample_counters());
+  append_line(counters, sample_counters());
   writer.add_line(std::move(counters));
   if (!ends) return;
   std::string memory;

@@ -10,7 +10,8 @@
 #include <gtest/gtest.h>
 
 #include "kernels/error.h"
-#include "profiling/json/json_writer.h"
+#include "profiling/json/header_lines.h"
+#include "profiling/json/lines.h"
 #include "server/commands/commands.h"
 #include "tests/support/profiling/sample_profile.h"
 #include "tests/support/temporary_directory.h"
@@ -28,7 +29,7 @@ class ProfileCommandTest : public testing::Test {
     profile_.clear();
     append_header_line(profile_, header);
     for (const StepSummary& step : steps)
-      append_step_line(profile_, step);
+      append_line(profile_, step);
     write_text(profile_);
   }
   void write_text(const std::string& text) const { std::ofstream(path("run.jsonl")) << text; }
