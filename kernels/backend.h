@@ -130,18 +130,10 @@ class Backend : public Target {
   virtual void moe_route(OpId op, const MoeRouteArgs& args) = 0;
   virtual void moe_gate_up_swiglu(OpId op, const MoeGateUpArgs& args) = 0;
   virtual void moe_down(OpId op, const MoeDownArgs& args) = 0;
-  virtual void delta_conv(OpId /*op*/, const ForwardBatch& /*batch*/, const DeltaConvArgs& /*args*/) {
-    fail("delta_conv: the backend has no gated delta nets");
-  }
-  virtual void delta_rule(OpId /*op*/, const ForwardBatch& /*batch*/, const DeltaRuleArgs& /*args*/) {
-    fail("delta_rule: the backend has no gated delta nets");
-  }
-  virtual void head_gate(OpId /*op*/, const HeadGateArgs& /*args*/) {
-    fail("head_gate: the backend has no gates of heads");
-  }
-  virtual void short_conv(OpId /*op*/, const ForwardBatch& /*batch*/, const ShortConvArgs& /*args*/) {
-    fail("short_conv: the backend has no short convolutions");
-  }
+  virtual void delta_conv(OpId op, const ForwardBatch& batch, const DeltaConvArgs& args) = 0;
+  virtual void delta_rule(OpId op, const ForwardBatch& batch, const DeltaRuleArgs& args) = 0;
+  virtual void head_gate(OpId op, const HeadGateArgs& args) = 0;
+  virtual void short_conv(OpId op, const ForwardBatch& batch, const ShortConvArgs& args) = 0;
   /// out[i] = x[rows[i]].
   virtual void gather_rows(OpId op, const Tensor& x, const int32_t* rows, const Tensor& out) = 0;
 

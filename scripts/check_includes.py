@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Checks that dependencies go one way: kernels <- profiling <- models <- engine <- server.
 
-A file of a folder may include project headers of its own folder and of those left of it. tests/ may include all. Prints each
-offending line and exits 1 if there is one.
+A file of a folder may include project headers of its own folder and of those left of it. tests/ may include all. Folders of kernels/cuda/
+include each other in no circle. Prints each offending line and exits 1 if there is one.
 """
 
 import re
@@ -28,6 +28,21 @@ def offences(root: Path) -> list[str]:
     return found
 
 
+def circle(root: Path, base: str) -> list[str]:
+    """The folders of `base` of which each includes others of them, if there are any."""
+    folder_of = lambda path: "/".join(path.split("/")[: base.count("/") + 2])
+    included: dict[str, set[str]] = {}
+    for path in (root / base).rglob("*/*"):
+        if path.suffix in SUFFIXES:
+            own = folder_of(str(path.relative_to(root)))
+            others = re.findall(rf'#include "({base}/[^"]+)/[^"/]+"', path.read_text())
+            included.setdefault(own, set()).update({folder_of(other) for other in others} - {own})
+    while free := [folder for folder, others in included.items() if not others & included.keys()]:
+        for folder in free:
+            del included[folder]
+    return sorted(included)
+
+
 def main() -> int:
     root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent.parent).resolve()
     missing = [folder for folder in ORDER if not (root / folder).is_dir()]
@@ -35,6 +50,8 @@ def main() -> int:
         print(f"check_includes: {root} has no folder {', '.join(missing)}", file=sys.stderr)
         return 2
     found = offences(root)
+    if folders := circle(root, "kernels/cuda"):
+        found.append(f"folders in a circle of includes, or above one: {', '.join(folders)}")
     print("\n".join(found) if found else "check_includes: dependencies go one way")
     return 1 if found else 0
 

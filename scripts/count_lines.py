@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Counts the files and lines of each folder as git has them: sources, then tests. What is longest to read stands in the sums.
 
-  scripts/count_lines.py [--rooms]    --rooms lists the folders inside the folders too
+  scripts/count_lines.py [--rooms] [--most LINES]
 """
 
 import argparse
@@ -38,6 +38,7 @@ def print_row(name, files, lines):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rooms", action="store_true", help="folders inside folders too")
+    parser.add_argument("--most", type=int, metavar="LINES", help="exit code 1 if there are more without tests")
     arguments = parser.parse_args()
     root = pathlib.Path(__file__).resolve().parent.parent
     counts = count(root, arguments.rooms)
@@ -47,7 +48,7 @@ def main():
     without_tests = [numbers for folder, numbers in counts.items() if folder.split("/")[0] != "tests"]
     for name, rows in (("all but tests", without_tests), ("all", counts.values())):
         print_row(name, *(sum(column) for column in zip(*rows)))
-    return 0
+    return int(arguments.most is not None and sum(lines for _, lines in without_tests) > arguments.most)
 
 
 if __name__ == "__main__":

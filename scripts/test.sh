@@ -22,7 +22,7 @@ section() { printf '\n== %s (%d min %02d s)\n' "$*" $((SECONDS / 60)) $((SECONDS
 run_tests() { ctest --preset "$1" -j "$(nproc)" "${@:2}"; }
 
 run_only() {
-  local files targets
+  local files targets target
   files=$(grep -rlE "^[A-Z_]+\\(([A-Za-z0-9_]+, *)?$only[,)]" tests/*/ --include='*_test.cpp' | grep -v '/cuda_' || true)
   if [ -z "$files" ]; then
     scripts/build.sh release -DMINFER_TESTS=ON
@@ -31,7 +31,6 @@ run_only() {
   fi
   read -ra targets <<<"$(cut -d/ -f2 <<<"$files" | sort -u | sed 's/$/_tests/' | tr '\n' ' ')"
   scripts/build.sh release -DMINFER_TESTS=ON -- "${targets[@]}"
-  local target
   for target in "${targets[@]}"; do
     CUDA_VISIBLE_DEVICES='' MINFER_CEILINGS=skip "build/release/$target" --gtest_filter="$only.*:*/$only.*:$only/*:*/$only/*"
   done
@@ -42,6 +41,7 @@ run_release() {
   python3 scripts/check_includes.py
   git ls-files '*.h' '*.cpp' '*.cu' '*.cuh' | xargs clang-format-14 --dry-run --Werror
   echo "clang-format: nothing to change"
+  scripts/count_lines.py --most 126416  # what is added is paid for by what goes
   git apply --check tests/benchmarks/planted_faults.patch
   echo "planted faults: the patch applies"
 

@@ -19,7 +19,7 @@ std::string_view name(SampleKind kind);
 /// One op at one size, by shapes and types alone: what `minfer bench --kernels` measures and what tests hold to
 /// the reference. Sequences are alike.
 struct KernelCase {
-  OpInfo info;  ///< weight_bytes is set once the weights are loaded
+  OpInfo info;  ///< what it says of weights is set anew once they are loaded
   int32_t tokens = 0;
   int32_t sequences = 1;  ///< attention alone tells them apart
   int32_t context = 0;    ///< cached tokens of a sequence, those of the step included

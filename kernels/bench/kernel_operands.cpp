@@ -91,25 +91,6 @@ int64_t id_count(const KernelCase& c) {
   return has_experts ? int64_t{c.tokens} * c.info.experts_used : 0;
 }
 
-DType type_of(const HostTensor& tensor) {
-  return tensor.loaded_dtype();
-}
-DType type_of(const Weight& weight) {
-  return weight.dtype;
-}
-
-/// Bytes that a step reads of these tensors whatever its batch: as OpInfo::weight_bytes counts them.
-template <class Matrix>
-int64_t weight_bytes(const OpInfo& info, std::span<const Matrix> matrices) {
-  int64_t bytes = 0;
-  for (const Matrix& matrix : matrices) {
-    const int64_t rows = info.kind == OpKind::embed ? 1 : matrix.rows;
-    const int64_t count = info.kind == OpKind::head_linear ? matrix.count : 1;
-    bytes += count * rows * static_cast<int64_t>(row_bytes(type_of(matrix), matrix.cols));
-  }
-  return bytes;
-}
-
 std::vector<std::byte> random_elements(DType dtype, size_t count, std::mt19937& random) {
   std::uniform_real_distribution<float> even(-1.0f, 1.0f);
   std::vector<std::byte> bytes(count * static_cast<size_t>(element_bytes(dtype)));
@@ -153,8 +134,15 @@ int64_t KernelOperands::copies(const KernelCase& c) const {
 
 void KernelOperands::load_weights(std::span<const HostTensor> tensors) {
   const OpInfo& info = cases_.front().info;
-  for (KernelCase& c : cases_)
-    c.info.weight_bytes = weight_bytes(info, tensors);
+  const auto set_weights_of_cases = [this](std::vector<Weight> read) {
+    if (cases_.front().info.kind == OpKind::embed) read.front().rows = 1;
+    for (KernelCase& c : cases_)
+      set_weights(c.info, read);
+  };
+  std::vector<Weight> as_loaded;
+  for (const HostTensor& tensor : tensors)
+    as_loaded.push_back({tensor.data, tensor.loaded_dtype(), tensor.count, tensor.rows, tensor.cols});
+  if (!as_loaded.empty()) set_weights_of_cases(std::move(as_loaded));
   int64_t num_copies = 1;
   // Of a table or of experts, each run reads other rows or matrices of the one copy.
   if (info.kind != OpKind::embed && !is_of_experts(info)) {
@@ -179,8 +167,7 @@ void KernelOperands::load_weights(std::span<const HostTensor> tensors) {
     weights_.back().push_back(backend_->load(all[i]));
   }
   if (weights_.empty()) return;
-  for (KernelCase& c : cases_)
-    c.info.weight_bytes = weight_bytes(info, std::span<const Weight>(weights_.front()));
+  set_weights_of_cases(weights_.front());
 }
 
 void KernelOperands::prepare() {

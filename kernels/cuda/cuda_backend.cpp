@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/cuda/device/attributes.h"
 #include "kernels/cuda/device/check.h"
 #include "kernels/cuda/device/devices.h"
 #include "kernels/cuda/device/memory_ledger.h"
@@ -61,6 +62,7 @@ CudaBackend::Workspace::Workspace(const CudaOptions& options, cudaStream_t strea
     : step(limits),
       sampling_tables(limits_of_sampling(limits, options.rank)),
       linear(num_sms, limits),
+      moe(device_facts(num_sms), limits),
       attention(num_sms, limits),
       sample(num_sms, limits_of_sampling(limits, options.rank)),
       max_sequences(limits.max_sequences),
@@ -204,14 +206,14 @@ void CudaBackend::moe_route(OpId op, const MoeRouteArgs& args) {
 void CudaBackend::moe_gate_up_swiglu(OpId op, const MoeGateUpArgs& args) {
   run_op(op, [&](Launch& launch) {
     note_routed_layer();
-    workspace().linear.moe_gate_up_swiglu(launch, args);
+    workspace().moe.gate_up_swiglu(launch, args);
   });
 }
 
 void CudaBackend::moe_down(OpId op, const MoeDownArgs& args) {
   run_op(op, [&](Launch& launch) {
     note_routed_layer();
-    workspace().linear.moe_down(launch, args);
+    workspace().moe.down(launch, args);
   });
 }
 

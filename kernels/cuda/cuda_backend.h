@@ -17,7 +17,7 @@
 #include "kernels/cuda/launch/device_clock.h"
 #include "kernels/cuda/launch/launch_log.h"
 #include "kernels/cuda/launch/stamp_only.h"
-#include "kernels/cuda/launch/step_memory.h"
+#include "kernels/cuda/moe/moe_products.h"
 #include "kernels/cuda/product/head_product.h"
 #include "kernels/cuda/product/linear.h"
 #include "kernels/cuda/profiler/cupti_tracer.h"
@@ -26,6 +26,7 @@
 #include "kernels/cuda/profiler/range_profiler.h"
 #include "kernels/cuda/sampling/sample.h"
 #include "kernels/cuda/sampling/sampling_tables.h"
+#include "kernels/cuda/step/step_memory.h"
 #include "kernels/cuda/weights/weight_memory.h"
 
 namespace minfer::cuda {
@@ -117,6 +118,7 @@ class CudaBackend : public Backend {
     StepMemory step;
     SamplingTables sampling_tables;
     LinearOps linear;
+    MoeProducts moe;
     AttentionOps attention;
     SampleOps sample;
     std::unique_ptr<RankOps> ranks;  ///< null: alone

@@ -113,7 +113,6 @@ struct GgufFile::Impl {
     if (twice) fail<FileError>("{}: tensor {} occurs twice, expected once", model.name(), printable(*twice));
   }
 
-  const GgufMetadata& metadata() const { return model.header.metadata; }
   const std::vector<HostTensor>& tensors() const { return model.header.tensors; }
   std::string_view tensor_name(uint32_t i) const { return tensors()[i].name; }
 
@@ -121,7 +120,8 @@ struct GgufFile::Impl {
   NameIndex index;  // of the tensors
 };
 
-GgufFile::GgufFile(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+GgufFile::GgufFile(std::unique_ptr<Impl> impl)
+    : GgufMetadata(std::move(impl->model.header.metadata)), impl_(std::move(impl)) {}
 GgufFile::GgufFile(GgufFile&&) noexcept = default;
 GgufFile& GgufFile::operator=(GgufFile&&) noexcept = default;
 GgufFile::~GgufFile() = default;
@@ -163,54 +163,6 @@ void GgufFile::check_intact() const {
     part->check_intact();
 }
 
-std::span<const GgufFile::Entry> GgufFile::metadata() const {
-  return impl_->metadata().entries();
-}
-bool GgufFile::has(std::string_view key) const {
-  return impl_->metadata().has(key);
-}
-
-std::optional<int64_t> GgufFile::get_int(std::string_view key) const {
-  return impl_->metadata().get_int(key);
-}
-std::optional<double> GgufFile::get_float(std::string_view key) const {
-  return impl_->metadata().get_float(key);
-}
-std::optional<bool> GgufFile::get_bool(std::string_view key) const {
-  return impl_->metadata().get_bool(key);
-}
-std::optional<std::string_view> GgufFile::get_string(std::string_view key) const {
-  return impl_->metadata().get_string(key);
-}
-
-int64_t GgufFile::require_int(std::string_view key) const {
-  const auto value = get_int(key);
-  if (!value) impl_->metadata().fail_missing(key);
-  return *value;
-}
-
-double GgufFile::require_float(std::string_view key) const {
-  const auto value = get_float(key);
-  if (!value) impl_->metadata().fail_missing(key);
-  return *value;
-}
-
-std::string_view GgufFile::require_string(std::string_view key) const {
-  const auto value = get_string(key);
-  if (!value) impl_->metadata().fail_missing(key);
-  return *value;
-}
-
-std::vector<std::string_view> GgufFile::get_strings(std::string_view key) const {
-  return impl_->metadata().get_strings(key);
-}
-std::vector<int64_t> GgufFile::get_ints(std::string_view key) const {
-  return impl_->metadata().get_ints(key);
-}
-std::vector<float> GgufFile::get_floats(std::string_view key) const {
-  return impl_->metadata().get_floats(key);
-}
-
 std::span<const HostTensor> GgufFile::tensors() const {
   return impl_->tensors();
 }
@@ -218,10 +170,6 @@ std::span<const HostTensor> GgufFile::tensors() const {
 const HostTensor* GgufFile::find_tensor(std::string_view name) const {
   const auto found = impl_->index.find(name, [this](uint32_t i) { return impl_->tensor_name(i); });
   return found ? &impl_->tensors()[*found] : nullptr;
-}
-
-std::string GgufFile::describe(std::string_view key) const {
-  return impl_->metadata().describe(key);
 }
 
 }  // namespace minfer

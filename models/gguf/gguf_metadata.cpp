@@ -10,7 +10,7 @@
 namespace minfer {
 namespace {
 
-using Entry = GgufFile::Entry;
+using Entry = GgufMetadata::Entry;
 
 // Limits far above any real model (about 100 keys, vocabularies and merges of up to 500,000). With them what
 // is allocated for the metadata stays below 40 MB for any file.
@@ -219,7 +219,7 @@ std::optional<std::string_view> GgufMetadata::get_string(std::string_view key) c
   return value_at(entries_[*found]).read_string(key);
 }
 
-const Entry* GgufMetadata::find_array(std::string_view key) const {
+const GgufMetadata::Entry* GgufMetadata::find_array(std::string_view key) const {
   const auto found = find(key);
   if (!found) return nullptr;
   expect_type(key, GgufType::array);
@@ -320,6 +320,24 @@ void ByteCursor::expect_room(uint64_t count, uint64_t min_bytes, std::string_vie
         "{}: truncated: {} has {} items of at least {} bytes each at offset {}, but {} bytes are left", file_,
         printable(what), count, min_bytes, offset_, remaining());
   }
+}
+
+int64_t GgufMetadata::require_int(std::string_view key) const {
+  const auto value = get_int(key);
+  if (!value) fail_missing(key);
+  return *value;
+}
+
+double GgufMetadata::require_float(std::string_view key) const {
+  const auto value = get_float(key);
+  if (!value) fail_missing(key);
+  return *value;
+}
+
+std::string_view GgufMetadata::require_string(std::string_view key) const {
+  const auto value = get_string(key);
+  if (!value) fail_missing(key);
+  return *value;
 }
 
 }  // namespace minfer

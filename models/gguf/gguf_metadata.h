@@ -4,17 +4,36 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "models/gguf/gguf.h"
 #include "models/gguf/name_index.h"
 
 namespace minfer {
 
 static_assert(std::endian::native == std::endian::little, "the reader takes little-endian files as they are");
+
+/// Value types of GGUF metadata, numbered as in the file.
+enum class GgufType : uint32_t {
+  u8 = 0,
+  i8 = 1,
+  u16 = 2,
+  i16 = 3,
+  u32 = 4,
+  i32 = 5,
+  f32 = 6,
+  boolean = 7,
+  string = 8,
+  array = 9,
+  u64 = 10,
+  i64 = 11,
+  f64 = 12,
+};
+
+std::string_view name(GgufType type);
 
 /// Reads little-endian values one after another from bytes that are not trusted. Every read is checked
 /// against the end; a failure is a FileError that names the file, the value, its offset and what was there.
@@ -55,20 +74,36 @@ class ByteCursor {
 /// that change under a mapping can give wrong values but never a read outside it.
 class GgufMetadata {
  public:
+  struct Entry {
+    std::string_view key;
+    GgufType type;
+    GgufType element_type;  ///< of an array; else equal to type
+    uint64_t count;         ///< elements of an array; else 1
+  };
+
   /// Reads `count` entries at the cursor. The bytes and the name of the cursor's file outlive the object.
   static GgufMetadata parse(ByteCursor& cursor, uint64_t count);
 
-  std::span<const GgufFile::Entry> entries() const { return entries_; }
+  std::span<const Entry> metadata() const { return entries_; }
   bool has(std::string_view key) const { return find(key).has_value(); }
 
-  /// As in GgufFile.
+  /// Typed getters. Absent key: nullopt (or FileError for the require_ forms); present with another type:
+  /// FileError. Integers of any width and sign are accepted for both integer getters if the value fits.
   std::optional<int64_t> get_int(std::string_view key) const;
-  std::optional<double> get_float(std::string_view key) const;
+  std::optional<double> get_float(std::string_view key) const;  ///< f32 or f64
   std::optional<bool> get_bool(std::string_view key) const;
   std::optional<std::string_view> get_string(std::string_view key) const;
+  int64_t require_int(std::string_view key) const;
+  double require_float(std::string_view key) const;
+  std::string_view require_string(std::string_view key) const;
+
+  /// Arrays; empty when the key is absent.
   std::vector<std::string_view> get_strings(std::string_view key) const;
-  std::vector<int64_t> get_ints(std::string_view key) const;
+  std::vector<int64_t> get_ints(std::string_view key) const;  ///< any integer or bool element type
   std::vector<float> get_floats(std::string_view key) const;
+
+  /// A short rendering of a value for people ("[string x 3] a, b, c", "llama", "1e-05"): one line, arrays and
+  /// long strings shortened, control characters escaped. Throws FileError if the key is absent.
   std::string describe(std::string_view key) const;
 
   /// Throws unless the key is absent or of exactly this type.
@@ -76,17 +111,17 @@ class GgufMetadata {
   [[noreturn]] void fail_missing(std::string_view key) const;
 
  private:
-  GgufMetadata(const ByteCursor& cursor, std::vector<GgufFile::Entry> entries, std::vector<uint64_t> offsets);
+  GgufMetadata(const ByteCursor& cursor, std::vector<Entry> entries, std::vector<uint64_t> offsets);
   std::optional<uint32_t> find(std::string_view key) const;
   /// The entry of an array, nothing if absent; throws if the key is not an array.
-  const GgufFile::Entry* find_array(std::string_view key) const;
-  ByteCursor value_at(const GgufFile::Entry& entry) const;
-  int64_t read_int(ByteCursor& cursor, const GgufFile::Entry& entry) const;
-  double read_float(ByteCursor& cursor, const GgufFile::Entry& entry) const;
-  std::string render(ByteCursor& cursor, const GgufFile::Entry& entry) const;
-  [[noreturn]] void fail_type(const GgufFile::Entry& entry, std::string_view expected) const;
+  const Entry* find_array(std::string_view key) const;
+  ByteCursor value_at(const Entry& entry) const;
+  int64_t read_int(ByteCursor& cursor, const Entry& entry) const;
+  double read_float(ByteCursor& cursor, const Entry& entry) const;
+  std::string render(ByteCursor& cursor, const Entry& entry) const;
+  [[noreturn]] void fail_type(const Entry& entry, std::string_view expected) const;
 
-  std::vector<GgufFile::Entry> entries_;
+  std::vector<Entry> entries_;
   std::vector<uint64_t> offsets_;  // of each entry's value in bytes_; an array's first element
   std::span<const std::byte> bytes_;
   std::string_view file_;

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/tensor_view.h"
 #include "models/gguf/gguf_metadata.h"
 
 namespace minfer {

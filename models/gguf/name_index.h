@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <compare>
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string_view>
 #include <vector>

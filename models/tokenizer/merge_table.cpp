@@ -54,6 +54,16 @@ struct MergeTable::Candidate {
   }
 };
 
+MergeTable::PlainIds MergeTable::find_plain_ids(const Vocabulary& vocabulary,
+                                                std::span<const std::string> pieces) {
+  PlainIds ids;
+  ids.reserve(pieces.size());
+  for (TokenId id = 0; id < vocabulary.size(); ++id) {
+    if (is_mergeable(vocabulary, id)) ids.emplace(pieces[static_cast<size_t>(id)], id);
+  }
+  return ids;
+}
+
 MergeTable::MergeTable(const Vocabulary& vocabulary, const PlainIds& plain_ids) {
   const std::unordered_set<std::string_view> other_texts = find_other_texts(vocabulary);
   merges_.reserve(vocabulary.merges.size());

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
@@ -14,6 +16,8 @@ class MergeTable {
  public:
   /// Tokens that merging may produce, by the running text they stand for.
   using PlainIds = std::unordered_map<std::string_view, TokenId>;
+  /// Keys are views of `pieces`, the text of each token. Of tokens with the same bytes the first one counts.
+  static PlainIds find_plain_ids(const Vocabulary& vocabulary, std::span<const std::string> pieces);
 
   /// Merges rank in file order. Throws FileError for a merge that is not two texts as the vocabulary spells them, or whose parts or result
   /// the vocabulary lacks. Merges that take or make a special token, or a byte's, are left out.

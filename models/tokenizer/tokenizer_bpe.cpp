@@ -16,13 +16,12 @@ class ByteLevelBpeTokenizer final : public VocabularyTokenizer {
       : VocabularyTokenizer(vocabulary),
         pretokenizer_(vocabulary.pre),
         traits_(pretokenizer_traits(vocabulary.pre)),
-        plain_ids_(find_plain_ids(vocabulary)),
+        plain_ids_(MergeTable::find_plain_ids(vocabulary, pieces())),
         merges_(vocabulary, plain_ids_),
         byte_ids_(find_single_bytes(vocabulary)),
         add_space_prefix_(vocabulary.add_space_prefix) {}
 
  private:
-  MergeTable::PlainIds find_plain_ids(const Vocabulary& vocabulary) const;
   std::array<TokenId, 256> find_single_bytes(const Vocabulary& vocabulary) const;
   void encode_text(std::string_view text, std::vector<TokenId>& ids) const override;
   void encode_word(std::string_view word, std::vector<TokenId>& ids) const;
@@ -34,16 +33,6 @@ class ByteLevelBpeTokenizer final : public VocabularyTokenizer {
   std::array<TokenId, 256> byte_ids_;  ///< the symbols that merging begins with; -1: the byte is left out
   bool add_space_prefix_;
 };
-
-MergeTable::PlainIds ByteLevelBpeTokenizer::find_plain_ids(const Vocabulary& vocabulary) const {
-  MergeTable::PlainIds ids;
-  ids.reserve(pieces().size());
-  for (TokenId id = 0; id < vocabulary.size(); ++id) {
-    // Of tokens with the same bytes the first one counts.
-    if (is_mergeable(vocabulary, id)) ids.emplace(pieces()[static_cast<size_t>(id)], id);
-  }
-  return ids;
-}
 
 std::array<TokenId, 256> ByteLevelBpeTokenizer::find_single_bytes(const Vocabulary& vocabulary) const {
   std::array<TokenId, 256> ids = find_byte_tokens(vocabulary);

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <array>
-#include <functional>
 
 #include "models/tokenizer/byte_alphabet.h"
 #include "models/tokenizer/merge_table.h"
@@ -18,7 +17,7 @@ class CharacterBpeTokenizer final : public VocabularyTokenizer {
  public:
   explicit CharacterBpeTokenizer(const Vocabulary& vocabulary)
       : VocabularyTokenizer(vocabulary),
-        plain_ids_(find_plain_ids(vocabulary)),
+        plain_ids_(MergeTable::find_plain_ids(vocabulary, pieces())),
         merges_(vocabulary, plain_ids_),
         line_ends_(find_line_ends()),
         byte_ids_(find_byte_tokens(vocabulary)),
@@ -32,7 +31,6 @@ class CharacterBpeTokenizer final : public VocabularyTokenizer {
     TokenId id;
   };
 
-  MergeTable::PlainIds find_plain_ids(const Vocabulary& vocabulary) const;
   std::vector<LineEnds> find_line_ends() const;
   void encode_text(std::string_view text, std::vector<TokenId>& ids) const override;
   void encode_line(std::string_view line, std::vector<TokenId>& ids) const;
@@ -46,15 +44,6 @@ class CharacterBpeTokenizer final : public VocabularyTokenizer {
   TokenId unknown_;
   bool add_space_prefix_;
 };
-
-MergeTable::PlainIds CharacterBpeTokenizer::find_plain_ids(const Vocabulary& vocabulary) const {
-  MergeTable::PlainIds ids;
-  ids.reserve(pieces().size());
-  for (TokenId id = 0; id < vocabulary.size(); ++id) {
-    if (is_mergeable(vocabulary, id)) ids.emplace(pieces()[static_cast<size_t>(id)], id);
-  }
-  return ids;
-}
 
 std::vector<CharacterBpeTokenizer::LineEnds> CharacterBpeTokenizer::find_line_ends() const {
   std::vector<LineEnds> tokens;

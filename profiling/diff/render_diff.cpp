@@ -1,5 +1,4 @@
 #include <cmath>
-#include <iterator>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>

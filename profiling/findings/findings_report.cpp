@@ -1,7 +1,6 @@
 #include "profiling/findings/findings_report.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <span>
 #include <utility>

@@ -1,6 +1,5 @@
 #include "profiling/findings/kept_trial.h"
 
-#include <array>
 #include <cmath>
 #include <utility>
 

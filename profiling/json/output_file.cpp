@@ -1,6 +1,5 @@
 #include "profiling/json/output_file.h"
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 

@@ -13,7 +13,7 @@
 
 #include "kernels/cpu/lanes/peak.h"
 #include "kernels/cuda/device/devices.h"
-#include "kernels/cuda/device/peak.h"
+#include "kernels/cuda/profiler/peak.h"
 #include "kernels/error.h"
 #include "kernels/stamps.h"
 #include "profiling/host/host_counters.h"

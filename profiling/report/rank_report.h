@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <map>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "profiling/json/profile_header.h"

@@ -3,8 +3,6 @@
 #include <cstdint>
 #include <map>
 #include <string>
-#include <string_view>
-#include <tuple>
 #include <vector>
 
 #include "profiling/report/aggregate.h"

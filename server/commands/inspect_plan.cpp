@@ -1,7 +1,7 @@
 #include "server/commands/inspect_plan.h"
 
 #include <algorithm>
-#include <optional>
+#include <numeric>
 #include <vector>
 
 #include <fmt/format.h>
@@ -57,10 +57,8 @@ std::vector<PlannedOp> planned_ops(const Program& program, const BatchShape& sha
 }
 
 double sum_us(const std::vector<PlannedOp>& ops) {
-  double us = 0.0;
-  for (const PlannedOp& op : ops)
-    us += op.layers * op.plan.us;
-  return us;
+  return std::accumulate(ops.begin(), ops.end(), 0.0,
+                         [](double us, const PlannedOp& op) { return us + op.layers * op.plan.us; });
 }
 
 Json op_json(const PlannedOp& op) {
@@ -78,14 +76,10 @@ std::string dash_if_none(int64_t number) {
   return number == 0 ? "-" : fmt::format("{}", number);
 }
 
-std::string kib(int64_t bytes) {
-  return bytes == 0 ? "-" : fmt::format("{:.0f}", std::max(1.0, static_cast<double>(bytes) / 1024));
-}
-
 }  // namespace
 
 Json plan_json(const ModelSource& source, const PlanOptions& options) {
-  cuda::PlannedGpu gpu(cuda::kH200);
+  cuda::PlannedGpu gpu;
   const ModelWeights weights = load_weights(source, gpu, {}, options.quantization);
   const int32_t most_tokens = std::ranges::max(options.tokens);
   const DecoderPrograms programs(source.config(), weights, {}, gpu,
@@ -114,14 +108,13 @@ Json plan_json(const ModelSource& source, const PlanOptions& options) {
 }
 
 std::string plan_tables(const Json& plans, const PlanOptions& options) {
-  std::string text =
-      "\nplan for one H200, activations in bf16; times are modelled, by measurements of products\n";
+  std::string text = "\nplan for one H200, activations in bf16; times are modelled\n";
   for (const Json& plan : plans) {
     const auto tokens = plan.at("tokens").get<int32_t>();
-    Table table{.title = fmt::format(
-                    "\n{} token{}: decoding {} of {} tokens {:.3f} ms, a prompt {:.3f} ms", tokens,
-                    tokens == 1 ? "" : "s", tokens == 1 ? "a sequence" : "as many sequences", options.context,
-                    plan.at("decode_us").get<double>() / 1e3, plan.at("prompt_us").get<double>() / 1e3),
+    Table table{.title = fmt::format("\n{} token{}: decoding {} x {} {:.3f} ms, a prompt {:.3f} ms", tokens,
+                                     tokens == 1 ? "" : "s", tokens, options.context,
+                                     plan.at("decode_us").get<double>() / 1e3,
+                                     plan.at("prompt_us").get<double>() / 1e3),
                 .columns = {"op", "times", "kernel", "tile", "blocks", "us", "KiB"},
                 .rows = {}};
     for (const Json& op : plan.at("ops")) {
@@ -130,7 +123,7 @@ std::string plan_tables(const Json& plans, const PlanOptions& options) {
                             op.at("kernel").get<std::string>(), tile.empty() ? "-" : tile,
                             dash_if_none(op.at("blocks").get<int64_t>()),
                             three_digits(op.at("us").get<double>()),
-                            kib(op.at("scratch_bytes").get<int64_t>())});
+                            dash_if_none((op.at("scratch_bytes").get<int64_t>() + 1023) / 1024)});
     }
     text += text_table(table, kTextColumns);
   }

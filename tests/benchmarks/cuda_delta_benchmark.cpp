@@ -10,8 +10,8 @@
 
 #include "kernels/cuda/delta/delta_ops.h"
 #include "kernels/cuda/device/devices.h"
-#include "kernels/cuda/device/peak.h"
 #include "kernels/cuda/launch/capture.h"
+#include "kernels/cuda/profiler/peak.h"
 #include "kernels/error.h"
 #include "kernels/work.h"
 #include "tests/support/bench/product_shapes.h"

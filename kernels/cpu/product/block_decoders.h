@@ -1,7 +1,5 @@
 #pragma once
 
-#include <cstddef>
-
 #include "kernels/cpu/lanes/unroll.h"
 #include "kernels/cpu/product/int_lanes.h"
 #include "kernels/dtype.h"

@@ -12,7 +12,7 @@
 #include "kernels/cuda/attention/latent/attention_latent.h"
 #include "kernels/cuda/attention/prefill/attention_prefill.h"
 #include "kernels/cuda/device/attributes.h"
-#include "kernels/cuda/device/element_types.h"
+#include "kernels/cuda/weights/element_types.h"
 
 namespace minfer::cuda {
 namespace {

@@ -21,12 +21,12 @@
 #include "kernels/cuda/attention/attention_kernels.h"
 #include "kernels/cuda/attention/attention_options.cuh"
 #include "kernels/cuda/attention/attention_path.h"
-#include "kernels/cuda/attention/kv_slots.cuh"
-#include "kernels/cuda/device/element_types.h"
 #include "kernels/cuda/device/shape_limits.h"
+#include "kernels/cuda/elementwise/kv_slots.cuh"
 #include "kernels/cuda/ptx/element.cuh"
 #include "kernels/cuda/ptx/fp8_group.cuh"
 #include "kernels/cuda/ptx/warp.cuh"
+#include "kernels/cuda/weights/element_types.h"
 
 namespace minfer::cuda {
 namespace {

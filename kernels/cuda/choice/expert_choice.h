@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/cuda/choice/device_facts.h"
+#include "kernels/cuda/device/device_facts.h"
 #include "kernels/tensor_view.h"
 
 /// Which kernel computes a product of experts, as product_choice.h has it of other products.

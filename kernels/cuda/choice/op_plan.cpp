@@ -7,10 +7,10 @@
 
 #include "kernels/cuda/attention/attention_path.h"
 #include "kernels/cuda/choice/expert_choice.h"
+#include "kernels/cuda/choice/fp8_gemm_plan.h"
 #include "kernels/cuda/choice/product_choice.h"
+#include "kernels/cuda/choice/stream_plan.h"
 #include "kernels/cuda/device/shape_limits.h"
-#include "kernels/cuda/product/fp8/fp8_gemm_plan.h"
-#include "kernels/cuda/product/stream/stream_plan.h"
 #include "kernels/cuda/weights/weight_layout.h"
 
 namespace minfer::cuda {
@@ -50,35 +50,23 @@ double us_of(const Pace& pace, double bytes, double flops, const DeviceFacts& de
          std::max(bytes / (pace.of_read * device.bytes_per_us), flops / (pace.of_flops * rate));
 }
 
+/// Of activations, whose scales in FP8 are few.
+int64_t element_bytes(DType type) {
+  return type == DType::fp8 ? 1 : traits(type).block_bytes;
+}
+
 double weight_bytes(DType type, int64_t rows, int64_t cols) {
   return static_cast<double>(matrix_stride_bytes(type, rows, cols));
 }
 
 std::string label(ProductKernel kernel, DType weight, int64_t tokens) {
-  switch (kernel) {
-    case ProductKernel::fp8_gemm:
-      return "fp8_gemm";
-    case ProductKernel::fp8_stream:
-      return "fp8_stream";
-    case ProductKernel::panel:
-      return weight == DType::bf16 ? "bf16_panel" : tokens == 1 ? "tile_vector" : "tile_panel";
-    case ProductKernel::stream:
-      return "stream";
-    case ProductKernel::tile_stream:
-      return "tile_stream";
-    case ProductKernel::split_product:
-      return "split_product";
-    case ProductKernel::row_product:
-      return "row_product";
-    case ProductKernel::matmul:
-    case ProductKernel::f16_matmul:
-      return "cublasLt";
-    case ProductKernel::dequantise_matmul:
-      return "dequantise + cublasLt";
-    case ProductKernel::apart:
-      break;
-  }
-  return "each apart + swiglu";
+  if (kernel == ProductKernel::panel)
+    return weight == DType::bf16 ? "bf16_panel" : tokens == 1 ? "tile_vector" : "tile_panel";
+  constexpr const char* kNames[] = {
+      "fp8_gemm",           "fp8_stream",  "",         "stream",   "tile_stream",
+      "split_product",      "row_product", "cublasLt", "cublasLt", "dequantise + cublasLt",
+      "each apart + swiglu"};
+  return kNames[static_cast<size_t>(kernel)];
 }
 
 /// Adds what a product with one matrix, or with gate and up, takes.
@@ -88,29 +76,21 @@ void add_product(OpPlan& plan, const ProductShape& s, int64_t tokens, const Devi
   plan.kernel += plan.kernel.empty() ? name : " + " + name;
   plan.launches += static_cast<int32_t>((tokens + kMostStreamedTokens - 1) / kMostStreamedTokens);
   const int64_t some = std::min(tokens, kMostStreamedTokens);
-  const auto tile = [&](const StreamPlan& stream, int64_t row_groups) {
-    plan.tile = fmt::format("{} x {}", row_groups * kWarpgroupRows, stream.token_tile);
-    plan.blocks = stream.blocks;
-  };
   const int64_t matrices = s.gate_up ? 2 : 1;
   switch (kernel) {
     case ProductKernel::panel:
       plan.tile = fmt::format("{} x {}", kPanelRows, tokens);
       plan.blocks = std::min<int64_t>(panels_of(s.rows), device.sms);
       break;
-    case ProductKernel::stream: {
-      const StreamPlan stream = stream_plan(s.rows, s.cols, some, s.gate_up, device.sms);
-      tile(stream, stream.warpgroups);
-      break;
-    }
-    case ProductKernel::tile_stream: {
-      const StreamPlan stream = tile_stream_plan(s.rows, s.cols, some, s.gate_up, device.sms);
-      tile(stream, stream.warpgroups);
-      break;
-    }
+    case ProductKernel::stream:
+    case ProductKernel::tile_stream:
     case ProductKernel::fp8_stream: {
-      const StreamPlan stream = fp8_stream_plan(s.rows, s.cols, some, s.gate_up, device.sms);
-      tile(stream, stream.warpgroups);
+      const auto plan_of = kernel == ProductKernel::stream        ? stream_plan
+                           : kernel == ProductKernel::tile_stream ? tile_stream_plan
+                                                                  : fp8_stream_plan;
+      const StreamPlan stream = plan_of(s.rows, s.cols, some, s.gate_up, device.sms);
+      plan.tile = fmt::format("{} x {}", stream.warpgroups * kWarpgroupRows, stream.token_tile);
+      plan.blocks = stream.blocks;
       break;
     }
     case ProductKernel::fp8_gemm: {
@@ -123,8 +103,7 @@ void add_product(OpPlan& plan, const ProductShape& s, int64_t tokens, const Devi
       plan.scratch_bytes += tokens * s.cols * 2;
       break;
     case ProductKernel::dequantise_matmul:
-      plan.scratch_bytes +=
-          std::min(kWeightScratchBytes, matrices * s.rows * s.cols * traits(s.x).block_bytes);
+      plan.scratch_bytes += std::min(kWeightScratchBytes, matrices * s.rows * s.cols * element_bytes(s.x));
       break;
     default:
       break;
@@ -133,8 +112,8 @@ void add_product(OpPlan& plan, const ProductShape& s, int64_t tokens, const Devi
     plan.scratch_bytes += some * 2 * s.rows * int64_t{sizeof(float)};
   const double weights =
       weight_bytes(s.weight, s.rows, s.cols) + (s.gate_up ? weight_bytes(s.up, s.rows, s.cols) : 0.0);
-  const auto moved = static_cast<double>(tokens) * static_cast<double>(s.cols * traits(s.x).block_bytes +
-                                                                       s.rows * traits(s.out).block_bytes);
+  const auto moved = static_cast<double>(tokens) *
+                     static_cast<double>(s.cols * element_bytes(s.x) + s.rows * element_bytes(s.out));
   const double flops = 2.0 * static_cast<double>(matrices * tokens * s.rows * s.cols);
   plan.us += us_of(pace_of(kernel, s.weight, tokens), weights + moved, flops, device, s.x == DType::fp8);
   if (kernel == ProductKernel::dequantise_matmul)  // written and read once more
@@ -142,39 +121,11 @@ void add_product(OpPlan& plan, const ProductShape& s, int64_t tokens, const Devi
         us_of(kElementwise, weights + static_cast<double>(matrices * s.rows * s.cols * 4), 0.0, device);
 }
 
-std::string_view label(ExpertKernel kernel) {
-  switch (kernel) {
-    case ExpertKernel::vector:
-      return "expert_vector";
-    case ExpertKernel::expert_panel:
-      return "expert_panel";
-    case ExpertKernel::stream:
-      return "expert_stream";
-    case ExpertKernel::panel:
-      return "moe_panel";
-    case ExpertKernel::rows:
-      break;
-  }
-  return "moe_rows";
-}
-
-std::string_view label(AttentionPath path) {
-  switch (path) {
-    case AttentionPath::decode:
-      return "attention_decode";
-    case AttentionPath::prefill:
-      return "attention_prefill (mma)";
-    case AttentionPath::prefill_wgmma:
-      return "attention_prefill_wgmma";
-    case AttentionPath::prefill_wide:
-      return "attention_prefill_wide";
-    case AttentionPath::latent:
-      return "attention_latent";
-    case AttentionPath::general:
-      break;
-  }
-  return "attention_general";
-}
+constexpr const char* kExpertKernels[] = {"expert_vector", "expert_panel", "expert_stream", "moe_panel",
+                                          "moe_rows"};
+constexpr const char* kAttentionPaths[] = {"attention_decode",        "attention_prefill (mma)",
+                                           "attention_prefill_wgmma", "attention_prefill_wide",
+                                           "attention_latent",        "attention_general"};
 
 /// Of so many experts, those that `routes` random routes reach in the mean.
 double experts_reached(int64_t experts, int64_t routes) {
@@ -238,8 +189,9 @@ class Planner {
     args.first_sequence = decodes ? 0 : shape_.decode_sequences;
     args.num_sequences = decodes ? shape_.decode_sequences : shape_.prefill_sequences;
     OpPlan plan = elementwise();
-    plan.kernel = label(
-        choose_attention_path(batch, args, {static_cast<int32_t>(device_.shared_bytes), device_.has_wgmma}));
+    const AttentionPath path =
+        choose_attention_path(batch, args, {static_cast<int32_t>(device_.shared_bytes), device_.has_wgmma});
+    plan.kernel = kAttentionPaths[static_cast<size_t>(path)];
     const KernelWork work = op_work(info_, shape_);
     plan.us = us_of(decodes ? Pace{4.0, 0.8, 0.1} : Pace{6.0, 0.5, 0.7}, static_cast<double>(work.bytes()),
                     static_cast<double>(work.flops), device_);
@@ -266,7 +218,7 @@ class Planner {
                             .experts = weight.count,
                             .gate_up = matrices == 2};
     const ExpertChoice choice = choose_experts(shape, tokens, used, device_);
-    OpPlan plan{.kernel = std::string(label(choice.kernel))};
+    OpPlan plan{.kernel = kExpertKernels[static_cast<size_t>(choice.kernel)]};
     if (choice.batch_routes > 0) {
       plan.tile = fmt::format("{} routes", choice.batch_routes);
       plan.launches += 1;  // routes are sorted by expert

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "kernels/cuda/choice/device_facts.h"
+#include "kernels/cuda/device/device_facts.h"
 #include "kernels/program/program.h"
 #include "kernels/work.h"
 

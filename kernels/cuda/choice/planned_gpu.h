@@ -7,24 +7,20 @@
 
 namespace minfer::cuda {
 
-/// A GPU that need not be there, to plan a model's program for. Its weights have types and shapes alone.
+/// An H200 that need not be there, to plan a model's program for. Its weights have types and shapes alone.
 class PlannedGpu : public Target {
  public:
-  explicit PlannedGpu(const DeviceFacts& device) : device_(device) {}
   BackendInfo info() const override {
     return {.name = "cuda", .device = "planned", .activation_dtype = DType::bf16};
   }
   ShapeLimits shape_limits() const override { return cuda::shape_limits(DType::bf16); }
   Weight load(const HostTensor& tensor) override { return device_weight(tensor, this); }
   bool takes_fp8(std::span<const Weight> weights, int64_t tokens, int32_t head_size) const override {
-    return cuda::takes_fp8(weights, tokens, head_size, device_);
+    return cuda::takes_fp8(weights, tokens, head_size, kH200);
   }
   bool takes_norm(std::span<const Weight> weights, int64_t tokens) const override {
-    return cuda::takes_norm(weights, tokens, device_);
+    return cuda::takes_norm(weights, tokens, kH200);
   }
-
- private:
-  DeviceFacts device_;
 };
 
 }  // namespace minfer::cuda

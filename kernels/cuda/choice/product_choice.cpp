@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "kernels/cuda/choice/stream_plan.h"
 #include "kernels/cuda/device/fp8_activations.h"
-#include "kernels/cuda/product/stream/stream_plan.h"
 #include "kernels/cuda/weights/weight_layout.h"
 #include "kernels/error.h"
 

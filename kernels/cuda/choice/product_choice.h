@@ -3,8 +3,8 @@
 #include <span>
 #include <vector>
 
-#include "kernels/cuda/choice/device_facts.h"
 #include "kernels/cuda/device/block_shared.h"
+#include "kernels/cuda/device/device_facts.h"
 #include "kernels/tensor_view.h"
 
 /// Which kernel computes a product with a weight: a pure function of types and sizes, the same for what runs and for

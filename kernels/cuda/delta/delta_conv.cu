@@ -1,4 +1,3 @@
-#include <algorithm>
 
 #include "kernels/cuda/delta/delta_ops.h"
 #include "kernels/cuda/delta/delta_sequence.h"

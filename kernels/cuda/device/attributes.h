@@ -4,7 +4,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "kernels/cuda/choice/device_facts.h"
+#include "kernels/cuda/device/device_facts.h"
 
 namespace minfer::cuda {
 

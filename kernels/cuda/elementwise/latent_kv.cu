@@ -14,11 +14,11 @@
 // belong to the step's inputs or the model and are read before begin_kernel(). A token with a negative slot is padding: its row is dropped.
 #include <string>
 
-#include "kernels/cuda/attention/kv_slots.cuh"
-#include "kernels/cuda/device/element_types.h"
 #include "kernels/cuda/elementwise/elementwise.h"
+#include "kernels/cuda/elementwise/kv_slots.cuh"
 #include "kernels/cuda/ptx/vector_io.cuh"
 #include "kernels/cuda/ptx/warp.cuh"
+#include "kernels/cuda/weights/element_types.h"
 
 namespace minfer::cuda {
 namespace {

@@ -24,12 +24,12 @@
 // Alignment: qkv's rows to two elements; head_size and rotary_size are multiples of 4.
 #include <string>
 
-#include "kernels/cuda/attention/kv_slots.cuh"
-#include "kernels/cuda/device/element_types.h"
 #include "kernels/cuda/device/shape_limits.h"
 #include "kernels/cuda/elementwise/elementwise.h"
+#include "kernels/cuda/elementwise/kv_slots.cuh"
 #include "kernels/cuda/ptx/vector_io.cuh"
 #include "kernels/cuda/ptx/warp.cuh"
+#include "kernels/cuda/weights/element_types.h"
 
 namespace minfer::cuda {
 namespace {

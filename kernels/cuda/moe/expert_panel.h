@@ -7,8 +7,6 @@
 /// Quantised experts with few routes each (expert_panel.cuh).
 namespace minfer::cuda {
 
-/// Shared memory that its kernels, and those of quantised weights past few tokens, are compiled for.
-int64_t panel_shared_bytes();
 /// What ExpertKernel::expert_panel takes, grouped in the batches of its choice. kMatrices: 2 for gate and up; see
 /// kernels/cuda/instances.cmake.
 template <int kMatrices>

@@ -8,7 +8,7 @@
 
 namespace minfer::cuda {
 
-/// The products of experts with the memory they need. Owned by LinearOps.
+/// The products of experts with the memory they need. Owned by the backend; one thread at a time.
 class MoeProducts {
  public:
   MoeProducts(const DeviceFacts& device, const StepLimits& limits);

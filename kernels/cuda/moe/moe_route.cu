@@ -2,8 +2,8 @@
 
 #include "kernels/cuda/moe/moe_route.h"
 #include "kernels/cuda/ptx/element.cuh"
+#include "kernels/cuda/ptx/order_key.cuh"
 #include "kernels/cuda/ptx/warp.cuh"
-#include "kernels/cuda/sampling/order_key.cuh"
 #include "kernels/expert_choice.h"
 
 /// The experts of each token (see MoeRouteArgs): p = softmax(logits[t]) over all experts or the sigmoid of each, then the `experts_used`

@@ -9,8 +9,6 @@
 #include "kernels/cuda/elementwise/elementwise.h"
 #include "kernels/cuda/product/dequantise.h"
 #include "kernels/cuda/product/panel/panel_kernels.h"
-#include "kernels/cuda/product/row_product.h"
-#include "kernels/cuda/product/split_product.h"
 #include "kernels/cuda/product/stream/stream_product.h"
 #include "kernels/cuda/product/tile_stream/tile_stream_kernels.h"
 #include "kernels/cuda/weights/weight_layout.h"
@@ -121,7 +119,6 @@ void check_norm(const FrontNorm& norm, const Tensor& x) {
 
 LinearOps::LinearOps(int32_t num_sms, const StepLimits& limits)
     : device_(device_facts(num_sms)),
-      moe_(device_, limits),
       panel_workspace_(num_sms),
       weight_scratch_(kWeightScratchBytes, "dequantised rows"),
       x_scratch_(static_cast<size_t>(limits.max_tokens) *

@@ -3,7 +3,6 @@
 #include "kernels/cuda/choice/product_choice.h"
 #include "kernels/cuda/device/owners.h"
 #include "kernels/cuda/launch/launch.h"
-#include "kernels/cuda/moe/moe_products.h"
 #include "kernels/cuda/product/matmul.h"
 #include "kernels/cuda/product/panel_product.h"
 #include "kernels/cuda/product/product.h"
@@ -11,7 +10,7 @@
 
 namespace minfer::cuda {
 
-/// Products with weights, dense and of experts, with the memory they need. Owned by the backend; one thread
+/// Products with dense weights, with the memory they need. Owned by the backend; one thread
 /// at a time.
 class LinearOps {
  public:
@@ -23,8 +22,6 @@ class LinearOps {
   void linear(Launch& launch, const LinearArgs& args);
   /// See GateUpArgs. Of fp8 x out is fp8 too.
   void gate_up_swiglu(Launch& launch, const GateUpArgs& args);
-  void moe_gate_up_swiglu(Launch& launch, const MoeGateUpArgs& args) { moe_.gate_up_swiglu(launch, args); }
-  void moe_down(Launch& launch, const MoeDownArgs& args) { moe_.down(launch, args); }
 
  private:
   void multiply(Launch& launch, const Product& product);
@@ -38,7 +35,6 @@ class LinearOps {
   PanelArgs panel_args(const Product& product) const;
 
   const DeviceFacts device_;
-  MoeProducts moe_;
   Matmul matmul_;
   PanelWorkspace panel_workspace_;
   DeviceBuffer weight_scratch_;   ///< rows of a weight in x's type

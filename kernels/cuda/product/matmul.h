@@ -3,6 +3,7 @@
 #include <compare>
 #include <cstdint>
 #include <map>
+#include <span>
 #include <vector>
 
 #include <cublasLt.h>
@@ -57,5 +58,13 @@ class Matmul {
   DeviceBuffer workspace_;
   std::map<Key, ChosenPlan> plans_;
 };
+
+/// The plan that fastest_matmul_us() (matmul_search.h) finds, and its time.
+struct FastestMatmul {
+  Matmul::Plan plan;
+  double us;
+};
+/// `products` as there. Throws DeviceError if cuBLASLt proposes no plan.
+FastestMatmul fastest_matmul(Matmul& matmul, std::span<const Product> products);
 
 }  // namespace minfer::cuda

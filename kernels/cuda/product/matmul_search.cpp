@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "kernels/cuda/launch/capture.h"
-#include "kernels/cuda/product/fastest_matmul.h"
+#include "kernels/cuda/product/matmul.h"
 #include "kernels/error.h"
 
 namespace minfer::cuda {

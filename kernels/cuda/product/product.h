@@ -1,10 +1,10 @@
 #pragma once
 
-#include <cstdint>
-
 #include "kernels/op_args.h"
 
 namespace minfer::cuda {
+
+class Launch;
 
 /// out = x W^T + bias with one matrix: what LinearArgs is taken apart into.
 struct Product {
@@ -15,5 +15,11 @@ struct Product {
   bool add_to_out = false;      ///< out += instead of out =; `out` is f32
   FrontNorm norm = {};          ///< in front of x
 };
+
+/// With f32 or f16 weights in f32 arithmetic, weights and x exactly as they are. Any shape and number of tokens; made for few.
+void row_product(Launch& launch, const Product& product);
+/// With f32 weights and x in bf16, of many tokens, as exact as sums in f32: each weight is the sum of three bf16. K a multiple of 8, x's rows
+/// and the weights 16 bytes aligned.
+void split_product(Launch& launch, const Product& product);
 
 }  // namespace minfer::cuda

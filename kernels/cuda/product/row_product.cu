@@ -1,7 +1,7 @@
 #include <algorithm>
-#include <type_traits>
 
-#include "kernels/cuda/product/row_product.h"
+#include "kernels/cuda/launch/launch.h"
+#include "kernels/cuda/product/product.h"
 #include "kernels/cuda/ptx/element.cuh"
 #include "kernels/cuda/ptx/warp.cuh"
 #include "kernels/dtype.h"

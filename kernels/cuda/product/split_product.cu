@@ -2,7 +2,8 @@
 
 #include <cuda_bf16.h>
 
-#include "kernels/cuda/product/split_product.h"
+#include "kernels/cuda/launch/launch.h"
+#include "kernels/cuda/product/product.h"
 #include "kernels/cuda/ptx/element.cuh"
 #include "kernels/cuda/ptx/mma.cuh"
 #include "kernels/cuda/ptx/warp.cuh"

@@ -2,9 +2,9 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/ptx/order_key.cuh"
 #include "kernels/cuda/ptx/warp.cuh"
 #include "kernels/cuda/sampling/exp_weight.cuh"
-#include "kernels/cuda/sampling/order_key.cuh"
 #include "kernels/cuda/sampling/row_group.cuh"
 
 /// Passes over one row of logits that a RowGroup holds, a slice a block: the largest logit, sums of weights, the token at which a

@@ -1,7 +1,7 @@
 #include "kernels/cuda/device/check.h"
-#include "kernels/cuda/device/element_types.h"
 #include "kernels/cuda/ptx/element.cuh"
 #include "kernels/cuda/ptx/warp.cuh"
+#include "kernels/cuda/weights/element_types.h"
 #include "kernels/cuda/weights/store_rows.cuh"
 #include "kernels/cuda/weights/tile_words.cuh"
 #include "kernels/fp8.h"

@@ -1,6 +1,5 @@
 #include "server/commands/terminal/completion.h"
 
-#include <algorithm>
 #include <vector>
 
 #include <fmt/ranges.h>

@@ -1,6 +1,5 @@
 #include "server/serving/completion/completion_service.h"
 
-#include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>

@@ -6,8 +6,8 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cuda/device/devices.h"
-#include "kernels/cuda/device/peak.h"
 #include "kernels/cuda/product/matmul.h"
+#include "kernels/cuda/profiler/peak.h"
 #include "kernels/fp8.h"
 #include "tests/support/cuda/cuda_data.h"
 #include "tests/support/cuda/cuda_device.h"

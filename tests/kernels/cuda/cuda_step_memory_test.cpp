@@ -8,8 +8,8 @@
 
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/device/check.h"
-#include "kernels/cuda/launch/step_memory.h"
 #include "kernels/cuda/product/panel_product.h"
+#include "kernels/cuda/step/step_memory.h"
 #include "tests/support/cuda/cuda_device.h"
 #include "tests/support/refusal.h"
 

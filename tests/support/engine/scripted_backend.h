@@ -64,6 +64,10 @@ class ScriptedBackend final : public Backend {
   void moe_route(OpId, const MoeRouteArgs&) override { fail_op(); }
   void moe_gate_up_swiglu(OpId, const MoeGateUpArgs&) override { fail_op(); }
   void moe_down(OpId, const MoeDownArgs&) override { fail_op(); }
+  void delta_conv(OpId, const ForwardBatch&, const DeltaConvArgs&) override { fail_op(); }
+  void delta_rule(OpId, const ForwardBatch&, const DeltaRuleArgs&) override { fail_op(); }
+  void short_conv(OpId, const ForwardBatch&, const ShortConvArgs&) override { fail_op(); }
+  void head_gate(OpId, const HeadGateArgs&) override { fail_op(); }
   void gather_rows(OpId, const Tensor&, const int32_t*, const Tensor&) override { fail_op(); }
 
  private:

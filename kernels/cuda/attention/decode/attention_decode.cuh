@@ -7,10 +7,10 @@
 #include "kernels/cuda/attention/attention_path.h"
 #include "kernels/cuda/attention/decode/attention_decode.h"
 #include "kernels/cuda/attention/decode/attention_segments.cuh"
-#include "kernels/cuda/attention/kv_slots.cuh"
-#include "kernels/cuda/device/element_types.h"
+#include "kernels/cuda/elementwise/kv_slots.cuh"
 #include "kernels/cuda/launch/launch.h"
 #include "kernels/cuda/ptx/fp8_group.cuh"
+#include "kernels/cuda/weights/element_types.h"
 
 // Attention of sequences that bring one token each, over a paged cache in bf16, f16 or fp8 e4m3.
 //

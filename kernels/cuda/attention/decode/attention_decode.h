@@ -4,8 +4,8 @@
 
 #include "kernels/cuda/attention/attention_options.cuh"
 #include "kernels/cuda/attention/decode/attention_plan.h"
-#include "kernels/cuda/attention/kv_slots.cuh"
 #include "kernels/cuda/device/fp8_activations.h"
+#include "kernels/cuda/elementwise/kv_slots.cuh"
 #include "kernels/cuda/launch/launch.h"
 
 namespace minfer::cuda {

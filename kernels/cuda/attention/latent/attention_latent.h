@@ -4,8 +4,8 @@
 
 #include <cuda_runtime_api.h>
 
-#include "kernels/cuda/attention/kv_slots.cuh"
 #include "kernels/cuda/attention/latent/latent_plan.h"
+#include "kernels/cuda/elementwise/kv_slots.cuh"
 #include "kernels/cuda/launch/launch.h"
 
 namespace minfer::cuda {

@@ -5,9 +5,9 @@
 
 #include "kernels/cuda/attention/attention_fragments.cuh"
 #include "kernels/cuda/attention/attention_path.h"
-#include "kernels/cuda/attention/kv_slots.cuh"
 #include "kernels/cuda/attention/prefill/attention_prefill.h"
 #include "kernels/cuda/attention/prefill/attention_query_tile.cuh"
+#include "kernels/cuda/elementwise/kv_slots.cuh"
 #include "kernels/cuda/launch/launch.h"
 
 // Causal attention of sequences that bring any number of tokens, over a paged cache in bf16, f16 or fp8 e4m3:

@@ -4,9 +4,9 @@
 
 #include "kernels/cuda/attention/prefill/attention_prefill.h"
 #include "kernels/cuda/attention/prefill/wgmma_rows.cuh"
-#include "kernels/cuda/device/element_types.h"
 #include "kernels/cuda/device/tensor_map.h"
 #include "kernels/cuda/launch/launch.h"
+#include "kernels/cuda/weights/element_types.h"
 
 /// Causal attention of sequences that bring any number of tokens, for a cache in bf16, f16 or fp8 on Hopper: the same
 /// operation, tensors and tiles as attention_prefill.cuh, by warpgroup products, after FlashAttention-3 (Shah et al. 2024).

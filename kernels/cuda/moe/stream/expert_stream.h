@@ -2,9 +2,9 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/choice/stream_plan.h"
 #include "kernels/cuda/launch/launch.h"
 #include "kernels/cuda/moe/moe_product.h"
-#include "kernels/cuda/product/stream/stream_plan.h"
 
 /// Products of experts with many routes each, on Hopper's tensor cores.
 namespace minfer::cuda {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/cuda/product/fp8/fp8_gemm_plan.h"
+#include "kernels/cuda/choice/fp8_gemm_plan.h"
 #include "kernels/cuda/product/fp8/fp8_stream_kernels.h"
 
 namespace minfer::cuda {

@@ -1,8 +1,8 @@
 #pragma once
 
+#include "kernels/cuda/choice/stream_plan.h"
 #include "kernels/cuda/device/fp8_activations.h"
 #include "kernels/cuda/product/panel_product.h"
-#include "kernels/cuda/product/stream/stream_plan.h"
 
 namespace minfer::cuda {
 

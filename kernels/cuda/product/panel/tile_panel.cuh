@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/device/attributes.h"
 #include "kernels/cuda/device/block_shared.h"
+#include "kernels/cuda/device/panel_shared.h"
 #include "kernels/cuda/launch/launch.h"
 #include "kernels/cuda/product/panel/panel_division.h"
 #include "kernels/cuda/product/panel/panel_output.cuh"
@@ -33,13 +34,6 @@ namespace minfer::cuda {
 /// More than 3 KiB: there is room for less beside them.
 template <DType type>
 inline constexpr bool kHasLargeTiles = type == DType::q6_k || Tile<type>::kHasBytes;
-
-/// What a block may have: all that Hopper has where the build is for nothing else.
-#ifdef MINFER_PANEL_SHARED_KIB
-inline constexpr int64_t kPanelSharedBytes = int64_t{MINFER_PANEL_SHARED_KIB} << 10;
-#else
-inline constexpr int64_t kPanelSharedBytes = kNeededSharedBytes;
-#endif
 
 template <DType type, int kMatrices_>
 struct TilePanel {

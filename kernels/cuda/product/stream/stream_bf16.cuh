@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "kernels/cuda/choice/stream_plan.h"
 #include "kernels/cuda/product/panel_product.h"
 #include "kernels/cuda/product/stream/stream_output.cuh"
-#include "kernels/cuda/product/stream/stream_plan.h"
 #include "kernels/cuda/ptx/activation.cuh"
 #include "kernels/cuda/ptx/bf16_pair.cuh"
 #include "kernels/cuda/ptx/warp.cuh"

@@ -1,10 +1,8 @@
 #pragma once
 
-#include <type_traits>
-
+#include "kernels/cuda/choice/stream_plan.h"
 #include "kernels/cuda/product/stream/stream_bf16.cuh"
 #include "kernels/cuda/product/stream/stream_output.cuh"
-#include "kernels/cuda/product/stream/stream_plan.h"
 #include "kernels/cuda/product/tile_stream/tile_pairs.cuh"
 
 /// How blocks of a stream kernel share a product: what each multiplies, and what becomes of the sums.

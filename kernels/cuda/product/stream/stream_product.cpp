@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
+#include "kernels/cuda/choice/stream_plan.h"
 #include "kernels/cuda/product/fp8/fp8_gemm.h"
 #include "kernels/cuda/product/stream/stream_kernels.h"
-#include "kernels/cuda/product/stream/stream_plan.h"
 #include "kernels/cuda/product/tile_stream/tile_stream_kernels.h"
 #include "kernels/cuda/weights/weight_types.h"
 

@@ -1,7 +1,7 @@
 #pragma once
 
+#include "kernels/cuda/choice/stream_plan.h"
 #include "kernels/cuda/product/panel_product.h"
-#include "kernels/cuda/product/stream/stream_plan.h"
 
 /// The kernels behind tile_stream_product(): see kernels/cuda/instances.cmake.
 namespace minfer::cuda {

@@ -1,7 +1,5 @@
 #include "models/chat/jinja/value/object.h"
 
-#include <algorithm>
-
 #include "models/chat/jinja/evaluation.h"
 #include "models/chat/jinja/value/unicode.h"
 

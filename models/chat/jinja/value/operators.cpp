@@ -1,7 +1,6 @@
 #include "models/chat/jinja/value/operators.h"
 
 #include <cmath>
-#include <cstring>
 
 #include "models/chat/jinja/value/print.h"
 

@@ -8,7 +8,6 @@
 
 #include "kernels/cuda/choice/expert_panel_sizes.h"
 #include "kernels/cuda/device/attributes.h"
-#include "kernels/cuda/moe/expert_panel.h"
 #include "kernels/cuda/moe/moe_products.h"
 #include "tests/reference/ops.h"
 #include "tests/support/cuda/cuda_data.h"
@@ -221,7 +220,8 @@ int64_t launches_of(const cuda::LaunchLog& log, std::string_view name) {
 
 /// Whether a product of so many columns goes by panels: it does not in a build for GPUs whose blocks have less shared memory.
 bool takes_panels(DType dtype, const ExpertShape& shape, int64_t cols, int64_t tokens) {
-  const int32_t routes = 8 * std::min(2, cuda::expert_slots(dtype, cols, cuda::panel_shared_bytes()));
+  const int32_t routes =
+      8 * std::min(2, cuda::expert_slots(dtype, cols, cuda::device_facts(132).panel_shared_bytes));
   return 8 * tokens * shape.used <= 5 * routes * shape.experts;
 }
 

@@ -5,10 +5,10 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "kernels/cuda/choice/stream_plan.h"
 #include "kernels/cuda/device/attributes.h"
 #include "kernels/cuda/product/linear.h"
 #include "kernels/cuda/product/panel/panel_division.h"
-#include "kernels/cuda/product/stream/stream_plan.h"
 #include "kernels/quant_types.h"
 #include "tests/support/cuda/cuda_device.h"
 #include "tests/support/cuda/cuda_operands.h"

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cuda/elementwise/elementwise.h"
-#include "kernels/cuda/product/row_product.h"
+#include "kernels/cuda/product/product.h"
 #include "kernels/half.h"
 #include "tests/reference/ops.h"
 #include "tests/support/cuda/cuda_data.h"

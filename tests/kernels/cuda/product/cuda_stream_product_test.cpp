@@ -3,9 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "kernels/cuda/choice/stream_plan.h"
 #include "kernels/cuda/device/attributes.h"
 #include "kernels/cuda/product/linear.h"
-#include "kernels/cuda/product/stream/stream_plan.h"
 #include "kernels/cuda/product/stream/stream_product.h"
 #include "tests/support/cuda/cuda_device.h"
 #include "tests/support/cuda/cuda_operands.h"

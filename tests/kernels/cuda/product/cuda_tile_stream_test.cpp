@@ -3,9 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "kernels/cuda/choice/stream_plan.h"
 #include "kernels/cuda/device/attributes.h"
 #include "kernels/cuda/product/linear.h"
-#include "kernels/cuda/product/stream/stream_plan.h"
 #include "kernels/cuda/product/stream/stream_product.h"
 #include "kernels/cuda/product/tile_stream/tile_stream_kernels.h"
 #include "kernels/cuda/weights/weight_types.h"

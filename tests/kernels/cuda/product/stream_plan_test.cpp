@@ -1,4 +1,4 @@
-#include "kernels/cuda/product/stream/stream_plan.h"
+#include "kernels/cuda/choice/stream_plan.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "kernels/cuda/launch/step_memory.h"
+#include "kernels/cuda/step/step_memory.h"
 
 #include <cstring>
 

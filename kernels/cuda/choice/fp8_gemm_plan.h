@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <utility>
 
 #include "kernels/cuda/device/fp8_activations.h"
 

@@ -1,5 +1,5 @@
-#include "kernels/cuda/launch/step_memory.h"
 #include "kernels/cuda/ptx/warp.cuh"
+#include "kernels/cuda/step/step_memory.h"
 
 // The first and the last kernel of a step.
 //

@@ -1,7 +1,7 @@
 #include "kernels/backend.h"
 #include "kernels/cuda/device/devices.h"
-#include "kernels/cuda/device/peak.h"
 #include "kernels/cuda/product/matmul_search.h"
+#include "kernels/cuda/profiler/peak.h"
 
 // What a build without CUDA has instead of kernels/cuda: no device.
 namespace minfer {

@@ -12,9 +12,9 @@
 
 #include "kernels/cuda/device/check.h"
 #include "kernels/cuda/device/owners.h"
-#include "kernels/cuda/device/peak.h"
 #include "kernels/cuda/device/streaming_read.h"
 #include "kernels/cuda/product/matmul_search.h"
+#include "kernels/cuda/profiler/peak.h"
 
 namespace minfer {
 namespace cuda {
