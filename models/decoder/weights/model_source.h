@@ -46,7 +46,7 @@ std::unique_ptr<Tokenizer> open_tokenizer(const std::string& spec);
 ChatTemplateSource open_chat_template_source(const std::string& spec);
 
 /// Random weights (random blocks and scales, never zeros) of a real model's shape; see synthetic.cpp for the names. The same `spec` gives the
-/// same weights. Throws Error naming an unknown model or type and the known ones. Of tensors of a MiB or more that `wanted` says no to there
+/// same weights. Throws Error naming an unknown model or type and the known ones. Of tensors of 256 KiB or more that `wanted` says no to there
 /// are type and shape alone: their data is null.
 std::unique_ptr<ModelSource> make_synthetic_model(
     std::string_view spec, const std::function<bool(std::string_view tensor)>& wanted = {});

@@ -381,7 +381,7 @@ class SyntheticModel : public ModelSource {
     std::vector<Rows> all_rows;
     const std::vector<Place> place_of = places(all_rows);
     const auto is_wanted = [&](const HostTensor& tensor) {
-      return !wanted || tensor.bytes() < size_t{1} << 20 || wanted(tensor.name);
+      return !wanted || tensor.bytes() < size_t{1} << 18 || wanted(tensor.name);
     };
     for (size_t i = 0; i < tensors_.size(); ++i) {
       if (is_wanted(tensors_[i])) all_rows[place_of[i].rows].is_wanted = true;
