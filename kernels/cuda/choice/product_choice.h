@@ -37,9 +37,8 @@ struct ProductShape {
   bool adds = false;
   bool has_norm = false;  ///< FrontNorm
   // Addresses and distances of rows, all of which a loaded model's are:
-  bool x_is_aligned = true;  ///< x to 16 bytes, its rows to eight elements
-  bool out_is_aligned =
-      true;  ///< out to two elements' 8 or 16 bytes, its rows to four elements, biases to 16 bytes
+  bool x_is_aligned = true;       ///< x to 16 bytes, its rows to eight elements
+  bool out_is_aligned = true;     ///< out to four elements, its rows too, biases to 16 bytes
   bool out_takes_pieces = true;   ///< rows of out to 16 bytes
   bool weight_is_aligned = true;  ///< weights to 16 bytes
   bool up_is_behind = true;       ///< up's address is above gate's
