@@ -128,8 +128,9 @@ std::string plan_tables(const Json& plans, const PlanOptions& options) {
     text += text_table(table, kTextColumns);
   }
   return text +
-         "\ntile: rows of weights x tokens that a block multiplies at a time; us: of one op; KiB: scratch "
-         "memory\n";
+         "\ntile: rows of weights x tokens that a block multiplies at a time; KiB: scratch memory; us: of "
+         "one op, held "
+         "against measurements of dense products alone\n";
 }
 
 }  // namespace minfer

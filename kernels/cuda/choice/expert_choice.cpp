@@ -26,7 +26,7 @@ bool takes_stream(const ExpertShape& s, const DeviceFacts& device) {
          s.weight_is_aligned && s.out_is_aligned;
 }
 
-/// Routes of a batch of ExpertKernel::expert_panel, 8 or 16; 0: x of so many columns does not fit, or there is none for the type.
+/// ExpertKernel::expert_panel multiplies 8 or 16 routes of an expert together. 0: it has no kernel for the type, or x is too wide.
 int32_t panel_routes(const ExpertShape& s, const DeviceFacts& device) {
   if (!takes_tensor_cores(s) || !is_tiled(s.weight) || is_rare(s.weight)) return 0;
   constexpr int32_t kMostTiles = 2;
@@ -53,7 +53,7 @@ ExpertChoice choose_experts(const ExpertShape& shape, int64_t tokens, int64_t us
 }
 
 int32_t expert_token_tile(DType weights, int64_t routes, int64_t experts) {
-  // Of an expert in the mean. Quantised weights become operands first, for however few routes.
+  // The least routes of an expert in the mean. Quantised weights become operands first, which few routes do not pay for.
   const int64_t least = weights == DType::bf16 ? 1 : 4;
   constexpr int64_t kRoutesOfMiddleTile = 16, kRoutesOfLargeTile = 64;
   if (routes < least * experts) return 0;

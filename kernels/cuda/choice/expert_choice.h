@@ -18,11 +18,9 @@ enum class ExpertKernel : uint8_t {
 struct ExpertShape {
   DType weight = DType::bf16;
   DType x = DType::bf16;
-  DType out = DType::bf16;
-  int64_t rows = 0;  ///< of an expert; with gate_up as many of each
+  int64_t rows = 0;  ///< of an expert
   int64_t cols = 0;
   int64_t experts = 0;
-  bool gate_up = false;
   // Addresses and distances of rows, all of which a loaded model's are:
   bool x_is_aligned = true;       ///< x to 16 bytes, its rows to eight elements
   bool out_is_aligned = true;     ///< out to four elements, its rows too, biases to 16 bytes
@@ -33,7 +31,7 @@ struct ExpertShape {
 
 struct ExpertChoice {
   ExpertKernel kernel;
-  int32_t batch_routes = 0;  ///< of an expert, that are multiplied together; 0: each alone
+  int32_t batch_routes = 0;  ///< of an expert that are multiplied together; 0: each alone
   int32_t turn_routes = 0;   ///< RouteGroups::turn_routes
 };
 
@@ -41,7 +39,7 @@ struct ExpertChoice {
 ExpertChoice choose_experts(const ExpertShape& shape, int64_t tokens, int64_t used,
                             const DeviceFacts& device);
 
-/// Routes of one expert that ExpertKernel::stream multiplies together, 32, 64 or 128; 0: the kernels for few routes are faster.
+/// ExpertKernel::stream multiplies 32, 64 or 128 routes of an expert together. 0: the kernels for few routes are faster.
 int32_t expert_token_tile(DType weights, int64_t routes, int64_t experts);
 
 }  // namespace minfer::cuda

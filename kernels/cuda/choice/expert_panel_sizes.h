@@ -3,7 +3,7 @@
 #include "kernels/cuda/device/block_shared.h"
 #include "kernels/cuda/weights/weight_layout.h"
 
-/// What expert_panel.cuh needs of shared memory, which decides how many routes it takes at a time.
+/// The shared memory of expert_panel.cuh. It decides how many routes that takes at a time.
 namespace minfer::cuda {
 
 /// For the next tiles of a block's warps.
@@ -31,7 +31,7 @@ constexpr int64_t expert_operand_bytes(DType type) {
   }
 }
 
-/// Eights of routes whose x of so many columns has room beside the tiles.
+/// There is room beside the tiles for x of this many groups of eight routes.
 constexpr int32_t expert_slots(DType type, int64_t cols, int64_t shared_bytes) {
   return static_cast<int32_t>((shared_bytes - expert_ring_bytes(type)) /
                               (tiles_of(cols) * expert_operand_bytes(type)));

@@ -17,7 +17,7 @@ struct Fp8GemmPlan {
   int64_t rounds = 1;  ///< tiles of the cluster that has most
 };
 
-/// Clock cycles that a tile of so many warpgroups takes for kFp8Columns.
+/// A tile of two or three warpgroups takes this many clock cycles for kFp8Columns.
 constexpr int64_t fp8_gemm_cycles(int32_t warpgroups) {
   return warpgroups == 2 ? 600 : 850;
 }

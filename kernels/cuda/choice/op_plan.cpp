@@ -16,8 +16,9 @@
 namespace minfer::cuda {
 namespace {
 
-/// What a kernel takes, fitted to the 135 products of tests/benchmarks/results/products-2026-11-24*.jsonl: they are off by 6 % in the mean,
-/// by a third at the most (small quantised weights past several tokens).
+/// What a kernel takes. Dense products are fitted to tests/benchmarks/results/products-2026-11-24*.jsonl: of the 80 in
+/// products-h200-2026-11-28.jsonl they are 5 % off in the median and 26 % at the most. All else is a guess that nobody has held against a
+/// measurement, and two types that one launch multiplies count as two.
 struct Pace {
   double begin_us;
   double of_read;   ///< share of the device's rate of reading
@@ -74,7 +75,8 @@ void add_product(OpPlan& plan, const ProductShape& s, int64_t tokens, const Devi
   const ProductKernel kernel = choose(s, tokens, device);
   const std::string name = label(kernel, s.weight, tokens);
   plan.kernel += plan.kernel.empty() ? name : " + " + name;
-  plan.launches += static_cast<int32_t>((tokens + kMostStreamedTokens - 1) / kMostStreamedTokens);
+  const auto parts = [](int64_t all, int64_t most) { return static_cast<int32_t>((all + most - 1) / most); };
+  int32_t launches = 1;
   const int64_t some = std::min(tokens, kMostStreamedTokens);
   const int64_t matrices = s.gate_up ? 2 : 1;
   switch (kernel) {
@@ -91,25 +93,35 @@ void add_product(OpPlan& plan, const ProductShape& s, int64_t tokens, const Devi
       const StreamPlan stream = plan_of(s.rows, s.cols, some, s.gate_up, device.sms);
       plan.tile = fmt::format("{} x {}", stream.warpgroups * kWarpgroupRows, stream.token_tile);
       plan.blocks = stream.blocks;
+      launches = parts(tokens, kMostStreamedTokens);
       break;
     }
     case ProductKernel::fp8_gemm: {
       const Fp8GemmPlan gemm = fp8_gemm_plan(s.rows, some, s.gate_up, device.sms);
       plan.tile = fmt::format("{} x {}", kGemmRows * kGemmBlocks, 64 * gemm.warpgroups);
       plan.blocks = int64_t{gemm.clusters} * kGemmBlocks;
+      launches = parts(tokens, kMostStreamedTokens);
       break;
     }
     case ProductKernel::f16_matmul:
       plan.scratch_bytes += tokens * s.cols * 2;
+      launches = 2;  // x becomes f16 first
       break;
-    case ProductKernel::dequantise_matmul:
-      plan.scratch_bytes += std::min(kWeightScratchBytes, matrices * s.rows * s.cols * element_bytes(s.x));
+    case ProductKernel::dequantise_matmul: {
+      const int64_t bytes = matrices * s.rows * s.cols * element_bytes(s.x);
+      plan.scratch_bytes += std::min(kWeightScratchBytes, bytes);
+      launches = parts(bytes, kWeightScratchBytes) * (s.gate_up ? 4 : 2);  // with swiglu
+      break;
+    }
+    case ProductKernel::apart:
+      launches = 3;
       break;
     default:
       break;
   }
   if (s.gate_up && (kernel == ProductKernel::apart || kernel == ProductKernel::dequantise_matmul))
     plan.scratch_bytes += some * 2 * s.rows * int64_t{sizeof(float)};
+  plan.launches += launches;
   const double weights =
       weight_bytes(s.weight, s.rows, s.cols) + (s.gate_up ? weight_bytes(s.up, s.rows, s.cols) : 0.0);
   const auto moved = static_cast<double>(tokens) *
@@ -145,7 +157,8 @@ class Planner {
       // Those of one type lie one behind the other, and are one matrix then.
       const Weight& first = args.weights[i];
       int64_t rows = first.rows;
-      while (++i < args.weights.size() && args.weights[i].dtype == first.dtype && rows % kPanelRows == 0)
+      while (++i < args.weights.size() && args.weights[i].dtype == first.dtype &&
+             (!is_tiled(first.dtype) || rows % kPanelRows == 0))
         rows += args.weights[i].rows;
       add_product(plan,
                   {.weight = first.dtype,
@@ -211,12 +224,8 @@ class Planner {
 
   OpPlan of_experts(const Weight& weight, int64_t matrices, DType x, int64_t used) const {
     const int64_t tokens = shape_.tokens(), routes = tokens * used;
-    const ExpertShape shape{.weight = weight.dtype,
-                            .x = x,
-                            .rows = weight.rows,
-                            .cols = weight.cols,
-                            .experts = weight.count,
-                            .gate_up = matrices == 2};
+    const ExpertShape shape{
+        .weight = weight.dtype, .x = x, .rows = weight.rows, .cols = weight.cols, .experts = weight.count};
     const ExpertChoice choice = choose_experts(shape, tokens, used, device_);
     OpPlan plan{.kernel = kExpertKernels[static_cast<size_t>(choice.kernel)]};
     if (choice.batch_routes > 0) {

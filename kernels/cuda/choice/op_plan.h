@@ -19,7 +19,7 @@ struct OpPlan {
 };
 
 /// `args` of the variant for the tokens of `shape`, `info` its row of the op table. Attention: of shape's sequences of info.scope.
-/// Modelled times are the kernels' as they were measured on an H200, at this device's rates.
+/// Modelled times are at this device's rates; those of dense products alone are held against measurements (op_plan.cpp).
 OpPlan plan_op(const OpArgs& args, const OpInfo& info, const BatchShape& shape, const DeviceFacts& device);
 
 }  // namespace minfer::cuda

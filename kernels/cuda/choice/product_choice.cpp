@@ -136,6 +136,11 @@ constexpr Candidate kCandidates[] = {
     {ProductKernel::apart, [](const Asked& a) { return a.s.gate_up && a.s.x != DType::fp8; }, always},
 };
 
+/// Whether any kernel takes it.
+bool is_taken(const Asked& asked) {
+  return std::ranges::any_of(kCandidates, [&](const Candidate& candidate) { return candidate.takes(asked); });
+}
+
 }  // namespace
 
 ProductKernel choose(const ProductShape& shape, int64_t tokens, const DeviceFacts& device) {
@@ -148,14 +153,6 @@ ProductKernel choose(const ProductShape& shape, int64_t tokens, const DeviceFact
        shape.has_norm ? " with a norm" : "", name(shape.out));
 }
 
-std::vector<ProductKernel> candidates(const ProductShape& shape, int64_t tokens, const DeviceFacts& device) {
-  std::vector<ProductKernel> kernels;
-  for (const Candidate& candidate : kCandidates) {
-    if (candidate.takes({shape, tokens, device})) kernels.push_back(candidate.kernel);
-  }
-  return kernels;
-}
-
 bool takes_fp8(std::span<const Weight> weights, int64_t tokens, int32_t head_size,
                const DeviceFacts& device) {
   return tokens > 1 && (head_size == 0 || head_size == kFp8Columns) &&
@@ -165,7 +162,7 @@ bool takes_fp8(std::span<const Weight> weights, int64_t tokens, int32_t head_siz
                                     .out = DType::f32,
                                     .rows = weight.rows,
                                     .cols = weight.cols};
-           return weight.count == 1 && !candidates(shape, tokens, device).empty();
+           return weight.count == 1 && is_taken({shape, tokens, device});
          });
 }
 
@@ -173,7 +170,7 @@ bool takes_norm(std::span<const Weight> weights, int64_t tokens, const DeviceFac
   return std::ranges::all_of(weights, [&](const Weight& weight) {
     const ProductShape shape{
         .weight = weight.dtype, .x = DType::f32, .rows = weight.rows, .cols = weight.cols, .has_norm = true};
-    return weight.count == 1 && !candidates(shape, tokens, device).empty();
+    return weight.count == 1 && is_taken({shape, tokens, device});
   });
 }
 

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <span>
-#include <vector>
 
 #include "kernels/cuda/device/block_shared.h"
 #include "kernels/cuda/device/device_facts.h"
@@ -46,8 +45,6 @@ struct ProductShape {
 
 /// The fastest kernel that takes the product, by measurements on an H200. Throws Error if none does.
 ProductKernel choose(const ProductShape& shape, int64_t tokens, const DeviceFacts& device);
-/// All kernels that take it, in the order in which they are preferred.
-std::vector<ProductKernel> candidates(const ProductShape& shape, int64_t tokens, const DeviceFacts& device);
 
 /// See Target::takes_fp8(): FP8 weights that a kernel takes, and heads of 128, which attention writes so; one token is faster with x in
 /// bf16.
@@ -57,7 +54,7 @@ bool takes_norm(std::span<const Weight> weights, int64_t tokens, const DeviceFac
 
 /// Tokens of the kernels that multiply them all at once.
 inline constexpr int32_t kPanelTokens = 8;
-/// Shared memory of the one of bf16 weights that norms x of one token, without x itself (bf16_panel.cu).
+/// Shared memory of the kernel that norms x of one token in front of bf16 weights, without x itself (bf16_panel.cu).
 inline constexpr int64_t kBf16NormBytes = (kHasSmallBlocks ? 64 << 10 : 128 << 10) + (32 << 10) + 128;
 
 }  // namespace minfer::cuda

@@ -60,11 +60,9 @@ bool is_aligned(const void* data, uintptr_t bytes) {
 ExpertShape shape_of(const MoeProduct& p) {
   return {.weight = p.dtype,
           .x = p.x_is_f32 ? DType::f32 : DType::bf16,
-          .out = p.out_is_f32 ? DType::f32 : DType::bf16,
           .rows = p.rows,
           .cols = p.cols,
           .experts = p.experts,
-          .gate_up = p.up != nullptr,
           .x_is_aligned = p.x_stride % 8 == 0 && is_aligned(p.x, 16),
           .out_is_aligned = p.out_stride % 4 == 0 && is_aligned(p.out, p.out_is_f32 ? 16 : 8) &&
                             is_aligned(p.bias, 16) && is_aligned(p.up_bias, 16),

@@ -33,8 +33,7 @@ TEST(ExpertChoice, GoesByRoutesOfAnExpertInTheMean) {
   const auto of = [](ExpertShape shape, int64_t tokens, const DeviceFacts& device = kH200) {
     return choose_experts(shape, tokens, 8, device);
   };
-  const ExpertShape quantised{
-      .weight = DType::q4_k, .rows = 768, .cols = 2048, .experts = 128, .gate_up = true};
+  const ExpertShape quantised{.weight = DType::q4_k, .rows = 768, .cols = 2048, .experts = 128};
   EXPECT_EQ(of(quantised, 1).kernel, ExpertKernel::vector);
   EXPECT_EQ(of(quantised, 4).kernel, ExpertKernel::vector) << "32 routes";
   EXPECT_EQ(of(quantised, 5).kernel, ExpertKernel::expert_panel);
