@@ -40,7 +40,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../tests/checks"))
 from planted_findings import SlowClients, control_group
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-GUIDES = ["profiling/README.md", "profiling/examples.md"]
+GUIDES = ["README.md", "profiling/README.md", "profiling/examples.md"]
 RESULTS = "tests/benchmarks/results"
 BLOCK = re.compile(r"^<!-- (example|table): ([^;\n]+?)((?:; [^;\n]+?)*) -->\n(.*?)^<!-- end -->$", re.M | re.S)
 
