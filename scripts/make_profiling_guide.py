@@ -207,7 +207,7 @@ def gain_of(name, case):
     if row is None:
         raise Fault(f"{case}: is not in {name}")
     if "real_gain" not in row:
-        return "What mending it gives was not measured.\n"
+        return "The gain of mending it was not measured.\n"
     return (f"Mended ({mended_by(row)}): the whole run's estimate was {100 * row['estimated_gain']:.0f} %, the real gain "
             f"{100 * row['real_gain']:.0f} %.\n")
 
