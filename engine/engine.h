@@ -9,12 +9,12 @@
 #include <utility>
 #include <vector>
 
-#include "engine/batch_builder.h"
 #include "engine/memory/kv_events.h"
 #include "engine/model_runner.h"
 #include "engine/profile_range.h"
 #include "engine/request/grammar_rows.h"
 #include "engine/request/live_request.h"
+#include "engine/scheduling/batch_builder.h"
 #include "engine/scheduling/scheduler.h"
 #include "engine/speculation/speculator.h"
 #include "models/tokenizer/tokenizer.h"

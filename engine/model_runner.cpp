@@ -1,9 +1,9 @@
 #include "engine/model_runner.h"
 
+#include "engine/options/sizes.h"
 #include "engine/ranks/agreement.h"
 #include "engine/ranks/process_ranks.h"
 #include "engine/ranks/rank_backends.h"
-#include "engine/ranks/sizes.h"
 #include "kernels/comm/process_group.h"
 
 namespace minfer {
@@ -32,7 +32,7 @@ ModelRunner::ModelRunner(const ModelSource& source, const EngineOptions& options
   model_ = std::make_unique<RankModel>(share, options_, logit_slice, progress, std::move(backend));
   if (ranks_ && model_->backend().info().copies_weights) ranks_->share().release_data();
   choose_state_copies(options_, share.config(), model_->cache_room());
-  if (ranks_ && share.config().has_states())
+  if (ranks_ && share.config().is_recurrent())
     limit_state_copies(options_, ranks_->least(*options_.num_state_copies));
   check_state_before_drafts(options_, share.config());
   const int64_t most_blocks = model_->most_kv_blocks(state_copy_bytes(options_, share.config()));

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/engine_options.h"
+#include "engine/options/engine_options.h"
 #include "engine/ranks/rank_model.h"
 #include "engine/ranks/ranks.h"
 
@@ -34,7 +34,7 @@ class ModelRunner {
   const Decoder& decoder() const { return std::as_const(*model_).decoder(); }
   Rank rank() const { return {0, options_.tensor_parallel_size}; }
   const KvCache& kv() const { return model_->kv(); }
-  const StatePool& states() const { return model_->states(); }
+  const RecurrentStatePool& states() const { return model_->states(); }
   int64_t streamed_weight_bytes() const { return model_->streamed_weight_bytes(); }
 
   /// Launches a step on all ranks: Backend::launch_step(), whose ops and passes are filled in.

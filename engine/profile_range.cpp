@@ -3,7 +3,7 @@
 #include <exception>
 #include <utility>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 
 namespace minfer {
 

@@ -7,10 +7,10 @@
 #include <span>
 #include <string>
 
+#include "kernels/base/error.h"
 #include "kernels/comm/host_communicator.h"
 #include "kernels/comm/rank_failure.h"
 #include "kernels/counters.h"
-#include "kernels/error.h"
 #include "kernels/forward_batch.h"
 #include "kernels/launches.h"
 #include "kernels/memory_use.h"
@@ -55,7 +55,7 @@ struct StepArgs {
   bool capture = false;
   /// Stamp the end of each op as well, where the step is no graph: StepStamps::Stamp::end_ns. Costs the device about a microsecond
   /// an op. A backend does so by itself now and then.
-  bool look_closely = false;
+  bool stamp_ends = false;
 };
 
 /// How a step was launched.

@@ -2,7 +2,7 @@
 
 #include <string_view>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "kernels/tensor_view.h"
 
 namespace minfer {

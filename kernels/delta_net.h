@@ -36,7 +36,7 @@ inline constexpr float kDeltaNormEps = 1e-6f;
 
 /// The states of one layer in backend memory, one a slot; of a short convolution `conv` alone. Of a sequence whose first token in a step has position 0 the slot's
 /// state counts as zeros, whatever it holds.
-struct StateLayer {
+struct RecurrentLayer {
   float* conv =
       nullptr;  ///< [num_slots, conv_size - 1, channels]: the last inputs of the convolution, in order
   float* delta = nullptr;  ///< [num_slots, value_heads, key_size, value_size]

@@ -12,7 +12,7 @@ struct BlockTableChange {
   int32_t count;
 };
 
-/// A copy of a sequence's states (StateLayer) of all layers, from one slot to another.
+/// A copy of a sequence's states (RecurrentLayer) of all layers, from one slot to another.
 struct StateCopy {
   int32_t from;
   int32_t to;
@@ -43,12 +43,12 @@ struct ForwardBatch {
   const int32_t* block_table =
       nullptr;  ///< [num_sequences or more, max_blocks] blocks of each sequence in order
   const int32_t* state_slots =
-      nullptr;  ///< [num_sequences] slots of states (StateLayer); null: the model's layers have none
+      nullptr;  ///< [num_sequences] slots of states (RecurrentLayer); null: the model's layers have none
   /// Entries of block_table that are not as in the step before: a device copies these alone.
   std::span<const BlockTableChange> changes = {};
   const int32_t* logit_rows = nullptr;  ///< [num_logit_rows] indices into the tokens, ascending
   /// What is copied before the step reads any state, and once it has written its own: no op's business, but of who launches the step
-  /// (StatePool::copy()).
+  /// (RecurrentStatePool::copy()).
   std::span<const StateCopy> state_restores = {}, state_saves = {};
 
   /// The batch as layers with windows see it: with their blocks.

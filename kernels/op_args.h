@@ -9,8 +9,8 @@
 
 #include "kernels/activation.h"
 #include "kernels/attention_window.h"
+#include "kernels/base/error_types.h"
 #include "kernels/delta_net.h"
-#include "kernels/error_types.h"
 #include "kernels/tensor_view.h"
 
 namespace minfer {
@@ -44,7 +44,7 @@ struct StepLimits {
   int32_t routed_layers = 0;                        ///< of these, layers whose chosen experts are counted
   std::vector<AttentionKind> attention_kinds = {};  ///< of all layers, each once
   bool has_window_table = false;                    ///< ForwardBatch::window_row is set
-  bool has_states = false;                          ///< ForwardBatch::state_slots is set
+  bool is_recurrent = false;                        ///< ForwardBatch::state_slots is set
 };
 
 /// One layer's paged KV cache: k [num_blocks, kv_heads, block_size, head_size] and v [num_blocks, kv_heads, block_size,
@@ -252,7 +252,7 @@ struct DeltaConvArgs {
   Tensor x;  ///< [tokens, channels] f32
   DeltaNetShape shape;
   Weight weight;  ///< [conv_size, channels] f32
-  StateLayer state;
+  RecurrentLayer state;
   Tensor out;  ///< [tokens, channels] f32, not x
 };
 
@@ -265,7 +265,7 @@ struct DeltaRuleArgs {
   DeltaNetShape shape;
   Weight dt_bias;  ///< [1, value_heads] f32
   Weight decay;    ///< [1, value_heads] f32, negative
-  StateLayer state;
+  RecurrentLayer state;
   Tensor out;  ///< [tokens, value_columns] f32
 };
 
@@ -274,11 +274,11 @@ inline constexpr int32_t kMaxShortConvInputs = 16;
 /// A gated short convolution (Liquid AI 2025, "LFM2 technical report"), causal and of each channel. Its states hold the last u.
 ///   u[t] = b[t] v[t],  out[t] = c[t] (bias + sum over j of weight[j] u[t - (conv_size - 1) + j])
 struct ShortConvArgs {
-  Tensor x;          ///< [tokens, 3 channels] f32: b, c, v
-  Weight weight;     ///< [conv_size, channels] f32, 2 to kMaxShortConvInputs of them
-  Weight bias = {};  ///< [1, channels] f32 or null
-  StateLayer state;  ///< of channels: StateLayer::conv alone
-  Tensor out;        ///< [tokens, channels] f32 or the activation type
+  Tensor x;              ///< [tokens, 3 channels] f32: b, c, v
+  Weight weight;         ///< [conv_size, channels] f32, 2 to kMaxShortConvInputs of them
+  Weight bias = {};      ///< [1, channels] f32 or null
+  RecurrentLayer state;  ///< of channels: RecurrentLayer::conv alone
+  Tensor out;            ///< [tokens, channels] f32 or the activation type
 };
 
 /// out = norm(x) f(gate), head by head.

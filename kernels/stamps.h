@@ -1,27 +1,15 @@
 #pragma once
 
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <limits>
 #include <span>
 #include <vector>
 
+#include "kernels/base/clock.h"
 #include "kernels/op.h"
 
 namespace minfer {
-
-/// Monotonic nanoseconds; the clock of every host time in records.
-inline int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-
-/// Nanoseconds in microseconds.
-inline double us_of(int64_t ns) {
-  return static_cast<double>(ns) * 1e-3;
-}
 
 /// What one step's ops did on the device, in the order they ran. The interval of an op runs from its begin to the next one's (the
 /// last to `end_ns`), so the intervals add up to the step's device time exactly; what the device idled between two ops is part of

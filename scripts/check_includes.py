@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Checks that dependencies go one way: kernels <- profiling <- models <- engine <- server.
 
-A file of a folder may include project headers of its own folder and of those left of it. tests/ may include all. Folders of kernels/cuda/
-include each other in no circle. Prints each offending line and exits 1 if there is one.
+A file of a folder may include project headers of its own folder and of those left of it. tests/ may include all. Within kernels/, engine/
+and models/decoder/ folders of any depth include each other in no circle. Prints each offending line and exits 1 if there is one.
 """
 
 import re
@@ -11,6 +11,7 @@ from pathlib import Path
 
 ORDER = ["kernels", "profiling", "models", "engine", "server"]
 INCLUDE = re.compile(r'^\s*#\s*include\s+["<]((?:%s|tests)/[^">]+)[">]' % "|".join(ORDER))
+WITHOUT_CIRCLES = ["kernels", "models/decoder", "engine"]
 SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}
 
 
@@ -29,14 +30,13 @@ def offences(root: Path) -> list[str]:
 
 
 def circle(root: Path, base: str) -> list[str]:
-    """The folders of `base` of which each includes others of them, if there are any."""
-    folder_of = lambda path: "/".join(path.split("/")[: base.count("/") + 2])
+    """The folders in and below `base` that include each other in a circle, and those that include them."""
     included: dict[str, set[str]] = {}
-    for path in (root / base).rglob("*/*"):
+    for path in (root / base).rglob("*"):
         if path.suffix in SUFFIXES:
-            own = folder_of(str(path.relative_to(root)))
-            others = re.findall(rf'#include "({base}/[^"]+)/[^"/]+"', path.read_text())
-            included.setdefault(own, set()).update({folder_of(other) for other in others} - {own})
+            own = str(path.parent.relative_to(root))
+            others = re.findall(rf'#include "({base}(?:/[^"/]+)*)/[^"/]+"', path.read_text())
+            included.setdefault(own, set()).update(set(others) - {own})
     while free := [folder for folder, others in included.items() if not others & included.keys()]:
         for folder in free:
             del included[folder]
@@ -50,8 +50,9 @@ def main() -> int:
         print(f"check_includes: {root} has no folder {', '.join(missing)}", file=sys.stderr)
         return 2
     found = offences(root)
-    if folders := circle(root, "kernels/cuda"):
-        found.append(f"folders in a circle of includes, or above one: {', '.join(folders)}")
+    for base in WITHOUT_CIRCLES:
+        if folders := circle(root, base):
+            found.append(f"folders in a circle of includes, or above one: {', '.join(folders)}")
     print("\n".join(found) if found else "check_includes: dependencies go one way")
     return 1 if found else 0
 

@@ -38,7 +38,7 @@ def entries_of(build):
 def device_command(entry, target, output):
     """The command of an object file, changed to compile its device code alone for the target."""
     command = re.sub(r"--generate-code=\S+", "", entry["command"])
-    command = re.sub(r"-DMINFER_(BLOCK|PANEL)_SHARED_KIB=\S+", "", command)
+    command = re.sub(r"-DMINFER_(BLOCK|STRIP)_SHARED_KIB=\S+", "", command)
     command = re.sub(r"\s-o\s+\S+", f" -o {shlex.quote(str(output))}", command)
     return f"{command} -cubin -arch={target} -DMINFER_BLOCK_SHARED_KIB={BLOCK_SHARED_KIB}"
 

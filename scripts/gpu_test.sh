@@ -4,7 +4,7 @@
 # commit first, then each result with its command.
 #   scripts/gpu_test.sh [build] [test] [bench] [families] [long] [ranks] [overhead] [profile] [sanitize]     all nine without arguments
 #     families   models with experts, windows and latent attention: to families-DATE.jsonl
-#     long       contexts to 130,000 tokens, and as many requests as there are seats for: to long-DATE.jsonl
+#     long       contexts to 130,000 tokens, and as many requests as there are slots for: to long-DATE.jsonl
 #     ranks      two GPUs, of one process and of two: models shared by them, all-reduces; to two-gpus-DATE.jsonl. Two processes are
 #                started by mpirun where there is one; each under compute-sanitizer too
 #     overhead   what recording every step costs, against steps that launch nothing for it: to overhead-DATE.jsonl
@@ -110,7 +110,7 @@ run_sanitizer() {
     [tiles]='kernels *CudaTileStream.*/q4_k_T*:*CudaTileStream.Adds*/q6_k_Clusters*:*CudaTileStream.Adds*/q5_k_Blocks*:*CudaTileStream.Mult*/fp8_Tails*:*CudaTileStream.Adds*/q3_k_T*:*CudaTileStream.Mult*/iq4_xs_T*:*CudaTileStream.Adds*/iq2_xs_T*:*MultipliesTilesOf256Tokens/q4_k'
     [fp8]='kernels *CudaFp8Stream.*/TheLeast:*CudaFp8Stream.*/TailsOfBoth:*CudaFp8Stream.MultipliesGateAndUp/ManyTiles*:CudaFp8Norm.*'
     [moe]='kernels CudaMoeProducts.TakeOddShapes*:CudaMoeProducts.AGraph*:CudaMoeProducts.WeighWhat*:CudaMoeProducts.DownGroups*:CudaStepMemory.*'
-    [panels]='kernels *CudaExpertPanels.TakeOddShapes/q4_k:*CudaExpertPanels.TakeOddShapes/mxfp4:*CudaExpertPanels.TakeOddShapes/q8_0'
+    [strips]='kernels *CudaExpertStrips.TakeOddShapes/q4_k:*CudaExpertStrips.TakeOddShapes/mxfp4:*CudaExpertStrips.TakeOddShapes/q8_0'
     [wide]='kernels CudaAttention.LayersOfAStep*:CudaRope.NormsValues*'
     [latent]='kernels CudaLatent.WritesWhat*:CudaLatent.ProductsOfHeadsOfEverySize:CudaLatent.Decodes'
     [experts]='kernels *CudaExpertStream.Writes*/bf16:*CudaExpertStream.Writes*/q8_0:*CudaExpertStream.Writes*/q4_k:*CudaExpertStream.Writes*/fp8:*CudaExpertStream.Writes*/iq3_s:*CudaExpertStream.WeighsWhat*/bf16:*CudaExpertStream.WeighsWhat*/q4_k'
@@ -140,7 +140,7 @@ run_sanitizer() {
   # Side by side, but not all: those that take longest would wait for the GPU as often as the others.
   local failed=0 tool name names tests pids
   section "compute-sanitizer memcheck and racecheck"
-  local groups=("attention prefill options linear vector stream tiles fp8 moe panels experts latent wide" "gate norm weights rope ranks delta sampling masks" "drafts grammar engine hybrid")
+  local groups=("attention prefill options linear vector stream tiles fp8 moe strips experts latent wide" "gate norm weights rope ranks delta sampling masks" "drafts grammar engine hybrid")
   [ -z "${MINFER_SANITIZE:-}" ] || groups=("$MINFER_SANITIZE")
   for names in "${groups[@]}"; do
     pids=()

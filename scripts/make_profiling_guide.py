@@ -56,7 +56,7 @@ CUTS = {
     "tail-wave": ("a-prompt-of-a-wave-and-a-bit.fault", [(0, 2)], []),
     "synchronous-copy": ("a-copy-that-the-host-waits-for.fault", [(50, 51)], ["kernel"]),
     "another-process": ("a-second-process.fault", [(100, 119)], []),
-    "batch-too-small": ("eight-seats-for-64-clients.fault", [(64, 75)], []),
+    "batch-too-small": ("eight-slots-for-64-clients.fault", [(64, 75)], []),
     "prefill-starves-decode": ("long-prompts-beside-decoding.fault", [(64, 76)], []),
     "batch-64-q4_k_m": ("4-bits-at-batch-64.fault", [(17, 26)], []),
     "batch-64-bf16": ("4-bits-at-batch-64.mended", [(16, 26)], []),

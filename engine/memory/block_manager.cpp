@@ -9,7 +9,7 @@
 #include <xxhash.h>
 
 #include "engine/memory/kv_events.h"
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 
 namespace minfer {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "engine/request/sequence.h"
-#include "models/decoder/kv_layout.h"
+#include "models/decoder/memory/kv_layout.h"
 
 namespace minfer {
 

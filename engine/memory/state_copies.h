@@ -8,8 +8,8 @@
 
 namespace minfer {
 
-/// Which running sequence has which slot of the states that a model's layers keep (StatePool). A slot is taken on admission and given
-/// back with the sequence's blocks; there are as many as seats, so none is ever lacking. Steps under way may still write to one that was
+/// Which running sequence has which slot of the states that a model's layers keep (RecurrentStatePool). A slot is taken on admission and given
+/// back with the sequence's blocks; there are as many as slots, so none is ever lacking. Steps under way may still write to one that was
 /// given back. The sequence that takes it next comes in a later step and begins at position 0, where nothing of it is read.
 ///
 /// Host only; one thread; owned by the scheduler. Without slots (a model without states) it does nothing.
@@ -27,7 +27,7 @@ class StateSlots {
   std::vector<int32_t> free_;  ///< the next one last
 };
 
-/// Which slot of the states (StatePool) holds a copy of the state behind which prefix: what a prefix hit needs beside KV blocks, where layers
+/// Which slot of the states (RecurrentStatePool) holds a copy of the state behind which prefix: what a prefix hit needs beside KV blocks, where layers
 /// keep states. A prefix is known by the content id of its last block (BlockManager), which means one prefix alone; of a block that was
 /// evicted it never comes again, so that its copy is found no more and goes as the others do.
 ///

@@ -7,8 +7,8 @@
 #include <xxhash.h>
 
 #include "engine/ranks/rank_backends.h"
+#include "kernels/base/error.h"
 #include "kernels/comm/process_group.h"
-#include "kernels/error.h"
 #include "models/decoder/config/config_facts.h"
 
 namespace minfer {

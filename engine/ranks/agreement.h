@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/engine_options.h"
+#include "engine/options/engine_options.h"
 #include "models/decoder/weights/model_source.h"
 
 namespace minfer {

@@ -4,9 +4,9 @@
 #include <array>
 #include <utility>
 
+#include "engine/options/sizes.h"
 #include "engine/ranks/order_clock.h"
 #include "engine/ranks/rank_model.h"
-#include "engine/ranks/sizes.h"
 #include "engine/ranks/step_message.h"
 #include "kernels/comm/process_group.h"
 #include "profiling/record/recorder.h"
@@ -34,7 +34,7 @@ void follow(ModelSource& share, const EngineOptions& options, int32_t logit_slic
   RankModel model(share, chosen, logit_slice, {}, std::move(backend));
   if (model.backend().info().copies_weights) share.release_data();
   choose_state_copies(chosen, share.config(), model.cache_room());
-  if (share.config().has_states()) limit_state_copies(chosen, channel.least(*chosen.num_state_copies));
+  if (share.config().is_recurrent()) limit_state_copies(chosen, channel.least(*chosen.num_state_copies));
   choose_kv_blocks(chosen, share.config(),
                    channel.least(model.most_kv_blocks(state_copy_bytes(chosen, share.config()))));
   model.make_decoder(chosen);

@@ -5,7 +5,7 @@
 #include <memory>
 #include <span>
 
-#include "engine/engine_options.h"
+#include "engine/options/engine_options.h"
 #include "engine/ranks/rank_channel.h"
 #include "kernels/backend.h"
 #include "models/decoder/weights/model_source.h"

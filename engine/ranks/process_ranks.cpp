@@ -9,8 +9,8 @@
 
 #include "engine/ranks/follow.h"
 #include "engine/ranks/rank_backends.h"
+#include "kernels/base/error.h"
 #include "kernels/comm/process_group.h"
-#include "kernels/error.h"
 #include "models/decoder/weights/shard.h"
 
 namespace minfer {

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/base/thread_pool.h"
 #include "kernels/comm/process_communicator.h"
 #include "kernels/comm/process_group.h"
 #include "kernels/comm/thread_communicator.h"
 #include "kernels/cuda/device/devices.h"
-#include "kernels/thread_pool.h"
 
 namespace minfer {
 namespace {

@@ -3,7 +3,7 @@
 #include <memory>
 #include <vector>
 
-#include "engine/engine_options.h"
+#include "engine/options/engine_options.h"
 #include "kernels/backend.h"
 #include "models/decoder/weights/model_source.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "engine/ranks/sizes.h"
+#include "engine/options/sizes.h"
 #include "profiling/record/machine.h"
 
 namespace minfer {
@@ -55,13 +55,13 @@ int64_t RankModel::usable_bytes(const DeviceMemory& memory) const {
 }
 
 int64_t RankModel::state_bytes() const {
-  return options_.num_state_slots * static_cast<int64_t>(StatePool::slot_bytes(config()));
+  return options_.num_state_slots * static_cast<int64_t>(RecurrentStatePool::slot_bytes(config()));
 }
 
 int64_t RankModel::host_bytes_beside_states() const {
   const auto free_bytes = static_cast<int64_t>(available_memory_bytes());
   if (state_bytes() == 0 || state_bytes() < free_bytes) return free_bytes - state_bytes();
-  const auto slot_bytes = static_cast<int64_t>(StatePool::slot_bytes(config()));
+  const auto slot_bytes = static_cast<int64_t>(RecurrentStatePool::slot_bytes(config()));
   fail(
       "max-num-seqs: the states of {} sequences take {} bytes, {} each, and {} bytes of memory are free: "
       "lower "
@@ -116,8 +116,8 @@ void RankModel::make_decoder(const EngineOptions& options) {
   options_ = options;
   kv_ = std::make_unique<KvCache>(*backend_, config(), *options.kv_layout, options.kv_cache_dtype.value(),
                                   options.num_blocks, options.block_size);
-  states_ = std::make_unique<StatePool>(*backend_, config(),
-                                        options.num_state_slots + options.num_state_copies.value_or(0));
+  states_ = std::make_unique<RecurrentStatePool>(
+      *backend_, config(), options.num_state_slots + options.num_state_copies.value_or(0));
   limits_.max_positions = options.max_model_len;
   decoder_ = std::make_unique<Decoder>(config(), std::move(weights_), *backend_, *kv_, *states_, limits_);
   backend_->name_ops(decoder_->ops());

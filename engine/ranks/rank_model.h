@@ -2,8 +2,8 @@
 
 #include <memory>
 
-#include "engine/engine_options.h"
-#include "engine/ranks/sizes.h"
+#include "engine/options/engine_options.h"
+#include "engine/options/sizes.h"
 #include "models/decoder/decoder.h"
 
 namespace minfer {
@@ -31,7 +31,7 @@ class RankModel {
   Decoder& decoder() { return *decoder_; }
   const Decoder& decoder() const { return *decoder_; }
   const KvCache& kv() const { return *kv_; }
-  const StatePool& states() const { return *states_; }
+  const RecurrentStatePool& states() const { return *states_; }
   const ModelConfig& config() const { return source_.config(); }
   int64_t streamed_weight_bytes() const { return streamed_weight_bytes_; }
 
@@ -59,7 +59,7 @@ class RankModel {
   int64_t streamed_weight_bytes_ = 0;
   int64_t workspace_bytes_ = 0;
   std::unique_ptr<KvCache> kv_;
-  std::unique_ptr<StatePool> states_;
+  std::unique_ptr<RecurrentStatePool> states_;
   std::unique_ptr<Decoder> decoder_;
 };
 

@@ -4,8 +4,8 @@
 #include <span>
 #include <vector>
 
-#include "engine/batch_builder.h"
-#include "engine/engine_options.h"
+#include "engine/options/engine_options.h"
+#include "engine/scheduling/batch_builder.h"
 #include "kernels/backend.h"
 
 namespace minfer {

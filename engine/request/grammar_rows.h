@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "engine/request/live_request.h"
-#include "kernels/thread_pool.h"
+#include "kernels/base/thread_pool.h"
 
 namespace minfer {
 

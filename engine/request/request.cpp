@@ -2,7 +2,7 @@
 
 #include <type_traits>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 
 namespace minfer {
 namespace {

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/speculation/speculation_options.h"
+#include "engine/options/speculation_options.h"
 #include "kernels/sampling.h"
 #include "models/grammar/token_grammar.h"
 #include "models/tokenizer/tokenizer.h"

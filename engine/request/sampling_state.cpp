@@ -2,7 +2,7 @@
 
 #include <limits>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 
 namespace minfer {
 

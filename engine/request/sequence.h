@@ -21,7 +21,7 @@ struct LiveRequest;
 enum class SequenceStatus : uint8_t {
   created,   ///< not enqueued yet
   waiting,   ///< holds no blocks; new, or preempted and to be recomputed
-  running,   ///< holds a seat and blocks
+  running,   ///< holds a slot and blocks
   finished,  ///< holds no blocks; `finish` says why
 };
 
@@ -68,9 +68,9 @@ struct Sequence {
   // Scheduler
   SequenceStatus status = SequenceStatus::created;
   std::optional<FinishReason> finish;
-  uint64_t arrival = 0;       ///< order of arrival, unique in a scheduler, never reused
-  uint64_t place = 0;         ///< under SchedulingPolicy::shortest: the lower is served first
-  int32_t num_scheduled = 0;  ///< tokens whose KV is written once all steps handed out so far have run
+  uint64_t arrival = 0;        ///< order of arrival, unique in a scheduler, never reused
+  uint64_t service_order = 0;  ///< under SchedulingPolicy::shortest: the lower is served first
+  int32_t num_scheduled = 0;   ///< tokens whose KV is written once all steps handed out so far have run
   /// Tokens whose KV is written: found in the cache, or by a step that is committed.
   int32_t num_computed = 0;
   int32_t num_unknown = 0;         ///< tokens behind `tokens` that uncommitted steps draw, at the most

@@ -4,8 +4,8 @@
 #include <stdexcept>
 #include <utility>
 
-#include "engine/ranks/sizes.h"
-#include "kernels/error.h"
+#include "engine/options/sizes.h"
+#include "kernels/base/error.h"
 
 namespace minfer {
 namespace {
@@ -34,7 +34,7 @@ BlockManagerOptions block_manager_options(const EngineOptions& options, uint64_t
 
 Scheduler::Scheduler(const EngineOptions& options, BlockManager& blocks, const PrefillBudget* prefill_limit)
     : options_(options),
-      num_seats_(std::min(options.max_num_seqs, options.max_num_batched_tokens)),
+      num_slots_(std::min(options.max_num_seqs, options.max_num_batched_tokens)),
       kv_capacity_(blocks.most_tokens()),
       blocks_(blocks),
       state_slots_(options.num_state_slots),
@@ -49,10 +49,10 @@ Scheduler::Scheduler(const EngineOptions& options, BlockManager& blocks, const P
     fail("max_num_batched_tokens: {} with chunked prefill off, expected at least max_model_len = {}",
          options.max_num_batched_tokens, options.max_model_len);
   }
-  const auto num_seats = static_cast<size_t>(num_seats_);
-  running_.reserve(num_seats);
-  batch_.sequences.reserve(num_seats);
-  prefills_.reserve(num_seats);
+  const auto num_slots = static_cast<size_t>(num_slots_);
+  running_.reserve(num_slots);
+  batch_.sequences.reserve(num_slots);
+  prefills_.reserve(num_slots);
 }
 
 std::optional<Refusal> Scheduler::enqueue(Sequence& sequence) {
@@ -72,7 +72,7 @@ std::optional<Refusal> Scheduler::enqueue(Sequence& sequence) {
       std::min<int64_t>(options_.max_model_len, kv_capacity_ + 1) - sequence.num_prompt_tokens;
   sequence.max_tokens = static_cast<int32_t>(std::min<int64_t>(sequence.max_tokens, most));
   const auto num_tokens = static_cast<uint64_t>(sequence.num_prompt_tokens);
-  sequence.place = num_arrived_tokens_ + 2 * num_tokens;
+  sequence.service_order = num_arrived_tokens_ + 2 * num_tokens;
   num_arrived_tokens_ += num_tokens;
   sequence.status = SequenceStatus::waiting;
   waiting_.insert(&sequence);
@@ -175,10 +175,10 @@ bool Scheduler::first_waiting_is_next(size_t num_visited) const {
   return num_visited == running_.size() || served_before_(*waiting_.begin(), running_[num_visited]);
 }
 
-/// Gives the first waiting sequence a seat, its cached prefix and its first tokens. False if it has to wait.
+/// Gives the first waiting sequence a slot, its cached prefix and its first tokens. False if it has to wait.
 bool Scheduler::admit_first_waiting(size_t num_visited) {
-  const bool seats_taken_for_good = num_running() == num_seats_ && num_visited == running_.size();
-  if (prefill_budget_ == 0 || seats_taken_for_good) return false;
+  const bool slots_taken_for_good = num_running() == num_slots_ && num_visited == running_.size();
+  if (prefill_budget_ == 0 || slots_taken_for_good) return false;
   Sequence& sequence = **waiting_.begin();
   match_prefix(sequence);
   const int32_t num_cached = static_cast<int32_t>(match_.blocks.size()) * blocks_.block_size();
@@ -221,11 +221,11 @@ void Scheduler::reserve_full_size(Sequence& sequence) const {
   blocks_.reserve(sequence, max_size);
 }
 
-/// Preempts unvisited sequences, which all come after `sequence`, until it has a seat and blocks; match_ is kept up to date. False if it
+/// Preempts unvisited sequences, which all come after `sequence`, until it has a slot and blocks; match_ is kept up to date. False if it
 /// finds too little, if possible before anything is preempted in vain. A shorter prompt is no reason to compute another one again.
 bool Scheduler::make_room(Sequence& sequence, size_t num_visited) {
   const auto has_room = [&] {
-    return num_running() < num_seats_ && num_needed_blocks(sequence, running_.size()) <= blocks_.num_free();
+    return num_running() < num_slots_ && num_needed_blocks(sequence, running_.size()) <= blocks_.num_free();
   };
   if (options_.policy == SchedulingPolicy::shortest) return has_room();
   int64_t num_obtainable = blocks_.num_free();
@@ -312,12 +312,12 @@ void Scheduler::add_to_batch(Sequence& sequence, int32_t num_tokens, bool is_cop
 void Scheduler::preempt_last() {
   Sequence& sequence = *running_.back();
   running_.pop_back();
-  give_up_seat(sequence);
+  give_up_slot(sequence);
   ++batch_.num_preempted;
 }
 
 /// Back to the queue; a held one comes there when it is released.
-void Scheduler::give_up_seat(Sequence& sequence) {
+void Scheduler::give_up_slot(Sequence& sequence) {
   sequence.num_recomputed_tokens += sequence.num_computed;
   blocks_.release(sequence);
   give_back_states(sequence);
@@ -333,7 +333,7 @@ void Scheduler::hold(Sequence& sequence) {
   sequence.is_held = true;
   if (sequence.num_unknown + sequence.num_dropped_draws == 0) return;
   running_.erase(std::ranges::find(running_, &sequence));
-  give_up_seat(sequence);
+  give_up_slot(sequence);
 }
 
 void Scheduler::release(Sequence& sequence) {

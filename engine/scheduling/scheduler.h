@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "engine/engine_options.h"
 #include "engine/memory/block_manager.h"
 #include "engine/memory/state_copies.h"
-#include "engine/request/sequence.h"
+#include "engine/options/engine_options.h"
+#include "engine/request/scheduled_sequence.h"
 #include "engine/scheduling/prefill_budget.h"
 #include "kernels/forward_batch.h"
 
@@ -19,32 +19,6 @@ namespace minfer {
 
 /// `options` with all sizes chosen.
 BlockManagerOptions block_manager_options(const EngineOptions& options, uint64_t hash_key = 0);
-
-/// What one sequence brings to a step: its tokens [first_token, first_token + num_tokens).
-struct ScheduledSequence {
-  Sequence* sequence = nullptr;
-  int32_t first_token = 0;
-  int32_t num_tokens = 0;
-  int32_t num_logit_rows = 0;   ///< of its last tokens the logits are wanted; 0 before a prompt's end
-  int32_t num_preemptions = 0;  ///< of the sequence when it was scheduled
-  int32_t num_scored = 0;   ///< of these rows, the first: they score tokens that are known, nothing is drawn
-  int32_t num_drafts = 0;   ///< of its tokens, the last: Sequence::drafts, each with a row
-  int32_t state_copy = -1;  ///< slot of a copy of its state behind these tokens; -1: none is made
-  int32_t state_before = -1;  ///< of drafts: slot of a copy of its state in front of these tokens
-
-  int32_t num_drawn() const { return num_logit_rows - num_scored; }
-  /// Rows that score as is known when the step is committed: one whose draw was dropped is in front of a known token.
-  int32_t num_scored_rows() const {
-    return sequence->num_dropped_draws > 0 ? std::min(sequence->num_unscored, num_drawn()) : num_scored;
-  }
-  int32_t first_row() const {
-    return first_token + num_tokens - num_logit_rows;
-  }  ///< the token whose logits the first row has
-  /// Whether what the step gives is still wanted: the sequence has neither ended nor been preempted since.
-  bool is_current() const {
-    return sequence->status == SequenceStatus::running && sequence->num_preemptions == num_preemptions;
-  }
-};
 
 /// What a step computes. Decoding sequences come first; within each kind, the order of service.
 struct ScheduledBatch {
@@ -77,7 +51,7 @@ struct Refusal {
 /// Agrawal et al. 2024). Host only, deterministic, one thread; owns no sequence and no device memory.
 ///
 /// Order of service: (priority, arrival), where priority counts under SchedulingPolicy::priority only. Under SchedulingPolicy::shortest
-/// it is (place, arrival): the tokens of all prompts that had come before, plus twice its own. So a prompt goes in front of a longer one
+/// it is (service_order, arrival): the tokens of all prompts that had come before, plus twice its own. So a prompt goes in front of a longer one
 /// that came before it, but not for ever: of what comes behind a prompt of n tokens, less than n tokens go in front of it.
 ///
 /// schedule() walks the running and the waiting sequences in this order once:
@@ -87,10 +61,10 @@ struct Refusal {
 /// - Preemption. A sequence that finds no free block preempts the last running one in order, which gives up
 ///   its blocks, returns to its old place in the queue and is recomputed later. The last one preempts
 ///   itself. So the first in order always advances, and alone it fits: enqueue() refuses what does not.
-/// - Admission. A waiting sequence needs a seat, free blocks for all its tokens, and beyond them a free
+/// - Admission. A waiting sequence needs a slot, free blocks for all its tokens, and beyond them a free
 ///   block for each running sequence to grow into: without these the admission would soon be undone by a
 ///   preemption. The first in the queue is never overtaken by those behind it. Under the priority policy it
-///   preempts running sequences that come after it for their seats and blocks.
+///   preempts running sequences that come after it for their slots and blocks.
 /// - States. Where a model's layers keep states, a cached prefix ends where a copy of one is kept (StateCopies): the sequence begins with that.
 ///   Chunks end where a copy is to be made (StateCopyRule); no decode step is cut for one.
 /// The cost of a step is proportional to the running sequences and the cached prefix of the first waiting
@@ -153,7 +127,8 @@ class Scheduler {
     bool operator()(const Sequence* a, const Sequence* b) const {
       if (policy == SchedulingPolicy::priority && a->priority != b->priority)
         return a->priority < b->priority;
-      if (policy == SchedulingPolicy::shortest && a->place != b->place) return a->place < b->place;
+      if (policy == SchedulingPolicy::shortest && a->service_order != b->service_order)
+        return a->service_order < b->service_order;
       return a->arrival < b->arrival;
     }
   };
@@ -181,10 +156,10 @@ class Scheduler {
   void take_back_state(Sequence& sequence);
   void give_back_states(Sequence& sequence);
   void preempt_last();
-  void give_up_seat(Sequence& sequence);
+  void give_up_slot(Sequence& sequence);
 
   const EngineOptions options_;
-  const int32_t num_seats_;
+  const int32_t num_slots_;
   const int64_t kv_capacity_;  ///< tokens
   BlockManager& blocks_;
   StateSlots state_slots_;

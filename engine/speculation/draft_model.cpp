@@ -5,8 +5,8 @@
 #include <limits>
 #include <utility>
 
+#include "engine/options/sizes.h"
 #include "engine/ranks/rank_backends.h"
-#include "engine/ranks/sizes.h"
 #include "engine/request/live_request.h"
 
 namespace minfer {
@@ -44,7 +44,7 @@ DraftModel::DraftModel(const EngineOptions& options, const ModelConfig& target, 
     fail("speculative-model: {} has a vocabulary of {}, expected {}, the model's", source_->name(),
          config.vocab_size, target.vocab_size);
   }
-  if (config.has_states()) {
+  if (config.is_recurrent()) {
     fail(
         "speculative-model: {} has layers with states of sequences, which drafts that are rejected would "
         "have "

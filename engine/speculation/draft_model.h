@@ -6,10 +6,10 @@
 #include <optional>
 #include <vector>
 
-#include "engine/batch_builder.h"
 #include "engine/ranks/rank_model.h"
+#include "engine/request/drafter.h"
+#include "engine/scheduling/batch_builder.h"
 #include "engine/speculation/draft_source.h"
-#include "engine/speculation/drafter.h"
 #include "engine/speculation/hit_rate.h"
 
 namespace minfer {

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/speculation/speculation_options.h"
+#include "engine/options/speculation_options.h"
 
 namespace minfer {
 

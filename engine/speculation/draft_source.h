@@ -4,7 +4,7 @@
 #include <memory>
 #include <span>
 
-#include "engine/speculation/drafter.h"
+#include "engine/request/drafter.h"
 
 namespace minfer {
 

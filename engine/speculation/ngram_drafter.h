@@ -3,11 +3,11 @@
 #include <array>
 #include <vector>
 
+#include "engine/options/speculation_options.h"
+#include "engine/request/drafter.h"
 #include "engine/speculation/draft_source.h"
-#include "engine/speculation/drafter.h"
 #include "engine/speculation/hit_rate.h"
 #include "engine/speculation/ngram_index.h"
-#include "engine/speculation/speculation_options.h"
 
 namespace minfer {
 

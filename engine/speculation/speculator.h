@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/engine_options.h"
+#include "engine/options/engine_options.h"
 #include "engine/scheduling/scheduler.h"
 #include "engine/scheduling/step_cost.h"
 #include "engine/speculation/draft_model.h"

@@ -1,6 +1,6 @@
 #include "engine/speculation/standing_tokens.h"
 
-#include "kernels/random.h"
+#include "kernels/base/random.h"
 
 namespace minfer {
 

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <utility>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "kernels/half.h"
 
 namespace minfer {

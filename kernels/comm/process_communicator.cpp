@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "kernels/thread_pool.h"
+#include "kernels/base/thread_pool.h"
 
 namespace minfer {
 namespace {

@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <utility>
 
+#include "kernels/base/clock.h"
+#include "kernels/base/thread_pool.h"
 #include "kernels/comm/meeting_point.h"
-#include "kernels/stamps.h"
-#include "kernels/thread_pool.h"
 
 namespace minfer {
 namespace {

@@ -1,6 +1,6 @@
 #include <cmath>
 
-#include "kernels/cpu/check.h"
+#include "kernels/cpu/context/check.h"
 #include "kernels/cpu/ops.h"
 
 namespace minfer::cpu {

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "kernels/cpu/check.h"
+#include "kernels/cpu/context/check.h"
 #include "kernels/cpu/ops.h"
 #include "kernels/work.h"
 

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/cpu/check.h"
+#include "kernels/cpu/context/check.h"
 #include "kernels/cpu/ops.h"
 #include "kernels/cpu/sequence_rows.h"
 
@@ -10,7 +10,7 @@ namespace minfer::cpu {
 namespace {
 
 void check_states(std::string_view op, const ForwardBatch& batch, const DeltaNetShape& shape,
-                  const StateLayer& state) {
+                  const RecurrentLayer& state) {
   if (shape.key_heads < 1 || shape.value_heads < 1 || shape.value_heads % shape.key_heads != 0 ||
       shape.key_size < 1 || shape.value_size < 1 || shape.conv_size < 2) {
     fail("{}: {} key heads of {}, {} value heads of {}, convolution of {}", op, shape.key_heads,
@@ -80,10 +80,11 @@ void delta_rule(const ForwardBatch& batch, const DeltaRuleArgs& args, const OpCo
   check_f32("delta_rule: out", args.out, batch.num_tokens, shape.value_columns());
   check_vector("delta_rule: dt_bias", args.dt_bias, heads);
   check_vector("delta_rule: decay", args.decay, heads);
-  const int64_t panel = int64_t{shape.key_size} * kDeltaPanel, gates_size = args.qkv.rows * 2 * heads;
-  const int64_t floats = context.pool->threads() * panel + gates_size;
-  auto* panels = static_cast<float*>(context.workspace->take(static_cast<size_t>(floats) * sizeof(float)));
-  float* gates = panels + context.pool->threads() * panel;
+  const int64_t scratch_size = int64_t{shape.key_size} * kDeltaColumns,
+                gates_size = args.qkv.rows * 2 * heads;
+  const int64_t floats = context.pool->threads() * scratch_size + gates_size;
+  auto* scratch = static_cast<float*>(context.workspace->take(static_cast<size_t>(floats) * sizeof(float)));
+  float* gates = scratch + context.pool->threads() * scratch_size;
   for_each_row(args.gates, context,
                [&](int64_t t) { make_gates(args, args.gates.f32_row(t), gates + t * 2 * heads); });
   const int64_t elements = (args.qkv.rows + batch.num_sequences) * shape.delta_state();
@@ -105,7 +106,7 @@ void delta_rule(const ForwardBatch& batch, const DeltaRuleArgs& args, const OpCo
                                .tokens = rows.count,
                                .key_size = shape.key_size,
                                .value_size = shape.value_size,
-                               .panel = panels + thread * panel});
+                               .scratch = scratch + thread * scratch_size});
   });
 }
 

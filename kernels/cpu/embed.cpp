@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/cpu/check.h"
+#include "kernels/cpu/context/check.h"
 #include "kernels/cpu/ops.h"
 #include "kernels/cpu/product/linear.h"
 

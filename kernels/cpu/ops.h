@@ -3,7 +3,7 @@
 #include <span>
 
 #include "kernels/backend.h"
-#include "kernels/cpu/op_context.h"
+#include "kernels/cpu/context/op_context.h"
 
 // The ops of the CPU backend other than the weight products (linear.h). Activations are f32. Shapes are
 // checked: a mismatch throws Error. A row's result has the same bits whatever else is in the batch, on any

@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
+#include "kernels/base/error.h"
 #include "kernels/cpu/product/linear.h"
-#include "kernels/error.h"
 #include "kernels/fp8.h"
 #include "kernels/half.h"
 

@@ -1,9 +1,9 @@
 #pragma once
 
+#include "kernels/base/thread_pool.h"
 #include "kernels/cpu/lanes/isa.h"
 #include "kernels/quant_types.h"
 #include "kernels/tensor_view.h"
-#include "kernels/thread_pool.h"
 
 namespace minfer::cpu {
 

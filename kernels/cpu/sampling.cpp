@@ -2,10 +2,10 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/cpu/check.h"
+#include "kernels/base/random.h"
+#include "kernels/cpu/context/check.h"
 #include "kernels/cpu/ops.h"
 #include "kernels/cpu/token_cutoff.h"
-#include "kernels/random.h"
 #include "kernels/token_weight.h"
 
 // A row of logits becomes a token: see SamplingRow for the steps and their order, and kernels/sampling.h for how it is drawn.

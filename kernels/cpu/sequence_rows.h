@@ -2,8 +2,8 @@
 
 #include <string_view>
 
-#include "kernels/cpu/op_context.h"
-#include "kernels/error.h"
+#include "kernels/base/error.h"
+#include "kernels/cpu/context/op_context.h"
 #include "kernels/forward_batch.h"
 #include "kernels/op_args.h"
 
@@ -25,7 +25,7 @@ inline SequenceRows rows_of(const ForwardBatch& batch, int64_t sequence) {
 }
 
 /// Throws Error unless each sequence has a slot.
-inline void check_slots(std::string_view op, const ForwardBatch& batch, const StateLayer& state) {
+inline void check_slots(std::string_view op, const ForwardBatch& batch, const RecurrentLayer& state) {
   if (batch.state_slots == nullptr) fail("{}: no slots of states", op);
   for (int32_t i = 0; i < batch.num_sequences; ++i) {
     if (batch.state_slots[i] < 0 || batch.state_slots[i] >= state.num_slots)

@@ -10,7 +10,7 @@ namespace minfer::cuda {
 namespace {
 
 /// One in so many eager steps has the end of each op stamped, which shows what their times are without idle time.
-constexpr uint64_t kStepsForACloseLook = 32;
+constexpr uint64_t kStepsBetweenEndStamps = 32;
 /// Beyond so many there are no new ones of steps that check drafts or compute prompts, whose sizes have two dimensions.
 constexpr size_t kMostGraphs = 128;
 
@@ -62,7 +62,7 @@ LaunchedStep CudaBackend::launch_step(const StepArgs& step, const ForwardPass& f
     open.ops = captured->ops;
     forward_end = captured->forward_end;
   } else {
-    stamps_ends = step.stamps != nullptr && (step.look_closely || num_eager_++ % kStepsForACloseLook == 0);
+    stamps_ends = step.stamps != nullptr && (step.stamp_ends || num_eager_++ % kStepsBetweenEndStamps == 0);
     stamping_ends_ = stamps_ends;
     forward_end = enqueue(step, sizes, mode, forward);
     stamping_ends_ = false;

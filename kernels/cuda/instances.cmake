@@ -47,19 +47,19 @@ endforeach()
 set(names single gate_up)
 set(matrices 1 2)
 foreach(name count IN ZIP_LISTS names matrices)
-  instantiate(moe/moe_${name}_panels moe/moe_panel_product.cuh "moe_panel_product<${count}>(Launch&, const MoeProduct&, int)")
-  instantiate(moe/expert_panel_${name} moe/expert_panel.cuh "expert_panel_product<${count}>(Launch&, const MoeProduct&)")
+  instantiate(moe/moe_${name}_strips moe/moe_strip_product.cuh "moe_strip_product<${count}>(Launch&, const MoeProduct&, int)")
+  instantiate(moe/expert_strip_${name} moe/expert_strip.cuh "expert_strip_product<${count}>(Launch&, const MoeProduct&)")
 endforeach()
 
 foreach(type q4_0 q8_0 q4_k q5_k q6_k mxfp4 fp8 q4_1 q5_0 q5_1 q2_k q3_k iq4_nl iq4_xs lut4)  # TiledTypes in weights/weight_types.h
   instantiate(product/tile_stream/tile_stream_${type} product/tile_stream/tile_stream_launch.cuh
-    "launch_tile_stream<DType::${type}>(Launch&, const PanelArgs&, const StreamPlan&)")
+    "launch_tile_stream<DType::${type}>(Launch&, const ProductArgs&, const StreamPlan&)")
 endforeach()
 set(names 64_rows 128_rows gate_up)
 set(forms "1, false" "2, false" "2, true")
 foreach(name form IN ZIP_LISTS names forms)
   instantiate(product/stream/stream_${name} product/stream/stream_launch.cuh
-    "launch_stream_of<${form}>(Launch&, const PanelArgs&, const StreamPlan&)")
+    "launch_stream_of<${form}>(Launch&, const ProductArgs&, const StreamPlan&)")
 endforeach()
 set(names 64_rows 128_rows 256_rows gate_up)
 set(forms "1, 1, false" "2, 1, false" "2, 2, false" "2, 2, true")

@@ -49,11 +49,11 @@ StepLimits step_limits(const ModelConfig& config, const DecoderPrograms& program
           .experts_used = config.num_experts_used,
           .routed_layers = config.num_expert_layers(),
           .attention_kinds = attention_kinds_of(config, limits.max_positions),
-          .has_states = config.has_states()};
+          .is_recurrent = config.is_recurrent()};
 }
 
 Decoder::Decoder(const ModelConfig& config, ModelWeights weights, Backend& backend, const KvCache& kv,
-                 const StatePool& states, const DecoderLimits& limits)
+                 const RecurrentStatePool& states, const DecoderLimits& limits)
     : config_(config),
       weights_(std::move(weights)),
       backend_(backend),

@@ -43,7 +43,7 @@ int64_t workspace_bytes(const ModelConfig& config, const DecoderPrograms& progra
 class Decoder {
  public:
   Decoder(const ModelConfig& config, ModelWeights weights, Backend& backend, const KvCache& kv,
-          const StatePool& states, const DecoderLimits& limits);
+          const RecurrentStatePool& states, const DecoderLimits& limits);
 
   const std::vector<OpInfo>& ops() const { return programs_.table(); }
   size_t max_op_runs() const { return programs_.max_op_runs(limits_); }
@@ -57,7 +57,7 @@ class Decoder {
 
  private:
   /// Rotary angles, scales of queries, ones: computed once.
-  DecoderMemory make_constants(const KvCache& kv, const StatePool& states);
+  DecoderMemory make_constants(const KvCache& kv, const RecurrentStatePool& states);
   Buffer upload(const std::vector<float>& values, std::string_view what);
   Program& program_of(const ForwardBatch& batch) { return programs_.variants[batch.num_tokens > 1 ? 1 : 0]; }
 

@@ -26,7 +26,7 @@ Buffer Decoder::upload(const std::vector<float>& values, std::string_view what) 
   return buffer;
 }
 
-DecoderMemory Decoder::make_constants(const KvCache& kv, const StatePool& states) {
+DecoderMemory Decoder::make_constants(const KvCache& kv, const RecurrentStatePool& states) {
   DecoderMemory memory{.kv = &kv, .states = &states};
   const auto keep = [&](const std::vector<float>& values, std::string_view what) {
     constants_.push_back(upload(values, what));

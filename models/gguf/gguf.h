@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "kernels/tensor_view.h"
 #include "models/gguf/gguf_metadata.h"
 

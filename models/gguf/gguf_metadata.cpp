@@ -4,7 +4,7 @@
 #include <limits>
 #include <utility>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "models/gguf/printable.h"
 
 namespace minfer {

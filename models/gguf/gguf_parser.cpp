@@ -10,7 +10,7 @@
 #include <string>
 #include <utility>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "models/gguf/checked.h"
 #include "models/gguf/printable.h"
 

@@ -5,7 +5,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "models/grammar/grammar_source.h"
 #include "models/grammar/regex/code_points.h"
 #include "models/tokenizer/utf8.h"

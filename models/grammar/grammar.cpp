@@ -4,7 +4,7 @@
 #include <map>
 #include <unordered_map>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "models/grammar/automaton/automaton.h"
 
 namespace minfer {

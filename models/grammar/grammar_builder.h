@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "kernels/error_types.h"
+#include "kernels/base/error_types.h"
 
 namespace minfer {
 

@@ -4,7 +4,7 @@
 #include <future>
 #include <utility>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 
 namespace minfer {
 namespace {

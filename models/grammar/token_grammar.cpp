@@ -4,7 +4,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "models/grammar/state_table.h"
 
 namespace minfer {

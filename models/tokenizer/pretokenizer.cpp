@@ -5,7 +5,7 @@
 
 #include <pcre2.h>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "models/gguf/printable.h"
 #include "models/tokenizer/utf8.h"
 

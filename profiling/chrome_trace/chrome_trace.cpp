@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "profiling/chrome_trace/host_timeline.h"
 #include "profiling/chrome_trace/kernel_tracks.h"
 #include "profiling/chrome_trace/rank_tracks.h"

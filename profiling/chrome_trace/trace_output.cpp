@@ -7,7 +7,7 @@
 
 #include <zlib.h>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 
 namespace minfer {
 namespace {

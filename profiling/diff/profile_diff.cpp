@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 
 namespace minfer {
 namespace {

@@ -189,7 +189,7 @@ std::string launch_text(const LaunchDiff& launch) {
                      launch.kernel);
 }
 
-/// Ops whose kernels differ: "qkv (decode): panel_product 132x1 -> cublasLt 4x24", and each of them in full.
+/// Ops whose kernels differ: "qkv (decode): strip_product 132x1 -> cublasLt 4x24", and each of them in full.
 std::string kernels_text(const ProfileDiff& diff, bool is_text) {
   std::string text;
   const auto add = [&](const std::string& line, size_t depth) {

@@ -94,9 +94,9 @@ struct StepEvidence {
   double kept_waiting_us = 0.0;  ///< that no op ran though the host waited for the next one
   int64_t late_ops = 0;
   StepCount waiting;     ///< requests were queued
-  StepCount seats_full;  ///< of those: as many sequences as may run
+  StepCount slots_full;  ///< of those: as many sequences as may run
   StepCount
-      memory_full;  ///< of those: seats and tokens were left, so that it was KV blocks that were missing
+      memory_full;  ///< of those: slots and tokens were left, so that it was KV blocks that were missing
   double memory_full_decode_us = 0.0;  ///< of that, without the ops of prompts
   int32_t memory_full_wanted = 0;      ///< most sequences and waiting requests in one of those steps
   StepCount decode_fills_budget;       ///< of those: decoding took most of the token budget

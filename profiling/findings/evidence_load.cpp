@@ -54,7 +54,7 @@ void Evidence::add_load(const StepSummary& step) {
     steps_.waiting.add(step.wall_us);
     const int32_t sequences = shape.decode_sequences + shape.prefill_sequences;
     if (max_num_seqs_ > 0 && sequences >= max_num_seqs_) {
-      steps_.seats_full.add(step.wall_us);
+      steps_.slots_full.add(step.wall_us);
     } else if (!fills_budget &&
                (cuts_prompts_ || batch.kv_blocks_used >= kNearlyFull * batch.kv_blocks_total)) {
       steps_.memory_full.add(step.wall_us);  // nothing else keeps a request from being admitted

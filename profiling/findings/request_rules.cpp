@@ -69,17 +69,17 @@ void too_little_load(const Evidence& evidence, std::vector<Finding>& findings) {
 
 void batch_too_small(const Evidence& evidence, std::vector<Finding>& findings) {
   const StepEvidence& steps = evidence.steps();
-  if (steps.seats_full.us <= 0.0) return;
+  if (steps.slots_full.us <= 0.0) return;
   const PhaseEvidence& decode = steps.of(StepPhase::decode);
   const double now = std::max(1.0, decode.mean_sequences());
   const StepModel model(evidence, decode.wall_by_tokens, StepPhase::decode);
   findings.push_back(
       {.evidence =
-           fmt::format("requests waited in {} steps ({:.0f} % of the time) in which all {} seats were taken",
-                       steps.seats_full.steps, percent_of(steps.seats_full.us, steps.wall_us),
+           fmt::format("requests waited in {} steps ({:.0f} % of the time) in which all {} slots were taken",
+                       steps.slots_full.steps, percent_of(steps.slots_full.us, steps.wall_us),
                        evidence.option("max_num_seqs")),
-       .stake_us = steps.seats_full.us,
-       .gain = steps.seats_full.us / steps.wall_us * (1.0 - model.token_cost(now, 2.0 * now)),
+       .stake_us = steps.slots_full.us,
+       .gain = steps.slots_full.us / steps.wall_us * (1.0 - model.token_cost(now, 2.0 * now)),
        .of = GainOf::throughput,
        .estimated = true,
        .advice = fmt::format("--max-num-seqs {}", 2 * evidence.option("max_num_seqs"))});
@@ -110,7 +110,7 @@ void cache_too_small(const Evidence& evidence, std::vector<Finding>& findings) {
   if (steps.preempted > 0 || steps.memory_full.us <= 0.0) return;
   Finding& finding = findings.emplace_back(more_cache(evidence, 0.0));
   finding.evidence = fmt::format(
-      "requests waited in {} steps ({:.0f} % of the time) in which the KV cache was full and seats were free",
+      "requests waited in {} steps ({:.0f} % of the time) in which the KV cache was full and slots were free",
       steps.memory_full.steps, percent_of(steps.memory_full.us, steps.wall_us));
   finding.stake_us = steps.memory_full.us;
 }
@@ -202,8 +202,8 @@ void prefix_not_cached(const Evidence& evidence, std::vector<Finding>& findings)
   const RequestEvidence& requests = evidence.requests();
   if (requests.missed_tokens == 0) return;
   // Of sequences with states (gated delta nets) a prefix is found where a copy of one is kept.
-  const bool has_states = evidence.flag("has_states", false);
-  const std::string more_copies = has_states ? ", more copies of states (--num-state-copies)" : "";
+  const bool is_recurrent = evidence.flag("is_recurrent", false);
+  const std::string more_copies = is_recurrent ? ", more copies of states (--num-state-copies)" : "";
   const bool is_on = evidence.flag("enable_prefix_caching", true);
   const double us = static_cast<double>(requests.missed_tokens) * StepModel::prefill_token_us(evidence);
   findings.push_back(
@@ -219,8 +219,8 @@ void prefix_not_cached(const Evidence& evidence, std::vector<Finding>& findings)
        .advice = is_on ? "they were evicted, or their ends fill no block: more KV cache (--kv-cache-memory, "
                          "--num-blocks)" +
                              more_copies + ", or send prompts that begin alike soon after each other"
-                 : has_states ? "--enable-prefix-caching, with room for --num-state-copies"
-                              : "--enable-prefix-caching"});
+                 : is_recurrent ? "--enable-prefix-caching, with room for --num-state-copies"
+                                : "--enable-prefix-caching"});
 }
 
 void slow_clients(const Evidence& evidence, std::vector<Finding>& findings) {
@@ -279,7 +279,7 @@ void slow_masks(const Evidence& evidence, std::vector<Finding>& findings) {
 void queueing(const Evidence& evidence, std::vector<Finding>& findings) {
   const StepEvidence& steps = evidence.steps();
   const RequestEvidence& requests = evidence.requests();
-  const double explained_us = steps.seats_full.us + steps.memory_full.us + steps.decode_fills_budget.us;
+  const double explained_us = steps.slots_full.us + steps.memory_full.us + steps.decode_fills_budget.us;
   const double us = steps.waiting.us - explained_us;
   if (us <= 0.0 || requests.requests == 0 || requests.queue_us < kLongQueue * requests.total_us()) return;
   if (requests.arriving_share() < kKeepsComing || requests.outpaced() > 0.0) return;
@@ -300,12 +300,12 @@ void queueing(const Evidence& evidence, std::vector<Finding>& findings) {
 constexpr std::array kRequestRules{
     Rule{"too little load", FindingGroup::requests, "decode steps of 4 sequences or fewer while nobody waits",
          "their share of the time x (1 - cost of a token among 8 / cost now)", too_little_load},
-    Rule{"batch too small", FindingGroup::requests, "steps with requests waiting and every seat taken",
+    Rule{"batch too small", FindingGroup::requests, "steps with requests waiting and every slot taken",
          "their share x (1 - cost of a token in a batch of twice the size / cost now)", batch_too_small},
     Rule{"preemption thrash", FindingGroup::requests, "preemptions; tokens computed again (request records)",
          "tokens x time of a prompt's token / wall time + as KV cache too small", preemption_thrash},
     Rule{"KV cache too small", FindingGroup::requests,
-         "steps with requests waiting that had seats and tokens left",
+         "steps with requests waiting that had slots and tokens left",
          "their share without prompts' ops x (1 - cost of a token in a batch of twice the size / cost now); "
          "at most with room for all who waited",
          cache_too_small},

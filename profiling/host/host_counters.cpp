@@ -9,9 +9,9 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "kernels/stamps.h"
-#include "kernels/thread_names.h"
-#include "kernels/thread_pool.h"
+#include "kernels/base/clock.h"
+#include "kernels/base/thread_names.h"
+#include "kernels/base/thread_pool.h"
 
 namespace minfer {
 namespace {

@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "profiling/json/header_lines.h"
 #include "profiling/json/json_field.h"
 #include "profiling/json/lines.h"

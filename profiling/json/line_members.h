@@ -7,7 +7,7 @@
 #include <string_view>
 #include <type_traits>
 
-#include "kernels/stamps.h"
+#include "kernels/base/clock.h"
 #include "profiling/json/lines.h"
 
 namespace minfer {

@@ -8,7 +8,7 @@
 #include <poll.h>
 #include <unistd.h>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 
 namespace minfer {
 namespace {

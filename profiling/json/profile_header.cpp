@@ -8,7 +8,7 @@
 
 #include <fmt/ranges.h>
 
-#include "kernels/stamps.h"
+#include "kernels/base/clock.h"
 #include "profiling/record/rank_step.h"
 
 namespace minfer {

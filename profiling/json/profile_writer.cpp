@@ -7,7 +7,7 @@
 #include <new>
 #include <utility>
 
-#include "kernels/stamps.h"
+#include "kernels/base/clock.h"
 #include "profiling/json/header_lines.h"
 #include "profiling/json/lines.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "profiling/page/page_json.h"
 #include "profiling/report/report.h"
 

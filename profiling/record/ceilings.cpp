@@ -11,11 +11,11 @@
 
 #include <sys/mman.h>
 
+#include "kernels/base/clock.h"
+#include "kernels/base/error.h"
 #include "kernels/cpu/lanes/peak.h"
 #include "kernels/cuda/device/devices.h"
 #include "kernels/cuda/profiler/peak.h"
-#include "kernels/error.h"
-#include "kernels/stamps.h"
 #include "profiling/host/host_counters.h"
 #include "profiling/record/machine.h"
 

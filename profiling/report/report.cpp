@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "profiling/findings/findings_report.h"
 #include "profiling/report/device/counters_report.h"
 #include "profiling/report/device/range_report.h"

@@ -5,8 +5,8 @@
 #include <iterator>
 #include <utility>
 
+#include "engine/options/sizes.h"
 #include "engine/ranks/rank_backends.h"
-#include "engine/ranks/sizes.h"
 #include "kernels/bench/kernel_timer.h"
 #include "kernels/cuda/product/matmul_search.h"
 #include "server/bench/bench_output.h"

@@ -8,7 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "engine/engine_options.h"
+#include "engine/options/engine_options.h"
 #include "profiling/record/ceilings.h"
 #include "profiling/report/text/table.h"
 #include "server/bench/kernel_cases.h"

@@ -5,8 +5,8 @@
 #include <list>
 #include <thread>
 
-#include "kernels/error.h"
-#include "kernels/stamps.h"
+#include "kernels/base/clock.h"
+#include "kernels/base/error.h"
 #include "server/bench/completion_stream.h"
 #include "server/bench/http_client.h"
 #include "server/commands/terminal/terminal.h"

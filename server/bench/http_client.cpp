@@ -19,8 +19,8 @@
 #include <boost/beast/http/basic_parser.hpp>
 #include <boost/beast/http/error.hpp>
 
-#include "kernels/error.h"
-#include "kernels/stamps.h"
+#include "kernels/base/clock.h"
+#include "kernels/base/error.h"
 #include "server/http/descriptors.h"
 
 namespace minfer {

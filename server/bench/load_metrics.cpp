@@ -6,7 +6,7 @@
 #include <cmath>
 #include <ctime>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "server/bench/bench_output.h"
 
 namespace minfer {

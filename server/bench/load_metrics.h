@@ -7,7 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "engine/speculation/speculation_options.h"
+#include "engine/options/speculation_options.h"
 #include "profiling/report/text/table.h"
 #include "server/bench/bench_workload.h"
 

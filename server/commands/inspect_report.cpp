@@ -7,12 +7,12 @@
 
 #include <fmt/ranges.h>
 
-#include "engine/engine_options.h"
+#include "engine/options/engine_options.h"
 #include "kernels/cuda/weights/weight_layout.h"
 #include "models/chat/read_chat_template.h"
 #include "models/decoder/config/config_facts.h"
-#include "models/decoder/kv_cache.h"
-#include "models/decoder/state_pool.h"
+#include "models/decoder/memory/kv_cache.h"
+#include "models/decoder/memory/recurrent_state_pool.h"
 #include "models/gguf/printable.h"
 #include "profiling/report/text/table.h"
 
@@ -234,8 +234,8 @@ std::string weights_text(const WeightSizes& sizes) {
 
 /// Of models whose layers keep states of sequences; else nothing.
 std::string states_text(const ModelConfig& config) {
-  if (!config.has_states()) return "";
-  const auto slot = static_cast<double>(StatePool::slot_bytes(config));
+  if (!config.is_recurrent()) return "";
+  const auto slot = static_cast<double>(RecurrentStatePool::slot_bytes(config));
   const int32_t sequences = EngineOptions().max_num_seqs;
   return fmt::format(
       "states: {} of each running sequence, whatever its length: {} with --max-num-seqs {}; and of each copy "
@@ -311,7 +311,7 @@ nlohmann::ordered_json memory_plan_json(const ModelConfig& config, std::span<con
     plan["kv_bytes_per_token"][std::string(name(dtype))] = KvCache::block_bytes(config, {}, dtype, 1);
     plan["kv_bytes_full_context"][std::string(name(dtype))] = longest_sequence_bytes(config, dtype);
   }
-  if (config.has_states()) plan["state_bytes_per_sequence"] = StatePool::slot_bytes(config);
+  if (config.is_recurrent()) plan["state_bytes_per_sequence"] = RecurrentStatePool::slot_bytes(config);
   return plan;
 }
 

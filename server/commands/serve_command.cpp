@@ -4,9 +4,9 @@
 
 #include <fmt/ranges.h>
 
-#include "engine/ranks/sizes.h"
+#include "engine/options/sizes.h"
 #include "models/chat/answer/chat_answer_parser.h"
-#include "models/decoder/state_pool.h"
+#include "models/decoder/memory/recurrent_state_pool.h"
 #include "server/commands/args/engine_args.h"
 #include "server/commands/args/option_group.h"
 #include "server/commands/checks.h"
@@ -73,7 +73,7 @@ void fit_descriptors(HttpLimits& limits, ServerLog& log) {
 ServingFacts facts_of(Engine& engine, const ServerOptions& server) {
   const EngineOptions& options = engine.options();
   const BackendInfo backend = engine.backend_info();
-  const auto state_bytes = static_cast<int64_t>(StatePool::slot_bytes(engine.config()));
+  const auto state_bytes = static_cast<int64_t>(RecurrentStatePool::slot_bytes(engine.config()));
   return {.url = "",
           .model_name = "",
           .model = engine.model().name(),

@@ -3,7 +3,7 @@
 
 #include <fmt/ranges.h>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "profiling/findings/trials.h"
 #include "profiling/report/text/table.h"
 #include "server/commands/checks.h"

@@ -8,7 +8,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "server/http/event_loop_impl.h"
 #include "server/http/memory_reserve.h"
 

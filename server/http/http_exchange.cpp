@@ -6,7 +6,7 @@
 #include <boost/beast/http/status.hpp>
 #include <fmt/chrono.h>
 
-#include "kernels/stamps.h"
+#include "kernels/base/clock.h"
 
 namespace minfer {
 namespace {

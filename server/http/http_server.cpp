@@ -9,7 +9,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "server/http/event_loop_impl.h"
 #include "server/http/http_connection.h"
 #include "server/http/memory_reserve.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 
 namespace minfer {
 namespace {

@@ -1,6 +1,6 @@
 #include "server/kv_events/zmq_socket.h"
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 
 #ifdef MINFER_HAS_ZMQ
 #include <array>

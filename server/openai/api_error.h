@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "kernels/error_types.h"
+#include "kernels/base/error_types.h"
 
 namespace minfer {
 

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "server/page/page_files.h"
 
 namespace minfer {

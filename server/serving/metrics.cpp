@@ -13,7 +13,7 @@
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
-#include "engine/ranks/sizes.h"
+#include "engine/options/sizes.h"
 
 namespace minfer {
 namespace {
@@ -162,7 +162,7 @@ struct Metrics::Impl {
 Metrics::Metrics(const std::string& model_name, const EngineOptions& options)
     : impl_(std::make_unique<Impl>(model_name)) {
   Impl& m = *impl_;
-  m.running = &m.gauge("vllm:num_requests_running", "Sequences that hold a seat in the batch.");
+  m.running = &m.gauge("vllm:num_requests_running", "Sequences that hold a slot in the batch.");
   m.waiting = &m.gauge("vllm:num_requests_waiting", "Sequences in the queue.");
   m.busy =
       &m.gauge("minfer:engine_busy", "1: there is work, or a step is not counted yet; 0: every step is.");
@@ -199,7 +199,7 @@ Metrics::Metrics(const std::string& model_name, const EngineOptions& options)
                                         "Mean time between tokens of a choice.", kTokenBuckets);
   m.end_to_end = &m.histogram("vllm:e2e_request_latency_seconds",
                               "From a request's last byte to its last token.", kRequestBuckets);
-  m.queue = &m.histogram("vllm:request_queue_time_seconds", "Waiting for a seat.", kRequestBuckets);
+  m.queue = &m.histogram("vllm:request_queue_time_seconds", "Waiting for a slot.", kRequestBuckets);
   m.inference = &m.histogram("vllm:request_inference_time_seconds", "From the first step to the last token.",
                              kRequestBuckets);
   m.prefill = &m.histogram("vllm:request_prefill_time_seconds", "From the first step to the first token.",

@@ -33,7 +33,7 @@ struct ServerOptions {
   bool refuses_unknown_fields = false;               ///< in requests; else they are ignored
   std::string chat_template = {};                    ///< a file; empty: the model's own
   AnswerFormatOptions answer_format = {};
-  int32_t max_queue_size = 2048;         ///< choices that may wait for a seat; beyond that: 429
+  int32_t max_queue_size = 2048;         ///< choices that may wait for a slot; beyond that: 429
   int64_t max_answer_bytes = 128 << 20;  ///< of JSON, as a request's fields let one expect
   /// A stream without an event for so long gets a comment line, so that proxies keep it.
   std::chrono::milliseconds comment_interval{15'000};

@@ -12,8 +12,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "kernels/error.h"
-#include "kernels/stamps.h"
+#include "kernels/base/clock.h"
+#include "kernels/base/error.h"
 
 namespace minfer {
 namespace {

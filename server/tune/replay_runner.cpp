@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "server/tune/child_process.h"
 
 namespace minfer {

@@ -11,8 +11,8 @@
 
 #include <fmt/chrono.h>
 
-#include "kernels/error.h"
-#include "kernels/stamps.h"
+#include "kernels/base/clock.h"
+#include "kernels/base/error.h"
 #include "profiling/json/lines.h"
 #include "server/commands/terminal/terminal.h"
 

@@ -8,11 +8,11 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "kernels/base/error.h"
 #include "kernels/cuda/delta/delta_ops.h"
 #include "kernels/cuda/device/devices.h"
 #include "kernels/cuda/launch/capture.h"
 #include "kernels/cuda/profiler/peak.h"
-#include "kernels/error.h"
 #include "kernels/work.h"
 #include "tests/support/bench/product_shapes.h"
 #include "tests/support/cuda/cuda_paged_batch.h"
@@ -129,7 +129,7 @@ class DeltaBench {
     batch.state_slots = slots_.data();
     return batch;
   }
-  StateLayer state(int64_t call) const {
+  RecurrentLayer state(int64_t call) const {
     float* const first = states_.as<float>() + call % copies_ * sequences_ * slot_floats();
     return {.conv = first + sequences_ * shape_.delta_state(), .delta = first, .num_slots = sequences_};
   }

@@ -11,6 +11,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "kernels/base/error.h"
 #include "kernels/cuda/device/attributes.h"
 #include "kernels/cuda/device/devices.h"
 #include "kernels/cuda/device/streaming_read.h"
@@ -21,7 +22,6 @@
 #include "kernels/cuda/profiler/peak.h"
 #include "kernels/cuda/weights/weight_layout.h"
 #include "kernels/cuda/weights/weight_memory.h"
-#include "kernels/error.h"
 #include "tests/support/bench/product_shapes.h"
 #include "tests/support/random_data.h"
 

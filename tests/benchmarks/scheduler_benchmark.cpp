@@ -9,8 +9,8 @@
 
 #include <benchmark/benchmark.h>
 
-#include "engine/batch_builder.h"
 #include "engine/memory/kv_events.h"
+#include "engine/scheduling/batch_builder.h"
 #include "engine/scheduling/scheduler.h"
 
 namespace minfer {
@@ -117,7 +117,7 @@ BENCHMARK(decode_step)
     ->Iterations(kNumSteps)
     ->Unit(benchmark::kMicrosecond);
 
-/// Traffic in balance: 256 seats, prompts of 128 tokens and 128 output tokens, so that two sequences end and
+/// Traffic in balance: 256 slots, prompts of 128 tokens and 128 output tokens, so that two sequences end and
 /// two arrive in a step; 1,000 wait. range(0): KV events are recorded.
 void traffic_step(benchmark::State& state) {
   Host host(large_options(), state.range(0) != 0);

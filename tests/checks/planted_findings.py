@@ -241,7 +241,7 @@ def cases(folder):
         Busy("a quota of half a core", "CPU quota", generate + ["-n", "64", "--parallel", "8"], token_time, quota_cores=0.5),
         Bench("four times as many threads as cores", "more threads than cores", generate + ["-n", "64", "--parallel", "8"],
               ["-t", str(4 * os.cpu_count())], [], token_time),
-        Bench("two seats for 32 requests", "batch too small", ["--num-prompts", "32", "--input-len", "16", "--output-len", "64"],
+        Bench("two slots for 32 requests", "batch too small", ["--num-prompts", "32", "--input-len", "16", "--output-len", "64"],
               ["--max-num-seqs", "2"], ["--max-num-seqs", "4"], load_time),
         Bench("a KV cache for three requests", "KV cache too small", ["--num-prompts", "24", "--input-len", "200", "--output-len",
               "40", "--no-enable-prefix-caching"], ["--num-blocks", "48"], ["--num-blocks", "96"], load_time),

@@ -111,7 +111,7 @@ def cases():
         Bench("one sequence at a time", "too little load", decode(HUGE, 48, 1)[:-1], ["1"], ["8"], token_time),
         Bench("KV cache of 1,600 blocks", "preemption thrash", load(LARGE, 64, 512, 256, 64), ["--num-blocks", "1600"], [],
               load_time),
-        Bench("eight seats for 64 clients", "batch too small", load(HUGE, 64, 64, 64, 64), ["--max-num-seqs", "8"],
+        Bench("eight slots for 64 clients", "batch too small", load(HUGE, 64, 64, 64, 64), ["--max-num-seqs", "8"],
               ["--max-num-seqs", "16"], load_time),
         Bench("prompts in pieces of 64 tokens", "tiny chunks", load(LARGE, 64, 1024, 16, 64), ["--max-num-batched-tokens", "64"],
               ["--max-num-batched-tokens", "512"], load_time),

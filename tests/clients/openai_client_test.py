@@ -63,7 +63,7 @@ def test_api_key(minfer):
 
 
 def test_full_queue(minfer):
-    """429 while all seats are taken; a client that may retry waits for one."""
+    """429 while all slots are taken; a client that may retry waits for one."""
     with Server(minfer, "--max-num-seqs", str(LONG_CHOICES), "--max-queue-size", "0") as server, connect(server) as client:
         stream = client.completions.create(model="minfer-demo", **LONG_STREAM)
         next(iter(stream))

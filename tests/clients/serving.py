@@ -110,7 +110,7 @@ class Server:
         return metrics
 
     def wait_until_idle(self, aborted=0):
-        """metrics() once no request holds a seat, a place in the queue or a KV block, so many choices have been aborted since the
+        """metrics() once no request holds a slot, a place in the queue or a KV block, so many choices have been aborted since the
         start, and the steps of all requests that have been answered are counted."""
         names = ("vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc", "minfer:engine_busy")
         return self.wait_for_metrics(

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/engine.h"
-#include "engine/ranks/sizes.h"
+#include "engine/options/sizes.h"
 #include "models/decoder/weights/model_source.h"
 #include "tests/support/engine/engine_run.h"
 #include "tests/support/engine/tiny_engine.h"

@@ -1,8 +1,8 @@
 // Engines of models in which some layers have windows and others read everything.
 #include <gtest/gtest.h>
 
-#include "engine/ranks/sizes.h"
-#include "models/decoder/kv_cache.h"
+#include "engine/options/sizes.h"
+#include "models/decoder/memory/kv_cache.h"
 #include "tests/support/engine/drafted_run.h"
 #include "tests/support/paths.h"
 

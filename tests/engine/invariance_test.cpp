@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/evaluator.h"
-#include "engine/ranks/sizes.h"
+#include "engine/options/sizes.h"
 #include "models/decoder/weights/model_source.h"
 #include "tests/support/models/logit_run.h"
 #include "tests/support/paths.h"
@@ -68,7 +68,7 @@ class Invariance : public testing::TestWithParam<std::string> {
   /// Options with which models with states find as long prefixes as the others: a copy behind each block.
   EngineOptions caching_options() const {
     EngineOptions options = base_options();
-    if (source_->config().has_states()) options.num_state_copies = 64;
+    if (source_->config().is_recurrent()) options.num_state_copies = 64;
     options.state_copy_rule = {.interval = 1, .reopened_tokens = 0, .least_tokens = 1};
     return options;
   }
@@ -107,7 +107,7 @@ TEST_P(Invariance, AloneOrInABatchOf16OnOneOrTwoThreads) {
     options.threads = threads;
     LogitRun run(*source_, options);
     expect_same(run.run(list), expected, std::to_string(threads) + " threads");
-    const int64_t for_copies = source_->config().has_states() ? 1 : 0;  // pieces of prompts end there
+    const int64_t for_copies = source_->config().is_recurrent() ? 1 : 0;  // pieces of prompts end there
     EXPECT_EQ(run.num_steps(), 10 + for_copies) << "they did not run at once";
   }
 }

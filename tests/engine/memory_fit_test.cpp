@@ -3,9 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "engine/options/sizes.h"
 #include "engine/ranks/rank_model.h"
-#include "engine/ranks/sizes.h"
-#include "models/decoder/kv_cache.h"
+#include "models/decoder/memory/kv_cache.h"
 #include "tests/support/engine/scripted_backend.h"
 #include "tests/support/refusal.h"
 
@@ -189,7 +189,7 @@ TEST(ChooseKvBlocks, CountsTheWindowAndWhatStepsComputeBesideAllTokens) {
   EXPECT_THROW(choose_kv_blocks(options, config, enough - 1), Error);
   options.num_blocks = 0;
   choose_kv_blocks(options, config, int64_t{1} << 24);
-  EXPECT_EQ(options.num_blocks, 256 * enough) << "all seats filled to the end";
+  EXPECT_EQ(options.num_blocks, 256 * enough) << "all slots filled to the end";
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 #include "engine/ranks/agreement.h"
 #include "engine/ranks/order_clock.h"
 #include "engine/ranks/process_ranks.h"
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "tests/support/engine/engine_run.h"
 #include "tests/support/memory_transport.h"
 

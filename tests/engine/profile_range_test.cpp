@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "profiling/json/profile_writer.h"
 #include "profiling/trace/range_analysis.h"
 #include "tests/support/profiling/fake_tracer.h"

@@ -19,7 +19,7 @@ void run_two_tokens(const ModelSource& source) {
   const ModelConfig& config = source.config();
   ModelWeights weights = load_weights(source, *backend);
   const KvCache kv(*backend, config, {}, DType::f32, 1, kBlockSize);
-  const StatePool states(*backend, config, config.has_states() ? 1 : 0);
+  const RecurrentStatePool states(*backend, config, config.is_recurrent() ? 1 : 0);
   Decoder decoder(config, std::move(weights), *backend, kv, states,
                   {.max_tokens = 2, .logit_slice = 2, .max_positions = kBlockSize});
   const std::vector<int32_t> tokens{0, config.vocab_size - 1}, from_zero{0, 1}, query_start{0, 2},

@@ -1,4 +1,4 @@
-#include "kernels/thread_pool.h"
+#include "kernels/base/thread_pool.h"
 
 #include <atomic>
 #include <chrono>
@@ -11,7 +11,7 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "tests/support/allocations.h"
 
 namespace minfer {

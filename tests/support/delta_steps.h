@@ -16,7 +16,7 @@
 /// Steps of a gated delta net against double precision, whatever computes them.
 namespace minfer::test {
 
-/// Heads below, at and above whole lanes, panels and rows of 64; one value head a key head, two and three, side by side or in turn.
+/// Heads below, at and above whole lanes, column groups and rows of 64; one value head a key head, two and three, side by side or in turn.
 inline const std::vector<DeltaNetShape> kDeltaShapes{
     {.key_heads = 1, .value_heads = 1, .key_size = 1, .value_size = 1, .conv_size = 2},
     {.key_heads = 2, .value_heads = 4, .key_size = 12, .value_size = 12, .conv_size = 4},

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/stamps.h"
+#include "kernels/base/clock.h"
 #include "profiling/counters/counter_collector.h"
 
 namespace minfer::test {

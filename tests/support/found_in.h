@@ -29,7 +29,7 @@ inline ProfileHeader device_header() {
 }
 
 inline KernelLaunch launch_of_waves(double waves, double occupancy = 0.5,
-                                    const char* path = "panel_product") {
+                                    const char* path = "strip_product") {
   KernelLaunch launch;
   launch.kernel = "kernel";
   launch.path = path;

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "kernels/half.h"
 #include "tests/reference/quantise.h"
 #include "tests/support/models/fixtures.h"

@@ -7,9 +7,9 @@
 #include <ostream>
 #include <utility>
 
+#include "kernels/base/random.h"
 #include "kernels/half.h"
 #include "kernels/quant_types.h"
-#include "kernels/random.h"
 
 namespace minfer {
 

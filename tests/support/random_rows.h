@@ -6,7 +6,7 @@
 #include <set>
 #include <vector>
 
-#include "kernels/random.h"
+#include "kernels/base/random.h"
 #include "kernels/sampling.h"
 
 namespace minfer::test {

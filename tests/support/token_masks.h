@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/random.h"
+#include "kernels/base/random.h"
 
 namespace minfer::test {
 

@@ -11,7 +11,7 @@
 // on where the chunks of a prompt end. Sums over a head's elements have one order: of the convolution oldest input first; of squares lane
 // by lane as in row_lanes.h; of a state's rows the even ones and the odd ones each for itself, then both.
 //
-// Columns of a state know nothing of each other, so that kDeltaPanel of them (16 KiB of 128 rows) stay in the first-level cache while all
+// Columns of a state know nothing of each other, so that kDeltaColumns of them (16 KiB of 128 rows) stay in the first-level cache while all
 // tokens of the step go by: the state comes from memory, and goes back there, once a step.
 namespace minfer::cpu {
 inline namespace MINFER_ISA {
@@ -71,87 +71,87 @@ inline void delta_conv(const DeltaConvTile& tile) {
   keep_conv_inputs(tile);
 }
 
-inline constexpr int kPanelLanes = kDeltaPanel / kLanes;
+inline constexpr int kColumnLanes = kDeltaColumns / kLanes;
 
 /// Takes columns [first, first + count) of the state, zeros behind them.
-inline void load_panel(const DeltaRuleTile& tile, int32_t first, int32_t count) {
+inline void load_columns(const DeltaRuleTile& tile, int32_t first, int32_t count) {
   for (int32_t row = 0; row < tile.key_size; ++row) {
     const float* from = tile.state + int64_t{row} * tile.value_size + first;
-    float* to = tile.panel + row * kDeltaPanel;
-    for (int32_t c = 0; c < kDeltaPanel; c += kLanes)
+    float* to = tile.scratch + row * kDeltaColumns;
+    for (int32_t c = 0; c < kDeltaColumns; c += kLanes)
       (tile.is_fresh || c >= count ? Lanes::set(0.0f) : load_some(from + c, count - c)).store(to + c);
   }
 }
 
-inline void store_panel(const DeltaRuleTile& tile, int32_t first, int32_t count) {
+inline void store_columns(const DeltaRuleTile& tile, int32_t first, int32_t count) {
   for (int32_t row = 0; row < tile.key_size; ++row) {
     float* to = tile.state + int64_t{row} * tile.value_size + first;
     for (int32_t c = 0; c < count; c += kLanes)
-      store_some(Lanes::load(tile.panel + row * kDeltaPanel + c), to + c, count - c);
+      store_some(Lanes::load(tile.scratch + row * kDeltaColumns + c), to + c, count - c);
   }
 }
 
-/// sums += by[row] times the panel's row.
-inline void add_panel_row(const DeltaRuleTile& tile, int32_t row, const float* by, Lanes* sums) {
+/// sums += by[row] times the scratch memory's row.
+inline void add_row(const DeltaRuleTile& tile, int32_t row, const float* by, Lanes* sums) {
   const Lanes factor = Lanes::broadcast(by + row);
-  for (int l = 0; l < kPanelLanes; ++l)
-    sums[l] = fma(Lanes::load(tile.panel + row * kDeltaPanel + l * kLanes), factor, sums[l]);
+  for (int l = 0; l < kColumnLanes; ++l)
+    sums[l] = fma(Lanes::load(tile.scratch + row * kDeltaColumns + l * kLanes), factor, sums[l]);
 }
 
 /// The same behind the row's own step: S = a S + k u^T.
-inline void update_panel_row(const DeltaRuleTile& tile, int32_t row, const float* k, const float* q,
-                             Lanes decay, const Lanes* update, Lanes* sums) {
+inline void update_row(const DeltaRuleTile& tile, int32_t row, const float* k, const float* q, Lanes decay,
+                       const Lanes* update, Lanes* sums) {
   const Lanes key = Lanes::broadcast(k + row), factor = Lanes::broadcast(q + row);
-  for (int l = 0; l < kPanelLanes; ++l) {
-    float* const at = tile.panel + row * kDeltaPanel + l * kLanes;
+  for (int l = 0; l < kColumnLanes; ++l) {
+    float* const at = tile.scratch + row * kDeltaColumns + l * kLanes;
     const Lanes state = fma(update[l], key, Lanes::load(at) * decay);
     state.store(at);
     sums[l] = fma(state, factor, sums[l]);
   }
 }
 
-/// One token: what the columns answer to k is corrected towards v, and asked with q. `v` and `out` [kDeltaPanel].
+/// One token: what the columns answer to k is corrected towards v, and asked with q. `v` and `out` [kDeltaColumns].
 inline void delta_step(const DeltaRuleTile& tile, int32_t token, const float* v, float* out) {
   const float* k = tile.k + token * tile.stride;
   const float* q = tile.q + token * tile.stride;
   const float* gates = tile.gates + token * tile.gate_stride;
   const Lanes decay = Lanes::set(gates[0]), strength = Lanes::set(gates[1]), zero = Lanes::set(0.0f);
   const int32_t pairs = tile.key_size / 2 * 2;
-  Lanes even[kPanelLanes], odd[kPanelLanes], update[kPanelLanes];
-  for (int l = 0; l < kPanelLanes; ++l)
+  Lanes even[kColumnLanes], odd[kColumnLanes], update[kColumnLanes];
+  for (int l = 0; l < kColumnLanes; ++l)
     even[l] = odd[l] = zero;
   for (int32_t row = 0; row < pairs; row += 2) {
-    add_panel_row(tile, row, k, even);
-    add_panel_row(tile, row + 1, k, odd);
+    add_row(tile, row, k, even);
+    add_row(tile, row + 1, k, odd);
   }
-  if (pairs < tile.key_size) add_panel_row(tile, pairs, k, even);
-  for (int l = 0; l < kPanelLanes; ++l) {
+  if (pairs < tile.key_size) add_row(tile, pairs, k, even);
+  for (int l = 0; l < kColumnLanes; ++l) {
     update[l] = (Lanes::load(v + l * kLanes) - (even[l] + odd[l]) * decay) * strength;
     even[l] = odd[l] = zero;
   }
   for (int32_t row = 0; row < pairs; row += 2) {
-    update_panel_row(tile, row, k, q, decay, update, even);
-    update_panel_row(tile, row + 1, k, q, decay, update, odd);
+    update_row(tile, row, k, q, decay, update, even);
+    update_row(tile, row + 1, k, q, decay, update, odd);
   }
-  if (pairs < tile.key_size) update_panel_row(tile, pairs, k, q, decay, update, even);
-  for (int l = 0; l < kPanelLanes; ++l)
+  if (pairs < tile.key_size) update_row(tile, pairs, k, q, decay, update, even);
+  for (int l = 0; l < kColumnLanes; ++l)
     (even[l] + odd[l]).store(out + l * kLanes);
 }
 
 inline void delta_rule(const DeltaRuleTile& tile) {
-  float v[kDeltaPanel], out[kDeltaPanel];
-  for (int32_t first = 0; first < tile.value_size; first += kDeltaPanel) {
-    const int32_t rest = tile.value_size - first, count = rest < kDeltaPanel ? rest : kDeltaPanel;
-    load_panel(tile, first, count);
+  float v[kDeltaColumns], out[kDeltaColumns];
+  for (int32_t first = 0; first < tile.value_size; first += kDeltaColumns) {
+    const int32_t rest = tile.value_size - first, count = rest < kDeltaColumns ? rest : kDeltaColumns;
+    load_columns(tile, first, count);
     for (int32_t token = 0; token < tile.tokens; ++token) {
       const float* values = tile.v + token * tile.stride + first;
-      for (int32_t c = 0; c < kDeltaPanel; ++c)
+      for (int32_t c = 0; c < kDeltaColumns; ++c)
         v[c] = c < count ? values[c] : 0.0f;
       delta_step(tile, token, v, out);
       for (int32_t c = 0; c < count; ++c)
         tile.out[token * tile.out_stride + first + c] = out[c];
     }
-    store_panel(tile, first, count);
+    store_columns(tile, first, count);
   }
 }
 

@@ -3,7 +3,7 @@
 #include <array>
 #include <cstdlib>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 
 namespace minfer::cpu {
 namespace {

@@ -63,11 +63,11 @@ struct DeltaRuleTile {
   int32_t tokens = 0;
   int32_t key_size = 0;
   int32_t value_size = 0;
-  float* panel = nullptr;  ///< [key_size, kDeltaPanel] scratch
+  float* scratch = nullptr;  ///< [key_size, kDeltaColumns] scratch
 };
 
 /// Columns of a state that are in the first-level cache together while tokens go by.
-inline constexpr int32_t kDeltaPanel = 32;
+inline constexpr int32_t kDeltaColumns = 32;
 
 /// The inner loops that are compiled once an instruction set. All variants give the same bits.
 struct LaneKernels {

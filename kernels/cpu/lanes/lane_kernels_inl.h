@@ -3,7 +3,7 @@
 #include "kernels/cpu/lanes/attention_lanes.h"
 #include "kernels/cpu/lanes/delta_lanes.h"
 #include "kernels/cpu/lanes/lane_kernels.h"
-#include "kernels/cpu/product/row_lanes.h"
+#include "kernels/cpu/lanes/row_lanes.h"
 
 namespace minfer::cpu {
 inline namespace MINFER_ISA {

@@ -1,5 +1,5 @@
 #include "kernels/bias.h"
-#include "kernels/cpu/check.h"
+#include "kernels/cpu/context/check.h"
 #include "kernels/cpu/product/linear.h"
 #include "kernels/cpu/product/row_products.h"
 

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "kernels/cpu/check.h"
+#include "kernels/base/error.h"
+#include "kernels/cpu/context/check.h"
 #include "kernels/cpu/product/row_products.h"
-#include "kernels/error.h"
 
 namespace minfer::cpu {
 namespace {

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "kernels/backend.h"
-#include "kernels/cpu/op_context.h"
+#include "kernels/cpu/context/op_context.h"
 
 /// The weight products of the CPU backend. Activations and sums are f32; weights stay in their GGUF type and
 /// are read once an op, whatever the number of tokens. Shapes are checked: a mismatch throws Error.

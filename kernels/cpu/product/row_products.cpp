@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "kernels/base/error.h"
 #include "kernels/cpu/lanes/lanes.h"
-#include "kernels/error.h"
 
 namespace minfer::cpu {
 namespace {

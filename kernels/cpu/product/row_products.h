@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "kernels/cpu/op_context.h"
+#include "kernels/cpu/context/op_context.h"
 #include "kernels/cpu/product/product_kernels.h"
 #include "kernels/tensor_view.h"
 

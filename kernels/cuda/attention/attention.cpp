@@ -6,11 +6,11 @@
 #include <utility>
 
 #include "kernels/cuda/attention/attention_kernels.h"
-#include "kernels/cuda/attention/attention_options.cuh"
-#include "kernels/cuda/attention/attention_path.h"
 #include "kernels/cuda/attention/decode/attention_decode.h"
 #include "kernels/cuda/attention/latent/attention_latent.h"
 #include "kernels/cuda/attention/prefill/attention_prefill.h"
+#include "kernels/cuda/attention/shared/attention_options.cuh"
+#include "kernels/cuda/attention/shared/attention_path.h"
 #include "kernels/cuda/device/attributes.h"
 #include "kernels/cuda/weights/element_types.h"
 
@@ -77,11 +77,6 @@ void for_form(Heads heads, const AttentionArgs& args, const Params& params, cons
   unsupported("attention on tensor cores", "a head size that it has kernels for", std::to_string(size));
 }
 
-AttentionDevice find_device() {
-  return {.shared_bytes = device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin),
-          .has_wgmma = has_wgmma()};
-}
-
 /// Room for the partial results of any layer, one after the other.
 size_t partial_bytes(const DecodePlans& plans) {
   int64_t most = 0;
@@ -98,7 +93,7 @@ AttentionOps::AttentionOps(int32_t num_sms, const StepLimits& limits)
     : heads_(limits.heads),
       max_sequences_(limits.max_sequences),
       num_sms_(num_sms),
-      device_(find_device()),
+      device_(device_facts(num_sms)),
       plans_(DecodePlans::of(limits.attention_kinds, limits.heads, num_sms)),
       shares_(static_cast<size_t>(plans_.count * plans_.most_shares()) * sizeof(DecodeShare),
               "attention plan"),
@@ -146,24 +141,12 @@ void AttentionOps::decode(Launch& launch, const ForwardBatch& batch, const Atten
   }
   const int32_t index = plans_.find({args.kv.kv_heads, args.kv.head_size, args.window});
   const DecodePlan& plan = plans_.plans[index];
-  const DecodeParams params{.qkv = args.qkv.data,
-                            .qkv_stride = args.qkv.stride,
-                            .out = args.out.data,
-                            .out_stride = args.out.stride,
-                            .fp8_out = fp8_activations(args.out),
-                            .k = args.kv.k,
-                            .v = args.kv.v,
-                            .cache = make_kv_slots(args.kv),
-                            .context_len = batch.context_len,
-                            .block_table = batch.block_table,
-                            .max_blocks = batch.max_blocks,
-                            .group = heads_ / args.kv.kv_heads,
-                            .per_kv_head = plan.per_kv_head,
-                            .units = plan.units,
-                            .scale_log2 = scale_log2(args),
-                            .shares = shares_.as<DecodeShare>() + index * plans_.most_shares(),
-                            .partials = partials_.data(),
-                            .counters = counters_.as<int32_t>()};
+  const DecodeParams params{attention_params(batch, args),
+                            plan.per_kv_head,
+                            plan.units,
+                            shares_.as<DecodeShare>() + index * plans_.most_shares(),
+                            partials_.data(),
+                            counters_.as<int32_t>()};
   for_form<DecodeOptionParams>(DecodeHeads{}, args, params, [&](const auto& form, auto head) {
     attention_decode<head>(launch, form, args.kv.dtype, plan.num_shares);
   });
@@ -176,54 +159,24 @@ void AttentionOps::latent(Launch& launch, const ForwardBatch& batch, const Atten
   if (plan.partial_rows() * kLatentValues * int64_t{sizeof(float)} >
       static_cast<int64_t>(latent_partials_.bytes()))
     unsupported("attention", "a step of the limits that it was prepared for", "latent rows");
-  const LatentParams params{.q = args.qkv.data,
-                            .q_stride = args.qkv.stride,
-                            .out = args.out.data,
-                            .out_stride = args.out.stride,
-                            .k = args.kv.k,
-                            .cache = make_kv_slots(args.kv),
-                            .query_start = batch.query_start,
-                            .context_len = batch.context_len,
-                            .block_table = batch.block_table,
-                            .max_blocks = batch.max_blocks,
-                            .first_sequence = args.first_sequence,
-                            .num_sequences = args.num_sequences,
-                            .heads = args.heads,
-                            .scale_log2 = scale_log2(args),
-                            .plan = plan,
-                            .partials = latent_partials_.as<float>(),
-                            .maxima = latent_maxima_.as<float2>()};
+  const LatentParams params{attention_params(batch, args), args.heads, plan, latent_partials_.as<float>(),
+                            latent_maxima_.as<float2>()};
   for_type(DTypes<DType::bf16, DType::f16>{}, "latent attention: KV cache", args.kv.dtype,
            [&](auto kv) { attention_latent<ElementOf<kv>>(launch, params); });
 }
 
 void AttentionOps::prefill(Launch& launch, const ForwardBatch& batch, const AttentionArgs& args,
                            AttentionPath path) {
-  const int32_t group = args.heads / args.kv.kv_heads;
-  const int32_t tokens_per_tile = (path == AttentionPath::prefill_wide ? kWideQueryRows : kQueryRows) / group;
+  const int32_t rows = path == AttentionPath::prefill_wide ? kWideQueryRows : kQueryRows;
+  const int32_t tokens_per_tile = rows / (args.heads / args.kv.kv_heads);
   const PrefillParams params{
-      .qkv = args.qkv.data,
-      .qkv_stride = args.qkv.stride,
-      .out = args.out.data,
-      .out_stride = args.out.stride,
-      .fp8_out = fp8_activations(args.out),
-      .k = args.kv.k,
-      .v = args.kv.v,
-      .cache = make_kv_slots(args.kv),
-      .query_start = batch.query_start,
-      .context_len = batch.context_len,
-      .block_table = batch.block_table,
-      .max_blocks = batch.max_blocks,
-      .first_sequence = args.first_sequence,
-      .num_sequences = args.num_sequences,
-      .group = group,
-      .tokens_per_tile = tokens_per_tile,
-      .max_tiles = max_query_tokens(batch, args) / tokens_per_tile + args.num_sequences,
-      .num_tokens = batch.num_tokens,
-      .num_blocks = args.kv.num_blocks,
-      .keys_of_box = keys_of_box(args.kv.block_size, args.kv.head_size, args.kv.dtype == DType::f8_e4m3),
-      .taken_tiles = taken_tiles_.as<uint32_t>(),
-      .scale_log2 = scale_log2(args)};
+      attention_params(batch, args),
+      tokens_per_tile,
+      max_query_tokens(batch, args) / tokens_per_tile + args.num_sequences,
+      batch.num_tokens,
+      args.kv.num_blocks,
+      keys_of_box(args.kv.block_size, args.kv.head_size, args.kv.dtype == DType::f8_e4m3),
+      taken_tiles_.as<uint32_t>()};
   if (path == AttentionPath::prefill_wgmma) {
     return for_form<PrefillOptionParams>(WgmmaHeads{}, args, params, [&](const auto& form, auto head) {
       attention_prefill_wgmma<head>(launch, form, args.kv.dtype);

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "kernels/cuda/attention/attention_path.h"
 #include "kernels/cuda/attention/decode/attention_plan.h"
+#include "kernels/cuda/attention/shared/attention_path.h"
 #include "kernels/cuda/device/owners.h"
 #include "kernels/cuda/launch/launch.h"
 #include "kernels/forward_batch.h"
@@ -32,7 +32,7 @@ class AttentionOps {
   int32_t heads_;
   int32_t max_sequences_;
   int32_t num_sms_;
-  AttentionDevice device_;
+  DeviceFacts device_;
   DecodePlans plans_;
   DeviceBuffer shares_;           ///< [plans, most shares of a plan] DecodeShare
   DeviceBuffer partials_;         ///< [2 shares] DecodePartial of the layer under way

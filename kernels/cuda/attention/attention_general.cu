@@ -19,8 +19,9 @@
 #include <string>
 
 #include "kernels/cuda/attention/attention_kernels.h"
-#include "kernels/cuda/attention/attention_options.cuh"
-#include "kernels/cuda/attention/attention_path.h"
+#include "kernels/cuda/attention/shared/attention_options.cuh"
+#include "kernels/cuda/attention/shared/attention_params.h"
+#include "kernels/cuda/attention/shared/attention_path.h"
 #include "kernels/cuda/device/shape_limits.h"
 #include "kernels/cuda/elementwise/kv_slots.cuh"
 #include "kernels/cuda/ptx/element.cuh"
@@ -39,22 +40,7 @@ constexpr int kFewElements = kMostOfFew / 32;
 constexpr int kManyElements = kMaxLatentRow / 32;
 static_assert(kMaxHeadSize <= kMaxLatentRow);
 
-struct GeneralParams {
-  const void* qkv;
-  int64_t qkv_stride;
-  void* out;
-  int64_t out_stride;
-  Fp8Activations fp8_out;  ///< instead of out; else null
-  const void* k;
-  const void* v;
-  KvSlots cache;
-  const int32_t* query_start;
-  const int32_t* context_len;
-  const int32_t* block_table;
-  int32_t max_blocks;
-  int32_t first_sequence;
-  int32_t num_sequences;
-  int32_t group;  ///< query heads a KV head
+struct GeneralParams : AttentionParams {
   int32_t head_size;
   int32_t value_size;
   int32_t value_stride;  ///< elements from a row of v to the next
@@ -185,26 +171,8 @@ __global__ __launch_bounds__(kWarps * 32) void attention_general_kernel(GeneralP
 
 template <class T, class Kv>
 void launch_kernel(Launch& launch, const ForwardBatch& batch, const AttentionArgs& args) {
-  const GeneralParams params{.qkv = args.qkv.data,
-                             .qkv_stride = args.qkv.stride,
-                             .out = args.out.data,
-                             .out_stride = args.out.stride,
-                             .fp8_out = fp8_activations(args.out),
-                             .k = args.kv.k,
-                             .v = args.kv.v,
-                             .cache = make_kv_slots(args.kv),
-                             .query_start = batch.query_start,
-                             .context_len = batch.context_len,
-                             .block_table = batch.block_table,
-                             .max_blocks = batch.max_blocks,
-                             .first_sequence = args.first_sequence,
-                             .num_sequences = args.num_sequences,
-                             .group = args.heads / args.kv.kv_heads,
-                             .head_size = args.kv.head_size,
-                             .value_size = args.kv.value_size(),
-                             .value_stride = args.kv.value_stride(),
-                             .scale = args.scale,
-                             .options = attention_options(args)};
+  const GeneralParams params{attention_params(batch, args), args.kv.head_size, args.kv.value_size(),
+                             args.kv.value_stride(),        args.scale,        attention_options(args)};
   const dim3 grid(static_cast<unsigned>(max_query_tokens(batch, args)), static_cast<unsigned>(args.heads));
   const auto kernel = params.head_size <= kMostOfFew && params.value_size <= kMostOfFew
                           ? attention_general_kernel<T, Kv, kFewElements>

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "kernels/cuda/choice/expert_panel_sizes.h"
+#include "kernels/cuda/choice/expert_strip_sizes.h"
 #include "kernels/cuda/choice/product_choice.h"
 
 namespace minfer::cuda {
@@ -26,11 +26,11 @@ bool takes_stream(const ExpertShape& s, const DeviceFacts& device) {
          s.weight_is_aligned && s.out_is_aligned;
 }
 
-/// ExpertKernel::expert_panel multiplies 8 or 16 routes of an expert together. 0: it has no kernel for the type, or x is too wide.
-int32_t panel_routes(const ExpertShape& s, const DeviceFacts& device) {
+/// ExpertKernel::expert_strip multiplies 8 or 16 routes of an expert together. 0: it has no kernel for the type, or x is too wide.
+int32_t strip_routes(const ExpertShape& s, const DeviceFacts& device) {
   if (!takes_tensor_cores(s) || !is_tiled(s.weight) || is_rare(s.weight)) return 0;
   constexpr int32_t kMostTiles = 2;
-  return kPanelTokens * std::min(expert_slots(s.weight, s.cols, device.panel_shared_bytes), kMostTiles);
+  return kStripTokens * std::min(expert_slots(s.weight, s.cols, device.strip_shared_bytes), kMostTiles);
 }
 
 }  // namespace
@@ -42,12 +42,12 @@ ExpertChoice choose_experts(const ExpertShape& shape, int64_t tokens, int64_t us
     // One token's experts are all different, and of few routes hardly two have the same one.
     if (tokens == 1 || 4 * routes <= shape.experts) return {ExpertKernel::vector};
     // Experts with up to five eighths of a batch in the mean.
-    const int32_t panel = panel_routes(shape, device);
-    if (8 * routes <= 5 * int64_t{panel} * shape.experts)
-      return {ExpertKernel::expert_panel, panel, kPanelTokens};
+    const int32_t strip = strip_routes(shape, device);
+    if (8 * routes <= 5 * int64_t{strip} * shape.experts)
+      return {ExpertKernel::expert_strip, strip, kStripTokens};
     const int32_t tile = expert_token_tile(shape.weight, routes, shape.experts);
     if (tile > 0 && takes_stream(shape, device)) return {ExpertKernel::stream, tile};
-    return {ExpertKernel::panel, routes > 8 * shape.experts ? 32 : 8};
+    return {ExpertKernel::strip, routes > 8 * shape.experts ? 32 : 8};
   }
   return {ExpertKernel::rows, tokens == 1 ? 0 : kRowRoutes};
 }

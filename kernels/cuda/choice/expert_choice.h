@@ -8,9 +8,9 @@ namespace minfer::cuda {
 
 enum class ExpertKernel : uint8_t {
   vector,        ///< each route alone: moe_vector_product(), moe_bf16_vector_product()
-  expert_panel,  ///< few routes of an expert, quantised weights: expert_panel.cuh
+  expert_strip,  ///< few routes of an expert, quantised weights: expert_strip.cuh
   stream,        ///< many routes of an expert, sorted, on Hopper: expert_stream.h
-  panel,         ///< on tensor cores of any GPU: moe_panel_product()
+  strip,         ///< on tensor cores of any GPU: moe_strip_product()
   rows,          ///< f32 arithmetic, any type: moe_row_product()
 };
 

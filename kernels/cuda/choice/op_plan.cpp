@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "kernels/cuda/attention/attention_path.h"
+#include "kernels/cuda/attention/shared/attention_path.h"
 #include "kernels/cuda/choice/expert_choice.h"
 #include "kernels/cuda/choice/fp8_gemm_plan.h"
 #include "kernels/cuda/choice/product_choice.h"
@@ -29,7 +29,7 @@ constexpr Pace kElementwise{1.0, 0.7, 0.1};
 Pace pace_of(ProductKernel kernel, DType weight, int64_t tokens) {
   const bool is_bf16 = weight == DType::bf16;
   switch (kernel) {
-    case ProductKernel::panel:
+    case ProductKernel::strip:
       if (is_bf16) return {tokens == 1 ? 2.0 : 3.5, 1.0, 0.2};
       return {tokens == 1 ? 3.0 : 5.5, 1.0, 0.2};
     case ProductKernel::stream:
@@ -61,8 +61,8 @@ double weight_bytes(DType type, int64_t rows, int64_t cols) {
 }
 
 std::string label(ProductKernel kernel, DType weight, int64_t tokens) {
-  if (kernel == ProductKernel::panel)
-    return weight == DType::bf16 ? "bf16_panel" : tokens == 1 ? "tile_vector" : "tile_panel";
+  if (kernel == ProductKernel::strip)
+    return weight == DType::bf16 ? "bf16_strip" : tokens == 1 ? "tile_vector" : "tile_strip";
   constexpr const char* kNames[] = {
       "fp8_gemm",           "fp8_stream",  "",         "stream",   "tile_stream",
       "split_product",      "row_product", "cublasLt", "cublasLt", "dequantise + cublasLt",
@@ -80,9 +80,9 @@ void add_product(OpPlan& plan, const ProductShape& s, int64_t tokens, const Devi
   const int64_t some = std::min(tokens, kMostStreamedTokens);
   const int64_t matrices = s.gate_up ? 2 : 1;
   switch (kernel) {
-    case ProductKernel::panel:
-      plan.tile = fmt::format("{} x {}", kPanelRows, tokens);
-      plan.blocks = std::min<int64_t>(panels_of(s.rows), device.sms);
+    case ProductKernel::strip:
+      plan.tile = fmt::format("{} x {}", kStripRows, tokens);
+      plan.blocks = std::min<int64_t>(strips_of(s.rows), device.sms);
       break;
     case ProductKernel::stream:
     case ProductKernel::tile_stream:
@@ -133,7 +133,7 @@ void add_product(OpPlan& plan, const ProductShape& s, int64_t tokens, const Devi
         us_of(kElementwise, weights + static_cast<double>(matrices * s.rows * s.cols * 4), 0.0, device);
 }
 
-constexpr const char* kExpertKernels[] = {"expert_vector", "expert_panel", "expert_stream", "moe_panel",
+constexpr const char* kExpertKernels[] = {"expert_vector", "expert_strip", "expert_stream", "moe_strip",
                                           "moe_rows"};
 constexpr const char* kAttentionPaths[] = {"attention_decode",        "attention_prefill (mma)",
                                            "attention_prefill_wgmma", "attention_prefill_wide",
@@ -158,7 +158,7 @@ class Planner {
       const Weight& first = args.weights[i];
       int64_t rows = first.rows;
       while (++i < args.weights.size() && args.weights[i].dtype == first.dtype &&
-             (!is_tiled(first.dtype) || rows % kPanelRows == 0))
+             (!is_tiled(first.dtype) || rows % kStripRows == 0))
         rows += args.weights[i].rows;
       add_product(plan,
                   {.weight = first.dtype,
@@ -202,8 +202,7 @@ class Planner {
     args.first_sequence = decodes ? 0 : shape_.decode_sequences;
     args.num_sequences = decodes ? shape_.decode_sequences : shape_.prefill_sequences;
     OpPlan plan = elementwise();
-    const AttentionPath path =
-        choose_attention_path(batch, args, {static_cast<int32_t>(device_.shared_bytes), device_.has_wgmma});
+    const AttentionPath path = choose_attention_path(batch, args, device_);
     plan.kernel = kAttentionPaths[static_cast<size_t>(path)];
     const KernelWork work = op_work(info_, shape_);
     plan.us = us_of(decodes ? Pace{4.0, 0.8, 0.1} : Pace{6.0, 0.5, 0.7}, static_cast<double>(work.bytes()),

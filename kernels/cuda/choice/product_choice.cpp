@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <array>
 
+#include "kernels/base/error.h"
 #include "kernels/cuda/choice/stream_plan.h"
 #include "kernels/cuda/device/fp8_activations.h"
 #include "kernels/cuda/weights/weight_layout.h"
-#include "kernels/error.h"
 
 namespace minfer::cuda {
 namespace {
@@ -44,9 +44,9 @@ struct Asked {
         (s.rows + kTileRows - 1) / kTileRows * ((tokens + kMostTokensOfTile - 1) / kMostTokensOfTile);
     return 10 * tiles >= 9 * ((tiles + device.sms - 1) / device.sms * device.sms);
   }
-  int64_t most_panel_tokens() const {
+  int64_t most_strip_tokens() const {
     if (s.weight != DType::bf16 && !is_tiled(s.weight)) return 0;
-    return is_rare(s.weight) ? 1 : kPanelTokens;
+    return is_rare(s.weight) ? 1 : kStripTokens;
   }
   bool norms_x() const {
     const int64_t x_bytes = (s.cols + 7) / 8 * 16;
@@ -92,12 +92,12 @@ constexpr Candidate kCandidates[] = {
     {ProductKernel::tile_stream,
      [](const Asked& a) {
        return a.is_streamed() && is_tiled(a.s.weight) && a.s.cols % kStageColumns == 0 &&
-              (!a.s.gate_up || (a.s.rows % (2 * kPanelRows) == 0 && a.s.out_takes_pieces));
+              (!a.s.gate_up || (a.s.rows % (2 * kStripRows) == 0 && a.s.out_takes_pieces));
      },
-     [](const Asked& a) { return a.tokens > a.most_panel_tokens(); }},
-    {ProductKernel::panel,
+     [](const Asked& a) { return a.tokens > a.most_strip_tokens(); }},
+    {ProductKernel::strip,
      [](const Asked& a) {
-       return a.x() == DType::bf16 && a.is_one_type() && a.tokens <= a.most_panel_tokens() &&
+       return a.x() == DType::bf16 && a.is_one_type() && a.tokens <= a.most_strip_tokens() &&
               a.s.cols % 8 == 0 && a.s.x_is_aligned && (!a.s.has_norm || a.norms_x());
      },
      always},

@@ -11,12 +11,12 @@
 namespace minfer::cuda {
 
 enum class ProductKernel : uint8_t {
-  fp8_gemm,           ///< FP8 weights past FP8 activations, many tokens: fp8_gemm.cuh
+  fp8_gemm,           ///< FP8 weights times FP8 activations, many tokens: fp8_gemm.cuh
   fp8_stream,         ///< the same of any number: fp8_stream.cuh
-  panel,              ///< bf16 and quantised weights past up to kPanelTokens: panel_product()
-  stream,             ///< bf16 weights past tokens, on Hopper: stream_product.cuh
-  tile_stream,        ///< quantised weights past tokens, on Hopper: tile_stream.cuh
-  split_product,      ///< f32 weights past many bf16 tokens, on tensor cores
+  strip,              ///< bf16 and quantised weights times up to kStripTokens tokens: strip_product()
+  stream,             ///< bf16 weights times activations, on Hopper: stream_product.cuh
+  tile_stream,        ///< quantised weights times activations, on Hopper: tile_stream.cuh
+  split_product,      ///< f32 weights times many bf16 tokens, on tensor cores
   row_product,        ///< f32 arithmetic: f32 and f16 weights
   matmul,             ///< cuBLASLt
   f16_matmul,         ///< cuBLASLt with x as f16
@@ -49,12 +49,12 @@ ProductKernel choose(const ProductShape& shape, int64_t tokens, const DeviceFact
 /// See Target::takes_fp8(): FP8 weights that a kernel takes, and heads of 128, which attention writes so; one token is faster with x in
 /// bf16.
 bool takes_fp8(std::span<const Weight> weights, int64_t tokens, int32_t head_size, const DeviceFacts& device);
-/// See Target::takes_norm(): one token, and weights that panel_product() has a kernel with a norm for.
+/// See Target::takes_norm(): one token, and weights that strip_product() has a kernel with a norm for.
 bool takes_norm(std::span<const Weight> weights, int64_t tokens, const DeviceFacts& device);
 
 /// Tokens of the kernels that multiply them all at once.
-inline constexpr int32_t kPanelTokens = 8;
-/// Shared memory of the kernel that norms x of one token in front of bf16 weights, without x itself (bf16_panel.cu).
+inline constexpr int32_t kStripTokens = 8;
+/// Shared memory of the kernel that norms x of one token in front of bf16 weights, without x itself (bf16_strip.cu).
 inline constexpr int64_t kBf16NormBytes = (kHasSmallBlocks ? 64 << 10 : 128 << 10) + (32 << 10) + 128;
 
 }  // namespace minfer::cuda

@@ -111,7 +111,7 @@ inline StreamPlan tile_stream_plan(int64_t rows, int64_t cols, int64_t tokens, b
   return plan;
 }
 
-/// FP8 weights past FP8 activations: tiles have 128 tokens at most, and of gate and up 128 rows each, so that what they become has a
+/// FP8 weights times FP8 activations: tiles have 128 tokens at most, and of gate and up 128 rows each, so that what they become has a
 /// scale for 128 columns. plan.warpgroups counts 64 rows of a tile: 1, 2 or, past 128 tokens and for gate and up, 4.
 inline StreamPlan fp8_stream_plan(int64_t rows, int64_t cols, int64_t tokens, bool gate_up, int32_t num_sms) {
   constexpr int64_t kMostTokens = 128, kGroupColumns = 128;

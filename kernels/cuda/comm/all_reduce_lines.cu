@@ -5,7 +5,7 @@
 /// x = sum over ranks of part, in their order (+ x), then normed = rms_norm(x): one shot, for few rows.
 ///
 ///   part    [rows, cols] f32 or bf16        x       [rows, cols] f32
-///   lines   [ranks, rows, words / 2, vectors] Line, in the block of each rank: what it has been sent
+///   lines   [ranks, rows, words / 2, vectors] FlaggedLine, in the block of each rank: what it has been sent
 ///
 /// A block takes rows in turn. First it sends all its rows to every other rank, then it ends them one after the other: a thread polls
 /// for the lines of its vector, adds the parts in the order of the ranks (its own from where it lies) and goes on as row_end.cuh says.
@@ -35,10 +35,10 @@ struct LineRows {
 
 /// The lines of a row of sender `from`, in the memory of `to`.
 template <class T>
-__device__ __forceinline__ Line* lines_of(const Channel& channel, const LineRows<T>& rows, int parity, int to,
-                                          int from, int64_t row, int32_t vectors) {
+__device__ __forceinline__ FlaggedLine* lines_of(const Channel& channel, const LineRows<T>& rows, int parity,
+                                                 int to, int from, int64_t row, int32_t vectors) {
   constexpr int kLines = Packed<T>::kWords / 2;
-  return part_of<Line>(channel, to, rows.lines_offset) +
+  return part_of<FlaggedLine>(channel, to, rows.lines_offset) +
          (parity * channel.ranks + from) * rows.lines_per_rank + row * kLines * vectors;
 }
 
@@ -67,7 +67,7 @@ __device__ __forceinline__ Vector8 sum_of_ranks(const Channel& channel, Exchange
   Vector8 sum{};
 #pragma unroll
   for (int first = 0; first < kLines; first += kTogether) {
-    Line lines[kTogether][kMost];
+    FlaggedLine lines[kTogether][kMost];
 #pragma unroll
     for (int line = 0; line < kTogether; ++line) {
 #pragma unroll
@@ -84,7 +84,7 @@ __device__ __forceinline__ Vector8 sum_of_ranks(const Channel& channel, Exchange
         if (rank >= channel.ranks) continue;
         uint32_t low = own.words[word], high = own.words[word + 1];
         if (rank != channel.rank) {
-          Line& held = lines[line][rank];
+          FlaggedLine& held = lines[line][rank];
           if (!has_come(held, call.epoch())) {
             call.wait([&] {
               held = load_line(from(rank, first + line));
@@ -122,7 +122,7 @@ __global__ void __launch_bounds__(max_threads(kMost), 1)
       const Packed<T> own = own_at(row, vector);
       for (int distance = 1; distance < channel.ranks; ++distance) {
         const int to = (channel.rank + distance) % channel.ranks;
-        Line* lines = lines_of(channel, rows, call.parity(), to, channel.rank, row, vectors) + vector;
+        FlaggedLine* lines = lines_of(channel, rows, call.parity(), to, channel.rank, row, vectors) + vector;
 #pragma unroll
         for (int line = 0; line < kLines; ++line)
           store_line(lines + line * vectors, own.words[2 * line], own.words[2 * line + 1], call.epoch());

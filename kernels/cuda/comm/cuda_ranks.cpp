@@ -10,11 +10,11 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "kernels/base/error.h"
 #include "kernels/comm/rank_gpus.h"
 #include "kernels/cuda/comm/peer_memory.h"
 #include "kernels/cuda/device/check.h"
 #include "kernels/cuda/device/devices.h"
-#include "kernels/error.h"
 
 namespace minfer {
 namespace {

@@ -68,7 +68,7 @@ __device__ __forceinline__ void copy_columns(const Columns& columns, float* to, 
 
 __device__ __forceinline__ void send_order(const Channel& channel, const BlockLayout& layout, int to,
                                            float* out, int64_t out_stride, uint32_t epoch) {
-  Line* order = part_of<Line>(channel, to, layout.gather_order);
+  FlaggedLine* order = part_of<FlaggedLine>(channel, to, layout.gather_order);
   const auto distance = reinterpret_cast<unsigned long long>(out) -
                         reinterpret_cast<unsigned long long>(channel.block[channel.rank]);
   const auto stride = static_cast<unsigned long long>(out_stride);
@@ -99,11 +99,11 @@ __global__ void __launch_bounds__(kThreads)
 /// What an order says: waits for both lines. Null if a rank has failed.
 __device__ __forceinline__ float* ordered_place(const Channel& channel, const BlockLayout& layout,
                                                 ExchangeCall& call, int64_t& stride) {
-  const Line* order = part_of<const Line>(channel, channel.rank, layout.gather_order);
+  const FlaggedLine* order = part_of<const FlaggedLine>(channel, channel.rank, layout.gather_order);
   unsigned long long values[2] = {};
   for (int i = 0; i < 2; ++i) {
     call.wait([&] {
-      const Line line = load_line(order + i);
+      const FlaggedLine line = load_line(order + i);
       values[i] = static_cast<unsigned long long>(data_of(line.half[1])) << 32 | data_of(line.half[0]);
       return has_come(line, call.epoch());
     });

@@ -4,7 +4,7 @@
 
 #include <dlfcn.h>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 
 namespace minfer::cuda {
 namespace {

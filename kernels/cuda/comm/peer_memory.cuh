@@ -8,7 +8,7 @@
 /// Every call of a kind of exchange has a number, its epoch, counted in device memory so that a replayed graph counts as well. All
 /// blocks of a kernel read it behind begin_kernel(), when the call before has ended, and the last one to end advances it.
 ///
-/// Data with flags (Line, tokens): 64-bit relaxed.sys accesses, which the PTX memory model never tears; number and data are
+/// Data with flags (FlaggedLine, tokens): 64-bit relaxed.sys accesses, which the PTX memory model never tears; number and data are
 /// one word. Rows with a flag a chunk: plain stores, a barrier of the block, fence.sys and the store of the flag by one thread; on
 /// the other side ld.acquire.sys of the flag by one thread and a barrier, then loads past the L1.
 ///
@@ -52,20 +52,20 @@ __device__ __forceinline__ unsigned long long load_word(const unsigned long long
   asm volatile("ld.relaxed.sys.global.b64 %0, [%1];" : "=l"(word) : "l"(from) : "memory");
   return word;
 }
-__device__ __forceinline__ void store_line(Line* to, uint32_t low, uint32_t high, uint32_t epoch) {
+__device__ __forceinline__ void store_line(FlaggedLine* to, uint32_t low, uint32_t high, uint32_t epoch) {
   asm volatile("st.relaxed.sys.global.v2.b64 [%0], {%1, %2};" ::"l"(to), "l"(flagged(low, epoch)),
                "l"(flagged(high, epoch))
                : "memory");
 }
-__device__ __forceinline__ Line load_line(const Line* from) {
-  Line line;
+__device__ __forceinline__ FlaggedLine load_line(const FlaggedLine* from) {
+  FlaggedLine line;
   asm volatile("ld.relaxed.sys.global.v2.b64 {%0, %1}, [%2];"
                : "=l"(line.half[0]), "=l"(line.half[1])
                : "l"(from)
                : "memory");
   return line;
 }
-__device__ __forceinline__ bool has_come(const Line& line, uint32_t epoch) {
+__device__ __forceinline__ bool has_come(const FlaggedLine& line, uint32_t epoch) {
   return epoch_of(line.half[0]) == epoch && epoch_of(line.half[1]) == epoch;
 }
 

@@ -32,21 +32,21 @@ struct Channel {
 
 /// Eight bytes of data in 16 bytes: each half holds 4 of them and, above, the number of the call that they belong to. Halves are
 /// written and read whole, so that data which has the right number needs neither fence nor barrier.
-struct alignas(16) Line {
+struct alignas(16) FlaggedLine {
   unsigned long long half[2];
 };
 
 /// Where the parts of a rank's block begin, in bytes. `lines`, `data`, `flags` and `tokens` are there twice, for even and odd calls.
 struct BlockLayout {
-  int64_t lines_per_rank = 0;       ///< Line: those of one sender
+  int64_t lines_per_rank = 0;       ///< FlaggedLine: those of one sender
   int64_t data_bytes_per_rank = 0;  ///< rows of chunks of one sender
   int64_t tokens_per_call = 0;
 
-  int64_t lines = 0;  ///< [2, ranks, lines_per_rank] Line
+  int64_t lines = 0;  ///< [2, ranks, lines_per_rank] FlaggedLine
   int64_t data = 0;   ///< [2, ranks, data_bytes_per_rank]
   int64_t flags = 0;  ///< [2, ranks, kMostChunks] u32
   int64_t gather_order =
-      0;  ///< [2] Line: where the first rank wants its columns, from its block on, and their row stride
+      0;  ///< [2] FlaggedLine: where the first rank wants its columns, from its block on, and their row stride
   int64_t gather_flags = 0;  ///< [ranks, kGatherBlocks] u32
   int64_t tokens = 0;        ///< [2, tokens_per_call] u64: token, above it the number of the call
   int64_t bytes = 0;         ///< of all of these

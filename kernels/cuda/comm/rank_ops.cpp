@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <array>
 
+#include "kernels/base/error.h"
 #include "kernels/cuda/comm/all_reduce_measurement.h"
 #include "kernels/cuda/comm/exchange.h"
 #include "kernels/cuda/device/check.h"
 #include "kernels/cuda/launch/stamp_only.h"
-#include "kernels/error.h"
 
 namespace minfer::cuda {
 namespace {
@@ -45,10 +45,10 @@ BlockLayout layout_of(int32_t ranks, const StepLimits& limits, bool between_proc
     layout.bytes += (bytes + kAlignment - 1) / kAlignment * kAlignment;
     return offset;
   };
-  layout.lines = take(2 * ranks * layout.lines_per_rank * static_cast<int64_t>(sizeof(Line)));
+  layout.lines = take(2 * ranks * layout.lines_per_rank * static_cast<int64_t>(sizeof(FlaggedLine)));
   layout.data = take(2 * ranks * layout.data_bytes_per_rank);
   layout.flags = take(int64_t{2} * ranks * kMostChunks * static_cast<int64_t>(sizeof(uint32_t)));
-  layout.gather_order = take(2 * sizeof(Line));
+  layout.gather_order = take(2 * sizeof(FlaggedLine));
   layout.gather_flags = take(int64_t{ranks} * kGatherBlocks * static_cast<int64_t>(sizeof(uint32_t)));
   layout.tokens = take(2 * layout.tokens_per_call * static_cast<int64_t>(sizeof(uint64_t)));
   layout.columns = layout.bytes;

@@ -55,7 +55,7 @@ __device__ __forceinline__ float4 sum_of_rows(const float4& value) {
 template <int kQuads, bool kAligned>
 __device__ void run_one(const RuleParams& p, const RuleBlock& block, int64_t token, RuleSums& shared,
                         RuleState<kQuads>& state) {
-  const RulePlace place = RulePlace::of_whole_lines();
+  const RuleThread place = RuleThread::of_whole_lines();
   const int32_t columns = block.columns(p);
   float k[4 * kQuads], q[4 * kQuads];
   load_rows<kQuads, kAligned>(block.k(p, token), p.key_size, place, k);
@@ -102,7 +102,7 @@ __device__ void run_one(const RuleParams& p, const RuleBlock& block, int64_t tok
 template <int kQuads, bool kAligned>
 __device__ void run_many(const RuleParams& p, const RuleBlock& block, const DeltaSequence& sequence,
                          RuleTile<kQuads> (&tiles)[2], RuleState<kQuads>& state) {
-  const RulePlace place = RulePlace::of_warps_columns();
+  const RuleThread place = RuleThread::of_warps_columns();
   const int32_t columns = block.columns(p);
   const auto thread = static_cast<int32_t>(threadIdx.x);
   const auto tokens_from = [&](int32_t first) { return min(kTileTokens, sequence.count - first); };
@@ -177,7 +177,7 @@ __global__ void __launch_bounds__(kRuleThreads, kLeastBlocks<kQuads, kMany>)
       return run_chunks(p, block, sequence, stamps, *reinterpret_cast<ChunkShared*>(memory));
   }
   const bool is_one = !kMany || sequence.count == 1;
-  const RulePlace place = is_one ? RulePlace::of_whole_lines() : RulePlace::of_warps_columns();
+  const RuleThread place = is_one ? RuleThread::of_whole_lines() : RuleThread::of_warps_columns();
   const int32_t columns = block.columns(p);
   RuleState<kQuads> state;
   if (sequence.is_fresh) {

@@ -100,17 +100,17 @@ __device__ __forceinline__ void store_quad(float* row, int32_t first, int32_t co
 }
 
 /// Which four columns of the block a thread has, and which rows: [64 r + 4 group, ... + 4) for each r.
-struct RulePlace {
+struct RuleThread {
   int32_t column;
   int32_t group;
 
   /// For many tokens: all rows of a column in one warp, which sums over them without the others.
-  __device__ __forceinline__ static RulePlace of_warps_columns() {
+  __device__ __forceinline__ static RuleThread of_warps_columns() {
     const int32_t lane = static_cast<int32_t>(threadIdx.x) % kWarpSize;
     return {static_cast<int32_t>(threadIdx.x) / kWarpSize * 8 + lane % 2 * 4, lane / 2};
   }
   /// For one token, when reading and writing the state is all that takes time: warps read whole lines of 128 bytes.
-  __device__ __forceinline__ static RulePlace of_whole_lines() {
+  __device__ __forceinline__ static RuleThread of_whole_lines() {
     return {static_cast<int32_t>(threadIdx.x) % 8 * 4, static_cast<int32_t>(threadIdx.x) / 8};
   }
 };
@@ -121,7 +121,7 @@ struct RuleState {
   static constexpr int kRows = 4 * kQuads;
   float4 at[kRows];
 
-  __device__ __forceinline__ static int32_t row_of(const RulePlace& place, int r) {
+  __device__ __forceinline__ static int32_t row_of(const RuleThread& place, int r) {
     return r / 4 * 4 * kRowGroups + 4 * place.group + r % 4;
   }
   __device__ __forceinline__ void clear() {
@@ -130,7 +130,7 @@ struct RuleState {
       row = {};
   }
   template <bool kAligned>
-  __device__ __forceinline__ void load(const RuleParams& p, const float* state, const RulePlace& place,
+  __device__ __forceinline__ void load(const RuleParams& p, const float* state, const RuleThread& place,
                                        int32_t columns) {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
@@ -141,7 +141,7 @@ struct RuleState {
     }
   }
   template <bool kAligned>
-  __device__ __forceinline__ void store(const RuleParams& p, float* state, const RulePlace& place,
+  __device__ __forceinline__ void store(const RuleParams& p, float* state, const RuleThread& place,
                                         int32_t columns) const {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
@@ -181,7 +181,7 @@ struct RuleState {
 
 /// A thread's rows of q or k, whose head begins at `head`.
 template <int kQuads, bool kAligned>
-__device__ __forceinline__ void load_rows(const float* head, int32_t size, const RulePlace& place,
+__device__ __forceinline__ void load_rows(const float* head, int32_t size, const RuleThread& place,
                                           float (&rows)[4 * kQuads]) {
 #pragma unroll
   for (int quad = 0; quad < kQuads; ++quad) {

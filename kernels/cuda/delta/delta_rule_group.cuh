@@ -143,7 +143,7 @@ __device__ __forceinline__ float dot(const float4& a, const float (&b)[kGroupTok
 /// sums a lane gets, and lane / 2 % 4 the token whose output it makes.
 template <int kQuads>
 __device__ __forceinline__ void group_step(const RuleTile<kQuads>& tile, int32_t group,
-                                           const RulePlace& place, RuleState<kQuads>& state, float& out) {
+                                           const RuleThread& place, RuleState<kQuads>& state, float& out) {
   constexpr int kSums = 4 * kGroupTokens;
   const int32_t first = group * kGroupTokens;
   float answers[kSums], values[kSums];  // of column c and token j at 4 c + j

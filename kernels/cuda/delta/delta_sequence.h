@@ -21,7 +21,7 @@ struct DeltaSequences {
   int32_t num_slots;
 };
 
-inline DeltaSequences delta_sequences(const ForwardBatch& batch, const StateLayer& state) {
+inline DeltaSequences delta_sequences(const ForwardBatch& batch, const RecurrentLayer& state) {
   return {batch.query_start, batch.positions, batch.state_slots, batch.num_sequences, state.num_slots};
 }
 

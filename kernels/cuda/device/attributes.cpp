@@ -2,7 +2,7 @@
 
 #include "kernels/cuda/device/check.h"
 #include "kernels/cuda/device/devices.h"
-#include "kernels/cuda/device/panel_shared.h"
+#include "kernels/cuda/device/strip_shared.h"
 
 namespace minfer::cuda {
 
@@ -26,7 +26,7 @@ DeviceFacts device_facts(int32_t sms) {
   return {.sms = sms,
           .has_wgmma = has_wgmma(),
           .shared_bytes = static_cast<int64_t>(most_shared_bytes()),
-          .panel_shared_bytes = kPanelSharedBytes};
+          .strip_shared_bytes = kStripSharedBytes};
 }
 
 size_t most_shared_bytes() {

@@ -1,6 +1,6 @@
 #include "kernels/cuda/device/check.h"
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 
 namespace minfer::cuda {
 

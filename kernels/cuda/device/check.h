@@ -4,7 +4,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "kernels/error_types.h"
+#include "kernels/base/error_types.h"
 
 /// Errors of the CUDA runtime as exceptions. Usable from .cu files: no formatting library in this header.
 namespace minfer::cuda {

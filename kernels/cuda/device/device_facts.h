@@ -9,8 +9,8 @@ struct DeviceFacts {
   int32_t sms = 0;
   bool has_wgmma = false;    ///< Hopper's tensor cores, and code for them in the build
   int64_t shared_bytes = 0;  ///< that a block may have
-  int64_t panel_shared_bytes =
-      0;  ///< for which the build compiled the kernels of quantised weights past few tokens
+  int64_t strip_shared_bytes =
+      0;  ///< for which the build compiled the kernels of quantised weights times few tokens
   // What kernels reach at the most, for modelled times alone.
   double bytes_per_us = 0.0;
   double bf16_flops_per_us = 0.0;
@@ -21,7 +21,7 @@ struct DeviceFacts {
 inline constexpr DeviceFacts kH200{.sms = 132,
                                    .has_wgmma = true,
                                    .shared_bytes = 227 << 10,
-                                   .panel_shared_bytes = 227 << 10,
+                                   .strip_shared_bytes = 227 << 10,
                                    .bytes_per_us = 4.55e6,
                                    .bf16_flops_per_us = 8.33e8,
                                    .fp8_flops_per_us = 1.59e9};

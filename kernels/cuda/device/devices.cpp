@@ -2,7 +2,7 @@
 
 #include <cuda_runtime.h>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 
 namespace minfer {
 namespace {

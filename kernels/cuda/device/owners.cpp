@@ -2,9 +2,9 @@
 
 #include <cstring>
 
+#include "kernels/base/error.h"
 #include "kernels/cuda/device/check.h"
 #include "kernels/cuda/device/memory_ledger.h"
-#include "kernels/error.h"
 
 namespace minfer::cuda {
 

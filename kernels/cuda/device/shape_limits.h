@@ -25,7 +25,7 @@ inline constexpr int32_t kMaxVocabulary = 1 << 20;
 /// Dequantised rows in flight. Less stays in the L2 but makes the products small: 16, 32 and 64 MiB take 57,
 /// 53 and 52.5 ms for a step of 2,048 tokens of Llama-3.1-8B in q4_k on an H200.
 inline constexpr int64_t kWeightScratchBytes = int64_t{64} << 20;
-/// Chunks of dequantised rows begin at multiples of this: whole panels, and whole tiles of cuBLASLt.
+/// Chunks of dequantised rows begin at multiples of this: whole strips, and whole tiles of cuBLASLt.
 inline constexpr int64_t kChunkRows = 256;
 /// Elements that a thread dequantises to f32 at a time.
 inline constexpr int32_t kDequantisedTogether = 4;

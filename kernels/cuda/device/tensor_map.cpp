@@ -4,8 +4,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include "kernels/base/error.h"
 #include "kernels/cuda/device/check.h"
-#include "kernels/error.h"
 
 namespace minfer::cuda {
 namespace {

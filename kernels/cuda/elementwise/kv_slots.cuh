@@ -43,7 +43,7 @@ __device__ __forceinline__ int64_t kv_row(const KvSlots& slots, int32_t block, i
 
 /// A key of a sequence on its way to a row of the cache. The block is loaded without waiting for it: whoever
 /// looks up keys ahead of their copies calls row() when it copies.
-struct KeyPlace {
+struct KeyRow {
   int32_t block;         ///< -1: there is no such key
   int32_t row_in_block;  ///< among the block's kv_heads * block_size rows
 
@@ -54,10 +54,10 @@ struct KeyPlace {
 };
 
 /// `blocks`: of the sequence; it has keys at positions below `end`. For caches of less than 2^31 rows.
-__device__ __forceinline__ KeyPlace look_up(const KvSlots& slots, const int32_t* blocks, int32_t kv_head,
-                                            int32_t position, int32_t end) {
+__device__ __forceinline__ KeyRow look_up(const KvSlots& slots, const int32_t* blocks, int32_t kv_head,
+                                          int32_t position, int32_t end) {
   const BlockOffset place = block_offset(slots, position);
-  KeyPlace key{-1, kv_head * slots.block_size + place.offset};
+  KeyRow key{-1, kv_head * slots.block_size + place.offset};
   if (position < end) key.block = __ldcg(blocks + place.block);
   return key;
 }

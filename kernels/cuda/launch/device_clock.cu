@@ -1,9 +1,9 @@
 #include <limits>
 
+#include "kernels/base/clock.h"
 #include "kernels/cuda/device/check.h"
 #include "kernels/cuda/device/owners.h"
 #include "kernels/cuda/launch/device_clock.h"
-#include "kernels/stamps.h"
 
 namespace minfer::cuda {
 namespace {

@@ -3,9 +3,9 @@
 #include <array>
 #include <utility>
 
+#include "kernels/base/clock.h"
 #include "kernels/cuda/device/check.h"
 #include "kernels/cuda/launch/kernel_name.h"
-#include "kernels/stamps.h"
 
 namespace minfer::cuda {
 namespace {

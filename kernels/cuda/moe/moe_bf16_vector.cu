@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "kernels/cuda/moe/moe_routes.cuh"
+#include "kernels/cuda/moe/routes/moe_routes.cuh"
 #include "kernels/cuda/ptx/warp.cuh"
 
 /// Products of experts with the routes of few tokens, each route alone (see MoeProduct): weights and x bf16, sums f32.

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 
+#include "kernels/base/error.h"
 #include "kernels/bias.h"
 #include "kernels/cuda/choice/product_choice.h"
-#include "kernels/cuda/moe/expert_panel.h"
+#include "kernels/cuda/moe/expert_strip.h"
 #include "kernels/cuda/moe/stream/expert_stream.h"
 #include "kernels/cuda/weights/weight_layout.h"
-#include "kernels/error.h"
 
 // Products of experts by the kernels that choose_experts() names, over tokens in chunks that the scratch memory has room for.
 namespace minfer::cuda {
@@ -140,11 +140,11 @@ void MoeProducts::multiply(Launch& launch, MoeProduct product, const Chunk& chun
   }
   if (kernel == ExpertKernel::stream) return expert_stream_product(launch, product, sorted_x_.data());
   const bool gate_up = product.up != nullptr;
-  if (kernel == ExpertKernel::expert_panel) {
-    gate_up ? expert_panel_product<2>(launch, product) : expert_panel_product<1>(launch, product);
-  } else if (kernel == ExpertKernel::panel) {
-    const int tiles = batch_routes / kPanelTokens;
-    gate_up ? moe_panel_product<2>(launch, product, tiles) : moe_panel_product<1>(launch, product, tiles);
+  if (kernel == ExpertKernel::expert_strip) {
+    gate_up ? expert_strip_product<2>(launch, product) : expert_strip_product<1>(launch, product);
+  } else if (kernel == ExpertKernel::strip) {
+    const int tiles = batch_routes / kStripTokens;
+    gate_up ? moe_strip_product<2>(launch, product, tiles) : moe_strip_product<1>(launch, product, tiles);
   } else {
     moe_row_product(launch, product);
   }

@@ -3,7 +3,7 @@
 #include "kernels/cuda/choice/expert_choice.h"
 #include "kernels/cuda/device/owners.h"
 #include "kernels/cuda/launch/launch.h"
-#include "kernels/cuda/moe/moe_product.h"
+#include "kernels/cuda/moe/routes/moe_product.h"
 #include "kernels/op_args.h"
 
 namespace minfer::cuda {

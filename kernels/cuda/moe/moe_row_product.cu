@@ -1,4 +1,4 @@
-#include "kernels/cuda/moe/moe_routes.cuh"
+#include "kernels/cuda/moe/routes/moe_routes.cuh"
 #include "kernels/cuda/ptx/warp.cuh"
 #include "kernels/cuda/weights/weight_elements.cuh"
 

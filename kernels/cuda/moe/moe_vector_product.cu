@@ -1,20 +1,20 @@
 #include <algorithm>
 
 #include "kernels/cuda/device/attributes.h"
-#include "kernels/cuda/moe/moe_routes.cuh"
-#include "kernels/cuda/product/panel/tile_vector.cuh"
+#include "kernels/cuda/moe/routes/moe_routes.cuh"
+#include "kernels/cuda/product/strip/tile_vector.cuh"
 #include "kernels/cuda/weights/weight_types.h"
 
 /// Products of experts with the routes of few tokens, each route alone (see MoeProduct); weights quantised, x
 /// bf16.
 ///
-///   gate and up:  out[route] = activation(Wg[e] x + bg[e], Wu[e] x + bu[e])   a unit is a route and a panel of 16 rows
-///   down:         out[t] (+)= sum over j of w[t, j] * (W[e_j] x[t, j] + b[e_j])  a unit is a token and a panel
+///   gate and up:  out[route] = activation(Wg[e] x + bg[e], Wu[e] x + bu[e])   a unit is a route and a strip of 16 rows
+///   down:         out[t] (+)= sum over j of w[t, j] * (W[e_j] x[t, j] + b[e_j])  a unit is a token and a strip
 ///
 /// One thread block an SM takes units that follow one another, their chunks (of gate, then of up; of the experts of a token one after the
-/// other) are divided evenly among its warps, each of which keeps the next kStages on their way to shared memory (panel_loop.cuh). Units
+/// other) are divided evenly among its warps, each of which keeps the next kStages on their way to shared memory (strip_loop.cuh). Units
 /// are few and short, of gpt-oss-20b 5.5 of 24 chunks for each SM, so what a chunk costs beside its products counts: a warp's chunks lie
-/// behind each other in memory, it adds up a part of a sum (gate or up of a panel; of down a panel) for as long as it stays in it, and the
+/// behind each other in memory, it adds up a part of a sum (gate or up of a strip; of down a strip) for as long as it stays in it, and the
 /// warps meet once, for all units of a round. Only the experts have to be known first, so nothing is loaded before begin_kernel(). Down
 /// needs no memory for the experts' products: each chunk's sums are weighted at once.
 ///
@@ -29,7 +29,7 @@ struct VectorShared {
   static constexpr int kUnits = Multiplier::kWarps;
   static constexpr int kParts = 4;
   alignas(128) char rings[Multiplier::kWarps][Multiplier::kStages][Multiplier::kChunkBytes];
-  float sums[Multiplier::kWarps][kParts][kPanelRows];
+  float sums[Multiplier::kWarps][kParts][kStripRows];
 };
 
 /// How the chunks of a round are divided among kWarps warps.
@@ -44,10 +44,10 @@ struct ChunkShares {
 template <bool kGateUp>
 struct VectorUnits {
   const MoeProduct& p;
-  int panels = (p.rows + kPanelRows - 1) / kPanelRows;
+  int strips = (p.rows + kStripRows - 1) / kStripRows;
   int chunks = static_cast<int>(tiles_of(p.cols));
   int outers = kGateUp ? 2 : p.routes_per_out;
-  int count = p.num_routes / (kGateUp ? 1 : p.routes_per_out) * panels;
+  int count = p.num_routes / (kGateUp ? 1 : p.routes_per_out) * strips;
   int chunks_of_part = kGateUp ? chunks : outers * chunks;
 
   /// The first unit of a block.
@@ -60,7 +60,7 @@ struct VectorUnits {
 template <bool kGateUp>
 struct UnitWalk {
   int row_block;  ///< of `out`: a route, or a token
-  int panel;
+  int strip;
   int outer;
   int chunk;
 
@@ -70,16 +70,16 @@ struct UnitWalk {
     chunk = at - segment * units.chunks;
     unit += segment / units.outers;
     outer = segment % units.outers;
-    row_block = unit / units.panels;
-    panel = unit - row_block * units.panels;
+    row_block = unit / units.strips;
+    strip = unit - row_block * units.strips;
   }
-  /// To the next chunk; whether it is of another matrix or panel.
+  /// To the next chunk; whether it is of another matrix or strip.
   __device__ __forceinline__ bool advance(const VectorUnits<kGateUp>& units) {
     if (++chunk < units.chunks) return false;
     chunk = 0;
     if (++outer == units.outers) {
       outer = 0;
-      if (++panel == units.panels) panel = 0, ++row_block;
+      if (++strip == units.strips) strip = 0, ++row_block;
     }
     return true;
   }
@@ -102,18 +102,18 @@ template <class Multiplier, bool kGateUp>
 __device__ __forceinline__ void write_row(const VectorUnits<kGateUp>& units,
                                           const VectorShared<Multiplier>& shared,
                                           const ChunkShares<Multiplier::kWarps>& share, int first, int number,
-                                          int row_of_panel) {
+                                          int row_of_strip) {
   const MoeProduct& p = units.p;
-  const int row_block = (first + number) / units.panels;
-  const int row = (first + number - row_block * units.panels) * kPanelRows + row_of_panel;
+  const int row_block = (first + number) / units.strips;
+  const int row = (first + number - row_block * units.strips) * kStripRows + row_of_strip;
   if (row >= p.rows) return;
   const auto sum_of = [&](int part) {
     const int begin = part * units.chunks_of_part;
     const int last = share.warp_of(begin + units.chunks_of_part - 1);
     int warp = share.warp_of(begin);
-    float total = shared.sums[warp][part - share.first_of(warp) / units.chunks_of_part][row_of_panel];
+    float total = shared.sums[warp][part - share.first_of(warp) / units.chunks_of_part][row_of_strip];
     while (++warp <= last)
-      if (share.first_of(warp) < share.first_of(warp + 1)) total += shared.sums[warp][0][row_of_panel];
+      if (share.first_of(warp) < share.first_of(warp + 1)) total += shared.sums[warp][0][row_of_strip];
     return total;
   };
   if constexpr (kGateUp) {
@@ -144,7 +144,7 @@ __global__ void __launch_bounds__(Multiplier::kWarps * 32, 1)
   allow_next_kernel();
 
   const auto row_of_x = [&](int row) {
-    return PanelArgs{.x = static_cast<const __nv_bfloat16*>(p.x) + row * p.x_stride, .cols = p.cols};
+    return ProductArgs{.x = static_cast<const __nv_bfloat16*>(p.x) + row * p.x_stride, .cols = p.cols};
   };
   const char* x = nullptr;
   const int last = units.first_of(static_cast<int>(blockIdx.x) + 1);
@@ -159,7 +159,7 @@ __global__ void __launch_bounds__(Multiplier::kWarps * 32, 1)
     const auto find_tile = [&] {
       const void* matrix = kGateUp && next.outer == 1 ? p.up : p.weight;
       tile = static_cast<const char*>(matrix) + p.expert_ids[next.route(units)] * p.matrix_bytes +
-             (static_cast<int64_t>(next.panel) * units.chunks + next.chunk) * Multiplier::kChunkBytes;
+             (static_cast<int64_t>(next.strip) * units.chunks + next.chunk) * Multiplier::kChunkBytes;
     };
     if (left > 0) find_tile();
     const auto copy_next = [&](char* to) {
@@ -232,8 +232,8 @@ __global__ void __launch_bounds__(Multiplier::kWarps * 32, 1)
     }
     if (is_open) end_part();
     __syncthreads();
-    for (auto i = static_cast<int>(threadIdx.x); i < count * kPanelRows; i += kThreads)
-      write_row<Multiplier, kGateUp>(units, shared, share, first, i / kPanelRows, i % kPanelRows);
+    for (auto i = static_cast<int>(threadIdx.x); i < count * kStripRows; i += kThreads)
+      write_row<Multiplier, kGateUp>(units, shared, share, first, i / kStripRows, i % kStripRows);
     if (first + Shared::kUnits < last) __syncthreads();
   }
 }
@@ -254,8 +254,8 @@ void run(Launch& launch, const MoeProduct& p) {
   using Multiplier = TileVectorMultiplier<type, false>;
   using Shared = VectorShared<Multiplier>;
   static_assert(sizeof(Shared) <= kMostShared);
-  const int64_t panels = (p.rows + kPanelRows - 1) / kPanelRows;
-  const int64_t units = p.num_routes / (kGateUp ? 1 : p.routes_per_out) * panels;
+  const int64_t strips = (p.rows + kStripRows - 1) / kStripRows;
+  const int64_t units = p.num_routes / (kGateUp ? 1 : p.routes_per_out) * strips;
   const int64_t blocks = std::min<int64_t>(units, launch.num_sms());
   const size_t shared = sizeof(Shared);
   const auto x_bytes = static_cast<size_t>(p.num_routes / p.routes_per_x * tiles_of(p.cols)) *

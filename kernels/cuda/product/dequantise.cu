@@ -1,6 +1,6 @@
 #include "kernels/cuda/device/shape_limits.h"
 #include "kernels/cuda/product/dequantise.h"
-#include "kernels/cuda/product/panel/tile_fragments.cuh"
+#include "kernels/cuda/product/operands/tile_fragments.cuh"
 #include "kernels/cuda/weights/weight_elements.cuh"
 #include "kernels/dtype.h"
 
@@ -52,10 +52,10 @@ __global__ void __launch_bounds__(kWarps * 32)
   allow_next_kernel();
   begin_kernel(stamp);
   if (tile >= tiles) return;
-  const int64_t panel = first_row / kPanelRows + blockIdx.y;
-  const TileRegisters<type> registers(matrix + (panel * tiles + tile) * Tile<type>::kBytes, lane);
+  const int64_t strip = first_row / kStripRows + blockIdx.y;
+  const TileRegisters<type> registers(matrix + (strip * tiles + tile) * Tile<type>::kBytes, lane);
   const TileScales<type> scales(registers);
-  const int row = blockIdx.y * kPanelRows + lane / 4;
+  const int row = blockIdx.y * kStripRows + lane / 4;
   Out* to = out + static_cast<int64_t>(row) * cols + tile * kTileCols + first_column(lane);
 #pragma unroll
   for (int i = 0; i < 16; ++i) {
@@ -90,9 +90,9 @@ __global__ void __launch_bounds__(kWarps * 32)
 template <DType type, class Out>
 void run(Launch& launch, const Weight& matrix, int64_t first_row, int64_t num_rows, Out* out) {
   if constexpr (is_tiled(type)) {
-    require_equal("dequantise_rows: first row modulo a panel", 0, first_row % kPanelRows);
+    require_equal("dequantise_rows: first row modulo a strip", 0, first_row % kStripRows);
     const dim3 grid(static_cast<unsigned>((tiles_of(matrix.cols) + kWarps - 1) / kWarps),
-                    static_cast<unsigned>(panels_of(num_rows)));
+                    static_cast<unsigned>(strips_of(num_rows)));
     launch("dequantise_rows", dequantise_tiles<type, Out>, grid, kWarps * 32, 0,
            static_cast<const char*>(matrix.data), static_cast<int>(matrix.cols), static_cast<int>(first_row),
            static_cast<int>(num_rows), out);

@@ -3,16 +3,16 @@
 #include <algorithm>
 #include <optional>
 
+#include "kernels/base/error.h"
 #include "kernels/bias.h"
 #include "kernels/cuda/device/attributes.h"
 #include "kernels/cuda/device/shape_limits.h"
 #include "kernels/cuda/elementwise/elementwise.h"
 #include "kernels/cuda/product/dequantise.h"
-#include "kernels/cuda/product/panel/panel_kernels.h"
-#include "kernels/cuda/product/stream/stream_product.h"
+#include "kernels/cuda/product/stream_product.h"
+#include "kernels/cuda/product/strip/strip_kernels.h"
 #include "kernels/cuda/product/tile_stream/tile_stream_kernels.h"
 #include "kernels/cuda/weights/weight_layout.h"
-#include "kernels/error.h"
 
 // Products by the kernels that choose() names (choice/product_choice.h), and the chunks of those that need scratch memory.
 namespace minfer::cuda {
@@ -43,10 +43,10 @@ Tensor part(const Tensor& tensor, int64_t row, int64_t rows, int64_t col, int64_
 
 /// Whether matrix b's rows follow a's in memory, so that both are one matrix.
 bool follows(const Weight& a, const Weight& b) {
-  const bool whole_panels = !is_tiled(a.dtype) || a.rows % kPanelRows == 0;
-  const int64_t bytes = is_tiled(a.dtype) ? panels_of(a.rows) * tiles_of(a.cols) * tile_bytes(a.dtype)
+  const bool whole_strips = !is_tiled(a.dtype) || a.rows % kStripRows == 0;
+  const int64_t bytes = is_tiled(a.dtype) ? strips_of(a.rows) * tiles_of(a.cols) * tile_bytes(a.dtype)
                                           : a.rows * a.cols * static_cast<int64_t>(element_bytes(a.dtype));
-  return a.dtype == b.dtype && a.cols == b.cols && whole_panels &&
+  return a.dtype == b.dtype && a.cols == b.cols && whole_strips &&
          static_cast<const char*>(a.data) + bytes == b.data;
 }
 
@@ -64,45 +64,46 @@ bool is_aligned(const void* data, intptr_t bytes) {
   return reinterpret_cast<intptr_t>(data) % bytes == 0;
 }
 
-/// Of `panel` with these types; of gate and up, if it has `up`.
-ProductShape shape_of(const PanelArgs& panel, DType weight, DType up, DType x, DType out) {
-  return {.weight = weight,
-          .up = up,
-          .x = x,
-          .out = out,
-          .rows = panel.rows,
-          .cols = panel.cols,
-          .gate_up = panel.up != nullptr,
-          .adds = panel.add_to_out,
-          .has_norm = panel.norm != nullptr,
-          .x_is_aligned = is_aligned(panel.x, 16) && panel.x_stride % 8 == 0,
-          .out_is_aligned = panel.out_stride % 4 == 0 && is_aligned(panel.out, panel.out_is_f32 ? 16 : 8) &&
-                            is_aligned(panel.bias, 16) && is_aligned(panel.up_bias, 16),
-          .out_takes_pieces = panel.out_is_f32 || (panel.out_stride % 8 == 0 && is_aligned(panel.out, 16)),
-          .weight_is_aligned = is_aligned(panel.weight, 16) && is_aligned(panel.up, 16),
-          .up_is_behind = panel.up > panel.weight};
+/// Of `product` with these types; of gate and up, if it has `up`.
+ProductShape shape_of(const ProductArgs& product, DType weight, DType up, DType x, DType out) {
+  return {
+      .weight = weight,
+      .up = up,
+      .x = x,
+      .out = out,
+      .rows = product.rows,
+      .cols = product.cols,
+      .gate_up = product.up != nullptr,
+      .adds = product.add_to_out,
+      .has_norm = product.norm != nullptr,
+      .x_is_aligned = is_aligned(product.x, 16) && product.x_stride % 8 == 0,
+      .out_is_aligned = product.out_stride % 4 == 0 && is_aligned(product.out, product.out_is_f32 ? 16 : 8) &&
+                        is_aligned(product.bias, 16) && is_aligned(product.up_bias, 16),
+      .out_takes_pieces = product.out_is_f32 || (product.out_stride % 8 == 0 && is_aligned(product.out, 16)),
+      .weight_is_aligned = is_aligned(product.weight, 16) && is_aligned(product.up, 16),
+      .up_is_behind = product.up > product.weight};
 }
 
-ProductShape shape_of(const PanelArgs& panel, const Product& p) {
-  return shape_of(panel, p.weight.dtype, p.weight.dtype, p.x.dtype, p.out.dtype);
+ProductShape shape_of(const ProductArgs& product, const Product& p) {
+  return shape_of(product, p.weight.dtype, p.weight.dtype, p.x.dtype, p.out.dtype);
 }
 
 /// By kernels that take gate and up as they take one matrix; whether `kernel` is one.
-bool run(Launch& launch, ProductKernel kernel, DType weight, const PanelArgs& panel, const Tensor& x,
+bool run(Launch& launch, ProductKernel kernel, DType weight, const ProductArgs& product, const Tensor& x,
          const Tensor& out) {
   switch (kernel) {
     case ProductKernel::fp8_gemm:
     case ProductKernel::fp8_stream:
-      fp8_product(launch, {.args = panel, .x = fp8_activations(x), .out = fp8_activations(out)});
+      fp8_product(launch, {.args = product, .x = fp8_activations(x), .out = fp8_activations(out)});
       return true;
     case ProductKernel::stream:
-      stream_product(launch, panel);
+      stream_product(launch, product);
       return true;
     case ProductKernel::tile_stream:
-      tile_stream_product(launch, weight, panel);
+      tile_stream_product(launch, weight, product);
       return true;
-    case ProductKernel::panel:
-      panel_product(launch, weight, panel);
+    case ProductKernel::strip:
+      strip_product(launch, weight, product);
       return true;
     default:
       return false;
@@ -119,7 +120,7 @@ void check_norm(const FrontNorm& norm, const Tensor& x) {
 
 LinearOps::LinearOps(int32_t num_sms, const StepLimits& limits)
     : device_(device_facts(num_sms)),
-      panel_workspace_(num_sms),
+      product_workspace_(num_sms),
       weight_scratch_(kWeightScratchBytes, "dequantised rows"),
       x_scratch_(static_cast<size_t>(limits.max_tokens) *
                      static_cast<size_t>(std::max(
@@ -169,19 +170,19 @@ void LinearOps::linear(Launch& launch, const LinearArgs& args) {
 }
 
 bool LinearOps::multiply_both(Launch& launch, const Product& first, const Product& second) const {
-  const PanelArgs panels[] = {panel_args(first), panel_args(second)};
-  const ProductKernel kernel = choose(shape_of(panels[0], first), first.x.rows, device_);
+  const ProductArgs pair[] = {product_args(first), product_args(second)};
+  const ProductKernel kernel = choose(shape_of(pair[0], first), first.x.rows, device_);
   const bool streams = kernel == ProductKernel::tile_stream;
-  if ((kernel != ProductKernel::panel && !streams) || !is_tiled(first.weight.dtype) ||
-      !is_tiled(second.weight.dtype) || choose(shape_of(panels[1], second), second.x.rows, device_) != kernel)
+  if ((kernel != ProductKernel::strip && !streams) || !is_tiled(first.weight.dtype) ||
+      !is_tiled(second.weight.dtype) || choose(shape_of(pair[1], second), second.x.rows, device_) != kernel)
     return false;
   const auto launch_pair = streams             ? tile_stream_pair
                            : first.x.rows == 1 ? tile_vector_pair
-                                               : tile_panel_pair;
-  return launch_pair(launch, first.weight.dtype, panels[0], second.weight.dtype, panels[1]);
+                                               : tile_strip_pair;
+  return launch_pair(launch, first.weight.dtype, pair[0], second.weight.dtype, pair[1]);
 }
 
-PanelArgs LinearOps::panel_args(const Product& p) const {
+ProductArgs LinearOps::product_args(const Product& p) const {
   return {.weight = p.weight.data,
           .x = p.x.data,
           .norm = static_cast<const float*>(p.norm.weight.data),
@@ -195,14 +196,14 @@ PanelArgs LinearOps::panel_args(const Product& p) const {
           .out_stride = p.out.stride,
           .out_is_f32 = p.out.dtype == DType::f32,
           .add_to_out = p.add_to_out,
-          .partials = panel_workspace_.partials.as<float>(),
-          .arrivals = panel_workspace_.arrivals.as<unsigned>()};
+          .partials = product_workspace_.partials.as<float>(),
+          .arrivals = product_workspace_.arrivals.as<unsigned>()};
 }
 
 void LinearOps::multiply(Launch& launch, const Product& p) {
-  const PanelArgs panel = panel_args(p);
-  const ProductKernel kernel = choose(shape_of(panel, p), p.x.rows, device_);
-  if (run(launch, kernel, p.weight.dtype, panel, p.x, {})) return;
+  const ProductArgs product = product_args(p);
+  const ProductKernel kernel = choose(shape_of(product, p), p.x.rows, device_);
+  if (run(launch, kernel, p.weight.dtype, product, p.x, {})) return;
   if (kernel == ProductKernel::row_product) return row_product(launch, p);
   if (kernel == ProductKernel::split_product) return split_product(launch, p);
   if (kernel == ProductKernel::matmul) {
@@ -270,15 +271,15 @@ void LinearOps::gate_up_swiglu(Launch& launch, const GateUpArgs& args) {
   check_bias("gate_up_swiglu up bias", args.up_bias, 1, rows);
   if (tokens == 0) return;
   const Product gate{.weight = args.gate, .x = args.x, .out = args.out, .norm = args.norm};
-  PanelArgs panel = panel_args(gate);
-  panel.up = args.up.data;
-  panel.bias = bias_at(args.gate_bias, 0, 0);
-  panel.up_bias = bias_at(args.up_bias, 0, 0);
-  panel.activation = args.activation;
+  ProductArgs product = product_args(gate);
+  product.up = args.up.data;
+  product.bias = bias_at(args.gate_bias, 0, 0);
+  product.up_bias = bias_at(args.up_bias, 0, 0);
+  product.activation = args.activation;
   check_norm(args.norm, args.x);
-  const ProductKernel kernel =
-      choose(shape_of(panel, args.gate.dtype, args.up.dtype, args.x.dtype, args.out.dtype), tokens, device_);
-  if (run(launch, kernel, args.gate.dtype, panel, args.x, args.out)) return;
+  const ProductKernel kernel = choose(
+      shape_of(product, args.gate.dtype, args.up.dtype, args.x.dtype, args.out.dtype), tokens, device_);
+  if (run(launch, kernel, args.gate.dtype, product, args.x, args.out)) return;
   const bool by_chunks = kernel == ProductKernel::dequantise_matmul;
   const int64_t chunk_rows = by_chunks ? std::min(rows, fitting_pairs(args)) : rows;
   const int64_t chunk_tokens =

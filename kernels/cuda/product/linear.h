@@ -4,7 +4,7 @@
 #include "kernels/cuda/device/owners.h"
 #include "kernels/cuda/launch/launch.h"
 #include "kernels/cuda/product/matmul.h"
-#include "kernels/cuda/product/panel_product.h"
+#include "kernels/cuda/product/operands/product_args.h"
 #include "kernels/cuda/product/product.h"
 #include "kernels/op_args.h"
 
@@ -32,11 +32,11 @@ class LinearOps {
   /// gate and up rows [first, first + count) with some tokens, side by side into the scratch.
   Tensor gate_up_product(Launch& launch, const GateUpArgs& args, bool dequantises, int64_t first,
                          int64_t count, const Tensor& x);
-  PanelArgs panel_args(const Product& product) const;
+  ProductArgs product_args(const Product& product) const;
 
   const DeviceFacts device_;
   Matmul matmul_;
-  PanelWorkspace panel_workspace_;
+  ProductWorkspace product_workspace_;
   DeviceBuffer weight_scratch_;   ///< rows of a weight in x's type
   DeviceBuffer x_scratch_;        ///< [tokens, K] f16
   DeviceBuffer gate_up_scratch_;  ///< [tokens, 2 F] f32 before SwiGLU

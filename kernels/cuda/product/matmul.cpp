@@ -5,9 +5,9 @@
 #include <span>
 #include <utility>
 
+#include "kernels/base/error.h"
 #include "kernels/cuda/launch/library_launches.h"
 #include "kernels/cuda/launch/stamp_only.h"
-#include "kernels/error.h"
 
 namespace minfer::cuda {
 namespace {

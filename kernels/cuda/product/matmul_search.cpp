@@ -5,9 +5,9 @@
 #include <limits>
 #include <vector>
 
+#include "kernels/base/error.h"
 #include "kernels/cuda/launch/capture.h"
 #include "kernels/cuda/product/matmul.h"
-#include "kernels/error.h"
 
 namespace minfer::cuda {
 namespace {

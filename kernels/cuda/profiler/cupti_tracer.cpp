@@ -14,10 +14,10 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
+#include "kernels/base/clock.h"
 #include "kernels/cuda/launch/kernel_name.h"
 #include "kernels/cuda/profiler/cupti_library.h"
 #include "kernels/cuda/profiler/tracing_tools.h"
-#include "kernels/stamps.h"
 
 namespace minfer::cuda {
 

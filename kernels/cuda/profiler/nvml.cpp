@@ -10,8 +10,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "kernels/base/clock.h"
 #include "kernels/device_sample.h"
-#include "kernels/stamps.h"
 
 namespace minfer {
 namespace {

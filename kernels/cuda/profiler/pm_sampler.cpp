@@ -13,11 +13,11 @@
 #include <mutex>
 #include <thread>
 
+#include "kernels/base/error.h"
 #include "kernels/cuda/device/check.h"
 #include "kernels/cuda/device/current_device.h"
 #include "kernels/cuda/profiler/device_timer.h"
 #include "kernels/cuda/profiler/pm_sampling_calls.h"
-#include "kernels/error.h"
 
 namespace minfer::cuda {
 namespace {

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <utility>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 
 namespace minfer::cuda {
 namespace {

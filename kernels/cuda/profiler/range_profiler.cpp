@@ -10,9 +10,9 @@
 #include <cupti_range_profiler.h>
 #include <dlfcn.h>
 
+#include "kernels/base/error.h"
 #include "kernels/cuda/device/check.h"
 #include "kernels/cuda/profiler/pm_sampling_calls.h"
-#include "kernels/error.h"
 
 namespace minfer::cuda {
 namespace {

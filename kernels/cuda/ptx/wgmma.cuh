@@ -5,13 +5,13 @@
 /// Hopper's warpgroup products (PTX ISA, "Asynchronous warpgroup level matrix instructions") of bf16, f16 and e4m3 with
 /// sums in f32: 64 rows a warpgroup, of which each warp has 16. Only for sm_90a.
 ///
-/// Tiles lie in shared memory as panels [rows][64 elements], rows of 128 bytes whose 16-byte pieces are
-/// permuted by piece ^ (row % 8); a panel begins at a multiple of 1,024 bytes. Narrower panels have rows of 64 or 32 bytes, see
+/// Tiles lie in shared memory as slices [rows][64 elements], rows of 128 bytes whose 16-byte pieces are
+/// permuted by piece ^ (row % 8); a slice begins at a multiple of 1,024 bytes. Narrower slices have rows of 64 or 32 bytes, see
 /// piece_in_row(), and begin at multiples of eight rows. Products run beside the
 /// threads: their registers are not touched between begin_products() and wait_products() with hold().
 namespace minfer::cuda {
 
-inline constexpr int kPanelRowBytes = 128;
+inline constexpr int kSliceRowBytes = 128;
 
 /// Where a piece of 16 bytes of a row of kRowBytes lies: TMA permutes it with the row's number among those that share 128 bytes of banks.
 template <int kRowBytes>
@@ -20,11 +20,11 @@ __device__ __forceinline__ int piece_in_row(int row, int piece) {
   return piece ^ (row % 8 / (128 / kRowBytes));
 }
 
-/// A tile as a matrix operand, of panels of kRowBytes a row. `stride`: bytes between panels, for an operand whose elements of a row are not
-/// those that are summed over. `eight_rows`: bytes between a panel's groups of eight rows.
-template <int kRowBytes = kPanelRowBytes>
-__device__ __forceinline__ uint64_t panel_operand(uint32_t shared, uint32_t stride = 0,
-                                                  uint32_t eight_rows = 8 * kRowBytes) {
+/// A tile as a matrix operand, of slices of kRowBytes a row. `stride`: bytes between slices, for an operand whose elements of a row are not
+/// those that are summed over. `eight_rows`: bytes between a slice's groups of eight rows.
+template <int kRowBytes = kSliceRowBytes>
+__device__ __forceinline__ uint64_t matrix_descriptor(uint32_t shared, uint32_t stride = 0,
+                                                      uint32_t eight_rows = 8 * kRowBytes) {
   constexpr uint64_t kSwizzle = kRowBytes == 128 ? 1 : kRowBytes == 64 ? 2 : 3;
   return kSwizzle << 62 | uint64_t{eight_rows >> 4} << 32 | uint64_t{stride >> 4} << 16 |
          (shared & 0x3ffffu) >> 4;
@@ -128,16 +128,16 @@ __device__ __forceinline__ void hold(uint32_t (&registers)[kCount]) {
                  : MINFER_SUMS_##R(d, 0)                                                                 \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)));      \
   }
-MINFER_MULTIPLY(multiply_panels, bf16, 8, 4, 5, 6, 7, 8, 9)
-MINFER_MULTIPLY(multiply_panels, bf16, 16, 8, 9, 10, 11, 12, 13)
-MINFER_MULTIPLY(multiply_panels, bf16, 32, 16, 17, 18, 19, 20, 21)
-MINFER_MULTIPLY(multiply_panels, bf16, 64, 32, 33, 34, 35, 36, 37)
-MINFER_MULTIPLY(multiply_panels, bf16, 80, 40, 41, 42, 43, 44, 45)
-MINFER_MULTIPLY(multiply_panels, bf16, 128, 64, 65, 66, 67, 68, 69)
-MINFER_MULTIPLY(multiply_panels, bf16, 256, 128, 129, 130, 131, 132, 133)
-MINFER_MULTIPLY(multiply_panels_f16, f16, 64, 32, 33, 34, 35, 36, 37)
-MINFER_MULTIPLY(multiply_panels_f16, f16, 80, 40, 41, 42, 43, 44, 45)
-MINFER_MULTIPLY(multiply_panels_f16, f16, 128, 64, 65, 66, 67, 68, 69)
+MINFER_MULTIPLY(multiply_slices, bf16, 8, 4, 5, 6, 7, 8, 9)
+MINFER_MULTIPLY(multiply_slices, bf16, 16, 8, 9, 10, 11, 12, 13)
+MINFER_MULTIPLY(multiply_slices, bf16, 32, 16, 17, 18, 19, 20, 21)
+MINFER_MULTIPLY(multiply_slices, bf16, 64, 32, 33, 34, 35, 36, 37)
+MINFER_MULTIPLY(multiply_slices, bf16, 80, 40, 41, 42, 43, 44, 45)
+MINFER_MULTIPLY(multiply_slices, bf16, 128, 64, 65, 66, 67, 68, 69)
+MINFER_MULTIPLY(multiply_slices, bf16, 256, 128, 129, 130, 131, 132, 133)
+MINFER_MULTIPLY(multiply_slices_f16, f16, 64, 32, 33, 34, 35, 36, 37)
+MINFER_MULTIPLY(multiply_slices_f16, f16, 80, 40, 41, 42, 43, 44, 45)
+MINFER_MULTIPLY(multiply_slices_f16, f16, 128, 64, 65, 66, 67, 68, 69)
 #undef MINFER_MULTIPLY
 
 /// The same of 8-bit numbers (e4m3): d [64, N] = or += a [64, 32] b [N, 32]^T. Of each 16 columns a lane 4 g + t has columns 4 t to

@@ -2,11 +2,11 @@
 
 #include <cstdint>
 
+#include "kernels/base/random.h"
 #include "kernels/cuda/device/shape_limits.h"
 #include "kernels/cuda/sampling/exp_weight.cuh"
 #include "kernels/cuda/sampling/row_search.cuh"
 #include "kernels/cuda/sampling/sample_packed.h"
-#include "kernels/random.h"
 
 /// The ways in which a token of a row is drawn, and logprobs. All functions are called by all threads of the group.
 namespace minfer::cuda {

@@ -184,13 +184,13 @@ static __device__ __noinline__ void change_logits(const SampleParams& params, co
   if (row.num_biases > 0) {
     const PackedBias* biases = row.num_biases <= kMaxLooseBiases
                                    ? row.biases
-                                   : params.tables.biases + int64_t{row.seat} * kMaxRowBiases;
+                                   : params.tables.biases + int64_t{row.slot} * kMaxRowBiases;
     add_biases(biases, row.num_biases, slice);
     __syncthreads();
   }
   if (row.is_penalised != 0) {
     const int32_t pending = row.pending_row >= 0 ? params.previous_tokens[row.pending_row] : -1;
-    add_penalties(row, params.tables.counts + row.seat * params.tables.stride + slice.first, pending, slice);
+    add_penalties(row, params.tables.counts + row.slot * params.tables.stride + slice.first, pending, slice);
     __syncthreads();
   }
 }

@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/base/error.h"
 #include "kernels/cuda/sampling/sample.h"
 #include "kernels/cuda/sampling/sample_packed.h"
-#include "kernels/error.h"
 
 // The host's side of SampleOps: rows become bytes, bytes become tokens.
 namespace minfer::cuda {
@@ -33,8 +33,8 @@ PackedRow packed_row(const SamplingRow& row, const PlacedRow& placed) {
   packed.frequency_penalty = row.frequency_penalty;
   packed.pending_row = has_penalties(row) ? row.pending_row : -1;
   packed.top_logprobs = row.top_logprobs;
-  packed.seat = placed.seat;
-  packed.is_penalised = has_penalties(row) && placed.seat >= 0 ? 1 : 0;
+  packed.slot = placed.slot;
+  packed.is_penalised = has_penalties(row) && placed.slot >= 0 ? 1 : 0;
   packed.num_biases = static_cast<int32_t>(row.biases.size());
   for (size_t i = 0; i < std::min(row.biases.size(), size_t{kMaxLooseBiases}); ++i)
     packed.biases[i] = {row.biases[i].token, row.biases[i].bias};

@@ -20,7 +20,7 @@ struct PackedBias {
   float bias;
 };
 
-/// Tokens that a row adds to the counts of its seat; more of them are counted in front of the step.
+/// Tokens that a row adds to the counts of its slot; more of them are counted in front of the step.
 inline constexpr int32_t kMaxNewTokens = 3;
 
 /// A SamplingRow; counts and biases that outlive the step are in the SamplingTables.
@@ -36,13 +36,13 @@ struct PackedRow {
   float frequency_penalty;
   int32_t pending_row;  ///< -1 as well if the row has no penalties
   int32_t top_logprobs;
-  int32_t seat;          ///< -1: none
-  int32_t is_penalised;  ///< 1: by the counts of the seat
-  int32_t num_biases;    ///< up to kMaxLooseBiases: of `biases`; more: the first ones of the seat
+  int32_t slot;          ///< -1: none
+  int32_t is_penalised;  ///< 1: by the counts of the slot
+  int32_t num_biases;    ///< up to kMaxLooseBiases: of `biases`; more: the first ones of the slot
   PackedBias biases[kMaxLooseBiases];
   int32_t mask;  ///< of the step's masks: the tokens that are allowed; -1: all
   int32_t num_new;
-  int32_t new_tokens[kMaxNewTokens];  ///< generated since the seat's counts
+  int32_t new_tokens[kMaxNewTokens];  ///< generated since the slot's counts
 };
 
 /// An element of a table of counts: kInPrompt, if the token is in the prompt, and kOneOutput for each time it was generated.

@@ -45,7 +45,7 @@ size_t table_bytes(const StepLimits& limits, int64_t row_bytes) {
 SamplingTables::SamplingTables(const StepLimits& limits)
     : vocabulary_(limits.vocab_size),
       stride_(aligned(limits.vocab_size)),
-      seats_(std::max(limits.max_sequences, 1)),
+      slots_(std::max(limits.max_sequences, 1)),
       counts_(table_bytes(limits, stride_ * int64_t{sizeof(uint32_t)}), "counts of seen tokens"),
       biases_(table_bytes(limits, kMaxRowBiases * int64_t{sizeof(PackedBias)}), "logit biases"),
       mask_words_((limits.vocab_size + 31) / 32),
@@ -58,15 +58,15 @@ SamplingTables::SamplingTables(const StepLimits& limits)
 }
 
 std::span<const PlacedRow> SamplingTables::bring(Launch launch, std::span<const SamplingRow> rows) {
-  seats_.begin_step();
+  slots_.begin_step();
   placed_.clear();
   mask_index_.clear();
   for (const SamplingRow& row : rows) {
-    const SamplingSeats::Placement placement = seats_.place(row);
-    PlacedRow& placed = placed_.emplace_back(PlacedRow{.seat = placement.seat});
+    const SamplingSlots::Placement placement = slots_.place(row);
+    PlacedRow& placed = placed_.emplace_back(PlacedRow{.slot = placement.slot});
     if (!row.allowed.empty()) placed.mask = place_mask(row);
-    if (placement.seat < 0) continue;
-    if (placement.brings_biases) bring_biases(launch.stream(), row, placement.seat);
+    if (placement.slot < 0) continue;
+    if (placement.brings_biases) bring_biases(launch.stream(), row, placement.slot);
     if (has_penalties(row)) placed.new_tokens = bring_counts(launch, row, placement);
   }
   if (!mask_index_.empty()) bring_masks(launch.stream());
@@ -97,8 +97,8 @@ void SamplingTables::bring_masks(cudaStream_t stream) {
 
 /// Returns the tokens that are left to the step.
 std::span<const int32_t> SamplingTables::bring_counts(Launch& launch, const SamplingRow& row,
-                                                      const SamplingSeats::Placement& placement) {
-  uint32_t* counts = counts_.as<uint32_t>() + placement.seat * stride_;
+                                                      const SamplingSlots::Placement& placement) {
+  uint32_t* counts = counts_.as<uint32_t>() + placement.slot * stride_;
   if (placement.is_new) {
     check(cudaMemsetAsync(counts, 0, static_cast<size_t>(stride_) * sizeof *counts, launch.stream()),
           "clearing counts of seen tokens");
@@ -120,13 +120,13 @@ std::span<const int32_t> SamplingTables::bring_counts(Launch& launch, const Samp
   return {};
 }
 
-void SamplingTables::bring_biases(cudaStream_t stream, const SamplingRow& row, int32_t seat) {
+void SamplingTables::bring_biases(cudaStream_t stream, const SamplingRow& row, int32_t slot) {
   static_assert(sizeof(PackedBias) == sizeof(LogitBias));
   if (row.biases.size() > size_t{kMaxRowBiases}) {
     require_equal("sample: biases of a row at most", kMaxRowBiases, std::ssize(row.biases));
   }
   const size_t bytes = row.biases.size_bytes();
-  check(cudaMemcpyAsync(biases_.as<PackedBias>() + int64_t{seat} * kMaxRowBiases,
+  check(cudaMemcpyAsync(biases_.as<PackedBias>() + int64_t{slot} * kMaxRowBiases,
                         stage(stream, row.biases.data(), bytes), bytes, cudaMemcpyHostToDevice, stream),
         "copying logit biases");
 }

@@ -10,39 +10,39 @@
 #include "kernels/cuda/device/owners.h"
 #include "kernels/cuda/launch/launch.h"
 #include "kernels/cuda/sampling/sample_packed.h"
-#include "kernels/cuda/sampling/sampling_seats.h"
+#include "kernels/cuda/sampling/sampling_slots.h"
 #include "kernels/op_args.h"
 #include "kernels/sampling.h"
 
 namespace minfer::cuda {
 
-/// Where the sampling kernels find counts and biases of a seat. Device memory.
+/// Where the sampling kernels find counts and biases of a slot. Device memory.
 struct SamplingTablesView {
-  uint32_t* counts = nullptr;          ///< [seats, stride]: kInPrompt and kOneOutput, added up
+  uint32_t* counts = nullptr;          ///< [slots, stride]: kInPrompt and kOneOutput, added up
   int64_t stride = 0;                  ///< the vocabulary, rounded up; what lies behind it is 0
-  const PackedBias* biases = nullptr;  ///< [seats, kMaxRowBiases]
+  const PackedBias* biases = nullptr;  ///< [slots, kMaxRowBiases]
   const uint32_t* masks = nullptr;     ///< [max_sequences, mask_words] of the step, bit t % 32 of word t / 32
   int64_t mask_words = 0;              ///< of a mask: the vocabulary / 32, rounded up
 };
 
 /// What a row has on the device when its step begins.
 struct PlacedRow {
-  int32_t seat = -1;  ///< -1: nothing
+  int32_t slot = -1;  ///< -1: nothing
   std::span<const int32_t> new_tokens =
       {};             ///< generated, at most kMaxNewTokens: the step itself counts them
   int32_t mask = -1;  ///< of the step's masks; -1: none
 };
 
-/// The tokens that each sequence has seen, counted, and its biases, in device memory: a seat for every sequence that runs, so
+/// The tokens that each sequence has seen, counted, and its biases, in device memory: a slot for every sequence that runs, so
 /// that no step can lack room for them, whatever its requests ask for. Allocated at the start:
 ///
-///   counts   seats x vocabulary x 4 bytes, as many as a step's logits take: 131 MB for 256 sequences of Llama 3's vocabulary
-///   biases   seats x kMaxRowBiases x 8 bytes: 8 MB for 256 sequences
+///   counts   slots x vocabulary x 4 bytes, as many as a step's logits take: 131 MB for 256 sequences of Llama 3's vocabulary
+///   biases   slots x kMaxRowBiases x 8 bytes: 8 MB for 256 sequences
 ///   staging  2 x 256 KiB of page-locked memory
 ///   masks    max_sequences x vocabulary / 8 bytes, and twice as many of page-locked memory: 4 MB for 256 sequences
 ///
 /// They change by what is new. A sequence that decodes brings the one token that the host has learnt since its last step, in
-/// its packed row. One that enters, or comes back after a preemption to a seat that was given away, has its whole history
+/// its packed row. One that enters, or comes back after a preemption to a slot that was given away, has its whole history
 /// counted by kernels in front of the step, which read it from the staging memory piece by piece: only a history of more than
 /// the staging memory makes the host wait. Tokens that are drawn and then dropped (a stop found late, a preemption) never come
 /// into a count, since the host does not send them.
@@ -72,15 +72,15 @@ class SamplingTables {
   };
 
   std::span<const int32_t> bring_counts(Launch& launch, const SamplingRow& row,
-                                        const SamplingSeats::Placement& placement);
+                                        const SamplingSlots::Placement& placement);
   int32_t place_mask(const SamplingRow& row);
   void bring_masks(cudaStream_t stream);
-  void bring_biases(cudaStream_t stream, const SamplingRow& row, int32_t seat);
+  void bring_biases(cudaStream_t stream, const SamplingRow& row, int32_t slot);
   std::byte* stage(cudaStream_t stream, const void* data, size_t bytes);
 
   int64_t vocabulary_;
   int64_t stride_;
-  SamplingSeats seats_;
+  SamplingSlots slots_;
   std::vector<PlacedRow> placed_;
   DeviceBuffer counts_;
   DeviceBuffer biases_;

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 
 namespace minfer::cuda {
 namespace {
@@ -57,7 +57,7 @@ StepMemory::StepMemory(const StepLimits& limits) : limits_(limits) {
     pointers_.logit_rows = pieces.take<int32_t>(rows);
     pointers_.block_table = pieces.take<int32_t>(num_rows() * static_cast<size_t>(limits.max_blocks));
     pointers_.window_slots = limits.has_window_table ? pieces.take<int32_t>(tokens) : nullptr;
-    pointers_.state_slots = limits.has_states ? pieces.take<int32_t>(sequences) : nullptr;
+    pointers_.state_slots = limits.is_recurrent ? pieces.take<int32_t>(sequences) : nullptr;
     pointers_.sampling = pieces.take<std::byte>(aligned(SampleOps::packed_bytes(rows)));
     pointers_.previous_tokens = pieces.take<int32_t>(rows);
     pointers_.tokens = pieces.take<int32_t>(rows);
@@ -102,7 +102,7 @@ void StepMemory::lay_out_staging() {
   offsets_.window_slots = take(limits_.has_window_table ? tokens * sizeof(int32_t) : 0);
   offsets_.query_start = take((sequences + 1) * sizeof(int32_t));
   offsets_.context_len = take(sequences * sizeof(int32_t));
-  offsets_.state_slots = take(limits_.has_states ? sequences * sizeof(int32_t) : 0);
+  offsets_.state_slots = take(limits_.is_recurrent ? sequences * sizeof(int32_t) : 0);
   offsets_.logit_rows = take(rows * sizeof(int32_t));
   offsets_.changes = take(num_rows() * sizeof(StagedChange));
   offsets_.change_blocks = take(num_rows() * static_cast<size_t>(limits_.max_blocks) * sizeof(int32_t));
@@ -121,9 +121,9 @@ SampleMode StepMemory::stage(size_t slot, const ForwardBatch& host, std::span<co
   if ((host.window_row > 0) != limits_.has_window_table)
     fail("a step with {} block tables, expected {}", host.window_row > 0 ? 2 : 1,
          limits_.has_window_table ? 2 : 1);
-  if ((host.state_slots != nullptr) != limits_.has_states)
-    fail("a step {} slots of states, expected {}", limits_.has_states ? "without" : "with",
-         limits_.has_states ? "one a sequence" : "none");
+  if ((host.state_slots != nullptr) != limits_.is_recurrent)
+    fail("a step {} slots of states, expected {}", limits_.is_recurrent ? "without" : "with",
+         limits_.is_recurrent ? "one a sequence" : "none");
   std::byte* const to = staging(slot);
   const auto tokens = static_cast<size_t>(host.num_tokens);
   const auto sequences = static_cast<size_t>(host.num_sequences);
@@ -133,7 +133,7 @@ SampleMode StepMemory::stage(size_t slot, const ForwardBatch& host, std::span<co
   if (host.window_row > 0) put(to, offsets_.window_slots, host.window_slots, tokens);
   put(to, offsets_.query_start, host.query_start, sequences > 0 ? sequences + 1 : 0);
   put(to, offsets_.context_len, host.context_len, sequences);
-  if (limits_.has_states) put(to, offsets_.state_slots, host.state_slots, sequences);
+  if (limits_.is_recurrent) put(to, offsets_.state_slots, host.state_slots, sequences);
   put(to, offsets_.logit_rows, host.logit_rows, static_cast<size_t>(host.num_logit_rows));
   uint32_t next_change = offsets_.changes, next_block = 0;
   for (const BlockTableChange& change : host.changes) {

@@ -18,7 +18,7 @@
 ///                2 unit + w / 2. Pair p of a word (columns 16 (p / 2) + 8 (p % 2) + 2 t and the next) has
 ///                bits 4 p ... and 16 + 4 p ...: `(word >> 4 p) & 0x000f000f` is a pair, and `(word >> 4 r) & 0x0f0f0f0f` has pairs r
 ///                and r + 2, a byte a column.
-///              mxfp4: the same words; where a word has the sign and the magnitude of a pair says e2m1_place().
+///              mxfp4: the same words; where a word has the sign and the magnitude of a pair says e2m1_bits().
 ///              q2_k, q3_k, 2 bits: [half 2][lane 32] 16 bytes: word w has group 4 half + w: pair p of row g has bits 8 (p / 2) +
 ///                2 (p % 2) ..., of row g + 8 four bits further on, and 16 more for the second column.
 ///              q8_0, fp8: [group 8][columns 16 h ... 2][row 16] 16 bytes, so that wgmma takes them from shared memory as they are:
@@ -130,15 +130,15 @@ __host__ __device__ inline int plane_bits(const uint8_t* plane, int lane, int lo
 
 /// Where a word of mxfp4 has the first column of a pair: the bit of its sign, and the lowest of the three of its magnitude; those of the
 /// second column are 16 further on.
-struct E2m1Place {
+struct E2m1Bits {
   int sign;
   int magnitude;
 };
-__host__ __device__ constexpr E2m1Place e2m1_place(int pair) {
-  return pair == 0   ? E2m1Place{15, 9}
-         : pair == 1 ? E2m1Place{12, 6}
-         : pair == 2 ? E2m1Place{14, 3}
-                     : E2m1Place{13, 0};
+__host__ __device__ constexpr E2m1Bits e2m1_bits(int pair) {
+  return pair == 0   ? E2m1Bits{15, 9}
+         : pair == 1 ? E2m1Bits{12, 6}
+         : pair == 2 ? E2m1Bits{14, 3}
+                     : E2m1Bits{13, 0};
 }
 
 /// A pair of a word of e2m1 numbers: sign, exponent and mantissa where f16 has them are the number times 2^-14. Of the last two pairs a
@@ -169,7 +169,7 @@ __host__ __device__ inline int tile_code(const uint8_t* tile, int row, int col) 
     if constexpr (type == DType::mxfp4) {
       const uint32_t word =
           reinterpret_cast<const uint32_t*>(tile)[128 * (low_word / 4) + 4 * lane + low_word % 4];
-      const E2m1Place place = e2m1_place(pair);
+      const E2m1Bits place = e2m1_bits(pair);
       const uint32_t bits = word >> (16 * (col % 2));
       return static_cast<int>((bits >> place.sign & 1) << 3 | (bits >> place.magnitude & 7));
     }

@@ -8,14 +8,14 @@
 
 // Weights that become fp8 at load: f32, f16 or bf16 rows -> tiles (quant_tile.cuh) of e4m3 numbers with a scale a row.
 //
-// store_scales: a thread block a panel, two rows a warp; the scale of a row is the same in all tiles of its panel.
+// store_scales: a thread block a strip, two rows a warp; the scale of a row is the same in all tiles of its strip.
 // store_codes: a thread block a tile, which divides by the scales that the tile has by then. Rows and columns beyond the matrix become
 // zeros.
 // Bytes: the raw rows twice, which the second time are in the L2 if the chunk fits.
 namespace minfer::cuda {
 namespace {
 
-constexpr int kScaleWarps = kPanelRows / 2;
+constexpr int kScaleWarps = kStripRows / 2;
 
 /// The largest magnitude of 16 bytes, as the bits of an f32.
 template <class Element>
@@ -44,18 +44,18 @@ __device__ uint16_t scale_of_row(const Rows& rows, int64_t row, int lane) {
 
 template <class Element>
 __global__ void __launch_bounds__(kScaleWarps* kWarpSize) store_scales(Rows rows) {
-  __shared__ uint16_t scales[kPanelRows];
+  __shared__ uint16_t scales[kStripRows];
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
-  const int64_t panel = rows.first_row / kPanelRows + blockIdx.x;
-  for (int row = warp; row < kPanelRows; row += kScaleWarps) {
-    const uint16_t scale = scale_of_row<Element>(rows, panel * kPanelRows + row, lane);
+  const int64_t strip = rows.first_row / kStripRows + blockIdx.x;
+  for (int row = warp; row < kStripRows; row += kScaleWarps) {
+    const uint16_t scale = scale_of_row<Element>(rows, strip * kStripRows + row, lane);
     if (lane == 0) scales[row] = scale;
   }
   __syncthreads();
   constexpr int kWords = (Tile<DType::fp8>::kBytes - Tile<DType::fp8>::kScalesAt) / 4;
   const int tiles = static_cast<int>(tiles_of(rows.cols));
-  uint8_t* first_tile = rows.matrix + panel * tiles * Tile<DType::fp8>::kBytes;
+  uint8_t* first_tile = rows.matrix + strip * tiles * Tile<DType::fp8>::kBytes;
   for (int i = static_cast<int>(threadIdx.x); i < tiles * kWords; i += kScaleWarps * kWarpSize) {
     const int word = i % kWords;
     uint8_t* tile = first_tile + static_cast<int64_t>(i / kWords) * Tile<DType::fp8>::kBytes;
@@ -66,12 +66,12 @@ __global__ void __launch_bounds__(kScaleWarps* kWarpSize) store_scales(Rows rows
 
 template <class Element>
 __global__ void __launch_bounds__(kStoreThreads) store_codes(Rows rows) {
-  const int64_t panel = rows.first_row / kPanelRows + blockIdx.y;
+  const int64_t strip = rows.first_row / kStripRows + blockIdx.y;
   const int64_t first_col = static_cast<int64_t>(blockIdx.x) * kTileCols;
-  uint8_t* tile = rows.matrix + (panel * gridDim.x + blockIdx.x) * Tile<DType::fp8>::kBytes;
+  uint8_t* tile = rows.matrix + (strip * gridDim.x + blockIdx.x) * Tile<DType::fp8>::kBytes;
   const auto* scales = reinterpret_cast<const uint16_t*>(tile + Tile<DType::fp8>::kScalesAt);
   const auto code = [&](int row, int col) -> uint32_t {
-    const int64_t r = panel * kPanelRows + row;
+    const int64_t r = strip * kStripRows + row;
     if (r >= rows.end_row || first_col + col >= rows.cols) return 0;
     const uint16_t scale = scales[4 * (row % 8) + row / 8];
     if (!has_fp8_codes(scale)) return 0;

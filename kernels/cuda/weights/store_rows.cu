@@ -15,13 +15,13 @@
 namespace minfer::cuda {
 namespace {
 
-/// grid: (tiles of a row, panels).
+/// grid: (tiles of a row, strips).
 template <DType type, class Block>
 __global__ void store_tiles(Rows rows) {
   using T = Tile<type>;
-  const int64_t panel = rows.first_row / kPanelRows + blockIdx.y;
-  const Source<type, Block> source{rows, panel * kPanelRows, static_cast<int64_t>(blockIdx.x) * kTileCols};
-  uint8_t* tile = rows.matrix + (panel * gridDim.x + blockIdx.x) * T::kBytes;
+  const int64_t strip = rows.first_row / kStripRows + blockIdx.y;
+  const Source<type, Block> source{rows, strip * kStripRows, static_cast<int64_t>(blockIdx.x) * kTileCols};
+  uint8_t* tile = rows.matrix + (strip * gridDim.x + blockIdx.x) * T::kBytes;
   for (int i = threadIdx.x; i < T::kScalesAt / 4; i += kStoreThreads)
     reinterpret_cast<uint32_t*>(tile)[i] = code_word(source, i);
   if (threadIdx.x < 32) store_lane_scales(source, static_cast<int>(threadIdx.x), tile);

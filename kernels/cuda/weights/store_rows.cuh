@@ -15,16 +15,16 @@ inline constexpr int kStoreThreads = 128;
 struct Rows {
   const uint8_t* raw;  ///< of first_row, device memory, 16-byte aligned
   int64_t row_bytes;
-  int64_t first_row;  ///< a multiple of kPanelRows
+  int64_t first_row;  ///< a multiple of kStripRows
   int64_t end_row;
   int64_t cols;
   uint8_t* matrix;  ///< its device layout
 };
 
-/// grid: (tiles of a row, panels).
+/// grid: (tiles of a row, strips).
 inline dim3 tile_grid(const Rows& rows) {
   return dim3(static_cast<unsigned>(tiles_of(rows.cols)),
-              static_cast<unsigned>(panels_of(rows.end_row - rows.first_row)));
+              static_cast<unsigned>(strips_of(rows.end_row - rows.first_row)));
 }
 
 /// Rows of plain elements of type `from`, columns a multiple of 32 -> fp8 (kernels/fp8.h), bit for bit as cpu::quantise_to_fp8().

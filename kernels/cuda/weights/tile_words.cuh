@@ -39,7 +39,7 @@ struct Source {
 /// A word of the quants plane of q8_0 and fp8, from code(row, column) of a tile.
 template <class Code>
 __host__ __device__ inline uint32_t byte_word(const Code& code, int word) {
-  const int row = word / 4 % kPanelRows;
+  const int row = word / 4 % kStripRows;
   const int col = 16 * (word / 64) + 2 * (word % 4);
   return (code(row, col) & 255) | (code(row, col + 1) & 255) << 16 | (code(row, col + 8) & 255) << 8 |
          (code(row, col + 9) & 255) << 24;
@@ -72,7 +72,7 @@ __host__ __device__ inline uint32_t e2m1_word(const Code& code, int word) {
   const int row = lane / 4 + 8 * (low_word % 2);
   uint32_t bits = 0;
   for (int pair = 0; pair < 4; ++pair) {
-    const E2m1Place place = e2m1_place(pair);
+    const E2m1Bits place = e2m1_bits(pair);
     for (int second = 0; second < 2; ++second) {
       const int col = 32 * (low_word / 2) + pair_column(lane % 4, pair) + second;
       const auto number = static_cast<uint32_t>(code(row, col));

@@ -14,9 +14,9 @@ namespace minfer::cuda {
 template <DType type>
 __device__ inline float4 weight_values(const void* matrix, int64_t cols, int64_t row, int64_t col) {
   if constexpr (is_tiled(type)) {
-    const int64_t tile = row / kPanelRows * tiles_of(cols) + col / kTileCols;
+    const int64_t tile = row / kStripRows * tiles_of(cols) + col / kTileCols;
     return tile_values<type>(static_cast<const uint8_t*>(matrix) + tile * tile_bytes(type),
-                             static_cast<int>(row % kPanelRows), static_cast<int>(col % kTileCols));
+                             static_cast<int>(row % kStripRows), static_cast<int>(col % kTileCols));
   } else {
     using Element = std::conditional_t<type == DType::f32, float,
                                        std::conditional_t<type == DType::f16, __half, __nv_bfloat16>>;

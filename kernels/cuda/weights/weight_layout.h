@@ -11,11 +11,11 @@
 /// f32, f16 and bf16: row-major, as in a file.
 ///
 /// Quantised types: tiles of 16 rows x 256 columns, each of the bytes that its blocks have in host memory, so a
-/// product streams no more than that. The tiles of 16 rows (a panel) lie one after the other, panel after
-/// panel. Rows and columns that do not fill a tile are padded with zeros, which products read with the rest.
+/// product streams no more than that. The tiles of 16 rows (a strip) lie one after the other, strip after
+/// strip. Rows and columns that do not fill a tile are padded with zeros, which products read with the rest.
 namespace minfer::cuda {
 
-inline constexpr int kPanelRows = 16;
+inline constexpr int kStripRows = 16;
 inline constexpr int kTileCols = 256;
 
 /// Bytes of a tile of a quantised device type; 0 of the others.
@@ -61,13 +61,13 @@ constexpr bool is_tiled(DType device_type) {
 constexpr int64_t tiles_of(int64_t cols) {
   return (cols + kTileCols - 1) / kTileCols;
 }
-constexpr int64_t panels_of(int64_t rows) {
-  return (rows + kPanelRows - 1) / kPanelRows;
+constexpr int64_t strips_of(int64_t rows) {
+  return (rows + kStripRows - 1) / kStripRows;
 }
 
 /// Bytes from one of the matrices of a tensor to the next, e.g. between experts: a multiple of 256.
 constexpr int64_t matrix_stride_bytes(DType device_type, int64_t rows, int64_t cols) {
-  const int64_t bytes = is_tiled(device_type) ? panels_of(rows) * tiles_of(cols) * tile_bytes(device_type)
+  const int64_t bytes = is_tiled(device_type) ? strips_of(rows) * tiles_of(cols) * tile_bytes(device_type)
                                               : rows * cols * (device_type == DType::f32 ? 4 : 2);
   return (bytes + 255) / 256 * 256;
 }

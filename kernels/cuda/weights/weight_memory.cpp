@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/base/error.h"
 #include "kernels/cuda/device/check.h"
 #include "kernels/cuda/weights/weights.h"
-#include "kernels/error.h"
 
 namespace minfer::cuda {
 namespace {

@@ -5,9 +5,9 @@
 #include <memory>
 #include <span>
 
+#include "kernels/base/thread_pool.h"
 #include "kernels/cuda/device/owners.h"
 #include "kernels/tensor_view.h"
-#include "kernels/thread_pool.h"
 
 namespace minfer::cuda {
 

@@ -5,7 +5,7 @@
 namespace minfer::cuda {
 
 int64_t row_granularity(const HostTensor& tensor) {
-  return is_tiled(device_dtype(tensor)) ? kPanelRows : 1;
+  return is_tiled(device_dtype(tensor)) ? kStripRows : 1;
 }
 
 }  // namespace minfer::cuda

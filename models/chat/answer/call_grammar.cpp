@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "models/chat/answer/custom_input.h"
 #include "models/grammar/grammar.h"
 #include "models/grammar/grammar_source.h"

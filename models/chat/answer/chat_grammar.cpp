@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "models/chat/answer/call_grammar.h"
 
 namespace minfer {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 
 namespace minfer::jinja {
 

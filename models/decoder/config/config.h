@@ -141,9 +141,9 @@ struct ModelConfig {
   int32_t num_state_layers() const {
     return static_cast<int32_t>(std::ranges::count(layers, false, &LayerConfig::attends));
   }
-  /// Whether sequences have states (StatePool) beside keys and values.
-  bool has_states() const { return num_state_layers() > 0; }
-  /// Elements of StateLayer::conv in a slot. A model has one kind of layers with states.
+  /// Whether sequences have states (RecurrentStatePool) beside keys and values.
+  bool is_recurrent() const { return num_state_layers() > 0; }
+  /// Elements of RecurrentLayer::conv in a slot. A model has one kind of layers with states.
   int64_t conv_state() const { return delta_net.conv_state() + int64_t{conv_size - 1} * conv_channels; }
   bool has_like_heads() const {
     return std::ranges::all_of(layers, [this](const LayerConfig& of) { return of.heads == layers[0].heads; });

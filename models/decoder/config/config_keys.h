@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "models/gguf/gguf.h"
 
 namespace minfer {

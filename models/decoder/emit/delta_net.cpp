@@ -13,7 +13,7 @@ namespace minfer {
 Tensor emit_delta_net(Emitter& e, const Tensor& normed) {
   const DeltaNetWeights& w = e.layer_weights().delta;
   const DeltaNetShape& shape = e.config.delta_net;
-  const StateLayer state = e.state_layer();
+  const RecurrentLayer state = e.state_layer();
   const std::array<Weight, 4> weights{w.qkv, w.z, w.beta, w.alpha};
   const Tensor all = e.f32(e.config.qkv_size(e.layer));  // [tokens, channels + value_columns + 2 value_heads]
   e.add("delta_in",

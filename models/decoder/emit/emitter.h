@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "kernels/program/program.h"
-#include "models/decoder/kv_cache.h"
-#include "models/decoder/state_pool.h"
+#include "models/decoder/memory/kv_cache.h"
+#include "models/decoder/memory/recurrent_state_pool.h"
 #include "models/decoder/weights/weights.h"
 
 namespace minfer {
@@ -12,7 +12,7 @@ namespace minfer {
 /// What ops read that is neither a weight nor another op's output. Null and empty in a program that is only to tell what it needs.
 struct DecoderMemory {
   const KvCache* kv = nullptr;
-  const StatePool* states = nullptr;
+  const RecurrentStatePool* states = nullptr;
   /// Of ModelConfig::ropes, each [max_positions, its rotary_size / 2, 2].
   std::vector<const float*> angles = {};
   const float* q_scales = nullptr;  ///< of a model with a temperature: [max_positions]
@@ -36,7 +36,9 @@ class Emitter {
   const LayerConfig& layer_config() const { return config.layer(layer); }
   /// Without a cache: what one of the type of activations would have, but for memory.
   KvLayer kv_layer() const;
-  StateLayer state_layer() const { return memory.states ? memory.states->layer(layer) : StateLayer{}; }
+  RecurrentLayer state_layer() const {
+    return memory.states ? memory.states->layer(layer) : RecurrentLayer{};
+  }
   const float* angles() const {
     return memory.angles.empty() ? nullptr
                                  : memory.angles[static_cast<size_t>(std::max(0, layer_config().rope))];

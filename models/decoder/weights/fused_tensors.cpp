@@ -7,9 +7,9 @@
 
 #include <fmt/ranges.h>
 
+#include "kernels/base/error.h"
 #include "kernels/cpu/lanes/isa.h"
 #include "kernels/cpu/product/linear.h"
-#include "kernels/error.h"
 #include "kernels/half.h"
 #include "models/decoder/weights/model_source.h"
 #include "models/gguf/printable.h"

@@ -6,7 +6,7 @@
 
 #include <fmt/ranges.h>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "models/gguf/printable.h"
 
 namespace minfer {

@@ -7,8 +7,8 @@
 #include <fmt/ranges.h>
 #include <sys/mman.h>
 
+#include "kernels/base/thread_pool.h"
 #include "kernels/half.h"
-#include "kernels/thread_pool.h"
 #include "models/decoder/weights/model_source.h"
 #include "models/decoder/weights/synthetic_shapes.h"
 

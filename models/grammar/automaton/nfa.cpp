@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 
 namespace minfer {
 namespace {

@@ -2,7 +2,7 @@
 #include <array>
 #include <unordered_map>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "models/grammar/automaton/nfa.h"
 
 namespace minfer {

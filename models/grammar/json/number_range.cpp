@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "models/grammar/json/json_text.h"
 
 namespace minfer {

@@ -4,7 +4,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "models/grammar/grammar_source.h"
 #include "models/grammar/lark/lark_text.h"
 #include "models/grammar/regex/regex.h"

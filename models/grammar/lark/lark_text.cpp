@@ -4,7 +4,7 @@
 #include <charconv>
 #include <unordered_map>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "models/grammar/regex/code_points.h"
 #include "models/tokenizer/utf8.h"
 

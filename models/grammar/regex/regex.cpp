@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "models/grammar/grammar_source.h"
 
 namespace minfer {

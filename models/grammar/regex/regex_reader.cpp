@@ -4,7 +4,7 @@
 #include <charconv>
 #include <utility>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "models/tokenizer/utf8.h"
 
 namespace minfer {

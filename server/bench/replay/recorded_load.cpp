@@ -8,7 +8,7 @@
 #include <span>
 #include <utility>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "profiling/json/json_reader.h"
 #include "server/bench/bench_output.h"
 #include "server/bench/replay/replay_prompts.h"

@@ -4,8 +4,8 @@
 #include <charconv>
 #include <csignal>
 
+#include "kernels/base/error.h"
 #include "kernels/comm/launcher.h"
-#include "kernels/error.h"
 #include "models/decoder/weights/quantise.h"
 #include "server/commands/args/model_args.h"
 #include "server/commands/args/option_group.h"

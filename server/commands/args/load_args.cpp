@@ -2,7 +2,7 @@
 
 #include <cstdlib>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "server/commands/checks.h"
 
 namespace minfer {

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "models/decoder/weights/model_source.h"
 #include "models/gguf/nearest_name.h"
 #include "models/gguf/printable.h"

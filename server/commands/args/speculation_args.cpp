@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "models/decoder/weights/model_source.h"
 #include "server/commands/checks.h"
 

@@ -3,8 +3,8 @@
 #include <optional>
 #include <string>
 
+#include "engine/options/speculation_options.h"
 #include "engine/request/request.h"
-#include "engine/speculation/speculation_options.h"
 #include "server/commands/args/option_group.h"
 
 namespace minfer {

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "profiling/json/json_reader.h"
 #include "profiling/report/report.h"
 #include "profiling/report/text/step_picture.h"

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "profiling/diff/profile_diff.h"
 #include "server/commands/args/choice.h"
 #include "server/commands/profile/profile_options.h"

@@ -8,8 +8,8 @@
 
 #include <fmt/format.h>
 
-#include "kernels/error.h"
-#include "kernels/stamps.h"
+#include "kernels/base/clock.h"
+#include "kernels/base/error.h"
 #include "profiling/findings/evidence_reader.h"
 #include "profiling/json/json_field.h"
 #include "server/bench/http_client.h"

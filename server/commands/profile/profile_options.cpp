@@ -4,7 +4,7 @@
 #include <cmath>
 #include <filesystem>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "models/gguf/printable.h"
 #include "server/commands/args/choice.h"
 #include "server/commands/checks.h"

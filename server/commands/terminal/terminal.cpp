@@ -10,8 +10,8 @@
 #include <poll.h>
 #include <unistd.h>
 
-#include "kernels/error.h"
-#include "kernels/stamps.h"
+#include "kernels/base/clock.h"
+#include "kernels/base/error.h"
 
 namespace minfer {
 namespace {

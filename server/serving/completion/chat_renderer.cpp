@@ -7,7 +7,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "models/chat/answer/chat_answer_parser.h"
 #include "models/chat/chat_json.h"
 #include "models/chat/chat_template.h"

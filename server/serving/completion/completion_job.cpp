@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "kernels/stamps.h"
+#include "kernels/base/clock.h"
 #include "server/serving/completion/answer.h"
 #include "server/serving/completion/piece_sender.h"
 

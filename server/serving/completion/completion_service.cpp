@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "kernels/stamps.h"
+#include "kernels/base/clock.h"
 #include "server/anthropic/messages.h"
 #include "server/llama_server/infill.h"
 #include "server/openai/structured_output.h"

@@ -12,7 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "profiling/json/json_text.h"
 #include "profiling/json/lines.h"
 #include "server/openai/json_body.h"

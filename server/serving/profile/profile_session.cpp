@@ -97,7 +97,7 @@ ProfileHeader describe_engine(Engine& engine) {
       {"stream_interval", std::to_string(options.stream_interval)},
       {"seed", std::to_string(options.seed)}};
   if (options.num_state_slots > 0) {
-    header.options.emplace_back("has_states", "true");
+    header.options.emplace_back("is_recurrent", "true");
     header.options.emplace_back("num_state_copies", std::to_string(options.num_state_copies.value_or(0)));
   }
   if (const SpeculationOptions& drafts = options.speculation; drafts.method != SpeculationMethod::off) {

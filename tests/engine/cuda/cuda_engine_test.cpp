@@ -137,7 +137,7 @@ TEST_F(CudaEngine, PenaltiesAndBiasesFollowTheirSequences) {
   expect_same(run(cuda_options(), requests), expected, "CUDA against CPU");
   EngineOptions options = cuda_options();
   options.max_num_seqs = 5;
-  expect_same(run(options, requests), expected, "few seats");
+  expect_same(run(options, requests), expected, "few slots");
   options = cuda_options();
   options.cuda_graphs = false;
   options.steps_ahead = 0;

@@ -130,7 +130,7 @@ TEST_F(CudaGrammar, TokensAreThoseOfTheCpuHoweverStepsAreLaunched) {
   expect_same_answers(answers_of(options), expected, "ahead, in chunks");
   options = f32_options(1);
   options.max_num_seqs = 2;
-  expect_same_answers(answers_of(options), expected, "ahead, few seats");
+  expect_same_answers(answers_of(options), expected, "ahead, few slots");
   options = f32_options(1);
   options.block_size = 4;
   options.num_blocks = 36;

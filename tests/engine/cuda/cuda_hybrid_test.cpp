@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "models/decoder/state_pool.h"
+#include "models/decoder/memory/recurrent_state_pool.h"
 #include "tests/support/cuda/cuda_device.h"
 #include "tests/support/engine/drafted_run.h"
 #include "tests/support/engine/served_model.h"
@@ -236,7 +236,7 @@ TEST_F(CudaHybrid, DraftsChangeNoAnswer) {
 
 TEST_F(CudaHybrid, StatesAreReportedAndGivenBack) {
   const auto source = open_model(kAlignedHybrid);
-  const auto slot_bytes = static_cast<int64_t>(StatePool::slot_bytes(source->config()));
+  const auto slot_bytes = static_cast<int64_t>(RecurrentStatePool::slot_bytes(source->config()));
   const auto of_states = [] {
     const std::unique_ptr<Backend> backend = make_cuda_backend();
     int64_t bytes = 0;

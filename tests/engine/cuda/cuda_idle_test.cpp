@@ -19,9 +19,9 @@ using cuda::check;
 
 /// A delay in front of the first rotation of queries and keys.
 struct PlantedDelay {
-  int64_t host_us = 0;       ///< the host waits for the device, then so long
-  size_t device_bytes = 0;   ///< the device fills so many bytes, which is no op
-  bool look_closely = true;  ///< the step's ends are stamped
+  int64_t host_us = 0;      ///< the host waits for the device, then so long
+  size_t device_bytes = 0;  ///< the device fills so many bytes, which is no op
+  bool stamp_ends = true;   ///< the step's ends are stamped
 };
 
 /// The CUDA backend with a delay in the next step.
@@ -50,7 +50,7 @@ class DelayedBackend final : public cuda::CudaBackend {
   }
   LaunchedStep launch_step(const StepArgs& step, const ForwardPass& forward) override {
     StepArgs closely = step;
-    closely.look_closely = is_planted_ && delay_.look_closely;
+    closely.stamp_ends = is_planted_ && delay_.stamp_ends;
     const LaunchedStep launched = CudaBackend::launch_step(closely, forward);
     is_planted_ = false;
     return launched;
@@ -145,15 +145,15 @@ TEST_F(CudaIdle, ADelayOfTheHostIsFoundAndChargedToIt) {
   constexpr int kMostTries = 20;
   constexpr double kClocksUs =
       5.0;  // CUPTI's ends of kernels and the stamps of their blocks differ by up to this
-  for (const bool look_closely : {true, false}) {
+  for (const bool stamp_ends : {true, false}) {
     const double usual_us = us_of(find().op.busy_ns);
     for (const int64_t delay_us : {50, 200, 1000}) {
-      SCOPED_TRACE(fmt::format("{} us, {}", delay_us, look_closely ? "looked at closely" : "as any step"));
+      SCOPED_TRACE(fmt::format("{} us, {}", delay_us, stamp_ends ? "looked at closely" : "as any step"));
       Found found;
       double seen_us = 0.0;
       // A launch that is held up on its way, as on a busy machine some are, cannot be told from a slow op in front of it.
       for (int i = 0; i < kMostTries && !found.is_taken_up_at_once; ++i) {
-        backend_->plant({.host_us = delay_us, .look_closely = look_closely});
+        backend_->plant({.host_us = delay_us, .stamp_ends = stamp_ends});
         recorder->start();
         found = find();
         seen_us = gap_us(recorder->stop(), found.first_kernel);
@@ -163,7 +163,7 @@ TEST_F(CudaIdle, ADelayOfTheHostIsFoundAndChargedToIt) {
       std::printf(
           "%ld us: CUPTI %.1f, found %.1f of the host and %.1f of the device; op %.1f, usually %.1f\n",
           static_cast<long>(delay_us), seen_us, host_us, device_us, us_of(found.op.busy_ns), usual_us);
-      EXPECT_EQ(found.source, look_closely ? IdleSource::end_stamps : IdleSource::launch_times);
+      EXPECT_EQ(found.source, stamp_ends ? IdleSource::end_stamps : IdleSource::launch_times);
       EXPECT_GE(seen_us, static_cast<double>(delay_us));
       const double slack_us = 0.1 * seen_us + kClocksUs;
       EXPECT_NEAR(host_us, seen_us, slack_us);

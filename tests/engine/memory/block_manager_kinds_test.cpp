@@ -10,7 +10,7 @@
 
 #include "engine/memory/block_manager.h"
 #include "engine/memory/kv_events.h"
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "tests/support/engine/kv_mirror.h"
 
 namespace minfer::test {

@@ -8,8 +8,8 @@
 #include <gtest/gtest.h>
 
 #include "engine/engine.h"
-#include "engine/ranks/sizes.h"
-#include "models/decoder/kv_cache.h"
+#include "engine/options/sizes.h"
+#include "models/decoder/memory/kv_cache.h"
 #include "tests/support/engine/engine_run.h"
 #include "tests/support/models/logit_run.h"
 #include "tests/support/models/token_texts.h"
@@ -59,7 +59,7 @@ class StatePrefix : public testing::TestWithParam<std::string> {
   void poison(const LogitRun& run, int32_t first_slot, int32_t num_slots) const {
     const int64_t delta = source_->config().delta_net.delta_state(), conv = source_->config().conv_state();
     for (int32_t layer = 0; layer < source_->config().num_layers; ++layer) {
-      const StateLayer& states = run.states().layer(layer);
+      const RecurrentLayer& states = run.states().layer(layer);
       if (states.num_slots == 0) continue;
       std::fill_n(states.delta + first_slot * delta, num_slots * delta, std::nanf(""));
       std::fill_n(states.conv + first_slot * conv, num_slots * conv, std::nanf(""));
@@ -279,7 +279,7 @@ TEST(StateCopyOptions, AQuarterOfTheCacheUnlessANumberIsAskedFor) {
   options.max_model_len = 1024;
   options.kv_cache_bytes = int64_t{32} << 20;
   const auto source = open_model(model);
-  const auto slot = static_cast<int64_t>(StatePool::slot_bytes(source->config()));
+  const auto slot = static_cast<int64_t>(RecurrentStatePool::slot_bytes(source->config()));
   const auto block = static_cast<int64_t>(KvCache::block_bytes(source->config(), {}, DType::f32, 16));
   EngineOptions chosen = chosen_options(model, options);
   EXPECT_TRUE(chosen.enable_prefix_caching);
@@ -326,7 +326,7 @@ TEST(StateCopyOptions, WhatDoesNotFitIsRefusedWithTheNumberThatWould) {
   options.num_blocks = 0;
   options.kv_cache_bytes = 1 << 20;
   const auto source = open_model(test_model("qwen35"));
-  const auto slot = static_cast<int64_t>(StatePool::slot_bytes(source->config()));
+  const auto slot = static_cast<int64_t>(RecurrentStatePool::slot_bytes(source->config()));
   const auto block = static_cast<int64_t>(KvCache::block_bytes(source->config(), {}, DType::f32, 16));
   const int64_t most = (options.kv_cache_bytes - block) / slot;
   options.num_state_copies = static_cast<int32_t>(most) + 1;

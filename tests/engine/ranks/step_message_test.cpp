@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "tests/support/engine/tiny_engine.h"
 
 namespace minfer {

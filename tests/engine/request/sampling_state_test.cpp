@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/error_types.h"
+#include "kernels/base/error_types.h"
 
 namespace minfer {
 namespace {

@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include "engine/batch_builder.h"
+#include "engine/scheduling/batch_builder.h"
 #include "engine/scheduling/scheduler.h"
 #include "tests/support/engine/scripted_model.h"
 

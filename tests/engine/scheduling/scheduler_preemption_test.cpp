@@ -1,4 +1,4 @@
-// Preemption, admission, prefix cache and priority: what a scheduler does when seats or blocks run out.
+// Preemption, admission, prefix cache and priority: what a scheduler does when slots or blocks run out.
 
 #include <numeric>
 #include <vector>
@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "engine/batch_builder.h"
+#include "engine/scheduling/batch_builder.h"
 #include "engine/scheduling/scheduler.h"
 #include "tests/support/allocations.h"
 #include "tests/support/engine/scheduler_steps.h"
@@ -167,7 +167,7 @@ TEST(SchedulerPriority, CountsForNothingUnderFcfs) {
   EXPECT_EQ(steps.step(), "| a:0+2* b:0+2*");
 }
 
-TEST(SchedulerPriority, PreemptsTheLastForASeat) {
+TEST(SchedulerPriority, PreemptsTheLastForASlot) {
   SchedulerSteps steps(priority_options());
   steps.add("a", 2, 9, 1);
   steps.add("b", 2, 9, 2);

@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "tests/support/engine/scheduler_steps.h"
 
 namespace minfer::test {
@@ -148,7 +148,7 @@ TEST(Scheduler, WithChunkingOffTheBudgetMustHoldAnySequence) {
   }
 }
 
-TEST(Scheduler, RunsNoMoreSequencesThanSeatsOrTokensOfTheBudget) {
+TEST(Scheduler, RunsNoMoreSequencesThanSlotsOrTokensOfTheBudget) {
   EngineOptions options = small_options();
   options.max_num_batched_tokens = 2;
   SchedulerSteps steps(options);

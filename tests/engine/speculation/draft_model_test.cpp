@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/speculation/trial_budget.h"
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "tests/support/engine/drafted_run.h"
 #include "tests/support/engine/tiny_engine.h"
 

@@ -6,9 +6,9 @@
 
 #include <gmock/gmock.h>
 
+#include "kernels/base/error.h"
 #include "kernels/comm/launcher.h"
 #include "kernels/comm/process_communicator.h"
-#include "kernels/error.h"
 #include "tests/support/memory_transport.h"
 #include "tests/support/refusal.h"
 

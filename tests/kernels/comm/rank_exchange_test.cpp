@@ -5,8 +5,8 @@
 
 #include <gmock/gmock.h>
 
+#include "kernels/base/error.h"
 #include "kernels/comm/rank_gpus.h"
-#include "kernels/error.h"
 #include "tests/support/memory_transport.h"
 #include "tests/support/refusal.h"
 

@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "tests/support/random_data.h"
 
 namespace minfer {

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "tests/support/delta_steps.h"
 #include "tests/support/isa_scope.h"
 #include "tests/support/models/fixtures.h"
@@ -37,7 +37,7 @@ struct DeltaLayer {
   test::DeltaWeights weights;
   DeltaNetShape shape;
   DeviceArray<float> conv_states, delta_states;
-  StateLayer states;
+  RecurrentLayer states;
 };
 
 /// A step of sequences in these slots; x [tokens, channels] and gates [tokens, 2 value_heads].

@@ -8,9 +8,9 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/base/error.h"
 #include "kernels/cpu/lanes/isa.h"
 #include "kernels/cpu/product/linear.h"
-#include "kernels/error.h"
 #include "tests/support/paths.h"
 #include "tests/support/random_data.h"
 

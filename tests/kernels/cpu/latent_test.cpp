@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "tests/reference/dequantise.h"
 #include "tests/support/attention_run.h"
 #include "tests/support/isa_scope.h"

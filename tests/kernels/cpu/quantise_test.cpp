@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/backend.h"
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "kernels/half.h"
 #include "tests/reference/dequantise.h"
 #include "tests/reference/quantise.h"

@@ -9,7 +9,7 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/random.h"
+#include "kernels/base/random.h"
 #include "tests/reference/ops.h"
 #include "tests/support/chi_square.h"
 #include "tests/support/cuda/device_data.h"

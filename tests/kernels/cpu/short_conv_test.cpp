@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "tests/support/short_conv_steps.h"
 
 namespace minfer {
@@ -21,7 +21,7 @@ DeviceArray<float> poisoned_states(Backend& backend, const ShortConvLayer& layer
 }
 
 /// A step of sequences in these slots; x [tokens, 3 channels].
-std::vector<float> run_step(Backend& backend, const ShortConvLayer& layer, const StateLayer& states,
+std::vector<float> run_step(Backend& backend, const ShortConvLayer& layer, const RecurrentLayer& states,
                             const std::vector<SequenceShape>& sequences, const std::vector<int32_t>& slots,
                             const std::vector<float>& x) {
   const test::PagedBatch paged(backend, sequences, 16, 1);
@@ -45,7 +45,7 @@ TEST(ShortConv, MatchesTheReferenceFromStepToStep) {
   const auto backend = make_cpu_backend(2);
   for (const ShortConvLayer& layer : test::short_conv_layers()) {
     const DeviceArray<float> memory = poisoned_states(*backend, layer, 5);
-    const StateLayer states{.conv = memory.data(), .num_slots = 5};
+    const RecurrentLayer states{.conv = memory.data(), .num_slots = 5};
     const std::vector<int32_t> slots{3, 0, 4};
     test::expect_short_conv_reference(
         layer, {{5, 1, 2}, {1, 1, 70}, {2, 17, 1}}, 1e-12,
@@ -67,7 +67,7 @@ TEST(ShortConv, BitsDependOnNeitherPiecesNorNeighboursNorThreads) {
       const auto backend = make_cpu_backend(threads);
       for (const int32_t piece : {kTokens, 1, 2, 7, 64}) {
         const DeviceArray<float> memory = poisoned_states(*backend, layer, 2);
-        const StateLayer states{.conv = memory.data(), .num_slots = 2};
+        const RecurrentLayer states{.conv = memory.data(), .num_slots = 2};
         std::vector<float> all;
         for (int32_t first = 0; first < kTokens; first += piece) {
           const int32_t count = std::min(piece, kTokens - first);

@@ -4,8 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/base/error.h"
 #include "kernels/cuda/delta/delta_ops.h"
-#include "kernels/error.h"
 #include "tests/support/cuda/cuda_device.h"
 #include "tests/support/cuda/cuda_paged_batch.h"
 #include "tests/support/cuda/fp8_tensor.h"
@@ -45,7 +45,7 @@ struct CudaDeltaLayer {
 
   test::DeltaWeights weights;
   CudaArray<float> conv, dt_bias, decay, conv_states, delta_states;
-  StateLayer states;
+  RecurrentLayer states;
 };
 
 /// A step on device tensors, its ops on one stream.

@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/base/error.h"
 #include "kernels/cuda/delta/delta_ops.h"
-#include "kernels/error.h"
 #include "tests/support/cuda/cuda_device.h"
 #include "tests/support/cuda/cuda_paged_batch.h"
 #include "tests/support/rounding_limit.h"
@@ -41,7 +41,7 @@ struct CudaShortConv {
 
   ShortConvLayer layer;
   CudaArray<float> weight, bias, memory;
-  StateLayer states;
+  RecurrentLayer states;
 };
 
 /// A step of a batch, its sequences in these slots; x [tokens, 3 channels].

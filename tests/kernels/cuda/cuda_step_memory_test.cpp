@@ -8,7 +8,7 @@
 
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/device/check.h"
-#include "kernels/cuda/product/panel_product.h"
+#include "kernels/cuda/product/operands/product_args.h"
 #include "kernels/cuda/step/step_memory.h"
 #include "tests/support/cuda/cuda_device.h"
 #include "tests/support/refusal.h"
@@ -69,7 +69,7 @@ TEST(CudaStepMemory, MemoryIsZeroBeforeAStepCanReadIt) {
   if (!test::has_cuda_device()) GTEST_SKIP() << "no CUDA device";
   {
     HeldDefaultStream held;
-    const PanelWorkspace workspace(132);
+    const ProductWorkspace workspace(132);
     EXPECT_TRUE(held.has_gone_on()) << "arrivals of products";
   }
   {

@@ -163,10 +163,10 @@ TEST(DeltaNetModel, NarrowTypesOfItsTensorsAreWidened) {
 TEST(DeltaNetModel, StatesHaveMemoryOfTheirOwn) {
   const ModelConfig config = hybrid_config(hybrid_model());
   // A matrix [6, 6] of each of four heads, and two inputs of 48 channels.
-  EXPECT_EQ(StatePool::slot_bytes(config), (4 * 36 + 2 * 48) * sizeof(float));
+  EXPECT_EQ(RecurrentStatePool::slot_bytes(config), (4 * 36 + 2 * 48) * sizeof(float));
   const auto backend = make_cpu_backend(1);
-  const StatePool pool(*backend, config, 3);
-  EXPECT_EQ(pool.bytes(), 3 * StatePool::slot_bytes(config));
+  const RecurrentStatePool pool(*backend, config, 3);
+  EXPECT_EQ(pool.bytes(), 3 * RecurrentStatePool::slot_bytes(config));
   EXPECT_EQ(pool.layer(0).num_slots, 3);
   EXPECT_EQ(pool.layer(0).conv - pool.layer(0).delta, 3 * 4 * 36);
   EXPECT_EQ(pool.layer(1).delta, nullptr);
@@ -174,15 +174,15 @@ TEST(DeltaNetModel, StatesHaveMemoryOfTheirOwn) {
   EXPECT_EQ(kv.layer(0).k, nullptr);
   EXPECT_EQ(kv.bytes(), 4 * 16 * 2 * 16 * sizeof(float)) << "keys and values of one layer";
   const ModelConfig other = hybrid_config(tiny_model("qwen3"));
-  EXPECT_EQ(StatePool::slot_bytes(other), 0u);
-  EXPECT_EQ(StatePool(*backend, other, 3).bytes(), 0u);
+  EXPECT_EQ(RecurrentStatePool::slot_bytes(other), 0u);
+  EXPECT_EQ(RecurrentStatePool(*backend, other, 3).bytes(), 0u);
 }
 
 TEST(DeltaNetModel, ACopyOfASlotIsOfAllLayersAndTouchesNoOther) {
   const ModelConfig config = hybrid_config(hybrid_model());
   const auto backend = make_cpu_backend(1);
-  const StatePool pool(*backend, config, 4);
-  const StateLayer& states = pool.layer(0);
+  const RecurrentStatePool pool(*backend, config, 4);
+  const RecurrentLayer& states = pool.layer(0);
   const auto fill = [](float* values, int64_t slot_size) {
     for (int64_t i = 0; i < 4 * slot_size; ++i)
       values[i] = static_cast<float>(i / slot_size * 1000 + i % slot_size);
@@ -209,7 +209,7 @@ TEST(DeltaNetModel, OpsAreCountedByTheProfile) {
   const ModelConfig& config = source->config();
   const auto backend = make_cpu_backend(1);
   const KvCache kv(*backend, config, {}, DType::f32, 4, 16);
-  const StatePool states(*backend, config, 2);
+  const RecurrentStatePool states(*backend, config, 2);
   const Decoder decoder(config, load_weights(*source, *backend), *backend, kv, states,
                         {.max_tokens = 16, .logit_slice = 4, .max_positions = 64});
   BatchShape shape;

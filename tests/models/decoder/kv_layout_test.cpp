@@ -1,5 +1,5 @@
 // How layers with windows and others share KV blocks.
-#include "models/decoder/kv_layout.h"
+#include "models/decoder/memory/kv_layout.h"
 
 #include <cmath>
 #include <map>
@@ -9,7 +9,7 @@
 
 #include <gtest/gtest.h>
 
-#include "models/decoder/kv_cache.h"
+#include "models/decoder/memory/kv_cache.h"
 #include "models/decoder/weights/model_source.h"
 
 namespace minfer {

@@ -7,7 +7,7 @@
 #include "engine/evaluator.h"
 #include "kernels/half.h"
 #include "models/decoder/config/config_facts.h"
-#include "models/decoder/kv_cache.h"
+#include "models/decoder/memory/kv_cache.h"
 #include "models/decoder/weights/shard.h"
 #include "models/decoder/weights/weights.h"
 #include "tests/support/models/tiny_model.h"

@@ -4,8 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "engine/engine_options.h"
 #include "engine/evaluator.h"
+#include "engine/options/engine_options.h"
 #include "kernels/work.h"
 #include "models/decoder/config/config_facts.h"
 #include "models/decoder/decoder.h"
@@ -267,7 +267,7 @@ TEST(LayerHeads, AreCountedByTheProfileLayerByLayer) {
   const ModelConfig& config = source->config();
   const auto backend = make_cpu_backend(1);
   const KvCache kv(*backend, config, {}, DType::f32, 4, 16);
-  const StatePool states(*backend, config, 0);
+  const RecurrentStatePool states(*backend, config, 0);
   const Decoder decoder(config, load_weights(*source, *backend), *backend, kv, states,
                         {.max_tokens = 16, .logit_slice = 4, .max_positions = 64});
   const auto op = [&](std::string_view name, int32_t layer) {

@@ -4,7 +4,7 @@
 
 #include <gmock/gmock.h>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "tests/support/paths.h"
 
 namespace minfer {

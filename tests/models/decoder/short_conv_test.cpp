@@ -120,8 +120,8 @@ TEST(ShortConvModel, WeightsAreTransposedAndStatesHaveMemoryOfTheirOwn) {
   EXPECT_EQ(static_cast<const float*>(conv.conv.data)[32 + 7], in_file[7 * 3 + 1]) << "input 1 of channel 7";
   EXPECT_FALSE(weights.layers[1].short_conv.in);
 
-  EXPECT_EQ(StatePool::slot_bytes(model.config()), 2 * 32 * sizeof(float));
-  const StatePool pool(*backend, model.config(), 3);
+  EXPECT_EQ(RecurrentStatePool::slot_bytes(model.config()), 2 * 32 * sizeof(float));
+  const RecurrentStatePool pool(*backend, model.config(), 3);
   EXPECT_EQ(pool.bytes(), 3 * 2 * 32 * sizeof(float));
   EXPECT_EQ(pool.layer(0).num_slots, 3);
   EXPECT_EQ(pool.layer(1).conv, nullptr);
@@ -139,7 +139,7 @@ TEST(ShortConvModel, OpsAreCountedByTheProfile) {
   const ConvModel model(tiny_model("lfm2"));
   const auto backend = make_cpu_backend(1);
   const KvCache kv(*backend, model.config(), {}, DType::f32, 4, 16);
-  const StatePool states(*backend, model.config(), 2);
+  const RecurrentStatePool states(*backend, model.config(), 2);
   const Decoder decoder(model.config(), load_weights(*model.source, *backend), *backend, kv, states,
                         {.max_tokens = 16, .logit_slice = 4, .max_positions = 64});
   BatchShape shape;

@@ -43,7 +43,7 @@ std::string record(const ModelSource& source, const test::RecordedDevice& device
   ModelWeights weights = load_weights(source, backend);
   const KvLayout layout = KvLayout::of(config, kStepBlocks * kStepBlockSize, kStepBlockSize);
   const KvCache kv(backend, config, layout, DType::f32, 8 * kStepBlocks, kStepBlockSize);
-  const StatePool states(backend, config, config.has_states() ? 8 : 0);
+  const RecurrentStatePool states(backend, config, config.is_recurrent() ? 8 : 0);
   Decoder decoder(
       config, std::move(weights), backend, kv, states,
       {.max_tokens = kStepTokens, .logit_slice = 2, .max_positions = kStepBlocks * kStepBlockSize});

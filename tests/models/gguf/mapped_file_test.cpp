@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "models/gguf/gguf.h"
 #include "tests/support/models/gguf_builder.h"
 #include "tests/support/temporary_directory.h"

@@ -5,7 +5,7 @@
 
 #include <gmock/gmock.h>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 
 namespace minfer {
 namespace {

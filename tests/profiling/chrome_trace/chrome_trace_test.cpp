@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "profiling/chrome_trace/trace_output.h"
 #include "tests/support/paths.h"
 #include "tests/support/profiling/parsed_trace.h"

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 #include <zlib.h>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "tests/support/temporary_directory.h"
 
 namespace minfer {

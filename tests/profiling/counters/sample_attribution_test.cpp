@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/error_types.h"
+#include "kernels/base/error_types.h"
 #include "profiling/counters/clock_shift.h"
 #include "tests/support/profiling/counter_timeline.h"
 

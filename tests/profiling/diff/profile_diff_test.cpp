@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "profiling/report/text/table.h"
 #include "tests/support/profiling/sample_profile.h"
 
@@ -197,12 +197,12 @@ TEST(ProfileDiff, NamesKernelsWithGridBlockAndPath) {
       launch = {.kernel = kernel, .path = path, .grid = grid, .block = block};
     };
   };
-  const auto panel = with("panel_kernel<1>", "panel_product", {132, 1, 1}, {512, 1, 1});
+  const auto strip = with("strip_kernel<1>", "strip_product", {132, 1, 1}, {512, 1, 1});
   const auto lt = with("nvjet_64x2", "cublasLt", {64, 2, 1}, {32, 16, 1});
-  const ProfileDiff diff = diff_of(diff_sums(decode_steps(), panel), diff_sums(decode_steps(), lt));
+  const ProfileDiff diff = diff_of(diff_sums(decode_steps(), strip), diff_sums(decode_steps(), lt));
   const std::string text = table_of(diff);
-  EXPECT_NE(text.find("qkv (decode): panel_product 132x1 -> cublasLt 64x2\n"
-                      "  A: panel_product 132x1 blocks of 512x1 threads: panel_kernel<1>\n"
+  EXPECT_NE(text.find("qkv (decode): strip_product 132x1 -> cublasLt 64x2\n"
+                      "  A: strip_product 132x1 blocks of 512x1 threads: strip_kernel<1>\n"
                       "  B: cublasLt 64x2 blocks of 32x16 threads: nvjet_64x2\n"),
             std::string::npos)
       << text;
@@ -212,20 +212,20 @@ TEST(ProfileDiff, NamesKernelsWithGridBlockAndPath) {
   EXPECT_EQ((*op)["a_launches"][0]["grid"], nlohmann::json::array({132, 1, 1}));
   EXPECT_EQ((*op)["b_launches"][0]["steps"], 30);
   EXPECT_NE(render_diff(diff, {.a = "a", .b = "b"}, DiffFormat::md)
-                .find("- qkv (decode): panel_product 132x1 -> cublasLt 64x2\n  - A: "),
+                .find("- qkv (decode): strip_product 132x1 -> cublasLt 64x2\n  - A: "),
             std::string::npos);
 
   // The same kernel in another grid: told of steps of one batch alone.
-  const auto wider = with("panel_kernel<1>", "panel_product", {264, 1, 1}, {512, 1, 1});
-  const ProfileDiff grids = diff_of(diff_sums(decode_steps(), panel), diff_sums(decode_steps(), wider));
-  EXPECT_NE(table_of(grids).find("qkv (decode): panel_product 132x1 -> panel_product 264x1"),
+  const auto wider = with("strip_kernel<1>", "strip_product", {264, 1, 1}, {512, 1, 1});
+  const ProfileDiff grids = diff_of(diff_sums(decode_steps(), strip), diff_sums(decode_steps(), wider));
+  EXPECT_NE(table_of(grids).find("qkv (decode): strip_product 132x1 -> strip_product 264x1"),
             std::string::npos);
   EXPECT_TRUE(grids.ops[0].a_kernels.empty());
   const ProfileDiff batches =
-      diff_of(diff_sums(decode_steps(100.0, 4), panel), diff_sums(decode_steps(100.0, 8), wider));
+      diff_of(diff_sums(decode_steps(100.0, 4), strip), diff_sums(decode_steps(100.0, 8), wider));
   EXPECT_EQ(table_of(batches).find("Kernels that differ"), std::string::npos);
   EXPECT_EQ(
-      table_of(diff_of(diff_sums(decode_steps(), panel), diff_sums(decode_steps(), panel))).find("Kernels"),
+      table_of(diff_of(diff_sums(decode_steps(), strip), diff_sums(decode_steps(), strip))).find("Kernels"),
       std::string::npos);
 }
 

@@ -10,7 +10,7 @@
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "profiling/findings/evidence_reader.h"
 #include "profiling/json/lines.h"
 #include "profiling/report/report.h"
@@ -25,7 +25,7 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-KeptTrial seats(double median) {
+KeptTrial slots(double median) {
   return {.option = "--max-num-seqs 16",
           .beside = "--threads 2",
           .finding = "batch too small",
@@ -62,7 +62,7 @@ Diagnosis diagnosis_with(std::initializer_list<KeptTrial> trials) {
 }
 
 TEST(TrialLines, ReadBackAsWrittenAndAsTheSchemaSays) {
-  KeptTrial trial = seats(-0.25);
+  KeptTrial trial = slots(-0.25);
   trial.error = "out of memory";
   std::string line;
   append_line(line, trial);
@@ -75,7 +75,7 @@ TEST(TrialLines, ReadBackAsWrittenAndAsTheSchemaSays) {
   std::string again;
   append_line(again, file.trials.front());
   EXPECT_EQ(again, line);
-  EXPECT_EQ(test::read_everywhere(profile_with({trial, seats(0.3)})), "");
+  EXPECT_EQ(test::read_everywhere(profile_with({trial, slots(0.3)})), "");
   nlohmann::json wrong = nlohmann::json::parse(line);
   wrong["median"] = 1.5;
   std::istringstream broken(profile_with({}) + wrong.dump() + "\n");
@@ -83,7 +83,7 @@ TEST(TrialLines, ReadBackAsWrittenAndAsTheSchemaSays) {
 }
 
 TEST(KeptTrials, StandBesideTheFindingAndTheNewestCounts) {
-  const Diagnosis diagnosis = diagnosis_with({seats(0.2), seats(0.31)});
+  const Diagnosis diagnosis = diagnosis_with({slots(0.2), slots(0.31)});
   const Finding& finding = diagnosis.findings.front();
   ASSERT_EQ(finding.rule, "batch too small");
   ASSERT_EQ(finding.measured.size(), 1u);
@@ -106,7 +106,7 @@ TEST(KeptTrials, StandBesideTheFindingAndTheNewestCounts) {
 }
 
 TEST(KeptTrials, OneThatNoFindingAdvisedStandsWhereItsOptionIsAdvised) {
-  KeptTrial tuned = seats(0.2), other = seats(0.3);
+  KeptTrial tuned = slots(0.2), other = slots(0.3);
   tuned.finding = other.finding = "";
   tuned.figure = "goodput";
   other.option = "--stream-interval 8";
@@ -120,7 +120,7 @@ TEST(KeptTrials, AFindingWhoseAdviceHelpedIsShownHoweverLittleWasEstimated) {
   const Finding& least = without.findings.back();
   ASSERT_LT(least.weight(), kHealthyGain);
   EXPECT_THAT(findings_text(without, false), Not(HasSubstr(fmt::format("{}: ", least.rule))));
-  KeptTrial helped = seats(0.3), lost = seats(-0.3);
+  KeptTrial helped = slots(0.3), lost = slots(-0.3);
   helped.finding = lost.finding = least.rule;
   EXPECT_THAT(findings_text(diagnosis_with({helped}), false), HasSubstr(fmt::format(". {}: ", least.rule)));
   EXPECT_THAT(findings_text(diagnosis_with({lost}), false),
@@ -128,7 +128,7 @@ TEST(KeptTrials, AFindingWhoseAdviceHelpedIsShownHoweverLittleWasEstimated) {
 }
 
 TEST(KeptTrials, TheReportHasThem) {
-  std::istringstream stream(profile_with({seats(0.31)}));
+  std::istringstream stream(profile_with({slots(0.31)}));
   const ProfileFile file = read_profile(stream, "run.jsonl");
   EXPECT_THAT(render_report(file, {}), HasSubstr("Measured: --max-num-seqs 16"));
   const nlohmann::json report = nlohmann::json::parse(render_report(file, {.format = ReportFormat::json}));
@@ -140,13 +140,13 @@ TEST(KeepPairs, AddsTheBestOptionOfEachFindingOnce) {
   const std::filesystem::path root = directory.path();
   for (const char* folder : {"profiling/findings", "tests/benchmarks/results"})
     std::filesystem::create_directories(root / folder);
-  KeptTrial more = seats(0.45), failed = seats(0.0), tuned = seats(0.9);
+  KeptTrial more = slots(0.45), failed = slots(0.0), tuned = slots(0.9);
   more.option = "--max-num-seqs 32";
   failed.option = "--max-num-seqs 64";
   failed.gain = {};
   tuned.option = "--threads 4";
   tuned.finding = "";
-  std::ofstream(root / "run.jsonl") << profile_with({seats(0.2), seats(0.31), more, failed, tuned});
+  std::ofstream(root / "run.jsonl") << profile_with({slots(0.2), slots(0.31), more, failed, tuned});
   const std::string command = fmt::format("python3 {} --root {} {}", source_path("scripts/keep_pairs.py"),
                                           root.string(), (root / "run.jsonl").string());
   for (int i = 0; i < 2; ++i)

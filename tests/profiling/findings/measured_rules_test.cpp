@@ -170,12 +170,12 @@ TEST(MeasuredRules, AreNoOlderThanTheKernelsThatTheySpeakOf) {
 }
 
 TEST(MeasuredRules, CommentsAndMovesChangeNothing) {
-  const std::vector<std::string> folders{"kernels/cuda/product", "kernels/thread_pool.cpp"};
+  const std::vector<std::string> folders{"kernels/cuda/product", "kernels/base/thread_pool.cpp"};
   const auto diff_of = [](const char* path, const char* lines) {
     return fmt::format("diff --git a/{} b/{}\n--- a/{}\n+++ b/{}\n@@ -1 +1 @@\n{}", path, path, path, path,
                        lines);
   };
-  const char* const file = "kernels/cuda/product/panel.cu";
+  const char* const file = "kernels/cuda/product/strip.cu";
   EXPECT_EQ(changed_tokens("", folders), 0);
   EXPECT_EQ(changed_tokens(diff_of(file, "-// old words\n+// new ones\n+\n+#include \"x.h\"\n"), folders), 0);
   EXPECT_EQ(changed_tokens(diff_of(file, "-int a = 1;  // one\n+int a = 1;  // an\n"), folders), 0);
@@ -189,7 +189,7 @@ TEST(MeasuredRules, CommentsAndMovesChangeNothing) {
                            folders),
             0);
   EXPECT_EQ(changed_tokens(diff_of(file, "-int tile = 64;\n+int tile = 128;\n"), folders), 2);
-  EXPECT_EQ(changed_tokens(diff_of("kernels/thread_pool.cpp", "+wait();\n"), folders), 4);
+  EXPECT_EQ(changed_tokens(diff_of("kernels/base/thread_pool.cpp", "+wait();\n"), folders), 4);
   EXPECT_EQ(changed_tokens(diff_of("kernels/cuda/moe/route.cu", "-int tile = 64;\n"), folders), 0)
       << "others'";
   EXPECT_EQ(changed_tokens(diff_of("kernels/cuda/product/README.md", "+words\n"), folders), 0);

@@ -38,7 +38,7 @@ TEST(PredictionRule, IsSilentWhereMostAreRightOrNothingRestsOnThem) {
   EXPECT_EQ(no_target.of("step times mispredicted").gain, 0.0);
 }
 
-// Seats and KV blocks were there: it was the target that left requests waiting.
+// Slots and KV blocks were there: it was the target that left requests waiting.
 TEST(PredictionRule, AStepThatFillsItsTargetLacksNoMemory) {
   for (const int32_t budget : {64, 65}) {
     FoundIn run;

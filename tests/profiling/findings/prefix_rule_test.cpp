@@ -42,9 +42,9 @@ TEST(PrefixRule, AdvisesACacheWhereTheModelCanHaveOne) {
   EXPECT_THAT(advice_on_prefixes({{"enable_prefix_caching", "true"}}), testing::HasSubstr("more KV cache"));
   EXPECT_THAT(advice_on_prefixes({{"enable_prefix_caching", "true"}}),
               testing::Not(testing::HasSubstr("copies")));
-  EXPECT_THAT(advice_on_prefixes({{"enable_prefix_caching", "true"}, {"has_states", "true"}}),
+  EXPECT_THAT(advice_on_prefixes({{"enable_prefix_caching", "true"}, {"is_recurrent", "true"}}),
               testing::HasSubstr("more copies of states (--num-state-copies)"));
-  EXPECT_EQ(advice_on_prefixes({{"enable_prefix_caching", "false"}, {"has_states", "true"}}),
+  EXPECT_EQ(advice_on_prefixes({{"enable_prefix_caching", "false"}, {"is_recurrent", "true"}}),
             "--enable-prefix-caching, with room for --num-state-copies");
 }
 

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "kernels/stamps.h"
+#include "kernels/base/clock.h"
 #include "profiling/host/sampler.h"
 #include "profiling/json/header_lines.h"
 #include "profiling/json/json_reader.h"

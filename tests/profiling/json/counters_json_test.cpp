@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "kernels/error_types.h"
+#include "kernels/base/error_types.h"
 #include "profiling/json/lines.h"
 #include "tests/support/json_schema.h"
 #include "tests/support/paths.h"

@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "profiling/report/report.h"
 #include "tests/support/profiling/cuts.h"
 #include "tests/support/profiling/whole_profile.h"

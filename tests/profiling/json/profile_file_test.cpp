@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "profiling/json/header_lines.h"
 #include "profiling/json/json_reader.h"
 #include "profiling/json/json_text.h"

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "profiling/json/json_reader.h"
 #include "profiling/json/lines.h"
 #include "tests/support/allocations.h"

@@ -7,8 +7,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "kernels/error.h"
-#include "kernels/stamps.h"
+#include "kernels/base/clock.h"
+#include "kernels/base/error.h"
 #include "profiling/json/header_lines.h"
 #include "profiling/json/json_reader.h"
 #include "profiling/json/lines.h"

@@ -8,7 +8,7 @@
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "profiling/json/header_lines.h"
 #include "profiling/json/lines.h"
 #include "profiling/report/report.h"

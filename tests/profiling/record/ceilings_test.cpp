@@ -11,9 +11,9 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include "kernels/base/error.h"
 #include "kernels/cpu/lanes/peak.h"
 #include "kernels/cuda/device/devices.h"
-#include "kernels/error.h"
 #include "profiling/json/profile_header.h"
 #include "profiling/record/machine.h"
 

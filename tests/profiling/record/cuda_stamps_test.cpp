@@ -26,7 +26,7 @@ constexpr int32_t kSequences = 16;
 constexpr size_t kSteps = 8;
 constexpr double kLongKernelUs = 50.0;
 /// Kernels that ask for what no kernel before writes before they wait for those, but for those of experts, which are not known so early.
-constexpr std::array<std::string_view, 4> kReadAhead = {"panel_kernel<", "stream_product_kernel<",
+constexpr std::array<std::string_view, 4> kReadAhead = {"strip_kernel<", "stream_product_kernel<",
                                                         "tile_stream_kernel<", "attention_decode_kernel<"};
 constexpr int32_t kLeastOfCupti = 16;  ///< registers that it gives a kernel of fewer
 
@@ -67,7 +67,7 @@ void expect_launches(const StepStamps& stamps, const std::vector<KernelLaunch>& 
     EXPECT_EQ(std::max(noted.registers, kLeastOfCupti), seen.registers);
     EXPECT_EQ(noted.static_shared_bytes, seen.static_shared_bytes);
     EXPECT_EQ(noted.dynamic_shared_bytes, seen.dynamic_shared_bytes);
-    const bool reads_ahead = noted.kernel.find("ExpertLine<") == std::string::npos &&
+    const bool reads_ahead = noted.kernel.find("ExpertSchedule<") == std::string::npos &&
                              std::ranges::any_of(kReadAhead, [&](std::string_view kernel) {
                                return noted.kernel.starts_with(kernel);
                              });

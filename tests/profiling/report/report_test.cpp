@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "profiling/report/text/step_picture.h"
 #include "profiling/report/text/table.h"
 #include "tests/support/paths.h"

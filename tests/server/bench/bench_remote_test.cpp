@@ -9,8 +9,8 @@
 
 #include <gmock/gmock.h>
 
-#include "kernels/error.h"
-#include "kernels/stamps.h"
+#include "kernels/base/clock.h"
+#include "kernels/base/error.h"
 #include "tests/support/server/scripted_server.h"
 #include "tests/support/wait.h"
 

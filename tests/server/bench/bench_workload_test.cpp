@@ -7,7 +7,7 @@
 
 #include <gmock/gmock.h>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "server/bench/bench_output.h"
 #include "tests/support/temporary_directory.h"
 

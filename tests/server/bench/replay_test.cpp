@@ -6,7 +6,7 @@
 
 #include <gmock/gmock.h>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "profiling/json/header_lines.h"
 #include "profiling/json/lines.h"
 #include "server/bench/bench_load.h"

@@ -3,7 +3,7 @@
 
 #include <gmock/gmock.h>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 
 namespace minfer {
 namespace {
@@ -61,7 +61,7 @@ TEST(InspectPlan, TimesAreTheSumsOfTheOpsThatRun) {
 
 TEST(InspectPlan, ExpertsStatesAndLatentAttentionHaveTheirKernels) {
   const PlanJson experts = plan_of("qwen3-30b-a3b:q4_k", 8);
-  EXPECT_EQ(op_of(experts, "moe_down").at("kernel"), "expert_panel");
+  EXPECT_EQ(op_of(experts, "moe_down").at("kernel"), "expert_strip");
   EXPECT_EQ(op_of(experts, "moe_down").at("scratch_bytes"), 8 * 8 * 2048 * 4)
       << "sums of routes before they are added up";
   EXPECT_EQ(op_of(plan_of("qwen3-30b-a3b:q4_k", 1), "moe_down").at("scratch_bytes"), 0);

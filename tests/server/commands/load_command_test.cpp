@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "profiling/json/json_reader.h"
 #include "server/commands/commands.h"
 #include "tests/support/server/scripted_server.h"

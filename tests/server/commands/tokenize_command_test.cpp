@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "server/commands/commands.h"
 #include "tests/support/models/gguf_builder.h"
 #include "tests/support/models/vocabularies.h"

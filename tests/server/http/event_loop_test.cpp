@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "server/http/memory_reserve.h"
 #include "tests/support/allocations.h"
 #include "tests/support/wait.h"

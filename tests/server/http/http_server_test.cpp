@@ -7,7 +7,7 @@
 
 #include <gmock/gmock.h>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "tests/support/server/client_swarm.h"
 #include "tests/support/server/raw_client.h"
 

@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "server/kv_events/kv_event_encoder.h"
 #include "tests/support/refusal.h"
 #include "tests/support/wait.h"

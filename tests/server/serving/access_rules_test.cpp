@@ -7,7 +7,7 @@
 
 #include <gmock/gmock.h>
 
-#include "kernels/error_types.h"
+#include "kernels/base/error_types.h"
 #include "tests/support/server/test_server.h"
 #include "tests/support/temporary_directory.h"
 

@@ -1,7 +1,7 @@
 // Which format answers are read in.
 #include <gmock/gmock.h>
 
-#include "kernels/error_types.h"
+#include "kernels/base/error_types.h"
 #include "server/serving/completion/chat_renderer.h"
 
 namespace minfer {

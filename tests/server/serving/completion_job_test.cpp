@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
-#include "kernels/stamps.h"
+#include "kernels/base/clock.h"
 #include "tests/support/server/answer_pieces.h"
 #include "tests/support/server/api_requests.h"
 #include "tests/support/server/tag_parser.h"

@@ -1,7 +1,7 @@
 // What the metrics say of requests with draft tokens.
 #include <gtest/gtest.h>
 
-#include "engine/engine_options.h"
+#include "engine/options/engine_options.h"
 #include "server/serving/metrics.h"
 
 namespace minfer {

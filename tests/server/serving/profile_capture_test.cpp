@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
-#include "kernels/stamps.h"
+#include "kernels/base/clock.h"
 #include "profiling/json/json_reader.h"
 #include "tests/support/profiling/fake_tracer.h"
 #include "tests/support/server/test_server.h"

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <unistd.h>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "server/tune/child_process.h"
 #include "server/tune/replay_runner.h"
 #include "server/tune/trial_session.h"

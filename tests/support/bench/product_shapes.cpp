@@ -4,7 +4,7 @@
 #include <array>
 #include <cmath>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 
 namespace minfer::test {
 namespace {

@@ -124,7 +124,7 @@ class GateAndUp {
       : both_(dtype, 2 * rows, cols, seed), gate_(both_.weight()), up_(gate_) {
     gate_.rows = up_.rows = rows;
     const int64_t bytes = cuda::is_tiled(gate_.dtype)
-                              ? cuda::panels_of(rows) * cuda::tiles_of(cols) * cuda::tile_bytes(gate_.dtype)
+                              ? cuda::strips_of(rows) * cuda::tiles_of(cols) * cuda::tile_bytes(gate_.dtype)
                               : static_cast<int64_t>(gate_.matrix_bytes());
     up_.data = static_cast<const char*>(gate_.data) + bytes;
     gate_values_ = up_values_ = both_.values();

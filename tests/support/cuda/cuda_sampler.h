@@ -15,10 +15,10 @@ namespace minfer::test {
 /// counts.
 class CudaSampler {
  public:
-  /// `seats`: sequences whose state is kept; 0: as many as rows.
-  CudaSampler(int32_t rows, int64_t vocabulary, int32_t seats = 0)
+  /// `slots`: sequences whose state is kept; 0: as many as rows.
+  CudaSampler(int32_t rows, int64_t vocabulary, int32_t slots = 0)
       : ops_(run_.num_sms(), limits(rows, vocabulary)),
-        tables_(limits(seats > 0 ? seats : rows, vocabulary)),
+        tables_(limits(slots > 0 ? slots : rows, vocabulary)),
         tokens_(std::vector<int32_t>(static_cast<size_t>(rows), kUnwritten)),
         results_(std::vector<std::byte>(cuda::SampleOps::result_bytes(rows), std::byte{0x5a})) {}
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "tests/support/engine/engine_run.h"
 #include "tests/support/models/fixtures.h"
 #include "tests/support/models/logit_run.h"

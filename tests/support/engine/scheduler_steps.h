@@ -14,7 +14,7 @@
 
 namespace minfer::test {
 
-/// Blocks of 4 tokens, 16 of them; 4 seats; 8 tokens a step.
+/// Blocks of 4 tokens, 16 of them; 4 slots; 8 tokens a step.
 inline EngineOptions small_options() {
   EngineOptions options;
   options.block_size = 4;

@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/batch_builder.h"
+#include "engine/scheduling/batch_builder.h"
 #include "engine/scheduling/scheduler.h"
 
 namespace minfer::test {

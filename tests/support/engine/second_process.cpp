@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #include "engine/ranks/process_ranks.h"
+#include "kernels/base/error.h"
 #include "kernels/comm/process_group.h"
-#include "kernels/error.h"
 #include "tests/support/engine/rank_run.h"
 #include "tests/support/socket_transport.h"
 

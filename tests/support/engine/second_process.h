@@ -5,7 +5,7 @@
 
 #include <sys/types.h>
 
-#include "engine/engine_options.h"
+#include "engine/options/engine_options.h"
 
 namespace minfer::test {
 

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "models/decoder/config/config.h"
 #include "tests/support/models/tiny_model.h"
 #include "tests/support/refusal.h"

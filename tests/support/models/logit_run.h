@@ -4,8 +4,8 @@
 #include <memory>
 #include <vector>
 
-#include "engine/batch_builder.h"
 #include "engine/model_runner.h"
+#include "engine/scheduling/batch_builder.h"
 #include "engine/scheduling/scheduler.h"
 
 namespace minfer::test {
@@ -43,7 +43,7 @@ class LogitRun {
   /// Pieces in which prefixes are found.
   int32_t block_tokens() const { return blocks_.block_size(); }
   const EngineOptions& options() const { return runner_.options(); }
-  const StatePool& states() const { return runner_.states(); }
+  const RecurrentStatePool& states() const { return runner_.states(); }
   const StateCopies& state_copies() const { return scheduler_.state_copies(); }
   int64_t num_steps() const { return num_steps_; }  ///< of all runs
 

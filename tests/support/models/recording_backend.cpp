@@ -102,7 +102,7 @@ void RecordingBackend::add(std::string_view name, const ForwardBatch& batch) {
   lines_.back() += fmt::format(" {}={}", name, batch.slots == batch_.slots ? "all" : "windows");
 }
 
-void RecordingBackend::add(std::string_view name, const StateLayer& state) {
+void RecordingBackend::add(std::string_view name, const RecurrentLayer& state) {
   const auto* memory = static_cast<const std::byte*>(std::prev(buffers_.upper_bound(state.conv))->first);
   lines_.back() +=
       fmt::format(" {}=conv+{}delta+{}", name, reinterpret_cast<const std::byte*>(state.conv) - memory,

@@ -78,7 +78,7 @@ class RecordingBackend : public Backend {
   void add(std::string_view name, const KvLayer& kv);
   void add(std::string_view name, const AttentionWindow& window);
   void add(std::string_view name, const ForwardBatch& batch);
-  void add(std::string_view name, const StateLayer& state);
+  void add(std::string_view name, const RecurrentLayer& state);
   void add_number(std::string_view name, double value);
   /// A buffer of the backend: by the op that wrote there last, else by what it was allocated for.
   void add_memory(std::string_view name, const void* data);

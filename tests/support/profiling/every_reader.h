@@ -4,7 +4,7 @@
 #include <sstream>
 #include <string>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "profiling/chrome_trace/chrome_trace.h"
 #include "profiling/diff/profile_diff.h"
 #include "profiling/findings/evidence_reader.h"

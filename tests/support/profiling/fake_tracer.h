@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "kernels/base/clock.h"
 #include "kernels/device_trace.h"
-#include "kernels/stamps.h"
 
 namespace minfer::test {
 

@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "kernels/stamps.h"
+#include "kernels/base/clock.h"
 
 namespace minfer {
 namespace {

@@ -3,10 +3,10 @@
 #include <cmath>
 #include <type_traits>
 
-#include "kernels/cuda/attention/attention_fragments.cuh"
-#include "kernels/cuda/attention/attention_path.h"
 #include "kernels/cuda/attention/decode/attention_decode.h"
 #include "kernels/cuda/attention/decode/attention_segments.cuh"
+#include "kernels/cuda/attention/shared/attention_fragments.cuh"
+#include "kernels/cuda/attention/shared/attention_path.h"
 #include "kernels/cuda/elementwise/kv_slots.cuh"
 #include "kernels/cuda/launch/launch.h"
 #include "kernels/cuda/ptx/fp8_group.cuh"
@@ -92,7 +92,7 @@ struct DecodeKernel {
   const int warp = static_cast<int>(threadIdx.x) / 32;
 
   /// The step's key that this lane looks up.
-  __device__ KeyPlace look_up_key(const Cursor& cursor) const {
+  __device__ KeyRow look_up_key(const Cursor& cursor) const {
     const int32_t position = cursor.first_key(cursor.step) + lane % kStepKeys;
     bool is_none = cursor.line == end;
     if constexpr (kHasOptions<Params>) is_none = is_none || position < cursor.first_seen(p);
@@ -101,7 +101,7 @@ struct DecodeKernel {
   }
 
   /// Begins to copy a step whose keys the lanes have looked up.
-  __device__ void copy_step(int stage, const KeyPlace& key_of_lane) const {
+  __device__ void copy_step(int stage, const KeyRow& key_of_lane) const {
     const int32_t row = key_of_lane.row(p.cache);
     const uint32_t tile = shared_address(shared.ring[warp][stage]);
 #pragma unroll 8  // more are looked up so far ahead that registers spill
@@ -362,7 +362,7 @@ struct DecodeKernel {
     segment.skip_chunks(p);
     Cursor fetch = segment;  // where `key` is, kStages - 1 steps ahead of what is multiplied
     fetch.advance(p, end, warp);
-    KeyPlace key = look_up_key(fetch);
+    KeyRow key = look_up_key(fetch);
     bool begun = false;
 #pragma unroll 1
     for (int stage = 0; stage < kStages - 1; ++stage) {

@@ -6,7 +6,7 @@
 //   out[t, h] = sum over j < keys(t) of softmax_j(scale * q[t, h] . k[j]) k[j][0 .. 511]
 //   keys(t) = context of t's sequence - tokens of the sequence after t in this step
 //
-//   q     [tokens, heads, 576] bf16, rows `q_stride` apart
+//   q     [tokens, heads, 576] bf16, rows `qkv_stride` apart
 //   k     [num_blocks, block_size, 576] bf16 or f16; the first 512 elements are the value
 //   out   [tokens, heads, 512] bf16
 //
@@ -20,8 +20,8 @@
 // a second kernel adds them up in the order of the keys, so that results repeat bit for bit.
 //
 // Alignment: 16 bytes of q and k. A token without keys (padding) gives zeros. Everything is read behind begin_kernel().
-#include "kernels/cuda/attention/attention_tiles.cuh"
 #include "kernels/cuda/attention/latent/attention_latent.h"
+#include "kernels/cuda/attention/shared/attention_tiles.cuh"
 
 namespace minfer::cuda {
 
@@ -107,8 +107,8 @@ struct LatentBlock {
       const int32_t row = i / kPieces, piece = i % kPieces, of_sequence = first_row + row;
       uint4 eight = {};
       if (of_sequence < num_rows) {
-        const auto* from = static_cast<const __nv_bfloat16*>(p.q) +
-                           (first_token + of_sequence / p.heads) * p.q_stride +
+        const auto* from = static_cast<const __nv_bfloat16*>(p.qkv) +
+                           (first_token + of_sequence / p.heads) * p.qkv_stride +
                            int64_t{of_sequence % p.heads} * kLatentRow + 8 * piece;
         eight = *reinterpret_cast<const uint4*>(from);
         eight = {from_bf16_pair<Kv>(eight.x), from_bf16_pair<Kv>(eight.y), from_bf16_pair<Kv>(eight.z),

@@ -4,27 +4,15 @@
 
 #include <cuda_runtime_api.h>
 
-#include "kernels/cuda/attention/latent/latent_plan.h"
-#include "kernels/cuda/elementwise/kv_slots.cuh"
+#include "kernels/cuda/attention/shared/attention_params.h"
+#include "kernels/cuda/attention/shared/latent_plan.h"
 #include "kernels/cuda/launch/launch.h"
 
 namespace minfer::cuda {
 
-struct LatentParams {
-  const void* q;  ///< [tokens, heads, kLatentRow] bf16
-  int64_t q_stride;
-  void* out;  ///< [tokens, heads, kLatentValues] bf16
-  int64_t out_stride;
-  const void* k;  ///< [num_blocks, block_size, kLatentRow]
-  KvSlots cache;
-  const int32_t* query_start;
-  const int32_t* context_len;
-  const int32_t* block_table;  ///< [sequences, max_blocks]
-  int32_t max_blocks;
-  int32_t first_sequence;
-  int32_t num_sequences;
+/// `out` [tokens, heads, kLatentValues] bf16, `k` [num_blocks, block_size, kLatentRow].
+struct LatentParams : AttentionParams {
   int32_t heads;
-  float scale_log2;
   LatentPlan plan;
   float*
       partials;  ///< [tiles, splits, rows, kLatentValues] of more than one split, not yet divided by their sums

@@ -3,10 +3,10 @@
 #include <cmath>
 #include <string>
 
-#include "kernels/cuda/attention/attention_fragments.cuh"
-#include "kernels/cuda/attention/attention_path.h"
 #include "kernels/cuda/attention/prefill/attention_prefill.h"
 #include "kernels/cuda/attention/prefill/attention_query_tile.cuh"
+#include "kernels/cuda/attention/shared/attention_fragments.cuh"
+#include "kernels/cuda/attention/shared/attention_path.h"
 #include "kernels/cuda/elementwise/kv_slots.cuh"
 #include "kernels/cuda/launch/launch.h"
 
@@ -78,7 +78,7 @@ struct PrefillKernel {
   }
 
   /// Keys first_key + lane and + 32.
-  __device__ void look_up_keys(int32_t first_key, KeyPlace (&places)[2]) const {
+  __device__ void look_up_keys(int32_t first_key, KeyRow (&places)[2]) const {
     const int32_t* blocks = p.block_table + int64_t{tile.sequence} * p.max_blocks;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -90,7 +90,7 @@ struct PrefillKernel {
   }
 
   /// Begins to copy a tile of K and V.
-  __device__ void copy_tile(int stage, const KeyPlace (&places)[2]) const {
+  __device__ void copy_tile(int stage, const KeyRow (&places)[2]) const {
     const int32_t rows[2] = {places[0].row(p.cache), places[1].row(p.cache)};
     const uint32_t to = shared_address(shared.kv[stage][0]);
     constexpr int kPasses = kKeyTile * KvRows::kPieces / kThreads;
@@ -295,7 +295,7 @@ struct PrefillKernel {
     const int32_t keys = tile.keys();
     int32_t begin = 0;
     if constexpr (kHasOptions<Params>) begin = first_seen() / kKeyTile * kKeyTile;
-    KeyPlace places[2];
+    KeyRow places[2];
     look_up_keys(begin, places);
     copy_tile(0, places);
     look_up_keys(begin + kKeyTile, places);

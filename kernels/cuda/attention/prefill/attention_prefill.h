@@ -2,36 +2,19 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/attention/attention_options.cuh"
-#include "kernels/cuda/device/fp8_activations.h"
-#include "kernels/cuda/elementwise/kv_slots.cuh"
+#include "kernels/cuda/attention/shared/attention_options.cuh"
+#include "kernels/cuda/attention/shared/attention_params.h"
 #include "kernels/cuda/launch/launch.h"
 
 namespace minfer::cuda {
 
-struct PrefillParams {
-  const void* qkv;  ///< [tokens, (heads + 2 kv_heads) * head_size] bf16
-  int64_t qkv_stride;
-  void* out;  ///< [tokens, heads * head_size] bf16
-  int64_t out_stride;
-  Fp8Activations fp8_out;  ///< instead of out, where heads of 128 go into an FP8 product; else null
-  const void* k;
-  const void* v;
-  KvSlots cache;
-  const int32_t* query_start;
-  const int32_t* context_len;
-  const int32_t* block_table;  ///< [sequences, max_blocks]
-  int32_t max_blocks;
-  int32_t first_sequence;
-  int32_t num_sequences;
-  int32_t group;            ///< query heads a KV head
+struct PrefillParams : AttentionParams {
   int32_t tokens_per_tile;  ///< kQueryRows / group, or kWideQueryRows / group
   int32_t max_tiles;        ///< of a KV head
   int32_t num_tokens;       ///< rows of qkv
   int32_t num_blocks;       ///< of the cache
   int32_t keys_of_box;  ///< that are copied at a time from a block of the cache: attention_prefill_wgmma.cuh
   uint32_t* taken_tiles;  ///< 0 between launches
-  float scale_log2;       ///< positive
 };
 
 struct PrefillOptionParams : PrefillParams {

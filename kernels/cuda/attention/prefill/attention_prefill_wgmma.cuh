@@ -106,9 +106,9 @@ CUtensorMap cache_map(const void* data, const PrefillParams& p) {
     return tensor_map(data, dimensions, BoxLayout::plain);
   } else {
     constexpr int64_t kKeyBytes = Form::kHead * 2;
-    const TensorDimension dimensions[] = {{Form::kPanelColumns, 2, Form::kPanelColumns},
+    const TensorDimension dimensions[] = {{Form::kSliceColumns, 2, Form::kSliceColumns},
                                           {8, kKeyBytes, 8},
-                                          {Form::kPanels, Form::kRowBytes, Form::kPanels},
+                                          {Form::kSlices, Form::kRowBytes, Form::kSlices},
                                           {rows / 8, 8 * kKeyBytes, p.keys_of_box / 8}};
     return tensor_map(data, dimensions, Form::kLayout);
   }
@@ -117,7 +117,7 @@ CUtensorMap cache_map(const void* data, const PrefillParams& p) {
 template <class Form>
 void launch_wgmma_form(Launch& launch, const typename Form::Params& p) {
   static_assert(sizeof(WgmmaShared<Form>) <= kWgmmaSharedBytes);
-  const TensorDimension query[] = {{Form::kHead, 2, Form::kPanelColumns},
+  const TensorDimension query[] = {{Form::kHead, 2, Form::kSliceColumns},
                                    {p.cache.kv_heads * p.group, Form::kHead * 2, p.group},
                                    {p.num_tokens, p.qkv_stride * 2, p.tokens_per_tile}};
   const int32_t blocks = std::min(p.max_tiles * p.cache.kv_heads, launch.num_sms());

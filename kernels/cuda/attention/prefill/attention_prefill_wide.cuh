@@ -2,10 +2,10 @@
 
 #include <cmath>
 
-#include "kernels/cuda/attention/attention_fragments.cuh"
-#include "kernels/cuda/attention/attention_path.h"
 #include "kernels/cuda/attention/prefill/attention_prefill.h"
 #include "kernels/cuda/attention/prefill/attention_query_tile.cuh"
+#include "kernels/cuda/attention/shared/attention_fragments.cuh"
+#include "kernels/cuda/attention/shared/attention_path.h"
 #include "kernels/cuda/elementwise/kv_slots.cuh"
 #include "kernels/cuda/launch/launch.h"
 
@@ -81,7 +81,7 @@ struct WidePrefillKernel {
   __device__ int row_of(int m, int half) const { return first_row + 16 * m + 8 * half + lane_group(); }
 
   /// The key that the warp copies in pass `lane` of a chunk that begins at `first_key`.
-  __device__ KeyPlace look_up_key(int32_t first_key) const {
+  __device__ KeyRow look_up_key(int32_t first_key) const {
     const int32_t position = first_key + lane % kPasses * kKeysOfPass + warp * 32 / kPieces;
     int32_t end = tile.keys();
     if constexpr (kHasOptions<Params>) end = position < p.options.first_seen(tile.first_position) ? 0 : end;
@@ -319,7 +319,7 @@ struct WidePrefillKernel {
     int32_t row = look_up_key(begin).row(p.cache);
     copy_chunk(shared.k, p.k, row);
     copy_chunk(shared.v, p.v, row);
-    KeyPlace next = look_up_key(begin + kKeys);
+    KeyRow next = look_up_key(begin + kKeys);
     load_query_tile<Kv, Element, kWideHeadSize, kWideQueryRows, kWideThreads>(p, tile, shared.query);
     Softmax softmax{{}, {{-INFINITY, -INFINITY}, {-INFINITY, -INFINITY}}, {}};
 #pragma unroll 1

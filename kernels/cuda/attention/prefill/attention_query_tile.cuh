@@ -2,8 +2,8 @@
 
 #include <type_traits>
 
-#include "kernels/cuda/attention/attention_fragments.cuh"
 #include "kernels/cuda/attention/prefill/attention_prefill.h"
+#include "kernels/cuda/attention/shared/attention_fragments.cuh"
 #include "kernels/cuda/ptx/fp8_group.cuh"
 #include "kernels/cuda/ptx/vector8.cuh"
 #include "kernels/cuda/ptx/warp.cuh"

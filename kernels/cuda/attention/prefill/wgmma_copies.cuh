@@ -2,9 +2,9 @@
 
 #include <type_traits>
 
-#include "kernels/cuda/attention/attention_path.h"
-#include "kernels/cuda/attention/attention_tiles.cuh"
 #include "kernels/cuda/attention/prefill/attention_query_tile.cuh"
+#include "kernels/cuda/attention/shared/attention_path.h"
+#include "kernels/cuda/attention/shared/attention_tiles.cuh"
 #include "kernels/cuda/device/tensor_map.h"
 #include "kernels/cuda/ptx/bulk_copy.cuh"
 #include "kernels/cuda/ptx/wgmma.cuh"
@@ -20,9 +20,9 @@ struct WgmmaForm {
   static constexpr bool kIsFp8 = std::is_same_v<Cache, __nv_fp8_e4m3>;
   using Kv = std::conditional_t<kIsFp8, __half, Cache>;  ///< of the products
   static constexpr int kHead = kHead_;
-  static constexpr int kPanelColumns = kHead % 64 == 0 ? 64 : kHead % 32 == 0 ? 32 : 16;
-  static constexpr int kPanels = kHead / kPanelColumns;
-  static constexpr int kRowBytes = kPanelColumns * 2;  ///< of a panel
+  static constexpr int kSliceColumns = kHead % 64 == 0 ? 64 : kHead % 32 == 0 ? 32 : 16;
+  static constexpr int kSlices = kHead / kSliceColumns;
+  static constexpr int kRowBytes = kSliceColumns * 2;  ///< of a slice
   static constexpr BoxLayout kLayout = kRowBytes == 128  ? BoxLayout::swizzled
                                        : kRowBytes == 64 ? BoxLayout::swizzled_64
                                                          : BoxLayout::swizzled_32;
@@ -35,9 +35,9 @@ struct WgmmaForm {
   /// Registers of a thread: of the warpgroup that brings tiles, and of those that multiply.
   static constexpr int kProducerRegisters = 56;
   static constexpr int kConsumerRegisters = 224;
-  static constexpr int kQueryPanelBytes = kQueryRows * kRowBytes;
-  static constexpr int kKeyPanelBytes = 8 * kRowBytes;  ///< of eight keys
-  static constexpr int kEightKeysBytes = kPanels * kKeyPanelBytes;
+  static constexpr int kQuerySliceBytes = kQueryRows * kRowBytes;
+  static constexpr int kKeySliceBytes = 8 * kRowBytes;  ///< of eight keys
+  static constexpr int kEightKeysBytes = kSlices * kKeySliceBytes;
   static constexpr int kTileBytes = kKeys / 8 * kEightKeysBytes;
   static constexpr int kRawBytes = kKeys * kHead;
   static_assert(kWarpgroups == 2, "products begin in turns of two warpgroups");
@@ -46,7 +46,7 @@ struct WgmmaForm {
   /// Where 16 bytes of a key's row are in a tile.
   static __device__ __forceinline__ int offset(int key, int piece) {
     constexpr int kPieces = kRowBytes / 16;
-    return key / 8 * kEightKeysBytes + piece / kPieces * kKeyPanelBytes + key % 8 * kRowBytes +
+    return key / 8 * kEightKeysBytes + piece / kPieces * kKeySliceBytes + key % 8 * kRowBytes +
            piece_in_row<kRowBytes>(key, piece % kPieces) * 16;
   }
 };
@@ -64,7 +64,7 @@ struct WgmmaShared {
   struct None {};
   using Raw = std::conditional_t<Form::kIsFp8, RawTiles<Form>, None>;
 
-  alignas(1024) char query[Form::kPanels][Form::kQueryPanelBytes];
+  alignas(1024) char query[Form::kSlices][Form::kQuerySliceBytes];
   char key[Form::kStages][Form::kTileBytes];
   char value[Form::kStages][Form::kTileBytes];
   Raw raw_key, raw_value;
@@ -106,7 +106,7 @@ struct WgmmaProducer {
   const int lane = static_cast<int>(threadIdx.x) % 32;
 
   /// The box of a tile of keys that this lane brings. Boxes that have tokens of the sequence are, those behind them are not.
-  __device__ __forceinline__ KeyPlace look_up_box(const QueryTile& tile, int32_t index) const {
+  __device__ __forceinline__ KeyRow look_up_box(const QueryTile& tile, int32_t index) const {
     const int32_t* blocks = p.block_table + int64_t{tile.sequence} * p.max_blocks;
     const int32_t key = lane * p.keys_of_box;
     if (index < 0 || key >= Form::kKeys) return {.block = -1, .row_in_block = 0};
@@ -119,7 +119,7 @@ struct WgmmaProducer {
 
   __device__ __forceinline__ void copy_boxes(const CUtensorMap& map, char* to, SharedBarrier& full,
                                              SharedBarrier& empty, uint32_t parity,
-                                             const KeyPlace& place) const {
+                                             const KeyRow& place) const {
     const int32_t row = place.row(p.cache);
     const int32_t box_bytes =
         p.keys_of_box * Form::kHead * static_cast<int32_t>(sizeof(typename Form::Cache));
@@ -135,7 +135,7 @@ struct WgmmaProducer {
     }
   }
   __device__ __forceinline__ void copy_keys(const CUtensorMap& map, const CopyRing& ring,
-                                            const KeyPlace& place) const {
+                                            const KeyRow& place) const {
     if constexpr (Form::kIsFp8) {
       auto& raw = shared.raw_key;
       copy_boxes(map, raw.tile[ring.stage], raw.full[ring.stage], raw.empty[ring.stage], ring.parity, place);
@@ -145,7 +145,7 @@ struct WgmmaProducer {
     }
   }
   __device__ __forceinline__ void copy_values(const CUtensorMap& map, const CopyRing& ring,
-                                              const KeyPlace& place) const {
+                                              const KeyRow& place) const {
     if constexpr (Form::kIsFp8) {
       auto& raw = shared.raw_value;
       copy_boxes(map, raw.tile[ring.stage], raw.full[ring.stage], raw.empty[ring.stage], ring.parity, place);
@@ -175,9 +175,9 @@ struct WgmmaProducer {
       arrive(shared.tile_full);
       arrive_expecting(shared.query_full,
                        tile.tokens == 0 ? 0 : p.tokens_per_tile * p.group * Form::kHead * 2);
-      for (int panel = 0; tile.tokens > 0 && panel < Form::kPanels; ++panel) {
-        copy_box(shared.query[panel], query_map, shared.query_full, read_once_policy(),
-                 panel * Form::kPanelColumns, tile.kv_head * p.group, tile.first_token);
+      for (int slice = 0; tile.tokens > 0 && slice < Form::kSlices; ++slice) {
+        copy_box(shared.query[slice], query_map, shared.query_full, read_once_policy(),
+                 slice * Form::kSliceColumns, tile.kv_head * p.group, tile.first_token);
       }
     }
     __syncwarp();
@@ -188,7 +188,7 @@ struct WgmmaProducer {
                                 const CUtensorMap& key_map) const {
     const int32_t tiles = count_query_tiles(p) * p.cache.kv_heads;
     CopyRing ring;
-    const auto copy = [&](const KeyPlace& place) {
+    const auto copy = [&](const KeyRow& place) {
       copy_keys(key_map, ring, place);
       ring.advance();
     };
@@ -198,12 +198,12 @@ struct WgmmaProducer {
       uint32_t next = 0;
       if (lane == 0) next = gridDim.x + atomicInc(p.taken_tiles, static_cast<unsigned>(tiles - 1));
       const int32_t last = key_tiles<Form>(tile) - 1, end = first_key_tile<Form>(p, tile);
-      KeyPlace place = look_up_box(tile, last - 1);
+      KeyRow place = look_up_box(tile, last - 1);
       copy(look_up_box(tile, last));
       hand_over(tile, query_map, parity);
 #pragma unroll 1
       for (int32_t i = last - 1; i >= end; --i) {
-        const KeyPlace place_ahead = look_up_box(tile, i - 1);
+        const KeyRow place_ahead = look_up_box(tile, i - 1);
         copy(place);
         place = place_ahead;
       }
@@ -223,10 +223,10 @@ struct WgmmaProducer {
       if (lane == 0) arrive(shared.query_empty);
       int32_t i = key_tiles<Form>(tile) - 1;
       const int32_t end = first_key_tile<Form>(p, tile);
-      KeyPlace place = look_up_box(tile, i);
+      KeyRow place = look_up_box(tile, i);
 #pragma unroll 1
       for (; i >= end; --i) {
-        const KeyPlace place_ahead = look_up_box(tile, i - 1);
+        const KeyRow place_ahead = look_up_box(tile, i - 1);
         copy_values(value_map, ring, place);
         ring.advance();
         place = place_ahead;
@@ -243,7 +243,7 @@ struct WgmmaProducer {
     constexpr int kGroups =
         kOfLane > 2 ? 1 : 4 / kOfLane;  // of eight keys, loaded before the first is stored
     constexpr int kColumnsBytes =
-        Form::kKeyPanelBytes * (64 / Form::kPanelColumns);  // to the next 64 columns
+        Form::kKeySliceBytes * (64 / Form::kSliceColumns);  // to the next 64 columns
     const int key = lane / 4, piece = lane % 4;
     const int exchanged = Form::kHead % 128 == 0 ? key % 2 : 0;
     const char* from = raw + key * Form::kHead + piece * 16;

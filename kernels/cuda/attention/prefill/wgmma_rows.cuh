@@ -2,8 +2,8 @@
 
 #include <cmath>
 
-#include "kernels/cuda/attention/attention_tiles.cuh"
 #include "kernels/cuda/attention/prefill/wgmma_copies.cuh"
+#include "kernels/cuda/attention/shared/attention_tiles.cuh"
 #include "kernels/cuda/ptx/fp8_group.cuh"
 
 /// What the warpgroups of attention_prefill_wgmma.cuh do that multiply.
@@ -23,7 +23,7 @@ struct WgmmaConsumer {
   static constexpr bool kHoldsQuery = Form::kHead <= 128;
   using Query = uint32_t[kHoldsQuery ? Form::kHead / 16 : 1][4];
   static constexpr bool kIsF16 = std::is_same_v<Kv, __half>;
-  static constexpr int kStepsOfPanel = Form::kPanelColumns / 16;
+  static constexpr int kStepsOfSlice = Form::kSliceColumns / 16;
   static constexpr int kTurnBarrier = 1;   ///< of the first warpgroup, and behind it of the second
   static constexpr int kGroupBarrier = 3;  ///< of a warpgroup alone
 
@@ -59,8 +59,8 @@ struct WgmmaConsumer {
   /// Of a cache in f16: the warpgroup's rows of Q from bf16.
   __device__ __forceinline__ void convert_query() const {
     constexpr int kPieces = 64 * Form::kRowBytes / 16;
-    for (int panel = 0; panel < Form::kPanels; ++panel) {
-      auto* rows = reinterpret_cast<uint4*>(shared.query[panel]) + warpgroup * kPieces;
+    for (int slice = 0; slice < Form::kSlices; ++slice) {
+      auto* rows = reinterpret_cast<uint4*>(shared.query[slice]) + warpgroup * kPieces;
 #pragma unroll 2
       for (int i = static_cast<int>(threadIdx.x) % 128; i < kPieces; i += 128) {
         const uint4 dims = rows[i];
@@ -85,8 +85,8 @@ struct WgmmaConsumer {
     const uint32_t at = shared_address(shared.query[0]) + row * Form::kRowBytes;
 #pragma unroll
     for (int step = 0; step < Form::kHead / 16; ++step) {
-      const int piece = piece_in_row<Form::kRowBytes>(row, step % kStepsOfPanel * 2 + lane / 16);
-      load_matrices(query[step], at + step / kStepsOfPanel * Form::kQueryPanelBytes + piece * 16);
+      const int piece = piece_in_row<Form::kRowBytes>(row, step % kStepsOfSlice * 2 + lane / 16);
+      load_matrices(query[step], at + step / kStepsOfSlice * Form::kQuerySliceBytes + piece * 16);
       if constexpr (kIsF16) {
 #pragma unroll
         for (uint32_t& pair : query[step])
@@ -99,26 +99,26 @@ struct WgmmaConsumer {
   static __device__ __forceinline__ void multiply_query(Scores& score, const Rows& rows, uint64_t keys,
                                                         bool add) {
     if constexpr (kIsF16) {
-      multiply_panels_f16(score, rows, keys, add);
+      multiply_slices_f16(score, rows, keys, add);
     } else {
-      multiply_panels(score, rows, keys, add);
+      multiply_slices(score, rows, keys, add);
     }
   }
 
   __device__ __forceinline__ void begin_scores(int stage, const Query& query, Scores& score) const {
     const uint32_t rows = same_in_warp(shared_address(shared.query[0]) + warpgroup * 64 * Form::kRowBytes);
     const uint32_t key = same_in_warp(shared_address(shared.key[stage]));
-    const uint64_t keys = panel_operand<Form::kRowBytes>(key, 0, Form::kEightKeysBytes);
+    const uint64_t keys = matrix_descriptor<Form::kRowBytes>(key, 0, Form::kEightKeysBytes);
     begin_products();
 #pragma unroll
     for (int step = 0; step < Form::kHead / 16; ++step) {
-      const int panel = step / kStepsOfPanel, bytes = step % kStepsOfPanel * 32;
-      const uint64_t b = advanced(keys, panel * Form::kKeyPanelBytes + bytes);
+      const int slice = step / kStepsOfSlice, bytes = step % kStepsOfSlice * 32;
+      const uint64_t b = advanced(keys, slice * Form::kKeySliceBytes + bytes);
       if constexpr (kHoldsQuery) {
         multiply_query(score, query[step], b, step > 0);
       } else {
         const uint64_t a =
-            advanced(panel_operand<Form::kRowBytes>(rows), panel * Form::kQueryPanelBytes + bytes);
+            advanced(matrix_descriptor<Form::kRowBytes>(rows), slice * Form::kQuerySliceBytes + bytes);
         multiply_query(score, a, b, step > 0);
       }
     }
@@ -127,7 +127,8 @@ struct WgmmaConsumer {
 
   __device__ __forceinline__ void begin_values(int stage, const Weights& weight, Values& value) const {
     const uint32_t at = same_in_warp(shared_address(shared.value[stage]));
-    const uint64_t values = panel_operand<Form::kRowBytes>(at, Form::kKeyPanelBytes, Form::kEightKeysBytes);
+    const uint64_t values =
+        matrix_descriptor<Form::kRowBytes>(at, Form::kKeySliceBytes, Form::kEightKeysBytes);
     begin_products();
 #pragma unroll
     for (int step = 0; step < Form::kKeys / 16; ++step) {

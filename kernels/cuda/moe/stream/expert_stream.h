@@ -4,7 +4,7 @@
 
 #include "kernels/cuda/choice/stream_plan.h"
 #include "kernels/cuda/launch/launch.h"
-#include "kernels/cuda/moe/moe_product.h"
+#include "kernels/cuda/moe/routes/moe_product.h"
 
 /// Products of experts with many routes each, on Hopper's tensor cores.
 namespace minfer::cuda {

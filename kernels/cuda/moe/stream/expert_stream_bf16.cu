@@ -41,7 +41,7 @@ void launch_expert_stream(Launch& launch, const MoeProduct& p) {
   static_assert(sizeof(Shared) <= Tile::kSharedBytes);
   const ExpertArgs args = expert_args(p, Tile::kOutRows, kStageColumns);
   const TensorDimension x[] = {{p.cols, 2, kStageColumns}, {p.num_routes, p.x_stride * 2, Tile::kTokens}};
-  launch(expert_stream_name(p), stream_product_kernel<Tile, ExpertLine<Tile::kTokens>>,
+  launch(expert_stream_name(p), stream_product_kernel<Tile, ExpertSchedule<Tile::kTokens>>,
          expert_blocks(launch, p, args), dim3(Tile::kThreads),
          std::max(sizeof(Shared), kMoreThanHalfOfShared), args, expert_weight_map<Tile>(p),
          tensor_map(p.x, x));

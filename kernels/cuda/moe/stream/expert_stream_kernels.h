@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/cuda/moe/moe_product.h"
+#include "kernels/cuda/moe/routes/moe_product.h"
 
 /// The kernels behind expert_stream_product(), a source file a type: of products whose x is sorted, x_stride elements a row.
 namespace minfer::cuda {

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "kernels/cuda/device/tensor_map.h"
-#include "kernels/cuda/moe/moe_product.h"
-#include "kernels/cuda/moe/stream/expert_line.cuh"
+#include "kernels/cuda/moe/routes/moe_product.h"
+#include "kernels/cuda/moe/stream/expert_schedule.cuh"
 #include "kernels/cuda/product/stream/stream_launch.cuh"
 #include "kernels/cuda/weights/weight_types.h"
 

@@ -23,18 +23,18 @@ __device__ __forceinline__ void copy_rows(void* to, const CUtensorMap& map, Shar
 template <class Form>
 CUtensorMap expert_tile_map(const MoeProduct& p) {
   using Pieces = TilePieces<Form::type>;
-  const int64_t panel_bytes = tiles_of(p.cols) * Tile<Form::type>::kBytes;
+  const int64_t strip_bytes = tiles_of(p.cols) * Tile<Form::type>::kBytes;
   const TensorDimension row{Pieces::kBytes / 2, 2, Pieces::kBytes / 2};
   const TensorDimension rows{tiles_of(p.cols) * Pieces::kCount, Pieces::kBytes, Pieces::kCount};
   const TensorDimension experts{p.experts, p.matrix_bytes, 1};
   if (p.up == nullptr) {
     const TensorDimension dimensions[] = {
-        row, rows, {panels_of(p.rows), panel_bytes, Form::kTilesAbove}, experts};
+        row, rows, {strips_of(p.rows), strip_bytes, Form::kTilesAbove}, experts};
     return tensor_map(p.weight, dimensions, BoxLayout::plain);
   }
   const auto distance = static_cast<const char*>(p.up) - static_cast<const char*>(p.weight);
   const TensorDimension dimensions[] = {
-      row, rows, {panels_of(p.rows), panel_bytes, Form::kTilesAbove / 2}, {2, distance, 2}, experts};
+      row, rows, {strips_of(p.rows), strip_bytes, Form::kTilesAbove / 2}, {2, distance, 2}, experts};
   return tensor_map(p.weight, dimensions, BoxLayout::plain);
 }
 
@@ -45,8 +45,8 @@ void launch_expert_form(Launch& launch, const MoeProduct& p) {
   const ExpertArgs args = expert_args(p, p.up != nullptr ? Form::kRows / 2 : Form::kRows, kTileCols);
   const TensorDimension x[] = {{kStageColumns, 2, kStageColumns},
                                {p.num_routes, p.x_stride * 2, Form::kTokens},
-                               {p.x_stride / kStageColumns, kPanelRowBytes, Form::kXPanels}};
-  launch(expert_stream_name(p), tile_stream_kernel<Form, ExpertLine<Form::kTokens>>,
+                               {p.x_stride / kStageColumns, kSliceRowBytes, Form::kXSlices}};
+  launch(expert_stream_name(p), tile_stream_kernel<Form, ExpertSchedule<Form::kTokens>>,
          expert_blocks(launch, p, args), dim3(Form::kThreads),
          std::max(sizeof(Shared), kMoreThanHalfOfShared), args, expert_tile_map<Form>(p), tensor_map(p.x, x));
 }

@@ -2,14 +2,14 @@
 
 #include "kernels/cuda/launch/launch.h"
 #include "kernels/cuda/product/fp8/fp8_gemm.h"
-#include "kernels/cuda/product/stream/stream_line.cuh"
+#include "kernels/cuda/product/stream/stream_schedule.cuh"
 #include "kernels/cuda/ptx/activation.cuh"
 #include "kernels/cuda/ptx/bulk_copy.cuh"
 #include "kernels/cuda/ptx/fp8_group.cuh"
 #include "kernels/cuda/ptx/wgmma.cuh"
 #include "kernels/cuda/weights/quant_tile.cuh"
 
-/// FP8 weights past FP8 activations of many tokens on Hopper's tensor cores: the function of fp8_stream.cuh.
+/// FP8 weights times FP8 activations of many tokens on Hopper's tensor cores: the function of fp8_stream.cuh.
 ///
 /// Here tokens are on wgmma's side of 64 rows: a thread has two of them, so that two scales of x are all that it needs every 128 columns,
 /// and 128 rows of weights are multiplied at a time. Three warpgroups of 64 tokens each take turns by themselves: while one adds its
@@ -32,7 +32,7 @@ struct Fp8GemmForm {
   static constexpr int kRegisters = kWarpgroups == 3 ? 160 : 232;
   static constexpr int kProducerRegisters = kWarpgroups == 3 ? 32 : 40;
 
-  static constexpr int kPanels = kGemmRows / kPanelRows;  ///< of a block
+  static constexpr int kStrips = kGemmRows / kStripRows;  ///< of a block
   static constexpr int kWeightBytes = kGemmRows * kFp8Columns;
   static constexpr int kXBytes = kTokens * kFp8Columns;
   static constexpr int kStageBytes = kWeightBytes + kXBytes + kTokens * 2;
@@ -52,7 +52,7 @@ struct Fp8GemmShared {
 };
 
 struct Fp8GemmArgs {
-  PanelArgs output;  ///< only what is stored
+  ProductArgs output;  ///< only what is stored
   Fp8Activations out;
   int32_t depth = 0;         ///< groups of 128 columns
   int32_t units = 0;         ///< tiles of a cluster
@@ -90,9 +90,9 @@ __device__ __forceinline__ void produce_gemm(const Fp8GemmArgs& args, const CUte
     arrive_expecting(shared.full[stage], Form::kStageBytes);
     if constexpr (Form::kGateUp) {
       copy_box(shared.weights[stage], weight_map, shared.full[stage], often, 0,
-               row_tile * (Form::kPanels / 2), 0, group % 2 * 8, group / 2);
+               row_tile * (Form::kStrips / 2), 0, group % 2 * 8, group / 2);
     } else {
-      copy_box(shared.weights[stage], weight_map, shared.full[stage], often, 0, row_tile * Form::kPanels,
+      copy_box(shared.weights[stage], weight_map, shared.full[stage], often, 0, row_tile * Form::kStrips,
                group % 2 * 8, group / 2);
     }
   };
@@ -120,13 +120,13 @@ __device__ __forceinline__ void produce_gemm(const Fp8GemmArgs& args, const CUte
 
 /// The scale of the row of a tile of weights that this thread is for, of its warpgroup's 128.
 template <class Form>
-__device__ __forceinline__ float row_scale(const PanelArgs& output, int32_t row_tile) {
+__device__ __forceinline__ float row_scale(const ProductArgs& output, int32_t row_tile) {
   constexpr int kOfEach = Form::kGateUp ? kGemmRows / 2 : kGemmRows;
   const int32_t place = static_cast<int32_t>(threadIdx.x) % 128, row = row_tile * kOfEach + place % kOfEach;
   const int64_t tiles = (output.cols + kTileCols - 1) / kTileCols;
   const auto* scales = static_cast<const char*>(place < kOfEach ? output.weight : output.up) +
-                       row / kPanelRows * tiles * Tile<DType::fp8>::kBytes + Tile<DType::fp8>::kScalesAt;
-  const uint16_t bits = *reinterpret_cast<const uint16_t*>(scales + row % 8 * 8 + row % kPanelRows / 8 * 2);
+                       row / kStripRows * tiles * Tile<DType::fp8>::kBytes + Tile<DType::fp8>::kScalesAt;
+  const uint16_t bits = *reinterpret_cast<const uint16_t*>(scales + row % 8 * 8 + row % kStripRows / 8 * 2);
   return __uint_as_float(static_cast<uint32_t>(bits) << 16);
 }
 
@@ -181,8 +181,8 @@ __device__ __forceinline__ float4 four_columns(const float* eight, const float* 
 }
 
 /// Tokens `token` and eight further on.
-__device__ __forceinline__ void store_columns(const PanelArgs& output, const Fp8GemmSums& sums, int32_t token,
-                                              int32_t first_column) {
+__device__ __forceinline__ void store_columns(const ProductArgs& output, const Fp8GemmSums& sums,
+                                              int32_t token, int32_t first_column) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int32_t row = token + 8 * half;
@@ -283,7 +283,7 @@ __device__ __forceinline__ void consume_gemm(const Fp8GemmArgs& args, Fp8GemmSha
     for (int32_t group = 0; group < args.depth; ++group) {
       const int stage = ring.stage;
       wait(shared.full[stage], ring.parity);
-      const uint64_t a = panel_operand(same_in_warp(x + stage * Form::kXBytes));
+      const uint64_t a = matrix_descriptor(same_in_warp(x + stage * Form::kXBytes));
       const uint64_t b =
           core_operand(same_in_warp(weights + stage * Form::kWeightBytes), kPieceBytes, kCoreBytes);
       const uint32_t first = shared.scales[stage][place], second = shared.scales[stage][place + 8];

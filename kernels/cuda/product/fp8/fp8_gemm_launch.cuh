@@ -6,20 +6,20 @@
 
 namespace minfer::cuda {
 
-/// 128 columns of a block's panels, so that 16 bytes of all rows come one after the other; half of the panels are of up.
+/// 128 columns of a block's strips, so that 16 bytes of all rows come one after the other; half of the strips are of up.
 template <class Form>
-CUtensorMap gemm_weight_map(const PanelArgs& args) {
-  constexpr int32_t kTile = Tile<DType::fp8>::kBytes, kPiece = kPanelRows * 16, kPieces = kFp8Columns / 16;
+CUtensorMap gemm_weight_map(const ProductArgs& args) {
+  constexpr int32_t kTile = Tile<DType::fp8>::kBytes, kPiece = kStripRows * 16, kPieces = kFp8Columns / 16;
   const int64_t tiles = tiles_of(args.cols);
   const TensorDimension bytes{kPiece / 8, 8, kPiece / 8},
-      panels{panels_of(args.rows), tiles * kTile, Form::kGateUp ? Form::kPanels / 2 : Form::kPanels},
+      strips{strips_of(args.rows), tiles * kTile, Form::kGateUp ? Form::kStrips / 2 : Form::kStrips},
       pieces{kTileCols / 16, kPiece, kPieces}, columns{tiles, kTile, 1};
   if constexpr (Form::kGateUp) {
     const auto distance = static_cast<const char*>(args.up) - static_cast<const char*>(args.weight);
-    const TensorDimension dimensions[] = {bytes, panels, {2, distance, 2}, pieces, columns};
+    const TensorDimension dimensions[] = {bytes, strips, {2, distance, 2}, pieces, columns};
     return tensor_map(args.weight, dimensions, BoxLayout::plain);
   } else {
-    const TensorDimension dimensions[] = {bytes, panels, pieces, columns};
+    const TensorDimension dimensions[] = {bytes, strips, pieces, columns};
     return tensor_map(args.weight, dimensions, BoxLayout::plain);
   }
 }
@@ -28,7 +28,7 @@ template <class Form>
 void launch_fp8_gemm(Launch& launch, const Fp8Product& product, int32_t clusters) {
   using Shared = Fp8GemmShared<Form>;
   static_assert(sizeof(Shared) <= kMostStreamBytes);
-  const PanelArgs& args = product.args;
+  const ProductArgs& args = product.args;
   const int32_t groups = args.cols / kFp8Columns;
   const int32_t out_rows = kGemmBlocks * (Form::kGateUp ? kGemmRows / 2 : kGemmRows);
   Fp8GemmArgs gemm{.output = args, .out = product.out, .depth = groups};

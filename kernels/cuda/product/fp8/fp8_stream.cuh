@@ -2,19 +2,19 @@
 
 #include "kernels/cuda/device/devices.h"
 #include "kernels/cuda/launch/launch.h"
-#include "kernels/cuda/product/stream/stream_line.cuh"
+#include "kernels/cuda/product/stream/stream_schedule.cuh"
 #include "kernels/cuda/ptx/bulk_copy.cuh"
 #include "kernels/cuda/ptx/fp8_group.cuh"
 #include "kernels/cuda/ptx/mma.cuh"
 #include "kernels/cuda/ptx/wgmma.cuh"
 #include "kernels/cuda/weights/quant_tile.cuh"
 
-/// FP8 weights past FP8 activations on Hopper's tensor cores.
+/// FP8 weights times FP8 activations on Hopper's tensor cores.
 ///
 /// out[t, n] (+)= dw[n] sum over groups g of dx[t, g] sum over k in g of W[n, k] x[t, k] + bias[n], or activation(gate, up).
 ///
 /// As stream_product.cuh. The weights' tiles, as they lie in memory, are what warps need in their registers as wgmma's first operand; x
-/// and its scales come by TMA beside them, 128 columns a panel. The tensor cores' own sums have too few bits for all of K, so they begin
+/// and its scales come by TMA beside them, 128 columns a slice. The tensor cores' own sums have too few bits for all of K, so they begin
 /// anew every 128 columns and are added, times dx, to sums in f32. All columns of a row have one scale, dw, which comes last.
 ///
 /// A block has kWarpgroups times 64 rows; each of its kConsumerGroups warpgroups multiplies one or two of these 64. Gate and up: a
@@ -41,20 +41,20 @@ struct Fp8Form {
   static constexpr bool kTakesRegisters = kConsumerGroups == 2 && kTokens * kTurns >= 64;
   static constexpr int kRows = kWarpgroupRows * kWarpgroups;
   static constexpr int kOutRows = kGateUp ? kRows / 2 : kRows;
-  static constexpr int kTilesAbove = kRows / kPanelRows;
+  static constexpr int kTilesAbove = kRows / kStripRows;
   static constexpr bool kMayCluster = kTurns == 1;
   static constexpr bool kStoresBf16 = false;
   static constexpr bool kPairsWarps = false;
   static constexpr int kTogether = 32;
 
-  static constexpr int kTileBytes = kPanelRows * kFp8Columns;     ///< of half a tile
-  static constexpr int kPanels = kRows + kTokens <= 192 ? 2 : 1;  ///< of 128 columns, of a stage
-  static constexpr int kWeightBytes = kPanels * kTilesAbove * kTileBytes;
-  static constexpr int kXPanelBytes = kTokens * kPanelRowBytes;
-  static constexpr int kXBytes = kPanels * kXPanelBytes;
-  static constexpr int kScaleBytes = kPanels * kTokens * 2;
-  static constexpr int kScalesOfPanel = kTokens < 64 ? 64 : kTokens;  ///< 128 bytes at least
-  static constexpr int kStageBytes = kWeightBytes + kXBytes + kPanels * kScalesOfPanel * 2;
+  static constexpr int kTileBytes = kStripRows * kFp8Columns;     ///< of half a tile
+  static constexpr int kSlices = kRows + kTokens <= 192 ? 2 : 1;  ///< of 128 columns, of a stage
+  static constexpr int kWeightBytes = kSlices * kTilesAbove * kTileBytes;
+  static constexpr int kXSliceBytes = kTokens * kSliceRowBytes;
+  static constexpr int kXBytes = kSlices * kXSliceBytes;
+  static constexpr int kScaleBytes = kSlices * kTokens * 2;
+  static constexpr int kScalesOfSlice = kTokens < 64 ? 64 : kTokens;  ///< 128 bytes at least
+  static constexpr int kStageBytes = kWeightBytes + kXBytes + kSlices * kScalesOfSlice * 2;
   static constexpr int kStoredTokens = kTokens < 32 ? kTokens : 32;
   /// Bytes from a token to the next, so that no two lanes are in one bank.
   static constexpr int kCodeStride = kFp8Columns + 16;
@@ -80,8 +80,8 @@ template <class Form>
 struct Fp8Shared : Fp8Output<Form, Form::kGateUp> {
   struct Stages {
     alignas(1024) unsigned char x[Form::kStages][Form::kXBytes];
-    alignas(128) unsigned char weights[Form::kStages][Form::kPanels][Form::kTilesAbove][Form::kTileBytes];
-    alignas(128) uint16_t scales[Form::kStages][Form::kPanels][Form::kScalesOfPanel];
+    alignas(128) unsigned char weights[Form::kStages][Form::kSlices][Form::kTilesAbove][Form::kTileBytes];
+    alignas(128) uint16_t scales[Form::kStages][Form::kSlices][Form::kScalesOfSlice];
   };
   union {
     Stages stages;
@@ -102,10 +102,10 @@ __device__ __forceinline__ void copy_fp8_weights(const StreamArgs& args, const C
                                                  int32_t tile, int32_t depth) {
   arrive_expecting(shared.full[stage], Form::kWeightBytes + Form::kXBytes + Form::kScaleBytes);
 #pragma unroll
-  for (int panel = 0; panel < Form::kPanels; ++panel) {
-    const int32_t column = depth * Form::kPanels + panel;  // of 128 columns
+  for (int slice = 0; slice < Form::kSlices; ++slice) {
+    const int32_t column = depth * Form::kSlices + slice;  // of 128 columns
     constexpr int kHalf = Form::kTileBytes / 8;            // in the map's elements
-    void* to = shared.stages.weights[stage][panel];
+    void* to = shared.stages.weights[stage][slice];
     if constexpr (Form::kGateUp) {
       copy_box(to, map, shared.full[stage], policy, column % 2 * kHalf, column / 2,
                tile * (Form::kTilesAbove / 2), 0);
@@ -120,11 +120,11 @@ __device__ __forceinline__ void copy_fp8_x(const CUtensorMap& x_map, const CUten
                                            Fp8Shared<Form>& shared, int stage, uint64_t policy,
                                            int32_t token_block, int32_t depth) {
   copy_box(shared.stages.x[stage], x_map, shared.full[stage], policy, 0, token_block * Form::kTokens,
-           depth * Form::kPanels);
+           depth * Form::kSlices);
 #pragma unroll
-  for (int panel = 0; panel < Form::kPanels; ++panel)
-    copy_box(shared.stages.scales[stage][panel], scale_map, shared.full[stage], policy,
-             token_block * Form::kTokens, depth * Form::kPanels + panel);
+  for (int slice = 0; slice < Form::kSlices; ++slice)
+    copy_box(shared.stages.scales[stage][slice], scale_map, shared.full[stage], policy,
+             token_block * Form::kTokens, depth * Form::kSlices + slice);
 }
 
 template <class Form>
@@ -133,9 +133,9 @@ __device__ __forceinline__ void produce_fp8(const StreamArgs& args, const CUtens
                                             Fp8Shared<Form>& shared) {
   const uint64_t once = args.by_rounds ? read_often_policy() : read_once_policy(),
                  often = read_often_policy();
-  StreamLine line(args);
+  StreamSchedule schedule(args);
   StreamSegment segment;
-  line.take(segment);
+  schedule.take(segment);
   const int32_t ahead = min(Form::kStages, segment.count);
   for (int32_t i = 0; i < ahead; ++i)
     copy_fp8_weights<Form>(args, weight_map, shared, i, once, segment.tile, segment.first + i);
@@ -151,10 +151,10 @@ __device__ __forceinline__ void produce_fp8(const StreamArgs& args, const CUtens
       copy_fp8_x<Form>(x_map, scale_map, shared, ring.stage, often, segment.token_block, segment.first + i);
       ring.advance();
     }
-  } while (line.take(segment));
+  } while (schedule.take(segment));
 }
 
-/// The scales of x that a lane needs of a panel: of eight tokens the two whose sums it has.
+/// The scales of x that a lane needs of a slice: of eight tokens the two whose sums it has.
 template <class Form>
 struct XScales {
   uint32_t pairs[Form::kTokens / 8];
@@ -179,9 +179,9 @@ __device__ __forceinline__ int tile_of_turn(int turn) {
   return Form::kGateUp ? turn * (Form::kTilesAbove / 2) + warp : turn * (Form::kConsumers / 32) + warp;
 }
 
-/// sums += the products of one panel with a warp's 16 rows, times the scales of x.
+/// sums += the products of one slice with a warp's 16 rows, times the scales of x.
 template <class Form>
-__device__ __forceinline__ void add_panel(const unsigned char* tile, uint64_t x, const XScales<Form>& scales,
+__device__ __forceinline__ void add_slice(const unsigned char* tile, uint64_t x, const XScales<Form>& scales,
                                           float (&sums)[Form::kTokens / 2]) {
   uint32_t operands[4][4];
 #pragma unroll
@@ -193,7 +193,7 @@ __device__ __forceinline__ void add_panel(const unsigned char* tile, uint64_t x,
     begin_products();
 #pragma unroll
     for (int step = 0; step < 4; ++step)
-      multiply_e4m3(products, operands[step], advanced(x, first * kPanelRowBytes + 32 * step), step > 0);
+      multiply_e4m3(products, operands[step], advanced(x, first * kSliceRowBytes + 32 * step), step > 0);
     commit_products();
     wait_products<0>();
 #pragma unroll
@@ -211,13 +211,13 @@ __device__ __forceinline__ void add_panel(const unsigned char* tile, uint64_t x,
 
 /// The scales of the two rows that a lane has in a turn.
 template <class Form>
-__device__ __forceinline__ float2 weight_scales(const PanelArgs& output, int32_t tile, int turn) {
+__device__ __forceinline__ float2 weight_scales(const ProductArgs& output, int32_t tile, int turn) {
   const bool is_up = Form::kGateUp && turn == 1;
-  const int32_t panel = tile * (Form::kOutRows / kPanelRows) + tile_of_turn<Form>(is_up ? 0 : turn);
-  if (panel * kPanelRows >= output.rows) return {};
+  const int32_t strip = tile * (Form::kOutRows / kStripRows) + tile_of_turn<Form>(is_up ? 0 : turn);
+  if (strip * kStripRows >= output.rows) return {};
   const int64_t tiles = (output.cols + kTileCols - 1) / kTileCols;
   const auto* scales = static_cast<const char*>(is_up ? output.up : output.weight) +
-                       panel * tiles * Tile<DType::fp8>::kBytes + Tile<DType::fp8>::kScalesAt;
+                       strip * tiles * Tile<DType::fp8>::kBytes + Tile<DType::fp8>::kScalesAt;
   return __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(scales + 8 * lane_group()));
 }
 
@@ -226,7 +226,7 @@ template <class Form>
 __device__ __forceinline__ void store_gate_up(const Fp8StreamArgs& args, Fp8Shared<Form>& shared,
                                               const StreamSegment& segment,
                                               float (&sums)[2][Form::kTokens / 2]) {
-  const PanelArgs& output = args.output;
+  const ProductArgs& output = args.output;
   const int thread = static_cast<int>(threadIdx.x), warp = thread / 32;
   const int32_t column = segment.tile * kFp8Columns + 16 * warp + lane_group();
   const auto bias_of = [&](const float* bias) {
@@ -316,20 +316,20 @@ __device__ __forceinline__ void consume_fp8(const Fp8StreamArgs& args, Fp8Shared
   const bool is_first_of_warp = threadIdx.x % 32 == 0;
   const uint32_t x = shared_address(shared.stages.x[0]);
   RingPosition<Form::kStages> ring;
-  StreamLine line(args);
+  StreamSchedule schedule(args);
   StreamSegment segment;
-  while (line.take(segment)) {
+  while (schedule.take(segment)) {
     float sums[Form::kTurns][Form::kTokens / 2] = {};
     for (int32_t i = 0; i < segment.count; ++i) {
       wait(shared.full[ring.stage], ring.parity);
 #pragma unroll
-      for (int panel = 0; panel < Form::kPanels; ++panel) {
+      for (int slice = 0; slice < Form::kSlices; ++slice) {
         const uint64_t tokens =
-            panel_operand(same_in_warp(x + ring.stage * Form::kXBytes + panel * Form::kXPanelBytes));
-        const XScales<Form> scales(shared.stages.scales[ring.stage][panel]);
+            matrix_descriptor(same_in_warp(x + ring.stage * Form::kXBytes + slice * Form::kXSliceBytes));
+        const XScales<Form> scales(shared.stages.scales[ring.stage][slice]);
 #pragma unroll
         for (int turn = 0; turn < Form::kTurns; ++turn)
-          add_panel<Form>(shared.stages.weights[ring.stage][panel][tile_of_turn<Form>(turn)], tokens, scales,
+          add_slice<Form>(shared.stages.weights[ring.stage][slice][tile_of_turn<Form>(turn)], tokens, scales,
                           sums[turn]);
       }
       __syncwarp();

@@ -2,13 +2,13 @@
 
 #include "kernels/cuda/choice/stream_plan.h"
 #include "kernels/cuda/device/fp8_activations.h"
-#include "kernels/cuda/product/panel_product.h"
+#include "kernels/cuda/product/operands/product_args.h"
 
 namespace minfer::cuda {
 
 /// A product of FP8 weights and FP8 activations: `args` but x; gate and up become FP8 too.
 struct Fp8Product {
-  PanelArgs args;
+  ProductArgs args;
   Fp8Activations x;
   Fp8Activations out = {};  ///< of gate and up
 };

@@ -12,18 +12,18 @@ namespace minfer::cuda {
 
 /// Halves of tiles: 128 columns of all tiles of a block, gate's and up's in pairs.
 template <class Form>
-CUtensorMap fp8_weight_map(const PanelArgs& args) {
+CUtensorMap fp8_weight_map(const ProductArgs& args) {
   constexpr int32_t kTile = Tile<DType::fp8>::kBytes;
-  const int64_t tiles = tiles_of(args.cols), panel_bytes = tiles * kTile;
+  const int64_t tiles = tiles_of(args.cols), strip_bytes = tiles * kTile;
   const TensorDimension bytes{kTile / 8, 8, Form::kTileBytes / 8}, columns{tiles, kTile, 1};
-  const TensorDimension panels{panels_of(args.rows), panel_bytes,
+  const TensorDimension strips{strips_of(args.rows), strip_bytes,
                                Form::kGateUp ? Form::kTilesAbove / 2 : Form::kTilesAbove};
   if constexpr (Form::kGateUp) {
     const auto distance = static_cast<const char*>(args.up) - static_cast<const char*>(args.weight);
-    const TensorDimension dimensions[] = {bytes, columns, panels, {2, distance, 2}};
+    const TensorDimension dimensions[] = {bytes, columns, strips, {2, distance, 2}};
     return tensor_map(args.weight, dimensions, BoxLayout::plain);
   } else {
-    const TensorDimension dimensions[] = {bytes, columns, panels};
+    const TensorDimension dimensions[] = {bytes, columns, strips};
     return tensor_map(args.weight, dimensions, BoxLayout::plain);
   }
 }
@@ -32,11 +32,11 @@ template <class Form>
 void launch_fp8_form(Launch& launch, const Fp8Product& product, const StreamPlan& plan) {
   using Shared = Fp8Shared<Form>;
   static_assert(sizeof(Shared) <= kMostStreamBytes);
-  const PanelArgs& args = product.args;
+  const ProductArgs& args = product.args;
   const int32_t groups = (args.cols + kFp8Columns - 1) / kFp8Columns;
   Fp8StreamArgs stream;
   stream.output = args;
-  stream.depth = (groups + Form::kPanels - 1) / Form::kPanels;
+  stream.depth = (groups + Form::kSlices - 1) / Form::kSlices;
   stream.tiles = (args.rows + Form::kOutRows - 1) / Form::kOutRows;
   stream.token_blocks = (args.tokens + Form::kTokens - 1) / Form::kTokens;
   stream.splits = plan.splits;
@@ -46,7 +46,7 @@ void launch_fp8_form(Launch& launch, const Fp8Product& product, const StreamPlan
   stream.out = product.out;
   const TensorDimension x[] = {{kFp8Columns, 1, kFp8Columns},
                                {args.tokens, product.x.cols, Form::kTokens},
-                               {groups, kFp8Columns, Form::kPanels}};
+                               {groups, kFp8Columns, Form::kSlices}};
   const TensorDimension scales[] = {{args.tokens, 2, Form::kTokens},
                                     {groups, int64_t{product.x.scale_stride} * 2, 1}};
   launch.reads_ahead(int64_t{plan.blocks} * Form::kStages * Form::kWeightBytes)

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/choice/stream_plan.h"
-#include "kernels/cuda/product/panel_product.h"
+#include "kernels/cuda/product/operands/product_args.h"
 #include "kernels/cuda/product/stream/stream_output.cuh"
 #include "kernels/cuda/ptx/activation.cuh"
 #include "kernels/cuda/ptx/bf16_pair.cuh"
@@ -53,7 +53,7 @@ template <class Tile>
 struct Bf16Biases {
   float first = 0.0f, second = 0.0f;  ///< of gate and of up; else of both rows
 
-  __device__ __forceinline__ Bf16Biases(const PanelArgs& args, int32_t first_row, int64_t first_bias) {
+  __device__ __forceinline__ Bf16Biases(const ProductArgs& args, int32_t first_row, int64_t first_bias) {
     const int warp = static_cast<int>(threadIdx.x) / 32 % 4, of_lane = static_cast<int>(threadIdx.x) % 32 / 4;
     const int32_t row = first_row + (Tile::kGateUp ? 8 : 16) * warp + of_lane;
     const auto bias_of = [&](const float* bias, int32_t of) {
@@ -95,7 +95,7 @@ __device__ __forceinline__ void stage_bf16(uint32_t to, const Sums& sums, const 
 
 /// Stores tokens [kFirst, ...) of what is staged, a warpgroup's threads some tokens at a time.
 template <class Tile, int kFirst, class OutOf, int kDone = 0>
-__device__ __forceinline__ void store_staged(const unsigned char* from, const PanelArgs& args,
+__device__ __forceinline__ void store_staged(const unsigned char* from, const ProductArgs& args,
                                              int32_t first_row, int32_t tokens, const OutOf& out_of) {
   using Stage = Bf16StageOf<Tile>;
   const int thread = static_cast<int>(threadIdx.x) % 128;
@@ -112,7 +112,7 @@ __device__ __forceinline__ void store_staged(const unsigned char* from, const Pa
 /// `tokens` of a warpgroup's rows, from row `first_row` of the output on; biases begin `first_bias` elements further on. Token kFirst + t
 /// goes to the output's token out_of.operator()<kFirst>(t), which whole warps ask for, of up to 32 tokens.
 template <class Tile, class OutOf, class Sums, int kFirst = 0>
-__device__ __forceinline__ void store_bf16(unsigned char* staged, int warpgroup, const PanelArgs& args,
+__device__ __forceinline__ void store_bf16(unsigned char* staged, int warpgroup, const ProductArgs& args,
                                            int32_t first_row, int64_t first_bias, int32_t tokens,
                                            const Sums& sums, const OutOf& out_of) {
   if (kFirst >= tokens) return;

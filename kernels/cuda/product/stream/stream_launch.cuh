@@ -19,7 +19,7 @@ using TokenTiles =
 inline constexpr size_t kMoreThanHalfOfShared = 115 << 10;
 
 template <class Tile>
-CUtensorMap stream_weight_map(const PanelArgs& args) {
+CUtensorMap stream_weight_map(const ProductArgs& args) {
   const int64_t row_bytes = int64_t{args.cols} * 2;
   if constexpr (Tile::kGateUp) {
     const auto distance = static_cast<const char*>(args.up) - static_cast<const char*>(args.weight);
@@ -35,7 +35,7 @@ CUtensorMap stream_weight_map(const PanelArgs& args) {
 }
 
 template <class Tile>
-void launch_stream(Launch& launch, const PanelArgs& args, const StreamPlan& plan) {
+void launch_stream(Launch& launch, const ProductArgs& args, const StreamPlan& plan) {
   using Shared = StreamShared<Tile>;
   static_assert(sizeof(Shared) <= Tile::kSharedBytes);
   const StreamArgs stream{.output = args,
@@ -50,14 +50,14 @@ void launch_stream(Launch& launch, const PanelArgs& args, const StreamPlan& plan
   const TensorDimension x[] = {{args.cols, 2, 64}, {args.tokens, int64_t{args.x_stride} * 2, Tile::kTokens}};
   launch.reads_ahead(int64_t{plan.blocks} * Tile::kStages * Tile::kWeightBytes)
       .in_clusters(plan.splits)(Tile::kGateUp ? "stream_gate_up" : "stream_product",
-                                stream_product_kernel<Tile, StreamLine>,
+                                stream_product_kernel<Tile, StreamSchedule>,
                                 dim3(static_cast<unsigned>(plan.blocks)), dim3(Tile::kThreads),
                                 std::max(sizeof(Shared), kMoreThanHalfOfShared), stream,
                                 stream_weight_map<Tile>(args), tensor_map(args.x, x));
 }
 
 template <int kWarpgroups, bool kGateUp>
-void launch_stream_of(Launch& launch, const PanelArgs& args, const StreamPlan& plan) {
+void launch_stream_of(Launch& launch, const ProductArgs& args, const StreamPlan& plan) {
   for_value(
       TokenTiles<kWarpgroups == 2>{}, "stream product by tiles of tokens", plan.token_tile,
       [&](auto tokens) { launch_stream<StreamTile<tokens, kWarpgroups, kGateUp>>(launch, args, plan); });

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/cuda/product/panel_product.h"
+#include "kernels/cuda/product/operands/product_args.h"
 #include "kernels/cuda/ptx/activation.cuh"
 #include "kernels/cuda/ptx/bf16_pair.cuh"
 #include "kernels/cuda/ptx/bulk_copy.cuh"
@@ -64,7 +64,7 @@ class StreamRows {
 
  public:
   /// `first`: of the output's rows; biases begin `first_bias` elements further on.
-  __device__ __forceinline__ StreamRows(const PanelArgs& args, int32_t first, int64_t first_bias = 0)
+  __device__ __forceinline__ StreamRows(const ProductArgs& args, int32_t first, int64_t first_bias = 0)
       : args_(args), first_(first), first_bias_(first_bias) {}
 
   /// `count` tokens as they are staged, token t to the output's token out_of(t), which whole warps ask for.
@@ -159,7 +159,7 @@ class StreamRows {
         make_uint2(bf16_pair(value.x, value.y), bf16_pair(value.z, value.w));
   }
 
-  const PanelArgs& args_;
+  const ProductArgs& args_;
   int32_t first_;
   int64_t first_bias_;
 };

@@ -1,12 +1,12 @@
 #pragma once
 
 #include "kernels/cuda/launch/launch.h"
-#include "kernels/cuda/product/stream/stream_line.cuh"
+#include "kernels/cuda/product/stream/stream_schedule.cuh"
 #include "kernels/cuda/ptx/bulk_copy.cuh"
 #include "kernels/cuda/ptx/warp.cuh"
 #include "kernels/cuda/ptx/wgmma.cuh"
 
-/// bf16 weights past tokens on Hopper's tensor cores (wgmma), bulk copies (TMA) bringing both.
+/// bf16 weights times activations on Hopper's tensor cores (wgmma), bulk copies (TMA) bringing both.
 ///
 /// out[t, n] (+)= sum over k of W[n, k] x[t, k] + bias[n], or activation(Wg x + bg, Wu x + bu).
 ///
@@ -33,8 +33,8 @@ struct StreamTile {
   static constexpr int kRows = kWarpgroupRows * kWarpgroups;  ///< of weights; gate and up have half each
   static constexpr int kOutRows = kGateUp ? kRows / 2 : kRows;
   static constexpr int kTogether = 8;  ///< rows of gate, and behind them of up
-  static constexpr int kWeightBytes = kRows * kPanelRowBytes;
-  static constexpr int kXBytes = kTokens * kPanelRowBytes;
+  static constexpr int kWeightBytes = kRows * kSliceRowBytes;
+  static constexpr int kXBytes = kTokens * kSliceRowBytes;
   /// Tokens that are stored at a time, without a cluster.
   static constexpr int kStoredTokens = kTokens < 32 ? kTokens : 128 / kWarpgroups == kTokens ? 16 : 32;
   static constexpr bool kStoresBf16 = true;  ///< by stream_bf16.cuh
@@ -82,14 +82,14 @@ __device__ __forceinline__ void copy_weights(const CUtensorMap& map, StreamShare
                   depth * kStageColumns);
 }
 
-template <class Tile, class Line>
-__device__ __forceinline__ void produce(const typename Line::Args& args, const CUtensorMap& weight_map,
+template <class Tile, class Schedule>
+__device__ __forceinline__ void produce(const typename Schedule::Args& args, const CUtensorMap& weight_map,
                                         const CUtensorMap& x_map, StreamShared<Tile>& shared) {
   const uint64_t once = read_once_policy(), often = read_often_policy();
-  if (!Line::kIsKnownAhead) begin_kernel({});
-  Line line(args);
-  typename Line::Segment segment;
-  if (!line.take(segment)) return;
+  if (!Schedule::kIsKnownAhead) begin_kernel({});
+  Schedule schedule(args);
+  typename Schedule::Segment segment;
+  if (!schedule.take(segment)) return;
   const int32_t ahead = min(Tile::kStages, segment.count);
   for (int32_t i = 0; i < ahead; ++i)
     copy_weights<Tile>(weight_map, shared, i, once, segment, segment.first + i);
@@ -106,7 +106,7 @@ __device__ __forceinline__ void produce(const typename Line::Args& args, const C
                (segment.first + i) * kStageColumns, first_token_of<Tile>(segment));
       ring.advance();
     }
-  } while (line.take(segment));
+  } while (schedule.take(segment));
 }
 
 template <class Tile>
@@ -114,27 +114,27 @@ __device__ __forceinline__ void multiply_stage(StreamSums<Tile>& sums, uint64_t 
                                                bool adds) {
 #pragma unroll
   for (int step = 0; step < 4; ++step)
-    multiply_panels(sums, advanced(weights, 32 * step), advanced(x, 32 * step), adds || step > 0);
+    multiply_slices(sums, advanced(weights, 32 * step), advanced(x, 32 * step), adds || step > 0);
 }
 
-template <class Tile, class Line>
-__device__ __forceinline__ void consume(const typename Line::Args& args, StreamShared<Tile>& shared) {
+template <class Tile, class Schedule>
+__device__ __forceinline__ void consume(const typename Schedule::Args& args, StreamShared<Tile>& shared) {
   const int warpgroup = static_cast<int>(threadIdx.x) / 128;
   const bool is_first_of_warp = threadIdx.x % 32 == 0;
   const uint32_t weights =
-      shared_address(shared.stages.weights[0]) + warpgroup * kWarpgroupRows * kPanelRowBytes;
+      shared_address(shared.stages.weights[0]) + warpgroup * kWarpgroupRows * kSliceRowBytes;
   const uint32_t x = shared_address(shared.stages.x[0]);
   RingPosition<Tile::kStages> ring;
-  Line line(args);
-  typename Line::Segment segment;
-  while (line.take(segment)) {
+  Schedule schedule(args);
+  typename Schedule::Segment segment;
+  while (schedule.take(segment)) {
     StreamSums<Tile> sums;
     int last = -1;
     for (int32_t i = 0; i < segment.count; ++i) {
       wait(shared.full[ring.stage], ring.parity);
       begin_products();
-      multiply_stage<Tile>(sums, panel_operand(same_in_warp(weights + ring.stage * Tile::kWeightBytes)),
-                           panel_operand(same_in_warp(x + ring.stage * Tile::kXBytes)), i > 0);
+      multiply_stage<Tile>(sums, matrix_descriptor(same_in_warp(weights + ring.stage * Tile::kWeightBytes)),
+                           matrix_descriptor(same_in_warp(x + ring.stage * Tile::kXBytes)), i > 0);
       commit_products();
       wait_products<1>();
       if (last >= 0 && is_first_of_warp) arrive(shared.empty[last]);
@@ -147,9 +147,9 @@ __device__ __forceinline__ void consume(const typename Line::Args& args, StreamS
   }
 }
 
-template <class Tile, class Line>
+template <class Tile, class Schedule>
 __global__ void __launch_bounds__(Tile::kThreads, 1)
-    stream_product_kernel(const __grid_constant__ typename Line::Args args,
+    stream_product_kernel(const __grid_constant__ typename Schedule::Args args,
                           const __grid_constant__ CUtensorMap weight_map,
                           const __grid_constant__ CUtensorMap x_map, Stamp stamp) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -169,12 +169,13 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
   __syncthreads();
   if (threadIdx.x >= 128 * Tile::kWarpgroups) {
     if constexpr (Tile::kTakesRegisters) keep_registers<40>();
-    is_producer ? produce<Tile, Line>(args, weight_map, x_map, shared) : begin_kernel({});
-    if (Line::kIsKnownAhead && threadIdx.x / 32 == 4 * Tile::kWarpgroups + 1) publish_left_sums<Tile>(args);
+    is_producer ? produce<Tile, Schedule>(args, weight_map, x_map, shared) : begin_kernel({});
+    if (Schedule::kIsKnownAhead && threadIdx.x / 32 == 4 * Tile::kWarpgroups + 1)
+      publish_left_sums<Tile>(args);
   } else {
     if constexpr (Tile::kTakesRegisters) take_registers<232>();
     begin_kernel(stamp);
-    consume<Tile, Line>(args, shared);
+    consume<Tile, Schedule>(args, shared);
   }
 #else
   __trap();

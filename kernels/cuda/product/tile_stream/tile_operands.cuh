@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/cuda/product/panel/tile_fragments.cuh"
+#include "kernels/cuda/product/operands/tile_fragments.cuh"
 #include "kernels/cuda/ptx/bf16_pair.cuh"
 
 /// Weights of a tile as bf16, scaled, in the registers of a warp: operands of products that add up all columns in f32 without a scale

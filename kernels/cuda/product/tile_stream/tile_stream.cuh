@@ -4,13 +4,13 @@
 #include <type_traits>
 
 #include "kernels/cuda/launch/launch.h"
-#include "kernels/cuda/product/stream/stream_line.cuh"
+#include "kernels/cuda/product/stream/stream_schedule.cuh"
+#include "kernels/cuda/product/stream/tile_pairs.cuh"
 #include "kernels/cuda/product/tile_stream/tile_operands.cuh"
-#include "kernels/cuda/product/tile_stream/tile_pairs.cuh"
 #include "kernels/cuda/ptx/bulk_copy.cuh"
 #include "kernels/cuda/ptx/wgmma.cuh"
 
-/// Quantised weights past tokens on Hopper's tensor cores.
+/// Quantised weights times activations on Hopper's tensor cores.
 ///
 /// out[t, n] (+)= sum over k of W[n, k] x[t, k] + bias[n], or activation(Wg x + bg, Wu x + bu).
 ///
@@ -52,7 +52,7 @@ struct TileStream {
   static constexpr bool kTakesRegisters = kTokens >= 64;
   static constexpr int kThreads = kConsumers + 128;
   static constexpr int kRows = kWarpgroupRows * kRowGroups;
-  static constexpr int kTilesAbove = kRows / kPanelRows;  ///< tiles of a stage, one above the other
+  static constexpr int kTilesAbove = kRows / kStripRows;  ///< tiles of a stage, one above the other
   static constexpr bool kMayCluster = kTokens <= kMostTokensOfCluster;
   static constexpr bool kIsLargest = !kMayCluster;
   static constexpr bool kStoresBf16 = false;  ///< rows of gate and up are of different warps
@@ -60,9 +60,9 @@ struct TileStream {
 
   static constexpr int kStageBytes = kTilesAbove * Tile<type>::kBytes;
   static_assert(kStageBytes % 128 == 0, "boxes of a tensor map begin there");
-  static constexpr int kXPanels = kIsLargest ? 1 : kTokens > 64 ? 2 : 4;  ///< of 64 columns, of a stage of x
-  static constexpr int kXPanelBytes = kTokens * kPanelRowBytes;
-  static constexpr int kXBytes = kXPanels * kXPanelBytes;
+  static constexpr int kXSlices = kIsLargest ? 1 : kTokens > 64 ? 2 : 4;  ///< of 64 columns, of a stage of x
+  static constexpr int kXSliceBytes = kTokens * kSliceRowBytes;
+  static constexpr int kXBytes = kXSlices * kXSliceBytes;
   static constexpr int kStoredTokens = kTokens < 32 ? kTokens : 128 / kRowGroups == kTokens ? 16 : 32;
   static constexpr bool kPairsWarps = kParts == 1 && kTokens >= 2 * kPairTokens;  ///< of gate and up
   static constexpr int kStoreBytes =
@@ -71,13 +71,13 @@ struct TileStream {
   static constexpr int kPartialBytes = (kParts - 1) * kRowGroups * kTokens * kWarpgroupRows * 4;
   static constexpr int kSharedBytes = kIsLargest ? kMostStreamBytes : kStreamBytes;
   static constexpr int kFreeBytes = kSharedBytes - kStoreBytes - kPartialBytes - 2048;
-  static constexpr int kWarpsOfX = 4 * kRowGroups * (kXPanels * kParts > 4 ? kXPanels * kParts / 4 : 1);
+  static constexpr int kWarpsOfX = 4 * kRowGroups * (kXSlices * kParts > 4 ? kXSlices * kParts / 4 : 1);
   static constexpr int kXStages = kIsLargest || kTokens <= 32 ? 4 : 3;
   static constexpr int kFittingStages = (kFreeBytes - kXStages * kXBytes) / kStageBytes;
   static constexpr int kStages = kFittingStages < 12 ? kFittingStages : 12;
 };
 
-/// The same as stream_line.cuh sees it, storing the rows as they are or gate and up as one.
+/// The same as stream_schedule.cuh sees it, storing the rows as they are or gate and up as one.
 template <class Form, bool kGateUp_>
 struct StoredTileStream : Form {
   static constexpr bool kGateUp = kGateUp_;
@@ -118,10 +118,10 @@ struct RingTurn {
       : stage(static_cast<int>(turn % kStages)), parity(turn / kStages % 2) {}
 };
 
-/// Whether it is, which the compiler knows of a Line that never is.
-template <class Line>
-__device__ __forceinline__ bool is_gate_up(const typename Line::Args& args) {
-  if constexpr (!Line::kMayGate) return false;
+/// Whether it is, which the compiler knows of a Schedule that never is.
+template <class Schedule>
+__device__ __forceinline__ bool is_gate_up(const typename Schedule::Args& args) {
+  if constexpr (!Schedule::kMayGate) return false;
   return args.output.up != nullptr;
 }
 
@@ -138,15 +138,15 @@ __device__ __forceinline__ void copy_rows(void* to, const CUtensorMap& map, Shar
   }
 }
 
-template <class Form, class Line>
-__device__ __forceinline__ void produce_weights(const typename Line::Args& args, const CUtensorMap& map,
+template <class Form, class Schedule>
+__device__ __forceinline__ void produce_weights(const typename Schedule::Args& args, const CUtensorMap& map,
                                                 TileStreamShared<Form>& shared) {
   const uint64_t once = read_once_policy();
-  const bool gate_up = is_gate_up<Line>(args);
-  Line line(args);
-  typename Line::Segment segment;
+  const bool gate_up = is_gate_up<Schedule>(args);
+  Schedule schedule(args);
+  typename Schedule::Segment segment;
   uint32_t turn = 0;
-  while (line.take(segment)) {
+  while (schedule.take(segment)) {
     for (int32_t i = segment.first; i < segment.first + segment.count; ++i, ++turn) {
       const RingTurn<Form::kStages> ring(turn);
       if (turn >= Form::kStages) wait(shared.empty[ring.stage], ring.parity ^ 1);
@@ -157,22 +157,22 @@ __device__ __forceinline__ void produce_weights(const typename Line::Args& args,
   }
 }
 
-template <class Form, class Line>
-__device__ __forceinline__ void produce_x(const typename Line::Args& args, const CUtensorMap& map,
+template <class Form, class Schedule>
+__device__ __forceinline__ void produce_x(const typename Schedule::Args& args, const CUtensorMap& map,
                                           TileStreamShared<Form>& shared) {
-  constexpr int kStagesOfTile = 4 / Form::kXPanels;
+  constexpr int kStagesOfTile = 4 / Form::kXSlices;
   const uint64_t often = read_often_policy();
-  Line line(args);
-  typename Line::Segment segment;
+  Schedule schedule(args);
+  typename Schedule::Segment segment;
   uint32_t turn = 0;
-  while (line.take(segment)) {
+  while (schedule.take(segment)) {
     const int32_t end = kStagesOfTile * (segment.first + segment.count);
     for (int32_t i = kStagesOfTile * segment.first; i < end; ++i, ++turn) {
       const RingTurn<Form::kXStages> ring(turn);
       if (turn >= Form::kXStages) wait(shared.x_empty[ring.stage], ring.parity ^ 1);
       arrive_expecting(shared.x_full[ring.stage], Form::kXBytes);
       copy_box(shared.stages.x[ring.stage], map, shared.x_full[ring.stage], often, 0,
-               first_token_of<Form>(segment), i * Form::kXPanels);
+               first_token_of<Form>(segment), i * Form::kXSlices);
     }
   }
 }
@@ -213,18 +213,18 @@ __device__ __forceinline__ void add_parts(TileStreamShared<Form>& shared, int ro
   barrier_of_parts<Form::kParts>(row_group);
 }
 
-template <class Form, class Line>
-__device__ __forceinline__ void consume(const typename Line::Args& args, TileStreamShared<Form>& shared) {
+template <class Form, class Schedule>
+__device__ __forceinline__ void consume(const typename Schedule::Args& args, TileStreamShared<Form>& shared) {
   const int warpgroup = static_cast<int>(threadIdx.x) / 128;
   const int row_group = warpgroup / Form::kParts, part = warpgroup % Form::kParts;
   const int warp = static_cast<int>(threadIdx.x) / 32 % 4, lane = static_cast<int>(threadIdx.x) % 32;
   constexpr int kQuarters = 4 / Form::kParts;  // of a tile's columns: stages of x
-  const int own_tile = Line::tile_of_warp(Form::kTilesAbove, is_gate_up<Line>(args), row_group, warp);
+  const int own_tile = Schedule::tile_of_warp(Form::kTilesAbove, is_gate_up<Schedule>(args), row_group, warp);
   const uint32_t x = shared_address(shared.stages.x[0]);
-  Line line(args);
-  typename Line::Segment segment;
+  Schedule schedule(args);
+  typename Schedule::Segment segment;
   uint32_t turn = 0;
-  while (line.take(segment)) {
+  while (schedule.take(segment)) {
     StreamSums<Form> sums;
     int used_x = -1;  // the stage that products under way are the last to read
     for (int32_t i = 0; i < segment.count; ++i, ++turn) {
@@ -241,20 +241,20 @@ __device__ __forceinline__ void consume(const typename Line::Args& args, TileStr
 #pragma unroll
         for (int step = 0; step < 4; ++step)
           scaled_operand(tile, scales, 4 * quarter + step, operands[step]);
-        const int panel = kQuarters * part + quarter;  // of the tile's columns
-        const RingTurn<Form::kXStages> x_ring(4 / Form::kXPanels * turn + panel / Form::kXPanels);
-        if (quarter % Form::kXPanels == 0) wait(shared.x_full[x_ring.stage], x_ring.parity);
-        const uint64_t tokens = panel_operand(
-            same_in_warp(x + x_ring.stage * Form::kXBytes + panel % Form::kXPanels * Form::kXPanelBytes));
+        const int slice = kQuarters * part + quarter;  // of the tile's columns
+        const RingTurn<Form::kXStages> x_ring(4 / Form::kXSlices * turn + slice / Form::kXSlices);
+        if (quarter % Form::kXSlices == 0) wait(shared.x_full[x_ring.stage], x_ring.parity);
+        const uint64_t tokens = matrix_descriptor(
+            same_in_warp(x + x_ring.stage * Form::kXBytes + slice % Form::kXSlices * Form::kXSliceBytes));
         begin_products();
 #pragma unroll
         for (int step = 0; step < 4; ++step)
-          multiply_panels(sums, operands[step], advanced(tokens, 32 * step),
+          multiply_slices(sums, operands[step], advanced(tokens, 32 * step),
                           i > 0 || quarter > 0 || step > 0);
         commit_products();
         wait_products<1>();
         if (used_x >= 0 && lane == 0) arrive(shared.x_empty[used_x]);
-        const bool ends_stage = quarter + 1 == kQuarters || (quarter + 1) % Form::kXPanels == 0;
+        const bool ends_stage = quarter + 1 == kQuarters || (quarter + 1) % Form::kXSlices == 0;
         used_x = ends_stage ? x_ring.stage : -1;
       }
     }
@@ -262,7 +262,7 @@ __device__ __forceinline__ void consume(const typename Line::Args& args, TileStr
     if (lane == 0) arrive(shared.x_empty[used_x]);
     if constexpr (Form::kParts > 1) add_parts<Form>(shared, row_group, part, sums);
     if (part > 0) continue;
-    if (is_gate_up<Line>(args)) {
+    if (is_gate_up<Schedule>(args)) {
       finish_segment<StoredTileStream<Form, true>>(args, shared, row_group, segment, sums);
     } else {
       finish_segment<StoredTileStream<Form, false>>(args, shared, row_group, segment, sums);
@@ -271,8 +271,8 @@ __device__ __forceinline__ void consume(const typename Line::Args& args, TileStr
 }
 
 /// A block's part of a product.
-template <class Form, class Line>
-__device__ __forceinline__ void run_tile_stream(const typename Line::Args& args,
+template <class Form, class Schedule>
+__device__ __forceinline__ void run_tile_stream(const typename Schedule::Args& args,
                                                 const CUtensorMap& weight_map, const CUtensorMap& x_map,
                                                 unsigned char* shared_bytes, const Stamp& stamp) {
   auto& shared = *reinterpret_cast<TileStreamShared<Form>*>(shared_bytes);
@@ -293,26 +293,27 @@ __device__ __forceinline__ void run_tile_stream(const typename Line::Args& args,
   __syncthreads();
   if (threadIdx.x >= Form::kConsumers) {
     if constexpr (Form::kTakesRegisters) keep_registers<40>();
-    if constexpr (!Line::kIsKnownAhead) begin_kernel({});
-    if (threadIdx.x == Form::kConsumers) produce_weights<Form, Line>(args, weight_map, shared);
-    if constexpr (Line::kIsKnownAhead) begin_kernel({});
-    if (threadIdx.x == Form::kConsumers + 32) produce_x<Form, Line>(args, x_map, shared);
-    if (Line::kIsKnownAhead && threadIdx.x / 32 == Form::kConsumers / 32 + 2) publish_left_sums<Form>(args);
+    if constexpr (!Schedule::kIsKnownAhead) begin_kernel({});
+    if (threadIdx.x == Form::kConsumers) produce_weights<Form, Schedule>(args, weight_map, shared);
+    if constexpr (Schedule::kIsKnownAhead) begin_kernel({});
+    if (threadIdx.x == Form::kConsumers + 32) produce_x<Form, Schedule>(args, x_map, shared);
+    if (Schedule::kIsKnownAhead && threadIdx.x / 32 == Form::kConsumers / 32 + 2)
+      publish_left_sums<Form>(args);
   } else {
     if constexpr (Form::kTakesRegisters) take_registers<232>();
     begin_kernel(stamp);
-    consume<Form, Line>(args, shared);
+    consume<Form, Schedule>(args, shared);
   }
 }
 
-template <class Form, class Line>
+template <class Form, class Schedule>
 __global__ void __launch_bounds__(Form::kThreads, 1)
-    tile_stream_kernel(const __grid_constant__ typename Line::Args args,
+    tile_stream_kernel(const __grid_constant__ typename Schedule::Args args,
                        const __grid_constant__ CUtensorMap weight_map,
                        const __grid_constant__ CUtensorMap x_map, Stamp stamp) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
-  run_tile_stream<Form, Line>(args, weight_map, x_map, shared_bytes, stamp);
+  run_tile_stream<Form, Schedule>(args, weight_map, x_map, shared_bytes, stamp);
 #else
   __trap();
 #endif

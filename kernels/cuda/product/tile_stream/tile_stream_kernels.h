@@ -1,18 +1,18 @@
 #pragma once
 
 #include "kernels/cuda/choice/stream_plan.h"
-#include "kernels/cuda/product/panel_product.h"
+#include "kernels/cuda/product/operands/product_args.h"
 
 /// The kernels behind tile_stream_product(): see kernels/cuda/instances.cmake.
 namespace minfer::cuda {
 
 /// By a plan of tile_stream_plan().
 template <DType type>
-void launch_tile_stream(Launch& launch, const PanelArgs& args, const StreamPlan& plan);
+void launch_tile_stream(Launch& launch, const ProductArgs& args, const StreamPlan& plan);
 
 /// Two matrices of different types past the same tokens in one launch, if there is a kernel for it and each block has a tile: whether
 /// there was. Both as is_tile_streamable() asks.
-bool tile_stream_pair(Launch& launch, DType type, const PanelArgs& first, DType other,
-                      const PanelArgs& second);
+bool tile_stream_pair(Launch& launch, DType type, const ProductArgs& first, DType other,
+                      const ProductArgs& second);
 
 }  // namespace minfer::cuda

@@ -10,12 +10,12 @@ struct PairedArgs : StreamArgs {
   int32_t first_block = 0;
 };
 
-class PairedLine : public StreamLine {
+class PairedSchedule : public StreamSchedule {
  public:
   using Args = PairedArgs;
   static constexpr bool kMayGate = false;
-  __device__ __forceinline__ explicit PairedLine(const PairedArgs& args)
-      : StreamLine(args, static_cast<int32_t>(blockIdx.x) - args.first_block, args.tiles) {}
+  __device__ __forceinline__ explicit PairedSchedule(const PairedArgs& args)
+      : StreamSchedule(args, static_cast<int32_t>(blockIdx.x) - args.first_block, args.tiles) {}
 };
 
 namespace {
@@ -30,9 +30,9 @@ __global__ void __launch_bounds__(First::kThreads, 1)
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
   if (static_cast<int32_t>(blockIdx.x) < second.first_block) {
-    run_tile_stream<First, PairedLine>(first, first_map, x_map, shared_bytes, stamp);
+    run_tile_stream<First, PairedSchedule>(first, first_map, x_map, shared_bytes, stamp);
   } else {
-    run_tile_stream<Second, PairedLine>(second, second_map, x_map, shared_bytes, stamp);
+    run_tile_stream<Second, PairedSchedule>(second, second_map, x_map, shared_bytes, stamp);
   }
 #else
   __trap();
@@ -40,18 +40,18 @@ __global__ void __launch_bounds__(First::kThreads, 1)
 }
 
 template <class Form>
-PairedArgs paired_args(const PanelArgs& args, int32_t first_block) {
+PairedArgs paired_args(const ProductArgs& args, int32_t first_block) {
   PairedArgs paired{tile_stream_args<Form>(args), first_block};
   paired.by_rounds = true;  // of one tile a block
   return paired;
 }
 
 template <DType type, DType other, int kTokens>
-void launch_pair(Launch& launch, const PanelArgs& first, const PanelArgs& second) {
+void launch_pair(Launch& launch, const ProductArgs& first, const ProductArgs& second) {
   constexpr int kParts = kTokens <= 32 ? 2 : 1;
   using First = TileStream<type, kTokens, 1, kParts>;
   using Second = TileStream<other, kTokens, 1, kParts>;
-  static_assert(First::kThreads == Second::kThreads && First::kXPanels == Second::kXPanels);
+  static_assert(First::kThreads == Second::kThreads && First::kXSlices == Second::kXSlices);
   using Shared = TileStreamShared<First>;
   using OtherShared = TileStreamShared<Second>;
   const PairedArgs of_first = paired_args<First>(first, 0),
@@ -66,7 +66,7 @@ void launch_pair(Launch& launch, const PanelArgs& first, const PanelArgs& second
 }
 
 template <DType type, DType other>
-void launch_pair_of(Launch& launch, const PanelArgs& first, const PanelArgs& second) {
+void launch_pair_of(Launch& launch, const ProductArgs& first, const ProductArgs& second) {
   for_value(Values<16, 32, 64, 128>{}, "pair of products by tiles of tokens",
             smallest_token_tile(first.tokens, kMostTokensOfCluster),
             [&](auto tokens) { launch_pair<type, other, tokens>(launch, first, second); });
@@ -74,8 +74,8 @@ void launch_pair_of(Launch& launch, const PanelArgs& first, const PanelArgs& sec
 
 }  // namespace
 
-bool tile_stream_pair(Launch& launch, DType type, const PanelArgs& first, DType other,
-                      const PanelArgs& second) {
+bool tile_stream_pair(Launch& launch, DType type, const ProductArgs& first, DType other,
+                      const ProductArgs& second) {
   constexpr int32_t kLeastTokens = 9;
   const int64_t tiles = row_tiles(first.rows, false, 1) + row_tiles(second.rows, false, 1);
   if (first.tokens < kLeastTokens || first.tokens > kMostTokensOfCluster || tiles > launch.num_sms())

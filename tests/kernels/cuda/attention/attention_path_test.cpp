@@ -1,4 +1,4 @@
-#include "kernels/cuda/attention/attention_path.h"
+#include "kernels/cuda/attention/shared/attention_path.h"
 
 #include <utility>
 
@@ -7,8 +7,8 @@
 namespace minfer::cuda {
 namespace {
 
-constexpr AttentionDevice kDevice{.shared_bytes = 163 << 10, .has_wgmma = false};
-constexpr AttentionDevice kHopper{.shared_bytes = 227 << 10, .has_wgmma = true};
+constexpr DeviceFacts kDevice{.has_wgmma = false, .shared_bytes = 163 << 10};
+constexpr DeviceFacts kHopper{.has_wgmma = true, .shared_bytes = 227 << 10};
 
 /// A step of 3 decoding sequences and 2 that prefill 50 tokens.
 ForwardBatch make_batch() {
@@ -58,7 +58,7 @@ AttentionArgs make_latent_args() {
 
 TEST(AttentionPath, ValuesWithinKeysHaveAKernelOfTheirOwn) {
   ForwardBatch batch = make_batch();
-  const auto path = [&](auto change, const AttentionDevice& device = kHopper) {
+  const auto path = [&](auto change, const DeviceFacts& device = kHopper) {
     AttentionArgs args = make_latent_args();
     change(args);
     return choose_attention_path(batch, args, device);
@@ -122,21 +122,22 @@ TEST(AttentionPath, IsGeneralForWhatTheFastKernelsDoNotTake) {
 
 TEST(AttentionPath, IsOnTensorCoresOfEveryDeviceThatABuildIsFor) {
   const ForwardBatch batch = make_batch();
-  const auto paths = [&](const AttentionDevice& device) {
-    return std::pair(choose_attention_path(batch, make_args(0, 3), device),
-                     choose_attention_path(batch, make_args(3, 2), device));
+  const auto paths = [&](int64_t shared_bytes, bool has_wgmma, int32_t needed) {
+    const DeviceFacts device{.has_wgmma = has_wgmma, .shared_bytes = shared_bytes};
+    return std::pair(choose_attention_path(batch, make_args(0, 3), device, needed),
+                     choose_attention_path(batch, make_args(3, 2), device, needed));
   };
   constexpr int32_t kLarge = 116 << 10, kSmall = 99 << 10;
   const std::pair general(AttentionPath::general, AttentionPath::general);
   const std::pair portable(AttentionPath::decode, AttentionPath::prefill);
   for (const int32_t needed : {kLarge, kSmall}) {
-    EXPECT_EQ(paths({163 << 10, false, needed}), portable) << "8.0";
-    EXPECT_EQ(paths({227 << 10, false, needed}), portable) << "10.0, and 9.0 without code for sm_90a";
-    EXPECT_EQ(paths({227 << 10, true, needed}),
+    EXPECT_EQ(paths(163 << 10, false, needed), portable) << "8.0";
+    EXPECT_EQ(paths(227 << 10, false, needed), portable) << "10.0, and 9.0 without code for sm_90a";
+    EXPECT_EQ(paths(227 << 10, true, needed),
               std::pair(AttentionPath::decode, AttentionPath::prefill_wgmma));
   }
-  EXPECT_EQ(paths({99 << 10, false, kSmall}), portable) << "8.6, 8.9, 12.0";
-  EXPECT_EQ(paths({99 << 10, false, kLarge}), general);
+  EXPECT_EQ(paths(99 << 10, false, kSmall), portable) << "8.6, 8.9, 12.0";
+  EXPECT_EQ(paths(99 << 10, false, kLarge), general);
 }
 
 TEST(AttentionPath, PrefillsOnHopperByWarpgroups) {
@@ -171,7 +172,7 @@ TEST(AttentionPath, TakesTheHeadSizesOfModels) {
 
 TEST(AttentionPath, HeadsOf512NeedTheSharedMemoryOfAWholeMultiprocessor) {
   const ForwardBatch batch = make_batch();
-  const auto paths = [&](auto change, const AttentionDevice& device = kHopper) {
+  const auto paths = [&](auto change, const DeviceFacts& device = kHopper) {
     AttentionArgs decode = make_args(0, 3), prefill = make_args(3, 2);
     for (AttentionArgs* args : {&decode, &prefill}) {
       args->heads = 32;
@@ -188,7 +189,7 @@ TEST(AttentionPath, HeadsOf512NeedTheSharedMemoryOfAWholeMultiprocessor) {
     EXPECT_EQ(paths([&](AttentionArgs& a) { a.kv.dtype = kv; }), wide);
   EXPECT_EQ(paths([](AttentionArgs& a) { a.window = 128, a.logit_cap = 50.0f; }), wide);
   EXPECT_EQ(paths([](AttentionArgs& a) { a.kv.block_size = 12; }), wide);
-  EXPECT_EQ(paths([](AttentionArgs&) {}, {227 << 10, false}), wide) << "10.0";
+  EXPECT_EQ(paths([](AttentionArgs&) {}, {.shared_bytes = 227 << 10}), wide) << "10.0";
   EXPECT_EQ(paths([](AttentionArgs&) {}, kDevice), general);
   EXPECT_EQ(paths([](AttentionArgs& a) { a.heads = 65 * a.kv.kv_heads; }), general) << "a tile has 64 rows";
   EXPECT_EQ(paths([](AttentionArgs& a) { a.kv.head_size = 384; }), general);

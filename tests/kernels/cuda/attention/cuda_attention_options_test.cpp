@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "kernels/base/error.h"
 #include "kernels/cuda/attention/decode/attention_plan.h"
-#include "kernels/error.h"
 #include "tests/support/attention_run.h"
 #include "tests/support/cuda/cuda_attention_step.h"
 #include "tests/support/cuda/cuda_device.h"

@@ -5,9 +5,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "kernels/base/error.h"
 #include "kernels/cuda/elementwise/elementwise.h"
 #include "kernels/cuda/product/head_product.h"
-#include "kernels/error.h"
 #include "tests/support/cuda/cuda_attention_step.h"
 #include "tests/support/cuda/cuda_device.h"
 #include "tests/support/cuda/cuda_weight.h"

@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "kernels/base/error.h"
 #include "kernels/cuda/elementwise/elementwise.h"
-#include "kernels/error.h"
 #include "tests/reference/ops.h"
 #include "tests/support/cuda/cuda_device.h"
 #include "tests/support/cuda/cuda_paged_batch.h"

@@ -36,9 +36,9 @@ TEST(ExpertChoice, GoesByRoutesOfAnExpertInTheMean) {
   const ExpertShape quantised{.weight = DType::q4_k, .rows = 768, .cols = 2048, .experts = 128};
   EXPECT_EQ(of(quantised, 1).kernel, ExpertKernel::vector);
   EXPECT_EQ(of(quantised, 4).kernel, ExpertKernel::vector) << "32 routes";
-  EXPECT_EQ(of(quantised, 5).kernel, ExpertKernel::expert_panel);
+  EXPECT_EQ(of(quantised, 5).kernel, ExpertKernel::expert_strip);
   EXPECT_EQ(of(quantised, 5).batch_routes, 16);
-  EXPECT_EQ(of(quantised, 160).kernel, ExpertKernel::expert_panel) << "ten of sixteen";
+  EXPECT_EQ(of(quantised, 160).kernel, ExpertKernel::expert_strip) << "ten of sixteen";
   EXPECT_EQ(of(quantised, 161).kernel, ExpertKernel::stream);
   EXPECT_EQ(of(quantised, 161).batch_routes, 32);
   EXPECT_EQ(of(quantised, 2048).batch_routes, 128);
@@ -49,7 +49,7 @@ TEST(ExpertChoice, AnyGpuAndAnyTypeHasAKernel) {
   other.has_wgmma = false;
   const ExpertShape bf16{.weight = DType::bf16, .rows = 768, .cols = 2048, .experts = 128};
   EXPECT_EQ(choose_experts(bf16, 64, 8, kH200).kernel, ExpertKernel::stream);
-  EXPECT_EQ(choose_experts(bf16, 64, 8, other).kernel, ExpertKernel::panel);
+  EXPECT_EQ(choose_experts(bf16, 64, 8, other).kernel, ExpertKernel::strip);
   for (const auto change :
        {+[](ExpertShape& s) { s.x = DType::f32; }, +[](ExpertShape& s) { s.cols = 2044; },
         +[](ExpertShape& s) { s.weight = DType::q3_k; }, +[](ExpertShape& s) { s.x_is_aligned = false; }}) {

@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/base/error.h"
 #include "kernels/cuda/device/device_dtype.h"
-#include "kernels/error.h"
 
 namespace minfer::cuda {
 namespace {
@@ -30,15 +30,15 @@ TEST(ProductChoice, GoesByTypesAndTokensOnAnyGpu) {
       {DType::f32, DType::bf16, 1000, 63, ProductKernel::row_product},
       {DType::f16, DType::bf16, 1, 64, ProductKernel::row_product},
       {DType::f16, DType::bf16, 100, 64, ProductKernel::f16_matmul},
-      {DType::bf16, DType::bf16, 8, 64, ProductKernel::panel},
+      {DType::bf16, DType::bf16, 8, 64, ProductKernel::strip},
       {DType::bf16, DType::bf16, 8, 63, ProductKernel::matmul},
       {DType::bf16, DType::bf16, 9, 64, ProductKernel::matmul},
-      {DType::q4_k, DType::bf16, 8, 256, ProductKernel::panel},
+      {DType::q4_k, DType::bf16, 8, 256, ProductKernel::strip},
       {DType::q4_k, DType::bf16, 9, 256, ProductKernel::dequantise_matmul},
-      {DType::fp8, DType::bf16, 8, 704, ProductKernel::panel},
+      {DType::fp8, DType::bf16, 8, 704, ProductKernel::strip},
       {DType::fp8, DType::bf16, 9, 704, ProductKernel::dequantise_matmul},
       {DType::fp8, DType::f32, 1, 704, ProductKernel::dequantise_matmul},
-      {DType::q3_k, DType::bf16, 1, 256, ProductKernel::panel},
+      {DType::q3_k, DType::bf16, 1, 256, ProductKernel::strip},
       {DType::q3_k, DType::bf16, 2, 256, ProductKernel::dequantise_matmul},
   };
   for (const Case& c : kCases) {
@@ -74,9 +74,9 @@ TEST(ProductChoice, Bf16StreamsFewTokensAndTilesThatFillTheMultiprocessors) {
 TEST(ProductChoice, QuantisedWeightsStreamPastWhatOtherKernelsTake) {
   for (const DType type : {DType::q4_k, DType::q8_0, DType::q3_k, DType::lut4}) {
     const ProductShape shape{.weight = type, .out = DType::f32, .rows = 4096, .cols = 4096};
-    const int64_t most = is_rare(type) ? 1 : kPanelTokens;
+    const int64_t most = is_rare(type) ? 1 : kStripTokens;
     for (const int64_t tokens : {int64_t{1}, most})
-      EXPECT_EQ(choice(shape, tokens), ProductKernel::panel) << name(type) << ' ' << tokens;
+      EXPECT_EQ(choice(shape, tokens), ProductKernel::strip) << name(type) << ' ' << tokens;
     for (const int64_t tokens : {most + 1, int64_t{100000}})
       EXPECT_EQ(choice(shape, tokens), ProductKernel::tile_stream) << name(type) << ' ' << tokens;
   }

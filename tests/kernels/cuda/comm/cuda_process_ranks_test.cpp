@@ -2,8 +2,8 @@
 #include <gmock/gmock.h>
 
 #include "kernels/backend.h"
+#include "kernels/base/error.h"
 #include "kernels/cuda/device/devices.h"
-#include "kernels/error.h"
 #include "tests/support/memory_transport.h"
 
 namespace minfer {

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "kernels/cuda/choice/expert_panel_sizes.h"
+#include "kernels/cuda/choice/expert_strip_sizes.h"
 #include "kernels/cuda/device/attributes.h"
 #include "kernels/cuda/moe/moe_products.h"
 #include "tests/reference/ops.h"
@@ -218,26 +218,26 @@ int64_t launches_of(const cuda::LaunchLog& log, std::string_view name) {
       log.launches(), [&](int32_t entry) { return launches[static_cast<size_t>(entry)].path == name; });
 }
 
-/// Whether a product of so many columns goes by panels: it does not in a build for GPUs whose blocks have less shared memory.
-bool takes_panels(DType dtype, const ExpertShape& shape, int64_t cols, int64_t tokens) {
+/// Whether a product of so many columns goes by strips: it does not in a build for GPUs whose blocks have less shared memory.
+bool takes_strips(DType dtype, const ExpertShape& shape, int64_t cols, int64_t tokens) {
   const int32_t routes =
-      8 * std::min(2, cuda::expert_slots(dtype, cols, cuda::device_facts(132).panel_shared_bytes));
+      8 * std::min(2, cuda::expert_slots(dtype, cols, cuda::device_facts(132).strip_shared_bytes));
   return 8 * tokens * shape.used <= 5 * routes * shape.experts;
 }
 
-class CudaExpertPanels : public testing::TestWithParam<DType> {
+class CudaExpertStrips : public testing::TestWithParam<DType> {
  protected:
   void SetUp() override {
     if (!test::has_cuda_device()) GTEST_SKIP() << "no CUDA device";
   }
 };
 
-/// Columns for one warp and for more than a block has, batches of one tile of routes, of two and of several; panels that blocks begin
-/// within; the last panel with rows that are none. Down finds its routes sorted already, unless its batches have another size.
-TEST_P(CudaExpertPanels, MatchTheReference) {
+/// Columns for one warp and for more than a block has, batches of one tile of routes, of two and of several; strips that blocks begin
+/// within; the last strip with rows that are none. Down finds its routes sorted already, unless its batches have another size.
+TEST_P(CudaExpertStrips, MatchTheReference) {
   const DType dtype = GetParam();
   const ExpertShape wide{5, 2, 11 * 256, 4 * 256}, narrow{5, 2, 256, 16 * 256}, many{40, 3, 3 * 256, 5 * 256};
-  ASSERT_TRUE(takes_panels(dtype, many, many.hidden, 28)) << "every build has room for three chunks";
+  ASSERT_TRUE(takes_strips(dtype, many, many.hidden, 28)) << "every build has room for three chunks";
   for (const auto& [shape, tokens] :
        {std::pair{wide, 4}, {wide, 13}, {narrow, 4}, {narrow, 9}, {many, 4}, {many, 28}, {many, 60}}) {
     const Gating gating{.biases = test::gate_up_biases(shape.experts, shape.ffn),
@@ -248,17 +248,17 @@ TEST_P(CudaExpertPanels, MatchTheReference) {
                                          shape.ffn, shape.hidden, tokens);
     EXPECT_LT(found.gate_up, kBf16Limit) << what;
     EXPECT_LT(found.down, kF32Limit) << what;
-    EXPECT_EQ(launches_of(log, "expert_panel_gate_up"),
-              takes_panels(dtype, shape, shape.hidden, tokens) ? 1 : 0)
+    EXPECT_EQ(launches_of(log, "expert_strip_gate_up"),
+              takes_strips(dtype, shape, shape.hidden, tokens) ? 1 : 0)
         << what;
-    EXPECT_EQ(launches_of(log, "expert_panel"), takes_panels(dtype, shape, shape.ffn, tokens) ? 2 : 0)
+    EXPECT_EQ(launches_of(log, "expert_strip"), takes_strips(dtype, shape, shape.ffn, tokens) ? 2 : 0)
         << what;
     EXPECT_LE(launches_of(log, "group_routes"), shape.experts == many.experts ? 2 : 3) << what;
   }
 }
 
-/// The last panel has rows that are none, blocks begin within an expert's panels, and there are experts without routes.
-TEST_P(CudaExpertPanels, TakeOddShapes) {
+/// The last strip has rows that are none, blocks begin within an expert's strips, and there are experts without routes.
+TEST_P(CudaExpertStrips, TakeOddShapes) {
   const DType dtype = GetParam();
   const int64_t least = traits(dtype).block_elements == 256 ? 256 : 32;
   for (const auto& [shape, tokens] : {std::pair{ExpertShape{9, 4, 5 * least, 3 * least}, 2},
@@ -270,7 +270,7 @@ TEST_P(CudaExpertPanels, TakeOddShapes) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, CudaExpertPanels,
+INSTANTIATE_TEST_SUITE_P(Types, CudaExpertStrips,
                          testing::Values(DType::q4_0, DType::q8_0, DType::q4_k, DType::q5_k, DType::q6_k,
                                          DType::mxfp4, DType::fp8),
                          [](const auto& type) { return std::string(name(type.param)); });

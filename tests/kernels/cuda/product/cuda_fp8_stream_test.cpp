@@ -14,7 +14,7 @@
 #include "tests/support/cuda/product_calls.h"
 #include "tests/support/models/fixtures.h"
 
-/// FP8 weights past FP8 activations, by the paths that a product takes through its kernels, and what writes such activations.
+/// FP8 weights times FP8 activations, by the paths that a product takes through its kernels, and what writes such activations.
 namespace minfer::cuda {
 namespace {
 

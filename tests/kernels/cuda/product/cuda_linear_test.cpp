@@ -8,7 +8,7 @@
 #include "kernels/cuda/choice/stream_plan.h"
 #include "kernels/cuda/device/attributes.h"
 #include "kernels/cuda/product/linear.h"
-#include "kernels/cuda/product/panel/panel_division.h"
+#include "kernels/cuda/product/strip/strip_division.h"
 #include "kernels/quant_types.h"
 #include "tests/support/cuda/cuda_device.h"
 #include "tests/support/cuda/cuda_operands.h"
@@ -241,7 +241,7 @@ TEST(CudaLinear, TakesANormInFrontOfOneToken) {
   for (const DType type : test::every_dtype()) {
     LinearOps ops(kNumSms, limits());
     for (const int64_t cols : row_lengths(type)) {
-      const int64_t rows = cols == 1024 ? 4 * kNumSms * kPanelRows + 23 : 39;
+      const int64_t rows = cols == 1024 ? 4 * kNumSms * kStripRows + 23 : 39;
       const DeviceWeight weight(type, rows, cols, 1), up(type, rows, cols, 2);
       const Weight w = weight.weight();
       if (!takes_norm({&w, 1}, 1, device_facts(kNumSms))) {
@@ -303,10 +303,10 @@ TEST(CudaLinear, PassesOnWhatIsNoNumber) {
 
 TEST(CudaLinear, BlocksOfTwoMatricesHaveAboutAsMuchToRead) {
   for (const int32_t blocks : {2, 3, 7, 132}) {
-    for (const auto& [first, second] : {std::pair{PanelLoad{320, 36}, PanelLoad{64, 54}},
-                                        {PanelLoad{1, 10}, PanelLoad{1, 10}},
-                                        {PanelLoad{1000, 1}, PanelLoad{2, 1}},
-                                        {PanelLoad{3, 7}, PanelLoad{500, 5}}}) {
+    for (const auto& [first, second] : {std::pair{StripLoad{320, 36}, StripLoad{64, 54}},
+                                        {StripLoad{1, 10}, StripLoad{1, 10}},
+                                        {StripLoad{1000, 1}, StripLoad{2, 1}},
+                                        {StripLoad{3, 7}, StripLoad{500, 5}}}) {
       const int32_t of_first = blocks_of_first(first, second, blocks);
       ASSERT_GE(of_first, 1);
       ASSERT_LT(of_first, blocks);
@@ -317,7 +317,7 @@ TEST(CudaLinear, BlocksOfTwoMatricesHaveAboutAsMuchToRead) {
         EXPECT_LE(most(of_first), most(some));
     }
   }
-  EXPECT_EQ(blocks_of_first({320, 36}, {64, 54}, 132), 100);  // up to four panels, and two
+  EXPECT_EQ(blocks_of_first({320, 36}, {64, 54}, 132), 100);  // up to four strips, and two
 }
 
 TEST(CudaLinear, PutsSeveralWeightsSideBySideWithBiasesAndAddsToTheResidual) {

@@ -6,13 +6,13 @@
 #include "kernels/cuda/choice/stream_plan.h"
 #include "kernels/cuda/device/attributes.h"
 #include "kernels/cuda/product/linear.h"
-#include "kernels/cuda/product/stream/stream_product.h"
+#include "kernels/cuda/product/stream_product.h"
 #include "tests/support/cuda/cuda_device.h"
 #include "tests/support/cuda/cuda_operands.h"
 #include "tests/support/cuda/product_calls.h"
 #include "tests/support/models/fixtures.h"
 
-/// bf16 weights past 3 to 128 tokens, by the paths that a product takes through its kernels: one block a tile, clusters, and blocks that
+/// bf16 weights times 3 to 128 tokens, by the paths that a product takes through its kernels: one block a tile, clusters, and blocks that
 /// end within a tile.
 namespace minfer::cuda {
 namespace {

@@ -41,7 +41,7 @@ void expect_all_elements(DType file_type) {
     for (const uint8_t fill : kFills) {
       const std::vector<uint4> memory = tile_of<type, Block>(raw, file_type, rows, cols, fill);
       const auto* tile = reinterpret_cast<const uint8_t*>(memory.data());
-      for (int row = 0; row < kPanelRows; ++row) {
+      for (int row = 0; row < kStripRows; ++row) {
         for (int col = 0; col < kTileCols; col += 4) {
           const float4 four = tile_values<type>(tile, row, col);
           const float found[] = {four.x, four.y, four.z, four.w};

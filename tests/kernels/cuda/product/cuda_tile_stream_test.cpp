@@ -6,7 +6,7 @@
 #include "kernels/cuda/choice/stream_plan.h"
 #include "kernels/cuda/device/attributes.h"
 #include "kernels/cuda/product/linear.h"
-#include "kernels/cuda/product/stream/stream_product.h"
+#include "kernels/cuda/product/stream_product.h"
 #include "kernels/cuda/product/tile_stream/tile_stream_kernels.h"
 #include "kernels/cuda/weights/weight_types.h"
 #include "tests/support/cuda/cuda_device.h"
@@ -14,7 +14,7 @@
 #include "tests/support/cuda/product_calls.h"
 #include "tests/support/models/fixtures.h"
 
-/// Quantised weights past 9 tokens and more, of rare types past 2 and more, by the paths that a product takes through its kernels: one block
+/// Quantised weights times 9 tokens and more, of rare types times 2 and more, by the paths that a product takes through its kernels: one block
 /// a tile, clusters, blocks that end within a tile, and whole tiles in turn.
 namespace minfer::cuda {
 namespace {
@@ -82,7 +82,7 @@ TEST_P(CudaTileStream, MatchesTheReferenceAndRepeatsItself) {
         Launch launch(nullptr, kSmsOfH200, {}, &log);
         const Weight w = weight.weight();
         ops_->linear(launch, {.x = in.tensor(), .weights = {&w, 1}, .out = out.tensor()});
-        if (tokens > (is_rare(type_) ? 1 : kPanelTokens)) {
+        if (tokens > (is_rare(type_) ? 1 : kStripTokens)) {
           EXPECT_EQ(path_of(log), "tile_stream_product");
         }
         if (run == 0) values = out.values();
@@ -131,7 +131,7 @@ TEST_P(CudaTileStream, MultipliesGateAndUp) {
     ops_->gate_up_swiglu(launch,
                          {.x = in.tensor(), .gate = weights.gate(), .up = weights.up(), .out = out.tensor()});
     EXPECT_EQ(path_of(log),
-              tokens > (is_rare(type_) ? 1 : kPanelTokens) ? "tile_stream_gate_up" : "panel_gate_up");
+              tokens > (is_rare(type_) ? 1 : kStripTokens) ? "tile_stream_gate_up" : "strip_gate_up");
     EXPECT_LT(test::nmse(out.values(), first_rows(expected, tokens)), 5e-5) << tokens << " tokens";
   }
 }
@@ -185,7 +185,7 @@ TEST_P(CudaTileStreamOfType, KeepsWeightsUntilTheyAreRead) {
 TEST_P(CudaTileStreamOfType, MultipliesTilesOf256Tokens) {
   constexpr int32_t kFewSms = 7;
   constexpr int64_t kRows = 1440, kCols = 512, kMostTokens = 600;
-  const PanelWorkspace workspace(kFewSms);
+  const ProductWorkspace workspace(kFewSms);
   const GateAndUp weights(GetParam(), kRows, kCols, 5);
   const std::vector<float> x = random_activations(DType::bf16, kMostTokens * kCols, 7);
   const Matrix x_values = reference::to_matrix(x, kMostTokens, kCols);
@@ -200,19 +200,19 @@ TEST_P(CudaTileStreamOfType, MultipliesTilesOf256Tokens) {
     const DeviceTensor sum(DType::f32, tokens, kRows, residual), out(DType::bf16, tokens, kRows),
         hidden(DType::bf16, tokens, kRows);
     const auto args_to = [&](const Tensor& to) {
-      return PanelArgs{.weight = weights.gate().data,
-                       .x = in.tensor().data,
-                       .out = to.data,
-                       .rows = kRows,
-                       .cols = kCols,
-                       .tokens = static_cast<int32_t>(tokens),
-                       .x_stride = static_cast<int32_t>(in.tensor().stride),
-                       .out_stride = to.stride,
-                       .out_is_f32 = to.dtype == DType::f32,
-                       .partials = workspace.partials.as<float>(),
-                       .arrivals = workspace.arrivals.as<unsigned>()};
+      return ProductArgs{.weight = weights.gate().data,
+                         .x = in.tensor().data,
+                         .out = to.data,
+                         .rows = kRows,
+                         .cols = kCols,
+                         .tokens = static_cast<int32_t>(tokens),
+                         .x_stride = static_cast<int32_t>(in.tensor().stride),
+                         .out_stride = to.stride,
+                         .out_is_f32 = to.dtype == DType::f32,
+                         .partials = workspace.partials.as<float>(),
+                         .arrivals = workspace.arrivals.as<unsigned>()};
     };
-    const auto launched = [&](const PanelArgs& args) {
+    const auto launched = [&](const ProductArgs& args) {
       StreamPlan plan{.token_tile = kMostTokensOfTile, .warpgroups = 2};
       const int64_t tiles = row_tiles(kRows, args.up != nullptr, plan.warpgroups);
       const int64_t token_blocks = (tokens + kMostTokensOfTile - 1) / kMostTokensOfTile;
@@ -224,7 +224,7 @@ TEST_P(CudaTileStreamOfType, MultipliesTilesOf256Tokens) {
                [&](auto type) { launch_tile_stream<type>(launch, args, plan); });
       return path_of(log);
     };
-    PanelArgs adds = args_to(sum.tensor()), gates = args_to(hidden.tensor());
+    ProductArgs adds = args_to(sum.tensor()), gates = args_to(hidden.tensor());
     adds.bias = static_cast<const float*>(device_bias.tensor().data);
     adds.add_to_out = true;
     gates.up = weights.up().data;

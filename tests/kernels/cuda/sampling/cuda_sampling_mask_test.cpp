@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/error_types.h"
+#include "kernels/base/error_types.h"
 #include "tests/reference/ops.h"
 #include "tests/support/cuda/cuda_device.h"
 #include "tests/support/cuda/cuda_sampler.h"

@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/error_types.h"
+#include "kernels/base/error_types.h"
 #include "tests/support/cuda/cuda_device.h"
 #include "tests/support/cuda/cuda_sampler.h"
 #include "tests/support/random_data.h"
@@ -127,8 +127,8 @@ TEST_F(CudaSamplingState, FollowsItsSequencesFromStepToStep) {
   }
 }
 
-/// More sequences than seats, so that seats change hands; some come back with many new tokens.
-TEST_F(CudaSamplingState, SurvivesTheLossOfItsSeat) {
+/// More sequences than slots, so that slots change hands; some come back with many new tokens.
+TEST_F(CudaSamplingState, SurvivesTheLossOfItsSlot) {
   constexpr int64_t kVocabulary = 517;
   constexpr int kRows = 4;
   std::mt19937 random(2);
@@ -143,7 +143,7 @@ TEST_F(CudaSamplingState, SurvivesTheLossOfItsSeat) {
     const std::vector<float> logits =
         test::normal_values(kRows * kVocabulary, static_cast<uint64_t>(step), 0.3f);
     const CudaTensor tensor(DType::f32, kRows, kVocabulary, logits);
-    expect_cpu_tokens(sampler, tensor, logits, rows, {}, "changing seats");
+    expect_cpu_tokens(sampler, tensor, logits, rows, {}, "changing slots");
     if (HasFatalFailure()) return;
     const std::vector<int32_t> drawn = sampler.tokens();
     for (size_t i = 0; i < rows.size(); ++i)

@@ -6,8 +6,8 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/error_types.h"
-#include "kernels/random.h"
+#include "kernels/base/error_types.h"
+#include "kernels/base/random.h"
 #include "tests/reference/ops.h"
 #include "tests/support/chi_square.h"
 #include "tests/support/cuda/cuda_device.h"

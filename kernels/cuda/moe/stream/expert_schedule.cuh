@@ -1,0 +1,99 @@
+#pragma once
+
+#include "kernels/cuda/moe/routes/group_routes.h"
+#include "kernels/cuda/product/stream/stream_schedule.cuh"
+#include "kernels/cuda/ptx/warp.cuh"
+
+/// Products of experts by the stream kernels (product/stream/stream_product.cuh, product/tile_stream/tile_stream.cuh): what blocks multiply, and where it goes.
+///
+/// The tokens of a tile are a batch of one expert, up to kTokens sorted routes. Blocks take whole tiles in turn. Those of an expert follow
+/// one another, and of these the ones with the same rows: blocks that run at a time share weights and the expert's tokens in the L2.
+/// Experts are not known before begin_kernel(); what a block multiplies next is loaded a tile ahead.
+///
+/// A box of tokens may reach into the next expert's: those columns are multiplied and not stored. Of the output each route has its own row.
+namespace minfer::cuda {
+
+/// output.bias and output.up_bias: experts x [rows].
+struct ExpertArgs : StreamArgs {
+  RouteGroups groups;
+};
+
+template <int kTokens>
+struct ExpertSegment {
+  static constexpr int32_t first = 0;  ///< stage
+  int32_t count;                       ///< stages
+  int32_t tile;                        ///< of rows
+  int32_t expert;
+  int32_t first_token;                  ///< among the sorted routes
+  int32_t tokens;                       ///< that are stored
+  int32_t routes[kTokens / kWarpSize];  ///< of each 32 tokens the lane's
+};
+
+template <int kTokens>
+class ExpertSchedule {
+ public:
+  using Args = ExpertArgs;
+  using Segment = ExpertSegment<kTokens>;
+  static constexpr bool kIsKnownAhead = false;
+  static constexpr bool kMayGate = true;
+
+  /// Behind begin_kernel().
+  __device__ __forceinline__ explicit ExpertSchedule(const ExpertArgs& args)
+      : args_(args),
+        next_(static_cast<int32_t>(blockIdx.x)),
+        end_(args.groups.num_batches->all * args.tiles) {
+    load_next();
+  }
+  __device__ __forceinline__ bool take(Segment& segment) {
+    if (next_ >= end_) return false;
+    const int32_t place = next_ - of_next_.first_batch * args_.tiles;  // among the expert's tiles
+    const int32_t batches = (of_next_.count + kTokens - 1) / kTokens;
+    const int32_t done = place % batches * kTokens;
+    segment.count = args_.depth;
+    segment.tile = place / batches;
+    segment.expert = of_next_.expert;
+    segment.first_token = of_next_.first + done;
+    segment.tokens = min(kTokens, of_next_.count - done);
+    const auto lane = static_cast<int32_t>(threadIdx.x) % kWarpSize;
+#pragma unroll
+    for (int i = 0; i < kTokens / kWarpSize; ++i) {
+      const int32_t token = min(i * kWarpSize + lane, segment.tokens - 1);
+      segment.routes[i] = args_.groups.routes[segment.first_token + token];
+    }
+    next_ += static_cast<int32_t>(gridDim.x);
+    load_next();
+    return true;
+  }
+
+  /// Stages have the tiles of gate, then those of up.
+  static __device__ __forceinline__ int tile_of_warp(int tiles, bool gate_up, int row_group, int warp) {
+    return gate_up ? warp / 2 * (tiles / 2) + 2 * row_group + warp % 2 : 4 * row_group + warp;
+  }
+
+ private:
+  __device__ __forceinline__ void load_next() {
+    if (next_ < end_) of_next_ = args_.groups.batches[next_ / args_.tiles];
+  }
+
+  const ExpertArgs& args_;
+  int32_t next_, end_;
+  ExpertRoutes of_next_{};
+};
+
+template <class Tile, int kTokens>
+__device__ __forceinline__ int32_t first_token_of(const ExpertSegment<kTokens>& segment) {
+  return segment.first_token;
+}
+
+template <class Tile, class Shared, int kTokens>
+__device__ __forceinline__ void finish_segment(const ExpertArgs& args, Shared& shared, int warpgroup,
+                                               const ExpertSegment<kTokens>& segment,
+                                               const StreamSums<Tile>& sums) {
+  store_tile<Tile>(
+      args.output, shared, warpgroup, first_row_of<Tile>(segment.tile, warpgroup),
+      int64_t{segment.expert} * args.output.rows, segment.tokens, sums, [&]<int kFirst>(int32_t token) {
+        return __shfl_sync(kWholeWarp, segment.routes[kFirst / kWarpSize], kFirst % kWarpSize + token);
+      });
+}
+
+}  // namespace minfer::cuda

@@ -1,0 +1,79 @@
+#include <string>
+
+#include "kernels/base/error.h"
+#include "models/decoder/weights/weights.h"
+
+namespace minfer {
+namespace {
+
+class ShapeCheck {
+ public:
+  ShapeCheck(const ModelSource& source, const ShapeLimits& limits, std::string_view backend)
+      : source_(source), config_(source.config()), limits_(limits), backend_(backend) {}
+
+  void run() const {
+    at_most("tokenizer.ggml.tokens (or vocab_size): vocabulary", config_.vocab_size, limits_.max_vocab_size);
+    config_.is_latent() ? check_latent() : check_heads();
+    for (const RopeConfig& rope : config_.ropes)
+      multiple(key("rope.dimension_count"), config_.rotary_size_of(rope), limits_.rotary_size_multiple);
+    at_most(key("expert_count"), config_.num_experts, limits_.max_experts);
+    at_most(key("embedding_length"), config_.hidden_size, limits_.max_hidden_size);
+    at_most(key("feed_forward_length"), config_.ffn_size, limits_.max_columns);
+    at_most(key(config_.architecture.expert_ffn_key), config_.expert_ffn_size, limits_.max_columns);
+    at_most(key("expert_shared_feed_forward_length") + " (or expert_shared_count)", config_.shared_ffn_size,
+            limits_.max_columns);
+    at_most(key("attention.head_count") + " x head size", config_.output_size(), limits_.max_columns);
+    for (const HostTensor& tensor : source_.tensors()) {
+      if (tensor.rows > 1 && tensor.dtype != DType::f32)
+        multiple("tensor " + tensor.name + ": columns", tensor.cols, limits_.columns_multiple);
+    }
+  }
+
+ private:
+  void check_heads() const {
+    at_most(key("ssm.state_size"), config_.delta_net.key_size, limits_.max_delta_key_size);
+    const std::string head = key("attention.key_length") + " (or embedding_length / attention.head_count)";
+    for (int32_t layer = 0; layer < config_.num_layers; ++layer) {
+      at_most(head + ": head size", config_.heads(layer).size, limits_.max_head_size);
+      multiple(head + ": head size", config_.heads(layer).size, limits_.head_size_multiple);
+    }
+    at_most(key("attention.head_count_kv") + ", sizes of heads and windows: kinds of layers",
+            std::ssize(attention_kinds_of(config_, ShapeLimits::kNone)), limits_.max_attention_kinds);
+  }
+
+  void check_latent() const {
+    const std::string rank = key("attention.kv_lora_rank");
+    at_most(rank + " + rope.dimension_count: row of the cache", config_.head_size, limits_.max_latent_row);
+    multiple(rank, config_.latent.kv_rank, limits_.head_size_multiple);
+    at_most(key("attention.q_lora_rank"), config_.latent.q_rank, limits_.max_columns);
+  }
+
+  std::string key(std::string_view name) const {
+    return fmt::format("{}.{}", config_.architecture.name, name);
+  }
+
+  void at_most(const std::string& what, int64_t found, int64_t most) const {
+    if (found <= most) return;
+    fail<FileError>("{}: {}: {}, expected at most {} on the {} backend", source_.name(), what, found, most,
+                    backend_);
+  }
+
+  void multiple(const std::string& what, int64_t found, int64_t of) const {
+    if (found % of == 0) return;
+    fail<FileError>("{}: {}: {}, expected a multiple of {} on the {} backend", source_.name(), what, found,
+                    of, backend_);
+  }
+
+  const ModelSource& source_;
+  const ModelConfig& config_;
+  const ShapeLimits& limits_;
+  std::string_view backend_;
+};
+
+}  // namespace
+
+void check_shapes(const ModelSource& source, const ShapeLimits& limits, std::string_view backend) {
+  ShapeCheck(source, limits, backend).run();
+}
+
+}  // namespace minfer
