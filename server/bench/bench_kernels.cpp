@@ -10,7 +10,7 @@
 #include "kernels/bench/kernel_timer.h"
 #include "kernels/cuda/product/matmul_search.h"
 #include "server/bench/bench_output.h"
-#include "server/commands/terminal/terminal.h"
+#include "server/terminal/terminal.h"
 
 namespace minfer {
 namespace {

@@ -6,7 +6,7 @@
 #include <thread>
 #include <unordered_map>
 
-#include "server/commands/terminal/terminal.h"
+#include "server/terminal/terminal.h"
 
 namespace minfer {
 namespace {

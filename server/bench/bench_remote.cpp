@@ -9,7 +9,7 @@
 #include "kernels/base/error.h"
 #include "server/bench/completion_stream.h"
 #include "server/bench/http_client.h"
-#include "server/commands/terminal/terminal.h"
+#include "server/terminal/terminal.h"
 
 namespace minfer {
 namespace {

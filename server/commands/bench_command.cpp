@@ -5,14 +5,14 @@
 #include "server/bench/bench_kernels.h"
 #include "server/bench/bench_output.h"
 #include "server/bench/bench_speed.h"
+#include "server/commands/args/checks.h"
 #include "server/commands/args/engine_args.h"
 #include "server/commands/args/load_args.h"
 #include "server/commands/args/option_group.h"
-#include "server/commands/checks.h"
 #include "server/commands/commands.h"
 #include "server/commands/load_command.h"
-#include "server/commands/terminal/terminal.h"
 #include "server/serving/profile/profile_session.h"
+#include "server/terminal/terminal.h"
 
 namespace minfer {
 namespace {

@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "engine/evaluator.h"
+#include "server/commands/args/checks.h"
 #include "server/commands/args/engine_args.h"
-#include "server/commands/checks.h"
 #include "server/commands/commands.h"
-#include "server/commands/terminal/terminal.h"
+#include "server/terminal/terminal.h"
 
 namespace minfer {
 namespace {

@@ -6,12 +6,12 @@
 #include "models/decoder/weights/fused_tensors.h"
 #include "models/decoder/weights/model_source.h"
 #include "models/decoder/weights/quantise.h"
+#include "server/commands/args/checks.h"
 #include "server/commands/args/engine_args.h"
-#include "server/commands/checks.h"
 #include "server/commands/commands.h"
 #include "server/commands/inspect_plan.h"
 #include "server/commands/inspect_report.h"
-#include "server/commands/terminal/terminal.h"
+#include "server/terminal/terminal.h"
 
 namespace minfer {
 namespace {

@@ -7,7 +7,7 @@
 #include "server/bench/bench_output.h"
 #include "server/bench/bench_remote.h"
 #include "server/bench/replay/replay_report.h"
-#include "server/commands/terminal/terminal.h"
+#include "server/terminal/terminal.h"
 
 namespace minfer {
 namespace {

@@ -3,10 +3,10 @@
 #include <string>
 
 #include "engine/ranks/process_ranks.h"
-#include "server/commands/checks.h"
+#include "server/commands/args/checks.h"
 #include "server/commands/commands.h"
-#include "server/commands/terminal/completion.h"
-#include "server/commands/terminal/terminal.h"
+#include "server/commands/completion.h"
+#include "server/terminal/terminal.h"
 
 int main(int argc, char** argv) {
   CLI::App app{"minfer: a minimal LLM inference engine that says where the time of every step went"};

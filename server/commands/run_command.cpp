@@ -12,8 +12,8 @@
 #include "server/commands/args/engine_args.h"
 #include "server/commands/args/model_args.h"
 #include "server/commands/commands.h"
-#include "server/commands/terminal/terminal.h"
 #include "server/serving/profile/profile_session.h"
+#include "server/terminal/terminal.h"
 
 namespace minfer {
 namespace {

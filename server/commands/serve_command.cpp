@@ -7,16 +7,16 @@
 #include "engine/options/sizes.h"
 #include "models/chat/answer/chat_answer_parser.h"
 #include "models/decoder/memory/recurrent_state_pool.h"
+#include "server/commands/args/checks.h"
 #include "server/commands/args/engine_args.h"
 #include "server/commands/args/option_group.h"
-#include "server/commands/checks.h"
 #include "server/commands/commands.h"
-#include "server/commands/terminal/greeting.h"
-#include "server/commands/terminal/terminal.h"
 #include "server/http/descriptors.h"
 #include "server/kv_events/kv_event_publisher.h"
 #include "server/serving/profile/profile_session.h"
 #include "server/serving/server.h"
+#include "server/terminal/greeting.h"
+#include "server/terminal/terminal.h"
 
 namespace minfer {
 namespace {

@@ -12,7 +12,7 @@
 #include "models/gguf/printable.h"
 #include "server/commands/args/model_args.h"
 #include "server/commands/commands.h"
-#include "server/commands/terminal/terminal.h"
+#include "server/terminal/terminal.h"
 
 namespace minfer {
 namespace {

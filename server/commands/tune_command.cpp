@@ -6,10 +6,10 @@
 #include "kernels/base/error.h"
 #include "profiling/findings/trials.h"
 #include "profiling/report/text/table.h"
-#include "server/commands/checks.h"
+#include "server/commands/args/checks.h"
+#include "server/commands/args/profile_options.h"
 #include "server/commands/commands.h"
-#include "server/commands/profile/profile_options.h"
-#include "server/commands/terminal/terminal.h"
+#include "server/terminal/terminal.h"
 #include "server/tune/trial_session.h"
 
 namespace minfer {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "server/serving/api.h"
+#include "server/routes/router.h"
 
 namespace minfer {
 

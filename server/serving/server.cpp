@@ -9,14 +9,15 @@
 
 #include "kernels/comm/process_group.h"
 #include "profiling/json/json_text.h"
-#include "server/anthropic/messages.h"
-#include "server/openai/openai_tokenize.h"
+#include "server/dialects/anthropic/messages.h"
+#include "server/dialects/dialects.h"
+#include "server/dialects/openai/openai_tokenize.h"
+#include "server/dialects/responses/responses_request.h"
+#include "server/http/piece_sender.h"
 #include "server/openapi/openapi_document.h"
 #include "server/page/page_routes.h"
-#include "server/responses/responses_request.h"
-#include "server/serving/completion/answer.h"
+#include "server/routes/error_response.h"
 #include "server/serving/completion/chat_renderer.h"
-#include "server/serving/completion/piece_sender.h"
 #include "server/serving/profile/profile_session.h"
 
 namespace minfer {
@@ -194,13 +195,9 @@ void Server::add_routes() {
     };
   };
 
-  for (const auto& [path, endpoint] : {std::pair("/v1/completions", Endpoint::completions),
-                                       {"/v1/chat/completions", Endpoint::chat},
-                                       {"/v1/messages", Endpoint::messages},
-                                       {"/v1/responses", Endpoint::responses},
-                                       {"/infill", Endpoint::infill}}) {
-    api_.add("POST", path, [this, served = endpoint](std::shared_ptr<HttpExchange> exchange) {
-      completions_->start(served, std::move(exchange));
+  for (const Dialect* dialect : dialects()) {
+    api_.add("POST", std::string(dialect->path), [this, dialect](std::shared_ptr<HttpExchange> exchange) {
+      completions_->start(*dialect, std::move(exchange));
     });
   }
   api_.add("POST", "/v1/messages/count_tokens", in_background(count_tokens_response));

@@ -14,7 +14,7 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/error.h"
 #include "profiling/json/lines.h"
-#include "server/commands/terminal/terminal.h"
+#include "server/terminal/terminal.h"
 
 namespace minfer {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "server/commands/terminal/terminal.h"
+#include "server/terminal/terminal.h"
 #include "server/tune/replay_runner.h"
 #include "server/tune/turns.h"
 

@@ -7,8 +7,8 @@
 
 #include <benchmark/benchmark.h>
 
-#include "server/openai/json_body.h"
-#include "server/openai/openai_response.h"
+#include "server/api/fields/json_body.h"
+#include "server/dialects/openai/openai_response.h"
 #include "tests/support/server/api_requests.h"
 
 namespace minfer {

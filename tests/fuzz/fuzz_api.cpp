@@ -6,10 +6,10 @@
 #include <string_view>
 #include <vector>
 
-#include "server/anthropic/messages.h"
-#include "server/llama_server/infill.h"
-#include "server/openai/openai_tokenize.h"
-#include "server/responses/responses_request.h"
+#include "server/dialects/anthropic/messages.h"
+#include "server/dialects/llama_server/infill.h"
+#include "server/dialects/openai/openai_tokenize.h"
+#include "server/dialects/responses/responses_request.h"
 #include "tests/fuzz/require.h"
 #include "tests/support/server/api_requests.h"
 

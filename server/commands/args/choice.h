@@ -7,7 +7,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
-#include "server/commands/checks.h"
+#include "server/commands/args/checks.h"
 
 namespace minfer {
 

@@ -7,10 +7,10 @@
 #include "kernels/base/error.h"
 #include "kernels/comm/launcher.h"
 #include "models/decoder/weights/quantise.h"
+#include "server/commands/args/checks.h"
 #include "server/commands/args/model_args.h"
 #include "server/commands/args/option_group.h"
-#include "server/commands/checks.h"
-#include "server/commands/terminal/terminal.h"
+#include "server/terminal/terminal.h"
 
 namespace minfer {
 namespace {

@@ -3,7 +3,7 @@
 #include <cstdlib>
 
 #include "kernels/base/error.h"
-#include "server/commands/checks.h"
+#include "server/commands/args/checks.h"
 
 namespace minfer {
 namespace {

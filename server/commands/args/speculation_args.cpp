@@ -6,7 +6,7 @@
 
 #include "kernels/base/error.h"
 #include "models/decoder/weights/model_source.h"
-#include "server/commands/checks.h"
+#include "server/commands/args/checks.h"
 
 namespace minfer {
 namespace {

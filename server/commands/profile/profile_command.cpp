@@ -11,13 +11,13 @@
 #include "profiling/report/text/step_picture.h"
 #include "profiling/requests/slow_requests.h"
 #include "server/commands/args/choice.h"
+#include "server/commands/args/profile_options.h"
 #include "server/commands/commands.h"
 #include "server/commands/profile/profile_diff_command.h"
 #include "server/commands/profile/profile_explain.h"
-#include "server/commands/profile/profile_options.h"
 #include "server/commands/profile/profile_trace.h"
 #include "server/commands/profile/profile_view.h"
-#include "server/commands/terminal/terminal.h"
+#include "server/terminal/terminal.h"
 
 namespace minfer {
 namespace {

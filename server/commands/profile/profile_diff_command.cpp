@@ -9,8 +9,8 @@
 #include "kernels/base/error.h"
 #include "profiling/diff/profile_diff.h"
 #include "server/commands/args/choice.h"
-#include "server/commands/profile/profile_options.h"
-#include "server/commands/terminal/terminal.h"
+#include "server/commands/args/profile_options.h"
+#include "server/terminal/terminal.h"
 
 namespace minfer {
 namespace {

@@ -13,10 +13,10 @@
 #include "profiling/findings/evidence_reader.h"
 #include "profiling/json/json_field.h"
 #include "server/bench/http_client.h"
-#include "server/commands/checks.h"
-#include "server/commands/profile/profile_options.h"
+#include "server/commands/args/checks.h"
+#include "server/commands/args/profile_options.h"
 #include "server/commands/profile/profile_try.h"
-#include "server/commands/terminal/terminal.h"
+#include "server/terminal/terminal.h"
 #include "server/tune/trial_session.h"
 
 namespace minfer {

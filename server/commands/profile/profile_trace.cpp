@@ -8,8 +8,8 @@
 #include "profiling/chrome_trace/chrome_trace.h"
 #include "profiling/chrome_trace/trace_output.h"
 #include "profiling/json/json_reader.h"
-#include "server/commands/profile/profile_options.h"
-#include "server/commands/terminal/terminal.h"
+#include "server/commands/args/profile_options.h"
+#include "server/terminal/terminal.h"
 
 namespace minfer {
 namespace {

@@ -8,9 +8,9 @@
 
 #include "profiling/chrome_trace/trace_output.h"
 #include "profiling/page/page_profile.h"
-#include "server/commands/profile/profile_options.h"
-#include "server/commands/terminal/terminal.h"
+#include "server/commands/args/profile_options.h"
 #include "server/page/single_page.h"
+#include "server/terminal/terminal.h"
 
 namespace minfer {
 namespace {

@@ -8,8 +8,8 @@
 
 #include "engine/engine.h"
 #include "models/chat/chat_template_source.h"
-#include "server/openai/api_context.h"
-#include "server/serving/server_log.h"
+#include "server/api/request/api_context.h"
+#include "server/serving/engine/server_log.h"
 
 namespace minfer {
 

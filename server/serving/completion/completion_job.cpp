@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 
 #include "kernels/base/clock.h"
-#include "server/serving/completion/answer.h"
-#include "server/serving/completion/piece_sender.h"
+#include "server/http/piece_sender.h"
+#include "server/routes/error_response.h"
 
 namespace minfer {
 namespace {
@@ -53,9 +53,9 @@ CompletionJob::CompletionJob(EventLoop& loop, std::shared_ptr<HttpExchange> exch
       last_sent_ns_(arrival_ns) {
   const ResponseIdentity identity{.id = id_, .created = static_cast<int64_t>(std::time(nullptr))};
   if (request_.stream) {
-    stream_ = make_answer_stream(request_, identity, context);
+    stream_ = request_.dialect->stream(request_, identity, context);
   } else {
-    whole_ = make_whole_answer(request_, identity, context);
+    whole_ = request_.dialect->whole(request_, identity, context);
   }
   for (Choice& choice : choices_)
     choice.times.arrival_ns = arrival_ns;

@@ -8,13 +8,13 @@
 #include <utility>
 #include <vector>
 
-#include "server/answer/answer_writer.h"
-#include "server/answer/usage.h"
+#include "server/api/answer/answer_writer.h"
+#include "server/api/answer/usage.h"
+#include "server/api/fields/api_error.h"
+#include "server/api/request/completion_request.h"
 #include "server/http/event_loop.h"
 #include "server/http/http_message.h"
-#include "server/openai/api_error.h"
-#include "server/openai/openai_request.h"
-#include "server/serving/metrics.h"
+#include "server/serving/engine/metrics.h"
 
 namespace minfer {
 

@@ -6,56 +6,13 @@
 #include <fmt/ranges.h>
 
 #include "kernels/base/clock.h"
-#include "server/anthropic/messages.h"
-#include "server/llama_server/infill.h"
-#include "server/openai/structured_output.h"
-#include "server/responses/responses_request.h"
-#include "server/serving/completion/answer.h"
+#include "server/api/request/structured_output.h"
+#include "server/routes/error_response.h"
 
 namespace minfer {
 namespace {
 
-constexpr int kResponseIdLetters = 32;
-
-/// What counts as the bodies do: long conversations of /v1/responses. What prompts have in tokens is bounded by the context.
-size_t held_bytes(const CompletionRequest& request) {
-  const bool has_history = request.responses && request.responses->history;
-  const size_t bytes = has_history ? request.responses->history->size() : 0;
-  return bytes < (1u << 20) ? 0 : bytes;
-}
-
-CompletionRequest parse(Endpoint endpoint, const std::string& body, const ApiContext& context) {
-  switch (endpoint) {
-    case Endpoint::completions:
-      return parse_completion_request(body, context);
-    case Endpoint::chat:
-      return parse_chat_request(body, context);
-    case Endpoint::messages:
-      return parse_messages_request(body, context);
-    case Endpoint::responses:
-      return parse_responses_request(body, context);
-    case Endpoint::infill:
-      return parse_infill_request(body, context);
-  }
-  throw server_error("a request of no known endpoint");
-}
-
-/// What the ids of an endpoint's answers begin with.
-std::string_view id_prefix(Endpoint endpoint) {
-  switch (endpoint) {
-    case Endpoint::completions:
-      return "cmpl-";
-    case Endpoint::chat:
-      return "chatcmpl-";
-    case Endpoint::messages:
-      return "msg_";
-    case Endpoint::responses:
-      return "resp_";
-    case Endpoint::infill:
-      return "infill-";
-  }
-  return "";
-}
+constexpr int kGuardedIdLetters = 32;
 
 constexpr size_t kMostLogged = 256;
 
@@ -63,9 +20,9 @@ constexpr size_t kMostLogged = 256;
 
 /// What became of parsing a body: a request or an error.
 struct CompletionService::Parsed {
-  Parsed(Endpoint endpoint, const std::string& body, const ApiContext& context) {
+  Parsed(const Dialect& dialect, const std::string& body, const ApiContext& context) {
     try {
-      request = parse(endpoint, body, context);
+      request = dialect.parse(body, context);
     } catch (const std::exception& ended) {
       error = failure(ended);
     }
@@ -93,15 +50,15 @@ CompletionService::CompletionService(EventLoop& loop, EngineService& engine, con
   keep_streams_open();
 }
 
-void CompletionService::start(Endpoint endpoint, std::shared_ptr<HttpExchange> exchange) {
+void CompletionService::start(const Dialect& dialect, std::shared_ptr<HttpExchange> exchange) {
   const int64_t arrival_ns = now_ns();
   if (refusal_) return answer(*exchange, *refusal_);
   check_room(1);
   ++num_parsing_;
   const bool takes_long = exchange->request().has_large_body();
   const std::string_view body = exchange->request().body;
-  const auto parse = [this, endpoint, exchange = std::move(exchange), arrival_ns] {
-    auto parsed = std::make_shared<Parsed>(endpoint, exchange->request().body, context_);
+  const auto parse = [this, &dialect, exchange = std::move(exchange), arrival_ns] {
+    auto parsed = std::make_shared<Parsed>(dialect, exchange->request().body, context_);
     find_grammar(parsed, [this, exchange, parsed, arrival_ns] {
       loop_.post([this, exchange, parsed, arrival_ns] {
         --num_parsing_;
@@ -114,9 +71,9 @@ void CompletionService::start(Endpoint endpoint, std::shared_ptr<HttpExchange> e
       });
     });
   };
-  if (endpoint != Endpoint::responses || takes_long) return loop_.run_in_background(parse, takes_long);
-  loop_.run_in_background([this, body, parse] {
-    has_long_history(body, context_) ? loop_.run_in_background(parse, true) : parse();
+  if (dialect.takes_long == nullptr || takes_long) return loop_.run_in_background(parse, takes_long);
+  loop_.run_in_background([this, &dialect, body, parse] {
+    dialect.takes_long(body, context_) ? loop_.run_in_background(parse, true) : parse();
   });
 }
 
@@ -146,9 +103,9 @@ void CompletionService::on_parsed(const std::shared_ptr<HttpExchange>& exchange,
 void CompletionService::submit(const std::shared_ptr<HttpExchange>& exchange, CompletionRequest request,
                                int64_t arrival_ns) {
   check_room(static_cast<size_t>(request.num_choices()));
-  if (!exchange->hold(held_bytes(request))) throw unavailable(kNoRoom);
-  // As Anthropic's clients look for it.
-  if (request.endpoint == Endpoint::messages) exchange->add_header("request-id", exchange->request().id);
+  if (!exchange->hold(request.held_bytes)) throw unavailable(kNoRoom);
+  if (!request.dialect->id_header.empty())
+    exchange->add_header(std::string(request.dialect->id_header), exchange->request().id);
   const std::string id = unused_id(request, exchange->request().id);
   const auto job = std::make_shared<CompletionJob>(loop_, exchange, std::move(request), id, arrival_ns,
                                                    context_, metrics_);
@@ -173,10 +130,9 @@ void CompletionService::check_room(size_t num_choices) const {
 
 /// A client may send the same x-request-id twice, or one that looks like a choice of another.
 std::string CompletionService::unused_id(const CompletionRequest& request, const std::string& request_id) {
-  // Who knows the id of a kept response can read it: it cannot be guessed.
-  if (request.endpoint == Endpoint::responses)
-    return ids_.draw(id_prefix(request.endpoint), kResponseIdLetters);
-  const std::string wanted = fmt::format("{}{}", id_prefix(request.endpoint), request_id);
+  const Dialect& dialect = *request.dialect;
+  if (dialect.guards_ids) return ids_.draw(dialect.id_prefix, kGuardedIdLetters);
+  const std::string wanted = fmt::format("{}{}", dialect.id_prefix, request_id);
   std::string id = wanted;
   const auto is_used = [&] {
     for (int32_t choice = 0; choice < request.num_choices(); ++choice) {

@@ -9,12 +9,12 @@
 #include <unordered_map>
 #include <vector>
 
-#include "server/answer/answer_reader.h"
+#include "server/api/answer/answer_reader.h"
 #include "server/http/event_loop.h"
 #include "server/http/http_message.h"
 #include "server/serving/completion/completion_job.h"
-#include "server/serving/engine_service.h"
-#include "server/serving/server_log.h"
+#include "server/serving/engine/engine_service.h"
+#include "server/serving/engine/server_log.h"
 
 namespace minfer {
 
@@ -46,7 +46,8 @@ class CompletionService {
   CompletionService(EventLoop& loop, EngineService& engine, const ApiContext& context, Metrics& metrics,
                     IgnoredFields& ignored_fields, ServerLog& log, const Options& options);
 
-  void start(Endpoint endpoint, std::shared_ptr<HttpExchange> exchange);
+  /// `dialect`: of dialects().
+  void start(const Dialect& dialect, std::shared_ptr<HttpExchange> exchange);
   /// The engine has outputs to take.
   void on_outputs();
   /// Answers every later request with `error`.

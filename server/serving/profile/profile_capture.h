@@ -9,11 +9,11 @@
 
 #include "profiling/counters/counter_collector.h"
 #include "profiling/json/profile_writer.h"
+#include "server/api/fields/api_error.h"
 #include "server/http/event_loop.h"
 #include "server/http/http_message.h"
-#include "server/openai/api_error.h"
-#include "server/serving/engine_service.h"
-#include "server/serving/server_log.h"
+#include "server/serving/engine/engine_service.h"
+#include "server/serving/engine/server_log.h"
 
 namespace minfer {
 

@@ -13,13 +13,13 @@
 #include "profiling/record/recent_rank_steps.h"
 #include "profiling/record/recent_requests.h"
 #include "server/http/event_loop.h"
-#include "server/serving/api.h"
-#include "server/serving/completion/event_stream.h"
-#include "server/serving/engine_service.h"
-#include "server/serving/metrics.h"
+#include "server/http/event_stream.h"
+#include "server/routes/router.h"
+#include "server/serving/engine/engine_service.h"
+#include "server/serving/engine/metrics.h"
+#include "server/serving/engine/server_log.h"
 #include "server/serving/profile/page_events.h"
 #include "server/serving/profile/profile_capture.h"
-#include "server/serving/server_log.h"
 
 namespace minfer {
 

@@ -8,7 +8,7 @@
 
 #include "profiling/json/header_lines.h"
 #include "profiling/json/lines.h"
-#include "server/commands/terminal/terminal.h"
+#include "server/terminal/terminal.h"
 
 namespace minfer {
 namespace {

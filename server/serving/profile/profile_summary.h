@@ -11,8 +11,8 @@
 #include "profiling/record/live_profile.h"
 #include "profiling/record/recent_requests.h"
 #include "profiling/report/report_data.h"
-#include "server/serving/engine_service.h"
-#include "server/serving/metrics.h"
+#include "server/serving/engine/engine_service.h"
+#include "server/serving/engine/metrics.h"
 
 namespace minfer {
 

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "models/decoder/weights/model_source.h"
-#include "server/commands/terminal/greeting.h"
+#include "server/terminal/greeting.h"
 #include "tests/support/paths.h"
 #include "tests/support/server/command_line.h"
 #include "tests/support/server/server_process.h"

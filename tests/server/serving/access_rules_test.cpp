@@ -1,5 +1,5 @@
 // Who may ask the server: keys, names, and web pages of other origins.
-#include "server/serving/access_rules.h"
+#include "server/routes/access_rules.h"
 
 #include <atomic>
 #include <fstream>

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/options/engine_options.h"
-#include "server/serving/metrics.h"
+#include "server/serving/engine/metrics.h"
 
 namespace minfer {
 namespace {

@@ -1,5 +1,5 @@
 // The engine on its own thread: what others learn of it, and when.
-#include "server/serving/engine_service.h"
+#include "server/serving/engine/engine_service.h"
 
 #include <map>
 

@@ -1,5 +1,5 @@
 // One text for all who look on: what is made, for whom, and what those cost who do not read.
-#include "server/serving/completion/event_stream.h"
+#include "server/http/event_stream.h"
 
 #include <algorithm>
 #include <atomic>

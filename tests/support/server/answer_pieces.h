@@ -8,7 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "server/answer/answer_writer.h"
+#include "server/api/answer/answer_writer.h"
 #include "tests/support/server/api_outputs.h"
 
 namespace minfer::test {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "engine/request/request.h"
-#include "server/openai/openai_response.h"
+#include "server/dialects/openai/openai_response.h"
 
 namespace minfer::test {
 

@@ -10,8 +10,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "server/openai/openai_request.h"
-#include "server/openai/structured_output.h"
+#include "server/api/request/structured_output.h"
+#include "server/dialects/openai/completions.h"
 #include "tests/support/models/vocabularies.h"
 
 namespace minfer::test {
@@ -78,9 +78,8 @@ class TestApi {
   CompletionRequest chat(std::string_view members = {}) const {
     return with_grammar(parse_chat_request(chat_body(members), context), context);
   }
-  CompletionRequest parse(Endpoint endpoint, std::string_view text) const {
-    return endpoint == Endpoint::chat ? parse_chat_request(text, context)
-                                      : parse_completion_request(text, context);
+  CompletionRequest parse(const Dialect& dialect, std::string_view text) const {
+    return dialect.parse(text, context);
   }
 
   const Tokenizer& tokenizer() const { return *tokenizer_; }

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "models/chat/answer/chat_answer_parser.h"
-#include "server/openai/api_context.h"
+#include "server/api/request/api_context.h"
 
 namespace minfer::test {
 

@@ -1,0 +1,188 @@
+#include "server/api/fields/json_fields.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "models/gguf/printable.h"
+#include "server/api/fields/json_body.h"
+
+namespace minfer {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// Below it a whole number that is written with a point or an exponent is exact in a double.
+constexpr double kExactIntegers = 9007199254740992.0;
+
+/// The whole number that a JSON number is, if it is one that int64_t holds.
+std::optional<int64_t> whole_number(const Json& value) {
+  if (value.is_number_unsigned()) {
+    const auto number = value.get<uint64_t>();
+    return number <= static_cast<uint64_t>(INT64_MAX) ? std::optional(static_cast<int64_t>(number))
+                                                      : std::nullopt;
+  }
+  if (value.is_number_integer()) return value.get<int64_t>();
+  if (!value.is_number_float()) return std::nullopt;
+  const auto number = value.get<double>();
+  if (std::abs(number) >= kExactIntegers || number != std::trunc(number)) return std::nullopt;
+  return static_cast<int64_t>(number);
+}
+
+constexpr size_t kMostNames = 16;
+constexpr size_t kMostBytes = 64;  ///< of a name
+constexpr const char* kAndMore = "...";
+
+std::string full_name(std::string_view object_path, std::string_view name) {
+  return object_path.empty() ? std::string(name) : fmt::format("{}.{}", object_path, name);
+}
+
+bool is_plain(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+         std::string_view("_-.:/@$").find(c) != std::string_view::npos;
+}
+
+/// "messages[12].b" -> "messages[].b": the same field of many messages is named once. The places in brackets
+/// are the readers' own; brackets in a member's name count as any other odd character.
+std::string shown(std::string_view object_path, std::string_view name) {
+  std::string text;
+  for (const char c : object_path) {
+    const bool in_brackets = !text.empty() && text.back() == '[';
+    if (!in_brackets || c == ']') text += c;
+  }
+  if (!text.empty()) text += '.';
+  for (const char c : name.substr(0, kMostBytes + 1))
+    text += is_plain(c) ? c : '?';
+  if (name.empty()) text += "\"\"";
+  if (text.size() > kMostBytes) text.replace(kMostBytes, std::string::npos, kAndMore);
+  return text;
+}
+
+}  // namespace
+
+ApiError wrong_value(const std::string& path, const Json& found, std::string_view expected) {
+  return bad_request(path, fmt::format("{}: {}, expected {}", path, describe(found), expected));
+}
+
+int64_t read_integer(const Json& value, const std::string& path, int64_t low, int64_t high) {
+  const std::optional<int64_t> number = whole_number(value);
+  if (!number || *number < low || *number > high) {
+    throw wrong_value(path, value, fmt::format("an integer from {} to {}", low, high));
+  }
+  return *number;
+}
+
+double read_number(const Json& value, const std::string& path, double low, double high) {
+  const double number = value.is_number() ? value.get<double>() : NAN;
+  if (!(number >= low && number <= high)) {
+    throw wrong_value(path, value, fmt::format("a number from {} to {}", low, high));
+  }
+  return number;
+}
+
+const std::string& read_text(const Json& value, const std::string& path) {
+  if (!value.is_string()) throw wrong_value(path, value, "a string");
+  return value.get_ref<const std::string&>();
+}
+
+JsonFields::JsonFields(const Json& object, std::string path, UnknownFields& unknown)
+    : object_(object), path_(std::move(path)), unknown_(unknown) {
+  if (!object.is_object()) throw wrong_value(path_, object, "an object");
+  asked_.resize(object.size());
+}
+
+const Json* JsonFields::any(std::string_view name) {
+  size_t place = 0;
+  for (const auto& [member, value] : object_.get_ref<const Json::object_t&>()) {
+    if (member == name) {
+      asked_[place] = true;
+      return value.is_null() ? nullptr : &value;
+    }
+    ++place;
+  }
+  return nullptr;
+}
+
+std::optional<bool> JsonFields::boolean(std::string_view name) {
+  const Json* value = any(name);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_boolean()) throw wrong_value(path(name), *value, "true or false");
+  return value->get<bool>();
+}
+
+std::optional<int64_t> JsonFields::integer(std::string_view name, int64_t low, int64_t high) {
+  const Json* value = any(name);
+  return value == nullptr ? std::nullopt : std::optional(read_integer(*value, path(name), low, high));
+}
+
+std::optional<double> JsonFields::number(std::string_view name, double low, double high) {
+  const Json* value = any(name);
+  return value == nullptr ? std::nullopt : std::optional(read_number(*value, path(name), low, high));
+}
+
+std::optional<std::string> JsonFields::text(std::string_view name) {
+  const Json* value = any(name);
+  return value == nullptr ? std::nullopt : std::optional(read_text(*value, path(name)));
+}
+
+const Json* JsonFields::array(std::string_view name) {
+  const Json* value = any(name);
+  if (value != nullptr && !value->is_array()) throw wrong_value(path(name), *value, "an array");
+  return value;
+}
+
+const Json* JsonFields::object(std::string_view name) {
+  const Json* value = any(name);
+  if (value != nullptr && !value->is_object()) throw wrong_value(path(name), *value, "an object");
+  return value;
+}
+
+std::string JsonFields::required_text(std::string_view name) {
+  std::optional<std::string> value = text(name);
+  if (!value) throw error(name, "missing, expected a string");
+  return std::move(*value);
+}
+
+const Json& JsonFields::required_array(std::string_view name) {
+  const Json* value = array(name);
+  if (value == nullptr) throw error(name, "missing, expected an array");
+  return *value;
+}
+
+void JsonFields::report_unknown() const {
+  size_t place = 0;
+  for (const auto& [member, value] : object_.get_ref<const Json::object_t&>()) {
+    const bool counts = unknown_.refuses() || !value.is_null();
+    if (!asked_[place++] && counts) unknown_.add(path_, member);
+  }
+}
+
+std::string JsonFields::path(std::string_view name) const {
+  return path_.empty() ? std::string(name) : fmt::format("{}.{}", path_, name);
+}
+
+ApiError JsonFields::error(std::string_view name, std::string_view message) const {
+  const std::string full = path(name);
+  return bad_request(full, fmt::format("{}: {}", full, message));
+}
+
+void UnknownFields::add(std::string_view object_path, std::string_view name) {
+  if (refuses_) throw unknown_field(full_name(object_path, printable(name)));
+  keep(shown(object_path, name));
+}
+
+void UnknownFields::add_unused(std::string_view name) {
+  const size_t dot = name.find('.');
+  keep(dot == std::string_view::npos ? shown({}, name) : shown(name.substr(0, dot), name.substr(dot + 1)));
+}
+
+void UnknownFields::keep(std::string text) {
+  if (names_.size() > kMostNames) return;
+  if (std::ranges::find(names_, text) != names_.end()) return;
+  names_.push_back(names_.size() == kMostNames ? kAndMore : std::move(text));
+}
+
+}  // namespace minfer

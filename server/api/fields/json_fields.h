@@ -1,0 +1,87 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "server/api/fields/api_error.h"
+
+namespace minfer {
+
+/// The members of a request's body, at any depth, that no reader asked for or the chat template has no use for. They are ignored and their names
+/// kept, for a header of the answer and for the log; or, where the server is strict, refused.
+class UnknownFields {
+ public:
+  explicit UnknownFields(bool refuses) : refuses_(refuses) {}
+
+  bool refuses() const { return refuses_; }
+  /// Member `name` of the object `object_path` (empty: the body itself). Throws ApiError (400) with its full name if such are refused.
+  void add(std::string_view object_path, std::string_view name);
+  /// A known field, by its full name, that had no effect on the prompt. Named as the others are, never refused: clients send such
+  /// to all models.
+  void add_unused(std::string_view name);
+
+  /// Each name once, in the order found: "a", "messages[].b". All of them are short, plain ASCII and without
+  /// commas, whatever the client sent; behind the 16th they end in "...".
+  const std::vector<std::string>& names() const { return names_; }
+
+ private:
+  void keep(std::string text);
+
+  bool refuses_;
+  std::vector<std::string> names_;
+};
+
+/// Reads the members of a JSON object, each once, by name, type and range; then reports those that nobody
+/// asked for. Every failure is an ApiError (400) with the member's full name ("messages[0].role") as `param`.
+///
+/// null stands for absent. A number with a fraction of zero (1.0) counts as an integer: JSON has one number
+/// type, and some languages write whole numbers so. A boolean is no number, and a number in quotes neither.
+class JsonFields {
+ public:
+  /// `object` and `unknown` outlive the reader. `path` is the object's own name, empty for the body. Throws if
+  /// it is no object.
+  JsonFields(const nlohmann::ordered_json& object, std::string path, UnknownFields& unknown);
+
+  /// The member whatever its type, or null.
+  const nlohmann::ordered_json* any(std::string_view name);
+  std::optional<bool> boolean(std::string_view name);
+  std::optional<int64_t> integer(std::string_view name, int64_t low, int64_t high);
+  std::optional<double> number(std::string_view name, double low, double high);
+  std::optional<std::string> text(std::string_view name);
+  const nlohmann::ordered_json* array(std::string_view name);
+  const nlohmann::ordered_json* object(std::string_view name);
+  /// As above, for members that must be there.
+  std::string required_text(std::string_view name);
+  const nlohmann::ordered_json& required_array(std::string_view name);
+
+  /// Adds the members that were not asked for to unknown(), which may throw. null stands for absent, but where unknown members are refused.
+  void report_unknown() const;
+  /// For the readers of objects within this one.
+  UnknownFields& unknown() const { return unknown_; }
+
+  /// Full name of a member.
+  std::string path(std::string_view name) const;
+  /// `message` about a member: "NAME: MESSAGE".
+  ApiError error(std::string_view name, std::string_view message) const;
+
+ private:
+  const nlohmann::ordered_json& object_;
+  std::string path_;
+  UnknownFields& unknown_;
+  std::vector<bool> asked_;  ///< by place of the member
+};
+
+// One value by itself; `path` is its full name.
+int64_t read_integer(const nlohmann::ordered_json& value, const std::string& path, int64_t low, int64_t high);
+double read_number(const nlohmann::ordered_json& value, const std::string& path, double low, double high);
+const std::string& read_text(const nlohmann::ordered_json& value, const std::string& path);
+
+/// "PATH: FOUND, expected EXPECTED".
+ApiError wrong_value(const std::string& path, const nlohmann::ordered_json& found, std::string_view expected);
+
+}  // namespace minfer

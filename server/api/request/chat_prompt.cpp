@@ -1,0 +1,262 @@
+#include "server/api/request/chat_prompt.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "server/api/fields/json_body.h"
+#include "server/api/request/held_answer.h"
+#include "server/api/request/request_fields.h"
+
+namespace minfer {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// Bytes that a template may put behind the text of the last message: its end-of-turn marker.
+constexpr size_t kMaxMarkupBehind = 256;
+constexpr std::string_view kWhitespace = " \t\r\n";
+
+/// Variables of the template's own, such as enable_thinking. Those that the request sets elsewhere cannot be set here.
+void add_template_variables(JsonFields& fields, ChatPrompt& prompt) {
+  Json& variables = prompt.variables;
+  const Json* object = fields.object("chat_template_kwargs");
+  if (object == nullptr) return;
+  for (const auto& [name, value] : object->items()) {
+    if (variables.contains(name) || name == "tools" || name == "bos_token" || name == "eos_token") {
+      throw fields.error("chat_template_kwargs", fmt::format("{} cannot be set here", describe(Json(name))));
+    }
+    variables[name] = value;
+    prompt.set_by.emplace_back(name, "chat_template_kwargs." + name);
+  }
+}
+
+std::string_view trimmed(std::string_view text) {
+  const size_t begin = text.find_first_not_of(kWhitespace);
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(kWhitespace) - begin + 1);
+}
+
+std::string read_continued_text(JsonFields& fields, const Json& variables) {
+  if (!fields.boolean("continue_final_message").value_or(false)) return {};
+  if (variables["add_generation_prompt"] == true) {
+    throw fields.error("continue_final_message", "only allowed when add_generation_prompt is false");
+  }
+  const Json& last = variables["messages"].back();
+  if (last["role"] != "assistant" || !last["content"].is_string() ||
+      trimmed(last["content"].get_ref<const std::string&>()).empty()) {
+    throw fields.error("continue_final_message", "expects a last message of the assistant with a text");
+  }
+  return last["content"].get<std::string>();
+}
+
+/// Drops what the template wrote behind `text`, less white space around it where the template dropped that.
+void cut_behind(std::vector<PromptPart>& parts, std::string_view text) {
+  std::string all;
+  for (const PromptPart& part : parts)
+    all += part.text;
+  const std::string_view core = trimmed(text);
+  const size_t earliest = all.size() - std::min(all.size(), core.size() + kMaxMarkupBehind);
+  const size_t begin = std::string_view(all).substr(earliest).rfind(core);
+  if (begin == std::string_view::npos) {
+    throw bad_request("continue_final_message",
+                      "continue_final_message: the chat template does not end with the last message's text");
+  }
+  size_t end = earliest + begin + core.size();
+  const std::string_view behind = text.substr(text.find_last_not_of(kWhitespace) + 1);
+  if (std::string_view(all).substr(end).starts_with(behind)) end += behind.size();
+  for (PromptPart& part : parts) {
+    part.text.resize(std::min(part.text.size(), end));
+    end -= part.text.size();
+  }
+}
+
+/// A field of which the template uses one variable is not ignored.
+void report_ignored(const ChatPrompt& prompt, const std::vector<std::string>& ignored, std::string_view field,
+                    UnknownFields& unknown) {
+  std::set<std::string> names(ignored.begin(), ignored.end());
+  std::map<std::string, bool> is_used;  // by field
+  for (const auto& [variable, setter] : prompt.set_by)
+    is_used[setter] |= names.erase(variable) == 0;
+  for (std::string name : names)
+    is_used[name.starts_with("messages") ? name.replace(0, std::string_view("messages").size(), field)
+                                         : name];
+  for (const auto& [name, used] : is_used)
+    if (!used) unknown.add_unused(name);
+}
+
+void check_tools_are_shown(const ChatPrompt& prompt, const std::vector<std::string>& ignored) {
+  const ToolChoice::Kind choice = prompt.tool_choice.kind;
+  if (choice != ToolChoice::Kind::required && choice != ToolChoice::Kind::named) return;
+  if (std::ranges::find(ignored, "tools") == ignored.end()) return;
+  throw unsupported("tool_choice",
+                    "tool_choice: demands a call, but the model's chat template does not show it any tools");
+}
+
+RenderedChat render(const ChatPrompt& prompt, const ApiContext& context, std::string_view field) {
+  try {
+    return context.render_chat(prompt.variables);
+  } catch (const Error& error) {
+    throw bad_request(field, fmt::format("{}: the chat template refuses them: {}", field, error.what()));
+  }
+}
+
+/// The end of the prompt's text, longer than any marker of reasoning with white space behind it.
+std::string end_of(const std::vector<PromptPart>& parts) {
+  constexpr size_t kBytes = 128;
+  std::string text;
+  for (auto part = parts.rbegin(); part != parts.rend() && text.size() < kBytes; ++part)
+    text.insert(0, part->text.substr(part->text.size() - std::min(part->text.size(), kBytes)));
+  return text;
+}
+
+/// The name that {"type":"function","function":{"name"}} or {"type":"function","name"} gives; or the same of "custom".
+std::string read_tool_name(JsonFields& fields, const ShownName& shown_name) {
+  const std::string type = fields.text("type").value_or("function");
+  if (type != "custom" && type != "function")
+    throw unsupported(fields.path("type"), fmt::format("{}: {}, only \"function\" or \"custom\" is supported",
+                                                       fields.path("type"), describe(Json(type))));
+  std::optional<std::string> name = fields.text("name");
+  if (!name && shown_name && type == "custom")
+    throw fields.error("name", "missing, expected the tool's name");
+  if (!name) {
+    const Json* tool = fields.object(type);
+    if (tool == nullptr)
+      throw fields.error(type, fmt::format("missing, expected an object with the {}'s name",
+                                           type == "custom" ? "tool" : "function"));
+    name = JsonFields(*tool, fields.path(type), fields.unknown()).required_text("name");
+  }
+  const std::string space = fields.text("namespace").value_or("");
+  fields.report_unknown();
+  return shown_name ? shown_name(space, *name) : *name;
+}
+
+/// {"type":"allowed_tools","allowed_tools":{"mode","tools"}} or {"type":"allowed_tools","mode","tools"}.
+ToolChoice read_allowed_tools(JsonFields& choice, const ShownName& shown_name) {
+  const Json* inner = choice.object("allowed_tools");
+  std::optional<JsonFields> of_inner;
+  if (inner != nullptr) of_inner.emplace(*inner, choice.path("allowed_tools"), choice.unknown());
+  JsonFields& fields = of_inner ? *of_inner : choice;
+  ToolChoice made;
+  const std::string mode = fields.required_text("mode");
+  if (mode == "required") {
+    made.kind = ToolChoice::Kind::required;
+  } else if (mode != "auto") {
+    throw wrong_value(fields.path("mode"), Json(mode), "\"auto\" or \"required\"");
+  }
+  const Json& tools = fields.required_array("tools");
+  if (tools.empty()) throw fields.error("tools", "empty, expected at least one tool");
+  for (size_t i = 0; i < tools.size(); ++i) {
+    JsonFields tool(tools[i], fmt::format("{}[{}]", fields.path("tools"), i), choice.unknown());
+    made.names.push_back(read_tool_name(tool, shown_name));
+  }
+  if (of_inner) of_inner->report_unknown();
+  choice.report_unknown();
+  return made;
+}
+
+}  // namespace
+
+ToolChoice read_tool_choice(JsonFields& fields, const ShownName& shown_name) {
+  const Json* found = fields.any("tool_choice");
+  if (found == nullptr || *found == "auto") return {};
+  if (*found == "none") return {.kind = ToolChoice::Kind::none};
+  if (*found == "required") return {.kind = ToolChoice::Kind::required};
+  const Json* object = found->is_object() ? fields.object("tool_choice") : nullptr;
+  if (object == nullptr)
+    throw wrong_value("tool_choice", *found,
+                      "\"auto\", \"none\", \"required\" or an object that names a function or allowed tools");
+  JsonFields choice(*object, "tool_choice", fields.unknown());
+  if (choice.text("type") == "allowed_tools") return read_allowed_tools(choice, shown_name);
+  return {.kind = ToolChoice::Kind::named, .names = {read_tool_name(choice, shown_name)}};
+}
+
+void set_reasoning_effort(ChatPrompt& prompt, std::string_view effort, const std::string& field) {
+  constexpr std::array<std::string_view, 6> kEfforts{"none", "minimal", "low", "medium", "high", "xhigh"};
+  if (std::ranges::find(kEfforts, effort) == kEfforts.end()) return;
+  const auto set = [&](const char* name, const Json& value) {
+    if (prompt.variables.contains(name)) return;
+    prompt.variables[name] = value;
+    prompt.set_by.emplace_back(name, field);
+  };
+  set("reasoning_effort", effort);
+  if (effort == "none") set("enable_thinking", false);
+}
+
+ChatPrompt read_chat_prompt(JsonFields& fields, const ApiContext& context) {
+  ChatPrompt prompt;
+  prompt.variables["messages"] = read_messages(fields.required_array("messages"), fields.unknown());
+  prompt.tool_choice = read_tool_choice(fields);
+  if (const Json* tools = fields.array("tools"); tools != nullptr && !tools->empty()) {
+    OfferedTools offered = read_tools(*tools, context, fields.unknown());
+    prompt.strict_tools = std::move(offered.strict);
+    prompt.custom_tools = std::move(offered.custom);
+    prompt.input_grammars = std::move(offered.input_grammars);
+    if (prompt.tool_choice.kind != ToolChoice::Kind::none && !offered.shown.empty())
+      prompt.variables["tools"] = std::move(offered.shown);
+  }
+  prompt.variables["add_generation_prompt"] = fields.boolean("add_generation_prompt").value_or(true);
+  prompt.continued_text = read_continued_text(fields, prompt.variables);
+  prompt.add_special = fields.boolean("add_special_tokens").value_or(false);
+  add_template_variables(fields, prompt);
+  if (const Json* effort = fields.any("reasoning_effort"); effort != nullptr && effort->is_string()) {
+    set_reasoning_effort(prompt, effort->get_ref<const std::string&>(), "reasoning_effort");
+  }
+  prompt.output = read_structured_output(fields);
+  const Json* parallel = fields.any("parallel_tool_calls");
+  prompt.one_call = parallel != nullptr && *parallel == false;
+  prompt.shows_reasoning = fields.boolean("include_reasoning").value_or(true);
+  if (fields.any("chat_template") != nullptr) {
+    throw unsupported("chat_template", "chat_template: a request may not bring one");
+  }
+  return prompt;
+}
+
+TokenisedChat tokenise_chat(const ChatPrompt& prompt, const ApiContext& context, UnknownFields& unknown,
+                            std::string_view field) {
+  RenderedChat rendered = render(prompt, context, field);
+  std::vector<PromptPart>& parts = rendered.parts;
+  check_tools_are_shown(prompt, rendered.ignored);
+  report_ignored(prompt, rendered.ignored, field, unknown);
+  if (!prompt.continued_text.empty()) cut_behind(parts, prompt.continued_text);
+  size_t bytes = 0;
+  for (const PromptPart& part : parts)
+    bytes += part.text.size();
+  check_text_length(field, bytes, context);
+  TokenisedChat made{.tokens = context.tokenizer->encode_parts(parts, prompt.add_special)};
+  made.ends_in_reasoning =
+      context.reasoning_format != nullptr && ends_in_reasoning(*context.reasoning_format, end_of(parts));
+  if (made.tokens.empty()) throw bad_request(field, fmt::format("{}: the prompt has no tokens", field));
+  return made;
+}
+
+void set_chat_prompt(CompletionRequest& request, const ChatPrompt& prompt, const ApiContext& context,
+                     UnknownFields& unknown) {
+  TokenisedChat chat = tokenise_chat(prompt, context, unknown, request.dialect->prompt_field);
+  request.ignored_fields = unknown.names();
+  request.prompts.push_back(std::move(chat.tokens));
+  request.tool_choice = prompt.tool_choice;
+  request.custom_tools = prompt.custom_tools;
+  AnswerParsing& parsing = request.parsing;
+  parsing.one_call = prompt.one_call;
+  parsing.shows_reasoning = prompt.shows_reasoning;
+  const auto tools = prompt.variables.find("tools");
+  parsing.options.finds_calls = context.finds_calls && tools != prompt.variables.end();
+  if (parsing.options.finds_calls) parsing.options.tools = std::make_shared<const Json>(*tools);
+  parsing.options.finds_reasoning = context.finds_reasoning;
+  parsing.options.begins_in_reasoning = chat.ends_in_reasoning;
+  if (context.reasoning_format != nullptr && !chat.ends_in_reasoning)
+    parsing.options.open_thoughts = find_open_thoughts(*context.reasoning_format, prompt.continued_text);
+  parsing.enabled =
+      context.make_answer_parser && (parsing.options.finds_calls || parsing.options.finds_reasoning);
+  hold_chat_answer(request, prompt, context);
+  if (!parsing.enabled) return;
+  // Some formats write their markers with control tokens.
+  parsing.hides_special = std::exchange(request.sampling.skip_special_tokens, false);
+}
+
+}  // namespace minfer

@@ -1,0 +1,288 @@
+#include "server/api/request/request_fields.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "server/api/fields/api_error.h"
+#include "server/api/fields/json_body.h"
+
+namespace minfer {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// Tokens that an answer nobody streams is handed over by. Not all at once, lest one step of the engine
+/// detokenises a long answer while the other requests wait.
+constexpr int32_t kWholeAnswerInterval = 64;
+
+/// Advice to a server that keeps, bills or routes by it, or to a model that can follow it. Here it has no
+/// effect, and clients that always send it lose nothing: any value is taken.
+///   user, safety_identifier              who asks, for abuse reports
+///   prompt_cache_key, .._retention       routes to a machine with the prefix; here the cache goes by the tokens
+///   store, metadata                      answers to keep, and their labels
+///   service_tier                         how fast and dear; the response says "default"
+///   prediction                           a text likely to come, for speed
+///   reasoning_effort, verbosity          how much to write; chats give the former to their template
+///   parallel_tool_calls                  whether several tools may be called at once; chats heed it
+constexpr std::array<std::string_view, 10> kAdvice{
+    "user",       "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "store", "metadata",
+    "prediction", "reasoning_effort",  "verbosity",        "parallel_tool_calls"};
+
+void take_advice(JsonFields& fields, CompletionRequest& request) {
+  for (const std::string_view name : kAdvice)
+    fields.any(name);
+  const Json* tier = fields.any("service_tier");
+  request.service_tier = tier != nullptr && tier->is_string();
+}
+
+/// What OpenAI's server or others' know, what would change the answer, and what this server has no way to do.
+constexpr std::array<std::string_view, 13> kUnsupported{"suffix",
+                                                        "audio",
+                                                        "functions",
+                                                        "function_call",
+                                                        "web_search_options",
+                                                        "documents",
+                                                        "prompt_embeds",
+                                                        "truncate_prompt_tokens",
+                                                        "bad_words",
+                                                        "allowed_token_ids",
+                                                        "use_beam_search",
+                                                        "logits_processors",
+                                                        "images"};
+
+/// Values that ask for nothing.
+bool is_off(const Json* value) {
+  return value == nullptr || *value == false || *value == "" || (value->is_array() && value->empty());
+}
+
+void refuse_unsupported(JsonFields& fields, const CompletionRequest& request) {
+  for (const std::string_view name : kUnsupported) {
+    if (name == "suffix" && !request.dialect->is_chat) continue;
+    if (!is_off(fields.any(name))) {
+      throw unsupported(name, fmt::format("{}: not supported by this server", name));
+    }
+  }
+  const std::optional<int64_t> best_of = fields.integer("best_of", 1, INT32_MAX);
+  if (best_of && *best_of != request.n) {
+    throw unsupported("best_of", fmt::format("best_of: {}, only n = {} is supported", *best_of, request.n));
+  }
+  const Json* modalities = fields.array("modalities");
+  if (modalities != nullptr && !(modalities->size() == 1 && modalities->front() == "text")) {
+    throw unsupported("modalities", "modalities: only [\"text\"] is supported");
+  }
+}
+
+int32_t read_priority(JsonFields& fields, const ApiContext& context) {
+  const auto priority = static_cast<int32_t>(fields.integer("priority", INT32_MIN, INT32_MAX).value_or(0));
+  if (priority != 0 && !context.schedules_by_priority) {
+    throw unsupported("priority", fmt::format("priority: {}, but this server serves in order of arrival "
+                                              "(--scheduling-policy fcfs)",
+                                              priority));
+  }
+  return priority;
+}
+
+/// For servers with several tenants: which of them share cached prefixes.
+std::string read_cache_salt(JsonFields& fields) {
+  const std::optional<std::string> salt = fields.text("cache_salt");
+  if (!salt) return {};
+  if (salt->empty() || salt->size() > kMaxCacheSaltBytes) {
+    throw fields.error("cache_salt",
+                       fmt::format("{} bytes, expected 1 to {}", salt->size(), kMaxCacheSaltBytes));
+  }
+  return *salt;
+}
+
+void read_stream_options(JsonFields& fields, CompletionRequest& request) {
+  const Json* object = fields.object("stream_options");
+  if (object == nullptr) return;
+  if (!request.stream) throw fields.error("stream_options", "only allowed when stream is true");
+  JsonFields options(*object, "stream_options", fields.unknown());
+  request.include_usage = options.boolean("include_usage").value_or(false);
+  request.continuous_usage = options.boolean("continuous_usage_stats").value_or(false);
+  if (request.continuous_usage && !request.include_usage) {
+    throw options.error("continuous_usage_stats", "only allowed when include_usage is true");
+  }
+  if (options.boolean("include_obfuscation").value_or(false)) {
+    throw unsupported("stream_options.include_obfuscation",
+                      "stream_options.include_obfuscation: padding of events is not supported");
+  }
+  options.report_unknown();
+}
+
+void check_fits(const CompletionRequest& request, int64_t max_model_len, std::optional<int64_t> max_tokens) {
+  const std::string_view field = request.dialect->prompt_field;
+  for (const std::vector<TokenId>& prompt : request.prompts) {
+    const auto num_tokens = static_cast<int64_t>(prompt.size());
+    if (num_tokens + max_tokens.value_or(1) <= max_model_len) continue;
+    const std::string start =
+        fmt::format("This model's maximum context length is {} tokens. However, ", max_model_len);
+    if (num_tokens >= max_model_len && max_tokens != 0) {
+      throw context_length_exceeded(field, fmt::format("{}your {} has {} tokens, which leaves no place for "
+                                                       "an answer. Please reduce its length.",
+                                                       start, field, num_tokens));
+    }
+    throw context_length_exceeded(
+        field, fmt::format("{}you requested {} tokens ({} in the {}, {} in the completion). Please reduce "
+                           "the length of the {} or of the completion.",
+                           start, num_tokens + *max_tokens, num_tokens, field, *max_tokens, field));
+  }
+}
+
+// Of tokens of five characters, the mean of English text.
+constexpr int64_t kTextBytes = 6;
+// {"token":" name","logprob":-12.345678,"bytes":[32,110,97,109,101]},"top_logprobs":[
+constexpr int64_t kChatEntryBytes = 76;
+// 1234, -12.345678, " name", and each alternative's " name":-12.345678,
+constexpr int64_t kCompletionEntryBytes = 26;
+constexpr int64_t kAlternativeBytes = 20;
+
+/// Of one token with `num_top` alternatives; -1: without logprobs.
+int64_t logprobs_bytes(const Dialect& dialect, int64_t num_top) {
+  if (num_top < 0) return 0;
+  return dialect.is_chat ? kChatEntryBytes * (1 + num_top)
+                         : kCompletionEntryBytes + kAlternativeBytes * (1 + num_top);
+}
+
+int64_t answer_token_bytes(const CompletionRequest& request) {
+  return kTextBytes + logprobs_bytes(*request.dialect, request.sampling.logprobs);
+}
+
+/// Of the echoed prompts' logprobs, over all choices.
+int64_t prompt_bytes(const CompletionRequest& request) {
+  int64_t num_tokens = 0;
+  for (const std::vector<TokenId>& prompt : request.prompts)
+    num_tokens += static_cast<int64_t>(prompt.size());
+  return num_tokens * request.n * logprobs_bytes(*request.dialect, request.sampling.prompt_logprobs);
+}
+
+}  // namespace
+
+RequestBody::RequestBody(const Dialect& dialect, std::string_view body, const ApiContext& context)
+    : root(parse_json_body(body)), unknown(context.refuses_unknown_fields), fields(root, {}, unknown) {
+  request.dialect = &dialect;
+  request.model = read_model(fields, context);
+  read_sampling(fields, context, request.sampling);
+  read_streaming(fields, context, request);
+}
+
+std::string read_model(JsonFields& fields, const ApiContext& context) {
+  std::string model = fields.text("model").value_or(context.served_model_names.front());
+  if (!context.any_model_name &&
+      std::ranges::find(context.served_model_names, model) == context.served_model_names.end()) {
+    throw model_not_found(model, context.served_model_names);
+  }
+  return model;
+}
+
+std::optional<int64_t> read_max_tokens(JsonFields& fields, int64_t least) {
+  const std::optional<int64_t> older = fields.integer("max_tokens", least, INT32_MAX);
+  const std::optional<int64_t> newer = fields.integer("max_completion_tokens", least, INT32_MAX);
+  if (older && newer && *older != *newer) {
+    throw fields.error("max_tokens", fmt::format("{}, but max_completion_tokens is {}", *older, *newer));
+  }
+  return newer ? newer : older;
+}
+
+void read_streaming(JsonFields& fields, const ApiContext& context, CompletionRequest& request) {
+  request.stream = fields.boolean("stream").value_or(false);
+  read_stream_options(fields, request);
+  request.timings = fields.boolean("timings_per_token").value_or(false);
+  if (!request.stream) request.sampling.stream_interval = kWholeAnswerInterval;
+  const std::optional<int64_t> interval =
+      fields.integer("stream_interval", context.stream_interval, INT32_MAX);
+  if (!interval) return;
+  if (!request.stream) throw fields.error("stream_interval", "only allowed when stream is true");
+  request.sampling.stream_interval = static_cast<int32_t>(*interval);
+}
+
+void read_common(JsonFields& fields, const ApiContext& context, CompletionRequest& request) {
+  request.n = static_cast<int32_t>(fields.integer("n", 1, context.limits.max_n).value_or(1));
+  request.priority = read_priority(fields, context);
+  request.cache_salt = read_cache_salt(fields);
+  refuse_unsupported(fields, request);
+  take_advice(fields, request);
+}
+
+void check_text_length(std::string_view field, size_t bytes, const ApiContext& context) {
+  // Normal forms of Unicode shorten a text to a third at most.
+  constexpr size_t kSlack = 4;
+  const size_t most = kSlack * context.longest_token_bytes * static_cast<size_t>(context.max_model_len);
+  if (context.longest_token_bytes == 0 || bytes <= most) return;
+  throw context_length_exceeded(
+      field, fmt::format("This model's maximum context length is {} tokens. However, your {} has {} bytes, "
+                         "which cannot fit. Please reduce its length.",
+                         context.max_model_len, field, bytes));
+}
+
+void settle_lengths(CompletionRequest& request, const ApiContext& context, std::optional<int64_t> max_tokens,
+                    int64_t min_tokens, int32_t otherwise) {
+  check_fits(request, context.max_model_len, max_tokens);
+  int64_t left = 0;  // behind the shortest prompt; the engine ends the answers to the others where they must
+  for (const std::vector<TokenId>& prompt : request.prompts)
+    left = std::max(left, context.max_model_len - static_cast<int64_t>(prompt.size()));
+  const int64_t most = bound_max_tokens(request, max_tokens, std::min<int64_t>(otherwise, left),
+                                        context.limits.max_answer_bytes);
+  if (min_tokens > most) {
+    throw bad_request("min_tokens",
+                      fmt::format("min_tokens: {}, expected at most max_tokens = {}", min_tokens, most));
+  }
+  request.sampling.max_tokens = static_cast<int32_t>(most);
+  request.sampling.min_tokens = static_cast<int32_t>(min_tokens);
+}
+
+Request CompletionRequest::engine_request(int32_t choice, std::string id) const {
+  Request made;
+  made.id = std::move(id);
+  made.prompt = prompt_of(choice);
+  made.sampling = sampling;
+  made.priority = priority;
+  made.cache_salt = cache_salt;
+  made.grammar = grammar;
+  if (sampling.seed) made.sampling.seed = *sampling.seed + static_cast<uint64_t>(choice % n);
+  return made;
+}
+
+int64_t estimate_answer_bytes(const CompletionRequest& request, int64_t max_tokens) {
+  return prompt_bytes(request) + request.num_choices() * max_tokens * answer_token_bytes(request);
+}
+
+int64_t bound_max_tokens(const CompletionRequest& request, std::optional<int64_t> wanted, int64_t otherwise,
+                         int64_t max_bytes) {
+  const int64_t token_bytes = request.num_choices() * answer_token_bytes(request);
+  const int64_t most = (max_bytes - prompt_bytes(request)) / token_bytes;
+  const int64_t max_tokens = wanted.value_or(std::min(otherwise, std::max<int64_t>(most, 1)));
+  const int64_t bytes = estimate_answer_bytes(request, max_tokens);
+  if (bytes <= max_bytes) return max_tokens;
+  constexpr double kMega = 1e6;
+  throw bad_request(
+      "max_tokens",
+      fmt::format("max_tokens: {} tokens in each of {} choices{}, about {:.0f} MB of JSON, expected at most "
+                  "{:.0f} MB (the server's --max-answer-bytes). Please reduce n, max_tokens or the logprobs.",
+                  max_tokens, request.num_choices(),
+                  request.sampling.logprobs < 0
+                      ? std::string{}
+                      : fmt::format(" with the logprobs of {} alternatives each", request.sampling.logprobs),
+                  static_cast<double>(bytes) / kMega, static_cast<double>(max_bytes) / kMega));
+}
+
+std::vector<PromptPart> gap_parts(std::string before, std::string behind, const Tokenizer& tokenizer,
+                                  std::string_view field) {
+  const FimTokens fim = tokenizer.fim_tokens();
+  if (!fim.complete())
+    throw unsupported(field, fmt::format("{}: the model has no tokens for filling a gap", field));
+  const auto special = [&](TokenId token) {
+    return PromptPart{std::string(tokenizer.piece(token, true)), true};
+  };
+  return {special(fim.prefix),
+          {std::move(before), false},
+          special(fim.suffix),
+          {std::move(behind), false},
+          special(fim.middle)};
+}
+
+}  // namespace minfer

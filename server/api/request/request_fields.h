@@ -1,0 +1,82 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "models/tokenizer/tokenizer.h"
+#include "server/api/fields/json_fields.h"
+#include "server/api/request/completion_request.h"
+
+namespace minfer {
+
+/// A body under way to a request, with what all dialects read: the model, sampling and streaming. ApiError for a field that is wrong.
+struct RequestBody {
+  RequestBody(const Dialect& dialect, std::string_view body, const ApiContext& context);
+  RequestBody(const RequestBody&) = delete;
+  RequestBody& operator=(const RequestBody&) = delete;
+
+  const nlohmann::ordered_json root;
+  UnknownFields unknown;
+  JsonFields fields;
+  CompletionRequest request;
+};
+
+// Groups of fields that several dialects have. Each reads its members of `fields`.
+
+/// `model`: one of those served (404 otherwise), or any where the server takes any; without it, the first of those served.
+std::string read_model(JsonFields& fields, const ApiContext& context);
+
+/// max_tokens or, the same number under its newer name, max_completion_tokens.
+std::optional<int64_t> read_max_tokens(JsonFields& fields, int64_t least);
+
+/// temperature, top_p, top_k, min_p, the penalties, logit_bias, seed, stop, stop_token_ids,
+/// include_stop_str_in_output, ignore_eos, skip_special_tokens.
+void read_sampling(JsonFields& fields, const ApiContext& context, SamplingParams& sampling);
+
+/// stream, stream_options, stream_interval, timings_per_token.
+void read_streaming(JsonFields& fields, const ApiContext& context, CompletionRequest& request);
+
+/// n, priority, cache_salt, advice that has no effect here (service_tier, metadata, ...), and what is
+/// refused because it would change the answer (audio, best_of, ...).
+void read_common(JsonFields& fields, const ApiContext& context, CompletionRequest& request);
+
+/// The stop strings of a field: a string or a list of them.
+std::vector<std::string> read_stop_strings(JsonFields& fields, std::string_view name,
+                                           const ApiLimits& limits);
+
+/// The token ids of a list; `path` is its full name.
+std::vector<TokenId> read_token_ids(const nlohmann::ordered_json& list, const std::string& path,
+                                    int32_t vocab_size);
+
+/// Throws context_length_exceeded for a text that is too long however it is tokenised, which may take seconds.
+void check_text_length(std::string_view field, size_t bytes, const ApiContext& context);
+
+/// Sets max_tokens and min_tokens once the prompts are known. Throws context_length_exceeded if a prompt and as many tokens as were asked
+/// for (one, if nothing was) do not fit. Nothing asked for: `otherwise`, or what the context leaves if that is less.
+void settle_lengths(CompletionRequest& request, const ApiContext& context, std::optional<int64_t> max_tokens,
+                    int64_t min_tokens, int32_t otherwise);
+
+/// How many bytes of JSON the answer to `request` may have if each of its choices has `max_tokens`: an estimate from choices x tokens x (1
+/// + alternatives) and from what tokens are usually like. The logprobs of echoed prompts count as well.
+int64_t estimate_answer_bytes(const CompletionRequest& request, int64_t max_tokens);
+
+/// The most tokens that each choice may have: `wanted`, or where the client leaves that open, as many of
+/// `otherwise` as fit into `max_bytes`. Throws ApiError (400) if what is wanted, or one token, does not fit.
+/// The prompts and what is asked for of each token are known by then.
+int64_t bound_max_tokens(const CompletionRequest& request, std::optional<int64_t> wanted, int64_t otherwise,
+                         int64_t max_bytes);
+
+/// The prompt for a gap in a text that the answer is to fill, as models know it that are trained for it: prefix token, `before`, suffix
+/// token, `behind`, middle token, each a part; the texts' own special tokens do not count. Throws unsupported() for `field` if the
+/// vocabulary has no such tokens.
+std::vector<PromptPart> gap_parts(std::string before, std::string behind, const Tokenizer& tokenizer,
+                                  std::string_view field);
+/// Which of the parts is the suffix token: what the model sees behind the text in front of the gap.
+inline constexpr size_t kGapSuffixPart = 2;
+
+}  // namespace minfer

@@ -1,0 +1,204 @@
+#include "server/api/request/structured_output.h"
+
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "models/grammar/grammar_source.h"
+
+namespace minfer {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// Collects what fields ask for; the second one is an error.
+class OneOutput {
+ public:
+  explicit OneOutput(UnknownFields& unknown, std::optional<StructuredOutput> given = std::nullopt)
+      : unknown_(unknown), output_(std::move(given)) {}
+
+  void set(std::string field, std::string key, GrammarCache::Build build) {
+    if (output_) {
+      throw bad_request(field,
+                        fmt::format("{}: the answer's form is given by {} already", field, output_->field));
+    }
+    output_ = StructuredOutput{std::move(field), std::move(key), std::move(build)};
+  }
+
+  void set_schema(std::string field, const Json& schema, JsonStyle style) {
+    if (!schema.is_object() && !schema.is_boolean())
+      throw wrong_value(field, schema, "a JSON schema: an object, true or false");
+    for (const std::string& format : unknown_formats(schema))
+      unknown_.add(field, "format:" + format);
+    std::string key = fmt::format("schema {} {}", static_cast<int>(style), schema.dump());
+    set(std::move(field), std::move(key),
+        [schema, style](GrammarBuilder& builder) { return add_json_schema(builder, schema, style); });
+  }
+
+  /// A schema, or the text of one.
+  void set_schema_or_text(const std::string& field, const Json& value, JsonStyle style) {
+    if (!value.is_string()) return set_schema(field, value, style);
+    const Json schema = Json::parse(value.get_ref<const std::string&>(), nullptr, false);
+    if (schema.is_discarded())
+      throw bad_request(field, fmt::format("{}: not JSON, expected a JSON schema", field));
+    set_schema(field, schema, style);
+  }
+
+  void set_json_object(std::string field, JsonStyle style) {
+    set(std::move(field), fmt::format("object {}", static_cast<int>(style)),
+        [style](GrammarBuilder& builder) { return add_json_object(builder, style); });
+  }
+
+  void set_regex(std::string field, std::string pattern) {
+    std::string key = "regex " + pattern;
+    set(std::move(field), std::move(key),
+        [pattern = std::move(pattern)](GrammarBuilder& builder) { return add_regex(builder, pattern); });
+  }
+
+  /// GBNF, of which each rule has a ::=, or Lark.
+  void set_grammar(std::string field, std::string text) {
+    const bool is_gbnf = text.find("::=") != std::string::npos;
+    std::string key = (is_gbnf ? "gbnf " : "lark ") + text;
+    set(std::move(field), std::move(key), [text = std::move(text), is_gbnf](GrammarBuilder& builder) {
+      return is_gbnf ? add_gbnf(builder, text) : add_lark(builder, text);
+    });
+  }
+
+  void set_choices(const std::string& field, const Json& list) {
+    std::vector<std::string> choices;
+    for (size_t i = 0; i < list.size(); ++i)
+      choices.push_back(read_text(list[i], fmt::format("{}[{}]", field, i)));
+    if (choices.empty())
+      throw bad_request(field, fmt::format("{}: empty, expected at least one text", field));
+    set(field, "choices " + list.dump(),
+        [choices = std::move(choices)](GrammarBuilder& builder) { return add_choices(builder, choices); });
+  }
+
+  std::optional<StructuredOutput> take() { return std::move(output_); }
+
+ private:
+  UnknownFields& unknown_;
+  std::optional<StructuredOutput> output_;
+};
+
+void read_response_format(JsonFields& fields, OneOutput& output) {
+  const Json* object = fields.object("response_format");
+  if (object == nullptr) return;
+  JsonFields format(*object, fields.path("response_format"), fields.unknown());
+  const std::string type = format.required_text("type");
+  if (type == "json_object") {
+    const Json* schema = format.any("schema");
+    schema != nullptr ? output.set_schema(format.path("schema"), *schema, JsonStyle::free)
+                      : output.set_json_object(fields.path("response_format"), JsonStyle::free);
+  } else if (type == "json_schema") {
+    const Json* wrapped = format.object("json_schema");
+    if (wrapped == nullptr) throw format.error("json_schema", "missing, expected an object with the schema");
+    JsonFields named(*wrapped, format.path("json_schema"), fields.unknown());
+    named.text("name");
+    named.text("description");
+    named.boolean("strict");  // the answer is held to the schema either way
+    const Json* schema = named.any("schema");
+    if (schema == nullptr) throw named.error("schema", "missing, expected a JSON schema");
+    output.set_schema(named.path("schema"), *schema, JsonStyle::free);
+    named.report_unknown();
+  } else if (type == "grammar") {
+    output.set_grammar(format.path("grammar"), format.required_text("grammar"));
+  } else if (type != "text") {
+    throw unsupported(format.path("type"),
+                      fmt::format("{}: \"{}\", expected text, json_object, json_schema or grammar",
+                                  format.path("type"), type));
+  }
+  format.report_unknown();
+}
+
+/// vLLM's object.
+void read_structured_outputs(JsonFields& fields, OneOutput& output) {
+  const Json* object = fields.object("structured_outputs");
+  if (object == nullptr) return;
+  JsonFields parts(*object, fields.path("structured_outputs"), fields.unknown());
+  const bool compact = parts.boolean("disable_any_whitespace").value_or(false);
+  const JsonStyle style = compact ? JsonStyle::compact : JsonStyle::free;
+  if (const Json* schema = parts.any("json")) output.set_schema_or_text(parts.path("json"), *schema, style);
+  if (parts.boolean("json_object").value_or(false)) output.set_json_object(parts.path("json_object"), style);
+  if (auto pattern = parts.text("regex")) output.set_regex(parts.path("regex"), std::move(*pattern));
+  if (auto grammar = parts.text("grammar")) output.set_grammar(parts.path("grammar"), std::move(*grammar));
+  if (const Json* choices = parts.array("choice")) output.set_choices(parts.path("choice"), *choices);
+  for (const char* name : {"structural_tag", "whitespace_pattern", "disable_additional_properties"}) {
+    const Json* value = parts.any(name);
+    if (value != nullptr && *value != false)
+      throw unsupported(parts.path(name), fmt::format("{}: not supported", parts.path(name)));
+  }
+  parts.boolean("disable_fallback");  // there is no other engine to fall back to
+  parts.report_unknown();
+}
+
+/// vLLM's older fields, llama-server's and SGLang's. An empty grammar asks for nothing: llama.cpp's page sends it.
+void read_single_fields(JsonFields& fields, OneOutput& output) {
+  if (const Json* schema = fields.any("guided_json"))
+    output.set_schema_or_text(fields.path("guided_json"), *schema, JsonStyle::free);
+  if (const Json* schema = fields.any("json_schema"))
+    output.set_schema_or_text(fields.path("json_schema"), *schema, JsonStyle::free);
+  for (const char* name : {"guided_regex", "regex"}) {
+    if (auto pattern = fields.text(name)) output.set_regex(fields.path(name), std::move(*pattern));
+  }
+  for (const char* name : {"guided_grammar", "grammar", "ebnf"}) {
+    auto text = fields.text(name);
+    if (text && !text->empty()) output.set_grammar(fields.path(name), std::move(*text));
+  }
+  if (const Json* choices = fields.array("guided_choice"))
+    output.set_choices(fields.path("guided_choice"), *choices);
+  fields.text("guided_decoding_backend");  // there is one
+  if (fields.any("guided_whitespace_pattern") != nullptr)
+    throw unsupported("guided_whitespace_pattern", "guided_whitespace_pattern: not supported");
+}
+
+}  // namespace
+
+std::optional<StructuredOutput> read_structured_output(JsonFields& fields,
+                                                       std::optional<StructuredOutput> given) {
+  OneOutput output(fields.unknown(), std::move(given));
+  read_response_format(fields, output);
+  read_structured_outputs(fields, output);
+  read_single_fields(fields, output);
+  return output.take();
+}
+
+std::optional<StructuredOutput> read_text_format(JsonFields& fields, std::string_view name) {
+  const Json* object = fields.object(name);
+  if (object == nullptr) return std::nullopt;
+  JsonFields format(*object, fields.path(name), fields.unknown());
+  OneOutput output(fields.unknown());
+  const std::string type = format.required_text("type");
+  if (type == "json_schema") {
+    format.text("name");
+    format.text("description");
+    format.boolean("strict");  // the answer is held to the schema either way
+    const Json* schema = format.any("schema");
+    if (schema == nullptr) throw format.error("schema", "missing, expected a JSON schema");
+    output.set_schema(format.path("schema"), *schema, JsonStyle::free);
+  } else if (type == "json_object") {
+    output.set_json_object(fields.path(name), JsonStyle::free);
+  } else if (type != "text") {
+    throw unsupported(
+        format.path("type"),
+        fmt::format("{}: \"{}\", expected text, json_object or json_schema", format.path("type"), type));
+  }
+  format.report_unknown();
+  return output.take();
+}
+
+ApiError refusal_of(const StructuredOutput& output, const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const GrammarError& refused) {
+    return bad_request(output.field, fmt::format("{}: {}", output.field, refused.what()));
+  } catch (const GrammarsFull& full) {
+    return overloaded(full.what());
+  } catch (const std::exception& other) {
+    return server_error(other.what());
+  }
+}
+
+}  // namespace minfer

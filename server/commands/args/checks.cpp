@@ -1,0 +1,111 @@
+#include "server/commands/args/checks.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include <fmt/ranges.h>
+
+#include "models/gguf/nearest_name.h"
+#include "models/gguf/printable.h"
+#include "server/commands/args/model_args.h"
+
+namespace minfer {
+namespace {
+
+/// The innermost command that the command line names, and how to call it.
+struct NamedCommand {
+  const CLI::App* app;
+  std::string call = "minfer";
+};
+
+NamedCommand named_command(const CLI::App* root) {
+  NamedCommand command{.app = root};
+  for (auto inner = root->get_subcommands(); !inner.empty(); inner = command.app->get_subcommands()) {
+    command.app = inner.front();
+    command.call += " " + command.app->get_name();
+  }
+  return command;
+}
+
+std::vector<std::string> command_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    if (!command->get_group().empty()) names.push_back(command->get_name());
+  }
+  return names;
+}
+
+std::vector<std::string> option_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames())
+      names.push_back("--" + name);
+  }
+  return names;
+}
+
+std::string unknown_option(const NamedCommand& command, const std::string& argument) {
+  const std::string name = argument.substr(0, argument.find('='));
+  return fmt::format("{}: not an option of {}{}", printable(name), command.call,
+                     name.starts_with("--") ? did_you_mean(name, option_names(*command.app)) : "");
+}
+
+std::string unknown_command(const NamedCommand& command, const std::string& argument) {
+  const std::vector<std::string> names = command_names(*command.app);
+  std::string question = did_you_mean(argument, names);
+  if (question.empty() && names_a_model(argument))
+    question = fmt::format("; did you mean {} run {}?", command.call, printable(argument));
+  return fmt::format("{}: not a command of {}, which has {}{}", printable(argument), command.call,
+                     fmt::join(names, ", "), question);
+}
+
+/// Of what CLI11 could not place, what a person would call the mistake; empty if there is nothing.
+std::string explain_rest(const NamedCommand& command) {
+  const std::vector<std::string> rest = command.app->remaining();
+  const auto option = std::ranges::find_if(rest, [](const std::string& argument) {
+    return argument.size() > 1 && argument.starts_with('-') && argument != "--";
+  });
+  if (option != rest.end()) return unknown_option(command, *option);
+  if (!rest.empty() && !command_names(*command.app).empty()) return unknown_command(command, rest.front());
+  return "";
+}
+
+}  // namespace
+
+CLI::Validator one_of(std::vector<std::string> names, bool ignore_case) {
+  const std::string description = fmt::format("{{{}}}", fmt::join(names, ","));
+  return CLI::Validator(
+      [names = std::move(names), ignore_case](std::string& text) -> std::string {
+        const std::string wanted = ignore_case ? CLI::detail::to_lower(text) : text;
+        if (std::ranges::find(names, wanted) == names.end()) {
+          return fmt::format("\"{}\", expected one of {}{}", printable(text), fmt::join(names, ", "),
+                             did_you_mean(text, names));
+        }
+        text = wanted;
+        return "";
+      },
+      description);
+}
+
+CLI::Validator existing_file() {
+  return CLI::Validator(
+      [](std::string& path) -> std::string {
+        std::error_code error;
+        const auto status = std::filesystem::status(path, error);
+        if (status.type() == std::filesystem::file_type::not_found)
+          return fmt::format("{}: no such file{}", printable(path), did_you_mean_path(path));
+        if (std::filesystem::is_directory(status))
+          return fmt::format("{}: a folder, expected a file", printable(path));
+        return "";
+      },
+      "FILE");
+}
+
+std::string explain(const CLI::App* app, const CLI::Error& error) {
+  const NamedCommand command = named_command(app);
+  std::string message = explain_rest(command);
+  if (message.empty()) message = error.what();
+  return fmt::format("minfer: error: {}\nSee {} --help\n", message, command.call);
+}
+
+}  // namespace minfer

@@ -1,0 +1,213 @@
+#include <utility>
+
+#include "profiling/json/json_text.h"
+#include "server/api/answer/single_answer.h"
+#include "server/api/answer/usage.h"
+#include "server/dialects/anthropic/messages.h"
+
+namespace minfer {
+namespace {
+
+constexpr std::string_view kToolIds = "toolu_";
+
+std::string_view stop_reason(AnswerEnd end) {
+  switch (end) {
+    case AnswerEnd::length:
+      return "max_tokens";
+    case AnswerEnd::stop_string:
+      return "stop_sequence";
+    case AnswerEnd::calls:
+      return "tool_use";
+    case AnswerEnd::stop:
+      return "end_turn";
+  }
+  return "end_turn";
+}
+
+void write_stop(JsonText& json, AnswerEnd end, const std::string& stop_string) {
+  json.field("stop_reason", stop_reason(end)).key("stop_sequence");
+  stop_string.empty() ? json.null() : json.value(stop_string);
+}
+
+/// Cached tokens are no part of input_tokens here.
+void write_messages_usage(JsonText& json, const Usage& usage) {
+  json.key("usage").open('{').field("input_tokens", usage.prompt_tokens - usage.cached_tokens);
+  json.field("cache_creation_input_tokens", 0).field("cache_read_input_tokens", usage.cached_tokens);
+  json.field("output_tokens", usage.completion_tokens).close('}');
+}
+
+void write_message_head(JsonText& json, const CompletionRequest& request, const ResponseIdentity& identity) {
+  json.field("id", identity.id).field("type", std::string_view("message"));
+  json.field("role", std::string_view("assistant")).field("model", request.model);
+}
+
+/// A block with its text, or as it begins. Thoughts are signed with the answer's id: clients send back none without a signature.
+void write_block(JsonText& json, std::string& out, const AnswerPart& part, bool whole,
+                 std::string_view signature) {
+  json.open('{');
+  if (part.kind == AnswerPart::Kind::call) {
+    json.field("type", std::string_view("tool_use")).field("id", part.id).field("name", part.name);
+    json.key("input");
+    out += whole ? object_or_empty(part.text) : "{}";
+  } else if (part.kind == AnswerPart::Kind::reasoning) {
+    json.field("type", std::string_view("thinking")).field("thinking", whole ? part.text : std::string{});
+    json.field("signature", whole ? signature : std::string_view());
+  } else {
+    json.field("type", std::string_view("text")).field("text", whole ? part.text : std::string{});
+  }
+  json.close('}');
+}
+
+class MessagesStream final : public SingleStream {
+ public:
+  MessagesStream(const CompletionRequest& request, ResponseIdentity identity, const ApiContext& context)
+      : SingleStream(request, context, kToolIds), request_(request), identity_(std::move(identity)) {}
+
+ private:
+  void begin(std::string& events) override {
+    begin_event("message_start", events);
+    JsonText json(events);
+    json.key("message").open('{');
+    write_message_head(json, request_, identity_);
+    json.key("content").open('[').close(']').key("stop_reason").null().key("stop_sequence").null();
+    write_messages_usage(json, usage());
+    json.close('}');
+    events += kEventEnd;
+    begin_event("ping", events);
+    events += kEventEnd;
+  }
+
+  void begin_part(std::string& events) override {
+    begin_event("content_block_start", events);
+    JsonText json(events);
+    json.field("index", index());
+    json.key("content_block");
+    write_block(json, events, parts().back(), false, {});
+    events += kEventEnd;
+    before_text_ = delta_head(parts().back().kind);
+  }
+
+  void add_text(std::string_view text, std::string& events) override {
+    events += before_text_;
+    JsonText(events).value(text);
+    events += "}}\n\n";
+  }
+
+  void end_part(std::string& events) override {
+    if (parts().back().kind == AnswerPart::Kind::reasoning) {
+      events += delta_head("signature_delta", "signature");
+      JsonText(events).value(identity_.id);
+      events += "}}\n\n";
+    }
+    begin_event("content_block_stop", events);
+    JsonText json(events);
+    json.field("index", index());
+    events += kEventEnd;
+  }
+
+  void end(AnswerEnd end, const std::string& stop_string, std::string& events) override {
+    begin_event("message_delta", events);
+    JsonText json(events);
+    json.key("delta").open('{');
+    write_stop(json, end, stop_string);
+    json.close('}');
+    write_messages_usage(json, usage());
+    if (request_.timings) write_timings(json, usage());
+    events += kEventEnd;
+    begin_event("message_stop", events);
+    events += kEventEnd;
+  }
+
+  void fail(const ApiError& error, std::string& events) override {
+    events += "event: error\ndata: ";
+    events += messages_error_json(error);
+    events += "\n\n";
+  }
+
+  int64_t index() const { return static_cast<int64_t>(parts().size()) - 1; }
+
+  std::string delta_head(std::string_view type, std::string_view member) const {
+    std::string text;
+    begin_event("content_block_delta", text);
+    JsonText json(text);
+    json.field("index", index());
+    json.key("delta").open('{').field("type", type).key(member);
+    return text;
+  }
+  std::string delta_head(AnswerPart::Kind kind) const {
+    if (kind == AnswerPart::Kind::call) return delta_head("input_json_delta", "partial_json");
+    return kind == AnswerPart::Kind::reasoning ? delta_head("thinking_delta", "thinking")
+                                               : delta_head("text_delta", "text");
+  }
+
+  const CompletionRequest& request_;
+  const ResponseIdentity identity_;
+  std::string before_text_;  ///< of the part's deltas
+};
+
+class MessagesAnswer final : public SingleAnswer {
+ public:
+  MessagesAnswer(const CompletionRequest& request, ResponseIdentity identity, const ApiContext& context)
+      : SingleAnswer(request, context, kToolIds), request_(request), identity_(std::move(identity)) {}
+
+ private:
+  std::string body(AnswerEnd end, const std::string& stop_string) override {
+    std::string text;
+    JsonText json(text);
+    json.open('{');
+    write_message_head(json, request_, identity_);
+    json.key("content").open('[');
+    for (const AnswerPart& part : parts())
+      write_block(json, text, part, true, identity_.id);
+    json.close(']');
+    write_stop(json, end, stop_string);
+    write_messages_usage(json, usage());
+    if (request_.timings) write_timings(json, usage());
+    json.close('}');
+    return text;
+  }
+
+  const CompletionRequest& request_;
+  const ResponseIdentity identity_;
+};
+
+std::string_view messages_error_type(int status) {
+  switch (status) {
+    case 401:
+      return "authentication_error";
+    case 403:
+      return "permission_error";
+    case 404:
+      return "not_found_error";
+    case 413:
+      return "request_too_large";
+    case 429:
+      return "rate_limit_error";
+    case 503:
+      return "overloaded_error";
+    default:
+      return status >= 500 ? "api_error" : "invalid_request_error";
+  }
+}
+
+}  // namespace
+
+std::string messages_error_json(const ApiError& error) {
+  std::string text;
+  JsonText json(text);
+  json.open('{').field("type", std::string_view("error")).key("error").open('{');
+  json.field("type", messages_error_type(error.status())).field("message", std::string_view(error.what()));
+  json.close('}').close('}');
+  return text;
+}
+
+const Dialect kMessagesDialect{.path = "/v1/messages",
+                               .id_prefix = "msg_",
+                               .prompt_field = "messages",
+                               .id_header = "request-id",  // as Anthropic's clients look for it
+                               .parse = parse_messages_request,
+                               .stream = make_answer<AnswerStream, MessagesStream>,
+                               .whole = make_answer<WholeAnswer, MessagesAnswer>,
+                               .error = messages_error_json};
+
+}  // namespace minfer

@@ -1,0 +1,16 @@
+#include "server/dialects/dialects.h"
+
+#include "server/dialects/anthropic/messages.h"
+#include "server/dialects/llama_server/infill.h"
+#include "server/dialects/openai/completions.h"
+#include "server/dialects/responses/responses_request.h"
+
+namespace minfer {
+
+std::span<const Dialect* const> dialects() {
+  static constexpr const Dialect* kDialects[] = {&kCompletionsDialect, &kChatDialect, &kMessagesDialect,
+                                                 &kResponsesDialect, &kInfillDialect};
+  return kDialects;
+}
+
+}  // namespace minfer

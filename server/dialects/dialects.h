@@ -1,0 +1,12 @@
+#pragma once
+
+#include <span>
+
+#include "server/api/request/dialect.h"
+
+namespace minfer {
+
+/// All that the server speaks.
+std::span<const Dialect* const> dialects();
+
+}  // namespace minfer

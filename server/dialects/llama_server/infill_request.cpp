@@ -1,0 +1,93 @@
+// POST /infill: the text between two others.
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "server/api/fields/json_body.h"
+#include "server/api/request/request_fields.h"
+#include "server/dialects/llama_server/infill.h"
+
+namespace minfer {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Around other files of a repository, as code models know them. Names that nobody gave are llama-server's, so that its clients' prompts
+// are the same here.
+constexpr const char* kRepositoryToken = "<|repo_name|>";
+constexpr const char* kFileToken = "<|file_sep|>";
+constexpr const char* kRepositoryName = "myproject\n";
+constexpr const char* kGapFileName = "filename\n";
+constexpr const char* kOtherFileName = "tmp";
+
+bool has_token(const Tokenizer& tokenizer, std::string_view text) {
+  return tokenizer.encode(text, {.add_special = false, .parse_special = true}).size() == 1;
+}
+
+/// What goes in front of the gap's own file: the other files.
+std::vector<PromptPart> read_other_files(JsonFields& fields, const ApiContext& context) {
+  const Json* list = fields.array("input_extra");
+  if (list == nullptr || list->empty()) return {};
+  if (!has_token(*context.tokenizer, kRepositoryToken) || !has_token(*context.tokenizer, kFileToken)) {
+    throw unsupported("input_extra", fmt::format("input_extra: the model has no tokens {} and {}",
+                                                 kRepositoryToken, kFileToken));
+  }
+  std::vector<PromptPart> parts{{kRepositoryToken, true}, {kRepositoryName, false}};
+  for (size_t i = 0; i < list->size(); ++i) {
+    JsonFields file((*list)[i], fmt::format("input_extra[{}]", i), fields.unknown());
+    const std::string name = file.text("filename").value_or(kOtherFileName);
+    parts.push_back({kFileToken, true});
+    parts.push_back({fmt::format("{}\n{}", name, file.required_text("text")), false});
+    file.report_unknown();
+  }
+  parts.push_back({kFileToken, true});
+  parts.push_back({kGapFileName, false});
+  return parts;
+}
+
+std::vector<PromptPart> read_gap(JsonFields& fields, const ApiContext& context) {
+  std::string before = fields.required_text("input_prefix");
+  std::string behind = fields.required_text("input_suffix");
+  before += fields.text("prompt").value_or("");
+  std::vector<PromptPart> gap =
+      gap_parts(std::move(before), std::move(behind), *context.tokenizer, "input_prefix");
+  std::vector<PromptPart> parts = read_other_files(fields, context);
+  std::ranges::move(gap, std::back_inserter(parts));
+  return parts;
+}
+
+std::vector<TokenId> tokenise_parts(const std::vector<PromptPart>& parts, const ApiContext& context) {
+  size_t bytes = 0;
+  for (const PromptPart& part : parts)
+    bytes += part.text.size();
+  check_text_length("prompt", bytes, context);
+  return context.tokenizer->encode_parts(parts);
+}
+
+}  // namespace
+
+CompletionRequest parse_infill_request(std::string_view body, const ApiContext& context) {
+  RequestBody read(kInfillDialect, body, context);
+  JsonFields& fields = read.fields;
+  UnknownFields& unknown = read.unknown;
+  CompletionRequest& request = read.request;
+  // llama-server's clients ask so for a seed that differs each time.
+  if (fields.integer("seed", INT64_MIN, INT64_MAX) == -1) request.sampling.seed.reset();
+  const int64_t wanted = fields.integer("n_predict", -1, INT32_MAX).value_or(-1);
+  if (wanted == 0) throw fields.error("n_predict", "0, expected -1 or at least 1");
+  const std::vector<PromptPart> parts = read_gap(fields, context);
+  fields.report_unknown();
+  request.ignored_fields = unknown.names();
+
+  request.prompts.push_back(tokenise_parts(parts, context));
+  // A bound, not a wish: editors send the same one whatever the context. What it leaves is taken, at least one token.
+  const int64_t left = context.max_model_len - static_cast<int64_t>(request.prompts.front().size());
+  const int64_t most = wanted == -1 ? left : std::min(left, wanted);
+  settle_lengths(request, context, std::max<int64_t>(most, 1), 0, INT32_MAX);
+  return std::move(request);
+}
+
+}  // namespace minfer

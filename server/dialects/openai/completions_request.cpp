@@ -1,0 +1,131 @@
+// POST /v1/completions.
+#include <algorithm>
+#include <iterator>
+#include <span>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "models/tokenizer/utf8.h"
+#include "server/api/fields/json_body.h"
+#include "server/api/request/held_answer.h"
+#include "server/api/request/request_fields.h"
+#include "server/dialects/openai/completions.h"
+
+namespace minfer {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int32_t kDefaultMaxTokens = 16;  // OpenAI's
+
+/// One prompt as it came, not tokenised yet: a string, or an array of ids.
+struct RawPrompt {
+  const Json* value;
+  std::string path;
+};
+
+bool is_id_list(const Json& value) {
+  return value.is_array() && !value.empty() && value.front().is_number();
+}
+
+/// A string, a list of ids, or a list of either.
+std::vector<RawPrompt> list_prompts(JsonFields& fields, const ApiLimits& limits) {
+  const Json* prompt = fields.any("prompt");
+  if (prompt == nullptr) {
+    throw fields.error("prompt", "missing, expected a string, an array of token ids or an array of these");
+  }
+  if (prompt->is_string() || is_id_list(*prompt)) return {{prompt, "prompt"}};
+  if (!prompt->is_array() || prompt->empty()) {
+    throw wrong_value("prompt", *prompt, "a string, an array of token ids or an array of these");
+  }
+  if (prompt->size() > static_cast<size_t>(limits.max_prompts)) {
+    throw fields.error("prompt",
+                       fmt::format("{} prompts, expected at most {}", prompt->size(), limits.max_prompts));
+  }
+  std::vector<RawPrompt> prompts;
+  for (size_t i = 0; i < prompt->size(); ++i) {
+    const Json& each = (*prompt)[i];
+    const std::string path = fmt::format("prompt[{}]", i);
+    if (!each.is_string() && !is_id_list(each)) {
+      throw wrong_value(path, each, "a string or an array of token ids");
+    }
+    prompts.push_back({&each, path});
+  }
+  return prompts;
+}
+
+std::vector<TokenId> tokenise(const RawPrompt& prompt, const ApiContext& context, bool add_special) {
+  if (prompt.value->is_string()) {
+    check_text_length(prompt.path, prompt.value->get_ref<const std::string&>().size(), context);
+  }
+  std::vector<TokenId> ids =
+      prompt.value->is_string()
+          ? context.tokenizer->encode(prompt.value->get_ref<const std::string&>(),
+                                      {.add_special = add_special, .parse_special = true})
+          : read_token_ids(*prompt.value, prompt.path, context.vocab_size);
+  if (ids.empty()) throw bad_request(prompt.path, prompt.path + ": the prompt has no tokens");
+  return ids;
+}
+
+/// A prompt and what comes behind the gap that the answer is to fill.
+std::vector<TokenId> tokenise_gap(const RawPrompt& prompt, const std::string& suffix,
+                                  const ApiContext& context, bool add_special) {
+  const Tokenizer& tokenizer = *context.tokenizer;
+  const bool is_text = prompt.value->is_string();
+  const std::string text = is_text ? prompt.value->get<std::string>() : std::string();
+  const std::vector<PromptPart> parts = gap_parts(text, suffix, tokenizer, "suffix");
+  check_text_length("suffix", suffix.size(), context);
+  check_text_length(prompt.path, text.size(), context);
+  if (is_text) return tokenizer.encode_parts(parts, add_special);
+  std::vector<TokenId> ids = read_token_ids(*prompt.value, prompt.path, context.vocab_size);
+  ids.insert(ids.begin(), tokenizer.fim_tokens().prefix);
+  std::ranges::copy(tokenizer.encode_parts(std::span(parts).subspan(kGapSuffixPart), false),
+                    std::back_inserter(ids));
+  return ids;
+}
+
+std::string echoed_text(const RawPrompt& prompt, const std::vector<TokenId>& ids, const Tokenizer& tokenizer,
+                        bool with_special) {
+  if (prompt.value->is_string()) return prompt.value->get<std::string>();
+  return replace_invalid_utf8(tokenizer.decode(ids, with_special));
+}
+
+}  // namespace
+
+CompletionRequest parse_completion_request(std::string_view body, const ApiContext& context) {
+  RequestBody read(kCompletionsDialect, body, context);
+  JsonFields& fields = read.fields;
+  UnknownFields& unknown = read.unknown;
+  CompletionRequest& request = read.request;
+  read_common(fields, context, request);
+  request.sampling.logprobs =
+      static_cast<int32_t>(fields.integer("logprobs", 0, context.limits.max_logprobs).value_or(-1));
+  request.echo = fields.boolean("echo").value_or(false);
+  if (request.echo) request.sampling.prompt_logprobs = request.sampling.logprobs;
+  const std::optional<int64_t> max_tokens = read_max_tokens(fields, request.echo ? 0 : 1);
+  const int64_t min_tokens = fields.integer("min_tokens", 0, INT32_MAX).value_or(0);
+  hold_completion(request, read_structured_output(fields), context);
+  const bool add_special = fields.boolean("add_special_tokens").value_or(true);
+  const std::string suffix = fields.text("suffix").value_or("");
+  const std::vector<RawPrompt> prompts = list_prompts(fields, context.limits);
+  fields.report_unknown();
+  request.ignored_fields = unknown.names();
+
+  const int64_t num_choices = static_cast<int64_t>(prompts.size()) * request.n;
+  if (num_choices > context.limits.max_choices) {
+    throw bad_request("n", fmt::format("n: {} answers to {} prompts each, expected at most {} in all",
+                                       request.n, prompts.size(), context.limits.max_choices));
+  }
+  for (const RawPrompt& prompt : prompts) {
+    request.prompts.push_back(!suffix.empty() ? tokenise_gap(prompt, suffix, context, add_special)
+                                              : tokenise(prompt, context, add_special));
+    if (!request.echo) continue;
+    request.prompt_texts.push_back(echoed_text(prompt, request.prompts.back(), *context.tokenizer,
+                                               !request.sampling.skip_special_tokens));
+  }
+  settle_lengths(request, context, max_tokens, min_tokens, kDefaultMaxTokens);
+  return std::move(request);
+}
+
+}  // namespace minfer

@@ -1,0 +1,108 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/request/request.h"
+#include "models/chat/answer/custom_input.h"
+#include "server/api/answer/answer_reader.h"
+#include "server/api/answer/answer_writer.h"
+#include "server/api/answer/usage.h"
+#include "server/api/fields/api_error.h"
+#include "server/api/request/api_context.h"
+#include "server/api/request/completion_request.h"
+#include "server/dialects/openai/openai_logprobs.h"
+
+namespace minfer {
+
+/// The events of a stream of /v1/completions or /v1/chat/completions ("data: {...}\n\n").
+///
+/// Each output gives one event; the first of a chat's choice is preceded by one with its role. The last
+/// output of the last choice is followed by the usage, if asked for, and by "data: [DONE]".
+class StreamWriter final : public AnswerStream {
+ public:
+  StreamWriter(const CompletionRequest& request, const ResponseIdentity& identity, const ApiContext& context);
+
+  void append(int32_t choice, const RequestOutput& output, std::string& events) override;
+  /// With the error object, and "data: [DONE]".
+  void append_error(const ApiError& error, std::string& events) override;
+  bool finished() const override { return finished_; }
+  bool ended(int32_t choice) const override { return choices_[static_cast<size_t>(choice)].finished; }
+  std::string problem() const override { return problem_; }
+  Usage usage() const { return usage_.total(); }
+
+ private:
+  struct Choice {
+    TextOffsets offsets;
+    std::unique_ptr<ParsedChoice> parsed = nullptr;  ///< null: all is content
+    CustomInput input = {};                          ///< of the call under way, if it is one of a custom tool
+    bool started = false;
+    bool finished = false;
+  };
+
+  void append_role(int32_t choice, std::string& events) const;
+  void append_delta(int32_t choice, const RequestOutput& output, std::string& events);
+  void append_parsed(int32_t choice, const RequestOutput& output, std::string& events);
+  void append_parsed_event(int32_t choice, const std::string& delta, const std::string& logprobs,
+                           const std::string& finish, std::string& events) const;
+  void append_after_choice(int32_t choice, std::string& events) const;
+  void append_end(std::string& events);
+
+  const CompletionRequest& request_;
+  const Tokenizer& tokenizer_;
+  UsageCount usage_;
+  std::vector<Choice> choices_;
+  int32_t num_unfinished_;
+  bool finished_ = false;
+  std::string head_;          ///< what every event begins with, up to the choices
+  std::string before_index_;  ///< and up to the index of its choice
+  std::string problem_;
+};
+
+/// A whole response of /v1/completions or /v1/chat/completions. What is written is let go of.
+class ResponseBuilder final : public WholeAnswer {
+ public:
+  ResponseBuilder(const CompletionRequest& request, ResponseIdentity identity, const ApiContext& context);
+
+  void add(int32_t choice, RequestOutput output) override;
+  bool finished() const override { return num_unfinished_ == 0; }
+  bool ended(int32_t choice) const override { return !choices_[static_cast<size_t>(choice)].finish.empty(); }
+  std::string problem() const override { return problem_; }
+  Usage usage() const { return usage_.total(); }
+  std::string next_piece() override;
+  bool written() const override { return next_part_ == Part::none; }
+
+ private:
+  struct Choice {
+    std::string text;                                ///< if it is not parsed
+    std::unique_ptr<ParsedChoice> parsed = nullptr;  ///< null: all is content
+    std::vector<SampledToken> logprobs;
+    std::string finish;  ///< members that say why it ended
+  };
+  /// What is written next.
+  enum class Part : uint8_t { head, choice, logprobs, tail, none };
+
+  void add_parsed(int32_t index, Choice& choice, const RequestOutput& output);
+  void write_next();
+  void write_choice(JsonText& json);
+  void end_choice(JsonText& json);
+
+  const CompletionRequest& request_;
+  ResponseIdentity identity_;
+  const Tokenizer& tokenizer_;
+  std::string system_fingerprint_;
+  UsageCount usage_;
+  std::vector<Choice> choices_;
+  int32_t num_unfinished_;
+  std::string problem_;
+
+  std::string text_;  ///< written, not given out
+  Part next_part_ = Part::head;
+  int32_t next_choice_ = 0;
+  std::optional<TextOffsets> offsets_;  ///< of the choice that is being written, as is the next
+  std::optional<LogprobsWriter> logprobs_;
+};
+
+}  // namespace minfer

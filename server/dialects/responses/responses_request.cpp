@@ -1,0 +1,373 @@
+// POST /v1/responses.
+#include "server/dialects/responses/responses_request.h"
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+
+#include "models/chat/answer/custom_input.h"
+#include "models/gguf/printable.h"
+#include "profiling/json/json_text.h"
+#include "server/api/fields/json_body.h"
+#include "server/api/request/chat_prompt.h"
+#include "server/api/request/request_fields.h"
+#include "server/dialects/responses/response_store.h"
+#include "server/dialects/responses/responses_tools.h"
+
+namespace minfer {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// Smaller histories do not count as bodies do.
+constexpr size_t kCountedBytes = 1u << 20;
+
+/// Advice to a server that keeps, bills, routes or cuts by it, or that runs tools: without effect here.
+constexpr std::array<std::string_view, 9> kResponsesAdvice{"user",
+                                                           "safety_identifier",
+                                                           "prompt_cache_key",
+                                                           "prompt_cache_retention",
+                                                           "prompt_cache_options",
+                                                           "service_tier",
+                                                           "truncation",
+                                                           "max_tool_calls",
+                                                           "moderation"};
+
+constexpr std::array<std::string_view, 3> kResponsesUnsupported{"conversation", "prompt", "background"};
+
+void refuse_responses_fields(JsonFields& fields) {
+  for (const std::string_view name : kResponsesUnsupported) {
+    const Json* value = fields.any(name);
+    const bool is_off = value == nullptr || *value == false || (value->is_array() && value->empty());
+    if (!is_off) throw unsupported(name, fmt::format("{}: not supported by this server", name));
+  }
+  constexpr const char* kLogprobs = "message.output_text.logprobs";
+  const Json* include = fields.array("include");
+  const bool wants_logprobs = include != nullptr && std::ranges::find(*include, kLogprobs) != include->end();
+  if (wants_logprobs || fields.integer("top_logprobs", 0, INT32_MAX).value_or(0) > 0)
+    throw unsupported("top_logprobs", "top_logprobs: not supported here; /v1/chat/completions has them");
+}
+
+/// A member of an object that may be missing, as text.
+std::string read_member(JsonFields& fields, std::string_view object_name, std::string_view name) {
+  const Json* object = fields.object(object_name);
+  if (object == nullptr) return {};
+  JsonFields members(*object, std::string(object_name), fields.unknown());
+  return members.text(name).value_or("");
+}
+
+std::optional<StructuredOutput> read_text_format(JsonFields& fields) {
+  const Json* text = fields.object("text");
+  if (text == nullptr) return std::nullopt;
+  JsonFields members(*text, "text", fields.unknown());
+  members.any("verbosity");
+  std::optional<StructuredOutput> output = read_text_format(members, "format");
+  members.report_unknown();
+  return output;
+}
+
+Json read_history(JsonFields& fields, const ApiContext& context) {
+  const std::optional<std::string> id = fields.text("previous_response_id");
+  if (!id) return Json::array();
+  const auto stored = context.responses == nullptr ? nullptr : context.responses->find(*id);
+  if (!stored) throw response_not_found(*id, "previous_response_id");
+  if (stored->history_bytes() > context.limits.max_history_bytes) {
+    throw context_length_exceeded(
+        "previous_response_id",
+        fmt::format("previous_response_id: its conversation has {} bytes, expected at most {}",
+                    stored->history_bytes(), context.limits.max_history_bytes));
+  }
+  return Json::parse(fmt::format("{},{}]", *stored->history, stored->answer));
+}
+
+std::string dumped(const Json* value) {
+  return value == nullptr ? "null" : value->dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+/// See StoredResponse.
+std::shared_ptr<const std::string> history_text(const Json& messages) {
+  std::string text = dumped(&messages);
+  text.pop_back();
+  return std::make_shared<const std::string>(std::move(text));
+}
+
+/// The members of the response that repeat the request's.
+std::string echo_members(JsonFields& fields, const CompletionRequest& request, const ChatPrompt& prompt,
+                         const Json& tools, bool store) {
+  std::string text;
+  const auto add = [&](std::string_view name, const std::string& value) {
+    text += fmt::format(",\"{}\":{}", name, value);
+  };
+  const std::string effort = read_member(fields, "reasoning", "effort");
+  const Json shown_effort = effort.empty() ? Json() : Json(effort);
+  for (const char* name : {"instructions", "max_output_tokens", "previous_response_id", "user"})
+    add(name, dumped(fields.any(name)));
+  const Json* metadata = fields.any("metadata");
+  add("metadata", metadata == nullptr ? "{}" : dumped(metadata));
+  add("parallel_tool_calls", prompt.one_call ? "false" : "true");
+  add("reasoning", fmt::format("{{\"effort\":{},\"summary\":null}}", dumped(&shown_effort)));
+  add("store", store ? "true" : "false");
+  add("temperature", fmt::format("{}", request.sampling.temperature));
+  add("top_p", fmt::format("{}", request.sampling.top_p));
+  const Json* given = fields.any("text");
+  add("text", given == nullptr ? R"({"format":{"type":"text"}})" : dumped(given));
+  const Json* choice = fields.any("tool_choice");
+  add("tool_choice", choice == nullptr ? "\"auto\"" : dumped(choice));
+  add("tools", dumped(&tools));
+  add("truncation", "\"disabled\"");
+  if (request.service_tier) add("service_tier", "\"default\"");
+  return text;
+}
+
+/// What another server's tools did, of which the client has no text: nothing that a template could show.
+constexpr std::array<std::string_view, 2> kWithoutText{"web_search_call", "tool_search_call"};
+
+void append_paragraph(std::string& text, std::string_view more) {
+  if (!text.empty()) text += '\n';
+  text += more;
+}
+
+/// Parts of one of the types, joined by line ends.
+std::string read_parts(const Json& list, const std::string& path, UnknownFields& unknown,
+                       std::string_view first_type, std::string_view second_type) {
+  std::string text;
+  for (size_t i = 0; i < list.size(); ++i) {
+    const std::string place = fmt::format("{}[{}]", path, i);
+    JsonFields fields(list[i], place, unknown);
+    const std::string type = fields.required_text("type");
+    if (type != first_type && type != second_type) {
+      throw unsupported(place, fmt::format("{}.type: {}, expected \"{}\" (no images, audio or files)", place,
+                                           describe(type), first_type));
+    }
+    append_paragraph(text, fields.required_text("text"));
+    for (const char* of_answers : {"annotations", "logprobs"})
+      fields.any(of_answers);
+    fields.report_unknown();
+  }
+  return text;
+}
+
+std::string read_text_or_parts(const Json& value, const std::string& path, UnknownFields& unknown) {
+  if (value.is_string()) return value.get<std::string>();
+  if (!value.is_array()) throw wrong_value(path, value, "a string or an array of text parts");
+  return read_parts(value, path, unknown, "input_text", "output_text");
+}
+
+/// One conversation: the messages so far, and the functions by the ids of their calls, which templates name with results.
+class InputReader {
+ public:
+  InputReader(Json history, ResponsesTools& tools, UnknownFields& unknown)
+      : tools_(tools), unknown_(unknown), messages_(std::move(history)) {
+    for (const Json& message : messages_) {
+      if (!message.contains("tool_calls")) continue;
+      for (const Json& call : message["tool_calls"])
+        functions_[call["id"].get<std::string>()] = call["function"]["name"].get<std::string>();
+    }
+  }
+
+  /// Messages of one side that follow each other are one: many templates take none but turns that alternate.
+  void add_message(const std::string& role, const std::string& text) {
+    const bool may = role == "user" || (role == "assistant" && thoughts_.empty());
+    const bool goes_on = may && !messages_.empty() && messages_.back()["role"] == role &&
+                         !messages_.back().contains("tool_calls");
+    if (!goes_on) return messages_.push_back({{"role", role}, {"content", text}});
+    append_paragraph(messages_.back()["content"].get_ref<std::string&>(), text);
+  }
+
+  void add(const Json& item, const std::string& path) {
+    JsonFields fields(item, path, unknown_);
+    const std::string type =
+        fields.text("type").value_or(item.contains("role") ? "message" : "item_reference");
+    for (const char* of_answers : {"id", "status"})
+      fields.any(of_answers);
+    if (std::ranges::find(kWithoutText, type) != kWithoutText.end()) return unknown_.add(path, type);
+    if (type == "message") {
+      read_message(fields);
+    } else if (type == "reasoning") {
+      read_reasoning(fields);
+    } else if (type == "function_call") {
+      read_call(fields, read_arguments(fields.required_text("arguments")));
+    } else if (type == "custom_tool_call") {
+      read_call(fields, {{kCustomInput, fields.required_text("input")}});
+    } else if (type == "function_call_output" || type == "custom_tool_call_output") {
+      read_result(fields);
+    } else if (type == "additional_tools" || type == "tool_search_output") {
+      read_tools(fields);
+    } else {
+      throw unsupported(path + ".type",
+                        fmt::format("{}.type: {}, expected message, reasoning, function_call or "
+                                    "function_call_output",
+                                    path, describe(type)));
+    }
+    fields.report_unknown();
+  }
+
+  /// Thoughts that no message followed say nothing to a template.
+  Json take() { return std::move(messages_); }
+
+ private:
+  void read_message(JsonFields& fields) {
+    constexpr std::array<std::string_view, 4> kKnown{"user", "assistant", "system", "developer"};
+    const std::string role = fields.required_text("role");
+    if (std::ranges::find(kKnown, role) == kKnown.end())
+      throw wrong_value(fields.path("role"), role, "user, assistant, system or developer");
+    const Json* content = fields.any("content");
+    if (content == nullptr) throw fields.error("content", "missing, expected a string or an array of parts");
+    const std::string text = read_text_or_parts(*content, fields.path("content"), unknown_);
+    fields.any("phase");
+    if (role != "assistant") return add_message(role == "developer" ? "system" : role, text);
+    add_message(role, text);
+    add_thoughts(messages_.back());
+  }
+
+  void read_reasoning(JsonFields& fields) {
+    const Json* content = fields.array("content");
+    const Json* summary = fields.array("summary");
+    fields.any("encrypted_content");  // which nobody here can read
+    const bool has_content = content != nullptr && !content->empty();
+    const Json* shown = has_content ? content : summary;
+    if (shown == nullptr) return;
+    const std::string path = fields.path(has_content ? "content" : "summary");
+    append_paragraph(thoughts_, read_parts(*shown, path, unknown_, "reasoning_text", "summary_text"));
+  }
+
+  /// A call belongs to the message of the same turn, if there is one. Calls of custom tools have a text instead of arguments.
+  void read_call(JsonFields& fields, Json arguments) {
+    const std::string id = fields.required_text("call_id");
+    const std::string name =
+        tools_.shown_name(fields.text("namespace").value_or(""), fields.required_text("name"));
+    Json call{{"id", id}, {"type", "function"}};
+    call["function"]["name"] = name;
+    call["function"]["arguments"] = std::move(arguments);
+    functions_[id] = name;
+    if (messages_.empty() || messages_.back()["role"] != "assistant")
+      messages_.push_back({{"role", "assistant"}, {"content", nullptr}});
+    add_thoughts(messages_.back());
+    messages_.back()["tool_calls"].push_back(std::move(call));
+  }
+
+  void read_result(JsonFields& fields) {
+    const std::string id = fields.required_text("call_id");
+    const Json* output = fields.any("output");
+    if (output == nullptr)
+      throw fields.error("output", "missing, expected a string or an array of text parts");
+    Json message{{"role", "tool"},
+                 {"content", read_text_or_parts(*output, fields.path("output"), unknown_)},
+                 {"tool_call_id", id}};
+    if (const auto found = functions_.find(id); found != functions_.end()) message["name"] = found->second;
+    messages_.push_back(std::move(message));
+  }
+
+  /// Tools that come up on the way. Templates have one place for all of them.
+  void read_tools(JsonFields& fields) {
+    for (const char* of_searches : {"role", "call_id", "execution"})
+      fields.any(of_searches);
+    tools_.add(fields.required_array("tools"), fields.path("tools"), unknown_);
+  }
+
+  void add_thoughts(Json& message) {
+    if (!thoughts_.empty()) message["reasoning_content"] = std::exchange(thoughts_, {});
+  }
+
+  ResponsesTools& tools_;
+  UnknownFields& unknown_;
+  Json messages_;
+  std::string thoughts_;  ///< that belong to the message or the call that comes next
+  std::map<std::string, std::string> functions_;
+};
+
+}  // namespace
+
+ApiError response_not_found(std::string_view id, std::string_view param) {
+  return {404, "invalid_request_error",
+          fmt::format("Response with id '{}' not found: this server has none of that id, or has dropped it",
+                      printable(id)),
+          std::string(param), "response_not_found"};
+}
+
+bool has_long_history(std::string_view body, const ApiContext& context) try {
+  constexpr size_t kLongBytes = 64u << 10;  // as of a body, see HttpRequest::has_large_body()
+  const Json root = parse_json_body(body);
+  const auto id = root.find("previous_response_id");
+  if (context.responses == nullptr || id == root.end() || !id->is_string()) return false;
+  const auto stored = context.responses->find(id->get_ref<const std::string&>());
+  return stored != nullptr && stored->history_bytes() > kLongBytes;
+} catch (const std::exception&) {
+  return false;  // which the request is then answered with
+}
+
+CompletionRequest parse_responses_request(std::string_view body, const ApiContext& context) {
+  RequestBody read(kResponsesDialect, body, context);
+  JsonFields& fields = read.fields;
+  UnknownFields& unknown = read.unknown;
+  CompletionRequest& request = read.request;
+  refuse_responses_fields(fields);
+  const std::optional<int64_t> max_tokens = fields.integer("max_output_tokens", 1, INT32_MAX);
+  for (const std::string_view name : kResponsesAdvice)
+    fields.any(name);
+  request.service_tier = fields.any("service_tier") != nullptr;
+
+  auto kept = std::make_shared<ResponsesRequest>();
+  kept->store = fields.boolean("store").value_or(true) && context.responses != nullptr;
+  ResponsesTools tools(context);
+  if (const Json* list = fields.array("tools")) tools.add(*list, "tools", unknown);
+  const Json given_tools = tools.given();
+  Json messages = read_responses_input(fields, read_history(fields, context), tools);
+  if (kept->store) kept->history = history_text(messages);
+  if (kept->history && kept->history->size() >= kCountedBytes) request.held_bytes = kept->history->size();
+  kept->spaces = tools.spaces();
+  ChatPrompt prompt;
+  prompt.variables["messages"] =
+      with_instructions(fields.text("instructions").value_or(""), std::move(messages));
+  prompt.variables["add_generation_prompt"] = true;
+  prompt.tool_choice = read_tool_choice(fields, [&tools](std::string_view space, const std::string& name) {
+    return tools.shown_name(space, name);
+  });
+  prompt.output = read_structured_output(fields, read_text_format(fields));
+  prompt.strict_tools = tools.strict();
+  prompt.custom_tools = tools.custom();
+  prompt.input_grammars = tools.input_grammars();
+  if (!tools.shown().empty() && prompt.tool_choice.kind != ToolChoice::Kind::none)
+    prompt.variables["tools"] = tools.shown();
+  prompt.one_call = !fields.boolean("parallel_tool_calls").value_or(true);
+  set_reasoning_effort(prompt, read_member(fields, "reasoning", "effort"), "reasoning.effort");
+  kept->members = echo_members(fields, request, prompt, given_tools, kept->store);
+  fields.report_unknown();
+  request.responses = std::move(kept);
+
+  set_chat_prompt(request, prompt, context, unknown);
+  settle_lengths(request, context, max_tokens, 0, INT32_MAX);
+  return std::move(request);
+}
+
+Json read_responses_input(JsonFields& fields, Json history, ResponsesTools& tools) {
+  InputReader reader(std::move(history), tools, fields.unknown());
+  const Json* input = fields.any("input");
+  if (input == nullptr) throw fields.error("input", "missing, expected a string or an array of items");
+  if (input->is_string()) {
+    reader.add_message("user", input->get<std::string>());
+    return reader.take();
+  }
+  if (!input->is_array()) throw wrong_value("input", *input, "a string or an array of items");
+  for (size_t i = 0; i < input->size(); ++i)
+    reader.add((*input)[i], fmt::format("input[{}]", i));
+  Json messages = reader.take();
+  if (messages.empty()) throw fields.error("input", "empty, expected at least one item");
+  return messages;
+}
+
+Json with_instructions(const std::string& instructions, Json messages) {
+  std::string text = instructions;
+  size_t first = 0;
+  while (first < messages.size() && messages[first]["role"] == "system")
+    append_paragraph(text, messages[first++]["content"].get_ref<const std::string&>());
+  if (text.empty()) return messages;
+  Json made = Json::array();
+  made.push_back({{"role", "system"}, {"content", text}});
+  for (; first < messages.size(); ++first)
+    made.push_back(std::move(messages[first]));
+  return made;
+}
+
+}  // namespace minfer

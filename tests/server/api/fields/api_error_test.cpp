@@ -1,0 +1,48 @@
+// OpenAI's error object.
+#include "server/api/fields/api_error.h"
+
+#include <string>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+namespace minfer {
+namespace {
+
+TEST(ApiErrorTest, GivesOpenAisErrorObject) {
+  EXPECT_EQ(error_json(bad_request("top_p", "top_p: 2, expected 0 to 1")),
+            R"({"error":{"message":"top_p: 2, expected 0 to 1","type":"invalid_request_error",)"
+            R"("param":"top_p","code":null}})");
+  EXPECT_EQ(error_json(overloaded("busy")),
+            R"({"error":{"message":"busy","type":"rate_limit_error","param":null,)"
+            R"("code":"rate_limit_exceeded"}})");
+}
+
+TEST(ApiErrorTest, CarriesTheStatus) {
+  EXPECT_EQ(bad_request("n", "").status(), 400);
+  EXPECT_EQ(unknown_field("n").status(), 400);
+  EXPECT_EQ(unsupported("n", "").status(), 400);
+  EXPECT_EQ(context_length_exceeded("prompt", "").status(), 400);
+  EXPECT_EQ(invalid_api_key("").status(), 401);
+  EXPECT_EQ(model_not_found("m", {}).status(), 404);
+  EXPECT_EQ(not_found("").status(), 404);
+  EXPECT_EQ(method_not_allowed("").status(), 405);
+  EXPECT_EQ(too_large("").status(), 413);
+  EXPECT_EQ(overloaded("").status(), 429);
+  EXPECT_EQ(server_error("").status(), 500);
+  EXPECT_EQ(unavailable("").status(), 503);
+}
+
+TEST(ApiErrorTest, IsValidJsonWhateverTheMessageHolds) {
+  const std::string text = error_json(bad_request("a\xFF\"", "\x01\xC3 \\ \n"));
+  EXPECT_EQ(nlohmann::json::parse(text).at("error").at("param"), "a\xEF\xBF\xBD\"");
+}
+
+TEST(ApiErrorTest, OfAnExceptionIsItselfOr503WithoutMemoryElse500) {
+  EXPECT_EQ(failure(not_found("x")).status(), 404);
+  EXPECT_EQ(failure(std::bad_alloc()).status(), 503);
+  EXPECT_EQ(failure(std::runtime_error("x")).status(), 500);
+}
+
+}  // namespace
+}  // namespace minfer
