@@ -1,7 +1,8 @@
+#include "models/decoder/memory/recurrent_state_pool.h"
+
 #include <algorithm>
 
 #include "kernels/base/error.h"
-#include "models/decoder/memory/recurrent_state_pool.h"
 
 namespace minfer {
 

@@ -133,8 +133,7 @@ TEST(AttentionPath, IsOnTensorCoresOfEveryDeviceThatABuildIsFor) {
   for (const int32_t needed : {kLarge, kSmall}) {
     EXPECT_EQ(paths(163 << 10, false, needed), portable) << "8.0";
     EXPECT_EQ(paths(227 << 10, false, needed), portable) << "10.0, and 9.0 without code for sm_90a";
-    EXPECT_EQ(paths(227 << 10, true, needed),
-              std::pair(AttentionPath::decode, AttentionPath::prefill_wgmma));
+    EXPECT_EQ(paths(227 << 10, true, needed), std::pair(AttentionPath::decode, AttentionPath::prefill_wgmma));
   }
   EXPECT_EQ(paths(99 << 10, false, kSmall), portable) << "8.6, 8.9, 12.0";
   EXPECT_EQ(paths(99 << 10, false, kLarge), general);
