@@ -44,7 +44,7 @@ say "installed with $("${inside[@]}" dpkg-query -f '.\n' -W | wc -l) packages in
 "${inside[@]}" minfer run --chat "What is 23 plus 45?" </dev/null
 for file in /etc/default/minfer /lib/systemd/system/minfer.service /usr/share/doc/minfer/copyright /usr/share/doc/minfer/examples/haproxy.cfg \
   /usr/share/bash-completion/completions/minfer /usr/share/zsh/vendor-completions/_minfer \
-  /usr/share/fish/vendor_completions.d/minfer.fish; do
+  /usr/share/fish/vendor_completions.d/minfer.fish /usr/share/man/man1/minfer.1 /usr/share/man/man1/minfer-profile-explain.1; do
   "${inside[@]}" test -s "$file" || { echo "check_package: no $file" >&2; exit 1; }
 done
 "${inside[@]}" grep -q "Chart.js" /usr/share/doc/minfer/copyright

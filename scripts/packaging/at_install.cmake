@@ -10,6 +10,15 @@ foreach(completion bash:bash-completion/completions/minfer zsh:zsh/vendor-comple
   message(STATUS "Installing: $ENV{DESTDIR}${path}")
   list(APPEND CMAKE_INSTALL_MANIFEST_FILES ${path})
 endforeach()
+execute_process(COMMAND ${root}/${bindir}/minfer man OUTPUT_VARIABLE pages COMMAND_ERROR_IS_FATAL ANY)
+string(REGEX MATCHALL "[^\n]+" pages "${pages}")
+foreach(page ${pages})
+  set(path ${CMAKE_INSTALL_PREFIX}/${datadir}/man/man1/${page}.1)
+  execute_process(COMMAND ${root}/${bindir}/minfer man ${page} OUTPUT_VARIABLE text COMMAND_ERROR_IS_FATAL ANY)
+  file(WRITE "$ENV{DESTDIR}${path}" "${text}")
+  list(APPEND CMAKE_INSTALL_MANIFEST_FILES ${path})
+endforeach()
+message(STATUS "Installing: manual pages in $ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/${datadir}/man/man1")
 
 # As GNU has it: what belongs to /usr is configured in /etc.
 set(MINFER_BINDIR ${CMAKE_INSTALL_PREFIX}/${bindir})

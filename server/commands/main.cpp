@@ -6,6 +6,7 @@
 #include "server/commands/args/checks.h"
 #include "server/commands/commands.h"
 #include "server/commands/completion.h"
+#include "server/commands/man_page.h"
 #include "server/terminal/terminal.h"
 
 int main(int argc, char** argv) {
@@ -27,6 +28,7 @@ int main(int argc, char** argv) {
   minfer::add_tune_command(app);
   minfer::add_inspect_command(app);
   minfer::add_completion_command(app);
+  minfer::add_man_command(app);
   try {
     try {
       app.parse(argc, argv);

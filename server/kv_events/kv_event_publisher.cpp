@@ -1,11 +1,15 @@
 #include "server/kv_events/kv_event_publisher.h"
 
 #include <array>
+#include <charconv>
 #include <chrono>
+#include <iterator>
+#include <span>
 #include <utility>
 
 #include <sys/eventfd.h>
 #include <unistd.h>
+#include <zmq_addon.hpp>
 
 #include "kernels/base/error.h"
 
@@ -19,6 +23,44 @@ constexpr uint64_t kEndOfReplay = ~uint64_t{0};  // -1
 bool is_own_address(const std::string& endpoint) {
   return endpoint.find('*') != std::string::npos || endpoint.find("::") != std::string::npos ||
          endpoint.starts_with("ipc://") || endpoint.starts_with("inproc://");
+}
+
+/// ZeroMQ takes 70000 for port 4464.
+void check_port(std::string_view option, const std::string& endpoint) {
+  if (!endpoint.starts_with("tcp://")) return;
+  const std::string_view port = std::string_view(endpoint).substr(endpoint.rfind(':') + 1);
+  uint16_t number = 0;
+  const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), number);
+  if (port == "*" || (error == std::errc() && end == port.data() + port.size() && number > 0)) return;
+  fail("{}: \"{}\" has no port from 1 to 65535, or *", option, endpoint);
+}
+
+/// Has the socket listen at the endpoint, or connect to it. Returns the address, with the port that "*" stood for. `option` is where the
+/// endpoint comes from. `high_water_mark`: messages that wait for one peer; further ones are lost for it.
+std::string attach(zmq::socket_t& socket, std::string_view option, const std::string& endpoint, bool binds,
+                   int high_water_mark) {
+  constexpr int64_t kLongestMessage = 1024;  // far more than a request for a replay has
+  check_port(option, endpoint);
+  try {
+    socket.set(zmq::sockopt::sndhwm, high_water_mark);
+    socket.set(zmq::sockopt::linger, 0);
+    socket.set(zmq::sockopt::maxmsgsize, kLongestMessage);
+    socket.set(zmq::sockopt::ipv6, endpoint.find('[') != std::string::npos);
+    binds ? socket.bind(endpoint) : socket.connect(endpoint);
+  } catch (const zmq::error_t& error) {
+    fail("{}: cannot {} {}: {}", option, binds ? "listen at" : "connect to", endpoint, error.what());
+  }
+  return binds ? socket.get(zmq::sockopt::last_endpoint) : endpoint;
+}
+
+/// Sends a message without waiting. False: it was not sent.
+bool send(zmq::socket_t& socket, std::span<const std::string_view> frames) try {
+  std::vector<zmq::const_buffer> buffers;
+  for (const std::string_view frame : frames)
+    buffers.push_back(zmq::buffer(frame));
+  return zmq::send_multipart(socket, buffers, zmq::send_flags::dontwait).has_value();
+} catch (const zmq::error_t&) {
+  return false;
 }
 
 std::array<char, 8> big_endian(uint64_t value) {
@@ -48,19 +90,15 @@ double seconds_since_1970() {
 KvEventPublisher::KvEventPublisher(KvEventOptions options)
     : options_(std::move(options)),
       is_bound_(is_own_address(options_.endpoint)),
-      socket_(context_, ZmqSocket::Type::publish, options_.high_water_mark),
+      socket_(context_, zmq::socket_type::pub),
       wake_descriptor_(-1) {
-  if (is_bound_) {
-    socket_.bind(options_.endpoint, "--kv-events-endpoint");
-    options_.endpoint = socket_.bound_endpoint();
-  } else {
-    socket_.connect(options_.endpoint, "--kv-events-endpoint");
-  }
+  options_.endpoint =
+      attach(socket_, "--kv-events-endpoint", options_.endpoint, is_bound_, options_.high_water_mark);
   if (!options_.replay_endpoint.empty()) {
+    replay_.emplace(context_, zmq::socket_type::router);
     // Room for the longest answer and some short ones: what finds none is lost.
-    replay_.emplace(context_, ZmqSocket::Type::router, static_cast<int>(options_.max_replay_batches) + 1000);
-    replay_->bind(options_.replay_endpoint, "--kv-events-replay-endpoint");
-    options_.replay_endpoint = replay_->bound_endpoint();
+    options_.replay_endpoint = attach(*replay_, "--kv-events-replay-endpoint", options_.replay_endpoint, true,
+                                      static_cast<int>(options_.max_replay_batches) + 1000);
   }
   wake_descriptor_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (wake_descriptor_ < 0) fail("--kv-events-endpoint: no descriptor to be had for its thread");
@@ -122,7 +160,9 @@ void KvEventPublisher::wake() {
 
 void KvEventPublisher::run() {
   while (true) {
-    ZmqSocket::wait_readable(replay_ ? &*replay_ : nullptr, wake_descriptor_);
+    std::vector<zmq::pollitem_t> items{{nullptr, wake_descriptor_, ZMQ_POLLIN, 0}};
+    if (replay_) items.push_back({replay_->handle(), 0, ZMQ_POLLIN, 0});
+    zmq::poll(items);
     eventfd_t wakes = 0;
     eventfd_read(wake_descriptor_, &wakes);
     while (std::optional<Queued> next = next_queued())
@@ -146,7 +186,7 @@ void KvEventPublisher::publish(Queued& queued) {
   std::string payload = encode_kv_events(queued.batch, queued.time_s, options_.format);
   const std::array<char, 8> number = big_endian(queued.number);
   const std::array<std::string_view, 3> frames{options_.topic, view(number), payload};
-  const bool is_sent = socket_.send(frames);
+  const bool is_sent = send(socket_, frames);
   if (replay_) keep(queued.number, std::move(payload));
   queued.batch.clear();
   const std::lock_guard lock(mutex_);
@@ -166,13 +206,15 @@ void KvEventPublisher::keep(uint64_t number, std::string payload) {
 
 /// Requests are [client, nothing, first number]; others are ignored. Answers are [client, nothing, number, batch].
 void KvEventPublisher::answer_replay() {
-  const std::optional<std::vector<std::string>> request = replay_->receive();
-  if (!request || request->size() != 3 || request->back().size() != sizeof(uint64_t)) return;
-  const uint64_t first = from_big_endian(request->back());
+  std::vector<zmq::message_t> request;
+  const auto received = zmq::recv_multipart(*replay_, std::back_inserter(request), zmq::recv_flags::dontwait);
+  if (!received || request.size() != 3 || request.back().size() != sizeof(uint64_t)) return;
+  const uint64_t first = from_big_endian(request.back().to_string_view());
   const auto answer = [&](uint64_t kept_number, std::string_view payload) {
     const std::array<char, 8> number = big_endian(kept_number);
-    const std::array<std::string_view, 4> frames{request->front(), std::string_view(), view(number), payload};
-    replay_->send(frames);
+    const std::array<std::string_view, 4> frames{request.front().to_string_view(), std::string_view(),
+                                                 view(number), payload};
+    send(*replay_, frames);
   };
   for (const Replayable& each : kept_) {
     if (each.number >= first) answer(each.number, each.payload);

@@ -8,9 +8,10 @@
 #include <thread>
 #include <vector>
 
+#include <zmq.hpp>
+
 #include "engine/memory/kv_events.h"
 #include "server/kv_events/kv_event_encoder.h"
-#include "server/kv_events/zmq_socket.h"
 
 namespace minfer {
 
@@ -75,10 +76,10 @@ class KvEventPublisher final : public KvEventSink {
 
   KvEventOptions options_;
   bool is_bound_;
-  ZmqContext context_;
+  zmq::context_t context_;
   // The publisher's thread, once it runs.
-  ZmqSocket socket_;
-  std::optional<ZmqSocket> replay_;
+  zmq::socket_t socket_;
+  std::optional<zmq::socket_t> replay_;
   std::deque<Replayable> kept_;
   size_t kept_bytes_ = 0;
 

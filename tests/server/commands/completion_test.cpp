@@ -1,4 +1,5 @@
-// The completion scripts of the shells, against --help and in the shells themselves where they are installed.
+// The completion scripts of the shells and the manual pages, against --help and in the shells themselves where they are installed.
+#include <algorithm>
 #include <regex>
 #include <sstream>
 
@@ -10,6 +11,7 @@ namespace minfer {
 namespace {
 
 using test::Outcome;
+using testing::AllOf;
 using testing::Contains;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -131,6 +133,37 @@ TEST_F(CompletionTest, FishCompletesWithItsScript) {
 TEST_F(CompletionTest, AShellThatIsNotKnownIsRefused) {
   EXPECT_EQ(line_.minfer("completion csh").exit_code, 2);
   EXPECT_THAT(line_.minfer("--help").out, Not(HasSubstr("completion")));
+}
+
+TEST_F(CompletionTest, ManualPagesHoldEveryOption) {
+  const std::vector<std::string> pages = words_of(line_.minfer("man").out);
+  for (const std::string command : kCommands) {
+    std::string name = command.empty() ? "minfer" : "minfer-" + command;
+    std::ranges::replace(name, ' ', '-');
+    EXPECT_THAT(pages, Contains(name));
+    const std::string page = line_.minfer("man " + name).out;
+    EXPECT_THAT(page, HasSubstr(".SH NAME\n"));
+    for (const std::string& option : options_in_help(line_, command))
+      EXPECT_THAT(page, HasSubstr(std::regex_replace(option, std::regex("-"), "\\-"))) << name;
+  }
+}
+
+TEST_F(CompletionTest, ManualPagesHoldOptionsThatExcludeEachOther) {
+  EXPECT_THAT(line_.minfer("man minfer-run").out,
+              AllOf(HasSubstr(".SH STRUCTURED OUTPUT\n"), HasSubstr("json\\-schema")));
+}
+
+TEST_F(CompletionTest, ManReadsEachPageWithoutAWarning) {
+  if (!has_shell(line_, "groff")) GTEST_SKIP() << "groff is not installed";
+  const Outcome outcome = line_.shell(
+      "for page in $(minfer man); do minfer man $page | groff -man -Tutf8 -ww -z || echo $page; done");
+  EXPECT_EQ(outcome.out + outcome.err, "");
+}
+
+TEST_F(CompletionTest, APageThatIsNotThereIsRefused) {
+  const Outcome outcome = line_.minfer("man nothing");
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.err, HasSubstr("there is no page \"nothing\""));
 }
 
 }  // namespace
