@@ -2,7 +2,8 @@
 """Checks that dependencies go one way: kernels <- profiling <- models <- engine <- server.
 
 A file of a folder may include project headers of its own folder and of those left of it. tests/ may include all. Within kernels/, engine/,
-server/ and models/decoder/ folders of any depth include each other in no circle. Prints each offending line and exits 1 if there is one.
+server/ and models/decoder/ folders of any depth include each other in no circle. A dialect of the server includes no other. Prints each
+offending line and exits 1 if there is one.
 """
 
 import re
@@ -12,6 +13,8 @@ from pathlib import Path
 ORDER = ["kernels", "profiling", "models", "engine", "server"]
 INCLUDE = re.compile(r'^\s*#\s*include\s+["<]((?:%s|tests)/[^">]+)[">]' % "|".join(ORDER))
 WITHOUT_CIRCLES = ["kernels", "models/decoder", "engine", "server"]
+# What these folders may include of the server, beside themselves.
+LEAVES = {"server/http": [], "server/api": [], "server/terminal": [], "server/dialects/*": ["server/api/", "server/http/"]}
 SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}
 
 
@@ -26,6 +29,13 @@ def offences(root: Path) -> list[str]:
                 match = INCLUDE.match(line)
                 if match and match.group(1).split("/")[0] not in allowed:
                     found.append(f"{path.relative_to(root)}:{number}: {folder}/ may not include {match.group(1)}")
+    for pattern, others in LEAVES.items():
+        for leaf in [path for path in sorted(root.glob(pattern)) if path.is_dir()]:
+            own = f"{leaf.relative_to(root)}/"
+            for path in [path for path in sorted(leaf.rglob("*")) if path.suffix in SUFFIXES]:
+                for included in re.findall(r'#include "(server/[^"]+)"', path.read_text()):
+                    if not included.startswith((own, *others)):
+                        found.append(f"{path.relative_to(root)}: {own} may not include {included}")
     return found
 
 
