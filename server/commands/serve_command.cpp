@@ -254,7 +254,7 @@ void add_kv_event_options(CLI::App& command, ServeArgs& args) {
                                      "publish which blocks the prefix cache stores and removes, for "
                                      "routers that send a request where its prefix is "
                                      "(llm-d, Dynamo), over ZeroMQ in vLLM's format. tcp://*:5557 "
-                                     "listens on every address, to whoever connects; "
+                                     "listens on every address, to any client; "
                                      "without a * it connects to tcp://HOST:PORT. Prompts can be read "
                                      "from the events, but of requests with a "
                                      "cache_salt (default: none)")

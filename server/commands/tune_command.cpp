@@ -195,7 +195,7 @@ void add_tune_command(CLI::App& app) {
                    "goodput:METRIC:MS[,METRIC:MS] of ttft, tpot and e2el (requests at their times)")
       ->option_text("GOAL [throughput]");
   tune->add_option("--replay-speed", args->speed,
-                   "Requests arrive so many times as fast as recorded, or inf: all at once")
+                   "Requests arrive this many times as fast as recorded, or inf: all at once")
       ->option_text("X|inf");
   tune->add_option("--budget", args->budget, "Time that it may take, about")->option_text("TIME [5m]");
   tune->add_flag("--lossy", args->lossy,

@@ -81,7 +81,7 @@ void LoadArgs::add_workload_options(CLI::App& command) {
                             "--random-range-ratio", "--num-turns", "--request-rate"})
     replay->excludes(command.get_option(other));
   add_option(group, "--replay-speed", workload.replay_speed,
-             "requests arrive so many times as fast as they were recorded; inf: all at once")
+             "requests arrive this many times as fast as they were recorded; inf: all at once")
       ->check(kPositiveOrInf)
       ->option_text("X|inf [1]")
       ->needs(replay);

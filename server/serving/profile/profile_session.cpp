@@ -42,8 +42,8 @@ void ProfileArgs::add_to(CLI::App& command) {
       ->group(group);
   command
       .add_option("--profile-margin", margin,
-                  "also record so many steps before and behind --profile-range, which are not traced: what "
-                  "the tracing costs them shows")
+                  "also record this many steps before and behind --profile-range, without tracing: they show "
+                  "what the tracing costs")
       ->check(CLI::Range(int64_t{0}, kMostMargin))
       ->needs("--profile-range")
       ->group(group);
@@ -61,7 +61,7 @@ void ProfileArgs::add_to(CLI::App& command) {
 void ProfileArgs::add_counters_every(CLI::App& command) {
   command
       .add_option("--profile-counters-every", counters_every_s,
-                  "read hardware counters in one window every so many seconds")
+                  "seconds from one window in which hardware counters are read to the next")
       ->check(CLI::Range(0.1, 1e6))
       ->excludes("--profile-counters")
       ->group(kGroup);
