@@ -57,7 +57,7 @@ KvEventPublisher::KvEventPublisher(KvEventOptions options)
     socket_.connect(options_.endpoint, "--kv-events-endpoint");
   }
   if (!options_.replay_endpoint.empty()) {
-    // Room for the longest answer and some short ones: what finds none is lost.
+    // Room for the longest answer and some short ones: a message that finds none is lost.
     replay_.emplace(context_, ZmqSocket::Type::router, static_cast<int>(options_.max_replay_batches) + 1000);
     replay_->bind(options_.replay_endpoint, "--kv-events-replay-endpoint");
     options_.replay_endpoint = replay_->bound_endpoint();
@@ -89,7 +89,7 @@ void KvEventPublisher::take(KvEventBatch& batch) {
     const std::lock_guard lock(mutex_);
     const uint64_t number = next_number_++;
     const bool is_whole = !batch.empty() && batch.events.front().kind == KvEventBatch::Kind::cleared;
-    // A batch of any size finds room in an empty queue, so that the whole cache always can be sent.
+    // An empty queue takes a batch of any size, so that the whole cache can always be sent.
     if ((is_behind_ && !is_whole) || (!queue_.empty() && queue_bytes_ + bytes > options_.max_queue_bytes)) {
       is_behind_ = true;
       ++counts_.dropped;

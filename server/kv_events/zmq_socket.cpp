@@ -54,7 +54,7 @@ ZmqSocket::ZmqSocket(const ZmqContext& context, Type type, int high_water_mark)
   if (socket_ == nullptr) fail("ZeroMQ: {}", zmq_strerror(errno));
   set_option(socket_, ZMQ_SNDHWM, high_water_mark);
   set_option(socket_, ZMQ_LINGER, 0);
-  set_option(socket_, ZMQ_MAXMSGSIZE, kLongestMessage);  // of what comes in
+  set_option(socket_, ZMQ_MAXMSGSIZE, kLongestMessage);  // of incoming messages
 }
 
 ZmqSocket::~ZmqSocket() {

@@ -9,7 +9,7 @@
 
 namespace minfer {
 
-/// A ZeroMQ context. One that still has sockets is not destroyed.
+/// A ZeroMQ context. It is not destroyed while it has sockets.
 class ZmqContext {
  public:
   /// Throws Error in a build without libzmq.
@@ -23,7 +23,7 @@ class ZmqContext {
   void* context_;
 };
 
-/// A ZeroMQ socket. One thread at a time; nothing here waits but wait_readable().
+/// A ZeroMQ socket. One thread at a time; only wait_readable() waits.
 class ZmqSocket {
  public:
   enum class Type : uint8_t { publish, router };
@@ -34,15 +34,15 @@ class ZmqSocket {
   ZmqSocket(const ZmqSocket&) = delete;
   ZmqSocket& operator=(const ZmqSocket&) = delete;
 
-  /// `option` is where the endpoint comes from, for the message of the Error that says why it cannot be had.
+  /// `option`: the option that gave the endpoint, named by the Error that says why it cannot be had.
   void bind(const std::string& endpoint, std::string_view option);
   void connect(const std::string& endpoint, std::string_view option);
-  /// The address that was bound, with the port that "*" stood for.
+  /// The bound address, with the port that "*" stood for.
   std::string bound_endpoint() const;
 
   /// False: it was not sent.
   bool send(std::span<const std::string_view> frames);
-  /// The frames of the next message; nothing if none is there.
+  /// The frames of the next message; absent: there is none.
   std::optional<std::vector<std::string>> receive();
   /// Waits for a message at `socket` (null: for none) or until `descriptor` can be read.
   static void wait_readable(const ZmqSocket* socket, int descriptor);
