@@ -310,7 +310,7 @@ void Engine::add_rows(OpenStep& step) const {
   unwanted.temperature = 0.0f;
   for (const ScheduledSequence& entry : step.scheduled.sequences) {
     if (step.draws_later && (!entry.is_current() || entry.sequence->num_dropped_draws > 0)) {
-      // The step in front has ended the request, or has shown what follows: then one row remains, in front of that.
+      // The step in front has ended the request, or has shown what follows: then there is one row, in front of that.
       const bool scores = entry.is_current() && entry.sequence->is_scoring();
       step.rows.insert(step.rows.end(), static_cast<size_t>(entry.num_logit_rows),
                        scores ? live(entry).scores.row(entry.first_row()) : unwanted);

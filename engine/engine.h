@@ -49,7 +49,7 @@ class Engine {
   }
 
   /// Launches the next step (schedule, build, run), then finishes the oldest one (wait, commit): the step just launched, or with
-  /// options().steps_ahead the step before it. If a step's rows depend on the step before, its tokens are drawn when that step is
+  /// options().steps_ahead the step before it. If a step's rows depend on the step before, its tokens are drawn when the latter is
   /// committed. Where a profiled range begins or ends, it only finishes a step. Returns the outputs, valid until the next call.
   std::span<const RequestOutput> step();
   /// Throws DeviceError if another rank has failed. For a caller without a step to take: step() would find that out.
@@ -61,8 +61,8 @@ class Engine {
   /// Tells `sink` the changes of the prefix cache at the end of each step. `sink` outlives the engine. Call once, between steps.
   void set_kv_event_sink(KvEventSink& sink) { kv_events_.emplace(blocks_, sink); }
 
-  /// Profiles a range of the steps to come, kernel by kernel where the backend can. Call
-  /// it and the next two functions between steps. Throws Error if a range is set already.
+  /// Profiles a range of the steps to come, kernel by kernel where the backend can. Call it,
+  /// end_profile_range() and cut_profile_range() between steps. Throws Error if a range is set already.
   void set_profile_range(ProfileRange::Options options) { range_.set(std::move(options)); }
   bool has_profile_range() const { return range_.is_set(); }
   /// Ends the range after the steps that are under way: at once if there are none, else when they have finished.
@@ -149,7 +149,7 @@ class Engine {
 
   std::unique_ptr<ModelSource> model_;
   std::unique_ptr<Tokenizer> tokenizer_;
-  std::unique_ptr<DraftModel> draft_model_;  ///< until it is loaded; then the speculator owns it
+  std::unique_ptr<DraftModel> draft_model_;  ///< while the engine is made; then the speculator owns it
   ModelRunner runner_;
   const uint64_t prefix_hash_key_;
   const bool takes_masks_;

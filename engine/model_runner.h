@@ -17,7 +17,7 @@ struct LogitRows {
   int64_t vocab_size = 0;
 };
 
-/// A model made ready to run, on one device or on several ranks (EngineOptions::tensor_parallel_size). With several, this process
+/// A model made ready to run, on one device or on several ranks (EngineOptions::tensor_parallel_size). With several, the runner
 /// uses the first rank, which leads the others. Chooses options that are 0. The constructor allocates everything: weights, the
 /// ops' workspace, activations, then KV blocks from what is left. Built by Engine and by Evaluator; used from one thread.
 class ModelRunner {

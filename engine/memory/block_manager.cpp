@@ -179,8 +179,8 @@ void BlockManager::unpublish(BlockId id) {
     events_->add_removed(published.hash);
 }
 
-/// Tells the mirror of a block with new content, unless the mirror must not know it: the block or one before it is
-/// salted, or its hash stands for another content in the mirror. `parent`: the block before it; null: there is none.
+/// Tells the mirror of a block with new content, unless the mirror must not know it: the block or one before it is salted,
+/// or has a hash that stands for another content in the mirror. `parent`: the block before it; null: there is none.
 void BlockManager::announce(BlockId id, const Block* parent) {
   Block& announced = block(id);
   const bool may_know = parent == nullptr ? salt(id).empty() : parent->announced;

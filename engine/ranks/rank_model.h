@@ -14,7 +14,7 @@ namespace minfer {
 /// If a model does not fit into a GPU's memory, the error says what would fit (memory_fit.h). Used from one thread.
 class RankModel {
  public:
-  /// Loads the weights. `options`: the model's and backend's are chosen (choose_backend_options()). `source` outlives the model.
+  /// Loads the weights. `options`: those by model and backend are chosen (choose_backend_options()). `source` outlives the model.
   RankModel(const ModelSource& source, const EngineOptions& options, int32_t logit_slice,
             const LoadProgress& progress, std::unique_ptr<Backend> backend);
 

@@ -65,7 +65,7 @@ class BatchBuilder {
     int32_t num_blocks = 0;
   };
 
-  /// A sequence's table. To kernels, each of its blocks is `entries` blocks, which begin `distance` behind the previous block's.
+  /// A sequence's table. To kernels, block b of it is `entries` blocks, from number b * `distance` on.
   struct Table {
     std::span<const BlockId> blocks;
     int32_t num_freed;

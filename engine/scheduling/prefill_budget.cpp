@@ -35,7 +35,7 @@ int32_t PrefillBudget::most_within_target(const BatchShape& decoding, int32_t fi
 }
 
 /// The time per token falls, and rises again where attention outweighs the rest: the step's time
-/// is convex. So sizes beyond those that are tried are not much better than the best of them.
+/// is convex. So sizes other than those that are tried are not much better than the best of them.
 int32_t PrefillBudget::fewest_at_speed(const BatchShape& decoding, int32_t first_token, int32_t room,
                                        double loss) const {
   const auto token_ns = [&](int32_t tokens) {

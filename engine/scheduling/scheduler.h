@@ -54,7 +54,7 @@ struct Refusal {
 /// it is (service_order, arrival), where service_order is the tokens of all prompts that came before, plus twice its own. So a prompt
 /// goes in front of a longer one that came before it, but not for ever: less than n tokens go in front of an earlier prompt of n tokens.
 ///
-/// schedule() walks the running and then the waiting sequences in this order once:
+/// schedule() walks the running and the waiting sequences once, all in the one order of service:
 /// - Budget. Decoding sequences get their tokens first, then their drafts. Prefill gets the rest,
 ///   in chunks if these are enabled; beside decoding, no more than a PrefillBudget allows, if
 ///   there is one. Drafts take free blocks only while every running sequence would still find one.

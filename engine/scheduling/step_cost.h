@@ -13,9 +13,9 @@ namespace minfer {
 /// size, it could not tell the prompt's part of a step. The first step of each kind finds everything cold and is ignored.
 ///
 /// Time grows with the tokens, and faster from some hundred tokens on: below, reading the weights takes longer than
-/// computing with them. So the cost of a token has one slope up to 128 tokens of a step, a steeper one from there
-/// and another from 512 on: a convex line that never falls, so that the number of tokens for a time can be read
-/// from it. Rows of logits, cached tokens that decoding reads, and (query, cached) pairs of prompts count too.
+/// computing with them. So the cost of a token has one slope up to 128 tokens of a step, a steeper one from there and
+/// a still steeper one from 512 on: a convex line that never falls, so that the number of tokens for a time can be
+/// read from it. Rows of logits, cached tokens that decoding reads, and (query, cached) pairs of prompts count too.
 ///
 /// Owned by the engine and used on its thread. Learning from a step takes less than a microsecond and allocates nothing.
 class StepCost final : public StepSink {

@@ -37,7 +37,7 @@ UsageCount::UsageCount(const CompletionRequest& request)
 void UsageCount::add(int32_t choice, const RequestOutput& output) {
   Usage& usage = choices_[static_cast<size_t>(choice)];
   total_.completion_tokens += output.output_tokens - usage.completion_tokens;
-  // Only a prompt's first choice counts it: the others find in the cache what the first has computed.
+  // Only a prompt's first choice counts cached tokens: the others find in the cache what the first has computed.
   if (choice % num_answers_ == 0) total_.cached_tokens += output.cached_tokens - usage.cached_tokens;
   total_.draft_tokens += output.drafted.draft_tokens - usage.draft_tokens;
   total_.accepted_tokens += output.drafted.accepted_tokens - usage.accepted_tokens;

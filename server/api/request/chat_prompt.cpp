@@ -54,7 +54,7 @@ std::string read_continued_text(JsonFields& fields, const Json& variables) {
   return last["content"].get<std::string>();
 }
 
-/// Drops the template's text behind `text`, and white space at the end of `text` if the template dropped it.
+/// Drops the template's text behind `text`. White space at the end of `text` stays if the template kept it.
 void cut_behind(std::vector<PromptPart>& parts, std::string_view text) {
   std::string all;
   for (const PromptPart& part : parts)

@@ -37,7 +37,7 @@ class RequestFigures final : public StepSink {
   BusyTime busy_;
 };
 
-/// A replay against its record: `recorded`, `replayed` and `ratio` (replayed / recorded; null if that is 0) with the names of
+/// A replay against its record: `recorded`, `replayed` and `ratio` (replayed / recorded; null if recorded is 0) with the names of
 /// RequestFigures::json(), `differences` of the current engine (`now`) from the recorded one, `notes` of what was not replayed.
 nlohmann::ordered_json replay_json(const RecordedLoad& load, double speed, const RequestFigures& replayed,
                                    const ProfileHeader& now);

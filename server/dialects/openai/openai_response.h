@@ -57,7 +57,7 @@ class StreamWriter final : public AnswerStream {
   int32_t num_unfinished_;
   bool finished_ = false;
   std::string head_;          ///< the beginning of every event, up to the choices
-  std::string before_index_;  ///< text up to the index of its choice
+  std::string before_index_;  ///< the same and on, up to the index of its choice
   std::string problem_;
 };
 
@@ -101,7 +101,7 @@ class ResponseBuilder final : public WholeAnswer {
   std::string text_;  ///< written text that is not given out yet
   Part next_part_ = Part::head;
   int32_t next_choice_ = 0;
-  std::optional<TextOffsets> offsets_;  ///< both: of the choice that is being written
+  std::optional<TextOffsets> offsets_;  ///< this and the next: of the choice being written
   std::optional<LogprobsWriter> logprobs_;
 };
 
