@@ -21,7 +21,7 @@ constexpr bool is_special(TokenType type) {
 
 /// Completes data that files leave out. Fills `types` if empty. Adds to `end_tokens` the tokens whose text is a
 /// well-known end of turn (<|eot_id|>, <|im_end|>, ...), and makes them control tokens. Afterwards end_tokens
-/// holds every end token once. Also finds the tokens around a gap to fill.
+/// holds every end token once. Completes the tokens around a gap to fill in the same way.
 void complete_special_tokens(Vocabulary& vocabulary);
 
 /// Finds the texts of special tokens in prompts, the longest at each position. Immutable.

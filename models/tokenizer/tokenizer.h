@@ -18,7 +18,7 @@ struct EncodeOptions {
   bool parse_special = true;  ///< special tokens' text becomes the token; false treats it as plain text
 };
 
-/// A piece of a prompt: markup, with special tokens, or a person's text, without them.
+/// A piece of a prompt. Markup: texts of special tokens become these tokens. A person's text: they stay plain text.
 struct PromptPart {
   std::string text;
   bool parse_special = false;

@@ -21,8 +21,8 @@ std::optional<int64_t> launch_end_ns(const KernelLine& kernel);
 /// known, the end of the last call before that.
 std::optional<int64_t> last_launch_ns(std::span<const KernelLine> kernels);
 
-/// Writes kernels, copies and fills on a track for each stream, and the calls that launched them. Each has an arrow from its call, except
-/// the later kernels of a graph, which one call launches.
+/// Writes kernels, copies and fills on a track for each stream, and the calls that launched them. An arrow leads from the call to each,
+/// except the later kernels of a graph, which one call launches.
 ///
 /// With programmatic launches, a kernel begins while the kernel in front still runs: it waits or reads ahead. Its slice on the stream's
 /// track lasts from the front kernel's end to its own end. Its earlier time is a slice of the same name on a track "begun early" of the

@@ -14,7 +14,7 @@ struct TimeSpan {
   int64_t duration_ns() const { return end_ns - begin_ns; }
 };
 
-/// The limit for times in a profile, which may have any value (126 years). Times are clamped to it, so that sums of two cannot overflow.
+/// The limit (126 years) for times in a profile: its writer may state any. Times are clamped to it, so that sums of two cannot overflow.
 inline constexpr int64_t kLatestNs = 4'000'000'000'000'000'000;
 
 inline int64_t bounded_ns(int64_t ns) {

@@ -96,7 +96,7 @@ class SampleAttribution {
   std::vector<double> mixed_amounts_;  ///< [mixed_.size(), counters_.size()]
 };
 
-/// The bytes that a counter saw from `begin_ns` to `end_ns`. A sample across an end is divided by time. It counts whole if
+/// The bytes that a counter saw from `begin_ns` to `end_ns`. A sample across an end is divided by time, or counts whole if
 /// `alone_before` (`alone_after`) says that nothing else ran on the other side. `covered`: the share of the time with samples.
 struct CountedBytes {
   double bytes = 0.0;

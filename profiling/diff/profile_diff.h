@@ -34,7 +34,7 @@ struct LaunchDiff {
   std::array<int32_t, 3> grid{};
   std::array<int32_t, 3> block{};
   int64_t steps = 0;       ///< steps with this launch
-  int32_t more_grids = 0;  ///< steps that launch the same kernel with other grids and blocks
+  int32_t more_grids = 0;  ///< number of other grids and blocks in which it launches the same kernel
 };
 
 /// An op of either profile, or the time of a step outside its ops.

@@ -148,7 +148,7 @@ struct RequestEvidence {
   LineFit wait_by_arrival;  ///< wait for the first token, by s after the arrival of the first ended request
   int64_t first_arrival_ns = 0, last_arrival_ns = 0, last_end_ns = 0;
 
-  /// How many times faster requests came than they were served, if each waited longer than the one before; 0: the waits did not grow, or
+  /// How many times as fast requests came as they were served, if each waited longer than the one before; 0: the waits did not grow, or
   /// all requests came at once.
   double outpaced() const;
   double total_us() const { return queue_us + prefill_us + decode_us; }
@@ -184,7 +184,7 @@ struct OpEvidence {
 /// Copies in traced ranges.
 struct RangeEvidence {
   int64_t steps = 0;
-  double kernels_us = 0.0;  ///< time of the traced steps, including gaps between their kernels
+  double kernels_us = 0.0;  ///< of the traced steps, from first to last kernel, busy and idle
   double lines_us = 0.0;    ///< the same for all activities, copies too
   int64_t copies = 0;
   double copy_us = 0.0;    ///< with nothing else running

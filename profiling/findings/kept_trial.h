@@ -31,7 +31,7 @@ struct KeptTrial {
   std::string device = {}, date = {};
 
   std::string text() const;  ///< "--threads 2: 12 to 25 % (3 turns) of the time with work, 2026-11-28"
-  /// True if a newer trial replaces this one.
+  /// True if the newer of both trials replaces the other.
   bool is_of_same(const KeptTrial& other) const {
     return option == other.option && beside == other.beside && figure == other.figure;
   }

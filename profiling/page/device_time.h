@@ -18,7 +18,7 @@ class DeviceTime {
   };
 
   void add(const StepSummary& step);
-  /// The part of a request that computed its prompt in its first steps. If the request paused, the mean of its first to last step counts.
+  /// The part of a request; its first steps count as its prompt's. If it paused, the mean of the steps from its first to its last counts.
   Part of(const RequestSteps& steps) const;
 
  private:

@@ -34,7 +34,7 @@ struct Ceilings {
   double gflops = 0.0;
   /// The same for e4m3 by e4m3 products on FP8 tensor cores; 0: not known, or the device has none.
   double fp8_gflops = 0.0;
-  /// f32 arithmetic beside the tensor cores, which all other ops use, on a GPU with bf16 activations. 0: not known.
+  /// GPU with bf16 activations: f32 arithmetic outside the tensor cores, which does everything but products. 0: not known.
   double vector_gflops = 0.0;
   /// CPU units that multiply types narrower than f32. No op of this build uses them. 0: not known, or the CPU has none.
   double bf16_gflops = 0.0;

@@ -18,7 +18,7 @@ class Evaluation {
   Evaluation(const Evaluation&) = delete;
   Evaluation& operator=(const Evaluation&) = delete;
 
-  /// Keeps an object that may refer to itself until the end, and then releases it.
+  /// Keeps an object that may refer to itself until the end, and then calls its release().
   template <class T>
   std::shared_ptr<T> keep(std::shared_ptr<T> object) {
     kept_.push_back(object);

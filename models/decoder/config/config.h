@@ -182,7 +182,7 @@ struct ModelConfig {
   int32_t attended_size() const { return largest(&ModelConfig::attended_size); }
   int32_t output_size() const { return largest(&ModelConfig::output_size); }
   bool is_latent() const { return latent.kv_rank > 0; }
-  /// The size of a head's key, which scales the scores.
+  /// The size of a head's key. Scores are scaled by its inverse root if no scale is given.
   int32_t key_size() const { return is_latent() ? latent.key_size : head_size; }
   int32_t rotary_size_of(const RopeConfig& rope) const {
     return rope.rotary_size > 0 ? rope.rotary_size : rotary_size;

@@ -34,7 +34,7 @@ class Emitter {
 
   const LayerWeights& layer_weights() const { return weights.layers[static_cast<size_t>(layer)]; }
   const LayerConfig& layer_config() const { return config.layer(layer); }
-  /// Without a cache: the values of a cache in the type of activations, without memory.
+  /// Without a cache: the fields that a cache in the type of activations would have, except for its memory.
   KvLayer kv_layer() const;
   RecurrentLayer state_layer() const {
     return memory.states ? memory.states->layer(layer) : RecurrentLayer{};

@@ -12,7 +12,7 @@ namespace minfer {
 
 /// The shape of a rank's share. Heads, KV heads (of each layer), delta-net heads, short-convolution channels, feed-forward columns and
 /// vocabulary are divided by the number of ranks (Shoeybi et al. 2019, "Megatron-LM", section 3); hidden size and layers are not. With
-/// fewer KV heads than ranks, several ranks hold the same one. Throws Error naming the size that does not divide, and ranks that would.
+/// fewer KV heads than ranks, several ranks hold the same one. Throws Error naming what does not divide, and numbers of ranks that would.
 ModelConfig shard_config(const ModelConfig& whole, Rank rank);
 
 /// A rank's share of a model: each tensor is the part of the model's tensor that the rank computes with, in place in memory.

@@ -351,7 +351,7 @@ class Loader {
     }
   }
 
-  /// One kernel streams both matrices of experts; in every known file their types are equal.
+  /// One kernel streams gate and up of experts, so their types must be equal; in every known file they are.
   void require_same_type(int32_t layer, const Weight& gate, const Weight& up) const {
     if (gate.count > 1 && gate.dtype != up.dtype) {
       fail<FileError>("{}: layer {}: the gate weight of experts is {}, expected {} as the up weight",

@@ -34,7 +34,7 @@ struct LayerWeights {
   Weight kv_a, kv_a_norm;  ///< latent, instead of k and v: [head_size, hidden], [1, kv_rank] f32
   Weight k_b, v_b;         ///< latent, of each head: [kv_rank, key_size - rotary_size], [value_size, kv_rank]
   DeltaNetWeights delta;   ///< instead of attention's
-  ShortConvWeights short_conv;    ///< the same
+  ShortConvWeights short_conv;    ///< also instead of attention's
   Weight q_bias, k_bias, v_bias;  ///< [1, q_size], [1, kv_size] x 2 f32
   Weight q_norm, k_norm;      ///< [1 or heads, head_size] x 2 f32; of whole rows [1, q_size], [1, kv_size]
   Weight sinks;               ///< [1, heads] f32

@@ -129,7 +129,7 @@ void SchemaMerger::add_excluding(Partial& partial, const Keyword& keyword,
   add_pruned(partial, keyword.place, known->second, keyword.origin);
 }
 
-/// Ignores keywords whose value has no effect; refuses all others, which cannot be excluded.
+/// Leaves no value if the keyword allows all values as it is; refuses all other keywords, which cannot be excluded.
 void SchemaMerger::exclude_nothing(Partial& partial, const Keyword& keyword) {
   constexpr auto kTrue =
       std::to_array<std::string_view>({"items", "additionalItems", "additionalProperties", "propertyNames",

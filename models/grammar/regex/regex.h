@@ -11,7 +11,7 @@ namespace minfer {
 /// The part of a text that a regular expression describes.
 enum class RegexScope : uint8_t {
   whole,   ///< all of it
-  search,  ///< any part, unless an anchor limits it: "pattern" of JSON Schema
+  search,  ///< some part, anywhere unless an anchor says where: "pattern" of JSON Schema
 };
 
 /// Texts that match a regular expression: ECMA-262's syntax without look-around, back references and word boundaries. An anchor may be

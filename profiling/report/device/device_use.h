@@ -15,7 +15,7 @@ namespace minfer {
 struct StepBreakdown {
   double kernel_us = 0.0;
   double memcpy_us = 0.0;
-  double memset_us = 0.0;         ///< tier 0 alone sees none
+  double memset_us = 0.0;         ///< tier 0 does not tell it apart
   double communication_us = 0.0;  ///< the same
   double launch_us = 0.0;         ///< the device waited while the host launched
   double host_us = 0.0;           ///< the host worked, and nothing was launched

@@ -52,7 +52,7 @@ class Value {
   /// An int, a bool or a float.
   std::optional<double> number() const;
   bool is_number() const { return number().has_value(); }
-  /// The text; null if the value is none.
+  /// The value as this type; null if it has another type.
   const Text* text() const { return pointer<Text>(); }
   const Sequence* sequence() const { return pointer<Sequence>(); }
   const Dict* dict() const { return pointer<Dict>(); }
