@@ -9,7 +9,7 @@
 namespace minfer {
 namespace {
 
-/// A seed of its own for the n-th request that brings none (odd multiplier: all different).
+/// A seed for the n-th request that brings none; each gets its own (odd multiplier: all different).
 uint64_t drawn_seed(uint64_t engine_seed, uint64_t n) {
   return (engine_seed ^ 0x9e3779b97f4a7c15u) + n * 0xd1342543de82ef95u;
 }
@@ -19,16 +19,16 @@ uint64_t random_key() {
   return uint64_t{device()} << 32 | device();
 }
 
-/// Rows of logits that are computed at a time: a row for each sequence, so that decoding takes one slice, and
-/// some for prompts that are scored. These may want one for each token of a step: far more than fit into
-/// memory with a large vocabulary. The options are not checked yet.
+/// Rows of logits that are computed at a time: a row for each sequence, so that decoding takes one
+/// slice, and some for prompts that are scored. A scored prompt may want a row for each token of a
+/// step: far more than fit into memory with a large vocabulary. The options are not checked yet.
 int32_t logit_slice(const EngineOptions& options) {
   constexpr int32_t kScoredAtATime = 64;
   const int64_t rows = int64_t{options.max_num_seqs} + kScoredAtATime;
   return static_cast<int32_t>(std::clamp<int64_t>(rows, 1, std::max(1, options.max_num_batched_tokens)));
 }
 
-/// Null: drafts come from nowhere or from the text itself. Loaded before the model, which gives its KV cache what memory is left.
+/// Null: there are no drafts, or they come from the text itself. Loaded before the model, whose KV cache gets the memory that is left.
 std::unique_ptr<DraftModel> make_draft_model(const EngineOptions& options, const ModelConfig& config) {
   if (options.speculation.method != SpeculationMethod::draft) return nullptr;
   if (!options.speculation.draft_model)
@@ -170,7 +170,7 @@ std::span<const RequestOutput> Engine::step() {
   return outputs_;
 }
 
-/// False if there is nothing that can be computed yet.
+/// Returns false if nothing can be computed yet.
 bool Engine::launch_step() {
   OpenStep& step = steps_[(oldest_step_ + num_open_steps_) % steps_.size()];
   recorder_.begin_step();
@@ -212,7 +212,7 @@ void Engine::finish_step() {
   if (num_open_steps_ == 0) range_.at_idle(next_step());
 }
 
-/// What a step took on the first rank. `finished_ns`: when the device's results had been taken.
+/// The times of a step on the first rank. `finished_ns`: when the device's results had been taken.
 RankStep Engine::first_rank_step(const StepRecord& record, int64_t finished_ns) {
   RankStepMaker::Host host{.launch_ns = record.host_ns[static_cast<size_t>(HostSpan::launch)],
                            .has_before = record.batch.shape.decode_sequences > 0};
@@ -237,9 +237,9 @@ void Engine::cut_profile_range() noexcept {
   }
 }
 
-/// What waits for its token costs the device's idle time, what does not may be computed for nothing. So sequences with grammars wait where
-/// nothing is launched without them and no draw is likely to stand, and where drafts have the others wait: half a batch that waits
-/// would split every step in two. One whose mask takes long waits too: it would be preempted for what is drawn ahead.
+/// A sequence that waits for its token costs idle time of the device; one that does not may be computed for nothing. So sequences
+/// with grammars wait if nothing is launched without them and no draw is likely to stand, or if drafts make the others wait: half
+/// a batch that waits splits every step in two. A sequence whose mask takes long waits too: a draw made ahead would preempt it.
 void Engine::choose_who_waits() {
   if (num_constrained_ == 0 || steps_.size() == 1) return;
   bool all_expect_forced = scheduler_.num_waiting() == 0, others_wait = false;
@@ -295,7 +295,7 @@ const HostBatch& Engine::build(OpenStep& step) {
   return batch;
 }
 
-/// Whether a mask depends on a token that the step in front draws.
+/// True if a mask depends on a token that the step in front draws.
 bool Engine::needs_later_rows(const ScheduledBatch& scheduled) const {
   return num_constrained_ > 0 && std::ranges::any_of(scheduled.sequences, [](const ScheduledSequence& entry) {
            return live(entry).constraint && entry.num_drawn() > 0 &&
@@ -303,7 +303,7 @@ bool Engine::needs_later_rows(const ScheduledBatch& scheduled) const {
          });
 }
 
-/// How the tokens of a step are drawn, as far as is known now.
+/// Adds the rows that draw a step's tokens, as far as they are known now.
 void Engine::add_rows(OpenStep& step) const {
   step.rows.clear();
   SamplingRow unwanted;
@@ -322,7 +322,7 @@ void Engine::add_rows(OpenStep& step) const {
   }
 }
 
-/// How the tokens of a sequence are drawn: the next one, and one behind each of its drafts, as if that were its newest token.
+/// Adds the rows that draw a sequence's tokens: the next token, and one behind each of its drafts, as if that were its newest token.
 void Engine::add_drawn_rows(const ScheduledSequence& entry, std::vector<SamplingRow>& rows) const {
   const LiveRequest& request = live(entry);
   // The tokens being drawn count as unknown already.
@@ -373,7 +373,7 @@ void Engine::run(OpenStep& step, const HostBatch& batch) {
   recorder_.set_launched(launched);
 }
 
-/// Has the tokens of the newest step drawn, if that waits for the one that has just been committed.
+/// Draws the tokens of the newest step, if it waits for the step that has just been committed.
 void Engine::launch_later_rows() {
   OpenStep& step = steps_[(oldest_step_ + num_open_steps_ - 1) % steps_.size()];
   if (!step.draws_later) return;

@@ -30,46 +30,46 @@ namespace minfer {
 ///     while (engine.has_work())
 ///       for (const RequestOutput& output : engine.step()) std::cout << output.text;
 ///
-/// Used from one thread; the tokeniser from any. Every step is recorded by recorder(), from the first one on.
+/// Used from one thread, except that any thread may use the tokeniser. recorder() records every step, from the first one on.
 class Engine {
  public:
-  /// Loads the model, which the engine then owns. `backend` null: the one that options and model ask for.
-  /// Throws FileError for a bad file, Error for options that cannot be met.
+  /// Loads the model, which the engine then owns. `backend` null: the engine makes the backend that
+  /// options and model ask for. Throws FileError for a bad file, Error for options that cannot be met.
   explicit Engine(std::unique_ptr<ModelSource> model, const EngineOptions& options = {},
                   const LoadProgress& progress = {}, std::unique_ptr<Backend> backend = nullptr);
 
   /// Takes a request into the queue. Throws Error if a parameter is out of range, a prompt token is not in the vocabulary, the id is in use
   /// or the grammar cannot be honoured. A request that can never run (too long, say) is answered as refused by the next step.
   void submit(const Request& request);
-  /// Ends a request in any state and frees its blocks at once; the next step answers it as cancelled. Unknown
-  /// ids: ignored.
+  /// Ends a request in any state and frees its blocks at once;
+  /// the next step answers it as cancelled. Ignores unknown ids.
   void cancel(std::string_view id);
   bool has_work() const {
     return scheduler_.has_work() || !ended_.empty() || num_open_steps_ > 0 || !grammar_rows_.empty();
   }
 
-  /// Launches the next step (schedule, build, run), then finishes the oldest one (wait, commit): the one just
-  /// launched, or with options().steps_ahead the one before it. A step whose rows depend on the one before it has its tokens drawn when
-  /// that is committed. Where a profiled range begins or ends it only finishes one. What there is to send, valid until the next call.
+  /// Launches the next step (schedule, build, run), then finishes the oldest one (wait, commit): the step just launched, or with
+  /// options().steps_ahead the step before it. If a step's rows depend on the step before, its tokens are drawn when the latter is
+  /// committed. Where a profiled range begins or ends, it only finishes a step. Returns the outputs, valid until the next call.
   std::span<const RequestOutput> step();
-  /// Throws DeviceError if another rank has failed: for who has no step to take, which would find out.
+  /// Throws DeviceError if another rank has failed. For a caller without a step to take: step() would find that out.
   void check_ranks() { runner_.check_ranks(); }
-  /// Has `sink` called with the outputs of each step inside it, so that the time it takes is recorded as the
-  /// step's `respond` span. It may move from them. Between steps only.
+  /// Calls `sink` with the outputs of each step, inside the step, so that its time is recorded
+  /// as the step's `respond` span. `sink` may move from the outputs. Between steps only.
   void set_output_sink(std::function<void(std::span<RequestOutput>)> sink) { sink_ = std::move(sink); }
 
-  /// Has `sink`, which outlives the engine, told of the changes of the prefix cache at the end of each step. Once, between steps.
+  /// Tells `sink` the changes of the prefix cache at the end of each step. `sink` outlives the engine. Call once, between steps.
   void set_kv_event_sink(KvEventSink& sink) { kv_events_.emplace(blocks_, sink); }
 
-  /// Profiles a range of the steps to come, kernel by kernel where the backend can. Between steps, as the two below. Throws Error if
-  /// a range is set already.
+  /// Profiles a range of the steps to come, kernel by kernel where the backend can. Call it,
+  /// end_profile_range() and cut_profile_range() between steps. Throws Error if a range is set already.
   void set_profile_range(ProfileRange::Options options) { range_.set(std::move(options)); }
   bool has_profile_range() const { return range_.is_set(); }
-  /// Has the range end with the steps that are under way: at once if there are none, else when they have finished.
+  /// Ends the range after the steps that are under way: at once if there are none, else when they have finished.
   void end_profile_range();
-  /// Ends it here, without the steps that are under way, for who will not call step() again.
+  /// Ends the range here, without the steps that are under way. For a caller that will not call step() again.
   void cut_profile_range() noexcept;
-  /// The number that the next step to be launched will have.
+  /// The number of the next step to be launched.
   int64_t next_step() const { return recorder_.next_step(); }
 
   const ModelConfig& config() const { return model_->config(); }
@@ -78,24 +78,24 @@ class Engine {
   const EngineOptions& options() const { return runner_.options(); }  ///< with all sizes chosen
   const ModelRunner& runner() const { return runner_; }
   BackendInfo backend_info() { return runner_.backend().info(); }
-  /// What reads the hardware counters of each rank's device, the first rank's in front. The samplers live as long as the engine.
+  /// The readers of the hardware counters of each rank's device, the first rank's in front. The samplers live as long as the engine.
   std::vector<RankCounters> counters();
-  /// Has `sink` told what recorded steps stamp on the other ranks of this process; null: nobody. See Ranks::watch_stamps(). Between steps.
+  /// Tells `sink` what recorded steps stamp on the other ranks of this process; null: nobody. See Ranks::watch_stamps(). Between steps.
   void watch_rank_stamps(RankStampSink* sink);
   const Scheduler& scheduler() const { return scheduler_; }
-  /// What has been learnt of what steps take.
+  /// The learnt cost of steps.
   const StepCost& step_cost() const { return step_cost_; }
   StepRecorder& recorder() { return recorder_; }
-  /// Samples what the machine does to the engine's threads. The first call starts both samplers and comes between steps; any thread may
-  /// call later.
+  /// Samples what the machine does to the engine's threads. The first call starts
+  /// both samplers and must come between steps; later calls may come from any thread.
   HostSampler& host_sampler();
-  /// Reads the GPUs of this process; null: there are none, or nothing reads them.
+  /// The sampler of this process's GPUs; null: there are no GPUs, or nothing reads them.
   DeviceSampler* device_sampler() {
     host_sampler();
     return device_sampler_.get();
   }
   std::span<const OpInfo> ops() const { return runner_.decoder().ops(); }
-  /// Whether a profiled range is traced kernel by kernel, as far as is known before.
+  /// True if a profiled range is traced kernel by kernel, as far as is known before it begins.
   bool can_trace() { return runner_.backend().tracer() != nullptr; }
   /// See Backend::memory_use().
   MemoryUse memory_use() { return runner_.backend().memory_use(); }
@@ -103,14 +103,14 @@ class Engine {
   const LaunchTable* launches() { return runner_.backend().launches(); }
 
  private:
-  /// A step that has been launched: what it computes, until it is committed.
+  /// A launched step: the work that it computes, until it is committed.
   struct OpenStep {
     int64_t begin_ns = 0;  ///< when it began to be scheduled
     ScheduledBatch scheduled;
     std::vector<SamplingRow> rows;
     std::vector<SampledToken> sampled;  ///< one a row, filled when the step finishes
     bool draws_later = false;  ///< its rows are not known before the step in front of it is committed
-    /// Ended while the step was on its way: kept until no step names them.
+    /// Requests that ended while the step was under way: kept until no step names them.
     std::vector<std::unique_ptr<LiveRequest>> ended;
   };
 
@@ -149,7 +149,7 @@ class Engine {
 
   std::unique_ptr<ModelSource> model_;
   std::unique_ptr<Tokenizer> tokenizer_;
-  std::unique_ptr<DraftModel> draft_model_;  ///< while it is loaded: then it is the speculator's
+  std::unique_ptr<DraftModel> draft_model_;  ///< while the engine is made; then the speculator owns it
   ModelRunner runner_;
   const uint64_t prefix_hash_key_;
   const bool takes_masks_;
@@ -161,7 +161,7 @@ class Engine {
   std::unique_ptr<Speculator> speculator_;  ///< null: no sequence brings drafts
   BatchBuilder builder_;
   StepRecorder recorder_;
-  std::unique_ptr<HostSampler> host_sampler_;  ///< null: nobody has asked
+  std::unique_ptr<HostSampler> host_sampler_;  ///< null: host_sampler() was not called yet
   std::unique_ptr<DeviceSampler> device_sampler_;
   RankStepMaker rank_step_maker_;
   ProfileRange range_;
@@ -172,8 +172,8 @@ class Engine {
   std::vector<OpenStep> steps_;  ///< a ring: launched steps, oldest first, from steps_[oldest_step_] on
   size_t oldest_step_ = 0;
   size_t num_open_steps_ = 0;
-  std::vector<TokenId> standing_;  ///< reused: of the sequence being committed
-  GrammarRows grammar_rows_;  ///< of the step being committed, and those that need more time than a step has
+  std::vector<TokenId> standing_;  ///< reused: tokens of the sequence being committed
+  GrammarRows grammar_rows_;  ///< of the step being committed, and rows that need more time than a step has
   int32_t num_constrained_ = 0;  ///< requests that have grammars
   std::vector<RequestOutput> outputs_;
   std::function<void(std::span<RequestOutput>)> sink_;

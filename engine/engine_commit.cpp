@@ -5,11 +5,11 @@
 #include "engine/engine.h"
 #include "engine/speculation/standing_tokens.h"
 
-/// What a step gave: its tokens become the sequences', then outputs, and requests that end become records.
+/// The results of a step: its tokens are added to the sequences, then become outputs, and requests that end become records.
 namespace minfer {
 namespace {
 
-/// So that whoever reads records sees which prompts began alike, but not how.
+/// Hashes prefixes of the prompt, so that a reader of records sees which prompts began alike, but not how.
 void hash_prefixes(const Sequence& sequence, uint64_t key, EndedRequest& record) {
   const auto prompt = std::span(sequence.tokens).first(static_cast<size_t>(sequence.num_prompt_tokens));
   uint64_t hash = key;
@@ -41,7 +41,7 @@ void Engine::commit(OpenStep& step) {
   follow_grammars();
 }
 
-/// Takes what the rows of one sequence gave.
+/// Takes the results of one sequence's rows.
 void Engine::commit(const ScheduledSequence& entry, std::span<SampledToken> rows, int64_t time_ns) {
   LiveRequest& request = live(entry);
   const bool is_dropped = request.num_dropped_draws > 0;
@@ -88,7 +88,7 @@ void Engine::count_drafts(LiveRequest& request, int32_t num_drafts) {
   recorder_.add_accepted_tokens(counts.accepted_tokens);
 }
 
-/// Takes the logprobs of known tokens, behind the token `first_row` and those that follow it: of the prompt, or of what a grammar forced.
+/// Takes the logprobs of known tokens, from the one behind `first_row` on: tokens of the prompt, or tokens that a grammar forced.
 void Engine::take_scores(LiveRequest& request, int32_t first_row, std::span<SampledToken> scored) {
   for (SampledToken& each : scored)
     request.scores.correct(first_row++, each);
@@ -99,7 +99,7 @@ void Engine::take_scores(LiveRequest& request, int32_t first_row, std::span<Samp
   }
 }
 
-/// Ends a request when the logprobs of all its tokens are known: now, or without drawing another one.
+/// Ends a request when the logprobs of all its tokens are known: now, or later without drawing another token.
 void Engine::end_when_scored(LiveRequest& request, FinishReason reason) {
   if (!request.is_scoring()) return scheduler_.finish(request, reason);
   request.draws = false;
@@ -128,7 +128,7 @@ void Engine::follow_grammars() {
   }
 }
 
-/// Takes what follows a drawn token whatever is drawn, and ends the request where its text is whole, or cannot become so.
+/// Takes the tokens that follow a drawn token whatever is drawn, and ends the request if its text is whole or cannot become whole.
 void Engine::follow_grammar(LiveRequest& request, const Constraint::Advance& next) {
   scheduler_.append(request, next.forced);
   for (const TokenId forced : next.forced)
@@ -153,7 +153,7 @@ void Engine::follow_grammar(LiveRequest& request, const Constraint::Advance& nex
   }
 }
 
-/// Ends a request whose logits leave no token: an error of this one alone. What the step computed for it is not shared.
+/// Ends a request whose logits leave no token to draw: only this request fails. The KV that the step computed for it is not shared.
 void Engine::end_with_error(LiveRequest& request) {
   finish_with_error(request);
   if (request.num_new_scored == 0) ended_.push_back(&request);
@@ -183,7 +183,7 @@ void Engine::assemble_outputs(OpenStep& step) {
   }
 }
 
-/// Gives its output the scored and the drawn tokens up to the end of a stop string, and drops what lies behind it. True if there was one.
+/// Gives its output the scored and the drawn tokens up to the end of a stop string, and drops the tokens behind it. True if there was one.
 bool Engine::assemble_rows(LiveRequest& request, std::span<SampledToken> rows) {
   const auto num_scored = static_cast<size_t>(std::exchange(request.num_new_scored, 0));
   size_t num_taken = 0;
@@ -199,13 +199,13 @@ bool Engine::assemble_rows(LiveRequest& request, std::span<SampledToken> rows) {
       rows.size() - num_taken +
       static_cast<size_t>(std::exchange(request.num_new_forced, 0) + std::exchange(request.num_unscored, 0));
   scheduler_.finish(request, FinishReason::stop);
-  // Whatever the tokens behind it led to.
+  // The result of the tokens behind it does not count.
   if (num_left > 0 || request.finish == FinishReason::error) request.finish = FinishReason::stop;
   request.tokens.resize(request.tokens.size() - num_left);
   return true;
 }
 
-/// The same of tokens that its grammar forced behind them.
+/// The same for tokens that its grammar forced behind the drawn ones.
 void Engine::assemble_forced(LiveRequest& request) {
   int32_t num_left = std::exchange(request.num_new_forced, 0);
   const auto forced = std::span(request.tokens).last(static_cast<size_t>(num_left));

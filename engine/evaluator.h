@@ -7,7 +7,7 @@
 
 namespace minfer {
 
-/// Runs one sequence through a model outside the engine and gives the logits of every position: perplexity, golden tests.
+/// Runs one sequence through a model outside the engine and returns the logits of every position, for perplexity and golden tests.
 class Evaluator {
  public:
   /// `source` outlives the evaluator. Every token of a step takes a row of logits: memory for
@@ -18,7 +18,7 @@ class Evaluator {
   using OnLogits = std::function<void(int32_t first_position, std::span<const float> logits)>;
 
   /// Computes `tokens` from an empty context in chunks of `chunk` tokens (0: as many as a step takes; at most
-  /// max_num_batched_tokens). Throws Error if they are more than max_model_len or not in the vocabulary.
+  /// max_num_batched_tokens). Throws Error if there are more than max_model_len tokens or if one is not in the vocabulary.
   void run(std::span<const TokenId> tokens, int32_t chunk, const OnLogits& on_logits);
 
   int32_t vocab_size() const { return vocab_size_; }

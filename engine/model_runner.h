@@ -17,14 +17,14 @@ struct LogitRows {
   int64_t vocab_size = 0;
 };
 
-/// A model made ready to run, on one device or on several ranks (EngineOptions::tensor_parallel_size), of which the first one is used
-/// here and leads the others. Options of 0 are chosen here. Everything is allocated in the constructor: weights, the ops' workspace,
-/// activations, then KV blocks from what is left. Built by Engine and by Evaluator; used from one thread.
+/// A model made ready to run, on one device or on several ranks (EngineOptions::tensor_parallel_size). With several, the runner
+/// uses the first rank, which leads the others. Chooses options that are 0. The constructor allocates everything: weights, the
+/// ops' workspace, activations, then KV blocks from what is left. Built by Engine and by Evaluator; used from one thread.
 class ModelRunner {
  public:
-  /// `source` outlives the runner. `logit_slice`: rows of logits that are computed at a time. `backend` null: the one that options and
-  /// model ask for; otherwise there is one rank. Throws Error if an option does not fit the model or the machine. In a process of
-  /// another rank than the first (EngineOptions::processes) it follows that one to the end, and then throws FollowedToEnd.
+  /// `source` outlives the runner. `logit_slice`: rows of logits that are computed at a time. `backend` null: the backend that options
+  /// and model ask for; otherwise there is one rank. Throws Error if an option does not fit the model or the machine. In a process of
+  /// another rank than the first (EngineOptions::processes), it follows the first rank to the end and then throws FollowedToEnd.
   ModelRunner(const ModelSource& source, const EngineOptions& options, int32_t logit_slice,
               const LoadProgress& progress = {}, std::unique_ptr<Backend> backend = nullptr);
 
@@ -39,21 +39,21 @@ class ModelRunner {
 
   /// Launches a step on all ranks: Backend::launch_step(), whose ops and passes are filled in.
   LaunchedStep launch(StepArgs step);
-  /// Of a step with later_rows: Backend::launch_sampling(). The other ranks, which have launched all of it, wait for its tokens.
+  /// Launches a step's later_rows: Backend::launch_sampling(). The other ranks, which have launched the whole step, wait for its tokens.
   void launch_sampling(std::span<const SamplingRow> rows) { backend().launch_sampling(rows); }
   /// Waits for the oldest step: Backend::finish_step().
   void finish(std::span<SampledToken> out);
-  /// Throws DeviceError if another rank has failed: for who has no step to launch.
+  /// Throws DeviceError if another rank has failed. For a caller that has no step to launch.
   void check_ranks();
 
-  /// The other ranks; null: a rank alone.
+  /// The other ranks; null: there is one rank.
   Ranks* ranks() { return ranks_.get(); }
 
-  /// What recorded steps took on the other ranks, as far as they have finished since the last call. Valid until the next call.
+  /// The times of recorded steps on the other ranks, for steps that have finished since the last call. Valid until the next call.
   std::span<const RankStep> take_rank_steps();
 
-  /// Runs a step that draws nothing, of at most `logit_slice` rows of logits, and waits for it. `batch` is in
-  /// host memory. Valid until the next call.
+  /// Runs a step that draws nothing and has at most `logit_slice` rows of logits, and
+  /// waits for it. `batch` is in host memory. The result is valid until the next call.
   LogitRows logits(const ForwardBatch& batch);
 
  private:

@@ -36,7 +36,7 @@ void ProfileRange::at_idle(int64_t next_step) {
   if (is_full()) end_trace();
 }
 
-/// What tells other tools of the range is the tracer, so that it runs to the range's end even where it cannot trace.
+/// The tracer tells other tools of the range. So it runs to the range's end even where it cannot trace.
 void ProfileRange::begin() {
   state_ = State::running;
   if (tracer_ == nullptr) return;

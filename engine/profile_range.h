@@ -12,47 +12,47 @@
 
 namespace minfer {
 
-/// The range of steps that an engine traces kernel by kernel (profiler tier 1), if there is one. It begins and ends where no step is
-/// under way: the engine asks before it launches a step and finishes those in front of it first where the range wants that. On a
-/// backend that cannot trace, a range only says when it is over.
+/// The range of steps that an engine traces kernel by kernel (profiler tier 1), if there is one. It begins and
+/// ends where no step is under way: the engine asks before it launches a step, and first finishes the steps in
+/// front of it if the range wants that. On a backend that cannot trace, a range only says when it is over.
 ///
-/// Owned by the engine; engine thread. Outside of ranges it costs a comparison a step; within one, steps' stamps are copied.
+/// Owned by the engine; engine thread. Outside a range, it costs one comparison a step. Within a range, it copies the steps' stamps.
 class ProfileRange final : private StepSink {
  public:
   /// Enough for some thousand steps, in 64 MB.
   static constexpr int64_t kMostRecords = 1'000'000;
 
   struct Options {
-    int64_t first_step = 0;  ///< both included; steps that have passed are left out
+    int64_t first_step = 0;  ///< first and last are included; passed steps are left out
     int64_t last_step = std::numeric_limits<int64_t>::max();
     bool traces = true;                   ///< kernel by kernel, if the backend can
     int64_t most_records = kMostRecords;  ///< kernels and copies of all ranks; then the tracing ends
-    /// What was traced, or why nothing was: once, unless `traces` is off or the backend cannot.
+    /// Takes the trace, or the reason for none. Called once, unless `traces` is off or the backend cannot trace.
     std::function<void(RangeTrace)> on_trace = nullptr;
-    /// The range is over: once, behind on_trace.
+    /// Says that the range is over. Called once, after on_trace.
     std::function<void()> on_end = nullptr;
   };
 
-  /// `ranks`: the others of several, which are traced too; null: there is one. `tracer`: instead of the backend's.
+  /// `ranks`: the other ranks, which are traced too; null: there is one rank. `tracer`: replaces the backend's.
   ProfileRange(Backend& backend, StepRecorder& recorder, Ranks* ranks = nullptr,
                DeviceTracer* tracer = nullptr);
   ~ProfileRange() override;
   ProfileRange(const ProfileRange&) = delete;
   ProfileRange& operator=(const ProfileRange&) = delete;
 
-  /// Throws Error if there is one already, or the last step is before the first.
+  /// Throws Error if a range is set already, or the last step is before the first.
   void set(Options options);
   bool is_set() const { return state_ != State::none; }
-  /// Has it end with the steps before `next_step`, at the next at_idle().
+  /// Ends the range before `next_step`, at the next at_idle().
   void end_before(int64_t next_step);
-  /// Ends it here: calls back before it returns. The device is idle.
+  /// Ends the range here: calls back before it returns. The device is idle.
   void end_now();
 
-  /// Whether the steps under way have to finish before `next_step` is launched.
+  /// True if the steps under way have to finish before `next_step` is launched.
   bool wants_idle(int64_t next_step) const {
     return state_ != State::none && (is_over(next_step) || begins(next_step) || is_full());
   }
-  /// No step is under way; `next_step` will be the next.
+  /// Call it when no step is under way and `next_step` will be the next.
   void at_idle(int64_t next_step);
   /// Around the launch of a step.
   void begin_launch(int64_t step) {

@@ -173,14 +173,14 @@ void BlockManager::unpublish(BlockId id) {
   published.content = 0;
   if (std::exchange(published.part, kNone) != kNone) return;
   if (published.parent_content == 0) salts_.erase(id);
-  // Only a twin can be announced under the same hash: as long as there is one, the content stays.
+  // Only a twin can be announced under the same hash: while there is a twin, the content stays.
   const bool was_announced = std::exchange(published.announced, false);
   if (was_announced && events_ != nullptr && !is_announced(published.hash))
     events_->add_removed(published.hash);
 }
 
-/// Tells the mirror of a block with new content, unless it must not know it: the block or one before it is salted, or goes by a hash
-/// that stands for another content there. `parent`: the block before it, null if there is none.
+/// Tells the mirror of a block with new content, unless the mirror must not know it: the block or one before it is salted,
+/// or has a hash that stands for another content in the mirror. `parent`: the block before it; null: there is none.
 void BlockManager::announce(BlockId id, const Block* parent) {
   Block& announced = block(id);
   const bool may_know = parent == nullptr ? salt(id).empty() : parent->announced;
@@ -205,7 +205,7 @@ void BlockManager::announce_all() {
     block(id).announced = false;
     if (block(id).content != 0 && block(id).part == kNone) published.push_back(id);
   }
-  // A content's id is greater than that of its predecessor, so this order has each behind its parent.
+  // A content's id is greater than its predecessor's, so this order puts each block behind its parent.
   const auto content = [this](BlockId id) { return block(id).content; };
   std::ranges::sort(published, {}, content);
   BlockId previous = kNone;
@@ -226,7 +226,7 @@ void BlockManager::announce_all() {
 }
 
 void BlockManager::release(Sequence& sequence) {
-  // From the tail, so that the head of a sequence, which more prompts share, is evicted after it.
+  // Frees from the tail, so that the head of a sequence, which more prompts share, is evicted later.
   if (has_window_table()) release_windows(sequence);
   for (auto i = static_cast<int32_t>(sequence.blocks.size()); i-- > sequence.num_freed_blocks;)
     let_go(sequence.blocks[static_cast<size_t>(i)]);
@@ -275,7 +275,7 @@ BlockId BlockManager::take_free() {
   return id;
 }
 
-/// The published block that holds what the index-th one of `sequence` does.
+/// The published block with the same content as the index-th block of `sequence`.
 BlockId BlockManager::find(Sequence& sequence, int32_t index, uint64_t parent_content) const {
   return find(block_hash(sequence, index), parent_content, sequence.cache_salt,
               block_tokens(sequence, index));

@@ -14,8 +14,8 @@ namespace minfer {
 
 struct KvEventBatch;
 
-/// Hash of a full block, chained: `parent` is the hash of the block before it; of the first one, a number made
-/// from the hash key and the sequence's salt.
+/// Hash of a full block, chained: `parent` is the hash of the block before it. For the
+/// first block, `parent` is a number made from the hash key and the sequence's salt.
 using BlockHash = uint64_t (*)(uint64_t parent, std::span<const TokenId> tokens);
 
 /// XXH3, 64 bits, seeded with the parent's hash.
@@ -23,26 +23,26 @@ uint64_t xxh3_block_hash(uint64_t parent, std::span<const TokenId> tokens);
 
 struct BlockManagerOptions {
   int32_t num_blocks = 0;
-  int32_t block_size = 16;  ///< tokens of a block, of layers without windows where those have their own
+  int32_t block_size = 16;  ///< tokens of a block, in layers without windows if those have their own
   bool enable_prefix_caching = true;
-  /// Where the hashes begin. One that clients do not know keeps them from grinding out prompts whose hashes collide.
+  /// Where the hashes begin. A key that clients do not know keeps them from grinding out prompts whose hashes collide.
   uint64_t hash_key = 0;
-  BlockHash hash = xxh3_block_hash;  ///< tests pass one that collides
-  /// Tokens of context that layers whose blocks are given back read, the token's own included; 0: no blocks are given back.
+  BlockHash hash = xxh3_block_hash;  ///< tests pass a hash that collides
+  /// Tokens of context, the token itself included, that layers whose blocks are given back read; 0: no blocks are given back.
   int32_t window = 0;
-  /// Tokens of a block of layers with windows, of which those of a block of the others are a multiple; 0: all layers share one table.
+  /// Tokens of a block of layers with windows; a block of the other layers has a multiple of it. 0: all layers share one table.
   int32_t window_block_size = 0;
-  int64_t max_tokens_under_way = 0;  ///< of a sequence, by steps that are not committed
+  int64_t max_tokens_under_way = 0;  ///< tokens of a sequence in uncommitted steps
 };
 
-/// Leading blocks of a sequence that the prefix cache holds. An object to reuse, so that matching allocates nothing.
+/// Leading blocks of a sequence that the prefix cache holds. Reuse the object, so that matching allocates nothing.
 struct PrefixMatch {
   std::vector<BlockId> blocks;
-  std::vector<BlockId> window_blocks = {};  ///< those that the next token reads in layers with windows
+  std::vector<BlockId> window_blocks = {};  ///< blocks that the next token reads in layers with windows
   int32_t num_before_window = 0;            ///< blocks of layers with windows in front of them
-  /// Of the leading blocks found first, how many were filled by prompts alone: these are shared, what follows continues an answer.
+  /// How many leading blocks, of those found first, hold only prompt tokens: these are shared; the blocks behind them continue an answer.
   int32_t num_of_prompts = 0;
-  int32_t num_live = 0;  ///< how many of all running sequences hold: adopting these uses up no free block
+  int32_t num_live = 0;  ///< blocks that running sequences hold: adopting them uses no free block
 
   void clear() {
     blocks.clear();
@@ -51,57 +51,57 @@ struct PrefixMatch {
   }
 };
 
-/// Bookkeeping of the paged KV cache (PagedAttention, Kwon et al. 2023) and of its prefix cache. Host only:
-/// it knows which block holds which tokens, never where the memory is. One thread.
+/// Bookkeeping of the paged KV cache (PagedAttention, Kwon et al. 2023) and of its prefix cache.
+/// Host only: it knows which block holds which tokens, but not where the memory is. One thread.
 ///
-/// Each block is either live (held by `ref_count` >= 1 running sequences) or on the free list. A published
-/// block, live or free, can be found by the tokens it holds and all tokens before it; a free one keeps its
-/// content until it is taken, so the free list is the LRU cache: taken from the front, freed to the back,
-/// the tail of a sequence before its head, so that a cached block's predecessor is never evicted before it.
-/// Free blocks without content are taken first.
+/// Each block is either live (held by `ref_count` >= 1 running sequences) or on the free list. A
+/// published block, live or free, can be found by the tokens it holds and all tokens before it. A free
+/// block keeps its content until it is taken, so the free list is the LRU cache: blocks are taken from
+/// the front and freed to the back. A sequence's tail is freed before its head, so that a cached
+/// block's predecessor is never evicted before the block. Free blocks without content are taken first.
 ///
-/// With a window, a running sequence gives back the blocks behind it, head first: they stay cached until they are taken, which may be before
-/// the blocks behind them. Those are then found no more, until they are taken too.
+/// With a window, a running sequence gives back the blocks behind the window, head first. They stay cached until they are
+/// taken, perhaps before the blocks that follow them. Those later blocks are then no longer found, until they are taken too.
 ///
-/// Layers with windows may have a block table of their own (KvLayout), beside that of the others, which keeps everything. Blocks of both
-/// come from the same free list. Those of windows are published under the content id of the block of the other table that holds the same
-/// tokens, and their place in it, so that they are found without those in front of them. A prefix is found as far as the one table has
-/// all blocks and the other one those that the next token reads.
+/// Layers with windows may have a block table of their own (KvLayout), beside the other layers' table, which keeps everything. Blocks
+/// of both come from the same free list. A block of the window table is published under two things: the content id of the block of
+/// the other table that holds the same tokens, and its place in that block. So it is found without the blocks in front of it. A
+/// cached prefix reaches as far as the other table has all blocks and the window table has the blocks that the next token reads.
 ///
-/// A hit is exact, not probable: beyond the hash it compares the block's tokens and its predecessor's content id; of a first block, the
-/// salt. Two blocks have the same content id if and only if they hold the same tokens after the same prefix under the same salt: a sequence
-/// finds nothing of those with another one (Sequence::cache_salt), so that nobody can tell by the time to the first token what they hold.
+/// A hit is exact, not probable: beyond the hash, it compares the block's tokens and its predecessor's content id (for a first block,
+/// the salt). Two blocks have the same content id if and only if they hold the same tokens after the same prefix under the same salt. A
+/// sequence finds no block of another salt (Sequence::cache_salt), so the time to the first token tells nobody what such blocks hold.
 ///
-/// Somebody else may keep a mirror of what is published (record_events). There a hash stands for its content, so of contents whose
-/// hashes collide one alone is announced, and no block behind the others: the mirror then knows too little, never too much.
-/// Salted prefixes are not announced: they are nobody else's business.
+/// Somebody else may keep a mirror of what is published (record_events). A mirror takes a hash for its content. So
+/// if the hashes of contents collide, only one content is announced, and no block behind the others: the mirror
+/// then knows too little, never too much. Salted prefixes are not announced: they are nobody else's business.
 ///
-/// Nothing is allocated after construction (but a sequence's own tables, a copy of the salt with each first block that has one, and
-/// recorded events); every call costs O(blocks it touches).
+/// Nothing is allocated after construction, except a sequence's own tables, a copy of the salt
+/// with each first block that has one, and recorded events. Every call costs O(blocks it touches).
 class BlockManager {
  public:
   /// Throws Error if a size is not positive or if there are more slots than 32 bits count.
   explicit BlockManager(const BlockManagerOptions& options);
 
-  /// Finds the longest cached prefix of `sequence`, which must hold no blocks. It ends before the last
-  /// token: at least one token is left to compute, since its logits are wanted. Changes nothing but the
-  /// hashes remembered in the sequence.
+  /// Finds the longest cached prefix of `sequence`, which must hold no blocks. The
+  /// prefix ends before the last token: at least one token is left to compute, since
+  /// its logits are wanted. Changes nothing but the hashes remembered in the sequence.
   void match_prefix(Sequence& sequence, PrefixMatch& match) const;
-  /// Cuts a match to its first `num_blocks` blocks. Where all layers share a table.
+  /// Cuts a match to its first `num_blocks` blocks. Only where all layers share a table.
   void shorten(PrefixMatch& match, int32_t num_blocks) const;
-  /// What a published block holds, with all before it: a number that no other prefix has or ever had.
+  /// The content id of a published block and all blocks before it: a number that no other prefix has or ever had.
   uint64_t content(BlockId id) const { return block(id).content; }
-  /// Pins the blocks of a match and makes them the start of the sequence's block table: they count as scheduled, computed and published.
-  /// `match` must be what match_prefix found, with no other call in between.
+  /// Pins the blocks of a match and makes them the start of the sequence's block table: they count as
+  /// scheduled, computed and published. `match` must come from match_prefix(), with no other call in between.
   void adopt_prefix(Sequence& sequence, const PrefixMatch& match);
-  /// Appends free blocks until the tables cover `num_tokens`. False, with nothing changed, if there are too few.
+  /// Appends free blocks until the tables cover `num_tokens`. Returns false and changes nothing if there are too few.
   bool allocate(Sequence& sequence, int32_t num_tokens);
-  /// Publishes the full blocks among the first `num_computed` tokens: their KV is written, others may share it from now on.
+  /// Publishes the full blocks among the first `num_computed` tokens: their KV is written, and others may share it from now on.
   void publish(Sequence& sequence);
-  /// Lets go of the blocks that no token from `num_computed` on reads: those behind the window of that token. Where all layers share a
-  /// table, one published block stays, which the next one to be published names.
+  /// Lets go of the blocks that no token from `num_computed` on reads: the blocks behind that token's window.
+  /// Where all layers share a table, one published block stays, since the next block to be published names it.
   void release_behind_window(Sequence& sequence);
-  /// Lets go of all blocks of the sequence. Content that was published stays until the block is taken.
+  /// Lets go of all blocks of the sequence. Published content stays until its block is taken.
   void release(Sequence& sequence);
 
   int32_t num_blocks() const { return static_cast<int32_t>(blocks_.size()); }
@@ -109,25 +109,25 @@ class BlockManager {
   int32_t num_free() const { return num_free_; }  ///< cached ones included
   int32_t num_live() const { return num_blocks() - num_free_; }
   int32_t num_cached() const { return num_cached_; }  ///< free blocks that still hold published content
-  /// Blocks that a sequence of so many tokens holds at the most.
+  /// The most blocks that a sequence of `num_tokens` tokens holds.
   int32_t blocks_for(int32_t num_tokens) const { return static_cast<int32_t>(sizes_.blocks_for(num_tokens)); }
   int64_t most_tokens() const { return sizes_.most_tokens(num_blocks()); }  ///< of a sequence alone
   /// Blocks that allocate() would append.
   int32_t num_lacking(const Sequence& sequence, int32_t num_tokens) const;
-  int32_t num_covered_tokens(const Sequence& sequence) const;  ///< that its blocks have room for
+  int32_t num_covered_tokens(const Sequence& sequence) const;  ///< tokens that its blocks have room for
   /// Blocks that a sequence may need for its next token.
   int32_t blocks_to_grow() const { return has_window_table() ? 2 : 1; }
-  /// Has a sequence's tables grow up to so many tokens without an allocation.
+  /// Reserves a sequence's tables, so that they grow up to `num_tokens` tokens without an allocation.
   void reserve(Sequence& sequence, int32_t num_tokens) const;
 
-  /// From here on, adds what is published and what is evicted to `batch`, which outlives the recording; null ends it. What is
-  /// published already is not announced before announce_all().
+  /// From here on, adds to `batch` what is published and what is evicted. `batch` outlives the
+  /// recording; null ends it. Blocks that are published already are not announced before announce_all().
   void record_events(KvEventBatch* batch) { events_ = batch; }
-  /// Adds all that is published, as if the cache had been cleared and filled anew. O(blocks log blocks).
+  /// Adds all published blocks, as if the cache had been cleared and filled anew. O(blocks log blocks).
   void announce_all();
 
-  /// Verifies every invariant above in O(blocks); throws std::logic_error naming the first that fails.
-  /// `running` are all sequences that hold blocks. For tests, which have it (tests/support/engine/memory_checks.cpp).
+  /// Verifies every invariant above in O(blocks); throws std::logic_error naming the first that fails. `running`:
+  /// all sequences that hold blocks. For tests, which define it (tests/support/engine/memory_checks.cpp).
   void check(std::span<const Sequence* const> running) const;
 
  private:
@@ -140,7 +140,7 @@ class BlockManager {
     uint64_t hash = 0;
     uint64_t content = 0;         ///< content id; 0: not published
     uint64_t parent_content = 0;  ///< content id of the block before it; 0: it is the first
-    /// Of layers with windows: which part of the content it holds; kNone: all, of the other layers.
+    /// For layers with windows: the part of the content that the block holds; kNone: all of it, for the other layers.
     int32_t part = kNone;
     bool announced = false;     ///< the mirror holds its hash, for this content
     bool is_of_prompt = false;  ///< while published: all its tokens were its publisher's prompt
@@ -193,7 +193,7 @@ class BlockManager {
   std::vector<Block> blocks_;
   std::vector<BlockId> buckets_;                    ///< heads of the hash chains; a power of two
   std::vector<TokenId> tokens_;                     ///< [num_blocks, block_size] tokens of published blocks
-  std::unordered_map<BlockId, std::string> salts_;  ///< of published first blocks that have one
+  std::unordered_map<BlockId, std::string> salts_;  ///< salts of published first blocks that have one
   BlockId free_front_ = kNone;
   BlockId free_back_ = kNone;
   int32_t num_free_ = 0;

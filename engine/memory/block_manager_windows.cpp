@@ -1,4 +1,4 @@
-// What BlockManager does where layers with windows have a block table of their own.
+// BlockManager's functions for layers with windows that have a block table of their own.
 
 #include <algorithm>
 #include <utility>
@@ -10,15 +10,15 @@
 namespace minfer {
 namespace {
 
-/// Of a block of layers with windows.
+/// The hash of a block of layers with windows.
 uint64_t part_hash(uint64_t content, int32_t part) {
   return XXH3_64bits_withSeed(&content, sizeof(content), static_cast<uint64_t>(part));
 }
 
 }  // namespace
 
-/// Cuts a match to the longest prefix behind which the next token finds what it reads in layers with windows. From its end backwards, so
-/// that no place is looked at twice: where one is missing, the prefix has to end before it.
+/// Cuts a match to the longest prefix behind which the next token finds everything it reads in layers with windows. It goes
+/// backwards from the match's end, so that it looks at no place twice: where a block is missing, the prefix must end before it.
 void BlockManager::match_windows(PrefixMatch& match) const {
   const auto first_read = [this](int32_t num_tokens) {
     return std::max(0, num_tokens + 1 - window_) / sizes_.window_block_size;
@@ -73,7 +73,7 @@ void BlockManager::publish_parts(Sequence& sequence, int32_t index) {
   }
 }
 
-/// In front of the blocks of the other table: they serve but prefixes that end as this one does.
+/// Freed in front of the other table's blocks: they serve only prefixes that end as this one does.
 void BlockManager::release_windows(Sequence& sequence) {
   for (auto i = static_cast<int32_t>(sequence.window_blocks.size()); i-- > sequence.num_freed_window_blocks;)
     let_go(sequence.window_blocks[static_cast<size_t>(i)]);

@@ -12,8 +12,8 @@ namespace minfer {
 
 /// Changes of the prefix cache, in order. Flat arrays, so that a batch that is reused allocates nothing.
 ///
-/// Whoever applies them to a set of hashes holds a mirror of the cache: a hash stands for the tokens of its block and all before
-/// them, is stored once until it is removed, and its parent is there whenever it is.
+/// A reader that applies them to a set of hashes holds a mirror of the cache. A hash stands for the tokens of its
+/// block and all tokens before them. It is stored once until it is removed, and its parent is there as long as it is.
 struct KvEventBatch {
   enum class Kind : uint8_t {
     stored,   ///< a chain of blocks: each is the parent of the next
@@ -42,18 +42,18 @@ struct KvEventBatch {
   void add_cleared();
 };
 
-/// Takes the changes of the prefix cache from the engine's thread, without making it wait.
+/// Takes the changes of the prefix cache from the engine's thread, without making that thread wait.
 class KvEventSink {
  public:
   virtual ~KvEventSink() = default;
-  /// The next batch is to be the whole cache (`cleared`, then all that is stored): nothing was taken yet, or something was lost
-  /// since, and there is room for more now.
+  /// True if the next batch is to be the whole cache (`cleared`, then all stored blocks): the
+  /// sink has taken nothing yet, or something was lost since, and there is room for more now.
   virtual bool wants_all() = 0;
   /// The changes of a step. The sink may swap the batch for an empty one.
   virtual void take(KvEventBatch& batch) = 0;
 };
 
-/// Hands what a block manager records over to a sink, once a step. Engine thread.
+/// Hands a block manager's recorded events to a sink, once a step. Engine thread.
 class KvEventFeed {
  public:
   /// Both outlive the feed; the block manager records from here on.

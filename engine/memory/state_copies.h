@@ -8,9 +8,9 @@
 
 namespace minfer {
 
-/// Which running sequence has which slot of the states that a model's layers keep (RecurrentStatePool). A slot is taken on admission and given
-/// back with the sequence's blocks; there are as many as slots, so none is ever lacking. Steps under way may still write to one that was
-/// given back. The sequence that takes it next comes in a later step and begins at position 0, where nothing of it is read.
+/// Which running sequence has which slot of the states that a model's layers keep (RecurrentStatePool). Admission takes a slot; it is given
+/// back with the sequence's blocks. At most as many sequences run as there are slots, so a slot is never lacking. Steps under way may still
+/// write to a slot given back. The sequence that takes it next comes in a later step and begins at position 0, where nothing of it is read.
 ///
 /// Host only; one thread; owned by the scheduler. Without slots (a model without states) it does nothing.
 class StateSlots {
@@ -27,13 +27,13 @@ class StateSlots {
   std::vector<int32_t> free_;  ///< the next one last
 };
 
-/// Which slot of the states (RecurrentStatePool) holds a copy of the state behind which prefix: what a prefix hit needs beside KV blocks, where layers
-/// keep states. A prefix is known by the content id of its last block (BlockManager), which means one prefix alone; of a block that was
-/// evicted it never comes again, so that its copy is found no more and goes as the others do.
+/// Which slot of the states (RecurrentStatePool) holds a copy of the state behind which prefix. Where layers keep states, a prefix
+/// hit needs such a copy beside KV blocks. The content id of a prefix's last block (BlockManager) names the prefix, and no other
+/// prefix has it. The id of an evicted block never comes again, so its copy is no longer found and is replaced as other copies are.
 ///
-/// Each slot is free, being written (by a step that is not committed, or for a sequence that brings drafts: found by nobody, taken from
-/// nobody) or kept. A copy takes a free slot, else that of the kept one whose last use is longest ago. Whoever reads a copy is launched
-/// before whoever writes to its slot afterwards, so that nothing is ever in use.
+/// Each slot is free, being written (by a step that is not committed, or for a sequence that brings drafts:
+/// nobody finds or takes it) or kept. A copy takes a free slot, else the slot of the kept copy that was used
+/// least recently. A reader of a copy is launched before any later writer to its slot. So no slot is ever in use.
 ///
 /// Host only; one thread; owned by the scheduler.
 class StateCopies {
@@ -47,18 +47,18 @@ class StateCopies {
   bool has_room() const { return num_writing() < num_slots(); }
 
   bool contains(uint64_t content) const { return slot_of_.contains(content); }
-  /// The slot of a copy that is kept, which is about to be read.
+  /// The slot of a kept copy, which is about to be read.
   int32_t use(uint64_t content);
-  /// A slot for what a step copies of the sequence. There must be room.
+  /// Takes a slot for what a step copies of the sequence. There must be room.
   int32_t begin(const Sequence& sequence);
-  /// The step is committed: the copy is that of the prefix from now on. If there is one already, that one stays.
+  /// The step is committed: from now on the slot holds the prefix's copy. If the prefix has a copy already, that copy stays.
   void keep(int32_t slot, uint64_t content);
-  /// Nobody needs what the slot was taken for by begin(): it is free.
+  /// Frees a slot that begin() took: nobody needs its copy.
   void drop(int32_t slot);
-  /// What steps under way copy of the sequence will not be kept.
+  /// Copies that steps under way make of the sequence will not be kept.
   void abandon(const Sequence& sequence);
 
-  /// Throws std::logic_error if a slot is lost or counted twice. For tests, which have it (tests/support/engine/memory_checks.cpp).
+  /// Throws std::logic_error if a slot is lost or counted twice. For tests, which define it (tests/support/engine/memory_checks.cpp).
   void check() const;
 
  private:
@@ -84,7 +84,7 @@ class StateCopies {
   std::vector<int32_t> free_;  ///< the next one last
   std::vector<Writing> writing_;
   std::unordered_map<uint64_t, int32_t> slot_of_;  ///< by content
-  int32_t oldest_ = kNone, newest_ = kNone;        ///< of those kept, by last use
+  int32_t oldest_ = kNone, newest_ = kNone;        ///< of the kept copies, by last use
 };
 
 }  // namespace minfer

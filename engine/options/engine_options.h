@@ -16,22 +16,22 @@ namespace minfer {
 
 class ProcessGroup;
 
-/// Where the decoder runs. `automatic`: on the first GPU if the build and the machine have one, else the CPU.
+/// The device of the decoder. `automatic`: the first GPU if the build and the machine have one, else the CPU.
 enum class DeviceChoice : uint8_t { automatic, cpu, cuda };
 
-/// Who is served first: who came first; who has the lower priority; or, within bounds, whose prompt is shorter (see Scheduler).
+/// The order of service: by arrival; by lower priority; or, within bounds, by shorter prompt (see Scheduler).
 enum class SchedulingPolicy : uint8_t { fcfs, priority, shortest };
 std::string_view name(SchedulingPolicy policy);
 
-/// Options of the engine that mean the same in every command. 0 means: choose.
+/// Options of the engine that mean the same in every command. 0 means that the engine chooses.
 struct EngineOptions {
   DeviceChoice device = DeviceChoice::automatic;
   double gpu_memory_utilization = 0.9;  ///< share of the GPU's memory for everything together
-  std::optional<DType> dtype = {};  ///< of activations on a GPU, bf16 or f32; absent: chosen by the weights
-  /// What the F32, F16 and BF16 matrices of layers become when they are loaded: fp8; absent: they stay as they are.
+  std::optional<DType> dtype = {};      ///< activations on a GPU: bf16 or f32; absent: chosen by the weights
+  /// The type that the F32, F16 and BF16 matrices of layers are converted to at load: fp8; absent: they stay as they are.
   std::optional<DType> quantization = {};
   bool cuda_graphs = true;  ///< replay decode steps as CUDA graphs
-  /// Steps launched before the one in front of them has finished; absent: as many as the backend can. Fewer than that is for comparisons.
+  /// Steps launched before the step in front of them has finished; absent: as many as the backend can. Set fewer for comparisons.
   std::optional<int32_t> steps_ahead = {};
   int32_t max_model_len = 0;   ///< tokens of prompt and output together; 0: the model's context length
   int32_t max_num_seqs = 256;  ///< sequences running at once
@@ -42,30 +42,30 @@ struct EngineOptions {
   std::optional<DType> kv_cache_dtype = {};  ///< absent: the backend's activation type
   std::optional<KvLayout> kv_layout = {};    ///< absent: chosen by the model's windows
   bool enable_prefix_caching = true;
-  /// Of a model whose layers keep states of sequences (RecurrentStatePool): a slot for each that runs. Chosen by the model; 0: it has none.
+  /// State slots (RecurrentStatePool), one for each running sequence. Chosen by the model; 0: the model's layers keep no states.
   int32_t num_state_slots = 0;
-  /// Beside these, slots for copies of states, without which the prefix cache finds nothing of such a model; absent: chosen (sizes.h).
+  /// Further slots, for copies of states; without copies, the prefix cache finds nothing of a model with states. Absent: chosen (sizes.h).
   std::optional<int32_t> num_state_copies = {};
   StateCopyRule state_copy_rule = {};
   std::optional<uint64_t> prefix_hash_key = {};  ///< absent: a random one, drawn when the engine starts
   bool enable_chunked_prefill = true;
-  /// Milliseconds that a step with prompts is to take while somebody decodes; 0: as many as it takes; absent: chosen by what prompts lose
-  /// (PrefillBudget).
+  /// Milliseconds that a step with prompts should take while a sequence
+  /// decodes; 0: no limit; absent: chosen by what prompts lose (PrefillBudget).
   std::optional<double> target_itl_ms = 0.0;
   SchedulingPolicy policy = SchedulingPolicy::fcfs;
   SpeculationOptions speculation = {};
-  /// What a draft model takes of the KV cache's memory: for each block, and once. Set by Engine.
+  /// The memory that a draft model takes from the KV cache's: for each block, and once. Set by Engine.
   int64_t draft_block_bytes = 0, draft_workspace_bytes = 0;
   int32_t stream_interval = 1;
   int32_t threads = 0;
-  int32_t tensor_parallel_size = 1;  ///< ranks that share the model: GPUs, or on the CPU threads of their own
-  /// Not null: the ranks are these processes, of which this one leads the others if it is the first.
+  int32_t tensor_parallel_size = 1;  ///< ranks that share the model: GPUs, or on the CPU groups of threads
+  /// Not null: the ranks are these processes. The first one leads the others.
   std::shared_ptr<ProcessGroup> processes = {};
-  AllReduceChoice all_reduce = AllReduceChoice::automatic;  ///< how GPUs add up what each has computed
-  /// Called by each rank other than the first before it launches a step, on its thread: for tests of ranks that fail or hang.
+  AllReduceChoice all_reduce = AllReduceChoice::automatic;  ///< how GPUs add up their results
+  /// Each rank other than the first calls it on its thread before it launches a step. For tests of ranks that fail or hang.
   std::function<void(Rank rank, int64_t step)> on_rank_step = nullptr;
   DeviceTracer* tracer = nullptr;  ///< instead of the backend's: for tests
-  int32_t rank_timeout_s = 0;      ///< that ranks wait for another; 0: 5 on GPUs, 60 on the CPU
+  int32_t rank_timeout_s = 0;      ///< time that ranks wait for another; 0: 5 on GPUs, 60 on the CPU
   uint64_t seed = 0;
 };
 

@@ -17,7 +17,7 @@
 namespace minfer {
 namespace {
 
-/// Copies of states take one in so many bytes of the cache, unless a number is asked for.
+/// Copies of states take 1 / kCacheShares of the cache's bytes, unless a number is asked for.
 constexpr int64_t kCacheShares = 4;
 constexpr int64_t kMostUsualCopies = 1024;
 
@@ -28,7 +28,7 @@ void check_option(const char* option, int64_t value, int64_t low, int64_t high) 
 
 std::vector<DType> offered_kv_dtypes(const ModelConfig& config, const BackendInfo& backend) {
   if (backend.name != "cuda") return {DType::f32, DType::bf16, DType::f16};
-  // Tensor cores multiply bf16 queries with these; what is left are kernels that read a key for each query head anew.
+  // Tensor cores multiply bf16 queries with these types; for the others there are only kernels that read a key anew for each query head.
   if (backend.activation_dtype == DType::f32) return {DType::f32};
   if (config.is_latent()) return {DType::bf16, DType::f16};
   return {DType::bf16, DType::f16, DType::f8_e4m3};
@@ -53,7 +53,7 @@ void check_speculation(const SpeculationOptions& options) {
 
 constexpr int32_t kMostGpus = 64;
 
-/// Types that people offer whole files of and that a GPU keeps as they are, the largest first.
+/// Types that whole files are offered in and that a GPU keeps as they are, the largest first.
 constexpr std::array kFileTypes{DType::q8_0, DType::q6_k, DType::q5_k, DType::q4_k, DType::q3_k, DType::q2_k};
 
 /// How a model could be run.
@@ -101,7 +101,7 @@ class Search {
   Search(const ModelSource& source, const EngineOptions& options, const MemoryRoom& room)
       : source_(source), options_(options), room_(room) {}
 
-  /// False too where a model cannot be divided so, or quantised.
+  /// Also false if a model cannot be divided so, or quantised.
   bool fits(const Variant& variant) const {
     try {
       if (variant.times_gpus == 1) return fits(source_, variant);
@@ -298,7 +298,7 @@ int64_t state_copy_bytes(const EngineOptions& options, const ModelConfig& config
 }
 
 void choose_kv_blocks(EngineOptions& options, const ModelConfig& config, int64_t most_blocks) {
-  // More blocks than all slots filled to the end can never be used.
+  // All slots filled to the end use at most this many blocks.
   const KvBlockSizes sizes = kv_block_sizes(options);
   const int64_t usable = sizes.blocks_for(longest_sequence(options, config)) * options.max_num_seqs;
   const bool is_given = options.num_blocks > 0;

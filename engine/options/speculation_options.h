@@ -8,30 +8,30 @@ namespace minfer {
 
 class ModelSource;
 
-/// Where draft tokens come from: nowhere, the sequence's own text (prompt lookup), or a smaller model.
+/// The source of draft tokens: none, the sequence's own text (prompt lookup), or a smaller model.
 enum class SpeculationMethod : uint8_t { off, ngram, draft };
 
-/// Draft tokens of a sequence in a step, at the most.
+/// The most draft tokens of a sequence in a step.
 inline constexpr int32_t kMostDraftTokens = 16;
-/// Length of the n-grams that are looked for, at the most.
+/// The greatest length of the n-grams that are looked for.
 inline constexpr int32_t kLongestNgram = 8;
 
 struct SpeculationOptions {
   SpeculationMethod method = SpeculationMethod::off;
-  int32_t num_tokens = 8;  ///< draft tokens of a sequence in a step, at the most
-  int32_t ngram_max = 4;   ///< tokens of the longest n-gram that is looked for
-  int32_t ngram_min = 1;   ///< and of the shortest
-  /// As many drafts as pay by what was measured, or none. Without: always as many as there can be, for tests and comparisons.
+  int32_t num_tokens = 8;  ///< the most draft tokens of a sequence in a step
+  int32_t ngram_max = 4;   ///< tokens of the longest n-gram looked for
+  int32_t ngram_min = 1;   ///< tokens of the shortest one
+  /// True: as many drafts as pay, by the measured costs, or none. False: always as many as there can be, for tests and comparisons.
   bool adaptive = true;
   std::shared_ptr<ModelSource> draft_model = {};  ///< for SpeculationMethod::draft
-  /// For measuring with models of random weights, whose drafts are hardly ever right: a draft token is accepted with this chance, whatever
-  /// the model drew. The output is then not the model's.
+  /// For measurements with models of random weights, whose drafts are hardly ever right: a draft
+  /// token is accepted with this chance, whatever the model drew. The output is then not the model's.
   std::optional<double> synthetic_acceptance = {};
 };
 
 /// Draft tokens that were checked.
 struct SpeculationCounts {
-  int64_t drafts = 0;  ///< times that a sequence brought some
+  int64_t drafts = 0;  ///< times that a sequence brought drafts
   int64_t draft_tokens = 0;
   int64_t accepted_tokens = 0;
 

@@ -4,28 +4,28 @@
 
 namespace minfer {
 
-/// Where copies of a sequence's state are made for the prefix cache: at ends of KV blocks where other prompts are likely to go on. These are,
-/// each at the last such end in front of it,
-/// - the end of the prompt, less what templates put behind the last message and take back in the next turn (an opened answer or thought):
-///   there the next turn of a conversation begins anew;
-/// - the end of what the prompt has in common with prompts before it, where these are known by their KV blocks alone: instructions and
-///   documents that requests share, from the third one on (branch points: Marconi, Pan et al. 2024, arXiv:2411.19379);
-/// - every `interval` tokens, of answers too: what a long prompt shares with the second request, and where a preempted sequence resumes.
-/// Of two that are nearer than `least_tokens` to each other the first alone is made, and none so near to the prefix that was found: it
-/// would cost a step and a slot for what is soon computed again.
+/// Where copies of a sequence's state are made for the prefix cache: at ends of KV blocks where other
+/// prompts are likely to go on. A copy is made at the last end of a block in front of each of these places:
+/// - the end of the prompt, less what templates put behind the last message and take back in the
+///   next turn (an opened answer or thought): the next turn of a conversation begins anew there;
+/// - the end of what the prompt has in common with earlier prompts that are known only by their KV blocks: instructions and
+///   documents that requests share, from the third request on (branch points: Marconi, Pan et al. 2024, arXiv:2411.19379);
+/// - every `interval` tokens, in answers too: for the second request that shares a long prompt, and for a preempted sequence to resume.
+/// If two places are nearer than `least_tokens` to each other, only the first gets a copy. A place so near
+/// to the found prefix gets none: a copy would cost a step and a slot for what is soon computed again.
 struct StateCopyRule {
   int32_t interval = 4096;
-  int32_t reopened_tokens = 8;  ///< of the end of a prompt, that the next turn may have otherwise
+  int32_t reopened_tokens = 8;  ///< last tokens of a prompt that the next turn may replace
   int32_t least_tokens = 64;
 };
 
-/// What the rule has to know of a sequence, in tokens.
+/// The facts of a sequence that the rule needs, in tokens.
 struct StateCopyFacts {
   int32_t block_size = 16;
   int32_t num_scheduled = 0;
-  int32_t last_copy = 0;    ///< where the newest copy is that it has made or begun with; 0: none
-  int32_t num_prefill = 0;  ///< what it computes before it decodes
-  int32_t num_shared = 0;   ///< of these, what prompts before it have in common with it
+  int32_t last_copy = 0;    ///< where the newest copy is that it made or began with; 0: none
+  int32_t num_prefill = 0;  ///< tokens that it computes before it decodes
+  int32_t num_shared = 0;   ///< of these, tokens in common with prompts before it
 };
 
 /// The next place behind num_scheduled where a copy is to be made.

@@ -14,10 +14,10 @@
 namespace minfer {
 namespace {
 
-/// Of messages between ranks; another one with the same version would misread them.
+/// The version of messages between ranks; a process with another one would misread them.
 constexpr int kProtocol = 2;
 constexpr size_t kMostDifferences = 4;
-/// Of a tensor: the ends of its first, middle and last row, so that little of a large file is read.
+/// The sampled bytes of a tensor: the ends of its first, middle and last row, so that little of a large file is read.
 constexpr size_t kBytesOfRow = 256;
 
 uint64_t hash_some_bytes(const HostTensor& tensor) {
@@ -74,7 +74,7 @@ std::vector<RankFact> rank_facts(const ModelSource& source, const EngineOptions&
   return facts;
 }
 
-// A line of a text: names and values come from files.
+// One line of text: names and values come from files.
 std::string write_facts(std::span<const RankFact> facts) {
   const auto on_one_line = [](std::string text) {
     std::ranges::replace_if(
@@ -150,7 +150,7 @@ void agree(const ModelSource& source, const EngineOptions& options, int32_t logi
       send(other, difference);
   }
   if (difference.empty()) return;
-  processes.fail("ranks differ: " + difference);  // whoever does not get to read it in a message hears it so
+  processes.fail("ranks differ: " + difference);  // a rank that cannot read the message hears it this way
   fail("ranks differ: {}", difference);
 }
 

@@ -9,26 +9,26 @@
 
 namespace minfer {
 
-/// What all ranks must have alike, by name.
+/// A fact that all ranks must have in common, by name.
 struct RankFact {
   std::string name;
   std::string value;
 };
 
-/// Version, options that shape what is computed, the model's shape, and of each tensor type, shape and a hash of some of its bytes.
+/// Version, options that shape what is computed, the model's shape, and for each tensor its type, shape and a hash of some of its bytes.
 std::vector<RankFact> rank_facts(const ModelSource& source, const EngineOptions& options,
                                  int32_t logit_slice);
 
-/// As text, and back.
+/// Converts facts to text, and back.
 std::string write_facts(std::span<const RankFact> facts);
 std::vector<RankFact> read_facts(std::string_view text);
 
-/// The first few facts of `who` that differ from those of the first rank, e.g. "rank 1 (host b, process 7): max-model-len is 1024, rank 0
-/// has 2048"; empty: none.
+/// The first few facts of `who` that differ from the first rank's, e.g. "rank 1
+/// (host b, process 7): max-model-len is 1024, rank 0 has 2048"; empty: none.
 std::string find_difference(std::string_view who, std::span<const RankFact> theirs,
                             std::span<const RankFact> first);
 
-/// Compares the processes of `options` before anything is computed. Throws Error in all of them, naming what differs and on which rank.
+/// Compares the processes of `options` before anything is computed. Where they differ, all throw Error, naming what differs and the rank.
 void agree(const ModelSource& source, const EngineOptions& options, int32_t logit_slice);
 
 }  // namespace minfer

@@ -6,10 +6,10 @@
 
 namespace minfer {
 
-/// How far this host's monotonic clock is ahead of the first rank's on another host, by the orders that come from there: an order
-/// cannot be received before it is sent, so the least difference of the last 256 to 512 orders is what the clocks differ by and the
-/// shortest way of an order. So times brought to the first rank's clock are early by that way, some tens of microseconds. The clocks
-/// move against each other: older orders do not count.
+/// How far this host's monotonic clock is ahead of the first rank's on another host, measured by the orders that come
+/// from there. An order cannot be received before it is sent. So the least difference of the last 256 to 512 orders
+/// is the difference of the clocks plus the shortest way of an order. Times brought to the first rank's clock are
+/// early by that way, some tens of microseconds. The clocks drift against each other, so older orders do not count.
 class OrderClock {
  public:
   void add(int64_t sent_ns, int64_t received_ns) {

@@ -10,7 +10,7 @@ namespace {
 
 using Tag = ProcessGroup::Tag;
 
-/// Orders that the others may not have taken yet: more than the steps that a device is ahead. Beyond that somebody does not follow.
+/// Orders that the others may not have taken yet: more than the steps that a device is ahead. With more, a rank does not follow.
 constexpr size_t kMostUnderWay = 64;
 
 class ProcessChannel final : public RankChannel {

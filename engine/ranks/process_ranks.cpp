@@ -20,10 +20,10 @@ using Tag = ProcessGroup::Tag;
 
 static_assert(std::is_trivially_copyable_v<RankStep>, "it is sent as bytes to the same build of the program");
 
-/// The first rank takes them behind every step.
+/// The most reports under way: the first rank takes them after every step.
 constexpr size_t kMostUnreported = 64;
 
-/// A rank of another process has one. It sends the first rank how long each step took, a message a step, and waits for no answer.
+/// Owned by a rank of another process. It reports the time of each step to the first rank, a message a step, and waits for no answer.
 class StepReports {
  public:
   StepReports(std::shared_ptr<ProcessGroup> processes, std::chrono::milliseconds patience)
@@ -41,7 +41,7 @@ class StepReports {
     sent.transfer = processes_->begin_send(0, Tag::steps, std::as_bytes(std::span(sent.step)));
   }
 
-  /// The last one: waits until the first rank has taken all.
+  /// Sends the last message and waits until the first rank has taken all.
   void end() {
     const Transfer end = processes_->begin_send(0, Tag::steps, {});
     for (const Sent& sent : under_way_)
@@ -60,7 +60,7 @@ class StepReports {
   std::deque<Sent> under_way_;
 };
 
-/// Appends what has come from all other ranks, without waiting. Only the first rank calls it.
+/// Appends the reports that have come from all other ranks, without waiting. Only the first rank calls it.
 void take_reports(ProcessGroup& processes, std::vector<RankStep>& steps) {
   std::vector<std::byte> message;
   for (int32_t other = 1; other < processes.rank().count; ++other) {
@@ -73,7 +73,7 @@ void take_reports(ProcessGroup& processes, std::vector<RankStep>& steps) {
   }
 }
 
-/// Waits for the end of all other ranks' reports, and leaves out what comes before.
+/// Waits for the end of all other ranks' reports, and ignores reports before the end.
 void end_reports(ProcessGroup& processes, std::chrono::milliseconds patience) {
   constexpr std::chrono::microseconds kPause{100};
   const auto end = std::chrono::steady_clock::now() + patience;

@@ -24,7 +24,7 @@ DType gpu_activation_dtype(const EngineOptions& options, const ModelSource& sour
   return dtype;
 }
 
-/// Of one rank: those asked for, or the machine's, are for all ranks of a process together; processes on the same cores share them.
+/// The threads of one rank. Those asked for, or the machine's, serve all ranks of a process; processes on the same cores share them.
 int32_t cpu_threads(const EngineOptions& options) {
   if (options.processes) {
     if (options.threads > 0) return options.threads;

@@ -9,24 +9,24 @@
 
 namespace minfer {
 
-/// Whether options and machine lead to the CUDA backend.
+/// True if options and machine lead to the CUDA backend.
 bool uses_cuda(const EngineOptions& options);
 
-/// How long a rank waits for another one.
+/// The time that a rank waits for another one.
 std::chrono::milliseconds rank_patience(const EngineOptions& options);
 
-/// Makes the backends of the ranks of this process, each on its own thread. What they have in common is made with this.
+/// Makes the backends of this process's ranks, each on its own thread. The constructor makes what they have in common.
 class RankBackends {
  public:
-  /// Throws Error if the machine has too few devices. `source`: the whole model. GPUs of several processes wait for each other here, and
-  /// all throw what any of them finds.
+  /// Throws Error if the machine has too few devices. `source`: the whole model. GPUs of
+  /// several processes wait for each other here, and if one finds an error, all throw it.
   RankBackends(const EngineOptions& options, const ModelSource& source, std::shared_ptr<RankFailure> failure);
 
-  /// Any thread, once a rank. Of several ranks it may wait for the others.
+  /// Makes a rank's backend. Any thread, once a rank. With several ranks it may wait for the others.
   std::unique_ptr<Backend> make(int32_t rank);
-  /// What reads the hardware counters of the rank's device, of several ranks that are threads; null: nothing does. Any thread.
+  /// The reader of the hardware counters of the rank's device, if the ranks are several threads; null: nothing reads them. Any thread.
   std::unique_ptr<CounterSampler> make_counters(int32_t rank) const;
-  /// Of processes, once their backends are gone and all has been done: waits for the others, and gives back what they share.
+  /// For processes, after their backends are gone and all work is done: waits for the others, and gives back what they share.
   void end_in_order();
 
  private:

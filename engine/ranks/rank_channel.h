@@ -12,17 +12,17 @@ namespace minfer {
 class ProcessGroup;
 class RankFailure;
 
-/// How the first of several ranks leads the others: what it sends reaches each of them, whole and in order. One thread a rank. Throws
-/// DeviceError once a rank has failed.
+/// The channel by which the first of several ranks leads the others: its messages reach each
+/// of them, whole and in order. One thread a rank. Throws DeviceError once a rank has failed.
 class RankChannel {
  public:
   virtual ~RankChannel() = default;
   virtual Rank rank() const = 0;
-  /// Of the first rank. Does not wait for the others.
+  /// Sends a message. First rank only. Does not wait for the others.
   virtual void send(std::span<const std::byte> message) = 0;
-  /// Of the other ranks: waits for the next message. Valid until the next call.
+  /// Waits for the next message. Other ranks only. The result is valid until the next call.
   virtual std::span<const std::byte> receive() = 0;
-  /// The least of all ranks' values, in all ranks, which meet here.
+  /// The least of all ranks' values. Every rank calls it and gets the result; the ranks meet here.
   virtual int64_t least(int64_t value) = 0;
 };
 

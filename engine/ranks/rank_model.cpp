@@ -9,7 +9,7 @@
 namespace minfer {
 namespace {
 
-/// Share of free memory that the KV cache takes when nobody says: the rest is for weights in page cache and other programs.
+/// The share of free memory that the KV cache takes by default: the rest is for weights in page cache and other programs.
 constexpr double kKvShareOfFreeMemory = 0.25;
 /// CUDA graphs are instantiated as they are first needed, and their memory is the driver's.
 constexpr int64_t kGraphReserveBytes = int64_t{256} << 20;
@@ -70,7 +70,7 @@ int64_t RankModel::host_bytes_beside_states() const {
       std::max<int64_t>(1, (free_bytes - 1) / slot_bytes));
 }
 
-/// On a device everything else has been allocated by now, but for activations, states of sequences that run, and graphs.
+/// On a device, everything else has been allocated by now, except activations, states of running sequences, and graphs.
 CacheRoom RankModel::cache_room() const {
   const std::optional<DeviceMemory> memory = backend_->device_memory();
   const int64_t ranks = options_.tensor_parallel_size;

@@ -8,23 +8,23 @@
 
 namespace minfer {
 
-/// A rank's share of a model made ready to run, or all of it: its weights on a backend, KV memory, and the decoder over both. Made in
-/// two steps, between which the ranks agree on how many KV blocks there are. Everything is allocated here: weights, the ops'
-/// workspace, then activations, states of sequences and KV blocks from what is left. What does not fit into a GPU's memory is refused with what would
-/// (memory_fit.h). Used from one thread.
+/// A rank's share of a model, or all of it, made ready to run: its weights on a backend, KV memory, and the decoder
+/// over both. It is made in two steps; between them the ranks agree on the number of KV blocks. Everything is
+/// allocated here: weights, the ops' workspace, then activations, states of sequences and KV blocks from what is left.
+/// If a model does not fit into a GPU's memory, the error says what would fit (memory_fit.h). Used from one thread.
 class RankModel {
  public:
-  /// Loads the weights. `options` with those of model and backend chosen (see choose_backend_options()). `source` outlives the model.
+  /// Loads the weights. `options`: those by model and backend are chosen (choose_backend_options()). `source` outlives the model.
   RankModel(const ModelSource& source, const EngineOptions& options, int32_t logit_slice,
             const LoadProgress& progress, std::unique_ptr<Backend> backend);
 
-  /// What the backend has memory for, besides all else. Throws Error if there is none.
+  /// The backend's memory for the cache, beside all else. Throws Error if there is none.
   CacheRoom cache_room() const;
-  /// How many KV blocks there is room for beside so many bytes of copies of states, at least 1. Throws Error as cache_room().
+  /// The number of KV blocks that fit beside `copy_bytes` of copies of states, at least 1. Throws Error as cache_room() does.
   int64_t most_kv_blocks(int64_t copy_bytes = 0) const;
-  /// Of the activations that make_decoder() will allocate.
+  /// Bytes of the activations that make_decoder() will allocate.
   int64_t workspace_bytes() const { return workspace_bytes_; }
-  /// Makes the rest. `options` with all sizes chosen.
+  /// Makes the rest. `options`: all sizes are chosen.
   void make_decoder(const EngineOptions& options);
 
   Backend& backend() { return *backend_; }
@@ -40,20 +40,20 @@ class RankModel {
   LaunchedStep launch(const StepArgs& step);
 
  private:
-  /// Of the memory of a GPU, for all of the model.
+  /// Bytes of a GPU's memory that all of the model may use.
   int64_t usable_bytes(const DeviceMemory& memory) const;
-  /// For the cache. Throws Error if there are none, unless its size is given.
+  /// Bytes left for the cache. Throws Error if there are none, unless its size is given.
   int64_t device_bytes_left(const DeviceMemory& memory) const;
-  /// Of the states of all sequences that may run.
+  /// Bytes of the states of all sequences that may run.
   int64_t state_bytes() const;
-  /// Of the machine's memory, less the states'. Throws Error where these do not fit.
+  /// Bytes of the machine's memory, less the states'. Throws Error if the states do not fit.
   int64_t host_bytes_beside_states() const;
   ModelWeights load(const LoadProgress& progress);
 
   const ModelSource& source_;
   EngineOptions options_;
   std::unique_ptr<Backend> backend_;
-  int64_t taken_by_others_bytes_ = 0;  ///< of a GPU's memory, before the weights came
+  int64_t taken_by_others_bytes_ = 0;  ///< GPU memory in use before the weights came
   ModelWeights weights_;               ///< until the decoder has them
   DecoderLimits limits_;
   int64_t streamed_weight_bytes_ = 0;

@@ -9,7 +9,7 @@
 namespace minfer {
 namespace {
 
-/// What a launch order begins with.
+/// The header of a launch order.
 struct LaunchHeader {
   RankOrder order = RankOrder::launch;
   int32_t stamped = 0;

@@ -11,7 +11,7 @@
 namespace minfer {
 namespace {
 
-/// What all ranks share: a queue for each that follows, and the place where they meet.
+/// The state that all ranks share: a queue for each rank that follows, and the place where they meet.
 class Exchange {
  public:
   Exchange(int32_t count, std::shared_ptr<RankFailure> failure)

@@ -40,7 +40,7 @@ class ThreadRanks final : public Ranks {
 
   /// Ends the others.
   ~ThreadRanks() override {
-    // Without its model, or in the middle of a step, the first rank has failed: the others wait for it in vain.
+    // If the first rank has no model yet, or is in the middle of a step, it has failed: the others wait for it in vain.
     if (!is_between_steps()) failure_->set("the first rank has ended");
     try {
       order_end();

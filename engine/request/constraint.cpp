@@ -10,7 +10,7 @@
 namespace minfer {
 namespace {
 
-/// What follows for certain is looked for so far: the tokens of it share a step with what others decode.
+/// The limit of the search for text that follows for certain: its tokens share a step with other sequences' decoding.
 constexpr size_t kMostForcedBytes = 256;
 
 class TimeSpent {
@@ -25,7 +25,7 @@ class TimeSpent {
   int64_t begin_ns_;
 };
 
-/// Whether the pieces of these tokens, joined, are this text.
+/// True if the pieces of these tokens, joined, are this text.
 bool writes(const Tokenizer& tokenizer, std::span<const TokenId> tokens, std::string_view text) {
   for (const TokenId token : tokens) {
     const std::string_view piece = tokenizer.piece(token);
@@ -35,8 +35,8 @@ bool writes(const Tokenizer& tokenizer, std::span<const TokenId> tokens, std::st
   return text.empty();
 }
 
-/// The tokens of a text that stands inside another one; none if there are none that write just that. SentencePiece puts a space in front
-/// of a text: there it is encoded behind a line's end, of which the tokens are dropped.
+/// The tokens of a text inside another one; empty if no tokens write exactly this text. SentencePiece
+/// puts a space in front of a text. So the text is encoded behind a line's end, whose tokens are dropped.
 std::vector<TokenId> encode_inside(const Tokenizer& tokenizer, const std::string& text) {
   constexpr EncodeOptions kPlain{.add_special = false, .parse_special = false};
   std::vector<TokenId> tokens = tokenizer.encode(text, kPlain);
@@ -86,7 +86,7 @@ Constraint::Advance Constraint::advance(TokenId token, int32_t num_output, int32
   return next;
 }
 
-/// From the stage that it was paused in.
+/// Continues from the stage in which it was paused.
 void Constraint::follow(TokenId token, int32_t num_output, int32_t num_left, Advance& next) {
   if (stage_ == Stage::drawn) {
     forced_.clear();
@@ -103,8 +103,8 @@ void Constraint::follow(TokenId token, int32_t num_output, int32_t num_left, Adv
   if (!next.is_whole && num_forced < num_left) find_allowed(num_output + num_forced);
 }
 
-/// The text that must follow, without what belongs to a character that is not whole yet. `is_last`: what comes behind it, if anything,
-/// is a control token, so its last token cannot be a longer one.
+/// The text that must follow, without the bytes of an unfinished character. `is_last`: only a
+/// control token, or nothing, can come behind the text, so its last token cannot be a longer one.
 std::string Constraint::forced_text(bool& is_last) {
   std::string text = matcher_.forced_bytes(kMostForcedBytes, &work_);
   const size_t control = text.find(static_cast<char>(kControlByte));
@@ -118,8 +118,8 @@ std::string Constraint::forced_text(bool& is_last) {
   return text;
 }
 
-/// Takes the tokens that the forced text consists of as a model's tokeniser divides it. The last one could be a longer one together
-/// with what follows: the model draws it.
+/// Takes the tokens of the forced text, as the model's tokeniser divides it. The
+/// last token could be a longer one that includes what follows: the model draws it.
 void Constraint::take_forced(int32_t most) {
   if (most <= 0) return;
   bool is_last = false;
@@ -152,7 +152,7 @@ void Constraint::find_allowed(int32_t num_output) {
   }
 }
 
-/// Null if it is the same, or if nothing would be left.
+/// Null if the mask is the same, or if nothing would be left.
 std::shared_ptr<const TokenMask> Constraint::without_end_tokens(const TokenMask& mask) const {
   std::shared_ptr<TokenMask> others;
   for (const TokenId end : tokenizer_.end_tokens()) {

@@ -12,32 +12,32 @@
 
 namespace minfer {
 
-/// The grammar of one request while it lives: where the text stands, which tokens may come next, and which follow whatever is drawn. It
-/// knows committed tokens alone, so a sequence that is preempted finds it as it was. Part of LiveRequest; one thread at a time.
+/// The grammar of one request while it lives: where the text stands, which tokens may come next, and which tokens follow whatever is
+/// drawn. It knows only committed tokens, so it is unchanged when its sequence is preempted. Part of LiveRequest; one thread at a time.
 class Constraint {
  public:
-  /// At the beginning of the text. `ending_tokens`: what ends the request, as in LiveRequest. Throws GrammarError if the grammar allows
-  /// no token there.
+  /// Begins at the start of the text. `ending_tokens`: the tokens that end the request,
+  /// as in LiveRequest. Throws GrammarError if the grammar allows no token there.
   Constraint(const Request& request, const Tokenizer& tokenizer, std::span<const TokenId> ending_tokens);
 
   /// The tokens that may be drawn next, as SamplingRow::allowed; stays in place until the next advance().
   std::span<const uint32_t> allowed() const { return mask_->words; }
 
-  /// What a drawn token led to.
+  /// The result of following a drawn token.
   struct Advance {
-    /// Tokens that follow whatever is drawn, and count as if they had been. Valid until the next advance().
+    /// Tokens that follow whatever is drawn. They count as drawn. Valid until the next advance().
     std::span<const TokenId> forced;
-    bool is_whole = false;    ///< nothing can follow these
-    std::string error;        ///< why no token can follow; empty: one can, or none has to
-    bool is_pending = false;  ///< the slice was too small to say: the same call again gets further
+    bool is_whole = false;    ///< nothing can follow `forced`
+    std::string error;        ///< why no token can follow; empty: one can, or none needs to
+    bool is_pending = false;  ///< the slice was too small to decide: the same call continues
     size_t work = 0;          ///< done in this call
   };
-  /// Goes on by a drawn token that ends nothing. `num_output`: tokens generated, it included; `num_left`: how many more may come; `slice`:
-  /// how much may be done in this call (see GrammarWork), about.
+  /// Follows a drawn token that ends nothing. `num_output`: tokens generated, this one included;
+  /// `num_left`: how many more may come; `slice`: about how much work this call may do (see GrammarWork).
   Advance advance(TokenId token, int32_t num_output, int32_t num_left, size_t slice);
   size_t work() const { return work_.spent(); }  ///< for the newest token, in all calls
 
-  /// Whose states other requests may share.
+  /// The grammar. Other requests may share its states.
   const TokenGrammar& grammar() const { return matcher_.grammar(); }
   int64_t compile_ns() const { return compile_ns_; }  ///< see TokenGrammar
   int64_t time_ns() const { return time_ns_; }        ///< spent here so far

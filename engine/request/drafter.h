@@ -7,8 +7,8 @@
 
 namespace minfer {
 
-/// What one sequence's drafts are made of, and how good they are: part of LiveRequest, engine thread. It knows committed tokens alone,
-/// so a preemption changes nothing.
+/// The material of one sequence's drafts, and how good the drafts are. Part of LiveRequest,
+/// engine thread. It knows only committed tokens, so a preemption changes nothing.
 class Drafter {
  public:
   Drafter() = default;
@@ -16,11 +16,11 @@ class Drafter {
   Drafter& operator=(const Drafter&) = delete;
   virtual ~Drafter() = default;
 
-  /// All tokens of the sequence, those of the call before and new ones. O(new tokens).
+  /// Takes all tokens of the sequence: the tokens of the call before, then new ones. O(new tokens).
   virtual void follow(std::span<const TokenId> tokens) = 0;
-  /// The chance that draft `index`, from 0, would be right if those before it were; 0: there would be none.
+  /// The chance that draft `index`, counted from 0, is right if the drafts before it are; 0: there is no such draft.
   virtual float hit_rate(int32_t index) const = 0;
-  /// What became of drafts: the first `num_accepted` were right.
+  /// Takes the result of a check of drafts: the first `num_accepted` were right.
   virtual void checked(int32_t num_drafts, int32_t num_accepted) = 0;
 };
 

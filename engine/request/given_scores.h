@@ -9,17 +9,17 @@
 
 namespace minfer {
 
-/// How the logprobs of tokens that are given are found: of a request's own prompt, of text that its grammar forces. Each is scored by a
-/// row of logits from which nothing can be drawn but the token that stands behind it: a greedy row with a bias that lifts this token above
-/// all others. Logprobs are of the logits before biases.
+/// Finds the logprobs of given tokens: a request's own prompt, or text that its grammar forces.
+/// Each token is scored by a row of logits from which only that token can be drawn: a greedy row
+/// with a bias that lifts the token above all others. Logprobs are of the logits before biases.
 class GivenScores {
  public:
-  /// Scores all `tokens` but the first, which stands at `position` of its sequence. `num_top` -1: none are wanted, and nothing is kept.
+  /// Scores all `tokens` but the first, which is at `position` of its sequence. `num_top` -1: no scores are wanted, and nothing is kept.
   GivenScores(std::span<const TokenId> tokens, int32_t position, int32_t num_top);
 
-  /// The row that scores the token at position + 1 from the logits at `position`. The span in it stays valid as long as this object.
+  /// The row that scores the token at position + 1 from the logits at `position`. The span in it is valid as long as this object.
   SamplingRow row(int32_t position) const;
-  /// Corrects what that row gave where nothing lifts the token's logit, which is -inf.
+  /// Corrects the row's result where the token's logit is -inf, which no bias lifts.
   void correct(int32_t position, SampledToken& scored) const;
 
  private:

@@ -11,8 +11,8 @@ namespace {
 /// The rest of the cores are for the device's ops, or for other threads of the server.
 constexpr int32_t kMostThreads = 4;
 
-// Work of one call. A row that has needed more than the slice of a light one before takes its turn among the heavy ones: each call has
-// time for one of these, or for several that turn out to be light.
+// Work of one call. A row that has needed more than a light row's slice takes its turn among the
+// heavy ones: each call has time for one heavy row, or for several that turn out to be light.
 constexpr int64_t kLightSlice = 200'000;
 constexpr int64_t kMostLightWork = 400'000;
 constexpr int64_t kMostHeavyWork = 100'000;
@@ -21,14 +21,14 @@ const TokenGrammar* grammar_of(const GrammarRows::Row* row) {
   return &row->request->constraint->grammar();
 }
 
-/// Does as much as there is left of `most`, or of `slice`.
+/// Does as much work as is left of `most`, or of `slice`.
 void follow(GrammarRows::Row& row, int64_t slice, std::atomic<int64_t>& most) {
   Constraint& constraint = *row.request->constraint;
   const auto allowed = static_cast<size_t>(std::clamp<int64_t>(most, 0, slice));
   const int32_t num_output = row.request->num_output_tokens();
   row.next = constraint.advance(row.token, num_output, row.request->max_tokens - num_output, allowed);
   most -= static_cast<int64_t>(row.next.work);
-  // A heavy one stays so until it has had a light token.
+  // A heavy row stays heavy until it has had a light token.
   row.request->has_heavy_grammar = row.next.is_pending || constraint.work() > kLightSlice;
 }
 

@@ -10,31 +10,31 @@
 
 namespace minfer {
 
-/// The requests whose grammars are to follow what was drawn for them: several at a time where they have different grammars. What
-/// is known of one grammar is for one thread at a time, so its requests take turns. Owned by the engine; engine thread.
+/// The requests whose grammars must follow their newly drawn tokens. Requests with different grammars run at the same time.
+/// Requests of one grammar take turns, since one thread at a time may use its states. Owned by the engine; engine thread.
 ///
-/// A call does a bounded amount of work (see GrammarWork), so that no grammar holds up the other requests for long: a row that takes more
-/// is left pending, and gets further with later calls.
+/// A call does a bounded amount of work (see GrammarWork), so that no grammar holds up the
+/// other requests for long. A row that takes more stays pending, and later calls continue it.
 class GrammarRows {
  public:
   struct Row {
     LiveRequest* request = nullptr;
     TokenId token = -1;
-    bool is_late = false;  ///< it was pending after the call that came first
+    bool is_late = false;  ///< it was pending after its first call
     Constraint::Advance next = {};
   };
 
-  /// So that no step starts threads. Throws Error if the system refuses them.
+  /// Starts the threads, so that no step has to. Throws Error if the system refuses them.
   void start_threads();
 
   /// `token` is the newest of the request's tokens.
   void add(LiveRequest& request, TokenId token) { rows_.push_back({.request = &request, .token = token}); }
-  /// Forgets the request, if it is pending.
+  /// Forgets the request's row, if it is pending.
   void remove(const LiveRequest& request);
   bool empty() const { return rows_.empty(); }
-  /// Has them follow: Row::next, in the order in which they were added, those that are late in front.
+  /// Follows the rows' tokens and sets Row::next. Returns the rows in the order in which they were added, the late ones in front.
   std::span<Row> advance();
-  /// Forgets those that are not pending.
+  /// Forgets the rows that are not pending.
   void drop_followed();
 
  private:
@@ -44,7 +44,7 @@ class GrammarRows {
   std::vector<Row*> order_;     ///< rows of one grammar stand together
   std::vector<size_t> firsts_;  ///< of order_: where those of each grammar begin; then its end
   std::vector<Row*> heavy_;
-  size_t next_turn_ = 0;  ///< counts on, so that another heavy row is the first each time
+  size_t next_turn_ = 0;  ///< counts up, so that each time another heavy row is first
   std::optional<ThreadPool> pool_;
 };
 

@@ -3,7 +3,7 @@
 namespace minfer {
 namespace {
 
-/// With a grammar an end token always ends the text: its mask keeps them away where they are ignored.
+/// With a grammar an end token always ends the text: if end tokens are ignored, the mask keeps them away.
 std::vector<TokenId> ending_tokens_of(const Request& request, const Tokenizer& tokenizer) {
   std::vector<TokenId> ending = request.sampling.stop_token_ids;
   if (!request.sampling.ignore_eos || request.grammar) {
@@ -13,7 +13,7 @@ std::vector<TokenId> ending_tokens_of(const Request& request, const Tokenizer& t
   return ending;
 }
 
-/// What min_tokens forbids by a bias: with a grammar end tokens are its mask's business.
+/// The tokens that min_tokens forbids by a bias. With a grammar, its mask handles end tokens instead.
 std::vector<TokenId> forbidden_at_first(const Request& request, const Tokenizer& tokenizer,
                                         std::vector<TokenId> ending_tokens) {
   if (request.grammar) std::erase_if(ending_tokens, [&](TokenId token) { return tokenizer.is_end(token); });

@@ -23,35 +23,35 @@ namespace minfer {
 struct LiveRequest : Sequence {
   LiveRequest(const Request& request, const Tokenizer& tokenizer, uint64_t seed, int32_t stream_interval);
   bool ends_with(TokenId token) const;
-  /// True if its text belongs to the answer. An end's does not, but that of a stop token the request wants to see does.
+  /// True if the token's text belongs to the answer. An end token's does not; a stop token's does if the request wants to see it.
   bool shows(TokenId token) const;
-  /// Those of the output that outputs may hold. The tokens behind them wait for their logprobs.
+  /// The output tokens that outputs may hold. The tokens behind them wait for their logprobs.
   int32_t num_told_tokens() const { return std::max(0, num_output_tokens() - num_unscored); }
 
   /// The vocabulary's end tokens (unless ignored; with a grammar always) and the request's stop tokens.
   std::vector<TokenId> ending_tokens;
-  std::vector<TokenId> shown_stops;  ///< of these, those whose text belongs to the answer
+  std::vector<TokenId> shown_stops;  ///< of these, the tokens whose text belongs to the answer
   SamplingState sampling;
   std::optional<Constraint> constraint;  ///< of its grammar, if it has one
-  /// Whether the next token of its grammar is likely to be followed by forced ones, as the last was: so what a step launched ahead draws
-  /// behind it would be dropped.
+  /// True if forced tokens are likely to follow the next token of its grammar, as they followed the
+  /// last one. The tokens that a step launched ahead would draw behind it would then be dropped.
   bool expects_forced = true;
   bool has_heavy_grammar = false;  ///< its newest token took much work (see GrammarRows)
   const bool scores_prompt;
   const int32_t num_logprobs;                 ///< SamplingParams::logprobs
-  GivenScores scores;                         ///< of the tokens that are unscored, or were the last
-  std::vector<SampledToken> prompt_logprobs;  ///< known so far, in no output yet
+  GivenScores scores;                         ///< scores of the tokens that are unscored, or were last
+  std::vector<SampledToken> prompt_logprobs;  ///< logprobs known so far, in no output yet
   OutputAssembler output;
   std::shared_ptr<const ClientWait> client_wait;  ///< null: not known
   std::string end_detail;                         ///< why it was refused or failed, for people
-  int32_t num_new_tokens = 0;  ///< that the step being finished drew for it, which no output holds yet
-  int32_t num_new_scored = 0;  ///< in front of them: unscored tokens, its grammar's, that the step scored
-  int32_t num_new_forced = 0;  ///< behind them: forced by its grammar; with logprobs unscored instead
-  FinishReason end = FinishReason::length;  ///< of one that draws no more, once its tokens are scored
+  int32_t num_new_tokens = 0;  ///< tokens that the finishing step drew for it, in no output yet
+  int32_t num_new_scored = 0;  ///< in front of these: unscored grammar tokens that the step scored
+  int32_t num_new_forced = 0;  ///< behind these: tokens forced by its grammar; with logprobs unscored instead
+  FinishReason end = FinishReason::length;  ///< its finish once its tokens are scored, if it draws no more
   int32_t num_forced = 0;                   ///< forced tokens that outputs hold
-  /// Whether it may bring drafts. Not with penalties or a grammar: of a draft, what they do depends on the drafts before it.
+  /// True if it may bring drafts. False with penalties or a grammar: their effect on a draft depends on the drafts before it.
   bool may_speculate = true;
-  std::unique_ptr<Drafter> drafter;  ///< what its drafts are made of; null: it has had none yet
+  std::unique_ptr<Drafter> drafter;  ///< the material of its drafts; null: it has had none yet
   SpeculationCounts drafted;         ///< its drafts so far
 };
 

@@ -10,22 +10,22 @@
 
 namespace minfer {
 
-/// Finds the first of several stop strings in text that comes in pieces, and lets through only text that can no longer become part of one.
-/// Each byte costs O(number of stop strings), amortised, however often they nearly match (Knuth, Morris, Pratt 1977).
+/// Finds the first of several stop strings in text that comes in pieces. Lets through only text that can no longer become part of a
+/// stop string. Each byte costs O(number of stop strings), amortised, however often they nearly match (Knuth, Morris, Pratt 1977).
 class StopMatcher {
  public:
   /// No string is empty.
   explicit StopMatcher(std::vector<std::string> stops);
 
   struct Result {
-    std::string text;          ///< now certain not to belong to a stop string
+    std::string text;          ///< text that certainly belongs to no stop string
     std::string_view matched;  ///< the stop string that was completed; empty: none. Points into the matcher
   };
 
-  /// Takes the next piece. Stop strings that end in a piece that `may_stop` not are text like any other; later pieces may complete one that
-  /// begins there. Once a stop string was matched, further text is ignored.
+  /// Takes the next piece. A stop string that ends in a piece with `may_stop` false is text like any
+  /// other; later pieces may complete one that begins there. After a match, further text is ignored.
   Result push(std::string_view piece, bool may_stop = true);
-  /// The end of the text: what was held back.
+  /// Ends the text and returns what was held back.
   std::string finish();
 
  private:
@@ -40,20 +40,20 @@ class StopMatcher {
   bool done_ = false;
 };
 
-/// Collects one request's tokens until a response is due, and turns them into text then. Tokens that no response is due for cost nothing
-/// here, unless the request has stop strings: those are looked for in every token's text.
+/// Collects one request's tokens until a response is due, and turns them into text then. Until then a token
+/// costs nothing here, unless the request has stop strings: every token's text is searched for those.
 class OutputAssembler {
  public:
   /// `tokenizer` outlives the assembler. `stream_interval` >= 1 tokens lie between two responses.
   OutputAssembler(const Tokenizer& tokenizer, const SamplingParams& params, int32_t stream_interval);
 
-  /// Takes the next token; `visible` is false for the end token that closes a generation. True if it completed a stop string.
+  /// Takes the next token; `visible` is false for the end token that closes a generation. True if the token completed a stop string.
   bool accept(SampledToken token, bool visible);
-  /// Whether a response goes out now: for the first token, and whenever the interval is full.
+  /// True if a response goes out now: for the first token, and whenever the interval is full.
   bool due() const;
   int32_t stream_interval() const { return stream_interval_; }
-  /// What came since the last response; with `finish`, all that is left. A stop string that was hit is the
-  /// reason whatever `finish` says. Text never ends inside a UTF-8 character.
+  /// Returns what came since the last response; with `finish`, all that is left. If a stop string
+  /// was hit, it is the reason, whatever `finish` says. Text never ends inside a UTF-8 character.
   RequestOutput take(std::optional<FinishReason> finish);
 
  private:

@@ -9,17 +9,17 @@
 
 namespace minfer {
 
-/// What sampling needs to know of one request from token to token: its parameters, the tokens seen so far
+/// What sampling must remember of one request from token to token: its parameters, the tokens seen so far
 /// (only where a penalty asks for them) and the tokens forbidden until min_tokens. A token costs O(1).
 class SamplingState {
  public:
-  /// `ending_tokens` end the generation and are what min_tokens forbids. `seed` is the request's, or one the
-  /// engine drew. Throws Error for more than kMaxRowBiases biases and forbidden tokens together.
+  /// `ending_tokens` end the generation; min_tokens forbids them. `seed`: the request's, or a seed that the
+  /// engine drew. Throws Error if there are more than kMaxRowBiases biases and forbidden tokens together.
   SamplingState(const SamplingParams& params, uint64_t seed, std::span<const TokenId> prompt,
                 std::span<const TokenId> ending_tokens);
 
-  /// How to draw the token at `position` of the sequence when `num_output` tokens have been generated. The
-  /// spans in it stay valid until the next accept().
+  /// The row that draws the token at `position` of the sequence when `num_output`
+  /// tokens have been generated. The spans in it stay valid until the next accept().
   SamplingRow row(int64_t position, int32_t num_output) const;
   void accept(TokenId token);
 

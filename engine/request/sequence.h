@@ -25,9 +25,9 @@ enum class SequenceStatus : uint8_t {
   finished,  ///< holds no blocks; `finish` says why
 };
 
-/// One request on its way through the engine: its tokens, how many of them are in the KV cache, and the
-/// blocks they are in. Tokens are counted, not phased: a sequence whose every token but the last has been
-/// computed is decoding, and it may bring any number of tokens to a step.
+/// One request on its way through the engine: its tokens, how many of them are in the KV cache,
+/// and the blocks they are in. Tokens are counted, not phased: a sequence is decoding when
+/// every token but the last has been computed, and it may bring any number of tokens to a step.
 ///
 /// Owner: the engine, which keeps it at one address until it is finished and no uncommitted ScheduledBatch
 /// names it. Fields under "scheduler" are written by Scheduler and BlockManager only, those under "engine"
@@ -46,23 +46,23 @@ struct Sequence {
   Sequence& operator=(const Sequence&) = delete;
 
   std::string id;
-  std::vector<TokenId> tokens;  ///< prompt, then what was generated; Scheduler::commit and append add to it
+  std::vector<TokenId> tokens;  ///< prompt, then generated tokens; Scheduler::commit and append add to it
   int32_t num_prompt_tokens;
-  int32_t max_tokens;  ///< output tokens at most; Scheduler::enqueue caps it to what fits
-  /// False: nothing is drawn behind `tokens`, so the last one is not computed. Set between two steps.
+  int32_t max_tokens;  ///< the most output tokens; Scheduler::enqueue caps it to what fits
+  /// False: nothing is drawn behind `tokens`, so the last token is not computed. Set between two steps.
   bool draws;
-  /// Of `tokens` the last ones whose logprobs are wanted and not known yet: the logits in front of them are. Set before it is enqueued and
-  /// when tokens are appended; Scheduler::commit() takes off those that a step has scored.
+  /// The number of last `tokens` whose logprobs are wanted and not known yet: the logits in front of them are wanted. Set
+  /// before it is enqueued and when tokens are appended; Scheduler::commit() takes off the tokens that a step has scored.
   int32_t num_unscored = 0;
-  /// What its next token may be, or which drafts it brings, depends on the last one, so nothing is drawn before that is known. Set
-  /// between two steps.
+  /// The choice of its next token, or of its drafts, depends on the last token,
+  /// so nothing is drawn before that token is known. Set between two steps.
   bool waits_for_token = false;
-  /// Which token comes next cannot be asked yet: it is scheduled no further. Set by Scheduler::hold() and release().
+  /// The choice of its next token is not known yet: it is scheduled no further. Set by Scheduler::hold() and release().
   bool is_held = false;
-  /// Guesses of the tokens behind `tokens`: the next step computes them too and draws behind each (see speculation/). Given by the
-  /// engine while it knows all of `tokens`; the scheduler takes fewer where there is no room, and forgets them when the step is over.
+  /// Guesses of the tokens behind `tokens`: the next step computes them too and draws behind each (see speculation/). The engine gives
+  /// them while it knows all of `tokens`; the scheduler takes fewer where there is no room, and forgets them when the step is over.
   std::vector<TokenId> drafts;
-  std::string cache_salt;  ///< shares cached prefixes with its equals only; set before it is enqueued
+  std::string cache_salt;  ///< shares cached prefixes only with equal salts; set before it is enqueued
   int32_t priority;        ///< lower is served first under SchedulingPolicy::priority
 
   // Scheduler
@@ -71,10 +71,10 @@ struct Sequence {
   uint64_t arrival = 0;        ///< order of arrival, unique in a scheduler, never reused
   uint64_t service_order = 0;  ///< under SchedulingPolicy::shortest: the lower is served first
   int32_t num_scheduled = 0;   ///< tokens whose KV is written once all steps handed out so far have run
-  /// Tokens whose KV is written: found in the cache, or by a step that is committed.
+  /// Tokens whose KV is written: found in the cache, or computed by a committed step.
   int32_t num_computed = 0;
-  int32_t num_unknown = 0;         ///< tokens behind `tokens` that uncommitted steps draw, at the most
-  int32_t num_dropped_draws = 0;   ///< of uncommitted steps, in whose place append() has put other tokens
+  int32_t num_unknown = 0;         ///< the most tokens behind `tokens` that uncommitted steps draw
+  int32_t num_dropped_draws = 0;   ///< draws of uncommitted steps that append() has replaced by other tokens
   int32_t num_prefill_tokens = 0;  ///< size() when last admitted: what it computes before it decodes (again)
   int32_t num_cached_tokens = 0;   ///< prompt tokens found in the prefix cache when it was first admitted
   int32_t num_preemptions = 0;
@@ -92,15 +92,15 @@ struct Sequence {
   int64_t first_scheduled_ns = 0;
   int64_t first_token_ns = 0;
   int64_t last_token_ns = 0;
-  RequestSteps steps;  ///< that computed something for it
+  RequestSteps steps;  ///< steps that computed something for it
 
   // Scheduler, where layers with windows have a block table of their own; behind the rest, which every step of every model reads
   std::vector<BlockId> window_blocks;
-  int32_t state_slot = -1;      ///< of a model with states, while it runs (StateSlots); -1: none
+  int32_t state_slot = -1;      ///< slot of its state while it runs (StateSlots); -1: none
   int32_t last_state_copy = 0;  ///< tokens behind which its newest copy was made, or its cached prefix ended
-  /// The slot with the state in front of drafts of which some were rejected, with which its next step begins; -1: it has its own.
+  /// The slot of the state in front of drafts that were partly rejected; its next step begins with that state. -1: it has its own.
   int32_t state_before = -1;
-  int32_t num_shared_tokens = 0;  ///< when it was admitted: in common with prompts whose blocks are cached
+  int32_t num_shared_tokens = 0;  ///< tokens in common with prompts whose blocks were cached at its admission
   int32_t num_freed_window_blocks = 0;  ///< leading blocks of it behind the window, given back while it runs
 
   int32_t size() const { return static_cast<int32_t>(tokens.size()); }
@@ -108,7 +108,7 @@ struct Sequence {
   /// Tokens that no step has been given yet.
   int32_t num_pending() const { return num_to_compute() + num_unknown - num_scheduled; }
   int32_t num_to_compute() const { return size() - (draws ? 0 : 1); }  ///< of the tokens that are known
-  /// Everything it was admitted with is scheduled: what it brings now are tokens it has just generated.
+  /// True if everything it was admitted with is scheduled: from now on it brings only tokens that it has just generated.
   bool is_decoding() const { return num_scheduled >= num_prefill_tokens; }
   bool is_scoring() const { return num_unscored > 0; }
   int32_t num_held_blocks() const {

@@ -7,7 +7,7 @@
 namespace minfer {
 namespace {
 
-/// The token at a position of a sequence; -1 - r if it is what row r of the step before drew.
+/// The token at a position of a sequence; -1 - r if row r of the step before drew it.
 int32_t token_at(const ScheduledSequence& scheduled, int32_t position) {
   const Sequence& sequence = *scheduled.sequence;
   const int32_t behind = position - sequence.size();
@@ -87,7 +87,7 @@ void BatchBuilder::add_block_rows(const Sequence& sequence) {
 void BatchBuilder::add_block_row(const Sequence& sequence, const Table& table, int32_t row_index) {
   Row& row = rows_[static_cast<size_t>(row_index)];
   if (row.arrival != sequence.arrival || row.num_preemptions != sequence.num_preemptions) {
-    // Places of freed blocks are never read: they keep what they name, which exists.
+    // Places of freed blocks are never read: they keep their old entries, which name existing blocks.
     row = {sequence.arrival, sequence.num_preemptions, table.num_freed * table.entries};
   }
   const int32_t num_blocks =

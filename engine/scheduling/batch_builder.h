@@ -11,8 +11,8 @@
 
 namespace minfer {
 
-/// The inputs of a step in host memory, with the layout of ForwardBatch. The vectors have their largest
-/// size from the start; the counts say how much of them this step uses.
+/// The inputs of a step in host memory, with the layout of ForwardBatch. The vectors have
+/// their largest size from the start; the counts say how much of each this step uses.
 struct HostBatch {
   int32_t num_tokens = 0;
   int32_t num_sequences = 0;
@@ -32,26 +32,26 @@ struct HostBatch {
   /// [max_num_seqs, max_blocks], twice where there are two tables; entries past a sequence's blocks: any valid block.
   std::vector<int32_t> block_table;
   std::vector<int32_t> logit_rows;        ///< [max_num_batched_tokens]
-  std::vector<BlockTableChange> changes;  ///< what is new in block_table
+  std::vector<BlockTableChange> changes;  ///< the new entries of block_table
 
   std::vector<StateCopy> state_restores, state_saves;
 
   BatchShape shape;
 
-  /// With the largest sizes of a step. `options` with all sizes chosen.
+  /// A batch with the largest sizes of a step. `options`: all sizes are chosen.
   static HostBatch of(const EngineOptions& options);
   int32_t num_rows() const;  ///< of block_table
-  /// The same as pointers, for a backend that reads host memory.
+  /// The same arrays as pointers, for a backend that reads host memory.
   ForwardBatch view() const;
 };
 
-/// Turns a ScheduledBatch into the arrays that kernels read. No allocation, no padding; cost O(tokens +
-/// sequences + blocks that are new in a row): a sequence that keeps its row from step to step has only its
-/// new blocks written, so that a decode step costs the same for any context length.
+/// Turns a ScheduledBatch into the arrays that kernels read. No allocation, no padding; cost
+/// O(tokens + sequences + new blocks in a row). If a sequence keeps its row from step to step,
+/// only its new blocks are written, so that a decode step costs the same for any context length.
 class BatchBuilder {
  public:
-  /// `options` with all sizes chosen, as for Scheduler. `windows`: windows of the model's layers, each size once, whose work
-  /// is counted (BatchShape::windows).
+  /// `options`: all sizes are chosen, as for Scheduler. `windows`: windows of the
+  /// model's layers, each size once; their work is counted (BatchShape::windows).
   explicit BatchBuilder(const EngineOptions& options, std::span<const AttentionWindow> windows = {});
 
   /// Valid until the next call.
@@ -65,7 +65,7 @@ class BatchBuilder {
     int32_t num_blocks = 0;
   };
 
-  /// A sequence's table, each of whose blocks is `entries` ones to kernels, `distance` of them from the next block's.
+  /// A sequence's table. To kernels, block b of it is `entries` blocks, from number b * `distance` on.
   struct Table {
     std::span<const BlockId> blocks;
     int32_t num_freed;
@@ -80,9 +80,9 @@ class BatchBuilder {
 
   const int32_t block_size_;
   const int32_t parts_;         ///< of a KV block (KvLayout)
-  const int32_t window_parts_;  ///< likewise, when it serves layers with windows
+  const int32_t window_parts_;  ///< parts of a KV block that serves layers with windows
   const int32_t block_tokens_;  ///< of all of them
-  BatchShape no_tokens_;        ///< what every step begins with
+  BatchShape no_tokens_;        ///< the shape with which every step begins
   HostBatch batch_;
   std::vector<Row> rows_;  ///< of the block table
 };

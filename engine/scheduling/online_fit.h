@@ -9,22 +9,22 @@
 
 namespace minfer {
 
-/// y = sum of coefficient * feature, coefficients of at least 0, learnt from one sample after the other by weighted least squares with
-/// forgetting: what is kept are the normal equations, solved by sweeps of coordinate descent from the coefficients before (projected
-/// Gauss-Seidel). So memory and time are constant; a direction that no sample of late says anything of keeps its coefficients; equal
-/// samples give equal coefficients, bit by bit.
+/// Fits y = sum of coefficient * feature, with coefficients of at least 0, sample by sample: weighted least
+/// squares with forgetting. It keeps the normal equations and solves them by sweeps of coordinate descent
+/// from the coefficients before (projected Gauss-Seidel). So memory and time are constant. A direction that
+/// no recent sample covers keeps its coefficients. Equal samples give equal coefficients, bit by bit.
 ///
-/// Errors count relative to the smaller of what came and what was expected, and from kOutlier on only linearly (Huber, Ann. Math. Statist.
-/// 1964): what something else held up moves the fit little. Many outliers in a row, all above or all below, are a change for good: what
-/// was learnt before then counts for little.
+/// Errors count relative to the smaller of the sample and the expected value, and from kOutlier on only
+/// linearly (Huber, Ann. Math. Statist. 1964), so a step that something else held up moves the fit little. Many
+/// outliers in a row, all above or all below, are a change for good: earlier samples then count for little.
 ///
-/// Features should be about 1; of what the samples leave open the first ones explain most.
+/// Features should be about 1. The first features explain most of what the samples leave open.
 template <size_t N>
 class OnlineFit {
  public:
   using Features = std::array<double, N>;
 
-  /// `y` and the features: finite and at least 0. A sample without a positive y is passed over.
+  /// Adds a sample. `y` and the features: finite and at least 0. A sample without a positive y is ignored.
   void add(const Features& x, double y) {
     if (!(y > 0.0) || !std::isfinite(y)) return;
     const double expected = predict(x);
@@ -75,7 +75,7 @@ class OnlineFit {
 
   void sweep() {
     for (size_t i = 0; i < N; ++i) {
-      // Weights that have been forgotten to nothing say nothing.
+      // Weights that have decayed to nothing carry no information.
       if (!(products_[i][i] > kNothing)) continue;
       double rest = results_[i];
       for (size_t j = 0; j < N; ++j)

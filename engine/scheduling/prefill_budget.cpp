@@ -34,8 +34,8 @@ int32_t PrefillBudget::most_within_target(const BatchShape& decoding, int32_t fi
   return low;
 }
 
-/// The time for each token falls, and rises again where attention outweighs the rest: the step's time is convex. So beyond the sizes that
-/// are looked at it is not much better than at the best of them.
+/// The time per token falls, and rises again where attention outweighs the rest: the step's time
+/// is convex. So sizes other than those that are tried are not much better than the best of them.
 int32_t PrefillBudget::fewest_at_speed(const BatchShape& decoding, int32_t first_token, int32_t room,
                                        double loss) const {
   const auto token_ns = [&](int32_t tokens) {
@@ -56,7 +56,7 @@ int32_t PrefillBudget::fewest_at_speed(const BatchShape& decoding, int32_t first
   return high;
 }
 
-/// The tokens counted as one prompt's: of several, those behind the first attend to less.
+/// The tokens, counted as one prompt's: with several prompts, those behind the first attend to less.
 int64_t PrefillBudget::step_ns(BatchShape shape, int32_t first_token, int32_t num_tokens) const {
   shape.prefill_sequences = 1;
   shape.prefill_tokens = num_tokens;

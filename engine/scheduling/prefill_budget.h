@@ -7,34 +7,34 @@
 
 namespace minfer {
 
-/// How many prompt tokens a step computes beside decoding. Without anybody who decodes, all that there is room for.
+/// How many prompt tokens a step computes beside decoding. If no sequence decodes, as many as there is room for.
 ///
-/// With a target, those who decode wait no longer than that for their next token: as many tokens as StepCost says fit into it. Where
-/// decoding alone takes about as long as the target, prompts may lengthen a step by a quarter.
+/// With a target, decoding sequences wait no longer than the target for their next token: a step takes as many prompt tokens as
+/// StepCost says fit into it. Where decoding alone takes about as long as the target, prompts may lengthen a step by a quarter.
 ///
-/// Without one, prompts lose at most kLoss of their speed: the fewest tokens for which a step's time for each of them is at most 1 + kLoss
-/// times what it is at its least. What a step takes without prompts is what they lose when they are cut into more pieces. Where the step
-/// waits for memory, tokens up to the bend of the roofline cost nothing, and few are enough; where every token costs its time (c without
-/// prompts, s for a token) they are c / (kLoss s), and steps 1 + 1 / kLoss times as long as without prompts. What one prompt loses, those
-/// behind it lose too: kLoss is shared by all who wait, so that pieces grow with the queue, up to all that there is room for.
+/// Without a target, prompts lose at most kLoss of their speed: the fewest tokens for which a step's time per token is at most 1 +
+/// kLoss times the least possible. Each further piece costs prompts the time of a step without prompts. Where the step waits for
+/// memory, tokens up to the bend of the roofline cost nothing, and few are enough. Where every token costs its time (c without
+/// prompts, s for a token), they are c / (kLoss s), and steps take 1 + 1 / kLoss times as long as without prompts. What one prompt
+/// loses, the prompts behind it lose too: all who wait share kLoss, so pieces grow with the queue, up to all that there is room for.
 ///
-/// Prompts advance whatever is predicted: they get kLeastTokens in any case. What has not been seen yet is approached by doubling the
-/// tokens of a step.
+/// Prompts advance whatever is predicted: they get kLeastTokens in any case.
+/// The budget approaches unseen sizes by doubling the tokens of a step.
 class PrefillBudget {
  public:
   static constexpr double kLoss = 0.25;
-  static constexpr int32_t kLeastTokens = 16;   ///< of prompts in a step, if there is room for them
-  static constexpr int32_t kFirstTokens = 128;  ///< beside decoding, before any step with prompts was seen
+  static constexpr int32_t kLeastTokens = 16;   ///< prompt tokens of a step, if there is room for them
+  static constexpr int32_t kFirstTokens = 128;  ///< tokens beside decoding, before any step with prompts
 
-  /// `cost` outlives it. `target_ns`: absent: none.
+  /// `cost` outlives it. `target_ns` absent: there is no target.
   PrefillBudget(std::optional<int64_t> target_ns, const StepCost& cost)
       : target_ns_(target_ns), cost_(cost) {}
 
-  /// For EngineOptions::target_itl_ms. Nothing if that is 0.
+  /// Makes the budget for EngineOptions::target_itl_ms; absent if that is 0.
   static std::optional<PrefillBudget> make(std::optional<double> target_itl_ms, const StepCost& cost);
 
-  /// Prompt tokens at most: 1 to `room` if there is any room. `decoding`: what else the step computes. `first_token`: tokens before those
-  /// of the first prompt in order that are computed already. `num_waiting`: sequences in the queue.
+  /// The most prompt tokens of the step: 1 to `room` if there is any room. `decoding`: what else the step computes. `first_token`:
+  /// tokens before those of the first prompt in order that are computed already. `num_waiting`: sequences in the queue.
   int32_t tokens(const BatchShape& decoding, int32_t first_token, int32_t room,
                  int32_t num_waiting = 0) const;
 

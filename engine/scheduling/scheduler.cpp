@@ -115,8 +115,8 @@ const ScheduledBatch& Scheduler::schedule() {
   return batch_;
 }
 
-/// Tokens that the next step can compute. None if it would have to know more tokens than may be unknown, or
-/// if the last token that the sequence will ever draw is on its way.
+/// The tokens that the next step can compute. None if the step would need more unknown tokens
+/// than are allowed, or if the last token that the sequence will ever draw is under way.
 int32_t Scheduler::num_schedulable(const Sequence& sequence) const {
   if (sequence.is_held) return 0;
   if (sequence.num_unknown == 0) return sequence.num_pending();
@@ -148,7 +148,7 @@ void Scheduler::begin_step() {
   if (prefill_limit_ != nullptr) limit_prefill();
 }
 
-/// Who decodes counts even if its newest token is not known yet, so that it brings none to this step: it waits for the step all the same.
+/// A decoding sequence counts even if its newest token is not known yet and it brings none to this step: it still waits for the step.
 void Scheduler::limit_prefill() {
   BatchShape decoding;
   const Sequence* first_prompt = nullptr;
@@ -175,7 +175,7 @@ bool Scheduler::first_waiting_is_next(size_t num_visited) const {
   return num_visited == running_.size() || served_before_(*waiting_.begin(), running_[num_visited]);
 }
 
-/// Gives the first waiting sequence a slot, its cached prefix and its first tokens. False if it has to wait.
+/// Gives the first waiting sequence a slot, its cached prefix and its first tokens. Returns false if it has to wait.
 bool Scheduler::admit_first_waiting(size_t num_visited) {
   const bool slots_taken_for_good = num_running() == num_slots_ && num_visited == running_.size();
   if (prefill_budget_ == 0 || slots_taken_for_good) return false;
@@ -204,7 +204,7 @@ bool Scheduler::admit_first_waiting(size_t num_visited) {
   return true;
 }
 
-/// What of a sequence is cached; nothing that it has to compute for the logits.
+/// Finds the cached prefix of a sequence; none if it is scored, since its tokens must be computed for their logits.
 void Scheduler::match_prefix(Sequence& sequence) {
   if (sequence.is_scoring()) {
     match_.clear();
@@ -214,15 +214,15 @@ void Scheduler::match_prefix(Sequence& sequence) {
   }
 }
 
-/// So that no later step has to allocate for it.
+/// Reserves memory now, so that no later step allocates.
 void Scheduler::reserve_full_size(Sequence& sequence) const {
   const int32_t max_size = sequence.num_prompt_tokens + sequence.max_tokens;
   sequence.tokens.reserve(static_cast<size_t>(max_size));
   blocks_.reserve(sequence, max_size);
 }
 
-/// Preempts unvisited sequences, which all come after `sequence`, until it has a slot and blocks; match_ is kept up to date. False if it
-/// finds too little, if possible before anything is preempted in vain. A shorter prompt is no reason to compute another one again.
+/// Preempts unvisited sequences, which all come after `sequence`, until it has a slot and blocks; keeps match_ up to date. Returns
+/// false if it finds too little, if possible before a vain preemption. A shorter prompt is no reason to recompute another one.
 bool Scheduler::make_room(Sequence& sequence, size_t num_visited) {
   const auto has_room = [&] {
     return num_running() < num_slots_ && num_needed_blocks(sequence, running_.size()) <= blocks_.num_free();
@@ -241,14 +241,14 @@ bool Scheduler::make_room(Sequence& sequence, size_t num_visited) {
   return true;
 }
 
-/// Free blocks that must be there to admit a sequence: for all its tokens that are not in live blocks, and
-/// for a token more of each sequence that runs beside it.
+/// Free blocks that admission of a sequence needs: for all its tokens that are not
+/// in live blocks, and for one more token of each sequence that runs beside it.
 int64_t Scheduler::num_needed_blocks(const Sequence& sequence, size_t num_others) const {
   return int64_t{blocks_.blocks_for(sequence.num_to_compute())} - match_.num_live +
          static_cast<int64_t>(num_others) * blocks_.blocks_to_grow();
 }
 
-/// Gives running_[index] tokens and the blocks for them. False if it had to be preempted itself.
+/// Gives running_[index] tokens and the blocks for them. Returns false if it had to be preempted itself.
 bool Scheduler::schedule_running(size_t index) {
   Sequence& sequence = *running_[index];
   const int32_t budget = sequence.is_decoding() ? decode_budget_ : prefill_budget_;
@@ -271,7 +271,7 @@ int32_t Scheduler::reserve_drafts(Sequence& sequence, int32_t num_drafts) {
   return std::clamp(blocks_.num_covered_tokens(sequence) - size, 0, num_drafts);
 }
 
-/// How many of its drafts a sequence brings behind its `num_tokens` next tokens: none if these are not all of its others.
+/// The number of drafts that a sequence brings behind its `num_tokens` next tokens: none if these are not all of its other tokens.
 int32_t Scheduler::take_drafts(Sequence& sequence, int32_t num_tokens, bool is_copied) {
   if (sequence.drafts.empty()) return 0;
   const int32_t most = std::min(static_cast<int32_t>(sequence.drafts.size()), draft_budget_);
@@ -316,7 +316,7 @@ void Scheduler::preempt_last() {
   ++batch_.num_preempted;
 }
 
-/// Back to the queue; a held one comes there when it is released.
+/// Returns it to the queue; a held sequence gets there when it is released.
 void Scheduler::give_up_slot(Sequence& sequence) {
   sequence.num_recomputed_tokens += sequence.num_computed;
   blocks_.release(sequence);
@@ -356,7 +356,7 @@ void Scheduler::commit(const ScheduledSequence& scheduled, std::span<const Token
     num_rejected = scheduled.num_drawn() - static_cast<int32_t>(new_tokens.size());
     sequence.drafts.clear();
   }
-  // Where the state has gone past what stands, all tokens of the step are computed again.
+  // If the state has gone past the tokens that stand, all tokens of the step are computed again.
   const int32_t num_undone =
       scheduled.state_before >= 0 && num_rejected > 0 ? scheduled.num_tokens : num_rejected;
   sequence.num_computed += scheduled.num_tokens - num_undone;

@@ -20,18 +20,18 @@ namespace minfer {
 /// `options` with all sizes chosen.
 BlockManagerOptions block_manager_options(const EngineOptions& options, uint64_t hash_key = 0);
 
-/// What a step computes. Decoding sequences come first; within each kind, the order of service.
+/// The work of a step. Decoding sequences come first; within each kind, sequences are in the order of service.
 struct ScheduledBatch {
   std::vector<ScheduledSequence> sequences;
-  /// Before it, one behind the other, since one may write to a slot that another has read: states of sequences admitted on a prefix and of
-  /// those of whose drafts some were rejected, and copies of those in front of drafts.
+  /// Copies before the step, in order, since one may write to a slot that another has read: states of sequences
+  /// admitted on a prefix, states of sequences with rejected drafts, and copies of the states in front of drafts.
   std::vector<StateCopy> state_restores;
-  std::vector<StateCopy> state_saves;  ///< behind it: copies for the prefix cache
+  std::vector<StateCopy> state_saves;  ///< copies after the step, for the prefix cache
   int32_t num_decode_sequences = 0;
   int32_t num_tokens = 0;
   int32_t num_preempted = 0;      ///< sequences sent back to the queue to make room
   int32_t prefix_hit_tokens = 0;  ///< tokens of sequences admitted in this step that were found in the cache
-  int32_t prefill_budget = 0;     ///< prompt tokens that a PrefillBudget allowed; 0: none had a say
+  int32_t prefill_budget = 0;     ///< prompt tokens that a PrefillBudget allowed; 0: there was none
 
   bool empty() const { return sequences.empty(); }
 };
@@ -51,60 +51,60 @@ struct Refusal {
 /// Agrawal et al. 2024). Host only, deterministic, one thread; owns no sequence and no device memory.
 ///
 /// Order of service: (priority, arrival), where priority counts under SchedulingPolicy::priority only. Under SchedulingPolicy::shortest
-/// it is (service_order, arrival): the tokens of all prompts that had come before, plus twice its own. So a prompt goes in front of a longer one
-/// that came before it, but not for ever: of what comes behind a prompt of n tokens, less than n tokens go in front of it.
+/// it is (service_order, arrival), where service_order is the tokens of all prompts that came before, plus twice its own. So a prompt
+/// goes in front of a longer one that came before it, but not for ever: less than n tokens go in front of an earlier prompt of n tokens.
 ///
-/// schedule() walks the running and the waiting sequences in this order once:
-/// - Budget. Decoding sequences get their tokens first, then their drafts, prefill gets what is left, in chunks if these are
-///   enabled: beside decoding no more than a PrefillBudget allows, where there is one. Drafts take free blocks only while every running
-///   sequence would still find one.
+/// schedule() walks the running and the waiting sequences once, all in the one order of service:
+/// - Budget. Decoding sequences get their tokens first, then their drafts. Prefill gets the rest,
+///   in chunks if these are enabled; beside decoding, no more than a PrefillBudget allows, if
+///   there is one. Drafts take free blocks only while every running sequence would still find one.
 /// - Preemption. A sequence that finds no free block preempts the last running one in order, which gives up
-///   its blocks, returns to its old place in the queue and is recomputed later. The last one preempts
-///   itself. So the first in order always advances, and alone it fits: enqueue() refuses what does not.
-/// - Admission. A waiting sequence needs a slot, free blocks for all its tokens, and beyond them a free
-///   block for each running sequence to grow into: without these the admission would soon be undone by a
-///   preemption. The first in the queue is never overtaken by those behind it. Under the priority policy it
-///   preempts running sequences that come after it for their slots and blocks.
-/// - States. Where a model's layers keep states, a cached prefix ends where a copy of one is kept (StateCopies): the sequence begins with that.
-///   Chunks end where a copy is to be made (StateCopyRule); no decode step is cut for one.
-/// The cost of a step is proportional to the running sequences and the cached prefix of the first waiting
-/// one, however many wait or have finished.
+///   its blocks, returns to its old place in the queue and is recomputed later. The last one preempts itself.
+///   So the first in order always advances. Alone it always fits: enqueue() refuses a sequence that does not.
+/// - Admission. A waiting sequence needs a slot, free blocks for all its tokens, and one more free
+///   block for each running sequence to grow into: without these, a preemption would soon undo the
+///   admission. Sequences behind the first in the queue never overtake it. Under the priority
+///   policy it preempts running sequences that come after it, for their slots and blocks.
+/// - States. Where a model's layers keep states, a cached prefix ends where a copy of a state is kept (StateCopies), and the
+///   sequence begins with that copy. Chunks end where a copy is to be made (StateCopyRule); no decode step is cut for one.
+/// A step costs time in proportion to the running sequences and the cached
+/// prefix of the first waiting one, however many wait or have finished.
 ///
-/// A step is schedule(), then commit() for each scheduled sequence. schedule() looks at `num_scheduled` alone and only commit() advances
-/// `num_computed`, so that the batch after the one that still runs can be scheduled.
+/// A step is schedule(), then commit() for each scheduled sequence. schedule() reads only `num_scheduled`,
+/// and only commit() advances `num_computed`, so that the next batch can be scheduled while one still runs.
 class Scheduler {
  public:
   /// `options` with all sizes chosen (none 0); `blocks` outlives the scheduler. At most
   /// max_num_batched_tokens sequences run at once, so that each can decode. Throws Error if a size is not
   /// positive, or if chunked prefill is off and max_num_batched_tokens < max_model_len: a sequence of any
   /// length must then fit into one step.
-  /// `prefill_limit` outlives the scheduler; null: prompts have all that decoding leaves.
+  /// `prefill_limit` outlives the scheduler; null: prompts get all that decoding leaves.
   Scheduler(const EngineOptions& options, BlockManager& blocks, const PrefillBudget* prefill_limit = nullptr);
 
-  /// Takes a sequence into the queue and caps its max_tokens to what fits into max_model_len and the KV
-  /// cache. A sequence that can never run is finished as refused, and told why; one that neither draws nor scores anything is finished.
+  /// Takes a sequence into the queue and caps its max_tokens to what fits into max_model_len and the KV cache. A sequence that can
+  /// never run is finished as refused, and the reason returned. A sequence that neither draws nor scores anything is finished.
   std::optional<Refusal> enqueue(Sequence& sequence);
 
-  /// The next step's work; valid until the next call. Empty only if nothing waits or runs, or if each running sequence waits for a commit
-  /// or is held. With options.steps_ahead a sequence whose newest token is not known yet (drawn by a step that is not committed) is
-  /// scheduled as well: up to that many such tokens, none if it waits_for_token.
+  /// The next step's work, valid until the next call. Empty only if nothing waits or runs, or if each running
+  /// sequence waits for a commit or is held. With options.steps_ahead, a sequence whose newest token is not known yet
+  /// (an uncommitted step draws it) is scheduled as well: up to that many such tokens, none if it waits_for_token.
   const ScheduledBatch& schedule();
 
-  /// Takes what a step gave for one sequence of its batch: marks its tokens computed, appends `new_tokens` (none unless logits were
-  /// wanted; with drafts at least one, of which all but the last are the first drafts), shares the blocks that were filled. Drafts
-  /// that are not among them count as neither scheduled nor computed. Does nothing unless scheduled.is_current().
+  /// Takes a step's results for one sequence of its batch: marks its tokens computed, appends `new_tokens` and shares the filled
+  /// blocks. `new_tokens`: none unless logits were wanted; with drafts at least one, all but the last being the first drafts.
+  /// Drafts that are not among them count as neither scheduled nor computed. Does nothing unless scheduled.is_current().
   void commit(const ScheduledSequence& scheduled, std::span<const TokenId> new_tokens);
-  /// Adds tokens that nothing had to draw: they are computed together with the newest one, in a step that draws
-  /// what follows them. Tokens that uncommitted steps draw for the sequence are dropped: those steps are to commit no new tokens of it.
-  /// The sequence has drawn a token, runs or is held, and stays within max_tokens.
+  /// Adds tokens that nothing had to draw: they are computed together with the newest token, in a step that
+  /// draws what follows them. Tokens that uncommitted steps draw for the sequence are dropped: those steps must
+  /// commit no new tokens of it. The sequence has drawn a token, runs or is held, and stays within max_tokens.
   void append(Sequence& sequence, std::span<const TokenId> tokens);
 
-  /// Gives a decoding sequence blocks for draft tokens behind those it has, if others do not need them. How many of `num_drafts`
-  /// tokens it has blocks for. Between two schedule().
+  /// Gives a decoding sequence blocks for draft tokens behind its own, if others do not need the
+  /// blocks. Returns how many of `num_drafts` tokens it has blocks for. Between two schedule() calls.
   int32_t reserve_drafts(Sequence& sequence, int32_t num_drafts);
 
-  /// Keeps a sequence out of the steps to come, until it is released. If an uncommitted step draws for it, it is preempted: what that
-  /// draws is not wanted.
+  /// Keeps a sequence out of the steps to come until release(). If an uncommitted
+  /// step draws for it, it is preempted: that step's token is not wanted.
   void hold(Sequence& sequence);
   void release(Sequence& sequence);
 
@@ -175,8 +175,8 @@ class Scheduler {
   ScheduledBatch batch_;
   std::vector<ScheduledSequence> prefills_;  ///< appended to the batch behind the decoding sequences
   int32_t decode_budget_ = 0;                ///< tokens left for decoding sequences
-  int32_t draft_budget_ = 0;                 ///< for their drafts
-  int32_t prefill_budget_ = 0;               ///< and for the others
+  int32_t draft_budget_ = 0;                 ///< draft tokens left for them
+  int32_t prefill_budget_ = 0;               ///< prompt tokens left for the others
   PrefixMatch match_;                        ///< of the first waiting sequence
 };
 

@@ -1,6 +1,6 @@
-// What the scheduler does where a model's layers keep states of sequences: prefixes end where a copy of one is kept, and pieces of prompts
-// where one is made. Drafts that are rejected have changed the state: the one in front of them is copied, and where some were, the step
-// behind begins with it and computes again what stands, without drafts, so that the state comes forward.
+// The scheduler's work where a model's layers keep states of sequences. Prefixes end where a copy of a state is kept, and pieces
+// of prompts end where one is made. Rejected drafts have changed the state. So the state in front of drafts is copied; after a
+// rejection the next step begins with the copy and recomputes the tokens that stand, without drafts, so that the state advances.
 
 #include <utility>
 
@@ -8,7 +8,7 @@
 
 namespace minfer {
 
-/// Blocks alone are no prefix where the state behind them is needed too.
+/// Where the state is needed too, blocks alone are not a prefix.
 void Scheduler::end_match_at_copy() {
   size_t num_blocks = match_.blocks.size();
   while (num_blocks > 0 && !state_copies_.contains(blocks_.content(match_.blocks[num_blocks - 1])))
@@ -16,7 +16,7 @@ void Scheduler::end_match_at_copy() {
   blocks_.shorten(match_, static_cast<int32_t>(num_blocks));
 }
 
-/// Has a sequence that was just admitted begin with the state behind its cached prefix.
+/// Makes a newly admitted sequence begin with the state behind its cached prefix.
 void Scheduler::restore_state(Sequence& sequence) {
   sequence.last_state_copy = sequence.num_computed;
   sequence.num_shared_tokens = match_.num_of_prompts * blocks_.block_size();
@@ -25,7 +25,7 @@ void Scheduler::restore_state(Sequence& sequence) {
   batch_.state_restores.push_back({copy, sequence.state_slot});
 }
 
-/// Whether a copy is to be made behind the sequence's next tokens, of which a prompt's are cut to end there.
+/// True if a copy is to be made behind the sequence's next tokens; a prompt's next tokens are cut to end there.
 bool Scheduler::cut_at_copy(const Sequence& sequence, int32_t& num_tokens) const {
   if (!state_copies_.has_room() || sequence.is_scoring()) return false;
   const int64_t at = next_state_copy(options_.state_copy_rule, {.block_size = blocks_.block_size(),
@@ -39,13 +39,13 @@ bool Scheduler::cut_at_copy(const Sequence& sequence, int32_t& num_tokens) const
   return true;
 }
 
-/// Whether drafts behind so many tokens may be brought: always where there are no states. What would be computed again is never more than a
-/// step's, and a copy of what is behind this step is wanted as it is.
+/// True if drafts may follow `num_tokens` tokens: always, if there are no states. A rejection never
+/// recomputes more than a step's tokens, and a copy of the state behind this step must not contain drafts.
 bool Scheduler::may_undo(int32_t num_tokens, bool is_copied) const {
   return options_.num_state_slots == 0 || (num_tokens == 1 && !is_copied && state_copies_.has_room());
 }
 
-/// The slot for a copy of the state in front of what the step computes of the sequence; -1 where there are no states.
+/// The slot for a copy of the state in front of the sequence's tokens of this step; -1: there are no states.
 int32_t Scheduler::copy_state_before(const Sequence& sequence) {
   if (options_.num_state_slots == 0) return -1;
   batch_.state_restores.push_back({sequence.state_slot, state_copies_.begin(sequence)});
@@ -61,7 +61,7 @@ void Scheduler::end_drafts(Sequence& sequence, int32_t state_before, bool is_und
   }
 }
 
-/// Has the sequence's tokens of this step begin with the state in front of its last drafts.
+/// Makes the sequence's tokens of this step begin with the state in front of its last drafts.
 void Scheduler::take_back_state(Sequence& sequence) {
   batch_.state_restores.push_back({sequence.state_before, sequence.state_slot});
   state_copies_.drop(std::exchange(sequence.state_before, -1));
@@ -73,7 +73,7 @@ void Scheduler::give_back_states(Sequence& sequence) {
   sequence.state_before = -1;
 }
 
-/// The slot for a copy of the state behind what is scheduled of the sequence.
+/// The slot for a copy of the state behind the sequence's scheduled tokens.
 int32_t Scheduler::begin_copy(Sequence& sequence) {
   sequence.last_state_copy = sequence.num_scheduled;
   batch_.state_saves.push_back({sequence.state_slot, state_copies_.begin(sequence)});

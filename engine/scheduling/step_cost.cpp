@@ -11,13 +11,13 @@ constexpr double kMostNs = 1e15;                           // of a prediction: 1
 
 }  // namespace
 
-// What is left open belongs to the step, whatever its tokens: weights are read for one as for many.
+// Undetermined time belongs to the step, whatever its tokens: weights are read for one token as for many.
 StepCost::DecodeFit::Features StepCost::decode_features(const BatchShape& shape) {
   return {1.0, shape.decode_tokens / 16.0, static_cast<double>(shape.decode_context) / 4096.0};
 }
 
-// Here it belongs to the tokens: what a short piece took says then that a long one takes long, and nobody tries it beside decoding.
-// Pairs come last: a short piece has so few that what it is thought to take of them would be an absurd time for a long one.
+// Here undetermined time belongs to the tokens: a short piece's time then predicts a long time for a long piece, and nobody tries it
+// beside decoding. Pairs come last: a short piece has so few that time attributed to them would predict an absurd time for a long piece.
 StepCost::PrefillFit::Features StepCost::prefill_features(const BatchShape& shape) {
   const double tokens = shape.tokens();
   return {tokens / kFirstBend,

@@ -7,15 +7,15 @@
 
 namespace minfer {
 
-/// What a step takes, by what it computes: learnt from the records of the steps that were, for those to come. Steps that only decode and
-/// steps with tokens of prompts are two fits: the first may replay a graph, and however many of them say nothing of what a prompt's token
-/// takes. But what a step would have taken without its prompts, by the first fit, is a sample of the second: else it could not know what
-/// of a step is the prompt's, where all pieces are of one size. The first step of each kind, which finds everything cold, is passed over.
+/// The time of a step, by what it computes: learnt from the records of past steps, for those to come. Decode-only steps and
+/// steps with prompt tokens are two fits: decode steps may replay a graph, and they say nothing of a prompt token's cost.
+/// But the first fit's prediction for a step without its prompts is a sample of the second; else, where all pieces have one
+/// size, it could not tell the prompt's part of a step. The first step of each kind finds everything cold and is ignored.
 ///
-/// Time grows with the tokens, and from some hundred on faster: below, reading the weights takes longer than computing with them. So what
-/// a token costs has one slope up to 128 tokens of a step, and more from there and from 512 on: a convex line that never falls, from which
-/// the number of tokens for a time can be read. Beside it count rows of logits, cached tokens that decoding reads, and (query, cached)
-/// pairs of prompts.
+/// Time grows with the tokens, and faster from some hundred tokens on: below, reading the weights takes longer than
+/// computing with them. So the cost of a token has one slope up to 128 tokens of a step, a steeper one from there and
+/// a still steeper one from 512 on: a convex line that never falls, so that the number of tokens for a time can be
+/// read from it. Rows of logits, cached tokens that decoding reads, and (query, cached) pairs of prompts count too.
 ///
 /// Owned by the engine and used on its thread. Learning from a step takes less than a microsecond and allocates nothing.
 class StepCost final : public StepSink {
@@ -26,9 +26,9 @@ class StepCost final : public StepSink {
   bool wants_ended_requests() const noexcept override { return false; }
 
   void observe(const BatchShape& shape, int64_t wall_ns);
-  /// Wall time that a step of this shape should take. 0: no step alike has been seen.
+  /// The wall time that a step of this shape should take. 0: no similar step has been seen.
   int64_t predict_ns(const BatchShape& shape) const;
-  /// Most tokens of a step with prompts that was seen: far beyond, a prediction is a guess. 0: there was none.
+  /// The most tokens of any step with prompts so far: far beyond them, a prediction is a guess. 0: there was none.
   int32_t most_tokens_seen() const { return most_tokens_; }
 
  private:

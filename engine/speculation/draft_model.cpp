@@ -14,7 +14,7 @@ namespace {
 
 /// Tokens of a sequence in an ordinary pass: its newest, and the last draft, if all were accepted.
 constexpr int32_t kOrdinaryTokens = 2;
-/// Drafts after which it is known how often they are right.
+/// The number of drafts after which their hit rate counts as known.
 constexpr float kKnownDrafts = 32.0f;
 
 ModelDrafter::Cache& cache_of(LiveRequest& request) {
@@ -56,7 +56,7 @@ DraftModel::DraftModel(const EngineOptions& options, const ModelConfig& target, 
         "speculative-model: drafts by a model take a single rank, found several; --speculative ngram takes "
         "any");
   std::unique_ptr<Backend> backend = RankBackends(options_, *source_, nullptr).make(0);
-  // Its keys lie in the model's blocks, of the table that keeps everything.
+  // Its keys are in the model's blocks, in the table that keeps everything.
   const KvLayout layout = options.kv_layout.value_or(usual_kv_layout(options, target));
   options_.kv_layout = KvLayout{.parts = layout.parts};
   block_tokens_ = kv_block_sizes(options_).block_size;
@@ -119,7 +119,7 @@ void DraftModel::propose(std::span<const DraftOrder> orders) {
     const double catching_up_ns = took_ns();
     if (is_long) follow(token_ns_, catching_up_ns / num_tokens);
   }
-  // What is done once, such as loading kernels, is in the time of the first ones: the fastest is what a pass takes.
+  // One-time work, such as loading kernels, is in the time of the first passes: the fastest one is the time of a pass.
   double fastest_ns = std::numeric_limits<double>::infinity();
   for (int32_t i = 1;; ++i) {
     for (Job& job : jobs_) {
@@ -141,7 +141,7 @@ void DraftModel::propose(std::span<const DraftOrder> orders) {
   source_->check_intact();
 }
 
-/// What of a sequence's tokens is written in its blocks: as it was left, or, in blocks that it did not have, by their names.
+/// Finds which of a sequence's tokens are written in its blocks: as it was left, or, in blocks that it did not have then, by their names.
 void DraftModel::find_written(LiveRequest& request, ModelDrafter::Cache& cache) {
   if (cache.num_preemptions == request.num_preemptions) {
     cache.num_computed = std::min({cache.num_computed, cache.num_sure, request.size() - 1});
@@ -178,8 +178,8 @@ uint64_t DraftModel::block_name(const LiveRequest& request, ModelDrafter::Cache&
   return cache.names[static_cast<size_t>(index)];
 }
 
-/// Adds what jobs lack up to their newest token, as far as the budget goes: those that lack little first, as in every batch. Whether
-/// some is left.
+/// Adds the tokens that jobs lack up to their newest token, within the budget:
+/// first the jobs that lack little, as in every batch. True if some are left.
 bool DraftModel::add_catching_up(int32_t& budget) {
   bool is_behind = false;
   for (const bool lacks_little : {true, false}) {
@@ -196,11 +196,11 @@ bool DraftModel::add_catching_up(int32_t& budget) {
   return is_behind;
 }
 
-/// Adds the next tokens of a sequence to the pass: of its own, or the draft that comes.
+/// Adds the next tokens of a sequence to the pass: its own tokens, or the coming draft.
 void DraftModel::add(Job& job, int32_t num_tokens, bool draws) {
   LiveRequest& request = *job.request;
   ModelDrafter::Cache& cache = cache_of(request);
-  // A row behind each token where there are few: such a pass can be a graph.
+  // With few tokens, each has a row behind it: such a pass can be a graph.
   const int32_t num_rows = !draws ? 0 : num_tokens <= kOrdinaryTokens ? num_tokens : 1;
   batch_.sequences.push_back({.sequence = &request,
                               .first_token = cache.num_computed,
@@ -211,7 +211,7 @@ void DraftModel::add(Job& job, int32_t num_tokens, bool draws) {
                               .num_drafts = job.num_coming});
   batch_.num_tokens += num_tokens;
   if (job.num_coming > 0) batch_.num_decode_sequences = static_cast<int32_t>(batch_.sequences.size());
-  // A block that is written anew is not what it was called, until it is full.
+  // A block that is being rewritten loses its name until it is full.
   for (int32_t i = cache.num_computed / block_tokens_;
        i <= (cache.num_computed + num_tokens - 1) / block_tokens_; ++i)
     written_[static_cast<size_t>(request.blocks[static_cast<size_t>(i)])] = 0;
@@ -242,7 +242,7 @@ void DraftModel::launch_pass() {
   drawing_.clear();
 }
 
-/// Waits for the oldest pass, and gives each sequence that it drew for a draft more. One that can draw none keeps those that it has.
+/// Waits for the oldest pass, and gives each sequence that it drew for one more draft. A sequence that can draw none keeps its drafts.
 void DraftModel::finish_pass() {
   const OpenPass& pass = passes_[num_finished_++ % passes_.size()];
   sampled_.resize(pass.size());

@@ -14,8 +14,8 @@
 
 namespace minfer {
 
-/// How good a draft model's drafts for one sequence are, and what of the sequence is in its KV cache. How good they are is known only
-/// where they are checked, so where they were not for long they count as good again: ever more seldom.
+/// How good a draft model's drafts for one sequence are, and what of the sequence is in its KV cache. The quality is known
+/// only where drafts are checked. If they have not been checked for long, they count as good again, ever more seldom.
 class ModelDrafter : public Drafter {
  public:
   /// `all`: the hit rate of all sequences, which outlives this one.
@@ -35,13 +35,13 @@ class ModelDrafter : public Drafter {
     retry_after_ = is_due_again() ? std::min(2 * retry_after_, kSeldom) : kSoon;
     num_tokens_at_check_ = num_tokens_;
   }
-  /// Tokens that the draft model would have to compute before its first draft.
+  /// Tokens that the draft model must compute before its first draft.
   int32_t num_behind() const { return std::max(0, num_tokens_ - cache.num_computed); }
 
-  /// The draft model's own record of what it has written of the sequence.
+  /// The draft model's own record of the sequence's tokens that it has written.
   struct Cache {
-    int32_t num_computed = 0;  ///< leading tokens, drafts among them
-    int32_t num_sure = 0;  ///< leading tokens of which is known that they are the sequence's, not just drafts
+    int32_t num_computed = 0;      ///< leading tokens, drafts among them
+    int32_t num_sure = 0;          ///< leading tokens known to be the sequence's, not just drafts
     int32_t num_preemptions = -1;  ///< of the sequence when these were found; it has other blocks since
     int32_t num_named = 0;         ///< leading blocks whose content the draft model has a name for
     std::vector<uint64_t> names;   ///< of each full block of the sequence, with all before it
@@ -61,23 +61,23 @@ class ModelDrafter : public Drafter {
   int32_t retry_after_ = kSoon;
 };
 
-/// Drafts by a smaller model of the same vocabulary (speculative decoding: Leviathan et al. 2023, Chen et al. 2023). It draws with the
-/// parameters, the seed and the positions of the model it drafts for: with the same random numbers, so that two models that are
-/// nearly sure of the same tokens draw the same ones.
+/// Drafts by a smaller model of the same vocabulary (speculative decoding: Leviathan et al. 2023, Chen
+/// et al. 2023). It draws with the target model's parameters, seed and positions, and so with the same
+/// random numbers. Two models that are nearly sure of the same tokens then draw the same ones.
 ///
-/// Its KV cache has the blocks of the target's, under the same ids: what holds a token's keys and values there holds them here. Which
-/// of them are written it keeps track of itself, by a name for each full block's content. So sequences that share blocks share them
-/// here too, and a block that was given to another sequence is known by its name to hold something else.
+/// Its KV cache has the target's blocks, under the same ids: the block of a token's keys and values there is also its block
+/// here. It tracks for itself which of them are written, by a name for each full block's content. So sequences that share
+/// blocks share them here too. The name also shows that a block was given to another sequence and holds something else.
 ///
-/// Of several drafts a pass each is computed, and launched while the one before it runs: the device has the token that it begins with.
+/// Each of several drafts is a pass, launched while the pass before it runs: the device has the token that it begins with.
 ///
-/// Engine thread. What it computes is waited for, and decides nothing about the output.
+/// Engine thread, which waits for its results. They decide nothing about the output.
 class DraftModel : public DraftSource {
  public:
-  /// Loads the weights of options.speculation.draft_model. Throws Error if it is not of `target`'s vocabulary, or if there are several
-  /// ranks.
+  /// Loads the weights of options.speculation.draft_model. Throws Error
+  /// if its vocabulary is not `target`'s, or if there are several ranks.
   DraftModel(const EngineOptions& options, const ModelConfig& target, const LoadProgress& progress);
-  /// `options` with what it needs of the KV cache's memory.
+  /// `options` plus the draft model's needs of the KV cache's memory.
   EngineOptions reserved(EngineOptions options) const;
   /// Makes the rest. `options` are the target's, with all sizes chosen.
   void begin(const EngineOptions& options);
@@ -93,10 +93,10 @@ class DraftModel : public DraftSource {
   /// A sequence that is being given drafts.
   struct Job {
     LiveRequest* request;
-    int32_t num_drafts;      ///< that it is to be given, at the most
-    int32_t num_coming = 0;  ///< drafts that it was given, and those being drawn
+    int32_t num_drafts;      ///< the most drafts that it gets
+    int32_t num_coming = 0;  ///< drafts that it has got, and those being drawn
   };
-  /// By drawn row of a pass that is under way; null: the row is not wanted.
+  /// The jobs of a pass under way, by drawn row; null: the row is not wanted.
   using OpenPass = std::vector<Job*>;
 
   void find_written(LiveRequest& request, ModelDrafter::Cache& cache);
@@ -113,16 +113,16 @@ class DraftModel : public DraftSource {
   int32_t block_tokens_ = 0;  ///< of a block of the model's
   std::unique_ptr<RankModel> model_;
   std::optional<BatchBuilder> builder_;
-  std::vector<uint64_t> written_;  ///< by block: the name of what it holds here, 0: nothing whole
+  std::vector<uint64_t> written_;  ///< by block: the name of its content here; 0: no whole content
   HitRate all_;
-  double pass_ns_ = 0.0;   ///< of a token for each sequence, of late
-  double token_ns_ = 0.0;  ///< of a token that it catches up, of late
+  double pass_ns_ = 0.0;   ///< recent time of a token for each sequence
+  double token_ns_ = 0.0;  ///< recent time of a token that it catches up
 
   std::vector<Job> jobs_;
   std::array<OpenPass, 2> passes_;
   size_t num_launched_ = 0, num_finished_ = 0;
 
-  // Of the pass being made.
+  // The pass being made.
   ScheduledBatch batch_;
   std::vector<SamplingRow> rows_;
   std::vector<Job*> drawing_;

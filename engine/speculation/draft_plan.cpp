@@ -10,13 +10,13 @@ namespace {
 
 constexpr float kLeastChance = 0.02f;  ///< less likely drafts are not worth a thought
 
-/// Tokens a step that a sequence is expected to be given with `num_drafts` drafts.
+/// The expected tokens a step of a sequence with `num_drafts` drafts.
 double expected_tokens(const DraftCandidate& candidate, int32_t num_drafts, bool repeats_rejected) {
   double tokens = 1.0;
   for (int32_t i = 0; i < num_drafts; ++i)
     tokens += candidate.chances[static_cast<size_t>(i)];
   if (!repeats_rejected || num_drafts == 0) return tokens;
-  // With some chance there is another step, which gives a token.
+  // With some chance another step follows, which gives a token.
   const double repeats = 1.0 - candidate.chances[static_cast<size_t>(num_drafts) - 1];
   return (tokens + repeats) / (1.0 + repeats);
 }
@@ -25,10 +25,10 @@ constexpr uint32_t kExact =
     16;  ///< sizes below this one have an entry each, of larger ones four share a power of two
 constexpr int64_t kBaselineAge = 128;  ///< steps after which the baseline is measured again: contexts grow
 constexpr int32_t kFewSamples = 3;
-/// Of what drafts seem to cost, where there are few samples, and again each time that so many steps came without one: what was measured
-/// once may have been disturbed, and what did not pay is tried again, the later the more it lost.
+/// The factor on the extra cost of drafts, once for few samples and again for each kForgettingSteps steps without a sample:
+/// a single measurement may have been disturbed, and drafts that did not pay are tried again, the later the more they lost.
 constexpr double kOptimism = 0.6;
-constexpr double kUnknownCost = 0.25;  ///< what a draft token costs of what another sequence's token does
+constexpr double kUnknownCost = 0.25;  ///< a draft token's cost, as a share of another sequence's token
 constexpr int64_t kForgettingSteps = 256;
 
 size_t bucket(int32_t size) {
@@ -142,7 +142,7 @@ double DraftCosts::estimate(int32_t num_sequences, int32_t num_drafts) const {
     const Cell& high = row.cells[above];
     return low_ns + (trusted_ns(row, high) - low_ns) * beyond / (high.num_drafts - low.num_drafts);
   }
-  // As the last drafts that are known, on the whole; if there are none, as if they cost little: what promises something is tried.
+  // As the last known drafts; if there are none, as if drafts cost little: promising drafts are tried.
   if (low.num_drafts == 0) return low_ns * (1.0 + kUnknownCost * num_drafts / (num_sequences + 3.0));
   const double slope = std::max(0.0, (low_ns - row.cells[0].median_ns) / low.num_drafts);
   return low_ns + slope * beyond;

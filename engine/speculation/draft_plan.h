@@ -10,22 +10,22 @@
 
 namespace minfer {
 
-/// What decoding steps take, by the sequences in them and the draft tokens checked beside: medians of the last ones measured, and
-/// between and beyond these a guess. Sizes are put together where they are large, so that a batch that grows is soon known. Beside
-/// StepCost (engine/scheduling/step_cost.h), whose one line for all steps is too coarse for a choice that a few percent decide, and which knows
-/// nothing of how old or how doubtful a measurement is.
+/// The time of decoding steps, by the number of sequences and of draft tokens checked: medians of the last
+/// measurements, and guesses between and beyond them. Large sizes are grouped, so that a growing batch is soon
+/// known. It exists beside StepCost (engine/scheduling/step_cost.h), whose one line for all steps is too coarse
+/// for a choice that a few percent decide, and which does not know how old or doubtful a measurement is.
 class DraftCosts {
  public:
   DraftCosts();
 
-  /// A step that gave each of `num_sequences` a token, and checked `num_drafts` draft tokens, took `ns`.
+  /// Adds a step that gave each of `num_sequences` a token, checked `num_drafts` draft tokens and took `ns`.
   void add(int32_t num_sequences, int32_t num_drafts, int64_t ns);
-  /// What such a step would take, in ns; 0: not known. What was measured once or twice, or long ago, counts as cheaper than it was,
-  /// so that it is tried again if there is something in it.
+  /// The expected time of such a step, in ns; 0: not known. A cost that was measured once or twice,
+  /// or long ago, counts as cheaper than it was. So the engine tries it again if it may pay.
   double estimate(int32_t num_sequences, int32_t num_drafts) const;
-  /// Whether steps without drafts have not been measured often enough, or not of late.
+  /// True if steps without drafts have not been measured often enough, or not recently.
   bool lacks_baseline(int32_t num_sequences) const;
-  /// Draft tokens that a step may have without leaving what is known too far behind.
+  /// The most draft tokens that a step may have without going too far beyond what is known.
   int32_t most_drafts(int32_t num_sequences) const;
 
  private:
@@ -50,28 +50,28 @@ class DraftCosts {
 
 /// A sequence that could bring drafts to a step.
 struct DraftCandidate {
-  /// The chance that draft i is accepted, with all before it: falling.
+  /// The chance that draft i is accepted, with all drafts before it: falling with i.
   std::array<float, kMostDraftTokens> chances{};
-  int32_t most = 0;        ///< drafts that it could bring
-  int32_t num_drafts = 0;  ///< that it is to bring
+  int32_t most = 0;        ///< the most drafts that it could bring
+  int32_t num_drafts = 0;  ///< drafts that it is to bring
 };
 
-/// What a plan is made with.
+/// The inputs of a plan.
 struct DraftSituation {
-  int32_t num_sequences = 0;    ///< that decode, candidates or not
-  int64_t most_drafts = 0;      ///< of all together
+  int32_t num_sequences = 0;    ///< sequences that decode, candidates or not
+  int64_t most_drafts = 0;      ///< the most drafts of all together
   double draft_pass_ns = 0.0;   ///< to make a draft token each: all sequences' first, then all second ...
-  double draft_fixed_ns = 0.0;  ///< what making drafts takes beside
-  double least_gain = 1.0;      ///< as the speed with drafts divided by that without
-  /// Behind a rejected draft a sequence has a step without drafts, which computes again what stands (layers with states).
+  double draft_fixed_ns = 0.0;  ///< the further time of making drafts
+  double least_gain = 1.0;      ///< speed with drafts divided by speed without
+  /// After a rejected draft, a sequence has a step without drafts, which recomputes the tokens that stand (layers with states).
   bool repeats_rejected = false;
 };
 
-/// Divides draft tokens among sequences so that the step gives the most tokens a second: the likeliest first, as many as the expected
-/// tokens divided by the step's expected time is largest for; none if that is not `least_gain` times what it is without them.
+/// Divides draft tokens among sequences so that the step gives the most tokens a second. The likeliest drafts come first; their number
+/// maximises the expected tokens divided by the step's expected time. No drafts if the best is not `least_gain` times the speed without.
 class DraftPlanner {
  public:
-  /// Sets `num_drafts` of the candidates. The gain expected of it; 1 without drafts. Needs a baseline in `costs`.
+  /// Sets `num_drafts` of the candidates. Returns the expected gain; 1 without drafts. Needs a baseline in `costs`.
   double plan(std::span<DraftCandidate> candidates, const DraftSituation& situation, const DraftCosts& costs);
 
  private:

@@ -11,7 +11,7 @@ namespace minfer {
 struct LiveRequest;
 struct Sequence;
 
-/// A sequence that is to bring drafts, and how many at the most.
+/// A sequence that is to bring drafts, and the most that it may bring.
 struct DraftOrder {
   LiveRequest* request = nullptr;
   int32_t num_drafts = 0;
@@ -26,15 +26,15 @@ class DraftSource {
   virtual ~DraftSource() = default;
 
   virtual std::unique_ptr<Drafter> make_drafter(const Sequence& sequence) = 0;
-  /// Fills Sequence::drafts with as many as there are, up to what was ordered. Whatever they are, the output is the same.
+  /// Fills Sequence::drafts with as many as there are, up to the number ordered. The output is the same whatever they are.
   virtual void propose(std::span<const DraftOrder> orders) = 0;
-  /// Whether it is known what drafts take to make and how often they are right. Until then not much is spent on them.
+  /// True if the cost of drafts and their hit rate are known. Until then little is spent on drafts.
   virtual bool is_known() const { return true; }
-  /// What making a draft token for each of some sequences takes; 0: next to nothing, or not known yet.
+  /// The time to make a draft token for each of some sequences, in ns; 0: next to nothing, or not known yet.
   virtual double pass_ns() const { return 0.0; }
-  /// Tokens that have to be computed before a sequence's first draft, if it has had none for long.
+  /// Tokens to compute before a sequence's first draft, if it has had no drafts for long.
   virtual int32_t num_behind(const Drafter& /*drafter*/) const { return 0; }
-  /// What each of these takes; 0: next to nothing, or not known yet.
+  /// The time for each of these tokens, in ns; 0: next to nothing, or not known yet.
   virtual double token_ns() const { return 0.0; }
 };
 

@@ -2,11 +2,11 @@
 
 namespace minfer {
 
-/// How often guesses of one kind are right, of late: counts that halve when there are many.
+/// How often guesses of one kind have been right recently: counts that halve when there are many.
 class HitRate {
  public:
   HitRate() = default;
-  /// As if so many guesses had been right and wrong before.
+  /// Begins as if `hits` guesses had been right and `misses` wrong.
   HitRate(float hits, float misses) : hits_(hits), misses_(misses) {}
 
   void add(bool hit) {
@@ -15,7 +15,7 @@ class HitRate {
     hits_ *= 0.5f;
     misses_ *= 0.5f;
   }
-  /// The share of hits; as long as there are few, mostly `prior`.
+  /// The share of hits; mostly `prior` while there are few guesses.
   float value(float prior) const { return (hits_ + kPriorWeight * prior) / (hits_ + misses_ + kPriorWeight); }
   /// Guesses that it remembers.
   float count() const { return hits_ + misses_; }

@@ -11,10 +11,10 @@
 
 namespace minfer {
 
-/// How often what followed a match comes again, by the match's length: a long one is a better sign than a short one.
+/// How often the tokens that followed a match come again, by the match's length: a long match is a better sign than a short one.
 class NgramHitRates {
  public:
-  /// Before anything is known: one token alone says little, a dozen say much.
+  /// The rates before anything is known: one matching token says little, a dozen say much.
   static NgramHitRates first_guess();
   HitRate& of(int32_t match_length) { return rates_[index(match_length)]; }
   const HitRate& of(int32_t match_length) const { return rates_[index(match_length)]; }
@@ -26,19 +26,19 @@ class NgramHitRates {
   std::array<HitRate, kLongest> rates_{};
 };
 
-/// Drafts out of the sequence's own text (prompt lookup decoding, Saxena 2023): what followed its last tokens when they came before.
-/// Looking costs so little that it is done for every token: whether the next token is as foretold is known without checking drafts.
-/// So the hit rates are known while nothing is drafted.
+/// Drafts from the sequence's own text (prompt lookup decoding, Saxena 2023): the tokens that followed its
+/// last tokens when they came before. Looking up is cheap, so it is done for every token. The next token shows
+/// if the lookup was right, without checking drafts. So the hit rates are known even while nothing is drafted.
 class NgramDrafter : public Drafter {
  public:
-  /// `all`: hit rates of all sequences, which this one begins with, and adds to; outlives it. Of the prompt only what follows is
-  /// counted.
+  /// `all`: hit rates of all sequences. This one begins with them and adds
+  /// to them; they outlive it. Within the prompt, hits are not counted.
   NgramDrafter(const SpeculationOptions& options, int32_t num_prompt_tokens, NgramHitRates& all);
 
   void follow(std::span<const TokenId> tokens) override;
   float hit_rate(int32_t index) const override;
   void checked(int32_t /*num_drafts*/, int32_t /*num_accepted*/) override {}
-  /// Sets `drafts` to at most `num_drafts` tokens that may follow `tokens`, the same as of the last follow().
+  /// Sets `drafts` to at most `num_drafts` tokens that may follow `tokens`, which are the tokens of the last follow().
   void propose(std::span<const TokenId> tokens, int32_t num_drafts, std::vector<TokenId>& drafts) const;
 
  private:
@@ -47,7 +47,7 @@ class NgramDrafter : public Drafter {
   const int32_t num_prompt_tokens_;
   NgramIndex index_;
   size_t num_followed_ = 0;
-  NgramIndex::Match match_;  ///< the place of the last tokens that was right the longest
+  NgramIndex::Match match_;  ///< the earlier place of the last tokens that was right longest
   NgramHitRates own_;
   NgramHitRates& all_;
 };

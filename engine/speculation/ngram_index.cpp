@@ -8,8 +8,8 @@ namespace {
 
 constexpr size_t kFewestPlaces = 256;
 
-/// Of an n-gram, from its last token back to its first: what one more token in front makes of the hash. The multiplier is that of
-/// 64-bit FNV; the end mixes high bits into low ones.
+/// The hash of an n-gram, from its last token back to its first: adds one more token
+/// in front. The multiplier is 64-bit FNV's; the end mixes high bits into low ones.
 uint64_t extend_hash(uint64_t hash, TokenId token) {
   return (hash ^ static_cast<uint32_t>(token)) * 0x00000100000001b3u + 0x9e3779b97f4a7c15u;
 }
@@ -44,7 +44,7 @@ void NgramIndex::enter(std::span<const TokenId> tokens, Match* match) {
     hash = extend_hash(hash, tokens[static_cast<size_t>(size - length)]);
     if (length < min_length_) continue;
     int32_t& place = places_[place_of(hash, places_.size())];
-    // Not its own place, by which a shorter one of these may have been entered, nor that of a shorter one with the same hash at the begin.
+    // Not its own place, under which a shorter one of these may be entered, nor a shorter one's place with the same hash at the begin.
     if (match != nullptr && place >= length && place < size) {
       const auto there = tokens.subspan(static_cast<size_t>(place - length), static_cast<size_t>(length));
       if (std::ranges::equal(there, tokens.last(static_cast<size_t>(length)))) *match = {place, length};
@@ -54,7 +54,7 @@ void NgramIndex::enter(std::span<const TokenId> tokens, Match* match) {
   }
 }
 
-/// Four times the table, so that a token costs the same in the mean.
+/// Quadruples the table, so that a token costs the same on average.
 void NgramIndex::grow(std::span<const TokenId> tokens) {
   places_.assign(std::min(places_.size() * 4, kMostPlaces), 0);
   num_entered_ = 0;

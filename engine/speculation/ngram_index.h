@@ -8,14 +8,14 @@
 
 namespace minfer {
 
-/// Where the last tokens of a sequence stood before in it. Knows the newest place of each n-gram, in a hash table of places alone:
-/// a hit compares the tokens, a collision forgets the older place. So a token costs the same wherever it stands, whatever the tokens
-/// are, and the table stops growing at kMostPlaces: of longer sequences it forgets the oldest places first, more or less.
+/// Where the last tokens of a sequence stood before in it. It knows the newest place of each n-gram, in a hash table of places
+/// alone. A hit compares the tokens; a collision forgets the older place. So a token costs the same wherever it stands and whatever
+/// the tokens are. The table stops growing at kMostPlaces: in longer sequences it forgets roughly the oldest places first.
 class NgramIndex {
  public:
   static constexpr size_t kMostPlaces = size_t{1} << 17;
 
-  /// Of n-grams of `min_length` to `max_length` tokens, at most kLongestNgram. `num_tokens`: that will come at once.
+  /// Indexes n-grams of `min_length` to `max_length` tokens, at most kLongestNgram. `num_tokens`: the number that will come at once.
   NgramIndex(int32_t min_length, int32_t max_length, int32_t num_tokens);
 
   struct Match {
@@ -23,8 +23,8 @@ class NgramIndex {
     int32_t length = 0;  ///< of the n-gram
   };
 
-  /// Takes the last of `tokens`, which are those of the call before and this one. What the longest n-gram at the end of `tokens`
-  /// was followed by when it came last.
+  /// Takes the last of `tokens`, which are the tokens of the call before and this one.
+  /// Returns what followed the longest n-gram at the end of `tokens` when it last came.
   Match add(std::span<const TokenId> tokens);
 
  private:

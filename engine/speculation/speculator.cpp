@@ -8,11 +8,11 @@
 namespace minfer {
 namespace {
 
-/// Drafts begin where they promise this much, and go on while they promise a little: of many plans the best is less good than it looks.
+/// Drafts begin if they promise this much, and go on while they promise a little: the best of many plans is less good than it looks.
 constexpr double kLeastGainToBegin = 1.05, kLeastGainToGoOn = 1.02;
-/// Steps that share what it takes to begin with drafts, at the most: fewer where the request has fewer tokens left.
+/// The most steps that share the cost of beginning with drafts: fewer if the request has fewer tokens left.
 constexpr double kStepsOfCatchUp = 32.0;
-/// Of what cannot be afforded.
+/// A cost that cannot be afforded.
 constexpr double kNeverNs = 1e18;
 /// Plans without drafts after which sequences no longer wait for their tokens.
 constexpr int32_t kPatience = 32;
@@ -42,7 +42,7 @@ void Speculator::propose(Scheduler& scheduler) {
   for (Sequence* sequence : running) {
     if (sequence->num_unknown == 0) sequence->drafts.clear();
     prefills |= !sequence->is_decoding();
-    // What waits for its token is not in the next step.
+    // A sequence that waits for its token is not in the next step.
     if (sequence->num_unknown > 0 && sequence->waits_for_token) continue;
     ++num_sequences;
     if (sequence->owner->may_speculate && sequence->is_decoding()) consider(*sequence->owner);
@@ -53,7 +53,7 @@ void Speculator::propose(Scheduler& scheduler) {
     for (size_t i = 0; i < orders_.size(); ++i)
       orders_[i].num_drafts = candidates_[i].most;
   } else if (prefills) {
-    return;  // the tokens of prompts take what time drafts could save
+    return;  // prompt tokens take the time that drafts could save
   } else if (costs_.lacks_baseline(num_sequences)) {
     return set_drafting(false, running);
   } else {
@@ -90,7 +90,7 @@ void Speculator::consider(LiveRequest& request) {
   orders_.push_back({.request = &request});
 }
 
-/// What the model itself would take at the most for so many tokens of a prompt; as much as there is time where that is not known.
+/// The most time that the model itself would take for `num_tokens` tokens of a prompt; if that is not known, all the time there is.
 double Speculator::most_catch_up_ns(int32_t num_tokens) const {
   if (num_tokens == 0) return 0.0;
   BatchShape shape;
@@ -99,8 +99,8 @@ double Speculator::most_catch_up_ns(int32_t num_tokens) const {
   return ns > 0 ? static_cast<double>(ns) : kNeverNs;
 }
 
-/// As long as the drafts' worth is not known: leaves sequences without drafts where these might cost more than may be spent. A draft
-/// model is taken to be as slow as the model.
+/// While the drafts' worth is not known: leaves sequences without drafts if these might
+/// cost more than may be spent. A draft model counts as being as slow as the model.
 void Speculator::leave_out_dear_trials(int32_t num_sequences) {
   const double slow_pass_ns = costs_.estimate(num_sequences, 0);
   const double pass_ns = source_->pass_ns() > 0.0 ? source_->pass_ns() : slow_pass_ns;
@@ -161,7 +161,7 @@ void Speculator::finished(const ScheduledBatch& step, int64_t begin_ns, int64_t 
     num_drafts += entry.num_drafts;
   }
   if (step.num_decode_sequences < std::ssize(step.sequences)) return;
-  // Without drafts steps would be launched ahead: one that was not says nothing of them.
+  // Without drafts, steps would be launched ahead. A step that was not launched ahead says nothing of their time.
   if (num_drafts == 0 && launches_ahead_ && !overlapped) return;
   costs_.add(step.num_decode_sequences, num_drafts, took_ns);
 }

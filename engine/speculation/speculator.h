@@ -14,11 +14,11 @@
 
 namespace minfer {
 
-/// Decides before each step which sequences bring drafts to it, and how many: those of which the step is expected to give more tokens
-/// a second than it gives without, by the hit rates of the drafts and by what steps took. Engine thread.
+/// Decides before each step which sequences bring drafts to it, and how many: those with which the step is expected to
+/// give more tokens a second than without, by the hit rates of the drafts and the measured step times. Engine thread.
 ///
-/// Where steps are launched ahead, a sequence that brings drafts has to wait for its newest token. So there it is decided for all of
-/// them at a time: either they wait and bring drafts, or they do neither.
+/// Where steps are launched ahead, a sequence that brings drafts must wait for its newest token.
+/// So all sequences are decided together: either they wait and bring drafts, or they do neither.
 class Speculator {
  public:
   /// `options` with all sizes chosen. `step_cost` outlives it.
@@ -26,9 +26,9 @@ class Speculator {
 
   /// Gives running sequences drafts, or takes them away. Before each schedule().
   void propose(Scheduler& scheduler);
-  /// Drafts of a request were checked.
+  /// Takes the result of a check of a request's drafts.
   void checked(LiveRequest& request, int32_t num_drafts, int32_t num_accepted);
-  /// A step has finished that began to be scheduled at `begin_ns`.
+  /// Takes a finished step, whose scheduling began at `begin_ns`.
   void finished(const ScheduledBatch& step, int64_t begin_ns, int64_t end_ns);
 
  private:
@@ -51,12 +51,12 @@ class Speculator {
   int32_t num_plans_without_ = 0;  ///< one after the other
   int64_t last_end_ns_ = 0;
 
-  // Of the step being prepared: one order for each candidate.
+  // The step being prepared: one order for each candidate.
   std::vector<DraftCandidate> candidates_;
   std::vector<DraftOrder> orders_;
 };
 
-/// What the engine needs for options.speculation; null: it is off. `draft_model`: if drafts are to come from one.
+/// Makes the speculator for options.speculation; null: it is off. `draft_model`: set if drafts are to come from a draft model.
 std::unique_ptr<Speculator> make_speculator(const EngineOptions& options,
                                             std::unique_ptr<DraftModel> draft_model,
                                             const StepCost& step_cost);

@@ -4,15 +4,15 @@
 
 namespace minfer {
 
-/// What may be spent on drafts before it is known what they are worth: a share of the time of all steps so far. So a draft model that
-/// turns out to be too slow, or mostly wrong, has cost no more than that share.
+/// The time that may be spent on drafts before their worth is known: a share of the time of all steps
+/// so far. So a draft model that proves too slow, or mostly wrong, has cost no more than that share.
 class TrialBudget {
  public:
   static constexpr double kShare = 1.0 / 16.0;
 
   void step_took(double ns) { earned_ns_ += kShare * ns; }
   void spent(double ns) { spent_ns_ += ns; }
-  /// What is left, in ns.
+  /// The time left, in ns.
   double left_ns() const { return std::max(0.0, earned_ns_ - spent_ns_); }
 
  private:

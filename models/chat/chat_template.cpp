@@ -43,7 +43,7 @@ jinja::Body parse(const std::string& text, const std::string& name) {
   }
 }
 
-/// What becomes of a message; None: it is left out. Nothing: it stays.
+/// Changes a message. None: leaves the message out. No value: keeps it.
 using Change = std::function<std::optional<Value>(const Value& message)>;
 
 /// The messages after a change; nothing if it changes none.
@@ -97,7 +97,7 @@ std::optional<Value> without_null(const Value& message) {
   return with_content(message, Text());
 }
 
-/// Whether the second message says more of what the first one does: texts of one role, nothing else.
+/// True if the second message continues the first: both have the same role, a text, and nothing else.
 bool continues(const Value& first, const Value& second) {
   const Text* role = text_of(first, "role");
   const Text* same = text_of(second, "role");
@@ -145,7 +145,7 @@ void ChatInput::add_message(std::string_view role, std::string_view content) {
 struct ChatTemplate::Parsed {
   jinja::Body body;
   std::optional<jinja::Body> tool_use;
-  /// Fields (see find_ignored) of which some prompt has shown that the template uses them.
+  /// The fields (see find_ignored) that the template used in some prompt.
   mutable std::array<std::atomic<bool>, 6> uses{};
 };
 

@@ -22,22 +22,22 @@ class Evaluation;
 /// text, since templates make special tokens of it ('<|' + role + '|>'); any other is the request's.
 jinja::Value make_role(std::string_view role);
 
-/// What a chat template renders. Everything in it counts as the request's: its bytes never become special tokens.
+/// The input of a chat template. All of it counts as the request's text: its bytes never become special tokens.
 struct ChatInput {
   jinja::Value messages = jinja::make_list({});
   jinja::Value tools;      ///< a list, or None
   jinja::Value documents;  ///< a list, or None
   bool add_generation_prompt = true;
-  /// Further variables, such as enable_thinking. One with the name of a field above or of a special token replaces that.
+  /// Further variables, such as enable_thinking. A variable with the name of a field above or of a special token replaces it.
   std::vector<std::pair<std::string, jinja::Value>> variables;
   bool as_it_is =
       false;  ///< fails where Jinja2 fails and prints None where it does: see ChatTemplate::render
-  std::optional<std::tm> now;  ///< what strftime_now tells; absent: the local time
+  std::optional<std::tm> now;  ///< the time for strftime_now; absent: the local time
 
   void add_message(std::string_view role, std::string_view content);
 };
 
-/// A model's chat template, which makes one prompt of a conversation as Hugging Face's apply_chat_template
+/// A model's chat template. It turns a conversation into one prompt, as Hugging Face's apply_chat_template
 /// does. Immutable: any thread may render.
 class ChatTemplate {
  public:
@@ -48,14 +48,14 @@ class ChatTemplate {
   ChatTemplate(ChatTemplate&&) noexcept;
   ChatTemplate& operator=(ChatTemplate&&) noexcept;
 
-  /// The prompt, to be tokenised with add_special = false. Throws jinja::TemplateRaised with the template's
-  /// message if the template refuses the conversation, jinja::TemplateError if it cannot be rendered for this
-  /// input. Before that it tries what clients send and templates often do not expect: a content that is None
-  /// is "" where the template fails over None or prints it, and where it refuses still, messages of one
-  /// role in a row become one.
+  /// Returns the prompt, to be tokenised with add_special = false. Throws jinja::TemplateRaised with the template's
+  /// message if the template refuses the conversation, and jinja::TemplateError if it cannot be rendered for this
+  /// input. Before it throws, it repairs inputs that clients send and templates often do not expect. A content of
+  /// None becomes "" if the template fails over None or prints it. If the template still refuses, consecutive
+  /// messages of one role become one.
   std::vector<PromptPart> render(const ChatInput& input) const;
-  /// The same, and what was of no use. A field that has been of use to the template once counts as used from
-  /// then on, so that few prompts are rendered twice.
+  /// The same, and the unused input. Once the template has used a field, the field counts as used from
+  /// then on, so few prompts are rendered twice.
   RenderedChat render_and_check(const ChatInput& input) const;
   const std::string& name() const { return name_; }
 
@@ -73,9 +73,9 @@ class ChatTemplate {
   jinja::Limits limits_;
 };
 
-/// The template in `file`; if that is empty the model's own; if it has none, the turns of which the vocabulary
-/// has the tokens (ChatML, Llama 3 and 4, Gemma, Granite, gpt-oss, Phi 3), else ChatML, which its name then says; one
-/// of the model for tools stays. Throws FileError or jinja::TemplateError.
+/// The template in `file`; if `file` is empty, the model's own. If the model has none: the turn format whose tokens the
+/// vocabulary has (ChatML, Llama 3 and 4, Gemma, Granite, gpt-oss, Phi 3), else ChatML, and then its name says so. The
+/// model's template for tools stays. Throws FileError or jinja::TemplateError.
 ChatTemplate open_chat_template(const std::string& file, const ChatTemplateSource& of_model,
                                 const Tokenizer& tokenizer);
 

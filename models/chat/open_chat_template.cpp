@@ -35,7 +35,7 @@ bool is_token(const Tokenizer& tokenizer, std::string_view text) {
   return ids.size() == 1 && tokenizer.piece(ids.front(), true) == text;
 }
 
-/// Contents are texts, or lists of parts of which the texts count.
+/// Contents are texts, or lists of parts; of a list, only the texts count.
 ChatTemplateSource default_source(const ChatTemplateSource& of_model, const Tokenizer& tokenizer) {
   const auto known = std::ranges::find_if(
       kFormats, [&](const TurnFormat& format) { return is_token(tokenizer, format.token); });

@@ -12,12 +12,12 @@ namespace minfer {
 inline constexpr std::string_view kDefaultTemplate = "default";
 inline constexpr std::string_view kToolTemplate = "tool_use";
 
-/// The names of a file's chat templates, the default one first. A file has that one as tokenizer.chat_template or under its name, any
-/// other as tokenizer.chat_template.NAME, and may list names as tokenizer.chat_templates. Throws FileError naming the key if a name of
-/// the list has no template, or a key has another type than string.
+/// The names of a file's chat templates, the default first. The default is under tokenizer.chat_template or its name, any
+/// other under tokenizer.chat_template.NAME; tokenizer.chat_templates may list names. Throws FileError naming the key if a listed
+/// name has no template, or if a key is not a string.
 std::vector<std::string> chat_template_names(const GgufFile& file);
 
-/// The default template and the one for tools; empty texts if the file has none. Throws as chat_template_names() does.
+/// The default template and the template for tools; empty texts if the file has none. Throws like chat_template_names().
 ChatTemplateSource read_chat_template(const GgufFile& file);
 
 }  // namespace minfer

@@ -12,7 +12,7 @@ DecoderPrograms::DecoderPrograms(const ModelConfig& config, const ModelWeights& 
                                  const DecoderLimits& limits) {
   Emitter emitter(config, weights, memory, target.info().activation_dtype, limits.max_positions);
   frame = emit_model(emitter);
-  // Of several ranks all-reduces write norms, in the type of activations alone.
+  // With several ranks, all-reduces write norms, and only in the type of activations.
   const auto variant = [&](int64_t tokens) {
     return config.rank.is_alone() ? fuse(emitter.program, target, tokens) : emitter.program;
   };

@@ -3,7 +3,7 @@
 
 #include "models/decoder/decoder.h"
 
-/// What a decoder computes once and its ops read: rotary angles, scales of queries, ones.
+/// The constants that a decoder computes once for its ops: rotary angles, scales of queries, ones.
 namespace minfer {
 namespace {
 

@@ -5,7 +5,7 @@
 
 namespace minfer {
 
-/// Arithmetic on sizes that a file states. Nothing if the result does not fit, so that a caller cannot forget the check.
+/// Arithmetic on sizes from a file. Returns no value if the result does not fit, so a caller cannot forget the check.
 inline std::optional<uint64_t> checked_add(uint64_t a, uint64_t b) {
   uint64_t sum = 0;
   if (__builtin_add_overflow(a, b, &sum)) return std::nullopt;

@@ -35,7 +35,7 @@ struct Model {
   const std::string& name() const { return parts.front()->name; }
 };
 
-/// Parses a file. One that shrinks meanwhile reads as zeros: then that is what is wrong, not what the zeros look like.
+/// Parses a file. A file that shrinks meanwhile reads as zeros; then the error is the shrinking, not an error in the zeros.
 GgufHeader parse(const Part& part) {
   try {
     GgufHeader header = parse_gguf(part.bytes, part.name);

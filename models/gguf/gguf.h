@@ -15,9 +15,9 @@
 namespace minfer {
 
 /// A GGUF model file (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md), versions 2 and 3, little-endian, whole or split
-/// (-00001-of-0000N.gguf: give the first part). The file is mapped, not read: opening costs the header, and tensor bytes are touched when
-/// used. Files are untrusted: everything is checked against the file's size on opening, with a FileError that names the file, the key or
-/// tensor, what was expected and what was found. Immutable, so any thread may read it. Views into it (strings, tensors) live as long as the
+/// (-00001-of-0000N.gguf: give the first part). The file is mapped, not read: opening reads the header, and tensor bytes are read when
+/// used. Files are untrusted. On opening, everything is checked against the file's size; a FileError names the file, the key or
+/// tensor, the expected and the found value. Immutable, so any thread may read it. Views into it (strings, tensors) live as long as the
 /// object.
 class GgufFile : public GgufMetadata {
  public:
@@ -33,9 +33,9 @@ class GgufFile : public GgufMetadata {
   uint32_t version() const;
   size_t file_bytes() const;  ///< all parts together
 
-  /// Throws FileError if a file shrank, or could not be read, since it was opened. What is lost reads as
-  /// zeros, never as a crash, so whoever takes data from the file calls this afterwards: a loader when it has
-  /// copied the weights, an engine that reads them in place with every step. Costs a system call a part.
+  /// Throws FileError if a file shrank, or could not be read, since it was opened. Lost bytes read as
+  /// zeros and never cause a crash. So every reader of the file's data calls this afterwards: a loader when it has
+  /// copied the weights, an engine that reads them in place with every step. Costs one system call for each part.
   void check_intact() const;
 
   /// Tensors in file order, across parts. GGUF dims [ne0, ne1, ne2] become cols = ne0, rows = ne1, count =

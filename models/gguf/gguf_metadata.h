@@ -35,8 +35,8 @@ enum class GgufType : uint32_t {
 
 std::string_view name(GgufType type);
 
-/// Reads little-endian values one after another from bytes that are not trusted. Every read is checked
-/// against the end; a failure is a FileError that names the file, the value, its offset and what was there.
+/// Reads little-endian values one after another from untrusted bytes. Every read is checked
+/// against the end. A failure is a FileError that names the file, the value, its offset and the found bytes.
 class ByteCursor {
  public:
   /// `bytes` and `file` (a name for messages) outlive the cursor.
@@ -48,7 +48,7 @@ class ByteCursor {
   uint64_t offset() const { return offset_; }
   uint64_t remaining() const { return bytes_.size() - offset_; }
 
-  /// The next value; `what` says in a message what it is.
+  /// The next value; `what` names it in messages.
   template <class T>
   T read(std::string_view what) {
     T value;
@@ -57,9 +57,9 @@ class ByteCursor {
   }
   /// A 64-bit length and that many bytes. The view lives as long as the bytes.
   std::string_view read_string(std::string_view what);
-  /// Passes over `count` values of `size` bytes each.
+  /// Skips `count` values of `size` bytes each.
   void skip(uint64_t count, uint64_t size, std::string_view what);
-  /// Throws unless `count` records of at least `min_bytes` each can follow: before anything is allocated for them.
+  /// Throws unless `count` records of at least `min_bytes` each can follow. Call it before allocating memory for them.
   void expect_room(uint64_t count, uint64_t min_bytes, std::string_view what) const;
 
  private:
@@ -70,8 +70,8 @@ class ByteCursor {
   uint64_t offset_;  // never beyond bytes_
 };
 
-/// The key-value section of one GGUF file. Holds where each value lies; getters read it there, through a checked cursor each time, so bytes
-/// that change under a mapping can give wrong values but never a read outside it.
+/// The key-value section of one GGUF file. It stores the offset of each value; getters read the value there, each time with a checked
+/// cursor. So bytes that change under a mapping can give wrong values, but never a read outside it.
 class GgufMetadata {
  public:
   struct Entry {
@@ -97,7 +97,7 @@ class GgufMetadata {
   double require_float(std::string_view key) const;
   std::string_view require_string(std::string_view key) const;
 
-  /// Arrays; empty when the key is absent.
+  /// Arrays; empty if the key is absent.
   std::vector<std::string_view> get_strings(std::string_view key) const;
   std::vector<int64_t> get_ints(std::string_view key) const;  ///< any integer or bool element type
   std::vector<float> get_floats(std::string_view key) const;
@@ -113,7 +113,7 @@ class GgufMetadata {
  private:
   GgufMetadata(const ByteCursor& cursor, std::vector<Entry> entries, std::vector<uint64_t> offsets);
   std::optional<uint32_t> find(std::string_view key) const;
-  /// The entry of an array, nothing if absent; throws if the key is not an array.
+  /// The entry of an array; null if absent; throws if the key is not an array.
   const Entry* find_array(std::string_view key) const;
   ByteCursor value_at(const Entry& entry) const;
   int64_t read_int(ByteCursor& cursor, const Entry& entry) const;

@@ -15,21 +15,21 @@ namespace minfer {
 /// The smallest general.alignment that the specification allows: no element of a tensor is ever misaligned.
 inline constexpr uint64_t kMinAlignment = 8;
 
-/// More tensors than any model has; what parsing them costs in memory stays below 40 MB. Holds for the parts of a model together.
+/// More tensors than any model has; parsing them takes less than 40 MB of memory. The limit covers all parts of a model together.
 inline constexpr uint64_t kMaxTensors = uint64_t{1} << 17;
 
-/// What one GGUF file says: all of a whole model, or one part of a split one.
+/// The contents of one GGUF file: a whole model, or one part of a split model.
 struct GgufHeader {
   uint32_t version;
   GgufMetadata metadata;
   std::vector<HostTensor> tensors;  ///< in file order, within `bytes` and not overlapping; names may repeat
 };
 
-/// Parses the bytes of one file. They start at a multiple of kMinAlignment; they and `file`, its name
-/// for messages, outlive the result. Throws FileError for anything malformed or unsupported.
+/// Parses the bytes of one file. `bytes` starts at a multiple of kMinAlignment; `bytes` and `file`, the name
+/// for messages, must outlive the result. Throws FileError for anything malformed or unsupported.
 GgufHeader parse_gguf(std::span<const std::byte> bytes, std::string_view file);
 
-/// Where a file stands among the parts of a split model; a whole model is part 0 of 1.
+/// The position of a file among the parts of a split model; a whole model is part 0 of 1.
 struct GgufSplit {
   uint32_t index = 0;  ///< split.no, from 0
   uint32_t count = 1;  ///< split.count

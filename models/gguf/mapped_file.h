@@ -7,9 +7,9 @@
 
 namespace minfer {
 
-/// Makes reads of a mapped range survive the loss of the file behind it. A page beyond the end of a file that shrank, or one that a failing
-/// device cannot deliver, raises SIGBUS, which ends the process. While a guard lives, such a read gives zeros instead and the guard is
-/// tripped; whoever uses the range asks tripped() afterwards and reports the error.
+/// Makes reads of a mapped range survive the loss of the file behind it. SIGBUS is raised by a page beyond the end of a file that shrank,
+/// or by a page that a failing device cannot deliver, and ends the process. While a guard lives, such a read gives zeros instead and trips
+/// the guard. The reader of the range calls tripped() afterwards and reports the error.
 ///
 /// The first guard installs a handler of SIGBUS for the process. A SIGBUS outside all guarded ranges goes to the handler that was there
 /// before, or to the default action. Any thread may read a guarded range; the object itself is not shared.
@@ -30,8 +30,8 @@ class BusGuard {
   size_t slot_ = kNone;  // in the table of ranges that the handler searches
 };
 
-/// Owns a read-only mapping of a whole file. Move-only; views of the bytes stay valid when it is moved. Reads of the bytes never end the
-/// process: should the file shrink, what is lost reads as zeros and check_intact() says so.
+/// Owns a read-only mapping of a whole file. Move-only; views of the bytes stay valid after a move. Reads of the bytes never end the
+/// process. If the file shrinks, the lost bytes read as zeros and check_intact() reports it.
 class MappedFile {
  public:
   /// Throws FileError if the file is missing, unreadable, empty or not a regular file.
@@ -41,7 +41,7 @@ class MappedFile {
 
   std::span<const std::byte> bytes() const { return {mapping_.get(), mapping_.get_deleter().bytes}; }
 
-  /// Throws FileError if the file is shorter than it was, or a part of it could not be read. Costs a system call.
+  /// Throws FileError if the file became shorter, or if a part of it could not be read. Costs a system call.
   void check_intact() const;
 
  private:

@@ -9,9 +9,9 @@
 
 namespace minfer {
 
-/// Finds records by name through hashes, sorted. Against hostile files: n log n for any names, where buckets
-/// degrade with names chosen to collide; and the order depends on hashes in memory of our own, so that names
-/// which change under a mapping, while they are sorted or later, give a wrong answer at worst.
+/// Finds records by name, through sorted hashes. Safe against hostile files: n log n for any names, while buckets
+/// degrade with names chosen to collide. And the order depends on hashes in our own memory. So names
+/// that change under a mapping, during the sort or later, can at worst give a wrong answer.
 class NameIndex {
  public:
   /// `name_of(i)` gives the name of record i < count; the same function goes to find() and duplicate().
@@ -23,8 +23,8 @@ class NameIndex {
     std::ranges::sort(slots_);
   }
 
-  /// A name that two records share. Names that merely share a 64-bit hash count as the same: between the 100,000 names of a file that
-  /// happens by chance once in 10^9 files, and one made so is refused with good reason.
+  /// A name that two records share. Names with equal 64-bit hashes count as the same name. Among the 100,000 names of a file that
+  /// happens by chance once in 10^9 files, and a deliberate collision is rightly refused.
   template <class NameOf>
   std::optional<std::string_view> duplicate(const NameOf& name_of) const {
     const auto twice = std::ranges::adjacent_find(slots_, std::ranges::equal_to{}, &Slot::hash);
@@ -32,7 +32,7 @@ class NameIndex {
     return name_of(twice->record);
   }
 
-  /// The record of that name, if duplicate() found none.
+  /// The record with that name; valid if duplicate() found none.
   template <class NameOf>
   std::optional<uint32_t> find(std::string_view name, const NameOf& name_of) const {
     const auto found = std::ranges::lower_bound(slots_, hash(name), {}, &Slot::hash);

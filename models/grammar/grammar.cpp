@@ -33,7 +33,7 @@ class GrammarCompiler {
   struct Rule {
     GrammarBuilder::Rule rule = -1;  ///< of the builder, or
     GrammarBuilder::Expr expr = -1;  ///< this expression
-    int64_t count = 1;               ///< so many times
+    int64_t count = 1;               ///< this many times
     uint32_t first_state = 0;
     uint32_t num_states = 0;
   };

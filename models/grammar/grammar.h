@@ -10,11 +10,11 @@
 
 namespace minfer {
 
-/// Precedes the text of a control token where a grammar names one: no byte of UTF-8.
+/// Precedes the text of a control token that a grammar names. It never occurs in UTF-8.
 inline constexpr uint8_t kControlByte = 0xff;
 
-/// A compiled grammar: rules that are deterministic automata over bytes, whose edges may also call rules (a recursive transition
-/// network, Woods 1970). States of all rules are numbered together. Immutable: any thread may use it.
+/// A compiled grammar. Its rules are deterministic automata over bytes, and their edges may also call rules (a recursive transition
+/// network, Woods 1970). The states of all rules share one numbering. Immutable: any thread may use it.
 class Grammar {
  public:
   struct ByteEdge {
@@ -24,12 +24,12 @@ class Grammar {
   };
   struct Call {
     uint32_t rule_start;  ///< the called rule's first state
-    uint32_t target;      ///< where it goes on when the rule has been passed
+    uint32_t target;      ///< the state after the rule has been passed
   };
   struct State {
     uint32_t first_edge = 0;
     uint32_t first_call = 0;
-    uint32_t num_edges = 0;  ///< sorted by `low`; those of a rule that was left ambiguous may overlap
+    uint32_t num_edges = 0;  ///< sorted by `low`; edges of a rule that was left ambiguous may overlap
     uint32_t num_calls = 0;
     bool accepting = false;  ///< the rule may end here
   };
@@ -43,7 +43,7 @@ class Grammar {
   std::span<const Call> calls(const State& state) const {
     return std::span(calls_).subspan(state.first_call, state.num_calls);
   }
-  size_t bytes() const;  ///< of memory, about
+  size_t bytes() const;  ///< approximate memory
 
  private:
   friend class GrammarCompiler;
@@ -53,8 +53,8 @@ class Grammar {
   std::vector<Call> calls_;
 };
 
-/// The grammar whose texts are those of `root`. Throws GrammarError naming the rule for one that is not defined or begins with itself
-/// (left recursion), beyond the limits, and where no text at all is left.
+/// Compiles the grammar of the texts of `root`. Throws GrammarError naming a rule that is not defined or begins with itself
+/// (left recursion); also beyond the limits, and if no text at all is left.
 std::shared_ptr<const Grammar> compile_grammar(const GrammarBuilder& builder, GrammarBuilder::Expr root);
 
 }  // namespace minfer

@@ -85,7 +85,7 @@ void add_utf8(GrammarBuilder& builder, char32_t first, char32_t last, std::vecto
 
 constexpr int kMaxBranchings = 200;  // within each other; what is below them is not shared
 
-/// What is behind the first `begin` bytes of texts that are sorted, different, and equal up to there.
+/// The tree of the texts behind their first `begin` bytes. The texts are sorted, different, and equal up to there.
 GrammarBuilder::Expr tree_of(GrammarBuilder& builder, std::span<const std::string> texts, size_t begin,
                              int branchings) {
   const auto rest = [&](const std::string& text) { return std::string_view(text).substr(begin); };

@@ -13,18 +13,18 @@
 
 namespace minfer {
 
-/// A grammar that cannot be honoured: what is wrong with it, for the client that brought it.
+/// A grammar that cannot be honoured; the message tells its client why.
 class GrammarError : public Error {
  public:
   using Error::Error;
 };
 
-/// What one grammar may cost to compile and to keep.
+/// The limits on the cost of compiling and keeping one grammar.
 struct GrammarLimits {
   size_t max_expressions = 500'000;
-  size_t max_states = 200'000;    ///< of all automata, while they are being made as well
-  size_t max_work = 200'000'000;  ///< steps of compiling; so many take a second or two
-  int32_t max_depth = 1'000;      ///< of expressions within each other, without references
+  size_t max_states = 200'000;    ///< of all automata, also while they are being made
+  size_t max_work = 200'000'000;  ///< steps of compiling; this many take a second or two
+  int32_t max_depth = 1'000;      ///< of nested expressions, without references
   int64_t max_repeat = 1'000'000;
 };
 
@@ -33,10 +33,10 @@ struct CodePointRange {
   char32_t last;  ///< inclusive
 };
 
-/// Expressions of which a grammar is made. JSON schemas, regular expressions and GBNF are all read into these; compile_grammar() makes
-/// automata of them. Equal expressions have the same id. One thread. Throws GrammarError beyond the limits.
+/// Builds the expressions of a grammar. JSON schemas, regular expressions and GBNF are all read into these; compile_grammar() turns
+/// them into automata. Equal expressions have the same id. One thread. Throws GrammarError beyond the limits.
 ///
-/// Texts are bytes: the UTF-8 of what a model writes. A control token of the vocabulary is kControlByte and its text (see TokenTrie).
+/// Texts are bytes: the UTF-8 of a model's output. A control token of the vocabulary is kControlByte and its text (see TokenTrie).
 class GrammarBuilder {
  public:
   using Expr = int32_t;
@@ -44,12 +44,12 @@ class GrammarBuilder {
 
   enum class Kind : uint8_t { nothing, empty, bytes, sequence, choice, repeat, both, minus, reference };
 
-  /// A node; what it consists of is in children(), the bytes of `bytes` (one byte of [low, high]) in itself.
+  /// A node. children() has its parts; a node of kind `bytes` holds its range itself (one byte of [low, high]).
   struct Node {
     Kind kind = Kind::nothing;
     uint8_t low = 0;
     uint8_t high = 0;
-    bool is_regular = true;  ///< holds no reference
+    bool is_regular = true;  ///< contains no reference
     Rule rule = -1;          ///< of a reference
     int64_t min = 0;         ///< of repeat
     int64_t max = -1;        ///< of repeat; -1: unbounded
@@ -65,12 +65,12 @@ class GrammarBuilder {
   Expr empty();    ///< the empty text
   Expr byte(uint8_t low, uint8_t high);
   Expr literal(std::string_view bytes);
-  /// One code point of any of these, as UTF-8. Surrogates are left out.
+  /// One code point of any of these ranges, as UTF-8. Surrogates are left out.
   Expr characters(std::span<const CodePointRange> ranges);
   Expr characters(std::initializer_list<CodePointRange> ranges) {
     return characters(std::span(ranges.begin(), ranges.size()));
   }
-  /// One code point that is in none of these.
+  /// One code point that is in none of these ranges.
   Expr characters_but(std::span<const CodePointRange> ranges);
   Expr sequence(std::span<const Expr> parts);
   Expr sequence(std::initializer_list<Expr> parts) {
@@ -78,15 +78,15 @@ class GrammarBuilder {
   }
   Expr choice(std::span<const Expr> parts);
   Expr choice(std::initializer_list<Expr> parts) { return choice(std::span(parts.begin(), parts.size())); }
-  /// `min` to `max` times; -1: without bound. Large counts are made of rules in between and cost little.
+  /// `min` to `max` times; -1: without bound. Large counts use intermediate rules, so they cost little.
   Expr repeat(Expr expr, int64_t min, int64_t max);
   Expr optional(Expr expr) { return repeat(expr, 0, 1); }
   Expr any_number(Expr expr) { return repeat(expr, 0, -1); }
-  /// Texts of both; texts of `a` that are none of `b`. Of expressions without references only.
+  /// The texts of both; the texts of `a` that are not texts of `b`. Only for expressions without references.
   Expr both(Expr a, Expr b);
   Expr minus(Expr a, Expr b);
 
-  /// A rule is a place of its own, which may be referred to before it is defined: recursion, and what many places share. The name is
+  /// Adds a rule. A rule may be referred to before it is defined: for recursion, and for parts that many places share. The name is
   /// for messages.
   Rule add_rule(std::string name);
   void define(Rule rule, Expr expr);
@@ -103,7 +103,7 @@ class GrammarBuilder {
   const std::string& rule_name(Rule rule) const { return rules_[static_cast<size_t>(rule)].name; }
   Expr rule_expr(Rule rule) const { return rules_[static_cast<size_t>(rule)].expr; }
   const GrammarLimits& limits() const { return limits_; }
-  /// Counts what compiling has done. Throws GrammarError when it has been too much.
+  /// Adds to the work of compiling. Throws GrammarError beyond the limit.
   void spend(size_t work) const;
 
  private:
@@ -119,10 +119,10 @@ class GrammarBuilder {
   std::vector<Node> nodes_;
   std::vector<Expr> children_;
   std::vector<RuleEntry> rules_;
-  std::unordered_multimap<uint64_t, Expr> index_;  ///< by hash of what they are
+  std::unordered_multimap<uint64_t, Expr> index_;  ///< by hash of their content
 };
 
-/// One of these texts: a tree by what they have in common, so that many of them cost little more than their number.
+/// One of these texts, as a tree of their common prefixes, so that many texts cost little more than their number.
 GrammarBuilder::Expr one_of(GrammarBuilder& builder, std::vector<std::string> texts);
 
 }  // namespace minfer

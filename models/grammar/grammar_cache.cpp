@@ -9,7 +9,7 @@
 namespace minfer {
 namespace {
 
-/// Of a grammar, beside its key and its tables: so a bound of bytes is one of grammars too.
+/// The bytes charged for a grammar beside its key and its tables. So a bound on bytes also bounds the number of grammars.
 constexpr size_t kBytesBeside = 2048;
 
 }  // namespace

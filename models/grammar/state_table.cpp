@@ -14,9 +14,9 @@ namespace {
 constexpr uint32_t kMostDepth = 2000;
 /// Where a text may stand at a time.
 constexpr size_t kMostPlaces = 20'000;
-/// What one byte may cost: between two of them nobody can be given a turn.
+/// The most work for one byte; no other request gets a turn within a byte.
 constexpr size_t kMostWorkOfByte = 1'000'000;
-/// What looking at one place costs, beside an edge of it.
+/// The work for one place, without its edges.
 constexpr size_t kWorkOfPlace = 16;
 constexpr size_t kMostBytesOfToken = 32u << 20;
 /// Steps of a state that are looked through one by one.
@@ -211,7 +211,7 @@ bool StateTable::add_steps(std::span<const uint32_t> states, uint8_t low, uint8_
   return true;
 }
 
-/// The same of any plain character.
+/// The same for any plain character.
 bool StateTable::add_plain_steps(uint32_t state, std::vector<uint32_t>& out, GrammarWork& work) {
   const std::array<uint32_t, 1> start = {state};
   constexpr std::array<std::pair<uint8_t, uint8_t>, 3> kAscii = {
@@ -233,7 +233,7 @@ bool StateTable::add_plain_steps(uint32_t state, std::vector<uint32_t>& out, Gra
   return true;
 }
 
-/// Whether all plain texts of so many characters may follow. False as well where finding out takes too many states: then each token is
+/// True if all plain texts of `characters` characters may follow. Also false if the answer takes too many states: then each token is
 /// judged by itself.
 bool StateTable::takes_plain(uint32_t state, uint8_t characters, GrammarWork& work) {
   if (characters <= states_[state].proven_plain) return true;

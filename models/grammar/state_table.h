@@ -16,32 +16,32 @@
 
 namespace minfer {
 
-/// A grammar as one deterministic automaton that is made as far as texts lead (as RE2 does for regular expressions): a state is the set of
-/// places where a text may stand, each a state of the grammar and the calls that it returns to. Keeps for each state where bytes lead and
-/// which tokens may come. One thread at a time.
+/// A grammar as one deterministic automaton. It is made lazily, as far as texts lead (like RE2's for regular expressions). A state is the
+/// set of places where a text may be; a place is a state of the grammar and the calls that it returns to. For each state, the table keeps
+/// the targets of bytes and the tokens that may come next. One thread at a time.
 class StateTable {
  public:
-  /// Both outlive the table.
+  /// Both arguments must outlive the table.
   StateTable(const Grammar& grammar, const TokenTrie& tokens);
 
   static constexpr uint32_t kDead = 0;  ///< no text goes on here
   uint32_t start() const { return start_; }
-  /// What makes states counts in `work`. Throws GrammarError where a text may stand in too many places at a time, where the states take
-  /// too much memory, or for more than `work` allows, and GrammarPaused: then as for the rest, what has been found out is kept.
+  /// Counts the making of states in `work`. Throws GrammarError if a text may be in too many places at a time, if the states take
+  /// too much memory, or if `work` exceeds its limit. Throws GrammarPaused too. Then, as in the other functions, results so far are kept.
   uint32_t next(uint32_t state, uint8_t byte, GrammarWork& work);
   bool may_end(uint32_t state) const { return states_[state].may_end; }
   bool must_end(uint32_t state) const { return states_[state].may_end && states_[state].places.empty(); }
-  /// The one byte that can follow, if it is the only one.
+  /// The byte that follows, if only one byte can follow.
   std::optional<uint8_t> only_byte(uint32_t state, GrammarWork& work);
-  /// Throws as next(). After GrammarPaused it goes on where it was.
+  /// Throws like next(). After GrammarPaused, the next call goes on at the same point.
   std::shared_ptr<const TokenMask> mask(uint32_t state, GrammarWork& work);
 
-  /// The states of this table that are the same as `states` of another one of the same grammar. Takes over their masks and that of the start.
+  /// The states of this table that equal `states` of another table of the same grammar. Copies the masks of these states and of the start.
   std::vector<uint32_t> import(const StateTable& other, std::span<const uint32_t> states);
-  size_t bytes() const { return bytes_; }  ///< of memory, about
+  size_t bytes() const { return bytes_; }  ///< approximate memory
 
  private:
-  /// A call that has been made: where it returns to, and the calls around it. [0] stands for none.
+  /// A call that has been made: its return state, and the outer calls. [0] means no call.
   struct Frame {
     uint32_t return_state;
     uint32_t outer;
@@ -58,27 +58,27 @@ class StateTable {
     uint8_t high;
     uint32_t target;
   };
-  /// A mask that is being made: tokens of the trees in front of `node` have been judged.
+  /// A mask that is being made. The tokens before `node` in the trees have been decided.
   struct Walk {
     struct Level {
       uint32_t end;
       uint32_t state;
     };
-    size_t most_states;  ///< of the table, beyond which nobody asks further whether all plain tokens may come
-    std::shared_ptr<TokenMask> mask = {};  ///< null while that is being asked
+    size_t most_states;  ///< of the table; beyond it, the walk stops asking if all plain tokens may come
+    std::shared_ptr<TokenMask> mask = {};  ///< null while the walk asks that
     std::span<const TokenTrie::Tree* const> trees = {};
     uint32_t node = 1;
     std::vector<Level> path = {};  ///< the nodes around `node`, and the states that they lead to
   };
   struct State {
-    std::pmr::vector<Place> places;  ///< sorted; those from which a byte may come
+    std::pmr::vector<Place> places;  ///< sorted; only places from which a byte may come
     bool may_end = false;
     bool knows_only = false;
-    std::optional<uint8_t> only = {};   ///< see only_byte(), once that is known
-    uint8_t proven_plain = 0;           ///< plain texts of so many characters may follow, whatever they are
-    uint8_t refuted_plain = UINT8_MAX;  ///< of so many, not all may, or nobody knows
-    std::pmr::vector<Step> steps;       ///< as far as anybody has asked; disjoint
-    std::unique_ptr<uint32_t[]> next = {};  ///< [256], kUnknown where nobody has asked: instead of many steps
+    std::optional<uint8_t> only = {};       ///< see only_byte(), once it is known
+    uint8_t proven_plain = 0;               ///< all plain texts of this many characters may follow
+    uint8_t refuted_plain = UINT8_MAX;      ///< with this many, not all may follow, or it is not known
+    std::pmr::vector<Step> steps;           ///< steps asked for so far; disjoint
+    std::unique_ptr<uint32_t[]> next = {};  ///< [256], kUnknown if not asked for yet; replaces many steps
     std::shared_ptr<const TokenMask> mask = {};
     std::unique_ptr<Walk> walk = {};
   };
@@ -102,7 +102,7 @@ class StateTable {
   const TokenTrie& tokens_;
   const std::array<const TokenTrie::Tree*, 2> trees_;
   size_t most_plain_states_ = 0;  ///< Walk::most_states of the walk that asks
-  /// Of small parts, which go together: one by one, freeing a large table takes tens of ms.
+  /// Memory of small parts, freed together: freeing the parts of a large table one by one takes tens of ms.
   std::pmr::monotonic_buffer_resource memory_;
   std::vector<Frame> frames_;
   std::pmr::unordered_map<uint64_t, uint32_t> frame_index_{&memory_};  ///< by return state and outer frame

@@ -10,9 +10,9 @@
 namespace minfer {
 namespace {
 
-/// Of the states that one grammar keeps. Beyond, it begins anew when the next text goes on.
+/// The most memory for the states of one grammar. Beyond it, the table begins anew when the next text goes on.
 constexpr size_t kMostTableBytes = 16u << 20;
-/// Of a table that has little to give back.
+/// The size of a table that is too small to be worth dropping.
 constexpr size_t kLeastTableBytes = 64u << 10;
 
 }  // namespace

@@ -16,7 +16,7 @@ namespace minfer {
 
 /// The tokens that may come next: bit t of words[t / 32].
 struct TokenMask {
-  std::vector<uint32_t> words;  ///< [ceil(vocab_size / 32)]; bits behind the vocabulary are 0
+  std::vector<uint32_t> words;  ///< [ceil(vocab_size / 32)]; bits beyond the vocabulary are 0
   int32_t num_allowed = 0;
 
   bool allows(TokenId token) const {
@@ -24,17 +24,17 @@ struct TokenMask {
   }
 };
 
-/// Thrown where a slice of work has been done, not an error: whoever asked asks again, and gets further.
+/// Thrown when a slice of work is done. It is not an error: the caller calls again and gets further.
 struct GrammarPaused {};
 
-/// Counts what following a text costs: bytes, edges and places looked at, some 10 ns each. Counted rather than timed, so that what is
-/// refused does not depend on the machine.
+/// Counts the cost of following a text: bytes, edges and places, some 10 ns each. It counts and does not measure time, so that
+/// refusals do not depend on the machine.
 class GrammarWork {
  public:
-  /// For one token: half a second or so. Masks of real schemas take less than a hundredth of it.
+  /// The limit for one token, half a second or so. Masks of real schemas take less than a hundredth of it.
   static constexpr size_t kMost = 50'000'000;
 
-  /// Has it pause when about so much more is spent; else it does not.
+  /// Makes it pause after about `most` more work; without this call it never pauses.
   void begin_slice(size_t most) { pause_at_ = spent_ + most; }
   size_t spent() const { return spent_; }
   /// Throws GrammarError beyond kMost.
@@ -55,12 +55,12 @@ class GrammarWork {
 
 class GrammarStates;
 
-/// What the states of many grammars may take together. Those of the grammar used least recently are dropped: what live texts still need of
-/// them is made again. Counts the grammars themselves beside. Any thread may use it.
+/// Bounds the memory of the states of many grammars together. Drops the states of the least recently used grammar; states that live texts
+/// still need are made again. Also counts the grammars themselves. Any thread may use it.
 class GrammarMemory {
  public:
   explicit GrammarMemory(size_t most_bytes) : most_bytes_(most_bytes) {}
-  size_t bytes() const { return bytes_.load(std::memory_order_relaxed); }  ///< of states, about
+  size_t bytes() const { return bytes_.load(std::memory_order_relaxed); }  ///< of states, approximate
   size_t grammar_bytes() const { return grammar_bytes_.load(std::memory_order_relaxed); }
 
  private:
@@ -77,20 +77,20 @@ class GrammarMemory {
   std::vector<GrammarStates*> states_;
 };
 
-/// A grammar over the tokens of a vocabulary, with what has been found out about it: shared by all requests that bring the same one.
+/// A grammar over the tokens of a vocabulary, with the states found so far. All requests with the same grammar share it.
 /// Any thread may use it.
 class TokenGrammar {
  public:
-  /// `memory` null: its states are bounded by themselves alone.
+  /// `memory` null: only the limit on its own states applies.
   TokenGrammar(std::shared_ptr<const Grammar> grammar, std::shared_ptr<const TokenTrie> tokens,
                std::shared_ptr<GrammarMemory> memory = nullptr);
   ~TokenGrammar();
   TokenGrammar(const TokenGrammar&) = delete;
   TokenGrammar& operator=(const TokenGrammar&) = delete;
 
-  size_t bytes() const;  ///< of memory, about; grows while it is used, up to a bound
+  size_t bytes() const;  ///< approximate memory; grows with use, up to a bound
   size_t bytes_without_states() const { return grammar_->bytes(); }
-  int64_t compile_ns = 0;  ///< what compiling it took, for who reads records
+  int64_t compile_ns = 0;  ///< time to compile it, for the records
   const TokenTrie& tokens() const { return *tokens_; }
 
  private:
@@ -100,8 +100,8 @@ class TokenGrammar {
   std::unique_ptr<GrammarStates> states_;
 };
 
-/// Where one text stands in a grammar. One thread at a time; copies go on by themselves. What takes a GrammarWork throws GrammarPaused and
-/// GrammarError as that says; the text then stands where it stood. Null: work as for one token, without pauses.
+/// The position of one text in a grammar. One thread at a time; copies are independent. Functions with a GrammarWork throw GrammarPaused
+/// and GrammarError as described there, and leave the position unchanged. Null: a work limit for one token, without pauses.
 class GrammarMatcher {
  public:
   explicit GrammarMatcher(std::shared_ptr<TokenGrammar> grammar);
@@ -109,17 +109,17 @@ class GrammarMatcher {
   GrammarMatcher& operator=(const GrammarMatcher&);
   ~GrammarMatcher();
 
-  /// Goes on by a token. False, and unchanged, if the grammar does not allow it. End tokens are not for this: they end the text.
+  /// Advances by a token. Returns false, unchanged, if the grammar does not allow it. Do not pass end tokens: they end the text.
   bool accept(TokenId token, GrammarWork* work = nullptr);
   bool accept_bytes(std::string_view bytes, GrammarWork* work = nullptr);
-  /// The tokens that may come next, end tokens if the text may end here. Valid as long as it is held. Throws GrammarError if the grammar is
-  /// too ambiguous or nested too deeply here to say.
+  /// The tokens that may come next, including end tokens if the text may end. Valid while the caller holds it. Throws GrammarError if the
+  /// grammar is too ambiguous or nested too deeply here.
   std::shared_ptr<const TokenMask> mask(GrammarWork* work = nullptr);
-  /// Whether the text is whole as it stands.
+  /// True if the text is whole and may end here.
   bool may_end() const;
-  /// Whether it is whole and nothing can follow.
+  /// True if the text is whole and nothing can follow.
   bool must_end() const;
-  /// The bytes that follow whatever is drawn, at most `limit`: as long as there is exactly one, and the text may not end. May end inside
+  /// The bytes that must follow, at most `limit`: as long as exactly one byte can follow and the text may not end. May end inside
   /// a character.
   std::string forced_bytes(size_t limit, GrammarWork* work = nullptr) const;
 
@@ -127,7 +127,7 @@ class GrammarMatcher {
 
  private:
   std::shared_ptr<TokenGrammar> grammar_;
-  std::unique_ptr<uint32_t> place_;  ///< state of the grammar's table, which knows it by address
+  std::unique_ptr<uint32_t> place_;  ///< state of the grammar's table; the table refers to it by address
 };
 
 }  // namespace minfer

@@ -19,7 +19,7 @@ bool is_plain(std::string_view bytes) {
   return std::ranges::count_if(bytes, begins_character) <= TokenTrie::kPlainCharacters;
 }
 
-/// `sorted` by their bytes, none of which are empty.
+/// `sorted`: by their bytes; no token is empty.
 TokenTrie::Tree make_tree(const TokenTrie& trie, std::vector<TokenId> sorted) {
   TokenTrie::Tree tree;
   tree.nodes.push_back({.byte = 0, .end = 0, .first_token = 0, .num_tokens = 0});

@@ -10,12 +10,12 @@
 
 namespace minfer {
 
-/// The tokens of a vocabulary as a tree of their bytes, for grammars to walk. A control token stands as kControlByte and its text, so
-/// that only a grammar that names it allows it; a token without any bytes, or another one with that byte, is never allowed. Immutable:
+/// The tokens of a vocabulary as a tree of their bytes, for grammars to walk. A control token is kControlByte and its text, so
+/// only a grammar that names it allows it. A token without bytes, or another token with that byte, is never allowed. Immutable:
 /// any thread may use it.
 class TokenTrie {
  public:
-  /// Nodes in depth-first order: the first child of a node is the next one, if that one is within its subtree.
+  /// Nodes are in depth-first order: the first child of a node is the next node, if that is within the subtree.
   struct Node {
     uint8_t byte;
     uint32_t end;          ///< the node behind its subtree
@@ -23,16 +23,16 @@ class TokenTrie {
     uint32_t num_tokens;
   };
 
-  /// `tokenizer`: of `vocab_size` tokens at least; ids beyond its own (padding of the model's) are never allowed.
+  /// `vocab_size`: may exceed the tokeniser's own size (padding of the model); ids beyond the tokeniser's are never allowed.
   TokenTrie(const Tokenizer& tokenizer, int32_t vocab_size);
 
   int32_t vocab_size() const { return vocab_size_; }
   std::span<const TokenId> end_tokens() const { return end_tokens_; }
-  /// The bytes of a token as grammars see it.
+  /// The bytes of a token, as grammars see them.
   std::string_view bytes(TokenId token) const;
 
-  /// Tokens of at most kPlainCharacters characters that are all plain: printable UTF-8 that JSON does not escape. Where all of these are
-  /// allowed, the tree without them is walked.
+  /// Plain tokens have at most kPlainCharacters characters, all of them printable UTF-8 that JSON does not escape. If all plain tokens are
+  /// allowed, only the tree without them is walked.
   static constexpr int kPlainCharacters = 20;
   std::span<const uint32_t> plain_mask() const { return plain_mask_; }
   int32_t num_plain() const { return num_plain_; }

@@ -11,19 +11,19 @@
 
 namespace minfer {
 
-/// The merges of a BPE vocabulary, and the merging of a word. Immutable.
+/// The merges of a BPE vocabulary; applies them to words. Immutable.
 class MergeTable {
  public:
   /// Tokens that merging may produce, by the running text they stand for.
   using PlainIds = std::unordered_map<std::string_view, TokenId>;
-  /// Keys are views of `pieces`, the text of each token. Of tokens with the same bytes the first one counts.
+  /// Keys are views of `pieces`, the text of each token. If tokens have the same bytes, the first one counts.
   static PlainIds find_plain_ids(const Vocabulary& vocabulary, std::span<const std::string> pieces);
 
-  /// Merges rank in file order. Throws FileError for a merge that is not two texts as the vocabulary spells them, or whose parts or result
-  /// the vocabulary lacks. Merges that take or make a special token, or a byte's, are left out.
+  /// Merges rank in file order. Throws FileError if a merge is not two texts in the vocabulary's spelling, or if the vocabulary lacks a
+  /// part or the result. Leaves out merges that take or make a special token or a byte token.
   MergeTable(const Vocabulary& vocabulary, const PlainIds& plain_ids);
 
-  /// Applies merges to `symbols` until none applies: always the best-ranked pair, of equal ones the leftmost.
+  /// Applies merges to `symbols` until none applies: always the best-ranked pair, and the leftmost among equal pairs.
   /// -1 among the symbols merges with nothing. O(n log n) for n symbols.
   void merge(std::vector<TokenId>& symbols) const;
 

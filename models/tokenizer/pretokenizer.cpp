@@ -81,7 +81,7 @@ Code compile(std::string_view pattern) {
   return code;
 }
 
-/// What a thread needs to match; made for each text because the tokeniser is shared.
+/// The state that a thread needs to match; made for each text, because the tokeniser is shared.
 class Matcher {
  public:
   Matcher()

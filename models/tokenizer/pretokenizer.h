@@ -7,18 +7,18 @@
 
 namespace minfer {
 
-/// What a pre-tokeniser's name implies besides where words end.
+/// The properties that a pre-tokeniser's name implies, other than the word boundaries.
 struct PretokenizerTraits {
   bool add_bos = false;        ///< BOS is added unless the file says otherwise
-  bool ignore_merges = false;  ///< a word that is a token is that token, whatever the merges would make of it
-  bool nfc = false;            ///< text is brought to Unicode normal form C first
+  bool ignore_merges = false;  ///< a word that is a token becomes that token, regardless of merges
+  bool nfc = false;            ///< text is converted to Unicode normal form C first
 };
 
-/// Throws FileError naming the known ones if `name` is not a value of tokenizer.ggml.pre that this program knows.
+/// Throws FileError naming the known values if `name` is not a known value of tokenizer.ggml.pre.
 PretokenizerTraits pretokenizer_traits(std::string_view name);
 
-/// Cuts text into the words within which byte-level BPE merges: a sequence of regular expressions, each applied to what the ones before it
-/// left, both matches and the gaps between them becoming words. Immutable: any thread may use it.
+/// Cuts text into words; byte-level BPE merges only within a word. It applies a sequence of regular expressions, each to the pieces that
+/// the earlier ones left. Both matches and the gaps between them become words. Immutable: any thread may use it.
 class Pretokenizer {
  public:
   /// Throws FileError as pretokenizer_traits does.
@@ -27,8 +27,8 @@ class Pretokenizer {
   Pretokenizer& operator=(Pretokenizer&&) noexcept;
   ~Pretokenizer();
 
-  /// Words of `text` in order; joined they are `text`. Bytes that are not UTF-8 are words apart. Time grows linearly with the text; where a
-  /// match would need more than the limits on its stack and steps, the rest stays one word.
+  /// The words of `text` in order; joined, they are `text`. Bytes that are not UTF-8 are words of their own. Time grows linearly with the
+  /// text. If a match would exceed the limits on its stack and steps, the rest stays one word.
   std::vector<std::string_view> split(std::string_view text) const;
 
  private:

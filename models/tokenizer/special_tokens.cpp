@@ -32,7 +32,7 @@ constexpr std::string_view kEndTexts[] = {
     "<|tool_response>",  // begins what a called tool answers
 };
 
-// What stands around a gap to fill, in the models people use (StarCoder, Qwen, Code Llama, DeepSeek, Granite, GLM).
+// The tokens around a gap to fill, in popular models (StarCoder, Qwen, Code Llama, DeepSeek, Granite, GLM).
 constexpr std::string_view kFimPrefixTexts[] = {
     "<|fim_prefix|>", "<fim_prefix>", "<fim-prefix>", "<PRE>", "\u2581<PRE>", "<\uff5cfim\u2581begin\uff5c>",
     "<|code_prefix|>"};

@@ -11,7 +11,7 @@
 
 namespace minfer {
 
-/// Longest text of a token that is looked for in prompts, so that the search is linear whatever a file holds.
+/// The longest token text that is searched for in prompts. So the search is linear for any file.
 inline constexpr size_t kMaxSpecialTokenBytes = 1024;
 
 /// Tokens that stand for themselves and take no part in merging: control, unknown, user-defined.
@@ -19,12 +19,12 @@ constexpr bool is_special(TokenType type) {
   return type == TokenType::control || type == TokenType::unknown || type == TokenType::user_defined;
 }
 
-/// Completes what files leave out: fills `types` if empty, and adds to `end_tokens` those whose text is a
-/// well-known end of turn (<|eot_id|>, <|im_end|>, ...), making them control tokens. Afterwards end_tokens
-/// holds every end token once. The same for the tokens around a gap to fill.
+/// Completes data that files leave out. Fills `types` if empty. Adds to `end_tokens` the tokens whose text is a
+/// well-known end of turn (<|eot_id|>, <|im_end|>, ...), and makes them control tokens. Afterwards end_tokens
+/// holds every end token once. Completes the tokens around a gap to fill in the same way.
 void complete_special_tokens(Vocabulary& vocabulary);
 
-/// Finds the texts of special tokens in prompts: at each position the longest one. Immutable.
+/// Finds the texts of special tokens in prompts, the longest at each position. Immutable.
 class SpecialTokens {
  public:
   explicit SpecialTokens(const Vocabulary& vocabulary);

@@ -14,17 +14,17 @@ namespace minfer {
 using TokenId = int32_t;
 
 struct EncodeOptions {
-  bool add_special = true;  ///< add BOS/EOS where the vocabulary asks for them (add_bos_token, add_eos_token)
+  bool add_special = true;    ///< add BOS/EOS if the vocabulary asks for them (add_bos_token, add_eos_token)
   bool parse_special = true;  ///< special tokens' text becomes the token; false treats it as plain text
 };
 
-/// A piece of a prompt: markup, whose special tokens count, or a person's text, whose do not.
+/// A piece of a prompt. Markup: texts of special tokens become these tokens. A person's text: they stay plain text.
 struct PromptPart {
   std::string text;
   bool parse_special = false;
 };
 
-/// Tokens that a model trained for it takes around a gap to fill: prefix, text before, suffix, text behind, middle. -1: none.
+/// The tokens of a fill-in-the-middle prompt: prefix, text before, suffix, text behind, middle. -1: the vocabulary has none.
 struct FimTokens {
   TokenId prefix = -1;
   TokenId suffix = -1;
@@ -32,21 +32,21 @@ struct FimTokens {
   bool complete() const { return prefix >= 0 && suffix >= 0 && middle >= 0; }
 };
 
-/// Text to token ids and back. Immutable: any thread may use it. Input is bytes; invalid UTF-8 is encoded
-/// through byte tokens or U+FFFD as the vocabulary allows, never refused.
+/// Converts text to token ids and back. Immutable: any thread may use it. Input is bytes. Invalid UTF-8 is never refused: it is
+/// encoded with byte tokens or U+FFFD, as the vocabulary allows.
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
   std::vector<TokenId> encode(std::string_view text, const EncodeOptions& options = {}) const;
-  /// The pieces of one prompt, in order. Only special tokens divide the text: what lies between two of them
-  /// is tokenised as a whole, whichever pieces it comes from.
+  /// Encodes the pieces of one prompt, in order. Only special tokens divide the text: the text between two of them
+  /// is tokenised as a whole, even if it comes from several pieces.
   virtual std::vector<TokenId> encode_parts(std::span<const PromptPart> parts,
                                             bool add_special = true) const = 0;
   /// The bytes a token stands for in running text; empty for control tokens unless `with_special`. May be
   /// part of a UTF-8 character. Throws Error if `id` is outside the vocabulary.
   virtual std::string_view piece(TokenId id, bool with_special = false) const = 0;
-  /// Bytes of a whole sequence: the pieces joined, less the space that add_space_prefix put in front.
+  /// The bytes of a whole sequence: its pieces joined, without the space that add_space_prefix put in front.
   virtual std::string decode(std::span<const TokenId> ids, bool with_special = false) const = 0;
 
   virtual int32_t vocab_size() const = 0;
@@ -72,9 +72,9 @@ class StreamDecoder {
  public:
   /// `tokenizer` outlives the decoder. The text continues a prompt: unlike decode(), a space in front stays.
   explicit StreamDecoder(const Tokenizer& tokenizer, bool with_special = false);
-  /// Text that is complete now; bytes of an unfinished character are held back.
+  /// Returns the text that is complete now, and holds back the bytes of an unfinished character.
   std::string push(TokenId id);
-  /// What was held back, with U+FFFD for a character that never became whole.
+  /// Returns the bytes held back, with U+FFFD for a character that never became whole.
   std::string finish();
 
  private:

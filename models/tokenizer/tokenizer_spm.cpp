@@ -22,7 +22,7 @@ std::string collapse_spaces(std::string_view text) {
   return collapsed;
 }
 
-/// Whether a piece has U+2581 behind another character. If none has, no piece lies across the beginning of a run of spaces.
+/// True if a piece has U+2581 behind another character. If no piece has, none lies across the beginning of a run of spaces.
 bool has_inner_space(std::string_view piece) {
   for (size_t at = piece.find(kEscapedSpace, 1); at != std::string_view::npos;
        at = piece.find(kEscapedSpace, at + 1)) {

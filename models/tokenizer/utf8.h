@@ -6,7 +6,7 @@
 
 namespace minfer {
 
-/// What starts a byte string, read as UTF-8 (RFC 3629: no surrogates, no overlong forms, at most U+10FFFF).
+/// The first unit of a byte string, read as UTF-8 (RFC 3629: no surrogates, no overlong forms, at most U+10FFFF).
 struct Utf8Unit {
   enum class Kind {
     character,   ///< a whole character of `length` bytes
@@ -22,11 +22,11 @@ struct Utf8Unit {
 /// (chapter 3.9) and WHATWG define it, so one U+FFFD for each gives what browsers and Python give.
 Utf8Unit read_utf8(std::string_view bytes);
 
-/// Bytes at the front of `bytes` that are whole characters.
+/// The number of bytes at the front of `bytes` that form whole characters.
 size_t valid_utf8_prefix(std::string_view bytes);
 
-/// Moves everything decidable from the front of `bytes` to the result: characters as they are, U+FFFD for
-/// invalid units. What stays in `bytes` is empty or the beginning of a character.
+/// Moves all decided units from the front of `bytes` to the result: characters unchanged, and U+FFFD for
+/// invalid units. Leaves in `bytes` nothing, or the beginning of a character.
 std::string take_complete_utf8(std::string& bytes);
 
 /// `bytes` with U+FFFD for everything that is not UTF-8.

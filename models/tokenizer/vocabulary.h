@@ -21,9 +21,9 @@ inline constexpr std::string_view kMergesKey = "tokenizer.ggml.merges";
 enum class TokenType : uint8_t {
   undefined = 0,
   normal = 1,        ///< text that merging may produce
-  unknown = 2,       ///< stands for what the vocabulary cannot express
-  control = 3,       ///< BOS, end of turn, ...: no text of its own; parsed from text only where asked
-  user_defined = 4,  ///< its text always becomes the token, whole, before anything else looks at it
+  unknown = 2,       ///< stands for text that the vocabulary cannot express
+  control = 3,       ///< BOS, end of turn, ...: no text of its own; parsed from text only on request
+  user_defined = 4,  ///< its text always becomes this token, before any other processing
   unused = 5,
   byte = 6,  ///< <0x00> ... <0xFF>: one byte
 };
@@ -34,7 +34,7 @@ enum class VocabularyModel {
   character_bpe,  ///< "gemma4": BPE over characters across words, by merges; spaces as U+2581, bytes where there is no character
 };
 
-/// What a GGUF file says about its tokens, as plain values. The tokenisers are made from it; tests fill it by hand.
+/// The token data of a GGUF file, as plain values. Tokenisers are made from it; tests fill it by hand.
 struct Vocabulary {
   std::string name;  ///< of the file, for messages
   VocabularyModel model = VocabularyModel::sentencepiece;
@@ -48,7 +48,7 @@ struct Vocabulary {
   TokenId eos = -1;
   TokenId unknown = -1;
   std::vector<TokenId> end_tokens;  ///< named by the file besides eos: end of turn, end of message
-  FimTokens fim;                    ///< where the file names none, those with a well-known text
+  FimTokens fim;                    ///< if the file names none, the tokens with a well-known text
   bool add_bos = false;
   bool add_eos = false;
   bool add_space_prefix = false;
@@ -64,24 +64,24 @@ struct Vocabulary {
 /// Reads tokenizer.ggml.* and validates it (see validate). Throws FileError naming the key, expected and found.
 Vocabulary read_vocabulary(const GgufFile& file);
 
-/// Throws FileError unless every array has one element per token, every id is -1 or inside the vocabulary, scores are numbers, byte tokens
-/// are spelt <0xHH>, special tokens have 1 to 1,024 bytes, and what add_bos and add_eos add exists.
+/// Throws FileError unless every array has one element per token, every id is -1 or in the vocabulary, scores are numbers, byte tokens
+/// are spelt <0xHH>, special tokens have 1 to 1,024 bytes, and the tokens of add_bos and add_eos exist.
 void validate(const Vocabulary& vocabulary);
 
 /// The tokeniser of a vocabulary; validates it first.
 std::unique_ptr<Tokenizer> make_tokenizer(Vocabulary vocabulary);
 
-/// The running text that the text of a mergeable token, or of a part of a merge, stands for; nullopt if it is not spelt as the model
-/// spells text.
+/// The running text for the spelling of a mergeable token or of a part of a merge; nullopt if the spelling does not follow
+/// the model's rules.
 std::optional<std::string> running_text(VocabularyModel model, std::string_view text);
 
-/// Whether merging may take or make the token. User-defined ones are cut out of texts before; Gemma 4's merges make them as well.
+/// True if merging may take or make the token. User-defined tokens are cut out of texts before; Gemma 4's merges also make them.
 bool is_mergeable(const Vocabulary& vocabulary, TokenId id);
 
 /// The byte that a token's text "<0xHH>" spells; nullopt for any other text.
 std::optional<uint8_t> parse_byte_token(std::string_view text);
 
-/// Ids of the tokens that spell single bytes as <0xHH>, by byte; -1 where the vocabulary has none.
+/// The ids of the tokens that spell single bytes as <0xHH>, by byte; -1 if the vocabulary has no such token.
 std::array<TokenId, 256> find_byte_tokens(const Vocabulary& vocabulary);
 
 }  // namespace minfer

@@ -11,7 +11,7 @@
 
 namespace minfer {
 
-/// What all tokenisers share: special tokens, BOS and EOS, pieces and decoding. A family adds how plain text becomes tokens.
+/// The part that all tokenisers share: special tokens, BOS and EOS, pieces and decoding. A family adds the encoding of plain text.
 class VocabularyTokenizer : public Tokenizer {
  public:
   std::vector<TokenId> encode_parts(std::span<const PromptPart> parts, bool add_special) const final;
@@ -29,10 +29,10 @@ class VocabularyTokenizer : public Tokenizer {
   /// `vocabulary` is validated and completed (complete_special_tokens).
   explicit VocabularyTokenizer(const Vocabulary& vocabulary);
 
-  /// Appends the tokens of `text`, which holds no special token and is not empty. It stands at the beginning or behind a special token.
+  /// Appends the tokens of `text`, which is not empty and has no special token. `text` is at the beginning or behind a special token.
   virtual void encode_text(std::string_view text, std::vector<TokenId>& ids) const = 0;
 
-  /// Bytes of each token: of plain tokens the running text, of special tokens their name. By id; never changes.
+  /// The bytes of each token, by id: the running text of a plain token, the name of a special token. Never changes.
   const std::vector<std::string>& pieces() const { return pieces_; }
   TokenType type(TokenId id) const { return types_[static_cast<size_t>(id)]; }
 

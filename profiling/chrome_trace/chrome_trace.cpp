@@ -18,7 +18,7 @@ namespace {
 
 using KernelsOfSteps = std::unordered_map<int64_t, std::span<const KernelLine>>;
 
-/// The first rank's kernels of each step. A file has those of a step one behind the other.
+/// The first rank's kernels of each step. A file has the kernels of a step one behind the other.
 KernelsOfSteps kernels_by_step(const std::vector<KernelLine>& kernels) {
   KernelsOfSteps steps;
   for (size_t begin = 0; begin < kernels.size();) {
@@ -33,13 +33,13 @@ KernelsOfSteps kernels_by_step(const std::vector<KernelLine>& kernels) {
   return steps;
 }
 
-/// Times of a trace begin a second before its first step, so that what the host did for that is not before the begin.
+/// Times of a trace begin a second before its first step, so that the host's work for that step is not before the begin.
 int64_t base_ns_of(const ProfileFile& file) {
   constexpr int64_t kSecondNs = 1'000'000'000;
   return std::max<int64_t>(0, span_of(file.steps.front()).begin_ns - kSecondNs);
 }
 
-/// What the profile lacks.
+/// The parts that the profile lacks.
 void append_losses(JsonText& json, const ProfileFile& file) {
   uint64_t dropped = 0, invalid = 0, unmatched = 0, missing = 0;
   for (const RangeLine& range : file.ranges) {
@@ -76,8 +76,8 @@ std::string device_title(const ProfileHeader& header) {
   return fmt::format("{} {}", header.backend == "cuda" ? "GPU" : "CPU", header.device);
 }
 
-/// One trace while it is written. Given the steps in order, with what belongs to each: the only place that knows in which order a
-/// profile says things.
+/// One trace while it is written. It gets the steps in order, with their data. Only this class knows the order in which a
+/// profile has its lines.
 class TraceWriter {
  public:
   TraceWriter(const StepFilter& filter, TraceEvents& events, const ProfileHeader& header)
@@ -124,7 +124,7 @@ class TraceWriter {
  private:
   bool is_shown(int64_t step) const { return step == step_ ? is_chosen_ : step == last_step_ && was_chosen_; }
 
-  /// The name is that of PyTorch's profiler, by which tools find the iterations of a trace.
+  /// The name follows PyTorch's profiler; tools find the iterations of a trace by it.
   void write_launch(const HostTimeline::Launch& launch) {
     if (!is_shown(launch.step)) return;
     events_

@@ -12,7 +12,7 @@ constexpr std::array kLaunchParts{HostSpan::draft, HostSpan::schedule, HostSpan:
 constexpr std::array kFinishParts{HostSpan::wait, HostSpan::commit, HostSpan::mask, HostSpan::detokenise,
                                   HostSpan::respond};
 
-/// What lies between the parts of a launch, at the most.
+/// The longest gap between the parts of a launch.
 constexpr int64_t kBetweenPartsNs = 100'000;
 
 int64_t part_ns(const std::array<double, kHostSpans>& host_us, HostSpan part) {
@@ -28,7 +28,7 @@ std::string_view name(HostBegin begin) {
 
 void HostTimeline::add(const StepSummary& step, std::optional<int64_t> launched_ns, const Visit& visit) {
   const TimeSpan span = span_of(step);
-  // The recorder lets a step that the device went on to from the one before begin where that one ended.
+  // If the device went on to a step from the one before, the recorder lets the step begin where that one ended.
   const bool is_queued = open_ && open_->on_device && step.on_device && open_->end_ns == span.begin_ns;
   if (!is_queued) place_finish(visit);
   place_launch(step, is_queued, launched_ns, visit);
@@ -77,7 +77,7 @@ void HostTimeline::place_finish(const Visit& visit) {
   if (open_->on_device) {
     begin_ns = std::max(begin_ns, open_->end_ns - part_ns(open_->host_us, HostSpan::wait));
   } else {
-    // What the CPU's ops took lies between launch and wait.
+    // The time of the CPU's ops is between launch and wait.
     int64_t duration_ns = 0;
     for (const HostSpan part : kFinishParts)
       duration_ns = later_ns(duration_ns, part_ns(open_->host_us, part));

@@ -10,21 +10,21 @@
 
 namespace minfer {
 
-/// What tells when the host began to schedule a step.
+/// The source of the time at which the host began to schedule a step.
 enum class HostBegin : uint8_t {
   record,   ///< the step's own record
   kernels,  ///< the end of the last call that launched kernels of it
-  order,    ///< only that it came behind what the host did before
+  order,    ///< only the order: it came after the host's earlier work
 };
 std::string_view name(HostBegin begin);
 
-/// Puts the parts of steps on the engine's thread in the order in which they ran. A record says how long each part took, and when
-/// the step began; a step that was launched while the device still worked on the one before has lost when that was:
+/// Orders the parts of steps on the engine's thread by time. A record has the length of each part, and the begin of
+/// the step. For a step that was launched while the device still worked on the one before, the begin is lost:
 ///
 ///     host    | schedule build launch N+1 | wait N ............ | commit N ... | schedule build launch N+2 | wait N+1 ....
 ///     device  | step N .................................... | step N+1 ..............................................
 ///
-/// Pure but for the order that it keeps; given every step in order.
+/// Pure except for the order that it keeps. It needs every step, in order.
 class HostTimeline {
  public:
   struct Part {
@@ -32,7 +32,7 @@ class HostTimeline {
     HostSpan kind = HostSpan::schedule;
     TimeSpan span;
   };
-  /// What leads to the launch of a step, together: drafts, schedule, build, launch.
+  /// All parts up to the launch of a step: drafts, schedule, build, launch.
   struct Launch {
     int64_t step = 0;
     TimeSpan span;
@@ -43,10 +43,10 @@ class HostTimeline {
     std::function<void(const Part&)> part;
   };
 
-  /// Visits what is now known to have run, in the order of time and without overlap. `launched_ns`: the end of the last call that
+  /// Visits the parts whose times are now known, in the order of time and without overlap. `launched_ns`: the end of the last call that
   /// launched kernels of the step.
   void add(const StepSummary& step, std::optional<int64_t> launched_ns, const Visit& visit);
-  /// The rest.
+  /// Visits the rest.
   void finish(const Visit& visit);
 
  private:
@@ -60,8 +60,8 @@ class HostTimeline {
     bool on_device = false;
     std::array<double, kHostSpans> host_us{};
   };
-  std::optional<Open> open_;     ///< the step that was launched and has not been waited for
-  int64_t now_ns_ = -kLatestNs;  ///< end of what was placed last
+  std::optional<Open> open_;     ///< the step that was launched and not waited for
+  int64_t now_ns_ = -kLatestNs;  ///< end of the last placed part
 };
 
 }  // namespace minfer

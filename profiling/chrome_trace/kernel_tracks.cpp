@@ -10,7 +10,7 @@
 namespace minfer {
 namespace {
 
-/// Of a call's slice: the records have the ends of calls alone.
+/// The length of a call's slice; the records have only the ends of calls.
 constexpr int64_t kCallNs = 1'000;
 
 /// Categories and names are those of PyTorch's profiler, by which tools tell kernels from copies.

@@ -14,24 +14,24 @@
 
 namespace minfer {
 
-/// When the host's call that launched a kernel or copy ended; none: not known. A kernel that began before the call had ended has its
+/// The end of the host's call that launched a kernel or copy; no value: not known. For a kernel that began before the call ended, its
 /// own begin.
 std::optional<int64_t> launch_end_ns(const KernelLine& kernel);
-/// Of the last call that launched kernels of ops. Where the host came back to have a step's tokens drawn, when the masks of its rows were
-/// known, of the last one before that.
+/// The end of the last call that launched kernels of ops. If the host came back to draw a step's tokens once the masks of its rows were
+/// known, the end of the last call before that.
 std::optional<int64_t> last_launch_ns(std::span<const KernelLine> kernels);
 
-/// Writes kernels, copies and fills on a track for each stream, and the calls that launched them, with an arrow to each but the later
-/// ones of a graph, which one call launches.
+/// Writes kernels, copies and fills on a track for each stream, and the calls that launched them. An arrow leads from the call to each,
+/// except the later kernels of a graph, which one call launches.
 ///
-/// With programmatic launches a kernel begins while the one in front still runs: it waits, or reads ahead. On its stream's track it
-/// stands for the time from that one's end to its own; what lies before stands, under the same name, on a track "begun early" of the
-/// stream, as many as overlap there. One that ended before the one in front has a duration of 0.
+/// With programmatic launches, a kernel begins while the kernel in front still runs: it waits or reads ahead. Its slice on the stream's
+/// track lasts from the front kernel's end to its own end. Its earlier time is a slice of the same name on a track "begun early" of the
+/// stream, with as many such tracks as overlap. A kernel that ended before the one in front has a duration of 0.
 class KernelTracks {
  public:
   KernelTracks(TraceEvents& events, Tracks& tracks) : events_(events), tracks_(tracks) {}
 
-  /// `kernels`: of one step, by begin; `launches`: what their KernelLine::launch is an index into.
+  /// `kernels`: of one step, by begin; `launches`: the table that KernelLine::launch is an index into.
   void add(std::span<const KernelLine> kernels, std::span<const KernelLaunch> launches);
 
  private:
@@ -39,7 +39,7 @@ class KernelTracks {
     int64_t busy_until_ns = std::numeric_limits<int64_t>::min();
     Lanes early;
   };
-  /// A call of the host's.
+  /// A call of the host.
   struct Call {
     TimeSpan span;
     const char* name = "";
@@ -50,12 +50,12 @@ class KernelTracks {
   static constexpr size_t kNoCall = SIZE_MAX;
   struct Launched {
     int64_t correlation = 0;
-    size_t call = kNoCall;  ///< that is drawn with an arrow to the kernel
+    size_t call = kNoCall;  ///< the call with an arrow to the kernel
   };
 
   TimeSpan own_span(const KernelLine& kernel);
   void write_calls(std::vector<Call>& calls);
-  /// `call`: null where no arrow is drawn.
+  /// `call`: null for no arrow.
   void write_kernel(const KernelLine& kernel, int64_t correlation, const Call* call,
                     std::span<const KernelLaunch> launches);
 

@@ -9,10 +9,10 @@
 
 namespace minfer {
 
-/// Spreads spans over so many rows that none overlaps another on its row and those of a row ascend.
+/// Spreads spans over as many rows as needed, so that the spans of a row ascend and do not overlap.
 class Lanes {
  public:
-  /// The first row whose last span has ended when this one begins.
+  /// Returns the first row whose last span has ended when this span begins.
   size_t place(TimeSpan span) {
     size_t lane = 0;
     while (lane < ends_ns_.size() && ends_ns_[lane] > span.begin_ns)

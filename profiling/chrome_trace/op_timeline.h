@@ -10,10 +10,10 @@
 
 namespace minfer {
 
-/// Where the begin and end of a step's ops come from.
+/// The source of the begins and ends of a step's ops.
 enum class OpTimes : uint8_t {
   none,     ///< the step has no ops
-  kernels,  ///< of their kernels
+  kernels,  ///< the times of their kernels
   layers,   ///< their durations by layer, laid end to end in the order they ran
   sums,     ///< their durations summed over layers, laid end to end in the order they first ran
 };
@@ -37,9 +37,9 @@ TimeSpan span_of(const StepSummary& step);
 /// From a kernel's begin to its end.
 TimeSpan span_of(const KernelLine& kernel);
 
-/// When the ops of a step ran. `kernels`: of the step, by begin; an op then has the time from its first kernel to its last, less
-/// that in which one ran that had begun before. Ops laid end to end end with the step on a device; on the CPU they begin when the host
-/// had launched: what they idled in between is not in the record, and shown in front of or behind them.
+/// The times of a step's ops. `kernels`: of the step, by begin. An op then has the time from its first kernel to its last, minus
+/// the time in which an earlier kernel ran. Otherwise the ops are laid end to end: on a device they end with the step, on the CPU they
+/// begin when the host had launched. The record lacks the idle time between them, so it shows in front of or behind them.
 OpTimeline place_ops(const StepSummary& step, std::span<const KernelLine> kernels);
 
 }  // namespace minfer

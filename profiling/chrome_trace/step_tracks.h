@@ -16,19 +16,19 @@ namespace minfer {
 /// Writes a step on the device's track of steps: the step, runs of ops of one phase, of one layer, and the ops, nested.
 void write_ops(TraceEvents& events, Tracks& tracks, const StepSummary& step, const OpTimeline& timeline);
 
-/// Writes a slice for each request that the step served, on a track of its own: what the step computed of it. `only`: of that request
-/// alone; empty: of all.
+/// Writes a slice for each request that the step served, on the request's own track: the step's work for it. `only`: just this
+/// request; empty: all.
 void write_requests(TraceEvents& events, Tracks& tracks, const StepSummary& step, std::string_view only);
 
-/// Writes the counters of a step at its begin: tokens of the batch, requests, blocks of the KV cache, and bytes counted for its ops
+/// Writes the counters of a step at its begin: tokens of the batch, requests, blocks of the KV cache, and the counted bytes of its ops
 /// over their time.
 void write_counters(TraceEvents& events, Tracks& tracks, const StepSummary& step);
 
-/// Writes what the machine took from the threads that compute: shares of a sample's time, at its begin.
+/// Writes the time that the machine took from computing threads, as shares of a sample's time, at its begin.
 void write_host(TraceEvents& events, Tracks& tracks, const HostSample& sample);
 void write_device(TraceEvents& events, Tracks& tracks, const DeviceSample& sample);
 
-/// Writes what hardware counters measured of memory in the step at `begin_ns`, over its time, as a curve of process `process`.
+/// Writes the memory counters of the step at `begin_ns`, over its time, as a curve of process `process`.
 void write_measured(TraceEvents& events, int32_t process, const CounterStep& step, int64_t begin_ns);
 
 }  // namespace minfer

@@ -4,7 +4,7 @@ namespace minfer {
 namespace {
 
 constexpr size_t kPieceBytes = 64u << 10;
-constexpr std::string_view kFlow = "ac2g";  // "asynchronous CPU to GPU": what PyTorch's profiler calls it
+constexpr std::string_view kFlow = "ac2g";  // "asynchronous CPU to GPU": PyTorch's profiler has this name
 
 }  // namespace
 
@@ -30,7 +30,7 @@ void TraceEvents::close_event() {
   json_.close('}');
   if (out_.size() < kPieceBytes) return;
   write_(out_);
-  // What comes next begins with a comma of its own: JsonText asks for the last character alone.
+  // The next value begins with its own comma: JsonText looks only at the last character.
   out_.clear();
 }
 

@@ -17,9 +17,9 @@ struct Track {
   int32_t thread = 0;
 };
 
-/// Writes the events of a trace in Chrome's JSON format ("Trace Event Format", Google), as text handed to `write` in pieces of some
-/// 64 KiB: memory does not grow with the trace. Times are written as microseconds after `base_ns`, with three decimals. That the
-/// slices of a track nest, and ascend, is the caller's duty.
+/// Writes the events of a trace in Chrome's JSON format ("Trace Event Format", Google), as text passed to `write` in pieces of some
+/// 64 KiB. Memory does not grow with the trace. Times are written as microseconds after `base_ns`, with three decimals. The caller
+/// ensures that the slices of a track nest and ascend.
 ///
 ///     TraceEvents events(write, base_ns);
 ///     events.open_file("{\"schemaVersion\":1");  // keys of the file beside its events
@@ -33,21 +33,21 @@ class TraceEvents {
 
   TraceEvents(Write write, int64_t base_ns) : write_(std::move(write)), json_(out_), base_ns_(base_ns) {}
 
-  /// `head`: an object that is still open, with the keys that stand in front of the events; it has at least one.
+  /// `head`: an open object with at least one key; its keys stand in front of the events.
   void open_file(std::string_view head);
-  /// Writes what is left.
+  /// Writes the rest and closes the file.
   void close_file();
 
-  /// Processes are shown in the order of their numbers, threads in that of `place`.
+  /// Viewers show processes in the order of their numbers, and threads in the order of `place`.
   void name_process(int32_t process, std::string_view name);
   void name_thread(Track track, std::string_view name, int32_t place);
 
-  /// A slice ("X"). What is written to the result until close_slice() are its args.
+  /// A slice ("X"). Its args are what the caller writes to the result until close_slice().
   JsonText& open_slice(Track track, std::string_view name, std::string_view category, TimeSpan span);
   void close_slice();
-  /// An arrow from the slice of `from` that has begun at `from_ns` to that of `to` that has at `to_ns`.
+  /// An arrow from the slice on `from` that began at `from_ns` to the slice on `to` that began at `to_ns`.
   void add_flow(int64_t id, Track from, int64_t from_ns, Track to, int64_t to_ns);
-  /// A point of the curves of a counter; its values are the args, until close_slice().
+  /// A point on a counter's curves. Its values are the args that the caller writes until close_slice().
   JsonText& open_counter(int32_t process, std::string_view name, int64_t time_ns);
 
  private:

@@ -12,7 +12,7 @@
 namespace minfer {
 namespace {
 
-/// Of the last call that failed on `file`.
+/// The error of the last failed call on `file`.
 std::string reason_of(gzFile file) {
   int code = Z_OK;
   const char* text = gzerror(file, &code);

@@ -10,23 +10,23 @@
 
 namespace minfer {
 
-/// The processes of a trace, in the order in which they are shown; ranks have the numbers from that of the first one on.
+/// The processes of a trace, in the order that viewers show. Ranks have the numbers from `first_rank` on.
 enum class TraceProcess : int32_t { host = 1, device = 2, requests = 3, first_rank = 10 };
 
-/// The tracks of a trace: gives each a number, and a name when it is first asked for. Processes are named in front of their tracks.
+/// The tracks of a trace. Each gets a number, and is named on its first use. Processes are named before their tracks.
 class Tracks {
  public:
-  /// `device`: what runs the ops, e.g. "GPU NVIDIA H200".
+  /// `device`: the device that runs the ops, e.g. "GPU NVIDIA H200".
   Tracks(TraceEvents& events, std::string device) : events_(events), device_(std::move(device)) {}
 
   Track engine() { return track(TraceProcess::host, 0, 0, "", "engine thread"); }
-  /// Calls that launched kernels or copies; `lane`: where they overlap.
+  /// Calls that launched kernels or copies; `lane`: the row, since calls overlap.
   Track calls(size_t lane) { return track(TraceProcess::host, 1, lane, "", "CUDA calls"); }
   Track ops() { return track(TraceProcess::device, 0, 0, "", "steps, phases, layers and ops"); }
   Track stream(int32_t stream) {
     return track(TraceProcess::device, int64_t{stream} * 2 + 10, 0, "", "stream " + std::to_string(stream));
   }
-  /// What of the stream's kernels lies in front of the end of those that began before.
+  /// The parts of the stream's kernels that overlap earlier kernels.
   Track overlap(int32_t stream, size_t lane) {
     return track(TraceProcess::device, int64_t{stream} * 2 + 11, lane, "",
                  "stream " + std::to_string(stream) + ", begun early");

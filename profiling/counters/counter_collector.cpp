@@ -12,7 +12,7 @@ namespace {
 constexpr std::chrono::milliseconds kWakeInterval{1};
 /// How long a window waits for the record of a step that began in it: no longer than steps take.
 constexpr std::chrono::milliseconds kLastStep{2'000};
-/// What a device's window is longer for each other device: it is open while theirs are opened or closed, which takes 1 and 2 ms.
+/// The extra length of a device's window for each other device: it stays open while the others open or close, which takes 1 and 2 ms.
 constexpr int64_t kOtherDeviceNs = 3'000'000;
 
 /// The engine runs beside the threads that decode.
@@ -194,7 +194,7 @@ void CounterCollector::take_records(const std::stop_token& stop) {
   add_batches();
 }
 
-/// What a step computes is the same on all ranks, and the first one's record says it. Leaves out steps of which that has none.
+/// A step computes the same on all ranks, and the first rank's record describes it. Leaves out steps without such a record.
 void CounterCollector::add_batches() {
   const std::vector<StepRecord>& first = readers_.front()->records;
   for (const auto& reader : readers_) {

@@ -25,36 +25,36 @@ namespace minfer {
 struct CollectorOptions {
   int64_t interval_ns = 1'000;           ///< of a sample
   std::chrono::milliseconds window{10};  ///< how long a window is open
-  std::chrono::milliseconds every{0};    ///< from one window's begin to the next one's at the least
-  int64_t first_step = 0;                ///< windows open while steps first_step to last_step run
+  std::chrono::milliseconds every{0};    ///< least time from one window's begin to the next one's
+  int64_t first_step = 0;                ///< windows open only while steps first_step to last_step run
   int64_t last_step = std::numeric_limits<int64_t>::max();
-  int32_t evaluation_threads = 0;  ///< that decode a window; 0: a quarter of the cores, four at most
-  size_t queue_bytes = 4u << 20;   ///< memory for records of a window's steps, of each rank
+  int32_t evaluation_threads = 0;  ///< decode a window; 0: a quarter of the cores, four at most
+  size_t queue_bytes = 4u << 20;   ///< memory for each rank's records of a window's steps
 };
 
-/// Reads hardware counters window by window while an engine runs steps, on a thread of its own, and lays them
-/// over the steps' records. A window opens when a step has ended since the last one, so that an idle engine is
-/// left alone; decoding it takes some fifty times as long as the window itself. Of several ranks the devices' windows open and close
-/// one behind the other, so that they are of the same steps, and are decoded one after the other.
+/// Reads hardware counters in windows while an engine runs steps, on a thread of its own, and matches them with
+/// the steps' records. A window opens only after a step has ended since the last window, so an idle engine is
+/// left alone. Decoding takes some fifty times as long as the window itself. With several ranks, the devices' windows open and close
+/// one right after the other, so they cover the same steps. They are decoded one after the other.
 ///
-/// The engine's thread, and that of each other rank, only copies the records of steps that run during a window into a bounded queue: it
-/// neither allocates nor waits. Steps that find the queue full are left out.
+/// The engine thread and each other rank's thread only copy records of steps during a window into a bounded queue. They
+/// neither allocate nor wait. Steps that find the queue full are left out.
 class CounterCollector final : public StepSink, public RankStampSink {
  public:
-  /// Called from the collector's thread, from the constructor for an error in the beginning. After a window
-  /// with an error there is no other of the same rank.
+  /// Called from the collector's thread, or from the constructor for an early error. A window
+  /// with an error is the last one of its rank.
   using OnWindow = std::function<void(const CounterWindow&)>;
 
-  /// Switches the counters on, with no step under way, and starts the thread. `ranks`: the first one in front. Their samplers and what
-  /// `on_window` uses outlive this.
+  /// Switches the counters on, while no step runs, and starts the thread. `ranks`: the first rank in front. Their samplers and everything
+  /// that `on_window` uses must outlive this.
   CounterCollector(std::span<const RankCounters> ranks, const CollectorOptions& options, OnWindow on_window);
-  /// Ends after the window that is open or being decoded, and gives the counters back. No consume() and no consume_stamps() during or
+  /// Waits for the window that is open or being decoded, then releases the counters. Do not call consume() or consume_stamps() during or
   /// after it.
   ~CounterCollector() override;
   CounterCollector(const CounterCollector&) = delete;
   CounterCollector& operator=(const CounterCollector&) = delete;
 
-  /// During which steps windows open, instead of what the options say. Before the first consume().
+  /// Replaces the options' range of steps in which windows open. Call before the first consume().
   void set_steps(int64_t first_step, int64_t last_step);
   void consume(const StepRecord& record) noexcept override;
   void consume_stamps(int32_t rank, int64_t step, const StepStamps& stamps) noexcept override;
@@ -70,12 +70,12 @@ class CounterCollector final : public StepSink, public RankStampSink {
     const int32_t rank;
     CounterSampler* const sampler;
     const std::string missing;
-    bool is_read = false;  ///< its device's counters are switched on, and nothing has failed yet
+    bool is_read = false;  ///< its device's counters are on, and nothing has failed yet
     CounterProfile profile;
     RecordQueue queue;
-    std::atomic<int64_t> last_start_ns{0};  ///< of the rank's last step that has ended
+    std::atomic<int64_t> last_start_ns{0};  ///< of the rank's last ended step
     StepRecord stamped;                     ///< reused by the rank's thread
-    // Of the window, by the collector's thread.
+    // The window's data; only the collector's thread uses these.
     CounterSamples samples;
     std::string error;
     std::vector<StepRecord> records;
@@ -95,13 +95,13 @@ class CounterCollector final : public StepSink, public RankStampSink {
   CollectorOptions options_;
   const OnWindow on_window_;
   std::vector<std::unique_ptr<RankReader>> readers_;  ///< the first rank's in front
-  /// What the engine's thread says: how many steps have ended, the last one's number.
+  /// Set by the engine thread: the number of ended steps, and the last step.
   std::atomic<uint64_t> num_ended_{0};
   std::atomic<int64_t> last_step_{-1};
-  /// What it is told: records of steps that run between these are wanted.
+  /// Read by the engine thread: it keeps records of steps that run between these times.
   std::atomic<int64_t> window_begin_ns_{kNever};
   std::atomic<int64_t> window_end_ns_{kNever};
-  uint64_t num_seen_ = 0;  ///< of num_ended_, when the last window closed
+  uint64_t num_seen_ = 0;  ///< num_ended_ when the last window closed
   std::mutex wake_mutex_;
   std::condition_variable_any wake_;
   std::jthread thread_;  ///< last: everything above outlives it

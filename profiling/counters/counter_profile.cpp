@@ -10,11 +10,11 @@
 namespace minfer {
 namespace {
 
-/// How far off the samples' clock is looked for: less than half a layer of any model.
+/// The largest offset of the samples' clock that is searched: less than half a layer of any model.
 constexpr int64_t kMostShiftNs = 2'000;
 constexpr int64_t kMostFittedShiftNs = 15'000;
 
-/// Whose tokens an op works on in a step of this phase.
+/// The phase of an op's tokens in a step of this phase.
 StepPhase phase_of_op(TokenScope scope, StepPhase step) {
   if (scope == TokenScope::decode) return StepPhase::decode;
   return scope == TokenScope::prefill ? StepPhase::prefill : step;
@@ -195,7 +195,7 @@ std::vector<CounterOp> CounterProfile::ops_of(const WorkKey& key, const Work& wo
       if (counts_bytes(counter)) {
         group.op.measured[counter] *= all;
       } else {
-        // Of an op within a single sample the share is an estimate, which may come out beyond what there is.
+        // For an op within a single sample the share is an estimate, which may exceed the possible value.
         const double share = group.shares[static_cast<size_t>(counter)].value();
         group.op.measured[counter] = std::isnan(share) ? share : std::clamp(share, 0.0, 1.0);
       }
@@ -223,7 +223,7 @@ CounterProfile::Window& CounterProfile::keep(CounterSamples samples, std::span<c
   return window;
 }
 
-/// By how much the window's samples had to be moved; those of a clock that is not the stamps' are moved.
+/// Returns the shift of the window's samples; moves the samples if their clock is not the stamps' clock.
 int64_t CounterProfile::align(Window& window, const Works& works) {
   const int reads = window.samples.column(Counter::dram_read_bytes);
   if (reads < 0) return 0;

@@ -13,24 +13,24 @@
 
 namespace minfer {
 
-/// Lays samples of counters over the records of the steps that ran meanwhile. Estimates of ops rest on the
-/// steps of the last windows, since a window of some milliseconds holds few. Pure; one thread at a time.
+/// Matches samples of counters with the records of the steps that ran meanwhile. Estimates of ops rest on the
+/// steps of the last windows, since a window of some milliseconds holds few steps. Pure; one thread at a time.
 class CounterProfile {
  public:
   static constexpr size_t kWindows = 8;
 
   explicit CounterProfile(std::span<const OpInfo> ops) : ops_(ops.begin(), ops.end()) {}
 
-  /// `records`: of the steps that ran during the samples, in order and each once; those that have none count
-  /// as time of which nothing is known.
+  /// `records`: of the steps that ran during the samples, in order, each once; nothing is known
+  /// of the time of steps without a record.
   CounterWindow add(CounterSamples samples, std::span<const StepRecord> records, const CounterSetup& setup);
 
  private:
-  /// Steps with the same of these launch the same kernels.
+  /// Steps with equal keys launch the same kernels.
   struct WorkKey {
-    std::vector<OpId> ops;  ///< in the order they ran
+    std::vector<OpId> ops;  ///< in running order
     int32_t graph_batch = 0;
-    int32_t decode_tokens = 0;  ///< 0 in a graph of a token a sequence, whose kernels are those of its batch
+    int32_t decode_tokens = 0;  ///< 0 in a graph with one token a sequence: its batch sets its kernels
     int32_t prefill_tokens = 0;
     auto operator<=>(const WorkKey&) const = default;
   };
@@ -50,7 +50,7 @@ class CounterProfile {
     int64_t steps = 0;
     int64_t replays = 0;
     StepBatch batch;                         ///< of one of its steps
-    std::vector<double> counted_read_bytes;  ///< by op of the key, all replays together
+    std::vector<double> counted_read_bytes;  ///< by op of the key, summed over replays
   };
   using Works = std::map<WorkKey, Work>;
 

@@ -12,7 +12,7 @@
 
 namespace minfer {
 
-/// A value for each Counter; NaN: not sampled, or nothing to tell it by.
+/// A value for each Counter; NaN: not sampled, or not derivable.
 class CounterValues {
  public:
   CounterValues() { values_.fill(std::numeric_limits<double>::quiet_NaN()); }
@@ -24,15 +24,15 @@ class CounterValues {
   std::array<double, kAllCounters.size()> values_;
 };
 
-/// An op in steps of the same work, summed over layers: the mean of a step.
+/// An op in steps of the same work, summed over layers, as the mean of a step.
 struct CounterOp {
   std::string op;
-  StepPhase phase = StepPhase::decode;  ///< whose tokens it worked on
+  StepPhase phase = StepPhase::decode;  ///< of the tokens it worked on
   int32_t calls = 0;
-  /// Of this window in which it ran. Values without any rest on earlier windows. -1: a file of an earlier version, which does not say.
+  /// The samples of this window in which it ran. If 0, values rest on earlier windows. -1: a file of an earlier version, without this.
   int64_t samples = 0;
   double us = 0.0;
-  /// Bytes of the calls together, shares during them. Never dram_written_bytes, which leave the cache later.
+  /// The bytes of all calls, and the shares during them. Never dram_written_bytes, since these leave the cache later.
   CounterValues measured;
   double read_error_bytes = std::numeric_limits<double>::quiet_NaN();  ///< standard error; NaN: not known
   double counted_read_bytes = 0.0;                                     ///< see op_work()
@@ -44,40 +44,40 @@ struct CounterOp {
   }
 };
 
-/// Steps that launch the same kernels: replays of a graph, or steps of as many tokens.
+/// Steps that launch the same kernels: replays of one graph, or steps with equal numbers of tokens.
 struct CounterWork {
   StepPhase phase = StepPhase::decode;
   int32_t graph_batch = 0;  ///< sequences of the graph; 0: no graph
   int64_t steps = 0;        ///< in this window, whole or in part
-  int64_t replays = 0;      ///< that the estimates rest on: earlier windows' too
+  int64_t replays = 0;      ///< the estimates rest on these, in earlier windows too
   std::vector<CounterOp> ops;
 };
 
-/// A step that lies in the window wholly.
+/// A step that lies wholly in the window.
 struct CounterStep {
   int64_t step = 0;
   double us = 0.0;         ///< with an op running
-  double covered = 0.0;    ///< share of that time of which there are samples
-  CounterValues measured;  ///< bytes alone
+  double covered = 0.0;    ///< the share of that time with samples
+  CounterValues measured;  ///< only bytes
   int64_t counted_read_bytes = 0;
   int64_t counted_written_bytes = 0;
 };
 
-/// What hardware counters of one rank's device said of some milliseconds (profiler tier 2); a line of a profile file.
+/// The hardware counters of one rank's device over some milliseconds (profiler tier 2); a line of a profile file.
 struct CounterWindow {
-  int32_t rank = 0;   ///< of several: whose device, and whose ops
-  std::string error;  ///< why there is nothing; empty: there is
+  int32_t rank = 0;   ///< the rank that has the device and runs the ops
+  std::string error;  ///< why there is no data; empty: there is data
 
   int64_t begin_ns = 0;  ///< of now_ns()
   double us = 0.0;
   int64_t interval_ns = 0;
   SampleClock clock = SampleClock::device;
-  /// By how much the changes of bandwidth follow the stamps of ops; samples are moved by it on a fitted clock only.
+  /// The delay from the stamps of ops to the changes of bandwidth. Samples are moved by it only on a fitted clock.
   int64_t clock_shift_ns = 0;
   int64_t samples = 0;
   int64_t lost = 0;
   std::vector<Counter> counters;
-  std::vector<std::pair<Counter, std::string>> left_out;  ///< and why; in the first window alone
+  std::vector<std::pair<Counter, std::string>> left_out;  ///< with the reason; only in the first window
 
   double start_ms = 0.0;  ///< see CounterSamples
   double stop_ms = 0.0;

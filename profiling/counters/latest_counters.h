@@ -9,10 +9,10 @@
 
 namespace minfer {
 
-/// The last windows of hardware counters of each rank, for those who look on. Any thread.
+/// The last windows of hardware counters of each rank, for viewers. Any thread.
 class LatestCounters {
  public:
-  static constexpr std::ptrdiff_t kMost = 8;  ///< of a rank
+  static constexpr std::ptrdiff_t kMost = 8;  ///< for each rank
 
   void add(const CounterWindow& window) {
     const std::lock_guard lock(mutex_);

@@ -9,7 +9,7 @@
 
 namespace minfer {
 
-/// One of an engine's ranks as what reads its device's hardware counters sees it.
+/// A rank of an engine, as seen by the reader of its device's hardware counters.
 struct RankCounters {
   int32_t rank = 0;
   CounterSampler* sampler = nullptr;  ///< not owned; null: nothing reads them

@@ -17,7 +17,7 @@ constexpr int kMostIterations = 2'000;
 /// Change of an estimate, relative to it, at which the iteration ends.
 constexpr double kTolerance = 1e-6;
 
-/// The bytes that a time expects of an op: what an estimate starts from.
+/// The bytes expected of an op from its time: the start of an estimate.
 std::vector<double> in_proportion_to_time(std::span<const double> sum_ns, std::span<const double> runs) {
   std::vector<double> amounts(runs.size());
   for (size_t slot = 0; slot < runs.size(); ++slot)
@@ -69,12 +69,12 @@ std::vector<SampleAttribution::Segment> SampleAttribution::lay_out(std::span<con
   return segments;
 }
 
-/// What is divided among ops: bytes, or a share times the time it held.
+/// The amount that is divided among ops: bytes, or a share times its duration.
 double SampleAttribution::amount(const CounterSamples& samples, size_t sample, size_t column) const {
   double value = samples.value(sample, column);
   if (!std::isfinite(value)) return 0.0;
   if (counts_bytes(counters_[column])) return value;
-  // Of the lookups, not of the time: in a sample of few lookups the share says little.
+  // A share of lookups, not of time: in a sample with few lookups the share says little.
   const int lookups = samples.column(Counter::l2_throughput);
   if (counters_[column] == Counter::l2_hit && lookups >= 0)
     value *= samples.value(sample, static_cast<size_t>(lookups));

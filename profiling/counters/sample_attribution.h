@@ -9,9 +9,9 @@
 
 namespace minfer {
 
-/// When the ops of a step ran, on the clock of the samples. Op i ran from bounds_ns[i] to bounds_ns[i + 1] and
-/// is what SampleAttribution estimates under number first_slot + i: steps that launch the same work, replays of a
-/// graph say, have the same slots.
+/// The times of a step's ops, on the clock of the samples. Op i ran from bounds_ns[i] to bounds_ns[i + 1], and
+/// SampleAttribution estimates it under number first_slot + i. Steps that launch the same work, e.g. replays of a
+/// graph, have the same slots.
 struct StepSpans {
   int64_t step = 0;
   int32_t first_slot = 0;
@@ -21,40 +21,40 @@ struct StepSpans {
   int64_t end_ns() const { return bounds_ns.back(); }
 };
 
-/// What a run of an op does on average.
+/// The average run of an op.
 struct OpEstimate {
-  double runs = 0.0;     ///< that the estimate rests on; parts of runs count as such
+  double runs = 0.0;     ///< the estimate rests on these; parts of runs count in part
   double mean_ns = 0.0;  ///< of a run
-  int64_t samples = 0;   ///< of the last window in which the op ran
-  /// By column of the samples. Bytes of a run, or the share during it. 0 for written bytes, which leave the cache
+  int64_t samples = 0;   ///< the last window's samples in which the op ran
+  /// By column of the samples: the bytes of a run, or the share during it. 0 for written bytes, which leave the cache
   /// after the op that wrote them.
   std::vector<double> values;
-  /// Standard errors of them, by the delete-a-group jackknife over steps. Infinite with fewer than two steps.
+  /// The standard errors of `values`, by the delete-a-group jackknife over steps. Infinite with fewer than two steps.
   std::vector<double> errors;
 };
 
-/// Gives the samples of counters to the ops that ran meanwhile. A sample holds the counts of one or several ops, and each op is cut by
-/// samples at other places in every step; so the bytes of an op are estimated from all its runs by expectation maximisation: each sample is
-/// divided among the ops in it by the bytes that the estimate expects of each op in that time, and the next estimate of an op is what it
-/// was given, a run (Dempster, Laird and Rubin 1977; the same as Richardson and Lucy's deconvolution). Within a run, an op is taken to read
-/// evenly.
+/// Attributes the samples of counters to the ops that ran meanwhile. A sample holds the counts of one or several ops, and in every step
+/// the samples cut an op at other places. So the bytes of an op are estimated from all its runs by expectation maximisation. Each sample
+/// is divided among its ops by the bytes that the estimate expects of each op in that time. The next estimate of an op is its mean over
+/// runs (Dempster, Laird and Rubin 1977; the same as Richardson and Lucy's deconvolution). The model assumes that an op reads evenly
+/// within a run.
 ///
-/// Windows are added one after the other; memory grows by some 100 bytes a run of an op. Pure arithmetic, one thread at a time.
+/// Windows are added one after the other. Memory grows by some 100 bytes for each run of an op. Pure arithmetic, one thread at a time.
 class SampleAttribution {
  public:
-  /// For samples with these columns.
+  /// `counters`: the columns of the samples.
   explicit SampleAttribution(std::vector<Counter> counters);
 
-  /// Adds a window. `steps` in the order of time, not overlapping. Between steps of successive numbers nothing
-  /// runs; what runs beside them otherwise is not known, and samples that reach there are left out.
+  /// Adds a window. `steps` are in the order of time and do not overlap. Nothing runs between steps with successive
+  /// numbers. In other gaps it is not known what runs, so samples that reach into these are left out.
   void add_window(const CounterSamples& samples, std::span<const StepSpans> steps);
   size_t num_steps() const { return num_steps_; }
 
-  /// Of every slot up to the largest that was added.
+  /// The estimates of every slot, up to the largest that was added.
   std::vector<OpEstimate> estimate() const;
 
  private:
-  /// Samples are left out of the estimate by groups of steps for the errors.
+  /// The errors come from estimates that leave out the samples of one group of steps.
   static constexpr size_t kGroups = 5;
 
   struct Segment {
@@ -83,9 +83,9 @@ class SampleAttribution {
   void grow(size_t num_slots);
 
   const std::vector<Counter> counters_;
-  size_t num_slots_ = 1;  ///< the first is idle time, a microsecond of which is a run
+  size_t num_slots_ = 1;  ///< the first is idle time, where a microsecond counts as a run
   size_t num_steps_ = 0;
-  /// By slot and group: what samples hold in which nothing else ran, and runs that samples cover.
+  /// By slot and group: the amounts in samples in which nothing else ran, and the runs that samples cover.
   std::vector<std::vector<double>> pure_;  ///< by column
   std::vector<double> covered_;
   std::vector<double> sum_ns_;  ///< of runs, by slot
@@ -96,8 +96,8 @@ class SampleAttribution {
   std::vector<double> mixed_amounts_;  ///< [mixed_.size(), counters_.size()]
 };
 
-/// Bytes that a byte counter saw from `begin_ns` to `end_ns`. A sample across an end is divided by time, or counted whole where
-/// `alone_before` (`alone_after`) says that nothing else ran on the other side. `covered`: the share of the time that samples cover.
+/// The bytes that a counter saw from `begin_ns` to `end_ns`. A sample across an end is divided by time, or counts whole if
+/// `alone_before` (`alone_after`) says that nothing else ran on the other side. `covered`: the share of the time with samples.
 struct CountedBytes {
   double bytes = 0.0;
   double covered = 0.0;

@@ -11,16 +11,16 @@
 
 namespace minfer {
 
-/// Steps that do the same work: of one phase and padded batch. Tokens of steps with prefill are rounded up to a power of two.
+/// Steps that do the same work: one phase and one padded batch. In steps with prefill, tokens are rounded up to a power of two.
 struct StepKind {
   StepPhase phase = StepPhase::decode;
-  int32_t tokens = 0;  ///< 0: of any number
+  int32_t tokens = 0;  ///< 0: any number
   auto operator<=>(const StepKind&) const = default;
   std::string text() const;  ///< "decode of 64 tokens"
 };
 StepKind kind_of(const StepBatch& batch);
 
-/// An op by whose tokens it works on.
+/// An op and the phase of its tokens.
 struct DiffOpKey {
   std::string op;
   StepPhase phase = StepPhase::decode;
@@ -31,18 +31,18 @@ struct DiffOpKey {
 struct KindSum {
   Moments wall_us;
   Moments tokens;
-  Moments rest_us;  ///< wall time beside the ops
+  Moments rest_us;  ///< wall time outside the ops
   struct Op {
     Moments us;  ///< of the steps that ran it
     double bytes = 0.0;
-    std::map<int32_t, int64_t> launches;  ///< steps by the kind of launch that it made in them
+    std::map<int32_t, int64_t> launches;  ///< steps, by the op's kind of launch in them
   };
   std::map<DiffOpKey, Op> ops;
 
   void add(const KindSum& other);
 };
 
-/// What a comparison needs of a profile. Its size grows with ops and kinds of steps, not with their number.
+/// The sums of a profile for a comparison. Their size grows with the ops and kinds of steps, not with the number of steps.
 class DiffSums final : public ProfileVisitor {
  public:
   void header(ProfileHeader header) override { header_ = std::move(header); }

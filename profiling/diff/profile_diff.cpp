@@ -22,7 +22,7 @@ struct Pair {
   double weight = 0.0;
 };
 
-/// Weighted means of one side, with what Welch's t needs.
+/// Weighted means of one side, with the inputs of Welch's t.
 struct Side {
   double us = 0.0;
   double variance = 0.0;          ///< of `us`
@@ -160,7 +160,7 @@ std::set<std::string> kernels_of(const std::vector<LaunchDiff>& launches) {
   return names;
 }
 
-/// Those that `others` does not have: kernels by name and path, with `by_grid` also by grid and block. One a kernel, its most frequent.
+/// The launches that `others` lacks: by kernel name and path, with `by_grid` also by grid and block. One for each kernel, the most common.
 std::vector<LaunchDiff> launches_beside(const std::vector<LaunchDiff>& launches,
                                         const std::vector<LaunchDiff>& others, bool by_grid) {
   const auto is_same_kernel = [](const LaunchDiff& a, const LaunchDiff& b) {
@@ -180,7 +180,7 @@ std::vector<LaunchDiff> launches_beside(const std::vector<LaunchDiff>& launches,
   return beside;
 }
 
-/// Kinds of steps of which one profile has a larger share than the other.
+/// The kinds of steps with a larger share in one profile than in the other.
 std::vector<ShapeDiff> shape_diffs(const Kinds& a, const Kinds& b) {
   std::map<StepKind, ShapeDiff> shapes;
   double a_steps = 0.0, b_steps = 0.0;
@@ -291,10 +291,10 @@ std::vector<PhaseDiff> phase_diffs(const std::vector<Pair>& pairs) {
   return diffs;
 }
 
-/// Of the steps' time in profiles, the least that has to be in kinds of steps that both have.
+/// The least share of the profiles' step time that must be in kinds of steps that both have.
 constexpr double kCommonShare = 0.5;
 
-/// The share of the time of `kinds` that is in those that `others` have too.
+/// The share of the time of `kinds` in kinds that `others` have too.
 double common_share(const Kinds& kinds, const Kinds& others) {
   double common_us = 0.0, us = 0.0;
   for (const auto& [kind, sum] : kinds) {

@@ -1,4 +1,4 @@
-// Rules about what sets steps apart: what ran beside an op, one long context, drafts, a load that outgrows the machine, or that ends.
+// Rules about conditions that set steps apart: work beside an op, one long context, drafts, a load that outgrows the machine, or that ends.
 #include <algorithm>
 #include <array>
 #include <cmath>

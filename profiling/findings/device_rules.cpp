@@ -1,4 +1,4 @@
-// Rules about what holds devices back: power, heat, settings, and who else uses them. They rest on lines of minfer.device/1.
+// Rules about the limits of devices: power, heat, settings, and other users. They rest on lines of minfer.device/1.
 #include <algorithm>
 #include <array>
 
@@ -16,7 +16,7 @@ constexpr double kOthersTraffic = 0.05;      // of what the memory can move: bel
 constexpr double kRereadsAtMost = 1.2;       // bytes moved over bytes counted: more is a finding of its own
 constexpr double kLongCallUs = 8.0;          // of a product, which then is no matter of its begin and end
 
-/// What holds a clock back, the gravest first.
+/// The reasons that hold a clock back, the gravest first.
 enum class Brake : uint8_t { heat, hardware, power, setting, none };
 struct BrakeText {
   std::string_view cause, advice;
@@ -58,7 +58,7 @@ struct HeldBack {
   }
 };
 
-/// Of the device that loses most by it.
+/// The readings of the device that loses most by `brake`.
 HeldBack held_back(const Evidence& evidence, Brake brake) {
   HeldBack most;
   for (const auto& [device, readings] : evidence.devices()) {
@@ -113,8 +113,8 @@ void clocks_held_back(const Evidence& evidence, std::vector<Finding>& findings) 
   }
 }
 
-/// What products reach of the memory's roof while nobody else uses the device, by the bytes of a weight: from the least that runs kept in
-/// tests/benchmarks/results had on an H200, to what the products do alone (products-2026-11-24.jsonl, 1 to 64 tokens).
+/// The share of the memory's roof that products reach on an otherwise unused device, by the bytes of a weight: from the least of runs in
+/// tests/benchmarks/results on an H200, to the share of the products alone (products-2026-11-24.jsonl, 1 to 64 tokens).
 struct UsualProducts {
   double bytes = 0.0, from = 0.0, to = 0.0;
 };
@@ -166,8 +166,8 @@ Others others_of(const Evidence& evidence) {
   return others;
 }
 
-/// Time that ops take longer because others use the memory beside them all along, so that no step shows what it takes without: by how far
-/// products are from what is usual, and by what the memory moved for others where that was measured. Appends to `text`.
+/// The extra time of ops because others use the memory all the time, so that no step shows the time without them. Estimated from how far
+/// products are from their usual speed, and, if measured, from the memory traffic of others. Appends to `text`.
 GainRange shared_memory_us(const Evidence& evidence, const Others& others, std::string& text) {
   const StepEvidence& steps = evidence.steps();
   const Products products = products_of(evidence);

@@ -12,7 +12,7 @@ double draft_us_of(const StepSummary& step) {
   return step.host_us[static_cast<size_t>(HostSpan::draft)];
 }
 
-/// Of a mixed step what decoding and finding drafts took. A device would not wait for the host without drafts.
+/// The time of decoding; of a mixed step, only decoding and finding drafts. Without drafts, a device would not wait for the host.
 double decoding_us(const StepSummary& step) {
   if (step.phase() != StepPhase::decode) return step.decode.us + draft_us_of(step);
   return step.wall_us - (step.on_device && step.batch.drafts == 0 ? step.exposed_us() : 0.0);
@@ -31,7 +31,7 @@ void DraftUse::operator+=(const DraftUse& other) {
   without_us += other.without_us;
 }
 
-/// What a step with drafts would have taken without them.
+/// The time of a step with drafts if it had none.
 double DraftEvidence::plain_us(const StepSummary& step) const {
   const BatchShape& shape = step.batch.shape;
   if (step.phase() != StepPhase::decode) return step.decode.us;

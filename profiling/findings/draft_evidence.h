@@ -10,19 +10,19 @@
 
 namespace minfer {
 
-/// Steps with draft tokens, of one phase and of mean contexts within a factor of two. Of mixed steps it is the part of decoding.
+/// Steps with draft tokens, with one phase and mean contexts within a factor of two. For mixed steps, only the decoding part.
 struct DraftUse {
   StepPhase phase = StepPhase::decode;
-  int64_t from_context = 0;  ///< to less than twice as much; 0: not known
+  int64_t from_context = 0;  ///< up to less than twice this; 0: not known
   int64_t steps = 0, sequences = 0, checked = 0, proposed = 0, accepted = 0;
   double us = 0.0;
-  double draft_us = 0.0;     ///< of that, finding drafts; the rest checks them
-  double without_us = 0.0;   ///< what the tokens would have taken without drafts
-  bool is_measured = false;  ///< by steps that had none; else by a model of these steps
+  double draft_us = 0.0;     ///< part of `us` that found drafts; the rest checked them
+  double without_us = 0.0;   ///< the time of the same tokens without drafts
+  bool is_measured = false;  ///< by steps without drafts; else by a model of these steps
 
   int64_t tokens() const { return sequences + accepted; }
   double lost_us() const { return us - without_us; }
-  /// The same if checking drafts took nothing, and if all checking took as long for each token.
+  /// lost_us() if checking drafts took no time, and if checking took equally long for each token.
   double lost_at_least_us() const { return us - times(tokens(), sequences) * (us - draft_us); }
   double lost_at_most_us() const { return us - times(tokens(), checked) * (us - draft_us); }
   void operator+=(const DraftUse& other);
@@ -31,14 +31,14 @@ struct DraftUse {
   static double times(int64_t a, int64_t b) { return static_cast<double>(a) / static_cast<double>(b); }
 };
 
-/// What drafts took and gave, by context and phase, held against the time of steps without: of the same phase and about the same context,
-/// or at least of any context. Where there were none that is a model of each step: an op takes as much less as the roofline says of
-/// fewer tokens, and a device does not wait for the host, which then launches ahead.
+/// The cost and gain of drafts, by context and phase, compared with the time of steps without drafts: with the same phase and about the
+/// same context, or else with any context. Without such steps, a model of each step takes their place: an op takes less time in the
+/// ratio that the roofline gives for fewer tokens, and a device does not wait for the host, which then launches ahead.
 class DraftEvidence {
  public:
   explicit DraftEvidence(const Ceilings& ceilings) : ceilings_(ceilings) {}
   void add(const StepSummary& step);
-  /// Steps that only decode first, shorter contexts first.
+  /// Steps that only decode come first, then shorter contexts.
   std::vector<DraftUse> uses() const;
 
  private:

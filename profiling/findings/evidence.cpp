@@ -16,14 +16,14 @@ auto total(const StepEvidence& steps, Sum PhaseEvidence::*field) {
                          [&](Sum sum, const PhaseEvidence& phase) { return sum + phase.*field; });
 }
 
-/// What a launch takes of multiprocessors, if all its blocks were there at once: registers and shared memory.
+/// A launch's use of multiprocessors (registers and shared memory), if all its blocks ran at once.
 double on_chip_bytes(const KernelLaunch& launch) {
   const double registers = 1.0 * launch.registers * sizeof(int32_t) * launch.num_threads();
   return static_cast<double>(launch.num_blocks()) *
          (registers + launch.static_shared_bytes + launch.dynamic_shared_bytes);
 }
 
-/// The launch of the op that takes most of the device: what prepares or adds up is small beside it. -1: none is known.
+/// The op's launch that uses most of the device; kernels that prepare or add up are small beside it. -1: none is known.
 int32_t main_launch(const OpSummary& op, const std::vector<KernelLaunch>& launches) {
   int32_t chosen = -1;
   for (const int32_t launch : op.launches) {
@@ -131,7 +131,7 @@ void Evidence::add(const StepSummary& step) {
   add_slice(step);
 }
 
-/// Time between steps: while somebody decodes or waits there was work, whatever the reason for the gap. Whether it is a pause without.
+/// Adds the time between steps. If a request decodes or waits, there was work during the gap. Returns true for a pause without work.
 bool Evidence::add_gap(const StepSummary& step) {
   bool is_pause = false;
   const double gap_us = static_cast<double>(step.start_ns - last_end_ns_) * 1e-3;
@@ -182,7 +182,7 @@ double Evidence::add_ops(const StepSummary& step) {
   return attention_us;
 }
 
-/// Whether it is the first of its kind.
+/// Returns true for the first step of its kind.
 bool Evidence::add_kind(const StepSummary& step) {
   const auto prompt = static_cast<uint32_t>(step.batch.shape.prefill_tokens);
   const uint64_t key = uint64_t(step.phase()) << 40 | uint64_t(std::bit_width(prompt)) << 32 |

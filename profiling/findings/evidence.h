@@ -34,7 +34,7 @@ struct PhaseEvidence {
   int64_t steps = 0;
   double wall_us = 0.0;
   double ops_us = 0.0;
-  double exposed_us = 0.0;  ///< no op ran, and the device or the ops' threads waited for the working host
+  double exposed_us = 0.0;  ///< no op ran: the device or the ops' threads waited for the working host
   int64_t prefill_tokens = 0;
   int64_t decode_tokens = 0;
   int64_t decode_sequences = 0;  ///< summed over steps
@@ -46,7 +46,7 @@ struct PhaseEvidence {
   }
 };
 
-/// Steps of which something held, and their time.
+/// The number of steps with some property, and their time.
 struct StepCount {
   int64_t steps = 0;
   double us = 0.0;
@@ -56,23 +56,23 @@ struct StepCount {
   }
 };
 
-/// Steps alike: of one phase and graph, tokens of prompts by powers of two.
+/// Similar steps: one phase, one graph, and prompt tokens within one power of two.
 struct KindTimes {
   double first_us = 0.0;
   StepCount later;
 };
 
-/// Steps that decode one sequence of a much longer context than the others', is_uneven().
+/// Steps that decode one sequence with a much longer context than the others: is_uneven().
 struct UnevenSteps {
   StepCount steps;
   int64_t sequences = 0;
   double longest = 0.0, others = 0.0;  ///< contexts, the others' mean, summed over steps
   double attention_us = 0.0;           ///< of decoding
-  double keys_us = 0.0;  ///< of that: what the longest takes for its keys beyond what another would
-  double wait_us = 0.0;  ///< the same, if attention lasts until the longest is done
+  double keys_us = 0.0;                ///< part of it: the extra time for the longest sequence's keys
+  double wait_us = 0.0;                ///< the same, if attention lasts until the longest sequence is done
 };
 
-/// Decode steps since the last that had prompts, or requests waiting.
+/// Decode steps since the last step with prompts or with waiting requests.
 struct LastSteps {
   StepCount steps;
   int64_t sequences = 0;
@@ -84,45 +84,45 @@ struct LastSteps {
 
 struct StepEvidence {
   std::array<PhaseEvidence, 3> by_phase;  ///< by StepPhase
-  double wall_us = 0.0;                   ///< of the steps, and between them while there was work: see bubble
-  StepCount bubble;                       ///< gaps in front of steps that went on with requests of before
+  double wall_us = 0.0;                   ///< of the steps, and of gaps with work between them: see bubble
+  StepCount bubble;                       ///< gaps in front of steps that went on with earlier requests
   double idle_us = 0.0;                   ///< gaps without work
   std::array<double, kHostSpans> host_us{};
-  double prefill_us = 0.0;       ///< of the ops' time, by the rule of the header
+  double prefill_us = 0.0;       ///< part of the ops' time, by the header's rule
   LineFit wall_by_tokens;        ///< of steps of all phases
-  double idle_host_us = 0.0;     ///< within steps, before ops that the host launched late
-  double kept_waiting_us = 0.0;  ///< that no op ran though the host waited for the next one
+  double idle_host_us = 0.0;     ///< inside steps, before ops that the host launched late
+  double kept_waiting_us = 0.0;  ///< no op ran although the host waited for the next op
   int64_t late_ops = 0;
   StepCount waiting;     ///< requests were queued
-  StepCount slots_full;  ///< of those: as many sequences as may run
+  StepCount slots_full;  ///< part of `waiting`: as many sequences ran as may run
   StepCount
-      memory_full;  ///< of those: slots and tokens were left, so that it was KV blocks that were missing
-  double memory_full_decode_us = 0.0;  ///< of that, without the ops of prompts
+      memory_full;  ///< part of `waiting`: slots and tokens were left, so the scarce resource was KV blocks
+  double memory_full_decode_us = 0.0;  ///< part of that time, without the ops of prompts
   int32_t memory_full_wanted = 0;      ///< most sequences and waiting requests in one of those steps
-  StepCount decode_fills_budget;       ///< of those: decoding took most of the token budget
+  StepCount decode_fills_budget;       ///< part of `waiting`: decoding took most of the token budget
   StepCount
       cut_prefill;  ///< prompts filled the token budget, so that some of them had to go on in a later step
-  int64_t cut_tokens = 0;  ///< of prompts in those
-  StepCount few;           ///< decode steps of kFewSequences or fewer without drafts, with nobody waiting
+  int64_t cut_tokens = 0;  ///< prompt tokens in those
+  StepCount few;           ///< decode steps of at most kFewSequences, without drafts or waiting requests
   int64_t few_sequences = 0;
   double blocked_sequence_us = 0.0;  ///< decoding sequences x time in mixed steps
-  int64_t blocked_tokens = 0;        ///< that came in mixed steps
+  int64_t blocked_tokens = 0;        ///< tokens that came in mixed steps
   double longest_mixed_us = 0.0;
-  PredictionErrors mixed_errors;  ///< of mixed steps that a prefill budget was chosen for
+  PredictionErrors mixed_errors;  ///< of mixed steps with a chosen prefill budget
   int64_t preempted = 0;
   int64_t constrained_rows = 0;
   UnevenSteps uneven;
   LastSteps last;
-  double drafted_late_us = 0.0;     ///< part of idle_host_us: of steps with draft tokens
+  double drafted_late_us = 0.0;     ///< part of idle_host_us: steps with draft tokens
   double drafted_exposed_us = 0.0;  ///< part of exposed_us(), likewise
   int64_t prefix_hit_tokens = 0;
   int64_t padded_tokens = 0;
   int64_t graph_tokens = 0;
-  StepCount graph;  ///< decode steps without draft tokens that replayed one
-  StepCount eager;  ///< those of a device that replayed none
+  StepCount graph;  ///< decode steps without draft tokens that replayed a graph
+  StepCount eager;  ///< the same, on a device, without a graph
   int64_t eager_launches = 0;
-  StepCount eager_looked_at;             ///< of those: with the ends of all ops
-  double eager_looked_at_idle_us = 0.0;  ///< in them, while no op ran
+  StepCount eager_looked_at;             ///< part of `eager`: steps with the ends of all ops
+  double eager_looked_at_idle_us = 0.0;  ///< time in them in which no op ran
   uint64_t dropped = 0;
 
   const PhaseEvidence& of(StepPhase phase) const { return by_phase[static_cast<size_t>(phase)]; }
@@ -139,20 +139,20 @@ struct RequestEvidence {
   int64_t prompt_tokens = 0, cached_tokens = 0, recomputed_tokens = 0, output_tokens = 0;
   int64_t preempted_requests = 0;
   int64_t stream_interval = 0;  ///< summed over requests
-  /// Tokens at the begin of prompts that began like an earlier one, whose first token had come before they were first scheduled, and
-  /// that were not taken from the cache. At the least: prefixes are compared at some lengths.
+  /// Prompt tokens that match the begin of an earlier prompt and were not taken from the cache. The first token of that prompt had come
+  /// before this request was first scheduled. A lower bound: prefixes are compared at some lengths only.
   int64_t missed_tokens = 0;
   int64_t missed_requests = 0;
   double client_wait_us = 0.0;
-  double waited_for_us = 0.0;  ///< time of the requests of which the wait is known
-  LineFit wait_by_arrival;     ///< until the first token, in seconds from the arrival of the first that ended
+  double waited_for_us = 0.0;  ///< time of the requests with a known wait
+  LineFit wait_by_arrival;  ///< wait for the first token, by s after the arrival of the first ended request
   int64_t first_arrival_ns = 0, last_arrival_ns = 0, last_end_ns = 0;
 
-  /// How many times as fast as they were served requests came, if each waited longer than the one before; 0: it did not, or all came at
-  /// once.
+  /// How many times as fast requests came as they were served, if each waited longer than the one before; 0: the waits did not grow, or
+  /// all requests came at once.
   double outpaced() const;
   double total_us() const { return queue_us + prefill_us + decode_us; }
-  /// Part of the time from the first request to the end of the last in which requests still came.
+  /// The share of the time from the first arrival to the last end in which requests still came.
   double arriving_share() const {
     return last_end_ns > first_arrival_ns ? static_cast<double>(last_arrival_ns - first_arrival_ns) /
                                                 static_cast<double>(last_end_ns - first_arrival_ns)
@@ -167,14 +167,14 @@ struct OpEvidence {
   OpKind kind = OpKind::transfer;
   int64_t calls = 0;
   double us = 0.0;
-  double floor_us = 0.0;   ///< what the roofline allows; 0: ceilings unknown
+  double floor_us = 0.0;   ///< least time by the roofline; 0: ceilings unknown
   double memory_us = 0.0;  ///< time under the memory roof
   double bytes = 0.0;
   double flops = 0.0;
   double weights = 0.0;                ///< elements, mean over layers
-  double weight_bytes = 0.0;           ///< as the model has them, mean over layers
+  double weight_bytes = 0.0;           ///< in the model's types, mean over layers
   UnitShares units = {};               ///< of its layers
-  std::map<int32_t, double> launches;  ///< its time by the largest kernel that it launched in a step
+  std::map<int32_t, double> launches;  ///< its time, by its largest kernel in a step
 
   double roofline() const { return us > 0.0 ? floor_us / us : 0.0; }
   bool memory_bound() const { return memory_us * 2.0 > us; }
@@ -184,18 +184,18 @@ struct OpEvidence {
 /// Copies in traced ranges.
 struct RangeEvidence {
   int64_t steps = 0;
-  double kernels_us = 0.0;  ///< of the traced steps, with what ran and idled between their kernels
-  double lines_us = 0.0;    ///< the same of all that ran, copies too
+  double kernels_us = 0.0;  ///< of the traced steps, from first to last kernel, busy and idle
+  double lines_us = 0.0;    ///< the same for all activities, copies too
   int64_t copies = 0;
   double copy_us = 0.0;    ///< with nothing else running
-  double behind_us = 0.0;  ///< idle behind a copy, until the host launched on: it had waited for it
+  double behind_us = 0.0;  ///< idle behind a copy until the next launch: the host waited for the copy
 
   double step_us() const { return std::max(kernels_us, lines_us); }
-  /// Share of the traced steps in which a copy kept the device from its work.
+  /// The share of the traced steps' time in which a copy kept the device from its work.
   double copy_share() const { return step_us() > 0.0 ? (copy_us + behind_us) / step_us() : 0.0; }
 };
 
-/// What counters say of an op's reads, over windows.
+/// The counters' view of an op's reads, over windows.
 struct CountedReads {
   double measured_bytes = 0.0;
   double counted_bytes = 0.0;
@@ -203,11 +203,11 @@ struct CountedReads {
   double us = 0.0;
 };
 
-/// All that findings rest on, added up as the lines of a profile come. Memory does not grow with the number of steps. A launch comes
-/// before the steps that name it.
+/// Everything that findings rest on, summed as the lines of a profile come. Memory does not grow with the number of steps. A launch
+/// comes before the steps that name it.
 class Evidence {
  public:
-  /// Decode steps of so few sequences read all weights for almost nobody.
+  /// Decode steps with at most this number of sequences read all weights for very little work.
   static constexpr int32_t kFewSequences = 4;
 
   explicit Evidence(const ProfileHeader& header);
@@ -230,20 +230,20 @@ class Evidence {
   }
 
   const ProfileHeader& header() const { return header_; }
-  /// A number among the header's options; `otherwise` if it is not there.
+  /// An option of the header as a number; `otherwise` if the option is not there.
   int64_t option(std::string_view name, int64_t otherwise = 0) const;
   bool flag(std::string_view name, bool otherwise) const;
-  std::string_view text(std::string_view name) const;  ///< empty: not there
+  std::string_view text(std::string_view name) const;  ///< empty: no such option
   bool on_device() const { return on_device_; }
   const std::vector<KernelLaunch>& launches() const { return launches_; }
   const StepEvidence& steps() const { return steps_; }
   const RequestEvidence& requests() const { return requests_; }
   std::vector<OpEvidence> ops() const;  ///< most time first
-  /// Of one rank it names none.
+  /// The report on ranks; it is empty with one rank.
   RankReport ranks() const { return rank_sum_.result(); }
-  /// What the machine did during the steps. A sample without threads says nothing of them.
+  /// The host's samples during the steps, as one. A sample without threads says nothing about threads.
   HostSample host() const;
-  /// What devices said of themselves during the steps while they worked, by rank, in the order of time.
+  /// The samples of the devices while they worked during the steps, by rank, in the order of time.
   std::map<int32_t, std::vector<DeviceSample>> devices() const;
   const RangeEvidence& range() const { return range_; }
   const std::map<std::string, CountedReads>& reads() const { return reads_; }  ///< by op
@@ -251,7 +251,7 @@ class Evidence {
   const SameWork& same_work() const { return same_work_; }
   const DraftEvidence& drafts() const { return drafts_; }
   const std::vector<KeptTrial>& trials() const { return trials_; }  ///< the newest of each kind
-  /// Time of decode steps' ops beyond what they take of the roofline's in the fastest step of as many sequences.
+  /// The extra time of decode steps' ops, compared with the fastest step of as many sequences (as a ratio to the roofline).
   double disturbed_us() const;
 
  private:
@@ -260,7 +260,7 @@ class Evidence {
     double floor_us = 0.0;
     double sequences = 0.0;  ///< summed over the steps
     double steps = 1.0;
-    double least = 0.0;  ///< of a step: its time over what the roofline allows
+    double least = 0.0;  ///< of a step: its time over the roofline's time
 
     void add(const Slice& next) {
       us += next.us;
@@ -292,7 +292,7 @@ class Evidence {
   StepEvidence steps_;
   RequestEvidence requests_;
   std::map<std::pair<std::string, StepPhase>, OpEvidence> ops_;
-  std::vector<OpEvidence*> by_place_;  ///< of the last step's ops: mostly the next one's too
+  std::vector<OpEvidence*> by_place_;  ///< the last step's ops; mostly also the next step's
   SameWork same_work_;
   DraftEvidence drafts_;
   std::vector<KeptTrial> trials_;
@@ -305,7 +305,7 @@ class Evidence {
   std::vector<Slice> slices_;
   double steps_of_slice_ = 1.0;
   std::map<int64_t, Slice> alike_;                  ///< decode steps by their sequences
-  std::unordered_map<uint64_t, int64_t> prefixes_;  ///< when the first token came of a prompt with it
+  std::unordered_map<uint64_t, int64_t> prefixes_;  ///< when a prompt with the prefix gave its first token
   int64_t last_step_ = -1, first_start_ns_ = 0, last_end_ns_ = 0, first_ended_arrival_ns_ = 0;
   int32_t last_waiting_ = 0;
   bool last_was_copy_ = false, last_preempted_ = false;

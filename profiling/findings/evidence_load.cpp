@@ -1,4 +1,4 @@
-// What steps say of the load: who waited, who decoded, and under which conditions.
+// The load by the steps: the requests that waited or decoded, and their conditions.
 #include <algorithm>
 #include <utility>
 

@@ -14,7 +14,7 @@ class EvidenceReader final : public ProfileVisitor {
   void launch(KernelLaunch launch) override { evidence_->add(launch); }
   void step(StepSummary& step) override { add(step); }
   void add(const StepSummary& step) { evidence_->add(step); }
-  /// Of several ranks the first one's kernels are looked at, as its ops are.
+  /// With several ranks, only the first rank's kernels count, as for its ops.
   void traced_step(const StepKernels& step) override {
     if (step.rank == 0) evidence_->add(step);
   }
@@ -28,7 +28,7 @@ class EvidenceReader final : public ProfileVisitor {
   void device(const DeviceSample& sample) override { evidence_->add(sample); }
   void trial(KeptTrial trial) override { evidence_->add(std::move(trial)); }
 
-  /// Once a profile's header has come.
+  /// Valid once the header of a profile has come.
   const Evidence& evidence() const { return *evidence_; }
 
  private:

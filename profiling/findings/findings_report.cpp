@@ -90,7 +90,7 @@ std::string_view rule_name_of(const JsonField& field) {
 
 }  // namespace
 
-/// What a finding's advice gave is told, and not read: profiles have it in lines of its own.
+/// The measured gain of a finding's advice is written, but not read back: profiles have it in lines of its own.
 template <class Json>
 void members(Json& json, Is<Finding> auto& finding) {
   json.member("finding", finding.rule, rule_name_of);

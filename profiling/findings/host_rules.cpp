@@ -1,4 +1,4 @@
-// Rules about what the machine takes from the threads that compute. They rest on lines of minfer.host/1.
+// Rules about time that the machine takes from computing threads. They rest on lines of minfer.host/1.
 #include <algorithm>
 #include <array>
 
@@ -9,7 +9,7 @@
 namespace minfer {
 namespace {
 
-constexpr int64_t kFewFaults = 16;  // pages that a program needs late, whatever the model's are
+constexpr int64_t kFewFaults = 16;  // pages that any program needs late, beside the model's
 constexpr double kMiB = 1024.0 * 1024.0;
 
 /// Time lost, from the least to the most that the counters allow.
@@ -51,7 +51,7 @@ double allowed_cores(const Evidence& evidence, const HostSample& host) {
   return host.quota_cores > 0.0 && cores > 0.0 ? std::min(cores, host.quota_cores) : cores;
 }
 
-/// Of all ranks, as if they shared this machine.
+/// The threads of all ranks, as if the ranks shared this machine.
 int64_t threads_of(const Evidence& evidence) {
   return evidence.header().threads * evidence.option("tensor_parallel_size", 1);
 }
@@ -82,7 +82,7 @@ void too_many_threads(const Evidence& evidence, std::vector<Finding>& findings) 
   const HostSample host = evidence.host();
   if (host.threads == 0 || !has_too_many_threads(evidence, host)) return;
   const double cores = allowed_cores(evidence, host);
-  // The cores go on with other threads of the process meanwhile: what it loses lies between nothing and what the engine's thread waits.
+  // Meanwhile the cores run other threads of the process: the loss is between nothing and the wait of the engine's thread.
   add(evidence, {.most_us = without(waited(evidence, host), throttled_us(host)).least_us},
       fmt::format("{} threads compute on {:.3g} cores: they wait for each other's in {:.0f} % of the time",
                   threads_of(evidence), cores, percent_of(host.any_waited_us, host.wall_us())),

@@ -15,16 +15,16 @@ constexpr double kNearLimit = 0.8;
 constexpr double kLatencyBound = 0.6;
 constexpr double kTailEffect = 0.2;
 constexpr double kLowOccupancy = 0.25;
-constexpr double kHalfWave = 0.5;        // a grid below explains a slow product, whatever its weights
+constexpr double kHalfWave = 0.5;        // a smaller grid explains a slow product, for any weights
 constexpr double kTensorCores = 8.0;     // times as fast in bf16 as lanes in f32, at the least, since Ampere
 constexpr double kSlowerThanBf16 = 1.5;  // over the estimate in bf16, which steps reach 2/3 to 3/4 of
 constexpr double kShortestKernelUs = 2.0;  // a call of an op cannot take less on a GPU
-// Of an op's time, saved by twice the warps: 0 to 4 % of products of quantised weights, which wait for little (kernels/cuda/product/README.md,
-// "two" and "four warpgroups").
+// The share of an op's time saved by twice the warps: 0 to 4 % for products of quantised weights, which rarely wait
+// (kernels/cuda/product/README.md, "two" and "four warpgroups").
 constexpr double kMoreWarps = 0.04;
 constexpr double kRereads = 1.2;  // bytes read from memory over those counted
 constexpr double kLowHits = 0.3;  // of the L2 cache, where it could hold what is read again
-// Of what lies above the roofline, where neither roof tells why. A CPU's cores and caches are shared with whatever else runs, but its
+// The share of the time above the roofline, if neither roof explains it. A CPU's cores and caches are shared with other programs, but its
 // roofs were measured alone.
 constexpr double kReachable = 0.25, kReachableOnCpu = 0.1;
 constexpr double kLeastShare = 0.01;  // of the wall time: ops below it are left out
@@ -44,7 +44,7 @@ double wasted_tail(const KernelLaunch& launch) {
   return launch.waves > 1.0 ? 1.0 - launch.waves / std::ceil(launch.waves - 1e-6) : 0.0;
 }
 
-/// What keys and values could be kept in instead, at half the size; empty: nothing narrower.
+/// A type of half the size for keys and values; empty: there is nothing narrower.
 std::string_view narrower_kv_type(const Evidence& evidence) {
   const std::string_view type = evidence.text("kv_cache_dtype");
   if (!evidence.on_device()) return type == "f32" ? "f16" : "";
@@ -67,8 +67,8 @@ enum class Cause : uint8_t {
   compute,
 };
 
-/// What products of bf16 activations take if they read so many bytes in all: cuBLASLt's, of 8B at batch 64 and 1B at batch 16 on an
-/// H200, are within 10 % of it. By the roof of products of activations, whatever the op's own one is. `times`: arithmetic against that.
+/// The time of products of bf16 activations that read `bytes` in all. cuBLASLt's products, of 8B at batch 64 and 1B at batch 16 on an
+/// H200, are within 10 % of it. It uses the roof of products of activations, not the op's own. `times`: arithmetic against that roof.
 double estimated_us(const Evidence& evidence, const OpEvidence& op, double bytes, double times) {
   constexpr double kBestProduct = 0.9, kProductStartUs = 4.0;
   const Ceilings& ceilings = evidence.header().ceilings;
@@ -281,7 +281,7 @@ void compute_bound(const Evidence& evidence, std::vector<Finding>& findings) {
   });
 }
 
-/// What counters say beside the counted bytes.
+/// Compares the counters with the counted bytes.
 void rereads(const Evidence& evidence, std::vector<Finding>& findings) {
   for (const OpEvidence& op : evidence.ops()) {
     const auto found = evidence.reads().find(op.op);

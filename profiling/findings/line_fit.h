@@ -7,7 +7,7 @@
 
 namespace minfer {
 
-/// What a step takes against what it computes: y = fixed + each * x, by least squares, in constant memory.
+/// A step's time against its work: y = fixed + each * x, by least squares, in constant memory.
 class LineFit {
  public:
   void add(double x, double y) {
@@ -23,14 +23,14 @@ class LineFit {
   int64_t count() const { return count_; }
   double mean_x() const { return count_ > 0 ? x_ / static_cast<double>(count_) : 0.0; }
   double mean_y() const { return count_ > 0 ? y_ / static_cast<double>(count_) : 0.0; }
-  /// Whether there are points enough, and far enough from each other, for a line to mean anything.
+  /// True if there are enough points, far enough apart, for a meaningful line.
   bool is_known() const { return count_ >= 8 && most_x_ >= 2.0 * least_x_ && each() > 0.0 && fixed() > 0.0; }
   double each() const {
     const double n = static_cast<double>(count_);
     const double spread = n * xx_ - x_ * x_;
     return spread > 0.0 ? (n * xy_ - x_ * y_) / spread : 0.0;
   }
-  /// Of x and y: 1 where all points lie on a line that rises.
+  /// The correlation of x and y: 1 if all points lie on a rising line.
   double correlation() const {
     const double n = static_cast<double>(count_);
     const double spread = (n * xx_ - x_ * x_) * (n * yy_ - y_ * y_);

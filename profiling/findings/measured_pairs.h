@@ -5,7 +5,7 @@
 
 namespace minfer {
 
-/// What a rule promised of a fault that was planted, and what mending it gave.
+/// The gain that a rule estimated for a planted fault, and the gain of mending it.
 struct MeasuredPair {
   std::string_view rule;
   bool on_gpu = false;
@@ -14,15 +14,15 @@ struct MeasuredPair {
   double measured = 0.0;   ///< the same
 };
 /// From tests/benchmarks/results/findings-cpu-2026-11-28-fit.jsonl and findings-h200-2026-11-28-fit.jsonl, where the rule was
-/// named first, then tried-pairs.jsonl, what scripts/keep_pairs.py took from profiles that were tried: it writes measured_pairs.inc too.
+/// named first, then from tried-pairs.jsonl. scripts/keep_pairs.py took those pairs from tried profiles; it also writes measured_pairs.inc.
 std::span<const MeasuredPair> measured_pairs();
 
-/// Shares between which a gain lies.
+/// A range of gains, as shares.
 struct GainRange {
   double from = 0.0;
   double to = 0.0;
 };
-/// The range of real gains behind an estimated one. The fitted pairs of the device's class give it, less a twentieth at either end.
+/// The range of real gains behind an estimated gain. It comes from the fitted pairs of the device's class, less a twentieth at either end.
 GainRange likely_gain(double estimated, bool on_gpu);
 
 }  // namespace minfer

@@ -1,4 +1,4 @@
-// Rules about what several ranks lose to each other. They rest on lines of minfer.rank/1, of steps of which all ranks have one.
+// Rules about time that several ranks lose to each other. They rest on lines of minfer.rank/1, for steps with a line from every rank.
 #include <algorithm>
 #include <array>
 
@@ -13,7 +13,7 @@ constexpr double kExposed = 0.1;  // of the steps' time on the devices, from whi
 constexpr double kHideable =
     0.5;  // of it, at the most: what computes beside it has less of the memory's bandwidth
 
-/// Of all ranks but one.
+/// The mean over all ranks but one.
 template <class Value>
 double mean_of_others(const RankReport& report, const RankUse& one, const Value& value) {
   double sum = 0.0;
@@ -29,7 +29,7 @@ double ops_us(const RankReport& report) {
   return us / static_cast<double>(report.ranks.size());
 }
 
-/// What the others wait a step beyond what the rank itself waits, in microseconds.
+/// The others' mean wait in a step minus the rank's own wait, in microseconds.
 double waited_for_us(const RankReport& report, const RankUse& rank) {
   const auto waited = [](const RankUse& each) { return each.waited_us; };
   return mean_of_others(report, rank, waited) - rank.waited_us;

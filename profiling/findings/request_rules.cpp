@@ -1,4 +1,4 @@
-// Rules about what the engine is given to do, and what it holds back.
+// Rules about the engine's load, and about work that the engine holds back.
 #include <algorithm>
 #include <array>
 
@@ -201,7 +201,7 @@ void tiny_chunks(const Evidence& evidence, std::vector<Finding>& findings) {
 void prefix_not_cached(const Evidence& evidence, std::vector<Finding>& findings) {
   const RequestEvidence& requests = evidence.requests();
   if (requests.missed_tokens == 0) return;
-  // Of sequences with states (gated delta nets) a prefix is found where a copy of one is kept.
+  // For sequences with states (gated delta nets), a prefix is found only where a copy of the state is kept.
   const bool is_recurrent = evidence.flag("is_recurrent", false);
   const std::string more_copies = is_recurrent ? ", more copies of states (--num-state-copies)" : "";
   const bool is_on = evidence.flag("enable_prefix_caching", true);

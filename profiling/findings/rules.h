@@ -11,17 +11,17 @@
 
 namespace minfer {
 
-/// One thing that is looked for.
+/// A rule that looks for one problem.
 struct Rule {
   std::string_view name;
   FindingGroup group;
-  std::string_view looks_at;  ///< what of the profile it rests on
+  std::string_view looks_at;  ///< the parts of the profile that it reads
   std::string_view gain;      ///< the formula of the gain
-  /// Appends what it finds: evidence, stake_us, gain, advice. The rest is set by find().
+  /// Appends its findings with evidence, stake_us, gain and advice. find() sets the rest.
   void (*look)(const Evidence& evidence, std::vector<Finding>& findings);
 };
 
-/// By the file that they stand in; all_rules() has them all, in this order.
+/// The rules of each file; all_rules() has them all, in this order.
 std::span<const Rule> request_rules();
 std::span<const Rule> batch_rules();
 std::span<const Rule> system_rules();
@@ -34,31 +34,31 @@ std::array<std::span<const Rule>, 7> all_rules();
 /// A run without a finding above this is healthy.
 inline constexpr double kHealthyGain = 0.05;
 
-/// What all rules find of at least kLeastGain, worst first.
+/// All findings with a gain of at least kLeastGain, worst first.
 std::vector<Finding> find_all(const Evidence& evidence);
 
-/// What a run is bound by.
+/// The limit of a run.
 struct Limit {
-  bool is_of_hardware = true;  ///< false: it would need less than 60 % of the time
+  bool is_of_hardware = true;  ///< false: the hardware would need less than 60 % of the time
   std::string text = {};       ///< a sentence
 };
-/// `findings`: of find_all(). Where the ceilings are not known nothing says that the hardware is not the limit.
+/// `findings`: from find_all(). With unknown ceilings, nothing shows that the hardware is not the limit.
 Limit next_limit(const Evidence& evidence, std::span<const Finding> findings);
 
-/// That the power limit is what work on the device is bound by, "at 690 of 700 W the clock is ..."; empty: it is not.
+/// Text that says that the power limit bounds the device's work, "at 690 of 700 W the clock is ..."; empty: it does not.
 std::string bound_by_power(const Evidence& evidence);
-/// What the devices said of themselves, each behind "; ", for the end of a sentence; empty: nothing.
+/// The devices' samples as text, each behind "; ", for the end of a sentence; empty: there are none.
 std::string devices_text(const Evidence& evidence);
-/// The first device's clock, "1980 MHz and then 1755 MHz"; empty: it was not read.
+/// The first device's clock, "1980 MHz and then 1755 MHz"; empty: the clock was not read.
 std::string clock_with_time(const Evidence& evidence);
-/// Time that steps with draft tokens lost against steps without; 0: they lost none, or there were none.
+/// The time that steps with draft tokens lost against steps without; 0: they lost none, or there were no such steps.
 double drafts_lost_us(const Evidence& evidence);
 
-/// Rules of one file are one list; this one has a file of its own.
+/// A rule with a file of its own; otherwise, the rules of one file are one list.
 void f32_arithmetic(const Evidence& evidence, std::vector<Finding>& findings);
-/// How to have an op's arithmetic take less, for the middle of a sentence.
+/// How to make an op's arithmetic faster, for the middle of a sentence.
 std::string narrower_arithmetic(const Evidence& evidence, const OpEvidence& op);
-/// How to leave an op fewer bytes to read: an option that is not set yet, for the middle of a sentence.
+/// How to make an op read fewer bytes, for the middle of a sentence: an option that is not set yet.
 std::string fewer_bytes(const Evidence& evidence, const OpEvidence& op);
 
 }  // namespace minfer

@@ -65,13 +65,13 @@ double SameWork::Sum::variance_of_mean() const {
   return std::max(0.0, squared_rates / n - mean * mean) / (n - 1.0);
 }
 
-/// What these calls would take elsewhere.
+/// The time that these calls would take elsewhere.
 double SameWork::Sum::expected_us(const Sum& elsewhere) const {
   return elsewhere.us *
          std::max(units / elsewhere.units, static_cast<double>(calls) / static_cast<double>(elsewhere.calls));
 }
 
-/// What they took beyond that; 0 where it may be chance.
+/// Their time beyond that; 0 if it may be chance.
 double SameWork::Sum::beyond_us(const Sum& elsewhere, double slower) const {
   if (steps < kEnoughSteps || elsewhere.steps < kEnoughSteps) return 0.0;
   const double difference =
@@ -97,7 +97,7 @@ std::pair<uint32_t, double> SameWork::reason_of(const Sum& sum, uint32_t conditi
   return most;
 }
 
-/// Of decode steps under no condition, those of the first third to half and those of the last quarter to half.
+/// Decode steps under no condition: the sums over the first third to half, and over the last quarter to half.
 std::pair<SameWork::Sum, SameWork::Sum> SameWork::before_and_later(const Cell& cell) const {
   std::pair<Sum, Sum> parts;
   const uint32_t last = part_of_recording(steps_);

@@ -6,7 +6,7 @@
 
 namespace minfer {
 
-/// What was sampled while a profile was recorded, in bounded memory: as samples become many, neighbours become one by add().
+/// The samples of a recording, in bounded memory: as they become many, add() merges neighbours.
 template <class Sample>
 class SampleEvidence {
  public:
@@ -28,7 +28,7 @@ class SampleEvidence {
     in_last_ = 1;
   }
 
-  /// Those that lie between two instants, at least in part.
+  /// The samples that lie, at least in part, between two instants.
   std::vector<Sample> within(int64_t begin_ns, int64_t end_ns) const {
     std::vector<Sample> some;
     for (const Sample& sample : samples_) {

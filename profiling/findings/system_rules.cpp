@@ -1,4 +1,4 @@
-// Rules about what keeps the device, or the threads that compute, from their work.
+// Rules about causes that keep the device, or the computing threads, from their work.
 #include <algorithm>
 #include <array>
 
@@ -10,7 +10,7 @@ namespace minfer {
 namespace {
 
 constexpr double kSlowedDown = 0.05;  // of the speed of the same work, from early to late
-// The speed that a further thread adds, in that of one thread. Two machines measured 0.3 and 0.7; a core of its own may give more.
+// The speed that a further thread adds, relative to one thread. Two machines measured 0.3 and 0.7; a core of its own may give more.
 constexpr double kThreadGain = 0.3, kThreadGainOfCore = 0.9;
 constexpr double kGraphSavesUs =
     0.4;  // a launch, measured: 1B in Q4_K_M at batch 8 on an H200, 135 launches a step
@@ -207,7 +207,7 @@ void slower_with_time(const Evidence& evidence, std::vector<Finding>& findings) 
 
 void too_few_threads(const Evidence& evidence, std::vector<Finding>& findings) {
   const ProfileHeader& header = evidence.header();
-  // Of each rank; those of other hosts have their own cores, which the header does not tell.
+  // The threads of each rank; ranks on other hosts have their own cores, which the header does not tell.
   const int64_t threads = header.threads * evidence.option("tensor_parallel_size", 1);
   if (header.backend != "cpu" || header.cores <= threads) return;
   const double us = evidence.steps().ops_us();

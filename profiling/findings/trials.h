@@ -8,11 +8,11 @@
 
 namespace minfer {
 
-/// Options that may mend what a rule finds, as `minfer bench` and `minfer serve` take them: "--threads 2". Each is to be tried by itself,
-/// beside those in force. Empty where no option does.
+/// Options that may mend a rule's finding, in the form of `minfer bench` and `minfer serve`: "--threads 2". Each is to be tried alone,
+/// beside the options in force. Empty if no option helps.
 std::vector<std::string> trials_of(std::string_view rule, const Evidence& evidence);
 
-/// Whether an option changes what the model computes, and so its answers.
+/// True if an option changes what the model computes, and so its answers.
 bool changes_answers(std::string_view trial);
 
 }  // namespace minfer

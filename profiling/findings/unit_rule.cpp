@@ -1,4 +1,4 @@
-// What a device could multiply in, beside what its ops do.
+// The types that a device could multiply in, beside the types of its ops.
 #include <algorithm>
 
 #include <fmt/format.h>

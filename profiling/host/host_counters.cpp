@@ -37,7 +37,7 @@ int64_t next_number(std::string_view& text) {
   return number_of(next_word(text)).value_or(0);
 }
 
-/// What follows `key`, which begins a line or stands behind a blank; 0: it is not there.
+/// The number behind `key`, which begins a line or follows a blank; 0: the key is not there.
 int64_t number_behind(std::string_view text, std::string_view key) {
   for (size_t at = text.find(key); at != std::string_view::npos; at = text.find(key, at + 1)) {
     if (at > 0 && text[at - 1] != '\n' && text[at - 1] != ' ') continue;

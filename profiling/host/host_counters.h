@@ -12,14 +12,14 @@
 
 namespace minfer {
 
-/// What the system has counted of this process and of the machine up to an instant.
+/// The system's counters of this process and of the machine at an instant.
 struct HostCounters {
   struct Thread {
     int64_t ran_ns = 0;
     int64_t waited_ns = 0;
   };
   int64_t at_ns = 0;
-  std::map<int32_t, Thread> threads;  ///< that compute, by id
+  std::map<int32_t, Thread> threads;  ///< the computing threads, by id
   int32_t engine_thread = 0;
   int64_t switches = 0;
   int32_t runnable = 0;
@@ -32,19 +32,19 @@ struct HostCounters {
   int64_t swapped_bytes = 0;
 };
 
-/// Time for which the calling thread was ready to run without a core; 0 where the system does not say.
+/// The time for which the calling thread was ready to run without a core; 0 if the system does not say.
 int64_t waited_ns_of_thread();
 
-/// What happened between two readings, on a machine of `cores`.
+/// The differences between two readings, on a machine with `cores` cores.
 HostSample between(const HostCounters& before, const HostCounters& after, int32_t cores);
 
-/// Reads Linux's files of processes and control groups (proc(5), cgroups(7); versions 1 and 2). What a system does not have stays 0.
+/// Reads Linux's files of processes and control groups (proc(5), cgroups(7); versions 1 and 2). Counters that the system lacks stay 0.
 class HostReader {
  public:
-  /// `root`: in front of /proc and /sys.
+  /// `root`: the folder that holds /proc and /sys.
   explicit HostReader(std::filesystem::path root = "/");
 
-  /// `engine_thread`: its id; 0: not known yet.
+  /// `engine_thread`: the thread's id; 0: not known yet.
   HostCounters read(int32_t engine_thread);
 
  private:
@@ -56,17 +56,17 @@ class HostReader {
   void read_threads(int32_t engine_thread, HostCounters& counters);
   void read_machine(HostCounters& counters);
   void read_quotas(HostCounters& counters);
-  /// Valid until the next call; empty: there is no such file.
+  /// The file's content, valid until the next call; empty: there is no such file.
   std::string_view content(const std::filesystem::path& path);
 
   std::filesystem::path proc_;
-  std::vector<Quota> quotas_;         ///< of the process's groups, the outer ones too
+  std::vector<Quota> quotas_;         ///< of the process's groups, including outer groups
   std::map<int32_t, bool> computes_;  ///< known threads
   std::string buffer_;
 };
 
-/// For a sampler: each call gives what happened since the one before. `engine_thread` gives the id of the engine's thread, 0 while there is
-/// none; from any thread.
+/// A source for a sampler: each call returns the changes since the call before. `engine_thread` returns the id of the engine's thread, or 0
+/// while there is none; it is called from any thread.
 std::function<std::vector<HostSample>()> host_samples(std::function<int32_t()> engine_thread);
 
 }  // namespace minfer

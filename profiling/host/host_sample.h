@@ -5,21 +5,21 @@
 
 namespace minfer {
 
-/// What the machine did to this process between two instants. Threads are those that compute: the engine's and those of its pool, as
+/// The machine's effects on this process between two instants. "Threads" are the computing threads: the engine's and its pool's, as
 /// far as they lived at both instants.
 struct HostSample {
   int64_t begin_ns = 0;  ///< now_ns()
   int64_t end_ns = 0;
-  int32_t threads = 0;            ///< 0: the system does not say what threads did
+  int32_t threads = 0;            ///< 0: the system has no counters of threads
   double ran_us = 0.0;            ///< on a core, summed over the threads
   double waited_us = 0.0;         ///< ready to run, without a core, summed over the threads
-  double engine_waited_us = 0.0;  ///< of the engine's thread, without which no step goes on
+  double engine_waited_us = 0.0;  ///< part of the engine's thread, which every step needs
   double any_waited_us = 0.0;  ///< with at least one thread waiting, if they wait independently of each other
-  int64_t switches = 0;        ///< times that the engine's thread was taken off its core
+  int64_t switches = 0;        ///< times that the engine's thread lost its core
   int32_t runnable = 0;        ///< threads of the whole machine that ran or waited for a core at the end
-  double stolen_us = 0.0;      ///< that a hypervisor gave to others, mean over the cores
-  double throttled_us = 0.0;   ///< that a quota of a control group held threads back, summed over cores
-  double quota_cores = 0.0;    ///< that the quota allows; 0: there is none
+  double stolen_us = 0.0;      ///< time that a hypervisor gave to others, mean over cores
+  double throttled_us = 0.0;   ///< time that a control group's quota held threads back, summed over cores
+  double quota_cores = 0.0;    ///< cores that the quota allows; 0: there is no quota
   int64_t disk_faults = 0;     ///< pages that threads of the process had to wait for
   double disk_stalled_us = 0.0;    ///< with a thread of the machine waiting for a disk
   double memory_stalled_us = 0.0;  ///< with a thread of the machine waiting for memory
@@ -27,7 +27,7 @@ struct HostSample {
 
   double wall_us() const { return static_cast<double>(end_ns - begin_ns) * 1e-3; }
 
-  /// Takes in what happened next.
+  /// Adds the next sample to this.
   void add(const HostSample& next) {
     if (begin_ns == 0) begin_ns = next.begin_ns;
     end_ns = next.end_ns;

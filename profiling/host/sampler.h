@@ -17,11 +17,11 @@
 
 namespace minfer {
 
-/// Takes samples again and again, on a thread of its own, and keeps the last ones.
+/// Takes samples at an interval, on a thread of its own, and keeps the last ones.
 template <class Sample>
 class Sampler {
  public:
-  /// `take`, one thread at a time, gives samples that end now. Where no thread can be started there are samples only of sample_now().
+  /// `take` returns samples that end now; one thread at a time calls it. If no thread can be started, only sample_now() takes samples.
   Sampler(std::chrono::milliseconds interval, size_t most, std::function<std::vector<Sample>()> take)
       : interval_(interval), most_(most), take_(std::move(take)) {
     try {
@@ -32,7 +32,7 @@ class Sampler {
   Sampler(const Sampler&) = delete;
   Sampler& operator=(const Sampler&) = delete;
 
-  /// Those that ended after `time_ns`, in their order. Any thread, as below.
+  /// The samples that ended after `time_ns`, in order. Any thread, as below.
   std::vector<Sample> after(int64_t time_ns) const {
     const std::lock_guard lock(mutex_);
     auto first = samples_.end();
@@ -40,7 +40,7 @@ class Sampler {
       --first;
     return {first, samples_.end()};
   }
-  /// Ends the sample that is under way.
+  /// Ends the current sample now.
   void sample_now() {
     const std::lock_guard lock(mutex_);
     for (Sample& sample : take_())
@@ -64,7 +64,7 @@ class Sampler {
 
   const std::chrono::milliseconds interval_;
   const size_t most_;
-  mutable std::mutex mutex_;  ///< guards what follows
+  mutable std::mutex mutex_;  ///< guards the members below
   const std::function<std::vector<Sample>()> take_;
   std::deque<Sample> samples_;
   std::condition_variable_any wake_;

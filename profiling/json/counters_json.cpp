@@ -9,7 +9,7 @@ constexpr auto kCounterName = [](const JsonField& field) { return one_of(field, 
 
 }  // namespace
 
-/// Those that are known. Bytes have a decimal: they are means.
+/// The known values. Bytes have a decimal, since they are means.
 template <class Json>
 void members(Json& json, Is<CounterValues> auto& values) {
   for (const Counter counter : kAllCounters) {
@@ -45,7 +45,7 @@ void members(Json& json, Is<CounterWork> auto& work) {
   json.member("steps", work.steps, kCount).member("replays", work.replays, kCount).list("ops", work.ops);
 }
 
-/// Of a counter that was left out: which, and why.
+/// A counter that was left out, and the reason.
 template <class Json>
 void members(Json& json, Is<std::pair<Counter, std::string>> auto& left_out) {
   json.member("counter", left_out.first, kCounterName).member("reason", left_out.second, kText);

@@ -6,7 +6,7 @@ namespace minfer {
 
 inline constexpr auto kStepPhase = one_name_of(StepPhase::prefill, StepPhase::decode, StepPhase::mixed);
 
-/// The graph of a step, left out where it has none.
+/// The graph of a step; left out if the step has none.
 template <class Json>
 void graph_member(Json& json, StepPhase phase, auto& sequences) {
   if constexpr (Json::kReads) {

@@ -13,7 +13,7 @@ constexpr auto kUnixSeconds = [](const JsonField& field) {
   return field.integer(0, int64_t{250'000'000'000});
 };
 
-/// Of a grid, a block or a cluster: no device takes larger ones.
+/// The sizes of a grid, a block or a cluster, within the limits of all devices.
 std::array<int32_t, 3> sizes_of(const JsonField& field, int32_t most_x, int32_t most_yz) {
   if (field.size() != 3) field.expected("three sizes");
   return {field[0].integer(1, most_x), field[1].integer(1, most_yz), field[2].integer(1, most_yz)};

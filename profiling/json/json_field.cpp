@@ -12,7 +12,7 @@ using simdjson::dom::element_type;
 constexpr double kLeastNumber = 1e-9, kMostNumber = 1e15;
 constexpr size_t kQuotedBytes = 60;  // of a wrong string, in an error
 
-// What `value` is, for an error: numbers and booleans as they are, else the type.
+// A description of `value` for an error: numbers and booleans unchanged, else the type.
 std::string shown(const simdjson::dom::element& value) {
   switch (value.type()) {
     case element_type::INT64:

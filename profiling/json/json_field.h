@@ -8,8 +8,8 @@
 #include <type_traits>
 #include <vector>
 
-// A parser has another layout without it, and which it is depends on the flags of whoever includes the header: tests have others than
-// the library. So simdjson is included here alone.
+// This changes a parser's layout, and its default depends on the flags of the including file: tests have other flags than
+// the library. So only this header includes simdjson.
 #ifndef SIMDJSON_THREADS_ENABLED
 #define SIMDJSON_THREADS_ENABLED 1
 #endif
@@ -17,35 +17,35 @@
 
 namespace minfer {
 
-/// A value in an untrusted JSON document together with the way to it, so that an error says where it is:
-/// `run.jsonl:12: ops[3].us: expected a number of at least 0, found string`. Points at its parent, so it
-/// lives shorter, and at the parser's document. All getters throw FileError. Of a key that stands twice one
-/// value counts.
+/// A value in an untrusted JSON document, with the path to it for error messages:
+/// `run.jsonl:12: ops[3].us: expected a number of at least 0, found string`. It points at its parent and at the parser's
+/// document, so it must not outlive them. All getters throw FileError. If a key stands twice, one value
+/// counts.
 ///
-/// Looking up keys in the order in which they stand, and elements by ascending index, takes constant time each:
-/// a field remembers where it found the last one. One thread at a time.
+/// A lookup takes constant time if keys come in document order and elements by ascending index: a field
+/// remembers the last place. One thread at a time.
 class JsonField {
  public:
-  /// The whole document, called `place` in errors.
+  /// The whole document; errors call it `place`.
   JsonField(simdjson::dom::element value, std::string_view place) : value_(value), name_(place) {}
 
-  JsonField operator[](std::string_view key) const;           ///< of an object; has to be there
+  JsonField operator[](std::string_view key) const;           ///< of an object; must be there
   std::optional<JsonField> find(std::string_view key) const;  ///< of an object
   std::vector<std::string_view> keys() const;                 ///< of an object
   size_t size() const;                                        ///< of an array
   JsonField operator[](size_t index) const;                   ///< of an array, below size()
 
-  // Ranges are far beyond what is measured, and leave room: no sum, product or conversion that readers make of some values overflows or
-  // becomes infinite. What is summed over lines is summed as a double or is a count.
+  // The ranges are far beyond measured values, and leave room: no sum, product or conversion that readers make of some values overflows or
+  // becomes infinite. Sums over lines are doubles or counts.
 
   double number() const;        ///< 0, or from 1e-9 to 1e15
-  double saved_share() const;   ///< -1e9 to 1: below 0 it took longer
-  int64_t duration_ns() const;  ///< of microseconds
+  double saved_share() const;   ///< -1e9 to 1; negative: it took longer
+  int64_t duration_ns() const;  ///< from microseconds
   int32_t small(int32_t least = 0) const { return integer(least, 1 << 28); }
   int64_t count(int64_t least = 0) const { return integer(least, int64_t{1'000'000'000'000}); }
   int64_t bytes() const { return integer(0, int64_t{100'000'000'000'000}); }
   int64_t work() const { return integer(0, int64_t{1'000'000'000'000'000'000}); }  ///< bytes or operations
-  /// On some clock.
+  /// A time on some clock.
   int64_t time_ns(int64_t least = 0) const { return integer(least, int64_t{4'000'000'000'000'000'000}); }
   template <class Integer>
   Integer integer(std::type_identity_t<Integer> least, Integer most) const {
@@ -53,7 +53,7 @@ class JsonField {
   }
   bool boolean() const;
   std::string text() const;           ///< control characters replaced by '?'
-  std::string_view raw_text() const;  ///< as it stands in the document: not for people's eyes
+  std::string_view raw_text() const;  ///< as in the document; do not show it to people
 
   [[noreturn]] void expected(std::string_view what) const;
 
@@ -69,7 +69,7 @@ class JsonField {
   const JsonField* parent_ = nullptr;
   std::string_view name_;
   int64_t index_ = -1;
-  // Behind what was found last.
+  // The place behind the last lookup.
   mutable bool is_started_ = false;
   mutable simdjson::dom::object::iterator next_member_;
   mutable simdjson::dom::object::iterator end_members_;
@@ -77,7 +77,7 @@ class JsonField {
   mutable size_t next_index_ = 0;
 };
 
-/// The one of `values` whose name() the text of `field` is.
+/// The member of `values` whose name() equals the text of `field`.
 template <class Enum, size_t N>
 Enum one_of(const JsonField& field, const std::array<Enum, N>& values) {
   const std::string_view text = field.raw_text();

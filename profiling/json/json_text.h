@@ -7,7 +7,7 @@
 
 namespace minfer {
 
-/// Appends JSON to a string, at a few hundred MB/s. Puts the commas; that keys and brackets match is the caller's duty.
+/// Appends JSON to a string, at a few hundred MB/s. It writes the commas; the caller makes keys and brackets match.
 class JsonText {
  public:
   explicit JsonText(std::string& out) : out_(out) {}
@@ -20,9 +20,9 @@ class JsonText {
   JsonText& value(uint64_t number);
   JsonText& value(int32_t number) { return value(int64_t{number}); }
   JsonText& value(uint32_t number) { return value(uint64_t{number}); }
-  /// Fixed notation, `decimals` digits after the point at most, without trailing zeros. JSON knows no infinity or NaN: 0.
+  /// Fixed notation, at most `decimals` digits after the point, without trailing zeros. JSON has no infinity or NaN, so these become 0.
   JsonText& value(double number, int decimals = 3);
-  /// Only what is a bool: a pointer to text would turn into one.
+  /// Accepts only bool, since a pointer to text would convert to bool.
   template <std::same_as<bool> Bool>
   JsonText& value(Bool truth) {
     return literal(truth ? "true" : "false");

@@ -12,16 +12,16 @@
 
 namespace minfer {
 
-// A line's members are named once, by a function `members(json, value)` that both a MemberWriter and a MemberReader run; for the former `value` is
-// const. They are named in the order in which they are written, in which reading takes constant time each.
+// A function `members(json, value)` names the members of a line once; both MemberWriter and MemberReader run it. For the writer, `value` is
+// const. The members are named in the order in which they are written; reading in that order takes constant time each.
 
-/// How a member is read, with its range.
+/// The getters that read members, with their ranges.
 inline constexpr auto kNumber = &JsonField::number;
 inline constexpr auto kBytes = &JsonField::bytes;
 inline constexpr auto kWork = &JsonField::work;
 inline constexpr auto kBoolean = &JsonField::boolean;
 inline constexpr auto kText = &JsonField::text;
-/// ns here, us in the line.
+/// ns in memory, us in the line.
 inline constexpr auto kDuration = [](const JsonField& field) { return field.duration_ns(); };
 template <int32_t least>
 constexpr auto kSmallFrom = [](const JsonField& field) { return field.small(least); };
@@ -37,7 +37,7 @@ constexpr auto one_name_of(Enum... values) {
   return [values = std::array{values...}](const JsonField& field) { return one_of(field, values); };
 }
 
-/// Writes members of an object that is open, or reads those of a field: sets values, whatever they held before, in the memory that they
+/// Writes members of an open object, or reads the members of a field. Reading replaces the old values, in the memory that they
 /// have, and throws FileError, naming the field.
 template <bool reads>
 class Members {
@@ -49,7 +49,7 @@ class Members {
   JsonText& text() const requires(!reads) { return json_; }
   const JsonField& field() const requires reads { return json_; }
 
-  /// `decimals`: of a number that is written, instead of three.
+  /// `decimals`: decimals of a written number; the default is three.
   template <class T, class Read, std::same_as<int>... Decimals>
   Members& member(std::string_view name, T& value, Read read, Decimals... decimals) {
     if constexpr (reads) {
@@ -59,12 +59,12 @@ class Members {
     }
     return *this;
   }
-  /// Whether a member that may be left out is there: `is_there`, when it is written.
+  /// True if an optional member is there; when writing, this is `is_there`.
   bool has(std::string_view name, bool is_there) const {
     if constexpr (reads) return JsonField(json_).find(name).has_value();
     return is_there;
   }
-  /// Left out where it is `absent`.
+  /// A member that is left out if it equals `absent`.
   template <class T, class Read>
   Members& optional(std::string_view name, T& value, Read read,
                     const std::type_identity_t<std::remove_const_t<T>>& absent = {}) {
@@ -76,13 +76,13 @@ class Members {
     }
     return *this;
   }
-  /// Of use to others than the reader.
+  /// A member that is only written; the reader ignores it.
   template <class... Content>
   Members& told(std::string_view name, const Content&... content) {
     if constexpr (!reads) json_.field(name, content...);
     return *this;
   }
-  /// An object, whose members `visit` names.
+  /// An object; `visit` names its members.
   template <class Visit>
   Members& object(std::string_view name, const Visit& visit) {
     if constexpr (reads) {
@@ -94,7 +94,7 @@ class Members {
     }
     return *this;
   }
-  /// Objects, of what members() knows. An empty list may be left out.
+  /// A list of objects that members() knows. An empty list may be left out.
   template <class List>
   Members& list(std::string_view name, List& values, bool may_be_absent = false) {
     if constexpr (reads) {
@@ -138,7 +138,7 @@ class Members {
   template <class T, class Read>
   static void set(T& value, const JsonField& field, Read read) {
     if constexpr (std::same_as<T, std::string>) {
-      // Texts are the same in line after line: one that has not changed is not made again.
+      // Texts repeat from line to line, so an unchanged text is not copied again.
       if (value == field.raw_text()) return;
     }
     value = static_cast<T>(std::invoke(read, field));
@@ -163,11 +163,11 @@ class Members {
 using MemberWriter = Members<false>;
 using MemberReader = Members<true>;
 
-/// What members() takes: const where it is written.
+/// The value that members() takes; const when it is written.
 template <class T, class Of>
 concept Is = std::same_as<std::remove_const_t<T>, Of>;
 
-/// An object of them; with its schema in front, if that is not empty.
+/// Writes an object with its members, and its schema in front, if that is not empty.
 template <class T>
 void write_members(JsonText& json, const T& value, std::string_view schema = {}) {
   json.open('{');

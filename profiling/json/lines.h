@@ -22,7 +22,7 @@ inline constexpr std::string_view kStepSchema = "minfer.step/2", kLaunchSchema =
                                   kRankSchema = "minfer.rank/1", kHostSchema = "minfer.host/1",
                                   kDeviceSchema = "minfer.device/1", kTrialSchema = "minfer.trial/1";
 
-/// Of the lines that hold a T: see step.schema.json and so on.
+/// The schema of the lines that hold a T: see step.schema.json and the other files.
 template <class T>
 inline constexpr std::string_view kSchemaOf = "";
 template <>
@@ -46,15 +46,15 @@ inline constexpr std::string_view kSchemaOf<DeviceSample> = kDeviceSchema;
 template <>
 inline constexpr std::string_view kSchemaOf<KeptTrial> = kTrialSchema;
 
-/// Appends a line of JSON, newline included, of what has a schema above. Times have three decimals, that is nanoseconds; bytes that are no
-/// UTF-8 become U+FFFD.
+/// Appends a line of JSON, including the newline, for a type with a schema above. Times have three decimals (nanoseconds); bytes that are
+/// not UTF-8 become U+FFFD.
 template <class T>
 void append_line(std::string& out, const T& value);
-/// Reads what that appends; of steps see read_step(). Fields it does not know are passed over. Throws FileError, naming the field.
+/// Reads a line of append_line(); for steps, see read_step(). Skips unknown fields. Throws FileError, naming the field.
 template <class T>
 T line_of(const JsonField& line);
 
-// Each where its members are named.
+// Each is instantiated where its members are named.
 extern template void append_line(std::string&, const StepSummary&);
 extern template void append_line(std::string&, const KernelLine&);
 extern template void append_line(std::string&, const RangeLine&);
@@ -79,7 +79,7 @@ extern template KeptTrial line_of(const JsonField&);
 void write_trial(JsonText& json, const KeptTrial& trial);
 /// The line of a step as a value within a larger document.
 void write_step(JsonText& json, const StepSummary& step);
-/// Reads the line of a step into `step`, whatever that held before, in the memory it has. `num_launches`: of which lines came before.
+/// Reads the line of a step into `step`; replaces its contents and reuses its memory. `num_launches`: lines of launches read so far.
 void read_step(const JsonField& line, int32_t num_launches, StepSummary& step);
 
 }  // namespace minfer

@@ -9,7 +9,7 @@
 
 namespace minfer {
 
-/// Owns a file, pipe or device opened for writing. Its write() can be ended from outside, however slow the other end is.
+/// Owns a file, pipe or device opened for writing. Another thread can end a write(), however slow the other end is.
 class OutputFile {
  public:
   /// Creates or empties the file. Throws FileError if it cannot be opened.
@@ -18,8 +18,8 @@ class OutputFile {
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
 
-  /// Writes all of `bytes`; returns the reason if it could not. Waits for a slow reader until `timeout` after
-  /// a stop was requested. The calling thread has to block SIGPIPE, or a closed pipe ends the process.
+  /// Writes all of `bytes`; returns the reason for a failure. After a stop request it waits for a slow reader
+  /// for at most `timeout`. The calling thread must block SIGPIPE, or a closed pipe ends the process.
   std::optional<std::string> write(std::string_view bytes, const std::stop_token& stop,
                                    std::chrono::milliseconds timeout);
 

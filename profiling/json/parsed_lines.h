@@ -14,26 +14,26 @@
 
 namespace minfer {
 
-/// The lines of a stream as JSON, read and parsed on a thread of its own some lines ahead of whoever takes them: that is half of the
-/// work of reading a profile. Memory is bounded by kBatches batches, of which each ends with the line that makes it longer than
-/// kBytesOfBatch. All but the constructor is called from one thread.
+/// The lines of a stream as JSON. A thread of its own reads and parses them some lines ahead of the consumer; that is half of the
+/// work of reading a profile. At most kBatches batches are in memory. Each batch ends with the line that makes it longer than
+/// kBytesOfBatch. One thread calls everything but the constructor.
 class ParsedLines {
  public:
   struct Line {
     size_t number = 0;      ///< from 1
-    bool is_valid = false;  ///< it is JSON
+    bool is_valid = false;  ///< the line is JSON
     simdjson::dom::element json;
   };
 
-  /// `name` stands for the stream in errors. Both outlive this.
+  /// Errors call the stream `name`. Both arguments must outlive this.
   ParsedLines(std::istream& stream, std::string_view name);
   ~ParsedLines();
   ParsedLines(const ParsedLines&) = delete;
   ParsedLines& operator=(const ParsedLines&) = delete;
 
-  /// The next whole line, valid until the next call; null: there is none. Throws what LineReader does.
+  /// The next whole line, valid until the next call; null: there is none. Throws the errors of LineReader.
   const Line* next();
-  /// Once next() has given nothing: lines, and bytes behind the last whole one.
+  /// Valid once next() has returned null: the number of lines, and of bytes behind the last whole line.
   size_t number() const { return lines_.number(); }
   size_t rest_bytes() const { return lines_.rest_bytes(); }
 
@@ -60,7 +60,7 @@ class ParsedLines {
   std::condition_variable_any changed_;
   std::deque<Batch*> free_;
   std::deque<Batch*> full_;
-  Batch* taking_ = nullptr;  ///< what next() gives lines of
+  Batch* taking_ = nullptr;  ///< the batch whose lines next() returns
   size_t taken_ = 0;
   std::jthread thread_;  ///< last: everything above outlives it
 };

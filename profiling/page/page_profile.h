@@ -12,7 +12,7 @@
 
 namespace minfer {
 
-/// What the page shows of a profile, gathered while it is read twice. Memory grows by 24 bytes a step.
+/// The page's data of a profile, gathered while the profile is read twice. Memory grows by 24 bytes a step.
 class PageProfile final : public ProfileVisitor {
  public:
   static constexpr size_t kMostRequests = 1000;
@@ -32,9 +32,9 @@ class PageProfile final : public ProfileVisitor {
   void device(const DeviceSample& sample) override { sums_.device(sample); }
   void trial(KeptTrial trial) override { sums_.trial(std::move(trial)); }
 
-  /// Takes the steps of the second reading, for those requests that json() has.
+  /// Receives the steps of the second reading, for the requests in json().
   std::unique_ptr<ProfileVisitor> second_reading();
-  /// A document of schema minfer.page/1; afterwards this is empty. `name` of the file; `note`: what read_profile() returned. Throws
+  /// Returns a document of schema minfer.page/1 and leaves this empty. `name`: the file's; `note`: the result of read_profile(). Throws
   /// Error if there is no step.
   std::string json(const std::string& name, std::string note);
 
@@ -43,7 +43,7 @@ class PageProfile final : public ProfileVisitor {
   ThinnedSteps steps_;
   DeviceTime device_;
   SlowestRequests requests_{RequestOrder::e2e, kMostRequests};
-  std::vector<RequestWaterfall> waterfalls_;  ///< of these, in the order of their arrival
+  std::vector<RequestWaterfall> waterfalls_;  ///< of these, in the order of arrival
 };
 
 }  // namespace minfer

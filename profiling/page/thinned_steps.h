@@ -10,23 +10,23 @@
 
 namespace minfer {
 
-/// Some of a profile's steps: of each bucket of successive steps the shortest and the longest, and the slowest of all. So outliers stay,
-/// and so does the range of the others. Buckets hold one step at first, and twice as many each time that there are too many buckets:
-/// memory does not grow with the number of steps.
+/// A sample of a profile's steps: the shortest and the longest of each bucket of successive steps, and the slowest of all. So outliers
+/// stay, and so does the range of the other steps. Buckets hold one step at first; the size doubles each time that there are too many
+/// buckets. So memory does not grow with the number of steps.
 class ThinnedSteps {
  public:
   static constexpr size_t kMostBuckets = 800, kSlowest = 20;
 
   void add(const StepSummary& step);
-  /// In their order, each once.
+  /// The kept steps in order, each once.
   std::vector<StepSummary> steps() const;
-  /// Successive steps of which two are kept; 1: all are.
+  /// The number of successive steps in a bucket, which keeps two; 1: all steps are kept.
   int64_t steps_of_bucket() const { return steps_of_bucket_; }
 
  private:
   struct Bucket {
     StepSummary longest;
-    std::optional<StepSummary> shortest;  ///< unless it is the longest
+    std::optional<StepSummary> shortest;  ///< none if it is also the longest
   };
   static void add_to(Bucket& bucket, const StepSummary& step);
   void merge_pairs();

@@ -7,13 +7,13 @@
 
 namespace minfer {
 
-/// A bounded queue from one thread to another, without locks. Its slots are made once and assigned to, so that what they own is reused.
+/// A bounded, lock-free queue from one thread to another. The slots are allocated once and assigned to, so their memory is reused.
 template <class T>
 class BoundedQueue {
  public:
   explicit BoundedQueue(size_t slots) : slots_(slots) {}
 
-  /// Producer. False: full, nothing was added.
+  /// Producer. Returns false, and adds nothing, if the queue is full.
   bool push(const T& item) {
     const uint64_t pushed = pushed_.load(std::memory_order_relaxed);
     if (pushed - popped_.load(std::memory_order_acquire) == slots_.size()) return false;
@@ -21,7 +21,7 @@ class BoundedQueue {
     pushed_.store(pushed + 1, std::memory_order_release);
     return true;
   }
-  /// Consumer. The oldest item, valid until pop(); null: empty.
+  /// Consumer. Returns the oldest item, which is valid until pop(); null: the queue is empty.
   const T* front() const {
     const uint64_t popped = popped_.load(std::memory_order_relaxed);
     if (popped == pushed_.load(std::memory_order_acquire)) return nullptr;

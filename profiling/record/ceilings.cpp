@@ -31,7 +31,7 @@ constexpr int64_t kFmaRounds = 2'000'000;
 /// Share of the threads' time without a core from which on others have taken the cores.
 constexpr double kTaken = 0.1;
 
-/// What threads that measure did not get of the cores' time.
+/// The cores' time that measuring threads did not get.
 struct TakenTime {
   std::atomic<int64_t> waited_ns{0};  ///< ready to run, without a core
   std::atomic<int64_t> wall_ns{0};    ///< summed over the threads too
@@ -145,7 +145,7 @@ double measure_gflops(const cpu::NarrowLoop& loop, int32_t threads, TakenTime& t
 }  // namespace
 
 UnitShares units_of(const OpInfo& op) {
-  // Of delta_rule prompts are products.
+  // In delta_rule, prompts are products.
   const bool multiplies =
       is_product(op.kind) || op.kind == OpKind::attention || op.kind == OpKind::delta_rule;
   return {.fp8 = op.fp8_products ? 1.0 : 0.0, .vectors = multiplies ? 0.0 : 1.0};

@@ -34,7 +34,7 @@ Json read_cache(const std::filesystem::path& path) {
   return machines != content.end() && machines->is_object() ? *machines : Json::object();
 }
 
-// Of a file that people may have written in.
+// A number from a file that people may have edited.
 int64_t number_at(const Json& machine, const char* key, int64_t most, int64_t otherwise) {
   const Json number = machine.value(key, Json());
   return number.is_number_integer() ? std::clamp<int64_t>(number.get<int64_t>(), 0, most) : otherwise;

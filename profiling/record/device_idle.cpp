@@ -37,9 +37,9 @@ void IdleFinder::learn(uint64_t kind, int64_t ns) {
   }
 }
 
-/// Of an op whose front stamped no end, but took until `least_end_ns` if it took what it takes at the least (nothing, if that is not
+/// For an op whose front stamped no end. `least_end_ns`: the front's end if it took its least time (or no time, if that is not
 /// known). A launch
-/// before that came in time, however soon the op began; one that the device did not take up at once had to wait for its front.
+/// before that came in time, however soon the op began; an op that the device did not start at once had to wait for its front.
 bool IdleFinder::is_late(int64_t least_end_ns, int64_t next_launched_ns, int64_t next_ns) const {
   return next_launched_ns > least_end_ns && next_ns - next_launched_ns <= take_up_ns_;
 }
@@ -55,7 +55,7 @@ void IdleFinder::set_idle(BusyOp& op, int64_t end_ns, int64_t next_launched_ns, 
   op.idle_host_ns = idle_ns - op.idle_device_ns;
 }
 
-/// Of a launch in front of which everything has ended, if the end is stamped: only then the device is known to have waited for it.
+/// Notes a launch that came after everything in front had ended, with a stamped end: only then did the device surely wait for it.
 void IdleFinder::note_take_up(int64_t front_end_ns, int64_t launched_ns, int64_t begin_ns) {
   if (front_end_ns <= 0 || launched_ns <= front_end_ns) return;
   const int64_t take_up_ns = begin_ns - launched_ns;

@@ -7,20 +7,20 @@
 
 namespace minfer {
 
-/// Hands the newest of a row of values from one thread to another, and neither ever waits. Three values exist: the writer's, the
-/// reader's and the one between them, which is swapped with either in one step (a triple buffer).
+/// Passes the newest value from one thread to another; neither thread ever waits. There are three values: the writer's, the
+/// reader's and the one between them, which either thread swaps with its own in one atomic step (a triple buffer).
 template <class Value>
 class LatestValue {
  public:
-  /// Before the threads begin.
+  /// Visits all three values; call it before the threads begin.
   void for_each(const std::function<void(Value&)>& visit) {
     for (Value& value : values_)
       visit(value);
   }
 
-  /// Writer: the value to fill for the next publish(). It holds what was left in it.
+  /// Writer: the value to fill for the next publish(). It still holds its old contents.
   Value& writers() { return values_[writers_]; }
-  /// Writer: the reader gets writers() next. True if it replaces a value that the reader has not taken.
+  /// Writer: gives writers() to the reader. Returns true if that replaces a value that the reader has not taken.
   bool publish() {
     const uint8_t between =
         between_.exchange(static_cast<uint8_t>(writers_ | kNew), std::memory_order_acq_rel);
@@ -28,7 +28,7 @@ class LatestValue {
     return (between & kNew) != 0;
   }
 
-  /// Reader: the newest value; null if there is none since the last call. Stays in place until the next call.
+  /// Reader: the newest value; null if none is new since the last call. The pointer is valid until the next call.
   Value* take() {
     if ((between_.load(std::memory_order_relaxed) & kNew) == 0) return nullptr;
     readers_ = between_.exchange(readers_, std::memory_order_acq_rel) & ~kNew;
@@ -36,7 +36,7 @@ class LatestValue {
   }
 
  private:
-  static constexpr uint8_t kNew = 4;  ///< beside the index in between_: not taken yet
+  static constexpr uint8_t kNew = 4;  ///< a flag in between_, beside the index: not taken yet
 
   std::array<Value, 3> values_;
   uint8_t writers_ = 0;

@@ -10,20 +10,20 @@
 
 namespace minfer {
 
-/// The recorder's last steps as summaries, for those who look on while the engine runs. Each step is
-/// summarised once, when somebody asks for it, and as many are kept as the recorder's ring holds. One thread
-/// at a time, any but the engine's, to which it costs what StepRecorder::after() does.
+/// Summaries of the recorder's last steps, for viewers while the engine runs. Each step is
+/// summarised once, when somebody asks for it. As many are kept as the recorder's ring holds. Any one thread
+/// but the engine's may call it at a time; the engine thread pays the cost of StepRecorder::after().
 class LiveProfile {
  public:
   /// `recorder` outlives this.
   LiveProfile(const StepRecorder& recorder, ProfileHeader header);
 
-  /// Takes over the steps that have ended since the last call.
+  /// Adds the steps that have ended since the last call.
   void refresh();
 
   const ProfileHeader& header() const { return header_; }
   bool beats_ceilings() const { return summariser_.beats_ceilings(); }
-  /// The last `count` steps at most, of those behind step `since`, oldest first. Valid until refresh().
+  /// At most the last `count` of the steps after step `since`, oldest first. Valid until refresh().
   std::span<const StepSummary> last(size_t count, int64_t since = -1) const;
 
  private:
@@ -33,16 +33,16 @@ class LiveProfile {
   std::vector<StepSummary> steps_;
 };
 
-/// What was computed in a window of time that ends now.
+/// The rates of computation in a window of time that ends now.
 struct Throughput {
   double window_s = 0.0;
   double steps_per_s = 0.0;
-  double prompt_tokens_per_s = 0.0;     ///< computed, so without those from the prefix cache
+  double prompt_tokens_per_s = 0.0;     ///< computed ones, without tokens from the prefix cache
   double generated_tokens_per_s = 0.0;  ///< sampled
 };
 
-/// Of the steps that ended in the last `window_ns` before `now_ns`. `steps`: the newest ones, without gaps;
-/// if they do not reach back so far, the window begins with the first.
+/// The throughput of the steps that ended in the last `window_ns` before `now_ns`. `steps`: the newest ones, without gaps;
+/// if they do not reach back that far, the window begins with the first step.
 Throughput throughput(std::span<const StepSummary> steps, int64_t now_ns, int64_t window_ns);
 
 }  // namespace minfer

@@ -8,7 +8,7 @@
 namespace minfer {
 namespace {
 
-// What stands behind the first line that starts with `key`, without leading blanks and colons.
+// The rest of the first line that starts with `key`, without leading blanks and colons.
 std::string field_of(const char* path, std::string_view key) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {

@@ -12,7 +12,7 @@
 
 namespace minfer {
 
-/// How the time of an op is divided between prefill and decode; stands in the header of every profile.
+/// The rule that divides an op's time between prefill and decode; it is in the header of every profile.
 inline constexpr std::string_view kPhaseRule =
     "An op of one kind of token counts wholly for its phase. A shared op of a mixed step is split by tokens "
     "(by logit rows, for ops on logits) when compute-bound. When memory-bound, decode is charged what the op "
@@ -20,13 +20,13 @@ inline constexpr std::string_view kPhaseRule =
     "seen, what the roofline says of the decode tokens alone at the share of the roofline that the op "
     "reached; the rest is prefill. Without measured ceilings: by tokens.";
 
-/// What each op takes in pure decode steps: a running mean (weight 1/8 for the newest) by op and token count,
-/// the counts grouped as 1, 2, 3-4, 5-8, ... Memory-bound ops take nearly the same within a group.
+/// The time of each op in pure decode steps: a running mean (weight 1/8 for the newest) by op and token count,
+/// with counts grouped as 1, 2, 3-4, 5-8, ... A memory-bound op takes nearly the same time within a group.
 class PhaseCosts {
  public:
   explicit PhaseCosts(size_t num_ops) : mean_us_(num_ops) {}
   void observe(OpId op, int32_t decode_tokens, double us);
-  /// Nothing if no pure decode step of that group was seen.
+  /// No value if no pure decode step of that group was seen.
   std::optional<double> decode_us(OpId op, int32_t decode_tokens) const;
 
  private:
@@ -35,14 +35,14 @@ class PhaseCosts {
   std::vector<std::array<float, kGroups>> mean_us_;  ///< 0: not seen
 };
 
-/// Tokens of each phase that an op works on: logit rows for ops on logits.
+/// The tokens of each phase that an op works on; for ops on logits, the logit rows.
 struct PhaseTokens {
   int32_t decode = 0;
   int32_t prefill = 0;
 };
 PhaseTokens phase_tokens(TokenScope scope, const BatchShape& shape);
 
-/// The part of `us` that is charged to decode, by kPhaseRule; between 0 and `us`. `experts_read`: see op_work().
+/// The part of `us` that kPhaseRule charges to decode, between 0 and `us`. `experts_read`: see op_work().
 double decode_share_us(OpId op, const OpInfo& info, double us, const BatchShape& shape,
                        const Ceilings& ceilings, const PhaseCosts& costs, int32_t experts_read = -1);
 

@@ -6,8 +6,8 @@
 
 namespace minfer {
 
-/// Takes what recorded steps stamped on those of several ranks that are other threads of this process. Each rank calls it on its own
-/// thread, in the order of its steps, maybe before the first rank has recorded the step and maybe after: it copies what it needs and
+/// Receives the stamps of recorded steps from the ranks that are other threads of this process. Each rank calls it on its own
+/// thread, in the order of its steps, before or after the first rank has recorded the step. The sink copies what it needs and
 /// never blocks.
 class RankStampSink {
  public:

@@ -9,8 +9,8 @@
 
 namespace minfer {
 
-/// The last items that the engine thread has added, `most` of them, for those who look on. It never waits for a reader: an item that
-/// comes while one copies is put in later.
+/// The last `most` items that the engine thread added, for viewers. The engine thread never waits for a reader: an item that
+/// comes while a reader copies is put in later.
 template <class Item>
 class RecentItems {
  public:
@@ -22,7 +22,7 @@ class RecentItems {
     late_.push_back(item);
     put_late();
   }
-  /// Engine thread: puts in what found a reader, if there is none now.
+  /// Engine thread: puts in the items that were delayed by a reader, if there is no reader now.
   void put_late() noexcept {
     if (late_.empty()) return;
     const std::unique_lock lock(mutex_, std::try_to_lock);
@@ -33,7 +33,7 @@ class RecentItems {
     while (items_.size() > most_)
       items_.pop_front();
   }
-  /// Those behind the last one that `is_wanted` refuses, in their order; it is asked from the last one on. Any thread.
+  /// The items after the last one that `is_wanted` refuses, in order; `is_wanted` is asked from the newest item backwards. Any thread.
   template <class IsWanted>
   std::vector<Item> last_while(IsWanted is_wanted) const {
     const std::lock_guard lock(mutex_);
@@ -47,7 +47,7 @@ class RecentItems {
   const size_t most_;
   mutable std::mutex mutex_;  ///< guards items_; the engine thread only ever tries it
   std::deque<Item> items_;
-  std::deque<Item> late_;  ///< engine thread: those that found a reader
+  std::deque<Item> late_;  ///< engine thread: items that were delayed by a reader
 };
 
 }  // namespace minfer

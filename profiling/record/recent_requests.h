@@ -9,8 +9,8 @@
 
 namespace minfer {
 
-/// The last requests that have ended, for those who look on. One that ends while a reader copies is put in at the end of the next step.
-/// With as many that wait for a reader it takes 6.5 MB at the most: each its record, an id of up to 160 bytes, and its ClientWait.
+/// The last requests that have ended, for viewers. A request that ends while a reader copies is put in at the end of the next step.
+/// If as many again wait for a reader, it takes 6.5 MB at the most: for each, its record, an id of up to 160 bytes, and its ClientWait.
 class RecentRequests final : public StepSink {
  public:
   static constexpr size_t kMost = 4096;
@@ -21,7 +21,7 @@ class RecentRequests final : public StepSink {
   bool wants_requests() const noexcept override { return false; }
   bool wants_ended_requests() const noexcept override { return true; }
 
-  /// In the order in which they ended. Any thread.
+  /// The last `count`, in the order in which they ended. Any thread.
   std::vector<EndedRequest> last(size_t count) const {
     return requests_.last_while([&](const EndedRequest&) { return count-- > 0; });
   }

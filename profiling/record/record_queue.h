@@ -7,7 +7,7 @@
 
 namespace minfer {
 
-/// Step records on their way from the engine's thread to another.
+/// A queue of step records from the engine thread to another thread.
 class RecordQueue : public BoundedQueue<StepRecord> {
  public:
   /// Holds as many records of `num_ops` stamps as fit in `bytes`, 16 at least.

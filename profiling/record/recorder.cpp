@@ -16,7 +16,7 @@ size_t records_in(size_t ring_bytes, size_t num_ops) {
   return std::clamp(ring_bytes / record_bytes(num_ops), kMinRecords, kMaxRecords);
 }
 
-/// What the ops took, less what lay in front of one that was waited for.
+/// The time of the ops, without the gaps in front of ops with their own launch.
 int64_t device_ns(const StepStamps& stamps) {
   if (stamps.ops.empty()) return 0;
   int64_t ns = stamps.end_ns - stamps.ops.front().begin_ns;

@@ -17,29 +17,29 @@
 
 namespace minfer {
 
-/// Takes each finished record, on the engine thread, and returns at once: it copies what it needs and never blocks.
+/// Receives each finished record on the engine thread. It copies what it needs, never blocks, and returns at once.
 class StepSink {
  public:
   virtual ~StepSink() = default;
   virtual void consume(const StepRecord& record) noexcept = 0;
-  /// A request has ended: the record of the last step that served it follows, if it was not cancelled meanwhile.
+  /// A request has ended. The record of the last step that served it follows, unless it was cancelled meanwhile.
   virtual void consume_request(const EndedRequest& /*request*/) noexcept {}
-  /// One of several ranks has finished a step, of which the record comes soon, or has come before.
+  /// One of several ranks has finished a step. The record of that step comes soon, or has come before.
   virtual void consume_rank_step(const RankStep& /*step*/) noexcept {}
-  /// Whether records are to hold the ids of the requests that the step served.
+  /// True if records should hold the ids of the requests that the step served.
   virtual bool wants_requests() const noexcept { return true; }
-  /// Whether requests that end are to be told of.
+  /// True if consume_request() should be called.
   virtual bool wants_ended_requests() const noexcept { return wants_requests(); }
 };
 
 struct RecorderOptions {
-  size_t num_ops = 0;  ///< runs of ops in a step at the most: so many stamps are reserved in every record
-  /// Memory for past records, beside 4 bytes for each sequence of a step; it holds 16 to 4,096 of them.
+  size_t num_ops = 0;  ///< most runs of ops in a step; every record reserves as many stamps
+  /// Memory for past records, without the 4 bytes for each sequence of a step; the ring holds 16 to 4,096 records.
   size_t ring_bytes = 16u << 20;
-  bool asynchronous = false;  ///< ops run beside the host, not inside the call that launches them
+  bool asynchronous = false;  ///< ops run in parallel with the host, not inside the call that launches them
 };
 
-/// Records every step of the engine (profiler tier 0): keeps the last ones in a preallocated ring and hands each to the sinks.
+/// Records every step of the engine (profiler tier 0): keeps the last ones in a preallocated ring and gives each to the sinks.
 ///
 ///     recorder.begin_step();
 ///     { SpanTimer span(recorder, HostSpan::schedule); ... }
@@ -48,19 +48,19 @@ struct RecorderOptions {
 ///     { SpanTimer span(recorder, HostSpan::wait); backend.finish_step(...); }
 ///     recorder.end_step();
 ///
-/// Up to kMostOpenSteps steps may be open: the next one may begin and be launched before end_step() is called for those in front of it. The
-/// spans draft, schedule, build and launch belong to the newest step, the later ones to the oldest.
+/// Up to kMostOpenSteps steps may be open: a step may begin and be launched before end_step() is called for the steps in front of it. The
+/// spans draft, schedule, build and launch belong to the newest step, the later spans to the oldest.
 ///
-/// How a step's wall time divides. Host spans never nest; the ops, from the first stamp to the stamps' end, are device time. A synchronous
-/// backend (CPU) runs its ops inside the `launch` span: end_step() takes their time out of it, the wall time is begin_step() to end_step(),
-/// and spans and ops add up to it but for what lies between spans. On an asynchronous one (CUDA) the wall time ends with the last op and
-/// begins when the device finished the step before, or with begin_step() if that is later: so the wall times of successive steps never
-/// overlap, and what of them no op covers is device idle time.
+/// How a step's wall time divides: host spans never nest. Device time is the ops' time, from the first stamp to the stamps' end. A
+/// synchronous backend (CPU) runs its ops inside the `launch` span; end_step() subtracts their time from that span. Its wall time is
+/// begin_step() to end_step(); spans and ops add up to it, except for the gaps between spans. On an asynchronous backend (CUDA) the wall
+/// time ends with the last op. It begins when the device finished the step before, or with begin_step() if that is later. So the wall
+/// times of successive steps never overlap, and the device idles in the part that no op covers.
 ///
-/// Owned by the engine. All of it is called from the engine thread, except last(), after(), dropped() and
-/// capacity(), which any thread may call. The engine thread neither allocates here nor waits: if a reader
-/// holds the ring at the very moment a step ends, the step is laid beside it, and whoever holds the ring next puts it in. If
-/// the next step ends before that, the ring goes without the older one, and dropped() counts it. The sinks get all of them.
+/// The engine owns it. Only the engine thread calls it, except for last(), after(), dropped() and
+/// capacity(), which any thread may call. Here the engine thread neither allocates nor waits. If a reader
+/// holds the ring when a step ends, the step is kept beside the ring, and the next holder of the ring puts it in. If
+/// the next step ends before that, the ring loses the older step, and dropped() counts it. The sinks get every step.
 class StepRecorder {
  public:
   static constexpr size_t kMostOpenSteps = 3;
@@ -69,37 +69,37 @@ class StepRecorder {
   StepRecorder(const StepRecorder&) = delete;
   StepRecorder& operator=(const StepRecorder&) = delete;
 
-  /// Sinks are not owned; each takes every record. Between steps only.
+  /// Every sink gets every record. The recorder does not own sinks. Call only between steps.
   void add_sink(StepSink& sink) { sinks_.push_back(&sink); }
   void remove_sink(StepSink& sink) { std::erase(sinks_, &sink); }
-  /// Whether steps are recorded from the next begin_step() on. Steps are numbered all the same.
+  /// Turns recording on or off from the next begin_step() on. Steps are numbered in either case.
   void set_enabled(bool enabled) { enabled_ = enabled; }
-  /// Forgets all records and drops and numbers the next step 0, e.g. after a warm-up. Waits for readers. With no step open only.
+  /// Forgets all records and drops and numbers the next step 0, e.g. after a warm-up. Waits for readers. Call only while no step is open.
   void reset();
 
   /// The number that the next begin_step() gives.
   int64_t next_step() const { return next_step_; }
   void begin_step();
-  /// The system's id of the thread that began the newest step; 0: none has. Any thread.
+  /// The system's id of the thread that began the newest step; 0: no step has begun. Any thread.
   int32_t engine_thread() const { return engine_thread_.load(std::memory_order_relaxed); }
   /// The number of the newest step.
   int64_t newest_step() const { return next_step_ - 1; }
-  /// Whether the newest step is recorded.
+  /// True if the newest step is recorded.
   bool recording() const { return newest().recording; }
-  /// Whether the step that a span belongs to is recorded.
+  /// True if the step that `span` belongs to is recorded.
   bool recording(HostSpan span) const { return step_of(span).recording; }
-  /// Where the backend puts the newest step's op stamps; null if it is not recorded. Stays in place until its end_step().
+  /// The place for the backend's op stamps of the newest step; null if it is not recorded. The pointer is valid until its end_step().
   StepStamps* stamps() { return recording() ? &newest().record.stamps : nullptr; }
   void add_host_ns(HostSpan span, int64_t ns) {
     step_of(span).record.host_ns[static_cast<size_t>(span)] += ns;
   }
   void set_batch(const StepBatch& batch) { newest().record.batch = batch; }
-  /// Of the newest step, to be filled: see StepRecord.
+  /// StepRecord::served of the newest step, for the caller to fill.
   std::vector<uint32_t>& served() { return newest().record.served; }
-  /// Whether ids given to add_request() reach anybody: the ring keeps none.
+  /// True if a sink takes the ids given to add_request(); the ring does not keep them.
   bool wants_requests() const { return recording() && has_request_sink(); }
   void add_request(std::string_view id) { newest().record.requests.push_back(id); }
-  /// Whether requests given to end_request() reach anybody. With or without an open step.
+  /// True if a sink takes the requests given to end_request(). A step may be open or not.
   bool wants_ended_requests() const {
     return enabled_ &&
            std::ranges::any_of(sinks_, [](const StepSink* sink) { return sink->wants_ended_requests(); });
@@ -109,32 +109,32 @@ class StepRecorder {
     for (StepSink* sink : sinks_)
       sink->consume_rank_step(step);
   }
-  /// The oldest open step as far as it is known; null if it is not recorded.
+  /// The oldest open step as far as it is known; null if no step is open or it is not recorded.
   const StepRecord* oldest() const {
     return num_open_ > 0 && open_[oldest_].recording ? &open_[oldest_].record : nullptr;
   }
-  /// Tokens that grammars forced when the oldest step was committed.
+  /// Adds tokens that grammars forced when the oldest step was committed.
   void add_forced_tokens(int32_t count) {
     if (num_open_ > 0) open_[oldest_].record.batch.forced_tokens += count;
   }
-  /// Draft tokens that turned out right when the oldest step was committed.
+  /// Adds draft tokens that proved right when the oldest step was committed.
   void add_accepted_tokens(int64_t count) {
     if (num_open_ > 0) open_[oldest_].record.batch.accepted_tokens += static_cast<int32_t>(count);
   }
-  /// How the newest step was launched.
+  /// Sets how the newest step was launched.
   void set_launched(const LaunchedStep& launched);
   /// Ends the oldest step.
   void end_step();
-  /// Ends the newest step, which turned out to have nothing to do, or failed: not recorded, its number is used again.
+  /// Ends the newest step without a record, because it had nothing to do or failed. The next step gets its number.
   void cancel_step();
 
-  /// Copies of the last `count` records at most, oldest first, without request ids.
+  /// Copies of at most the last `count` records, oldest first, without request ids.
   std::vector<StepRecord> last(size_t count) const;
-  /// Copies of the records of the steps behind `step`, as far as the ring still holds them.
+  /// Copies of the records of the steps after `step`, as far as the ring still holds them.
   std::vector<StepRecord> after(int64_t step) const;
-  /// Steps that the ring went without, because a reader held it.
+  /// The number of steps that the ring lost because a reader held it.
   uint64_t dropped() const { return dropped_.load(std::memory_order_relaxed); }
-  /// Records the ring holds.
+  /// The number of records that the ring can hold.
   size_t capacity() const { return ring_.size(); }
 
  private:
@@ -164,19 +164,19 @@ class StepRecorder {
   std::array<OpenStep, kMostOpenSteps> open_;  ///< a ring: from oldest_ on, num_open_ of them
   size_t oldest_ = 0;
   size_t num_open_ = 0;
-  int64_t device_end_ns_ = 0;  ///< of the last ended step
+  int64_t device_end_ns_ = 0;  ///< when the last ended step ended on the device
   size_t reserved_ops_;
   mutable std::mutex ring_mutex_;  ///< guards ring_ and kept_; the engine thread only ever tries it
   mutable std::vector<StepRecord> ring_;
   mutable uint64_t kept_ = 0;  ///< records ever kept; the newest is ring_[(kept_ - 1) % ring_.size()]
-  /// The step that ended while a reader held the ring: written by the engine thread, taken by a thread that holds ring_mutex_.
+  /// The step that ended while a reader held the ring. The engine thread writes it; a thread that holds ring_mutex_ takes it.
   mutable LatestValue<StepRecord> late_;
   std::atomic<uint64_t> dropped_{0};
   std::atomic<int32_t> engine_thread_{0};
 };
 
-/// Adds the time from its construction to its destruction to a host span of a step in progress, and takes it from `around`, if it runs
-/// inside another timer of the same step.
+/// Adds the time from its construction to its destruction to a host span of a step in progress. Subtracts it from `around`, if the timer
+/// runs inside another timer of the same step.
 class SpanTimer {
  public:
   SpanTimer(StepRecorder& recorder, HostSpan span) : SpanTimer(recorder, span, span) {}

@@ -11,12 +11,12 @@
 
 namespace minfer {
 
-/// Parts of a step on the host, in the order they run. Together they cover the step's wall time. `draft` is what finding draft tokens
-/// takes, the passes of a draft model included. `mask` is what grammars take of
-/// requests whose tokens `commit` hands on: following them, and finding which tokens may come next.
+/// The parts of a step on the host, in the order they run. Together they cover the step's wall time. `draft` is the time to find draft
+/// tokens, including the passes of a draft model. `mask` is the time of the grammars
+/// of the requests whose tokens `commit` hands on: to follow them, and to find the tokens that may come next.
 enum class HostSpan : uint8_t { draft, schedule, build, launch, wait, commit, mask, detokenise, respond };
 inline constexpr size_t kHostSpans = 9;
-/// Whether it is left out where it took no time: most steps have none.
+/// True if outputs leave the span out when it took no time, as in most steps.
 constexpr bool is_optional(HostSpan span) {
   return span == HostSpan::draft || span == HostSpan::mask;
 }
@@ -25,28 +25,28 @@ std::string_view name(HostSpan span);
 enum class StepPhase : uint8_t { prefill, decode, mixed };
 std::string_view name(StepPhase phase);
 
-/// The CUDA graph of a step by its phase and sequences: "decode_b32".
+/// The name of a step's CUDA graph, from its phase and number of sequences: "decode_b32".
 std::string graph_name(StepPhase phase, int32_t sequences);
-/// The sequences in a graph_name(); 0: it is none.
+/// The number of sequences in a graph_name(); 0: the text is no such name.
 int32_t sequences_of_graph(std::string_view graph_name);
 
-/// What the engine knows of a step, beside its times.
+/// The engine's facts about a step, without its times.
 struct StepBatch {
   BatchShape shape;
   int32_t padded_tokens = 0;
-  int32_t graph_batch = 0;  ///< sequences of the CUDA graph that was replayed; 0: no graph
+  int32_t graph_batch = 0;  ///< sequences in the replayed CUDA graph; 0: no graph
   int32_t prefix_hit_tokens = 0;
   int32_t preempted = 0;
   int32_t kv_blocks_used = 0;
   int32_t kv_blocks_total = 0;
   int32_t waiting = 0;           ///< requests queued after scheduling
   int32_t constrained_rows = 0;  ///< tokens drawn among those that a grammar allows
-  int32_t forced_tokens = 0;     ///< tokens that grammars left no choice of, taken behind those drawn
+  int32_t forced_tokens = 0;     ///< tokens that grammars left no choice of, added after the drawn ones
   int32_t prefill_budget = 0;    ///< prompt tokens allowed beside decoding; 0: no target
-  int64_t predicted_ns = 0;      ///< wall time that was expected; 0: nothing alike had been seen
+  int64_t predicted_ns = 0;      ///< expected wall time; 0: no similar step had been seen
   int32_t drafts = 0;            ///< sequences that brought draft tokens
-  int32_t draft_tokens = 0;      ///< these tokens
-  int32_t accepted_tokens = 0;   ///< of these, the ones that were drawn
+  int32_t draft_tokens = 0;      ///< draft tokens in them
+  int32_t accepted_tokens = 0;   ///< draft tokens that were drawn
 
   StepPhase phase() const {
     if (shape.prefill_tokens == 0) return StepPhase::decode;
@@ -54,7 +54,7 @@ struct StepBatch {
   }
 };
 
-/// Ids of the requests that a step served, in one buffer: refilling it allocates nothing once it has grown.
+/// The ids of the requests that a step served, in one buffer. Refilling the buffer allocates nothing once it has grown.
 class RequestIds {
  public:
   void push_back(std::string_view id) {
@@ -77,31 +77,31 @@ class RequestIds {
   std::vector<size_t> ends_;
 };
 
-/// One step as it was measured: what is kept in memory for every step. Filled on the engine thread without
-/// allocating (vectors are reused); everything that can be computed later is (see summary.h).
+/// The measurements of one step, as kept in memory for every step. The engine thread fills it without
+/// allocating (vectors are reused). Everything that can be computed later is computed later (see summary.h).
 struct StepRecord {
   int64_t step = 0;
   int64_t start_ns = 0;
   int64_t end_ns = 0;
   std::array<int64_t, kHostSpans> host_ns{};  ///< by span; `launch` excludes ops on a synchronous backend
-  bool on_device = false;                     ///< the ops ran beside the host (asynchronous backend)
-  bool queued = false;                        ///< and the device went on to this step from the one before
+  bool on_device = false;  ///< the ops ran in parallel with the host (asynchronous backend)
+  bool queued = false;     ///< and it began before the device ended the one in front
   StepStamps stamps;
   StepBatch batch;
   RequestIds requests;           ///< only while a sink takes the records (see recorder.h)
   std::vector<uint32_t> served;  ///< the same requests by EndedRequest::number, always
 
   int64_t wall_ns() const { return end_ns - start_ns; }
-  void clear();  ///< as new, with the memory of `stamps` and `requests` kept
+  void clear();  ///< resets it, but keeps the memory of `stamps` and `requests`
 };
 
-/// Launches of an op that room is made for: most have one or two.
+/// The launches of an op that reserve_stamps() makes room for; most ops have one or two.
 inline constexpr size_t kLaunchesOfOp = 3;
 
-/// Makes room for `num_ops` stamps and writes to it: the page faults would otherwise come in the middle of a step.
+/// Reserves room for `num_ops` stamps and writes to it, since the page faults would otherwise come in the middle of a step.
 void reserve_stamps(StepRecord& record, size_t num_ops);
 
-/// Memory of a record with `num_ops` stamps.
+/// The memory of a record with `num_ops` stamps.
 inline size_t record_bytes(size_t num_ops) {
   return sizeof(StepRecord) + num_ops * (sizeof(StepStamps::Stamp) + kLaunchesOfOp * sizeof(int32_t));
 }

@@ -24,33 +24,33 @@ struct OpAggregate {
   double bytes = 0.0;
   double flops = 0.0;
   double floor_us = 0.0;                ///< roofline time of all calls; 0: ceilings unknown
-  Bound bound = Bound::unknown;         ///< under which it spent most of its time
-  Statistics call_us;                   ///< of the mean time of a call in each step
-  double idle_us = 0.0;                 ///< that the device idled behind it
+  Bound bound = Bound::unknown;         ///< the bound of most of its time
+  Statistics call_us;                   ///< of each step's mean time of a call
+  double idle_us = 0.0;                 ///< idle time of the device behind it
   double waited_us = 0.0;               ///< of an op between ranks, see OpSummary
   double link_bytes = 0.0;              ///< likewise
-  int64_t experts_read = 0;             ///< by the calls of which it is known
-  int64_t calls_with_experts = 0;       ///< these
-  std::map<int32_t, int64_t> launches;  ///< steps by the kind of launch that it made in them
+  int64_t experts_read = 0;             ///< by the calls with a known number
+  int64_t calls_with_experts = 0;       ///< these calls
+  std::map<int32_t, int64_t> launches;  ///< steps, by its kind of launch in them
 
   double mean_us() const { return calls > 0 ? us / static_cast<double>(calls) : 0.0; }
   double gbps() const { return us > 0.0 ? bytes / us * 1e-3 : 0.0; }
   double tflops() const { return us > 0.0 ? flops / us * 1e-6 : 0.0; }
   double roofline() const { return us > 0.0 ? floor_us / us : 0.0; }
-  /// Experts that a call reads; 0: not known, or it is no product of experts.
+  /// Mean number of experts that a call reads; 0: not known, or the op is no product of experts.
   double mean_experts() const {
     return calls_with_experts > 0
                ? static_cast<double>(experts_read) / static_cast<double>(calls_with_experts)
                : 0.0;
   }
-  /// Time that an implementation at the roofline would not take.
+  /// The time beyond the roofline's.
   double above_floor_us() const { return us > floor_us ? us - floor_us : 0.0; }
 };
 
-/// How far the times of steps were from what the engine expected.
+/// The difference between the times of steps and the engine's predictions.
 struct PredictionError {
-  int64_t steps = 0;    ///< of which something was expected
-  int64_t longer = 0;   ///< of those: took longer
+  int64_t steps = 0;    ///< with a prediction
+  int64_t longer = 0;   ///< part of those: took longer
   double median = 0.0;  ///< |measured - expected| / measured
   double p95 = 0.0;
 };
@@ -83,9 +83,9 @@ struct StepGroup {
 
   int64_t tokens() const { return prefill_tokens + decode_tokens; }
   double tokens_per_s() const { return wall_us > 0.0 ? static_cast<double>(tokens()) / wall_us * 1e6 : 0.0; }
-  /// Wall time that neither ops nor host spans cover.
+  /// The wall time that neither ops nor host spans cover.
   double other_us() const;
-  /// Wall time of the device that no op and no idle time within a step covers.
+  /// The device's wall time outside ops and outside the idle time within steps.
   double between_steps_us() const;
 };
 
@@ -107,29 +107,29 @@ struct Aggregate {
   PhaseAggregate prefill;
   PhaseAggregate decode;
   std::vector<OpAggregate> ops;                               ///< most time first
-  std::vector<PhaseOp> phase_ops;                             ///< the same by phase, most time first
+  std::vector<PhaseOp> phase_ops;                             ///< ops by phase, most time first
   double attributed = 0.0;                                    ///< share of the wall time
   double least_attributed = 0.0;                              ///< of a single step
-  std::map<std::string, int64_t, std::less<>> attributed_by;  ///< steps by where the figure comes from
-  int64_t by_begin_stamps = 0;  ///< steps of which the ops' times rest on begin stamps alone
+  std::map<std::string, int64_t, std::less<>> attributed_by;  ///< number of steps, by source of the figure
+  int64_t by_begin_stamps = 0;  ///< steps whose op times rest on begin stamps alone
   uint64_t dropped = 0;
 };
 
-/// Sums up steps as they come and keeps none: its memory grows with the number of ops, not of steps. One thread at a time.
+/// Sums up steps as they come and keeps none. Its memory grows with the number of ops, not of steps. One thread at a time.
 class Aggregator {
  public:
-  /// Steps of which kernels can still be told: their lines stand behind the steps of a traced range.
+  /// The last steps that still accept kernels. The kernels' lines come after all steps of a traced range.
   static constexpr size_t kRecentSteps = 1u << 17;
 
   void add(const StepSummary& step);
-  /// Drops so far: those of the whole span, also where steps are left out.
+  /// Sets the drops so far: all drops of the whole span, even if a filter leaves steps out.
   void set_dropped(uint64_t dropped) { dropped_ = std::max(dropped_, dropped); }
-  /// What the kernels say of a step that was added, if it is a recent one.
+  /// Adds the kernels' times of a step that was added before; ignored if the step is not recent.
   void add(const StepKernels& kernels);
-  /// Whether kernels of this step can still be told.
+  /// True if kernels of this step can still be added.
   bool is_recent(int64_t step) const;
   Aggregate result() const;
-  /// Memory beside the object itself, without that of names.
+  /// The memory outside the object itself, without the names.
   size_t bytes() const;
 
  private:
@@ -138,8 +138,8 @@ class Aggregator {
     OpAggregate sum;
     std::array<double, 3> us_by_bound{};
     Distribution call_us;
-    int32_t last_launch = -1;              ///< the entry of sum.launches that was counted last,
-    int64_t* last_launch_steps = nullptr;  ///< which is most often the next one too
+    int32_t last_launch = -1;              ///< the last counted entry of sum.launches,
+    int64_t* last_launch_steps = nullptr;  ///< which is most often also the next
   };
   struct GroupSum {
     StepGroup group;
@@ -169,14 +169,14 @@ class Aggregator {
   PhaseAggregate prefill_;
   PhaseAggregate decode_;
   std::map<std::pair<std::string, StepPhase>, OpSum> ops_;
-  std::vector<OpSum*> by_place_;   ///< of the last step's ops: mostly the next one's too
+  std::vector<OpSum*> by_place_;   ///< the last step's ops; mostly also the next step's
   AttributedSum attributed_;       ///< of all but the recent steps
   std::deque<RecentStep> recent_;  ///< ascending
   int64_t by_begin_stamps_ = 0;
   uint64_t dropped_ = 0;
 };
 
-/// Sums up the steps of `phase`, or all. Drops are those of the whole span.
+/// Sums up the steps of `phase`, or all steps. The drops are always of the whole span.
 Aggregate aggregate(std::span<const StepSummary> steps, std::optional<StepPhase> phase = std::nullopt);
 
 }  // namespace minfer

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kBinsOfOctaveLog2 = 7;
 constexpr int kMantissaBits = 52;
-// What lies outside shares the outermost bins, of which there are 8,065 then.
+// Values outside share the outermost bins; there are 8,065 bins then.
 constexpr double kLeast = 0x1p-20, kMost = 0x1p43;
 
 int32_t bin_number(double value) {

@@ -6,16 +6,16 @@
 
 namespace minfer {
 
-/// Of a sample; all 0 if it is empty.
+/// Statistics of a sample; all 0 if the sample is empty.
 struct Statistics {
   double mean = 0.0;
-  double median = 0.0;  ///< of an even count: the mean of the middle two
+  double median = 0.0;  ///< for an even count, the mean of the middle two
   double min = 0.0;
   double max = 0.0;
   double sd = 0.0;  ///< sample standard deviation (n - 1); 0 for one value
 };
 
-/// Count, mean and variance of a sample, value by value (Welford, Technometrics 1962); two samples are put together after Chan, Golub
+/// Count, mean and variance of a sample, value by value (Welford, Technometrics 1962). Two samples are merged after Chan, Golub
 /// and LeVeque (1979).
 class Moments {
  public:
@@ -32,8 +32,8 @@ class Moments {
   double squares_ = 0.0;  ///< of the distances from the mean
 };
 
-/// A sample of values of at least 0 in bounded memory: count, mean, extremes and standard deviation are exact. Quantiles come from bins whose width is 1/128 of the power
-/// of two below them, 0.8 % at the most; a bin knows the mean of its values, so that those that are all alike are exact too.
+/// A sample of values >= 0 in bounded memory. Count, mean, extremes and standard deviation are exact. Quantiles come from bins. A bin is
+/// 1/128 of the power of two below it wide (0.8 % at the most) and knows the mean of its values, so quantiles of equal values are exact.
 class Distribution {
  public:
   void add(double value);
@@ -44,10 +44,10 @@ class Distribution {
   double min() const { return min_; }
   double max() const { return max_; }
   double variance() const { return moments_.variance(); }
-  /// The value below which `share` of the sample lies, between its neighbours where it falls between two.
+  /// The value below which `share` of the sample lies; interpolated if it falls between two values.
   double quantile(double share) const;
   Statistics statistics() const;
-  /// Memory beside the object itself.
+  /// The memory outside the object itself.
   size_t bytes() const { return bins_.capacity() * sizeof(Bin); }
 
  private:

@@ -13,7 +13,7 @@ namespace {
 constexpr size_t kTimesShown = 5;
 constexpr double kDiffers = 0.1;  // of the larger one
 
-/// What every step has, in front of the times of its ops. Times come first.
+/// The features of every step, in front of the times of its ops. Times come first.
 struct Fixed {
   const char* name;
   double (*of)(const StepSummary& step);

@@ -10,23 +10,23 @@
 
 namespace minfer {
 
-/// One thing in which slow steps may differ: its mean over the slowest ones and over all.
+/// A feature in which slow steps may differ: its mean over the slowest steps and over all steps.
 struct StepFeature {
   std::string name;
   double slowest = 0.0;
   double all = 0.0;
 };
 
-/// The slowest hundredth of the steps beside all of them.
+/// The slowest hundredth of the steps, compared with all steps.
 struct Outliers {
-  int64_t steps = 0;                ///< among the slowest; 0: too few were recorded
+  int64_t steps = 0;                ///< number of slowest steps; 0: too few were recorded
   double from_us = 0.0;             ///< wall time of the shortest of them
   double share = 0.0;               ///< of all steps' wall time
-  std::vector<StepFeature> times;   ///< us a step, what differs most first: spans of the host, idle time, ops
-  std::vector<StepFeature> shapes;  ///< of the batch, where they differ
+  std::vector<StepFeature> times;   ///< us a step, largest difference first: host spans, idle time, ops
+  std::vector<StepFeature> shapes;  ///< of the batch, if they differ
 };
 
-/// Gathers them while steps come. Memory does not depend on the number of steps: at most kMost are looked at.
+/// Gathers outliers while steps come. Memory does not depend on the number of steps: it looks at kMost steps at most.
 class OutlierSum {
  public:
   static constexpr size_t kKept = 1'024, kMost = 10'000;
@@ -36,7 +36,7 @@ class OutlierSum {
   Outliers result() const;
 
  private:
-  /// A value for each name in `names_`, in its order; those that came later are missing.
+  /// The values are in the order of `names_`; values for names that came later are missing.
   struct Step {
     double wall_us = 0.0;
     std::vector<float> values;
@@ -54,7 +54,7 @@ class OutlierSum {
   Step next_;
 };
 
-/// Empty where there are no outliers.
+/// Empty if there are no outliers.
 Table outliers_table(const Outliers& outliers);
 
 }  // namespace minfer

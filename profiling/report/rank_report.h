@@ -15,29 +15,29 @@
 
 namespace minfer {
 
-/// What one rank did, means over the steps of which it has a line, in microseconds.
+/// The times of one rank in microseconds: means over the steps that it has a line for.
 struct RankUse {
   int32_t rank = 0;
   int64_t steps = 0;
   double computed_us = 0.0;
-  double exchange_us = 0.0;     ///< in ops between ranks, of which
-  double waited_us = 0.0;       ///< this until all had come
-  double begin_after_us = 0.0;  ///< its first op after that of the rank that began first
-  double end_after_us = 0.0;    ///< its last op's end after that of the rank that ended first
-  double launch_us = 0.0;       ///< of its host's work; 0: not known
-  /// Of single steps: work of its host, and idle time of its device (see RankStep). No count: the file does not have them.
+  double exchange_us = 0.0;     ///< in ops between ranks
+  double waited_us = 0.0;       ///< part of exchange_us, until all ranks had come
+  double begin_after_us = 0.0;  ///< how much later its first op began than the earliest rank's
+  double end_after_us = 0.0;    ///< how much later its last op ended than the earliest rank's
+  double launch_us = 0.0;       ///< part of its host's work; 0: not known
+  /// Over single steps: its host's work, and its device's idle time (see RankStep). Count 0: the file does not have them.
   Distribution host_us = {};
   Distribution idle_us = {};
 };
 
 /// Several ranks side by side.
 struct RankReport {
-  std::vector<RankUse> ranks;   ///< by number; empty: one rank
-  double skew_us = 0.0;         ///< mean over steps: what the longest computing took more than the shortest
+  std::vector<RankUse> ranks;   ///< by number; empty: there is one rank
+  double skew_us = 0.0;         ///< mean over steps: the longest minus the shortest computing time
   double exchange_share = 0.0;  ///< of the first rank's ops, in ops between ranks: nothing runs beside them
 };
 
-/// Gathers it while lines come, of all steps of a file. Keeps the steps whose ranks' lines have not all come yet, kMostOpen at the most.
+/// Gathers the report from the lines of all steps. Keeps at most kMostOpen steps that still wait for lines of some ranks.
 class RankReportSum {
  public:
   static constexpr size_t kMostOpen = 64;
@@ -63,9 +63,9 @@ class RankReportSum {
 };
 
 Table rank_table(const RankReport& report);
-/// Traced kernels of each of several ranks; no rows where the first one's alone were traced.
+/// The traced kernels of each rank; no rows if only the first rank was traced.
 Table traced_ranks_table(std::span<const RangeLine> first, std::span<const RangeLine> others);
-/// Ops between ranks, of the first rank; no rows where there are none.
+/// The first rank's ops between ranks; no rows if there are none.
 Table exchange_table(std::span<const OpAggregate> ops);
 
 }  // namespace minfer

@@ -19,7 +19,7 @@
 namespace minfer {
 namespace {
 
-/// Ops are timed by stamps that their kernels store, not by the host's clock around calls.
+/// True if ops are timed by stamps that their kernels store, and not by the host's clock around calls.
 bool has_device_stamps(const ProfileHeader& header) {
   return header.backend == "cuda";
 }
@@ -32,7 +32,7 @@ std::string attributed_by(const Aggregate& sum) {
   return text;
 }
 
-/// What products of experts read; empty: there are none, or it is not known.
+/// The experts that products of experts read; empty: there are none, or the number is not known.
 std::string experts_sentence(const Aggregate& sum) {
   std::string text;
   for (const OpAggregate& op : sum.ops) {
@@ -66,7 +66,7 @@ std::string tiers_text(const ReportData& data) {
   return nothing.empty() ? text : text + "; asked for without a result:" + nothing;
 }
 
-/// What of the recording the report is about; empty: all of it.
+/// The part of the recording that the report covers; empty: all of it.
 std::string filter_text(const ReportData& data) {
   const StepFilter& filter = data.filter;
   if (filter.is_all()) return {};
@@ -82,7 +82,7 @@ std::vector<std::string> introduction(const ReportData& data) {
   lines.push_back(
       fmt::format("{} on {} ({} threads), {}", header.model, header.device, header.threads, header.backend));
   lines.push_back(fmt::format("minfer {}, profiler {}", header.version, tiers_text(data)));
-  // A line of a step has what was dropped before it: of a file that is cut nobody knows what came behind.
+  // A step's line has the number dropped before it; for a cut-off file, later drops are unknown.
   const std::string_view known =
       data.note.empty() ? "" : " before the last (behind it: not known, the file is cut)";
   lines.push_back(fmt::format("steps {} to {}: {} recorded, {} dropped{}{}", data.first_step, data.last_step,

@@ -12,11 +12,11 @@ namespace minfer {
 enum class ReportFormat : uint8_t { table, json, csv, md };
 std::string_view name(ReportFormat format);
 
-/// What the op table is ordered by: most first, except `roofline` (furthest below it first) and `name`.
+/// The order of the op table: most first, except `roofline` (furthest below the roofline first) and `name`.
 enum class ReportSort : uint8_t { time, calls, mean, max, gbps, roofline, name };
 std::string_view name(ReportSort sort);
 
-/// How times are laid out. `flat` is the whole report with its table of ops.
+/// The layout of the times. `flat` is the whole report with its table of ops.
 enum class ReportView : uint8_t { flat, top_down, bottom_up };
 std::string_view name(ReportView view);
 
@@ -24,32 +24,32 @@ struct ReportOptions {
   ReportFormat format = ReportFormat::table;
   ReportView view = ReportView::flat;
   ReportSort sort = ReportSort::time;
-  size_t top = 20;         ///< ops listed at most; 0: all
+  size_t top = 20;         ///< most ops listed; 0: all
   size_t slowest = 5;      ///< slowest steps listed
-  StepFilter filter = {};  ///< only these steps
-  std::string op = {};     ///< only this op in tables of ops; empty: all
+  StepFilter filter = {};  ///< limits the report to these steps
+  std::string op = {};     ///< the only op in tables of ops; empty: all
   bool colour = false;     ///< bold titles in format `table`
   int indent = 2;          ///< of format `json`; -1: all on one line
   bool launches = true;    ///< list the kinds of launches, in format `json`
 };
 
-/// The report on a profile: what was recorded, steps by phase, where the wall time went, prefill against decode, ops, slowest steps, and
-/// what holds the time. `table` is text of at most kTextColumns; `md` the same tables; `csv` the op table alone; `json` one object with all
-/// of it, times in microseconds. Throws Error if no step is among those asked for. `data`: with the same filter.
+/// The report on a profile: the recording, steps by phase, the wall time's parts, prefill against decode, ops, slowest steps, and
+/// findings. `table` is text of at most kTextColumns; `md` has the same tables; `csv` is the op table alone; `json` is one object with
+/// everything, times in microseconds. Throws Error if no step matches the filter. `data` must have the same filter.
 std::string render_report(const ReportData& data, const ReportOptions& options);
 std::string render_report(const ProfileFile& file, const ReportOptions& options);
 
-/// What of a profile's tiers gave data; tier 0 always does.
+/// The profiler tiers that gave data; tier 0 always does.
 struct TierData {
   bool kernels = false;  ///< tier 1
-  int64_t counters = 0;  ///< tier 2: windows, of the rank that has most
+  int64_t counters = 0;  ///< tier 2: windows of the rank with most windows
 };
 TierData tier_data(const ReportData& data);
 
-/// Ops in the order asked for, `top` at most.
+/// The ops in the order of `sort`, `top` at most.
 std::vector<OpAggregate> sorted_ops(std::vector<OpAggregate> ops, ReportSort sort, size_t top);
 
-/// Those that the options ask for.
+/// The ops that the options ask for.
 std::vector<OpAggregate> listed_ops(const Aggregate& sum, const ReportOptions& options);
 
 /// Format `json` of render_report().

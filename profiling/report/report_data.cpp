@@ -6,7 +6,7 @@
 namespace minfer {
 namespace {
 
-/// Whether `a` stands in front of `b` among the slowest.
+/// True if `a` comes before `b` among the slowest.
 bool is_slower(const StepSummary& a, const StepSummary& b) {
   return a.wall_us != b.wall_us ? a.wall_us > b.wall_us : a.step < b.step;
 }

@@ -22,7 +22,7 @@
 
 namespace minfer {
 
-/// The longest steps, longest first; of equal ones the earlier. Keeps `count` at most.
+/// The longest steps, longest first; among equal steps, the earlier first. Keeps `count` at most.
 class SlowestSteps {
  public:
   explicit SlowestSteps(size_t count) : count_(count) {}
@@ -34,16 +34,16 @@ class SlowestSteps {
   std::vector<StepSummary> heap_;  ///< the shortest first
 };
 
-/// What a report is made of: sums over a profile, whose size does not depend on the number of steps.
+/// The data of a report: sums over a profile. Their size does not depend on the number of steps.
 struct ReportData {
   ProfileHeader header;
   std::vector<KernelLaunch> launches;
   std::vector<RangeLine> ranges;       ///< of the first rank
   std::vector<RangeLine> rank_ranges;  ///< of the others
   MemoryUse memory_at_end;             ///< total_bytes 0: not known
-  std::string note;        ///< what was left out because the file ends within a line; empty: nothing
-  StepFilter filter;       ///< of which steps the sums are
-  int64_t first_step = 0;  ///< of the file
+  std::string note;                    ///< the part left out since the file ends within a line; empty: none
+  StepFilter filter;                   ///< the steps that were summed
+  int64_t first_step = 0;              ///< of the file
   int64_t last_step = 0;
   int64_t recorded = 0;  ///< steps of the file
   Aggregate sum;
@@ -58,7 +58,7 @@ struct ReportData {
   Outliers outliers;
   LaunchQueue launch_queue;  ///< of traced ranges
   RankReport ranks;
-  /// Of the whole file; nothing where only some steps are looked at.
+  /// Over the whole file; empty if a filter leaves out steps.
   std::vector<DraftUse> drafts;
   std::optional<Diagnosis> diagnosis;
 };
@@ -66,7 +66,7 @@ struct ReportData {
 /// Sums up a profile while it is read.
 class ReportSums final : public ProfileVisitor {
  public:
-  /// `slowest`: steps that are kept.
+  /// `slowest`: the number of slowest steps to keep.
   ReportSums(StepFilter filter, size_t slowest) : slowest_(slowest) { data_.filter = std::move(filter); }
 
   void header(ProfileHeader header) override;
@@ -92,15 +92,15 @@ class ReportSums final : public ProfileVisitor {
   }
   void memory(MemoryUse memory) override { data_.memory_at_end = std::move(memory); }
 
-  /// What was read so far; afterwards this is empty. `note`: what read_profile() returned.
+  /// Returns the sums so far and leaves this object empty. `note`: the result of read_profile().
   ReportData finish(std::string note);
-  /// Memory of the sums beside the object itself, without that of names.
+  /// The sums' memory outside the object itself, without the names.
   size_t bytes() const { return sums_.bytes() + traced_breakdown_.bytes(); }
 
  private:
   ReportData data_;
   Aggregator sums_;
-  std::optional<EvidenceReader> evidence_;  ///< unless only some steps are looked at
+  std::optional<EvidenceReader> evidence_;  ///< none if a filter leaves out steps
   WindowCostSum window_cost_;
   TracedBreakdownSum traced_breakdown_;
   SlowestSteps slowest_;

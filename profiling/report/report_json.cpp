@@ -10,7 +10,7 @@ namespace minfer {
 
 using OrderedJson = nlohmann::ordered_json;
 
-// What becomes JSON by itself, in lists too. What is not known is null.
+// Types that convert to JSON directly, also in lists. Unknown values are null.
 
 static void to_json(OrderedJson& json, const Statistics& statistics) {
   json = {{"mean", statistics.mean},
@@ -225,7 +225,7 @@ static void to_json(OrderedJson& json, const RangeLine& range) {
           {"attribution", range.attribution}};
 }
 
-/// Ops of which the device has weights in another type than the data.
+/// Ops with weights in another type on the device than in the data.
 static OrderedJson converted_ops(const ProfileHeader& header) {
   OrderedJson ops = OrderedJson::array();
   for (const OpInfo& op : header.ops) {
@@ -271,7 +271,7 @@ static void to_json(OrderedJson& json, const MemoryUse& memory) {
           {"parts", memory.parts}};
 }
 
-/// What is not known is null.
+/// Unknown values are null.
 static void to_json(OrderedJson& json, const DeviceUse& use) {
   const auto known = [](double share) { return share < 0.0 ? OrderedJson() : OrderedJson(share); };
   json = {{"utilisation", known(use.utilisation)},
@@ -289,7 +289,7 @@ static void to_json(OrderedJson& json, const StepBreakdown& parts) {
           {"idle", parts.idle_us}};
 }
 
-/// Of the phases that have steps.
+/// The breakdowns of phases that have steps.
 static OrderedJson phases_of(const std::array<StepBreakdown, 3>& by_phase) {
   OrderedJson phases = OrderedJson::object();
   for (size_t i = 0; i < by_phase.size(); ++i) {

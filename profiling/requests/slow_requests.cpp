@@ -6,7 +6,7 @@
 namespace minfer {
 namespace {
 
-/// Adds a profile's steps to the waterfalls of those whom they served.
+/// Adds a profile's steps to the waterfalls of the requests that they served.
 class WaterfallSums final : public ProfileVisitor {
  public:
   explicit WaterfallSums(std::vector<RequestWaterfall>& requests) {
@@ -60,7 +60,7 @@ class WaterfallSums final : public ProfileVisitor {
     served = {.sum = &sum, .place = place_, .step = step.step, .end_ns = step.end_ns()};
   }
 
-  /// What of it lies in front of the first token, or behind: a step goes on when its tokens are there.
+  /// Adds only the time before the first token, or after it: a step goes on when its tokens are there.
   static void add_part(RequestWaterfall& sum, RequestPart part, int64_t steps, int64_t begin, int64_t end) {
     const EndedRequest& request = sum.request;
     const bool is_prompt = part == RequestPart::prompt;

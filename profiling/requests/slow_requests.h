@@ -14,10 +14,10 @@
 
 namespace minfer {
 
-/// How slow a request was: from its arrival to its end, to its first token, or the mean time between two of its tokens.
+/// The measure of slowness: from arrival to end, from arrival to the first token, or the mean time between two tokens.
 enum class RequestOrder : uint8_t { e2e, ttft, itl };
 std::string_view name(RequestOrder order);
-/// In microseconds; nothing of a request without a first token, or two.
+/// The measure in microseconds; no value if the request lacks a first token, or a second.
 std::optional<double> measure_us(const EndedRequest& request, RequestOrder order);
 
 struct SlowRequests;
@@ -29,7 +29,7 @@ class SlowestRequests final : public ProfileVisitor {
   void request(EndedRequest request) override;
 
   int64_t seen() const { return seen_; }
-  SlowRequests slowest() const;  ///< whose steps are not known yet
+  SlowRequests slowest() const;  ///< without their steps yet
 
  private:
   RequestOrder order_;
@@ -38,43 +38,43 @@ class SlowestRequests final : public ProfileVisitor {
   std::multimap<double, EndedRequest> by_time_;
 };
 
-/// What a request's time was spent in: steps that computed its prompt; behind its first token steps without prompts of others and with
-/// them, steps that computed again what it had before it was preempted, those that went by until then, and that went by otherwise.
+/// The parts of a request's time: steps that computed its prompt; after its first token, steps without and with prompts of others; steps
+/// that recomputed its tokens after a preemption; steps of others while it was preempted; and other steps that did not serve it.
 enum class RequestPart : uint8_t { prompt, alone, mixed, recompute, preempted, skipped };
 inline constexpr size_t kRequestParts = 6;
 
-/// From the end of a step that served a request to the end of the next one, which the rest is of; behind its first token.
+/// From the end of a step that served a request to the end of the next such step, after the first token. The step data are the next one's.
 struct RequestGap {
   double us = 0.0;
-  int64_t other_steps = 0;  ///< that went by in between
-  bool recomputes = false;  ///< the step computed again what the request had
+  int64_t other_steps = 0;  ///< steps in between
+  bool recomputes = false;  ///< the next step recomputed tokens of the request
   int64_t step = 0;
   double wall_us = 0.0;
-  double idle_us = 0.0;  ///< that no op ran
+  double idle_us = 0.0;  ///< time in which no op ran
   StepBatch batch;
 };
 
 struct RequestWaterfall {
   EndedRequest request;
-  int64_t known_steps = 0;                     ///< that served it, are in the profile, and say so
+  int64_t known_steps = 0;                     ///< steps in the profile that say that they served it
   std::array<double, kRequestParts> us{};      ///< by RequestPart
-  std::array<int64_t, kRequestParts> steps{};  ///< of them
-  double draft_us = 0.0;  ///< that finding draft tokens took in its steps, for all whom they served
+  std::array<int64_t, kRequestParts> steps{};  ///< steps in each part
+  double draft_us = 0.0;              ///< time to find draft tokens in its steps, for all requests in them
   std::vector<RequestGap> gaps = {};  ///< the three longest, longest first
 };
 
 struct SlowRequests {
   RequestOrder order;
-  int64_t ended = 0;                           ///< requests that it was chosen among
+  int64_t ended = 0;                           ///< number of requests that these were chosen from
   std::vector<RequestWaterfall> slowest = {};  ///< slowest first
-  std::string note = {};                       ///< what read_profile() returned
+  std::string note = {};                       ///< the result of read_profile()
 };
 
-/// Adds steps, in their order, to the waterfalls of those whom they served, which stay where they are: of a profile that is read, or these.
+/// Adds steps, in order, to the waterfalls of the requests that they served: from a read profile, or `steps`. `requests` must not move.
 std::unique_ptr<ProfileVisitor> waterfall_sums(std::vector<RequestWaterfall>& requests);
 void add_steps(std::vector<RequestWaterfall>& requests, std::span<const StepSummary> steps);
 
-/// Reads a profile twice: for its `count` slowest requests, which is all it keeps, and for their steps. Throws what read_profile() does.
+/// Reads a profile twice: for its `count` slowest requests, then for their steps. Keeps nothing else. Throws the errors of read_profile().
 SlowRequests slow_requests(const std::filesystem::path& path, RequestOrder order, size_t count);
 
 /// Members of an object: known_steps, waterfall, gaps.

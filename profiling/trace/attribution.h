@@ -11,9 +11,9 @@
 
 namespace minfer {
 
-/// An op over the traced steps: its intervals between stamps (tier 0) against its kernels as the driver saw them. Kernels overlap
-/// where one is placed while its predecessor still runs, so they are added up in two ways: whole durations, and each instant counted
-/// for the kernel that had begun first.
+/// An op over the traced steps: its intervals between stamps (tier 0) against its kernels' times from the driver. Kernels overlap
+/// if one is placed while its predecessor still runs. So they are summed in two ways: whole durations, and each instant counted
+/// once, for the kernel that began first.
 struct OpDifference {
   std::string op;
   int64_t runs = 0;
@@ -24,7 +24,7 @@ struct OpDifference {
   double own_difference_us = 0.0;
 };
 
-/// How far the tier 0 times of ops are from their kernels' own.
+/// The difference between the tier 0 times of ops and the times of their kernels.
 struct Attribution {
   int64_t steps = 0;
   double step_us = 0.0;           ///< device time of the steps, by stamps

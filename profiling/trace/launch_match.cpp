@@ -36,7 +36,7 @@ class PathSearch {
     const int32_t launch = launches_[static_cast<size_t>(at.launch)];
     return launch == kAnyName || launch == records_[static_cast<size_t>(at.record)];
   }
-  /// Whether a path of `cost` comes to `diagonal` (record - launch) by a step down.
+  /// True if a path of `cost` reaches `diagonal` (record - launch) by a step down.
   bool comes_down(int32_t diagonal, int32_t cost) const {
     if (diagonal == -cost) return true;
     return diagonal != cost && reached(diagonal - 1, cost - 1) < reached(diagonal + 1, cost - 1);

@@ -75,13 +75,13 @@ int64_t last_end(const StepTrace& trace) {
   return end;
 }
 
-/// What makes launches of two ranks the same kind.
+/// The key by which launches of two ranks are the same kind.
 auto key_of(const KernelLaunch& launch) {
   return std::tie(launch.kernel, launch.path, launch.grid, launch.block, launch.cluster,
                   launch.dynamic_shared_bytes);
 }
 
-/// Of each of `launches` the place of one like it among `others`, or -1.
+/// For each of `launches`, the index of an equal launch among `others`, or -1.
 std::vector<int32_t> places_among(const std::vector<KernelLaunch>& launches,
                                   const std::vector<KernelLaunch>& others) {
   std::map<decltype(key_of(launches.front())), int32_t> places;

@@ -22,11 +22,11 @@ struct StepKernels {
   int64_t unmatched = 0;       ///< kernels that fit none of its launches
   int64_t missing = 0;         ///< launches that no kernel was seen of
   double busy_us = 0.0;        ///< with at least one kernel running
-  double attributed_us = 0.0;  ///< with at least one running that is known to be of an op
-  double idle_us = 0.0;        ///< with none, between its first kernel's begin and its last one's end
+  double attributed_us = 0.0;  ///< with at least one kernel of a known op running
+  double idle_us = 0.0;        ///< with none, from the first kernel's begin to the last one's end
   double host_wait_us = 0.0;   ///< part of idle_us before kernels that were launched too late for less
 
-  /// Nothing is missing: its times are the best that there are.
+  /// True if no kernel is missing; then these are the best times of the step.
   bool is_whole() const { return kernels > 0 && missing == 0; }
 };
 
@@ -35,31 +35,31 @@ struct KernelLine {
   int64_t step = 0;
   int32_t rank = 0;
   ActivityKind kind = ActivityKind::kernel;
-  std::string op;  ///< empty: of no op that is known
+  std::string op;  ///< empty: no known op
   int32_t layer = -1;
-  std::optional<StepPhase> phase = std::nullopt;  ///< whose tokens its op works on; none without an op
+  std::optional<StepPhase> phase = std::nullopt;  ///< of its op's tokens; none without an op
   std::string kernel;                             ///< its name; empty: no kernel
-  int32_t launch = -1;  ///< index into the header's table of launches; -1: fits none of the step's
+  int32_t launch = -1;  ///< index into the header's table of launches; -1: no launch of the step fits
   int32_t stream = 0;
   bool in_graph = false;
   int64_t start_ns = 0;
   double us = 0.0;
-  double own_us = 0.0;  ///< without the time in which a kernel ran that had begun before
+  double own_us = 0.0;  ///< without the time in which an earlier kernel still ran
   double gap_us = 0.0;  ///< before it, with nothing running
   GapCause gap_cause = GapCause::none;
-  double launch_delay_us = -1.0;  ///< from the end of the host's call that launched it; -1: not known
+  double launch_delay_us = -1.0;  ///< from the end of the call that launched it; -1: not known
   int64_t bytes = 0;              ///< of copies and fills
 };
 
-/// Times in which the device ran nothing.
+/// Gaps in which the device ran nothing.
 struct GapSum {
   int64_t gaps = 0;
   double us = 0.0;
 };
 
-/// What the device idled before the kernels and copies of an op.
+/// The idle time of the device before the kernels and copies of an op.
 struct OpGaps {
-  std::string op;  ///< of what is of no op: the kernel's name, or "memcpy" or "memset"
+  std::string op;  ///< without an op: the kernel's name, or "memcpy" or "memset"
   GapSum host;     ///< by cause
   GapSum device;
   GapSum unknown;
@@ -68,7 +68,7 @@ struct OpGaps {
   int64_t gaps() const { return host.gaps + device.gaps + unknown.gaps; }
 };
 
-/// The idle time of a range. A copy is no idle time.
+/// The idle time of a range. Copies do not count as idle time.
 struct RangeIdle {
   GapSum start;  ///< between steps that follow one another
   GapSum host;   ///< within steps, by cause
@@ -77,7 +77,7 @@ struct RangeIdle {
   std::vector<OpGaps> ops;  ///< within steps, by the op behind; most time first
 };
 
-/// Kernels, copies or fills of one name that have no place.
+/// Kernels, copies or fills of one name that match no launch or no step.
 struct Stranger {
   std::string kernel;     ///< or "memcpy" or "memset"
   int64_t unmatched = 0;  ///< in a step, but none of its launches
@@ -87,29 +87,29 @@ struct Stranger {
 /// A traced range: a line of the profile file.
 struct RangeLine {
   int32_t rank = 0;
-  int64_t first_step = 0;  ///< that ended in it
+  int64_t first_step = 0;  ///< the first step that ended in the range
   int64_t last_step = -1;  ///< before first_step: none
-  std::string error;       ///< why it was not traced; empty: it was
+  std::string error;       ///< why it was not traced; empty: it was traced
   int64_t steps = 0;
   int64_t kernels = 0;
   int64_t copies = 0;         ///< and fills
-  int64_t dropped = 0;        ///< records that the driver lost, or beyond the most that are kept
+  int64_t dropped = 0;        ///< records that the driver lost, or beyond the limit of kept ones
   int64_t invalid = 0;        ///< records with impossible times
   int64_t outside = 0;        ///< activities of no step of the range
   int64_t unmatched = 0;      ///< kernels that fit none of their step's launches
   int64_t missing = 0;        ///< launches that no kernel was seen of
-  int64_t of_profiler = 0;    ///< kernels that the profiler launched itself: in none of the counts above
-  double overhead_us = 0.0;   ///< what the tracing itself took, as far as it says
+  int64_t of_profiler = 0;    ///< kernels of the profiler itself; no count above includes them
+  double overhead_us = 0.0;   ///< time of the tracing itself, as far as it says
   bool own_clock = false;     ///< times were converted from the tracing library's clock
   double busy_us = 0.0;       ///< with at least one kernel running
   double idle_us = 0.0;       ///< with none, within steps
   double host_wait_us = 0.0;  ///< part of idle_us before kernels that were launched too late for less
   RangeIdle idle;
-  std::vector<Stranger> strangers;  ///< what `unmatched` and `outside` are: the most frequent names
+  std::vector<Stranger> strangers;  ///< the most frequent names in `unmatched` and `outside`
   Attribution attribution;
 };
 
-/// A range of which everything is computed.
+/// A range with all its results computed.
 class RangeAnalysis {
  public:
   static constexpr size_t kMostStrangers = 16;
@@ -119,9 +119,9 @@ class RangeAnalysis {
 
   const RangeLine& line() const { return line_; }
   const std::vector<StepTrace>& steps() const { return steps_; }
-  /// Every step.
+  /// Visits every step.
   void for_each_step(const std::function<void(const StepKernels&)>& visit) const;
-  /// Every kernel, copy and fill, step by step.
+  /// Visits every kernel, copy and fill, step by step.
   void for_each_kernel(const std::function<void(const KernelLine&)>& visit) const;
 
  private:

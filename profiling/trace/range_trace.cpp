@@ -19,7 +19,7 @@ std::vector<RangeTrace> by_rank(RangeTrace range) {
   std::vector<RangeTrace> ranges;
   ranges.push_back(std::move(range));
   for (RankTrace& other : others) {
-    // Of steps that the first rank did not record there is no line to which kernels could belong.
+    // Steps that the first rank did not record have no line to which kernels could belong.
     std::erase_if(other.steps, [&](const TracedStep& step) { return !shapes.contains(step.step); });
     for (TracedStep& step : other.steps)
       step.shape = shapes[step.step];

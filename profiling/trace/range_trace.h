@@ -12,34 +12,34 @@
 
 namespace minfer {
 
-/// A step of a range, as tier 0 recorded it.
+/// A step of a range, in the form that tier 0 recorded.
 struct TracedStep {
   int64_t step = 0;
   BatchShape shape;
   StepStamps stamps;
 };
 
-/// What another rank than the first recorded of a traced range.
+/// The records of a traced range on a rank other than the first.
 struct RankTrace {
-  int32_t rank = 0;               ///< and its device's number
+  int32_t rank = 0;               ///< also its device's number
   std::vector<TracedStep> steps;  ///< in order; their shapes are the first rank's
   std::vector<KernelLaunch> launches;
 };
 
-/// What came of tracing a range of steps, as it leaves the engine thread.
+/// The raw records of a traced range of steps, as the engine thread gives them.
 struct RangeTrace {
-  int64_t first_step = 0;  ///< asked for
+  int64_t first_step = 0;  ///< as requested
   int64_t last_step = std::numeric_limits<int64_t>::max();
-  std::string error;              ///< why nothing was traced; empty: it was
-  std::vector<TracedStep> steps;  ///< those that ended within the range, in order
+  std::string error;              ///< why nothing was traced; empty: no error
+  std::vector<TracedStep> steps;  ///< the steps that ended within the range, in order
   TraceRecords records;
-  std::vector<KernelLaunch> launches;            ///< what the stamps' launches are indices into
-  std::vector<RankTrace> ranks = {};             ///< the others in this process; `records` has their work too
-  int32_t rank = 0;                              ///< of which this is
-  std::vector<KernelLaunch> file_launches = {};  ///< of another rank: the first one's launches
+  std::vector<KernelLaunch> launches;  ///< the stamps' launches are indices into this
+  std::vector<RankTrace> ranks = {};   ///< other ranks in this process; `records` has their work too
+  int32_t rank = 0;                    ///< the rank that this belongs to
+  std::vector<KernelLaunch> file_launches = {};  ///< on other ranks: the first rank's launches
 };
 
-/// A range for each rank, the first one in front.
+/// Splits a range by rank, the first rank in front.
 std::vector<RangeTrace> by_rank(RangeTrace range);
 
 }  // namespace minfer

@@ -12,31 +12,31 @@
 
 namespace minfer {
 
-/// Why the device ran nothing before an activity.
+/// The reason why the device was idle before an activity.
 enum class GapCause : uint8_t {
   none,     ///< something ran
-  start,    ///< first of its step: what lies before is between steps
+  start,    ///< first of its step: the gap is between steps
   host,     ///< the host launched it when everything in front had ended
   device,   ///< it had been launched in time
   unknown,  ///< no record says when it was launched
 };
 std::string_view name(GapCause cause);
 
-/// Of an activity behind `gap_ns` of idle time that began when everything in front had ended. `launch_ns`: as in DeviceActivity.
+/// The cause of a gap of `gap_ns` before an activity; the gap began when everything in front had ended. `launch_ns`: see DeviceActivity.
 GapCause gap_cause(bool is_first, int64_t gap_ns, int64_t launch_ns, int64_t front_end_ns);
 
 /// A kernel, copy or fill, placed in its step.
 struct TracedActivity {
   ActivityKind kind = ActivityKind::kernel;
   int32_t run = -1;     ///< the op run that launched it, an index into StepStamps::ops; -1: not known
-  int32_t launch = -1;  ///< how, an index into the table of launches; -1: not known
+  int32_t launch = -1;  ///< index into the table of launches; -1: not known
   int32_t name = -1;    ///< index into DeviceTrace::names; -1: no kernel
   int32_t stream = 0;
   bool in_graph = false;
   int64_t begin_ns = 0;
   int64_t duration_ns = 0;
-  int64_t own_ns = 0;  ///< part of the duration in which nothing ran that had begun before
-  int64_t gap_ns = 0;  ///< time before it with nothing running; of a step's first: not known here
+  int64_t own_ns = 0;  ///< part of the duration in which no earlier activity ran
+  int64_t gap_ns = 0;  ///< idle time before it; for a step's first, not known here
   GapCause gap_cause = GapCause::none;
   int64_t delay_ns = -1;  ///< from the end of the call that launched it; -1: not known
   int64_t bytes = 0;      ///< of copies and fills
@@ -44,10 +44,10 @@ struct TracedActivity {
   int64_t end_ns() const { return begin_ns + duration_ns; }
 };
 
-/// What the driver's tracing saw of one step.
+/// The driver's trace of one step.
 struct StepTrace {
   int64_t step = 0;
-  std::vector<TracedActivity> activities;  ///< in the order in which they began
+  std::vector<TracedActivity> activities;  ///< in the order of their begins
   int64_t busy_ns = 0;                     ///< with at least one kernel running
   int64_t attributed_ns = 0;               ///< with at least one running that is known to be of an op
   int64_t idle_ns = 0;       ///< with none, between the first kernel's begin and the last one's end
@@ -56,14 +56,14 @@ struct StepTrace {
   int32_t missing = 0;       ///< launches that no kernel was seen of
 };
 
-/// Numbers that are the same for the same kernel name, in records and in launches.
+/// Numbers of kernel names; the same name has the same number in records and in launches.
 struct NameNumbers {
   std::vector<int32_t> of_record;  ///< by DeviceActivity::name
   std::vector<int32_t> of_launch;  ///< by index into the table of launches
 };
 NameNumbers number_names(std::span<const std::string> record_names, std::span<const KernelLaunch> launches);
 
-/// Places the activities of one step, ordered as in DeviceTrace. The step's kernels are matched with its launches by name and order;
+/// Places the activities of one step, ordered as in DeviceTrace. Matches the step's kernels with its launches by name and order;
 /// copies and fills belong to no op.
 StepTrace place(int64_t step, const StepStamps& stamps, std::span<const DeviceActivity> activities,
                 const NameNumbers& names);

@@ -10,17 +10,17 @@
 
 namespace minfer {
 
-/// Layers next to one another, of which a model has four groups at the most; what stands before and behind them is a group too.
+/// A group of adjacent layers. A model has at most four; the ops before and behind the layers are one more group.
 struct LayerGroup {
   int32_t first = -1;  ///< -1: outside the layers
   int32_t last = -1;
   auto operator<=>(const LayerGroup&) const = default;
   std::string text() const;  ///< "layers 0 to 7"
 };
-/// `num_layers`: of the model. Layers beyond belong to the last group.
+/// `num_layers`: of the model. Layers beyond it belong to the last group.
 LayerGroup layer_group(int32_t layer, int32_t num_layers);
 
-/// Calls of an op in a group of layers, of steps with detail by layer.
+/// Calls of an op in a group of layers, from steps with detail by layer.
 struct LayerSum {
   int64_t calls = 0;
   double us = 0.0;
@@ -31,11 +31,11 @@ struct TracedKernel {
   double own_us = 0.0;  ///< each instant counted once, see KernelLine
 };
 
-/// What views need beside the sums of a report. Grows with the number of ops and kernels, not of steps. One thread at a time.
+/// The sums for views, beside the sums of a report. Grows with the number of ops and kernels, not of steps. One thread at a time.
 class ViewSums {
  public:
   struct OpKey {
-    StepPhase phase = StepPhase::decode;  ///< whose tokens the op works on
+    StepPhase phase = StepPhase::decode;  ///< of the op's tokens
     LayerGroup group;
     std::string op;
     auto operator<=>(const OpKey&) const = default;
@@ -58,16 +58,16 @@ class ViewSums {
 
 /// A kernel that an op launches.
 struct KernelUse {
-  ViewSums::OpKey op;  ///< `group` as in the view that was asked for
+  ViewSums::OpKey op;  ///< `group` as in the requested view
   std::string kernel;
-  /// Its part of the op's time in all steps: all of it if the op launches no other, by the kernels' own times in traced steps
-  /// otherwise. Negative: not known.
+  /// The kernel's part of the op's time in all steps: all of it if the op launches no other kernel; else by the kernels' own times in
+  /// traced steps. Negative: not known.
   double us = -1.0;
   int64_t calls = -1;     ///< in traced steps; -1: none was traced
-  double call_us = -1.0;  ///< own time of one, there; negative: none was traced
+  double call_us = -1.0;  ///< own time of a call in traced steps; negative: none was traced
 };
 
-/// The kernels of all ops. `by_layer`: apart for each group of layers of which there are times.
+/// The kernels of all ops. `by_layer`: separately for each group of layers with known times.
 std::vector<KernelUse> kernel_uses(const std::vector<PhaseOp>& ops, const std::vector<KernelLaunch>& launches,
                                    const ViewSums& sums, bool by_layer);
 

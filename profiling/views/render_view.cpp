@@ -45,7 +45,7 @@ void append_csv_rows(Table& table, const std::vector<ViewNode>& nodes, const std
   }
 }
 
-/// What is not known is null.
+/// Unknown values are null.
 OrderedJson json_of(const std::vector<ViewNode>& nodes, double all_us) {
   const auto known = [](double value) { return value < 0.0 ? OrderedJson() : OrderedJson(value); };
   OrderedJson rows = OrderedJson::array();

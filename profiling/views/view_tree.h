@@ -8,14 +8,14 @@
 
 namespace minfer {
 
-/// A row of a view and those under it.
+/// A row of a view, with the rows under it.
 struct ViewNode {
   std::string name;
-  std::string level;      ///< what it is: "phase", "layers", "op", "kernel" or "caller"
+  std::string level;      ///< kind of row: "phase", "layers", "op", "kernel" or "caller"
   double us = -1.0;       ///< time in all steps; negative: not known
   int64_t calls = -1;     ///< -1: not known
   double call_us = -1.0;  ///< negative: not known
-  double bytes = 0.0;     ///< moved at the least; 0: not known
+  double bytes = 0.0;     ///< least bytes moved; 0: not known
   double floor_us = 0.0;  ///< by the roofline; 0: not known
   std::vector<ViewNode> children = {};
 
@@ -28,7 +28,7 @@ std::vector<ViewNode> top_down(const ReportData& data, const ReportOptions& opti
 /// Kernel > the ops that call it, with their phase.
 std::vector<ViewNode> bottom_up(const ReportData& data, const ReportOptions& options);
 
-/// Either view in the form asked for: as text at most 80 columns wide. Throws Error if it is empty.
+/// Either view in the requested format; text is at most 80 columns wide. Throws Error if the view is empty.
 std::string render_view(const ReportData& data, const ReportOptions& options);
 
 }  // namespace minfer

@@ -23,7 +23,7 @@ void show_progress(const KernelCase& c) {
   std::fflush(stderr);
 }
 
-/// What counters say, as cells: bytes read of those counted, shares, and the three worst stalls.
+/// The counters' values as cells: bytes read, where counted, shares, and the three worst stalls.
 std::vector<std::string> counter_cells(const KernelResult& result) {
   if (!result.counters) return {"", "", "", "", ""};
   const OpCounters& counters = *result.counters;

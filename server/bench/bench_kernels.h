@@ -17,13 +17,13 @@ namespace minfer {
 
 inline constexpr const char* kDefaultKernelModel = "synthetic:llama-3.1-8b:bf16";
 
-/// What `minfer bench --kernels` measures.
+/// The measurements of `minfer bench --kernels`.
 struct KernelBenchOptions {
   std::string model;             ///< empty: kDefaultKernelModel
   std::vector<std::string> ops;  ///< empty: all of the model
   KernelSizes sizes;
   int32_t repetitions = 5;  ///< steps measured of each case; each runs the op many times
-  bool counters = false;    ///< also count what one run does
+  bool counters = false;    ///< also read hardware counters for one run
 };
 
 /// One case and how long it took.
@@ -43,7 +43,7 @@ struct KernelBench {
   Ceilings ceilings;
   std::vector<KernelResult> results;
   bool counted = false;        ///< KernelBenchOptions::counters
-  std::string counters_error;  ///< why results from some one on have none
+  std::string counters_error;  ///< why results from a certain one on have no counters
 
   /// Least time by the ceilings over the median; 0 without ceilings.
   double roofline(const KernelResult& result) const;
@@ -51,12 +51,12 @@ struct KernelBench {
   std::string_view bound(const KernelResult& result) const;
 };
 
-/// A model of which one op's weights are wanted ("": none): of a synthetic one no others are made.
+/// Opens a model for one op's weights ("": none). A synthetic model makes no other weights.
 std::unique_ptr<ModelSource> open_kernel_source(const std::string& model, std::string_view op);
 
-/// Runs each op of a model by itself over many sizes, one op's weights in memory at a time. A run's time is
-/// from its begin to the begin of what follows, as in step records; runs follow each other in a CUDA graph,
-/// over operands that are cold. Throws Error naming an unknown op.
+/// Runs each op of a model by itself over many sizes, with one op's weights in memory at a
+/// time. A run's time is from its begin to the begin of the next run, as in step records. Runs
+/// follow each other in a CUDA graph, over cold operands. Throws Error naming an unknown op.
 KernelBench run_kernel_bench(const KernelBenchOptions& options, const EngineOptions& engine);
 
 Table kernel_table(const KernelBench& bench);

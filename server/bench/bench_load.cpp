@@ -51,7 +51,7 @@ class LoadTest {
   }
 
  private:
-  /// A conversation under way: what has been said, and the request of its present turn.
+  /// A conversation under way: its text so far, and the request of its present turn.
   struct Session {
     const Conversation* conversation = nullptr;
     size_t place = 0;  ///< of the conversation
@@ -98,7 +98,7 @@ class LoadTest {
     in_flight_[request.id] = std::move(session);
   }
 
-  /// Cancels the requests whose time has come, or whose number of tokens. The engine answers them in its next step.
+  /// Cancels the requests whose time, or number of tokens, has been reached. The engine answers them in its next step.
   void cancel_due() {
     for (; !cancel_at_ns_.empty() && cancel_at_ns_.begin()->first <= now_ns();
          cancel_at_ns_.erase(cancel_at_ns_.begin()))
@@ -113,7 +113,7 @@ class LoadTest {
       engine_.cancel(id);
   }
 
-  /// Briefly, so that Ctrl-C is noticed.
+  /// Waits briefly, so that Ctrl-C is noticed.
   void wait_for_next() const {
     constexpr int64_t kMaxNs = 100'000'000;
     if (expected_.empty()) return;

@@ -11,15 +11,15 @@ namespace minfer {
 
 double mean_of(const std::vector<double>& values);
 double median_of(std::vector<double> values);
-/// Of a sample (divided by n - 1), as llama-bench's; 0 for fewer than two values.
+/// Standard deviation of a sample (divided by n - 1), as in llama-bench; 0 for fewer than two values.
 double deviation_of(const std::vector<double>& values);
-/// Of all there is (divided by n), as numpy.std and with it vLLM's benchmark has it.
+/// Standard deviation of a population (divided by n), as in numpy.std and vLLM's benchmark.
 double population_deviation_of(const std::vector<double>& values);
 /// Interpolated between ranks, as numpy.percentile; `share` 0.99 is p99. 0 if there are no values.
 double percentile_of(std::vector<double> values, double share);
 
-/// Prints results in a format of `-o`: "table" and "md" show `table`; "json", "jsonl" and "csv" the objects
-/// of the array, which have the same fields, at least one.
+/// Prints results in a format of `-o`: "table" and "md" show `table`; "json", "jsonl"
+/// and "csv" show the objects of the array, which have the same fields, at least one.
 void print_results(const nlohmann::ordered_json& objects, const Table& table, const std::string& format);
 
 }  // namespace minfer

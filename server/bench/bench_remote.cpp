@@ -102,7 +102,7 @@ class RemoteRun {
   }
 
  private:
-  /// A conversation under way: what has been said, and the request of its present turn.
+  /// A conversation under way: its text so far, and the request of its present turn.
   struct Session {
     Session(const Conversation& said, const Target& target)
         : conversation(said), history(target.options.is_chat(), target.options.tokenizer) {}

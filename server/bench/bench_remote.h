@@ -12,8 +12,8 @@
 
 namespace minfer {
 
-/// What has been said in a conversation, as a completion request has it: tokens or text in `prompt`, or
-/// `messages` of a chat.
+/// The conversation so far, in the form of a completion request:
+/// tokens or text in `prompt`, or `messages` of a chat.
 class PromptHistory {
  public:
   /// `tokenizer` makes answers into tokens; null if the prompts are text.
@@ -35,37 +35,37 @@ class PromptHistory {
 
 class HttpClient;
 
-/// The server under test and what every request to it says.
+/// The server under test and the fields of every request to it.
 struct RemoteOptions {
   std::string base_url;
   std::string endpoint = "/v1/completions";  ///< one that ends in /chat/completions gets messages
-  std::string model;                         ///< as the server calls it; empty: the first it names
+  std::string model;                         ///< the server's name of it; empty: the first it lists
   std::string api_key;
   std::vector<std::string> headers;                                ///< NAME=VALUE
   nlohmann::ordered_json body = nlohmann::ordered_json::object();  ///< further members of the body
   nlohmann::ordered_json override_body =
       nlohmann::ordered_json::object();  ///< --extra-body: takes the place of members of the same name
-  /// Makes the answers in conversations of tokens into tokens; null if prompts are text. Outlives the load.
+  /// Turns the answers in conversations of tokens into tokens; null if prompts are text. Outlives the load.
   const Tokenizer* tokenizer = nullptr;
-  bool keep_text = false;              ///< keep what is generated in the records
+  bool keep_text = false;              ///< keep generated text in the records
   double request_timeout_s = 21600.0;  ///< vLLM's
 
   bool is_chat() const { return endpoint.ends_with("/chat/completions"); }
 };
 
-/// A load generator for servers that speak OpenAI's API. Responses are streamed; tokens are counted by the server's `usage`.
+/// A load generator for servers that speak OpenAI's API. Responses are streamed; the server's `usage` counts the tokens.
 class RemoteLoad {
  public:
   /// Throws Error for a URL, header or host that cannot be used.
   explicit RemoteLoad(RemoteOptions options);
   ~RemoteLoad();
 
-  /// The model that requests name: the one of the options, otherwise the first that the server lists at
-  /// /v1/models. Throws Error if there is none.
+  /// The model that requests name: the options' model, else the first
+  /// that the server lists at /v1/models. Throws Error if there is none.
   const std::string& model();
 
-  /// Sends the first turn of the workload, again a second after each failure, until it is answered. Throws
-  /// Error with the last failure when `timeout_s` are over.
+  /// Sends the first turn of the workload until it is answered, again a second
+  /// after each failure. After `timeout_s`, throws Error with the last failure.
   void wait_until_ready(const std::vector<Conversation>& workload, double timeout_s);
 
   /// Sends the workload at its times and reads all answers, or up to Ctrl-C. Draws a progress bar on a
@@ -73,7 +73,7 @@ class RemoteLoad {
   LoadResult run(const std::vector<Conversation>& workload, int32_t max_concurrency);
 
  private:
-  /// What keeps the server from answering; empty: nothing.
+  /// The reason that the server does not answer; empty: none.
   std::string try_first(const std::vector<Conversation>& workload);
 
   RemoteOptions options_;

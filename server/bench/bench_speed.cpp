@@ -23,7 +23,7 @@ std::vector<Request> make_requests(Engine& engine, const SpeedResult& test, int3
   return requests;
 }
 
-/// Submits the requests and steps until `done` says so or nothing is left. `done` sees every output.
+/// Submits the requests and steps until `done` returns true or nothing is left. `done` sees every output.
 template <class Done>
 void step_until(Engine& engine, const SpeedResult& test, const std::vector<Request>& requests, Done done) {
   for (const Request& request : requests)
@@ -37,8 +37,8 @@ void step_until(Engine& engine, const SpeedResult& test, const std::vector<Reque
   }
 }
 
-/// Prompts are processed first, with the first tokens; the time of the test runs from when all sequences have
-/// one until it has given its tokens. Sequences whose prompts were first have decoded some more by then.
+/// Prompts are processed first, with the first tokens. The time of the test begins when all sequences have one
+/// token and ends when all have given theirs. Sequences whose prompts came first have decoded some more by then.
 int64_t run_from_depth(Engine& engine, const SpeedResult& test, std::mt19937_64& random) {
   const int32_t prefill_steps = test.depth * test.parallel / engine.options().max_num_batched_tokens + 2;
   const std::vector<Request> requests =

@@ -9,11 +9,11 @@
 
 namespace minfer {
 
-/// Speed of prompt processing and of generation alone, in the manner of llama.cpp's llama-bench.
+/// Speed of prompt processing and of generation, each alone, in the manner of llama.cpp's llama-bench.
 struct SpeedOptions {
   std::vector<int32_t> prompt_tokens{512};     ///< one test each; 0: none
   std::vector<int32_t> generated_tokens{128};  ///< one test each; 0: none
-  /// Prompt and generated tokens of tests of both, one behind the other: two numbers a test.
+  /// Prompt and generated tokens of tests that do both, one after the other: two numbers a test.
   std::vector<int32_t> prompt_and_generated;
   int32_t depth = 0;                 ///< tokens of context before a generation test begins; 0: one
   std::vector<int32_t> parallel{1};  ///< sequences at once; every test is run for each
@@ -22,7 +22,7 @@ struct SpeedOptions {
 
 /// One test and the time of each repetition.
 struct SpeedResult {
-  /// Of each sequence. With both, later prompts are processed in the steps in which earlier sequences decode.
+  /// Tokens of each sequence. With both, later prompts are processed in the steps in which earlier sequences decode.
   int32_t prompt_tokens = 0;     ///< 0: a generation test
   int32_t generated_tokens = 0;  ///< 0: a prompt test
   int32_t depth = 0;             ///< of a generation test
@@ -36,12 +36,12 @@ struct SpeedResult {
 
 /// The tests that the options ask for, not run yet. Throws Error if there are none.
 std::vector<SpeedResult> list_speed_tests(const SpeedOptions& options);
-/// Runs every test once without measuring, on a GPU twice, as a step that comes a second time makes its graph; and starts the step
-/// records anew. Throws Error if a test does not fit the engine's limits.
+/// Runs every test once without measuring (on a GPU twice, since a step makes its graph the second time),
+/// and then starts the step records anew. Throws Error if a test does not fit the engine's limits.
 void warm_up(Engine& engine, const std::vector<SpeedResult>& tests);
 void measure(Engine& engine, std::vector<SpeedResult>& tests, int32_t repetitions);
 
-/// What recording the steps costs: a test with and without, turn by turn.
+/// The cost of recording steps: a test with and without, turn by turn.
 struct OverheadResult {
   SpeedResult test;                ///< without samples
   std::vector<double> recorded;    ///< tokens/s of each turn with recording
@@ -50,8 +50,8 @@ struct OverheadResult {
   std::vector<double> overheads() const;
 };
 /// Warms up both ways, then takes `turns` pairs whose order alternates, so that a drift of the machine's
-/// speed favours neither. On CUDA a step that is not recorded launches nothing for it: other graphs are replayed, in which no
-/// kernel stamps, and libraries' kernels have no stamp-only kernel in front.
+/// speed favours neither. On CUDA, a step that is not recorded launches nothing for recording: it replays
+/// other graphs, in which no kernel stamps and libraries' kernels have no stamp-only kernel in front.
 OverheadResult measure_recording_overhead(Engine& engine, const SpeedResult& test, int32_t turns);
 
 }  // namespace minfer

@@ -10,14 +10,14 @@ namespace {
 
 constexpr size_t kMaxErrorBody = 4096;
 constexpr size_t kMaxMessage = 200;
-/// Where servers put generated text in a chat's delta; the last three are of reasoning and of tool calls.
+/// Members of a chat's delta where servers put generated text; the last three are for reasoning and tool calls.
 constexpr std::string_view kDeltaFields[] = {"content", "reasoning_content", "reasoning", "tool_calls"};
 
 constexpr std::string_view kData = "data:";
 
 using Found = simdjson::simdjson_result<simdjson::dom::element>;
 
-/// It is there and not null.
+/// True if it is there and not null.
 bool is_present(const Found& found) {
   return found.error() == simdjson::SUCCESS && !found.is_null();
 }
@@ -95,7 +95,7 @@ void CompletionStream::conclude(const std::string& transport_error) {
   } else if (record_.chunk_ns.empty()) {
     record_.error = "no output";
   }
-  // A server that reports no usage: as many tokens as responses, at least.
+  // If the server reports no usage: at least as many tokens as responses.
   if (record_.output_tokens == 0) record_.output_tokens = static_cast<int64_t>(record_.chunk_ns.size());
 }
 

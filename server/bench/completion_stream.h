@@ -10,11 +10,11 @@
 
 namespace minfer {
 
-/// Takes a stream of server-sent events apart, however its bytes are cut into pieces (WHATWG HTML, section "Server-sent events"): lines end
-/// with LF, CRLF or CR, a line that begins with ':' is a comment, an empty line ends an event. Only the data of events is kept; its lines
-/// are joined by LF. What stands behind the last empty line is no event.
+/// Parses a stream of server-sent events, however its bytes are cut into pieces (WHATWG HTML, section "Server-sent
+/// events"): lines end with LF, CRLF or CR, a line that begins with ':' is a comment, an empty line ends an event.
+/// Keeps only the data of events; LF joins its lines. Text after the last empty line is not an event.
 ///
-/// An event of one line that lies inside one piece, as nearly every one does, is handed on where it lies.
+/// Nearly every event is one line inside one piece; it is passed on in place, without a copy.
 class SseParser {
  public:
   /// Calls on_data(std::string_view) for every event with data that ends within `piece`. The view holds during the call.
@@ -34,19 +34,19 @@ class SseParser {
  private:
   /// Takes an event of one line from the front of `piece`, if there is one and nothing before it is open.
   bool take_whole_event(std::string_view& piece, std::string_view& data) const;
-  /// Takes a line, or what there is of one. True if it ends an event, whose data is then in data_.
+  /// Takes a line, or its part so far. True if it ends an event, whose data is then in data_.
   bool take_line(std::string_view& piece);
   bool end_line();
 
-  std::string line_;  ///< what came so far of a line
+  std::string line_;  ///< the part of a line that has come so far
   std::string data_;  ///< of the event that is open
   bool has_data_ = false;
   bool after_cr_ = false;  ///< the last line ended with CR, to which an LF may still belong
 };
 
-/// Reads the streamed answer to one completion request of OpenAI's API and keeps what a load test needs of it. What counts as a response
-/// with output is what counts for vLLM's benchmark: each event with a choice, also one whose text is empty; but in chats the ones that only
-/// name the role or the reason for the end do not.
+/// Reads the streamed answer to one completion request of OpenAI's API and keeps what a load test needs.
+/// A response with output is what vLLM's benchmark counts as one: each event with a choice, even with
+/// empty text. In chats, an event that only names the role or the reason for the end does not count.
 ///
 /// Used on the thread of its HttpClient. An event costs it 0.4 us (tests/benchmarks/load_generator_benchmark.cpp).
 class CompletionStream : public HttpResponseHandler {
@@ -71,12 +71,12 @@ class CompletionStream : public HttpResponseHandler {
   int status_ = 0;
   SseParser events_;
   simdjson::dom::parser parser_;
-  std::string body_;          ///< of an answer that is no stream, cut
+  std::string body_;          ///< body of an answer that is not a stream, cut
   std::string stream_error_;  ///< the error object of an event
   RequestRecord record_;
 };
 
-/// What an OpenAI-like server says went wrong: error.message of a body or event, otherwise the start of it.
+/// The error that an OpenAI-like server reports: error.message of a body or event, otherwise the start of it.
 std::string error_message(std::string_view body);
 
 }  // namespace minfer

@@ -32,7 +32,7 @@ using boost::beast::string_view;
 using boost::system::error_code;
 using net::ip::tcp;
 
-/// Hands the status and the pieces of a body on as they are parsed; headers are of no use here.
+/// Passes on the status and the pieces of a body as they are parsed; headers are of no use here.
 class ResponseParser : public http::basic_parser<false> {
  public:
   ResponseParser(HttpResponseHandler& handler, const int64_t& time_ns)
@@ -62,7 +62,7 @@ class ResponseParser : public http::basic_parser<false> {
   int status_ = 0;
 };
 
-/// The words for what ended a connection: the same for all requests that it happens to.
+/// The message for the end of a connection: the same for all requests with that failure.
 std::string describe(const error_code& error) {
   if (error == net::error::connection_refused) return "connection refused";
   if (error == net::error::eof || error == http::error::partial_message ||
@@ -76,7 +76,7 @@ std::string describe(const error_code& error) {
   return error.message();
 }
 
-/// A connection, and what the request that has it to itself needs.
+/// A connection, with the state of the request that uses it.
 struct ClientConnection {
   explicit ClientConnection(net::io_context& context) : socket(context) {}
 
@@ -106,7 +106,7 @@ class HttpClient::Impl {
     connection->message = std::move(message);
     active_[&handler] = connection;
     net::co_spawn(context_, exchange(connection, handler), [](const std::exception_ptr& thrown) {
-      if (thrown) std::rethrow_exception(thrown);  // by a handler, to whoever runs the client
+      if (thrown) std::rethrow_exception(thrown);  // from a handler, to the caller of run_until()
     });
   }
 
@@ -139,7 +139,7 @@ class HttpClient::Impl {
     connection.socket.close(ignored);
   }
 
-  /// One that is open and silent, else a new one.
+  /// An open and silent connection, else a new one.
   ConnectionRef idle_connection() {
     while (!idle_.empty()) {
       ConnectionRef connection = std::move(idle_.back());
@@ -171,7 +171,7 @@ class HttpClient::Impl {
     handler.on_end(error ? describe(error) : "");
   }
 
-  /// Until the response is whole; the error that it ends with before.
+  /// Reads until the response is whole. Returns the error that ends it before that.
   net::awaitable<error_code> converse(ConnectionRef connection, ResponseParser& parser) {
     ClientConnection& own = *connection;
     if (!own.socket.is_open()) {
@@ -182,7 +182,7 @@ class HttpClient::Impl {
     }
     own.has_response = false;
     own.is_writing = true;
-    // An error shows in the read as well, which may still find what the server said before it closed.
+    // The read reports an error as well, and may still find what the server said before it closed.
     net::async_write(own.socket, net::buffer(own.message),
                      [connection](const error_code&, size_t) { connection->is_writing = false; });
     while (!parser.is_done()) {
@@ -199,7 +199,7 @@ class HttpClient::Impl {
       if (error) co_return error;
       own.has_response = true;
       own.buffered += size;
-      // What cannot be parsed yet stays at the front of the buffer.
+      // Bytes that cannot be parsed yet stay at the front of the buffer.
       const size_t parsed = parser.put(net::const_buffer(own.buffer.data(), own.buffered), error);
       own.buffered -= parsed;
       std::memmove(own.buffer.data(), own.buffer.data() + parsed, own.buffered);

@@ -9,21 +9,21 @@
 
 namespace minfer {
 
-/// Who takes the response to one request. HttpClient calls on_status, on_body any number of times, and in any
-/// case on_end last, on the thread that runs it.
+/// Takes the response to one request. HttpClient calls on_status, on_body
+/// any number of times, and always on_end last, on the thread that runs it.
 class HttpResponseHandler {
  public:
   virtual ~HttpResponseHandler() = default;
   virtual void on_status(int status) = 0;
   /// A piece of the body. `time_ns`: when it was read, by now_ns().
   virtual void on_body(std::string_view bytes, int64_t time_ns) = 0;
-  /// `error` empty: the response came whole. Otherwise what went wrong with the connection, in the same words
-  /// for every request it happens to. May send further requests.
+  /// `error` empty: the response is complete. Otherwise the connection's failure, in
+  /// the same words for every request with that failure. May send further requests.
   virtual void on_end(const std::string& error) = 0;
 };
 
-/// An HTTP/1.1 client for many requests at once to one server. One connection for each request under way; connections are kept and used
-/// again. A request that a kept connection fails before any of the response came (the server had closed it) is sent once more on a new one.
+/// An HTTP/1.1 client for many requests at once to one server. Each request under way has a connection; connections are reused. If
+/// a kept connection fails before any of the response came (the server had closed it), the request is sent once more on a new one.
 ///
 /// Everything happens on the thread that calls run_until().
 class HttpClient {
@@ -49,8 +49,8 @@ class HttpClient {
   std::unique_ptr<Impl> impl_;
 };
 
-/// A request as it goes over the wire. `headers` is "Name: value\r\n" for each that it adds to Host and those
-/// of the body. `body` empty: none is sent.
+/// A request as sent. `headers`: "Name: value\r\n" for each header
+/// beyond Host and those of the body. `body` empty: none is sent.
 std::string http_request(std::string_view method, const HttpUrl& url, std::string_view target,
                          std::string_view headers, std::string_view body);
 

@@ -13,10 +13,10 @@ namespace minfer {
 namespace {
 
 constexpr int64_t kMostCachedTokens = int64_t{1} << 19;
-/// Rows of logits are at most a sequence each, and sequences of a step a few hundred.
+/// There is at most one row of logits for each sequence, and a step has a few hundred sequences.
 constexpr int32_t kMostSequences = 512;
 
-/// Keeps of each weight which tensor it is.
+/// Keeps which tensor each weight is.
 class TensorTarget : public Target {
  public:
   explicit TensorTarget(DType activation) : activation_(activation) {}
@@ -62,7 +62,7 @@ struct WeightsOf {
   }
 };
 
-/// One that attends, with experts where the model has them. llama.cpp's mixes give those of the first eighth more bits.
+/// A layer with attention, and with experts where the model has them. llama.cpp's mixes give the layers of the first eighth more bits.
 int32_t layer_of_cases(const ModelConfig& config) {
   for (int32_t i = 0; i < config.num_layers; ++i) {
     const int32_t layer = (config.num_layers / 8 + i) % config.num_layers;
@@ -71,7 +71,7 @@ int32_t layer_of_cases(const ModelConfig& config) {
   fail<FileError>("no layer of the model attends and has experts: no cases for its ops");
 }
 
-/// How layers attend in a context, each kind once, those that see all of it first.
+/// The kinds of attention of layers in a context, each once; those that see all of it come first.
 std::vector<AttentionKind> kinds_in(const ModelConfig& config, int32_t context) {
   std::vector<AttentionKind> kinds = attention_kinds_of(config, context);
   std::ranges::stable_sort(kinds, {},

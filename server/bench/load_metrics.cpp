@@ -114,7 +114,7 @@ std::string utc_date() {
   return date.data();
 }
 
-/// What was asked for.
+/// The options of the load.
 void add_settings(Json& json, const WorkloadOptions& workload, size_t num_records,
                   const LoadSubject& subject) {
   json["date"] = utc_date();

@@ -19,9 +19,9 @@ struct RequestRecord {
   std::vector<int64_t> chunk_ns;  ///< when each response that holds output came
   int64_t input_tokens = 0;
   int64_t output_tokens = 0;
-  std::string text;          ///< what was generated, if it was asked for
-  std::string error;         ///< kind of failure, the same for all of a kind; empty: it went well
-  std::string error_detail;  ///< what the server said of it, for people
+  std::string text;          ///< generated text, if it was asked for
+  std::string error;         ///< kind of failure, equal for equal failures; empty: success
+  std::string error_detail;  ///< the server's message, for people
 
   bool completed() const { return error.empty(); }
   /// Kind and detail of the failure; empty if it went well.
@@ -37,22 +37,22 @@ struct RequestRecord {
   std::vector<double> itl_ms() const;
 };
 
-/// What requests have to meet to be good ones, in milliseconds by metric: ttft, tpot, e2el (DistServe, arXiv:2401.09670).
+/// The bounds that good requests meet, in milliseconds by metric: ttft, tpot, e2el (DistServe, arXiv:2401.09670).
 using Goodput = std::map<std::string, double>;
 
-/// Reads "ttft:200" and the like. Throws Error naming what cannot be understood.
+/// Reads "ttft:200" and the like. Throws Error naming the pair that cannot be understood.
 Goodput parse_goodput(const std::vector<std::string>& pairs);
 
-/// What a load test measured.
+/// The measurements of a load test.
 struct LoadResult {
-  std::vector<RequestRecord> records;  ///< those that were answered, in order of their ends
+  std::vector<RequestRecord> records;  ///< answered requests, in order of their ends
   double duration_s = 0.0;
-  SpeculationCounts drafted;  ///< of the engine's speculative decoding; of a server it is not known
+  SpeculationCounts drafted;  ///< the engine's speculative decoding; not known for a server
   bool interrupted = false;   ///< ended early by Ctrl-C: requests under way then are in no record
 };
 
-/// A load test's figures, by the formulas of vLLM's `bench serve`. Failed requests count in `failed` and
-/// `errors` alone.
+/// A load test's figures, by the formulas of vLLM's `bench
+/// serve`. Failed requests count only in `failed` and `errors`.
 struct LoadMetrics {
   int64_t completed = 0;
   int64_t failed = 0;
@@ -60,8 +60,8 @@ struct LoadMetrics {
   int64_t input_tokens = 0;
   int64_t output_tokens = 0;
   int64_t good = 0;  ///< requests that met all of the goodput's bounds
-  /// Most tokens in one of the seconds since the first request. vLLM counts responses; here each counts for
-  /// an equal share of its request's tokens, which is the same where a response holds one token.
+  /// The most tokens in one of the seconds since the first request. vLLM counts responses. Here each response
+  /// counts for an equal share of its request's tokens, which is the same where a response holds one token.
   double max_output_tokens_per_s = 0.0;
   int64_t max_concurrent_requests = 0;  ///< most requests that were active in one of those seconds
   std::vector<double> ttft_ms;          ///< one a completed request that had output
@@ -72,19 +72,19 @@ struct LoadMetrics {
 
 LoadMetrics compute_metrics(const std::vector<RequestRecord>& records, const Goodput& goodput);
 
-/// What a load test's report shows.
+/// The contents of a load test's report.
 struct LoadReportOptions {
   std::vector<std::string> metrics{"ttft", "tpot", "itl", "e2el"};
   std::vector<double> percentiles{90.0, 99.0};
   Goodput goodput;  ///< empty: none is counted
 };
 
-/// What was tested.
+/// The subject of a load test.
 struct LoadSubject {
   std::string backend;    ///< "minfer", or for servers vLLM's name of the API: "openai" or "openai-chat"
-  std::string model;      ///< a file's, or as the server calls it
+  std::string model;      ///< the file's name, or the server's name of it
   std::string base_url;   ///< of a server
-  std::string tokenizer;  ///< where random tokens are from, if it is not the model
+  std::string tokenizer;  ///< source of random tokens, if it is not the model
 };
 
 /// The result under the names of vLLM's `bench serve --save-result`, and `errors` counted by kind in
@@ -92,8 +92,8 @@ struct LoadSubject {
 nlohmann::ordered_json load_result_json(const LoadResult& result, const WorkloadOptions& workload,
                                         const LoadReportOptions& options, const LoadSubject& subject);
 
-/// Adds what vLLM's --save-detailed adds: lengths, latencies (in seconds), texts and errors of every request,
-/// in the order in which they were sent.
+/// Adds the fields of vLLM's --save-detailed: lengths, latencies (in seconds),
+/// texts and errors of every request, in the order in which they were sent.
 void add_details(nlohmann::ordered_json& json, const LoadResult& result);
 
 /// The result for people.

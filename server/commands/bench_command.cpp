@@ -56,7 +56,7 @@ ModelSize size_of(const Engine& engine) {
   return size;
 }
 
-/// llama-bench's fields, as far as they mean something here.
+/// llama-bench's fields that have a meaning here.
 Json speed_json(const Engine& engine, const BackendInfo& backend, const SpeedResult& result) {
   const ModelSize size = size_of(engine);
   std::vector<double> times(result.samples_ns.begin(), result.samples_ns.end());

@@ -26,7 +26,7 @@ struct CompletedCommand {
   std::vector<std::string> commands;  ///< names of those inside
 };
 
-/// The beginning of a description, of one line and without what shells treat specially.
+/// The beginning of a description, as one line without characters that shells treat specially.
 std::string brief(const std::string& description) {
   constexpr size_t kLongest = 70;
   std::string text = description.substr(0, description.find_first_of("\n;("));
@@ -93,7 +93,7 @@ std::string names_of(const CompletedCommand& command) {
   return fmt::format("{}", fmt::join(names, " "));
 }
 
-/// In a shell's loop over the words: what finds the command that they name, e.g. `":run") command="run" ;;`.
+/// The cases that find the command which the words name, in a shell's loop over the words, e.g. `":run") command="run" ;;`.
 std::string command_cases(const std::vector<CompletedCommand>& commands) {
   std::string text;
   for (const CompletedCommand& command : commands) {

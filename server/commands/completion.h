@@ -6,8 +6,8 @@
 
 namespace minfer {
 
-/// Scripts that complete command lines of `app` in a shell: commands, options with what they say of themselves, values where there are few,
-/// files where one is wanted. Made from the definition that parses the command line, so that they say what it takes.
+/// Scripts that complete command lines of `app` in a shell: commands, options with their descriptions, values where there are
+/// few, files where one is wanted. They are made from the definition that parses the command line, so they always match it.
 std::string bash_completion(const CLI::App& app);
 std::string zsh_completion(const CLI::App& app);
 std::string fish_completion(const CLI::App& app);

@@ -21,7 +21,7 @@ struct EvalArgs {
   int32_t chunk = 0;
   int32_t window = 512;
 
-  /// Every token of a step needs a row of logits, so steps are smaller than where one token in many does.
+  /// Every token of a step needs a row of logits, so steps are smaller than where one token in many needs a row.
   EvalArgs() { engine.options.max_num_batched_tokens = 512; }
 };
 

@@ -28,7 +28,7 @@ struct Total {
   int64_t parameters = 0;
   size_t bytes = 0;
   size_t cuda_bytes = 0;  ///< in the memory of a GPU
-  /// Of the tensors that a GPU converts, by the type that they become.
+  /// Bytes of the tensors that a GPU converts, by the type that they become.
   struct Converted {
     size_t bytes = 0;
     size_t cuda_bytes = 0;
@@ -95,7 +95,7 @@ std::string metadata_table(const GgufFile& file) {
   return fmt::format("\nmetadata: {} keys\n{}", rows.size(), align_columns(rows, 3));
 }
 
-/// The names of the file's chat templates, and which of them is used when.
+/// The names of the file's chat templates, and when each is used.
 std::string template_line(const GgufFile& file) {
   std::vector<std::string> templates = chat_template_names(file);
   if (templates.empty()) return "";
@@ -123,7 +123,7 @@ std::vector<std::string> total_row(std::string_view label, const Total& total) {
           fmt::format("{}", total.bytes), fmt::format("{:.2f}", bits)};
 }
 
-/// What the CUDA backend makes of weights that it does not multiply with as they are.
+/// How the CUDA backend converts weights that it cannot multiply with as they are.
 std::string conversion_lines(const Totals& totals) {
   std::string lines;
   for (const auto& [dtype, total] : totals.of_type) {
@@ -214,7 +214,7 @@ std::string mebibytes(double bytes) {
   return fmt::format("{:.2f} MiB", bytes / (1 << 20));
 }
 
-/// Of a sequence as long as the context, in blocks as they are by default.
+/// Bytes of a sequence as long as the context, in blocks of the default size.
 size_t longest_sequence_bytes(const ModelConfig& config, DType dtype) {
   const int32_t tokens = config.context_length, block_size = EngineOptions().block_size;
   const KvLayout layout = KvLayout::of(config, tokens, block_size);
@@ -232,7 +232,7 @@ std::string weights_text(const WeightSizes& sizes) {
   return others.empty() ? text : fmt::format("{} ({})", text, fmt::join(others, ", "));
 }
 
-/// Of models whose layers keep states of sequences; else nothing.
+/// The states of models whose layers keep states of sequences; else empty.
 std::string states_text(const ModelConfig& config) {
   if (!config.is_recurrent()) return "";
   const auto slot = static_cast<double>(RecurrentStatePool::slot_bytes(config));

@@ -25,7 +25,7 @@ void save(const LoadArgs& args, const Json& result) {
   fmt::print(stderr, "result saved to {}\n", path);
 }
 
-/// For each kind of error what was said of one of them, fit for a terminal.
+/// For each kind of error the message of one error, fit for a terminal.
 void print_errors(const LoadResult& result) {
   std::map<std::string, std::string> details;
   for (const RequestRecord& record : result.records) {
@@ -53,7 +53,7 @@ void report(const LoadArgs& args, const LoadResult& result, const LoadSubject& s
   if (json["completed"] == 0) fail("no request was completed: {}", json["error_counts"].dump());
 }
 
-/// Runs what comes before the load that counts: `run(conversations)` is as for the load itself.
+/// Runs the load before the one that counts: `run(conversations)` is as for the load itself.
 template <class Run>
 void warm_up(const std::vector<Conversation>& warmup, Run run) {
   if (warmup.empty()) return;
@@ -81,7 +81,7 @@ void run_engine_load_test(const LoadArgs& args, const EngineArgs& engine_args,
   const auto run = [&](const std::vector<Conversation>& load) {
     return run_load(*engine, load, args.workload.max_concurrency);
   };
-  // As the first request. Of a replay it has other tokens: none of its own may be cached.
+  // Like the first request. In a replay its tokens differ, so that none of the replay's own may be cached.
   warm_up(recorded ? make_workload({.num_prompts = args.workload.num_warmups,
                                     .input_len = recorded->requests.front().prompt_tokens,
                                     .output_len = workload.front().turns.front().output_len},

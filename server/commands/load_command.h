@@ -11,11 +11,11 @@ namespace minfer {
 /// `minfer bench`'s load tests: they run the load, print the result in a format of `-o` and save it if asked
 /// to. Both throw Error if no request was answered as it should be, and end the program after a Ctrl-C.
 
-/// Of the engine in this process.
+/// Tests the engine in this process.
 void run_engine_load_test(const LoadArgs& args, const EngineArgs& engine, const ProfileArgs& profile,
                           const std::string& format);
 
-/// Of a server.
+/// Tests a server.
 void run_server_load_test(const LoadArgs& args, const std::string& format);
 
 }  // namespace minfer

@@ -27,7 +27,7 @@ GrammarBuilder::Expr add_schema_file(GrammarBuilder& builder, const std::string&
   }
 }
 
-/// What an answer is held to.
+/// The form that an answer must have.
 struct GrammarArgs {
   std::string json_schema_file;
   std::string grammar_file;
@@ -44,7 +44,7 @@ struct GrammarArgs {
     group->require_option(0, 1);
   }
 
-  /// Null if none was asked for. `vocab_size`: the model's. Throws FileError naming the file for what it cannot honour.
+  /// Null if none was asked for. `vocab_size`: the model's. Throws FileError naming the file if it cannot be honoured.
   std::shared_ptr<TokenGrammar> compile(const Tokenizer& tokenizer, int32_t vocab_size) const {
     GrammarBuilder builder;
     const std::string& from = !json_schema_file.empty() ? json_schema_file
@@ -82,7 +82,7 @@ constexpr std::string_view kChatHelp =
     "a\n"
     "single word with a slash behind a space)\n";
 
-/// One word behind a slash: a path or a sentence that begins with one is a message.
+/// True for one word behind a slash. A path, or a sentence that begins with a slash, is a message.
 bool is_command(std::string_view line) {
   return line.size() > 1 && line.front() == '/' && std::ranges::all_of(line.substr(1), [](unsigned char c) {
            return std::isalpha(c) != 0 || c == '?';
@@ -116,7 +116,7 @@ class Runner {
     }
   }
 
-  /// Throws Error if an answer has not the form that was asked for.
+  /// Throws Error if an answer does not have the form that was asked for.
   void check_whole() const {
     if (tokens_of_cut_ == 0) return;
     fail(

@@ -56,7 +56,7 @@ LogLevel parse_level(const std::string& name) {
   return name == "error" ? LogLevel::error : LogLevel::off;
 }
 
-/// No more connections than the system has descriptors for: who connects can be answered, if only with a refusal.
+/// Limits connections to the system's descriptors, so that every client that connects is answered, if only with a refusal.
 void fit_descriptors(HttpLimits& limits, ServerLog& log) {
   constexpr size_t kOthers = 64;  // files, the loop's own
   const size_t limit = raise_descriptor_limit();
@@ -69,7 +69,7 @@ void fit_descriptors(HttpLimits& limits, ServerLog& log) {
              {"max_connections", static_cast<int64_t>(limits.max_connections)}});
 }
 
-/// All that is known before there is a server.
+/// The facts that are known before there is a server.
 ServingFacts facts_of(Engine& engine, const ServerOptions& server) {
   const EngineOptions& options = engine.options();
   const BackendInfo backend = engine.backend_info();

@@ -77,8 +77,8 @@ void print(const Tokenizer& tokenizer, const std::vector<TokenId>& ids, bool on_
   on_one_line ? print_ids(ids) : print_table(tokenizer, ids);
 }
 
-/// Undoes encoding with the same options: BOS is dropped if encoding would add it, special tokens have their
-/// text unless they are not parsed.
+/// Undoes encoding with the same options: drops BOS if encoding would
+/// add it; special tokens have their text unless they are not parsed.
 void print_text(const Tokenizer& tokenizer, std::vector<TokenId> ids, const TokenizeOptions& options) {
   const std::vector<TokenId> added = tokenizer.encode("", {.add_special = !options.no_bos});
   if (!ids.empty() && !added.empty() && ids.front() == tokenizer.bos() && added.front() == tokenizer.bos()) {
@@ -87,7 +87,7 @@ void print_text(const Tokenizer& tokenizer, std::vector<TokenId> ids, const Toke
   print_output(tokenizer.decode(ids, !options.no_parse_special));
 }
 
-/// What a model sees of a conversation: its tokens, or the prompt's text.
+/// The form in which a model sees a conversation: its tokens, or the prompt's text.
 void tokenize_chat(const TokenizeOptions& options) {
   const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer(options.input.model());
   const ChatTemplate chat_template =

@@ -19,7 +19,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kTurnsOfAStep = 2;
 constexpr int kTurnsAtTheEnd = 5;
-/// Of the time, for the comparison at the end.
+/// The share of the time for the comparison at the end.
 constexpr double kEndShare = 0.25;
 
 struct TuneArgs {
@@ -32,7 +32,7 @@ struct TuneArgs {
   bool lossy = false;
 };
 
-/// What is to become better.
+/// The figure to improve.
 struct Objective {
   std::string_view figure;  ///< of RequestFigures::json()
   bool more_is_better = false;
@@ -57,10 +57,10 @@ Objective objective_of(const std::string& text) {
   return objective;
 }
 
-/// An option and what it is set to in turns; "" stands for the option that it has already.
+/// An option and the values that it gets in turns; "" stands for the value that it has already.
 using Candidates = std::vector<std::string>;
 
-/// Options that matter to the speed of a load, those that mostly matter most first.
+/// Options that matter to the speed of a load; those that usually matter most come first.
 std::vector<Candidates> candidates_for(const ProfileHeader& header, bool lossy) {
   const bool on_device = header.backend != "cpu";
   const auto number = [&](std::string_view name) {

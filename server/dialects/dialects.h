@@ -6,7 +6,7 @@
 
 namespace minfer {
 
-/// All that the server speaks.
+/// All dialects that the server speaks.
 std::span<const Dialect* const> dialects();
 
 }  // namespace minfer

@@ -6,8 +6,8 @@
 
 namespace minfer {
 
-/// Lets this process open as many files and sockets as the system allows: thousands of connections need more
-/// than many systems allow at first. Returns how many that are; 0: not known.
+/// Lets this process open as many files and sockets as the system allows: thousands of
+/// connections need more than many systems allow at first. Returns that number; 0: not known.
 inline size_t raise_descriptor_limit() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;

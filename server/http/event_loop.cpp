@@ -15,10 +15,10 @@
 namespace minfer {
 namespace {
 
-/// Of the thread for what takes seconds, which leaves the cores to the engine's (Linux: a thread's own).
+/// The niceness of the thread for tasks that take seconds, which leaves the cores to the engine's threads (Linux: a thread's own).
 constexpr int kNiceApart = 5;
 
-/// Runs what is posted until the context is stopped. Where memory ends within a task, that task alone is over.
+/// Runs posted tasks until the context is stopped. If memory runs out within a task, only that task ends.
 void run_all(boost::asio::io_context& context) {
   while (!context.stopped()) {
     try {

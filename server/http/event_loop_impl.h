@@ -13,7 +13,7 @@
 namespace minfer {
 
 struct EventLoop::Impl {
-  /// Throws Error if the system refuses a thread. boost::asio::thread_pool would wait for those it has for ever.
+  /// Throws Error if the system refuses a thread. boost::asio::thread_pool would wait forever for the threads it has.
   explicit Impl(int num_background_threads);
   ~Impl() { end_background_work(); }
   void end_background_work() {

@@ -11,24 +11,24 @@
 
 namespace minfer {
 
-/// One text made again and again, sent to all who listen as Server-Sent Events: made once for all of them, and not while nobody listens.
-/// Every event is complete by itself, so a client that does not keep up goes without some, and costs no more memory than
-/// HttpLimits::write_buffer_bytes and an event. I/O thread.
+/// One text, made again and again and sent to all listeners as Server-Sent Events: made once for all of
+/// them, and only while somebody listens. Every event is complete, so a client that does not keep up
+/// misses some, and costs no more memory than HttpLimits::write_buffer_bytes and an event. I/O thread.
 class EventStream {
  public:
   using Ready = std::function<void(const std::string& text)>;
-  /// Has a text of one line made, on other threads, and calls `ready` on the I/O thread; at once or later, with "" if that failed.
+  /// Makes a text of one line on other threads, and calls `ready` on the I/O thread, at once or later, with "" if that failed.
   using Make = std::function<void(Ready ready)>;
 
-  /// At most one text each `interval`. `loop` outlives this; this outlives what is made.
+  /// Makes at most one text each `interval`. `loop` outlives this; this outlives what is made.
   EventStream(EventLoop& loop, std::chrono::milliseconds interval, Make make)
       : loop_(loop), interval_(interval), make_(std::move(make)) {}
 
-  /// Sends it the newest event, if others listen, and those to come.
+  /// Sends the client the newest event, if others listen, and all later events.
   void add(std::shared_ptr<HttpExchange> exchange);
-  /// Ends every stream, and those added later at once.
+  /// Ends every stream, and at once every stream that is added later.
   void end();
-  /// Those whose client is not gone.
+  /// The number of streams whose client is not gone.
   size_t num_clients();
 
  private:

@@ -25,13 +25,13 @@ namespace http = boost::beast::http;
 using asio::ip::tcp;
 using boost::system::error_code;
 
-/// Buffers that grew larger are given back when they are empty.
+/// Buffers that grew larger than this are given back when they are empty.
 constexpr size_t kKeptBufferBytes = 16u << 10;
 constexpr size_t kMaxRequestIdBytes = 128;
-/// What a new connection has to send its request's first byte when the server stops.
+/// The time that a new connection has to send its request's first byte when the server stops.
 constexpr std::chrono::milliseconds kFirstRequestTime{1'000};
 
-/// Printable ASCII without quotes, so that it can stand in headers, JSON and log lines as it is.
+/// True for printable ASCII without quotes, which can stand in headers, JSON and log lines as it is.
 bool is_decent_id(std::string_view id) {
   return !id.empty() && id.size() <= kMaxRequestIdBytes &&
          std::ranges::all_of(id, [](char c) { return c > ' ' && c < '\x7f' && c != '"' && c != '\\'; });
@@ -49,7 +49,7 @@ void shrink(std::vector<char>& buffer) {
   if (buffer.capacity() > kKeptBufferBytes) std::vector<char>().swap(buffer);
 }
 
-/// Grows by steps, not twofold, where it is large: what a slow reader costs is then little more than what it has not read.
+/// Where it is large, it grows by steps, not twofold: so a slow reader costs little more than the bytes that it has not read.
 void append(std::vector<char>& buffer, std::string_view bytes) {
   constexpr size_t kStepBytes = 16u << 10;
   const size_t size = buffer.size() + bytes.size();
@@ -59,7 +59,7 @@ void append(std::vector<char>& buffer, std::string_view bytes) {
 
 }  // namespace
 
-/// Where a request is parsed. Made for a request and gone with it, so that idle connections are cheap.
+/// The state in which a request is parsed. Made for one request and gone with it, so that idle connections are cheap.
 struct Connection::Reader {
   boost::beast::flat_buffer buffer;  ///< holds a line of chunks or all trailers until their end has come
   std::optional<http::request_parser<CountedBody>> parser;
@@ -91,8 +91,8 @@ struct Connection::Reader {
 Connection::Connection(std::shared_ptr<HttpServer::Impl> server, tcp::socket socket, bool is_spare)
     : server_(std::move(server)), socket_(std::move(socket)), is_spare_(is_spare) {}
 
-/// A completion handler that keeps the connection alive, and closes it where an exception ends it: what one
-/// client costs ends nobody else's connection.
+/// A completion handler that keeps the connection alive, and closes it if an
+/// exception ends it: one client's failure ends nobody else's connection.
 template <class Handler>
 auto Connection::guarded(Handler handler) {
   return [self = shared_from_this(), handler](const auto&... results) {
@@ -136,14 +136,14 @@ void Connection::watch_client() {
                      }));
 }
 
-/// There is something to read, or the client has closed its sending half.
+/// Called when there is something to read, or the client has closed its sending half.
 void Connection::on_readable() {
   if (state_ == State::idle) return read_header();
   if (state_ == State::answering) look_after_client();
 }
 
-/// Closes if the client of a request that is being answered has gone. One that has closed its sending half alone waits for its answer; one that
-/// has closed its connection looks the same until something is sent to it: then its kernel says so.
+/// Closes if the client of a request that is being answered has gone. A client that has closed only its sending half waits
+/// for its answer. One that has closed its connection looks the same until something is sent to it: then its kernel says so.
 void Connection::look_after_client() {
   tcp_info info{};
   socklen_t size = sizeof info;
@@ -151,8 +151,8 @@ void Connection::look_after_client() {
       info.tcpi_state == TCP_CLOSE)
     return close();
   if (info.tcpi_state == TCP_ESTABLISHED) {
-    // The next request may have begun: it waits in the kernel until this one is answered, and hides from us
-    // that the client goes. The sweep looks after that from now on.
+    // The next request may have begun: it waits in the kernel until this one is
+    // answered, and hides the client's leaving. From now on the sweep checks for that.
     error_code error;
     if (socket_.available(error) == 0) watch_client();
     return;
@@ -204,7 +204,7 @@ void Connection::read_body() {
                    }));
 }
 
-/// Answers what is wrong with a request, where there is somebody to answer. False: nothing is wrong.
+/// Answers a faulty request, if its client is still there. Returns false if nothing is wrong.
 bool Connection::fail_reading(const error_code& error) {
   if (timed_out_) {
     answer_error(408, "the request did not arrive in time");
@@ -240,7 +240,7 @@ void Connection::hand_over() {
   server_->handler(exchange_);
 }
 
-/// Whoever drops the last reference to an exchange, it is destroyed here, on the I/O thread.
+/// Makes the exchange. It is destroyed here, on the I/O thread, whichever thread drops the last reference.
 void Connection::make_exchange(HttpRequest request, bool http_1_0, BodyShare body_share) {
   if (is_linked()) unlink();
   const auto destroy = [&context = server_->loop.impl().context](Exchange* exchange) {
@@ -250,7 +250,7 @@ void Connection::make_exchange(HttpRequest request, bool http_1_0, BodyShare bod
       new Exchange(*this, std::move(request), http_1_0, std::move(body_share)), destroy);
 }
 
-/// When all headers have come and none of the body: the parser adds what trailers say to the headers.
+/// Called when all headers have come and none of the body: the parser adds trailers to the headers.
 std::optional<HttpFault> Connection::read_head() {
   const auto& message = reader_->parser->get();
   HttpRequest& head = reader_->head;
@@ -272,7 +272,7 @@ HttpRequest Connection::take_head() {
   return request;
 }
 
-/// While there is more of the request to read, which nobody does then.
+/// Answers while there is more of the request to read; nobody reads the rest.
 void Connection::answer_early(HttpResponse response) {
   keep_alive_ = false;
   make_exchange(take_head(), false, {});
@@ -287,8 +287,8 @@ void Connection::answer_error(int status, const std::string& message) {
   answer_early(std::move(response));
 }
 
-/// Sends what has been gathered when the handlers that are due now have run: pieces of one answer that are
-/// made together leave in one packet.
+/// Sends the gathered bytes when the handlers that are due now have run:
+/// pieces of one answer that are made together leave in one packet.
 void Connection::send(std::string_view bytes) {
   append(pending_, bytes);
   if (write_in_progress_ || flush_posted_) return;

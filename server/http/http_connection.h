@@ -17,38 +17,38 @@ namespace minfer {
 class BodyShare;
 class Connection;
 
-/// Bytes of request bodies in memory, those of all connections together. I/O thread.
+/// Bytes of request bodies in memory, over all connections. I/O thread.
 struct BodyBudget {
   size_t limit = 0;
   size_t used = 0;
 };
 
-/// A connection is in one of the server's lists of those that can be closed for another's sake, or in none.
+/// A connection is in at most one of the server's lists of connections that can be closed to make room for others.
 using YieldingHook =
     boost::intrusive::list_base_hook<boost::intrusive::link_mode<boost::intrusive::auto_unlink>>;
-/// The longest there in front.
+/// The connections that have been in the list longest are in front.
 using YieldingConnections = boost::intrusive::list<Connection, boost::intrusive::constant_time_size<false>>;
 
-/// One client's connection: reads a request, hands it over, sends the answer, and so on until either side
-/// closes. I/O thread. It belongs to the server until close(), and then to the operations that still have to
-/// end; deadlines are checked by the server's sweep, so that setting one costs nothing.
+/// One client's connection: reads a request, hands it over, sends the answer, and so on until either
+/// side closes. I/O thread. The server owns it until close(); then the operations that still have to
+/// end own it. The server's sweep checks deadlines, so that setting a deadline costs nothing.
 class Connection : public std::enable_shared_from_this<Connection>, public YieldingHook {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// `is_spare`: there are HttpLimits::max_connections beside it.
+  /// `is_spare`: there are HttpLimits::max_connections other connections.
   Connection(std::shared_ptr<HttpServer::Impl> server, boost::asio::ip::tcp::socket socket, bool is_spare);
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
   void start();
   void check_deadline(Clock::time_point now);
-  /// Closes unless a request has begun, or may well be on its way.
+  /// Closes unless a request has begun, or is probably on its way.
   void close_if_idle();
-  /// Whether it would miss nothing that is known of.
+  /// True if closing it would lose nothing that is known.
   bool can_yield(Clock::time_point now) const;
   void close();
-  /// Has a request whose answer is not sent yet.
+  /// True if it has a request whose answer is not sent yet.
   bool is_answering() const { return state_ == State::answering || state_ == State::flushing; }
 
   size_t slot = 0;  ///< its place in HttpServer::Impl::connections
@@ -105,18 +105,18 @@ class Connection : public std::enable_shared_from_this<Connection>, public Yield
   const bool is_spare_;
   bool timed_out_ = false;        ///< while reading; the read is being cancelled
   bool watching_ = false;         ///< a wait for readability is under way
-  bool watching_errors_ = false;  ///< and one for the end of a client that has closed its sending half
+  bool watching_errors_ = false;  ///< also waits for the end of a client that has closed its sending half
   bool keep_alive_ = true;
-  bool has_served_ = false;  ///< at least one request
+  bool has_served_ = false;  ///< it has served at least one request
   bool flush_posted_ = false;
   bool write_in_progress_ = false;
   std::vector<char> pending_;  ///< to be sent after writing_
   std::vector<char> writing_;
   size_t written_ = 0;        ///< bytes of writing_ that are sent
-  size_t bytes_to_take_ = 0;  ///< by the client until deadline_; 0: none are asked for
+  size_t bytes_to_take_ = 0;  ///< bytes that the client must take until deadline_; 0: none
 };
 
-/// What connections share.
+/// The state that connections share.
 struct HttpServer::Impl : std::enable_shared_from_this<HttpServer::Impl> {
   Impl(EventLoop& event_loop, HttpServerOptions server_options, HttpHandler server_handler);
 
@@ -138,11 +138,11 @@ struct HttpServer::Impl : std::enable_shared_from_this<HttpServer::Impl> {
   bool listening = false;
   bool keeps_alive = true;
   bool stopped = false;
-  std::vector<std::shared_ptr<Connection>> connections;  ///< all that are open, each with its place in `slot`
-  YieldingConnections idle;                              ///< wait for a request
+  std::vector<std::shared_ptr<Connection>> connections;  ///< open ones, each with its place in `slot`
+  YieldingConnections idle;                              ///< connections that wait for a request
   YieldingConnections ending;  ///< beyond the limit without a whole head, or answered for the last time
   std::shared_ptr<BodyBudget> bodies;
-  uint64_t id_key = 0;  ///< of drawn request ids: random, once a server
+  uint64_t id_key = 0;  ///< key of drawn request ids: random, drawn once a server
   uint64_t num_ids = 0;
 };
 

@@ -88,7 +88,7 @@ void Connection::Exchange::on_taken() {
   std::exchange(on_room_, nullptr)();
 }
 
-/// Before the answer an interim one (RFC 9110, section 15.2); within it a leading zero of the next chunk's size.
+/// Before the answer, sends an interim response (RFC 9110, section 15.2); within the answer, a leading zero of the next chunk's size.
 void Connection::Exchange::ask_client() {
   if (http_1_0_ || (is_head() && status_ != 0) || std::exchange(has_asked_, true)) return;
   connection_->send(status_ == 0 ? "HTTP/1.1 100 Continue\r\n\r\n" : "0");

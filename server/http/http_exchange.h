@@ -18,7 +18,7 @@
 
 namespace minfer {
 
-/// What one request body has of the budget; given back at the end. I/O thread.
+/// One request body's share of the budget, given back at the end. I/O thread.
 class BodyShare {
  public:
   BodyShare() = default;
@@ -36,8 +36,8 @@ class BodyShare {
     if (budget_) budget_->used -= std::exchange(bytes_, 0);
   }
 
-  /// False if the budget does not allow it. A small body is always allowed, so that those who fill the budget
-  /// with large ones lock out nobody else.
+  /// Returns false if the budget does not allow it. A small body is always allowed,
+  /// so that clients that fill the budget with large bodies lock out nobody else.
   bool grow(size_t bytes) {
     constexpr size_t kSmallBytes = 32u << 10;
     if (bytes_ + bytes > kSmallBytes && budget_->used + bytes > budget_->limit) return false;
@@ -51,7 +51,7 @@ class BodyShare {
   size_t bytes_ = 0;
 };
 
-/// A body for Boost.Beast's parser that takes memory as bytes arrive, not as Content-Length promises them, and no more than the budget has.
+/// A body for Boost.Beast's parser. It takes memory as bytes arrive, not as Content-Length promises them, and no more than the budget has.
 struct CountedBody {
   struct value_type {
     std::string text;
@@ -78,7 +78,7 @@ struct CountedBody {
         for (const boost::asio::const_buffer bytes : boost::beast::buffers_range_ref(buffers))
           body_.text.append(static_cast<const char*>(bytes.data()), bytes.size());
       } catch (const std::bad_alloc&) {
-        std::string().swap(body_.text);  // what the answer is made with
+        std::string().swap(body_.text);  // frees memory for the answer
         error = make_error_code(boost::system::errc::not_enough_memory);
         return 0;
       }
@@ -92,8 +92,8 @@ struct CountedBody {
   };
 };
 
-/// A request that a connection has handed over, and what writes its answer. It outlives the connection where
-/// the handler still holds it: `connection_` is null then.
+/// A request that a connection has handed over, and the writer of its answer. It
+/// outlives the connection if the handler still holds it; `connection_` is then null.
 class Connection::Exchange final : public HttpExchange {
  public:
   Exchange(Connection& connection, HttpRequest request, bool http_1_0, BodyShare body_share = {});
@@ -112,11 +112,11 @@ class Connection::Exchange final : public HttpExchange {
   bool has_room() const override;
   void on_room(std::function<void()> callback) override { on_room_ = std::move(callback); }
 
-  /// The client has taken some of what was sent.
+  /// Called when the client has taken some of the sent bytes.
   void on_taken();
-  /// Sends what a client that waits skips, and the kernel of one that has gone answers with a reset.
+  /// Sends a message that a waiting client skips; the kernel of a client that has gone answers with a reset.
   void ask_client();
-  /// The connection is going, or has taken the whole answer.
+  /// Called when the connection goes, or has taken the whole answer.
   void detach(bool all_sent);
 
  private:

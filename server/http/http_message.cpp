@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kMostHeaders = 256;
 
-/// How often a header is there, and its values as one list.
+/// The number of times that a header is there, and its values as one list.
 std::pair<size_t, std::string> list_of(const HttpRequest& request, std::string_view lower_case_name) {
   std::pair<size_t, std::string> list;
   for (const auto& [name, value] : request.headers)
@@ -19,7 +19,7 @@ std::pair<size_t, std::string> list_of(const HttpRequest& request, std::string_v
   return list;
 }
 
-/// Two readers that see the end of a body in different places would take the rest for a request of somebody else.
+/// If two readers saw the end of a body in different places, they would take the rest for somebody else's request.
 std::optional<HttpFault> fault_of_framing(const HttpRequest& request, bool http_1_0) {
   const auto [num_lengths, length] = list_of(request, "content-length");
   auto [num_codings, codings] = list_of(request, "transfer-encoding");

@@ -21,21 +21,21 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 
 /// Connections inherit it. The loopback's segments of 64 KiB are as large as a send buffer: the client's kernel
-/// would put off acknowledging one for 40 ms, in the hope of a second that has no place before that.
+/// would delay the acknowledgement of one for 40 ms, waiting for a second that finds no place before that.
 using MaxSegment = asio::detail::socket_option::integer<IPPROTO_TCP, TCP_MAXSEG>;
 constexpr int kMaxSegmentBytes = 8 << 10;
 
-/// How long accepting pauses when the process has no descriptor left.
+/// The time that accepting pauses when the process has no descriptor left.
 constexpr std::chrono::milliseconds kAcceptPause{100};
 
 constexpr std::chrono::milliseconds kSweepInterval{250};
 
-/// How long handshakes that have begun may take once no other begins.
+/// The time that handshakes which have begun may take once no other begins.
 constexpr std::chrono::milliseconds kHandshakeTime{100};
 
-/// The kernel drops what asks this socket for a connection from now on, and lets handshakes that have begun end: closing a listening
-/// socket resets those. Clients ask again after a second, and find the next server or none. See "Socket filters" in Linux'
-/// networking/filter.rst; a kernel that has none closes as any other program does.
+/// From now on the kernel drops packets that ask this socket for a connection, and lets handshakes that have begun end:
+/// closing a listening socket resets those. Clients ask again after a second, and find the next server or none. See
+/// "Socket filters" in Linux' networking/filter.rst; with a kernel that has none, closing is as in any other program.
 void drop_new_handshakes(int socket) {
   constexpr uint32_t kFlags = 13, kSynAck = TH_SYN | TH_ACK;  // of RFC 9293, section 3.1
   sock_filter code[] = {BPF_STMT(BPF_LD | BPF_B | BPF_ABS, kFlags),
@@ -96,7 +96,7 @@ void HttpServer::Impl::accept_next() {
           return;
         }
         if (error && !self->close_one_of(self->ending) && !self->close_one_of(self->idle)) {
-          // Mostly no descriptors: those in use have to go first.
+          // Usually the descriptors have run out: connections in use must end first.
           self->loop.post_after(kAcceptPause, [self] {
             if (self->acceptor.is_open()) self->accept_next();
           });
@@ -125,7 +125,7 @@ void HttpServer::Impl::end_accepting() {
   acceptor.close(ignored);
 }
 
-/// False: each is needed.
+/// Returns false if each connection is needed.
 bool HttpServer::Impl::close_one_of(YieldingConnections& list) {
   const auto now = Connection::Clock::now();
   const auto found = std::ranges::find_if(list, [&](const Connection& each) { return each.can_yield(now); });

@@ -13,23 +13,23 @@
 
 namespace minfer {
 
-/// What a client may cost. A limit that is exceeded is answered with its status (431, 413, 408, 503), or by
-/// closing the connection where no answer can be sent any more.
+/// Limits on what a client may cost. If a request exceeds one, the answer is its status
+/// (431, 413, 408, 503), or the connection is closed if no answer can be sent any more.
 struct HttpLimits {
-  size_t header_bytes = 32u << 10;  ///< also of trailers, and of a body's chunk extensions
+  size_t header_bytes = 32u << 10;  ///< for headers, for trailers, and for a body's chunk extensions
   size_t body_bytes = 16u << 20;
-  size_t all_bodies_bytes = 256u << 20;    ///< of all requests being read or parsed; small ones pass
-  size_t write_buffer_bytes = 128u << 10;  ///< of a longer answer made ahead of what the client has taken
+  size_t all_bodies_bytes = 256u << 20;    ///< for all requests being read or parsed; small ones pass
+  size_t write_buffer_bytes = 128u << 10;  ///< of a longer answer, made ahead of the client's reading
   size_t socket_buffer_bytes = 32u << 10;  ///< the kernel's share of that; it takes twice the number
-  size_t max_connections = 16'384;         ///< idle ones make room; where none is, more are answered with 503
-  /// Further ones that are read: for requests that are answered all the same, and to say 503.
+  size_t max_connections = 16'384;         ///< idle ones make room; if none is idle, more get a 503
+  /// Further connections that are read: for requests that are answered all the same, and to say 503.
   size_t spare_connections = 64;
   std::chrono::milliseconds header_timeout{10'000};  ///< from a request's first byte to its last header
   std::chrono::milliseconds body_timeout{60'000};    ///< from there to its last byte
   std::chrono::milliseconds idle_timeout{300'000};   ///< between two requests
-  /// In each such time a client has to take all that waits for it, or as much as the least rate gives.
+  /// In each period of this length, a client must take all bytes that wait for it, or as many as the least rate gives.
   std::chrono::milliseconds write_timeout{30'000};
-  /// Behind the last answer of a connection, for what its client still sends: closing would destroy the answer on its way.
+  /// After the last answer of a connection, for data that its client still sends: closing would destroy the answer on its way.
   std::chrono::milliseconds linger_timeout{2'000};
   size_t least_write_rate = 4096;  ///< bytes a second
 
@@ -42,22 +42,22 @@ struct HttpServerOptions {
   std::string host = "127.0.0.1";
   uint16_t port = 8000;  ///< 0: any that is free
   HttpLimits limits = {};
-  /// The body that goes with an error the transport itself answers.
+  /// The body of an error that the transport itself answers.
   std::function<std::string(int status, const std::string& message)> error_body = nullptr;
-  /// Asked before a request's body is read: an answer here saves that, and ends the connection.
+  /// Called before a request's body is read: an answer here saves reading it and ends the connection.
   std::function<std::optional<HttpResponse>(const HttpRequest& head)> refusal = nullptr;
-  /// Whether a request is answered where there are max_connections already.
+  /// True if a request is answered even if there are max_connections already.
   std::function<bool(const HttpRequest& head)> is_vital = nullptr;
-  /// Told of every exchange when it is over.
+  /// Called for every exchange when it is over.
   std::function<void(const HttpRequest&, const HttpOutcome&)> on_finished = nullptr;
 };
 
-/// HTTP/1.1 over TCP: keep-alive, pipelining, chunked streams, limits and time-outs. All of it happens on the
-/// loop's I/O thread; `handler` is called there too and answers at once or later. A client that closes its
-/// connection ends its exchange; one that closes its sending half alone gets its answer.
+/// HTTP/1.1 over TCP: keep-alive, pipelining, chunked streams, limits and time-outs. All of it runs on
+/// the loop's I/O thread, which also calls `handler`; the handler answers at once or later. A client that
+/// closes its connection ends its exchange. A client that closes only its sending half gets its answer.
 class HttpServer {
  public:
-  /// Binds and listens. Throws Error if the address cannot be had. `loop` outlives the server.
+  /// Binds and listens. Throws Error if it cannot have the address. `loop` outlives the server.
   HttpServer(EventLoop& loop, HttpServerOptions options, HttpHandler handler);
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
@@ -66,15 +66,15 @@ class HttpServer {
   uint16_t port() const;
   bool is_loopback() const;
   size_t num_connections() const;
-  /// Connections may still come: until a moment after stop_listening(). I/O thread.
+  /// True while connections may still come: until a moment after stop_listening(). I/O thread.
   bool is_accepting() const;
-  /// Those with a request whose answer is not sent yet. I/O thread.
+  /// The number of connections with a request whose answer is not sent yet. I/O thread.
   size_t num_answering() const;
 
-  /// Closes each connection when it has been answered the next time. I/O thread.
+  /// Closes each connection after its next answer. I/O thread.
   void end_keep_alive();
-  /// Takes no further connections but those whose handshake has begun, and closes those that wait for a
-  /// request; new ones have a moment to send theirs. I/O thread.
+  /// Takes no further connections, except those whose handshake has begun, and closes
+  /// connections that wait for a request; new ones have a moment to send theirs. I/O thread.
   void stop_listening();
   /// Closes every connection, whatever it does. I/O thread.
   void close_all();

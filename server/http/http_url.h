@@ -6,11 +6,11 @@
 
 namespace minfer {
 
-/// Where an HTTP server is.
+/// The address of an HTTP server.
 struct HttpUrl {
   std::string host;  ///< a name or an address; IPv6 without its brackets
   uint16_t port = 80;
-  std::string path;  ///< before what is asked for there; empty or "/...", without a '/' at the end
+  std::string path;  ///< prefix of all paths there; empty or "/...", without a '/' at the end
 
   /// As the Host header has it.
   std::string authority() const;
@@ -20,7 +20,7 @@ struct HttpUrl {
 /// speaks plain HTTP), user names, queries.
 HttpUrl parse_http_url(std::string_view url);
 
-/// Without the escapes of URLs (%2F). What is no escape stays as it is.
+/// `text` without the escapes of URLs (%2F). Anything that is not an escape stays as it is.
 std::string percent_decoded(std::string_view text);
 
 }  // namespace minfer

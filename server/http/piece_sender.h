@@ -9,10 +9,10 @@
 
 namespace minfer {
 
-/// Answers with a body that is made while it is sent: `first_piece`, then what `next_piece` appends to the text
-/// it is given, until it returns false. `next_piece` is called on background threads, one call at a time, and
-/// only when the client has taken most of what came before: of a body of any size a few pieces are in memory.
-/// If it throws, the connection is closed. I/O thread; `loop` outlives the answer.
+/// Answers with a body that is made while it is sent: `first_piece`, then the text that `next_piece`
+/// appends to its argument, until it returns false. Background threads call `next_piece`, one call at a
+/// time, and only when the client has taken most of the earlier text. So only a few pieces of a body of
+/// any size are in memory. If it throws, the connection is closed. I/O thread; `loop` outlives the answer.
 void send_in_pieces(EventLoop& loop, std::shared_ptr<HttpExchange> exchange, HttpResponse head,
                     std::string_view first_piece, std::function<bool(std::string& text)> next_piece);
 

@@ -6,7 +6,7 @@
 namespace minfer {
 namespace {
 
-/// An event as a map or an array: names are written in the first alone.
+/// An event as a map or an array; only a map has the names.
 class EventWriter {
  public:
   EventWriter(MsgpackWriter& out, KvEventFormat format, size_t num_fields, std::string_view type)
@@ -36,7 +36,7 @@ class EventWriter {
   bool named_;
 };
 
-/// vLLM's word for where requests compute from; others mean a second tier, from which blocks are fetched. So it is the same on a CPU.
+/// vLLM's name of the tier from which requests compute; others mean a second tier, from which blocks are fetched. So a CPU has it too.
 constexpr std::string_view kMedium = "GPU";
 
 void write_stored(MsgpackWriter& out, KvEventFormat format, const KvEventBatch::Event& event,

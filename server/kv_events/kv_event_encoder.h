@@ -10,7 +10,7 @@
 namespace minfer {
 
 /// Appends MessagePack values (https://github.com/msgpack/msgpack/blob/master/spec.md) to a string, each in its shortest form. A map or
-/// array is its size, then its elements. Only what KV events need; Debian's libmsgpack-cxx-dev cannot be installed beside libboost1.81-dev.
+/// array is its size, then its elements. Only for KV events; Debian's libmsgpack-cxx-dev cannot be installed beside libboost1.81-dev.
 class MsgpackWriter {
  public:
   explicit MsgpackWriter(std::string& out) : out_(out) {}
@@ -64,10 +64,10 @@ class MsgpackWriter {
   std::string& out_;
 };
 
-/// vLLM's two ways of writing an event. A batch is an array in both.
+/// vLLM's two formats of an event. A batch is an array in both.
 enum class KvEventFormat : uint8_t {
-  map,    ///< by the names of its fields: vLLM 0.24 (2026) and later
-  array,  ///< by their places: before
+  map,    ///< fields by name: vLLM 0.24 (2026) and later
+  array,  ///< fields by position: earlier versions
 };
 
 /// A batch as vLLM (vllm/distributed/kv_events.py) writes it in MessagePack: [seconds since 1970, events, data-parallel rank 0].

@@ -96,7 +96,7 @@ KvEventPublisher::KvEventPublisher(KvEventOptions options)
       attach(socket_, "--kv-events-endpoint", options_.endpoint, is_bound_, options_.high_water_mark);
   if (!options_.replay_endpoint.empty()) {
     replay_.emplace(context_, zmq::socket_type::router);
-    // Room for the longest answer and some short ones: what finds none is lost.
+    // Room for the longest answer and some short ones: a message that finds none is lost.
     options_.replay_endpoint = attach(*replay_, "--kv-events-replay-endpoint", options_.replay_endpoint, true,
                                       static_cast<int>(options_.max_replay_batches) + 1000);
   }
@@ -127,7 +127,7 @@ void KvEventPublisher::take(KvEventBatch& batch) {
     const std::lock_guard lock(mutex_);
     const uint64_t number = next_number_++;
     const bool is_whole = !batch.empty() && batch.events.front().kind == KvEventBatch::Kind::cleared;
-    // A batch of any size finds room in an empty queue, so that the whole cache always can be sent.
+    // An empty queue takes a batch of any size, so that the whole cache can always be sent.
     if ((is_behind_ && !is_whole) || (!queue_.empty() && queue_bytes_ + bytes > options_.max_queue_bytes)) {
       is_behind_ = true;
       ++counts_.dropped;

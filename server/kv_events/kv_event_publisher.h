@@ -16,7 +16,7 @@
 namespace minfer {
 
 struct KvEventOptions {
-  /// Bound if it has "*" or "::" or begins with ipc: or inproc:, else connected to, as vLLM does; empty: no events.
+  /// The socket binds to it if it has "*" or "::" or begins with ipc: or inproc:, else connects to it, as vLLM does; empty: no events.
   std::string endpoint;
   std::string replay_endpoint = {};  ///< bound; empty: nothing is replayed
   std::string topic = {};
@@ -24,28 +24,28 @@ struct KvEventOptions {
   int high_water_mark = 10'000;           ///< batches that wait for a subscriber; a slower one loses some
   size_t max_queue_bytes = 32 << 20;      ///< between the engine and the publisher's thread
   size_t max_replay_batches = 10'000;     ///< kept for subscribers that missed some
-  size_t max_replay_bytes = 64ull << 20;  ///< of these
+  size_t max_replay_bytes = 64ull << 20;  ///< bytes of these
 };
 
 /// Batches since the start, and now.
 struct KvEventCounts {
   uint64_t published = 0;
-  /// Found the queue full: subscribers see a gap in the numbers, then a batch that begins with a clearance.
+  /// Batches that found the queue full: subscribers see a gap in the numbers, then a batch that begins with a clearance.
   uint64_t dropped = 0;
   uint64_t queued = 0;
 };
 
 /// Publishes the changes of the prefix cache over ZeroMQ as vLLM does: messages of topic, number of the batch (8 bytes, big-endian,
-/// from 0 on, one a batch whether or not anybody got it) and the batch in MessagePack. A subscriber that missed some sends the first
-/// number it wants to the replay endpoint and gets what is kept from there on as number and batch, then -1 and nothing.
+/// from 0 on, one a batch whether or not anybody got it) and the batch in MessagePack. A subscriber that missed batches sends the
+/// first number it wants to the replay endpoint; it gets the kept batches from there on as number and batch, then -1 and nothing.
 ///
-/// The engine's thread puts batches into a bounded queue; a thread of the publisher's own encodes and sends them. When the queue is
-/// full a batch is dropped, and so are those after it until it is empty; then the engine is asked for the whole cache.
+/// The engine's thread puts batches into a bounded queue; the publisher's own thread encodes and sends them. When the queue
+/// is full, a batch is dropped, as are all later ones until the queue is empty; then the engine is asked for the whole cache.
 class KvEventPublisher final : public KvEventSink {
  public:
-  /// Throws Error naming option and endpoint if one cannot be had.
+  /// Throws Error naming the option and the endpoint if it cannot have an endpoint.
   explicit KvEventPublisher(KvEventOptions options);
-  /// Sends what is queued, as far as that needs no waiting.
+  /// Sends the queued batches, as far as that needs no waiting.
   ~KvEventPublisher() override;
 
   bool wants_all() override;
@@ -86,10 +86,10 @@ class KvEventPublisher final : public KvEventSink {
   int wake_descriptor_;
   mutable std::mutex mutex_;
   std::deque<Queued> queue_;
-  std::vector<KvEventBatch> spare_;  ///< empty ones with memory
+  std::vector<KvEventBatch> spare_;  ///< empty batches that keep their memory
   size_t queue_bytes_ = 0;
   uint64_t next_number_ = 0;
-  bool is_behind_ = true;  ///< what subscribers have been told is not the whole
+  bool is_behind_ = true;  ///< subscribers do not know the whole cache
   bool stopping_ = false;
   KvEventCounts counts_;
 

@@ -12,7 +12,7 @@ struct PageFile {
   std::string_view content;
 };
 std::span<const PageFile> page_files();
-/// The one of this name; an empty one if there is none.
+/// The file of this name; an empty one if there is none.
 PageFile page_file(std::string_view name);
 
 }  // namespace minfer

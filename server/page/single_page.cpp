@@ -12,11 +12,11 @@
 namespace minfer {
 namespace {
 
-/// Nothing but what is in the file.
+/// A policy that allows only the contents of the file.
 constexpr std::string_view kOfflinePolicy =
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:";
 
-/// Puts modules together, each once, behind those that it imports.
+/// Puts modules together, each once, after the modules that it imports.
 class Bundle {
  public:
   void add(std::string_view file) {
@@ -61,7 +61,7 @@ class Bundle {
     add(file);
     return fmt::format("const {} = {};", line.substr(open, close + 1 - open), variable(file));
   }
-  /// Of what stands behind `export const`, `export function`, `export async function` or `export class`.
+  /// The name behind `export const`, `export function`, `export async function` or `export class`.
   static std::string_view name_of(std::string_view line) {
     std::string_view rest = line;
     for (const std::string_view word : {"export ", "async ", "const ", "function ", "class "}) {
@@ -84,7 +84,7 @@ void replace(std::string& text, std::string_view from, std::string_view to) {
   text.replace(at, from.size(), to);
 }
 
-/// So that nothing in it ends the element that it stands in.
+/// Escapes a text, so that nothing in it ends its element.
 std::string without_tags(std::string_view text, std::string_view less_than) {
   std::string escaped;
   for (const char c : text) {

@@ -17,7 +17,7 @@ namespace {
 constexpr std::string_view kAny = "*";
 constexpr std::string_view kBlanks = " \t\r\n\v\f";
 
-/// In time that depends on the lengths alone.
+/// Compares in a time that depends only on the lengths.
 bool equal_in_constant_time(std::string_view given, std::string_view secret) {
   unsigned difference = given.size() == secret.size() ? 0 : 1;
   for (size_t i = 0; i < given.size(); ++i) {
@@ -33,7 +33,7 @@ std::string_view without_blanks(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
 }
 
-/// What OpenAI's clients send, without its scheme. Empty: nothing.
+/// The key that OpenAI's clients send, without its scheme. Empty: none.
 std::string_view bearer_key(const HttpRequest& request) {
   const std::string_view given = request.header("authorization");
   if (lower_case(given.substr(0, 7)) != "bearer ") return {};
@@ -58,7 +58,7 @@ bool names_this_machine(std::string_view host) {
   return std::ranges::find(kNames, host) != kNames.end();
 }
 
-/// Nobody can make an address point elsewhere, as a name can.
+/// True for an address: nobody can make it point elsewhere, as a name can.
 bool is_address(std::string_view host) {
   in6_addr address{};
   if (host.starts_with('[') && host.ends_with(']')) {
@@ -125,8 +125,8 @@ bool AccessRules::knows_host(std::string_view authority) const {
          contains(options_.allowed_hosts, kAny);
 }
 
-/// Pages of this machine, those that were named, and those that this server is reached by itself: a proxy in
-/// front of it may have changed the Host.
+/// Admits pages of this machine, named origins, and pages under this
+/// server's own names: a proxy in front of it may have changed the Host.
 bool AccessRules::admits_origin(std::string_view origin, std::string_view host) const {
   const std::string authority = lower_case(authority_of(origin));
   const std::string_view name = without_port(authority);

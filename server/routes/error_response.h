@@ -7,7 +7,7 @@
 
 namespace minfer {
 
-/// The error object in the form of the API that the path belongs to, with its status; says when to try again where that helps.
+/// The error object in the form of the path's API, with its status; says when to try again if that helps.
 HttpResponse error_response(std::string_view path, const ApiError& error);
 
 void answer(HttpExchange& exchange, const ApiError& error);

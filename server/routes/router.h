@@ -13,18 +13,18 @@
 
 namespace minfer {
 
-/// What requests to the server mean: who may ask, and which function answers which path. I/O thread.
+/// The meaning of requests to the server: who may ask, and which function answers which path. I/O thread.
 class Api {
  public:
   using Handler = std::function<void(std::shared_ptr<HttpExchange>)>;
 
   explicit Api(AccessRules rules) : rules_(std::move(rules)) {}
 
-  /// `path` ending in "/" stands for everything below it as well, "/" for itself alone. `open`: needs no key.
+  /// `path` ending in "/" also stands for everything below it; "/" alone stands only for itself. `open`: needs no key.
   void add(std::string method, std::string path, Handler handler, bool open = false);
-  /// What a request is answered with that gets to no handler, whatever its body says. Nothing: it gets there.
+  /// The answer to a request that reaches no handler, whatever its body says. Absent: it reaches one.
   std::optional<HttpResponse> refusal(const HttpRequest& request) const;
-  /// Answers the request, or has its handler do so.
+  /// Answers the request, or lets its handler do so.
   void handle(const std::shared_ptr<HttpExchange>& exchange) const;
   /// Method and path of each route, as they were added.
   std::vector<std::pair<std::string, std::string>> routes() const;

@@ -35,7 +35,7 @@ std::string served_name(const ModelSource& model) {
   return name;
 }
 
-/// A served name that stands for all.
+/// The served name that stands for all names.
 constexpr std::string_view kAnyName = "*";
 
 std::vector<std::string> served_names(const ServerOptions& options, const ModelSource& model) {
@@ -227,7 +227,7 @@ void Server::add_routes() {
   api_.add(
       "GET", "/health",
       [this](const std::shared_ptr<HttpExchange>& exchange) { exchange->respond(health()); }, true);
-  // In the background: what clients make the grammar cache do under its lock holds up nobody's tokens.
+  // In the background: the grammar cache's work for clients under its lock then delays nobody's tokens.
   api_.add("GET", "/metrics", [this](const std::shared_ptr<HttpExchange>& exchange) {
     loop_.run_in_background([this, exchange, num_connections = http_->num_connections()] {
       HttpResponse response{.content_type = "text/plain; version=0.0.4; charset=utf-8"};
@@ -284,7 +284,7 @@ void Server::add_response_routes() {
   });
 }
 
-/// 200 only while requests are taken and the engine gets on with them.
+/// Answers 200 only while requests are taken and the engine makes progress.
 HttpResponse Server::health() const {
   const EngineStatus status = engine_service_->status();
   const int64_t stalled_ms = (now_ns() - status.last_progress_ns) / 1'000'000;

@@ -35,10 +35,10 @@ struct ServerOptions {
   AnswerFormatOptions answer_format = {};
   int32_t max_queue_size = 2048;         ///< choices that may wait for a slot; beyond that: 429
   int64_t max_answer_bytes = 128 << 20;  ///< of JSON, as a request's fields let one expect
-  /// A stream without an event for so long gets a comment line, so that proxies keep it.
+  /// A stream that has no event for this long gets a comment line, so that proxies keep it.
   std::chrono::milliseconds comment_interval{15'000};
   std::chrono::milliseconds shutdown_timeout{30'000};
-  /// How long the last answers have to leave when the time of their requests is over, and after them the last connections to close.
+  /// How long the last answers have to leave after the time of their requests is over, and then the last connections to close.
   std::chrono::milliseconds closing_timeout{1'000};
   std::chrono::milliseconds last_step_timeout{5'000};  ///< how long the engine's last step has to end
   std::chrono::milliseconds stall_timeout{120'000};    ///< without progress /health is not 200
@@ -48,29 +48,29 @@ struct ServerOptions {
   const KvEventPublisher* kv_events = nullptr;  ///< for /metrics; null: nothing. Outlives the server
 };
 
-/// The OpenAI-compatible server over one engine. Threads: the one that calls run() for all I/O, one for the
-/// engine, two for parsing, one for the log.
+/// The OpenAI-compatible server over one engine. Threads: one that calls
+/// run(), for all I/O; one for the engine; two for parsing; one for the log.
 class Server {
  public:
-  /// Listens from here on; answers from run() on. Everything passed by reference outlives the server, and the
-  /// engine is used by nobody else. Throws Error if the address cannot be had.
+  /// Listens from here on; answers from run() on. Everything passed by reference outlives the
+  /// server, and nobody else uses the engine. Throws Error if it cannot have the address.
   Server(EventLoop& loop, Engine& engine, ServerLog& log, ServerOptions options);
   ~Server();
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  /// Serves until shut_down() has had its effect or the engine fails. False: the engine failed, or does not end.
+  /// Serves until shut_down() has taken effect or the engine fails. Returns false if the engine failed or does not end.
   bool run();
-  /// After run(): a step goes on and on, so that the server, which waits for it, cannot be destroyed.
+  /// After run(): true if a step goes on and on, so that the server, which waits for it, cannot be destroyed.
   bool engine_hangs() const { return engine_hangs_; }
   /// New requests get 503; running ones may finish until the shutdown timeout, then they are cancelled. From any thread, also before run().
   void shut_down();
 
   uint16_t port() const { return http_->port(); }
   std::string url() const;
-  /// The model as clients name it; of several names the first.
+  /// The model as clients name it; with several names, the first.
   const std::string& model_name() const { return context_.served_model_names.front(); }
-  /// What the server answers.
+  /// The server's routes.
   const Api& api() const { return api_; }
 
  private:

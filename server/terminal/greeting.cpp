@@ -64,7 +64,7 @@ std::string ranks_line(const ServingFacts& facts) {
                      facts.all_reduce.empty() ? "" : "; ", facts.all_reduce);
 }
 
-/// Nothing of a model without states.
+/// Empty for a model without states.
 std::string states_line(const ServingFacts& facts) {
   if (facts.state_bytes == 0) return "";
   const auto mebibytes = [](int64_t bytes) { return grouped((bytes + (1 << 20) - 1) >> 20); };

@@ -9,13 +9,13 @@
 
 namespace minfer {
 
-/// Whether a stream is a terminal: colours and progress lines go nowhere else.
+/// True if a stream is a terminal: colours and progress lines go nowhere else.
 bool is_terminal(std::FILE* stream);
 
-/// Writes to standard output. Throws Error if that does not take all of it, now or at any time before.
+/// Writes to standard output. Throws Error if standard output did not take all of it, now or at any time before.
 void print_output(std::string_view text);
 
-/// Writes a line or two to standard error; what it does not take (closed, disk full, a pipe that nobody reads) is lost.
+/// Writes a line or two to standard error; text that standard error does not take (closed, disk full, a pipe that nobody reads) is lost.
 void print_notice(const std::string& text);
 
 /// While it lives, the first Ctrl-C (SIGINT) is noted instead of ending the program; a second one ends it. One at a time. For commands that
@@ -33,8 +33,8 @@ class InterruptWatch {
   struct sigaction previous_ {};
 };
 
-/// Ends the program as an unhandled Ctrl-C would, so that shells and scripts see what happened. For when what
-/// there was to say has been said.
+/// Ends the program as an unhandled Ctrl-C would, so that shells
+/// and scripts see what happened. Call it after the last output.
 [[noreturn]] void end_as_interrupted();
 
 /// A load test's progress in one line of standard error, redrawn a few times a second at most and removed at

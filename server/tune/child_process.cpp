@@ -37,7 +37,7 @@ struct Pipe {
   std::array<int, 2> ends{-1, -1};
 };
 
-/// Appends what is there. False at the end of the stream.
+/// Appends the available bytes. Returns false at the end of the stream.
 bool read_some(int descriptor, std::string& text) {
   std::array<char, 65536> bytes;
   const ssize_t count = read(descriptor, bytes.data(), bytes.size());
@@ -46,7 +46,7 @@ bool read_some(int descriptor, std::string& text) {
   return true;
 }
 
-/// In the child: between fork and exec only what signal handlers may do.
+/// In the child: between fork and exec, only what a signal handler may do is allowed.
 [[noreturn]] void become(char* const* arguments, int output, int errors) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   const int nothing = open("/dev/null", O_RDONLY);

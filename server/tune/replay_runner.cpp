@@ -13,7 +13,7 @@
 namespace minfer {
 namespace {
 
-/// Requests of which a median says something.
+/// The number of requests from which on a median says something.
 constexpr size_t kFewestRequests = 8;
 
 std::string option_name(std::string_view name) {
@@ -22,7 +22,7 @@ std::string option_name(std::string_view name) {
   return option;
 }
 
-/// The last line of what minfer says of its end.
+/// The last line of minfer's message at its end.
 std::string last_line(std::string text) {
   constexpr std::string_view kError = "minfer: error: ";
   while (text.ends_with('\n'))
@@ -31,7 +31,7 @@ std::string last_line(std::string text) {
   return text.starts_with(kError) ? text.substr(kError.size()) : text;
 }
 
-/// Without what a later option of the same name overrides.
+/// The options without those that a later option of the same name overrides.
 std::vector<std::string> without(const std::vector<std::string>& options,
                                  const std::vector<std::string>& later) {
   const auto stem = [](std::string_view option) {
@@ -52,7 +52,7 @@ std::vector<std::string> without(const std::vector<std::string>& options,
 }  // namespace
 
 std::vector<std::string> recorded_options(const ProfileHeader& header) {
-  // What the record has beside them is measured, or follows from the model.
+  // The record's other values are measured, or follow from the model.
   static constexpr std::array<std::string_view, 17> kValues{"max_model_len",
                                                             "max_num_seqs",
                                                             "max_num_batched_tokens",

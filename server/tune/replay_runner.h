@@ -13,7 +13,7 @@ namespace minfer {
 /// The engine's options that were in force when a profile was recorded, as `minfer bench` and `minfer serve` take them.
 std::vector<std::string> recorded_options(const ProfileHeader& header);
 
-/// Runs a recorded load again, each time in a process of its own: none inherits another's memory, caches or threads.
+/// Runs a recorded load again, each time in a process of its own: no run inherits another's memory, caches or threads.
 class ReplayRunner {
  public:
   struct Options {
@@ -27,8 +27,8 @@ class ReplayRunner {
   /// Throws FileError for a profile whose load cannot be run again, Error for a model that must be named.
   explicit ReplayRunner(Options options);
 
-  /// Figures of one run: RequestFigures::json(), and "goodput" (requests a second) if it was asked for. Throws Error with what the
-  /// program said if it does not end well.
+  /// Figures of one run: RequestFigures::json(), and "goodput" (requests a second) if
+  /// it was asked for. If the program does not end well, throws Error with its message.
   nlohmann::json run(const std::vector<std::string>& options, double timeout_s) const;
 
   size_t num_requests() const { return num_requests_; }

@@ -19,10 +19,10 @@
 namespace minfer {
 namespace {
 
-/// A run is not ended for its length before this: loading a model takes a while.
+/// No run is ended for its length before this time: loading a model takes a while.
 constexpr double kPatienceS = 60.0;
 
-/// A line that rewrites itself; nothing where nobody watches.
+/// A line that rewrites itself; nothing if standard error is no terminal.
 void show(const std::string& text) {
   if (is_terminal(stderr)) print_notice(text.empty() ? "\r\x1b[K" : "\r\x1b[K" + text);
 }

@@ -10,22 +10,22 @@
 
 namespace minfer {
 
-/// Seconds of a command line's text: "120", "120s", "2m".
+/// Seconds from a command line's text: "120", "120s", "2m".
 double seconds_of(const std::string& option, const std::string& text);
 
 /// "--threads 2" as a command line has it: {"--threads", "2"}.
 std::vector<std::string> words_of(const std::string& trial);
 
-/// Runs a recorded load with options in turns, within a time. A line on the terminal says what runs. After Ctrl-C no further run begins.
+/// Runs a recorded load with options in turns, within a time. A line on the terminal shows the run. After Ctrl-C no further run begins.
 class TrialSession {
  public:
   TrialSession(ReplayRunner::Options options, double budget_s);
 
-  /// As take_turns(), for this share of the time that is left. With Ctrl-C the turn that runs is not counted.
+  /// As take_turns(), for this share of the time left. After Ctrl-C the turn that runs is not counted.
   void take(std::vector<Alternative>& alternatives, int most_turns, double share);
 
-  /// Appends to the profile what came of trials beside `base`, on the device that this ran on; not of those that there was no time for.
-  /// A file that takes none is said on the terminal, and no error.
+  /// Appends to the profile the results of trials against `base` on this device, without trials
+  /// for which there was no time. If the file takes none, the terminal says so; that is no error.
   void keep(const Alternative& base, std::vector<KeptTrial> trials);
 
   const ReplayRunner& runner() const { return runner_; }

@@ -12,7 +12,7 @@
 
 namespace minfer {
 
-/// Options that a load is run with, behind those of its record, and the figures of each run.
+/// Options with which a load is run, added to its record's options, and the figures of each run.
 struct Alternative {
   std::vector<std::string> options;       ///< e.g. {"--threads", "2"}; none: as recorded
   std::vector<nlohmann::json> runs = {};  ///< RequestFigures::json(), one a turn
@@ -24,12 +24,12 @@ struct Alternative {
 /// Runs the load once and returns its figures. Throws Error if it cannot run with these options.
 using RunLoad = std::function<nlohmann::json(const std::vector<std::string>& options)>;
 
-/// Runs all alternatives in turns: what drifts on the machine meets each of them alike. One turn at the least; then more, up to
-/// `most_turns`, while `seconds_left()` is more than a turn takes. Throws what the first one throws, which the others are compared with.
+/// Runs all alternatives in turns, so that drift of the machine meets each of them alike. At least one turn; then more, up to `most_turns`,
+/// while `seconds_left()` is more than a turn takes. Throws what the first alternative throws; the others are compared with it.
 void take_turns(std::span<Alternative> alternatives, const RunLoad& run, int most_turns,
                 const std::function<double()>& seconds_left);
 
-/// By a figure of which less is better, such as "busy_s", or with `more_is_better` one such as "output_throughput".
+/// The gain of `other` by a figure: less is better ("busy_s"), or with `more_is_better` more ("output_throughput").
 MeasuredGain measured_gain(const Alternative& base, const Alternative& other, std::string_view figure,
                            bool more_is_better = false);
 

@@ -41,7 +41,7 @@ bool is_of_type(const Json& schema, std::string_view type) {
   return schema.is_object() && schema.value("type", Json()) == Json(type);
 }
 
-/// What follows refers to `$defs` of the whole: a part of a schema by itself would lose them.
+/// Adds the `$defs` of the whole schema to a part, since references in the part need them.
 Json with_definitions(Json part, const Json& whole) {
   for (const char* name : {"$defs", "definitions"}) {
     if (part.is_object() && whole.is_object() && whole.contains(name) && !part.contains(name))
@@ -58,7 +58,7 @@ std::vector<Json> listed_values(const Json& schema) {
   return values.is_array() ? std::vector<Json>(values.begin(), values.end()) : std::vector<Json>();
 }
 
-/// Whether a value by this schema can be no string.
+/// True if no value of this schema is a string.
 bool is_no_text(const Json& schema) {
   if (!schema.is_object()) return false;
   const std::vector<Json> values = listed_values(schema);
@@ -73,7 +73,7 @@ bool is_no_text(const Json& schema) {
   return type.is_array() ? std::ranges::all_of(type, is_other) : is_other(type);
 }
 
-/// Whether a text comes back from between its tags as it went in: white space at its ends does not.
+/// True if a text between tags is read back unchanged; white space at its ends would be lost.
 bool is_bare_text(const Json& value) {
   constexpr std::string_view kSpace = " \t\r\n";
   if (!value.is_string() || value.get_ref<const std::string&>().empty()) return false;
@@ -130,7 +130,7 @@ Expr CallGrammar::any_tool(const Make& make) {
   return builder_.choice(alternatives);
 }
 
-/// What a strict tool's schema says, or is refused; any value where another's cannot be honoured.
+/// The texts of the schema. A schema that cannot be honoured is refused for a strict tool; for other tools it allows any value.
 Expr CallGrammar::schema_or_any(const ToolFunction& tool, const Json& schema, const std::string& path) {
   try {
     return add_json_schema(builder_, schema, kStyle, path);

@@ -9,20 +9,20 @@
 
 namespace minfer::answer {
 
-/// Expressions of the texts by which formats write calls.
+/// Makes grammar expressions for the texts of calls in each format.
 class CallGrammar {
  public:
   using Expr = GrammarBuilder::Expr;
 
-  /// Both outlive it.
+  /// Both arguments must outlive this.
   CallGrammar(GrammarBuilder& builder, const std::vector<ToolFunction>& tools)
       : builder_(builder), tools_(tools) {}
 
-  /// A marker: the control token with this text, or the text where it is none. Empty: nothing.
+  /// A marker: the control token with this text, or the plain text if there is no such token. Empty: nothing.
   Expr marker(std::string_view text);
-  /// Any text in which none of these stands.
+  /// Any text without these markers.
   Expr text_without(std::span<const std::string_view> markers);
-  /// Calls of a region, its opening marker in front.
+  /// The calls of a region, with its opening marker in front.
   Expr calls(const CallOpening& opening, bool several);
   Expr harmony_call();
 

@@ -11,14 +11,14 @@
 
 namespace minfer {
 
-/// A part of what a model answers, as a client of a chat interface sees it.
+/// A part of a model's answer, as a client of a chat interface sees it.
 struct ChatDelta {
   enum class Kind : uint8_t {
     content,         ///< `text`: more of the answer
-    reasoning,       ///< `text`: more of the thoughts in front of it
-    call_begin,      ///< call number `call` begins: of function `text`
-    call_arguments,  ///< `text`: more of its arguments, which together are a JSON object
-    call_end,        ///< its arguments are whole: a JSON object
+    reasoning,       ///< `text`: more of the thoughts before the answer
+    call_begin,      ///< call number `call` begins; `text`: its function
+    call_arguments,  ///< `text`: more of the arguments, which form a JSON object
+    call_end,        ///< the arguments are whole: a JSON object
   };
   Kind kind = Kind::content;
   std::string text = {};
@@ -26,19 +26,19 @@ struct ChatDelta {
   bool operator==(const ChatDelta&) const = default;
 };
 
-/// Finds reasoning and tool calls in the text of one answer while it comes. One thread. However the text is divided into pieces, the
-/// deltas of a kind join to the same text; pieces of whole characters bring deltas of whole characters. What is no call is content. A
-/// call that is malformed or cut off comes back as content as it was written, unless parts of it have been given out already: then it
-/// ends where it was cut, without call_end, and problem() says so. White space in front of a call, or between calls, is dropped where
-/// nothing else stands there.
+/// Finds reasoning and tool calls in the text of one answer while it streams. One thread. For any division of the text into pieces, the
+/// deltas of a kind join to the same text; pieces of whole characters give deltas of whole characters. Text that is no call is content. A
+/// call that is malformed or cut off comes back as content, as it was written. But if parts of it have been given out already, the call
+/// ends where it was cut, without call_end, and problem() says so. White space in front of a call, or between calls, is dropped if
+/// there is no other text.
 class ChatAnswerParser {
  public:
   virtual ~ChatAnswerParser() = default;
   virtual void push(std::string_view text, std::vector<ChatDelta>& deltas) = 0;
-  /// The answer is over: what was held back.
+  /// The answer is over: gives out the text that was held back.
   virtual void finish(std::vector<ChatDelta>& deltas) = 0;
-  int32_t num_calls() const { return num_calls_; }  ///< that began
-  /// For the log: what was malformed; empty: nothing.
+  int32_t num_calls() const { return num_calls_; }  ///< calls that began
+  /// For the log: the malformed part of the answer; empty: none.
   const std::string& problem() const { return problem_; }
 
  protected:
@@ -46,44 +46,44 @@ class ChatAnswerParser {
   std::string problem_;
 };
 
-/// What of an answer is to be found.
+/// Which parts of an answer the parser looks for.
 struct ChatAnswerOptions {
-  bool finds_calls = false;      ///< the request has tools, and may call them
-  bool finds_reasoning = false;  ///< else it stays content as it is written
+  bool finds_calls = false;      ///< the request has tools, and the answer may call them
+  bool finds_reasoning = false;  ///< else reasoning stays content, as it was written
   /// The prompt ends inside the model's thoughts (its template opened them).
   bool begins_in_reasoning = false;
-  /// The answer goes on inside thoughts that a message of the request began: what find_open_thoughts() says.
+  /// The result of find_open_thoughts(): the answer goes on inside thoughts that a message of the request began.
   std::optional<size_t> open_thoughts = {};
-  /// The request's `tools`, as OpenAI's API has them. Their schemas say which values are texts where a format does not show it, and
-  /// their names which answers are calls where no marker does. May be null.
+  /// The request's `tools` in the form of OpenAI's API. Their schemas tell texts from other values if a format does not, and
+  /// their names tell calls from other answers if no marker does. May be null.
   std::shared_ptr<const nlohmann::ordered_json> tools = {};
 };
 
-/// How a family of models writes reasoning and tool calls: a row of the table in chat_format.cpp.
+/// The way in which a family of models writes reasoning and tool calls: a row of the table in chat_format.cpp.
 struct ChatFormat;
-/// By name (those of vLLM are known too): --tool-call-parser, --reasoning-parser. Null: none has it.
+/// Finds a format by name, for --tool-call-parser and --reasoning-parser; vLLM's names work too. Null: there is none.
 const ChatFormat* find_chat_format(std::string_view name);
 std::vector<std::string> chat_format_names();
-/// The one that a chat template's text asks models for. Without tool calls that are known: detect_reasoning_format().
+/// The format that a chat template's text asks models for. Without known tool calls: the result of detect_reasoning_format().
 const ChatFormat* detect_chat_format(std::string_view chat_template);
-/// The one whose thoughts a chat template's text speaks of. Null: it has none that are known.
+/// The format whose thoughts a chat template's text mentions. Null: it mentions no known thoughts.
 const ChatFormat* detect_reasoning_format(std::string_view chat_template);
 std::string_view name(const ChatFormat& format);
-/// Else it is one of thoughts alone.
+/// False: the format has only thoughts.
 bool has_calls(const ChatFormat& format);
-/// The markers by which calls and thoughts of an answer are found. Where the vocabulary has one as a control token, the answer has to be
+/// The markers of calls and thoughts in an answer. If a marker is a control token of the vocabulary, the answer must be
 /// detokenised with special tokens.
 std::vector<std::string_view> markers(const ChatFormat& format);
-/// Whether a prompt ends behind the marker that opens thoughts, white space aside: ChatAnswerOptions::begins_in_reasoning.
+/// True if a prompt ends behind the marker that opens thoughts, white space aside: ChatAnswerOptions::begins_in_reasoning.
 bool ends_in_reasoning(const ChatFormat& format, std::string_view prompt);
-/// Whether a text of the assistant's, with which an answer goes on, stops inside its thoughts: between which of the format's markers.
+/// For an assistant text that an answer continues: the index of the format's markers if the text stops inside thoughts; else no value.
 std::optional<size_t> find_open_thoughts(const ChatFormat& format, std::string_view text);
 
-/// `format` null: all is content.
+/// `format` null: the whole answer is content.
 std::unique_ptr<ChatAnswerParser> make_chat_answer_parser(const ChatFormat* format,
                                                           const ChatAnswerOptions& options);
-/// Calls as `calls` has them and thoughts as `reasoning` has them; null: it has none. Where one is gpt_oss, whose messages hold both, it
-/// is used for both.
+/// Reads calls in the format `calls` and thoughts in the format `reasoning`; null: there are none. If one of them is gpt_oss, whose
+/// messages hold both, it reads both.
 std::unique_ptr<ChatAnswerParser> make_chat_answer_parser(const ChatFormat* calls,
                                                           const ChatFormat* reasoning,
                                                           const ChatAnswerOptions& options);

@@ -134,7 +134,7 @@ struct Alias {
   std::string_view name;
 };
 
-/// What users of vLLM type.
+/// The names that vLLM uses.
 constexpr Alias kAliases[] = {
     {"qwen", "hermes"},
     {"qwen3", "hermes"},

@@ -10,18 +10,18 @@
 
 namespace minfer {
 
-/// What calls begin with, and how they go on.
+/// The beginning of calls, and the syntax that follows.
 struct CallOpening {
-  std::string_view marker = {};  ///< empty: calls begin with `first`, as the first that an answer says
+  std::string_view marker = {};  ///< empty: calls begin with `first`, at the start of an answer
   char first = '\0';
   std::variant<answer::JsonCallSyntax, answer::NamedCallSyntax, answer::TaggedCallSyntax,
                answer::PythonicCallSyntax>
       syntax = {};
   bool ends_reasoning =
-      false;  ///< a control token, which stands for itself even within thoughts that never ended
+      false;  ///< the marker is a control token, so it counts even within thoughts that never ended
 };
 
-/// What thoughts stand between.
+/// The markers around thoughts.
 struct ReasoningMarkers {
   std::string_view open;
   std::string_view close;
@@ -30,9 +30,9 @@ struct ReasoningMarkers {
 struct ChatFormat {
   std::string_view name = {};
   std::span<const CallOpening> calls = {};
-  /// Any of them may begin an answer. The first is the one that prompts open.
+  /// Any of these may begin an answer. Prompts open the first.
   std::span<const ReasoningMarkers> reasoning = {};
-  bool is_harmony = false;  ///< messages with channels (HarmonyParser); nothing else is of use then
+  bool is_harmony = false;  ///< messages with channels (HarmonyParser); then nothing else is used
 };
 
 namespace answer {

@@ -55,7 +55,7 @@ class ChatGrammar {
 
   Expr any_calls() { return builder_.sequence({gap(), builder_.choice({marked_calls(), bare_calls()})}); }
 
-  /// What stands where nothing is called. Free text ends where a call begins: by a marker, or by its first letter at the front.
+  /// The text outside calls. Free text ends where a call begins: at a marker, or, at the front of the answer, at the call's first letter.
   Expr content() {
     if (options_.content) return options_.content(builder_);
     const Expr any = builder_.any_number(builder_.characters({{0, 0x10ffff}}));

@@ -15,29 +15,29 @@ namespace minfer {
 struct ToolFunction {
   std::string name;
   nlohmann::ordered_json parameters;  ///< JSON schema; null: any object
-  /// Its arguments are held to the schema, which is refused if that cannot be. Else they are where it can.
+  /// True: its arguments follow the schema, and a schema that cannot be honoured is refused. False: they follow the schema if possible.
   bool strict = false;
-  /// Of a custom tool: the Lark grammar of its one argument, kCustomInput, which is held as of a strict tool. Empty: the schema holds.
+  /// For a custom tool: the Lark grammar of its one argument, kCustomInput, enforced as for a strict tool. Empty: the schema holds.
   std::string input_lark = {};
 };
 
-/// What an answer in a chat is held to: thoughts, calls and content, each as the model's format writes them.
+/// The constraints on an answer in a chat: thoughts, calls and content, each in the model's format.
 struct ChatGrammarOptions {
   enum class Calls : uint8_t {
-    none,  ///< content alone
-    optional,  ///< content, then calls if the model begins one: free text until its marker, and held from there on
-    required,  ///< calls alone
+    none,  ///< only content
+    optional,  ///< content, then calls if the model begins one: free text until its marker, and constrained from there on
+    required,  ///< only calls
   };
   Calls calls = Calls::none;
   bool several_calls = true;
-  const ChatFormat* call_format = nullptr;       ///< of calls; not null where there may be any
+  const ChatFormat* call_format = nullptr;       ///< of calls; not null if there may be calls
   const ChatFormat* reasoning_format = nullptr;  ///< null: the model does not think
   bool begins_in_reasoning = false;              ///< the prompt has opened the thoughts
-  /// What the content is held to; null: any text.
+  /// The grammar of the content; null: any text.
   std::function<GrammarBuilder::Expr(GrammarBuilder&)> content;
 };
 
-/// Throws GrammarError naming the tool and the place in its schema, or the format if its calls cannot be held.
+/// Throws GrammarError naming the tool and the place in its schema, or the format if its calls cannot be constrained.
 GrammarBuilder::Expr add_chat_grammar(GrammarBuilder& builder, const std::vector<ToolFunction>& tools,
                                       const ChatGrammarOptions& options);
 

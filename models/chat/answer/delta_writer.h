@@ -8,26 +8,26 @@
 
 namespace minfer::answer {
 
-/// What readers of an answer give out. Text of one kind within one push() becomes one delta.
+/// Collects the output of an answer's readers. Text of one kind within one push() becomes one delta.
 class DeltaWriter {
  public:
-  /// What comes next is appended to `deltas`, which must live until the next begin_push().
+  /// Appends the following output to `deltas`, which must live until the next begin_push().
   void begin_push(std::vector<ChatDelta>& deltas);
 
   void content(std::string_view text) { append(ChatDelta::Kind::content, text); }
   void reasoning(std::string_view text) { append(ChatDelta::Kind::reasoning, text); }
   void begin_call(std::string_view function);
-  /// More of the arguments of the call under way.
+  /// More arguments of the current call.
   void arguments(std::string_view text);
   void end_call();
-  /// The call under way ends without being whole.
+  /// The current call ends before it is whole.
   void cut_call() { in_call_ = false; }
 
   bool in_call() const { return in_call_; }
   int32_t num_calls() const { return num_calls_; }
-  /// All that has been read of the answer is accounted for: it will not come back as content. So it is when something of a call goes out.
+  /// Marks everything read so far as settled: it will not come back as content. That is so once a part of a call has been given out.
   void settle() { ++num_settled_; }
-  /// How often that was so.
+  /// The number of calls to settle().
   int64_t num_settled() const { return num_settled_; }
 
  private:

@@ -30,8 +30,8 @@ std::string_view field(std::string_view header, std::string_view key) {
 }
 
 /// Parses answers of gpt-oss (OpenAI's Harmony format): messages
-/// `<|start|>assistant<|channel|>CHANNEL to=RECIPIENT <|constrain|>json<|message|>BODY<|end|>`, of which the prompt has begun the first.
-/// The channel analysis holds thoughts, a recipient makes a call of a message, all else is content. A message that is not to be found
+/// `<|start|>assistant<|channel|>CHANNEL to=RECIPIENT <|constrain|>json<|message|>BODY<|end|>`. The prompt has begun the first message.
+/// The channel analysis holds thoughts, a message with a recipient is a call, all else is content. A message that should not be found
 /// (finds_reasoning, finds_calls) is content with its markers.
 class HarmonyParser final : public ChatAnswerParser {
  public:
@@ -64,7 +64,7 @@ class HarmonyParser final : public ChatAnswerParser {
       note_problem("header of a message cut off");
       out_.content(header_);
     } else {
-      // What is held back of a call's end belongs to no arguments.
+      // Bytes held back from a call's end do not belong to the arguments.
       const std::string held = body_ == Body::call && is_whole_ ? std::string() : ends_.held();
       for (const char h : held)
         give_body(h);

@@ -12,14 +12,14 @@
 
 namespace minfer::jinja {
 
-/// What one rendering may use. Templates come with model files and their input from requests: neither may take the server's time or memory.
+/// The limits of one rendering. Templates come from model files and their input from requests; neither may exhaust time or memory.
 struct Limits {
   int64_t max_steps = 10'000'000;       ///< expressions, statements, elements, allocations: below a second
-  size_t max_bytes = size_t{64} << 20;  ///< of all values that live at a time, the prompt among them
+  size_t max_bytes = size_t{64} << 20;  ///< of all values alive at a time, including the prompt
   int max_depth = 1000;                 ///< of nested evaluation: expressions, statements and macro calls
 };
 
-/// Counts what a rendering has used; throws TemplateError at the limit. Values find the budget of their
+/// Counts the resources of a rendering; throws TemplateError at a limit. Values find the budget of their
 /// rendering by the thread they are made on (Counted), so no filter or operator can forget to charge them.
 class Budget {
  public:
@@ -28,9 +28,9 @@ class Budget {
   Budget(const Budget&) = delete;
   Budget& operator=(const Budget&) = delete;
 
-  /// Of the rendering in progress on this thread; null: none is.
+  /// The budget of the rendering in progress on this thread; null: there is none.
   static Budget* current() { return current_; }
-  /// Steps of it.
+  /// Charges `count` steps to it.
   static void charge(size_t count) {
     if (current_ != nullptr) current_->step(count);
   }
@@ -39,14 +39,14 @@ class Budget {
     steps_ += static_cast<int64_t>(count);
     if (steps_ > limits_.max_steps) fail<TemplateError>("more than {} steps", limits_.max_steps);
   }
-  /// A pass over `bytes` of text.
+  /// Charges a pass over `bytes` of text.
   void scan(size_t bytes) { step(1 + bytes / 32); }
-  /// Before `bytes` are taken that no value holds, or of which it is known that a value will take them.
+  /// Call before taking `bytes` that no value holds, or that a value is known to take later.
   void require(size_t bytes) const {
     if (bytes > limits_.max_bytes - bytes_)
       fail<TemplateError>("values of more than {} bytes", limits_.max_bytes);
   }
-  /// Before memory of `bytes` is taken, and after it is freed. What is taken is also written: work.
+  /// Call before `bytes` of memory are taken, and after they are freed. Taken memory is also written, so it counts as work.
   void allocate(size_t bytes) {
     require(bytes);
     step(1 + bytes / 128);
@@ -83,8 +83,8 @@ class Budget {
   int depth_ = 0;
 };
 
-/// Allocates what a value holds, charged to the rendering that makes it. What is made outside of any
-/// (parsed templates, requests) costs nothing and outlives the renderings that read it.
+/// Allocates the memory of values and charges it to the rendering that makes them. Values made outside of any
+/// rendering (parsed templates, requests) cost nothing and outlive the renderings that read them.
 template <class T>
 struct Counted {
   using value_type = T;

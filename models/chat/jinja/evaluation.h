@@ -18,7 +18,7 @@ class Evaluation {
   Evaluation(const Evaluation&) = delete;
   Evaluation& operator=(const Evaluation&) = delete;
 
-  /// Keeps an object that may come to refer to itself until the end, and takes it apart then.
+  /// Keeps an object that may refer to itself until the end, and then calls its release().
   template <class T>
   std::shared_ptr<T> keep(std::shared_ptr<T> object) {
     kept_.push_back(object);
@@ -26,7 +26,7 @@ class Evaluation {
   }
 
   Budget budget;
-  std::tm now;  ///< what strftime_now tells
+  std::tm now;  ///< the time for strftime_now
 
  private:
   Vector<std::shared_ptr<Object>> kept_;

@@ -11,15 +11,15 @@
 
 namespace minfer::jinja {
 
-/// Renders a parsed template once. Walks the tree; the depth of that is bounded by the budget.
+/// Renders a parsed template once. It walks the tree; the budget bounds the depth.
 class Interpreter {
  public:
-  /// `lookup` gives the variables that the rendering starts with. All three outlive the interpreter.
+  /// `variables` are those that the rendering starts with. All three arguments must outlive the interpreter.
   Interpreter(Evaluation& evaluation, const Body& body, const Dict& variables);
   /// The rendered text. Throws TemplateError "line N: ...", and TemplateRaised with the template's own message.
   Text run();
 
-  /// Whether the rendering has asked for the variable.
+  /// True if the rendering has read the variable.
   bool has_read(std::string_view variable) const { return std::ranges::find(read_, variable) != read_.end(); }
 
   /// A call of `macro`, whose free names are those of `scope`.
@@ -49,7 +49,7 @@ class Interpreter {
   void bind_parameters(const MacroBody& macro, Arguments arguments);
   void assign(const Target& target, const Value& value);
   void write(const Value& value);
-  /// What `render` writes, as a text.
+  /// Returns the output of `render` as a text.
   Text capture(const std::function<void()>& render);
 
   Value evaluate(const Expr& expr);

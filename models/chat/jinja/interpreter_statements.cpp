@@ -43,7 +43,7 @@ class Loop : public Object, public std::enable_shared_from_this<Loop> {
     return item;
   }
 
-  /// After the last iteration: lets go of elements, which may refer to the loop.
+  /// After the last iteration: releases the elements, which may refer to the loop.
   void finish() {
     before_ = current_ = after_ = last_changed_ = std::nullopt;
     at_end_ = finished_ = true;

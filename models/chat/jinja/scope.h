@@ -13,7 +13,7 @@ class Scope {
  public:
   explicit Scope(std::shared_ptr<Scope> outer) : outer_(std::move(outer)) {}
 
-  /// Here or in a block around; null if nowhere.
+  /// Finds a name here or in an outer block; null if there is none.
   const Value* find(std::string_view name) const {
     for (const Scope* scope = this; scope != nullptr; scope = scope->outer_.get()) {
       Budget::charge(scope->variables_.size() / kNamesAStep);
@@ -22,7 +22,7 @@ class Scope {
     }
     return nullptr;
   }
-  /// Assigns here, whatever blocks around have.
+  /// Assigns in this block, even if an outer block has the name.
   void set(std::string_view name, Value value) {
     Budget::charge(variables_.size() / kNamesAStep);
     for (auto& [known, old] : variables_) {

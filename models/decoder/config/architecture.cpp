@@ -229,7 +229,7 @@ constexpr std::array kArchitectures{
                  .activation = Activation::Kind::xielu},
 };
 
-/// Of families: whether layer `index` has the window.
+/// True if the family gives layer `index` the window.
 bool has_family_window(const Architecture& architecture, int32_t index) {
   const int32_t period = architecture.window_period;
   return period == 1 || (period > 1 && index % period < period - 1);

@@ -11,24 +11,24 @@ namespace minfer {
 
 struct ModelConfig;
 
-/// Whether the feed-forward layers of a family choose among experts.
+/// Says if the feed-forward layers of a family choose among experts.
 enum class ExpertLayers : uint8_t { never, if_counted, always };
 
-/// What q and k are normalised over before the rotation. Of heads by the family's NormKind; a layer norm has weights for each head.
-/// `rotated_head`: a head without weights, in layers with positions. `head_if_there`: of files with the tensors (ModelConfig never has it).
+/// The range over which q and k are normalised before the rotation. Heads use the family's NormKind; a layer norm has weights per head.
+/// `rotated_head`: a head without weights, in layers with positions. `head_if_there`: if the file has the tensors (never in ModelConfig).
 enum class QkNorm : uint8_t { none, head, row, rotated_head, head_if_there };
 
-/// Where the norms of a layer's blocks stand, f being attention or feed-forward.
+/// The place of the norms in a layer's blocks; f is attention or feed-forward.
 enum class NormPlacement : uint8_t {
   before,  ///< x += f(norm(x))
   after,   ///< x += norm(f(x))
   both,    ///< x += norm(f(norm(x)))
 };
 
-/// Whether x += attention(n) + feed_forward(n) with the one norm n of a layer; `if_no_ffn_norm`: of files without the other's tensor.
+/// Says if x += attention(n) + feed_forward(n), with the layer's one norm n. `if_no_ffn_norm`: for files without the other norm's tensor.
 enum class ParallelBlocks : uint8_t { never, if_no_ffn_norm, always };
 
-/// What makes a model family differ in the one generic decoder. A new family is a row of the table in architecture.cpp.
+/// The traits by which model families differ in the one generic decoder. A new family is a row of the table in architecture.cpp.
 struct Architecture {
   std::string_view name;  ///< general.architecture, also the prefix of its keys
   RopePairing rope_pairing = RopePairing::interleaved;
@@ -36,29 +36,29 @@ struct Architecture {
   QkNorm qk_norm = QkNorm::none;
   bool norms_values = false;  ///< RMS norms without weights, of each head
   bool may_lack_values =
-      false;                   ///< a layer without attn_v has keys, in front of norm and rotation, for values
-  bool scales_layers = false;  ///< the residual stream behind a layer, where the file has layer_output_scale
-  float attention_scale = 0.0f;  ///< where the file says nothing; 0: the inverse root of the head size
+      false;  ///< a layer without attn_v uses its keys, before norm and rotation, as the values
+  bool scales_layers = false;    ///< the residual stream behind a layer, if the file has layer_output_scale
+  float attention_scale = 0.0f;  ///< if the file says nothing; 0: the inverse root of the head size
   /// Latent attention (LatentAttention). Its norms are part of it, not `qk_norm`.
   bool has_latent_attention = false;
-  /// Every n-th layer attends, the others are gated delta nets, where the file says nothing; 0: all attend.
+  /// If the file says nothing: every n-th layer attends and the others are gated delta nets; 0: all attend.
   int32_t delta_period = 0;
   bool has_short_convs = false;  ///< layers without KV heads are short convolutions
   bool values_in_turn = false;   ///< DeltaNetShape::in_turn, and beta and alpha are products of their own
   bool gates_heads =
-      false;  ///< what attention gives is multiplied by a sigmoid, whose rows are behind each head of q's
+      false;  ///< attention's output is multiplied by a sigmoid, with rows behind each head of q
   bool qkv_bias =
-      false;  ///< biases on the q, k and v projections are required; elsewhere they are taken if there
+      false;  ///< biases on the q, k and v projections are required; else they are taken if present
   bool attn_sinks = false;  ///< see AttentionArgs::sinks
   ExpertLayers expert_layers = ExpertLayers::never;
   std::string_view expert_ffn_key = "feed_forward_length";  ///< key of an expert's ffn_size
-  ExpertChoice expert_choice = {};                          ///< where the file says nothing
-  bool choice_bias = false;  ///< MoeRouteArgs::bias is required; elsewhere it is taken if there
+  ExpertChoice expert_choice = {};                          ///< if the file says nothing
+  bool choice_bias = false;  ///< MoeRouteArgs::bias is required; else it is optional
   bool shared_gate =
       false;  ///< the shared experts of a token are weighted by the sigmoid of a product with it
-  int32_t shared_experts = 0;  ///< where the file says nothing
+  int32_t shared_experts = 0;  ///< if the file says nothing
   bool expert_weights_input =
-      false;  ///< the weight of an expert multiplies what it is given, not what it gives
+      false;  ///< the weight of an expert multiplies the expert's input instead of its output
 
   NormKind norm = NormKind::rms;
   NormPlacement norm_placement = NormPlacement::before;
@@ -70,28 +70,28 @@ struct Architecture {
   GateActivation gate = GateActivation::silu;                 ///< with a gate
   Activation::Kind activation = Activation::Kind::gelu_tanh;  ///< without
 
-  /// attention.sliding_window is a window that the model was trained with, in all layers but every n-th, or in all with 1. 0: it means
-  /// nothing, as in files whose converters copy it from configurations that say use_sliding_window: false.
+  /// attention.sliding_window is a window of the trained model, in all layers but every n-th, or in all layers with 1. 0: the key means
+  /// nothing, as in files whose converters copy it from configurations with use_sliding_window: false.
   int32_t window_period = 0;
   bool needs_window = false;  ///< attention.sliding_window must be there
   int32_t usual_window = 0;   ///< where it is not
-  bool has_chunks = false;    ///< AttentionWindow::chunked of the layers with a window
-  /// Layers with a window have an unscaled rotary table of their own: of this base, or 0: of the others' base.
+  bool has_chunks = false;    ///< AttentionWindow::chunked for layers with a window
+  /// Layers with a window have their own unscaled rotary table. It has this base; 0: the other layers' base.
   bool own_window_rope = false;
   float window_rope_base = 0.0f;
-  /// rope.scaling.attn_factor is all of YaRN's magnitude, in files of a converter that had no other key for it (OLMo 3); else it multiplies
-  /// the formula's.
+  /// rope.scaling.attn_factor is YaRN's whole magnitude, in files of a converter without another key for it (OLMo 3); else it multiplies
+  /// the formula's magnitude.
   bool states_magnitude = false;
   /// In a model with windows, layers without one have no positions (Command-R7B, Llama 4).
   bool no_rope_without_window = false;
   float temperature_scale =
-      0.0f;  ///< AttentionTemperature of layers without positions, where the file says nothing
+      0.0f;  ///< AttentionTemperature of layers without positions, if the file says nothing
   int32_t temperature_length = 0;
   int32_t no_rope_period = 0;       ///< every n-th layer has no positions (SmolLM3); 0: all have
-  bool may_lack_positions = false;  ///< rope.scaling.finetuned of false says that no layer has any (Granite)
+  bool may_lack_positions = false;  ///< rope.scaling.finetuned = false means that no layer has any (Granite)
 
   bool divides_by_logit_scale = false;  ///< else logits are multiplied by it
-  /// What the table cannot say; null: nothing.
+  /// Sets the rest, which the table cannot express; null: nothing.
   void (*adjust)(ModelConfig& config) = nullptr;
 };
 
@@ -99,15 +99,15 @@ std::span<const Architecture> known_architectures();
 /// Throws FileError that names the unknown architecture and lists the known ones.
 const Architecture& find_architecture(std::string_view name);
 
-/// Sets what the family says of a model whose sizes, first rotary table and `norm_eps` are known: layers, of which those have `window`
-/// (0: none) that `has_window` [num_layers] says, or with an empty one those that the family says; the table of their own that
-/// windows may have; the scales.
+/// Applies the family to a model with known sizes, first rotary table and `norm_eps`. Sets its layers, the rotary table that windows
+/// may have, and the scales. `has_window` [num_layers] selects the layers with `window` (0: none); if empty, the family
+/// selects them.
 void apply_family(ModelConfig& config, int32_t window, const std::vector<bool>& has_window = {});
 
 /// All layers but every `period`-th one.
 std::vector<bool> delta_layers_by(int32_t period, int32_t num_layers);
 
-/// Makes layers gated delta nets: those that `recurrent` [num_layers] says. They have neither keys nor positions.
+/// Makes the layers marked in `recurrent` [num_layers] gated delta nets. These have neither keys nor positions.
 void set_delta_layers(ModelConfig& config, const std::vector<bool>& recurrent);
 
 }  // namespace minfer

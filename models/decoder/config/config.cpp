@@ -24,8 +24,8 @@ float read_yarn_magnitude(const KeyReader& keys, const Architecture& architectur
                         keys.float_in_range("rope.scaling.yarn_log_multiplier", 0.0, 0.0));
 }
 
-/// What DeepSeek's files say of YaRN: a tenth of mscale_all_dim, by which the scores of whole heads grow. mscale, by which the rotated
-/// elements do relatively to it, is the same in all models, and no key.
+/// Reads DeepSeek's key for YaRN: a tenth of mscale_all_dim, which scales the scores of whole heads. mscale scales the rotated elements
+/// relative to it; all models have the same mscale, and there is no key for it.
 void read_latent_yarn(const KeyReader& keys, RopeScaling& scaling) {
   constexpr std::string_view kMultiplier = "rope.scaling.yarn_log_multiplier";
   if (!keys.has(kMultiplier)) return;
@@ -170,7 +170,7 @@ void read_layers(const GgufFile& file, const KeyReader& keys, ModelConfig& confi
   }
 }
 
-/// What the family's row leaves to tensors and keys of the file.
+/// Sets the traits that the family's row leaves to the file's tensors and keys.
 void read_variant(const GgufFile& file, const KeyReader& keys, ModelConfig& config) {
   Architecture& architecture = config.architecture;
   const auto has_tensor = [&](std::string_view name) { return file.find_tensor(name) != nullptr; };
@@ -239,7 +239,7 @@ void read_groups(const GgufFile& file, const KeyReader& keys, ModelConfig& confi
   }
 }
 
-/// What the file says of how experts are chosen, else what the family does.
+/// The choice of experts, from the file's keys, else from the family.
 void read_choice(const GgufFile& file, const KeyReader& keys, ModelConfig& config) {
   enum GatingFunction : uint8_t { by_family, softmax, sigmoid, softmax_of_chosen };  // GGUF's numbers
   ExpertChoice& choice = config.expert_choice;

@@ -31,10 +31,10 @@ struct RopeScaling {
 struct RopeConfig {
   float base = 10000.0f;
   RopeScaling scaling = {};
-  int32_t rotary_size = 0;  ///< elements of a head that are rotated; 0: ModelConfig::rotary_size
+  int32_t rotary_size = 0;  ///< rotated elements of a head; 0: ModelConfig::rotary_size
 };
 
-/// The heads of one layer, beside its query heads, whose number is the model's.
+/// The heads of one layer, except for the number of query heads, which the model sets.
 struct LayerHeads {
   int32_t kv_heads = 0;
   int32_t size = 0;    ///< of q and k as attention sees them; latent: of a row of the cache
@@ -43,37 +43,37 @@ struct LayerHeads {
   bool operator==(const LayerHeads&) const = default;
 };
 
-/// How one layer attends, and of what kind its feed-forward block is.
+/// The attention of one layer, and the kind of its feed-forward block.
 struct LayerConfig {
   static constexpr int32_t kNoRope = -1;
 
-  AttentionWindow window = {};   ///< which keys a query sees
+  AttentionWindow window = {};   ///< the keys that a query sees
   int32_t rope = 0;              ///< index into ModelConfig::ropes, or kNoRope: positions are not encoded
   bool has_temperature = false;  ///< ModelConfig::temperature
   bool has_experts = false;      ///< in its feed-forward block
-  bool is_delta_net = false;     ///< it does not attend: ModelConfig::delta_net
-  bool is_short_conv = false;    ///< nor does this one: ModelConfig::conv_size
+  bool is_delta_net = false;     ///< the layer does not attend: ModelConfig::delta_net
+  bool is_short_conv = false;    ///< the layer does not attend: ModelConfig::conv_size
   bool values_are_keys = false;  ///< before norm and rotation: there is no product for values
-  std::optional<LayerHeads> heads = {};  ///< where they are not the model's
+  std::optional<LayerHeads> heads = {};  ///< set if they differ from the model's
 
-  /// Or has a state.
+  /// False: the layer has a state.
   bool attends() const { return !is_delta_net && !is_short_conv; }
   bool operator==(const LayerConfig&) const = default;
 };
 
-/// Queries that grow with their position p, so that attention over many keys stays as sharp (Nakanishi 2025, "Scalable-softmax is
-/// superior for attention"; Llama 4): times 1 + scale ln(floor((p + 1) / length) + 1).
+/// Scales queries by their position p, so that attention over many keys stays as sharp (Nakanishi 2025, "Scalable-softmax is
+/// superior for attention"; Llama 4). The factor is 1 + scale ln(floor((p + 1) / length) + 1).
 struct AttentionTemperature {
   float scale = 0.0f;  ///< 0: none
   int32_t length = 1;
 };
 
-/// Multi-head latent attention (DeepSeek-AI 2024, "DeepSeek-V2", section 2.1): keys and values of all heads are products of one latent
-/// vector a token, which with a rotated key for all heads is all that the cache holds. The products are done on the other side instead,
-/// for queries and for what they attend to ("absorbed"), so attention is that of many query heads over one KV head.
+/// Multi-head latent attention (DeepSeek-AI 2024, "DeepSeek-V2", section 2.1). Keys and values of all heads are products of one latent
+/// vector for each token. The cache holds only that vector and one rotated key for all heads. Here the products apply to the other side
+/// ("absorbed"): to queries, and to attention's output. So many query heads attend over one KV head.
 struct LatentAttention {
-  int32_t q_rank = 0;      ///< elements that queries are products of; 0: of the hidden state
-  int32_t kv_rank = 0;     ///< of the latent vector; 0: attention is not latent
+  int32_t q_rank = 0;      ///< size of the vector that queries are products of; 0: the hidden state
+  int32_t kv_rank = 0;     ///< size of the latent vector; 0: attention is not latent
   int32_t key_size = 0;    ///< of a head of q before its product, the rotated elements last
   int32_t value_size = 0;  ///< of a head behind its product
 };
@@ -84,45 +84,45 @@ struct ModelConfig {
   Architecture architecture;
   std::string name;
   int32_t vocab_size = 0;
-  int32_t whole_vocab = 0;  ///< of a share of a model: of all ranks together
+  int32_t whole_vocab = 0;  ///< for a share of a model: of all ranks together
   int32_t context_length = 0;
   int32_t hidden_size = 0;
-  int32_t num_layers = 0;  ///< of block_count less those that only predict further tokens
+  int32_t num_layers = 0;  ///< block_count minus the blocks that only predict further tokens
   int32_t num_heads = 0;
   int32_t num_kv_heads = 0;  ///< of layers without heads of their own (LayerConfig::heads), as is head_size
   int32_t head_size =
       0;  ///< of q, k and v as attention sees them; latent: of a row of the cache, kv_rank + rotary_size
   LatentAttention latent = {};
-  DeltaNetShape delta_net = {};  ///< of the layers that are one
-  int32_t conv_size = 0;         ///< of the layers that are short convolutions: inputs of each
-  int32_t conv_channels = 0;     ///< and how many there are: the hidden size, or a share of it
+  DeltaNetShape delta_net = {};  ///< of the layers that are delta nets
+  int32_t conv_size = 0;         ///< of the short convolutions: number of inputs of each
+  int32_t conv_channels = 0;     ///< number of channels: the hidden size, or a share of it
   int32_t ffn_size = 0;          ///< of dense layers; 0: all have experts
   int32_t num_experts = 0;
   int32_t num_experts_used = 0;
-  int32_t num_dense_layers = 0;  ///< of a model with experts: the first ones
-  int32_t expert_period = 1;     ///< of those behind them, every n-th layer of the model has experts
+  int32_t num_dense_layers = 0;  ///< in a model with experts: the first layers
+  int32_t expert_period = 1;     ///< behind them, every n-th layer of the model has experts
   int32_t expert_ffn_size = 0;   ///< of one expert
-  int32_t shared_ffn_size = 0;   ///< of the experts that every token takes, side by side as one; 0: none
+  int32_t shared_ffn_size = 0;   ///< of the shared experts, side by side as one; 0: none
   ExpertChoice expert_choice = {};
-  /// Of a share of a model (shard.h): whose; heads, KV heads, feed-forward sizes and vocab_size are then those of the share.
+  /// The rank of a share of a model (shard.h). Then heads, KV heads, feed-forward sizes and vocab_size are the share's.
   Rank rank = {};
   float norm_eps = 1e-5f;
-  int32_t rotary_size = 0;  ///< of tables without one of their own (RopeConfig)
-  /// Tables that layers refer to. Tensors of factors (ModelWeights) belong to the first.
+  int32_t rotary_size = 0;  ///< of tables without their own (RopeConfig)
+  /// The tables that layers refer to. Tensors of factors (ModelWeights) belong to the first table.
   std::vector<RopeConfig> ropes = {RopeConfig{}};
   std::vector<LayerConfig> layers;  ///< [num_layers]
 
-  float attention_scale = 0.0f;  ///< of products of queries and keys, in layers without one of their own
+  float attention_scale = 0.0f;  ///< of products of queries and keys, in layers without their own scale
   float attention_cap = 0.0f;    ///< see AttentionArgs::logit_cap; 0: none
-  AttentionTemperature temperature = {};  ///< of the layers that have it
+  AttentionTemperature temperature = {};  ///< of the layers with has_temperature
   float embedding_scale = 1.0f;
-  float residual_scale = 1.0f;   ///< of what a block adds to the residual stream
+  float residual_scale = 1.0f;   ///< of a block's addition to the residual stream
   float logit_scale = 1.0f;      ///< multiplies the logits
-  float logit_cap = 0.0f;        ///< logits l become cap tanh(l / cap), behind the scale; 0: they stay
+  float logit_cap = 0.0f;        ///< logits l become cap tanh(l / cap), after the scale; 0: no cap
   bool parallel_blocks = false;  ///< see ParallelBlocks
   std::vector<Activation> activations = {};  ///< [num_layers] without a gate; else empty
 
-  /// The heads of a layer. Of any other number: those of layers without their own.
+  /// The heads of a layer. For any other index: the heads of layers without their own.
   LayerHeads heads(int32_t layer) const {
     const bool has_own = layer >= 0 && layer < std::ssize(layers) && layers[static_cast<size_t>(layer)].heads;
     return has_own ? *layers[static_cast<size_t>(layer)].heads
@@ -141,22 +141,22 @@ struct ModelConfig {
   int32_t num_state_layers() const {
     return static_cast<int32_t>(std::ranges::count(layers, false, &LayerConfig::attends));
   }
-  /// Whether sequences have states (RecurrentStatePool) beside keys and values.
+  /// True if sequences have states (RecurrentStatePool) beside keys and values.
   bool is_recurrent() const { return num_state_layers() > 0; }
-  /// Elements of RecurrentLayer::conv in a slot. A model has one kind of layers with states.
+  /// The number of elements of RecurrentLayer::conv in a slot. A model has one kind of layers with states.
   int64_t conv_state() const { return delta_net.conv_state() + int64_t{conv_size - 1} * conv_channels; }
   bool has_like_heads() const {
     return std::ranges::all_of(layers, [this](const LayerConfig& of) { return of.heads == layers[0].heads; });
   }
-  // Elements of a token in a layer. Layers with states have no q, keys and values of this kind: what they have of the products is qkv_size().
+  // The number of elements per token in a layer. Layers with states have no such q, keys and values; their products are in qkv_size().
   int32_t q_size(int32_t layer) const { return attends(layer) ? num_heads * heads(layer).size : 0; }
   int32_t kv_size(int32_t layer) const {
     return attends(layer) ? heads(layer).kv_heads * heads(layer).size : 0;
   }
-  /// Of q as its product gives it.
+  /// The size of q as its product gives it.
   int32_t gated_q_size(int32_t layer) const { return (architecture.gates_heads ? 2 : 1) * q_size(layer); }
-  /// Of the products that attention begins with. Latent: q, or what it is a product of, and a row of the cache. Of delta nets the
-  /// convolution's channels, z, beta and alpha; of short convolutions b, c and v.
+  /// The size of the products at the begin of attention. Latent: q, or the vector that q is a product of, and a row of the cache. Delta
+  /// nets: the convolution's channels, z, beta and alpha. Short convolutions: b, c and v.
   int32_t qkv_size(int32_t layer) const {
     if (is_delta_net(layer))
       return delta_net.channels() + delta_net.value_columns() + 2 * delta_net.value_heads;
@@ -164,9 +164,9 @@ struct ModelConfig {
     if (!is_latent()) return gated_q_size(layer) + (values_are_keys(layer) ? 1 : 2) * kv_size(layer);
     return (latent.q_rank > 0 ? latent.q_rank : num_heads * latent.key_size) + head_size;
   }
-  /// Of a value as attention sees it.
+  /// The size of a value as attention sees it.
   int32_t value_size(int32_t layer) const { return is_latent() ? latent.kv_rank : heads(layer).size; }
-  /// What attention gives of all heads, and what the product behind it takes.
+  /// The size of attention's output for all heads; output_size() is the size that the product behind it takes.
   int32_t attended_size(int32_t layer) const {
     return attends(layer) ? num_heads * value_size(layer) : output_size(layer);
   }
@@ -175,24 +175,24 @@ struct ModelConfig {
     if (is_short_conv(layer)) return conv_channels;
     return num_heads * (is_latent() ? latent.value_size : heads(layer).size);
   }
-  // The same of the largest layer.
+  // The same for the largest layer.
   int32_t q_size() const { return largest(&ModelConfig::q_size); }
   int32_t kv_size() const { return largest(&ModelConfig::kv_size); }
   int32_t qkv_size() const { return largest(&ModelConfig::qkv_size); }
   int32_t attended_size() const { return largest(&ModelConfig::attended_size); }
   int32_t output_size() const { return largest(&ModelConfig::output_size); }
   bool is_latent() const { return latent.kv_rank > 0; }
-  /// Of a head, where scores are scaled by it.
+  /// The size of a head's key. Scores are scaled by its inverse root if no scale is given.
   int32_t key_size() const { return is_latent() ? latent.key_size : head_size; }
   int32_t rotary_size_of(const RopeConfig& rope) const {
     return rope.rotary_size > 0 ? rope.rotary_size : rotary_size;
   }
-  /// Of a layer without positions as of one with the first table.
+  /// A layer without positions counts as one with the first table.
   int32_t rotary_size_of(int32_t layer_index) const {
     return rotary_size_of(ropes[static_cast<size_t>(std::max(0, layer(layer_index).rope))]);
   }
   int32_t whole_vocab_size() const { return rank.is_alone() ? vocab_size : whole_vocab; }
-  /// Tokens from a rank's first one to the next rank's.
+  /// The number of tokens from a rank's first token to the next rank's first.
   int32_t vocab_share() const { return share_of_vocabulary(whole_vocab_size(), rank.count); }
   bool is_moe() const { return num_experts > 0; }
   bool has_experts(int32_t layer) const {
@@ -203,7 +203,7 @@ struct ModelConfig {
   }
   int32_t max_ffn_size() const { return std::max({ffn_size, expert_ffn_size, shared_ffn_size}); }
   const LayerConfig& layer(int32_t index) const { return layers[static_cast<size_t>(index)]; }
-  /// Whether products add to the residual stream themselves: no norm and no scale stands between.
+  /// True if products add to the residual stream themselves, with no norm or scale between.
   bool adds_products() const {
     return architecture.norm_placement == NormPlacement::before && residual_scale == 1.0f;
   }
@@ -218,20 +218,20 @@ struct ModelConfig {
   }
 };
 
-/// The windows that layers have in a context of `max_positions`, each size once. One that holds the whole context is none.
+/// The windows of layers in a context of `max_positions`, each size once. A window that holds the whole context does not count.
 std::vector<AttentionWindow> windows_of(const ModelConfig& config, int32_t max_positions);
-/// How layers attend in such a context, each kind once.
+/// The kinds of attention in such a context, each once.
 std::vector<AttentionKind> attention_kinds_of(const ModelConfig& config, int32_t max_positions);
 
-/// Reads and checks ARCH.* metadata. Of keys that llama.cpp writes as an array with a value a layer, KV heads may differ;
-/// others are taken if the values are alike. Throws FileError naming the key, what was expected and what was found.
+/// Reads and checks ARCH.* metadata. llama.cpp writes some keys as an array with a value for each layer: KV heads may differ there;
+/// the values of other keys must be alike. Throws FileError naming the key, the expected and the found value.
 ModelConfig read_config(const GgufFile& file);
 
-/// YaRN's magnitude of cos and sin for a stretch by `factor` (arXiv:2309.00071, section 3.4, and its refinement by DeepSeek-V2's
-/// mscale_all_dim, which GGUF calls yarn_log_multiplier; 0: none). Times attention_factor, GGUF's rope.scaling.attn_factor.
+/// YaRN's magnitude of cos and sin for a stretch by `factor` (arXiv:2309.00071, section 3.4, refined by DeepSeek-V2's
+/// mscale_all_dim, which GGUF calls yarn_log_multiplier; 0: none). It is multiplied by attention_factor, GGUF's rope.scaling.attn_factor.
 float yarn_magnitude(float factor, float attention_factor, float log_multiplier);
 
-/// cos and sin of every rotation angle, all scaling applied: [max_positions, rotary_size / 2, 2].
+/// cos and sin of every rotation angle, with all scaling applied: [max_positions, rotary_size / 2, 2].
 /// `frequency_factors` (llama3 scaling: the rope_freqs tensor; LongRoPE: one of two) divides each frequency; empty means none. YaRN
 /// as Peng et al. 2023 (arXiv:2309.00071), with the attention temperature folded into the table.
 std::vector<float> make_rope_table(const RopeConfig& rope, int32_t rotary_size,

@@ -7,13 +7,13 @@
 
 namespace minfer {
 
-/// Something of a model's shape, for people and for ranks that compare what they run.
+/// A fact about a model's shape, for people and for ranks that compare their models.
 struct ConfigFact {
   std::string name;
   std::string value;
 };
 
-/// All that a decoder is told of a model, in a few lines: layers that are alike are one. What a family does not use is left out.
+/// All facts that a decoder gets about a model, in a few lines: equal layers are one line. Omits facts that the family does not use.
 std::vector<ConfigFact> config_facts(const ModelConfig& config);
 
 }  // namespace minfer

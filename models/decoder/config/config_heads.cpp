@@ -53,7 +53,7 @@ void read_latent_attention(const GgufFile& file, const KeyReader& keys, ModelCon
     fail<FileError>("{}: {}: not supported with latent attention", file.name(), keys.full_key(kWindow));
 }
 
-/// Of q, k and v. `kind`: "" or "_swa", the end of keys that speak of layers with windows alone.
+/// The size of heads of q, k and v. `kind`: "" or "_swa", the suffix of keys for layers with windows only.
 int32_t read_head_size(const GgufFile& file, const KeyReader& keys, std::string_view kind, int64_t fallback) {
   const std::string key_length = fmt::format("attention.key_length{}", kind);
   const std::string value_length = fmt::format("attention.value_length{}", kind);
@@ -76,7 +76,7 @@ int32_t read_rotary_size(const GgufFile& file, const KeyReader& keys, std::strin
   return size;
 }
 
-/// Of short convolutions 0.
+/// The KV heads of each layer; 0 for short convolutions.
 std::vector<int32_t> kv_heads_of_layers(const GgufFile& file, const KeyReader& keys,
                                         const ModelConfig& config) {
   constexpr std::string_view kKey = "attention.head_count_kv";

@@ -7,18 +7,18 @@ namespace minfer {
 
 // The parts of read_config() that read heads and layers with states. Each throws FileError that names the key.
 
-/// Heads of the model, which layers have that have none of their own; latent attention's sizes.
+/// Reads the model's heads, for layers without their own, and latent attention's sizes.
 void read_attention(const GgufFile& file, const KeyReader& keys, ModelConfig& config);
 
-/// Heads of layers that differ from the model's: KV heads by an array, 0 of those that are short convolutions, sizes of layers with windows by keys of their own.
-/// `states_scale`: of scores, whatever the heads' size.
+/// Reads the heads of layers that differ from the model's: KV heads from an array (0: a short convolution), sizes of layers with
+/// windows from their own keys. `states_scale`: the scale of scores is given, for any head size.
 void read_layer_heads(const GgufFile& file, const KeyReader& keys, bool states_scale, ModelConfig& config);
 
-/// Rotated elements of layers with windows, where these have a table of their own. Else all layers have the same, so that all heads
-/// must have as many.
+/// Reads the rotated elements of layers with windows, if these have their own table. Else all layers share one table, so all heads
+/// must have equal numbers of rotated elements.
 void read_layer_rotation(const GgufFile& file, const KeyReader& keys, ModelConfig& config);
 
-/// Sizes of gated delta nets and which layers are one, of a family that has them. `config` with its layers.
+/// Reads the sizes of gated delta nets and the layers that are delta nets, for a family with such layers. `config` has its layers.
 void read_delta_net(const GgufFile& file, const KeyReader& keys, ModelConfig& config);
 
 }  // namespace minfer

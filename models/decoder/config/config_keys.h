@@ -10,19 +10,19 @@
 
 namespace minfer {
 
-/// Bounds of anything that is multiplied into a size later, far above real models and far below overflow.
+/// Bounds of every value that is later multiplied into a size: far above real models and far below overflow.
 inline constexpr int32_t kMaxDimension = 1 << 24;
 inline constexpr int32_t kMaxLayers = 1000;
 inline constexpr int64_t kMaxHeads = 4096;
 inline constexpr int64_t kMaxHeadSize = 1024;
 inline constexpr int64_t kMaxExperts = 1024;
 
-/// Bounds of any real number: outside them f32 arithmetic on it overflows or vanishes.
+/// Bounds of every real number; outside them, f32 arithmetic overflows or underflows.
 inline constexpr double kMinNumber = 1e-12;
 inline constexpr double kMaxNumber = 1e12;
 
-/// Reads PREFIX.* keys of a file's metadata with their ranges. What is missing without a fallback, of another type or out of range throws
-/// FileError naming the key, what was expected and what was found. The file outlives it.
+/// Reads PREFIX.* keys of a file's metadata and checks their ranges. Throws FileError naming the key, the expected and the found value, if
+/// a key without a fallback is missing, or if a value has another type or is out of range. The file must outlive it.
 class KeyReader {
  public:
   KeyReader(const GgufFile& file, std::string_view prefix) : file_(file), prefix_(prefix) {}
@@ -30,19 +30,19 @@ class KeyReader {
   int32_t positive(std::string_view key, std::optional<int64_t> fallback = std::nullopt) const;
   int32_t ranged(std::string_view key, int64_t low, int64_t high,
                  std::optional<int64_t> fallback = std::nullopt) const;
-  /// A number for all layers, or an array with one for each. The decoder's layers are alike in what is read by it, so must these be.
+  /// A number for all layers, or an array with one for each. The decoder needs the same value in all layers, so an array must be constant.
   int32_t same_in_all_layers(std::string_view key, int32_t num_layers, int64_t high,
                              std::optional<int64_t> fallback = std::nullopt) const;
-  /// The same of layers that may differ: a number for each.
+  /// The same if layers may differ: returns a number for each.
   std::vector<int32_t> of_layers(std::string_view key, int32_t num_layers, int64_t high,
                                  std::optional<int64_t> fallback = std::nullopt, int64_t low = 1) const;
-  /// Which layers are of a kind: an array with 0 or 1 for each.
+  /// The layers of some kind: an array with 0 or 1 for each layer.
   std::vector<bool> flags_of_layers(std::string_view key, int32_t num_layers) const;
 
   float positive_float(std::string_view key, std::optional<double> fallback = std::nullopt) const;
   float float_in_range(std::string_view key, double low, std::optional<double> fallback = std::nullopt,
                        double high = kMaxNumber) const;
-  /// An array with a number for each layer, or one for all.
+  /// An array with a number for each layer, or one number for all.
   std::vector<float> floats_of_layers(std::string_view key, int32_t num_layers) const;
 
   bool flag(std::string_view key) const { return file_.get_bool(full_key(key)).value_or(false); }

@@ -9,32 +9,32 @@
 
 namespace minfer {
 
-/// What ops read that is neither a weight nor another op's output. Null and empty in a program that is only to tell what it needs.
+/// The memory that ops read, other than weights and outputs of ops. Null and empty in a program that only tells what it needs.
 struct DecoderMemory {
   const KvCache* kv = nullptr;
   const RecurrentStatePool* states = nullptr;
-  /// Of ModelConfig::ropes, each [max_positions, its rotary_size / 2, 2].
+  /// The tables of ModelConfig::ropes, each [max_positions, its rotary_size / 2, 2].
   std::vector<const float*> angles = {};
-  const float* q_scales = nullptr;  ///< of a model with a temperature: [max_positions]
-  const float* ones = nullptr;      ///< as many as any layer needs
+  const float* q_scales = nullptr;  ///< for a model with a temperature: [max_positions]
+  const float* ones = nullptr;      ///< as many ones as any layer needs
 };
 
-/// Writes a model's program. Blocks (the functions below) add their ops in the order in which they run; what they compute stands in the
-/// arguments, so that a block reads like the formulas it is of.
+/// Writes a model's program. Blocks (the functions below) add their ops in the order in which they run. The arguments hold the
+/// computation, so that a block reads like its formulas.
 class Emitter {
  public:
-  /// `max_positions`: of the longest sequence.
+  /// `max_positions`: the length of the longest sequence.
   Emitter(const ModelConfig& config, const ModelWeights& weights, const DecoderMemory& memory,
           DType activation_dtype, int32_t max_positions);
 
   const ModelConfig& config;
   const ModelWeights& weights;
   const DecoderMemory& memory;
-  const DType activation;  ///< the type of what products take
+  const DType activation;  ///< the type of the inputs of products
 
   const LayerWeights& layer_weights() const { return weights.layers[static_cast<size_t>(layer)]; }
   const LayerConfig& layer_config() const { return config.layer(layer); }
-  /// Without a cache: what one of the type of activations would have, but for memory.
+  /// Without a cache: the fields that a cache in the type of activations would have, except for its memory.
   KvLayer kv_layer() const;
   RecurrentLayer state_layer() const {
     return memory.states ? memory.states->layer(layer) : RecurrentLayer{};
@@ -43,7 +43,7 @@ class Emitter {
     return memory.angles.empty() ? nullptr
                                  : memory.angles[static_cast<size_t>(std::max(0, layer_config().rope))];
   }
-  /// AttentionArgs::window: none where the layer's holds the longest sequence.
+  /// AttentionArgs::window; none if the layer's window holds the longest sequence.
   AttentionWindow window() const {
     const AttentionWindow window = layer_config().window;
     return window.keys < max_positions_ ? window : AttentionWindow{};
@@ -51,10 +51,10 @@ class Emitter {
   Weight ones(int64_t cols) const {
     return {.data = memory.ones, .dtype = DType::f32, .rows = 1, .cols = cols};
   }
-  /// Whether no other rank has a share of the model.
+  /// True if no other rank has a share of the model.
   bool is_alone() const { return config.rank.is_alone(); }
 
-  // New values: [tokens * per_token, cols] of the type of activations or f32, or what `rows_of` says.
+  // New values: [tokens * per_token, cols] in the type of activations or in f32; `rows_of` may set other rows.
   Tensor activations(int64_t cols, int64_t per_token = 1) {
     return value(activation, RowsOf::token, cols, per_token);
   }
@@ -71,16 +71,16 @@ class Emitter {
   /// Columns [first, first + count) of a tensor.
   static Tensor columns(Tensor tensor, int64_t first, int64_t count);
 
-  /// Adds an op of the layer. `info` says what its arguments do not: at least its name.
+  /// Adds an op of the layer. `info` has the facts that its arguments lack: at least its name.
   void add(OpInfo info, OpArgs args);
   void add(const char* name, OpArgs args) { add({.name = name}, std::move(args)); }
   /// Adds an op that the engine runs itself.
   OpId add_to_table(OpInfo info);
 
-  /// norm(x) in front of a block, which an all-reduce may have made. Without a weight: x alone, in the type of activations.
+  /// norm(x) in front of a block; an all-reduce may have computed it. Without a weight: x itself, in the type of activations.
   Tensor norm(const char* name, const Tensor& x, const Weight& weight, const Weight& bias);
 
-  /// Where the last product of a block goes, and whether it is added to what is there.
+  /// The output of the last product of a block. `add`: the product adds to the contents of `to`.
   struct BlockOut {
     Tensor to;
     bool add;
@@ -92,18 +92,18 @@ class Emitter {
     Weight post_norm;        ///< null: none
     Weight next_norm;        ///< the norm in front of the block behind
   };
-  /// x += what the block has left in `out`: summed over ranks, normed and scaled as the family has it.
+  /// x += the block's result in `out`: summed over ranks, normed and scaled as the family requires.
   void end_block(const BlockEnd& end, const BlockOut& out, const Tensor& x);
-  /// Whether the all-reduce behind a block does the norm of the next one: of several ranks, where it is an RMS norm of the sum.
+  /// True if the all-reduce behind a block computes the norm of the next block: with several ranks, if it is an RMS norm of the sum.
   bool norms_in_all_reduce() const;
-  /// x += sum over ranks of part; or x = instead of +=. Where all-reduces norm, norm(x) is what norm() then gives.
+  /// x += sum over ranks of part, or x = the sum. If all-reduces norm, norm() then returns their norm(x).
   void all_reduce(const char* name, const Tensor& part, const Tensor& x, bool add_to_x,
                   const Weight& next_norm);
 
   Program program;
-  // Of the ops that are added:
+  // Properties of the ops that add() adds:
   int32_t layer = -1;    ///< -1: none
-  bool in_head = false;  ///< they are Program::head's
+  bool in_head = false;  ///< they belong to Program::head
   bool windows = false;  ///< Op::windows
 
  private:
@@ -111,7 +111,7 @@ class Emitter {
   Tensor normed_;  ///< by the all-reduce in front
 };
 
-// Blocks: what stands between `x`, the residual stream [tokens, hidden], and what they add to it. `normed`: norm(x).
+// Blocks: they compute additions to `x`, the residual stream [tokens, hidden]. `normed`: norm(x).
 
 /// Attention over keys and values of heads.
 Tensor emit_attention(Emitter& e, const Tensor& normed);
@@ -119,22 +119,22 @@ Tensor emit_attention(Emitter& e, const Tensor& normed);
 Tensor emit_latent_attention(Emitter& e, const Tensor& normed);
 /// A gated short convolution.
 Tensor emit_short_conv(Emitter& e, const Tensor& normed);
-/// A gated delta net. These four give what the product at the block's end takes.
+/// A gated delta net. These four functions return the input of the product at the block's end.
 Tensor emit_delta_net(Emitter& e, const Tensor& normed);
-/// Attention itself, of decoding sequences and of others.
+/// Attention itself, for decoding sequences and others.
 void emit_attend(Emitter& e, const Tensor& q, const Tensor& attended);
-/// A dense feed-forward block; gives what `down` takes.
+/// A dense feed-forward block; returns the input of `down`.
 Tensor emit_feed_forward(Emitter& e, const Tensor& normed);
-/// The experts that the router chooses, and those that every token takes.
+/// The experts that the router chooses, and the shared experts.
 void emit_experts(Emitter& e, const Tensor& normed, const Emitter::BlockOut& out);
 
 /// The ops of engine and sampler in a program's table.
 struct FrameOps {
   OpId inputs, sample, results;
-  OpId share = -1;  ///< of several ranks
+  OpId share = -1;  ///< with several ranks
 };
 
-/// All of a model, from token ids to logits. Gives the ops of its frame.
+/// A whole model, from token ids to logits. Returns the ops of its frame.
 FrameOps emit_model(Emitter& e);
 
 }  // namespace minfer

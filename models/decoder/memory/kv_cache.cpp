@@ -10,7 +10,7 @@ size_t half_part_bytes(const ModelConfig& config, int32_t layer, DType dtype, in
   return row_bytes(dtype, int64_t{config.kv_size(layer)} * block_size);
 }
 
-/// Of latent attention keys alone: values are part of them.
+/// K and V, or only K for latent attention, whose values are part of the keys.
 size_t halves(const ModelConfig& config) {
   return config.is_latent() ? 1 : 2;
 }

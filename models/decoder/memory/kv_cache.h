@@ -8,24 +8,24 @@
 
 namespace minfer {
 
-/// The paged KV memory of all layers, allocated once. Which sequence owns which block is the block manager's business.
+/// The paged KV memory of all layers, allocated once. The block manager decides which sequence owns which block.
 class KvCache {
  public:
-  /// `block_size`: tokens of a part (KvLayout), which is a block of a layer.
+  /// `block_size`: tokens of a part (KvLayout); a part is a block of a layer.
   KvCache(Backend& backend, const ModelConfig& config, const KvLayout& layout, DType dtype,
           int32_t num_blocks, int32_t block_size);
 
-  /// Null of a layer that has no keys.
+  /// Null pointers for a layer without keys.
   const KvLayer& layer(int32_t index) const { return layers_[static_cast<size_t>(index)]; }
   const KvLayout& layout() const { return layout_; }
   int32_t num_blocks() const { return num_blocks_; }
   int32_t block_size() const { return block_size_; }
   size_t bytes() const { return memory_.bytes(); }
 
-  /// K and V, or latent rows, of all layers that share a block.
+  /// The bytes of a block: K and V, or latent rows, of all layers that share it.
   static size_t block_bytes(const ModelConfig& config, const KvLayout& layout, DType dtype,
                             int32_t block_size);
-  /// What a sequence of so many tokens holds while it decodes.
+  /// The bytes that a sequence of `num_tokens` tokens holds while it decodes.
   static size_t sequence_bytes(const ModelConfig& config, const KvLayout& layout, DType dtype,
                                int32_t block_size, int32_t num_tokens);
 

@@ -26,7 +26,7 @@ struct LayerKinds {
   LayerKind full, windowed;
 };
 
-/// What a sequence of so many tokens takes while it decodes, in elements of K a token of a part.
+/// The memory of a sequence of `num_tokens` tokens while it decodes, in elements of K per token of a part.
 int64_t elements_taken(const KvLayout& layout, const LayerKinds& layers, int32_t num_tokens,
                        int32_t block_size) {
   const int64_t arrays =

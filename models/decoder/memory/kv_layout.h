@@ -8,30 +8,30 @@ namespace minfer {
 
 /// How layers share the blocks of the KV cache.
 ///
-/// One table: a block holds as many tokens of every layer. Where some layers read everything and others have windows, each of the two
-/// kinds has a block table of its own, and both take their blocks from one pool: a block has the same bytes whichever kind it serves,
-/// so that nothing has to be divided between them. The memory is num_arrays() arrays, of each of
-/// which a block has as many bytes; they are `parts` parts of layers that read everything, or `window_parts` of layers with windows. A part
-/// holds `block_size` tokens of one layer, and is what kernels know as a block.
+/// With one table, a block holds equal numbers of tokens of every layer. If some layers read everything and others have windows, each of
+/// the two kinds has its own block table. Both take their blocks from one pool. A block has the same bytes for either kind,
+/// so the pool needs no division between them. The memory is num_arrays() arrays; a block has equal bytes in each
+/// array. These are `parts` parts of layers that read everything, or `window_parts` of layers with windows. A part
+/// holds `block_size` tokens of one layer; kernels call it a block.
 ///
 ///   of layers that read everything   each has an array: parts * block_size tokens
 ///   of layers with windows           `window_parts` of them share an array: block_size tokens
 ///
-/// Both numbers are the same unless a token takes other bytes in layers with windows. Layers of one kind that differ in that, and any that
-/// differ in one table, have an array of their size each.
+/// Both numbers are equal unless a token takes other bytes in layers with windows. If such bytes differ among layers of one kind, or among
+/// the layers of a single table, each of these layers has an array of its own size.
 struct KvLayout {
   int32_t parts = 1;
   int32_t window_parts = 1;
-  /// The largest window of the layers whose blocks are given back behind it; 0: none are.
+  /// The largest window of layers that free the blocks behind it; 0: no blocks are freed.
   int32_t window = 0;
   bool has_window_table =
-      false;  ///< layers with windows have a table of their own; else there is one, for all layers
+      false;  ///< layers with windows have their own table; else there is one table for all layers
 
-  /// The one that takes the least memory for a sequence of `max_positions` tokens. A second table has to save a tenth: prefixes are
-  /// found in larger pieces.
+  /// The layout with the least memory for a sequence of `max_positions` tokens. A second table must save a tenth, since prefixes are
+  /// then found in larger pieces.
   static KvLayout of(const ModelConfig& config, int32_t max_positions, int32_t block_size);
 
-  /// Whether blocks of the table of windows hold the layer's keys and values.
+  /// True if blocks of the windows' table hold the layer's keys and values.
   bool is_windowed(const LayerConfig& layer) const {
     return has_window_table && layer.window && layer.window.keys <= window;
   }
@@ -41,17 +41,17 @@ struct KvLayout {
   bool operator==(const KvLayout&) const = default;
 };
 
-/// Tokens that blocks hold, and blocks that sequences need.
+/// The tokens that blocks hold, and the blocks that sequences need.
 struct KvBlockSizes {
-  int32_t block_size = 0;  ///< tokens of a block, of layers that read everything or of all
+  int32_t block_size = 0;  ///< tokens of a block, for layers that read everything or for all
   int32_t window_block_size =
       0;  ///< tokens of a block of layers with windows; 0: these have no table of their own
-  /// Newest tokens of a sequence that blocks of layers with windows hold at the most: the window, and what steps under way compute.
+  /// The most tokens of a sequence that blocks of layers with windows hold: the window, and the tokens of running steps.
   int64_t most_window_tokens = 0;
 
-  /// Blocks that a sequence of so many tokens holds at the most.
+  /// The most blocks that a sequence of `num_tokens` tokens holds.
   int64_t blocks_for(int64_t num_tokens) const;
-  /// Tokens that a sequence alone can have in so many blocks.
+  /// The most tokens of a single sequence that fit in `num_blocks` blocks.
   int64_t most_tokens(int64_t num_blocks) const;
 };
 

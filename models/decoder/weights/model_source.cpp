@@ -13,7 +13,7 @@
 namespace minfer {
 namespace {
 
-/// Those of layers that are run, and of no layer.
+/// The tensors of layers that run, and tensors outside layers.
 std::vector<HostTensor> tensors_to_run(const GgufFile& file, const ModelConfig& config) {
   const int64_t all = file.get_int(fmt::format("{}.block_count", config.architecture.name)).value_or(0);
   std::unordered_set<std::string> left_out;

@@ -12,8 +12,8 @@
 
 namespace minfer {
 
-/// Where a model comes from: a GGUF file, the demo model inside the binary, or random weights of a known shape. Tensors point into the
-/// source, which outlives everything made from it. Immutable after construction, but for release_data().
+/// The source of a model: a GGUF file, the demo model inside the binary, or random weights of a known shape. Tensors point into the
+/// source, which outlives everything made from it. Immutable after construction, except for release_data().
 class ModelSource {
  public:
   virtual ~ModelSource() = default;
@@ -21,16 +21,16 @@ class ModelSource {
   virtual const HostTensor* find_tensor(std::string_view name) const = 0;
   virtual std::span<const HostTensor> tensors() const = 0;
   virtual std::unique_ptr<Tokenizer> make_tokenizer() const = 0;
-  /// Throws FileError if the file behind the tensors has shrunk since it was opened: what was read from it is not to be used.
+  /// Throws FileError if the file behind the tensors has shrunk since it was opened. Then data read from it must not be used.
   virtual void check_intact() const {}
-  /// Lets go of the bytes behind the tensors, for whoever has copied them: a file is unmapped and closed, and may be replaced from then on.
-  /// Tensors keep name, type and shape; their data is null. make_tokenizer() is not to be called any more.
+  /// Releases the bytes behind the tensors, after the caller has copied them. A file is unmapped and closed, and may then be replaced.
+  /// Tensors keep name, type and shape; their data is null. Do not call make_tokenizer() afterwards.
   virtual void release_data() = 0;
   virtual ChatTemplateSource chat_template() const = 0;  ///< empty texts if the model has none
   virtual std::string name() const = 0;                  ///< for messages and records
 };
 
-/// Of a tensor of a layer, "blk.3.attn_q.weight"; else -1.
+/// The layer of a tensor such as "blk.3.attn_q.weight"; -1 for tensors outside layers.
 int32_t layer_of_tensor(std::string_view name);
 
 /// Opens `spec`: a path to a GGUF file, "synthetic:NAME[:TYPE]", or empty for the embedded demo model. Throws
@@ -40,17 +40,17 @@ std::unique_ptr<ModelSource> open_model(const std::string& spec);
 /// A GGUF file in memory; `bytes` as in GgufFile::from_memory.
 std::unique_ptr<ModelSource> open_model_in_memory(std::span<const std::byte> bytes, std::string name);
 
-/// The tokeniser alone: works for vocabulary-only files too.
+/// Opens only the tokeniser; also works for vocabulary-only files.
 std::unique_ptr<Tokenizer> open_tokenizer(const std::string& spec);
-/// Likewise the chat template.
+/// Opens only the chat template.
 ChatTemplateSource open_chat_template_source(const std::string& spec);
 
 /// Random weights (random blocks and scales, never zeros) of a real model's shape; see synthetic.cpp for the names. The same `spec` gives the
-/// same weights. Throws Error naming an unknown model or type and the known ones. Of tensors of 256 KiB or more that `wanted` says no to there
-/// are type and shape alone: their data is null.
+/// same weights. Throws Error naming an unknown model or type and the known ones. A tensor of 256 KiB or more has null data if `wanted`
+/// returns false for it; its type and shape are set.
 std::unique_ptr<ModelSource> make_synthetic_model(
     std::string_view spec, const std::function<bool(std::string_view tensor)>& wanted = {});
-/// The shape alone, without making the weights.
+/// Returns only the shape, without making the weights.
 ModelConfig synthetic_config(std::string_view spec);
 /// The names that a synthetic model may have, without types.
 std::vector<std::string> synthetic_model_names();

@@ -18,7 +18,7 @@ constexpr std::array<std::string_view, 18> kMatrices{
     "ffn_gate_exps", "ffn_up_exps",       "ffn_down_exps",     "attn_qkv", "attn_gate",
     "ssm_out",       "shortconv.in_proj", "shortconv.out_proj"};
 
-/// Of a layer: "blk.3.attn_q.weight".
+/// True for a layer's matrix, e.g. "blk.3.attn_q.weight".
 bool is_matrix_of_layer(std::string_view tensor) {
   constexpr std::string_view kWeight = ".weight";
   if (!tensor.starts_with("blk.") || !tensor.ends_with(kWeight)) return false;

@@ -15,7 +15,7 @@ namespace {
 enum class Split : uint8_t {
   none,
   rows,
-  vocabulary,  ///< rows, of which the last rank may have fewer
+  vocabulary,  ///< rows; the last rank may have fewer
   kv_rows,
   columns,
   matrices,
@@ -69,7 +69,7 @@ constexpr std::array kSplits{
     SplitTensor{"shortconv.out_proj.weight", Split::columns},
 };
 
-/// Of "blk.3.attn_q.weight" or "output.weight".
+/// The split of a tensor such as "blk.3.attn_q.weight" or "output.weight".
 Split split_of(std::string_view tensor) {
   if (tensor == "output.weight") return Split::vocabulary;
   const size_t part = tensor.find('.', tensor.starts_with("blk.") ? 4 : tensor.size());
@@ -153,7 +153,7 @@ struct HeadRange {
   int64_t count;
 };
 
-/// Which heads of a delta net a rank has, as ranges of what has so many rows or columns a head, in the order of its own shape.
+/// A rank's heads of a delta net, as ranges of rows or columns of a tensor, in the order of the rank's own shape.
 class DeltaHeads {
  public:
   DeltaHeads(const DeltaNetShape& whole, Rank rank) : whole_(whole), rank_(rank) {}
@@ -167,7 +167,7 @@ class DeltaHeads {
       ranges.push_back({turn * of_turn + rank_.index * own, own});
     return ranges;
   }
-  /// Of q, of k, of v.
+  /// The ranges of q, k and v.
   std::vector<HeadRange> channels() const {
     const int64_t keys = whole_.key_columns(), own = keys / rank_.count;
     std::vector<HeadRange> ranges{{rank_.index * own, own}, {keys + rank_.index * own, own}};

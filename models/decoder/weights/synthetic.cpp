@@ -19,16 +19,16 @@ using synthetic::Shape;
 using synthetic::TypeMix;
 
 /// All layers of a model share the host memory of their experts, which else would be more than most hosts have: mixtral-8x7b's 93 GB
-/// of bf16 become 6. Each layer's begin so many rows further on, so that no two layers compute the same. A GPU has a copy for each layer,
+/// of bf16 become 6. Each layer's experts begin this many rows later, so no two layers compute the same. A GPU has a copy for each layer,
 /// as of any model; where weights are used in place, as by the CPU backend, the caches see one layer's bytes.
 constexpr int64_t kRowsToNextLayer = 17;
 
-/// Of embeddings of models with experts: large beside what layers add, so that the tokens of a prompt stay different and choose different
+/// For embeddings of models with experts: large beside the layers' additions, so that a prompt's tokens stay different and choose different
 /// experts, as they do in trained models. With small ones attention's mean of all tokens is most of each: 32 tokens of a prompt chose 23
 /// of qwen3-30b-a3b's 128 experts a layer, where choices at random make 112.
 constexpr float kEmbeddingDeviation = 10.0f;
 
-/// Of the residual stream behind each layer: not 1, which would cost nothing.
+/// Scales the residual stream behind each layer. It is not 1, since that would cost nothing.
 constexpr float kLayerScale = 0.875f;
 
 /// A block's f16 fields and their size relative to the block's scale; everything else in a block is random bits. The factors centre the
@@ -72,7 +72,7 @@ void fill_plain(void* data, IndexRange elements, uint64_t seed, float amplitude,
     out[i] = convert(amplitude * random_unit(seed, static_cast<uint64_t>(i)));
 }
 
-/// Of tq2_0's four values the largest is never written: it has no counterpart below zero.
+/// Clears the largest of tq2_0's four values, which is never written: it has no negative counterpart.
 void clear_fours(std::byte* block) {
   for (int i = 0; i < 64; ++i)
     block[i] &= ~((block[i] & block[i] << 1) & std::byte{0xaa});

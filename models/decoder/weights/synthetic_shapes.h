@@ -8,30 +8,30 @@
 /// The models that there are random weights for, and the types that these may have. Behind make_synthetic_model().
 namespace minfer::synthetic {
 
-/// What families beyond Llama's have.
+/// Options of families beyond Llama's.
 struct ShapeOptions {
-  int32_t window = 0;       ///< of the layers that the family gives one
+  int32_t window = 0;       ///< of the layers to which the family gives a window
   int32_t rotary_size = 0;  ///< 0: the head size
   float attention_cap = 0.0f;
   float logit_cap = 0.0f;
   float residual_scale = 1.0f;
   int32_t dense_layers = 0, dense_ffn = 0;  ///< the first layers of a model with experts, without them
   int32_t expert_period = 1;                ///< see ModelConfig
-  int32_t shared_ffn = 0;                   ///< of the experts that every token takes, together
+  int32_t shared_ffn = 0;                   ///< of all shared experts together
   float expert_scale = 1.0f;
-  bool normalises = false;   ///< weights of experts, where the family leaves it to the file
-  bool qkv_bias = false;     ///< of a family that leaves it to the file
+  bool normalises = false;   ///< weights of experts, if the family leaves this to the file
+  bool qkv_bias = false;     ///< for a family that leaves this to the file
   bool biases = false;       ///< of attention's output, routers and experts
   float yarn_factor = 0.0f;  ///< from a context of 4,096; 0: none
-  int32_t window_kv_heads = 0, window_head_size = 0;  ///< of layers with windows; 0: as the others
+  int32_t window_kv_heads = 0, window_head_size = 0;  ///< of layers with windows; 0: like other layers
   bool values_are_keys = false;                       ///< in layers without a window
-  DeltaNetShape delta_net = {};                       ///< of the layers that are one by the family's period
-  LatentAttention latent = {};                        ///< Shape::head_size is then that of a row of the cache
+  DeltaNetShape delta_net = {};                       ///< of the delta nets, by the family's period
+  LatentAttention latent = {};                        ///< then Shape::head_size is the size of a cache row
 };
 
-/// Shapes of published models, and six of our own: llama-272m, the speed reference of a CPU, tiny, tiny-moe, tiny-latent, whose
-/// attention has the sizes of DeepSeek's, tiny-wide, whose heads have those of Gemma 4, and tiny-hybrid, of whose four layers three are
-/// gated delta nets with heads as large as Qwen3-Next's.
+/// The shapes of published models, and six of our own: llama-272m, the speed reference of a CPU; tiny; tiny-moe; tiny-latent, with
+/// attention of DeepSeek's sizes; tiny-wide, with heads of Gemma 4's sizes; and tiny-hybrid, with three gated delta nets in
+/// its four layers and heads as large as Qwen3-Next's.
 struct Shape {
   std::string_view name;
   std::string_view architecture;
@@ -50,24 +50,24 @@ struct Shape {
   }
 };
 
-/// Types of the matrices: one of all, or a mix as llama.cpp's *_K_M files have it, with more bits where errors cost more.
+/// The types of the matrices: one for all, or a mix like llama.cpp's *_K_M files, with more bits where errors cost more.
 struct TypeMix {
   std::string_view name;
   DType base;
   DType more_bits;  ///< output, and every other or so of attn_v and ffn_down
 };
 
-/// What is made.
+/// The model to make.
 struct Spec {
   Shape shape;
   TypeMix mix;
 };
-/// Of "synthetic:NAME[:TYPE]", or without the prefix. Throws Error naming an unknown model or type and the known ones.
+/// Parses "synthetic:NAME[:TYPE]", with or without the prefix. Throws Error naming an unknown model or type and the known ones.
 Spec parse_spec(std::string_view spec);
 
 ModelConfig config_of(const Shape& shape, std::string_view spec);
 
-/// The type of a matrix with rows of `cols` elements: `dtype`, or what llama.cpp takes instead where they are not whole blocks of it.
+/// The type of a matrix with rows of `cols` elements: `dtype`, or llama.cpp's substitute if the rows are not whole blocks of it.
 DType type_for_columns(DType dtype, int64_t cols);
 
 }  // namespace minfer::synthetic

@@ -103,7 +103,7 @@ class Loader {
     return widened(tensor_name, {1, size, "", from});
   }
 
-  /// The same of each expert; null where the file has none.
+  /// The same for each expert; null if the file has none.
   Weight expert_bias(const std::string& tensor_name, int64_t size, std::string_view from) {
     return has(tensor_name) ? widened(tensor_name, {config_.num_experts, size, "expert_count", from})
                             : Weight{};
@@ -152,12 +152,12 @@ class Loader {
     return vector(tensor_name + ".bias", config_.hidden_size, "embedding_length");
   }
 
-  /// Of a product that is spread over rows; null where the file has none.
+  /// The bias of a product that is split by rows; null if the file has none.
   Weight bias(const std::string& tensor_name, int64_t size, std::string_view from) {
     return has(tensor_name) ? vector(tensor_name, size, from) : Weight{};
   }
 
-  /// Of a product whose parts ranks add up: the first one has it.
+  /// The bias of a product whose parts are summed over ranks; only the first rank has it.
   Weight bias_of_sum(const std::string& tensor_name) {
     const Weight found = bias(tensor_name, config_.hidden_size, "embedding_length");
     return config_.rank.is_first() ? found : Weight{};
@@ -351,7 +351,7 @@ class Loader {
     }
   }
 
-  /// Of experts one kernel streams both; every known file has them alike.
+  /// One kernel streams gate and up of experts, so their types must be equal; in every known file they are.
   void require_same_type(int32_t layer, const Weight& gate, const Weight& up) const {
     if (gate.count > 1 && gate.dtype != up.dtype) {
       fail<FileError>("{}: layer {}: the gate weight of experts is {}, expected {} as the up weight",

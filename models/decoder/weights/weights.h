@@ -10,7 +10,7 @@
 
 namespace minfer {
 
-/// Those of a gated delta net, in front of the product that ends it.
+/// The weights of a gated delta net, except for the product at its end.
 struct DeltaNetWeights {
   Weight qkv, z;          ///< [channels, hidden], [value_columns, hidden]
   Weight beta, alpha;     ///< [value_heads, hidden] x 2; alpha null: beta has both, [2 value_heads, hidden]
@@ -19,13 +19,13 @@ struct DeltaNetWeights {
   Weight norm;            ///< [1, value_size] f32
 };
 
-/// Those of a gated short convolution, likewise.
+/// The weights of a gated short convolution, except for the product at its end.
 struct ShortConvWeights {
   Weight in, in_bias;  ///< [3 conv_channels, hidden], [1, 3 conv_channels] f32
   Weight conv, bias;   ///< [conv_size, conv_channels] f32: transposed; [1, conv_channels] f32
 };
 
-/// One decoder layer's weights on the backend. Null where the family has none.
+/// One decoder layer's weights on the backend. Null if the family has no such weight.
 struct LayerWeights {
   Weight attn_norm;       ///< [1, hidden] f32
   Weight attn_norm_bias;  ///< [1, hidden] f32
@@ -34,12 +34,12 @@ struct LayerWeights {
   Weight kv_a, kv_a_norm;  ///< latent, instead of k and v: [head_size, hidden], [1, kv_rank] f32
   Weight k_b, v_b;         ///< latent, of each head: [kv_rank, key_size - rotary_size], [value_size, kv_rank]
   DeltaNetWeights delta;   ///< instead of attention's
-  ShortConvWeights short_conv;    ///< likewise
+  ShortConvWeights short_conv;    ///< also instead of attention's
   Weight q_bias, k_bias, v_bias;  ///< [1, q_size], [1, kv_size] x 2 f32
   Weight q_norm, k_norm;      ///< [1 or heads, head_size] x 2 f32; of whole rows [1, q_size], [1, kv_size]
   Weight sinks;               ///< [1, heads] f32
   Weight attn_output;         ///< [hidden, output_size]; of layers with states as well
-  Weight attn_output_bias;    ///< [1, hidden] f32; of several ranks the first one's
+  Weight attn_output_bias;    ///< [1, hidden] f32; with several ranks, only on the first
   Weight attn_post_norm;      ///< [1, hidden] f32
   Weight ffn_norm;            ///< [1, hidden] f32
   Weight ffn_norm_bias;       ///< [1, hidden] f32
@@ -47,15 +47,15 @@ struct LayerWeights {
   Weight gate_bias, up_bias;  ///< [1, ffn] x 2 f32; MoE: [experts, ffn] x 2
   Weight down_bias;           ///< [1, hidden] f32; MoE: [experts, hidden]; of several ranks the first one's
   Weight ffn_post_norm;       ///< [1, hidden] f32
-  float output_scale = 1.0f;  ///< of the residual stream behind the layer
+  float output_scale = 1.0f;  ///< scales the residual stream behind the layer
   Weight router;              ///< MoE: [experts, hidden]
   Weight router_bias;         ///< [1, experts] f32
   Weight choice_bias;         ///< [1, experts] f32: see MoeRouteArgs::bias
   Weight shared_gate, shared_up, shared_down;  ///< [shared ffn, hidden] x 2, [hidden, shared ffn]
-  Weight shared_weight;  ///< [1, hidden]: the shared experts of a token count by the sigmoid of its product
+  Weight shared_weight;  ///< [1, hidden]: weights a token's shared experts by the sigmoid of the product
 };
 
-/// All weights of a model on the backend, and the host memory of those that had to be converted.
+/// All weights of a model on the backend, and the host memory of converted weights.
 struct ModelWeights {
   Weight embedding;         ///< [vocab, hidden]
   Weight output_norm;       ///< [1, hidden] f32
@@ -66,19 +66,19 @@ struct ModelWeights {
   std::vector<float> rope_short_factors, rope_long_factors;
   std::vector<LayerWeights> layers;
   std::vector<std::vector<float>> converted;  ///< vectors that were not f32 in the file
-  int64_t streamed_bytes = 0;                 ///< read once per step whatever the batch (MoE: all experts)
+  int64_t streamed_bytes = 0;                 ///< read once per step for any batch (MoE: all experts)
 };
 
-/// Called now and then while weights load, with the tensors done so far and their number.
+/// Called from time to time while weights load, with the number of loaded tensors and of all tensors.
 using LoadProgress = std::function<void(size_t done, size_t total)>;
 
-/// Checks every tensor's shape against the configuration and loads it. A tensor that the family does not use
-/// is refused: ignoring it would compute something else than the model. Throws FileError naming tensor, shape
-/// found and expected. `quantization`: what the matrices of layers become, see tensors_to_load(), which throws if none does.
+/// Checks every tensor's shape against the configuration and loads it. Refuses a tensor that the family does not
+/// use, since without it the result would not be the model's. Throws FileError naming the tensor, the found
+/// and the expected shape. `quantization`: the type that the matrices of layers become; see tensors_to_load(), which throws if none can.
 ModelWeights load_weights(const ModelSource& source, Target& target, const LoadProgress& progress = {},
                           std::optional<DType> quantization = {});
 
-/// Throws FileError naming the key or the tensor, what was expected and what was found, unless the ops of a
+/// Throws FileError naming the key or the tensor, the expected and the found value, unless the ops of a
 /// backend with these limits can run the model. `backend` names it in the message.
 void check_shapes(const ModelSource& source, const ShapeLimits& limits, std::string_view backend);
 

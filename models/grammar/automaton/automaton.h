@@ -16,25 +16,25 @@ struct RuleAutomaton {
     uint32_t target;
   };
   struct Call {
-    uint32_t rule;  ///< number in the grammar that is being compiled
+    uint32_t rule;  ///< number in the grammar being compiled
     uint32_t target;
   };
   struct State {
-    std::vector<ByteEdge> edges;  ///< sorted; disjoint where the automaton is deterministic
+    std::vector<ByteEdge> edges;  ///< sorted; disjoint if the automaton is deterministic
     std::vector<Call> calls;
     bool accepting = false;
   };
   std::vector<State> states;
 };
 
-/// Says by which number rules are called: those of the builder, and those made of an expression that stands `count` times.
+/// Gives the numbers by which rules are called: the builder's rules, and rules for `count` repetitions of an expression.
 struct RuleNumbers {
   std::function<uint32_t(GrammarBuilder::Rule)> of_rule;
   std::function<uint32_t(GrammarBuilder::Expr, int64_t count)> of_repeated;
 };
 
-/// The automaton of `expr`: Thompson's construction, then deterministic by subsets (Rabin & Scott 1959) unless that takes far more
-/// states than there were: then without empty edges only. Throws GrammarError beyond the limits.
+/// The automaton of `expr`: Thompson's construction, then the subset construction (Rabin & Scott 1959). If that takes far more
+/// states, only the empty edges are removed instead. Throws GrammarError beyond the limits.
 RuleAutomaton make_automaton(const GrammarBuilder& builder, GrammarBuilder::Expr expr,
                              const RuleNumbers& numbers);
 

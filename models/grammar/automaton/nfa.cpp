@@ -10,7 +10,7 @@ namespace {
 
 using Expr = GrammarBuilder::Expr;
 
-/// States that a repetition may take in the automaton it is in; longer ones are made of calls, of which one stands for so many repetitions.
+/// The most states of a repetition within its automaton. Longer repetitions are made of calls; each call stands for kRepetitionsOfCall.
 constexpr int64_t kMostStatesOfRepeat = 4096;
 constexpr int64_t kRepetitionsOfCall = 256;
 
@@ -122,7 +122,7 @@ uint32_t Nfa::build_optional_calls(uint32_t rule, int64_t most, uint32_t next) {
   return next;
 }
 
-/// Of rules that stand for one repetition and for many. What is optional beyond `min`, k = many x q + r repetitions at most, is either
+/// Uses rules for one repetition and for many. The optional part beyond `min`, at most k = many x q + r repetitions, is either
 /// fewer than q times many and any number below many, or q times many and at most r.
 uint32_t Nfa::build_long_repeat(Expr child, int64_t min, int64_t max, uint32_t next) {
   const uint32_t one = numbers_.of_repeated(child, 1), many = numbers_.of_repeated(child, kRepetitionsOfCall);

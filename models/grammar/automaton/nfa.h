@@ -23,7 +23,7 @@ class Nfa {
     uint32_t count = 0;
   };
 
-  /// `may_call`: long repetitions are made of rules in between; else all of it is in this automaton.
+  /// `may_call`: long repetitions use intermediate rules; else this automaton holds everything.
   Nfa(const GrammarBuilder& builder, const RuleNumbers& numbers, bool may_call);
 
   static constexpr uint32_t kAccept = 0;
@@ -52,18 +52,18 @@ class Nfa {
   const bool may_call_;
   std::vector<State> states_;
   std::vector<uint32_t> targets_;
-  std::unordered_map<GrammarBuilder::Expr, int64_t> sizes_;  ///< states that expressions take, about
+  std::unordered_map<GrammarBuilder::Expr, int64_t> sizes_;  ///< approximate number of states of expressions
   std::unordered_map<GrammarBuilder::Expr, RuleAutomaton> products_;
 };
 
-/// The deterministic automaton of what `start` leads to; nullopt if it takes more than `max_states`, or far more work than these ask for.
+/// The deterministic automaton from `start` on; nullopt if it takes more than `max_states`, or far more work than such states need.
 std::optional<RuleAutomaton> determinise(const GrammarBuilder& builder, const Nfa& nfa, uint32_t start,
                                          size_t max_states);
 
-/// The same without empty edges only: as many states as there are bytes and calls.
+/// The same automaton without empty edges, but not deterministic: as many states as there are bytes and calls.
 RuleAutomaton without_empty_edges(const GrammarBuilder& builder, const Nfa& nfa, uint32_t start);
 
-// Of regular expressions, by the product of their deterministic automata. Throw GrammarError beyond the builder's limits.
+// For regular expressions, by the product of their deterministic automata. Throw GrammarError beyond the builder's limits.
 RuleAutomaton intersection(const GrammarBuilder& builder, GrammarBuilder::Expr a, GrammarBuilder::Expr b);
 RuleAutomaton difference(const GrammarBuilder& builder, GrammarBuilder::Expr a, GrammarBuilder::Expr b);
 

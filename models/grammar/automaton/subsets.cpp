@@ -25,7 +25,7 @@ struct StateSetHash {
   }
 };
 
-/// What can be reached over splits.
+/// The states that can be reached over splits.
 class Closure {
  public:
   Closure(const GrammarBuilder& builder, const Nfa& nfa)

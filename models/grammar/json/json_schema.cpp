@@ -65,7 +65,7 @@ SchemaWriter::Expr SchemaWriter::value(const SchemaFacts& facts) {
   return builder_.choice(choices);
 }
 
-/// Those of "enum" and "const" that the other facts admit.
+/// The values of "enum" and "const" that the other facts admit.
 SchemaWriter::Expr SchemaWriter::listed_values(const SchemaFacts& facts) {
   builder_.spend(facts.values->size() * facts.excluded.size());
   SchemaFacts others = facts;

@@ -11,10 +11,10 @@
 
 namespace minfer {
 
-/// JSON as texts (RFC 8259): what values look like where no schema says more. What is shared is made once, as rules.
+/// JSON as texts (RFC 8259): the texts of values that no schema constrains further. Shared parts are made once, as rules.
 ///
-/// Numbers have at most kMostIntegerDigits digits in front of the point, kMostFractionDigits behind it and two in the exponent: a model
-/// cannot write one for ever, and all of them are finite doubles.
+/// Numbers have at most kMostIntegerDigits digits in front of the point, kMostFractionDigits behind it and two in the exponent. So a model
+/// cannot write a number for ever, and all numbers are finite doubles.
 class JsonText {
  public:
   using Expr = GrammarBuilder::Expr;
@@ -32,21 +32,21 @@ class JsonText {
 
   /// White space between tokens: none, a space, or a line end with a bounded indentation; compact: none.
   Expr space();
-  /// One code point of a string, in any spelling; in the only one that is used where the text of a string is restricted.
+  /// One code point of a string: in any spelling; or in the only spelling that restricted strings use.
   Expr any_character();
   Expr plain_character();
   /// `content` within quotes.
   Expr quoted(Expr content);
-  /// A string as it is written, without the quotes.
+  /// A string in its written form, without the quotes.
   static std::string escaped(std::string_view text);
-  /// A value as it is written, with white space between its tokens.
+  /// A value in its written form, with white space between its tokens.
   Expr constant(const nlohmann::ordered_json& value);
 
-  /// A comma and what follows it.
+  /// A comma and the item behind it.
   Expr next(Expr item);
   /// `min` to `max` items (-1: any number) between commas.
   Expr list(Expr item, int64_t min, int64_t max);
-  /// A name, as it is written with its quotes, and its value.
+  /// A name, in its written form with quotes, and its value.
   Expr member(Expr name, Expr value);
   Expr enclosed(char open, Expr content, char close);
 

@@ -13,7 +13,7 @@ namespace {
 
 using Expr = GrammarBuilder::Expr;
 
-/// Digits whose number leaves no remainder: the automaton of the remainders, of which one after another is eliminated (Kleene 1956).
+/// Digits whose number leaves no remainder: the automaton of the remainders, eliminated one after another (Kleene 1956).
 Expr digits_without_remainder(GrammarBuilder& builder, int divisor) {
   const auto size = static_cast<size_t>(divisor);
   std::vector<std::vector<Expr>> between(size, std::vector<Expr>(size, builder.nothing()));

@@ -15,7 +15,7 @@ using Expr = GrammarBuilder::Expr;
 
 constexpr uint64_t kMostWhole = 999'999'999'999'999'999;  // kMostIntegerDigits nines
 
-/// The absolute value of a limit, of which a bound of the digits that are written is left.
+/// The absolute value of a limit, cut to a bound that the written digits can express.
 struct Magnitude {
   uint64_t whole = 0;
   std::string fraction = std::string(kMostFractionDigits, '0');
@@ -138,14 +138,14 @@ class RangeWriter {
     return builder_.sequence({builder_.literal(std::to_string(whole)), fraction(low, high)});
   }
 
-  /// What is behind the whole part of a number whose whole part is that of the limits, if they are given.
+  /// The text behind the whole part of a number with the limits' whole part, if limits are given.
   Expr fraction(const Magnitude* low, const Magnitude* high) {
     std::vector<Expr> choices{builder_.sequence({digit('.', '.'), fraction_digits(low, high, 0, false)})};
     if (may_end(low, high, 0)) choices.push_back(builder_.empty());
     return builder_.choice(choices);
   }
 
-  /// Whether nothing but zeros may stand from digit `i` on, the digits before being those of the limits.
+  /// True if only zeros may follow from digit `i` on, after the digits of the limits.
   static bool may_end(const Magnitude* low, const Magnitude* high, size_t i) {
     const auto only_zeros = [i](const Magnitude& limit) {
       return limit.fraction.find_first_not_of('0', i) == std::string::npos;

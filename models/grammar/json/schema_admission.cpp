@@ -6,7 +6,7 @@
 
 namespace minfer {
 
-// Whether a value that a schema lists is one that the schemas beside it allow.
+// Decides if a value that a schema lists is allowed by the schemas beside it.
 
 bool SchemaWriter::admits(const Schemas& schemas, const Json& value) {
   const std::vector<SchemaFacts> alternatives = merger_.alternatives(merger_.simplified(schemas));

@@ -44,7 +44,7 @@ bool SchemaMerger::lists_dependents(const Keyword& keyword, const Json& dependen
   return keyword.name == "dependentRequired" || (keyword.name == "dependencies" && dependent.is_array());
 }
 
-/// Of each name: there is no such member, or there is and what it brings along holds. "dependencies" is older drafts' word for both.
+/// For each name: either there is no such member, or there is one and its dependents hold. Older drafts call both "dependencies".
 void SchemaMerger::add_dependents(Partial& partial, const Keyword& keyword) {
   expect(keyword.value.is_object(), keyword, "an object");
   for (const auto& [name, dependent] : keyword.value.get_ref<const Json::object_t&>()) {

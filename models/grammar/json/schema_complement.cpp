@@ -25,7 +25,7 @@ size_t size_of_copy(const SchemaDocument::Json& json) {
 
 }  // namespace
 
-// What a value is that a schema does not allow: of each keyword by itself, as a schema of several allows a value if all of them do.
+// The values that a schema does not allow, keyword by keyword: a schema of several keywords allows a value if all of them do.
 // Schemas that are not reached are not looked at, so nothing grows with the depth of schemas within each other.
 
 SchemaMerger::Place SchemaMerger::complement(Place place) {
@@ -129,7 +129,7 @@ void SchemaMerger::add_excluding(Partial& partial, const Keyword& keyword,
   add_pruned(partial, keyword.place, known->second, keyword.origin);
 }
 
-/// What says nothing when it is as it is, and all that cannot be excluded.
+/// Leaves no value if the keyword allows all values as it is; refuses all other keywords, which cannot be excluded.
 void SchemaMerger::exclude_nothing(Partial& partial, const Keyword& keyword) {
   constexpr auto kTrue =
       std::to_array<std::string_view>({"items", "additionalItems", "additionalProperties", "propertyNames",

@@ -111,7 +111,7 @@ SchemaWriter::Expr SchemaWriter::object(const SchemaFacts& facts) {
   return text_.enclosed('{', members(facts, listed, other_members(facts, names)), '}');
 }
 
-/// What names may be, within the quotes: strings that satisfy the schemas.
+/// The texts of names, within the quotes: strings that satisfy the schemas.
 SchemaWriter::Expr SchemaWriter::name_texts(const Schemas& schemas) {
   std::vector<Expr> choices;
   for (const SchemaFacts& facts : merger_.alternatives(merger_.simplified(schemas))) {
@@ -226,7 +226,7 @@ SchemaWriter::Expr SchemaWriter::first_members(std::span<const Member> listed) {
       {builder_.sequence({first_members(left), later_members(right)}), first_members(right)});
 }
 
-/// By rules for what follows when so many members are there already.
+/// Uses rules for the rest after each number of members.
 SchemaWriter::Expr SchemaWriter::counted_members(const SchemaFacts& facts, const std::vector<Member>& listed,
                                                  Expr others) {
   const int64_t min = facts.members.min, max = facts.members.max;  // lambdas capture them

@@ -12,27 +12,27 @@
 
 namespace minfer {
 
-/// The parts of a JSON Schema, each with the place it is at, for references between them and for messages.
+/// The parts of a JSON Schema with their places, for references between them and for messages.
 class SchemaDocument {
  public:
   using Json = nlohmann::ordered_json;
   using Place = int32_t;
 
-  /// Both are kept by whoever calls. Throws GrammarError if the schema is nested too deeply.
+  /// The caller keeps both arguments alive. Throws GrammarError if the schema is nested too deeply.
   SchemaDocument(const Json& root, std::string_view path);
 
   static constexpr Place kRoot = 0;
-  static constexpr int kMostLevels = 256;  ///< of JSON; what walks over it may recurse
+  static constexpr int kMostLevels = 256;  ///< of JSON; so code that walks over it may recurse
 
   const Json& at(Place place) const { return *places_[static_cast<size_t>(place)].json; }
-  /// The place of a part of the JSON at `parent`: its name, or "name[index]" of what is within that.
+  /// The place of a part of the JSON at `parent`: its name, or "name[index]" for a part within that.
   Place part(Place parent, std::string_view name, const Json& json);
   Place part(Place parent, std::string_view name, std::string_view within, const Json& json);
   Place part(Place parent, std::string_view name, size_t index, const Json& json);
-  /// What "$ref" names: "#", a JSON pointer behind it (RFC 6901), or an "$anchor". Throws GrammarError naming `from`.
+  /// The target of "$ref": "#", "#" and a JSON pointer (RFC 6901), or an "$anchor". Throws GrammarError naming `from`.
   Place resolve(Place from, const Json& reference);
 
-  /// A member of an object, or an item of an array by its digits; null: there is none. By an index that is made once.
+  /// A member of an object, or an item of an array by its digits; null: there is none. Uses an index that is made once.
   const Json* find(const Json& json, const std::string& name);
 
   std::string name_of(Place place) const;
@@ -52,7 +52,7 @@ class SchemaDocument {
   std::string path_;
   std::vector<Entry> places_;
   std::unordered_map<const Json*, Place> by_json_;
-  std::unordered_map<const Json*, Members> members_;  ///< of objects that find() was asked about
+  std::unordered_map<const Json*, Members> members_;  ///< of objects that find() has searched
   std::unordered_map<std::string, Place> references_;
   std::unordered_map<std::string, const Json*> anchors_;
 };

@@ -11,24 +11,24 @@
 
 namespace minfer {
 
-/// Schemas of a document that a value has to satisfy all; none: any value will do.
+/// Schemas of a document; a value must satisfy all of them. Empty: any value is valid.
 using Schemas = std::vector<SchemaDocument::Place>;
 
-/// Types of JSON, as bits. A number that is an integer is of kInteger, all other numbers are of kFraction.
+/// Types of JSON, as bits. Integers have type kInteger, all other numbers kFraction.
 using JsonTypes = uint32_t;
 inline constexpr JsonTypes kNull = 1, kBoolean = 2, kObject = 4, kArray = 8, kString = 16, kInteger = 32,
                            kFraction = 64;
 inline constexpr JsonTypes kAllJsonTypes = 127;
 
 JsonTypes type_of(const nlohmann::ordered_json& value);
-inline constexpr double kMostWritten = 1e18;  ///< numbers that limits restrict are below
+inline constexpr double kMostWritten = 1e18;  ///< numbers that limits restrict are below this
 
-/// Whether it is not known which number the text had: a double of 2^53 or more, of a whole number beyond 64 bits or with a point or exponent.
+/// True if the number in the text is not known: a double of 2^53 or more, of a whole number beyond 64 bits or with a point or exponent.
 bool is_rounded(const nlohmann::ordered_json& value);
-/// The same for equal values, as JSON Schema compares them: 1 and 1.0 are equal, the order of members does not count.
+/// A text that is the same for equal values, as JSON Schema compares them: 1 and 1.0 are equal, the order of members does not count.
 std::string identity_of(const nlohmann::ordered_json& value);
 
-/// What schemas that are merged ask of a value, by the value's type: keywords say nothing of values of other types.
+/// The requirements of merged schemas on a value, by the value's type: keywords do not apply to values of other types.
 struct SchemaFacts {
   using Json = SchemaDocument::Json;
   using Place = SchemaDocument::Place;
@@ -47,11 +47,11 @@ struct SchemaFacts {
     const Json* number = nullptr;
     bool excluded = false;
 
-    /// Makes the stricter of both of it: as a lower limit, as an upper one.
+    /// Makes this the stricter of both limits: as a lower limit; as an upper limit.
     void raise(const Limit& limit);
     void lower(const Limit& limit);
   };
-  /// Scalars by what they equal.
+  /// Scalars, found by equality.
   struct Scalars {
     std::unordered_set<std::string> strings;
     std::vector<const Json*> numbers;  ///< ascending
@@ -59,7 +59,7 @@ struct SchemaFacts {
     bool null = false;
 
     void add(const Json& value);
-    void sort();  ///< before contains(), when all have been added
+    void sort();  ///< call after all add(), before contains()
     bool contains(const Json& value) const;
   };
   /// A keyword's value, and the schema it is in.
@@ -67,33 +67,33 @@ struct SchemaFacts {
     Place place;
     const Json* value;
   };
-  /// What one schema says of an object's members; null: nothing.
+  /// One schema's constraints on an object's members; null: none.
   struct ObjectShape {
     Place place;
     const Json* properties = nullptr;
     const Json* patterns = nullptr;
     const Json* additional = nullptr;
   };
-  /// What one schema says of an array's items; null: nothing.
+  /// One schema's constraints on an array's items; null: none.
   struct ArrayShape {
     Place place;
     const Json* prefix = nullptr;  ///< prefixItems
-    const Json* items = nullptr;   ///< of those behind the prefix
-    // As drafts before 2020-12 have them.
+    const Json* items = nullptr;   ///< of items behind the prefix
+    // As in drafts before 2020-12.
     const Json* list = nullptr;        ///< items, if it is a list
-    const Json* additional = nullptr;  ///< additionalItems: of those behind the list, without one nothing
+    const Json* additional = nullptr;  ///< additionalItems: of items behind the list; ignored without a list
   };
 
   Place place = SchemaDocument::kRoot;  ///< of the first schema, for messages
   JsonTypes types = kAllJsonTypes;
-  std::optional<std::vector<const Json*>> values;  ///< none but these
-  std::vector<const Scalars*> excluded;            ///< none of these
+  std::optional<std::vector<const Json*>> values;  ///< only these values
+  std::vector<const Scalars*> excluded;            ///< not these values
 
   Limit min, max;
   std::vector<Keyword> divisors;
   Counts length;
   std::vector<Keyword> patterns, formats;
-  std::vector<Keyword> excluded_patterns;  ///< that do not match
+  std::vector<Keyword> excluded_patterns;  ///< patterns that must not match
   Counts items;
   std::vector<ArrayShape> arrays;
   std::optional<Place> unique_items;  ///< the schema that asks for it
@@ -108,7 +108,7 @@ struct SchemaFacts {
   bool excludes(const Json& scalar) const;
 };
 
-/// Whether the value is within the limits that facts have for scalars, patterns and formats aside.
+/// True if the value is within the limits of the facts for scalars, patterns and formats aside.
 bool admits_scalar(const SchemaFacts& facts, const nlohmann::ordered_json& value);
 
 }  // namespace minfer

@@ -15,7 +15,7 @@
 namespace minfer {
 namespace {
 
-/// Of the schema at `place`, which may have brought others since its first keyword was read.
+/// The shape of the schema at `place`; the schema may have added other shapes since its first keyword was read.
 template <class Shape>
 Shape& shape_of(std::vector<Shape>& shapes, SchemaDocument::Place place) {
   const auto known = std::ranges::find(shapes, place, &Shape::place);
@@ -31,9 +31,9 @@ void add_new(std::vector<SchemaFacts::Keyword>& known, const SchemaFacts::Keywor
 
 }  // namespace
 
-// What each keyword adds to the facts of a value.
+// The effect of each keyword on the facts of a value.
 
-/// Of this draft, of older ones and of OpenAPI.
+/// Annotations of this draft, of older drafts and of OpenAPI.
 constexpr std::array kAnnotations = std::to_array<std::string_view>(
     {"$schema",     "$comment",   "$defs",           "definitions",      "$anchor",      "id",
      "$vocabulary", "title",      "description",     "default",          "examples",     "readonly",
@@ -169,7 +169,7 @@ void SchemaMerger::merge_nullable(Partial& /*partial*/, const Keyword& keyword) 
   expect(keyword.value.is_boolean(), keyword, "true or false");
 }
 
-/// Those of "const" or "enum", in which each number is the one that was written.
+/// The values of "const" or "enum"; each number in them is exactly the written number.
 std::span<const SchemaMerger::Json> SchemaMerger::values_of(const Keyword& keyword) const {
   const bool is_const = keyword.name == "const";
   expect(is_const || keyword.value.is_array(), keyword, "an array");
@@ -279,7 +279,7 @@ std::vector<std::string> unknown_formats(const nlohmann::ordered_json& schema) {
   return formats;
 }
 
-/// Those of strings, and OpenAPI's of numbers. No number that is written is beyond int64 or double. All others are annotations.
+/// Formats of strings, and OpenAPI's formats of numbers. No written number is beyond int64 or double. All others are annotations.
 void SchemaMerger::merge_format(Partial& partial, const Keyword& keyword) {
   static const Json least_int32 = -2147483648, most_int32 = 2147483647;
   static const Json least_float = -3.4e38, most_float = 3.4e38;

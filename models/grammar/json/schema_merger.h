@@ -18,8 +18,8 @@
 
 namespace minfer {
 
-/// Merges schemas into facts: "allOf", "$ref" and keywords side by side into the same ones, "anyOf", "oneOf", "if" and what depends on a
-/// member into alternatives, each with all else that holds. What "not" has becomes facts and alternatives too. So only facts are left to be
+/// Merges schemas into facts. "allOf", "$ref" and adjacent keywords go into the same facts. "anyOf", "oneOf", "if" and dependencies on a
+/// member become alternatives, each with everything else that holds. "not" becomes facts and alternatives too. So only facts remain to be
 /// written as a grammar.
 class SchemaMerger {
  public:
@@ -31,19 +31,19 @@ class SchemaMerger {
   /// A value satisfies the schemas if it satisfies the facts of one of these. Throws GrammarError naming the place and the keyword that cannot
   /// be honoured.
   std::vector<SchemaFacts> alternatives(const Schemas& schemas);
-  /// What a member of this name has to satisfy.
+  /// The schemas that a member of this name must satisfy.
   Schemas member_schemas(const SchemaFacts& facts, const std::string& name);
-  /// The same schemas, less those that allow anything, and what is referred to for what does nothing but refer to it: a recursive schema
+  /// The same schemas, without schemas that allow anything; a schema that is only a reference becomes its target. So a recursive schema
   /// comes back to schemas that are known.
   Schemas simplified(const Schemas& schemas);
 
  private:
   enum class GroupKind : uint8_t {
     any,
-    one,     ///< of the branches holds, no other: "oneOf"
+    one,     ///< exactly one branch holds: "oneOf"
     pruned,  ///< any; branches that contradict what holds already are many, and looked for
   };
-  struct Group {  ///< alternatives that are still to be tried
+  struct Group {  ///< alternatives still to be tried
     Place place;
     const std::vector<Schemas>* branches;  ///< each of schemas that hold together
     GroupKind kind;
@@ -54,7 +54,7 @@ class SchemaMerger {
     Schemas merged;
     std::vector<Group> groups;
     size_t num_tried = 0;         ///< of the groups
-    bool has_complement = false;  ///< whose properties and items say nothing of what is evaluated
+    bool has_complement = false;  ///< its properties and items do not count as evaluated
   };
   struct Keyword;
   using Handler = void (SchemaMerger::*)(Partial&, const Keyword&);
@@ -64,7 +64,7 @@ class SchemaMerger {
     const Json& value;
     int origin;
   };
-  /// What is not valid by the schema at a place: by all of it, or by one keyword.
+  /// The values that are invalid by the schema at a place: by the whole schema, or by one keyword.
   struct Complement {
     Place place;
     std::string_view name;  ///< of the keyword
@@ -76,7 +76,7 @@ class SchemaMerger {
     std::vector<const Json*> containers;
   };
   using BranchPairs = std::vector<std::pair<size_t, size_t>>;
-  struct Origin {  ///< a schema and the one that brought it to the same value
+  struct Origin {  ///< a schema, and the schema that applied it to the same value
     Place place;
     int parent;
     int depth;
@@ -166,19 +166,19 @@ class SchemaMerger {
   GrammarBuilder& builder_;
   SchemaDocument& document_;
   std::vector<Origin> origins_;
-  /// Of groups, by what they are read from and as what: a reference may take any part of the document for a schema.
+  /// The branches of groups, by their JSON and the keyword they are read as: a reference may use any part of the document as a schema.
   std::map<std::pair<const Json*, std::string>, std::vector<Schemas>> branches_;
   std::map<std::pair<const Json*, std::string>, Place> complement_places_;
-  std::unordered_map<const Json*, Complement> complements_;  ///< by the null that stands for one
+  std::unordered_map<const Json*, Complement> complements_;  ///< by the null that represents one
   std::unordered_map<const Json*, ExcludedValues> excluded_values_;
-  std::map<Schemas, bool> contradictions_;  ///< whether no value satisfies them
-  std::deque<Json> made_;                   ///< schemas that say what keywords mean
+  std::map<Schemas, bool> contradictions_;                               ///< true: no value satisfies them
+  std::deque<Json> made_;                                                ///< schemas that express keywords
   std::unordered_map<std::string, GrammarBuilder::Expr> name_patterns_;  ///< that have been read
-  size_t num_given_ = 0;  ///< schemas that alternatives() was asked about
-  int nesting_ = 0;       ///< of members in members, while objects are told apart
+  size_t num_given_ = 0;                                                 ///< schemas given to alternatives()
+  int nesting_ = 0;  ///< of members in members, while objects are told apart
 };
 
-/// Whether a keyword of JSON Schema says nothing about which values are valid.
+/// True if a keyword of JSON Schema does not affect which values are valid.
 bool is_annotation(std::string_view keyword);
 
 }  // namespace minfer

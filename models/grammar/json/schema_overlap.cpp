@@ -21,7 +21,7 @@ bool is_below(const SchemaFacts::Limit& max, const SchemaFacts::Limit& min) {
   return high < low || (high == low && (max.excluded || min.excluded));
 }
 
-/// Whether no value of the list is within the facts; containers are taken to be.
+/// True if no value of the list satisfies the facts; containers count as satisfying them.
 bool excludes_values(const std::vector<const SchemaDocument::Json*>& values, const SchemaFacts& facts) {
   return std::ranges::none_of(values, [&](const SchemaDocument::Json* value) {
     return value->is_structured() ? (facts.types & type_of(*value)) != 0 : admits_scalar(facts, *value);
@@ -53,7 +53,7 @@ bool SchemaMerger::have_disjoint_values(const SchemaFacts& a, const SchemaFacts&
   return (a.values && excludes_values(*a.values, b)) || (b.values && excludes_values(*b.values, a));
 }
 
-/// What can be shown without looking at texts: types, values, limits, and members of which one has to be there.
+/// True if that can be shown without looking at texts: by types, values, limits, and required members.
 bool SchemaMerger::are_disjoint(const SchemaFacts& a, const SchemaFacts& b) {
   builder_.spend(kWorkOfComparison + (a.values ? a.values->size() * (1 + b.excluded.size()) : 0) +
                  (b.values ? b.values->size() * (1 + a.excluded.size()) : 0));
@@ -68,7 +68,7 @@ bool SchemaMerger::are_disjoint(const SchemaFacts& a, const SchemaFacts& b) {
          have_disjoint_members(b, a);
 }
 
-/// Whether a member that `a` requires is never the same in `b`.
+/// True if a member that `a` requires can never be the same in `b`.
 bool SchemaMerger::have_disjoint_members(const SchemaFacts& a, const SchemaFacts& b) {
   if (nesting_ >= kMostNesting) return false;
   ++nesting_;

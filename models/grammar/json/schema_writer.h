@@ -13,7 +13,7 @@
 
 namespace minfer {
 
-/// Writes facts as texts. Values that may contain others become rules, of which each is made once for the same schemas; they wait in a list, so
+/// Writes facts as texts. Values that may contain others become rules; each is made once for the same schemas. The rules wait in a list, so
 /// that nothing recurses as deep as schemas refer to each other.
 class SchemaWriter {
  public:

@@ -48,7 +48,7 @@ std::string ipv4_pattern() {
   return octet + R"((\.)" + octet + "){3}";
 }
 
-/// RFC 4291: eight groups, of which :: may stand for one or more, and the last two may be written as IPv4.
+/// RFC 4291: eight groups. "::" may stand for one or more of them, and the last two may be written as IPv4.
 std::string ipv6_pattern() {
   const std::string group = "[0-9a-fA-F]{1,4}";
   std::string pattern = "((" + group + ":){7}" + group + "|(" + group + ":){6}" + ipv4_pattern() + "|(" +

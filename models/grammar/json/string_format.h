@@ -7,9 +7,9 @@
 
 namespace minfer {
 
-/// Whether a "format" of JSON Schema is one of those below.
+/// True if format_texts() knows a "format" of JSON Schema.
 bool is_string_format(std::string_view format);
-/// Valid texts of the format. Of those that may be of any length, such as are in use.
+/// The valid texts of the format. For formats of unlimited length, only texts of usual lengths.
 GrammarBuilder::Expr format_texts(GrammarBuilder& builder, std::string_view format, Spelling spelling);
 
 }  // namespace minfer

@@ -16,7 +16,7 @@ using Expr = GrammarBuilder::Expr;
 
 constexpr int kMaxLarkNesting = 200;  // of parentheses, and of terminals in terminals
 
-/// Whether a name with these letters is a terminal's.
+/// True if the name is a terminal's, by its letters.
 bool is_terminal_name(std::string_view name) {
   const size_t first = name.find_first_not_of('_');
   return first != std::string_view::npos && name[first] >= 'A' && name[first] <= 'Z';

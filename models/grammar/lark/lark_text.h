@@ -7,8 +7,8 @@
 
 namespace minfer {
 
-/// A place in the text of a Lark grammar, and what is read there below the structure of rules: space, names, counts, strings. What is wrong
-/// is a GrammarError with the line.
+/// A place in the text of a Lark grammar. Reads the parts below the structure of rules: space, names, counts, strings. Errors are
+/// GrammarErrors with the line.
 class LarkText {
  public:
   explicit LarkText(std::string_view text) : text_(text), end_(text.size()) {}
@@ -23,7 +23,7 @@ class LarkText {
   [[noreturn]] void refuse_found(std::string_view expected) const;
   bool skip(std::string_view expected);
   void enter(size_t begin, size_t end);
-  /// White space and comments, over line ends or up to the next.
+  /// Skips white space and comments, over line ends or up to the next line end.
   void skip_space(bool over_lines);
   std::string take_name();
   int64_t take_number();
@@ -33,10 +33,10 @@ class LarkText {
  protected:
   std::string_view text_;
   size_t position_ = 0;
-  size_t end_;  ///< of the part that is being read
+  size_t end_;  ///< of the current part
 };
 
-/// The regular expression of a terminal that Lark grammars import from `common`; empty: there is none of that name.
+/// The regular expression of a terminal that Lark grammars import from `common`; empty: the name is unknown.
 std::string_view common_terminal(std::string_view name);
 
 }  // namespace minfer

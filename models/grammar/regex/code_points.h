@@ -19,17 +19,17 @@ CodePoints merged_ranges(CodePoints set);
 CodePoints complement(CodePoints set);
 CodePoints intersection(const CodePoints& a, const CodePoints& b);
 
-/// The same, and of ASCII letters both cases.
+/// The same set, with both cases of its ASCII letters.
 CodePoints with_both_cases(CodePoints set);
 
-/// What a class escape stands for in ECMA-262: one of the letters d, w, s, D, W, S; empty: none.
+/// The set of a class escape in ECMA-262, by its letter d, w, s, D, W or S; empty: no such escape.
 std::optional<CodePoints> class_escape(char letter);
 /// Line ends of ECMA-262, which '.' leaves out.
 CodePoints line_ends();
-/// Of a Unicode general category by its short name ("L", "Lu"), or "Any" or "ASCII"; empty: no such.
+/// The set of a Unicode general category by its short name ("L", "Lu"), or of "Any" or "ASCII"; empty: no such name.
 std::optional<CodePoints> unicode_property(std::string_view name);
 
-/// How the characters of a text are written in what the grammar describes.
+/// The spelling of characters in the texts that the grammar describes.
 enum class Spelling : uint8_t {
   plain,
   json_string,  ///< between the quotes of a JSON string: escaped where that is necessary, and only there

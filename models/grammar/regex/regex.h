@@ -8,14 +8,14 @@
 
 namespace minfer {
 
-/// What of a text a regular expression describes.
+/// The part of a text that a regular expression describes.
 enum class RegexScope : uint8_t {
   whole,   ///< all of it
-  search,  ///< some part of it, wherever, if no anchor says so: "pattern" of JSON Schema
+  search,  ///< some part, anywhere unless an anchor says where: "pattern" of JSON Schema
 };
 
-/// Texts that match a regular expression: ECMA-262's syntax less look-around, back references and word boundaries. An anchor may stand
-/// wherever it can match, but within what is repeated. Throws GrammarError naming what is wrong and where.
+/// Texts that match a regular expression: ECMA-262's syntax without look-around, back references and word boundaries. An anchor may be
+/// anywhere that it can match, except within a repetition. Throws GrammarError naming the problem and its place.
 GrammarBuilder::Expr regex_texts(GrammarBuilder& builder, std::string_view pattern, RegexScope scope,
                                  Spelling spelling, const RegexFlags& flags = {});
 

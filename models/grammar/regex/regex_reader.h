@@ -9,8 +9,8 @@
 namespace minfer {
 
 struct RegexFlags {
-  bool ignores_case = false;  ///< of ASCII; other letters and \p are refused then
-  bool dot_is_any = false;    ///< line ends too
+  bool ignores_case = false;  ///< of ASCII letters; then other letters and \p are refused
+  bool dot_is_any = false;    ///< '.' also matches line ends
 };
 
 /// Reads the parts of a regular expression that are below its structure: characters, escapes, classes, counts. Throws GrammarError with
@@ -32,7 +32,7 @@ class RegexReader {
     int64_t min;
     int64_t max;  ///< -1: unbounded
   };
-  /// A quantifier, if one is next; the lazy ones describe the same texts. A brace that begins none is a character.
+  /// A quantifier, if one is next; lazy quantifiers describe the same texts. A brace that begins no quantifier is a character.
   std::optional<Count> take_quantifier();
   /// The name of a named group, behind "(?<".
   void skip_group_name();

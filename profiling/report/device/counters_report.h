@@ -17,21 +17,21 @@
 
 namespace minfer {
 
-/// Steps of one kind that ran while a window was open, being opened or being closed, against those that did not. Each is held against
-/// its neighbours in time, on the line between those before and those behind it: contexts grow, and so do steps.
+/// Steps of one kind that ran while a window was open, opening or closing, against steps outside windows. Each step inside is compared
+/// with its neighbours in time, on the line between the ones before and the ones behind: steps grow as contexts grow.
 struct WindowCost {
-  int64_t inside = 0;       ///< that have such neighbours
-  int64_t outside = 0;      ///< of the kind
+  int64_t inside = 0;       ///< steps with such neighbours
+  int64_t outside = 0;      ///< steps of the kind
   double inside_us = 0.0;   ///< median wall time
-  double outside_us = 0.0;  ///< what they would have taken without, by the ratio to the neighbours
+  double outside_us = 0.0;  ///< the same without windows, by the ratio to the neighbours
 
   double share() const { return inside_us / outside_us - 1.0; }  ///< of the wall time, e.g. 0.01
 };
-/// Of the kind of which most ran inside; none inside or none outside: nothing is known.
+/// The cost for the kind with most steps inside; if `inside` or `outside` is 0, the cost is not known.
 WindowCost window_cost(std::span<const CounterWindow> windows, std::span<const StepSummary> steps);
 
-/// The same of lines as they come. A window's line stands behind its steps: it is held against the last kRecentSteps, and steps
-/// against the last kRecentWindows. One thread at a time.
+/// The same from lines as they come. The line of a window comes after its steps: a window is compared with the last kRecentSteps, and
+/// a step with the last kRecentWindows. One thread at a time.
 class WindowCostSum {
  public:
   static constexpr size_t kRecentSteps = 1u << 15;
@@ -65,42 +65,42 @@ class WindowCostSum {
   double neighbours_us(size_t place) const;
 
   std::deque<Step> recent_;
-  size_t num_settled_ = 0;  ///< of recent_, at its front: neighbours of those behind them
+  size_t num_settled_ = 0;  ///< at the front of recent_: neighbours of later steps
   std::deque<Span> windows_;
   Kinds kinds_;  ///< of settled steps
 };
 
-/// What windows of hardware counters of one rank say together.
+/// The sum over one rank's windows of hardware counters.
 struct CounterAggregate {
   int64_t windows = 0;
   double us = 0.0;  ///< of all windows
   int64_t interval_ns = 0;
   int64_t lost = 0;       ///< samples
-  int64_t fitted = 0;     ///< windows whose samples had to be put on the device's clock
-  int64_t steps = 0;      ///< whole ones
-  double steps_us = 0.0;  ///< of them, as far as there are samples
+  int64_t fitted = 0;     ///< windows whose samples had to be moved to the device's clock
+  int64_t steps = 0;      ///< whole steps
+  double steps_us = 0.0;  ///< of the steps, as far as there are samples
   double read_bytes = 0.0;
   double counted_read_bytes = 0.0;
   double written_bytes = 0.0;
   double counted_written_bytes = 0.0;
   double received_bytes = std::numeric_limits<double>::quiet_NaN();  ///< by NVLink; NaN: not sampled
   double sent_bytes = std::numeric_limits<double>::quiet_NaN();
-  std::string error;              ///< of the last window that could not be had; empty: none
+  std::string error;              ///< of the last failed window; empty: none failed
   std::vector<CounterWork> work;  ///< most steps first; `replays`: steps of all windows
 };
-/// Adds one; `work` is in no order then.
+/// Adds a window; afterwards `work` is unsorted.
 void add_window(CounterAggregate& sum, const CounterWindow& window);
 void sort_work(CounterAggregate& sum);
-/// Bytes written by whole steps; NaN: not sampled.
+/// The bytes written by whole steps; NaN: not sampled.
 double known_written_bytes(const CounterAggregate& counters);
 /// The mean of a share over the time of all works' ops; NaN: not sampled.
 double mean_share(const CounterAggregate& counters, Counter counter);
 
-/// Works that have a table: those with most steps.
+/// The number of works with a table: those with most steps.
 inline constexpr size_t kCounterTables = 2;
-/// Of a report: sentences for its beginning, and tables.
+/// The report's opening sentences on counters, and its tables.
 std::vector<std::string> counter_sentences(const CounterAggregate& counters, const WindowCost& cost);
-/// `is_narrow`: bytes and activity as two tables, which fit on a terminal.
+/// `is_narrow`: bytes and activity are two tables that fit on a terminal.
 std::vector<Table> counter_tables(const CounterAggregate& counters, bool is_narrow);
 
 }  // namespace minfer

@@ -6,11 +6,11 @@
 
 namespace minfer {
 
-/// What a report in JSON says of hardware counters of the first rank; null: the profile has no line of them. What is not known is null.
+/// The first rank's hardware counters in a JSON report; null: the profile has no line of them. A value that is not known is null.
 nlohmann::ordered_json counters_json(const ReportData& data);
 /// Ops that read ahead, by the stamps alone.
 nlohmann::ordered_json read_ahead_json(const ReportData& data);
-/// Of each of several ranks, the first one too; empty where its device's alone were read.
+/// The same for each of several ranks, including the first; empty if only the first rank's device was read.
 nlohmann::ordered_json rank_counters_json(const ReportData& data);
 
 }  // namespace minfer

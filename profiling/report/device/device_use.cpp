@@ -32,7 +32,7 @@ double occupancy_of(const KernelLaunch& launch) {
   return launch.occupancy * std::min(1.0, launch.waves);
 }
 
-/// The mean over an op's launches of which it is known, by the steps that made them; negative: of none.
+/// The mean over an op's launches with a known value, weighted by their steps; negative: none is known.
 template <class Of>
 double mean_of_launches(const OpAggregate& op, const std::vector<KernelLaunch>& launches, const Of& of) {
   double sum = 0.0, steps_of_all = 0.0;

@@ -10,14 +10,14 @@
 
 namespace minfer {
 
-/// Wall time of steps by what ran, each instant counted once for the first of these that did: they add up to the wall time. By tier 0,
-/// where the host's spans are known by their length alone: `host_us` is the most that it can be, `idle_us` the least.
+/// The parts of the steps' wall time. Each instant counts for the first of these that ran then, so the parts add up to the wall time.
+/// Tier 0 knows only the length of the host's spans; there `host_us` is an upper bound, and `idle_us` a lower bound.
 struct StepBreakdown {
   double kernel_us = 0.0;
   double memcpy_us = 0.0;
-  double memset_us = 0.0;         ///< tier 0 sees none by itself
+  double memset_us = 0.0;         ///< tier 0 does not tell it apart
   double communication_us = 0.0;  ///< the same
-  double launch_us = 0.0;         ///< the device waited for the host to launch
+  double launch_us = 0.0;         ///< the device waited while the host launched
   double host_us = 0.0;           ///< the host worked, and nothing was launched
   double idle_us = 0.0;
 
@@ -28,14 +28,14 @@ struct StepBreakdown {
 };
 /// `transfers`: ops that copy between host and device.
 StepBreakdown breakdown_of(const StepSummary& step, const std::vector<std::string>& transfers);
-/// A row each for the phases that have steps, and for all.
+/// One row for each phase that has steps, and one for all steps.
 Table breakdown_table(std::string title, const std::array<StepBreakdown, 3>& by_phase);
 
-/// How well the device was filled, as shares; negative: not known.
+/// The utilisation of the device, as shares; negative: not known.
 struct DeviceUse {
   double utilisation = -1.0;  ///< time with at least one kernel running / wall time, by ops between stamps
   double traced_utilisation = -1.0;  ///< the same by the kernels of traced ranges, within their steps
-  /// Estimates by the launch table: time of the ops, each with the mean of its launches.
+  /// Estimates by the launch table: the ops' time, each with the mean of its launches.
   double sm_efficiency = -1.0;  ///< sum of min(blocks / SMs, 1) x time / wall time
   double occupancy = -1.0;  ///< time-weighted min(threads / SMs / threads an SM holds, theoretical occupancy)
   /// By hardware counters, weighted by time.

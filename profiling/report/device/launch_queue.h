@@ -11,7 +11,7 @@ namespace minfer {
 /// How far the host was ahead of the device in traced steps.
 struct LaunchDelays {
   int64_t kernels = 0;
-  double sum_us = 0.0;  ///< from the call that launched each, or the graph that it is in, to its begin
+  double sum_us = 0.0;  ///< from the call that launched the kernel, or its graph, to its begin
   double max_us = 0.0;
 
   double mean_us() const { return kernels > 0 ? sum_us / static_cast<double>(kernels) : 0.0; }
@@ -23,12 +23,12 @@ class LaunchQueue {
   void add(const KernelLine& kernel);
   bool is_empty() const { return by_graph_[0].kernels + by_graph_[1].kernels == 0; }
   const LaunchDelays& delays(bool in_graph) const { return by_graph_[in_graph ? 1 : 0]; }
-  /// Kernels that were launched and had not begun, mean over time (Little's law: the sum of what each waited, over the time).
+  /// The mean number of launched kernels that had not begun (Little's law: the sum of the kernels' waits, over the time).
   double mean_depth(bool in_graph) const;
 
  private:
   std::array<LaunchDelays, 2> by_graph_;
-  double time_us_ = 0.0;  ///< with what ran and idled
+  double time_us_ = 0.0;  ///< time of traced steps, busy and idle
 };
 
 Table launch_queue_table(const LaunchQueue& queue);

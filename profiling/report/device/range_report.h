@@ -7,15 +7,15 @@
 
 namespace minfer {
 
-/// What came of a traced range (profiler tier 1), in a sentence.
+/// The result of a traced range (profiler tier 1), in a sentence.
 std::string range_sentence(const RangeLine& range);
 
-/// What the device idled in it, by cause, and the ops before which most of that lies. Without rows: it did not, or a file of an older
-/// version does not say.
+/// The device's idle time in the range, by cause, and the ops with most idle time before them. No rows if there was none, or if a file
+/// of an older version does not say.
 Table range_idle_table(const RangeLine& range);
 Table idle_ops_table(const RangeLine& range);
 
-/// Its ops between stamps (tier 0) against their kernels as the driver saw them.
+/// The range's ops by stamps (tier 0) against their kernels by the driver.
 Table attribution_table(const RangeLine& range);
 
 }  // namespace minfer

@@ -5,7 +5,7 @@
 namespace minfer {
 namespace {
 
-/// Of a sum over whole steps, in MB a step.
+/// A sum over whole steps, as MB per step.
 std::string mb_a_step(const CounterAggregate& counters, double bytes) {
   return counters.steps > 0 ? three_digits(bytes / static_cast<double>(counters.steps) * 1e-6) : "-";
 }

@@ -10,13 +10,13 @@
 
 namespace minfer {
 
-/// What windows of hardware counters say of the ranks other than the first, by rank.
+/// Sums over the windows of hardware counters of every rank but the first, by rank.
 using RankCounterSums = std::map<int32_t, CounterAggregate>;
 
-/// Of a report on several ranks: why there are no counters of some.
+/// Sentences for a report on several ranks: why some have no counters.
 std::vector<std::string> rank_counter_sentences(const CounterAggregate& first, const RankCounterSums& others,
                                                 size_t num_ranks);
-/// The ranks' devices side by side, a row each; none where the first one's alone were read.
+/// The ranks' devices side by side, one row each; no rows if only the first rank's was read.
 Table rank_counters_table(const CounterAggregate& first, const RankCounterSums& others);
 
 }  // namespace minfer

@@ -21,13 +21,13 @@ namespace minfer {
 struct OpNeighbours {
   std::string front;
   std::string op;
-  int64_t runs = 0;  ///< of a step
+  int64_t runs = 0;  ///< in a step
 };
-/// Of a step in which the ops named in `running` run. `ops`: every op in the order of a step (ProfileHeader::ops). Each pair once.
+/// The pairs in a step that runs the ops named in `running`, each once. `ops`: every op in the order of a step (ProfileHeader::ops).
 std::vector<OpNeighbours> neighbours_of(std::span<const OpInfo> ops,
                                         std::span<const std::string_view> running);
 
-/// What an op of a pair took, or both together.
+/// The time and work of one op of a pair, or of both ops.
 struct PairShare {
   double us = 0.0;
   double bytes = 0.0;
@@ -40,26 +40,26 @@ struct PairShare {
   }
 };
 
-/// An op whose kernels read weights or cached keys before their stamp, and the op in front of it, which is charged for that time: of
-/// the two, only the sum is what they take.
+/// An op whose kernels read weights or cached keys before their stamp, and the op in front of it. The time of these reads counts for
+/// the op in front, so only the sum of the two is exact.
 struct ReadAheadPair {
   std::string front;
   std::string op;
-  int64_t runs = 0;         ///< of the op behind this front, over all steps
-  int64_t ahead_bytes = 0;  ///< of a run, at the most
+  int64_t runs = 0;         ///< of the op behind `front`, over all steps
+  int64_t ahead_bytes = 0;  ///< upper bound of a run
   PairShare of_front;
   PairShare of_op;
 
   PairShare both() const { return of_front + of_op; }
 };
-/// Sums up the pairs of steps as they come. One thread at a time.
+/// Sums up pairs as steps come. One thread at a time.
 class ReadAheadSum {
  public:
   /// `ops`: see neighbours_of().
   explicit ReadAheadSum(std::vector<OpInfo> ops = {}) : ops_(std::move(ops)) {}
-  /// `launches`: those that the step may name.
+  /// `launches`: the launches that the step may name.
   void add(const StepSummary& step, std::span<const KernelLaunch> launches);
-  /// The pairs that occur in the steps of `phase`, or in all; most time first.
+  /// The pairs in the steps of `phase`, or in all steps; most time first.
   std::vector<ReadAheadPair> pairs(std::optional<StepPhase> phase = std::nullopt) const;
 
  private:
@@ -75,7 +75,7 @@ class ReadAheadSum {
   std::array<std::map<Names, ReadAheadPair>, 3> by_phase_;  ///< by StepPhase
 };
 
-/// A pair in windows of hardware counters: the mean of a step.
+/// A pair in windows of hardware counters, as the mean of a step.
 struct CountedPair {
   struct Share {
     double us = 0.0;
@@ -94,25 +94,25 @@ struct CountedPair {
             of_front.counted_read_bytes + of_op.counted_read_bytes};
   }
 };
-/// Those of `pairs` that occur in steps of this work.
+/// The members of `pairs` that occur in steps of this work.
 std::vector<CountedPair> counted_pairs(std::span<const OpInfo> ops, const CounterWork& work,
                                        std::span<const ReadAheadPair> pairs);
 
-/// Why an op seems faster than the memory that the roofline is of.
+/// The reasons why an op seems faster than the roofline's memory.
 struct OverRoofline {
-  bool read_ahead = false;  ///< it read before its stamp
-  bool cache = false;       ///< what a run moves fits into the cache
+  bool read_ahead = false;  ///< the op read before its stamp
+  bool cache = false;       ///< the bytes of a run fit into the cache
 };
-/// Of an op over 100 % of its roofline; nothing: it is not over. `cache_bytes` 0: not known.
+/// The reasons for an op over 100 % of its roofline; no value: the op is not over it. `cache_bytes` 0: not known.
 std::optional<OverRoofline> over_roofline(const OpAggregate& op, std::span<const KernelLaunch> launches,
                                           int64_t cache_bytes);
 
-/// Three rows a pair: the op in front, the op, both.
+/// Three rows for each pair: the op in front, the op, both.
 Table read_ahead_table(std::span<const ReadAheadPair> pairs);
 Table counted_pairs_table(const CounterWork& work, std::span<const CountedPair> pairs);
-/// What the tables are about, in a sentence.
+/// A sentence that explains the tables.
 std::string read_ahead_sentence(std::span<const ReadAheadPair> pairs);
-/// The ops over 100 % with their causes, in a sentence; empty: there are none.
+/// A sentence about the ops over 100 % and their causes; empty: there are none.
 std::string over_roofline_sentence(std::span<const OpAggregate> ops, std::span<const KernelLaunch> launches,
                                    int64_t cache_bytes);
 

@@ -51,7 +51,7 @@ double covered_us(std::vector<ActiveSpan>& spans) {
   return us;
 }
 
-/// What ran, each instant for the first of the parts that it may count for.
+/// Adds the active time; each instant counts for the first part that it may count for.
 void add_active(StepBreakdown& parts, const StepWall& wall, std::span<const KernelLine> activities) {
   static constexpr std::array kOrder{&StepBreakdown::kernel_us, &StepBreakdown::memcpy_us,
                                      &StepBreakdown::memset_us, &StepBreakdown::communication_us};

@@ -25,7 +25,7 @@ struct NeighbourSide {
 
 }  // namespace
 
-/// What the neighbours without a window took, at the step's place; 0: it has none of its kind.
+/// The time of the neighbours without a window, interpolated at the step's place; 0: it has none of its kind.
 double WindowCostSum::neighbours_us(size_t place) const {
   const Step& step = recent_[place];
   const auto side = [&](size_t begin, size_t end) {

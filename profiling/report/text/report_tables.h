@@ -11,20 +11,20 @@ namespace minfer {
 
 /// The tables of a report, one function each.
 Table steps_table(const Aggregate& aggregate);
-/// Without rows where nothing was expected of any step.
+/// No rows if no step has a prediction.
 Table prediction_table(const Aggregate& aggregate);
-/// Without rows where no step had draft tokens.
+/// No rows if no step had draft tokens.
 Table drafts_table(const std::vector<DraftUse>& uses);
 Table wall_time_table(const Aggregate& aggregate);
 Table phases_table(const Aggregate& aggregate);
 Table ops_table(const std::vector<OpAggregate>& ops, double all_us);
-/// The same as two tables that fit beside one another's columns on a terminal: times, and how fast they are.
+/// The same as two tables that fit on a terminal: times, and speeds.
 std::array<Table, 2> narrow_ops_tables(const std::vector<OpAggregate>& ops, double all_us);
-/// What the device idled, between steps and within them.
+/// The device's idle time, between steps and within them.
 Table idle_table(const Aggregate& aggregate);
-/// What each op launched most often. `launches`: of the file.
+/// The most frequent launch of each op. `launches`: the file's.
 Table kernels_table(const std::vector<OpAggregate>& ops, const std::vector<KernelLaunch>& launches);
-/// Ops of which the device has weights in another type than the file; without rows if there are none. `ops`: of the header.
+/// Ops with weights in another type on the device than in the file; no rows if there are none. `ops`: the header's.
 Table converted_table(const std::vector<OpInfo>& ops);
 /// `at_end.total_bytes` 0: not known.
 Table memory_table(const MemoryUse& at_begin, const MemoryUse& at_end);

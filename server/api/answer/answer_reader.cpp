@@ -51,7 +51,7 @@ void AnswerReader::read(const RequestOutput& output, std::vector<ChatDelta>& del
   finish(output);
 }
 
-/// Those of an output that gave nothing count with the next one that does.
+/// Tokens of an output that gave nothing count with the next output that gives something.
 void AnswerReader::count_tokens(const RequestOutput& output, const std::vector<ChatDelta>& found) {
   uncounted_tokens_ += static_cast<int64_t>(output.tokens.size());
   int64_t bytes = 0;

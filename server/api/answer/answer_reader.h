@@ -18,7 +18,7 @@
 
 namespace minfer {
 
-/// Draws ids that nobody else has and that cannot be guessed. One thread.
+/// Draws unique ids that cannot be guessed. One thread.
 class IdSource {
  public:
   /// `prefix` and `length` letters and digits.
@@ -28,17 +28,17 @@ class IdSource {
   std::random_device random_;
 };
 
-/// Takes control tokens out of an answer's text again: its parser had to see them, as some formats write their markers with
-/// them, and the client must not. Of the tokens that came, so that the same letters from a person stay where none did. One thread.
+/// Removes control tokens from an answer's text. The parser had to see them, as some formats write their markers with them;
+/// the client must not. It removes only tokens that came, so that the same letters from a person stay elsewhere. One thread.
 class SpecialText {
  public:
   explicit SpecialText(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
 
-  /// Tokens that came: the control tokens among them are taken out from now on.
+  /// Takes new tokens: from now on the control tokens among them are removed.
   void see(std::span<const TokenId> tokens);
-  /// `text` without them. What may be the beginning of one stays here until the next call.
+  /// Returns `text` without them. A possible beginning of one stays here until the next call.
   std::string push(std::string_view text);
-  /// What is left here: it began none.
+  /// Returns the rest of the text, which began no control token.
   std::string finish();
 
  private:
@@ -65,23 +65,23 @@ struct AnswerPart {
   std::string text = {};  ///< of a call: its arguments
   std::string name = {};  ///< of a call: the function
   std::string id = {};    ///< of a call
-  bool whole = false;     ///< else the answer was cut in it, or it goes on
+  bool whole = false;     ///< false: the answer was cut in it, or it goes on
 };
 
-/// Reads the outputs of one choice: finds reasoning and calls in its text as the request wants it, takes out what the client is not
-/// to see, and keeps the parts. Without a parser all is content. One thread; the request and the context outlive it.
+/// Reads the outputs of one choice: finds reasoning and calls in its text as the request wants, removes what the client
+/// must not see, and keeps the parts. Without a parser all is content. One thread; the request and the context outlive it.
 class AnswerReader {
  public:
   AnswerReader(const CompletionRequest& request, const ApiContext& context);
 
-  /// Takes the next output, and appends to `deltas` what the client sees of it: texts are never empty, but for those of a call's begin
-  /// and end. Outputs behind the end give nothing.
+  /// Takes the next output and appends to `deltas` what the client sees of it. Texts are
+  /// never empty, except at a call's begin and end. Outputs after the end give nothing.
   void read(const RequestOutput& output, std::vector<ChatDelta>& deltas);
-  /// Set once the answer is over: with the last output, or behind the first call where only one is wanted.
+  /// Set once the answer is over: by the last output, or after the first call if only one is wanted.
   const std::optional<AnswerEnd>& end() const { return end_; }
-  /// How many tokens went to reasoning; -1: it is not looked for. An output of several parts is shared by their bytes.
+  /// Tokens of reasoning; -1: reasoning is not looked for. The parts of an output share its tokens in proportion to their bytes.
   int64_t reasoning_tokens() const { return parses_reasoning_ ? reasoning_tokens_ : -1; }
-  /// What the parser found malformed; empty: nothing.
+  /// The malformed part that the parser found; empty: none.
   std::string problem() const { return parser_ ? parser_->problem() : std::string{}; }
 
  private:
@@ -96,24 +96,24 @@ class AnswerReader {
   const bool shows_reasoning_;
   const bool parses_reasoning_;
   std::optional<SpecialText> special_;  ///< if control tokens are visible to the parser alone
-  ChatDelta::Kind text_kind_ = ChatDelta::Kind::content;  ///< of what special_ holds back
+  ChatDelta::Kind text_kind_ = ChatDelta::Kind::content;  ///< of the text that special_ holds back
   std::optional<AnswerEnd> end_;
   int32_t num_calls_ = 0;  ///< given out
   int64_t reasoning_tokens_ = 0;
   int64_t uncounted_tokens_ = 0;  ///< whose text the parser holds back
 };
 
-/// The parts of a choice that were read, in order; neighbours differ in kind, calls are one each. One thread.
+/// The parts read from a choice, in order; neighbours differ in kind, and each call is a part. One thread.
 class AnswerParts {
  public:
-  /// `call_prefix`: of the ids of calls, which get `call_letters` letters behind it.
+  /// `call_prefix`: begins the ids of calls; `call_letters` letters follow it.
   AnswerParts(std::string call_prefix, int call_letters)
       : call_prefix_(std::move(call_prefix)), call_letters_(call_letters) {}
 
-  /// Whether the delta begins a part of its own.
+  /// True if the delta begins a part of its own.
   bool begins_part(const ChatDelta& delta) const;
   void add(const ChatDelta& delta);
-  /// The last part is whole; if there is one.
+  /// Marks the last part, if there is one, as whole.
   void end_last();
   const std::vector<AnswerPart>& parts() const { return parts_; }
   const AnswerPart& last() const { return parts_.back(); }
@@ -129,7 +129,7 @@ class AnswerParts {
   IdSource ids_;
 };
 
-/// A choice and what was read of it.
+/// A choice and the parts read from it.
 struct ParsedChoice {
   /// `call_prefix`: see AnswerParts.
   ParsedChoice(const CompletionRequest& request, const ApiContext& context, std::string_view call_prefix);

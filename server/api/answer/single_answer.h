@@ -10,10 +10,10 @@
 
 namespace minfer {
 
-/// Streams of APIs whose answers have one choice and stand in parts that begin and end: thoughts, text, calls, one after the other.
+/// Streams of APIs whose answers have one choice, made of parts that begin and end: thoughts, text, calls, one after the other.
 class SingleStream : public AnswerStream {
  public:
-  /// `call_prefix`: of the ids of calls.
+  /// `call_prefix`: begins the ids of calls.
   SingleStream(const CompletionRequest& request, const ApiContext& context, std::string_view call_prefix);
 
   void append(int32_t choice, const RequestOutput& output, std::string& events) final;
@@ -25,13 +25,13 @@ class SingleStream : public AnswerStream {
  protected:
   /// The events in front of everything else.
   virtual void begin(std::string& events) = 0;
-  /// The last of parts() begins.
+  /// Begins the last of parts().
   virtual void begin_part(std::string& events) = 0;
-  /// More of its text, which it has taken already.
+  /// Adds more text to that part, which already holds it.
   virtual void add_text(std::string_view text, std::string& events) = 0;
-  /// It ends: whole, or cut where the answer does.
+  /// Ends that part: whole, or cut where the answer is cut.
   virtual void end_part(std::string& events) = 0;
-  /// The events behind everything else. `stop_string`: that the answer ended with; else empty.
+  /// The events after everything else. `stop_string`: the stop string that ended the answer; else empty.
   virtual void end(AnswerEnd end, const std::string& stop_string, std::string& events) = 0;
   virtual void fail(const ApiError& error, std::string& events) = 0;
 
@@ -57,7 +57,7 @@ class SingleAnswer : public WholeAnswer {
   void add(int32_t choice, RequestOutput output) final;
   bool finished() const final { return choice_.reader.end().has_value(); }
   bool ended(int32_t) const final { return finished(); }
-  /// All of it: there are no logprobs, so it is not much longer than its text.
+  /// Returns the whole body: there are no logprobs, so it is not much longer than its text.
   std::string next_piece() final;
   bool written() const final { return written_; }
   std::string problem() const final { return choice_.reader.problem(); }
@@ -75,10 +75,10 @@ class SingleAnswer : public WholeAnswer {
   bool written_ = false;
 };
 
-/// Begins a server-sent event of that type, with its data's first member, the type; the others follow, and kEventEnd.
+/// Begins a server-sent event of that type; the type is its data's first member. The caller adds the other members and kEventEnd.
 void begin_event(std::string_view type, std::string& events);
 inline constexpr std::string_view kEventEnd = "}\n\n";
-/// The arguments of a call, as written if they are a JSON object, else "{}".
+/// The arguments of a call: as written if they are a JSON object, else "{}".
 std::string_view object_or_empty(std::string_view arguments);
 
 }  // namespace minfer

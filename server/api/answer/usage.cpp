@@ -19,7 +19,7 @@ std::optional<ApiError> failure_of(const RequestOutput& output) {
 
 void AnswerTimes::take_slower(const RequestOutput& output) {
   if (output.first_scheduled_ns == 0 || output.last_token_ns == 0) return;
-  // A prompt that is scored and not answered has no first token.
+  // A prompt that is only scored has no first token.
   const int64_t first_ns = output.first_token_ns > 0 ? output.first_token_ns : output.last_token_ns;
   queue_ns = std::max(queue_ns, output.first_scheduled_ns - output.arrival_ns);
   prompt_ns = std::max(prompt_ns, first_ns - output.first_scheduled_ns);
@@ -37,7 +37,7 @@ UsageCount::UsageCount(const CompletionRequest& request)
 void UsageCount::add(int32_t choice, const RequestOutput& output) {
   Usage& usage = choices_[static_cast<size_t>(choice)];
   total_.completion_tokens += output.output_tokens - usage.completion_tokens;
-  // A prompt's first choice stands for it: the others find in the cache what that one has computed.
+  // Only a prompt's first choice counts cached tokens: the others find in the cache what the first has computed.
   if (choice % num_answers_ == 0) total_.cached_tokens += output.cached_tokens - usage.cached_tokens;
   total_.draft_tokens += output.drafted.draft_tokens - usage.draft_tokens;
   total_.accepted_tokens += output.drafted.accepted_tokens - usage.accepted_tokens;

@@ -11,7 +11,7 @@
 
 namespace minfer {
 
-/// Where the time of a choice went; of several choices each time is that of the slowest. 0: not known yet.
+/// Where the time of a choice went. With several choices, each time is the slowest one's. 0: not known yet.
 struct AnswerTimes {
   int64_t queue_ns = 0;      ///< until a step computed something for it
   int64_t prompt_ns = 0;     ///< from then on to its first token
@@ -25,8 +25,8 @@ struct Usage {
   int64_t completion_tokens = 0;
   int64_t cached_tokens = 0;      ///< prompt tokens from the prefix cache; part of prompt_tokens
   int64_t reasoning_tokens = -1;  ///< part of completion_tokens; -1: nobody looks for reasoning
-  int64_t draft_tokens = 0;       ///< that were checked
-  int64_t accepted_tokens = 0;    ///< of these, the ones that were right
+  int64_t draft_tokens = 0;       ///< checked draft tokens
+  int64_t accepted_tokens = 0;    ///< of these, the accepted ones
   AnswerTimes times = {};
 };
 
@@ -35,10 +35,10 @@ class UsageCount {
  public:
   explicit UsageCount(const CompletionRequest& request);
   void add(int32_t choice, const RequestOutput& output);
-  /// What a choice has had of reasoning so far.
+  /// Sets the tokens of reasoning that a choice has had so far.
   void set_reasoning(int32_t choice, int64_t tokens);
   Usage total() const { return total_; }
-  /// Of one choice by itself, as an event that tells the usage so far has it.
+  /// The usage of one choice by itself, for events that tell the usage so far.
   const Usage& of(int32_t choice) const { return choices_[static_cast<size_t>(choice)]; }
 
  private:
@@ -47,11 +47,11 @@ class UsageCount {
   Usage total_;
 };
 
-/// Why the answer that `output` ends did not come about: refused by the engine (400), failed in it (500) or cancelled by
-/// the server (503). Absent for every other output.
+/// Why the answer that `output` ends failed: refused by the engine (400), failed
+/// in it (500) or cancelled by the server (503). Absent for every other output.
 std::optional<ApiError> failure_of(const RequestOutput& output);
 
-/// The member "timings", as llama-server has it: {"cache_n","prompt_n","prompt_ms",...,"predicted_n",...}, with draft_n and draft_n_accepted where drafts were checked.
+/// "timings" as llama-server: {"cache_n","prompt_n","prompt_ms",...,"predicted_n",...}; draft_n, draft_n_accepted if drafts were checked
 void write_timings(JsonText& json, const Usage& usage);
 
 }  // namespace minfer

@@ -9,8 +9,8 @@
 
 namespace minfer {
 
-/// A request that is answered with OpenAI's error object instead of a result. The message is for the client:
-/// it names the field, what was expected and what was found.
+/// A request that is answered with OpenAI's error object instead of a result. The message
+/// is for the client: it names the field, the expected value and the value found.
 class ApiError : public Error {
  public:
   /// `status`: of HTTP. `type`: "invalid_request_error", "authentication_error", "rate_limit_error",
@@ -43,7 +43,7 @@ ApiError unsupported(std::string_view param, std::string_view message);
 ApiError context_length_exceeded(std::string_view param, std::string_view message);
 /// 401.
 ApiError invalid_api_key(std::string_view message);
-/// 404: no such model; the message names those that there are.
+/// 404: no such model; the message names the models that are served.
 ApiError model_not_found(std::string_view model, std::span<const std::string> served);
 /// 404: no such route or object.
 ApiError not_found(std::string_view message);
@@ -57,10 +57,10 @@ ApiError overloaded(std::string_view message);
 ApiError server_error(std::string_view message);
 /// 503: shutting down, or the engine has stopped.
 ApiError unavailable(std::string_view message);
-/// The message of a request that finds no room among those that are held.
+/// The message of a request for which there is no room among the held requests.
 inline constexpr std::string_view kNoRoom =
     "the server holds as many bytes of requests as it may; try again later";
-/// What a request is answered with that ended by an exception: an ApiError itself, 503 where memory has ended, else 500.
+/// The answer to a request that ended by an exception: an ApiError itself, 503 if memory ran out, else 500.
 ApiError failure(const std::exception& error);
 
 }  // namespace minfer

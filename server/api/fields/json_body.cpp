@@ -14,8 +14,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// Takes the parser's events and builds the value from them, within the limits. Members are appended without
-/// a look at those before: ordered_json's own insertion would compare each with all others.
+/// Builds the value from the parser's events, within the limits. Members are appended without
+/// a look at earlier ones: ordered_json's own insertion would compare each with all others.
 class BodyBuilder final : public nlohmann::json_sax<Json> {
  public:
   bool null() override { return add(nullptr) != nullptr; }

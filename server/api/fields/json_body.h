@@ -10,8 +10,8 @@
 
 namespace minfer {
 
-// A body that is parsed takes memory and time in proportion to its size, whatever it holds: the limits keep
-// nested values, members that are looked up one by one, and values that are larger parsed than written.
+// Parsing a body takes memory and time in proportion to its size, whatever it holds. The limits guard against
+// deep nesting, members that are looked up one by one, and values that are larger parsed than written.
 inline constexpr size_t kMaxJsonDepth = 64;
 inline constexpr size_t kMaxJsonMembers = 1024;     ///< of one object
 inline constexpr size_t kMaxJsonValues = 1u << 20;  ///< of a whole body
@@ -20,7 +20,7 @@ inline constexpr size_t kMaxJsonValues = 1u << 20;  ///< of a whole body
 /// and column), invalid UTF-8, numbers beyond a double, a member named twice, more than the limits above.
 nlohmann::ordered_json parse_json_body(std::string_view body);
 
-/// A value as a message may show it: at most about 60 characters.
+/// A value as a message may show it: about 60 characters at most.
 std::string describe(const nlohmann::ordered_json& value);
 
 }  // namespace minfer

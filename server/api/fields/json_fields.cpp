@@ -15,10 +15,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// Below it a whole number that is written with a point or an exponent is exact in a double.
+/// Below this bound, a whole number written with a point or an exponent is exact in a double.
 constexpr double kExactIntegers = 9007199254740992.0;
 
-/// The whole number that a JSON number is, if it is one that int64_t holds.
+/// The JSON number as a whole number, if it is one that int64_t holds.
 std::optional<int64_t> whole_number(const Json& value) {
   if (value.is_number_unsigned()) {
     const auto number = value.get<uint64_t>();
@@ -45,8 +45,8 @@ bool is_plain(char c) {
          std::string_view("_-.:/@$").find(c) != std::string_view::npos;
 }
 
-/// "messages[12].b" -> "messages[].b": the same field of many messages is named once. The places in brackets
-/// are the readers' own; brackets in a member's name count as any other odd character.
+/// "messages[12].b" -> "messages[].b": the same field of many messages is named once. The readers
+/// write the indices in brackets; brackets in a member's own name count as any other odd character.
 std::string shown(std::string_view object_path, std::string_view name) {
   std::string text;
   for (const char c : object_path) {

@@ -12,21 +12,21 @@
 
 namespace minfer {
 
-/// The members of a request's body, at any depth, that no reader asked for or the chat template has no use for. They are ignored and their names
-/// kept, for a header of the answer and for the log; or, where the server is strict, refused.
+/// The members of a request's body, at any depth, that no reader asked for or that the chat template has no use for. They
+/// are ignored and their names kept for a header of the answer and for the log. A strict server refuses them instead.
 class UnknownFields {
  public:
   explicit UnknownFields(bool refuses) : refuses_(refuses) {}
 
   bool refuses() const { return refuses_; }
-  /// Member `name` of the object `object_path` (empty: the body itself). Throws ApiError (400) with its full name if such are refused.
+  /// Adds member `name` of the object `object_path` (empty: the body). A strict server: throws ApiError (400) with its full name.
   void add(std::string_view object_path, std::string_view name);
-  /// A known field, by its full name, that had no effect on the prompt. Named as the others are, never refused: clients send such
-  /// to all models.
+  /// Adds a known field, by its full name, that had no effect on the prompt. It is
+  /// named as the others are but never refused: clients send such fields to all models.
   void add_unused(std::string_view name);
 
-  /// Each name once, in the order found: "a", "messages[].b". All of them are short, plain ASCII and without
-  /// commas, whatever the client sent; behind the 16th they end in "...".
+  /// Each name once, in the order found: "a", "messages[].b". All names are short plain
+  /// ASCII without commas, whatever the client sent; after the 16th, the list ends in "...".
   const std::vector<std::string>& names() const { return names_; }
 
  private:
@@ -36,11 +36,11 @@ class UnknownFields {
   std::vector<std::string> names_;
 };
 
-/// Reads the members of a JSON object, each once, by name, type and range; then reports those that nobody
+/// Reads the members of a JSON object, each once, by name, type and range; then reports the members that nobody
 /// asked for. Every failure is an ApiError (400) with the member's full name ("messages[0].role") as `param`.
 ///
-/// null stands for absent. A number with a fraction of zero (1.0) counts as an integer: JSON has one number
-/// type, and some languages write whole numbers so. A boolean is no number, and a number in quotes neither.
+/// null means absent. A number with a fraction of zero (1.0) counts as an integer: JSON has one number
+/// type, and some languages write whole numbers so. A boolean is not a number, nor is a number in quotes.
 class JsonFields {
  public:
   /// `object` and `unknown` outlive the reader. `path` is the object's own name, empty for the body. Throws if
@@ -55,13 +55,13 @@ class JsonFields {
   std::optional<std::string> text(std::string_view name);
   const nlohmann::ordered_json* array(std::string_view name);
   const nlohmann::ordered_json* object(std::string_view name);
-  /// As above, for members that must be there.
+  /// The same, for required members.
   std::string required_text(std::string_view name);
   const nlohmann::ordered_json& required_array(std::string_view name);
 
-  /// Adds the members that were not asked for to unknown(), which may throw. null stands for absent, but where unknown members are refused.
+  /// Adds the members that were not asked for to unknown(), which may throw. null means absent, except where unknown members are refused.
   void report_unknown() const;
-  /// For the readers of objects within this one.
+  /// For readers of objects within this one.
   UnknownFields& unknown() const { return unknown_; }
 
   /// Full name of a member.

@@ -17,7 +17,7 @@ namespace minfer {
 class GrammarCache;
 class ResponseStore;
 
-/// How much one request may ask for.
+/// The limits of one request.
 struct ApiLimits {
   int32_t max_n = 128;         ///< choices a prompt, as OpenAI's server has it
   int32_t max_prompts = 1024;  ///< prompts of a completion request
@@ -31,32 +31,32 @@ struct ApiLimits {
   size_t max_history_bytes = 16 << 20;   ///< of the conversation that a response goes on with
 };
 
-/// What the API knows of the server it speaks for. Filled once at the start, then read from any thread.
+/// The server's facts that the API needs. Filled once at the start, then read from any thread.
 struct ApiContext {
   const Tokenizer* tokenizer = nullptr;  ///< outlives the context
   /// The prompt that a chat template makes of its variables, an object: messages, tools (if any),
-  /// add_generation_prompt, and what the client gave in chat_template_kwargs. Error for what the template
-  /// refuses, with a message that the client may see. Callable from several threads at once.
+  /// add_generation_prompt, and the client's chat_template_kwargs. Throws Error if the template
+  /// refuses them, with a message that the client may see. Callable from several threads at once.
   std::function<RenderedChat(const nlohmann::ordered_json& variables)> render_chat;
-  /// Finds reasoning and calls in answers, in the format of the model. Empty: they stay text. From any thread.
+  /// Makes a parser that finds reasoning and calls in answers of the model's format. Empty: they stay text. From any thread.
   std::function<std::unique_ptr<ChatAnswerParser>(const ChatAnswerOptions& options)> make_answer_parser;
   const ChatFormat* call_format = nullptr;       ///< of the calls that are found; null: none
   const ChatFormat* reasoning_format = nullptr;  ///< of the thoughts
   GrammarCache* grammars = nullptr;    ///< null: the device draws tokens without masks. Outlives the context
   bool finds_calls = false;            ///< the format has tool calls
   bool finds_reasoning = false;        ///< the format has reasoning
-  bool short_call_ids = false;         ///< its template takes ids of calls of nine letters or digits alone
+  bool short_call_ids = false;         ///< its template takes only call ids of nine letters or digits
   ResponseStore* responses = nullptr;  ///< of /v1/responses; null: none are kept. Outlives the context
   int32_t vocab_size = 0;              ///< ids that requests may name: 0 to vocab_size - 1
   size_t longest_token_bytes = 0;      ///< 0: not known
   int32_t max_model_len = 0;           ///< tokens of prompt and answer together
-  std::vector<std::string> served_model_names;  ///< at least one; the first is the one listed first
+  std::vector<std::string> served_model_names;  ///< at least one; the first is listed first
   bool any_model_name = false;                  ///< a request may name any other model too
-  bool refuses_unknown_fields = false;          ///< else they are ignored
+  bool refuses_unknown_fields = false;          ///< false: they are ignored
   int64_t created = 0;                          ///< Unix time, s, that /v1/models gives
   std::string system_fingerprint;               ///< of every response; names version and model
-  int32_t stream_interval = 1;                  ///< the engine's: a request may ask for a larger one only
-  bool schedules_by_priority = false;           ///< else a priority would have no effect and is refused
+  int32_t stream_interval = 1;                  ///< the engine's; a request may only ask for a larger one
+  bool schedules_by_priority = false;           ///< false: a priority has no effect and is refused
   ApiLimits limits;
 };
 

@@ -29,8 +29,8 @@ std::string read_text_part(const Json& part, const std::string& path, UnknownFie
   return text;
 }
 
-/// A string, or text parts joined by line ends. null stays null: what is said lies in tool calls. So does a list of the assistant's
-/// without parts, which some clients send instead.
+/// A string, or text parts joined by line ends. null stays null: the content is in tool
+/// calls. So does the assistant's list without parts, which some clients send instead.
 Json read_content(const Json* content, const std::string& path, bool of_assistant, UnknownFields& unknown) {
   if (content == nullptr || (of_assistant && content->is_array() && content->empty())) return nullptr;
   if (content->is_string()) return *content;
@@ -45,8 +45,8 @@ Json read_content(const Json* content, const std::string& path, bool of_assistan
   return text;
 }
 
-/// `index`, which streamed answers have, says nothing here: the order is the list's. A call of a custom tool is one of the function that
-/// stands for the tool.
+/// `index`, which streamed answers have, has no effect here: the list's order counts.
+/// A call of a custom tool becomes a call of the function that stands for the tool.
 Json read_tool_call(const Json& call, const std::string& path, UnknownFields& unknown) {
   JsonFields fields(call, path, unknown);
   Json made = Json::object();
@@ -77,8 +77,8 @@ void read_tool_calls(JsonFields& fields, Json& message) {
         read_tool_call((*calls)[i], fmt::format("{}[{}]", fields.path("tool_calls"), i), fields.unknown()));
 }
 
-/// What OpenAI's own answers hold beside the text, so that a client can send them back as they were. Annotations
-/// say where a text comes from and are no part of it.
+/// Members that OpenAI's own answers hold beside the text, so that a client can send
+/// answers back unchanged. Annotations say where a text comes from and are not part of it.
 void refuse_in_answers(JsonFields& fields) {
   for (const char* name : {"refusal", "audio", "function_call"}) {
     if (fields.any(name) != nullptr) {
@@ -97,7 +97,7 @@ void read_assistant(JsonFields& fields, Json& message) {
   refuse_in_answers(fields);
 }
 
-/// `type` ("message", as other interfaces have it) says nothing here; `name` does to some templates.
+/// `type` ("message", as in other interfaces) has no effect here; some templates use `name`.
 Json read_message(const Json& object, const std::string& path, UnknownFields& unknown) {
   JsonFields fields(object, path, unknown);
   std::string role = fields.required_text("role");
@@ -165,8 +165,8 @@ void read_custom(JsonFields& fields, bool holds_lark, OfferedTools& tools) {
 
 }  // namespace
 
-/// Templates write the arguments as JSON themselves: given a string they would quote it once more. Text that
-/// is no JSON object (models write such too) stays as it is.
+/// Templates write the arguments as JSON themselves: they would quote a string once
+/// more. Text that is not a JSON object (models write such text too) stays as it is.
 Json read_arguments(const std::string& text) {
   if (text.empty()) return Json::object();
   try {

@@ -21,7 +21,7 @@ using Json = nlohmann::ordered_json;
 constexpr size_t kMaxMarkupBehind = 256;
 constexpr std::string_view kWhitespace = " \t\r\n";
 
-/// Variables of the template's own, such as enable_thinking. Those that the request sets elsewhere cannot be set here.
+/// Variables of the template itself, such as enable_thinking. Variables that the request sets elsewhere cannot be set here.
 void add_template_variables(JsonFields& fields, ChatPrompt& prompt) {
   Json& variables = prompt.variables;
   const Json* object = fields.object("chat_template_kwargs");
@@ -54,7 +54,7 @@ std::string read_continued_text(JsonFields& fields, const Json& variables) {
   return last["content"].get<std::string>();
 }
 
-/// Drops what the template wrote behind `text`, less white space around it where the template dropped that.
+/// Drops the template's text behind `text`. White space at the end of `text` stays if the template kept it.
 void cut_behind(std::vector<PromptPart>& parts, std::string_view text) {
   std::string all;
   for (const PromptPart& part : parts)
@@ -75,7 +75,7 @@ void cut_behind(std::vector<PromptPart>& parts, std::string_view text) {
   }
 }
 
-/// A field of which the template uses one variable is not ignored.
+/// A field counts as used if the template uses one of its variables.
 void report_ignored(const ChatPrompt& prompt, const std::vector<std::string>& ignored, std::string_view field,
                     UnknownFields& unknown) {
   std::set<std::string> names(ignored.begin(), ignored.end());
@@ -114,7 +114,7 @@ std::string end_of(const std::vector<PromptPart>& parts) {
   return text;
 }
 
-/// The name that {"type":"function","function":{"name"}} or {"type":"function","name"} gives; or the same of "custom".
+/// The name in {"type":"function","function":{"name"}} or {"type":"function","name"}; or the same with "custom".
 std::string read_tool_name(JsonFields& fields, const ShownName& shown_name) {
   const std::string type = fields.text("type").value_or("function");
   if (type != "custom" && type != "function")

@@ -17,7 +17,7 @@
 
 namespace minfer {
 
-/// Which of its tools a request lets the model call.
+/// The tools of a request that the model may call.
 struct ToolChoice {
   enum class Kind : uint8_t {
     none,       ///< none: the model does not see them
@@ -26,32 +26,32 @@ struct ToolChoice {
     named,      ///< the one of `names`, once
   };
   Kind kind = Kind::automatic;
-  std::vector<std::string> names = {};  ///< of those that may be called; empty: all
+  std::vector<std::string> names = {};  ///< the tools that may be called; empty: all
 };
 
-/// What of the answers is read out of their text.
+/// The parts to parse out of the answers' text.
 struct AnswerParsing {
-  bool enabled = false;  ///< else all is content
+  bool enabled = false;  ///< false: all is content
   ChatAnswerOptions options;
   bool one_call = false;        ///< the answer ends behind its first call
-  bool shows_reasoning = true;  ///< else it is dropped
+  bool shows_reasoning = true;  ///< false: reasoning is dropped
   bool hides_special = false;   ///< control tokens are in the text for the parser alone
 };
 
 using ToolNames = std::set<std::string, std::less<>>;
-/// Lark grammars of what custom tools take, by the tools' names.
+/// Lark grammars of the custom tools' inputs, by the tools' names.
 using InputGrammars = std::map<std::string, std::string, std::less<>>;
 
 struct ResponsesRequest;
 struct StructuredOutput;
 
-/// A request for completions in the form of any of the APIs, checked and tokenised: everything that the engine
-/// and the response need. Its choices are numbered prompt by prompt: choice c answers prompts[c / n].
+/// A request for completions in the form of any of the APIs, checked and tokenised: everything that the
+/// engine and the response need. Choices are numbered prompt by prompt: choice c answers prompts[c / n].
 struct CompletionRequest {
-  const Dialect* dialect = nullptr;           ///< that it came in, and is answered in
+  const Dialect* dialect = nullptr;           ///< dialect of the request and its answer
   std::string model;                          ///< as the client named it
   std::vector<std::vector<TokenId>> prompts;  ///< at least one, none empty, each within the context
-  std::vector<std::string> prompt_texts;      ///< what `echo` puts before the answers; else empty
+  std::vector<std::string> prompt_texts;      ///< texts that `echo` puts before the answers; else empty
   int32_t n = 1;
   SamplingParams sampling;  ///< of all choices; see engine_request() for the seed
   int32_t priority = 0;
@@ -65,11 +65,11 @@ struct CompletionRequest {
   std::vector<std::string> ignored_fields;  ///< see UnknownFields::names()
   ToolChoice tool_choice;
   AnswerParsing parsing;
-  ToolNames custom_tools;                        ///< whose calls bring a text; as the model is shown them
-  std::shared_ptr<const StructuredOutput> form;  ///< that the answers are held to; null: they are free
-  std::shared_ptr<TokenGrammar> grammar;         ///< of the form, once it is compiled: not when parsed
-  std::shared_ptr<const ResponsesRequest> responses;  ///< what /v1/responses needs beside; else null
-  size_t held_bytes = 0;  ///< that it keeps beside its prompts, and that count as bodies do
+  ToolNames custom_tools;  ///< tools whose calls bring a text; names as shown to the model
+  std::shared_ptr<const StructuredOutput> form;       ///< form of the answers; null: they are free
+  std::shared_ptr<TokenGrammar> grammar;              ///< of the form, once it is compiled: not when parsed
+  std::shared_ptr<const ResponsesRequest> responses;  ///< further data of /v1/responses; else null
+  size_t held_bytes = 0;  ///< bytes kept beside its prompts; they count as bodies do
 
   int32_t num_choices() const { return static_cast<int32_t>(prompts.size()) * n; }
   const std::vector<TokenId>& prompt_of(int32_t choice) const {
@@ -78,7 +78,7 @@ struct CompletionRequest {
   const std::string& prompt_text_of(int32_t choice) const {
     return prompt_texts[static_cast<size_t>(choice / n)];
   }
-  /// What the engine is asked for one choice. With a seed, the i-th choice of a prompt has seed + i.
+  /// The engine's request for one choice. With a seed, the i-th choice of a prompt has seed + i.
   Request engine_request(int32_t choice, std::string id) const;
 };
 

@@ -24,7 +24,7 @@ void check_grammar(const std::string& path, const Add& add) {
   }
 }
 
-/// What is said of the text beside that it is one. False: its grammar cannot be held.
+/// Reads the tool's grammar into `schema` and `tool`. Returns false if the grammar cannot be held.
 bool read_grammar(JsonFields& grammar, bool holds_lark, Json& schema, CustomTool& tool) {
   const std::string syntax = grammar.required_text("syntax");
   const std::string definition = grammar.required_text("definition");
@@ -35,7 +35,7 @@ bool read_grammar(JsonFields& grammar, bool holds_lark, Json& schema, CustomTool
     schema["description"] = "A text by this Lark grammar:\n" + definition;
     tool.lark = definition;
   } else if (syntax == "regex") {
-    // By itself: what is no expression could become one within the anchors.
+    // Checked by itself: text that is not an expression could become one within the anchors.
     check_grammar(path, [&](GrammarBuilder& builder) { add_regex(builder, definition); });
     schema["pattern"] = fmt::format("^(?:{})$", definition);
   } else {

@@ -14,24 +14,24 @@ struct ResponseIdentity;
 class AnswerStream;
 class WholeAnswer;
 
-/// One form in which clients ask for completions and are answered. Each has a folder in server/dialects and is a row of dialects().
+/// One form in which clients ask for completions and are answered. Each has a folder in server/dialects and a row in dialects().
 struct Dialect {
   std::string_view path;          ///< of its POST requests
   std::string_view id_prefix;     ///< of its answers' ids
-  std::string_view prompt_field;  ///< what its requests call the prompt
+  std::string_view prompt_field;  ///< its requests' name of the prompt
   bool is_chat = true;            ///< its requests are conversations that a chat template renders
-  bool guards_ids = false;        ///< who knows the id of an answer can read it later: ids cannot be guessed
-  std::string_view id_header = {};  ///< of answers: the request's id. Empty: none but the server's own
-  /// The request that `body` asks for, or ApiError: 400 naming the field, 404 for an unknown model. No other exception but
-  /// std::bad_alloc.
+  bool guards_ids = false;  ///< a client that knows an answer's id can read it later: ids cannot be guessed
+  std::string_view id_header = {};  ///< answers' header with the request's id. Empty: only the server's own
+  /// Returns the request that `body` asks for. Throws ApiError: 400 naming the
+  /// field, 404 for an unknown model. The only other exception is std::bad_alloc.
   CompletionRequest (*parse)(std::string_view body, const ApiContext& context);
-  /// `request` and what the context points to outlive the answer.
+  /// `request` and the objects that the context points to outlive the answer.
   std::unique_ptr<AnswerStream> (*stream)(const CompletionRequest& request, const ResponseIdentity& identity,
                                           const ApiContext& context);
   std::unique_ptr<WholeAnswer> (*whole)(const CompletionRequest& request, const ResponseIdentity& identity,
                                         const ApiContext& context);
   std::string (*error)(const ApiError& error) = error_json;  ///< the body of an answer that is an error
-  /// Whether a small body may take long to parse. Never throws. Null: none does.
+  /// True if a small body may take long to parse. Never throws. Null: no small body does.
   bool (*takes_long)(std::string_view body, const ApiContext& context) = nullptr;
 };
 

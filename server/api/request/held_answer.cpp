@@ -23,7 +23,7 @@ void check_can_hold(std::string_view field, const ApiContext& context) {
                     fmt::format("{}: answers cannot be held to a grammar on this server's device", field));
 }
 
-/// The tools that an answer may call, from what the template is shown.
+/// The tools that an answer may call, out of those that the template is shown.
 std::vector<ToolFunction> callable_tools(const ChatPrompt& prompt) {
   std::vector<ToolFunction> functions;
   const auto tools = prompt.variables.find("tools");
@@ -58,7 +58,7 @@ Calls wanted_calls(const ChatPrompt& prompt, const std::vector<ToolFunction>& to
   return !tools.empty() && is_held ? Calls::optional : Calls::none;
 }
 
-/// The field that has the answer's calls held.
+/// The field that asks to hold the answer's calls.
 std::string_view field_of(const ChatPrompt& prompt, Calls calls) {
   return calls == Calls::required || !prompt.tool_choice.names.empty() ? "tool_choice" : "tools";
 }
@@ -130,7 +130,7 @@ void hold_chat_answer(CompletionRequest& request, const ChatPrompt& prompt, cons
   const std::vector<ToolFunction> tools = callable_tools(prompt);
   check_names(prompt, tools);
   Calls calls = wanted_calls(prompt, tools, output.has_value());
-  // Where no format of calls is known, the model's text holds none: there is nothing to hold to a schema.
+  // If no format of calls is known, the model's text holds no calls: there is nothing to hold to a schema.
   if (calls == Calls::optional && context.call_format == nullptr) calls = Calls::none;
   check_calls(prompt, tools, calls, context);
   if (calls == Calls::none && !output) return;

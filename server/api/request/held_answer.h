@@ -11,15 +11,15 @@
 
 namespace minfer {
 
-/// Names of the tools of a request (in the form of any of the APIs) whose arguments are to be held to their schemas.
+/// Names of the tools of a request (in the form of any of the APIs) whose arguments must match their schemas.
 std::vector<std::string> strict_tool_names(const nlohmann::ordered_json& tools);
 
-/// Has a completion held to the form that its request asks for, if any.
+/// Holds a completion to the form that its request asks for, if any.
 void hold_completion(CompletionRequest& request, const std::optional<StructuredOutput>& output,
                      const ApiContext& context);
 
-/// The same of a chat: to the form of its content, to calls where tool_choice demands them, and to the schemas of strict tools where the
-/// model calls one. Thoughts stay free. request.parsing is set. ApiError (400) for what cannot be held, by the field that asks for it.
+/// Holds a chat's answer to the form of its content, to calls where tool_choice demands them, and to strict tools' schemas where the
+/// model calls one. Thoughts stay free. request.parsing is set. Throws ApiError (400), by the field that asks, for what cannot be held.
 void hold_chat_answer(CompletionRequest& request, const ChatPrompt& prompt, const ApiContext& context);
 
 }  // namespace minfer

@@ -15,12 +15,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// Tokens that an answer nobody streams is handed over by. Not all at once, lest one step of the engine
-/// detokenises a long answer while the other requests wait.
+/// Tokens by which an answer that is not streamed is handed over. They are not handed over all at
+/// once: else one step of the engine would detokenise a long answer while the other requests wait.
 constexpr int32_t kWholeAnswerInterval = 64;
 
-/// Advice to a server that keeps, bills or routes by it, or to a model that can follow it. Here it has no
-/// effect, and clients that always send it lose nothing: any value is taken.
+/// Advice to a server that keeps, bills or routes by it, or to a model that can follow it. It
+/// has no effect here, and clients that always send it lose nothing: any value is accepted.
 ///   user, safety_identifier              who asks, for abuse reports
 ///   prompt_cache_key, .._retention       routes to a machine with the prefix; here the cache goes by the tokens
 ///   store, metadata                      answers to keep, and their labels
@@ -39,7 +39,7 @@ void take_advice(JsonFields& fields, CompletionRequest& request) {
   request.service_tier = tier != nullptr && tier->is_string();
 }
 
-/// What OpenAI's server or others' know, what would change the answer, and what this server has no way to do.
+/// Fields that other servers (OpenAI's or others') know, that would change the answer, and that this server cannot honour.
 constexpr std::array<std::string_view, 13> kUnsupported{"suffix",
                                                         "audio",
                                                         "functions",
@@ -54,7 +54,7 @@ constexpr std::array<std::string_view, 13> kUnsupported{"suffix",
                                                         "logits_processors",
                                                         "images"};
 
-/// Values that ask for nothing.
+/// True for values that ask for nothing.
 bool is_off(const Json* value) {
   return value == nullptr || *value == false || *value == "" || (value->is_array() && value->empty());
 }
@@ -86,7 +86,7 @@ int32_t read_priority(JsonFields& fields, const ApiContext& context) {
   return priority;
 }
 
-/// For servers with several tenants: which of them share cached prefixes.
+/// For servers with several tenants: requests of the same salt share cached prefixes.
 std::string read_cache_salt(JsonFields& fields) {
   const std::optional<std::string> salt = fields.text("cache_salt");
   if (!salt) return {};
@@ -133,7 +133,7 @@ void check_fits(const CompletionRequest& request, int64_t max_model_len, std::op
   }
 }
 
-// Of tokens of five characters, the mean of English text.
+// Sizes for tokens of five characters, the mean of English text.
 constexpr int64_t kTextBytes = 6;
 // {"token":" name","logprob":-12.345678,"bytes":[32,110,97,109,101]},"top_logprobs":[
 constexpr int64_t kChatEntryBytes = 76;
@@ -141,7 +141,7 @@ constexpr int64_t kChatEntryBytes = 76;
 constexpr int64_t kCompletionEntryBytes = 26;
 constexpr int64_t kAlternativeBytes = 20;
 
-/// Of one token with `num_top` alternatives; -1: without logprobs.
+/// Bytes of one token with `num_top` alternatives; -1: without logprobs.
 int64_t logprobs_bytes(const Dialect& dialect, int64_t num_top) {
   if (num_top < 0) return 0;
   return dialect.is_chat ? kChatEntryBytes * (1 + num_top)
@@ -152,7 +152,7 @@ int64_t answer_token_bytes(const CompletionRequest& request) {
   return kTextBytes + logprobs_bytes(*request.dialect, request.sampling.logprobs);
 }
 
-/// Of the echoed prompts' logprobs, over all choices.
+/// Bytes of the echoed prompts' logprobs, over all choices.
 int64_t prompt_bytes(const CompletionRequest& request) {
   int64_t num_tokens = 0;
   for (const std::vector<TokenId>& prompt : request.prompts)

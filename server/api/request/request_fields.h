@@ -14,7 +14,7 @@
 
 namespace minfer {
 
-/// A body under way to a request, with what all dialects read: the model, sampling and streaming. ApiError for a field that is wrong.
+/// A body that becomes a request, with the fields of all dialects: model, sampling and streaming. Throws ApiError for a wrong field.
 struct RequestBody {
   RequestBody(const Dialect& dialect, std::string_view body, const ApiContext& context);
   RequestBody(const RequestBody&) = delete;
@@ -26,9 +26,9 @@ struct RequestBody {
   CompletionRequest request;
 };
 
-// Groups of fields that several dialects have. Each reads its members of `fields`.
+// Groups of fields that several dialects have. Each function reads its members of `fields`.
 
-/// `model`: one of those served (404 otherwise), or any where the server takes any; without it, the first of those served.
+/// `model`: a served name (else 404), or any name where the server takes any; absent: the first served name.
 std::string read_model(JsonFields& fields, const ApiContext& context);
 
 /// max_tokens or, the same number under its newer name, max_completion_tokens.
@@ -41,8 +41,8 @@ void read_sampling(JsonFields& fields, const ApiContext& context, SamplingParams
 /// stream, stream_options, stream_interval, timings_per_token.
 void read_streaming(JsonFields& fields, const ApiContext& context, CompletionRequest& request);
 
-/// n, priority, cache_salt, advice that has no effect here (service_tier, metadata, ...), and what is
-/// refused because it would change the answer (audio, best_of, ...).
+/// n, priority, cache_salt, advice that has no effect here (service_tier, metadata, ...),
+/// and fields that are refused because they would change the answer (audio, best_of, ...).
 void read_common(JsonFields& fields, const ApiContext& context, CompletionRequest& request);
 
 /// The stop strings of a field: a string or a list of them.
@@ -53,30 +53,30 @@ std::vector<std::string> read_stop_strings(JsonFields& fields, std::string_view 
 std::vector<TokenId> read_token_ids(const nlohmann::ordered_json& list, const std::string& path,
                                     int32_t vocab_size);
 
-/// Throws context_length_exceeded for a text that is too long however it is tokenised, which may take seconds.
+/// Throws context_length_exceeded if a text is too long however it is tokenised. Saves tokenising it, which may take seconds.
 void check_text_length(std::string_view field, size_t bytes, const ApiContext& context);
 
-/// Sets max_tokens and min_tokens once the prompts are known. Throws context_length_exceeded if a prompt and as many tokens as were asked
-/// for (one, if nothing was) do not fit. Nothing asked for: `otherwise`, or what the context leaves if that is less.
+/// Sets max_tokens and min_tokens once the prompts are known. Throws context_length_exceeded if a prompt and the tokens asked
+/// for (one, if none were asked for) do not fit. Nothing asked for: `otherwise`, or what the context leaves if that is less.
 void settle_lengths(CompletionRequest& request, const ApiContext& context, std::optional<int64_t> max_tokens,
                     int64_t min_tokens, int32_t otherwise);
 
-/// How many bytes of JSON the answer to `request` may have if each of its choices has `max_tokens`: an estimate from choices x tokens x (1
-/// + alternatives) and from what tokens are usually like. The logprobs of echoed prompts count as well.
+/// An estimate of the bytes of JSON in the answer to `request` if each of its choices has `max_tokens`: from choices
+/// x tokens x (1 + alternatives) and from the usual size of tokens. The logprobs of echoed prompts count as well.
 int64_t estimate_answer_bytes(const CompletionRequest& request, int64_t max_tokens);
 
-/// The most tokens that each choice may have: `wanted`, or where the client leaves that open, as many of
-/// `otherwise` as fit into `max_bytes`. Throws ApiError (400) if what is wanted, or one token, does not fit.
-/// The prompts and what is asked for of each token are known by then.
+/// The most tokens that each choice may have: `wanted`, or if the client sets no number,
+/// as many of `otherwise` as fit into `max_bytes`. Throws ApiError (400) if `wanted`, or
+/// one token, does not fit. The prompts and the logprobs asked for must be known.
 int64_t bound_max_tokens(const CompletionRequest& request, std::optional<int64_t> wanted, int64_t otherwise,
                          int64_t max_bytes);
 
-/// The prompt for a gap in a text that the answer is to fill, as models know it that are trained for it: prefix token, `before`, suffix
-/// token, `behind`, middle token, each a part; the texts' own special tokens do not count. Throws unsupported() for `field` if the
-/// vocabulary has no such tokens.
+/// The prompt for a gap that the answer must fill, for models trained for it: prefix token,
+/// `before`, suffix token, `behind`, middle token, each a part; special tokens within the
+/// texts do not count. Throws unsupported() for `field` if the vocabulary has no such tokens.
 std::vector<PromptPart> gap_parts(std::string before, std::string behind, const Tokenizer& tokenizer,
                                   std::string_view field);
-/// Which of the parts is the suffix token: what the model sees behind the text in front of the gap.
+/// The index of the suffix token's part: the model sees it behind the text in front of the gap.
 inline constexpr size_t kGapSuffixPart = 2;
 
 }  // namespace minfer

@@ -24,7 +24,7 @@ void take_flag(JsonFields& fields, const char* name, bool& into) {
   into = fields.boolean(name).value_or(into);
 }
 
-/// A token id in quotes, as JSON members are named: digits alone, without leading zeros.
+/// A token id as the name of a JSON member: digits alone, without leading zeros.
 TokenId read_bias_token(const std::string& name, int32_t vocab_size) {
   TokenId token = -1;
   const char* end = name.data() + name.size();
@@ -64,7 +64,7 @@ void check_count(const std::string& path, size_t count, int32_t most) {
   }
 }
 
-/// -1 and 0 switch it off, as does one that keeps the whole vocabulary.
+/// -1 and 0 switch it off, as does a value that keeps the whole vocabulary.
 int32_t read_top_k(JsonFields& fields, int32_t vocab_size) {
   const int64_t top_k = fields.integer("top_k", -1, INT32_MAX).value_or(0);
   return top_k >= vocab_size ? 0 : static_cast<int32_t>(std::max<int64_t>(top_k, 0));
@@ -92,7 +92,7 @@ std::vector<TokenId> read_token_ids(const Json& list, const std::string& path, i
   ids.reserve(list.size());
   for (size_t i = 0; i < list.size(); ++i) {
     const Json& value = list[i];
-    // The name of an element is made for a message only: lists are long.
+    // An element's name is made only for a message: lists are long.
     if (value.is_number_unsigned() && value.get<uint64_t>() < static_cast<uint64_t>(vocab_size)) {
       ids.push_back(value.get<TokenId>());
     } else {

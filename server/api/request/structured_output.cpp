@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// Collects what fields ask for; the second one is an error.
+/// Collects the form that fields ask for; a second one is an error.
 class OneOutput {
  public:
   explicit OneOutput(UnknownFields& unknown, std::optional<StructuredOutput> given = std::nullopt)
@@ -57,7 +57,7 @@ class OneOutput {
         [pattern = std::move(pattern)](GrammarBuilder& builder) { return add_regex(builder, pattern); });
   }
 
-  /// GBNF, of which each rule has a ::=, or Lark.
+  /// Either GBNF, each of whose rules has a ::=, or Lark.
   void set_grammar(std::string field, std::string text) {
     const bool is_gbnf = text.find("::=") != std::string::npos;
     std::string key = (is_gbnf ? "gbnf " : "lark ") + text;
@@ -134,7 +134,7 @@ void read_structured_outputs(JsonFields& fields, OneOutput& output) {
   parts.report_unknown();
 }
 
-/// vLLM's older fields, llama-server's and SGLang's. An empty grammar asks for nothing: llama.cpp's page sends it.
+/// vLLM's older fields, llama-server's and SGLang's. An empty grammar asks for nothing: llama.cpp's page sends one.
 void read_single_fields(JsonFields& fields, OneOutput& output) {
   if (const Json* schema = fields.any("guided_json"))
     output.set_schema_or_text(fields.path("guided_json"), *schema, JsonStyle::free);

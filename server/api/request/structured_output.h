@@ -11,23 +11,23 @@
 
 namespace minfer {
 
-/// How a request wants its answer to be written: the texts that it may be.
+/// The form that a request wants for its answer: the texts that the answer may be.
 struct StructuredOutput {
-  std::string field;  ///< that asks for it, by its full name
-  std::string key;    ///< all that the grammar depends on
+  std::string field;  ///< full name of the field that asks for it
+  std::string key;    ///< everything that the grammar depends on
   GrammarCache::Build build;
 };
 
-/// From `response_format` (json_object, json_schema; text asks for nothing), vLLM's `structured_outputs` and `guided_*`, llama-server's
-/// `grammar` and `json_schema`, SGLang's `regex` and `ebnf`. Absent: the answer is free. Throws ApiError (400) if more than one asks for
-/// something (`given`: a field of the API's own has), and for what is none of these.
+/// From `response_format` (json_object, json_schema; text asks for nothing), vLLM's `structured_outputs` and `guided_*`,
+/// llama-server's `grammar` and `json_schema`, SGLang's `regex` and `ebnf`. Absent: the answer is free. Throws ApiError (400)
+/// if more than one of them asks for something (`given`: a field of the API's own does), and for anything else in them.
 std::optional<StructuredOutput> read_structured_output(JsonFields& fields,
                                                        std::optional<StructuredOutput> given = std::nullopt);
 
-/// The same of an object `name` with the schema in itself: OpenAI's `text.format` and Anthropic's `output_config.format`.
+/// The same for an object `name` that holds the schema itself: OpenAI's `text.format` and Anthropic's `output_config.format`.
 std::optional<StructuredOutput> read_text_format(JsonFields& fields, std::string_view name);
 
-/// Why its grammar was not made: what that cannot honour is a 400 that names the field and the place in it.
+/// The reason that its grammar was not made: a keyword that cannot be honoured is a 400 that names the field and the place in it.
 ApiError refusal_of(const StructuredOutput& output, const std::exception_ptr& error);
 
 }  // namespace minfer

@@ -37,8 +37,8 @@ class LoadReader final : public ProfileVisitor {
   size_t most = 0;
 };
 
-/// Whose end each request waited for; -1: it came at its time. A client that sends its next request when one is answered is in flight all
-/// along, but for a moment between. If the load is of such clients, a request follows the latest end before it that no other follows.
+/// The request whose end each request waited for; -1: it came at its time. A client that sends its next request when one is answered is
+/// always in flight, but for a moment between. In a load of such clients, a request follows the latest end before it that no other follows.
 std::vector<int64_t> followed_by(const std::vector<EndedRequest>& requests) {
   constexpr double kMomentOfRequest = 0.2, kAsMany = 0.9, kMostly = 0.9;
   std::vector<double> lengths_ns;
@@ -73,7 +73,7 @@ std::vector<int64_t> followed_by(const std::vector<EndedRequest>& requests) {
   return is_theirs ? followed : nobody;
 }
 
-/// All but the prompt and the arrival.
+/// Sets all but the prompt and the arrival.
 Conversation request_again(const EndedRequest& request) {
   Conversation again{.turns = {{.prompt = {}, .output_len = request.output_tokens}}};
   again.priority = request.priority;
@@ -134,7 +134,7 @@ RecordedLoad read_recorded_load(const std::string& path, size_t most) {
 
 std::vector<Conversation> replay_workload(const RecordedLoad& load, const WorkloadOptions& options,
                                           const Engine& engine) {
-  const int32_t most = engine.options().max_model_len;  // the KV cache holds so many
+  const int32_t most = engine.options().max_model_len;  // the KV cache holds that many
   const auto prompts = std::make_shared<const ReplayPrompts>(load.requests, engine.tokenizer(), options.seed);
   const std::vector<int64_t> followed = followed_by(load.requests);
   std::vector<Conversation> workload;

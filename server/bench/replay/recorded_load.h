@@ -11,7 +11,7 @@
 
 namespace minfer {
 
-/// The time of steps, and between them while there was work, as findings count it.
+/// The time of steps, and the time between steps while there was work, as findings count it.
 struct BusyTime {
   int64_t ns = 0;
 
@@ -38,20 +38,20 @@ struct RecordedLoad {
   size_t num_refused = 0;              ///< requests that never ran, which are left out
   std::string note;                    ///< see read_profile()
 
-  /// The chance that a draft token was right, by how many a check had and how many of them were accepted; nothing: none was checked.
+  /// The chance that a draft token was right, by the drafts in each check and the number accepted; absent: none was checked.
   std::optional<double> acceptance() const;
-  /// Leaves out requests that came later than the first `count`; the time of steps is then not known.
+  /// Keeps only the first `count` requests; the time of steps is then not known.
   void keep_first(size_t count);
 };
 
-/// Throws FileError for a file that cannot be read, or has no request that ran, or more than `most`.
+/// Throws FileError if the file cannot be read, has no request that ran, or has more than `most`.
 RecordedLoad read_recorded_load(const std::string& path, size_t most = RecordedLoad::kMostRequests);
 
-/// The requests as a load for `engine`, which outlives it: from the first arrival on at their times (by options.replay_speed), or as
-/// long after the end of another as they were, where clients sent a request when one was answered and so kept as many in flight; with
-/// prompts as ReplayPrompts says (by options.seed), each generating exactly as many tokens, greedily and without a grammar. One that was
-/// cancelled is cancelled behind as many tokens, or, if it had none, as long after its arrival, if its first token does not end it
-/// before. Throws FileError for a request that is longer than the engine's sequences can be.
+/// The requests as a load for `engine`, which outlives it. They arrive at their times (by options.replay_speed) from the first
+/// arrival on. Where clients sent a request when another was answered, and so kept as many in flight, it arrives as long after
+/// that one's end. Prompts are as ReplayPrompts says (by options.seed). Each request generates exactly as many tokens as recorded,
+/// greedily and without a grammar. A cancelled request is cancelled after as many tokens, or, if it had none, as long after its
+/// arrival, unless its first token ends it before. Throws FileError if a request is longer than the engine's sequences can be.
 std::vector<Conversation> replay_workload(const RecordedLoad& load, const WorkloadOptions& options,
                                           const Engine& engine);
 

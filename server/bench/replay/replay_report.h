@@ -11,7 +11,7 @@
 
 namespace minfer {
 
-/// Figures of requests by their records: the same formulas for a recorded load and, as a sink of the recorder, for its replay.
+/// Figures of requests from their records. The formulas are the same for a recorded load and, as a sink of the recorder, for its replay.
 class RequestFigures final : public StepSink {
  public:
   explicit RequestFigures(const BusyTime& busy = {}) : busy_(busy) {}
@@ -23,9 +23,9 @@ class RequestFigures final : public StepSink {
   bool wants_requests() const noexcept override { return false; }
   bool wants_ended_requests() const noexcept override { return true; }
 
-  /// Counts, duration (s, from the first arrival to the last end), busy_s (with work: steps and the gaps between them), output_throughput
-  /// (tokens a second), mean_e2e_ms (from the arrival to the end), TTFT (ms, from the arrival to the first token) and ITL (ms, mean time
-  /// between two tokens of a request that was not cancelled).
+  /// Counts, duration (s, from the first arrival to the last end), busy_s (with work: steps and the gaps between
+  /// them), output_throughput (tokens a second), mean_e2e_ms (from the arrival to the end), TTFT (ms, from the
+  /// arrival to the first token) and ITL (ms, mean time between two tokens of a request that was not cancelled).
   nlohmann::ordered_json json() const;
 
  private:
@@ -37,8 +37,8 @@ class RequestFigures final : public StepSink {
   BusyTime busy_;
 };
 
-/// A replay against its record: `recorded`, `replayed` and `ratio` (of the second to the first; null: of nothing) with the names of
-/// RequestFigures::json(), `differences` of the engine that is `now` to that of the record, `notes` of what was not replayed.
+/// A replay against its record: `recorded`, `replayed` and `ratio` (replayed / recorded; null if recorded is 0) with the names of
+/// RequestFigures::json(), `differences` of the current engine (`now`) from the recorded one, `notes` of what was not replayed.
 nlohmann::ordered_json replay_json(const RecordedLoad& load, double speed, const RequestFigures& replayed,
                                    const ProfileHeader& now);
 

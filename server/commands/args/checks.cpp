@@ -59,7 +59,7 @@ std::string unknown_command(const NamedCommand& command, const std::string& argu
                      fmt::join(names, ", "), question);
 }
 
-/// Of what CLI11 could not place, what a person would call the mistake; empty if there is nothing.
+/// The first argument that a person would call the mistake, among those that CLI11 could not place; empty: none.
 std::string explain_rest(const NamedCommand& command) {
   const std::vector<std::string> rest = command.app->remaining();
   const auto option = std::ranges::find_if(rest, [](const std::string& argument) {

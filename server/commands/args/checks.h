@@ -7,13 +7,13 @@
 
 namespace minfer {
 
-// Checks of options for CLI::Option::check() and transform(). What they refuse they answer with what was expected and,
-// if it looks like a slip of the keyboard, with what may have been meant.
+// Checks of options for CLI::Option::check() and transform(). A refusal says what
+// was expected and, if the text looks like a typing error, what may have been meant.
 
 /// One of `names`; `ignore_case` takes upper case too and makes it lower case.
 CLI::Validator one_of(std::vector<std::string> names, bool ignore_case = false);
 
-/// One of the names of `values`, in any case: becomes the number of its value.
+/// Takes one of the names of `values`, in any case; it becomes the number of its value.
 template <class Enum>
 CLI::Validator one_of(const std::map<std::string, Enum>& values);
 
@@ -35,8 +35,8 @@ CLI::Validator one_of(const std::map<std::string, Enum>& values) {
       is_known.get_description());
 }
 
-/// What to tell of a command line that cannot be understood: the option or command that is not known, with what may have
-/// been meant, else CLI11's own message.
+/// The error message for a command line that cannot be understood: the unknown
+/// option or command, with what may have been meant, else CLI11's own message.
 std::string explain(const CLI::App* app, const CLI::Error& error);
 
 }  // namespace minfer

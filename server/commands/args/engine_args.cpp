@@ -28,7 +28,7 @@ const std::map<std::string, SchedulingPolicy> kPolicies{{"fcfs", SchedulingPolic
                                                         {"priority", SchedulingPolicy::priority},
                                                         {"shortest", SchedulingPolicy::shortest}};
 
-/// A line that rewrites itself while weights load; nothing where nobody watches.
+/// A line that rewrites itself while weights load; nothing if standard error is no terminal.
 LoadProgress loading_line() {
   if (!is_terminal(stderr)) return {};
   return [](size_t done, size_t total) {
@@ -164,7 +164,7 @@ void EngineArgs::join() const {
   processes_ = join_processes(launch);
   const Rank rank = processes_->rank();
   if (!rank.is_first()) {
-    // A launcher passes signals on to every process: the first one ends the others when it has done what they ask.
+    // A launcher passes signals on to every process: the first process obeys them and then ends the others.
     for (const int signal : {SIGINT, SIGTERM, SIGUSR1})
       std::signal(signal, SIG_IGN);
     print_notice(fmt::format("minfer: {} of {} follows\n", processes_->name_of(rank.index), rank.count));

@@ -12,7 +12,7 @@
 
 namespace minfer {
 
-/// The engine's options, meaning the same in every command that has them: a command offers only those that change something there.
+/// The engine's options. They mean the same in every command; a command offers only the options that change something there.
 struct EngineArgs {
   static constexpr const char* kModelGroup = "Model and memory";
   static constexpr const char* kServingGroup = "Serving";
@@ -25,28 +25,28 @@ struct EngineArgs {
   std::string target_itl_ms = "0";
   SpeculationArgs speculation;
 
-  /// What its weights become at load, where more than that is not wanted: add_device_options() has it too.
+  /// Adds the type that weights become at load, for commands that want no more than that: add_device_options() includes it.
   static void add_quantization(CLI::App& command, std::string& quantization);
   static std::optional<DType> parse_quantization(const std::string& quantization);
 
-  /// Where a model runs, and the memory of its steps and KV cache: every command with a model.
+  /// Adds where a model runs, and the memory of its steps and KV cache: for every command with a model.
   void add_device_options(CLI::App& command);
-  /// The same with the model itself, as an option and as the first argument.
+  /// Adds the same and the model itself, as an option and as the first argument.
   void add_model_options(CLI::App& command);
-  /// How requests share the engine: commands that submit some.
+  /// Adds how requests share the engine: for commands that submit requests.
   void add_serving_options(CLI::App& command);
-  /// The order of service: commands whose requests differ in priority.
+  /// Adds the order of service: for commands whose requests differ in priority.
   CLI::Option* add_policy_option(CLI::App& command);
 
-  /// `options` with everything parsed. Where a launcher started several processes, joins them first, as do the others. What fails then
-  /// is told to the others: see told().
+  /// `options` with everything parsed. If a launcher started several processes, joins them
+  /// first, as the others do. A failure after that is told to the others: see told().
   EngineOptions engine_options() const;
   std::unique_ptr<ModelSource> open() const;
-  /// With a progress line on a terminal. In a process of another rank than the first it follows that one to the end, and throws
-  /// FollowedToEnd.
+  /// Makes the engine, with a progress line on a terminal. A process of another
+  /// rank than the first follows that rank to the end and throws FollowedToEnd.
   std::unique_ptr<Engine> make_engine() const;
 
-  /// Runs `work`, and has the other processes know if it throws.
+  /// Runs `work`, and tells the other processes if it throws.
   template <class Work>
   decltype(auto) told(Work work) const {
     try {
@@ -56,9 +56,9 @@ struct EngineArgs {
       throw;
     }
   }
-  /// Throws DeviceError if another process failed, where nobody else says so: after everything.
+  /// Throws DeviceError if another process failed and nothing else says so. Call it last.
   void check_processes() const;
-  /// Null: this process is alone. Once options are there.
+  /// The processes; null: this one is alone. Call it once options are there.
   const ProcessGroup* processes() const { return processes_.get(); }
 
  private:
@@ -68,15 +68,15 @@ struct EngineArgs {
   mutable std::shared_ptr<ProcessGroup> processes_;
 };
 
-/// For what runs in one process. Throws Error if a launcher started several.
+/// For commands that run in one process. Throws Error if a launcher started several.
 void refuse_launcher(const std::string& what);
 
-/// How tokens are drawn, for the commands that generate.
+/// The sampling options of commands that generate.
 struct SamplingArgs {
   SamplingParams params;                ///< max_tokens 0: as many as the context takes
   std::vector<std::string> logit_bias;  ///< TOKEN=BIAS
 
-  /// Greedy, to the end: what a person at a terminal can repeat.
+  /// Greedy, to the end: results that a person at a terminal can repeat.
   SamplingArgs() {
     params.temperature = 0.0f;
     params.max_tokens = 0;

@@ -32,11 +32,11 @@ struct LoadArgs {
   void add_to(CLI::App& command);
 
   bool chosen() const { return workload.num_prompts > 0 || has_priorities() || is_remote(); }
-  /// Whether its requests may differ in priority: random prompts do not.
+  /// True if its requests may differ in priority: random prompts do not.
   bool has_priorities() const { return !workload.dataset.empty() || !workload.replay.empty(); }
   bool is_remote() const { return !remote.base_url.empty(); }
 
-  /// Parses what CLI11 leaves as text. Throws Error naming the option.
+  /// Parses options that CLI11 leaves as text. Throws Error naming the option.
   void resolve();
 
  private:

@@ -12,11 +12,11 @@ namespace minfer {
 /// Adds `-m,--model`, which is also the command's first positional argument, MODEL. An empty model is the demo model.
 CLI::Option* add_model_argument(CLI::App& command, std::string& model);
 
-/// Whether an argument that may be a model or a text is a model: it ends in .gguf, begins with "synthetic:", or names a
-/// file that begins as a GGUF file does.
+/// True if an argument that may be a model or a text is a model: it ends in .gguf,
+/// begins with "synthetic:", or names a file that begins as a GGUF file does.
 bool names_a_model(const std::string& argument);
 
-/// The arguments of commands that take a model and a text, [MODEL] [TEXT], of which either may be left out.
+/// The arguments of commands that take a model and a text, [MODEL] [TEXT]. Either may be left out.
 class ModelAndText {
  public:
   /// Adds `-m,--model`, MODEL and the text under the name `text_name`. The commands' object outlives `command`.

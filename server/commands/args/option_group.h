@@ -12,19 +12,19 @@ struct OptionGroup {
   std::string name;
 };
 
-/// An option whose default is none, or stands in its description or its option_text().
+/// Adds an option without a default, or with a default named in its description or its option_text().
 template <class Target>
 CLI::Option* add_option(const OptionGroup& group, const std::string& names, Target& target,
                         const std::string& description) {
   return group.command.add_option(names, target, description)->group(group.name);
 }
-/// One whose default the help shows: what `target` has now.
+/// Adds an option whose default, the current value of `target`, the help shows.
 template <class Target>
 CLI::Option* add_with_default(const OptionGroup& group, const std::string& names, Target& target,
                               const std::string& description) {
   return add_option(group, names, target, description)->capture_default_str();
 }
-/// One whose values have commas between them. Without allow_extra_args(false), CLI11 would take the argument behind them as another value.
+/// Adds an option with comma-separated values. Without allow_extra_args(false), CLI11 would take the next argument as another value.
 template <class Target>
 CLI::Option* add_list(const OptionGroup& group, const std::string& names, Target& target,
                       const std::string& description) {

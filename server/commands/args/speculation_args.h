@@ -13,12 +13,12 @@ namespace minfer {
 class SpeculationArgs {
  public:
   void add_to(const OptionGroup& options);
-  /// What measures with models of random weights.
+  /// Adds the option for measurements with models of random weights.
   void add_synthetic_acceptance(const OptionGroup& options);
-  /// Drafts, if there are any, are right with this chance, of any model: those of a recorded load were.
+  /// Makes drafts, if there are any, right with this chance, whatever the model, as a recorded load's were.
   void replay_acceptance(std::optional<double> chance) { replayed_acceptance_ = chance; }
-  /// The options with everything parsed, and the draft model opened, for the model of this name. Throws Error naming options that contradict
-  /// each other.
+  /// The options with everything parsed, and the draft model opened, for the
+  /// model `model`. Throws Error naming options that contradict each other.
   SpeculationOptions resolve(const std::string& model) const;
 
  private:
@@ -29,7 +29,7 @@ class SpeculationArgs {
   CLI::Option* model_option_ = nullptr;
 };
 
-/// What became of drafts, for a line that sums up a run: "31 of 60 draft tokens accepted, 2.6 tokens a check".
+/// The result of drafts, for a line that sums up a run: "31 of 60 draft tokens accepted, 2.6 tokens a check".
 std::string describe(const SpeculationCounts& counts);
 
 }  // namespace minfer

@@ -55,7 +55,7 @@ class SummaryAnswer final : public HttpResponseHandler {
   HttpClient& client_;
 };
 
-/// What a running server says of its last steps.
+/// A running server's summary of its last steps.
 Diagnosis diagnosis_of_server(const ExplainArguments& arguments) {
   const HttpUrl url = parse_http_url(arguments.url);
   HttpClient client(url);

@@ -17,10 +17,10 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int kTurns = 5;
-/// Of the time, for what is tried alone; the rest is for all that helped together.
+/// The share of the time for options tried alone; the rest is for all options that helped together.
 constexpr double kAloneShare = 0.7;
 
-/// Of which figure a finding's gain is.
+/// The figure to which a finding's gain refers.
 std::string figure_of(const Finding& finding) {
   if (finding.of != GainOf::latency) return "busy_s";
   if (finding.rule == "prefill starves decode" || finding.rule == "step times mispredicted")
@@ -69,7 +69,7 @@ Json gain_json(const MeasuredGain& gain) {
           {"helped", gain.helped()}};
 }
 
-/// All that a report holds.
+/// The contents of a report.
 struct Tried {
   std::vector<KeptTrial> trials;               ///< best first
   std::vector<Alternative> alternatives = {};  ///< as recorded, then by trial as they were tried

@@ -29,7 +29,7 @@ void write_stop(JsonText& json, AnswerEnd end, const std::string& stop_string) {
   stop_string.empty() ? json.null() : json.value(stop_string);
 }
 
-/// Cached tokens are no part of input_tokens here.
+/// Cached tokens are not part of input_tokens here.
 void write_messages_usage(JsonText& json, const Usage& usage) {
   json.key("usage").open('{').field("input_tokens", usage.prompt_tokens - usage.cached_tokens);
   json.field("cache_creation_input_tokens", 0).field("cache_read_input_tokens", usage.cached_tokens);

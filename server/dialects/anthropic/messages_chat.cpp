@@ -26,8 +26,8 @@ void append_line(std::string& text, std::string_view more) {
                         describe(type), expected));
 }
 
-/// What another server's tools did and what came of it, which nobody here can read: searches of the web are encrypted, those of
-/// tools find what is offered anyway.
+/// Calls and results of another server's tools, which cannot be read here: web
+/// searches are encrypted, and tool searches find tools that are offered anyway.
 constexpr std::array<std::string_view, 3> kWithoutText{"server_tool_use", "web_search_tool_result",
                                                        "tool_search_tool_result"};
 
@@ -111,7 +111,7 @@ class MessagesReader {
     }
   }
 
-  /// Templates know no failed results: the text says so.
+  /// Templates know no failed results, so the text says so.
   void add_result(JsonFields& fields) {
     const std::string id = fields.required_text("tool_use_id");
     const Json* content = fields.any("content");

@@ -40,8 +40,8 @@ void read_messages_tool_choice(JsonFields& fields, ChatPrompt& prompt) {
   choice.report_unknown();
 }
 
-/// Whether the model thinks is for its template to say: the switch is the variable enable_thinking. How many tokens it takes for that
-/// (budget_tokens) cannot be bounded.
+/// The template decides if the model thinks: its switch is the variable enable_thinking.
+/// The number of tokens for thinking (budget_tokens) cannot be bounded.
 void read_thinking(JsonFields& fields, ChatPrompt& prompt) {
   const Json* object = fields.object("thinking");
   if (object == nullptr) return;
@@ -69,7 +69,7 @@ void read_output_config(JsonFields& fields, ChatPrompt& prompt) {
   config.report_unknown();
 }
 
-/// What decides the prompt: model, system, messages, tools, tool_choice, thinking, output_config.
+/// The fields that decide the prompt: model, system, messages, tools, tool_choice, thinking, output_config.
 ChatPrompt read_messages_prompt(JsonFields& fields, const ApiContext& context) {
   ChatPrompt prompt;
   Json messages = read_messages_chat(fields);
@@ -80,7 +80,7 @@ ChatPrompt read_messages_prompt(JsonFields& fields, const ApiContext& context) {
     if (!checked.empty() && prompt.tool_choice.kind != ToolChoice::Kind::none)
       prompt.variables["tools"] = std::move(checked);
   }
-  // An answer goes on with a last message of the assistant.
+  // An answer continues a last message of the assistant.
   const Json& last = messages.back();
   const bool goes_on =
       last["role"] == "assistant" && !last.contains("tool_calls") &&
@@ -113,7 +113,7 @@ CompletionRequest parse_messages_request(std::string_view body, const ApiContext
   fields.report_unknown();
 
   set_chat_prompt(request, prompt, context, unknown);
-  // A bound, not a wish: agents send the same one whatever the context. What it leaves is taken, at least one token.
+  // A bound, not a wish: agents send the same number whatever the context. If less is left, the answer gets that, at least one token.
   const int64_t left = context.max_model_len - static_cast<int64_t>(request.prompts.front().size());
   settle_lengths(request, context, std::clamp<int64_t>(left, 1, *max_tokens), 0, INT32_MAX);
   return std::move(request);

@@ -15,8 +15,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Around other files of a repository, as code models know them. Names that nobody gave are llama-server's, so that its clients' prompts
-// are the same here.
+// Markers of a repository's other files, as code models know them. Names that
+// nobody gave are llama-server's, so that its clients' prompts are the same here.
 constexpr const char* kRepositoryToken = "<|repo_name|>";
 constexpr const char* kFileToken = "<|file_sep|>";
 constexpr const char* kRepositoryName = "myproject\n";
@@ -27,7 +27,7 @@ bool has_token(const Tokenizer& tokenizer, std::string_view text) {
   return tokenizer.encode(text, {.add_special = false, .parse_special = true}).size() == 1;
 }
 
-/// What goes in front of the gap's own file: the other files.
+/// The text in front of the gap's own file: the other files.
 std::vector<PromptPart> read_other_files(JsonFields& fields, const ApiContext& context) {
   const Json* list = fields.array("input_extra");
   if (list == nullptr || list->empty()) return {};
@@ -74,7 +74,7 @@ CompletionRequest parse_infill_request(std::string_view body, const ApiContext& 
   JsonFields& fields = read.fields;
   UnknownFields& unknown = read.unknown;
   CompletionRequest& request = read.request;
-  // llama-server's clients ask so for a seed that differs each time.
+  // llama-server's clients ask this way for a seed that differs each time.
   if (fields.integer("seed", INT64_MIN, INT64_MAX) == -1) request.sampling.seed.reset();
   const int64_t wanted = fields.integer("n_predict", -1, INT32_MAX).value_or(-1);
   if (wanted == 0) throw fields.error("n_predict", "0, expected -1 or at least 1");
@@ -83,7 +83,7 @@ CompletionRequest parse_infill_request(std::string_view body, const ApiContext& 
   request.ignored_fields = unknown.names();
 
   request.prompts.push_back(tokenise_parts(parts, context));
-  // A bound, not a wish: editors send the same one whatever the context. What it leaves is taken, at least one token.
+  // A bound, not a wish: editors send the same number whatever the context. If less is left, the answer gets that, at least one token.
   const int64_t left = context.max_model_len - static_cast<int64_t>(request.prompts.front().size());
   const int64_t most = wanted == -1 ? left : std::min(left, wanted);
   settle_lengths(request, context, std::max<int64_t>(most, 1), 0, INT32_MAX);

@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// `logprobs` says whether, `top_logprobs` how many alternatives. -1: none wanted.
+/// `logprobs` says if logprobs are wanted, `top_logprobs` how many alternatives. -1: none wanted.
 int32_t read_logprobs(JsonFields& fields, int32_t most) {
   const bool wanted = fields.boolean("logprobs").value_or(false);
   const auto num_top = static_cast<int32_t>(fields.integer("top_logprobs", 0, most).value_or(0));

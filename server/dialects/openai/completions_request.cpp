@@ -68,7 +68,7 @@ std::vector<TokenId> tokenise(const RawPrompt& prompt, const ApiContext& context
   return ids;
 }
 
-/// A prompt and what comes behind the gap that the answer is to fill.
+/// A prompt and the text behind the gap that the answer must fill.
 std::vector<TokenId> tokenise_gap(const RawPrompt& prompt, const std::string& suffix,
                                   const ApiContext& context, bool add_special) {
   const Tokenizer& tokenizer = *context.tokenizer;

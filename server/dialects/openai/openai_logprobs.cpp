@@ -9,7 +9,7 @@
 namespace minfer {
 namespace {
 
-// JSON knows no infinity: what a token that cannot occur gets, as in vLLM.
+// JSON knows no infinity: this is the logprob of a token that cannot occur, as in vLLM.
 constexpr float kLeastLogprob = -9999.0f;
 constexpr int kDecimals = 6;
 

@@ -11,15 +11,15 @@
 
 namespace minfer {
 
-/// The text of a token by itself, valid UTF-8: its bytes, or where these are not whole characters, OpenAI's
-/// form "bytes:\xe2\x80" (with these very backslashes).
+/// The text of a token by itself, valid UTF-8: its bytes, or if these are not
+/// whole characters, OpenAI's form "bytes:\xe2\x80" (with these very backslashes).
 std::string token_text(const Tokenizer& tokenizer, TokenId token);
 
 /// Unicode code points of valid UTF-8.
 int64_t count_characters(std::string_view text);
 
-/// Where each token's text begins in a growing answer, in characters (Unicode code points). A token that goes on with a character that an
-/// earlier one began has the place of that character; one in front of the text (`begin` < 0) has place 0.
+/// Where each token's text begins in a growing answer, in characters (Unicode code points). A token that continues a
+/// character of an earlier token has the place of that character. A token in front of the text (`begin` < 0) has place 0.
 class TextOffsets {
  public:
   TextOffsets(const Tokenizer& tokenizer, bool with_special, int64_t begin);
@@ -31,22 +31,22 @@ class TextOffsets {
   int64_t offset_;
 };
 
-/// Writes the logprobs of an answer's tokens, an entry at a time, so that a long answer can be written in
-/// pieces. The tokens and the tokeniser outlive it. One thread at a time.
+/// Writes the logprobs of an answer's tokens, one entry at a time, so that a long answer
+/// can be written in pieces. The tokens and the tokeniser outlive it. One thread at a time.
 ///
-/// Of a chat: {"content":[{"token","logprob","bytes","top_logprobs":[{"token","logprob","bytes"}]}],
-/// "refusal":null}, an entry a token.
-/// Of a completion: {"text_offset","token_logprobs","tokens","top_logprobs"}, an entry a token in each: the
-/// alternatives as an object from text to logprob that always holds the token itself. Of alternatives with the
-/// same text it holds the token itself, else the most likely. A token whose logprob is NaN (a prompt's first
-/// one, which follows nothing) has null for both.
+/// A chat's: {"content":[{"token","logprob","bytes","top_logprobs":[{"token","logprob","bytes"}]}],
+/// "refusal":null}, one entry for each token.
+/// A completion's: {"text_offset","token_logprobs","tokens","top_logprobs"}, each with one entry
+/// for each token. The alternatives are an object from text to logprob that always holds the token
+/// itself. If alternatives have the same text, it holds the token itself, else the most likely. If
+/// a token's logprob is NaN (a prompt's first token, which follows nothing), both are null.
 class LogprobsWriter {
  public:
-  /// `offsets`: of a completion, where its tokens begin; null: of a chat.
+  /// `offsets`: where a completion's tokens begin; null: a chat.
   LogprobsWriter(const Tokenizer& tokenizer, std::span<const SampledToken> tokens, TextOffsets* offsets)
       : tokenizer_(tokenizer), tokens_(tokens), offsets_(offsets) {}
 
-  /// Writes what comes next: an entry, or what stands between two lists. False: that was the end.
+  /// Writes the next piece: an entry, or the text between two lists. Returns false at the end.
   bool write_next(JsonText& json);
 
  private:

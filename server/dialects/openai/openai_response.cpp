@@ -64,7 +64,7 @@ void ResponseBuilder::add_parsed(int32_t index, Choice& choice, const RequestOut
 std::string ResponseBuilder::next_piece() {
   while (!written() && text_.size() <= kPieceBytes)
     write_next();
-  // The last character says whether a comma comes next: it stays for the next piece.
+  // The last character decides if a comma comes next: it stays for the next piece.
   const size_t size = text_.size() - (written() ? 0 : 1);
   std::string piece = std::exchange(text_, text_.substr(size));
   piece.resize(size);

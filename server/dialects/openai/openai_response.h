@@ -19,14 +19,14 @@ namespace minfer {
 
 /// The events of a stream of /v1/completions or /v1/chat/completions ("data: {...}\n\n").
 ///
-/// Each output gives one event; the first of a chat's choice is preceded by one with its role. The last
-/// output of the last choice is followed by the usage, if asked for, and by "data: [DONE]".
+/// Each output gives one event. In a chat, an event with the role precedes a choice's first event.
+/// After the last output of the last choice come the usage, if asked for, and "data: [DONE]".
 class StreamWriter final : public AnswerStream {
  public:
   StreamWriter(const CompletionRequest& request, const ResponseIdentity& identity, const ApiContext& context);
 
   void append(int32_t choice, const RequestOutput& output, std::string& events) override;
-  /// With the error object, and "data: [DONE]".
+  /// Appends the error object and "data: [DONE]".
   void append_error(const ApiError& error, std::string& events) override;
   bool finished() const override { return finished_; }
   bool ended(int32_t choice) const override { return choices_[static_cast<size_t>(choice)].finished; }
@@ -37,7 +37,7 @@ class StreamWriter final : public AnswerStream {
   struct Choice {
     TextOffsets offsets;
     std::unique_ptr<ParsedChoice> parsed = nullptr;  ///< null: all is content
-    CustomInput input = {};                          ///< of the call under way, if it is one of a custom tool
+    CustomInput input = {};  ///< the open call's input, if it is a call of a custom tool
     bool started = false;
     bool finished = false;
   };
@@ -56,12 +56,12 @@ class StreamWriter final : public AnswerStream {
   std::vector<Choice> choices_;
   int32_t num_unfinished_;
   bool finished_ = false;
-  std::string head_;          ///< what every event begins with, up to the choices
-  std::string before_index_;  ///< and up to the index of its choice
+  std::string head_;          ///< the beginning of every event, up to the choices
+  std::string before_index_;  ///< the same and on, up to the index of its choice
   std::string problem_;
 };
 
-/// A whole response of /v1/completions or /v1/chat/completions. What is written is let go of.
+/// A whole response of /v1/completions or /v1/chat/completions. Frees each part once it is written.
 class ResponseBuilder final : public WholeAnswer {
  public:
   ResponseBuilder(const CompletionRequest& request, ResponseIdentity identity, const ApiContext& context);
@@ -76,12 +76,12 @@ class ResponseBuilder final : public WholeAnswer {
 
  private:
   struct Choice {
-    std::string text;                                ///< if it is not parsed
+    std::string text;                                ///< the answer's text if it is not parsed
     std::unique_ptr<ParsedChoice> parsed = nullptr;  ///< null: all is content
     std::vector<SampledToken> logprobs;
     std::string finish;  ///< members that say why it ended
   };
-  /// What is written next.
+  /// The part to write next.
   enum class Part : uint8_t { head, choice, logprobs, tail, none };
 
   void add_parsed(int32_t index, Choice& choice, const RequestOutput& output);
@@ -98,10 +98,10 @@ class ResponseBuilder final : public WholeAnswer {
   int32_t num_unfinished_;
   std::string problem_;
 
-  std::string text_;  ///< written, not given out
+  std::string text_;  ///< written text that is not given out yet
   Part next_part_ = Part::head;
   int32_t next_choice_ = 0;
-  std::optional<TextOffsets> offsets_;  ///< of the choice that is being written, as is the next
+  std::optional<TextOffsets> offsets_;  ///< this and the next: of the choice being written
   std::optional<LogprobsWriter> logprobs_;
 };
 

@@ -1,5 +1,5 @@
-// Streamed responses. An event is put together from text made once a request and the little that is new: at
-// thousands of tokens a second this is what a token costs the host.
+// Streamed responses. An event is put together from text that is made once a request and
+// a little new text: at thousands of tokens a second, this is a token's cost on the host.
 #include <utility>
 
 #include "server/dialects/openai/openai_body.h"

@@ -9,21 +9,21 @@
 
 namespace minfer {
 
-// Bodies of the small endpoints, named as vLLM's. Requests in, responses out; ApiError for what is wrong. What a
-// request holds that nobody knows goes to `unknown`.
+// Bodies of the small endpoints, named as vLLM's. Requests in, responses out;
+// ApiError for a wrong request. Fields that nobody knows go to `unknown`.
 
 /// POST /tokenize: {"model","prompt","add_special_tokens","return_token_strs"} or a chat's {"model",
-/// "messages","tools","add_generation_prompt",...} -> {"count","max_model_len","tokens","token_strs"}. The
-/// model may be left out: all names stand for the same one.
+/// "messages","tools","add_generation_prompt",...} -> {"count","max_model_len","tokens","token_strs"}.
+/// The model may be left out: all names mean the same model.
 std::string tokenize_response(std::string_view body, const ApiContext& context, UnknownFields& unknown);
 /// POST /detokenize: {"model","tokens"} -> {"prompt"}.
 std::string detokenize_response(std::string_view body, const ApiContext& context, UnknownFields& unknown);
-/// GET /tokenizer_info: {"bos_token","eos_token","vocab_size","model_max_length"}, the texts null where the
-/// vocabulary has no such token. With it lm-evaluation-harness needs no tokeniser of its own.
+/// GET /tokenizer_info: {"bos_token","eos_token","vocab_size","model_max_length"}; the texts are null
+/// if the vocabulary has no such token. With it, lm-evaluation-harness needs no tokeniser of its own.
 std::string tokenizer_info_response(const ApiContext& context);
 /// GET /v1/models.
 std::string models_response(const ApiContext& context);
-/// GET /v1/models/NAME, `path` being NAME as it stands in the URL; 404 for one that is not served.
+/// GET /v1/models/NAME; `path` is NAME as in the URL. 404 for a name that is not served.
 std::string model_response(std::string_view path, const ApiContext& context);
 /// GET /version.
 std::string version_response();

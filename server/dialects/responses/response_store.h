@@ -10,18 +10,18 @@
 
 namespace minfer {
 
-/// A response of /v1/responses that is kept.
+/// A kept response of /v1/responses.
 struct StoredResponse {
-  std::string body;  ///< as it was given
-  /// The conversation before its answer: a JSON list of messages for the template, less the bracket behind it.
+  std::string body;  ///< the body that the client got
+  /// The conversation before its answer: a JSON list of messages for the template, without its closing bracket.
   std::shared_ptr<const std::string> history;
-  std::string answer;  ///< the message that goes on with it, JSON
+  std::string answer;  ///< the message that continues the history, JSON
 
   size_t history_bytes() const { return (history ? history->size() : 0) + answer.size(); }
 };
 
-/// The responses that clients can come back to, in memory: a bounded number of them and of bytes, the least recently used are dropped.
-/// Any thread.
+/// Responses that clients can come back to, in memory. Their number and
+/// bytes are bounded; the least recently used are dropped. Any thread.
 class ResponseStore {
  public:
   struct Limits {
@@ -30,9 +30,9 @@ class ResponseStore {
   };
   explicit ResponseStore(Limits limits) : limits_(limits) {}
 
-  /// One larger than all that may be kept is not.
+  /// Does not keep a response larger than the limit.
   void put(const std::string& id, StoredResponse response);
-  /// Null: there is none, or no longer.
+  /// Null: there is no such response, or no longer.
   std::shared_ptr<const StoredResponse> find(const std::string& id);
   bool erase(const std::string& id);
 

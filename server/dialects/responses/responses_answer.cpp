@@ -53,14 +53,14 @@ Json message_of(const std::vector<AnswerPart>& parts, const ToolNames& custom_to
   return message;
 }
 
-/// The object of one response of /v1/responses and its items, and what is kept of it. `request` and what the context points to
-/// outlive it. One thread.
+/// The object of one response of /v1/responses and its items, and the part that is
+/// kept. `request` and the objects that the context points to outlive it. One thread.
 class ResponsesBody {
  public:
   ResponsesBody(const CompletionRequest& request, ResponseIdentity identity, const ApiContext& context)
       : request_(request), identity_(std::move(identity)), store_(context.responses) {}
 
-  /// The response while it is on its way, with what it has so far.
+  /// The response while it is under way, with its items so far.
   std::string unfinished(const std::vector<AnswerPart>& parts) {
     return text("in_progress", parts, "null", "null", nullptr);
   }
@@ -75,7 +75,7 @@ class ResponsesBody {
     return text("failed", parts, written, "null", nullptr);
   }
 
-  /// The response at its end, which is kept if the request wants that.
+  /// The response at its end. Keeps it if the request wants that.
   std::string finished(const std::vector<AnswerPart>& parts, AnswerEnd end, const Usage& usage) {
     const bool is_cut = end == AnswerEnd::length;
     std::string body = text(is_cut ? "incomplete" : "completed", parts, "null",
@@ -113,7 +113,7 @@ class ResponsesBody {
     json.field("status", std::string_view(status)).close('}');
   }
 
-  /// The only part of the content of an item that is no call.
+  /// The only content part of an item that is not a call.
   void write_content(JsonText& json, const AnswerPart& part, std::string_view text) const {
     json.open('{');
     if (part.kind == AnswerPart::Kind::content) {
@@ -125,12 +125,12 @@ class ResponsesBody {
     json.close('}');
   }
 
-  /// Whether a part is a call of a custom tool, which brings a text instead of arguments.
+  /// True if a part is a call of a custom tool, which brings a text instead of arguments.
   bool is_custom_call(const AnswerPart& part) const {
     return part.kind == AnswerPart::Kind::call && request_.custom_tools.contains(part.name);
   }
 
-  /// Of a part that is a call: as the client knows it, without its namespace.
+  /// The name of a call's tool as the client knows it, without its namespace.
   const std::string& function_name(const AnswerPart& part) const {
     const auto spaced = request_.responses->spaces.find(part.name);
     return spaced == request_.responses->spaces.end() ? part.name : spaced->second.name;
@@ -252,7 +252,7 @@ class ResponsesStream final : public SingleStream {
                  body_.finished(parts(), end, usage()), events);
   }
 
-  /// Before the response has begun nobody knows it: the error stands alone.
+  /// Before the response has begun, the client does not know it: the error stands alone.
   void fail(const ApiError& error, std::string& events) override {
     if (begun_) return add_response("response.failed", body_.failed(parts(), error), events);
     begin_numbered("error", events);
@@ -270,7 +270,7 @@ class ResponsesStream final : public SingleStream {
     events += ",\"response\":" + response;
     events += kEventEnd;
   }
-  /// Which part of which item an event is about.
+  /// The members that say which part of which item an event is about.
   void write_place(std::string& text) {
     JsonText json(text);
     text += ",\"item_id\":";

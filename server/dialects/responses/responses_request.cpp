@@ -120,7 +120,7 @@ std::string echo_members(JsonFields& fields, const CompletionRequest& request, c
   return text;
 }
 
-/// What another server's tools did, of which the client has no text: nothing that a template could show.
+/// Calls of another server's tools. The client has no text of them, so a template could show nothing.
 constexpr std::array<std::string_view, 2> kWithoutText{"web_search_call", "tool_search_call"};
 
 void append_paragraph(std::string& text, std::string_view more) {
@@ -166,7 +166,7 @@ class InputReader {
     }
   }
 
-  /// Messages of one side that follow each other are one: many templates take none but turns that alternate.
+  /// Consecutive messages of one side become one: many templates take only turns that alternate.
   void add_message(const std::string& role, const std::string& text) {
     const bool may = role == "user" || (role == "assistant" && thoughts_.empty());
     const bool goes_on = may && !messages_.empty() && messages_.back()["role"] == role &&
@@ -203,7 +203,7 @@ class InputReader {
     fields.report_unknown();
   }
 
-  /// Thoughts that no message followed say nothing to a template.
+  /// Thoughts without a following message say nothing to a template.
   Json take() { return std::move(messages_); }
 
  private:
@@ -259,7 +259,7 @@ class InputReader {
     messages_.push_back(std::move(message));
   }
 
-  /// Tools that come up on the way. Templates have one place for all of them.
+  /// Tools that appear among the items. Templates have one place for all of them.
   void read_tools(JsonFields& fields) {
     for (const char* of_searches : {"role", "call_id", "execution"})
       fields.any(of_searches);

@@ -13,8 +13,8 @@
 namespace minfer {
 namespace {
 
-/// Tokens with logprobs of one event, and bytes of events that are written together: what one client's stream
-/// holds up the others for, about a millisecond.
+/// The most tokens with logprobs of one event, and the most bytes of events that are written
+/// together: for these, one client's stream holds up the others for about a millisecond.
 constexpr size_t kEventTokens = 64;
 constexpr size_t kWriteBytes = 64u << 10;
 
@@ -119,7 +119,7 @@ void CompletionJob::drop_unsent() {
     choices_[static_cast<size_t>(index)].unsent.clear();
 }
 
-/// The answer of a choice is over, but the engine does not know that yet.
+/// Ends a choice whose answer is over, which the engine does not know yet.
 void CompletionJob::end_early(int32_t index) {
   Choice& choice = choices_[static_cast<size_t>(index)];
   if (std::exchange(choice.unwanted, true)) return;
@@ -158,13 +158,13 @@ void CompletionJob::end_answer(const std::string& problem) {
   wait_for_client();
 }
 
-/// What is left of the answer waits for nothing else from now on.
+/// The rest of the answer waits for nothing else from now on.
 void CompletionJob::wait_for_client() {
   if (!client_wait_->is_waiting()) client_wait_->begin(now_ns());
 }
 
-/// W3C's Server-Timing, in milliseconds: what is known so far. The head of a stream goes with its first token, so it has no time of decoding,
-/// and none at all if a comment came before.
+/// W3C's Server-Timing, in milliseconds, with the times known so far. A stream's head leaves with
+/// its first token, so it has no time of decoding, and none at all if a comment came before.
 void CompletionJob::add_times_header() {
   if (times_.prompt_ns == 0) return;
   const auto entry = [](std::string_view name, int64_t ns) {
@@ -214,7 +214,7 @@ void CompletionJob::fail(const ApiError& error) {
   answered_ = true;
   failed_ = true;
   drop_unsent();
-  // One that fails before anything was sent can still have the right status.
+  // An answer that fails before anything was sent can still have the right status.
   if (!answering_) return answer(*exchange_, error);
   std::string events;
   stream_->append_error(error, events);

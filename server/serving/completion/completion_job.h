@@ -18,15 +18,15 @@
 
 namespace minfer {
 
-/// The id by which the engine knows a choice of the request with that id.
+/// The engine's id of a choice of the request `id`.
 std::string engine_id_of(const std::string& id, const CompletionRequest& request, int32_t choice);
 
-/// A completion request on its way: takes the outputs of its choices and answers the client, as a stream or
-/// as a whole. I/O thread; owned by shared pointers. The context, the metrics and the loop outlive it.
+/// A completion request under way: takes the outputs of its choices and answers the client, as a stream
+/// or as a whole. I/O thread; owned by shared pointers. The context, the metrics and the loop outlive it.
 ///
-/// Where the client takes a stream more slowly than the engine gives it, outputs wait here, as tokens and not
-/// yet as JSON, and are sent when there is room. What waits is bounded by the answer's size, which
-/// ApiLimits::max_answer_bytes bounds, and the time by HttpLimits::write_timeout and its least rate.
+/// If the client takes a stream more slowly than the engine gives it, outputs wait here, as tokens and
+/// not yet as JSON, and are sent when there is room. The answer's size, which ApiLimits::max_answer_bytes
+/// bounds, bounds what waits; HttpLimits::write_timeout and its least rate bound the time.
 class CompletionJob : public std::enable_shared_from_this<CompletionJob> {
  public:
   CompletionJob(EventLoop& loop, std::shared_ptr<HttpExchange> exchange, CompletionRequest request,
@@ -34,37 +34,37 @@ class CompletionJob : public std::enable_shared_from_this<CompletionJob> {
   CompletionJob(const CompletionJob&) = delete;
   CompletionJob& operator=(const CompletionJob&) = delete;
 
-  /// What the engine is asked for, a request a choice, and their ids.
+  /// The engine's requests, one for each choice, and their ids.
   std::vector<Request> engine_requests() const;
   std::vector<std::string> engine_ids() const;
 
-  /// Takes what came for a choice; outputs that come before they can be sent become one event, up to a length.
+  /// Takes an output of a choice; outputs that come before they can be sent become one event, up to a length.
   void take(int32_t choice, RequestOutput output);
-  /// Sends what was taken, as far as the client has room for it; the rest follows by itself.
+  /// Sends the outputs taken, as far as the client has room for them; the rest follows by itself.
   void send();
-  /// Sends a comment line if the stream has been quiet for so long: proxies close what they take for dead.
+  /// Sends a comment line if the stream has been quiet for `quiet_time`: proxies close streams that they take for dead.
   void keep_open(int64_t now_ns, std::chrono::nanoseconds quiet_time);
-  /// Ends the answer with an error, wherever it stands.
+  /// Ends the answer with an error, at any point.
   void fail(const ApiError& error);
-  /// It is answered with an error: what its choices still give is of no use.
+  /// True if it is answered with an error: later outputs of its choices are of no use.
   bool failed() const { return failed_; }
-  /// The engine's ids of choices whose answers were over before their last outputs; each once.
+  /// The engine's ids of choices whose answers ended before their last outputs; each once.
   std::vector<std::string> take_unwanted() { return std::exchange(unwanted_, {}); }
-  /// `callback` is called at most once, with what was malformed in the answer, when that is over.
+  /// Calls `callback` at most once, when the answer is over, with what was malformed in it.
   void on_problem(std::function<void(const std::string& problem)> callback) {
     on_problem_ = std::move(callback);
   }
-  /// The client has gone: nothing is sent any more.
+  /// True if the client has gone: nothing more is sent.
   bool abandoned() const { return exchange_->is_closed(); }
 
  private:
   struct Choice {
     TokenTimes times;
     std::deque<RequestOutput> unsent;
-    bool unwanted = false;  ///< what still comes is dropped
+    bool unwanted = false;  ///< later outputs are dropped
   };
 
-  /// The next output to send: choices take turns. There is one.
+  /// Takes the next output to send: choices take turns. There must be one.
   std::pair<int32_t, RequestOutput> next_unsent();
   void drop_unsent();
   void end_early(int32_t choice);
@@ -84,7 +84,7 @@ class CompletionJob : public std::enable_shared_from_this<CompletionJob> {
   int32_t num_unfinished_;      ///< choices
   int32_t longest_choice_ = 0;  ///< its tokens so far
   AnswerTimes times_;
-  std::deque<int32_t> unsent_;  ///< choices that have something to send, each once
+  std::deque<int32_t> unsent_;  ///< choices with something to send, each once
   const std::shared_ptr<ClientWait> client_wait_ = std::make_shared<ClientWait>();  ///< of all choices
   std::unique_ptr<AnswerStream> stream_;                                            ///< one of the two
   std::unique_ptr<WholeAnswer> whole_;

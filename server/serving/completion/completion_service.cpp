@@ -18,7 +18,7 @@ constexpr size_t kMostLogged = 256;
 
 }  // namespace
 
-/// What became of parsing a body: a request or an error.
+/// The result of parsing a body: a request or an error.
 struct CompletionService::Parsed {
   Parsed(const Dialect& dialect, const std::string& body, const ApiContext& context) {
     try {
@@ -77,8 +77,8 @@ void CompletionService::start(const Dialect& dialect, std::shared_ptr<HttpExchan
   });
 }
 
-/// Has `go_on` called, here or on another thread, when the request has the grammar of its form, or an error. Nobody waits for one that
-/// is being compiled.
+/// Calls `go_on`, here or on another thread, when the request has the grammar of
+/// its form, or an error. No thread waits for a grammar that is being compiled.
 void CompletionService::find_grammar(const std::shared_ptr<Parsed>& parsed,
                                      const std::function<void()>& go_on) {
   if (parsed->error || !parsed->request->form) return go_on();
@@ -120,7 +120,7 @@ void CompletionService::submit(const std::shared_ptr<HttpExchange>& exchange, Co
   engine_.submit(job->engine_requests());
 }
 
-/// Throws what a request is answered with that finds no room for its choices.
+/// Throws the answer to a request if there is no room for its choices.
 void CompletionService::check_room(size_t num_choices) const {
   if (num_live() + num_choices <= options_.max_live_choices) return;
   throw overloaded(
@@ -128,7 +128,7 @@ void CompletionService::check_room(size_t num_choices) const {
                   num_live(), options_.max_live_choices, num_choices));
 }
 
-/// A client may send the same x-request-id twice, or one that looks like a choice of another.
+/// Draws an unused id: a client may send the same x-request-id twice, or one that looks like another request's choice.
 std::string CompletionService::unused_id(const CompletionRequest& request, const std::string& request_id) {
   const Dialect& dialect = *request.dialect;
   if (dialect.guards_ids) return ids_.draw(dialect.id_prefix, kGuardedIdLetters);
@@ -166,7 +166,7 @@ void CompletionService::on_outputs() {
   }
 }
 
-/// Looks at the streams every so often, so that none is quiet for longer than the interval.
+/// Looks at the streams regularly, so that none is quiet for longer than the interval.
 void CompletionService::keep_streams_open() {
   const std::chrono::milliseconds period = options_.comment_interval / 10 + std::chrono::milliseconds(1);
   for (auto& [id, live] : live_)

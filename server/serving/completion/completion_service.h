@@ -18,14 +18,14 @@
 
 namespace minfer {
 
-/// Says which fields of a request were ignored: in a header of the answer each time, and in the log once for
-/// each field, lest a client that always sends it fill the log. I/O thread.
+/// Says which fields of a request were ignored: in a header of each answer, and in the log once
+/// for each field, so that a client that always sends it does not fill the log. I/O thread.
 class IgnoredFields {
  public:
   /// `log` outlives it.
   explicit IgnoredFields(ServerLog& log) : log_(log) {}
 
-  /// `names`: of UnknownFields. Before the answer begins.
+  /// `names`: of UnknownFields. Call it before the answer begins.
   void tell(HttpExchange& exchange, const std::vector<std::string>& names);
 
  private:
@@ -33,13 +33,13 @@ class IgnoredFields {
   std::set<std::string> logged_;  ///< a bounded number: clients choose the names
 };
 
-/// Takes completion requests from HTTP to the engine and outputs back: parses and tokenises in the background, bounds the queue, finds the
-/// job of each output, cancels what nobody waits for any more. I/O thread.
+/// Takes completion requests from HTTP to the engine, and outputs back: parses and tokenises in the background,
+/// bounds the queue, finds the job of each output, cancels requests that nobody waits for any more. I/O thread.
 class CompletionService {
  public:
   struct Options {
-    size_t max_live_choices = 0;  ///< in the engine or on their way; further ones get 429
-    std::chrono::milliseconds comment_interval{15'000};  ///< of a stream that has no event for so long
+    size_t max_live_choices = 0;  ///< choices in the engine or on their way; further ones get 429
+    std::chrono::milliseconds comment_interval{15'000};  ///< quiet time before a stream gets a comment
   };
 
   /// Everything passed by reference outlives the service.
@@ -48,13 +48,13 @@ class CompletionService {
 
   /// `dialect`: of dialects().
   void start(const Dialect& dialect, std::shared_ptr<HttpExchange> exchange);
-  /// The engine has outputs to take.
+  /// Called when the engine has outputs to take.
   void on_outputs();
   /// Answers every later request with `error`.
   void refuse_new(const ApiError& error) { refusal_ = error; }
-  /// Answers every live and every later request with `error`, and has the engine drop them.
+  /// Answers every live and every later request with `error`, and makes the engine drop the live ones.
   void fail_all(const ApiError& error);
-  /// Choices in the engine, and requests on their way there.
+  /// The number of choices in the engine and of requests on their way there.
   size_t num_live() const { return live_.size() + num_parsing_; }
 
  private:

@@ -10,7 +10,7 @@
 namespace minfer {
 namespace {
 
-/// Of an engine without work: nothing else tells that a rank of another process has gone.
+/// The interval of checks of an idle engine: nothing else shows that a rank of another process has gone.
 constexpr std::chrono::milliseconds kCheckRanksEvery{250};
 
 }  // namespace
@@ -115,7 +115,7 @@ void EngineService::wait_for_command(std::unique_lock<std::mutex>& lock, const s
     engine_.check_ranks();
 }
 
-/// Waits while there is nothing to do. False: the service ends.
+/// Waits while there is nothing to do. Returns false if the service ends.
 bool EngineService::take_commands(const std::stop_token& stop) {
   if (engine_.has_work() && !has_commands_.load(std::memory_order_acquire)) return !stop.stop_requested();
   std::unique_lock lock(inbox_mutex_);

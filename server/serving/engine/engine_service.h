@@ -14,7 +14,7 @@
 
 namespace minfer {
 
-/// How the engine is doing, as of its last step.
+/// The engine's state as of its last step.
 struct EngineStatus {
   int32_t running = 0;
   int32_t waiting = 0;
@@ -25,19 +25,19 @@ struct EngineStatus {
   bool failed = false;           ///< a step threw: it has ended for good
 };
 
-/// Runs an engine on a thread of its own. Requests and cancellations go in through a list that the engine takes between two steps; outputs
-/// come out through one that the I/O thread takes when it gets to it. The engine never waits for anybody: where the taker is slower than
-/// the engine, outputs gather, and the next take finds several for a request.
+/// Runs an engine on a thread of its own. Requests and cancellations go in through a list that the engine takes between
+/// two steps. Outputs come out through a list that the I/O thread takes when it gets to it. The engine never waits for
+/// anybody: if the I/O thread is slower than the engine, outputs gather, and the next take finds several for a request.
 class EngineService {
  public:
   struct Callbacks {
-    /// There are outputs to take, and were none before. Called from the engine thread; returns at once.
+    /// Called when there are outputs to take and were none before. Called from the engine thread; returns at once.
     std::function<void()> on_outputs;
-    /// A step failed, with this reason. Called from the engine thread, at most once.
+    /// Called when a step failed, with the reason. Called from the engine thread, at most once.
     std::function<void(const std::string& reason)> on_failure;
   };
 
-  /// The engine is the service's alone until it is destroyed.
+  /// Only the service uses the engine until the service is destroyed.
   EngineService(Engine& engine, Callbacks callbacks);
   /// Ends the thread after the step in progress, however long that takes: see stop().
   ~EngineService();
@@ -45,16 +45,16 @@ class EngineService {
   EngineService& operator=(const EngineService&) = delete;
 
   // From any thread.
-  /// A request that the engine does not take is answered as refused.
+  /// Submits requests. A request that the engine does not take is answered as refused.
   void submit(std::vector<Request> requests);
-  /// Their blocks are free before the next step. Unknown ids: ignored.
+  /// Cancels requests; their blocks are free before the next step. Ignores unknown ids.
   void cancel(std::vector<std::string> ids);
-  /// Has the engine thread run `task` between two steps, soon, whether or not there is work.
+  /// Makes the engine thread run `task` between two steps, soon, with or without other work.
   void run_between_steps(std::function<void(Engine&)> task);
-  /// What has come since the last call, in order.
+  /// The outputs since the last call, in order.
   std::vector<RequestOutput> take_outputs();
   EngineStatus status() const;
-  /// Has the thread end after the step in progress. False if that goes on for `patience` longer.
+  /// Ends the thread after the step in progress. Returns false if that step takes longer than `patience`.
   bool stop(std::chrono::milliseconds patience);
 
  private:
@@ -80,7 +80,7 @@ class EngineService {
   std::condition_variable_any wake_;
   std::vector<Command> inbox_;
   std::atomic<bool> has_commands_{false};
-  std::vector<Command> commands_;  ///< engine thread: those being executed
+  std::vector<Command> commands_;  ///< engine thread: the commands being executed
 
   std::mutex outbox_mutex_;
   std::vector<RequestOutput> outbox_;

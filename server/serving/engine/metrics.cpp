@@ -24,7 +24,7 @@ using prometheus::Histogram;
 using Buckets = Histogram::BucketBoundaries;
 using Labels = std::map<std::string, std::string>;
 
-// vLLM's buckets; those of the time between tokens begin below 10 ms here.
+// vLLM's buckets; the buckets for the time between tokens begin below 10 ms here.
 const Buckets kFirstTokenBuckets{0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1,  0.25,  0.5,   0.75,
                                  1.0,   2.5,   5.0,  7.5,  10.0, 20.0, 40.0, 80.0, 160.0, 640.0, 2560.0};
 const Buckets kTokenBuckets{0.0005, 0.001, 0.002, 0.003, 0.004, 0.005, 0.0075, 0.01, 0.025,
@@ -118,7 +118,7 @@ struct Metrics::Impl {
   Gauge* grammar_bytes = nullptr;
   PrometheusCounter *kv_events_published = nullptr, *kv_events_dropped = nullptr;  ///< null: no KV events
   Gauge* kv_events_queued = nullptr;
-  std::mutex mutex;  ///< of what is registered when it first occurs
+  std::mutex mutex;  ///< guards what is registered on its first occurrence
   std::map<int, PrometheusCounter*> responses;
   LatencyWindow ttft, itl;
 
@@ -155,7 +155,7 @@ struct Metrics::Impl {
     grammar_bytes->Set(static_cast<double>(counts.bytes));
   }
 
-  /// Counters that are counted elsewhere.
+  /// Sets a counter that is counted elsewhere.
   static void set(PrometheusCounter& of, double value) { of.Increment(value - of.Value()); }
 };
 
@@ -263,7 +263,7 @@ void Metrics::count_output(const RequestOutput& output, TokenTimes& times) {
   Impl& m = *impl_;
   auto num_tokens = static_cast<int64_t>(output.tokens.size());
   m.generation_tokens->Increment(static_cast<double>(num_tokens));
-  // A prompt that is scored alone has no first token.
+  // A prompt that is only scored has no first token.
   if (times.last_token_ns == 0 && (num_tokens > 0 || output.finish == FinishReason::length)) {
     m.prompt_tokens->Increment(output.prompt_tokens);
     m.prefix_queries->Increment(output.prompt_tokens);

@@ -12,7 +12,7 @@
 
 namespace minfer {
 
-/// When a request came and when its tokens did, as its client sees it.
+/// The times at which a request and its tokens came, as its client sees them.
 struct TokenTimes {
   int64_t arrival_ns = 0;     ///< its last byte had arrived
   int64_t last_token_ns = 0;  ///< the newest token that has been counted; 0: none yet
@@ -23,8 +23,8 @@ struct RecentLatency {
   double p50 = 0.0, p90 = 0.0, p99 = 0.0;
 };
 
-/// Counters, gauges and histograms for Prometheus: under vLLM's names (vllm:...), so that dashboards made for it work, and under minfer:...
-/// what only this engine knows (phases, host spans). Every function may be called from any thread.
+/// Counters, gauges and histograms for Prometheus: under vLLM's names (vllm:...), so that dashboards made for it work,
+/// and under minfer:... for what only this engine knows (phases, host spans). Any thread may call every function.
 class Metrics {
  public:
   Metrics(const std::string& model_name, const EngineOptions& options);
@@ -32,11 +32,11 @@ class Metrics {
   Metrics(const Metrics&) = delete;
   Metrics& operator=(const Metrics&) = delete;
 
-  /// A request that has been accepted.
+  /// Counts a request that has been accepted.
   void count_request(int32_t n, int32_t max_tokens);
-  /// The next output of one of its choices. Tokens that come together have come at even intervals.
+  /// Counts the next output of one of its choices. Tokens that come together count as if they had come at even intervals.
   void count_output(const RequestOutput& output, TokenTimes& times);
-  /// A request whose choices have all ended: the tokens of the longest.
+  /// Counts a request whose choices have all ended: the tokens of the longest.
   void count_answer(int32_t longest_choice);
   void count_response(int status);
   void count_step(const StepRecord& record);
@@ -46,8 +46,8 @@ class Metrics {
   /// Tokens generated since the start.
   uint64_t num_generated_tokens() const;
 
-  /// Everything in Prometheus's text format. The gauges are set from the arguments; `kv_events` null: none are published; `grammars`
-  /// null: the device takes none.
+  /// Everything in Prometheus's text format. The arguments set the gauges;
+  /// `kv_events` null: none are published; `grammars` null: the device takes none.
   std::string text(const EngineStatus& status, size_t num_connections,
                    const KvEventCounts* kv_events = nullptr, const GrammarCache::Counts* grammars = nullptr);
 

@@ -18,12 +18,12 @@
 
 namespace minfer {
 
-/// Writes log lines to standard error, however slow it is, but lets itself be ended: a pipe that nobody reads
-/// must not keep the process from ending. Lines that standard error does not take (closed, disk full) are
-/// lost. The log's thread; end_at() from any. SIGPIPE is ignored in processes that have one.
+/// Writes log lines to standard error, however slow it is, but can be ended: a pipe that nobody reads
+/// must not keep the process from ending. Lines that standard error does not take (closed, disk full)
+/// are lost. The log's thread; end_at() from any. SIGPIPE is ignored in processes that have a log.
 class StderrSink final : public spdlog::sinks::base_sink<spdlog::details::null_mutex> {
  public:
-  /// From `time` on, what cannot be written at once is dropped.
+  /// From `time` on, drops lines that cannot be written at once.
   void end_at(std::chrono::steady_clock::time_point time) { end_ = time.time_since_epoch().count(); }
 
  protected:
@@ -64,7 +64,7 @@ class StderrSink final : public spdlog::sinks::base_sink<spdlog::details::null_m
 namespace {
 
 constexpr size_t kQueuedLines = 8192;
-/// How long the last lines have to be written.
+/// The time in which the last lines must be written.
 constexpr std::chrono::milliseconds kLastLines{500};
 
 std::string_view name(LogLevel level) {
@@ -90,7 +90,7 @@ std::string timestamp() {
                      ms % 1000);
 }
 
-/// As it is, or in quotes if it would not be one word.
+/// The text as it is, or in quotes if it would not be one word.
 std::string word(std::string_view text) {
   const bool plain = !text.empty() && text.find_first_of(" \"=\t\r\n\\") == std::string_view::npos;
   return plain ? printable(text) : fmt::format("\"{}\"", printable(text));

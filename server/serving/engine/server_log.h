@@ -22,13 +22,13 @@ struct LogField {
   std::variant<std::string_view, int64_t, double> value;
 };
 
-/// The server's log on standard error: one line an event, as text (name=value) or as a JSON object. Lines are
-/// written by a thread of their own, so that a slow terminal or a full pipe holds up nobody; when it falls
-/// thousands of lines behind, the oldest are dropped, and lines that cannot be written are lost. Any thread.
+/// The server's log on standard error: one line an event, as text (name=value) or as a JSON object. A
+/// thread of its own writes the lines, so that a slow terminal or a full pipe holds up nobody. If it falls
+/// thousands of lines behind, the oldest are dropped; lines that cannot be written are lost. Any thread.
 class ServerLog {
  public:
   ServerLog(LogFormat format, LogLevel level);
-  /// Waits until everything is written, but not for long where nobody reads.
+  /// Waits until everything is written, but not for long if nobody reads.
   ~ServerLog();
   /// The same, while the log still exists. No write() during or after it.
   void close();

@@ -9,8 +9,8 @@
 
 namespace minfer {
 
-/// What the live page shows, made again and again; what costs most, the report on the last steps, only when there are new ones. One
-/// thread at a time.
+/// The data of the live page, made again and again. The costliest part, the report
+/// on the last steps, is made only when there are new steps. One thread at a time.
 class PageEvents {
  public:
   /// Steps that are drawn one by one.
@@ -19,8 +19,8 @@ class PageEvents {
   /// Steps that the report adds up.
   static constexpr size_t kReportSteps = 1000;
 
-  /// A document of schema minfer.page/1 on one line: "live" as /profile/summary but for its report, which stands beside it, and
-  /// requests that have ended.
+  /// A document of schema minfer.page/1 on one line: "live" (/profile/summary
+  /// without its report), the report beside it, and requests that have ended.
   std::string json(const LiveProfile& profile, const ServingState& state,
                    const std::vector<EndedRequest>& requests);
 

@@ -131,7 +131,7 @@ void ProfileCapture::open_counters(const std::shared_ptr<ProfileWriter>& writer)
       });
 }
 
-/// On the engine's thread, or when that runs no more.
+/// On the engine's thread, or after it has ended.
 void ProfileCapture::detach(CounterCollector& collector) {
   engine_.watch_rank_stamps(nullptr);
   engine_.recorder().remove_sink(collector);
@@ -219,7 +219,7 @@ void ProfileCapture::attach(const std::shared_ptr<HttpExchange>& exchange,
   });
 }
 
-/// Takes the file back that was made for nothing.
+/// Removes a file that was made for nothing.
 void ProfileCapture::give_up(const std::shared_ptr<HttpExchange>& exchange, const ApiError& error) {
   loop_.run_in_background([this, exchange, error] {
     collector_.reset();
@@ -241,7 +241,7 @@ void ProfileCapture::stop(const std::shared_ptr<HttpExchange>& exchange) {
   engine_service_.run_between_steps([](Engine& engine) { engine.end_profile_range(); });
 }
 
-/// The steps have been recorded: all that were asked for, or those up to stop().
+/// Called when the steps have been recorded: all that were asked for, or those up to stop().
 void ProfileCapture::on_end() {
   state_ = State::changing;
   loop_.run_in_background([this, had_counters = collector_ != nullptr] {

@@ -17,7 +17,7 @@
 
 namespace minfer {
 
-/// What a body of POST /start_profile asks for.
+/// The contents of a body of POST /start_profile.
 struct ProfileRequest {
   ProfileDetail detail = ProfileDetail::op;
   std::optional<int64_t> start_step;  ///< absent: the next step
@@ -26,30 +26,30 @@ struct ProfileRequest {
   bool counters = false;              ///< read hardware counters, in windows one after the other
 };
 
-/// Writes the records of the steps between POST /start_profile and POST /stop_profile to a file, or of so many steps as the first
-/// says, kernel by kernel where the backend can trace. I/O thread.
+/// Writes the records of the steps between POST /start_profile and POST /stop_profile to a file, or of
+/// the number of steps that the former names, kernel by kernel where the backend can trace. I/O thread.
 ///
-/// Files are opened, written and closed on other threads; the engine's only takes the writer on and lets go
-/// of it, between two steps. Only while a file is written do records hold the ids of requests.
+/// Other threads open, write and close files; the engine's thread only attaches the writer and
+/// detaches it, between two steps. Records hold the ids of requests only while a file is written.
 class ProfileCapture {
  public:
-  /// Files go to `folder`. `header` is that of detail `op`. Everything passed by reference outlives this.
-  /// `counters_are_read`: by somebody else for as long as the program runs.
+  /// Files go to `folder`. `header`: of detail `op`. Everything passed by reference outlives
+  /// this. `counters_are_read`: somebody else reads counters as long as the program runs.
   ProfileCapture(EventLoop& loop, Engine& engine, EngineService& engine_service, ServerLog& log,
                  ProfileHeader header, std::filesystem::path folder, bool counters_are_read);
-  /// Closes a file that is still being written. Only when neither the loop's background nor the engine's thread runs any more.
+  /// Closes a file that is still being written. Only after the loop's background and the engine's thread have ended.
   ~ProfileCapture();
   ProfileCapture(const ProfileCapture&) = delete;
   ProfileCapture& operator=(const ProfileCapture&) = delete;
 
-  /// Answers {"file","detail","first_step"} once steps are being recorded. The body may be empty; what is in it, see
-  /// read_profile_request(). 400 if start_step has passed, 409 while a profile is being taken, or counters are asked for that somebody
-  /// else reads, 500 if the file cannot be made.
+  /// Answers {"file","detail","first_step"} once steps are being recorded. The body may be empty; for
+  /// its contents see read_profile_request(). 400 if start_step has passed, 409 while a profile is
+  /// being taken, or if it asks for counters that somebody else reads, 500 if the file cannot be made.
   void start(const std::shared_ptr<HttpExchange>& exchange);
-  /// Answers {"file","steps","dropped"} once the file is whole, with "dropped_lines" if others than steps' were lost, and with kernels
-  /// "kernels", or "kernels_error" where they could not
-  /// be traced; with counters "counter_windows", and "counters_error" where there are none or not of every rank. The body is not looked
-  /// at. 409 without a start, also when num_steps have been recorded; 500 if some steps could not be written.
+  /// Answers {"file","steps","dropped"} once the file is whole. "dropped_lines": lines other than
+  /// steps' were lost. With kernels: "kernels", or "kernels_error" if they could not be traced. With
+  /// counters: "counter_windows", and "counters_error" if some rank has none. The body is ignored. 409
+  /// without a start, also when num_steps have been recorded; 500 if some steps could not be written.
   void stop(const std::shared_ptr<HttpExchange>& exchange);
 
  private:
@@ -75,25 +75,25 @@ class ProfileCapture {
   State state_ = State::idle;
   std::shared_ptr<ProfileWriter> writer_;  ///< from attach() to finish()
   std::filesystem::path path_;             ///< of its file
-  RangeLine range_;                        ///< what was traced; the writer's thread sets it
-  bool has_range_ = false;                 ///< it did
-  int64_t counter_windows_ = 0;            ///< what it gave; its thread sets both
+  RangeLine range_;                        ///< the traced range; the writer's thread sets it
+  bool has_range_ = false;                 ///< the writer's thread has set range_
+  int64_t counter_windows_ = 0;            ///< windows of collector_; its thread sets this and the next
   std::string counters_error_;
-  bool has_counters_ = false;               ///< they were asked for
+  bool has_counters_ = false;               ///< counters were asked for
   std::shared_ptr<HttpExchange> stopping_;  ///< waits for the file to be whole
   bool is_leaving_ = false;                 ///< the destructor runs
   /// From start() to finish(), if counters are asked for. Last: it uses the others.
   std::unique_ptr<CounterCollector> collector_;
 };
 
-/// What a body of POST /start_profile asks for: "detail" ("op" or "layer"), "counters" (true: read hardware counters), and with
-/// SGLang's names "start_step", "num_steps" and "activities" (without "GPU" or "CUDA_PROFILER" in it no kernels are traced). Load tools
-/// send fields of their own along, which are passed over (vLLM's sends a whole completion request), unless they would change what is
-/// recorded (SGLang's output_dir and others): those are a 400, as is anything that is no JSON object.
+/// Reads a body of POST /start_profile: "detail" ("op" or "layer"), "counters" (true: read hardware counters), and with
+/// SGLang's names "start_step", "num_steps" and "activities" (without "GPU" or "CUDA_PROFILER" in it no kernels are traced).
+/// Load tools send fields of their own, which are ignored (vLLM's sends a whole completion request), unless they would
+/// change what is recorded (SGLang's output_dir and others): these are a 400, as is anything that is not a JSON object.
 ProfileRequest read_profile_request(std::string_view body);
 
-/// Creates an empty file in `folder` under a name that none there has, "minfer-DATE-TIME-PROCESS.jsonl" with
-/// a number behind it if need be. Throws FileError.
+/// Creates an empty file in `folder` under an unused name,
+/// "minfer-DATE-TIME-PROCESS.jsonl", with a number behind it if need be. Throws FileError.
 std::filesystem::path create_profile_file(const std::filesystem::path& folder);
 
 }  // namespace minfer

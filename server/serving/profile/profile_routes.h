@@ -23,7 +23,7 @@
 
 namespace minfer {
 
-/// What the profile's routes look at; all of it outlives them.
+/// The sources of the profile's routes; all of them outlive the routes.
 struct ProfileSources {
   EventLoop& loop;
   Engine& engine;
@@ -37,8 +37,8 @@ struct ProfileSources {
 
 /// GET /profile/steps, /profile/summary, /profile/requests and /profile/events, POST /start_profile and /stop_profile. I/O thread.
 ///
-/// Views are computed in the background, one at a time, so that they never take all threads from those who
-/// parse requests; those that wait or are being sent are few, so that they never take much memory.
+/// Views are computed in the background, one at a time, so that parsing of requests always has
+/// threads left. Few views wait or are being sent at a time, so that they never take much memory.
 class ProfileRoutes {
  public:
   /// `header`: of detail `op`. `folder`: where /start_profile writes.
@@ -46,7 +46,7 @@ class ProfileRoutes {
                 const std::filesystem::path& folder);
 
   void add_to(Api& api);
-  /// Those who look on are told that there is no more to come.
+  /// Tells listeners that there is no more to come.
   void end_streams() { events_.end(); }
 
  private:
@@ -61,9 +61,9 @@ class ProfileRoutes {
 
   /// `?last=N&since=STEP`: the last N steps (default 100), or only those of them behind STEP.
   View steps_view(const HttpRequest& request);
-  /// `?last=N`: what is added up are the last N steps (default 1,000).
+  /// `?last=N`: the sums of the last N steps (default 1,000).
   View summary_view(const HttpRequest& request);
-  /// `?id=ID`: as `minfer profile requests -o json`, the 100 slowest of those that are kept, or of those of one id.
+  /// `?id=ID`: as `minfer profile requests -o json`: the 100 slowest kept requests, or the 100 slowest of one id.
   View requests_view(const HttpRequest& request);
   ServingState state() const;
   void answer_with(std::shared_ptr<HttpExchange> exchange, View view);

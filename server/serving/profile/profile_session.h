@@ -17,7 +17,7 @@ namespace minfer {
 /// First and last step of "A:B" with 0 <= A <= B, both included; `option` names it in errors.
 std::pair<int64_t, int64_t> parse_step_range(std::string_view option, const std::string& text);
 
-/// What of the step records goes to a file. They are kept in memory in any case.
+/// The step records that go to a file. Memory keeps them in any case.
 struct ProfileArgs {
   static constexpr const char* kGroup = "Profile";
 
@@ -26,21 +26,21 @@ struct ProfileArgs {
   std::string detail;             ///< "op" or "layer"; empty: op, with a range layer
   bool counters = false;          ///< read hardware counters, window after window
   int64_t margin = 0;             ///< steps before and behind the range that are written too
-  double counters_every_s = 0.0;  ///< or one window every so many seconds; 0: not
+  double counters_every_s = 0.0;  ///< or one window each time this many seconds have passed; 0: not
 
   void add_to(CLI::App& command);
-  /// Of a program that goes on and on.
+  /// For a program that runs on and on.
   void add_counters_every(CLI::App& command);
   bool wants_counters() const { return counters || counters_every_s > 0.0; }
   bool wanted() const { return !out.empty() || !range.empty() || wants_counters(); }
 };
 
-/// Writes an engine's step records to a file while it lives, with a range the steps in it kernel by kernel where the backend can, and
-/// what hardware counters say if they are wanted; names the file on the terminal when it ends. Outlived by the engine.
+/// Writes an engine's step records to a file while it lives. With a range, writes its steps kernel by kernel where the backend
+/// can. Writes hardware counters if they are wanted. Names the file on the terminal when it ends. Outlived by the engine.
 class ProfileSession {
  public:
-  /// Measures the machine's ceilings first if they are not cached, since the records are held against them. Before the
-  /// engine's steps, or between them.
+  /// Measures the machine's ceilings first if they are not cached, since the records
+  /// are held against them. Call it before the engine's steps, or between them.
   ProfileSession(const ProfileArgs& args, Engine& engine);
   ~ProfileSession();
   ProfileSession(const ProfileSession&) = delete;
@@ -51,27 +51,27 @@ class ProfileSession {
  private:
   void collect_counters(const ProfileArgs& args, int64_t first_step, int64_t last_step);
   void write(const CounterWindow& window);
-  /// The first time: what is written then is when the range ended, if there is one.
+  /// Writes the memory's use once: at the range's end, if there is a range.
   void end_memory() noexcept;
 
   Engine& engine_;
   std::string path_, ceilings_key_;
   bool has_memory_at_end_ = false;  ///< is in the file or on its way; engine's thread
-  std::string traced_;              ///< what came of the range; set by the writer's thread
+  std::string traced_;              ///< result of the range; set by the writer's thread
   std::unique_ptr<ProfileWriter> writer_;
   LatestCounters latest_counters_;
   std::unique_ptr<CounterCollector> collector_;
   int64_t num_windows_ = 0;  ///< of counters; the collector's thread, until that has ended
 };
 
-/// Has the writer put what the memory is used for now into its file, if the backend has some of its own. On the engine's thread or
-/// between its steps.
+/// Makes the writer add the current use of memory to its file, if the backend
+/// has memory of its own. On the engine's thread or between its steps.
 void add_memory_at_end(ProfileWriter& writer, Engine& engine) noexcept;
 
-/// What of a profile's header says how this engine runs: all that needs no measuring.
+/// The part of a profile's header that says how this engine runs: everything that needs no measuring.
 ProfileHeader describe_engine(Engine& engine);
 
-/// What a profile of this engine says in its first line.
+/// The first line of a profile of this engine.
 ProfileHeader make_profile_header(Engine& engine, ProfileDetail detail);
 
 }  // namespace minfer

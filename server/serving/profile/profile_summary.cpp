@@ -37,7 +37,7 @@ void write_throughput(JsonText& json, const LiveProfile& profile, const ServingS
   json.field("generated_tokens", state.generated_tokens);
 }
 
-/// All that there have been so far.
+/// All kernel launches so far.
 std::vector<KernelLaunch> launches_of(const ProfileHeader& header) {
   return header.launches == nullptr ? std::vector<KernelLaunch>() : header.launches->from(0);
 }

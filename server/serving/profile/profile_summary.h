@@ -16,9 +16,9 @@
 
 namespace minfer {
 
-/// What the step records alone do not say of a running server.
+/// Facts of a running server that step records do not hold.
 struct ServingState {
-  std::string served_model_name;  ///< what clients give as `model`
+  std::string served_model_name;  ///< the name that clients give as `model`
   EngineStatus engine;
   RecentLatency ttft;
   RecentLatency itl;
@@ -26,23 +26,23 @@ struct ServingState {
   uint64_t dropped = 0;           ///< steps that the recorder's ring went without, since the start
   int64_t now_ns = 0;
   std::vector<CounterWindow> counters;  ///< the last windows of hardware counters
-  std::vector<RankStep> rank_steps;     ///< what the last steps took on each of several ranks
+  std::vector<RankStep> rank_steps;     ///< times of the last steps on each of several ranks
   const RecentRequests* requests = nullptr;
   const HostSampler* host = nullptr;
   const DeviceSampler* devices = nullptr;
 };
 
-/// The body of GET /profile/steps: {"schema","header","newest","dropped","steps"}, `header` and each of
-/// `steps` as in a profile file (step.schema.json). `newest`: the last step that there is, -1 before the
-/// first. Without `header` where only the steps behind `since` are wanted: who asks so has it.
+/// The body of GET /profile/steps: {"schema","header","newest","dropped","steps"}, `header` and
+/// each of `steps` as in a profile file (step.schema.json). `newest`: the last step, -1 before
+/// the first. With `since`, only the steps behind it, and no `header`: the client has it already.
 std::string profile_steps_json(const LiveProfile& profile, size_t count, std::optional<int64_t> since,
                                uint64_t dropped);
 
-/// Members of an object: what /profile/summary says but for its report.
+/// The members of /profile/summary but for its report.
 void write_serving_state(JsonText& json, const LiveProfile& profile, const ServingState& state);
 
-/// The sums of the last `count` steps, on all ranks, of windows of counters, and of the requests that have ended since the first of
-/// these steps began.
+/// The sums of the last `count` steps on all ranks, of windows of counters,
+/// and of the requests that ended since the first of these steps began.
 ReportData live_report(const LiveProfile& profile, size_t count, const ServingState& state);
 
 /// The body of GET /profile/summary: model, device and ceilings; the engine's requests and KV blocks as of now; throughput of the last five

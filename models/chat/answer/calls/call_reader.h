@@ -10,33 +10,33 @@
 
 namespace minfer::answer {
 
-/// Names and headers of calls that are longer are none.
+/// The longest name or header of a call; a longer text is no call.
 inline constexpr size_t kMaxNameBytes = 256;
 
-/// What readers of calls work with. Both outlive them.
+/// The output and the tools of readers of calls. Both must outlive the readers.
 struct CallContext {
   DeltaWriter& out;
   const ToolTypes& tools;
 };
 
-/// Reads one region of calls: what stands behind the marker that opened it (CallOpening). Bytes come one by one, so the pieces in
-/// which an answer arrives cannot matter.
+/// Reads one region of calls: the text behind its opening marker (CallOpening). Bytes come one by one, so the division of
+/// an answer into pieces cannot matter.
 class CallReader {
  public:
   enum class Step : uint8_t {
     more,    ///< the region goes on
-    done,    ///< the byte ended it
-    ended,   ///< it ended before unread() and the byte, which is not taken
-    failed,  ///< the byte cannot stand here and is not taken: problem() says why
+    done,    ///< the byte ended the region
+    ended,   ///< the region ended before unread() and the byte, which is not taken
+    failed,  ///< the byte is invalid here and not taken: problem() says why
   };
 
   explicit CallReader(const CallContext& context) : out_(context.out), tools_(context.tools) {}
   virtual ~CallReader() = default;
   virtual Step push(char c) = 0;
-  /// Nothing of a call is missing if the answer ends here.
+  /// True if the answer may end here, with no call incomplete.
   virtual bool may_end() const = 0;
 
-  /// Bytes of a text under way that wait for what follows.
+  /// Bytes of the current text that wait for the next bytes.
   virtual std::string_view held() const { return {}; }
 
   const std::string& unread() const { return unread_; }
@@ -54,45 +54,45 @@ class CallReader {
   std::string problem_;
 };
 
-/// How calls in JSON are written: objects with "name" and "arguments" (or "parameters"), `[a, b]`, `a; b` or one alone.
+/// The syntax of calls in JSON: objects with "name" and "arguments" (or "parameters"), as `[a, b]`, as `a; b` or single.
 struct JsonCallSyntax {
   std::string_view close = {};  ///< behind the calls. Empty: nothing
-  /// No marker says that this is a call: it is one if it has arguments, of a function that the request has (when it says which).
+  /// There is no marker. The object is a call if it has arguments, and if the request has its function (or no known tools).
   bool is_bare = false;
   bool is_list = false;  ///< the marker holds the list's opening bracket
 };
 
-/// How calls are written that are a name and an object behind it.
+/// The syntax of calls with a name and an object behind it.
 struct NamedCallSyntax {
   std::string_view call_open = {};   ///< in front of each name. Empty: nothing
   std::string_view separator = {};   ///< between name and object, or between a kind and the name
   std::string_view call_close = {};  ///< behind each object. Empty: nothing
   std::string_view close = {};       ///< behind all calls. Empty: the first call is the last
-  /// The object is no JSON: keys are bare words, and this stands around texts.
+  /// Not empty: the object is not JSON. Keys are bare words, and this quote is around texts.
   std::string_view quote = {};
   bool may_be_list = false;  ///< `[` in place of the name: a list of calls in JSON
 };
 
-/// How calls are written that have a tag around each parameter:
+/// The syntax of calls with a tag around each parameter:
 /// `<name_open>NAME<name_close> {<key_open>KEY<key_close> <value_open>VALUE<value_close>} <call_close> <close>`.
 struct TaggedCallSyntax {
-  std::string_view name_open = {};   ///< empty: the name comes first of all
+  std::string_view name_open = {};   ///< empty: the name comes first
   std::string_view name_close = {};  ///< empty: the name is a line, or ends with the next tag
   std::string_view key_open = {};
   std::string_view key_close = {};
   std::string_view value_open = {};  ///< empty: the value is right behind key_close
   std::string_view value_close = {};
-  std::string_view call_close = {};  ///< empty: `close` is
+  std::string_view call_close = {};  ///< empty: `close` ends the call
   std::string_view close = {};
   bool has_line_ends = false;     ///< one line end around a value belongs to the tags
   bool begins_with_name = false;  ///< the marker in front of the region was name_open
 };
 
-/// How calls are written in Python: `[f(a=1), g()]`, or one behind the other.
+/// The syntax of calls in Python: `[f(a=1), g()]`, or one behind the other.
 struct PythonicCallSyntax {
   std::string_view close = {};  ///< behind the calls. Empty: nothing
   bool needs_list = false;      ///< only a list holds calls
-  /// No marker says that these are calls: they are if the request has such functions (when it says which).
+  /// There is no marker. These are calls if the request has the functions (or no known tools).
   bool is_bare = false;
 };
 

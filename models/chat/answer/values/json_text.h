@@ -6,22 +6,22 @@
 
 namespace minfer::answer {
 
-/// What a byte did to a value that is being read.
+/// The effect of a byte on the value that is being read.
 enum class ReadStep : uint8_t {
   more,    ///< the value goes on
-  done,    ///< the byte ended it
-  ended,   ///< it ended before the byte, which is to be read as something else (after a number)
-  failed,  ///< the byte cannot stand here
+  done,    ///< the byte ended the value
+  ended,   ///< the value ended before the byte, which belongs to the next item (after a number)
+  failed,  ///< the byte is invalid here
 };
 
-/// Nesting that values of calls may have.
+/// The deepest nesting of values in calls.
 inline constexpr size_t kMaxJsonDepth = 200;
 
-/// Reads one JSON value (RFC 8259) that comes byte by byte and knows where it ends. What it gives is always JSON: the bytes as they were
-/// written, but for control characters within strings, which models do write (a line end of a program's text) and which come out escaped.
+/// Reads one JSON value (RFC 8259) byte by byte, and finds its end. The output is always JSON: the bytes as written,
+/// except that control characters within strings come out escaped; models do write these (a line end of a program's text).
 class JsonScanner {
  public:
-  /// `text`: bytes of the value are appended. White space in front of it is dropped.
+  /// Appends bytes of the value to `text`. Drops white space in front of the value.
   ReadStep push(char c, std::string& text);
 
  private:
@@ -55,22 +55,22 @@ class JsonScanner {
   ReadStep end_value();
 
   State state_ = State::value;
-  std::string open_;            ///< brackets that wait for their end
-  std::string_view literal_;    ///< what is missing of true, false or null
+  std::string open_;            ///< open brackets
+  std::string_view literal_;    ///< the missing rest of true, false or null
   int32_t num_hex_digits_ = 0;  ///< that are missing
-  bool is_key_ = false;         ///< the string under way is a key
+  bool is_key_ = false;         ///< the current string is a key
 };
 
-/// `text` if it is one JSON value, as JsonScanner gives it; else empty. White space around it is allowed.
+/// Returns `text` as JsonScanner gives it if it is one JSON value; else empty. White space around the value is allowed.
 std::string json_value(std::string_view text);
 
-/// Appends a byte of a text as it stands within a JSON string.
+/// Appends a byte of a text, escaped for a JSON string.
 void append_json_escaped(char c, std::string& text);
 
-/// Undoes the escapes of a JSON string that comes byte by byte, from behind its opening quote.
+/// Decodes the escapes of a JSON string byte by byte, from behind its opening quote.
 class JsonStringDecoder {
  public:
-  /// `text`: the decoded bytes are appended. Never `ended`. Control characters are taken as they are; halves of surrogate pairs become
+  /// Appends the decoded bytes to `text`. Never returns `ended`. Control characters are taken unchanged; halves of surrogate pairs become
   /// U+FFFD.
   ReadStep push(char c, std::string& text);
 
@@ -85,10 +85,10 @@ class JsonStringDecoder {
   uint32_t high_surrogate_ = 0;  ///< waits for its low half; 0: none
 };
 
-/// Reads the value of a call's "arguments": an object; or a string that holds one, as some models write it; null, which stands for {}.
+/// Reads the value of a call's "arguments": an object; a string that holds an object, as some models write it; or null, which means {}.
 class JsonArguments {
  public:
-  /// `text`: bytes of the object are appended. Never `ended`.
+  /// Appends bytes of the object to `text`. Never returns `ended`.
   ReadStep push(char c, std::string& text);
 
  private:

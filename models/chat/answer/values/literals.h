@@ -11,24 +11,24 @@ inline bool is_space(char c) {
   return c == ' ' || c == '\n' || c == '\r' || c == '\t';
 }
 
-/// Without white space at its ends.
+/// The text without white space at its ends.
 std::string_view trimmed(std::string_view text);
 
-/// A byte of a function's name or of a Python identifier: letters, digits, `_`, `-`, `.`, and anything that is not ASCII.
+/// True for a byte of a function's name or of a Python identifier: letters, digits, `_`, `-`, `.`, and every byte that is not ASCII.
 bool is_name_byte(char c);
 
-/// Finds markers anywhere in a text that comes byte by byte. Held back is what may still become a marker, a proper prefix of one, and
-/// nothing else. No marker may stand within another.
+/// Finds markers anywhere in a text that comes byte by byte. It holds back only bytes that may still become a marker: a proper prefix
+/// of a marker. No marker may be part of another.
 class MarkerFinder {
  public:
   MarkerFinder() = default;
   explicit MarkerFinder(std::vector<std::string_view> markers) : markers_(std::move(markers)) {}
 
   static constexpr int32_t kNone = -1;
-  /// The marker that ends with `c`, else kNone. `passed`: bytes that are no part of a marker are appended.
+  /// Returns the index of the marker that ends with `c`, else kNone. Appends bytes outside markers to `passed`.
   int32_t push(char c, std::string& passed);
   const std::string& held() const { return held_; }
-  /// Forgets what is held.
+  /// Forgets the bytes held back.
   void clear() { held_.clear(); }
 
  private:
@@ -38,7 +38,7 @@ class MarkerFinder {
   std::string held_;
 };
 
-/// Reads one of several literals, with white space in front of it allowed.
+/// Reads one of several literals. White space in front of it is allowed.
 class ExpectedLiteral {
  public:
   ExpectedLiteral() = default;
@@ -46,11 +46,11 @@ class ExpectedLiteral {
 
   static constexpr int32_t kMore = -1;
   static constexpr int32_t kNone = -2;
-  /// The literal that ends with `c`; kMore; kNone: with `c` it is none of them.
+  /// Returns the index of the literal that ends with `c`; kMore: none has ended; kNone: no literal fits with `c`.
   int32_t push(char c);
-  /// What was read since clear(); not the byte that made it none.
+  /// The text since clear(), without the byte that returned kNone.
   const std::string& text() const { return text_; }
-  /// How much of text() is white space in front.
+  /// The number of bytes of white space in front in text().
   size_t num_spaces() const { return num_spaces_; }
   void clear();
 

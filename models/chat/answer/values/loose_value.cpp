@@ -161,7 +161,7 @@ ReadStep LooseValue::close(char bracket, std::string& text) {
   if (open_.back() != opening) return ReadStep::failed;
   open_.pop_back();
   text += bracket == '}' ? '}' : ']';
-  // What was opened stood where a value stands: it was no key.
+  // The closed list or object was a value and not a key.
   has_key_ = !open_.empty() && open_.back() == '{';
   return end_value();
 }

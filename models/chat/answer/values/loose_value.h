@@ -9,13 +9,13 @@
 
 namespace minfer::answer {
 
-/// What a LooseValue is written in, beside what Python and JSON have in common.
+/// The syntax of a LooseValue, beyond the common part of Python and JSON.
 struct LooseSyntax {
-  std::string_view quote = {};  ///< stands around texts too, within which nothing is escaped
-  bool bare_words = false;      ///< keys and texts may have no quotes at all
+  std::string_view quote = {};  ///< also quotes texts; these have no escapes
+  bool bare_words = false;      ///< keys and texts may lack quotes
 };
 
-/// Reads a value that is written as a Python literal, or as FunctionGemma writes them, byte by byte, and gives it as JSON: None becomes
+/// Reads a value byte by byte, in Python's or FunctionGemma's syntax, and converts it to JSON: None becomes
 /// null, tuples lists, 'texts' "texts". A text goes out as it comes.
 class LooseValue {
  public:
@@ -50,23 +50,23 @@ class LooseValue {
   LooseSyntax syntax_;
   State state_ = State::value;
   MarkerFinder marker_;         ///< the quote
-  std::string open_;            ///< brackets that wait for their end; '(' is a list as well
+  std::string open_;            ///< open brackets; '(' is also a list
   std::string word_;            ///< a number, a constant or a bare word
-  char quote_ = '"';            ///< of the string under way
+  char quote_ = '"';            ///< of the current string
   bool has_key_ = false;        ///< the value under way is a key's
-  bool has_elements_ = false;   ///< in front of the next one stands a comma
+  bool has_elements_ = false;   ///< the next element needs a comma in front
   uint32_t code_point_ = 0;     ///< of an escape
   int32_t num_hex_digits_ = 0;  ///< of it that are missing
 };
 
-/// A Python constant or a number as JSON; empty: it is neither.
+/// A Python constant or a number as JSON; empty: the word is neither.
 std::string json_of_word(std::string_view word);
 
-/// Makes JSON of a parameter's value that stands between tags. It is a text, unless it reads as JSON of another type that the parameter may
-/// have. What is certainly a text goes out as it comes, the rest at its end.
+/// Converts a parameter's value between tags to JSON. The value is a text, unless it reads as JSON of another type that the parameter may
+/// have. A certain text goes out as it comes, any other value at its end.
 class TaggedValue {
  public:
-  /// `has_line_ends`: one in front of the value and one behind it do not belong to it.
+  /// `has_line_ends`: a line end in front of the value and one behind it do not belong to the value.
   explicit TaggedValue(JsonTypes types = kAnyType, bool has_line_ends = false)
       : types_(types), has_line_ends_(has_line_ends), is_text_(types == kString) {}
 
@@ -84,9 +84,9 @@ class TaggedValue {
   bool is_text_;
   bool has_quote_ = false;     ///< the text has begun
   bool is_first_ = true;       ///< no byte yet
-  bool has_begun_ = false;     ///< a byte that is no white space has come
+  bool has_begun_ = false;     ///< a byte other than white space has come
   bool has_line_end_ = false;  ///< held back: it may be the last byte
-  std::string undecided_;      ///< may still become something else than a text
+  std::string undecided_;      ///< may still become something other than a text
 };
 
 }  // namespace minfer::answer

@@ -26,7 +26,7 @@ JsonTypes type_by_name(const Json& name) {
   return text == "array" ? kArray : kAnyType;
 }
 
-/// Of one level of a schema: an alternative within an alternative says nothing.
+/// The types at one level of a schema; alternatives within alternatives are ignored.
 JsonTypes types_of(const Json& schema) {
   JsonTypes types = kAnyType;
   if (const Json* type = member(schema, "type")) {

@@ -20,16 +20,16 @@ inline constexpr JsonTypes kArray = 32;
 /// The type of a JSON value by its first byte.
 JsonTypes type_of_json(char first);
 
-/// What the tools of a request say of functions and their parameters. A view: the tools outlive it.
+/// The functions of a request's tools and the types of their parameters. A view: the tools must outlive it.
 class ToolTypes {
  public:
-  /// `tools`: as a request has them, `[{"type": "function", "function": {"name", "parameters": JSON schema}}]`, of any shape: what is
-  /// not understood says nothing. Null: nothing is known.
+  /// `tools`: as in a request, `[{"type": "function", "function": {"name", "parameters": JSON schema}}]`. Any shape is accepted; parts
+  /// that are not understood are ignored. Null: nothing is known.
   explicit ToolTypes(const nlohmann::ordered_json* tools) : tools_(tools) {}
 
   bool is_known() const { return tools_ != nullptr; }
   bool has_function(std::string_view function) const { return find_function(function) != nullptr; }
-  /// What a parameter's schema allows (`type`, or those of `anyOf`, `oneOf` and `enum`).
+  /// The types that a parameter's schema allows (`type`, or the types in `anyOf`, `oneOf` and `enum`).
   JsonTypes parameter(std::string_view function, std::string_view parameter) const;
 
  private:

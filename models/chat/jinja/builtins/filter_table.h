@@ -10,18 +10,18 @@ namespace minfer::jinja {
 
 using FilterEntries = std::vector<std::pair<std::string_view, Filter>>;
 
-// The filters, by what they work on.
+// The filters, grouped by the type they work on.
 FilterEntries text_filters();
 FilterEntries number_filters();
 FilterEntries sequence_filters();
 FilterEntries selection_filters();
 
-/// Reads the attribute that a filter's argument names of a value: "a.b" is a of b, digits are positions. None: the value itself.
+/// Reads the attribute of a value that a filter's argument names: "a.b" is b of a, digits are positions. None: the value itself.
 class AttributePath {
  public:
   /// Throws TemplateError unless `attribute` is a text, an int or None.
   explicit AttributePath(const Value& attribute);
-  /// What is undefined on the way becomes `absent`, unless that is None.
+  /// An undefined value on the path becomes `absent`, unless that is None.
   Value read(Evaluation& evaluation, Value value, const Value& absent = Value()) const;
 
  private:

@@ -81,7 +81,7 @@ Function mapping(const Arguments& arguments) {
   };
 }
 
-/// Whether an element is wanted: by a test, or by being true.
+/// The condition on elements: a test, or that the element is true.
 Function condition(const Arguments& arguments, bool by_attribute) {
   Value attribute;
   if (by_attribute) {

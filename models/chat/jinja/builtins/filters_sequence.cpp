@@ -104,7 +104,7 @@ Items sort_by_key(Evaluation& evaluation, Vector<Keyed> keyed, bool descending) 
   return items;
 }
 
-/// Attributes with commas between them, by all of which sort compares.
+/// Attributes separated by commas; sort compares by all of them.
 Vector<AttributePath> read_paths(const Value& attribute) {
   const Text* names = attribute.text();
   if (names == nullptr) return {AttributePath(attribute)};

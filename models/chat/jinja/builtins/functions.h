@@ -7,7 +7,7 @@
 
 namespace minfer::jinja {
 
-/// A filter or test: what stands in front of `|` or `is`, and its further arguments.
+/// A filter or test. `subject` is the value in front of `|` or `is`; `arguments` are the further arguments.
 using Filter = Value (*)(Evaluation& evaluation, const Value& subject, const Arguments& arguments);
 using Test = bool (*)(Evaluation& evaluation, const Value& subject, const Arguments& arguments);
 

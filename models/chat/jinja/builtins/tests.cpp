@@ -1,4 +1,4 @@
-// What may stand behind `is`.
+// The tests that may follow `is`.
 #include <unordered_map>
 
 #include "models/chat/jinja/builtins/arguments.h"

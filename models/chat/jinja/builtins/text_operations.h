@@ -11,10 +11,10 @@ namespace minfer::jinja {
 
 enum class Side { left, right, both };
 
-/// Without the characters of `characters` (white space if absent) at the ends.
+/// The text without the characters of `characters` (white space if absent) at its ends.
 Text strip(Budget& budget, const Text& text, const std::optional<std::string_view>& characters, Side side);
 
-/// The first `count` occurrences of `old` replaced, all if negative. An empty `old` stands between all characters.
+/// Replaces the first `count` occurrences of `old`; negative: all. An empty `old` matches between all characters.
 Text replace(Budget& budget, const Text& text, const Text& old, const Text& replacement, int64_t count);
 
 /// Lists of texts: cut at `separator`, which is not empty, or at white space; at most `count` cuts unless
@@ -23,14 +23,14 @@ Items split(Budget& budget, const Text& text, std::string_view separator, int64_
 Items split_words(const Text& text, int64_t count, bool from_right);
 Items split_lines(Budget& budget, const Text& text, bool keep_ends);
 
-/// Where `part` begins last, in time linear in both; npos if nowhere.
+/// The last position of `part`, in time linear in both; npos if there is none.
 size_t find_last_bytes(std::string_view text, std::string_view part);
 
 /// With `fill` around it up to `width` characters.
 enum class Align { left, right, center };
 Text pad(Budget& budget, const Text& text, int64_t width, const Text& fill, Align align);
 
-/// Letters with case are all of the one that `is_wanted` tells, and there is one.
+/// True if there is a letter with case, and all such letters satisfy `is_wanted`.
 bool has_case(const Text& text, bool (*is_wanted)(char32_t));
 
 }  // namespace minfer::jinja

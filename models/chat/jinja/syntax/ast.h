@@ -76,7 +76,7 @@ struct Call {
   CallArguments arguments;
 };
 struct FilterExpr {
-  ExprPtr operand;  ///< null: what a filter block or a set block holds
+  ExprPtr operand;  ///< null: the content of a filter block or a set block
   std::string name;
   CallArguments arguments;
 };
@@ -95,7 +95,7 @@ struct Expr {
       node;
 };
 
-/// What an assignment assigns to: a name, an attribute of a namespace, or a tuple of targets.
+/// The target of an assignment: a name, an attribute of a namespace, or a tuple of targets.
 struct Target {
   std::string name;
   std::string attribute;        ///< empty: the name itself

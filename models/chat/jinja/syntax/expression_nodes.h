@@ -9,10 +9,10 @@
 
 namespace minfer::jinja {
 
-/// Of an expression's tree, which chains such as a + b + c deepen as brackets do.
+/// The largest depth of an expression's tree. Chains such as a + b + c deepen the tree like brackets.
 inline constexpr int kMaxTreeDepth = 400;
 
-/// Levels of what a node stands over.
+/// The number of levels below a node.
 inline int depth_of(const Expr* expr) {
   return expr == nullptr ? 0 : expr->depth;
 }

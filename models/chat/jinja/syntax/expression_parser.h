@@ -17,16 +17,16 @@ class ExpressionParser {
  public:
   explicit ExpressionParser(TokenStream& tokens) : tokens_(tokens) {}
 
-  /// Without `conditional`, an `if` behind the expression is left to the statement.
+  /// Without `conditional`, an `if` behind the expression belongs to the statement.
   ExprPtr parse_expression(bool conditional = true);
-  /// Expressions with commas between them are a tuple. `parenthesised`: may be empty.
+  /// Expressions separated by commas form a tuple. `parenthesised`: the tuple may be empty.
   ExprPtr parse_tuple(bool conditional = true, bool parenthesised = false);
   /// `| filter | filter` applied to `operand`, which is null in blocks.
   ExprPtr parse_filters(ExprPtr operand);
   /// One filter without its bar, then further ones.
   ExprPtr parse_block_filters();
 
-  /// Inside conditions a filter that does not exist fails when it is reached, not before: templates test for features so.
+  /// Inside conditions, an unknown filter fails only when it is reached, since templates test for features in this way.
   class Condition {
    public:
     explicit Condition(ExpressionParser& parser) : parser_(parser) { ++parser_.conditions_; }

@@ -1,4 +1,4 @@
-// What may stand behind an operand: attributes, subscripts, calls, filters and tests.
+// The parts that may follow an operand: attributes, subscripts, calls, filters and tests.
 #include <algorithm>
 
 #include "models/chat/jinja/builtins/functions.h"

@@ -44,7 +44,7 @@ template <class... Args>
   fail<TemplateError>("line {}: {}", line, fmt::format(format, std::forward<Args>(args)...));
 }
 
-/// What stands between the quotes of a string literal of `line` with its escapes resolved as Python does; an unknown escape stays as it is.
+/// Resolves the escapes of a string literal (the text between its quotes, in `line`) like Python; an unknown escape stays unchanged.
 /// Throws TemplateError for an incomplete one and for half of a surrogate pair.
 std::string unescape(std::string_view literal, int line);
 

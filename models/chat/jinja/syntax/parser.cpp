@@ -199,7 +199,7 @@ class Parser {
     return output;
   }
 
-  /// What the assistant said, marked for training: the body is rendered in a scope of its own.
+  /// The assistant's text, marked for training. The body is rendered in its own scope.
   With parse_generation() {
     const int loops_outside = std::exchange(loops_, 0);
     With scope{{}, parse_block_to("endgeneration")};

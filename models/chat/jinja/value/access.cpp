@@ -25,7 +25,7 @@ bool changes_its_object(const Value& object, std::string_view method) {
          std::ranges::find(kList, method) != kList.end();
 }
 
-/// What Python's getattr finds; nothing if there is no such attribute.
+/// The attribute that Python's getattr finds; no value if there is none.
 std::optional<Value> find_attribute(Evaluation& evaluation, const Value& object, std::string_view name) {
   const bool internal = name.starts_with("__") && name.ends_with("__");
   if (internal || changes_its_object(object, name))

@@ -6,9 +6,9 @@
 
 namespace minfer::jinja {
 
-/// `object.name`: a method or attribute first, then a key. What is missing is an undefined value; so is, with
-/// another reason, what the immutable sandbox forbids (methods that change a list or dict, names that begin
-/// with "_"). Throws TemplateError if `object` is undefined.
+/// `object.name`: a method or attribute first, then a key. A missing name gives an undefined value. So does,
+/// with another reason, a name that the immutable sandbox forbids (methods that change a list or dict, names that
+/// begin with "_"). Throws TemplateError if `object` is undefined.
 Value get_attribute(Evaluation& evaluation, const Value& object, std::string_view name);
 
 /// `object[key]`: a key or position first, then an attribute.

@@ -21,7 +21,7 @@ struct FormatSpec {
   char type = '\0';
 };
 
-/// Throws TemplateError for what is no specification.
+/// Throws TemplateError if `text` is no specification.
 FormatSpec parse_format_spec(std::string_view text);
 
 /// An int, a bool or a float by the specification. Throws TemplateError if the type does not fit the value.

@@ -15,18 +15,18 @@ namespace minfer::jinja {
 class Evaluation;
 class Iterator;
 
-/// What a call brings.
+/// The arguments of a call.
 struct Arguments {
   Items positional;
   std::vector<std::pair<std::string, Value>> named;
 };
 
-/// A value with behaviour of its own. The defaults are of an object that has none of it.
+/// A value with its own behaviour. The defaults are those of an object without any.
 class Object {
  public:
   virtual ~Object() = default;
   virtual std::string_view type_name() const = 0;
-  /// As str() shows it.
+  /// The text of str().
   virtual std::string describe() const;
   virtual std::optional<Value> attribute(Evaluation&, std::string_view) { return std::nullopt; }
   virtual bool callable() const { return false; }
@@ -38,11 +38,11 @@ class Object {
   virtual bool has_positions() const { return false; }
   virtual Value at(size_t) { return Value(); }
   virtual int depth() const { return 1; }
-  /// Lets go of what it refers to, so that objects which refer to each other can be freed.
+  /// Releases the objects that it refers to, so that objects that refer to each other can be freed.
   virtual void release() {}
 };
 
-/// Something that gives its elements once.
+/// An object that gives its elements once.
 class Iterator : public Object, public std::enable_shared_from_this<Iterator> {
  public:
   virtual std::optional<Value> next(Evaluation& evaluation) = 0;
@@ -50,7 +50,7 @@ class Iterator : public Object, public std::enable_shared_from_this<Iterator> {
   std::shared_ptr<Iterator> elements() override { return shared_from_this(); }
 };
 
-/// An iterator whose elements a function makes on demand, as Python's generators do. `depth` is that of what the function refers to.
+/// An iterator; a function makes its elements on demand, like Python's generators. `depth`: depth of the values that the function holds.
 Value make_generator(std::function<std::optional<Value>(Evaluation&)> next, int depth);
 
 /// A function of the environment or a method with its object.

@@ -5,14 +5,14 @@
 
 namespace minfer::jinja {
 
-/// Arithmetic with Python's rules. Ints have 64 bits: what does not fit throws TemplateError, as do operands that Python does not combine.
+/// Arithmetic with Python's rules. Ints have 64 bits. Throws TemplateError for results that do not fit and operands that Python refuses.
 Value apply(Evaluation& evaluation, BinaryOp op, const Value& left, const Value& right);
 Value negate(const Value& operand, UnaryOp op);
 
 /// `item in container`.
 bool contains(Evaluation& evaluation, const Value& container, const Value& item);
 
-/// Where `part` begins in `text` from `from` on, in time linear in both; npos if nowhere.
+/// The first position of `part` in `text` at or after `from`, in time linear in both; npos if there is none.
 size_t find_bytes(std::string_view text, std::string_view part, size_t from = 0);
 
 /// `format % arguments`, as C's printf with Python's additions.

@@ -13,11 +13,11 @@ std::string format_real(double value);
 /// str(value): what {{ value }} prints.
 Text to_text(Budget& budget, const Value& value);
 void print(Text& out, Budget& budget, const Value& value);
-/// repr(value), which quotes strings; used for what stands inside lists and dicts.
+/// repr(value), which quotes strings; used for the elements of lists and dicts.
 void print_repr(Text& out, Budget& budget, const Value& value);
 
 /// Appends `text` with every character for which `escape(character)` is not empty replaced by that.
-/// Replacements have the origin of what they stand for.
+/// Replacements have the origin of the characters that they replace.
 template <class Escape>
 void append_escaped(Text& out, const Text& text, Escape escape) {
   Budget::charge(text.size() / 4);
@@ -44,7 +44,7 @@ inline void append_html(Text& out, const Text& text) {
   });
 }
 
-/// As json.dumps: what stands between elements, and the indentation of a level.
+/// The separators and the indentation of a level, as in json.dumps.
 struct JsonStyle {
   bool ensure_ascii = false;
   bool sort_keys = false;
@@ -54,7 +54,7 @@ struct JsonStyle {
   Text key_separator = Text(": ");
 };
 
-/// The value as JSON. Throws TemplateError for what JSON has no form for.
+/// The value as JSON. Throws TemplateError for values that JSON cannot express.
 Text to_json(Budget& budget, const Value& value, const JsonStyle& style);
 
 }  // namespace minfer::jinja

@@ -8,16 +8,16 @@
 
 namespace minfer::jinja {
 
-/// Who wrote a byte: the template (and what it made itself), or the request that it renders.
+/// The writer of a byte: the template (including texts that it makes), or the request that it renders.
 enum class Origin : uint8_t { source, request };
 
-/// A string that knows of each byte where it comes from. Most strings are of one origin and cost no more than
+/// A string that knows the origin of each byte. Most strings have one origin and cost no more than
 /// their bytes; a mixed one lists the places where the origin changes.
 class Text {
  public:
   Text() = default;
   Text(std::string_view bytes, Origin origin) : bytes_(bytes), first_(origin) {}
-  /// Of the template's own making.
+  /// A text made by the template.
   explicit Text(std::string_view bytes) : bytes_(bytes) {}
 
   std::string_view bytes() const { return bytes_; }
@@ -33,7 +33,7 @@ class Text {
   void append(const Text& other) { append(other, 0, other.size()); }
   /// Bytes [begin, begin + size) of `other`, which lie inside it.
   void append(const Text& other, size_t begin, size_t size);
-  /// `text` `count` times. Throws before memory is taken if that is too much.
+  /// Appends `text` `count` times. Throws before memory is taken if the result is too large.
   void repeat(const Text& text, size_t count);
   Text substr(size_t begin, size_t size) const;
   /// Every byte replaced by `map(byte)`, of the same origin.

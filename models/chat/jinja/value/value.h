@@ -19,18 +19,18 @@ class Value;
 struct Sequence;
 using Items = Vector<Value>;
 
-/// The value of a name that nothing defines, of a missing key or attribute. Prints as nothing, is false and
+/// The value of an undefined name, or of a missing key or attribute. Prints as nothing, is false and
 /// empty; any other use fails with `why`.
 struct Undefined {
   std::shared_ptr<const String> why;
 };
 
-/// Values inside one another at most this deep: printing, comparing and destroying them recurses.
+/// The deepest nesting of values, since printing, comparing and destroying them recurses.
 inline constexpr int kMaxValueDepth = 400;
 
-/// A value as Python knows them: None, bool, int (of 64 bits), float, str, list, tuple, dict, or an object
+/// A value with Python's types: None, bool, int (of 64 bits), float, str, list, tuple, dict, or an object
 /// (functions, ranges, iterators, namespaces ...). Copies share what they point to; lists, dicts and strings
-/// never change after they are made, as Jinja's immutable sandbox has it.
+/// never change after they are made, as in Jinja's immutable sandbox.
 class Value {
  public:
   Value() = default;  ///< None
@@ -52,7 +52,7 @@ class Value {
   /// An int, a bool or a float.
   std::optional<double> number() const;
   bool is_number() const { return number().has_value(); }
-  /// Null unless it is one.
+  /// The value as this type; null if it has another type.
   const Text* text() const { return pointer<Text>(); }
   const Sequence* sequence() const { return pointer<Sequence>(); }
   const Dict* dict() const { return pointer<Dict>(); }
@@ -68,7 +68,7 @@ class Value {
   std::string_view type_name() const;
   /// Throws the error that any use of an undefined value gives; nothing for other values.
   void require_defined() const;
-  /// Address of what is shared, or null: two values with the same one are the same object.
+  /// The address of the shared data, or null. Two values with the same address are the same object.
   const void* identity() const;
 
  private:
@@ -120,13 +120,13 @@ class Dict {
 
 Value make_list(Items items);
 Value make_tuple(Items items);
-/// What groupby gives: a tuple (grouper, list).
+/// The result of groupby: a tuple (grouper, list).
 Value make_group(Value key, Value list);
 Value make_dict(Dict dict);
-/// Text of the template's own making.
+/// A text made by the template.
 Value make_text(std::string_view bytes);
 
-/// Python's ==. Steps are charged for what containers hold.
+/// Python's ==. Charges steps for the elements of containers.
 bool equals(Budget& budget, const Value& a, const Value& b);
 /// Python's `a operation b` for "<", "<=", ">" and ">="; throws TemplateError if it orders no such types.
 bool ordered(Budget& budget, const Value& a, std::string_view operation, const Value& b);
