@@ -31,6 +31,7 @@ NOT_RUN = {
     "cmake --install": "scripts/check_package.sh",
     "(cd build/release && cpack": "scripts/check_package.sh",
     "pip download": "scripts/test_env.sh, which fetches the same version",
+    "minfer serve --host 127.0.0.1 --allowed-hosts": "tests/clients/access_test.py",
     "minfer serve --port 8001 &": "tests/replicas/haproxy_test.py",
     "haproxy -f scripts/packaging/haproxy.cfg": "tests/replicas/haproxy_test.py",
     "minfer bench -m synthetic:llama-3.1-8b": "scripts/gpu_test.sh",

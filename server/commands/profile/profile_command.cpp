@@ -111,6 +111,11 @@ void add_requests_command(CLI::App& profile) {
 void add_profile_command(CLI::App& app) {
   CLI::App* profile = app.add_subcommand("profile", "Read what the profiler wrote");
   profile->require_subcommand(1);
+  profile->footer(
+      "Examples:\n"
+      "  minfer bench -p 64 -n 16 --parallel 8 --profile-out steps.jsonl\n"
+      "  minfer profile explain steps.jsonl\n"
+      "  minfer profile report steps.jsonl");
   add_profile_diff_command(*profile);
   add_explain_command(*profile);
   CLI::App* report = profile->add_subcommand("report", "Where the time of the recorded steps went");

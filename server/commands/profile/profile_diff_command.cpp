@@ -34,7 +34,8 @@ void run_diff(const DiffArguments& arguments) {
   print_output(render_diff(diff, arguments.paths, arguments.format));
   if (arguments.fail_above && diff.step.change() > *arguments.fail_above) {
     fail("B is slower by {:.2f} % a token, more than {:.2f} %{}", 100.0 * diff.step.change(),
-         100.0 * *arguments.fail_above, diff.step.is_certain() ? "" : " (within noise)");
+         100.0 * *arguments.fail_above,
+         diff.step.is_certain() ? "" : " (within its spread, or that is not known)");
   }
 }
 
