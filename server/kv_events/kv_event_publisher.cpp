@@ -1,6 +1,7 @@
 #include "server/kv_events/kv_event_publisher.h"
 
 #include <array>
+#include <cerrno>
 #include <charconv>
 #include <chrono>
 #include <iterator>
@@ -61,6 +62,20 @@ bool send(zmq::socket_t& socket, std::span<const std::string_view> frames) try {
   return zmq::send_multipart(socket, buffers, zmq::send_flags::dontwait).has_value();
 } catch (const zmq::error_t&) {
   return false;
+}
+
+/// Waits until an item can be read. A signal may end the wait, which is no error.
+void wait(std::vector<zmq::pollitem_t>& items) try { zmq::poll(items); } catch (const zmq::error_t& error) {
+  if (error.num() != EINTR) throw;
+}
+
+/// The frames of the next message; empty if none is there.
+std::vector<zmq::message_t> receive(zmq::socket_t& socket) try {
+  std::vector<zmq::message_t> frames;
+  if (!zmq::recv_multipart(socket, std::back_inserter(frames), zmq::recv_flags::dontwait)) frames.clear();
+  return frames;
+} catch (const zmq::error_t&) {
+  return {};
 }
 
 std::array<char, 8> big_endian(uint64_t value) {
@@ -162,7 +177,7 @@ void KvEventPublisher::run() {
   while (true) {
     std::vector<zmq::pollitem_t> items{{nullptr, wake_descriptor_, ZMQ_POLLIN, 0}};
     if (replay_) items.push_back({replay_->handle(), 0, ZMQ_POLLIN, 0});
-    zmq::poll(items);
+    wait(items);
     eventfd_t wakes = 0;
     eventfd_read(wake_descriptor_, &wakes);
     while (std::optional<Queued> next = next_queued())
@@ -206,9 +221,8 @@ void KvEventPublisher::keep(uint64_t number, std::string payload) {
 
 /// Requests are [client, nothing, first number]; others are ignored. Answers are [client, nothing, number, batch].
 void KvEventPublisher::answer_replay() {
-  std::vector<zmq::message_t> request;
-  const auto received = zmq::recv_multipart(*replay_, std::back_inserter(request), zmq::recv_flags::dontwait);
-  if (!received || request.size() != 3 || request.back().size() != sizeof(uint64_t)) return;
+  const std::vector<zmq::message_t> request = receive(*replay_);
+  if (request.size() != 3 || request.back().size() != sizeof(uint64_t)) return;
   const uint64_t first = from_big_endian(request.back().to_string_view());
   const auto answer = [&](uint64_t kept_number, std::string_view payload) {
     const std::array<char, 8> number = big_endian(kept_number);
