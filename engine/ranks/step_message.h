@@ -18,7 +18,7 @@ enum class RankOrder : int32_t {
   end,     ///< everything
 };
 
-/// Writes orders as bytes. Of the block table it writes only new entries, so that a decode step costs the same for any context.
+/// Writes orders as bytes. It writes only the new entries of the block table, so a decode step costs the same for any context.
 class RankOrders {
  public:
   /// Valid until the next call.

@@ -9,7 +9,7 @@
 
 namespace minfer {
 
-/// What sampling must remember of one request from token to token: its parameters, the tokens seen so far
+/// The state that sampling keeps for one request from token to token: its parameters, the tokens seen so far
 /// (only where a penalty asks for them) and the tokens forbidden until min_tokens. A token costs O(1).
 class SamplingState {
  public:

@@ -15,7 +15,7 @@ namespace minfer {
 /// Without a target, prompts lose at most kLoss of their speed: the fewest tokens for which a step's time per token is at most 1 +
 /// kLoss times the least possible. Each further piece costs prompts the time of a step without prompts. Where the step waits for
 /// memory, tokens up to the bend of the roofline cost nothing, and few are enough. Where every token costs its time (c without
-/// prompts, s for a token), they are c / (kLoss s), and steps take 1 + 1 / kLoss times as long as without prompts. What one prompt
+/// prompts, s for a token), that number is c / (kLoss s), and a step takes 1 + 1 / kLoss times its time without prompts. The time that one prompt
 /// loses, the prompts behind it lose too: all who wait share kLoss, so pieces grow with the queue, up to all that there is room for.
 ///
 /// Prompts advance whatever is predicted: they get kLeastTokens in any case.

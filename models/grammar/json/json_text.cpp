@@ -93,7 +93,7 @@ JsonText::Expr JsonText::plain_character() {
   return spelled(builder_, Spelling::json_string, std::span(&kAll, 1));
 }
 
-/// \uXXXX halves of a surrogate pair come only together: alone they are no text.
+/// The two \uXXXX escapes of a surrogate pair come together: one alone is no text.
 JsonText::Expr JsonText::any_character() {
   const auto either = [&](char lower, char upper) { return builder_.choice({byte(lower), byte(upper)}); };
   const Expr digit = builder_.byte('0', '9');

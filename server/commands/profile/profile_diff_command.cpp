@@ -35,7 +35,9 @@ void run_diff(const DiffArguments& arguments) {
   if (arguments.fail_above && diff.step.change() > *arguments.fail_above) {
     fail("B is slower by {:.2f} % a token, more than {:.2f} %{}", 100.0 * diff.step.change(),
          100.0 * *arguments.fail_above,
-         diff.step.is_certain() ? "" : " (within its spread, or that is not known)");
+         diff.step.is_certain()      ? ""
+         : diff.step.margin_us < 0.0 ? " (the spread is not known)"
+                                     : " (within the spread)");
   }
 }
 
