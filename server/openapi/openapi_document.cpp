@@ -1,7 +1,7 @@
 #include "server/openapi/openapi_document.h"
 
+#include <algorithm>
 #include <string_view>
-#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -31,14 +31,20 @@ constexpr std::string_view kRoot = "openapi.json";
 
 std::string openapi_document() {
   using Json = nlohmann::ordered_json;
-  Json document;
-  Json schemas = Json::object();
+  const auto parsed = [](const OpenapiFile& file) { return Json::parse(file.content); };
+  Json document = parsed(*std::ranges::find(kOpenapiFiles, kRoot, &OpenapiFile::name));
   for (const OpenapiFile& file : kOpenapiFiles) {
-    Json content = Json::parse(file.content);
-    file.name == kRoot ? void(document = std::move(content)) : schemas.update(content);
+    const Json content = parsed(file);
+    if (file.name == kRoot) continue;
+    if (!content.contains("paths")) {
+      document["components"]["schemas"].update(content);
+      continue;
+    }
+    document["paths"].update(content["paths"]);
+    for (const char* kind : {"responses", "schemas"})
+      document["components"][kind].update(content[kind]);
   }
   document["info"]["version"] = MINFER_VERSION;
-  document["components"]["schemas"] = std::move(schemas);
   return document.dump();
 }
 

@@ -7,7 +7,9 @@
 namespace minfer {
 
 HttpResponse error_response(std::string_view path, const ApiError& error) {
-  const auto is_of = [path](const Dialect* dialect) { return path.starts_with(dialect->path); };
+  const auto is_of = [path](const Dialect* dialect) {
+    return path.starts_with(dialect->errors_below.empty() ? dialect->path : dialect->errors_below);
+  };
   const auto found = std::ranges::find_if(dialects(), is_of);
   HttpResponse response{.status = error.status(),
                         .body = found != dialects().end() ? (*found)->error(error) : error_json(error)};

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -9,10 +10,7 @@
 
 #include "kernels/comm/process_group.h"
 #include "profiling/json/json_text.h"
-#include "server/dialects/anthropic/messages.h"
 #include "server/dialects/dialects.h"
-#include "server/dialects/openai/openai_tokenize.h"
-#include "server/dialects/responses/responses_request.h"
 #include "server/http/piece_sender.h"
 #include "server/openapi/openapi_document.h"
 #include "server/page/page_routes.h"
@@ -44,6 +42,21 @@ std::vector<std::string> served_names(const ServerOptions& options, const ModelS
   return names.empty() ? std::vector{served_name(model)} : names;
 }
 
+ModelFacts facts_of(const ModelSource& model) {
+  ModelFacts facts;
+  facts.architecture = model.config().architecture.name;
+  std::map<DType, int64_t> parameters;
+  for (const HostTensor& tensor : model.tensors()) {
+    const int64_t count = tensor.count * tensor.rows * tensor.cols;
+    parameters[tensor.dtype] += count;
+    facts.num_parameters += count;
+    facts.bytes += static_cast<int64_t>(tensor.bytes());
+  }
+  const auto most = std::ranges::max_element(parameters, {}, [](const auto& entry) { return entry.second; });
+  if (most != parameters.end()) facts.dtype = name(most->first);
+  return facts;
+}
+
 ApiContext make_context(const Engine& engine, const ServerOptions& options, ServerLog& log) {
   ApiContext context;
   context.tokenizer = &engine.tokenizer();
@@ -59,6 +72,7 @@ ApiContext make_context(const Engine& engine, const ServerOptions& options, Serv
   context.any_model_name =
       std::ranges::find(options.served_model_names, kAnyName) != options.served_model_names.end();
   context.refuses_unknown_fields = options.refuses_unknown_fields;
+  context.model = facts_of(engine.model());
   context.created = static_cast<int64_t>(std::time(nullptr));
   context.system_fingerprint = fmt::format("minfer-{}", MINFER_VERSION);
   context.stream_interval = engine.options().stream_interval;
@@ -168,62 +182,19 @@ void Server::shut_down() {
 }
 
 void Server::add_routes() {
-  const auto json = [](std::string body) { return HttpResponse{.body = std::move(body)}; };
-  /// A pure function of the body, run in the background.
-  using Respond = std::string (*)(std::string_view, const ApiContext&, UnknownFields&);
-  const auto in_background = [this](Respond make_response) {
-    return [this, make_response](std::shared_ptr<HttpExchange> exchange) {
-      const auto work = [this, make_response, exchange] {
-        std::function<void()> reply;
-        try {
-          UnknownFields unknown(context_.refuses_unknown_fields);
-          const auto body =
-              std::make_shared<const std::string>(make_response(exchange->request().body, context_, unknown));
-          reply = [this, exchange, body, names = unknown.names()] {
-            ignored_fields_.tell(*exchange, names);
-            respond(exchange, body);
-          };
-        } catch (const std::exception& error) {
-          reply = [exchange, error = failure(error)] { answer(*exchange, error); };
-        }
-        loop_.post([exchange, reply = std::move(reply)] {
-          exchange->drop_body();
-          reply();
-        });
-      };
-      loop_.run_in_background(work, exchange->request().has_large_body());
-    };
-  };
-
   for (const Dialect* dialect : dialects()) {
     api_.add("POST", std::string(dialect->path), [this, dialect](std::shared_ptr<HttpExchange> exchange) {
       completions_->start(*dialect, std::move(exchange));
     });
+    for (const Endpoint& endpoint : dialect->others)
+      add_endpoint(endpoint);
   }
-  api_.add("POST", "/v1/messages/count_tokens", in_background(count_tokens_response));
-  add_response_routes();
-  api_.add("GET", "/v1/models", [this, json](const std::shared_ptr<HttpExchange>& exchange) {
-    exchange->respond(json(models_response(context_)));
-  });
-  api_.add("GET", "/v1/models/", [this, json](const std::shared_ptr<HttpExchange>& exchange) {
-    exchange->respond(json(model_response(
-        std::string_view(exchange->request().path).substr(std::string_view("/v1/models/").size()),
-        context_)));
-  });
-  api_.add("POST", "/tokenize", in_background(tokenize_response));
-  api_.add("POST", "/detokenize", in_background(detokenize_response));
-  api_.add("GET", "/tokenizer_info", [this, json](const std::shared_ptr<HttpExchange>& exchange) {
-    exchange->respond(json(tokenizer_info_response(context_)));
-  });
   profile_->add_to(api_);
   add_page_routes(api_);
   api_.add("GET", "/openapi.json",
-           [json, document = openapi_document()](const std::shared_ptr<HttpExchange>& exchange) {
-             exchange->respond(json(document));
+           [document = openapi_document()](const std::shared_ptr<HttpExchange>& exchange) {
+             exchange->respond({.body = document});
            });
-  api_.add("GET", "/version", [json](const std::shared_ptr<HttpExchange>& exchange) {
-    exchange->respond(json(version_response()));
-  });
   api_.add(
       "GET", "/health",
       [this](const std::shared_ptr<HttpExchange>& exchange) { exchange->respond(health()); }, true);
@@ -248,6 +219,35 @@ void Server::add_routes() {
   });
 }
 
+void Server::add_endpoint(const Endpoint& endpoint) {
+  api_.add(std::string(endpoint.method), std::string(endpoint.path),
+           [this, &endpoint](std::shared_ptr<HttpExchange> exchange) {
+             const auto work = [this, &endpoint, exchange] {
+               std::function<void()> reply;
+               try {
+                 const HttpRequest& request = exchange->request();
+                 const std::string_view text =
+                     endpoint.method == "POST" ? std::string_view(request.body)
+                                               : std::string_view(request.path).substr(endpoint.path.size());
+                 UnknownFields unknown(context_.refuses_unknown_fields);
+                 const auto body =
+                     std::make_shared<const std::string>(endpoint.answer(text, context_, unknown));
+                 reply = [this, exchange, body, names = unknown.names()] {
+                   ignored_fields_.tell(*exchange, names);
+                   respond(exchange, body);
+                 };
+               } catch (const std::exception& error) {
+                 reply = [exchange, error = failure(error)] { answer(*exchange, error); };
+               }
+               loop_.post([exchange, reply = std::move(reply)] {
+                 exchange->drop_body();
+                 reply();
+               });
+             };
+             loop_.run_in_background(work, exchange->request().has_large_body());
+           });
+}
+
 /// Answers with JSON: a long one leaves in pieces, and counts as held until it has left.
 void Server::respond(const std::shared_ptr<HttpExchange>& exchange, std::shared_ptr<const std::string> body) {
   constexpr size_t kPieceBytes = 64u << 10;
@@ -257,30 +257,6 @@ void Server::respond(const std::shared_ptr<HttpExchange>& exchange, std::shared_
     piece.append(*body, begin, kPieceBytes);
     begin += kPieceBytes;
     return begin < body->size();
-  });
-}
-
-/// The responses that are kept.
-void Server::add_response_routes() {
-  const std::string path = "/v1/responses/";
-  const auto id_in = [path](HttpExchange& exchange) { return exchange.request().path.substr(path.size()); };
-  api_.add("GET", path, [this, id_in](const std::shared_ptr<HttpExchange>& exchange) {
-    const std::string id = id_in(*exchange);
-    const auto stored = responses_.find(id);
-    if (!stored) throw response_not_found(id, {});
-    respond(exchange, {stored, &stored->body});
-  });
-  api_.add("DELETE", path, [this, id_in](const std::shared_ptr<HttpExchange>& exchange) {
-    const std::string id = id_in(*exchange);
-    if (!responses_.erase(id)) throw response_not_found(id, {});
-    std::string text;
-    JsonText(text)
-        .open('{')
-        .field("id", id)
-        .field("object", std::string_view("response"))
-        .field("deleted", true)
-        .close('}');
-    exchange->respond({.body = text});
   });
 }
 

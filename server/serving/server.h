@@ -86,7 +86,7 @@ class Server {
   };
 
   void add_routes();
-  void add_response_routes();
+  void add_endpoint(const Endpoint& endpoint);
   void respond(const std::shared_ptr<HttpExchange>& exchange, std::shared_ptr<const std::string> body);
   HttpResponse health() const;
   void log_access(const HttpRequest& request, const HttpOutcome& outcome);

@@ -17,7 +17,7 @@ struct ResponseIdentity {
   int64_t created = 0;  ///< Unix time, s
 };
 
-/// The events of one streamed response, as complete server-sent events, in the form of the request's API. One thread at a time.
+/// The events of one streamed response, each complete, in the form of the request's API. One thread at a time.
 class AnswerStream {
  public:
   virtual ~AnswerStream() = default;
@@ -27,6 +27,8 @@ class AnswerStream {
   virtual void append(int32_t choice, const RequestOutput& output, std::string& events) = 0;
   /// Ends the stream with an event that holds the error.
   virtual void append_error(const ApiError& error, std::string& events) = 0;
+  /// An event that says nothing, for a stream that has been quiet.
+  virtual std::string idle_event() const { return ": waiting\n\n"; }
   /// True if the last event has been written.
   virtual bool finished() const = 0;
   /// True if the choice's answer is over, perhaps before its last output: later outputs of the engine are of no use.

@@ -66,6 +66,7 @@ class SingleAnswer : public WholeAnswer {
   virtual std::string body(AnswerEnd end, const std::string& stop_string) = 0;
 
   const std::vector<AnswerPart>& parts() const { return choice_.parts.parts(); }
+  std::string text(AnswerPart::Kind kind) const { return choice_.parts.text(kind); }
   Usage usage() const { return usage_.total(); }
 
  private:

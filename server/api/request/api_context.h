@@ -31,6 +31,14 @@ struct ApiLimits {
   size_t max_history_bytes = 16 << 20;   ///< of the conversation that a response goes on with
 };
 
+/// What clients may ask about the model.
+struct ModelFacts {
+  std::string architecture;  ///< as GGUF files name it
+  std::string dtype;         ///< of most of its weights
+  int64_t num_parameters = 0;
+  int64_t bytes = 0;  ///< of its tensors
+};
+
 /// The server's facts that the API needs. Filled once at the start, then read from any thread.
 struct ApiContext {
   const Tokenizer* tokenizer = nullptr;  ///< outlives the context
@@ -53,10 +61,11 @@ struct ApiContext {
   std::vector<std::string> served_model_names;  ///< at least one; the first is listed first
   bool any_model_name = false;                  ///< a request may name any other model too
   bool refuses_unknown_fields = false;          ///< false: they are ignored
-  int64_t created = 0;                          ///< Unix time, s, that /v1/models gives
-  std::string system_fingerprint;               ///< of every response; names version and model
-  int32_t stream_interval = 1;                  ///< the engine's; a request may only ask for a larger one
-  bool schedules_by_priority = false;           ///< false: a priority has no effect and is refused
+  ModelFacts model;
+  int64_t created = 0;                 ///< Unix time, s, that /v1/models gives
+  std::string system_fingerprint;      ///< of every response; names version and model
+  int32_t stream_interval = 1;         ///< the engine's; a request may only ask for a larger one
+  bool schedules_by_priority = false;  ///< false: a priority has no effect and is refused
   ApiLimits limits;
 };
 

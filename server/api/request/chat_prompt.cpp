@@ -187,18 +187,22 @@ void set_reasoning_effort(ChatPrompt& prompt, std::string_view effort, const std
   if (effort == "none") set("enable_thinking", false);
 }
 
+void take_tools(JsonFields& fields, const ApiContext& context, ChatPrompt& prompt) {
+  const Json* tools = fields.array("tools");
+  if (tools == nullptr || tools->empty()) return;
+  OfferedTools offered = read_tools(*tools, context, fields.unknown());
+  prompt.strict_tools = std::move(offered.strict);
+  prompt.custom_tools = std::move(offered.custom);
+  prompt.input_grammars = std::move(offered.input_grammars);
+  if (prompt.tool_choice.kind != ToolChoice::Kind::none && !offered.shown.empty())
+    prompt.variables["tools"] = std::move(offered.shown);
+}
+
 ChatPrompt read_chat_prompt(JsonFields& fields, const ApiContext& context) {
   ChatPrompt prompt;
   prompt.variables["messages"] = read_messages(fields.required_array("messages"), fields.unknown());
   prompt.tool_choice = read_tool_choice(fields);
-  if (const Json* tools = fields.array("tools"); tools != nullptr && !tools->empty()) {
-    OfferedTools offered = read_tools(*tools, context, fields.unknown());
-    prompt.strict_tools = std::move(offered.strict);
-    prompt.custom_tools = std::move(offered.custom);
-    prompt.input_grammars = std::move(offered.input_grammars);
-    if (prompt.tool_choice.kind != ToolChoice::Kind::none && !offered.shown.empty())
-      prompt.variables["tools"] = std::move(offered.shown);
-  }
+  take_tools(fields, context, prompt);
   prompt.variables["add_generation_prompt"] = fields.boolean("add_generation_prompt").value_or(true);
   prompt.continued_text = read_continued_text(fields, prompt.variables);
   prompt.add_special = fields.boolean("add_special_tokens").value_or(false);

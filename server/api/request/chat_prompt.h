@@ -34,6 +34,10 @@ struct ChatPrompt {
 /// continue_final_message, add_special_tokens, chat_template_kwargs.
 ChatPrompt read_chat_prompt(JsonFields& fields, const ApiContext& context);
 
+/// Sets the tools that the template is shown, and those whose calls are held to something, from `tools` as OpenAI's chats have
+/// them. prompt.tool_choice is set.
+void take_tools(JsonFields& fields, const ApiContext& context, ChatPrompt& prompt);
+
 /// The name by which the model is shown a tool of a namespace (empty: of no namespace).
 using ShownName = std::function<std::string(std::string_view space, const std::string& name)>;
 

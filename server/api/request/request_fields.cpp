@@ -40,7 +40,7 @@ void take_advice(JsonFields& fields, CompletionRequest& request) {
 }
 
 /// Fields that other servers (OpenAI's or others') know, that would change the answer, and that this server cannot honour.
-constexpr std::array<std::string_view, 13> kUnsupported{"suffix",
+constexpr std::array<std::string_view, 13> kUnsupported{"suffix",  // of chats alone
                                                         "audio",
                                                         "functions",
                                                         "function_call",
@@ -54,18 +54,8 @@ constexpr std::array<std::string_view, 13> kUnsupported{"suffix",
                                                         "logits_processors",
                                                         "images"};
 
-/// True for values that ask for nothing.
-bool is_off(const Json* value) {
-  return value == nullptr || *value == false || *value == "" || (value->is_array() && value->empty());
-}
-
 void refuse_unsupported(JsonFields& fields, const CompletionRequest& request) {
-  for (const std::string_view name : kUnsupported) {
-    if (name == "suffix" && !request.dialect->is_chat) continue;
-    if (!is_off(fields.any(name))) {
-      throw unsupported(name, fmt::format("{}: not supported by this server", name));
-    }
-  }
+  refuse_fields(fields, std::span(kUnsupported).subspan(request.dialect->is_chat ? 0 : 1));
   const std::optional<int64_t> best_of = fields.integer("best_of", 1, INT32_MAX);
   if (best_of && *best_of != request.n) {
     throw unsupported("best_of", fmt::format("best_of: {}, only n = {} is supported", *best_of, request.n));
@@ -162,21 +152,49 @@ int64_t prompt_bytes(const CompletionRequest& request) {
 
 }  // namespace
 
+namespace {
+
+const Json& options_of(JsonFields& fields, const Dialect& dialect) {
+  static const Json kNone = Json::object();
+  const Json* options = dialect.options.empty() ? nullptr : fields.object(dialect.options);
+  return options == nullptr ? kNone : *options;
+}
+
+}  // namespace
+
 RequestBody::RequestBody(const Dialect& dialect, std::string_view body, const ApiContext& context)
-    : root(parse_json_body(body)), unknown(context.refuses_unknown_fields), fields(root, {}, unknown) {
+    : root(parse_json_body(body)),
+      unknown(context.refuses_unknown_fields),
+      fields(root, {}, unknown),
+      options(options_of(fields, dialect), std::string(dialect.options), unknown) {
   request.dialect = &dialect;
-  request.model = read_model(fields, context);
-  read_sampling(fields, context, request.sampling);
+  request.model = read_model(fields, context, dialect.model_tag);
+  read_sampling(dialect.options.empty() ? fields : options, context, request.sampling);
   read_streaming(fields, context, request);
 }
 
-std::string read_model(JsonFields& fields, const ApiContext& context) {
-  std::string model = fields.text("model").value_or(context.served_model_names.front());
-  if (!context.any_model_name &&
-      std::ranges::find(context.served_model_names, model) == context.served_model_names.end()) {
-    throw model_not_found(model, context.served_model_names);
-  }
+std::string read_model(JsonFields& fields, const ApiContext& context, std::string_view tag) {
+  const std::vector<std::string>& served = context.served_model_names;
+  std::string model = fields.text("model").value_or(served.front());
+  const auto is_served = [&](std::string_view name) {
+    return std::ranges::find(served, name) != served.end();
+  };
+  const size_t tag_size = model.ends_with(tag) ? tag.size() : 0;
+  if (!context.any_model_name && !is_served(model) &&
+      !is_served(std::string_view(model).substr(0, model.size() - tag_size)))
+    throw model_not_found(model, served);
   return model;
+}
+
+bool is_on(const Json* value) {
+  return value != nullptr && *value != false && *value != "" && !(value->is_array() && value->empty());
+}
+
+void refuse_fields(JsonFields& fields, std::span<const std::string_view> names) {
+  for (const std::string_view name : names)
+    if (is_on(fields.any(name)))
+      throw unsupported(fields.path(name),
+                        fmt::format("{}: not supported by this server", fields.path(name)));
 }
 
 std::optional<int64_t> read_max_tokens(JsonFields& fields, int64_t least) {
@@ -189,7 +207,7 @@ std::optional<int64_t> read_max_tokens(JsonFields& fields, int64_t least) {
 }
 
 void read_streaming(JsonFields& fields, const ApiContext& context, CompletionRequest& request) {
-  request.stream = fields.boolean("stream").value_or(false);
+  request.stream = fields.boolean("stream").value_or(request.dialect->streams);
   read_stream_options(fields, request);
   request.timings = fields.boolean("timings_per_token").value_or(false);
   if (!request.stream) request.sampling.stream_interval = kWholeAnswerInterval;
@@ -233,6 +251,12 @@ void settle_lengths(CompletionRequest& request, const ApiContext& context, std::
   }
   request.sampling.max_tokens = static_cast<int32_t>(most);
   request.sampling.min_tokens = static_cast<int32_t>(min_tokens);
+}
+
+void settle_bound(CompletionRequest& request, const ApiContext& context, int64_t most, int64_t window) {
+  const int64_t left =
+      std::min<int64_t>(window, context.max_model_len) - static_cast<int64_t>(request.prompts.front().size());
+  settle_lengths(request, context, std::clamp<int64_t>(left, 1, most), 0, INT32_MAX);
 }
 
 Request CompletionRequest::engine_request(int32_t choice, std::string id) const {

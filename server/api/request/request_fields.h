@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,7 +15,8 @@
 
 namespace minfer {
 
-/// A body that becomes a request, with the fields of all dialects: model, sampling and streaming. Throws ApiError for a wrong field.
+/// A body that becomes a request, with the fields of all dialects: model, sampling and streaming, where the dialect has
+/// them. Throws ApiError for a wrong field.
 struct RequestBody {
   RequestBody(const Dialect& dialect, std::string_view body, const ApiContext& context);
   RequestBody(const RequestBody&) = delete;
@@ -23,13 +25,20 @@ struct RequestBody {
   const nlohmann::ordered_json root;
   UnknownFields unknown;
   JsonFields fields;
+  JsonFields options;  ///< the fields of Dialect::options; nobody asks it for more if there is no such member
   CompletionRequest request;
 };
 
 // Groups of fields that several dialects have. Each function reads its members of `fields`.
 
-/// `model`: a served name (else 404), or any name where the server takes any; absent: the first served name.
-std::string read_model(JsonFields& fields, const ApiContext& context);
+/// `model`: a served name, perhaps with `tag` behind it (else 404), or any name where the server takes any; absent: the first
+/// served name.
+std::string read_model(JsonFields& fields, const ApiContext& context, std::string_view tag = {});
+
+/// False for values that ask for nothing: null, false, "" and [].
+bool is_on(const nlohmann::ordered_json* value);
+/// Refuses the fields of these names that ask for something.
+void refuse_fields(JsonFields& fields, std::span<const std::string_view> names);
 
 /// max_tokens or, the same number under its newer name, max_completion_tokens.
 std::optional<int64_t> read_max_tokens(JsonFields& fields, int64_t least);
@@ -60,6 +69,11 @@ void check_text_length(std::string_view field, size_t bytes, const ApiContext& c
 /// for (one, if none were asked for) do not fit. Nothing asked for: `otherwise`, or what the context leaves if that is less.
 void settle_lengths(CompletionRequest& request, const ApiContext& context, std::optional<int64_t> max_tokens,
                     int64_t min_tokens, int32_t otherwise);
+
+/// The same for `most` tokens as a bound, not a wish: clients send the same number whatever the context. If less is left in a
+/// context of `window` tokens, the answer gets that, at least one token.
+void settle_bound(CompletionRequest& request, const ApiContext& context, int64_t most,
+                  int64_t window = INT64_MAX);
 
 /// An estimate of the bytes of JSON in the answer to `request` if each of its choices has `max_tokens`: from choices
 /// x tokens x (1 + alternatives) and from the usual size of tokens. The logprobs of echoed prompts count as well.

@@ -189,6 +189,20 @@ std::optional<StructuredOutput> read_text_format(JsonFields& fields, std::string
   return output.take();
 }
 
+std::optional<StructuredOutput> read_bare_format(JsonFields& fields, std::string_view name) {
+  const Json* value = fields.any(name);
+  if (value == nullptr || *value == "") return std::nullopt;
+  OneOutput output(fields.unknown());
+  if (*value == "json") {
+    output.set_json_object(fields.path(name), JsonStyle::free);
+  } else if (value->is_object()) {
+    output.set_schema(fields.path(name), *value, JsonStyle::free);
+  } else {
+    throw wrong_value(fields.path(name), *value, "\"json\" or a JSON schema");
+  }
+  return output.take();
+}
+
 ApiError refusal_of(const StructuredOutput& output, const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);

@@ -27,6 +27,9 @@ std::optional<StructuredOutput> read_structured_output(JsonFields& fields,
 /// The same for an object `name` that holds the schema itself: OpenAI's `text.format` and Anthropic's `output_config.format`.
 std::optional<StructuredOutput> read_text_format(JsonFields& fields, std::string_view name);
 
+/// The same for a field that is "json" (any object) or the schema itself, as Ollama's `format`. Empty: it asks for nothing.
+std::optional<StructuredOutput> read_bare_format(JsonFields& fields, std::string_view name);
+
 /// The reason that its grammar was not made: a keyword that cannot be honoured is a 400 that names the field and the place in it.
 ApiError refusal_of(const StructuredOutput& output, const std::exception_ptr& error);
 

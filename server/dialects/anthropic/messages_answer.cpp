@@ -201,6 +201,8 @@ std::string messages_error_json(const ApiError& error) {
   return text;
 }
 
+constexpr Endpoint kMessagesEndpoints[] = {{"POST", "/v1/messages/count_tokens", count_tokens_response}};
+
 const Dialect kMessagesDialect{.path = "/v1/messages",
                                .id_prefix = "msg_",
                                .prompt_field = "messages",
@@ -208,6 +210,7 @@ const Dialect kMessagesDialect{.path = "/v1/messages",
                                .parse = parse_messages_request,
                                .stream = make_answer<AnswerStream, MessagesStream>,
                                .whole = make_answer<WholeAnswer, MessagesAnswer>,
-                               .error = messages_error_json};
+                               .error = messages_error_json,
+                               .others = kMessagesEndpoints};
 
 }  // namespace minfer

@@ -1,5 +1,4 @@
 // POST /v1/messages and /v1/messages/count_tokens.
-#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -93,8 +92,7 @@ ChatPrompt read_messages_prompt(JsonFields& fields, const ApiContext& context) {
   prompt.output = read_structured_output(fields, std::move(prompt.output));
   for (const std::string_view name : kMessagesAdvice)
     fields.any(name);
-  if (const Json* servers = fields.any("mcp_servers"); servers != nullptr && !servers->empty())
-    throw unsupported("mcp_servers", "mcp_servers: not supported by this server");
+  refuse_fields(fields, std::array<std::string_view, 1>{"mcp_servers"});
   return prompt;
 }
 
@@ -113,9 +111,7 @@ CompletionRequest parse_messages_request(std::string_view body, const ApiContext
   fields.report_unknown();
 
   set_chat_prompt(request, prompt, context, unknown);
-  // A bound, not a wish: agents send the same number whatever the context. If less is left, the answer gets that, at least one token.
-  const int64_t left = context.max_model_len - static_cast<int64_t>(request.prompts.front().size());
-  settle_lengths(request, context, std::clamp<int64_t>(left, 1, *max_tokens), 0, INT32_MAX);
+  settle_bound(request, context, *max_tokens);
   return std::move(request);
 }
 

@@ -83,10 +83,7 @@ CompletionRequest parse_infill_request(std::string_view body, const ApiContext& 
   request.ignored_fields = unknown.names();
 
   request.prompts.push_back(tokenise_parts(parts, context));
-  // A bound, not a wish: editors send the same number whatever the context. If less is left, the answer gets that, at least one token.
-  const int64_t left = context.max_model_len - static_cast<int64_t>(request.prompts.front().size());
-  const int64_t most = wanted == -1 ? left : std::min(left, wanted);
-  settle_lengths(request, context, std::max<int64_t>(most, 1), 0, INT32_MAX);
+  settle_bound(request, context, wanted == -1 ? INT32_MAX : wanted);
   return std::move(request);
 }
 

@@ -8,6 +8,7 @@
 
 #include "server/dialects/openai/completions.h"
 #include "server/dialects/openai/openai_body.h"
+#include "server/dialects/openai/openai_tokenize.h"
 
 namespace minfer {
 namespace {
@@ -136,7 +137,8 @@ const Dialect kCompletionsDialect{.path = "/v1/completions",
                                   .is_chat = false,
                                   .parse = parse_completion_request,
                                   .stream = make_answer<AnswerStream, StreamWriter>,
-                                  .whole = make_answer<WholeAnswer, ResponseBuilder>};
+                                  .whole = make_answer<WholeAnswer, ResponseBuilder>,
+                                  .others = kOpenAiEndpoints};
 
 const Dialect kChatDialect{.path = "/v1/chat/completions",
                            .id_prefix = "chatcmpl-",

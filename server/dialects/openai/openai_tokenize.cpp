@@ -130,10 +130,23 @@ std::string model_response(std::string_view path, const ApiContext& context) {
 }
 
 std::string version_response() {
-  std::string text;
-  JsonText json(text);
-  json.open('{').field("version", std::string_view(MINFER_VERSION)).close('}');
-  return text;
+  return "{\"version\":\"" MINFER_VERSION "\"}";
 }
+
+const Endpoint kOpenAiEndpoints[] = {
+    {"POST", "/tokenize", tokenize_response},
+    {"POST", "/detokenize", detokenize_response},
+    {"GET", "/tokenizer_info",
+     [](std::string_view, const ApiContext& context, UnknownFields&) {
+       return tokenizer_info_response(context);
+     }},
+    {"GET", "/v1/models",
+     [](std::string_view, const ApiContext& context, UnknownFields&) { return models_response(context); }},
+    {"GET", "/v1/models/",
+     [](std::string_view name, const ApiContext& context, UnknownFields&) {
+       return model_response(name, context);
+     }},
+    {"GET", "/version",
+     [](std::string_view, const ApiContext&, UnknownFields&) { return version_response(); }}};
 
 }  // namespace minfer

@@ -6,11 +6,14 @@
 #include "server/api/fields/api_error.h"
 #include "server/api/fields/json_fields.h"
 #include "server/api/request/api_context.h"
+#include "server/api/request/dialect.h"
 
 namespace minfer {
 
 // Bodies of the small endpoints, named as vLLM's. Requests in, responses out;
 // ApiError for a wrong request. Fields that nobody knows go to `unknown`.
+
+extern const Endpoint kOpenAiEndpoints[6];
 
 /// POST /tokenize: {"model","prompt","add_special_tokens","return_token_strs"} or a chat's {"model",
 /// "messages","tools","add_generation_prompt",...} -> {"count","max_model_len","tokens","token_strs"}.

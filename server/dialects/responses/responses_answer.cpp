@@ -325,6 +325,22 @@ class ResponsesAnswer final : public SingleAnswer {
 
 }  // namespace
 
+constexpr Endpoint kStoredResponses[] = {
+    {"GET", "/v1/responses/",
+     [](std::string_view id, const ApiContext& context, UnknownFields&) {
+       const auto stored = context.responses->find(std::string(id));
+       if (!stored) throw response_not_found(id, {});
+       return stored->body;
+     }},
+    {"DELETE", "/v1/responses/", [](std::string_view id, const ApiContext& context, UnknownFields&) {
+       if (!context.responses->erase(std::string(id))) throw response_not_found(id, {});
+       std::string text;
+       JsonText json(text);
+       json.open('{').field("id", id).field("object", std::string_view("response"));
+       json.field("deleted", true).close('}');
+       return text;
+     }}};
+
 const Dialect kResponsesDialect{.path = "/v1/responses",
                                 .id_prefix = "resp_",
                                 .prompt_field = "input",
@@ -332,6 +348,7 @@ const Dialect kResponsesDialect{.path = "/v1/responses",
                                 .parse = parse_responses_request,
                                 .stream = make_answer<AnswerStream, ResponsesStream>,
                                 .whole = make_answer<WholeAnswer, ResponsesAnswer>,
-                                .takes_long = has_long_history};
+                                .takes_long = has_long_history,
+                                .others = kStoredResponses};
 
 }  // namespace minfer

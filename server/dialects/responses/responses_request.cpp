@@ -37,11 +37,7 @@ constexpr std::array<std::string_view, 9> kResponsesAdvice{"user",
 constexpr std::array<std::string_view, 3> kResponsesUnsupported{"conversation", "prompt", "background"};
 
 void refuse_responses_fields(JsonFields& fields) {
-  for (const std::string_view name : kResponsesUnsupported) {
-    const Json* value = fields.any(name);
-    const bool is_off = value == nullptr || *value == false || (value->is_array() && value->empty());
-    if (!is_off) throw unsupported(name, fmt::format("{}: not supported by this server", name));
-  }
+  refuse_fields(fields, kResponsesUnsupported);
   constexpr const char* kLogprobs = "message.output_text.logprobs";
   const Json* include = fields.array("include");
   const bool wants_logprobs = include != nullptr && std::ranges::find(*include, kLogprobs) != include->end();

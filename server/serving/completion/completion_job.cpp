@@ -179,7 +179,7 @@ void CompletionJob::send_events(const std::string& events) {
   if (!answering_) {
     answering_ = true;
     add_times_header();
-    exchange_->begin_stream({.content_type = "text/event-stream; charset=utf-8",
+    exchange_->begin_stream({.content_type = std::string(request_.dialect->stream_type),
                              .headers = {{"cache-control", "no-cache"}, {"x-accel-buffering", "no"}}});
   }
   last_sent_ns_ = now_ns();
@@ -188,7 +188,7 @@ void CompletionJob::send_events(const std::string& events) {
 
 void CompletionJob::keep_open(int64_t now_ns, std::chrono::nanoseconds quiet_time) {
   if (!stream_ || answered_ || abandoned() || !exchange_->has_room()) return;
-  if (now_ns - last_sent_ns_ >= quiet_time.count()) send_events(": waiting\n\n");
+  if (now_ns - last_sent_ns_ >= quiet_time.count()) send_events(stream_->idle_event());
 }
 
 void CompletionJob::send_whole() {

@@ -42,7 +42,7 @@ class CompletionJob : public std::enable_shared_from_this<CompletionJob> {
   void take(int32_t choice, RequestOutput output);
   /// Sends the outputs taken, as far as the client has room for them; the rest follows by itself.
   void send();
-  /// Sends a comment line if the stream has been quiet for `quiet_time`: proxies close streams that they take for dead.
+  /// Sends an event without meaning if the stream has been quiet for `quiet_time`: proxies close streams that they take for dead.
   void keep_open(int64_t now_ns, std::chrono::nanoseconds quiet_time);
   /// Ends the answer with an error, at any point.
   void fail(const ApiError& error);
