@@ -38,18 +38,26 @@ ANSWERS = [
     ("/v1/messages", {"messages": MESSAGES, "max_tokens": 5, "timings_per_token": True}, {}),
     ("/v1/messages", {"messages": MESSAGES, "max_tokens": 300, "tools": [MESSAGES_TOOL], "tool_choice": {"type": "any"}}, {}),
 ]
+# Answers that are streamed as a line an object.
+LINES = [
+    ("/api/chat", {"messages": MESSAGES, "options": {"num_predict": 5}, "timings_per_token": True}),
+    ("/api/chat", {"messages": MESSAGES, "options": {"num_predict": 1500, "temperature": 1, "seed": 1}, "tools": [CHAT_TOOL], "tool_choice": "required"}),
+    ("/api/generate", {"prompt": "Once", "options": {"num_predict": 5}}),
+]
 OTHERS = [
     ("POST", "/v1/messages/count_tokens", {"messages": MESSAGES}),
     ("POST", "/tokenize", {"prompt": "Once", "return_token_strs": True}),
     ("POST", "/tokenize", {"messages": MESSAGES}),
     ("POST", "/detokenize", {"tokens": [300, 301]}),
+    ("POST", "/api/show", {"model": "minfer-demo"}),
+    *[("POST", path, {**body, "stream": False}) for path, body in LINES],
     *[("GET", path, None) for path in ["/v1/models", "/tokenizer_info", "/version", "/health", "/openapi.json", "/profile/steps",
-                                       "/profile/summary", "/profile/requests"]],
+                                       "/profile/summary", "/profile/requests", "/api/tags", "/api/ps", "/api/version"]],
 ]
 WRONG = [
     ("/v1/completions", {}), ("/v1/chat/completions", {"messages": []}), ("/v1/responses", {"input": 3}),
     ("/v1/messages", {"messages": MESSAGES}), ("/v1/messages/count_tokens", {}), ("/tokenize", {"prompt": 1}),
-    ("/detokenize", {"tokens": [-1]}), ("/infill", {"input_prefix": "a", "input_suffix": "b"}), ("/start_profile", {"detail": "all"}),
+    ("/detokenize", {"tokens": [-1]}), ("/api/chat", {"messages": []}), ("/api/generate", {"prompt": 1}), ("/api/show", {"model": 1}), ("/infill", {"input_prefix": "a", "input_suffix": "b"}), ("/start_profile", {"detail": "all"}),
 ]
 
 
@@ -130,6 +138,16 @@ def test_events(described, path, body, more):
         assert "error" not in data
         assert described.data_errors(schema, data) == []
         assert event.get("event", data.get("type")) == data.get("type")
+
+
+@pytest.mark.parametrize("path, body", LINES)
+def test_lines(described, path, body):
+    status, text = described.call("POST", path, body)
+    assert status == 200, text
+    schema = described.schema("POST", path, status, "application/x-ndjson")
+    lines = [json.loads(line) for line in text.splitlines()]
+    assert len(lines) > 1 and all("error" not in line for line in lines)
+    assert [error for line in lines for error in described.errors(schema, line)] == []
 
 
 @pytest.mark.parametrize("method, path, body", OTHERS)

@@ -8,6 +8,7 @@
 
 #include "server/dialects/anthropic/messages.h"
 #include "server/dialects/llama_server/infill.h"
+#include "server/dialects/ollama/ollama.h"
 #include "server/dialects/openai/openai_tokenize.h"
 #include "server/dialects/responses/responses_request.h"
 #include "tests/fuzz/require.h"
@@ -40,7 +41,7 @@ void check_request(const CompletionRequest& request, const ApiContext& context) 
 
 void check_body(uint8_t endpoint, std::string_view body, const ApiContext& context) {
   UnknownFields unknown(false);
-  switch (endpoint % 8) {
+  switch (static_cast<uint8_t>(endpoint - '0') % 11) {
     case 0:
       check_request(parse_completion_request(body, context), context);
       break;
@@ -62,8 +63,17 @@ void check_body(uint8_t endpoint, std::string_view body, const ApiContext& conte
     case 6:
       check_request(parse_messages_request(body, context), context);
       break;
-    default:
+    case 7:
       check_request(parse_infill_request(body, context), context);
+      break;
+    case 8:
+      check_request(parse_ollama_chat(body, context), context);
+      break;
+    case 9:
+      check_request(parse_ollama_generate(body, context), context);
+      break;
+    default:
+      REQUIRE(nlohmann::json::accept(ollama_show_response(body, context, unknown)));
   }
   check_names(unknown.names());
 }
@@ -81,6 +91,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     REQUIRE(error.status() == 400 || error.status() == 404);
     REQUIRE(nlohmann::json::accept(minfer::error_json(error)));
     REQUIRE(nlohmann::json::accept(minfer::messages_error_json(error)));
+    REQUIRE(nlohmann::json::accept(minfer::ollama_error_json(error)));
   }
   return 0;
 }

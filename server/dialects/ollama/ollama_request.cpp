@@ -1,0 +1,238 @@
+// POST /api/chat and /api/generate.
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "server/api/fields/json_body.h"
+#include "server/api/request/chat_prompt.h"
+#include "server/api/request/held_answer.h"
+#include "server/api/request/request_fields.h"
+#include "server/dialects/ollama/ollama.h"
+
+namespace minfer {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::array<std::string_view, 4> kOllamaRoles{"system", "user", "assistant", "tool"};
+/// Of other servers' models, or a part of the answer that this one does not make.
+constexpr std::array<std::string_view, 8> kOllamaUnsupported{
+    "images", "template", "context", "logprobs", "width", "height", "steps", "_debug_render_only"};
+/// Advice to a server that loads models on demand, or that shortens conversations. The model stays loaded. A prompt that
+/// does not fit is refused.
+constexpr std::array<std::string_view, 3> kOllamaAdvice{"keep_alive", "truncate", "shift"};
+
+/// One conversation: the messages so far, and the calls without results.
+class OllamaMessages {
+ public:
+  explicit OllamaMessages(UnknownFields& unknown) : unknown_(unknown) {}
+
+  void add(const Json& message, const std::string& path) {
+    JsonFields fields(message, path, unknown_);
+    const std::string role = fields.required_text("role");
+    if (std::ranges::find(kOllamaRoles, role) == kOllamaRoles.end())
+      throw wrong_value(fields.path("role"), role, "system, user, assistant or tool");
+    refuse_fields(fields, std::array<std::string_view, 1>{"images"});
+    Json made{{"role", role}, {"content", fields.text("content").value_or("")}};
+    if (role == "tool") add_result(fields, made);
+    if (role == "assistant") {
+      if (auto thoughts = fields.text("thinking"); thoughts && !thoughts->empty())
+        made["reasoning_content"] = std::move(*thoughts);
+      add_calls(fields, made);
+    }
+    fields.report_unknown();
+    messages_.push_back(std::move(made));
+  }
+  Json take() { return std::move(messages_); }
+
+ private:
+  struct OpenCall {
+    std::string id;
+    std::string name;
+  };
+
+  void add_calls(JsonFields& fields, Json& message) {
+    const Json* list = fields.array("tool_calls");
+    for (size_t i = 0; list != nullptr && i < list->size(); ++i) {
+      JsonFields call((*list)[i], fmt::format("{}[{}]", fields.path("tool_calls"), i), unknown_);
+      // Nine letters and digits: some templates take no other ids.
+      std::string id = call.text("id").value_or(fmt::format("call{:05}", num_calls_++));
+      call.any("type");
+      const Json* object = call.object("function");
+      if (object == nullptr) throw call.error("function", "missing, expected an object");
+      JsonFields function(*object, call.path("function"), unknown_);
+      const std::string name = function.required_text("name");
+      const Json* arguments = function.object("arguments");
+      function.any("index");  // the list's order counts
+      function.report_unknown();
+      call.report_unknown();
+      message["tool_calls"].push_back(
+          {{"id", id},
+           {"type", "function"},
+           {"function",
+            {{"name", name}, {"arguments", arguments == nullptr ? Json::object() : *arguments}}}});
+      open_.push_back({std::move(id), name});
+    }
+    if (message.contains("tool_calls") && message["content"] == "") message["content"] = nullptr;
+  }
+
+  void add_result(JsonFields& fields, Json& message) {
+    const std::optional<std::string> id = fields.text("tool_call_id");
+    const std::optional<std::string> name = fields.text("tool_name");
+    const auto call = std::ranges::find_if(
+        open_, [&](const OpenCall& open) { return id ? open.id == *id : !name || open.name == *name; });
+    const bool is_known = call != open_.end();
+    message["tool_call_id"] = id ? *id : is_known ? call->id : "call00000";
+    if (name || is_known) message["name"] = name ? *name : call->name;
+    if (is_known) open_.erase(call);
+  }
+
+  UnknownFields& unknown_;
+  Json messages_ = Json::array();
+  std::vector<OpenCall> open_;
+  int num_calls_ = 0;
+};
+
+/// A body with the fields that both endpoints have.
+struct OllamaBody : RequestBody {
+  OllamaBody(const Dialect& dialect, std::string_view body, const ApiContext& api)
+      : RequestBody(dialect, body, api), context(api) {
+    SamplingParams& sampling = request.sampling;
+    if (options.integer("seed", INT64_MIN, INT64_MAX) == -1) sampling.seed.reset();
+    if (const auto penalty = options.number("repeat_penalty", 0.01, 100.0))
+      sampling.repetition_penalty = static_cast<float>(*penalty);
+    num_predict = options.integer("num_predict", -2, INT32_MAX).value_or(-1);
+    num_ctx = options.integer("num_ctx", 1, INT32_MAX).value_or(INT32_MAX);
+    refuse_windowed_penalties();
+    if (options.number("typical_p", 0.0, 1.0).value_or(1.0) != 1.0)
+      throw unsupported("options.typical_p", "options.typical_p: not supported, expected 1");
+    refuse_fields(fields, kOllamaUnsupported);
+    fields.any("top_logprobs");  // of no use without logprobs
+    for (const std::string_view name : kOllamaAdvice)
+      if (is_on(fields.any(name))) unknown.add_unused(name);
+  }
+
+  /// Ends the reading of fields.
+  void report_unknown() const {
+    options.report_unknown();
+    fields.report_unknown();
+  }
+
+  /// think: true, false, or an effort.
+  void read_think(ChatPrompt& prompt) {
+    const Json* think = fields.any("think");
+    if (think == nullptr) return;
+    if (!think->is_boolean()) {
+      const std::string& effort = read_text(*think, "think");
+      return set_reasoning_effort(prompt, effort == "max" ? "xhigh" : effort, "think");
+    }
+    prompt.variables["enable_thinking"] = *think;
+    prompt.set_by.emplace_back("enable_thinking", "think");
+  }
+
+  CompletionRequest finish(const ChatPrompt& prompt) {
+    report_unknown();
+    set_chat_prompt(request, prompt, context, unknown);
+    return settle();
+  }
+
+  /// Both numbers are bounds. 0 and less: as many tokens as there is room for.
+  CompletionRequest settle() {
+    const auto num_tokens = static_cast<int64_t>(request.prompts.front().size());
+    if (num_tokens >= num_ctx)
+      throw context_length_exceeded(
+          "options.num_ctx",
+          fmt::format("options.num_ctx: {}, but the prompt has {} tokens", num_ctx, num_tokens));
+    settle_bound(request, context, num_predict <= 0 ? INT32_MAX : num_predict, num_ctx);
+    return std::move(request);
+  }
+
+  const ApiContext& context;
+  int64_t num_predict;
+  int64_t num_ctx;
+
+ private:
+  /// Penalties look at all tokens here. 0 tokens: at none.
+  void refuse_windowed_penalties() {
+    SamplingParams& sampling = request.sampling;
+    const auto window = options.integer("repeat_last_n", -1, INT32_MAX);
+    if (window == 0) {
+      sampling.repetition_penalty = 1.0f;
+      sampling.presence_penalty = sampling.frequency_penalty = 0.0f;
+    }
+    const bool has_penalty = sampling.repetition_penalty != 1.0f || sampling.presence_penalty != 0.0f ||
+                             sampling.frequency_penalty != 0.0f;
+    if (window.value_or(-1) != -1 && has_penalty)
+      throw unsupported(
+          "options.repeat_last_n",
+          fmt::format("options.repeat_last_n: {}, expected -1: penalties look at all tokens", *window));
+  }
+};
+
+/// The prompt as it stands, or the texts around a gap.
+std::vector<TokenId> tokenise_plain(const std::string& text, const std::string& suffix,
+                                    const ApiContext& context) {
+  check_text_length("prompt", text.size() + suffix.size(), context);
+  if (!suffix.empty())
+    return context.tokenizer->encode_parts(gap_parts(text, suffix, *context.tokenizer, "suffix"));
+  std::vector<TokenId> ids = context.tokenizer->encode(text, {.add_special = true, .parse_special = true});
+  if (ids.empty()) throw bad_request("prompt", "prompt: the prompt has no tokens");
+  return ids;
+}
+
+}  // namespace
+
+Json read_ollama_messages(JsonFields& fields) {
+  OllamaMessages reader(fields.unknown());
+  const Json& list = fields.required_array("messages");
+  if (list.empty())
+    throw fields.error("messages", "empty, expected at least one message (the model is loaded)");
+  for (size_t i = 0; i < list.size(); ++i)
+    reader.add(list[i], fmt::format("messages[{}]", i));
+  return reader.take();
+}
+
+CompletionRequest parse_ollama_chat(std::string_view body, const ApiContext& context) {
+  OllamaBody read(kOllamaChatDialect, body, context);
+  ChatPrompt prompt;
+  prompt.variables["messages"] = read_ollama_messages(read.fields);
+  prompt.tool_choice = read_tool_choice(read.fields);  // which Ollama does not have
+  take_tools(read.fields, context, prompt);
+  prompt.variables["add_generation_prompt"] = true;
+  prompt.output = read_bare_format(read.fields, "format");
+  read.read_think(prompt);
+  return read.finish(prompt);
+}
+
+CompletionRequest parse_ollama_generate(std::string_view body, const ApiContext& context) {
+  OllamaBody read(kOllamaGenerateDialect, body, context);
+  JsonFields& fields = read.fields;
+  const std::string text = fields.text("prompt").value_or("");
+  if (text.empty()) throw fields.error("prompt", "empty, expected a text (the model is loaded)");
+  const std::string system = fields.text("system").value_or("");
+  const std::string suffix = fields.text("suffix").value_or("");
+  ChatPrompt prompt;
+  prompt.output = read_bare_format(fields, "format");
+  const bool is_raw = fields.boolean("raw").value_or(false);
+  if (is_raw || !suffix.empty()) {
+    refuse_fields(fields, std::array<std::string_view, 2>{"system", "think"});  // of the chat template
+    read.report_unknown();
+    read.request.ignored_fields = read.unknown.names();
+    read.request.prompts.push_back(tokenise_plain(text, suffix, context));
+    hold_completion(read.request, prompt.output, context);
+    return read.settle();
+  }
+  Json messages = Json::array();
+  if (!system.empty()) messages.push_back({{"role", "system"}, {"content", system}});
+  messages.push_back({{"role", "user"}, {"content", text}});
+  prompt.variables["messages"] = std::move(messages);
+  prompt.variables["add_generation_prompt"] = true;
+  prompt.set_by.emplace_back("messages[].role:system", "system");
+  read.read_think(prompt);
+  return read.finish(prompt);
+}
+
+}  // namespace minfer
