@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include <utf8proc.h>
+
 #include "kernels/base/error.h"
 #include "models/grammar/grammar_source.h"
 
@@ -43,17 +45,11 @@ std::vector<CodePointRange> normalised(std::span<const CodePointRange> ranges) {
 }
 
 struct Utf8 {
+  explicit Utf8(char32_t c)
+      : size(static_cast<size_t>(utf8proc_encode_char(static_cast<utf8proc_int32_t>(c), bytes.data()))) {}
   std::array<uint8_t, 4> bytes{};
-  size_t size = 0;
+  size_t size;
 };
-
-Utf8 encoded(char32_t c) {
-  const auto tail = [&](int shift) { return static_cast<uint8_t>(0x80 | (c >> shift & 0x3f)); };
-  if (c < 0x80) return {{static_cast<uint8_t>(c)}, 1};
-  if (c < 0x800) return {{static_cast<uint8_t>(0xc0 | c >> 6), tail(0)}, 2};
-  if (c < 0x10000) return {{static_cast<uint8_t>(0xe0 | c >> 12), tail(6), tail(0)}, 3};
-  return {{static_cast<uint8_t>(0xf0 | c >> 18), tail(12), tail(6), tail(0)}, 4};
-}
 
 /// Appends the byte sequences of [first, last], divided so that each byte of a sequence has a range of its own (as in RE2).
 void add_utf8(GrammarBuilder& builder, char32_t first, char32_t last, std::vector<Expr>& out) {
@@ -76,7 +72,7 @@ void add_utf8(GrammarBuilder& builder, char32_t first, char32_t last, std::vecto
       return add_utf8(builder, last & ~mask, last, out);
     }
   }
-  const Utf8 low = encoded(first), high = encoded(last);
+  const Utf8 low(first), high(last);
   std::vector<Expr> bytes;
   for (size_t i = 0; i < low.size; ++i)
     bytes.push_back(builder.byte(low.bytes[i], high.bytes[i]));

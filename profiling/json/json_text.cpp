@@ -5,27 +5,17 @@
 #include <charconv>
 #include <cmath>
 
+#include <utf8proc.h>
+
 namespace minfer {
 namespace {
 
-// Length of the UTF-8 character that `text` starts with (Unicode 15, table 3-7); 0: it starts with none.
+// Length of the UTF-8 character that `text` starts with; 0: it starts with none.
 size_t utf8_length(std::string_view text) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char lead = byte(0);
-  const size_t length = lead < 0x80   ? 1
-                        : lead < 0xC2 ? 0
-                        : lead < 0xE0 ? 2
-                        : lead < 0xF0 ? 3
-                        : lead < 0xF5 ? 4
-                                      : 0;
-  if (length == 0 || text.size() < length) return 0;
-  for (size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xC0) != 0x80) return 0;
-  }
-  const bool overlong = (lead == 0xE0 && byte(1) < 0xA0) || (lead == 0xF0 && byte(1) < 0x90);
-  const bool surrogate = lead == 0xED && byte(1) >= 0xA0;
-  const bool too_large = lead == 0xF4 && byte(1) >= 0x90;
-  return overlong || surrogate || too_large ? 0 : length;
+  utf8proc_int32_t character = 0;
+  const auto* bytes = reinterpret_cast<const utf8proc_uint8_t*>(text.data());
+  const auto length = utf8proc_iterate(bytes, static_cast<utf8proc_ssize_t>(text.size()), &character);
+  return static_cast<size_t>(std::max<utf8proc_ssize_t>(length, 0));
 }
 
 // Bytes at the front of `text` that stand for themselves in JSON: ASCII but for controls, quote and backslash.

@@ -4,7 +4,7 @@
 #include <array>
 #include <string>
 
-#include <fmt/format.h>
+#include <nlohmann/json.hpp>
 #include <utf8proc.h>
 
 namespace minfer {
@@ -30,24 +30,8 @@ const std::array<CodePoints, kNumCategories>& categories() {
 }
 
 std::string json_escape(char32_t c) {
-  switch (c) {
-    case '"':
-      return "\\\"";
-    case '\\':
-      return "\\\\";
-    case '\b':
-      return "\\b";
-    case '\f':
-      return "\\f";
-    case '\n':
-      return "\\n";
-    case '\r':
-      return "\\r";
-    case '\t':
-      return "\\t";
-    default:
-      return fmt::format("\\u{:04x}", static_cast<uint32_t>(c));
-  }
+  const std::string quoted = nlohmann::json(std::string(1, static_cast<char>(c))).dump();
+  return quoted.substr(1, quoted.size() - 2);
 }
 
 }  // namespace
