@@ -14,4 +14,13 @@ void add_bench_command(CLI::App& app);
 void add_eval_command(CLI::App& app);
 void add_tune_command(CLI::App& app);
 
+// The next two are not in --help: packages call them. Both are made from the definition that parses the command line, so they
+// always match it.
+
+/// `minfer man` prints the names of its manual pages, `minfer man NAME` one of them in roff: "minfer" of all, "minfer-run" of one command.
+void add_man_command(CLI::App& app);
+/// `minfer completion bash|zsh|fish`: scripts that complete command lines in a shell, options with their descriptions, values where
+/// there are few, files where one is wanted.
+void add_completion_command(CLI::App& app);
+
 }  // namespace minfer

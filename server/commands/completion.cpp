@@ -1,10 +1,9 @@
-#include "server/commands/completion.h"
-
 #include <vector>
 
 #include <fmt/ranges.h>
 
 #include "server/commands/args/checks.h"
+#include "server/commands/commands.h"
 #include "server/terminal/terminal.h"
 
 namespace minfer {
@@ -179,8 +178,6 @@ function __minfer_command_is
 end
 )";
 
-}  // namespace
-
 std::string bash_completion(const CLI::App& app) {
   const std::vector<CompletedCommand> commands = commands_of(app);
   const auto action = [](const CompletedOption& option) -> std::string {
@@ -249,6 +246,8 @@ std::string fish_completion(const CLI::App& app) {
   }
   return fmt::format(kFish, cases) + lines;
 }
+
+}  // namespace
 
 void add_completion_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("completion", "Print the completion script of a shell")->group("");

@@ -5,8 +5,6 @@
 #include "engine/ranks/process_ranks.h"
 #include "server/commands/args/checks.h"
 #include "server/commands/commands.h"
-#include "server/commands/completion.h"
-#include "server/commands/man_page.h"
 #include "server/terminal/terminal.h"
 
 int main(int argc, char** argv) {

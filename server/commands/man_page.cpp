@@ -1,5 +1,3 @@
-#include "server/commands/man_page.h"
-
 #include <cctype>
 #include <map>
 #include <memory>
@@ -9,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
+#include "server/commands/commands.h"
 #include "server/terminal/terminal.h"
 
 namespace minfer {

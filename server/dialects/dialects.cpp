@@ -1,5 +1,4 @@
-#include "server/dialects/dialects.h"
-
+#include "server/api/request/dialect.h"
 #include "server/dialects/anthropic/messages.h"
 #include "server/dialects/llama_server/infill.h"
 #include "server/dialects/ollama/ollama.h"

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "server/api/fields/api_error.h"
 #include "server/http/http_message.h"
 #include "server/routes/access_rules.h"
 
@@ -45,5 +46,10 @@ class Api {
   AccessRules rules_;
   std::vector<Route> routes_;
 };
+
+/// The error object in the form of the path's API, with its status; says when to try again if that helps.
+HttpResponse error_response(std::string_view path, const ApiError& error);
+
+void answer(HttpExchange& exchange, const ApiError& error);
 
 }  // namespace minfer

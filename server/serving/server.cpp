@@ -9,12 +9,12 @@
 #include <fmt/format.h>
 
 #include "kernels/comm/process_group.h"
-#include "profiling/json/json_text.h"
-#include "server/dialects/dialects.h"
+#include "server/api/fields/json_fields.h"
+#include "server/api/request/dialect.h"
 #include "server/http/piece_sender.h"
 #include "server/openapi/openapi_document.h"
-#include "server/page/page_routes.h"
-#include "server/routes/error_response.h"
+#include "server/page/page_files.h"
+#include "server/routes/router.h"
 #include "server/serving/completion/chat_renderer.h"
 #include "server/serving/profile/profile_session.h"
 

@@ -53,23 +53,11 @@ std::vector<std::string> without(const std::vector<std::string>& options,
 
 std::vector<std::string> recorded_options(const ProfileHeader& header) {
   // The record's other values are measured, or follow from the model.
-  static constexpr std::array<std::string_view, 17> kValues{"max_model_len",
-                                                            "max_num_seqs",
-                                                            "max_num_batched_tokens",
-                                                            "tensor_parallel_size",
-                                                            "block_size",
-                                                            "num_blocks",
-                                                            "kv_cache_dtype",
-                                                            "quantization",
-                                                            "scheduling_policy",
-                                                            "target_itl_ms",
-                                                            "stream_interval",
-                                                            "num_state_copies",
-                                                            "speculative",
-                                                            "speculative_model",
-                                                            "num_speculative_tokens",
-                                                            "ngram_prompt_lookup_max",
-                                                            "ngram_prompt_lookup_min"};
+  static constexpr auto kValues = std::to_array<std::string_view>(
+      {"max_model_len", "max_num_seqs", "max_num_batched_tokens", "tensor_parallel_size", "block_size",
+       "num_blocks", "kv_cache_dtype", "quantization", "scheduling_policy", "target_itl_ms",
+       "stream_interval", "num_state_copies", "speculative", "speculative_model", "num_speculative_tokens",
+       "ngram_prompt_lookup_max", "ngram_prompt_lookup_min"});
   static constexpr std::array<std::string_view, 4> kFlags{"enable_prefix_caching", "cuda_graphs",
                                                           "enable_chunked_prefill", "adaptive_speculation"};
   std::vector<std::string> options{"--device", header.backend};

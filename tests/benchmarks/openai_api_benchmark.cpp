@@ -7,7 +7,7 @@
 
 #include <benchmark/benchmark.h>
 
-#include "server/api/fields/json_body.h"
+#include "server/api/fields/json_fields.h"
 #include "server/dialects/openai/openai_response.h"
 #include "tests/support/server/api_requests.h"
 

@@ -9,7 +9,7 @@
 #include <benchmark/benchmark.h>
 
 #include "profiling/json/json_reader.h"
-#include "server/serving/profile/page_events.h"
+#include "server/serving/profile/profile_summary.h"
 #include "tests/support/paths.h"
 
 namespace minfer {

@@ -133,11 +133,10 @@ std::string AnswerParts::text(AnswerPart::Kind kind) const {
   return text;
 }
 
-ParsedChoice::ParsedChoice(const CompletionRequest& request, const ApiContext& context,
-                           std::string_view call_prefix)
+ParsedChoice::ParsedChoice(const CompletionRequest& request, const ApiContext& context)
     : reader(request, context),
       parts(context.short_call_ids ? AnswerParts("", kShortIdLetters)
-                                   : AnswerParts(std::string(call_prefix), kIdLetters)) {}
+                                   : AnswerParts(std::string(request.dialect->call_prefix), kIdLetters)) {}
 
 void SpecialText::see(std::span<const TokenId> tokens) {
   for (const TokenId token : tokens) {

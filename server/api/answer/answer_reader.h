@@ -131,8 +131,7 @@ class AnswerParts {
 
 /// A choice and the parts read from it.
 struct ParsedChoice {
-  /// `call_prefix`: see AnswerParts.
-  ParsedChoice(const CompletionRequest& request, const ApiContext& context, std::string_view call_prefix);
+  ParsedChoice(const CompletionRequest& request, const ApiContext& context);
 
   AnswerReader reader;
   AnswerParts parts;

@@ -17,6 +17,9 @@ struct ResponseIdentity {
   int64_t created = 0;  ///< Unix time, s
 };
 
+/// An idle event of server-sent events.
+inline constexpr const char* kIdleComment = ": waiting\n\n";
+
 /// The events of one streamed response, each complete, in the form of the request's API. One thread at a time.
 class AnswerStream {
  public:
@@ -28,7 +31,7 @@ class AnswerStream {
   /// Ends the stream with an event that holds the error.
   virtual void append_error(const ApiError& error, std::string& events) = 0;
   /// An event that says nothing, for a stream that has been quiet.
-  virtual std::string idle_event() const { return ": waiting\n\n"; }
+  virtual std::string idle_event() const { return kIdleComment; }
   /// True if the last event has been written.
   virtual bool finished() const = 0;
   /// True if the choice's answer is over, perhaps before its last output: later outputs of the engine are of no use.

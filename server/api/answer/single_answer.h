@@ -1,7 +1,9 @@
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "server/api/answer/answer_reader.h"
@@ -10,71 +12,60 @@
 
 namespace minfer {
 
-/// Streams of APIs whose answers have one choice, made of parts that begin and end: thoughts, text, calls, one after the other.
-class SingleStream : public AnswerStream {
+/// An answer of one choice as far as it has come, for APIs whose answers are made of parts that begin and end: thoughts, text, calls,
+/// one after the other. The request and the context outlive it. One thread.
+struct SingleChoice : ParsedChoice {
+  SingleChoice(const CompletionRequest& of, ResponseIdentity id, const ApiContext& in)
+      : ParsedChoice(of, in), request(of), identity(std::move(id)), context(in), usage(of) {}
+
+  /// Takes the next output and returns what the client sees of it, for the caller to add to `parts`.
+  std::vector<ChatDelta> read(const RequestOutput& output);
+
+  const CompletionRequest& request;
+  const ResponseIdentity identity;
+  const ApiContext& context;
+  UsageCount usage;
+  std::string stop_string = {};  ///< the one that ended it; else empty
+};
+
+/// Writes such an answer in the form of an API. A stream calls all functions but body(), a whole answer calls body() alone.
+class SingleWriter {
  public:
-  /// `call_prefix`: begins the ids of calls.
-  SingleStream(const CompletionRequest& request, const ApiContext& context, std::string_view call_prefix);
+  explicit SingleWriter(const SingleChoice& choice) : choice_(choice) {}
+  virtual ~SingleWriter() = default;
 
-  void append(int32_t choice, const RequestOutput& output, std::string& events) final;
-  void append_error(const ApiError& error, std::string& events) final;
-  bool finished() const final { return finished_; }
-  bool ended(int32_t) const final { return finished_; }
-  std::string problem() const final { return choice_.reader.problem(); }
-
- protected:
   /// The events in front of everything else.
-  virtual void begin(std::string& events) = 0;
+  virtual void begin(std::string&) {}
   /// Begins the last of parts().
-  virtual void begin_part(std::string& events) = 0;
+  virtual void begin_part(std::string&) {}
   /// Adds more text to that part, which already holds it.
   virtual void add_text(std::string_view text, std::string& events) = 0;
   /// Ends that part: whole, or cut where the answer is cut.
-  virtual void end_part(std::string& events) = 0;
-  /// The events after everything else. `stop_string`: the stop string that ended the answer; else empty.
-  virtual void end(AnswerEnd end, const std::string& stop_string, std::string& events) = 0;
+  virtual void end_part(std::string&) {}
+  /// The events after everything else.
+  virtual void end(AnswerEnd end, std::string& events) = 0;
   virtual void fail(const ApiError& error, std::string& events) = 0;
-
-  const std::vector<AnswerPart>& parts() const { return choice_.parts.parts(); }
-  Usage usage() const { return usage_.total(); }
-
- private:
-  void take(const ChatDelta& delta, std::string& events);
-  void close_part(bool whole, std::string& events);
-
-  ParsedChoice choice_;
-  UsageCount usage_;
-  bool started_ = false;
-  bool part_open_ = false;
-  bool finished_ = false;
-};
-
-/// Whole answers of such APIs.
-class SingleAnswer : public WholeAnswer {
- public:
-  SingleAnswer(const CompletionRequest& request, const ApiContext& context, std::string_view call_prefix);
-
-  void add(int32_t choice, RequestOutput output) final;
-  bool finished() const final { return choice_.reader.end().has_value(); }
-  bool ended(int32_t) const final { return finished(); }
-  /// Returns the whole body: there are no logprobs, so it is not much longer than its text.
-  std::string next_piece() final;
-  bool written() const final { return written_; }
-  std::string problem() const final { return choice_.reader.problem(); }
+  virtual std::string idle_event() const { return kIdleComment; }
+  /// The whole body: there are no logprobs, so it is not much longer than its text.
+  virtual std::string body(AnswerEnd end) = 0;
 
  protected:
-  virtual std::string body(AnswerEnd end, const std::string& stop_string) = 0;
-
+  const CompletionRequest& request() const { return choice_.request; }
+  const ResponseIdentity& identity() const { return choice_.identity; }
+  const std::string& stop_string() const { return choice_.stop_string; }
   const std::vector<AnswerPart>& parts() const { return choice_.parts.parts(); }
   std::string text(AnswerPart::Kind kind) const { return choice_.parts.text(kind); }
-  Usage usage() const { return usage_.total(); }
+  Usage usage() const { return choice_.usage.total(); }
 
  private:
-  ParsedChoice choice_;
-  UsageCount usage_;
-  std::string stop_string_;
-  bool written_ = false;
+  const SingleChoice& choice_;
 };
+
+/// For Dialect::writer.
+template <class Writer>
+std::unique_ptr<SingleWriter> make_writer(const SingleChoice& choice) {
+  return std::make_unique<Writer>(choice);
+}
 
 /// Begins a server-sent event of that type; the type is its data's first member. The caller adds the other members and kEventEnd.
 void begin_event(std::string_view type, std::string& events);

@@ -2,8 +2,10 @@
 
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -11,6 +13,7 @@
 #include "server/api/fields/json_fields.h"
 #include "server/api/request/completion_request.h"
 #include "server/api/request/structured_output.h"
+#include "server/api/request/tools.h"
 
 namespace minfer {
 
@@ -22,9 +25,7 @@ struct ChatPrompt {
   std::string continued_text;  ///< the last message's, if the answer goes on with it; else empty
   bool add_special = false;    ///< BOS and EOS beside those that the template writes
   ToolChoice tool_choice;
-  ToolNames custom_tools = {};                  ///< see CompletionRequest
-  InputGrammars input_grammars = {};            ///< grammars of custom tools' texts
-  std::vector<std::string> strict_tools = {};   ///< names of those whose arguments are held to their schemas
+  OfferedTools tools = {};
   std::optional<StructuredOutput> output = {};  ///< the form of the content; absent: it is free
   bool one_call = false;                        ///< see AnswerParsing
   bool shows_reasoning = true;                  ///< the same
@@ -34,9 +35,10 @@ struct ChatPrompt {
 /// continue_final_message, add_special_tokens, chat_template_kwargs.
 ChatPrompt read_chat_prompt(JsonFields& fields, const ApiContext& context);
 
-/// Sets the tools that the template is shown, and those whose calls are held to something, from `tools` as OpenAI's chats have
-/// them. prompt.tool_choice is set.
-void take_tools(JsonFields& fields, const ApiContext& context, ChatPrompt& prompt);
+/// Reads `tools` of a request and shows them. prompt.tool_choice is set.
+void read_tools(JsonFields& fields, const ToolShape& shape, const ApiContext& context, ChatPrompt& prompt);
+/// Shows the template prompt.tools, unless tool_choice is none.
+void show_tools(ChatPrompt& prompt);
 
 /// The name by which the model is shown a tool of a namespace (empty: of no namespace).
 using ShownName = std::function<std::string(std::string_view space, const std::string& name)>;
@@ -68,26 +70,30 @@ void set_chat_prompt(CompletionRequest& request, const ChatPrompt& prompt, const
 /// templates know. Arguments of tool calls that are JSON objects in a string become objects.
 nlohmann::ordered_json read_messages(const nlohmann::ordered_json& list, UnknownFields& unknown);
 
+/// Adds a line; the first text has no line end in front.
+void append_line(std::string& text, std::string_view more);
+
+/// The types of parts that a text may consist of, each with the member that holds its text (empty: it has none).
+using TextParts = std::span<const std::pair<std::string_view, std::string_view>>;
+/// A string, or the texts of parts, joined by line ends. Members named in `advice` have no effect. Throws ApiError for anything else.
+std::string read_texts(const nlohmann::ordered_json& value, const std::string& path, TextParts types,
+                       std::span<const std::string_view> advice, UnknownFields& unknown);
+/// Refuses a part of a type that is no text; `expected`: the types that are.
+[[noreturn]] void refuse_part(const std::string& path, std::string_view type, std::string_view expected);
+
+/// A call as templates know it.
+nlohmann::ordered_json make_call(std::string_view id, std::string_view name,
+                                 nlohmann::ordered_json arguments);
+
 /// Arguments of a call for the template: an object, if the text is one.
 nlohmann::ordered_json read_arguments(const std::string& text);
 
-/// A tool as templates know it. Throws ApiError if a function may not have the name; `path` is the tool's own.
-nlohmann::ordered_json make_tool(const std::string& name, const std::string& path,
-                                 const nlohmann::ordered_json* description,
-                                 const nlohmann::ordered_json* parameters);
+/// Holds a completion to the form that its request asks for, if any.
+void hold_completion(CompletionRequest& request, const std::optional<StructuredOutput>& output,
+                     const ApiContext& context);
 
-/// Throws ApiError if the list has more than `max_tools`.
-void check_num_tools(const nlohmann::ordered_json& list, int32_t max_tools);
-
-struct OfferedTools {
-  /// For the template: checked, otherwise as they came, less ignored members (unknown ones, `strict`), which the model must not see.
-  nlohmann::ordered_json shown;
-  std::vector<std::string> strict;  ///< names of those whose arguments are held to their schemas
-  ToolNames custom;                 ///< that are shown as functions of one text
-  InputGrammars input_grammars;     ///< of these
-};
-/// Reads functions and custom tools.
-OfferedTools read_tools(const nlohmann::ordered_json& list, const ApiContext& context,
-                        UnknownFields& unknown);
+/// Holds a chat's answer to the form of its content, to calls where tool_choice demands them, and to strict tools' schemas where the
+/// model calls one. Thoughts stay free. request.parsing is set. Throws ApiError (400), by the field that asks, for what cannot be held.
+void hold_chat_answer(CompletionRequest& request, const ChatPrompt& prompt, const ApiContext& context);
 
 }  // namespace minfer

@@ -12,9 +12,17 @@ namespace minfer {
 struct ApiContext;
 struct CompletionRequest;
 struct ResponseIdentity;
+struct SingleChoice;
 class AnswerStream;
+class SingleWriter;
 class UnknownFields;
 class WholeAnswer;
+
+/// Answers of one choice, which Dialect::writer writes. `request` and the objects that the context points to outlive them.
+std::unique_ptr<AnswerStream> single_stream(const CompletionRequest& request,
+                                            const ResponseIdentity& identity, const ApiContext& context);
+std::unique_ptr<WholeAnswer> single_answer(const CompletionRequest& request, const ResponseIdentity& identity,
+                                           const ApiContext& context);
 
 /// An endpoint whose answer needs no engine: JSON, made on a background thread.
 struct Endpoint {
@@ -32,24 +40,26 @@ struct Dialect {
   bool is_chat = true;            ///< its requests are conversations that a chat template renders
   bool guards_ids = false;  ///< a client that knows an answer's id can read it later: ids cannot be guessed
   std::string_view id_header = {};  ///< answers' header with the request's id. Empty: only the server's own
-  std::string_view options =
-      {};  ///< the member that holds the fields of sampling; empty: the body holds them
-  std::string_view model_tag = {};  ///< may stand behind a model's name
-  bool streams = false;             ///< an answer is streamed unless the request says otherwise
+  std::string_view call_prefix = "call_";  ///< begins the ids of calls
+  std::string_view options = {};           ///< the member with the fields of sampling; empty: the body
+  std::string_view model_tag = {};         ///< may stand behind a model's name
+  bool streams = false;                    ///< an answer is streamed unless the request says otherwise
   std::string_view stream_type = "text/event-stream; charset=utf-8";
   std::string_view errors_below = {};  ///< errors of paths that begin so have its form too; empty: `path`
   /// Returns the request that `body` asks for. Throws ApiError: 400 naming the
   /// field, 404 for an unknown model. The only other exception is std::bad_alloc.
   CompletionRequest (*parse)(std::string_view body, const ApiContext& context);
-  /// `request` and the objects that the context points to outlive the answer.
-  std::unique_ptr<AnswerStream> (*stream)(const CompletionRequest& request, const ResponseIdentity& identity,
-                                          const ApiContext& context);
-  std::unique_ptr<WholeAnswer> (*whole)(const CompletionRequest& request, const ResponseIdentity& identity,
-                                        const ApiContext& context);
+  /// Writes answers of one choice. Null: `stream` and `whole` are the dialect's own.
+  std::unique_ptr<SingleWriter> (*writer)(const SingleChoice& choice) = nullptr;
+  decltype(&single_stream) stream = single_stream;
+  decltype(&single_answer) whole = single_answer;
   std::string (*error)(const ApiError& error) = error_json;  ///< the body of an answer that is an error
   /// True if a small body may take long to parse. Never throws. Null: no small body does.
   bool (*takes_long)(std::string_view body, const ApiContext& context) = nullptr;
   std::span<const Endpoint> others = {};  ///< further endpoints of its API
 };
+
+/// All dialects that the server speaks: server/dialects/dialects.cpp.
+std::span<const Dialect* const> dialects();
 
 }  // namespace minfer

@@ -83,32 +83,36 @@ class OneOutput {
   std::optional<StructuredOutput> output_;
 };
 
-void read_response_format(JsonFields& fields, OneOutput& output) {
-  const Json* object = fields.object("response_format");
+/// An object with a type and, of json_schema, a schema. `is_wide`: OpenAI's response_format, where the schema stands in a member
+/// `json_schema`, with llama-server's additions: `schema` of json_object, and grammars.
+void read_format(JsonFields& fields, std::string_view name, bool is_wide, OneOutput& output) {
+  const Json* object = fields.object(name);
   if (object == nullptr) return;
-  JsonFields format(*object, fields.path("response_format"), fields.unknown());
+  JsonFields format(*object, fields.path(name), fields.unknown());
   const std::string type = format.required_text("type");
   if (type == "json_object") {
-    const Json* schema = format.any("schema");
+    const Json* schema = is_wide ? format.any("schema") : nullptr;
     schema != nullptr ? output.set_schema(format.path("schema"), *schema, JsonStyle::free)
-                      : output.set_json_object(fields.path("response_format"), JsonStyle::free);
+                      : output.set_json_object(fields.path(name), JsonStyle::free);
   } else if (type == "json_schema") {
-    const Json* wrapped = format.object("json_schema");
+    const Json* wrapped = is_wide ? format.object("json_schema") : object;
     if (wrapped == nullptr) throw format.error("json_schema", "missing, expected an object with the schema");
-    JsonFields named(*wrapped, format.path("json_schema"), fields.unknown());
+    std::optional<JsonFields> inner;
+    if (is_wide) inner.emplace(*wrapped, format.path("json_schema"), fields.unknown());
+    JsonFields& named = inner ? *inner : format;
     named.text("name");
     named.text("description");
     named.boolean("strict");  // the answer is held to the schema either way
     const Json* schema = named.any("schema");
     if (schema == nullptr) throw named.error("schema", "missing, expected a JSON schema");
     output.set_schema(named.path("schema"), *schema, JsonStyle::free);
-    named.report_unknown();
-  } else if (type == "grammar") {
+    if (inner) inner->report_unknown();
+  } else if (is_wide && type == "grammar") {
     output.set_grammar(format.path("grammar"), format.required_text("grammar"));
   } else if (type != "text") {
     throw unsupported(format.path("type"),
-                      fmt::format("{}: \"{}\", expected text, json_object, json_schema or grammar",
-                                  format.path("type"), type));
+                      fmt::format("{}: \"{}\", expected text, json_object{}", format.path("type"), type,
+                                  is_wide ? ", json_schema or grammar" : " or json_schema"));
   }
   format.report_unknown();
 }
@@ -159,33 +163,15 @@ void read_single_fields(JsonFields& fields, OneOutput& output) {
 std::optional<StructuredOutput> read_structured_output(JsonFields& fields,
                                                        std::optional<StructuredOutput> given) {
   OneOutput output(fields.unknown(), std::move(given));
-  read_response_format(fields, output);
+  read_format(fields, "response_format", true, output);
   read_structured_outputs(fields, output);
   read_single_fields(fields, output);
   return output.take();
 }
 
 std::optional<StructuredOutput> read_text_format(JsonFields& fields, std::string_view name) {
-  const Json* object = fields.object(name);
-  if (object == nullptr) return std::nullopt;
-  JsonFields format(*object, fields.path(name), fields.unknown());
   OneOutput output(fields.unknown());
-  const std::string type = format.required_text("type");
-  if (type == "json_schema") {
-    format.text("name");
-    format.text("description");
-    format.boolean("strict");  // the answer is held to the schema either way
-    const Json* schema = format.any("schema");
-    if (schema == nullptr) throw format.error("schema", "missing, expected a JSON schema");
-    output.set_schema(format.path("schema"), *schema, JsonStyle::free);
-  } else if (type == "json_object") {
-    output.set_json_object(fields.path(name), JsonStyle::free);
-  } else if (type != "text") {
-    throw unsupported(
-        format.path("type"),
-        fmt::format("{}: \"{}\", expected text, json_object or json_schema", format.path("type"), type));
-  }
-  format.report_unknown();
+  read_format(fields, name, false, output);
   return output.take();
 }
 

@@ -13,10 +13,7 @@
 #include "server/commands/args/choice.h"
 #include "server/commands/args/profile_options.h"
 #include "server/commands/commands.h"
-#include "server/commands/profile/profile_diff_command.h"
-#include "server/commands/profile/profile_explain.h"
-#include "server/commands/profile/profile_trace.h"
-#include "server/commands/profile/profile_view.h"
+#include "server/commands/profile/profile_commands.h"
 #include "server/terminal/terminal.h"
 
 namespace minfer {

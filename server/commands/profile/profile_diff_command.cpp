@@ -1,5 +1,3 @@
-#include "server/commands/profile/profile_diff_command.h"
-
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,6 +8,7 @@
 #include "profiling/diff/profile_diff.h"
 #include "server/commands/args/choice.h"
 #include "server/commands/args/profile_options.h"
+#include "server/commands/profile/profile_commands.h"
 #include "server/terminal/terminal.h"
 
 namespace minfer {

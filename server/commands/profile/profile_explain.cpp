@@ -1,5 +1,3 @@
-#include "server/commands/profile/profile_explain.h"
-
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -15,6 +13,7 @@
 #include "server/bench/http_client.h"
 #include "server/commands/args/checks.h"
 #include "server/commands/args/profile_options.h"
+#include "server/commands/profile/profile_commands.h"
 #include "server/commands/profile/profile_try.h"
 #include "server/terminal/terminal.h"
 #include "server/tune/trial_session.h"

@@ -1,5 +1,3 @@
-#include <utility>
-
 #include "profiling/json/json_text.h"
 #include "server/api/answer/single_answer.h"
 #include "server/api/answer/usage.h"
@@ -7,8 +5,6 @@
 
 namespace minfer {
 namespace {
-
-constexpr std::string_view kToolIds = "toolu_";
 
 std::string_view stop_reason(AnswerEnd end) {
   switch (end) {
@@ -58,17 +54,15 @@ void write_block(JsonText& json, std::string& out, const AnswerPart& part, bool 
   json.close('}');
 }
 
-class MessagesStream final : public SingleStream {
+class MessagesWriter final : public SingleWriter {
  public:
-  MessagesStream(const CompletionRequest& request, ResponseIdentity identity, const ApiContext& context)
-      : SingleStream(request, context, kToolIds), request_(request), identity_(std::move(identity)) {}
+  using SingleWriter::SingleWriter;
 
- private:
   void begin(std::string& events) override {
     begin_event("message_start", events);
     JsonText json(events);
     json.key("message").open('{');
-    write_message_head(json, request_, identity_);
+    write_message_head(json, request(), identity());
     json.key("content").open('[').close(']').key("stop_reason").null().key("stop_sequence").null();
     write_messages_usage(json, usage());
     json.close('}');
@@ -96,7 +90,7 @@ class MessagesStream final : public SingleStream {
   void end_part(std::string& events) override {
     if (parts().back().kind == AnswerPart::Kind::reasoning) {
       events += delta_head("signature_delta", "signature");
-      JsonText(events).value(identity_.id);
+      JsonText(events).value(identity().id);
       events += "}}\n\n";
     }
     begin_event("content_block_stop", events);
@@ -105,14 +99,14 @@ class MessagesStream final : public SingleStream {
     events += kEventEnd;
   }
 
-  void end(AnswerEnd end, const std::string& stop_string, std::string& events) override {
+  void end(AnswerEnd end, std::string& events) override {
     begin_event("message_delta", events);
     JsonText json(events);
     json.key("delta").open('{');
-    write_stop(json, end, stop_string);
+    write_stop(json, end, stop_string());
     json.close('}');
     write_messages_usage(json, usage());
-    if (request_.timings) write_timings(json, usage());
+    if (request().timings) write_timings(json, usage());
     events += kEventEnd;
     begin_event("message_stop", events);
     events += kEventEnd;
@@ -124,6 +118,23 @@ class MessagesStream final : public SingleStream {
     events += "\n\n";
   }
 
+  std::string body(AnswerEnd end) override {
+    std::string out;
+    JsonText json(out);
+    json.open('{');
+    write_message_head(json, request(), identity());
+    json.key("content").open('[');
+    for (const AnswerPart& part : parts())
+      write_block(json, out, part, true, identity().id);
+    json.close(']');
+    write_stop(json, end, stop_string());
+    write_messages_usage(json, usage());
+    if (request().timings) write_timings(json, usage());
+    json.close('}');
+    return out;
+  }
+
+ private:
   int64_t index() const { return static_cast<int64_t>(parts().size()) - 1; }
 
   std::string delta_head(std::string_view type, std::string_view member) const {
@@ -140,35 +151,7 @@ class MessagesStream final : public SingleStream {
                                                : delta_head("text_delta", "text");
   }
 
-  const CompletionRequest& request_;
-  const ResponseIdentity identity_;
   std::string before_text_;  ///< of the part's deltas
-};
-
-class MessagesAnswer final : public SingleAnswer {
- public:
-  MessagesAnswer(const CompletionRequest& request, ResponseIdentity identity, const ApiContext& context)
-      : SingleAnswer(request, context, kToolIds), request_(request), identity_(std::move(identity)) {}
-
- private:
-  std::string body(AnswerEnd end, const std::string& stop_string) override {
-    std::string text;
-    JsonText json(text);
-    json.open('{');
-    write_message_head(json, request_, identity_);
-    json.key("content").open('[');
-    for (const AnswerPart& part : parts())
-      write_block(json, text, part, true, identity_.id);
-    json.close(']');
-    write_stop(json, end, stop_string);
-    write_messages_usage(json, usage());
-    if (request_.timings) write_timings(json, usage());
-    json.close('}');
-    return text;
-  }
-
-  const CompletionRequest& request_;
-  const ResponseIdentity identity_;
 };
 
 std::string_view messages_error_type(int status) {
@@ -207,9 +190,9 @@ const Dialect kMessagesDialect{.path = "/v1/messages",
                                .id_prefix = "msg_",
                                .prompt_field = "messages",
                                .id_header = "request-id",  // as Anthropic's clients look for it
+                               .call_prefix = "toolu_",
                                .parse = parse_messages_request,
-                               .stream = make_answer<AnswerStream, MessagesStream>,
-                               .whole = make_answer<WholeAnswer, MessagesAnswer>,
+                               .writer = make_writer<MessagesWriter>,
                                .error = messages_error_json,
                                .others = kMessagesEndpoints};
 

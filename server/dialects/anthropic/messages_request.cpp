@@ -1,14 +1,15 @@
 // POST /v1/messages and /v1/messages/count_tokens.
+#include <algorithm>
 #include <array>
+#include <map>
 #include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "profiling/json/json_text.h"
-#include "server/api/fields/json_body.h"
+#include "server/api/fields/json_fields.h"
 #include "server/api/request/chat_prompt.h"
-#include "server/api/request/held_answer.h"
 #include "server/api/request/request_fields.h"
 #include "server/dialects/anthropic/messages.h"
 
@@ -17,9 +18,166 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+/// Calls and results of another server's tools, which cannot be read here: web
+/// searches are encrypted, and tool searches find tools that are offered anyway.
+constexpr std::array<std::string_view, 3> kWithoutText{"server_tool_use", "web_search_tool_result",
+                                                       "tool_search_tool_result"};
+
+/// A reference to a tool says its name. The model sees all tools from the beginning, so that adding one says nothing.
+constexpr std::pair<std::string_view, std::string_view> kBlockTexts[] = {
+    {"text", "text"}, {"tool_reference", "tool_name"}, {"tool_addition", ""}};
+constexpr std::array<std::string_view, 3> kBlockAdvice{"citations", "cache_control", "tool"};
+
+std::string read_blocks(const Json& content, const std::string& path, UnknownFields& unknown) {
+  return read_texts(content, path, kBlockTexts, kBlockAdvice, unknown);
+}
+
+/// One conversation: the messages so far, and the functions by the ids of their calls, which templates name with results.
+class MessagesReader {
+ public:
+  explicit MessagesReader(UnknownFields& unknown) : unknown_(unknown) {}
+
+  void add(const Json& message, const std::string& path) {
+    JsonFields fields(message, path, unknown_);
+    const std::string role = fields.required_text("role");
+    const Json* content = fields.any("content");
+    if (content == nullptr) throw fields.error("content", "missing, expected a string or an array of blocks");
+    if (role == "user") {
+      add_user(*content, fields.path("content"));
+    } else if (role == "assistant") {
+      add_assistant(*content, fields.path("content"));
+    } else if (role == "system") {
+      const std::string text = read_blocks(*content, fields.path("content"), unknown_);
+      if (!text.empty()) add_text(role, text);
+    } else {
+      throw wrong_value(fields.path("role"), role, "user or assistant");
+    }
+    fields.report_unknown();
+  }
+  void add_text(const std::string& role, const std::string& text) {
+    messages_.push_back({{"role", role}, {"content", text}});
+  }
+  Json take() { return std::move(messages_); }
+
+ private:
+  void add_user_text(const std::string& text) {
+    if (messages_.empty() || messages_.back()["role"] != "user") return add_text("user", text);
+    append_line(messages_.back()["content"].get_ref<std::string&>(), text);
+  }
+
+  void add_user(const Json& content, const std::string& path) {
+    if (content.is_string()) return add_user_text(content.get<std::string>());
+    if (!content.is_array() || content.empty())
+      throw wrong_value(path, content, "a string or an array of blocks");
+    for (size_t i = 0; i < content.size(); ++i) {
+      const std::string place = fmt::format("{}[{}]", path, i);
+      JsonFields fields(content[i], place, unknown_);
+      const std::string type = fields.required_text("type");
+      fields.any("cache_control");
+      if (type == "text") {
+        add_user_text(fields.required_text("text"));
+        fields.any("citations");
+      } else if (type == "tool_result") {
+        add_result(fields);
+      } else {
+        refuse_part(place, type, "\"text\" or \"tool_result\"");
+      }
+      fields.report_unknown();
+    }
+  }
+
+  /// Templates know no failed results, so the text says so.
+  void add_result(JsonFields& fields) {
+    const std::string id = fields.required_text("tool_use_id");
+    const Json* content = fields.any("content");
+    std::string text = content == nullptr ? "" : read_blocks(*content, fields.path("content"), unknown_);
+    if (fields.boolean("is_error").value_or(false)) text.insert(0, "Error: ");
+    Json message{{"role", "tool"}, {"content", text}, {"tool_call_id", id}};
+    if (const auto found = functions_.find(id); found != functions_.end()) message["name"] = found->second;
+    messages_.push_back(std::move(message));
+  }
+
+  void add_assistant(const Json& content, const std::string& path) {
+    if (content.is_string()) return add_text("assistant", content.get<std::string>());
+    if (!content.is_array()) throw wrong_value(path, content, "a string or an array of blocks");
+    std::string text;
+    std::string reasoning;
+    Json calls = Json::array();
+    for (size_t i = 0; i < content.size(); ++i) {
+      const std::string place = fmt::format("{}[{}]", path, i);
+      JsonFields fields(content[i], place, unknown_);
+      const std::string type = fields.required_text("type");
+      fields.any("cache_control");
+      if (std::ranges::find(kWithoutText, type) != kWithoutText.end()) {
+        unknown_.add(place, type);
+        continue;
+      }
+      if (type == "text") {
+        append_line(text, fields.required_text("text"));
+        fields.any("citations");
+      } else if (type == "thinking") {
+        append_line(reasoning, fields.required_text("thinking"));
+        fields.any("signature");
+      } else if (type == "redacted_thinking") {
+        fields.any("data");  // which nobody here can read
+      } else if (type == "tool_use") {
+        calls.push_back(read_call(fields));
+      } else {
+        refuse_part(place, type, "\"text\", \"thinking\" or \"tool_use\"");
+      }
+      fields.report_unknown();
+    }
+    Json message{{"role", "assistant"}, {"content", text}};
+    if (text.empty() && !calls.empty()) message["content"] = nullptr;
+    if (!calls.empty()) message["tool_calls"] = std::move(calls);
+    if (!reasoning.empty()) message["reasoning_content"] = reasoning;
+    messages_.push_back(std::move(message));
+  }
+
+  Json read_call(JsonFields& fields) {
+    const std::string id = fields.required_text("id");
+    const std::string name = fields.required_text("name");
+    const Json* input = fields.object("input");
+    fields.any("caller");
+    functions_[id] = name;
+    return make_call(id, name, input == nullptr ? Json::object() : *input);
+  }
+
+  UnknownFields& unknown_;
+  Json messages_ = Json::array();
+  std::map<std::string, std::string> functions_;
+};
+
+/// system and messages for the template: blocks of text joined by line ends, tool_use as calls, tool_result as messages
+/// of the role "tool", thinking as reasoning_content. Neighbouring user messages are joined, as Anthropic's server does.
+Json read_messages_chat(JsonFields& fields) {
+  MessagesReader reader(fields.unknown());
+  if (const Json* system = fields.any("system")) {
+    if (const std::string text = read_blocks(*system, "system", fields.unknown()); !text.empty())
+      reader.add_text("system", text);
+  }
+  const Json& list = fields.required_array("messages");
+  if (list.empty()) throw fields.error("messages", "empty, expected at least one message");
+  for (size_t i = 0; i < list.size(); ++i)
+    reader.add(list[i], fmt::format("messages[{}]", i));
+  Json messages = reader.take();
+  if (messages.empty()) throw fields.error("messages", "empty, expected at least one with a text");
+  return messages;
+}
+
 /// Advice to a server that keeps, bills or routes by it: without effect here.
 constexpr std::array<std::string_view, 7> kMessagesAdvice{
     "metadata", "service_tier", "cache_control", "inference_geo", "speed", "diagnostics", "user_profile_id"};
+
+constexpr std::array<std::string_view, 3> kToolAdvice{"cache_control", "eager_input_streaming",
+                                                      "defer_loading"};
+/// Tools of other types are those that Anthropic's server runs itself, or whose schemas only its models know.
+constexpr ToolShape kMessagesTools{.untyped = "custom",
+                                   .function = "custom",
+                                   .parameters = "input_schema",
+                                   .needs_parameters = true,
+                                   .has_custom = false,
+                                   .advice = kToolAdvice};
 
 void read_messages_tool_choice(JsonFields& fields, ChatPrompt& prompt) {
   const Json* object = fields.object("tool_choice");
@@ -73,12 +231,7 @@ ChatPrompt read_messages_prompt(JsonFields& fields, const ApiContext& context) {
   ChatPrompt prompt;
   Json messages = read_messages_chat(fields);
   read_messages_tool_choice(fields, prompt);
-  if (const Json* tools = fields.array("tools"); tools != nullptr && !tools->empty()) {
-    Json checked = read_messages_tools(*tools, context.limits.max_tools, fields.unknown());
-    prompt.strict_tools = strict_tool_names(*tools);
-    if (!checked.empty() && prompt.tool_choice.kind != ToolChoice::Kind::none)
-      prompt.variables["tools"] = std::move(checked);
-  }
+  read_tools(fields, kMessagesTools, context, prompt);
   // An answer continues a last message of the assistant.
   const Json& last = messages.back();
   const bool goes_on =
@@ -100,9 +253,7 @@ ChatPrompt read_messages_prompt(JsonFields& fields, const ApiContext& context) {
 
 CompletionRequest parse_messages_request(std::string_view body, const ApiContext& context) {
   RequestBody read(kMessagesDialect, body, context);
-  JsonFields& fields = read.fields;
-  UnknownFields& unknown = read.unknown;
-  CompletionRequest& request = read.request;
+  auto& [root, unknown, fields, options, request] = read;
   for (std::string& stop : read_stop_strings(fields, "stop_sequences", context.limits))
     request.sampling.stop.push_back(std::move(stop));
   const std::optional<int64_t> max_tokens = fields.integer("max_tokens", 1, INT32_MAX);

@@ -1,130 +1,177 @@
+// Answers of /api/chat and /api/generate, and what clients of Ollama ask about the models of a server.
 #include <algorithm>
 
 #include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "profiling/json/json_text.h"
 #include "server/api/answer/single_answer.h"
 #include "server/api/answer/usage.h"
+#include "server/api/fields/json_fields.h"
+#include "server/api/request/request_fields.h"
 #include "server/dialects/ollama/ollama.h"
 
 namespace minfer {
 namespace {
 
-/// Writes the objects of one answer. The request outlives it. One thread.
-class OllamaRecords {
+using Json = nlohmann::ordered_json;
+
+constexpr std::string_view kOllamaTag = ":latest";  // which may stand behind a model's name
+
+/// RFC 3339, UTC.
+std::string ollama_time(int64_t unix_s) {
+  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(static_cast<std::time_t>(unix_s)));
+}
+
+class OllamaWriter final : public SingleWriter {
  public:
-  OllamaRecords(const CompletionRequest& request, const ResponseIdentity& identity)
-      : request_(request), created_at_(ollama_time(identity.created)) {}
+  explicit OllamaWriter(const SingleChoice& choice)
+      : SingleWriter(choice), created_at_(ollama_time(choice.identity.created)) {}
 
-  /// An object with the texts and the whole calls among `parts`; `end`: the members behind them.
-  void write(std::string& out, std::string_view content, std::string_view thinking,
-             std::span<const AnswerPart> parts, const std::string& end = ",\"done\":false") {
-    const bool is_chat = request_.dialect == &kOllamaChatDialect;
-    out += '{';
-    JsonText json(out);
-    json.field("model", request_.model).field("created_at", created_at_);
-    if (is_chat) json.key("message").open('{').field("role", std::string_view("assistant"));
-    json.field(is_chat ? "content" : "response", content);
-    if (!thinking.empty()) json.field("thinking", thinking);
-    write_calls(out, parts);
-    if (is_chat) out += '}';
-    out += end + '}';
+  void add_text(std::string_view text, std::string& events) override {
+    const AnswerPart::Kind kind = parts().back().kind;
+    if (kind == AnswerPart::Kind::call) return;
+    const bool is_content = kind == AnswerPart::Kind::content;
+    events += record(is_content ? text : "", is_content ? "" : text, {}) + '\n';
   }
-
-  /// The members behind the text of the last object.
-  std::string end_json(AnswerEnd end, const Usage& usage) const {
-    std::string text = ",\"done\":true";
-    JsonText json(text);
-    json.field("done_reason", std::string_view(end == AnswerEnd::length ? "length" : "stop"));
-    const AnswerTimes& times = usage.times;
-    json.field("total_duration", times.queue_ns + times.prompt_ns + times.predicted_ns);
-    json.field("load_duration", times.queue_ns).field("prompt_eval_count", usage.prompt_tokens);
-    json.field("prompt_eval_duration", times.prompt_ns).field("eval_count", usage.completion_tokens);
-    json.field("eval_duration", times.predicted_ns);
-    if (request_.timings) write_timings(json, usage);
-    return text;
+  void end_part(std::string& events) override {
+    const AnswerPart& part = parts().back();
+    if (part.kind == AnswerPart::Kind::call && part.whole) events += record({}, {}, {&part, 1}) + '\n';
+  }
+  void end(AnswerEnd end, std::string& events) override { events += record({}, {}, {}, end) + '\n'; }
+  void fail(const ApiError& error, std::string& events) override {
+    events += ollama_error_json(error) + '\n';
+  }
+  std::string idle_event() const override { return record({}, {}, {}) + '\n'; }
+  std::string body(AnswerEnd end) override {
+    return record(text(AnswerPart::Kind::content), text(AnswerPart::Kind::reasoning), parts(), end);
   }
 
  private:
-  void write_calls(std::string& out, std::span<const AnswerPart> parts) {
+  /// An object with the texts and the whole calls among `given`; `end`: it is the last one.
+  std::string record(std::string_view content, std::string_view thinking, std::span<const AnswerPart> given,
+                     std::optional<AnswerEnd> end = {}) const {
+    const bool is_chat = request().dialect == &kOllamaChatDialect;
+    std::string out;
+    JsonText json(out);
+    json.open('{').field("model", request().model).field("created_at", created_at_);
+    if (is_chat) json.key("message").open('{').field("role", std::string_view("assistant"));
+    json.field(is_chat ? "content" : "response", content);
+    if (!thinking.empty()) json.field("thinking", thinking);
+    write_calls(out, given);
+    if (is_chat) json.close('}');
+    json.field("done", end.has_value());
+    if (end) write_end(json, *end);
+    json.close('}');
+    return out;
+  }
+
+  void write_calls(std::string& out, std::span<const AnswerPart> given) const {
+    const auto is_call = [](const AnswerPart& part) { return part.kind == AnswerPart::Kind::call; };
     JsonText json(out);
     bool is_open = false;
-    for (const AnswerPart& part : parts) {
-      if (part.kind != AnswerPart::Kind::call || !part.whole) continue;
+    for (const AnswerPart& part : given) {
+      if (!is_call(part) || !part.whole) continue;
       if (!std::exchange(is_open, true)) json.key("tool_calls").open('[');
-      json.open('{').field("id", part.id).key("function").open('{').field("index", num_calls_++);
-      json.field("name", part.name).key("arguments");
-      std::string arguments(object_or_empty(part.text));
+      json.open('{').field("id", part.id).key("function").open('{');
+      json.field("index", int64_t{std::count_if(parts().data(), &part, is_call)}).field("name", part.name);
       // An object is one line. Texts in JSON hold no raw line ends, so these stand between its tokens.
+      std::string arguments(object_or_empty(part.text));
       std::ranges::replace_if(
           arguments, [](char c) { return c == '\n' || c == '\r'; }, ' ');
+      json.key("arguments");
       out += arguments;
       json.close('}').close('}');
     }
     if (is_open) json.close(']');
   }
 
-  const CompletionRequest& request_;
+  void write_end(JsonText& json, AnswerEnd end) const {
+    const Usage total = usage();
+    const AnswerTimes& times = total.times;
+    json.field("done_reason", std::string_view(end == AnswerEnd::length ? "length" : "stop"));
+    json.field("total_duration", times.queue_ns + times.prompt_ns + times.predicted_ns);
+    json.field("load_duration", times.queue_ns).field("prompt_eval_count", total.prompt_tokens);
+    json.field("prompt_eval_duration", times.prompt_ns).field("eval_count", total.completion_tokens);
+    json.field("eval_duration", times.predicted_ns);
+    if (request().timings) write_timings(json, total);
+  }
+
   const std::string created_at_;
-  int64_t num_calls_ = 0;
 };
 
-class OllamaStream final : public SingleStream {
- public:
-  OllamaStream(const CompletionRequest& request, const ResponseIdentity& identity, const ApiContext& context)
-      : SingleStream(request, context, "call_"), records_(request, identity) {}
+std::string dumped_text(const Json& value) {
+  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
 
-  std::string idle_event() const override {
-    std::string text;
-    OllamaRecords(records_).write(text, {}, {}, {});
-    return text + '\n';
-  }
+Json details_of(const ModelFacts& facts) {
+  const auto size = static_cast<double>(facts.num_parameters);
+  constexpr double kBillion = 1e9;
+  constexpr double kMillion = 1e6;
+  return {{"format", "gguf"},
+          {"family", facts.architecture},
+          {"families", Json::array({facts.architecture})},
+          {"parameter_size", size < kBillion ? fmt::format("{:.1f}M", size / kMillion)
+                                             : fmt::format("{:.1f}B", size / kBillion)},
+          {"quantization_level", facts.dtype}};
+}
 
- private:
-  void begin(std::string&) override {}
-  void begin_part(std::string&) override {}
-  void add_text(std::string_view text, std::string& events) override {
-    const AnswerPart::Kind kind = parts().back().kind;
-    if (kind == AnswerPart::Kind::call) return;
-    const bool is_content = kind == AnswerPart::Kind::content;
-    add(is_content ? text : "", is_content ? "" : text, {}, events);
+/// Each served name; all are loaded.
+std::string list_models(std::string_view, const ApiContext& context, UnknownFields&) {
+  Json models = Json::array();
+  for (const std::string& served : context.served_model_names) {
+    const std::string name =
+        served.find(':') == std::string::npos ? served + std::string(kOllamaTag) : served;
+    models.push_back({{"name", name},
+                      {"model", name},
+                      {"modified_at", ollama_time(context.created)},
+                      {"size", context.model.bytes},
+                      {"details", details_of(context.model)},
+                      {"context_length", context.max_model_len}});
   }
-  void end_part(std::string& events) override {
-    const AnswerPart& part = parts().back();
-    if (part.kind == AnswerPart::Kind::call && part.whole) add({}, {}, {&part, 1}, events);
-  }
-  void end(AnswerEnd end, const std::string&, std::string& events) override {
-    records_.write(events, {}, {}, {}, records_.end_json(end, usage()));
-    events += '\n';
-  }
-  void fail(const ApiError& error, std::string& events) override {
-    events += ollama_error_json(error) + '\n';
-  }
+  return dumped_text({{"models", std::move(models)}});
+}
 
-  void add(std::string_view content, std::string_view thinking, std::span<const AnswerPart> calls,
-           std::string& events) {
-    records_.write(events, content, thinking, calls);
-    events += '\n';
-  }
+}  // namespace
 
-  OllamaRecords records_;
-};
+std::string ollama_error_json(const ApiError& error) {
+  std::string text;
+  JsonText json(text);
+  json.open('{').field("error", std::string_view(error.what())).close('}');
+  return text;
+}
 
-class OllamaAnswer final : public SingleAnswer {
- public:
-  OllamaAnswer(const CompletionRequest& request, const ResponseIdentity& identity, const ApiContext& context)
-      : SingleAnswer(request, context, "call_"), records_(request, identity) {}
+std::string ollama_show_response(std::string_view body, const ApiContext& context, UnknownFields& unknown) {
+  Json root = parse_json_body(body);
+  // The older name of the field.
+  if (!root.contains("model") && root.contains("name")) root["model"] = root["name"], root.erase("name");
+  JsonFields fields(root, {}, unknown);
+  read_model(fields, context, kOllamaTag);
+  fields.report_unknown();
+  Json capabilities = Json::array({"completion"});
+  if (context.finds_calls) capabilities.push_back("tools");
+  if (context.finds_reasoning) capabilities.push_back("thinking");
+  if (context.tokenizer->fim_tokens().complete()) capabilities.push_back("insert");
+  const ModelFacts& facts = context.model;
+  return dumped_text({{"modified_at", ollama_time(context.created)},
+                      {"details", details_of(facts)},
+                      {"model_info",
+                       {{"general.architecture", facts.architecture},
+                        {"general.parameter_count", facts.num_parameters},
+                        {facts.architecture + ".context_length", context.max_model_len}}},
+                      {"capabilities", capabilities}});
+}
 
- private:
-  std::string body(AnswerEnd end, const std::string&) override {
-    std::string text;
-    records_.write(text, this->text(AnswerPart::Kind::content), this->text(AnswerPart::Kind::reasoning),
-                   parts(), records_.end_json(end, usage()));
-    return text;
-  }
+namespace {
 
-  OllamaRecords records_;
-};
+constexpr Endpoint kOllamaEndpoints[] = {
+    {"GET", "/api/tags", list_models},
+    {"POST", "/api/show", ollama_show_response},
+    {"GET", "/api/ps", list_models},
+    {"GET", "/api/version", [](std::string_view, const ApiContext&, UnknownFields&) {
+       return std::string("{\"version\":\"" MINFER_VERSION "\"}");
+     }}};
 
 constexpr Dialect ollama_dialect(std::string_view path, std::string_view prompt_field,
                                  CompletionRequest (*parse)(std::string_view, const ApiContext&),
@@ -138,24 +185,12 @@ constexpr Dialect ollama_dialect(std::string_view path, std::string_view prompt_
           .stream_type = "application/x-ndjson",
           .errors_below = "/api/",
           .parse = parse,
-          .stream = make_answer<AnswerStream, OllamaStream>,
-          .whole = make_answer<WholeAnswer, OllamaAnswer>,
+          .writer = make_writer<OllamaWriter>,
           .error = ollama_error_json,
           .others = others};
 }
 
 }  // namespace
-
-std::string ollama_error_json(const ApiError& error) {
-  std::string text;
-  JsonText json(text);
-  json.open('{').field("error", std::string_view(error.what())).close('}');
-  return text;
-}
-
-std::string ollama_time(int64_t unix_s) {
-  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(static_cast<std::time_t>(unix_s)));
-}
 
 constinit const Dialect kOllamaChatDialect =
     ollama_dialect("/api/chat", "messages", parse_ollama_chat, kOllamaEndpoints);

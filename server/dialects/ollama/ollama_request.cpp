@@ -6,9 +6,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "server/api/fields/json_body.h"
+#include "server/api/fields/json_fields.h"
 #include "server/api/request/chat_prompt.h"
-#include "server/api/request/held_answer.h"
 #include "server/api/request/request_fields.h"
 #include "server/dialects/ollama/ollama.h"
 
@@ -25,7 +24,8 @@ constexpr std::array<std::string_view, 8> kOllamaUnsupported{
 /// does not fit is refused.
 constexpr std::array<std::string_view, 3> kOllamaAdvice{"keep_alive", "truncate", "shift"};
 
-/// One conversation: the messages so far, and the calls without results.
+/// One conversation: the messages so far, and the calls without results. Calls get ids. A result belongs to the first such call
+/// that has its tool_call_id or its tool_name, or to the first of all if it has neither.
 class OllamaMessages {
  public:
   explicit OllamaMessages(UnknownFields& unknown) : unknown_(unknown) {}
@@ -70,10 +70,7 @@ class OllamaMessages {
       function.report_unknown();
       call.report_unknown();
       message["tool_calls"].push_back(
-          {{"id", id},
-           {"type", "function"},
-           {"function",
-            {{"name", name}, {"arguments", arguments == nullptr ? Json::object() : *arguments}}}});
+          make_call(id, name, arguments == nullptr ? Json::object() : *arguments));
       open_.push_back({std::move(id), name});
     }
     if (message.contains("tool_calls") && message["content"] == "") message["content"] = nullptr;
@@ -95,6 +92,16 @@ class OllamaMessages {
   std::vector<OpenCall> open_;
   int num_calls_ = 0;
 };
+
+Json read_ollama_messages(JsonFields& fields) {
+  OllamaMessages reader(fields.unknown());
+  const Json& list = fields.required_array("messages");
+  if (list.empty())
+    throw fields.error("messages", "empty, expected at least one message (the model is loaded)");
+  for (size_t i = 0; i < list.size(); ++i)
+    reader.add(list[i], fmt::format("messages[{}]", i));
+  return reader.take();
+}
 
 /// A body with the fields that both endpoints have.
 struct OllamaBody : RequestBody {
@@ -127,7 +134,9 @@ struct OllamaBody : RequestBody {
     if (think == nullptr) return;
     if (!think->is_boolean()) {
       const std::string& effort = read_text(*think, "think");
-      return set_reasoning_effort(prompt, effort == "max" ? "xhigh" : effort, "think");
+      set_reasoning_effort(prompt, effort == "max" ? "xhigh" : effort, "think");
+      if (prompt.variables.contains("reasoning_effort")) return;
+      throw wrong_value("think", *think, "true, false, low, medium, high or max");
     }
     prompt.variables["enable_thinking"] = *think;
     prompt.set_by.emplace_back("enable_thinking", "think");
@@ -185,22 +194,12 @@ std::vector<TokenId> tokenise_plain(const std::string& text, const std::string& 
 
 }  // namespace
 
-Json read_ollama_messages(JsonFields& fields) {
-  OllamaMessages reader(fields.unknown());
-  const Json& list = fields.required_array("messages");
-  if (list.empty())
-    throw fields.error("messages", "empty, expected at least one message (the model is loaded)");
-  for (size_t i = 0; i < list.size(); ++i)
-    reader.add(list[i], fmt::format("messages[{}]", i));
-  return reader.take();
-}
-
 CompletionRequest parse_ollama_chat(std::string_view body, const ApiContext& context) {
   OllamaBody read(kOllamaChatDialect, body, context);
   ChatPrompt prompt;
   prompt.variables["messages"] = read_ollama_messages(read.fields);
   prompt.tool_choice = read_tool_choice(read.fields);  // which Ollama does not have
-  take_tools(read.fields, context, prompt);
+  read_tools(read.fields, kChatTools, context, prompt);
   prompt.variables["add_generation_prompt"] = true;
   prompt.output = read_bare_format(read.fields, "format");
   read.read_think(prompt);

@@ -1,11 +1,11 @@
-#include "server/dialects/openai/openai_body.h"
-
 #include <algorithm>
 #include <iterator>
 #include <limits>
 #include <utility>
 
 #include <fmt/format.h>
+
+#include "server/dialects/openai/openai_response.h"
 
 namespace minfer {
 namespace {
@@ -60,7 +60,7 @@ std::string finish_json(const CompletionRequest& request, const Tokenizer& token
 
 std::unique_ptr<ParsedChoice> make_parsed_choice(const CompletionRequest& request,
                                                  const ApiContext& context) {
-  return request.parsing.enabled ? std::make_unique<ParsedChoice>(request, context, "call_") : nullptr;
+  return request.parsing.enabled ? std::make_unique<ParsedChoice>(request, context) : nullptr;
 }
 
 std::string delta_json(const CompletionRequest& request, const ChatDelta& delta, const AnswerParts& parts,

@@ -8,7 +8,7 @@
 
 #include "models/tokenizer/utf8.h"
 #include "profiling/json/json_text.h"
-#include "server/api/fields/json_body.h"
+#include "server/api/fields/json_fields.h"
 #include "server/api/request/chat_prompt.h"
 #include "server/api/request/request_fields.h"
 #include "server/dialects/openai/openai_logprobs.h"

@@ -36,12 +36,10 @@ Json message_of(const std::vector<AnswerPart>& parts, const ToolNames& custom_to
   Json calls = Json::array();
   for (const AnswerPart& part : parts) {
     if (part.kind == AnswerPart::Kind::call) {
-      Json call{{"id", part.id}, {"type", "function"}};
-      call["function"]["name"] = part.name;
-      call["function"]["arguments"] = custom_tools.contains(part.name)
-                                          ? Json{{kCustomInput, custom_input(part.text, part.whole)}}
-                                          : read_arguments(part.text);
-      calls.push_back(std::move(call));
+      calls.push_back(make_call(part.id, part.name,
+                                custom_tools.contains(part.name)
+                                    ? Json{{kCustomInput, custom_input(part.text, part.whole)}}
+                                    : read_arguments(part.text)));
     } else {
       (part.kind == AnswerPart::Kind::reasoning ? reasoning : content) += part.text;
     }
@@ -180,15 +178,11 @@ class ResponsesBody {
   std::vector<std::string> item_ids_;
 };
 
-constexpr std::string_view kCallIds = "call_";
-
-class ResponsesStream final : public SingleStream {
+class ResponsesWriter final : public SingleWriter {
  public:
-  ResponsesStream(const CompletionRequest& request, const ResponseIdentity& identity,
-                  const ApiContext& context)
-      : SingleStream(request, context, kCallIds), body_(request, identity, context) {}
+  explicit ResponsesWriter(const SingleChoice& choice)
+      : SingleWriter(choice), body_(choice.request, choice.identity, choice.context) {}
 
- private:
   void begin(std::string& events) override {
     for (const char* type : {"response.created", "response.in_progress"})
       add_response(type, body_.unfinished({}), events);
@@ -215,17 +209,6 @@ class ResponsesStream final : public SingleStream {
     is_custom_call() ? add_delta(input_.push(text), events) : add_delta(text, events);
   }
 
-  void add_delta(std::string_view text, std::string& events) {
-    if (text.empty()) return;
-    events += before_number_;
-    JsonText json(events);
-    json.value(number_++);
-    events += before_text_;
-    json.value(text);
-    if (is_message()) events += ",\"logprobs\":[]";
-    events += kEventEnd;
-  }
-
   void end_part(std::string& events) override {
     const AnswerPart& part = parts().back();
     if (is_custom_call()) add_delta(input_.finish(part.whole), events);
@@ -247,7 +230,7 @@ class ResponsesStream final : public SingleStream {
     events += kEventEnd;
   }
 
-  void end(AnswerEnd end, const std::string&, std::string& events) override {
+  void end(AnswerEnd end, std::string& events) override {
     add_response(end == AnswerEnd::length ? "response.incomplete" : "response.completed",
                  body_.finished(parts(), end, usage()), events);
   }
@@ -258,6 +241,20 @@ class ResponsesStream final : public SingleStream {
     begin_numbered("error", events);
     JsonText json(events);
     json.field("code", error.type()).field("message", std::string_view(error.what())).key("param").null();
+    events += kEventEnd;
+  }
+
+  std::string body(AnswerEnd end) override { return body_.finished(parts(), end, usage()); }
+
+ private:
+  void add_delta(std::string_view text, std::string& events) {
+    if (text.empty()) return;
+    events += before_number_;
+    JsonText json(events);
+    json.value(number_++);
+    events += before_text_;
+    json.value(text);
+    if (is_message()) events += ",\"logprobs\":[]";
     events += kEventEnd;
   }
 
@@ -309,20 +306,6 @@ class ResponsesStream final : public SingleStream {
   std::string before_text_;    ///< the same, from there on
 };
 
-class ResponsesAnswer final : public SingleAnswer {
- public:
-  ResponsesAnswer(const CompletionRequest& request, const ResponseIdentity& identity,
-                  const ApiContext& context)
-      : SingleAnswer(request, context, kCallIds), body_(request, identity, context) {}
-
- private:
-  std::string body(AnswerEnd end, const std::string&) override {
-    return body_.finished(parts(), end, usage());
-  }
-
-  ResponsesBody body_;
-};
-
 }  // namespace
 
 constexpr Endpoint kStoredResponses[] = {
@@ -346,8 +329,7 @@ const Dialect kResponsesDialect{.path = "/v1/responses",
                                 .prompt_field = "input",
                                 .guards_ids = true,
                                 .parse = parse_responses_request,
-                                .stream = make_answer<AnswerStream, ResponsesStream>,
-                                .whole = make_answer<WholeAnswer, ResponsesAnswer>,
+                                .writer = make_writer<ResponsesWriter>,
                                 .takes_long = has_long_history,
                                 .others = kStoredResponses};
 

@@ -9,11 +9,10 @@
 #include "models/chat/answer/custom_input.h"
 #include "models/gguf/printable.h"
 #include "profiling/json/json_text.h"
-#include "server/api/fields/json_body.h"
+#include "server/api/fields/json_fields.h"
 #include "server/api/request/chat_prompt.h"
 #include "server/api/request/request_fields.h"
 #include "server/dialects/responses/response_store.h"
-#include "server/dialects/responses/responses_tools.h"
 
 namespace minfer {
 namespace {
@@ -24,15 +23,12 @@ using Json = nlohmann::ordered_json;
 constexpr size_t kCountedBytes = 1u << 20;
 
 /// Advice to a server that keeps, bills, routes or cuts by it, or that runs tools: without effect here.
-constexpr std::array<std::string_view, 9> kResponsesAdvice{"user",
-                                                           "safety_identifier",
-                                                           "prompt_cache_key",
-                                                           "prompt_cache_retention",
-                                                           "prompt_cache_options",
-                                                           "service_tier",
-                                                           "truncation",
-                                                           "max_tool_calls",
-                                                           "moderation"};
+constexpr auto kResponsesAdvice = std::to_array<std::string_view>(
+    {"user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options",
+     "service_tier", "truncation", "max_tool_calls", "moderation"});
+
+constexpr std::array<std::string_view, 1> kLaterTools{"defer_loading"};  // all are shown at once
+constexpr ToolShape kResponsesTools{.has_spaces = true, .advice = kLaterTools};
 
 constexpr std::array<std::string_view, 3> kResponsesUnsupported{"conversation", "prompt", "background"};
 
@@ -117,44 +113,19 @@ std::string echo_members(JsonFields& fields, const CompletionRequest& request, c
 }
 
 /// Calls of another server's tools. The client has no text of them, so a template could show nothing.
-constexpr std::array<std::string_view, 2> kWithoutText{"web_search_call", "tool_search_call"};
+constexpr std::array<std::string_view, 2> kForeignCalls{"web_search_call", "tool_search_call"};
 
-void append_paragraph(std::string& text, std::string_view more) {
-  if (!text.empty()) text += '\n';
-  text += more;
-}
-
-/// Parts of one of the types, joined by line ends.
-std::string read_parts(const Json& list, const std::string& path, UnknownFields& unknown,
-                       std::string_view first_type, std::string_view second_type) {
-  std::string text;
-  for (size_t i = 0; i < list.size(); ++i) {
-    const std::string place = fmt::format("{}[{}]", path, i);
-    JsonFields fields(list[i], place, unknown);
-    const std::string type = fields.required_text("type");
-    if (type != first_type && type != second_type) {
-      throw unsupported(place, fmt::format("{}.type: {}, expected \"{}\" (no images, audio or files)", place,
-                                           describe(type), first_type));
-    }
-    append_paragraph(text, fields.required_text("text"));
-    for (const char* of_answers : {"annotations", "logprobs"})
-      fields.any(of_answers);
-    fields.report_unknown();
-  }
-  return text;
-}
-
-std::string read_text_or_parts(const Json& value, const std::string& path, UnknownFields& unknown) {
-  if (value.is_string()) return value.get<std::string>();
-  if (!value.is_array()) throw wrong_value(path, value, "a string or an array of text parts");
-  return read_parts(value, path, unknown, "input_text", "output_text");
-}
+constexpr std::pair<std::string_view, std::string_view> kInputTexts[] = {{"input_text", "text"},
+                                                                         {"output_text", "text"}};
+constexpr std::pair<std::string_view, std::string_view> kThoughts[] = {{"reasoning_text", "text"},
+                                                                       {"summary_text", "text"}};
+constexpr std::array<std::string_view, 2> kOfAnswers{"annotations", "logprobs"};
 
 /// One conversation: the messages so far, and the functions by the ids of their calls, which templates name with results.
 class InputReader {
  public:
-  InputReader(Json history, ResponsesTools& tools, UnknownFields& unknown)
-      : tools_(tools), unknown_(unknown), messages_(std::move(history)) {
+  InputReader(Json history, OfferedTools& tools, const ApiContext& context, UnknownFields& unknown)
+      : tools_(tools), context_(context), unknown_(unknown), messages_(std::move(history)) {
     for (const Json& message : messages_) {
       if (!message.contains("tool_calls")) continue;
       for (const Json& call : message["tool_calls"])
@@ -168,7 +139,7 @@ class InputReader {
     const bool goes_on = may && !messages_.empty() && messages_.back()["role"] == role &&
                          !messages_.back().contains("tool_calls");
     if (!goes_on) return messages_.push_back({{"role", role}, {"content", text}});
-    append_paragraph(messages_.back()["content"].get_ref<std::string&>(), text);
+    append_line(messages_.back()["content"].get_ref<std::string&>(), text);
   }
 
   void add(const Json& item, const std::string& path) {
@@ -177,7 +148,7 @@ class InputReader {
         fields.text("type").value_or(item.contains("role") ? "message" : "item_reference");
     for (const char* of_answers : {"id", "status"})
       fields.any(of_answers);
-    if (std::ranges::find(kWithoutText, type) != kWithoutText.end()) return unknown_.add(path, type);
+    if (std::ranges::find(kForeignCalls, type) != kForeignCalls.end()) return unknown_.add(path, type);
     if (type == "message") {
       read_message(fields);
     } else if (type == "reasoning") {
@@ -210,7 +181,7 @@ class InputReader {
       throw wrong_value(fields.path("role"), role, "user, assistant, system or developer");
     const Json* content = fields.any("content");
     if (content == nullptr) throw fields.error("content", "missing, expected a string or an array of parts");
-    const std::string text = read_text_or_parts(*content, fields.path("content"), unknown_);
+    const std::string text = read_texts(*content, fields.path("content"), kInputTexts, kOfAnswers, unknown_);
     fields.any("phase");
     if (role != "assistant") return add_message(role == "developer" ? "system" : role, text);
     add_message(role, text);
@@ -225,7 +196,7 @@ class InputReader {
     const Json* shown = has_content ? content : summary;
     if (shown == nullptr) return;
     const std::string path = fields.path(has_content ? "content" : "summary");
-    append_paragraph(thoughts_, read_parts(*shown, path, unknown_, "reasoning_text", "summary_text"));
+    append_line(thoughts_, read_texts(*shown, path, kThoughts, kOfAnswers, unknown_));
   }
 
   /// A call belongs to the message of the same turn, if there is one. Calls of custom tools have a text instead of arguments.
@@ -233,14 +204,11 @@ class InputReader {
     const std::string id = fields.required_text("call_id");
     const std::string name =
         tools_.shown_name(fields.text("namespace").value_or(""), fields.required_text("name"));
-    Json call{{"id", id}, {"type", "function"}};
-    call["function"]["name"] = name;
-    call["function"]["arguments"] = std::move(arguments);
     functions_[id] = name;
     if (messages_.empty() || messages_.back()["role"] != "assistant")
       messages_.push_back({{"role", "assistant"}, {"content", nullptr}});
     add_thoughts(messages_.back());
-    messages_.back()["tool_calls"].push_back(std::move(call));
+    messages_.back()["tool_calls"].push_back(make_call(id, name, std::move(arguments)));
   }
 
   void read_result(JsonFields& fields) {
@@ -249,7 +217,7 @@ class InputReader {
     if (output == nullptr)
       throw fields.error("output", "missing, expected a string or an array of text parts");
     Json message{{"role", "tool"},
-                 {"content", read_text_or_parts(*output, fields.path("output"), unknown_)},
+                 {"content", read_texts(*output, fields.path("output"), kInputTexts, kOfAnswers, unknown_)},
                  {"tool_call_id", id}};
     if (const auto found = functions_.find(id); found != functions_.end()) message["name"] = found->second;
     messages_.push_back(std::move(message));
@@ -259,19 +227,53 @@ class InputReader {
   void read_tools(JsonFields& fields) {
     for (const char* of_searches : {"role", "call_id", "execution"})
       fields.any(of_searches);
-    tools_.add(fields.required_array("tools"), fields.path("tools"), unknown_);
+    tools_.add(fields.required_array("tools"), fields.path("tools"), kResponsesTools, context_, unknown_);
   }
 
   void add_thoughts(Json& message) {
     if (!thoughts_.empty()) message["reasoning_content"] = std::exchange(thoughts_, {});
   }
 
-  ResponsesTools& tools_;
+  OfferedTools& tools_;
+  const ApiContext& context_;
   UnknownFields& unknown_;
   Json messages_;
   std::string thoughts_;  ///< that belong to the message or the call that comes next
   std::map<std::string, std::string> functions_;
 };
+
+/// `input` behind the messages of `history`, for the template: a text, or items. The items of one turn
+/// of the assistant (reasoning, message, function_call) become one message. Tools in items are added to
+/// `tools`. Throws ApiError for items that are not text: images, files, calls of the server's tools.
+Json read_responses_input(JsonFields& fields, Json history, OfferedTools& tools, const ApiContext& context) {
+  InputReader reader(std::move(history), tools, context, fields.unknown());
+  const Json* input = fields.any("input");
+  if (input == nullptr) throw fields.error("input", "missing, expected a string or an array of items");
+  if (input->is_string()) {
+    reader.add_message("user", input->get<std::string>());
+    return reader.take();
+  }
+  if (!input->is_array()) throw wrong_value("input", *input, "a string or an array of items");
+  for (size_t i = 0; i < input->size(); ++i)
+    reader.add((*input)[i], fmt::format("input[{}]", i));
+  Json messages = reader.take();
+  if (messages.empty()) throw fields.error("input", "empty, expected at least one item");
+  return messages;
+}
+
+/// `messages` behind the instructions. If they begin with a system message, it is joined to the instructions: templates know one.
+Json with_instructions(const std::string& instructions, Json messages) {
+  std::string text = instructions;
+  size_t first = 0;
+  while (first < messages.size() && messages[first]["role"] == "system")
+    append_line(text, messages[first++]["content"].get_ref<const std::string&>());
+  if (text.empty()) return messages;
+  Json made = Json::array();
+  made.push_back({{"role", "system"}, {"content", text}});
+  for (; first < messages.size(); ++first)
+    made.push_back(std::move(messages[first]));
+  return made;
+}
 
 }  // namespace
 
@@ -295,9 +297,7 @@ bool has_long_history(std::string_view body, const ApiContext& context) try {
 
 CompletionRequest parse_responses_request(std::string_view body, const ApiContext& context) {
   RequestBody read(kResponsesDialect, body, context);
-  JsonFields& fields = read.fields;
-  UnknownFields& unknown = read.unknown;
-  CompletionRequest& request = read.request;
+  auto& [root, unknown, fields, options, request] = read;
   refuse_responses_fields(fields);
   const std::optional<int64_t> max_tokens = fields.integer("max_output_tokens", 1, INT32_MAX);
   for (const std::string_view name : kResponsesAdvice)
@@ -306,14 +306,14 @@ CompletionRequest parse_responses_request(std::string_view body, const ApiContex
 
   auto kept = std::make_shared<ResponsesRequest>();
   kept->store = fields.boolean("store").value_or(true) && context.responses != nullptr;
-  ResponsesTools tools(context);
-  if (const Json* list = fields.array("tools")) tools.add(*list, "tools", unknown);
-  const Json given_tools = tools.given();
-  Json messages = read_responses_input(fields, read_history(fields, context), tools);
+  ChatPrompt prompt;
+  OfferedTools& tools = prompt.tools;
+  if (const Json* list = fields.array("tools")) tools.add(*list, "tools", kResponsesTools, context, unknown);
+  const Json given_tools = tools.given;
+  Json messages = read_responses_input(fields, read_history(fields, context), tools, context);
   if (kept->store) kept->history = history_text(messages);
   if (kept->history && kept->history->size() >= kCountedBytes) request.held_bytes = kept->history->size();
-  kept->spaces = tools.spaces();
-  ChatPrompt prompt;
+  kept->spaces = tools.spaces;
   prompt.variables["messages"] =
       with_instructions(fields.text("instructions").value_or(""), std::move(messages));
   prompt.variables["add_generation_prompt"] = true;
@@ -321,11 +321,7 @@ CompletionRequest parse_responses_request(std::string_view body, const ApiContex
     return tools.shown_name(space, name);
   });
   prompt.output = read_structured_output(fields, read_text_format(fields));
-  prompt.strict_tools = tools.strict();
-  prompt.custom_tools = tools.custom();
-  prompt.input_grammars = tools.input_grammars();
-  if (!tools.shown().empty() && prompt.tool_choice.kind != ToolChoice::Kind::none)
-    prompt.variables["tools"] = tools.shown();
+  show_tools(prompt);
   prompt.one_call = !fields.boolean("parallel_tool_calls").value_or(true);
   set_reasoning_effort(prompt, read_member(fields, "reasoning", "effort"), "reasoning.effort");
   kept->members = echo_members(fields, request, prompt, given_tools, kept->store);
@@ -335,35 +331,6 @@ CompletionRequest parse_responses_request(std::string_view body, const ApiContex
   set_chat_prompt(request, prompt, context, unknown);
   settle_lengths(request, context, max_tokens, 0, INT32_MAX);
   return std::move(request);
-}
-
-Json read_responses_input(JsonFields& fields, Json history, ResponsesTools& tools) {
-  InputReader reader(std::move(history), tools, fields.unknown());
-  const Json* input = fields.any("input");
-  if (input == nullptr) throw fields.error("input", "missing, expected a string or an array of items");
-  if (input->is_string()) {
-    reader.add_message("user", input->get<std::string>());
-    return reader.take();
-  }
-  if (!input->is_array()) throw wrong_value("input", *input, "a string or an array of items");
-  for (size_t i = 0; i < input->size(); ++i)
-    reader.add((*input)[i], fmt::format("input[{}]", i));
-  Json messages = reader.take();
-  if (messages.empty()) throw fields.error("input", "empty, expected at least one item");
-  return messages;
-}
-
-Json with_instructions(const std::string& instructions, Json messages) {
-  std::string text = instructions;
-  size_t first = 0;
-  while (first < messages.size() && messages[first]["role"] == "system")
-    append_paragraph(text, messages[first++]["content"].get_ref<const std::string&>());
-  if (text.empty()) return messages;
-  Json made = Json::array();
-  made.push_back({{"role", "system"}, {"content", text}});
-  for (; first < messages.size(); ++first)
-    made.push_back(std::move(messages[first]));
-  return made;
 }
 
 }  // namespace minfer

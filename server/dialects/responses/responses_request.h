@@ -1,7 +1,6 @@
 #pragma once
 
-#include <functional>
-#include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -10,16 +9,9 @@
 #include "server/api/fields/json_fields.h"
 #include "server/api/request/api_context.h"
 #include "server/api/request/completion_request.h"
+#include "server/api/request/tools.h"
 
 namespace minfer {
-
-/// A tool of a namespace, by the client's two names for it.
-struct SpacedFunction {
-  std::string space;
-  std::string name;
-};
-/// Such tools, by the name that the model is shown.
-using FunctionSpaces = std::map<std::string, SpacedFunction, std::less<>>;
 
 /// The parts of a request that the answer of /v1/responses needs, beside those that all answers need.
 struct ResponsesRequest {
@@ -44,16 +36,5 @@ bool has_long_history(std::string_view body, const ApiContext& context);
 
 /// 404: no such response, or no longer.
 ApiError response_not_found(std::string_view id, std::string_view param);
-
-class ResponsesTools;
-
-/// `input` behind the messages of `history`, for the template: a text, or items. The items of one turn
-/// of the assistant (reasoning, message, function_call) become one message. Tools in items are added to
-/// `tools`. Throws ApiError for items that are not text: images, files, calls of the server's tools.
-nlohmann::ordered_json read_responses_input(JsonFields& fields, nlohmann::ordered_json history,
-                                            ResponsesTools& tools);
-
-/// `messages` behind the instructions. If they begin with a system message, it is joined to the instructions: templates know one.
-nlohmann::ordered_json with_instructions(const std::string& instructions, nlohmann::ordered_json messages);
 
 }  // namespace minfer

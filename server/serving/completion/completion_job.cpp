@@ -8,7 +8,7 @@
 
 #include "kernels/base/clock.h"
 #include "server/http/piece_sender.h"
-#include "server/routes/error_response.h"
+#include "server/routes/router.h"
 
 namespace minfer {
 namespace {

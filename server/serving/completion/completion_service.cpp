@@ -7,7 +7,7 @@
 
 #include "kernels/base/clock.h"
 #include "server/api/request/structured_output.h"
-#include "server/routes/error_response.h"
+#include "server/routes/router.h"
 
 namespace minfer {
 namespace {

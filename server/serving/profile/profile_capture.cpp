@@ -15,9 +15,8 @@
 #include "kernels/base/error.h"
 #include "profiling/json/json_text.h"
 #include "profiling/json/lines.h"
-#include "server/api/fields/json_body.h"
 #include "server/api/fields/json_fields.h"
-#include "server/routes/error_response.h"
+#include "server/routes/router.h"
 #include "server/serving/profile/profile_session.h"
 
 namespace minfer {

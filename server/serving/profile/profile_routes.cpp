@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 
 #include "profiling/requests/slow_requests.h"
-#include "server/routes/error_response.h"
+#include "server/routes/router.h"
 #include "server/serving/profile/profile_summary.h"
 
 namespace minfer {

@@ -18,8 +18,8 @@
 #include "server/serving/engine/engine_service.h"
 #include "server/serving/engine/metrics.h"
 #include "server/serving/engine/server_log.h"
-#include "server/serving/profile/page_events.h"
 #include "server/serving/profile/profile_capture.h"
+#include "server/serving/profile/profile_summary.h"
 
 namespace minfer {
 

@@ -1,9 +1,11 @@
 #include "server/serving/profile/profile_summary.h"
 
+#include <string_view>
 #include <utility>
 
 #include "profiling/json/header_lines.h"
 #include "profiling/json/lines.h"
+#include "profiling/page/page_json.h"
 #include "profiling/report/report.h"
 
 namespace minfer {
@@ -129,6 +131,38 @@ std::string profile_summary_json(const LiveProfile& profile, size_t count, const
   const ReportData data = live_report(profile, count, state);
   json.key("report");
   text += render_report_json(data, {.top = 0});
+  json.close('}');
+  return text;
+}
+
+std::string PageEvents::json(const LiveProfile& profile, const ServingState& state,
+                             const std::vector<EndedRequest>& requests) {
+  const std::span<const StepSummary> newest = profile.last(1);
+  const bool is_new = !newest.empty() && newest.back().step != newest_step_;
+  if (is_new || (newest_step_ >= 0 && state.counters.size() != counter_windows_)) {
+    const ReportData data = live_report(profile, kReportSteps, state);
+    report_.clear();
+    append_page_report(report_, data);
+    view_.clear();
+    append_page_view(view_, data);
+    newest_step_ = newest.back().step;
+    counter_windows_ = state.counters.size();
+  }
+  std::string text;
+  JsonText json(text);
+  json.open('{').field("schema", std::string_view("minfer.page/1")).key("live").open('{');
+  write_serving_state(json, profile, state);
+  json.close('}').key("report");
+  text += report_;
+  json.key("view");
+  text += view_;
+  json.key("strip");
+  write_page_steps(json, profile.last(kSteps));
+  DeviceTime device;
+  for (const StepSummary& step : profile.last(static_cast<size_t>(-1)))
+    device.add(step);
+  json.key("requests");
+  write_page_requests(json, requests, device);
   json.close('}');
   return text;
 }

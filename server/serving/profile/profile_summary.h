@@ -50,4 +50,26 @@ ReportData live_report(const LiveProfile& profile, size_t count, const ServingSt
 /// with all ops and the last windows of hardware counters, null before the first step.
 std::string profile_summary_json(const LiveProfile& profile, size_t count, const ServingState& state);
 
+/// The data of the live page, made again and again. The costliest part, the report
+/// on the last steps, is made only when there are new steps. One thread at a time.
+class PageEvents {
+ public:
+  /// Steps that are drawn one by one.
+  static constexpr size_t kSteps = 120;
+  static constexpr size_t kRequests = 64;  ///< that have ended, listed
+  /// Steps that the report adds up.
+  static constexpr size_t kReportSteps = 1000;
+
+  /// A document of schema minfer.page/1 on one line: "live" (/profile/summary
+  /// without its report), the report beside it, and requests that have ended.
+  std::string json(const LiveProfile& profile, const ServingState& state,
+                   const std::vector<EndedRequest>& requests);
+
+ private:
+  int64_t newest_step_ = -1;
+  size_t counter_windows_ = 0;
+  std::string report_ = "null";
+  std::string view_ = "null";
+};
+
 }  // namespace minfer

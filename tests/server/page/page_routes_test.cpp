@@ -1,5 +1,4 @@
 // The files of the live page as the server gives them.
-#include "server/page/page_routes.h"
 
 #include <map>
 

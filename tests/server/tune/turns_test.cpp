@@ -1,5 +1,4 @@
 // Options measured in turns, and the programs that runs are.
-#include "server/tune/turns.h"
 
 #include <gmock/gmock.h>
 #include <unistd.h>

@@ -1,12 +1,11 @@
 // Bodies as they come from a socket: what is no JSON object within the limits is refused in words.
-#include "server/api/fields/json_body.h"
-
 #include <string>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "server/api/fields/json_fields.h"
 #include "tests/support/server/api_requests.h"
 
 namespace minfer {

@@ -1,8 +1,7 @@
-#include "server/api/request/held_answer.h"
-
 #include <gmock/gmock.h>
 
 #include "models/grammar/grammar_cache.h"
+#include "server/api/request/chat_prompt.h"
 #include "tests/support/server/api_requests.h"
 
 namespace minfer {

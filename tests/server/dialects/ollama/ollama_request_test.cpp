@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
-#include "server/dialects/dialects.h"
+#include "server/api/request/dialect.h"
 #include "server/dialects/ollama/ollama.h"
 #include "tests/support/server/api_requests.h"
 #include "tests/support/server/tag_parser.h"
@@ -232,6 +232,7 @@ TEST_F(OllamaRequestTest, ThinkingIsSwitchedInTheTemplate) {
   chat(std::string(kHiMessage) + R"(,"think":null)");
   EXPECT_FALSE(api_->rendered.contains("enable_thinking"));
   refused_chat(std::string(kHiMessage) + R"(,"think":7)", "think", "a string");
+  refused_chat(std::string(kHiMessage) + R"(,"think":"deep")", "think", "deep");
 }
 
 TEST_F(OllamaRequestTest, FieldsThatTheTemplateIgnoresAreNamed) {

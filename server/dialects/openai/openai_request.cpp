@@ -1,14 +1,15 @@
-// POST /v1/completions.
+// POST /v1/completions and /v1/chat/completions.
 #include <algorithm>
 #include <iterator>
 #include <span>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "models/tokenizer/utf8.h"
-#include "server/api/fields/json_body.h"
-#include "server/api/request/held_answer.h"
+#include "server/api/fields/json_fields.h"
+#include "server/api/request/chat_prompt.h"
 #include "server/api/request/request_fields.h"
 #include "server/dialects/openai/completions.h"
 
@@ -91,13 +92,19 @@ std::string echoed_text(const RawPrompt& prompt, const std::vector<TokenId>& ids
   return replace_invalid_utf8(tokenizer.decode(ids, with_special));
 }
 
+/// `logprobs` says if logprobs are wanted, `top_logprobs` how many alternatives. -1: none wanted.
+int32_t read_logprobs(JsonFields& fields, int32_t most) {
+  const bool wanted = fields.boolean("logprobs").value_or(false);
+  const auto num_top = static_cast<int32_t>(fields.integer("top_logprobs", 0, most).value_or(0));
+  if (!wanted && num_top > 0) throw fields.error("top_logprobs", "only allowed when logprobs is true");
+  return wanted ? num_top : -1;
+}
+
 }  // namespace
 
 CompletionRequest parse_completion_request(std::string_view body, const ApiContext& context) {
   RequestBody read(kCompletionsDialect, body, context);
-  JsonFields& fields = read.fields;
-  UnknownFields& unknown = read.unknown;
-  CompletionRequest& request = read.request;
+  auto& [root, unknown, fields, options, request] = read;
   read_common(fields, context, request);
   request.sampling.logprobs =
       static_cast<int32_t>(fields.integer("logprobs", 0, context.limits.max_logprobs).value_or(-1));
@@ -125,6 +132,24 @@ CompletionRequest parse_completion_request(std::string_view body, const ApiConte
                                                !request.sampling.skip_special_tokens));
   }
   settle_lengths(request, context, max_tokens, min_tokens, kDefaultMaxTokens);
+  return std::move(request);
+}
+
+CompletionRequest parse_chat_request(std::string_view body, const ApiContext& context) {
+  RequestBody read(kChatDialect, body, context);
+  auto& [root, unknown, fields, options, request] = read;
+  read_common(fields, context, request);
+  if (fields.boolean("echo").value_or(false)) {
+    throw unsupported("echo", "echo: true, but answers to chats do not repeat their messages");
+  }
+  request.sampling.logprobs = read_logprobs(fields, context.limits.max_logprobs);
+  const std::optional<int64_t> max_tokens = read_max_tokens(fields, 1);
+  const int64_t min_tokens = fields.integer("min_tokens", 0, INT32_MAX).value_or(0);
+  const ChatPrompt prompt = read_chat_prompt(fields, context);
+  fields.report_unknown();
+
+  set_chat_prompt(request, prompt, context, unknown);
+  settle_lengths(request, context, max_tokens, min_tokens, INT32_MAX);
   return std::move(request);
 }
 

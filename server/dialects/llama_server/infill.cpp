@@ -1,4 +1,6 @@
 // POST /infill: the text between two others.
+#include "server/dialects/llama_server/infill.h"
+
 #include <algorithm>
 #include <iterator>
 #include <utility>
@@ -6,9 +8,11 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "server/api/fields/json_body.h"
+#include "profiling/json/json_text.h"
+#include "server/api/answer/single_answer.h"
+#include "server/api/answer/usage.h"
+#include "server/api/fields/json_fields.h"
 #include "server/api/request/request_fields.h"
-#include "server/dialects/llama_server/infill.h"
 
 namespace minfer {
 namespace {
@@ -67,13 +71,51 @@ std::vector<TokenId> tokenise_parts(const std::vector<PromptPart>& parts, const 
   return context.tokenizer->encode_parts(parts);
 }
 
+std::string_view stop_type(AnswerEnd end) {
+  if (end == AnswerEnd::length) return "limit";
+  return end == AnswerEnd::stop_string ? "word" : "eos";
+}
+
+/// The members of a whole answer; `content` is empty at a stream's end.
+void write_infill(std::string& out, const CompletionRequest& request, std::string_view content, AnswerEnd end,
+                  const std::string& stop_string, const Usage& usage) {
+  JsonText json(out);
+  json.field("content", content).field("stop", true).field("model", request.model);
+  json.field("tokens_predicted", usage.completion_tokens).field("tokens_evaluated", usage.prompt_tokens);
+  json.field("stop_type", stop_type(end)).field("stopping_word", stop_string);
+  if (request.timings) write_timings(json, usage);
+}
+
+/// The only part is the text, which nothing marks.
+class InfillWriter final : public SingleWriter {
+ public:
+  using SingleWriter::SingleWriter;
+
+  void add_text(std::string_view text, std::string& events) override {
+    events += "data: {";
+    JsonText(events).field("content", text).field("stop", false);
+    events += kEventEnd;
+  }
+  void end(AnswerEnd end, std::string& events) override {
+    events += "data: {";
+    write_infill(events, request(), {}, end, stop_string(), usage());
+    events += kEventEnd;
+  }
+  void fail(const ApiError& error, std::string& events) override {
+    events += "data: " + error_json(error) + "\n\n";
+  }
+  std::string body(AnswerEnd end) override {
+    std::string out = "{";
+    write_infill(out, request(), text(AnswerPart::Kind::content), end, stop_string(), usage());
+    return out + '}';
+  }
+};
+
 }  // namespace
 
 CompletionRequest parse_infill_request(std::string_view body, const ApiContext& context) {
   RequestBody read(kInfillDialect, body, context);
-  JsonFields& fields = read.fields;
-  UnknownFields& unknown = read.unknown;
-  CompletionRequest& request = read.request;
+  auto& [root, unknown, fields, options, request] = read;
   // llama-server's clients ask this way for a seed that differs each time.
   if (fields.integer("seed", INT64_MIN, INT64_MAX) == -1) request.sampling.seed.reset();
   const int64_t wanted = fields.integer("n_predict", -1, INT32_MAX).value_or(-1);
@@ -86,5 +128,12 @@ CompletionRequest parse_infill_request(std::string_view body, const ApiContext& 
   settle_bound(request, context, wanted == -1 ? INT32_MAX : wanted);
   return std::move(request);
 }
+
+const Dialect kInfillDialect{.path = "/infill",
+                             .id_prefix = "infill-",
+                             .prompt_field = "prompt",
+                             .is_chat = false,
+                             .parse = parse_infill_request,
+                             .writer = make_writer<InfillWriter>};
 
 }  // namespace minfer

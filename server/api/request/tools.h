@@ -1,0 +1,62 @@
+#pragma once
+
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "server/api/fields/json_fields.h"
+#include "server/api/request/completion_request.h"
+
+namespace minfer {
+
+/// How an API writes tools.
+struct ToolShape {
+  std::string_view untyped = {};               ///< the type of a tool that has none; empty: each has one
+  std::string_view function = "function";      ///< the type of functions
+  std::string_view parameters = "parameters";  ///< the member with the schema of a function's arguments
+  bool is_nested = false;  ///< a tool's members stand in an object that is named as its type
+  bool needs_parameters = false;
+  bool has_custom = true;       ///< it knows custom tools
+  bool has_spaces = false;      ///< it knows namespaces
+  bool refuses_others = false;  ///< other tools are refused; false: they are left out, as unknown fields
+  std::span<const std::string_view> advice = {};  ///< members without effect here
+};
+
+/// The tools of OpenAI's chats.
+inline constexpr ToolShape kChatTools{.untyped = "function", .is_nested = true, .refuses_others = true};
+
+/// A tool of a namespace, by the client's two names for it.
+struct SpacedFunction {
+  std::string space;
+  std::string name;
+};
+/// Such tools, by the name that the model is shown.
+using FunctionSpaces = std::map<std::string, SpacedFunction, std::less<>>;
+
+/// The tools of a request that the model is shown. Templates know functions alone. The model is shown a custom tool, whose input is
+/// a text, as a function with that text as its one argument, and a tool of a namespace as SPACE__NAME; calls get the two names back.
+/// Tools that the server would have to run, and custom tools whose input cannot be held to their Lark grammar, are not offered.
+struct OfferedTools {
+  /// For the template, without members that it must not see.
+  nlohmann::ordered_json shown = nlohmann::ordered_json::array();
+  nlohmann::ordered_json given = nlohmann::ordered_json::array();  ///< the same tools, as they came
+  std::vector<std::string> strict =
+      {};  ///< those whose arguments are held to schemas; names as shown, also below
+  ToolNames custom = {};
+  InputGrammars input_grammars = {};
+  FunctionSpaces spaces = {};
+
+  /// Adds a list; `path`: its full name. Of two tools with the same names, the later holds. Throws ApiError if a tool and a
+  /// namespace's tool would be shown under one name, if a function may not have its name, or if there are too many.
+  void add(const nlohmann::ordered_json& list, const std::string& path, const ToolShape& shape,
+           const ApiContext& context, UnknownFields& unknown);
+  /// The name under which the model was shown a tool; `space` is empty or the namespace's name. If the tool is not offered, its
+  /// plain name.
+  std::string shown_name(std::string_view space, const std::string& name) const;
+};
+
+}  // namespace minfer
