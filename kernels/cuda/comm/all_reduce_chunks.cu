@@ -6,8 +6,8 @@
 /// of 16 bytes into the receivers' memory and a flag for every chunk of rows.
 ///
 ///   part    [rows, cols] f32 or bf16        x       [rows, cols] f32
-/// data    [ranks, rows, pieces, vectors] 16 bytes, in each rank's block: the rows sent to it, by sender
-/// flags   [ranks, chunks] u32, beside it: the number of the call, once the chunk has come
+///   data    [ranks, rows, pieces, vectors] 16 bytes, in each rank's block: the rows sent to it, by sender
+///   flags   [ranks, chunks] u32, beside it: the number of the call, once the chunk has come
 ///
 /// One shot (all_reduce_chunks): the first blocks send every row of the part to every other rank, chunk by chunk. The other blocks end
 /// rows, each when the flags of its chunk have come from all ranks. That includes its own rank: `part` may be x, so a row must not be

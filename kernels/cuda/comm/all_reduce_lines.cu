@@ -5,7 +5,7 @@
 /// x = sum over ranks of part, in their order (+ x), then normed = rms_norm(x): one shot, for few rows.
 ///
 ///   part    [rows, cols] f32 or bf16        x       [rows, cols] f32
-/// lines   [ranks, rows, words / 2, vectors] FlaggedLine, in each rank's block: the lines sent to it
+///   lines   [ranks, rows, words / 2, vectors] FlaggedLine, in each rank's block: the lines sent to it
 ///
 /// A block takes rows in turn. First it sends all its rows to every other rank, then it ends them one after the other: a
 /// thread polls for the lines of its vector, adds the parts in the order of the ranks (its own from memory) and

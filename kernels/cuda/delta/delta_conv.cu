@@ -7,7 +7,7 @@
 //
 //   x, out   [tokens, channels] f32: heads of q, of k, of v; rows `stride` apart
 //   weight   [conv_size, channels] f32
-// state    [num_slots, conv_size - 1, channels] f32: inputs before the step's, in order
+//   state    [num_slots, conv_size - 1, channels] f32: inputs before the step's, in order
 //
 // A warp takes a group of channels: a head of q or k, whose norm it computes, or kValueGroup channels of v. A block
 // takes kWarps groups, and either a sequence or a tile of kTileTokens tokens. The block of a sequence takes its first

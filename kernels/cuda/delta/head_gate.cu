@@ -11,9 +11,9 @@
 // Gates of heads: out = norm(x) f(gate), head by head (HeadGateArgs has the formulas).
 //
 //   x      [tokens, heads * size] f32 or bf16
-// gate   [tokens, any] f32: the gates of head h begin at column h * gate_stride
+//   gate   [tokens, any] f32: the gates of head h begin at column h * gate_stride
 //   norm   [size] f32 or null
-// out    [tokens, heads * size] f32, bf16 or fp8 (fp8_activations.h); may be x if it has x's type
+//   out    [tokens, heads * size] f32, bf16 or fp8 (fp8_activations.h); may be x if it has x's type
 //
 // A warp takes a head of a token, a block kWarps of them. With a norm it reads its elements twice, the second
 // time from the L1. Bytes: each tensor once. Lanes take four columns at a time if all sizes and addresses allow

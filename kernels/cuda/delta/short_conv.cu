@@ -9,7 +9,7 @@
 //
 //   x        [tokens, 3 channels] f32: b, c, v; rows `stride` apart
 //   weight   [conv_size, channels] f32, bias [channels] f32 or null
-// state    [num_slots, conv_size - 1, channels] f32: b v of the tokens before the step's, in order
+//   state    [num_slots, conv_size - 1, channels] f32: b v of the tokens before the step's, in order
 //   out      [tokens, channels] f32 or bf16
 //
 // A thread takes a channel, a block kThreads of them. As in delta_conv, a block takes either the first conv_size - 1

@@ -6,7 +6,7 @@
 /// Products of experts with the routes of few tokens, each route alone (MoeProduct): weights and x bf16, sums f32.
 ///
 ///   gate and up:  out[route] = activation(Wg[e] x + bg[e], Wu[e] x + bu[e])     a warp has 4 rows of each
-/// down:         out[t] (+)= sum over j of w[t, j] * (W[e_j] x[t, j] + b[e_j])   a block has 16 rows, for all experts of the token
+///   down:         out[t] (+)= sum over j of w[t, j] * (W[e_j] x[t, j] + b[e_j])   a block has 16 rows, for all experts of the token
 ///
 /// With so few routes only the weights' way from memory limits the speed. A warp loads 16 x 512 bytes at a
 /// time, and the 16 warps of a multiprocessor keep memory busy while others add up. For down, a warp has 8 rows

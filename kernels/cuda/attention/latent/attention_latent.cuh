@@ -12,7 +12,7 @@
 //
 // A block of 8 warps takes a tile of kRows rows (query token times query head) of one sequence and a part of its keys, in
 // chunks of 64: grid (tiles, splits), LatentPlan. The warps form kRows / 16 groups of 16 rows, with kParts warps each:
-// scores   Q K^T: a warp has 64 / kParts keys of the chunk
+//   scores   Q K^T: a warp has 64 / kParts keys of the chunk
 //   weights  maxima over the warps of a group through shared memory; weights to shared memory as elements of the cache's type
 //   values   P V: a warp has 512 / kParts elements, which stay in registers from chunk to chunk
 // Shared memory holds Q (18 or 72 KiB) and two chunks of keys (72 KiB each): one is copied while the other is multiplied.

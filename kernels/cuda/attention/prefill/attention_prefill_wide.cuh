@@ -22,7 +22,7 @@
 // their keys in chunks of 64 KiB of K: 64 keys, in fp8 128. The warps form two groups of 32 rows, with four warps each:
 //   scores   Q K^T: a warp has a quarter of the chunk's keys
 //   weights  maxima over the warps of a group through shared memory; weights to shared memory as elements of the products
-// values   P V: a warp has 128 of the 512 columns, in 128 registers from chunk to chunk
+//   values   P V: a warp has 128 of the 512 columns, in 128 registers from chunk to chunk
 // Shared memory holds Q (64 KiB), one chunk of K and one of V (64 KiB each). The next K is copied while values
 // are added, the next V while scores are computed. Grid: KV heads x the most tiles that the step's tokens can
 // form, tiles with the most keys first. A block finds its tile from the step's inputs before begin_kernel().
