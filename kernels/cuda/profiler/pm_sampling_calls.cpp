@@ -240,7 +240,7 @@ void PmSamplingCalls::Host::evaluate(std::span<const uint8_t> image, size_t samp
   params.pCounterDataImage = image.data();
   params.counterDataImageSize = image.size();
   params.rangeIndex = sample;
-  params.ppMetricNames = const_cast<const char**>(metrics.data());  // not written to; the C type lacks a const
+  params.ppMetricNames = const_cast<const char**>(metrics.data());  // not written to; C lacks the const
   params.numMetrics = metrics.size();
   params.pMetricValues = values;
   calls_->check(calls_->host_evaluate_(&params), "cuptiProfilerHostEvaluateToGpuValues");
