@@ -46,8 +46,8 @@ struct ProductShape {
 /// The fastest kernel that takes the product, as measured on an H200. Throws Error if none does.
 ProductKernel choose(const ProductShape& shape, int64_t tokens, const DeviceFacts& device);
 
-/// See Target::takes_fp8(). True for FP8 weights that a kernel takes and heads of 128, for which attention
-/// writes FP8. False for one token, which is faster with x in bf16.
+/// See Target::takes_fp8(). True for FP8 weights that a kernel takes and, if attention writes x, heads of 128.
+/// False for one token, which is faster with x in bf16.
 bool takes_fp8(std::span<const Weight> weights, int64_t tokens, int32_t head_size, const DeviceFacts& device);
 /// See Target::takes_norm(). True for one token and weights that strip_product() has a kernel with a norm for.
 bool takes_norm(std::span<const Weight> weights, int64_t tokens, const DeviceFacts& device);

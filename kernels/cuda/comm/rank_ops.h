@@ -35,8 +35,8 @@ class RankOps {
   void wait(cudaStream_t stream, std::string_view what);
   void wait(cudaEvent_t event, std::string_view what);
 
-  /// Waits for the other ranks, on the host. Between two meetings no kernel waits for another rank. So memory
-  /// that GPUs see of each other may be allocated or freed there, for which the driver may wait for kernels.
+  /// Waits for the other ranks, on the host. Memory that GPUs see of each other may be allocated or freed
+  /// between two meetings if no kernel waits for another rank then: the driver may wait for such kernels.
   void meet() { ranks_->exchange(rank_, char{0}); }
 
   /// Ends what NCCL waits for on the device, after a rank has failed.
