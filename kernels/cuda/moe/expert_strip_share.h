@@ -2,13 +2,13 @@
 
 #include <cstdint>
 
-/// How the strips of experts (expert_strip.cuh) are divided among thread blocks.
+/// Divides the strips of experts (expert_strip.cuh) among thread blocks.
 ///
-/// Batches come in turns (RouteGroups::turn_routes): a large one, a small one, ..., then those that are left of either kind. The strips of a
-/// large one take longer, and each block gets strips that take equally long together.
+/// Batches come in turns (RouteGroups::turn_routes): a large one, a small one, ..., then the rest of either
+/// kind. The strips of a large batch take longer, so each block gets strips that take the same time together.
 namespace minfer::cuda {
 
-/// What strips of a batch with up to 16 routes and of one with up to 8 take, as measured: 2.66 and 2.19 us.
+/// The time of a strip of a batch with up to 16 routes, and with up to 8, as measured: 2.66 and 2.19 us.
 inline constexpr int64_t kLargeStripCost = 6, kSmallStripCost = 5;
 
 struct ExpertStripShare {
@@ -16,13 +16,13 @@ struct ExpertStripShare {
   int32_t small;   ///< the others
   int32_t strips;  ///< of each
 
-  /// The first strip of block `block` of `blocks`; of block `blocks`: behind the last.
+  /// The first strip of block `block` of `blocks`; block `blocks` gives the end of the last strip.
   constexpr int32_t first_of(int32_t block, int32_t blocks) const {
     return strip_at(strips * (kLargeStripCost * large + kSmallStripCost * small) * block / blocks);
   }
 
  private:
-  /// The strip that is being multiplied when strips of so much cost are done.
+  /// The strip that is being multiplied after strips of `cost` together are done.
   constexpr int32_t strip_at(int64_t cost) const {
     constexpr int64_t kPairCost = kLargeStripCost + kSmallStripCost;
     const int32_t pairs = large < small ? large : small;
