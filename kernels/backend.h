@@ -163,7 +163,7 @@ struct CudaRanksOptions {
   /// Not null: the ranks are these processes, each with one GPU of its host (see device_of_ranks()).
   std::shared_ptr<ProcessGroup> processes = {};
   AllReduceChoice all_reduce = AllReduceChoice::automatic;
-  std::shared_ptr<RankFailure> failure;   ///< set by any rank; ends the waits of the others. With `processes`: theirs
+  std::shared_ptr<RankFailure> failure;   ///< any rank sets it: ends others' waits; with `processes`: theirs
   std::chrono::milliseconds patience{0};  ///< how long a rank waits for another before it sets `failure`
 };
 

@@ -19,7 +19,7 @@ enum class Counter : uint8_t {
   tensor_active,       ///< cycles of all tensor pipes in which they work
   warps_active,        ///< resident warps, of those that all multiprocessors can hold
   l2_throughput,       ///< sectors served, of those that the L2 cache can serve
-  l2_hit,  ///< sectors found in the L2 cache, of those looked up; NaN: none was looked up
+  l2_hit,              ///< sectors found in the L2 cache, of those looked up; NaN: none was looked up
   nvlink_received_bytes,
   nvlink_sent_bytes,
 };

@@ -32,7 +32,7 @@ struct DeviceSample {
   int32_t ecc_errors = 0;       ///< uncorrected ones since the driver was loaded
   int32_t other_processes = 0;  ///< that compute on it
   int64_t other_bytes = 0;      ///< the device's memory that they use
-  double memory_traffic = 0.0;  ///< of all processes, as a share of what the memory could move: mean of a second
+  double memory_traffic = 0.0;  ///< of all processes, share of what the memory could move: mean of a second
 
   /// Extends this sample over the next one: one reading for several spans.
   void add(const DeviceSample& next) {

@@ -17,7 +17,7 @@ struct DeviceActivity {
   int64_t begin_ns = 0;
   int64_t end_ns = 0;
   int64_t launch_ns =
-      0;  ///< when the host's call that launched it ended (a graph's call launches all its nodes); 0: not known
+      0;  ///< end of the host's call that launched it (a graph's call launches all its nodes); 0: not known
   int64_t graph_node = -1;  ///< the id of its node in its graph; -1: not launched by a graph
   int32_t stream = 0;       ///< the driver's number of the stream
   int32_t name = -1;        ///< index into DeviceTrace::names; -1: a copy or a fill
@@ -87,34 +87,34 @@ struct TraceRecords {
 /// device whose work it launched. Calls that launched nothing, dropped records and overhead go to the first device.
 std::vector<TraceRecords> split_devices(TraceRecords records, int32_t count);
 
-/// Whether kernels of that name are launched by the profiler itself, beside the steps: what asks for the device's time around windows
+/// True if the profiler itself launches kernels of that name, beside the steps: those that ask for the device's time around windows
 /// of hardware counters.
 bool is_of_profiler(std::string_view kernel);
 
-/// Puts the records together. The clock: the library was asked to use now_ns(). Where the calls made for steps do not lie within the
-/// windows of these, or activities not within the traced span, it did not, and the times of the calls or of the activities are
-/// converted by the line through the two clock pairs. An activity belongs to the step of
-/// the call that launched it, or, where no record says which that is, to the one in whose window the call was made. The profiler's own
-/// kernels are left out and counted as such, whenever they ran: another thread launches them, maybe in a step's window, maybe while the
-/// tracing begins or ends, which takes milliseconds. Other activities without times, that end before they begin, or that lie more than a
-/// millisecond outside the traced span are counted as invalid and left out.
+/// Puts the records together. The clock: the library was asked to use now_ns(). If the calls made for steps do not lie within the
+/// windows of these steps, or activities do not lie within the traced span, it used its own. Then the times of the calls, or of the
+/// activities, are converted by the line through the two clock pairs. An activity belongs to the step of the call that launched it; if
+/// no record says which call that is, to the step in whose window it was launched. The profiler's own kernels are left out and counted
+/// as such, whenever they ran: another thread launches them, maybe in a step's window, maybe while the tracing begins or ends, which
+/// takes milliseconds. Other activities are left out and counted as invalid if they have no times, if they end before they begin, or if
+/// they lie more than a millisecond outside the traced span.
 DeviceTrace join(TraceRecords records);
 
-/// The driver's tracing of kernels and copies of all devices that this process uses (profiler tier 1), made by the first rank's backend.
-/// Called from the engine thread, but for begin_launch() and end_launch(). start() and stop() find the devices idle.
+/// The driver's tracing of kernels and copies on all devices that this process uses (profiler tier 1). The first rank's backend makes
+/// it. Called from the engine thread, except begin_launch() and end_launch(). The devices are idle at start() and stop().
 class DeviceTracer {
  public:
   virtual ~DeviceTracer() = default;
-  /// Traces from now on, at most `most_records` activities. An error text instead if that cannot be: no library, no permission,
-  /// another tool holds it (named, if it can be). That other tool is told that a range begins in either case, so stop() is always
-  /// called next.
+  /// Begins to trace at most `most_records` activities. Returns an error text if that is impossible: no library, no permission,
+  /// or another tool that holds it (named, if possible). In either case that other tool is told that a range begins, so stop()
+  /// always follows.
   virtual std::string start(int64_t most_records) = 0;
-  /// All that the calling thread launches until end_launch() belongs to `step`. The thread of the rank whose device has that number.
+  /// Everything that the calling thread launches until end_launch() belongs to `step`. On the thread of the rank with this device number.
   virtual void begin_launch(int64_t step, int32_t device) = 0;
   virtual void end_launch(int32_t device) = 0;
-  /// There are most_records: what comes is only counted.
+  /// True once there are most_records activities: further ones are only counted.
   virtual bool is_full() const = 0;
-  /// Ends the tracing and gives the library back. May be started again.
+  /// Ends the tracing and gives the library back. start() may follow.
   virtual TraceRecords stop() = 0;
 };
 

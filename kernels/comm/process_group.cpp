@@ -29,7 +29,7 @@ class Pause {
   static constexpr std::chrono::microseconds kYields{200};
   static constexpr std::chrono::microseconds kShortest{20};
   static constexpr std::chrono::microseconds kLongest{1000};
-  static constexpr std::chrono::seconds kIdle{2};  ///< there are no requests: the next one is noticed later by kLongestIdle
+  static constexpr std::chrono::seconds kIdle{2};  ///< after this wait, sleeps grow to kLongestIdle
   static constexpr std::chrono::milliseconds kLongestIdle{5};
   Clock::time_point begin_ = Clock::now();
 };
