@@ -82,7 +82,7 @@ Matrix moe_gate_up_swiglu(const Matrix& x, std::span<const Matrix> gate, std::sp
                           std::span<const ChosenExperts> routes,
                           GateActivation activation = GateActivation::silu, const GateUpBiases& biases = {},
                           bool weights_input = false);
-/// Sum over j of weights[j] * (hidden[t * used + j] down^T + bias) of expert routes[t].experts[j]; `bias` one row an expert, or empty.
+/// Sum over j of weights[j] * (hidden[t * used + j] down^T + bias) of expert routes[t].experts[j]; `bias`: a row for each expert, or empty.
 Matrix moe_down(const Matrix& hidden, std::span<const Matrix> down, std::span<const ChosenExperts> routes,
                 std::span<const float> bias = {});
 

@@ -62,7 +62,7 @@ struct ScriptedServing {
   DeviceTracer* tracer = nullptr;         ///< as in ScriptedBackend::Options
   const LaunchTable* launches = nullptr;  ///< the same
   MemoryUse memory = {};                  ///< the same
-  StepGate* gate = nullptr;  ///< each step passes it before its launch; outlives the server
+  StepGate* gate = nullptr;  ///< every step passes through it before it is launched; outlives the server
 };
 
 inline std::unique_ptr<Engine> make_scripted_engine(const ScriptedServing& serving) {
