@@ -19,8 +19,8 @@ using test::LogitJob;
 using test::LogitRun;
 using test::LogitTrace;
 
-/// The embedded demo model, and of tests/golden mixtures of experts and families that differ most from it: norms behind blocks, caps,
-/// windows beside full attention, layers without positions, parallel blocks, layer norms, no gate, sinks, shared experts, latent attention, chunks, states of sequences.
+/// The demo model, mixtures of experts of tests/golden, and the families that differ most: norms behind blocks, caps, windows beside full
+/// attention, no positions, parallel blocks, layer norms, no gate, sinks, shared experts, latent attention, chunks, states of sequences.
 const std::vector<std::string> kModels{
     "demo",        "mixtral",     "qwen3moe",   "gemma2",  "gemma3",    "olmo3",    "granite",
     "smollm3",     "command-r7b", "starcoder2", "gpt-oss", "glm4moe",   "qwen2moe", "granitemoe-shared",
