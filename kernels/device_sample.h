@@ -14,7 +14,7 @@ inline constexpr int32_t idle = 0x1, setting = 0x2, power_limit = 0x4, slowdown 
                          slowdown_by_heat = 0x40, power_brake = 0x80;
 }
 
-/// What a device reported at the end of a span of time. A field that it does not report is 0.
+/// A device's report at the end of a span of time. A field that it does not report is 0.
 struct DeviceSample {
   int64_t begin_ns = 0;  ///< now_ns()
   int64_t end_ns = 0;

@@ -28,7 +28,7 @@ struct TokenCount {
 /// - without: it tries tokens. They are ordered by w, largest first, lower id first among equals. The first try draws from all tokens as
 ///   above. A token is kept if the mass before it is below top_p of all and its w is at least min_p of the largest; if not, the next try
 ///   draws from the tokens before it, with the next random number. So the kept set is never computed, only whether a token belongs to it
-///   (rejection: the distribution is that of the kept set).
+///   (rejection: the drawn tokens have the distribution of the kept set).
 ///
 /// `temperature` 0 is greedy. A token that is not allowed is -inf, whatever later steps add.
 ///

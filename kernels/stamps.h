@@ -23,7 +23,7 @@ struct StepStamps {
     /// For an op between ranks: the time from its begin until all ranks had come, at most two seconds; 0: not known.
     int32_t waited_ns = 0;
     int64_t begin_ns = 0;  ///< see add()
-    /// When the host had launched its first kernel; 0: a graph launched it, or the backend makes no launches.
+    /// When the host had launched its first kernel; 0: a graph launched it, or there are no launches.
     int64_t launched_ns = 0;
     int64_t end_ns = 0;        ///< end of its last kernel; 0: not stamped
     int32_t num_launches = 0;  ///< kernels that it launched

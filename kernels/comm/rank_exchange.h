@@ -11,8 +11,8 @@
 
 namespace minfer {
 
-/// What ranks tell each other at the start, before any faster exchange exists, and how they learn of each other's failure. Each rank
-/// calls from one thread, except failure() and fail().
+/// Ranks tell each other texts at the start, before any faster exchange exists, and learn of each other's failure. Each rank calls
+/// from one thread, except failure() and fail().
 class RankExchange {
  public:
   virtual ~RankExchange() = default;

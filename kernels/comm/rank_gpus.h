@@ -7,7 +7,7 @@
 
 namespace minfer {
 
-/// What the process of a rank tells the others about its GPUs, so that all processes come to the same conclusions.
+/// The facts about GPUs that a rank's process tells the others, so that all processes come to the same conclusions.
 struct RankGpus {
   struct Gpu {
     std::string

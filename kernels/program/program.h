@@ -52,7 +52,7 @@ struct ProgramLimits {
   }
 };
 
-/// Where values lie in memory. Values that no op needs at the same time may share memory.
+/// The places of values in memory. Values that no op needs at the same time may share memory.
 struct Arena {
   std::vector<size_t> offsets;  ///< one for each value
   size_t bytes = 0;

@@ -1,4 +1,4 @@
-// Advice on what would make a model fit that does not.
+// Advice on changes by which a model fits that is too large.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Each case has one thing wrong: the first finding names it, and promises about the gain that mending it gives. The scheduler itself
-// chooses what steps compute; a cost model gives their times, so that no case depends on the machine.
+// Cases with one fault each: the first finding names it, and its promised gain is close to the gain from mending it. The scheduler
+// itself chooses what steps compute; a cost model gives their times, so that no case depends on the machine.
 #include <functional>
 
 #include <gtest/gtest.h>

@@ -156,7 +156,7 @@ DemoRun continue_demo_prompts(DeviceChoice device, DType dtype) {
   return run;
 }
 
-/// Compares with the CPU backend. Where tokens differ, the CPU's logits of the two choices are nearly equal.
+/// Compares with the CPU backend. If tokens differ, the CPU's logits of the two choices are nearly equal.
 void expect_continuations(DType dtype, int32_t least_equal, double most_behind) {
   const DemoRun cpu = continue_demo_prompts(DeviceChoice::cpu, dtype);
   const DemoRun cuda = continue_demo_prompts(DeviceChoice::cuda, dtype);

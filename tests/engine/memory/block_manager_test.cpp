@@ -143,7 +143,7 @@ TEST(BlockManager, AMatchTellsWhatIsLive) {
   EXPECT_EQ(found.num_live, 0);
 }
 
-// In another engine, a hit was still on the free list when the same request took its new blocks from there.
+// Elsewhere, a hit was still on the free list when the same request took its new blocks from there.
 TEST(BlockManager, AnAdoptedPrefixIsPinnedAtOnce) {
   BlockManager blocks = manager(4);
   Sequence a = sequence(counting(9)), b = sequence(counting(16));

@@ -300,7 +300,7 @@ TEST(Scheduler, RefusalNamesLimitAndValue) {
   EXPECT_THAT(steps.add("a", 70)->detail, HasSubstr("max_model_len = 64"));
 }
 
-// In another engine such a prompt sat at the head of the queue for ever.
+// Elsewhere, such a prompt sat at the head of the queue for ever.
 TEST(Scheduler, APromptOverTheKvCapacityDoesNotBlockTheQueue) {
   EngineOptions options = small_options();
   options.max_model_len = 1000;

@@ -10,7 +10,7 @@
 #include "tests/support/models/fixtures.h"
 #include "tests/support/random_data.h"
 
-// What model families add to attention: windows, sinks, capped logits, a scale, values of another size.
+// The additions of model families to attention: windows, sinks, capped logits, a scale, values of another size.
 namespace minfer {
 namespace {
 

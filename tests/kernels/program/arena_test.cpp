@@ -1,4 +1,4 @@
-// Where a program's values lie, on random programs; one variant fuses ops that another keeps apart.
+// The places of a program's values, on random programs; one variant fuses ops that another keeps apart.
 
 #include <algorithm>
 #include <random>

@@ -1,4 +1,4 @@
-// What read_config takes from a file's metadata, and what it refuses.
+// The configuration that read_config makes from a file's metadata, and its refusals.
 #include "models/decoder/config/config.h"
 
 #include <cmath>

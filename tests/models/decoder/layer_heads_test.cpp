@@ -33,7 +33,7 @@ std::vector<float> random_rows(int64_t rows, int64_t columns, uint64_t seed) {
   return test::normal_values(rows * columns, seed, 1.0f / std::sqrt(static_cast<float>(columns)));
 }
 
-/// `heads` heads of `size` rows each. Of each, the rows from `kept` on become zeros, or are left out.
+/// `heads` heads of `size` rows each. In each head, the rows from `kept` on become zeros, or are left out.
 std::vector<float> short_heads(const std::vector<float>& rows, int64_t columns, int64_t size, int64_t kept,
                                bool leaves_out) {
   std::vector<float> values;

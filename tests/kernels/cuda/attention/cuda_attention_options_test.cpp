@@ -11,7 +11,7 @@
 #include "tests/support/cuda/cuda_device.h"
 #include "tests/support/refusal.h"
 
-// What model families add to attention: windows, sinks, capped logits, a scale, values of another size.
+// The additions of model families to attention: windows, sinks, capped logits, a scale, values of another size.
 namespace minfer {
 namespace {
 
