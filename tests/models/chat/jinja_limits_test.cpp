@@ -58,7 +58,7 @@ TEST(JinjaLimits, HoldMemory) {
            "{{ {'a': [1, 2]}|tojson(indent=100000000) }}",
            "{{ ('a,' * 100000).replace(',', 'x' * 1000) }}",
            "{{ ('x' * 1000, ) * 100000 }}{{ (['x' * 1000] * 100000)|join }}",
-           // Data that is not text: places where the origin changes, parts of a prompt, small values in lists.
+           // Not text: places where the origin changes, parts of a prompt, small values in lists.
            "{{ ('{}a'.format(content) * 20000000)|length }}",
            "{{ '{}a'.format(content) * 1000000 }}",
            "{% set ns = namespace(x=[]) %}{% for i in range(8) %}{% set ns.x = ns.x + "
