@@ -61,7 +61,7 @@ struct KvLayer {
   bool v_in_k = false;      ///< a value is the first value_size() elements of its key; v is k
 
   int32_t value_size() const { return v_head_size > 0 ? v_head_size : head_size; }
-  /// Elements between two rows of v.
+  /// Elements from one row of v to the next.
   int32_t value_stride() const { return v_in_k ? head_size : value_size(); }
 };
 
