@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Measures the CPU backend and writes one JSON object a line to tests/benchmarks/results/cpu-DATE.jsonl: first the machine, the
-# commit and the ceilings, then each result with its command. Takes about five minutes; the machine should do nothing else.
+# commit and the ceilings, then each result with its command. Takes about five minutes; nothing else should run on the machine.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export XDG_CACHE_HOME
@@ -13,7 +13,7 @@ out=${1:-tests/benchmarks/results/cpu-$(date -u +%Y-%m-%d).jsonl}
 mkdir -p "$(dirname "$out")"
 : >"$out"
 
-record() {  # record COMMAND...: runs it and appends its JSON lines with the command
+record() {  # record COMMAND...: runs it and appends its JSON lines together with the command
   echo "+ $*" >&2
   "$@" | python3 -c '
 import json, sys

@@ -73,7 +73,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         for kind, file in write_models(Path(folder), args.llama_cpp).items():
             rounds = []
-            for number in range(1 + args.rounds):  # the first brings the file into the page cache
+            for number in range(1 + args.rounds):  # the first round reads the file into the page cache
                 print(f"{kind}: round {number} of {args.rounds}", file=sys.stderr)
                 measured = {name: measure(command) for name, command in commands(args, file).items()}
                 if number > 0:

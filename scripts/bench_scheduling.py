@@ -96,7 +96,7 @@ def main():
             values = {name: {figure: [] for figure in FIGURES} for name in settings}
             for seed in range(args.rounds):
                 write_requests(requests, args, seed)
-                # The first of a round is another one each time.
+                # Each round begins with another one.
                 names = list(settings)
                 for name in names[seed % len(names):] + names[:seed % len(names)]:
                     result = run(args, settings[name], rate, requests, seed)

@@ -46,7 +46,7 @@ CASES = {
     "demo, stories": ("", telling, 1, 16, {"ngram": NGRAM}),
     "demo, stories, 8 at once": ("", telling, 8, 32, {"ngram": NGRAM}),
     "demo, stories, 32 at once": ("", telling, 32, 64, {"ngram": NGRAM}),
-    # A model of random weights soon repeats itself. Drafting for itself it is always right, and too slow to gain: what is left is the cost.
+    # A model with random weights soon repeats itself. As its own draft model it is always right, but too slow to gain: the cost remains.
     "llama-272m:q8_0, noise": ("synthetic:llama-272m:q8_0", noise, 1, 2,
                                {"ngram": NGRAM, "itself": ["--speculative-model", "synthetic:llama-272m:q8_0"]}),
     "llama-272m:bf16, noise": ("synthetic:llama-272m:bf16", noise, 1, 2, {"ngram": NGRAM}),

@@ -29,7 +29,7 @@ FORMS = {
     "free": {},
     "letters": {"structured_outputs": {"regex": "[a-z ,.]+"}},
     "list of texts": {"structured_outputs": {"regex": r'\["[a-z ]*"(, "[a-z ]*")*'}},
-    # Each place of these is a state of its own, whose mask nobody has asked for before.
+    # Each place in these is a separate state, whose mask nobody has requested before.
     "counted letters": {"structured_outputs": {"regex": "[a-z ,.]{4000}"}},
     "counted JSON list": {"structured_outputs": {"json": {"type": "array", "minItems": 1000, "items": {"anyOf": [
         {"type": "string", "maxLength": 40}, {"type": "integer"}, {"type": "array", "items": {"type": "boolean"}, "maxItems": 5}]}}}},
@@ -90,7 +90,7 @@ def main():
     results = []
     try:
         with concurrent.futures.ThreadPoolExecutor(64) as pool:
-            for form in forms.values():  # grammars are compiled, the caches warm, a GPU's graphs made
+            for form in forms.values():  # compiles the grammars, warms the caches, makes a GPU's graphs
                 throughput(pool, url, form, 16)
                 neighbours(pool, url, form, 32)
             rates = {name: [] for name in forms}

@@ -38,7 +38,7 @@ for name, value in dict(
 
 COMMON = dict(initializer_range=0.02, torch_dtype="bfloat16", use_cache=True, attention_bias=False, hidden_act="silu", rms_norm_eps=1e-6,
               bos_token_id=0, eos_token_id=1)
-# minfer's synthetic shapes of the same names.
+# The synthetic shapes of minfer with the same names.
 MODELS = {
     "llama-3.1-8b": dict(
         COMMON, architectures=["LlamaForCausalLM"], model_type="llama", vocab_size=128256, hidden_size=4096, num_hidden_layers=32,
@@ -81,8 +81,8 @@ def make_model_dir(name):
     return folder
 
 
-# vLLM's random weights are within 1e-3, norms and biases too: a router's bias, or what bf16 rounds, then chooses the same few experts for all tokens, and
-# a step reads only these. Integers it leaves as the memory was. So weights get the sizes of trained ones.
+# vLLM's random weights are within 1e-3, also norms and biases. Then a router's bias, or bf16's rounding, chooses the same few experts for
+# all tokens, and a step reads only these. vLLM leaves integers uninitialised. So weights get the sizes of trained ones.
 PLUGIN = """
 import torch
 
@@ -154,7 +154,7 @@ class Bench:
         self.args, self.engine, self.emit = args, engine, emit
         self.params_class, self.kinds = SamplingParams, RequestOutputKind
         self.prefix, self.number = f"r{os.getpid()}", 0
-        try:  # what a renderer would hand over; a raw prompt is deprecated, but works too
+        try:  # a renderer's output; a raw prompt is deprecated, but also works
             from vllm.inputs.engine import tokens_input
             self.as_input = tokens_input
         except ImportError:
@@ -279,7 +279,7 @@ class Bench:
         end = max((rec.times[-1] for rec in ok), default=ended)
         duration = (ended if abandoned else end) - begin
         count = len(records)
-        # Abandoned and failed requests count as sent, and are not good.
+        # Abandoned and failed requests count as sent, but not as good.
         good = sum(rec.ttft_ms <= 500 and rec.tpot_ms <= 20 for rec in ok)
         own_p99 = [percentile(rec.itl_ms, 0.99) for rec in ok]
         smooth = sum(p <= 20 for p in own_p99)
@@ -292,7 +292,7 @@ class Bench:
         for rec in records:
             if rec.error:
                 errors[rec.error] = errors.get(rec.error, 0) + 1
-        # How full it was: requests in flight, averaged over the time (Little's law).
+        # How full it was: the mean number of requests in flight (Little's law).
         in_flight = sum(rec.times[-1] - rec.sent for rec in ok) / duration if duration > 0 else 0.0
         return dict(
             rate=rate, requests=count, completed=len(ok), abandoned=abandoned, duration=r(duration, 2),
@@ -321,7 +321,7 @@ async def run(args, emit, begin):
         kw["kv_cache_memory_bytes"] = int(args.kv_cache_gib * 2**30)
     if args.max_num_batched_tokens:
         kw["max_num_batched_tokens"] = args.max_num_batched_tokens
-    # Defaults depend on it: 8,192 tokens a step for a server on an H200.
+    # Defaults depend on the usage context: 8,192 tokens a step for a server on an H200.
     try:
         engine = AsyncLLM.from_engine_args(AsyncEngineArgs(**kw), usage_context=UsageContext.OPENAI_API_SERVER)
     except BaseException as e:
@@ -375,7 +375,7 @@ async def run(args, emit, begin):
 
     await part("warm_up", 5, warm_up)
     gc.collect()
-    gc.freeze()  # as vLLM's server does
+    gc.freeze()  # like vLLM's server
     if args.rounds > 0:
         length, out_len = args.lengths
         await part(f"throughput_512x({length}+{out_len})", 20, lambda: bench.throughput(512, length, out_len, args.rounds, 150))
@@ -456,7 +456,7 @@ def main():
     status = 3
     try:
         try:
-            import uvloop  # as vLLM's server
+            import uvloop  # like vLLM's server
             runner = uvloop.run
         except ImportError:
             runner = asyncio.run

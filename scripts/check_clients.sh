@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Heavy clients from PyPI, unmodified, against `minfer serve`: LiteLLM, instructor, pydantic-ai, openai-agents, GuideLLM and
 # lm-evaluation-harness. Not part of scripts/test.sh: their environment, build/clients-env, takes 1.6 GB and some minutes.
-#   scripts/check_clients.sh [pytest's arguments]     makes it, unless it is there already, and runs tests/clients/by_hand
-# GuideLLM needs torch, for its data loader alone: Debian's package, unpacked beside the environment and not installed.
+#   scripts/check_clients.sh [pytest's arguments]     makes it, unless it exists, and runs tests/clients/by_hand
+# GuideLLM needs torch, for its data loader alone: Debian's package, unpacked beside the environment but not installed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 env=$PWD/build/clients-env
 debian=$env/debian
 wanted=tests/clients/by_hand/requirements.txt
-python=${PYTHON:-python3.11}  # the one that Debian 12's torch is for
+python=${PYTHON:-python3.11}  # the version that Debian 12's torch is built for
 
 if ! cmp -s "$wanted" "$env/requirements.txt"; then
   rm -rf "$env"
@@ -23,7 +23,7 @@ if ! cmp -s "$wanted" "$env/requirements.txt"; then
   cp "$wanted" "$env/requirements.txt"
 fi
 
-# Nothing is looked up on the network: no models, no prices, no telemetry.
+# Nothing is fetched from the network: no models, no prices, no telemetry.
 export HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1 HF_HOME="$env/huggingface" LITELLM_LOCAL_MODEL_COST_MAP=True
 TORCH_LIBRARIES=$(find "$debian" -name 'lib*.so*' -printf '%h\n' | sort -u | paste -sd:)
 export TORCH_LIBRARIES TORCH_FOLDER=$env/torch PATH=$env/bin:$PATH

@@ -13,7 +13,7 @@ from pathlib import Path
 ORDER = ["kernels", "profiling", "models", "engine", "server"]
 INCLUDE = re.compile(r'^\s*#\s*include\s+["<]((?:%s|tests)/[^">]+)[">]' % "|".join(ORDER))
 WITHOUT_CIRCLES = ["kernels", "models/decoder", "engine", "server"]
-# What these folders may include of the server, beside themselves.
+# The folders of the server that these folders may include, beside themselves.
 LEAVES = {"server/http": [], "server/api": [], "server/terminal": [], "server/dialects/*": ["server/api/", "server/http/"]}
 SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}
 

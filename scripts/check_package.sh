@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the Debian package, installs it in a fresh Debian 12 that holds nothing else, and uses it there: generates, serves,
-# completes, removes. As root; takes minutes. Needs the network for the packages that it depends on.
-#   scripts/check_package.sh [PACKAGE.deb]    without an argument the package is built first
+# completes, removes. Run it as root; takes minutes. Needs the network for the packages that it depends on.
+#   scripts/check_package.sh [PACKAGE.deb]    without an argument it first builds the package
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [ "$(id -u)" -eq 0 ] || { echo "check_package: a fresh root needs root" >&2; exit 1; }
@@ -52,7 +52,7 @@ done
   [ "${COMPREPLY[*]}" = --device ]'
 say "generates, completes"
 
-# The unit's command line, with the options of its file.
+# The unit's command line, with the options of its options file.
 "${inside[@]}" sed -i 's|^MINFER_OPTIONS=.*|MINFER_OPTIONS="--port 8765 --max-model-len 1024"|' /etc/default/minfer
 "${inside[@]}" sh -c '. /etc/default/minfer; eval exec "$(sed -n s/^ExecStart=//p /lib/systemd/system/minfer.service)"' \
   >"$root/serve.log" 2>&1 &

@@ -23,8 +23,8 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-INSTANCES = ROOT / "kernels/cuda/instances.cmake"  # what CMake makes sources in the build folder from
-BLOCK_SHARED_KIB = 99  # of these targets: see kernels/cuda/device/block_shared.h
+INSTANCES = ROOT / "kernels/cuda/instances.cmake"  # CMake makes sources in the build folder from it
+BLOCK_SHARED_KIB = 99  # for these targets: see kernels/cuda/device/block_shared.h
 TARGETS = ("sm_86", "sm_89", "sm_120")
 
 
@@ -50,7 +50,7 @@ def read_by(path):
     waiting = [path]
     while waiting:
         for name in re.findall(r'^#include "([^"]+)"', waiting.pop().read_text(), re.MULTILINE):
-            included = ROOT / name  # which is `name` if that is absolute, as in sources that CMake puts together
+            included = ROOT / name  # `name` itself if that is absolute, as in sources that CMake writes
             if included.is_file() and included not in read:
                 read.add(included)
                 waiting.append(included)

@@ -32,7 +32,7 @@ BATCH_SIZE = 16
 
 class Outcome(NamedTuple):
     correct: bool
-    margin: float  # least lead of an answer's token over the next best one, in logits; negative where it is not the best
+    margin: float  # the smallest lead of an answer's token over the next best one, in logits; negative if it is not the best
 
 
 def prompt_and_answer(tokenizer: DemoTokenizer, question: Question) -> tuple[list[int], list[int]]:

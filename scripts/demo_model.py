@@ -32,7 +32,7 @@ class ModelConfig:
     num_kv_heads: int = 2
     head_size: int = 64
     ffn: int = 704
-    # The slowest third of the pairs turns by less than a radian over 2,048 tokens: those find a name at any distance.
+    # The slowest third of the pairs turn by less than a radian over 2,048 tokens: they find a name at any distance.
     rope_base: float = 100000.0
     norm_epsilon: float = 1e-5
 

@@ -294,10 +294,10 @@ def training_rows(rng: random.Random, tokenizer: DemoTokenizer, num_rows: int, l
     """Rows [num_rows, length] uint16 of tokens with loss classes; a share of the rows opens with a recall document."""
     rows = np.empty((num_rows, length), np.uint16)
     for row in rows:
-        owners = code_owners(rng)  # different within a row: nothing is said twice with another code
+        owners = code_owners(rng)  # different within a row, so that no fact is repeated with another code
         packed: list[int] = []
         if rng.random() < recall_share:
-            num_tokens = int(length * rng.choice((1, 1, rng.uniform(0.2, 1))))  # questions stand as far as the row's end
+            num_tokens = int(length * rng.choice((1, 1, rng.uniform(0.2, 1))))  # questions occur up to the row's end
             packed += encode_document(tokenizer, recall_document(rng, tokenizer, owners, num_tokens))
         while len(packed) < length:
             is_story = rng.random() < 0.3

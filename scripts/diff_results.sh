@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Writes what `minfer profile diff` says of profiles that are kept with the results: scripts/diff_results.sh [MINFER]
+# Writes the output of `minfer profile diff` for the profiles that are kept with the results: scripts/diff_results.sh [MINFER]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 minfer=$(realpath "${1:-build/release/minfer}")
@@ -13,7 +13,7 @@ for name in profile-b64-2026-11-22 steps-h200-b{8,32} attention-cpu-{before,afte
 done
 cd "$folder"
 
-# title, what to know of it, A, B
+# title, note, A, B
 section() {
   printf '\n# %s\n\n%s\n\n`minfer profile diff %s %s -o md`\n\n' "$1" "$2" "$3" "$4"
   "$minfer" profile diff "$3" "$4" -o md | sed 's/^#/##/'

@@ -206,7 +206,7 @@ class GgufWriter:
             self._write_header(out)
             for tensor in self._tensors.values():
                 out.writelines(tensor.pieces)
-                _pad(out)  # after the last one too: readers may size the data section from the padded tensors
+                _pad(out)  # also after the last one: readers may size the data section from the padded tensors
             size = out.tell()
         os.replace(partial, path)
         return size

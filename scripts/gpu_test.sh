@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# What CI cannot do: builds the CUDA code on a machine with a GPU, runs its tests there, runs the small ones under
-# compute-sanitizer, and measures. Results go to tests/benchmarks/results/cuda-DATE.jsonl: device, driver, clocks, date and
-# commit first, then each result with its command.
+# The GPU's part of the tests: builds the CUDA code on a machine with a GPU, runs its tests there, runs the small ones under
+# compute-sanitizer, and measures. Results go to tests/benchmarks/results/cuda-DATE.jsonl: first the device, driver, clocks, date
+# and commit, then each result with its command.
 #   scripts/gpu_test.sh [build] [test] [bench] [families] [long] [ranks] [overhead] [profile] [sanitize]     all nine without arguments
 #     families   models with experts, windows and latent attention: to families-DATE.jsonl
-#     long       contexts to 130,000 tokens, and as many requests as there are slots for: to long-DATE.jsonl
-#     ranks      two GPUs, of one process and of two: models shared by them, all-reduces; to two-gpus-DATE.jsonl. Two processes are
-#                started by mpirun where there is one; each under compute-sanitizer too
-#     overhead   what recording every step costs, against steps that launch nothing for it: to overhead-DATE.jsonl
+#     long       contexts of up to 130,000 tokens, and as many requests as there are slots: to long-DATE.jsonl
+#     ranks      two GPUs, of one process and of two: models that they share, all-reduces; to two-gpus-DATE.jsonl. mpirun, if
+#                there is one, starts the two processes; each also runs under compute-sanitizer
+#     overhead   the cost of recording every step, against steps that launch nothing for it: to overhead-DATE.jsonl
 #     profile    the profiler's figures against the driver's tracing and hardware counters: to profile-DATE.jsonl
 # MINFER_SANITIZE names the families to run under compute-sanitizer, if not all ("prefill fp8").
-# MINFER_FIXTURES names a folder with golden models, if there is one; MINFER_TEST_MODELS one with trained models, if scripts/test_env.sh has not
-# put them into the user's cache on this machine (files NAME.gguf of tests/real/models.txt). MINFER_COMMIT names the commit where there is no .git.
+# MINFER_FIXTURES names a folder with golden models, if there is one. MINFER_TEST_MODELS names one with trained models (files NAME.gguf of
+# tests/real/models.txt), if scripts/test_env.sh has not put them into the user's cache. MINFER_COMMIT names the commit if there is no .git.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [ $# -gt 0 ] || set -- build test bench families long ranks overhead profile sanitize
@@ -28,7 +28,7 @@ run_build() {
   scripts/build.sh cuda -DMINFER_TESTS=ON -- minfer cuda_tests cuda_all_reduce_benchmark cuda_delta_benchmark cuda_product_benchmark
 }
 
-# report_tests NAME LOG...: what the tests that failed or did not end printed, then one line for all; 1 if there are any, or an executable broke off.
+# report_tests NAME LOG...: prints the output of tests that failed or did not end, then one line for all; 1 if any failed or broke off.
 report_tests() {
   local name=$1 failed=0 log
   shift
@@ -46,7 +46,7 @@ report_tests() {
 
 run_tests() {
   section tests
-  # Most of the kernels' tests wait for their references on the CPU: shards of them run side by side. Counters are of the whole device.
+  # Most of the kernels' tests wait for their references on the CPU, so shards of them run in parallel. Counters cover the whole device.
   local failed=0 alone='*PmSampler*:*RangeProfiler*' shards shard test logs
   shards=$(nproc)
   logs=$(mktemp -d)
@@ -67,25 +67,25 @@ run_tests() {
   return $failed
 }
 
-# findings_of_ours LOG: reports of the tool but those that racecheck cannot judge. It does not know that whoever waits for a barrier in shared
-# memory (mbarrier) comes behind those who arrived there: cuBLASLt's kernels (nvjet_*); of prefill attention the query tile that is handed over
-# (hand_over) and, with a cache in fp8, the mark behind the last tile (end_raw_tiles) and rows behind a sequence's end that are cleared in a tile
-# that another warp has widened (clear_values); the largest values that blocks of fp8_gemm exchange (store_in_block), what blocks of a row of
-# logits mail each other, behind which they write its slice anew (RowRuns, RowSampler, SliceCopies).
+# findings_of_ours LOG: the tool's reports, without those that racecheck cannot judge. It does not know that a wait for a barrier in shared
+# memory (mbarrier) ends after all arrivals. This affects cuBLASLt's kernels (nvjet_*); in prefill attention, the query tile that is handed
+# over (hand_over) and, with a cache in fp8, the mark behind the last tile (end_raw_tiles) and rows behind a sequence's end that are cleared
+# in a tile that another warp has widened (clear_values); the largest values that blocks of fp8_gemm exchange (store_in_block); and the data
+# that the blocks of a row of logits mail each other before they rewrite its slice (RowRuns, RowSampler, SliceCopies).
 findings_of_ours() {
   awk '/^=========/ { if ($0 ~ /^=========[ ]*$/) { if (keep && report != "") printf "%s", report; report = ""; keep = 1 }
                       else { report = report $0 "\n"; if ($0 ~ /nvjet_|hand_over|end_raw_tiles|clear_values|store_in_block|address_in_block|RowRuns|RowSampler|SliceCopies/) keep = 0 } }
        BEGIN { keep = 1 } END { if (keep) printf "%s", report }' "$1"
 }
 
-# sanitize NAME TOOL EXECUTABLE FILTER: one line, and the log's end if there is a finding in our kernels or a failed test.
+# sanitize NAME TOOL EXECUTABLE FILTER: prints one line, and the end of the log if our kernels have a finding or a test failed.
 sanitize() {
   local log ours passed missing="did not end" failed=0 begin=$SECONDS
   log=$(mktemp)
   MINFER_CEILINGS=skip timeout 400 compute-sanitizer --tool "$2" "$build/$3" --gtest_brief=1 --gtest_filter="$4" >"$log" 2>&1 || true
   ours=$(findings_of_ours "$log" | grep -cE "access at|Invalid|Error:|leaked|Unused" || true)
   passed=$(grep -E "^\[  PASSED" "$log" | tail -1 || true)
-  if [[ $passed == *" 0 tests"* ]]; then  # those that this machine is too small for, or a filter that no test has any more
+  if [[ $passed == *" 0 tests"* ]]; then  # tests that this machine is too small for, or a filter that matches no test any more
     passed=$(grep -E "^\[  SKIPPED" "$log" | tail -1 || true)
     missing="no such test"
   fi
@@ -100,7 +100,7 @@ sanitize() {
 }
 
 run_sanitizer() {
-  # The tools slow kernels down a hundredfold: of each family the tests that are small and reach its kernels.
+  # The tools slow kernels down a hundredfold: from each family run the tests that are small and reach its kernels.
   local -A small=(
     [attention]='kernels *DecodesEveryHeadSizeAndTypeExactly*:*MixesDecodeAndPrefill*:*WritesOnly*'
     [prefill]='kernels CudaAttention.PrefillsEveryHeadSizeAndType:CudaAttention.GivesTheSameBits*'
@@ -128,7 +128,7 @@ run_sanitizer() {
     [grammar]='engine CudaGrammar.AStepAhead*:CudaGrammar.Cancelled*'
     [engine]='engine CudaEngine.StopsAStepLate*:CudaEngine.RepeatsItself*'
   )
-  # racecheck slows these down so far that it gets fewer of their tests, and of whole models one: it looks into kernels, which have families.
+  # racecheck slows these down so far that it runs fewer of their tests, and one whole model: it checks kernels, which have their families.
   local -A raced=(
     [sampling]='kernels CudaSampling.*Padding*:CudaSampling.GreedyTakes*:CudaSampling.ARowWithout*'
     [tiles]='kernels *CudaTileStream.Adds*/q4_k_Tails*:*CudaTileStream.Adds*/q4_k_ClustersOfTwo:*CudaTileStream.Adds*/q4_k_Blocks*:*MultipliesTilesOf256Tokens/q4_k'
@@ -137,7 +137,7 @@ run_sanitizer() {
     [engine]='engine CudaEngine.StopsAStepLate*'
     [drafts]='' [grammar]='' [hybrid]=''
   )
-  # Side by side, but not all: those that take longest would wait for the GPU as often as the others.
+  # In parallel, but not all at once: the longest tests would wait for the GPU as often as the others.
   local failed=0 tool name names tests pids
   section "compute-sanitizer memcheck and racecheck"
   local groups=("attention prefill options linear vector stream tiles fp8 moe strips experts latent wide" "gate norm weights rope ranks delta sampling masks" "drafts grammar engine hybrid")
@@ -158,7 +158,7 @@ run_sanitizer() {
   return $failed
 }
 
-record() {  # record COMMAND...: runs it and appends its JSON lines with the command
+record() {  # record COMMAND...: runs it and appends its JSON lines together with the command
   echo "+ $*" >&2
   "$@" | python3 -c '
 import json, sys
@@ -166,7 +166,7 @@ for line in sys.stdin:
     print(json.dumps({"command": sys.argv[1], **json.loads(line)}))' "$*" >>"$results"
 }
 
-begin_results() {  # begin_results FILE: that of the records from here on, with the machine in its first line
+begin_results() {  # begin_results FILE: later records go there; writes the machine to its first line
   results=$1
   mkdir -p "$(dirname "$results")"
   python3 - >"$results" <<'PY'
@@ -193,8 +193,8 @@ run_overhead() {
   record "${overhead[@]}" -m synthetic:llama-3.2-1b:bf16 -n 128
 }
 
-# sanitize_processes TOOL HOW: a short run of two processes, each under a tool of its own: of two devices of one process the tool runs
-# one kernel at a time, and kernels that wait for each other never end.
+# sanitize_processes TOOL HOW: a short run of two processes, each under its own tool. With two devices in one process the tool runs
+# one kernel at a time, so kernels that wait for each other would never end.
 sanitize_processes() {
   local logs findings ended status=0 summaries=1
   logs=$(mktemp -d)
@@ -283,15 +283,15 @@ run_profile() {
   done
   profile_case llama-3.1-8b:bf16 -p 2048 -n 0 -r 40 --profile-range 10:30
   profile_case llama-3.1-8b:bf16 -p 0 -n 0 --pg 512,64 --parallel 32 -r 3 --profile-range 5:60
-  # What tracing costs: the traced steps against the same ones of two repetitions that are not.
+  # The cost of tracing: the traced steps against the same steps of two repetitions without tracing.
   local cost=(-p 0 -n 200 -d 512 -r 3 --profile-range 60:110 --profile-margin 100000)
   profile_case llama-3.1-8b:bf16 "${cost[@]}"
   profile_case llama-3.1-8b:bf16 "${cost[@]}" --parallel 64
   profile_case llama-3.2-1b:bf16 "${cost[@]}"
-  # Decode's charge: steps of 64 tokens at the most are bound by memory, mixed or not.
+  # Decode's charge: steps of at most 64 tokens are bound by memory, mixed or not.
   profile_case llama-3.1-8b:bf16 --num-prompts 200 --input-len 64 --output-len 64 --max-concurrency 32 \
     --max-num-batched-tokens 64
-  # One profile with everything in it, kept with its report.
+  # One profile with every kind of line, kept with its report.
   local kept=$folder/profile-b64-$(date -u +%Y-%m-%d)
   "$build/minfer" bench -m synthetic:llama-3.1-8b:bf16 -p 0 -n 256 -d 512 -r 1 --parallel 64 --max-model-len 4096 \
     --profile-range 100:200 --profile-counters --profile-out "$kept.jsonl" >/dev/null

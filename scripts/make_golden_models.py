@@ -37,9 +37,9 @@ BASE_CONFIG = {
     "vocab_size": VOCAB, "hidden_size": 64, "num_hidden_layers": 2, "intermediate_size": 32, "num_attention_heads": 4,
     "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 256, "rms_norm_eps": 1e-5,
     "tie_word_embeddings": True, "bos_token_id": 1, "eos_token_id": 2, "attn_implementation": "eager",
-    "experts_implementation": "eager",  # the grouped matrix product knows no float64
+    "experts_implementation": "eager",  # the grouped matrix product does not support float64
 }
-# Head size 32, so that 16 frequencies lie on both sides of every boundary that a scaling method draws.
+# Head size 32, so that each boundary of a scaling method has some of the 16 frequencies on both sides.
 SCALED = {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32}
 
 
@@ -57,18 +57,18 @@ class Case:
     arch: str  # GGUF's general.architecture
     config: dict
     controls: dict  # name -> configuration changes
-    filled: dict = dataclasses.field(default_factory=dict)  # more controls: name -> (end of the names of weights, what they all become)
+    filled: dict = dataclasses.field(default_factory=dict)  # more controls: name -> (end of weight names, the value of all these weights)
     num_tokens: int = 32
-    config_class: str = ""  # where it is not the family's name + Config
-    names: dict = dataclasses.field(default_factory=dict)  # transformers' names of tensors that LAYER_NAMES has otherwise
-    keys: dict = dataclasses.field(default_factory=dict)  # GGUF key less the architecture -> attribute of the configuration, or value
+    config_class: str = ""  # if it is not the family's name + Config
+    names: dict = dataclasses.field(default_factory=dict)  # transformers' names of tensors that differ from LAYER_NAMES
+    keys: dict = dataclasses.field(default_factory=dict)  # GGUF key without the architecture -> attribute of the configuration, or value
 
 
 YARN_32 = {"factor": 4.0, "original_max_position_embeddings": 32}
 YARN_BETAS = {**YARN_32, "beta_fast": 2.0, "beta_slow": 0.5}
 LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32}
 
-# Two kinds of layers, as most families with windows have them: a window of 8, far shorter than the tokens.
+# Two kinds of layers, as in most families with windows: a window of 8, far shorter than the text.
 SMALL = {"hidden_size": 32, "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 48}
 SMALL_HEADS = {**SMALL, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8}
 WINDOWED = {**SMALL, "sliding_window": 8}
@@ -118,7 +118,7 @@ def gemma4_rope(rotated=0.25, local_theta=10000.0):
         "full_attention": {"rope_type": "proportional", "partial_rotary_factor": rotated, "rope_theta": 500.0}}}
 
 
-# The plain decoder, without what the smaller models and those with experts have beside it.
+# The plain decoder, without the additions of the smaller models and of those with experts.
 GEMMA4 = {**WINDOWED, "num_hidden_layers": 4, "layer_types": ["sliding_attention", "full_attention"] * 2, "num_attention_heads": 4,
           "num_key_value_heads": 2, "num_global_key_value_heads": 1, "head_dim": 16, "global_head_dim": 48, "attention_k_eq_v": True,
           "hidden_size_per_layer_input": 0, "vocab_size_per_layer_input": VOCAB, "num_kv_shared_layers": 0, "pad_token_id": 0,
@@ -142,7 +142,7 @@ def long_rope(long=(1.5, 2.0, 3.0, 4.0, 5.0, 6.0)):
                 short_factor=[1.0, 1.1, 1.2, 1.3, 1.4, 1.5], long_factor=list(long))
 
 
-# Latent attention with sizes that are all different; the config's head_dim is that of the rotated elements.
+# Latent attention with sizes that all differ; the config's head_dim is the size of the rotated elements.
 LATENT = {"hidden_size": 48, "num_attention_heads": 4, "num_key_value_heads": 4, "qk_nope_head_dim": 12, "qk_rope_head_dim": 16,
           "head_dim": 16, "v_head_dim": 20, "kv_lora_rank": 24, "rms_norm_eps": 1e-6, "intermediate_size": 48, "pad_token_id": 0}
 GROUPED_EXPERTS = {"first_k_dense_replace": 1, "n_routed_experts": 8, "num_experts_per_tok": 3, "n_group": 4, "topk_group": 2,
@@ -150,7 +150,7 @@ GROUPED_EXPERTS = {"first_k_dense_replace": 1, "n_routed_experts": 8, "num_exper
 GROUP_KEYS = {"leading_dense_block_count": "first_k_dense_replace", "expert_shared_count": "n_shared_experts",
               "expert_group_count": "n_group", "expert_group_used_count": "topk_group",
               "expert_weights_scale": "routed_scaling_factor"}
-# Three layers of four with a state, value heads in pairs.
+# Three of four layers have a state; value heads come in pairs.
 DELTA_NETS = {**SMALL, "num_hidden_layers": 5, "head_dim": 16, "linear_conv_kernel_dim": 4, "linear_key_head_dim": 12,
               "linear_value_head_dim": 12, "linear_num_key_heads": 2, "linear_num_value_heads": 4, "full_attention_interval": 4,
               "rms_norm_eps": 1e-6, "pad_token_id": 0}
@@ -391,9 +391,9 @@ CASES = [
          keys={"shortconv.l_cache": "conv_L_cache", "leading_dense_block_count": "num_dense_layers", "expert_gating_func": 2}),
 ]
 
-# Parameters of experts that are two of GGUF's, [num_experts, gate rows then up rows, hidden].
+# Parameters of experts that are two tensors in GGUF, [num_experts, gate rows then up rows, hidden].
 FUSED_EXPERTS = ("mlp.experts.gate_up_proj", "block_sparse_moe.experts.gate_up_proj", "feed_forward.experts.gate_up_proj")
-# transformers' parameter names less "model.layers.N." -> GGUF's less "blk.N."
+# transformers' parameter names without "model.layers.N." -> GGUF's without "blk.N."
 LAYER_NAMES = {
     "input_layernorm.weight": "attn_norm.weight", "post_attention_layernorm.weight": "ffn_norm.weight",
     "self_attn.q_proj.weight": "attn_q.weight", "self_attn.q_proj.bias": "attn_q.bias",
@@ -428,7 +428,7 @@ LAYER_NAMES = {
 }
 CHOICE_BIASES = ("e_score_correction_bias", "expert_bias")  # buffers
 DELTA_FAMILIES = ("Qwen3Next", "Qwen3_5", "Qwen3_5Moe")
-# Architectures whose converters reorder rows of Q and K from halves to pairs.
+# Architectures whose converters reorder the rows of Q and K from halves to pairs.
 REORDERED = ("llama", "smollm3", "granite", "granitemoe", "internlm2")
 OTHER_NAMES = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight",
                "model.norm.bias": "output_norm.bias", "lm_head.weight": "output.weight",
@@ -450,7 +450,7 @@ def make_model(case, weights, dtype, changes=None):
             if name in weights:
                 buffer.copy_(torch.from_numpy(weights[name]))
         for activation in xielu_modules(model):
-            activation.beta.fill_(activation._beta_scalar)  # they are made in bf16
+            activation.beta.fill_(activation._beta_scalar)  # they are created in bf16
             activation.eps.fill_(activation._eps_scalar)
     return model
 
@@ -468,7 +468,7 @@ def draw_weights(case, rng):
     """name -> float32 array for every parameter. Gains keep attention selective and routing decided: with transformers' own
     initialisation (0.02) attention is almost uniform and no positional encoding shows in the logits."""
     config = make_config(case)
-    # The shapes of a model on the meta device, which allocates and initialises nothing.
+    # The shapes of a model on the meta device, which neither allocates nor initialises.
     with torch.device("meta"):
         model = getattr(transformers, case.family + "ForCausalLM")(config)
     weights = {}
@@ -478,11 +478,11 @@ def draw_weights(case, rng):
         noise = rng.standard_normal(shape, dtype=np.float32)
         if "norm" in name and name.endswith(".weight"):
             offset = np.float32(1.0 if adds_one(case) and "linear_attn" not in name else 0.0)
-            of_heads = 0.6 if case.family == "Gemma4" else 1.5  # scores that are not scaled grow with the size of heads
+            of_heads = 0.6 if case.family == "Gemma4" else 1.5  # unscaled scores grow with the size of the heads
             weights[name] = np.float32(of_heads if "q_norm" in name or "k_norm" in name else 1.0) + np.float32(0.1) * noise - offset
         elif name.endswith("layer_scalar"):
             weights[name] = np.float32(0.6) + np.float32(0.1) * noise
-        elif name.endswith("A_log"):  # decays of some tokens and of many
+        elif name.endswith("A_log"):  # decays over some tokens and over many
             weights[name] = np.linspace(-3, 1, shape[0], dtype=np.float32) + np.float32(0.1) * noise
         elif "alpha" in name:
             weights[name] = np.float32(0.8) + np.float32(0.1) * noise
@@ -493,13 +493,13 @@ def draw_weights(case, rng):
         elif name.endswith("bias"):
             weights[name] = np.float32(0.5) * noise
         elif case.family == "GptOss" and ".experts." in name:
-            # Stored the other way round, and large enough for the clamp to count.
+            # Stored transposed, and large enough for the clamp to matter.
             gain = 6.0 if name.endswith("gate_up_proj") else 1.0
             weights[name] = np.float32(gain / np.sqrt(shape[-2])) * noise
         elif case.family == "Llama4" and ".experts." in name:  # [num_experts, in, out]
             weights[name] = np.float32(1.0 / np.sqrt(shape[-2])) * noise
         elif "embed_tokens" in name:
-            # Small beside what the layers add, or a tied model repeats its input for ever.
+            # Small beside the outputs of the layers, or a tied model would repeat its input for ever.
             weights[name] = np.float32(0.1) * noise
         else:
             decides = ("q_proj.weight", "qkv_proj.weight", "k_proj.weight", "q_b_proj.weight", "kv_a_proj_with_mqa.weight",
@@ -615,7 +615,7 @@ def gguf_tensors(case, weights):
             continue
         if ".alpha_" in rest:
             continue  # metadata
-        if "_layernorm.norms." in rest:  # a parameter for each head, in order
+        if "_layernorm.norms." in rest:  # one parameter for each head, in order
             of_heads = f"{block}attn_{rest.split('.')[1][0]}_norm.weight"
             tensors[of_heads] = np.stack([*tensors.get(of_heads, []), weight])
             continue
@@ -672,7 +672,7 @@ def add_hyperparameters(writer, case):
         integers["ssm.inner_size"] = config.linear_value_head_dim * config.linear_num_value_heads
         recurrent = [kind == "linear_attention" for kind in config.layer_types]
         writer.add(f"{arch}.attention.recurrent_layers", recurrent)
-        if arch != "qwen3next":  # pairs of a head by time, height and width, which are one position of text
+        if arch != "qwen3next":  # pairs of a head by time, height and width, which are the same position for text
             writer.add(f"{arch}.rope.dimension_sections", [11, 11, 10, 0], ValueType.INT32)
     if case.family == "Gemma4":
         add_sizes_of_layers(writer, arch, integers, config)
@@ -888,7 +888,7 @@ def objection(entry):
 def write_case(case, seed, folder):
     """Writes NAME.gguf and NAME.logits from the first draw without objection; returns the entry of golden.json."""
     for draw in range(MAX_DRAWS):
-        # The name seeds the generator too, so that one model can change without the others.
+        # The name is part of the generator's seed, so that one model can change without the others.
         rng = np.random.default_rng([seed, draw, *case.name.encode()])
         weights = draw_weights(case, rng)
         tokens = [1, *rng.integers(3, VOCAB, case.num_tokens - 1).tolist()]

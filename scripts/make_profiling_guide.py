@@ -44,10 +44,10 @@ GUIDES = ["README.md", "profiling/README.md", "profiling/examples.md"]
 RESULTS = "tests/benchmarks/results"
 BLOCK = re.compile(r"^<!-- (example|table): ([^;\n]+?)((?:; [^;\n]+?)*) -->\n(.*?)^<!-- end -->$", re.M | re.S)
 
-RUNS = {"H200": "findings-h200-2026-11-22.jsonl", "CPU": "findings-cpu-2026-11-22.jsonl"}  # of the profiles that the examples show
+RUNS = {"H200": "findings-h200-2026-11-22.jsonl", "CPU": "findings-cpu-2026-11-22.jsonl"}  # of the profiles in the examples
 PLANTED = {"H200": "findings-h200-2026-11-28.jsonl", "CPU": "findings-cpu-2026-11-28.jsonl"}
 
-# Kept profile: what planted_gpu_findings.py calls it, the steps that stay, other lines that stay.
+# Kept profile: its name in planted_gpu_findings.py, the steps that stay, other lines that stay.
 CUTS = {
     "f32-lanes": ("arithmetic-in-f32.fault", [(0, 11)], []),
     "graph-misses": ("graphs-off--tiny-model.fault", [(60, 71)], []),

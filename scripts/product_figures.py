@@ -8,7 +8,7 @@ import json
 import math
 import sys
 
-STEP_TOKENS = range(1, 257)  # of the mean against cuBLASLt
+STEP_TOKENS = range(1, 257)  # for the mean against cuBLASLt
 FEW_TOKENS = range(1, 17)  # bound by reading the weights
 
 

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Runs the whole test suite again and again, to find the tests that depend on how fast the machine is or on what else it does:
-# N rounds as the machine stands, then rounds beside busy processes, then rounds pinned to one core. Builds first. Prints a line a
-# round, and at the end each test that failed even once, how often under which condition, and where its output was kept.
+# Runs the whole test suite again and again, to find tests that depend on the speed of the machine or on its other work: N rounds
+# on the machine as it is, then rounds beside busy processes, then rounds pinned to one core. Builds first. Prints a line for each
+# round, and at the end each test that failed even once: how often, under which condition, and where its output is kept.
 #   scripts/repeat_tests.sh N [BUSY [ONE_CORE]] [OPTION...] [-- CTEST_OPTION...]
 #     BUSY, ONE_CORE    rounds beside busy processes (default N/2), rounds on one core (default N/4); 0 leaves them out
-#     --preset PRESET   the build that runs (default release)
-#     --targets LIST    builds these targets, in one word, instead of all
-#     --jobs JOBS       tests at a time in every condition (default: one a core)
-#     --out FOLDER      keeps the output of failed rounds there (default build/repeat-tests)
-#     CTEST_OPTION...   chooses tests: -R server/ for example; GTEST_FILTER chooses among GoogleTest's
+#     --preset PRESET   the build to run (default release)
+#     --targets LIST    builds these targets, given as one word, instead of all
+#     --jobs JOBS       tests at a time in every condition (default: one for each core)
+#     --out FOLDER      where to keep the output of failed rounds (default build/repeat-tests)
+#     CTEST_OPTION...   selects tests, for example -R server/; GTEST_FILTER selects among GoogleTest's
 # Exit status: 0 if every test passed every time, 1 if one failed, 2 for a mistake on the command line.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -36,7 +36,7 @@ chosen=("$@")  # ctest's own options
 idle_rounds=${rounds[0]} busy_rounds=${rounds[1]:-$(((rounds[0] + 1) / 2))}
 one_core_rounds=${rounds[2]:-$(((rounds[0] + 3) / 4))}
 
-# As many as keep every core busy, and two at least.
+# Enough to keep every core busy, and at least two.
 busy_count=$(($(nproc) > 2 ? $(nproc) : 2))
 busy=()
 end_busy() {
@@ -56,7 +56,7 @@ failed_tests=build/$preset/Testing/Temporary/LastTestsFailed.log  # lines NUMBER
 failures=$out/failures.txt                                        # lines CONDITION ROUND NAME
 : >"$failures"
 
-# One round: run_round CONDITION ROUND ROUNDS COMMAND..., where the command runs ctest.
+# One round: run_round CONDITION ROUND ROUNDS COMMAND...; the command runs ctest.
 run_round() {
   local condition=$1 round=$2 all=$3 log status=0 start=$SECONDS failed=0 name
   shift 3
@@ -68,7 +68,7 @@ run_round() {
     echo "$condition: round $round of $all passed in $((SECONDS - start)) s"
     return
   fi
-  # A shard that failed, and the tests that failed in it: none if it broke off.
+  # A shard that failed, and its failed tests: none if the shard broke off.
   while read -r name; do
     echo "$condition $round $name" >>"$failures"
     failed=$((failed + 1))
@@ -89,7 +89,7 @@ if [ "$busy_rounds" -gt 0 ]; then
   for ((i = 1; i <= busy_rounds; i++)); do run_round busy $i "$busy_rounds"; done
   end_busy
 fi
-core=$(taskset -cp $$ | sed 's/.*: \([0-9]*\).*/\1/')  # the first that this process may use
+core=$(taskset -cp $$ | sed 's/.*: \([0-9]*\).*/\1/')  # the first core that this process may use
 for ((i = 1; i <= one_core_rounds; i++)); do run_round one-core $i "$one_core_rounds" taskset -c "$core"; done
 
 echo

@@ -26,7 +26,7 @@ GB, TFLOPS = 1e3, 1e6  # GB/s and TFLOP/s in the units above
 BF16, F32 = 2, 4
 
 # Constants: name -> (value, how it is shown, source). M: measured by us; D: NVIDIA's data sheet; A: assumed.
-# Weights' rate in a decode step by tokens: all four products of a layer, less kernel_us each.
+# Rates of weights in a decode step, by number of tokens: all four products of a layer, minus kernel_us each.
 WEIGHT_RATE = {1: 4520 * GB, 8: 3290 * GB, 32: 3780 * GB, 64: 3450 * GB, 128: 3060 * GB, 256: 2250 * GB}
 STEPS = "M: the 8B shape's kept decode steps"
 OPS = "M: ops by themselves, 8B shape"
@@ -167,7 +167,7 @@ def all_reduce_us(num_bytes, group):
 
 
 def attention_us(model, tokens, sequences, context, gpus, prefill):
-    heads = max(1, model.kv_heads / gpus)  # with more GPUs than KV heads, some hold the same ones
+    heads = max(1, model.kv_heads / gpus)  # with more GPUs than KV heads, some GPUs hold the same heads
     if prefill:
         return C.attention_us + tokens * context * 2 * model.heads / gpus * model.head_size / C.attention_flops
     return C.attention_us + sequences * context * model.kv_bytes() * heads / model.kv_heads / C.kv_rate
@@ -241,7 +241,7 @@ def pipeline_us(model, sequences, stages, gpus, network, context=CONTEXT):
         layer, head = sum(layer_us(model, m, m, context, group)), sum(head_us(model, m, group)) + C.step_us
         hop = hop_us(model, m, gpus, network)
         latency = model.layers * layer + head + stages * hop
-        # The last stage has the head, and as many layers fewer; no stage has less than a layer more than another.
+        # The last stage has the head and correspondingly fewer layers; a stage has a whole number of layers.
         slowest = max(math.ceil(model.layers / stages) * layer, (model.layers * layer + head) / stages) + hop
         cycle = max(latency, micro * slowest)
         if best is None or cycle < best[0]:
@@ -469,14 +469,14 @@ def small_hosts_table():
 
 def experts_table():
     rows = []
-    for model in (MIXTRAL, QWEN_30B):  # 32 heads each: 32 GPUs are the most that columns take
+    for model in (MIXTRAL, QWEN_30B):  # 32 heads each, so columns can be split over at most 32 GPUs
         for group in (Group(1), Group(2), Group(4), Group(8), Group(8, 2), Group(8, 4)):
             place = f"{group.gpus}" if group.hosts == 1 else f"{group.hosts} hosts x {group.gpus}"
             cells = []
             for load in (1, 32, 256, 2048):
                 columns = load / moe_columns_us(model, load, group) * 1e6
                 whole = load / moe_experts_us(model, load, group) * 1e6
-                if group.size() == 1 or group.size() > model.experts:  # one GPU, or none has a whole expert
+                if group.size() == 1 or group.size() > model.experts:  # one GPU, or more GPUs than experts
                     cells.append(number(columns))
                 elif columns >= whole:
                     cells.append(f"**{number(columns)}** / {number(whole)}")
@@ -520,7 +520,7 @@ def crossovers_table():
     for model in DENSE:
         alone = decode_us(model, 1, Group(HOST_GPUS))
         two = lambda hop: decode_us(model, 1, Group(HOST_GPUS, 2, Network("", hop, IB.rate, True)))
-        # Two hops an all-reduce, two all-reduces a layer.
+        # Two hops for each all-reduce, two all-reduces for each layer.
         hop = (alone - two(0.0)) / (4 * model.layers)
         rows.append([f"{model.name}: 16 GPUs of two hosts answer one sequence sooner than 8 of one",
                      f"if a hop takes less than {hop:.1f} us" if hop > 0 else "never"])

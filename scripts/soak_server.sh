@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The server's tests of load and hostile clients at their full size (minutes): 1,000 clients of whom three in ten leave, 10,000
-# idle connections, SIGTERM under load x 100, and every fault. Builds the release preset; prints what was measured.
+# The server's load tests and hostile-client tests at their full size (minutes): 1,000 clients, three in ten of which leave, 10,000
+# idle connections, SIGTERM under load x 100, and every fault. Builds the release preset; prints the measurements.
 #   scripts/soak_server.sh [ROUNDS]
 set -euo pipefail
 cd "$(dirname "$0")/.."

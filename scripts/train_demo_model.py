@@ -37,7 +37,7 @@ from demo_tokenizer import DemoTokenizer, train
 
 ROOT = Path(__file__).resolve().parent.parent
 CLASS_WEIGHTS = (0.0, 1.0, 4.0)  # by loss class: questions, text, answers
-RECALL_SHARE = 0.45  # of the rows
+RECALL_SHARE = 0.45  # share of the rows
 PEAK_LEARNING_RATE = 4e-3
 WARM_UP, DECAY_START = 0.02, 0.5  # shares of the training time
 CHUNK_ROWS = 16  # generated at a time
@@ -96,7 +96,7 @@ class TextGenerator:
 
     def __init__(self, tokenizer: DemoTokenizer, settings: Settings, seed: int, deadline: float, log: Log) -> None:
         num_processes = max(1, num_cores() - 1)
-        parts: list[np.ndarray] = []  # of short and of long rows: [process, row, token], one token more for the targets
+        parts: list[np.ndarray] = []  # short and long rows: [process, row, token], one more token for the targets
         for length, share in ((settings.short_length, 1 / 3), (settings.model.context_length, 2 / 3)):
             rows = max(CHUNK_ROWS, int(settings.max_tokens * share / length / num_processes) // CHUNK_ROWS * CHUNK_ROWS)
             parts.append(_shared_array((num_processes, rows, length + 1), np.int16))
@@ -153,7 +153,7 @@ def batches(rows: Tensor, batch_rows: int, seed: int) -> Iterator[tuple[Tensor, 
 
 
 class Losses(NamedTuple):
-    weighted: Tensor  # what is minimised
+    weighted: Tensor  # the minimised loss
     text: Tensor
     answer: Tensor
 
@@ -179,7 +179,7 @@ class Trainer:
                 tokens = torch.randint(1, self.model.config.vocab_size, shape, device=self.device)
                 self.losses(tokens, tokens, torch.ones_like(tokens)).weighted.backward()
                 log.line(f"compiled for batches of {shape[0]} x {shape[1]} tokens")
-        except Exception as error:  # whatever the compiler or its tools lack here
+        except Exception as error:  # anything that the compiler or its tools lack here
             log.line(f"not compiled: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
             torch.compiler.reset()
             self._run_block, self._token_losses = Block.forward, token_losses
@@ -263,7 +263,7 @@ def final_evaluation(model: DemoModel, tokenizer: DemoTokenizer, settings: Setti
     asked = demo_eval.draw_questions(tokenizer, seed + 2, demo_eval.EVAL_FILE_COUNTS, context)
     demo_eval.write_questions(eval_file, tokenizer, asked, [])
     fresh = demo_eval.draw_questions(tokenizer, seed + 1, settings.eval_counts, context)
-    random.Random(seed).shuffle(fresh)  # so that an evaluation cut short has some of every task
+    random.Random(seed).shuffle(fresh)  # so that a shortened evaluation has some of every task
 
     def is_late() -> bool:
         return log.elapsed() > deadline

@@ -1,4 +1,4 @@
-// In which type, and in how many bytes, a GPU keeps a file's weights.
+// The type and the number of bytes in which a GPU keeps a file's weights.
 #include <array>
 #include <map>
 
@@ -52,7 +52,7 @@ TEST(DeviceWeight, RareTypesAreConverted) {
   }
 }
 
-// What op_work() counts of a weight is what a kernel streams: but for padding, its bytes in device memory.
+// op_work() counts the bytes of a weight that a kernel streams: its bytes in device memory without padding.
 TEST(DeviceWeight, TakesTheBytesThatAreCounted) {
   for (const DTypeTraits& each : all_dtypes()) {
     const HostTensor tensor = host_tensor(each.dtype), experts = host_tensor(each.dtype, 2);

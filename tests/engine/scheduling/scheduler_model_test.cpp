@@ -60,12 +60,12 @@ BlockManagerOptions block_options(const EngineOptions& options, BlockHash hash) 
   return made;
 }
 
-/// What a run did, so that a test can show that it did what it is about.
+/// Counts of a run, by which a test shows that it tested what it meant to.
 struct Counts {
   int64_t finished = 0, cancelled = 0, refused = 0, preempted = 0, hit_tokens = 0, chunks = 0;
 };
 
-/// Engine, clients and model in one, over one random configuration.
+/// Engine, clients and model in one, with one random configuration.
 class Traffic {
  public:
   Traffic(uint64_t seed, Counts& counts)
@@ -129,7 +129,7 @@ class Traffic {
     blocks_.check(std::vector<const Sequence*>(scheduler_.running().begin(), scheduler_.running().end()));
   }
 
-  /// Runs until nothing is left; a bound on the steps makes a livelock a failure.
+  /// Runs until nothing is left. A limit on the steps makes a livelock a failure.
   void drain() {
     for (int64_t steps = 0; scheduler_.has_work(); ++steps) {
       ASSERT_LT(steps, 100'000) << "no end in sight";
@@ -216,7 +216,7 @@ TEST(SchedulerModel, EveryOutputIsTheOneOfRunningAlone) {
     traffic.drain();
     if (HasFailure()) return;
   }
-  // The traffic was what the test is about.
+  // The traffic covered what the test is about.
   EXPECT_GT(counts.finished, 100);
   EXPECT_GT(counts.cancelled, 10);
   EXPECT_GT(counts.refused, 10);

@@ -14,13 +14,13 @@ using test::GuardedTensor;
 using test::SequenceShape;
 using test::ShortConvLayer;
 
-/// States that hold NaN where nothing was written.
+/// States that hold NaN until something is written.
 DeviceArray<float> poisoned_states(Backend& backend, const ShortConvLayer& layer, int32_t num_slots) {
   const auto size = static_cast<size_t>(num_slots * layer.state_size());
   return {backend, std::vector<float>(size, std::numeric_limits<float>::quiet_NaN())};
 }
 
-/// A step of sequences in these slots; x [tokens, 3 channels].
+/// Runs a step of sequences in these slots; x [tokens, 3 channels].
 std::vector<float> run_step(Backend& backend, const ShortConvLayer& layer, const RecurrentLayer& states,
                             const std::vector<SequenceShape>& sequences, const std::vector<int32_t>& slots,
                             const std::vector<float>& x) {
@@ -56,7 +56,7 @@ TEST(ShortConv, MatchesTheReferenceFromStepToStep) {
   }
 }
 
-/// One sequence in pieces, behind one that begins in each step, on one and two threads: the bits of all at once.
+/// One sequence in pieces, behind one that begins in each step, on one and two threads: the same bits as all at once.
 TEST(ShortConv, BitsDependOnNeitherPiecesNorNeighboursNorThreads) {
   constexpr int32_t kTokens = 70;
   for (const ShortConvLayer& layer : test::short_conv_layers()) {

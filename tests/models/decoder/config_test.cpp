@@ -1,4 +1,4 @@
-// What read_config takes from a file's metadata, and what it refuses.
+// The configuration that read_config makes from a file's metadata, and its refusals.
 #include "models/decoder/config/config.h"
 
 #include <cmath>
@@ -304,7 +304,7 @@ TEST(RopeScaling, AttnFactorIsTheMagnitudeWithoutYarnToo) {
   EXPECT_EQ(config_of(with("llama.rope.scaling.attn_factor", 1.5f)).ropes.at(0).scaling.magnitude, 1.5f);
 }
 
-/// Converters store rows of q and k for halves where pairs turn by time, height and width.
+/// Converters store rows of q and k for halves if pairs rotate by time, height and width.
 TEST(RopePairs, OfGlm4AreHalvesWithSections) {
   const auto pairing = [](const std::vector<int32_t>& sections) {
     return config_of(with("glm4.rope.dimension_sections", sections, tiny_model("glm4")))

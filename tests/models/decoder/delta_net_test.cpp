@@ -1,4 +1,4 @@
-// Gated delta nets in files: what keys say, which tensors a layer has, its memory, and what is refused.
+// Gated delta nets in files: keys, the tensors of a layer, its memory, and refusals.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -76,7 +76,7 @@ TEST(DeltaNetModel, AnArrayOfLayersComesBeforeThePeriod) {
   ModelParts model = hybrid_model();
   model.keys["qwen3next.attention.recurrent_layers"] = std::vector<int32_t>{0, 1};
   EXPECT_THAT(delta_layers(hybrid_config(model)), ElementsAre(false, true));
-  // It counts layers that only predict further tokens.
+  // The count includes layers that only predict further tokens.
   model.keys["qwen3next.block_count"] = 3u;
   model.keys["qwen3next.nextn_predict_layers"] = 1u;
   EXPECT_THAT(hybrid_refusal(model),
@@ -162,7 +162,7 @@ TEST(DeltaNetModel, NarrowTypesOfItsTensorsAreWidened) {
 
 TEST(DeltaNetModel, StatesHaveMemoryOfTheirOwn) {
   const ModelConfig config = hybrid_config(hybrid_model());
-  // A matrix [6, 6] of each of four heads, and two inputs of 48 channels.
+  // A matrix [6, 6] for each of four heads, and two inputs of 48 channels.
   EXPECT_EQ(RecurrentStatePool::slot_bytes(config), (4 * 36 + 2 * 48) * sizeof(float));
   const auto backend = make_cpu_backend(1);
   const RecurrentStatePool pool(*backend, config, 3);

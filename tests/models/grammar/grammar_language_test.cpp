@@ -1,4 +1,4 @@
-// Grammars against the texts that they allow, listed by a slow reference.
+// Grammars against their texts, which a slow reference lists.
 #include <algorithm>
 #include <random>
 #include <set>
@@ -30,7 +30,7 @@ GrammarMatcher matcher_of(const GrammarBuilder& builder, Expr root) {
   return GrammarMatcher(std::make_shared<TokenGrammar>(compile_grammar(builder, root), byte_vocabulary()));
 }
 
-/// In parts, as tokens are: what one may take is bounded.
+/// In parts, like tokens, because one call may take a limited number of bytes.
 bool accepts(GrammarMatcher& matcher, std::string_view text) {
   constexpr size_t kPart = 1000;
   for (; !text.empty(); text.remove_prefix(std::min(kPart, text.size()))) {
@@ -291,7 +291,7 @@ TEST(GrammarLanguage, WhatIsTooLargeIsRefused) {
                   nested = builder.sequence({builder.optional(nested), any});
               }),
               HasSubstr("nested more than 1000 deep"));
-  // A letter 40 from the end: 2^40 deterministic states. Alone it stays ambiguous; a difference needs them all.
+  // A letter 40 from the end: 2^40 deterministic states. Alone it stays ambiguous; a difference needs all states.
   const Expr far =
       builder.sequence({builder.any_number(any), builder.literal("a"), builder.repeat(any, 40, 40)});
   const GrammarMatcher start = matcher_of(builder, far);

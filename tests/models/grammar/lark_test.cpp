@@ -62,7 +62,7 @@ TEST(Lark, RegularExpressionsAndFlags) {
   });
 }
 
-/// Grammars of expressions are written like this; a rule that begins with itself is what follows it, any number of times.
+/// Grammars of expressions are written in this way; a rule that begins with itself repeats the part behind that.
 TEST(Lark, LeftRecursion) {
   expect_cases({
       {"start: sum\nsum: sum \"+\" product | sum \"-\" product | product\nproduct: product \"*\" atom | "

@@ -1,4 +1,4 @@
-// Rules about what sets steps apart, each on synthetic records beside controls that lack it.
+// Rules about differences between steps, each on synthetic records beside controls that lack them.
 #include <gtest/gtest.h>
 
 #include "profiling/findings/findings_report.h"
@@ -13,14 +13,14 @@ using test::found_op;
 using test::FoundIn;
 using test::kUnchanged;
 
-/// A step with prompts beside decoding, eager as those are.
+/// Makes a step with prompts beside decoding, eager as such steps are.
 void add_prompts(StepSummary& step, int32_t tokens = 64) {
   step.batch.shape.prefill_tokens = tokens;
   step.batch.shape.prefill_sequences = 1;
   step.batch.graph_batch = 0;
 }
 
-/// Attention of so many keys and microseconds a call, at 0.05 us a 1,000 keys of the roofline; the step is as long as its ops.
+/// Sets attention to these keys and microseconds a call; its roofline is 0.05 us for 1,000 keys. The step is as long as its ops.
 void set_attention(StepSummary& step, double call_us, int64_t keys = 1'000) {
   OpSummary& attention = step.ops[1];
   attention.us = call_us * attention.calls;
@@ -142,7 +142,7 @@ TEST(UnlikeItself, NamesTheConditionThatTellsTheStepsApart) {
   });
   EXPECT_TRUE(is_in(alone, "in steps of prompts alone")) << alone;
   const std::string paused = said_of([](StepSummary& step) {
-    // Answers end with every fourth step; the next request comes after 20 ms.
+    // Answers end with every fourth step; the next request comes 20 ms later.
     step.start_ns += step.step / 4 * 20'000'000;
     if (step.step % 4 != 0) return false;
     add_prompts(step);
@@ -193,7 +193,7 @@ TEST(UnevenBatch, OneLongContext) {
   EXPECT_EQ(run_with(3'000).of("uneven batch").gain, 0.0);
 }
 
-/// 4 sequences that each bring 8 draft tokens to every step, of which `accepted` are right together; 700 us of 1,000 a step are ops.
+/// 4 sequences that each bring 8 draft tokens to every step; `accepted` of all 32 are right. Ops take 700 us of a step's 1,000 us.
 FoundIn drafted(int32_t accepted, int64_t context = 0, bool is_late = false) {
   FoundIn run;
   run.steps([&](StepSummary& step) {
@@ -261,7 +261,7 @@ TEST(DraftsThatLose, NotWhereTheyPay) {
   EXPECT_EQ(run.of("drafts that lose").gain, 0.0);
 }
 
-/// 200 requests, one every 10 ms, of which each waits `longer_us` longer than the one before.
+/// 200 requests, one every 10 ms, each of which waits `longer_us` longer than the one before.
 FoundIn arriving(int64_t ns_between, int64_t longer_ns) {
   FoundIn run;
   run.steps([](StepSummary& step) {

@@ -1,5 +1,5 @@
-// What was tried of a recorded load, from the line in its profile to the finding beside which it stands, and to the pairs that estimates are fitted
-// from.
+// Trials of a recorded load: from the line in its profile to the finding that it belongs to, and to the pairs from which estimates
+// are fitted.
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -46,7 +46,7 @@ std::string file_text(const std::filesystem::path& path) {
   return text.str();
 }
 
-/// A profile of which "batch too small" is the first finding, with lines behind its own.
+/// A profile whose first finding is "batch too small", with lines behind its own.
 std::string profile_with(std::initializer_list<KeptTrial> trials) {
   std::string text = file_text(source_path("tests/benchmarks/results/planted-h200/batch-too-small.jsonl"));
   for (const KeptTrial& trial : trials)

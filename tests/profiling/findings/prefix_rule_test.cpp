@@ -1,4 +1,4 @@
-// Prompts that begin alike and were computed again: what there is to do depends on what the engine could have shared.
+// Prompts that begin alike and were computed again: the advice depends on what the engine could have shared.
 #include <algorithm>
 
 #include <gmock/gmock.h>
@@ -11,7 +11,7 @@
 namespace minfer {
 namespace {
 
-/// The advice on two equal prompts without a hit; "": nothing is said of them.
+/// The advice on two equal prompts without a hit; "": there is no finding.
 std::string advice_on_prefixes(const std::vector<std::pair<std::string, std::string>>& options) {
   ProfileHeader header = test::sample_header();
   header.options.insert(header.options.end(), options.begin(), options.end());

@@ -188,7 +188,7 @@ TEST(Report, SaysWhoseClockTimedTheOpsAndWhatThatHides) {
   const auto says = [&](const std::string& backend, const std::string& words) {
     file.header.backend = backend;
     for (StepSummary& step : file.steps)
-      step.on_device = backend == "cuda";  // and in graphs: their begins alone are stamped
+      step.on_device = backend == "cuda";  // and in graphs: only their begins are stamped
     std::string text = render_report(file, {.format = ReportFormat::md});
     return text.find(words) != std::string::npos;
   };

@@ -25,7 +25,7 @@ class ProfileCommand : public testing::Test {
   }
   ~ProfileCommand() override { std::filesystem::remove(path); }
 
-  // What `minfer profile report FILE arguments` prints.
+  // The output of `minfer profile report FILE arguments`.
   std::string report(const std::string& arguments) const {
     return output_of("profile report " + path.string() + " " + arguments);
   }
@@ -137,7 +137,7 @@ TEST_F(ProfileCommand, ShowsWhereTheTimeOfSlowRequestsWent) {
   std::string text;
   for (int64_t i = 0; i < 12; ++i) {
     EndedRequest request;
-    request.id = i == 7 ? "request-0" : "other";  // the one that the nine steps name
+    request.id = i == 7 ? "request-0" : "other";  // the id that the nine steps name
     request.finish = "length";
     request.arrival_ns = 1'000'000'000 - i;
     request.first_scheduled_ns = 1'000'000'000;

@@ -1,4 +1,4 @@
-// Advice that is tried, and options that are found, by replays of a recorded load.
+// Advice that is tried and options that are found, by replays of a recorded load.
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -18,7 +18,7 @@ using testing::Not;
 
 class TuneCommandTest : public test::CommandsFixture {
  protected:
-  /// Prompts in pieces of 8 tokens, each of which reads all weights: what that costs is far beyond what runs differ by.
+  /// Prompts in pieces of 8 tokens, each of which reads all weights: the cost far exceeds the differences between runs.
   void record_tiny_chunks() const {
     const Outcome outcome = minfer(
         std::string(
@@ -45,7 +45,7 @@ TEST_F(TuneCommandTest, AdviceIsTriedAndWhatItGainsIsMeasured) {
     }
     helped = helped || trial.at("measured").at("helped");
   }
-  // The machine decides what helps. The conclusion has to follow from the runs on every machine.
+  // The machine decides what helps. The conclusion must follow from the runs on every machine.
   EXPECT_EQ(helped, report.at("options") != "") << report;
   EXPECT_THAT(report.at("command").get<std::string>(),
               HasSubstr("minfer serve synthetic:tiny:q8_0 --device cpu"));

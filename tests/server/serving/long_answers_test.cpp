@@ -1,5 +1,5 @@
-// Answers of many choices with logprobs: whole ones leave in pieces, streams wait for their client, and a
-// stream that has nothing to say stays open.
+// Answers of many choices with logprobs: whole answers leave in pieces, streams wait for their client,
+// and a stream with nothing to send stays open.
 #include <condition_variable>
 #include <mutex>
 
@@ -30,7 +30,7 @@ RawClient ask(const TestServer& server, bool stream) {
   return client;
 }
 
-/// Waits until the engine has given all that was asked of it.
+/// Waits until the engine has delivered everything that was requested.
 void wait_for_engine(const TestServer& server) {
   const auto deadline = std::chrono::steady_clock::now() + kLongest;
   while (server.metric("vllm:generation_tokens_total") < kChoices * kTokens &&
@@ -64,7 +64,7 @@ TEST(LongAnswersTest, AWholeAnswerComesInPieces) {
     EXPECT_EQ(choice["text"], alone);
     EXPECT_EQ(choice["logprobs"]["tokens"].size(), static_cast<size_t>(kTokens));
   }
-  // The connection goes on behind it.
+  // The connection continues after it.
   EXPECT_EQ(client.request("GET", "/health").status, 200);
 }
 
@@ -78,7 +78,7 @@ TEST(LongAnswersTest, AnAnswerThatMayBeTooLargeIsRefused) {
   EXPECT_THAT(refused.body, testing::HasSubstr("--max-answer-bytes"));
 }
 
-/// Steps that wait to be let on.
+/// Steps that wait until they are released.
 class Gate {
  public:
   void pass() {

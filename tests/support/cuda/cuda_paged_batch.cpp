@@ -54,7 +54,7 @@ void CudaPagedBatch::assign(std::vector<CudaSequence> sequences) {
   context_len_.assign(context_len());
   std::vector<int32_t> table = table_;
   std::fill(table.end() - kSpareBlocks, table.end(), std::numeric_limits<int32_t>::max());
-  for (size_t s = 0; s < sequences_.size(); ++s) {  // blocks beyond the context: not to be read
+  for (size_t s = 0; s < sequences_.size(); ++s) {  // blocks beyond the context: must not be read
     const int32_t used = (sequences_[s].context + block_size_ - 1) / block_size_;
     const auto row = table.begin() + static_cast<ptrdiff_t>(s) * max_blocks_;
     std::fill(row + used, row + max_blocks_, std::numeric_limits<int32_t>::max());
