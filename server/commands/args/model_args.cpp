@@ -37,11 +37,11 @@ bool names_a_model(const std::string& argument) {
 void ModelAndText::add_to(CLI::App& command, const std::string& text_name,
                           const std::string& text_description) {
   model_option_ = command.add_option("-m,--model", model_, kModelDescription);
-  first_option_ = command.add_option(
-      "MODEL", first_,
-      "the same as --model. An argument that stands alone is a model if it ends in .gguf, begins with "
-      "synthetic: or names a GGUF file, else it is the " +
-          text_name + "; with --model (which may be '') it is always the " + text_name);
+  first_option_ =
+      command.add_option("MODEL", first_,
+                         "the same as --model. A single argument is a model if it ends in .gguf, begins with "
+                         "synthetic: or names a GGUF file; otherwise it is the " +
+                             text_name + "; with --model (which may be '') it is always the " + text_name);
   second_option_ = command.add_option(text_name, second_, text_description);
 }
 
