@@ -54,10 +54,14 @@ void add_profile_trace_command(CLI::App& profile) {
   add_step_filter(*trace, arguments->filter);
   trace->footer(
       "A trace has the parts of each step on the host, steps, phases, layers and ops on the device, requests "
-      "and counters,\nand every kernel of a traced range (--profile-range). Perfetto "
-      "(https://ui.perfetto.dev), chrome://tracing\nand Holistic Trace Analysis read it.\n\nExamples:\n  "
-      "minfer bench -p 0 -n 16 --profile-out steps.jsonl\n  minfer profile trace steps.jsonl -o "
-      "trace.json.gz\n  minfer profile trace steps.jsonl -o decode.json --steps 4:7 --phase decode");
+      "and counters,\n"
+      "and every kernel of a traced range (--profile-range). Perfetto (https://ui.perfetto.dev), "
+      "chrome://tracing\n"
+      "and Holistic Trace Analysis read it.\n\n"
+      "Examples:\n"
+      "  minfer bench -p 0 -n 16 --profile-out steps.jsonl\n"
+      "  minfer profile trace steps.jsonl -o trace.json.gz\n"
+      "  minfer profile trace steps.jsonl -o decode.json --steps 4:7 --phase decode");
   trace->callback([arguments] { run_trace(*arguments); });
 }
 
