@@ -160,8 +160,8 @@ void run_kernels(const BenchArgs& args) {
   refuse_launcher("--kernels");
   if (const int32_t ranks = args.engine.options.tensor_parallel_size; ranks > 1) {
     fail(
-        "--tensor-parallel-size: {}, expected 1: --kernels measures the ops of one device (and its hardware "
-        "counters run an op again and again, which those between ranks cannot do)",
+        "--tensor-parallel-size: {}, expected 1: --kernels measures the ops of one device (hardware counters "
+        "repeat an op, which ops between ranks cannot do)",
         ranks);
   }
   KernelBenchOptions options = args.kernel;

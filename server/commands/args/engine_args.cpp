@@ -43,8 +43,7 @@ std::optional<double> parse_target_itl(const std::string& text) {
   double milliseconds = 0.0;
   const char* const end = text.data() + text.size();
   const auto [parsed, error] = std::from_chars(text.data(), end, milliseconds);
-  if (error != std::errc() || parsed != end)
-    fail("--target-itl-ms: \"{}\" is neither a number nor auto", text);
+  if (error != std::errc() || parsed != end) fail("--target-itl-ms: \"{}\", expected a number or auto", text);
   return milliseconds;
 }
 
@@ -176,8 +175,8 @@ void EngineArgs::join() const {
   if (ranks_option_ != nullptr && ranks_option_->count() > 0 && options.tensor_parallel_size != rank.count) {
     told([&] {
       fail(
-          "--tensor-parallel-size: {}, expected {}, the number of processes that {} started: each is one "
-          "rank, with one GPU (several processes with several ranks each are not offered)",
+          "--tensor-parallel-size: {}, expected {}, the number of processes that {} started: each process is "
+          "one rank with one GPU (more ranks in a process are not supported)",
           options.tensor_parallel_size, rank.count, launch.launcher);
     });
   }

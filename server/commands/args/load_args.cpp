@@ -181,7 +181,7 @@ void LoadArgs::resolve_body() {
   if (ignore_eos || workload.dataset.empty()) body["ignore_eos"] = true;
   if (extra_body_.empty()) return;
   remote.override_body = nlohmann::ordered_json::parse(extra_body_, nullptr, false);
-  if (!remote.override_body.is_object()) fail("--extra-body: {} is no JSON object", extra_body_);
+  if (!remote.override_body.is_object()) fail("--extra-body: {}, expected a JSON object", extra_body_);
 }
 
 }  // namespace minfer

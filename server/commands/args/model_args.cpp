@@ -49,9 +49,8 @@ void ModelAndText::resolve() {
   const bool one = first_option_->count() > 0, two = second_option_->count() > 0;
   if (model_option_->count() > 0) {
     if (two) {
-      fail(
-          "\"{}\" and \"{}\": expected one argument beside --model; a text of several words stands in quotes",
-          printable(first_), printable(second_));
+      fail("\"{}\" and \"{}\": expected one argument beside --model; put a text of several words in quotes",
+           printable(first_), printable(second_));
     }
     if (one) text_ = first_;
     return;
@@ -59,8 +58,8 @@ void ModelAndText::resolve() {
   if (two) {
     if (!names_a_model(first_) && !std::filesystem::exists(first_)) {
       fail<FileError>(
-          "{}: no such file{}; the first of two arguments is the model, and a text of several words stands "
-          "in quotes",
+          "{}: no such file{}; the first of two arguments is the model; put a text of several words in "
+          "quotes",
           printable(first_), did_you_mean_path(first_));
     }
     model_ = first_;
