@@ -26,12 +26,9 @@ constexpr std::string_view kLookAtOp =
 constexpr std::array<ConditionTexts, kStepConditions> kConditions{
     ConditionTexts{"beside prompts in the step", kLookAtOp},
     {"in steps of prompts alone", kLookAtOp},
-    {"in steps with a preemption and the steps after them",
-     "enlarge the KV cache: --kv-cache-memory or --num-blocks"},
-    {"beside one much longer context",
-     "serve long contexts on a server of their own, or few of them at once"},
-    {"in the first step after a pause",
-     "look for what sleeps during the pause: clocks, threads, memory that was given back"},
+    {"in steps with a preemption and after", "enlarge the KV cache: --kv-cache-memory or --num-blocks"},
+    {"beside one much longer context", "serve long contexts on a server of their own, or few at once"},
+    {"in the first step after a pause", "look for what sleeps meanwhile: clocks, threads, memory given back"},
     {"without a graph", "--cuda-graphs"},
     {"late in the recording", "look for what has changed since the start: clocks, other processes, memory"}};
 

@@ -70,12 +70,12 @@ void cores_taken(const Evidence& evidence, std::vector<Finding>& findings) {
   if (host.threads == 0 || has_too_many_threads(evidence, host)) return;
   const Lost lost = without(waited(evidence, host), throttled_us(host));
   add(evidence, lost,
-      fmt::format("{} waited for a core in {:.0f} % of the time, the engine's thread in {:.0f} %: up to {} "
-                  "threads of the machine wanted to run on its {} cores",
-                  host.threads == 1 ? "the thread that computes"
-                                    : fmt::format("some of {} threads that compute", host.threads),
-                  percent_of(host.any_waited_us, host.wall_us()),
-                  percent_of(host.engine_waited_us, host.wall_us()), host.runnable, evidence.header().cores),
+      fmt::format(
+          "{} waited for a core in {:.0f} % of the time, the engine's thread in {:.0f} %: up to {} "
+          "threads of the machine wanted to run on its {} cores",
+          host.threads == 1 ? "the compute thread" : fmt::format("some of {} compute threads", host.threads),
+          percent_of(host.any_waited_us, host.wall_us()), percent_of(host.engine_waited_us, host.wall_us()),
+          host.runnable, evidence.header().cores),
       "end other programs (top names them), or give this process cores of its own (taskset)", findings);
 }
 
@@ -85,9 +85,8 @@ void too_many_threads(const Evidence& evidence, std::vector<Finding>& findings) 
   const double cores = allowed_cores(evidence, host);
   // Meanwhile the cores run other threads of the process: the loss is between nothing and the wait of the engine's thread.
   add(evidence, {.most_us = without(waited(evidence, host), throttled_us(host)).least_us},
-      fmt::format(
-          "{} threads compute on {:.3g} cores: they wait for each other's cores in {:.0f} % of the time",
-          threads_of(evidence), cores, percent_of(host.any_waited_us, host.wall_us())),
+      fmt::format("{} threads compute on {:.3g} cores: they wait for a core in {:.0f} % of the time",
+                  threads_of(evidence), cores, percent_of(host.any_waited_us, host.wall_us())),
       fmt::format("--threads {:.0f}", std::max(1.0, cores)), findings);
 }
 

@@ -295,8 +295,7 @@ void rereads(const Evidence& evidence, std::vector<Finding>& findings) {
          .gain =
              op.us / evidence.steps().wall_us * (1.0 - 1.0 / ratio) * std::min(1.0, op.roofline() * ratio),
          .estimated = true,
-         .advice =
-             "order its blocks so that those that share data run together, or use tiles of another shape"});
+         .advice = "order its blocks so that those that share data run together, or use another tile"});
   }
 }
 

@@ -59,9 +59,8 @@ Limit bound_by_other(const OpEvidence& longest, double share, const Utilisation&
   } else if (!findings.empty() && findings.front().weight() > kHealthyGain) {
     reason = "see the first finding";
   } else {
-    reason = fmt::format(
-        "most of the ops' time ({:.0f} %) goes into {}, whose kernel reaches {:.0f} % of its roof",
-        100.0 * share, longest.op, 100.0 * longest.roofline());
+    reason = fmt::format("most of the ops' time ({:.0f} %) is {}, whose kernel reaches {:.0f} % of its roof",
+                         100.0 * share, longest.op, 100.0 * longest.roofline());
   }
   return {.is_of_hardware = false,
           .text = fmt::format("Not bound by the hardware ({}): {}.", used_text(used), reason)};

@@ -136,8 +136,7 @@ void add_eval_command(CLI::App& app) {
       command->add_option("--tokens", args->tokens_file, "file of token ids separated by white space")
           ->check(existing_file())
           ->excludes(text);
-  command->add_option("--logits", args->logits_file, "file to write the logits of --tokens to")
-      ->needs(tokens);
+  command->add_option("--logits", args->logits_file, "file for the logits of --tokens")->needs(tokens);
   tokens->needs(command->get_option("--logits"));
   command->add_option("--window", args->window, "tokens of a perplexity window; its second half counts")
       ->check(CLI::Range(2, 1 << 20))

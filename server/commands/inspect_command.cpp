@@ -104,7 +104,7 @@ void add_inspect_command(CLI::App& app) {
       ->capture_default_str();
   command
       ->add_option("--context", options->plan.context,
-                   "With --plan: tokens of context of each sequence that decodes")
+                   "With --plan: tokens of context of a decoding sequence")
       ->check(CLI::Range(1, 1 << 30))
       ->needs(plan)
       ->capture_default_str();

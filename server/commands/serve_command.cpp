@@ -264,8 +264,7 @@ void add_kv_event_options(CLI::App& command, ServeArgs& args) {
       ->option_text("TEXT")
       ->needs(endpoint);
   add_option(group, "--kv-events-format", events.format,
-             "map (fields by name, as in vLLM since 0.24) or array (fields by place, for routers made for "
-             "older versions)")
+             "map (fields by name, as in vLLM since 0.24) or array (fields by place, for older routers)")
       ->transform(one_of(kKvEventFormats))
       ->option_text("FORMAT [map]")
       ->needs(endpoint);

@@ -171,10 +171,9 @@ void run_tune(const TuneArgs& args) {
     print_output(report.dump(2) + "\n");
   } else {
     print_output(text_table(table, kTextColumns, LongNames::wrap));
-    print_output(best.empty() ? "\nNothing that was tried helped: the options stay as they were recorded.\n"
-                              : fmt::format("\n"
-                                            "All kept options, against the recorded ones: {}\n",
-                                            whole.text()));
+    print_output(best.empty()
+                     ? "\nNothing that was tried helped: the options stay as they were recorded.\n"
+                     : fmt::format("\nAll kept options, against the recorded ones: {}\n", whole.text()));
     print_output(fmt::format("  {}\n", command));
   }
   if (session.interrupted()) end_as_interrupted();

@@ -65,8 +65,7 @@ void TrialSession::keep(const Alternative& base, std::vector<KeptTrial> trials) 
     append_line(lines, trial);
   }
   std::error_code error;
-  if (std::filesystem::file_size(load.path, error) != profile_bytes_)
-    problem = "the file has changed meanwhile";
+  if (std::filesystem::file_size(load.path, error) != profile_bytes_) problem = "the file has changed";
   if (problem.empty() && !(std::ofstream(load.path, std::ios::binary | std::ios::app) << lines << std::flush))
     problem = std::strerror(errno);
   profile_bytes_ += lines.size();

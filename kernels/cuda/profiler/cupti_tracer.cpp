@@ -278,10 +278,9 @@ std::string CuptiTracer::Session::enable() {
   for (const CUpti_ActivityKind kind : kKinds) {
     result = library_.enable(kind);
     if (result == CUPTI_SUCCESS) continue;
-    const char* hint =
-        result == CUPTI_ERROR_INSUFFICIENT_PRIVILEGES
-            ? "; the driver allows it to administrators only (NVreg_RestrictProfilingToAdminUsers)"
-            : "";
+    const char* hint = result == CUPTI_ERROR_INSUFFICIENT_PRIVILEGES
+                           ? "; the driver lets only administrators (NVreg_RestrictProfilingToAdminUsers)"
+                           : "";
     return fmt::format("CUPTI does not record activities of kind {}: {}{}", static_cast<int>(kind),
                        library_.text(result), hint);
   }

@@ -89,9 +89,8 @@ void LoadArgs::add_workload_options(CLI::App& command) {
 
 void LoadArgs::add_report_options(CLI::App& command) {
   const OptionGroup group{command, kGroup};
-  add_option(
-      group, "--goodput", goodput_,
-      "count the requests that keep all these limits: METRIC:MILLISECONDS ...; metrics: ttft, tpot, e2el")
+  add_option(group, "--goodput", goodput_,
+             "count the requests that meet all of these: METRIC:MILLISECONDS ... of ttft, tpot, e2el")
       ->expected(1, 3);
   add_with_default(group, "--percentile-metrics", report.metrics,
                    "metrics to report, of ttft, tpot, itl, e2el")

@@ -48,9 +48,7 @@ void add_profile_diff_command(CLI::App& profile) {
       profile.add_subcommand("diff", "What changed from one profile to another, and what explains it");
   const auto arguments = std::make_shared<DiffArguments>();
   diff->add_option("a", arguments->paths.a, "Profile file of the baseline")->option_text("A")->required();
-  diff->add_option("b", arguments->paths.b, "Profile file to compare with the baseline")
-      ->option_text("B")
-      ->required();
+  diff->add_option("b", arguments->paths.b, "Profile file to compare with it")->option_text("B")->required();
   add_choice(diff, "-o,--output", arguments->format, {DiffFormat::table, DiffFormat::json, DiffFormat::md},
              "How to print it (default table)");
   add_fail_above(*diff, arguments->fail_above,

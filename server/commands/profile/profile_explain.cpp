@@ -151,8 +151,7 @@ void add_explain_command(CLI::App& profile) {
   explain->add_option("-m,--model", arguments->model, "Model that --try runs (default: the record's)")
       ->needs(try_it)
       ->option_text("MODEL");
-  add_fail_above(*explain, arguments->fail_above,
-                 "Exit with code 1 if a finding is worth more than this, e.g. 5%");
+  add_fail_above(*explain, arguments->fail_above, "Exit with code 1 if a finding is worth more, e.g. 5%");
   explain->footer(
       "Examples:\n"
       "  minfer bench -p 0 -n 16 --parallel 8 --profile-out steps.jsonl\n"

@@ -119,7 +119,7 @@ TEST(UnlikeItself, NamesTheConditionThatTellsTheStepsApart) {
     step.batch.preempted = step.step % 10 == 5;
     return step.step % 10 == 5 || step.step % 10 == 6;
   });
-  EXPECT_TRUE(is_in(preempted, "with a preemption and the steps after them (640 calls")) << preempted;
+  EXPECT_TRUE(is_in(preempted, "with a preemption and after (640 calls")) << preempted;
   const std::string uneven = said_of([](StepSummary& step) {
     const bool is_uneven = step.step % 4 == 3;
     step.batch.shape.decode_context = 31'000 + (is_uneven ? 100'000 : 1'000);
