@@ -117,7 +117,8 @@ void drafts_that_lose(const Evidence& evidence, std::vector<Finding>& findings) 
   findings.push_back(
       {.evidence = fmt::format(
            "{} steps checked draft tokens and gave {:.2f} tokens a sequence, each in {:.0f} us, without "
-           "drafts in {:.0f} us ({}); {} of {} were accepted, and finding them took {:.0f} % of the time{}",
+           "drafts in {:.0f} us ({}); {} of {} were accepted, and finding them took {:.0f} % of these steps' "
+           "time{}",
            lost.steps, tokens / static_cast<double>(lost.sequences), lost.us / tokens,
            lost.without_us / tokens,
            lost.is_measured ? "measured in steps that had none" : "by a model, since every step had some",

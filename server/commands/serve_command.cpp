@@ -64,7 +64,8 @@ void fit_descriptors(HttpLimits& limits, ServerLog& log) {
   const size_t room = limit - std::min(kOthers, limit / 2);
   limits.spare_connections = std::min(limits.spare_connections, room / 4);
   limits.max_connections = room - limits.spare_connections;
-  log.write(LogLevel::warning, "fewer connections than --max-connections: the limit of open files is too low",
+  log.write(LogLevel::warning,
+            "fewer connections than --max-connections: the limit of open files (ulimit -n) is too low",
             {{"limit", static_cast<int64_t>(limit)},
              {"max_connections", static_cast<int64_t>(limits.max_connections)}});
 }

@@ -238,7 +238,7 @@ void SamplingArgs::add_to(CLI::App& command) {
   add_with_default(group, "--top-p", params.top_p, "draw from the likeliest tokens that make up p");
   add_with_default(group, "--min-p", params.min_p, "drop tokens below p times the likeliest");
   add_with_default(group, "--repetition-penalty", params.repetition_penalty,
-                   "divides the logits of tokens seen before");
+                   "divides positive logits of tokens seen before and multiplies negative ones");
   add_with_default(group, "--presence-penalty", params.presence_penalty,
                    "subtracted from the logit of each token generated before");
   add_with_default(group, "--frequency-penalty", params.frequency_penalty,
