@@ -73,19 +73,21 @@ void launch_bound(const Evidence& evidence, std::vector<Finding>& findings) {
                                static_cast<double>(steps.late_ops) / static_cast<double>(steps.steps())),
        .stake_us = us,
        .gain = us / steps.wall_us,
-       .advice = "decode steps in graphs do not wait: see graph misses; prompts of more tokens a step"});
+       .advice = "replay decode steps as graphs, which do not wait (see graph misses); compute more prompt "
+                 "tokens a step"});
 }
 
 void bubbles(const Evidence& evidence, std::vector<Finding>& findings) {
   const StepEvidence& steps = evidence.steps();
   findings.push_back(
       {.evidence =
-           fmt::format("{:.1f} ms passed between {} pairs of steps while requests were there to go on with",
+           fmt::format("{:.1f} ms passed between {} pairs of steps while requests were ready to go on",
                        steps.bubble.us * 1e-3, steps.bubble.steps),
        .stake_us = steps.bubble.us,
        .gain = steps.bubble.us / steps.wall_us,
-       .advice = "what calls the engine was busy elsewhere: fewer --threads than cores, no other work beside "
-                 "it; a client library's callbacks belong on another thread"});
+       .advice =
+           "free the thread that calls the engine, which was busy elsewhere: use fewer --threads than cores, "
+           "run no other work beside it, and move a client library's callbacks to another thread"});
 }
 
 void synchronous_copies(const Evidence& evidence, std::vector<Finding>& findings) {
@@ -95,12 +97,13 @@ void synchronous_copies(const Evidence& evidence, std::vector<Finding>& findings
   // The host launches later in a traced step than in others: the time behind a copy is the most that it may be.
   const double least = range.copy_us / range.step_us();
   findings.push_back(
-      {.evidence = fmt::format("{:.1f} copies a traced step held up the device for {:.1f} us: {:.1f} us "
-                               "themselves, {:.1f} us until the host, which waited for them, launched on",
-                               static_cast<double>(range.copies) / static_cast<double>(range.steps),
-                               (range.copy_us + range.behind_us) / static_cast<double>(range.steps),
-                               range.copy_us / static_cast<double>(range.steps),
-                               range.behind_us / static_cast<double>(range.steps)),
+      {.evidence =
+           fmt::format("{:.1f} copies a traced step held up the device for {:.1f} us: {:.1f} us for "
+                       "themselves, {:.1f} us until the host, which waited for them, launched more work",
+                       static_cast<double>(range.copies) / static_cast<double>(range.steps),
+                       (range.copy_us + range.behind_us) / static_cast<double>(range.steps),
+                       range.copy_us / static_cast<double>(range.steps),
+                       range.behind_us / static_cast<double>(range.steps)),
        .stake_us = share * evidence.steps().wall_us,
        .gain = 0.5 * (least + share),
        .gain_from = least,
@@ -135,9 +138,9 @@ void graph_misses(const Evidence& evidence, std::vector<Finding>& findings) {
                       .stake_us = steps.eager.us,
                       .gain = steps.eager.us / steps.wall_us * saved,
                       .estimated = true,
-                      .advice = is_on ? "a batch beyond the largest graph, or options of requests that "
-                                        "graphs do not have: --max-num-seqs at most the largest graph's"
-                                      : "--cuda-graphs"});
+                      .advice = is_on ? "lower --max-num-seqs to the largest graph's batch; some options of "
+                                        "requests have no graph either"
+                                      : "set --cuda-graphs"});
 }
 
 void padding(const Evidence& evidence, std::vector<Finding>& findings) {
@@ -154,7 +157,7 @@ void padding(const Evidence& evidence, std::vector<Finding>& findings) {
        .stake_us = us,
        .gain = us / steps.wall_us,
        .estimated = true,
-       .advice = "batches that match a graph's size: --max-num-seqs"});
+       .advice = "set --max-num-seqs so that batches match a graph's size"});
 }
 
 void cold_start(const Evidence& evidence, std::vector<Finding>& findings) {
@@ -180,11 +183,11 @@ void cold_start(const Evidence& evidence, std::vector<Finding>& findings) {
                 "the first steps of {} kinds took {:.1f} ms more than those after them, one alone {:.1f} ms",
                 kinds, us * 1e-3, most_us * 1e-3);
   us = std::max(us, launches_us);
-  findings.push_back(
-      {.evidence = std::move(text),
-       .stake_us = us,
-       .gain = us / evidence.steps().wall_us,
-       .advice = "send a few requests before the ones that count (bench --num-warmups); it is paid once"});
+  findings.push_back({.evidence = std::move(text),
+                      .stake_us = us,
+                      .gain = us / evidence.steps().wall_us,
+                      .advice = "send a few requests before the ones that count (bench --num-warmups), since "
+                                "only the first pay this"});
 }
 
 void slower_with_time(const Evidence& evidence, std::vector<Finding>& findings) {
@@ -201,8 +204,8 @@ void slower_with_time(const Evidence& evidence, std::vector<Finding>& findings) 
        .stake_us = us * lost,
        .gain = us / evidence.steps().wall_us * lost,
        .estimated = true,
-       .advice = "if the clock fell: cooling, the power limit, what else the device did; if not: another "
-                 "process, longer contexts"});
+       .advice = "look at cooling, the power limit and other work on the device if the clock fell, else at "
+                 "other processes and longer contexts"});
 }
 
 void too_few_threads(const Evidence& evidence, std::vector<Finding>& findings) {
@@ -223,7 +226,7 @@ void too_few_threads(const Evidence& evidence, std::vector<Finding>& findings) {
        .gain_from = gain(kThreadGain),
        .gain_to = gain(kThreadGainOfCore),
        .estimated = true,
-       .advice = fmt::format("--threads {}", header.cores)});
+       .advice = fmt::format("set --threads {}", header.cores)});
 }
 
 constexpr std::array kSystemRules{

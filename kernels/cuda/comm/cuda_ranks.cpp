@@ -155,7 +155,7 @@ CudaRanks::CudaRanks(const CudaRanksOptions& options)
   if (wants_peers) why_no_peers_ = no_peers;
   if (options_.all_reduce == AllReduceChoice::peer) {
     if (!uses_peer_memory_)
-      fail("tensor-parallel-size: memory that GPUs see of each other is asked for, but {}", no_peers);
+      fail("tensor-parallel-size: --all-reduce peer needs access between GPUs, but {}", no_peers);
   } else if (!no_nccl.empty()) {
     nccl_.reset();
     if (!uses_peer_memory_) {

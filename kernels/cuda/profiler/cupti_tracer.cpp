@@ -279,7 +279,7 @@ std::string CuptiTracer::Session::enable() {
     result = library_.enable(kind);
     if (result == CUPTI_SUCCESS) continue;
     const char* hint = result == CUPTI_ERROR_INSUFFICIENT_PRIVILEGES
-                           ? "; the driver lets administrators only (NVreg_RestrictProfilingToAdminUsers)"
+                           ? "; the driver lets only administrators (NVreg_RestrictProfilingToAdminUsers)"
                            : "";
     return fmt::format("CUPTI does not record activities of kind {}: {}{}", static_cast<int>(kind),
                        library_.text(result), hint);

@@ -48,14 +48,14 @@ void add_profile_trace_command(CLI::App& profile) {
       ->required();
   trace
       ->add_option("-o,--output", arguments->out,
-                   "File to write, in Chrome's trace format; with the suffix .gz compressed")
+                   "File to write, in Chrome's trace format; compressed if it ends in .gz")
       ->option_text("FILE")
       ->required();
   add_step_filter(*trace, arguments->filter);
   trace->footer(
       "A trace has the parts of each step on the host, steps, phases, layers and ops on the device, requests "
       "and counters,\n"
-      "and of a range that was traced (--profile-range) every kernel. Perfetto (https://ui.perfetto.dev), "
+      "and every kernel of a traced range (--profile-range). Perfetto (https://ui.perfetto.dev), "
       "chrome://tracing\n"
       "and Holistic Trace Analysis read it.\n\n"
       "Examples:\n"

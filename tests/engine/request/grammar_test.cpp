@@ -168,7 +168,7 @@ TEST_F(GrammarEngine, ATextThatCannotGoOnIsAnErrorOfThatRequest) {
   const Answer& found = answers.at("a");
   EXPECT_EQ(found.text, "ab") << "what came before stands";
   EXPECT_EQ(found.last.finish, FinishReason::error);
-  EXPECT_THAT(found.last.finish_detail, HasSubstr("the grammar allows no token behind the 2 generated"));
+  EXPECT_THAT(found.last.finish_detail, HasSubstr("the grammar allows no token after the 2 generated"));
   EXPECT_EQ(answers.at("free").tokens.size(), 9u);
   EXPECT_EQ(engine_->scheduler().blocks().num_live(), 0);
 }

@@ -230,7 +230,7 @@ TEST(DefaultChatTemplate, IsOfTheTurnsThatTheVocabularyKnows) {
   EXPECT_EQ(of("<|im_end|>"), chatml);
   EXPECT_EQ(of("<other>"),
             std::string(chatml).insert(chatml.find(':'),
-                                       ", though its vocabulary has the tokens of none that is known"));
+                                       ", though its vocabulary has the tokens of no known template"));
   EXPECT_EQ(of("<|eot_id|>"),
             "default chat template Llama 3: <|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>"
             "<|start_header_id|>assistant<|end_header_id|>\n\n");

@@ -323,9 +323,8 @@ TEST(RopePairs, OfGlm4AreHalvesWithSections) {
 
 TEST(RefusedKeys, AreThoseThatChangeResults) {
   EXPECT_EQ(refusal(with("qwen2.attention.causal", true, tiny_model("qwen2"))), "");
-  EXPECT_THAT(
-      refusal(with("qwen2.attention.causal", false, tiny_model("qwen2"))),
-      HasSubstr("qwen2.attention.causal is false: tokens that see those behind them are not supported"));
+  EXPECT_THAT(refusal(with("qwen2.attention.causal", false, tiny_model("qwen2"))),
+              HasSubstr("qwen2.attention.causal is false: attention to later tokens is not supported"));
   EXPECT_THAT(refusal(with("llama.attention.temperature_scale", 0.1f)),
               HasSubstr("llama.attention.temperature_scale: not supported with architecture llama"));
   EXPECT_EQ(refusal(with("cohere2.rope.freq_base_swa", 10000.0f, tiny_model("cohere2"))), "");

@@ -84,7 +84,7 @@ TEST(DeltaNetModel, AnArrayOfLayersComesBeforeThePeriod) {
   model.keys["qwen3next.attention.recurrent_layers"] = std::vector<int32_t>{0, 1, 0};
   EXPECT_THAT(delta_layers(hybrid_config(model)), ElementsAre(false, true));
   model.keys["qwen3next.attention.recurrent_layers"] = std::vector<int32_t>{1, 1, 0};
-  EXPECT_THAT(hybrid_refusal(model), HasSubstr("of 2 layers none attends"));
+  EXPECT_THAT(hybrid_refusal(model), HasSubstr("none of 2 layers attends"));
 }
 
 TEST(DeltaNetModel, KeysOutOfRangeAreRefusedByName) {
@@ -103,7 +103,7 @@ TEST(DeltaNetModel, KeysOutOfRangeAreRefusedByName) {
         Wrong{"ssm.inner_size", 4 * 1025, "heads of at most 1024 elements"},
         Wrong{"ssm.inner_size", 0xffffffffu, "expected 1 to 4194304"},
         Wrong{"full_attention_interval", 1, "expected 2 to 1000"},
-        Wrong{"full_attention_interval", 4, "of 2 layers none attends"}}) {
+        Wrong{"full_attention_interval", 4, "none of 2 layers attends"}}) {
     ModelParts model = hybrid_model();
     model.keys[fmt::format("qwen3next.{}", wrong.key)] = wrong.value;
     EXPECT_THAT(hybrid_refusal(model), AllOf(HasSubstr(wrong.key), HasSubstr(wrong.message))) << wrong.value;

@@ -83,7 +83,7 @@ TEST(Shard, RefusesNormsOverAllHeads) {
       [&] {
         shard_config(config, {0, 2});
       },
-      ThrowsMessage<Error>(HasSubstr("tensor-parallel-size: 2, expected 1 of model sample: architecture "
+      ThrowsMessage<Error>(HasSubstr("tensor-parallel-size: 2, expected 1 for model sample: architecture "
                                      "olmo2 normalises queries and keys over all heads")));
 }
 

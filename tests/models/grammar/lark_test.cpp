@@ -134,7 +134,7 @@ TEST(Lark, ErrorsNameTheLineAndWhatIsExpected) {
       {"start: %json {}", "a grammar within a rule"},
       {"%declare A\nstart: A", "line 1: %import or %ignore"},
       {"%import common.NOTHING\nstart: NOTHING", "common has no NOTHING"},
-      {"%import python.NAME\nstart: NAME", "common, of which alone"},
+      {"%import python.NAME\nstart: NAME", "common (terminals can"},
       {"start: \"b\"..\"a\"", "a range of two characters"},
       {"| \"a\"", "a rule expected, found |"},
   };

@@ -119,7 +119,7 @@ TEST(UnlikeItself, NamesTheConditionThatTellsTheStepsApart) {
     step.batch.preempted = step.step % 10 == 5;
     return step.step % 10 == 5 || step.step % 10 == 6;
   });
-  EXPECT_TRUE(is_in(preempted, "with a preemption and those behind (640 calls")) << preempted;
+  EXPECT_TRUE(is_in(preempted, "with a preemption and after (640 calls")) << preempted;
   const std::string uneven = said_of([](StepSummary& step) {
     const bool is_uneven = step.step % 4 == 3;
     step.batch.shape.decode_context = 31'000 + (is_uneven ? 100'000 : 1'000);
@@ -149,7 +149,7 @@ TEST(UnlikeItself, NamesTheConditionThatTellsTheStepsApart) {
     step.batch.shape.decode_sequences = step.batch.shape.decode_tokens = 0;
     return true;
   });
-  EXPECT_TRUE(is_in(paused, "of prompts alone") || is_in(paused, "behind a pause")) << paused;
+  EXPECT_TRUE(is_in(paused, "of prompts alone") || is_in(paused, "after a pause")) << paused;
   EXPECT_EQ(said_of([](StepSummary& step) { return step.step % 2 == 0; }), "") << "no condition tells why";
 }
 
@@ -222,7 +222,7 @@ TEST(DraftsThatLose, IfEveryStepHasThemAModelOfTheStepTells) {
   EXPECT_NEAR(finding.gain_from, 0.2, 1e-6) << "without the search alone";
   EXPECT_NEAR(finding.gain_to, 1.0 - 800.0 / 9.0 / 1'000.0, 1e-6) << "if checking is as long for each token";
   expect_text(finding, "1.00 tokens a sequence");
-  expect_text(finding, "by a model: no step had none");
+  expect_text(finding, "by a model, since every step had some");
   expect_text(finding, "0 of 3200 were accepted, and finding them took 20 %");
   EXPECT_EQ(never.first(), "drafts that lose") << "late launches and an idle device follow from them";
   EXPECT_EQ(never.of("launch-bound").gain, 0.0);
@@ -235,7 +235,7 @@ TEST(DraftsThatLose, FromAContextOn) {
   const Finding finding = run.of("drafts that lose");
   EXPECT_NEAR(finding.gain, 0.5 * (0.5 * (0.2 + 1.0 - 800.0 / 9.0 / 1'000.0)), 1e-6)
       << "of the steps that lose";
-  expect_text(finding, "from 512 tokens of context on 180 % won; from 4096 tokens of context on 30 % lost");
+  expect_text(finding, "from 512 tokens of context on, 180 % won; from 4096 tokens of context on, 30 % lost");
   EXPECT_NE(finding.advice.find("off on a server for contexts of 4096 tokens"), std::string::npos)
       << finding.advice;
 }

@@ -38,14 +38,15 @@ std::string advice_on_prefixes(const std::vector<std::pair<std::string, std::str
 }
 
 TEST(PrefixRule, AdvisesACacheWhereTheModelCanHaveOne) {
-  EXPECT_EQ(advice_on_prefixes({{"enable_prefix_caching", "false"}}), "--enable-prefix-caching");
-  EXPECT_THAT(advice_on_prefixes({{"enable_prefix_caching", "true"}}), testing::HasSubstr("more KV cache"));
+  EXPECT_EQ(advice_on_prefixes({{"enable_prefix_caching", "false"}}), "set --enable-prefix-caching");
+  EXPECT_THAT(advice_on_prefixes({{"enable_prefix_caching", "true"}}),
+              testing::HasSubstr("enlarge the KV cache"));
   EXPECT_THAT(advice_on_prefixes({{"enable_prefix_caching", "true"}}),
               testing::Not(testing::HasSubstr("copies")));
   EXPECT_THAT(advice_on_prefixes({{"enable_prefix_caching", "true"}, {"is_recurrent", "true"}}),
               testing::HasSubstr("more copies of states (--num-state-copies)"));
   EXPECT_EQ(advice_on_prefixes({{"enable_prefix_caching", "false"}, {"is_recurrent", "true"}}),
-            "--enable-prefix-caching, with room for --num-state-copies");
+            "set --enable-prefix-caching, with room for --num-state-copies");
 }
 
 }  // namespace

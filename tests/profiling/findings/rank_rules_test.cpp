@@ -92,7 +92,7 @@ TEST(RankRules, ARankThatIsLateOutOfExchanges) {
   });
   const Finding finding = run.of("slow rank");
   EXPECT_NE(finding.evidence.find("for rank 0"), std::string::npos) << finding.evidence;
-  EXPECT_NE(finding.evidence.find("is 360 us a step in ops between ranks without waiting, they 60 us"),
+  EXPECT_NE(finding.evidence.find("spends 360 us a step in ops between ranks without waiting, they 60 us"),
             std::string::npos)
       << finding.evidence;
 }

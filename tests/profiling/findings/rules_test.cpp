@@ -165,7 +165,7 @@ TEST(Rules, LaunchBoundAndGraphMisses) {
   off.steps(eager);
   EXPECT_EQ(off.of("launch-bound").gain, 0.0) << "one finding for what --cuda-graphs mends";
   EXPECT_NEAR(off.of("graph misses").gain, 0.3, 1e-6);
-  EXPECT_EQ(off.of("graph misses").advice, "--cuda-graphs");
+  EXPECT_EQ(off.of("graph misses").advice, "set --cuda-graphs");
   FoundIn on;
   on.steps(eager);
   EXPECT_NEAR(on.of("launch-bound").gain, 0.3, 1e-6);

@@ -80,7 +80,7 @@ TEST_F(CutProfileTest, EveryCutIsReadToItsLastWholeLine) {
     ASSERT_EQ(file.note.empty(), cut.back() == '\n') << bytes;
     if (!file.steps.empty() && (file.note.empty() || bytes % 97 == 0)) {
       const std::string report = render_report(file, {});
-      EXPECT_EQ(report.find("0 dropped before the last (behind it: not known") == std::string::npos,
+      EXPECT_EQ(report.find("0 dropped before the last (after it: not known") == std::string::npos,
                 file.note.empty())
           << report;
     }

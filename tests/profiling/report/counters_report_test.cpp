@@ -201,7 +201,7 @@ TEST(CountersReport, RanksStandSideBySide) {
 TEST(CountersReport, RanksThatWereNotReadAreNamed) {
   const std::string text =
       render_report(file_of_ranks({test::sample_counters()}), {.format = ReportFormat::md});
-  EXPECT_NE(text.find("first rank's of 3: those of the others were not read"), std::string::npos) << text;
+  EXPECT_NE(text.find("of the first of 3 ranks: the others' were not read"), std::string::npos) << text;
   EXPECT_EQ(text.find("Hardware counters by rank"), std::string::npos) << text;
 }
 

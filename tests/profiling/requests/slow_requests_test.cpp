@@ -218,7 +218,7 @@ TEST_F(SlowRequestsTest, WithoutIdsInTheStepsItSaysSo) {
   EXPECT_EQ(parts_of(slow), (std::map<std::string, double>{{"queue", 10}, {"prefill", 30}, {"decode", 100}}));
   EXPECT_TRUE(json_of(slow)["slowest"][0]["gaps"].empty());
   const std::string text = slow_requests_text(slow, false);
-  EXPECT_THAT(text, HasSubstr("No step of the profile says that it served it"));
+  EXPECT_THAT(text, HasSubstr("No step of the profile says that it served this request"));
   EXPECT_THAT(text, HasSubstr("0 of its 8"));
   run_a();
   EXPECT_THAT(slow_requests_text(found(RequestOrder::e2e), false), Not(HasSubstr("No step")));

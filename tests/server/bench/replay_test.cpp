@@ -351,7 +351,7 @@ TEST(RequestFigures, AreThoseOfTheRecords) {
     {"option": "new", "recorded": "absent", "replayed": "y"}])"));
   EXPECT_EQ(replay["notes"], nlohmann::ordered_json::parse(R"([
     "requests with a grammar, replayed without one: 2",
-    "requests with draft tokens, replayed with as many right in the mean, not one by one: 1",
+    "requests with draft tokens, replayed with the same mean share of right ones, not one by one: 1",
     "requests that were refused, left out: 4"])"));
 }
 

@@ -252,8 +252,8 @@ TEST(LoadCommand, DraftsOfAReplayAreRightAsOftenAsTheRecorded) {
   };
   EXPECT_GT(right("recorded"), 0.3);
   EXPECT_NEAR(right("replayed"), right("recorded"), 0.15);
-  EXPECT_EQ(replay["notes"],
-            Json({"requests with draft tokens, replayed with as many right in the mean, not one by one: 6"}));
+  EXPECT_EQ(replay["notes"], Json({"requests with draft tokens, replayed with the same mean share of right "
+                                   "ones, not one by one: 6"}));
   const Json without = result_of(std::string(kTiny) + "--replay " + record)["replay"];
   EXPECT_EQ(without["replayed"]["draft_tokens"], 0);
 }

@@ -50,8 +50,8 @@ TEST(MemoryPlan, SaysWhatStatesOfSequencesTake) {
   // 36 layers: in each a matrix [128, 128] for each of 32 heads, and three inputs of 8,192 channels.
   constexpr size_t kSlot = 36 * ((size_t{2} << 20) + (size_t{96} << 10));
   EXPECT_THAT(memory_plan_table(config, {}),
-              HasSubstr("states: 75.38 MiB of each running sequence, whatever its length: 19296.00 MiB with "
-                        "--max-num-seqs 256; and of each copy for the prefix cache (--num-state-copies)"));
+              HasSubstr("states: 75.38 MiB for each running sequence, whatever its length (19296.00 MiB with "
+                        "--max-num-seqs 256), and for each copy of the prefix cache (--num-state-copies)"));
   const auto plan = memory_plan_json(config, {});
   EXPECT_EQ(plan["state_bytes_per_sequence"], kSlot);
   EXPECT_EQ(plan["kv_bytes_per_token"]["bf16"], 24u << 10) << "of the twelve layers that attend";

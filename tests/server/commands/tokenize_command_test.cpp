@@ -115,10 +115,9 @@ TEST_F(TokenizeCommandTest, UsesTheModelsOwnChatTemplate) {
   EXPECT_EQ(run_with({"--chat", chat, "--print-text"}), "<s><|user|>\nHi<|end|>");
   testing::internal::CaptureStderr();
   EXPECT_EQ(run({"--chat", chat, "--print-text"}), "<s><|im_start|>user\nHi<|im_end|>\n");
-  EXPECT_EQ(
-      testing::internal::GetCapturedStderr(),
-      "the model has no chat template: default chat template ChatML, though its vocabulary has the tokens of "
-      "none that is known\n");
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "the model has no chat template: default chat template ChatML, though its vocabulary has the "
+            "tokens of no known template\n");
 }
 
 TEST_F(TokenizeCommandTest, RefusesAConversationThatCannotBeRendered) {

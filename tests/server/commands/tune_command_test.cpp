@@ -51,7 +51,7 @@ TEST_F(TuneCommandTest, AdviceIsTriedAndWhatItGainsIsMeasured) {
               HasSubstr("minfer serve synthetic:tiny:q8_0 --device cpu"));
 
   const Outcome text = minfer("profile explain load.jsonl --try --budget 1s");
-  EXPECT_THAT(text.out, HasSubstr("8 of 8 requests ran again"));
+  EXPECT_THAT(text.out, HasSubstr("8 of 8 requests were replayed"));
   EXPECT_THAT(text.out, testing::AnyOf(HasSubstr("Best of these:\n  minfer serve"),
                                        HasSubstr("Nothing that was tried helped")));
 }
