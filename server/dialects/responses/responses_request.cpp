@@ -121,7 +121,7 @@ std::string echo_members(JsonFields& fields, const CompletionRequest& request, c
 }
 
 /// Calls of another server's tools. The client has no text of them, so a template could show nothing.
-constexpr std::array<std::string_view, 2> kWithoutText{"web_search_call", "tool_search_call"};
+constexpr std::array<std::string_view, 2> kItemsWithoutText{"web_search_call", "tool_search_call"};
 
 void append_paragraph(std::string& text, std::string_view more) {
   if (!text.empty()) text += '\n';
@@ -181,7 +181,8 @@ class InputReader {
         fields.text("type").value_or(item.contains("role") ? "message" : "item_reference");
     for (const char* of_answers : {"id", "status"})
       fields.any(of_answers);
-    if (std::ranges::find(kWithoutText, type) != kWithoutText.end()) return unknown_.add(path, type);
+    if (std::ranges::find(kItemsWithoutText, type) != kItemsWithoutText.end())
+      return unknown_.add(path, type);
     if (type == "message") {
       read_message(fields);
     } else if (type == "reasoning") {

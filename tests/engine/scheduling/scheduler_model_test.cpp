@@ -61,14 +61,14 @@ BlockManagerOptions block_options(const EngineOptions& options, BlockHash hash) 
 }
 
 /// Counts of a run, by which a test shows that it tested what it meant to.
-struct Counts {
+struct RunCounts {
   int64_t finished = 0, cancelled = 0, refused = 0, preempted = 0, hit_tokens = 0, chunks = 0;
 };
 
 /// Engine, clients and model in one, with one random configuration.
 class Traffic {
  public:
-  Traffic(uint64_t seed, Counts& counts)
+  Traffic(uint64_t seed, RunCounts& counts)
       : random_(seed),
         options_(random_options(random_)),
         blocks_(block_options(options_, random_hash(random_))),
@@ -189,12 +189,12 @@ class Traffic {
   ScriptedModel model_;
   std::list<std::unique_ptr<Sequence>> sequences_;
   int64_t num_arrived_ = 0;
-  Counts& counts_;
+  RunCounts& counts_;
 };
 
 TEST(SchedulerModel, EveryOutputIsTheOneOfRunningAlone) {
   constexpr int64_t kOperationsPerTraffic = 500;
-  Counts counts;
+  RunCounts counts;
   for (int64_t i = 0; i < num_random_operations() / kOperationsPerTraffic; ++i) {
     const uint64_t seed = first_seed() + static_cast<uint64_t>(i);
     SCOPED_TRACE(fmt::format("seed {}: repeat with {}={} {}={}", seed, kSeedVariable, seed,
