@@ -26,7 +26,7 @@ class LaunchLog {
     int32_t end_stamp = -1;      ///< -1: none
     int32_t arrival_stamp = -1;  ///< for the time at which the data of all ranks had come; -1: none
     int32_t routed_layer =
-        -1;  ///< the index of a product of experts among the step's counts of chosen experts; -1: none
+        -1;  ///< for a product of experts: the index of its count among the step's counts of chosen experts; -1: none
   };
 
   /// `has_early_starts`: kernels begin before those in front of them have ended (PDL, from compute capability 9.0 on).

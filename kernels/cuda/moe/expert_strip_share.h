@@ -16,13 +16,13 @@ struct ExpertStripShare {
   int32_t small;   ///< the others
   int32_t strips;  ///< of each
 
-  /// The first strip of block `block` of `blocks`; block `blocks` gives the end of the last strip.
+  /// The first strip of block `block` of `blocks`; for `block` = `blocks`, the end of all strips.
   constexpr int32_t first_of(int32_t block, int32_t blocks) const {
     return strip_at(strips * (kLargeStripCost * large + kSmallStripCost * small) * block / blocks);
   }
 
  private:
-  /// The strip that is being multiplied after strips of `cost` together are done.
+  /// The strip that is being multiplied when strips with a total of `cost` are done.
   constexpr int32_t strip_at(int64_t cost) const {
     constexpr int64_t kPairCost = kLargeStripCost + kSmallStripCost;
     const int32_t pairs = large < small ? large : small;

@@ -8,10 +8,10 @@
 ///   gate and up:  out[route] = activation(Wg[e] x + bg[e], Wu[e] x + bu[e])     a warp has 4 rows of each
 ///   down:         out[t] (+)= sum over j of w[t, j] * (W[e_j] x[t, j] + b[e_j])   a block has 16 rows, for all experts of the token
 ///
-/// With so few routes only the weights' way from memory limits the speed. A warp loads 16 x 512 bytes at a
-/// time, and the 16 warps of a multiprocessor keep memory busy while others add up. For down, a warp has 8 rows
-/// of an expert and, if there are fewer experts, a part of its columns; the experts' weights and bias are
-/// applied after the sums. Only the experts have to be known first, so nothing is loaded before begin_kernel().
+/// With so few routes only the weights' way from memory limits the speed. A warp loads 16 x 512 bytes at a time,
+/// and the 16 warps of a multiprocessor keep memory busy while others add up. For down, a warp has 8 rows of an
+/// expert, or a part of their columns if a token has too few experts for all warps; the experts' weights and
+/// biases come after the sums. Only the experts have to be known first, so nothing is loaded before begin_kernel().
 ///
 /// Bytes: the weights of each route's expert.
 namespace minfer::cuda {
