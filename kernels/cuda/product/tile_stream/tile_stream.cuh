@@ -226,7 +226,7 @@ __device__ __forceinline__ void consume(const typename Schedule::Args& args, Til
   uint32_t turn = 0;
   while (schedule.take(segment)) {
     StreamSums<Form> sums;
-    int used_x = -1;  // the last stage that the current products read
+    int used_x = -1;  // the stage of x that the products in flight read last; -1: none
     for (int32_t i = 0; i < segment.count; ++i, ++turn) {
       const RingTurn<Form::kStages> ring(turn);
       wait(shared.full[ring.stage], ring.parity);
