@@ -37,7 +37,7 @@ class LaunchLog {
   void clear();
   /// The next launches belong to a run of `op`.
   OpRun& begin_op(OpId op) { return runs_.emplace_back(OpRun{.op = op}); }
-  /// Notes a launch. `path`: the launcher's name. `reads_ahead_bytes`: see KernelLaunch.
+  /// Notes a launch. `path` and `reads_ahead_bytes`: see KernelLaunch.
   void add(const char* path, const void* kernel, dim3 grid, dim3 block, size_t dynamic_shared_bytes,
            int64_t reads_ahead_bytes = 0);
   /// Notes launches of a library, whose entries the caller keeps; -1: a launch that is not known.

@@ -4,11 +4,11 @@
 
 /// Divides the strips of experts (expert_strip.cuh) among thread blocks.
 ///
-/// Batches come in turns (RouteGroups::turn_routes): a large one, a small one, ..., then the rest of either
-/// kind. The strips of a large batch take longer, so each block gets strips that take the same time together.
+/// Large and small batches alternate (RouteGroups::turn_routes), a large one first; then comes the rest of
+/// either kind. Strips of a large batch take longer, so the division gives all blocks the same total time.
 namespace minfer::cuda {
 
-/// The time of a strip of a batch with up to 16 routes, and with up to 8, as measured: 2.66 and 2.19 us.
+/// The relative times of a strip of a batch with up to 16 routes, and with up to 8: 2.66 and 2.19 us were measured.
 inline constexpr int64_t kLargeStripCost = 6, kSmallStripCost = 5;
 
 struct ExpertStripShare {

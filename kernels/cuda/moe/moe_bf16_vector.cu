@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   allow_next_kernel();
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
   const int groups = (p.rows + kGateRows - 1) / kGateRows;
-  // Neighbouring units go to different multiprocessors, so that their numbers of units differ by at most one.
+  // Consecutive units go to different multiprocessors, so that two multiprocessors differ by at most one unit.
   for (auto unit = static_cast<int>(threadIdx.x / kWarpSize * gridDim.x + blockIdx.x);
        unit < p.num_routes * groups; unit += static_cast<int>(kWarps * gridDim.x)) {
     const int32_t route = unit / groups;
