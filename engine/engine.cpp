@@ -140,7 +140,7 @@ void Engine::submit(const Request& request) {
 
 void Engine::check_grammar(const TokenGrammar& grammar) {
   if (!takes_masks_) {
-    fail("grammar: the {} backend cannot draw from the tokens that a grammar allows", backend_info().name);
+    fail("grammar: the {} backend cannot draw only tokens that a grammar allows", backend_info().name);
   }
   const int32_t found = grammar.tokens().vocab_size();
   if (found != config().vocab_size) {

@@ -158,7 +158,7 @@ void choose_for_processes(EngineOptions& options) {
   if (options.tensor_parallel_size != 1 && options.tensor_parallel_size != count) {
     fail(
         "tensor-parallel-size: {}, expected {}, the number of processes that the launcher started: each "
-        "process is one rank with one GPU (more ranks in a process are not supported)",
+        "process is one rank with one GPU (several processes of several ranks each are not supported)",
         options.tensor_parallel_size, count);
   }
   options.tensor_parallel_size = count;

@@ -23,18 +23,18 @@ struct ConditionTexts {
 constexpr std::string_view kLookAtOp =
     "look at the op and at what runs before it (profile trace, bench --kernels --op); larger pieces of "
     "prompts (--max-num-batched-tokens) pay this less often";
-constexpr std::array<ConditionTexts, kStepConditions> kConditions{
+/// By StepCondition; the last one, eager, is the rule of graph misses.
+constexpr std::array<ConditionTexts, static_cast<size_t>(StepCondition::eager)> kConditions{
     ConditionTexts{"beside prompts in the step", kLookAtOp},
     {"in steps of prompts alone", kLookAtOp},
     {"in steps with a preemption and after", "enlarge the KV cache: --kv-cache-memory or --num-blocks"},
     {"beside one much longer context", "serve long contexts on a server of their own, or few at once"},
     {"in the first step after a pause", "look for what sleeps meanwhile: clocks, threads, memory given back"},
-    {"without a graph", "--cuda-graphs"},
     {"late in the recording", "look for what has changed since the start: clocks, other processes, memory"}};
 
 /// One finding for each condition, of the op that lost most by it.
 void unlike_itself(const Evidence& evidence, std::vector<Finding>& findings) {
-  std::array<size_t, kStepConditions> numbers{};  // of the finding of a condition, from 1
+  std::array<size_t, kConditions.size()> numbers{};  // of the finding of a condition, from 1
   const double wall_us = evidence.steps().wall_us, taken_us = evidence.host().any_waited_us;
   for (const Slowdown& slow : evidence.same_work().slowdowns()) {
     // Graph misses, slower with time and cores taken are rules of their own.
@@ -79,7 +79,7 @@ void uneven_batch(const Evidence& evidence, std::vector<Finding>& findings) {
        .of = GainOf::throughput,
        .estimated = true,
        .advice = std::string(kConditions[static_cast<size_t>(StepCondition::long_context)].advice) +
-                 " (the gain is of the time of the others' tokens)"});
+                 " (the gain is in the time of the others' tokens)"});
 }
 
 /// Drafts of the contexts and phases where they lost.
@@ -118,10 +118,10 @@ void drafts_that_lose(const Evidence& evidence, std::vector<Finding>& findings) 
       {.evidence = fmt::format(
            "{} steps checked draft tokens and gave {:.2f} tokens a sequence, each in {:.0f} us, without "
            "drafts in {:.0f} us ({}); {} of {} were accepted, and finding them took {:.0f} % of these steps' "
-           "time{}",
+           "decoding time{}",
            lost.steps, tokens / static_cast<double>(lost.sequences), lost.us / tokens,
            lost.without_us / tokens,
-           lost.is_measured ? "measured in steps that had none" : "by a model, since every step had some",
+           lost.is_measured ? "measured in steps that had none" : "by a model, since too few steps had none",
            lost.accepted, lost.proposed, percent_of(lost.draft_us, lost.us), lose_from < 0 ? "" : by_context),
        .stake_us = lost.us,
        .gain = lost_us / wall_us,
@@ -155,8 +155,8 @@ void overload(const Evidence& evidence, std::vector<Finding>& findings) {
        .gain_to = std::max(share, 1.0 - alone_us / to_first_us),
        .of = GainOf::latency,
        .advice = fmt::format("send no more than {:.3g} requests a second to this server: add servers, use a "
-                             "faster device or type, or set --max-queue-size, which turns requests away "
-                             "early (the gain is of the time to the first token)",
+                             "faster device or type of weights, or set --max-queue-size, which turns "
+                             "requests away early (the gain is in the time to the first token)",
                              rate / times)});
 }
 
@@ -175,20 +175,20 @@ void shrinking_batch(const Evidence& evidence, std::vector<Finding>& findings) {
                       .gain = share * (1.0 - model.token_cost(now, last.most)),
                       .of = GainOf::throughput,
                       .estimated = true,
-                      .advice = "send the longest answers first, or keep requests coming; no option of the "
-                                "server helps, since the load ended"});
+                      .advice = "send requests with long answers first, or keep requests coming; no server "
+                                "option helps, since the load ended"});
 }
 
 constexpr std::array kBatchRules{
     Rule{"overload", FindingGroup::requests,
-         "the time to the first token (request records): it grows steadily with the arrival",
+         "the time to the first token (request records), which grows steadily with the arrival",
          "the queue's share of that time", overload},
     Rule{"batch that shrinks", FindingGroup::requests,
          "decode steps after the last prompt of requests that came at once, with at most three quarters of "
          "their most sequences",
          "their share of the time x (1 - cost of a token in the full batch / cost now)", shrinking_batch},
     Rule{"drafts that lose", FindingGroup::requests,
-         "decoding with and without draft tokens, by phase and context; a model of the steps if all had some",
+         "decoding with and without draft tokens, by phase and context; a model if too few steps had none",
          "(time of steps with drafts - time of their tokens without) / wall time", drafts_that_lose},
     Rule{"uneven batch", FindingGroup::requests,
          "steps that decode one context of at least 4 times the others' mean",
@@ -196,7 +196,7 @@ constexpr std::array kBatchRules{
     Rule{"unlike itself", FindingGroup::kernels,
          "ops of the same work, by condition: prompts beside them, a preemption, a long context, a pause, "
          "late in the recording",
-         "what they took beyond the same work elsewhere / wall time", unlike_itself},
+         "(their time - time of the same work elsewhere) / wall time", unlike_itself},
 };
 
 }  // namespace

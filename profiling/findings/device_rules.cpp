@@ -207,8 +207,8 @@ void other_process(const Evidence& evidence, std::vector<Finding>& findings) {
   const double counted_us = disturbed_us + steps.kept_waiting_us;
   std::string text =
       others.processes > 0
-          ? fmt::format("{} other process{} on the device and {:.1f} GiB of its memory", others.processes,
-                        others.processes == 1 ? " computes" : "es compute",
+          ? fmt::format("{} other process{} the device and {:.1f} GiB of its memory", others.processes,
+                        others.processes == 1 ? " uses" : "es use",
                         static_cast<double>(others.bytes) / static_cast<double>(1 << 30))
           : fmt::format("other programs had {:.1f} GiB of the device's memory before this one began",
                         static_cast<double>(before_bytes) / static_cast<double>(1 << 30));

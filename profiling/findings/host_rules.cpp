@@ -72,7 +72,7 @@ void cores_taken(const Evidence& evidence, std::vector<Finding>& findings) {
   add(evidence, lost,
       fmt::format(
           "{} waited for a core in {:.0f} % of the time, the engine's thread in {:.0f} %: up to {} "
-          "threads of the machine wanted to run on its {} cores",
+          "threads of the machine wanted to run at once, on {} core(s)",
           host.threads == 1 ? "the compute thread" : fmt::format("some of {} compute threads", host.threads),
           percent_of(host.any_waited_us, host.wall_us()), percent_of(host.engine_waited_us, host.wall_us()),
           host.runnable, evidence.header().cores),
@@ -85,17 +85,19 @@ void too_many_threads(const Evidence& evidence, std::vector<Finding>& findings) 
   const double cores = allowed_cores(evidence, host);
   // Meanwhile the cores run other threads of the process: the loss is between nothing and the wait of the engine's thread.
   add(evidence, {.most_us = without(waited(evidence, host), throttled_us(host)).least_us},
-      fmt::format("{} threads compute on {:.3g} cores: they wait for a core in {:.0f} % of the time",
-                  threads_of(evidence), cores, percent_of(host.any_waited_us, host.wall_us())),
-      fmt::format("--threads {:.0f}", std::max(1.0, cores)), findings);
+      fmt::format(
+          "{} threads compute on {:.3g} core(s): some of them wait for a core in {:.0f} % of the time",
+          threads_of(evidence), cores, percent_of(host.any_waited_us, host.wall_us())),
+      fmt::format("set --threads {:.0f}", std::max(1.0, cores)), findings);
 }
 
 void cpu_quota(const Evidence& evidence, std::vector<Finding>& findings) {
   const HostSample host = evidence.host();
   if (host.quota_cores <= 0.0) return;
   add(evidence, {.least_us = 0.5 * throttled_us(host), .most_us = throttled_us(host)},
-      fmt::format("the control group's quota of {:.3g} cores held the process back for {:.0f} % of the time",
-                  host.quota_cores, percent_of(throttled_us(host), host.wall_us())),
+      fmt::format(
+          "the control group's quota of {:.3g} core(s) held the process back for {:.0f} % of the time",
+          host.quota_cores, percent_of(throttled_us(host), host.wall_us())),
       fmt::format("raise the quota (docker run --cpus, Kubernetes limits.cpu) or remove it; with this one, "
                   "set --threads to {:.0f} at most",
                   std::max(1.0, host.quota_cores)),
@@ -147,12 +149,11 @@ constexpr std::array kHostRules{
          cores_taken},
     Rule{"more threads than cores", FindingGroup::system,
          "threads of the header, cores that affinity and quota allow",
-         "0 to the share of the time in which the engine's thread waited for a core", too_many_threads},
+         "from 0 to the share of the time in which the engine's thread waited for a core", too_many_threads},
     Rule{"CPU quota", FindingGroup::system, "throttled time of the control group",
-         "half of its share of the time, to all of it", cpu_quota},
+         "from half of its share of the time to all of it", cpu_quota},
     Rule{"stolen time", FindingGroup::system, "steal time of the machine's cores",
-         "its mean over the cores, to its sum; on a GPU, at most the time that the device waits for the host",
-         stolen},
+         "from its mean over the cores to its sum; on a GPU, at most the device's wait for the host", stolen},
     Rule{"reads from the disk", FindingGroup::system, "page faults that wait; pressure stall information",
          "up to the time with a thread of the machine waiting for a disk", read_from_disk},
     Rule{"swapping", FindingGroup::system, "the process's memory in swap; pressure stall information",

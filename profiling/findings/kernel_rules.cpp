@@ -181,10 +181,10 @@ void attention_split(const Evidence& evidence, std::vector<Finding>& findings) {
         const KernelLaunch& launch = *launch_of(evidence, op);
         saved_us = std::min(saved_us, op.us * (1.0 - launch.waves));
         finding.evidence +=
-            fmt::format("; {} blocks are {:.2f} of a wave: keys are split among too few of them",
+            fmt::format("; its {} block(s) fill {:.2f} of a wave: keys are split among too few",
                         launch.num_blocks(), launch.waves);
         finding.advice =
-            "send more sequences a step; look at how the op splits keys for this context (attention plan)";
+            "compute more sequences a step; look at how the op splits keys for this context (attention plan)";
       });
 }
 
@@ -192,7 +192,7 @@ void small_grid(const Evidence& evidence, std::vector<Finding>& findings) {
   for_all_ops(evidence, Cause::small_grid,
               "whose blocks fill less than half of a wave: most multiprocessors have nothing to do",
               "compute more tokens a step (--max-num-seqs, more requests at once); use a smaller tile or "
-              "split-K, or fuse them with their neighbours",
+              "split-K, or fuse neighbouring ops",
               findings, [&](const OpEvidence& op) {
                 return op.us -
                        std::min(above_roof_us(evidence, op), op.us * (1.0 - launch_of(evidence, op)->waves));
@@ -225,7 +225,7 @@ void occupancy(const Evidence& evidence, std::vector<Finding>& findings) {
                 "KiB shared)",
                 100.0 * launch.occupancy, name(launch.limiter), launch.registers,
                 (launch.static_shared_bytes + launch.dynamic_shared_bytes) >> 10);
-            finding.advice = fmt::format("lower the kernel's need of {}", name(launch.limiter));
+            finding.advice = fmt::format("lower the kernel's use of {}", name(launch.limiter));
           });
 }
 
@@ -305,8 +305,8 @@ void low_l2_hits(const Evidence& evidence, std::vector<Finding>& findings) {
     if (found == evidence.reads().end() || found->second.us <= 0.0 || found->second.l2_hit <= 0.0) continue;
     const double hit = found->second.l2_hit / found->second.us;
     if (hit >= kLowHits || op.memory_bound() || op.us < kLeastShare * evidence.steps().wall_us) continue;
-    findings.push_back({.evidence = fmt::format("{} ({}) is bound by arithmetic, yet only {:.0f} % of what "
-                                                "it asks the L2 cache for is there (measured)",
+    findings.push_back({.evidence = fmt::format("{} ({}) is bound by arithmetic, yet only {:.0f} % of its "
+                                                "reads hit the L2 cache (measured)",
                                                 op.op, phase_of(op), 100.0 * hit),
                         .stake_us = op.us,
                         .gain = above_roof_us(evidence, op) / evidence.steps().wall_us * (1.0 - hit),
@@ -328,28 +328,28 @@ constexpr std::array kKernelRules{
     Rule{"small grid", FindingGroup::kernels,
          "ops under 60 % of the roofline whose kernel is under half a wave",
          "share x (1 - waves), to 80 % of the roofline at the most", small_grid},
-    Rule{"tail wave", FindingGroup::kernels, "kernels of which 20 % of all waves' places stay empty",
+    Rule{"tail wave", FindingGroup::kernels, "kernels that leave 20 % of their waves' places empty",
          "share x empty places, to 80 % of the roofline at the most", tail_wave},
     Rule{"occupancy", FindingGroup::kernels,
          "ops under 60 % of the roofline, with fewer than 25 % of the warps that a multiprocessor holds",
-         "up to 4 % of their time, which is what twice the warps gave", occupancy},
+         "up to 4 % of their time, the measured gain of twice the warps", occupancy},
     Rule{"latency-bound", FindingGroup::kernels, "other ops under 60 % of the roofline",
-         "a quarter (on a CPU a tenth) of what lies above 80 % of the roofline", latency_bound},
+         "a quarter (on a CPU a tenth) of the time beyond 80 % of the roofline", latency_bound},
     Rule{"memory-bound", FindingGroup::kernels, "ops at 60 to 80 % of the memory roof",
-         "half of what lies above 80 % of the roofline", memory_bound},
+         "half of the time beyond 80 % of the roofline", memory_bound},
     Rule{"wide KV cache", FindingGroup::kernels,
          "attention of decode steps on a CPU that reads 8 MiB or more a call, of f32 keys and values",
          "0.24 to 0.52 of its share", wide_kv_cache},
     Rule{"compute-bound", FindingGroup::kernels, "ops at 60 to 80 % of the arithmetic roof",
-         "half of what lies above 80 % of the roofline", compute_bound},
+         "half of the time beyond 80 % of the roofline", compute_bound},
     Rule{"f32 arithmetic", FindingGroup::kernels,
          "f32 products of a CPU that are bound by arithmetic, and its units for bf16 and int8",
-         "from nothing to what the fastest of these units saves at the share of the roof that they reach",
+         "from nothing to what the fastest of these units saves at the products' share of the roof",
          f32_arithmetic},
     Rule{"re-reads", FindingGroup::kernels, "bytes read by the counters, 1.2 times the counted ones",
          "share x (1 - counted / measured)", rereads},
-    Rule{"L2 misses", FindingGroup::kernels, "hits of the counters under 30 % in ops bound by arithmetic",
-         "time above 80 % of the roofline x misses", low_l2_hits},
+    Rule{"L2 misses", FindingGroup::kernels, "L2 hits under 30 % by the counters, in ops bound by arithmetic",
+         "time beyond 80 % of the roofline x misses", low_l2_hits},
 };
 
 }  // namespace

@@ -107,13 +107,13 @@ void exposed_communication(const Evidence& evidence, std::vector<Finding>& findi
        .gain = kHideable * us / evidence.steps().wall_us,
        .estimated = true,
        .advice = "use fewer ranks (--tensor-parallel-size) if the model fits, a faster link or larger "
-                 "batches; the table Between ranks has GB/s. The gain is what hiding half of it would save, "
-                 "but minfer does not compute beside it yet"});
+                 "batches; the table Between ranks has GB/s. Hiding half of it behind compute would give the "
+                 "gain, but minfer does not do that yet"});
 }
 
 constexpr std::array kRankRules{
     Rule{"slow rank", FindingGroup::system,
-         "the other ranks' wait in ops between ranks, beyond the own wait of the rank that they wait for",
+         "the other ranks' wait in ops between ranks, minus the wait of the rank that they wait for",
          "its share of the ops' time / wall time", slow_rank},
     Rule{"exposed communication", FindingGroup::system,
          "time in ops between ranks without waiting, from 10 % of the ops' time on",

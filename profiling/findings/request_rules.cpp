@@ -95,8 +95,8 @@ void preemption_thrash(const Evidence& evidence, std::vector<Finding>& findings)
   const double again = std::min(1.0, again_us / steps.wall_us);
   Finding& finding = findings.emplace_back(more_cache(evidence, again));
   finding.evidence = fmt::format(
-      "{} preemptions: {} of {} requests computed {} tokens again ({:.0f} % of all that were computed); the "
-      "cache was full in {:.0f} % of the time",
+      "{} preemption(s): {} of {} requests computed {} tokens again ({:.0f} % of all that were computed); "
+      "the cache was full in {:.0f} % of the time",
       steps.preempted, requests.preempted_requests, requests.requests, requests.recomputed_tokens,
       percent_of(static_cast<double>(requests.recomputed_tokens),
                  static_cast<double>(steps.prefill_tokens() + steps.decode_tokens())),
@@ -136,7 +136,7 @@ void prefill_starves_decode(const Evidence& evidence, std::vector<Finding>& find
        .of = GainOf::latency,
        .estimated = true,
        .advice = fmt::format("cut prompts into shorter pieces beside decoding: --target-itl-ms {:.0f} or "
-                             "--max-num-batched-tokens {:.0f} (the gain is of the longest gaps between "
+                             "--max-num-batched-tokens {:.0f} (the gain is in the longest gaps between "
                              "tokens; prompts take somewhat longer)",
                              std::max(1.0, 2e-3 * decode.mean_wall_us()),
                              std::max(16.0, mean_chunk * 2.0 / ratio))});
@@ -205,7 +205,7 @@ void prefix_not_cached(const Evidence& evidence, std::vector<Finding>& findings)
   if (requests.missed_tokens == 0) return;
   // For sequences with states (gated delta nets), a prefix is found only where a copy of the state is kept.
   const bool is_recurrent = evidence.flag("is_recurrent", false);
-  const std::string more_copies = is_recurrent ? ", more copies of states (--num-state-copies)" : "";
+  const std::string more_copies = is_recurrent ? ", keep more copies of states (--num-state-copies)" : "";
   const bool is_on = evidence.flag("enable_prefix_caching", true);
   const double us = static_cast<double>(requests.missed_tokens) * StepModel::prefill_token_us(evidence);
   findings.push_back(
@@ -238,8 +238,8 @@ void slow_clients(const Evidence& evidence, std::vector<Finding>& findings) {
        .gain = share * std::max(0.0, 1.0 - interval / kGoodInterval),
        .of = GainOf::latency,
        .estimated = true,
-       .advice = fmt::format("send fewer, larger responses: --stream-interval {:.0f} (the gain is of the "
-                             "time that answers waited); the engine itself waits for no client",
+       .advice = fmt::format("send fewer, larger responses: --stream-interval {:.0f} (the gain is in the "
+                             "requests' time); the engine itself waits for no client",
                              kGoodInterval)});
 }
 
@@ -300,25 +300,25 @@ void queueing(const Evidence& evidence, std::vector<Finding>& findings) {
 }
 
 constexpr std::array kRequestRules{
-    Rule{"too little load", FindingGroup::requests, "decode steps of 4 sequences or fewer while nobody waits",
+    Rule{"too little load", FindingGroup::requests, "decode steps of at most 4 sequences, no request waiting",
          "their share of the time x (1 - cost of a token among 8 / cost now)", too_little_load},
     Rule{"batch too small", FindingGroup::requests, "steps with requests waiting and every slot taken",
          "their share x (1 - cost of a token in a batch of twice the size / cost now)", batch_too_small},
     Rule{"preemption thrash", FindingGroup::requests, "preemptions; tokens computed again (request records)",
-         "tokens x time of a prompt's token / wall time + as KV cache too small", preemption_thrash},
+         "tokens x time of a prompt's token / wall time + gain of KV cache too small", preemption_thrash},
     Rule{"KV cache too small", FindingGroup::requests,
          "steps with requests waiting that had slots and tokens left",
          "their share without prompts' ops x (1 - cost of a token in a batch of twice the size / cost now); "
-         "at most with room for all who waited",
+         "at most with room for all requests that waited",
          cache_too_small},
     Rule{"prefill starves decode", FindingGroup::requests,
-         "steps with prompts of 100 ms or more, 4 times as long as decode steps, 1 % of the tokens in them",
+         "mixed steps of 100 ms or more, 4 times as long as decode steps, with 1 % of the tokens or more",
          "1 - 2 x decode step / mixed step, of the longest gaps between tokens", prefill_starves_decode},
     Rule{"step times mispredicted", FindingGroup::requests,
-         "steps with prompts beside decoding whose times were half off the expected ones in the median",
+         "mixed steps with a prefill budget: their predicted times were off by half or more in the median",
          "the median error, of the gaps between tokens", wrong_predictions},
     Rule{"decode starves prefill", FindingGroup::requests,
-         "steps with requests waiting and 80 % of the token budget decoding",
+         "steps with requests waiting in which decoding took 80 % of the token budget",
          "the queue's share of the time to the first token", decode_starves_prefill},
     Rule{"tiny chunks", FindingGroup::requests, "steps that prompts filled, with a budget under 512 tokens",
          "their share x (1 - cost of a token in a step of 512 / cost now)", tiny_chunks},

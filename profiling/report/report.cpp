@@ -92,8 +92,8 @@ std::vector<std::string> introduction(const ReportData& data) {
                   100.0 * sum.attributed, 100.0 * sum.least_attributed, attributed_by(sum)));
   if (sum.by_begin_stamps > 0 && has_device_stamps(header)) {
     lines.emplace_back(
-        "graphs have begin stamps alone: an op's time runs to the next op's begin and has the device's idle "
-        "time between them");
+        "with begin stamps alone (graphs), an op's time runs to the next op's begin and includes the "
+        "device's idle time between them");
   }
   lines.push_back(header.ceilings.known() ? "ceilings measured on this machine: " + ceilings_text(header) +
                                                 measured_text(header.ceilings)

@@ -161,7 +161,7 @@ void run_kernels(const BenchArgs& args) {
   if (const int32_t ranks = args.engine.options.tensor_parallel_size; ranks > 1) {
     fail(
         "--tensor-parallel-size: {}, expected 1: --kernels measures the ops of one device (hardware counters "
-        "repeat an op, which ops between ranks cannot do)",
+        "repeat an op, and ops between ranks cannot be repeated)",
         ranks);
   }
   KernelBenchOptions options = args.kernel;

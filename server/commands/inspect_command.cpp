@@ -86,7 +86,7 @@ void add_inspect_command(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("inspect", "Show what a GGUF file holds and the memory that it takes to run");
   command->add_option("file", options->file,
-                      "A GGUF file; of a split model the first part (default: the embedded demo model)");
+                      "A GGUF file; for a split model, its first part (default: the embedded demo model)");
   command->add_option("-o,--output", options->output, "Format: table or json")
       ->check(one_of({"table", "json"}))
       ->capture_default_str();

@@ -250,9 +250,9 @@ void add_kv_event_options(CLI::App& command, ServeArgs& args) {
   CLI::Option* endpoint =
       add_option(group, "--kv-events-endpoint", events.endpoint,
                  "publish which blocks the prefix cache stores and removes, over ZeroMQ in vLLM's format, "
-                 "for routers that send a request to its prefix (llm-d, Dynamo). tcp://*:5557 listens on "
-                 "every address, for any client; without a * it connects to tcp://HOST:PORT. Events reveal "
-                 "prompts, except those with a cache_salt (default: none)")
+                 "for routers that send a request to a server with its prefix (llm-d, Dynamo). tcp://*:5557 "
+                 "listens on every address, for any client; without a * it connects to tcp://HOST:PORT. "
+                 "Events reveal prompts, except those with a cache_salt (default: none)")
           ->option_text("ENDPOINT");
   add_option(group, "--kv-events-replay-endpoint", events.replay_endpoint,
              "address that answers subscribers that missed events, from the last 10,000 batches, e.g. "

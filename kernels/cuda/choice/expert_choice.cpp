@@ -41,7 +41,7 @@ ExpertChoice choose_experts(const ExpertShape& shape, int64_t tokens, int64_t us
   if (takes_tensor_cores(shape)) {
     // The experts of one token all differ, and of few routes hardly two share an expert.
     if (tokens == 1 || 4 * routes <= shape.experts) return {ExpertKernel::vector};
-    // Batches that are on average up to five eighths full.
+    // Experts whose routes fill up to five eighths of a batch on average.
     const int32_t strip = strip_routes(shape, device);
     if (8 * routes <= 5 * int64_t{strip} * shape.experts)
       return {ExpertKernel::expert_strip, strip, kStripTokens};

@@ -139,7 +139,7 @@ constexpr const char* kAttentionPaths[] = {"attention_decode",        "attention
                                            "attention_prefill_wgmma", "attention_prefill_wide",
                                            "attention_latent",        "attention_general"};
 
-/// The mean number of `experts` experts that `routes` random routes reach.
+/// The mean number of experts, out of `experts`, that `routes` random routes reach.
 double experts_reached(int64_t experts, int64_t routes) {
   const auto all = static_cast<double>(experts);
   return all * (1.0 - std::pow(1.0 - 1.0 / all, static_cast<double>(routes)));

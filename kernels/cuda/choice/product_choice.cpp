@@ -33,8 +33,8 @@ struct Asked {
   bool is_streamed() const {
     return device.has_wgmma && s.x == DType::bf16 && is_one_type() && !s.has_norm && fits_boxes();
   }
-  /// True for few tokens; for gate and up, for which cuBLASLt needs one more kernel and f32 memory; and for tiles that fill all
-  /// rounds of a launch, unless they are added to the output (cuBLASLt is then 4 to 8 % faster) or take several launches (14 %).
+  /// True for few tokens; for gate and up, for which cuBLASLt needs one more kernel and f32 memory; and for tiles that fill 90 % of a
+  /// launch's rounds, unless they are added to the output (cuBLASLt is then 4 to 8 % faster) or take several launches (14 %).
   bool is_worth_streaming() const {
     constexpr int64_t kLeastTokens = 3, kFewTokens = 128, kTileRows = 2 * kWarpgroupRows;
     if (tokens < kLeastTokens) return false;

@@ -5,10 +5,10 @@
 
 namespace minfer::cuda {
 
-/// Divides a product of stream_product() or tile_stream_product() over thread blocks. Tiles have all
-/// tokens or 256 of them. There are three forms: a cluster of blocks divides the columns of a tile (splits
-/// > 1); the columns of all tiles form one line that is divided evenly; or blocks take whole tiles in
-/// turn.
+/// Divides a product of a stream kernel over thread blocks, by tiles of rows. A tile has all tokens or, if they
+/// are too many, 128 or 256 of them. There are three forms: a cluster of blocks divides the columns of a tile
+/// (splits above 1); the columns of all tiles form one line that is divided evenly; or blocks take whole tiles
+/// in turn.
 struct StreamPlan {
   int32_t token_tile = 8;  ///< 8, 16, 32, 64, 128 or 256
   int32_t warpgroups = 1;  ///< that multiply, 64 rows of weights each
@@ -18,7 +18,7 @@ struct StreamPlan {
 
   /// Tiles with all tokens. Up to `most_splits` blocks may divide the columns of a tile.
   constexpr void take_tiles(int64_t tiles, int64_t most_splits, int32_t num_sms) {
-    // Clusters of more than two leave multiprocessors idle in a group whose number of them is no multiple of the cluster's size.
+    // Clusters of more than two leave multiprocessors idle if a group's number of them is not a multiple of the cluster's size.
     const int64_t in_pairs = std::min<int64_t>(num_sms / tiles, 2);
     const int64_t in_more = std::min<int64_t>(num_sms * 3 / 4 / tiles, 4);
     splits = static_cast<int32_t>(std::max<int64_t>(1, std::min(std::max(in_pairs, in_more), most_splits)));
@@ -128,7 +128,7 @@ inline StreamPlan fp8_stream_plan(int64_t rows, int64_t cols, int64_t tokens, bo
     // A tile of 256 rows takes 1.8 times as long as a tile of 128.
     plan.warpgroups = 9 * rounds_of(4) <= 10 * rounds_of(2) ? 4 : 2;
   } else {
-    // Two blocks that divide a tile of 128 rows read x half as often as a block for each 64 rows, but meet at the end.
+    // Two blocks that divide a tile of 128 rows read x half as often as two blocks with 64 rows each, but meet at the end.
     const bool has_many = tiles_of(1) > (plan.token_tile < kMostTokens ? num_sms / 2 : num_sms);
     plan.warpgroups = has_many ? 2 : 1;
   }

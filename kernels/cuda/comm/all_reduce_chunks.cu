@@ -104,7 +104,7 @@ __device__ __forceinline__ Packed<T> own_at(const ChunkRows<T>& rows, int64_t ro
   return load_part<kAligned>(rows.part, rows.part_stride, rows.cols, row, vector);
 }
 
-/// The block has stored all of a chunk that it sends: raises the flags flag_at(i), for i below `count`.
+/// Raises the flags flag_at(i), for i below `count`, after the block has stored all of a chunk that it sends.
 template <class FlagAt>
 __device__ __forceinline__ void raise_flags(uint32_t epoch, int count, FlagAt flag_at) {
   __syncthreads();

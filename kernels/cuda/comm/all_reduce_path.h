@@ -65,7 +65,7 @@ struct AllReduceTable {
   int32_t count = 0;
 };
 
-/// Lines serve all sizes up to the first at which they are slower; NCCL serves all sizes from the first after which it is always faster.
+/// Lines serve all sizes below the first at which they are slower; NCCL serves all sizes from the first on from which it is always faster.
 inline AllReduceCrossover crossover_of(const AllReduceTable& table) {
   const std::span<const AllReduceTable::Size> sizes(table.sizes.data(), static_cast<size_t>(table.count));
   AllReduceCrossover crossover;

@@ -59,7 +59,7 @@ class CudaRanks {
     }
     return all;
   }
-  /// Returns the memory of all ranks, by rank; all may write to it. All ranks call it. Each is freed once no rank can write to it any more.
+  /// Takes each rank's memory and returns all, by rank, for all to write to. All ranks call it. It is freed once no rank can write to it.
   std::vector<std::byte*> share(Rank rank, cuda::DeviceBuffer own);
 
   /// Runs `work` on a thread whose current device is the rank's, and waits for it. It is for calls of NCCL that

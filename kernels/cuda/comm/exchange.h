@@ -6,8 +6,8 @@
 
 namespace minfer::cuda {
 
-/// Columns [rank x part.cols, ...) of the first rank's `out` = part, both f32. Other ranks leave `out`
-/// untouched. Uses memory that the GPUs see of each other.
+/// Columns [rank x part.cols, ...) of the first rank's `out` = part, both f32. The `out` of other ranks is not
+/// touched. Uses memory that the GPUs see of each other.
 void gather_columns(Launch& launch, const Channel& channel, const BlockLayout& layout, const Tensor& part,
                     const Tensor& out);
 /// The same on the first rank, after the parts of ranks 1, 2, ... have come by other means: [ranks - 1, rows, cols] f32.

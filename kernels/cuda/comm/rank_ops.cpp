@@ -15,7 +15,7 @@ namespace {
 /// Kinds of exchange, each with its own count of calls.
 enum Kind : size_t { kLines, kChunks, kGather, kTokens, kNumKinds };
 
-/// The most bytes of a sender in flight for a call: longer all-reduces are cut. Each rank has two such buffers.
+/// The most bytes that a sender has in flight for a call: longer all-reduces are cut. A rank's memory holds two times this for each sender.
 constexpr int64_t kMostDataBytes = int64_t{32} << 20;
 constexpr int64_t kMostDataBytesOfMany = int64_t{16} << 20;
 constexpr int64_t kAlignment = 256;

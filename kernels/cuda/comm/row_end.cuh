@@ -77,7 +77,7 @@ __device__ __forceinline__ Vector8 first_norm_weights(const RowEnd<Out>& end) {
   return load_vector<kAligned>(end.norm + first, end.cols - first);
 }
 
-/// The begin of a kernel that ends rows; returns the result of first_norm_weights().
+/// Begins a kernel that ends rows; returns the result of first_norm_weights().
 template <bool kAligned, class Out>
 __device__ __forceinline__ Vector8 begin_row_kernel(const RowEnd<Out>& end, const Stamps& stamps) {
   const Vector8 first_norm = first_norm_weights<kAligned>(end);

@@ -27,8 +27,8 @@
 //                 while these are computed.
 //   chunks        (kLeastChunked tokens and more, heads of 128) 16 tokens at a time on tensor cores (delta_rule_chunk.cuh).
 //
-// FLOPs: 7 for each element of the state and token. Sizes that are not multiples of 64 rows and 32 columns, and
-// rows that are not aligned, are processed one element at a time, with zeros behind their ends.
+// FLOPs: 7 for each element of the state and token. Keys of a size other than 64, 128 and 256, values that are no
+// multiple of 32, and rows that are not aligned are processed one element at a time, with zeros behind their ends.
 namespace minfer::cuda {
 namespace {
 

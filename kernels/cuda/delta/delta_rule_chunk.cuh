@@ -201,7 +201,7 @@ class ChunkMaker {
   /// Makes `chunk` from the copied data, and starts the copy of the next one, from token `next` on.
   __device__ __forceinline__ void make(RuleChunk& chunk, RawChunk& raw, int32_t next) {
     const RuleGates gates = has_gates_ ? gates_.logs(p_, block_.head) : RuleGates{0.0f, 0.0f};
-    // Lane j has the logarithm of A_j. In double: if much decays, differences are small.
+    // Lane j has the logarithm of A_j. In double: with strong decay, logarithms are large and their differences small.
     const double decay = warp_sum_up_to(static_cast<double>(gates.decay));
     const double decay_of_all = __shfl_sync(kWholeWarp, decay, kChunkTokens - 1);
     wait_for_copies<0>();
@@ -255,7 +255,7 @@ class ChunkMaker {
       for (int e = 0; e < 4; ++e)
         products[half][e] = sums[0].at(half, e) + sums[1].at(half, e);
   }
-  /// Calls body(product, j, i, e) with each of a lane's products times D(i, j); for i > j without it.
+  /// Calls body(product, j, i, e) with each of a lane's products times D(i, j); for i > j with 0.
   template <class Body>
   __device__ __forceinline__ static void for_each_decayed(const float (&products)[2][4], double decay,
                                                           const Body& body) {

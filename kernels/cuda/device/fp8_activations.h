@@ -18,14 +18,14 @@ struct Fp8Activations {
   int32_t cols = 0;
   int32_t scale_stride = 0;  ///< distance from the scales of a group of columns to those of the next group
 
-  /// The activations from a token on, a multiple of eight.
+  /// The activations from `token` on, which is a multiple of eight.
   Fp8Activations from(int64_t token) const {
     if (codes == nullptr) return {};
     return {codes + token * cols, scales + token, cols, scale_stride};
   }
 };
 
-/// Null for a tensor of another type. Columns are a multiple of 128. The two bytes an element of bf16 are enough room.
+/// Null for a tensor of another type. Columns are a multiple of 128. Memory of two bytes an element, as for bf16, is enough.
 inline Fp8Activations fp8_activations(const Tensor& tensor) {
   if (tensor.dtype != DType::fp8) return {};
   auto* codes = static_cast<uint8_t*>(tensor.data);

@@ -38,7 +38,7 @@ using CublasLt = Owner<cublasLtHandle_t>;
 Stream make_stream();
 /// An event without timing: for waiting.
 Event make_event();
-/// An event with a time.
+/// An event with timing: it records when it was reached.
 Event make_timing_event();
 CublasLt make_cublas_lt();
 

@@ -15,9 +15,9 @@
 ///
 /// One block a row. A thread takes two vectors of 8 elements and keeps them, and the vectors of out that it adds to, in registers,
 /// so that all of a row is loaded at once. Rows that are longer than kMostKept or do not allow 16-byte accesses use one element a
-/// thread at a time: a layer norm reads these three times, an RMS norm twice, after the first time from the caches. Variances are
-/// sums of squared distances from the mean. The thread that reads an element last writes it, so the op may run in place. Moves rows
-/// * cols * (sizeof x + sizeof out) bytes, out twice if it is added to. The number of rows does not change how a row is computed.
+/// thread at a time: a layer norm reads these three times, an RMS norm twice, after the first time from the caches. Variances are sums
+/// of squared distances from the mean. The thread that reads an element last writes it, so the op may run in place. It moves
+/// rows * cols * (sizeof x + sizeof out) bytes, out twice if it is added to. The number of rows does not change how a row is computed.
 namespace minfer::cuda {
 namespace {
 

@@ -82,8 +82,8 @@ __device__ __forceinline__ Vector scaled(const Vector& values, float scale, cons
   return result;
 }
 
-/// The sum over the block, in every thread; called once a kernel. The order of additions is that of a block
-/// with kKept times as many threads and one value each: a row has the same bits for any number of rows.
+/// The sum over the block, in every thread; called once a kernel. The order of additions is the same as in a
+/// block with kKept times as many threads and one value each: a row has the same bits for any number of rows.
 template <int kKept>
 __device__ float block_sum(const float (&values)[kKept]) {
   __shared__ float warp_sums[kMaxThreads / kWarpSize];

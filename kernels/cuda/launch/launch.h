@@ -64,8 +64,8 @@ __device__ __forceinline__ void begin_kernel(const Stamp& stamp) {
 }
 
 /// Stamps the kernel's end when it goes out of scope. It is a local variable of the kernel, which may leave by any of
-/// its returns. Every block stores to the same entry, and the last store stays: the error is the difference in time
-/// between stores. An atomic maximum would be exact, but the next kernel waits for atomics: 200 ns a kernel on an H200.
+/// its returns. Every block stores to the same entry, and the last store stays: off by the time that one store may take
+/// longer than another. An atomic maximum would be exact, but the next kernel waits for it: 200 ns a kernel on an H200.
 class EndStamp {
  public:
   __device__ __forceinline__ explicit EndStamp(const Stamps& stamps) : end_(stamps.end) {}

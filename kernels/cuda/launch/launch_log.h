@@ -26,7 +26,7 @@ class LaunchLog {
     int32_t end_stamp = -1;      ///< -1: none
     int32_t arrival_stamp = -1;  ///< for the time at which the data of all ranks had come; -1: none
     int32_t routed_layer =
-        -1;  ///< the index of a product of experts among the step's counts of chosen experts; -1: none
+        -1;  ///< for a product of experts: the index of its count among the step's counts of chosen experts; -1: none
   };
 
   /// `has_early_starts`: kernels begin before those in front of them have ended (PDL, from compute capability 9.0 on).
@@ -37,7 +37,7 @@ class LaunchLog {
   void clear();
   /// The next launches belong to a run of `op`.
   OpRun& begin_op(OpId op) { return runs_.emplace_back(OpRun{.op = op}); }
-  /// Notes a launch. `path`: the launcher's name. `reads_ahead_bytes`: see KernelLaunch.
+  /// Notes a launch. `path` and `reads_ahead_bytes`: see KernelLaunch.
   void add(const char* path, const void* kernel, dim3 grid, dim3 block, size_t dynamic_shared_bytes,
            int64_t reads_ahead_bytes = 0);
   /// Notes launches of a library, whose entries the caller keeps; -1: a launch that is not known.

@@ -15,10 +15,10 @@
 ///
 /// A block's work is a contiguous part of the strips of all batches (expert_strip_share.h). A warp takes every
 /// kWarps-th of these strips, over all columns: so warps share no sums and do not wait for each other while they
-/// multiply. x of a batch is copied to shared memory once, as B operands, and serves all its strips. x of several
-/// batches is copied at a time, if there is room. A tile's codes become operands once for up to 16 routes, and a load
-/// of x serves a tile of gate and one of up. A warp's tiles lie behind each other in memory; it keeps the next kStages
-/// in flight. Only the routes have to be known first: down loads its first weights before gate and up have ended.
+/// multiply. x of a batch is copied to shared memory once, as B operands, and serves all its strips. x of as many
+/// batches as fit is copied at a time. A tile's codes become operands once for up to 16 routes, and a load of x serves
+/// a tile of gate and one of up. A warp's tiles lie behind each other in memory; it keeps the next kStages in flight.
+/// Only the routes have to be known first: down loads its first weights before gate and up have ended.
 ///
 /// Large batches (9 to 16 routes) and small ones alternate, so that a block with parts of two has room for x of both at once.
 ///
@@ -151,7 +151,7 @@ __device__ __forceinline__ void bring_operands(const MoeProduct& p, const Expert
   if (lane < count) to.routes[lane] = route;
 }
 
-/// Writes elements of a strip as in C: rows lane / 4 and lane / 4 + 8, for routes 2 (lane % 4) and the next one of each tile.
+/// Writes elements of a strip, laid out as in C: rows lane / 4 and lane / 4 + 8, for routes 2 (lane % 4) and the next one of each tile.
 template <DType type, int kMatrices, int kTiles>
 __device__ __forceinline__ void write_strip(const MoeProduct& p, const ExpertBatch& batch, int strip,
                                             const StripXInMemory<type>& x,

@@ -8,10 +8,10 @@
 ///   gate and up:  out[route] = activation(Wg[e] x + bg[e], Wu[e] x + bu[e])     a warp has 4 rows of each
 ///   down:         out[t] (+)= sum over j of w[t, j] * (W[e_j] x[t, j] + b[e_j])   a block has 16 rows, for all experts of the token
 ///
-/// With so few routes only the weights' way from memory limits the speed. A warp loads 16 x 512 bytes at a
-/// time, and the 16 warps of a multiprocessor keep memory busy while others add up. For down, a warp has 8 rows
-/// of an expert and, if there are fewer experts, a part of its columns; the experts' weights and bias are
-/// applied after the sums. Only the experts have to be known first, so nothing is loaded before begin_kernel().
+/// With so few routes only the weights' way from memory limits the speed. A warp loads 16 x 512 bytes at a time,
+/// and the 16 warps of a multiprocessor keep memory busy while others add up. For down, a warp has 8 rows of an
+/// expert, or a part of their columns if a token has too few experts for all warps; the experts' weights and
+/// biases come after the sums. Only the experts have to be known first, so nothing is loaded before begin_kernel().
 ///
 /// Bytes: the weights of each route's expert.
 namespace minfer::cuda {
@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   allow_next_kernel();
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
   const int groups = (p.rows + kGateRows - 1) / kGateRows;
-  // Neighbouring units go to different multiprocessors, so that their numbers of units differ by at most one.
+  // Consecutive units go to different multiprocessors, so that two multiprocessors differ by at most one unit.
   for (auto unit = static_cast<int>(threadIdx.x / kWarpSize * gridDim.x + blockIdx.x);
        unit < p.num_routes * groups; unit += static_cast<int>(kWarps * gridDim.x)) {
     const int32_t route = unit / groups;

@@ -13,8 +13,8 @@
 namespace minfer::cuda {
 namespace {
 
-/// Routes of a chunk. Down's products take this times 4 * hidden bytes: 64 MiB for 4,096. There are enough
-/// routes that the experts' weights are rarely read again.
+/// The most routes of a chunk. Down's products take this times 4 * hidden bytes: 64 MiB for a hidden size of
+/// 4,096. That is enough for the experts' weights to be read again only rarely.
 constexpr int64_t kMaxRoutes = 4096;
 /// For sorted activations, and for streamed products: 16,384 routes of 2,048 columns take half of it.
 constexpr int64_t kMostSortedBytes = int64_t{128} << 20;

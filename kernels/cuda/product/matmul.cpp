@@ -34,8 +34,8 @@ cudaDataType_t data_type(DType dtype) {
   }
 }
 
-/// cuBLASLt is column-major: its A is the weight [K, N] (transposed), B is x [K, tokens], C and D are out [N,
-/// tokens].
+/// cuBLASLt is column-major: its A is the weight [K, N] (transposed), B is x [K, tokens], C and D are
+/// out [N, tokens].
 struct Layouts {
   cublasLtMatrixLayoutOpaque_t weight, x, out;
 };

@@ -28,7 +28,7 @@ class Matmul {
     cublasLtMatmulAlgo_t algorithm;
   };
 
-  /// product.bias must be null. cuBLASLt's kernels carry no stamp: it launches a stamp kernel if one is needed.
+  /// product.bias must be null. cuBLASLt's kernels carry no stamp: this launches a stamp kernel if one is needed.
   void operator()(Launch& launch, const Product& product);
 
   /// Up to `count` plans that cuBLASLt has for the product with this many tokens. The first is the one it

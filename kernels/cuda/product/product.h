@@ -16,7 +16,7 @@ struct Product {
   FrontNorm norm = {};          ///< in front of x
 };
 
-/// In f32 arithmetic, with f32 or f16 weights: weights and x exactly as they are. Any shape and number of tokens; fastest for few.
+/// In f32 arithmetic, with f32 or f16 weights: weights and x exactly as they are. Any shape and number of tokens; made for few.
 void row_product(Launch& launch, const Product& product);
 /// For many tokens, with f32 weights and x in bf16, as exact as sums in f32: each weight is the sum of three
 /// bf16. K is a multiple of 8; x's rows and the weights are 16-byte aligned.

@@ -86,7 +86,7 @@ int64_t missing_between(const CounterSamples& samples) {
   return missing;
 }
 
-/// One instant on both clocks, as exact as the duration of the question.
+/// One instant on both clocks, exact to the time that the question took.
 struct Instant {
   int64_t device_ns = 0;
   int64_t library_ns = 0;

@@ -32,8 +32,8 @@ inline std::string_view tracing_tool(std::string_view path) {
   return {};
 }
 
-/// The tool that may hold CUPTI, by the environment that such tools leave and by the names of the parent
-/// processes, nearest first; empty: no sign of one. An injected library that is not known is given by its path.
+/// The tool that may hold CUPTI, by the variables that such tools leave in the environment and by the names of
+/// the processes above this one, nearest first; empty: no sign of one. An unknown injected library: its path.
 inline std::string likely_holder(std::span<const Variable> environment,
                                  std::span<const std::string> parents) {
   for (const Variable& variable : environment) {

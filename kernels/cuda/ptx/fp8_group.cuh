@@ -49,7 +49,7 @@ __device__ __forceinline__ uint2 interleaved(uint32_t lower, uint32_t upper) {
   return {__byte_perm(lower, upper, 0x5140), __byte_perm(lower, upper, 0x7362)};
 }
 
-/// From a lane's codes of eight neighbouring columns, whose neighbour has the other eight of sixteen: the eight codes at the lane's place.
+/// A lane brings codes of eight consecutive columns, its neighbour the other eight of sixteen. Returns the eight codes at the lane's place.
 __device__ __forceinline__ uint2 exchanged_codes(uint2 own) {
   const bool is_upper = threadIdx.x % 2 != 0;
   const uint32_t other = __shfl_xor_sync(kWholeWarp, is_upper ? own.x : own.y, 1);

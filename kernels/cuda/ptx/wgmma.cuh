@@ -7,8 +7,8 @@
 ///
 /// Tiles lie in shared memory as slices [rows][64 elements], with rows of 128 bytes whose 16-byte pieces are
 /// permuted by piece ^ (row % 8); a slice begins at a multiple of 1,024 bytes. Narrower slices have rows of 64
-/// or 32 bytes, see piece_in_row(), and begin at multiples of eight rows. Products run beside the threads:
-/// hold() keeps their registers untouched between begin_products() and wait_products().
+/// or 32 bytes, see piece_in_row(), and begin at multiples of eight rows. Products run beside the threads: their
+/// registers must not be touched from begin_products() to wait_products(); hold() keeps the compiler from it.
 namespace minfer::cuda {
 
 inline constexpr int kSliceRowBytes = 128;
@@ -31,7 +31,7 @@ __device__ __forceinline__ uint64_t matrix_descriptor(uint32_t shared, uint32_t 
 }
 
 /// A tile as a matrix operand without swizzling: core matrices of eight rows of 16 bytes, one after the other.
-/// `columns`: bytes to the core matrix of the next 16 bytes of a row; `rows`: to that of the next eight rows.
+/// `columns`: bytes to the core matrix of the next 16 bytes of a row; `rows`: to the one of the next eight rows.
 __device__ __forceinline__ uint64_t core_operand(uint32_t shared, uint32_t columns, uint32_t rows) {
   return uint64_t{rows >> 4} << 32 | uint64_t{columns >> 4} << 16 | (shared & 0x3ffffu) >> 4;
 }
@@ -109,8 +109,8 @@ __device__ __forceinline__ void hold(uint32_t (&registers)[kCount]) {
 #define MINFER_SUMS_96(d, i) MINFER_SUMS_64(d, i), MINFER_SUMS_32(d, (i) + 64)
 #define MINFER_SUMS_128(d, i) MINFER_SUMS_64(d, i), MINFER_SUMS_64(d, (i) + 64)
 
-/// d [64, N] = or += a [64, 16] b [N, 16]^T. R is N / 2; the other parameters are the numbers of the operands after the sums. b
-/// is in shared memory with the summed dimension along rows; a too, or in registers in the order of mma.m16n8k16, 16 rows a warp.
+/// d [64, N] = or += a [64, 16] b [N, 16]^T. R is N / 2; the other parameters are the numbers of the operands after the sums.
+/// b is in shared memory with the summed dimension along rows; a too, or in registers in the order of mma.m16n8k16, 16 rows a warp.
 #define MINFER_MULTIPLY(NAME, TYPE, N, R, R1, R2, R3, R4, R5)                                            \
   __device__ __forceinline__ void NAME(float(&d)[R], uint64_t a, uint64_t b, bool add) {                 \
     asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" #R2                                            \
@@ -140,8 +140,8 @@ MINFER_MULTIPLY(multiply_slices_f16, f16, 80, 40, 41, 42, 43, 44, 45)
 MINFER_MULTIPLY(multiply_slices_f16, f16, 128, 64, 65, 66, 67, 68, 69)
 #undef MINFER_MULTIPLY
 
-/// The same for 8-bit numbers (e4m3): d [64, N] = or += a [64, 32] b [N, 32]^T. In each 16 columns a lane 4 g + t has columns 4 t to 4
-/// t + 3 of rows g and g + 8: in a[0] and a[1], for the next 16 in a[2] and a[3]. Sums lose bits beyond some 14 of the largest addend.
+/// The same for 8-bit numbers (e4m3): d [64, N] = or += a [64, 32] b [N, 32]^T. In each 16 columns lane 4 g + t has columns 4 t ...
+/// 4 t + 3 of rows g and g + 8: in a[0] and a[1], for the next 16 in a[2] and a[3]. Sums lose bits beyond some 14 of the largest addend.
 #define MINFER_MULTIPLY_E4M3(N, R, R1, R2, R3, R4, R5)                                                       \
   __device__ __forceinline__ void multiply_e4m3(float(&d)[R], const uint32_t(&a)[4], uint64_t b, bool add) { \
     asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" #R5                                                \

@@ -27,7 +27,7 @@ inline constexpr int32_t padded_run_slice(int32_t slice_tokens) {
   return (slice_tokens + kStep - 1) / kStep * kStep;
 }
 
-/// The place of a block's slice in shared memory: the begin of the memory that the launch asks for.
+/// The place of a block's slice, if it is in shared memory: the start of the memory that the launch asks for.
 __device__ __forceinline__ float* shared_slice() {
   extern __shared__ float4 dynamic_shared[];
   return reinterpret_cast<float*>(dynamic_shared);

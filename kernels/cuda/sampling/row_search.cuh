@@ -47,13 +47,13 @@ class RowSearch : public DigitSearch<kGroup, kThreads> {
     int32_t first;
     int32_t last;
     uint32_t before;   ///< tokens in bins before the first
-    uint32_t through;  ///< tokens in bins up to the last
+    uint32_t through;  ///< tokens in bins up to the last one, including it
     __device__ bool can_be_listed() const { return first < kBins && through - before <= kListed; }
   };
   struct Binned {
     uint32_t counts[kBins];  ///< of this block's tokens
     uint32_t merged
-        [kOwnBins];  ///< of all blocks' tokens, in bins rank * kOwnBins ...: read while the list behind it is begun
+        [kOwnBins];  ///< of all blocks' tokens, in bins rank * kOwnBins ...: others still read it when the list begins
   };
 
  public:

@@ -19,7 +19,7 @@ using ElementOf = std::conditional_t<
     std::conditional_t<type == DType::f16, __half,
                        std::conditional_t<type == DType::bf16, __nv_bfloat16, __nv_fp8_e4m3>>>;
 
-/// Types of a KV cache: those that every kernel writes, and those with attention on tensor cores.
+/// Types of a KV cache: those that all its writers take, and those with attention on tensor cores.
 using CacheTypes = DTypes<DType::f32, DType::f16, DType::bf16, DType::f8_e4m3>;
 using NarrowCacheTypes = DTypes<DType::bf16, DType::f16, DType::f8_e4m3>;
 

@@ -10,8 +10,8 @@
 /// The layout of weights in device memory: see weight_layout.h.
 namespace minfer::cuda {
 
-/// A call of store_rows() begins and ends at multiples of this row number within a matrix, or ends at the end
-/// of the matrix.
+/// Within a matrix, a call of store_rows() must begin and end at multiples of this number of rows, or end at
+/// the end of the matrix.
 int64_t row_granularity(const HostTensor& tensor);
 /// Puts rows [first_row, first_row + num_rows) of a tensor (all its matrices, one after the other) into its
 /// device layout. `raw`: these rows as in the file, device memory, 16-byte aligned. `data`: the tensor's

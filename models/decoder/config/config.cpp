@@ -271,8 +271,8 @@ void read_experts(const GgufFile& file, const KeyReader& keys, ModelConfig& conf
   constexpr std::string_view kPeriod = "interleave_moe_layer_step";
   config.expert_period = keys.ranged(kPeriod, 1, config.num_layers, 1);
   if (config.num_layers / config.expert_period * config.expert_period <= config.num_dense_layers) {
-    fail<FileError>("{}: {} is {}: none of the {} layers after {} dense ones has experts", file.name(),
-                    keys.full_key(kPeriod), config.expert_period, config.num_layers, config.num_dense_layers);
+    fail<FileError>("{}: {} is {}: no layer after the {} dense ones, of {} in all, has experts", file.name(),
+                    keys.full_key(kPeriod), config.expert_period, config.num_dense_layers, config.num_layers);
   }
   config.expert_ffn_size =
       keys.same_in_all_layers(architecture.expert_ffn_key, config.num_layers, kMaxDimension);

@@ -28,8 +28,8 @@ std::vector<std::string> rank_counter_sentences(const CounterAggregate& first, c
                                                 size_t num_ranks) {
   std::vector<std::string> lines;
   if (num_ranks > 1 && first.windows > 0 && others.empty())
-    lines.push_back(
-        fmt::format("hardware counters are of the first of {} ranks: the others' were not read", num_ranks));
+    lines.push_back(fmt::format(
+        "hardware counters are those of the first of {} ranks: the others' were not read", num_ranks));
   for (const auto& [rank, counters] : others) {
     if (!counters.error.empty()) lines.push_back(counters.error);
   }

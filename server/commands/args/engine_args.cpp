@@ -176,7 +176,7 @@ void EngineArgs::join() const {
     told([&] {
       fail(
           "--tensor-parallel-size: {}, expected {}, the number of processes that {} started: each process is "
-          "one rank with one GPU (more ranks in a process are not supported)",
+          "one rank with one GPU (several processes of several ranks each are not supported)",
           options.tensor_parallel_size, rank.count, launch.launcher);
     });
   }

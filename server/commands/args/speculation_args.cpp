@@ -33,9 +33,9 @@ void SpeculationArgs::add_to(const OptionGroup& options) {
                    fmt::format("most guesses of a sequence in a step (1 to {})", kMostDraftTokens));
   add_with_default(
       options, "--ngram-prompt-lookup-max", options_.ngram_max,
-      fmt::format("most last tokens to look for earlier in the sequence (1 to {})", kLongestNgram));
+      fmt::format("longest run of last tokens to look for earlier in the sequence (1 to {})", kLongestNgram));
   add_with_default(options, "--ngram-prompt-lookup-min", options_.ngram_min,
-                   "fewest last tokens to look for");
+                   "shortest run of last tokens to look for");
   add_flag(options, "--adaptive-speculation,!--no-adaptive-speculation", options_.adaptive,
            "make only as many guesses as pay by measured times, perhaps none (default: on)");
 }

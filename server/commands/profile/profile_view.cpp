@@ -50,7 +50,7 @@ void add_profile_view_command(CLI::App& profile) {
   view->footer(
       "The page is the one that `minfer serve` shows: findings, steps, the time from the top down, the "
       "roofline, requests, memory.\n"
-      "If there are many, it holds the shortest and longest step of each bucket and the slowest of all.\n\n"
+      "If there are many steps, it holds the shortest and longest of each bucket and the slowest of all.\n\n"
       "Examples:\n"
       "  minfer bench -p 0 -n 16 --profile-out steps.jsonl\n"
       "  minfer profile view steps.jsonl -o report.html\n"

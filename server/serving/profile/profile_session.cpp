@@ -37,8 +37,8 @@ void ProfileArgs::add_to(CLI::App& command) {
   command
       .add_option(
           "--profile-range", range,
-          "record only steps FIRST to LAST (both included, from 0 after the warm-up), with detail per layer "
-          "and, on a GPU, each kernel as the driver traces it (default file: minfer-profile.jsonl)")
+          "record only steps FIRST:LAST (both included, from 0 after the warm-up), with detail per layer "
+          "and, on a GPU, each kernel as traced by the driver (default --profile-out: minfer-profile.jsonl)")
       ->group(group);
   command
       .add_option(
@@ -52,9 +52,10 @@ void ProfileArgs::add_to(CLI::App& command) {
       ->check(CLI::IsMember({"op", "layer"}))
       ->group(group);
   command
-      .add_flag("--profile-counters", counters,
-                "also read the GPU's hardware counters, in consecutive windows of some milliseconds: bytes "
-                "that each op really moved, and how busy the GPU was (default file: minfer-profile.jsonl)")
+      .add_flag(
+          "--profile-counters", counters,
+          "also read the GPU's hardware counters, in consecutive windows of some milliseconds: bytes "
+          "that each op really moved, and how busy the GPU was (default --profile-out: minfer-profile.jsonl)")
       ->group(group);
 }
 

@@ -222,8 +222,8 @@ TEST(DraftsThatLose, IfEveryStepHasThemAModelOfTheStepTells) {
   EXPECT_NEAR(finding.gain_from, 0.2, 1e-6) << "without the search alone";
   EXPECT_NEAR(finding.gain_to, 1.0 - 800.0 / 9.0 / 1'000.0, 1e-6) << "if checking is as long for each token";
   expect_text(finding, "1.00 tokens a sequence");
-  expect_text(finding, "by a model, since every step had some");
-  expect_text(finding, "0 of 3200 were accepted, and finding them took 20 %");
+  expect_text(finding, "by a model, since too few steps had none");
+  expect_text(finding, "0 of 3200 were accepted, and finding them took 20 % of these steps' decoding time");
   EXPECT_EQ(never.first(), "drafts that lose") << "late launches and an idle device follow from them";
   EXPECT_EQ(never.of("launch-bound").gain, 0.0);
   EXPECT_EQ(never.of("graph misses").gain, 0.0);

@@ -225,8 +225,7 @@ TEST(DeviceRules, ANeighbourThatCopiesAllAlongIsFoundByWhatProductsUsuallyReach)
   EXPECT_EQ(run.first(), "another process");
   EXPECT_NEAR(finding.gain_from, 0.8 * (1.0 - 0.36 / 0.65), 0.001) << "the products alone, against the least";
   EXPECT_NEAR(finding.gain_to, 0.99 * (1.0 - 0.36 / 0.93), 0.001) << "attention likewise, against the most";
-  EXPECT_THAT(finding.evidence,
-              HasSubstr("1 other process computes on the device and 3.0 GiB of its memory"));
+  EXPECT_THAT(finding.evidence, HasSubstr("1 other process uses the device and 3.0 GiB of its memory"));
   EXPECT_THAT(finding.evidence,
               HasSubstr("products reach 36 % of the memory's roof, where 65 to 93 % are usual"));
 }

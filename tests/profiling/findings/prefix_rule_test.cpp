@@ -44,7 +44,7 @@ TEST(PrefixRule, AdvisesACacheWhereTheModelCanHaveOne) {
   EXPECT_THAT(advice_on_prefixes({{"enable_prefix_caching", "true"}}),
               testing::Not(testing::HasSubstr("copies")));
   EXPECT_THAT(advice_on_prefixes({{"enable_prefix_caching", "true"}, {"is_recurrent", "true"}}),
-              testing::HasSubstr("more copies of states (--num-state-copies)"));
+              testing::HasSubstr(", keep more copies of states (--num-state-copies)"));
   EXPECT_EQ(advice_on_prefixes({{"enable_prefix_caching", "false"}, {"is_recurrent", "true"}}),
             "set --enable-prefix-caching, with room for --num-state-copies");
 }

@@ -226,7 +226,7 @@ TEST(Report, AttributedComesFromKernelsWhereAllWereSeen) {
   EXPECT_NE(text.find("80.0 % of the worst step's; by begin stamps (1 step), kernels (2 steps)"),
             std::string::npos)
       << text;
-  EXPECT_NE(text.find("has the device's idle time between them"), std::string::npos)
+  EXPECT_NE(text.find("includes the device's idle time between them"), std::string::npos)
       << "the ops' times are still those";
 }
 

@@ -97,7 +97,7 @@ TEST_F(TuneCommandTest, AFileThatTakesNoLineIsAWarning) {
   const auto bytes = std::filesystem::file_size(path("load.jsonl"));
   const Outcome outcome = minfer("profile explain load.jsonl --try --budget 1s");
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-  EXPECT_THAT(outcome.err, HasSubstr("load.jsonl: what was tried is not kept: the file ends within line"));
+  EXPECT_THAT(outcome.err, HasSubstr("load.jsonl: the trials are not kept: the file ends within line"));
   EXPECT_EQ(std::filesystem::file_size(path("load.jsonl")), bytes);
 }
 

@@ -37,7 +37,7 @@
 // loads overlap the kernel in front, which writes only this step's keys.
 namespace minfer::cuda {
 
-/// Bytes of the rings of a block's warps. A block for heads of 512 runs where a multiprocessor has room, and has the rings of two.
+/// Bytes of the rings of a block's warps together. For heads of 512, on GPUs with room, one block has what two others have.
 constexpr int rings_bytes(int head_size) {
   return head_size > 256 ? 192 << 10 : (kHasSmallBlocks ? 64 : 96) << 10;
 }
@@ -60,7 +60,7 @@ struct DecodeKernel {
 
   /// With heads of 512 Q's fragments lie in shared memory, and each warp loads a part of them: values take 128 registers.
   static constexpr bool kSharesQuery = kHead > 256;
-  static constexpr int kQuerySteps = kSharesQuery ? kDimSteps / kWarps : kDimSteps;  ///< of a warp's load
+  static constexpr int kQuerySteps = kSharesQuery ? kDimSteps / kWarps : kDimSteps;  ///< that a warp loads
   using Query = uint32_t[kQuerySteps][2];
 
   struct Shared {

@@ -8,8 +8,8 @@
 //
 // A block whose share crosses the end of a unit joins and merges twice, one part after the other. With few
 // chunks this takes longer than the chunks do (8B, one sequence of 550 tokens: 10.6 us a layer, 6.8 if units
-// happen to be whole shares). So the units' chunks are filled up to whole shares in the line, if they then
-// still fit on the blocks with a share that is little larger. No block computes the chunks behind a unit's own.
+// happen to be whole shares). So the line fills each unit's chunks up to whole shares, if all units then still
+// fit on the blocks with a share that is little larger. No block computes the chunks behind a unit's own.
 //
 // The kernel never lets its successor start early, and it fences: attention reads the plan before
 // begin_kernel().

@@ -31,7 +31,7 @@ inline constexpr int kLatentThreads = kLatentWarps * kWarpSize;
 template <class Kv, int kRows>
 struct LatentBlock {
   static constexpr int kGroups = kRows / 16;             ///< of rows
-  static constexpr int kParts = kLatentWarps / kGroups;  ///< in a group
+  static constexpr int kParts = kLatentWarps / kGroups;  ///< warps in a group
   static constexpr int kKeyTiles = kLatentKeys / kParts / 8;
   static constexpr int kValueTiles = kLatentValues / kParts / 8;
   static_assert(kKeyTiles >= 1);
@@ -179,7 +179,7 @@ struct LatentBlock {
     largest[1] = group_max(largest[1]);
   }
 
-  /// Gives a number of each row from each warp to all warps of the group. All threads call it.
+  /// Gives the warp's number for each row to all warps of the group. All threads call it.
   __device__ void give(const float (&values)[2]) const {
     if (lane_in_group() != 0) return;
     exchange()[warp() * 16 + lane_group()] = values[0];

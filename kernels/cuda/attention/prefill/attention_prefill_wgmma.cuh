@@ -16,11 +16,11 @@
 /// which lies in one block of the cache. They are ahead by all stages, across tiles too. Two warpgroups multiply 64 rows each. A tile
 /// takes its keys from the last, which alone need a mask, to the first. Two things overlap: the softmax of a stage with the products
 /// of the stage before (a warpgroup starts Q K^T of the next keys and P V of the last before it waits for either), and the softmax of
-/// one warpgroup with the products of the other (they start products in turns). Scores, weights and results stay in registers.
+/// one warpgroup with the products of the other (they take turns to start products). Scores, weights and results stay in registers.
 ///
-/// In shared memory a tile of keys is [key / 8][head_size / 64][8][64], like a box of the tensor map [rows /
-/// 8][head_size / 64][8][64] of the whole cache, with swizzled rows of 128 bytes. Heads of 96 have 32 elements
-/// instead of 64, heads of 80 have 16. So blocks of the cache are a multiple of eight slots.
+/// In shared memory a tile of keys is [key / 8][head_size / 64][8][64], like a box of the whole cache's tensor map
+/// [rows / 8][head_size / 64][8][64], with swizzled rows of 128 bytes. Heads of 96 have rows of 32 elements instead
+/// of 64, heads of 80 rows of 16. Rows come by eights, so blocks of the cache are a multiple of eight slots.
 ///
 /// With a cache in fp8, K and V are copied as they are, and two more warps widen them to f16 into the stages that are multiplied.
 ///

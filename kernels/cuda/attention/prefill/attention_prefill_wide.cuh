@@ -10,7 +10,7 @@
 #include "kernels/cuda/launch/launch.h"
 
 // Causal attention with heads of 512, of sequences with any number of tokens, over a paged cache in bf16, f16 or
-// fp8 e4m3. It differs from attention_prefill.cuh because a row's results are too many for one warp's registers:
+// fp8 e4m3. Like attention_prefill.cuh, except that a row's results are too many for one warp's registers:
 //
 //   out[t, h] = softmax_j(scale * q[t, h] . k[j, h / group]) v[j, h / group],  j < keys(t), and with options as there
 //
@@ -42,7 +42,7 @@ struct WidePrefillKernel {
   static constexpr int kRowBytes = kWideHeadSize * static_cast<int>(sizeof(Kv));
   static constexpr int kChunkBytes = 64 << 10;
   static constexpr int kKeys = kChunkBytes / kRowBytes;  ///< of a chunk
-  static constexpr int kParts = 4;                       ///< in a group of rows
+  static constexpr int kParts = 4;                       ///< warps in a group of rows
   static constexpr int kPartKeys = kKeys / kParts;
   static constexpr int kGroups = sizeof(Kv) == 1 ? 2 : 1;  ///< of 16 keys, loaded together
   static constexpr int kPartSteps = kWideHeadSize / 16 / kParts;

@@ -48,7 +48,7 @@ struct QueryTile {
   }
 };
 
-/// Puts 16 bytes of a row's dims into a tile of Q, laid out as Rows. With a cache in fp8, the two dims of a register pair are four apart.
+/// Puts 16 bytes of a row's dims into a tile of Q, laid out as Rows. For a cache in fp8, a lane's two registers get four consecutive dims.
 template <class Rows, bool kForFp8>
 __device__ __forceinline__ void store_query_piece(char* tile, int row, int piece, const uint4& dims) {
   if constexpr (kForFp8) {

@@ -194,7 +194,7 @@ struct WgmmaProducer {
     };
     uint32_t parity = 0;
     for (; tile.tokens > 0; parity ^= 1) {
-      // Each finished tile takes one number, so the numbers taken equal the tiles: the last one resets the counter.
+      // Each tile that is done takes one number, so there are as many numbers as tiles: the last one resets the counter.
       uint32_t next = 0;
       if (lane == 0) next = gridDim.x + atomicInc(p.taken_tiles, static_cast<unsigned>(tiles - 1));
       const int32_t last = key_tiles<Form>(tile) - 1, end = first_key_tile<Form>(p, tile);
@@ -235,8 +235,8 @@ struct WgmmaProducer {
     end_raw_tiles(shared.raw_value, ring);
   }
 
-  /// Widens a tile of fp8 to f16, exactly. Of eight keys a lane has one, and every 16 codes of its row that are 64 apart. With heads
-  /// of 128 and 256, odd keys have neighbouring pieces exchanged, so that eight lanes load from eight bank groups and store to eight.
+  /// Widens a tile of fp8 to f16, exactly. A lane has one of eight keys, and pieces of 16 codes of its row that are 64 codes apart. With
+  /// heads of 128 and 256, odd keys exchange neighbouring pieces, so that eight lanes load from eight bank groups and store to eight.
   __device__ __forceinline__ void widen(const char* raw, char* tile) const {
     constexpr int kPieces = Form::kHead / 16;
     constexpr int kOfLane = (kPieces + 3) / 4;

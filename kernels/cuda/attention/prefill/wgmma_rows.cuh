@@ -43,7 +43,7 @@ struct WgmmaConsumer {
   __device__ __forceinline__ void release(SharedBarrier& barrier) const {
     if (lane == 0) arrive(barrier);
   }
-  /// The two warpgroups start products in turns, so that one multiplies while the other computes weights.
+  /// The two warpgroups start products in turn, so that one multiplies while the other computes weights.
   __device__ __forceinline__ void wait_for_turn() const {
     barrier_of(kTurnBarrier + warpgroup, Form::kConsumers);
   }
@@ -179,8 +179,8 @@ struct WgmmaConsumer {
     }
   }
 
-  /// Turns scores into weights relative to the largest score of each row so far. `factor`: scales the results
-  /// before.
+  /// Turns scores into weights relative to the largest score of each row so far. `factor`: by which the results
+  /// so far must be multiplied.
   __device__ __forceinline__ void weigh(Scores& score, Softmax& softmax, float (&factor)[2]) const {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -239,7 +239,7 @@ struct WgmmaConsumer {
     }
   }
 
-  /// Writes a row of the lane; each lane of its group has a quarter of it.
+  /// Writes one of the lane's rows; each lane of its group has a quarter of the row.
   __device__ __forceinline__ void store_row(const QueryTile& tile, int row, float (&value)[Form::kHead / 4],
                                             float inverse) const {
     const bool valid = row < tile.rows(p);

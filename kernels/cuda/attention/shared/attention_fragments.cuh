@@ -55,8 +55,8 @@ struct KvFragments<__nv_fp8_e4m3, kHead> {
   static __device__ __forceinline__ int dim_of_result(int step, int half) {
     return 16 * step + 2 * lane_group() + half;
   }
-  /// A register of a matrix load has four dims of a key. In PTX's order of matrices, the g-th has keys 8 g to 8
-  /// g + 7.
+  /// A register of a matrix load has four dims of a key. In PTX's order of matrices, the g-th has keys 8 g to
+  /// 8 g + 7.
   template <int kGroups>
   static __device__ __forceinline__ void load_keys(uint32_t (&a)[kGroups][4], uint32_t tile, int step) {
     static_assert(kGroups == 2);

@@ -6,8 +6,8 @@
 #include "kernels/cuda/launch/launch.h"
 #include "kernels/tensor_view.h"
 
-/// The steps around the products of experts. A route is one of the experts_used choices of a token: route token
-/// * experts_used + rank.
+/// The steps around the products of experts. A route is one of the experts_used choices of a token:
+/// route token * experts_used + rank.
 namespace minfer::cuda {
 
 /// The routes of an expert: routes[first], ..., routes[first + count - 1]. They are multiplied in batches from

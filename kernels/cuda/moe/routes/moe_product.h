@@ -8,8 +8,8 @@
 
 namespace minfer::cuda {
 
-/// out[route] = W[e] x[route / routes_per_x], where e is the route's expert; with `up`: activation(W[e] x +
-/// bias[e], up[e] x + up_bias[e]), for x times input_weights[route].
+/// out[route] = W[e] x[route / routes_per_x], where e is the route's expert; with `up`:
+/// activation(W[e] x + bias[e], up[e] x + up_bias[e]), for x times input_weights[route].
 struct MoeProduct {
   const void* weight = nullptr;                      ///< experts x [rows, cols] in their device layout
   const void* up = nullptr;                          ///< the same, or null

@@ -10,7 +10,7 @@
 /// of an expert are consecutive, and among them those with the same rows: so concurrent blocks share weights and the
 /// expert's tokens in the L2. Experts are not known before begin_kernel(); a block loads its next segment one tile ahead.
 ///
-/// A box of tokens may reach into the next expert's: those columns are multiplied and not stored. Each route has its own row of output.
+/// A box of tokens may reach into the next expert's: these columns are multiplied but not stored. Each route has its own row of output.
 namespace minfer::cuda {
 
 /// output.bias and output.up_bias: experts x [rows].

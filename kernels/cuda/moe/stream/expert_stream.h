@@ -14,7 +14,7 @@ constexpr int64_t sorted_row_bytes(int64_t cols) {
   return (cols + kStageColumns - 1) / kStageColumns * kStageColumns * 2;
 }
 
-/// Takes what ExpertKernel::stream takes, 32, 64 or 128 routes a batch. `sorted_x`: room for num_routes * sorted_row_bytes(cols) bytes.
+/// Takes what ExpertKernel::stream takes, in batches of 32, 64 or 128. Gathers x in `sorted_x`: num_routes * sorted_row_bytes(cols) bytes.
 void expert_stream_product(Launch& launch, const MoeProduct& product, void* sorted_x);
 
 }  // namespace minfer::cuda

@@ -52,7 +52,7 @@ struct Fp8GemmShared {
 };
 
 struct Fp8GemmArgs {
-  ProductArgs output;  ///< only its output fields
+  ProductArgs output;  ///< all except x; of the weights only their scales
   Fp8Activations out;
   int32_t depth = 0;         ///< groups of 128 columns
   int32_t units = 0;         ///< tiles of a cluster

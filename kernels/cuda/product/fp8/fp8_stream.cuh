@@ -17,9 +17,9 @@
 /// copies x and its scales beside them, 128 columns a slice. The tensor cores' own sums have too few bits for all of K, so they
 /// restart every 128 columns and are added, times dx, to sums in f32. All columns of a row have one scale, dw, which is applied last.
 ///
-/// A block has kWarpgroups times 64 rows; each of its kConsumerGroups warpgroups multiplies one or two of these
-/// 64. For gate and up, a warpgroup's first 64 rows are of gate and its second 64 of up, so that a thread has
-/// both sums of an output. The block then has 128 columns of the output, which share a scale in FP8.
+/// A block has kWarpgroups groups of 64 rows; each of its kConsumerGroups warpgroups multiplies one or two of
+/// these. For gate and up, a warpgroup's first 64 rows are of gate and its second 64 of up, so that a thread
+/// has both sums of an output. The block then has 128 columns of the output, which share a scale in FP8.
 ///
 /// Bytes: weights once, rows cols; x once for each row of tiles, from the L2: tokens cols rows / tile rows.
 namespace minfer::cuda {

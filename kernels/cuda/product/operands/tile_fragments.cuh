@@ -108,7 +108,7 @@ __device__ __forceinline__ uint32_t multiply_bf16(uint32_t a, uint32_t b) {
   return reinterpret_cast<const uint32_t&>(product);
 }
 
-/// Word i of four; the compiler knows i.
+/// Word i of four; i is a compile-time constant.
 __device__ __forceinline__ uint32_t word_of(const uint4& v, int i) {
   return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
 }
@@ -117,7 +117,7 @@ __device__ __forceinline__ uint32_t shift_right(uint32_t word, int bits) {
   return bits >= 0 ? word >> bits : word << -bits;
 }
 
-/// (word & mask) | bits in one instruction; the compiler makes two of it if mask and bits are constants.
+/// (word & mask) | bits in one instruction. Without the asm, the compiler makes two of it if mask and bits are constants.
 __device__ __forceinline__ uint32_t insert_bits(uint32_t word, uint32_t mask, uint32_t bits) {
   uint32_t result;
   asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(result) : "r"(word), "r"(mask), "r"(bits));
@@ -280,8 +280,8 @@ __device__ __forceinline__ void half_operand(const TileRegisters<DType::fp8>& ti
     a[j] = e4m3_halves(word_of(tile.quants[i / 2], j % 2 * 2 + i % 2), j / 2);
 }
 
-/// The packed scales of q4_k and q5_k in lane 4 g + t, for groups 2 t and 2 t + 1 in rows g and g + 8 (row = 0,
-/// 1). All lanes call its functions together.
+/// The packed scales of q4_k and q5_k in lane 4 g + t, for groups 2 t and 2 t + 1 in rows g and g + 8
+/// (row = 0, 1). All lanes call its functions together.
 struct SixBitScales {
   uint32_t bits[2];
   float own;  ///< d or dmin of one of the rows

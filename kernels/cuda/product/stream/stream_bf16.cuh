@@ -12,7 +12,7 @@
 
 /// Moves sums from the registers of a warpgroup to rows of a bf16 output. Sums are finished in place and pass through shared memory as
 /// bf16, transposed by stmatrix, for stores of 16 bytes, 64 or 128 a token. This takes half the bytes of stream_output.cuh and a fourth
-/// of its barriers; no other warpgroup waits. With gate and up, a thread has both sums of an element if eight rows of each alternate.
+/// of its barriers; it waits for nothing else. With gate and up, a thread has both sums of an element if eight rows of each alternate.
 namespace minfer::cuda {
 
 /// The part of a tile of kTileTokens that a warpgroup stages at a time: tokens x rows of the output.

@@ -20,7 +20,7 @@ __device__ __forceinline__ void add_four(float* to, const float4& value) {
                : "memory");
 }
 
-/// The barrier of the warpgroup with this number of 64 rows. At most two warpgroups take turns with them.
+/// The barrier of the warpgroup that has group `row_group` of 64 rows. At most two warpgroups take these groups, in turn.
 __device__ __forceinline__ void barrier_of_warpgroup(int row_group) {
   row_group % 2 == 0 ? barrier_of(1, 128) : barrier_of(2, 128);
 }
@@ -123,7 +123,7 @@ class StreamRows {
     return sum_of(sums, *reinterpret_cast<const float4*>(bias + first_bias_ + first_ + place.row));
   }
 
-  /// load(sums, row): loads for each turn the sums of staged rows from `row` on.
+  /// load(sums, row): loads for each turn the sums that are staged `row` rows behind the thread's place.
   template <class OutOf, class Load>
   __device__ __forceinline__ void store_all(int32_t count, const OutOf& out_of, const Load& load) const {
     int32_t tokens[kTurns];

@@ -25,7 +25,7 @@
 namespace minfer::cuda {
 
 struct StreamArgs {
-  ProductArgs output;  ///< only its output fields
+  ProductArgs output;  ///< to finish and store sums; maps bring weights and x
   int32_t depth = 0;   ///< stages of K
   int32_t tiles = 0;   ///< of rows
   int32_t token_blocks = 1;

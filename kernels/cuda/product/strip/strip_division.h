@@ -22,7 +22,7 @@ constexpr StripLoad strip_load(DType type, int64_t rows, int64_t cols) {
 }
 
 /// The number of `blocks` (2 or more) that take strips of `first`; the others take those of `second`. The block
-/// with the most bytes has as few as possible. Among equal numbers the largest is returned.
+/// with the most bytes has as few as possible. If several numbers give this, the largest is returned.
 constexpr int32_t blocks_of_first(const StripLoad& first, const StripLoad& second, int32_t blocks) {
   int32_t best = 1;
   int64_t fewest = INT64_MAX;

@@ -18,7 +18,7 @@ __device__ __forceinline__ float output_of(const ProductArgs& args, int row, flo
   return Gate<false>(args.activation)(biased(args.bias, row, gate), biased(args.up_bias, row, up));
 }
 
-/// Adds the residual to an element of a product, or rounds it, and stores it.
+/// Stores an element of a product: as f32, which may be added to the residual, or rounded to bf16.
 __device__ __forceinline__ void store_output(const ProductArgs& args, int token, int row, float value) {
   const int64_t at = token * args.out_stride + row;
   if (args.out_is_f32) {

@@ -4,9 +4,9 @@
 
 /// Codes of a tile as f16, exact: A operands of mma.m16n8k16 with half the instructions that bf16 needs.
 ///
-/// f16 has ten bits of mantissa, so a code can stay at its place in the word: 0x6400 | q is 1024 + q, and 0x5400
-/// | q << 4 is 64 + q. Integer instructions run at half the speed of others; for 4 bits there are 5 of them for
-/// 8 codes. The offset beside the code in a number (half_bias()), times the sum of x, must be taken off the sum.
+/// f16 has ten bits of mantissa, so a code can stay at its place in the word: 0x6400 | q is 1024 + q, and
+/// 0x5400 | q << 4 is 64 + q. Integer instructions run at half the speed of others; 8 codes of 4 bits take 5 of them.
+/// The offset beside the code in a number (half_bias()), times the sum of x, must be taken off the sum.
 namespace minfer::cuda {
 
 /// The offset that half_pair() adds to the numbers in pair `pair` of a group, with the type's own offset.

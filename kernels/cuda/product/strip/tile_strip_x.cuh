@@ -38,7 +38,7 @@ struct TileStripX {
     constexpr int kRowBytes = 2 * kCols + kRowPad;
     static_assert(kTokens * kRowBytes <= kStaging);
     constexpr int kParts = kTileCols / kCols, kPieces = kCols / 32;  // in a lane, for each part
-    const int cols = cols_of_all - chunk * kTileCols;                // in whole eights
+    const int cols = cols_of_all - chunk * kTileCols;                // a multiple of eight
     uint4 pieces[kParts][kPieces];
 #pragma unroll
     for (int i = 0; i < kPieces; ++i) {

@@ -77,9 +77,9 @@ struct TileVector {
 
 /// Codes that fit into a byte, times x in fixed point: 16 bits for the columns of a chunk, as two bytes. Their products are exact.
 ///
-/// Column 2 q of B has the upper bytes of x in the groups of pair q, column 2 q + 1 the lower bytes. So lane 4
-/// g + t has both sums of the groups of pair t. Types with a scale for 16 columns have two C's for a group, one
-/// for each half. Four-bit codes cost 3 instructions per 8 elements of a lane, bytes none.
+/// Column 2 q of B has the upper bytes of x in the groups of pair q, column 2 q + 1 the lower bytes. So lane
+/// 4 g + t has both sums of the groups of pair t. Types with a scale for 16 columns have two C's for a group,
+/// one for each half. Four-bit codes cost 3 instructions per 8 elements of a lane, bytes none.
 template <DType type, bool kNorm>
 struct ByteVectorMultiplier : TileVector<type, kNorm> {
   __device__ __forceinline__ void multiply(const TileRegisters<type>& tile, const ProductArgs& args,

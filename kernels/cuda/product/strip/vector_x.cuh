@@ -65,8 +65,8 @@ struct VectorX {
     return reinterpret_cast<const uint32_t&>(both);
   }
 
-  /// The upper or the lower bytes of the integers of pairs 2 r and 2 r + 1 of group i. An integer is 256 upper
-  /// + lower, both signed. Bytes 0 and 2 are of the first pair, 1 and 3 of the second.
+  /// The upper or the lower bytes of the integers of pairs 2 r and 2 r + 1 of group i. An integer is
+  /// 256 upper + lower, both signed. Bytes 0 and 2 are of the first pair, 1 and 3 of the second.
   __device__ __forceinline__ uint32_t bytes(int i, int r, FixedPoint fixed, bool upper) const {
     const float2 first = pairs[i][2 * r], second = pairs[i][2 * r + 1];
     // An f32 from 2^23 on has the integer in its lowest bits. The upper byte is rounded up if the lower one is negative.

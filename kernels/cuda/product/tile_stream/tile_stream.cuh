@@ -20,8 +20,8 @@
 ///
 /// A block has kRows rows: kRowGroups times 64, with kParts warpgroups for each 64. These divide the columns of
 /// a tile and add their sums at the end: making operands takes more warps than multiplying does. Two producers,
-/// one thread each, copy data as room becomes free: one copies tiles of weights, which wait for no kernel
-/// before, the other x, 256 columns a stage, or 128 with more than 64 tokens.
+/// one thread each, copy data as room becomes free: one copies tiles of weights, which wait for no kernel before,
+/// the other x, 256 columns a stage, 128 with more than 64 tokens, or 64 with more than 128.
 ///
 /// gate_up: two of the four tiles of a warpgroup are of gate and two of up.
 ///
@@ -226,7 +226,7 @@ __device__ __forceinline__ void consume(const typename Schedule::Args& args, Til
   uint32_t turn = 0;
   while (schedule.take(segment)) {
     StreamSums<Form> sums;
-    int used_x = -1;  // the last stage that the current products read
+    int used_x = -1;  // the stage of x that the products in flight read last; -1: none
     for (int32_t i = 0; i < segment.count; ++i, ++turn) {
       const RingTurn<Form::kStages> ring(turn);
       wait(shared.full[ring.stage], ring.parity);
