@@ -24,12 +24,12 @@ using test::rows_of;
 using test::SequenceShape;
 using test::text_of;
 
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kNotANumber = std::numeric_limits<float>::quiet_NaN();
 /// Chunks of tokens are multiplied with operands that have 16 bits of mantissa.
 constexpr test::DeltaLimits kLimits{.conv = 1e-12, .rule = 1e-9};
 
 std::vector<float> nans(int64_t count) {
-  return std::vector<float>(static_cast<size_t>(count), kNan);
+  return std::vector<float>(static_cast<size_t>(count), kNotANumber);
 }
 
 /// A layer's weights, and memory for states that holds NaN until something is written.
