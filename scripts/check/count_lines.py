@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Counts the files and lines of each folder as git has them: sources, then tests. What is longest to read stands in the sums.
 
-  scripts/count_lines.py [--rooms] [--most LINES]
+  scripts/check/count_lines.py [--rooms] [--most LINES]
 """
 
 import argparse
@@ -40,7 +40,7 @@ def main():
     parser.add_argument("--rooms", action="store_true", help="folders inside folders too")
     parser.add_argument("--most", type=int, metavar="LINES", help="exit code 1 if there are more without tests")
     arguments = parser.parse_args()
-    root = pathlib.Path(__file__).resolve().parent.parent
+    root = pathlib.Path(__file__).resolve().parents[2]
     counts = count(root, arguments.rooms)
     print(f"{'folder':<28} {'files':>6} {'lines':>8}")
     for folder, (files, lines) in counts.items():

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Cuts a profile to some of its steps, so that it is small enough to be kept.
 
-    scripts/cut_profile.py PROFILE --steps A:B [--steps C:D ...] [--keep request kernel memory] [-o CUT.jsonl]
+    scripts/profiles/cut_profile.py PROFILE --steps A:B [--steps C:D ...] [--keep request kernel memory] [-o CUT.jsonl]
 
 Whole lines are left out, none is changed: the header stays, and launches up to the last that a kept step names (they are
 numbered by their order). Lines of ranks and of kernels go with their steps; the line of a traced range and that of memory stand for the

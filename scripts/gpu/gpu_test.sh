@@ -2,7 +2,7 @@
 # The GPU's part of the tests: builds the CUDA code on a machine with a GPU, runs its tests there, runs the small ones under
 # compute-sanitizer, and measures. Results go to tests/benchmarks/results/cuda-DATE.jsonl: first the device, driver, clocks, date
 # and commit, then each result with its command.
-#   scripts/gpu_test.sh [build] [test] [bench] [families] [long] [ranks] [overhead] [profile] [sanitize]     all nine without arguments
+#   scripts/gpu/gpu_test.sh [build] [test] [bench] [families] [long] [ranks] [overhead] [profile] [sanitize]     all nine without arguments
 #     families   models with experts, windows and latent attention: to families-DATE.jsonl
 #     long       contexts of up to 130,000 tokens, and as many requests as there are slots: to long-DATE.jsonl
 #     ranks      two GPUs, of one process and of two: models that they share, all-reduces; to two-gpus-DATE.jsonl. mpirun, if
@@ -13,7 +13,7 @@
 # MINFER_FIXTURES names a folder with golden models, if there is one. MINFER_TEST_MODELS names one with trained models (files NAME.gguf of
 # tests/real/models.txt), if scripts/test_env.sh has not put them into the user's cache. MINFER_COMMIT names the commit if there is no .git.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 [ $# -gt 0 ] || set -- build test bench families long ranks overhead profile sanitize
 command -v nvidia-smi >/dev/null || { echo "gpu_test: no nvidia-smi: this needs a machine with a GPU" >&2; exit 1; }
 export PATH=$PATH:/usr/local/cuda/bin
@@ -261,7 +261,7 @@ profile_case() {
   file=$(mktemp --suffix .jsonl)
   echo "+ minfer bench -m synthetic:$*" >&2
   "$build/minfer" bench -m "synthetic:$1" "${@:2}" --max-model-len 4096 --profile-out "$file" >/dev/null
-  scripts/profile_figures.py "$build/minfer" "$file" | python3 -c '
+  scripts/profiles/profile_figures.py "$build/minfer" "$file" | python3 -c '
 import json, sys
 print(json.dumps({"command": sys.argv[1], **json.load(sys.stdin)}))' "minfer bench -m synthetic:$*" >>"$results"
   rm -f "$file"
@@ -323,11 +323,11 @@ run_bench() {
   record "$build/cuda_product_benchmark" --types bf16,fp8,q8_0,q6_k,q5_k,q4_k,q4_0,mxfp4
   record "$build/cuda_product_benchmark" --shapes square
   record "$build/cuda_delta_benchmark"
-  scripts/product_figures.py "$results"
+  scripts/bench/product_figures.py "$results"
   if python3 -c "import numpy" 2>/dev/null; then
     local large
     large=$(mktemp --suffix .gguf)
-    scripts/make_large_gguf.py "$large"
+    scripts/golden/make_large_gguf.py "$large"
     for _ in 1 2 3; do
       local begin=$EPOCHREALTIME
       $minfer run --model "$large" --device cuda "w1 w2" -n 1 >/dev/null 2>&1
@@ -336,7 +336,7 @@ run_bench() {
     done
     rm -f "$large"
   fi
-  scripts/bench_server.py --minfer $minfer --model synthetic:llama-3.1-8b:bf16 --concurrency 256 --num-prompts 512 \
+  scripts/bench/bench_server.py --minfer $minfer --model synthetic:llama-3.1-8b:bf16 --concurrency 256 --num-prompts 512 \
     --input-len 512 --output-len 128 --intervals 8,1 -r 3 --out "$(dirname "$results")/server-$(basename "$results")" \
     -- --max-model-len 4096
   for parallel in 1 64; do

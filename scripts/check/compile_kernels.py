@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 INSTANCES = ROOT / "kernels/cuda/instances.cmake"  # CMake makes sources in the build folder from it
 BLOCK_SHARED_KIB = 99  # for these targets: see kernels/cuda/device/block_shared.h
 TARGETS = ("sm_86", "sm_89", "sm_120")

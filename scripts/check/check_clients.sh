@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Heavy clients from PyPI, unmodified, against `minfer serve`: LiteLLM, instructor, pydantic-ai, openai-agents, GuideLLM and
 # lm-evaluation-harness. Not part of scripts/test.sh: their environment, build/clients-env, takes 1.6 GB and some minutes.
-#   scripts/check_clients.sh [pytest's arguments]     makes it, unless it exists, and runs tests/clients/by_hand
+#   scripts/check/check_clients.sh [pytest's arguments]     makes it, unless it exists, and runs tests/clients/by_hand
 # GuideLLM needs torch, for its data loader alone: Debian's package, unpacked beside the environment but not installed.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 env=$PWD/build/clients-env
 debian=$env/debian
 wanted=tests/clients/by_hand/requirements.txt

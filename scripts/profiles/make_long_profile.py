@@ -2,7 +2,7 @@
 """Writes a profile of many steps, to see what reading one takes: the lines of decode steps of a file, over and over, with step
 numbers and times that ascend and op times that vary by a few per cent.
 
-  scripts/make_long_profile.py FILE --steps 1000000 -o long.jsonl
+  scripts/profiles/make_long_profile.py FILE --steps 1000000 -o long.jsonl
 
 For one of a 1B model as `bench` writes it:
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # The server's load tests and hostile-client tests at their full size (minutes): 1,000 clients, three in ten of which leave, 10,000
 # idle connections, SIGTERM under load x 100, and every fault. Builds the release preset; prints the measurements.
-#   scripts/soak_server.sh [ROUNDS]
+#   scripts/bench/soak_server.sh [ROUNDS]
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 rounds=${1:-1}
 tests='DisconnectTest*:StepsTest*:EngineFailureTest*:HangTest*:Slow*Test*:WrongRequestTest*:HttpRandomBytesTest*:Serve*Test*'
 tests+=':StreamSplitTest*'

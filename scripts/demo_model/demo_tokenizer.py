@@ -5,14 +5,15 @@ or follows a special token gets a space in front (add_space_prefix); spaces are 
 back to byte tokens. Digits are pieces of their own, so a number is the sequence of its digits.
 """
 
-from __future__ import annotations
-
 import io
 import re
+import sys
+from pathlib import Path
 from typing import Iterable
 
 import sentencepiece
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "golden"))
 from gguf_writer import GgufWriter, ValueType
 
 SPACE = "\u2581"

@@ -2,7 +2,7 @@
 # Runs the whole test suite again and again, to find tests that depend on the speed of the machine or on its other work: N rounds
 # on the machine as it is, then rounds beside busy processes, then rounds pinned to one core. Builds first. Prints a line for each
 # round, and at the end each test that failed even once: how often, under which condition, and where its output is kept.
-#   scripts/repeat_tests.sh N [BUSY [ONE_CORE]] [OPTION...] [-- CTEST_OPTION...]
+#   scripts/check/repeat_tests.sh N [BUSY [ONE_CORE]] [OPTION...] [-- CTEST_OPTION...]
 #     BUSY, ONE_CORE    rounds beside busy processes (default N/2), rounds on one core (default N/4); 0 leaves them out
 #     --preset PRESET   the build to run (default release)
 #     --targets LIST    builds these targets, given as one word, instead of all
@@ -11,7 +11,7 @@
 #     CTEST_OPTION...   selects tests, for example -R server/; GTEST_FILTER selects among GoogleTest's
 # Exit status: 0 if every test passed every time, 1 if one failed, 2 for a mistake on the command line.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 usage() { sed -n '2,13s/^# \{0,1\}//p' "$0"; exit "$1"; }
 mistake() { echo "repeat_tests: $*" >&2; usage 2 >&2; }
 

@@ -54,7 +54,7 @@ def circle(root: Path, base: str) -> list[str]:
 
 
 def main() -> int:
-    root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent.parent).resolve()
+    root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[2]).resolve()
     missing = [folder for folder in ORDER if not (root / folder).is_dir()]
     if missing:
         print(f"check_includes: {root} has no folder {', '.join(missing)}", file=sys.stderr)

@@ -5,8 +5,8 @@
 
 BUILD is a build of llama.cpp with llama-bench and llama-quantize; a checkout builds them by
     cmake -B BUILD -DCMAKE_BUILD_TYPE=Release -DLLAMA_CURL=OFF && cmake --build BUILD --target llama-bench llama-quantize
-make_large_gguf.py writes the file in BF16 (needs numpy), llama-quantize the others. A round has a prompt of 256 tokens and 64 decoded ones of
-each program, type by type. The first line of the output names the machine and both versions; then a line for each program and type: tokens a
+scripts/golden/make_large_gguf.py writes the file in BF16 (needs numpy), llama-quantize the others. A round has a prompt of 256 tokens and 64 decoded
+ones of each program, type by type. The first line of the output names the machine and both versions; then a line for each program and type: tokens a
 second of each round, and for minfer the ratio of both, round by round. The machine should do nothing else.
 """
 
@@ -33,7 +33,7 @@ def output(*command):
 def write_models(folder, llama_cpp):
     """Type to file."""
     files = {kind: folder / f"llama-272m-{kind}.gguf" for kind in TYPES}
-    output(sys.executable, Path(__file__).parent / "make_large_gguf.py", files["bf16"], "--shape", "llama-272m")
+    output(sys.executable, Path(__file__).resolve().parents[1] / "golden/make_large_gguf.py", files["bf16"], "--shape", "llama-272m")
     for kind in TYPES[1:]:
         output(llama_cpp / "llama-quantize", files["bf16"], files[kind], kind.upper())
     return files

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Writes the output of `minfer profile diff` for the profiles that are kept with the results: scripts/diff_results.sh [MINFER]
+# Writes the output of `minfer profile diff` for the profiles that are kept with the results: scripts/bench/diff_results.sh [MINFER]
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 minfer=$(realpath "${1:-build/release/minfer}")
 results=$PWD/tests/benchmarks/results
 folder=$(mktemp -d)
@@ -20,7 +20,7 @@ section() {
 }
 
 {
-  echo "Made by \`scripts/diff_results.sh\` of the profiles beside this file (those that end in .xz unpacked). No run of its own."
+  echo "Made by \`scripts/bench/diff_results.sh\` of the profiles beside this file (those that end in .xz unpacked). No run of its own."
   section "Batch 1 against batch 64" \
     "Llama 3.1 8B, BF16, one H200, context 512: no step of both has the same batch, so they are compared by token." \
     cuda-2026-11-22-steps-b1.jsonl cuda-2026-11-22-steps-b64.jsonl

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Prints the lines of cuda_product_benchmark in a results file (scripts/gpu_test.sh bench) as Markdown: a table for each type of weights,
+"""Prints the lines of cuda_product_benchmark in a results file (scripts/gpu/gpu_test.sh bench) as Markdown: a table for each type of weights,
 then how the whole compares with cuBLASLt and with reading the weights' bytes.
-  scripts/product_figures.py RESULTS.jsonl
+  scripts/bench/product_figures.py RESULTS.jsonl
 """
 
 import json

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Builds the Debian package, installs it in a fresh Debian 12 that holds nothing else, and uses it there: generates, serves,
 # completes, removes. Run it as root; takes minutes. Needs the network for the packages that it depends on.
-#   scripts/check_package.sh [PACKAGE.deb]    without an argument it first builds the package
+#   scripts/check/check_package.sh [PACKAGE.deb]    without an argument it first builds the package
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 [ "$(id -u)" -eq 0 ] || { echo "check_package: a fresh root needs root" >&2; exit 1; }
 say() { printf '== %s (%d s)\n' "$*" "$SECONDS"; }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Adds what `minfer profile explain PROFILE --try` kept in profiles to the pairs of estimated and measured gains.
 
-  scripts/keep_pairs.py [--root FOLDER] PROFILE ...
+  scripts/profiles/keep_pairs.py [--root FOLDER] PROFILE ...
 
 Of each finding it takes the option that gained most. Build again then: the ranges of estimates are fitted from these pairs.
 """
@@ -10,7 +10,7 @@ import argparse
 import json
 import pathlib
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAIRS, RESULTS = "profiling/findings/measured_pairs.inc", "tests/benchmarks/results/tried-pairs.jsonl"
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Prints a file of scripts/bench_cpu.sh as a table: speeds, and decode as a share of the measured read bandwidth."""
+"""Prints a file of scripts/bench/bench_cpu.sh as a table: speeds, and decode as a share of the measured read bandwidth."""
 
 import json
 import sys

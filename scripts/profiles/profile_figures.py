@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Figures of a profile file that say whether the profiler tells the truth, as one line of JSON.
 
-  scripts/profile_figures.py MINFER FILE
+  scripts/profiles/profile_figures.py MINFER FILE
 
   steps        how many, and the median of their wall time, by phase
   traced       of a traced range: how far the ops' intervals are from their kernels' own durations, records lost, idle time
@@ -127,7 +127,7 @@ def memory_of(header):
 
 def main():
     if len(sys.argv) != 3:
-        sys.exit("usage: scripts/profile_figures.py MINFER FILE")
+        sys.exit("usage: scripts/profiles/profile_figures.py MINFER FILE")
     minfer, path = sys.argv[1:]
     lines = lines_of(path)
     header = lines[0]["header"]

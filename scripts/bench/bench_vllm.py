@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures vLLM beside `minfer bench`: shapes of models with random weights, offline and with requests that arrive at random.
 
-  scripts/bench_vllm.py [--model NAME] [--fp8] [--rates 16,20,24,28] [--seconds 15] [--rounds 2] [--lengths 512,128]
+  scripts/bench/bench_vllm.py [--model NAME] [--fp8] [--rates 16,20,24,28] [--seconds 15] [--rounds 2] [--lengths 512,128]
                         [--decode 1,64] [--contexts 2048,8192] [--out FILE.jsonl]
 
 Needs an installed vLLM (written for 0.26.0), no network, tokeniser or model files. AsyncLLM with its engine in a process of its own and the defaults of

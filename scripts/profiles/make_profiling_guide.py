@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Makes the examples of the guide to the profiler from real runs, and checks that they are still what the program prints.
 
-    scripts/make_profiling_guide.py MINFER [--profiles FOLDER] [--no-runs] [--only NAME ...]
-    scripts/make_profiling_guide.py MINFER --check
+    scripts/profiles/make_profiling_guide.py MINFER [--profiles FOLDER] [--no-runs] [--only NAME ...]
+    scripts/profiles/make_profiling_guide.py MINFER --check
 
 An example is a transcript: its lines that begin with `$ ` are run (`\\` continues one), and what stands below is replaced.
 
@@ -36,10 +36,10 @@ import sys
 import tempfile
 
 from cut_profile import cut
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../tests/checks"))
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(ROOT, "tests/checks"))
 from planted_findings import SlowClients, control_group
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 GUIDES = ["README.md", "profiling/README.md", "profiling/examples.md"]
 RESULTS = "tests/benchmarks/results"
 BLOCK = re.compile(r"^<!-- (example|table): ([^;\n]+?)((?:; [^;\n]+?)*) -->\n(.*?)^<!-- end -->$", re.M | re.S)
@@ -273,7 +273,7 @@ def main():
         if arguments.check:
             differing = [old.group(2) for old, new in zip(BLOCK.finditer(guide), BLOCK.finditer(made))
                          if old.group() != new.group()]
-            faults += [f"{path}: {name} is not what minfer prints: scripts/make_profiling_guide.py MINFER --no-runs makes it anew"
+            faults += [f"{path}: {name} is not what minfer prints: scripts/profiles/make_profiling_guide.py MINFER --no-runs makes it anew"
                        for name in differing]
         elif made != guide:
             with open(os.path.join(ROOT, path), "w") as file:

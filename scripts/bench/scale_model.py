@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Calculates what a step of a model costs on several GPUs and hosts, and keeps the tables of engine/SCALE.md.
 
-    scripts/scale_model.py                          # prints all tables
-    scripts/scale_model.py errors one-host          # prints these
-    scripts/scale_model.py --write engine/SCALE.md  # replaces what stands between `<!-- table: NAME -->` and `<!-- end -->`
-    scripts/scale_model.py --check engine/SCALE.md  # exit code 1 if a table is not current
+    scripts/bench/scale_model.py                          # prints all tables
+    scripts/bench/scale_model.py errors one-host          # prints these
+    scripts/bench/scale_model.py --write engine/SCALE.md  # replaces what stands between `<!-- table: NAME -->` and `<!-- end -->`
+    scripts/bench/scale_model.py --check engine/SCALE.md  # exit code 1 if a table is not current
 
 Times are in microseconds, sizes in bytes, rates in bytes (or FLOPs) a microsecond: 1,000 bytes/us = 1 GB/s, 1e6 FLOP/us = 1 TFLOP/s.
 engine/SCALE.md has the formulas and says which constants are measured, which are assumed.
@@ -18,7 +18,7 @@ import re
 import sys
 from dataclasses import dataclass
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 RESULTS = os.path.join(ROOT, "tests/benchmarks/results")
 BLOCK = re.compile(r"^<!-- table: ([^\n]+?) -->\n(.*?)^<!-- end -->$", re.M | re.S)
 
@@ -568,7 +568,7 @@ def update(path, check):
     def replaced(match):
         made = TABLES[match.group(1)]()
         if check and made != match.group(2):
-            faults.append(f"{path}: table {match.group(1)} is not current: scripts/scale_model.py --write {path} makes it anew")
+            faults.append(f"{path}: table {match.group(1)} is not current: scripts/bench/scale_model.py --write {path} makes it anew")
         return f"<!-- table: {match.group(1)} -->\n{made}<!-- end -->"
 
     made = BLOCK.sub(replaced, text)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Trains minfer's demo model: a Llama of about 5 M parameters, on text that the script generates, in minutes on one GPU.
 
-    python3 scripts/train_demo_model.py                 # 7 minutes on a GPU -> models/demo/
-    python3 scripts/train_demo_model.py --quick         # smoke run of a smaller model, on a CPU too -> build/demo-quick/
+    python3 scripts/demo_model/train_demo_model.py                 # 7 minutes on a GPU -> models/demo/
+    python3 scripts/demo_model/train_demo_model.py --quick         # smoke run of a smaller model, on a CPU too -> build/demo-quick/
 
 Writes the model (Q8_0 matrices, F32 norms), beside it a log and `eval.jsonl`, questions with their exact answers. Needs PyTorch,
 numpy and sentencepiece; uses no network. What is learnt when follows the clock, so the script ends on time on any machine: text
@@ -35,7 +35,7 @@ from demo_model import (
 )  # fmt: skip
 from demo_tokenizer import DemoTokenizer, train
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 CLASS_WEIGHTS = (0.0, 1.0, 4.0)  # by loss class: questions, text, answers
 RECALL_SHARE = 0.45  # share of the rows
 PEAK_LEARNING_RATE = 4e-3

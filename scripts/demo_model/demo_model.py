@@ -4,9 +4,8 @@ Differences from common PyTorch Llamas: rotary embedding turns neighbouring pair
 architecture stores Q and K, so weights are written as they are; input and output embedding are one matrix.
 """
 
-from __future__ import annotations
-
 import math
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable, Iterable
@@ -17,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from demo_tokenizer import DemoTokenizer
+sys.path.append(str(Path(__file__).resolve().parents[1] / "golden"))
 from gguf_writer import GgufWriter, TensorType, ValueType, dequantize_q8_0, quantize_q8_0
 
 FILE_TYPE_MOSTLY_Q8_0 = 7  # general.file_type, as llama.cpp numbers it

@@ -7,7 +7,7 @@ with `minfer bench --base-url`; their output throughputs give one ratio. The ser
 host's time in a step and the device's idle time. Prints a table; --out appends one JSON object an interval,
 behind one that names the machine.
 
-  scripts/bench_server.py --concurrency 64 --num-prompts 256 --input-len 64 --output-len 128 --intervals 1,16
+  scripts/bench/bench_server.py --concurrency 64 --num-prompts 256 --input-len 64 --output-len 128 --intervals 1,16
 """
 
 import argparse
@@ -85,7 +85,7 @@ def measure(args, interval):
     ratios = [served["output_throughput"] / offline["output_throughput"] for offline, served in pairs]
     fields = ("output_throughput", "median_ttft_ms", "p99_ttft_ms", "median_itl_ms", "p99_itl_ms", "median_tpot_ms")
     return {
-        "command": " ".join(["scripts/bench_server.py", *sys.argv[1:]]),
+        "command": " ".join(["scripts/bench/bench_server.py", *sys.argv[1:]]),
         "stream_interval": interval,
         "concurrency": args.concurrency,
         "offline_output_throughput": [offline["output_throughput"] for offline, _ in pairs],

@@ -2,7 +2,7 @@
 # Measures the CPU backend and writes one JSON object a line to tests/benchmarks/results/cpu-DATE.jsonl: first the machine, the
 # commit and the ceilings, then each result with its command. Takes about five minutes; nothing else should run on the machine.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 export XDG_CACHE_HOME
 XDG_CACHE_HOME=$(mktemp -d)  # ceilings are measured anew
 trap 'rm -rf "$XDG_CACHE_HOME"' EXIT
@@ -44,4 +44,4 @@ for row in json.load(sys.stdin)["benchmarks"]:
     if row["aggregate_name"] in ("median", "stddev"):
         print(json.dumps({"command": "scheduler_benchmark", "name": row["name"], "real_time": row["real_time"],
                           "cpu_time": row["cpu_time"], "time_unit": row["time_unit"]}))' >>"$out"
-python3 scripts/summarise_bench.py "$out"
+python3 scripts/bench/summarise_bench.py "$out"

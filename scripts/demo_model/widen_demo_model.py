@@ -4,8 +4,6 @@
 Needs the `gguf` package: scripts/test_env.sh.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 from pathlib import Path
@@ -16,7 +14,7 @@ from gguf.quants import dequantize, quantize
 
 import demo_stories
 
-DEMO = Path(__file__).parent.parent / "models/demo/minfer-demo.gguf"
+DEMO = Path(__file__).resolve().parents[2] / "models/demo/minfer-demo.gguf"
 SEED = 20261124
 STORIES = 150
 

@@ -914,7 +914,7 @@ def write_case(case, seed, folder):
 
 
 def main():
-    root = pathlib.Path(__file__).resolve().parent.parent
+    root = pathlib.Path(__file__).resolve().parents[2]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=pathlib.Path, default=root / "tests" / "golden", help="folder (default: tests/golden)")
     parser.add_argument("--seed", type=int, default=1, help="of weights and tokens (default: 1)")
@@ -934,7 +934,7 @@ def main():
         models.append(write_case(case, arguments.seed, arguments.out))
         print(f"{case.name}: float32 {models[-1]['float32_nmse']}, controls {models[-1]['controls']}")
     golden = {
-        "made_by": f"scripts/make_golden_models.py --seed {arguments.seed}",
+        "made_by": f"scripts/golden/make_golden_models.py --seed {arguments.seed}",
         "versions": {"torch": torch.__version__, "transformers": transformers.__version__, "numpy": np.__version__},
         "nmse_tolerance": NMSE_TOLERANCE,
         "models": models,
