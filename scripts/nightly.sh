@@ -16,7 +16,7 @@ night_threads() {
 }
 night_kernels() {
   scripts/build.sh cuda -DMINFER_TESTS=ON -- minfer cuda_tests
-  scripts/compile_kernels.py build/cuda sm_86 sm_89 sm_120
+  scripts/check/compile_kernels.py build/cuda sm_86 sm_89 sm_120
   git rev-parse HEAD >.ci/cuda_compiled  # commit this file: checks compile the code that changed since
 }
 

@@ -38,10 +38,10 @@ run_only() {
 
 run_release() {
   section "layout"
-  python3 scripts/check_includes.py
+  python3 scripts/check/check_includes.py
   git ls-files '*.h' '*.cpp' '*.cu' '*.cuh' | xargs clang-format-14 --dry-run --Werror
   echo "clang-format: nothing to change"
-  scripts/count_lines.py --most 126416  # added lines are paid for by removed ones
+  scripts/check/count_lines.py --most 126416  # added lines are paid for by removed ones
   git apply --check tests/benchmarks/planted_faults.patch
   echo "planted faults: the patch applies"
 
@@ -67,7 +67,7 @@ run_cuda() {
     since=$(cat .ci/cuda_compiled)
     git cat-file -e "$since" || since=$(git hash-object -t tree /dev/null)  # not in this clone: all of it
     cmake --preset cuda -DMINFER_TESTS=ON >/dev/null
-    scripts/compile_kernels.py build/cuda --since "$since"
+    scripts/check/compile_kernels.py build/cuda --since "$since"
   else
     echo "no nvcc: the CUDA code is not compiled"
   fi

@@ -1,5 +1,5 @@
 // Whole models against logits from other engines: llama.cpp (the shared fixtures) and Hugging Face
-// transformers (tests/golden, made by scripts/make_golden_models.py).
+// transformers (tests/golden, made by scripts/golden/make_golden_models.py).
 
 #include <fstream>
 #include <map>

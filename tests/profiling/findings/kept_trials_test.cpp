@@ -147,8 +147,9 @@ TEST(KeepPairs, AddsTheBestOptionOfEachFindingOnce) {
   tuned.option = "--threads 4";
   tuned.finding = "";
   std::ofstream(root / "run.jsonl") << profile_with({slots(0.2), slots(0.31), more, failed, tuned});
-  const std::string command = fmt::format("python3 {} --root {} {}", source_path("scripts/keep_pairs.py"),
-                                          root.string(), (root / "run.jsonl").string());
+  const std::string command =
+      fmt::format("python3 {} --root {} {}", source_path("scripts/profiles/keep_pairs.py"), root.string(),
+                  (root / "run.jsonl").string());
   for (int i = 0; i < 2; ++i)
     ASSERT_EQ(std::system((command + " >" + (root / "said").string()).c_str()), 0);
   EXPECT_EQ(file_text(root / "profiling/findings/measured_pairs.inc"),
