@@ -32,7 +32,7 @@ int32_t logit_slice(const EngineOptions& options) {
 std::unique_ptr<DraftModel> make_draft_model(const EngineOptions& options, const ModelConfig& config) {
   if (options.speculation.method != SpeculationMethod::draft) return nullptr;
   if (!options.speculation.draft_model)
-    fail("speculative: draft takes a model of drafts, expected --speculative-model");
+    fail("speculative: draft needs a draft model, expected --speculative-model");
   return std::make_unique<DraftModel>(options, config, LoadProgress());
 }
 
@@ -140,7 +140,7 @@ void Engine::submit(const Request& request) {
 
 void Engine::check_grammar(const TokenGrammar& grammar) {
   if (!takes_masks_) {
-    fail("grammar: the {} backend cannot draw among the tokens that one allows", backend_info().name);
+    fail("grammar: the {} backend cannot draw only tokens that a grammar allows", backend_info().name);
   }
   const int32_t found = grammar.tokens().vocab_size();
   if (found != config().vocab_size) {

@@ -4,7 +4,7 @@
 
 namespace minfer {
 
-/// What a gated feed-forward layer makes of a row of gate, g, and one of up, u (biases included).
+/// The function of a row of gate, g, and a row of up, u (biases included), that a gated feed-forward layer computes.
 enum class GateActivation : uint8_t {
   silu,  ///< silu(g) u with silu(g) = g / (1 + e^-g): SwiGLU (Shazeer 2020, "GLU variants improve transformer"); Llama, Qwen
   gelu_tanh,  ///< gelu(g) u, by GELU's approximation g / (1 + e^(-2 sqrt(2/pi) (g + 0.044715 g^3))), which is the one with tanh
@@ -13,10 +13,10 @@ enum class GateActivation : uint8_t {
   clamped_swiglu,  ///< g' / (1 + e^(-1.702 g')) (u' + 1) with g' = min(g, 7), u' = u within [-7, 7]; gpt-oss (openai/gpt-oss, torch/model.py)
 };
 
-/// What a feed-forward layer without a gate makes of a row, or a head of its logits.
+/// The function that a feed-forward layer without a gate, or a head, applies to a row or to its logits.
 struct Activation {
   enum class Kind : uint8_t {
-    gelu_tanh,  ///< gelu(x), as GateActivation has it; StarCoder2
+    gelu_tanh,  ///< gelu(x), as in GateActivation; StarCoder2
     gelu,       ///< likewise
     xielu,  ///< x > 0: p x^2 + b x; else n (e^min(x, eps) - 1 - x) + b x (Huang & Schlag 2024, "Deriving activation functions using
             ///< integration"); Apertus

@@ -30,42 +30,42 @@ struct DeviceMemory {
   int64_t total_bytes = 0;
 };
 
-/// Computes logits of rows [first_row, ...) of a batch whose forward pass has been run: as many as there is
-/// room for at a time, over those that were computed before.
+/// Computes logits of rows [first_row, ...) of a batch whose forward pass has run: as many rows as there is
+/// room for at a time. They overwrite those computed before.
 using LogitPass = std::function<Tensor(const ForwardBatch&, int32_t first_row)>;
 
-/// A step to be run. What it points to stays valid until finish_step().
+/// A step to run. The pointers in it stay valid until finish_step().
 struct StepArgs {
   int64_t step = -1;                       ///< its number, for tools that look on
   ForwardBatch batch = {};                 ///< in host memory
-  std::span<const SamplingRow> rows = {};  ///< one a row of logits, or none: nothing is drawn
-  /// Instead of `rows`: so many, which launch_sampling() brings. 0: none.
+  std::span<const SamplingRow> rows = {};  ///< one for each row of logits; empty: nothing is drawn
+  /// The number of rows that launch_sampling() brings instead of `rows`; 0: none.
   int32_t later_rows = 0;
-  OpId inputs_op = -1;  ///< bringing the batch to the device
+  OpId inputs_op = -1;  ///< brings the batch to the device
   OpId sample_op = -1;
-  OpId results_op = -1;          ///< bringing tokens and stamps back
+  OpId results_op = -1;          ///< brings tokens and stamps back
   StepStamps* stamps = nullptr;  ///< null: record nothing
-  LogitPass more_logits = {};    ///< for rows behind those that the forward pass gives logits of
-  /// Of several ranks: bringing the tokens that the first rank drew to the others; -1: a rank alone.
+  LogitPass more_logits = {};    ///< computes logits of the rows behind those of the forward pass
+  /// With several ranks: brings the tokens that the first rank drew to the others; -1: a rank alone.
   OpId share_op = -1;
-  /// Of a rank that is not the first, which has no `rows`: how many the first one has.
+  /// For a rank that is not the first, and so has no `rows`: the number of rows of the first one.
   int32_t followed_rows = 0;
-  /// Run it as a graph of its own where the backend has graphs, so that the host's launches are not in the
-  /// ops' times: for measuring ops, whatever the batch. Each op must have run without before.
+  /// Run the step as a graph of its own if the backend has graphs, so that the ops' times do not include
+  /// the host's launches. For measuring ops, whatever the batch. Each op must have run before without this.
   bool capture = false;
-  /// Stamp the end of each op as well, where the step is no graph: StepStamps::Stamp::end_ns. Costs the device about a microsecond
-  /// an op. A backend does so by itself now and then.
+  /// Stamp the end of each op as well, unless the step is a graph: StepStamps::Stamp::end_ns. Costs the device about a microsecond
+  /// an op. A backend also does it by itself now and then.
   bool stamp_ends = false;
 };
 
 /// How a step was launched.
 struct LaunchedStep {
-  int32_t padded_tokens = 0;  ///< tokens of nobody that fill up the batch of a graph
+  int32_t padded_tokens = 0;  ///< tokens of no sequence that fill up the batch of a graph
   int32_t graph_batch = 0;    ///< sequences of the graph that was replayed; 0: no graph
 };
 
-/// Runs the ops from token ids to logits over a batch in backend memory: to those of its first rows, if it
-/// wants more than there is room for at a time.
+/// Runs the ops from token ids to logits over a batch in backend memory. If the batch wants more logits
+/// than there is room for at a time, it returns those of the first rows.
 using ForwardPass = std::function<Tensor(const ForwardBatch&)>;
 
 /// The operations a decoder needs, on one device. Called from one thread at a time (the engine thread). Ops
@@ -73,49 +73,49 @@ using ForwardPass = std::function<Tensor(const ForwardBatch&)>;
 /// duty: a mismatch throws Error. Each op takes the OpId under which its time is recorded.
 class Backend : public Target {
  public:
-  /// What StepStamps::launches are indices into; null: no launches are known. Lives as long as the backend.
+  /// The table that StepStamps::launches index; null: no launches are known. Lives as long as the backend.
   virtual const LaunchTable* launches() const { return nullptr; }
 
-  /// Memory of the device, 64-byte aligned, uninitialised. `what` names it in the error when there is not
-  /// enough.
+  /// Memory of the device, 64-byte aligned, uninitialised. `what` names it in the error if there is
+  /// not enough.
   virtual Buffer allocate(size_t bytes, std::string_view what) = 0;
   virtual void copy_to_device(void* device, const void* host, size_t bytes) = 0;
   virtual void copy_to_host(void* host, const void* device, size_t bytes) = 0;
-  /// Between memory that allocate() gave, which does not overlap. In order with what is launched before and behind it, without waiting.
+  /// Copies within memory from allocate(); the two do not overlap. Keeps the order with work launched before and after it. Does not wait.
   virtual void copy_on_device(void* to, const void* from, size_t bytes) = 0;
   virtual void synchronize() = 0;
   /// None if the device uses the host's memory.
   virtual std::optional<DeviceMemory> device_memory() const { return std::nullopt; }
-  /// Who has how much of it.
+  /// How the device's memory is used.
   virtual MemoryUse memory_use() const { return {}; }
-  /// What reads the device's hardware counters, owned by the backend; null: nothing does. Used on another thread than
-  /// the rest. Of several ranks the first one's backend has it; of the others see make_cuda_counters().
+  /// The reader of the device's hardware counters, used on another thread than the rest; null: nothing reads them.
+  /// With several ranks, the first rank's backend owns it. make_cuda_counters() makes those of the others.
   virtual CounterSampler* counters() { return nullptr; }
-  /// What counts single ops; null: nothing does.
+  /// The counter of single ops; null: nothing counts them.
   virtual RangeCounters* range_counters() { return nullptr; }
 
-  /// What traces this backend's device kernel by kernel; null: nothing can. Lives as long as the backend.
+  /// The tracer of this backend's device, kernel by kernel; null: nothing can trace it. Lives as long as the backend.
   virtual DeviceTracer* tracer() { return nullptr; }
-  /// The ops that steps run, by OpId, for tools that look on.
+  /// Gives the ops that steps run, by OpId, to tools that look on.
   virtual void name_ops(std::span<const OpInfo> /*ops*/) {}
 
   /// Sizes the workspace of all ops. Before the first op; a backend that allocates as it goes ignores it.
   virtual void prepare(const StepLimits& /*limits*/) {}
 
   /// Runs a step up to its drawn tokens: forward(batch), then one token for each of step.rows, slice by slice
-  /// where the logits come in slices. A backend may
-  /// record what `forward` does and later replay it, so `forward` does the same for batches of the same
-  /// sizes. May return before the device is done: then at most info().steps_ahead steps may be launched
-  /// beyond the oldest that finish_step() has not been called for, `step.stamps` is filled by finish_step(),
-  /// and a token id of -1 - r in the batch stands for what row r of the step before drew.
+  /// if the logits come in slices. A backend may record what `forward` does and replay it later, so `forward`
+  /// does the same for batches of the same sizes. May return before the device is done. Then at most
+  /// info().steps_ahead steps may be launched beyond the oldest that finish_step() has not been called for;
+  /// finish_step() fills `step.stamps`; and a token id of -1 - r in the batch stands for the token that row r
+  /// of the step before drew.
   virtual LaunchedStep launch_step(const StepArgs& step, const ForwardPass& forward) = 0;
-  /// Of a step with later_rows, of which nothing but the forward pass has been launched: has its tokens drawn, by so many `rows`. So these may
-  /// depend on what steps before it drew: they are finished meanwhile, but no other step is launched. Their `pending_row` is -1.
+  /// For a step with later_rows, of which only the forward pass has been launched: draws its tokens by that number of `rows`. So the rows
+  /// may depend on tokens of earlier steps: these are finished meanwhile, but no other step is launched. Their `pending_row` is -1.
   virtual void launch_sampling(std::span<const SamplingRow> /*rows*/) {
     fail("launch_sampling: the backend draws with the forward pass");
   }
-  /// Waits for the oldest launched step. `out` has one element a row of it; a row that could draw no token has none, and
-  /// stands for token 0 in a step that was launched behind it.
+  /// Waits for the oldest launched step. `out` has one element for each of its rows. A row that could draw no token has
+  /// none, and stands for token 0 in a step that was launched behind it.
   virtual void finish_step(std::span<SampledToken> out) = 0;
 
   virtual void embed(OpId op, const EmbedArgs& args) = 0;
@@ -137,7 +137,7 @@ class Backend : public Target {
   /// out[i] = x[rows[i]].
   virtual void gather_rows(OpId op, const Tensor& x, const int32_t* rows, const Tensor& out) = 0;
 
-  // Of backends that are one of several ranks (see Rank), which all run the same ops in the same order on the same sizes.
+  // For backends that are one of several ranks (see Rank). All ranks run the same ops in the same order on the same sizes.
 
   virtual void all_reduce(OpId /*op*/, const AllReduceArgs& /*args*/) {
     fail("all_reduce: the backend has no other ranks");
@@ -148,14 +148,14 @@ class Backend : public Target {
   }
 };
 
-/// The reference backend. `threads` 0: as many as the machine has cores. `ranks`: it is one of several; null: alone.
+/// The reference backend. `threads` 0: one for each core of the machine. `ranks`: it is one of several; null: alone.
 std::unique_ptr<Backend> make_cpu_backend(int32_t threads, std::unique_ptr<HostCommunicator> ranks = nullptr);
 
-/// What GPUs have in common to exchange data: memory that they see of each other, NCCL.
+/// The means by which GPUs exchange data: memory that they see of each other, NCCL.
 class CudaRanks;
 class ProcessGroup;
 
-/// How GPUs add up what each has computed: `automatic` measures when it starts and takes the faster one for each size.
+/// How GPUs add up their parts: `automatic` measures both at the start and takes the faster one for each size.
 enum class AllReduceChoice : uint8_t { automatic, peer, nccl };
 
 struct CudaRanksOptions {
@@ -163,29 +163,29 @@ struct CudaRanksOptions {
   /// Not null: the ranks are these processes, each with one GPU of its host (see device_of_ranks()).
   std::shared_ptr<ProcessGroup> processes = {};
   AllReduceChoice all_reduce = AllReduceChoice::automatic;
-  std::shared_ptr<RankFailure> failure;   ///< of any rank: ends what others wait for; of processes theirs
-  std::chrono::milliseconds patience{0};  ///< that a rank waits for another before it sets `failure`
+  std::shared_ptr<RankFailure> failure;   ///< any rank sets it: ends others' waits; with `processes`: theirs
+  std::chrono::milliseconds patience{0};  ///< how long a rank waits for another before it sets `failure`
 };
 
-/// Throws Error if the machine has fewer GPUs that it supports, or nothing by which they could exchange data. Of processes it waits for
-/// the others, and throws the same Error in all of them.
+/// Throws Error if the machine has fewer supported GPUs, or if they have no means to exchange data. With processes it waits for the
+/// others, and throws the same Error in all of them.
 std::shared_ptr<CudaRanks> make_cuda_ranks(const CudaRanksOptions& options);
-/// Of processes, when their backends are gone: gives back the memory that they have seen of each other, for which it waits for the
-/// others. Without it that memory is left to the end of the process.
+/// With processes, after their backends are gone: waits for the others and gives back the memory that they have seen of each
+/// other. Without this call the memory stays until the process ends.
 void end_in_order(CudaRanks& ranks);
 
 struct CudaOptions {
   DType activation_dtype = DType::bf16;   ///< bf16, or f32: exact, and slower
   bool use_graphs = true;                 ///< replay decode steps
-  Rank rank = {};                         ///< on GPU `rank.index`, or the one that `ranks` has for it
+  Rank rank = {};                         ///< runs on GPU `rank.index`, or on the one that `ranks` has for it
   std::shared_ptr<CudaRanks> ranks = {};  ///< null: alone
 };
 
-/// The backend of a GPU, made, used and destroyed on one thread, but for rank 0, which may be used on another than it was made on.
-/// With `ranks` its prepare() waits for those of all other ranks, and what waits for the device throws DeviceError once a rank has
-/// failed. Throws Error if the build has no CUDA code, or the machine too few GPUs that it supports.
+/// The backend of a GPU, made, used and destroyed on one thread. Rank 0 alone may be used on another thread than it was made on.
+/// With `ranks`, prepare() waits for prepare() of all other ranks, and a wait for the device throws DeviceError once a rank has
+/// failed. Throws Error if the build has no CUDA code, or if the machine has too few supported GPUs.
 std::unique_ptr<Backend> make_cuda_backend(const CudaOptions& options = {});
-/// What reads the hardware counters of the GPU of one of several ranks of this process. Any thread; needs no backend.
+/// The reader of the hardware counters of one rank's GPU, for ranks of this process. Any thread; needs no backend.
 std::unique_ptr<CounterSampler> make_cuda_counters(const CudaRanks& ranks, Rank rank);
 
 }  // namespace minfer

@@ -18,7 +18,7 @@ class ClockMap {
   ClockMap() = default;
   ClockMap(const TraceRecords::ClockPair& start, const TraceRecords::ClockPair& stop)
       : library_ns_(start.library_ns), host_ns_(start.host_ns) {
-    // Reading a pair takes a microsecond: too little time between the two says nothing about the rate.
+    // Reading a pair takes a microsecond: with too little time between two pairs, the rate is unknown.
     constexpr int64_t kLeastNs = 10'000'000;
     const int64_t library_ns = stop.library_ns - start.library_ns;
     if (library_ns >= kLeastNs)
@@ -34,11 +34,11 @@ class ClockMap {
   double rate_ = 1.0;
 };
 
-/// What is known of the calls of one correlation.
+/// The known facts about the calls of one correlation.
 struct KnownCall {
   int64_t step = -1;
   int64_t begin_ns = 0;
-  int64_t end_ns = 0;  ///< of the outermost; 0: no record of it
+  int64_t end_ns = 0;  ///< of the outermost call; 0: no record of it
 };
 using KnownCalls = std::unordered_map<uint32_t, KnownCall>;
 
@@ -63,7 +63,7 @@ const TraceRecords::Window* window_at(const std::vector<TraceRecords::Window>& w
   return host_ns <= window.end_ns ? &window : nullptr;
 }
 
-/// Calls of steps that lie in the windows of these.
+/// The number of steps' calls that lie in the windows of their steps.
 int64_t num_in_place(const KnownCalls& calls, const std::vector<TraceRecords::Window>& windows,
                      const ClockMap& clock) {
   return std::ranges::count_if(calls, [&](const auto& entry) {
@@ -74,7 +74,7 @@ int64_t num_in_place(const KnownCalls& calls, const std::vector<TraceRecords::Wi
   });
 }
 
-/// Whether the times of `record`, by `clock`, can be.
+/// Returns whether the times of `record`, by `clock`, are possible.
 bool is_possible(const TraceRecords::Activity& record, const TraceRecords& records, const ClockMap& clock) {
   return record.begin_ns > 0 && record.end_ns >= record.begin_ns &&
          clock.host_ns(record.begin_ns) >= records.start.host_ns - kSlackNs &&

@@ -8,7 +8,7 @@
 
 namespace minfer {
 
-/// Element types of tensors. The quantised ones are GGUF's block formats and one of our own, laid out as in quant_types.h.
+/// Element types of tensors: GGUF's plain types and block formats, and a few of our own. quant_types.h has the blocks' layout.
 enum class DType : uint8_t {
   f32,
   f16,
@@ -35,9 +35,9 @@ enum class DType : uint8_t {
   iq3_s,
   iq1_s,
   iq1_m,
-  fp8,      ///< of weights that are made so at load: no GGUF file has it
-  lut4,     ///< of weights that a GPU makes so at load (kernels/cuda/weights/lut4.h): nor has any file this
-  f8_e4m3,  ///< of KV caches, and of what a GPU is measured with: nor this
+  fp8,      ///< weights that are quantised at load; no GGUF file has it
+  lut4,     ///< weights that a GPU converts at load (kernels/cuda/weights/lut4.h); no file has it
+  f8_e4m3,  ///< KV caches, and products that measure a GPU; no file has it
 };
 
 /// A type is stored in blocks: `block_elements` consecutive elements of a row take `block_bytes` bytes.
@@ -51,7 +51,7 @@ struct DTypeTraits {
 };
 
 const DTypeTraits& traits(DType dtype);
-/// Those that a GGUF file may have.
+/// The types that a GGUF file may have.
 std::span<const DTypeTraits> all_dtypes();
 inline std::string_view name(DType dtype) {
   return traits(dtype).name;

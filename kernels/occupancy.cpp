@@ -10,7 +10,7 @@ namespace {
 
 constexpr int32_t kWarpThreads = 32;
 constexpr int32_t kRegisterUnit = 256;  // of a warp
-constexpr int32_t kWarpUnit = 4;        // a warp for each of a multiprocessor's schedulers
+constexpr int32_t kWarpUnit = 4;        // one warp for each of a multiprocessor's schedulers
 constexpr int32_t kSharedUnit = 128;    // bytes
 
 int32_t rounded_up(int32_t value, int32_t unit) {

@@ -15,7 +15,7 @@
 
 namespace minfer {
 
-/// What layers may differ in as attention sees them.
+/// The properties in which layers may differ for attention.
 struct AttentionKind {
   int32_t kv_heads = 1;
   int32_t head_size = 0;        ///< of q and k
@@ -24,31 +24,31 @@ struct AttentionKind {
   bool operator==(const AttentionKind&) const = default;
 };
 
-/// Sizes that no step exceeds. A backend that must not allocate while it runs sizes its workspace by them.
+/// Sizes that no step exceeds. A backend that must not allocate while it runs uses them to size its workspace.
 struct StepLimits {
   int32_t max_tokens = 0;      ///< tokens of a step
   int32_t max_sequences = 0;   ///< sequences of a step
   int32_t max_logit_rows = 0;  ///< rows of logits of a step
-  int32_t logit_slice = 0;     ///< of these, computed and sampled at a time
+  int32_t logit_slice = 0;     ///< rows of logits that are computed and sampled at a time
   int32_t max_blocks = 0;      ///< blocks of a sequence: row length of the block table
   int32_t max_stamps = 0;      ///< ops of a step
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
-  int64_t ffn_size = 0;  ///< F of gate, up and down; of one expert
+  int64_t ffn_size = 0;  ///< F of gate, up and down; in MoE layers of one expert
   int64_t qkv_size = 0;  ///< (heads + 2 kv_heads) * head_size
   int32_t heads = 0;
-  int32_t head_size = 0;   ///< of what the product behind attention takes
-  int32_t latent_row = 0;  ///< head size of latent attention; 0: attention is not
+  int32_t head_size = 0;   ///< of the input of the product behind attention
+  int32_t latent_row = 0;  ///< head size of latent attention; 0: no latent attention
   int32_t experts = 0;     ///< 0: dense
   int32_t experts_used = 0;
-  int32_t routed_layers = 0;                        ///< of these, layers whose chosen experts are counted
+  int32_t routed_layers = 0;                        ///< layers whose chosen experts are counted
   std::vector<AttentionKind> attention_kinds = {};  ///< of all layers, each once
   bool has_window_table = false;                    ///< ForwardBatch::window_row is set
   bool is_recurrent = false;                        ///< ForwardBatch::state_slots is set
 };
 
 /// One layer's paged KV cache: k [num_blocks, kv_heads, block_size, head_size] and v [num_blocks, kv_heads, block_size,
-/// value_size()] of `dtype` in backend memory; or k alone, whose rows begin with the values (latent attention).
+/// value_size()] of `dtype` in backend memory. In latent attention k alone, whose rows begin with the values.
 struct KvLayer {
   void* k = nullptr;
   void* v = nullptr;
@@ -57,30 +57,30 @@ struct KvLayer {
   int32_t block_size = 0;
   int32_t kv_heads = 0;
   int32_t head_size = 0;    ///< of q and k
-  int32_t v_head_size = 0;  ///< of v and of what attention gives; 0: as head_size
+  int32_t v_head_size = 0;  ///< of v and of attention's output; 0: as head_size
   bool v_in_k = false;      ///< a value is the first value_size() elements of its key; v is k
 
   int32_t value_size() const { return v_head_size > 0 ? v_head_size : head_size; }
-  /// Elements from a row of v to the next.
+  /// Elements from one row of v to the next.
   int32_t value_stride() const { return v_in_k ? head_size : value_size(); }
 };
 
-/// out[t] = scale * table[token_ids[t] - first_token]. Token ids are in [0, vocab_size); of a table that is a rank's share, rows of tokens that
-/// it does not have become zeros.
+/// out[t] = scale * table[token_ids[t] - first_token]. Token ids are in [0, vocab_size). If the table is one rank's share, tokens that it
+/// does not have become rows of zeros.
 struct EmbedArgs {
   const int32_t* token_ids = nullptr;  ///< one a row of out
   Weight table;
-  int32_t first_token = 0;  ///< whose row is the table's first
+  int32_t first_token = 0;  ///< the token of the table's first row
   int32_t vocab_size = 0;   ///< of all ranks together
   float scale = 1.0f;       ///< of the rows (Gemma, Granite)
   Tensor out;               ///< [tokens, hidden]
 };
 
-/// What is made of a row before its weight and bias.
+/// The function of a row in front of its weight and bias.
 enum class NormKind : uint8_t {
   rms,    ///< x / sqrt(mean(x^2) + eps) (Zhang & Sennrich 2019, "Root mean square layer normalization")
   layer,  ///< (x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) (Ba et al. 2016, "Layer normalization")
-  none,   ///< x: a row that is converted, scaled or added alone
+  none,   ///< x: a row that is only converted, scaled or added
 };
 
 /// out = scale * (norm(x) * weight + bias), or += instead of =, per row.
@@ -92,10 +92,10 @@ struct NormArgs {
   float eps = 0.0f;    ///< unless the kind is none
   float scale = 1.0f;
   bool add_to_out =
-      false;   ///< what a norm behind a block of a layer does to the residual stream; out is f32 and not x
+      false;   ///< a norm behind a block of a layer adds to the residual stream; then out is f32 and not x
   Tensor out;  ///< [rows, cols]; may be x
 
-  /// Whether this is rms(x) * weight and no more.
+  /// True if this is rms(x) * weight and no more.
   bool is_plain_rms() const { return kind == NormKind::rms && !bias && scale == 1.0f && !add_to_out; }
 };
 
@@ -106,11 +106,11 @@ struct ActivateArgs {
   Tensor out;  ///< [rows, cols]; may be x
 };
 
-/// What ends a block of a layer whose product is spread over ranks:
-/// x = sum over ranks of part, in their order (+ x), then normed = rms_norm(x). One rank's part is the product of its columns.
+/// The end of a block of a layer whose product is spread over ranks: x = sum over ranks of part, in their order (+ x), then
+/// normed = rms_norm(x). A rank's part is the product of its columns.
 struct AllReduceArgs {
-  Tensor part;            ///< [tokens, hidden] f32 or the activation type; may be x if that is not added to
-  Tensor x;               ///< [tokens, hidden] f32: afterwards the same bits in all ranks
+  Tensor part;            ///< [tokens, hidden] f32 or the activation type; may be x unless add_to_x
+  Tensor x;               ///< [tokens, hidden] f32; the same bits in all ranks afterwards
   bool add_to_x = false;  ///< x += instead of x =: the residual connection
   Weight norm = {};       ///< [1, hidden] f32; null: no norm follows
   float norm_eps = 0.0f;
@@ -170,20 +170,20 @@ struct GateUpArgs {
   FrontNorm norm = {};
 };
 
-/// Which two elements of a head are rotated together.
+/// The two elements of a head that are rotated together.
 enum class RopePairing : uint8_t {
   interleaved,  ///< (2i, 2i+1): GGUF's llama
   halves,       ///< (i, i + rotary_size/2): "NeoX", qwen
 };
 
-/// Normalises the heads of q and k if norms are given (Qwen3), rotates them, scales q, writes it to q_out and k, v
-/// to the cache. Layers may have tables of their own, for another base or another number of rotated elements.
+/// Normalises the heads of q and k if norms are given (Qwen3), rotates them, scales q, and writes q to q_out and k
+/// and v to the cache. Layers may have their own tables, for another base or another number of rotated elements.
 struct RopeKvWriteArgs {
   Tensor
       qkv;  ///< [tokens, (heads + kv_heads) * head_size + kv_heads * value_size] f32; v_is_k: without the latter
   Tensor q_out;  ///< [tokens, heads * head_size] of the activation type; without data: q in place
   int32_t heads = 0;
-  int32_t rotary_size = 0;  ///< elements of a head that are rotated, even; the rest passes through
+  int32_t rotary_size = 0;  ///< elements of a head that are rotated, even; the rest stays as it is
   RopePairing pairing = RopePairing::interleaved;
   const float* cos_sin = nullptr;  ///< [max positions, rotary_size/2, 2] backend memory, all scaling applied
   Weight q_norm;                   ///< [1, head_size] f32 or null; layer_norms: [heads, head_size]
@@ -191,17 +191,17 @@ struct RopeKvWriteArgs {
   bool layer_norms = false;        ///< of q and k, with weights for each head (Command-R+)
   float norm_eps = 0.0f;
   KvLayer kv;
-  const float* q_scale = nullptr;  ///< [max positions] f32 backend memory: of q by its position; null: 1
+  const float* q_scale = nullptr;  ///< [max positions] f32 backend memory: q's factor by position; null: 1
   Weight v_norm = {};              ///< [1, value_size] f32 or null
-  bool v_is_k = false;  ///< qkv has no v: values are keys in front of their norm and rotation (Gemma 4)
-  /// Behind each head of q in qkv stands its gate (HeadGateArgs), which is left alone; q goes to q_out (Qwen3-Next).
+  bool v_is_k = false;  ///< qkv has no v: the values are the keys before norm and rotation (Gemma 4)
+  /// Each head of q in qkv is followed by its gate (HeadGateArgs), which stays as it is; q goes to q_out (Qwen3-Next).
   bool q_has_gate = false;
 };
 
 /// The same for latent attention (DeepSeek-AI 2024, "DeepSeek-V2", section 2.1.2 and 2.1.3), whose cache has one row a token for all
-/// heads, [norm(latent) | rotated key]: rotates the last rotary_size elements of each head of q and of kv, normalises what stands before
-/// them in kv, and writes kv to the cache. q's heads have other sizes than the cache's rows: products take their first elements to the
-/// latent's size (HeadLinearArgs), beside which q_out gets the rotated ones.
+/// heads, [norm(latent) | rotated key]. Rotates the last rotary_size elements of each head of q and of kv, normalises the elements
+/// before them in kv, and writes kv to the cache. q's heads differ in size from the cache's rows: products bring their first elements to
+/// the latent's size (HeadLinearArgs), and q_out gets the rotated ones behind those.
 struct LatentKvWriteArgs {
   Tensor q;   ///< [tokens, heads * (any + rotary_size)] f32; each head's last elements are read
   Tensor kv;  ///< [tokens, head_size] f32
@@ -210,14 +210,14 @@ struct LatentKvWriteArgs {
   int32_t heads = 0;
   int32_t rotary_size = 0;  ///< even
   RopePairing pairing = RopePairing::interleaved;
-  const float* cos_sin = nullptr;  ///< as RopeKvWriteArgs has it
+  const float* cos_sin = nullptr;  ///< as in RopeKvWriteArgs
   Weight kv_norm;                  ///< [1, head_size - rotary_size] f32
   float norm_eps = 0.0f;
   KvLayer kv_layer;  ///< v_in_k, one KV head, values of head_size - rotary_size
 };
 
-/// Products of single heads: out[t, h] = x[t, h] W[h]^T, where head h of a row begins at h times the row's columns / heads. Of each head
-/// of x the first K elements are multiplied, of each head of out the first N written.
+/// Products of single heads: out[t, h] = x[t, h] W[h]^T, where head h of a row begins at h times the row's columns / heads. Multiplies
+/// the first K elements of each head of x and writes the first N of each head of out.
 struct HeadLinearArgs {
   Tensor x;       ///< [tokens, heads * K or more] f32 or the activation type
   Weight weight;  ///< heads x [N, K]
@@ -234,18 +234,18 @@ struct AttentionArgs {
   int32_t first_sequence = 0;
   int32_t num_sequences = 0;
   Tensor out;  ///< [tokens, heads * value_size]; rows of the named sequences are written
-  /// Which keys queries see. Cache blocks in which no query of a sequence sees a key are not read, nor their entries of the block table.
-  /// On CUDA, with the heads of `kv`, one of StepLimits::attention_kinds.
+  /// The keys that queries see. Cache blocks in which no query of a sequence sees a key are not read, nor are their block table entries.
+  /// On CUDA, this and the heads of `kv` are one of StepLimits::attention_kinds.
   AttentionWindow window = {};
-  float logit_cap = 0.0f;  ///< scores s become cap tanh(s / cap) (Gemma 2); 0: they stay
+  float logit_cap = 0.0f;  ///< scores s become cap tanh(s / cap) (Gemma 2); 0: no cap
   Weight sinks =
       {};  ///< [1, heads] f32 or null: a score a head that joins the softmax without a value (gpt-oss)
 };
 
-// Ops with states: of gated delta nets (DeltaNetShape), and short convolutions. Rows of one sequence are its next tokens, ForwardBatch::state_slots says
-// which states are its own, and these are afterwards what they are behind its last token.
+// Ops with states: gated delta nets (DeltaNetShape) and short convolutions. Rows of a sequence are its next tokens.
+// ForwardBatch::state_slots gives each sequence's states; afterwards they are the states behind its last token.
 
-/// The causal convolution of each channel, with what follows of q, k and v alone:
+/// The causal convolution of each channel, followed by the functions that need q, k and v alone:
 ///   y[t, c] = silu(sum over j of weight[j, c] x[t - (conv_size - 1) + j, c])
 /// and each head of q and k divided by sqrt(sum y^2 + kDeltaNormEps), q by sqrt(key_size) too.
 struct DeltaConvArgs {
@@ -256,11 +256,11 @@ struct DeltaConvArgs {
   Tensor out;  ///< [tokens, channels] f32, not x
 };
 
-/// The gated delta rule, token after token: with a = e^(decay softplus(alpha + dt_bias)), b = sigmoid(beta) and the state S of a value head
+/// The gated delta rule, token after token. a = e^(decay softplus(alpha + dt_bias)), b = sigmoid(beta), and S is the state of a value head:
 ///   S = a S,  S += k (b (v - S^T k))^T,  out = S^T q
 struct DeltaRuleArgs {
-  Tensor qkv;  ///< [tokens, channels] f32: what delta_conv() gave
-  /// [tokens, 2 value_heads] f32: beta of the first gate_group() value heads, alpha of these, then the same of the next ones.
+  Tensor qkv;  ///< [tokens, channels] f32: the output of delta_conv()
+  /// [tokens, 2 value_heads] f32: betas of the first gate_group() value heads, then their alphas, then the same of the next heads.
   Tensor gates;
   DeltaNetShape shape;
   Weight dt_bias;  ///< [1, value_heads] f32
@@ -271,13 +271,13 @@ struct DeltaRuleArgs {
 
 inline constexpr int32_t kMaxShortConvInputs = 16;
 
-/// A gated short convolution (Liquid AI 2025, "LFM2 technical report"), causal and of each channel. Its states hold the last u.
+/// A gated short convolution (Liquid AI 2025, "LFM2 technical report"), causal, for each channel. Its states hold the last u.
 ///   u[t] = b[t] v[t],  out[t] = c[t] (bias + sum over j of weight[j] u[t - (conv_size - 1) + j])
 struct ShortConvArgs {
   Tensor x;              ///< [tokens, 3 channels] f32: b, c, v
   Weight weight;         ///< [conv_size, channels] f32, 2 to kMaxShortConvInputs of them
   Weight bias = {};      ///< [1, channels] f32 or null
-  RecurrentLayer state;  ///< of channels: RecurrentLayer::conv alone
+  RecurrentLayer state;  ///< RecurrentLayer::conv alone, of these channels
   Tensor out;            ///< [tokens, channels] f32 or the activation type
 };
 
@@ -293,13 +293,13 @@ struct HeadGateArgs {
   Weight norm = {};  ///< [1, size] f32: an RMS norm of each head; null: none
   float norm_eps = 0.0f;
   Tensor
-      out;  ///< [tokens, heads * size] f32, the activation type, or fp8 (Target::takes_fp8()); may be x where the types agree
+      out;  ///< [tokens, heads * size] f32, the activation type, or fp8 (Target::takes_fp8()); may be x if the types agree
 };
 
-/// What becomes of the logits of a token's experts.
+/// The function of the logits of a token's experts.
 enum class ExpertScore : uint8_t {
-  softmax,  ///< over all experts; divided by the sum of those chosen it is the softmax of their logits alone (Mixtral, gpt-oss)
-  sigmoid,  ///< each for itself: 1 / (1 + e^-l) (DeepSeek-V3)
+  softmax,  ///< over all experts; divided by the sum over the chosen ones it is the softmax of their logits alone (Mixtral, gpt-oss)
+  sigmoid,  ///< each by itself: 1 / (1 + e^-l) (DeepSeek-V3)
 };
 
 inline constexpr int32_t kMaxExpertGroups = 32;
@@ -307,10 +307,10 @@ inline constexpr int32_t kMaxExpertGroups = 32;
 /// How experts are chosen by their scores p (DeepSeek-AI 2024, "DeepSeek-V3 technical report", 2.1.2).
 struct ExpertChoice {
   ExpertScore score = ExpertScore::softmax;
-  bool normalise = true;  ///< the weights of those chosen are p divided by their sum, else p
+  bool normalise = true;  ///< the weights of the chosen experts are p divided by their sum, else p
   float scale = 1.0f;     ///< times this
-  /// Experts in groups of one size, side by side: only those of the `groups_used` best count, a group being worth the sum of its
-  /// `group_best` (1 or 2) largest p + bias.
+  /// Experts in groups of equal size, side by side. Only experts of the `groups_used` best groups can be chosen; a group's worth
+  /// is the sum of its `group_best` (1 or 2) largest p + bias.
   int32_t groups = 1;
   int32_t groups_used = 1;
   int32_t group_best = 2;
@@ -352,7 +352,7 @@ struct MoeDownArgs {
   Tensor out;              ///< [tokens, K] f32
   bool add_to_out = true;  ///< the residual connection
   Weight bias = {};        ///< [experts, K] f32 or null
-  /// The last moe_gate_up_swiglu() had these expert_ids, with the same content: what it found of them need not be found again.
+  /// The last moe_gate_up_swiglu() had these expert_ids, with the same content, so its grouping by expert can be reused.
   bool follows_gate_up = false;
 };
 
@@ -363,7 +363,7 @@ struct GatherRowsArgs {
   Tensor out;                     ///< [rows, cols]
 };
 
-/// The first rank's out[:, rank * part.cols ...] = part, f32. Other ranks leave their own `out` as it is.
+/// Sets the first rank's out[:, rank * part.cols ...] = part, f32. `out` of other ranks does not change.
 struct GatherColumnsArgs {
   Tensor part;
   Tensor out;

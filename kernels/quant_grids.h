@@ -5,14 +5,14 @@
 #include <cstdint>
 #include <string_view>
 
-/// The codebooks of the iq1, iq2 and iq3 formats: an index of a block stands for eight elements (iq1, iq2) or four (iq3) at once. Which
-/// entries there are is a fact of the formats (ggml-common.h of ggml; `grid_hex` in gguf/quants.py of the `gguf` package).
+/// The codebooks of the iq1, iq2 and iq3 formats: an index in a block stands for eight elements (iq1, iq2) or four (iq3) at once. The
+/// formats define the entries (ggml-common.h of ggml; `grid_hex` in gguf/quants.py of the `gguf` package).
 ///
 /// An entry is a number whose digits are its elements, in base 3 or 8, the first element the lowest; entries come in ascending order. So a
 /// grid is a set of numbers, written as hexadecimal digits: number n is in it if bit n % 4 of digit n / 4 is set.
 namespace minfer {
 
-/// The entries in order, their digits 16 / kDigits bits apart.
+/// The entries in order, with digits 16 / kDigits bits apart.
 template <unsigned kBase, unsigned kDigits, size_t kEntries>
 constexpr std::array<uint16_t, kEntries> grid_entries(std::string_view set) {
   std::array<uint16_t, kEntries> entries{};
@@ -29,8 +29,8 @@ constexpr std::array<uint16_t, kEntries> grid_entries(std::string_view set) {
   return entries;
 }
 
-/// What the digits of iq2_xxs, iq2_xs and iq2_s, of iq3_xxs and of iq3_s stand for: magnitudes, signs come on their own. Of iq1 they are
-/// -1, 0 and 1.
+/// The values of the digits of iq2_xxs, iq2_xs and iq2_s, of iq3_xxs, and of iq3_s. These are magnitudes; signs are stored separately.
+/// The digits of iq1 stand for -1, 0 and 1.
 inline constexpr uint8_t kIq2Magnitudes[3] = {8, 25, 43};
 inline constexpr uint8_t kIq3XxsMagnitudes[8] = {4, 12, 20, 28, 36, 44, 52, 62};
 inline constexpr uint8_t kIq3SMagnitudes[8] = {1, 3, 5, 7, 9, 11, 13, 15};

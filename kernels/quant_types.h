@@ -3,13 +3,13 @@
 #include <cstdint>
 
 /// The block formats of GGUF, byte for byte as in a file (ggml's ggml-common.h is the specification). All
-/// numbers are little-endian; a block has no padding, and in a mapped file it is aligned to 2 bytes at the
-/// most, so the 32-bit fields are byte arrays. `d`, `m` and `dmin` are IEEE half precision. In front of each
-/// struct stands what element k of its block is. The last one is of our own.
+/// numbers are little-endian. A block has no padding, and in a mapped file it is aligned to 2 bytes at most,
+/// so 32-bit fields are byte arrays. `d`, `m` and `dmin` are IEEE half precision. The comment before each
+/// struct gives element k of its block. The last format is our own.
 namespace minfer {
 
 inline constexpr int kSmallBlock = 32;   ///< elements of q4_0 ... q8_0, iq4_nl and mxfp4
-inline constexpr int kSuperBlock = 256;  ///< elements of the k-quants, iq4_xs and all that follow mxfp4
+inline constexpr int kSuperBlock = 256;  ///< elements of the k-quants, iq4_xs and all formats after mxfp4
 inline constexpr int kFp8Block = 128;
 
 /// d * (q - 8); q of element k < 16: low nibble of qs[k], of k >= 16: high nibble of qs[k - 16].
@@ -110,15 +110,15 @@ struct BlockIq4Xs {
   uint8_t qs[128];
 };
 
-/// 2^(e - 127) * v, no number if e is 255; nibbles as in q4_0. v is an e2m1 number: the low three bits are one of 0, 0.5, 1, 1.5, 2,
-/// 3, 4, 6, the fourth is the sign (Open Compute Project, "OCP Microscaling Formats (MX) Specification" 1.0, 2023).
+/// 2^(e - 127) * v, NaN if e is 255; nibbles as in q4_0. v is an e2m1 number: the low three bits select 0, 0.5, 1, 1.5, 2, 3, 4 or
+/// 6, and the fourth is the sign (Open Compute Project, "OCP Microscaling Formats (MX) Specification" 1.0, 2023).
 struct BlockMxfp4 {
   uint8_t e;
   uint8_t qs[16];
 };
 
-/// d * (t - 1) with a digit t of 0, 1 or 2. A byte b holds five of them as a fraction of 256: digit n is the whole part of
-/// 3 (3^n b % 256) / 256. k < 160: digit k / 32 of qs[k % 32]; k < 240: digit (k - 160) / 16 of qs[32 + k % 16]; else digit (k - 240) / 4
+/// d * (t - 1) with a digit t of 0, 1 or 2. A byte b holds five digits as a fraction of 256: digit n is the integer part of 3 (3^n
+/// b % 256) / 256. k < 160: digit k / 32 of qs[k % 32]; k < 240: digit (k - 160) / 16 of qs[32 + k % 16]; else digit (k - 240) / 4
 /// of qh[k % 4].
 struct BlockTq1_0 {
   uint8_t qs[48];
@@ -132,8 +132,8 @@ struct BlockTq2_0 {
   uint16_t d;
 };
 
-// The iq formats below: an index into a grid (quant_grids.h) for eight or four elements, and a bit for the sign of each. Where only
-// seven bits are stored for eight signs, the eighth is set if the number of ones in them is odd (all_signs()).
+// The iq formats below have an index into a grid (quant_grids.h) for eight or four elements, and a sign bit for each element. If
+// only seven bits are stored for eight signs, the eighth is set if the number of ones in them is odd (all_signs()).
 
 /// d / 8 * (2 s + 1) * +-grid. Group k / 32 has eight bytes: four indices, then a word with 7 bits of signs for each of them and s above.
 struct BlockIq2Xxs {
@@ -200,7 +200,7 @@ struct BlockFp8 {
   return e == 0 ? 0x00400000u : e == 255 ? 0x7fc00000u : e << 23;
 }
 
-/// Four times eight signs, a bit each, from the four times seven that a word has in its lower bits.
+/// Four times eight sign bits, from the four times seven in the lower bits of a word.
 [[gnu::always_inline]] constexpr uint32_t all_signs(uint32_t word) {
   const uint32_t sevens =
       (word & 0x7fu) | (word << 1 & 0x7f00u) | (word << 2 & 0x7f0000u) | (word << 3 & 0x7f000000u);
@@ -210,7 +210,7 @@ struct BlockFp8 {
   return sevens | (odd & 0x01010101u) << 7;
 }
 
-/// d of a block of iq1_m.
+/// The field d of an iq1_m block.
 [[gnu::always_inline]] constexpr uint16_t half_of(const BlockIq1M& block) {
   const uint16_t* words = block.scales;
   return static_cast<uint16_t>(words[0] >> 12 | words[1] >> 12 << 4 | words[2] >> 12 << 8 |

@@ -22,21 +22,21 @@ struct TokenCount {
 /// How one row of logits becomes a token. The order of steps: allowed, logit_bias, penalties (repetition, then
 /// presence and frequency), temperature, top_k, top_p, min_p, draw. Neutral values switch a step off.
 ///
-/// The draw, by uniform(seed, position, try) and weights w (kernels/token_weight.h), the same on all backends but where sums round:
-/// - with top_k: what top_k, top_p and min_p leave, in the order of ids; the token at which the running sum of w passes the random
-///   share of their mass;
-/// - without: tokens in order of w, largest first, lower id first among equals, are tried. The first is drawn of all tokens as above;
-///   it is kept if the mass before it is below top_p of all and w is at least min_p of the largest; where it is not, the next one is
-///   drawn of those before it, with the next random number. So the kept set is never looked for, only whether a token is of it
-///   (rejection: the distribution is that of the kept set).
+/// The draw uses uniform(seed, position, attempt) and weights w (kernels/token_weight.h). All backends draw alike, but for rounded sums:
+/// - with top_k: among the tokens that top_k, top_p and min_p leave, in the order of ids, the draw takes the token at which the running
+///   sum of w passes the random share of their mass;
+/// - without: it tries tokens. They are ordered by w, largest first, lower id first among equals. The first try draws from all tokens as
+///   above. A token is kept if the mass before it is below top_p of all and its w is at least min_p of the largest; if not, the next try
+///   draws from the tokens before it, with the next random number. So the kept set is never computed, only whether a token belongs to it
+///   (rejection: the drawn tokens have the distribution of the kept set).
 ///
-/// `temperature` 0 is greedy. A token that is not allowed is -inf, whatever the steps behind add.
+/// `temperature` 0 is greedy. A token that is not allowed is -inf, whatever later steps add.
 ///
-/// A logit that is NaN counts as -inf, and so does one that a bias makes NaN: neither is ever drawn, whatever the others are.
-/// A row in which nothing is left above -inf, by its logits, its mask or its biases, draws no token (SampledToken::is_drawn()); the
-/// other rows of the step are drawn as if it were not there.
+/// A logit that is NaN counts as -inf, and so does one that a bias makes NaN: neither is ever drawn, whatever the others are. If a
+/// row's logits, mask or biases leave nothing above -inf, it draws no token (SampledToken::is_drawn()); the other rows of the step
+/// are drawn as if this row were not there.
 ///
-/// A backend whose memory is not the host's keeps counts and biases there, by `state`, and brings over what is new.
+/// A backend whose memory is not the host's keeps counts and biases in its own memory, by `state`, and copies only what is new.
 struct SamplingRow {
   float temperature = 1.0f;
   int32_t top_k = 0;  ///< 0: off
@@ -45,29 +45,29 @@ struct SamplingRow {
   float repetition_penalty = 1.0f;
   float presence_penalty = 0.0f;
   float frequency_penalty = 0.0f;
-  uint64_t seed = 0;          ///< with `position` the only source of the draw's random number
+  uint64_t seed = 0;          ///< with `position`, the only source of the draw's random number
   int32_t pending_row = -1;   ///< >= 0: the sequence's newest token is what this row of the step before drew;
                               ///< the host does not know it yet, so `counts` lack it (Backend::launch_step)
   int64_t position = 0;       ///< position of the token that is drawn in its sequence
   int32_t top_logprobs = -1;  ///< -1: no logprobs; n >= 0: the drawn token's and the n largest
   /// -inf forbids a token (min_tokens forbids stop tokens this way). At most kMaxRowBiases.
   std::span<const LogitBias> biases;
-  /// The tokens that may be drawn: bit t % 32 of word t / 32, [ceil(vocabulary / 32)]. Empty: all. For a backend whose
-  /// BackendInfo::takes_masks says so.
+  /// The tokens that may be drawn: bit t % 32 of word t / 32, [ceil(vocabulary / 32)]. Empty: all. Only for a backend
+  /// whose BackendInfo::takes_masks is true.
   std::span<const uint32_t> allowed;
 
-  /// Names the sequence whose counts and biases these are: no other one has it, and it is the same in all its rows. Later
-  /// rows have the biases of its first one, or fewer: the first n of them. 0: no sequence's; such a row has no penalties and
-  /// at most kMaxLooseBiases biases.
+  /// Names the sequence that has these counts and biases: no other sequence uses it, and all rows of this one do. Later rows
+  /// have the biases of its first row, or only the first n of them. 0: no sequence; such a row has no penalties and at most
+  /// kMaxLooseBiases biases.
   uint64_t state = 0;
   std::span<const TokenCount> counts;
-  /// What `counts` counts, if the row has penalties: `num_prompt` tokens of the prompt, then those generated. The history of a
-  /// state only grows. Read by the call that brings the row alone.
+  /// The tokens that `counts` counts, if the row has penalties: `num_prompt` tokens of the prompt, then those generated. The
+  /// history of a state only grows. Only the call that brings the row reads it.
   std::span<const int32_t> history;
   int32_t num_prompt = 0;
 };
 
-/// Biases of a row, so that what a device keeps for them is bounded.
+/// The most biases of a row: they bound the memory that a device keeps for them.
 inline constexpr int32_t kMaxRowBiases = 4096;
 inline constexpr int32_t kMaxLooseBiases = 4;
 
@@ -80,10 +80,10 @@ struct TokenLogprob {
   float logprob;
 };
 
-/// What sampling a row gave. Logprobs are of the raw model distribution (before mask, bias, penalties and
-/// temperature), as vLLM reports them by default.
+/// The result of sampling a row. Logprobs are of the raw model distribution (before mask, bias, penalties
+/// and temperature), as vLLM reports them by default.
 struct SampledToken {
-  int32_t token = -1;             ///< -1: none could be drawn
+  int32_t token = -1;             ///< -1: no token could be drawn
   float logprob = 0.0f;           ///< valid if top_logprobs >= 0
   std::vector<TokenLogprob> top;  ///< descending
 

@@ -13,37 +13,37 @@ struct BackendInfo {
   std::string device;  ///< e.g. the processor's name, and its instruction set
   DType activation_dtype = DType::f32;
   int32_t threads = 1;
-  int32_t steps_ahead = 0;      ///< steps that may be launched before the one in front of them has finished
-  bool asynchronous = false;    ///< ops run beside the host: launching ahead pays
-  bool copies_weights = false;  ///< load() is done with the host's bytes when it returns
-  bool takes_masks = false;     ///< SamplingRow::allowed, and StepArgs::later_rows
-  int64_t cache_bytes = 0;      ///< of the cache in front of the device's memory; 0: not known
+  int32_t steps_ahead = 0;      ///< steps that may be launched before the step in front of them has finished
+  bool asynchronous = false;    ///< ops run beside the host, so launching ahead pays
+  bool copies_weights = false;  ///< load() no longer needs the host's bytes when it returns
+  bool takes_masks = false;     ///< supports SamplingRow::allowed and StepArgs::later_rows
+  int64_t cache_bytes = 0;      ///< size of the cache in front of the device's memory; 0: not known
   std::string device_id = {};   ///< of a GPU, see CudaDevice::id
-  /// Of one of several ranks that has been prepared: how they add up, and what was measured to choose it.
+  /// For one of several ranks, once prepared: how the ranks add up, and the measurements behind that choice.
   std::string all_reduce = {};
 };
 
-/// What a program is made for: keeps a model's weights, and says what its products take.
+/// The target of a program: keeps a model's weights, and says what its products accept.
 class Target {
  public:
   virtual ~Target() = default;
   virtual BackendInfo info() const = 0;
-  /// What no op refuses.
+  /// The shapes that every op supports.
   virtual ShapeLimits shape_limits() const { return {}; }
-  /// Told of all weights before the first load(): a device reserves their memory as one piece.
+  /// Announces all weights before the first load(), so that a device can reserve their memory as one piece.
   virtual void reserve_weights(std::span<const HostTensor> /*tensors*/) {}
-  /// Makes a weight usable. Without BackendInfo::copies_weights it keeps pointing at the host's bytes, which must outlive it, unless the
-  /// tensor has gaps or is quantised.
+  /// Makes a weight usable. Without BackendInfo::copies_weights the weight still points at the host's bytes, which must outlive it,
+  /// unless the tensor has gaps or is quantised.
   virtual Weight load(const HostTensor& tensor) = 0;
 
-  /// Whether x of so many tokens is to be fp8 in products with `weights`, as norm(), attention() and gate_up_swiglu() then write it,
-  /// with a scale for each 128 columns of a token. `head_size`: of attention, if that writes x; else 0.
+  /// Returns whether products of `tokens` tokens with `weights` take x in fp8, as norm(), attention(), gate_up_swiglu() and
+  /// head_gate() write it, with a scale for each 128 columns of a token. `head_size`: heads of the op that writes x; 0: it has none.
   virtual bool takes_fp8(std::span<const Weight> /*weights*/, int64_t /*tokens*/,
                          int32_t /*head_size*/) const {
     return false;
   }
-  /// Whether linear() with `weights` and so many tokens, or gate_up_swiglu() with these two, takes x before its RMS norm (FrontNorm), which
-  /// then costs no op of its own.
+  /// Returns whether linear() with `weights` and `tokens` tokens, or gate_up_swiglu() with these two weights, takes x before its RMS norm
+  /// (FrontNorm). The norm then costs no op of its own.
   virtual bool takes_norm(std::span<const Weight> /*weights*/, int64_t /*tokens*/) const { return false; }
 };
 

@@ -23,7 +23,7 @@ struct HostTensor {
   int64_t cols = 0;          ///< input features, contiguous
   size_t row_stride = 0;     ///< bytes from row to row; 0: no gap
   size_t matrix_stride = 0;  ///< bytes from matrix to matrix; 0: no gap
-  /// What a backend makes of the elements when it loads them: fp8, of plain types; none: it takes them as they are.
+  /// The type that a backend quantises the elements to at load: fp8, for plain types; none: it takes them as they are.
   std::optional<DType> quantise_to = {};
 
   DType loaded_dtype() const { return quantise_to.value_or(dtype); }
@@ -40,10 +40,10 @@ struct HostTensor {
            (count > 1 && stride_of_matrices() != static_cast<size_t>(rows) * stride_of_rows());
   }
 
-  /// Of the elements themselves.
+  /// Bytes of the elements, without gaps.
   size_t bytes() const { return static_cast<size_t>(count * rows) * row_bytes(dtype, cols); }
   size_t loaded_bytes() const { return static_cast<size_t>(count * rows) * row_bytes(loaded_dtype(), cols); }
-  /// For people: row-major, [count, rows, cols] without the leading dimensions that are 1.
+  /// For people: row-major, [count, rows, cols] without leading dimensions of 1.
   std::vector<int64_t> shape() const {
     if (count > 1) return {count, rows, cols};
     if (rows > 1) return {rows, cols};
@@ -59,10 +59,10 @@ struct Weight {
   int64_t count = 1;
   int64_t rows = 0;
   int64_t cols = 0;
-  std::optional<DType> file_dtype = {};  ///< in the file, if the backend keeps it in another type
+  std::optional<DType> file_dtype = {};  ///< type in the file, if the backend keeps it in another type
 
   explicit operator bool() const { return data != nullptr; }
-  /// Bytes that a kernel streams when it reads one of the `count` matrices once.
+  /// Bytes that a kernel reads when it streams one of the `count` matrices once.
   size_t matrix_bytes() const { return static_cast<size_t>(rows) * row_bytes(dtype, cols); }
   /// Bytes of one of the matrices in the file.
   size_t file_matrix_bytes() const {
@@ -78,19 +78,19 @@ struct Tensor {
   int64_t rows = 0;
   int64_t cols = 0;
   int64_t stride = 0;
-  // Of a program's op (kernels/program/program.h), which says where `data` is and how many rows there are:
-  int32_t value = -1;     ///< of which this is a part; -1: memory of its own
-  int64_t first_col = 0;  ///< column of the value that is this one's first
+  // For an op of a program (kernels/program/program.h), which sets `data` and the number of rows:
+  int32_t value = -1;     ///< the value that this is a part of; -1: memory of its own
+  int64_t first_col = 0;  ///< the value's column that is the first one here
 
   float* f32() const { return static_cast<float*>(data); }
   float* f32_row(int64_t row) const { return f32() + row * stride; }
 };
 
-/// Numbers that one op leaves for another, row after row in backend memory, where no op needs more than their address.
+/// Numbers that one op leaves for another, row after row in backend memory; no op needs more than their address.
 template <class T>
 struct Numbers {
   T* data = nullptr;
-  int32_t value = -1;  ///< as Tensor has it
+  int32_t value = -1;  ///< as in Tensor
 
   Numbers(T* numbers = nullptr) : data(numbers) {}
   template <class U>
@@ -99,7 +99,7 @@ struct Numbers {
   operator T*() const { return data; }
 };
 
-/// Owns a piece of backend memory. Move-only in effect: views of it are plain pointers.
+/// Owns a piece of backend memory. Move-only in effect: plain pointers serve as views.
 class Buffer {
  public:
   Buffer() = default;

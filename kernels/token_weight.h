@@ -1,18 +1,18 @@
 #pragma once
 
-/// What a token weighs in a draw, the same bits on every backend: 2^(d * scale), d = logit - the largest logit, at least lowest, by a
-/// polynomial of the fifth degree; scale = kLog2E / temperature, lowest = kLowestPower / scale. Relative error below 2e-7.
+/// A token's weight in a draw, the same bits on every backend: 2^(d * scale) with d = logit - the largest logit, at least lowest, by
+/// a polynomial of the fifth degree. scale = kLog2E / temperature, lowest = kLowestPower / scale. Relative error below 2e-7.
 namespace minfer {
 
 inline constexpr float kLog2E = 0x1.715476p0f;
 inline constexpr float kLeastTemperature = 1e-30f;
 inline constexpr float kMostTemperature = 1e30f;
-/// What is less likely weighs this: 2^-100.
+/// The lowest power of two: less likely tokens all weigh 2^-100.
 inline constexpr float kLowestPower = -100.0f;
-/// Tokens that weigh no more are never drawn, those of -inf among them.
+/// A token with this weight or less is never drawn, so neither is one of -inf.
 inline constexpr float kLeastWeight = 0x1p-90f;
 
-/// 2^r for |r| <= 1/2: coefficients of r to r^5; that of r^0 is 1.
+/// 2^r for |r| <= 1/2: coefficients of r^1 to r^5; the coefficient of r^0 is 1.
 inline constexpr float kPowerOfTwo1 = 0x1.62e42ap-1f;
 inline constexpr float kPowerOfTwo2 = 0x1.ebf9bcp-3f;
 inline constexpr float kPowerOfTwo3 = 0x1.c6b752p-5f;

@@ -36,7 +36,7 @@ Scope scope_of(TokenScope scope, const BatchShape& shape) {
           shape.decode_attended + shape.prefill_attended, shape.decode_sequences + shape.prefill_sequences};
 }
 
-/// The same of attention with a window.
+/// The same for attention with a window.
 Scope scope_of(TokenScope scope, BatchShape shape, AttentionWindow window) {
   for (const WindowShape& of_window : shape.windows) {
     if (of_window.window != window) continue;
@@ -66,7 +66,7 @@ KernelWork rope_kv_work(const OpInfo& info, int64_t tokens) {
           tokens * (q * info.out_element_bytes + cached), tokens * rotations};
 }
 
-/// Of kv: square, add, scale, weight, beside the rotations.
+/// kv: square, add, scale, weight, beside the rotations.
 KernelWork latent_kv_work(const OpInfo& info, int64_t tokens) {
   const int64_t rotated = int64_t{info.heads} * info.rotary_size;
   const auto cached = static_cast<int64_t>(row_bytes(info.kv_dtype, info.head_size));
@@ -77,8 +77,8 @@ KernelWork latent_kv_work(const OpInfo& info, int64_t tokens) {
           tokens * (3 * (rotated + info.rotary_size) + 4 * info.value_size())};
 }
 
-/// A multiplication and an addition of each input, SiLU, and of q and k square, add and scale. States of sequences that begin are not
-/// read: it is counted as if they were.
+/// For each input a multiplication and an addition, then SiLU; for q and k also square, add and scale. States of sequences that begin
+/// are not read, but count as if they were.
 KernelWork delta_conv_work(const OpInfo& info, const Scope& scope) {
   const DeltaNetShape& shape = info.delta_net;
   const int64_t channels = shape.channels(), state = scope.sequences * shape.conv_state() * kF32Bytes;
@@ -87,7 +87,7 @@ KernelWork delta_conv_work(const OpInfo& info, const Scope& scope) {
           scope.tokens * (channels * (2 * shape.conv_size + 3) + 6 * int64_t{shape.key_columns()})};
 }
 
-/// Of each element of a state: decay, its product with k and their sum, the same with the update and with q.
+/// For each element of a state: decay, its product with k and their sum, the same with the update and with q.
 KernelWork delta_rule_work(const OpInfo& info, const Scope& scope) {
   const DeltaNetShape& shape = info.delta_net;
   const int64_t state = scope.sequences * shape.delta_state() * kF32Bytes;
@@ -96,7 +96,7 @@ KernelWork delta_rule_work(const OpInfo& info, const Scope& scope) {
           scope.tokens * shape.value_columns() * kF32Bytes + state, 7 * scope.tokens * shape.delta_state()};
 }
 
-/// A multiplication and an addition of each weight, and the products on both sides. States as in delta_conv_work().
+/// For each weight a multiplication and an addition, and the products on both sides. States count as in delta_conv_work().
 KernelWork short_conv_work(const OpInfo& info, const Scope& scope) {
   const int64_t state = scope.sequences * info.state_bytes;
   return {scope.tokens * info.in_features * kF32Bytes + state + info.weight_bytes,
@@ -104,7 +104,7 @@ KernelWork short_conv_work(const OpInfo& info, const Scope& scope) {
           scope.tokens * 2 * (info.weight_bytes / kF32Bytes + info.out_features)};
 }
 
-/// A sigmoid and a product, in front of them square, add, scale, weight where there is a norm.
+/// A sigmoid and a product; with a norm also square, add, scale, weight.
 KernelWork head_gate_work(const OpInfo& info, int64_t tokens) {
   const int64_t elements = tokens * info.in_features;
   return {elements * (info.in_element_bytes + kF32Bytes) + info.weight_bytes,
@@ -119,17 +119,17 @@ KernelWork attention_work(const OpInfo& info, const BatchShape& shape) {
   const auto values =
       static_cast<int64_t>(row_bytes(info.kv_dtype, int64_t{info.kv_heads} * info.value_size()));
   const int64_t cached = keys + (info.v_in_k ? 0 : values);
-  // q k^T and the sum of v: a multiplication and an addition each, for every element of a head. What a cap costs is no work.
+  // q k^T and the sum of v: a multiplication and an addition for every element of a head. A cap counts as no work.
   return {scope.tokens * q * info.in_element_bytes + scope.context * cached,
           scope.tokens * out * info.in_element_bytes, 2 * (q + out) * scope.attended};
 }
 
-/// Sums of all ranks must have left and reached each: 2 (n - 1) / n of the addends (a ring's bytes; NCCL's "bus bandwidth").
+/// Sums must leave and reach every rank: 2 (n - 1) / n of the addends (a ring's bytes; NCCL's "bus bandwidth").
 KernelWork all_reduce_work(const OpInfo& info, int64_t tokens) {
   const int64_t elements = tokens * info.out_features;
   const int64_t part = elements * info.in_element_bytes, x = elements * kF32Bytes;
   const int64_t normed = info.weight_bytes > 0 ? elements * info.out_element_bytes : 0;
-  // Its sum, and of a norm: square, add, scale, weight.
+  // Its sum; with a norm also square, add, scale, weight.
   const int64_t flops = elements * (info.ranks - 1 + (normed > 0 ? 4 : 0));
   return {part + (info.add_to_out ? x : 0) + info.weight_bytes, x + normed, flops,
           2 * part * (info.ranks - 1) / info.ranks};
@@ -158,7 +158,7 @@ int64_t keys_read(int32_t context, int32_t queries, AttentionWindow window) {
 
 int64_t keys_attended(int32_t context, int32_t queries, AttentionWindow window) {
   const auto up_to = [](int64_t n) { return n * (n + 1) / 2; };
-  /// Of the first `count` queries of a sequence.
+  /// Pairs of the first `count` queries of a sequence.
   const auto of_first = [&](int32_t count) {
     if (!window || count <= window.keys) return up_to(count);
     if (window.chunked) return count / window.keys * up_to(window.keys) + up_to(count % window.keys);
@@ -186,7 +186,7 @@ void set_weights(OpInfo& info, std::span<const Weight> weights) {
   info.converted.clear();
   for (const Weight& weight : weights) {
     if (!weight) continue;
-    const int64_t matrices = info.kind == OpKind::head_linear ? weight.count : 1;  // of experts: one
+    const int64_t matrices = info.kind == OpKind::head_linear ? weight.count : 1;  // experts: one matrix
     info.weight_bytes += matrices * static_cast<int64_t>(weight.matrix_bytes());
     info.file_bytes += matrices * static_cast<int64_t>(weight.file_matrix_bytes());
     if (!weight.file_dtype) continue;
@@ -243,7 +243,7 @@ KernelWork op_work(const OpInfo& info, const BatchShape& shape, int32_t experts_
       return {in, tokens * kIndexBytes, 3 * tokens * info.in_features};
     case OpKind::all_reduce:
       return all_reduce_work(info, tokens);
-    case OpKind::all_gather:  // of a rank in the mean
+    case OpKind::all_gather:  // the mean over ranks
       return {in / info.ranks, in / info.ranks, 0, in / info.ranks * (info.ranks - 1) / info.ranks};
     case OpKind::broadcast:
       return {tokens * kIndexBytes, tokens * kIndexBytes, 0, tokens * kIndexBytes};

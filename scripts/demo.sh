@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# From a fresh Debian 12 machine to a running model: installs, builds, then lets the demo model write, measures it, shows where
-# the time of its steps went, and serves it.
+# From a fresh Debian 12 machine to a running model: installs, builds, lets the demo model write, measures it, shows how its
+# steps spent their time, and serves it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -28,7 +28,7 @@ $minfer profile report $profile
 
 say "$minfer serve --port 0 &"
 log=build/demo-serve.log
-$minfer serve --port 0 >"$log" 2>&1 &  # a port that is free
+$minfer serve --port 0 >"$log" 2>&1 &  # a free port
 server=$!
 trap 'kill "$server" 2>/dev/null || true' EXIT
 until url=$(grep -om1 'http://127.0.0.1:[0-9]*' "$log"); do

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What scripts/test.sh leaves out for the time it takes, some two hours on two cores: all tests with both sanitizers, fuzz targets for
-# ten minutes each, and all kernels for GPUs other than Hopper.
+# The tests that scripts/test.sh leaves out for their time, some two hours on two cores: all tests under both sanitizers, fuzz targets
+# for ten minutes each, and all kernels for GPUs other than Hopper.
 #   scripts/nightly.sh [asan] [threads] [kernels]     all three without arguments
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -16,8 +16,8 @@ night_threads() {
 }
 night_kernels() {
   scripts/build.sh cuda -DMINFER_TESTS=ON -- minfer cuda_tests
-  scripts/compile_kernels.py build/cuda sm_86 sm_89 sm_120
-  git rev-parse HEAD >.ci/cuda_compiled  # to be committed: checks compile what changed since
+  scripts/check/compile_kernels.py build/cuda sm_86 sm_89 sm_120
+  git rev-parse HEAD >.ci/cuda_compiled  # commit this file: checks compile the code that changed since
 }
 
 for part in "$@"; do

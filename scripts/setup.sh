@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs what minfer is built from: Debian 12 packages, nothing else. As root, or through sudo.
-#   scripts/setup.sh          what the program needs
-#   scripts/setup.sh --tests  also what the tests and checks need
+# Installs the Debian 12 packages that minfer is built from, and nothing else. Run it as root, or through sudo.
+#   scripts/setup.sh          the packages for the program
+#   scripts/setup.sh --tests  also those for the tests and checks
 set -euo pipefail
 
 build=(g++ cmake ninja-build ccache pkg-config libfmt-dev libspdlog-dev libcli11-dev nlohmann-json3-dev

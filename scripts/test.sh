@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Installs what the tests need, builds everything and runs it.
+# Installs the packages that the tests need, builds everything and runs the tests.
 #   scripts/test.sh              checks, release build, all tests
 #   scripts/test.sh --only NAME  builds and runs one suite of GoogleTest (EngineTest), or one other test of ctest (server/clients)
-#   scripts/test.sh --complete   all, CUDA code that changed since nightly.sh compiled all of it (where there is nvcc), --asan and --threads
-#   scripts/test.sh --asan       the address and undefined-behaviour sanitizers alone: what reads foreign input, and the fuzz targets
-#   scripts/test.sh --threads    the thread sanitizer alone: what uses more than one thread
-# scripts/nightly.sh runs what these leave out.
+#   scripts/test.sh --complete   all tests, CUDA code changed since nightly.sh compiled all of it (if there is nvcc), --asan, --threads
+#   scripts/test.sh --asan       only the address and undefined-behaviour sanitizers: code that reads foreign input, and the fuzz targets
+#   scripts/test.sh --threads    only the thread sanitizer: code that uses more than one thread
+# scripts/nightly.sh runs the rest.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 stages=(release)
@@ -38,15 +38,15 @@ run_only() {
 
 run_release() {
   section "layout"
-  python3 scripts/check_includes.py
+  python3 scripts/check/check_includes.py
   git ls-files '*.h' '*.cpp' '*.cu' '*.cuh' | xargs clang-format-14 --dry-run --Werror
   echo "clang-format: nothing to change"
-  scripts/count_lines.py --most 126416  # what is added is paid for by what goes
+  scripts/check/count_lines.py --most 126416  # added lines are paid for by removed ones
   git apply --check tests/benchmarks/planted_faults.patch
   echo "planted faults: the patch applies"
 
   section "release, and other people's Python packages from PyPI meanwhile"
-  # Without them (status 77) the tests that run them say that they are skipped.
+  # Without them (status 77) the tests that need them report that they are skipped.
   local packages
   packages=$(mktemp)
   scripts/test_env.sh >"$packages" 2>&1 &
@@ -67,7 +67,7 @@ run_cuda() {
     since=$(cat .ci/cuda_compiled)
     git cat-file -e "$since" || since=$(git hash-object -t tree /dev/null)  # not in this clone: all of it
     cmake --preset cuda -DMINFER_TESTS=ON >/dev/null
-    scripts/compile_kernels.py build/cuda --since "$since"
+    scripts/check/compile_kernels.py build/cuda --since "$since"
   else
     echo "no nvcc: the CUDA code is not compiled"
   fi
@@ -91,7 +91,7 @@ run_asan() {
 run_threads() {
   section "thread sanitizer"
   scripts/build.sh tsan -DMINFER_TESTS=ON -- minfer checked_tests
-  # Long ones of which shorter ones take the same paths between threads; and LongRecording, which measures memory: the sanitizer's own grows.
+  # Long tests are left out if shorter ones take the same paths between threads; also LongRecording: the sanitizer's own memory would grow.
   local long=(StreamSplit\* LongRecording.\* EngineSoakTest.{ShortestFirst,AStepAhead,ByPriority}\* ConstrainedAhead.Answers\*
     HttpRandomBytesTest.\* WrongRequestTest.\* ProfileRoutesTest.Views\* Ranks.AnEngineOfTwo\* ResponsesAnswerTest.\* \*EngineWindows.\*
     MsgpackWriter.\*)
@@ -99,7 +99,7 @@ run_threads() {
 }
 
 scripts/setup.sh --tests
-# Seconds of a sanitizer on two cores with an empty ccache. One that might end after 23 minutes is skipped, and the check says so.
+# Seconds of each sanitizer on two cores with an empty ccache. One that might end after 23 minutes is skipped, and the check says so.
 declare -A cold=([asan]=404 [threads]=318)
 passed=()
 for stage in "${stages[@]}"; do

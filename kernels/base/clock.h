@@ -12,7 +12,7 @@ inline int64_t now_ns() {
       .count();
 }
 
-/// Nanoseconds in microseconds.
+/// Converts nanoseconds to microseconds.
 inline double us_of(int64_t ns) {
   return static_cast<double>(ns) * 1e-3;
 }

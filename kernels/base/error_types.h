@@ -4,8 +4,8 @@
 
 namespace minfer {
 
-/// What a caller, a file or a device got wrong. The message names the thing, what was expected and what was
-/// found.
+/// A mistake of a caller, a file or a device. The message names the thing, what was expected and
+/// what was found.
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -17,8 +17,8 @@ class FileError : public Error {
   using Error::Error;
 };
 
-/// What a device reported. After a sticky one (an illegal access, say) nothing more can run on the device:
-/// the process ends.
+/// An error that a device reported. After a sticky one (for example an illegal access) nothing more can
+/// run on the device: the process ends.
 class DeviceError : public Error {
  public:
   using Error::Error;

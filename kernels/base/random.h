@@ -18,7 +18,7 @@ constexpr std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, st
   return counter;
 }
 
-/// A number in [0, 1) with 53 random bits, from the seed (as key), the position and the number of the try (as counter) alone.
+/// A number in [0, 1) with 53 random bits, from the seed (as key), the position and the number of the attempt (as counter) alone.
 constexpr double uniform(uint64_t seed, int64_t position, uint32_t attempt = 0) {
   const auto at = static_cast<uint64_t>(position);
   const std::array<uint32_t, 4> words =

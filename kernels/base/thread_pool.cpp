@@ -12,11 +12,11 @@
 namespace minfer {
 namespace {
 
-constexpr int64_t kMostPieces = (1 << 30) - 1;  // threads that look in vain count further down
+constexpr int64_t kMostPieces = (1 << 30) - 1;  // threads that find no piece count further down
 
-/// How long a thread keeps its core while it waits: most ops that one thread runs alone are shorter.
+/// How long a thread keeps its core while it waits. Most ops that one thread runs alone are shorter.
 constexpr int64_t kKeepNs = 10'000;
-/// After that it yields between two looks, until it sleeps: what an engine does between two steps is shorter.
+/// After kKeepNs it yields between two looks, until it sleeps. The engine's work between two steps is shorter.
 constexpr int64_t kAwakeNs = 50'000;
 
 /// Tells the processor that this thread waits for a word in memory to change.
@@ -26,7 +26,7 @@ void pause() {
 #endif
 }
 
-/// Waits for `is_met` to return true, kAwakeNs at most; whether it has.
+/// Waits at most kAwakeNs for `is_met` to return true. Returns whether it did.
 template <class Condition>
 bool look_out(const Condition& is_met) {
   constexpr int kLooks = 8;  // between two looks at the clock
@@ -57,7 +57,7 @@ ThreadPool::ThreadPool(int32_t threads) : shares_(checked(threads)) {
   try {
     for (int32_t thread = 1; thread < threads; ++thread)
       workers_.emplace_back([this, thread] { work(thread); });
-  } catch (const std::exception& error) {  // std::bad_alloc too: who has started waits for a loop
+  } catch (const std::exception& error) {  // std::bad_alloc too: a started worker waits for a loop
     const size_t started = workers_.size() + 1;
     stop();
     fail("thread pool: the system gave {} threads of {}: {}", started, threads, error.what());
@@ -98,7 +98,7 @@ void ThreadPool::share() {
   await_unfinished();
 }
 
-/// A worker may come when the loop that it heard of has ended: then it takes nothing, or from the next one.
+/// A worker may arrive after the loop that it heard of has ended. Then it takes nothing, or pieces of the next loop.
 void ThreadPool::take_pieces(int32_t thread) {
   int32_t taken = 0;
   for (int32_t i = 0; i < threads(); ++i)
@@ -108,7 +108,7 @@ void ThreadPool::take_pieces(int32_t thread) {
   if (is_last && thread != 0) unfinished_.notify_one();
 }
 
-/// Runs on `thread` what is left of the share of `owner`; returns how many pieces that were.
+/// Runs on `thread` the rest of the share of `owner`; returns how many pieces it ran.
 int32_t ThreadPool::take_share(int32_t owner, int32_t thread) {
   std::atomic<int32_t>& untaken = shares_[static_cast<size_t>(owner)].untaken;
   int32_t taken = 0;

@@ -16,26 +16,26 @@ struct IndexRange {
   int64_t size() const { return end - begin; }
 };
 
-/// Part `part` of `parts` nearly equal ones of the indices below `count`.
+/// Part number `part` when the indices below `count` are cut into `parts` nearly equal parts.
 inline IndexRange part_of(int64_t count, int64_t part, int64_t parts) {
   return {count * part / parts, count * (part + 1) / parts};
 }
 
-/// Of this machine, at least 1.
+/// The number of cores of this machine, at least 1.
 int32_t num_cores();
 
-/// Threads that share loops of microseconds. Owned by whoever runs the loops and called from one thread at a
-/// time, which takes part.
+/// Threads that share loops of microseconds. Owned by the code that runs the loops, and called from one
+/// thread at a time, which takes part.
 ///
-/// A loop is cut into pieces, and each thread has a share of neighbouring ones, the same in every loop of so
-/// many pieces: its cache then often holds what they read. A thread takes its pieces one by one, then what is
-/// left of the others'. Only a piece that was taken is waited for, so a worker that has lost its core, or has
-/// not woken up yet, delays nobody unless it holds a piece, and then by that piece alone.
+/// A loop is cut into pieces. Each thread has a share of neighbouring pieces, the same share in every loop
+/// with that number of pieces, so its cache often still holds the data that they read. A thread takes its own
+/// pieces one by one, then the rest of the others'. The caller waits for taken pieces only. So a worker that
+/// lost its core, or has not woken up yet, delays nobody, unless it holds a piece.
 ///
-/// A worker without work looks out for some for a few microseconds, then offers its core to other threads
-/// between two looks, and soon sleeps. So it is there at once in the midst of a step and between two steps,
-/// gives way to threads that have more to do, and costs nothing while there are no steps. The caller waits
-/// for the last pieces in the same way.
+/// A worker without work looks for some for a few microseconds, then yields its core between two looks,
+/// and soon sleeps. So it is there at once within a step and between two steps, gives way to threads that
+/// have more to do, and costs nothing while there are no steps. The caller waits for the last pieces in
+/// the same way.
 class ThreadPool {
  public:
   /// Starts `threads` - 1 workers. Throws Error if `threads` is below 1 or the system refuses one.
@@ -47,11 +47,11 @@ class ThreadPool {
   /// The caller and the workers.
   int32_t threads() const { return static_cast<int32_t>(shares_.size()); }
 
-  /// Calls body(piece, thread) once for every piece from 0 to pieces - 1, in any order and on any thread, and
-  /// returns when all calls have; what they wrote is visible then. `thread` is from 0, the caller, to
-  /// threads() - 1: no two calls run with the same one at a time. A single piece runs on the caller.
-  /// The first exception of a body is thrown on to the caller; pieces that begin after it are left out. Does
-  /// not allocate. Throws Error if called while a loop runs, from a body too, and for 2^30 pieces and more.
+  /// Calls body(piece, thread) once for every piece from 0 to pieces - 1, in any order and on any thread.
+  /// Returns after all calls; their writes are visible then. `thread` is from 0, the caller, to threads() -
+  /// 1, and no two calls run with the same one at a time. A single piece runs on the caller. The first
+  /// exception of a body is rethrown to the caller; pieces that begin after it are left out. Does not
+  /// allocate. Throws Error if called while a loop runs, also from a body, and for 2^30 or more pieces.
   template <class Body>
   void parallel_for(int64_t pieces, const Body& body) {
     const auto call = [](const void* address, int64_t piece, int32_t thread) {
@@ -67,7 +67,7 @@ class ThreadPool {
     int64_t pieces = 0;
   };
 
-  /// What nobody has taken yet of a thread's share of the loop: below 0 when threads have looked in vain.
+  /// The number of pieces of a thread's share that no thread has taken yet; below 0 after threads have looked in vain.
   struct alignas(64) Share {
     std::atomic<int32_t> untaken{0};
   };
@@ -83,8 +83,8 @@ class ThreadPool {
   void await_round_after(uint32_t seen);
   void stop();
 
-  Loop loop_;  ///< written by the caller while no piece is unfinished, read by threads that have taken one
-  std::exception_ptr error_;  ///< what made has_error_ true
+  Loop loop_;  ///< the caller writes it while no piece is unfinished; threads that took a piece read it
+  std::exception_ptr error_;  ///< the exception that set has_error_
   std::atomic<bool> has_error_{false};
   std::atomic<bool> is_running_{false};
   std::atomic<bool> stops_{false};

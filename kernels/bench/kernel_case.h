@@ -10,19 +10,19 @@
 
 namespace minfer {
 
-/// How the rows of a case of sample become tokens: the likeliest one; else by temperature 0.8, alone or with a cut.
+/// How the rows of a `sample` case become tokens: the likeliest token, or a draw at temperature 0.8, alone or with a cutoff.
 enum class SampleKind : uint8_t { greedy, temperature, top_k_50, top_p_90 };
 inline constexpr SampleKind kSampleKinds[] = {SampleKind::greedy, SampleKind::temperature,
                                               SampleKind::top_k_50, SampleKind::top_p_90};
 std::string_view name(SampleKind kind);
 
-/// One op at one size, by shapes and types alone: what `minfer bench --kernels` measures and what tests hold to
-/// the reference. Sequences are alike.
+/// One op at one size, by shapes and types alone. `minfer bench --kernels` measures it, and tests compare it
+/// with the reference. All sequences are alike.
 struct KernelCase {
-  OpInfo info;  ///< what it says of weights is set anew once they are loaded
+  OpInfo info;  ///< its fields about weights are set anew after loading
   int32_t tokens = 0;
-  int32_t sequences = 1;  ///< attention alone tells them apart
-  int32_t context = 0;    ///< cached tokens of a sequence, those of the step included
+  int32_t sequences = 1;  ///< only attention tells them apart
+  int32_t context = 0;    ///< cached tokens of a sequence, including those of the step
   SampleKind sampling = SampleKind::greedy;
   float norm_eps = 1e-5f;
   int32_t rotary_size = 0;  ///< rope_kv_write
@@ -35,13 +35,13 @@ struct KernelCase {
   KernelWork work() const { return op_work(info, batch_shape()); }
 };
 
-/// Blocks of `block_size` tokens that a sequence's context takes.
+/// The number of blocks of `block_size` tokens that a sequence's context takes.
 inline int32_t blocks_of_sequence(const KernelCase& c, int32_t block_size) {
   return (c.context + block_size - 1) / block_size;
 }
 
-/// What a backend must be prepared for to run any of these cases, all of one op, `max_stamps` ops in a step.
-/// `most_cols`: of any other weight that is multiplied.
+/// The limits that a backend must be prepared for to run any of these cases, all of one op, with
+/// `max_stamps` ops in a step. `most_cols`: columns of any other weight that is multiplied.
 StepLimits step_limits(std::span<const KernelCase> cases, int32_t block_size, int64_t most_cols,
                        int32_t max_stamps);
 

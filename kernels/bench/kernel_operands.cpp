@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kAlignment = 256;
 constexpr int64_t kFillerCols = 4096;
 constexpr int64_t kNormCols = 256;
-/// Elements that are drawn; memory is filled with repetitions of them.
+/// The number of random elements; memory is filled with repetitions of them.
 constexpr size_t kFillChunk = size_t{1} << 20;
 
 int64_t aligned(int64_t bytes) {
@@ -35,11 +35,11 @@ int64_t input_cols(const OpInfo& info) {
       return 0;
     case OpKind::rope_kv_write:
     case OpKind::attention: {
-      // f32 queries are rotated in place, so attention reads them where k and v lie behind them.
+      // f32 queries are rotated in place, so attention reads them from rows that also hold k and v.
       const bool is_q_alone = info.kind == OpKind::attention && (info.in_element_bytes != 4 || info.v_in_k);
       return int64_t{info.heads + (is_q_alone ? 0 : 2 * info.kv_heads)} * info.head_size;
     }
-    case OpKind::latent_kv_write:  // the rotated elements of q, and kv behind them
+    case OpKind::latent_kv_write:  // the rotated elements of q, then kv
       return int64_t{info.heads} * info.rotary_size + info.head_size;
     default:
       return info.in_features;
@@ -98,7 +98,7 @@ std::vector<std::byte> random_elements(DType dtype, size_t count, std::mt19937& 
     std::byte* out = bytes.data() + i * static_cast<size_t>(element_bytes(dtype));
     const float value = even(random);
     const uint16_t half = dtype == DType::f16 ? f32_to_f16(value) : f32_to_bf16(value);
-    if (dtype == DType::f8_e4m3) {  // random sign and mantissa, exponents of numbers below 2
+    if (dtype == DType::f8_e4m3) {  // random sign and mantissa; exponents of numbers below 2
       *out = static_cast<std::byte>(random() & 0xb7u);
     } else if (dtype == DType::f32) {
       std::memcpy(out, &value, sizeof value);
@@ -144,7 +144,7 @@ void KernelOperands::load_weights(std::span<const HostTensor> tensors) {
     as_loaded.push_back({tensor.data, tensor.loaded_dtype(), tensor.count, tensor.rows, tensor.cols});
   if (!as_loaded.empty()) set_weights_of_cases(std::move(as_loaded));
   int64_t num_copies = 1;
-  // Of a table or of experts, each run reads other rows or matrices of the one copy.
+  // For a table or experts, each run reads other rows or matrices of the one copy.
   if (info.kind != OpKind::embed && !is_of_experts(info)) {
     for (const KernelCase& c : cases_)
       num_copies = std::max(num_copies, copies(c));
@@ -222,7 +222,7 @@ void KernelOperands::fill(const Buffer& memory, DType content) {
   }
 }
 
-/// Token ids are drawn from the vocabulary, the experts of a token without repetition.
+/// Draws token ids from the vocabulary, and the experts of a token without repetition.
 void KernelOperands::fill_ids() {
   if (ids_.bytes() == 0) return;
   const OpInfo& info = cases_.front().info;

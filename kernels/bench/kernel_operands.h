@@ -10,16 +10,16 @@
 
 namespace minfer {
 
-/// Everything that one op needs to run by itself: a backend with the op's weights and memory for its
-/// operands, filled with random numbers. There may be several copies of each, and a run takes the next of
-/// all: what it reads is then as cold as in a step, where the other layers have passed through the cache.
+/// Everything that one op needs to run by itself: a backend, the op's weights and memory for its
+/// operands, filled with random numbers. There may be several copies of each; every run takes the next
+/// copy. So its data is as cold as in a step, where the other layers have passed through the cache.
 class KernelOperands {
  public:
-  /// The most copies that there are.
+  /// The maximum number of copies.
   static constexpr int64_t kMostCopies = 64;
 
   /// For `cases` of one op. `tensors`: its weights, in the order in which the op names them. The copies take
-  /// `cold_bytes` together, as far as kMostCopies go; 0: there is one.
+  /// `cold_bytes` together, up to kMostCopies copies; 0: one copy.
   KernelOperands(std::span<const HostTensor> tensors, std::unique_ptr<Backend> backend,
                  std::vector<KernelCase> cases, int32_t block_size, int64_t cold_bytes);
 
@@ -28,26 +28,26 @@ class KernelOperands {
 
   /// The inputs of a step of this case, in host memory; valid until the next call.
   ForwardBatch host_batch(const KernelCase& c);
-  /// For sample one row a token, else none; valid until the next call.
+  /// One row for each token in a case of sample, else none; valid until the next call.
   std::span<const SamplingRow> sampling_rows(const KernelCase& c);
 
-  /// To be called first in a step, recorded as `op`: as in a model, a norm stands between the step's inputs and the kernels that
-  /// read them early (kernels/cuda/launch/launch.h).
+  /// Call it first in a step; it is recorded as `op`. As in a model, this norm stands between the step's inputs and the kernels
+  /// that read them early (kernels/cuda/launch/launch.h).
   void run_norm(OpId op);
-  /// Runs the op once, recorded as `op`, in a step with this batch (device memory). For sample, which a step
-  /// does itself, only returns the logits to draw from.
+  /// Runs the op once, recorded as `op`, in a step with this batch (device memory). In a case of sample,
+  /// which a step does itself, it only returns the logits to draw from.
   Tensor run(const KernelCase& c, const ForwardBatch& batch, OpId op);
-  /// The copies that a case's runs go through.
+  /// The number of copies that a case's runs go through.
   int64_t copies(const KernelCase& c) const;
-  /// Whether these are together larger than the cache, so that the runs keep emptying it themselves.
+  /// True if the copies together exceed the cache, so that the runs keep emptying it themselves.
   bool exceed_cache(const KernelCase& c) const { return copies(c) * c.work().bytes() >= cold_bytes_; }
   /// Reads memory larger than the cache, recorded as `op`.
   void flush_cache(OpId op);
 
-  /// The case as plain bf16 products, one a copy, without bias or SwiGLU. Empty if it is none.
+  /// The case as plain bf16 products, one for each copy, without bias or SwiGLU. Empty if it is no product.
   std::vector<cuda::Product> products(const KernelCase& c) const;
 
-  /// What a run reads and writes; the runs of a case go through its copies in order.
+  /// The operands that a run reads and writes; the runs of a case go through the copies in order.
   Tensor input(const KernelCase& c, int64_t copy) const;
   Tensor output(const KernelCase& c, int64_t copy) const;
   KvLayer kv_layer(const KernelCase& c, int64_t copy) const;
@@ -70,7 +70,7 @@ class KernelOperands {
   std::mt19937 random_{1};
   int64_t next_copy_ = 0;
 
-  std::vector<Buffer> host_weights_;          ///< copies, where the backend reads them in place
+  std::vector<Buffer> host_weights_;          ///< copies, if the backend reads them in place
   std::vector<std::vector<Weight>> weights_;  ///< of each copy
   Buffer inputs_;                             ///< activations or logits, copy after copy
   Buffer outputs_;                            ///< activations
@@ -88,7 +88,7 @@ class KernelOperands {
   std::vector<SamplingRow> rows_;
 };
 
-/// Bytes of copies that leave a backend's cache cold.
+/// Bytes of copies that keep a backend's cache cold.
 int64_t cold_bytes(const BackendInfo& info);
 
 }  // namespace minfer

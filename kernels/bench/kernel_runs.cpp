@@ -182,7 +182,7 @@ std::vector<cuda::Product> KernelOperands::products(const KernelCase& c) const {
     const std::vector<Weight>& matrices = weights_[static_cast<size_t>(copy) % weights_.size()];
     Weight all = matrices.front();
     all.rows = 0;
-    for (const Weight& matrix : matrices) {  // they are one matrix if they lie one behind the other
+    for (const Weight& matrix : matrices) {  // they are one matrix if they are contiguous
       const bool follows = static_cast<const std::byte*>(all.data) + all.matrix_bytes() == matrix.data;
       if (matrix.dtype != DType::bf16 || !follows) return {};
       all.rows += matrix.rows;

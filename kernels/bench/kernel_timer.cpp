@@ -5,15 +5,15 @@
 namespace minfer {
 namespace {
 
-constexpr double kStepUs = 10'000.0;  ///< of a measured step, where that is not too many runs or too few
+constexpr double kStepUs = 10'000.0;  ///< length of a measured step, within the limits on its runs
 constexpr int64_t kLeastRuns = 3;
-/// A sampling step draws once, so there are more of them.
+/// A sampling step draws once, so a case takes more steps.
 constexpr int32_t kSamplingSteps = 5;
 
-/// Ops of a measured step.
+/// The ops of a measured step.
 enum BenchOp : OpId { kInputs, kNorm, kFlush, kMeasured, kResults };
 
-/// Steps that run one case.
+/// Runs the steps of one case.
 class CaseTimer {
  public:
   CaseTimer(KernelOperands& operands, const KernelCase& c)
@@ -21,13 +21,13 @@ class CaseTimer {
 
   std::vector<double> measure(int32_t repetitions) {
     const bool is_sample = case_.info.kind == OpKind::sample;
-    const double estimate_us = run_step(is_sample ? 1 : 2, false).back();  // and the first calls are over
+    const double estimate_us = run_step(is_sample ? 1 : 2, false).back();  // this also makes the first calls
     const auto wanted = static_cast<int64_t>(kStepUs / std::max(estimate_us, 1.0));
     const int64_t runs = is_sample ? 1 : std::clamp(wanted, kLeastRuns, KernelOperands::kMostCopies);
     std::vector<double> samples_us;
     for (int32_t i = 0; i < repetitions * (is_sample ? kSamplingSteps : 1); ++i) {
       const std::vector<double> step_us = run_step(runs, true);
-      // The first run of a step follows something else.
+      // The first run of a step follows another op.
       samples_us.insert(samples_us.end(), step_us.begin() + (is_sample ? 0 : 1), step_us.end());
     }
     return samples_us;
@@ -54,7 +54,7 @@ class CaseTimer {
   }
 
  private:
-  /// The times of the runs of one step.
+  /// Returns the times of the runs of one step.
   std::vector<double> run_step(int64_t runs, bool capture) {
     StepStamps stamps;
     sampled_.resize(rows_.size());

@@ -6,8 +6,8 @@
 
 namespace minfer {
 
-/// What the ranks of the CPU backend exchange while a step runs, in host memory. All ranks call the same functions in the same order
-/// with the same sizes, each from one thread; a call returns when its rank has what it needs and its buffers may be written again.
+/// Exchange between the ranks of the CPU backend while a step runs, in host memory. All ranks call the same functions in the same
+/// order with the same sizes, each from one thread. A call returns when its rank has its results and may write to its buffers again.
 /// Throws DeviceError, in every rank, once a rank has failed or does not come.
 class HostCommunicator {
  public:
@@ -15,11 +15,11 @@ class HostCommunicator {
   virtual Rank rank() const = 0;
   /// values[i] = the sum over all ranks of their values[i], in the ranks' order: the same bits in every rank and every run.
   virtual void all_reduce(std::span<float> values) = 0;
-  /// The parts of all ranks one behind the other in the first rank's `all`; of other ranks it is empty.
+  /// Puts the parts of all ranks one behind the other into the first rank's `all`; the `all` of other ranks is empty.
   virtual void gather(std::span<const float> part, std::span<float> all) = 0;
-  /// The first rank's values, in every rank.
+  /// Copies the first rank's values to every rank.
   virtual void broadcast(std::span<int32_t> values) = 0;
-  /// When all ranks had come to the last of these, by now_ns(); 0: not known.
+  /// The now_ns() time at which all ranks had reached the last of these calls; 0: not known.
   virtual int64_t arrived_ns() const { return 0; }
 };
 

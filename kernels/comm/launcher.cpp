@@ -19,7 +19,7 @@ int32_t number(const char* text) {
   return text == nullptr ? -1 : std::atoi(text);
 }
 
-/// Beside the program, as it is built, or where the package puts it.
+/// The module's path: beside the program, as it is built, or where the package puts it.
 std::filesystem::path module_path() {
   std::error_code error;
   const std::filesystem::path folder = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
@@ -42,7 +42,7 @@ std::unique_ptr<ProcessTransport> make_transport(const Launch& launch) {
     fail("{}, but this build has no MPI ({} is missing): install libopenmpi-dev and build again", started,
          kModuleName);
   }
-  // Global: the module finds its symbols there, and so do the parts that Open MPI loads in turn.
+  // Global: the module finds MPI's symbols there, and so do the parts that Open MPI loads in turn.
   if (::dlopen(kMpiLibrary, RTLD_NOW | RTLD_GLOBAL) == nullptr) {
     fail("{}, but {} cannot be loaded: {}; the package libopenmpi3 (which openmpi-bin brings) is needed",
          started, kMpiLibrary, ::dlerror());

@@ -26,7 +26,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kConnectTime{3};
 constexpr size_t kMostBytesSaid = 4096;
 
-/// Who connects shows that the launcher's messages told it where.
+/// A process that connects sends this token, to show that the launcher's messages told it the address.
 std::string random_token() {
   std::random_device device;
   return fmt::format("{:08x}{:08x}{:08x}{:08x}", device(), device(), device(), device());
@@ -42,7 +42,7 @@ bool is_ready(int socket, short events, Clock::time_point end) {
   return ::poll(&entry, 1, remaining_ms(end)) > 0;
 }
 
-/// A host that is lost says nothing: its system's silence ends the connection after some 4 s.
+/// A lost host sends nothing: keep-alive ends the connection after some 4 s of silence.
 void keep_alive(int socket) {
   const auto set = [socket](int level, int option, int value) {
     ::setsockopt(socket, level, option, &value, sizeof value);
@@ -53,7 +53,7 @@ void keep_alive(int socket) {
   set(IPPROTO_TCP, TCP_KEEPCNT, 3);
 }
 
-/// IPv4 addresses of this host under which others may find it, those of real networks first.
+/// IPv4 addresses of this host at which others may reach it, those of real networks first.
 std::vector<std::string> own_addresses() {
   std::vector<std::string> addresses;
   ifaddrs* list = nullptr;
@@ -72,7 +72,7 @@ std::vector<std::string> own_addresses() {
   return addresses;
 }
 
-/// A socket on its way to `address`, or connected; -1: it cannot be reached.
+/// A socket that is connecting to `address`, or connected; -1: it cannot be reached.
 int begin_connecting(const std::string& address, uint16_t port) {
   sockaddr_in to{};
   to.sin_family = AF_INET;
@@ -95,7 +95,7 @@ bool send_all(int socket, std::string_view text) {
   return true;
 }
 
-/// So many bytes; empty: they do not come in time.
+/// Receives exactly `bytes` bytes; empty: they do not come in time.
 std::string receive_exactly(int socket, size_t bytes, Clock::time_point end) {
   std::string text(bytes, '\0');
   size_t received = 0;
@@ -257,7 +257,7 @@ void Lifelines::report(const Peer& peer) {
   if (peer.said.empty()) {
     failure_->set(name_of_(peer.rank) + " has gone: its process or its host has ended");
   } else if (peer.rank == 0 || peer.said.starts_with(name_of_(peer.rank))) {
-    failure_->set(peer.said);  // says of whom it is
+    failure_->set(peer.said);  // it names the rank
   } else {
     failure_->set(fmt::format("{}: {}", name_of_(peer.rank), peer.said));
   }

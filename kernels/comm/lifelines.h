@@ -13,34 +13,34 @@
 
 namespace minfer {
 
-/// A connection of the first rank's process with each of the others that carries nothing while all is well. When a process ends, its
-/// system closes it, on any host, whatever the process was doing: so the others know within milliseconds, where MPI would wait, or
-/// end their processes when they send to it. A process that fails says first why, which the first one passes on.
+/// Connections between the first rank's process and each of the others that carry nothing while all is well. When a process ends,
+/// its system closes the connection, on any host, whatever the process was doing. So the others know within milliseconds; MPI would
+/// wait, or end processes that send to it. A process that fails first says why, and the first rank's passes that on.
 ///
-/// Made in three steps, since addresses travel by other means: the first rank makes listen(), the others connect(), it accept()s.
+/// Made in three steps, because addresses travel by other means: the first rank calls listen(), the others connect(), the first accept().
 class Lifelines {
  public:
-  /// `name_of`: a rank, for messages.
+  /// `name_of` names a rank, for messages.
   Lifelines(Rank rank, std::shared_ptr<RankFailure> failure, std::function<std::string(int32_t)> name_of);
   ~Lifelines();
   Lifelines(const Lifelines&) = delete;
   Lifelines& operator=(const Lifelines&) = delete;
 
-  /// Of the first rank: where the others find it, as text for connect(); empty if this system lets nobody in.
+  /// For the first rank: opens a port. Returns its address as text for connect(); empty if this system accepts no connections.
   std::string listen();
-  /// Of the others: whether the first rank was reached at one of its addresses.
+  /// For the others: returns whether the first rank was reached at one of its addresses.
   bool connect(const std::string& where);
-  /// Of the first rank: takes `count` connections in, and no more from then on. Returns how many came in time.
+  /// For the first rank: accepts `count` connections, and no more afterwards. Returns how many came in time.
   int32_t accept(int32_t count);
 
-  /// Watches from here on, on a thread of its own: a connection that ends, or says why, sets the failure, and the thread calls
-  /// `on_failure`.
+  /// Starts to watch, on a thread of its own. If a connection ends or brings a reason, that sets the failure, and the thread
+  /// calls `on_failure`.
   void watch(std::function<void()> on_failure);
   /// Looks now. Any thread.
   void look();
   /// Tells the others that this rank has failed. Any thread.
   void tell(const std::string& why);
-  /// From here on connections may end: all has been done.
+  /// Connections may end from now on: all work is done.
   void stop_watching();
 
  private:
@@ -60,9 +60,9 @@ class Lifelines {
   std::function<std::string(int32_t)> name_of_;
   std::string token_;
   int listener_ = -1;
-  int wake_ = -1;  ///< ends a wait of the thread
+  int wake_ = -1;  ///< ends the thread's wait
   std::mutex mutex_;
-  bool is_over_ = false;  ///< nobody watches any more
+  bool is_over_ = false;  ///< nothing watches any more
   std::vector<Peer> peers_;
   std::jthread thread_;
 };

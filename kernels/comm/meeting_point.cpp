@@ -9,7 +9,7 @@ namespace minfer {
 namespace {
 
 constexpr std::chrono::milliseconds kCheckEvery{20};
-/// Ranks that run alike come within microseconds: sleeping and waking takes several times as long.
+/// Ranks that run alike arrive within microseconds; sleeping and waking takes several times as long.
 constexpr std::chrono::microseconds kAwake{50};
 
 }  // namespace

@@ -13,21 +13,21 @@
 
 namespace minfer {
 
-/// Where the threads of all ranks meet, and what each brings there. Each rank from one thread at a time.
+/// A point where the threads of all ranks meet, each with a pointer that the others can read. Each rank calls from one thread at a time.
 class MeetingPoint {
  public:
-  /// `patience`: that a rank waits for the others before it sets `failure`.
+  /// `patience`: how long a rank waits for the others before it sets `failure`.
   MeetingPoint(int32_t count, std::shared_ptr<RankFailure> failure, std::chrono::milliseconds patience);
 
   int32_t count() const { return static_cast<int32_t>(brought_.size()); }
-  /// What rank `index` has brought; valid until all have left.
+  /// The pointer that rank `index` has brought; valid until all have left.
   void* brought(int32_t index) const { return brought_[static_cast<size_t>(index)]; }
-  /// Waits for all ranks, which each bring something. Throws DeviceError, in every rank, once one has failed or does not come.
+  /// Waits for all ranks, each of which brings a pointer. Throws DeviceError, in every rank, once a rank has failed or does not come.
   void come(Rank rank, void* bring) {
     brought_[static_cast<size_t>(rank.index)] = bring;
     meet(rank);
   }
-  /// Waits for all ranks, which read no more of what was brought. Throws as come() does.
+  /// Waits until all ranks have finished reading what was brought. Throws as come() does.
   void leave(Rank rank) { meet(rank); }
 
  private:

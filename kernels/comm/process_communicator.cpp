@@ -10,8 +10,8 @@ namespace {
 
 using Tag = ProcessGroup::Tag;
 
-/// Sums of at most so many elements are made by every rank for itself, from what all send to all: one message's time. Larger ones in
-/// two rounds, which take the time of two messages but carry less: each rank adds up its part of the elements and sends the sums.
+/// For sums of at most this many elements, and with two ranks, all send to all and every rank adds: the time of one message. Larger
+/// sums take two rounds, so the time of two messages, but carry less: each rank adds up its part of the elements and sends the sums.
 constexpr size_t kSmallSum = 8192;
 
 class ProcessCommunicator final : public HostCommunicator {
@@ -66,7 +66,7 @@ class ProcessCommunicator final : public HostCommunicator {
     transfers_.clear();
   }
 
-  /// sum[i] over all ranks, of which the others' addends are in received_.
+  /// sum[i] over all ranks; received_ holds the addends of the others.
   void add_up(std::span<float> own) {
     for (size_t i = 0; i < own.size(); ++i) {
       float sum = rank_.is_first() ? own[i] : received_.front()[i];
@@ -116,7 +116,7 @@ class ProcessCommunicator final : public HostCommunicator {
   std::shared_ptr<ProcessGroup> processes_;
   std::chrono::milliseconds patience_;
   Rank rank_;
-  std::vector<std::vector<float>> received_;  ///< of each other rank: its addends
+  std::vector<std::vector<float>> received_;  ///< addends of each other rank
   std::vector<Transfer> transfers_;
 };
 

@@ -7,8 +7,8 @@
 
 namespace minfer {
 
-/// Ranks that are processes. Sums are made in the ranks' order by each rank that needs them, from the same addends: the same bits
-/// everywhere, and those of ranks that are threads. A wait longer than `patience` is a failure.
+/// A communicator for ranks that are processes. Each rank that needs a sum adds the same addends in the ranks' order: the same
+/// bits in all ranks, and the same as with ranks that are threads. A wait longer than `patience` is a failure.
 std::unique_ptr<HostCommunicator> make_process_communicator(std::shared_ptr<ProcessGroup> processes,
                                                             std::chrono::milliseconds patience);
 

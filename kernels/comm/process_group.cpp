@@ -14,8 +14,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Between two looks for a message: none at first, since most come soon; then the core goes to whoever wants it; then sleep, which
-/// grows, so that a process that waits for a request takes next to nothing.
+/// The pause between two looks for a message. It only yields at first, since most messages come soon, and then sleeps, longer and
+/// longer, so that a process that waits for a request takes next to nothing.
 class Pause {
  public:
   void take() {
@@ -29,7 +29,7 @@ class Pause {
   static constexpr std::chrono::microseconds kYields{200};
   static constexpr std::chrono::microseconds kShortest{20};
   static constexpr std::chrono::microseconds kLongest{1000};
-  static constexpr std::chrono::seconds kIdle{2};  ///< there are no requests: the next one is that much later
+  static constexpr std::chrono::seconds kIdle{2};  ///< after this wait, sleeps grow to kLongestIdle
   static constexpr std::chrono::milliseconds kLongestIdle{5};
   Clock::time_point begin_ = Clock::now();
 };
@@ -59,7 +59,7 @@ ProcessGroup::~ProcessGroup() {
   }
 }
 
-/// Each tells all who it is, and the first one where it can be reached.
+/// Each process tells all others its name, host and cores; the first one also tells its address.
 void ProcessGroup::greet(const ProcessInfo& own) {
   const std::string where = rank_.is_first() ? lifelines_.listen() : "";
   const std::string greeting = fmt::format("{}\n{}\n{}\n{}\n", own.host, own.process_id, own.cores, where);
@@ -112,7 +112,7 @@ void ProcessGroup::when_failed(std::function<void(const std::string&)> task) {
   if (on_failure_ && failure_->is_set()) on_failure_(failure_->reason());
 }
 
-/// The first one is connected with all others: they hear of it through that.
+/// The first process is connected with all others, so they hear of the failure through it.
 void ProcessGroup::on_failure() {
   if (rank_.is_first()) lifelines_.tell(failure_->reason());
   const std::lock_guard lock(on_failure_mutex_);
@@ -135,7 +135,7 @@ void ProcessGroup::give_up_waiting(int32_t rank, std::string_view what, std::chr
       fmt::format("{} waited {} ms for {}: {}", name_of(rank_.index), patience.count(), name_of(rank), what));
 }
 
-/// All tell the first one, which answers when it has heard them all: nobody goes while another one still looks after it.
+/// All processes tell the first one, which answers after it has heard from all: no process goes while another still watches it.
 void ProcessGroup::end_in_order(std::chrono::milliseconds patience) {
   std::byte sent{}, received{};
   const auto finish = [&](Transfer transfer) { wait({&transfer, 1}, "the end", patience); };

@@ -15,11 +15,11 @@
 
 namespace minfer {
 
-/// The process of a rank.
+/// The process that a rank is.
 struct ProcessInfo {
   std::string host;
   int64_t process_id = 0;
-  std::string cores;  ///< that it may run on; the same text on the same host: they share them
+  std::string cores;  ///< that it may run on; the same text on the same host: two processes share them
 };
 
 /// A message on its way from or to `rank`.
@@ -28,18 +28,18 @@ struct Transfer {
   int32_t rank = 0;
 };
 
-/// This process among those that a launcher started together, each a rank: messages between them, with waits that end when a process
-/// has gone, and who they are. Used from one thread at a time, but for fail(). All functions throw DeviceError once a rank has failed.
+/// This process among those that a launcher started together, each a rank: names, messages, and waits that end when a process has
+/// gone. Used from one thread at a time, except fail(). All functions throw DeviceError once a rank has failed.
 class ProcessGroup {
  public:
-  /// What messages are for: each has an order of its own.
+  /// The purpose of a message. Messages of each tag keep their own order.
   enum class Tag : int32_t { greeting, agreement, meeting, order, sum, part, tokens, steps, end, exchange };
-  /// While it waits for something that may take as long as it takes.
+  /// For a wait without a time limit.
   static constexpr std::chrono::milliseconds kNoLimit{0};
 
-  /// Greets the other processes, which do so at the same time.
+  /// Greets the other processes, which make their groups at the same time.
   ProcessGroup(std::unique_ptr<ProcessTransport> transport, const ProcessInfo& own);
-  /// If all was done in order, waits for the others to be here too; else they are told that this one has ended.
+  /// After an orderly end, waits for the others to arrive here too; else tells them that this process has ended.
   ~ProcessGroup();
   ProcessGroup(const ProcessGroup&) = delete;
   ProcessGroup& operator=(const ProcessGroup&) = delete;
@@ -48,11 +48,11 @@ class ProcessGroup {
   /// E.g. "rank 1 (host b, process 4711)".
   std::string name_of(int32_t rank) const;
   const std::string& host_of(int32_t rank) const { return processes_[static_cast<size_t>(rank)].host; }
-  /// Processes that run on the cores of this one, with it.
+  /// The number of processes that run on the same cores as this one, itself included.
   int32_t num_on_same_cores() const;
-  /// Whether this process runs on the host of that rank: they have one clock.
+  /// Returns whether this process runs on the host of that rank: the two share a clock.
   bool is_on_host_of(int32_t rank) const;
-  /// Processes of which the end would not be noticed by itself, since no connection could be made.
+  /// The number of processes whose end would go unnoticed, because no connection could be made.
   int32_t num_unwatched() const { return num_unwatched_; }
 
   RankFailure& failure() { return *failure_; }
@@ -60,23 +60,23 @@ class ProcessGroup {
   void fail(const std::string& why);
   /// Throws if a rank has failed.
   void check();
-  /// Has another thread call `task` when another process has gone or has told that it failed: the thread that exchanges messages may
-  /// be held up, since MPI itself ends, or waits to be ended, when a connection of its own breaks. Null: nothing is called any more.
+  /// Calls `task`, on another thread, when another process has gone or told that it failed (at once, on this thread, if it has failed
+  /// before): the thread that exchanges messages may be held up, because MPI ends or waits when a connection breaks. Null: no more calls.
   void when_failed(std::function<void(const std::string& why)> task);
-  /// Meets the other processes for the last time: nothing is to be sent or received any more.
+  /// Meets the other processes for the last time: nothing may be sent or received afterwards.
   void end_in_order(std::chrono::milliseconds patience);
 
-  /// The bytes stay where they are until the transfer has been waited for.
+  /// The bytes stay valid until wait() or is_done() has ended the transfer.
   Transfer begin_send(int32_t to, Tag tag, std::span<const std::byte> bytes);
   Transfer begin_receive(int32_t from, Tag tag, std::span<std::byte> bytes);
-  /// Whether it is done; not to be asked again then.
+  /// Returns whether the transfer is done. Do not ask again after true.
   bool is_done(Transfer transfer);
-  /// Waits for all of them. `what` is said of a wait that ends at `patience`.
+  /// Waits for all of them. `what` describes the wait in the error at `patience`.
   void wait(std::span<const Transfer> transfers, std::string_view what, std::chrono::milliseconds patience);
   /// Waits for the next message, of any size.
   void receive(int32_t from, Tag tag, std::vector<std::byte>& message,
                std::chrono::milliseconds patience = kNoLimit);
-  /// Takes the next message if it is there. False: none is.
+  /// Takes the next message if it is there. Returns false if none is.
   bool receive_if_there(int32_t from, Tag tag, std::vector<std::byte>& message);
 
  private:

@@ -6,10 +6,10 @@
 
 namespace minfer {
 
-/// Whether a rank has failed, for the others, which would wait for it. Any thread.
+/// Tells the ranks that one has failed, so that the others stop waiting for it. Any thread.
 class RankFailure {
  public:
-  /// The first reason stays.
+  /// Only the first reason is kept.
   void set(std::string why);
   bool is_set() const { return is_set_.load(std::memory_order_acquire); }
   std::string reason() const;  ///< empty: no rank has failed

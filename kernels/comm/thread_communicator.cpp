@@ -18,7 +18,7 @@ class ThreadCommunicator final : public HostCommunicator {
 
   Rank rank() const override { return rank_; }
 
-  /// Each rank sums its share of the elements and writes the sums to all: no two touch one element.
+  /// Each rank sums its share of the elements and writes the sums to all ranks, so no two ranks touch one element.
   void all_reduce(std::span<float> values) override {
     come(values.data());
     const IndexRange own = part_of(static_cast<int64_t>(values.size()), rank_.index, rank_.count);

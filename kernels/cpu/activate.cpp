@@ -6,7 +6,7 @@
 namespace minfer::cpu {
 namespace {
 
-/// See Activation. In double, rounded once.
+/// See Activation. Computes in double and rounds once.
 double activated(const Activation& activation, double x) {
   switch (activation.kind) {
     case Activation::Kind::gelu_tanh: {

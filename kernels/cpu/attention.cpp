@@ -4,8 +4,8 @@
 #include "kernels/cpu/ops.h"
 #include "kernels/work.h"
 
-// Cuts attention into tiles and spreads them over the threads: (sequence, KV head, up to 64 of its query heads, up to 64 rows of query
-// tokens x heads). A tile reads its sequence's K and V of one head once; attention_lanes.h has the
+// Cuts attention into tiles and spreads them over the threads. A tile: one sequence, one KV head, up to 64 of its query heads, and
+// up to 64 rows (query tokens x heads). A tile reads its sequence's K and V of one head once; attention_lanes.h has the
 // arithmetic.
 namespace minfer::cpu {
 namespace {
@@ -35,15 +35,15 @@ void check(const ForwardBatch& batch, const AttentionArgs& args) {
   }
 }
 
-/// Query tokens of one sequence that make up a tile for each KV head.
+/// Query tokens of one sequence that form a tile with each KV head.
 struct QueryTile {
   int32_t sequence;
   int32_t first_token;
   int32_t tokens;
 };
 
-/// The tiles of all named sequences. The last tokens of a sequence come first: they read the most keys, and
-/// long tiles started late would leave the other threads idle.
+/// Cuts all named sequences into tiles. The last tokens of a sequence come first: they read the most keys,
+/// and a long tile that started late would leave the other threads idle.
 int64_t cut(const ForwardBatch& batch, const AttentionArgs& args, int32_t tokens_per_tile, QueryTile* tiles) {
   int64_t count = 0;
   for (int32_t i = 0; i < args.num_sequences; ++i) {
@@ -62,14 +62,14 @@ int64_t cut(const ForwardBatch& batch, const AttentionArgs& args, int32_t tokens
 /// The query heads of a KV head that a tile takes: all, or the next 64.
 struct HeadParts {
   int32_t group;  ///< query heads of a KV head
-  int32_t count;  ///< of a KV head
+  int32_t count;  ///< parts of a KV head
 
   explicit HeadParts(const AttentionArgs& args)
       : group(args.heads / args.kv.kv_heads), count((group + kQueryTileRows - 1) / kQueryTileRows) {}
   int32_t most_heads() const { return std::min(group, kQueryTileRows); }
 };
 
-/// `part`: of all KV heads.
+/// `part` counts the parts of all KV heads.
 AttentionTile make_tile(const ForwardBatch& batch, const AttentionArgs& args, const QueryTile& query,
                         const HeadParts& parts, int32_t part) {
   const int32_t kv_head = part / parts.count;
@@ -93,7 +93,7 @@ AttentionTile make_tile(const ForwardBatch& batch, const AttentionArgs& args, co
   return tile;
 }
 
-/// Elements of K that the tiles read, the measure of whether threads are worth waking.
+/// Elements of K that the tiles read: they decide whether waking threads pays.
 int64_t elements_read(const ForwardBatch& batch, const AttentionArgs& args) {
   int64_t keys = 0;
   for (int32_t i = 0; i < args.num_sequences; ++i) {

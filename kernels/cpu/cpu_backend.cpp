@@ -17,7 +17,7 @@
 namespace minfer::cpu {
 namespace {
 
-/// What a row of the step before stands for: token 0 if it could draw none.
+/// The token that a row of the step before stands for: token 0 if the row could draw none.
 int32_t token_of(const SampledToken& sampled) {
   return std::max(sampled.token, 0);
 }
@@ -64,8 +64,8 @@ Buffer CpuBackend::allocate(size_t bytes, std::string_view what) {
   const size_t rounded = (bytes + alignment - 1) / alignment * alignment;
   void* data = rounded < bytes ? nullptr : std::aligned_alloc(alignment, std::max(rounded, alignment));
   if (data == nullptr) fail("{}: cannot allocate {} bytes of memory", what, bytes);
-  // Attention jumps between KV blocks of a few KiB: with small pages each jump would miss the TLB. Only a
-  // wish, so its result does not matter.
+  // Attention jumps between KV blocks of a few KiB: with small pages each jump would miss the TLB. This
+  // is only a hint, so its result does not matter.
   if (alignment == kHugePage) madvise(data, rounded, MADV_HUGEPAGE);
   return Buffer(data, bytes, [](void* p) { std::free(p); });
 }
@@ -132,7 +132,7 @@ void CpuBackend::launch_sampling(std::span<const SamplingRow> rows) {
   draw(step, batch, logits, rows, sampled);
   if (step.stamps == nullptr) return;
   StepStamps::Stamp& stamp = step.stamps->ops[sample_op];
-  stamp.launched_ns = stamp.begin_ns;  // so that what lies in front of it is no op's time
+  stamp.launched_ns = stamp.begin_ns;  // so that the time before it counts for no op
 }
 
 void CpuBackend::draw(const StepArgs& step, const ForwardBatch& batch, Tensor logits,
@@ -210,9 +210,9 @@ std::span<const SamplingRow> CpuBackend::with_known_tokens(std::span<const Sampl
 
 void CpuBackend::finish_step(std::span<SampledToken> out) {
   if (num_finished_ + (awaiting_rows_ ? 1 : 0) == num_launched_) fail("no step is launched to its end");
-  // Copies: the next step may still have to look them up.
+  // The results are copied: the next step may still read them.
   const std::vector<SampledToken>& sampled = sampled_[num_finished_++ % sampled_.size()];
-  if (ranks_ != nullptr && !ranks_->rank().is_first()) return;  // the first one's tokens
+  if (ranks_ != nullptr && !ranks_->rank().is_first()) return;  // they are the first rank's tokens
   if (out.size() != sampled.size()) fail("the step drew {} tokens, not {}", sampled.size(), out.size());
   std::ranges::copy(sampled, out.begin());
 }

@@ -10,13 +10,13 @@
 
 namespace minfer::cpu {
 
-/// The reference backend: f32 activations, weights in the type and the memory that the host gave, but for those to be quantised.
-/// Synchronous: an op has ended when its call returns; a step that is launched ahead keeps its results until
-/// they are asked for. A sequence's results have the same bits whatever else is in the batch. Shares an op
-/// among the threads of its own pool; the instruction set is chosen when the backend is made.
+/// The reference backend: f32 activations; weights in the type and the memory that the host gave, except those to be quantised.
+/// Synchronous: an op has ended when its call returns. A step that is launched ahead keeps its results until they are asked for.
+/// A sequence's results have the same bits whatever else is in the batch. The threads of its own pool share each op; the
+/// instruction set is chosen when the backend is made.
 class CpuBackend : public Backend {
  public:
-  /// `threads` 0: as many as the machine has cores. Throws Error if it is negative. `ranks` null: it is the only one.
+  /// `threads` 0: one for each core of the machine. Throws Error if it is negative. `ranks` null: there is no other rank.
   explicit CpuBackend(int32_t threads, std::unique_ptr<HostCommunicator> ranks = nullptr);
 
   BackendInfo info() const override;
@@ -69,34 +69,34 @@ class CpuBackend : public Backend {
  private:
   static constexpr int32_t kStepsAhead = 1;
 
-  /// What a tensor is to become, in memory of its own.
+  /// Quantises a tensor to the type that it asks for, in memory of the backend.
   Weight quantised(const HostTensor& tensor);
-  /// A copy of what a kernel cannot read where it is.
+  /// Copies a tensor whose rows have gaps, which kernels cannot read in place.
   const void* without_gaps(const HostTensor& tensor);
   HostCommunicator& ranks();
-  /// A step whose forward pass has been run.
+  /// A step whose forward pass has run.
   struct ForwardedStep {
     StepArgs step;
     ForwardBatch batch;
     Tensor logits;
   };
-  /// Ends a step: draws its tokens, or has them from the first rank.
+  /// Ends a step: draws its tokens, or gets them from the first rank.
   void draw(const StepArgs& step, const ForwardBatch& batch, Tensor logits, std::span<const SamplingRow> rows,
             std::vector<SampledToken>& sampled);
-  /// Runs what is left of a step that the first rank draws the tokens of.
+  /// Runs the rest of a step whose tokens the first rank draws.
   void follow(const StepArgs& step, const ForwardBatch& batch, Tensor logits);
   /// Brings the first rank's tokens to the others.
   void share_tokens(OpId op, std::span<SampledToken> sampled);
   void stamp(OpId op);
-  /// An op of ops.h or product/linear.h.
+  /// Runs an op of ops.h or product/linear.h.
   template <class Result, class... Parameters, class... Args>
   Result run(OpId op, Result (*compute)(Parameters...), const Args&... args) {
     stamp(op);
     return compute(args..., context());
   }
-  /// Of the op that was stamped last: when all ranks had come.
+  /// Stamps the op that was stamped last with the time at which all ranks had come.
   void stamp_arrival();
-  /// Of the op that was stamped last.
+  /// Sets the number for the op that was stamped last.
   void set_experts_read(int32_t experts);
   ForwardBatch with_known_tokens(ForwardBatch batch, std::span<const SampledToken> previous);
   std::span<const SamplingRow> with_known_tokens(std::span<const SamplingRow> rows,
@@ -108,17 +108,17 @@ class CpuBackend : public Backend {
   const LaneKernels* lanes_;
   Workspace workspace_;
   std::unique_ptr<HostCommunicator> ranks_;  ///< null: alone
-  std::vector<Buffer> copies_;    ///< of weights that are parts of the host's tensors, or quantised
+  std::vector<Buffer> copies_;    ///< of weights that are parts of the host's tensors, or that are quantised
   StepStamps* stamps_ = nullptr;  ///< of the step in progress
   std::optional<ForwardedStep> awaiting_rows_;  ///< the newest step, until launch_sampling()
 
-  /// What the launched steps drew, by step number modulo their number.
+  /// Results of the launched steps, by step number modulo the array's size.
   std::array<std::vector<SampledToken>, kStepsAhead + 1> sampled_;
   uint64_t num_launched_ = 0;
   uint64_t num_finished_ = 0;
   std::vector<float> gathered_;  ///< columns of all ranks, rank after rank
   std::vector<int32_t> shared_tokens_;
-  // Copies of a step's inputs with what the step before drew filled in.
+  // Copies of a step's inputs, with the tokens that the step before drew filled in.
   std::vector<int32_t> token_ids_;
   std::vector<SamplingRow> rows_;
   std::vector<std::vector<TokenCount>> counts_;

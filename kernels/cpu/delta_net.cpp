@@ -5,7 +5,7 @@
 #include "kernels/cpu/ops.h"
 #include "kernels/cpu/sequence_rows.h"
 
-// Gated delta nets, a head of a sequence at a time: rows of one sequence need those before them, heads and sequences nothing of each other.
+// Gated delta nets, one head of a sequence at a time. Rows of a sequence need the rows before them; heads and sequences are independent.
 namespace minfer::cpu {
 namespace {
 
@@ -19,7 +19,7 @@ void check_states(std::string_view op, const ForwardBatch& batch, const DeltaNet
   check_slots(op, batch, state);
 }
 
-/// a and b of a token's value heads, side by side. In double, each rounded once.
+/// a and b of a token's value heads, side by side. Computed in double, each rounded once.
 void make_gates(const DeltaRuleArgs& args, const float* row, float* gates) {
   const auto* dt_bias = static_cast<const float*>(args.dt_bias.data);
   const auto* decay = static_cast<const float*>(args.decay.data);

@@ -4,7 +4,7 @@
 #include "kernels/cpu/ops.h"
 #include "kernels/cpu/rotary.h"
 
-// What latent attention writes before it attends (LatentKvWriteArgs), token by token. Reads and writes each element once.
+// The writes of latent attention before it attends (LatentKvWriteArgs), token by token. Reads and writes each element once.
 namespace minfer::cpu {
 namespace {
 

@@ -20,7 +20,7 @@ struct ExpertGroups {
     return static_cast<size_t>(routes + experts + 1) * sizeof(int32_t);
   }
   IndexRange routes(int64_t expert) const { return {start[expert], start[expert + 1]}; }
-  /// Experts that any route chose.
+  /// The number of experts that any route chose.
   int32_t num_chosen() const {
     int32_t chosen = 0;
     for (int64_t e = 0; e < experts; ++e)
@@ -40,7 +40,7 @@ ExpertGroups group_by_expert(std::span<const int32_t> expert_ids, int64_t expert
   }
   for (int64_t e = 0; e < experts; ++e)
     start[e + 1] += start[e];
-  // Each start is now its group's end; filling from the back moves it to the begin.
+  // Each start is now its group's end; filling from the back moves it to the group's begin.
   for (int64_t route = std::ssize(expert_ids) - 1; route >= 0; --route) {
     order[--start[expert_ids[route]]] = static_cast<int32_t>(route);
   }
@@ -57,8 +57,8 @@ void pack_groups(const ProductKernels& kernels, const ExpertGroups& groups, cons
   });
 }
 
-/// Calls body(expert, set) for every expert that any token chose and every set of its tokens; route
-/// order[set.first + t] is token t of a set.
+/// Calls body(expert, set) for every expert that any token chose and every set of its tokens. Token
+/// t of a set is route order[set.first + t].
 template <class Body>
 void for_each_set(const ProductKernels& kernels, const ExpertGroups& groups, const ProductMemory& memory,
                   const Body& body) {
@@ -150,7 +150,7 @@ int32_t moe_down(const MoeDownArgs& args, const OpContext& context) {
           product[r] += bias[r];
       }
     });
-    // Whoever multiplied rows combines them, so nobody is waited for.
+    // The thread that multiplied rows also combines them, so no thread waits for another.
     for (int64_t t = 0; t < tokens; ++t) {
       const float* weights = args.expert_weights + t * args.experts_used;
       const float* product = products + t * args.experts_used * rows;

@@ -10,14 +10,14 @@
 namespace minfer::cpu {
 namespace {
 
-/// Memory of a token's experts, [experts] each.
+/// Scratch memory for a token's experts, [experts] each.
 struct Scores {
-  float* p;       ///< their scores; of softmax before they are divided by their sum
-  float* choice;  ///< what they are chosen by; -inf: no more
+  float* p;       ///< their scores; softmax: not yet divided by their sum
+  float* choice;  ///< the value that decides the choice; -inf: cannot be chosen
   int64_t experts;
 };
 
-/// What p has to be divided by.
+/// Fills p; returns the divisor of p.
 float score(const MoeRouteArgs& args, const float* logits, const Scores& scores, const LaneKernels& lanes) {
   if (args.choice.score == ExpertScore::sigmoid) {
     lanes.exp_row(logits, 0.0f, -1.0f, scores.experts, scores.p);
@@ -42,7 +42,7 @@ float worth_of(std::span<const float> group, int32_t best) {
   return best == 2 ? first + second : first;
 }
 
-/// Leaves the experts of the best groups alone in the choice.
+/// Leaves only the experts of the best groups to choose from.
 void keep_groups(const ExpertChoice& choice, const Scores& scores) {
   const auto size = static_cast<size_t>(scores.experts / choice.groups);
   std::array<float, kMaxExpertGroups> worth;
@@ -50,7 +50,7 @@ void keep_groups(const ExpertChoice& choice, const Scores& scores) {
     worth[g] = worth_of({scores.choice + static_cast<size_t>(g) * size, size}, choice.group_best);
   std::array<bool, kMaxExpertGroups> kept{};
   for (int32_t i = 0; i < choice.groups_used; ++i) {
-    int32_t best = -1;  // the first of equals
+    int32_t best = -1;  // the first of equal ones
     for (int32_t g = 0; g < choice.groups; ++g) {
       if (!kept[g] && (best < 0 || worth[g] > worth[best])) best = g;
     }
@@ -62,7 +62,7 @@ void keep_groups(const ExpertChoice& choice, const Scores& scores) {
 }
 
 void route_token(const MoeRouteArgs& args, int64_t token, const Scores& scores, const LaneKernels& lanes) {
-  constexpr float kLeastSum = 1e-20f;  // of scores that all vanish
+  constexpr float kLeastSum = 1e-20f;  // for scores that all vanish
   const float total = score(args, args.logits.f32_row(token), scores, lanes);
   const bool is_plain = !args.bias && args.choice.groups == 1;
   const auto* bias = static_cast<const float*>(args.bias.data);
@@ -76,7 +76,7 @@ void route_token(const MoeRouteArgs& args, int64_t token, const Scores& scores, 
   float chosen = 0.0f;
   for (int32_t j = 0; j < args.experts_used; ++j) {
     const float* largest =
-        std::max_element(scores.choice, scores.choice + scores.experts);  // the first of equals
+        std::max_element(scores.choice, scores.choice + scores.experts);  // the first of equal ones
     ids[j] = static_cast<int32_t>(largest - scores.choice);
     weights[j] = scores.p[ids[j]];
     chosen += weights[j];

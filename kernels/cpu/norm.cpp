@@ -21,7 +21,7 @@ void check(const NormArgs& args) {
   if (args.add_to_out && args.out.data == x.data) fail("norm: out is x, expected another tensor to add to");
 }
 
-/// x normalised and times the weight; `out` may be x.
+/// Normalises x and multiplies it by the weight; `out` may be x.
 void norm_row(const NormArgs& args, const float* x, float* out, const OpContext& context) {
   const auto* weight = static_cast<const float*>(args.weight.data);
   switch (args.kind) {
@@ -34,7 +34,7 @@ void norm_row(const NormArgs& args, const float* x, float* out, const OpContext&
   }
 }
 
-/// out = scale * (row + bias), or +=.
+/// out = scale * (row + bias), or += instead of =.
 void end_row(const NormArgs& args, const float* row, float* out) {
   const auto* bias = static_cast<const float*>(args.bias.data);
   for (int64_t i = 0; i < args.x.cols; ++i) {

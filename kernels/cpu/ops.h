@@ -22,7 +22,7 @@ void layer_norm_row(const float* x, const float* weight, float eps, int64_t size
 void activate(const ActivateArgs& args, const OpContext& context);
 /// See RopeKvWriteArgs.
 void rope_kv_write(const ForwardBatch& batch, const RopeKvWriteArgs& args, const OpContext& context);
-/// See LatentKvWriteArgs. Works in kv.
+/// See LatentKvWriteArgs. Overwrites kv.
 void latent_kv_write(const ForwardBatch& batch, const LatentKvWriteArgs& args, const OpContext& context);
 /// See AttentionArgs and attention_lanes.h.
 void attention(const ForwardBatch& batch, const AttentionArgs& args, const OpContext& context);
@@ -36,8 +36,8 @@ void head_gate(const HeadGateArgs& args, const OpContext& context);
 void short_conv(const ForwardBatch& batch, const ShortConvArgs& args, const OpContext& context);
 /// See MoeRouteArgs.
 void moe_route(const MoeRouteArgs& args, const OpContext& context);
-/// One token for each row of logits, drawn as SamplingRow says: rows[i] goes with row i of `logits`, and what
-/// it gave to out[i].
+/// Draws one token for each row of logits as SamplingRow says: rows[i] belongs to row i of `logits`, and its
+/// result goes to out[i].
 void sample(const Tensor& logits, std::span<const SamplingRow> rows, std::span<SampledToken> out,
             const OpContext& context);
 

@@ -8,11 +8,11 @@
 // QK norm, rotary position embedding (Su et al. 2021) and the write of K and V to the paged cache, token by
 // token:
 //   y[a] = x[a] cos - x[b] sin,  y[b] = x[b] cos + x[a] sin     for each pair (a, b) of a head
-// with every product rounded before the sum. Reads and writes each element of qkv once; with gates behind its heads q goes elsewhere.
+// Every product is rounded before the sum. Reads and writes each element of qkv once; if gates stand behind q's heads, q goes elsewhere.
 namespace minfer::cpu {
 namespace {
 
-/// Elements of a value that is normed.
+/// The most elements of a value that is normed.
 constexpr int32_t kMostNormed = 1024;
 
 void check(const ForwardBatch& batch, const RopeKvWriteArgs& args) {
@@ -41,7 +41,7 @@ void check(const ForwardBatch& batch, const RopeKvWriteArgs& args) {
   check_cache("rope_kv_write", batch, kv);
 }
 
-/// One head's value to the cache; it is left as it was.
+/// Writes one head's value to the cache; the value itself is unchanged.
 void write_value(const float* value, const RopeKvWriteArgs& args, void* out, const OpContext& context) {
   const int32_t size = args.kv.value_size();
   if (!args.v_norm) return store_head(value, args.kv.dtype, size, out);
@@ -51,7 +51,7 @@ void write_value(const float* value, const RopeKvWriteArgs& args, void* out, con
   store_head(normed.data(), args.kv.dtype, size, out);
 }
 
-/// `index`: of the head among those of q or k.
+/// `index`: the head's number among the heads of q or of k.
 void norm_and_rotate(float* head, int32_t index, const Weight& norm, const float* cos_sin,
                      const RopeKvWriteArgs& args, const OpContext& context) {
   const int32_t size = args.kv.head_size;

@@ -5,7 +5,7 @@
 #include "kernels/half.h"
 #include "kernels/op_args.h"
 
-/// What the ops that rotate heads and write the cache share.
+/// Shared by the ops that rotate heads and write the cache.
 namespace minfer::cpu {
 
 inline void store_head(const float* head, DType dtype, int size, void* out) {
@@ -21,7 +21,7 @@ inline void store_head(const float* head, DType dtype, int size, void* out) {
   }
 }
 
-/// The pair of elements a and b = a + distance; consecutive pairs start `step` apart.
+/// The pair of elements a and b = a + distance; consecutive pairs begin `step` apart.
 struct Pairing {
   int step;
   int distance;
@@ -43,7 +43,7 @@ inline void rotate_head(float* head, const float* cos_sin, int rotary_size, Pair
   }
 }
 
-/// Throws Error unless every token of `batch` has a slot of the cache, which is of a type that the CPU writes.
+/// Throws Error unless every token of `batch` has a slot in the cache and the cache's type is one that the CPU writes.
 inline void check_cache(const char* op, const ForwardBatch& batch, const KvLayer& kv) {
   if (kv.dtype != DType::f32 && kv.dtype != DType::bf16 && kv.dtype != DType::f16) {
     fail("{}: KV cache of type {}, expected f32, bf16 or f16", op, name(kv.dtype));

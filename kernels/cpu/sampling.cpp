@@ -8,10 +8,10 @@
 #include "kernels/cpu/token_cutoff.h"
 #include "kernels/token_weight.h"
 
-// A row of logits becomes a token: see SamplingRow for the steps and their order, and kernels/sampling.h for how it is drawn.
-// With top_k, it and top_p each cut the vocabulary ordered by logit after some token, min_p cuts by probability, and the draw walks
-// what is left in the order of token ids, so that nothing but the cut's own bucket is ever sorted. Without, tokens are tried. Sums
-// over the vocabulary are in double.
+// Turns a row of logits into a token. SamplingRow has the steps and their order, kernels/sampling.h the draw. With top_k, top_k and
+// top_p each cut the vocabulary, ordered by logit, after some token; min_p cuts by probability; and the draw walks the rest in the
+// order of token ids. So only the bucket in which a cut falls is ever sorted. Without top_k, tokens are tried. Sums over the
+// vocabulary are in double.
 namespace minfer::cpu {
 namespace {
 
@@ -51,7 +51,7 @@ int64_t mask_words(int64_t vocabulary) {
   return (vocabulary + 31) / 32;
 }
 
-/// Masks of grammars allow few tokens or nearly all, so most of their words are all zeros or all ones.
+/// Grammars' masks allow few tokens or nearly all, so most of their words are all zeros or all ones.
 void forbid_others(std::span<const uint32_t> allowed, std::span<float> logits) {
   for (size_t word = 0; word < allowed.size(); ++word) {
     const uint32_t bits = allowed[word];
@@ -68,7 +68,7 @@ void forbid_others(std::span<const uint32_t> allowed, std::span<float> logits) {
   }
 }
 
-/// The lowest token of the largest logit, -1 if none is above -inf.
+/// The lowest token among those with the largest logit; -1 if none is above -inf.
 int32_t argmax(std::span<const float> logits, const LaneKernels& lanes) {
   const float largest = lanes.max_row(logits.data(), static_cast<int64_t>(logits.size()));
   if (largest == kForbidden) return -1;
@@ -104,7 +104,7 @@ double sum_of(std::span<const float> values) {
   return sum;
 }
 
-/// Fills logprob and top of `out` from the raw logits; its token is set.
+/// Fills logprob and top of `out`, whose token is set, from the raw logits.
 void report_logprobs(std::span<const float> logits, int32_t top, const RowScratch& scratch,
                      const LaneKernels& lanes, SampledToken& out) {
   const auto size = static_cast<int64_t>(logits.size());
@@ -124,7 +124,7 @@ void report_logprobs(std::span<const float> logits, int32_t top, const RowScratc
   std::ranges::stable_sort(out.top, std::ranges::greater{}, &TokenLogprob::logprob);
 }
 
-/// The tokens that may be drawn: those of the prefix with at least min_p of the largest probability.
+/// The tokens that may be drawn: those of the prefix with at least min_p times the largest probability.
 struct Support {
   TokenCutoff cutoff;
   float min_p = 0.0f;
@@ -134,7 +134,7 @@ struct Support {
   }
 };
 
-/// Of a row with top_k.
+/// The support of a row with top_k.
 Support find_support(const SamplingRow& row, float max, const RowScratch& scratch) {
   Support support;
   support.min_p = std::min(row.min_p, 1.0f);
@@ -152,7 +152,7 @@ Support find_support(const SamplingRow& row, float max, const RowScratch& scratc
   return support;
 }
 
-/// Inverse transform: the first token of those that holds(token) at which their running sum passes the random share of `mass`.
+/// Inverse transform: the first token with holds(token) at which the running sum of such tokens passes the random share of `mass`.
 template <class Holds>
 int32_t draw(std::span<const float> probabilities, const Holds& holds, double mass, double random) {
   const double share = random * mass;
@@ -183,8 +183,8 @@ int32_t draw_within_top_k(const SamplingRow& row, float max, const RowScratch& s
               uniform(row.seed, row.position));
 }
 
-/// Rejection. Tokens are ordered by probability, lower token first among equals. One is kept if what stands before it has not yet
-/// top_p of all probability; where it is not, only those before it take part in the next try.
+/// Rejection. Tokens are ordered by probability, lower token first among equals. A token is kept if the tokens before it have
+/// less than top_p of all probability. If it is not kept, only those before it take part in the next try.
 int32_t draw_by_tries(const SamplingRow& row, const RowScratch& scratch) {
   const std::span<const float> probabilities = scratch.probabilities;
   double mass = mass_of(probabilities, [](int32_t) { return true; });
@@ -202,12 +202,12 @@ int32_t draw_by_tries(const SamplingRow& row, const RowScratch& scratch) {
   }
 }
 
-/// -1 if every token is NaN or forbidden.
+/// Draws a token; -1 if every token is NaN or forbidden.
 int32_t choose(const SamplingRow& row, const RowScratch& scratch, const LaneKernels& lanes) {
   const int32_t best = argmax(scratch.logits, lanes);
   if (best < 0 || row.temperature == 0.0f) return best;
   const float max = scratch.logits[static_cast<size_t>(best)];
-  if (max == std::numeric_limits<float>::infinity()) return best;  // has all the probability
+  if (max == std::numeric_limits<float>::infinity()) return best;  // it has all the probability
   const auto size = static_cast<int64_t>(scratch.logits.size());
   lanes.weight_row(scratch.logits.data(), max, row.temperature, size, scratch.probabilities.data());
   return row.top_k > 0 && row.top_k < size ? draw_within_top_k(row, max, scratch)

@@ -33,7 +33,7 @@ inline void check_slots(std::string_view op, const ForwardBatch& batch, const Re
   }
 }
 
-/// Calls body(sequence, head, thread) for each head, or other independent part, of each sequence; `elements`: of the whole op.
+/// Calls body(sequence, head, thread) for each head, or other independent part, of each sequence. `elements`: of the whole op.
 template <class Body>
 void for_each_head(const ForwardBatch& batch, int64_t heads, int64_t elements, const OpContext& context,
                    const Body& body) {

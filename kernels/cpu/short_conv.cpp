@@ -5,8 +5,8 @@
 #include "kernels/cpu/ops.h"
 #include "kernels/cpu/sequence_rows.h"
 
-// Gated short convolutions, some channels of a sequence at a time, token after token: channels and sequences need nothing of each other.
-// Sums begin with the oldest input and end with the bias, however a prompt is cut.
+// Gated short convolutions: some channels of a sequence at a time, token after token. Channels and sequences are independent. Sums begin
+// with the oldest input and end with the bias, however a prompt is cut.
 namespace minfer::cpu {
 namespace {
 
@@ -20,7 +20,7 @@ void convolve(const ShortConvArgs& args, const SequenceRows& rows, int64_t first
   const float* bias = args.bias ? static_cast<const float*>(args.bias.data) + first : nullptr;
   float* state = args.state.conv + rows.slot * kept * channels + first;
   std::array<Channels, kMaxShortConvInputs>
-      inputs;  // the last `size` of them, each where the one it replaces was
+      inputs;  // the last `size` of them, each in the place of the one it replaces
   for (int64_t i = 0; i < kept; ++i) {
     for (int64_t c = 0; c < count; ++c)
       inputs[i][c] = rows.is_fresh ? 0.0f : state[i * channels + c];

@@ -9,11 +9,11 @@ namespace {
 constexpr int kMantissaBits = 6;
 constexpr int kLowestExponent = -12;
 
-/// Ascends with max - logit: 64 buckets an octave from 2^-12 to 2^12, and what lies outside in the first or
-/// the last. The bit patterns of floats from +0 ascend as the floats do.
+/// Ascends with max - logit: 64 buckets an octave from 2^-12 to 2^12; values outside go to the first or the
+/// last bucket. The bit patterns of floats from +0 on ascend as the floats do.
 int bucket_of(float max, float logit) {
   constexpr int kFirst = (127 + kLowestExponent) << kMantissaBits;
-  const float difference = max - logit + 0.0f;  // +0 where they differ in the sign of a zero
+  const float difference = max - logit + 0.0f;  // +0 if they differ in the sign of a zero
   const auto pattern = static_cast<int>(std::bit_cast<uint32_t>(difference) >> (23 - kMantissaBits));
   return std::clamp(pattern - kFirst, 0, CutoffScratch::kBuckets - 1);
 }

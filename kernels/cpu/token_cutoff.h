@@ -18,7 +18,7 @@ struct TokenCutoff {
   bool keeps(float x, int32_t i) const { return x > logit || (x == logit && i <= token); }
 };
 
-/// Scratch memory of find_cutoff() for a vocabulary of `size`.
+/// Scratch memory of find_cutoff() for a vocabulary of `size` tokens.
 struct CutoffScratch {
   struct Bucket {
     double weight;
@@ -29,11 +29,11 @@ struct CutoffScratch {
   int32_t* tokens = nullptr;  ///< [size]
 };
 
-/// The shortest prefix whose weights add up to `target` or more, at least one token; all it can have if they
-/// do not. `weights` empty: each token weighs 1. Tokens of -inf, and those that `within` does not keep unless
-/// it is null, are left out. `max` is the largest logit and finite; logits are not NaN.
+/// The shortest prefix, of at least one token, whose weights add up to `target` or more; all of the
+/// vocabulary if they never do. `weights` empty: each token weighs 1. Tokens of -inf are left out, and so are
+/// tokens that `within`, unless null, does not keep. `max` is the largest logit and finite; no logit is NaN.
 ///
-/// Instead of sorting the vocabulary, tokens are counted in buckets of (max - logit); only the bucket in
+/// The vocabulary is not sorted: tokens are counted in buckets of (max - logit), and only the bucket in
 /// which the prefix ends is sorted.
 TokenCutoff find_cutoff(std::span<const float> logits, std::span<const float> weights,
                         const TokenCutoff* within, float max, double target, const CutoffScratch& scratch);

@@ -15,7 +15,7 @@ int32_t device_index(const CudaOptions& options) {
   return options.ranks != nullptr ? options.ranks->device_of(options.rank) : options.rank.index;
 }
 
-/// Of what would run on the device; nothing if no build would.
+/// The build option with which the backend would run on the device; empty if no build would.
 std::string how_to_build(const CudaDevice& device) {
   if (!is_usable_with(device, kLeastSharedBytes)) return "";
   return fmt::format(": configure with -DCMAKE_CUDA_ARCHITECTURES={}{}", device.major, device.minor);
@@ -45,7 +45,7 @@ CudaDevice select_device(int32_t index) {
   return device;
 }
 
-/// Ranks that draw no tokens need next to nothing for it.
+/// Ranks that draw no tokens need almost no memory for it.
 StepLimits limits_of_sampling(const StepLimits& limits, Rank rank) {
   StepLimits needed = limits;
   if (!rank.is_first()) {
@@ -91,9 +91,9 @@ CudaBackend::CudaBackend(const CudaOptions& options)
 
 CudaBackend::~CudaBackend() {
   try {
-    synchronize();  // nothing that it still uses may be freed
+    synchronize();  // no memory may be freed that a step still uses
   } catch (const std::exception&) {
-    cudaStreamSynchronize(stream_.get());  // a rank has failed: what waited for it ends by itself
+    cudaStreamSynchronize(stream_.get());  // a rank has failed: kernels that waited for it end by themselves
   }
 }
 
@@ -197,7 +197,7 @@ void CudaBackend::moe_route(OpId op, const MoeRouteArgs& args) {
   ChosenExperts chosen;
   if (stamping_) {
     if (args.logits.cols > 1)
-      chosen = workspace().step.chosen_experts(num_routed_);  // of one there is no choice
+      chosen = workspace().step.chosen_experts(num_routed_);  // one expert leaves no choice
     routed_layer_ = chosen.bits != nullptr ? num_routed_++ : -1;
   }
   run_op(op, [&](Launch& launch) { cuda::moe_route(launch, args, chosen); });

@@ -32,18 +32,18 @@
 namespace minfer::cuda {
 
 /// The backend of one GPU. Ops run in order on one stream, launched with PDL. The residual stream and logits
-/// are f32; the other activations are bf16 or f32, as CudaOptions say. All memory is allocated by prepare()
-/// at the latest.
+/// are f32; the other activations are bf16 or f32, as CudaOptions say. All memory is allocated by the end of
+/// prepare().
 ///
 /// A step of decoding sequences that draws a token for each runs as a CUDA graph of the next larger bucket of
-/// sequences: eagerly when its kind is met for the first time, captured the second time, replayed from then
-/// on. So does a step that checks draft tokens, by buckets of sequences and of tokens, and one that computes up to kMostPromptTokens tokens of
-/// prompts and nothing else, where there is one rank. Prompts beside decoding run eagerly: how many sequences decode is a
-/// dimension of their kernels' grids. Of a step whose rows come later the graph is the forward pass, whatever they are, and the rest is
-/// launched eagerly when they have come. One step may be launched while another runs; results come through page-locked memory. A CUDA error is
-/// sticky: every later call throws DeviceError.
+/// sequences. The first step of its kind runs eagerly, the second is captured, later ones replay the graph. With one
+/// rank, two other steps do the same: one that checks draft tokens, by buckets of sequences and of tokens, and one that
+/// computes up to kMostPromptTokens tokens of prompts and nothing else. Prompts beside decoding run eagerly, because
+/// the number of decoding sequences is a dimension of their kernels' grids. If a step's rows come later, its graph is
+/// the forward pass, for any rows; the rest is launched eagerly when they have come. One step may be launched while
+/// another runs; results come through page-locked memory. A CUDA error is sticky: every later call throws DeviceError.
 ///
-/// One of several ranks runs all steps with the sizes of their bucket, eagerly as well, since the others may replay a graph of it.
+/// With several ranks, eager steps have the sizes of their bucket too, since the other ranks may replay a graph of it.
 class CudaBackend : public Backend {
  public:
   explicit CudaBackend(const CudaOptions& options);
@@ -106,7 +106,7 @@ class CudaBackend : public Backend {
   void gather_columns(OpId op, const Tensor& part, const Tensor& out) override;
 
  protected:
-  /// What all ops run on, one behind the other.
+  /// The stream that all ops run on, one after the other.
   cudaStream_t stream() const { return stream_.get(); }
 
  private:
@@ -121,17 +121,17 @@ class CudaBackend : public Backend {
     MoeProducts moe;
     AttentionOps attention;
     SampleOps sample;
-    std::unique_ptr<RankOps> ranks;  ///< null: alone
+    std::unique_ptr<RankOps> ranks;  ///< null: one rank alone
     int32_t max_sequences;
     int32_t max_tokens;
-    int32_t max_draft_tokens;  ///< of a graph of steps that check drafts: what has its logits at a time
+    int32_t max_draft_tokens;  ///< of a graph of steps that check drafts: tokens whose logits fit at a time
   };
   /// What the kernels of a graph, and so the graph, depend on.
   struct GraphKey {
     int32_t sequences = 0;
     int32_t tokens = 0;
     int32_t logit_rows = 0;
-    bool prompts = false;  ///< it decodes nothing
+    bool prompts = false;  ///< nothing is decoded
     bool forward_only = false;
     bool greedy_only = true;
     bool logprobs = false;
@@ -143,7 +143,7 @@ class CudaBackend : public Backend {
     std::vector<LaunchLog::OpRun> runs;
     std::vector<int32_t> launches;
   };
-  /// Where the forward pass of a step has left off.
+  /// The state at the end of a step's forward pass.
   struct ForwardEnd {
     Tensor logits;
     int32_t num_stamps = 0;
@@ -154,7 +154,7 @@ class CudaBackend : public Backend {
     LaunchedOps ops;
     ForwardEnd forward_end;
   };
-  /// The newest step, of which the forward pass alone has been launched.
+  /// The newest step, if only its forward pass has been launched.
   struct AwaitingRows {
     StepArgs step;
     LaunchSizes sizes;
@@ -167,18 +167,18 @@ class CudaBackend : public Backend {
     size_t num_rows = 0;
     int64_t launch_ns = 0;
     Event done;
-    CapturedStep own;  ///< of a step with StepArgs::capture
+    CapturedStep own;  ///< the graph of a step with StepArgs::capture
   };
 
   /// Runs `launches` as a run of `op`.
   template <class Launches>
   void run_op(OpId op, Launches launches);
-  /// The same of an op that is one function.
+  /// The same for an op that is one function.
   template <class... Parameters, class... Args>
   void run(OpId op, void (*launch_op)(Launch&, Parameters...), const Args&... args) {
     run_op(op, [&](Launch& launch) { launch_op(launch, args...); });
   }
-  /// Notes which count of chosen experts is that of the product being launched.
+  /// Notes which count of chosen experts belongs to the product being launched.
   void note_routed_layer();
   void read_stamps(const OpenStep& step, size_t slot);
   Workspace& workspace();
@@ -186,22 +186,22 @@ class CudaBackend : public Backend {
   bool is_alone() const { return options_.ranks == nullptr; }
   /// Waits until `query` is no longer cudaErrorNotReady; throws once another rank has failed.
   void wait_with_ranks(const std::function<cudaError_t()>& query, std::string_view what);
-  /// Rows of logits that tokens are drawn for, by this rank; by the first one.
+  /// Rows of logits for which this rank draws tokens; for which the first rank does.
   static int32_t own_rows(const StepArgs& step) {
     return static_cast<int32_t>(step.rows.size()) + step.later_rows;
   }
   int32_t drawn_rows(const StepArgs& step) const {
     return options_.rank.is_first() ? own_rows(step) : step.followed_rows;
   }
-  /// Launches every kernel of a step, or of its forward pass where rows come later; recorded into log_.
+  /// Launches every kernel of a step, or of its forward pass if its rows come later; log_ records them.
   ForwardEnd enqueue(const StepArgs& step, const LaunchSizes& sizes, SampleMode mode,
                      const ForwardPass& forward);
-  /// The same of what lies behind the forward pass.
+  /// Launches the part of a step behind the forward pass.
   void enqueue_sampling(const StepArgs& step, const LaunchSizes& sizes, SampleMode mode, Tensor logits);
   void stamp_end();
   CapturedStep capture(const StepArgs& step, const LaunchSizes& sizes, SampleMode mode,
                        const ForwardPass& forward);
-  /// Of the graph that serves this step; no sequences: none does.
+  /// Sizes of the graph that serves this step; no sequences: none does.
   LaunchSizes graph_sizes(const StepArgs& step);
   LaunchSizes prompt_graph_sizes(const StepArgs& step);
   CapturedStep* graph_of(const StepArgs& step, const GraphKey& key, SampleMode mode,
@@ -212,9 +212,9 @@ class CudaBackend : public Backend {
   const DeviceFacts facts_;
   Stream stream_;
   DeviceClock clock_;
-  int64_t used_before_bytes_ = 0;             ///< of the device's memory, when this had been made
+  int64_t used_before_bytes_ = 0;             ///< of the device's memory, when this was made
   std::unique_ptr<CounterSampler> counters_;  ///< of the first rank
-  /// Of a rank alone: it runs ops again and again, which those between ranks do not bear.
+  /// Null with several ranks: it runs ops again and again, which ops between ranks do not allow.
   std::unique_ptr<RangeCounters> range_counters_;
   WeightMemory weights_;
   std::unique_ptr<Workspace> workspace_;
@@ -223,13 +223,13 @@ class CudaBackend : public Backend {
   NvtxRanges ranges_;
   LaunchLog log_;              ///< of the step being enqueued
   int32_t num_stamps_ = 0;     ///< given to its kernels so far
-  int32_t num_routed_ = 0;     ///< its layers whose chosen experts are counted, so far
-  int32_t routed_layer_ = -1;  ///< the one that products of experts belong to; -1: none
-  bool stamping_ = false;      ///< it is recorded
+  int32_t num_routed_ = 0;     ///< layers of the step whose chosen experts are counted, so far
+  int32_t routed_layer_ = -1;  ///< the layer that products of experts belong to; -1: none
+  bool stamping_ = false;      ///< the step is recorded
   bool stamping_ends_ =
-      false;  ///< with the end of every op, at the price of a kernel where a library's is the last
-  bool capturing_ = false;  ///< into a graph: the host does not come between two of its ops
-  uint64_t num_eager_ = 0;  ///< steps that were recorded and no graph
+      false;  ///< with the end of every op, which costs a kernel after an op whose last kernel is a library's
+  bool capturing_ = false;  ///< into a graph: the host does nothing between two of its ops
+  uint64_t num_eager_ = 0;  ///< recorded steps that ran without a graph
   CuptiTracer tracer_;
   std::array<OpenStep, kOpenSteps> steps_;
   std::optional<AwaitingRows> awaiting_rows_;

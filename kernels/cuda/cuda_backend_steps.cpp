@@ -5,13 +5,13 @@
 #include "kernels/cuda/device/memory_ledger.h"
 #include "kernels/cuda/launch/graph_batch.h"
 
-/// How the CUDA backend launches steps and takes what they gave.
+/// Launches steps of the CUDA backend and collects their results.
 namespace minfer::cuda {
 namespace {
 
-/// One in so many eager steps has the end of each op stamped, which shows what their times are without idle time.
+/// One in this many eager steps has the end of each op stamped, which shows the ops' times without idle time.
 constexpr uint64_t kStepsBetweenEndStamps = 32;
-/// Beyond so many there are no new ones of steps that check drafts or compute prompts, whose sizes have two dimensions.
+/// With this many graphs, steps that check drafts or compute prompts get no new ones, since their sizes have two dimensions.
 constexpr size_t kMostGraphs = 128;
 
 }  // namespace
@@ -119,7 +119,7 @@ LaunchSizes CudaBackend::graph_sizes(const StepArgs& step) {
 
 LaunchSizes CudaBackend::prompt_graph_sizes(const StepArgs& step) {
   const ForwardBatch& batch = step.batch;
-  // A prompt draws a token behind its last one, or none; scored prompts draw more.
+  // A prompt draws a token after its last one, or none; scored prompts draw more.
   if (!is_alone() || drawn_rows(step) != batch.num_logit_rows || batch.num_logit_rows > batch.num_sequences)
     return {};
   const int32_t sequences = graph_batch(batch.num_sequences, workspace().max_sequences);
@@ -166,7 +166,7 @@ CudaBackend::CapturedStep CudaBackend::capture(const StepArgs& step, const Launc
   MemoryLedger::of_process().grow(free_before - free_and_total_bytes().first, "graphs");
   CapturedStep captured{std::move(executable), {log_.runs(), log_.launches()}, forward_end};
   for (LaunchLog::OpRun& run : captured.ops.runs)
-    run.launched_ns = 0;  // when it was captured
+    run.launched_ns = 0;  // not the time of the capture
   return captured;
 }
 
@@ -193,7 +193,7 @@ CudaBackend::ForwardEnd CudaBackend::enqueue(const StepArgs& step, const LaunchS
   return {logits, num_stamps_, num_routed_};
 }
 
-/// Of the op that was launched last: what comes next may let the device wait.
+/// Stamps the end of the last op: the device may wait before the next launch.
 void CudaBackend::stamp_end() {
   if (!stamping_ || log_.runs().empty() || log_.runs().back().end_stamp >= 0) return;
   const int32_t end = num_stamps_++;
@@ -210,7 +210,7 @@ void CudaBackend::enqueue_sampling(const StepArgs& step, const LaunchSizes& size
   for (int32_t first = 0; first < num_rows; first += static_cast<int32_t>(logits.rows)) {
     if (first > 0) logits = step.more_logits(batch, first);
     if (logits.rows < 1) fail("launch_step: no logits for row {} of {}", first, num_rows);
-    if (!options_.rank.is_first()) continue;  // it has its part in the logits, and the first rank draws
+    if (!options_.rank.is_first()) continue;  // this rank only contributes logits; the first rank draws
     run_op(step.sample_op, [&](Launch& launch) {
       work.sample.sample(launch, logits, first, mode, work.step.sampling(), work.sampling_tables.view(),
                          work.step.previous_tokens(), work.step.tokens(), work.step.results());
@@ -219,7 +219,7 @@ void CudaBackend::enqueue_sampling(const StepArgs& step, const LaunchSizes& size
   if (step.share_op >= 0 && num_rows > 0)
     run_op(step.share_op,
            [&](Launch& launch) { ranks().share_tokens(launch, work.step.tokens(), num_rows); });
-  stamping_ends_ = false;  // the step's own end is that of its last op
+  stamping_ends_ = false;  // the step's own end is the end of its last op
   run_op(step.results_op, [&](Launch& launch) {
     work.step.launch_results(launch, num_stamps_, own_rows(step) == 0 ? 0 : sizes.logit_rows, num_routed_);
   });

@@ -3,7 +3,7 @@
 #include "kernels/cuda/product/matmul_search.h"
 #include "kernels/cuda/profiler/peak.h"
 
-// What a build without CUDA has instead of kernels/cuda: no device.
+// Replaces kernels/cuda in a build without CUDA: there is no device.
 namespace minfer {
 
 std::vector<CudaDevice> cuda_devices() {

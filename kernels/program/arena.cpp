@@ -6,7 +6,7 @@
 namespace minfer {
 namespace {
 
-constexpr size_t kAlignment = 256;  ///< of what a GPU allocates: its bulk copies want 128
+constexpr size_t kAlignment = 256;  ///< of a GPU's allocations: its bulk copies need 128
 
 /// From the first op that uses a value to the last one.
 struct LiveRange {

@@ -4,7 +4,7 @@
 namespace minfer {
 namespace {
 
-/// One row of a table, which is what an op reads for a token.
+/// One row of a table: an op reads one for each token.
 Weight row_of(Weight table) {
   table.rows = 1;
   return table;

@@ -7,9 +7,9 @@
 namespace minfer {
 namespace {
 
-/// A product of one x.
+/// An op that multiplies one x with weights.
 struct Product {
-  Tensor* x = nullptr;  ///< null: the op is none
+  Tensor* x = nullptr;  ///< null: the op is no such product
   WeightList weights = {};
   FrontNorm* norm = nullptr;
   bool gives_f32 = false;
@@ -24,7 +24,7 @@ Product product_of(OpArgs& args) {
   return {};
 }
 
-/// The ops of a value.
+/// The ops that write and read a value.
 struct Users {
   std::vector<Op*> writers, readers;
 };
@@ -46,18 +46,18 @@ std::vector<Users> users_of_values(Program& program) {
   return users;
 }
 
-/// The size of the heads that an op writes in FP8, 0 where there are none; -1: it writes no FP8.
+/// The size of the heads that an op writes in FP8; 0: it has no heads; -1: it cannot write FP8.
 int32_t fp8_heads_of(const OpArgs& args) {
   if (const auto* norm = std::get_if<NormArgs>(&args)) return norm->is_plain_rms() ? 0 : -1;
   if (std::holds_alternative<GateUpArgs>(args)) return 0;
   if (const auto* attention = std::get_if<AttentionArgs>(&args)) return attention->kv.value_size();
   const auto* gate = std::get_if<HeadGateArgs>(&args);
-  // Gates to FP8 are read by fours, and a row of them ends with two numbers of each head.
+  // A head gate to FP8 reads gates by fours, and a row of gates ends with two numbers of each head.
   if (gate == nullptr || gate->x.value == gate->out.value || gate->heads % 2 != 0) return -1;
   return static_cast<int32_t>(gate->out.cols / gate->heads);
 }
 
-/// A value may be FP8 where one product alone reads it, which takes that, and all that write it can.
+/// A value may be FP8 if a single product reads it and takes FP8, and if every op that writes it can write FP8.
 bool may_be_fp8(const Users& users, const Target& target, int64_t tokens) {
   if (users.readers.size() != 1) return false;
   const Product product = product_of(users.readers.front()->args);
@@ -73,7 +73,7 @@ void use_fp8(Program& program, const Target& target, int64_t tokens) {
   for (const Users& users : users_of_values(program))
     is_fp8.push_back(may_be_fp8(users, target, tokens));
   const auto of_value = [&](const Tensor& tensor) { return is_fp8[static_cast<size_t>(tensor.value)]; };
-  for (const Op& op : program.body) {  // gate and up give what they take
+  for (const Op& op : program.body) {  // gate and up write the type that they read
     const auto* pair = std::get_if<GateUpArgs>(&op.args);
     if (pair == nullptr || of_value(pair->x) == of_value(pair->out)) continue;
     is_fp8[static_cast<size_t>(pair->x.value)] = is_fp8[static_cast<size_t>(pair->out.value)] = false;
@@ -87,7 +87,7 @@ void use_fp8(Program& program, const Target& target, int64_t tokens) {
   }
 }
 
-/// A product directly behind the norm of its x, which nothing else reads, takes it before the norm.
+/// If a product directly follows the norm of its x and is its only reader, the product takes x before the norm.
 void move_norms_into_products(Program& program, const Target& target, int64_t tokens) {
   const std::vector<Users> users = users_of_values(program);
   std::vector<Op> body;

@@ -6,7 +6,7 @@ namespace minfer {
 
 enum class Use : uint8_t { read, write, update };
 
-/// f(Use, operand) for each Tensor or Numbers that an op's arguments name, as it stands in them.
+/// Calls f(Use, operand) for each Tensor or Numbers in an op's arguments.
 template <class Args, class F>
 void for_each_operand(Args& args, F&& f) {
   using Plain = std::remove_const_t<Args>;
@@ -66,7 +66,7 @@ void for_each_operand(Args& args, F&& f) {
   }
 }
 
-/// The same for what has a value.
+/// The same, only for operands that have a value.
 template <class Args, class F>
 void for_each_value(Args& args, F&& f) {
   for_each_operand(args, [&](Use use, auto& operand) {

@@ -5,7 +5,7 @@
 namespace minfer {
 namespace {
 
-/// One op, with the batch as it sees it.
+/// Runs one op, with the batch as the op sees it.
 struct Runner {
   Backend& backend;
   const ForwardBatch& batch;
@@ -40,7 +40,7 @@ struct Runner {
   void operator()(const GatherColumnsArgs& args) const { backend.gather_columns(id, args.part, args.out); }
 };
 
-/// The sequences that the ops of decoding, and those of prompts, attend for.
+/// Sets the sequences of attention: ops of decoding attend for the decoding sequences, ops of prompts for the others.
 void set_sequences(AttentionArgs& args, TokenScope scope, const ForwardBatch& batch) {
   const bool decodes = scope == TokenScope::decode;
   args.first_sequence = decodes ? 0 : batch.num_decode_sequences;

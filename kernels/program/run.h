@@ -11,8 +11,8 @@ struct RowSlice {
   int32_t count = 0;
 };
 
-/// Has the backend run `ops`, the body or the head of a bound program, for a batch; the head for a slice of its logits. Says in the arguments
-/// how many rows there are, and what else is the batch's.
+/// Runs `ops`, the body or the head of a bound program, on the backend for a batch; the head for one slice of its logits. Sets the number
+/// of rows and the batch's other properties in the arguments.
 void run(const Program& program, std::vector<Op>& ops, Backend& backend, const ForwardBatch& batch,
          RowSlice slice);
 

@@ -46,7 +46,7 @@ ChatTemplateSource default_source(const ChatTemplateSource& of_model, const Toke
   source.tool_use = of_model.tool_use;
   source.name = fmt::format(
       "default chat template {}{}", format.name,
-      known == kFormats.end() ? ", though its vocabulary has the tokens of none that is known" : "");
+      known == kFormats.end() ? ", though its vocabulary has the tokens of no known template" : "");
   source.text = fmt::format(
       "{0}{{% set ns = namespace(front='') %}}{{% for message in messages %}}"
       "{{% set content = message.content if message.content is string else "

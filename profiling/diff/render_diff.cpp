@@ -155,7 +155,7 @@ std::vector<std::string> front_lines(const ProfileDiff& diff, const DiffNames& n
   if (std::string cause = first_cause(diff); !cause.empty()) lines.push_back(std::move(cause));
   if (diff.by_phase) {
     lines.emplace_back(
-        "kinds of steps (phase and padded batch) that both have are under half of a side's time: whole "
+        "the kinds of steps (phase and padded batch) that both have take under half of a side's time: whole "
         "phases are compared, by token");
   } else if (diff.kinds.size() <= kMostLeftOut) {
     std::string kinds;

@@ -21,21 +21,20 @@ struct ConditionTexts {
   std::string_view when, advice;
 };
 constexpr std::string_view kLookAtOp =
-    "the op and what runs in front of it are to be looked at (profile trace, bench --kernels --op); larger "
-    "pieces of prompts (--max-num-batched-tokens) pay it less often";
-constexpr std::array<ConditionTexts, kStepConditions> kConditions{
+    "look at the op and at what runs before it (profile trace, bench --kernels --op); larger pieces of "
+    "prompts (--max-num-batched-tokens) pay this less often";
+/// By StepCondition; the last one, eager, is the rule of graph misses.
+constexpr std::array<ConditionTexts, static_cast<size_t>(StepCondition::eager)> kConditions{
     ConditionTexts{"beside prompts in the step", kLookAtOp},
     {"in steps of prompts alone", kLookAtOp},
-    {"in steps with a preemption and those behind", "more KV cache: --kv-cache-memory or --num-blocks"},
-    {"beside one much longer context", "long contexts on a server of their own, or few of them at once"},
-    {"in the first step behind a pause",
-     "what sleeps meanwhile: clocks, threads, memory that was given away"},
-    {"without a graph", "--cuda-graphs"},
-    {"late in the recording", "what has changed since the begin: clocks, other processes, memory"}};
+    {"in steps with a preemption and after", "enlarge the KV cache: --kv-cache-memory or --num-blocks"},
+    {"beside one much longer context", "serve long contexts on a server of their own, or few at once"},
+    {"in the first step after a pause", "look for what sleeps meanwhile: clocks, threads, memory given back"},
+    {"late in the recording", "look for what has changed since the start: clocks, other processes, memory"}};
 
 /// One finding for each condition, of the op that lost most by it.
 void unlike_itself(const Evidence& evidence, std::vector<Finding>& findings) {
-  std::array<size_t, kStepConditions> numbers{};  // of the finding of a condition, from 1
+  std::array<size_t, kConditions.size()> numbers{};  // of the finding of a condition, from 1
   const double wall_us = evidence.steps().wall_us, taken_us = evidence.host().any_waited_us;
   for (const Slowdown& slow : evidence.same_work().slowdowns()) {
     // Graph misses, slower with time and cores taken are rules of their own.
@@ -51,8 +50,8 @@ void unlike_itself(const Evidence& evidence, std::vector<Finding>& findings) {
     }
     const auto calls = static_cast<double>(slow.calls);
     findings.push_back(
-        {.evidence = fmt::format("{} took {:.1f} us a call {} ({} calls, {:.0f} % of the time), {:.1f} us "
-                                 "elsewhere for the same work; no op lost more there",
+        {.evidence = fmt::format("{} took {:.1f} us a call {} ({} calls, {:.0f} % of the time), but {:.1f} "
+                                 "us elsewhere for the same work; no op lost more to this",
                                  slow.op, slow.us / calls, kConditions[condition].when, slow.calls,
                                  percent_of(slow.us, wall_us), (slow.us - slow.beyond_us) / calls),
          .stake_us = slow.us,
@@ -80,7 +79,7 @@ void uneven_batch(const Evidence& evidence, std::vector<Finding>& findings) {
        .of = GainOf::throughput,
        .estimated = true,
        .advice = std::string(kConditions[static_cast<size_t>(StepCondition::long_context)].advice) +
-                 " (of the time of the others' tokens the gain)"});
+                 " (the gain is in the time of the others' tokens)"});
 }
 
 /// Drafts of the contexts and phases where they lost.
@@ -112,25 +111,26 @@ void drafts_that_lose(const Evidence& evidence, std::vector<Finding>& findings) 
     if (use.from_context == 0 || use.phase != StepPhase::decode) continue;
     const bool loses = use.lost_us() > 0.0;
     lose_from = !loses ? 0 : lose_from == 0 ? use.from_context : lose_from;
-    by_context += fmt::format("; from {} tokens of context on {:.0f} % {}", use.from_context,
+    by_context += fmt::format("; from {} tokens of context on, {:.0f} % {}", use.from_context,
                               percent_of(std::abs(use.lost_us()), use.us), loses ? "lost" : "won");
   }
   findings.push_back(
       {.evidence = fmt::format(
-           "{} steps checked draft tokens and gave {:.2f} tokens a sequence, each in {:.0f} us; without "
-           "{:.0f} ({}); {} of {} were accepted, and finding them took {:.0f} %{}",
+           "{} steps checked draft tokens and gave {:.2f} tokens a sequence, each in {:.0f} us, without "
+           "drafts in {:.0f} us ({}); {} of {} were accepted, and finding them took {:.0f} % of these steps' "
+           "decoding time{}",
            lost.steps, tokens / static_cast<double>(lost.sequences), lost.us / tokens,
            lost.without_us / tokens,
-           lost.is_measured ? "steps that had none" : "by a model: no step had none", lost.accepted,
-           lost.proposed, percent_of(lost.draft_us, lost.us), lose_from < 0 ? "" : by_context),
+           lost.is_measured ? "measured in steps that had none" : "by a model, since too few steps had none",
+           lost.accepted, lost.proposed, percent_of(lost.draft_us, lost.us), lose_from < 0 ? "" : by_context),
        .stake_us = lost.us,
        .gain = lost_us / wall_us,
        .gain_from = gain.from,
        .gain_to = gain.to,
        .estimated = true,
        .advice = fmt::format(
-           "--speculative off{}, or fewer drafts: --num-speculative-tokens; with --no-adaptive-speculation "
-           "nothing holds back drafts that lose",
+           "set --speculative off{}, or lower --num-speculative-tokens; without --no-adaptive-speculation, "
+           "minfer itself holds back drafts that lose",
            lose_from > 0 ? fmt::format(" on a server for contexts of {} tokens and more", lose_from) : "")});
 }
 
@@ -147,17 +147,17 @@ void overload(const Evidence& evidence, std::vector<Finding>& findings) {
   findings.push_back(
       {.evidence = fmt::format(
            "{:.3g} requests a second came, {:.2f} times as many as were served: the time to the first token "
-           "grew by {:.0f} ms with each second, to {:.1f} s in the mean, {:.0f} % of it in the queue",
+           "grew by {:.0f} ms with each second; its mean was {:.1f} s, {:.0f} % of it in the queue",
            rate, times, 1e3 * wait.each(), wait.mean_y(), 100.0 * share),
        .stake_us = evidence.steps().waiting.us,
        .gain = share,
        .gain_from = share,
        .gain_to = std::max(share, 1.0 - alone_us / to_first_us),
        .of = GainOf::latency,
-       .advice = fmt::format(
-           "no more than {:.3g} requests a second for this server: more servers, a faster device or type, or "
-           "--max-queue-size, which turns away early (of the time to the first token the gain)",
-           rate / times)});
+       .advice = fmt::format("send no more than {:.3g} requests a second to this server: add servers, use a "
+                             "faster device or type of weights, or set --max-queue-size, which turns "
+                             "requests away early (the gain is in the time to the first token)",
+                             rate / times)});
 }
 
 void shrinking_batch(const Evidence& evidence, std::vector<Finding>& findings) {
@@ -167,37 +167,36 @@ void shrinking_batch(const Evidence& evidence, std::vector<Finding>& findings) {
   if (evidence.requests().arriving_share() > kAtOnce) return;  // clients that stopped one by one
   const double share = last.steps.us / evidence.steps().wall_us, now = last.mean_sequences();
   const StepModel model(evidence, evidence.steps().of(StepPhase::decode).wall_by_tokens, StepPhase::decode);
-  findings.push_back(
-      {.evidence = fmt::format("behind the last prompt the batch shrank from {} sequences to {:.1f} in the "
-                               "mean of {} steps ({:.0f} % of the time), and nobody waited for their places",
-                               last.most, now, last.steps.steps, 100.0 * share),
-       .stake_us = last.steps.us,
-       .gain = share * (1.0 - model.token_cost(now, last.most)),
-       .of = GainOf::throughput,
-       .estimated = true,
-       .advice =
-           "nothing on the server: the load ended; longest answers first, or requests that go on coming"});
+  findings.push_back({.evidence = fmt::format(
+                          "after the last prompt the batch shrank from {} sequences to a mean of {:.1f} in "
+                          "{} steps ({:.0f} % of the time), and no request waited for the free places",
+                          last.most, now, last.steps.steps, 100.0 * share),
+                      .stake_us = last.steps.us,
+                      .gain = share * (1.0 - model.token_cost(now, last.most)),
+                      .of = GainOf::throughput,
+                      .estimated = true,
+                      .advice = "send requests with long answers first, or keep requests coming; no server "
+                                "option helps, since the load ended"});
 }
 
 constexpr std::array kBatchRules{
     Rule{"overload", FindingGroup::requests,
-         "the time to the first token (request records): it grows steadily with the arrival",
+         "the time to the first token (request records), which grows steadily with the arrival",
          "the queue's share of that time", overload},
     Rule{"batch that shrinks", FindingGroup::requests,
-         "of requests that came at once: decode steps behind the last prompt, of three quarters of their "
-         "most sequences or fewer",
+         "decode steps after the last prompt of requests that came at once, with at most three quarters of "
+         "their most sequences",
          "their share of the time x (1 - cost of a token in the full batch / cost now)", shrinking_batch},
-    Rule{
-        "drafts that lose", FindingGroup::requests,
-        "decoding with draft tokens, by phase and context, and without; a model of the steps if all had some",
-        "time of those with them - what their tokens take without / wall time", drafts_that_lose},
+    Rule{"drafts that lose", FindingGroup::requests,
+         "decoding with and without draft tokens, by phase and context; a model if too few steps had none",
+         "(time of steps with drafts - time of their tokens without) / wall time", drafts_that_lose},
     Rule{"uneven batch", FindingGroup::requests,
-         "steps that decode one context of 4 times the others' mean and more",
+         "steps that decode one context of at least 4 times the others' mean",
          "attention's time for its keys beyond another's / wall time", uneven_batch},
     Rule{"unlike itself", FindingGroup::kernels,
-         "ops of the same work, by what was beside them: prompts, a preemption, a long context, a pause, the "
-         "hour",
-         "what they took beyond the same work elsewhere / wall time", unlike_itself},
+         "ops of the same work, by condition: prompts beside them, a preemption, a long context, a pause, "
+         "late in the recording",
+         "(their time - time of the same work elsewhere) / wall time", unlike_itself},
 };
 
 }  // namespace

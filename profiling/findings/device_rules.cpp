@@ -22,14 +22,15 @@ struct BrakeText {
   std::string_view cause, advice;
 };
 constexpr std::array kBrakes{
-    BrakeText{"heat", "cooling: fans, air flow, what else is in the chassis"},
+    BrakeText{"heat", "improve the cooling: fans, air flow, what else is in the chassis"},
     BrakeText{"the hardware (slowdown, power brake)",
-              "the machine's power supply and cables (nvidia-smi -q -d PERFORMANCE, dmesg)"},
-    BrakeText{"a power limit that is lower than it could be",
-              "nvidia-smi -pl, as an administrator; fewer joules a token, as with FP8 weights, while a "
-              "smaller batch needs more of them"},
-    BrakeText{"a setting of its clock",
-              "nvidia-smi --reset-gpu-clocks and --reset-applications-clocks, as an administrator"}};
+              "check the machine's power supply and cables (nvidia-smi -q -d PERFORMANCE, dmesg)"},
+    BrakeText{"a lowered power limit",
+              "raise it with nvidia-smi -pl, as an administrator; or spend fewer joules a token, as with FP8 "
+              "weights (a smaller batch needs more)"},
+    BrakeText{
+        "a setting of its clock",
+        "undo it with nvidia-smi --reset-gpu-clocks and --reset-applications-clocks, as an administrator"}};
 
 /// NVML does not name every setting: of such a one the clock is never higher than `highest`, and nothing holds it back.
 Brake brake_of(const DeviceSample& reading, int32_t highest) {
@@ -206,8 +207,8 @@ void other_process(const Evidence& evidence, std::vector<Finding>& findings) {
   const double counted_us = disturbed_us + steps.kept_waiting_us;
   std::string text =
       others.processes > 0
-          ? fmt::format("{} other process{} on the device and {:.1f} GiB of its memory", others.processes,
-                        others.processes == 1 ? " computes" : "es compute",
+          ? fmt::format("{} other process{} the device and {:.1f} GiB of its memory", others.processes,
+                        others.processes == 1 ? " uses" : "es use",
                         static_cast<double>(others.bytes) / static_cast<double>(1 << 30))
           : fmt::format("other programs had {:.1f} GiB of the device's memory before this one began",
                         static_cast<double>(before_bytes) / static_cast<double>(1 << 30));
@@ -227,15 +228,15 @@ void other_process(const Evidence& evidence, std::vector<Finding>& findings) {
                       .gain_from = std::max(likely.from, shared.from),
                       .gain_to = std::max(likely.to, shared.to),
                       .estimated = true,
-                      .advice = "run alone on the device (nvidia-smi names the others), or "
-                                "--gpu-memory-utilization for what is left"});
+                      .advice = "run alone on the device (nvidia-smi names the others), or set "
+                                "--gpu-memory-utilization to what they leave"});
 }
 
 constexpr std::array kDeviceRules{
     Rule{"clocks held back", FindingGroup::system,
          "readings of a device whose clock heat, the hardware, a lowered power limit or a setting holds back",
-         "(1 - clock / highest clock) x the share of ops that the memory does not bound (of power: from 0), "
-         "to that of all",
+         "(1 - clock / highest clock) x the share of ops that the memory does not bound (for power: from 0), "
+         "to the share of all ops",
          clocks_held_back},
     Rule{"another process", FindingGroup::system,
          "other processes in the readings, or memory of others in the header; idle time while the host "

@@ -17,7 +17,8 @@ namespace {
 constexpr size_t kColumns = 80;
 
 std::string introduction(const Diagnosis& diagnosis) {
-  return fmt::format("{} steps, {} ended requests, {} ms with work{}{}", diagnosis.steps, diagnosis.requests,
+  return fmt::format("{} step{}, {} ended request{}, {} ms with work{}{}", diagnosis.steps,
+                     diagnosis.steps == 1 ? "" : "s", diagnosis.requests, diagnosis.requests == 1 ? "" : "s",
                      three_digits(diagnosis.wall_us * 1e-3),
                      diagnosis.idle_us > 0.01 * diagnosis.wall_us
                          ? fmt::format(", {} ms without", three_digits(diagnosis.idle_us * 1e-3))

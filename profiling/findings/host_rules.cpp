@@ -70,12 +70,13 @@ void cores_taken(const Evidence& evidence, std::vector<Finding>& findings) {
   if (host.threads == 0 || has_too_many_threads(evidence, host)) return;
   const Lost lost = without(waited(evidence, host), throttled_us(host));
   add(evidence, lost,
-      fmt::format("{} that compute waited for a core in {:.0f} % of the time, the engine's in {:.0f} %: up "
-                  "to {} threads of the machine wanted to run on its {} cores",
-                  host.threads == 1 ? "the thread" : fmt::format("some of {} threads", host.threads),
-                  percent_of(host.any_waited_us, host.wall_us()),
-                  percent_of(host.engine_waited_us, host.wall_us()), host.runnable, evidence.header().cores),
-      "end what else runs (top names it), or give this process cores of its own (taskset)", findings);
+      fmt::format(
+          "{} waited for a core in {:.0f} % of the time, the engine's thread in {:.0f} %: up to {} "
+          "threads of the machine wanted to run at once, on {} core(s)",
+          host.threads == 1 ? "the compute thread" : fmt::format("some of {} compute threads", host.threads),
+          percent_of(host.any_waited_us, host.wall_us()), percent_of(host.engine_waited_us, host.wall_us()),
+          host.runnable, evidence.header().cores),
+      "end other programs (top names them), or give this process cores of its own (taskset)", findings);
 }
 
 void too_many_threads(const Evidence& evidence, std::vector<Finding>& findings) {
@@ -84,19 +85,21 @@ void too_many_threads(const Evidence& evidence, std::vector<Finding>& findings) 
   const double cores = allowed_cores(evidence, host);
   // Meanwhile the cores run other threads of the process: the loss is between nothing and the wait of the engine's thread.
   add(evidence, {.most_us = without(waited(evidence, host), throttled_us(host)).least_us},
-      fmt::format("{} threads compute on {:.3g} cores: they wait for each other's in {:.0f} % of the time",
-                  threads_of(evidence), cores, percent_of(host.any_waited_us, host.wall_us())),
-      fmt::format("--threads {:.0f}", std::max(1.0, cores)), findings);
+      fmt::format(
+          "{} threads compute on {:.3g} core(s): some of them wait for a core in {:.0f} % of the time",
+          threads_of(evidence), cores, percent_of(host.any_waited_us, host.wall_us())),
+      fmt::format("set --threads {:.0f}", std::max(1.0, cores)), findings);
 }
 
 void cpu_quota(const Evidence& evidence, std::vector<Finding>& findings) {
   const HostSample host = evidence.host();
   if (host.quota_cores <= 0.0) return;
   add(evidence, {.least_us = 0.5 * throttled_us(host), .most_us = throttled_us(host)},
-      fmt::format("the control group's quota of {:.3g} cores held the process back for {:.0f} % of the time",
-                  host.quota_cores, percent_of(throttled_us(host), host.wall_us())),
-      fmt::format("a larger quota (docker run --cpus, Kubernetes limits.cpu), or none; --threads {:.0f} at "
-                  "the most with this one",
+      fmt::format(
+          "the control group's quota of {:.3g} core(s) held the process back for {:.0f} % of the time",
+          host.quota_cores, percent_of(throttled_us(host), host.wall_us())),
+      fmt::format("raise the quota (docker run --cpus, Kubernetes limits.cpu) or remove it; with this one, "
+                  "set --threads to {:.0f} at most",
                   std::max(1.0, host.quota_cores)),
       findings);
 }
@@ -112,18 +115,18 @@ void stolen(const Evidence& evidence, std::vector<Finding>& findings) {
       {.least_us = std::min(host.stolen_us, most_us), .most_us = std::min(cores * host.stolen_us, most_us)},
       fmt::format("the hypervisor gave {:.0f} % of the cores' time to other virtual machines",
                   percent_of(host.stolen_us, host.wall_us())),
-      "a machine whose cores are not shared", findings);
+      "use a machine whose cores are not shared", findings);
 }
 
 void read_from_disk(const Evidence& evidence, std::vector<Finding>& findings) {
   const HostSample host = evidence.host();
   if (host.disk_faults < kFewFaults || host.swapped_bytes > 0) return;
   add(evidence, {.most_us = host.disk_stalled_us},
-      fmt::format("the process waited for {} pages, as of the mapped model file, and some thread of the "
-                  "machine waited for a disk in {:.0f} % of the time",
+      fmt::format("the process waited for {} pages, such as those of the mapped model file, and some thread "
+                  "of the machine waited for a disk in {:.0f} % of the time",
                   host.disk_faults, percent_of(host.disk_stalled_us, host.wall_us())),
-      "it is paid once if memory holds the file: run it once before, with more free memory than the file is "
-      "large; else a smaller type of weights",
+      "run the model once before, with more free memory than the size of its file, so that the file stays in "
+      "memory; else use a smaller type of weights",
       findings);
 }
 
@@ -136,23 +139,21 @@ void swapping(const Evidence& evidence, std::vector<Finding>& findings) {
                   "machine waited for memory or a disk in {:.0f} % of the time",
                   static_cast<double>(host.swapped_bytes) / kMiB, host.disk_faults,
                   percent_of(us, host.wall_us())),
-      "more memory, or less of it: a smaller --kv-cache-memory, a smaller type of weights, other programs "
-      "ended",
+      "add memory, or use less: lower --kv-cache-memory, use a smaller type of weights, end other programs",
       findings);
 }
 
 constexpr std::array kHostRules{
-    Rule{"cores taken", FindingGroup::system, "what the scheduler says of the threads that compute",
-         "time in which the engine's thread waited for a core, to time in which any of them did",
+    Rule{"cores taken", FindingGroup::system, "the kernel scheduler's figures of the threads that compute",
+         "from the time in which the engine's thread waited for a core to the time in which any of them did",
          cores_taken},
     Rule{"more threads than cores", FindingGroup::system,
          "threads of the header, cores that affinity and quota allow",
-         "0 to the share of the time in which the engine's thread waited for a core", too_many_threads},
+         "from 0 to the share of the time in which the engine's thread waited for a core", too_many_threads},
     Rule{"CPU quota", FindingGroup::system, "throttled time of the control group",
-         "half of its share of the time, to all", cpu_quota},
+         "from half of its share of the time to all of it", cpu_quota},
     Rule{"stolen time", FindingGroup::system, "steal time of the machine's cores",
-         "its mean over the cores, to its sum; beside a device, of the time that it waits for the host",
-         stolen},
+         "from its mean over the cores to its sum; on a GPU, at most the device's wait for the host", stolen},
     Rule{"reads from the disk", FindingGroup::system, "page faults that wait; pressure stall information",
          "up to the time with a thread of the machine waiting for a disk", read_from_disk},
     Rule{"swapping", FindingGroup::system, "the process's memory in swap; pressure stall information",

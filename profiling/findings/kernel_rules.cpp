@@ -149,52 +149,50 @@ void for_all_ops(const Evidence& evidence, Cause cause, std::string_view what, s
   int64_t count = 0;
   for (const OpEvidence& op : evidence.ops()) {
     if (cause_of(evidence, op) != cause) continue;
-    if (count++ == 0)
-      worst = fmt::format("{} ({}) takes {:.1f} us a call", op.op, phase_of(op), op.call_us());
+    if (count++ == 0) worst = fmt::format("{} ({}), {:.1f} us a call", op.op, phase_of(op), op.call_us());
     finding.stake_us += op.us;
     saved_us += std::max(0.0, op.us - estimate(op));
   }
   if (count == 0) return;
-  finding.evidence =
-      fmt::format("{} {}; the longest of {}, {}", count == 1 ? "an op" : "ops", what, count, worst);
+  finding.evidence = fmt::format("{} op{} {}; the longest is {}", count, count == 1 ? "" : "s", what, worst);
   finding.gain = saved_us / evidence.steps().wall_us;
   findings.push_back(std::move(finding));
 }
 
 void f32_lanes(const Evidence& evidence, std::vector<Finding>& findings) {
   for_all_ops(evidence, Cause::f32_lanes,
-              "multiply in f32: no tensor core does, and activations and weights take twice the bytes",
-              "--dtype bf16, or a model file in bf16", findings,
+              "with f32 operands: no tensor core multiplies them, and they take twice the bytes",
+              "set --dtype bf16, or use a model file in bf16", findings,
               [&](const OpEvidence& op) { return estimated_us(evidence, op, 0.5 * op.bytes, kTensorCores); });
 }
 
 void slower_than_bf16(const Evidence& evidence, std::vector<Finding>& findings) {
   for_all_ops(evidence, Cause::slower_than_bf16,
-              "of quantised weights take longer than in bf16 at this batch, where each weight is read once "
-              "for many tokens",
-              "a bf16 file for batches of this size; or fewer sequences a step: --max-num-seqs", findings,
-              [&](const OpEvidence& op) { return estimated_bf16_us(evidence, op); });
+              "on quantised weights: bf16 weights would be faster at this batch, where each weight is read "
+              "once for many tokens",
+              "use a bf16 file for batches of this size, or lower --max-num-seqs for fewer sequences a step",
+              findings, [&](const OpEvidence& op) { return estimated_bf16_us(evidence, op); });
 }
 
 void attention_split(const Evidence& evidence, std::vector<Finding>& findings) {
-  for_ops(evidence, Cause::attention_split, findings,
-          [&](const OpEvidence& op, Finding& finding, double& saved_us) {
-            const KernelLaunch& launch = *launch_of(evidence, op);
-            saved_us = std::min(saved_us, op.us * (1.0 - launch.waves));
-            finding.evidence +=
-                fmt::format("; {} blocks are {:.2f} of a wave: keys are split among too few of them",
-                            launch.num_blocks(), launch.waves);
-            finding.advice =
-                "more sequences a step; the op's split of keys (attention plan) is to be looked at for this "
-                "context";
-          });
+  for_ops(
+      evidence, Cause::attention_split, findings,
+      [&](const OpEvidence& op, Finding& finding, double& saved_us) {
+        const KernelLaunch& launch = *launch_of(evidence, op);
+        saved_us = std::min(saved_us, op.us * (1.0 - launch.waves));
+        finding.evidence +=
+            fmt::format("; its {} block(s) fill {:.2f} of a wave: keys are split among too few",
+                        launch.num_blocks(), launch.waves);
+        finding.advice =
+            "compute more sequences a step; look at how the op splits keys for this context (attention plan)";
+      });
 }
 
 void small_grid(const Evidence& evidence, std::vector<Finding>& findings) {
   for_all_ops(evidence, Cause::small_grid,
-              "of products fill less than half of a wave: most multiprocessors have nothing to do",
-              "more tokens a step (--max-num-seqs, more requests at once); a smaller tile, split-K, or "
-              "fusing them with their neighbours",
+              "whose blocks fill less than half of a wave: most multiprocessors have nothing to do",
+              "compute more tokens a step (--max-num-seqs, more requests at once); use a smaller tile or "
+              "split-K, or fuse neighbouring ops",
               findings, [&](const OpEvidence& op) {
                 return op.us -
                        std::min(above_roof_us(evidence, op), op.us * (1.0 - launch_of(evidence, op)->waves));
@@ -210,7 +208,7 @@ void tail_wave(const Evidence& evidence, std::vector<Finding>& findings) {
             "; its kernel's {} blocks are {:.2f} waves: {:.0f} % of the last one's places stay empty ({})",
             launch.num_blocks(), launch.waves, 100.0 * (std::ceil(launch.waves) - launch.waves), launch.path);
         finding.advice =
-            "another tile for this shape; batches that fill whole waves (--max-num-seqs, "
+            "use another tile for this shape, or batches that fill whole waves (--max-num-seqs, "
             "--max-num-batched-tokens)";
       });
 }
@@ -227,7 +225,7 @@ void occupancy(const Evidence& evidence, std::vector<Finding>& findings) {
                 "KiB shared)",
                 100.0 * launch.occupancy, name(launch.limiter), launch.registers,
                 (launch.static_shared_bytes + launch.dynamic_shared_bytes) >> 10);
-            finding.advice = fmt::format("a kernel that needs less of it: {}", name(launch.limiter));
+            finding.advice = fmt::format("lower the kernel's use of {}", name(launch.limiter));
           });
 }
 
@@ -235,16 +233,17 @@ void latency_bound(const Evidence& evidence, std::vector<Finding>& findings) {
   for_ops(evidence, Cause::latency, findings, [&](const OpEvidence&, Finding& finding, double& saved_us) {
     saved_us *= evidence.on_device() ? kReachable : kReachableOnCpu;
     finding.evidence += "; neither memory nor arithmetic is busy";
-    finding.advice = evidence.on_device()
-                         ? "more bytes in flight: longer loads, deeper pipelines; fuse it with its neighbour"
-                         : "more tokens a step; wider vectors, longer loops between barriers";
+    finding.advice =
+        evidence.on_device()
+            ? "keep more bytes in flight (longer loads, deeper pipelines), or fuse it with its neighbour"
+            : "compute more tokens a step; use wider vectors, longer loops between barriers";
   });
 }
 
 void memory_bound(const Evidence& evidence, std::vector<Finding>& findings) {
   for_ops(evidence, Cause::memory, findings, [&](const OpEvidence& op, Finding& finding, double& saved_us) {
     saved_us *= 0.5;
-    finding.advice = "fewer bytes: " + fewer_bytes(evidence, op) + "; a larger batch shares the weights";
+    finding.advice = "read fewer bytes: " + fewer_bytes(evidence, op) + "; a larger batch shares the weights";
   });
 }
 
@@ -263,21 +262,21 @@ void wide_kv_cache(const Evidence& evidence, std::vector<Finding>& findings) {
   if (share < kLeastShare) return;
   findings.push_back(
       {.evidence = fmt::format(
-           "attention behind long contexts takes {:.0f} % of the time, with keys and values of type {}",
+           "attention over long contexts takes {:.0f} % of the time, with keys and values of type {}",
            100.0 * share, evidence.text("kv_cache_dtype")),
        .stake_us = attention_us,
        .gain = 0.5 * (kSavedFrom + kSavedTo) * share,
        .gain_from = kSavedFrom * share,
        .gain_to = kSavedTo * share,
        .estimated = true,
-       .advice = fmt::format("--kv-cache-dtype {}, which rounds them", narrower_kv_type(evidence))});
+       .advice = fmt::format("set --kv-cache-dtype {}, which rounds them", narrower_kv_type(evidence))});
 }
 
 void compute_bound(const Evidence& evidence, std::vector<Finding>& findings) {
   for_ops(evidence, Cause::compute, findings, [&](const OpEvidence&, Finding& finding, double& saved_us) {
     saved_us *= 0.5;
     finding.advice =
-        "fewer operations: shorter prompts, --enable-prefix-caching; another tile for this shape";
+        "compute less (shorter prompts, --enable-prefix-caching), or use another tile for this shape";
   });
 }
 
@@ -290,13 +289,13 @@ void rereads(const Evidence& evidence, std::vector<Finding>& findings) {
     if (ratio < kRereads || op.us < kLeastShare * evidence.steps().wall_us) continue;
     findings.push_back(
         {.evidence =
-             fmt::format("{} ({}) read {:.2f} times the bytes that it must (measured): it reads some again",
+             fmt::format("{} ({}) reads {:.2f} times the bytes that it must (measured): it reads some again",
                          op.op, phase_of(op), ratio),
          .stake_us = op.us,
          .gain =
              op.us / evidence.steps().wall_us * (1.0 - 1.0 / ratio) * std::min(1.0, op.roofline() * ratio),
          .estimated = true,
-         .advice = "order its blocks so that those that share data run together, or tiles of another shape"});
+         .advice = "order its blocks so that those that share data run together, or use another tile"});
   }
 }
 
@@ -306,8 +305,8 @@ void low_l2_hits(const Evidence& evidence, std::vector<Finding>& findings) {
     if (found == evidence.reads().end() || found->second.us <= 0.0 || found->second.l2_hit <= 0.0) continue;
     const double hit = found->second.l2_hit / found->second.us;
     if (hit >= kLowHits || op.memory_bound() || op.us < kLeastShare * evidence.steps().wall_us) continue;
-    findings.push_back({.evidence = fmt::format("{} ({}) is bound by arithmetic, yet only {:.0f} % of what "
-                                                "it asks the L2 cache for is there (measured)",
+    findings.push_back({.evidence = fmt::format("{} ({}) is bound by arithmetic, yet only {:.0f} % of its "
+                                                "reads hit the L2 cache (measured)",
                                                 op.op, phase_of(op), 100.0 * hit),
                         .stake_us = op.us,
                         .gain = above_roof_us(evidence, op) / evidence.steps().wall_us * (1.0 - hit),
@@ -318,37 +317,39 @@ void low_l2_hits(const Evidence& evidence, std::vector<Finding>& findings) {
 
 constexpr std::array kKernelRules{
     Rule{"f32 lanes", FindingGroup::kernels, "products and attention of a device whose activations are f32",
-         "what lies above 90 % of a roofline with half the bytes and 8 times the arithmetic, and 4 us a call",
+         "time beyond 90 % of a roofline with half the bytes and 8 times the arithmetic, and 4 us a call",
          f32_lanes},
     Rule{"slower than bf16", FindingGroup::kernels,
-         "products of quantised weights, half above 90 % of the roofline of bf16 weights and 4 us a call",
-         "what lies above that", slower_than_bf16},
+         "products of quantised weights that take 1.5 times what bf16 weights would (90 % of the roofline "
+         "and 4 us a call)",
+         "time beyond what bf16 weights would take", slower_than_bf16},
     Rule{"attention split", FindingGroup::kernels, "attention under 60 % of the roofline and under one wave",
          "share x (1 - waves), to 80 % of the roofline at the most", attention_split},
     Rule{"small grid", FindingGroup::kernels,
          "ops under 60 % of the roofline whose kernel is under half a wave",
          "share x (1 - waves), to 80 % of the roofline at the most", small_grid},
-    Rule{"tail wave", FindingGroup::kernels, "kernels of which 20 % of all waves' places stay empty",
+    Rule{"tail wave", FindingGroup::kernels, "kernels that leave 20 % of their waves' places empty",
          "share x empty places, to 80 % of the roofline at the most", tail_wave},
-    Rule{"occupancy", FindingGroup::kernels, "ops under 60 %, of which fewer than 25 % of the warps fit",
-         "up to 4 % of their time, which is what twice the warps gave", occupancy},
+    Rule{"occupancy", FindingGroup::kernels,
+         "ops under 60 % of the roofline, with fewer than 25 % of the warps that a multiprocessor holds",
+         "up to 4 % of their time, the measured gain of twice the warps", occupancy},
     Rule{"latency-bound", FindingGroup::kernels, "other ops under 60 % of the roofline",
-         "a quarter (on a CPU a tenth) of what lies above 80 % of the roofline", latency_bound},
+         "a quarter (on a CPU a tenth) of the time beyond 80 % of the roofline", latency_bound},
     Rule{"memory-bound", FindingGroup::kernels, "ops at 60 to 80 % of the memory roof",
-         "half of what lies above 80 % of the roofline", memory_bound},
+         "half of the time beyond 80 % of the roofline", memory_bound},
     Rule{"wide KV cache", FindingGroup::kernels,
-         "attention of decoding on a CPU that reads 8 MiB and more a call, of f32",
+         "attention of decode steps on a CPU that reads 8 MiB or more a call, of f32 keys and values",
          "0.24 to 0.52 of its share", wide_kv_cache},
     Rule{"compute-bound", FindingGroup::kernels, "ops at 60 to 80 % of the arithmetic roof",
-         "half of what lies above 80 % of the roofline", compute_bound},
+         "half of the time beyond 80 % of the roofline", compute_bound},
     Rule{"f32 arithmetic", FindingGroup::kernels,
-         "products of a CPU that are bound by arithmetic, in f32, and its units for bf16 and int8",
-         "nothing, to what they take less on the fastest of these at the share of its roof that they reach",
+         "f32 products of a CPU that are bound by arithmetic, and its units for bf16 and int8",
+         "from nothing to what the fastest of these units saves at the products' share of the roof",
          f32_arithmetic},
     Rule{"re-reads", FindingGroup::kernels, "bytes read by the counters, 1.2 times the counted ones",
          "share x (1 - counted / measured)", rereads},
-    Rule{"L2 misses", FindingGroup::kernels, "hits of the counters under 30 % in ops bound by arithmetic",
-         "time above 80 % of the roofline x misses", low_l2_hits},
+    Rule{"L2 misses", FindingGroup::kernels, "L2 hits under 30 % by the counters, in ops bound by arithmetic",
+         "time beyond 80 % of the roofline x misses", low_l2_hits},
 };
 
 }  // namespace

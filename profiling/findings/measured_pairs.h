@@ -13,8 +13,8 @@ struct MeasuredPair {
   double estimated = 0.0;  ///< share, see Finding::gain
   double measured = 0.0;   ///< the same
 };
-/// From tests/benchmarks/results/findings-cpu-2026-11-28-fit.jsonl and findings-h200-2026-11-28-fit.jsonl, where the rule was
-/// named first, then from tried-pairs.jsonl. scripts/keep_pairs.py took those pairs from tried profiles; it also writes measured_pairs.inc.
+/// From tests/benchmarks/results/findings-cpu-2026-11-28-fit.jsonl and findings-h200-2026-11-28-fit.jsonl, where the rule was named first,
+/// then from tried-pairs.jsonl. scripts/profiles/keep_pairs.py took those pairs from tried profiles; it also writes measured_pairs.inc.
 std::span<const MeasuredPair> measured_pairs();
 
 /// A range of gains, as shares.

@@ -50,22 +50,22 @@ SlowRankCause cause_of(const RankReport& report, const RankUse& rank, double wai
     return {fmt::format("it computes {:.0f} us a step, they {:.0f} us", rank.computed_us,
                         rank.computed_us - computes_longer_us),
             "look at its device: clocks, power and temperature (nvidia-smi -q -d CLOCK,POWER,TEMPERATURE), "
-            "other programs on it; on the CPU at its threads and their cores"};
+            "other programs on it; on the CPU, look at its threads and their cores"};
   }
   if (moves_longer_us >= 0.5 * waited_us) {
-    return {fmt::format("it computes no longer, but is {:.0f} us a step in ops between ranks without "
+    return {fmt::format("it computes no longer, but spends {:.0f} us a step in ops between ranks without "
                         "waiting, they {:.0f} us",
                         moved_us(rank), moved_us(rank) - moves_longer_us),
-            "look at its link (nvidia-smi topo -m, nvlink -s); on the CPU its threads wait for cores: fewer "
-            "--threads, no other work beside it"};
+            "look at its link (nvidia-smi topo -m, nvlink -s); on the CPU, its threads wait for cores: use "
+            "fewer --threads and run no other work beside it"};
   }
   return {fmt::format("it computes no longer, but begins {:.0f} us later (they {:.0f} us), and its host "
                       "takes {:.0f} us to launch",
                       rank.begin_after_us,
                       mean_of_others(report, rank, [](const RankUse& each) { return each.begin_after_us; }),
                       rank.launch_us),
-          "look at its host's thread: a core of its own near its device, no other work beside it (taskset, "
-          "numactl)"};
+          "give its host's thread a core of its own near its device, and run no other work beside it "
+          "(taskset, numactl)"};
 }
 
 void slow_rank(const Evidence& evidence, std::vector<Finding>& findings) {
@@ -101,19 +101,19 @@ void exposed_communication(const Evidence& evidence, std::vector<Finding>& findi
   findings.push_back(
       {.evidence = fmt::format(
            "moving bytes between {} ranks takes {:.0f} us a step, {:.0f} % of the steps' time on the "
-           "devices, in which they compute nothing; waiting for each other, {:.0f} us, is not in it",
+           "devices, in which they compute nothing; this excludes {:.0f} us of waiting for each other",
            report.ranks.size(), moved_us, 100.0 * share, waited_us),
        .stake_us = us,
        .gain = kHideable * us / evidence.steps().wall_us,
        .estimated = true,
-       .advice = "minfer does not compute beside it yet: the gain is what hiding half of it would save. "
-                 "Fewer ranks (--tensor-parallel-size) if the model fits, a faster link, larger batches; see "
-                 "the table Between ranks for GB/s"});
+       .advice = "use fewer ranks (--tensor-parallel-size) if the model fits, a faster link or larger "
+                 "batches; the table Between ranks has GB/s. Hiding half of it behind compute would give the "
+                 "gain, but minfer does not do that yet"});
 }
 
 constexpr std::array kRankRules{
     Rule{"slow rank", FindingGroup::system,
-         "what the other ranks wait in ops between ranks, beyond what the one they wait for waits itself",
+         "the other ranks' wait in ops between ranks, minus the wait of the rank that they wait for",
          "its share of the ops' time / wall time", slow_rank},
     Rule{"exposed communication", FindingGroup::system,
          "time in ops between ranks without waiting, from 10 % of the ops' time on",

@@ -42,8 +42,8 @@ Finding more_cache(const Evidence& evidence, double again) {
                   .of = GainOf::throughput,
                   .estimated = true,
                   .advice =
-                      "more KV cache: --kv-cache-memory or --num-blocks, on a GPU --gpu-memory-utilization "
-                      "or --kv-cache-dtype fp8"};
+                      "enlarge the KV cache: --kv-cache-memory or --num-blocks, on a GPU "
+                      "--gpu-memory-utilization or --kv-cache-dtype fp8"};
   finding.gain_from = likely_gain(finding.gain, evidence.on_device()).from;
   finding.gain_to = likely_gain(std::max(finding.gain, again + (1.0 - again) * all), evidence.on_device()).to;
   return finding;
@@ -56,15 +56,15 @@ void too_little_load(const Evidence& evidence, std::vector<Finding>& findings) {
   const double now = mean(static_cast<double>(steps.few_sequences), steps.few.steps);
   const StepModel model(evidence, steps.of(StepPhase::decode).wall_by_tokens, StepPhase::decode);
   const double share = steps.few.us / steps.wall_us;
-  findings.push_back({.evidence = fmt::format("{} of {} steps decoded {:.1f} sequences and nobody waited: "
-                                              "weights are read once a step, whoever shares it",
+  findings.push_back({.evidence = fmt::format("{} of {} steps decoded {:.1f} sequences while no request "
+                                              "waited: each step reads all weights once, for few sequences",
                                               steps.few.steps, steps.steps(), now),
                       .stake_us = steps.few.us,
                       .gain = share * (1.0 - model.token_cost(now, kEnoughSequences)),
                       .of = GainOf::throughput,
                       .estimated = true,
-                      .advice = "send more requests at once (8 is what the gain is for); for one at a time "
-                                "quantised weights are what makes steps shorter"});
+                      .advice = "send more requests at once (the gain is for 8); with one at a time, use "
+                                "quantised weights for shorter steps"});
 }
 
 void batch_too_small(const Evidence& evidence, std::vector<Finding>& findings) {
@@ -82,7 +82,7 @@ void batch_too_small(const Evidence& evidence, std::vector<Finding>& findings) {
        .gain = steps.slots_full.us / steps.wall_us * (1.0 - model.token_cost(now, 2.0 * now)),
        .of = GainOf::throughput,
        .estimated = true,
-       .advice = fmt::format("--max-num-seqs {}", 2 * evidence.option("max_num_seqs"))});
+       .advice = fmt::format("set --max-num-seqs {}", 2 * evidence.option("max_num_seqs"))});
 }
 
 /// Computing again what was thrown away, and the places that are missing beside.
@@ -95,14 +95,14 @@ void preemption_thrash(const Evidence& evidence, std::vector<Finding>& findings)
   const double again = std::min(1.0, again_us / steps.wall_us);
   Finding& finding = findings.emplace_back(more_cache(evidence, again));
   finding.evidence = fmt::format(
-      "{} preemptions: {} of {} requests computed {} tokens again ({:.0f} % of all that were computed); the "
-      "cache was full in {:.0f} % of the time",
+      "{} preemption(s): {} of {} requests computed {} tokens again ({:.0f} % of all that were computed); "
+      "the cache was full in {:.0f} % of the time",
       steps.preempted, requests.preempted_requests, requests.requests, requests.recomputed_tokens,
       percent_of(static_cast<double>(requests.recomputed_tokens),
                  static_cast<double>(steps.prefill_tokens() + steps.decode_tokens())),
       percent_of(steps.memory_full.us, steps.wall_us));
   finding.stake_us = std::max(again_us, steps.memory_full.us);
-  finding.advice += "; or fewer sequences at once: --max-num-seqs";
+  finding.advice += "; or lower --max-num-seqs for fewer sequences at once";
 }
 
 void cache_too_small(const Evidence& evidence, std::vector<Finding>& findings) {
@@ -135,10 +135,11 @@ void prefill_starves_decode(const Evidence& evidence, std::vector<Finding>& find
        .gain = 1.0 - 2.0 / ratio,
        .of = GainOf::latency,
        .estimated = true,
-       .advice = fmt::format(
-           "shorter pieces of prompts beside decoding: --target-itl-ms {:.0f} or --max-num-batched-tokens "
-           "{:.0f} (of the longest gaps between tokens the gain; prompts take somewhat longer)",
-           std::max(1.0, 2e-3 * decode.mean_wall_us()), std::max(16.0, mean_chunk * 2.0 / ratio))});
+       .advice = fmt::format("cut prompts into shorter pieces beside decoding: --target-itl-ms {:.0f} or "
+                             "--max-num-batched-tokens {:.0f} (the gain is in the longest gaps between "
+                             "tokens; prompts take somewhat longer)",
+                             std::max(1.0, 2e-3 * decode.mean_wall_us()),
+                             std::max(16.0, mean_chunk * 2.0 / ratio))});
 }
 
 void wrong_predictions(const Evidence& evidence, std::vector<Finding>& findings) {
@@ -148,16 +149,16 @@ void wrong_predictions(const Evidence& evidence, std::vector<Finding>& findings)
   if (error.steps < kEnoughPredicted || error.median < kWrong) return;
   findings.push_back(
       {.evidence = fmt::format(
-           "{} steps with prompts beside decoding took another time than the one their tokens were chosen "
-           "for: {:.0f} % off in the median, {:.0f} % at the 95th percentile, {:.0f} % of them longer",
+           "{} steps with prompts beside decoding missed the time that their tokens were chosen for: {:.0f} "
+           "% off in the median, {:.0f} % at the 95th percentile, {:.0f} % of them longer",
            error.steps, 100.0 * error.median, 100.0 * error.p95,
            percent_of(static_cast<double>(error.longer), static_cast<double>(error.steps))),
        .stake_us = mixed.wall_us,
        .gain = std::min(1.0, error.median),
        .of = GainOf::latency,
        .estimated = true,
-       .advice = "--target-itl-ms is not kept: look for what makes equal steps differ (other processes, "
-                 "clocks); a fixed --max-num-batched-tokens does not depend on it"});
+       .advice = "look for what makes equal steps differ (other processes, clocks), since --target-itl-ms is "
+                 "not kept; a fixed --max-num-batched-tokens needs no prediction"});
 }
 
 void decode_starves_prefill(const Evidence& evidence, std::vector<Finding>& findings) {
@@ -175,7 +176,8 @@ void decode_starves_prefill(const Evidence& evidence, std::vector<Finding>& find
        .gain = waited * steps.decode_fills_budget.us / std::max(steps.waiting.us, 1.0),
        .of = GainOf::latency,
        .estimated = true,
-       .advice = fmt::format("--max-num-batched-tokens {}", 4 * evidence.option("max_num_batched_tokens"))});
+       .advice =
+           fmt::format("set --max-num-batched-tokens {}", 4 * evidence.option("max_num_batched_tokens"))});
 }
 
 void tiny_chunks(const Evidence& evidence, std::vector<Finding>& findings) {
@@ -195,7 +197,7 @@ void tiny_chunks(const Evidence& evidence, std::vector<Finding>& findings) {
        .gain = steps.cut_prefill.us / steps.wall_us * (1.0 - model.token_cost(budget, kGoodChunk)),
        .of = GainOf::wall_time,
        .estimated = true,
-       .advice = fmt::format("--max-num-batched-tokens {:.0f} or more", kGoodChunk)});
+       .advice = fmt::format("set --max-num-batched-tokens {:.0f} or more", kGoodChunk)});
 }
 
 void prefix_not_cached(const Evidence& evidence, std::vector<Finding>& findings) {
@@ -203,12 +205,12 @@ void prefix_not_cached(const Evidence& evidence, std::vector<Finding>& findings)
   if (requests.missed_tokens == 0) return;
   // For sequences with states (gated delta nets), a prefix is found only where a copy of the state is kept.
   const bool is_recurrent = evidence.flag("is_recurrent", false);
-  const std::string more_copies = is_recurrent ? ", more copies of states (--num-state-copies)" : "";
+  const std::string more_copies = is_recurrent ? ", keep more copies of states (--num-state-copies)" : "";
   const bool is_on = evidence.flag("enable_prefix_caching", true);
   const double us = static_cast<double>(requests.missed_tokens) * StepModel::prefill_token_us(evidence);
   findings.push_back(
       {.evidence = fmt::format("{} of {} prompts began like an earlier one: {} of their tokens were computed "
-                               "again ({:.0f} % of all of prompts), {} came from the cache",
+                               "again ({:.0f} % of all prompt tokens), {} came from the cache",
                                requests.missed_requests, requests.requests, requests.missed_tokens,
                                percent_of(static_cast<double>(requests.missed_tokens),
                                           static_cast<double>(requests.prompt_tokens)),
@@ -216,11 +218,11 @@ void prefix_not_cached(const Evidence& evidence, std::vector<Finding>& findings)
        .stake_us = us,
        .gain = us / evidence.steps().wall_us,
        .of = GainOf::wall_time,
-       .advice = is_on ? "they were evicted, or their ends fill no block: more KV cache (--kv-cache-memory, "
-                         "--num-blocks)" +
-                             more_copies + ", or send prompts that begin alike soon after each other"
-                 : is_recurrent ? "--enable-prefix-caching, with room for --num-state-copies"
-                                : "--enable-prefix-caching"});
+       .advice = is_on ? "enlarge the KV cache (--kv-cache-memory, --num-blocks)" + more_copies +
+                             ", or send prompts that begin alike soon after each other; their blocks were "
+                             "evicted, or what they share fills no block"
+                 : is_recurrent ? "set --enable-prefix-caching, with room for --num-state-copies"
+                                : "set --enable-prefix-caching"});
 }
 
 void slow_clients(const Evidence& evidence, std::vector<Finding>& findings) {
@@ -236,8 +238,8 @@ void slow_clients(const Evidence& evidence, std::vector<Finding>& findings) {
        .gain = share * std::max(0.0, 1.0 - interval / kGoodInterval),
        .of = GainOf::latency,
        .estimated = true,
-       .advice = fmt::format("fewer, larger responses: --stream-interval {:.0f} (of the clients' waiting the "
-                             "gain); the engine itself waits for nobody",
+       .advice = fmt::format("send fewer, larger responses: --stream-interval {:.0f} (the gain is in the "
+                             "requests' time); the engine itself waits for no client",
                              kGoodInterval)});
 }
 
@@ -256,7 +258,7 @@ void slow_responses(const Evidence& evidence, std::vector<Finding>& findings) {
        .gain = us / steps.wall_us * std::max(0.0, 1.0 - interval / kGoodInterval),
        .of = GainOf::wall_time,
        .estimated = true,
-       .advice = fmt::format("--stream-interval {:.0f}", kGoodInterval)});
+       .advice = fmt::format("set --stream-interval {:.0f}", kGoodInterval)});
 }
 
 void slow_masks(const Evidence& evidence, std::vector<Finding>& findings) {
@@ -272,8 +274,8 @@ void slow_masks(const Evidence& evidence, std::vector<Finding>& findings) {
        .stake_us = us,
        .gain = us / steps.wall_us,
        .of = GainOf::wall_time,
-       .advice = "the same grammar in many requests: what one of them has found out serves all; fixed texts "
-                 "instead of open ones, fewer alternatives that begin alike"});
+       .advice = "use the same grammar in many requests, since what one has found out serves all; use fixed "
+                 "texts instead of open ones, and fewer alternatives that begin alike"});
 }
 
 void queueing(const Evidence& evidence, std::vector<Finding>& findings) {
@@ -293,32 +295,32 @@ void queueing(const Evidence& evidence, std::vector<Finding>& findings) {
        .stake_us = us,
        .gain = us / steps.waiting.us * requests.queue_us / requests.total_us(),
        .of = GainOf::latency,
-       .advice = "more requests come at once than this machine computes: fewer at once (--max-queue-size "
-                 "turns away early), a faster device, or a second server"});
+       .advice = "send fewer requests at once (--max-queue-size turns them away early), use a faster device, "
+                 "or add a second server: more come at once than this machine computes"});
 }
 
 constexpr std::array kRequestRules{
-    Rule{"too little load", FindingGroup::requests, "decode steps of 4 sequences or fewer while nobody waits",
+    Rule{"too little load", FindingGroup::requests, "decode steps of at most 4 sequences, no request waiting",
          "their share of the time x (1 - cost of a token among 8 / cost now)", too_little_load},
     Rule{"batch too small", FindingGroup::requests, "steps with requests waiting and every slot taken",
          "their share x (1 - cost of a token in a batch of twice the size / cost now)", batch_too_small},
     Rule{"preemption thrash", FindingGroup::requests, "preemptions; tokens computed again (request records)",
-         "tokens x time of a prompt's token / wall time + as KV cache too small", preemption_thrash},
+         "tokens x time of a prompt's token / wall time + gain of KV cache too small", preemption_thrash},
     Rule{"KV cache too small", FindingGroup::requests,
          "steps with requests waiting that had slots and tokens left",
          "their share without prompts' ops x (1 - cost of a token in a batch of twice the size / cost now); "
-         "at most with room for all who waited",
+         "at most with room for all requests that waited",
          cache_too_small},
     Rule{"prefill starves decode", FindingGroup::requests,
-         "steps with prompts of 100 ms or more, 4 times as long as decode steps, 1 % of the tokens in them",
+         "mixed steps of 100 ms or more, 4 times as long as decode steps, with 1 % of the tokens or more",
          "1 - 2 x decode step / mixed step, of the longest gaps between tokens", prefill_starves_decode},
     Rule{"step times mispredicted", FindingGroup::requests,
-         "steps beside decoding with a prefill budget whose time was off by half in the median",
+         "mixed steps with a prefill budget: their predicted times were off by half or more in the median",
          "the median error, of the gaps between tokens", wrong_predictions},
     Rule{"decode starves prefill", FindingGroup::requests,
-         "steps with requests waiting and 80 % of the token budget decoding",
+         "steps with requests waiting in which decoding took 80 % of the token budget",
          "the queue's share of the time to the first token", decode_starves_prefill},
-    Rule{"tiny chunks", FindingGroup::requests, "steps that prompts filled, of a budget under 512 tokens",
+    Rule{"tiny chunks", FindingGroup::requests, "steps that prompts filled, with a budget under 512 tokens",
          "their share x (1 - cost of a token in a step of 512 / cost now)", tiny_chunks},
     Rule{"prefix not cached", FindingGroup::requests, "hashes of the prompts' beginnings (request records)",
          "tokens computed again x time of a prompt's token / wall time", prefix_not_cached},

@@ -45,8 +45,8 @@ Limit bound_by_hardware(const Evidence& evidence, const OpEvidence& longest, con
   const bool memory = used.memory >= used.arithmetic;
   return {.text = fmt::format("Bound by {} ({}): {}.", memory ? "memory bandwidth" : "arithmetic",
                               used_text(used),
-                              memory ? "more speed a step needs " + fewer_bytes(evidence, longest) +
-                                           ", more a second a larger batch"
+                              memory ? "faster steps need " + fewer_bytes(evidence, longest) +
+                                           ", more tokens a second a larger batch"
                                      : "more speed needs " + narrower_arithmetic(evidence, longest))};
 }
 
@@ -59,8 +59,8 @@ Limit bound_by_other(const OpEvidence& longest, double share, const Utilisation&
   } else if (!findings.empty() && findings.front().weight() > kHealthyGain) {
     reason = "see the first finding";
   } else {
-    reason = fmt::format("most of the ops' time, {:.0f} %, is {}, whose kernel reaches {:.0f} % of its roof",
-                         100.0 * share, longest.op, 100.0 * longest.roofline());
+    reason = fmt::format("the longest op, {}, takes {:.0f} % of the ops' time at {:.0f} % of its roof",
+                         longest.op, 100.0 * share, 100.0 * longest.roofline());
   }
   return {.is_of_hardware = false,
           .text = fmt::format("Not bound by the hardware ({}): {}.", used_text(used), reason)};
@@ -116,8 +116,8 @@ Limit next_limit(const Evidence& evidence, std::span<const Finding> findings) {
   const OpEvidence& longest = ops.front();
   const double share = longest.us / ops_us;
   if (!evidence.header().ceilings.known()) {
-    return {.text = fmt::format("{} takes {:.0f} % of the ops' time. Without measured ceilings nobody knows "
-                                "how near to its limit that is.",
+    return {.text = fmt::format("{} takes {:.0f} % of the ops' time. Its limit is not known: the ceilings "
+                                "were not measured.",
                                 longest.op, 100.0 * share)};
   }
   const Utilisation used = utilisation_of(evidence);

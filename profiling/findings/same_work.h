@@ -18,10 +18,9 @@ enum class StepCondition : uint8_t {
   preempted,     ///< in this step or the one before
   long_context,  ///< one sequence has it: is_uneven()
   after_pause,   ///< the first step behind kPauseUs without work
-  eager,         ///< on a device, without a graph
-  later          ///< in the recording: its last quarter to half
+  later,         ///< in the recording: its last quarter to half
+  eager          ///< on a device, without a graph
 };
-inline constexpr uint32_t kStepConditions = 7;
 inline constexpr double kPauseUs = 5'000.0;
 
 /// True if one decoding sequence has a context of at least four times the mean of the others.

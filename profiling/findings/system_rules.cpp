@@ -73,19 +73,21 @@ void launch_bound(const Evidence& evidence, std::vector<Finding>& findings) {
                                static_cast<double>(steps.late_ops) / static_cast<double>(steps.steps())),
        .stake_us = us,
        .gain = us / steps.wall_us,
-       .advice = "decode steps in graphs do not wait: see graph misses; prompts of more tokens a step"});
+       .advice = "replay decode steps as graphs, which do not wait (see graph misses); compute more prompt "
+                 "tokens a step"});
 }
 
 void bubbles(const Evidence& evidence, std::vector<Finding>& findings) {
   const StepEvidence& steps = evidence.steps();
   findings.push_back(
       {.evidence =
-           fmt::format("{:.1f} ms passed between {} pairs of steps while requests were there to go on with",
+           fmt::format("{:.1f} ms passed in {} gap(s) between steps while requests were ready to go on",
                        steps.bubble.us * 1e-3, steps.bubble.steps),
        .stake_us = steps.bubble.us,
        .gain = steps.bubble.us / steps.wall_us,
-       .advice = "what calls the engine was busy elsewhere: fewer --threads than cores, no other work beside "
-                 "it; a client library's callbacks belong on another thread"});
+       .advice =
+           "free the thread that calls the engine, which was busy elsewhere: use fewer --threads than cores, "
+           "run no other work beside it, and move a client library's callbacks to another thread"});
 }
 
 void synchronous_copies(const Evidence& evidence, std::vector<Finding>& findings) {
@@ -95,12 +97,13 @@ void synchronous_copies(const Evidence& evidence, std::vector<Finding>& findings
   // The host launches later in a traced step than in others: the time behind a copy is the most that it may be.
   const double least = range.copy_us / range.step_us();
   findings.push_back(
-      {.evidence = fmt::format("{:.1f} copies a traced step held up the device for {:.1f} us: {:.1f} us "
-                               "themselves, {:.1f} us until the host, which waited for them, launched on",
-                               static_cast<double>(range.copies) / static_cast<double>(range.steps),
-                               (range.copy_us + range.behind_us) / static_cast<double>(range.steps),
-                               range.copy_us / static_cast<double>(range.steps),
-                               range.behind_us / static_cast<double>(range.steps)),
+      {.evidence =
+           fmt::format("{:.1f} copies a traced step held up the device for {:.1f} us: {:.1f} us for "
+                       "themselves, {:.1f} us until the host, which waited for them, launched more work",
+                       static_cast<double>(range.copies) / static_cast<double>(range.steps),
+                       (range.copy_us + range.behind_us) / static_cast<double>(range.steps),
+                       range.copy_us / static_cast<double>(range.steps),
+                       range.behind_us / static_cast<double>(range.steps)),
        .stake_us = share * evidence.steps().wall_us,
        .gain = 0.5 * (least + share),
        .gain_from = least,
@@ -135,9 +138,9 @@ void graph_misses(const Evidence& evidence, std::vector<Finding>& findings) {
                       .stake_us = steps.eager.us,
                       .gain = steps.eager.us / steps.wall_us * saved,
                       .estimated = true,
-                      .advice = is_on ? "a batch beyond the largest graph, or options of requests that "
-                                        "graphs do not have: --max-num-seqs at most the largest graph's"
-                                      : "--cuda-graphs"});
+                      .advice = is_on ? "lower --max-num-seqs to the largest graph's batch; some options of "
+                                        "requests have no graph either"
+                                      : "set --cuda-graphs"});
 }
 
 void padding(const Evidence& evidence, std::vector<Finding>& findings) {
@@ -154,7 +157,7 @@ void padding(const Evidence& evidence, std::vector<Finding>& findings) {
        .stake_us = us,
        .gain = us / steps.wall_us,
        .estimated = true,
-       .advice = "batches that match a graph's size: --max-num-seqs"});
+       .advice = "set --max-num-seqs so that batches match a graph's size"});
 }
 
 void cold_start(const Evidence& evidence, std::vector<Finding>& findings) {
@@ -174,17 +177,17 @@ void cold_start(const Evidence& evidence, std::vector<Finding>& findings) {
   std::string text =
       launches_us > us
           ? fmt::format(
-                "the device waited {:.1f} ms for the launch of {} ops, as the first of a kernel takes",
+                "the device waited {:.1f} ms to launch {} op(s), as long as first launches of kernels take",
                 launches_us * 1e-3, steps.late_ops)
           : fmt::format(
-                "the first steps of {} kinds took {:.1f} ms more than those after them, one alone {:.1f} ms",
+                "the first steps of {} kind(s) took {:.1f} ms more than later ones, one {:.1f} ms more",
                 kinds, us * 1e-3, most_us * 1e-3);
   us = std::max(us, launches_us);
-  findings.push_back(
-      {.evidence = std::move(text),
-       .stake_us = us,
-       .gain = us / evidence.steps().wall_us,
-       .advice = "send a few requests before the ones that count (bench --num-warmups); it is paid once"});
+  findings.push_back({.evidence = std::move(text),
+                      .stake_us = us,
+                      .gain = us / evidence.steps().wall_us,
+                      .advice = "send a few requests before the ones that count (bench --num-warmups), since "
+                                "only the first requests pay this"});
 }
 
 void slower_with_time(const Evidence& evidence, std::vector<Finding>& findings) {
@@ -201,8 +204,8 @@ void slower_with_time(const Evidence& evidence, std::vector<Finding>& findings) 
        .stake_us = us * lost,
        .gain = us / evidence.steps().wall_us * lost,
        .estimated = true,
-       .advice = "if the clock fell: cooling, the power limit, what else the device did; if not: another "
-                 "process, longer contexts"});
+       .advice = "look at cooling, the power limit and other work on the device if the clock fell, else at "
+                 "other processes and longer contexts"});
 }
 
 void too_few_threads(const Evidence& evidence, std::vector<Finding>& findings) {
@@ -216,40 +219,38 @@ void too_few_threads(const Evidence& evidence, std::vector<Finding>& findings) {
     return us / evidence.steps().wall_us * (1.0 - 1.0 / (1.0 + of_thread * times));
   };
   findings.push_back(
-      {.evidence = fmt::format("{} of {} cores compute: ops take {:.0f} % of the time", threads, header.cores,
-                               percent_of(us, evidence.steps().wall_us)),
+      {.evidence = fmt::format("ops run on {} of {} cores and take {:.0f} % of the time", threads,
+                               header.cores, percent_of(us, evidence.steps().wall_us)),
        .stake_us = us,
        .gain = 0.5 * (gain(kThreadGain) + gain(kThreadGainOfCore)),
        .gain_from = gain(kThreadGain),
        .gain_to = gain(kThreadGainOfCore),
        .estimated = true,
-       .advice = fmt::format("--threads {}", header.cores)});
+       .advice = fmt::format("set --threads {}", header.cores)});
 }
 
 constexpr std::array kSystemRules{
-    Rule{"host-bound", FindingGroup::system,
-         "time of steps in which no op ran and the host, which did not wait, was not ready",
+    Rule{"host-bound", FindingGroup::system, "time of steps in which no op ran and the host worked",
          "its share of the wall time", host_bound},
     Rule{"launch-bound", FindingGroup::system, "ops that the device waited for the host to launch",
-         "idle time in front of them / wall time", launch_bound},
+         "idle time before them / wall time", launch_bound},
     Rule{"bubbles", FindingGroup::system, "time between steps while requests decoded or waited",
          "its share of the wall time", bubbles},
-    Rule{"synchronous copy", FindingGroup::system, "copies of a traced range and gaps behind them",
-         "their share of the traced steps, from the copies' alone", synchronous_copies},
+    Rule{"synchronous copy", FindingGroup::system, "copies of a traced range and the gaps after them",
+         "from the copies' share of the traced steps to their share with the gaps", synchronous_copies},
     Rule{"graph misses", FindingGroup::system, "decode steps of a device without a graph",
          "their share x (1 - step with a graph / step without), or idle time and 0.4 us a launch",
          graph_misses},
     Rule{"padding", FindingGroup::system, "tokens that fill up graphs",
-         "tokens x what one more takes / wall time", padding},
-    Rule{
-        "cold start", FindingGroup::system,
-        "first step of each kind against the later ones; launches that the device waited 0.3 ms and more for",
-        "what the first took more, or the device waited / wall time", cold_start},
+         "tokens x time of one more token / wall time", padding},
+    Rule{"cold start", FindingGroup::system,
+         "first step of each kind against later ones; launches that kept the device waiting 0.3 ms or more",
+         "extra time of the first steps, or the device's wait / wall time", cold_start},
     Rule{"slower with time", FindingGroup::system,
          "decode ops of the same work, late in the recording and early",
          "1 - early / late, if most of the work is the same", slower_with_time},
     Rule{"too few threads", FindingGroup::system, "threads and cores of the header",
-         "ops' share x (1 - 1 / speed-up), to which each further thread adds 0.3 to 0.9 of one",
+         "ops' share x (1 - 1 / speed-up); a further thread adds 0.3 to 0.9 of the speed of one",
          too_few_threads},
 };
 

@@ -57,7 +57,7 @@ void f32_arithmetic(const Evidence& evidence, std::vector<Finding>& findings) {
        .gain_to = most,
        .estimated = true,
        .has_option = false,
-       .advice = "nothing to set: this build's products on a CPU are f32 whatever the cores have"});
+       .advice = "nothing to set: this build's CPU products use f32, whatever units the cores have"});
 }
 
 std::string narrower_arithmetic(const Evidence& evidence, const OpEvidence& op) {

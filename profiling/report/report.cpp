@@ -84,7 +84,7 @@ std::vector<std::string> introduction(const ReportData& data) {
   lines.push_back(fmt::format("minfer {}, profiler {}", header.version, tiers_text(data)));
   // A step's line has the number dropped before it; for a cut-off file, later drops are unknown.
   const std::string_view known =
-      data.note.empty() ? "" : " before the last (behind it: not known, the file is cut)";
+      data.note.empty() ? "" : " before the last (after it: not known, the file is cut)";
   lines.push_back(fmt::format("steps {} to {}: {} recorded, {} dropped{}{}", data.first_step, data.last_step,
                               data.recorded, sum.dropped, known, filter_text(data)));
   lines.push_back(
@@ -92,8 +92,8 @@ std::vector<std::string> introduction(const ReportData& data) {
                   100.0 * sum.attributed, 100.0 * sum.least_attributed, attributed_by(sum)));
   if (sum.by_begin_stamps > 0 && has_device_stamps(header)) {
     lines.emplace_back(
-        "by begin stamps alone (graphs) an op's time runs to the next op's begin: what the device idled "
-        "between them is part of it");
+        "with begin stamps alone (graphs), an op's time runs to the next op's begin and includes the "
+        "device's idle time between them");
   }
   lines.push_back(header.ceilings.known() ? "ceilings measured on this machine: " + ceilings_text(header) +
                                                 measured_text(header.ceilings)

@@ -23,9 +23,9 @@ StepSummary summarise_host(const StepRecord& record) {
 }
 
 bool beats_roofline(const OpSummary& op, bool on_device) {
-  constexpr double kLeastUs = 1'000.0, kBeaten = 1.05;   // what clocks and rounds of measuring leave open
-  constexpr int64_t kMoreThanCaches = int64_t{2} << 30;  // of any processor
-  if (op.us < kLeastUs || op.roofline() < kBeaten) return false;
+  constexpr double kLeastUs = 1'000.0, kLeastRatio = 1.05;  // what clocks and rounds of measuring leave open
+  constexpr int64_t kMoreThanCaches = int64_t{2} << 30;     // of any processor
+  if (op.us < kLeastUs || op.roofline() < kLeastRatio) return false;
   return op.bound == Bound::compute || (!on_device && op.bytes > kMoreThanCaches);
 }
 

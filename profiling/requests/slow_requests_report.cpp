@@ -129,7 +129,7 @@ std::string slow_requests_text(const SlowRequests& found, bool colour) {
         int64_t{its.steps.prefill} + its.steps.decode);
     text += "\n" + bold_if(colour, wrapped(title, kTextColumns));
     if (sum.known_steps == 0 && its.steps.first >= 0)
-      text += "\nNo step of the profile says that it served it: what ran beside is not known.";
+      text += "\nNo step of the profile says that it served this request: what ran beside it is not known.";
     text += waterfall_text(sum);
   }
   return text;

@@ -69,9 +69,9 @@ std::string kernels_sentence(const ReportData& data) {
   if (!data.views.kernels().empty())
     return "kernels: calls and us/call are their own in traced steps (tier 1); ms is their share of the op's "
            "time in all steps";
-  if (data.launches.empty()) return "no launches were recorded: no kernels";
-  return "kernels come from the launch table (tier 0): time is known by op, so a kernel has one where its op "
-         "launches no other; --profile-range traces kernels by themselves";
+  if (data.launches.empty()) return "no kernels: no launches were recorded";
+  return "kernels come from the launch table (tier 0): time is known by op, so a kernel has a time only if "
+         "its op launches no other; --profile-range traces each kernel";
 }
 
 Table view_table(const ReportData& data, const std::vector<ViewNode>& nodes, bool is_top_down) {
@@ -91,7 +91,7 @@ std::string render_view(const ReportData& data, const ReportOptions& options) {
   const bool is_top_down = options.view == ReportView::top_down;
   const std::vector<ViewNode> nodes = is_top_down ? top_down(data, options) : bottom_up(data, options);
   if (nodes.empty() && !options.op.empty()) fail("the steps have no op \"{}\"", options.op);
-  if (nodes.empty()) fail("no kernel is known of: the profile has neither launches nor traced kernels");
+  if (nodes.empty()) fail("no kernel is known: the profile has neither launches nor traced kernels");
   const double all_us = data.sum.all.gpu_us;
   const std::string about =
       fmt::format("{} {}; {}", data.sum.all.steps, data.filter.text(), kernels_sentence(data));

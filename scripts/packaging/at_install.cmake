@@ -1,4 +1,4 @@
-# Runs while installing, behind the program. In: packaging, the folder of this file; bindir and datadir, relative to the prefix.
+# Runs while installing, after the program. In: packaging, the folder of this file; bindir and datadir, relative to the prefix.
 set(root "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}")
 foreach(completion bash:bash-completion/completions/minfer zsh:zsh/vendor-completions/_minfer
     fish:fish/vendor_completions.d/minfer.fish)
@@ -20,7 +20,7 @@ foreach(page ${pages})
 endforeach()
 message(STATUS "Installing: manual pages in $ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/${datadir}/man/man1")
 
-# As GNU has it: what belongs to /usr is configured in /etc.
+# As GNU does: a program below /usr has its configuration in /etc.
 set(MINFER_BINDIR ${CMAKE_INSTALL_PREFIX}/${bindir})
 set(MINFER_SYSCONFDIR ${CMAKE_INSTALL_PREFIX}/etc)
 if(CMAKE_INSTALL_PREFIX STREQUAL "/usr")
@@ -30,6 +30,6 @@ set(unit ${CMAKE_INSTALL_PREFIX}/lib/systemd/system/minfer.service)
 configure_file(${packaging}/minfer.service.in "$ENV{DESTDIR}${unit}" @ONLY)
 message(STATUS "Installing: $ENV{DESTDIR}${unit}")
 list(APPEND CMAKE_INSTALL_MANIFEST_FILES ${unit})
-if(NOT EXISTS "$ENV{DESTDIR}${MINFER_SYSCONFDIR}/default/minfer")  # what someone has written there stays
+if(NOT EXISTS "$ENV{DESTDIR}${MINFER_SYSCONFDIR}/default/minfer")  # an existing file keeps its content
   file(INSTALL ${packaging}/minfer.default DESTINATION ${MINFER_SYSCONFDIR}/default RENAME minfer)
 endif()

@@ -1,13 +1,13 @@
-# What `cmake --install` puts where, and the Debian package of `cpack -G DEB`: the program, its licences, shell completions, a
-# systemd unit with its file of options, and a configuration for HAProxy as an example.
+# The places of `cmake --install`, and the Debian package of `cpack -G DEB`: the program, its licences, shell completions, a
+# systemd unit with its options file, and an example configuration for HAProxy.
 include(GNUInstallDirs)
 install(TARGETS minfer RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-# Not in the library folder of the architecture: the program looks for it beside its own folder, wherever that is.
+# Not in the architecture's library folder: the program looks for it beside its own folder, wherever that is.
 if(minfer_has_mpi)
   install(TARGETS minfer_mpi LIBRARY DESTINATION lib/minfer)
 endif()
 
-# The licences of all that is inside the program: minfer's own, and that of the chart library of the live page.
+# The licences of all parts of the program: minfer's own, and the one of the live page's chart library.
 set(package_files ${PROJECT_BINARY_DIR}/package)
 file(READ ${PROJECT_SOURCE_DIR}/LICENSE own_licence)
 file(READ ${MINFER_CHART_LICENCE} chart_licence)
@@ -19,7 +19,7 @@ The live page of `minfer serve` holds Chart.js, which is part of the program. Th
 install(FILES ${package_files}/copyright DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/minfer)
 install(FILES ${CMAKE_CURRENT_LIST_DIR}/haproxy.cfg DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/minfer/examples)
 
-# Written when installing: the program itself prints its completions, and the unit names where the program is then.
+# Written while installing: the program prints its completions, and the unit names the program's place.
 install(CODE "set(packaging \"${CMAKE_CURRENT_LIST_DIR}\")
 set(bindir \"${CMAKE_INSTALL_BINDIR}\")
 set(datadir \"${CMAKE_INSTALL_DATADIR}\")")
@@ -39,7 +39,7 @@ set(CPACK_INSTALL_PREFIX /usr)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
-# What the MPI module links is not among the dependencies: it is loaded only where mpirun or srun start the program.
+# The MPI module's library is not a dependency: the module is loaded only if mpirun or srun starts the program.
 set(CPACK_DEBIAN_PACKAGE_SUGGESTS "curl, haproxy, openmpi-bin")
 set(CPACK_DEBIAN_PACKAGE_CONTROL_EXTRA ${CMAKE_CURRENT_LIST_DIR}/conffiles ${CMAKE_CURRENT_LIST_DIR}/postinst
   ${CMAKE_CURRENT_LIST_DIR}/prerm ${CMAKE_CURRENT_LIST_DIR}/postrm)

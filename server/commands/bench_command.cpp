@@ -160,8 +160,8 @@ void run_kernels(const BenchArgs& args) {
   refuse_launcher("--kernels");
   if (const int32_t ranks = args.engine.options.tensor_parallel_size; ranks > 1) {
     fail(
-        "--tensor-parallel-size: {}, expected 1: --kernels measures the ops of one device (and its hardware "
-        "counters run an op again and again, which those between ranks cannot do)",
+        "--tensor-parallel-size: {}, expected 1: --kernels measures the ops of one device (hardware counters "
+        "repeat an op, and ops between ranks cannot be repeated)",
         ranks);
   }
   KernelBenchOptions options = args.kernel;
@@ -251,21 +251,20 @@ void add_bench_command(CLI::App& app) {
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
   add_list(speed, "--pg,--prompt-and-gen", args->speed.prompt_and_generated,
-           "tests of both, two numbers each: 512,64 processes 512 tokens, then generates 64; with "
-           "--parallel, prompts and decoding share steps")
+           "tests of prompt and generation together, two numbers each: 512,64 processes 512 tokens, then "
+           "generates 64; with --parallel, prompts and decoding share steps")
       ->check(CLI::PositiveNumber);
   add_with_default(speed, "-d,--n-depth", args->speed.depth,
                    "tokens of context before a generation test begins (0: one)")
       ->check(CLI::NonNegativeNumber);
-  add_list(speed, "--parallel", args->speed.parallel, "sequences at once; all tests for each number")
+  add_list(speed, "--parallel", args->speed.parallel, "sequences at once; every test runs with each number")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
   add_with_default(speed, "-r,--repetitions", args->speed.repetitions, "how often each test is repeated")
       ->check(CLI::PositiveNumber);
-  add_flag(
-      speed, "--profile-overhead", args->profile_overhead,
-      "measure what recording the steps costs: generates -n tokens, and processes prompts if -p is given, in "
-      "turn with records and with nothing launched or kept for them, at least 20 times each");
+  add_flag(speed, "--profile-overhead", args->profile_overhead,
+           "measure the cost of recording steps: generate -n tokens, and process prompts if -p is given, in "
+           "turns with recording and without anything launched or kept for it, at least 20 times each");
   const OptionGroup kernels{*command, kKernelsGroup};
   CLI::Option* by_kernel = add_flag(kernels, "--kernels", args->kernels,
                                     "measure each op of the model alone, over many sizes and with "
@@ -274,8 +273,7 @@ void add_bench_command(CLI::App& app) {
            "these ops only, by their names in profiles, e.g. qkv,attention_decode (all norms: rms_norm)")
       ->needs(by_kernel);
   add_flag(kernels, "--counters", args->kernel.counters,
-           "also read the GPU's hardware counters of one run: bytes moved, occupancy, L2 hits, what "
-           "warps wait for")
+           "also read the GPU's hardware counters of one run: bytes moved, occupancy, L2 hits, warp stalls")
       ->needs(by_kernel);
   add_list(kernels, "--tokens", args->kernel.sizes.tokens,
            "tokens of a step; sequences for attention_decode (default: powers of two)")

@@ -130,13 +130,13 @@ void add_eval_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("eval", "Perplexity of a text, or the logits of given tokens");
   auto args = std::make_shared<EvalArgs>();
   args->engine.add_model_options(*command);
-  CLI::Option* text = command->add_option("--text", args->text_file, "text file whose perplexity is wanted")
+  CLI::Option* text = command->add_option("--text", args->text_file, "text file to compute the perplexity of")
                           ->check(existing_file());
   CLI::Option* tokens =
       command->add_option("--tokens", args->tokens_file, "file of token ids separated by white space")
           ->check(existing_file())
           ->excludes(text);
-  command->add_option("--logits", args->logits_file, "where the logits of --tokens go")->needs(tokens);
+  command->add_option("--logits", args->logits_file, "file for the logits of --tokens")->needs(tokens);
   tokens->needs(command->get_option("--logits"));
   command->add_option("--window", args->window, "tokens of a perplexity window; its second half counts")
       ->check(CLI::Range(2, 1 << 20))

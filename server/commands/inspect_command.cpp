@@ -86,23 +86,25 @@ void add_inspect_command(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("inspect", "Show what a GGUF file holds and the memory that it takes to run");
   command->add_option("file", options->file,
-                      "A GGUF file; of a split model the first part (default: the embedded demo model)");
+                      "A GGUF file; for a split model, its first part (default: the embedded demo model)");
   command->add_option("-o,--output", options->output, "Format: table or json")
       ->check(one_of({"table", "json"}))
       ->capture_default_str();
   command->add_flag("--tensors,!--no-tensors", options->tensors,
                     "List every tensor (default), or totals only");
   EngineArgs::add_quantization(*command, options->quantization);
-  CLI::Option* plan = command->add_flag("--plan", options->plans,
-                                        "Instead of what the file holds: the kernel that computes each op of "
-                                        "a step on an H200, with its tile, modelled time and scratch "
-                                        "memory. Needs no GPU. The file may be synthetic:NAME[:TYPE]");
+  CLI::Option* plan = command->add_flag(
+      "--plan", options->plans,
+      "Show instead the kernel that computes each op of a step on an H200, with its tile, modelled time and "
+      "scratch memory. Needs no GPU. The file may be synthetic:NAME[:TYPE]");
   command->add_option("--tokens", options->plan.tokens, "With --plan: tokens of a step")
       ->delimiter(',')
       ->check(CLI::Range(1, 1 << 20))
       ->needs(plan)
       ->capture_default_str();
-  command->add_option("--context", options->plan.context, "With --plan: tokens of each sequence that decodes")
+  command
+      ->add_option("--context", options->plan.context,
+                   "With --plan: tokens of context of a decoding sequence")
       ->check(CLI::Range(1, 1 << 30))
       ->needs(plan)
       ->capture_default_str();

@@ -129,8 +129,7 @@ std::string plan_tables(const Json& plans, const PlanOptions& options) {
   }
   return text +
          "\ntile: rows of weights x tokens that a block multiplies at a time; KiB: scratch memory; us: of "
-         "one op, held "
-         "against measurements of dense products alone\n";
+         "one op, checked by measurements for dense products only\n";
 }
 
 }  // namespace minfer

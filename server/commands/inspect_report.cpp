@@ -238,8 +238,8 @@ std::string states_text(const ModelConfig& config) {
   const auto slot = static_cast<double>(RecurrentStatePool::slot_bytes(config));
   const int32_t sequences = EngineOptions().max_num_seqs;
   return fmt::format(
-      "states: {} of each running sequence, whatever its length: {} with --max-num-seqs {}; and of each copy "
-      "for the prefix cache (--num-state-copies)\n",
+      "states: {} for each running sequence, whatever its length ({} with --max-num-seqs {}), and for each "
+      "copy of the prefix cache (--num-state-copies)\n",
       mebibytes(slot), mebibytes(slot * sequences), sequences);
 }
 

@@ -37,7 +37,7 @@ int main(int argc, char** argv) {
   } catch (const minfer::FollowedToEnd&) {
     return 0;
   } catch (const std::bad_alloc&) {
-    minfer::print_notice("minfer: error: the system gives no more memory (ulimit -v is a limit of it)\n");
+    minfer::print_notice("minfer: error: out of memory: the system gives no more (ulimit -v may limit it)\n");
     return 1;
   } catch (const std::exception& error) {
     minfer::print_notice(std::string("minfer: error: ") + error.what() + "\n");

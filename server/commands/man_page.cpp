@@ -96,7 +96,7 @@ std::string man_page(const std::string& name, const CLI::App& app) {
 void add_man_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("man", "Print a manual page")->group("");
   const auto name = std::make_shared<std::string>();
-  command->add_option("NAME", *name, "minfer, or minfer-COMMAND; without it the names are printed");
+  command->add_option("NAME", *name, "minfer, or minfer-COMMAND (default: print the names)");
   command->callback([&app, name] {
     Pages pages;
     collect(app, "minfer", pages);

@@ -36,11 +36,11 @@ struct GrammarArgs {
   void add_to(CLI::App& command) {
     auto* group = command.add_option_group(
         "Structured output",
-        "what the answer is held to; one that is cut off before it is whole is an error");
+        "form that the answer must have; an answer that is cut off before its end is an error");
     group->add_option("--json-schema", json_schema_file,
-                      "file with a JSON schema that the answer is valid by");
+                      "file with a JSON schema that the answer must satisfy");
     group->add_option("--grammar", grammar_file, "file with a grammar in GBNF, as llama.cpp writes it");
-    group->add_option("--regex", regex, "a regular expression that the whole answer matches");
+    group->add_option("--regex", regex, "a regular expression that the whole answer must match");
     group->require_option(0, 1);
   }
 
@@ -78,9 +78,8 @@ struct RunArgs {
 };
 
 constexpr std::string_view kChatHelp =
-    "/help shows this, /exit or the end of the input ends; all other lines are messages (write one that is "
-    "a\n"
-    "single word with a slash behind a space)\n";
+    "/help shows this; /exit or the end of the input ends the conversation. Every other line is a "
+    "message\n(to send a single word that begins with a slash, put a space in front)\n";
 
 /// True for one word behind a slash. A path, or a sentence that begins with a slash, is a message.
 bool is_command(std::string_view line) {
@@ -120,8 +119,8 @@ class Runner {
   void check_whole() const {
     if (tokens_of_cut_ == 0) return;
     fail(
-        "the answer is cut off after {} tokens, before it is whole by --json-schema, --grammar or --regex: "
-        "expected a larger --max-tokens, or a context that it fits into",
+        "the answer is cut off after {} tokens, before it satisfies --json-schema, --grammar or --regex: "
+        "raise --max-tokens, or --max-model-len if the context is full",
         tokens_of_cut_);
   }
 
@@ -211,11 +210,11 @@ void add_run_command(CLI::App& app) {
   args->input.add_to(*command, "PROMPT",
                      "the text to continue, or with --chat the first message (default: standard input)");
   command->add_flag("--chat", args->chat,
-                    "a conversation: one message a line of standard input, until it ends or a line is /exit "
-                    "(/help lists the commands)");
+                    "hold a conversation: each line of standard input is a message, until the input ends or "
+                    "a line is /exit (/help lists the commands)");
   command->add_option("--system", args->system, "system message of the conversation")->needs("--chat");
   args->chat_template.add_to(*command)->needs("--chat");
-  command->add_flag("-q,--quiet", args->quiet, "no closing line with times");
+  command->add_flag("-q,--quiet", args->quiet, "print no closing line with times");
   args->engine.add_device_options(*command);
   args->engine.add_serving_options(*command);
   args->sampling.add_to(*command);

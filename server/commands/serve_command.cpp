@@ -64,7 +64,8 @@ void fit_descriptors(HttpLimits& limits, ServerLog& log) {
   const size_t room = limit - std::min(kOthers, limit / 2);
   limits.spare_connections = std::min(limits.spare_connections, room / 4);
   limits.max_connections = room - limits.spare_connections;
-  log.write(LogLevel::warning, "fewer connections than --max-connections: the limit of open files is too low",
+  log.write(LogLevel::warning,
+            "fewer connections than --max-connections: the limit of open files (ulimit -n) is too low",
             {{"limit", static_cast<int64_t>(limit)},
              {"max_connections", static_cast<int64_t>(limits.max_connections)}});
 }
@@ -176,23 +177,21 @@ CLI::Option* add_repeated(const OptionGroup& group, const std::string& name, std
 
 void add_access_options(const OptionGroup& group, ServeArgs& args) {
   AccessOptions& access = args.server.access;
-  add_repeated(
-      group, "--api-key", access.api_keys,
-      "key that clients must send as Authorization: Bearer KEY; repeat it for several keys (default: none "
-      "is asked for)")
+  add_repeated(group, "--api-key", access.api_keys,
+               "key that clients must send as Authorization: Bearer KEY; repeat the option for several keys "
+               "(default: clients need none)")
       ->envname("MINFER_API_KEY");
   add_option(group, "--api-key-file", args.api_key_file,
-             "file with further keys, one a line; lines that begin with # do not count")
+             "file with further keys, one a line; lines that begin with # are ignored")
       ->check(CLI::ExistingFile);
-  add_repeated(group, "--allowed-hosts", access.allowed_hosts,
-               "names, with commas between them, under which clients reach this server beside localhost and "
-               "addresses; '*' for any. Needed behind a proxy, and against DNS rebinding where --host is not "
-               "127.0.0.1")
+  add_repeated(
+      group, "--allowed-hosts", access.allowed_hosts,
+      "comma-separated names under which clients reach this server, besides localhost and addresses; '*' "
+      "allows any. Needed behind a proxy, and against DNS rebinding if --host is not 127.0.0.1")
       ->delimiter(',');
   add_repeated(
       group, "--cors-origins", access.cors_origins,
-      "origins, with commas between them, whose web pages may use this server: https://app.example; '*' "
-      "for any")
+      "comma-separated origins whose web pages may use this server, e.g. https://app.example; '*' allows any")
       ->delimiter(',');
 }
 
@@ -203,7 +202,7 @@ void add_http_options(CLI::App& command, ServeArgs& args) {
       group, "--host", server.host,
       "address to listen on. 127.0.0.1 serves this machine only and turns away web pages of other sites; "
       "0.0.0.0 serves every machine that can reach this one");
-  add_with_default(group, "--port", server.port, "port to listen on (0: any that is free; the log names it)");
+  add_with_default(group, "--port", server.port, "port to listen on (0: any free port; the log names it)");
   add_access_options(group, args);
   add_option(group, "--served-model-name", server.served_model_names,
              "name, or names, that clients give as `model` (default: minfer-demo, or the file's name); "
@@ -217,24 +216,22 @@ void add_http_options(CLI::App& command, ServeArgs& args) {
       ->check(CLI::NonNegativeNumber);
   add_with_default(
       group, "--max-connections", server.limits.max_connections,
-      "open connections at most; beyond that idle ones are closed, then all but /health is told 503")
+      "most open connections; beyond that, idle ones are closed, then all but /health is answered with 503")
       ->check(CLI::PositiveNumber);
-  add_with_default(
-      group, "--max-body-bytes", server.limits.body_bytes,
-      "largest request body, and conversation of previous_response_id; a larger one is answered with "
-      "413, or 400")
+  add_with_default(group, "--max-body-bytes", server.limits.body_bytes,
+                   "largest request body (a larger one is answered with 413), and conversation of "
+                   "previous_response_id (400)")
       ->check(CLI::PositiveNumber);
-  add_with_default(
-      group, "--max-answer-bytes", server.max_answer_bytes,
-      "JSON that the answer to a request may have, estimated from n, max_tokens and logprobs; more "
-      "is answered with 400")
+  add_with_default(group, "--max-answer-bytes", server.max_answer_bytes,
+                   "most JSON in the answer to a request, estimated from n, max_tokens and logprobs; more is "
+                   "answered with 400")
       ->check(CLI::PositiveNumber);
   add_with_default(group, "--keep-alive-timeout", args.idle_timeout_s,
                    "seconds that an idle connection stays open")
       ->check(CLI::Range(0.1, 1e6));
-  add_with_default(
-      group, "--shutdown-timeout", args.shutdown_timeout_s,
-      "seconds that running requests have to finish after SIGTERM or Ctrl-C; a second one ends at once")
+  add_with_default(group, "--shutdown-timeout", args.shutdown_timeout_s,
+                   "seconds that running requests have to finish after SIGTERM or Ctrl-C; a second signal "
+                   "ends them at once")
       ->check(CLI::Range(0.0, 1e6));
   add_with_default(group, "--stall-timeout", args.stall_timeout_s,
                    "seconds without progress after which /health is no longer 200")
@@ -243,41 +240,38 @@ void add_http_options(CLI::App& command, ServeArgs& args) {
            "log a line for each request (default)");
   add_with_default(group, "--log-format", args.log_format, "text or json")->check(one_of({"text", "json"}));
   add_with_default(group, "--log-level", args.log_level,
-                   "least level to log: debug, info, warning, error or off")
+                   "lowest level to log: debug, info, warning, error or off")
       ->check(one_of({"debug", "info", "warning", "error", "off"}));
 }
 
 void add_kv_event_options(CLI::App& command, ServeArgs& args) {
   const OptionGroup group{command, "KV events"};
   KvEventOptions& events = args.kv_events;
-  CLI::Option* endpoint = add_option(group, "--kv-events-endpoint", events.endpoint,
-                                     "publish which blocks the prefix cache stores and removes, for "
-                                     "routers that send a request where its prefix is "
-                                     "(llm-d, Dynamo), over ZeroMQ in vLLM's format. tcp://*:5557 "
-                                     "listens on every address, to any client; "
-                                     "without a * it connects to tcp://HOST:PORT. Prompts can be read "
-                                     "from the events, but of requests with a "
-                                     "cache_salt (default: none)")
-                              ->option_text("ENDPOINT");
+  CLI::Option* endpoint =
+      add_option(group, "--kv-events-endpoint", events.endpoint,
+                 "publish which blocks the prefix cache stores and removes, over ZeroMQ in vLLM's format, "
+                 "for routers that send a request to a server with its prefix (llm-d, Dynamo). tcp://*:5557 "
+                 "listens on every address, for any client; without a * it connects to tcp://HOST:PORT. "
+                 "Events reveal prompts, except those with a cache_salt (default: none)")
+          ->option_text("ENDPOINT");
   add_option(group, "--kv-events-replay-endpoint", events.replay_endpoint,
-             "where subscribers that missed events ask for the last 10,000 batches, e.g. tcp://*:5558 "
-             "(default: nowhere)")
+             "address that answers subscribers that missed events, from the last 10,000 batches, e.g. "
+             "tcp://*:5558 (default: none)")
       ->option_text("ENDPOINT")
       ->needs(endpoint);
   add_option(group, "--kv-events-topic", events.topic,
-             "what messages begin with, so that subscribers can choose; llm-d expects kv@POD@MODEL "
-             "(default: nothing)")
+             "topic that each message begins with and subscribers choose by; llm-d expects kv@POD@MODEL "
+             "(default: empty)")
       ->option_text("TEXT")
       ->needs(endpoint);
   add_option(group, "--kv-events-format", events.format,
-             "map: fields by name, as vLLM since 0.24; array: by place, for routers made for an older one")
+             "map (fields by name, as in vLLM since 0.24) or array (fields by place, for older routers)")
       ->transform(one_of(kKvEventFormats))
       ->option_text("FORMAT [map]")
       ->needs(endpoint);
   add_option(group, "--prefix-hash-key", args.engine.options.prefix_hash_key,
-             "number that the hashes of blocks depend on. Servers with the same one give equal prefixes "
-             "equal hashes in their "
-             "events, as some routers want; clients must not know it (default: drawn at the start)")
+             "seed of the hashes of blocks. Servers with the same seed give equal prefixes equal hashes in "
+             "their events, as some routers want. Clients must not know it (default: drawn at the start)")
       ->option_text("NUMBER")
       ->envname("MINFER_PREFIX_HASH_KEY");
 }
@@ -289,12 +283,12 @@ void add_answer_options(const OptionGroup& group, AnswerFormatOptions& format) {
                  : fmt::format("expected auto, none or one of {}", fmt::join(chat_format_names(), ", "));
   };
   add_option(group, "--tool-call-parser", format.tool_call_parser,
-             "format in which the model writes tool calls: auto (what its chat template shows), none, or a "
+             "format in which the model writes tool calls: auto (the one in its chat template), none, or a "
              "name such as hermes, llama3_json, mistral, gpt_oss")
       ->check(is_known)
       ->option_text("FORMAT [auto]");
   add_option(group, "--reasoning-parser", format.reasoning_parser,
-             "format in which it writes its thoughts, which answers then hold by themselves: the same names, "
+             "format in which the model writes its thoughts, which answers then keep apart: the same names, "
              "or think for <think> alone")
       ->check(is_known)
       ->option_text("FORMAT [auto]");

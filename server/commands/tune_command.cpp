@@ -173,7 +173,7 @@ void run_tune(const TuneArgs& args) {
     print_output(text_table(table, kTextColumns, LongNames::wrap));
     print_output(best.empty()
                      ? "\nNothing that was tried helped: the options stay as they were recorded.\n"
-                     : fmt::format("\nAll that was kept, against the record's options: {}\n", whole.text()));
+                     : fmt::format("\nAll kept options, against the recorded ones: {}\n", whole.text()));
     print_output(fmt::format("  {}\n", command));
   }
   if (session.interrupted()) end_as_interrupted();
@@ -191,15 +191,15 @@ void add_tune_command(CLI::App& app) {
       ->option_text("FILE");
   tune->add_option("-m,--model", args->model, "Model to run (default: the record's)")->option_text("MODEL");
   tune->add_option("--objective", args->objective,
-                   "What is to become better: throughput (all requests at once), p99-itl, p99-ttft, or "
+                   "Figure to improve: throughput (all requests at once), p99-itl, p99-ttft, or "
                    "goodput:METRIC:MS[,METRIC:MS] of ttft, tpot and e2el (requests at their times)")
       ->option_text("GOAL [throughput]");
   tune->add_option("--replay-speed", args->speed,
                    "Requests arrive this many times as fast as recorded, or inf: all at once")
       ->option_text("X|inf");
-  tune->add_option("--budget", args->budget, "Time that it may take, about")->option_text("TIME [5m]");
+  tune->add_option("--budget", args->budget, "Approximate time that it may take")->option_text("TIME [5m]");
   tune->add_flag("--lossy", args->lossy,
-                 "Also options that change what the model computes: types of weights and KV cache");
+                 "Also try options that change what the model computes: types of weights and KV cache");
   tune->add_option("-o,--output", args->format, "How to print it (default table)")
       ->check(one_of({"table", "json"}))
       ->option_text("table|json");

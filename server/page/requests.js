@@ -15,7 +15,7 @@ function output(request) {
   if (request.drafts === undefined) return count(request.output_tokens);
   const [, checked, right] = request.drafts;
   const gain = request.output_tokens / Math.max(1, request.output_tokens - right);
-  return make("span", { title: `Of ${count(checked)} draft tokens ${count(right)} were right (${percent(right / checked)} %): ${digits(gain)} tokens a step` },
+  return make("span", { title: `${count(right)} of ${count(checked)} draft tokens were right (${percent(right / checked)} %): ${digits(gain)} tokens a step` },
     `${count(request.output_tokens)} (${count(right)} of ${count(checked)} drafts)`);
 }
 

@@ -59,7 +59,7 @@ function requestsOf(step, requests) {
   const served = step.batch.prefill_requests + step.batch.decode_requests;
   const ids = step.requests.length > 0 ? step.requests
     : requests.filter((each) => each.first_step <= step.step && step.step <= each.last_step).map((each) => each.id);
-  if (ids.length === 0) return `${count(served)}, none of those that are listed below`;
+  if (ids.length === 0) return `${count(served)}, none of those listed below`;
   const named = ids.slice(0, MOST_REQUESTS).join(", ");
   return `${count(served)}: ${named}${served > Math.min(ids.length, MOST_REQUESTS) ? " and others" : ""}`;
 }

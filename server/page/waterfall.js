@@ -35,15 +35,15 @@ export async function showRequest(request, stepButton) {
   show("text", {
     request_title: request.id,
     request_about: `${duration(length(request))}, ended by ${request.finish}, preemptions: ${count(request.preemptions)}`,
-    request_note: found instanceof Error ? `The server does not tell: ${found.message}.`
-      : found === undefined ? "The server keeps it no longer."
+    request_note: found instanceof Error ? `The server does not say: ${found.message}.`
+      : found === undefined ? "The server no longer has this request."
       : known < steps ? `${count(known)} of its ${count(steps)} steps are known.` : "",
   });
   element("request-steps").replaceChildren(...request.first_step < 0 ? ["No step served it."]
     : ["Served from ", stepButton(request.first_step), " to ", stepButton(request.last_step), "."]);
   showRows("waterfall", (found?.waterfall ?? []).map((part) => rowOf(part, length(request))));
   const gaps = found?.gaps ?? [];
-  element("gaps").replaceChildren(...gaps.length > 0 ? gaps.map((gap) => gapOf(gap, stepButton)) : ["None is known."]);
+  element("gaps").replaceChildren(...gaps.length > 0 ? gaps.map((gap) => gapOf(gap, stepButton)) : ["No gap is known."]);
   element("request").hidden = false;
   element("request").focus();
 }

@@ -81,7 +81,7 @@ const Api::Route* Api::route_of(const HttpRequest& request, HttpResponse& respon
   const std::string_view coding = request.header("content-encoding");
   if (!coding.empty() && lower_case(coding) != "identity")
     throw ApiError(415, "invalid_request_error",
-                   fmt::format("content-encoding: {}, expected a body as it stands", coding));
+                   fmt::format("content-encoding: {}, expected an unencoded body", coding));
   if (route != nullptr) return route;
   if (allowed.empty()) throw not_found(fmt::format("there is nothing at {}", request.path));
   const std::string list = fmt::format("{}", fmt::join(allowed, ", "));

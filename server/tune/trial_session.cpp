@@ -38,7 +38,7 @@ double seconds_of(const std::string& option, const std::string& text) {
   const auto [parsed, error] = std::from_chars(text.data(), end, number);
   const std::string_view unit(parsed, static_cast<size_t>(end - parsed));
   if (error != std::errc() || !(number > 0.0) || number > 1e6 || (unit != "" && unit != "s" && unit != "m"))
-    fail("{}: \"{}\" is no time, e.g. 120s or 5m", option, text);
+    fail("{}: \"{}\", expected a time such as 120s or 5m", option, text);
   return unit == "m" ? 60.0 * number : number;
 }
 
@@ -68,12 +68,12 @@ void TrialSession::keep(const Alternative& base, std::vector<KeptTrial> trials) 
     append_line(lines, trial);
   }
   std::error_code error;
-  if (std::filesystem::file_size(load.path, error) != profile_bytes_) problem = "it has changed meanwhile";
+  if (std::filesystem::file_size(load.path, error) != profile_bytes_) problem = "the file has changed";
   if (problem.empty() && !(std::ofstream(load.path, std::ios::binary | std::ios::app) << lines << std::flush))
     problem = std::strerror(errno);
   profile_bytes_ += lines.size();
   if (!problem.empty())
-    print_notice(fmt::format("minfer: warning: {}: what was tried is not kept: {}\n", load.path, problem));
+    print_notice(fmt::format("minfer: warning: {}: the trials are not kept: {}\n", load.path, problem));
 }
 
 void TrialSession::take(std::vector<Alternative>& alternatives, int most_turns, double share) {

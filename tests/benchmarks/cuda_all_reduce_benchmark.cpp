@@ -1,9 +1,9 @@
 // Microseconds of an all-reduce of bf16 parts between GPUs, inside a CUDA graph of 64 of them:
 //   cuda_all_reduce_benchmark [ranks, 2] [hidden, 4096] [largest part in MiB, 64]
-// A JSON line for each size and way: the median over replays, for each rank.
-//   fused      x += sum of parts, normed = rms_norm(x); by the path that is taken unmeasured, and by each one
+// A JSON line for each size and each kind of call, with the median over replays for each rank:
+//   fused      x += sum of parts, normed = rms_norm(x); by the default path without measuring, and by each path
 //   residual   the same without the norm
-//   nccl       ncclAllReduce alone          nccl_norm   and the kernel that adds and norms
+//   nccl       only ncclAllReduce              nccl_norm   the same, and the kernel that adds and norms
 
 #include <algorithm>
 #include <cstdio>
@@ -32,7 +32,7 @@ struct Measured {
   double us = 0.0;
 };
 
-/// What is measured on a rank, one after the other, in the same order on all.
+/// The measurements on a rank, one after the other, in the same order on all ranks.
 class RankBenchmark {
  public:
   RankBenchmark(const std::shared_ptr<CudaRanks>& peers, const std::shared_ptr<CudaRanks>& nccl, Rank rank,
@@ -110,7 +110,7 @@ class RankBenchmark {
   }
 
   static double measure_us(RankRun& run, const std::function<void()>& call) {
-    call();  // what a first call has to set up cannot be captured
+    call();  // the set-up of a first call cannot be captured
     run.wait();
     const cuda::GraphExec graph = run.capture([&] {
       for (int i = 0; i < kCalls; ++i)

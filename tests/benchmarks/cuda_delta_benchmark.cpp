@@ -25,13 +25,13 @@ using Json = nlohmann::ordered_json;
 using test::CudaArray;
 
 constexpr int kWarmUp = 3;
-/// Of states that calls use in turn: larger than any cache.
+/// Bytes of states that calls use in turn: more than any cache holds.
 constexpr int64_t kColdBytes = int64_t{512} << 20;
 constexpr int64_t kRandomFloats = int64_t{1} << 20;
 
 struct Batch {
   int32_t sequences;
-  int32_t tokens;  ///< of each
+  int32_t tokens;  ///< of each sequence
 };
 
 Tensor f32_tensor(const cuda::DeviceBuffer& memory, int64_t rows, int64_t cols) {

@@ -1,5 +1,5 @@
 // Products with weights on a GPU, as LinearOps computes them, beside cuBLASLt and a plain read of the weights' bytes: see README.md here.
-// A JSON line for each shape, type of weights and number of tokens.
+// One JSON line for each shape, type of weights and number of tokens.
 
 #include <algorithm>
 #include <cstdio>
@@ -34,16 +34,16 @@ using test::ProductWork;
 using test::Spread;
 
 constexpr int kWarmUp = 2;
-constexpr int64_t kRandomRows = 512;  ///< of a matrix: those behind repeat them
+constexpr int64_t kRandomRows = 512;  ///< of a matrix; later rows repeat them
 
-/// What a plain read of 8 GiB and cuBLASLt's fastest products of 8,192 x 8,192 matrices reach.
+/// The rates of a plain read of 8 GiB, and of cuBLASLt's fastest products of 8,192 x 8,192 matrices.
 struct Ceilings {
   double read_gbps;
   double gflops;      ///< bf16
   double fp8_gflops;  ///< 0: the device has no such tensor cores
 };
 
-/// A stream and what is measured on it.
+/// A stream, and the measurements on it.
 class Bench {
  public:
   explicit Bench(int32_t num_sms) : num_sms_(num_sms) {}
@@ -51,8 +51,8 @@ class Bench {
   int32_t num_sms() const { return num_sms_; }
   void wait() const { cuda::check(cudaStreamSynchronize(stream_.get()), "products"); }
 
-  /// Microseconds of a call of each of `calls`, which are graphs of `count` calls: they take turns, so that a clock that changes is the
-  /// same for all.
+  /// Microseconds of a call of each of `calls`, in graphs of `count` calls. The graphs take turns, so that a changing clock
+  /// affects all alike.
   std::vector<Spread> measure(std::span<const std::function<void(int64_t)>> calls, int64_t count,
                               int repeats) const {
     std::vector<cuda::GraphExec> graphs;
@@ -99,7 +99,7 @@ class Bench {
   cuda::Stream stream_ = cuda::make_stream();
 };
 
-/// Random rows of a matrix as a file has them.
+/// Random rows of a matrix in a file's form.
 std::vector<uint8_t> random_matrix(DType type, int64_t rows, int64_t cols) {
   const int64_t random_rows = std::min(rows, kRandomRows);
   const std::vector<uint8_t> part = test::random_weights(type, random_rows, cols, 1);
@@ -113,7 +113,7 @@ std::vector<uint8_t> random_matrix(DType type, int64_t rows, int64_t cols) {
   return all;
 }
 
-/// Copies of a shape's weights, one behind the other in device memory, of a copy gate and then up.
+/// Copies of a shape's weights, contiguous in device memory; in each copy gate, then up.
 class Weights {
  public:
   Weights(const ProductShape& shape, DType type, int64_t cache_bytes, cudaStream_t stream) {
@@ -141,7 +141,7 @@ class Weights {
   std::vector<Weight> weights_;
 };
 
-/// x and out of up to so many tokens; out has room for both products of gate and up.
+/// x and out for up to that many tokens; out has room for both products of gate and up.
 class Activations {
  public:
   Activations(const ProductShape& shape, int64_t tokens)
@@ -158,7 +158,7 @@ class Activations {
     cuda::check(cudaDeviceSynchronize(), "activations");
   }
   Tensor x(int64_t tokens) const { return {x_.data(), DType::bf16, tokens, shape_.cols, shape_.cols}; }
-  /// x as a norm in front of the product gives it in FP8, which write_fp8() has written.
+  /// x as a norm in front of the product writes it in FP8; write_fp8() has written it.
   Tensor fp8_x(int64_t tokens) const { return {fp8_.data(), DType::fp8, tokens, shape_.cols, shape_.cols}; }
   void write_fp8(cuda::Launch launch, int64_t tokens) const {
     const Weight ones{ones_.data(), DType::f32, 1, 1, shape_.cols};
@@ -180,7 +180,7 @@ class Activations {
   cuda::DeviceBuffer out_;
 };
 
-/// Copies of a shape's weights as cuBLASLt takes FP8: e4m3 numbers, row-major, without scales.
+/// Copies of a shape's weights in cuBLASLt's FP8 form: e4m3 numbers, row-major, without scales.
 class PlainFp8 {
  public:
   PlainFp8(const ProductShape& shape, int64_t copies)
@@ -190,7 +190,7 @@ class PlainFp8 {
     std::vector<uint8_t> some(static_cast<size_t>(kRandomRows * cols_));
     std::mt19937 random(3);
     for (uint8_t& code : some)
-      code = static_cast<uint8_t>(random() & 0xbfu);  // of any sign, below 2
+      code = static_cast<uint8_t>(random() & 0xbfu);  // of either sign, below 2
     for (size_t at = 0; at < memory_.bytes(); at += some.size())
       cuda::check(cudaMemcpy(memory_.as<uint8_t>() + at, some.data(),
                              std::min(some.size(), memory_.bytes() - at), cudaMemcpyHostToDevice),
@@ -306,7 +306,7 @@ class ShapeBench {
     }
   }
 
-  /// What cuBLASLt is given. Gate and up lie one behind the other: one matrix of twice the rows.
+  /// The product for cuBLASLt. Gate and up are contiguous: one matrix with twice the rows.
   cuda::Product product(int64_t copy, int64_t tokens) const {
     if (takes_fp8_) {
       const Weight fp8 = plain_fp8_->of_copy(copy);
@@ -323,7 +323,7 @@ class ShapeBench {
             .add_to_out = shape_.adds};
   }
 
-  /// The paths of a call's launches, as the log has them: a library's kernels are known the second time.
+  /// The paths of a call's launches, from the log: a library's kernels are known the second time.
   std::string path_of(int64_t tokens) {
     cuda::LaunchLog log(sm_, true);
     for (int i = 0; i < 2; ++i) {

@@ -19,7 +19,7 @@ import threading
 import time
 import urllib.parse
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../../scripts"))
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../../scripts/bench"))
 import minfer_server
 
 MOST_GAP_MS, MOST_GROWTH_MB, MOST_SECONDS, MOST_END_SECONDS = 50, 200, 60, 3

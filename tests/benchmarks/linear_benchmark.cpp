@@ -24,7 +24,7 @@ constexpr int64_t kHidden = 1024;
 constexpr int64_t kFeedForward = 2816;
 constexpr int64_t kQkvRows = (16 + 2 * 4) * 64;
 
-/// A weight of one shape for every layer. Random bits, but such that no number is denormal or infinite.
+/// A weight of one shape for every layer. The bits are random, but no number is denormal or infinite.
 class LayerWeights {
  public:
   LayerWeights(DType dtype, int64_t rows, int64_t cols) : dtype_(dtype), rows_(rows), cols_(cols) {
@@ -124,7 +124,7 @@ void run(benchmark::State& state, Op op) {
   state.counters["tokens/s"] = rate(static_cast<double>(tokens) * passes);
 }
 
-/// The ceilings: what `threads` threads read from memory and multiply-add in registers.
+/// The ceilings: the rates at which `threads` threads read from memory and multiply-add in registers.
 void peak_read(benchmark::State& state) {
   const cpu::PeakLoops loops = cpu::peak_loops(cpu::selected_isa());
   const int32_t threads = static_cast<int32_t>(state.range(0));

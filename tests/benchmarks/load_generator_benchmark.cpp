@@ -1,5 +1,5 @@
-// What a streamed event costs the load generator, which shares the machine with the server it measures:
-// taking it apart alone, beside a JSON parser, and with the sockets.
+// The cost of a streamed event for the load generator, which shares the machine with the server that it
+// measures: parsing alone, beside a JSON parser, and with the sockets.
 
 #include <string>
 #include <vector>
@@ -44,7 +44,7 @@ std::vector<std::string> events_of(bool is_chat) {
   return events;
 }
 
-/// Events as a load test reads them; `pieces` 1: one a read, 2: each cut in the middle.
+/// Events as a load test reads them; `pieces` 1: one event a read, 2: each cut in the middle.
 void read_events(benchmark::State& state, bool is_chat, int pieces) {
   const std::vector<std::string> events = events_of(is_chat);
   for (auto _ : state) {
@@ -64,7 +64,7 @@ BENCHMARK_CAPTURE(read_events, completion, false, 1);
 BENCHMARK_CAPTURE(read_events, chat, true, 1);
 BENCHMARK_CAPTURE(read_events, completion_in_halves, false, 2);
 
-/// The alternative: a document of each event.
+/// The alternative: each event parsed as a document.
 void parse_events(benchmark::State& state) {
   const std::vector<std::string> events = events_of(false);
   for (auto _ : state) {
@@ -75,7 +75,7 @@ void parse_events(benchmark::State& state) {
 }
 BENCHMARK(parse_events);
 
-/// Whole requests over loopback. CPU time is that of this thread, the load generator's alone.
+/// Whole requests over loopback. The CPU time is only this thread's, the load generator's.
 void load_streams(benchmark::State& state) {
   constexpr int kTokens = 400;
   const auto streams = static_cast<size_t>(state.range(0));

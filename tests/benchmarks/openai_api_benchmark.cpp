@@ -1,4 +1,4 @@
-// What the API costs the host: an event of a stream by the tokens it carries, with and without logprobs, and
+// The API's cost for the host: a stream event by the number of its tokens, with and without logprobs, and
 // the parsing of requests.
 //
 //   build/release/openai_api_benchmark
@@ -35,7 +35,7 @@ void write_events(benchmark::State& state, const CompletionRequest& request, con
                   const RequestOutput& output) {
   StreamWriter writer(request, {"chatcmpl-0123456789abcdef", 1700000001}, api.context);
   std::string events;
-  writer.append(0, output, events);  // the chat's role goes before the first one
+  writer.append(0, output, events);  // the first one is preceded by the chat's role
   size_t bytes = 0;
   for (auto _ : state) {
     events.clear();

@@ -1,5 +1,5 @@
-// What the live page costs the server each time that an event is made for those who look on: the report on the last 1,000 steps of an
-// 8B model, 80 of them new (160 steps/s), the same with 4,096 requests that have ended within them, and with none new.
+// The cost of each live-page event for the server: the report on the last 1,000 steps of an 8B model, 80 of them new (160 steps/s);
+// the same with 4,096 requests that ended within them; and the same with no new steps.
 
 #include <algorithm>
 #include <limits>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t kNewSteps = 80;
 
-/// A recorder fed with decode steps of 64 sequences as an 8B model takes them: each of its ops once, with one launch.
+/// A recorder fed with decode steps of 64 sequences of an 8B model: each of its ops once, with one launch.
 class Steps {
  public:
   Steps() : file_(read_profile(source_path("tests/benchmarks/results/cuda-2026-11-22-steps-b64.jsonl"))) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""scripts/product_figures.py on a results file of a few lines."""
+"""scripts/bench/product_figures.py on a results file of a few lines."""
 
 import pathlib
 import subprocess
@@ -7,7 +7,7 @@ import sys
 import tempfile
 import unittest
 
-SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "product_figures.py"
+SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "scripts/bench/product_figures.py"
 
 RESULTS = """\
 {"date": "2026-11-23T10:00:00+00:00", "commit": "0123456789ab", "name": "NVIDIA H200"}

@@ -1,5 +1,5 @@
-// What a step costs the host before and after the model: schedule, build the batch, commit. Shows that it
-// does not grow with what waits, what has finished or how long the contexts are.
+// The cost of a step for the host before and after the model: schedule, build the batch, commit. It does
+// not grow with the waiting or finished requests, or with the length of contexts.
 
 #include <deque>
 #include <optional>
@@ -26,14 +26,14 @@ EngineOptions large_options() {
   return options;
 }
 
-/// Takes what changes in the prefix cache, for nobody.
+/// Takes the changes of the prefix cache and drops them.
 class NoMirror final : public KvEventSink {
  public:
   bool wants_all() override { return false; }
   void take(KvEventBatch& batch) override { benchmark::DoNotOptimize(batch.hashes.data()); }
 };
 
-/// Scheduler and batch builder around a model that takes no time and always says 1.
+/// Scheduler and batch builder around a model that takes no time and always draws token 1.
 class Host {
  public:
   explicit Host(const EngineOptions& options, bool with_events = false)
@@ -88,8 +88,8 @@ class Host {
   int64_t num_tokens_ = 0;
 };
 
-/// 256 sequences decode, beside range(0) waiting and range(1) finished ones, with contexts of range(2)
-/// tokens.
+/// 256 sequences decode, beside range(0) waiting and range(1) finished ones, with contexts of
+/// range(2) tokens.
 void decode_step(benchmark::State& state) {
   Host host(large_options());
   for (int64_t i = 0; i < state.range(1); ++i)
@@ -117,8 +117,8 @@ BENCHMARK(decode_step)
     ->Iterations(kNumSteps)
     ->Unit(benchmark::kMicrosecond);
 
-/// Traffic in balance: 256 slots, prompts of 128 tokens and 128 output tokens, so that two sequences end and
-/// two arrive in a step; 1,000 wait. range(0): KV events are recorded.
+/// Balanced traffic: 256 slots, prompts of 128 tokens and 128 output tokens, so that two sequences end and
+/// two arrive in each step; 1,000 wait. range(0): KV events are recorded.
 void traffic_step(benchmark::State& state) {
   Host host(large_options(), state.range(0) != 0);
   for (int32_t i = 0; i < 1000 + 3 * kNumSteps; ++i)

@@ -1,4 +1,4 @@
-// What clients that read nothing of their streams cost those that do: the 99th percentile of the time between two tokens of 16
+// The cost of clients that read nothing of their streams for those that do: the 99th percentile of the time between two tokens of 16
 // streams, alone and beside 8 stalled readers in turn, and the median of the ratios. Steps take 4 ms and compute nothing.
 //   stalled_readers_benchmark [ROUNDS]
 #include <algorithm>
@@ -21,7 +21,7 @@ ScriptedServing paced_serving() {
   ScriptedServing serving;
   serving.engine.max_model_len = 4096;
   serving.engine.num_blocks = 64 * 256;
-  serving.server.limits.write_timeout = std::chrono::hours(1);  // nobody is dropped
+  serving.server.limits.write_timeout = std::chrono::hours(1);  // no client is dropped
   serving.before_step = [](int64_t) { std::this_thread::sleep_for(kStep); };
   return serving;
 }

@@ -26,7 +26,7 @@ except ImportError as error:
 
 from check_grammars import Schemas
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts/bench"))
 from minfer_server import start
 
 FORMATS = jsonschema.Draft202012Validator.FORMAT_CHECKER

@@ -28,7 +28,7 @@ except ImportError as error:
     print(f"SKIPPED: check_tokenizers.py needs numpy, tokenizers and sentencepiece: {error}")
     sys.exit(77)
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts/golden"))
 from gguf_writer import GgufWriter, ValueType
 from pretokenizer_facts import FAMILIES, byte_level, digits
 

@@ -35,7 +35,7 @@ except ImportError as error:
 
 def tekken_as_gguf(path, to):
     """A vocabulary-only GGUF file of the tokens that a model with it has. Byte-level BPE writes bytes as letters; merges say nothing here."""
-    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts/golden"))
     from gguf_writer import GgufWriter, ValueType
 
     listed = json.load(open(path))

@@ -28,14 +28,14 @@ NOT_RUN = {
     "scripts/demo.sh": "by hand, on a bare machine",
     "scripts/test.sh": "it runs this test",
     "scripts/build.sh": "tests/CMakeLists.txt belongs to such a build",
-    "cmake --install": "scripts/check_package.sh",
-    "(cd build/release && cpack": "scripts/check_package.sh",
+    "cmake --install": "scripts/check/check_package.sh",
+    "(cd build/release && cpack": "scripts/check/check_package.sh",
     "pip download": "scripts/test_env.sh, which fetches the same version",
     "minfer serve --host 127.0.0.1 --allowed-hosts": "tests/clients/access_test.py",
     "minfer serve --port 8001 &": "tests/replicas/haproxy_test.py",
     "haproxy -f scripts/packaging/haproxy.cfg": "tests/replicas/haproxy_test.py",
-    "minfer bench -m synthetic:llama-3.1-8b": "scripts/gpu_test.sh",
-    "minfer serve llama.gguf --tensor-parallel-size": "scripts/gpu_test.sh ranks",
+    "minfer bench -m synthetic:llama-3.1-8b": "scripts/gpu/gpu_test.sh",
+    "minfer serve llama.gguf --tensor-parallel-size": "scripts/gpu/gpu_test.sh ranks",
 }
 
 

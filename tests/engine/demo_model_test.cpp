@@ -1,5 +1,5 @@
-// The demo model's answers can be checked, so it tests the whole: tokeniser, scheduler, paged cache, kernels
-// and sampler. Recall over a long context fails when a KV block is wrong.
+// The demo model's answers can be checked, so it tests everything together: tokeniser, scheduler, paged
+// cache, kernels and sampler. Recall over a long context fails if a KV block is wrong.
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
@@ -16,7 +16,7 @@ namespace {
 
 using test::Answers;
 
-/// A line of models/demo/eval.jsonl: what the model answered in training, in float32, with PyTorch.
+/// A line of models/demo/eval.jsonl: the model's answer after training, in float32, with PyTorch.
 struct Question {
   std::string task;
   std::string prompt;  ///< with the chat markup
@@ -24,8 +24,8 @@ struct Question {
   size_t prompt_tokens;
 };
 
-/// Questions that it answered rightly, and by such a margin of the logits that rounding decides nothing.
-/// `most_long`: how many with a context of 2,000 tokens.
+/// Questions that it answered correctly, by such a margin of the logits that rounding cannot change
+/// them. `most_long`: the most questions with a context of 2,000 tokens.
 std::vector<Question> read_questions(size_t most_long) {
   std::ifstream file(source_path("models/demo/eval.jsonl"));
   std::vector<Question> questions;
@@ -40,7 +40,7 @@ std::vector<Question> read_questions(size_t most_long) {
   return questions;
 }
 
-/// All of them take a minute; $MINFER_TEST_FULL asks for that.
+/// All of them take a minute; $MINFER_TEST_FULL asks for all.
 size_t most_long_questions() {
   return std::getenv("MINFER_TEST_FULL") != nullptr ? 1000 : 3;
 }
@@ -78,8 +78,8 @@ TEST(DemoModelTest, AnswersEverythingAtOnceInASmallCache) {
   EXPECT_EQ(engine.scheduler().blocks().num_live(), 0);
 }
 
-/// The control: with every block before the question mistaken for the question's, what is to be recalled is
-/// lost, unless it stands right before the question.
+/// The control: if every block before the question is mistaken for the question's block, the fact to recall
+/// is lost, unless it stands right before the question.
 TEST(DemoModelTest, ControlWrongBlocksGiveAWrongAnswer) {
   const std::unique_ptr<ModelSource> model = open_model("");
   const std::unique_ptr<Tokenizer> tokenizer = model->make_tokenizer();

@@ -1,4 +1,4 @@
-// What the engine refuses, and how it says so: prompts, ids, parameters, options.
+// Prompts, ids, parameters and options that the engine refuses, and its messages.
 #include <functional>
 #include <limits>
 
@@ -73,7 +73,7 @@ TEST_F(EngineRefusalTest, TokensOutsideTheVocabularyAreRefused) {
   EXPECT_FALSE(engine_->has_work());
 }
 
-// 0.01 as a float is less than as a double.
+// 0.01 as a float is less than 0.01 as a double.
 TEST_F(EngineRefusalTest, TheEndsOfRangesAreTaken) {
   const auto take = [&](float SamplingParams::*field, std::initializer_list<float> ends) {
     for (const float end : ends) {
@@ -129,7 +129,7 @@ TEST_F(EngineRefusalTest, BadParametersAreNamed) {
   EXPECT_FALSE(engine_->has_work());
 }
 
-/// On a GPU those whose keys tensor cores read; f32, which takes kernels of another kind, beside exact activations alone.
+/// A GPU offers the types whose keys tensor cores read. It offers f32, which takes another kind of kernel, only beside exact activations.
 TEST(EngineOptionsTest, TypesOfTheKvCacheAreOfferedWhereAttentionIsFast) {
   const std::unique_ptr<ModelSource> dense = make_synthetic_model("synthetic:tiny:bf16"),
                                      latent = make_synthetic_model("synthetic:tiny-latent:bf16");

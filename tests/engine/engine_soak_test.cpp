@@ -1,5 +1,5 @@
-// Thousands of random requests and cancellations in a small KV cache: no block leaks, each request is
-// answered once, and rightly.
+// Thousands of random requests and cancellations in a small KV cache: no block leaks, and each
+// request is answered once and correctly.
 #include <random>
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ using test::expect_as_alone;
 constexpr size_t kKinds = 40;
 constexpr int32_t kRequests = 3000;
 
-/// One of kKinds requests: greedy or drawn with a seed, with penalties, stop strings or logprobs; many share
+/// One of kKinds requests: greedy or drawn with a seed, with penalties, stop strings or logprobs. Many share
 /// the beginning of their prompts.
 Request request_of_kind(size_t kind) {
   std::mt19937 random(static_cast<uint32_t>(kind));
@@ -129,13 +129,13 @@ TEST(EngineSoakTest, ByPriority) {
   soak(SchedulingPolicy::priority, test::first_seed() + 1);
 }
 
-// What steps take differs from run to run, and so does how prompts are cut.
+// The times of steps differ from run to run, and so does the way in which prompts are cut.
 TEST(EngineSoakTest, ShortestFirstWithATarget) {
   soak(SchedulingPolicy::shortest, test::first_seed() + 4, 0, 0.5);
   soak(SchedulingPolicy::shortest, test::first_seed() + 5, 1, std::nullopt);
 }
 
-// Each step launched before the one in front of it is known.
+// Each step is launched before the result of the one in front is known.
 TEST(EngineSoakTest, AStepAhead) {
   soak(SchedulingPolicy::fcfs, test::first_seed() + 2, 1);
   soak(SchedulingPolicy::priority, test::first_seed() + 3, 1);

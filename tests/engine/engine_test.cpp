@@ -1,4 +1,4 @@
-// Requests through the whole engine: how they end, what a response holds.
+// Requests through the whole engine: how they end, and the content of responses.
 #include "engine/engine.h"
 
 #include <algorithm>
@@ -21,7 +21,7 @@ using test::make_tiny_engine;
 using test::tiny_engine_options;
 
 constexpr TokenId kEnd = 2;  // of the byte tokeniser
-/// After <unk> <s> </s>.
+/// Byte tokens follow <unk> <s> </s>.
 constexpr TokenId byte_token(char byte) {
   return 3 + byte;
 }
@@ -365,7 +365,7 @@ TEST(EnginePrefixCacheTest, IsSharedAmongRequestsOfOneSalt) {
   EXPECT_THROW(engine->submit(request), Error);
 }
 
-/// What the first block of kTinyPrompt hashes to in an engine.
+/// The hash of the first block of kTinyPrompt in an engine.
 uint64_t first_block_hash(std::optional<uint64_t> key) {
   EngineOptions options = tiny_engine_options();
   options.prefix_hash_key = key;

@@ -1,4 +1,4 @@
-// Engines of models in which some layers have windows and others read everything.
+// Engines of models with windows in some layers and full attention in others.
 #include <gtest/gtest.h>
 
 #include "engine/options/sizes.h"
@@ -13,7 +13,7 @@ std::unique_ptr<ModelSource> open_golden(const std::string& name) {
   return open_model(source_path("tests/golden/") + name + ".gguf");
 }
 
-/// Far longer than the windows of 8 tokens; prompts begin alike.
+/// Requests far longer than the windows of 8 tokens, whose prompts begin alike.
 std::vector<Request> long_requests(int32_t vocab_size) {
   std::vector<Request> requests;
   for (int32_t i = 0; i < 6; ++i) {

@@ -1,4 +1,4 @@
-// The evaluator's steps are as long as its options say.
+// The evaluator's steps have the length that its options give.
 #include "engine/evaluator.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What the records say of the experts that a step read, against the router's choices themselves.
+// The records' counts of the experts that a step read, against the router's own choices.
 #include <algorithm>
 #include <span>
 
@@ -37,7 +37,7 @@ TEST_P(ExpertsRead, AreThoseThatTheRouterChose) {
     const std::vector<int32_t> none = test::experts_read(engine, other);
     EXPECT_TRUE(std::ranges::all_of(none, [](int32_t experts) { return experts == -1; })) << other;
   }
-  // The last request runs on alone: its token's experts are all different. Steps of more tokens share some.
+  // The last request runs on alone: its token's experts are all different. In steps of more tokens, tokens share some.
   const OpInfo& gate_up = *std::ranges::find(engine.ops(), "moe_gate_up_swiglu", &OpInfo::name);
   EXPECT_EQ(counts.back(), gate_up.experts_used);
   EXPECT_GT(std::ranges::max(counts), gate_up.experts_used);
@@ -72,7 +72,7 @@ TEST_P(ExpertsRead, AreWhatAStepsBytesCount) {
 INSTANTIATE_TEST_SUITE_P(Models, ExpertsRead,
                          testing::Values("mixtral", "qwen3moe", "qwen2moe", "glm4moe", "llama4"));
 
-/// As in trained models: a benchmark whose tokens all chose the same ones would read too few of the weights.
+/// As in trained models, tokens differ: if all chose the same experts, a benchmark would read too few of the weights.
 TEST(SyntheticExpertsRead, TokensOfAPromptChooseDifferentOnes) {
   auto backend = std::make_unique<test::CountingBackend>();
   const std::vector<int32_t>& counts = backend->counts;
@@ -82,7 +82,7 @@ TEST(SyntheticExpertsRead, TokensOfAPromptChooseDifferentOnes) {
     prompt[i] = static_cast<TokenId>(260 + 17 * i);
   engine.submit(test::greedy_request("1", prompt, 1));
   test::Answers().run(engine);
-  // Twelve choices of two of eight at random leave one out a time in four, two of them a time in sixty.
+  // Twelve random choices of two of eight leave one expert out in a quarter of all cases, and two in one of sixty.
   EXPECT_THAT(counts, testing::Each(testing::Ge(7)));
 }
 

@@ -1,4 +1,4 @@
-// The CPU backend's promise: a token's logits do not depend on what else is in the batch, on chunks, cache
+// The CPU backend's promise: a token's logits do not depend on the rest of the batch, on chunks, cache
 // hits, preemption, block size or threads. Compared bit for bit, with controls that must differ.
 #include <algorithm>
 #include <cstring>
@@ -19,8 +19,8 @@ using test::LogitJob;
 using test::LogitRun;
 using test::LogitTrace;
 
-/// The embedded demo model, and of tests/golden mixtures of experts and families that differ most from it: norms behind blocks, caps,
-/// windows beside full attention, layers without positions, parallel blocks, layer norms, no gate, sinks, shared experts, latent attention, chunks, states of sequences.
+/// The demo model, mixtures of experts of tests/golden, and the families that differ most: norms behind blocks, caps, windows beside full
+/// attention, no positions, parallel blocks, layer norms, no gate, sinks, shared experts, latent attention, chunks, states of sequences.
 const std::vector<std::string> kModels{
     "demo",        "mixtral",     "qwen3moe",   "gemma2",  "gemma3",    "olmo3",    "granite",
     "smollm3",     "command-r7b", "starcoder2", "gpt-oss", "glm4moe",   "qwen2moe", "granitemoe-shared",
@@ -60,12 +60,12 @@ class Invariance : public testing::TestWithParam<std::string> {
     return list;
   }
 
-  /// Tokens that a prefix hit gives of so many that are cached: whole blocks.
+  /// The number of tokens that a prefix hit gives if `cached` tokens are cached: whole blocks.
   int32_t expected_hit(const LogitRun& run, int32_t cached) const {
     return cached / run.block_tokens() * run.block_tokens();
   }
 
-  /// Options with which models with states find as long prefixes as the others: a copy behind each block.
+  /// Options with which models with states find prefixes as long as the others do: a copy behind each block.
   EngineOptions caching_options() const {
     EngineOptions options = base_options();
     if (source_->config().is_recurrent()) options.num_state_copies = 64;
@@ -73,7 +73,7 @@ class Invariance : public testing::TestWithParam<std::string> {
     return options;
   }
 
-  /// The first layer that has keys.
+  /// The first layer with keys.
   const KvLayer& first_layer(const KvCache& kv) const {
     int32_t layer = 0;
     while (!source_->config().attends(layer))
@@ -81,7 +81,7 @@ class Invariance : public testing::TestWithParam<std::string> {
     return kv.layer(layer);
   }
 
-  /// Each job in a fresh engine of its own, the whole prompt in one step, on one thread.
+  /// Runs each job in a new engine, the whole prompt in one step, on one thread.
   std::vector<LogitTrace> alone(const std::vector<LogitJob>& list) const {
     std::vector<LogitTrace> traces;
     for (const LogitJob& job : list)
@@ -127,7 +127,7 @@ TEST_P(Invariance, ChunkedBy1And7And16And64) {
 TEST_P(Invariance, ColdOrOnAPrefixHit) {
   constexpr int32_t kBlock = 16;
   const int32_t vocab = source_->config().vocab_size;
-  for (const int32_t length : {40, 48}) {  // the last block partly filled, and full
+  for (const int32_t length : {40, 48}) {  // the last block partly filled, or full
     const std::vector<TokenId> first = random_prompt(vocab, length, 1);
     for (const int32_t shared : {0, kBlock - 1, kBlock, kBlock + 1, 2 * kBlock, length}) {
       std::vector<TokenId> second = random_prompt(vocab, length, 2);
@@ -168,7 +168,7 @@ TEST_P(Invariance, PreemptedOrNot) {
     options.block_size = 4;
     options.max_num_batched_tokens = 24;
     KvLayout layout = KvLayout::of(source_->config(), options.max_model_len, options.block_size);
-    if (!layout.has_window_table) layout.window = 0;  // else nobody needs more than its prompt did
+    if (!layout.has_window_table) layout.window = 0;  // else no layer needs more than its prompt did
     options.kv_layout = layout;
     const auto blocks_of_longest =
         static_cast<int32_t>(kv_block_sizes(options).blocks_for(options.max_model_len));
@@ -206,7 +206,7 @@ TEST_P(Invariance, NarrowKvTypesToo) {
   }
 }
 
-/// Every position's logits, not only those that tokens are drawn from.
+/// The logits of every position, not only of those from which tokens are drawn.
 TEST_P(Invariance, AllPositionsByChunkAndThreads) {
   const std::vector<TokenId> tokens = random_prompt(source_->config().vocab_size, 70, 4);
   std::vector<float> expected;
@@ -227,7 +227,7 @@ TEST_P(Invariance, AllPositionsByChunkAndThreads) {
   }
 }
 
-/// Long past every window, beside others, in chunks, found in the cache again.
+/// Far beyond every window, beside others, in chunks, and found in the cache again.
 TEST_P(Invariance, WithATableForEachKindOfLayersOrOneForAll) {
   std::vector<LogitJob> list = jobs(6);
   for (LogitJob& job : list)
@@ -249,14 +249,14 @@ TEST_P(Invariance, WithATableForEachKindOfLayersOrOneForAll) {
   }
 }
 
-// Controls: what the tests above compare must change when a cache is wrong.
+// Controls: the results that the tests above compare must change if a cache is wrong.
 
 TEST_P(Invariance, ControlASpoiltKvElementIsNoticed) {
   const std::vector<LogitJob> list = jobs(1);
   const std::vector<LogitTrace> expected = alone(list);
   EngineOptions options = base_options();
-  options.num_state_copies = 0;   // no step of the prompt ends for one
-  constexpr int64_t kSpoilt = 6;  // not the first one of a chunk of the models that have them
+  options.num_state_copies = 0;   // no step of the prompt ends for a copy
+  constexpr int64_t kSpoilt = 6;  // not the first of a chunk, in models that have chunks
   for (const bool of_values : {false, true}) {
     LogitRun run(*source_, options);
     int64_t step = 0;
@@ -275,7 +275,7 @@ TEST_P(Invariance, ControlASpoiltKvElementIsNoticed) {
                                       })
                                   .front();
     EXPECT_FALSE(spoilt.same_bits(expected.front()));
-    // Only from then on.
+    // Logits differ only from then on.
     const size_t unspoilt = kSpoilt * static_cast<size_t>(source_->config().vocab_size);
     EXPECT_TRUE(std::equal(spoilt.logits.begin(), spoilt.logits.begin() + static_cast<ptrdiff_t>(unspoilt),
                            expected.front().logits.begin()));

@@ -1,4 +1,4 @@
-// What would make a model fit that does not.
+// Advice on changes by which a model fits that is too large.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -115,7 +115,7 @@ TEST_F(WhatWouldFitOfLatents, NamesNoTypeOfTheCacheThatIsNotOffered) {
     EXPECT_THAT(ways(kOther + weights_bytes + cache(DType::f8_e4m3)), Not(HasSubstr("--kv-cache-dtype")));
 }
 
-/// On a GPU with so much memory, of which `free` bytes are free, and go on being.
+/// The refusal on a GPU with that much memory, of which `free` bytes are free, and stay free.
 std::string refusal_with(const ModelSource& source, const EngineOptions& options, int64_t free,
                          int64_t total) {
   test::ScriptedBackend::Options backend;
@@ -141,7 +141,7 @@ TEST_F(WhatWouldFit, RefusesWeightsThatExceedTheFreeMemory) {
 TEST_F(WhatWouldFit, RefusesWhatLeavesNothingForTheCache) {
   options_.max_model_len = 64;
   options_.gpu_memory_utilization = 0.5;
-  constexpr int64_t kTotal = int64_t{1} << 29;  // half of it is what graphs need
+  constexpr int64_t kTotal = int64_t{1} << 29;  // graphs need half of it
   const std::string refusal = refusal_with(*source_, options_, kTotal, kTotal);
   EXPECT_THAT(refusal,
               AllOf(HasSubstr("gpu-memory-utilization: 0.5 of 536870912 bytes"), HasSubstr("would fit")));
@@ -176,7 +176,7 @@ TEST(ChooseKvBlocks, CountsTheWindowAndWhatStepsComputeBesideAllTokens) {
   options.kv_cache_dtype = DType::bf16;
   options.steps_ahead = 1;
   options.kv_layout = KvLayout::of(config, config.context_length, options.block_size);
-  // Of 131,072 tokens of the layers that read everything, and of a window and two steps of the others.
+  // 131,072 tokens for the layers with full attention, and a window and two steps for the others.
   const int64_t enough = 1639 + (1024 + 2 * 2048) / 16 + 1;
   EngineOptions chosen = options;
   choose_kv_blocks(chosen, config, enough);

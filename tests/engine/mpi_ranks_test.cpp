@@ -1,4 +1,4 @@
-// A model on ranks that are processes, without MPI: what they compute, and what they agree on first.
+// A model on ranks that are processes, without MPI: their results, and what they first agree on.
 #include <map>
 
 #include <gmock/gmock.h>
@@ -43,7 +43,7 @@ std::vector<float> logits_of(const EngineOptions& options) {
 
 TEST(ProcessRanksTest, ComputeWhatThreadsCompute) {
   EngineOptions threads = options_of(nullptr);
-  threads.threads = 2;  // of both ranks
+  threads.threads = 2;  // both ranks together
   threads.tensor_parallel_size = 2;
   const std::vector<float> expected = logits_of(threads);
   std::vector<float> logits;
@@ -58,7 +58,7 @@ TEST(ProcessRanksTest, ComputeWhatThreadsCompute) {
   EXPECT_EQ(logits, expected);
 }
 
-/// Keeps what steps took on each rank.
+/// Keeps the times of steps on each rank.
 class ToldRankSteps final : public StepSink {
  public:
   void consume(const StepRecord& /*record*/) noexcept override { ++steps; }
@@ -97,12 +97,12 @@ TEST(OrderClock, IsAheadByTheLeastThatAnOrderTookOfLate) {
   for (int64_t order = 0; order < 100; ++order)
     clock.add(1'000 * order, 1'000 * order + 5'000'000 + (order == 40 ? 20 : 900));
   EXPECT_EQ(clock.ahead_ns(), 5'000'020);
-  for (int64_t order = 100; order < 1'000; ++order)  // the clocks have moved
+  for (int64_t order = 100; order < 1'000; ++order)  // the clocks have drifted
     clock.add(1'000 * order, 1'000 * order + 5'000'400);
   EXPECT_EQ(clock.ahead_ns(), 5'000'400);
 }
 
-/// What each of two processes ends with when the second has other options.
+/// Expects both processes to end with this error if the second has other options.
 void expect_difference(const std::function<void(EngineOptions&)>& change, const std::string& message) {
   run_as_processes(2, [&](const std::shared_ptr<ProcessGroup>& processes) {
     EngineOptions options = options_of(processes);

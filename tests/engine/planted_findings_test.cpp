@@ -1,5 +1,5 @@
-// Cases with one thing wrong each: the first finding names it, and what it promises is about what mending it gives. What steps compute
-// is the scheduler's own choice; what they take is a cost model's, so that no case depends on the machine.
+// Cases with one fault each: the first finding names it, and its promised gain is close to the gain from mending it. The scheduler
+// itself chooses what steps compute; a cost model gives their times, so that no case depends on the machine.
 #include <functional>
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ void submit_eight(CostedRun& run) {
   run.run();
 }
 
-/// What was wrong, and the same work once that is mended.
+/// A case with a fault, and the same work after the fault is mended.
 struct PlantedCase {
   std::string first;
   EngineOptions options = planted_options();
@@ -39,7 +39,7 @@ struct PlantedCase {
   int32_t cores = 1;
   std::function<void(CostedRun&)> work = submit_eight;
   std::function<void(CostedRun&)> mended_work = nullptr;  ///< null: the same
-  double times_the_work = 1.0;                            ///< that the mended one does
+  double times_the_work = 1.0;                            ///< work of the mended case, as a multiple
 };
 
 Finding first_finding(const CostedRun& run) {
@@ -121,7 +121,7 @@ TEST(PlantedFindings, PrefixCacheOff) {
 }
 
 TEST(PlantedFindings, LongPromptsBesideDecoding) {
-  const StepCosts of_a_slow_machine{.shared_us = 5'000.0, .token_us = 100.0};  // so that gaps are felt
+  const StepCosts of_a_slow_machine{.shared_us = 5'000.0, .token_us = 100.0};  // so that gaps matter
   PlantedCase planted{
       .first = "prefill starves decode", .costs = of_a_slow_machine, .mended_costs = of_a_slow_machine};
   planted.mended_options.max_num_batched_tokens = 128;

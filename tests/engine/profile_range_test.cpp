@@ -1,4 +1,4 @@
-// The range of steps that an engine traces: where it begins and ends, and what comes of it.
+// The range of steps that an engine traces: where it begins and ends, and its result.
 #include "engine/profile_range.h"
 
 #include <limits>
@@ -23,7 +23,7 @@ using test::Answers;
 using test::FakeTracer;
 using test::greedy_request;
 
-constexpr int32_t kTokens = 30;  ///< of a request: as many steps
+constexpr int32_t kTokens = 30;  ///< of a request, one in each step
 
 /// An engine over a scripted backend with a fake tracer.
 class TracedEngine {
@@ -42,7 +42,7 @@ class TracedEngine {
     engine = test::make_scripted_engine(serving);
   }
 
-  /// What the range that is set brings, into `trace` and `ended`.
+  /// Options of a range whose results go to `trace` and `ended`.
   ProfileRange::Options options(int64_t first_step, int64_t last_step) {
     return {.first_step = first_step,
             .last_step = last_step,
@@ -221,7 +221,7 @@ TEST(ProfileRangeTest, IsCutWhereNoStepFollows) {
   EXPECT_EQ(traced.num_ended, 1);
 }
 
-// A writer that is stuck, or whose file has failed, holds up neither steps nor the end of a range.
+// A writer that is stuck, or whose file has failed, delays neither steps nor the end of a range.
 TEST(ProfileRangeTest, AProfileThatCannotBeWrittenHoldsUpNoStep) {
   const test::TemporaryDirectory directory;
   const std::filesystem::path pipe = directory.path() / "pipe";
@@ -232,7 +232,7 @@ TEST(ProfileRangeTest, AProfileThatCannotBeWrittenHoldsUpNoStep) {
     SCOPED_TRACE(path);
     TracedEngine traced(1);
     ProfileHeader header;
-    header.version = std::string(1 << 20, 'x');  // more than the pipe takes
+    header.version = std::string(1 << 20, 'x');  // more than the pipe holds
     header.launches = &traced.launches;
     ProfileWriter writer(path, header, {.close_timeout = std::chrono::milliseconds(20)});
     traced.engine->recorder().add_sink(writer);

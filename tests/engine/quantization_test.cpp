@@ -1,4 +1,4 @@
-// Whole models whose weights become fp8 at load: close to what they were, and as repeatable as without.
+// Whole models whose weights are quantised to fp8 at load: close to the original, and as repeatable as without.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -49,7 +49,7 @@ double error_of(const std::string& model, int32_t ranks = 1) {
   return test::nmse(logits_of(*source, DType::fp8, ranks), logits_of(*source, kAsTheyAre));
 }
 
-/// A model of 14 matrices with random weights: 8e-3. Each matrix by itself has 7e-4.
+/// A model of 14 matrices with random weights has 8e-3. Each matrix alone has 7e-4.
 constexpr double kMostError = 1.2e-2;
 
 TEST(QuantizationTest, Fp8IsCloseToWhatTheWeightsWere) {
@@ -60,13 +60,13 @@ TEST(QuantizationTest, Fp8IsCloseToWhatTheWeightsWere) {
   }
 }
 
-/// A rank takes the scales of its own columns, so it is as close, but not the same.
+/// A rank uses the scales of its own columns, so its error is as small, but its values are not the same.
 TEST(QuantizationTest, RanksAreAsClose) {
   for (const int32_t ranks : {2, 4})
     EXPECT_LT(error_of("synthetic:tiny:bf16", ranks), kMostError) << ranks;
 }
 
-/// The same model with the values in it that fp8 has.
+/// The same model with its values rounded to those of fp8.
 std::vector<std::byte> with_rounded_weights(test::ModelParts parts, const ModelSource& source) {
   for (const HostTensor& tensor : tensors_to_load(source.tensors(), DType::fp8, source.name())) {
     if (!tensor.quantise_to) continue;

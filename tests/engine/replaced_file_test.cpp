@@ -24,10 +24,10 @@ class ReplacedFileTest : public testing::Test {
     return std::make_unique<Engine>(open_model(path_.string()), options, LoadProgress(), std::move(backend));
   }
 
-  /// As `cp other.gguf model.gguf` begins.
+  /// What `cp other.gguf model.gguf` does first.
   void truncate() const { std::filesystem::resize_file(path_, 100); }
 
-  /// What this process has mapped or open of it.
+  /// True if this process has the file mapped or open.
   bool file_is_held() const {
     std::ifstream maps("/proc/self/maps");
     for (std::string line; std::getline(maps, line);)

@@ -1,4 +1,4 @@
-// What the engine records of its steps.
+// The engine's records of its steps.
 #include <algorithm>
 #include <filesystem>
 #include <functional>
@@ -45,7 +45,7 @@ TEST(StepRecordsTest, SpansAndOpsCoverTheWallTime) {
     shares.push_back(static_cast<double>(spans_ns + device_ns(record)) /
                      static_cast<double>(record.wall_ns()));
   }
-  // Of the median step: what interrupts a step falls between two of its spans now and then only.
+  // For the median step: an interruption falls between two of its spans only now and then.
   std::ranges::nth_element(shares, shares.begin() + std::ssize(shares) / 2);
   const double share = shares[shares.size() / 2];
   std::printf("host spans and ops cover %.2f %% of the median step's wall time\n", 100.0 * share);
@@ -69,7 +69,7 @@ TEST(StepRecordsTest, OpsStandInTheOrderOfTheTableAndOfTime) {
   }
 }
 
-/// The same of every family: an op that its layers run has an entry of its own, and the backend is told to have room for all.
+/// The same for every family: each op that its layers run has its own entry, and the backend is told to have room for all.
 TEST(StepRecordsTest, EveryFamilyRunsOpsOfItsTableInOrder) {
   int families = 0;
   for (const auto& entry : std::filesystem::directory_iterator(source_path("tests/golden"))) {
@@ -99,7 +99,7 @@ TEST(StepRecordsTest, PhasesAndShapesOfSteps) {
   std::iota(prompt.begin(), prompt.end(), 300);
   engine.submit(greedy_request("a", prompt, 4));
   engine.step();  // 16 tokens of a
-  engine.step();  // its other 4, and a first token
+  engine.step();  // its other 4, and the first token
   engine.step();  // decodes
   prompt.resize(10);
   engine.submit(greedy_request("b", prompt, 1));

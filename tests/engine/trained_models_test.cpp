@@ -1,5 +1,5 @@
-// Trained models on the CPU: logits, perplexity, continuations and ids as Hugging Face transformers and the package tokenizers give them, and
-// the same bits whichever pieces a prompt is computed in. Skipped where the files are not.
+// Trained models on the CPU: logits, perplexity, continuations and ids as Hugging Face transformers and the package tokenizers give them,
+// and the same bits whichever pieces a prompt is computed in. Skipped if the files are missing.
 #include <algorithm>
 #include <cstring>
 
@@ -22,7 +22,7 @@ EngineOptions text_options(int32_t num_batched_tokens) {
   return options;
 }
 
-/// Rows of logits behind each prefix of `tokens`, by an engine's scheduler.
+/// Rows of logits behind each prefix of `tokens`, from an engine's scheduler.
 std::vector<test::LogitTrace> rows_behind(test::LogitRun& run, std::span<const TokenId> tokens,
                                           std::span<const int32_t> positions) {
   std::vector<test::LogitJob> jobs;
@@ -40,7 +40,7 @@ class TrainedModels : public testing::TestWithParam<const char*> {
     path_ = path->string();
   }
 
-  /// NMSE of what float32 costs, and every first choice that is none by a hair.
+  /// Expects an NMSE within the cost of float32, and every first choice that is not a near tie.
   test::TextRun expect_text(const std::string& text) const {
     const nlohmann::json reference = test::trained_reference(GetParam()).at("texts").at(text);
     test::TextRun run = test::run_text(path_, GetParam(), text, text_options(256));
@@ -52,9 +52,9 @@ class TrainedModels : public testing::TestWithParam<const char*> {
     return run;
   }
 
-  /// The same bits in one step, in steps of 100 tokens beside other prompts, and behind prefixes out of the cache.
+  /// Expects the same bits in one step, in steps of 100 tokens beside other prompts, and behind prefixes from the cache.
   void expect_same_bits_in_pieces(const test::TextRun& run) const {
-    std::vector<int32_t> positions;  // some short, one behind the window, the last
+    std::vector<int32_t> positions;  // some short ones, one behind the window, the last
     for (const auto& [position, row] : run.rows)
       positions.push_back(position);
     positions = {positions[1], positions[positions.size() / 2], positions.back()};

@@ -1,5 +1,5 @@
-// Any answer in any format, in any pieces: the pieces do not matter, calls that are whole have a JSON object as their arguments, and what
-// is not to be found stays as it was written.
+// Any answer in any format, in any pieces: the pieces do not matter, complete calls have a JSON object as their arguments, and text that
+// is no call stays as it was written.
 //
 // An input is the name of a format, a line end, a byte of options, a byte that says how to cut, and the answer.
 #include <algorithm>
@@ -33,7 +33,7 @@ test::ParsedAnswer parse(const ChatFormat* format, const ChatAnswerOptions& opti
   return test::parse_answer(*parser, test::pieces_of(text, cuts));
 }
 
-/// JSON by its grammar that the parser of the check refuses: halves of surrogate pairs, and numbers beyond a double's range.
+/// True for valid JSON that the check refuses: halves of surrogate pairs, and numbers beyond a double's range.
 bool is_beyond_check(const std::string& arguments) {
   size_t num_digits = 0;
   for (size_t i = 0; i < arguments.size(); ++i) {
@@ -68,7 +68,7 @@ void check(const ChatFormat* format, const ChatAnswerOptions& options, std::stri
   REQUIRE(options.finds_reasoning || whole.reasoning.empty());
   REQUIRE(format == nullptr || name(*format) == "gpt_oss" || options.finds_calls || options.finds_reasoning ||
           whole.content == text);
-  // Nothing is made up.
+  // No text is invented.
   REQUIRE(whole.content.size() + whole.reasoning.size() <= text.size());
 }
 

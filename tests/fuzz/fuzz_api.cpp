@@ -1,5 +1,5 @@
-// Any bytes as the body of a request: what comes of it is a request within the limits that the engine takes,
-// or an ApiError with a status below 500 whose JSON is valid. Byte 0 chooses the endpoint.
+// Any bytes as the body of a request: the result is a request within the limits that the engine accepts, or
+// an ApiError with a status below 500 and valid JSON. Byte 0 chooses the endpoint.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -17,7 +17,7 @@
 namespace minfer {
 namespace {
 
-/// Names of what was ignored can stand in a header.
+/// Names of ignored fields can be written to a header.
 void check_names(const std::vector<std::string>& names) {
   REQUIRE(names.size() <= 17);
   for (const std::string& name : names) {

@@ -1,4 +1,4 @@
-// A GGUF file of any bytes is either refused with a FileError or read in bounds.
+// A GGUF file of any bytes is either refused with a FileError, or read within its bounds.
 #include <cstddef>
 #include <cstdint>
 #include <span>

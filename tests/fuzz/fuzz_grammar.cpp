@@ -1,7 +1,7 @@
-// Any bytes as a grammar: it is compiled or refused within the limits. Of one that is compiled a text is drawn; each byte that the mask
-// allows is accepted, and what a schema's text may end as is JSON.
+// Any bytes as a grammar: it is compiled, or refused within the limits. From a compiled grammar a text is drawn: each byte that the
+// mask allows is accepted, and a text that a schema allows to end is JSON.
 //
-// Byte 0 chooses the front end. Then comes the grammar up to a NUL, then bytes that choose among those that are allowed.
+// Byte 0 chooses the front end. The grammar follows up to a NUL, then bytes that choose among the allowed ones.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -22,7 +22,7 @@ namespace minfer {
 namespace {
 
 constexpr int32_t kVocabulary = 260;
-/// Small enough that the time an input takes says something about the code.
+/// So small that the time for an input says something about the code.
 constexpr GrammarLimits kLimits{.max_expressions = 20'000, .max_states = 5'000, .max_work = 1'000'000};
 
 GrammarBuilder::Expr add_grammar(GrammarBuilder& builder, uint8_t front_end, std::string_view text) {
@@ -54,7 +54,7 @@ void draw_text(GrammarMatcher at, const TokenTrie& tokens, std::string_view choi
     for (TokenId token = 0; token < kVocabulary; ++token) {
       if (mask->allows(token) && tokens.bytes(token).size() == 1) allowed.push_back(token);
     }
-    if (allowed.empty()) return;  // longer tokens and the end only
+    if (allowed.empty()) return;  // only longer tokens and the end
     const TokenId token = allowed[static_cast<uint8_t>(choice) % allowed.size()];
     text += tokens.bytes(token);
     REQUIRE(at.accept(token));

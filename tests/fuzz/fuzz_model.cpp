@@ -1,4 +1,4 @@
-// A small valid model with bytes changed: it is refused with an Error, or runs two tokens.
+// A small valid model with changed bytes: it is refused with an Error, or runs two tokens.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr int32_t kBlockSize = 16;
 
-/// Two tokens of an empty context through all layers.
+/// Runs two tokens of an empty context through all layers.
 void run_two_tokens(const ModelSource& source) {
   const std::unique_ptr<Backend> backend = make_cpu_backend(1);
   const ModelConfig& config = source.config();
@@ -47,8 +47,8 @@ const std::vector<std::vector<std::byte>>& valid_models() {
   return models;
 }
 
-/// Changes to a model: records of an offset (3 bytes) and the byte that is to stand there. Most offsets are
-/// within the header, where a change means something.
+/// Changes to a model: records of an offset (3 bytes) and the new byte for it. Most offsets are within the
+/// header, where a change matters.
 std::vector<std::byte> change(std::vector<std::byte> model, std::span<const uint8_t> changes) {
   for (; changes.size() >= 4; changes = changes.subspan(4)) {
     const uint32_t offset = changes[0] | changes[1] << 8 | changes[2] << 16;
@@ -60,7 +60,7 @@ std::vector<std::byte> change(std::vector<std::byte> model, std::span<const uint
 }  // namespace
 }  // namespace minfer
 
-/// Before the first input, whose time is limited: unoptimised code takes seconds for it on a busy machine.
+/// Runs before the first input, whose time is limited: unoptimised code takes seconds for this on a busy machine.
 extern "C" int LLVMFuzzerInitialize(int*, char***) {
   minfer::valid_models();
   return 0;

@@ -1,5 +1,5 @@
-// A profile file of anything: no command of `minfer profile` that reads it crashes, or takes more memory than the file gives reason for; what is wrong
-// is said by an Error.
+// Any profile file: no command of `minfer profile` that reads it crashes, or takes more memory than the file justifies; an Error reports
+// what is wrong.
 
 #include <cstddef>
 #include <cstdint>

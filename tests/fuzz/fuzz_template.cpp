@@ -1,8 +1,8 @@
-// Any template over any conversation: it is parsed or refused, rendered or refused, within the limits; the
-// text that comes out is the same each time, and no byte that the conversation brings stands where special
+// Any template with any conversation: parsing and rendering succeed or are refused, within the limits; the
+// resulting text is the same each time; and no byte from the conversation is at a place where special
 // tokens are looked for.
 //
-// An input is the template, a NUL, and the conversation in JSON; without a NUL a fixed conversation is taken.
+// An input is the template, a NUL, and the conversation in JSON; without a NUL it uses a fixed conversation.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -20,9 +20,9 @@ constexpr std::string_view kConversation = R"({"messages": [{"role": "system", "
   {"role": "assistant", "content": null, "tool_calls": [{"function": {"name": "f\u0001", "arguments": {"x": [1, 2.5, true]}}}]},
   {"role": "tool", "content": "42\u0001"}], "tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}],
   "add_generation_prompt": true, "s": " Ab, \u0001cd ", "l": [3, 1, 2], "d": {"b": 1, "a": "\u0001"}})";
-constexpr char kMark = '\x01';  // in the texts of the conversation
+constexpr char kMark = '\x01';  // in the conversation's texts
 
-/// Small enough that the time an input takes says something about the code.
+/// So small that the time for an input says something about the code.
 constexpr jinja::Limits kLimits{.max_steps = 20'000, .max_bytes = 4 << 20, .max_depth = 200};
 
 ChatInput read_conversation(std::string_view json) {

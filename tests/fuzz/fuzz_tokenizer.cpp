@@ -1,6 +1,6 @@
-// Any text over well-formed vocabularies of every kind, and any vocabulary: ids stay inside the vocabulary,
-// text comes back, a stream gives what the whole gives, and a malformed vocabulary is refused with a
-// FileError.
+// Any text with well-formed vocabularies of every kind, and with any vocabulary: ids stay inside the
+// vocabulary, the text is restored, a stream gives the same as the whole, and a malformed vocabulary is
+// refused with a FileError.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -20,8 +20,8 @@ namespace {
 
 struct Subject {
   std::unique_ptr<Tokenizer> tokenizer;
-  bool lossless;        ///< no normal form is applied to the text
-  bool escapes_spaces;  ///< U+2581 is a space to it
+  bool lossless;        ///< the text gets no normal form
+  bool escapes_spaces;  ///< it takes U+2581 for a space
 };
 
 std::vector<Subject> make_subjects() {
@@ -51,7 +51,7 @@ std::string stream(const Tokenizer& tokenizer, const std::vector<TokenId>& ids) 
   return text + decoder.finish();
 }
 
-/// What holds of every tokeniser.
+/// Checks that apply to every tokeniser.
 std::vector<TokenId> check_encoding(const Tokenizer& tokenizer, std::string_view text,
                                     const EncodeOptions& options) {
   const std::vector<TokenId> ids = tokenizer.encode(text, options);
@@ -77,7 +77,7 @@ void check_text(uint8_t which, uint8_t flags, std::string_view text) {
   if (reversible) REQUIRE(subject.tokenizer->decode(ids, true) == text);
 }
 
-/// A vocabulary from bytes: lines are tokens (the first byte gives the type), merges, and at last the text.
+/// A vocabulary from bytes: each line is a token (the first byte gives the type), then come merges, and last the text.
 void check_vocabulary(uint8_t flags, std::string_view bytes) {
   Vocabulary vocabulary;
   vocabulary.name = "fuzz";

@@ -1,5 +1,5 @@
-// Writes the inputs that the GGUF fuzz target starts from: well-formed files that reach every part of the
-// reader.
+// Writes the initial inputs of the GGUF fuzz target: well-formed files that reach every part of
+// the reader.
 #include <cstdio>
 #include <filesystem>
 #include <string>

@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-/// Ends a fuzz target where a condition does not hold, naming it: libFuzzer keeps the input.
+/// Ends a fuzz target if a condition does not hold, and names the condition: libFuzzer keeps the input.
 #define REQUIRE(condition)                                                 \
   do {                                                                     \
     if (!(condition)) {                                                    \

@@ -1,4 +1,4 @@
-// What is read of GPUs by NVML, of a library that stands in for it.
+// Readings of GPUs through NVML, from a library that stands in for it.
 #include <filesystem>
 #include <limits>
 
@@ -14,7 +14,7 @@ namespace {
 
 const std::vector<std::string> kOneDevice{"00112233445566778899aabbccddeeff"};
 
-/// The library beside the test's executable, as it is when it is loaded.
+/// Uses the library beside the test's executable, as it is when loaded.
 class DeviceReaderTest : public testing::Test {
  protected:
   const std::string path_ = std::filesystem::read_symlink("/proc/self/exe").parent_path() / "fake_nvml.so";

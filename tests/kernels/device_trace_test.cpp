@@ -1,4 +1,4 @@
-// What a tracing library delivers, put together.
+// Records of a tracing library, put together.
 #include "kernels/device_trace.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kHostStart = 5'000'000'000, kHostStop = 5'200'000'000;
 
-/// Three steps of two kernels and a copy each, launched by one call a step as by graphs, on a clock that is `shift_ns` ahead of
+/// Three steps of two kernels and a copy each; one call launches each step, as with graphs. The clock is `shift_ns` ahead of
 /// now_ns() and runs `rate` times as fast.
 TraceRecords three_steps(int64_t shift_ns, double rate = 1.0) {
   const auto library_ns = [&](int64_t host_ns) {
@@ -146,7 +146,7 @@ TEST(DeviceTraceTest, ImpossibleTimesAreCountedAndLeftOut) {
   EXPECT_EQ(trace.activities.size(), 5u);
 }
 
-// The profiler also launches its kernels while the tracing begins and ends.
+// The profiler launches its kernels also while the tracing begins and ends.
 TEST(DeviceTraceTest, TheProfilersOwnKernelsAreNeverInvalid) {
   TraceRecords records = three_steps(0);
   records.names.push_back("tell_time");

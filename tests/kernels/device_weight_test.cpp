@@ -1,4 +1,4 @@
-// In which type, and in how many bytes, a GPU keeps a file's weights.
+// The type and the number of bytes in which a GPU keeps a file's weights.
 #include <array>
 #include <map>
 
@@ -10,11 +10,11 @@
 namespace minfer {
 namespace {
 
-constexpr int64_t kRows = 64, kCols = 512;  // whole tiles of every type
+constexpr int64_t kWeightRows = 64, kWeightCols = 512;  // whole tiles of every type
 
 HostTensor host_tensor(DType dtype, int64_t count = 1) {
   static const std::array<char, 1> kData{};
-  return {"weight", kData.data(), dtype, count, kRows, kCols};
+  return {"weight", kData.data(), dtype, count, kWeightRows, kWeightCols};
 }
 
 TEST(DeviceWeight, RareTypesAreConverted) {
@@ -39,20 +39,20 @@ TEST(DeviceWeight, RareTypesAreConverted) {
     EXPECT_EQ(cuda::expert_dtype(kept), kept) << each.name;
     EXPECT_EQ(cuda::is_rare(dense_kept), kept != each.dtype)
         << each.name << ": has the kernels of what it is";
-    const Weight dense = cuda::device_weight(host_tensor(each.dtype), &kRows);
+    const Weight dense = cuda::device_weight(host_tensor(each.dtype), &kWeightRows);
     EXPECT_EQ(dense.dtype, dense_kept) << each.name;
     EXPECT_EQ(dense.file_dtype.has_value(), dense_kept != each.dtype) << each.name;
-    EXPECT_EQ(dense.matrix_bytes(), kRows * row_bytes(dense_kept, kCols)) << each.name;
-    const Weight weight = cuda::device_weight(host_tensor(each.dtype, 3), &kRows);
+    EXPECT_EQ(dense.matrix_bytes(), kWeightRows * row_bytes(dense_kept, kWeightCols)) << each.name;
+    const Weight weight = cuda::device_weight(host_tensor(each.dtype, 3), &kWeightRows);
     EXPECT_EQ(weight.dtype, kept) << each.name;
     EXPECT_EQ(weight.count, 3);
     EXPECT_EQ(weight.file_dtype.has_value(), kept != each.dtype) << each.name;
-    EXPECT_EQ(weight.file_matrix_bytes(), kRows * row_bytes(each.dtype, kCols)) << each.name;
-    EXPECT_EQ(weight.matrix_bytes(), kRows * row_bytes(kept, kCols)) << each.name;
+    EXPECT_EQ(weight.file_matrix_bytes(), kWeightRows * row_bytes(each.dtype, kWeightCols)) << each.name;
+    EXPECT_EQ(weight.matrix_bytes(), kWeightRows * row_bytes(kept, kWeightCols)) << each.name;
   }
 }
 
-// What op_work() counts of a weight is what a kernel streams: but for padding, its bytes in device memory.
+// op_work() counts the bytes of a weight that a kernel streams: its bytes in device memory without padding.
 TEST(DeviceWeight, TakesTheBytesThatAreCounted) {
   for (const DTypeTraits& each : all_dtypes()) {
     const HostTensor tensor = host_tensor(each.dtype), experts = host_tensor(each.dtype, 2);
@@ -64,45 +64,49 @@ TEST(DeviceWeight, TakesTheBytesThatAreCounted) {
     EXPECT_EQ(cuda::device_bytes(experts), 2 * cuda::device_weight(experts, &experts).matrix_bytes())
         << each.name;
   }
-  EXPECT_EQ(cuda::device_bytes(host_tensor(DType::iq2_xxs)), kRows * kCols * 9 / 16) << "4.5 bits an element";
-  EXPECT_EQ(cuda::device_bytes(host_tensor(DType::tq1_0)), kRows * kCols * 21 / 64) << "2.625 bits";
-  EXPECT_EQ(cuda::device_bytes(host_tensor(DType::iq4_xs, 2)), 2 * kRows * kCols * 2);
-  const HostTensor norm{"norm", nullptr, DType::bf16, 1, 1, kCols};
-  EXPECT_EQ(cuda::device_bytes(norm), kCols * 2u);
-  EXPECT_EQ(cuda::reserved_bytes(norm), kCols * 4u) << "may be widened by the loader";
+  EXPECT_EQ(cuda::device_bytes(host_tensor(DType::iq2_xxs)), kWeightRows * kWeightCols * 9 / 16)
+      << "4.5 bits an element";
+  EXPECT_EQ(cuda::device_bytes(host_tensor(DType::tq1_0)), kWeightRows * kWeightCols * 21 / 64)
+      << "2.625 bits";
+  EXPECT_EQ(cuda::device_bytes(host_tensor(DType::iq4_xs, 2)), 2 * kWeightRows * kWeightCols * 2);
+  const HostTensor norm{"norm", nullptr, DType::bf16, 1, 1, kWeightCols};
+  EXPECT_EQ(cuda::device_bytes(norm), kWeightCols * 2u);
+  EXPECT_EQ(cuda::reserved_bytes(norm), kWeightCols * 4u) << "may be widened by the loader";
 }
 
 TEST(DeviceWeight, IsWhatATensorIsToBecome) {
   HostTensor tensor = host_tensor(DType::bf16, 3);
   tensor.quantise_to = DType::fp8;
-  const Weight weight = cuda::device_weight(tensor, &kRows);
+  const Weight weight = cuda::device_weight(tensor, &kWeightRows);
   EXPECT_EQ(weight.dtype, DType::fp8);
   EXPECT_EQ(weight.file_dtype, DType::bf16);
-  EXPECT_EQ(weight.matrix_bytes(), kRows * (kCols + kCols / 64))
+  EXPECT_EQ(weight.matrix_bytes(), kWeightRows * (kWeightCols + kWeightCols / 64))
       << "a byte an element, two bytes for 128 of them";
   EXPECT_EQ(cuda::device_bytes(tensor), 3 * weight.matrix_bytes());
   EXPECT_EQ(cuda::reserved_bytes(tensor), 3 * weight.matrix_bytes());
-  EXPECT_EQ(tensor.bytes(), 3u * kRows * kCols * 2);
+  EXPECT_EQ(tensor.bytes(), 3u * kWeightRows * kWeightCols * 2);
   EXPECT_EQ(tensor.loaded_bytes(), 3 * weight.matrix_bytes());
   tensor.cols = 704;  // two tiles and three quarters
-  EXPECT_EQ(tensor.loaded_bytes(), 3u * kRows * 6 * 130) << "rows are whole blocks";
+  EXPECT_EQ(tensor.loaded_bytes(), 3u * kWeightRows * 6 * 130) << "rows are whole blocks";
   EXPECT_EQ(cuda::device_bytes(tensor), 3u * 4 * 3 * 4160);
   OpInfo info;
   set_weights(info, std::array{weight});
   EXPECT_EQ(info.converted, "bf16 to fp8");
-  EXPECT_EQ(info.file_bytes, kRows * kCols * 2);
+  EXPECT_EQ(info.file_bytes, kWeightRows * kWeightCols * 2);
 }
 
 TEST(DeviceWeight, AnOpHasBothSizes) {
-  const Weight converted = cuda::device_weight(host_tensor(DType::iq4_xs, 2), &kRows);
-  const Weight kept = cuda::device_weight(host_tensor(DType::q6_k), &kRows);
-  const auto bytes = [](DType dtype) { return static_cast<int64_t>(kRows * row_bytes(dtype, kCols)); };
+  const Weight converted = cuda::device_weight(host_tensor(DType::iq4_xs, 2), &kWeightRows);
+  const Weight kept = cuda::device_weight(host_tensor(DType::q6_k), &kWeightRows);
+  const auto bytes = [](DType dtype) {
+    return static_cast<int64_t>(kWeightRows * row_bytes(dtype, kWeightCols));
+  };
   OpInfo info;
   set_weights(info, std::array{converted, converted, kept, Weight{}});
   EXPECT_EQ(info.weight_bytes, 2 * bytes(DType::bf16) + bytes(DType::q6_k));
   EXPECT_EQ(info.file_bytes, 2 * bytes(DType::iq4_xs) + bytes(DType::q6_k));
   EXPECT_EQ(info.converted, "iq4_xs to bf16");
-  set_weights(info, std::array{converted, cuda::device_weight(host_tensor(DType::q5_0, 2), &kRows)});
+  set_weights(info, std::array{converted, cuda::device_weight(host_tensor(DType::q5_0, 2), &kWeightRows)});
   EXPECT_EQ(info.converted, "iq4_xs to bf16, q5_0 to q8_0");
   set_weights(info, std::array{kept, kept});
   EXPECT_EQ(info.weight_bytes, 2 * bytes(DType::q6_k));

@@ -1,4 +1,4 @@
-// A stand-in for the driver's library, loaded by the test of what reads it. Structures are those of NVML's documentation.
+// A stand-in for the driver's library, loaded by the test of the device reader. Structures are those of NVML's documentation.
 #include "tests/kernels/fake_nvml.h"
 
 #include <algorithm>

@@ -4,7 +4,7 @@
 
 namespace minfer::test {
 
-/// What the library fake_nvml.so answers, which has the functions of NVML that are used; its symbol `fake_nvml` is one of these.
+/// The answers of the library fake_nvml.so, which has those functions of NVML that are used; its symbol `fake_nvml` is a FakeNvml.
 struct FakeNvml {
   struct Process {
     unsigned pid = 0;

@@ -1,4 +1,4 @@
-// Numbers of 8 bits: every code, and how numbers and rows become such.
+// Numbers of 8 bits: every code, and how numbers and rows are converted to codes.
 #include "kernels/fp8.h"
 
 #include <cmath>

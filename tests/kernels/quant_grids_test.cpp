@@ -8,7 +8,7 @@
 namespace minfer {
 namespace {
 
-/// CRC-32 (zlib's) of the digits of all entries in order, a byte each.
+/// CRC-32 (zlib's) of the digits of all entries in order, one byte each.
 uint32_t checksum(std::span<const uint16_t> entries, int digits) {
   uint32_t crc = ~0u;
   for (const uint16_t entry : entries) {
@@ -21,7 +21,7 @@ uint32_t checksum(std::span<const uint16_t> entries, int digits) {
   return ~crc;
 }
 
-/// The sums are printed by tests/kernels/data/make_dequantised_rows.py, of the `gguf` package's tables.
+/// tests/kernels/data/make_dequantised_rows.py prints the sums, from the `gguf` package's tables.
 TEST(QuantGrids, AreThoseOfTheReferencePackage) {
   EXPECT_EQ(checksum(kIq2XxsGrid, 8), 0x07ae111au);
   EXPECT_EQ(checksum(kIq2XsGrid, 8), 0x2a53f348u);

@@ -19,7 +19,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// How often each piece of a loop ran.
+/// Counts how often each piece of a loop ran.
 std::vector<int> counts_of(ThreadPool& pool, int64_t pieces) {
   std::vector<int> counts(static_cast<size_t>(pieces));
   pool.parallel_for(pieces, [&](int64_t piece, int32_t) { ++counts[static_cast<size_t>(piece)]; });
@@ -70,7 +70,7 @@ TEST(ThreadPool, NoTwoPiecesRunAsTheSameThread) {
 
 TEST(ThreadPool, WorkersTakePart) {
   ThreadPool pool(3);
-  // Each piece waits for the others, so the loop ends only if three threads are in it.
+  // Each piece waits for the others, so the loop ends only if three threads take part.
   std::atomic<int> arrived{0};
   std::vector<std::thread::id> ids(3);
   pool.parallel_for(3, [&](int64_t, int32_t thread) {
@@ -125,8 +125,8 @@ TEST(ThreadPool, WaitsForAPieceThatTakesLong) {
   for (int round = 0; round < 5; ++round) {
     std::atomic<int> begun{0};
     bool ended = false;
-    // The caller's piece ends when the worker's has begun, so it is the caller that waits, and long enough to
-    // sleep.
+    // The caller's piece ends when the worker's has begun. So it is the caller that waits, and long enough to
+    // fall asleep.
     pool.parallel_for(2, [&](int64_t, int32_t thread) {
       ++begun;
       while (begun < 2)
@@ -194,8 +194,8 @@ TEST(ThreadPool, RefusesLoopsWithinLoopsAndBadSizes) {
 TEST(ThreadPool, EndsAtAnyTime) {
   for (int round = 0; round < 200; ++round) {
     ThreadPool pool(3);
-    if (round % 4 > 0) counts_of(pool, round % 4);          // none, alone, and right after shared work
-    if (round % 50 == 0) std::this_thread::sleep_for(1ms);  // asleep
+    if (round % 4 > 0) counts_of(pool, round % 4);          // none, one, and right after shared work
+    if (round % 50 == 0) std::this_thread::sleep_for(1ms);  // long enough to fall asleep
   }
 }
 
@@ -217,7 +217,7 @@ TEST(ThreadPool, ALoopDoesNotAllocate) {
   EXPECT_EQ(first, last);
 }
 
-/// Threads that have started would wait for a loop, and the start for them.
+/// Started threads would wait for a loop, and the constructor for them.
 TEST(ThreadPoolTest, AStartWithoutMemoryEnds) {
   if (!test::counts_allocations()) GTEST_SKIP() << "a sanitizer has its own operator new";
   int num_failed = 0;

@@ -153,7 +153,7 @@ TEST(Work, LatentAttentionReadsOneRowAToken) {
               10 * (3 * (4 * 8 + 8) + 4 * 16));
 }
 
-/// Every head has a matrix of its own, and all are read.
+/// Every head has its own matrix, and all are read.
 TEST(Work, ProductsOfHeads) {
   OpInfo info = op(OpKind::head_linear);
   info.heads = 4;
@@ -218,7 +218,7 @@ TEST(Work, AttentionReadsItsWindow) {
   EXPECT_EQ(work(TokenScope::prefill, 6).bytes_read, 8 * 64 * 4 + 2 * 12 * 32 * 2);
   EXPECT_EQ(work(TokenScope::prefill, 6).flops, 4 * 64 * (5 + 7 * 6));
   EXPECT_EQ(work(TokenScope::all, 6).flops, 4 * 64 * (12 + 5 + 7 * 6));
-  // A window that the step was not counted for: the most that it can be.
+  // The most that it can be, for a window that the step was not counted for.
   EXPECT_EQ(work(TokenScope::decode, 9).flops, 4 * 64 * (9 + 9));
   EXPECT_EQ(work(TokenScope::decode, 9).bytes_read, 2 * 64 * 4 + 2 * 18 * 32 * 2);
   EXPECT_EQ(work(TokenScope::decode, 1000).flops, work(TokenScope::decode, 0).flops);

@@ -20,7 +20,7 @@ from page_checks import (check_flame, check_folding, check_names, check_no_error
 
 SKIPPED = 77
 RESULTS = pathlib.Path(__file__).parent.parent / "benchmarks" / "results"
-SCRIPTS = pathlib.Path(__file__).parent.parent.parent / "scripts"
+MAKE_LONG_PROFILE = pathlib.Path(__file__).parent.parent.parent / "scripts/profiles/make_long_profile.py"
 
 
 def run(*command: str | pathlib.Path) -> str:
@@ -133,7 +133,7 @@ def main() -> int:
         folder = pathlib.Path(name)
         batch = RESULTS / "cuda-2026-11-22-steps-b64.jsonl"
         long = folder / "long.jsonl"
-        run(sys.executable, SCRIPTS / "make_long_profile.py", batch, "--steps", "10000", "-o", long)
+        run(sys.executable, MAKE_LONG_PROFILE, batch, "--steps", "10000", "-o", long)
         mixed = folder / "mixed.jsonl"
         subprocess.run([arguments.minfer, "bench", "--num-prompts", "24", "--input-len", "64", "--output-len", "24", "--device", "cpu",
                         "--threads", "1", "--profile-out", mixed], check=True, capture_output=True,

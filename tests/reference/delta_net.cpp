@@ -23,7 +23,7 @@ Matrix delta_conv(const Matrix& x, const DeltaNetShape& shape, std::span<const f
                   DeltaState& state) {
   const int64_t channels = shape.channels(), kept = shape.conv_size - 1;
   if (state.conv.empty()) state.conv.assign(static_cast<size_t>(kept * channels), 0.0);
-  std::vector<double> inputs = state.conv;  // with those of x behind
+  std::vector<double> inputs = state.conv;  // followed by those of x
   inputs.insert(inputs.end(), x.data.begin(), x.data.end());
   Matrix out(x.rows, channels);
   for (int64_t t = 0; t < x.rows; ++t) {

@@ -43,7 +43,7 @@ int two_bits(uint8_t byte, int index) {
   return byte >> (2 * index) & 3;
 }
 
-/// Element k of 32 whose first half are the low nibbles and second half the high ones.
+/// Element k of 32: the first half are the low nibbles, the second half the high ones.
 int split_nibble(const uint8_t* qs, int k) {
   return nibble(qs[k % 16], k >= 16);
 }
@@ -105,7 +105,7 @@ double iq4_xs(const uint8_t* b, int k) {
   return half(b) * (scale - 32) * kIq4Grid[split_nibble(b + 8 + 16 * j, k % 32)];
 }
 
-/// Digit n of the five that a byte of tq1_0 has: of b / 256 in base 3.
+/// Digit n of the five in a byte of tq1_0, that is of b / 256 in base 3.
 int ternary_digit(uint8_t b, int n) {
   double fraction = b / 256.0;
   for (int i = 0; i < n; ++i)
@@ -129,7 +129,7 @@ int grid_digit(const std::array<uint16_t, size>& grid, int index, int i, int bit
   return grid[static_cast<size_t>(index)] >> (bits * i) & ((1 << bits) - 1);
 }
 
-/// Sign i of the eight that come as seven bits.
+/// Sign i of eight signs that are stored in seven bits.
 double sign_of_seven(uint32_t seven, int i) {
   const bool negative = i < 7 ? bit(seven, i) : std::popcount(seven) % 2 != 0;
   return negative ? -1.0 : 1.0;

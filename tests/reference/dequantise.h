@@ -6,8 +6,8 @@
 
 namespace minfer::reference {
 
-/// Element `k` of the block at `block`, from the description of the formats (ggml's ggml-common.h and its
-/// quantisation reference): written per element and from byte offsets, apart from what the kernels use.
+/// Element `k` of the block at `block`, by the description of the formats (ggml's ggml-common.h and its
+/// quantisation reference): computed per element and from byte offsets, independent of the kernels' code.
 double element(DType dtype, const uint8_t* block, int k);
 
 /// Sign, four bits of exponent, three of mantissa.

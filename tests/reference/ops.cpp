@@ -166,7 +166,7 @@ Matrix attention(const Matrix& q, const Matrix& k, const Matrix& v, int64_t head
 
 namespace {
 
-/// The largest first, ties to the lower index.
+/// Indices in descending order of the values; ties put the lower index first.
 std::vector<int32_t> descending(std::span<const double> values) {
   std::vector<int32_t> order(values.size());
   std::iota(order.begin(), order.end(), 0);
@@ -174,7 +174,7 @@ std::vector<int32_t> descending(std::span<const double> values) {
   return order;
 }
 
-/// Of each expert whether its group is one of those that count.
+/// Returns for each expert whether its group is among the best.
 std::vector<bool> in_best_groups(const ExpertChoice& choice, const std::vector<double>& values) {
   const size_t size = values.size() / static_cast<size_t>(choice.groups);
   std::vector<double> worth;

@@ -6,8 +6,8 @@
 
 #include "kernels/backend.h"
 
-/// The ops of Backend in double precision, one element at a time in the order in which the formula is
-/// written: slow and meant to be read. Every backend is held to them.
+/// The ops of Backend in double precision, one element at a time, in the order in which the formula
+/// is written: slow, and meant to be read. Every backend is compared with them.
 namespace minfer::reference {
 
 /// Row-major [rows, cols].
@@ -30,7 +30,7 @@ Matrix linear(const Matrix& x, const Matrix& weight);
 double silu(double x);
 /// See GateActivation.
 double gated(GateActivation activation, double gate, double up);
-/// Biases of what a test multiplies: one row a matrix of weights, or empty.
+/// Biases of a test's weights: one row for each matrix, or empty.
 struct GateUpBiases {
   std::vector<float> gate;
   std::vector<float> up;
@@ -49,7 +49,7 @@ struct NormOptions {
   double eps = 0.0;
   double scale = 1.0;
 };
-/// See NormArgs, without what is added to.
+/// See NormArgs, without adding to the output.
 Matrix norm(const Matrix& x, const NormOptions& options);
 
 /// See Activation.
@@ -63,7 +63,7 @@ struct AttentionOptions {
   int64_t window = 0;
   bool chunked = false;
   double logit_cap = 0.0;
-  std::vector<float> sinks = {};  ///< one a query head, or empty
+  std::vector<float> sinks = {};  ///< one for each query head, or empty
 };
 /// Causal attention of one sequence over whole K [context, kv_heads * head_size] and V [context, kv_heads * its head size];
 /// q [queries, heads * head_size] are the sequence's last tokens.
@@ -74,19 +74,19 @@ struct ChosenExperts {
   std::vector<int32_t> experts;
   std::vector<double> weights;
 };
-/// See MoeRouteArgs, for one token; `bias` one an expert, or empty.
+/// See MoeRouteArgs, for one token; `bias` has one value for each expert, or is empty.
 ChosenExperts moe_route(std::span<const float> logits, int32_t experts_used, const ExpertChoice& choice = {},
                         std::span<const float> bias = {});
-/// hidden[t * used + j] = gate_up_swiglu(x[t]) of expert routes[t].experts[j]; `weights_input`: of routes[t].weights[j] * x[t].
+/// hidden[t * used + j] = gate_up_swiglu(x[t]) of expert routes[t].experts[j]; with `weights_input`, of routes[t].weights[j] * x[t].
 Matrix moe_gate_up_swiglu(const Matrix& x, std::span<const Matrix> gate, std::span<const Matrix> up,
                           std::span<const ChosenExperts> routes,
                           GateActivation activation = GateActivation::silu, const GateUpBiases& biases = {},
                           bool weights_input = false);
-/// Sum over j of weights[j] * (hidden[t * used + j] down^T + bias) of expert routes[t].experts[j]; `bias` one row an expert, or empty.
+/// Sum over j of weights[j] * (hidden[t * used + j] down^T + bias) of expert routes[t].experts[j]; `bias`: a row for each expert, or empty.
 Matrix moe_down(const Matrix& hidden, std::span<const Matrix> down, std::span<const ChosenExperts> routes,
                 std::span<const float> bias = {});
 
-/// The probability of every token, as SamplingRow describes it; one 1 for temperature 0.
+/// The probability of every token, as SamplingRow describes it; for temperature 0 one token has 1.
 std::vector<double> distribution(std::span<const float> logits, const SamplingRow& row);
 /// log softmax of the raw logits.
 std::vector<double> log_softmax(std::span<const float> logits);

@@ -5,14 +5,14 @@
 
 namespace minfer::reference {
 
-/// The number that e4m3 rounds to, by its definition: among the nearest of all codes the even one; beyond 448 it is 448.
+/// The number that e4m3 rounds to, by its definition: the nearest code, the even one of two; beyond 448 it is 448.
 double nearest_e4m3(double value);
 
-/// What fp8 with a scale a row makes of the rows of a matrix: the smallest bf16 that is at least largest / 448 (in f32), times the
-/// nearest_e4m3 of what it divides. A row with a number that is not finite becomes NaN.
+/// The rows of a matrix in fp8 with one scale a row: the smallest bf16 that is at least largest / 448 (in f32), times the
+/// nearest_e4m3 of the values divided by it. A row with a number that is not finite becomes NaN.
 Matrix fp8_rows(const Matrix& weight);
 
-/// The values that a tensor has when it is loaded; row-major without gaps, count * rows rows.
+/// The values of a tensor after it is loaded; row-major without gaps, count * rows rows.
 Matrix loaded_values(const HostTensor& tensor);
 
 }  // namespace minfer::reference

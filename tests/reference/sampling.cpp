@@ -10,7 +10,7 @@ namespace {
 
 constexpr double kForbidden = -std::numeric_limits<double>::infinity();
 
-/// Mask, bias and penalties as vLLM and OpenAI define them; in f32 where a tie could otherwise be broken.
+/// Mask, bias and penalties as vLLM and OpenAI define them; in f32 where double could break a tie.
 std::vector<float> changed_logits(std::span<const float> logits, const SamplingRow& row) {
   std::vector<float> changed(logits.begin(), logits.end());
   for (float& logit : changed) {
@@ -34,7 +34,7 @@ std::vector<float> changed_logits(std::span<const float> logits, const SamplingR
   return changed;
 }
 
-/// Keeps the first `count` of `order` and sets the rest to 0, then makes the sum 1.
+/// Keeps the first `count` of `order`, sets the rest to 0, and scales the sum to 1.
 void keep(std::vector<double>& probabilities, std::span<const size_t> order, size_t count) {
   for (size_t i = count; i < order.size(); ++i)
     probabilities[order[i]] = 0.0;

@@ -36,7 +36,7 @@ void* operator new(size_t bytes) {
   peak_bytes = std::max(peak_bytes, held_bytes);
   return memory;
 }
-// Algorithms ask for their temporary buffers in this way, and return them to the operator delete below.
+// Algorithms request their temporary buffers in this way, and return them to the operator delete below.
 void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
   try {
     return operator new(bytes);

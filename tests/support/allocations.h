@@ -13,7 +13,7 @@ namespace minfer::test {
 #endif
 #endif
 
-/// A program that uses the functions below gets an operator new that counts; not under the thread sanitizer,
+/// A program that uses the functions below gets an operator new that counts. Not under the thread sanitizer,
 /// which insists on its own: there every count is 0, and a test that needs one skips.
 #ifdef MINFER_THREAD_SANITIZER
 inline constexpr bool kCountsAllocations = false;
@@ -21,21 +21,21 @@ inline constexpr bool kCountsAllocations = false;
 inline constexpr bool kCountsAllocations = true;
 #endif
 
-/// Calls of operator new by this thread so far.
+/// The number of calls of operator new by this thread so far.
 uint64_t thread_allocations();
 
-/// False where a sanitizer has put its own operator new in place (TSan): then nothing is counted, and such a
-/// test skips.
+/// False if a sanitizer has installed its own operator new (TSan): then nothing is counted, and a test that
+/// needs counts skips.
 bool counts_allocations();
 
 /// The most bytes that this thread held at once since the last reset, beyond those that it held then.
 size_t thread_peak_bytes();
 void reset_thread_peak();
 
-/// This thread's operator new throws std::bad_alloc once, after so many more allocations. Below 0: it does not.
+/// Makes this thread's operator new throw std::bad_alloc once, after `after` more allocations. Below 0: it does not throw.
 void refuse_allocation(int64_t after);
 
-/// While it lives, operator new of all threads has no memory for as many bytes and more.
+/// While this object lives, operator new refuses requests of that many bytes or more, in all threads.
 class RefusedAllocations {
  public:
   explicit RefusedAllocations(size_t from_bytes);

@@ -10,7 +10,7 @@
 namespace minfer::test {
 namespace {
 
-/// Names the sequence, not its place.
+/// Data that depends on the sequence, not on its place.
 struct SequenceData {
   std::vector<float> q, k, v;
 
@@ -20,7 +20,7 @@ struct SequenceData {
         v(normal_values(context * shape.v_cols(), 3 * seed + 2)) {}
 };
 
-/// The values within rows of keys [context, k_cols] of one KV head.
+/// The values that are part of rows of keys [context, k_cols] of one KV head.
 std::vector<float> values_in(const AttentionShape& shape, std::span<const float> keys) {
   std::vector<float> values;
   for (size_t row = 0; row < keys.size(); row += static_cast<size_t>(shape.k_cols())) {
@@ -63,7 +63,7 @@ AttentionResult run_attention(Backend& backend, const AttentionShape& shape,
     const std::vector<float> q(data.q.end() - queries * shape.q_cols(), data.q.end());
     for (int32_t t = 0; t < queries; ++t) {
       qkv.insert(qkv.end(), q.begin() + t * shape.q_cols(), q.begin() + (t + 1) * shape.q_cols());
-      qkv.insert(qkv.end(), static_cast<size_t>(shape.qkv_cols() - shape.q_cols()), NAN);  // not to be read
+      qkv.insert(qkv.end(), static_cast<size_t>(shape.qkv_cols() - shape.q_cols()), NAN);  // must not be read
     }
     if (!with_reference) continue;
     result.reference.push_back(reference::attention(reference::to_matrix(q, queries, shape.q_cols()),

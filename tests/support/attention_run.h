@@ -14,7 +14,7 @@ struct AttentionShape {
   int32_t kv_heads = 2;
   int32_t head_size = 64;
   int32_t block_size = 16;
-  DType dtype = DType::f32;  ///< of the cache
+  DType dtype = DType::f32;  ///< type of the cache
   uint64_t block_seed = 1;
   int32_t v_head_size = 0;  ///< 0: as head_size
   reference::AttentionOptions options = {};
@@ -30,16 +30,16 @@ struct AttentionShape {
   std::string text() const;
 };
 
-/// Makes the sinks of a shape's heads, around the largest of the other scores.
+/// Makes sinks for a shape's heads that are close to the largest of the other scores.
 std::vector<float> random_sinks(int32_t heads);
 
 struct AttentionResult {
-  std::vector<std::vector<float>> out;  ///< per sequence, [queries, out_cols]
+  std::vector<std::vector<float>> out;  ///< one for each sequence, [queries, out_cols]
   std::vector<std::vector<double>> reference;
 };
 
-/// Runs one step of attention over sequences whose data has seeds `names`: the values of a sequence's tokens are the same whatever step
-/// or batch they run in. Also checks that nothing else is written, and hides the cache blocks in front of a window.
+/// Runs one step of attention over sequences whose data has seeds `names`. The values of a sequence's tokens do not depend on the step
+/// or batch. Also checks that nothing else is written, and hides the cache blocks in front of a window.
 AttentionResult run_attention(Backend& backend, const AttentionShape& shape,
                               const std::vector<SequenceShape>& sequences, const std::vector<uint64_t>& names,
                               bool with_reference = false);

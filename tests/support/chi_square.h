@@ -18,15 +18,15 @@ struct ChiSquare {
     statistic += (count - expected) * (count - expected) / expected;
     ++cells;
   }
-  /// Four standard deviations above the mean: the degrees of freedom f, and a variance of 2 f.
+  /// Four standard deviations above the mean: the mean is the degrees of freedom f, the variance 2 f.
   double limit() const { return cells - 1 + 4.0 * std::sqrt(2.0 * (cells - 1)); }
 };
 
-/// Rows that are drawn from at a time.
+/// The number of rows that one call draws.
 inline constexpr int kChiSquareRows = 1000;
 
-/// 100,000 draws by `row` at positions 0, 1, ... against `probabilities`. `draw`: one token a row, each from
-/// the same logits. Tokens expected under 5 times share a cell. The seed is fixed, so the outcome is too.
+/// Compares 100,000 draws by `row` at positions 0, 1, ... with `probabilities`. `draw` draws one token for each row,
+/// all from the same logits. Tokens expected fewer than 5 times share a cell. The seed is fixed, and so is the outcome.
 ChiSquare chi_square(const SamplingRow& row, std::span<const double> probabilities,
                      const std::function<std::vector<SampledToken>(std::span<const SamplingRow>)>& draw);
 

@@ -2,9 +2,9 @@
 
 namespace minfer::test {
 
-/// Seconds of CPU time that this thread has used: unlike the wall clock's, they do not grow with what else the
-/// machine does. For tests that work is linear, whose limit a quadratic algorithm exceeds by orders of
-/// magnitude.
+/// Seconds of CPU time that this thread has used: unlike wall-clock time, they do not depend on the
+/// machine's other work. For tests that work is linear, with a limit that a quadratic algorithm exceeds by
+/// orders of magnitude.
 double thread_cpu_seconds();
 
 }  // namespace minfer::test

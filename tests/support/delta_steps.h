@@ -13,10 +13,10 @@
 #include "tests/support/paged_batch.h"
 #include "tests/support/random_data.h"
 
-/// Steps of a gated delta net against double precision, whatever computes them.
+/// Steps of a gated delta net against double precision, for any implementation.
 namespace minfer::test {
 
-/// Heads below, at and above whole lanes, column groups and rows of 64; one value head a key head, two and three, side by side or in turn.
+/// Heads below, at and above whole lanes, column groups and rows of 64; one, two and three value heads a key head, side by side or in turn.
 inline const std::vector<DeltaNetShape> kDeltaShapes{
     {.key_heads = 1, .value_heads = 1, .key_size = 1, .value_size = 1, .conv_size = 2},
     {.key_heads = 2, .value_heads = 4, .key_size = 12, .value_size = 12, .conv_size = 4},
@@ -33,7 +33,7 @@ inline std::string text_of(const DeltaNetShape& shape) {
                      shape.value_heads, shape.value_size, shape.in_turn ? " in turn" : "", shape.conv_size);
 }
 
-/// Of a layer, random.
+/// The weights of a layer, random.
 struct DeltaWeights {
   explicit DeltaWeights(const DeltaNetShape& of)
       : shape(of),
@@ -48,12 +48,12 @@ struct DeltaWeights {
   std::vector<float> conv, dt_bias, decay;
 };
 
-/// What delta_conv() and delta_rule() gave.
+/// The outputs of delta_conv() and delta_rule().
 struct DeltaOutputs {
   std::vector<float> qkv, values;
 };
 
-/// Largest NMSE of either.
+/// The largest NMSE allowed for each.
 struct DeltaLimits {
   double conv, rule;
 };
@@ -62,8 +62,8 @@ inline std::vector<float> rows_of(const std::vector<float>& all, int64_t cols, i
   return {all.begin() + first * cols, all.begin() + (first + count) * cols};
 }
 
-/// Steps in which sequence s of all brings queries[s] tokens, one step after the other: run(sequences, x [tokens, channels], gates
-/// [tokens, 2 value_heads]) gives the outputs of one.
+/// Runs steps one after the other; in each, sequence s of all brings queries[s] tokens. run(sequences, x [tokens, channels], gates
+/// [tokens, 2 value_heads]) returns the outputs of one step.
 template <class Run>
 void expect_delta_reference(const DeltaWeights& weights, const std::vector<std::vector<int32_t>>& steps,
                             const DeltaLimits& limits, const Run& run) {
@@ -102,7 +102,7 @@ void expect_delta_reference(const DeltaWeights& weights, const std::vector<std::
   }
 }
 
-/// Of memory that held NaN: slots of nobody are as they were, those of sequences have all their elements.
+/// Checks memory that held NaN: slots of no sequence are unchanged, and slots of sequences have all their elements.
 inline void expect_states_of(const std::vector<int32_t>& slots, const DeltaNetShape& shape,
                              const std::vector<float>& conv, const std::vector<float>& delta) {
   const auto expect = [&](const std::vector<float>& states, int64_t size) {

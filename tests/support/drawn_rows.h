@@ -25,7 +25,7 @@ void visit_drawn_rows(const Visit& visit) {
   visit(logits, row, "top_k 20, top_p 0.8, min_p 0.1");
 }
 
-/// Without top_k: most rows are tried more than once.
+/// Without top_k, most rows take more than one try.
 template <class Visit>
 void visit_tried_rows(const Visit& visit) {
   const std::vector<float> logits = normal_values(200, 5, 0.5f);

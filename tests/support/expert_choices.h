@@ -15,13 +15,13 @@ struct ChoiceCase {
   ExpertChoice choice;
   bool has_bias;
 
-  /// One an expert, near enough to what scores differ by that it decides; empty without.
+  /// One for each expert, close to the differences between scores, so that it decides; empty if there is none.
   std::vector<float> bias() const {
     return has_bias ? normal_values(experts, 17, 0.2f) : std::vector<float>();
   }
 };
 
-/// Families' ways: GLM-4.5 and Kimi K2, DeepSeek-V3, DeepSeek-V2, ERNIE 4.5, Llama 4; and shapes that fill no warp.
+/// The choices of GLM-4.5 and Kimi K2, DeepSeek-V3, DeepSeek-V2, ERNIE 4.5, Llama 4; and shapes that do not fill a warp.
 inline std::vector<ChoiceCase> choice_cases() {
   constexpr ExpertScore kSoftmax = ExpertScore::softmax, kSigmoid = ExpertScore::sigmoid;
   return {
@@ -37,7 +37,7 @@ inline std::vector<ChoiceCase> choice_cases() {
       {33, 33, {.score = kSigmoid, .groups = 3, .groups_used = 3, .group_best = 1}, true}};
 }
 
-/// What no backend takes.
+/// Choices that no backend accepts.
 inline std::vector<ChoiceCase> refused_choices() {
   return {{8, 9, {}, false},
           {8, 0, {}, false},

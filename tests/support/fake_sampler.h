@@ -12,7 +12,7 @@ namespace minfer::test {
 
 inline constexpr double kBytesANanosecond = 2'000.0;
 
-/// A device that reads evenly, on the host's clock.
+/// A device whose counters grow evenly, on the host's clock.
 class FakeSampler final : public CounterSampler {
  public:
   std::string prepare(const CounterOptions& options) override {
@@ -45,7 +45,7 @@ class FakeSampler final : public CounterSampler {
   int64_t good_windows = 1'000'000;
   std::atomic<int> prepared{0};
   std::atomic<int> closed{0};
-  std::vector<int64_t> begins_ns;  ///< read when the collector is gone
+  std::vector<int64_t> begins_ns;  ///< read after the collector is gone
 
  private:
   CounterSetup setup_;
@@ -53,7 +53,7 @@ class FakeSampler final : public CounterSampler {
   int64_t end_ns_ = 0;
 };
 
-/// What the collector gave, from its thread.
+/// The windows that the collector gave, from its thread.
 class WindowList {
  public:
   CounterCollector::OnWindow sink() {

@@ -6,7 +6,7 @@
 
 #include "profiling/findings/rules.h"
 
-/// Synthetic records of an even run on a GPU, and what the rules find in them.
+/// Synthetic records of an even run on a GPU, and the findings of the rules for them.
 namespace minfer::test {
 
 inline OpInfo found_op(const char* op, OpKind kind) {
@@ -67,7 +67,7 @@ inline StepSummary device_step(int64_t number) {
   return step;
 }
 
-/// Evidence of 100 steps, each as `change` leaves it. Its number is in it.
+/// Evidence of 100 steps, each as `change` leaves it; a step contains its number.
 class FoundIn {
  public:
   explicit FoundIn(ProfileHeader header = device_header()) : evidence(header) {
@@ -83,7 +83,7 @@ class FoundIn {
     }
     return *this;
   }
-  /// The finding of that name; with gain 0 if there is none.
+  /// The finding of that name; one with gain 0 if there is none.
   Finding of(std::string_view rule) const {
     const std::vector<Finding> all = find_all(evidence);
     const auto found = std::ranges::find(all, rule, &Finding::rule);

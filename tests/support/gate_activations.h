@@ -12,7 +12,7 @@ struct NamedActivation {
   const char* name;
   GateActivation activation;
 };
-/// As a parameter of tests it prints as its name.
+/// Prints a test parameter by its name.
 inline void PrintTo(const NamedActivation& kind, std::ostream* out) {
   *out << kind.name;
 }
@@ -21,7 +21,7 @@ inline constexpr std::array kGateActivations{
     NamedActivation{"gelu", GateActivation::gelu},
     NamedActivation{"clamped_swiglu", GateActivation::clamped_swiglu}};
 
-/// Biases of `matrices` matrices of `rows` rows, so large that some gates and ups are beyond the limits of the clamped kind.
+/// Biases for `matrices` matrices of `rows` rows, so large that some gates and ups exceed the limits of the clamped kind.
 inline reference::GateUpBiases gate_up_biases(int64_t matrices, int64_t rows) {
   return {.gate = normal_values(matrices * rows, 31, 4.0f), .up = normal_values(matrices * rows, 32, 4.0f)};
 }

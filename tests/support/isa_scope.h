@@ -5,7 +5,7 @@
 
 namespace minfer::test {
 
-/// While it lives, backends are made for the instruction set named.
+/// While it lives, backends are made for the named instruction set.
 class IsaScope {
  public:
   explicit IsaScope(const std::string& isa);

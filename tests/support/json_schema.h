@@ -9,14 +9,14 @@
 
 namespace minfer::test {
 
-/// The keywords of JSON Schema that the schemas of profiles use. Any other is an error, so that none is passed over.
+/// The keywords of JSON Schema that the profile schemas use. Any other keyword is an error, so that none is ignored.
 class JsonSchema {
  public:
   using Json = nlohmann::json;
 
   explicit JsonSchema(Json root) : root_(std::move(root)) {}
 
-  /// What is wrong with `value`; empty: nothing.
+  /// The errors of `value`; empty: none.
   std::string check(const Json& value) const { return check(value, root_, "$"); }
 
  private:
@@ -42,7 +42,7 @@ class JsonSchema {
     if (keyword == "properties") return properties(rule, value, path);
     if (keyword == "required") return required(rule, value, path);
     if (keyword == "items") return items(rule, value, path);
-    if (keyword == "type") return {};  // checked first: the other keywords count on it
+    if (keyword == "type") return {};  // checked first: the other keywords rely on it
     bool holds = false;
     if (keyword == "const") {
       holds = value == rule;

@@ -92,7 +92,7 @@ KernelSuite attention_suite(TokenScope scope, int32_t head_size, DType kv, DType
   return suite;
 }
 
-/// Latent attention: values are the first elements of the one row a token.
+/// Latent attention: the values are the first elements of a token's only row.
 KernelSuite latent_attention_suite(TokenScope scope, int32_t value_size, int32_t rotary_size, DType kv,
                                    DType activation) {
   KernelSuite suite = attention_suite(scope, value_size + rotary_size, kv, activation, 0);
@@ -125,7 +125,7 @@ std::vector<float> read(Backend& backend, const void* data, DType dtype, int64_t
   return values;
 }
 
-/// Of tensors without gaps.
+/// For tensors without gaps.
 std::vector<float> read(Backend& backend, const Tensor& tensor) {
   return read(backend, tensor.data, tensor.dtype, tensor.rows * tensor.stride);
 }
@@ -138,7 +138,7 @@ Matrix weight_of(const KernelSuite& suite, size_t i) {
   return reference::loaded_values(suite.tensors[i]);
 }
 
-/// The keys or values of a sequence [context, kv_heads * size], of rows `stride` apart.
+/// The keys or values of a sequence, [context, kv_heads * size], from rows that are `stride` apart.
 Matrix cached(const std::vector<float>& cache, const KernelCase& c, const int32_t* blocks, int64_t head_size,
               int64_t stride) {
   Matrix rows(c.context, c.info.kv_heads * head_size);
@@ -180,7 +180,7 @@ std::vector<double> expected_attention(const KernelOperands& operands, Backend& 
   return expected;
 }
 
-/// What the op should write; called before it runs.
+/// The expected output of the op; called before it runs.
 std::vector<double> expected_of(const KernelSuite& suite, const KernelOperands& operands, Backend& backend,
                                 const KernelCase& c, const ForwardBatch& batch) {
   if (c.info.kind == OpKind::attention) return expected_attention(operands, backend, c, batch);

@@ -10,12 +10,12 @@
 
 namespace minfer::test {
 
-/// Sizes of a test of LatentKvWriteArgs, and what the op is to do, in double precision.
+/// Sizes for a test of LatentKvWriteArgs, and the expected results of the op in double precision.
 struct LatentKvCase {
   int32_t heads = 3;
   int32_t latent_size = 24;
   int32_t rotary_size = 8;
-  int32_t other_size = 12;  ///< of a head of q, in front of its rotated elements
+  int32_t other_size = 12;  ///< of a head of q, before its rotated elements
   RopePairing pairing = RopePairing::interleaved;
   DType kv = DType::f32;
   int32_t block_size = 16;
@@ -50,7 +50,7 @@ struct LatentKvCase {
     return head;
   }
 
-  /// The row of the cache of a token's kv.
+  /// The expected cache row for a token's kv.
   std::vector<double> row(std::span<const float> kv_row, int32_t position) const {
     const auto latent = kv_row.first(static_cast<size_t>(latent_size));
     std::vector<double> out =
@@ -73,7 +73,7 @@ struct LatentKvCase {
     return out;
   }
 
-  /// The rotated elements of a row of q_out; the others are NaN, as they were.
+  /// The rotated elements of a row of q_out. All other elements must still be NaN.
   std::vector<float> written(std::span<const float> out_row) const {
     std::vector<float> found;
     for (int32_t h = 0; h < heads; ++h) {
@@ -82,7 +82,7 @@ struct LatentKvCase {
         if (i >= latent_size) {
           found.push_back(value);
         } else if (!std::isnan(value)) {
-          found.push_back(INFINITY);  // it wrote where it should not
+          found.push_back(INFINITY);  // a write to a place that must not change
         }
       }
     }

@@ -89,7 +89,7 @@ class MemoryTransport final : public ProcessTransport {
   std::deque<Open> open_;
 };
 
-/// Runs `body` on `count` threads, each with its group of processes, and waits for all.
+/// Runs `body` on `count` threads, each with its own group of processes, and waits for all.
 inline void run_as_processes(int32_t count, const std::function<void(std::shared_ptr<ProcessGroup>)>& body) {
   const auto boxes = std::make_shared<Mailboxes>();
   std::vector<std::jthread> threads;

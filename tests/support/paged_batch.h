@@ -6,13 +6,13 @@
 
 namespace minfer::test {
 
-/// A sequence of a test's step: `context` tokens of which the last `queries` are computed.
+/// A sequence of a test's step: `context` tokens, of which the last `queries` are computed.
 struct SequenceShape {
   int32_t context;
   int32_t queries;
 };
 
-/// The inputs of a step over a paged cache whose blocks are dealt out at random, a few of them to nobody.
+/// The inputs of a step over a paged cache. Blocks are assigned at random; a few belong to no sequence.
 class PagedBatch {
  public:
   PagedBatch(Backend& backend, std::vector<SequenceShape> sequences, int32_t block_size, uint64_t seed);
@@ -22,9 +22,9 @@ class PagedBatch {
   int32_t block_size() const { return block_size_; }
   int32_t num_blocks() const { return num_blocks_; }
   int64_t num_slots() const { return int64_t{num_blocks_} * block_size_; }
-  /// Where a token of a sequence is: block * block_size + offset.
+  /// The slot of a sequence's token: block * block_size + offset.
   int64_t slot(size_t sequence, int32_t position) const;
-  /// Entries of the block table for blocks in which no query of a window sees a key point nowhere on the device.
+  /// Makes the block table entries of blocks in which no query of a window sees a key point outside the device's memory.
   void hide_blocks_outside(AttentionWindow window);
 
  private:
@@ -38,20 +38,20 @@ class PagedBatch {
   ForwardBatch batch_;
 };
 
-/// K or V of one layer, [num_blocks, kv_heads, block_size, head_size]. Slots that belong to no token hold
-/// NaN.
+/// K or V of one layer, [num_blocks, kv_heads, block_size, head_size]. Slots that belong to no
+/// token hold NaN.
 class PagedCache {
  public:
   PagedCache(Backend& backend, const PagedBatch& batch, DType dtype, int32_t kv_heads, int32_t head_size);
   /// Fills the rows of a sequence's positions [0, count) from `rows` [count, kv_heads * head_size], rounded
-  /// to the type, and returns what was stored.
+  /// to the type. Returns the stored values.
   std::vector<float> store(const PagedBatch& batch, size_t sequence, std::span<const float> rows);
   void upload();
 
   /// The row of one head in a slot, widened.
   std::vector<float> row(int64_t slot, int32_t kv_head) const;
   void* data() const { return device_.data(); }
-  /// Whether the cache on the device is byte for byte as uploaded, but for `except` slots.
+  /// True if the cache on the device is byte for byte as uploaded, except in the slots of `except`.
   bool unchanged(std::span<const int64_t> except = {}) const;
 
  private:

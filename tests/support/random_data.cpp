@@ -27,7 +27,7 @@ void put(uint8_t* out, uint16_t bits) {
   out[1] = static_cast<uint8_t>(bits >> 8);
 }
 
-/// Blocks of fp8 have a bf16 and no NaN among their numbers.
+/// Gives blocks of fp8 a valid bf16 scale, and removes NaN from their numbers.
 void mend_fp8(std::vector<uint8_t>& bytes, uint64_t seed) {
   for (size_t i = 0; i < bytes.size(); ++i) {
     if (i % sizeof(BlockFp8) >= 2 && (bytes[i] & 127) == 127) bytes[i] &= 128;
@@ -37,7 +37,7 @@ void mend_fp8(std::vector<uint8_t>& bytes, uint64_t seed) {
         f32_to_bf16(static_cast<float>(uniform(seed + 1, static_cast<int64_t>(block)) * 0.02)));
 }
 
-/// A block of iq1_m has its half in pieces of four bits.
+/// A block of iq1_m stores its half in pieces of four bits.
 void put_iq1_m(uint8_t* block, uint16_t bits) {
   for (int i = 0; i < 4; ++i) {
     uint8_t& byte = block[49 + 2 * i];
@@ -45,7 +45,7 @@ void put_iq1_m(uint8_t* block, uint16_t bits) {
   }
 }
 
-/// Byte offsets of the half-precision fields of a block, which cannot be any bits.
+/// Byte offsets of a block's half-precision fields, which cannot hold arbitrary bits.
 std::vector<size_t> half_fields(DType dtype) {
   switch (dtype) {
     case DType::q4_1:

@@ -9,7 +9,7 @@
 
 namespace minfer {
 
-/// As a parameter of tests, a type prints as its name.
+/// Prints a type, as a test parameter, by its name.
 void PrintTo(DType dtype, std::ostream* out);
 
 }  // namespace minfer
@@ -23,15 +23,15 @@ std::vector<float> normal_values(int64_t count, uint64_t seed, float deviation =
 std::vector<int32_t> permutation(int32_t count, uint64_t seed);
 
 /// Random bytes as `rows` rows of `cols` elements of a type, with scales of moderate size: every bit pattern
-/// of the quants occurs, no element is infinite or NaN.
+/// of the quants occurs, and no element is infinite or NaN.
 std::vector<uint8_t> random_weights(DType dtype, int64_t rows, int64_t cols, uint64_t seed);
 
-/// The type that weights of `dtype` have before they are loaded, which is bf16 for fp8; and such a tensor over random_weights() of it.
+/// The type that weights of `dtype` have before loading (bf16 for fp8), and a tensor of that type over its random_weights().
 DType file_dtype(DType dtype);
 HostTensor random_tensor(DType dtype, std::span<const uint8_t> bytes, int64_t count, int64_t rows,
                          int64_t cols);
 
-/// All types of weights, as parameters of tests: those of files, and fp8.
+/// All types of weights, as test parameters: those of files, and fp8.
 std::vector<DType> every_dtype();
 
 }  // namespace minfer::test

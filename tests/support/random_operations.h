@@ -13,12 +13,12 @@ inline int64_t environment_number(const char* variable, int64_t otherwise) {
   return text == nullptr ? otherwise : std::strtoll(text, nullptr, 10);
 }
 
-/// Operations that a random test does: $MINFER_TEST_OPS, or what takes a second or two.
+/// The number of operations of a random test: $MINFER_TEST_OPS, or a number that takes a second or two.
 inline int64_t num_random_operations() {
   return environment_number(kOperationsVariable, 200'000);
 }
 
-/// The seed a random test starts from: $MINFER_TEST_SEED, to repeat a failure, or 1.
+/// The first seed of a random test: $MINFER_TEST_SEED, to repeat a failure, or 1.
 inline uint64_t first_seed() {
   return static_cast<uint64_t>(environment_number(kSeedVariable, 1));
 }

@@ -11,7 +11,7 @@
 
 namespace minfer::test {
 
-/// Rows of random parameters, each neutral in some rows, with the memory of their spans.
+/// Rows of random parameters, each neutral in some rows, and the memory of their spans.
 class RandomRows {
  public:
   RandomRows(int count, int64_t vocabulary, uint64_t seed) : seed_(seed) {

@@ -6,7 +6,7 @@
 
 namespace minfer::test {
 
-/// What the exception that `call` throws says; "" if it throws none.
+/// The message of the exception that `call` throws; "" if it throws none.
 template <class Exception = Error, class Call>
 std::string refusal_of(Call&& call) {
   try {

@@ -9,7 +9,7 @@ inline constexpr bool kSanitized = __has_feature(address_sanitizer) || __has_fea
 #else
 inline constexpr bool kSanitized = false;
 #endif
-// With a sanitizer a process is slower by far and keeps freed memory: what it takes of either is not
-// measured.
+// With a sanitizer a process is much slower and keeps freed memory, so tests do not measure its time
+// or its memory.
 
 }  // namespace minfer::test

@@ -13,7 +13,7 @@
 #include "tests/support/paged_batch.h"
 #include "tests/support/random_data.h"
 
-/// Steps of a gated short convolution against double precision, whatever computes them.
+/// Steps of a gated short convolution against double precision, for any implementation.
 namespace minfer::test {
 
 /// A layer's weights, random.
@@ -33,14 +33,14 @@ struct ShortConvLayer {
   std::vector<float> weight, bias;  ///< [size, channels], [channels] or empty
 };
 
-/// Channels below, at and above what threads and blocks take; as few inputs as there may be and as many.
+/// Channels below, at and above the number for threads and blocks; the fewest and the most possible inputs.
 inline std::vector<ShortConvLayer> short_conv_layers() {
   return {{1, 2, false},  {32, 3, true},   {63, 4, false}, {64, 16, true},
           {65, 3, false}, {128, 3, false}, {129, 5, true}, {1000, 4, false}};
 }
 
-/// Steps in which sequence s of all brings queries[s] tokens, one step after the other: run(sequences, x [tokens, 3 channels]) gives the
-/// output of one.
+/// Runs steps one after the other; in each, sequence s of all brings queries[s] tokens. run(sequences, x [tokens, 3 channels]) returns
+/// the output of one step.
 template <class Run>
 void expect_short_conv_reference(const ShortConvLayer& layer, const std::vector<std::vector<int32_t>>& steps,
                                  double limit, const Run& run) {
@@ -71,7 +71,7 @@ void expect_short_conv_reference(const ShortConvLayer& layer, const std::vector<
   }
 }
 
-/// Of memory that held NaN: slots of nobody are as they were, those of sequences have all their elements.
+/// Checks memory that held NaN: slots of no sequence are unchanged, and slots of sequences have all their elements.
 inline void expect_short_conv_states(const std::vector<int32_t>& slots, const ShortConvLayer& layer,
                                      const std::vector<float>& states) {
   for (int64_t i = 0; i < std::ssize(states); ++i) {

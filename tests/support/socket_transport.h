@@ -13,7 +13,7 @@
 
 namespace minfer::test {
 
-/// Messages between two processes over a socket: what MPI does, where there is none. Owns the socket.
+/// Messages between two processes over a socket: the work of MPI, without MPI. Owns the socket.
 class SocketTransport final : public ProcessTransport {
  public:
   SocketTransport(Rank rank, int socket) : rank_(rank), socket_(socket) {}
@@ -73,7 +73,7 @@ class SocketTransport final : public ProcessTransport {
     return static_cast<int32_t>(open_.size()) - 1;
   }
 
-  /// What goes without waiting. The other end may be gone: that is not for a transport to tell.
+  /// Moves everything that needs no wait. The other end may be gone: a transport does not report that.
   void move() {
     while (!outgoing_.empty()) {
       const ssize_t sent = ::send(socket_, outgoing_.data(), outgoing_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);

@@ -4,7 +4,7 @@
 
 namespace minfer::test {
 
-/// A directory of its own for a test, removed with everything in it at the end.
+/// A directory for one test, removed at the end with everything in it.
 class TemporaryDirectory {
  public:
   TemporaryDirectory();

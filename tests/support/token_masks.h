@@ -7,7 +7,7 @@
 
 namespace minfer::test {
 
-/// What the masks of grammars are like: nearly all tokens, few, whole words of either.
+/// The kinds of masks that grammars make: nearly all tokens, few, whole words of either.
 enum class MaskKind : uint8_t { most, half, few, words, one, all, none };
 inline constexpr MaskKind kMaskKinds[] = {MaskKind::most, MaskKind::half, MaskKind::few, MaskKind::words,
                                           MaskKind::one,  MaskKind::all,  MaskKind::none};
@@ -16,7 +16,7 @@ inline bool mask_allows(const std::vector<uint32_t>& mask, int64_t token) {
   return (mask[static_cast<size_t>(token / 32)] >> (token % 32) & 1) != 0;
 }
 
-/// A mask of `vocabulary` tokens, [ceil(vocabulary / 32)]; bits behind the vocabulary are 0.
+/// A mask of `vocabulary` tokens, [ceil(vocabulary / 32)]; bits beyond the vocabulary are 0.
 inline std::vector<uint32_t> random_mask(MaskKind kind, int64_t vocabulary, uint64_t seed) {
   std::vector<uint32_t> mask(static_cast<size_t>((vocabulary + 31) / 32));
   const auto drawn = [&](int64_t position) { return uniform(seed, position); };

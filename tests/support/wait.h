@@ -6,11 +6,11 @@
 
 namespace minfer::test {
 
-/// Longer than anything takes that a test waits for, on a slow machine, beside other programs and under a sanitizer. A test
-/// whose condition does not come fails; one that passes never waits so long.
+/// Longer than anything that a test waits for takes on a slow machine, beside other programs and under a sanitizer. A test
+/// whose condition never holds fails; a test that passes never waits this long.
 inline constexpr std::chrono::seconds kPatience{120};
 
-/// Waits until `holds()` is true. False: it is not when `patience` is over.
+/// Waits until `holds()` is true. Returns false if it is not true within `patience`.
 template <class Condition>
 [[nodiscard]] bool wait_until(Condition&& holds, std::chrono::milliseconds patience = kPatience) {
   const auto deadline = std::chrono::steady_clock::now() + patience;

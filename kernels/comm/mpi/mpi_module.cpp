@@ -1,10 +1,10 @@
-// Processes that exchange messages through MPI: the whole of what calls it, built as a module (libminfer_mpi.so) that the program
-// loads when a launcher started it.
+// Processes that exchange messages through MPI. This file makes all calls of MPI; it is built as a module (libminfer_mpi.so) that
+// the program loads if a launcher started it.
 
 #include <climits>
 #include <vector>
 
-#define OMPI_SKIP_MPICXX  // the C++ bindings of MPI 2, a library of their own
+#define OMPI_SKIP_MPICXX  // the C++ bindings of MPI 2, a separate library
 #include <mpi.h>
 
 #include "kernels/comm/process_transport.h"
@@ -94,7 +94,7 @@ __attribute__((visibility("default"))) int32_t minfer_transport_version() {
 }
 
 __attribute__((visibility("default"))) minfer::ProcessTransport* minfer_make_transport(std::string& error) {
-  // One thread at a time, but not always the same: a server's engine has a thread of its own.
+  // One thread at a time, but not always the same one: a server's engine has a thread of its own.
   int provided = 0;
   int code = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
   if (code != MPI_SUCCESS) {

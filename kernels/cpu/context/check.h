@@ -7,7 +7,7 @@
 
 namespace minfer::cpu {
 
-/// Throws Error unless `x` holds f32 of [rows, cols] with rows that do not overlap.
+/// Throws Error unless `x` is [rows, cols] f32 with rows that do not overlap.
 inline void check_f32(std::string_view what, const Tensor& x, int64_t rows, int64_t cols) {
   if (x.dtype != DType::f32) fail("{}: type {}, expected f32", what, name(x.dtype));
   if (x.rows != rows || x.cols != cols) {
@@ -24,7 +24,7 @@ inline void check_vector(std::string_view what, const Weight& weight, int64_t co
   }
 }
 
-/// Throws Error if x of a product is to be normalised by it: the CPU's products take x as it is (Target::takes_norm()).
+/// Throws Error if a product is to normalise x first: the CPU's products take x as it is (Target::takes_norm()).
 inline void check_no_norm(std::string_view what, const FrontNorm& norm) {
   if (norm.weight) fail("{}: a norm in front, expected none on the CPU", what);
 }

@@ -7,10 +7,10 @@
 #include "kernels/cpu/lanes/lane_kernels.h"
 #include "kernels/tensor_view.h"
 
-/// What the ops of the CPU backend share: the resources that they run on, and how a loop over rows is cut.
+/// Shared by the ops of the CPU backend: the resources that they run on, and how a loop over rows is cut.
 namespace minfer::cpu {
 
-/// What an op runs on. Non-owning; made by the backend for each call.
+/// The resources that an op runs on. Non-owning; the backend makes it for each call.
 struct OpContext {
   ThreadPool* pool = nullptr;
   Isa isa = Isa::portable;
@@ -21,10 +21,10 @@ struct OpContext {
 /// Below this many elements an op stays on the calling thread: sharing it takes longer than the work.
 inline constexpr int64_t kMinParallelElements = 16384;
 
-/// Several, so that others take over what a thread that lost its core for a while would have done.
+/// Several, so that other threads take over the pieces of a thread that lost its core for a while.
 inline constexpr int64_t kPiecesPerThread = 4;
 
-/// Pieces for an op over `elements` elements that can be cut into `most` at most.
+/// The number of pieces for an op over `elements` elements that can be cut into at most `most` pieces.
 inline int64_t pieces_for(int64_t most, int64_t elements, const OpContext& context) {
   if (elements < kMinParallelElements) return 1;
   return std::min<int64_t>(most, kPiecesPerThread * context.pool->threads());

@@ -4,9 +4,9 @@
 
 namespace minfer::cpu {
 
-/// Scratch memory of the CPU ops, owned by the backend and lent to one op at a time. It grows to what the
-/// largest op has asked for and never shrinks, so that steps of a known shape do not allocate. Not
-/// thread-safe: an op takes what it needs before its parallel region.
+/// Scratch memory of the CPU ops, owned by the backend and lent to one op at a time. It grows to the size
+/// that the largest op asked for and never shrinks, so that steps of a known shape do not allocate. Not
+/// thread-safe: an op takes its memory before its parallel region.
 class Workspace {
  public:
   static constexpr size_t kAlignment = 64;

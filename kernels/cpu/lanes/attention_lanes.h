@@ -12,9 +12,9 @@
 //   weights m' = max(m, s), c = e^(m - m'), w[j] = e^(s[j] - m')             running maximum m
 //   sums    l[lane] = l[lane] * c + w of the lane's positions in order
 //           acc[d] = acc[d] * c + sum over j of w[j] * v[j][d]
-// and at the end out[d] = acc[d] / (l folded 8, 4, 2, 1). Masked positions take no part at all, and key tiles of which a row sees
-// nothing neither. A cap is put on s before all else; a sink is m at the start, with 1 in the first lane of l. So what a row gets
-// depends on its query and the keys that it sees alone: not on the other rows, the block size or where the blocks lie.
+// and at the end out[d] = acc[d] / (l folded 8, 4, 2, 1). Masked positions take no part at all, nor do key tiles in which a row
+// sees no key. A cap is put on s before all else; a sink is m at the start, with 1 in the first lane of l. So a row's result
+// depends only on its query and on the keys that it sees: not on the other rows, the block size or where the blocks lie.
 namespace minfer::cpu {
 inline namespace MINFER_ISA {
 
@@ -36,12 +36,12 @@ inline constexpr int kSumChunks = 2;
 
 inline constexpr float kMasked = -__builtin_inff();
 
-/// A tile's scratch memory and what does not change from key tile to key tile.
+/// A tile's scratch memory, and the values that stay the same for all key tiles.
 struct AttentionState {
   int head_size;
   int padded;          ///< head_size rounded up to whole lanes: the row stride of q
   int value_size;      ///< of V's rows and the results
-  int value_padded;    ///< the same of it: the row stride of acc
+  int value_padded;    ///< value_size rounded up: the row stride of acc
   int rows;            ///< tokens * group, row = token * group + head
   float* q;            ///< [rows, padded] scaled
   float* keys;         ///< [kKeyTile / 16, padded, 16] the key tile, transposed
@@ -99,9 +99,9 @@ inline void start_rows(const AttentionTile& tile, const AttentionState& s) {
   }
 }
 
-/// Points tile_rows [seen.begin, seen.end) at positions from first + seen.begin on: into the cache where its rows are whole
-/// lanes of f32, else at widened copies. Entries before them, and up to the next whole lane group, repeat a row; what
-/// is computed from them is masked.
+/// Points tile_rows [seen.begin, seen.end) at positions from first + seen.begin on: into the cache if its rows are whole
+/// lanes of f32, else at widened copies. Entries before them, and up to the next whole lane group, repeat a row; results
+/// from these entries are masked.
 inline void find_rows(const AttentionTile& tile, AttentionState& s, CacheRows cache, int first,
                       SeenKeys seen) {
   const DType dtype = tile.kv->dtype;
@@ -125,8 +125,8 @@ inline void find_rows(const AttentionTile& tile, AttentionState& s, CacheRows ca
 }
 
 #if defined(__AVX512F__)
-/// Elements d to d + 3 of rows j, j + 4, j + 8 and j + 12. Loads put them in their places, so that shuffles, which are scarce, only
-/// transpose within.
+/// Elements d to d + 3 of rows j, j + 4, j + 8 and j + 12. The loads put them in place, so that the shuffles, which are scarce,
+/// need only transpose within.
 inline __m512 every_fourth_row(const float* const* rows, int j, int d) {
   __m512 all = _mm512_castps128_ps512(_mm_loadu_ps(rows[j] + d));
   all = _mm512_insertf32x4(all, _mm_loadu_ps(rows[j + 4] + d), 1);
@@ -199,8 +199,8 @@ inline void score_tile(const AttentionState& s, int row, int group) {
   }
 }
 
-/// Scores of rows [row, end) with `groups` lane groups of keys, in register tiles of R rows, the rest in
-/// smaller ones.
+/// Scores of rows [row, end) with `groups` lane groups of keys, in register tiles of R rows; the rest in
+/// smaller tiles.
 template <int R>
 inline void score_rows(const AttentionState& s, int row, int end, int groups) {
   constexpr int kGroups = R <= 2 ? kScoreGroupsOfFewRows : kScoreGroups;
@@ -223,7 +223,7 @@ inline void cap_rows(const AttentionState& s, int row, int end, int groups, floa
   }
 }
 
-/// Turns a row's scores of the keys that it sees, at least one, into weights and updates its maximum, sums and correction.
+/// Turns a row's scores of the keys that it sees (at least one) into weights, and updates its maximum, sums and correction.
 inline void weigh_row(const AttentionState& s, int row, SeenKeys seen) {
   float* scores = s.scores + row * kKeyTile;
   const int first_group = seen.begin / kLanes;
@@ -250,8 +250,8 @@ inline void weigh_row(const AttentionState& s, int row, SeenKeys seen) {
   sums.store(s.sums + row * kLanes);
 }
 
-/// acc of R rows and C chunks of sixteen elements. The keys that all rows see are taken for all together, those before and behind
-/// them row by row: each row sums in the order of its keys. kSameBegin: the first key is the same for all rows.
+/// acc of R rows and C chunks of sixteen elements. Keys that all rows see are added for all rows together, those before and
+/// behind them row by row: each row sums in the order of its keys. kSameBegin: the first key is the same for all rows.
 template <int R, int C, bool kSameBegin>
 inline void sum_tile(const AttentionState& s, int row, int chunk, const SeenKeys* seen) {
   Lanes acc[R][C];
@@ -318,7 +318,7 @@ inline void finish_rows(const AttentionTile& tile, const AttentionState& s) {
   }
 }
 
-/// Finds what each row sees of keys [first, first + count). Returns the rows that see any, which follow each other.
+/// Finds the keys of [first, first + count) that each row sees. Returns the rows that see any; they follow each other.
 inline SeenKeys see_tile(const AttentionTile& tile, int rows, int first, int count, SeenKeys* seen) {
   SeenKeys taking_part{0, rows};
   for (int row = 0; row < rows; ++row) {

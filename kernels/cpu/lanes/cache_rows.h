@@ -11,7 +11,7 @@ inline int whole_lanes(int size) {
   return (size + kLanes - 1) / kLanes * kLanes;
 }
 
-/// Widens `size` elements of two bytes by `load`, the last ones filled up to whole lanes with zeros.
+/// Widens `size` elements of two bytes with `load`, and fills the rest of the last lanes with zeros.
 template <class Load>
 inline void widen_halves(const uint16_t* half, int size, Load load, float* out) {
   const int whole = size / kLanes * kLanes;
@@ -23,7 +23,7 @@ inline void widen_halves(const uint16_t* half, int size, Load load, float* out) 
   load(last).store(out + whole);
 }
 
-/// Widens `size` elements of a cache row to f32 and fills up to whole lanes with zeros.
+/// Widens `size` elements of a cache row to f32, and fills up to whole lanes with zeros.
 inline void widen_row(const void* row, DType dtype, int size, float* out) {
   const auto* half = static_cast<const uint16_t*>(row);
   if (dtype == DType::bf16) {

@@ -5,18 +5,18 @@
 #include "kernels/cpu/lanes/lane_kernels.h"
 #include "kernels/cpu/lanes/vector_math.h"
 
-// Gated delta nets (Yang et al. 2024) in Lanes: the convolution of a head's channels, the delta rule of a value head, gates of heads.
+// Gated delta nets (Yang et al. 2024) in Lanes: the convolution of a head's channels, the delta rule of a value head, and head gates.
 //
-// Tokens go one after the other, as the formula has it: a chunked form would sum in another order, so that a token's result would depend
-// on where the chunks of a prompt end. Sums over a head's elements have one order: of the convolution oldest input first; of squares lane
-// by lane as in row_lanes.h; of a state's rows the even ones and the odd ones each for itself, then both.
+// Tokens go one after the other, as in the formula: a chunked form would sum in another order, and a token's result would depend on where
+// the chunks of a prompt end. Sums over a head's elements have a fixed order: the convolution adds the oldest input first, squares are
+// added lane by lane as in row_lanes.h, and a state's even rows and odd rows are summed separately, then added.
 //
-// Columns of a state know nothing of each other, so that kDeltaColumns of them (16 KiB of 128 rows) stay in the first-level cache while all
-// tokens of the step go by: the state comes from memory, and goes back there, once a step.
+// Columns of a state are independent. So kDeltaColumns of them (16 KiB for 128 rows) stay in the first-level cache while all tokens of the
+// step pass by: the state is read from memory, and written back, once a step.
 namespace minfer::cpu {
 inline namespace MINFER_ISA {
 
-/// The row of an input, counted from the step's first token; negative: of those that the state keeps. Null: it counts as zeros.
+/// The row of an input, counted from the step's first token; a negative one is a row that the state keeps. Null: it counts as zeros.
 inline const float* conv_input(const DeltaConvTile& tile, int32_t input) {
   if (input >= 0) return tile.x + input * tile.stride;
   return tile.is_fresh ? nullptr : tile.state + (tile.conv_size - 1 + input) * tile.weight_stride;
@@ -30,7 +30,7 @@ inline void store_some(Lanes a, float* p, int64_t count) {
   count < kLanes ? store_partial(a, p, count) : a.store(p);
 }
 
-/// x times the inverse root of its squares' sum, and times `scale`.
+/// Divides x by the root of the sum of its squares, and multiplies it by `scale`.
 inline void l2_norm_row(float* x, int64_t size, float scale) {
   Lanes squares = Lanes::set(0.0f);
   for (int64_t i = 0; i < size; i += kLanes) {
@@ -73,7 +73,7 @@ inline void delta_conv(const DeltaConvTile& tile) {
 
 inline constexpr int kColumnLanes = kDeltaColumns / kLanes;
 
-/// Takes columns [first, first + count) of the state, zeros behind them.
+/// Loads columns [first, first + count) of the state, with zeros behind them.
 inline void load_columns(const DeltaRuleTile& tile, int32_t first, int32_t count) {
   for (int32_t row = 0; row < tile.key_size; ++row) {
     const float* from = tile.state + int64_t{row} * tile.value_size + first;
@@ -91,14 +91,14 @@ inline void store_columns(const DeltaRuleTile& tile, int32_t first, int32_t coun
   }
 }
 
-/// sums += by[row] times the scratch memory's row.
+/// sums += by[row] times that row of the scratch memory.
 inline void add_row(const DeltaRuleTile& tile, int32_t row, const float* by, Lanes* sums) {
   const Lanes factor = Lanes::broadcast(by + row);
   for (int l = 0; l < kColumnLanes; ++l)
     sums[l] = fma(Lanes::load(tile.scratch + row * kDeltaColumns + l * kLanes), factor, sums[l]);
 }
 
-/// The same behind the row's own step: S = a S + k u^T.
+/// The same after the row's own step: S = a S + k u^T.
 inline void update_row(const DeltaRuleTile& tile, int32_t row, const float* k, const float* q, Lanes decay,
                        const Lanes* update, Lanes* sums) {
   const Lanes key = Lanes::broadcast(k + row), factor = Lanes::broadcast(q + row);
@@ -110,7 +110,7 @@ inline void update_row(const DeltaRuleTile& tile, int32_t row, const float* k, c
   }
 }
 
-/// One token: what the columns answer to k is corrected towards v, and asked with q. `v` and `out` [kDeltaColumns].
+/// One token: corrects the columns' answer to k towards v, then asks them with q. `v` and `out` are [kDeltaColumns].
 inline void delta_step(const DeltaRuleTile& tile, int32_t token, const float* v, float* out) {
   const float* k = tile.k + token * tile.stride;
   const float* q = tile.q + token * tile.stride;

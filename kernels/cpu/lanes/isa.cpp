@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::array<Isa, 3> kAll{Isa::portable, Isa::avx2, Isa::avx512};
 
-/// With F16C, which every processor that has AVX2 has; clang 14 cannot ask for it by name.
+/// Includes F16C, which every processor with AVX2 has; clang 14 cannot ask for F16C by name.
 bool supports_avx2() {
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 }

@@ -7,21 +7,21 @@
 
 namespace minfer::cpu {
 
-/// Keys that attention takes at a time, counted from position 0: the unit of its running softmax.
+/// Number of keys that attention takes at a time, counted from position 0: the unit of its running softmax.
 inline constexpr int kKeyTile = 64;
 /// Rows (query token times query head) of one KV head that share a key tile while it is in the cache.
 inline constexpr int kQueryTileRows = 64;
 
-/// A piece of attention for one thread: some consecutive query tokens of one sequence, and the query heads of
+/// A piece of attention for one thread: consecutive query tokens of one sequence, and query heads of
 /// one KV head.
 struct AttentionTile {
-  const float* q = nullptr;  ///< [tokens, q_stride]: first of the group's heads, which follow each other
+  const float* q = nullptr;  ///< [tokens, q_stride]: the first of the group's heads, which follow each other
   int64_t q_stride = 0;
   float* out = nullptr;  ///< [tokens, out_stride], heads in the order of q's
   int64_t out_stride = 0;
-  const int32_t* positions = nullptr;  ///< [tokens] ascending
+  const int32_t* positions = nullptr;  ///< [tokens], ascending
   int32_t tokens = 0;
-  int32_t group = 0;  ///< query heads a KV head
+  int32_t group = 0;  ///< query heads of a KV head
   float scale = 0.0f;
   AttentionWindow window = {};
   float logit_cap = 0.0f;        ///< 0: none
@@ -35,7 +35,7 @@ struct AttentionTile {
 /// Floats of scratch memory a thread needs for tiles of up to `rows` rows.
 int64_t attention_scratch_floats(int64_t rows, int64_t head_size, int64_t value_size);
 
-/// Channels of the convolution of a delta net for one thread: some that follow each other, of one sequence.
+/// Channels of a delta net's convolution for one thread: neighbouring channels of one sequence.
 struct DeltaConvTile {
   const float* x = nullptr;  ///< [tokens, stride]
   float* out = nullptr;      ///< likewise
@@ -66,16 +66,16 @@ struct DeltaRuleTile {
   float* scratch = nullptr;  ///< [key_size, kDeltaColumns] scratch
 };
 
-/// Columns of a state that are in the first-level cache together while tokens go by.
+/// Columns of a state that stay in the first-level cache together while tokens pass by.
 inline constexpr int32_t kDeltaColumns = 32;
 
-/// The inner loops that are compiled once an instruction set. All variants give the same bits.
+/// The inner loops that are compiled once for each instruction set. All variants give the same bits.
 struct LaneKernels {
   /// out = x / sqrt(mean(x^2) + eps) * weight; `out` may be `x`.
   void (*rms_norm_row)(const float* x, const float* weight, float eps, int64_t size, float* out);
   /// out[i] = e^((x[i] - shift) / divisor); `out` may be `x`.
   void (*exp_row)(const float* x, float shift, float divisor, int64_t size, float* out);
-  /// What tokens weigh in a draw (kernels/token_weight.h): `x` are logits, none NaN, `largest` of them finite.
+  /// The weights of tokens in a draw (kernels/token_weight.h). `x`: logits, none NaN. `largest`: the largest of them, finite.
   void (*weight_row)(const float* x, float largest, float temperature, int64_t size, float* out);
   /// The largest element; NaN counts as -inf.
   float (*max_row)(const float* x, int64_t size);
@@ -88,7 +88,7 @@ struct LaneKernels {
 
 const LaneKernels& lane_kernels(Isa isa);
 
-// The variants, one a file.
+// The variants, each in its own file.
 extern const LaneKernels kLaneKernelsPortable;
 extern const LaneKernels kLaneKernelsAvx2;
 extern const LaneKernels kLaneKernelsAvx512;

@@ -11,14 +11,14 @@
 
 #include "kernels/half.h"
 
-// Sixteen f32 lanes, the unit in which every CPU kernel counts: one AVX-512 register, two AVX2 registers or
-// an array.
+// Sixteen f32 lanes, the unit in which every CPU kernel counts: one AVX-512 register, two AVX2 registers
+// or an array.
 //
 // Each operation rounds alike on all three (fused multiply-adds are explicit, reductions have one fixed
-// tree), so a kernel written in Lanes gives the same bits on every instruction set. Which one a file gets
-// depends on its compile flags; the inline namespace keeps the variants of a template apart at link time.
-// For the same reason code in Lanes calls no inline function of the standard library that might stay out of
-// line: the linker keeps one copy for the whole program, maybe one that the processor cannot run.
+// tree), so a kernel written in Lanes gives the same bits on every instruction set. A file's compile flags
+// choose the variant; the inline namespace keeps the variants of a template apart at link time. For the
+// same reason code in Lanes calls no inline function of the standard library that might stay out of line:
+// the linker keeps one copy for the whole program, and the processor may not be able to run it.
 #if defined(__AVX512F__)
 #define MINFER_ISA isa_avx512
 #elif defined(__AVX2__)
@@ -39,9 +39,9 @@ struct Lanes {
 
   static Lanes set(float x) { return {_mm512_set1_ps(x)}; }
   static Lanes load(const float* p) { return {_mm512_loadu_ps(p)}; }
-  /// *p in every lane. As an integer, because AMD's Zen 4 gives a vbroadcastss from memory to the shuffle
-  /// ports (1.3 cycles beside a multiply-add, 2 beside a permutation) and a vpbroadcastd to the load ports
-  /// alone (1 beside either).
+  /// *p in every lane. Loaded as an integer, because AMD's Zen 4 sends a vbroadcastss from memory to the
+  /// shuffle ports (1.3 cycles beside a multiply-add, 2 beside a permutation), but a vpbroadcastd to the
+  /// load ports alone (1 beside either).
   static Lanes broadcast(const float* p) {
     int32_t bits;
     std::memcpy(&bits, p, sizeof bits);
@@ -79,15 +79,15 @@ inline Lanes operator/(Lanes a, Lanes b) {
 inline Lanes fma(Lanes a, Lanes b, Lanes c) {
   return {_mm512_fmadd_ps(a.v, b.v, c.v)};
 }
-/// a > b ? a : b, so b where either is NaN.
+/// a > b ? a : b, so b if either is NaN.
 inline Lanes max(Lanes a, Lanes b) {
   return {_mm512_max_ps(a.v, b.v)};
 }
-/// a < b ? a : b, so b where either is NaN.
+/// a < b ? a : b, so b if either is NaN.
 inline Lanes min(Lanes a, Lanes b) {
   return {_mm512_min_ps(a.v, b.v)};
 }
-/// 2^(n/2) and 2^(n - n/2) for the integers n that sit in the low bits of `magic` (see exp in vector_math.h).
+/// 2^(n/2) and 2^(n - n/2) for the integers n in the low bits of `magic` (see exp in vector_math.h).
 inline void split_exponent(Lanes magic, Lanes* first, Lanes* second) {
   const __m512i n = _mm512_sub_epi32(_mm512_castps_si512(magic.v), _mm512_set1_epi32(0x4b400000));
   const __m512i half = _mm512_srai_epi32(n, 1);
@@ -237,7 +237,7 @@ inline float reduce_add(Lanes a) {
 #endif
 }
 
-/// Largest lane. NaN lanes are the caller's duty to avoid.
+/// Largest lane. The caller avoids NaN lanes.
 inline float reduce_max(Lanes a) {
 #if defined(__AVX2__)
 #if defined(__AVX512F__)
@@ -256,7 +256,7 @@ inline float reduce_max(Lanes a) {
 #endif
 }
 
-/// The first `count` < 16 elements, zeros behind them.
+/// The first `count` < 16 elements, with zeros behind them.
 inline Lanes load_partial(const float* p, int64_t count) {
   float lanes[kLanes] = {};
   std::memcpy(lanes, p, static_cast<size_t>(count) * sizeof(float));

@@ -1,4 +1,4 @@
-// Loops over the units that multiply types narrower than f32. No product of this build uses them: they are what one could reach.
+// Loops over the units that multiply types narrower than f32. No product of this build uses them: they show what one could reach.
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -31,10 +31,10 @@
 namespace minfer::cpu {
 namespace {
 
-constexpr uint32_t kFactors = 0x3a003a00u;  // small as bf16: no sum overflows
+constexpr uint32_t kFactors = 0x3a003a00u;  // small as bf16, so no sum overflows
 constexpr int64_t kVectorRounds = 1'000'000, kTileRounds = 125'000;
 constexpr int64_t kVectorFlops = 2 * 12,
-                  kTileFlops = 2 * 4 * 16 * 16 * 16;  // of a round and factor of a 32-bit lane
+                  kTileFlops = 2 * 4 * 16 * 16 * 16;  // for each round, and each factor in a 32-bit lane
 
 /// Eight tiles of 16 rows of 64 bytes.
 struct TileShapes {
@@ -50,7 +50,7 @@ MINFER_VECTOR_LOOP(multiply_bf16_512, "avx512f,avx512bf16", "zmm", "vdpbf16ps")
 MINFER_TILE_LOOP(multiply_int8_tiles, "amx-int8", "tdpbssd")
 MINFER_TILE_LOOP(multiply_bf16_tiles, "amx-bf16", "tdpbf16ps")
 
-/// Leaf 7 of cpuid, as far as the processor has it.
+/// Leaf 7 of cpuid; zeros if the processor lacks it.
 struct Features {
   unsigned a = 0, b = 0, c = 0, d = 0;
 };
@@ -65,7 +65,7 @@ bool has(unsigned word, int bit) {
   return (word >> bit & 1) != 0;
 }
 
-/// Linux gives a process the tiles' registers when it asks for them.
+/// Linux gives a process the tiles' registers only when it asks for them.
 bool may_use_tiles() {
   constexpr long kAskForPermission = 0x1023, kTileData = 18;
   return has(features(0).d, 24) && ::syscall(SYS_arch_prctl, kAskForPermission, kTileData) == 0;

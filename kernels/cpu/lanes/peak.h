@@ -7,7 +7,7 @@
 
 namespace minfer::cpu {
 
-/// Loops that do nothing but what one ceiling of the roofline measures. The results only keep the work alive.
+/// Loops that do only the work that a ceiling of the roofline measures. Their results only keep the work alive.
 struct PeakLoops {
   /// Reads `bytes` bytes, a multiple of 512, once, in order; `data` 64-byte aligned.
   uint64_t (*read)(const void* data, size_t bytes);
@@ -25,9 +25,9 @@ struct NarrowLoop {
   int64_t flops_per_round = 0;
   int64_t rounds = 0;  ///< that take some milliseconds
 };
-/// Of the fastest unit that there is: AMX (asked for from the system), VNNI of 512 or 256 bits.
+/// A loop over the fastest unit of the machine: AMX (which the system has to grant), VNNI of 512 or 256 bits.
 NarrowLoop int8_loop();
-/// AMX, AVX512-BF16.
+/// The same for AMX, AVX512-BF16.
 NarrowLoop bf16_loop();
 
 PeakLoops peak_loops_avx2();

@@ -14,7 +14,7 @@
 namespace minfer::cpu {
 inline namespace MINFER_ISA {
 
-// Twelve chains: enough for two units of latency four or five, and few enough for sixteen registers.
+// Twelve chains: enough for two units of latency four or five, and they fit into sixteen registers.
 inline constexpr size_t kChains = 12;
 
 template <class V>

@@ -10,9 +10,9 @@ inline namespace MINFER_ISA {
 /// e^x with a relative error below 1.2e-7, the same bits on every instruction set. Overflows to infinity,
 /// underflows through the denormals to 0, keeps NaN.
 ///
-/// x = n ln 2 + r with |r| <= ln 2 / 2 (Cody and Waite's two-part ln 2), e^r by its Taylor polynomial to r^7,
-/// whose rest is under 1e-8. n is rounded by adding 1.5 * 2^23, which leaves it in the low bits of the sum;
-/// 2^n is applied as two factors so that neither end of the range needs a branch.
+/// x = n ln 2 + r with |r| <= ln 2 / 2 (Cody and Waite's two-part ln 2); e^r by its Taylor polynomial to r^7,
+/// whose remainder is below 1e-8. Adding 1.5 * 2^23 rounds n and leaves it in the low bits of the sum; 2^n is
+/// applied as two factors, so that neither end of the range needs a branch.
 inline Lanes exp(Lanes x) {
   x = max(Lanes::set(-104.0f), min(Lanes::set(89.0f), x));
   const Lanes magic = Lanes::set(0x1.8p23f);
@@ -34,7 +34,7 @@ inline Lanes exp(Lanes x) {
   return p * first * second;
 }
 
-/// 2^(x * scale), x * scale of [-101, 0], as kernels/token_weight.h has it; the same bits on every instruction set.
+/// 2^(x * scale) for x * scale in [-101, 0], as in kernels/token_weight.h; the same bits on every instruction set.
 inline Lanes power_of_two(Lanes x, Lanes scale) {
   const Lanes magic = Lanes::set(0x1.8p23f);
   const Lanes shifted = fma(x, scale, magic);
@@ -71,7 +71,7 @@ inline Lanes silu(Lanes x) {
 /// Stegun 7.1.26: a polynomial of t = 1 / (1 + p z) times e^-z^2.
 inline Lanes gelu(Lanes x) {
   const Lanes zero = Lanes::set(0.0f);
-  const Lanes magnitude = min(Lanes::set(20.0f), max(zero - x, x));  // whose erfc is 0
+  const Lanes magnitude = min(Lanes::set(20.0f), max(zero - x, x));  // its erfc is 0
   const Lanes z = magnitude * Lanes::set(0.70710678f);
   const Lanes t = Lanes::set(1.0f) / fma(z, Lanes::set(0.3275911f), Lanes::set(1.0f));
   Lanes p = Lanes::set(1.061405429f);
@@ -94,7 +94,7 @@ inline Lanes gated(Lanes gate, Lanes up) {
     return gelu(gate) * up;
   } else {
     const Lanes limit = Lanes::set(kSwiGluLimit);
-    const Lanes low = min(limit, gate);  // NaN stays, as it is the second
+    const Lanes low = min(limit, gate);  // NaN stays, as it is the second operand
     const Lanes within = max(Lanes::set(-kSwiGluLimit), min(limit, up));
     return times_sigmoid(low, low * Lanes::set(kSwiGluSlope)) * (within + Lanes::set(1.0f));
   }

@@ -5,18 +5,18 @@
 #include "kernels/dtype.h"
 #include "kernels/quant_types.h"
 
-// The f32 values of weight blocks. This is the only place that says what a quantised element is worth, so all
-// kernels agree on its bits. A decoder works in two steps, so that several rows can take turns in a dot
-// product:
+// The f32 values of weight blocks. No other code says what a quantised element is worth, so all
+// kernels agree on its bits. A decoder works in two steps, so that several rows can take turns in a
+// dot product:
 //   Block, kElements                  what is decoded, and its number of elements
 //   kChunks                           pieces of a block that one decode() yields
 //   State, unpack(block, state)       what a whole block needs once: its scales, its elements as bytes
 //   decode(block, state, chunk, sink) hands the values of a chunk to sink(i, Lanes), sixteen at a time, where
 //                                     i = 0, 1, ... counts from the start of the block
 //
-// Scales are products of a half and a small integer, hence exact in f32, and so is scale * element: the one
-// rounding is that of the addition in the formats with a minimum (q4_1, q5_1, q2_k, q4_k, q5_k), fused or
-// not.
+// Scales are products of a half and a small integer, hence exact in f32, and so is scale * element.
+// The only rounding is in the addition of the formats with a minimum (q4_1, q5_1, q2_k, q4_k, q5_k),
+// fused or not.
 namespace minfer::cpu {
 inline namespace MINFER_ISA {
 
@@ -32,7 +32,7 @@ MINFER_ALWAYS_INLINE inline void decode_block(const typename Decoder<type>::Bloc
       [&](auto chunk) MINFER_ALWAYS_INLINE { Decoder<type>::decode(block, state, chunk, sink); });
 }
 
-/// Plain types: sixteen elements count as a block; the last of a row may be cut off by its caller.
+/// Plain types: sixteen elements count as a block; a caller may cut off the last block of a row.
 template <class Element>
 struct PlainDecoder {
   struct Block {
@@ -94,7 +94,7 @@ MINFER_ALWAYS_INLINE inline void decode_nibbles(const uint8_t* qs, Lanes table, 
   sink(first + 1, lookup(table, bytes >> 4));
 }
 
-/// Types of 32 four-bit elements: State is the value of each of the sixteen.
+/// Types of 32 four-bit elements. State holds the value of each of the sixteen codes.
 template <class BlockType>
 struct NibbleDecoder {
   using Block = BlockType;
@@ -148,7 +148,7 @@ struct Decoder<DType::fp8> {
   MINFER_ALWAYS_INLINE static void decode(const Block& block, const State& d, int chunk, Sink&& sink) {
     unroll<2>([&](auto j) MINFER_ALWAYS_INLINE {
       const int i = 2 * chunk + j;
-      // As e4m3_to_f32() does it; the sign is in all bits above a signed byte.
+      // As in e4m3_to_f32(); the sign is in all bits above a signed byte.
       const IntLanes q = IntLanes::load_i8(reinterpret_cast<const int8_t*>(block.qs) + kLanes * i);
       const IntLanes bits = (q << 20) & IntLanes::set(static_cast<int32_t>(0x87f00000u));
       sink(i, as_float(bits) * Lanes::set(0x1p120f) * d);

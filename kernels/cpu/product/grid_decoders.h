@@ -3,13 +3,13 @@
 #include "kernels/cpu/product/grid_tables.h"
 #include "kernels/cpu/product/superblock_decoders.h"
 
-// Decoders of the formats with one to three bits an element (see block_decoders.h): ternary ones and those with a grid. unpack() makes
-// signed bytes of all of them, so that one decode() serves. Their scales are a half times an odd integer and a power of two, and no
-// product with an element has more than 24 bits.
+// Decoders of the formats with one to three bits an element (see block_decoders.h): the ternary ones and those with a grid. unpack()
+// turns all of them into signed bytes, so that one decode() serves. Their scales are a half times an odd integer and a power of two,
+// and no product with an element has more than 24 bits.
 namespace minfer::cpu {
 inline namespace MINFER_ISA {
 
-/// numbers[i] = d * (2 s + 1) with nibble i of `scales` for s, for sixteen sub-blocks.
+/// numbers[i] = d * (2 s + 1), where s is nibble i of `scales`, for sixteen sub-blocks.
 MINFER_ALWAYS_INLINE inline void unpack_odd_nibbles(const uint8_t* scales, float d, float* numbers) {
   for (int i = 0; i < kLanes; ++i)
     numbers[i] = d * static_cast<float>(2 * (scales[i / 2] >> (i % 2 * 4) & 15) + 1);
@@ -21,7 +21,7 @@ MINFER_ALWAYS_INLINE inline uint32_t load_word(const uint8_t* p) {
   return word;
 }
 
-/// Eight elements of iq3 from two indices.
+/// Eight elements of iq3 from two grid indices.
 MINFER_ALWAYS_INLINE inline uint64_t pair_of(const uint32_t* grid, uint32_t first, uint32_t second) {
   return grid[first] | static_cast<uint64_t>(grid[second]) << 32;
 }
@@ -37,7 +37,7 @@ struct Decoder<DType::tq1_0> : SignedDecoder<BlockTq1_0> {
   }
 
  private:
-  /// out[count n + i] = digit n of bytes[i], less 1.
+  /// out[count n + i] = digit n of bytes[i], minus 1.
   template <int count, int kDigits>
   MINFER_ALWAYS_INLINE static void digits(const uint8_t* bytes, uint8_t* out) {
     constexpr uint8_t kPowers[5] = {1, 3, 9, 27, 81};
@@ -147,7 +147,7 @@ struct Decoder<DType::iq3_s> : SignedDecoder<BlockIq3S> {
   }
 };
 
-/// Eight elements of iq1, times eight: an eighth is added to each, or taken off.
+/// Eight elements of iq1, times eight: one eighth is added to each, or subtracted.
 MINFER_ALWAYS_INLINE inline uint64_t iq1_bytes(int index, bool takes_off) {
   constexpr uint64_t kOnes = 0x0101010101010101;
   return (kGridTables.iq1[index] - (takes_off ? 2 * kOnes : 0)) ^ 128 * kOnes;

@@ -8,7 +8,7 @@
 namespace minfer::cpu {
 namespace {
 
-/// Words of bytes[digit].
+/// Expands each entry to a word of bytes[digit].
 template <class Word>
 constexpr void expand(std::span<const uint16_t> entries, std::span<const uint8_t> bytes,
                       std::span<Word> words) {

@@ -4,7 +4,7 @@
 
 namespace minfer::cpu {
 
-/// The grids of kernels/quant_grids.h as bytes, element i in byte i of a word: what decoders of the iq formats look up.
+/// The grids of kernels/quant_grids.h as bytes, element i in byte i of a word: the lookup tables for decoders of the iq formats.
 struct GridTables {
   uint64_t iq2_xxs[256];
   uint64_t iq2_xs[512];

@@ -2,7 +2,7 @@
 
 #include "kernels/cpu/lanes/unroll.h"
 
-// Sixteen 32-bit integers beside Lanes: what it takes to unpack the small integers of quantised blocks.
+// Sixteen 32-bit integers beside Lanes: the operations that unpack the small integers of quantised blocks.
 namespace minfer::cpu {
 inline namespace MINFER_ISA {
 
@@ -42,7 +42,7 @@ inline IntLanes operator>>(IntLanes a, int count) {
 inline Lanes to_float(IntLanes a) {
   return {_mm512_cvtepi32_ps(a.v)};
 }
-/// The numbers that have these bits.
+/// The floats that have these bits.
 inline Lanes as_float(IntLanes a) {
   return {_mm512_castsi512_ps(a.v)};
 }
@@ -164,8 +164,8 @@ MINFER_LANEWISE(Lanes, fms(Lanes a, Lanes b, Lanes c), std::fma(a.v[i], b.v[i], 
 
 #endif
 
-/// 32 bytes, for putting small integers together before they are widened. Shifts move whole 64-bit words:
-/// mask what crosses from byte to byte.
+/// 32 bytes, to put small integers together before they are widened. Shifts move whole 64-bit words: mask
+/// the bits that cross from byte to byte.
 struct Bytes32 {
 #if defined(__AVX2__)
   __m256i v;
@@ -259,14 +259,14 @@ inline float widen_f16(uint16_t h) {
 #endif
 }
 
-/// The f32 number of these bits in every lane.
+/// The f32 number with these bits in every lane.
 inline Lanes broadcast_bits(uint32_t bits) {
   float value;
   std::memcpy(&value, &bits, sizeof value);
   return Lanes::broadcast(&value);
 }
 
-/// Keeps the compiler from passing what was just stored on in registers.
+/// Makes the compiler read the object back from memory, not from the registers that were just stored.
 template <class Object>
 MINFER_ALWAYS_INLINE inline void keep_in_memory(Object& object) {
   asm("" : "+m"(object));
@@ -287,8 +287,8 @@ MINFER_ALWAYS_INLINE inline Lanes broadcast_f16_halves(const void* p) {
   return Lanes::broadcast_halves(widened);
 }
 
-/// The f16 number at `p`, which has eight readable bytes, in every lane. Converted from memory and broadcast
-/// from memory, which both take one instruction and leave the shuffle port to the elements.
+/// The f16 number at `p`, which has eight readable bytes, in every lane. It is converted from memory and
+/// broadcast from memory; each takes one instruction and leaves the shuffle port to the elements.
 MINFER_ALWAYS_INLINE inline Lanes broadcast_f16(const void* p) {
 #if defined(__AVX2__)
   alignas(16) float widened[4];

@@ -26,13 +26,13 @@ void check(const LinearArgs& args) {
   }
 }
 
-/// `tensor` from a row and a column on.
+/// The part of `tensor` that begins at a row and a column.
 Tensor block_of(const Tensor& tensor, int64_t row, int64_t col) {
   return {tensor.f32_row(row) + col, tensor.dtype, tensor.rows - row, tensor.cols - col, tensor.stride};
 }
 
-/// Writes the sums of weight rows `range` with `tokens` tokens to `out`, which begins at the first token and
-/// the weight's first column.
+/// Writes the products of weight rows `range` with `tokens` tokens to `out`, which begins at the first token
+/// and the weight's first column.
 void store_sums(const float* sums, IndexRange range, int64_t tokens, const float* bias, bool add_to_out,
                 const Tensor& out) {
   for (int64_t t = 0; t < tokens; ++t) {
@@ -45,8 +45,8 @@ void store_sums(const float* sums, IndexRange range, int64_t tokens, const float
   }
 }
 
-/// Calls body(i, rows, first_col) for each weight that has rows among the output columns `cols`: those rows
-/// of weight i, which begins at column `first_col` of the output.
+/// Calls body(i, rows, first_col) for each weight that has rows among the output columns `cols`: `rows` of
+/// weight i, which begins at column `first_col` of the output.
 template <class Body>
 void for_each_weight(const LinearArgs& args, IndexRange cols, const Body& body) {
   int64_t first_col = 0;

@@ -5,26 +5,26 @@
 #include "kernels/backend.h"
 #include "kernels/cpu/context/op_context.h"
 
-/// The weight products of the CPU backend. Activations and sums are f32; weights stay in their GGUF type and
+/// The weight products of the CPU backend. Activations and sums are f32. Weights keep their GGUF type and
 /// are read once an op, whatever the number of tokens. Shapes are checked: a mismatch throws Error.
 ///
-/// The bits of an output element depend on its weight row and its token alone, not on the other tokens, the
-/// number of threads or the instruction set. For that every product sums in one order: within each 1,024
-/// columns lane j of 16 accumulates columns k = j mod 16 in ascending order with a fused multiply-add of x[k]
-/// and the weight's f32 value; the lanes are folded 8, 4, 2, 1; the sums of the column blocks are added in
+/// The bits of an output element depend only on its weight row and its token: not on the other tokens, the
+/// number of threads or the instruction set. So every product sums in one order. Within each 1,024 columns,
+/// lane j of 16 accumulates columns k = j mod 16 in ascending order, with a fused multiply-add of x[k] and
+/// the weight's f32 value; the lanes are folded 8, 4, 2, 1; the sums of the column blocks are added in
 /// ascending order.
 namespace minfer::cpu {
 
-/// See LinearArgs. Element: sum, + bias if given, + old out if add_to_out.
+/// See LinearArgs. An element is the sum, + bias if given, + old out if add_to_out.
 void linear(const LinearArgs& args, const OpContext& context);
 /// See HeadLinearArgs.
 void head_linear(const HeadLinearArgs& args, const OpContext& context);
 /// See GateUpArgs.
 void gate_up_swiglu(const GateUpArgs& args, const OpContext& context);
-/// See MoeGateUpArgs. Tokens are grouped by expert; each expert that any token chose is read once.
-/// Returns how many these are.
+/// See MoeGateUpArgs. Tokens are grouped by expert. Each expert that any token chose is read once;
+/// returns the number of these.
 int32_t moe_gate_up_swiglu(const MoeGateUpArgs& args, const OpContext& context);
-/// See MoeDownArgs. As above; the experts of a token are added in rank order.
+/// See MoeDownArgs. The same; the results of a token's experts are added in rank order.
 int32_t moe_down(const MoeDownArgs& args, const OpContext& context);
 
 /// The f32 values of a weight row of `cols` elements, exactly as the products above use them.

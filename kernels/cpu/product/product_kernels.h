@@ -8,21 +8,21 @@
 #include "kernels/cpu/lanes/isa.h"
 #include "kernels/dtype.h"
 
-/// The inner loops of the weight products, once per instruction set (product_kernels_<isa>.cpp).
+/// The inner loops of the weight products, one set for each instruction set (product_kernels_<isa>.cpp).
 ///
-/// Two ways to multiply rows of a weight with tokens, equal in every bit (the order of sums is in linear.h).
-/// One token: `dot` decodes a block and multiplies it at once; it streams the weight and stores nothing else.
-/// Several: `decode_panel` writes the f32 values of a few rows x 1,024 columns into a buffer that stays in
-/// the first-level cache (24 KiB), and `multiply_panel` multiplies it with all tokens, a register tile of
-/// rows x tokens at a time.
+/// There are two ways to multiply rows of a weight with tokens, equal in every bit (linear.h gives the order
+/// of sums). One token: `dot` decodes a block and multiplies it at once; it streams the weight and stores
+/// nothing else. Several: `decode_panel` writes the f32 values of a few rows x 1,024 columns to a buffer that
+/// stays in the first-level cache (24 KiB), and `multiply_panel` multiplies it with all tokens, one register
+/// tile of rows x tokens at a time.
 namespace minfer::cpu {
 
-/// Columns whose products are summed by lanes before the lanes are folded.
+/// Columns whose products are summed lane by lane before the lanes are folded.
 inline constexpr int64_t kColumnBlock = 1024;
 
-/// Of the register tile, on any instruction set.
+/// The most rows of the register tile, on any instruction set.
 inline constexpr int64_t kMaxTileRows = 6;
-/// Room for a panel.
+/// Floats of a panel.
 inline constexpr int64_t kPanelFloats = kMaxTileRows * kColumnBlock;
 
 /// Rows of a weight matrix, `row_bytes` apart.
@@ -44,15 +44,15 @@ struct PackedTokens {
   int64_t begin(int64_t tile) const { return tile * tokens / tiles; }
 };
 
-/// What multiply_panel fetches into the second-level cache while it works, as far as its tiles go: the tile
-/// number i < pieces fetches kFetchedBytes (less for a short column block) from data + i * stride.
+/// Memory that multiply_panel fetches into the second-level cache while it works, as far as it has tiles:
+/// tile number i < pieces fetches kFetchedBytes (less for a short column block) from data + i * stride.
 struct NextPanel {
   const std::byte* data;
   int64_t stride;
   int64_t pieces;
 };
 inline constexpr int64_t kCacheLine = 64;
-/// A line for each step of 16 columns.
+/// A cache line for each step of 16 columns.
 inline constexpr int64_t kFetchedBytes = kColumnBlock / 16 * kCacheLine;
 
 /// out[i] = activation(gate[i] + gate_bias[i], up[i] + up_bias[i]) for i < count.

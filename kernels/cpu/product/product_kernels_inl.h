@@ -12,8 +12,8 @@
 namespace minfer::cpu {
 inline namespace MINFER_ISA {
 
-/// Rows that `dot` multiplies side by side. Quantised ones need independent sums to hide the latency of the multiply-adds. Plain types are bound
-/// by memory, and one row at a time is one stream, which the processor's own prefetcher follows best.
+/// Rows that `dot` multiplies side by side. Quantised types need independent sums to hide the latency of the multiply-adds. Plain types are
+/// bound by memory: one row at a time is one stream, which the processor's own prefetcher follows best.
 template <DType type>
 inline constexpr int kDotRows = type == DType::f32 || type == DType::f16 || type == DType::bf16 ? 1 : 4;
 
@@ -31,7 +31,7 @@ const BlockOf<type>* blocks_of(const WeightRows& rows, int64_t row) {
   return reinterpret_cast<const BlockOf<type>*>(rows.data + smaller(row, rows.rows - 1) * rows.row_bytes);
 }
 
-/// The first `cols` elements of a block, zeros behind. Only plain types end within a block, and fp8, which has the zeros.
+/// The first `cols` elements of a block, with zeros behind. Only plain types end within a block, and fp8, whose block has the zeros.
 template <DType type>
 BlockOf<type> partial_block(const BlockOf<type>& block, int64_t cols) {
   if constexpr (type == DType::fp8) return block;
@@ -40,7 +40,7 @@ BlockOf<type> partial_block(const BlockOf<type>& block, int64_t cols) {
   return copy;
 }
 
-/// `count` elements of sixteen, which may be none or more than there are lanes.
+/// The first `count` elements of sixteen; `count` may be below 1 or more than there are lanes.
 inline Lanes load_some(const float* p, int64_t count) {
   if (count >= kLanes) return Lanes::load(p);
   return count > 0 ? load_partial(p, count) : Lanes::set(0.0f);
@@ -74,9 +74,9 @@ void dequantise(const std::byte* row, int64_t cols, float* out) {
 /// acc[r] += block `index` of rows[r] . x, whose columns it covers. The rows take turns, chunk by chunk, so
 /// that their chains of multiply-adds overlap.
 ///
-/// Where rows take turns, those behind them are fetched in the order of memory, not in that of their use: the processor's own prefetcher
-/// follows then. On AMD's Zen 4 that reads up to twice as fast (q8_0 22 instead of 11 GB/s a core). Of bf16 in a mapped file (pages of 4 KB)
-/// one core reads 12 GB/s by four rows, so fetched 20, and 25 by one row at a time without fetching.
+/// If rows take turns, the rows behind them are fetched in the order of memory, not in the order of use: the processor's own prefetcher
+/// follows then. On AMD's Zen 4 that reads up to twice as fast (q8_0: 22 instead of 11 GB/s a core). bf16 in a mapped file (pages of 4 KB):
+/// one core reads 12 GB/s by four rows, 20 if so fetched, and 25 by one row at a time without fetching.
 template <DType type>
 MINFER_ALWAYS_INLINE inline void dot_block(const BlockOf<type>* const (&rows)[kDotRows<type>], int64_t index,
                                            const float* x, size_t prefetch_bytes,
@@ -204,7 +204,7 @@ inline void multiply_panel(const float* panel, const PackedTokens& tokens, int64
   }
 }
 
-/// Element i and those behind it, as many as there are.
+/// Element i and those behind it, as many as there are up to a full set of lanes.
 inline Lanes load_up_to(const float* values, int64_t i, int64_t count) {
   return i + kLanes <= count ? Lanes::load(values + i) : load_partial(values + i, count - i);
 }

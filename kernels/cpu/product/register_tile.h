@@ -6,8 +6,8 @@
 
 // The register tile of the products: kTileRows weight rows x up to kTileTokens tokens, each sum in sixteen
 // lanes. The shape keeps the sums in registers and has enough of them in flight to hide the latency of the
-// multiply-adds (4 cycles, two a cycle): AVX-512 24 of 32 registers, AVX2 12 of 16. More rows than tokens,
-// since the rows come from the first-level cache and the tokens from the second.
+// multiply-adds (4 cycles, two a cycle): 24 of 32 registers with AVX-512, 12 of 16 with AVX2. There are
+// more rows than tokens, because rows come from the first-level cache and tokens from the second.
 namespace minfer::cpu {
 inline namespace MINFER_ISA {
 
@@ -49,7 +49,7 @@ MINFER_ALWAYS_INLINE inline void fold_tile(const Lanes (&acc)[kTileRows][tokens]
   static_assert(kTileRows == 6 && tokens <= 4);
   __m512 rows[kTileRows];
   unroll<kTileRows>([&](auto r) MINFER_ALWAYS_INLINE {
-    // Places without a token repeat the first; the compiler drops what that repeats.
+    // Places without a token repeat the first; the compiler drops the repeated work.
     rows[r] = fold_to_four(acc[r][0].v, acc[r][1 < tokens ? 1 : 0].v, acc[r][2 < tokens ? 2 : 0].v,
                            acc[r][3 < tokens ? 3 : 0].v);
   });
@@ -95,8 +95,8 @@ MINFER_ALWAYS_INLINE inline void multiply_step(const float* panel, const float* 
   });
 }
 
-/// One tile over `steps` steps, which lie one after the other in `panel` and `x`. Meanwhile fetches `steps`
-/// cache lines from `next` on into the second-level cache: memory would be idle otherwise.
+/// One tile over `steps` steps, which are contiguous in `panel` and `x`. Meanwhile it fetches `steps` cache
+/// lines from `next` on into the second-level cache: memory would be idle otherwise.
 template <int tokens>
 void multiply_tile(const float* panel, const float* x, int64_t steps, bool add, float* sums, int64_t stride,
                    const std::byte* next) {

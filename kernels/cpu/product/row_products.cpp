@@ -9,9 +9,9 @@ namespace minfer::cpu {
 namespace {
 
 constexpr int64_t kUnitRows = 16;
-/// Below this many multiply-adds, a few microseconds, sharing takes longer than the work.
+/// Below this many multiply-adds (a few microseconds), sharing takes longer than the work.
 constexpr int64_t kMinPieceProducts = 32768;
-/// Parts of fewer rows lose too much in register tiles that are not full.
+/// Parts with fewer rows lose too much in register tiles that are not full.
 constexpr int64_t kFewRows = 64;
 
 int64_t div_up(int64_t value, int64_t unit) {

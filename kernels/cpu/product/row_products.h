@@ -7,21 +7,21 @@
 #include "kernels/cpu/product/product_kernels.h"
 #include "kernels/tensor_view.h"
 
-/// What the weight products share: how work is divided, and the product of a few weight rows with all tokens.
+/// Shared by the weight products: how work is divided, and the product of a few weight rows with all tokens.
 namespace minfer::cpu {
 
-/// What is multiplied between two epilogues: so many rows of a weight with so many tokens. The packed tokens
-/// of a column block (512 KiB) and the sums (240 KiB for two weights) stay in the second-level cache; the
-/// rows are enough to make up for reading the tokens from beyond it, the tokens for reading the rows.
+/// The most rows of a weight and the most tokens that are multiplied between two epilogues. The packed
+/// tokens of a column block (512 KiB) and the sums (240 KiB for two weights) stay in the second-level cache.
+/// The rows are enough to pay for reading the tokens from beyond it, and the tokens for reading the rows.
 inline constexpr int64_t kPassRows = 240;  // a multiple of all tile_rows and of a cache line
 inline constexpr int64_t kPassTokens = 128;
 
-/// How the rows of a product are cut into parts of at most kPassRows: in units of 16, so that no two threads
+/// How the rows of a product are cut into parts of at most kPassRows, in units of 16, so that no two threads
 /// write to one cache line. A piece of the op's loop is one part with one set of tokens.
 class RowParts {
  public:
-  /// For `rows` rows, `products` multiply-adds in all, and `sets` sets of tokens that are pieces of their
-  /// own.
+  /// For `rows` rows, `products` multiply-adds in all, and `sets` sets of tokens, each of which is a
+  /// separate piece.
   RowParts(int64_t rows, int64_t products, int64_t sets, int32_t threads);
 
   int64_t count() const { return count_; }
@@ -33,9 +33,9 @@ class RowParts {
   int64_t count_;
 };
 
-/// The tokens that a weight matrix is multiplied with, `first` and following ones of ProductMemory::x(): x[t]
-/// points to the elements of token first + t. Two and more are read from their packed copy, a single one from
-/// x.
+/// The tokens that a weight matrix is multiplied with: those of ProductMemory::x() from `first` on. x[t]
+/// points to the elements of token first + t. Two or more tokens are read from their packed copy, a single
+/// one from x.
 struct TokenSet {
   int64_t first;
   const float* const* x;
@@ -45,13 +45,13 @@ struct TokenSet {
 };
 
 /// The working memory of one op: pointers to its tokens, their packed copies, and for each thread a panel and
-/// two arrays of sums. Lies in the workspace, so there is one at a time.
+/// two arrays of sums. It lies in the workspace, so only one exists at a time.
 class ProductMemory {
  public:
-  /// For `tokens` tokens of `cols` columns in all, and `extra_bytes` of the op's own.
+  /// For `tokens` tokens of `cols` columns in all, and `extra_bytes` for the op's own use.
   ProductMemory(const OpContext& context, int64_t tokens, int64_t cols, size_t extra_bytes = 0);
 
-  /// [tokens] for the op to fill before it makes token sets.
+  /// [tokens]; the op fills it before it makes token sets.
   const float** x() const { return x_; }
   void* extra() const { return extra_; }
   /// [kPanelFloats]
@@ -59,13 +59,13 @@ class ProductMemory {
   /// [kPassTokens, kPassRows]; `which` is 0 or 1.
   float* sums(int32_t thread, int which) const { return panel(thread) + kPanelFloats + which * pass_sums_; }
 
-  /// `tokens` tokens are multiplied in so many sets of at most kPassTokens.
+  /// The number of sets, of at most kPassTokens each, in which `tokens` tokens are multiplied.
   static int64_t num_sets(int64_t tokens) { return (tokens + kPassTokens - 1) / kPassTokens; }
   /// Set number `set` of the tokens `range` of x().
   TokenSet token_set(const ProductKernels& kernels, IndexRange range, int64_t set) const;
-  /// In how many parts all tokens are packed.
+  /// The number of parts in which all tokens are packed.
   int64_t pack_parts(const OpContext& context) const { return pieces_for(tokens_, tokens_ * cols_, context); }
-  /// Packs part `part` of `parts` of the tokens `range`, as token_set() gives them. Products need all parts.
+  /// Packs part `part` of `parts` of the tokens `range`, in the form that token_set() refers to. Products need all parts.
   void pack(const ProductKernels& kernels, IndexRange range, int64_t part, int64_t parts) const;
 
  private:
@@ -80,7 +80,7 @@ class ProductMemory {
   void* extra_;
 };
 
-/// Packs the tokens of an op that has no groups of them.
+/// Packs the tokens of an op that does not group them.
 inline void pack_tokens(const ProductKernels& kernels, int64_t tokens, const ProductMemory& memory,
                         const OpContext& context) {
   const int64_t parts = memory.pack_parts(context);

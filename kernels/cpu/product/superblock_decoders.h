@@ -4,13 +4,13 @@
 
 // Decoders of the formats with 256 elements a block (see block_decoders.h).
 //
-// Where an element is more than a nibble, unpack() puts the elements together as bytes, 32 at a time, and
+// If an element is more than a nibble, unpack() puts the elements together as bytes, 32 at a time, and
 // decode() widens them from there. Scales and minima are read back from memory as well: a load broadcasts for
-// free, where a broadcast from a register would take the port that the widening needs.
+// free, while a broadcast from a register would take the port that the widening needs.
 namespace minfer::cpu {
 inline namespace MINFER_ISA {
 
-/// Elements as bytes, with a number or two for each `kVectorsPerScale` times sixteen of them.
+/// Elements as bytes, with kNumbers numbers for each `kVectorsPerScale` times sixteen of them.
 template <int kVectorsPerScale, int kNumbers>
 struct UnpackedBlock {
   alignas(64) uint8_t q[kSuperBlock];
@@ -83,8 +83,8 @@ struct Decoder<DType::q3_k> : SignedDecoder<BlockQ3K> {
   MINFER_ALWAYS_INLINE static Lanes unpack_scales(const uint8_t* packed) {
     uint32_t word[3];
     std::memcpy(word, packed, sizeof word);
-    // Four 6-bit scales a word: low nibbles, then high nibbles of the first two words, upper bits from the
-    // third.
+    // Each word holds four 6-bit scales: the low nibbles, then the high nibbles of the first two words;
+    // the upper bits are from the third word.
     const uint32_t six_bits[4] = {
         (word[0] & 0x0f0f0f0f) | (word[2] << 4 & 0x30303030),
         (word[1] & 0x0f0f0f0f) | (word[2] << 2 & 0x30303030),
@@ -98,8 +98,8 @@ struct Decoder<DType::q3_k> : SignedDecoder<BlockQ3K> {
 };
 
 /// The eight scales, then the eight minima of a q4_k or q5_k block: its small integers times d and dmin.
-/// Six-bit numbers come four a word: the first four of each kind whole, the last four as nibbles with the
-/// upper bits of the first words.
+/// A word holds four six-bit numbers: the first four of each kind are whole, the last four are nibbles
+/// with the upper bits of the first words.
 template <class Block>
 MINFER_ALWAYS_INLINE inline Lanes unpack_scales_and_minima(const Block& block) {
   alignas(16) uint8_t bytes[kLanes];
@@ -185,7 +185,7 @@ struct Decoder<DType::q6_k> : SignedDecoder<BlockQ6K> {
   }
 
  private:
-  /// Up by `count` bits, or down if that is negative.
+  /// Shifts up by `count` bits, or down if `count` is negative.
   MINFER_ALWAYS_INLINE static Bytes32 shifted(Bytes32 bytes, int count) {
     return count >= 0 ? bytes << count : bytes >> -count;
   }

@@ -55,18 +55,18 @@ void check_options(const AttentionArgs& args) {
   if (args.sinks.dtype != DType::f32) unsupported("attention", "sinks of f32", name(args.sinks.dtype));
 }
 
-// The heads that instances.cmake has kernels for; of the common ones there are kernels without options too.
+// The head sizes that instances.cmake has kernels for. Common ones have kernels without options too.
 using CommonHeads = std::integer_sequence<int, 64, 128, 256>;
 using WgmmaHeads = std::integer_sequence<int, 64, 80, 96, 128, 192, 256>;
 using DecodeHeads = std::integer_sequence<int, 64, 80, 96, 128, 192, 256, 512>;
 
-/// Calls launch(std::integral_constant<int, head_size>) if the head size is one of `heads`; whether it is.
+/// Calls launch(std::integral_constant<int, head_size>) if the head size is one of `heads`; returns whether it is.
 template <int... heads, class F>
 bool for_head(std::integer_sequence<int, heads...> /*heads*/, int32_t head_size, const F& launch) {
   return ((head_size == heads && (launch(std::integral_constant<int, heads>{}), true)) || ...);
 }
 
-/// Calls launch(parameters, head size), the latter as for_head() does, with options only where there are some or no kernels without.
+/// Calls launch(parameters, head size as in for_head()). Takes kernels with options only if there are options, or no kernels without.
 template <class OptionParams, class Heads, class Params, class F>
 void for_form(Heads heads, const AttentionArgs& args, const Params& params, const F& launch) {
   const OptionParams with_options{params, attention_options(args)};
@@ -77,7 +77,7 @@ void for_form(Heads heads, const AttentionArgs& args, const Params& params, cons
   unsupported("attention on tensor cores", "a head size that it has kernels for", std::to_string(size));
 }
 
-/// Room for the partial results of any layer, one after the other.
+/// Room for the partial results of any layer; layers use it in turn.
 size_t partial_bytes(const DecodePlans& plans) {
   int64_t most = 0;
   for (const DecodePlan& plan : std::span(plans.plans).first(static_cast<size_t>(plans.count))) {

@@ -3,18 +3,18 @@
 //   out[t, h] = sum over j < keys(t) of softmax_j(scale * q[t, h] . k[j, h / group]) v[j, h / group]
 //   keys(t) = context of t's sequence - tokens of the sequence after t in this step
 //
-// with a window from key keys(t) - window on, scores capped, and a sink in the softmax (AttentionArgs).
+// With a window, keys start at keys(t) - window; scores may be capped, and a sink may join the softmax (AttentionArgs).
 //
 //   qkv     [tokens, heads * head_size, or with k and v behind] bf16 or f32, rows `stride` apart; only q is read
 //   k       [num_blocks, kv_heads, block_size, head_size] f32, f16, bf16 or fp8 e4m3
 //   v       [num_blocks, kv_heads, block_size, value_size] of the same, or the first elements of k's rows
 //   out     [tokens, heads * value_size] of qkv's type, or fp8 with values of 128 (fp8_activations.h)
 //
-// A block takes one head of one query token: grid (tokens the range can have at the most, heads); blocks
-// beyond the range's tokens end. Its warps take keys in turn, kKeys at a time, each with a softmax of its own
-// (Milakov & Gimelshein 2018), and join in shared memory. Lane l holds elements l, l + 32, ... of the head.
-// K and V of a head are read once for each query token and head, through L2. A token without keys (padding)
-// gives zeros.
+// A block takes one head of one query token: grid (the most tokens of the range, heads); blocks beyond the
+// range's tokens end. Its warps take keys in turn, kKeys at a time, each with its own softmax (Milakov &
+// Gimelshein 2018), and join them in shared memory. Lane l holds elements l, l + 32, ... of the head. K and V
+// of a head are read once for each query token and head, through L2. A token without keys (padding) gives
+// zeros.
 #include <cmath>
 #include <string>
 
@@ -34,7 +34,7 @@ namespace {
 
 constexpr int kWarps = 8;
 constexpr int kKeys = 4;
-/// Elements of a head that a lane has: of most models' heads, and of the largest, or rows of latent attention.
+/// Elements of a head per lane: for most models' heads, and for the largest heads or rows of latent attention.
 constexpr int32_t kMostOfFew = 256;
 constexpr int kFewElements = kMostOfFew / 32;
 constexpr int kManyElements = kMaxLatentRow / 32;
@@ -48,7 +48,7 @@ struct GeneralParams : AttentionParams {
   AttentionOptions options;
 };
 
-/// A softmax so far: the largest score, the sum of exponentials below it and the weighted values.
+/// The state of a softmax: the largest score, the sum of exponentials relative to it and the weighted values.
 template <int kElements>
 struct Softmax {
   float max = -INFINITY;
@@ -56,7 +56,7 @@ struct Softmax {
   float value[kElements] = {};
 };
 
-/// The last sequence of the range that begins at `token` or before.
+/// The last sequence of the range that begins at or before `token`.
 __device__ int32_t find_sequence(const GeneralParams& p, int32_t token) {
   int32_t low = p.first_sequence, high = p.first_sequence + p.num_sequences;
   while (high - low > 1) {
@@ -66,7 +66,7 @@ __device__ int32_t find_sequence(const GeneralParams& p, int32_t token) {
   return low;
 }
 
-/// Adds keys [key, key + kKeys), those below `keys`, to the softmax of a warp.
+/// Adds keys [key, key + kKeys) that are below `keys` to a warp's softmax.
 template <class Kv, int kElements>
 __device__ void add_keys(const GeneralParams& p, const int32_t* blocks, int32_t kv_head, int32_t key,
                          int32_t keys, const float (&q)[kElements], Softmax<kElements>& softmax) {

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int32_t kRowRoutes = 8;  ///< of a batch of ExpertKernel::rows
 
-/// bf16, and quantised types that experts are kept in.
+/// bf16, and the quantised types of experts.
 bool has_kernels(DType type) {
   return type == DType::bf16 || (is_tiled(type) && expert_dtype(type) == type);
 }
@@ -20,13 +20,13 @@ bool takes_tensor_cores(const ExpertShape& s) {
 }
 
 bool takes_stream(const ExpertShape& s, const DeviceFacts& device) {
-  const bool takes_eights =  // which bf16 weights are brought by, and rows in bf16 stored
+  const bool takes_eights =  // bf16 weights are copied, and bf16 rows stored, by eights
       s.weight != DType::bf16 || (s.rows % 8 == 0 && s.out_takes_pieces);
   return device.has_wgmma && s.has_sorted_x && takes_tensor_cores(s) && takes_eights && s.rows % 4 == 0 &&
          s.weight_is_aligned && s.out_is_aligned;
 }
 
-/// ExpertKernel::expert_strip multiplies 8 or 16 routes of an expert together. 0: it has no kernel for the type, or x is too wide.
+/// The routes of an expert that ExpertKernel::expert_strip multiplies together, 8 or 16. 0: no kernel for the type, or x too wide.
 int32_t strip_routes(const ExpertShape& s, const DeviceFacts& device) {
   if (!takes_tensor_cores(s) || !is_tiled(s.weight) || is_rare(s.weight)) return 0;
   constexpr int32_t kMostTiles = 2;
@@ -39,9 +39,9 @@ ExpertChoice choose_experts(const ExpertShape& shape, int64_t tokens, int64_t us
                             const DeviceFacts& device) {
   const int64_t routes = tokens * used;
   if (takes_tensor_cores(shape)) {
-    // One token's experts are all different, and of few routes hardly two have the same one.
+    // The experts of one token all differ, and of few routes hardly two share an expert.
     if (tokens == 1 || 4 * routes <= shape.experts) return {ExpertKernel::vector};
-    // Experts with up to five eighths of a batch in the mean.
+    // Experts whose routes fill up to five eighths of a batch on average.
     const int32_t strip = strip_routes(shape, device);
     if (8 * routes <= 5 * int64_t{strip} * shape.experts)
       return {ExpertKernel::expert_strip, strip, kStripTokens};
@@ -53,7 +53,7 @@ ExpertChoice choose_experts(const ExpertShape& shape, int64_t tokens, int64_t us
 }
 
 int32_t expert_token_tile(DType weights, int64_t routes, int64_t experts) {
-  // The least routes of an expert in the mean. Quantised weights become operands first, which few routes do not pay for.
+  // The smallest mean number of routes of an expert. Quantised weights become operands first, which does not pay for few routes.
   const int64_t least = weights == DType::bf16 ? 1 : 4;
   constexpr int64_t kRoutesOfMiddleTile = 16, kRoutesOfLargeTile = 64;
   if (routes < least * experts) return 0;

@@ -3,10 +3,10 @@
 #include "kernels/cuda/device/block_shared.h"
 #include "kernels/cuda/weights/weight_layout.h"
 
-/// The shared memory of expert_strip.cuh. It decides how many routes that takes at a time.
+/// The shared memory of expert_strip.cuh. It decides how many routes that kernel takes at a time.
 namespace minfer::cuda {
 
-/// For the next tiles of a block's warps.
+/// The ring for the next tiles of a block's warps.
 constexpr int64_t expert_ring_bytes(DType type) {
   constexpr int64_t kWarps = kHasSmallBlocks ? 8 : 16, kStages = 2;
   return kWarps * kStages * tile_bytes(type);
@@ -31,7 +31,7 @@ constexpr int64_t expert_operand_bytes(DType type) {
   }
 }
 
-/// There is room beside the tiles for x of this many groups of eight routes.
+/// The groups of eight routes whose x fits beside the tiles.
 constexpr int32_t expert_slots(DType type, int64_t cols, int64_t shared_bytes) {
   return static_cast<int32_t>((shared_bytes - expert_ring_bytes(type)) /
                               (tiles_of(cols) * expert_operand_bytes(type)));

@@ -7,17 +7,17 @@
 namespace minfer::cuda {
 
 inline constexpr int32_t kGemmRows =
-    128;  ///< of weights, of a block's tile: of gate and up half of them each
-inline constexpr int32_t kGemmBlocks = 2;  ///< of a cluster, with the same tokens
+    128;  ///< of weights in a block's tile; for gate and up, half of them each
+inline constexpr int32_t kGemmBlocks = 2;  ///< of a cluster; they have the same tokens
 
-/// How fp8_gemm() divides a product: a cluster's tiles of 64 tokens a warpgroup and 256 rows of weights, in turn.
+/// Divides a product of fp8_gemm(): a cluster takes tiles of 64 tokens a warpgroup and 256 rows of weights in turn.
 struct Fp8GemmPlan {
   int32_t warpgroups = 3;  ///< that multiply: 2 or 3
   int32_t clusters = 1;
   int64_t rounds = 1;  ///< tiles of the cluster that has most
 };
 
-/// A tile of two or three warpgroups takes this many clock cycles for kFp8Columns.
+/// Clock cycles that a tile of two or three warpgroups takes for kFp8Columns columns.
 constexpr int64_t fp8_gemm_cycles(int32_t warpgroups) {
   return warpgroups == 2 ? 600 : 850;
 }

@@ -16,9 +16,9 @@
 namespace minfer::cuda {
 namespace {
 
-/// What a kernel takes. Dense products are fitted to tests/benchmarks/results/products-2026-11-24*.jsonl: of the 80 in
-/// products-h200-2026-11-28.jsonl they are 5 % off in the median and 26 % at the most. All else is a guess that nobody has held against a
-/// measurement, and two types that one launch multiplies count as two.
+/// The rates of a kernel. Those of dense products are fitted to tests/benchmarks/results/products-2026-11-24*.jsonl:
+/// for the 80 in products-h200-2026-11-28.jsonl they are 5 % off in the median and 26 % at most. All other rates are
+/// guesses, not held against a measurement. Two types that one launch multiplies count as two products.
 struct Pace {
   double begin_us;
   double of_read;   ///< share of the device's rate of reading
@@ -51,7 +51,7 @@ double us_of(const Pace& pace, double bytes, double flops, const DeviceFacts& de
          std::max(bytes / (pace.of_read * device.bytes_per_us), flops / (pace.of_flops * rate));
 }
 
-/// Of activations, whose scales in FP8 are few.
+/// Bytes of an element of activations. The few scales of FP8 do not count.
 int64_t element_bytes(DType type) {
   return type == DType::fp8 ? 1 : traits(type).block_bytes;
 }
@@ -70,7 +70,7 @@ std::string label(ProductKernel kernel, DType weight, int64_t tokens) {
   return kNames[static_cast<size_t>(kernel)];
 }
 
-/// Adds what a product with one matrix, or with gate and up, takes.
+/// Adds a product with one matrix, or with gate and up, to the plan.
 void add_product(OpPlan& plan, const ProductShape& s, int64_t tokens, const DeviceFacts& device) {
   const ProductKernel kernel = choose(s, tokens, device);
   const std::string name = label(kernel, s.weight, tokens);
@@ -139,7 +139,7 @@ constexpr const char* kAttentionPaths[] = {"attention_decode",        "attention
                                            "attention_prefill_wgmma", "attention_prefill_wide",
                                            "attention_latent",        "attention_general"};
 
-/// Of so many experts, those that `routes` random routes reach in the mean.
+/// The mean number of experts, out of `experts`, that `routes` random routes reach.
 double experts_reached(int64_t experts, int64_t routes) {
   const auto all = static_cast<double>(experts);
   return all * (1.0 - std::pow(1.0 - 1.0 / all, static_cast<double>(routes)));
@@ -154,7 +154,7 @@ class Planner {
     OpPlan plan{.launches = 0};
     const int64_t tokens = info_.scope == TokenScope::logits ? shape_.logit_rows() : shape_.tokens();
     for (size_t i = 0; i < args.weights.size();) {
-      // Those of one type lie one behind the other, and are one matrix then.
+      // Weights of one type lie one behind the other, and then form one matrix.
       const Weight& first = args.weights[i];
       int64_t rows = first.rows;
       while (++i < args.weights.size() && args.weights[i].dtype == first.dtype &&
@@ -194,7 +194,7 @@ class Planner {
   }
   OpPlan operator()(AttentionArgs args) const {
     const bool decodes = info_.scope == TokenScope::decode;
-    if (args.kv.block_size == 0) args.kv.block_size = 16;  // a cache that is planned as well
+    if (args.kv.block_size == 0) args.kv.block_size = 16;  // the cache is only planned, too
     ForwardBatch batch;
     batch.num_tokens = shape_.tokens();
     batch.num_decode_sequences = shape_.decode_sequences;
@@ -232,7 +232,7 @@ class Planner {
       plan.launches += 1;  // routes are sorted by expert
     }
     if (choice.kernel == ExpertKernel::stream) {
-      plan.launches += 1;  // and what they multiply
+      plan.launches += 1;  // and x is gathered in their order
       plan.scratch_bytes = routes * weight.cols * 2;
     }
     const bool sums_apart = matrices == 1 && choice.kernel != ExpertKernel::vector;

@@ -7,7 +7,7 @@
 
 namespace minfer::cuda {
 
-/// An H200 that need not be there, to plan a model's program for. Its weights have types and shapes alone.
+/// An H200 that need not be there, for planning a model's program. Its weights have types and shapes alone.
 class PlannedGpu : public Target {
  public:
   BackendInfo info() const override {

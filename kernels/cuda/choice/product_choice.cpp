@@ -11,7 +11,7 @@
 namespace minfer::cuda {
 namespace {
 
-/// A product and a device, with what candidates ask of both.
+/// A product and a device, with the questions that candidates ask about them.
 struct Asked {
   const ProductShape& s;
   int64_t tokens;
@@ -20,7 +20,7 @@ struct Asked {
   bool is_one_type() const { return !s.gate_up || s.weight == s.up; }
   bool is_single() const { return !s.gate_up && !s.has_norm; }
   DType x() const { return s.has_norm ? DType::bf16 : s.x; }
-  /// By eight columns, as boxes of x are brought, and rows of the output stored.
+  /// Whether x can be copied in boxes of eight columns, and rows of the output stored.
   bool fits_boxes() const {
     return s.cols % 8 == 0 && s.rows % 4 == 0 && s.x_is_aligned && s.out_is_aligned &&
            (!s.gate_up || s.up_is_behind);
@@ -33,8 +33,8 @@ struct Asked {
   bool is_streamed() const {
     return device.has_wgmma && s.x == DType::bf16 && is_one_type() && !s.has_norm && fits_boxes();
   }
-  /// Few tokens; gate and up, which cuBLASLt needs a kernel and f32 memory more for; tiles that fill all rounds of a launch, unless
-  /// they are added to what is there (cuBLASLt is then 4 to 8 % faster) or take several launches (14 %).
+  /// True for few tokens; for gate and up, for which cuBLASLt needs one more kernel and f32 memory; and for tiles that fill 90 % of a
+  /// launch's rounds, unless they are added to the output (cuBLASLt is then 4 to 8 % faster) or take several launches (14 %).
   bool is_worth_streaming() const {
     constexpr int64_t kLeastTokens = 3, kFewTokens = 128, kTileRows = 2 * kWarpgroupRows;
     if (tokens < kLeastTokens) return false;
@@ -53,7 +53,7 @@ struct Asked {
     return tokens == 1 && s.x == DType::f32 &&
            (s.weight != DType::bf16 || kBf16NormBytes + x_bytes <= device.shared_bytes);
   }
-  /// Gate and up to scratch memory: any of the two to x's type first, for which both are.
+  /// Whether gate and up go through scratch memory: if one of them is dequantised to x's type, both are.
   bool dequantises_pair() const {
     return std::ranges::any_of(std::array{s.weight, s.up}, [&](DType type) {
       ProductShape one = s;
@@ -69,7 +69,7 @@ struct Asked {
 struct Candidate {
   ProductKernel kernel;
   bool (*takes)(const Asked&);
-  /// Where those in front do not take it or are slower, as measured on an H200.
+  /// True if the candidates in front do not take the product or are slower, as measured on an H200.
   bool (*is_fastest)(const Asked&);
 };
 
@@ -136,7 +136,7 @@ constexpr Candidate kCandidates[] = {
     {ProductKernel::apart, [](const Asked& a) { return a.s.gate_up && a.s.x != DType::fp8; }, always},
 };
 
-/// Whether any kernel takes it.
+/// Whether any kernel takes the product.
 bool is_taken(const Asked& asked) {
   return std::ranges::any_of(kCandidates, [&](const Candidate& candidate) { return candidate.takes(asked); });
 }

@@ -5,10 +5,10 @@
 
 namespace minfer::cuda {
 
-/// How stream_product() and tile_stream_product() divide a product over thread blocks: tiles of rows, each with all tokens or with 256
-/// of them. A cluster of
-/// blocks divides the columns of a tile (splits > 1), or the columns of all tiles stand in one line that is divided evenly, or blocks
-/// take whole tiles in turn.
+/// Divides a product of a stream kernel over thread blocks, by tiles of rows. A tile has all tokens or, if they
+/// are too many, 128 or 256 of them. There are three forms: a cluster of blocks divides the columns of a tile
+/// (splits above 1); the columns of all tiles form one line that is divided evenly; or blocks take whole tiles
+/// in turn.
 struct StreamPlan {
   int32_t token_tile = 8;  ///< 8, 16, 32, 64, 128 or 256
   int32_t warpgroups = 1;  ///< that multiply, 64 rows of weights each
@@ -16,15 +16,15 @@ struct StreamPlan {
   bool by_rounds = false;  ///< whole tiles in turn
   int32_t blocks = 1;
 
-  /// Tiles with all tokens, whose columns may be divided by up to `most_splits` blocks.
+  /// Tiles with all tokens. Up to `most_splits` blocks may divide the columns of a tile.
   constexpr void take_tiles(int64_t tiles, int64_t most_splits, int32_t num_sms) {
-    // Clusters of more than two leave multiprocessors without a block where their number in a group does not divide by it.
+    // Clusters of more than two leave multiprocessors idle if a group's number of them is not a multiple of the cluster's size.
     const int64_t in_pairs = std::min<int64_t>(num_sms / tiles, 2);
     const int64_t in_more = std::min<int64_t>(num_sms * 3 / 4 / tiles, 4);
     splits = static_cast<int32_t>(std::max<int64_t>(1, std::min(std::max(in_pairs, in_more), most_splits)));
     blocks = static_cast<int32_t>(splits > 1 ? tiles * splits : std::min<int64_t>(tiles, num_sms));
   }
-  /// Tiles of which each has some of the tokens.
+  /// Tiles that each have some of the tokens.
   constexpr void take_rounds(int64_t tiles, int32_t num_sms) {
     const int64_t rounds = (tiles + num_sms - 1) / num_sms;
     by_rounds = true;
@@ -32,14 +32,14 @@ struct StreamPlan {
   }
 };
 
-inline constexpr int32_t kStageColumns = 64;   ///< of K, that are multiplied at a time
-inline constexpr int32_t kWarpgroupRows = 64;  ///< of weights
+inline constexpr int32_t kStageColumns = 64;   ///< columns (K) that are multiplied at a time
+inline constexpr int32_t kWarpgroupRows = 64;  ///< rows of weights
 inline constexpr int32_t kMostTokensOfTile = 256;
-inline constexpr int32_t kMostTokensOfCluster = 128;  ///< of a tile whose columns a cluster divides
-/// Tokens of a launch: more of them and their weights do not stay in the L2 together.
+inline constexpr int32_t kMostTokensOfCluster = 128;  ///< in a tile whose columns a cluster divides
+/// The most tokens of a launch: with more, they and their weights do not stay in the L2 together.
 inline constexpr int64_t kMostStreamedTokens = 2048;
 
-/// Tiles of rows, of so many warpgroups each, of a product.
+/// Tiles of rows of a product, with `warpgroups` warpgroups each.
 constexpr int64_t row_tiles(int64_t rows, bool gate_up, int64_t warpgroups) {
   const int64_t tile_rows = warpgroups * kWarpgroupRows;
   return ((gate_up ? 2 * rows : rows) + tile_rows - 1) / tile_rows;
@@ -52,15 +52,15 @@ constexpr int32_t smallest_token_tile(int64_t tokens, int64_t most) {
   return tile;
 }
 
-/// `rows`: of the output; with gate_up as many of each. At most kMostStreamedTokens. By measurements on an H200, whose multiprocessors it
-/// is made for.
+/// `rows`: of the output; with gate_up, of gate and of up each. `tokens`: at most kMostStreamedTokens. The plan
+/// follows measurements on an H200 and suits its number of multiprocessors.
 inline StreamPlan stream_plan(int64_t rows, int64_t cols, int64_t tokens, bool gate_up, int32_t num_sms) {
   StreamPlan plan;
   plan.token_tile = smallest_token_tile(tokens, kMostTokensOfTile);
   const bool is_largest = plan.token_tile == kMostTokensOfTile;
   const int64_t token_blocks = (tokens + plan.token_tile - 1) / plan.token_tile;
   const auto tiles_of = [&](int64_t warpgroups) { return row_tiles(rows, gate_up, warpgroups); };
-  // Tiles of 128 rows read x half as often, those of 64 fill the multiprocessors of a matrix that is small.
+  // Tiles of 128 rows read x half as often. With a small matrix, tiles of 64 fill more multiprocessors.
   plan.warpgroups = is_largest || gate_up || tiles_of(1) > num_sms ? 2 : 1;
   const int64_t tiles = tiles_of(plan.warpgroups);
   if (token_blocks > 1) {
@@ -84,7 +84,7 @@ inline StreamPlan tile_stream_plan(int64_t rows, int64_t cols, int64_t tokens, b
     plan.take_tiles(tiles_of(plan.warpgroups), depth / 2, num_sms);
     return plan;
   }
-  // Hundredths of a microsecond that a tile takes for kTileColumns, and at its end.
+  // A tile's time for kTileColumns columns, and for its end, in hundredths of a microsecond.
   struct TileCost {
     int32_t token_tile, warpgroups;
     int64_t columns, end;
@@ -93,7 +93,7 @@ inline StreamPlan tile_stream_plan(int64_t rows, int64_t cols, int64_t tokens, b
   int64_t least = 0, tiles = 0;
   for (const TileCost& cost : kCosts) {
     const int64_t all = tiles_of(cost.warpgroups) * ((tokens + cost.token_tile - 1) / cost.token_tile);
-    const bool is_line = tokens <= cost.token_tile;  // which is divided evenly
+    const bool is_line = tokens <= cost.token_tile;  // the line is divided evenly
     const int64_t in_turn =
         is_line ? std::max<int64_t>(all, num_sms) : (all + num_sms - 1) / num_sms * num_sms;
     const int64_t total = in_turn * (depth * cost.columns + cost.end);
@@ -111,8 +111,8 @@ inline StreamPlan tile_stream_plan(int64_t rows, int64_t cols, int64_t tokens, b
   return plan;
 }
 
-/// FP8 weights times FP8 activations: tiles have 128 tokens at most, and of gate and up 128 rows each, so that what they become has a
-/// scale for 128 columns. plan.warpgroups counts 64 rows of a tile: 1, 2 or, past 128 tokens and for gate and up, 4.
+/// FP8 weights times FP8 activations. Tiles have at most 128 tokens, and 128 rows each of gate and up, so that their result
+/// has one scale for 128 columns. plan.warpgroups counts 64 rows of a tile: 1, 2 or, past 128 tokens and for gate and up, 4.
 inline StreamPlan fp8_stream_plan(int64_t rows, int64_t cols, int64_t tokens, bool gate_up, int32_t num_sms) {
   constexpr int64_t kMostTokens = 128, kGroupColumns = 128;
   StreamPlan plan;
@@ -125,10 +125,10 @@ inline StreamPlan fp8_stream_plan(int64_t rows, int64_t cols, int64_t tokens, bo
   if (gate_up) {
     plan.warpgroups = 4;
   } else if (token_blocks > 1) {
-    // A tile of 256 rows takes 1.8 times as long as one of 128.
+    // A tile of 256 rows takes 1.8 times as long as a tile of 128.
     plan.warpgroups = 9 * rounds_of(4) <= 10 * rounds_of(2) ? 4 : 2;
   } else {
-    // Two blocks for a tile of 128 rows read x half as often as one for each of 64, but meet at the end.
+    // Two blocks that divide a tile of 128 rows read x half as often as two blocks with 64 rows each, but meet at the end.
     const bool has_many = tiles_of(1) > (plan.token_tile < kMostTokens ? num_sms / 2 : num_sms);
     plan.warpgroups = has_many ? 2 : 1;
   }

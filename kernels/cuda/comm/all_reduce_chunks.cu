@@ -2,39 +2,39 @@
 
 #include "kernels/cuda/comm/reduction.cuh"
 
-/// x = sum over ranks of part, in their order (+ x), then normed = rms_norm(x): for many rows, by plain stores of 16 bytes into
-/// memory of the receivers and a flag for every chunk of rows.
+/// x = sum over ranks of part, in their order (+ x), then normed = rms_norm(x): for many rows, by plain stores
+/// of 16 bytes into the receivers' memory and a flag for every chunk of rows.
 ///
 ///   part    [rows, cols] f32 or bf16        x       [rows, cols] f32
-///   data    [ranks, rows, pieces, vectors] 16 bytes, in the block of each rank: rows that it was sent, by sender
-///   flags   [ranks, chunks] u32, beside it: the number of the call once the chunk is there
+///   data    [ranks, rows, pieces, vectors] 16 bytes, in each rank's block: the rows sent to it, by sender
+///   flags   [ranks, chunks] u32, beside it: the number of the call, once the chunk has come
 ///
-/// One shot (all_reduce_chunks): the first blocks send every row of the part to every other rank, chunk by chunk; the others end rows,
-/// each when the flags of its chunk have come from all ranks, its own among them: `part` may be x, so a row must not be written
-/// before it has been sent. Over the link (ranks - 1) * rows * cols * sizeof part from each rank, the least there is for two.
+/// One shot (all_reduce_chunks): the first blocks send every row of the part to every other rank, chunk by chunk. The other blocks end
+/// rows, each when the flags of its chunk have come from all ranks. That includes its own rank: `part` may be x, so a row must not be
+/// written before it has been sent. Over the link (ranks - 1) * rows * cols * sizeof part from each rank, the minimum for two ranks.
 ///
-/// Two shots (all_reduce_two_shot): chunk c is summed by rank c % ranks. The first blocks send each chunk to that rank alone; the next
-/// ones add up the chunks of their rank, once all parts of it have come, round the sums to the type of the part and send them to all;
-/// the others end rows with the sums. Those lie where the rows of the receiver's own part would: nobody sends itself any. Over the
-/// link 2 * (ranks - 1) / ranks * rows * cols * sizeof part from each rank.
+/// Two shots (all_reduce_two_shot): rank c % ranks sums chunk c. The first blocks send each chunk to that rank alone.
+/// The next blocks add up their rank's chunks once all parts have come, round the sums to the type of the part and
+/// send them to all. The other blocks end rows with the sums. A sum lies in the place of the receiver's own part,
+/// since no rank sends itself one. Over the link 2 * (ranks - 1) / ranks * rows * cols * sizeof part from each rank.
 ///
-/// All blocks fit on the device at a time, senders wait for nobody, those that add up wait for senders and those that end rows for
-/// either: none waits for ever. A chunk's flag is stored by one thread behind a barrier of its block and a fence.sys, and read by one
-/// thread by ld.acquire.sys in front of a barrier; the data are read past the L1.
+/// All blocks fit on the device at a time. Senders wait for no block, adders wait for senders, and blocks that end
+/// rows wait for either: so none waits for ever. One thread stores a chunk's flag behind a barrier of its block
+/// and a fence.sys; one thread reads it by ld.acquire.sys in front of a barrier. The data are read past the L1.
 ///
-/// Memory and flags of even and odd calls take turns. A rank is in call k + 2 only when its call k + 1 has ended, for which each of its
-/// chunks had data of every other rank, sent there or to the rank that added them up, in call k + 1; so all had ended call k.
+/// Memory and flags of even and odd calls alternate. A rank is in call k + 2 only after its call k + 1 has ended. For that, each of its
+/// chunks had data of call k + 1 from every other rank, sent there or to the rank that added them up; so all ranks had ended call k.
 namespace minfer::cuda {
 namespace {
 
 constexpr int kMaxThreads = 512;
-/// What limits registers to 64: two blocks of the most threads on a multiprocessor.
+/// Limits registers to 64: two blocks of the most threads on a multiprocessor.
 constexpr int kBlocksPerSm = 2;
-/// Enough to fill the link: 64 blocks with a chunk of 32 KiB each under way are 2 MiB, more than 450 GB/s for the 3 us of a fence.
+/// Enough to fill the link: 64 blocks with a chunk of 32 KiB each in flight are 2 MiB, more than 450 GB/s for the 3 us of a fence.
 constexpr int32_t kSenders = 64;
 constexpr int32_t kAdders = 48;
 constexpr int64_t kChunkBytes = int64_t{32} << 10;
-/// Vectors that a thread has under way.
+/// Vectors that a thread has in flight.
 constexpr int kUnroll = 4;
 
 template <class T>
@@ -57,7 +57,7 @@ struct ChunkRows {
 template <class T>
 constexpr int kPieces = Packed<T>::kWords / 4;
 
-/// Rows of `from` in the memory of `to`.
+/// The rows from `from` in the memory of `to`.
 template <class T>
 __device__ __forceinline__ uint4* data_of(const Channel& channel, const ChunkRows<T>& rows, int parity,
                                           int to, int from) {
@@ -71,7 +71,7 @@ __device__ __forceinline__ uint32_t* flags_of(const Channel& channel, const Chun
   return part_of<uint32_t>(channel, to, rows.flags_offset) + (parity * channel.ranks + from) * kMostChunks;
 }
 
-/// Where piece 0 of a vector lies in `data`; the next one is `vectors` further on.
+/// The place of piece 0 of a vector in `data`; the next piece is `vectors` further on.
 template <class T>
 __device__ __forceinline__ int64_t place_of(int64_t row, int32_t vector, int32_t vectors) {
   return row * kPieces<T> * vectors + vector;
@@ -104,7 +104,7 @@ __device__ __forceinline__ Packed<T> own_at(const ChunkRows<T>& rows, int64_t ro
   return load_part<kAligned>(rows.part, rows.part_stride, rows.cols, row, vector);
 }
 
-/// The block has stored all of a chunk that it sends: tells so in each of `flags(i)`, i below `count`.
+/// Raises the flags flag_at(i), for i below `count`, after the block has stored all of a chunk that it sends.
 template <class FlagAt>
 __device__ __forceinline__ void raise_flags(uint32_t epoch, int count, FlagAt flag_at) {
   __syncthreads();
@@ -114,7 +114,7 @@ __device__ __forceinline__ void raise_flags(uint32_t epoch, int count, FlagAt fl
     store_relaxed(flag_at(i), epoch);
 }
 
-/// The vectors of a chunk's rows, kUnroll a thread at a time: `load(row, vector)` of each, then `store(row, vector, loaded)`.
+/// Handles the vectors of a chunk's rows, kUnroll a thread at a time: `load(row, vector)` for each, then `store(row, vector, loaded)`.
 template <class T, class Load, class Store>
 __device__ __forceinline__ void for_chunk(const ChunkRows<T>& rows, int32_t chunk, Load load, Store store) {
   const int32_t vectors = rows.vectors();
@@ -141,7 +141,7 @@ __device__ __forceinline__ void for_chunk(const ChunkRows<T>& rows, int32_t chun
   }
 }
 
-/// Sends the chunks of the part to all other ranks, or (kTwoShot) each to the one that adds it up.
+/// Sends the chunks of the part to all other ranks, or (kTwoShot) each chunk to the rank that adds it up.
 template <class T, bool kAligned, bool kTwoShot>
 __device__ __forceinline__ void send_part(const Channel& channel, const ExchangeCall& call,
                                           const ChunkRows<T>& rows, int32_t sender) {
@@ -169,7 +169,7 @@ __device__ __forceinline__ void send_part(const Channel& channel, const Exchange
   }
 }
 
-/// The sum of a vector of all ranks, those of the others as they were sent here.
+/// The sum of a vector over all ranks; the others' vectors as they were sent here.
 template <class T, bool kAligned>
 __device__ __forceinline__ Vector8 sum_of_sent(const Channel& channel, int parity, const ChunkRows<T>& rows,
                                                int64_t row, int32_t vector) {
@@ -257,7 +257,7 @@ __global__ void __launch_bounds__(kMaxThreads, kBlocksPerSm)
   call.end();
 }
 
-/// The same on all ranks, whatever their devices.
+/// The same on all ranks, for any devices.
 int64_t rows_of_chunk(int64_t rows, int64_t row_bytes) {
   return std::clamp<int64_t>(rows / kSenders, 1, std::max<int64_t>(1, kChunkBytes / row_bytes));
 }

@@ -5,17 +5,17 @@
 /// x = sum over ranks of part, in their order (+ x), then normed = rms_norm(x): one shot, for few rows.
 ///
 ///   part    [rows, cols] f32 or bf16        x       [rows, cols] f32
-///   lines   [ranks, rows, words / 2, vectors] FlaggedLine, in the block of each rank: what it has been sent
+///   lines   [ranks, rows, words / 2, vectors] FlaggedLine, in each rank's block: the lines sent to it
 ///
-/// A block takes rows in turn. First it sends all its rows to every other rank, then it ends them one after the other: a thread polls
-/// for the lines of its vector, adds the parts in the order of the ranks (its own from where it lies) and goes on as row_end.cuh says.
-/// So a row has the same bits in all ranks, alone and among others. No block waits for another one of its own device, and all fit on
-/// the device at a time, so whatever the order in which they start, none waits for ever.
+/// A block takes rows in turn. First it sends all its rows to every other rank, then it ends them one after the other: a
+/// thread polls for the lines of its vector, adds the parts in the order of the ranks (its own from memory) and
+/// continues as in row_end.cuh. So a row has the same bits in all ranks, alone and among others. No block waits for
+/// another block of its own device, and all fit on the device at a time. So none waits for ever, in any order of starts.
 ///
 /// Over the link: 2 * (ranks - 1) * rows * cols * sizeof part from each rank; two store instructions a thread of bf16.
 ///
-/// Memory of even and odd calls takes turns, and that is enough: a rank is in call k + 2 only when its call k + 1 has ended, for which
-/// it had data of call k + 1 from every other rank; they sent it when their call k had ended, so when they had read all of call k.
+/// Memory of even and odd calls alternates, and that is enough. A rank is in call k + 2 only after its call k + 1 has ended. For
+/// that it had data of call k + 1 from every other rank, which sent it after its call k had ended and it had read all of call k.
 namespace minfer::cuda {
 namespace {
 
@@ -42,7 +42,7 @@ __device__ __forceinline__ FlaggedLine* lines_of(const Channel& channel, const L
          (parity * channel.ranks + from) * rows.lines_per_rank + row * kLines * vectors;
 }
 
-/// Adds the elements in the `word`th 4 bytes of a vector, or sets them.
+/// Adds the elements of word `word` (4 bytes) to a vector, or sets them.
 __device__ __forceinline__ void take_word(Vector8& sum, bool is_first, int word, uint32_t bits, float) {
   sum.at[word] = is_first ? __uint_as_float(bits) : sum.at[word] + __uint_as_float(bits);
 }
@@ -53,8 +53,8 @@ __device__ __forceinline__ void take_word(Vector8& sum, bool is_first, int word,
   sum.at[2 * word + 1] = is_first ? high : sum.at[2 * word + 1] + high;
 }
 
-/// The sum of a vector of all ranks. Lines of one vector are `vectors` apart, so that a warp's accesses are contiguous. Some are asked
-/// for before the first is waited for, as many as there are registers for.
+/// The sum of a vector over all ranks. Lines of one vector are `vectors` apart, so that a warp's accesses are
+/// contiguous. Several lines are loaded before the first is waited for, as registers allow.
 template <class T, int kMost>
 __device__ __forceinline__ Vector8 sum_of_ranks(const Channel& channel, ExchangeCall& call,
                                                 const LineRows<T>& rows, int64_t row, int32_t vector,

@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kFirstBytes = int64_t{8} << 10;
 constexpr int kRuns = 20;
 
-/// What is reduced. All zeros, so that sums stay what they are.
+/// The operands of the measured all-reduces. All zeros, so that sums do not change.
 class Operands {
  public:
   Operands(int64_t rows, int64_t cols) : rows_(rows), cols_(cols) {
@@ -52,12 +52,12 @@ GraphExec captured_runs(RankOps& ops, const AllReduceArgs& args, cudaStream_t st
   });
 }
 
-/// In a graph, as most of them will be, and so that the time is not that of launches.
+/// Runs in a graph, as most all-reduces will, so that the time excludes launches.
 float measure_us(RankOps& ops, AllReducePath path, const AllReduceArgs& args, cudaStream_t stream,
                  int32_t num_sms) {
   ops.force(path);
   Launch first(stream, num_sms);
-  ops.all_reduce(first, args);  // what a first call has to set up cannot be captured
+  ops.all_reduce(first, args);  // the set-up of a first call cannot be captured
   ops.wait(stream, "measuring all-reduces");
   const GraphExec runs = captured_runs(ops, args, stream, num_sms);
   const Event begin = make_timing_event(), end = make_timing_event();

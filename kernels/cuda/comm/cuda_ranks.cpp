@@ -23,14 +23,14 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr milliseconds kUsualPatience{30'000};
-/// Ranks come to the meetings of the start when they have loaded their weights, some minutes apart if a disk is slow. A rank that
-/// fails meanwhile says so.
+/// Ranks come to the meetings of the start after they have loaded their weights, some minutes apart if a disk
+/// is slow. A rank that fails meanwhile says so.
 constexpr milliseconds kStartPatience{600'000};
 constexpr milliseconds kWatchEvery{5};
-/// A waiting host looks again at once for so long, then sleeps in between: steps that take longer do not mind.
+/// A waiting host polls without pause for this long, then sleeps in between, which does not matter for longer steps.
 constexpr milliseconds kSpin{20};
 constexpr std::chrono::microseconds kSleep{50};
-/// In which kernels see the abort word and end. They poll every few 100 us; after it memory that they write to may be freed.
+/// In this time kernels see the abort word and end. They poll every few 100 us; afterwards memory that they write to may be freed.
 constexpr milliseconds kSettle{50};
 constexpr milliseconds kMostSettle{2'000};
 
@@ -66,7 +66,7 @@ bool all_reach_each_other(int32_t count) {
   return true;
 }
 
-/// `seen`: the GPUs of all ranks by this process's numbers; those from `num_gpus` on it does not see.
+/// `seen`: the GPUs of all ranks by this process's numbers. It does not see those from `num_gpus` on.
 std::string why_not_reached(int32_t own, const std::vector<int32_t>& seen, int64_t num_gpus) {
   for (const int32_t other : seen) {
     if (other >= num_gpus) return "the process does not see the GPUs of all others (CUDA_VISIBLE_DEVICES)";
@@ -75,7 +75,7 @@ std::string why_not_reached(int32_t own, const std::vector<int32_t>& seen, int64
   return {};
 }
 
-/// What a thread of its own does that nobody may wait for without a limit.
+/// Work on its own thread, for which no thread may wait without a limit.
 struct DetachedWork {
   std::mutex mutex;
   std::condition_variable ends;
@@ -93,7 +93,7 @@ std::shared_ptr<DetachedWork> begin_detached(int32_t device, std::function<void(
     } catch (...) {
       error = std::current_exception();
     }
-    work = nullptr;  // what it owns ends before anybody goes on
+    work = nullptr;  // its resources end before any thread goes on
     const std::lock_guard lock(state->mutex);
     state->error = error;
     state->has_ended = true;
@@ -102,8 +102,8 @@ std::shared_ptr<DetachedWork> begin_detached(int32_t device, std::function<void(
   return state;
 }
 
-/// Work that nobody waits for any longer is still in NCCL or in CUDA when the process ends, and would crash as these go away in front of it.
-/// So the process then ends with its status, and without what else runs at an exit.
+/// Abandoned work is still in NCCL or in CUDA when the process ends, and would crash as these are unloaded
+/// first. So the process then ends with its status, but without its other exit handlers.
 void end_beside_detached_work() {
   static const int registered = on_exit(
       [](int status, void*) {
@@ -119,7 +119,7 @@ std::unique_ptr<RankExchange> make_exchange(const CudaRanksOptions& options, mil
   return make_thread_exchange(options.count, options.failure, patience);
 }
 
-/// What this process sees; what goes wrong is said to all.
+/// This process's GPUs and NCCL. Errors are told to all ranks.
 RankGpus own_gpus(const std::string& host, const cuda::NcclLibrary* nccl, const std::string& nccl_error) {
   RankGpus own;
   own.host = host;
@@ -155,7 +155,7 @@ CudaRanks::CudaRanks(const CudaRanksOptions& options)
   if (wants_peers) why_no_peers_ = no_peers;
   if (options_.all_reduce == AllReduceChoice::peer) {
     if (!uses_peer_memory_)
-      fail("tensor-parallel-size: memory that GPUs see of each other is asked for, but {}", no_peers);
+      fail("tensor-parallel-size: --all-reduce peer needs access between GPUs, but {}", no_peers);
   } else if (!no_nccl.empty()) {
     nccl_.reset();
     if (!uses_peer_memory_) {
@@ -175,14 +175,14 @@ CudaRanks::~CudaRanks() {
   ends_.notify_all();
   watcher_.join();
   if (!is_of_processes()) return;
-  // Without an end in order other processes may still write there, and NCCL may wait for them: this one ends, and with it all of that.
+  // Without end_in_order() other processes may still write there, and NCCL may wait for them: the end of this process ends all of that.
   for (cuda::DeviceBuffer& buffer : kept_)
     buffer.release();
   for (std::unique_ptr<cuda::NcclComm>& comm : to_end_)
     comm.release();
 }
 
-/// Chooses the GPU of this process. `no_peers`: why memory cannot be shared, as far as lists of GPUs say. Returns why NCCL cannot be used.
+/// Chooses this process's GPU. `no_peers`: why memory cannot be shared, by the lists of GPUs. Returns why NCCL cannot be used.
 std::string CudaRanks::find_gpus(const std::string& nccl_error, std::string& no_peers) {
   const Rank rank = own_rank();
   std::vector<RankGpus> all;
@@ -205,21 +205,21 @@ std::string CudaRanks::find_gpus(const std::string& nccl_error, std::string& no_
   return options_.all_reduce == AllReduceChoice::peer ? std::string() : why_no_nccl(all);
 }
 
-/// Tries it with memory of no use.
+/// Tries it with memory that serves nothing else.
 std::string CudaRanks::why_no_opened_memory() {
   const Rank rank = own_rank();
-  // A page of the device: of less, other memory would be shared too.
+  // A page of the device: with less, other memory would be shared too.
   constexpr size_t kBytes = size_t{2} << 20;
   cuda::DeviceBuffer probe(kBytes, "memory of other processes");
   std::string error;
   open_blocks(rank, probe, error);
   const std::string why = first_of(rank, error);
   close_opened();
-  exchange_->exchange(rank, "");  // none has it open any more
+  exchange_->exchange(rank, "");  // no process has it open any more
   return why;
 }
 
-/// What the first rank that says something says; all call it.
+/// Returns the text of the first rank that has one. All call it.
 std::string CudaRanks::first_of(Rank rank, const std::string& own) {
   const std::vector<std::string> all = exchange_->exchange(rank, own);
   for (size_t from = 0; from < all.size(); ++from)
@@ -228,7 +228,7 @@ std::string CudaRanks::first_of(Rank rank, const std::string& own) {
   return {};
 }
 
-/// The blocks of all processes, of which others' are opened; those that cannot be are null, and `error` says why.
+/// The blocks of all processes; those of the others are opened. A block that cannot be opened is null, and `error` says why.
 std::vector<std::byte*> CudaRanks::open_blocks(Rank rank, const cuda::DeviceBuffer& own, std::string& error) {
   struct Exported {
     cudaIpcMemHandle_t handle;
@@ -304,7 +304,7 @@ void CudaRanks::abort_nccl(Rank rank, std::unique_ptr<cuda::NcclComm> comm) {
 }
 
 void CudaRanks::end_nccl(std::unique_ptr<cuda::NcclComm> comm) {
-  if (!is_of_processes()) return;  // here and now
+  if (!is_of_processes()) return;  // `comm` ends here
   to_end_.push_back(std::move(comm));
 }
 
@@ -312,7 +312,7 @@ void CudaRanks::end_in_order() {
   if (!is_of_processes() || (kept_.empty() && to_end_.empty())) return;
   const Rank rank = own_rank();
   const std::unique_ptr<RankExchange> end = make_exchange(options_, options_.patience);
-  end->exchange(rank, "");  // nothing is under way any more
+  end->exchange(rank, "");  // all work has ended
   if (!to_end_.empty()) {
     const auto comms = std::make_shared<std::vector<std::unique_ptr<cuda::NcclComm>>>(std::move(to_end_));
     to_end_.clear();
@@ -320,7 +320,7 @@ void CudaRanks::end_in_order() {
         rank, [comms, library = nccl_] { comms->clear(); }, "the end of NCCL");
   }
   close_opened();
-  end->exchange(rank, "");  // nobody has it open any more
+  end->exchange(rank, "");  // no process has it open any more
   kept_.clear();
 }
 
@@ -361,7 +361,7 @@ void CudaRanks::wait(Rank rank, const std::function<cudaError_t()>& query, std::
     waited < kSpin ? std::this_thread::yield() : std::this_thread::sleep_for(kSleep);
     status = query();
   }
-  if (status == cudaSuccess) return failure().check();  // what was aborted ends well, with nothing in it
+  if (status == cudaSuccess) return failure().check();  // aborted work ends with success, but without results
   if (status != cudaErrorNotReady) {
     exchange_->fail(fmt::format("{}: waiting for {}: {}", exchange_->name_of(rank.index), what,
                                 cudaGetErrorString(status)));

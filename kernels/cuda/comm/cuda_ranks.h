@@ -16,12 +16,12 @@
 
 namespace minfer {
 
-/// What GPUs that run a model together have in common: those of this process, of which every rank's backend has it, each on its own
-/// thread; or this process's part in what the GPUs of several processes have, one a process. Every function from any thread, but of
-/// processes from the rank's.
+/// The state that GPUs share when they run a model together. In one process, every rank's backend holds the
+/// same object, each on its own thread. With one GPU a process, it is this process's part of the group. Any
+/// thread may call any function; with several processes, only the rank's thread may.
 ///
-/// Failure: once `failure` is set, by whoever, a thread of its own sets the abort word, which ends every kernel that waits for another
-/// rank; the hosts that wait find `failure` set themselves and throw. Each process has a thread and an abort word of its own.
+/// Failure: once any thread sets `failure`, the watcher thread sets the abort word, which ends every kernel that waits for
+/// another rank. Hosts that wait see `failure` themselves and throw. Each process has its own watcher thread and abort word.
 class CudaRanks {
  public:
   /// See make_cuda_ranks().
@@ -35,17 +35,17 @@ class CudaRanks {
   bool is_of_processes() const { return options_.processes != nullptr; }
   /// The number that this process gives the rank's GPU.
   int32_t device_of(Rank rank) const { return is_of_processes() ? own_device_ : rank.index; }
-  /// Whether each GPU can reach the memory of each other one, and is to.
+  /// Whether the GPUs can reach each other's memory, and are to use it.
   bool uses_peer_memory() const { return uses_peer_memory_; }
-  /// Why it cannot; empty: it can, or is not to.
+  /// Why they cannot; empty: they can, or are not to.
   const std::string& why_no_peers() const { return why_no_peers_; }
-  /// Null: not there, or not wanted.
+  /// Null: there is no NCCL, or it is not wanted.
   const std::shared_ptr<const cuda::NcclLibrary>& nccl() const { return nccl_; }
   RankFailure& failure() const { return exchange_->failure(); }
 
-  /// Page-locked, for kernels: not 0 once a rank has failed.
+  /// In page-locked memory, for kernels: not 0 once a rank has failed.
   const uint32_t* abort_word() const { return abort_word_.as<uint32_t>(); }
-  /// What every rank brings, by rank; all call it, in the same order. Throws DeviceError once a rank has failed or does not come.
+  /// Returns the values of all ranks, by rank. All call it, in the same order. Throws DeviceError once a rank has failed or does not come.
   template <class T>
   std::vector<T> exchange(Rank rank, const T& own) {
     static_assert(std::is_trivially_copyable_v<T>);
@@ -59,28 +59,28 @@ class CudaRanks {
     }
     return all;
   }
-  /// Memory of every rank, by rank, that all may write into; all ranks bring theirs. Each is freed when no rank is left that could.
+  /// Takes each rank's memory and returns all, by rank, for all to write to. All ranks call it. It is freed once no rank can write to it.
   std::vector<std::byte*> share(Rank rank, cuda::DeviceBuffer own);
 
-  /// Runs `work` on a thread that has the rank's device as the current one, and waits for it: a call of NCCL that waits on the host for
-  /// ranks which do not come. Once a rank has failed, or after the patience of the start, throws and leaves it to itself, so `work`
-  /// owns what it uses. Rethrows what it throws.
+  /// Runs `work` on a thread whose current device is the rank's, and waits for it. It is for calls of NCCL that
+  /// wait on the host for ranks that may not come. Rethrows what `work` throws. Throws once a rank has failed
+  /// or the patience of the start is over; the thread then runs on, so `work` owns all that it uses.
   void run_watched(Rank rank, std::function<void()> work, std::string_view what);
-  /// Ends what the device does with a communicator, as far as NCCL does so in a time that is bounded.
+  /// Ends the device's work for a communicator, if NCCL does so within a bounded time.
   void abort_nccl(Rank rank, std::unique_ptr<cuda::NcclComm> comm);
-  /// Ends a communicator of which all that it did has ended: of processes in end_in_order(), since all ranks have to do so together.
+  /// Ends a communicator whose work has ended. With several processes, end_in_order() does it, since all ranks have to do so together.
   void end_nccl(std::unique_ptr<cuda::NcclComm> comm);
 
-  /// Waits until `query` says something else than cudaErrorNotReady. Throws DeviceError for any other error but success, when a rank
-  /// has failed, or after the patience of the ranks, which then have failed; before it throws, what waits on the device has been
-  /// ended, `abort` called and the device idle, if it comes to that. `what`: e.g. "a step".
+  /// Waits while `query` returns cudaErrorNotReady. Throws DeviceError for any other error, when a rank has
+  /// failed, or after the patience of the ranks, which then have failed. Before it throws, it ends what waits
+  /// on the device, calls `abort` and gives the device 2 seconds to become idle. `what`: e.g. "a step".
   void wait(Rank rank, const std::function<cudaError_t()>& query, std::string_view what,
             const std::function<void()>& abort);
 
   /// See minfer::end_in_order().
   void end_in_order();
 
-  /// How sums are computed, for people: set by the first rank when it is ready.
+  /// How sums are computed, for people. The first rank sets it when it is ready.
   std::string describe() const;
   void set_description(std::string text);
 
@@ -97,7 +97,7 @@ class CudaRanks {
 
   CudaRanksOptions options_;
   std::unique_ptr<RankExchange> exchange_;
-  int32_t own_device_ = 0;  ///< of a process
+  int32_t own_device_ = 0;  ///< of this process, if there are several
   bool uses_peer_memory_ = false;
   std::string why_no_peers_;
   std::shared_ptr<const cuda::NcclLibrary> nccl_;
@@ -107,9 +107,9 @@ class CudaRanks {
   bool is_ending_ = false;
   std::vector<cuda::DeviceBuffer> kept_;
   std::vector<void*> opened_;                            ///< memory of other processes
-  std::vector<std::unique_ptr<cuda::NcclComm>> to_end_;  ///< of processes
+  std::vector<std::unique_ptr<cuda::NcclComm>> to_end_;  ///< with several processes
   std::string description_;
-  std::thread watcher_;  ///< last: it uses the others
+  std::thread watcher_;  ///< last, since it uses the others
 };
 
 }  // namespace minfer

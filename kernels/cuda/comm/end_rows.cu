@@ -1,7 +1,7 @@
 #include "kernels/cuda/comm/reduction.cuh"
 
-/// x = part (+ x), normed = rms_norm(x), when the parts have been added up: a block a row. Moves rows * cols * (sizeof part + 4, or 8
-/// with the residual, + sizeof normed) bytes.
+/// x = part (+ x), normed = rms_norm(x), after the parts have been summed: a block takes a row.
+/// Moves rows * cols * (sizeof part + 4, or 8 with the residual, + sizeof normed) bytes.
 namespace minfer::cuda {
 namespace {
 

@@ -1,21 +1,21 @@
 #include "kernels/cuda/comm/exchange.h"
 #include "kernels/cuda/comm/peer_memory.cuh"
 
-/// What the first rank has of the others' logits, and they of the tokens that it drew.
+/// Brings the others' logits to the first rank, and the tokens that it draws to the others.
 ///
-/// gather_columns: part [rows, cols] f32 of each rank -> out [rows, ranks * cols] f32 of the first one. The first rank tells every other
-/// one where its columns shall go, in lines with the number of the call, as the distance from its block, which other processes have at
-/// another address; and copies its own. The others wait for that, store their
-/// columns there and raise a flag a block, which the first rank's kernel waits for before it ends. So `out` is written only when
-/// everything in front of the call has ended on the first rank, sampling from the logits before among it, and a part may be written
-/// again when the call has ended on its own rank. Over the link: 4 * rows * cols bytes from each rank. Lines and flags are there
-/// once: the first rank ends a call when all blocks of the others have read its lines, and those of the next call come behind that.
+/// gather_columns: part [rows, cols] f32 of each rank -> out [rows, ranks * cols] f32 of the first rank. The first rank tells
+/// every other rank where its columns go, in lines with the number of the call. It gives the distance from its block, since other
+/// processes have the block at another address. It copies its own columns itself. The others wait for that, store their columns
+/// there and raise a flag for each block, for which the first rank's kernel waits before it ends. So `out` is written only after
+/// everything in front of the call has ended on the first rank, including sampling from the logits before. A part may be written
+/// again after the call has ended on its own rank. Over the link: 4 * rows * cols bytes from each rank. Lines and flags exist
+/// once: the first rank ends a call after all blocks of the others have read its lines, and the next call's lines come after that.
 ///
-/// Between processes `out` is in the first one's block, and copy_rows() brings it to where it belongs: 8 * rows * ranks * cols bytes more.
+/// Between processes `out` is in the first rank's block, and copy_rows() copies it to its final place: 8 * rows * ranks * cols bytes more.
 ///
-/// share_tokens: tokens [rows] i32. The first rank stores each with the number of the call in a word of 8 bytes in every other rank's
-/// memory; these poll for it. Nothing goes back, so what keeps the first rank from being two calls ahead is what stands between them:
-/// the all-reduces of a step, which end only when all ranks have ended the step before. Memory of even and odd calls takes turns.
+/// share_tokens: tokens [rows] i32. The first rank stores each token with the number of the call, in a word of 8 bytes, in
+/// every other rank's memory; the others poll for it. Nothing goes back. The all-reduces of a step keep the first rank from
+/// being two calls ahead: they end only after all ranks have ended the step before. Memory of even and odd calls alternates.
 namespace minfer::cuda {
 namespace {
 
@@ -33,7 +33,7 @@ __device__ __forceinline__ bool allows_vectors(const void* data, int64_t stride)
   return reinterpret_cast<uintptr_t>(data) % 16 == 0 && stride % 4 == 0;
 }
 
-/// Copies the part to `to`, rows `to_stride` elements apart; all blocks of the grid together. A thread has kInFlight accesses on their way.
+/// All blocks of the grid copy the part to `to`, with rows `to_stride` elements apart. A thread has kInFlight accesses in flight.
 template <class Access>
 __device__ __forceinline__ void copy_columns_by(const Columns& columns, float* to, int64_t to_stride) {
   constexpr int kInFlight = 4;
@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(kThreads)
   call.end();
 }
 
-/// What an order says: waits for both lines. Null if a rank has failed.
+/// Reads an order, after it waits for both lines. Null if a rank has failed.
 __device__ __forceinline__ float* ordered_place(const Channel& channel, const BlockLayout& layout,
                                                 ExchangeCall& call, int64_t& stride) {
   const FlaggedLine* order = part_of<const FlaggedLine>(channel, channel.rank, layout.gather_order);

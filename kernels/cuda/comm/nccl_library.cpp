@@ -9,7 +9,7 @@
 namespace minfer::cuda {
 namespace {
 
-// Of nccl.h, the same in all of NCCL 2.
+// From nccl.h, the same in all of NCCL 2.
 constexpr int kSuccess = 0;
 constexpr int kInProgress = 7;
 constexpr int kSum = 0;
@@ -60,7 +60,7 @@ void NcclLibrary::check(int result, const char* what) const {
 std::string NcclLibrary::version() const {
   int number = 0;
   check(get_version(&number), "asking for the version");
-  // 2.9 and later; before it a digit fewer for the minor number.
+  // 2.9 and later; earlier versions have one digit fewer for the minor number.
   const int unit = number >= 20000 ? 10000 : 1000;
   return fmt::format("{}.{}.{}", number / unit, number % unit / 100, number % 100);
 }

@@ -11,7 +11,7 @@
 
 namespace minfer::cuda {
 
-/// The functions of libnccl.so.2 that are used, declared as NCCL 2 has them: the program is built and runs without it.
+/// The functions of libnccl.so.2 that the project uses, declared as in NCCL 2: the program is built without it and runs without it.
 class NcclLibrary {
  public:
   using Comm = struct NcclCommOpaque*;
@@ -19,7 +19,7 @@ class NcclLibrary {
     char internal[128];
   };
 
-  /// Null if there is none; `error` then says why. Its multicast over NVLink is off (NCCL_NVLS_ENABLE=0). Stays loaded.
+  /// Null if there is none; `error` then says why. Turns multicast over NVLink off (NCCL_NVLS_ENABLE=0). The library stays loaded.
   static std::unique_ptr<NcclLibrary> load(std::string& error);
 
   /// Throws DeviceError with NCCL's text and its last error, unless `result` is success.
@@ -48,20 +48,20 @@ class NcclLibrary {
 /// A rank's communicator. Made on the rank's thread, by all ranks at the same time.
 class NcclComm {
  public:
-  /// `library` lives longer.
+  /// `library` must live longer.
   NcclComm(const NcclLibrary& library, Rank rank, const NcclLibrary::UniqueId& id);
-  /// Waits for what is under way, and may for the other ranks to end theirs; not if abort() was called.
+  /// Waits for its own work, and may wait until the other ranks end theirs; not after abort().
   ~NcclComm();
   NcclComm(const NcclComm&) = delete;
   NcclComm& operator=(const NcclComm&) = delete;
 
   /// values = the sum over ranks, in place; f32 or bf16.
   void all_reduce(void* values, size_t count, DType dtype, cudaStream_t stream);
-  /// Ranks 1, 2, ... send `part` [count] f32; the first one gets them one behind the other in `others`.
+  /// Ranks 1, 2, ... send `part` [count] f32; the first rank gets the parts one after the other in `others`.
   void gather(const float* part, size_t count, float* others, cudaStream_t stream);
-  /// The first rank's values in every rank.
+  /// values = the first rank's, in every rank.
   void broadcast(int32_t* values, size_t count, cudaStream_t stream);
-  /// Ends what the device is doing with it; nothing else may be called afterwards.
+  /// Ends the device's work for it. No other function may be called afterwards.
   void abort();
 
  private:

@@ -3,19 +3,19 @@
 #include "kernels/cuda/comm/peer_memory.h"
 #include "kernels/cuda/launch/launch.h"
 
-/// How kernels of different GPUs exchange data: by stores into memory of the receiver, who polls his own memory.
+/// Kernels of different GPUs exchange data by stores into the receiver's memory. The receiver polls its own memory.
 ///
-/// Every call of a kind of exchange has a number, its epoch, counted in device memory so that a replayed graph counts as well. All
-/// blocks of a kernel read it behind begin_kernel(), when the call before has ended, and the last one to end advances it.
+/// Every call of a kind of exchange has a number, its epoch. It is counted in device memory, so that a replayed graph counts too.
+/// All blocks of a kernel read it behind begin_kernel(), after the call before has ended, and the last block to end advances it.
 ///
-/// Data with flags (FlaggedLine, tokens): 64-bit relaxed.sys accesses, which the PTX memory model never tears; number and data are
-/// one word. Rows with a flag a chunk: plain stores, a barrier of the block, fence.sys and the store of the flag by one thread; on
-/// the other side ld.acquire.sys of the flag by one thread and a barrier, then loads past the L1.
+/// Data with flags (FlaggedLine, tokens) uses 64-bit relaxed.sys accesses, which the PTX memory model never tears; number
+/// and data are one word. Rows with a flag a chunk use plain stores, a barrier of the block, fence.sys and a store of the
+/// flag by one thread. The other side uses ld.acquire.sys of the flag by one thread and a barrier, then loads past the L1.
 ///
-/// What polls ends when the host sets the abort word: it then leaves with whatever is there, and so do all later calls at once.
+/// Polling ends when the host sets the abort word: the kernel then leaves with the data at hand, and so do all later calls at once.
 namespace minfer::cuda {
 
-/// 0 stands for memory that was never written. Even and odd calls use different memory, so the number behind the last one is even.
+/// 0 stands for memory that was never written. Even and odd calls use different memory, so the number after the last one is even.
 __device__ __forceinline__ uint32_t epoch_behind(uint32_t epoch) {
   return epoch == ~0u ? 2u : epoch + 1;
 }
@@ -74,7 +74,7 @@ __device__ __forceinline__ T* part_of(const Channel& channel, int rank, int64_t 
   return reinterpret_cast<T*>(channel.block[rank] + offset);
 }
 
-/// A kernel's part in a call; made behind begin_kernel() by all threads. The grid has one dimension.
+/// A kernel's part in a call. All threads make it behind begin_kernel(). The grid has one dimension.
 class ExchangeCall {
  public:
   __device__ __forceinline__ explicit ExchangeCall(const Channel& channel)
@@ -83,7 +83,7 @@ class ExchangeCall {
         is_aborted_(load_relaxed(&channel.state->aborted) != 0) {}
 
   __device__ __forceinline__ uint32_t epoch() const { return epoch_; }
-  /// Which of two memories the call uses.
+  /// The index, of two, of the memory that the call uses.
   __device__ __forceinline__ int parity() const { return static_cast<int>(epoch_ & 1); }
   __device__ __forceinline__ bool is_aborted() const { return is_aborted_; }
 
@@ -101,7 +101,7 @@ class ExchangeCall {
     wait([&] { return load_acquire(flag) == epoch_; });
   }
 
-  /// All threads, once, when the block has nothing more to do with the call. Needs no fence: every thread has used the epoch it read.
+  /// All threads call it once, after the block's last work for the call. It needs no fence: every thread has used the epoch it read.
   __device__ __forceinline__ void end() {
     __syncthreads();
     if (threadIdx.x != 0) return;

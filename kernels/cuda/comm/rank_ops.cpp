@@ -15,7 +15,7 @@ namespace {
 /// Kinds of exchange, each with its own count of calls.
 enum Kind : size_t { kLines, kChunks, kGather, kTokens, kNumKinds };
 
-/// Of what a sender may have under way for a call: longer all-reduces are cut. Two of it for each rank.
+/// The most bytes that a sender has in flight for a call: longer all-reduces are cut. A rank's memory holds two times this for each sender.
 constexpr int64_t kMostDataBytes = int64_t{32} << 20;
 constexpr int64_t kMostDataBytesOfMany = int64_t{16} << 20;
 constexpr int64_t kAlignment = 256;
@@ -29,7 +29,7 @@ int64_t gathered_logits(int32_t ranks, const StepLimits& limits) {
   return int64_t{limits.logit_slice} * ranks * share_of_vocabulary(vocabulary, ranks);
 }
 
-/// `between_processes`: others cannot write to the logits themselves.
+/// `between_processes`: the other ranks cannot write to the logits directly.
 BlockLayout layout_of(int32_t ranks, const StepLimits& limits, bool between_processes) {
   const int64_t row_bytes = padded_row_bytes(limits.hidden_size, sizeof(float));
   const int64_t most = ranks > 2 ? kMostDataBytesOfMany : kMostDataBytes;
@@ -88,7 +88,7 @@ void reach_peers(Rank rank) {
   }
 }
 
-/// What a library launches for an op; it stamps nothing.
+/// Launches a library's kernels for an op; they stamp nothing.
 template <class Call>
 void launch_library(Launch& launch, Call call) {
   if (launch.needs_stamp_of_its_own()) stamp_only(launch);
@@ -109,7 +109,7 @@ RankOps::RankOps(std::shared_ptr<CudaRanks> ranks, Rank rank, cudaStream_t strea
 }
 
 RankOps::~RankOps() {
-  if (ranks_->failure().is_set()) abort();  // else NCCL would wait for the others
+  if (ranks_->failure().is_set()) abort();  // otherwise NCCL would wait for the others
   if (nccl_ != nullptr) ranks_->end_nccl(std::move(nccl_));
 }
 
@@ -147,7 +147,7 @@ void RankOps::join_nccl(cudaStream_t stream, const StepLimits& limits) {
                    "logits of other ranks");
   check(cudaMemsetAsync(joined->gathered.data(), 0, joined->gathered.bytes(), stream),
         "clearing memory of other ranks");
-  // What connects ranks, here and at a first call, waits on the host, and for ever if one of them has failed.
+  // Calls that connect ranks, here and at a first call, wait on the host, and for ever if a rank has failed.
   const auto join = [joined, rank = rank_, id, stream, moves_all] {
     joined->comm = std::make_unique<NcclComm>(*joined->library, rank, id);
     joined->comm->all_reduce(joined->gathered.data(), 1, DType::f32, stream);
@@ -177,7 +177,7 @@ void RankOps::choose(cudaStream_t stream, const StepLimits& limits) {
   forced_.reset();
   crossover_ = crossover_of(table);
   if (rank_.is_first()) ranks_->set_description(describe(table, crossover_));
-  // Where it is slower at every size, its memory and threads are better given back.
+  // If NCCL is slower at every size, its memory and threads are given back.
   if (crossover_.nccl_from != AllReduceCrossover{}.nccl_from) return;
   ranks_->run_watched(
       rank_,
@@ -263,7 +263,7 @@ void RankOps::gather_columns(Launch& launch, const Tensor& part, const Tensor& o
   if (rank_.is_first()) place_columns(launch, part, gathered_.as<float>(), rank_.count, out);
 }
 
-/// Other processes see nothing of the first one but its block: they write there, and it copies.
+/// Other processes see only the first rank's block: they write there, and it copies.
 void RankOps::gather_by_peers(Launch& launch, const Tensor& part, const Tensor& out) {
   if (!ranks_->is_of_processes() || !rank_.is_first())
     return cuda::gather_columns(launch, channel(kGather), layout_, part, out);

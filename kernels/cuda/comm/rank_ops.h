@@ -13,36 +13,36 @@
 
 namespace minfer::cuda {
 
-/// The ops between ranks, with the memory that they need, of one rank. Owned by its backend and used on its thread, which has the
-/// rank's device as the current one. All ranks make it at the same time, with the same limits but for shares of a model, and call the
-/// same ops in the same order on the same sizes.
+/// The ops between ranks, with their memory, for one rank. Its backend owns it and uses it on its thread, whose
+/// current device is the rank's. All ranks make it at the same time, with the same limits except for their
+/// shares of a model. They call the same ops in the same order with the same sizes.
 class RankOps {
  public:
-  /// Waits for the other ranks. `stream`: what its measurements run on, idle.
+  /// Waits for the other ranks. `stream`: idle; the measurements run on it.
   RankOps(std::shared_ptr<CudaRanks> ranks, Rank rank, cudaStream_t stream, int32_t num_sms,
           const StepLimits& limits);
   ~RankOps();
 
-  /// See Backend::all_reduce(). `arrived`: where the time is stored at which the first row was added up, so at which the data of all
-  /// ranks had come for it; null: nowhere. Returns whether it will be.
+  /// See Backend::all_reduce(). `arrived`: receives the time at which the first row was summed, so the data of
+  /// all ranks for it had come; null: nowhere. Returns whether the time will be stored.
   bool all_reduce(Launch& launch, const AllReduceArgs& args, unsigned long long* arrived = nullptr);
   /// See Backend::gather_columns().
   void gather_columns(Launch& launch, const Tensor& part, const Tensor& out);
-  /// tokens [rows] of the first rank, in device memory, in every rank's.
+  /// Copies tokens [rows] of the first rank to every rank. Device memory.
   void share_tokens(Launch& launch, int32_t* tokens, int32_t rows);
 
   /// Waits for the stream. Throws as CudaRanks::wait() does.
   void wait(cudaStream_t stream, std::string_view what);
   void wait(cudaEvent_t event, std::string_view what);
 
-  /// Waits for the other ranks, on the host. Memory that GPUs see of each other may be made or given back between two meetings, while no
-  /// kernel waits for another rank: the driver may wait for those.
+  /// Waits for the other ranks, on the host. Memory that GPUs see of each other may be allocated or freed
+  /// between two meetings if no kernel waits for another rank then: the driver may wait for such kernels.
   void meet() { ranks_->exchange(rank_, char{0}); }
 
-  /// Ends what NCCL waits for on the device; a rank has failed.
+  /// Ends what NCCL waits for on the device, after a rank has failed.
   void abort();
 
-  /// For tests and benchmarks: this path from now on, where peer memory has it, in all ranks alike.
+  /// For tests and benchmarks: uses this path from now on, if peer memory has it. All ranks set the same.
   void force(std::optional<AllReducePath> path) { forced_ = path; }
 
  private:
@@ -64,7 +64,7 @@ class RankOps {
   AllReduceCrossover crossover_;
   std::optional<AllReducePath> forced_;
   std::unique_ptr<NcclComm> nccl_;  ///< null: not used
-  DeviceBuffer gathered_;           ///< what NCCL brings of the others' columns
+  DeviceBuffer gathered_;           ///< the others' columns, by NCCL
   BlockLayout layout_;
   std::array<std::byte*, kMostRanks> blocks_{};
   DeviceBuffer states_;  ///< ChannelState of each kind of exchange

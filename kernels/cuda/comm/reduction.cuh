@@ -19,7 +19,7 @@ RowEnd<Normed> row_end_of(const AllReduceArgs& args, unsigned long long* arrived
           .arrived = arrived};
 }
 
-/// Eight elements as they travel, in pieces of 4 bytes.
+/// Eight elements in transfer, in pieces of 4 bytes.
 template <class T>
 struct Packed {
   static constexpr int kWords = kVectorElements * static_cast<int>(sizeof(T)) / 4;
@@ -51,7 +51,7 @@ __device__ __forceinline__ Packed<T> load_packed(const T* from, int32_t count) {
   return packed;
 }
 
-/// A vector of a rank's own part [rows, cols], of rows `stride` elements apart.
+/// A vector of a rank's own part [rows, cols], with rows `stride` elements apart.
 template <bool kAligned, class T>
 __device__ __forceinline__ Packed<T> load_part(const T* part, int64_t stride, int32_t cols, int64_t row,
                                                int32_t vector) {

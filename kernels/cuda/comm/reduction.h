@@ -11,7 +11,7 @@
 
 namespace minfer::cuda {
 
-/// An all-reduce over memory that the GPUs see of each other, or what is left of one when NCCL has summed the parts.
+/// An all-reduce over memory that the GPUs see of each other, or its rest after NCCL has summed the parts.
 struct Reduction {
   AllReduceArgs args;                     ///< part [rows, cols] f32 or bf16, x f32, normed f32 or bf16
   unsigned long long* arrived = nullptr;  ///< see RowEnd
@@ -21,19 +21,19 @@ struct Reduction {
 
 /// AllReducePath::lines. At most layout.lines_per_rank lines.
 void all_reduce_lines(Launch& launch, const Reduction& reduction);
-/// AllReducePath::chunks. At most layout.data_bytes_per_rank of whole vectors, and so for the next.
+/// AllReducePath::chunks. At most layout.data_bytes_per_rank, in whole vectors; all_reduce_two_shot() too.
 void all_reduce_chunks(Launch& launch, const Reduction& reduction);
 /// AllReducePath::two_shot. Sums are rounded to the type of the parts, once, before they are sent.
 void all_reduce_two_shot(Launch& launch, const Reduction& reduction);
 /// x = part (+ x) and the norm.
 void end_rows(Launch& launch, const AllReduceArgs& args);
 
-/// Bytes of a row of a part in memory of a receiver: whole vectors.
+/// Bytes of a row of a part in a receiver's memory: whole vectors.
 constexpr int64_t padded_row_bytes(int64_t cols, int64_t element_bytes) {
   return vectors_of(cols) * kVectorElements * element_bytes;
 }
 
-/// Whether all rows are whole vectors at addresses that allow 16-byte accesses.
+/// Whether all rows consist of whole vectors at addresses that allow 16-byte accesses.
 inline bool is_aligned(const AllReduceArgs& args) {
   const auto allows = [](const void* data, int64_t stride) {
     return reinterpret_cast<uintptr_t>(data) % 16 == 0 && stride % kVectorElements == 0;
@@ -43,14 +43,14 @@ inline bool is_aligned(const AllReduceArgs& args) {
          (!args.norm || allows(args.normed.data, args.normed.stride));
 }
 
-/// Threads of a block for rows of `cols` columns: a vector each, if they may be so many.
+/// Threads of a block for rows of `cols` columns: one for each vector, at most `most`.
 constexpr uint32_t threads_of_rows(int64_t cols, int64_t most) {
   const int64_t threads = (vectors_of(cols) + 31) / 32 * 32;
   return static_cast<uint32_t>(threads < most ? threads : most);
 }
 
-/// Blocks that all fit on the device at a time, of kernels with __launch_bounds__(most_threads, 1): what polls may wait for any of
-/// them.
+/// The blocks that fit on the device at a time, for kernels with __launch_bounds__(most_threads, 1). A block
+/// that polls may wait for any of them.
 constexpr int64_t resident_blocks(int32_t num_sms, int64_t most_threads, uint32_t threads) {
   return num_sms * (most_threads / threads);
 }

@@ -7,9 +7,9 @@
 #include "kernels/cuda/ptx/vector8.cuh"
 #include "kernels/cuda/ptx/warp.cuh"
 
-/// What follows when the parts of a row have been added up: the residual and the norm, by a block a row. A thread takes vectors of
-/// 8 elements, blockDim.x vectors apart; it keeps the first one in registers between the two passes over the row and reads the
-/// others back from x, where it has written them itself.
+/// The work after the parts of a row have been summed: the residual and the norm. A block takes a row. A thread
+/// takes vectors of 8 elements, blockDim.x vectors apart. It keeps the first vector in registers between the
+/// two passes over the row and reads the others back from x, where it has written them itself.
 namespace minfer::cuda {
 
 /// x = sum (+ x), normed = x / sqrt(mean(x^2) + eps) * norm.
@@ -26,7 +26,7 @@ struct RowEnd {
   unsigned long long* arrived;  ///< when the first row was added up, in device memory; null: nowhere
 };
 
-/// The elements of a vector, of which a row may have but `count`; zeros behind. kAligned: rows are whole vectors, 16-byte aligned.
+/// A vector's elements, of which the row has only `count`; zeros behind. kAligned: rows consist of whole vectors, 16-byte aligned.
 template <bool kAligned, class T>
 __device__ __forceinline__ Vector8 load_vector(const T* from, int32_t count) {
   if constexpr (kAligned) {
@@ -58,7 +58,7 @@ __device__ __forceinline__ void add(Vector8& to, const Vector8& values) {
     to.at[i] += values.at[i];
 }
 
-/// The sum over the block, in every thread; any number of times.
+/// The sum over the block, in every thread. May be called any number of times.
 __device__ __forceinline__ float sum_over_block(float value) {
   __shared__ float warp_sums[kWarpSize];
   value = warp_sum(value);
@@ -69,7 +69,7 @@ __device__ __forceinline__ float sum_over_block(float value) {
   return warp_sum(value);
 }
 
-/// The thread's first vector of the norm's weights, which are there before the kernel in front has ended.
+/// The thread's first vector of the norm's weights, which exist before the kernel in front has ended.
 template <bool kAligned, class Out>
 __device__ __forceinline__ Vector8 first_norm_weights(const RowEnd<Out>& end) {
   const int32_t first = static_cast<int32_t>(threadIdx.x) * kVectorElements;
@@ -77,7 +77,7 @@ __device__ __forceinline__ Vector8 first_norm_weights(const RowEnd<Out>& end) {
   return load_vector<kAligned>(end.norm + first, end.cols - first);
 }
 
-/// How a kernel that ends rows begins; what first_norm_weights() says.
+/// Begins a kernel that ends rows; returns the result of first_norm_weights().
 template <bool kAligned, class Out>
 __device__ __forceinline__ Vector8 begin_row_kernel(const RowEnd<Out>& end, const Stamps& stamps) {
   const Vector8 first_norm = first_norm_weights<kAligned>(end);
@@ -86,7 +86,7 @@ __device__ __forceinline__ Vector8 begin_row_kernel(const RowEnd<Out>& end, cons
   return first_norm;
 }
 
-/// Ends a row, whose vector v is sum_at(v). All threads of a block. `first_norm`: as above.
+/// Ends a row with vectors v = sum_at(v). All threads of a block call it. `first_norm`: as above.
 template <bool kAligned, class Out, class SumAt>
 __device__ __forceinline__ void end_row(const RowEnd<Out>& end, int64_t row, const Vector8& first_norm,
                                         SumAt&& sum_at) {

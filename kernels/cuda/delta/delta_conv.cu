@@ -3,19 +3,19 @@
 #include "kernels/cuda/delta/delta_sequence.h"
 #include "kernels/cuda/ptx/warp.cuh"
 
-// The causal convolution of gated delta nets, SiLU, and the L2 norms of the heads of q and k (see DeltaConvArgs for the formulas).
+// The causal convolution of gated delta nets, SiLU, and the L2 norms of the heads of q and k (DeltaConvArgs has the formulas).
 //
 //   x, out   [tokens, channels] f32: heads of q, of k, of v; rows `stride` apart
 //   weight   [conv_size, channels] f32
-//   state    [num_slots, conv_size - 1, channels] f32: inputs in front of the step's, in order
+//   state    [num_slots, conv_size - 1, channels] f32: inputs before the step's, in order
 //
-// A warp takes a group of channels: a head of q or k, whose norm it makes, or kValueGroup channels of v. A block takes kWarps groups, and
-// either a sequence or a tile of kTileTokens tokens. That of a sequence has its first conv_size - 1 tokens, which are all that reach into the
-// state, and leaves there what the next step needs, so that nobody else reads or writes it; that of a tile has the other tokens. In a step of
-// one token a sequence there are no tiles. Bytes: x and out once a token (the inputs in front of a token come from the L1), the state twice a
-// sequence.
+// A warp takes a group of channels: a head of q or k, whose norm it computes, or kValueGroup channels of v. A block
+// takes kWarps groups, and either a sequence or a tile of kTileTokens tokens. The block of a sequence takes its first
+// conv_size - 1 tokens, the only ones that need the state, and writes the inputs for the next step to it, so no other
+// block reads or writes the state. The block of a tile takes the other tokens. A step with one token a sequence has no
+// tiles. Bytes: x and out once for each token (its earlier inputs come from the L1), the state twice for each sequence.
 //
-// Lanes take four channels at a time where all sizes and addresses allow it, else one.
+// Lanes take four channels at a time if all sizes and addresses allow it, otherwise one.
 namespace minfer::cuda {
 namespace {
 
@@ -36,7 +36,7 @@ struct ConvParams {
   int32_t channels;
   int32_t key_groups;  ///< heads of q and k
   int32_t key_size;
-  float q_scale;  ///< of normalised heads of q; of k: 1
+  float q_scale;  ///< of normalised heads of q; 1 for k
 };
 
 /// Neighbouring channels as f32.
@@ -69,7 +69,7 @@ struct ChannelGroup {
   }
 };
 
-/// The rows of a sequence's inputs, counted from the step's first token; negative: those that the state keeps. Null: zeros.
+/// The rows of a sequence's inputs, counted from the step's first token; negative: inputs kept in the state. Null: zeros.
 struct SequenceInputs {
   const float* x;
   const float* state;
@@ -91,7 +91,7 @@ struct SequenceInputs {
   }
 };
 
-/// Token `token` of a sequence.
+/// Computes token `token` of a sequence.
 template <int kWidth>
 __device__ void convolve(const ConvParams& p, const ChannelGroup& group, const SequenceInputs& inputs,
                          int32_t token, float* out) {
@@ -131,7 +131,7 @@ __device__ void convolve(const ConvParams& p, const ChannelGroup& group, const S
   }
 }
 
-/// Leaves the last inputs in the state. Each lane moves channels that no other lane reads or writes.
+/// Stores the last inputs in the state. Each lane moves channels that no other lane reads or writes.
 template <int kWidth>
 __device__ void keep_inputs(const ConvParams& p, const ChannelGroup& group, const DeltaSequence& sequence,
                             const SequenceInputs& inputs) {
@@ -157,7 +157,7 @@ __device__ void convolve_beginning(const ConvParams& p, const ChannelGroup& grou
   keep_inputs<kWidth>(p, group, sequence, inputs);
 }
 
-/// The sequence of a token; behind the last one for padding of nobody.
+/// The sequence of a token. For padding that belongs to no sequence, the number of sequences.
 __device__ int32_t sequence_of(const DeltaSequences& sequences, int32_t token) {
   int32_t ended = 0;
   for (int32_t i = static_cast<int32_t>(threadIdx.x) % kWarpSize; i < sequences.count; i += kWarpSize)

@@ -7,15 +7,15 @@
 /// The ops of gated delta nets, the gates of heads that attention has too, and short convolutions.
 namespace minfer::cuda {
 
-/// See DeltaConvArgs; heads of q and k of up to kMaxDeltaKeySize. Sequences whose slot is not one of the state's are padding: nothing of
-/// theirs is read or written.
+/// See DeltaConvArgs; heads of q and k of up to kMaxDeltaKeySize. A sequence whose slot is not one of the
+/// state's is padding: nothing of it is read or written.
 void delta_conv(Launch& launch, const ForwardBatch& batch, const DeltaConvArgs& args);
-/// See DeltaRuleArgs; heads and padding as there, but that rows of out become zeros.
+/// See DeltaRuleArgs; heads and padding as in delta_conv(), but the rows of `out` of padding become zeros.
 void delta_rule(Launch& launch, const ForwardBatch& batch, const DeltaRuleArgs& args);
-/// See HeadGateArgs. x f32 or bf16; out f32, bf16 or, with heads of a multiple of 128 and aligned rows, fp8. In place where out has the
-/// type of x.
+/// See HeadGateArgs. x f32 or bf16; out f32, bf16 or, with heads of a multiple of 128 and aligned rows, fp8. x
+/// and out may be the same if they have the same type.
 void head_gate(Launch& launch, const HeadGateArgs& args);
-/// See ShortConvArgs; out f32 or bf16. Padding as of delta_rule().
+/// See ShortConvArgs; out f32 or bf16. Padding as in delta_rule().
 void short_conv(Launch& launch, const ForwardBatch& batch, const ShortConvArgs& args);
 
 }  // namespace minfer::cuda

@@ -9,26 +9,26 @@
 //
 //   u = b (v - a S^T k),  out = a S^T q + (k . q) u,  S = a S + k u^T
 //
-// which is the same as S = a S, S += k (b (v - S^T k))^T, out = S^T q, and asks the state for k and q at the same time.
+// It equals S = a S, S += k (b (v - S^T k))^T, out = S^T q, and multiplies the state by k and q in the same pass.
 //
 //   qkv     [tokens, channels] f32: heads of q, of k, of v, rows `stride` apart
 //   gates   [tokens, 2 value_heads] f32: betas and alphas in groups
 //   state   [num_slots, value_heads, key_size, value_size] f32
 //   out     [tokens, value_columns] f32
 //
-// A block takes kRuleColumns columns of a value head of a sequence: columns know nothing of each other. They stay in registers while all
-// tokens of the step go by, so that a state is read and written once a step: a thread has four columns of key_size / 16 rows.
+// A block takes kRuleColumns columns of a value head of a sequence; columns are independent. They stay in registers during
+// all tokens of the step, so that a state is read and written once a step: a thread has four columns of key_size / 16 rows.
 //
-//   one token     (decoding) The state is all there is to move: 2 x 64 KiB a head of 128 x 128. It is asked for before begin_kernel(), while
-//                 the convolution runs. Warps have rows of all columns, and read and write lines of 128 bytes; sums go through shared memory.
-//                 Steps of such sequences alone have a kernel of their own, with fewer registers.
+//   one token     (decoding) Only the state moves: 2 x 64 KiB a head of 128 x 128. It is loaded before begin_kernel(), while the
+//                 convolution runs. Warps have rows of all columns, and read and write lines of 128 bytes; sums go through shared memory.
+//                 Steps that have only such sequences use a separate kernel, with fewer registers.
 //   many tokens   (prompts) A warp has all rows of 8 columns, so that tokens follow each other without a barrier, four at a time
-//                 (delta_rule_group.cuh). q, k, v and gates of kTileTokens tokens come through shared memory, the next ones while these are
-//                 computed.
+//                 (delta_rule_group.cuh). q, k, v and gates of kTileTokens tokens come through shared memory; the next ones are copied
+//                 while these are computed.
 //   chunks        (kLeastChunked tokens and more, heads of 128) 16 tokens at a time on tensor cores (delta_rule_chunk.cuh).
 //
-// FLOPs: 7 an element of the state and token. Sizes that are not of 64 rows and 32 columns, and rows that are not aligned, go an element
-// at a time, with zeros behind their ends.
+// FLOPs: 7 for each element of the state and token. Keys of a size other than 64, 128 and 256, values that are no
+// multiple of 32, and rows that are not aligned are processed one element at a time, with zeros behind their ends.
 namespace minfer::cuda {
 namespace {
 
@@ -43,7 +43,7 @@ __device__ __forceinline__ float4 operator+(const float4& a, const float4& b) {
   return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w};
 }
 
-/// Over the four lanes of a warp that have the same columns of different rows.
+/// Sums over the four lanes of a warp that have the same columns of different rows.
 __device__ __forceinline__ float sum_of_rows(float value) {
   value += __shfl_xor_sync(kWholeWarp, value, 8);
   return value + __shfl_xor_sync(kWholeWarp, value, 16);
@@ -146,14 +146,14 @@ __device__ void clear_rows(const RuleParams& p, const RuleBlock& block, const De
   }
 }
 
-/// Blocks of a multiprocessor that registers leave room for. Of decoding: 128 KiB of states on their way; of chunks, as many as shared memory
-/// has room for.
+/// The fewest blocks of a multiprocessor for which registers must suffice. Decoding: 128 KiB of states in
+/// flight. Chunks: the number that shared memory has room for.
 template <int kQuads, bool kMany>
 inline constexpr int kLeastBlocks = kQuads > 2 ? 1
                                     : kMany    ? 3
                                                : 8;
 
-/// Whether heads are those that go in chunks.
+/// Whether heads are computed in chunks.
 template <int kQuads, bool kAligned, bool kMany>
 inline constexpr bool kHasChunks = kMany&& kAligned&& RuleTile<kQuads>::kKeys == kChunkKeys;
 
@@ -240,7 +240,7 @@ void delta_rule(Launch& launch, const ForwardBatch& batch, const DeltaRuleArgs& 
   const bool is_aligned =
       shape.value_size % kRuleColumns == 0 && has_aligned_quads(params.qkv, params.stride) &&
       has_aligned_quads(params.out, params.out_stride) && has_aligned_quads(params.state, 0);
-  // As many tokens as sequences: one each (see LaunchSizes).
+  // With as many tokens as sequences, each sequence has one token (see LaunchSizes).
   const bool has_many = batch.num_tokens != batch.num_sequences;
   if (shape.key_size <= RuleTile<1>::kKeys) return launch_rule<1>(launch, params, is_aligned, has_many);
   if (shape.key_size <= RuleTile<2>::kKeys) return launch_rule<2>(launch, params, is_aligned, has_many);

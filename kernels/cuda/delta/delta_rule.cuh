@@ -4,7 +4,7 @@
 #include "kernels/cuda/launch/launch.h"
 #include "kernels/cuda/ptx/warp.cuh"
 
-// The parts of delta_rule.cu: a block's columns of a state in registers, and gates.
+// Parts of delta_rule.cu: a block's columns of a state in registers, and gates.
 namespace minfer::cuda {
 
 inline constexpr int kRuleWarps = 4;
@@ -40,7 +40,7 @@ struct RuleBlock {
   int32_t key_head;
   int32_t first_column;
 
-  /// The last sequences come first: prompts stand behind those that decode, and take longest.
+  /// The last sequences come first: prompts are behind decoding sequences, and take longest.
   __device__ __forceinline__ RuleBlock(const RuleParams& p, int64_t block) {
     const int32_t of_sequence = p.value_heads * p.column_blocks;
     sequence = p.sequences.count - 1 - static_cast<int32_t>(block / of_sequence);
@@ -61,7 +61,7 @@ struct RuleBlock {
   __device__ __forceinline__ float* out(const RuleParams& p, int64_t token) const {
     return p.out + token * p.out_stride + head * p.value_size + first_column;
   }
-  /// Of the state: [key_size, value_size] from first_column on.
+  /// The block's part of the state: [key_size, value_size] from first_column on.
   __device__ __forceinline__ float* state(const RuleParams& p, int32_t slot) const {
     return p.state + (int64_t{slot} * p.value_heads + head) * p.key_size * p.value_size + first_column;
   }
@@ -70,7 +70,7 @@ struct RuleBlock {
   }
 };
 
-/// Four elements of a row of `count`, zeros behind. kAligned: all four are there, at a multiple of 16 bytes.
+/// Four elements of a row with `count` elements, zeros behind. kAligned: all four exist, at a multiple of 16 bytes.
 template <bool kAligned>
 __device__ __forceinline__ float4 load_quad(const float* row, int32_t first, int32_t count) {
   if constexpr (kAligned) return *reinterpret_cast<const float4*>(row + first);
@@ -78,7 +78,7 @@ __device__ __forceinline__ float4 load_quad(const float* row, int32_t first, int
           first + 2 < count ? row[first + 2] : 0.0f, first + 3 < count ? row[first + 3] : 0.0f};
 }
 
-/// The same past the L1: of what earlier kernels wrote, before begin_kernel() has waited for the one in front.
+/// The same past the L1: for data that earlier kernels wrote, before begin_kernel() has waited for the kernel in front.
 template <bool kAligned>
 __device__ __forceinline__ float4 load_quad_of_state(const float* row, int32_t first, int32_t count) {
   if constexpr (kAligned) return __ldcg(reinterpret_cast<const float4*>(row + first));
@@ -99,23 +99,23 @@ __device__ __forceinline__ void store_quad(float* row, int32_t first, int32_t co
   if (first + 3 < count) row[first + 3] = quad.w;
 }
 
-/// Which four columns of the block a thread has, and which rows: [64 r + 4 group, ... + 4) for each r.
+/// The four columns of the block that a thread has, and its rows: [64 r + 4 group, ... + 4) for each r.
 struct RuleThread {
   int32_t column;
   int32_t group;
 
-  /// For many tokens: all rows of a column in one warp, which sums over them without the others.
+  /// For many tokens: one warp has all rows of a column, and sums over them without the other warps.
   __device__ __forceinline__ static RuleThread of_warps_columns() {
     const int32_t lane = static_cast<int32_t>(threadIdx.x) % kWarpSize;
     return {static_cast<int32_t>(threadIdx.x) / kWarpSize * 8 + lane % 2 * 4, lane / 2};
   }
-  /// For one token, when reading and writing the state is all that takes time: warps read whole lines of 128 bytes.
+  /// For one token, when only reading and writing the state takes time: warps read whole lines of 128 bytes.
   __device__ __forceinline__ static RuleThread of_whole_lines() {
     return {static_cast<int32_t>(threadIdx.x) % 8 * 4, static_cast<int32_t>(threadIdx.x) / 8};
   }
 };
 
-/// What a thread has of a state: four columns of 4 kQuads rows.
+/// A thread's part of a state: four columns of 4 kQuads rows.
 template <int kQuads>
 struct RuleState {
   static constexpr int kRows = 4 * kQuads;
@@ -193,13 +193,13 @@ __device__ __forceinline__ void load_rows(const float* head, int32_t size, const
   }
 }
 
-/// Of a token and a value head: a = e^(decay softplus(alpha + dt_bias)) and b = sigmoid(beta).
+/// Gates of a token and a value head: a = e^(decay softplus(alpha + dt_bias)) and b = sigmoid(beta).
 struct RuleGates {
   float decay;
   float strength;
 };
 
-/// What they are made of.
+/// The inputs of RuleGates.
 struct RawGates {
   float alpha;
   float beta;
@@ -209,7 +209,7 @@ struct RawGates {
     const float* of_head = p.gates + token * p.gate_stride + head / group * 2 * group + head % group;
     return {of_head[group], of_head[0]};
   }
-  /// With the logarithm of a instead of a.
+  /// The gates, with the logarithm of a instead of a.
   __device__ __forceinline__ RuleGates logs(const RuleParams& p, int32_t head) const {
     const float x = alpha + p.dt_bias[head];
     const float softplus = fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x)));

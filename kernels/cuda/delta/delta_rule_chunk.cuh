@@ -6,29 +6,29 @@
 #include "kernels/cuda/ptx/bulk_copy.cuh"
 
 // Long prompts in chunks of 16 tokens on tensor cores (Yang et al. 2024, "Parallelizing linear transformers with the delta rule", section
-// 3.2). With S in front of a chunk, A_j = a_0 ... a_j and D(i, j) = a_(i+1) ... a_j:
+// 3.2). With S before a chunk, A_j = a_0 ... a_j and D(i, j) = a_(i+1) ... a_j:
 //
 //   (I + L) U = b (V - A S^T K)        L[j][i] = b_j D(i, j) (k_i . k_j) for i < j, else 0
 //   O = A S^T Q + M U                  M[j][i] = D(i, j) (k_i . q_j) for i <= j, else 0
 //   S = A_15 S + K^T (D(., 15) U)
 //
-// S stays in f32 in the accumulators of two warps, transposed: 16 columns of all 128 rows each. As accumulators of products with tokens or
-// rows on the side of 8 lie like the operand with columns on the side of 16, what one product gives the next one takes as it is.
-// Two other warps bring q, k and v of the next chunk and make T = (I + L)^-1, M and the decays for it meanwhile. There is a barrier of the
-// block a chunk.
+// S stays in f32 in the accumulators of two warps, transposed: each has 16 columns of all 128 rows.
+// Accumulators of products with tokens or rows on the side of 8 have the layout of the operand with columns on
+// the side of 16, so the next product takes the result as it is. Meanwhile two other warps copy q, k and v of
+// the next chunk and compute T = (I + L)^-1, M and the decays for it. The block has one barrier for each chunk.
 //
 // Operands are pairs of bf16 (split_product.cuh).
 namespace minfer::cuda {
 
 inline constexpr int kChunkTokens = kSplitRows;
 inline constexpr int kChunkKeys = 128;
-inline constexpr int kChunkWarps = 2;  ///< that have the state, and as many that bring chunks
+inline constexpr int kChunkWarps = 2;  ///< that have the state; the same number copies chunks
 inline constexpr int kRowTiles = kChunkKeys / 8;
-/// Of sequences in chunks: fewer tokens go by groups.
+/// The fewest tokens of sequences in chunks; fewer tokens are computed by groups.
 inline constexpr int kLeastChunked = kChunkTokens;
 static_assert(2 * kChunkWarps == kRuleWarps && 16 * kChunkWarps == kRuleColumns);
 
-/// What a chunk is to the warps that have the state.
+/// A chunk as the warps with the state read it.
 struct RuleChunk {
   SplitMatrix<kChunkKeys> k, q;
   SplitMatrix<kChunkTokens> inverse, values;  ///< T and M, [j][i]
@@ -38,7 +38,7 @@ struct RuleChunk {
   float last[kChunkTokens];      ///< D(j, 15)
 };
 
-/// As it comes from memory, and what its makers alone see.
+/// A chunk as it comes from memory, and data that only its makers use.
 struct RawChunk {
   alignas(16) float k[kChunkTokens][kChunkKeys];
   alignas(16) float q[kChunkTokens][kChunkKeys];
@@ -51,7 +51,7 @@ struct ChunkShared {
   RawChunk raw;
 };
 
-/// The warps that have the state: warp w columns [16 w, 16 w + 16) of the block.
+/// The warps with the state: warp w has columns [16 w, 16 w + 16) of the block.
 class ChunkState {
  public:
   __device__ __forceinline__ void clear() {
@@ -76,7 +76,7 @@ class ChunkState {
         state[place(p, tile, e)] = at_[tile][e];
   }
 
-  /// A chunk whose first token's row of out begins at `out`, of which `count` tokens are there.
+  /// Computes a chunk with `count` tokens. `out`: the row of its first token.
   __device__ __forceinline__ void run(const RuleChunk& chunk, float* out, int64_t out_stride, int32_t count) {
     SplitSum answers, values;  // of eight tokens a tile
 #pragma unroll
@@ -172,7 +172,7 @@ class ChunkState {
   float at_[kRowTiles][4];  ///< rows [8 i, 8 i + 8) of the state
 };
 
-/// The warps that make chunks. The first one makes T, the other one M.
+/// The warps that make chunks. The first warp computes T, the other one M.
 class ChunkMaker {
  public:
   __device__ __forceinline__ ChunkMaker(const RuleParams& p, const RuleBlock& block,
@@ -183,7 +183,7 @@ class ChunkMaker {
         thread_(static_cast<int32_t>(threadIdx.x) - kChunkWarps * kWarpSize),
         lane_(thread_ % kWarpSize) {}
 
-  /// Begins to bring the chunk that begins with token `first` of the sequence, zeros behind the last one.
+  /// Starts the copy of the chunk that begins with token `first` of the sequence, with zeros behind the last token.
   __device__ __forceinline__ void ask(RawChunk& raw, int32_t first) {
     for (int32_t t = thread_ / kWarpSize; t < kChunkTokens; t += kChunkWarps) {
       const bool is_there = first + t < sequence_.count;
@@ -198,10 +198,10 @@ class ChunkMaker {
     if (has_gates_) gates_ = RawGates::load(p_, block_.head, sequence_.first + first + lane_);
   }
 
-  /// Makes `chunk` of what was asked for, and asks for the one behind it, from token `next` on.
+  /// Makes `chunk` from the copied data, and starts the copy of the next one, from token `next` on.
   __device__ __forceinline__ void make(RuleChunk& chunk, RawChunk& raw, int32_t next) {
     const RuleGates gates = has_gates_ ? gates_.logs(p_, block_.head) : RuleGates{0.0f, 0.0f};
-    // The logarithm of A_j by lane j. In double: of what decays much, differences are small.
+    // Lane j has the logarithm of A_j. In double: with strong decay, logarithms are large and their differences small.
     const double decay = warp_sum_up_to(static_cast<double>(gates.decay));
     const double decay_of_all = __shfl_sync(kWholeWarp, decay, kChunkTokens - 1);
     wait_for_copies<0>();
@@ -234,7 +234,7 @@ class ChunkMaker {
     *reinterpret_cast<uint2*>(low + 4 * lane_) = {first.low, second.low};
   }
 
-  /// x k^T, [tokens j, tokens i], 16 j and 8 i a tile. Even and odd steps are summed by themselves: nothing else hides their latency.
+  /// x k^T, [tokens j, tokens i], 16 j and 8 i a tile. Even and odd steps have separate sums: nothing else hides their latency.
   __device__ __forceinline__ static void products_with_keys(const SplitMatrix<kChunkKeys>& x,
                                                             const SplitMatrix<kChunkKeys>& k,
                                                             float (&products)[2][4]) {
@@ -255,7 +255,7 @@ class ChunkMaker {
       for (int e = 0; e < 4; ++e)
         products[half][e] = sums[0].at(half, e) + sums[1].at(half, e);
   }
-  /// Calls body(product, j, i, e) with D(i, j) times each of a lane's products, those of i > j without.
+  /// Calls body(product, j, i, e) with each of a lane's products times D(i, j); for i > j with 0.
   template <class Body>
   __device__ __forceinline__ static void for_each_decayed(const float (&products)[2][4], double decay,
                                                           const Body& body) {
@@ -279,7 +279,7 @@ class ChunkMaker {
       raw.lower[i][j] = i < j ? of_row * product : 0.0f;
     });
     __syncwarp();
-    // Column c of T by lane c: what is known of it leaves the rows below.
+    // Lane c has column c of T: each known row is eliminated from the rows below.
     const int32_t column = lane_ % kChunkTokens;
     float known[kChunkTokens];
 #pragma unroll
@@ -320,11 +320,11 @@ class ChunkMaker {
   const DeltaSequence& sequence_;
   const int32_t thread_;
   const int32_t lane_;
-  RawGates gates_ = {};  ///< of token `lane_` of the chunk asked for
+  RawGates gates_ = {};  ///< for token `lane_` of the chunk being copied
   bool has_gates_ = false;
 };
 
-/// All tokens of a sequence: its columns of the state come and go.
+/// Computes all tokens of a sequence: loads and stores its columns of the state.
 __device__ __forceinline__ void run_chunks(const RuleParams& p, const RuleBlock& block,
                                            const DeltaSequence& sequence, const Stamps& stamps,
                                            ChunkShared& shared) {

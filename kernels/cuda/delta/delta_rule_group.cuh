@@ -3,14 +3,14 @@
 #include "kernels/cuda/delta/delta_rule.cuh"
 #include "kernels/cuda/ptx/async_copy.cuh"
 
-// Tokens of a prompt in groups of four, of which the state is asked together and which change it together. With S in front of the group,
-// a_j and b_j of its tokens, and the decay between two of them, D(i, j) = a_(i+1) ... a_j:
+// Tokens of a prompt in groups of four. A group multiplies the state once, and updates it once. With S before
+// the group, a_j and b_j of its tokens, and the decay between two of them, D(i, j) = a_(i+1) ... a_j:
 //
 //   u_j = b_j (v_j - A_j S^T k_j - sum over i < j of D(i, j) (k_i . k_j) u_i)       A_j = a_0 ... a_j
 //   out_j = A_j S^T q_j + sum over i <= j of D(i, j) (k_i . q_j) u_i
 //   S = A_3 S + sum of D(i, 3) k_i u_i^T
 //
-// which is the recurrence written out. Tokens that lack in the last group have zeros and a decay of 1.
+// This is the recurrence written out. Missing tokens of the last group have zeros and a decay of 1.
 namespace minfer::cuda {
 
 inline constexpr int kGroupTokens = 4;
@@ -18,7 +18,7 @@ inline constexpr int kTileGroups = 2;
 inline constexpr int kTileTokens = kGroupTokens * kTileGroups;
 static_assert(2 * kTileGroups == kRuleWarps);
 
-/// What the tokens of a group have to do with each other.
+/// The factors between the tokens of a group.
 struct GroupFactors {
   float4 answers[kGroupTokens];  ///< [j][i]: D(i, j) (k_i . k_j), zeros from i = j on
   float4 values[kGroupTokens];   ///< [j][i]: D(i, j) (k_i . q_j), zeros behind i = j
@@ -38,8 +38,8 @@ struct RuleTile {
   RuleGates gates[kTileTokens];
 };
 
-/// Of kCount values of each lane, lane by lane the sum of one over the lanes that differ in the bits from kDistance down to
-/// 2 kDistance / kCount: that with the index which these bits of the lane make. kCount is 1 when it ends.
+/// Sums kCount values over lanes. A lane gets the sum of one value over the lanes that differ in the bits from kDistance
+/// down to 2 kDistance / kCount; these bits of the lane are the value's index. The recursion ends at kCount = 1.
 template <int kCount, int kDistance>
 __device__ __forceinline__ float scattered_sum(const float (&values)[kCount]) {
   if constexpr (kCount == 1) {
@@ -57,7 +57,7 @@ __device__ __forceinline__ float scattered_sum(const float (&values)[kCount]) {
   }
 }
 
-/// Begins to copy `size` elements, with zeros behind them up to `padded`; none of them: zeros alone.
+/// Starts the copy of `size` elements, with zeros behind them up to `padded`; only zeros unless `is_there`.
 template <bool kAligned>
 __device__ __forceinline__ void stage_row(float* to, const float* from, int32_t size, int32_t padded,
                                           bool is_there) {
@@ -71,7 +71,7 @@ __device__ __forceinline__ void stage_row(float* to, const float* from, int32_t 
   }
 }
 
-/// Begins to bring tokens [first, first + count) of the step, a warp a token, and zeros for those that lack in whole groups.
+/// Starts the copy of tokens [first, first + count) of the step, one warp a token, with zeros for tokens missing in whole groups.
 template <int kQuads, bool kAligned>
 __device__ void stage(const RuleParams& p, const RuleBlock& block, int64_t first, int32_t count,
                       RuleTile<kQuads>& tile) {
@@ -87,8 +87,8 @@ __device__ void stage(const RuleParams& p, const RuleBlock& block, int64_t first
   commit_copies();
 }
 
-/// The factors of a tile's groups: of each group one warp makes those of answers, another one those of values. Lane 8 i + 2 j makes that of
-/// tokens i and j.
+/// Computes the factors of a tile's groups: for each group one warp those of answers, another one those of
+/// values. Lane 8 i + 2 j computes the factor of tokens i and j.
 template <int kQuads>
 __device__ void make_factors(RuleTile<kQuads>& tile, int32_t count) {
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % kWarpSize,
@@ -139,8 +139,8 @@ __device__ __forceinline__ float dot(const float4& a, const float (&b)[kGroupTok
   return fmaf(a.w, b[3], fmaf(a.z, b[2], fmaf(a.y, b[1], a.x * b[0])));
 }
 
-/// A group's step by a warp, for its eight columns. Lanes with the same lowest bit have four columns; of these, lane / 8 is the one whose
-/// sums a lane gets, and lane / 2 % 4 the token whose output it makes.
+/// A group's step by a warp, for its eight columns. Lanes with the same lowest bit have the same four columns;
+/// a lane gets the sums of column lane / 8 of these, and computes the output of token lane / 2 % 4.
 template <int kQuads>
 __device__ __forceinline__ void group_step(const RuleTile<kQuads>& tile, int32_t group,
                                            const RuleThread& place, RuleState<kQuads>& state, float& out) {

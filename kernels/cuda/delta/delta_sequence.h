@@ -9,8 +9,8 @@
 #include "kernels/forward_batch.h"
 #include "kernels/tensor_view.h"
 
-/// The sequences of a step as kernels of gated delta nets see them: rows, and slots of states. All of it belongs to the step's inputs, so
-/// that it may be read before begin_kernel().
+/// The sequences of a step as kernels of gated delta nets see them: rows, and slots of states. All fields are
+/// inputs of the step, so they may be read before begin_kernel().
 namespace minfer::cuda {
 
 struct DeltaSequences {
@@ -60,7 +60,7 @@ inline bool has_aligned_quads(const void* data, int64_t stride) {
 
 #ifdef __CUDACC__
 
-/// Rows [first, first + count) of a step, and whose state they go on from.
+/// Rows [first, first + count) of a step, and the slot of the state that they continue.
 struct DeltaSequence {
   int32_t first;
   int32_t count;

@@ -8,16 +8,16 @@
 #include "kernels/cuda/ptx/warp.cuh"
 #include "kernels/dtype.h"
 
-// Gates of heads: out = norm(x) f(gate), head by head (see HeadGateArgs for the formulas).
+// Gates of heads: out = norm(x) f(gate), head by head (HeadGateArgs has the formulas).
 //
 //   x      [tokens, heads * size] f32 or bf16
-//   gate   [tokens, any] f32: those of head h begin at column h * gate_stride
+//   gate   [tokens, any] f32: the gates of head h begin at column h * gate_stride
 //   norm   [size] f32 or null
-//   out    [tokens, heads * size] f32, bf16 or fp8 (fp8_activations.h); may be x where it has its type
+//   out    [tokens, heads * size] f32, bf16 or fp8 (fp8_activations.h); may be x if it has x's type
 //
-// A warp takes a head of a token, kWarps of them a block. With a norm it reads its elements twice, the second time from the L1. Bytes: each
-// tensor once. Lanes take four columns at a time where all sizes and addresses allow it, else one. Each element is written by the thread
-// that read it, so the op may run in place.
+// A warp takes a head of a token, a block kWarps of them. With a norm it reads its elements twice, the second
+// time from the L1. Bytes: each tensor once. Lanes take four columns at a time if all sizes and addresses allow
+// it, otherwise one. The thread that reads an element writes it, so the op may run in place.
 namespace minfer::cuda {
 namespace {
 
@@ -34,7 +34,7 @@ struct GateParams {
   float norm_eps;
   Out* out;
   int64_t out_stride;
-  Fp8Activations fp8;  ///< out, if that is its type
+  Fp8Activations fp8;  ///< the output, if it is fp8
   int64_t num_heads;   ///< of all tokens
   int32_t heads;
   int32_t size;

@@ -5,16 +5,16 @@
 #include "kernels/cuda/delta/delta_sequence.h"
 #include "kernels/cuda/ptx/element.cuh"
 
-// Gated short convolutions (see ShortConvArgs for the formula).
+// Gated short convolutions (ShortConvArgs has the formula).
 //
 //   x        [tokens, 3 channels] f32: b, c, v; rows `stride` apart
 //   weight   [conv_size, channels] f32, bias [channels] f32 or null
-//   state    [num_slots, conv_size - 1, channels] f32: b v of the tokens in front of the step's, in order
+//   state    [num_slots, conv_size - 1, channels] f32: b v of the tokens before the step's, in order
 //   out      [tokens, channels] f32 or bf16
 //
-// A thread takes a channel. A block takes kThreads of them, and as in delta_conv either a sequence, whose first conv_size - 1 tokens reach
-// into the state, which it replaces, or a tile of kTileTokens tokens, of which it has the others. Bytes: x and out once a token (what is in
-// front of a token comes from the L1), the state twice a sequence.
+// A thread takes a channel, a block kThreads of them. As in delta_conv, a block takes either the first conv_size - 1
+// tokens of a sequence, which need the state, and replaces the state, or a tile of kTileTokens of the other tokens.
+// Bytes: x and out once for each token (its earlier inputs come from the L1), the state twice for each sequence.
 namespace minfer::cuda {
 namespace {
 
@@ -36,7 +36,7 @@ struct ShortConvParams {
   int32_t channels;
 };
 
-/// A channel of a sequence. Inputs are counted from the step's first token; negative: those that the state keeps.
+/// A channel of a sequence. Inputs are counted from the step's first token; negative: inputs kept in the state.
 template <class Out>
 struct SequenceChannel {
   const ShortConvParams<Out>& p;
@@ -54,7 +54,7 @@ struct SequenceChannel {
     if (token >= 0) return row(token)[0] * row(token)[2 * p.channels];
     return sequence.is_fresh ? 0.0f : *kept_input(kept() + token);
   }
-  /// Rows of padding become zeros.
+  /// Computes a token; rows of padding become zeros.
   __device__ void convolve(int32_t token) const {
     float value = 0.0f;
     if (!sequence.is_padding) {
@@ -66,7 +66,7 @@ struct SequenceChannel {
     }
     p.out[(sequence.first + token) * p.out_stride + channel] = from_f32<Out>(value);
   }
-  /// An old input that stays moves towards the front.
+  /// Stores the last inputs in the state. An old input that stays moves towards the front.
   __device__ void keep_inputs() const {
     if (sequence.is_padding) return;
     for (int32_t i = 0; i < kept(); ++i)
@@ -74,7 +74,7 @@ struct SequenceChannel {
   }
 };
 
-/// The sequence of a token; behind the last one for padding of nobody. All threads.
+/// The sequence of a token. For padding that belongs to no sequence, the number of sequences. All threads call it.
 __device__ int32_t sequence_at(const DeltaSequences& sequences, int32_t token) {
   int32_t ended = 0;
   for (int32_t first = 0; first < sequences.count; first += kThreads) {

@@ -9,13 +9,13 @@
 #include "kernels/cuda/ptx/mma.cuh"
 #include "kernels/cuda/ptx/warp.cuh"
 
-// Products of f32 on bf16 tensor cores: value = high + low to 16 bits, and of two such operands the three products that are larger than the
-// fourth's error. Errors are those of f32 within some 2^-17.
+// Products of f32 on bf16 tensor cores: value = high + low to 16 bits. A product of two such operands is three
+// products; the fourth is below the error. Errors are those of f32 within some 2^-17.
 namespace minfer::cuda {
 
 inline constexpr int kSplitRows = 16;
 
-/// A matrix in two parts. Rows are further apart than they are long, so that eight of them lie in different banks.
+/// A matrix in two parts. Its row stride is longer than a row, so that eight rows lie in different banks.
 template <int kCols>
 struct SplitMatrix {
   static constexpr int kStride = kCols + 8;
@@ -23,7 +23,7 @@ struct SplitMatrix {
   alignas(16) __nv_bfloat16 low[kSplitRows][kStride];
 };
 
-/// Two values and what bf16 leaves of them.
+/// Two values as bf16, and the remainders.
 struct SplitPair {
   uint32_t high, low;
 
@@ -32,7 +32,7 @@ struct SplitPair {
   }
 };
 
-/// An operand with 16 on its side, of which a lane has four pairs.
+/// An operand with 16 on its side; a lane has four pairs of it.
 struct SplitFragment {
   uint32_t high[4], low[4];
 
@@ -40,7 +40,7 @@ struct SplitFragment {
     high[i] = pair.high;
     low[i] = pair.low;
   }
-  /// Of accumulators of two neighbouring tiles.
+  /// From the accumulators of two neighbouring tiles.
   __device__ __forceinline__ static SplitFragment of(const float (&first)[4], const float (&second)[4]) {
     SplitFragment fragment;
     fragment.set(0, {first[0], first[1]});
@@ -51,12 +51,12 @@ struct SplitFragment {
   }
 };
 
-/// Two neighbouring tiles of a product. What is left of rounding is summed by itself, so that fewer products wait for each other.
+/// Two neighbouring tiles of a product. Remainders of rounding have a separate sum, so that fewer products wait for each other.
 struct SplitSum {
   float main[2][4] = {};
   float rest[2][4] = {};
 
-  /// += a b, where the tiles' b are registers 0, 1 and 2, 3 of matrix loads.
+  /// Adds a b; the tiles' b are registers 0, 1 and 2, 3 of matrix loads.
   __device__ __forceinline__ void add(const SplitFragment& a, const uint32_t (&high)[4],
                                       const uint32_t (&low)[4]) {
 #pragma unroll
@@ -74,15 +74,15 @@ struct SplitSum {
   }
 };
 
-/// Where a lane's row of a matrix load begins: rows [0, 16) and columns [16 step, 16 step + 16), in registers 0 and 1 the first eight rows,
-/// as the operand with rows on the side of 8 takes them.
+/// The address of a lane's row for a matrix load of rows [0, 16) and columns [16 step, 16 step + 16). Registers
+/// 0 and 1 get the first eight rows, as the operand with rows on the side of 8 takes them.
 template <int kStride>
 __device__ __forceinline__ uint32_t rows_address(const __nv_bfloat16 (&matrix)[kSplitRows][kStride],
                                                  int step) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
   return shared_address(&matrix[lane / 16 * 8 + lane % 8][16 * step + lane / 8 % 2 * 8]);
 }
-/// The same in the order of the operand with rows on the side of 16; transposed, with columns on the side of 8 and rows multiplied.
+/// The same in the order of the operand with rows on the side of 16; or transposed, with columns on the side of 8 and rows summed over.
 template <int kStride>
 __device__ __forceinline__ uint32_t columns_address(const __nv_bfloat16 (&matrix)[kSplitRows][kStride],
                                                     int step) {

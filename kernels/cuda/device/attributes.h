@@ -8,16 +8,16 @@
 
 namespace minfer::cuda {
 
-/// Of the current device. Throws DeviceError.
+/// An attribute of the current device. Throws DeviceError.
 int device_attribute(cudaDeviceAttr which);
-/// Whether the current device has Hopper's tensor cores, of which the products are wgmma, and the build has code for them (sm_90a).
-/// Throws DeviceError.
+/// Whether the current device has Hopper's tensor cores, which compute products by wgmma, and the build has
+/// code for them (sm_90a). Throws DeviceError.
 bool has_wgmma();
-/// The current device, with `sms` multiprocessors, but for what is of modelled times alone. Throws DeviceError.
+/// The facts of the current device, with `sms` multiprocessors; the rates for modelled times stay 0. Throws DeviceError.
 DeviceFacts device_facts(int32_t sms);
-/// The shared memory that a block may have, asked once a thread. Throws DeviceError.
+/// The most shared memory of a block, in bytes, asked once per thread. Throws DeviceError.
 size_t most_shared_bytes();
-/// Whether the device has_early_starts(), asked once a thread: a thread uses one device. Throws DeviceError.
+/// Whether the device has_early_starts(), asked once per thread: a thread uses one device. Throws DeviceError.
 bool launches_start_early();
 
 }  // namespace minfer::cuda

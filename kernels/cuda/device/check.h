@@ -9,8 +9,8 @@
 /// Errors of the CUDA runtime as exceptions. Usable from .cu files: no formatting library in this header.
 namespace minfer::cuda {
 
-/// Throws DeviceError with CUDA's name and text for `status`, unless it is cudaSuccess. `what`: what was
-/// tried, e.g. "launch of rms_norm".
+/// Throws DeviceError with CUDA's name and text for `status`, unless it is cudaSuccess. `what`: names the call
+/// that returned it, e.g. "launch of rms_norm".
 void check(cudaError_t status, std::string_view what);
 /// Throws Error: a launcher was called with something it does not support.
 [[noreturn]] void unsupported(std::string_view op, std::string_view expected, std::string_view found);

@@ -4,7 +4,7 @@
 
 namespace minfer::cuda {
 
-/// Makes a device the calling thread's current one while it lives, then the one from before again.
+/// Makes a device the calling thread's current one during its life, then restores the previous one.
 class CurrentDevice {
  public:
   explicit CurrentDevice(int device) noexcept
@@ -15,7 +15,7 @@ class CurrentDevice {
   CurrentDevice(const CurrentDevice&) = delete;
   CurrentDevice& operator=(const CurrentDevice&) = delete;
 
-  /// What selecting it gave.
+  /// The result of selecting the device.
   cudaError_t error() const { return error_; }
 
  private:

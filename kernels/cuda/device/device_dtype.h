@@ -4,8 +4,8 @@
 
 namespace minfer::cuda {
 
-/// What the CUDA backend makes of types with one to three bits an element: the smallest type with kernels that holds them exactly, q2_k
-/// for tq1_0 and tq2_0 and lut4 for those with a grid. Other types stay.
+/// The type to which the CUDA backend converts types with one to three bits an element: the smallest type with
+/// kernels that holds them exactly. It is q2_k for tq1_0 and tq2_0, and lut4 for types with a grid. Other types stay.
 constexpr DType dense_dtype(DType dtype) {
   switch (dtype) {
     case DType::tq1_0:
@@ -24,9 +24,9 @@ constexpr DType dense_dtype(DType dtype) {
   }
 }
 
-/// The type in which it keeps the experts of a mixture: as dense_dtype(), or for rare types, of which it has no kernels for experts, the
-/// one that they are converted to. q5_0 and iq4_nl are q8_0, and q3_k, tq1_0 and tq2_0 are q6_k exactly; q4_1, q5_1, q2_k and iq4_xs are
-/// rounded to bf16.
+/// The type in which the CUDA backend keeps experts. It is dense_dtype(), or, for rare types without kernels
+/// for experts, the type that they are converted to: q5_0 and iq4_nl become q8_0, and q3_k, tq1_0 and tq2_0
+/// become q6_k, all exactly; q4_1, q5_1, q2_k and iq4_xs are rounded to bf16.
 constexpr DType expert_dtype(DType dtype) {
   switch (dtype) {
     case DType::q5_0:
@@ -46,12 +46,12 @@ constexpr DType expert_dtype(DType dtype) {
   }
 }
 
-/// Quantised types with fewer kernels than the others: those for one token and for Hopper's tensor cores, and to dequantise all.
+/// Quantised types with fewer kernels than the others: those for one token and for Hopper's tensor cores, and dequantisation.
 constexpr bool is_rare(DType dtype) {
   return expert_dtype(dtype) != dtype || dtype == DType::lut4;
 }
 
-/// The type in which it keeps a tensor.
+/// The type in which the CUDA backend keeps a tensor.
 inline DType device_dtype(const HostTensor& tensor) {
   const DType dtype = tensor.loaded_dtype();
   return tensor.count > 1 ? expert_dtype(dtype) : dense_dtype(dtype);

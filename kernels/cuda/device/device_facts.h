@@ -4,14 +4,14 @@
 
 namespace minfer::cuda {
 
-/// A GPU, as far as the choice of kernels and its modelled times ask.
+/// The facts of a GPU that the choice of kernels and their modelled times use.
 struct DeviceFacts {
   int32_t sms = 0;
   bool has_wgmma = false;    ///< Hopper's tensor cores, and code for them in the build
-  int64_t shared_bytes = 0;  ///< that a block may have
+  int64_t shared_bytes = 0;  ///< the most that a block may have
   int64_t strip_shared_bytes =
-      0;  ///< for which the build compiled the kernels of quantised weights times few tokens
-  // What kernels reach at the most, for modelled times alone.
+      0;  ///< of a block, with which the build compiled the kernels of quantised weights times few tokens
+  // The most that kernels reach, for modelled times alone.
   double bytes_per_us = 0.0;
   double bf16_flops_per_us = 0.0;
   double fp8_flops_per_us = 0.0;

@@ -18,38 +18,38 @@ struct CudaDevice {
   int64_t memory_bytes = 0;
   int64_t shared_bytes = 0;    ///< shared memory that a thread block may have
   int64_t cache_bytes = 0;     ///< of the L2
-  SmLimits sm = {};            ///< what a multiprocessor holds
-  std::string id = {};         ///< of the device itself (its UUID), whatever number a process gives it
+  SmLimits sm = {};            ///< the limits of a multiprocessor
+  std::string id = {};         ///< the device's own UUID, independent of the number that a process gives it
   int32_t driver_version = 0;  ///< the latest CUDA version that the driver knows, e.g. 13000
 };
 
-/// The devices that the driver shows; none without a driver. Throws Error naming CUDA's reason when the
-/// driver answers with anything but a list.
+/// The devices that the driver lists; none without a driver. Throws Error with CUDA's reason when the driver
+/// answers with anything but a list.
 std::vector<CudaDevice> cuda_devices();
 
-/// Whether the CUDA backend runs on it: compute capability 8.0 or later, and the shared memory of a block that the build's kernels
-/// need.
+/// Whether the CUDA backend runs on it: it needs compute capability 8.0 or later, and the shared memory of a
+/// block that the build's kernels need.
 inline bool is_usable_with(const CudaDevice& device, int64_t needed_shared_bytes) {
   return device.major >= 8 && device.shared_bytes >= needed_shared_bytes;
 }
 inline bool is_usable(const CudaDevice& device) {
   return is_usable_with(device, kNeededSharedBytes);
 }
-/// Whether it has Hopper's tensor cores, of which the products are wgmma: no GPU before or after has them.
+/// Whether it has Hopper's tensor cores, which compute products by wgmma. No GPU before or after has them.
 constexpr bool has_hopper_tensor_cores(int32_t major, int32_t minor) {
   return major == 9 && minor == 0;
 }
-/// Whether kernels may begin before those in front of them have ended (PDL), and blocks be clusters.
+/// Whether kernels may begin before those in front of them have ended (PDL), and blocks may form clusters.
 constexpr bool has_early_starts(int32_t major) {
   return major >= 9;
 }
 
-/// Whether it multiplies e4m3 numbers as they are.
+/// Whether its tensor cores multiply e4m3 numbers directly.
 inline bool has_fp8_tensor_cores(const CudaDevice& device) {
   return device.major > 8 || (device.major == 8 && device.minor >= 9);
 }
 
-/// Whether there is a device that the CUDA backend would take: the first one, if usable.
+/// Whether there is a device that the CUDA backend would use: the first device, if it is usable.
 bool has_usable_gpu();
 
 }  // namespace minfer

@@ -14,17 +14,17 @@
 
 namespace minfer::cuda {
 
-/// Who took how much of the devices' memory and of the host's page-locked memory, in this process. Any thread. What is taken, grows
-/// or is listed is the calling thread's current device's; page-locked memory counts for the device for which it was taken.
+/// Records who took how much of the devices' memory and of the host's page-locked memory, in this process. Any thread may call it. take(),
+/// grow() and parts() are about the calling thread's current device; page-locked memory counts for the device for which it was taken.
 class MemoryLedger {
  public:
   static MemoryLedger& of_process();
 
   void take(const void* data, size_t bytes, std::string_view what, bool on_device);
   void give_back(const void* data);
-  /// Device memory that has no pointer, as far as the driver's count of free memory grew or shrank.
+  /// Notes device memory without a pointer, by the change of the driver's count of free memory.
   void grow(int64_t bytes, std::string_view what);
-  /// Largest first.
+  /// The parts of the current device, largest first.
   std::vector<MemoryPart> parts() const;
 
  private:

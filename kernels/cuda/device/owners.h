@@ -8,8 +8,8 @@
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 
-/// Move-only owners of CUDA's objects. Making one throws DeviceError; destructors never throw (a device that
-/// has failed reports that where it is used).
+/// Move-only owners of CUDA's objects. Making one throws DeviceError. Destructors never throw: the next use of
+/// a device that has failed reports it.
 namespace minfer::cuda {
 
 struct Destroy {
@@ -38,17 +38,17 @@ using CublasLt = Owner<cublasLtHandle_t>;
 Stream make_stream();
 /// An event without timing: for waiting.
 Event make_event();
-/// An event that tells the time.
+/// An event with timing: it records when it was reached.
 Event make_timing_event();
 CublasLt make_cublas_lt();
 
-/// Device memory, 256-byte aligned, uninitialised; `what` is its part in the MemoryLedger. Throws DeviceError naming `what`, the bytes asked for and
-/// the bytes free when there is not enough.
+/// Device memory, 256-byte aligned, uninitialised; `what` is its part in the MemoryLedger. If there is not
+/// enough memory, throws DeviceError with `what`, the bytes asked for and the bytes free.
 class DeviceBuffer {
  public:
   DeviceBuffer() = default;
   DeviceBuffer(size_t bytes, std::string_view what);
-  /// Zeroed when this returns: streams of make_stream() do not wait for the default stream, which cudaMemset() alone runs on.
+  /// Zeroed on return: streams of make_stream() do not wait for the default stream, the only one that cudaMemset() runs on.
   static DeviceBuffer zeros(size_t bytes, std::string_view what);
   void* data() const { return data_.get(); }
   template <class T>
@@ -63,7 +63,7 @@ class DeviceBuffer {
   size_t bytes_ = 0;
 };
 
-/// Page-locked host memory, which the device can read and write through the same pointer. Zeroed.
+/// Page-locked host memory, zeroed. The device can read and write it through the same pointer.
 class PinnedBuffer {
  public:
   PinnedBuffer() = default;

@@ -1,8 +1,8 @@
 #include "kernels/cuda/device/check.h"
 #include "kernels/cuda/device/streaming_read.h"
 
-// Blocks take tiles of 64 KiB in turn; a thread has four loads of 16 bytes in flight and folds them with xor, so that nothing is
-// written. 2 x 1024 threads an SM keep 16 MiB in flight on 132 SMs. What is left for the last tile is read with a part of the one before.
+// Blocks take tiles of 64 KiB in turn. A thread has four loads of 16 bytes in flight and folds them with xor, so that nothing is
+// written. 2 x 1024 threads an SM keep 16 MiB in flight on 132 SMs. The last tile overlaps the one before, so that it is whole.
 namespace minfer::cuda {
 namespace {
 

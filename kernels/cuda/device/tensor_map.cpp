@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kMostDimensions = 5;
 
-/// The driver's function, found at run time: the program is not linked with the driver.
+/// The driver's function, looked up at run time: the program is not linked with the driver.
 decltype(&cuTensorMapEncodeTiled) encode_function() {
   static const auto function = [] {
     void* address = nullptr;
@@ -27,7 +27,7 @@ decltype(&cuTensorMapEncodeTiled) encode_function() {
   return function;
 }
 
-/// Copies move bits: of the element only the size counts.
+/// Copies move bits: only the size of an element counts.
 CUtensorMapDataType type_of(int64_t element_bytes) {
   switch (element_bytes) {
     case 1:

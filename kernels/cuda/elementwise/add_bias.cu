@@ -2,7 +2,7 @@
 #include "kernels/cuda/elementwise/elementwise.h"
 #include "kernels/dtype.h"
 
-// Biases behind products of a library. Blocks: see columns.cuh. Bytes: `out` twice.
+// Biases after products of a library. Blocks: see columns.cuh. Bytes: `out` twice.
 namespace minfer::cuda {
 namespace {
 

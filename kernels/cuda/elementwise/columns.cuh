@@ -3,8 +3,8 @@
 #include "kernels/cuda/ptx/element.cuh"
 #include "kernels/tensor_view.h"
 
-/// Kernels over the elements of rows: blocks (x: row, y: 2,048 columns) of 256 threads with eight columns
-/// each. Accesses are of 16 bytes of bf16 (32 of f32) where all rows are aligned, else an element at a time.
+/// Kernels over the elements of rows: blocks (x: row, y: 2,048 columns) of 256 threads with eight columns each.
+/// Accesses have 16 bytes of bf16 (32 of f32) if all rows are aligned, otherwise one element.
 namespace minfer::cuda {
 
 inline constexpr int kColumnsThreads = 256;
@@ -15,7 +15,7 @@ __device__ __forceinline__ int64_t first_column() {
   return (static_cast<int64_t>(blockIdx.y) * kColumnsThreads + threadIdx.x) * kColumns;
 }
 
-/// The first kColumns elements of `count`, zeros behind.
+/// The first kColumns of `count` elements, zeros behind.
 template <class T, bool kAligned>
 __device__ void load_columns(const T* from, int64_t count, float (&values)[kColumns]) {
   struct alignas(kAligned ? 16 : sizeof(T)) Elements {

@@ -2,13 +2,13 @@
 #include "kernels/cuda/weights/weight_elements.cuh"
 #include "kernels/dtype.h"
 
-// Rows of a table.
+// Gathers rows of a table.
 //
-// embed: out[t, :] = scale * table[token_ids[t] - first_token, :]; table [vocabulary, hidden] in any device layout, or a rank's rows of it: of
-// tokens that it does not have zeros; out [tokens, hidden] f32 or bf16. gather_rows: out[i, :] = x[rows[i], :], both f32 or both bf16.
+// embed: out[t, :] = scale * table[token_ids[t] - first_token, :]; table [vocabulary, hidden] in any device layout, or a rank's rows of it;
+// tokens outside these rows give zeros; out [tokens, hidden] f32 or bf16. gather_rows: out[i, :] = x[rows[i], :], both f32 or both bf16.
 //
-// Blocks (x: token, y: 1,024 columns), 256 threads of four columns each. A few KB a token in a step: latency
-// is all there is.
+// Blocks (x: token, y: 1,024 columns), 256 threads of four columns each. A step moves a few KB a token: only
+// latency counts.
 namespace minfer::cuda {
 namespace {
 
@@ -28,7 +28,7 @@ template <DType type, class Out>
 __global__ void embed_kernel(const int32_t* token_ids, int32_t first_token, const void* table, int64_t rows,
                              int64_t cols, float scale, Out* out, int64_t out_stride, Stamp stamp) {
   begin_kernel(stamp);
-  allow_next_kernel();  // behind it: what follows finds the step's inputs complete
+  allow_next_kernel();  // behind begin_kernel(): the following kernels find the step's inputs complete
   const int64_t col = (static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x) * kColsPerThread;
   if (col >= cols) return;
   const int64_t row = token_ids[blockIdx.x] - first_token;

@@ -4,10 +4,10 @@
 
 #include "kernels/op_args.h"
 
-/// Where a token's K and V are in a paged cache [num_blocks, kv_heads, block_size, head_size].
+/// The place of a token's K and V in a paged cache [num_blocks, kv_heads, block_size, head_size].
 namespace minfer::cuda {
 
-/// The geometry of a cache. A power of two as block size is divided by with a shift.
+/// The geometry of a cache. Division by a block size that is a power of two is a shift.
 struct KvSlots {
   int32_t block_size = 1;
   int32_t block_shift = -1;  ///< log2(block_size), or -1 if it is no power of two
@@ -24,7 +24,7 @@ inline KvSlots make_kv_slots(const KvLayer& kv) {
 
 #ifdef __CUDACC__
 
-/// A token's block and its place in it. `index`: a position in a sequence, or a slot of the cache.
+/// A token's block and its offset in the block. `index`: a position in a sequence, or a slot of the cache.
 struct BlockOffset {
   int32_t block;
   int32_t offset;
@@ -35,13 +35,13 @@ __device__ __forceinline__ BlockOffset block_offset(const KvSlots& slots, int32_
   return {block, index - block * slots.block_size};
 }
 
-/// Rows of head_size elements before that of `kv_head` at `offset` in cache block `block`.
+/// The number of rows of head_size elements before the row of `kv_head` at `offset` in cache block `block`.
 __device__ __forceinline__ int64_t kv_row(const KvSlots& slots, int32_t block, int32_t kv_head,
                                           int32_t offset) {
   return (int64_t{block} * slots.kv_heads + kv_head) * slots.block_size + offset;
 }
 
-/// A key of a sequence on its way to a row of the cache. The block is loaded without waiting for it: whoever
+/// A key of a sequence and its row of the cache. The load of the block number is not waited for: a kernel that
 /// looks up keys ahead of their copies calls row() when it copies.
 struct KeyRow {
   int32_t block;         ///< -1: there is no such key
@@ -53,7 +53,7 @@ struct KeyRow {
   }
 };
 
-/// `blocks`: of the sequence; it has keys at positions below `end`. For caches of less than 2^31 rows.
+/// `blocks`: the sequence's; it has keys at positions below `end`. For caches of less than 2^31 rows.
 __device__ __forceinline__ KeyRow look_up(const KvSlots& slots, const int32_t* blocks, int32_t kv_head,
                                           int32_t position, int32_t end) {
   const BlockOffset place = block_offset(slots, position);

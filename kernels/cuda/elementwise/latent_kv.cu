@@ -1,4 +1,4 @@
-// What latent attention writes before it attends: the row of the cache, and the rotated elements of its queries.
+// The writes of latent attention before it attends: the row of the cache, and the rotated elements of its queries.
 //
 //   k[slot] = [latent / sqrt(mean(latent^2) + eps) * weight | rotated key]
 //   q_out[t, h, latent ...] = rotated q[t, h, last rotary_size]                 as rope.cu rotates
@@ -8,9 +8,9 @@
 //   q_out     [tokens, heads * (latent + rotary_size)] bf16 or f32, rows `out_stride` apart
 //   k         [num_blocks, block_size, latent + rotary_size] f32, f16, bf16 or fp8 e4m3 (saturating)
 //
-// The first block of a token takes its row of kv, the others kWarps heads of q each: grid (tokens, 1 + heads / kWarps). A thread asks for
-// all that it has of the row at once, up to kAtOnce elements (of a warp alone, in turns of four, one token took 8 us on an H200), and
-// keeps it. Bytes: kv and the rotated elements of q read once, those and the cache's row written once. Positions, slots, angles and the norm
+// A token's first block takes its row of kv, the others kWarps heads of q each: grid (tokens, 1 + heads / kWarps). A thread loads its part
+// of the row at once, up to kAtOnce elements, and keeps it (one warp alone, with four at a time, took 8 us for one token on an H200).
+// Bytes: kv and the rotated elements of q are read once, these and the cache's row are written once. Positions, slots, angles and the norm
 // belong to the step's inputs or the model and are read before begin_kernel(). A token with a negative slot is padding: its row is dropped.
 #include <string>
 
@@ -25,12 +25,12 @@ namespace {
 
 constexpr int kLatentWarps = 4;
 constexpr int kLatentThreads = kLatentWarps * kWarpSize;
-constexpr int kAtOnce = 4;  ///< of a row of up to 512 elements all
+constexpr int kAtOnce = 4;  ///< all of a row of up to 512 elements
 
 struct LatentKvParams {
   const float* q;
   int64_t q_stride;
-  int32_t q_size;  ///< of a head of q
+  int32_t q_size;  ///< elements of a head of q
   const float* kv;
   int64_t kv_stride;
   void* q_out;
@@ -49,7 +49,7 @@ struct LatentKvParams {
   __device__ int32_t row_size() const { return latent_size + rotary_size; }
 };
 
-/// to[...] = rotated from[...], a pair a lane and turn.
+/// to[...] = rotated from[...]; a lane takes one pair at a time.
 template <class T>
 __device__ void rotate_row(const LatentKvParams& p, const float* from, const float* angles, T* to) {
   const int32_t pairs = p.rotary_size / 2;
@@ -76,7 +76,7 @@ struct RowPart {
   }
 };
 
-/// By a block. `norm`: of the first elements.
+/// Writes a row. A block calls it. `norm`: the weights of the first elements.
 template <class Kv>
 __device__ void write_row(const LatentKvParams& p, const RowPart& norm, int32_t token, int32_t slot,
                           const float* angles) {

@@ -7,17 +7,17 @@
 #include "kernels/cuda/ptx/warp.cuh"
 #include "kernels/dtype.h"
 
-/// out[t, i] (+)= scale * (norm(x[t])[i] * weight[i] + bias[i]): layer norms, norms that are added to the residual stream, and rows that
-/// are scaled or converted alone. A plain RMS norm is rms_norm.cu's.
+/// out[t, i] (+)= scale * (norm(x[t])[i] * weight[i] + bias[i]): layer norms, norms that are added to the
+/// residual stream, and rows that are only scaled or converted. rms_norm.cu has plain RMS norms.
 ///
 ///   x, out        [rows, cols] f32 or bf16, rows `stride` elements apart; out may be x unless it is added to
 ///   weight, bias  [cols] f32 or null
 ///
-/// One block a row. A thread takes two vectors of 8 elements and keeps them, and those of out that it adds to, in registers, so that all of a
-/// row is asked for at once. Rows that are longer than kMostKept or do not allow 16-byte accesses go an element a thread at a time: a layer
-/// norm reads those three times, an RMS norm twice, from the caches but for the first. Variances are sums of squared distances from the
-/// mean. Each element is written by the thread that read it last, so the op may run in place. Moves rows * cols * (sizeof x + sizeof out)
-/// bytes, those of out twice if it is added to. Which way a row goes does not depend on how many there are.
+/// One block a row. A thread takes two vectors of 8 elements and keeps them, and the vectors of out that it adds to, in registers,
+/// so that all of a row is loaded at once. Rows that are longer than kMostKept or do not allow 16-byte accesses use one element a
+/// thread at a time: a layer norm reads these three times, an RMS norm twice, after the first time from the caches. Variances are sums
+/// of squared distances from the mean. The thread that reads an element last writes it, so the op may run in place. It moves
+/// rows * cols * (sizeof x + sizeof out) bytes, out twice if it is added to. The number of rows does not change how a row is computed.
 namespace minfer::cuda {
 namespace {
 
@@ -42,7 +42,7 @@ struct NormRows {
   bool add_to_out;
 };
 
-/// The sum over the block, in every thread. `warp_sums` is used by one call.
+/// The sum over the block, in every thread. Only one call may use `warp_sums`.
 __device__ __forceinline__ float block_sum(float value, float* warp_sums) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize,
             warp = static_cast<int>(threadIdx.x) / kWarpSize;

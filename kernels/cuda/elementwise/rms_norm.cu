@@ -14,14 +14,14 @@
 ///   weight  [cols] f32
 ///   out     [rows, cols] f32 or bf16, which may be x, or fp8 (fp8_activations.h)
 ///
-/// One block a row. A thread takes vectors of 8 elements, `blockDim.x` vectors apart, and keeps the first kKept
-/// in registers between the two passes over the row, so that a row is read once: one of up to 1,024 threads where rows are few
-/// and latency counts, four where rows are many, so that a multiprocessor has more rows under way. Of rows longer than that
-/// the second pass reads the rest from the caches. Each element is written by the thread that read it, so the op may run in place.
-/// Moves rows * cols * (sizeof x + sizeof out) bytes; the weight is read before the kernel in front has ended.
+/// One block a row. A thread takes vectors of 8 elements, `blockDim.x` vectors apart, and keeps the first kKept in registers
+/// between the two passes over the row, so that a row is read once. With few rows, when latency counts, it keeps one vector
+/// and a block has up to 1,024 threads; with many rows it keeps four, so that a multiprocessor has more rows in flight. In
+/// longer rows the second pass reads the rest from the caches. The thread that reads an element writes it, so the op may run
+/// in place. Moves rows * cols * (sizeof x + sizeof out) bytes; the weight is read before the kernel in front has ended.
 ///
-/// Rows that do not allow 16-byte accesses (columns or strides that are no multiple of 8, odd addresses) go
-/// element by element.
+/// Rows that do not allow 16-byte accesses (columns or strides that are not a multiple of 8, odd addresses) are
+/// processed element by element.
 namespace minfer::cuda {
 namespace {
 
@@ -38,10 +38,10 @@ struct Rows {
   int64_t out_stride;
   int32_t cols;
   float eps;
-  Fp8Activations fp8;  ///< out, if that is its type
+  Fp8Activations fp8;  ///< the output, if it is fp8
 };
 
-/// One element, where vectors are not aligned.
+/// One element, if vectors are not aligned.
 struct Vector1 {
   float at[1];
 };
@@ -82,8 +82,8 @@ __device__ __forceinline__ Vector scaled(const Vector& values, float scale, cons
   return result;
 }
 
-/// The sum over the block, in every thread. Once a kernel. Added in the order in which a block of kKept times as many threads, with one
-/// value each, would: a row has the same bits however many there are.
+/// The sum over the block, in every thread; called once a kernel. The order of additions is the same as in a
+/// block with kKept times as many threads and one value each: a row has the same bits for any number of rows.
 template <int kKept>
 __device__ float block_sum(const float (&values)[kKept]) {
   __shared__ float warp_sums[kMaxThreads / kWarpSize];
@@ -134,7 +134,7 @@ __global__ void __launch_bounds__(kMaxThreads / kKept) rms_norm_kernel(Rows<In, 
     if constexpr (!std::is_same_v<Out, __nv_fp8_e4m3>) {
       if (i < rows.cols) store(out + i, values);
     } else if constexpr (kSize == 8) {
-      if (i - first % (kSize * kWarpSize) >= rows.cols) return;  // whole warps find a group's scale
+      if (i - first % (kSize * kWarpSize) >= rows.cols) return;  // whole warps compute a group's scale
       const float(&v)[8] = values.at;
       store_fp8(rows.fp8, blockIdx.x, i, make_float4(v[0], v[1], v[2], v[3]),
                 make_float4(v[4], v[5], v[6], v[7]), i < rows.cols);

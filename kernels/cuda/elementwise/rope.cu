@@ -7,19 +7,19 @@
 //   q = q_scale[position] q                                        if there are such scales (Llama 4)
 //   v = v / sqrt(mean(v^2) + eps) * v_norm                         if there is such a norm (Gemma 4)
 //
-//   qkv       [tokens, (heads + 2 kv_heads) * head_size] f32, rows `stride` apart; where values are keys, [tokens, (heads + kv_heads) *
-//             head_size]: what k is before norm and rotation is v as well, and read twice; where q has gates, each head of q is followed
+//   qkv       [tokens, (heads + 2 kv_heads) * head_size] f32, rows `stride` apart; if values are keys, [tokens, (heads + kv_heads) *
+//             head_size]: v is k before norm and rotation, and is read twice; if q has gates, each head of q is followed
 //             by its gate, which is not read
 //   q_out     [tokens, heads * head_size] bf16 or f32, rows `q_stride` apart; may be the q of qkv
 //   cos_sin   [max positions, rotary_size / 2, 2] f32
 //   k, v      [num_blocks, kv_heads, block_size, head_size] f32, f16, bf16 or fp8 e4m3 (saturating)
 //
-// A warp takes kRows heads of one token, a block kWarps times as many: grid (tokens, heads / (kWarps kRows)). One head where tokens are
-// few or heads beyond 256, several where they are many: all are asked for before the first is waited for, and share the angles. A lane takes
-// two pairs, which are four elements, at a time, kept in registers from load to store. Bytes: qkv read once,
-// q, k and v written once. Positions, slots and the table of angles belong to the step's inputs, so that they
-// are read before begin_kernel(); attention, which follows and has much to load beforehand, may start at
-// once. A token with a negative slot is padding: its k and v are dropped.
+// A warp takes kRows heads of one token, a block kWarps times as many: grid (tokens, heads / (kWarps kRows)). It
+// takes one head if there are few tokens or heads beyond 256, otherwise several: all are loaded before the first
+// is waited for, and share the angles. A lane takes two pairs, which are four elements, at a time, and keeps them
+// in registers from load to store. Bytes: qkv read once, q, k and v written once. Positions, slots and the table
+// of angles belong to the step's inputs, so they are read before begin_kernel(). Attention follows and has much
+// to load beforehand, so it may start at once. A token with a negative slot is padding: its k and v are dropped.
 //
 // Alignment: qkv's rows to two elements; head_size and rotary_size are multiples of 4.
 #include <string>
@@ -37,7 +37,7 @@ namespace {
 constexpr int kWarps = 4;
 constexpr int kManyTokens = 256;
 constexpr int kRowsOfMany = 4;
-/// Groups of two pairs that a lane takes: of most models' heads, and of the largest.
+/// Groups of two pairs per lane: for most models' heads, and for the largest.
 constexpr int32_t kMostOfFew = 256;
 constexpr int kFewQuads = kMostOfFew / (4 * 32);
 constexpr int kManyQuads = kMaxHeadSize / (4 * 32);
@@ -53,7 +53,7 @@ struct RopeParams {
   const float* q_norm;
   const float* k_norm;
   const float* v_norm;
-  bool layer_norms;  ///< of q and k
+  bool layer_norms;  ///< norms of q and k
   bool v_is_k;
   bool q_has_gate;
   float norm_eps;
@@ -67,8 +67,8 @@ struct RopeParams {
   void* v;
 };
 
-/// Two pairs of a head as they lie in memory: two pieces of two elements. Interleaved, and past rotary_size,
-/// a piece is a pair; with halves, the first elements of both pairs are one piece, the second ones the other.
+/// Two pairs of a head as they lie in memory: two pieces of two elements. If pairs are interleaved, and past rotary_size,
+/// a piece is a pair. With halves, one piece has the first elements of both pairs, the other the second ones.
 struct Quad {
   int32_t at[2];  ///< element of the head at which each piece begins
   bool split;     ///< pairs run across the pieces
@@ -110,7 +110,7 @@ struct HeadRow {
         is_q(row < p.heads),
         is_v(row >= p.heads + p.cache.kv_heads),
         in_range(row < p.heads + 2 * p.cache.kv_heads) {}
-  /// Which of the heads in qkv it is made of.
+  /// The head in qkv from which it is computed.
   __device__ int32_t source(const RopeParams& p) const {
     if (is_q) return p.q_has_gate ? 2 * row : row;
     const int32_t behind_q = p.q_has_gate ? row + p.heads : row;
@@ -123,7 +123,7 @@ struct HeadRow {
   }
 };
 
-/// The elements of a head that a lane has.
+/// The elements of a head in a lane.
 template <int kQuads>
 struct LaneQuads {
   float2 first[kQuads], second[kQuads];

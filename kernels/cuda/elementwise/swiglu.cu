@@ -3,7 +3,7 @@
 #include "kernels/cuda/ptx/activation.cuh"
 #include "kernels/dtype.h"
 
-// SwiGLU and its like behind products that do not do it themselves (kernels/activation.h has the formulas).
+// SwiGLU and similar functions after products that do not compute them themselves (kernels/activation.h has the formulas).
 //
 // gate_up [tokens, 2 F], out [tokens, F], bf16 or f32 each, biases [F] f32. Blocks: see columns.cuh. Bytes: each tensor once.
 namespace minfer::cuda {
@@ -17,13 +17,13 @@ __device__ __forceinline__ void add_bias_columns(const float* bias, int64_t col,
     if (col + i < cols) values[i] += bias[col + i];
 }
 
-/// That a multiprocessor holds.
+/// The threads that a multiprocessor holds.
 #if defined(__CUDA_ARCH__) && ((__CUDA_ARCH__ > 800 && __CUDA_ARCH__ < 900) || __CUDA_ARCH__ >= 1200)
 inline constexpr int kMostThreads = 1536;
 #else
 inline constexpr int kMostThreads = 2048;
 #endif
-/// Blocks that fill a multiprocessor, where rows are loaded by vectors: without the bound the activations' branches take more registers.
+/// Blocks that fill a multiprocessor, if rows are loaded by vectors: without the bound the activations' branches take more registers.
 template <bool kAligned>
 inline constexpr int kLeastBlocks = kAligned ? kMostThreads / kColumnsThreads : 1;
 

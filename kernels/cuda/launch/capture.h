@@ -5,8 +5,8 @@
 
 namespace minfer::cuda {
 
-/// What `work` launches on `stream`, as a graph; `what` is said of errors. Other threads may use the device meanwhile. Throws what
-/// `work` throws, with the stream as it was.
+/// A graph of what `work` launches on `stream`. `what` names it in errors. Other threads may use the device
+/// meanwhile. If `work` throws, restores the stream and throws the same.
 template <class Work>
 Graph captured(cudaStream_t stream, const char* what, Work&& work) {
   check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed), what);

@@ -11,7 +11,7 @@ namespace {
 constexpr int kRounds = 20;
 constexpr unsigned long long kGiveUpNs = 100'000'000;
 
-/// What host and device show each other.
+/// The memory through which host and device exchange times.
 struct Handshake {
   volatile unsigned long long asked;     ///< round, by the host
   volatile unsigned long long answered;  ///< round, by the device

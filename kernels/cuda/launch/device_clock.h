@@ -6,17 +6,17 @@
 
 namespace minfer::cuda {
 
-/// Turns %globaltimer into the host's monotonic clock (now_ns()). Both count nanoseconds; their distance is
-/// measured once by a handshake through page-locked memory, to about a microsecond. They may drift apart, so
-/// observe() moves the distance whenever a step would have begun before its launch or ended after its end was
-/// seen: later errors are bounded by the latency of a launch.
+/// Turns %globaltimer into the host's monotonic clock (now_ns()). Both count nanoseconds. A handshake through
+/// page-locked memory measures their distance once, to about a microsecond. They may drift apart, so observe()
+/// moves the distance whenever a step would have begun before its launch or ended after its end was seen. So
+/// later errors are bounded by the latency of a launch.
 class DeviceClock {
  public:
   /// Blocks for some 100 us.
   explicit DeviceClock(cudaStream_t stream);
 
   int64_t host_ns(uint64_t device_ns) const { return static_cast<int64_t>(device_ns) + offset_ns_; }
-  /// A step launched at host time `launch_ns` stamped these device times, and was seen to be done at
+  /// A step launched at host time `launch_ns` stamped these device times. The host saw its end at
   /// `seen_ns`.
   void observe(int64_t launch_ns, uint64_t device_begin_ns, uint64_t device_end_ns, int64_t seen_ns);
 

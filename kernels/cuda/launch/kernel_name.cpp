@@ -14,7 +14,7 @@ void remove_all(std::string& text, std::string_view part) {
     text.erase(at, part.size());
 }
 
-/// Where the list of parameters begins: at the last parenthesis that is open at depth 0.
+/// The start of the parameter list: the last parenthesis that opens at depth 0.
 size_t parameters_of(std::string_view text) {
   int depth = 0;
   for (size_t i = text.size(); i-- > 0;) {

@@ -12,29 +12,29 @@
 #include "kernels/cuda/device/check.h"
 #include "kernels/cuda/launch/launch_log.h"
 
-/// How every kernel of the project is launched and how it begins.
+/// How every kernel of the project is launched, and how it begins.
 ///
-/// Kernels are launched with programmatic dependent launch (PDL), where the device has it (compute capability 9.0 and later): a kernel
-/// may start before the one in front of it in the stream has ended. So every thread of every kernel calls begin_kernel() before it touches what
-/// the kernel in front of it writes or reads, and no thread leaves a kernel without having called it: that
-/// keeps "my predecessor has ended" transitive. allow_next_kernel() lets the next kernel's blocks be placed
-/// as this one's drain.
+/// Kernels are launched with programmatic dependent launch (PDL), if the device has it (compute capability 9.0
+/// and later): a kernel may start before the kernel in front of it in the stream has ended. So every thread of
+/// every kernel calls begin_kernel() before it touches data that the kernel in front writes or reads. No thread
+/// leaves a kernel without that call: this keeps "my predecessor has ended" transitive. allow_next_kernel()
+/// lets the next kernel's blocks be placed as this kernel's blocks drain.
 ///
-/// Before begin_kernel() a kernel may read weights, and what was written so early in the step that it must be
-/// complete. allow_next_kernel() before begin_kernel() lets whole chains of kernels wait at once; a kernel
-/// that calls it after begin_kernel() ends such a chain: when its successor starts, everything in front of it
-/// is complete. step_inputs, embed, rms_norm and attention do that, so the step's inputs are complete for every
+/// Before begin_kernel() a kernel may read weights, and data written so early in the step that it must be
+/// complete. allow_next_kernel() before begin_kernel() lets whole chains of kernels wait at once. A kernel that
+/// calls it after begin_kernel() ends such a chain: when its successor starts, everything in front of it is
+/// complete. step_inputs, embed, rms_norm and attention do that, so the step's inputs are complete for every
 /// kernel behind embed.
 namespace minfer::cuda {
 
-/// Where a kernel's first block stores the time at which it began, in device memory; null: nowhere.
+/// Device memory in which a kernel's first block stores the time at which it began; null: nowhere.
 struct Stamp {
   unsigned long long* begin = nullptr;
 };
-/// Of kernels that stamp their end as well: those that stand in front of a library's, which stamps nothing, or of one that reads far
-/// ahead, and so stamps late.
+/// For kernels that stamp their end as well: those in front of a library's kernel, which stamps nothing, or of
+/// a kernel that reads far ahead and so stamps late.
 struct Stamps : Stamp {
-  unsigned long long* end = nullptr;  ///< of the block that stores last, in the last kernel that is given it
+  unsigned long long* end = nullptr;  ///< from the block that stores last, in the last kernel that gets it
 };
 
 #ifdef __CUDACC__
@@ -46,8 +46,8 @@ __device__ __forceinline__ unsigned long long global_timer() {
   return now;
 }
 
-/// Waits until the kernels before have ended and their writes are visible, then stamps. All threads, once. The thread that stamps waits by
-/// an instruction of its own, of another text lest the two be merged: else the compiler finds out behind it whether to stamp and where.
+/// Waits until the kernels before have ended and their writes are visible, then stamps. All threads call it, once. The stamping thread
+/// has its own wait instruction. Its text differs, so that the compiler cannot merge the two waits and test for the stamp after them.
 __device__ __forceinline__ void begin_kernel(const Stamp& stamp) {
   const bool is_first = threadIdx.x == 0 && threadIdx.y == 0 && (blockIdx.x | blockIdx.y | blockIdx.z) == 0;
   unsigned long long* const to = is_first ? stamp.begin : nullptr;
@@ -63,9 +63,9 @@ __device__ __forceinline__ void begin_kernel(const Stamp& stamp) {
   *to = global_timer();
 }
 
-/// Stamps the kernel's end where it goes out of scope: a local variable of the kernel, which may leave by any of its returns. Every block
-/// stores to the same entry, and the store that comes last stays: off by what one store may take longer than another. The maximum by atomics
-/// would be exact, but the kernel behind waits for them, 200 ns a kernel on an H200.
+/// Stamps the kernel's end when it goes out of scope. It is a local variable of the kernel, which may leave by any of
+/// its returns. Every block stores to the same entry, and the last store stays: off by the time that one store may take
+/// longer than another. An atomic maximum would be exact, but the next kernel waits for it: 200 ns a kernel on an H200.
 class EndStamp {
  public:
   __device__ __forceinline__ explicit EndStamp(const Stamps& stamps) : end_(stamps.end) {}
@@ -80,7 +80,7 @@ class EndStamp {
   unsigned long long* const end_;
 };
 
-/// Any thread, any number of times; takes effect when every block has called it or ended.
+/// Any thread, any number of times. Takes effect when every block has called it or ended.
 __device__ __forceinline__ void allow_next_kernel() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -89,11 +89,11 @@ __device__ __forceinline__ void allow_next_kernel() {
 
 #endif  // __CUDACC__
 
-/// The launches of one op. The first kernel stamps the op's begin, and those that can stamp its end. All of them are noted in `log`,
-/// if there is one.
+/// The launches of one op. The first kernel stamps the op's begin, and kernels that take Stamps stamp its end.
+/// `log`, if there is one, notes all of them.
 class Launch {
  public:
-  /// `begins_with_front`: the begin may be taken from the end of the op in front, where that needs no kernel of its own.
+  /// `begins_with_front`: the end of the op in front may serve as the begin, if the begin would need a kernel of its own.
   Launch(cudaStream_t stream, int32_t num_sms, Stamps stamps = {}, LaunchLog* log = nullptr,
          bool begins_with_front = false)
       : stream_(stream),
@@ -104,11 +104,11 @@ class Launch {
 
   cudaStream_t stream() const { return stream_; }
   int32_t num_sms() const { return num_sms_; }
-  /// Where launches that are not made here are to be noted; null: nowhere.
+  /// The log for launches that are not made here; null: none.
   LaunchLog* log() const { return log_; }
-  /// Whether the op's begin is to be stamped, no kernel has done so yet, and a library's kernel, which cannot, would be the first.
+  /// Whether the op's begin still needs a stamp before a library's kernel, which cannot stamp, runs as the first.
   bool needs_stamp_of_its_own() const { return stamps_.begin != nullptr && !begins_with_front_; }
-  /// A library has launched a kernel.
+  /// Call it after a library has launched a kernel.
   void library_launched() {
     stamps_.begin = nullptr;
     ends_with_stamp_ = false;
@@ -118,12 +118,12 @@ class Launch {
   /// Whether the last kernel so far stamps the op's end.
   bool ends_with_stamp() const { return ends_with_stamp_; }
 
-  /// The next launch has up to `bytes` of weights or cached keys on their way before begin_kernel().
+  /// The next launch has up to `bytes` of weights or cached keys in flight before begin_kernel().
   Launch& reads_ahead(int64_t bytes) {
     reads_ahead_bytes_ = bytes;
     return *this;
   }
-  /// The next launch has clusters of `blocks` blocks that follow one another.
+  /// The next launch has clusters of `blocks` consecutive blocks.
   Launch& in_clusters(int32_t blocks) {
     cluster_blocks_ = static_cast<unsigned>(blocks);
     return *this;

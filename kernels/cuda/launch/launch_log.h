@@ -13,20 +13,20 @@
 
 namespace minfer::cuda {
 
-/// What the kernels of the step under way were launched with, and the table of all launches that there ever were. One thread, but
-/// for table(). Adds to the table when a launch is of a new kind; allocates nothing otherwise.
+/// The launches of the current step's kernels, and the table of all launches so far. One thread, except for
+/// table(). It adds to the table when a launch is of a new kind, and allocates nothing otherwise.
 class LaunchLog {
  public:
-  /// The launches of one op: `num_launches` of launches(), from where those of the op in front end.
+  /// The launches of one op: `num_launches` entries of launches(), from the end of those of the op in front.
   struct OpRun {
     OpId op = -1;
     int32_t num_launches = 0;
-    int64_t launched_ns = 0;     ///< when the host had launched the first
-    int32_t begin_stamp = -1;    ///< its place among the step's stamps; -1: none
+    int64_t launched_ns = 0;     ///< the time at which the host had launched the first
+    int32_t begin_stamp = -1;    ///< its index among the step's stamps; -1: none
     int32_t end_stamp = -1;      ///< -1: none
-    int32_t arrival_stamp = -1;  ///< when the data of all ranks had come; -1: none
+    int32_t arrival_stamp = -1;  ///< for the time at which the data of all ranks had come; -1: none
     int32_t routed_layer =
-        -1;  ///< a product of experts: which of the step's counts of chosen experts is its own; -1: none
+        -1;  ///< for a product of experts: the index of its count among the step's counts of chosen experts; -1: none
   };
 
   /// `has_early_starts`: kernels begin before those in front of them have ended (PDL, from compute capability 9.0 on).
@@ -35,14 +35,14 @@ class LaunchLog {
 
   const LaunchTable& table() const { return table_; }
   void clear();
-  /// What is launched next belongs to a run of `op`.
+  /// The next launches belong to a run of `op`.
   OpRun& begin_op(OpId op) { return runs_.emplace_back(OpRun{.op = op}); }
-  /// A launch that has been made. `path`: what launched it. `reads_ahead_bytes`: see KernelLaunch.
+  /// Notes a launch. `path` and `reads_ahead_bytes`: see KernelLaunch.
   void add(const char* path, const void* kernel, dim3 grid, dim3 block, size_t dynamic_shared_bytes,
            int64_t reads_ahead_bytes = 0);
-  /// Launches of a library, whose entries the caller keeps; -1 stands for one that is not known.
+  /// Notes launches of a library, whose entries the caller keeps; -1: a launch that is not known.
   void add(std::span<const int32_t> launches);
-  /// A new entry of the table; -1 if it is full.
+  /// Adds an entry to the table and returns its index; -1 if the table is full.
   int32_t enter(KernelLaunch launch);
 
   std::vector<OpRun>& runs() { return runs_; }

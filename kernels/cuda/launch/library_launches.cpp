@@ -10,7 +10,7 @@
 namespace minfer::cuda {
 namespace {
 
-/// Functions of the driver, asked for at run time: the program does not link with it. `version`: of CUDA, which has them.
+/// A function of the driver, looked up at run time: the program does not link with it. `version`: a version of CUDA that has it.
 template <class Function>
 Function driver_function(const char* symbol, unsigned version) {
   void* function = nullptr;

@@ -9,9 +9,9 @@
 
 namespace minfer::cuda {
 
-/// The kernels that a library launches, found by capturing what `enqueue` puts on the stream it is given; nothing of it runs. Name,
-/// sizes, resources and blocks_per_sm are set, the rest of the occupancy is not. Empty if the driver does not tell. May be called
-/// while another stream is being captured.
+/// The kernels that a library launches, found by capturing what `enqueue` puts on the stream it is given; none
+/// of them runs. Name, sizes, resources and blocks_per_sm are set, the rest of the occupancy is not. Empty if
+/// the driver does not tell. It may be called while another stream is being captured.
 std::vector<KernelLaunch> library_launches(const char* path,
                                            const std::function<void(cudaStream_t)>& enqueue);
 

@@ -13,29 +13,29 @@
 
 /// Quantised experts with few routes each, on tensor cores.
 ///
-/// A block's work is a contiguous part of the strips of all batches (expert_strip_share.h), and of these a warp's is every
-/// kWarps-th, over all columns: so warps add up nothing together and wait for nobody while they multiply. x of a batch is brought to shared
-/// memory once, as B operands, and serves all its strips; x of as many batches as there is room for is brought at a time. A tile's codes
-/// become operands once for up to 16 routes, and what a warp loads of x serves a tile of gate and one of up. A warp's
-/// tiles lie behind each other in memory, and it keeps the next kStages on their way. Only the routes have to be known first: down's first
-/// weights are asked for before gate and up have ended.
+/// A block's work is a contiguous part of the strips of all batches (expert_strip_share.h). A warp takes every
+/// kWarps-th of these strips, over all columns: so warps share no sums and do not wait for each other while they
+/// multiply. x of a batch is copied to shared memory once, as B operands, and serves all its strips. x of as many
+/// batches as fit is copied at a time. A tile's codes become operands once for up to 16 routes, and a load of x serves
+/// a tile of gate and one of up. A warp's tiles lie behind each other in memory; it keeps the next kStages in flight.
+/// Only the routes have to be known first: down loads its first weights before gate and up have ended.
 ///
-/// Large batches (of 9 to 16 routes) and small ones come in turns, so that a block that has parts of two has room for x of both at once.
+/// Large batches (9 to 16 routes) and small ones alternate, so that a block with parts of two has room for x of both at once.
 ///
-/// Numbers are those of tile_strip.cuh: weights exact, x in f16 with a unit for 256 columns of a route.
+/// Numerics as in tile_strip.cuh: weights exact, x in f16 with one unit for 256 columns of a route.
 ///
-/// Bytes: the weights of the experts in use once a batch; x once a block and batch.
+/// Bytes: the weights of the experts in use once for each batch; x once for each block and batch.
 namespace minfer::cuda {
 
 template <DType type>
 struct ExpertStrip {
   static constexpr int kWarps = kHasSmallBlocks ? 8 : 16;
-  static constexpr int kStages = 2;  ///< of one tile
+  static constexpr int kStages = 2;  ///< of one tile each
   static constexpr int kTileRoutes = TileStripX<type>::kTokens;
   static constexpr int64_t kRingBytes = int64_t{kWarps} * kStages * Tile<type>::kBytes;
 
   using X = TileStripX<type>;
-  /// x of a chunk for eight routes. At first the staging of it.
+  /// x of a chunk for eight routes. At first it serves as staging for x.
   struct Operands {
     uint2 words[16][kWarpSize];
     uint2 sums[X::kHasMinimumSums ? kWarpSize : 1];
@@ -44,34 +44,34 @@ struct ExpertStrip {
     int32_t routes[kTileRoutes];
   };
 
-  // What the choice of the kernel knows of them, and of kRingBytes.
+  // The choice of the kernel uses these sizes.
   static_assert(sizeof(Operands) == expert_operand_bytes(type) && kRingBytes == expert_ring_bytes(type));
 };
 
-/// Strips of one batch that a block takes one after the other.
+/// Strips of one batch that a block takes in turn.
 struct StripRun {
   ExpertBatch batch;
   int32_t first_strip;
   int32_t strips;
 };
 
-/// That of strip `at` of all batches' and those behind it, up to `end`.
+/// The run of strip `at` among the strips of all batches, up to `end`.
 __device__ __forceinline__ StripRun strip_run(const MoeProduct& p, int32_t strips, int32_t at, int32_t end) {
   const int32_t first_strip = at % strips;
   return {batch_at(p, at / strips), first_strip, min(strips - first_strip, end - at)};
 }
 
-/// The tiles of a warp, in the order in which it takes them: of a chunk of a strip that of gate, then that of up.
+/// The tiles of a warp in its order: for each chunk of a strip the tile of gate, then the tile of up.
 template <DType type, int kMatrices>
 class ExpertStripTiles {
  public:
-  /// `at`: its first strip.
+  /// `at`: the first strip.
   __device__ __forceinline__ ExpertStripTiles(const MoeProduct& p, int32_t strips, int32_t chunks, int32_t at,
                                               int32_t end)
       : p_(p), strips_(strips), chunks_(chunks), at_(at), end_(end) {
     begin_strip();
   }
-  /// Begins the copy of the chunk's tile of a matrix.
+  /// Starts the copy of the chunk's tile of a matrix.
   __device__ __forceinline__ void copy(int matrix, char* slot, int lane) const {
     if (at_ < end_) copy_tile<type>(slot, tiles_[matrix], lane);
     commit_copies();
@@ -100,15 +100,15 @@ class ExpertStripTiles {
   const MoeProduct& p_;
   const int32_t strips_;  ///< of a matrix
   const int32_t chunks_;
-  int32_t at_, end_;  ///< strips of all batches
+  int32_t at_, end_;  ///< index among the strips of all batches
   int32_t chunk_ = 0;
   const char* tiles_[kMatrices] = {};
 };
 
-/// x of a chunk where multiply_tiles() wants it: in shared memory.
+/// x of a chunk for multiply_tiles(): in shared memory.
 template <DType type>
 struct StripXInMemory {
-  const typename ExpertStrip<type>::Operands* tiles;  ///< of eight routes, `chunks` apart
+  const typename ExpertStrip<type>::Operands* tiles;  ///< for eight routes, `chunks` apart
   int chunks;
   int lane;
 
@@ -124,7 +124,7 @@ struct StripXInMemory {
   }
 };
 
-/// x of eight routes of the batch, from number 8 tile on, for a chunk; by a warp.
+/// Converts x of eight routes of the batch, from route 8 * tile on, for a chunk. A warp calls it.
 template <DType type>
 __device__ __forceinline__ void bring_operands(const MoeProduct& p, const ExpertBatch& batch, int tile,
                                                int chunk, typename ExpertStrip<type>::Operands& to,
@@ -151,7 +151,7 @@ __device__ __forceinline__ void bring_operands(const MoeProduct& p, const Expert
   if (lane < count) to.routes[lane] = route;
 }
 
-/// Elements of a strip as C has them: rows lane / 4 and 8 further on, of routes 2 (lane % 4) and the next one of each tile.
+/// Writes elements of a strip, laid out as in C: rows lane / 4 and lane / 4 + 8, for routes 2 (lane % 4) and the next one of each tile.
 template <DType type, int kMatrices, int kTiles>
 __device__ __forceinline__ void write_strip(const MoeProduct& p, const ExpertBatch& batch, int strip,
                                             const StripXInMemory<type>& x,
@@ -221,7 +221,7 @@ __global__ void __launch_bounds__(ExpertStrip<type>::kWarps* kWarpSize, 1)
   int stage = 0;
 #pragma unroll 1
   for (int32_t at = first; at < end;) {
-    __syncthreads();  // what was brought before is no longer read
+    __syncthreads();  // no warp reads the earlier operands any more
     int32_t brought = at;
     int32_t used = 0;
 #pragma unroll 1
@@ -274,7 +274,7 @@ __global__ void __launch_bounds__(ExpertStrip<type>::kWarps* kWarpSize, 1)
 template <DType type, int kMatrices>
 void launch_expert_strips(Launch& launch, const MoeProduct& p) {
   using Strip = ExpertStrip<type>;
-  // Of more batches than a block is likely to have, operands would only cost time.
+  // Operands of more batches than a block is likely to have would only cost time.
   constexpr int32_t kMostSlots = 8;
   const int64_t chunks = tiles_of(p.cols);
   const int32_t slots = std::min(expert_slots(type, p.cols, kStripSharedBytes), kMostSlots);

@@ -7,8 +7,8 @@
 /// Quantised experts with few routes each (expert_strip.cuh).
 namespace minfer::cuda {
 
-/// What ExpertKernel::expert_strip takes, grouped in the batches of its choice. kMatrices: 2 for gate and up; see
-/// kernels/cuda/instances.cmake.
+/// Takes what ExpertKernel::expert_strip takes, grouped in the batches of its choice. kMatrices: 2 for gate and
+/// up; see kernels/cuda/instances.cmake.
 template <int kMatrices>
 void expert_strip_product(Launch& launch, const MoeProduct& product);
 

@@ -3,15 +3,15 @@
 #include "kernels/cuda/moe/routes/moe_routes.cuh"
 #include "kernels/cuda/ptx/warp.cuh"
 
-/// Products of experts with the routes of few tokens, each route alone (see MoeProduct): weights and x bf16, sums f32.
+/// Products of experts with the routes of few tokens, each route alone (MoeProduct): weights and x bf16, sums f32.
 ///
 ///   gate and up:  out[route] = activation(Wg[e] x + bg[e], Wu[e] x + bu[e])     a warp has 4 rows of each
-///   down:         out[t] (+)= sum over j of w[t, j] * (W[e_j] x[t, j] + b[e_j])   a block has 16 rows, of all experts of the token
+///   down:         out[t] (+)= sum over j of w[t, j] * (W[e_j] x[t, j] + b[e_j])   a block has 16 rows, for all experts of the token
 ///
-/// With so few routes nothing is bound but by the weights' way from memory: a warp asks for 16 x 512 bytes at a time, and 16 warps of
-/// a multiprocessor keep it busy while others add up. Of down the warps have 8 rows of an expert each, and where there are fewer
-/// experts a part of its columns; weights of experts and bias come behind. Only the experts have to be known first, so nothing is
-/// loaded before begin_kernel().
+/// With so few routes only the weights' way from memory limits the speed. A warp loads 16 x 512 bytes at a time,
+/// and the 16 warps of a multiprocessor keep memory busy while others add up. For down, a warp has 8 rows of an
+/// expert, or a part of their columns if a token has too few experts for all warps; the experts' weights and
+/// biases come after the sums. Only the experts have to be known first, so nothing is loaded before begin_kernel().
 ///
 /// Bytes: the weights of each route's expert.
 namespace minfer::cuda {
@@ -23,7 +23,7 @@ constexpr int kRows = 8;  ///< of a warp
 constexpr int kGateRows = kRows / 2;
 constexpr int kLaneCols = 8;
 constexpr int kStepCols = kLaneCols * kWarpSize;
-constexpr int kSteps = 2;  ///< under way at a time
+constexpr int kSteps = 2;  ///< in flight at a time
 constexpr int kDownRows = 2 * kRows;
 
 __device__ __forceinline__ float dot(const uint4& w, const uint4& x, float sum) {
@@ -35,7 +35,7 @@ __device__ __forceinline__ float dot(const uint4& w, const uint4& x, float sum) 
   return sum;
 }
 
-/// Columns [begin, end) of kRows rows times x, added up over the warp: of row lane / 4, in all four of its lanes.
+/// Columns [begin, end) of kRows rows times x, summed over the warp. All four lanes of row lane / 4 get its sum.
 __device__ __forceinline__ float row_product(const __nv_bfloat16* const (&rows)[kRows],
                                              const __nv_bfloat16* x, int begin, int end, int lane) {
   float sums[kRows] = {};
@@ -56,7 +56,7 @@ __device__ __forceinline__ float row_product(const __nv_bfloat16* const (&rows)[
         sums[r] = dot(weights[i][r], values[i], sums[r]);
     }
   }
-  // Lanes hand half of what they have to another one each time, until each has one row.
+  // Each time lanes hand half of their sums to another lane, until each lane has one row.
 #pragma unroll
   for (int half = kRows / 2, distance = kWarpSize / 2; half > 0; half /= 2, distance /= 2) {
     const bool upper = (lane & distance) != 0;
@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   allow_next_kernel();
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
   const int groups = (p.rows + kGateRows - 1) / kGateRows;
-  // Neighbours go to different multiprocessors, so that each has as many as the others, or one more.
+  // Consecutive units go to different multiprocessors, so that two multiprocessors differ by at most one unit.
   for (auto unit = static_cast<int>(threadIdx.x / kWarpSize * gridDim.x + blockIdx.x);
        unit < p.num_routes * groups; unit += static_cast<int>(kWarps * gridDim.x)) {
     const int32_t route = unit / groups;
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
 }
 
-/// `parts`: of an expert's columns.
+/// `parts`: parts of an expert's columns.
 __global__ void __launch_bounds__(kThreads, 1)
     moe_bf16_down_kernel(const __grid_constant__ MoeProduct p, int parts, Stamp stamp) {
   extern __shared__ float sums[];  // [experts of the token][2][parts][kRows]

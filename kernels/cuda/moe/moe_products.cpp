@@ -9,14 +9,14 @@
 #include "kernels/cuda/moe/stream/expert_stream.h"
 #include "kernels/cuda/weights/weight_layout.h"
 
-// Products of experts by the kernels that choose_experts() names, over tokens in chunks that the scratch memory has room for.
+// Products of experts by the kernels that choose_experts() names, over chunks of tokens that fit into the scratch memory.
 namespace minfer::cuda {
 namespace {
 
-/// Down's products take this times 4 * hidden bytes: 64 MiB for 4,096. Enough routes that the experts' weights
-/// are read seldom.
+/// The most routes of a chunk. Down's products take this times 4 * hidden bytes: 64 MiB for a hidden size of
+/// 4,096. That is enough for the experts' weights to be read again only rarely.
 constexpr int64_t kMaxRoutes = 4096;
-/// Of sorted activations, and of streamed products: 16,384 routes of 2,048 columns take half of it.
+/// For sorted activations, and for streamed products: 16,384 routes of 2,048 columns take half of it.
 constexpr int64_t kMostSortedBytes = int64_t{128} << 20;
 
 /// Rows [first, first + count) of a tensor.
@@ -162,7 +162,7 @@ void MoeProducts::gate_up_swiglu(Launch& launch, const MoeGateUpArgs& args) {
   require_equal("moe_gate_up_swiglu: columns of out", args.gate.rows, args.out.cols);
   check_bias("moe_gate_up_swiglu gate bias", args.gate_bias, args.gate.count, args.gate.rows);
   check_bias("moe_gate_up_swiglu up bias", args.up_bias, args.gate.count, args.gate.rows);
-  grouped_ = {};  // these routes are others, in the same memory; experts that are multiplied alone group none
+  grouped_ = {};  // other routes in the same memory; kernels for single routes group none
   Chunk chunk;
   for (int64_t token = 0; token < args.x.rows; token += chunk.tokens) {
     const int64_t route = token * args.experts_used;
@@ -192,7 +192,7 @@ void MoeProducts::down(Launch& launch, const MoeDownArgs& args) {
     const int64_t route = token * args.experts_used;
     const int64_t routes = args.hidden.rows - route;
     const Tensor hidden = rows_of(args.hidden, route, routes);
-    // Of bf16 products twice as many routes fit; their error is that of bf16 activations.
+    // Twice the number of routes fits as bf16 products; their error is that of bf16 activations.
     Tensor products{products_.data(), DType::bf16, routes, args.out.cols, args.out.cols};
     const auto product = [&](const Tensor& to) {
       MoeProduct result = product_of(args.down, {}, hidden, 1, to, args.expert_ids + route);

@@ -19,12 +19,12 @@ class MoeProducts {
   void down(Launch& launch, const MoeDownArgs& args);
 
  private:
-  /// Tokens that are multiplied at a time.
+  /// Tokens that are multiplied at a time, and how.
   struct Chunk {
     int64_t tokens = 0;
     ExpertChoice choice = {ExpertKernel::rows};
   };
-  /// What group_routes() was given last, of the routes that gate and up had last.
+  /// The last arguments of group_routes(), for the last routes of gate and up.
   struct Grouped {
     const int32_t* expert_ids = nullptr;
     int32_t num_routes = 0;
@@ -33,20 +33,20 @@ class MoeProducts {
     int32_t turn_routes = 0;
     bool operator==(const Grouped&) const = default;
   };
-  /// Of the `tokens` that `rest` has.
+  /// The next chunk of the `tokens` that `rest` has.
   Chunk next_chunk(const MoeProduct& rest, int64_t tokens, int32_t experts_used) const;
-  /// is_grouped: by the product in front, if it had the same batches.
+  /// is_grouped: the product in front has grouped the routes, if it had the same batches.
   void multiply(Launch& launch, MoeProduct product, const Chunk& chunk, bool is_grouped);
 
   const DeviceFacts device_;
   Grouped grouped_;
   int64_t max_routes_ = 0;           ///< of a chunk
-  int64_t max_streamed_routes_ = 0;  ///< the same of expert_stream_product(); 0: without it
+  int64_t max_streamed_routes_ = 0;  ///< the same for expert_stream_product(); 0: it is not used
   int64_t most_batches_ = 0;
   DeviceBuffer batches_;
   DeviceBuffer routes_;
   DeviceBuffer sorted_x_;
-  /// [max_routes, hidden] f32 or [max_streamed_routes, hidden] bf16 of down before the experts are added up.
+  /// [max_routes, hidden] f32 or [max_streamed_routes, hidden] bf16: products of down before they are summed over experts.
   DeviceBuffer products_;
 };
 

@@ -6,25 +6,25 @@
 #include "kernels/cuda/ptx/warp.cuh"
 #include "kernels/expert_choice.h"
 
-/// The experts of each token (see MoeRouteArgs): p = softmax(logits[t]) over all experts or the sigmoid of each, then the `experts_used`
-/// with the largest p + bias, ties to the lower index, weighted with p (or p divided by the sum of the chosen) times `scale`.
+/// Chooses the experts of each token (see MoeRouteArgs): p = softmax(logits[t]) over all experts, or the sigmoid of each. It takes
+/// the `experts_used` with the largest p + bias (ties: lower index), weighted by p, or p over the sum of the chosen, times `scale`.
 ///
 ///   logits          [tokens, experts] f32 or bf16
 ///   expert_ids      [tokens, experts_used] i32, largest logit first
 ///   expert_weights  [tokens, experts_used] f32
 ///
-/// One warp a token, four tokens a block. Lane l keeps experts l, l + 32, ... in registers as keys that order as what they are chosen by:
-/// the logits, of a softmax without bias and groups (kPlain), else p + bias. A choice is one maximum over the warp and one minimum over the
-/// indices of the experts that have it. NaN counts as the least, so ids are valid whatever the logits are. Of groups lane g keeps the key
-/// of what group g is worth; experts of those that do not count lose their keys.
+/// One warp a token, four tokens a block. Lane l keeps experts l, l + 32, ... in registers as keys with the order of the
+/// choice: logits for a softmax without bias and groups (kPlain), else p + bias. A choice is one maximum over the warp
+/// and one minimum over the indices of the experts with this maximum. NaN counts as the least, so ids are valid for any
+/// logits. With groups, lane g keeps the key of group g's worth; experts of groups that are not chosen lose their keys.
 ///
-/// Which experts were chosen is noted on the way, a bit each: lane w has word w of its token's choices and adds what others have
-/// not set already. The words are read together with the logits, so once all experts are in use nothing is written.
+/// The kernel notes the chosen experts, a bit each: lane w has word w of its token's choices and adds bits that
+/// others have not set. The words are read with the logits, so nothing is written once all experts are in use.
 namespace minfer::cuda {
 namespace {
 
 constexpr int kTokensOfBlock = 4;
-constexpr float kLeastSum = 1e-20f;  ///< of scores that all vanish
+constexpr float kLeastSum = 1e-20f;  ///< for scores that all vanish
 static_assert(kMaxExpertGroups <= kWarpSize);
 
 template <class T>
@@ -45,17 +45,17 @@ __device__ __forceinline__ uint32_t key_of(float logit) {
   return order_key(isnan(logit) ? -INFINITY : logit);
 }
 
-/// A score before it is divided by the sum of all.
+/// A score before division by the sum of all.
 __device__ __forceinline__ float score_of(ExpertScore kind, float logit, float max_logit) {
   return kind == ExpertScore::sigmoid ? 1.0f / (1.0f + expf(-logit)) : expf(logit - max_logit);
 }
 
-/// The lane whose `key` is the largest of the warp, the first of equals.
+/// The lane with the largest `key` of the warp; the first of equals.
 __device__ __forceinline__ int32_t first_largest(uint32_t key) {
   return __ffs(static_cast<int>(__ballot_sync(kWholeWarp, key == __reduce_max_sync(kWholeWarp, key)))) - 1;
 }
 
-/// The sum of the best one or two of a group, of which `keys` are those of this lane and others 0.
+/// The sum of the best one or two keys of a group. `keys`: this lane's keys in the group, 0 for its other experts.
 template <int kLaneLogits>
 __device__ __forceinline__ float worth_of(const uint32_t (&keys)[kLaneLogits], int32_t best) {
   uint32_t first = 0, second = 0;  // of this lane
@@ -71,7 +71,7 @@ __device__ __forceinline__ float worth_of(const uint32_t (&keys)[kLaneLogits], i
   return value_of_key(largest) + value_of_key(__reduce_max_sync(kWholeWarp, owns ? second : first));
 }
 
-/// Takes the keys of experts whose groups do not count.
+/// Clears the keys of experts in groups that are not chosen.
 template <int kLaneLogits>
 __device__ __forceinline__ void keep_groups(const ExpertChoice& choice, int32_t experts,
                                             uint32_t (&keys)[kLaneLogits]) {
@@ -99,7 +99,7 @@ __device__ __forceinline__ void keep_groups(const ExpertChoice& choice, int32_t 
   }
 }
 
-/// kLaneLogits: logits of a lane. kPlain: see above.
+/// kLaneLogits: logits per lane. kPlain: see above.
 template <class T, int kLaneLogits, bool kPlain>
 __global__ void __launch_bounds__(kTokensOfBlock* kWarpSize)
     moe_route_kernel(Routing<T> routing, Stamp stamp) {
@@ -159,7 +159,7 @@ __global__ void __launch_bounds__(kTokensOfBlock* kWarpSize)
     for (int s = 0; s < kLaneLogits; ++s)
       if (static_cast<uint32_t>(s * kWarpSize + lane) == expert) keys[s] = 0;
     if (expert / kWarpSize == static_cast<uint32_t>(lane)) own |= 1u << expert % kWarpSize;
-    // What it is chosen by may have a bias: its logit again, NaN being the least.
+    // The choice may be by a biased key: read the logit again; NaN is the least.
     const float logit = kPlain
                             ? value_of_key(best)
                             : value_of_key(key_of(to_f32(routing.logits[token * routing.stride + expert])));

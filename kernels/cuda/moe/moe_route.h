@@ -8,11 +8,11 @@
 
 namespace minfer::cuda {
 
-/// Where the experts that tokens choose are noted, in device memory.
+/// Device memory that records the experts that tokens choose.
 struct ChosenExperts {
   uint32_t* bits =
       nullptr;  ///< [ceil(experts / 32)], expert e: bit e % 32 of word e / 32, set if chosen; null: nowhere
-  const int32_t* num_tokens = nullptr;  ///< tokens behind these are padding, whose choices do not count
+  const int32_t* num_tokens = nullptr;  ///< tokens behind these are padding; their choices do not count
 };
 
 /// See MoeRouteArgs. logits f32 or bf16, at most kMaxExperts columns.

@@ -2,11 +2,11 @@
 #include "kernels/cuda/ptx/warp.cuh"
 #include "kernels/cuda/weights/weight_elements.cuh"
 
-/// Products of experts (see MoeProduct) in f32 arithmetic: x f32 with weights of any type, x bf16 with f32,
-/// f16 or bf16 ones, and rare ones, which a mixture of one expert may have.
+/// Products of experts (see MoeProduct) in f32 arithmetic: x f32 with weights of any type, x bf16 with weights
+/// in f32, f16 or bf16, or in a rare type, which a mixture of one expert may have.
 ///
-/// A persistent block takes a batch of up to 8 routes and 8 rows, a warp a row; lanes take four columns of
-/// 128 at a time. Weights are read once a batch, x from the caches.
+/// A persistent block takes a batch of up to 8 routes and 8 rows, a warp takes one row, and lanes take four
+/// columns each, 128 together, at a time. Weights are read once for each batch, x from the caches.
 namespace minfer::cuda {
 namespace {
 

@@ -7,16 +7,16 @@
 
 /// Products of experts (see MoeProduct) on tensor cores: x bf16, weights bf16 or quantised.
 ///
-/// A persistent block takes a batch of routes (8 times kTokenTiles at most) and strips of 16 rows, of gate and
-/// of up. `splits` of its eight warps share a strip: chunk c of K is split c % splits's, and the partial sums
-/// meet in shared memory in one order. Weights are mma.m16n8k16's A operand, routes its columns; columns that
-/// a batch lacks repeat its last route. A warp keeps kStages chunks in registers on their way from memory. The
-/// expert of a block is not known before the kernels in front have ended, so nothing is loaded before
-/// begin_kernel().
+/// A persistent block takes a batch of routes (at most 8 times kTokenTiles) and strips of 16 rows, of gate and
+/// of up. `splits` of its eight warps share a strip: chunk c of K goes to split c % splits, and the partial
+/// sums meet in shared memory in one order. Weights are the A operand of mma.m16n8k16, routes are its columns;
+/// missing columns of a batch repeat its last route. A warp keeps kStages chunks in flight from memory into
+/// registers. A block does not know its expert before the kernels in front have ended, so nothing is loaded
+/// before begin_kernel().
 ///
 /// Quantised weights are exact: the sum over each group of columns with one scale is scaled in f32.
 ///
-/// Bytes: the weights of the experts in use once a batch, x from the caches once a strip.
+/// Bytes: the weights of the experts in use once for each batch, x from the caches once for each strip.
 namespace minfer::cuda {
 
 inline constexpr int kMoeWarps = 8;
@@ -83,7 +83,7 @@ struct StripChunk {
   }
 };
 
-/// bf16: 128 columns. A lane has columns 8 t ... 8 t + 7 of each 32, of rows g and g + 8.
+/// bf16: 128 columns. A lane has columns 8 t ... 8 t + 7 of each 32, in rows g and g + 8.
 template <>
 struct StripChunk<DType::bf16> {
   static constexpr int kCols = 128;
@@ -139,9 +139,9 @@ __device__ __forceinline__ void store_sums(float (&sums)[kTokenTiles][4], int la
   }
 }
 
-/// How the warps of a block are divided over strips.
+/// Divides the warps of a block over strips.
 struct StripSplit {
-  int splits;  ///< warps that share a strip, each with two chunks or more where K has so many
+  int splits;  ///< warps that share a strip; each has two chunks or more if K has enough
   int strips;  ///< of a block
 
   __host__ __device__ explicit StripSplit(int chunks) : splits(kMoeWarps) {

@@ -11,19 +11,19 @@
 ///   gate and up:  out[route] = activation(Wg[e] x + bg[e], Wu[e] x + bu[e])   a unit is a route and a strip of 16 rows
 ///   down:         out[t] (+)= sum over j of w[t, j] * (W[e_j] x[t, j] + b[e_j])  a unit is a token and a strip
 ///
-/// One thread block an SM takes units that follow one another, their chunks (of gate, then of up; of the experts of a token one after the
-/// other) are divided evenly among its warps, each of which keeps the next kStages on their way to shared memory (strip_loop.cuh). Units
-/// are few and short, of gpt-oss-20b 5.5 of 24 chunks for each SM, so what a chunk costs beside its products counts: a warp's chunks lie
-/// behind each other in memory, it adds up a part of a sum (gate or up of a strip; of down a strip) for as long as it stays in it, and the
-/// warps meet once, for all units of a round. Only the experts have to be known first, so nothing is loaded before begin_kernel(). Down
-/// needs no memory for the experts' products: each chunk's sums are weighted at once.
+/// One thread block an SM takes consecutive units. Their chunks (of gate, then of up; of the experts of a token in turn)
+/// are divided evenly among its warps, each of which keeps the next kStages in flight to shared memory (strip_loop.cuh).
+/// Units are few and short (gpt-oss-20b: 5.5 of 24 chunks for each SM), so the overhead of a chunk counts. A warp's
+/// chunks lie behind each other in memory. It adds up a part of a sum (gate or up of a strip; for down a strip) while it
+/// stays in it, and the warps meet once, for all units of a round. Only the experts have to be known first, so nothing is
+/// loaded before begin_kernel(). Down needs no memory for the experts' products: each chunk's sums are weighted at once.
 ///
 /// Bytes: the weights of each route's expert.
 namespace minfer::cuda {
 namespace {
 
-/// In front of the operands of x. Units of a round: as many as warps, so that a warp has chunks of at most two parts' worth
-/// (kParts: begun in the middle of one).
+/// The memory in front of the operands of x. A round has one unit for each warp, so that a warp has chunks of
+/// at most two parts' worth (kParts: more, since it may begin in the middle of one).
 template <class Multiplier>
 struct VectorShared {
   static constexpr int kUnits = Multiplier::kWarps;
@@ -32,7 +32,7 @@ struct VectorShared {
   float sums[Multiplier::kWarps][kParts][kStripRows];
 };
 
-/// How the chunks of a round are divided among kWarps warps.
+/// Divides the chunks of a round among kWarps warps.
 template <int kWarps>
 struct ChunkShares {
   int chunks;
@@ -40,7 +40,7 @@ struct ChunkShares {
   __device__ __forceinline__ int warp_of(int chunk) const { return ((chunk + 1) * kWarps - 1) / chunks; }
 };
 
-/// What the units are.
+/// The units of a product.
 template <bool kGateUp>
 struct VectorUnits {
   const MoeProduct& p;
@@ -56,15 +56,15 @@ struct VectorUnits {
   }
 };
 
-/// A place among the chunks of units.
+/// A position among the chunks of units.
 template <bool kGateUp>
 struct UnitWalk {
-  int row_block;  ///< of `out`: a route, or a token
+  int row_block;  ///< row of `out`: a route, or a token
   int strip;
   int outer;
   int chunk;
 
-  /// Chunk `at` of those of unit `unit` and its followers.
+  /// Chunk `at` among the chunks of unit `unit` and the units after it.
   __device__ __forceinline__ UnitWalk(const VectorUnits<kGateUp>& units, int unit, int at) {
     const int segment = at / units.chunks;
     chunk = at - segment * units.chunks;
@@ -73,7 +73,7 @@ struct UnitWalk {
     row_block = unit / units.strips;
     strip = unit - row_block * units.strips;
   }
-  /// To the next chunk; whether it is of another matrix or strip.
+  /// Goes to the next chunk; returns whether it is in another matrix or strip.
   __device__ __forceinline__ bool advance(const VectorUnits<kGateUp>& units) {
     if (++chunk < units.chunks) return false;
     chunk = 0;
@@ -88,7 +88,7 @@ struct UnitWalk {
   }
 };
 
-/// Of down: the biases of the experts of routes `first` and behind, which go to one row of out.
+/// For down: the weighted sum of the biases of the experts of routes from `first` on that go to one row of out.
 __device__ __forceinline__ float weighted_bias(const MoeProduct& p, int32_t first, int row) {
   float sum = 0.0f;
   if (p.bias == nullptr) return sum;
@@ -97,7 +97,7 @@ __device__ __forceinline__ float weighted_bias(const MoeProduct& p, int32_t firs
   return sum;
 }
 
-/// Writes a row of unit `number` of a round that begins with unit `first`.
+/// Writes a row of unit `number` in a round that begins with unit `first`.
 template <class Multiplier, bool kGateUp>
 __device__ __forceinline__ void write_row(const VectorUnits<kGateUp>& units,
                                           const VectorShared<Multiplier>& shared,
@@ -126,7 +126,7 @@ __device__ __forceinline__ void write_row(const VectorUnits<kGateUp>& units,
   }
 }
 
-/// `brings_x`: all rows of x are brought to shared memory as operands.
+/// `brings_x`: all rows of x are copied to shared memory as operands.
 template <DType type, class Multiplier, bool kGateUp>
 __global__ void __launch_bounds__(Multiplier::kWarps * 32, 1)
     moe_vector_kernel(const __grid_constant__ MoeProduct p, bool brings_x, Stamp stamp) {
@@ -238,12 +238,12 @@ __global__ void __launch_bounds__(Multiplier::kWarps * 32, 1)
   }
 }
 
-/// Whether less is to be made of x at once than chunk by chunk, and there is room for it behind `shared` bytes.
+/// Whether operands of x for all chunks are less work than operands made chunk by chunk, and fit behind `shared` bytes.
 template <class Multiplier>
 bool brings_x(const MoeProduct& p, int64_t units, int64_t blocks, size_t shared, size_t x_bytes) {
   if (!Multiplier::kBringsX || shared + x_bytes > most_shared_bytes()) return false;
   constexpr int64_t kLeastSpared =
-      4;  // chunks of a warp that what is brought must save it: a barrier's worth
+      4;  // chunks per warp that shared operands must save: the cost of a barrier
   const int64_t outers = p.up != nullptr ? 2 : p.routes_per_out;
   const int64_t alone = units * outers / blocks, once = p.num_routes / p.routes_per_x;
   return (alone - once) * tiles_of(p.cols) >= kLeastSpared * Multiplier::kWarps;

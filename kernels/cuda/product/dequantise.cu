@@ -6,12 +6,12 @@
 
 // Rows of a weight in any device layout -> bf16 or f32 [num_rows, cols], row-major.
 //
-// Tiles: blocks (x: eight tiles of 256 columns, y: 16 rows), a warp a tile. Lanes decode what they would
-// multiply (tile_fragments.cuh) and exchange pairs with their neighbour, so that each writes four consecutive elements at a time.
+// Tiles: blocks (x: eight tiles of 256 columns, y: 16 rows), one warp a tile. Lanes decode their operands
+// (tile_fragments.cuh) and exchange pairs with their neighbour, so that each lane writes four consecutive elements at a time.
 // Plain types: four elements a thread.
 //
-// Bytes: those of the weight once, and two or four an element. The multiplication follows at once, so what
-// was written is read from the L2 where it fits.
+// Bytes: the weight once, and two or four for each element. The product follows at once, so it reads the output
+// from the L2 if it fits.
 namespace minfer::cuda {
 namespace {
 
@@ -32,8 +32,8 @@ __device__ __forceinline__ float4 scaled_pairs(uint32_t first, uint32_t second, 
   return {fmaf(scale, a.x, -min), fmaf(scale, a.y, -min), fmaf(scale, b.x, -min), fmaf(scale, b.y, -min)};
 }
 
-/// From columns 2 t, 2 t + 1 (low) and 2 t + 8, 2 t + 9 (high) of the lanes to four columns in a row, from first_column() on: lanes of
-/// even t have the low ones of two lanes, those of odd t the high ones.
+/// Turns columns 2 t, 2 t + 1 (low) and 2 t + 8, 2 t + 9 (high) of the lanes into four consecutive columns from
+/// first_column() on: lanes with even t get the low pairs of two lanes, lanes with odd t the high pairs.
 __device__ __forceinline__ uint2 exchanged_pairs(uint32_t low, uint32_t high, int lane) {
   const bool takes_low = lane % 2 == 0;
   const uint32_t other = __shfl_xor_sync(kWholeWarp, takes_low ? high : low, 1);

@@ -4,11 +4,11 @@
 //   x     [tokens, heads * (K or more)] bf16 or f32, rounded likewise, rows `x_stride` apart; heads `x_head` apart
 //   out   [tokens, heads * (N or more)] bf16, heads `out_head` apart
 //
-// A block takes 64 rows of W of one head and 32 tokens: grid (rows, tokens, heads), so that blocks behind each other share tokens. K goes
-// through shared memory in chunks of 128 columns, zeros where there are none: W as the products' A, a warp 16 rows of half of the tokens,
-// x as their B. What the next chunk needs is asked for while one is multiplied, and the first one's weights before the kernels in
-// front have ended. Rows of shared memory are 4 words longer than a multiple of the banks, so that no two lanes of a fragment meet. Weights
-// are read once for 32 tokens, x once for 64 rows, from the L2.
+// A block takes 64 rows of W of one head and 32 tokens: grid (rows, tokens, heads), so that consecutive blocks share tokens.
+// K passes through shared memory in chunks of 128 columns, padded with zeros. W is the products' A, with 16 rows and half of
+// the tokens for each warp, and x is their B. The next chunk is loaded while one is multiplied, and the first chunk's weights
+// are loaded before the kernels in front have ended. Rows of shared memory are 4 words longer than a multiple of the banks,
+// so that no two lanes of a fragment use the same bank. Weights are read once for 32 tokens, x once for 64 rows, from the L2.
 #include <cstdint>
 
 #include "kernels/cuda/product/head_product.h"
@@ -34,7 +34,7 @@ struct HeadProduct {
   int32_t rows, cols;
   const void* x;
   bool x_is_f32;
-  bool x_aligned;  ///< to pairs, in fours of columns
+  bool x_aligned;  ///< to pairs, with columns a multiple of four
   int64_t x_stride, x_head;
   __nv_bfloat16* out;
   int64_t out_stride, out_head;
@@ -47,14 +47,14 @@ __device__ __forceinline__ void store_four(__nv_bfloat16* to, const float4& valu
   *reinterpret_cast<uint2*>(to) = *reinterpret_cast<const uint2*>(pairs);
 }
 
-/// Four elements of x from column k on, of which `cols` are left; zeros behind the last.
+/// Four elements of x from column k on, with `cols` columns left; zeros behind the last.
 template <class X>
 __device__ __forceinline__ float4 x_four(const X* row, int32_t cols, int32_t k) {
   const auto at = [&](int i) { return i < cols ? to_f32(row[k + i]) : 0.0f; };
   return {at(0), at(1), at(2), at(3)};
 }
 
-/// What a thread brings of a chunk: fours of columns, of rows or tokens kHeadThreads / kFours apart.
+/// A thread's part of a chunk: four columns each, in rows or tokens kHeadThreads / kFours apart.
 constexpr int kFours = kHeadChunk / 4;
 template <int kRows>
 struct ChunkPart {

@@ -5,11 +5,11 @@
 
 namespace minfer::cuda {
 
-/// See HeadLinearArgs. Weights of any type. Out bf16 of more than 8 tokens: on tensor cores, x (bf16 or f32) and weights rounded to bf16.
-/// Else in f32 arithmetic; out f32: x f32. Any sizes and number of tokens.
+/// See HeadLinearArgs. Weights of any type. If out is bf16 with more than 8 tokens: on tensor cores, with x (bf16 or f32)
+/// and weights rounded to bf16. Otherwise in f32 arithmetic; with out f32, x is f32. Any sizes and number of tokens.
 void head_product(Launch& launch, const HeadLinearArgs& args);
 
-/// Both paths, one a file. Arguments are checked already.
+/// The two paths, one file each. The caller has checked the arguments.
 void head_product_tiles(Launch& launch, const HeadLinearArgs& args);
 void head_product_rows(Launch& launch, const HeadLinearArgs& args);
 

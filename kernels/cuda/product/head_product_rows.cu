@@ -1,9 +1,9 @@
-// The same as head_product.cu in f32 arithmetic: x and out f32 or bf16, weights of any type. A warp takes a row of W and 8 tokens, a block
-// 8 rows: grid (rows, tokens, heads). Lanes take four columns of 128 at a time; what they have of the first kAtOnce such columns is
-// asked for before the kernels in front have ended.
+// The function of head_product.cu in f32 arithmetic: x and out f32 or bf16, weights of any type. A warp takes a
+// row of W and 8 tokens, a block 8 rows: grid (rows, tokens, heads). Lanes take four columns each, 128 together,
+// at a time; their part of the first kAtOnce such columns is loaded before the kernels in front have ended.
 //
-// Few tokens have too few tiles for head_product.cu: DeepSeek-V2-Lite's values of one token would be 32 blocks of four chunks that wait
-// for the memory, 35 us on an H200.
+// Few tokens give head_product.cu too few tiles: for one token, DeepSeek-V2-Lite's values would be 32 blocks of
+// four chunks that wait for memory, 35 us on an H200.
 #include <string>
 
 #include "kernels/cuda/product/head_product.h"

@@ -14,11 +14,11 @@
 #include "kernels/cuda/product/tile_stream/tile_stream_kernels.h"
 #include "kernels/cuda/weights/weight_layout.h"
 
-// Products by the kernels that choose() names (choice/product_choice.h), and the chunks of those that need scratch memory.
+// Products by the kernels that choose() names (choice/product_choice.h), in chunks for those that need scratch memory.
 namespace minfer::cuda {
 namespace {
 
-/// Tokens for which gate and up are multiplied at a time: enough for cuBLASLt's full speed.
+/// The tokens of gate and up that are multiplied at a time: enough for cuBLASLt's full speed.
 constexpr int64_t kGateUpTokens = 2048;
 
 size_t element_bytes(DType dtype) {
@@ -31,7 +31,7 @@ void require_shape(const char* what, const Tensor& tensor, int64_t rows, int64_t
   }
 }
 
-/// The part of a tensor from a row and a column on.
+/// The part of a tensor that begins at a row and a column.
 Tensor part(const Tensor& tensor, int64_t row, int64_t rows, int64_t col, int64_t cols) {
   Tensor result = tensor;
   result.data = static_cast<char*>(tensor.data) +
@@ -54,7 +54,7 @@ const float* bias_of(const LinearArgs& args, size_t i) {
   return args.biases.empty() ? nullptr : static_cast<const float*>(args.biases[i].data);
 }
 
-/// Rows of each that fit into the scratch memory together, whole chunks.
+/// The rows of gate, and of up, that fit into the scratch memory together; whole chunks.
 int64_t fitting_pairs(const GateUpArgs& args) {
   const int64_t pair_size = 2 * args.gate.cols * static_cast<int64_t>(element_bytes(args.x.dtype));
   return kWeightScratchBytes / pair_size / kChunkRows * kChunkRows;
@@ -64,7 +64,7 @@ bool is_aligned(const void* data, intptr_t bytes) {
   return reinterpret_cast<intptr_t>(data) % bytes == 0;
 }
 
-/// Of `product` with these types; of gate and up, if it has `up`.
+/// The shape of `product` with these types; a shape of gate and up if it has `up`.
 ProductShape shape_of(const ProductArgs& product, DType weight, DType up, DType x, DType out) {
   return {
       .weight = weight,
@@ -88,7 +88,7 @@ ProductShape shape_of(const ProductArgs& product, const Product& p) {
   return shape_of(product, p.weight.dtype, p.weight.dtype, p.x.dtype, p.out.dtype);
 }
 
-/// By kernels that take gate and up as they take one matrix; whether `kernel` is one.
+/// Runs `kernel` if it takes gate and up as it takes one matrix; returns whether it does.
 bool run(Launch& launch, ProductKernel kernel, DType weight, const ProductArgs& product, const Tensor& x,
          const Tensor& out) {
   switch (kernel) {
@@ -142,7 +142,7 @@ void LinearOps::linear(Launch& launch, const LinearArgs& args) {
   check_norm(args.norm, args.x);
   if (args.x.rows == 0) return;
   int64_t first_col = 0;
-  std::optional<Product> waiting;  // for another that it may be launched with
+  std::optional<Product> waiting;  // may be launched together with the next one
   for (size_t i = 0; i < args.weights.size();) {
     Weight joined = args.weights[i];
     const float* bias = bias_of(args, i);

@@ -16,20 +16,20 @@ class LinearOps {
  public:
   LinearOps(int32_t num_sms, const StepLimits& limits);
 
-  /// See LinearArgs. x bf16, f32 (nothing is rounded below f32 then, at the price of speed for all weights but f32 ones) or, where
-  /// takes_fp8(), fp8; out f32, or bf16 with bf16 or fp8 x. Weights that lie one behind the other in memory and have one type are
-  /// multiplied as one matrix.
+  /// See LinearArgs. x bf16, f32 or, if takes_fp8(), fp8; out f32, or bf16 with bf16 or fp8 x. With f32 x
+  /// nothing is rounded below f32, which is slow for all weights but f32 ones. Weights that lie one behind the
+  /// other in memory and have one type are multiplied as one matrix.
   void linear(Launch& launch, const LinearArgs& args);
-  /// See GateUpArgs. Of fp8 x out is fp8 too.
+  /// See GateUpArgs. With fp8 x, out is fp8 too.
   void gate_up_swiglu(Launch& launch, const GateUpArgs& args);
 
  private:
   void multiply(Launch& launch, const Product& product);
-  /// Both in one launch, if there is a kernel for it; whether there was.
+  /// Multiplies both in one launch, if there is a kernel for it; returns whether there was.
   bool multiply_both(Launch& launch, const Product& first, const Product& second) const;
   void f16_matmul(Launch& launch, const Product& product);
   void dequantise_matmul(Launch& launch, const Product& product);
-  /// gate and up rows [first, first + count) with some tokens, side by side into the scratch.
+  /// Rows [first, first + count) of gate and up with some tokens, side by side into the scratch.
   Tensor gate_up_product(Launch& launch, const GateUpArgs& args, bool dequantises, int64_t first,
                          int64_t count, const Tensor& x);
   ProductArgs product_args(const Product& product) const;

@@ -34,8 +34,8 @@ cudaDataType_t data_type(DType dtype) {
   }
 }
 
-/// cuBLASLt thinks in columns: its A is the weight [K, N] (transposed), B is x [K, tokens], C and D are out
-/// [N, tokens].
+/// cuBLASLt is column-major: its A is the weight [K, N] (transposed), B is x [K, tokens], C and D are
+/// out [N, tokens].
 struct Layouts {
   cublasLtMatrixLayoutOpaque_t weight, x, out;
 };
@@ -131,7 +131,7 @@ void Matmul::operator()(Launch& launch, const Product& p) {
   if (launch.log() != nullptr) note_launches(*launch.log(), p, chosen);
 }
 
-// Which kernels cuBLASLt launches is asked when a shape is met again: many numbers of tokens are met once only.
+// cuBLASLt is asked for its kernels when a shape comes again: many numbers of tokens come only once.
 void Matmul::note_launches(LaunchLog& log, const Product& p, ChosenPlan& chosen) {
   if (chosen.was_noted && !chosen.is_listed) {
     chosen.is_listed = true;

@@ -14,10 +14,10 @@
 
 namespace minfer::cuda {
 
-/// Products of many tokens through cuBLASLt: bf16 weights with bf16 x, f16 with f16 (out f32), f32 with
-/// f32 (in full f32), or e4m3 with e4m3 (out bf16; scales of 1, sums as tensor cores keep them: for measuring what these do).
-/// The algorithm of a shape, its exact number of tokens included, is asked for once and kept. No device memory is
-/// allocated but when it is made. One thread at a time.
+/// Products of many tokens through cuBLASLt: bf16 weights with bf16 x, f16 with f16 (out f32), f32 with f32 (in
+/// full f32), or e4m3 with e4m3 (out bf16; scales of 1, sums as tensor cores keep them: a measure of what these
+/// reach). The algorithm for a shape, including its exact number of tokens, is asked for once and kept. Only
+/// the constructor allocates device memory. One thread at a time.
 class Matmul {
  public:
   Matmul();
@@ -28,11 +28,11 @@ class Matmul {
     cublasLtMatmulAlgo_t algorithm;
   };
 
-  /// product.bias must be null. cuBLASLt's kernels carry no stamp: one of its own is launched where that is needed.
+  /// product.bias must be null. cuBLASLt's kernels carry no stamp: this launches a stamp kernel if one is needed.
   void operator()(Launch& launch, const Product& product);
 
-  /// The first `count` plans that cuBLASLt has for the product with this many tokens, the one it thinks
-  /// fastest first; fewer if it has fewer.
+  /// Up to `count` plans that cuBLASLt has for the product with this many tokens. The first is the one it
+  /// thinks fastest.
   std::vector<Plan> propose(const Product& product, int64_t tokens, int count) const;
   void run(cudaStream_t stream, const Product& product, const Plan& plan);
 
@@ -43,11 +43,11 @@ class Matmul {
     uint32_t alignment;
     auto operator<=>(const Key&) const = default;
   };
-  /// A plan that was chosen, and what it launches.
+  /// A chosen plan, and what it launches.
   struct ChosenPlan {
     Plan plan;
     bool was_noted = false;  ///< in a step that is recorded
-    bool is_listed = false;  ///< cuBLASLt has been asked what it launches
+    bool is_listed = false;  ///< cuBLASLt has told what it launches
     std::vector<int32_t> launches = {
         -1};  ///< indices into the launch table; -1: one kernel that is not known yet
   };
@@ -64,7 +64,7 @@ struct FastestMatmul {
   Matmul::Plan plan;
   double us;
 };
-/// `products` as there. Throws DeviceError if cuBLASLt proposes no plan.
+/// `products`: as for fastest_matmul_us(). Throws DeviceError if cuBLASLt proposes no plan.
 FastestMatmul fastest_matmul(Matmul& matmul, std::span<const Product> products);
 
 }  // namespace minfer::cuda

@@ -13,7 +13,7 @@ namespace minfer::cuda {
 namespace {
 
 constexpr int kPlans = 8;
-constexpr double kEnoughUs = 4000.0;  ///< of one measurement
+constexpr double kEnoughUs = 4000.0;  ///< for one measurement
 constexpr size_t kMostRuns = 64;
 constexpr size_t kMeasurements = 3;
 
@@ -41,7 +41,7 @@ class PlanTimer {
       matmul_.run(stream_.get(), products_[next_++ % products_.size()], plan_);
   }
 
-  /// Time of one run out of `runs` in a graph, which leaves the host out of it.
+  /// The time of one run out of `runs` in a graph, which excludes the host's time.
   double measure_us(size_t runs) {
     const GraphExec executable = replayable(stream_.get(), "capturing products", [&] { enqueue(runs); });
     check(cudaGraphUpload(executable.get(), stream_.get()), "products");

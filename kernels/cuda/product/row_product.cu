@@ -10,11 +10,11 @@
 //
 // W [N, K] f32 or f16, row-major; x [tokens, K] f32 or bf16; out [tokens, N] f32 or bf16.
 //
-// Few tokens: a block a row and kTokens tokens. Its threads divide the columns, and the first kAhead vectors of each, mostly all of the
-// row, are on their way before begin_kernel(). Weights are read once for kTokens tokens, x from the caches.
+// Few tokens: a block takes a row and kTokens tokens. Its threads divide the columns, and the first kAhead vectors of each
+// thread, mostly all of the row, are loaded before begin_kernel(). Weights are read once for kTokens tokens, x from the caches.
 //
-// Many tokens in bf16 past f32 weights, which are the routers of experts: split_product.h. Where K or an address is no multiple of a
-// vector, an element at a time.
+// Many bf16 tokens with f32 weights (routers of experts) use split_product.cu. If K or an address is not a
+// multiple of a vector, elements are read one at a time.
 namespace minfer::cuda {
 namespace {
 

@@ -13,12 +13,12 @@
 //
 // W [N, K] f32, row-major; x [tokens, K] bf16; out [tokens, N] f32 or bf16.
 //
-// A weight is split where it is loaded: w = high + middle + low, each a bf16 (24 bits of mantissa in three times eight), and three products
-// of mma.m16n8k16 are added up in f32. A block has 32 rows and 32 tokens: two tiles of 16 rows, four warps each that take chunks of 32
-// columns in turn and add up at the end, in one order. Columns are in the order in which lanes load 16 bytes of x, on both sides.
+// A weight is split when it is loaded: w = high + middle + low, each a bf16 (24 bits of mantissa in three times eight). Three products
+// of mma.m16n8k16 are added up in f32. A block has 32 rows and 32 tokens: two tiles of 16 rows, with four warps each that take chunks
+// of 32 columns in turn and add up at the end, in one order. On both sides, columns are in the order in which lanes load 16 bytes of x.
 //
-// Bytes from the L2: W once for 32 tokens, x once for 32 rows. Made for routers of experts: 128 rows, where f32 arithmetic without tensor
-// cores would take 80 us for 2,048 tokens of 2,048 columns.
+// Bytes from the L2: W once for 32 tokens, x once for 32 rows. It is made for routers of experts: 128 rows, for
+// which f32 arithmetic without tensor cores would take 80 us with 2,048 tokens of 2,048 columns.
 namespace minfer::cuda {
 namespace {
 
@@ -29,7 +29,7 @@ constexpr int kBlockRows = 16 * kRowTiles;
 constexpr int kTokenTiles = 4;
 constexpr int kBlockTokens = 8 * kTokenTiles;
 constexpr int kChunkCols = 32;
-constexpr int kLaneCols = 8;  ///< of a chunk
+constexpr int kLaneCols = 8;  ///< in a chunk
 constexpr int64_t kMaxGridY = 65535;
 
 template <class Out>
@@ -42,7 +42,7 @@ struct Args {
   bool add_to_out;
 };
 
-/// Pairs of bf16 whose sums are the two weights.
+/// Pairs of bf16 that sum to the two weights.
 struct SplitPair {
   uint32_t part[3];
 
@@ -57,7 +57,7 @@ struct SplitPair {
   }
 };
 
-/// A lane's columns of a chunk: of rows g and g + 8, and of a token of each tile.
+/// A lane's columns of a chunk: in rows g and g + 8, and in a token of each tile.
 struct Chunk {
   float4 weight[2][2];
   uint4 x[kTokenTiles];

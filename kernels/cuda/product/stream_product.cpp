@@ -11,7 +11,7 @@
 namespace minfer::cuda {
 namespace {
 
-/// Calls stream(some) for each kMostStreamedTokens.
+/// Calls stream(some) for every kMostStreamedTokens tokens.
 template <class Stream>
 void for_streamed_tokens(const ProductArgs& args, const Stream& stream) {
   for (int32_t first = 0; first < args.tokens; first += kMostStreamedTokens) {

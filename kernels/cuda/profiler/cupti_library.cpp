@@ -13,8 +13,8 @@
 namespace minfer::cuda {
 namespace {
 
-/// Folders where the library may lie beside those that the loader searches: with the toolkit, and with the library of this very
-/// process that comes from the same toolkit.
+/// Folders where the library may lie beside those that the loader searches: the toolkit's, and the folder of
+/// this process's library from the same toolkit.
 std::vector<std::string> folders() {
   std::vector<std::string> folders;
   Dl_info library{};

@@ -14,15 +14,15 @@
 
 namespace minfer::cuda {
 
-/// Functions of libcupti, which is loaded when it is first needed, from the loader's path or a toolkit's folders: the program runs without
-/// it. Never closed, since CUPTI leaves hooks in the driver.
+/// Functions of libcupti. The library is loaded when it is first needed, from the loader's path or a toolkit's
+/// folders: the program runs without it. It is never closed, since CUPTI leaves hooks in the driver.
 class CuptiFunctions {
  protected:
-  /// Throws DeviceError, which says where the library was looked for, if there is none.
+  /// Throws DeviceError if there is no library; the text says where it was looked for.
   CuptiFunctions();
-  /// Null: the library has none, which is older.
+  /// Null: the library is too old to have it.
   void* find(const char* symbol) const;
-  /// Throws DeviceError if the library has none.
+  /// Throws DeviceError if the library does not have it.
   void* found(const char* symbol) const;
 
  private:
@@ -32,7 +32,7 @@ class CuptiFunctions {
 #define MINFER_CUPTI_FUNCTION(member, function) \
   decltype(&function) member = reinterpret_cast<decltype(&function)>(found(#function))
 
-/// While one lives, CUPTI is not to be detached from the process (cuptiFinalize): it would lose what it has set up. Any thread.
+/// While one lives, CUPTI must not be detached from the process (cuptiFinalize): it would lose its set-up. Any thread.
 class CuptiHold {
  public:
   CuptiHold();
@@ -48,13 +48,13 @@ class CuptiHold {
 
 namespace minfer::cuda {
 
-/// What tracing takes of them.
+/// The functions that tracing uses.
 class CuptiLibrary : CuptiFunctions {
  public:
   /// The library, the same for every caller. Null if there is none; `error` then says where it was looked for.
   static const CuptiLibrary* load(std::string& error);
 
-  /// What `result` means, with its number.
+  /// The text of `result`, with its number.
   std::string text(CUptiResult result) const;
 
   MINFER_CUPTI_FUNCTION(get_version, cuptiGetVersion);

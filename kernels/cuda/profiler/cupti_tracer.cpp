@@ -28,15 +28,15 @@ namespace {
 constexpr size_t kBufferBytes = size_t{2} << 20;
 constexpr size_t kBufferAlignment = 8;
 constexpr size_t kBuffersAtStart = 8;
-constexpr size_t kMostBuffers = 64;  ///< more are refused, and CUPTI drops what it cannot store
-/// CUDA 12.6: with older ones graphs crashed after a second cuptiFinalize().
+constexpr size_t kMostBuffers = 64;  ///< more are refused, and CUPTI then drops records
+/// CUDA 12.6: with older versions graphs crashed after a second cuptiFinalize().
 constexpr uint32_t kFirstSafeToFinalize = 24;
 constexpr uint32_t kFirstWithOverheadData = 22;
 constexpr CUpti_ActivityKind kKinds[]{
     CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
     CUPTI_ACTIVITY_KIND_MEMCPY,
     CUPTI_ACTIVITY_KIND_MEMSET,
-    // Both: libraries launch by the driver's calls, which those of the runtime do not stand for.
+    // Both: libraries launch by calls of the driver, which records of runtime calls do not cover.
     CUPTI_ACTIVITY_KIND_RUNTIME,
     CUPTI_ACTIVITY_KIND_DRIVER,
     CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION,
@@ -53,7 +53,7 @@ int64_t graph_node_of(uint64_t node) {
   return node == 0 ? -1 : static_cast<int64_t>(node);
 }
 
-/// What records of work on the device have in common, and the bytes of those that have some.
+/// The common fields of records of work on the device, and the bytes of those that have some.
 template <class Record>
 TraceRecords::Activity activity_of(ActivityKind kind, const Record& record) {
   TraceRecords::Activity activity{.kind = kind,
@@ -69,8 +69,8 @@ TraceRecords::Activity activity_of(ActivityKind kind, const Record& record) {
 
 }  // namespace
 
-/// From start() to stop(). CUPTI hands buffers over on threads of its own: buffers and records have a mutex each, so that a thread
-/// that launches never waits for one that reads records.
+/// The state from start() to stop(). CUPTI hands buffers over on its own threads. Buffers and records have
+/// separate mutexes, so that a launching thread never waits for a thread that reads records.
 class CuptiTracer::Session {
  public:
   Session(const CuptiLibrary& library, int64_t most_records)
@@ -88,7 +88,7 @@ class CuptiTracer::Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  /// An error text if CUPTI cannot be had; nothing is left behind then.
+  /// Returns an error text if CUPTI cannot be used; then nothing is left attached.
   std::string attach();
   void detach();
   void begin_launch(int64_t step, int32_t device);
@@ -134,7 +134,7 @@ class CuptiTracer::Session {
 
 namespace {
 
-/// CUPTI's callbacks know nothing but the function. Who reads records holds the mutex, shared, until it is done.
+/// CUPTI's callbacks know only the function. A thread that reads records holds the mutex, shared, until it is done.
 std::shared_mutex g_session_mutex;
 CuptiTracer::Session* g_session = nullptr;
 
@@ -144,7 +144,7 @@ uint8_t* CuptiTracer::Session::make_buffer() {
   if (num_buffers_ == kMostBuffers) return nullptr;
   auto* buffer = static_cast<uint8_t*>(std::aligned_alloc(kBufferAlignment, kBufferBytes));
   if (buffer == nullptr) return nullptr;
-  std::memset(buffer, 0, kBufferBytes);  // CUPTI is told that buffers are zero, and pages are touched here
+  std::memset(buffer, 0, kBufferBytes);  // CUPTI is told that buffers are zero; this also touches the pages
   ++num_buffers_;
   return buffer;
 }
@@ -273,13 +273,13 @@ std::string CuptiTracer::Session::enable() {
   if (result != CUPTI_SUCCESS) return "CUPTI takes no buffers: " + library_.text(result);
   size_t dropped = 0;
   library_.num_dropped(nullptr, 0,
-                       &dropped);  // starts the count at 0: what was lost before is of another range
-  library_.register_timestamp_callback(host_clock);  // whether it works is seen in the records: see join()
+                       &dropped);  // starts the count at 0: earlier losses belong to another range
+  library_.register_timestamp_callback(host_clock);  // the records show whether it works: see join()
   for (const CUpti_ActivityKind kind : kKinds) {
     result = library_.enable(kind);
     if (result == CUPTI_SUCCESS) continue;
     const char* hint = result == CUPTI_ERROR_INSUFFICIENT_PRIVILEGES
-                           ? "; the driver lets administrators only (NVreg_RestrictProfilingToAdminUsers)"
+                           ? "; the driver lets only administrators (NVreg_RestrictProfilingToAdminUsers)"
                            : "";
     return fmt::format("CUPTI does not record activities of kind {}: {}{}", static_cast<int>(kind),
                        library_.text(result), hint);
@@ -287,7 +287,7 @@ std::string CuptiTracer::Session::enable() {
   return {};
 }
 
-/// Of several readings the one that took least time.
+/// Takes several readings and returns the quickest.
 TraceRecords::ClockPair CuptiTracer::Session::read_clocks() const {
   TraceRecords::ClockPair best{.library_ns = 0, .host_ns = now_ns()};
   int64_t least_ns = 0;

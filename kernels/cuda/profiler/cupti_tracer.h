@@ -7,12 +7,12 @@
 
 namespace minfer::cuda {
 
-/// Traces by CUPTI's activity records: every kernel (those of graphs by themselves), copy and fill, with the calls that launched
-/// them. CUPTI is attached to the process between start() and stop() only, so that steps outside cost what they cost without it; it
-/// need not have seen the graphs made. Both take some tens of milliseconds. At both ends cudaProfilerStart() and cudaProfilerStop()
-/// tell other tools of the range, whether or not CUPTI can be had.
+/// Traces with CUPTI's activity records: every kernel (kernels of graphs too, one by one), copy and fill, with the calls
+/// that launched them. CUPTI is attached to the process only between start() and stop(), so that steps outside cost no
+/// more than without it; the graphs may be older than the attachment. Each of the two takes some tens of milliseconds.
+/// Each also calls cudaProfilerStart() or cudaProfilerStop() to tell other tools of the range, with or without CUPTI.
 ///
-/// One of a process traces at a time: start() of a second says so. It sees all devices of the process.
+/// One tracer of a process traces at a time: start() of a second one says so. It sees all devices of the process.
 class CuptiTracer final : public DeviceTracer {
  public:
   CuptiTracer();

@@ -4,14 +4,14 @@
 namespace minfer::cuda {
 namespace {
 
-/// Known by this name to is_of_profiler().
+/// is_of_profiler() knows it by this name.
 __global__ void tell_time(unsigned long long* out) {
   unsigned long long now;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
   *out = now;
 }
 
-/// A stream whose blocks are placed before those of others that wait.
+/// A stream whose blocks are placed before waiting blocks of other streams.
 Stream make_urgent_stream() {
   int least = 0, greatest = 0;
   check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "asking for stream priorities");

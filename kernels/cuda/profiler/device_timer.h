@@ -6,11 +6,11 @@
 
 namespace minfer::cuda {
 
-/// Asks the device for its time (%globaltimer) beside whatever else it runs. One thread at a time.
+/// Asks the device for its time (%globaltimer) beside any other work that it runs. One thread at a time.
 class DeviceTimer {
  public:
   DeviceTimer();
-  /// Some 10 us, up to what a running kernel leaves no room for a block. Throws DeviceError.
+  /// Takes some 10 us, or longer while a running kernel leaves no room for a block. Throws DeviceError.
   int64_t now_ns();
 
  private:

@@ -1,4 +1,4 @@
-// NVML's header comes with a package of its own, so its types and numbers are declared here. Its functions return 0 for success.
+// NVML's header comes in a separate package, so its types and numbers are declared here. Its functions return 0 for success.
 #include <algorithm>
 #include <array>
 #include <memory>
@@ -18,7 +18,7 @@ namespace {
 
 constexpr unsigned kSmClock = 1, kMemoryClock = 2, kCoreSensor = 0, kUncorrected = 1, kSinceLoaded = 0;
 constexpr unsigned kMemoryTraffic = 10;
-constexpr int64_t kRare = 10;  // readings, of which one asks for what changes slowly
+constexpr int64_t kRare = 10;  // one in this many readings asks for values that change slowly
 
 struct NvmlProcess {
   unsigned pid = 0;
@@ -43,7 +43,7 @@ bool call_nvml(void* library, const char* symbol, Arguments... arguments) {
   return function != nullptr && function(arguments...) == 0;
 }
 
-/// NVML's way to write the 32 digits.
+/// Formats the 32 digits as NVML does.
 std::string nvml_uuid(std::string_view id) {
   std::string uuid = "GPU";
   for (const size_t length : {8u, 4u, 4u, 4u, 12u}) {
@@ -118,7 +118,7 @@ class NvmlDevice {
     sample_.other_bytes = 0;
     const auto all = std::span(processes).first(static_cast<size_t>(sample_.other_processes));
     const bool is_listed = std::ranges::count(all, static_cast<unsigned>(::getpid()), &NvmlProcess::pid) > 0;
-    // One of them is this process. In a container the numbers may be those of the host: then it is not known which.
+    // One of them is this process. In a container the numbers may be the host's: then it is not known which one.
     if (sample_.other_processes > 0) --sample_.other_processes;
     for (const NvmlProcess& process : all) {
       constexpr unsigned long long kMostBytes = 1ull << 40;  // all bits: not known
@@ -140,8 +140,8 @@ class NvmlDevice {
   void* const library_;
   void* const handle_;
   DeviceSample sample_;
-  std::array<void*, 2> counters_{};  ///< the second one is the newest
-  bool has_counters_ = false;        ///< that it has been taken
+  std::array<void*, 2> counters_{};  ///< the second is the newer
+  bool has_counters_ = false;        ///< the newer one has been taken
 };
 
 }  // namespace

@@ -1,9 +1,9 @@
-// What the roofline of a GPU is drawn from.
+// Measures the ceilings of a GPU's roofline.
 //
-// Reads: streaming_read() of all of it.
-// Products: cuBLASLt on three parts of the same memory, [8192, 8192] bf16 or [4096, 4096] f32 each. A pair of bf16 numbers read as
-// f32 is one of magnitude 0.5 to 2 as well. Of e4m3 numbers: [8192, 8192] each, to bf16.
-// The memory is filled with random bf16 (then e4m3) numbers of magnitude 0.5 to 2: on zeros products run up to 13 %
+// Reads: streaming_read() of the whole memory that it takes.
+// Products: cuBLASLt on three parts of the same memory, [8192, 8192] bf16 or [4096, 4096] f32 each. A pair of
+// bf16 numbers read as f32 also has a magnitude of 0.5 to 2. For e4m3: [8192, 8192] each, to bf16. The memory
+// is filled with random bf16 (then e4m3) numbers of magnitude 0.5 to 2: on zeros products run up to 13 %
 // faster, since fewer transistors switch.
 
 #include <algorithm>
@@ -29,7 +29,7 @@ constexpr int kThreads = 1024;
 constexpr int kPasses = 5;
 constexpr size_t kReadMultiple = size_t{64} << 10;
 
-/// The bits of 32 that are random, and those that are set.
+/// The bits of 32 that are random, and the bits that are set.
 struct RandomWord {
   uint32_t random;
   uint32_t set;

@@ -23,12 +23,12 @@ namespace minfer::cuda {
 namespace {
 
 constexpr size_t kBufferBytes = size_t{256} << 20;
-constexpr int kMostDecodes = 64;  // of a window, whose image holds all of it
-/// Sampling goes on while it is being stopped.
+constexpr int kMostDecodes = 64;  // for a window, whose image holds all of it
+/// Sampling continues for a while after it is stopped.
 constexpr int64_t kStopNs = 4'000'000;
 
-/// What a counter is called by the driver. Those of the Triage sets are the ones that the hardware reads in
-/// one pass; where a device lacks a name, the next one of the same counter is tried.
+/// The driver's name of a counter. The hardware reads the counters of the Triage sets in one pass. If a device
+/// lacks a name, the next name of the same counter is tried.
 struct MetricName {
   Counter counter;
   const char* name;
@@ -76,7 +76,7 @@ std::string error_of(const std::function<void()>& action) {
   }
 }
 
-/// Samples that would fill the gaps. Their lengths differ by the 32 ns of the grid that they lie on.
+/// Samples that would fill the gaps. Lengths of samples differ by the 32 ns of the grid that they lie on.
 int64_t missing_between(const CounterSamples& samples) {
   int64_t missing = 0;
   for (size_t i = 1; i < samples.size(); ++i) {
@@ -86,7 +86,7 @@ int64_t missing_between(const CounterSamples& samples) {
   return missing;
 }
 
-/// One instant on both clocks, to the time that the question took.
+/// One instant on both clocks, exact to the time that the question took.
 struct Instant {
   int64_t device_ns = 0;
   int64_t library_ns = 0;
@@ -138,7 +138,7 @@ class PmSampler final : public CounterSampler {
   CUpti_PmSampling_Object* sampling_ = nullptr;
   std::vector<uint8_t> image_;
   std::unique_ptr<DeviceTimer> timer_;
-  Instant before_;  ///< the window
+  Instant before_;  ///< before the window
   Instant after_;
   double start_ms_ = 0.0;
   double stop_ms_ = 0.0;
@@ -173,8 +173,8 @@ void PmSampler::open(const CounterOptions& options) {
                               static_cast<uint32_t>((options.window_ns + kStopNs) / options.interval_ns));
 }
 
-/// Takes each metric that the device has and that still goes in one pass with those before it: one that it
-/// lacks would make a whole list fail.
+/// Takes each metric that the device has and that still fits into one pass with those before it: a metric that
+/// it lacks would make a whole list fail.
 void PmSampler::choose_metrics(const std::string& chip, std::span<const uint8_t> availability) {
   setup_ = {.interval_ns = options_.interval_ns, .counters = {}, .left_out = {}};
   for (const Counter counter : kAllCounters) {
@@ -212,7 +212,7 @@ void PmSampler::enable() {
 
 void PmSampler::close() noexcept {
   if (calls_ == nullptr) return;
-  const CurrentDevice current(device_);  // a device that cannot be selected has lost what is given back here
+  const CurrentDevice current(device_);  // if this fails, the device's resources are gone anyway
   if (sampling_ != nullptr) calls_->disable(sampling_);
   sampling_ = nullptr;
   evaluators_.clear();
@@ -225,7 +225,7 @@ void PmSampler::close() noexcept {
   image_ = {};
 }
 
-/// The two clocks between which the shortest of some questions to the device lies.
+/// The clocks' readings around the shortest of some questions to the device.
 Instant PmSampler::now() {
   constexpr int kQuestions = 3;
   Instant best;
@@ -288,17 +288,17 @@ void PmSampler::read(CounterSamples& out) {
   out.drain_ms += thread_ms() - begin_ms;
 }
 
-/// Empties the hardware's buffer, an image at a time. False: the end of the window, or all of it, is lost.
+/// Empties the hardware's buffer, one image at a time. False: the end of the window, or all of it, is lost.
 bool PmSampler::decode(CounterSamples& out) {
   bool is_whole = true;
   for (int pass = 0; pass < kMostDecodes; ++pass) {
     const PmSamplingCalls::Decoded decoded = calls_->decode(sampling_, image_);
     if (decoded.overflowed) {
-      calls_->disable(sampling_);  // nothing else makes it sample again
+      calls_->disable(sampling_);  // only this makes it sample again
       sampling_ = nullptr;
       return false;
     }
-    // The begin of a window's first sample is that of an earlier one.
+    // A window's first sample begins where an earlier one began.
     evaluate(pass == 0 ? 1 : 0, decoded.samples, out);
     calls_->clear_image(sampling_, image_);
     is_whole = is_whole && !decoded.image_full;
@@ -307,7 +307,7 @@ bool PmSampler::decode(CounterSamples& out) {
   return false;
 }
 
-/// Adds the samples of the image from `first` on to `out`, but for those that hold nothing.
+/// Adds the samples of the image from `first` on to `out`, without empty ones.
 void PmSampler::evaluate(size_t first, size_t num_samples, CounterSamples& out) const {
   if (num_samples <= first) return;
   const size_t count = num_samples - first;
@@ -317,7 +317,7 @@ void PmSampler::evaluate(size_t first, size_t num_samples, CounterSamples& out) 
   std::vector<std::string> errors(count);
   std::mutex mutex;  // guards out.drain_ms
   const auto evaluate_part = [&](size_t part) {
-    const CurrentDevice current(device_);  // a new thread's is the first one
+    const CurrentDevice current(device_);  // a new thread starts on device 0
     const double begin_ms = thread_ms();
     for (size_t i = part; i < count; i += evaluators_.size()) {
       errors[i] = error_of([&] {
@@ -347,8 +347,8 @@ void PmSampler::evaluate(size_t first, size_t num_samples, CounterSamples& out) 
   if (good == 0 && !errors[0].empty()) fail<DeviceError>("{}", errors[0]);
 }
 
-/// Samples lie between the questions before and after their window: on the device's clock if the library put
-/// them on it, else on the library's own, which drifts against it by microseconds a second.
+/// Puts samples on the device's clock. They lie between the questions before and after their window: on the device's
+/// clock if the library used it, otherwise on the library's own, which drifts against it by microseconds a second.
 void PmSampler::put_on_device_clock(CounterSamples& out) const {
   const int64_t first_ns = out.begin_ns.front();
   const int64_t last_ns = out.end_ns.back();
@@ -373,8 +373,8 @@ void PmSampler::put_on_device_clock(CounterSamples& out) const {
 }  // namespace
 
 std::unique_ptr<CounterSampler> make_pm_sampler(int device) {
-  // Samples then carry the device's own clock. Read by CUPTI when it is first called, for whatever it is; in no manual, and so
-  // every window's times are checked.
+  // Makes samples carry the device's own clock. CUPTI reads the variable at its first call of any kind. No
+  // manual documents it, so every window's times are checked.
   setenv("CUPTI_ENABLE_SAMPLING_GPU_TIMESTAMP", "1", 0);
   return std::make_unique<PmSampler>(device);
 }

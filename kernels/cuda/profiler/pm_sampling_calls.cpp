@@ -12,7 +12,7 @@ namespace minfer::cuda {
 namespace {
 
 std::mutex g_users_mutex;
-int g_users = 0;  ///< who have called initialize() and not yet deinitialize(); guarded by the mutex
+int g_users = 0;  ///< calls of initialize() without deinitialize() yet; guarded by the mutex
 
 constexpr int kHardwareBusy = 26;
 constexpr int kInsufficientPrivileges = 35;
@@ -240,7 +240,7 @@ void PmSamplingCalls::Host::evaluate(std::span<const uint8_t> image, size_t samp
   params.pCounterDataImage = image.data();
   params.counterDataImageSize = image.size();
   params.rangeIndex = sample;
-  params.ppMetricNames = const_cast<const char**>(metrics.data());  // not written to: C has no better type
+  params.ppMetricNames = const_cast<const char**>(metrics.data());  // not written to; C lacks the const
   params.numMetrics = metrics.size();
   params.pMetricValues = values;
   calls_->check(calls_->host_evaluate_(&params), "cuptiProfilerHostEvaluateToGpuValues");

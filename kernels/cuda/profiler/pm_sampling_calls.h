@@ -21,38 +21,38 @@ Params sized_params(size_t size) {
   params.structSize = size;
   return params;
 }
-/// A call's parameters, empty but for their size, by which the library knows which fields its caller has.
+/// A call's parameters, empty except for their size, which tells the library which fields its caller has.
 #define MINFER_CUPTI_PARAMS(call) sized_params<CUpti_##call##_Params>(CUpti_##call##_Params_STRUCT_SIZE)
 
-/// The functions of CUPTI that PM sampling takes. All throw DeviceError naming the call and its status, and the
-/// constructor if there is no library, or one without PM sampling (before 12.6).
+/// The functions of CUPTI for PM sampling. All throw DeviceError with the call and its status. The constructor
+/// throws it if there is no library, or one without PM sampling (before 12.6).
 class PmSamplingCalls : protected CuptiFunctions {
  public:
-  /// Of the process, for who may be several (a sampler a device): what the last one takes back, after as many calls of deinitialize().
+  /// Once per process, for several users (one sampler a device). The last of equally many calls of deinitialize() undoes it.
   void initialize() const;
   void deinitialize() const noexcept;
   std::string chip_name(size_t device) const;
-  /// Which counters the device can read now: needed for evaluation.
+  /// The counters that the device can read now; evaluation needs them.
   std::vector<uint8_t> counter_availability(size_t device) const;
 
   CUpti_PmSampling_Object* enable(size_t device) const;
   void disable(CUpti_PmSampling_Object* sampling) const noexcept;
-  /// Samples of fixed time into `buffer_bytes` of host memory.
+  /// Takes samples at a fixed interval into `buffer_bytes` of host memory.
   void set_config(CUpti_PmSampling_Object* sampling, std::span<const uint8_t> config, int64_t interval_ns,
                   size_t buffer_bytes) const;
   void start(CUpti_PmSampling_Object* sampling) const;
   void stop(CUpti_PmSampling_Object* sampling) const;
 
-  /// An empty image of `samples` slots for `metrics`.
+  /// An empty image with `samples` slots for `metrics`.
   std::vector<uint8_t> make_image(CUpti_PmSampling_Object* sampling, std::span<const char* const> metrics,
                                   uint32_t samples) const;
   void clear_image(CUpti_PmSampling_Object* sampling, std::span<uint8_t> image) const;
   struct Decoded {
     size_t samples = 0;
-    bool is_last = false;     ///< nothing is left to be decoded
+    bool is_last = false;     ///< nothing is left to decode
     bool image_full = false;  ///< the rest is lost
     bool overflowed =
-        false;  ///< of the hardware's buffer: all is lost, and nothing more comes until disabled
+        false;  ///< the hardware's buffer did: all is lost, and nothing more comes until disable()
   };
   Decoded decode(CUpti_PmSampling_Object* sampling, std::span<uint8_t> image) const;
   struct Times {
@@ -62,11 +62,11 @@ class PmSamplingCalls : protected CuptiFunctions {
   Times sample_times(CUpti_PmSampling_Object* sampling, std::span<const uint8_t> image, size_t sample) const;
   uint64_t timestamp_ns() const;  ///< the clock of CUPTI's other records
 
-  /// What turns metric names into counters and counters into values. One thread at a time each.
+  /// Turns metric names into counters, and counters into values. One thread at a time for each object.
   class Host {
    public:
     Host() = default;
-    /// Throws if a metric is not known or, by `availability` (empty: not asked), not available.
+    /// Throws if a metric is not known, or not available by `availability` (empty: not checked).
     Host(const PmSamplingCalls& calls, CUpti_ProfilerType type, const std::string& chip,
          std::span<const uint8_t> availability, std::span<const char* const> metrics);
     ~Host();
@@ -74,7 +74,7 @@ class PmSamplingCalls : protected CuptiFunctions {
     Host& operator=(Host&& other) noexcept;
 
     std::vector<uint8_t> config_image() const;
-    /// Times that what is measured has to run. More than one: it cannot be sampled.
+    /// How often the measured work has to run. More than one: it cannot be sampled.
     size_t passes() const;
     void evaluate(std::span<const uint8_t> image, size_t sample, std::span<const char* const> metrics,
                   double* values) const;
@@ -84,7 +84,7 @@ class PmSamplingCalls : protected CuptiFunctions {
     CUpti_Profiler_Host_Object* object_ = nullptr;
   };
 
-  /// Throws DeviceError with the call, its status, and what can be done where that is known.
+  /// Throws DeviceError with the call, its status and, where it is known, a remedy.
   void check(CUptiResult status, const char* function) const;
 
  private:

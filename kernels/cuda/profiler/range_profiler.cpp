@@ -19,7 +19,7 @@ namespace {
 
 constexpr double kPercent = 0.01;
 constexpr double kLeastStall = 0.01;
-/// More passes than any set of counters takes: a library that asks for more has lost count.
+/// More passes than any set of counters takes: a library that asks for more has a wrong count.
 constexpr int kMostPasses = 100;
 
 struct RangeMetric {
@@ -39,7 +39,7 @@ constexpr RangeMetric kRangeMetrics[] = {
 };
 constexpr std::string_view kStallPrefix = "smsp__average_warps_issue_stalled_";
 constexpr std::string_view kStallSuffix = "_per_issue_active.ratio";
-/// All but `selected`, which is no wait. gmma: for Hopper's asynchronous products.
+/// All except `selected`, which is no wait. gmma: for Hopper's asynchronous products.
 constexpr const char* kStalls[] = {
     "long_scoreboard",
     "short_scoreboard",
@@ -61,7 +61,7 @@ constexpr const char* kStalls[] = {
     "gmma",
 };
 
-/// The context of the calling thread, which the runtime has made. The driver's library is loaded already.
+/// The calling thread's context, which the runtime has made. The driver's library is already loaded.
 CUcontext current_context() {
   void* driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
   auto* get = driver == nullptr
@@ -138,7 +138,7 @@ class RangeProfiler final : public RangeCounters {
   CUpti_RangeProfiler_Object* profiler_ = nullptr;
 };
 
-/// Those that the device has, each tried by itself.
+/// Chooses the metrics that the device has; each is tried alone.
 void RangeProfiler::choose_metrics(const std::string& chip) {
   std::vector<std::string> wanted;
   for (const RangeMetric& metric : kRangeMetrics)

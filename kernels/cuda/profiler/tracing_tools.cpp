@@ -18,7 +18,7 @@ std::vector<Variable> environment() {
   return variables;
 }
 
-/// The field of /proc/PID/status, e.g. "Name" or "PPid"; empty: there is no such process, or it may not be looked at.
+/// A field of /proc/PID/status, e.g. "Name" or "PPid"; empty: there is no such process, or it may not be read.
 std::string status_field(const std::string& process, std::string_view field) {
   std::ifstream status("/proc/" + process + "/status");
   for (std::string line; std::getline(status, line);) {

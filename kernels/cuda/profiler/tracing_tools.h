@@ -7,13 +7,13 @@
 
 namespace minfer::cuda {
 
-/// A variable of the environment.
+/// An environment variable.
 struct Variable {
   std::string_view name;
   std::string_view value;
 };
 
-/// The tool that a path or a program's name belongs to; empty: none that is known.
+/// The tool to which a path or a program's name belongs; empty: no known tool.
 inline std::string_view tracing_tool(std::string_view path) {
   struct Sign {
     std::string_view part, tool;
@@ -32,8 +32,8 @@ inline std::string_view tracing_tool(std::string_view path) {
   return {};
 }
 
-/// Who may hold CUPTI, told by what such tools leave in the environment and by the names of the processes above this one, nearest
-/// first; empty: nothing tells. A library that is injected but unknown is given by its path.
+/// The tool that may hold CUPTI, by the variables that such tools leave in the environment and by the names of
+/// the processes above this one, nearest first; empty: no sign of one. An unknown injected library: its path.
 inline std::string likely_holder(std::span<const Variable> environment,
                                  std::span<const std::string> parents) {
   for (const Variable& variable : environment) {

@@ -5,19 +5,19 @@
 
 #include "kernels/activation.h"
 
-/// What a feed-forward layer does between its products, on sums in f32.
+/// The operations of a feed-forward layer between its products, on sums in f32.
 namespace minfer::cuda {
 
-/// NaN stays NaN, unlike with fminf().
+/// The smaller of the two. NaN stays NaN, unlike with fminf().
 __device__ __forceinline__ float at_most(float value, float most) {
   float result;
   asm("min.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(value), "f"(most));
   return result;
 }
 
-/// gate * sigmoid(slope) * up. kExact: with an exponential to 2 ulp and a rounded quotient, for activations in f32. Else with the
-/// hardware's, whose error (some 2^-20 of e^10) is far below what the rounding to bf16 leaves; a rounded quotient has a branch, behind
-/// which each would wait for the one before.
+/// gate * sigmoid(slope) * up. kExact: with an exponential to 2 ulp and a rounded quotient, for activations in
+/// f32. Otherwise with the hardware's functions, whose error (some 2^-20 of e^10) is far below the rounding to
+/// bf16. A rounded quotient has a branch, behind which each one would wait for the one before.
 template <bool kExact>
 __device__ __forceinline__ float gated_by(float slope, float gate, float up) {
   if constexpr (kExact) return gate / (1.0f + expf(-slope)) * up;
@@ -32,7 +32,7 @@ struct SiluGate {
   }
 };
 
-/// See GateActivation. All but gelu are gate * sigmoid(slope) without a branch, so that a kernel has one body for them.
+/// See GateActivation. All kinds except gelu are gate * sigmoid(slope) without a branch, so that a kernel has one body for them.
 template <bool kExact>
 class Gate {
  public:
@@ -52,7 +52,7 @@ class Gate {
     }
     gate = at_most(gate, limit_);
     up = at_most(-at_most(-up, limit_), limit_) + more_up_;
-    const float square = fminf(gate * gate, FLT_MAX);  // times a factor of 0 it is 0
+    const float square = fminf(gate * gate, FLT_MAX);  // finite, so that it times a factor of 0 is 0
     return gated_by<kExact>(gate * fmaf(cubic_, square, linear_), gate, up);
   }
 
@@ -61,7 +61,7 @@ class Gate {
   float limit_, more_up_, linear_, cubic_;
 };
 
-/// Calls function(gate) with what a kind does: where many sums wait for one another, the kind is to be known in front of all of them.
+/// Calls function(gate) with the function of a kind. If many sums wait for one another, the kind must be known before all of them.
 template <class Function>
 __device__ __forceinline__ void with_gate(GateActivation kind, const Function& function) {
   if (kind == GateActivation::silu) return function(SiluGate<false>{});

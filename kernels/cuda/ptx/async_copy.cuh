@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-/// Copies from global to shared memory that run beside the threads and past the registers and the L1
+/// Copies from global to shared memory that run beside the threads, past the registers and the L1
 /// (cp.async).
 namespace minfer::cuda {
 
@@ -11,18 +11,18 @@ __device__ __forceinline__ uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
-/// Begins to copy 16 bytes, or to write zeros where `valid` is false.
+/// Starts the copy of 16 bytes, or writes zeros if `valid` is false.
 __device__ __forceinline__ void copy_async(uint32_t shared, const void* global, bool valid) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(valid ? 16 : 0)
                : "memory");
 }
-/// The same of memory that is read in order: the L2 fetches the whole line of 128 bytes.
+/// The same for memory that is read in order: the L2 fetches the whole line of 128 bytes.
 __device__ __forceinline__ void copy_async_in_order(void* to, const void* from, bool valid = true) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
                "r"(valid ? 16 : 0)
                : "memory");
 }
-/// Asks for the line of 128 bytes that holds `global`.
+/// Prefetches the line of 128 bytes that holds `global`.
 __device__ __forceinline__ void prefetch_to_l2(const void* global) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(global));
 }

@@ -6,14 +6,14 @@
 
 #include "kernels/cuda/ptx/async_copy.cuh"
 
-/// Copies of whole boxes of a tensor into shared memory (TMA), and the barriers in shared memory that tell when they have come
-/// (mbarrier). Compute capability 9.0 and later.
+/// Copies of whole boxes of a tensor into shared memory (TMA), and barriers in shared memory that tell when the
+/// boxes have come (mbarrier). Compute capability 9.0 and later.
 namespace minfer::cuda {
 
-/// A barrier of some arrivals and, where bytes are expected, of their coming. Its phases take turns, 0 first.
+/// A barrier of some arrivals and, if bytes are expected, of their coming. Its phases alternate, 0 first.
 using SharedBarrier = uint64_t;
 
-/// One thread; fence_barriers() and a barrier of the block follow before others use it.
+/// One thread calls it; fence_barriers() and a barrier of the block follow before others use it.
 __device__ __forceinline__ void make_barrier(SharedBarrier& barrier, uint32_t arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&barrier)), "r"(arrivals)
                : "memory");
@@ -25,7 +25,7 @@ __device__ __forceinline__ void fence_barriers() {
 __device__ __forceinline__ void arrive(SharedBarrier& barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(&barrier)) : "memory");
 }
-/// Arrives, and has the phase wait for so many bytes of copies.
+/// Arrives, and makes the phase wait for `bytes` bytes of copies.
 __device__ __forceinline__ void arrive_expecting(SharedBarrier& barrier, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&barrier)),
                "r"(bytes)
@@ -44,7 +44,7 @@ __device__ __forceinline__ void wait(SharedBarrier& barrier, uint32_t parity) {
       : "memory");
 }
 
-/// Where a ring of stages stands.
+/// A position in a ring of stages.
 template <int kStages>
 struct RingPosition {
   int stage = 0;
@@ -57,7 +57,7 @@ struct RingPosition {
   }
 };
 
-/// What the L2 is to do with what a copy reads.
+/// How the L2 treats the data that a copy reads.
 __device__ __forceinline__ uint64_t read_once_policy() {
   uint64_t policy;
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
@@ -73,7 +73,7 @@ __device__ __forceinline__ void prefetch_map(const CUtensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
 
-/// Begins the copy of the box at these coordinates, innermost first; `to` is 1,024-byte aligned.
+/// Starts the copy of the box at these coordinates, innermost first; `to` is 1,024-byte aligned.
 __device__ __forceinline__ void copy_box(void* to, const CUtensorMap& map, SharedBarrier& barrier,
                                          uint64_t policy, int32_t c0, int32_t c1) {
   asm volatile(
@@ -109,7 +109,7 @@ __device__ __forceinline__ void copy_box(void* to, const CUtensorMap& map, Share
       : "memory");
 }
 
-/// The same into all blocks of the cluster whose bits are in `blocks`, each of whose barriers is told, at the same places in their memory.
+/// The same to all blocks of the cluster whose bits are in `blocks`, at the same place in their memory; each one's barrier is told.
 __device__ __forceinline__ void copy_box_to(uint16_t blocks, void* to, const CUtensorMap& map,
                                             SharedBarrier& barrier, uint64_t policy, int32_t c0, int32_t c1,
                                             int32_t c2) {
@@ -120,7 +120,7 @@ __device__ __forceinline__ void copy_box_to(uint16_t blocks, void* to, const CUt
       : "memory");
 }
 
-/// A barrier of some warps of the block, by number, 1 to 15.
+/// A barrier of some warps of the block, with a number from 1 to 15.
 __device__ __forceinline__ void barrier_of(int number, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
@@ -130,7 +130,7 @@ __device__ __forceinline__ void arrive_at(int number, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
 
-/// A barrier of all threads of a cluster that have not left, in two halves: what was stored before the first is seen behind the second.
+/// A barrier of all threads of a cluster that have not left, in two halves: stores before the first half are visible after the second.
 __device__ __forceinline__ void arrive_at_cluster() {
   asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
 }
@@ -141,17 +141,17 @@ __device__ __forceinline__ void meet_cluster() {
   arrive_at_cluster();
   wait_for_cluster();
 }
-/// Where a block of the cluster has what this block has at `shared`.
+/// The address in another block of the cluster that corresponds to `shared` in this block.
 __device__ __forceinline__ uint32_t address_in_block(uint32_t shared, uint32_t block) {
   uint32_t remote;
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(shared), "r"(block));
   return remote;
 }
-/// Arrives at a barrier of a block of the cluster (address_in_block()). Orders nothing but what products have read.
+/// Arrives at a barrier of a block of the cluster (address_in_block()). Orders only the reads of products.
 __device__ __forceinline__ void arrive_in_block(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
-/// The same behind what this thread has stored there, for who waits with wait_for_cluster().
+/// The same, ordered after this thread's stores there, for a thread that waits with wait_for_cluster().
 __device__ __forceinline__ void publish_in_block(uint32_t barrier) {
   asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
@@ -170,7 +170,7 @@ __device__ __forceinline__ void wait_for_cluster(SharedBarrier& barrier, uint32_
       "r"(parity)
       : "memory");
 }
-/// Four floats from the shared memory of a block of the cluster, where this block has them at `shared`.
+/// Four floats from the shared memory of a block of the cluster, at the place of `shared` in this block.
 __device__ __forceinline__ float4 load_from_block(uint32_t shared, uint32_t block) {
   float4 value;
   asm volatile(

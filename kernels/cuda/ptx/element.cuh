@@ -6,7 +6,7 @@
 
 #include "kernels/dtype.h"
 
-/// Conversions between the element types of activations and KV caches and f32, round to nearest even.
+/// Conversions between f32 and the element types of activations and KV caches, rounding to nearest even.
 namespace minfer::cuda {
 
 __device__ __forceinline__ float to_f32(float value) {

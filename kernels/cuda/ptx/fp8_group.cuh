@@ -6,17 +6,17 @@
 #include "kernels/cuda/ptx/warp.cuh"
 #include "kernels/fp8.h"
 
-/// How kernels write activations in 8 bits (fp8_activations.h): the scale of 128 columns from the largest magnitude in them, and codes in
-/// their order, which interleaves a lane's columns with those of the lane that has the columns eight further on.
+/// Writes activations in 8 bits (fp8_activations.h): the scale of 128 columns from their largest magnitude, and codes
+/// in their order, which interleaves a lane's columns with the columns eight further on, which another lane has.
 namespace minfer::cuda {
 
-/// Of a group of columns, from the largest magnitude in it; bf16, rounded up, so that no code is beyond 448. Infinite numbers and NaN
-/// make the group NaN when it is multiplied.
+/// The scale of a group of columns, from its largest magnitude; bf16, rounded up, so that no code is beyond
+/// 448. Infinite numbers and NaN make the group NaN when it is multiplied.
 struct Fp8Scale {
   uint16_t bits;
   float inverse;
   __device__ __forceinline__ explicit Fp8Scale(float largest) {
-    constexpr float kLeast = 1e-30f;  // whose inverse is finite
+    constexpr float kLeast = 1e-30f;  // its inverse is finite
     bits = fp8_scale(__float_as_uint(fmaxf(largest, kLeast)));
     inverse = 1.0f / __uint_as_float(static_cast<uint32_t>(bits) << 16);
   }
@@ -26,7 +26,7 @@ __device__ __forceinline__ float largest_of(const float4& values) {
   return fmaxf(fmaxf(fabsf(values.x), fabsf(values.y)), fmaxf(fabsf(values.z), fabsf(values.w)));
 }
 
-/// Over `kLanes` neighbouring lanes, in each of them.
+/// The largest value over `kLanes` neighbouring lanes, in each of them.
 template <int kLanes>
 __device__ __forceinline__ float largest_of_lanes(float value) {
 #pragma unroll
@@ -44,19 +44,19 @@ __device__ __forceinline__ uint32_t e4m3_codes(const float4& values, float inver
   return low | high << 16;
 }
 
-/// Eight codes as they lie: of columns 4 h to 4 h + 3 of sixteen, and of those eight further on.
+/// Eight codes in memory order: of columns 4 h to 4 h + 3 of sixteen, and of the columns eight further on.
 __device__ __forceinline__ uint2 interleaved(uint32_t lower, uint32_t upper) {
   return {__byte_perm(lower, upper, 0x5140), __byte_perm(lower, upper, 0x7362)};
 }
 
-/// Of eight neighbouring columns of a lane, whose neighbour has the rest of the sixteen: the eight codes that lie where the lane's are.
+/// A lane brings codes of eight consecutive columns, its neighbour the other eight of sixteen. Returns the eight codes at the lane's place.
 __device__ __forceinline__ uint2 exchanged_codes(uint2 own) {
   const bool is_upper = threadIdx.x % 2 != 0;
   const uint32_t other = __shfl_xor_sync(kWholeWarp, is_upper ? own.x : own.y, 1);
   return is_upper ? interleaved(other, own.y) : interleaved(own.x, other);
 }
 
-/// 128 columns of a token by a warp, four a lane.
+/// A warp stores 128 columns of a token, four a lane.
 __device__ __forceinline__ void store_fp8(const Fp8Activations& out, int64_t token, int32_t first_column,
                                           const float4& values) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -70,8 +70,8 @@ __device__ __forceinline__ void store_fp8(const Fp8Activations& out, int64_t tok
   if (lane == 0) out.scales[first_column / kFp8Columns * int64_t{out.scale_stride} + token] = scale.bits;
 }
 
-/// 128 columns of a token by sixteen lanes that follow one another, eight a lane, those from `column` on. All lanes of the warp call;
-/// those without `valid` store nothing.
+/// Sixteen consecutive lanes store 128 columns of a token, eight a lane, from `column` on. All lanes of the
+/// warp call it; lanes without `valid` store nothing.
 __device__ __forceinline__ void store_fp8(const Fp8Activations& out, int64_t token, int32_t column,
                                           const float4& lower, const float4& upper, bool valid) {
   const Fp8Scale scale(largest_of_lanes<16>(fmaxf(largest_of(lower), largest_of(upper))));

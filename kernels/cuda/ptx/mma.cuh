@@ -10,9 +10,9 @@
 namespace minfer::cuda {
 
 /// c [16, 8] += a [16, 16] b [16, 8] with elements of T, bf16 or f16. Lane 4 g + t holds A's rows g (a[0],
-/// a[2]) and g + 8 (a[1], a[3]), B's column g, and C's rows g (c[0], c[1]) and g + 8 (c[2], c[3]) in columns
-/// 2 t and 2 t + 1. Which of the sixteen k a lane's elements are is for the caller to choose, alike for A and
-/// B.
+/// a[2]) and g + 8 (a[1], a[3]), B's column g, and C's rows g (c[0], c[1]) and g + 8 (c[2], c[3]) in
+/// columns 2 t and 2 t + 1. The caller chooses which of the sixteen k a lane's elements are, the same for A
+/// and B.
 template <class T>
 __device__ __forceinline__ void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);
 template <>
@@ -32,7 +32,7 @@ __device__ __forceinline__ void multiply_add<__half>(float (&c)[4], const uint32
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-/// c [16, 8] += a [16, 32] b [32, 8] with signed bytes, four to a register: where multiply_add() has two elements in a register, four.
+/// c [16, 8] += a [16, 32] b [32, 8] with signed bytes: a register has four of them, where multiply_add() has two elements.
 __device__ __forceinline__ void multiply_add_bytes(int32_t (&c)[4], const uint32_t (&a)[4], uint32_t b0,
                                                    uint32_t b1) {
   asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
@@ -55,7 +55,7 @@ __device__ __forceinline__ void load_transposed(uint32_t (&matrix)[4], uint32_t 
                : "r"(shared)
                : "memory");
 }
-/// An 8x8 matrix of 16-bit elements that is spread over a warp, transposed.
+/// Transposes an 8x8 matrix of 16-bit elements that is spread over a warp.
 __device__ __forceinline__ uint32_t transpose_matrix(uint32_t matrix) {
   uint32_t transposed;
   asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(transposed) : "r"(matrix));

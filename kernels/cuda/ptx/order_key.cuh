@@ -2,12 +2,12 @@
 
 #include <cstdint>
 
-/// Floats as unsigned integers that order as the floats do.
+/// Floats as unsigned integers with the same order.
 namespace minfer::cuda {
 
 inline constexpr uint32_t kKeyOfMinusInfinity = 0x007fffffu;
 
-/// Of any value but NaN; -0 counts as +0.
+/// The key of any value except NaN; -0 counts as +0.
 __device__ __forceinline__ uint32_t order_key(float value) {
   const uint32_t bits = __float_as_uint(value + 0.0f);  // -0 + 0 is +0
   return bits & 0x80000000u ? ~bits : bits | 0x80000000u;

@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
-/// What the 32 lanes of a warp do together. All lanes call these functions; each adds or compares in an order
-/// that the lane numbers alone fix, so results repeat bit for bit.
+/// Operations over the 32 lanes of a warp. All lanes call these functions. Each function adds or compares in an
+/// order that depends on the lane numbers alone, so results repeat bit for bit.
 ///
 /// Lane l is lane l % 4 of group l / 4, as PTX numbers the lanes that share a row of a fragment.
 namespace minfer::cuda {
@@ -18,8 +18,8 @@ __device__ __forceinline__ int lane_in_group() {
   return static_cast<int>(threadIdx.x) % 4;
 }
 
-/// Of a value that all lanes have: tells the compiler so, which then computes what follows from it once for the warp, as descriptors of
-/// operands have to be.
+/// For a value that is the same in all lanes: tells the compiler so, which then computes its uses once for the
+/// warp, as descriptors of operands require.
 __device__ __forceinline__ uint32_t same_in_warp(uint32_t value) {
   return __shfl_sync(kWholeWarp, value, 0);
 }
@@ -42,12 +42,12 @@ __device__ __forceinline__ T warp_max(T value) {
   return value;
 }
 
-/// The same of unsigned ones, in one instruction.
+/// The same for unsigned integers, in one instruction.
 __device__ __forceinline__ uint32_t warp_most(uint32_t value) {
   return __reduce_max_sync(kWholeWarp, value);
 }
 
-/// The sum up to and with this lane.
+/// The sum up to and including this lane.
 template <class T>
 __device__ __forceinline__ T warp_sum_up_to(T value) {
   const auto lane = static_cast<int>(threadIdx.x) % kWarpSize;
@@ -59,7 +59,7 @@ __device__ __forceinline__ T warp_sum_up_to(T value) {
   return value;
 }
 
-/// Over the four lanes of a group, in each of them.
+/// The sum over the four lanes of a group, in each of them.
 __device__ __forceinline__ float group_sum(float value) {
   value += __shfl_xor_sync(kWholeWarp, value, 1);
   value += __shfl_xor_sync(kWholeWarp, value, 2);
@@ -71,7 +71,7 @@ __device__ __forceinline__ float group_max(float value) {
   return value;
 }
 
-/// Over the eight lanes with the same place in their groups, in each of them.
+/// The sum over the eight lanes with the same place in their groups, in each of them.
 __device__ __forceinline__ float sum_of_groups(float value) {
 #pragma unroll
   for (int distance = 4; distance < kWarpSize; distance *= 2)

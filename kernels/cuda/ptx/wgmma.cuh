@@ -2,26 +2,26 @@
 
 #include <cstdint>
 
-/// Hopper's warpgroup products (PTX ISA, "Asynchronous warpgroup level matrix instructions") of bf16, f16 and e4m3 with
-/// sums in f32: 64 rows a warpgroup, of which each warp has 16. Only for sm_90a.
+/// Hopper's warpgroup products (PTX ISA, "Asynchronous warpgroup level matrix instructions") of bf16, f16 and
+/// e4m3 with sums in f32: 64 rows a warpgroup, 16 for each warp. Only for sm_90a.
 ///
-/// Tiles lie in shared memory as slices [rows][64 elements], rows of 128 bytes whose 16-byte pieces are
-/// permuted by piece ^ (row % 8); a slice begins at a multiple of 1,024 bytes. Narrower slices have rows of 64 or 32 bytes, see
-/// piece_in_row(), and begin at multiples of eight rows. Products run beside the
-/// threads: their registers are not touched between begin_products() and wait_products() with hold().
+/// Tiles lie in shared memory as slices [rows][64 elements], with rows of 128 bytes whose 16-byte pieces are
+/// permuted by piece ^ (row % 8); a slice begins at a multiple of 1,024 bytes. Narrower slices have rows of 64
+/// or 32 bytes, see piece_in_row(), and begin at multiples of eight rows. Products run beside the threads: their
+/// registers must not be touched from begin_products() to wait_products(); hold() keeps the compiler from it.
 namespace minfer::cuda {
 
 inline constexpr int kSliceRowBytes = 128;
 
-/// Where a piece of 16 bytes of a row of kRowBytes lies: TMA permutes it with the row's number among those that share 128 bytes of banks.
+/// The place of a 16-byte piece in a row of kRowBytes: TMA permutes it by the row's number among those that share 128 bytes of banks.
 template <int kRowBytes>
 __device__ __forceinline__ int piece_in_row(int row, int piece) {
   static_assert(kRowBytes == 128 || kRowBytes == 64 || kRowBytes == 32);
   return piece ^ (row % 8 / (128 / kRowBytes));
 }
 
-/// A tile as a matrix operand, of slices of kRowBytes a row. `stride`: bytes between slices, for an operand whose elements of a row are not
-/// those that are summed over. `eight_rows`: bytes between a slice's groups of eight rows.
+/// A tile as a matrix operand, in slices of kRowBytes a row. `stride`: bytes between slices, for an operand
+/// that is not summed over the elements of a row. `eight_rows`: bytes between a slice's groups of eight rows.
 template <int kRowBytes = kSliceRowBytes>
 __device__ __forceinline__ uint64_t matrix_descriptor(uint32_t shared, uint32_t stride = 0,
                                                       uint32_t eight_rows = 8 * kRowBytes) {
@@ -30,8 +30,8 @@ __device__ __forceinline__ uint64_t matrix_descriptor(uint32_t shared, uint32_t 
          (shared & 0x3ffffu) >> 4;
 }
 
-/// A tile as a matrix operand without swizzling: core matrices of eight rows of 16 bytes, one behind the other; `columns`: bytes to those
-/// of the next 16 bytes of a row, `rows`: to those of the next eight rows.
+/// A tile as a matrix operand without swizzling: core matrices of eight rows of 16 bytes, one after the other.
+/// `columns`: bytes to the core matrix of the next 16 bytes of a row; `rows`: to the one of the next eight rows.
 __device__ __forceinline__ uint64_t core_operand(uint32_t shared, uint32_t columns, uint32_t rows) {
   return uint64_t{rows >> 4} << 32 | uint64_t{columns >> 4} << 16 | (shared & 0x3ffffu) >> 4;
 }
@@ -41,7 +41,7 @@ __device__ __forceinline__ uint64_t advanced(uint64_t operand, uint32_t bytes) {
   return operand + (bytes >> 4);
 }
 
-/// Makes copies that this thread made or knows of visible to products.
+/// Makes copies that this thread made or knows to be complete visible to products.
 __device__ __forceinline__ void publish_copies() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
@@ -51,12 +51,12 @@ __device__ __forceinline__ void begin_products() {
 __device__ __forceinline__ void commit_products() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
-/// Until all but the last `kPending` groups of the warpgroup are done.
+/// Waits until all but the last `kPending` groups of the warpgroup are done.
 template <int kPending>
 __device__ __forceinline__ void wait_products() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
-/// Changes how many registers each thread of the warpgroup has: first some give theirs, for others to take.
+/// Changes the number of registers of each thread of the warpgroup: first some warpgroups give registers, then others take them.
 template <int kRegisters>
 __device__ __forceinline__ void keep_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
@@ -79,7 +79,7 @@ __device__ __forceinline__ void hold(uint32_t (&registers)[kCount]) {
     asm volatile("" : "+r"(registers[i])::"memory");
 }
 
-// Sums of a thread in a product with N tokens are N / 2 registers: their names, and the operands that they are.
+// A thread's sums in a product with N tokens are N / 2 registers: their names, and the operands for them.
 #define MINFER_NAMES_4 "%0, %1, %2, %3"
 #define MINFER_NAMES_8 MINFER_NAMES_4 ", %4, %5, %6, %7"
 #define MINFER_NAMES_16 MINFER_NAMES_8 ", %8, %9, %10, %11, %12, %13, %14, %15"
@@ -109,8 +109,8 @@ __device__ __forceinline__ void hold(uint32_t (&registers)[kCount]) {
 #define MINFER_SUMS_96(d, i) MINFER_SUMS_64(d, i), MINFER_SUMS_32(d, (i) + 64)
 #define MINFER_SUMS_128(d, i) MINFER_SUMS_64(d, i), MINFER_SUMS_64(d, (i) + 64)
 
-/// d [64, N] = or += a [64, 16] b [N, 16]^T; R is N / 2, the others the numbers of the operands that follow the sums. b is in shared
-/// memory with the summed dimension along rows; a too, or in registers in the order of mma.m16n8k16, 16 rows a warp.
+/// d [64, N] = or += a [64, 16] b [N, 16]^T. R is N / 2; the other parameters are the numbers of the operands after the sums.
+/// b is in shared memory with the summed dimension along rows; a too, or in registers in the order of mma.m16n8k16, 16 rows a warp.
 #define MINFER_MULTIPLY(NAME, TYPE, N, R, R1, R2, R3, R4, R5)                                            \
   __device__ __forceinline__ void NAME(float(&d)[R], uint64_t a, uint64_t b, bool add) {                 \
     asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" #R2                                            \
@@ -140,8 +140,8 @@ MINFER_MULTIPLY(multiply_slices_f16, f16, 80, 40, 41, 42, 43, 44, 45)
 MINFER_MULTIPLY(multiply_slices_f16, f16, 128, 64, 65, 66, 67, 68, 69)
 #undef MINFER_MULTIPLY
 
-/// The same of 8-bit numbers (e4m3): d [64, N] = or += a [64, 32] b [N, 32]^T. Of each 16 columns a lane 4 g + t has columns 4 t to
-/// 4 t + 3 of rows g and g + 8 in a[0] and a[1], of the next 16 in a[2] and a[3]. Sums lose bits beyond some 14 of the largest addend.
+/// The same for 8-bit numbers (e4m3): d [64, N] = or += a [64, 32] b [N, 32]^T. In each 16 columns lane 4 g + t has columns 4 t ...
+/// 4 t + 3 of rows g and g + 8: in a[0] and a[1], for the next 16 in a[2] and a[3]. Sums lose bits beyond some 14 of the largest addend.
 #define MINFER_MULTIPLY_E4M3(N, R, R1, R2, R3, R4, R5)                                                       \
   __device__ __forceinline__ void multiply_e4m3(float(&d)[R], const uint32_t(&a)[4], uint64_t b, bool add) { \
     asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" #R5                                                \

@@ -11,7 +11,7 @@ struct PrefixGoal {
   RowWeight weight = 0;
   float share = 0.0f;  ///< of the whole, if `weight` is 0
 
-  /// At least a unit, at most all.
+  /// The goal as a weight: at least one unit, at most the total.
   __device__ RowWeight of(RowWeight total) const {
     const RowWeight goal =
         weight > 0 ? weight : __double2ull_ru(static_cast<double>(share) * static_cast<double>(total));
@@ -19,8 +19,8 @@ struct PrefixGoal {
   }
 };
 
-/// Where a prefix of a row ends, for any row: radix selection. The digits of the last token's key are found one after the other from
-/// the weights of the keys that share the digits before: four passes over the row, with atomics that meet where logits do.
+/// Finds the end of a prefix of any row by radix selection. It finds the digits of the last token's key one after the other, from
+/// the weights of the keys that share the digits before: four passes over the row, with atomics that collide if logits are close.
 template <int kGroup, int kThreads>
 class DigitSearch : public RowPass<kGroup, kThreads> {
   using Base = RowPass<kGroup, kThreads>;
@@ -33,7 +33,7 @@ class DigitSearch : public RowPass<kGroup, kThreads> {
 
   static constexpr int kDigitBits = 10;
   static constexpr int kDigits = 1 << kDigitBits;
-  static constexpr int kOwnDigits = kDigits / kGroup;  ///< of those merged by one block
+  static constexpr int kOwnDigits = kDigits / kGroup;  ///< merged by one block
   static constexpr int kThreadDigits = (kOwnDigits + kThreads - 1) / kThreads;
 
   struct Crossing {
@@ -47,7 +47,7 @@ class DigitSearch : public RowPass<kGroup, kThreads> {
   struct DigitMemory {
     uint32_t low[kDigits];  ///< weights of this block's tokens by digit, modulo 2^32
     uint32_t high[kDigits];
-    RowWeight merged[kOwnDigits];  ///< weights of all blocks' tokens, of digits rank * kOwnDigits ...
+    RowWeight merged[kOwnDigits];  ///< weights of all blocks' tokens, for digits rank * kOwnDigits ...
     Crossing crossing;
   };
 
@@ -56,7 +56,7 @@ class DigitSearch : public RowPass<kGroup, kThreads> {
       : Base(group, memory, slice), digits_(digits) {}
 
   /// The shortest prefix, within the prefix `within`, whose weights weigh(logit) add up to the goal or more; at
-  /// least one token. A sync() at its end.
+  /// least one token. It ends with a sync().
   template <class Weigh>
   __device__ __noinline__ RowCutoff find_by_digits(RowCutoff within, Weigh weigh, PrefixGoal goal) {
     const RowCutoff cutoff = find(within, weigh, goal);
@@ -70,7 +70,7 @@ class DigitSearch : public RowPass<kGroup, kThreads> {
     uint32_t key = 0;
     RowWeight goal = 0;
     Crossing crossing;
-    int resolved = 32;  // bits from here on are those of `key`
+    int resolved = 32;  // bits from here on are final in `key`
     while (resolved > 0) {
       const int shift = max(resolved - kDigitBits, 0);
       const uint32_t mask = (1u << (resolved - shift)) - 1;
@@ -86,11 +86,11 @@ class DigitSearch : public RowPass<kGroup, kThreads> {
       goal -= crossing.before;
       key |= (mask - static_cast<uint32_t>(crossing.digit)) << shift;
       resolved = shift;
-      if (goal == crossing.weight) break;  // all of the digit
+      if (goal == crossing.weight) break;  // the digit's whole weight is needed
     }
     const float logit = value_of_key(max(key, kKeyOfMinusInfinity));
     if (goal == crossing.weight) return shorter({logit, INT32_MAX}, within);
-    // Equal logits: the prefix ends at the lowest tokens of them that reach the goal.
+    // Equal logits: the prefix ends at their lowest tokens that reach the goal.
     const RowWeight weight = weight_units(weigh(logit));
     const RowWeight wanted = (goal + weight - 1) / weight;
     if (wanted * weight == crossing.weight) return shorter({logit, INT32_MAX}, within);
@@ -113,7 +113,7 @@ class DigitSearch : public RowPass<kGroup, kThreads> {
       uint32_t digit;
       const RowWeight weight = weigh(logit, token, &digit);
       if (weight == 0) return;
-      // There is no 64-bit addition in shared memory: the carry goes to the upper half.
+      // Shared memory has no 64-bit atomic addition: the carry goes to the upper half.
       const auto low = static_cast<uint32_t>(weight);
       const uint32_t old = atomicAdd(&digits.low[digit], low);
       const uint32_t high = static_cast<uint32_t>(weight >> 32) + (old + low < low ? 1 : 0);

@@ -4,9 +4,9 @@
 
 #include "kernels/token_weight.h"
 
-/// Probabilities relative to the likeliest token, with the bits that the CPU backend gets (kernels/cpu/lanes/vector_math.h), and
-/// their sums, which are exact: in units of 2^-43, each probability rounded down to one. So both backends draw the same tokens, whatever
-/// the order in which a GPU adds.
+/// Probabilities relative to the likeliest token, with the same bits as the CPU backend
+/// (kernels/cpu/lanes/vector_math.h), and their sums, which are exact: each probability is rounded down to
+/// units of 2^-43. So both backends draw the same tokens, in whatever order a GPU adds.
 namespace minfer::cuda {
 
 inline constexpr int kWeightBits = 43;
@@ -31,12 +31,12 @@ __device__ __forceinline__ float power_of_two(float x, float scale) {
   p = fmaf(p, r, kPowerOfTwo2);
   p = fmaf(p, r, kPowerOfTwo1);
   p = fmaf(p, r, 1.0f);
-  // n, the low bits of `shifted`, goes into p's exponent; those of kMagic are shifted out.
+  // n, the low bits of `shifted`, is added to p's exponent; the bits of kMagic are shifted out.
   return __uint_as_float(__float_as_uint(p) + (__float_as_uint(shifted) << 23));
 }
 
-/// Adds weights without 64-bit arithmetic: a weight is split at 2^-20 by two additions that round it, and both halves are added as
-/// integers. At most kMost of them.
+/// Adds at most kMost weights without 64-bit arithmetic: two additions that round split a weight at 2^-20, and
+/// both halves are added as integers.
 class WeightSum {
  public:
   static constexpr int kMost = 256;
@@ -64,24 +64,24 @@ class WeightSum {
 /// The weights of logits at a temperature: e^((logit - max) / temperature).
 class LogitWeight {
  public:
-  /// Temperatures outside kLeastTemperature and kMostTemperature act like these.
+  /// Temperatures outside kLeastTemperature and kMostTemperature act like the nearer of these.
   __device__ LogitWeight(float max, float temperature)
       : max_(max),
         temperature_(fminf(fmaxf(temperature, kLeastTemperature), kMostTemperature)),
         scale_(kLog2E / temperature_),
         lowest_(kLowestPower / scale_) {}
 
-  /// logit <= max; of -inf the least weight of all, far below a unit.
+  /// logit <= max; -inf gives the smallest weight, far below a unit.
   __device__ __forceinline__ float operator()(float logit) const { return below(__fsub_rn(logit, max_)); }
-  /// Of the logit that differs so much from the largest.
+  /// The weight of a logit with this difference from the largest.
   __device__ __forceinline__ float below(float difference) const {
     return power_of_two(fmaxf(difference, lowest_), scale_);
   }
-  /// Logits below weigh less than a unit.
+  /// Logits below it weigh less than a unit.
   __device__ float floor() const { return max_ - 30.0f * temperature_; }
-  /// What lies further below the largest logit has next to no weight.
+  /// Logits further than this below the largest have almost no weight.
   __device__ float reach() const { return 16.0f * temperature_; }
-  /// The relative difference between weights whose logits differ by so much, which is little; with the rounding of sums.
+  /// The relative difference between weights whose logits differ by `difference`, which is small; includes the rounding of sums.
   __device__ float change(float difference) const { return 1.01f * difference / temperature_ + 0x1p-20f; }
 
  private:
@@ -91,7 +91,7 @@ class LogitWeight {
   float lowest_;
 };
 
-/// Every token weighs 1, but those of -inf.
+/// Every token weighs 1, except those of -inf.
 struct TokenWeight {
   __device__ __forceinline__ float operator()(float logit) const { return below(logit); }
   __device__ __forceinline__ float below(float difference) const {

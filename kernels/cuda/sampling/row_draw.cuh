@@ -8,22 +8,22 @@
 #include "kernels/cuda/sampling/row_search.cuh"
 #include "kernels/cuda/sampling/sample_packed.h"
 
-/// The ways in which a token of a row is drawn, and logprobs. All functions are called by all threads of the group.
+/// The ways to draw a token of a row, and logprobs. All threads of the group call all functions.
 namespace minfer::cuda {
 
 inline constexpr double kWeightOfOne = 1ull << kWeightBits;
 static_assert(uint64_t{kMaxVocabulary} <= uint64_t{1} << (63 - kWeightBits));
 
-/// Random numbers of a row that are made at once; rows that are tried more often make theirs when they need them.
+/// Random numbers of a row that are computed together; rows with more tries compute theirs when they need them.
 inline constexpr uint32_t kRandoms = 8;
 
-/// A random share of a mass, in units, below it.
+/// A random share of a mass, in units, below the mass.
 __device__ __forceinline__ RowWeight share_of(RowWeight mass, double random) {
   return min(RowWeight{__double2ull_rd(random * static_cast<double>(mass))}, mass - 1);
 }
 
-/// A row with top_k whose largest logits can not be listed: inverse transform over the tokens that top_k, top_p and min_p leave, in
-/// the order of their ids. In the blocks that do not find the token -1, unless all are `told`.
+/// A row with top_k whose largest logits cannot be listed: inverse transform over the tokens that top_k, top_p and
+/// min_p leave, in the order of their ids. Returns -1 in the blocks that do not find the token, unless all are `told`.
 template <class Search>
 __device__ __noinline__ int32_t draw_within_cuts(Search& search, const PackedRow& row, double random,
                                                  bool told) {
@@ -35,7 +35,7 @@ __device__ __noinline__ int32_t draw_within_cuts(Search& search, const PackedRow
     cutoff = search.find_cutoff(cutoff, range, weight, {.share = row.top_p});
   }
   const float min_p = fminf(row.min_p, 1.0f);
-  // The cut's sums are the draw's but where min_p takes tokens from them, or logits that weigh as much.
+  // The cut's sums serve the draw, unless min_p takes tokens from them, or logits of the same weight.
   if (row.top_p >= 1.0f || 0.999f * weight(cutoff.logit) < min_p) search.forget_runs();
 
   const auto weigh = [&](float logit, int32_t token) {
@@ -47,7 +47,7 @@ __device__ __noinline__ int32_t draw_within_cuts(Search& search, const PackedRow
       [&](RowWeight mass) -> RowWeight { return share_of(mass, random); }, told);
 }
 
-/// A row with top_k. The token in the first block, or in all that are `told`; in others maybe -1.
+/// A row with top_k. Returns the token in the first block, or in all if they are `told`; other blocks may return -1.
 template <class Search, class Runs, int kGroup>
 __device__ int32_t draw_within_top_k(RowGroup<kGroup>& group, Search& search, const Runs& runs,
                                      const PackedRow& row, float largest, const double& random, bool told) {
@@ -70,9 +70,9 @@ __device__ __forceinline__ bool may_reject(const PackedRow& row) {
   return row.top_p < 1.0f || row.min_p > 0.0f;
 }
 
-/// A row without top_k: rejection. A token is drawn of all; where it is not kept, of those before it, and so on: top_p keeps a token
-/// if what stands before it has not yet its share. The token in the warp that finds it, -1 in others; in all where the
-/// row may_reject() or they are `told`.
+/// A row without top_k: rejection. A token is drawn from all tokens; if it is not kept, the next is drawn from the
+/// tokens before it, and so on. top_p keeps a token if the tokens before it do not have their share yet. Returns the
+/// token in the warp that finds it and -1 in others, or the token in all if the row may_reject() or they are `told`.
 template <class Runs>
 __device__ int32_t draw_by_tries(Runs& runs, const PackedRow& row, float largest, const double* randoms,
                                  bool told) {
@@ -100,8 +100,8 @@ __device__ int32_t draw_by_tries(Runs& runs, const PackedRow& row, float largest
   }
 }
 
-/// The drawn token's logprob, of which `logit` is the raw logit, and the `num_top` largest ones. `search` and `runs` hold the raw row,
-/// `largest` is its largest. Block 0 writes the result.
+/// The drawn token's logprob (`logit`: its raw logit), and the `num_top` largest logprobs. `search` and `runs`
+/// hold the raw row, `largest` is its largest logit. Block 0 writes the result.
 template <class Search, class Runs, int kGroup>
 __device__ __noinline__ void report_logprobs(RowGroup<kGroup>& group, Search& search, Runs runs,
                                              float largest, float logit, int32_t num_top, RowResult& result) {

@@ -6,15 +6,15 @@
 
 namespace minfer::cuda {
 
-/// Words that the blocks of a row send each other, one exchange after the other: they are stored asynchronously in the receivers' memory, whose
-/// mbarrier counts the bytes. A barrier of the cluster would wait for all memory that its threads have asked for, and forget the L1.
+/// Words that the blocks of a row send each other, in successive exchanges. They are stored asynchronously in the receivers' memory,
+/// whose mbarrier counts the bytes. A barrier of the cluster would wait for all memory accesses of its threads, and drop the L1.
 ///
-/// Methods are called by all threads of a block, of all blocks of the row, but where it says otherwise. Every warp arrives in its own block, so
-/// wait() is a barrier of the block as well.
+/// All threads of a block, in all blocks of the row, call the methods, except where noted. Every warp arrives
+/// in its own block, so wait() is also a barrier of the block.
 ///
-/// kBarriers = 2: every block sends words to every block in each exchange. A block that is through with an exchange has heard of all others that they
-/// are through with the one before, so at most the next one's words come while a block still waits: they count for the other barrier.
-/// kBarriers = 1: a block sends them, and between two such exchanges there is one of all blocks.
+/// kBarriers = 2: every block sends words to every block in each exchange. A block that has finished an exchange has heard
+/// that all others have finished the one before. So only the next exchange's words can come while a block still waits: they
+/// count for the other barrier. kBarriers = 1: one block sends, and an exchange of all blocks lies between two such exchanges.
 template <int kSize, int kThreads, int kBarriers>
 class RowExchange {
   static constexpr int kWarpThreads = 32;
@@ -27,7 +27,7 @@ class RowExchange {
 
   __device__ explicit RowExchange(Memory& memory) : memory_(memory) {}
 
-  /// One thread, first of all. A barrier of all threads of the row follows before the first send().
+  /// One thread calls it, before anything else. A barrier of all threads of the row follows before the first send().
   __device__ static void prepare(Memory& memory) {
 #if __CUDA_ARCH__ >= 900
     if constexpr (kSize > 1) {
@@ -37,11 +37,11 @@ class RowExchange {
 #endif
   }
 
-  /// Which of kBarriers this exchange is on: they take turns.
+  /// The index of this exchange's barrier: the kBarriers barriers take turns.
   __device__ int turn() const {
     return position_.stage;
   }
-  /// Any thread: stores `value` where block `rank` has what this block has at `place`.
+  /// Any thread: stores `value` in block `rank` at the place of `place` in this block.
   template <class T>
   __device__ __forceinline__ void send(int32_t rank, T* place, T value) {
     if constexpr (kSize == 1) {
@@ -54,7 +54,7 @@ class RowExchange {
 #endif
     }
   }
-  /// Behind what the warp sends, and what it leaves in the block's own memory. `bytes`: that come to each block in this exchange.
+  /// Call it after the warp's sends and its writes to the block's own memory. `bytes`: the bytes that come to each block in this exchange.
   __device__ __forceinline__ void arrive(uint32_t bytes) {
 #if __CUDA_ARCH__ >= 900
     if constexpr (kSize > 1) {
@@ -68,7 +68,7 @@ class RowExchange {
     }
 #endif
   }
-  /// Ends the exchange: all that was sent is there.
+  /// Ends the exchange: all words have come.
   __device__ __forceinline__ void wait() {
     if constexpr (kSize == 1) {
       __syncthreads();

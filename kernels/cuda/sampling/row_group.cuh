@@ -4,7 +4,7 @@
 
 #include <cooperative_groups.h>
 
-/// Thread blocks that work on one row together, block `rank` on slice `rank` of it. On Hopper they are a
+/// Thread blocks that work on one row together; block `rank` works on slice `rank`. On Hopper they are a
 /// cluster and read each other's shared memory; elsewhere a group is one block.
 namespace minfer::cuda {
 
@@ -14,12 +14,12 @@ namespace minfer::cuda {
 #define MINFER_CLUSTER(num_blocks) __cluster_dims__(num_blocks, 1, 1)
 #endif
 
-/// Of a grid of groups of kSize blocks, kSize in a row. Every method is called by all threads of the group.
-/// Between the last access to another block's memory and the end of the kernel there is a sync().
+/// A group of kSize consecutive blocks of the grid. All threads of the group call every method. A sync() lies
+/// between the last access to another block's memory and the end of the kernel.
 template <int kSize>
 class RowGroup {
  public:
-  /// What a block tells the others.
+  /// A block's message to the others.
   struct alignas(16) Mail {
     uint64_t value;
     uint32_t count;
@@ -35,13 +35,13 @@ class RowGroup {
   __device__ static int32_t row() { return static_cast<int32_t>(blockIdx.x / kSize); }
   __device__ static int32_t rank() { return static_cast<int32_t>(blockIdx.x % kSize); }
 
-  /// A barrier of all threads of the group, after which they see what the others wrote. Before the first
-  /// access to another block's memory as well: blocks do not all begin at once.
+  /// A barrier of all threads of the group, after which they see each other's writes. It is also needed before
+  /// the first access to another block's memory: blocks do not all begin at once.
   __device__ static void sync() {
     arrive();
     wait();
   }
-  /// The halves of a sync(): what a thread does between them may overlap with whatever the others do around theirs.
+  /// The halves of a sync(): a thread's work between them may overlap with any work of the others around theirs.
   __device__ static void arrive() {
 #if __CUDA_ARCH__ >= 900
     if constexpr (kSize > 1) cooperative_groups::this_cluster().barrier_arrive();
@@ -57,7 +57,7 @@ class RowGroup {
     }
   }
 
-  /// Where block `rank` has what this block has at `shared`.
+  /// The place in block `rank` that corresponds to `shared` in this block.
   template <class T>
   __device__ static T* of_rank(int32_t rank, T* shared) {
 #if __CUDA_ARCH__ >= 900
@@ -66,8 +66,8 @@ class RowGroup {
     return shared;
   }
 
-  /// What each block passed (the same in its first kSize threads), by rank; a sync(). The answer stays valid
-  /// until the next call but one.
+  /// The values that the blocks passed, by rank (a block passes the same in its first kSize threads); a sync().
+  /// The answer stays valid until the call after the next one.
   __device__ const Mail* gather(uint64_t value, uint32_t count = 0) {
     Mail* box = memory_.mail[turn_];
     turn_ ^= 1;

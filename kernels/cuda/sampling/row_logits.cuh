@@ -6,10 +6,10 @@
 #include "kernels/cuda/sampling/sample.h"
 #include "kernels/cuda/sampling/sample_packed.h"
 
-/// What sample.cu has of a row of logits before a token is drawn: its slice of them, then with mask, biases and penalties.
+/// The work of sample.cu on a row of logits before a token is drawn: loads its slice, then applies mask, biases and penalties.
 namespace minfer::cuda {
 
-/// Of a block, where blocks share multiprocessors, and where each has one by itself: few rows wait for latencies.
+/// Threads of a block if blocks share multiprocessors, and if each has one alone: few rows wait for latencies.
 inline constexpr int kSharingThreads = 256, kAloneThreads = 1024;
 inline constexpr int kWarp = 32;
 
@@ -20,11 +20,11 @@ __device__ __forceinline__ int32_t block_threads() {
 struct SampleParams {
   const float* logits;
   int64_t stride;
-  int32_t first_row;  ///< of the step, that the first row of logits is of
+  int32_t first_row;  ///< index in the step of the first row of logits
   int32_t rows;
   int32_t vocabulary;
   bool vectors;          ///< rows allow 16-byte loads
-  bool bulk;             ///< and slices are multiples of 16 bytes, as bulk copies take them, in shared memory
+  bool bulk;             ///< slices, too, are multiples of 16 bytes, as bulk copies need, in shared memory
   float* storage;        ///< [rows * group] padded slices, or null: they are in shared memory
   int32_t slice;         ///< tokens of a slice, a multiple of 4
   int32_t padded_slice;  ///< padded_run_slice()
@@ -67,7 +67,7 @@ __device__ void read_logits(const SampleParams& params, int32_t row, int32_t beg
   }
 }
 
-/// Copies a slice, with -inf behind it up to params.padded_slice. Returns the largest of what this thread copied.
+/// Copies a slice, with -inf behind it up to params.padded_slice. Returns the largest logit that this thread copied.
 template <int kThreads>
 __device__ __forceinline__ float load_slice(const SampleParams& params, int32_t row, const RowSlice& slice) {
   constexpr int kInFlight = kThreads < kAloneThreads ? 8 : 4;
@@ -75,7 +75,7 @@ __device__ __forceinline__ float load_slice(const SampleParams& params, int32_t 
   const auto thread = static_cast<int32_t>(threadIdx.x);
   float largest = -INFINITY;
   const auto see = [&](float logit) {
-    largest = fmaxf(largest, logit);  // of NaN and a number: the number
+    largest = fmaxf(largest, logit);  // NaN and a number give the number
     return logit;
   };
   if (params.vectors && slice.size % 4 == 0) {
@@ -103,7 +103,7 @@ __device__ __forceinline__ float load_slice(const SampleParams& params, int32_t 
   return largest;
 }
 
-/// -inf for the tokens of the slice that a mask does not allow: a warp's 32 tokens are in one or two of its words.
+/// Sets the tokens of the slice that a mask does not allow to -inf. A warp's 32 tokens are in one or two of its words.
 __device__ void forbid_others(const uint32_t* mask, const RowSlice& slice) {
   for (auto i = static_cast<int32_t>(threadIdx.x); i < slice.size; i += block_threads()) {
     const int32_t token = slice.first + i;
@@ -133,7 +133,7 @@ __device__ void add_biases(const PackedBias* biases, int32_t count, const RowSli
   }
 }
 
-/// The operations that the CPU backend rounds, rounded alike: no fused multiply-add.
+/// Rounds the same operations as the CPU backend: no fused multiply-add.
 __device__ float penalised(float logit, const PackedRow& row, int32_t output_count, bool in_prompt) {
   if (in_prompt || output_count > 0) {
     logit =
@@ -146,8 +146,8 @@ __device__ float penalised(float logit, const PackedRow& row, int32_t output_cou
   return logit;
 }
 
-/// Counts the tokens that are new in the slice, then penalises those seen, and the pending one as if it were counted.
-/// `counts`: of the slice.
+/// Counts the new tokens in the slice, then penalises the seen tokens, and the pending one as if it were
+/// counted. `counts`: the slice's.
 __device__ void add_penalties(const PackedRow& row, uint32_t* counts, int32_t pending,
                               const RowSlice& slice) {
   const auto thread = static_cast<int32_t>(threadIdx.x);
@@ -158,7 +158,7 @@ __device__ void add_penalties(const PackedRow& row, uint32_t* counts, int32_t pe
   __syncthreads();
   for (int32_t i = 4 * thread; i < slice.size; i += 4 * block_threads()) {
     const uint4 four =
-        __ldcg(reinterpret_cast<const uint4*>(counts + i));  // not from L1, which atomics pass by
+        __ldcg(reinterpret_cast<const uint4*>(counts + i));  // not from the L1, which atomics bypass
     const uint32_t seen[4] = {four.x, four.y, four.z, four.w};
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
@@ -174,7 +174,7 @@ __device__ __forceinline__ bool changes_logits(const PackedRow& row) {
   return row.mask >= 0 || row.num_biases > 0 || row.is_penalised != 0;
 }
 
-/// A barrier of the block stands in front; one is behind.
+/// Needs a barrier of the block before it; ends with one.
 static __device__ __noinline__ void change_logits(const SampleParams& params, const PackedRow& row,
                                                   RowSlice slice) {
   if (row.mask >= 0) {

@@ -7,14 +7,14 @@
 #include "kernels/cuda/sampling/exp_weight.cuh"
 #include "kernels/cuda/sampling/row_group.cuh"
 
-/// Passes over one row of logits that a RowGroup holds, a slice a block: the largest logit, sums of weights, the token at which a
-/// running sum passes a share.
+/// Passes over one row of logits that a RowGroup holds, one slice a block: the largest logit, sums of weights,
+/// the token at which a running sum passes a share.
 ///
-/// Sums of weights are integers, so they are exact: results do not depend on the number of blocks or threads, nor on the order in
-/// which atomics arrive.
+/// Sums of weights are integers, so they are exact: results depend neither on the number of blocks or threads
+/// nor on the order of atomics.
 namespace minfer::cuda {
 
-/// Tokens [first, first + size) of a row. A logit that is NaN counts as -inf: it is below all that it is compared with.
+/// Tokens [first, first + size) of a row. A logit that is NaN counts as -inf: every comparison puts it below.
 struct RowSlice {
   float* values;  ///< 16-byte aligned shared or global memory: [size], then -inf up to a multiple of 4
   int32_t first;
@@ -35,7 +35,7 @@ __device__ __forceinline__ RowCutoff shorter(const RowCutoff& a, const RowCutoff
   return a.keeps(b.logit, b.token) ? b : a;
 }
 
-/// A token of a row as a number that orders by logit, then puts the lower token first; above 0 for every logit but NaN.
+/// A token of a row as a number with the order of logits, then lower tokens first; above 0 for every logit except NaN.
 __device__ __forceinline__ uint64_t token_key(float logit, int32_t token) {
   return static_cast<uint64_t>(order_key(logit)) << 32 | ~static_cast<uint32_t>(token);
 }
@@ -62,7 +62,7 @@ struct LargestLogit {
   }
 };
 
-/// The largest logit, and the smallest above -inf; as they are here if all are -inf.
+/// The largest logit, and the smallest above -inf; the initial values if all are -inf.
 struct LogitRange {
   float largest = -INFINITY;
   float smallest = INFINITY;
@@ -73,7 +73,7 @@ struct LogitRange {
   }
 };
 
-/// Methods are called by all threads of the group, kThreads in a block.
+/// All threads of the group, kThreads in a block, call the methods.
 template <int kGroup, int kThreads>
 class RowPass {
   static constexpr int kWarps = kThreads / kWarpSize;
@@ -81,7 +81,7 @@ class RowPass {
 
   struct Run {
     int32_t begin;
-    RowWeight before;  ///< of the block's tokens before it
+    RowWeight before;  ///< of the block's tokens before `begin`
   };
 
  public:
@@ -99,7 +99,7 @@ class RowPass {
   __device__ RowPass(RowGroup<kGroup>& group, Memory& memory, const RowSlice& slice)
       : group_(group), memory_(memory), slice_(slice) {}
 
-  /// Calls visit(logit, token) for the tokens of this thread, and for those of -inf behind the slice.
+  /// Calls visit(logit, token) for this thread's tokens, and for the -inf behind the slice.
   template <class Visit>
   __device__ void for_each(const Visit& visit) const {
     for_each_four(0, slice_.size, thread(), kThreads, -INFINITY, [&](const float4& four, int32_t token) {
@@ -115,7 +115,7 @@ class RowPass {
     for_each([&](float logit, int32_t token) { own.see(logit, token); });
     return largest_of(own);
   }
-  /// The largest of what the threads saw, each its tokens in ascending order.
+  /// The largest logit that any thread saw; each thread saw its tokens in ascending order.
   __device__ LargestLogit largest_of(const LargestLogit& own) {
     uint64_t bits = warp_max(own.packed());
     if (lane() == 0) memory_.warp_values[warp()] = bits;
@@ -132,7 +132,7 @@ class RowPass {
     for_each([&](float logit, int32_t) { own.see(logit); });
     return own;
   }
-  /// The range of what the threads saw.
+  /// The range of the logits that all threads saw.
   __device__ __noinline__ LogitRange range_of(const LogitRange& own) {
     uint32_t largest = warp_max(order_key(own.largest));
     uint32_t smallest = warp_max(~order_key(own.smallest));
@@ -160,9 +160,9 @@ class RowPass {
     return sum_of_blocks(group_.gather(block_scan(own).total));
   }
 
-  /// The lowest token at which the running sum of weigh(logit, token) is above share(sum of all), which is
-  /// less than the sum of all. First the block is found, then a run of tokens in it, then the token. In the blocks that do not have
-  /// it -1, unless all are `told`. Logits below `floor` weigh nothing. Sums of runs that are known are taken for those of `weigh`.
+  /// The lowest token at which the running sum of weigh(logit, token) is above share(sum of all), which is less than the
+  /// sum of all. First the block is found, then a run of its tokens, then the token. Other blocks get -1, unless all are
+  /// `told`. Logits below `floor` weigh nothing. Sums of runs that are already known are used as those of `weigh`.
   template <class Weigh, class Share>
   __device__ int32_t find_token(float floor, const Weigh& weigh, const Share& share_of, bool told) {
     const int32_t run = run_length();
@@ -193,7 +193,7 @@ class RowPass {
     return static_cast<int32_t>(found[owner].count);
   }
 
-  /// Has find_token() add up the runs itself.
+  /// Makes find_token() add up the runs itself.
   __device__ void forget_runs() {
     has_runs_ = false;
   }
@@ -232,14 +232,14 @@ class RowPass {
     return {warps_before + in_warp - value, total};
   }
 
-  /// The sum of the weights that weigh(logits, first token, weights) gives four tokens at a time, of this thread's; fours below
-  /// `floor` are left out.
+  /// The sum over this thread's tokens of the weights that weigh(logits, first token, weights) gives for four
+  /// tokens at a time; groups of four below `floor` are skipped.
   template <class Weigh>
   __device__ RowWeight add_up(float floor, const Weigh& weigh) const {
     return add_up_in(0, slice_.size, thread(), kThreads, floor, weigh);
   }
 
-  /// The same of this warp's run of tokens.
+  /// The same for this warp's run of tokens.
   template <class Weigh>
   __device__ RowWeight add_up_run(float floor, const Weigh& weigh) const {
     const int32_t begin = warp() * run_length();
@@ -251,13 +251,13 @@ class RowPass {
     return slice_.size;
   }
 
-  /// Keeps the sums of runs for find_token(): `of_run` is this warp's, to which add_to_run() adds. The caller syncs the block.
+  /// Keeps the sums of runs for find_token(): `of_run` is this warp's sum; add_to_run() adds to it. The caller syncs the block.
   __device__ void begin_runs(RowWeight of_run) {
     if (lane() == 0) memory_.runs[warp()] = of_run;
     has_runs_ = true;
     __syncthreads();
   }
-  /// Any thread: a token of any block's slice, of which the block that has it takes note.
+  /// Any thread: adds a token of any block's slice; only the block that has it counts it.
   __device__ void add_to_run(int32_t token, float weight) {
     const int32_t at = token - slice_.first;
     if (at < 0 || at >= slice_.size) return;
@@ -287,7 +287,7 @@ class RowPass {
     return own;
   }
 
-  /// Visits the tokens of [begin, end) in fours, but those below `floor`; begin is a multiple of 4.
+  /// Visits the tokens of [begin, end) in fours, except those below `floor`; begin is a multiple of 4.
   template <class Visit>
   __device__ __forceinline__ void for_each_four(int32_t begin, int32_t end, int first_step, int steps,
                                                 float floor, const Visit& visit) const {
@@ -302,12 +302,12 @@ class RowPass {
   RowGroup<kGroup>& group_;
 
  private:
-  /// Tokens of a block that are a warp's.
+  /// The number of a block's tokens that belong to a warp.
   __device__ int32_t run_length() const {
     return (slice_.size + 4 * kThreads - 1) / (4 * kThreads) * (4 * kWarpSize);
   }
 
-  /// All threads of a block: sets `found` to the token of [begin, begin + run) at which the running sum
+  /// All threads of a block call it: sets `found` to the token of [begin, begin + run) at which the running sum
   /// passes `share`.
   template <class Weigh>
   __device__ void find_in_run(int32_t begin, int32_t run, const Weigh& weigh, RowWeight share) {

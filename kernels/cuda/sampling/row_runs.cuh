@@ -8,7 +8,7 @@
 
 namespace minfer::cuda {
 
-/// A prefix of a row ordered by weight, largest first, lower token first among equals: all tokens before one, which is not of it.
+/// A prefix of a row in the order of weights, largest first, lower token first among equals: all tokens before this one.
 struct TriedToken {
   float weight = kLeastWeight;
   int32_t token = -1;
@@ -21,24 +21,24 @@ struct TriedToken {
 inline constexpr int kBlockRuns = 32;
 inline constexpr int kWarpTokens = 4 * kWarpSize;  ///< that a warp reads at a time
 
-/// Room for a slice of so many tokens in runs of as many.
+/// Room for a slice of `slice_tokens` tokens in runs of equal length.
 inline constexpr int32_t padded_run_slice(int32_t slice_tokens) {
   constexpr int32_t kStep = kBlockRuns * kWarpTokens;
   return (slice_tokens + kStep - 1) / kStep * kStep;
 }
 
-/// Where the slice of a block lies, if it is in shared memory: at the begin of what the launch asks for.
+/// The place of a block's slice, if it is in shared memory: the start of the memory that the launch asks for.
 __device__ __forceinline__ float* shared_slice() {
   extern __shared__ float4 dynamic_shared[];
   return reinterpret_cast<float*>(dynamic_shared);
 }
 
-/// The slice of a block in 32 runs of as many neighbouring tokens, however many threads the block has. What is found of a run goes to
-/// all blocks of the row at once, so that an exchange between the blocks is all that a pass ends with. Sums of weights are added in
-/// f32 by lanes of a run, in one order, and in units from there on: they do not depend on the number of threads.
+/// The slice of a block in 32 runs of consecutive tokens, all of the same length, for any number of threads. A run's result
+/// goes to all blocks of the row at once, so that a pass ends with one exchange between the blocks. Sums of weights are added
+/// in f32 by the lanes of a run, in one order, and from there on in units: they do not depend on the number of threads.
 ///
-/// One object serves all rows that a block takes, one after the other. Methods are called by all threads of the group, but find() by a
-/// warp; what tells something to all blocks is followed by the wait named there. `kIsShared`: the slice is the shared_slice().
+/// One object serves all rows of a block, one after the other. All threads of the group call the methods, except find(), which
+/// a warp calls. After telling all blocks, wait as the method's comment says. `kIsShared`: the slice is the shared_slice().
 template <int kGroup, int kThreads, bool kIsShared>
 class RowRuns {
   using Group = RowGroup<kGroup>;
@@ -51,7 +51,7 @@ class RowRuns {
  public:
   /// In shared memory.
   struct Memory {
-    float largest[kRuns * kGroup];  ///< of the row's tokens in as many parts, which need not be the runs
+    float largest[kRuns * kGroup];  ///< of parts of the row's tokens, which need not be the runs
     alignas(16)
         RowWeight sums[2][kRuns * kGroup];  ///< in turns: a block may be a pass ahead of one that still reads
     uint64_t found;                         ///< weight, then token
@@ -61,13 +61,13 @@ class RowRuns {
     typename RowExchange<kGroup, kThreads, 2>::Memory of_all;
     typename RowExchange<kGroup, kThreads, 1>::Memory of_one;
   };
-  /// One thread, first of all. A barrier of the group follows.
+  /// One thread calls it, before anything else. A barrier of the group follows.
   __device__ static void prepare(Exchanges& exchanges) {
     RowExchange<kGroup, kThreads, 2>::prepare(exchanges.of_all);
     RowExchange<kGroup, kThreads, 1>::prepare(exchanges.of_one);
   }
 
-  /// `slice`: with -inf behind it up to padded_run_slice(slice_tokens), `slice_tokens` what every block but the last has.
+  /// `slice`: with -inf behind it up to padded_run_slice(slice_tokens). `slice_tokens`: the size of every block's slice but the last.
   __device__ RowRuns(Memory& memory, Exchanges& exchanges, const RowSlice& slice, int32_t slice_tokens)
       : memory_(memory),
         of_all_(exchanges.of_all),
@@ -75,10 +75,10 @@ class RowRuns {
         slice_(slice),
         length_(padded_run_slice(slice_tokens) / kRuns) {}
 
-  /// Until what every block tells is known: the largest logits, or sums. A barrier of the block.
+  /// Waits for the values of every block: the largest logits, or sums. A barrier of the block.
   __device__ void wait_for_all() { of_all_.wait(); }
 
-  /// `own`: of the thread's tokens, any part of the slice. wait_for_all() follows.
+  /// `own`: the largest of the thread's tokens, any part of the slice. wait_for_all() follows.
   __device__ void tell_largest(float own) {
 #pragma unroll
     for (int distance = kWarps / 2; distance > 0; distance /= 2)
@@ -93,7 +93,7 @@ class RowRuns {
     return value_of_key(warp_most(key));
   }
 
-  /// A logit that at least `count` tokens reach, and few more; below all if the parts of the row do not tell. Any warp.
+  /// A logit that at least `count` tokens reach, and few more; below all logits if the parts of the row do not tell. Any warp.
   __device__ float reached_by(int32_t count) const {
     constexpr uint32_t kLowest = kKeyOfMinusInfinity + 1;
     uint32_t keys[kLaneRuns];
@@ -113,8 +113,8 @@ class RowRuns {
       return __reduce_add_sync(kWholeWarp, parts);
     };
     if (parts_from(kLowest) < count) return value_of_key(kLowest);
-    low = __reduce_min_sync(kWholeWarp, low);  // all that have any have it
-    high = warp_most(high) + 1;                // none has it
+    low = __reduce_min_sync(kWholeWarp, low);  // all parts with any logit reach it
+    high = warp_most(high) + 1;                // no part reaches it
     while (high - low > 1) {
       const uint32_t middle = low + (high - low) / 2;
       const int32_t parts = parts_from(middle);
@@ -128,7 +128,7 @@ class RowRuns {
     return value_of_key(low);
   }
 
-  /// Puts weights in the place of logits and adds them up. wait_for_all() follows.
+  /// Replaces logits by weights and adds these up. wait_for_all() follows.
   __device__ void weigh(const LogitWeight& weight) {
     float* values = this->values();
     add_up([&](int32_t at, float& sum) {
@@ -160,11 +160,11 @@ class RowRuns {
       sum += four.w >= least ? four.w : 0.0f;
     });
   }
-  /// The sums of a pass, by lanes of any warp: each has those of some runs.
+  /// The sums of a pass, over the lanes of any warp: each lane has the sums of some runs.
   struct Sums {
     RowWeight of_runs[kLaneRuns];
-    RowWeight before;   ///< of the runs of lanes before
-    RowWeight through;  ///< and of the lane's own
+    RowWeight before;   ///< of the runs of earlier lanes
+    RowWeight through;  ///< of those and the lane's own
     RowWeight total;
   };
   __device__ __forceinline__ Sums sums() const {
@@ -181,7 +181,7 @@ class RowRuns {
     return sums;
   }
 
-  /// Which run of the row a share falls on, and what is left of the share there.
+  /// The run of the row on which a share falls, and the rest of the share there.
   struct Place {
     int32_t run;
     RowWeight rest;
@@ -207,7 +207,7 @@ class RowRuns {
   __device__ bool has(int32_t run) const {
     return run / kRuns == Group::rank() && run % kRuns / kWarpRuns == warp();
   }
-  /// The warp that has it: the token before `tried` at which the running sum passes the rest of the share; the same in all lanes.
+  /// Called by the warp with the run: the token before `tried` at which the running sum passes the rest of the share, in all lanes.
   __device__ TriedToken find(const Place& place, const TriedToken& tried) const {
     const int32_t length = length_ / kWarpSize;
     const int32_t of_run = place.run % kRuns * length_;
@@ -224,18 +224,18 @@ class RowRuns {
     const double own = (parts[0] + parts[1]) + (parts[2] + parts[3]);
     const double rest = static_cast<double>(place.rest) * 0x1p-43;
     const double through = warp_sum_up_to(own);
-    // Sums of lanes round otherwise than those of runs: a share at the end of the run falls on its last token.
+    // Lanes' sums round differently from runs' sums: a share at the end of the run falls on its last token.
     const int owner = first_or_last(own > 0.0, own > 0.0 && through > rest);
     return find_in_lane(values, token, owner * length, length, __shfl_sync(kWholeWarp, through - own, owner),
                         rest, tried);
   }
-  /// The same warp: tells all blocks. wait_for_found() follows.
+  /// The same warp tells all blocks. wait_for_found() follows.
   __device__ void tell_found(const TriedToken& found) {
     if (lane() >= kGroup) return;
     of_one_.send(lane(), &memory_.found,
                  uint64_t{__float_as_uint(found.weight)} << 32 | static_cast<uint32_t>(found.token));
   }
-  /// What the warp that has it has found. A barrier of the block.
+  /// Returns the token that the owning warp has found. A barrier of the block.
   __device__ TriedToken wait_for_found() {
     of_one_.arrive(sizeof(memory_.found));
     of_one_.wait();
@@ -256,13 +256,13 @@ class RowRuns {
     return slice_.values;
   }
 
-  /// The first lane of which `is_wanted`; if there is none, the last one that `has_any`.
+  /// The first lane with `is_wanted`; if there is none, the last lane with `has_any`.
   __device__ static int first_or_last(bool has_any, bool is_wanted) {
     const uint32_t any = __ballot_sync(kWholeWarp, has_any);
     const uint32_t wanted = __ballot_sync(kWholeWarp, is_wanted);
     return wanted != 0 ? __ffs(static_cast<int>(wanted)) - 1 : 31 - __clz(static_cast<int>(any));
   }
-  /// find() among values [begin, begin + length), those of `token` + begin and so on, by a lane each; `sum` stands before them.
+  /// find() among values [begin, begin + length) of tokens from `token` + begin on, one lane each; `sum` is the sum before them.
   __device__ TriedToken find_in_lane(const float* values, int32_t token, int32_t begin, int32_t length,
                                      double sum, double rest, const TriedToken& tried) const {
     TriedToken found;
@@ -280,7 +280,7 @@ class RowRuns {
     return found;
   }
 
-  /// Sends what kWarps lanes agree on to all blocks: of the warp's runs one after the other.
+  /// Sends values, on which kWarps lanes each agree, to all blocks: one for each of the warp's runs.
   template <class T>
   __device__ void tell(T* of_row, const T& value) {
     const int rank = lane() % kWarps;
@@ -304,7 +304,7 @@ class RowRuns {
 #pragma unroll
     for (int r = 0; r < kWarpRuns; ++r)
       units[r] = weight_units(sums[r]);
-    // Halves of the warp take halves of the runs until each run has kWarps lanes.
+    // Halves of the warp take halves of the runs until kWarps lanes share each run.
     int distance = kWarpSize / 2;
 #pragma unroll
     for (int runs = kWarpRuns; runs > 1; runs /= 2, distance /= 2) {

@@ -12,18 +12,18 @@ __device__ __forceinline__ int32_t num_packed_rows(const std::byte* packed) {
   return reinterpret_cast<const PackedHeader*>(packed)->num_rows;
 }
 
-/// One thread.
+/// One thread calls it.
 __device__ __forceinline__ void write_token(const SampleParams& params, int32_t row, int32_t token) {
   params.tokens[row] = max(token, 0);
   params.results[row].token = token;
   params.results[row].num_top = -1;
 }
 
-/// A block's part in the rows that its group takes, one after the other; a local variable of the kernel. The blocks of a group take the same
-/// branches: what these depend on is the row's, or what all blocks were told. So none waits for what another one does not send.
+/// A block's part in the rows that its group takes in turn; a local variable of the kernel. The blocks of a group take the same branches,
+/// since these depend on the row or on values that all blocks were told. So no block waits for words that another one does not send.
 ///
-/// A block may be ahead of others: it goes on with its next row when it does not need this one's slice any more. All wait where the row's largest
-/// logit is found, which takes all of them. Before a block leaves, all have arrived for the last time: nothing is sent to it any more.
+/// A block may be ahead of others: it starts its next row when it no longer needs this row's slice. All meet where the row's largest
+/// logit is found, which needs all blocks. Before a block leaves, all have arrived for the last time: nothing is sent to it any more.
 template <int kGroup, int kThreads, bool kIsShared>
 class RowSampler {
   using Runs = RowRuns<kGroup, kThreads, kIsShared>;
@@ -52,7 +52,7 @@ class RowSampler {
         runs_(memory.search.runs, memory.exchanges, slice, params.slice),
         copies_(memory.copies, slice, params.padded_slice) {}
 
-  /// Before the logits are there.
+  /// Call it before the logits are complete.
   __device__ void prepare() {
     if (thread() == 0) {
       Runs::prepare(memory_.exchanges);
@@ -70,7 +70,7 @@ class RowSampler {
   __device__ void sample_rows() {
     const int32_t step = static_cast<int32_t>(gridDim.x) / kGroup;
     int32_t row = group_.row();
-    // The row and its parameters are asked for before it is known whether there is such a row: memory answers all at once.
+    // The row and its parameters are loaded before it is known whether the row exists, so that all loads overlap.
     begin_copies(row);
     const uint32_t word = word_of(row);
     const int32_t num_rows = min(num_packed_rows(params_.packed) - params_.first_row, params_.rows);
@@ -106,7 +106,7 @@ class RowSampler {
                         int64_t{params_.first_row + row} * kRowWords;
     return thread() < kRowWords ? words[thread()] : 0;
   }
-  /// A barrier of the block makes it known.
+  /// Visible after a barrier of the block.
   __device__ void keep_word(int turn, uint32_t word) {
     if (thread() < kRowWords) reinterpret_cast<uint32_t*>(&memory_.rows[turn])[thread()] = word;
   }
@@ -114,7 +114,7 @@ class RowSampler {
   __device__ const float* logits(int32_t row) const {
     return params_.logits + row * params_.stride;
   }
-  /// The row's logits are on their way, if they come by bulk copies.
+  /// Starts the copies of the row's logits, if they come by bulk copies.
   __device__ void begin_copies(int32_t row) {
 #if __CUDA_ARCH__ >= 900
     if constexpr (kIsShared) {
@@ -129,7 +129,7 @@ class RowSampler {
     }
 #endif
   }
-  /// The row's logits are there, for other threads behind a barrier of the block. Returns the largest of this thread's. `next`: the row behind it, or -1.
+  /// Loads the row's logits; others see them after a barrier of the block. Returns this thread's largest. `next`: the next row, or -1.
   __device__ float load(int32_t row, int32_t next) {
 #if __CUDA_ARCH__ >= 900
     if constexpr (kIsShared) {
@@ -143,7 +143,7 @@ class RowSampler {
     return load_slice<kThreads>(params_, row, slice_);
   }
 
-  /// Searches use the memory in which other blocks tell what they found in the next row: none does until all are through.
+  /// Searches use the memory to which other blocks send results of the next row, so no block sends before all have searched.
   __device__ void arrive_behind_searches() {
     if (!has_arrived_) group_.arrive();
     has_arrived_ = true;
@@ -162,7 +162,7 @@ class RowSampler {
     }
     wait_for_searches();
     runs_.tell_largest(own);
-    // Behind the block's arrival: whoever reads them waits for one more barrier.
+    // They are written behind the block's arrival: a reader waits for one more barrier.
     if (thread() >= kThreads - static_cast<int32_t>(kRandoms)) {
       const auto attempt = static_cast<uint32_t>(thread()) % kRandoms;
       memory_.randoms[attempt] = uniform(packed.seed, packed.position, attempt);
@@ -175,7 +175,7 @@ class RowSampler {
     const bool wants_logprobs = params_.logprobs && packed.top_logprobs >= 0;
     const int32_t row_of_step = params_.first_row + row;
     int32_t token;
-    bool writes = group_.rank() == 0 && thread() == 0;  // where all blocks know the token
+    bool writes = group_.rank() == 0 && thread() == 0;  // if all blocks know the token
     bool searches = wants_logprobs;
     if (packed.temperature == 0.0f || fabsf(largest) == INFINITY) {
       token = search_.largest().token;
@@ -204,7 +204,7 @@ class RowSampler {
   Search& search_;
   Runs runs_;
   Copies copies_;
-  bool has_arrived_ = true;  ///< at the group's barrier: prepare() does
+  bool has_arrived_ = true;  ///< at the group's barrier: prepare() arrives
 };
 
 }  // namespace minfer::cuda

@@ -8,13 +8,13 @@
 
 namespace minfer::cuda {
 
-/// Where a prefix of a row ends. Two passes: one adds up all weights exactly and counts tokens in bins of equal width below the
-/// largest logit. The counts tell, to within the width of a bin, in which bins the prefix may end. The other pass adds up what
-/// lies above those exactly and lists the tokens in them, which one block sorts and walks. What the bins say is only a guess: the
-/// end is found among the listed tokens, by exact sums, or not at all. Then, as where logits are too much alike to be listed or the
-/// end lies beyond the bins, the row is searched by digits (DigitSearch).
+/// Finds the end of a prefix of a row. There are two passes. The first adds up all weights exactly and counts tokens in bins
+/// of equal width below the largest logit. The counts tell, to within the width of a bin, in which bins the prefix may end.
+/// The second adds up the weights above those bins exactly and lists the tokens in them; one block sorts and walks the list.
+/// The bins are only a guess: the end is found among the listed tokens, by exact sums, or not at all. If it is not found, if
+/// logits are too similar to be listed or if the end lies beyond the bins, DigitSearch searches the row by digits.
 ///
-/// Between the blocks of a row: one barrier that passes 1 and 2 hide, and three that they wait for.
+/// Barriers between the blocks of a row: one that passes 1 and 2 hide, and three that blocks wait for.
 template <int kGroup, int kThreads, bool kIsShared>
 class RowSearch : public DigitSearch<kGroup, kThreads> {
   using Digits = DigitSearch<kGroup, kThreads>;
@@ -29,31 +29,31 @@ class RowSearch : public DigitSearch<kGroup, kThreads> {
   using Runs = RowRuns<kGroup, kThreads, kIsShared>;
 
   static constexpr int kBins = 2048;
-  static constexpr int kOwnBins = kBins / kGroup;  ///< of those that are merged in one block
+  static constexpr int kOwnBins = kBins / kGroup;  ///< merged in one block
   static constexpr int kThreadBins = kBins / kThreads;
   static constexpr uint32_t kListed = 1024;  ///< tokens that can be sorted
   static constexpr int kThreadListed = kListed / kThreads;
   static_assert(kThreadBins * kThreads == kBins && kOwnBins % kThreadBins == 0);
   static_assert(kThreadListed * kThreads == kListed);
   static_assert(kListed * sizeof(uint64_t) <=
-                kBins * sizeof(uint32_t));  // Memory's list leaves Binned::merged alone
+                kBins * sizeof(uint32_t));  // the list in Memory does not overlap Binned::merged
 
-  /// Counts leave the end in question within a bin's width either way (0), or within a 16th of it, as good as surely where many
-  /// tokens lie there (1).
+  /// Counts give the end to within a bin's width either way (guess 0), or to within a 16th of it, almost surely
+  /// right if many tokens lie there (guess 1).
   static constexpr int kGuesses = 2;
 
-  /// Bins that the prefix ends in, if it ends there.
+  /// The bins in which the prefix ends, if it ends in bins.
   struct Band {
     int32_t first;
     int32_t last;
     uint32_t before;   ///< tokens in bins before the first
-    uint32_t through;  ///< and in those up to the last
+    uint32_t through;  ///< tokens in bins up to the last one, including it
     __device__ bool can_be_listed() const { return first < kBins && through - before <= kListed; }
   };
   struct Binned {
     uint32_t counts[kBins];  ///< of this block's tokens
     uint32_t merged
-        [kOwnBins];  ///< of all blocks' tokens, in bins rank * kOwnBins ...: read while the list behind it begins
+        [kOwnBins];  ///< of all blocks' tokens, in bins rank * kOwnBins ...: others still read it when the list begins
   };
 
  public:
@@ -63,7 +63,7 @@ class RowSearch : public DigitSearch<kGroup, kThreads> {
     union {
       typename Runs::Memory runs;
       Binned binned;
-      uint64_t listed[kListed];  ///< token_key() of this block's tokens; block 0: then of all
+      uint64_t listed[kListed];  ///< token_key() of this block's tokens; in block 0 later of all
       typename Digits::DigitMemory digits;
     };
     Band bands[kGuesses];
@@ -75,11 +75,11 @@ class RowSearch : public DigitSearch<kGroup, kThreads> {
   __device__ RowSearch(RowGroup<kGroup>& group, Memory& memory, const RowSlice& slice)
       : Digits(group, memory.pass, memory.digits, slice), memory_(memory) {}
 
-  /// The most tokens that list_largest() is for.
+  /// The most tokens for which list_largest() works.
   static constexpr int kMostLargest = kThreads < 256 ? kThreads : 256;
 
-  /// Lists the tokens of the largest logits in the first block, in order. Returns how many there are, 0 if
-  /// they were too many, as where more logits than can be listed are alike. `reached`: RowRuns::reached_by(), by the first warp.
+  /// Lists the tokens of the largest logits in the first block, in order. Returns their number, or 0 if there were too
+  /// many, e.g. if more logits are equal than can be listed. `reached`: RowRuns::reached_by(), from the first warp.
   __device__ __noinline__ uint32_t list_largest(float reached) {
     if (thread() == 0) {
       memory_.least_listed = reached;
@@ -125,13 +125,13 @@ class RowSearch : public DigitSearch<kGroup, kThreads> {
     if (group_.rank() == 0) sort_descending<kThreads>(memory_.listed, listed);
     return listed;
   }
-  /// In the first block, listed largest first.
+  /// In the first block: the listed tokens, largest first.
   __device__ RowCutoff listed(uint32_t place) const {
     return token_of_key(memory_.listed[place]);
   }
 
-  /// The first block: the token that is drawn of the first `count` listed ones, at most kMostLargest, by inverse transform in the
-  /// order of their ids, from those that top_p and min_p leave.
+  /// The first block: draws a token from the first `count` listed ones, at most kMostLargest, by inverse
+  /// transform in the order of their ids, among those that top_p and min_p leave.
   __device__ int32_t draw_listed(uint32_t count, const LogitWeight& weight, float top_p, float min_p,
                                  double random) {
     const auto i = static_cast<uint32_t>(thread());
@@ -159,7 +159,7 @@ class RowSearch : public DigitSearch<kGroup, kThreads> {
   }
 
   /// The shortest prefix, within the prefix `within`, whose weights weigh(logit) add up to the goal or more; at
-  /// least one token, and none that weighs nothing unless all are kept. `range`: of the row.
+  /// least one token, and none that weighs nothing unless all are kept. `range`: the row's.
   template <class Weigh>
   __device__ __noinline__ RowCutoff find_cutoff(RowCutoff within, LogitRange range, Weigh weigh,
                                                 PrefixGoal prefix_goal) {
@@ -181,7 +181,7 @@ class RowSearch : public DigitSearch<kGroup, kThreads> {
   }
 
  private:
-  /// The prefix that is the whole row; tokens of -inf weigh nothing and are in no bin.
+  /// The prefix that is the whole row; tokens of -inf weigh nothing and lie in no bin.
   struct WholeRow {
     float logit = -INFINITY;
     __device__ __forceinline__ bool keeps(float /*logit*/, int32_t /*token*/) const { return true; }
@@ -198,7 +198,7 @@ class RowSearch : public DigitSearch<kGroup, kThreads> {
           per_logit((kBins - 1) / fminf(range.largest - range.smallest, reach)),
           are_usable(range.largest > range.smallest && range.largest - range.smallest < INFINITY &&
                      per_logit < INFINITY) {}
-    /// `difference`: of a logit from the largest, 0 or below. kBins or more: beyond the last bin.
+    /// `difference`: a logit minus the largest, 0 or below. A result of kBins or more is beyond the last bin.
     __device__ __forceinline__ uint32_t operator()(float difference) const {
       constexpr float kMagic = 0x1.8p23f;  // leaves the rounded integer in the low bits of a sum
       return __float_as_uint(fmaf(difference, -per_logit, kMagic)) - 0x4b400000u;
@@ -206,7 +206,7 @@ class RowSearch : public DigitSearch<kGroup, kThreads> {
     __device__ float logit_of(int bin) const { return largest - static_cast<float>(bin) / per_logit; }
   };
 
-  /// Returns the sum of all weights; fills `merged`, complete in all blocks.
+  /// Returns the sum of all weights; fills `merged`, which is then complete in all blocks.
   template <class Within, class Weigh>
   __device__ RowWeight count(const Within& within, const Bins& bins, const Weigh& weigh) {
 #pragma unroll 1
@@ -241,7 +241,7 @@ class RowSearch : public DigitSearch<kGroup, kThreads> {
     return sum_of_blocks(group_.gather(scan.total));
   }
 
-  /// The same in all blocks. Its first bin is kBins if the prefix ends beyond the bins.
+  /// The band is the same in all blocks. Its first bin is kBins if the prefix ends beyond the bins.
   template <class Weigh>
   __device__ Band find_band(const Bins& bins, const Weigh& weigh, RowWeight goal) {
     const int first_bin = thread() * kThreadBins;
@@ -291,8 +291,8 @@ class RowSearch : public DigitSearch<kGroup, kThreads> {
     return memory_.bands[memory_.bands[0].can_be_listed() ? 0 : 1];
   }
 
-  /// token_key() of the prefix's last token, the same in all blocks; 0: it is not in the band. Leaves the sums of what is kept by
-  /// runs.
+  /// token_key() of the prefix's last token, the same in all blocks; 0: it is not in the band. Keeps the sums
+  /// of the kept weights by runs.
   template <class Within, class Weigh>
   __device__ uint64_t find_end(const Within& within, const Bins& bins, const Band& band, const Weigh& weigh,
                                RowWeight goal) {
@@ -303,7 +303,7 @@ class RowSearch : public DigitSearch<kGroup, kThreads> {
     const float floor = fmaxf(bins.logit_of(band.last + 1), within.logit);
     const RowWeight of_run =
         this->add_up_run(floor, [&](const float(&logits)[4], int32_t token, float(&weights)[4]) {
-          uint32_t to_list = 0;  // a bit a token: few fours have any
+          uint32_t to_list = 0;  // one bit a token: few groups of four have any
 #pragma unroll
           for (int k = 0; k < 4; ++k) {
             const float difference = __fsub_rn(logits[k], bins.largest);
@@ -343,7 +343,7 @@ class RowSearch : public DigitSearch<kGroup, kThreads> {
     return end;
   }
 
-  /// Block 0: appends what the other blocks have listed. Returns how many tokens there are.
+  /// Block 0: appends the tokens that the other blocks have listed. Returns the number of tokens.
   __device__ uint32_t collect(const Mail* of_blocks) {
     uint32_t listed = of_blocks[0].count;
 #pragma unroll 1

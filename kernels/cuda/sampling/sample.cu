@@ -6,34 +6,34 @@
 #include "kernels/cuda/sampling/row_sampler.cuh"
 #include "kernels/cuda/sampling/sample.h"
 
-/// Rows of logits become tokens: see SamplingRow for the steps and their order.
+/// Turns rows of logits into tokens: SamplingRow has the steps and their order.
 ///
 ///   logits           [rows, vocabulary] f32, rows `stride` elements apart; not changed
-///   packed           what pack() wrote; rows past its own number get token 0
-///   tables           counts and biases of the rows' sequences: a penalised row reads 4 bytes a token, like its
-///                    logits, and adds what it was generated since. Masks: a constrained row reads a bit a token
+///   packed           written by pack(); rows past its number of rows get token 0
+///   tables           counts and biases of the rows' sequences: a penalised row reads 4 bytes a token, like its logits,
+///                    and adds tokens generated since. Masks: a constrained row reads a bit a token
 ///   previous_tokens  [rows of the step before] i32
-///   tokens           [rows] i32: what each row drew, 0 if it could not draw any
+///   tokens           [rows] i32: the drawn token of each row, 0 if it could not draw any
 ///   results          [rows] RowResult
 ///
-/// One launch. A group of 8 blocks takes a row (a cluster on Hopper; one block elsewhere), each a slice of
-/// the vocabulary, read from `logits` once: greedy rows need no more. Otherwise the slice stays in shared
-/// memory (in global memory if it does not fit), where mask, bias and penalties change it; RowRuns draws by
-/// tries, RowSearch finds where top_k cuts the row. As many groups run as the device has room for, each with
-/// every so many-th row: while it has one, the L2 fetches the next. A row with logprobs reads its raw logits a
-/// second time. What the passes cost: README.md.
+/// One launch. A group of 8 blocks takes a row (a cluster on Hopper; one block elsewhere). Each block takes a
+/// slice of the vocabulary and reads it from `logits` once; greedy rows need no more. Otherwise the slice stays
+/// in shared memory (in global memory if it does not fit), where mask, bias and penalties change it. RowRuns
+/// draws by tries, RowSearch finds where top_k cuts the row. The grid has as many groups as run at a time, and
+/// they take rows in turn; while a group has one row, the L2 fetches the next. A row with logprobs reads its
+/// raw logits a second time. README.md has the cost of the passes.
 ///
-/// Tokens are those of the CPU backend, but for roundings of a probability mass at the 1e-8 level:
-/// probabilities have the same bits; sums over the vocabulary are of integers here (units of 2^-43, rounded
-/// down, added exactly) and in double there. A draw
-/// depends on the row alone, not on its place, its batch, or the number of blocks.
+/// Tokens are those of the CPU backend, except for roundings of a probability mass at the 1e-8 level:
+/// probabilities have the same bits; sums over the vocabulary are sums of integers here (units of 2^-43,
+/// rounded down, added exactly) and of doubles there. A draw depends on the row alone, not on its place, its
+/// batch, or the number of blocks.
 namespace minfer::cuda {
 namespace {
 
 constexpr int kMaxGroup = 8;  ///< blocks of a cluster that every Hopper GPU allows
 
-/// On one multiprocessor of Hopper, which has 228 KB of shared memory, of which each block takes one for the system: three slices of a
-/// vocabulary of 128,256 fit beside their searches' memory.
+/// Blocks on one multiprocessor of Hopper. It has 228 KB of shared memory, of which each block takes one KB for
+/// the system: three slices of a vocabulary of 128,256 fit beside their searches' memory.
 constexpr int kSampleBlocks = 3;
 constexpr size_t kSearchBytes =
     (228 * 1024 / kSampleBlocks - 1024) / 128 * 128 - padded_run_slice(128'256 / kMaxGroup) * sizeof(float);
@@ -41,7 +41,7 @@ constexpr size_t kSearchBytes =
 template <int kGroup>
 using GreedyPass = RowPass<kGroup, kSharingThreads>;
 
-/// Rows of temperature 0 without mask, bias, penalties or logprobs.
+/// Samples rows of temperature 0 without mask, bias, penalties or logprobs.
 template <int kGroup>
 __global__ void MINFER_CLUSTER(kGroup) __launch_bounds__(kSharingThreads, 2)
     greedy_kernel(SampleParams params, Stamp stamp) {
@@ -97,7 +97,7 @@ int32_t slice_of(int64_t vocabulary, int32_t group) {
 constexpr auto kSharingKernel = sample_kernel<kMaxGroup, kSharingThreads, true>;
 constexpr auto kAloneKernel = sample_kernel<kMaxGroup, kAloneThreads, true>;
 
-/// Also has the kernel take as much of an SM for shared memory as there is, so that several blocks fit.
+/// Also makes the kernel take as much of an SM as possible for shared memory, so that several blocks fit.
 int64_t shared_bytes_for_slice(decltype(kSharingKernel) kernel) {
   cudaFuncAttributes attributes{};
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
@@ -108,7 +108,7 @@ int64_t shared_bytes_for_slice(decltype(kSharingKernel) kernel) {
          static_cast<int64_t>(attributes.sharedSizeBytes);
 }
 
-/// Of the kernel that shares multiprocessors: as many as the device runs at a time.
+/// Clusters of the kernel that shares multiprocessors: the number that the device runs at a time.
 int64_t most_clusters(int64_t shared_bytes) {
   check(cudaFuncSetAttribute(kSharingKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              static_cast<int>(shared_bytes)),
@@ -127,7 +127,7 @@ int64_t most_clusters(int64_t shared_bytes) {
   return std::max(count, 1);
 }
 
-/// As few groups of blocks as take `rows` rows in as few rounds as `most` of them.
+/// The fewest groups of blocks that take `rows` rows in as few rounds as `most` groups would.
 int64_t groups_for(int64_t rows, int64_t most) {
   const int64_t rounds = (rows + most - 1) / most;
   return (rows + rounds - 1) / rounds;

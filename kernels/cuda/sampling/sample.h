@@ -11,35 +11,35 @@
 
 namespace minfer::cuda {
 
-/// Which kernels a step's rows need: part of a graph's key, since a graph holds a fixed list of kernels.
+/// The kernels that a step's rows need. Part of a graph's key, since a graph holds a fixed list of kernels.
 struct SampleMode {
   bool greedy_only = true;  ///< every row has temperature 0 and neither mask, bias nor penalty
   bool logprobs = false;    ///< some row wants logprobs
   bool operator==(const SampleMode&) const = default;
 };
 
-/// Draws tokens on the device: the CPU backend's, but for sums that round differently at the 1e-8 level.
-/// Deterministic; a draw depends on its own row and nothing else of the batch. Owned by the backend.
+/// Draws tokens on the device, the same as the CPU backend except for sums that round differently at the 1e-8
+/// level. Deterministic; a draw depends on its own row alone. Owned by the backend.
 class SampleOps {
  public:
   /// Throws Error for vocabularies of more than 2^20 tokens.
   SampleOps(int32_t num_sms, const StepLimits& limits);
 
-  /// Bytes that pack() writes for so many rows.
+  /// Bytes that pack() writes for `num_rows` rows.
   static size_t packed_bytes(size_t num_rows);
-  /// Writes rows as sample() reads them, pointer-free, to memory that is 8-byte aligned as its copy on the device
-  /// is. `placed`: what SamplingTables::bring() said of them. Tokens outside the vocabulary are ignored. Throws
-  /// Error for a temperature or repetition penalty out of range and for more than 20 top logprobs.
+  /// Writes rows as sample() reads them, without pointers, to `out`, which is 8-byte aligned like its copy on the
+  /// device. `placed`: the result of SamplingTables::bring() for them. Tokens outside the vocabulary are ignored.
+  /// Throws Error for a temperature or repetition penalty out of range and for more than 20 top logprobs.
   static SampleMode pack(std::span<const SamplingRow> rows, std::span<const PlacedRow> placed,
                          std::byte* out);
   /// Bytes of the results of `num_rows` rows.
   static size_t result_bytes(int32_t num_rows);
 
-  /// `packed`, `previous_tokens` (what the rows of the step before drew, for pending_row) and `results` are
-  /// device memory; tokens[i] is what row i drew. `logits` are those of rows [first_row, first_row +
-  /// logits.rows), at most limits.logit_slice; f32, and they stay as they are. Rows past those of
-  /// `packed` (graph padding) get token 0 and no result. Token 0 also goes to a row of nothing but NaN and
-  /// -inf, whose result is none.
+  /// `packed`, `previous_tokens` (drawn by the rows of the step before, for pending_row) and `results` are
+  /// device memory; tokens[i] receives the token of row i. `logits` are those of rows [first_row, first_row +
+  /// logits.rows), at most limits.logit_slice, f32; they stay as they are. Rows past the rows of `packed`
+  /// (graph padding) get token 0 and no result. A row of nothing but NaN and -inf gets token 0 too, and its
+  /// result is none.
   void sample(Launch& launch, const Tensor& logits, int32_t first_row, SampleMode mode,
               const std::byte* packed, const SamplingTablesView& tables, const int32_t* previous_tokens,
               int32_t* tokens, std::byte* results);
@@ -48,8 +48,8 @@ class SampleOps {
 
  private:
   int32_t group_ = 1;           ///< thread blocks that share a row
-  int64_t rows_at_a_time_ = 1;  ///< of many rows: clusters that run at a time
-  DeviceBuffer storage_;        ///< of rows that do not fit into shared memory; else null
+  int64_t rows_at_a_time_ = 1;  ///< with many rows: clusters that run at a time
+  DeviceBuffer storage_;        ///< for rows that do not fit into shared memory; else null
 };
 
 }  // namespace minfer::cuda

@@ -5,7 +5,7 @@
 #include "kernels/cuda/sampling/sample.h"
 #include "kernels/cuda/sampling/sample_packed.h"
 
-// The host's side of SampleOps: rows become bytes, bytes become tokens.
+// The host's side of SampleOps: turns rows into bytes, and bytes into tokens.
 namespace minfer::cuda {
 namespace {
 

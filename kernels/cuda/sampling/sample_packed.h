@@ -4,7 +4,7 @@
 
 #include "kernels/sampling.h"
 
-/// The bytes that SampleOps::pack() writes and the sampling kernels read, and the results that they write and
+/// The bytes that SampleOps::pack() writes and the sampling kernels read, and the results that these write and
 /// unpack() reads.
 ///
 ///   PackedHeader | PackedRow[num_rows]
@@ -20,7 +20,7 @@ struct PackedBias {
   float bias;
 };
 
-/// Tokens that a row adds to the counts of its slot; more of them are counted in front of the step.
+/// Tokens that a row adds to the counts of its slot. If there are more, kernels in front of the step count them.
 inline constexpr int32_t kMaxNewTokens = 3;
 
 /// A SamplingRow; counts and biases that outlive the step are in the SamplingTables.
@@ -38,14 +38,14 @@ struct PackedRow {
   int32_t top_logprobs;
   int32_t slot;          ///< -1: none
   int32_t is_penalised;  ///< 1: by the counts of the slot
-  int32_t num_biases;    ///< up to kMaxLooseBiases: of `biases`; more: the first ones of the slot
+  int32_t num_biases;    ///< up to kMaxLooseBiases: in `biases`; more: the first ones of the slot
   PackedBias biases[kMaxLooseBiases];
-  int32_t mask;  ///< of the step's masks: the tokens that are allowed; -1: all
+  int32_t mask;  ///< index of the allowed tokens among the step's masks; -1: all are allowed
   int32_t num_new;
   int32_t new_tokens[kMaxNewTokens];  ///< generated since the slot's counts
 };
 
-/// An element of a table of counts: kInPrompt, if the token is in the prompt, and kOneOutput for each time it was generated.
+/// Terms of an element of the table of counts: kInPrompt if the token is in the prompt, and kOneOutput for each time it was generated.
 inline constexpr uint32_t kInPrompt = 1;
 inline constexpr uint32_t kOneOutput = 2;
 

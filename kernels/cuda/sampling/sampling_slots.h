@@ -16,14 +16,14 @@ inline bool needs_slot(const SamplingRow& row) {
   return has_counts || row.biases.size() > size_t{kMaxLooseBiases};
 }
 
-/// Which row of the device's sampling tables, its slot, each sequence has, and what of its state is there. A sequence keeps its
-/// slot until another one needs it: then the slot goes whose sequence has drawn nothing for the longest time. Since a slot
-/// only remembers what the host knows too, losing it costs an upload and nothing else. Host only; one thread.
+/// Keeps which slot (row of the device's sampling tables) each sequence has, and what of the sequence's state is there.
+/// A sequence keeps its slot until another one needs it: then the sequence that has drawn nothing for the longest time
+/// loses its slot. A slot only holds what the host knows too, so losing it costs one upload. Host only; one thread.
 class SamplingSlots {
  public:
   struct Placement {
     int32_t slot = -1;           ///< -1: the row needs none
-    bool is_new = false;         ///< the slot was another's: its counts are to be cleared
+    bool is_new = false;         ///< the slot was another sequence's: its counts must be cleared
     int32_t num_counted = 0;     ///< tokens of the row's history that are counted there
     bool brings_biases = false;  ///< the row's biases are not there
   };
@@ -31,10 +31,10 @@ class SamplingSlots {
   /// `num_slots`: at least the states of a step.
   explicit SamplingSlots(int32_t num_slots) : slots_(static_cast<size_t>(num_slots)) {}
 
-  /// Before the rows of each step: they do not take one another's slots.
+  /// Call it before the rows of each step, which do not take one another's slots.
   void begin_step() { ++step_; }
 
-  /// The row's slot, which is taken to hold all of its history and biases from now on.
+  /// The row's slot. From now on it counts as holding all of the row's history and biases.
   Placement place(const SamplingRow& row) {
     if (!needs_slot(row)) return {};
     if (row.state == 0) throw Error("sample: a row with penalties or many biases, but of no sequence");
@@ -53,7 +53,7 @@ class SamplingSlots {
 
  private:
   struct Slot {
-    uint64_t state = 0;  ///< 0: nobody's
+    uint64_t state = 0;  ///< 0: no sequence's
     uint64_t last_step = 0;
     int32_t num_counted = 0;
     size_t num_biases = 0;

@@ -3,12 +3,12 @@
 
 #include "kernels/cuda/sampling/sampling_tables.h"
 
-/// counts[token] += kOneOutput for each generated token of a history, kInPrompt is set for those of its prompt.
+/// counts[token] += kOneOutput for each generated token of a history; sets kInPrompt for the tokens of its prompt.
 ///
 ///   tokens  [size] i32 in page-locked memory, read over PCIe: 4 bytes a token
 ///   counts  [vocabulary] u32
 ///
-/// A thread a token, atomics: tokens may repeat. Tokens outside the vocabulary are ignored.
+/// One thread a token, with atomics: tokens may repeat. Tokens outside the vocabulary are ignored.
 namespace minfer::cuda {
 namespace {
 
@@ -73,7 +73,7 @@ std::span<const PlacedRow> SamplingTables::bring(Launch launch, std::span<const 
   return placed_;
 }
 
-/// Puts the row's mask into the staging memory, unless it is there, and returns its index.
+/// Puts the row's mask into the staging memory, unless it is already there, and returns its index.
 int32_t SamplingTables::place_mask(const SamplingRow& row) {
   require_equal("sample: words of a mask", mask_words_, std::ssize(row.allowed));
   const auto next = static_cast<int32_t>(mask_index_.size());
@@ -95,7 +95,7 @@ void SamplingTables::bring_masks(cudaStream_t stream) {
   staged_mask_ = (staged_mask_ + 1) % staged_masks_.size();
 }
 
-/// Returns the tokens that are left to the step.
+/// Returns the tokens that the step itself counts.
 std::span<const int32_t> SamplingTables::bring_counts(Launch& launch, const SamplingRow& row,
                                                       const SamplingSlots::Placement& placement) {
   uint32_t* counts = counts_.as<uint32_t>() + placement.slot * stride_;
@@ -131,8 +131,8 @@ void SamplingTables::bring_biases(cudaStream_t stream, const SamplingRow& row, i
         "copying logit biases");
 }
 
-/// A copy of `data`, up to a piece, that the stream's next work may read. Pieces are filled in turn: waits until the work that
-/// reads the other one is done when this one is full.
+/// A copy of `data`, at most a piece, that the stream's next work may read. Pieces are filled in turn: when
+/// this one is full, waits until the work that reads the other one is done.
 std::byte* SamplingTables::stage(cudaStream_t stream, const void* data, size_t bytes) {
   if (used_ + bytes > kPieceBytes) {
     check(cudaEventRecord(pieces_[piece_].is_free.get(), stream), "staging of seen tokens");

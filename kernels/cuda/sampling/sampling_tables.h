@@ -16,48 +16,48 @@
 
 namespace minfer::cuda {
 
-/// Where the sampling kernels find counts and biases of a slot. Device memory.
+/// The tables in which the sampling kernels find counts and biases of a slot. Device memory.
 struct SamplingTablesView {
   uint32_t* counts = nullptr;          ///< [slots, stride]: kInPrompt and kOneOutput, added up
-  int64_t stride = 0;                  ///< the vocabulary, rounded up; what lies behind it is 0
+  int64_t stride = 0;                  ///< the vocabulary, rounded up; elements behind it are 0
   const PackedBias* biases = nullptr;  ///< [slots, kMaxRowBiases]
   const uint32_t* masks = nullptr;     ///< [max_sequences, mask_words] of the step, bit t % 32 of word t / 32
-  int64_t mask_words = 0;              ///< of a mask: the vocabulary / 32, rounded up
+  int64_t mask_words = 0;              ///< in a mask: the vocabulary / 32, rounded up
 };
 
-/// What a row has on the device when its step begins.
+/// A row's data on the device when its step begins.
 struct PlacedRow {
   int32_t slot = -1;  ///< -1: nothing
   std::span<const int32_t> new_tokens =
       {};             ///< generated, at most kMaxNewTokens: the step itself counts them
-  int32_t mask = -1;  ///< of the step's masks; -1: none
+  int32_t mask = -1;  ///< index among the step's masks; -1: none
 };
 
-/// The tokens that each sequence has seen, counted, and its biases, in device memory: a slot for every sequence that runs, so
-/// that no step can lack room for them, whatever its requests ask for. Allocated at the start:
+/// The counted tokens that each sequence has seen, and its biases, in device memory. There is a slot for every sequence that runs, so no
+/// step can lack room for them, whatever its requests ask for. Allocated at the start:
 ///
 ///   counts   slots x vocabulary x 4 bytes, as many as a step's logits take: 131 MB for 256 sequences of Llama 3's vocabulary
 ///   biases   slots x kMaxRowBiases x 8 bytes: 8 MB for 256 sequences
 ///   staging  2 x 256 KiB of page-locked memory
 ///   masks    max_sequences x vocabulary / 8 bytes, and twice as many of page-locked memory: 4 MB for 256 sequences
 ///
-/// They change by what is new. A sequence that decodes brings the one token that the host has learnt since its last step, in
-/// its packed row. One that enters, or comes back after a preemption to a slot that was given away, has its whole history
-/// counted by kernels in front of the step, which read it from the staging memory piece by piece: only a history of more than
-/// the staging memory makes the host wait. Tokens that are drawn and then dropped (a stop found late, a preemption) never come
-/// into a count, since the host does not send them.
+/// Only new data is brought. A sequence that decodes brings one token in its packed row, the one that the host has learnt since its
+/// last step. A sequence that enters, or comes back after a preemption to a new slot, has its whole history counted by kernels in
+/// front of the step. They read it from the staging memory piece by piece; only a history larger than the staging memory makes the
+/// host wait. Tokens that are drawn and then dropped (a stop found late, a preemption) never enter a count, since the host does not
+/// send them.
 ///
-/// Masks are a step's own: those of the next step are copied behind the kernels of this one, so two steps under way share the
-/// device's memory, but not the staging. Rows with the same mask have one copy. A step without any copies nothing.
+/// Masks belong to one step. Masks of the next step are copied behind the kernels of this one, so two steps under way share the
+/// device's memory, but not the staging. Rows with the same mask have one copy. A step without masks copies nothing.
 ///
 /// Owned by the backend; one thread. All work is in the order of the stream.
 class SamplingTables {
  public:
   explicit SamplingTables(const StepLimits& limits);
 
-  /// Brings what the rows of the next step need and the device lacks. One value a row, valid until the next call, as long as
-  /// the rows' histories. Not while the stream is being captured. Throws Error for a mask of another vocabulary and for more masks
-  /// than sequences.
+  /// Brings what the rows of the next step need and the device lacks. Returns one value a row, valid until the
+  /// next call and as long as the rows' histories. Not allowed while the stream is being captured. Throws Error
+  /// for a mask of another vocabulary and for more masks than sequences.
   std::span<const PlacedRow> bring(Launch launch, std::span<const SamplingRow> rows);
   SamplingTablesView view() const {
     return {counts_.as<uint32_t>(), stride_, biases_.as<PackedBias>(), masks_.as<uint32_t>(), mask_words_};
@@ -92,8 +92,8 @@ class SamplingTables {
   int32_t max_masks_;
   DeviceBuffer masks_;
   std::array<Piece, 2> staged_masks_;                        ///< steps with masks use them in turn
-  size_t staged_mask_ = 0;                                   ///< the one of the step
-  std::unordered_map<const uint32_t*, int32_t> mask_index_;  ///< by the first word's place, of the step
+  size_t staged_mask_ = 0;                                   ///< the one of the current step
+  std::unordered_map<const uint32_t*, int32_t> mask_index_;  ///< by the address of its first word, this step
 };
 
 }  // namespace minfer::cuda

@@ -7,8 +7,8 @@
 
 namespace minfer::cuda {
 
-/// A block's slices of one row after the other: bulk copies into the same shared memory, in parts that are looked at as they come. Rows and slices
-/// are 16-byte aligned and multiples of 16 bytes. Compute capability 9.0 and later.
+/// A block's slices of successive rows: bulk copies into the same shared memory, in parts that are read as they
+/// come. Rows and slices are 16-byte aligned and multiples of 16 bytes. Compute capability 9.0 and later.
 template <int kThreads>
 class SliceCopies {
   static constexpr int kParts = 4;
@@ -19,18 +19,18 @@ class SliceCopies {
     SharedBarrier came[kParts];
   };
 
-  /// `padded`: tokens that `slice` has room for, a multiple of 4 * kParts.
+  /// `padded`: the tokens for which `slice` has room, a multiple of 4 * kParts.
   __device__ SliceCopies(Memory& memory, const RowSlice& slice, int32_t padded)
       : memory_(memory), slice_(slice), length_(padded / kParts) {}
 
-  /// One thread. A barrier of the block follows before others wait.
+  /// One thread calls it. A barrier of the block follows before others wait.
   __device__ static void prepare(Memory& memory) {
     for (SharedBarrier& barrier : memory.came)
       make_barrier(barrier, 1);
   }
 
-  /// One thread, when no thread of the block needs the slice before any more: begins to copy that of `row`. Each begin() has its largest(); no block
-  /// ends before.
+  /// One thread calls it, when no thread of the block needs the slice before any more: starts the copy of the
+  /// slice of `row`. Each begin() has its largest(); no block ends before.
   __device__ void begin(const float* row) {
     const uint64_t policy = read_once_policy();
 #pragma unroll 1
@@ -46,14 +46,14 @@ class SliceCopies {
                  memory_.came[part], policy);
     }
   }
-  /// One thread: has the L2 fetch what a later begin() copies.
+  /// One thread calls it: makes the L2 fetch the data that a later begin() copies.
   __device__ void prefetch(const float* row) const {
     if (slice_.size <= 0) return;
     prefetch_bytes(row + slice_.first, static_cast<uint32_t>(slice_.size) * uint32_t{sizeof(float)});
   }
 
-  /// All threads: waits for the slice and puts -inf behind it. Returns the largest of what this thread saw. What is behind the slice, other threads
-  /// know after a barrier of the block.
+  /// All threads call it: waits for the slice and puts -inf behind it. Returns the largest logit that this
+  /// thread saw. Other threads see the -inf behind the slice after a barrier of the block.
   __device__ __forceinline__ float largest() {
     float largest = -INFINITY;
 #pragma unroll 1
@@ -66,7 +66,7 @@ class SliceCopies {
   }
 
  private:
-  /// Of a part of which `size` tokens are the slice's, or all. A thread writes what is behind them where it looks itself.
+  /// The largest of a part with `size` tokens of the slice, or all of it. A thread writes the -inf behind them where it reads itself.
   __device__ __forceinline__ float largest_of(float* values, int32_t size) const {
     constexpr int kAtATime = 1024 / kThreads;
     const int32_t thread = 4 * static_cast<int32_t>(threadIdx.x);

@@ -4,8 +4,8 @@
 
 namespace minfer::cuda {
 
-/// Sorts keys[0, count) in shared memory, the largest first. All threads of a block, kThreads of them; the keys need not be complete
-/// before. Bitonic (Batcher 1968): the array has room for a power of two, whose rest is filled with 0.
+/// Sorts keys[0, count) in shared memory, the largest first. All kThreads threads of a block call it; the keys need not
+/// be complete before. Bitonic (Batcher 1968): the array has room for a power of two, and its rest is filled with 0.
 template <int kThreads>
 __device__ void sort_descending(uint64_t* keys, uint32_t count) {
   uint32_t size = 2;

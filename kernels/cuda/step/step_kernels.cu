@@ -3,10 +3,10 @@
 
 // The first and the last kernel of a step.
 //
-//   step_inputs   staged inputs (page-locked host memory, read over PCIe) -> device arrays. A few blocks,
-//                 whose threads stride over every array, over each from another block on: a read over PCIe takes longer than a
-//                 microsecond, and those of a small step are then made at the same time. Bytes: 12 a token (16 with a block table
-//                 of windows), 8 a sequence (12 with states), 4 a new KV block, and the packed sampling rows.
+//   step_inputs   staged inputs (page-locked host memory, read over PCIe) -> device arrays. A few blocks, whose threads
+//                 stride over every array, each array starting at another block: a read over PCIe takes longer than a
+//                 microsecond, so the reads of a small step overlap. Bytes: 12 a token (16 with a block table of windows),
+//                 8 a sequence (12 with states), 4 a new KV block, and the packed sampling rows.
 //   step_results  one block: stamps, drawn tokens and the number of experts chosen in each layer -> page-locked
 //                 host memory, then the end stamp, then the step counter.
 namespace minfer::cuda {
@@ -36,7 +36,7 @@ __device__ void copy_tokens(const StepPointers& p, const std::byte* staged, cons
   }
 }
 
-/// Padding sequences have no context, and no slot of states.
+/// Padding sequences have no context and no slot of states.
 __device__ void copy_sequences(const StepPointers& p, const std::byte* staged, const StagedOffsets& at,
                                const StagedHeader& header, const LaunchSizes& sizes, int first, int stride) {
   const auto* query_start = staged_array<int32_t>(staged, at.query_start);
@@ -52,7 +52,7 @@ __device__ void copy_sequences(const StepPointers& p, const std::byte* staged, c
   }
 }
 
-/// A warp a change.
+/// One warp takes a change.
 __device__ void copy_block_table(const StepPointers& p, const std::byte* staged, const StagedOffsets& at,
                                  const StagedHeader& header, int32_t max_blocks, int first, int stride) {
   const auto* changes = staged_array<StagedChange>(staged, at.changes);

@@ -13,7 +13,7 @@ size_t aligned(size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-/// Deals out pieces of one allocation; with a null base it only counts.
+/// Hands out pieces of one allocation; with a null base it only counts.
 class Pieces {
  public:
   explicit Pieces(void* base) : base_(static_cast<std::byte*>(base)) {}
@@ -178,7 +178,7 @@ ForwardBatch StepMemory::device_batch(const ForwardBatch& host, const LaunchSize
   batch.num_tokens = sizes.tokens;
   batch.num_logit_rows = sizes.logit_rows;
   batch.num_sequences = sizes.sequences;
-  // There is padding in graphs alone, which hold decoding sequences or prompts.
+  // Only graphs have padding; they hold decoding sequences or prompts.
   if (host.num_decode_sequences > 0) {
     batch.num_decode_sequences += sizes.sequences - host.num_sequences;
     batch.num_decode_tokens += sizes.tokens - host.num_tokens;

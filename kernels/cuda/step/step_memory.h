@@ -13,9 +13,9 @@
 
 namespace minfer::cuda {
 
-/// Sizes that a step's kernels are launched with: those of its batch, or larger ones that a graph was
-/// captured for. Those of a graph of sequences that bring a token each have as many tokens as sequences; then padding brings a token
-/// each as well. Otherwise padding sequences bring none, and padding tokens are no sequence's.
+/// Sizes with which a step's kernels are launched: those of its batch, or the larger ones of a captured graph.
+/// If a graph has as many tokens as sequences, each sequence brings one token, and padding sequences do too.
+/// Otherwise padding sequences bring none, and padding tokens belong to no sequence.
 struct LaunchSizes {
   int32_t tokens = 0;
   int32_t sequences = 0;
@@ -25,7 +25,7 @@ struct LaunchSizes {
   constexpr int32_t padding_query() const { return tokens == sequences ? 1 : 0; }
 };
 
-/// What begins every step's inputs in page-locked memory.
+/// The beginning of every step's inputs in page-locked memory.
 struct StagedHeader {
   int32_t num_tokens;
   int32_t num_sequences;
@@ -34,12 +34,12 @@ struct StagedHeader {
   int32_t sampling_bytes;
 };
 
-/// Blocks of a row of the block table that are new.
+/// New blocks in a row of the block table.
 struct StagedChange {
   int32_t row;
-  int32_t first;  ///< of the row
+  int32_t first;  ///< index in the row
   int32_t count;
-  int32_t blocks_at;  ///< where they begin among the blocks of all changes
+  int32_t blocks_at;  ///< index of its first block among the blocks of all changes
 };
 
 /// Where the parts of a step's inputs lie in page-locked memory, in bytes from the header.
@@ -48,56 +48,56 @@ struct StagedOffsets {
       changes, change_blocks, sampling;
 };
 
-/// Device pointers that the step's first and last kernel work on; the same for all steps.
+/// Device pointers that the step's first and last kernels use; the same for all steps.
 struct StepPointers {
   // Inputs: written by the first kernel.
   int32_t *token_ids, *positions, *slots, *query_start, *context_len, *logit_rows, *block_table;
-  int32_t* window_slots;  ///< null where one block table serves all layers
-  int32_t* state_slots;   ///< null where sequences have no states
+  int32_t* window_slots;  ///< null if one block table serves all layers
+  int32_t* state_slots;   ///< null if sequences have no states
   std::byte* sampling;
   int32_t* previous_tokens;
   // Outputs.
   int32_t* tokens;
   std::byte* results;
-  unsigned long long* stamps;  ///< of the step under way
+  unsigned long long* stamps;  ///< of the current step
   uint32_t* step;              ///< steps finished so far
-  /// Experts that the step's tokens chose, a bit each: [routed layers, expert_words]. Cleared by the first kernel, counted by the last.
+  /// Experts that the step's tokens chose, a bit each: [routed layers, expert_words]. The first kernel clears them, the last counts them.
   uint32_t* chosen_experts;
   int32_t expert_words;
   int32_t routed_layers;
   int32_t* num_tokens;  ///< of the step, without padding
-  // Page-locked host memory, two of each: a step's number modulo 2 names its own.
+  // Page-locked host memory, two of each: step n uses index n % 2.
   const std::byte* staged[2];
   unsigned long long* host_stamps[2];  ///< the step's end, then the stamps by index
   std::byte* host_results[2];
-  int32_t* host_experts[2];  ///< [routed layers] experts that were chosen
+  int32_t* host_experts[2];  ///< [routed layers] number of experts that were chosen
 };
 
 /// The memory through which steps get their inputs and give their results, so that a captured graph serves
 /// every step: fixed device arrays, and two places in page-locked host memory that steps use in turn. The
-/// step's first kernel reads its place and writes the device arrays, the last one writes results and stamps
-/// to its place; both know which by a step counter in device memory.
+/// step's first kernel reads its place and writes the device arrays. Its last kernel writes results and stamps
+/// to its place. Both find the place by a step counter in device memory.
 class StepMemory {
  public:
   explicit StepMemory(const StepLimits& limits);
 
-  /// Writes the inputs of a step (host memory) to place `slot` (step number modulo 2). `placed`: one a row, as
-  /// SamplingTables::bring() gave it.
+  /// Writes the inputs of a step (host memory) to place `slot` (step number modulo 2). `placed`: one for each
+  /// row, from SamplingTables::bring().
   SampleMode stage(size_t slot, const ForwardBatch& host, std::span<const SamplingRow> rows,
                    std::span<const PlacedRow> placed);
-  /// Brings `rows` to the device behind what the stream has been given of step `slot`, which was staged without any.
+  /// Brings `rows` to the device for step `slot`, which was staged without rows; in stream order, behind the step's launches so far.
   SampleMode bring_rows(cudaStream_t stream, size_t slot, std::span<const SamplingRow> rows,
                         std::span<const PlacedRow> placed);
   /// The batch as ops see it.
   ForwardBatch device_batch(const ForwardBatch& host, const LaunchSizes& sizes) const;
 
-  /// The step's first kernel. Entries of the arrays past the staged batch are filled so that they do no harm:
-  /// slot -1, context 0, no slot of states.
+  /// The step's first kernel. It fills entries of the arrays past the staged batch with harmless values: slot
+  /// -1, context 0, no slot of states.
   void launch_inputs(Launch& launch, const LaunchSizes& sizes) const;
-  /// The step's last kernel: `num_stamps` stamps, its own begin included, and the experts chosen in `num_routed` layers.
+  /// The step's last kernel: it brings `num_stamps` stamps, its own begin included, and counts experts chosen in `num_routed` layers.
   void launch_results(Launch& launch, int32_t num_stamps, int32_t num_rows, int32_t num_routed) const;
 
-  /// Where stamp `index` of a step goes. Throws Error where there is no room, of steps with more than StepLimits::max_stamps ops.
+  /// Where stamp `index` of a step goes. Throws Error if there is no room, for steps with more than StepLimits::max_stamps ops.
   unsigned long long* stamp(int32_t index) const;
   /// Where the choices of routed layer `index` of a step are noted; nowhere if there is no room.
   ChosenExperts chosen_experts(int32_t index) const;
@@ -115,7 +115,7 @@ class StepMemory {
   void lay_out_staging();
   /// Begin, end and arrival of each op, and the end of the step.
   int32_t num_stamps() const { return 3 * limits_.max_stamps + 1; }
-  /// Of the block table.
+  /// Rows of the block table.
   size_t num_rows() const {
     return static_cast<size_t>(limits_.max_sequences) * (limits_.has_window_table ? 2 : 1);
   }

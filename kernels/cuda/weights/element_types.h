@@ -9,7 +9,7 @@
 
 #include "kernels/cuda/weights/weight_types.h"
 
-/// From the types of activations and of a KV cache, known when a kernel is launched, to the kernel that was compiled for them.
+/// Maps the types of activations and of a KV cache, known when a kernel is launched, to the kernel that was compiled for them.
 namespace minfer::cuda {
 
 /// An element of f32, f16, bf16 or f8_e4m3.
@@ -19,17 +19,17 @@ using ElementOf = std::conditional_t<
     std::conditional_t<type == DType::f16, __half,
                        std::conditional_t<type == DType::bf16, __nv_bfloat16, __nv_fp8_e4m3>>>;
 
-/// Types of a KV cache: those of every kernel that writes it, and those with attention on tensor cores.
+/// Types of a KV cache: those that all its writers take, and those with attention on tensor cores.
 using CacheTypes = DTypes<DType::f32, DType::f16, DType::bf16, DType::f8_e4m3>;
 using NarrowCacheTypes = DTypes<DType::bf16, DType::f16, DType::f8_e4m3>;
 
-/// A tensor's type, and what an error calls it.
+/// A tensor's type, and its name in errors.
 struct NamedType {
   std::string_view name;
   DType type;
 };
 
-/// Calls launch.operator()<X, Kv>() with the elements of activations, f32 or bf16, and of a cache of CacheTypes. Else throws Error.
+/// Calls launch.operator()<X, Kv>() with the element types of activations, f32 or bf16, and of a cache of CacheTypes. Else throws Error.
 template <class F>
 void for_elements(const NamedType& x, const NamedType& cache, const F& launch) {
   for_type(DTypes<DType::f32, DType::bf16>{}, x.name, x.type, [&](auto x_type) {

@@ -4,8 +4,8 @@
 #include "kernels/cuda/weights/raw_blocks.cuh"
 #include "kernels/quant_grids.h"
 
-/// Reads the ternary formats and those with a grid element by element, as raw_blocks.cuh the others. code() is that of q2_k for the
-/// ternary ones, of lut4 for those with a grid.
+/// Reads the ternary formats and those with a grid element by element, like raw_blocks.cuh for the others.
+/// code() is q2_k's for the ternary ones, lut4's for those with a grid.
 namespace minfer::cuda {
 
 __host__ __device__ inline int code(const BlockTq1_0& b, int k) {
@@ -22,7 +22,7 @@ __host__ __device__ inline int code(const BlockTq2_0& b, int k) {
 template <class Block>
 concept TernaryBlock = std::is_same_v<Block, BlockTq1_0> || std::is_same_v<Block, BlockTq2_0>;
 
-/// A scale of 1 and a minimum of 1 as q2_k has them, of d both.
+/// A scale of 1 and a minimum of 1, as in q2_k; both multiply d.
 __host__ __device__ inline int two_scales(const TernaryBlock auto&, int) {
   return 0x11;
 }
@@ -36,7 +36,7 @@ __host__ __device__ inline int number(const TernaryBlock auto& b, int k) {
   return code(b, k) - 1;
 }
 
-// Local constants, because the device has no others of the host's.
+// Local constants, because the device cannot use the host's.
 __host__ __device__ inline int iq2_xxs_digit(int index, int i) {
   static constexpr auto kGrid = kIq2XxsGrid;
   return kGrid[index] >> (2 * i) & 3;
@@ -65,7 +65,7 @@ __host__ __device__ inline int iq3_s_digit(int index, int i) {
 __host__ __device__ inline int sign_bit(const uint8_t* signs, int k) {
   return (signs[k / 8] >> (k % 8) & 1) << 3;
 }
-/// Of element k of 32, whose four sevens of signs are in `word`.
+/// The sign of element k of 32; `word` has their four sevens of signs.
 __host__ __device__ inline int sign_of_sevens(uint32_t word, int k) {
   return static_cast<int>(all_signs(word) >> k & 1) << 3;
 }
@@ -102,7 +102,7 @@ __host__ __device__ inline int code(const BlockIq1M& b, int k) {
   return iq1_digit(b.qs[k / 8] | (high & 7) << 8, k % 8) | (high & 8);
 }
 
-/// 2 s + 1 of sub-block j of 16 elements.
+/// 2 s + 1 for sub-block j of 16 elements.
 __host__ __device__ inline int odd_scale(const BlockIq2Xxs& b, int j) {
   return 2 * static_cast<int>(word_at(b.qs + 8 * (j / 2) + 4) >> 28) + 1;
 }

@@ -7,14 +7,14 @@
 
 #include "kernels/quant_types.h"
 
-/// lut4, the device type of the formats with a grid (quant_grids.h): four-bit codes into a table of sixteen numbers, a six-bit scale for
-/// sixteen elements, a half for 256. Value: d * factor * s * table[code]. Each of the formats has few numbers, their scales are odd and
-/// below 32, so nothing is rounded; a tile brings the table and the factor of its format, so that kernels are compiled once for all.
-/// 4.5 bits an element, where the files have 1.6 to 3.4: indices into a grid stand for eight columns of a row, and no lane of a warp has
-/// eight columns of a row.
+/// lut4, the device type of the formats with a grid (quant_grids.h): four-bit codes into a table of sixteen
+/// numbers, a six-bit scale for 16 elements, an f16 d for 256. Value: d * factor * s * table[code]. Each format has
+/// few numbers, and its scales are odd and below 32, so nothing is rounded. A tile brings its format's table and
+/// factor, so that one compiled kernel serves all formats. An element takes 4.5 bits, where the files take 1.6 to
+/// 3.4: an index into a grid stands for eight columns of a row, and no lane of a warp has eight columns of a row.
 namespace minfer::cuda {
 
-/// The numbers of a format's blocks, and what d is multiplied by.
+/// The numbers of a format's blocks, and the factor of d.
 template <class Block>
 struct Lut4;
 
@@ -49,7 +49,7 @@ struct Lut4<BlockIq3S> {
   }
 };
 
-/// Eight times -1, 0 or 1, and the eighth that is added or taken off.
+/// Eight times -1, 0 or 1, plus or minus one: the eighth that is added or subtracted.
 template <>
 struct Lut4<BlockIq1S> {
   static constexpr float kFactor = 0.125f;
@@ -65,7 +65,7 @@ concept GridBlock = requires {
   Lut4<Block>::kFactor;
 };
 
-/// Word i of the eight behind the halves d of a tile: the table, the factor, zeros.
+/// Word i of the eight words behind the halves d of a tile: the table, the factor, zeros.
 template <class Block>
 __host__ __device__ constexpr uint32_t lut4_word(int i) {
   if (i == 4) return std::bit_cast<uint32_t>(Lut4<Block>::kFactor);

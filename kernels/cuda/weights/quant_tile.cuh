@@ -9,24 +9,24 @@
 #include "kernels/fp8.h"
 #include "kernels/quant_types.h"
 
-/// The bits of a tile of 16 rows x 256 columns of a quantised weight, in the order in which a warp's lanes
-/// need them as A operands of mma.m16n8k16 and, four tiles below each other, of wgmma: lane 4 g + t holds rows g and g + 8 and, of each
-/// 16 columns, columns 2 t, 2 t + 1, 2 t + 8 and 2 t + 9.
+/// The bits of a tile of 16 rows x 256 columns of a quantised weight, in the order in which a warp's lanes need
+/// them as A operands of mma.m16n8k16 and, with four tiles one below the other, of wgmma. Lane 4 g + t holds
+/// rows g and g + 8 and, in each 16 columns, columns 2 t, 2 t + 1, 2 t + 8 and 2 t + 9.
 ///
 /// Planes of a tile, in this order:
 ///   quants     4 bits: [unit 4][lane 32] 16 bytes = 4 words: word w has row g + 8 (w % 2) of group
 ///                2 unit + w / 2. Pair p of a word (columns 16 (p / 2) + 8 (p % 2) + 2 t and the next) has
 ///                bits 4 p ... and 16 + 4 p ...: `(word >> 4 p) & 0x000f000f` is a pair, and `(word >> 4 r) & 0x0f0f0f0f` has pairs r
 ///                and r + 2, a byte a column.
-///              mxfp4: the same words; where a word has the sign and the magnitude of a pair says e2m1_bits().
+///              mxfp4: the same words; e2m1_bits() gives the places of the sign and the magnitude of a pair.
 ///              q2_k, q3_k, 2 bits: [half 2][lane 32] 16 bytes: word w has group 4 half + w: pair p of row g has bits 8 (p / 2) +
 ///                2 (p % 2) ..., of row g + 8 four bits further on, and 16 more for the second column.
 ///              q8_0, fp8: [group 8][columns 16 h ... 2][row 16] 16 bytes, so that wgmma takes them from shared memory as they are:
 ///                word t are columns 2 t, 2 t + 8, 2 t + 1, 2 t + 9: a pair is the even or the odd bytes.
-///   high bits  q3_k, q5_0, q5_1, q5_k: [lane 32] 16 bytes: word u has those of unit u: pair p of its word w has bit 8 (p / 2) +
+///   high bits  q3_k, q5_0, q5_1, q5_k: [lane 32] 16 bytes: word u has the bits of unit u: pair p of its word w has bit 8 (p / 2) +
 ///                2 w + p % 2, and 16 more for the second column.
-///              q6_k: as the quants of q2_k.
-///   scales     [lane 32] 8 bytes: what lane 4 g + t needs of groups 2 t and 2 t + 1 in rows g and g + 8.
+///              q6_k: like the quants of q2_k.
+///   scales     [lane 32] 8 bytes: the scales that lane 4 g + t needs for groups 2 t and 2 t + 1 in rows g and g + 8.
 ///              q4_0, q5_0, q8_0, iq4_nl: four halves d, row g first.
 ///              q4_1, q5_1: 16 bytes a lane: then four halves m.
 ///              mxfp4: 4 bytes a lane: the exponents of these four.
@@ -35,7 +35,7 @@
 ///              iq4_xs: of groups: [lane 32] 2 bytes with the low four bits of these four, [lane 32] a byte with the others.
 ///              q4_k, q5_k: six-bit scales of both groups, then their minima in 24 bits, row g first; the
 ///                upper 16 bits are a half: for t = 0 ... 3 d and dmin of row g, d and dmin of row g + 8.
-///              fp8: no part of a lane: [g 8][columns 0 ... 127, 128 ... 255] two bf16: d of rows g and g + 8.
+///              fp8: not by lanes: [g 8][columns 0 ... 127, 128 ... 255] two bf16: d of rows g and g + 8.
 ///   d          q3_k, q6_k, iq4_xs, lut4: [g 8] two halves: d of rows g and g + 8; q2_k: then two halves dmin.
 ///   table      lut4: 16 bytes, an f32 factor of d, 12 bytes of zeros (lut4.h).
 namespace minfer::cuda {
@@ -43,7 +43,7 @@ namespace minfer::cuda {
 template <DType type, DType... types>
 inline constexpr bool is_one_of = ((type == types) || ...);
 
-/// Byte offsets of a tile's planes; `kOffset`: what to take from an integer code to get the number that is scaled.
+/// Byte offsets of a tile's planes; `kOffset`: subtracted from an integer code to get the number that is scaled.
 template <DType type>
 struct Tile {
   static constexpr bool kHasBytes = is_one_of<type, DType::q8_0, DType::fp8>;
@@ -59,10 +59,10 @@ struct Tile {
   static constexpr bool kHasHalfMinima = is_one_of<type, DType::q4_1, DType::q5_1>;
   static constexpr bool kPacksMinima = is_one_of<type, DType::q4_k, DType::q5_k>;
   static constexpr bool kHasMinima = kHasHalfMinima || kPacksMinima || type == DType::q2_k;
-  /// Codes are indices into a table of sixteen numbers: kIq4Values, of lut4 that of the tile.
+  /// Codes are indices into a table of sixteen numbers: kIq4Values, or for lut4 the tile's table.
   static constexpr bool kHasTable = is_one_of<type, DType::iq4_nl, DType::iq4_xs, DType::lut4>;
 
-  /// Bytes of scales that a lane has.
+  /// A lane's bytes of scales.
   static constexpr int kLaneScales = type == DType::iq4_xs                       ? 3
                                      : type == DType::mxfp4                      ? 4
                                      : is_one_of<type, DType::q3_k, DType::lut4> ? 6
@@ -81,7 +81,7 @@ struct Tile {
                                                        : 0;
 };
 
-/// The scales of a lane of q3_k, iq4_xs and lut4: scale i, j = i % kOfRow of row g + 8 (i / kOfRow), has bits 4 i ... of Low and 2 i ... of High.
+/// A lane's scales of q3_k, iq4_xs, lut4: scale i, j = i % kOfRow of row g + 8 (i / kOfRow), has bits 4 i ... of Low and 2 i ... of High.
 template <DType type>
 struct SplitScales {
   static constexpr int kOfRow = 64 / Tile<type>::kScaleCols;
@@ -99,7 +99,7 @@ __host__ __device__ constexpr int pair_column(int t, int pair) {
   return 16 * (pair / 2) + 8 * (pair % 2) + 2 * t;
 }
 
-/// Numbers 4 i ... of the grid of iq4_nl and iq4_xs, a byte each.
+/// Numbers 4 i ... of the grid of iq4_nl and iq4_xs, one byte each.
 __host__ __device__ constexpr uint32_t iq4_word(int i) {
   uint32_t word = 0;
   for (int j = 0; j < 4; ++j)
@@ -111,15 +111,15 @@ __host__ __device__ inline int iq4_value(int code) {
   return static_cast<int8_t>(kWords[code / 4] >> (8 * (code % 4)));
 }
 
-/// Where a word of a plane has the kBits bits of pair `pair` of `low_word`, of the sixteen words that a lane has of 4 bits: the first
-/// column's; the second's are 16 further on. Pairs r and r + 2 are 8 bits apart.
+/// The shift to the kBits bits of pair `pair` of `low_word` in a word of a plane, for the pair's first column; the second
+/// column is 16 bits further on. low_word counts a lane's sixteen words of 4 bits. Pairs r and r + 2 are 8 bits apart.
 template <int kBits>
 __host__ __device__ constexpr int plane_shift(int low_word, int pair) {
-  constexpr int kLowWords = 4 / kBits;  // that one word of the plane has the bits of
+  constexpr int kLowWords = 4 / kBits;  // for which one word of the plane has bits
   return 8 * (pair / 2) + kBits * (low_word % kLowWords * 2 + pair % 2);
 }
 
-/// An element's kBits bits in a plane of the quants' order: of low word `low_word`, pair `pair`, column `second` of it.
+/// An element's kBits bits in a plane with the quants' order: low word `low_word`, pair `pair`, column `second` of the pair.
 template <int kBits>
 __host__ __device__ inline int plane_bits(const uint8_t* plane, int lane, int low_word, int pair,
                                           int second) {
@@ -128,8 +128,8 @@ __host__ __device__ inline int plane_bits(const uint8_t* plane, int lane, int lo
   return static_cast<int>(bits >> (plane_shift<kBits>(low_word, pair) + 16 * second) & ((1u << kBits) - 1));
 }
 
-/// Where a word of mxfp4 has the first column of a pair: the bit of its sign, and the lowest of the three of its magnitude; those of the
-/// second column are 16 further on.
+/// The place of a pair's first column in a word of mxfp4: the bit of its sign, and the lowest of the three bits
+/// of its magnitude. The second column is 16 bits further on.
 struct E2m1Bits {
   int sign;
   int magnitude;
@@ -141,8 +141,8 @@ __host__ __device__ constexpr E2m1Bits e2m1_bits(int pair) {
                      : E2m1Bits{13, 0};
 }
 
-/// A pair of a word of e2m1 numbers: sign, exponent and mantissa where f16 has them are the number times 2^-14. Of the last two pairs a
-/// product brings the sign and the magnitude to their places, each by one of its two shifts; what it brings elsewhere is masked.
+/// A pair of a word of e2m1 numbers: sign, exponent and mantissa at f16's positions give the number times 2^-14. For the last two pairs
+/// a product moves the sign and the magnitude to their places, each by one of its two shifts; other bits of the product are masked.
 __host__ __device__ inline uint32_t e2m1_halves(uint32_t word, int pair) {
   constexpr uint32_t kBits = 0x8e008e00u;
   if (pair == 0) return word & kBits;
@@ -151,7 +151,7 @@ __host__ __device__ inline uint32_t e2m1_halves(uint32_t word, int pair) {
   return (word & 0x20072007u) * (1u << 2 | 1u << 9) & kBits;
 }
 
-/// The bits of an element of a tile before its scale, as an integer without the offset where it is one.
+/// The bits of an element of a tile before its scale, as an integer; without the offset, if it has one.
 template <DType type>
 __host__ __device__ inline int tile_code(const uint8_t* tile, int row, int col) {
   using T = Tile<type>;
@@ -185,7 +185,7 @@ __host__ __device__ inline int tile_code(const uint8_t* tile, int row, int col) 
 template <DType type>
 __host__ __device__ inline float tile_number(const uint8_t* tile, int row, int col) {
   const int code = tile_code<type>(tile, row, col);
-  if constexpr (type == DType::mxfp4)  // sign, exponent and mantissa where f32 has them
+  if constexpr (type == DType::mxfp4)  // sign, exponent and mantissa at f32's positions
     return std::bit_cast<float>((code & 8u) << 28 | (code & 7u) << 22) * 0x1p126f;
   if constexpr (type == DType::fp8) return e4m3_to_f32(static_cast<uint8_t>(code));
   if constexpr (type == DType::lut4)
@@ -200,7 +200,7 @@ struct ElementScale {
   float min;
 };
 
-/// Of the 16 columns that `col` is in.
+/// The scale of the 16 columns that contain `col`.
 template <DType type>
 __host__ __device__ inline ElementScale tile_scale(const uint8_t* tile, int row, int col) {
   using T = Tile<type>;

@@ -5,13 +5,13 @@
 #include "kernels/cuda/weights/quant_tile.cuh"
 #include "kernels/quant_types.h"
 
-/// Reads the block formats of GGUF element by element, as quant_types.h describes them: the way in of weights
-/// that are put into their device layout at load.
+/// Reads the block formats of GGUF element by element, as quant_types.h describes them. Weights that are put
+/// into their device layout at load are read this way.
 ///
-/// code(block, k): the bits of element k as an integer: unsigned, with the offset of its type still in it, the index into a table or the
-/// bits of a number; the signed number itself for q8_0.
-/// For experts of rare types, which are converted: number(block, k), what d times a scale multiplies, for types that become q8_0 or q6_k;
-/// value(block, k), element k itself, for those that become bf16.
+/// code(block, k): the bits of element k as an integer: unsigned, with its type's offset, the index into a
+/// table, or the bits of a number; for q8_0 the signed number itself. For experts of rare types, which are
+/// converted: number(block, k) is the factor of d times a scale, for types that become q8_0 or q6_k;
+/// value(block, k) is element k itself, for types that become bf16.
 namespace minfer::cuda {
 
 template <class Block>
@@ -23,7 +23,7 @@ __host__ __device__ inline float half_bits(uint16_t bits) {
 __host__ __device__ inline int nibble(uint8_t byte, bool high) {
   return high ? byte >> 4 : byte & 15;
 }
-/// Element k of 32 whose first half are low nibbles and second half high ones.
+/// Element k of 32: the first half are low nibbles, the second half high nibbles.
 __host__ __device__ inline int split_nibble(const uint8_t* qs, int k) {
   return nibble(qs[k % 16], k >= 16);
 }
@@ -86,7 +86,7 @@ __host__ __device__ inline ScaleMin scale_min(const uint8_t* scales, int j) {
   if (j < 4) return {scales[j] & 63, scales[j + 4] & 63};
   return {(scales[j + 4] & 15) | (scales[j - 4] >> 6) << 4, (scales[j + 4] >> 4) | (scales[j] >> 6) << 4};
 }
-/// The 6-bit scale of sub-block j, of 16 elements of q3_k and 32 of iq4_xs, with the offset of 32 still in it.
+/// The 6-bit scale of sub-block j (16 elements of q3_k, 32 of iq4_xs), still with the offset of 32.
 __host__ __device__ inline int six_bit_scale(const BlockQ3K& b, int j) {
   return nibble(b.scales[j % 8], j >= 8) | (b.scales[8 + j % 4] >> (2 * (j / 4)) & 3) << 4;
 }
@@ -101,11 +101,11 @@ __host__ __device__ inline uint16_t d_bits(const Block& b) {
 __host__ __device__ inline uint16_t dmin_bits(const BlockQ2K& b) {
   return b.dmin;
 }
-/// Scale and minimum of sub-block j of 16 elements of q2_k in a byte.
+/// Scale and minimum of sub-block j of 16 elements of q2_k, in one byte.
 __host__ __device__ inline int two_scales(const BlockQ2K& b, int j) {
   return b.scales[j];
 }
-/// The signed scale of sub-block j of 16 elements of q6_k and, as q6_k has it, of q3_k.
+/// The signed scale of sub-block j of 16 elements of q6_k, and of q3_k in the form of q6_k.
 __host__ __device__ inline int scale_byte(const BlockQ6K& b, int j) {
   return b.scales[j];
 }

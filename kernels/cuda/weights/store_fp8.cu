@@ -6,12 +6,12 @@
 #include "kernels/cuda/weights/tile_words.cuh"
 #include "kernels/fp8.h"
 
-// Weights that become fp8 at load: f32, f16 or bf16 rows -> tiles (quant_tile.cuh) of e4m3 numbers with a scale a row.
+// Weights that become fp8 at load: f32, f16 or bf16 rows -> tiles (quant_tile.cuh) of e4m3 numbers with one scale a row.
 //
-// store_scales: a thread block a strip, two rows a warp; the scale of a row is the same in all tiles of its strip.
-// store_codes: a thread block a tile, which divides by the scales that the tile has by then. Rows and columns beyond the matrix become
-// zeros.
-// Bytes: the raw rows twice, which the second time are in the L2 if the chunk fits.
+// store_scales: a thread block takes a strip, a warp two rows; a row has the same scale in all tiles of its
+// strip. store_codes: a thread block takes a tile and divides by the scales, which the tile has by then. Rows
+// and columns beyond the matrix become zeros. Bytes: the raw rows twice, the second time from the L2 if the
+// chunk fits.
 namespace minfer::cuda {
 namespace {
 
@@ -29,7 +29,7 @@ __device__ uint32_t largest_of(const uint4& bytes) {
   return largest;
 }
 
-/// Of a row, by a warp.
+/// The scale of a row. A warp calls it.
 template <class Element>
 __device__ uint16_t scale_of_row(const Rows& rows, int64_t row, int lane) {
   if (row >= rows.end_row) return 0;

@@ -6,12 +6,12 @@
 #include "kernels/cuda/weights/tile_words.cuh"
 #include "kernels/cuda/weights/weights.h"
 
-// Weights into their device layout, at load.
+// Puts weights into their device layout at load.
 //
-// raw [rows, cols] blocks of a file -> tiles (quant_tile.cuh), one thread block a tile; each thread assembles
-// whole 32-bit words from the elements that they hold. Rows and columns beyond the matrix become zeros.
-// Types that the device does not keep (device_dtype.h) become tiles of other types, or bf16, four elements a thread. Plain types are
-// copied, or become fp8 (store_fp8.cu).
+// raw [rows, cols] blocks of a file -> tiles (quant_tile.cuh). A thread block takes a tile; each thread
+// assembles whole 32-bit words from their elements. Rows and columns beyond the matrix become zeros. Types that
+// the device does not keep (device_dtype.h) become tiles of other types, or bf16, four elements a thread. Plain
+// types are copied, or become fp8 (store_fp8.cu).
 namespace minfer::cuda {
 namespace {
 
@@ -33,7 +33,7 @@ void launch_tiles(cudaStream_t stream, const Rows& rows) {
   check(cudaGetLastError(), "launch of store_tiles");
 }
 
-/// Four elements a thread; rows lie without gaps on both sides.
+/// Four elements a thread; rows have no gaps on either side.
 template <class Block>
 __global__ void store_bf16(const Block* raw, int64_t quads, __nv_bfloat16* out) {
   const int64_t quad = static_cast<int64_t>(blockIdx.x) * kStoreThreads + threadIdx.x;
@@ -55,7 +55,7 @@ void launch_bf16(cudaStream_t stream, const Rows& rows) {
   check(cudaGetLastError(), "launch of store_bf16");
 }
 
-/// Tiles, or of experts what they are converted to.
+/// Stores tiles, or for experts the type that they are converted to.
 template <DType type, class Block>
 void launch_rare(cudaStream_t stream, const HostTensor& tensor, const Rows& rows) {
   if (device_dtype(tensor) == dense_dtype(type)) return launch_tiles<dense_dtype(type), Block>(stream, rows);

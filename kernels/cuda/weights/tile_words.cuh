@@ -7,7 +7,7 @@
 #include "kernels/cuda/weights/raw_blocks.cuh"
 #include "kernels/cuda/weights/store_rows.cuh"
 
-/// The words of a tile (quant_tile.cuh) from the blocks of a file. For the host too, so that tests need no GPU.
+/// Makes the words of a tile (quant_tile.cuh) from the blocks of a file. It runs on the host too, so that tests need no GPU.
 namespace minfer::cuda {
 
 /// One tile's source: element access with zeros outside of the matrix.
@@ -25,7 +25,7 @@ struct Source {
     return reinterpret_cast<const Block*>(rows.raw + (r - rows.first_row) * rows.row_bytes) +
            c / kBlockCols<Block>;
   }
-  /// The code of an element, or the number that it becomes a code of another type by.
+  /// The code of an element, or the number that becomes its code in another type.
   __host__ __device__ int operator()(int row, int col) const {
     constexpr bool kConverts = is_one_of<type, DType::q8_0, DType::q6_k> &&
                                !std::is_same_v<Block, BlockQ8_0> && !std::is_same_v<Block, BlockQ6K>;
@@ -82,7 +82,7 @@ __host__ __device__ inline uint32_t e2m1_word(const Code& code, int word) {
   return bits;
 }
 
-/// Word i of the planes in front of the scales.
+/// Word i of the planes before the scales.
 template <DType type, class Block>
 __host__ __device__ inline uint32_t code_word(const Source<type, Block>& source, int i) {
   using T = Tile<type>;
@@ -98,7 +98,7 @@ __host__ __device__ inline uint32_t code_word(const Source<type, Block>& source,
   }
 }
 
-/// One of the two halves of each block: of those of rows g and g + 8 that lane 4 g + t has.
+/// One of the two halves of each block, for the blocks of rows g and g + 8 in lane 4 g + t.
 template <class Block, DType type>
 __host__ __device__ inline uint2 lane_halves(const Source<type, Block>& source, int lane,
                                              uint16_t Block::*half) {
@@ -156,7 +156,7 @@ __host__ __device__ inline uint2 packed_minima(const Source<type, Block>& source
   return {static_cast<uint32_t>(bits), static_cast<uint32_t>(bits >> 32)};
 }
 
-/// Writes what a lane has of SplitScales.
+/// Writes a lane's part of SplitScales.
 template <DType type, class Block>
 __host__ __device__ inline void store_split_scales(const Source<type, Block>& source, int lane,
                                                    uint8_t* tile) {
@@ -174,7 +174,7 @@ __host__ __device__ inline void store_split_scales(const Source<type, Block>& so
   reinterpret_cast<typename S::High*>(tile + S::kHighAt)[lane] = static_cast<typename S::High>(high);
 }
 
-/// Writes what a lane has of the scales of a tile, and of what stands behind them.
+/// Writes a lane's part of a tile's scales, and of the planes behind them.
 template <DType type, class Block>
 __host__ __device__ inline void store_lane_scales(const Source<type, Block>& source, int lane,
                                                   uint8_t* tile) {

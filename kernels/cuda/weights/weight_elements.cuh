@@ -6,11 +6,11 @@
 #include "kernels/cuda/weights/quant_tile.cuh"
 #include "kernels/cuda/weights/weight_types.h"
 
-/// Any element of a matrix in any device layout: for kernels that want rows rather than products.
+/// Any element of a matrix in any device layout, for kernels that take rows rather than products.
 namespace minfer::cuda {
 
-/// Elements col ... col + 3 of a row. Columns beyond the matrix: zeros in tiles; plain rows must have them
-/// all, and `col` a multiple of 4.
+/// Elements col ... col + 3 of a row. Columns beyond the matrix are zeros in tiles; plain rows must have all
+/// four, with `col` a multiple of 4.
 template <DType type>
 __device__ inline float4 weight_values(const void* matrix, int64_t cols, int64_t row, int64_t col) {
   if constexpr (is_tiled(type)) {

@@ -5,20 +5,20 @@
 #include "kernels/cuda/device/device_dtype.h"
 #include "kernels/tensor_view.h"
 
-/// Where the elements of a weight lie in device memory: sizes only, for the host. quant_tile.cuh has the
+/// The layout of a weight's elements in device memory: sizes only, for the host. quant_tile.cuh has the
 /// bits.
 ///
 /// f32, f16 and bf16: row-major, as in a file.
 ///
-/// Quantised types: tiles of 16 rows x 256 columns, each of the bytes that its blocks have in host memory, so a
-/// product streams no more than that. The tiles of 16 rows (a strip) lie one after the other, strip after
-/// strip. Rows and columns that do not fill a tile are padded with zeros, which products read with the rest.
+/// Quantised types: tiles of 16 rows x 256 columns. A tile has as many bytes as its blocks in host memory, so a
+/// product streams no more. Tiles of 16 rows (a strip) lie one after the other, strip after strip. Rows and
+/// columns that do not fill a tile are padded with zeros, which products read too.
 namespace minfer::cuda {
 
 inline constexpr int kStripRows = 16;
 inline constexpr int kTileCols = 256;
 
-/// Bytes of a tile of a quantised device type; 0 of the others.
+/// Bytes of a tile of a quantised device type; 0 for the others.
 constexpr int64_t tile_bytes(DType device_type) {
   switch (device_type) {
     case DType::q2_k:
@@ -65,7 +65,7 @@ constexpr int64_t strips_of(int64_t rows) {
   return (rows + kStripRows - 1) / kStripRows;
 }
 
-/// Bytes from one of the matrices of a tensor to the next, e.g. between experts: a multiple of 256.
+/// Bytes from one matrix of a tensor to the next, e.g. between experts: a multiple of 256.
 constexpr int64_t matrix_stride_bytes(DType device_type, int64_t rows, int64_t cols) {
   const int64_t bytes = is_tiled(device_type) ? strips_of(rows) * tiles_of(cols) * tile_bytes(device_type)
                                               : rows * cols * (device_type == DType::f32 ? 4 : 2);
@@ -78,7 +78,7 @@ inline size_t device_bytes(const HostTensor& tensor) {
                              matrix_stride_bytes(device_dtype(tensor), tensor.rows, tensor.cols));
 }
 
-/// The same where the loader may widen vectors to f32, biases of experts and norms of heads too: room for either.
+/// The same with room for widening: the loader may widen vectors, biases of experts and norms of heads to f32.
 inline size_t reserved_bytes(const HostTensor& tensor) {
   HostTensor widened = tensor;
   if (tensor.rows == 1 || tensor.name.ends_with("_norm.weight") || tensor.name.ends_with(".bias"))

@@ -11,8 +11,8 @@ namespace minfer::cuda {
 namespace {
 
 constexpr size_t kStagingBytes = size_t{32} << 20;
-constexpr size_t kCopyBytes = size_t{1} << 20;  ///< what a thread copies at a time
-/// Copies are bound by memory, and reading a file's pages by page faults: more threads than this gain
+constexpr size_t kCopyBytes = size_t{1} << 20;  ///< that a thread copies at a time
+/// Memory bounds copies, and page faults bound reading a file's pages: more threads than this gain
 /// nothing.
 constexpr int32_t kMostThreads = 16;
 

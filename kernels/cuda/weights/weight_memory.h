@@ -11,15 +11,15 @@
 
 namespace minfer::cuda {
 
-/// The memory of all weights, one allocation, and the way into it: host bytes are copied to page-locked
-/// memory by several threads, from there to the device, and put into their device layout by a kernel; copies
-/// and kernels of one chunk overlap with the host's work on the next. Tensors lie in the order they are
-/// loaded, without gaps: q, k and v of a layer are one matrix if they have one type.
+/// The memory of all weights, one allocation, and the way into it. Several threads copy host bytes to
+/// page-locked memory; from there they are copied to the device, and a kernel puts them into their device
+/// layout. Copies and kernels of one chunk overlap with the host's work on the next. Tensors lie in the order
+/// in which they are loaded, without gaps: q, k and v of a layer are one matrix if they have one type.
 class WeightMemory {
  public:
-  /// Makes room for `tensors`. Throws DeviceError if the device has not enough.
+  /// Makes room for `tensors`. Throws DeviceError if the device lacks the memory.
   void reserve(std::span<const HostTensor> tensors);
-  /// Copies and converts on `stream`; on return the host's bytes are no longer needed.
+  /// Copies and converts on `stream`. On return the host's bytes are no longer needed.
   Weight load(cudaStream_t stream, const HostTensor& tensor);
   /// Waits for the copies and frees the staging memory and its threads.
   void end_loading(cudaStream_t stream);

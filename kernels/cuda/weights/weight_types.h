@@ -8,7 +8,7 @@
 #include "kernels/cuda/device/check.h"
 #include "kernels/dtype.h"
 
-/// From a weight's type or a tile's size, which are known when a kernel is launched, to the kernel that was compiled for them.
+/// Maps a weight's type or a tile's size, known when a kernel is launched, to the kernel that was compiled for them.
 namespace minfer::cuda {
 
 template <DType... types>
@@ -19,15 +19,15 @@ constexpr DTypes<first..., second...> joined(DTypes<first...>, DTypes<second...>
   return {};
 }
 
-/// The types that are kept in tiles (weight_layout.h): those with all kernels, and those that is_rare() is true of.
+/// The types that are kept in tiles (weight_layout.h): those with all kernels, and those for which is_rare() is true.
 using CommonTypes =
     DTypes<DType::q4_0, DType::q8_0, DType::q4_k, DType::q5_k, DType::q6_k, DType::mxfp4, DType::fp8>;
 using RareTypes = DTypes<DType::q4_1, DType::q5_0, DType::q5_1, DType::q2_k, DType::q3_k, DType::iq4_nl,
                          DType::iq4_xs, DType::lut4>;
-/// Those that experts are kept in, besides bf16.
+/// The types of experts, besides bf16.
 using ExpertTypes = decltype(joined(CommonTypes{}, DTypes<DType::lut4>{}));
 using TiledTypes = decltype(joined(CommonTypes{}, RareTypes{}));
-/// All that weights have on the device.
+/// All types of weights on the device.
 using PlainTypes = DTypes<DType::f32, DType::f16, DType::bf16>;
 using DeviceTypes = decltype(joined(PlainTypes{}, TiledTypes{}));
 

@@ -192,7 +192,7 @@ void read_variant(const GgufFile& file, const KeyReader& keys, ModelConfig& conf
 /// Parts that other sizes of a family have, and no tensor here.
 void refuse_other_parts(const GgufFile& file, const KeyReader& keys) {
   if (constexpr std::string_view kCausal = "attention.causal"; keys.has(kCausal) && !keys.flag(kCausal)) {
-    fail<FileError>("{}: {} is false: tokens that see those behind them are not supported", file.name(),
+    fail<FileError>("{}: {} is false: attention to later tokens is not supported", file.name(),
                     keys.full_key(kCausal));
   }
   for (const std::string_view key : {"attention.shared_kv_layers", "embedding_length_per_layer_input"}) {
@@ -271,8 +271,8 @@ void read_experts(const GgufFile& file, const KeyReader& keys, ModelConfig& conf
   constexpr std::string_view kPeriod = "interleave_moe_layer_step";
   config.expert_period = keys.ranged(kPeriod, 1, config.num_layers, 1);
   if (config.num_layers / config.expert_period * config.expert_period <= config.num_dense_layers) {
-    fail<FileError>("{}: {} is {}: of {} layers behind {} dense ones none has experts", file.name(),
-                    keys.full_key(kPeriod), config.expert_period, config.num_layers, config.num_dense_layers);
+    fail<FileError>("{}: {} is {}: no layer after the {} dense ones, of {} in all, has experts", file.name(),
+                    keys.full_key(kPeriod), config.expert_period, config.num_dense_layers, config.num_layers);
   }
   config.expert_ffn_size =
       keys.same_in_all_layers(architecture.expert_ffn_key, config.num_layers, kMaxDimension);

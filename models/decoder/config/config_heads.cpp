@@ -186,7 +186,7 @@ void read_delta_net(const GgufFile& file, const KeyReader& keys, ModelConfig& co
   config.delta_net.in_turn = config.architecture.values_in_turn;
   const std::vector<bool> recurrent = recurrent_layers(keys, config);
   if (std::ranges::count(recurrent, false) == 0) {
-    fail<FileError>("{}: of {} layers none attends by {} or {}: not supported", file.name(),
+    fail<FileError>("{}: none of {} layers attends by {} or {}: not supported", file.name(),
                     config.num_layers, keys.full_key("attention.recurrent_layers"),
                     keys.full_key("full_attention_interval"));
   }

@@ -48,7 +48,7 @@ class GgufModel : public ModelSource {
   }
   std::span<const HostTensor> tensors() const override { return all_.tensors; }
   std::unique_ptr<Tokenizer> make_tokenizer() const override {
-    if (!file_) throw std::logic_error("make_tokenizer: the model's file has been let go of");
+    if (!file_) throw std::logic_error("make_tokenizer: the model's file has been released");
     return minfer::make_tokenizer(*file_);
   }
   ChatTemplateSource chat_template() const override { return chat_template_; }

@@ -334,9 +334,8 @@ class Slicer {
 ModelConfig shard_config(const ModelConfig& whole, Rank rank) {
   if (whole.architecture.qk_norm == QkNorm::row && !rank.is_alone()) {
     fail(
-        "tensor-parallel-size: {}, expected 1 of model {}: architecture {} normalises queries and keys over "
-        "all "
-        "heads, of which a rank has some",
+        "tensor-parallel-size: {}, expected 1 for model {}: architecture {} normalises queries and keys over "
+        "all heads, but a rank has only some",
         rank.count, whole.name, whole.architecture.name);
   }
   const int32_t few_tokens = divides_vocabulary(whole.vocab_size, rank.count) ? 0 : whole.vocab_size;

@@ -50,14 +50,14 @@ SchemaWriter::Expr SchemaWriter::different_items(const SchemaFacts& facts) {
   const auto values_at = [&](size_t index) -> const std::vector<std::pair<size_t, Expr>>& {
     while (at_place.size() <= index) {
       const auto listed = listed_items(facts, at_place.size());
-      if (!listed) refuse("true is only supported of items of enum, const or boolean");
+      if (!listed) refuse("true is only supported for items of enum, const or boolean");
       auto& values = at_place.emplace_back();
       for (const Json* value : *listed) {
         const std::string identity = identity_of(*value);
         const auto number = static_cast<size_t>(std::ranges::find(identities, identity) - identities.begin());
         if (number == identities.size()) identities.push_back(identity);
         if (number >= kMostValues)
-          refuse(fmt::format("true is only supported of at most {} values", kMostValues));
+          refuse(fmt::format("true is only supported for at most {} values", kMostValues));
         values.emplace_back(number, text_.constant(*value));
       }
     }

@@ -123,9 +123,9 @@ class LarkReader : private LarkText {
   /// "%ignore", whose body follows; else empty.
   std::string take_directive() {
     if (skip("%ignore")) return "%ignore";
-    if (!skip("%import")) refuse_found("%import or %ignore, of the directives that are supported,");
+    if (!skip("%import")) refuse_found("%import or %ignore (no other directive is supported)");
     skip_space(false);
-    if (!skip("common")) refuse_found("common, of which alone terminals can be imported,");
+    if (!skip("common")) refuse_found("common (terminals can be imported from nowhere else)");
     if (skip(".")) {
       const std::string name = take_name();
       skip_space(false);
@@ -294,7 +294,7 @@ class LarkReader : private LarkText {
     if (!is_tilde) skip_space(false);
     if (!is_tilde && !skip("}")) refuse_found("}");
     if (max >= 0 && max < min)
-      refuse(fmt::format("{} to {} repetitions, expected no fewer at most than at least", min, max));
+      refuse(fmt::format("{} to {} repetitions, expected a maximum no less than the minimum", min, max));
     return builder_.repeat(expr, min, max);
   }
 
@@ -315,7 +315,7 @@ class LarkReader : private LarkText {
     std::vector<Expr> parts;
     for (const char32_t c : text) {
       CodePoints set{{c, c}};
-      if (ignores_case && c > 0x7f) refuse("\"...\"i is only supported of ASCII");
+      if (ignores_case && c > 0x7f) refuse("\"...\"i is only supported for ASCII");
       parts.push_back(one_of_set(ignores_case ? with_both_cases(std::move(set)) : set));
     }
     return builder_.sequence(parts);

@@ -172,7 +172,7 @@ class RegexTranslator {
       if (reader_.skip(look_around))
         reader_.refuse(fmt::format("(?{} (look-around) is not supported", look_around));
     }
-    if (!reader_.skip("<")) reader_.refuse("(? and something else than :, a name: not supported");
+    if (!reader_.skip("<")) reader_.refuse("(? is not supported, except (?: and (?<name>");
     reader_.skip_group_name();
   }
 

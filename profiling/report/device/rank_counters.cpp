@@ -29,7 +29,7 @@ std::vector<std::string> rank_counter_sentences(const CounterAggregate& first, c
   std::vector<std::string> lines;
   if (num_ranks > 1 && first.windows > 0 && others.empty())
     lines.push_back(fmt::format(
-        "hardware counters are the first rank's of {}: those of the others were not read", num_ranks));
+        "hardware counters are those of the first of {} ranks: the others' were not read", num_ranks));
   for (const auto& [rank, counters] : others) {
     if (!counters.error.empty()) lines.push_back(counters.error);
   }

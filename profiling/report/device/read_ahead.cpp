@@ -222,8 +222,8 @@ Table counted_pairs_table(const CounterWork& work, std::span<const CountedPair> 
 
 std::string read_ahead_sentence(std::span<const ReadAheadPair> pairs) {
   if (pairs.empty()) return {};
-  return "ops that read ahead have bytes on their way before their stamp, while the op in front of them "
-         "ends: that moves time from the one to the other, and only the sum of the two is what they take";
+  return "ops that read ahead request bytes before their stamp, while the op before them ends: that moves "
+         "time from one to the other, and only the sum of both is exact";
 }
 
 std::string over_roofline_sentence(std::span<const OpAggregate> ops, std::span<const KernelLaunch> launches,

@@ -113,13 +113,13 @@ StepBreakdown traced_breakdown(const StepWall& wall, std::span<const KernelLine>
 }
 
 void TracedBreakdownSum::add(const StepSummary& step) {
-  constexpr std::array kWork{HostSpan::draft, HostSpan::schedule,   HostSpan::build,  HostSpan::commit,
-                             HostSpan::mask,  HostSpan::detokenise, HostSpan::respond};
+  constexpr std::array kHostWork{HostSpan::draft, HostSpan::schedule,   HostSpan::build,  HostSpan::commit,
+                                 HostSpan::mask,  HostSpan::detokenise, HostSpan::respond};
   const auto span_us = [&](HostSpan span) { return step.host_us[static_cast<size_t>(span)]; };
   const auto start_ns = static_cast<double>(step.start_ns);
   StepWall wall{
       .start_ns = start_ns, .end_ns = start_ns + step.wall_us * 1e3, .launch_us = span_us(HostSpan::launch)};
-  for (const HostSpan span : kWork)
+  for (const HostSpan span : kHostWork)
     wall.work_us += span_us(span);
   if (!step.on_device) return;                                                // it has no kernels
   if (!recent_.empty() && step.step <= recent_.back().step) recent_.clear();  // numbers that begin again

@@ -28,7 +28,7 @@ class LoadReader final : public ProfileVisitor {
     } else if (load.requests.size() < most) {
       load.requests.push_back(std::move(request));
     } else {
-      fail<FileError>("{}: holds more than {} requests, which is the most: record a part, by --profile-range",
+      fail<FileError>("{}: holds more than {} requests, the limit: record a part with --profile-range",
                       load.path, most);
     }
   }

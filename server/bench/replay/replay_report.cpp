@@ -39,7 +39,8 @@ Json notes_of(const RecordedLoad& load, const Json& recorded) {
     if (count > 0) notes.push_back(fmt::format("requests {}: {}", what, count.dump()));
   };
   add(recorded["with_grammar"], "with a grammar, replayed without one");
-  add(recorded["with_drafts"], "with draft tokens, replayed with as many right in the mean, not one by one");
+  add(recorded["with_drafts"],
+      "with draft tokens, replayed with the same mean share of right ones, not one by one");
   add(load.num_refused, "that were refused, left out");
   if (!load.note.empty()) notes.push_back(load.note);
   return notes;

@@ -43,8 +43,7 @@ std::optional<double> parse_target_itl(const std::string& text) {
   double milliseconds = 0.0;
   const char* const end = text.data() + text.size();
   const auto [parsed, error] = std::from_chars(text.data(), end, milliseconds);
-  if (error != std::errc() || parsed != end)
-    fail("--target-itl-ms: \"{}\" is neither a number nor auto", text);
+  if (error != std::errc() || parsed != end) fail("--target-itl-ms: \"{}\", expected a number or auto", text);
   return milliseconds;
 }
 
@@ -76,22 +75,21 @@ void EngineArgs::add_device_options(CLI::App& command) {
       ->transform(one_of(kDevices))
       ->option_text("DEVICE [auto]");
   add_with_default(group, "--dtype", dtype,
-                   "activations on a GPU: auto (f32 if all weights are, else bf16), bf16 or f32 "
-                   "(slower, nothing rounded below f32); on the CPU they are f32")
+                   "type of activations on a GPU: auto (f32 if all weights are f32, else bf16), bf16, or f32 "
+                   "(slower; nothing is rounded below f32). The CPU always uses f32")
       ->check(one_of({"auto", "bf16", "f32"}));
   add_quantization(command, quantization);
   add_with_default(group, "--gpu-memory-utilization", options.gpu_memory_utilization,
                    "share of the GPU's memory for weights, workspace and KV cache");
   add_with_default(group, "-t,--threads", options.threads, "threads of the CPU backend (0: one a core)");
   ranks_option_ =
-      add_option(
-          group, "--tensor-parallel-size,--tp", options.tensor_parallel_size,
-          "GPUs that share the model (on the CPU: threads that stand for them, which share --threads); "
-          "started by mpirun or srun, the number of processes, each with one GPU of its host")
+      add_option(group, "--tensor-parallel-size,--tp", options.tensor_parallel_size,
+                 "GPUs that share the model (on the CPU: threads that stand for GPUs and share --threads). "
+                 "Under mpirun or srun: the number of processes, each with one GPU of its host")
           ->option_text("N [1]");
   add_option(group, "--all-reduce", options.all_reduce,
-             "how GPUs add up what each has computed: auto (the faster one for each size, measured at the "
-             "start), peer (own kernels through each other's memory) or nccl")
+             "how GPUs sum their partial results (all-reduce): auto (the faster way for each size, measured "
+             "at the start), peer (minfer's kernels, through each other's memory) or nccl")
       ->transform(one_of(kAllReduceChoices))
       ->option_text("HOW [auto]");
   add_option(group, "--rank-timeout", options.rank_timeout_s,
@@ -99,7 +97,7 @@ void EngineArgs::add_device_options(CLI::App& command) {
       ->option_text("SECONDS [0]");
   add_with_default(
       group, "--max-model-len", options.max_model_len,
-      "tokens of prompt and output together (0: the model's context, or what the KV cache holds)");
+      "most tokens of prompt and output together (0: the model's context, or what the KV cache holds)");
   add_with_default(group, "--max-num-batched-tokens", options.max_num_batched_tokens,
                    "token budget of a step");
   add_with_default(group, "--block-size", options.block_size, "tokens of a KV block");
@@ -110,10 +108,9 @@ void EngineArgs::add_device_options(CLI::App& command) {
       "of the free memory)")
       ->transform(CLI::AsSizeValue(false))
       ->option_text("SIZE [0]");
-  add_with_default(
-      group, "--kv-cache-dtype", kv_cache_dtype,
-      "type of the KV cache: auto (as activations: f32 on the CPU, bf16 on a GPU), bf16, f16, f32 (on a "
-      "GPU with --dtype f32 alone), or on a GPU fp8 (not with latent attention)")
+  add_with_default(group, "--kv-cache-dtype", kv_cache_dtype,
+                   "type of the KV cache: auto (as activations: f32 on the CPU, bf16 on a GPU), bf16, f16, "
+                   "f32 (on a GPU only with --dtype f32) or fp8 (only on a GPU, without latent attention)")
       ->transform(one_of({"auto", "f32", "bf16", "f16", "fp8", "fp8_e4m3"}, true));
 }
 
@@ -121,10 +118,9 @@ void EngineArgs::add_quantization(CLI::App& command, std::string& quantization) 
   std::vector<std::string> names{"none"};
   for (const DType type : kQuantizations)
     names.emplace_back(name(type));
-  add_with_default(
-      {command, kModelGroup}, "--quantization", quantization,
-      "what F32, F16 and BF16 matrices of layers become when they are loaded: none (they stay), or fp8 "
-      "(e4m3 with a scale a row; embeddings, norms, routers and the output head stay)")
+  add_with_default({command, kModelGroup}, "--quantization", quantization,
+                   "convert the layers' F32, F16 and BF16 matrices at load: none, or fp8 (e4m3 with one "
+                   "scale per row; embeddings, norms, routers and the output head keep their types)")
       ->check(one_of(names));
 }
 
@@ -135,26 +131,26 @@ std::optional<DType> EngineArgs::parse_quantization(const std::string& quantizat
 
 void EngineArgs::add_serving_options(CLI::App& command) {
   const OptionGroup group{command, kServingGroup};
-  add_with_default(group, "--max-num-seqs", options.max_num_seqs, "sequences running at once");
+  add_with_default(group, "--max-num-seqs", options.max_num_seqs, "most sequences that run at once");
   add_flag(group, "--cuda-graphs,!--no-cuda-graphs", options.cuda_graphs,
            "replay decode steps as CUDA graphs (default: on)");
   add_flag(group, "--enable-prefix-caching,!--no-enable-prefix-caching", options.enable_prefix_caching,
            "share KV blocks between prompts that begin alike (default: on)");
   add_option(group, "--num-state-copies", options.num_state_copies,
-             "copies of states that the prefix cache keeps, of models that have these (Qwen3-Next, Qwen3.5): "
-             "one where a prompt may go on that begins alike, and of each sequence that brings guesses "
-             "(default: as many as a quarter of --kv-cache-memory holds)")
+             "copies of recurrent states, for models that have these (Qwen3-Next, Qwen3.5): the prefix cache "
+             "keeps one where a prompt with the same beginning may go on, and each sequence with guesses has "
+             "one (default: as many as a quarter of --kv-cache-memory holds)")
       ->option_text("N");
   add_flag(group, "--enable-chunked-prefill,!--no-enable-chunked-prefill", options.enable_chunked_prefill,
            "cut long prompts into pieces that run beside decoding (default: on)");
   add_option(group, "--target-itl-ms", target_itl_ms,
-             "milliseconds between two tokens: while anybody decodes, a step takes as many prompt tokens as "
-             "fit into that, by what steps took before; auto: as few as prompts need to lose no more than a "
-             "quarter of their speed; 0: as many as --max-num-batched-tokens leaves")
+             "target for the milliseconds between two tokens: beside decoding, a step takes only as many "
+             "prompt tokens as fit into it, judged by earlier steps; auto: the fewest with which prompts "
+             "keep three quarters of their speed; 0: as many as --max-num-batched-tokens leaves")
       ->option_text("MS|auto [0]");
   add_with_default(group, "--stream-interval", options.stream_interval,
                    "tokens between two responses of a request");
-  add_with_default(group, "--seed", options.seed, "seed of requests that bring none");
+  add_with_default(group, "--seed", options.seed, "seed of requests that have none");
   speculation.add_to(group);
 }
 
@@ -179,8 +175,8 @@ void EngineArgs::join() const {
   if (ranks_option_ != nullptr && ranks_option_->count() > 0 && options.tensor_parallel_size != rank.count) {
     told([&] {
       fail(
-          "--tensor-parallel-size: {}, expected {}, the number of processes that {} started: each is one "
-          "rank, with one GPU (several processes with several ranks each are not offered)",
+          "--tensor-parallel-size: {}, expected {}, the number of processes that {} started: each process is "
+          "one rank with one GPU (several processes of several ranks each are not supported)",
           options.tensor_parallel_size, rank.count, launch.launcher);
     });
   }
@@ -211,8 +207,8 @@ EngineOptions EngineArgs::engine_options() const {
 CLI::Option* EngineArgs::add_policy_option(CLI::App& command) {
   return command
       .add_option("--scheduling-policy", options.policy,
-                  "order of service: fcfs, priority, or shortest (a prompt goes in front of longer ones that "
-                  "came before it, up to as many tokens as those have)")
+                  "order in which requests are served: fcfs, priority, or shortest (short prompts go in "
+                  "front of earlier, longer ones; fewer than n tokens go in front of a prompt of n)")
       ->transform(one_of(kPolicies))
       ->option_text("POLICY [fcfs]");
 }
@@ -236,17 +232,17 @@ void SamplingArgs::add_to(CLI::App& command) {
   add_with_default(group, "-n,--max-tokens", params.max_tokens,
                    "tokens to generate at most (0: as many as the context takes)");
   add_with_default(group, "--min-tokens", params.min_tokens,
-                   "tokens before an end token, stop token or stop string counts");
+                   "fewest tokens to generate before an end token, stop token or stop string counts");
   add_with_default(group, "--temperature,--temp", params.temperature, "0: always the likeliest token");
   add_with_default(group, "--top-k", params.top_k, "draw from the k likeliest tokens (0: off)");
   add_with_default(group, "--top-p", params.top_p, "draw from the likeliest tokens that make up p");
   add_with_default(group, "--min-p", params.min_p, "drop tokens below p times the likeliest");
   add_with_default(group, "--repetition-penalty", params.repetition_penalty,
-                   "divides the logits of tokens seen before");
+                   "divides positive logits of tokens seen before and multiplies negative ones");
   add_with_default(group, "--presence-penalty", params.presence_penalty,
-                   "lowers tokens generated before, once");
+                   "subtracted from the logit of each token generated before");
   add_with_default(group, "--frequency-penalty", params.frequency_penalty,
-                   "lowers tokens generated before, per time");
+                   "subtracted from a token's logit for each time that it was generated before");
   // One value each time: without that, CLI11 lets a list take the prompt behind it as another value.
   add_option(group, "--logit-bias", logit_bias, "TOKEN=BIAS, may be repeated")->allow_extra_args(false);
   add_option(group, "--stop", params.stop, "end the generation at this text, may be repeated")

@@ -28,8 +28,8 @@ void LoadArgs::add_to(CLI::App& command) {
 void LoadArgs::add_workload_options(CLI::App& command) {
   const OptionGroup group{command, kGroup};
   add_option(group, "--num-prompts", workload.num_prompts,
-             "requests to send, or with --num-turns conversations (with --base-url 1000 if neither it nor "
-             "--dataset is given); with --replay the first ones of the record")
+             "requests to send; with --num-turns, conversations; with --replay, the first ones of the record "
+             "(default with --base-url and without --dataset: 1000)")
       ->check(CLI::PositiveNumber);
   CLI::Option* dataset =
       add_option(
@@ -51,8 +51,9 @@ void LoadArgs::add_workload_options(CLI::App& command) {
                    "R: random lengths of input and output between 1 - R and 1 + R times those given")
       ->check(CLI::Range(0.0, 0.999))
       ->excludes(dataset);
-  add_with_default(group, "--num-turns", workload.num_turns,
-                   "turns of a conversation, each a random prompt behind all prompts and answers before it")
+  add_with_default(
+      group, "--num-turns", workload.num_turns,
+      "turns of a conversation; each sends all earlier prompts and answers, then a new random prompt")
       ->check(CLI::PositiveNumber)
       ->excludes(dataset);
   CLI::Option* rate =
@@ -68,14 +69,13 @@ void LoadArgs::add_workload_options(CLI::App& command) {
              "requests (conversations) in flight at most (default: no limit)")
       ->check(CLI::PositiveNumber);
   add_with_default(group, "--num-warmups", workload.num_warmups,
-                   "requests like the first one, sent before and not counted")
+                   "copies of the first request that are sent before the load and not counted")
       ->check(CLI::NonNegativeNumber);
   CLI::Option* replay =
-      add_option(
-          group, "--replay", workload.replay,
-          "run the load again that a profile recorded (--profile-out of serve, bench or run): arrivals, "
-          "lengths of prompts and outputs, shared beginnings of prompts, priorities, stream intervals "
-          "and cancellations; its figures stand beside the recorded ones")
+      add_option(group, "--replay", workload.replay,
+                 "replay the load of a profile (--profile-out of serve, bench or run): arrivals, lengths of "
+                 "prompts and outputs, shared beginnings of prompts, priorities, stream intervals and "
+                 "cancellations; the report shows its figures beside the recorded ones")
           ->check(existing_file());
   for (const char* other : {"--dataset", "--input-len", "--output-len", "--random-prefix-len",
                             "--random-range-ratio", "--num-turns", "--request-rate"})
@@ -90,7 +90,7 @@ void LoadArgs::add_workload_options(CLI::App& command) {
 void LoadArgs::add_report_options(CLI::App& command) {
   const OptionGroup group{command, kGroup};
   add_option(group, "--goodput", goodput_,
-             "count requests that meet all of these as good: METRIC:MILLISECONDS ... of ttft, tpot, e2el")
+             "count the requests that meet all of these: METRIC:MILLISECONDS ... of ttft, tpot, e2el")
       ->expected(1, 3);
   add_with_default(group, "--percentile-metrics", report.metrics,
                    "metrics to report, of ttft, tpot, itl, e2el")
@@ -115,11 +115,11 @@ void LoadArgs::add_server_options(CLI::App& command) {
   const auto add = [&](const char* name, auto& value, const char* description) {
     return add_option(group, name, value, description)->needs(base_url);
   };
-  add("--endpoint", remote.endpoint, "where to send; .../chat/completions gets messages")
+  add("--endpoint", remote.endpoint, "path to send to; .../chat/completions gets messages")
       ->capture_default_str();
   add("--tokenizer", tokenizer,
-      "GGUF file, synthetic:NAME or demo: random prompts are token ids of its vocabulary, of exact length; "
-      "without it they are as many English words");
+      "GGUF file, synthetic:NAME or demo: random prompts are token ids of its vocabulary, of exact length "
+      "(default: they are as many English words)");
   add("--api-key", remote.api_key, "bearer token (default: OPENAI_API_KEY of the environment)");
   add("--header", remote.headers, "NAME=VALUE ..., sent with each request");
   add("--extra-body", extra_body_,
@@ -128,7 +128,7 @@ void LoadArgs::add_server_options(CLI::App& command) {
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   add("--ready-check-timeout-sec", ready_check_timeout_s,
-      "first wait until a request is answered, so long at most (0: do not)")
+      "longest wait, before the load, until the server answers a request (0: do not wait)")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   add_flag(group, "--ignore-eos", ignore_eos,
@@ -180,7 +180,7 @@ void LoadArgs::resolve_body() {
   if (ignore_eos || workload.dataset.empty()) body["ignore_eos"] = true;
   if (extra_body_.empty()) return;
   remote.override_body = nlohmann::ordered_json::parse(extra_body_, nullptr, false);
-  if (!remote.override_body.is_object()) fail("--extra-body: {} is no JSON object", extra_body_);
+  if (!remote.override_body.is_object()) fail("--extra-body: {}, expected a JSON object", extra_body_);
 }
 
 }  // namespace minfer

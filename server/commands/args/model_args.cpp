@@ -37,11 +37,11 @@ bool names_a_model(const std::string& argument) {
 void ModelAndText::add_to(CLI::App& command, const std::string& text_name,
                           const std::string& text_description) {
   model_option_ = command.add_option("-m,--model", model_, kModelDescription);
-  first_option_ = command.add_option(
-      "MODEL", first_,
-      "the same as --model. An argument that stands alone is a model if it ends in .gguf, begins with "
-      "synthetic: or names a GGUF file, else it is the " +
-          text_name + "; with --model (which may be '') it is always the " + text_name);
+  first_option_ =
+      command.add_option("MODEL", first_,
+                         "the same as --model. A single argument is a model if it ends in .gguf, begins with "
+                         "synthetic: or names a GGUF file; otherwise it is the " +
+                             text_name + "; with --model (which may be '') it is always the " + text_name);
   second_option_ = command.add_option(text_name, second_, text_description);
 }
 
@@ -49,9 +49,8 @@ void ModelAndText::resolve() {
   const bool one = first_option_->count() > 0, two = second_option_->count() > 0;
   if (model_option_->count() > 0) {
     if (two) {
-      fail(
-          "\"{}\" and \"{}\": expected one argument beside --model; a text of several words stands in quotes",
-          printable(first_), printable(second_));
+      fail("\"{}\" and \"{}\": expected one argument beside --model; put a text of several words in quotes",
+           printable(first_), printable(second_));
     }
     if (one) text_ = first_;
     return;
@@ -59,8 +58,8 @@ void ModelAndText::resolve() {
   if (two) {
     if (!names_a_model(first_) && !std::filesystem::exists(first_)) {
       fail<FileError>(
-          "{}: no such file{}; the first of two arguments is the model, and a text of several words stands "
-          "in quotes",
+          "{}: no such file{}; the first of two arguments is the model; put a text of several words in "
+          "quotes",
           printable(first_), did_you_mean_path(first_));
     }
     model_ = first_;

@@ -18,7 +18,7 @@ double share_of_percent(const std::string& text) {
   const char* end = text.data() + text.size() - (text.ends_with('%') ? 1 : 0);
   const auto read = std::from_chars(text.data(), end, number);
   if (read.ec != std::errc() || read.ptr != end || !std::isfinite(number) || number < 0.0)
-    fail("--fail-above: \"{}\" is no percentage, e.g. 3%", text);
+    fail("--fail-above: \"{}\", expected a percentage such as 3%", text);
   return number / 100.0;
 }
 

@@ -19,29 +19,31 @@ const std::map<std::string, SpeculationMethod> kMethods{{"off", SpeculationMetho
 
 void SpeculationArgs::add_to(const OptionGroup& options) {
   method_option_ =
-      add_option(options, "--speculative", options_.method,
-                 "guess tokens, and check several in a step: off, ngram (what followed the last tokens when "
-                 "they came before in the sequence) or draft (a smaller model's). The output stays the same")
+      add_option(
+          options, "--speculative", options_.method,
+          "guess tokens and check several in one step: off, ngram (guess what followed an earlier occurrence "
+          "of the last tokens) or draft (a smaller model guesses). The output stays the same")
           ->transform(one_of(kMethods))
           ->option_text("METHOD [off, with --speculative-model draft]");
   model_option_ =
       add_option(options, "--speculative-model", model_,
                  "the smaller model, with the same vocabulary: a GGUF file or synthetic:NAME[:TYPE]")
           ->option_text("MODEL");
+  add_with_default(options, "--num-speculative-tokens", options_.num_tokens,
+                   fmt::format("most guesses of a sequence in a step (1 to {})", kMostDraftTokens));
   add_with_default(
-      options, "--num-speculative-tokens", options_.num_tokens,
-      fmt::format("guesses that a sequence brings to a step, at most (1 to {})", kMostDraftTokens));
-  add_with_default(options, "--ngram-prompt-lookup-max", options_.ngram_max,
-                   fmt::format("last tokens that are looked for, at most (1 to {})", kLongestNgram));
-  add_with_default(options, "--ngram-prompt-lookup-min", options_.ngram_min, "and at least");
+      options, "--ngram-prompt-lookup-max", options_.ngram_max,
+      fmt::format("longest run of last tokens to look for earlier in the sequence (1 to {})", kLongestNgram));
+  add_with_default(options, "--ngram-prompt-lookup-min", options_.ngram_min,
+                   "shortest run of last tokens to look for");
   add_flag(options, "--adaptive-speculation,!--no-adaptive-speculation", options_.adaptive,
-           "as many guesses as pay by what was measured, or none (default: on)");
+           "make only as many guesses as pay by measured times, perhaps none (default: on)");
 }
 
 void SpeculationArgs::add_synthetic_acceptance(const OptionGroup& options) {
   add_option(options, "--synthetic-acceptance-rate", options_.synthetic_acceptance,
-             "accept a guess with this chance, whatever the model says: how fast a synthetic model would "
-             "be if guesses were right so often. The output is then not the model's")
+             "accept each guess with this chance, whatever the model says, to see how fast a synthetic model "
+             "would be at this acceptance rate. The output is then not the model's")
       ->check(CLI::Range(0.0, 1.0))
       ->option_text("CHANCE");
 }

@@ -122,11 +122,11 @@ void add_profile_command(CLI::App& app) {
       ->option_text("FILE")
       ->required();
   CLI::Option* step =
-      report->add_option("--step", arguments->step, "Show the step of this number alone, as bars")
+      report->add_option("--step", arguments->step, "Show only the step of this number, as bars")
           ->option_text("N");
   add_choice(report, "-o,--output", options.format,
              {ReportFormat::table, ReportFormat::json, ReportFormat::csv, ReportFormat::md},
-             "How to print it (default table); csv has the ops alone")
+             "How to print it (default table); csv has only the ops")
       ->excludes(step);
   add_choice(report, "--view", options.view, {ReportView::flat, ReportView::top_down, ReportView::bottom_up},
              "flat: the whole report (default); top-down: phase, layers, op, kernel; bottom-up: kernel and "

@@ -46,12 +46,12 @@ void add_profile_diff_command(CLI::App& profile) {
   CLI::App* diff =
       profile.add_subcommand("diff", "What changed from one profile to another, and what explains it");
   const auto arguments = std::make_shared<DiffArguments>();
-  diff->add_option("a", arguments->paths.a, "Profile file to compare with")->option_text("A")->required();
-  diff->add_option("b", arguments->paths.b, "Profile file that is compared")->option_text("B")->required();
+  diff->add_option("a", arguments->paths.a, "Profile file of the baseline")->option_text("A")->required();
+  diff->add_option("b", arguments->paths.b, "Profile file to compare with it")->option_text("B")->required();
   add_choice(diff, "-o,--output", arguments->format, {DiffFormat::table, DiffFormat::json, DiffFormat::md},
              "How to print it (default table)");
   add_fail_above(*diff, arguments->fail_above,
-                 "Exit code 1 if B is slower than A by more, by token; e.g. 3%");
+                 "Exit with code 1 if a token takes more than this much longer in B than in A, e.g. 3%");
   diff->footer(
       "Examples:\n"
       "  minfer bench -p 0 -n 16 --profile-out before.jsonl\n"

@@ -127,8 +127,8 @@ void add_explain_command(CLI::App& profile) {
   CLI::Option* url =
       explain
           ->add_option("--url", arguments->url,
-                       "Ask the server at http://HOST:PORT instead (its key: MINFER_API_KEY); it knows its "
-                       "last steps and the requests that have ended since, 4,096 at most")
+                       "Ask the server at http://HOST:PORT instead (its key: MINFER_API_KEY). It knows its "
+                       "last steps, and the last 4,096 of the requests that have ended since")
           ->option_text("URL");
   explain->add_option("--last", arguments->last, "Steps of the server to look at")
       ->check(CLI::PositiveNumber)
@@ -137,19 +137,20 @@ void add_explain_command(CLI::App& profile) {
   explain->add_option("-o,--output", arguments->format, "How to print it (default table)")
       ->check(one_of({"table", "json", "md"}))
       ->option_text("table|json|md");
-  explain->add_flag("--all", arguments->all, "Also findings of 5 % and less (JSON has them always)");
-  CLI::Option* try_it = explain
-                            ->add_flag("--try", arguments->try_advice,
-                                       "Run the recorded load again with each option that findings advise "
-                                       "and without it, in processes of their own, and show what each gained")
-                            ->excludes(url);
-  explain->add_option("--budget", arguments->budget, "Time that --try may take, about")
+  explain->add_flag("--all", arguments->all, "Also show findings of 5 % and less (JSON always has them)");
+  CLI::Option* try_it =
+      explain
+          ->add_flag("--try", arguments->try_advice,
+                     "Replay the recorded load with and without each option that findings advise, each run "
+                     "in a process of its own, and show the gain of each option")
+          ->excludes(url);
+  explain->add_option("--budget", arguments->budget, "Approximate time that --try may take")
       ->needs(try_it)
       ->option_text("TIME [120s]");
   explain->add_option("-m,--model", arguments->model, "Model that --try runs (default: the record's)")
       ->needs(try_it)
       ->option_text("MODEL");
-  add_fail_above(*explain, arguments->fail_above, "Exit code 1 if a finding is worth more, e.g. 5%");
+  add_fail_above(*explain, arguments->fail_above, "Exit with code 1 if a finding is worth more, e.g. 5%");
   explain->footer(
       "Examples:\n"
       "  minfer bench -p 0 -n 16 --parallel 8 --profile-out steps.jsonl\n"

@@ -77,7 +77,7 @@ void add_profile_view_command(CLI::App& profile) {
   view->footer(
       "The page is the one that `minfer serve` shows: findings, steps, the time from the top down, the "
       "roofline, requests, memory.\n"
-      "Of many steps it holds the shortest and the longest of each bucket, and the slowest of all.\n\n"
+      "If there are many steps, it holds the shortest and longest of each bucket and the slowest of all.\n\n"
       "Examples:\n"
       "  minfer bench -p 0 -n 16 --profile-out steps.jsonl\n"
       "  minfer profile view steps.jsonl -o report.html\n"
@@ -89,12 +89,12 @@ void add_profile_trace_command(CLI::App& profile) {
   const auto arguments = std::make_shared<ExportArguments>();
   CLI::App* trace =
       add_export(profile, "trace", "The recorded steps as a trace for Perfetto",
-                 "File to write, in Chrome's trace format; with the suffix .gz compressed", arguments);
+                 "File to write, in Chrome's trace format; compressed if it ends in .gz", arguments);
   add_step_filter(*trace, arguments->filter);
   trace->footer(
       "A trace has the parts of each step on the host, steps, phases, layers and ops on the device, requests "
       "and counters,\n"
-      "and of a range that was traced (--profile-range) every kernel. Perfetto (https://ui.perfetto.dev), "
+      "and every kernel of a traced range (--profile-range). Perfetto (https://ui.perfetto.dev), "
       "chrome://tracing\n"
       "and Holistic Trace Analysis read it.\n\n"
       "Examples:\n"

@@ -118,8 +118,8 @@ Table table_of(const Tried& tried) {
 
 std::string text_of(const Tried& tried, const TrialSession& session, const std::string& format) {
   const ReplayRunner& runner = session.runner();
-  std::string text = wrapped(fmt::format("{} of {} requests ran again at their times, with each option and "
-                                         "without it in turns, each run in a process of its own.",
+  std::string text = wrapped(fmt::format("{} of {} requests were replayed at their times, with and without "
+                                         "each option in turns, each run in a process of its own.",
                                          runner.num_requests(), runner.load().requests.size()),
                              kTextColumns);
   const Table table = table_of(tried);

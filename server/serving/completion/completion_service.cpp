@@ -110,7 +110,7 @@ void CompletionService::submit(const std::shared_ptr<HttpExchange>& exchange, Co
   const auto job = std::make_shared<CompletionJob>(loop_, exchange, std::move(request), id, arrival_ns,
                                                    context_, metrics_);
   job->on_problem([this, request_id = exchange->request().id](const std::string& problem) {
-    log_.write(LogLevel::warning, "an answer holds what cannot be read as a call",
+    log_.write(LogLevel::warning, "an answer has text that cannot be read as a call",
                {{"id", std::string_view(request_id)}, {"problem", std::string_view(problem)}});
   });
   int32_t choice = 0;

@@ -140,7 +140,7 @@ struct Metrics::Impl {
     const std::lock_guard lock(mutex);
     if (grammar_seconds == nullptr) {
       const std::string name = "minfer:grammars_total";
-      const std::string help = "Grammars that requests asked for, by what became of them.";
+      const std::string help = "Grammars that requests asked for, by outcome.";
       grammars_compiled = &counter(name, help, {{"outcome", "compiled"}});
       grammars_reused = &counter(name, help, {{"outcome", "reused"}});
       grammars_refused = &counter(name, help, {{"outcome", "refused"}});
@@ -164,8 +164,8 @@ Metrics::Metrics(const std::string& model_name, const EngineOptions& options)
   Impl& m = *impl_;
   m.running = &m.gauge("vllm:num_requests_running", "Sequences that hold a slot in the batch.");
   m.waiting = &m.gauge("vllm:num_requests_waiting", "Sequences in the queue.");
-  m.busy =
-      &m.gauge("minfer:engine_busy", "1: there is work, or a step is not counted yet; 0: every step is.");
+  m.busy = &m.gauge("minfer:engine_busy",
+                    "1: there is work, or a step is not counted yet; 0: no work, and every step is counted.");
   m.kv_usage = &m.gauge("vllm:kv_cache_usage_perc", "Share of the KV blocks that sequences hold; 1 is all.");
   m.gpu_cache_usage = &m.gauge("vllm:gpu_cache_usage_perc", "The same under the name of older dashboards.");
   m.connections = &m.gauge("minfer:http_connections", "Open connections.");
@@ -232,19 +232,18 @@ Metrics::Metrics(const std::string& model_name, const EngineOptions& options)
   m.graph_steps = &m.counter("minfer:graph_steps_total", "Steps replayed as a CUDA graph.");
   m.constrained_rows =
       &m.counter("minfer:constrained_rows_total", "Tokens drawn among those that a grammar allows.");
-  m.forced_tokens =
-      &m.counter("minfer:forced_tokens_total", "Generated tokens that a grammar left no choice of.");
+  m.forced_tokens = &m.counter("minfer:forced_tokens_total", "Generated tokens that a grammar forced.");
   m.drafts = &m.counter("vllm:spec_decode_num_drafts_total",
                         "Times that a sequence brought draft tokens to a step.");
   m.draft_tokens = &m.counter("vllm:spec_decode_num_draft_tokens_total", "Draft tokens that were checked.");
   m.accepted_tokens =
       &m.counter("vllm:spec_decode_num_accepted_tokens_total", "Draft tokens that turned out right.");
   m.request_acceptance =
-      &m.histogram("minfer:request_draft_acceptance", "Of a request's draft tokens, the part that was right.",
+      &m.histogram("minfer:request_draft_acceptance", "Share of a request's draft tokens that was right.",
                    {0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0});
   m.request_tokens_per_step =
       &m.histogram("minfer:request_tokens_per_step",
-                   "Tokens that a request with draft tokens got of a decoding step, which is 1 without.",
+                   "Tokens that a request with draft tokens got in a decoding step (without them: 1).",
                    {1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 6.0, 8.0, 12.0});
 }
 
@@ -313,7 +312,8 @@ void Metrics::count_response(int status) {
   const std::lock_guard lock(impl_->mutex);
   PrometheusCounter*& counter = impl_->responses[status];
   if (counter == nullptr) {
-    counter = &impl_->counter("minfer:http_responses_total", "Responses by status; 0: the client went first.",
+    counter = &impl_->counter("minfer:http_responses_total",
+                              "Responses by status; 0: the client left before the response.",
                               {{"status", std::to_string(status)}});
   }
   counter->Increment();

@@ -125,7 +125,7 @@ ServingState ProfileRoutes::state() const {
 void ProfileRoutes::answer_with(std::shared_ptr<HttpExchange> exchange, View view) {
   std::erase_if(unsent_, [](const std::weak_ptr<HttpExchange>& each) { return each.expired(); });
   if (unsent_.size() >= kMostUnsent)
-    throw overloaded(fmt::format("{} views of the profile are on their way, the limit", unsent_.size()));
+    throw overloaded(fmt::format("{} views of the profile are being sent, the limit", unsent_.size()));
   unsent_.push_back(exchange);
   waiting_.push_back(
       {.view = std::move(view),
@@ -140,7 +140,7 @@ void ProfileRoutes::answer_with(std::shared_ptr<HttpExchange> exchange, View vie
 
 void ProfileRoutes::add_stream(std::shared_ptr<HttpExchange> exchange) {
   if (events_.num_clients() >= kMostStreams)
-    throw overloaded(fmt::format("{} pages look on, the limit", kMostStreams));
+    throw overloaded(fmt::format("{} pages watch the profile, the limit", kMostStreams));
   events_.add(std::move(exchange));
 }
 

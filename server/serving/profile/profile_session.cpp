@@ -37,31 +37,32 @@ void ProfileArgs::add_to(CLI::App& command) {
   command
       .add_option(
           "--profile-range", range,
-          "only steps FIRST:LAST (from 0, warm-up excluded, both included), with detail per layer and, on a "
-          "GPU, each kernel as the driver traces it; without --profile-out the file is minfer-profile.jsonl")
+          "record only steps FIRST:LAST (both included, from 0 after the warm-up), with detail per layer "
+          "and, on a GPU, each kernel as traced by the driver (default --profile-out: minfer-profile.jsonl)")
       ->group(group);
   command
-      .add_option("--profile-margin", margin,
-                  "also record this many steps before and behind --profile-range, without tracing: they show "
-                  "what the tracing costs")
+      .add_option(
+          "--profile-margin", margin,
+          "also record this many steps before and after --profile-range, without tracing, to show its cost")
       ->check(CLI::Range(int64_t{0}, kMostMargin))
       ->needs("--profile-range")
       ->group(group);
-  command.add_option("--profile-detail", detail, "op: ops summed over layers; layer: each one as well")
+  command
+      .add_option("--profile-detail", detail, "op: ops summed over layers; layer: ops of each layer as well")
       ->check(CLI::IsMember({"op", "layer"}))
       ->group(group);
   command
-      .add_flag("--profile-counters", counters,
-                "also read the GPU's hardware counters, in windows of some milliseconds one after the other: "
-                "bytes that each op really moved, and how busy the GPU was; without --profile-out the file "
-                "is minfer-profile.jsonl")
+      .add_flag(
+          "--profile-counters", counters,
+          "also read the GPU's hardware counters, in consecutive windows of some milliseconds: bytes "
+          "that each op really moved, and how busy the GPU was (default --profile-out: minfer-profile.jsonl)")
       ->group(group);
 }
 
 void ProfileArgs::add_counters_every(CLI::App& command) {
   command
       .add_option("--profile-counters-every", counters_every_s,
-                  "seconds from one window in which hardware counters are read to the next")
+                  "seconds from the start of one window of hardware counters to the next")
       ->check(CLI::Range(0.1, 1e6))
       ->excludes("--profile-counters")
       ->group(kGroup);

@@ -1,5 +1,5 @@
-// The engine on CUDA: what may not change its tokens (graphs, chunks, preemption, the prefix cache, a step
-// ahead), and how requests end.
+// The engine on CUDA: the features that must not change its tokens (graphs, chunks, preemption, the prefix
+// cache, a step ahead), and how requests end.
 
 #include <algorithm>
 #include <random>
@@ -16,7 +16,7 @@ namespace {
 
 using test::Answers;
 
-/// f32 weights: activations are f32 then, and greedy tokens as good as exact.
+/// f32 weights: then activations are f32, and greedy tokens are almost exact.
 const std::string kModel = source_path("tests/golden/mistral.gguf");
 
 EngineOptions cuda_options() {
@@ -70,7 +70,7 @@ Answers run(const EngineOptions& options, const std::vector<Request>& requests,
   return answers;
 }
 
-/// Tokens may differ only where rounding decides, so hardly anywhere in f32.
+/// Tokens may differ only where rounding decides, so almost never in f32.
 void expect_same(const Answers& answers, const Answers& expected, const char* what) {
   ASSERT_EQ(answers.size(), expected.size()) << what;
   size_t num_equal = 0;
@@ -116,7 +116,7 @@ TEST_F(CudaEngine, ServesTheSameTokensHoweverItsStepsAreMade) {
   EXPECT_GT(num_preempted, 5);
 }
 
-/// Counts and biases stay on the device, where sequences come, go and come back.
+/// Counts and biases stay on the device while sequences come, go and come back.
 TEST_F(CudaEngine, PenaltiesAndBiasesFollowTheirSequences) {
   std::vector<Request> requests = mixed_requests(50);
   for (size_t i = 0; i < requests.size(); ++i) {
@@ -196,7 +196,7 @@ TEST_F(CudaEngine, GraphsEqualEagerStepsForEveryBatchSize) {
   }
 }
 
-/// A grid has 65,535 blocks at the most in y and z.
+/// A grid has at most 65,535 blocks in y and z.
 TEST_F(CudaEngine, TakesAPromptOf70000TokensInOneStep) {
   test::ModelParts parts = test::tiny_model();
   parts.keys["llama.context_length"] = uint32_t{80000};

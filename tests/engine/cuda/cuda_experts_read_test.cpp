@@ -1,5 +1,5 @@
 // The experts that a GPU's steps read, counted by the router's kernel, against the CPU backend's choices for the same tokens. In f32
-// both make the same ones. Decoding three sequences, a graph has a token of padding, whose experts do not count.
+// both choose alike. While three sequences decode, a graph has a token of padding, whose experts do not count.
 #include <gtest/gtest.h>
 
 #include "models/decoder/weights/model_source.h"

@@ -1,4 +1,4 @@
-// A kernel that faults: every later step throws what the device reported.
+// A kernel that faults: every later step throws the error that the device reported.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -13,7 +13,7 @@
 namespace minfer {
 namespace {
 
-/// Reads where nothing is mapped.
+/// Reads unmapped memory.
 void launch_fault(Backend& backend) {
   static const Buffer memory = backend.allocate(4096, "test data");
   const Tensor tensor{.data = memory.data(), .dtype = DType::f32, .rows = 1, .cols = 4, .stride = 4};
@@ -30,7 +30,7 @@ bool throws_device_error(const std::function<void()>& call) {
   return false;
 }
 
-/// Ends with 1 if the fault comes out of the steps that follow it, and out of everything after them.
+/// Exits with 1 if the steps that follow the fault report it, and everything after them too.
 [[noreturn]] void fault_after(int num_steps) {
   std::unique_ptr<Backend> owned = make_cuda_backend();
   Backend& backend = *owned;
@@ -47,7 +47,7 @@ bool throws_device_error(const std::function<void()>& call) {
   std::_Exit(steps_fail && throws_device_error([&] { backend.synchronize(); }) ? 1 : 2);
 }
 
-/// In processes of their own: what runs after a fault in the same one would fail as well.
+/// In separate processes: any work after a fault in the same process would fail as well.
 TEST(CudaFaultDeathTest, AKernelThatFaultsFailsEveryStepFromThenOn) {
   if (!test::has_cuda_device()) GTEST_SKIP() << "no CUDA device";
   testing::FLAGS_gtest_death_test_style = "threadsafe";

@@ -1,4 +1,4 @@
-// Whole models on CUDA against logits that other engines computed, and against the CPU backend.
+// Whole models on CUDA against logits from other engines, and against the CPU backend.
 
 #include <algorithm>
 #include <cmath>
@@ -67,8 +67,8 @@ TEST_P(CudaGolden, LogitsAgree) {
   EXPECT_LE(in_f32, GetParam().max_nmse_in_f32);
 }
 
-// f32 models run in f32; the others round activations to bf16, which is what remains of their error; quantised weights and their scales
-// are rounded too, for the tensor cores. With a bf16 cache qwen2-f16 has 1.01e-4.
+// f32 models run in f32. The others round activations to bf16, which causes most of their error; quantised weights and their scales are
+// rounded too, for the tensor cores. With a bf16 cache qwen2-f16 has 1.01e-4.
 INSTANTIATE_TEST_SUITE_P(Models, CudaGolden,
                          testing::Values(GoldenCase{"llama-f32", 1e-7}, GoldenCase{"qwen3-f32", 1e-7},
                                          GoldenCase{"qwen2-f16", 1e-4, DType::f16},
@@ -95,7 +95,7 @@ TEST(CudaGoldenGreedy, F32ContinuationsAreExact) {
   }
 }
 
-/// tests/golden: mixtures of experts, scaled rotary tables, biases. Their weights are f16 or f32.
+/// tests/golden: mixtures of experts, scaled rotary tables, biases. The weights are f16 or f32.
 TEST(CudaTransformersGolden, LogitsAgree) {
   if (!test::has_cuda_device()) GTEST_SKIP() << "no CUDA device";
   const std::filesystem::path folder = std::filesystem::path(source_path("")) / "tests" / "golden";
@@ -113,8 +113,8 @@ TEST(CudaTransformersGolden, LogitsAgree) {
   }
 }
 
-/// How far behind the largest logit a token is, by the CPU backend, in units of the logits' standard
-/// deviation.
+/// How far a token is behind the largest logit, by the CPU backend, in units of the logits'
+/// standard deviation.
 double gap(std::span<const float> logits, TokenId token) {
   double sum = 0.0, sum_of_squares = 0.0;
   for (const float logit : logits) {
@@ -156,7 +156,7 @@ DemoRun continue_demo_prompts(DeviceChoice device, DType dtype) {
   return run;
 }
 
-/// Compares with the CPU backend. Where tokens differ, the CPU's logits of the two choices are nearly equal.
+/// Compares with the CPU backend. If tokens differ, the CPU's logits of the two choices are nearly equal.
 void expect_continuations(DType dtype, int32_t least_equal, double most_behind) {
   const DemoRun cpu = continue_demo_prompts(DeviceChoice::cpu, dtype);
   const DemoRun cuda = continue_demo_prompts(DeviceChoice::cuda, dtype);
@@ -190,8 +190,8 @@ TEST(CudaDemoModel, ContinuesAsTheCpuBackendDoesInF32) {
   expect_continuations(DType::f32, 95, 0.01);
 }
 
-// Activations rounded to bf16 turn more of the many near-ties of a small model into another token, and so do its Q8_0 weights, which
-// the tensor cores get rounded as well.
+// A small model has many near-ties. Activations rounded to bf16 turn more of them into another token, and so do its Q8_0 weights,
+// which are also rounded for the tensor cores.
 TEST(CudaDemoModel, DiffersInBf16OnlyWhereTokensAreNearlyTied) {
   if (!test::has_cuda_device()) GTEST_SKIP() << "no CUDA device";
   expect_continuations(DType::bf16, 20, 0.2);

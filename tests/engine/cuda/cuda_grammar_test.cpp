@@ -1,4 +1,4 @@
-// Requests with grammars on CUDA, a step ahead and in graphs, beside free ones.
+// Requests with grammars on CUDA, a step ahead and in graphs, beside requests without.
 #include <chrono>
 #include <regex>
 
@@ -20,7 +20,7 @@ class CudaGrammar : public testing::Test {
   }
 };
 
-/// Even ones have a grammar; some of these want logprobs, of what is forced too.
+/// Even ones have a grammar. Some of these want logprobs, also of forced tokens.
 std::vector<Request> alternating_requests(const Engine& engine, int32_t count) {
   const auto grammar = test::grammar_for(engine, test::record_grammar());
   std::vector<Request> requests;
@@ -75,7 +75,7 @@ EngineOptions f32_options(int32_t steps_ahead, bool graphs = true) {
   return options;
 }
 
-/// More kinds of them: stops, ends of all kinds, several grammars, a scored prompt.
+/// More kinds of requests: stop strings, all kinds of ends, several grammars, a scored prompt.
 std::vector<Request> many_requests(const Engine& engine) {
   std::vector<Request> requests = alternating_requests(engine, 24);
   const auto digits = test::grammar_for(engine, test::digits(1, 60));
@@ -109,7 +109,7 @@ test::Answers answers_of(const EngineOptions& options, int64_t* num_preempted = 
   return answers;
 }
 
-/// But where rounding decides, in hardly any answer in f32.
+/// Expects the same answers, except where rounding decides: in f32 in hardly any answer.
 void expect_same_answers(const test::Answers& answers, const test::Answers& expected, const char* what) {
   ASSERT_EQ(answers.size(), expected.size()) << what;
   size_t num_equal = 0;
@@ -161,7 +161,7 @@ TEST_F(CudaGrammar, CancelledOnesLeaveNothing) {
   EXPECT_EQ(engine->scheduler().blocks().num_live(), 0);
 }
 
-/// Whether the step's tokens were drawn behind a forward pass that had been launched before: its sampling by itself.
+/// The index of the step's sampling stamp, if its tokens were drawn after a forward pass that had been launched before; else 0.
 size_t later_sample(const Engine& engine, const StepRecord& record) {
   const auto& ops = record.stamps.ops;
   for (size_t i = 1; i < ops.size(); ++i) {
@@ -201,7 +201,7 @@ TEST_F(CudaGrammar, ForwardPassesAreGraphsAndStampsStandInOrder) {
   EXPECT_GT(num_later, 50);
 }
 
-/// Its host is late with the rows of steps.
+/// A backend whose host brings the rows of steps late.
 class LateBackend final : public cuda::CudaBackend {
  public:
   static constexpr int64_t kLateNs = 300'000;

@@ -1,4 +1,4 @@
-// Models whose layers have heads of two sizes and numbers of KV heads, on CUDA: each kind has a plan of its own, by graphs too.
+// Models whose layers have heads of two sizes and numbers of KV heads, on CUDA: each kind has its own plan, also in graphs.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 namespace minfer {
 namespace {
 
-/// Heads of 256 with a window of 64, and of 512: the sizes that have kernels on tensor cores.
+/// Heads of 256 with a window of 64, and heads of 512: the sizes with kernels on tensor cores.
 const std::string kWide = "synthetic:tiny-wide:bf16";
 /// Heads of 16 and 48.
 const std::string kNarrow = source_path("tests/golden/gemma4.gguf");
@@ -49,8 +49,8 @@ TEST_F(CudaHeadKinds, LogitsAreThoseOfTheCpu) {
   EXPECT_LT(in_bf16, 1e-3);
 }
 
-/// One token after the other, by the plans of both kinds, in batches of several sizes: the logits of what was generated are those that a
-/// prompt of the same tokens has.
+/// One token after the other, by the plans of both kinds, in batches of several sizes: the logits of generated tokens are the same as
+/// those of a prompt of the same tokens.
 TEST_F(CudaHeadKinds, DecodingGivesWhatPromptsGive) {
   for (const int32_t sequences : {1, 7}) {
     const EngineOptions options = options_of(DType::bf16);

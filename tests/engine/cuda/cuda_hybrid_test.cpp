@@ -1,4 +1,4 @@
-// Models of gated delta nets, and of short convolutions, on CUDA: their states in slots, in steps of every kind and by graphs, against the CPU and against themselves.
+// Models of gated delta nets and short convolutions on CUDA: states in slots, all kinds of steps, graphs, against the CPU and themselves.
 #include <algorithm>
 #include <fstream>
 #include <map>
@@ -17,7 +17,7 @@
 namespace minfer {
 namespace {
 
-/// Heads of 128 in the delta nets, whose prompts go in chunks.
+/// Heads of 128 in the delta nets, whose prompts are computed in chunks.
 const std::string kAlignedHybrid = "synthetic:tiny-hybrid:bf16";
 /// Heads of 12, and short convolutions.
 const std::vector<std::string> kHybrids{"qwen3next", "qwen35", "qwen35moe", "lfm2", "lfm2moe"};
@@ -37,8 +37,8 @@ class CudaHybrid : public testing::Test {
   }
 };
 
-/// bf16 of a model without experts, whose choice among near equals it would change. Of qwen35 weights rounded to bf16 alone leave 1.5e-2 on
-/// the CPU.
+/// bf16 only for a model without experts, because rounding would change the choice among near equals. For qwen35, weights rounded to bf16
+/// alone leave 1.5e-2 on the CPU.
 TEST_F(CudaHybrid, LogitsAreThoseOfTheCpu) {
   for (const std::string& model :
        {kAlignedHybrid, test_model("qwen3next"), test_model("qwen35"), test_model("lfm2")}) {
@@ -55,7 +55,7 @@ TEST_F(CudaHybrid, LogitsAreThoseOfTheCpu) {
   }
 }
 
-/// One token after the other by graphs, behind prompts that transformers went on with.
+/// One token after the other in graphs, behind prompts that transformers continued.
 TEST_F(CudaHybrid, GreedyContinuationsAreThoseOfTheReference) {
   std::ifstream file(source_path("tests/golden/golden.json"));
   ASSERT_TRUE(file);
@@ -77,7 +77,7 @@ TEST_F(CudaHybrid, GreedyContinuationsAreThoseOfTheReference) {
   }
 }
 
-/// Prompts in pieces: states go from step to step.
+/// Prompts in pieces: states are passed from step to step.
 TEST_F(CudaHybrid, LogitsDoNotDependOnThePieces) {
   for (const std::string& model : {kAlignedHybrid, test_model("qwen35moe"), test_model("lfm2moe")}) {
     const std::vector<TokenId> tokens = kHybridPattern.tokens(9, 64);
@@ -113,7 +113,7 @@ TEST_F(CudaHybrid, GraphsEqualEagerStepsForEveryBatchSize) {
   }
 }
 
-/// Clients that go away while others take their slots: each answer is that of the request alone, as far as it came.
+/// Clients leave while others take their slots: each answer equals the answer of the request alone, as far as it came.
 TEST_F(CudaHybrid, SlotsThatChangeHandsChangeNothing) {
   std::vector<Request> requests;
   std::map<std::string, test::Answer> expected;
@@ -145,8 +145,8 @@ TEST_F(CudaHybrid, SlotsThatChangeHandsChangeNothing) {
   EXPECT_LT(num_whole, 14u) << "nothing was cancelled";
 }
 
-/// One token after the other, in batches of several sizes: the logits of what was generated are those that a prompt of the same tokens has. In
-/// bf16 some tokens get other experts.
+/// One token after the other, in batches of several sizes: the logits of generated tokens are the same as those of a prompt of the same
+/// tokens. In bf16 some tokens get other experts.
 TEST_F(CudaHybrid, DecodingGivesWhatPromptsGive) {
   for (const auto& [dtype, most] : {std::pair{DType::f32, 1e-3}, std::pair{DType::bf16, 0.3}}) {
     const EngineOptions options = test::served_options(dtype);
@@ -159,7 +159,7 @@ TEST_F(CudaHybrid, DecodingGivesWhatPromptsGive) {
   }
 }
 
-/// Turns of conversations, several at once: a step that reads copies, one that writes them and graphs in between, with a step ahead.
+/// Turns of several conversations at once: a step that reads copies, a step that writes them, and graphs in between, with a step ahead.
 TEST_F(CudaHybrid, PrefixesChangeNoAnswer) {
   for (const std::string& model :
        {kAlignedHybrid, test_model("qwen3next"), test_model("qwen35"), test_model("lfm2")}) {
@@ -202,7 +202,7 @@ TEST_F(CudaHybrid, PrefixesChangeNoAnswer) {
   }
 }
 
-/// The state in front of drafts is copied, and taken back where some were rejected; with a step ahead and without, by graphs and in between.
+/// The state before drafts is copied, and restored if some were rejected; with a step ahead and without, in graphs and between them.
 TEST_F(CudaHybrid, DraftsChangeNoAnswer) {
   const std::vector<Request> requests = test::requests_of_few_words(12);
   for (const std::string& model :

@@ -1,5 +1,5 @@
-// Time that a GPU idles inside a step: delays that are planted between two launches, on the host and on the device, are found and
-// charged to whoever caused them.
+// Idle time of a GPU inside a step: planted delays between two launches, on the host and on the device, are found and charged to
+// their cause.
 #include <chrono>
 
 #include <gtest/gtest.h>
@@ -19,8 +19,8 @@ using cuda::check;
 
 /// A delay in front of the first rotation of queries and keys.
 struct PlantedDelay {
-  int64_t host_us = 0;      ///< the host waits for the device, then so long
-  size_t device_bytes = 0;  ///< the device fills so many bytes, which is no op
+  int64_t host_us = 0;      ///< the host waits for the device, then for this long
+  size_t device_bytes = 0;  ///< the device fills this many bytes, outside any op
   bool stamp_ends = true;   ///< the step's ends are stamped
 };
 
@@ -34,7 +34,7 @@ class DelayedBackend final : public cuda::CudaBackend {
     is_planted_ = true;
     if (delay.device_bytes > filled_.bytes()) filled_ = cuda::DeviceBuffer(delay.device_bytes, "filled");
   }
-  /// What the fill took.
+  /// The time of the fill.
   double filled_us() const {
     float ms = 0.0f;
     check(cudaEventElapsedTime(&ms, begin_.get(), end_.get()), "fill");
@@ -99,17 +99,17 @@ class CudaIdle : public testing::Test {
     engine_ = std::make_unique<Engine>(open_model("synthetic:llama-3.2-1b:bf16"), options, nullptr,
                                        std::move(backend));
     engine_->submit(test::greedy_request("a", {1, 2, 3}, 900));
-    for (int i = 0; i < 40; ++i)  // a step that is looked at closely is among them
+    for (int i = 0; i < 40; ++i)  // includes a step that is stamped closely
       find();
   }
   /// The op in front of the delay.
   struct Found {
     BusyOp op;
     IdleSource source = IdleSource::none;
-    size_t first_kernel = 0;           ///< of the op behind it, among the step's
-    bool is_taken_up_at_once = false;  ///< that one, as far as launches are on this machine
+    size_t first_kernel = 0;           ///< first kernel of the op behind it, among the step's kernels
+    bool is_taken_up_at_once = false;  ///< that launch, as far as this machine can
   };
-  /// In the next step.
+  /// Looks for it in the next step.
   Found find() {
     engine_->step();
     const StepStamps stamps = engine_->recorder().last(1).at(0).stamps;
@@ -131,7 +131,7 @@ class CudaIdle : public testing::Test {
   IdleFinder idle_;
 };
 
-/// Time without a kernel in front of one of them, as CUPTI saw it.
+/// The time without a kernel before the kernel `index`, by CUPTI.
 double gap_us(const std::vector<test::KernelRecord>& kernels, size_t index) {
   int64_t end = 0;
   for (size_t i = 0; i < index; ++i)
@@ -151,7 +151,7 @@ TEST_F(CudaIdle, ADelayOfTheHostIsFoundAndChargedToIt) {
       SCOPED_TRACE(fmt::format("{} us, {}", delay_us, stamp_ends ? "looked at closely" : "as any step"));
       Found found;
       double seen_us = 0.0;
-      // A launch that is held up on its way, as on a busy machine some are, cannot be told from a slow op in front of it.
+      // On a busy machine some launches are held up on their way; such a launch cannot be told from a slow op in front of it.
       for (int i = 0; i < kMostTries && !found.is_taken_up_at_once; ++i) {
         backend_->plant({.host_us = delay_us, .stamp_ends = stamp_ends});
         recorder->start();

@@ -1,4 +1,4 @@
-// What the engine says it took of a GPU's memory, against what the driver says is in use.
+// The GPU memory that the engine reports as taken, against the memory that the driver reports as used.
 #include <gtest/gtest.h>
 
 #include "tests/support/cuda/cuda_device.h"

@@ -1,4 +1,4 @@
-// The same as poisoned_row_test.cpp on a GPU, with and without graphs, and a step ahead.
+// poisoned_row_test.cpp on a GPU: with and without graphs, and a step ahead.
 #include "tests/support/cuda/cuda_device.h"
 #include "tests/support/engine/poisoned_model.h"
 

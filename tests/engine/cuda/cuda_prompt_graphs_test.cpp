@@ -1,4 +1,4 @@
-// Steps that compute short prompts and nothing else replay graphs on CUDA, and give what they give without.
+// Steps that compute only short prompts replay graphs on CUDA, with the same results as without graphs.
 #include <gtest/gtest.h>
 
 #include "tests/support/cuda/cuda_device.h"
@@ -10,11 +10,11 @@ namespace {
 
 struct PromptRun {
   test::Answers answers;
-  int64_t num_graphs = 0;  ///< steps of prompts that were graphs
+  int64_t num_graphs = 0;  ///< steps of prompts that replayed graphs
   int64_t num_eager = 0;
 };
 
-/// Groups of requests, each answered before the next one comes: their prompts are steps by themselves.
+/// Groups of requests, each answered before the next one comes: their prompts form steps of their own.
 PromptRun answer_in_groups(const EngineOptions& options, int32_t groups, int32_t group_size) {
   Engine engine(open_model(source_path("tests/golden/mistral.gguf")), options);
   PromptRun run;

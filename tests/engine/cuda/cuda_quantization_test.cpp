@@ -1,4 +1,4 @@
-// Whole models whose weights become fp8 at load, on a GPU: the same weights as on the CPU.
+// Whole models whose weights are quantised to fp8 at load, on a GPU: the same weights as on the CPU.
 #include <gtest/gtest.h>
 
 #include "engine/evaluator.h"
@@ -34,7 +34,7 @@ class CudaQuantization : public testing::TestWithParam<std::string> {
   }
 };
 
-/// In pieces of one token, some, and more than the kernels for few take.
+/// In pieces of one token, of some, and of more than the kernels for few tokens take.
 TEST_P(CudaQuantization, GivesTheLogitsOfTheCpu) {
   const std::string model = GetParam().starts_with("tiny")
                                 ? "synthetic:tiny:" + GetParam().substr(5)
@@ -42,7 +42,7 @@ TEST_P(CudaQuantization, GivesTheLogitsOfTheCpu) {
   const std::vector<float> expected = fp8_logits(model, DeviceChoice::cpu, DType::f32, 0);
   for (const int32_t chunk : {1, 7, 30, 96}) {
     EXPECT_LT(test::nmse(fp8_logits(model, DeviceChoice::cuda, DType::f32, chunk), expected), 1e-7) << chunk;
-    // A token whose experts are nearly equal in rank may get others. Dense layers round activations to FP8 as well, from two tokens on.
+    // A token whose experts rank almost equally may get other ones. Dense layers also round activations to FP8, from two tokens on.
     const bool has_experts = GetParam() == "mixtral" || GetParam() == "qwen3moe";
     const double rounded = has_experts ? 5e-3 : chunk == 1 ? 1e-3 : 1.5e-2;
     EXPECT_LT(test::nmse(fp8_logits(model, DeviceChoice::cuda, DType::bf16, chunk), expected), rounded)

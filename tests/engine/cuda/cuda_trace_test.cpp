@@ -1,4 +1,4 @@
-// Steps of an engine traced by CUPTI: graphs that were made long before, eager steps, several ranges in one process.
+// Steps of an engine traced by CUPTI: graphs made long before, eager steps, several ranges in one process.
 #include <algorithm>
 #include <atomic>
 #include <functional>
@@ -60,7 +60,7 @@ class CudaTraceTest : public testing::Test {
     return std::move(range).value_or(RangeTrace{});
   }
 
-  /// Runs to the end: requests that finish.
+  /// Runs all requests to the end. Returns how many finish.
   static int32_t num_finishing(Engine& engine) {
     int32_t count = 0;
     while (engine.has_work()) {
@@ -70,7 +70,7 @@ class CudaTraceTest : public testing::Test {
     return count;
   }
 
-  /// Median time of the next steps, printed beside that of traced ones.
+  /// Median time of the next steps, to be printed beside the time of traced ones.
   static double median_step_us(Engine& engine, size_t count) {
     for (size_t i = 0; i < count + 1; ++i)
       engine.step();
@@ -115,7 +115,7 @@ class CudaTraceTest : public testing::Test {
     EXPECT_EQ(num_graph_kernels > 0, graphs);
   }
 
-  /// Kernels and stamps are on one clock, and an op's kernels are about as long as its interval.
+  /// Expects kernels and stamps on one clock, and an op's kernels to be about as long as its interval.
   static void expect_plausible(const RangeAnalysis& analysis, const std::vector<TracedStep>& steps) {
     constexpr int64_t kMostApartNs = 50'000;
     ASSERT_EQ(analysis.steps().size(), steps.size());
@@ -208,14 +208,14 @@ TEST_F(CudaTraceTest, PromptsAndTheStepsInWhichGraphsAreMade) {
   expect_plausible(analysis, steps);
 }
 
-// As windows of hardware counters do: from another thread, in steps' windows too.
+// Like windows of hardware counters: from another thread, also within steps' windows.
 TEST_F(CudaTraceTest, TheProfilersOwnKernelsBelongToNoStep) {
   const std::unique_ptr<Engine> engine = make_engine(true, "synthetic:llama-3.2-1b:bf16");
   for (int i = 0; i < 12; ++i)
     engine->step();
-  const cuda::CuptiHold hold;  // as who samples counters: CUPTI stays while the other thread launches
+  const cuda::CuptiHold hold;  // like a sampler of counters: CUPTI stays while the other thread launches
   cuda::DeviceTimer timer;
-  timer.now_ns();  // the first one loads its code
+  timer.now_ns();  // the first call loads its code
   std::atomic<bool> ends = false;
   std::atomic<int64_t> num_asked = 0;
   std::jthread asks([&] {
@@ -223,7 +223,7 @@ TEST_F(CudaTraceTest, TheProfilersOwnKernelsBelongToNoStep) {
       timer.now_ns();
   });
   const int64_t first = engine->next_step();
-  // Between any two steps the other thread has asked at least once more, however seldom it has its turn.
+  // Between any two steps the other thread asks at least once more, however rarely it gets to run.
   RangeTrace range = trace(*engine, kTracedSteps, ProfileRange::kMostRecords, [&] {
     for (const int64_t before = num_asked; num_asked < before + 2;)
       std::this_thread::yield();

@@ -1,5 +1,5 @@
-// Trained models on CUDA beside Hugging Face transformers in float64: in f32, and as people run them. Skipped where the files are not; $MINFER_TEST_MODELS
-// names their folder.
+// Trained models on CUDA against Hugging Face transformers in float64: in f32, and as people run them. Skipped if the files are missing;
+// $MINFER_TEST_MODELS names their folder.
 
 #include <algorithm>
 
@@ -48,7 +48,7 @@ TEST_P(CudaTrainedModels, TextsAgreeWithTransformersInF32WholeAndInPieces) {
   }
 }
 
-// Activations in bf16, and quantised weights rounded for the tensor cores.
+// Activations in bf16, and quantised weights that are rounded for the tensor cores.
 TEST_P(CudaTrainedModels, TextsAgreeWithTransformersInBf16) {
   for (const char* text : {"story", "code", "languages"}) {
     const test::TextRun run = test::run_text(path_, GetParam(), text, options({}, 512));

@@ -1,4 +1,4 @@
-// Models in which some layers have windows and others read everything, on CUDA: two block tables reach the kernels, by graphs too.
+// Models with windows in some layers and full attention in others, on CUDA: two block tables reach the kernels, also in graphs.
 #include <gtest/gtest.h>
 
 #include "tests/support/cuda/cuda_device.h"
@@ -22,7 +22,7 @@ class CudaWindows : public testing::TestWithParam<std::string> {
     return options;
   }
 
-  /// Answers of sequences far longer than the windows of 8 tokens, which begin and end at different steps.
+  /// Answers of sequences that are far longer than the windows of 8 tokens, and that begin and end at different steps.
   test::Answers run(const EngineOptions& options, int64_t& num_graphs) const {
     Engine engine(open_model(source_path("tests/golden/") + GetParam() + ".gguf"), options);
     for (int32_t i = 0; i < 7; ++i) {

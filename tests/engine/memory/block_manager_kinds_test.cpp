@@ -1,4 +1,4 @@
-// Layers with windows have a block table of their own, whose blocks come from the same pool.
+// Layers with windows have their own block table, whose blocks come from the same pool.
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -19,7 +19,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-/// Blocks of 4 tokens of layers with windows, of 8 of the others.
+/// Blocks of 4 tokens for layers with windows, of 8 for the others.
 BlockManagerOptions two_kinds(int32_t num_blocks, int32_t window) {
   return {.num_blocks = num_blocks,
           .block_size = 8,
@@ -34,7 +34,7 @@ std::vector<TokenId> counted_tokens(int32_t num_tokens) {
   return tokens;
 }
 
-/// As the scheduler does, in steps of up to 8 tokens.
+/// Computes as the scheduler does, in steps of up to 8 tokens.
 void compute_up_to(BlockManager& blocks, Sequence& sequence, int32_t num_tokens) {
   while (sequence.num_computed < num_tokens) {
     const int32_t end = std::min(sequence.num_computed + 8, num_tokens);
@@ -59,7 +59,7 @@ TEST(BlockManagerKinds, SizesThatDoNotDivideAreRefused) {
 TEST(BlockManagerKinds, OneKeepsAllAndTheOtherWhatTheNextTokenReads) {
   BlockManager blocks(two_kinds(20, 6));
   Sequence sequence("s", counted_tokens(40), 1);
-  compute_up_to(blocks, sequence, 9);  // token 9 sees 4 to 9
+  compute_up_to(blocks, sequence, 9);  // token 9 sees tokens 4 to 9
   EXPECT_EQ(sequence.blocks.size(), 2u);
   EXPECT_EQ(sequence.window_blocks.size(), 3u);
   EXPECT_EQ(sequence.num_freed_window_blocks, 1);
@@ -95,7 +95,7 @@ TEST(BlockManagerKinds, AHitNeedsNothingBehindItsWindow) {
   compute_up_to(blocks, first, 40);
   blocks.release(first);
   Sequence other("c", std::vector<TokenId>(17, 7), 1);
-  ASSERT_TRUE(blocks.allocate(other, 16));  // takes what is free for longest: blocks behind windows
+  ASSERT_TRUE(blocks.allocate(other, 16));  // takes blocks that are free for longest: blocks behind windows
   const PrefixMatch match = match_of(blocks, second);
   EXPECT_EQ(match.blocks.size(), 5u);
   EXPECT_EQ(match.num_before_window, 8) << "token 40 sees 35 to 40";
@@ -115,12 +115,12 @@ TEST(BlockManagerKinds, APrefixEndsWhereItsWindowIsStillThere) {
   BlockManager blocks(two_kinds(24, 6));
   Sequence sequence("a", counted_tokens(40), 1);
   compute_up_to(blocks, sequence, 40);
-  // Of 32 tokens both kinds are there, since nothing has been taken.
+  // Both kinds still have their blocks of 32 tokens, since none has been taken.
   std::vector<TokenId> branch = counted_tokens(40);
   branch[35] = 99;
   Sequence branched("b", branch, 1);
   EXPECT_EQ(match_of(blocks, branched).blocks.size(), 4u);
-  // All that is free is taken: the blocks behind the window.
+  // Takes all free blocks: those behind the window.
   Sequence other("c", std::vector<TokenId>(60, 7), 1);
   const int32_t num_free = blocks.num_free();
   ASSERT_TRUE(blocks.allocate(other, 44));
@@ -147,7 +147,7 @@ TEST(BlockManagerKinds, BlocksOfWindowsAreNotAnnounced) {
   blocks.record_events(nullptr);
 }
 
-/// What published blocks hold, by the sequences that wrote them.
+/// The content of published blocks, from the sequences that wrote them.
 class KindsTraffic {
  public:
   KindsTraffic(uint32_t seed, int32_t parts, int32_t window)
@@ -172,7 +172,7 @@ class KindsTraffic {
       std::erase_if(running_, [&](const auto& each) { return each.get() == &sequence; });
       return;
     }
-    // As after drafts that were refused.
+    // As after rejected drafts.
     const auto num_refused = static_cast<int32_t>(pick(3));
     sequence.num_scheduled = sequence.num_computed = std::max(sequence.num_computed + 1, end - num_refused);
     blocks_.publish(sequence);

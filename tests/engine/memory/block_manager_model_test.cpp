@@ -1,5 +1,5 @@
-// Random operations on a block manager beside a naive one that keeps whole prefixes in maps: same matches,
-// same blocks, same counts after each. A mirror that hears of the changes alone knows what is cached.
+// Random operations on a block manager beside a naive one that keeps whole prefixes in maps: the same
+// matches, blocks and counts after each. A mirror that only hears of the changes knows what is cached.
 
 #include <algorithm>
 #include <list>
@@ -21,11 +21,11 @@
 namespace minfer::test {
 namespace {
 
-/// A negative number for the salt, then tokens.
+/// The salt as a negative number, then tokens.
 using Prefix = std::vector<TokenId>;
 
-/// What a block manager means, without hashes: what each published block holds, from the sequence's first
-/// token on.
+/// The meaning of a block manager, without hashes: the content of each published block, from the
+/// sequence's first token on.
 struct NaiveBlocks {
   explicit NaiveBlocks(int32_t num_blocks) {
     for (BlockId id = 0; id < num_blocks; ++id)
@@ -71,7 +71,7 @@ struct NaiveBlocks {
         std::ranges::count_if(free, [&](BlockId id) { return content.contains(id); }));
   }
 
-  std::list<BlockId> free;  ///< in the order of taking
+  std::list<BlockId> free;  ///< in the order in which they are taken
   std::map<BlockId, int32_t> holders;
   std::map<BlockId, Prefix> content;
   std::map<Prefix, int32_t> copies;
@@ -90,7 +90,7 @@ BlockHash hash_of(uint64_t kind) {
   }
 }
 
-/// What the operations came to, so that a test can show that it did what it is about.
+/// Counts of the operations' effects, by which a test shows that it tested what it meant to.
 struct Counts {
   int64_t hits = 0, taken = 0, refused = 0, evicted = 0, mirrored = 0, hidden = 0;
 };
@@ -133,7 +133,7 @@ class Pair {
   }
 
   void check_mirror() {
-    if (pick(0, 19) == 0) {  // as after a loss
+    if (pick(0, 19) == 0) {  // as after a lost event
       events_.clear();
       blocks_.announce_all();
     }
@@ -171,8 +171,8 @@ class Pair {
     return prefix;
   }
 
-  /// Prompts of few distinct tokens, so that many share prefixes and some tokens come again after another
-  /// prefix.
+  /// Prompts of few distinct tokens, so that many share prefixes and some tokens recur behind
+  /// another prefix.
   void arrive() {
     Prefix prompt(static_cast<size_t>(pick(1, 6 * block_size_)));
     for (TokenId& token : prompt)

@@ -36,7 +36,7 @@ Sequence sequence(std::vector<TokenId> tokens) {
   return Sequence("s", std::move(tokens), 1);
 }
 
-/// A sequence whose blocks are for those of the same salt alone.
+/// A sequence that shares its blocks only with sequences of the same salt.
 struct Salted : Sequence {
   Salted(std::vector<TokenId> prompt, std::string salt) : Sequence("s", std::move(prompt), 1) {
     cache_salt = std::move(salt);
@@ -55,7 +55,7 @@ void adopt(BlockManager& blocks, Sequence& sequence) {
   blocks.adopt_prefix(sequence, found);
 }
 
-/// Blocks for all tokens, as if a step had computed them.
+/// Allocates blocks for all tokens and publishes them, as if a step had computed them.
 void compute(BlockManager& blocks, Sequence& sequence) {
   ASSERT_TRUE(blocks.allocate(sequence, sequence.size()));
   sequence.num_scheduled = sequence.num_computed = sequence.size();
@@ -143,7 +143,7 @@ TEST(BlockManager, AMatchTellsWhatIsLive) {
   EXPECT_EQ(found.num_live, 0);
 }
 
-// Elsewhere a hit was on the free list still when the same request took its new blocks from there.
+// Elsewhere, a hit was still on the free list when the same request took its new blocks from there.
 TEST(BlockManager, AnAdoptedPrefixIsPinnedAtOnce) {
   BlockManager blocks = manager(4);
   Sequence a = sequence(counting(9)), b = sequence(counting(16));
@@ -195,7 +195,7 @@ TEST(BlockManager, ContentStaysUntilItsBlockIsTaken) {
   EXPECT_EQ(match(blocks, again).size(), 1u) << "the partial block and the tail are gone, the head is there";
 }
 
-// The only way to tell equal hashes apart is to compare what they stand for.
+// Equal hashes can only be told apart by comparing their contents.
 TEST(BlockManager, CollidingHashesAreHarmless) {
   BlockManager blocks = manager(16, constant_hash);
   Sequence a = sequence(counting(9)), b = sequence(counting(9, 50));
@@ -258,8 +258,8 @@ TEST(BlockManager, ChainedHashesDependOnEverythingBefore) {
   EXPECT_EQ(xxh3_block_hash(1, x), xxh3_block_hash(1, x));
 }
 
-// Two sequences computed the same blocks in the same step. When one copy is evicted, the other is found in
-// its stead, and so are the blocks that were published after either.
+// Two sequences computed the same blocks in the same step. After one copy is evicted, the other is found
+// instead, and so are the blocks that were published behind either.
 TEST(BlockManager, ATwinTakesThePlaceOfAnEvictedBlock) {
   BlockManager blocks = manager(6);
   Sequence a = sequence(counting(4)), b = sequence(counting(12));
@@ -289,7 +289,7 @@ TEST(BlockManager, WithoutPrefixCachingNothingIsKept) {
   blocks.check({});
 }
 
-// Controls: check() notices what it is there for.
+// Controls: check() notices the errors that it is for.
 
 class CheckControl : public ::testing::Test {
  protected:

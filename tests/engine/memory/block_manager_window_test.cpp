@@ -39,11 +39,11 @@ TEST(BlockManagerWindow, KeepsWhatTheNextTokenReads) {
     BlockManager blocks(
         {.num_blocks = 20, .block_size = kTokensOfBlock, .enable_prefix_caching = caching, .window = 6});
     Sequence sequence("s", tokens_up_to(40), 1);
-    compute_in_window(blocks, sequence, 9);  // token 9 sees 4 to 9
+    compute_in_window(blocks, sequence, 9);  // token 9 sees tokens 4 to 9
     EXPECT_THAT(sequence.blocks, ElementsAre(kFreedBlock, 1, 2));
-    compute_in_window(blocks, sequence, 12);  // token 12 sees 7 to 12
+    compute_in_window(blocks, sequence, 12);  // token 12 sees tokens 7 to 12
     EXPECT_THAT(sequence.blocks, ElementsAre(kFreedBlock, 1, 2));
-    compute_in_window(blocks, sequence, 13);  // token 13 sees 8 to 13
+    compute_in_window(blocks, sequence, 13);  // token 13 sees tokens 8 to 13
     EXPECT_EQ(sequence.num_freed_blocks, 2);
     compute_in_window(blocks, sequence, 40);
     EXPECT_EQ(sequence.num_held_blocks(), 2) << "tokens 35 to 40";
@@ -87,7 +87,7 @@ TEST(BlockManagerWindow, APrefixWhoseHeadIsTakenIsComputedAgain) {
   BlockManager blocks({.num_blocks = 6, .block_size = kTokensOfBlock, .window = 4});
   Sequence sequence("s", tokens_up_to(40), 1);
   compute_in_window(blocks, sequence, 20);
-  compute_in_window(blocks, sequence, 36);  // more than there are blocks: the head has been taken
+  compute_in_window(blocks, sequence, 36);  // more than there are blocks: the head is taken
   PrefixMatch found;
   Sequence again("t", tokens_up_to(40), 1);
   blocks.match_prefix(again, found);
@@ -145,7 +145,7 @@ class MostBlocksSink final : public StepSink {
   int32_t most = 0;
 };
 
-/// KV blocks in use at the most while one sequence of a tiny model with a window of 8 is generated.
+/// The most KV blocks in use while a tiny model with a window of 8 generates one sequence.
 int32_t most_blocks(const std::string& model) {
   EngineOptions options;
   options.num_blocks = 64;

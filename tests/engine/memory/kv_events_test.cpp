@@ -1,4 +1,4 @@
-// What a mirror of the prefix cache hears: of the block manager, and of an engine that is short of blocks.
+// What a mirror of the prefix cache hears from the block manager, and from an engine that is short of blocks.
 #include "engine/memory/kv_events.h"
 
 #include <numeric>
@@ -26,7 +26,7 @@ uint64_t same_hash(uint64_t, std::span<const TokenId>) {
 
 class KvEvents : public ::testing::Test {
  protected:
-  static constexpr int32_t kTokens = 4;  // of a block
+  static constexpr int32_t kTokens = 4;  // tokens of a block
 
   explicit KvEvents(int32_t num_blocks = 6, BlockHash hash = xxh3_block_hash)
       : blocks_({.num_blocks = num_blocks, .block_size = kTokens, .hash_key = 5, .hash = hash}) {
@@ -54,7 +54,7 @@ class KvEvents : public ::testing::Test {
     return sequence;
   }
 
-  /// What has been recorded since the last call, one kind an event.
+  /// The kinds of the events since the last call, in order.
   std::vector<Kind> take() {
     mirror_.apply(events_);
     std::vector<Kind> kinds;
@@ -164,7 +164,7 @@ class KvEventsOfEqualHashes : public KvEvents {
   KvEventsOfEqualHashes() : KvEvents(6, same_hash) {}
 };
 
-// A hash that stood for two prefixes would send requests with the second where only the first is.
+// A hash that stood for two prefixes would send requests with the second to a place that has only the first.
 TEST_F(KvEventsOfEqualHashes, OneContentIsAnnounced) {
   const auto a = computed(8), b = computed(8, 50);
   EXPECT_THAT(take(), ElementsAre(Kind::stored));
@@ -180,7 +180,7 @@ TEST_F(KvEventsOfEqualHashes, OneContentIsAnnounced) {
   EXPECT_THAT(take(), ElementsAre(Kind::removed));
 }
 
-/// Takes batches unless it is told to lose them.
+/// Accepts batches unless it is told to lose them.
 class LossySink final : public KvEventSink {
  public:
   bool wants_all() override { return std::exchange(wants_all_, false); }
@@ -242,7 +242,7 @@ class PreemptionCounter final : public StepSink {
   int32_t count = 0;
 };
 
-/// Tokens of a prompt that a mirror takes to be cached: whole blocks, and never the last token.
+/// The number of a prompt's tokens that a mirror takes to be cached: whole blocks, and never the last token.
 int32_t predicted_hit(const std::set<std::vector<TokenId>>& cached, const std::vector<TokenId>& prompt,
                       int32_t block_size) {
   const auto num_tokens = static_cast<int32_t>(prompt.size());
@@ -254,7 +254,7 @@ int32_t predicted_hit(const std::set<std::vector<TokenId>>& cached, const std::v
   return hit;
 }
 
-// The mirror is right if it foretells what each request finds, while requests share prefixes, push each other out and are preempted.
+// The mirror is right if it predicts the hit of each request, while requests share prefixes, evict each other and are preempted.
 TEST(EngineKvEvents, AMirrorForetellsWhatIsCached) {
   EngineOptions options = tiny_engine_options();
   options.max_model_len = 96;
@@ -290,7 +290,7 @@ TEST(EngineKvEvents, AMirrorForetellsWhatIsCached) {
     if (!is_alone) continue;
     EXPECT_EQ(answers.at(requests[0].id).last.cached_tokens, predicted) << requests[0].id;
     ++(predicted > 0 ? num_hits : num_misses);
-    if (i % 10 == 0) sink.recover();  // asks for the whole
+    if (i % 10 == 0) sink.recover();  // asks for everything again
   }
   engine->recorder().remove_sink(preemptions);
   EXPECT_GT(num_hits, 2);

@@ -1,4 +1,4 @@
-// Models whose layers keep states of sequences: who has which slot, and that nobody sees another's.
+// Models whose layers keep states of sequences: which slot each sequence has, and that none sees another's.
 #include <algorithm>
 #include <map>
 #include <random>
@@ -77,7 +77,7 @@ TEST(StateSlots, NoneOfModelsWithoutStates) {
   EXPECT_EQ(slots.num_free(), 0);
 }
 
-/// Sequences that end, are cancelled and are preempted, in a random order.
+/// Sequences end, are cancelled and are preempted, in random order.
 TEST(StateSlots, RunningSequencesHaveOneEachAndOthersNone) {
   EngineOptions options = hybrid_options();
   options.max_num_seqs = 3;
@@ -139,7 +139,7 @@ TEST(StateSlots, ABatchNamesThoseOfItsSequences) {
   EXPECT_EQ(HostBatch::of(options).view().state_slots, nullptr);
 }
 
-/// Clients that go away while others use their slots, with a step ahead and without one.
+/// Clients leave while others use their slots, with a step ahead and without.
 TEST(States, OutputsAreThoseOfRequestsAlone) {
   std::map<std::string, std::vector<TokenId>> expected;
   std::vector<Request> requests;
@@ -181,7 +181,7 @@ TEST(States, OutputsAreThoseOfRequestsAlone) {
   }
 }
 
-/// Control of the tests of invariance: sequences that go on in each other's slots.
+/// Control of the invariance tests: sequences that continue in each other's slots.
 TEST(States, AWrongOneIsNoticed) {
   const auto source = open_model(hybrid_path());
   const std::vector<test::LogitJob> jobs{{some_prompt(20, 1), 10}, {some_prompt(33, 2), 10}};
@@ -232,7 +232,7 @@ TEST(States, MoreThanTheMemoryIsRefusedWithWhatWouldFit) {
   model.tensors[blk + "ssm_out.weight"].dims = {65536, 32};
   const std::vector<std::byte> bytes = model.build();
   const auto source = open_model_in_memory(bytes, "model.gguf");
-  // A matrix [1024, 1024] of each of 64 heads, and two inputs of 67,584 channels.
+  // A matrix [1024, 1024] for each of 64 heads, and two inputs of 67,584 channels.
   const size_t slot = (size_t{256} << 20) + 2 * 67584 * 4;
   EXPECT_EQ(RecurrentStatePool::slot_bytes(source->config()), slot);
   EngineOptions options;

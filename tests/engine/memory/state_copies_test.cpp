@@ -1,4 +1,4 @@
-// Copies of states for the prefix cache, without a model: where they are made, which slots they have, and whose states sequences go on from.
+// Copies of states for the prefix cache, without a model: where they are made, their slots, and whose states sequences continue from.
 #include "engine/memory/state_copies.h"
 
 #include <algorithm>
@@ -24,7 +24,7 @@ std::vector<TokenId> counted_prompt(TokenId first, int32_t length) {
   return prompt;
 }
 
-/// Places of all copies of a prompt that begins with a prefix of `hit` tokens.
+/// The places of all copies of a prompt that begins with a prefix of `hit` tokens.
 std::vector<int64_t> places(const StateCopyRule& rule, int32_t prompt, int32_t hit = 0, int32_t shared = 0) {
   StateCopyFacts facts{
       .block_size = 16, .num_scheduled = hit, .last_copy = hit, .num_prefill = prompt, .num_shared = shared};
@@ -124,7 +124,7 @@ TEST(StateCopies, NoneOfModelsWithoutStates) {
   copies.check();
 }
 
-/// Blocks of 4; copies at ends of prompts of 8 tokens or more.
+/// Options with blocks of 4 tokens, and copies at the ends of prompts of 8 tokens or more.
 EngineOptions copying_options() {
   EngineOptions options = test::small_options();
   options.num_blocks = 64;
@@ -228,12 +228,12 @@ TEST(StateCopyScheduling, AnswersHaveCopiesWithoutACut) {
   }
 }
 
-/// Slots as memory that holds the tokens it has seen, in the order in which steps are launched: each sequence must go on from its own.
+/// Slots as memory of the tokens that they have seen, in the order in which steps are launched: each sequence must continue from its own.
 class SlotMemory {
  public:
   explicit SlotMemory(int32_t num_slots) : slots_(static_cast<size_t>(num_slots), std::vector<TokenId>{-1}) {}
 
-  /// `tokens`: all of each sequence, drawn ones too. How many copies were read.
+  /// `tokens`: all tokens of each sequence, also drawn ones. Counts the copies that were read.
   void run(const ScheduledBatch& batch, const std::map<const Sequence*, std::vector<TokenId>>& tokens) {
     for (const StateCopy& copy : batch.state_restores)
       at(copy.to) = at(copy.from);
@@ -254,7 +254,7 @@ class SlotMemory {
   std::vector<std::vector<TokenId>> slots_;
 };
 
-/// Conversations with common beginnings that end, are cancelled and preempted in a random order, with few copies.
+/// Conversations with common beginnings that end, are cancelled and are preempted in random order, with few copies.
 TEST(StateCopyScheduling, SequencesGoOnFromTheirOwnStatesWhateverHappens) {
   for (const int32_t steps_ahead : {0, 1}) {
     EngineOptions options = copying_options();
@@ -313,7 +313,7 @@ TEST(StateCopyScheduling, SequencesGoOnFromTheirOwnStatesWhateverHappens) {
         auto& drawn = step.drawn.emplace_back();
         std::vector<TokenId>& all = tokens[entry.sequence];
         if (entry.num_drawn() == 0) continue;
-        // What it draws depends on its tokens alone: the same when it is computed again.
+        // A drawn token depends only on the tokens before it: it is the same if it is computed again.
         const auto end = static_cast<size_t>(entry.first_token + entry.num_tokens);
         drawn.push_back(all[end - 1] * 31 % 977 + static_cast<TokenId>(end));
         all.resize(end);

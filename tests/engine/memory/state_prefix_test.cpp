@@ -1,4 +1,4 @@
-// Answers of models with states on a cached prefix, bit for bit those without one, whatever becomes of the copies of states.
+// Models with states answer on a cached prefix as without one, bit for bit, whatever happens to the copies of states.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -27,7 +27,7 @@ using test::random_tokens;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-/// Families of tests/golden, and a synthetic one of larger heads.
+/// Families of tests/golden, and a synthetic one with larger heads.
 const std::vector<std::string> kHybridModels{"qwen3next", "qwen35",  "qwen35moe",
                                              "lfm2",      "lfm2moe", "synthetic:tiny-hybrid:f32"};
 
@@ -55,7 +55,7 @@ class StatePrefix : public testing::TestWithParam<std::string> {
     EXPECT_TRUE(trace.same_bits(alone(job))) << what << ", " << trace.num_cached_tokens << " tokens cached";
   }
 
-  /// Whoever reads what was not written since gets NaN.
+  /// Fills slots with NaN, so that reading a slot that was not written since gives NaN.
   void poison(const LogitRun& run, int32_t first_slot, int32_t num_slots) const {
     const int64_t delta = source_->config().delta_net.delta_state(), conv = source_->config().conv_state();
     for (int32_t layer = 0; layer < source_->config().num_layers; ++layer) {
@@ -69,10 +69,10 @@ class StatePrefix : public testing::TestWithParam<std::string> {
   std::unique_ptr<ModelSource> source_ = open_model(test_model(GetParam()));
 };
 
-/// Each turn begins with the one before it, and finds that one's prompt. What sequences wrote is poisoned between turns, copies at first.
+/// Each turn begins with the turn before it, and finds that turn's prompt. Slots of sequences are poisoned between turns, copies at first.
 TEST_P(StatePrefix, TurnsOfAConversation) {
   EngineOptions options = prefix_options();
-  options.state_copy_rule.interval = 1000;  // no answer has one
+  options.state_copy_rule.interval = 1000;  // no answer has a copy
   LogitRun run(*source_, options);
   poison(run, 0, run.options().num_state_slots + 16);
   std::vector<TokenId> said = random_tokens(41, 1);
@@ -144,7 +144,7 @@ TEST_P(StatePrefix, ManyAtOnceOnOneCopy) {
   EXPECT_EQ(run.run(jobs)[7].num_cached_tokens, 96) << "their own ends";
 }
 
-/// Conversations in turn, with fewer copies than there are of them, whatever their number.
+/// Conversations in turn, with fewer copies than conversations, for several numbers of copies.
 TEST_P(StatePrefix, WithFewSlots) {
   for (const int32_t num_copies : {1, 2, 8}) {
     EngineOptions options = prefix_options();
@@ -197,7 +197,7 @@ TEST_P(StatePrefix, PreemptedSequencesGoOnFromTheLatestCopy) {
   EXPECT_GT(num_restored, 0);
 }
 
-/// Control: the copies are what answers depend on.
+/// Control: answers depend on the copies.
 TEST_P(StatePrefix, ASpoiltCopyIsNoticed) {
   LogitRun run(*source_, prefix_options());
   const LogitJob job{random_tokens(60, 4), 4};
@@ -208,7 +208,7 @@ TEST_P(StatePrefix, ASpoiltCopyIsNoticed) {
   EXPECT_FALSE(trace.same_bits(alone(job)));
 }
 
-/// Clients that go away in the middle, with a step ahead and without one.
+/// Clients leave in the middle of an answer, with a step ahead and without.
 TEST_P(StatePrefix, CancelledInTheMiddle) {
   const auto make_requests = [] {
     std::vector<Request> requests;
@@ -286,7 +286,7 @@ TEST(StateCopyOptions, AQuarterOfTheCacheUnlessANumberIsAskedFor) {
   EXPECT_EQ(chosen.num_state_copies, options.kv_cache_bytes / 4 / slot);
   EXPECT_LE(chosen.num_blocks * block + *chosen.num_state_copies * slot, options.kv_cache_bytes);
   EXPECT_GT(*chosen.num_state_copies, 3);
-  // The longest sequence comes first.
+  // The longest sequence takes precedence.
   options.kv_cache_bytes = 1024 / 16 * block + 2 * slot;
   chosen = chosen_options(model, options);
   EXPECT_LE(*chosen.num_state_copies, 2);

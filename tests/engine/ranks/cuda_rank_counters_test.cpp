@@ -1,5 +1,5 @@
-// Hardware counters of both GPUs of an engine of two ranks while it decodes: each reads its share of the weights, and NVLink brings what
-// the other one sends.
+// Hardware counters of both GPUs while an engine of two ranks decodes: each GPU reads its share of the weights, and receives over NVLink
+// the bytes that the other sends.
 #include <algorithm>
 #include <cstdio>
 #include <vector>

@@ -1,4 +1,4 @@
-// Two GPUs give what one gives: logits within the bounds of their arithmetic, with graphs and without, a step ahead.
+// Two GPUs give the results of one: logits within the bounds of their arithmetic, with and without graphs, a step ahead.
 #include <algorithm>
 #include <cstdio>
 #include <future>
@@ -39,7 +39,7 @@ void expect_same_logits(const ModelSource& source, DType dtype, double bound, Al
   const std::vector<LogitTrace> expected = test::rank_logits(source, gpu_options(1, dtype));
   const std::vector<LogitTrace> found = test::rank_logits(source, options);
   for (size_t i = 0; i < expected.size(); ++i) {
-    // Behind a token that differs everything does: the first row's logits have the same inputs.
+    // Everything behind a token that differs may differ too; the first row's logits have the same inputs.
     const auto vocab = static_cast<size_t>(source.config().vocab_size);
     size_t rows = 1;
     while (rows < found[i].tokens.size() && found[i].tokens[rows - 1] == expected[i].tokens[rows - 1])
@@ -75,13 +75,13 @@ TEST_F(CudaRanks, GiveTheLogitsOfOneInF32) {
     for (const char* model : {"qwen3moe", "qwen2moe", "gpt-oss", "glm4moe", "llama4", "gemma4", "qwen35",
                               "lfm2moe", "command-r-plus"})
       expect_same_logits(source_path("tests/golden/") + model + ".gguf", DType::f32, 1e-10, choice);
-    // Its delta nets carry rounding on: one GPU is 9e-11 from the CPU.
+    // Its delta nets carry rounding errors on: one GPU is 9e-11 from the CPU.
     expect_same_logits(source_path("tests/golden/qwen3next.gguf"), DType::f32, 1e-9, choice);
     expect_same_logits("synthetic:tiny:bf16", DType::f32, 1e-10, choice);
   }
 }
 
-// The others launch a step as a whole, and wait for the tokens of which the first one's rows come later.
+// The other ranks launch a step as a whole, and wait for its tokens; the first rank's rows come later.
 TEST_F(CudaRanks, DrawByGrammarsAStepAhead) {
   const auto answers_of = [](int32_t ranks, int32_t steps_ahead, bool graphs) {
     EngineOptions options = gpu_options(ranks, DType::f32);
@@ -109,7 +109,7 @@ TEST_F(CudaRanks, DrawByGrammarsAStepAhead) {
   }
 }
 
-/// Each has the scales of its own columns, as a rank on the CPU has.
+/// Each GPU has the scales of its own columns, like a rank on the CPU.
 TEST_F(CudaRanks, GiveTheLogitsOfTheCpusRanksInFp8) {
   const auto source = open_model("synthetic:tiny:bf16");
   EngineOptions on_cpu = test::rank_options(DeviceChoice::cpu, 2);
@@ -146,7 +146,7 @@ TEST_F(CudaRanks, AnEngineOfTwoAnswersAsOneDoes) {
   }
 }
 
-/// Keeps what steps took on each rank.
+/// Keeps the times of steps on each rank.
 class ToldRanks final : public StepSink {
  public:
   void consume(const StepRecord&) noexcept override {}
@@ -203,7 +203,7 @@ TEST_F(CudaRanks, EachIsTracedKernelByKernel) {
       EXPECT_EQ(line.outside, 0);
       EXPECT_GT(line.busy_us, 0.0);
       analysis.for_each_kernel([&](const KernelLine& kernel) {
-        // The table of launches is the first rank's, which takes columns of logits where others send them.
+        // The table of launches is the first rank's. It receives columns of logits where the others send them.
         const bool is_of_op = kernel.kind == ActivityKind::kernel && !kernel.op.empty();
         const bool is_of_others = kernel.kernel.find("gather_other") != std::string::npos;
         EXPECT_TRUE(!is_of_op || is_of_others || kernel.launch >= 0) << kernel.kernel;

@@ -1,4 +1,4 @@
-// Two GPUs in two processes, which a socket connects instead of MPI, give what one gives, and end together.
+// Two GPUs in two processes, connected by a socket instead of MPI, give the results of one, and end together.
 #include <csignal>
 
 #include <gmock/gmock.h>
@@ -33,7 +33,7 @@ class CudaTwoProcessesBy : public testing::TestWithParam<std::tuple<AllReduceCho
     result.device = DeviceChoice::cuda;
     result.all_reduce = std::get<0>(GetParam());
     result.graphs = std::get<1>(GetParam());
-    result.rank_timeout_s = 120;  // of a slow machine, and under tools that slow kernels down
+    result.rank_timeout_s = 120;  // for a slow machine, and under tools that slow kernels down
     return result;
   }
 };

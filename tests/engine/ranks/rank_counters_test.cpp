@@ -1,4 +1,4 @@
-// Windows of hardware counters of several ranks of a running engine, by samplers that are made up.
+// Windows of hardware counters of several ranks of a running engine, from made-up samplers.
 #include <array>
 
 #include <gtest/gtest.h>
@@ -54,7 +54,7 @@ TEST(RankCounters, StepsOfEachRankAreLaidOverItsOwnWindows) {
   }
 }
 
-/// Counts what it is told.
+/// Counts the calls that it gets.
 class StampCounter final : public RankStampSink {
  public:
   void consume_stamps(int32_t rank, int64_t /*step*/, const StepStamps& stamps) noexcept override {

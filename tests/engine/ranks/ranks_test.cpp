@@ -1,4 +1,4 @@
-// Several ranks give what one gives: logits up to the order of sums, and so the same tokens.
+// Several ranks give the results of one: logits up to the order of sums, and so the same tokens.
 #include <algorithm>
 #include <chrono>
 #include <future>
@@ -89,7 +89,7 @@ TEST(Ranks, ShareAVocabularyThatTheyDoNotDivide) {
   }
 }
 
-/// The same drawn and scored by an engine, whose rows of logits lie apart.
+/// The same, drawn and scored by an engine, whose rows of logits are not contiguous.
 TEST(Ranks, AnEngineWithSuchAVocabularyAnswersAsOneDoes) {
   const auto answer_of = [](int32_t ranks) {
     Engine engine(std::make_unique<test::OddVocabulary>(open_case("granite")), rank_options(ranks));
@@ -131,7 +131,7 @@ TEST(Ranks, StepRecordsNameTheOpsBetweenThem) {
                                               "gather_logits", "share_tokens"}));
 }
 
-/// Keeps what steps took on each rank.
+/// Keeps the times of steps on each rank.
 class ToldSteps final : public StepSink {
  public:
   void consume(const StepRecord& /*record*/) noexcept override { ++steps; }
@@ -191,7 +191,7 @@ TEST(Ranks, AllOfThemAreTraced) {
   EngineOptions options = rank_options(2);
   options.tracer = &tracer;
   Engine engine(open_model(""), options);
-  ToldSteps told;  // steps are recorded
+  ToldSteps told;  // so that steps are recorded
   engine.recorder().add_sink(told);
   std::optional<RangeTrace> trace;
   for (const int64_t first : {4, 20}) {
@@ -216,7 +216,7 @@ TEST(Ranks, AllOfThemAreTraced) {
   engine.recorder().remove_sink(told);
 }
 
-/// Keeps all that findings rest on.
+/// Keeps everything that findings are based on.
 class EvidenceSink final : public StepSink {
  public:
   explicit EvidenceSink(const ProfileHeader& header)
@@ -230,7 +230,7 @@ class EvidenceSink final : public StepSink {
   StepSummariser summariser_;
 };
 
-// Longer than what the ranks lose to each other by themselves, even where they share cores.
+// A delay longer than the time that ranks lose to each other by themselves, even if they share cores.
 TEST(Ranks, TheOneThatIsSlowIsFound) {
   constexpr std::chrono::milliseconds kDelay{30};
   EngineOptions options = rank_options(4);

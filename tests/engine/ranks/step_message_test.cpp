@@ -16,7 +16,7 @@ EngineOptions message_options() {
   return options;
 }
 
-/// A batch of two sequences, of which the second's blocks are new.
+/// A batch of two sequences; the second one's blocks are new.
 struct SampleBatch {
   std::vector<int32_t> token_ids{-1, 5, 6}, positions{17, 0, 1}, slots{33, 64, 65}, query_start{0, 1, 3};
   std::vector<int32_t> context_len{18, 2}, block_table{1, 2, 0, 0, 0, 0, 0, 0, 4, 9, 0, 0, 0, 0, 0, 0};
@@ -83,7 +83,7 @@ TEST(StepMessage, BringsTheTableOfWindows) {
   options.kv_layout = KvLayout{.parts = 2, .window_parts = 2, .window = 6, .has_window_table = true};
   SampleBatch batch;
   batch.block_table.resize(32);
-  batch.block_table[24] = 6;  // the second sequence's first one of windows
+  batch.block_table[24] = 6;  // the second sequence's first block of layers with windows
   batch.changes = {{1, 0, 2}, {3, 0, 1}};
   const std::vector<int32_t> window_slots{20, 96, 97};
   ForwardBatch view = batch.view();

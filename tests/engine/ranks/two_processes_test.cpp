@@ -1,4 +1,4 @@
-// Two ranks in two processes, which a socket connects instead of MPI, give what one gives, and end together.
+// Two ranks in two processes, connected by a socket instead of MPI, give the results of one, and end together.
 #include <csignal>
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// Steps with grammars that are launched ahead: their forward pass runs beside the step in front, their tokens are drawn behind it.
+// Steps with grammars that are launched ahead: the forward pass runs while the step in front does, and their tokens are drawn after it.
 #include <map>
 #include <random>
 #include <regex>
@@ -20,7 +20,7 @@ using test::expect_as_alone;
 using test::grammar_for;
 using test::kTinyPrompt;
 
-/// Writes down what is launched and finished: L a step, F a forward pass alone, S its sampling, E the end of a step.
+/// Records what is launched and finished: L a step, F a forward pass alone, S its sampling, E the end of a step.
 class WatchedBackend final : public cpu::CpuBackend {
  public:
   explicit WatchedBackend(std::string& calls) : CpuBackend(1), calls_(calls) {}
@@ -49,7 +49,7 @@ EngineOptions options_ahead(int32_t steps_ahead) {
   return options;
 }
 
-/// An engine of one step ahead, and what its backend was called for.
+/// An engine of one step ahead, and the calls to its backend.
 struct WatchedEngine {
   std::string calls;
   std::unique_ptr<Engine> engine =
@@ -75,7 +75,7 @@ TEST(ConstrainedAhead, TheForwardPassIsLaunchedBeforeTheStepInFrontEnds) {
   WatchedEngine watched;
   const Answers answers = watched.run({watched.digits("a", 6)});
   EXPECT_EQ(answers.at("a").text.size(), 6u);
-  // The prompt; nobody knows yet whether its grammar forces what follows. Then a step ahead, of which the last is in vain.
+  // The prompt: it is not known yet whether its grammar forces the next token. Then steps ahead; the last is in vain.
   EXPECT_EQ(watched.calls,
             "LE"
             "L"
@@ -93,7 +93,7 @@ TEST(ConstrainedAhead, FreeStepsAreLaunchedWhole) {
   EXPECT_EQ(watched.calls, "LLELELEE");
 }
 
-// It joins those that have a grammar, and is not left out of every other step as these are not.
+// It joins the sequences with a grammar, and is not left out of every other step as these are not.
 TEST(ConstrainedAhead, AllSequencesAreInEveryStep) {
   WatchedEngine watched;
   const std::vector<Request> requests{watched.digits("a", 8, 1), watched.digits("b", 8, 2),
@@ -126,7 +126,7 @@ TEST(ConstrainedAhead, WhatAGrammarForcesIsWaitedForWhereNothingElseRuns) {
   EXPECT_EQ(watched.calls, "LELE") << "and a step for their logprobs";
 }
 
-// Beside another sequence the step is launched anyway: what it drew for the forced one is dropped.
+// Beside another sequence the step is launched anyway; the token that it drew for the forced one is dropped.
 TEST(ConstrainedAhead, ForcedTokensTakeThePlaceOfWhatIsBeingDrawn) {
   WatchedEngine watched;
   const auto grammar = grammar_for(*watched.engine, test::record_grammar());
@@ -162,7 +162,7 @@ TEST(ConstrainedAhead, RecordsShowThatSamplingWaited) {
   EXPECT_GE(num_waited, 18);
 }
 
-/// Requests of many kinds, most with one of several grammars.
+/// Requests of many kinds, most of them with one of several grammars.
 Request some_request(uint64_t kind, const std::vector<std::shared_ptr<TokenGrammar>>& grammars) {
   std::mt19937 random(static_cast<uint32_t>(kind));
   const auto pick = [&](int32_t low, int32_t high) {
@@ -258,7 +258,7 @@ TEST(ConstrainedAhead, AnswersAreThoseOfRequestsAloneInChunks) {
   soak_constrained(options, 2);
 }
 
-// Drafts have the others wait for their tokens: then those with grammars do, and the batch stays together.
+// Drafts make other sequences wait for their tokens: then those with grammars wait too, and the batch stays together.
 TEST(ConstrainedAhead, AnswersAreThoseOfRequestsAloneBesideDrafts) {
   EngineOptions options = crowded_options();
   options.speculation.method = SpeculationMethod::ngram;
@@ -266,7 +266,7 @@ TEST(ConstrainedAhead, AnswersAreThoseOfRequestsAloneBesideDrafts) {
   soak_constrained(options, 3);
 }
 
-// More rows than the logits have room for at a time.
+// More rows than there is room for logits at a time.
 TEST(ConstrainedAhead, APromptIsScoredInSlicesBesideThem) {
   const auto answers_of = [](int32_t steps_ahead) {
     EngineOptions options = options_ahead(steps_ahead);

@@ -1,4 +1,4 @@
-// What a grammar leaves no choice of is taken without drawing it, and its requests among others.
+// Tokens that a grammar forces are taken without drawing them; and requests with grammars among others.
 #include <map>
 #include <regex>
 #include <set>
@@ -55,7 +55,7 @@ TEST(ForcedTokens, ALongFixedTextTakesFewSteps) {
   EXPECT_EQ(run.num_constrained_rows, 1);
 }
 
-/// `found` as a prompt, behind its request's own: the logprobs of its tokens as those of any text.
+/// `found` as a prompt, behind its request's own: the logprobs of its tokens, as for any text.
 std::vector<SampledToken> scored_alone(Engine& engine, Request request, const Answer& found) {
   request.prompt.insert(request.prompt.end(), found.tokens.begin(), found.tokens.end());
   request.grammar = nullptr;
@@ -81,7 +81,7 @@ void expect_scores(const Answer& found, const std::vector<SampledToken>& expecte
   }
 }
 
-// Subwords, of which a mask allows other divisions of a forced text than the tokeniser's.
+// Subwords: a mask allows other divisions of a forced text than the tokeniser's.
 TEST(ForcedTokens, WhatIsObservedDoesNotChangeTheAnswer) {
   for (const int32_t steps_ahead : {0, 1}) {
     EngineOptions options = test::tiny_engine_options();
@@ -120,7 +120,7 @@ TEST(ForcedTokens, WhatIsObservedDoesNotChangeTheAnswer) {
   }
 }
 
-// Tokens of one byte divide a text in one way only. With logprobs they wait for a step more, and are the same.
+// One-byte tokens divide a text in one way only. With logprobs they wait for one more step, and are the same.
 TEST(ForcedTokens, WithLogprobsWaitForThem) {
   const auto engine = test::make_tiny_engine();
   const auto grammar = grammar_for(*engine, test::record_grammar());
@@ -149,7 +149,7 @@ TEST(ForcedTokens, WithLogprobsWaitForThem) {
   }
 }
 
-// Subwords with merges: the text is what matters, and that tokens are the tokeniser's. SentencePiece puts a space in front of texts.
+// Subwords with merges: the text matters, and that the tokens are the tokeniser's. SentencePiece puts a space in front of texts.
 TEST(ForcedTokens, OfASentencePieceVocabularyAreWithoutItsSpace) {
   Engine engine(open_model(""), test::tiny_engine_options());
   const std::string text = R"({"name": "Paul", "age": 12, "place": "London", "people": "many"})";
@@ -162,7 +162,7 @@ TEST(ForcedTokens, OfASentencePieceVocabularyAreWithoutItsSpace) {
   EXPECT_LT(run.num_steps, 4);
   EXPECT_LT(found.tokens.size(), text.size() * 2 / 3) << "tokens of several bytes";
 
-  // A fixed text that goes on in several ways: its last token is drawn.
+  // A fixed text that can continue in several ways: its last token is drawn.
   const std::regex pattern(test::kRecordPattern);
   for (uint64_t seed = 0; seed < 5; ++seed) {
     Request record = constrained_request("a", engine.tokenizer().encode("A record:"),
@@ -175,7 +175,7 @@ TEST(ForcedTokens, OfASentencePieceVocabularyAreWithoutItsSpace) {
 
 TEST(ForcedTokens, MayEndWithinACharacter) {
   const auto engine = test::make_tiny_engine();
-  // Two characters that have their first two bytes in common.
+  // Two characters with the same first two bytes.
   const auto grammar = grammar_for(*engine, [](GrammarBuilder& b) {
     return b.sequence({b.literal("so: "), b.choice({b.literal("\xe2\x82\xac"), b.literal("\xe2\x82\xad")}),
                        b.literal("!")});
@@ -187,7 +187,7 @@ TEST(ForcedTokens, MayEndWithinACharacter) {
   EXPECT_EQ(texts, (std::set<std::string>{"so: \xe2\x82\xac!", "so: \xe2\x82\xad!"}));
 }
 
-/// Free requests of several kinds, and among them as many with grammars.
+/// Requests of several kinds without grammars, and among them as many with grammars.
 struct MixedRequests {
   std::vector<Request> free, constrained;
   std::vector<Request> all() const {
@@ -242,7 +242,7 @@ void expect_same(const Answers& found, const std::map<std::string, Answer>& expe
   }
 }
 
-// However requests are put into steps: alone, together, ahead of commits, in chunks, preempted, on cached prefixes, on two ranks.
+// However requests are put into steps: alone, together, before commits, in chunks, preempted, on cached prefixes, on two ranks.
 TEST(ConstrainedBatch, NobodySeesItsNeighbours) {
   const auto engine = test::make_tiny_engine();
   const MixedRequests mixed = mixed_requests(*engine);

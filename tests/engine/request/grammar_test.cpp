@@ -1,4 +1,4 @@
-// Requests that bring a grammar: their text, and how they end.
+// Requests with a grammar: their text, and how they end.
 #include <regex>
 #include <set>
 
@@ -83,7 +83,7 @@ TEST_F(GrammarEngine, AWholeTextMayEndByAnEndToken) {
   EXPECT_EQ(found.last.finish, FinishReason::stop);
 }
 
-// With an end token among the stop tokens, which min_tokens forbids where there is no grammar.
+// An end token is among the stop tokens, which min_tokens would forbid without a grammar.
 TEST_F(GrammarEngine, EndTokensAreTheMasksBusinessAlone) {
   Request nothing = request(test::literal(""));
   nothing.sampling.ignore_eos = true;
@@ -121,7 +121,7 @@ TEST_F(GrammarEngine, BiasesChooseAmongWhatIsAllowed) {
 TEST_F(GrammarEngine, OtherEndsCutTheText) {
   const test::GrammarRoot abc = test::literal("abcdefghij");
   for (const int32_t logprobs :
-       {-1, 0}) {  // with and without a step that tokens taken without drawing them wait for
+       {-1, 0}) {  // with and without a step that tokens wait for if no draw is needed for them
     Request each = request(abc);
     each.sampling.logprobs = logprobs;
     each.sampling.max_tokens = 4;
@@ -168,12 +168,12 @@ TEST_F(GrammarEngine, ATextThatCannotGoOnIsAnErrorOfThatRequest) {
   const Answer& found = answers.at("a");
   EXPECT_EQ(found.text, "ab") << "what came before stands";
   EXPECT_EQ(found.last.finish, FinishReason::error);
-  EXPECT_THAT(found.last.finish_detail, HasSubstr("the grammar allows no token behind the 2 generated"));
+  EXPECT_THAT(found.last.finish_detail, HasSubstr("the grammar allows no token after the 2 generated"));
   EXPECT_EQ(answers.at("free").tokens.size(), 9u);
   EXPECT_EQ(engine_->scheduler().blocks().num_live(), 0);
 }
 
-/// Behind n times "a" a text stands in 2^n places.
+/// After n times "a" a text can be in 2^n places.
 GrammarBuilder::Expr ambiguous(GrammarBuilder& b) {
   const GrammarBuilder::Rule t = b.add_rule("t"), u = b.add_rule("u");
   const GrammarBuilder::Expr a = b.literal("a");
@@ -197,7 +197,7 @@ TEST_F(GrammarEngine, AGrammarThatIsTooAmbiguousIsAnErrorOfThatRequest) {
   EXPECT_EQ(answers.at("free").tokens.size(), 30u);
 }
 
-/// Steps until the request has its next token, or its end.
+/// Steps until the request has its next token, or its end. Returns the number of steps.
 int steps_to_next(Engine& engine, Answers& answers, const std::string& id) {
   const auto num_tokens = [&] { return answers.contains(id) ? answers.at(id).tokens.size() : 0; };
   const size_t before = num_tokens();
@@ -207,7 +207,7 @@ int steps_to_next(Engine& engine, Answers& answers, const std::string& id) {
   return num_steps;
 }
 
-// Some 1,500,000 units of work for each mask (see GrammarWork): more than a step does.
+// Each mask takes some 1,500,000 units of work (see GrammarWork): more than a step does.
 TEST_F(GrammarEngine, OthersGoOnWhileAMaskIsMade) {
   Request slow = request(test::many_rules(9000));
   slow.sampling.logit_bias = {{tiny_byte('i'), -100.0f}};
@@ -244,7 +244,7 @@ TEST_F(GrammarEngine, AMaskThatIsBeingMadeEndsWithItsRequest) {
   EXPECT_FALSE(engine_->has_work());
 }
 
-// Refused when they come: nothing is in the engine then.
+// Refused at submission: the engine holds nothing of them then.
 TEST_F(GrammarEngine, RefusesWhatItCannotHonour) {
   EXPECT_THROW(engine_->submit(request(test::dead_end_after(""))), GrammarError);
 

@@ -1,5 +1,5 @@
-// Tokens to responses: a stream says what one response at the end would, whatever the tokens' borders and the
-// interval.
+// Tokens to responses: a stream has the content of a single response at the end, whatever the tokens' borders
+// and the interval.
 #include "engine/request/output_assembler.h"
 
 #include <gtest/gtest.h>
@@ -17,8 +17,8 @@ SampledToken sampled(size_t token) {
   return {.token = static_cast<TokenId>(token), .logprob = -0.5f, .top = {}};
 }
 
-/// The responses to all tokens of the vocabulary in order, as the engine asks for them; ends as `length`
-/// unless a stop string does before.
+/// The responses to all tokens of the vocabulary in order, as the engine asks for them. Ends as `length`
+/// unless a stop string ends it before.
 std::vector<RequestOutput> respond(const test::PieceTokenizer& tokenizer, const SamplingParams& params,
                                    int32_t stream_interval) {
   OutputAssembler assembler(tokenizer, params, stream_interval);
@@ -42,8 +42,8 @@ std::string text_of(const std::vector<RequestOutput>& outputs) {
   return text;
 }
 
-/// Every split of `bytes` into tokens at every interval gives the same as the whole text searched at once,
-/// and no response ends inside a character or shows part of a stop string.
+/// Every split of `bytes` into tokens, at every interval, gives the result of searching the whole text at
+/// once, and no response ends inside a character or shows part of a stop string.
 void expect_same_at_every_split(const std::string& bytes, const std::vector<std::string>& stops) {
   const test::StoppedText expected = test::stop_whole_text(replace_invalid_utf8(bytes), stops);
   SamplingParams params;
@@ -89,7 +89,7 @@ TEST(OutputAssemblerTest, EverySplitAroundStopStringsBesideLongCharacters) {
   expect_same_at_every_split("\u00e9\u20ac\u00e8x", {"\u00e8"});         // shares its first byte with e acute
   expect_same_at_every_split("x\U0001f601\U0001f600y", {"\U0001f600"});  // shares three bytes
   expect_same_at_every_split("\u20acb\u20acc", {"\u20acc"});
-  expect_same_at_every_split("a\u20ac\xe2\x82", {"\u20ac\ufffd"});  // completed by the replaced rest
+  expect_same_at_every_split("a\u20ac\xe2\x82", {"\u20ac\ufffd"});  // the replaced rest completes it
 }
 
 TEST(OutputAssemblerTest, RespondsToTheFirstTokenThenEveryIntervalThenAtTheEnd) {

@@ -1,4 +1,4 @@
-// A row of logits from which nothing can be drawn is the error of its request alone.
+// If nothing can be drawn from a row of logits, only its request fails.
 #include "tests/support/engine/poisoned_model.h"
 
 namespace minfer {

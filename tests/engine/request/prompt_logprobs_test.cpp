@@ -1,4 +1,4 @@
-// Logprobs of a request's own prompt: those of the evaluator's logits, whatever runs beside it.
+// Logprobs of a request's own prompt equal those from the evaluator's logits, whatever runs beside it.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -44,7 +44,7 @@ std::vector<double> log_softmax(std::span<const float> logits) {
   return logprobs;
 }
 
-/// Expects `score` to be of `token`, with its logprob and the most likely alternatives of those expected.
+/// Expects `score` to be for `token`, with its logprob and the most likely alternatives from `expected`.
 void expect_score(const SampledToken& score, TokenId token, const std::vector<double>& expected,
                   size_t num_top) {
   ASSERT_EQ(score.token, token);
@@ -70,7 +70,7 @@ std::vector<std::vector<double>> evaluated(const std::vector<TokenId>& prompt) {
   return logprobs;
 }
 
-/// Expects the scores of `prompt` that the evaluator's logits give.
+/// Expects the scores of `prompt` that follow from the evaluator's logits.
 void expect_scores(const std::vector<SampledToken>& scores, const std::vector<TokenId>& prompt,
                    const std::vector<std::vector<double>>& logprobs, size_t num_top) {
   ASSERT_EQ(scores.size(), prompt.size() - 1);
@@ -119,7 +119,7 @@ std::vector<Request> mixed_requests() {
   return requests;
 }
 
-/// A request, and what it gets with nothing beside it.
+/// A request, and its results when it runs alone.
 struct Expected {
   Request request;
   std::vector<TokenId> tokens;
@@ -215,7 +215,7 @@ TEST(PromptLogprobsTest, TakeNothingFromThePrefixCacheButLeaveItTheirBlocks) {
             48);
 }
 
-// As long as the context: nothing is drawn behind it, so it needs no place for that.
+// A prompt as long as the context: nothing is drawn behind it, so it needs no place for a token.
 TEST(PromptLogprobsTest, APromptIsScoredAlone) {
   for (const int32_t steps_ahead : {0, 1}) {
     EngineOptions options = scoring_options();
@@ -241,7 +241,7 @@ TEST(PromptLogprobsTest, ATokenThatCannotFollowHasNone) {
   const std::vector<TokenId> prompt{1, 2};
   const GivenScores scores(prompt, 5, 0);
   EXPECT_EQ(scores.row(5).biases[0].token, 2);
-  SampledToken scored{7, -0.5f, {}};  // what a row draws whose logit of token 2 is -inf
+  SampledToken scored{7, -0.5f, {}};  // the draw of a row whose logit of token 2 is -inf
   scores.correct(5, scored);
   EXPECT_EQ(scored.token, 2);
   EXPECT_EQ(scored.logprob, -std::numeric_limits<float>::infinity());

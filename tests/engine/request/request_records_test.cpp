@@ -1,4 +1,4 @@
-// What the engine records of requests that end.
+// The engine's records of requests that end.
 #include <map>
 
 #include <gtest/gtest.h>

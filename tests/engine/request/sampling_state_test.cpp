@@ -1,4 +1,4 @@
-// What a request's sampling remembers from token to token.
+// The state that a request's sampling keeps from token to token.
 #include "engine/request/sampling_state.h"
 
 #include <cmath>

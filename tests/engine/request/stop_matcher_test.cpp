@@ -24,7 +24,7 @@ std::vector<std::string> all_strings(const std::string& letters, size_t longest)
   return strings;
 }
 
-/// The longest end of `text` that begins a stop string without being all of it.
+/// The longest end of `text` that is the beginning, but not all, of a stop string.
 size_t undecided(const std::string& text, const std::vector<std::string>& stops) {
   size_t longest = 0;
   for (const std::string& stop : stops) {
@@ -35,9 +35,9 @@ size_t undecided(const std::string& text, const std::vector<std::string>& stops)
   return longest;
 }
 
-/// Pushes the pieces and expects after each: everything decided is let through, nothing undecided, and in the
-/// end what the search of the whole text gives; the first `num_free` pieces may not stop. False at the first
-/// difference.
+/// Pushes the pieces and checks after each that all decided text is let through, and no undecided text. At
+/// the end the result must equal the search of the whole text; the first `num_free` pieces may not stop.
+/// Returns false at the first difference.
 bool agrees(const std::vector<std::string>& pieces, const std::vector<std::string>& stops,
             size_t num_free = 0) {
   StopMatcher matcher(stops);

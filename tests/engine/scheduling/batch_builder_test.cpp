@@ -154,7 +154,7 @@ TEST(BatchBuilder, ARowIsWrittenAnewAfterAPreemption) {
   EXPECT_THAT(block_row(builder.build(batch_of({{a.get(), 7, 1, 1}}, 1)), 0, 2), ElementsAre(1, 3));
 }
 
-/// Blocks of 8 tokens of layers that read everything, of 4 of those with windows.
+/// Blocks of 8 tokens for layers with full attention, of 4 for those with windows.
 EngineOptions two_table_options() {
   EngineOptions options = builder_options();
   options.kv_layout = KvLayout{.parts = 2, .window_parts = 2, .window = 6, .has_window_table = true};
@@ -191,7 +191,7 @@ TEST(BatchBuilder, LayersWithWindowsHaveRowsAndSlotsOfTheirOwn) {
   }
 }
 
-/// Layers with windows have larger parts: a block has 2 of the others' and one of theirs.
+/// Layers with windows have larger parts: a block has 2 parts of the other layers and one of theirs.
 TEST(BatchBuilder, EntriesOfLayersWithWindowsAreCountedInTheirOwnParts) {
   const auto a = sequence(1, 14, {7, 2});
   a->window_blocks = {kFreedBlock, kFreedBlock, 3, 9};

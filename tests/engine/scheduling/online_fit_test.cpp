@@ -77,7 +77,7 @@ TEST(OnlineFit, FollowsAChangeForGood) {
   }
 }
 
-// Weights underflow in the end: the coefficients of what is not seen any more must stay as they are, and come to life again.
+// Weights underflow in the end. Coefficients that are no longer observed must stay as they are, and recover later.
 TEST(OnlineFit, KeepsWhatNothingIsSaidOf) {
   std::mt19937_64 random(4);
   Fit fit;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int32_t kRoom = 2000;
 
-/// Knows what steps of a device bound by arithmetic take.
+/// A cost that has learnt the times of steps on a device bound by arithmetic.
 StepCost taught_cost(int steps = 2000) {
   StepCost cost;
   std::mt19937_64 random(1);
@@ -56,7 +56,7 @@ TEST(PrefillBudget, WithoutDecodingThereIsNoLimit) {
   EXPECT_EQ(budget.tokens({}, 0, 0), 0);
 }
 
-// A target below what decoding alone takes: a quarter more, and a few tokens in any case.
+// A target below the time of decoding alone: prompts may add a quarter to that time, and always get a few tokens.
 TEST(PrefillBudget, PromptsAdvanceWhateverTheTarget) {
   const StepCost cost = taught_cost();
   const PrefillBudget budget(1, cost);
@@ -95,7 +95,7 @@ TEST(PrefillBudget, ApproachesWhatItHasNotSeen) {
   EXPECT_EQ(before, kRoom);
 }
 
-/// What a prompt loses of its speed, since a step has `tokens` of it.
+/// The share of its speed that a prompt loses because a step has `tokens` of it.
 double loss_of(double (*true_us)(const BatchShape&), int32_t sequences, int32_t tokens) {
   const auto token_us = [&](int32_t count) { return true_us(step_shape(sequences, 100, count)) / count; };
   double least_us = token_us(kRoom);
@@ -116,9 +116,9 @@ TEST(PrefillBudget, WithoutATargetPromptsLoseAQuarterOfTheirSpeed) {
   }
 }
 
-/// Requests come at random times of a clock that only the costs of steps move. What a step took is learnt from.
+/// Requests come at random times of a clock that only the costs of steps move. The times of steps are learnt.
 struct SimulatedServer {
-  /// Target 0: prompts have all that decoding leaves; absent: what is chosen without one.
+  /// Target 0: prompts get everything that decoding leaves; absent: the budget that is chosen without a target.
   explicit SimulatedServer(std::optional<double> target_ms, double (*true_cost)(const BatchShape&))
       : budget(target_ms ? std::optional(ns_of(*target_ms)) : std::nullopt, cost),
         true_us(true_cost),
@@ -175,7 +175,7 @@ struct SimulatedServer {
     }
   }
 
-  /// Of the later half of the steps with prompts beside decoding: what takes longer than a share of the others.
+  /// In the later half of the steps with prompts beside decoding: the time that this share of them does not exceed.
   double late_mixed_us(double share) const {
     std::vector<double> late(mixed_us.begin() + std::ssize(mixed_us) / 2, mixed_us.end());
     std::ranges::sort(late);
@@ -206,7 +206,7 @@ TEST(PrefillBudget, WithoutATargetPiecesGrowWithTheQueue) {
   }
 }
 
-// Up to 300 tokens cost nothing: about as many are taken.
+// Up to 300 tokens cost nothing, so about that many are taken.
 TEST(PrefillBudget, WithoutATargetItStaysAtTheBendOfTheRoofline) {
   SimulatedServer server(std::nullopt, roofline_us);
   server.run(100, 9);

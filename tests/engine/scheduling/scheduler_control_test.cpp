@@ -15,19 +15,19 @@
 namespace minfer::test {
 namespace {
 
-constexpr int32_t kNumBlocks = 8, kBlockSize = 4, kVocab = 1000;
+constexpr int32_t kNumBlocks = 8, kBlockTokens = 4, kVocab = 1000;
 
 EngineOptions eight_block_options() {
   EngineOptions options;
-  options.block_size = kBlockSize;
+  options.block_size = kBlockTokens;
   options.num_blocks = kNumBlocks;
-  options.max_model_len = kNumBlocks * kBlockSize;
+  options.max_model_len = kNumBlocks * kBlockTokens;
   options.max_num_seqs = 4;
   options.max_num_batched_tokens = 16;
   return options;
 }
 
-std::vector<TokenId> counting(int32_t num_tokens, TokenId from) {
+std::vector<TokenId> counting_from(int32_t num_tokens, TokenId from) {
   std::vector<TokenId> tokens(static_cast<size_t>(num_tokens));
   std::iota(tokens.begin(), tokens.end(), from);
   return tokens;
@@ -48,12 +48,12 @@ class SchedulerControl : public ::testing::Test {
     }
   }
 
-  BlockManager blocks_{{.num_blocks = kNumBlocks, .block_size = kBlockSize}};
+  BlockManager blocks_{{.num_blocks = kNumBlocks, .block_size = kBlockTokens}};
   Scheduler scheduler_{eight_block_options(), blocks_};
   BatchBuilder builder_{eight_block_options()};
-  ScriptedModel model_{kNumBlocks, kBlockSize, kVocab, 1};
-  Sequence a_{"a", counting(9, 100), 20};
-  Sequence b_{"b", counting(9, 200), 20};
+  ScriptedModel model_{kNumBlocks, kBlockTokens, kVocab, 1};
+  Sequence a_{"a", counting_from(9, 100), 20};
+  Sequence b_{"b", counting_from(9, 200), 20};
 };
 
 TEST_F(SchedulerControl, WithNothingBrokenTheOutputIsTheOneOfRunningAlone) {
@@ -61,7 +61,7 @@ TEST_F(SchedulerControl, WithNothingBrokenTheOutputIsTheOneOfRunningAlone) {
   for (int i = 0; i < 6; ++i)
     step();
   const std::vector<TokenId> output(a_.tokens.begin() + 9, a_.tokens.end());
-  EXPECT_EQ(output, model_.run_alone(counting(9, 100), 6));
+  EXPECT_EQ(output, model_.run_alone(counting_from(9, 100), 6));
 }
 
 TEST_F(SchedulerControl, NoticesABlockThatWasFreedUnderItsHolder) {
@@ -85,7 +85,7 @@ TEST_F(SchedulerControl, NoticesABlockThatWasSharedBeforeItWasWritten) {
   a_.num_computed = a_.num_scheduled;
   blocks_.publish(a_);
   scheduler_.finish(a_, FinishReason::cancelled);
-  Sequence same("same", counting(9, 100), 20);
+  Sequence same("same", counting_from(9, 100), 20);
   scheduler_.enqueue(same);
   EXPECT_THROW(step(), std::logic_error);
 }
@@ -118,7 +118,7 @@ TEST_F(SchedulerControl, NoticesAWriteIntoAnotherSequence) {
   const ScheduledBatch& batch = scheduler_.schedule();
   const HostBatch& host = builder_.build(batch);
   model_.forward(host, batch);
-  model_.kv()[static_cast<size_t>(a_.blocks[1]) * kBlockSize + 2] = 12345;
+  model_.kv()[static_cast<size_t>(a_.blocks[1]) * kBlockTokens + 2] = 12345;
   EXPECT_THROW(model_.forward(host, batch), std::logic_error);
 }
 
@@ -128,7 +128,7 @@ TEST_F(SchedulerControl, NoticesATokenThatWasLost) {
     step();
   std::vector<TokenId> output(a_.tokens.begin() + 9, a_.tokens.end());
   output.erase(output.begin() + 2);
-  EXPECT_NE(output, model_.run_alone(counting(9, 100), 5));
+  EXPECT_NE(output, model_.run_alone(counting_from(9, 100), 5));
 }
 
 TEST_F(SchedulerControl, NoticesATokenThatWasDoubled) {
@@ -139,7 +139,7 @@ TEST_F(SchedulerControl, NoticesATokenThatWasDoubled) {
   for (int i = 0; i < 3; ++i)
     step();
   const std::vector<TokenId> output(a_.tokens.begin() + 9, a_.tokens.end());
-  EXPECT_NE(output, model_.run_alone(counting(9, 100), 7));
+  EXPECT_NE(output, model_.run_alone(counting_from(9, 100), 7));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Draft tokens in the scheduler: what they take, and what is left of those that were wrong.
+// Draft tokens in the scheduler: what they take, and what remains of rejected ones.
 #include <gtest/gtest.h>
 
 #include "tests/support/engine/scheduler_steps.h"

@@ -60,15 +60,15 @@ BlockManagerOptions block_options(const EngineOptions& options, BlockHash hash) 
   return made;
 }
 
-/// What a run did, so that a test can show that it did what it is about.
-struct Counts {
+/// Counts of a run, by which a test shows that it tested what it meant to.
+struct RunCounts {
   int64_t finished = 0, cancelled = 0, refused = 0, preempted = 0, hit_tokens = 0, chunks = 0;
 };
 
-/// Engine, clients and model in one, over one random configuration.
+/// Engine, clients and model in one, with one random configuration.
 class Traffic {
  public:
-  Traffic(uint64_t seed, Counts& counts)
+  Traffic(uint64_t seed, RunCounts& counts)
       : random_(seed),
         options_(random_options(random_)),
         blocks_(block_options(options_, random_hash(random_))),
@@ -129,7 +129,7 @@ class Traffic {
     blocks_.check(std::vector<const Sequence*>(scheduler_.running().begin(), scheduler_.running().end()));
   }
 
-  /// Runs until nothing is left; a bound on the steps makes a livelock a failure.
+  /// Runs until nothing is left. A limit on the steps makes a livelock a failure.
   void drain() {
     for (int64_t steps = 0; scheduler_.has_work(); ++steps) {
       ASSERT_LT(steps, 100'000) << "no end in sight";
@@ -189,12 +189,12 @@ class Traffic {
   ScriptedModel model_;
   std::list<std::unique_ptr<Sequence>> sequences_;
   int64_t num_arrived_ = 0;
-  Counts& counts_;
+  RunCounts& counts_;
 };
 
 TEST(SchedulerModel, EveryOutputIsTheOneOfRunningAlone) {
   constexpr int64_t kOperationsPerTraffic = 500;
-  Counts counts;
+  RunCounts counts;
   for (int64_t i = 0; i < num_random_operations() / kOperationsPerTraffic; ++i) {
     const uint64_t seed = first_seed() + static_cast<uint64_t>(i);
     SCOPED_TRACE(fmt::format("seed {}: repeat with {}={} {}={}", seed, kSeedVariable, seed,
@@ -216,7 +216,7 @@ TEST(SchedulerModel, EveryOutputIsTheOneOfRunningAlone) {
     traffic.drain();
     if (HasFailure()) return;
   }
-  // The traffic was what the test is about.
+  // The traffic covered what the test is about.
   EXPECT_GT(counts.finished, 100);
   EXPECT_GT(counts.cancelled, 10);
   EXPECT_GT(counts.refused, 10);

@@ -1,4 +1,4 @@
-// Preemption, admission, prefix cache and priority: what a scheduler does when slots or blocks run out.
+// Preemption, admission, prefix cache and priority: the scheduler's actions when slots or blocks run out.
 
 #include <numeric>
 #include <vector>

@@ -36,7 +36,7 @@ TEST(SchedulerShortest, PromptsOfOneLengthAreServedAsTheyCome) {
   EXPECT_EQ(steps.step(), "a:6+1* | b:2+4* c:0+3");
 }
 
-// Of prompts that come behind one of n tokens, less than n tokens are computed before it, however many come.
+// If prompts come behind one of n tokens, fewer than n of their tokens are computed before it, however many come.
 TEST(SchedulerShortest, ALongPromptIsOvertakenByNoMoreTokensThanItHas) {
   EngineOptions options = shortest_options();
   options.max_num_seqs = 8;
@@ -49,7 +49,7 @@ TEST(SchedulerShortest, ALongPromptIsOvertakenByNoMoreTokensThanItHas) {
     int32_t num_others = 0, overtaking = 0;
     while (steps["long"].finish != FinishReason::length) {
       ASSERT_LT(num_others, 1000) << "it waits for ever";
-      // More comes than a step computes.
+      // More prompts come than a step computes.
       for (int i = 0; i < 3; ++i)
         steps.add("other " + std::to_string(num_others++), static_cast<int32_t>(1 + random() % 20), 1);
       steps.schedule();
@@ -62,7 +62,7 @@ TEST(SchedulerShortest, ALongPromptIsOvertakenByNoMoreTokensThanItHas) {
   }
 }
 
-// Places and blocks of those that run are not taken from them for a shorter prompt.
+// Running sequences do not lose their places and blocks to a shorter prompt.
 TEST(SchedulerShortest, NobodyIsPreemptedForAShorterPrompt) {
   EngineOptions options = shortest_options();
   options.max_num_seqs = 2;

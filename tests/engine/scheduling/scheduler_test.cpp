@@ -74,7 +74,7 @@ TEST(Scheduler, ScoresAsManyPromptTokensAsAStepHasRoomFor) {
   EXPECT_EQ(steps.step(), "a:100+1* b:10+1* c:10+1*");
   EXPECT_EQ(steps.batch().sequences[0].num_scored, 0);
 
-  // What is cached by now is computed again for one that scores it, and taken by one that does not.
+  // A cached prefix is computed again for a request that scores it, and used by one that does not.
   steps.add_prompt("d", prompt, 100, 0, true);
   EXPECT_EQ(steps.step(), "a:101+1* b:11+1* c:11+1* | d:0+57*");
   steps.cancel("d");
@@ -99,7 +99,7 @@ TEST(Scheduler, APromptThatIsOnlyScoredIsComputedButForItsLastToken) {
   EXPECT_EQ(steps["c"].finish, FinishReason::length) << "there is nothing to do";
 }
 
-// Tokens that nothing drew are scored where the sequence goes on, and by a draw that was dropped for them.
+// Tokens that were not drawn are scored if the sequence goes on, and by a draw that was dropped for them.
 TEST(Scheduler, ScoresAppendedTokens) {
   EngineOptions options = small_options();
   options.steps_ahead = 1;
@@ -160,7 +160,7 @@ TEST(Scheduler, RunsNoMoreSequencesThanSlotsOrTokensOfTheBudget) {
   EXPECT_EQ(steps.step(), "b:2+1* | c:0+1*");
 }
 
-// A sequence with several pending tokens, as when draft tokens are accepted, brings them all.
+// A sequence with several pending tokens, as after accepted drafts, brings them all.
 TEST(Scheduler, ADecodingSequenceMayBringSeveralTokens) {
   SchedulerSteps steps(small_options());
   steps.add("a", 3);
@@ -184,7 +184,7 @@ TEST(Scheduler, SchedulesAheadOfTheCommit) {
   EXPECT_EQ(steps.schedule(), "a:12+1*");
 }
 
-// Of two sequences one step ahead, the one that waits for its token is left out until that is known.
+// With two sequences and a step ahead, the one that waits for its token is left out until the token is known.
 TEST(Scheduler, DrawsNothingAheadForASequenceThatWaitsForItsToken) {
   EngineOptions options = small_options();
   options.steps_ahead = 1;
@@ -216,7 +216,7 @@ TEST(Scheduler, AppendedTokensShareAStepWithTheNewestOne) {
   EXPECT_EQ(steps["a"].num_output_tokens(), 4);
   EXPECT_EQ(steps.step(), "a:3+4* b:3+1*");
   EXPECT_EQ(steps.batch().num_decode_sequences, 2);
-  // More than a step has room for: the rest follows, and only then a token is drawn.
+  // More tokens than a step has room for: the rest follows, and only then is a token drawn.
   steps.scheduler().append(steps["a"], std::vector<TokenId>(9, 7));
   EXPECT_EQ(steps.step(), "a:7+8");
   EXPECT_EQ(steps.step(), "a:15+2* b:4+1*");
@@ -240,7 +240,7 @@ TEST(Scheduler, AppendsToNoSequenceThatHasDrawnNothing) {
   EXPECT_EQ(steps.schedule(), "a:3+2*");
 }
 
-// What a step draws that was launched before they were known would be another token in their place.
+// A step launched before the tokens were known draws a token in their place, which is dropped.
 TEST(Scheduler, AppendedTokensDropWhatIsBeingDrawn) {
   EngineOptions options = small_options();
   options.steps_ahead = 1;
@@ -300,7 +300,7 @@ TEST(Scheduler, RefusalNamesLimitAndValue) {
   EXPECT_THAT(steps.add("a", 70)->detail, HasSubstr("max_model_len = 64"));
 }
 
-// Elsewhere such a prompt sat at the head of the queue for ever.
+// Elsewhere, such a prompt sat at the head of the queue for ever.
 TEST(Scheduler, APromptOverTheKvCapacityDoesNotBlockTheQueue) {
   EngineOptions options = small_options();
   options.max_model_len = 1000;

@@ -1,4 +1,4 @@
-// Scheduling where layers with windows have a block table of their own.
+// Scheduling if layers with windows have their own block table.
 #include <numeric>
 #include <vector>
 
@@ -9,7 +9,7 @@
 namespace minfer::test {
 namespace {
 
-/// 16 blocks, of 8 tokens of layers that read everything or of 4 of those with a window of 6; 8 tokens a step.
+/// 16 blocks, each of 8 tokens of layers with full attention or 4 of layers with a window of 6; 8 tokens a step.
 EngineOptions window_options() {
   EngineOptions options = small_options();
   options.kv_layout = KvLayout{.parts = 2, .window_parts = 2, .window = 6, .has_window_table = true};

@@ -16,7 +16,7 @@ double error_of(const StepCost& cost, const BatchShape& shape, double true_us) {
   return std::abs(static_cast<double>(cost.predict_ns(shape)) * 1e-3 - true_us) / true_us;
 }
 
-/// Steps of a server: decoding of some sequences, now and then with a piece of a prompt.
+/// Steps of a server: some sequences decode, now and then beside a piece of a prompt.
 template <class Cost>
 void run_traffic(StepCost& cost, Cost true_us, int steps, uint64_t seed, double noise = 0.0) {
   std::mt19937_64 random(seed);
@@ -49,7 +49,7 @@ TEST(StepCost, LearnsADeviceBoundByArithmetic) {
   }
 }
 
-// Weights take as long to read as 300 tokens to compute.
+// Reading the weights takes as long as computing 300 tokens.
 TEST(StepCost, LearnsADeviceBoundByMemoryAndThenByArithmetic) {
   StepCost cost;
   run_traffic(cost, roofline_us, 3000, 2);
@@ -68,7 +68,7 @@ TEST(StepCost, LearnsFromNoisySteps) {
   }
 }
 
-// The first step of a server takes ten times as long as others alike; what follows are pieces of one size beside decoding.
+// The first step of a server takes ten times as long as similar ones. The later steps have pieces of one size beside decoding.
 TEST(StepCost, ColdStepsAndPiecesOfOneSizeDoNotMisleadIt) {
   StepCost cost;
   const BatchShape first = step_shape(0, 0, 136);
@@ -104,7 +104,7 @@ TEST(StepCost, NeverFallsWithTheTokensOfPrompts) {
   }
 }
 
-// The clock of a record may say anything.
+// A record's times may be arbitrary.
 TEST(StepCost, StaysBoundedWhateverTheClockSays) {
   StepCost cost;
   for (const int64_t ns : {int64_t{0}, int64_t{-5}, INT64_MAX, INT64_MIN, int64_t{1}}) {

@@ -1,4 +1,4 @@
-// The engine with a target for the time between tokens: answers do not change, records say what was chosen and expected.
+// The engine with a target for the time between tokens: answers do not change, and records say what was chosen and expected.
 #include <limits>
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Steps that check draft tokens replay graphs on CUDA, and give what they give without.
+// Steps that check draft tokens replay graphs on CUDA, with the same results as without graphs.
 #include <gtest/gtest.h>
 
 #include "tests/support/cuda/cuda_device.h"
@@ -13,7 +13,7 @@ using test::with_ngrams;
 
 struct DraftGraphRun {
   test::Answers answers;
-  int64_t num_graphs = 0;  ///< steps with drafts that were graphs
+  int64_t num_graphs = 0;  ///< steps with drafts that replayed graphs
   int64_t num_eager = 0;
 };
 
@@ -31,7 +31,7 @@ DraftGraphRun run_with_drafts(const EngineOptions& options, const std::vector<Re
   return run;
 }
 
-/// Prompts that repeat themselves, of unequal lengths, so that sequences bring unequal numbers of drafts.
+/// Prompts that repeat themselves, of different lengths, so that sequences bring different numbers of drafts.
 std::vector<Request> repeating_requests(int32_t count) {
   std::vector<Request> requests;
   for (int32_t i = 0; i < count; ++i) {
@@ -69,8 +69,8 @@ TEST(CudaDraftGraphs, EqualEagerStepsForManyBatches) {
   EXPECT_GT(num_graphs, 50);
 }
 
-// Passes of a draft model begin with tokens that only the device has. A model that drafts for itself is wrong no oftener than products
-// over one token and over several differ in their last bits.
+// Passes of a draft model begin with tokens that only the device has. A model that drafts for itself is wrong no more often than
+// products over one token and over several differ in their last bits.
 TEST(CudaDraftModel, TheSameModelIsNearlyAlwaysRight) {
   if (!test::has_cuda_device()) GTEST_SKIP() << "no CUDA device";
   for (const size_t count : {1, 7}) {

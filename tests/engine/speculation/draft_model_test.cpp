@@ -1,4 +1,4 @@
-// Drafts by a model. One that drafts for itself is always right, unless its cache holds something else than the target's.
+// Drafts by a model. A model that drafts for itself is always right, unless its cache differs from the target's.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ EngineOptions with_draft_model(EngineOptions options, const std::string& model, 
   return options;
 }
 
-/// As varied as others, but none ends before max_tokens.
+/// Varied like the others, but none ends before max_tokens.
 std::vector<Request> requests_to_the_end(const Engine& engine, size_t count) {
   std::vector<Request> requests = varied_requests(engine, count, 700);
   for (Request& request : requests) {
@@ -99,7 +99,7 @@ TEST(DraftModel, AdaptsAndWaitsForTokensAndChangesNothing) {
   }
 }
 
-// A draft model that nothing is known of costs a share of the time that steps took, whatever prompts there are.
+// A draft model with unknown worth costs a share of the time that steps took, whatever prompts there are.
 TEST(DraftModel, ComputesNoPromptThatCostsMoreThanItMaySpendBeforeItsWorthIsKnown) {
   EngineOptions options = with_draft_model(drafted_run_options(), "");
   options.speculation.adaptive = true;

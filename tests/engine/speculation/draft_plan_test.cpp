@@ -9,7 +9,7 @@
 namespace minfer {
 namespace {
 
-/// As if steps had been measured often: a baseline, and each number of drafts up to `most`.
+/// Costs as if steps had been measured often: without drafts, and with each number of drafts up to `most`.
 DraftCosts measured_costs(int32_t num_sequences, int32_t most, const std::function<double(int32_t)>& ns) {
   DraftCosts costs;
   for (int repeat = 0; repeat < 5; ++repeat) {
@@ -108,7 +108,7 @@ TEST(DraftPlanner, WhatMakingDraftsTakesCounts) {
   EXPECT_EQ(one[0].num_drafts, 0);
 }
 
-/// Two drafts of which each is right in half of the cases: 1.75 tokens, and with a chance of 3 in 4 a step more, which gives one.
+/// Two drafts, each right in half of the cases: 1.75 tokens, and with a chance of 3 in 4 one more step, which gives one token.
 TEST(DraftPlanner, AStepThatRepeatsWhatStandsCounts) {
   DraftPlanner planner;
   std::vector<DraftCandidate> one{candidate(0.5f, 2)};
@@ -154,7 +154,7 @@ TEST(DraftPlanner, NoOtherDivisionIsBetter) {
       }
       best = std::max(best, tokens / 3.0 * costs.estimate(3, 0) / costs.estimate(3, drafts));
     }
-    EXPECT_NEAR(gain, best, 0.02) << "round " << round;  // drafts of a chance below 0.02 are left out
+    EXPECT_NEAR(gain, best, 0.02) << "round " << round;  // drafts with a chance below 0.02 are left out
   }
 }
 

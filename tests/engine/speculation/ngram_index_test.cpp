@@ -9,7 +9,7 @@
 namespace minfer {
 namespace {
 
-/// The newest earlier place of the longest n-gram at the end of `tokens`, found by looking everywhere.
+/// The newest earlier place of the longest n-gram at the end of `tokens`, found by searching everywhere.
 NgramIndex::Match look_everywhere(std::span<const TokenId> tokens, int32_t min_length, int32_t max_length) {
   const auto size = static_cast<int32_t>(tokens.size());
   for (int32_t length = std::min(max_length, size - 1); length >= min_length; --length) {
@@ -92,7 +92,7 @@ TEST(NgramDrafter, LearnsThatATextDoesNotRepeatItself) {
   NgramHitRates all = NgramHitRates::first_guess();
   NgramDrafter drafter({.ngram_max = 1, .ngram_min = 1}, 0, all);
   std::vector<TokenId> tokens;
-  for (TokenId i = 0; i < 200; ++i) {  // 0 is followed by something new each time
+  for (TokenId i = 0; i < 200; ++i) {  // something new follows 0 each time
     tokens.push_back(0);
     tokens.push_back(100 + i);
   }

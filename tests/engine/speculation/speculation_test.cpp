@@ -1,4 +1,4 @@
-// With drafts the output is what it is without, bit for bit, whatever the drafts are and however a request ends.
+// With drafts the output is the same as without, bit for bit, whatever the drafts are and however a request ends.
 #include <gtest/gtest.h>
 
 #include "tests/support/engine/drafted_run.h"
@@ -91,7 +91,7 @@ TEST(Speculation, InACacheThatIsTooSmallForAll) {
   }
 }
 
-// What the cache holds of a text that was drafted is what computing it gives: rejected tokens leave nothing behind.
+// The cache of a drafted text equals the cache of computing it: rejected tokens leave nothing behind.
 TEST(Speculation, LeavesAPrefixCacheThatOthersCanUse) {
   Engine drafting(open_model(""), with_ngrams(drafted_run_options()));
   const std::vector<Request> requests = varied_requests(drafting, 10, 400);
@@ -140,7 +140,7 @@ TEST(Speculation, ACancelledRequestGivesUpItsBlocks) {
   }
 }
 
-// A draft's penalties depend on the drafts before it, and so does what a grammar allows behind it.
+// A draft's penalties depend on the drafts before it, and so do the tokens that a grammar allows behind it.
 TEST(Speculation, NotWithPenaltiesNorWithAGrammar) {
   const auto plain = test::make_tiny_engine();
   const auto drafting = test::make_tiny_engine(with_ngrams(test::tiny_engine_options()));
@@ -160,7 +160,7 @@ TEST(Speculation, NotWithPenaltiesNorWithAGrammar) {
   EXPECT_GT(control.drafted.draft_tokens, 0);
 }
 
-// Without tokens at hand that came before there is nothing to draft from; the last token needs no draft behind it.
+// Without earlier tokens there is nothing to draft from; the last token needs no draft behind it.
 TEST(Speculation, AtTheEndOfTheContext) {
   EngineOptions options = drafted_run_options();
   options.max_model_len = 50;

@@ -1,5 +1,5 @@
-// Drafts of models with states: those that are rejected have changed the state, so the one in front of them is taken back. The output is what it
-// is without drafts, bit for bit.
+// Drafts of models with states: rejected drafts have changed the state, so the state before them is restored. The output is the same as
+// without drafts, bit for bit.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ EngineOptions state_options() {
   return options;
 }
 
-/// Without drafts, nor anything else that copies states.
+/// Options without drafts and without anything else that copies states.
 EngineOptions plain_options() {
   EngineOptions options = test::drafted_run_options();
   options.enable_prefix_caching = false;
@@ -40,7 +40,7 @@ class StateDrafts : public testing::TestWithParam<std::string> {
     Engine engine = this->engine(plain_options());
     return run_drafted(engine, requests).answers;
   }
-  /// Runs them, and looks whether a slot was lost.
+  /// Runs the requests, and checks that no slot was lost.
   DraftedRun drafted(Engine& engine, const std::vector<Request>& requests) const {
     DraftedRun run = run_drafted(engine, requests);
     engine.scheduler().state_copies().check();
@@ -74,7 +74,7 @@ TEST_P(StateDrafts, AdaptTheirNumberAndNothingElse) {
   expect_same_answers(requests, drafted(engine, requests).answers, plain(requests));
 }
 
-/// What stands is computed again in pieces.
+/// Accepted tokens are computed again in pieces.
 TEST_P(StateDrafts, AloneAndInBatchesAndInSmallBudgets) {
   const std::vector<Request> requests = requests_of_few_words(10, 200);
   const Answers expected = plain(requests);
@@ -99,7 +99,7 @@ TEST_P(StateDrafts, InACacheThatIsTooSmallForAll) {
   EXPECT_GT(found.drafted.accepted_tokens, 0);
 }
 
-/// Copies that are made while drafts are brought are those of what stands.
+/// Copies that are made beside drafts hold only the accepted tokens.
 TEST_P(StateDrafts, LeavePrefixesThatOthersCanUse) {
   Engine drafting = engine(with_ngrams(state_options()));
   const std::vector<Request> requests = requests_of_few_words(8, 400);
@@ -164,7 +164,7 @@ INSTANTIATE_TEST_SUITE_P(Models, StateDrafts,
                            return model.param.starts_with("synthetic") ? "tiny_hybrid" : model.param;
                          });
 
-/// Drafts by a model without states, of the same vocabulary.
+/// Drafts from a model without states, with the same vocabulary.
 TEST(StateDraftModel, ChangesNoOutput) {
   EngineOptions options = state_options();
   options.speculation.method = SpeculationMethod::draft;

@@ -1,4 +1,4 @@
-// The cases and operands of the kernel benchmark, held to the reference: what is measured is what is meant.
+// The kernel benchmark's cases and operands against the reference: it measures what it claims to measure.
 #include "kernels/bench/kernel_operands.h"
 
 #include <gtest/gtest.h>

@@ -14,7 +14,7 @@ TEST(ProductShapes, OfALayerHaveItsParameters) {
   int64_t parameters = 0;
   for (const ProductShape& shape : product_shapes("llama-3.1-8b"))
     parameters += shape.rows * shape.cols * (shape.gate_up ? 2 : 1);
-  EXPECT_EQ(parameters * 32, 6'979'321'856);  // 7.505 B of a token, less the head's 525 M
+  EXPECT_EQ(parameters * 32, 6'979'321'856);  // 7.505 B of a token, minus the head's 525 M
 }
 
 TEST(ProductShapes, UnknownOnesListTheKnown) {

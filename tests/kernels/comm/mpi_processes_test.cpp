@@ -1,4 +1,4 @@
-// Ranks that are processes, without MPI: threads stand for the processes, and memory for what carries messages.
+// Ranks that are processes, without MPI: threads stand for the processes, and memory stands for the message transport.
 #include <atomic>
 #include <cmath>
 #include <numeric>
@@ -55,7 +55,7 @@ TEST_P(ProcessSumTest, IsMadeInTheRanksOrder) {
     EXPECT_EQ(sum, expected);
 }
 
-// Below and above the size from which ranks add up a part each; sizes that do not divide.
+// Sizes below and above the one from which ranks add up a part each; sizes that do not divide.
 INSTANTIATE_TEST_SUITE_P(Sizes, ProcessSumTest,
                          testing::Combine(testing::Values(2, 3, 4),
                                           testing::Values(1u, 1000u, 8193u, 20001u)));
@@ -82,7 +82,7 @@ TEST(ProcessGroupTest, WhoDoesNotComeIsNamedInEveryProcess) {
     std::vector<float> values(4);
     const int32_t rank = processes->rank().index;
     std::string error;
-    if (rank == 2) {  // hangs, until it hears of it
+    if (rank == 2) {  // hangs until it hears of the failure
       while (error.empty())
         error = test::refusal_of<DeviceError>([&] { processes->check(); });
     } else {
@@ -156,12 +156,12 @@ TEST(LaunchTest, IsReadFromTheEnvironment) {
     return wanted == "SLURM_STEP_NUM_TASKS" ? "2" : wanted == "PMIX_RANK" ? "1" : nullptr;
   });
   EXPECT_EQ(std::tuple(srun.rank, srun.count, srun.launcher), std::tuple(1, 2, "srun"));
-  // A job of several tasks whose tasks are no ranks: srun without PMIx.
+  // A job of several tasks that are no ranks: srun without PMIx.
   EXPECT_EQ(with([](const char* name) -> const char* {
               return std::string_view(name) == "SLURM_STEP_NUM_TASKS" ? "2" : nullptr;
             }).count,
             1);
-  // One process of its own.
+  // A single process.
   EXPECT_EQ(with([](const char* name) -> const char* {
               return std::string_view(name) == "OMPI_COMM_WORLD_SIZE" ? "1" : nullptr;
             }).count,

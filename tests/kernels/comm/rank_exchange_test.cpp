@@ -1,4 +1,4 @@
-// What ranks tell each other at the start, in threads and in processes, and what they make of their GPUs.
+// What ranks tell each other at the start, as threads and as processes, and what they conclude about their GPUs.
 #include "kernels/comm/rank_exchange.h"
 
 #include <thread>
@@ -97,13 +97,13 @@ TEST(RankGpusTest, AreTheSameAsTextAndBack) {
 }
 
 TEST(RankGpusTest, EachProcessOfAHostHasOne) {
-  // Ranks of two hosts in turn; the same number on either.
+  // Ranks on two hosts in turn; the same number on each.
   const std::vector<RankGpus> ranks{gpus_on("a", {"x", "y"}), gpus_on("b", {"x", "y"}),
                                     gpus_on("a", {"x", "y"}), gpus_on("b", {"x", "y"})};
   EXPECT_THAT(device_of_ranks(ranks), ElementsAre(0, 0, 1, 1));
-  // The launcher shows each its own.
+  // The launcher shows each rank its own GPU.
   EXPECT_THAT(device_of_ranks(std::vector{gpus_on("a", {"x"}), gpus_on("a", {"y"})}), ElementsAre(0, 0));
-  // The same in another order.
+  // The same GPUs in another order.
   EXPECT_THAT(device_of_ranks(std::vector{gpus_on("a", {"x", "y"}), gpus_on("a", {"y", "x"})}),
               ElementsAre(0, 0));
 }

@@ -13,7 +13,7 @@
 namespace minfer {
 namespace {
 
-/// Runs `body` as each of `count` ranks, on a thread a rank.
+/// Runs `body` as each of `count` ranks, each on its own thread.
 void run_ranks(int32_t count, const std::function<void(HostCommunicator&)>& body,
                std::shared_ptr<RankFailure> failure = std::make_shared<RankFailure>(),
                std::chrono::milliseconds patience = std::chrono::minutes(1)) {

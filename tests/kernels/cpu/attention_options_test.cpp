@@ -10,7 +10,7 @@
 #include "tests/support/models/fixtures.h"
 #include "tests/support/random_data.h"
 
-// What model families add to attention: windows, sinks, capped logits, a scale, values of another size.
+// The additions of model families to attention: windows, sinks, capped logits, a scale, values of another size.
 namespace minfer {
 namespace {
 
@@ -28,7 +28,7 @@ std::vector<uint64_t> names_of(const std::vector<SequenceShape>& sequences) {
 void expect_near_reference(const AttentionShape& shape, const std::vector<SequenceShape>& sequences) {
   const auto backend = make_cpu_backend(2);
   const AttentionResult result = run_attention(*backend, shape, sequences, names_of(sequences), true);
-  // A capped score is off by as much as 2e-7 of the cap, whatever its size.
+  // A capped score may be off by 2e-7 of the cap, whatever its size.
   const double limit = shape.options.logit_cap > 0.0 ? 1e-10 : 1e-12;
   for (size_t s = 0; s < sequences.size(); ++s) {
     EXPECT_LT(test::nmse(result.out[s], result.reference[s]), limit)
@@ -36,7 +36,7 @@ void expect_near_reference(const AttentionShape& shape, const std::vector<Sequen
   }
 }
 
-/// Scores of `shape` are larger than those of a trained model, so that a cap matters.
+/// Scores of `shape` are larger than a trained model's, so that a cap matters.
 AttentionShape with_everything(int32_t window, int32_t heads = 4, bool chunked = false) {
   return {
       .heads = heads,
@@ -65,7 +65,7 @@ TEST(AttentionOptions, WindowsAcrossBlockEdges) {
   }
 }
 
-/// Queries at either end of chunks, and steps that have the end of one and the begin of the next.
+/// Queries at both ends of chunks, and steps that contain the end of one chunk and the begin of the next.
 TEST(AttentionOptions, ChunksOfEverySize) {
   for (const int32_t keys : {1, 2, 15, 16, 17, 63, 64, 65, 100, 128, 129, 200, 1000})
     expect_near_reference({.options = {.window = keys, .chunked = true}}, kMixed);
@@ -78,7 +78,7 @@ TEST(AttentionOptions, ChunksOfEverySize) {
   }
 }
 
-/// A chunk is not a window: its first query sees itself alone, its last one all of it.
+/// A chunk is not a window: its first query sees itself alone, its last query all of the chunk.
 TEST(AttentionOptions, ChunksBeginAnew) {
   const auto backend = make_cpu_backend(1);
   const AttentionShape chunks{.options = {.window = 32, .chunked = true}};
@@ -180,7 +180,7 @@ TEST(AttentionOptions, GiveTheSameBitsOnEveryInstructionSetAndAnyThreads) {
   }
 }
 
-/// A window that no context reaches is none, bit for bit.
+/// A window longer than any context equals no window, bit for bit.
 TEST(AttentionOptions, AWideWindowIsNone) {
   const auto backend = make_cpu_backend(2);
   const auto full = run_attention(*backend, {}, kMixed, names_of(kMixed)).out;

@@ -78,7 +78,7 @@ TEST(Attention, OneFarLargestScoreTakesAllWeight) {
   PagedCache v(*backend, batch, DType::f32, 1, 16);
   std::vector<float> keys(200 * 16, 0.0f);
   std::vector<float> values(200 * 16, 1.0f);
-  keys[150 * 16] = 1000.0f;  // every other key underflows, those before and after it
+  keys[150 * 16] = 1000.0f;  // every other key underflows, both before and after it
   values[150 * 16] = 42.0f;
   k.store(batch, 0, keys);
   v.store(batch, 0, values);
@@ -128,12 +128,12 @@ TEST(Attention, WritesOnlyTheNamedSequences) {
   }
 }
 
-/// The rows of one sequence of `context` tokens, computed in chunks of `chunk`.
+/// The rows of one sequence of `context` tokens, computed in chunks of `chunk` tokens.
 std::vector<float> chunked(Backend& backend, const Shape& shape, int32_t context, int32_t chunk) {
   std::vector<float> rows;
   for (int32_t begin = 0; begin < context; begin += chunk) {
     const int32_t end = std::min(context, begin + chunk);
-    // The data of a shorter context is a prefix of a longer one's, so the seed names the same sequence.
+    // A shorter context's data is a prefix of a longer one's, so the seed identifies the sequence.
     const AttentionResult step = run_attention(backend, shape, {{end, end - begin}}, {5});
     rows.insert(rows.end(), step.out[0].begin(), step.out[0].end());
   }

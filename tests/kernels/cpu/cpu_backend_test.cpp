@@ -190,7 +190,7 @@ TEST(CpuBackend, AStepOfAKnownShapeAllocatesNothing) {
   const auto backend = make_cpu_backend(1);
   Layer layer(*backend);
   StepStamps stamps;
-  for (int i = 0; i < 2; ++i) {  // results have a place for each step that may be open
+  for (int i = 0; i < 2; ++i) {  // each step that may be open has a place for its results
     layer.step(&stamps);
     stamps.clear();
   }
@@ -213,7 +213,7 @@ TEST(VectorMath, ExpIsWithinItsBoundOverTheWholeRange) {
   EXPECT_LT(worst, 1.2e-7);
 }
 
-/// The sixteen results of a gate and an up of 0.75 each.
+/// The sixteen results for these gates, with an up of 0.75 each.
 template <GateActivation activation>
 std::array<float, 16> gated_with(const float (&gate)[16]) {
   std::array<float, 16> out;

@@ -1,4 +1,4 @@
-// Gated delta nets and gates of heads on the CPU backend: against double precision, in pieces of any size, in slots of any content.
+// Gated delta nets and head gates on the CPU backend: against double precision, in pieces of any size, in slots of any content.
 #include <cstring>
 #include <limits>
 
@@ -24,7 +24,7 @@ using test::rows_of;
 using test::SequenceShape;
 using test::text_of;
 
-/// A layer's weights, and memory of states that holds NaN where nothing was written.
+/// A layer's weights, and memory for states that holds NaN until something is written.
 struct DeltaLayer {
   DeltaLayer(Backend& backend, const DeltaNetShape& of, int32_t num_slots)
       : weights(of),
@@ -40,7 +40,7 @@ struct DeltaLayer {
   RecurrentLayer states;
 };
 
-/// A step of sequences in these slots; x [tokens, channels] and gates [tokens, 2 value_heads].
+/// Runs a step of sequences in these slots; x [tokens, channels] and gates [tokens, 2 value_heads].
 DeltaOutputs run_step(Backend& backend, const DeltaLayer& layer, const std::vector<SequenceShape>& sequences,
                       const std::vector<int32_t>& slots, const std::vector<float>& x,
                       const std::vector<float>& gates) {
@@ -89,7 +89,7 @@ TEST(DeltaNet, MatchesTheReferenceFromStepToStep) {
   }
 }
 
-/// One sequence in pieces, beside another one, on every instruction set: the bits of all at once.
+/// One sequence in pieces, beside another one, on every instruction set: the same bits as all at once.
 TEST(DeltaNet, BitsDependOnNeitherPiecesNorNeighboursNorInstructionSet) {
   constexpr int32_t kTokens = 70;
   for (const DeltaNetShape& shape : test::kDeltaShapes) {
@@ -179,7 +179,7 @@ TEST(HeadGate, MatchesTheReferenceOnEveryInstructionSet) {
       for (const bool has_norm : {false, true}) {
         constexpr int64_t kRows = 3, kHeads = 4;
         const std::vector<float> x = test::normal_values(kRows * kHeads * size, 1);
-        // Gates behind the heads of something else, as those of queries are.
+        // Gates behind the heads of another tensor, as the gates of queries are.
         const std::vector<float> pairs = test::normal_values(kRows * kHeads * 2 * size, 2, 3.0f);
         const std::vector<float> norm = has_norm ? test::normal_values(size, 3) : std::vector<float>();
         Matrix gate(kRows, kHeads * size);

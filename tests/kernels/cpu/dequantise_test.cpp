@@ -17,8 +17,8 @@
 namespace minfer {
 namespace {
 
-/// A row of random blocks and its values by the `gguf` Python package
-/// (tests/kernels/data/make_dequantised_rows.py).
+/// A row of random blocks, with its values from the `gguf` Python
+/// package (tests/kernels/data/make_dequantised_rows.py).
 struct DequantisedRow {
   DType dtype;
   std::vector<char> bytes;

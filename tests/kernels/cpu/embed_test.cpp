@@ -67,7 +67,7 @@ TEST(Embed, RefusesIdsOutsideTheTable) {
 
 TEST(Embed, TokensOfOtherRanksAreZeros) {
   const auto backend = make_cpu_backend(1);
-  const std::vector<float> share{1.0f, 2.0f, 3.0f, 4.0f};  // of tokens 2 and 3 among six
+  const std::vector<float> share{1.0f, 2.0f, 3.0f, 4.0f};  // tokens 2 and 3 of six
   const Weight weight = backend->load({.name = "table", .data = share.data(), .rows = 2, .cols = 2});
   const DeviceArray<int32_t> ids(*backend, std::vector<int32_t>{3, 1, 2, 4});
   const GuardedTensor out(*backend, 4, 2);
@@ -91,7 +91,7 @@ TEST(Gather, CopiesTheNamedRows) {
   EXPECT_TRUE(out.intact());
 }
 
-/// The reference itself against values that the `gguf` Python package computed (make_dequantised_rows.py).
+/// Compares the reference itself with values from the `gguf` Python package (make_dequantised_rows.py).
 TEST(Reference, DequantisesAsTheGgufPackage) {
   std::ifstream file(source_path("tests/kernels/data/dequantised_rows.bin"), std::ios::binary);
   uint32_t header[2];  // type, elements

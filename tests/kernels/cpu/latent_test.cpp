@@ -1,4 +1,4 @@
-// Latent attention: what it writes, its products of single heads, and attention over rows that hold their values.
+// Latent attention: its cache writes, its products of single heads, and attention over rows that contain their values.
 #include <algorithm>
 #include <cmath>
 
@@ -92,7 +92,7 @@ TEST(LatentKv, WritesAnyBlockSizeAndCacheType) {
   }
 }
 
-/// Heads of one weight, with columns between them that it neither reads nor writes.
+/// Heads of one weight, with columns between them that the product neither reads nor writes.
 struct HeadCase {
   DType dtype = DType::f32;
   int64_t heads = 3;
@@ -115,7 +115,7 @@ class HeadRun {
     }
   }
 
-  /// [tokens, heads * rows] of the first tokens; checks that the columns between are left alone.
+  /// The result [tokens, heads * rows] for the first tokens; checks that the columns between heads are unchanged.
   std::vector<float> on(Backend& backend, int64_t tokens) const {
     const GuardedTensor x(backend, tokens, x_cols(),
                           std::span(x_).first(static_cast<size_t>(tokens * x_cols())));
@@ -206,7 +206,7 @@ AttentionShape latent_shape(int32_t heads, int32_t latent, int32_t rotary) {
   return {.heads = heads, .kv_heads = 1, .head_size = latent + rotary, .v_head_size = latent, .v_in_k = true};
 }
 
-/// More query heads than a tile of rows has, and sizes that are no whole lanes.
+/// More query heads than a tile has rows, and sizes that are no multiple of the lanes.
 TEST(LatentAttention, MatchesTheReference) {
   const auto backend = make_cpu_backend(2);
   for (const auto& [heads, latent, rotary] :

@@ -22,15 +22,15 @@ bool same_bits(std::span<const float> a, std::span<const float> b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
 }
 
-/// Row lengths of a type: a block or less, some blocks, and several times the 1,024 columns that are summed
-/// at a time.
+/// Row lengths for a type: a block or less, some blocks, and several times the 1,024 columns that are
+/// summed at a time.
 std::vector<int64_t> row_lengths(DType dtype) {
   switch (traits(dtype).block_elements) {
     case 1:
       return {1, 17, 1024, 2055};
     case 32:
       return {32, 1024, 2080};
-    case kFp8Block:  // which rows may end within
+    case kFp8Block:  // rows may end within this block
       return {17, 704, 1024, 2055};
     default:
       return {256, 1024, 2816};

@@ -34,7 +34,7 @@ Routed route(Backend& backend, const std::vector<float>& logits, int64_t experts
   return {ids.values(), weights.values()};
 }
 
-/// Five tokens against the reference.
+/// Compares five tokens with the reference.
 void expect_routed(const test::ChoiceCase& c) {
   const std::vector<float> logits = test::normal_values(5 * c.experts, 3, 2.0f);
   const Routed routed = route(*make_cpu_backend(2), logits, c.experts, c.used, c.choice, c.bias());
@@ -73,7 +73,7 @@ TEST(MoeRoute, ABiasDecidesAndDoesNotWeigh) {
 }
 
 TEST(MoeRoute, AGroupIsWorthItsBestOneOrTwo) {
-  // The best expert stands in the first group, the best two together in the second.
+  // The best expert is in the first group, the best pair in the second.
   const std::vector<float> logits{3.0f, -4.0f, 2.0f, 2.0f};
   for (const auto& [best, experts] :
        {std::pair{1, std::vector<int32_t>{0, 1}}, {2, std::vector<int32_t>{2, 3}}}) {
@@ -126,7 +126,7 @@ constexpr int64_t kFeed = 512;
 constexpr int64_t kExperts = 6;
 constexpr int32_t kUsed = 2;
 
-/// A feed-forward layer of experts with weights of one type, and its routes.
+/// A feed-forward layer of experts, its weights of one type, and its routes.
 class Experts {
  public:
   explicit Experts(DType dtype)
@@ -138,7 +138,7 @@ class Experts {
         residual_(test::normal_values(kTokens * kHidden, 5)),
         logits_(test::normal_values(kTokens * kExperts, 6)) {}
 
-  /// The residual plus the layer's output.
+  /// Returns the residual plus the layer's output.
   std::vector<float> on(Backend& backend, GateActivation activation = GateActivation::silu,
                         const reference::GateUpBiases& biases = {}, const std::vector<float>& down_bias = {},
                         bool weights_input = false) const {

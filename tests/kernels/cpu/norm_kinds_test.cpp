@@ -1,4 +1,4 @@
-// Norms beyond the plain RMS norm, functions of single elements, and scaled embeddings on the CPU backend.
+// Norms other than the plain RMS norm, functions of single elements, and scaled embeddings on the CPU backend.
 #include <gtest/gtest.h>
 
 #include "tests/reference/ops.h"

@@ -102,15 +102,15 @@ struct RopeCase {
   bool layer_norms = false;   ///< with weights for each head
   bool spoils_norms = false;  ///< one row too few
   int32_t v_head_size = 0;    ///< 0: as head_size
-  double base = 10000.0;      ///< of the table of angles
-  bool scales_q = false;      ///< by positions
+  double base = 10000.0;      ///< base of the table of angles
+  bool scales_q = false;      ///< by position
   bool norms_values = false;
   bool v_is_k = false;
 
   int32_t value_size() const { return v_head_size > 0 ? v_head_size : head_size; }
 };
 
-/// What the op leaves behind: q and, for every token, its rows of the cache.
+/// The outputs of the op: q and, for every token, its rows of the cache.
 struct Rotated {
   std::vector<float> q, k, v;
   bool operator==(const Rotated&) const = default;
@@ -179,7 +179,7 @@ class RopeRun {
     return collect(batch, qkv.values(), k, v);
   }
 
-  /// What on() should have left, in double.
+  /// The expected outputs of on(), in double.
   reference::Matrix expected_q() const {
     reference::Matrix q = expected(0, rope_.heads, rope_.head_size, rope_.norms ? &q_norm_ : nullptr, true);
     for (int64_t t = 0; rope_.scales_q && t < q.rows; ++t) {
@@ -220,7 +220,7 @@ class RopeRun {
     return result;
   }
 
-  /// `first_col`: of qkv.
+  /// `first_col` is a column of qkv.
   reference::Matrix expected(int64_t first_col, int32_t heads, int64_t size, const std::vector<float>* norm,
                              bool rotate) const {
     reference::Matrix out(std::ssize(positions_), heads * size);
@@ -277,7 +277,7 @@ TEST(Rope, MatchesTheReference) {
   }
 }
 
-/// Command-R+ and StableLM 2 12B.
+/// As in Command-R+ and StableLM 2 12B.
 TEST(Rope, TakesLayerNormsWithWeightsForEachHead) {
   for (const RopePairing pairing : {RopePairing::interleaved, RopePairing::halves}) {
     for (const int32_t head_size : {16, 20, 128}) {
@@ -301,7 +301,7 @@ TEST(Rope, LeavesTheRestOfAHeadThatIsRotatedInPart) {
   }
 }
 
-/// Layers bring their tables: another base, another number of rotated elements.
+/// Layers have their own tables: another base, another number of rotated elements.
 TEST(Rope, TakesTheTableThatItIsGiven) {
   for (const double base : {100.0, 1e6}) {
     for (const int32_t rotary_size : {16, 64})
@@ -323,7 +323,7 @@ TEST(Rope, WritesValuesOfAnotherSize) {
   }
 }
 
-/// Values that are keys are those in front of the keys' norm and rotation.
+/// If values are keys, they are the keys before norm and rotation.
 TEST(Rope, NormsValuesAndTakesThemFromKeys) {
   for (const bool norms : {false, true}) {
     for (const bool norms_values : {false, true}) {
@@ -336,7 +336,7 @@ TEST(Rope, NormsValuesAndTakesThemFromKeys) {
   EXPECT_THROW(expect_rope({.v_head_size = 1028, .norms_values = true}, 1e-12), Error);
 }
 
-/// Bit for bit as without gates, with q in a tensor of its own; q and gates stay where they are.
+/// The same bits as without gates, with q in a tensor of its own; qkv keeps q and gates unchanged.
 TEST(Rope, TakesQueriesWithGatesBehindThem) {
   constexpr int64_t kHeads = 3, kSize = 20, kQ = kHeads * kSize, kKv = 2 * kSize;
   for (const bool norms : {false, true}) {

@@ -1,4 +1,4 @@
-// Weights that become fp8 when the CPU backend loads them.
+// Weights that the CPU backend quantises to fp8 at load.
 #include "kernels/cpu/quantise.h"
 
 #include <cmath>
@@ -24,7 +24,7 @@ namespace {
 using reference::Matrix;
 using ::testing::HasSubstr;
 
-/// A tensor of plain elements that is to become fp8, with its bytes.
+/// A tensor of plain elements to be quantised to fp8, with its bytes.
 struct PlainTensor {
   PlainTensor(DType dtype, int64_t count, int64_t rows, int64_t cols)
       : bytes(test::random_weights(dtype, count * rows, cols, 1)), tensor{"weight", bytes.data(), dtype,

@@ -52,7 +52,7 @@ TEST(SamplingMask, GreedyTakesTheLargestAllowedLogit) {
   }
 }
 
-// Whatever else is asked of the row: only tokens that the reference gives a probability.
+// Whatever else a row asks for, it draws only tokens to which the reference gives a probability.
 TEST(SamplingMask, DrawsWhatTheReferenceCanDraw) {
   constexpr int kNumRows = 300;
   int num_drawn = 0;

@@ -25,7 +25,7 @@ using test::GuardedTensor;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-/// Each row of `rows` over its row of `logits`.
+/// Draws each row of `rows` from its row of `logits`.
 std::vector<SampledToken> sample(Backend& backend, const std::vector<float>& logits,
                                  const std::vector<SamplingRow>& rows) {
   const int64_t vocabulary = std::ssize(logits) / std::ssize(rows);
@@ -49,7 +49,7 @@ SamplingRow greedy() {
   return row;
 }
 
-/// Tokens that 2,000 draws at positions 0, 1, ... gave.
+/// The tokens of 2,000 draws at positions 0, 1, ...
 std::set<int32_t> drawn(const std::vector<float>& logits, SamplingRow row) {
   constexpr int kDraws = 2000;
   std::vector<float> all;
@@ -147,7 +147,7 @@ TEST(Sampling, IsTheSameOnEveryInstructionSet) {
 
 using test::ChiSquare;
 
-/// As many copies of a row of logits as are drawn from at a time.
+/// A row of logits, repeated once for each draw of a call.
 std::vector<float> repeated(const std::vector<float>& logits) {
   std::vector<float> all;
   for (int i = 0; i < test::kChiSquareRows; ++i)
@@ -175,7 +175,7 @@ TEST(Sampling, DrawsFromTheExactDistribution) {
   test::visit_drawn_rows(expect_distribution);
 }
 
-/// Without top_k: most rows are tried more than once.
+/// Without top_k, most rows take more than one try.
 TEST(Sampling, TriesUntilATokenIsKept) {
   test::visit_tried_rows(expect_distribution);
 }

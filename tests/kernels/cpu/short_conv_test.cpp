@@ -14,13 +14,13 @@ using test::GuardedTensor;
 using test::SequenceShape;
 using test::ShortConvLayer;
 
-/// States that hold NaN where nothing was written.
+/// States that hold NaN until something is written.
 DeviceArray<float> poisoned_states(Backend& backend, const ShortConvLayer& layer, int32_t num_slots) {
   const auto size = static_cast<size_t>(num_slots * layer.state_size());
   return {backend, std::vector<float>(size, std::numeric_limits<float>::quiet_NaN())};
 }
 
-/// A step of sequences in these slots; x [tokens, 3 channels].
+/// Runs a step of sequences in these slots; x [tokens, 3 channels].
 std::vector<float> run_step(Backend& backend, const ShortConvLayer& layer, const RecurrentLayer& states,
                             const std::vector<SequenceShape>& sequences, const std::vector<int32_t>& slots,
                             const std::vector<float>& x) {
@@ -56,21 +56,21 @@ TEST(ShortConv, MatchesTheReferenceFromStepToStep) {
   }
 }
 
-/// One sequence in pieces, behind one that begins in each step, on one and two threads: the bits of all at once.
+/// One sequence in pieces, behind one that begins in each step, on one and two threads: the same bits as all at once.
 TEST(ShortConv, BitsDependOnNeitherPiecesNorNeighboursNorThreads) {
-  constexpr int32_t kTokens = 70;
+  constexpr int32_t kAllTokens = 70;
   for (const ShortConvLayer& layer : test::short_conv_layers()) {
     const int64_t row = 3 * layer.channels;
-    const std::vector<float> x = test::normal_values(kTokens * row, 1);
+    const std::vector<float> x = test::normal_values(kAllTokens * row, 1);
     std::vector<float> expected;
     for (const int32_t threads : {1, 2}) {
       const auto backend = make_cpu_backend(threads);
-      for (const int32_t piece : {kTokens, 1, 2, 7, 64}) {
+      for (const int32_t piece : {kAllTokens, 1, 2, 7, 64}) {
         const DeviceArray<float> memory = poisoned_states(*backend, layer, 2);
         const RecurrentLayer states{.conv = memory.data(), .num_slots = 2};
         std::vector<float> all;
-        for (int32_t first = 0; first < kTokens; first += piece) {
-          const int32_t count = std::min(piece, kTokens - first);
+        for (int32_t first = 0; first < kAllTokens; first += piece) {
+          const int32_t count = std::min(piece, kAllTokens - first);
           std::vector<float> of_step(x.begin(), x.begin() + 2 * row);
           of_step.insert(of_step.end(), x.begin() + first * row, x.begin() + (first + count) * row);
           const std::vector<float> out =

@@ -1,4 +1,4 @@
-// Gated delta nets and gates of heads on CUDA: against double precision, from step to step, in slots of any content and beside padding.
+// Gated delta nets and head gates on CUDA: against double precision, from step to step, in slots of any content and beside padding.
 #include <limits>
 #include <optional>
 
@@ -24,15 +24,15 @@ using test::rows_of;
 using test::SequenceShape;
 using test::text_of;
 
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-/// Chunks of tokens are computed with operands of 16 bits of mantissa.
+constexpr float kNotANumber = std::numeric_limits<float>::quiet_NaN();
+/// Chunks of tokens are multiplied with operands that have 16 bits of mantissa.
 constexpr test::DeltaLimits kLimits{.conv = 1e-12, .rule = 1e-9};
 
 std::vector<float> nans(int64_t count) {
-  return std::vector<float>(static_cast<size_t>(count), kNan);
+  return std::vector<float>(static_cast<size_t>(count), kNotANumber);
 }
 
-/// A layer's weights, and memory of states that holds NaN where nothing was written.
+/// A layer's weights, and memory for states that holds NaN until something is written.
 struct CudaDeltaLayer {
   CudaDeltaLayer(const DeltaNetShape& shape, int32_t num_slots)
       : weights(shape),
@@ -48,7 +48,7 @@ struct CudaDeltaLayer {
   RecurrentLayer states;
 };
 
-/// A step on device tensors, its ops on one stream.
+/// A step on device tensors, with all its ops on one stream.
 class CudaDeltaStep {
  public:
   CudaDeltaStep(const CudaDeltaLayer& layer, const ForwardBatch& batch, const std::vector<int32_t>& slots,
@@ -137,7 +137,7 @@ TEST_F(CudaDeltaNet, MatchesTheReferenceFromStepToStep) {
   }
 }
 
-/// As many as lanes of the search for a token's sequence, and more.
+/// As many sequences as the search for a token's sequence has lanes, and more.
 TEST_F(CudaDeltaNet, MatchesTheReferenceForManySequences) {
   const DeltaNetShape shape{
       .key_heads = 1, .value_heads = 2, .key_size = 128, .value_size = 128, .conv_size = 4};
@@ -156,7 +156,7 @@ TEST_F(CudaDeltaNet, MatchesTheReferenceForManySequences) {
   test::expect_states_of(slots, shape, layer.conv_states.values(), layer.delta_states.values());
 }
 
-/// A long prompt, whose states have gone through many steps of rounding.
+/// A long prompt, whose states go through many steps of rounding.
 TEST_F(CudaDeltaNet, MatchesTheReferenceInALongPrompt) {
   const DeltaNetShape shape{
       .key_heads = 1, .value_heads = 1, .key_size = 128, .value_size = 128, .conv_size = 4};
@@ -168,7 +168,7 @@ TEST_F(CudaDeltaNet, MatchesTheReferenceInALongPrompt) {
       });
 }
 
-/// Keys that are nearly alike and hardly forgotten: what a token corrects is what all in front of it have left.
+/// Keys that are nearly alike and hardly forgotten: each token corrects the remains of all tokens before it.
 TEST_F(CudaDeltaNet, MatchesTheReferenceWhereKeysAreAlike) {
   const DeltaNetShape shape{
       .key_heads = 1, .value_heads = 2, .key_size = 128, .value_size = 128, .conv_size = 4};
@@ -192,7 +192,7 @@ TEST_F(CudaDeltaNet, MatchesTheReferenceWhereKeysAreAlike) {
   }
 }
 
-/// What graphs pad a step with: sequences of a token each, or of none with tokens of nobody behind them.
+/// The padding of graphs: sequences of one token each, or none, with tokens of no sequence behind them.
 TEST_F(CudaDeltaNet, PaddingHasNoState) {
   for (const DeltaNetShape& shape : test::kDeltaShapes) {
     for (const int32_t padding_queries : {1, 0}) {
@@ -206,7 +206,7 @@ TEST_F(CudaDeltaNet, PaddingHasNoState) {
       const CudaDeltaLayer alone(shape, 4), padded(shape, 4);
       const DeltaOutputs expected = run_step(alone, real, {2, 1}, rows_of(x, channels, 0, tokens),
                                              rows_of(gates, num_gates, 0, tokens));
-      // With no queries the padding's tokens are behind the last sequence.
+      // Without queries the padding's tokens stand behind the last sequence.
       std::vector<CudaSequence> all = real;
       if (padding_queries == 1) all.insert(all.end(), 3, {0, 1});
       const test::CudaPagedBatch paged(all, 0, 16, 1);
@@ -249,7 +249,7 @@ TEST_F(CudaDeltaNet, PaddingHasNoState) {
   }
 }
 
-/// Steps behind one another on the device, without the host between them, give what they give with it: kernels read states early.
+/// Steps that follow each other on the device give the same results as with the host between them: kernels read states early.
 TEST_F(CudaDeltaNet, StepsMayFollowEachOtherAtOnce) {
   const DeltaNetShape shape{
       .key_heads = 4, .value_heads = 8, .key_size = 128, .value_size = 128, .conv_size = 4};
@@ -313,9 +313,9 @@ struct HeadGateRun {
   bool has_norm;
 };
 
-/// Gates stand behind the heads of something else, as those of queries do.
+/// The gates stand behind the heads of another tensor, as queries' gates do.
 void expect_head_gate(const HeadGateRun& run) {
-  constexpr int64_t kRows = 37, kHeads = 3;  // of few values one may be most of the error
+  constexpr int64_t kRows = 37, kHeads = 3;  // with few values, one may be most of the error
   const int64_t cols = kHeads * run.size;
   const std::vector<float> x = test::rounded(test::normal_values(kRows * cols, 1), run.in);
   const std::vector<float> pairs = test::normal_values(kRows * 2 * cols, 2, 3.0f);

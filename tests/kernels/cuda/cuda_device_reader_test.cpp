@@ -1,4 +1,4 @@
-// The real device by the driver's library.
+// Reads the real device through the driver's library.
 #include <chrono>
 #include <cstdio>
 #include <thread>

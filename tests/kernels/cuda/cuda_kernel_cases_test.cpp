@@ -1,4 +1,4 @@
-// The benchmark's cases on a GPU, held to the reference.
+// The benchmark's cases on a GPU, against the reference.
 #include <gtest/gtest.h>
 
 #include "tests/support/cuda/cuda_device.h"
@@ -14,7 +14,7 @@ class CudaKernelCases : public testing::TestWithParam<DType> {
   }
 };
 
-/// With f32 nothing is rounded below f32; with bf16 outputs are, and weights that go through cuBLASLt.
+/// With f32 nothing is rounded below f32. With bf16 the outputs are, and the weights that go through cuBLASLt.
 TEST_P(CudaKernelCases, MatchTheReference) {
   const double limit = GetParam() == DType::f32 ? 1e-10 : 2e-5;
   for (const test::KernelSuite& suite : test::kernel_suites(GetParam())) {

@@ -1,4 +1,4 @@
-// Norms beyond the plain RMS norm, and functions of single elements, on CUDA.
+// Norms other than the plain RMS norm, and functions of single elements, on CUDA.
 #include <gtest/gtest.h>
 
 #include "kernels/cuda/elementwise/elementwise.h"
@@ -41,7 +41,7 @@ class CudaNormKinds : public testing::Test {
     EXPECT_TRUE(out.intact());
   }
 
-  /// bf16: half of a number's last bit, in each of them.
+  /// For bf16 half of a number's last bit, in every number.
   static double limit(DType out) { return out == DType::f32 ? 1e-12 : 0x1p-16; }
 };
 

@@ -1,4 +1,4 @@
-// What the ceilings of a GPU are measured with.
+// The products that measure a GPU's ceilings.
 #include <cmath>
 #include <cstdio>
 #include <vector>
@@ -43,7 +43,7 @@ TEST(CudaPeak, IsMeasuredOfFp8OnlyWhenAskedFor) {
   EXPECT_EQ(measure_gpu_peak(DType::bf16).fp8_gflops, 0.0);
   const GpuPeak peak = measure_gpu_peak(DType::bf16, true);
   std::printf("%.0f GB/s, %.0f GFLOP/s bf16, %.0f e4m3\n", peak.read_gbps, peak.gflops, peak.fp8_gflops);
-  // Bounds of any device, that a wrong unit exceeds.
+  // Bounds that hold for any device and that a wrong unit exceeds.
   EXPECT_GT(peak.fp8_gflops, 1e3);
   EXPECT_LT(peak.fp8_gflops, 1e8);
 }

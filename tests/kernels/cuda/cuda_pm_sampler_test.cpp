@@ -21,7 +21,7 @@ namespace {
 
 using cuda::check;
 
-constexpr size_t kCopyBytes = size_t{256} << 20;  // several times what the L2 cache holds
+constexpr size_t kCopyBytes = size_t{256} << 20;  // several times the size of the L2 cache
 constexpr int kCopies = 4;
 
 double milliseconds_since(std::chrono::steady_clock::time_point begin) {
@@ -64,7 +64,7 @@ class CopyGraph {
     run(2);
   }
 
-  /// Replays it `times` times; milliseconds.
+  /// Replays it `times` times. Returns milliseconds.
   double run(int times) {
     check(cudaEventRecord(begin_.get(), stream_.get()), "replaying");
     for (int i = 0; i < times; ++i)
@@ -135,7 +135,7 @@ TEST_F(CudaPmSampler, CountsWhatReplayedGraphsMove) {
     EXPECT_NEAR(written, 1.0, 0.02);
   }
 
-  // The copies fall into the time in which they ran.
+  // The copies' bytes fall into the time in which they ran.
   const auto reads = static_cast<size_t>(samples.column(Counter::dram_read_bytes));
   double inside = 0.0;
   int64_t first_ns = 0, last_ns = 0;
@@ -190,17 +190,17 @@ TEST_F(CudaPmSampler, CanBeClosedAndPreparedAgain) {
   CounterSamples samples;
   ASSERT_EQ(sampler_->drain(samples), "");
   ASSERT_GT(samples.size(), 1u);
-  // Another interval than before: a second configuration of the same sampler would have kept the first.
+  // Another interval than before: a reconfigured sampler would have kept the first one.
   EXPECT_NEAR(static_cast<double>(samples.end_ns[1] - samples.begin_ns[1]), 4'000.0, 200.0);
 }
 
-/// Bytes that device 0 sends to device 1 while both are sampled, each with one piece of memory of its own.
+/// Bytes that device 0 sends to device 1 while both are sampled, each device with its own piece of memory.
 class SentBytes {
  public:
   SentBytes() : stream_(cuda::make_stream()), from_(kCopyBytes, "test data"), to_(on_second()) {
-    const cudaError_t status = cudaDeviceEnablePeerAccess(1, 0);  // else it goes through the host
+    const cudaError_t status = cudaDeviceEnablePeerAccess(1, 0);  // else the copy goes through the host
     if (status != cudaErrorPeerAccessAlreadyEnabled) check(status, "peer access");
-    (void)cudaGetLastError();  // that it was enabled before stays the last error
+    (void)cudaGetLastError();  // clears the error that peer access was enabled before
   }
   void send() const {
     check(cudaMemcpyPeerAsync(to_.data(), 1, from_.data(), 0, kCopyBytes, stream_.get()), "sending");
@@ -250,7 +250,7 @@ TEST_F(CudaPmSampler, TwoDevicesAreSampledAtOnce) {
   EXPECT_LT(share(of_second, Counter::dram_read_bytes), 0.1);
   EXPECT_NEAR(share(of_second, Counter::dram_written_bytes), 1.0, 0.25) << "some are still in the cache";
 
-  sampler_->close();  // the other one's counters stay
+  sampler_->close();  // the other device keeps its counters
   ASSERT_EQ(second->begin_window(), "");
   bytes.send();
   ASSERT_EQ(second->end_window(), "");

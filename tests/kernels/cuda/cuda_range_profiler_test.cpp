@@ -1,4 +1,4 @@
-// Counters of a single op against what it must read.
+// Counters of a single op against the bytes that it must read.
 #include <cstdio>
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ TEST(CudaRangeProfiler, CountsWhatAFillWrites) {
       [&] {
         ++passes;
         counters->begin_range();
-        // An odd size in two dimensions: as a kernel, not by a copy engine.
+        // An odd size in two dimensions, so that a kernel runs and not a copy engine.
         cuda::check(cudaMemset2DAsync(memory.data(), 4096, passes, 4095, kBytes / 4096, stream.get()),
                     "filling");
         cuda::check(cudaStreamSynchronize(stream.get()), "filling");
@@ -43,7 +43,7 @@ TEST(CudaRangeProfiler, CountsWhatAFillWrites) {
   for (const auto& [stall, warps] : found.stalls)
     std::printf("  %s %.3f\n", stall.c_str(), warps);
   EXPECT_GT(passes, 1);
-  // What the cache holds at the end is not written yet.
+  // Data that is still in the cache at the end has not been written yet.
   EXPECT_NEAR(found.written_bytes / static_cast<double>(kBytes), 0.95, 0.2);
   EXPECT_GT(found.occupancy, 0.0);
   EXPECT_FALSE(found.stalls.empty());

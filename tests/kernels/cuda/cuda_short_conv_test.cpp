@@ -19,7 +19,7 @@ using test::CudaTensor;
 using test::SequenceShape;
 using test::ShortConvLayer;
 
-/// A layer's weights on the device, and states that hold NaN where nothing was written.
+/// A layer's weights on the device, and states that hold NaN until something is written.
 struct CudaShortConv {
   CudaShortConv(const ShortConvLayer& of, int32_t num_slots)
       : layer(of),
@@ -44,7 +44,7 @@ struct CudaShortConv {
   RecurrentLayer states;
 };
 
-/// A step of a batch, its sequences in these slots; x [tokens, 3 channels].
+/// Runs a step of a batch, its sequences in these slots; x [tokens, 3 channels].
 std::vector<float> run_batch(const CudaShortConv& conv, ForwardBatch batch, const std::vector<int32_t>& slots,
                              const std::vector<float>& x, DType dtype) {
   const CudaArray<int32_t> device_slots(slots);
@@ -77,7 +77,7 @@ class CudaShortConvs : public testing::Test {
 };
 
 TEST_F(CudaShortConvs, MatchTheReferenceFromStepToStep) {
-  // Of products of four normal numbers a single one may be most of the sum of squares: its rounding to bf16 alone is up to 1.5e-5.
+  // Among products of four normal numbers, a single one may be most of the sum of squares: its rounding to bf16 alone is up to 1.5e-5.
   constexpr double kOfOneValue = 3.0;
   for (const DType dtype : {DType::f32, DType::bf16}) {
     for (const ShortConvLayer& layer : test::short_conv_layers()) {
@@ -94,7 +94,7 @@ TEST_F(CudaShortConvs, MatchTheReferenceFromStepToStep) {
   }
 }
 
-/// More than threads of the search for a token's sequence.
+/// More sequences than the search for a token's sequence has threads.
 TEST_F(CudaShortConvs, MatchTheReferenceForManySequences) {
   constexpr int32_t kSequences = 301;
   const CudaShortConv conv({96, 3, false}, kSequences + 1);
@@ -111,7 +111,7 @@ TEST_F(CudaShortConvs, MatchTheReferenceForManySequences) {
   test::expect_short_conv_states(slots, conv.layer, conv.memory.values());
 }
 
-/// What graphs pad a step with: sequences of a token each without a slot, whose rows become zeros.
+/// The padding of graphs: sequences of one token each without a slot, whose rows become zeros.
 TEST_F(CudaShortConvs, PaddingHasNoState) {
   for (const ShortConvLayer& layer : test::short_conv_layers()) {
     const CudaShortConv alone(layer, 4), padded(layer, 4);

@@ -1,4 +1,4 @@
-// Memory that must be zero before the first step, and the bound of a step's stamps.
+// Memory that must be zero before the first step, and the limit on a step's stamps.
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
@@ -32,7 +32,7 @@ StepLimits small_limits() {
           .attention_kinds = {{.kv_heads = 1, .head_size = 64}}};
 }
 
-/// Keeps the default stream from going on. It lets go by itself, since what waits for it, as it should, would wait for ever.
+/// Holds up the default stream. It lets go by itself: code that waits for the stream, as it should, would otherwise wait for ever.
 class HeldDefaultStream {
  public:
   HeldDefaultStream() { check(cudaLaunchHostFunc(nullptr, hold, this), "holding the default stream"); }
@@ -64,7 +64,7 @@ class HeldDefaultStream {
   bool released_ = false, gone_on_ = false;
 };
 
-/// What has been cleared on the default stream need not be when a step's stream reads it, unless somebody has waited.
+/// Memory cleared on the default stream is not cleared yet when a step's stream reads it, unless somebody has waited.
 TEST(CudaStepMemory, MemoryIsZeroBeforeAStepCanReadIt) {
   if (!test::has_cuda_device()) GTEST_SKIP() << "no CUDA device";
   {

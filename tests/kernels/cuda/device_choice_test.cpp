@@ -5,7 +5,7 @@
 namespace minfer {
 namespace {
 
-/// Of the CUDA C++ Programming Guide's table of technical specifications.
+/// From the CUDA C++ Programming Guide's table of technical specifications.
 struct KnownDevice {
   int32_t major, minor;
   int64_t block_kib;

@@ -1,4 +1,4 @@
-// Who may hold CUPTI.
+// Which tool may hold CUPTI.
 #include "kernels/cuda/profiler/tracing_tools.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Where a program's values lie: on random programs, of which one variant computes together what another computes apart.
+// The places of a program's values, on random programs; one variant fuses ops that another keeps apart.
 
 #include <algorithm>
 #include <random>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr ProgramLimits kArenaLimits{.tokens = 7, .logit_rows = 3};
 
-/// Norms of values that were written before, each to a new one or, added, to one that is there.
+/// Norms of values that were written before; each writes a new value or adds to an existing one.
 Program random_program(std::mt19937& random, int ops) {
   const auto below = [&](size_t count) {
     return std::uniform_int_distribution<size_t>(0, count - 1)(random);
@@ -42,8 +42,8 @@ Program random_program(std::mt19937& random, int ops) {
   return program;
 }
 
-/// Runs a program on an array that notes whose each byte is. How often an operand was not all there, before an op that reads it or behind
-/// it: what an op reads must not lie where it writes.
+/// Runs a program on an array that notes the owner of each byte. Returns how often an operand was not intact, before an op that reads it
+/// or behind it: an op must not write where its own operands lie.
 int spoilt_operands(const Program& program, const Arena& arena, int slices) {
   std::vector<int32_t> owner(arena.bytes, -1);
   int spoilt = 0;
@@ -73,7 +73,7 @@ int spoilt_operands(const Program& program, const Arena& arena, int slices) {
   return spoilt;
 }
 
-/// The program without the norm in front of another one, which takes what that took, as a fused product does.
+/// The program without a norm in front of another; the next norm reads the first one's input, as a fused product does.
 Program without_a_norm(Program program, size_t index) {
   auto& next = std::get<NormArgs>(program.body[index + 1].args);
   next.x = std::get<NormArgs>(program.body[index].args).x;

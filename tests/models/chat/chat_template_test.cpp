@@ -1,4 +1,4 @@
-// Chat templates as a whole: the fixtures, what becomes a special token, defaults.
+// Whole chat templates: the fixtures, which texts become special tokens, defaults.
 #include "models/chat/chat_template.h"
 
 #include <algorithm>
@@ -29,7 +29,7 @@ std::string text_of(const std::vector<PromptPart>& parts) {
   return text;
 }
 
-/// 2026-01-02 03:04:05, as the fixtures have it.
+/// 2026-01-02 03:04:05, the time of the fixtures.
 std::tm fixed_time() {
   std::tm time{};
   time.tm_year = 126;
@@ -51,7 +51,7 @@ ChatTemplate make_template(std::string text) {
   return {{.text = std::move(text)}, "<s>", "</s>"};
 }
 
-/// The parts of the prompt: request bytes in brackets.
+/// The parts of the prompt, with bytes of the request in brackets.
 std::string provenance_of(const std::string& source, const ordered_json& input) {
   std::string shown;
   for (const PromptPart& part : make_template(source).render(chat_input_from_json(input)))
@@ -230,7 +230,7 @@ TEST(DefaultChatTemplate, IsOfTheTurnsThatTheVocabularyKnows) {
   EXPECT_EQ(of("<|im_end|>"), chatml);
   EXPECT_EQ(of("<other>"),
             std::string(chatml).insert(chatml.find(':'),
-                                       ", though its vocabulary has the tokens of none that is known"));
+                                       ", though its vocabulary has the tokens of no known template"));
   EXPECT_EQ(of("<|eot_id|>"),
             "default chat template Llama 3: <|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>"
             "<|start_header_id|>assistant<|end_header_id|>\n\n");
@@ -257,7 +257,7 @@ TEST(DefaultChatTemplate, OfGemmaPutsTheSystemsTextInFrontOfTheNextMessage) {
             "<start_of_turn>user\nBe brief.\n\nHi<end_of_turn>\n<start_of_turn>model\nHello<end_of_turn>\n");
 }
 
-/// What a template makes of a tool loop in which the assistant said nothing beside its call.
+/// Renders a tool loop in which the assistant said nothing beside its call.
 std::string render_null_content(const std::string& source) {
   return text_of(make_template(source).render(parse_chat_input(R"({"messages": [
     {"role": "user", "content": "Hi"},
@@ -302,7 +302,7 @@ TEST(ChatTemplate, ATemplateThatKnowsNullSeesIt) {
                 "{{ m.tool_calls[0].function.name }}{% else %}{{ m.content }}{% endif %}{% endfor %}"),
             "Hi<call>fsunny");
   EXPECT_EQ(render_null_content("{{ messages | tojson }}").find("\"content\": \"\""), std::string::npos);
-  // None that has another reason to be printed does not cost the template its null.
+  // A None that is printed for another reason does not cost the template its null.
   EXPECT_EQ(
       render_null_content("{{ tools }}{% for m in messages %}{{ 'null' if m.content is none }}{% endfor %}"),
       "Nonenull");
@@ -353,7 +353,7 @@ TEST(ChatTemplate, SaysWhatItDoesNotUse) {
                           "{{ messages | tojson }}{{ tools | length }}{{ documents }}{{ reasoning_effort }}"),
                       with_all),
               ElementsAre());
-  // Asked for, and yet without effect.
+  // Requested, but without effect.
   EXPECT_THAT(
       ignored(make_template("{% if tools and documents %}{% endif %}{{ messages }}{{ reasoning_effort }}"),
               with_all),

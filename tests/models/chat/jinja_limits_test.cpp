@@ -1,4 +1,4 @@
-// Templates and requests that would take too much, and what errors say.
+// Templates and requests that would take too much, and their errors.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ std::string repeat(const std::string& text, size_t count) {
   return all;
 }
 
-/// What the error says; empty if the template renders.
+/// The error's message; empty if the template renders.
 std::string error_of(const std::string& source, const ChatInput& chat = {},
                      const jinja::Limits& limits = {}) {
   try {
@@ -58,7 +58,7 @@ TEST(JinjaLimits, HoldMemory) {
            "{{ {'a': [1, 2]}|tojson(indent=100000000) }}",
            "{{ ('a,' * 100000).replace(',', 'x' * 1000) }}",
            "{{ ('x' * 1000, ) * 100000 }}{{ (['x' * 1000] * 100000)|join }}",
-           // What is not text: places where the origin changes, parts of a prompt, small values in lists.
+           // Not text: places where the origin changes, parts of a prompt, small values in lists.
            "{{ ('{}a'.format(content) * 20000000)|length }}",
            "{{ '{}a'.format(content) * 1000000 }}",
            "{% set ns = namespace(x=[]) %}{% for i in range(8) %}{% set ns.x = ns.x + "
@@ -98,7 +98,7 @@ TEST(JinjaLimits, HoldMemory) {
   EXPECT_THAT(error_of("{{ 'x' * 10**10 }}"), HasSubstr("values of more than"));
 }
 
-TEST(JinjaLimits, CountValuesThatAreFreedNoMore) {  // many times 64 MiB one after the other
+TEST(JinjaLimits, CountValuesThatAreFreedNoMore) {  // many times 64 MiB, one after the other
   EXPECT_EQ(
       error_of(
           "{% set ns = namespace(x='') %}{% for i in range(5000) %}{% set ns.x = ns.x + 'aaaaaaaaaaaaaaaa' %}"
@@ -219,13 +219,13 @@ TEST(JinjaLimits, HoldTheDepthOfEvaluation) {
       HasSubstr("nested more than"));
   EXPECT_THAT(error_of("{% set ns = namespace() %}{% for i in [1] recursive %}{{ loop([1]) }}{% endfor %}"),
               HasSubstr("levels of nested evaluation"));
-  // Deep enough for real ones: a schema of 60 levels, printed by a macro that calls itself.
+  // Deep enough for real templates: a schema of 60 levels, printed by a macro that calls itself.
   EXPECT_EQ(error_of("{% macro m(n) %}{% if n > 0 %}{% for i in [1] %}{{ m(n - 1) }}{% endfor %}{% endif %}"
                      "{% endmacro %}{{ m(60) }}"),
             "");
 }
 
-TEST(JinjaLimits, NothingThatRefersToItselfLeaks) {  // what the leak sanitizer sees
+TEST(JinjaLimits, NothingThatRefersToItselfLeaks) {  // the leak sanitizer would see it
   EXPECT_EQ(error_of("{% set ns = namespace() %}{% set ns.self = ns %}{% set ns.list = [ns] %}"), "");
   EXPECT_EQ(error_of("{% macro m() %}{% endmacro %}{% set ns = namespace(f=m) %}{% set x = [m, ns] %}"), "");
   EXPECT_EQ(error_of("{% for i in [1] %}{{ loop.changed(loop) }}{% endfor %}"), "");

@@ -1,5 +1,5 @@
-// The language of templates, against what Jinja2 made of the same templates (data/jinja_snippets.txt says
-// how).
+// The template language, against Jinja2's results for the same templates
+// (data/jinja_snippets.txt says how).
 #include <fstream>
 
 #include <gtest/gtest.h>

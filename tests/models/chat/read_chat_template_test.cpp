@@ -15,7 +15,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-/// A file with these templates under tokenizer.chat_template and what is behind it; the last is the list, if it has names.
+/// A file with these templates under tokenizer.chat_template and longer keys; the last entry is the list, if it has names.
 struct TemplateFile {
   std::vector<std::byte> bytes;
   GgufFile file;

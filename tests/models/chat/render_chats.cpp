@@ -1,9 +1,9 @@
 // Renders many conversations in one process, for tests/checks/check_templates.py:
 //   render_chats TEMPLATE < INPUTS
-// INPUTS has a JSON object a line as `minfer tokenize --chat` takes it, the variables bos_token and eos_token
-// among its keys. For each, one line comes out: {"parts": [[TEXT, SPECIAL], ...]}, where SPECIAL says whether
-// special tokens are looked for in TEXT, or {"error": MESSAGE, "raised": BOOL}. The time is 2026-01-02
-// 03:04:05.
+// INPUTS has one JSON object a line, in the form that `minfer tokenize --chat` takes, with the variables
+// bos_token and eos_token among its keys. For each it prints one line: {"parts": [[TEXT, SPECIAL], ...]},
+// where SPECIAL says whether TEXT is searched for special tokens, or {"error": MESSAGE, "raised": BOOL}. The
+// time is 2026-01-02 03:04:05.
 #include <algorithm>
 #include <fstream>
 #include <iostream>
@@ -27,8 +27,8 @@ json error_line(const std::exception& error) {
   return {{"error", error.what()}, {"raised", raised}};
 }
 
-/// With the template that the variable "template" holds, which that template does not see, if there is no
-/// other.
+/// Renders with `chat_template`; if it is null, with the template in the variable "template", which that
+/// template does not see.
 json render_line(const ChatTemplate* chat_template, const std::string& line) {
   ChatInput input = parse_chat_input(line);
   std::optional<ChatTemplate> own;

@@ -1,4 +1,4 @@
-// What read_config takes from a file's metadata, and what it refuses.
+// The configuration that read_config makes from a file's metadata, and its refusals.
 #include "models/decoder/config/config.h"
 
 #include <cmath>
@@ -304,7 +304,7 @@ TEST(RopeScaling, AttnFactorIsTheMagnitudeWithoutYarnToo) {
   EXPECT_EQ(config_of(with("llama.rope.scaling.attn_factor", 1.5f)).ropes.at(0).scaling.magnitude, 1.5f);
 }
 
-/// Converters store rows of q and k for halves where pairs turn by time, height and width.
+/// Converters store rows of q and k for halves if pairs rotate by time, height and width.
 TEST(RopePairs, OfGlm4AreHalvesWithSections) {
   const auto pairing = [](const std::vector<int32_t>& sections) {
     return config_of(with("glm4.rope.dimension_sections", sections, tiny_model("glm4")))
@@ -323,9 +323,8 @@ TEST(RopePairs, OfGlm4AreHalvesWithSections) {
 
 TEST(RefusedKeys, AreThoseThatChangeResults) {
   EXPECT_EQ(refusal(with("qwen2.attention.causal", true, tiny_model("qwen2"))), "");
-  EXPECT_THAT(
-      refusal(with("qwen2.attention.causal", false, tiny_model("qwen2"))),
-      HasSubstr("qwen2.attention.causal is false: tokens that see those behind them are not supported"));
+  EXPECT_THAT(refusal(with("qwen2.attention.causal", false, tiny_model("qwen2"))),
+              HasSubstr("qwen2.attention.causal is false: attention to later tokens is not supported"));
   EXPECT_THAT(refusal(with("llama.attention.temperature_scale", 0.1f)),
               HasSubstr("llama.attention.temperature_scale: not supported with architecture llama"));
   EXPECT_EQ(refusal(with("cohere2.rope.freq_base_swa", 10000.0f, tiny_model("cohere2"))), "");

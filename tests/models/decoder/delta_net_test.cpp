@@ -1,4 +1,4 @@
-// Gated delta nets in files: what keys say, which tensors a layer has, its memory, and what is refused.
+// Gated delta nets in files: keys, the tensors of a layer, its memory, and refusals.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -76,7 +76,7 @@ TEST(DeltaNetModel, AnArrayOfLayersComesBeforeThePeriod) {
   ModelParts model = hybrid_model();
   model.keys["qwen3next.attention.recurrent_layers"] = std::vector<int32_t>{0, 1};
   EXPECT_THAT(delta_layers(hybrid_config(model)), ElementsAre(false, true));
-  // It counts layers that only predict further tokens.
+  // The count includes layers that only predict further tokens.
   model.keys["qwen3next.block_count"] = 3u;
   model.keys["qwen3next.nextn_predict_layers"] = 1u;
   EXPECT_THAT(hybrid_refusal(model),
@@ -84,7 +84,7 @@ TEST(DeltaNetModel, AnArrayOfLayersComesBeforeThePeriod) {
   model.keys["qwen3next.attention.recurrent_layers"] = std::vector<int32_t>{0, 1, 0};
   EXPECT_THAT(delta_layers(hybrid_config(model)), ElementsAre(false, true));
   model.keys["qwen3next.attention.recurrent_layers"] = std::vector<int32_t>{1, 1, 0};
-  EXPECT_THAT(hybrid_refusal(model), HasSubstr("of 2 layers none attends"));
+  EXPECT_THAT(hybrid_refusal(model), HasSubstr("none of 2 layers attends"));
 }
 
 TEST(DeltaNetModel, KeysOutOfRangeAreRefusedByName) {
@@ -103,7 +103,7 @@ TEST(DeltaNetModel, KeysOutOfRangeAreRefusedByName) {
         Wrong{"ssm.inner_size", 4 * 1025, "heads of at most 1024 elements"},
         Wrong{"ssm.inner_size", 0xffffffffu, "expected 1 to 4194304"},
         Wrong{"full_attention_interval", 1, "expected 2 to 1000"},
-        Wrong{"full_attention_interval", 4, "of 2 layers none attends"}}) {
+        Wrong{"full_attention_interval", 4, "none of 2 layers attends"}}) {
     ModelParts model = hybrid_model();
     model.keys[fmt::format("qwen3next.{}", wrong.key)] = wrong.value;
     EXPECT_THAT(hybrid_refusal(model), AllOf(HasSubstr(wrong.key), HasSubstr(wrong.message))) << wrong.value;
@@ -162,7 +162,7 @@ TEST(DeltaNetModel, NarrowTypesOfItsTensorsAreWidened) {
 
 TEST(DeltaNetModel, StatesHaveMemoryOfTheirOwn) {
   const ModelConfig config = hybrid_config(hybrid_model());
-  // A matrix [6, 6] of each of four heads, and two inputs of 48 channels.
+  // A matrix [6, 6] for each of four heads, and two inputs of 48 channels.
   EXPECT_EQ(RecurrentStatePool::slot_bytes(config), (4 * 36 + 2 * 48) * sizeof(float));
   const auto backend = make_cpu_backend(1);
   const RecurrentStatePool pool(*backend, config, 3);

@@ -1,4 +1,4 @@
-// What files say of experts: how they are chosen, which layers have them, what every token takes, biases; and what is refused.
+// Experts in files: how they are chosen, which layers have them, those that every token takes, biases; and refusals.
 #include <bit>
 #include <limits>
 #include <map>
@@ -22,7 +22,7 @@ using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 
-/// A model of two layers with four experts, as file, as source and on the CPU.
+/// A model of two layers with four experts, as a file, as a source and on the CPU.
 class ExpertFile {
  public:
   explicit ExpertFile(const ModelParts& model)

@@ -1,4 +1,4 @@
-// Tensors that converters write as one are views of their parts.
+// Tensors that converters fuse into one are split into views of their parts.
 #include "models/decoder/weights/fused_tensors.h"
 
 #include <cstring>

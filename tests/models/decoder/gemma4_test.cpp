@@ -1,4 +1,4 @@
-// Gemma 4's plain decoder in files: layers without values of their own, scales behind layers, and what is refused.
+// Gemma 4's plain decoder in files: layers without values of their own, scales behind layers, and refusals.
 #include <cmath>
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
-// Whole models against logits that other engines computed: llama.cpp (the shared fixtures) and Hugging Face
-// transformers (tests/golden, made by scripts/make_golden_models.py).
+// Whole models against logits from other engines: llama.cpp (the shared fixtures) and Hugging Face
+// transformers (tests/golden, made by scripts/golden/make_golden_models.py).
 
 #include <fstream>
 #include <map>
@@ -100,8 +100,8 @@ TEST(SharedGoldenGreedy, ContinuationsAreExact) {
   }
 }
 
-/// tests/golden/converted: tiny files as llama.cpp's converter writes them, whose keys or rows say something that its own reader or
-/// transformers takes otherwise than the family's usual files.
+/// tests/golden/converted: tiny files as llama.cpp's converter writes them. Their keys or rows have a meaning for its own reader or
+/// for transformers that the family's usual files do not show.
 TEST(ConvertedGolden, LogitsAgree) {
   const std::filesystem::path folder = std::filesystem::path(source_path("")) / "tests/golden/converted";
   int models = 0;

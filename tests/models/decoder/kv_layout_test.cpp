@@ -30,7 +30,7 @@ ModelConfig layers_with_windows(int32_t num_layers, int32_t period, int32_t wind
   return config;
 }
 
-/// Tenths of GiB of a sequence in bf16.
+/// The KV cache of a sequence in bf16, in tenths of GiB.
 int64_t tenths(const ModelConfig& config, const KvLayout& layout, int32_t num_tokens) {
   const size_t bytes = KvCache::sequence_bytes(config, layout, DType::bf16, kBlockSize, num_tokens);
   return std::lround(10.0 * static_cast<double>(bytes) / (1 << 30));
@@ -120,7 +120,7 @@ TEST(KvLayout, BlocksAndTokensAgree) {
   }
 }
 
-/// Whichever kind a block serves, it is the same memory, and no other block's.
+/// A block has the same memory whichever kind it serves, and no other block shares it.
 void expect_same_memory(const ModelConfig& config, int32_t first_full) {
   constexpr int32_t kNumBlocks = 5;
   const std::unique_ptr<Backend> backend = make_cpu_backend(1);
@@ -128,9 +128,9 @@ void expect_same_memory(const ModelConfig& config, int32_t first_full) {
   ASSERT_TRUE(layout.has_window_table);
   const KvCache kv(*backend, config, layout, DType::bf16, kNumBlocks, kBlockSize);
   EXPECT_EQ(kv.bytes(), kNumBlocks * KvCache::block_bytes(config, layout, DType::bf16, kBlockSize));
-  std::map<size_t, int32_t> owner;  // of 16 bytes of memory
+  std::map<size_t, int32_t> owner;  // of each 16 bytes of memory
   const auto* const memory = static_cast<const std::byte*>(kv.layer(first_full).k);
-  std::set<std::pair<int32_t, size_t>> written;  // by a layer
+  std::set<std::pair<int32_t, size_t>> written;  // by one layer
   for (int32_t i = 0; i < config.num_layers; ++i) {
     const KvLayer& layer = kv.layer(i);
     const bool is_windowed = layout.is_windowed(config.layer(i));

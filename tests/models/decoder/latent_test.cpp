@@ -1,4 +1,4 @@
-// Latent attention in files: its keys, its tensors in both layouts, what is refused.
+// Latent attention in files: its keys, its tensors in both layouts, and refusals.
 #include <cstring>
 
 #include <gmock/gmock.h>
@@ -23,7 +23,7 @@ using ::testing::HasSubstr;
 constexpr const char* kArch = "deepseek2";
 constexpr int64_t kHeads = 4, kKeyRows = 8, kValueRows = 8, kRank = 16;
 
-/// As converters wrote them until April 2025: keys of heads alone, one tensor for keys and values.
+/// Files of converters until April 2025: only keys for heads, one tensor for keys and values.
 ModelParts old_model(DType dtype = DType::f32) {
   ModelParts model = tiny_model(kArch);
   model.keys["deepseek2.attention.head_count_kv"] = 4u;
@@ -92,7 +92,7 @@ TEST(LatentConfig, CountsOneRowATokenAndLayer) {
             3 * 16 * 20 * 2);
 }
 
-/// mscale_all_dim of 1 and a stretch by 40, as in DeepSeek V3: the scores of whole heads grow, the rotated elements do not by themselves.
+/// mscale_all_dim of 1 and a stretch by 40, as in DeepSeek V3: scores of whole heads grow; the rotated elements alone do not.
 TEST(LatentConfig, YarnGrowsTheAttentionScale) {
   ModelParts model = tiny_model(kArch);
   model.keys["deepseek2.rope.scaling.type"] = std::string("yarn");
@@ -179,7 +179,7 @@ double latent_element(const HostTensor& tensor, int64_t matrix, int64_t row, int
   return static_cast<double>(tensor.dtype == DType::bf16 ? bf16_to_f32(half) : f16_to_f32(half));
 }
 
-/// Both parts of attn_kv_b, that of keys transposed.
+/// Both parts of attn_kv_b; the part for keys is transposed.
 TEST(LatentTensors, OldFilesAreSplit) {
   for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
     const std::vector<std::byte> bytes = old_model(dtype).build();
@@ -206,7 +206,7 @@ TEST(LatentTensors, OldFilesAreSplit) {
   }
 }
 
-/// A rank has heads of both; the row of the cache is whole.
+/// A rank has heads of both parts; the row of the cache is whole.
 TEST(LatentTensors, RanksHaveHeadsOfThem) {
   const auto source = make_synthetic_model("tiny-latent:f32");
   const ModelShard shard(*source, {1, 2});

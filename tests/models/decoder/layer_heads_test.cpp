@@ -1,4 +1,4 @@
-// Layers whose heads differ: in files, in memory, in the profile's table of ops, among ranks, and what they compute.
+// Layers whose heads differ: in files, in memory, in the profile's table of ops, among ranks, and their results.
 #include <cmath>
 
 #include <gmock/gmock.h>
@@ -23,7 +23,7 @@ using test::tiny_model;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 
-/// A matrix whose rows are `columns` long, as a file has it.
+/// A matrix with rows of `columns` elements, in a file's form.
 ModelParts::TensorPart matrix(const std::vector<float>& values, uint64_t columns) {
   const auto bytes = std::as_bytes(std::span(values));
   return {DType::f32, {columns, values.size() / columns}, {bytes.begin(), bytes.end()}};
@@ -33,7 +33,7 @@ std::vector<float> random_rows(int64_t rows, int64_t columns, uint64_t seed) {
   return test::normal_values(rows * columns, seed, 1.0f / std::sqrt(static_cast<float>(columns)));
 }
 
-/// `heads` heads of `size` rows each, of which those from `kept` on become zeros, or are left out.
+/// `heads` heads of `size` rows each. In each head, the rows from `kept` on become zeros, or are left out.
 std::vector<float> short_heads(const std::vector<float>& rows, int64_t columns, int64_t size, int64_t kept,
                                bool leaves_out) {
   std::vector<float> values;
@@ -44,8 +44,8 @@ std::vector<float> short_heads(const std::vector<float>& rows, int64_t columns, 
   return values;
 }
 
-/// A window in the first of two layers. `own_heads`: that layer's have 8 elements and the other's 16; else all have 16, of which the
-/// first layer's last 8 are zeros, so that both models are the same function. Both have as many rotated elements and the same scale.
+/// A window in the first of two layers. `own_heads`: that layer's heads have 8 elements and the other's 16; else all have 16, and the first
+/// layer's last 8 are zeros, so that both models are the same function. Both have the same number of rotated elements and the same scale.
 ModelParts windowed_model(bool own_heads) {
   ModelParts model = tiny_model("gemma2");
   const auto set = [&](std::string_view key, ModelParts::Value value) {
@@ -69,7 +69,7 @@ ModelParts windowed_model(bool own_heads) {
     model.tensors[fmt::format("blk.1.attn_{}.weight", name)] =
         matrix(random_rows(heads * 16, 32, ++seed), 32);
   }
-  // Its columns are those of heads, so that elements of a row stand for rows of one column.
+  // Its columns belong to heads, so row elements stand for rows of one column.
   const std::vector<float> output = random_rows(32, 64, ++seed);
   model.tensors["blk.0.attn_output.weight"] =
       matrix(short_heads(output, 1, 16, 8, own_heads), own_heads ? 32 : 64);
@@ -77,7 +77,7 @@ ModelParts windowed_model(bool own_heads) {
   return model;
 }
 
-/// Two KV heads, in the second layer four. `twice`: these are each of two twice, else there are two, which is the same function.
+/// Two KV heads; the second layer has four. `twice`: these are two heads, each twice; else it has these two, which is the same function.
 ModelParts model_of_kv_heads(bool twice) {
   ModelParts model = tiny_model();
   if (twice) model.keys["llama.attention.head_count_kv"] = std::vector<int32_t>{2, 4};
@@ -204,7 +204,7 @@ TEST(LayerHeads, AreRefusedByTheKeysName) {
               HasSubstr("tensor blk.1.attn_output.weight: shape [32, 32], expected [32, 64]"));
 }
 
-/// Whatever the steps: a prompt at once, in parts, and token by token.
+/// A prompt at once, in parts, and token by token.
 TEST(LayerHeads, ComputeWhatHeadsOfOneSizeDo) {
   for (const int32_t chunk : {0, 7, 1}) {
     EXPECT_LE(
@@ -220,7 +220,7 @@ TEST(LayerHeads, ComputeWhatHeadsOfOneSizeDo) {
       << "notices a scale";
 }
 
-/// Rows of q, k and v of each layer in one tensor.
+/// q, k and v of each layer in one tensor.
 TEST(LayerHeads, AreSplitFromFusedTensors) {
   ModelParts model = windowed_model(true);
   for (const char* block : {"blk.0.", "blk.1."}) {
@@ -233,7 +233,7 @@ TEST(LayerHeads, AreSplitFromFusedTensors) {
     }
     model.tensors[std::string(block) + "attn_qkv.weight"] = fused;
   }
-  // Other tensors are drawn by their place in the file, so that they are not those of the model above.
+  // Other tensors are drawn by their place in the file, so they differ from those of the model above.
   EXPECT_EQ(layered_refusal(model), "");
 }
 

@@ -1,4 +1,4 @@
-// Llama 4 in files: which layers have chunks, positions, a temperature and experts, and what is refused.
+// Llama 4 in files: which layers have chunks, positions, a temperature and experts; and refusals.
 #include <map>
 
 #include <gmock/gmock.h>
@@ -18,7 +18,7 @@ using ::testing::Contains;
 using ::testing::HasSubstr;
 using Keys = std::map<std::string, ModelParts::Value>;
 
-/// Of two layers with experts, unless `keys` say otherwise; these lack "llama4.".
+/// Two layers with experts, unless `keys`, written without "llama4.", say otherwise.
 ModelParts llama4_with(const Keys& keys = {}, int32_t experts = 4) {
   ModelParts model = tiny_model("llama4", experts);
   for (const auto& [key, value] : keys)
@@ -70,7 +70,7 @@ TEST(Llama4, TakesSizesFromKeys) {
       llama4_config({{"block_count", 4u}, {"attention.temperature_scale", 0.0f}}).layer(3).has_temperature);
 }
 
-/// llama.cpp's converter writes a window of 0 where all layers are full: then all have positions.
+/// llama.cpp's converter writes a window of 0 if all layers have full attention: then all have positions.
 TEST(Llama4, WithoutChunksAllLayersHavePositions) {
   const ModelConfig config = llama4_config({{"block_count", 8u}, {"attention.sliding_window", 0u}});
   for (const LayerConfig& layer : config.layers)
@@ -86,7 +86,7 @@ TEST(Llama4, HasExpertsInEveryNthLayer) {
   EXPECT_EQ(llama4_config().ffn_size, 0) << "no layer is dense";
 }
 
-/// What has 128 experts has no QK norm; no file says so.
+/// A model with 128 experts has no QK norm; no key of the file says so.
 TEST(Llama4, NormsQueriesAndKeysUnlessItIsMaverick) {
   EXPECT_EQ(llama4_config().architecture.qk_norm, QkNorm::rotated_head);
   EXPECT_EQ(llama4_config({}, 128).architecture.qk_norm, QkNorm::none);

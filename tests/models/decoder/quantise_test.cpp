@@ -1,4 +1,4 @@
-// Which weights become another type at load, and what is refused.
+// The weights that get another type at load, and refusals.
 #include "models/decoder/weights/quantise.h"
 
 #include <array>

@@ -61,7 +61,7 @@ TEST(RopeTable, YarnKeepsFastPairsAndStretchesSlowOnes) {
   };
   EXPECT_NEAR(std::hypot(table[0], table[1]), 1.25, 1e-6);
   EXPECT_NEAR(angle_of_pair(0), 1.0,
-              1e-6);  // the fastest pair is left alone
+              1e-6);  // the fastest pair is unchanged
   const double slowest = std::pow(10000.0, -62.0 / 64);
   EXPECT_NEAR(angle_of_pair(31), slowest / 8.0, 1e-9);  // far less than one turn: interpolated fully
 }

@@ -20,7 +20,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-/// A model that is nothing but its shape.
+/// A model with a shape and nothing else.
 class Shape final : public ModelSource {
  public:
   Shape() : Shape("synthetic:llama-3.1-8b") {}
@@ -107,14 +107,14 @@ TEST(ShapeCheck, ATensorIsNamed) {
   EXPECT_EQ(refusal(shape, cuda::shape_limits(DType::f32)), "");
 }
 
-/// The CPU backend, which takes any shape, with a limit.
+/// The CPU backend, which takes any shape, with a limit added.
 class NarrowBackend : public cpu::CpuBackend {
  public:
   using CpuBackend::CpuBackend;
   ShapeLimits shape_limits() const override { return {.max_columns = 128}; }
 };
 
-/// Of a file.
+/// The refusal of a file.
 std::string load_refusal(uint32_t query_heads) {
   ModelParts model = tiny_model();
   model.keys["llama.attention.head_count"] = query_heads;

@@ -36,7 +36,7 @@ TEST(Shard, DividesHeadsFeedForwardAndVocabulary) {
   EXPECT_EQ(shard_config(config_with(8, 2, 1024, 600), {3, 4}).num_kv_heads, 1) << "two hold the same one";
 }
 
-/// Granite 3's 49,155.
+/// As with Granite 3's 49,155.
 TEST(Shard, TheLastRankHasFewerTokensWhereTheyDoNotDivide) {
   int32_t tokens = 0;
   for (int32_t rank = 0; rank < 4; ++rank) {
@@ -83,7 +83,7 @@ TEST(Shard, RefusesNormsOverAllHeads) {
       [&] {
         shard_config(config, {0, 2});
       },
-      ThrowsMessage<Error>(HasSubstr("tensor-parallel-size: 2, expected 1 of model sample: architecture "
+      ThrowsMessage<Error>(HasSubstr("tensor-parallel-size: 2, expected 1 for model sample: architecture "
                                      "olmo2 normalises queries and keys over all heads")));
 }
 
@@ -99,7 +99,7 @@ std::vector<std::byte> bytes_of(const HostTensor& tensor) {
   return bytes;
 }
 
-/// The shares of a tensor put together: by rows, or row by row.
+/// The shares of a tensor joined again: by rows, or row by row.
 std::vector<std::byte> together(const std::vector<std::unique_ptr<ModelShard>>& shards,
                                 const std::string& name, bool by_rows) {
   std::vector<std::byte> bytes;
@@ -127,7 +127,7 @@ TEST(Shard, SharesTogetherAreTheModel) {
       EXPECT_EQ(together(shards, name, true), bytes_of(*model->find_tensor(name))) << type << " " << name;
     for (const char* name : {"blk.0.attn_output.weight", "blk.1.ffn_down.weight"})
       EXPECT_EQ(together(shards, name, false), bytes_of(*model->find_tensor(name))) << type << " " << name;
-    // Of two KV heads ranks 0 and 1 hold the first, 2 and 3 the second.
+    // With two KV heads, ranks 0 and 1 hold the first, ranks 2 and 3 the second.
     const std::vector<std::byte> k = bytes_of(*model->find_tensor("blk.0.attn_k.weight"));
     for (size_t rank = 0; rank < 4; ++rank) {
       const std::vector<std::byte> share = bytes_of(*shards[rank]->find_tensor("blk.0.attn_k.weight"));
@@ -148,7 +148,7 @@ TEST(Shard, GivesEachHeadItsNorms) {
     EXPECT_EQ(together(shards, name, true), bytes_of(*model->find_tensor(name))) << name;
 }
 
-/// Bytes of rows of a matrix, of elements of a vector, or of columns of each row.
+/// Bytes of a matrix's rows, of a vector's elements, or of columns of each row.
 std::vector<std::byte> rows_of(const HostTensor& tensor, int64_t first, int64_t count) {
   const bool is_vector = tensor.rows == 1;
   const std::vector<std::byte> all = bytes_of(tensor);
@@ -165,7 +165,7 @@ std::vector<std::byte> columns_of(const HostTensor& tensor, int64_t first, int64
   return bytes;
 }
 
-/// Heads of delta nets, head by head: value heads of one key head, side by side (two, qwen3next) and in turn (three, qwen35).
+/// Heads of delta nets, head by head. The value heads of a key head are side by side (two, qwen3next) or in turn (three, qwen35).
 TEST(Shard, GivesValueHeadsOfDeltaNetsToTheRankOfTheirKeyHead) {
   for (const char* name : {"qwen3next", "qwen35"}) {
     const auto model = open_model(source_path("tests/golden/") + name + ".gguf");
@@ -208,7 +208,7 @@ TEST(Shard, GivesValueHeadsOfDeltaNetsToTheRankOfTheirKeyHead) {
         EXPECT_EQ(columns_of(*shard.find_tensor("blk.0.ssm_out.weight"), own_row, share.value_size),
                   columns_of(*model->find_tensor("blk.0.ssm_out.weight"), row, share.value_size));
       }
-      if (!whole.in_turn) {  // betas and alphas of a key head's values stand together
+      if (!whole.in_turn) {  // betas and alphas of a key head's values are contiguous
         expect_rows("ssm_ba.weight", 0, 2 * rank * share.value_heads, 2 * share.value_heads);
       }
       shard.release_data();
@@ -223,7 +223,7 @@ TEST(Shard, GivesValueHeadsOfDeltaNetsToTheRankOfTheirKeyHead) {
   }
 }
 
-/// A model with delta nets of this shape, of which one tensor is there, without data.
+/// A model with delta nets of this shape. It has one tensor, without data.
 class OneTensor : public ModelSource {
  public:
   OneTensor(HostTensor tensor, const DeltaNetShape& shape)

@@ -1,4 +1,4 @@
-// Gated short convolutions in files: what keys say, which tensors a layer has, its memory, its share of a model, and what is refused.
+// Gated short convolutions in files: keys, the tensors of a layer, its memory, its share of a model, and refusals.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ using test::tiny_model;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 
-/// A model in memory with what it is read from.
+/// A model in memory, and the parts that it was read from.
 struct ConvModel {
   explicit ConvModel(const ModelParts& parts)
       : bytes(parts.build()), source(open_model_in_memory(bytes, "model.gguf")) {}
@@ -159,7 +159,7 @@ TEST(ShortConvModel, OpsAreCountedByTheProfile) {
   EXPECT_EQ(work("conv_out").flops, 8 * 2 * 32 * 32);
 }
 
-/// Rows of each third, and the columns behind them.
+/// A rank has rows of each third, and the columns of the same channels behind them.
 TEST(ShortConvModel, RanksHaveChannels) {
   const auto model = open_model(source_path("tests/golden/lfm2moe.gguf"));
   const auto rows = [](const HostTensor& tensor, int64_t first, int64_t count) {

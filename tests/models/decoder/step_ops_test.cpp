@@ -1,6 +1,6 @@
-// The ops that golden models' steps run, with their arguments and what each operand comes from, and the op tables of profiles, against
-// those kept in tests/golden/step_ops.txt: a line a model, with a hash of the text for each device and rank.
-// MINFER_STEP_OPS names a folder to write the texts to; MINFER_UPDATE_GOLDEN=1 writes the file anew.
+// The ops of golden models' steps, with their arguments and the source of each operand, and the op tables of profiles, compared with
+// tests/golden/step_ops.txt: one line a model, with a hash of the text for each device and rank. MINFER_STEP_OPS names a folder to
+// write the texts to; MINFER_UPDATE_GOLDEN=1 writes the file anew.
 
 #include <cstdlib>
 #include <filesystem>

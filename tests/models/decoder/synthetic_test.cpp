@@ -141,7 +141,7 @@ TEST(Synthetic, ExpertsAreTheSameWhateverElseIsMade) {
 struct Parameters {
   const char* model;
   double billions;         ///< published
-  double billions_active;  ///< of a token, with both tables of embeddings
+  double billions_active;  ///< for each token, including both embedding tables
 };
 
 int64_t elements(const HostTensor& tensor) {

@@ -1,4 +1,4 @@
-// What load_weights takes from a file's tensors, and what it refuses.
+// The tensors of a file that load_weights uses, and its refusals.
 #include "models/decoder/weights/weights.h"
 
 #include <limits>
@@ -25,7 +25,7 @@ class LoadWeights : public ::testing::Test {
     return load_weights(*source_, *backend_);
   }
 
-  /// The message with which a model is refused; empty if it is not.
+  /// The message with which a model is refused; empty: it is accepted.
   std::string refusal(const ModelParts& model) {
     try {
       load(model);

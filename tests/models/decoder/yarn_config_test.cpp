@@ -1,4 +1,4 @@
-// What read_config takes of YaRN's keys, and which magnitude it makes of them.
+// YaRN's keys in read_config, and the resulting magnitude.
 #include <cmath>
 
 #include <gmock/gmock.h>
@@ -86,7 +86,7 @@ TEST_F(YarnConfig, AStatedAttentionFactorReplacesTheFormula) {
   EXPECT_EQ(scaling().magnitude, 1.25f);
 }
 
-/// Converters write attention_factor, which replaces the formula, and attn_factor, which multiplies it and is 1, to one key.
+/// Converters write attention_factor, which replaces the formula, and attn_factor, which multiplies it and is 1, to the same key.
 TEST_F(YarnConfig, AStatedAttentionFactorOfOneLeavesTheFormula) {
   set("yarn_attn_factor", 1.0f);
   EXPECT_FLOAT_EQ(scaling().magnitude, 1.138629436f);

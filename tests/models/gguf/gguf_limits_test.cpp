@@ -1,4 +1,4 @@
-// What a file may cost: memory and time stay in proportion to its bytes.
+// What a file may cost: memory and time stay in proportion to its size.
 #include <ctime>
 #include <limits>
 
@@ -21,8 +21,8 @@ class GgufLimits : public ::testing::Test {
   }
 };
 
-/// The most bytes that were allocated at once while `action` ran, beyond what was there before, and how many
-/// times.
+/// The most bytes that `action` held at once, beyond those allocated before, and its number of
+/// allocations.
 struct Cost {
   size_t peak_bytes = 0;
   uint64_t allocations = 0;
@@ -50,7 +50,7 @@ TEST_F(GgufLimits, HundredThousandKeysAreRead) {
     for (const uint32_t i : {0U, 31337U, 99999U})
       EXPECT_EQ(file.get_int(fmt::format("key.{}", i)), i);
   });
-  // Comparing every key with every other one would be 5e9 comparisons, over 5 s on any machine.
+  // Comparing every key with every other would be 5e9 comparisons, over 5 s on any machine.
   EXPECT_LT(std::clock() - start, 2 * CLOCKS_PER_SEC);
   EXPECT_LT(cost.allocations, 50U) << "a number of allocations that does not grow with the keys";
 }

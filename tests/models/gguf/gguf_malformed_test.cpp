@@ -1,4 +1,4 @@
-// Files that are wrong in one way each: refused with a FileError that names the file and what is wrong.
+// Files with one error each: refused with a FileError that names the file and the error.
 #include <ctime>
 #include <functional>
 #include <limits>
@@ -24,7 +24,7 @@ constexpr uint32_t kF16 = 1;
 
 struct Malformed {
   std::string name;
-  std::function<void(GgufBuilder&)> spoil;  ///< of an empty file
+  std::function<void(GgufBuilder&)> spoil;  ///< changes an empty file
   std::string expected;                     ///< part of the message
 };
 
@@ -273,9 +273,9 @@ INSTANTIATE_TEST_SUITE_P(Data, GgufMalformed, ::testing::ValuesIn(data_cases()),
 TEST(GgufMalformedFiles, EveryPrefixOfAFileIsRefused) {
   const std::vector<std::byte> whole = test::small_gguf().build();
   ASSERT_NO_THROW(GgufFile::from_memory(whole, "whole"));
-  const std::clock_t start = std::clock();  // of the processor: what else the machine does is no failure
+  const std::clock_t start = std::clock();  // processor time: other work of the machine causes no failure
   for (size_t length = 0; length < whole.size(); ++length) {
-    // A copy of its own, so that a sanitizer sees a read beyond the prefix.
+    // A separate copy, so that a sanitizer sees a read beyond the prefix.
     const std::vector<std::byte> prefix(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(length));
     EXPECT_THROW(GgufFile::from_memory(prefix, "prefix"), FileError) << length << " bytes";
   }

@@ -1,4 +1,4 @@
-// What a well-formed GGUF file gives: values, arrays, tensors, versions, split models.
+// The contents of well-formed GGUF files: values, arrays, tensors, versions, split models.
 #include "models/gguf/gguf.h"
 
 #include <array>

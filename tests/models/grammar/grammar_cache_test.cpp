@@ -110,7 +110,7 @@ TEST(GrammarCacheTest, DropsThoseUsedLeastRecently) {
   const int64_t compiled = cache.counts().compiled;
   cache.get("used often", literal("x"));
   EXPECT_EQ(cache.counts().compiled, compiled);
-  EXPECT_TRUE(takes_text(first, "first"));  // whoever has it keeps it
+  EXPECT_TRUE(takes_text(first, "first"));  // its owner keeps it
 }
 
 TEST(GrammarCacheTest, ThreadsThatAskForTheSameWaitForOne) {

@@ -1,4 +1,4 @@
-// Grammars against the texts that they allow, listed by a slow reference.
+// Grammars against their texts, which a slow reference lists.
 #include <algorithm>
 #include <random>
 #include <set>
@@ -30,7 +30,7 @@ GrammarMatcher matcher_of(const GrammarBuilder& builder, Expr root) {
   return GrammarMatcher(std::make_shared<TokenGrammar>(compile_grammar(builder, root), byte_vocabulary()));
 }
 
-/// In parts, as tokens are: what one may take is bounded.
+/// In parts, like tokens, because one call may take a limited number of bytes.
 bool accepts(GrammarMatcher& matcher, std::string_view text) {
   constexpr size_t kPart = 1000;
   for (; !text.empty(); text.remove_prefix(std::min(kPart, text.size()))) {
@@ -46,7 +46,7 @@ bool takes(const GrammarMatcher& start, std::string_view text) {
 
 /// All texts of at most kLongest letters that an expression allows, by its definition; those of rules are given.
 Language language_of(const GrammarBuilder& builder, Expr expr, const std::vector<Language>& rules) {
-  using Kind = GrammarBuilder::Kind;
+  using NodeKind = GrammarBuilder::Kind;
   const GrammarBuilder::Node& node = builder.node(expr);
   std::vector<Language> parts;
   for (const Expr child : builder.children(expr))
@@ -62,26 +62,26 @@ Language language_of(const GrammarBuilder& builder, Expr expr, const std::vector
   };
   Language language;
   switch (node.kind) {
-    case Kind::nothing:
+    case NodeKind::nothing:
       return {};
-    case Kind::empty:
+    case NodeKind::empty:
       return {""};
-    case Kind::bytes:
+    case NodeKind::bytes:
       for (const char letter : kLetters) {
         if (letter >= static_cast<char>(node.low) && letter <= static_cast<char>(node.high))
           language.insert({letter});
       }
       return language;
-    case Kind::sequence:
+    case NodeKind::sequence:
       language = {""};
       for (const Language& part : parts)
         language = joined(language, part);
       return language;
-    case Kind::choice:
+    case NodeKind::choice:
       for (const Language& part : parts)
         language.insert(part.begin(), part.end());
       return language;
-    case Kind::repeat: {
+    case NodeKind::repeat: {
       Language power = {""};
       const int64_t most = node.max < 0 ? node.min + static_cast<int64_t>(kLongest) : node.max;
       for (int64_t i = 0; i <= most; ++i) {
@@ -90,17 +90,17 @@ Language language_of(const GrammarBuilder& builder, Expr expr, const std::vector
       }
       return language;
     }
-    case Kind::both:
+    case NodeKind::both:
       for (const std::string& text : parts[0]) {
         if (parts[1].contains(text)) language.insert(text);
       }
       return language;
-    case Kind::minus:
+    case NodeKind::minus:
       for (const std::string& text : parts[0]) {
         if (!parts[1].contains(text)) language.insert(text);
       }
       return language;
-    case Kind::reference:
+    case NodeKind::reference:
       return rules[static_cast<size_t>(node.rule)];
   }
   return language;
@@ -291,7 +291,7 @@ TEST(GrammarLanguage, WhatIsTooLargeIsRefused) {
                   nested = builder.sequence({builder.optional(nested), any});
               }),
               HasSubstr("nested more than 1000 deep"));
-  // A letter 40 from the end: 2^40 deterministic states. Alone it stays ambiguous; a difference needs them all.
+  // A letter 40 from the end: 2^40 deterministic states. Alone it stays ambiguous; a difference needs all states.
   const Expr far =
       builder.sequence({builder.any_number(any), builder.literal("a"), builder.repeat(any, 40, 40)});
   const GrammarMatcher start = matcher_of(builder, far);

@@ -12,7 +12,7 @@
 
 namespace minfer::test {
 
-/// Which texts a grammar allows: bytes are its tokens.
+/// The texts that a grammar allows; bytes are its tokens.
 class GrammarTexts {
  public:
   using Source = std::function<GrammarBuilder::Expr(GrammarBuilder&)>;
@@ -36,7 +36,7 @@ class GrammarTexts {
   std::shared_ptr<TokenGrammar> grammar_;
 };
 
-/// What is wrong with a grammar; empty: nothing.
+/// The error of a grammar; empty: none.
 inline std::string grammar_error(const GrammarTexts::Source& add) {
   try {
     GrammarTexts texts(add);

@@ -1,4 +1,4 @@
-// Schemas that would take more time, memory or depth than they may.
+// Schemas that would take more time, memory or depth than allowed.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -36,7 +36,7 @@ TEST(JsonSchemaBounds, IsBounded) {
   EXPECT_NE(schema_error(groups + R"({"anyOf":[{"type":"integer"},{"type":"null"}]}]})"), "");
 }
 
-// Of other numbers the text is lost when JSON is read: they would come out as others.
+// The text of other numbers is lost when JSON is read: they would become other numbers.
 TEST(JsonSchemaBounds, IntegersOf64BitsAreExact) {
   expect_cases({
       {R"({"const":9007199254740993})", {"9007199254740993"}, {"9007199254740992", "9007199254740994"}},
@@ -68,7 +68,7 @@ TEST(JsonSchemaBounds, IntegersOf64BitsAreExact) {
   EXPECT_EQ(schema_error(R"({"type":"number","maximum":1e30,"default":1e30})"), "");
 }
 
-/// Each is small, and would take hours or gigabytes if what it asks for were done.
+/// Each schema is small, and would take hours or gigabytes if it were compiled.
 TEST(JsonSchemaBounds, ProductsOfManyPartsAreRefused) {
   const auto many = [](int count, const std::string& item) {
     std::string list = item;
@@ -92,7 +92,7 @@ TEST(JsonSchemaBounds, ProductsOfManyPartsAreRefused) {
   EXPECT_EQ(schema_error(long_pattern), "");  // read once
 }
 
-/// What is not, of many things: as small and as costly.
+/// Negations of many parts: as small and as costly.
 TEST(JsonSchemaBounds, ComplementsOfManyPartsAreRefused) {
   const auto many = [](int count, const auto& item) {
     std::string list;

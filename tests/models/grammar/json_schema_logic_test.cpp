@@ -63,7 +63,7 @@ TEST(JsonSchemaLogic, ComplementsOfValues) {
        {"1", "1.0", "1e0", "10.00", "1.0000000000000001"}},
       {R"({"type":"number","not":{"const":1}})",
        {"1.5", "2"},
-       {"1.0000000000000001"}},  // that is 1 as a double
+       {"1.0000000000000001"}},  // the same double as 1
       {R"({"not":{"type":"integer","nullable":true}})", {"1.5", "\"a\""}, {"1", "null"}},
   });
 }
@@ -105,7 +105,7 @@ TEST(JsonSchemaLogic, ComplementsOfContainers) {
       {R"({"not":{"if":{"type":"string"},"then":{"maxLength":1},"else":{"type":"null"}}})",
        {R"("ab")", "1"},
        {R"("a")", "null"}},
-      // As deep as the value: what is refused is a list of tens within each other.
+      // As deep as the value: a list of tens within each other is refused.
       {R"({"type":"array","items":{"$ref":"#"},"not":{"$ref":"#/$defs/tens"},"$defs":{"tens":{"prefixItems":[{"$ref":"#/$defs/tens"}],"minItems":1}}})",
        {"[]", "[[]]", "[[],[]]"},
        {"1", "[1]"}},
@@ -143,7 +143,7 @@ TEST(JsonSchemaLogic, Conditions) {
   });
 }
 
-/// One condition a value, of which no two can hold: as many alternatives as values, not two to their power.
+/// One condition for each value, no two of which can hold at once: as many alternatives as values, not 2 to their power.
 TEST(JsonSchemaLogic, ManyConditionsOnOneMember) {
   std::string values, conditions;
   for (int i = 0; i < 40; ++i) {

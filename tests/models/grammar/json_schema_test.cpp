@@ -361,7 +361,7 @@ TEST(JsonSchema, RefusesWithThePlace) {
       {R"({"$dynamicRef":"#a"})", "$dynamicRef: not supported"},
       {R"({"type":"strin"})", "type: there is no type strin"},
       {R"({"type":3})", "type: the name of a type"},
-      {R"({"uniqueItems":true})", "uniqueItems: true is only supported of items of enum, const or boolean"},
+      {R"({"uniqueItems":true})", "uniqueItems: true is only supported for items of enum, const or boolean"},
       {R"({"uniqueItems":1})", "uniqueItems: true or false expected, found number"},
       {R"({"items":{"enum":[1,2,3,4,5,6,7,8,9,10,11,12,13]},"uniqueItems":true})",
        "uniqueItems: true is only supported where there are at most 4096 sets of values"},

@@ -62,7 +62,7 @@ TEST(Lark, RegularExpressionsAndFlags) {
   });
 }
 
-/// Grammars of expressions are written like this; a rule that begins with itself is what follows it, any number of times.
+/// Grammars of expressions are written in this way; a rule that begins with itself repeats the part behind that.
 TEST(Lark, LeftRecursion) {
   expect_cases({
       {"start: sum\nsum: sum \"+\" product | sum \"-\" product | product\nproduct: product \"*\" atom | "
@@ -134,7 +134,7 @@ TEST(Lark, ErrorsNameTheLineAndWhatIsExpected) {
       {"start: %json {}", "a grammar within a rule"},
       {"%declare A\nstart: A", "line 1: %import or %ignore"},
       {"%import common.NOTHING\nstart: NOTHING", "common has no NOTHING"},
-      {"%import python.NAME\nstart: NAME", "common, of which alone"},
+      {"%import python.NAME\nstart: NAME", "common (terminals can"},
       {"start: \"b\"..\"a\"", "a range of two characters"},
       {"| \"a\"", "a rule expected, found |"},
   };

@@ -19,7 +19,7 @@ inline GrammarTexts texts_of(std::string_view schema, JsonStyle style) {
   });
 }
 
-/// Empty: none. `path`: the place of the schema in a request.
+/// The error of a schema; empty: none. `path`: the schema's place in a request.
 inline std::string schema_error(std::string_view schema, std::string_view path = {}) {
   return grammar_error([&](GrammarBuilder& builder) {
     return add_json_schema(builder, nlohmann::ordered_json::parse(schema), JsonStyle::compact, path);

@@ -19,7 +19,7 @@ using Expr = GrammarBuilder::Expr;
 
 constexpr TokenId kEnd = 2;
 
-/// <unk> <s> </s> <tool>, the bytes, then pieces of JSON and of text, whole characters and parts of some, and random ones.
+/// <unk> <s> </s> <tool>, the bytes, then pieces of JSON and of text, whole characters and parts of them, and random ones.
 constexpr std::string_view kJsonLetters = "ab{}[]\":,0123 e\\n";
 
 Vocabulary made_vocabulary(int num_random, std::string_view letters) {
@@ -55,14 +55,14 @@ Vocabulary made_vocabulary(int num_random, std::string_view letters) {
   return vocabulary;
 }
 
-/// `num_unused`: ids behind the vocabulary, as a model's padding.
+/// `num_unused`: ids beyond the vocabulary, like a model's padding.
 std::shared_ptr<const TokenTrie> made_trie(int num_random = 400, int num_unused = 5,
                                            std::string_view letters = kJsonLetters) {
   const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(made_vocabulary(num_random, letters));
   return std::make_shared<const TokenTrie>(*tokenizer, tokenizer->vocab_size() + num_unused);
 }
 
-/// Strings, objects and arrays of them: enough for calls within calls.
+/// Strings, and objects and arrays of them: enough for nested calls.
 Expr add_value(GrammarBuilder& builder) {
   const std::vector<CodePointRange> escaped = {{0, 0x1f}, {'"', '"'}, {'\\', '\\'}};
   const Expr character =
@@ -83,7 +83,7 @@ Expr add_value(GrammarBuilder& builder) {
   return item;
 }
 
-/// Each token by itself: the definition of a mask.
+/// Tries each token alone: the definition of a mask.
 void expect_mask_of_tokens(GrammarMatcher& matcher, const TokenTrie& trie) {
   const std::shared_ptr<const TokenMask> mask = matcher.mask();
   ASSERT_EQ(mask->words.size(), (static_cast<size_t>(trie.vocab_size()) + 31) / 32);
@@ -101,7 +101,7 @@ void expect_mask_of_tokens(GrammarMatcher& matcher, const TokenTrie& trie) {
   EXPECT_EQ(num_bits, num_allowed);
 }
 
-/// Tokens drawn from masks, up to the text's end or `most`.
+/// Draws tokens from masks, up to the text's end or `most` tokens.
 void expect_masks_on_the_way(const std::shared_ptr<TokenGrammar>& grammar, int most, uint32_t seed) {
   std::mt19937 random(seed);
   GrammarMatcher matcher(grammar);
@@ -126,7 +126,7 @@ TEST(TokenGrammar, MasksAllowWhatTheGrammarTakes) {
     expect_masks_on_the_way(grammar, 12, seed);
 }
 
-/// Bounded texts: near their end not all plain tokens fit.
+/// Bounded texts: near the end some plain tokens do not fit.
 TEST(TokenGrammar, MasksOfBoundedTexts) {
   GrammarBuilder builder;
   const Expr character =
@@ -158,7 +158,7 @@ TEST(TokenGrammar, ControlTokensAreAllowedWhereTheGrammarNamesThem) {
   EXPECT_TRUE(matcher.mask()->allows(3));
   EXPECT_FALSE(matcher.mask()->allows(1));
   EXPECT_FALSE(matcher.mask()->allows(kEnd));
-  EXPECT_TRUE(matcher.accept_bytes("ab<tool>"));  // as text it is none
+  EXPECT_TRUE(matcher.accept_bytes("ab<tool>"));  // as text it is not the token
   EXPECT_FALSE(matcher.may_end());
   EXPECT_TRUE(matcher.accept(3));
   EXPECT_EQ(matcher.forced_bytes(10), "x");
@@ -178,7 +178,7 @@ TEST(TokenGrammar, WhatIsForcedIsTold) {
   EXPECT_EQ(matcher.forced_bytes(100), "{\"n\xc3\xa9\":");
   EXPECT_EQ(matcher.forced_bytes(4), "{\"n\xc3");
   EXPECT_FALSE(matcher.accept_bytes("{\"m"));
-  EXPECT_EQ(matcher.forced_bytes(2), "{\"");  // unchanged by what was refused
+  EXPECT_EQ(matcher.forced_bytes(2), "{\"");  // unchanged by the refused token
   ASSERT_TRUE(matcher.accept_bytes("{\"n\xc3\xa9\":12"));
   EXPECT_TRUE(matcher.may_end());
   EXPECT_FALSE(matcher.must_end());
@@ -187,7 +187,7 @@ TEST(TokenGrammar, WhatIsForcedIsTold) {
   EXPECT_FALSE(matcher.accept(1 << 20));
 }
 
-/// A grammar of many states: its table is replaced while matchers hold states of the old one.
+/// A grammar of many states: its table is replaced while matchers hold states of the old table.
 TEST(TokenGrammar, MatchersOutliveTheStatesTheyWereIn) {
   GrammarBuilder builder;
   const Expr item = add_value(builder);
@@ -198,7 +198,7 @@ TEST(TokenGrammar, MatchersOutliveTheStatesTheyWereIn) {
   const size_t most_bytes = 40u << 20;
   GrammarMatcher deep(grammar);
   size_t bytes = grammar->bytes(), replaced = 0;
-  for (int i = 0; i < 1900; ++i) {  // nested: each level has states of its own
+  for (int i = 0; i < 1900; ++i) {  // nested: each level has its own states
     ASSERT_TRUE(deep.accept_bytes("[{\"x\":"));
     (void)deep.mask();
     GrammarMatcher inside = deep;
@@ -246,7 +246,7 @@ std::string nested_rules(int count) {
   return text;
 }
 
-/// Takes a mask in front of each character of the text. Empty, or what the grammar was refused with.
+/// Makes a mask before each character of the text. Returns the error if the grammar was refused; else empty.
 std::string follow_counting(const std::function<Expr(GrammarBuilder&)>& add, std::string_view text) {
   static const auto trie = made_trie(4000, 5, "abcdefghijklmnopqrstuvwxyz x\n");
   constexpr size_t kMostOfByte = 1'000'000;
@@ -268,7 +268,7 @@ std::string follow_counting(const std::function<Expr(GrammarBuilder&)>& add, std
   return "";
 }
 
-// Behind n plain characters these stand in one of 2^n sets of places: no mask may look at all of them.
+// After n plain characters these are in one of 2^n sets of places: no mask may look at all of them.
 TEST(TokenGrammar, ExponentialSetsOfPlacesAreNotWalked) {
   const std::string text = "xaxxaaxxaxaxaxxbxcxaaaxxxabc";
   EXPECT_EQ(

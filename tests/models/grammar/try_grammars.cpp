@@ -1,12 +1,12 @@
 // Tries texts on many grammars in one process, for tests/checks/check_grammars.py:
 //   try_grammars < INPUTS
-// INPUTS has a JSON object a line: a grammar as "schema" (and "style": "free" or "compact"), "regex", "gbnf" or "lark"; "texts" to try;
-// "walks": random texts of the grammar that are wanted, behind "prefix" if there is one, "seed" of them. For each, one line comes out:
+// INPUTS has one JSON object a line: a grammar as "schema" (and "style": "free" or "compact"), "regex", "gbnf" or "lark"; "texts" to try;
+// "walks": the number of random texts of the grammar to make, behind "prefix" if there is one, with the seed "seed". Each prints one line:
 // {"accepted": [BOOL, ...], "walked": [TEXT, ...]} or {"error": MESSAGE}. A walk that does not come to an end is left out.
 //   try_grammars VOCABULARY.gguf < INPUTS
-// has the tokens of that file instead of bytes. Then "steps" asks for a random walk of so many tokens: {"steps": [{"mask": HEX,
-// "token": ID, "us": TIME}, ...]}, the mask's words in front of each token, and "compile_us"; -1: the text ended. The first line that comes out lists the
-// tokens: {"tokens": [HEX, ...], "end": [ID, ...]}, control tokens with ff in front. For tests/checks/compare_masks.py.
+// has the tokens of that file instead of bytes. Then "steps" asks for a random walk of that many tokens: {"steps": [{"mask": HEX,
+// "token": ID, "us": TIME}, ...]}, with the mask's words before each token, and "compile_us"; -1: the text ended. The first line
+// lists the tokens: {"tokens": [HEX, ...], "end": [ID, ...]}, control tokens with ff in front. For tests/checks/compare_masks.py.
 #include <algorithm>
 #include <chrono>
 #include <iostream>
@@ -29,7 +29,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int32_t kVocabulary = 260;
-constexpr size_t kWanderingBytes = 60;  // then a walk takes the shortest way out that it sees
+constexpr size_t kWanderingBytes = 60;  // a longer walk takes the shortest way out that it sees
 constexpr size_t kMostBytes = 2'000;
 
 GrammarBuilder::Expr add_grammar(GrammarBuilder& builder, const Json& input) {
@@ -40,14 +40,14 @@ GrammarBuilder::Expr add_grammar(GrammarBuilder& builder, const Json& input) {
   return add_json_schema(builder, input.at("schema"), is_free ? JsonStyle::free : JsonStyle::compact);
 }
 
-/// One of the allowed bytes; what closes things, once the text is long.
+/// One of the allowed bytes; in a long text one that closes something.
 char drawn(const std::vector<char>& allowed, bool is_long, std::mt19937_64& random) {
   if (is_long) {
     for (const char c : std::string_view("}]\":019eln.-")) {
       if (std::ranges::find(allowed, c) != allowed.end()) return c;
     }
   }
-  std::vector<char> ascii;  // most of the bytes that strings allow are not
+  std::vector<char> ascii;  // most of the bytes that strings allow are no ASCII
   std::ranges::copy_if(allowed, std::back_inserter(ascii), [](char c) { return (c & 0x80) == 0; });
   const std::vector<char>& from = ascii.empty() || random() % 10 == 0 ? allowed : ascii;
   return from[random() % from.size()];
@@ -71,7 +71,7 @@ std::optional<std::string> walk(GrammarMatcher at, const TokenTrie& tokens, std:
   return std::nullopt;
 }
 
-/// Tokens drawn among those allowed, with the masks that allowed them.
+/// Draws tokens among those allowed, and returns them with the masks that allowed them.
 Json token_walk(const std::shared_ptr<TokenGrammar>& grammar, int num_steps, std::mt19937_64& random) {
   GrammarMatcher at(grammar);
   Json steps = Json::array();

@@ -37,8 +37,8 @@ std::string streamed(const Tokenizer& tokenizer, const std::vector<TokenId>& ids
   return text + decoder.finish();
 }
 
-/// data/character_bpe.json is what the Python package tokenizers makes of a vocabulary that it trained, with the steps of Gemma's
-/// tokenizer.json: tests/checks/check_tokenizers.py --write-cases --texts 120 writes it.
+/// data/character_bpe.json has the ids that the Python package tokenizers gives for a vocabulary that it trained, with the steps
+/// of Gemma's tokenizer.json: tests/checks/check_tokenizers.py --write-cases --texts 120 writes it.
 TEST(CharacterBpeTokenizer, GivesTheIdsOfHuggingFacesTokenizers) {
   std::ifstream file(source_path("tests/models/data/character_bpe.json"));
   const nlohmann::json data = nlohmann::json::parse(file);

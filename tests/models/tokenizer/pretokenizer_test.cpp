@@ -1,4 +1,4 @@
-// Where each pre-tokeniser cuts.
+// The cuts of each pre-tokeniser.
 #include "models/tokenizer/pretokenizer.h"
 
 #include <random>
@@ -25,9 +25,9 @@ struct Expected {
 };
 
 // From tokenizers 0.23.3 (PyPI): pre_tokenizer.pre_tokenize_str of the steps in
-// tests/checks/pretokenizer_facts.py, the words cut from the text at the offsets that it gives. Falcon's third
-// line is without the cuts inside characters, which it makes at bytes that look like digits and which no
-// merge of its vocabulary crosses.
+// tests/checks/pretokenizer_facts.py, with the words cut from the text at the offsets that it returns.
+// Falcon's third line omits the cuts inside characters: the package makes them at bytes that look like digits,
+// and no merge of its vocabulary crosses them.
 constexpr Expected kExpected[] = {
     {"default",
      {"I¦'¦ll¦ DON¦'¦T¦ it¦'¦ſ¦ ¦ go¦\n\n ¦ x¦ ¦123¦456¦7¦ ¦١٢¦ v¦2¦.¦0",
@@ -160,8 +160,8 @@ TEST(Pretokenizer, OnlyNamesOfTheTableMatchNotPartsOfIt) {
 }
 
 TEST(Pretokenizer, LongRunsTakeLinearTime) {
-  // Texts that make a backtracking or searching engine quadratic: runs that almost match, with a tail that
-  // breaks them.
+  // Texts that would make a backtracking or searching engine quadratic: runs that almost match, with a
+  // tail that breaks them.
   const std::string units[] = {"a", "A",  " ",      "\n", " \n", "!",      "1", "aA",
                                "é", "中", "\u0301", "'",  "ſ",   "\u3000", "\t"};
   for (const PretokenizerRule& rule : pretokenizer_rules()) {
@@ -174,7 +174,7 @@ TEST(Pretokenizer, LongRunsTakeLinearTime) {
       const double start = test::thread_cpu_seconds();
       const size_t count = pretokenizer.split(text).size();
       EXPECT_GT(count, 0U);
-      // 256 KiB take 2 to 30 ms; quadratic time would be minutes.
+      // 256 KiB take 2 to 30 ms; quadratic time would take minutes.
       EXPECT_LT(test::thread_cpu_seconds() - start, 30.0)
           << names_of(rule.names).front() << " '" << unit << "'";
     }

@@ -1,4 +1,4 @@
-// UTF-8 that arrives in parts: never half a character, the same text for every split.
+// UTF-8 that arrives in parts: never half a character, and the same text for every split.
 #include <random>
 #include <string>
 #include <vector>
@@ -47,7 +47,7 @@ TEST_F(StreamDecoderTest, InvalidBytesAreReplacedAsSoonAsTheyAreKnown) {
   EXPECT_EQ(decoder.push(byte_token('\xFF')), "\uFFFD");
   EXPECT_EQ(decoder.push(byte_token('\xE2')), "");
   EXPECT_EQ(decoder.push(byte_token('\x82')), "");
-  EXPECT_EQ(decoder.push(byte_token('a')), "\uFFFDa");  // E2 82 cannot become a character any more
+  EXPECT_EQ(decoder.push(byte_token('a')), "\uFFFDa");  // E2 82 can no longer become a character
   EXPECT_EQ(decoder.push(byte_token('\xED')), "");
   EXPECT_EQ(decoder.push(byte_token('\xA0')), "\uFFFD\uFFFD");  // a surrogate, known at its second byte
   EXPECT_EQ(decoder.push(byte_token('\xC3')), "");
@@ -86,7 +86,7 @@ TEST_F(StreamDecoderTest, EveryCharacterStreamsAsItself) {
   }
 }
 
-/// Tokens of several bytes, so that a token ends anywhere in a character and holds several.
+/// Tokens of several bytes, which end anywhere in a character and contain several.
 class PartsTokenizer final : public Tokenizer {
  public:
   explicit PartsTokenizer(std::vector<std::string> parts) : parts_(std::move(parts)) {}

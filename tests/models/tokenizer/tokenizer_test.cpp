@@ -87,8 +87,8 @@ TEST(TokenizerFixtures, Gpt2) {
 
 // --- against the definition of the merging ---
 
-/// SentencePiece's BPE by its definition: join the best-scored pair of neighbours, the leftmost of equals,
-/// until none joins.
+/// SentencePiece's BPE by its definition: join the best-scored pair of neighbours, the leftmost of equal
+/// ones, until none can be joined.
 std::vector<std::string> merge_by_scores(const Vocabulary& vocabulary,
                                          const std::vector<std::string>& characters) {
   std::unordered_map<std::string, float> scores;
@@ -258,13 +258,13 @@ std::vector<std::string> merge_by_ranks(const std::vector<std::pair<std::string,
       symbols.erase(symbols.begin() + static_cast<std::ptrdiff_t>(i) + 1);
       merged = true;
     }
-    rank = merged ? 0 : rank + 1;  // a merge may make place for a better one
+    rank = merged ? 0 : rank + 1;  // a merge may enable a better one
   }
   return symbols;
 }
 
 TEST(ByteLevelBpeTokenizer, MergesTheBestRankedPairFirst) {
-  // Random merges of the letters a, b, c and of what came before: ranks contradict length and order.
+  // Random merges of the letters a, b, c and of earlier merges: ranks contradict length and order.
   std::mt19937 random(5);
   for (int round = 0; round < 50; ++round) {
     Vocabulary vocabulary = small_bpe_vocabulary();
@@ -346,7 +346,7 @@ TEST(ByteLevelBpeTokenizer, EveryByteStringComesBack) {
   }
 }
 
-/// What SmolLM2's vocabulary does with control characters, whose unknown token is <|endoftext|>; Hugging Face's tokenizers give the same.
+/// SmolLM2's vocabulary with control characters; its unknown token is <|endoftext|>. Hugging Face's tokenizers give the same.
 TEST(ByteLevelBpeTokenizer, BytesWithoutATokenAreLeftOut) {
   Vocabulary vocabulary = small_bpe_vocabulary();
   const auto encoded = [&](const char* text) {
@@ -366,7 +366,7 @@ TEST(ByteLevelBpeTokenizer, BytesWithoutATokenAreLeftOut) {
 
 // --- both ---
 
-/// A document does not end where text has a character that the vocabulary lacks.
+/// A document does not end at a character that the vocabulary lacks.
 TEST(Tokenizer, NoTokenThatEndsTextsStandsForUnknownText) {
   Vocabulary vocabulary;
   vocabulary.tokens = {"<unk>", "a", "b"};
@@ -481,7 +481,7 @@ TEST(Tokenizer, LongRunsTakeLinearTime) {
       const double start = test::thread_cpu_seconds();
       const std::vector<TokenId> ids = tokenizer->encode(text, kPlain);
       EXPECT_GE(ids.size(), text.size() / 5);
-      // 1 MB of "a" takes 0.1 to 0.5 s; quadratic time would be hours.
+      // 1 MB of "a" takes 0.1 to 0.5 s; quadratic time would take hours.
       EXPECT_LT(test::thread_cpu_seconds() - start, 100.0) << unit;
     }
   }

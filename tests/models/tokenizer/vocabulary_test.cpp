@@ -1,4 +1,4 @@
-// Vocabularies from files, and what files get wrong.
+// Vocabularies from files, and errors in files.
 #include "models/tokenizer/vocabulary.h"
 
 #include <cmath>
@@ -28,7 +28,7 @@ std::vector<int32_t> type_numbers(const Vocabulary& vocabulary) {
   return numbers;
 }
 
-/// A file that holds the vocabulary's tokens, types, scores and merges; ids and flags are up to the test.
+/// A file with the vocabulary's tokens, types, scores and merges; the test sets ids and flags.
 GgufBuilder file_of(const Vocabulary& vocabulary) {
   const bool spm = vocabulary.model == VocabularyModel::sentencepiece;
   const bool words = vocabulary.model == VocabularyModel::byte_level_bpe;
@@ -87,7 +87,7 @@ TEST(ReadVocabulary, BpeFilesHaveNoDefaultIdsAndSomeAddBos) {
     builder.add("tokenizer.ggml.bos_token_id", 7u);
     EXPECT_EQ(load(builder)->encode("a").size(), adds ? 2U : 1U) << pre;
   }
-  // Without a BOS token there is none to add.
+  // Without a BOS token none can be added.
   EXPECT_EQ(load(file_of(small_bpe_vocabulary("llama-bpe")))->encode("a").size(), 1U);
 }
 

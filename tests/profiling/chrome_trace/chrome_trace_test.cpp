@@ -28,7 +28,7 @@ using test::traced;
 
 constexpr int64_t kNoLastStep = std::numeric_limits<int64_t>::max();
 
-/// Steps of a file with a line of every kind, read back.
+/// Steps of a file that has a line of every kind, read back.
 class WholeProfileTrace : public testing::Test {
  protected:
   WholeProfileTrace() {
@@ -100,7 +100,7 @@ TEST_F(WholeProfileTrace, TheCheckerOfTracesAgrees) {
   }
 }
 
-// The control: what is not as it should be is found.
+// The control: the checker finds errors.
 TEST(TraceChecker, FindsWhatIsWrong) {
   const test::TemporaryDirectory directory;
   const std::string names = R"({"ph":"M","name":"process_name","pid":1,"tid":0,"args":{"name":"p"}},)"
@@ -177,7 +177,7 @@ TEST(ChromeTraceTest, CountersFollowTheSteps) {
   file.counters.push_back(window);
   HostSample waits{.begin_ns = file.steps.front().start_ns, .end_ns = file.steps.front().start_ns + 10'000};
   waits.any_waited_us = 4.0;
-  HostSample before = waits;  // any step
+  HostSample before = waits;  // in any step
   before.end_ns = waits.begin_ns;
   before.begin_ns = waits.begin_ns - 10'000;
   file.host = {before, waits};
@@ -220,7 +220,7 @@ TEST(ChromeTraceTest, FiltersChooseSteps) {
     EXPECT_EQ(slice.args["step"], 4);
 }
 
-// What a step has is the same whether others are drawn or not, and so can be looked up in another trace.
+// A step has the same contents whether others are drawn or not, so it can be looked up in another trace.
 TEST(ChromeTraceTest, AFilterMovesNothing) {
   const ParsedTrace whole = traced(sampled_profile());
   const ParsedTrace part = traced(sampled_profile(), {.steps = {{4, 4}}});
@@ -313,7 +313,7 @@ TEST(ChromeTraceTest, TimesHaveNanosecondsAndMapToDates) {
   }
 }
 
-// Times that a file may hold, and that no machine has seen.
+// Times that a file may hold but that no machine has measured.
 TEST(ChromeTraceTest, AbsurdTimesKeepTheTracksSound) {
   for (const double us : {0.0, 1e12, 1e300}) {
     for (const int64_t start_ns : {int64_t{10'000'000'000}, std::numeric_limits<int64_t>::max()}) {

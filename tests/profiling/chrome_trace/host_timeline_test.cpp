@@ -77,7 +77,7 @@ TEST_F(HostTimelineTest, DraftsComeBeforeTheSchedule) {
 
 TEST_F(HostTimelineTest, TheWaitEndsWithTheStepOnADevice) {
   add(hosted_step(0, 100'000, 50.0, 30.0, true));
-  add(hosted_step(1, 160'000, 50.0, 30.0, true));  // begun by the host when nothing ran
+  add(hosted_step(1, 160'000, 50.0, 30.0, true));  // the host began it while nothing ran
   finish();
   EXPECT_EQ(part(HostSpan::wait, 0), "120000-150000");
   EXPECT_EQ(part(HostSpan::respond, 0), "153000-154000");
@@ -108,7 +108,7 @@ TEST_F(HostTimelineTest, KernelsTellWhenAQueuedStepWasLaunched) {
   EXPECT_EQ(launches_[1].begin, HostBegin::kernels);
 }
 
-// The first of a range was launched before the device came to it.
+// The first step of a range was launched before the device reached it.
 TEST_F(HostTimelineTest, TheFirstStepMayHaveBeenQueuedToo) {
   add(hosted_step(5, 100'000, 50.0, 20.0, true), 80'000);
   finish();

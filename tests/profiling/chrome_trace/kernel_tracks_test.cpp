@@ -12,7 +12,7 @@ namespace {
 
 using test::ParsedTrace;
 
-/// Times in ns; launched `delay_us` in front of the begin, by itself.
+/// Times in ns; launched alone, `delay_us` before the begin.
 KernelLine drawn_kernel(const std::string& kernel, int64_t start_ns, int64_t end_ns, int32_t stream = 7,
                         double delay_us = 2.0) {
   KernelLine line;
@@ -120,14 +120,14 @@ TEST(KernelTracksTest, AnArrowLeadsFromTheCallToItsKernel) {
 }
 
 TEST(KernelTracksTest, AGraphIsOneCall) {
-  std::vector<KernelLine> kernels{drawn_kernel("early", 9'000, 10'000, 7, 0.0),  // before the call had ended
+  std::vector<KernelLine> kernels{drawn_kernel("early", 9'000, 10'000, 7, 0.0),  // before the call ended
                                   drawn_kernel("a", 10'000, 20'000, 7, 0.5),
                                   drawn_kernel("b", 20'000, 30'000, 7, 10.5)};
   std::swap(kernels[0], kernels[1]);
   for (KernelLine& kernel : kernels)
     kernel.in_graph = true;
   std::ranges::sort(kernels, {}, &KernelLine::start_ns);
-  kernels[0].launch_delay_us = -1.0;  // not known at all
+  kernels[0].launch_delay_us = -1.0;  // unknown
   const ParsedTrace trace = drawn({kernels});
   EXPECT_EQ(spans_on(trace, "host/CUDA calls"), (std::vector<std::string>{"cudaGraphLaunch 8500-9500"}));
   EXPECT_EQ(trace.flows.size(), 1u) << "to its first kernel";
@@ -163,7 +163,7 @@ TEST(KernelTracksTest, ALaunchIsDescribed) {
   EXPECT_FALSE(slices[1].args.contains("grid"));
 }
 
-// Whatever overlaps: the tracks hold, and slices of a stream add up to the time in which one of its kernels ran.
+// For any overlap: the tracks are sound, and a stream's slices add up to the time in which one of its kernels ran.
 TEST(KernelTracksTest, AnyOverlapKeepsTheTracksSoundAndTheBusyTime) {
   std::mt19937_64 random(5);
   const auto below = [&](int64_t bound) {

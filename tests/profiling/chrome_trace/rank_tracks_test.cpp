@@ -12,7 +12,7 @@ using test::sampled_profile;
 using test::steps_of;
 using test::traced;
 
-/// The sample's steps as two ranks took them: the second begins 2 us later.
+/// The sample's steps on two ranks; the second begins 2 us later.
 ProfileFile ranked_file() {
   ProfileFile file = sampled_profile();
   for (const StepSummary& step : file.steps) {
@@ -59,7 +59,7 @@ TEST(RankTracks, RanksHaveProcessesOfTheirOwn) {
 
 TEST(RankTracks, KernelsOfOtherRanksStandOnTheirTracks) {
   ProfileFile file = ranked_file();
-  for (const int32_t rank : {0, 1}) {  // of one step: those of the two ranks stand one behind the other
+  for (const int32_t rank : {0, 1}) {  // within a step the lines of the two ranks follow each other
     for (const int64_t place : {0, 1, 2}) {
       KernelLine kernel;
       kernel.step = 1;

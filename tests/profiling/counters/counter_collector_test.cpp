@@ -22,12 +22,12 @@ std::vector<OpInfo> two_ops() {
   return {OpInfo{.name = "first", .weight_bytes = 1'000}, OpInfo{.name = "second", .weight_bytes = 2'000}};
 }
 
-/// One rank's.
+/// The counters of one rank.
 std::vector<RankCounters> counters_of(CounterSampler* sampler) {
   return {{.rank = 0, .sampler = sampler, .ops = two_ops()}};
 }
 
-/// Runs steps of two ops in real time, as the engine's thread would.
+/// Runs steps of two ops in real time, like the engine's thread.
 class FakeEngine {
  public:
   void step(CounterCollector& collector) {
@@ -49,7 +49,7 @@ class FakeEngine {
   int64_t next_step_ = 0;
 };
 
-/// Steps until `holds()`; false: it never does.
+/// Runs steps until `holds()`. Returns false if it never does.
 template <class Condition>
 bool step_until(FakeEngine& engine, CounterCollector& collector, Condition holds) {
   return test::wait_until([&] {
@@ -82,7 +82,7 @@ TEST(CounterCollector, WindowsHoldTheStepsThatRanInThem) {
       EXPECT_GT(step.step, last_step);
       last_step = step.step;
       EXPECT_NEAR(step.covered, 1.0, 1e-9);
-      // Idle time around a step reads as much here: its first and last sample count whole.
+      // Idle time around a step reads as much here, because its first and last sample count whole.
       EXPECT_NEAR(step.measured[Counter::dram_read_bytes] / (step.us * 1e3 * kBytesANanosecond), 1.0, 0.02);
     }
     for (const CounterWork& work : window.work) {
@@ -185,7 +185,7 @@ TEST(CounterCollector, WaitsBetweenWindowsAsLongAsItIsTold) {
     EXPECT_GE(sampler.begins_ns[i] - sampler.begins_ns[i - 1], 39'000'000);
 }
 
-/// Ranks of a step that have the same ops, each with half of the weights of the one before.
+/// Ranks of a step with the same ops, each with half of the weights of the one before.
 std::vector<RankCounters> counters_of_two(CounterSampler* first, CounterSampler* second) {
   std::vector<OpInfo> halves = two_ops();
   for (OpInfo& op : halves)
@@ -193,7 +193,7 @@ std::vector<RankCounters> counters_of_two(CounterSampler* first, CounterSampler*
   return {{.rank = 0, .sampler = first, .ops = two_ops()}, {.rank = 1, .sampler = second, .ops = halves}};
 }
 
-/// Runs steps of two ranks in real time; the second one's begin later, and its first op is the shorter one.
+/// Runs steps of two ranks in real time. The second rank's steps begin later, and its first op is the shorter one.
 class TwoRankEngine {
  public:
   void step(CounterCollector& collector) {
@@ -217,11 +217,11 @@ class TwoRankEngine {
     second.end_ns = now_ns();
     us_.push_back({us_of(record.stamps.end_ns - record.stamps.ops[0].begin_ns),
                    us_of(second.end_ns - second.ops[0].begin_ns)});
-    if (step % 5 != 4) collector.consume(record);  // of one in five the first rank's record is lost
+    if (step % 5 != 4) collector.consume(record);  // in one step of five the first rank's record is lost
     collector.consume_stamps(1, step, second);
-    collector.consume_stamps(7, step, second);  // of which nobody has asked
+    collector.consume_stamps(7, step, second);  // nobody has asked for these
   }
-  /// What a step took on a rank.
+  /// The time of a step on a rank.
   double us(int64_t step, int32_t rank) const {
     return us_.at(static_cast<size_t>(step)).at(static_cast<size_t>(rank));
   }
@@ -340,7 +340,7 @@ TEST(CounterCollector, TheEnginesThreadAllocatesNothing) {
   StepRecord record;
   reserve_stamps(record, 2);
   record.stamps.ops = {{.op = 0, .begin_ns = 0}, {.op = 1, .begin_ns = 10}};
-  record.end_ns = std::numeric_limits<int64_t>::max();  // of every window
+  record.end_ns = std::numeric_limits<int64_t>::max();  // behind every window
   const uint64_t before = test::thread_allocations();
   for (int i = 0; i < 10'000; ++i) {
     record.step = engine.num_steps() + i;

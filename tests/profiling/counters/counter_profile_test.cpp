@@ -17,7 +17,7 @@ using test::TimelineOptions;
 
 constexpr int64_t kOffsetNs = 123'456'789;
 
-/// Two layers of two ops, and one behind them. What each reads by op_work() is its weights, and activations.
+/// Two layers of two ops, and one op behind them. By op_work() each reads its weights and activations.
 std::vector<OpInfo> two_layers() {
   const auto linear = [](const char* op, int32_t layer, int64_t bytes) {
     return OpInfo{.name = op, .layer = layer, .weight_bytes = bytes};
@@ -26,7 +26,7 @@ std::vector<OpInfo> two_layers() {
           linear("gate_up", 1, 60'000'000), linear("lm_head", -1, 300'000'000)};
 }
 
-/// They read a tenth more than is counted, at 3 TB/s.
+/// The ops read a tenth more than is counted, at 3 TB/s.
 std::vector<TimelineOp> timeline_ops() {
   std::vector<TimelineOp> ops;
   for (const OpInfo& info : two_layers()) {
@@ -109,7 +109,7 @@ TEST(CounterProfile, EstimatesRestOnTheLastWindows) {
     ASSERT_EQ(window.work.size(), 1u);
     EXPECT_EQ(window.work[0].steps, 3);
     EXPECT_EQ(window.work[0].replays, std::min(i + 1, 8) * 3);
-    // Two layers of a gate_up of 22 us, three steps, a sample each microsecond: of this window alone.
+    // Two layers of a gate_up of 22 us, three steps, one sample each microsecond: only from this window.
     EXPECT_NEAR(static_cast<double>(window.work[0].ops[1].samples), 6.0 * 23.0, 12.0);
     EXPECT_EQ(window.left_out.empty(), i > 0);
     EXPECT_NEAR(window.work[0].ops[0].measured[Counter::dram_read_bytes] / 17.6e6, 1.0, 0.02);
@@ -121,7 +121,7 @@ TEST(CounterProfile, WhatHadNoSampleIsNotSampledInsteadOfZero) {
   CounterProfile profile(two_layers());
   Timeline line = run_timeline(timeline_ops(), {.num_steps = 3}, random);
   const std::vector<StepRecord> records = records_of(line);
-  // The first begins before the step, the second lies in its first op: all others are lost.
+  // The first sample begins before the step and the second lies in its first op; all others are lost.
   line.samples.begin_ns.resize(2);
   line.samples.end_ns.resize(2);
   line.samples.values.resize(2 * line.samples.counters.size());
@@ -183,7 +183,7 @@ TEST(CounterProfile, StepsWithoutRecordsAreTimeOfWhichNothingIsKnown) {
   Timeline line = run_timeline(timeline_ops(), {}, random);
   std::vector<StepRecord> records = records_of(line);
   records.erase(records.begin() + 4, records.begin() + 6);
-  records[0].stamps.ops[1].op = 77;  // of no op that is known
+  records[0].stamps.ops[1].op = 77;  // an unknown op
   CounterProfile profile(two_layers());
   const CounterWindow window = profile.add(line.samples, records, setup_of(line));
   ASSERT_EQ(window.work.size(), 2u);

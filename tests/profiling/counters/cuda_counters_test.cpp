@@ -1,4 +1,4 @@
-// Measured bytes of an engine's ops while its graphs replay, against what is counted for them.
+// Measured bytes of an engine's ops while its graphs replay, against the counted bytes.
 #include <chrono>
 #include <cstdio>
 
@@ -43,7 +43,7 @@ TEST(CudaCounters, OpsOfReplayedGraphsReadWhatIsCounted) {
     for (size_t step = 0; step < kStepsOfAWindow; ++step)
       engine.step();
     ASSERT_EQ(sampler->end_window(), "");
-    engine.step();  // so that the last one of the window has a record
+    engine.step();  // so that the window's last step has a record
     CounterSamples samples;
     ASSERT_EQ(sampler->drain(samples), "");
     window = profile.add(std::move(samples), engine.recorder().after(last_step), sampler->setup());
@@ -83,7 +83,7 @@ TEST(CudaCounters, OpsOfReplayedGraphsReadWhatIsCounted) {
                 op.counted_read_bytes * 1e-6, op.read_gbps(), values[Counter::sm_active],
                 values[Counter::tensor_active], values[Counter::warps_active], values[Counter::l2_throughput],
                 values[Counter::l2_hit]);
-    // Half a gigabyte: neither the cache nor what a kernel loads before its stamp counts.
+    // Half a gigabyte: neither the cache nor the bytes that a kernel loads before its stamp matter.
     if (op.op == "lm_head") {
       EXPECT_NEAR(values[Counter::dram_read_bytes] / op.counted_read_bytes, 1.0, 0.03);
     }

@@ -69,7 +69,7 @@ TEST(SampleAttribution, FindsOpsOfAllLengthsWithIdleTimeBetweenSteps) {
   }
 }
 
-// What the iteration is for: divided by time alone, samples give short ops their neighbours' bytes.
+// The purpose of the iteration: if bytes are divided by time alone, short ops get their neighbours' bytes.
 TEST(SampleAttribution, IsBetterThanDividingByTime) {
   std::mt19937 random(4);
   const auto ops = random_ops(300, 2.0, 7.0, random);
@@ -100,7 +100,7 @@ TEST(SampleAttribution, GivesAwayExactlyWhatWasCounted) {
   std::mt19937 random(5);
   const auto ops = random_ops(50, 1.0, 40.0, random);
   Timeline line = run_timeline(ops, {.idle_us = 5.0, .noise = 0.05}, random);
-  erase_samples(line.samples, line.samples.size() - 1, 1);  // the last one reaches beyond the last step
+  erase_samples(line.samples, line.samples.size() - 1, 1);  // the last sample extends beyond the last step
   erase_samples(line.samples, 0, 1);
   const std::vector<OpEstimate> estimates = estimate_of(line);
   double given = 0.0, counted = 0.0;
@@ -108,7 +108,7 @@ TEST(SampleAttribution, GivesAwayExactlyWhatWasCounted) {
     given += op.values[0] * op.runs;
   for (size_t i = 0; i < line.samples.size(); ++i)
     counted += line.samples.value(i, 0);
-  EXPECT_NEAR(given / counted, 1.0, 1e-3);  // the rest is idle time's, which noise gave some
+  EXPECT_NEAR(given / counted, 1.0, 1e-3);  // the rest is of idle time, which got some from noise
 }
 
 TEST(SampleAttribution, AClockThatIsOffCostsItsTimesTheSpeed) {
@@ -146,7 +146,7 @@ TEST(SampleAttribution, TimeBesideAStepThatIsMissingIsNotIdle) {
   std::mt19937 random(9);
   const auto ops = random_ops(40, 2.0, 30.0, random);
   Timeline line = run_timeline(ops, {.num_steps = 20, .idle_us = 10.0}, random);
-  line.steps.erase(line.steps.begin() + 9);  // its record was dropped: its bytes belong to nobody
+  line.steps.erase(line.steps.begin() + 9);  // its record was dropped: its bytes belong to no step
   EXPECT_LT(worst_mib(ops, estimate_of(line)), 0.002);
 }
 

@@ -14,7 +14,7 @@
 namespace minfer {
 namespace {
 
-/// 30 decode steps of four tokens, qkv about 100 us and attention about 40, with 1 % of spread.
+/// 30 decode steps of four tokens: qkv takes about 100 us and attention about 40, with a spread of 1 %.
 std::vector<StepSummary> decode_steps(double qkv_us = 100.0, int32_t tokens = 4) {
   std::vector<StepSummary> steps;
   for (int64_t number = 0; number < 30; ++number) {
@@ -79,7 +79,7 @@ TEST(ProfileDiff, NamesTheSlowerOpFirst) {
   EXPECT_NE(text.find("most of it: qkv (decode), 100 % of the difference"), std::string::npos) << text;
 }
 
-// Welch by hand: two kinds of equal weight would need more, one kind does not.
+// Welch's formula by hand: two kinds of equal weight would need more, one kind does not.
 TEST(ProfileDiff, MarginComesFromTheSpread) {
   std::vector<StepSummary> a = decode_steps(), b = decode_steps();
   for (size_t i = 0; i < a.size(); ++i) {
@@ -154,7 +154,7 @@ TEST(ProfileDiff, ComparesStepsOfOneKindAlone) {
   EXPECT_EQ(diff.left_out_a[0].second, 30);
   EXPECT_NE(table_of(diff).find("left out: 30 steps of A alone: decode of 64 tokens (30)"),
             std::string::npos);
-  // Graphs of one size are one kind, however many of their sequences are there.
+  // Graphs of one size are one kind, however many of their sequences are real.
   StepBatch batch;
   batch.shape.decode_tokens = 5;
   batch.padded_tokens = 3;
@@ -215,7 +215,7 @@ TEST(ProfileDiff, NamesKernelsWithGridBlockAndPath) {
                 .find("- qkv (decode): strip_product 132x1 -> cublasLt 64x2\n  - A: "),
             std::string::npos);
 
-  // The same kernel in another grid: told of steps of one batch alone.
+  // The same kernel in another grid: reported only for steps of one batch.
   const auto wider = with("strip_kernel<1>", "strip_product", {264, 1, 1}, {512, 1, 1});
   const ProfileDiff grids = diff_of(diff_sums(decode_steps(), strip), diff_sums(decode_steps(), wider));
   EXPECT_NE(table_of(grids).find("qkv (decode): strip_product 132x1 -> strip_product 264x1"),
@@ -230,10 +230,10 @@ TEST(ProfileDiff, NamesKernelsWithGridBlockAndPath) {
 }
 
 TEST(ProfileDiff, ListsBatchShapesWithTheirShareOfSteps) {
-  std::vector<StepSummary> mostly_small = decode_steps(100.0, 4);  // 60 of 4, 30 of 64
+  std::vector<StepSummary> mostly_small = decode_steps(100.0, 4);  // 60 steps of 4, 30 of 64
   for (const auto& more : {decode_steps(100.0, 4), decode_steps(100.0, 64)})
     mostly_small.insert(mostly_small.end(), more.begin(), more.end());
-  std::vector<StepSummary> mostly_large = decode_steps(100.0, 64);  // 30 of 64, 30 of 8, and 30 of 4
+  std::vector<StepSummary> mostly_large = decode_steps(100.0, 64);  // 30 steps of 64, 30 of 8, and 30 of 4
   for (const auto& more : {decode_steps(100.0, 8), decode_steps(100.0, 4)})
     mostly_large.insert(mostly_large.end(), more.begin(), more.end());
   const ProfileDiff diff = diff_of(diff_sums(mostly_small), diff_sums(mostly_large));

@@ -1,4 +1,4 @@
-// Rules about what sets steps apart, each on synthetic records beside controls that lack it.
+// Rules about differences between steps, each on synthetic records beside controls that lack them.
 #include <gtest/gtest.h>
 
 #include "profiling/findings/findings_report.h"
@@ -13,14 +13,14 @@ using test::found_op;
 using test::FoundIn;
 using test::kUnchanged;
 
-/// A step with prompts beside decoding, eager as those are.
+/// Makes a step with prompts beside decoding, eager as such steps are.
 void add_prompts(StepSummary& step, int32_t tokens = 64) {
   step.batch.shape.prefill_tokens = tokens;
   step.batch.shape.prefill_sequences = 1;
   step.batch.graph_batch = 0;
 }
 
-/// Attention of so many keys and microseconds a call, at 0.05 us a 1,000 keys of the roofline; the step is as long as its ops.
+/// Sets attention to these keys and microseconds a call; its roofline is 0.05 us for 1,000 keys. The step is as long as its ops.
 void set_attention(StepSummary& step, double call_us, int64_t keys = 1'000) {
   OpSummary& attention = step.ops[1];
   attention.us = call_us * attention.calls;
@@ -119,7 +119,7 @@ TEST(UnlikeItself, NamesTheConditionThatTellsTheStepsApart) {
     step.batch.preempted = step.step % 10 == 5;
     return step.step % 10 == 5 || step.step % 10 == 6;
   });
-  EXPECT_TRUE(is_in(preempted, "with a preemption and those behind (640 calls")) << preempted;
+  EXPECT_TRUE(is_in(preempted, "with a preemption and after (640 calls")) << preempted;
   const std::string uneven = said_of([](StepSummary& step) {
     const bool is_uneven = step.step % 4 == 3;
     step.batch.shape.decode_context = 31'000 + (is_uneven ? 100'000 : 1'000);
@@ -142,14 +142,14 @@ TEST(UnlikeItself, NamesTheConditionThatTellsTheStepsApart) {
   });
   EXPECT_TRUE(is_in(alone, "in steps of prompts alone")) << alone;
   const std::string paused = said_of([](StepSummary& step) {
-    // Answers end with every fourth step; the next request comes after 20 ms.
+    // Answers end with every fourth step; the next request comes 20 ms later.
     step.start_ns += step.step / 4 * 20'000'000;
     if (step.step % 4 != 0) return false;
     add_prompts(step);
     step.batch.shape.decode_sequences = step.batch.shape.decode_tokens = 0;
     return true;
   });
-  EXPECT_TRUE(is_in(paused, "of prompts alone") || is_in(paused, "behind a pause")) << paused;
+  EXPECT_TRUE(is_in(paused, "of prompts alone") || is_in(paused, "after a pause")) << paused;
   EXPECT_EQ(said_of([](StepSummary& step) { return step.step % 2 == 0; }), "") << "no condition tells why";
 }
 
@@ -193,7 +193,7 @@ TEST(UnevenBatch, OneLongContext) {
   EXPECT_EQ(run_with(3'000).of("uneven batch").gain, 0.0);
 }
 
-/// 4 sequences that each bring 8 draft tokens to every step, of which `accepted` are right together; 700 us of 1,000 a step are ops.
+/// 4 sequences that each bring 8 draft tokens to every step; `accepted` of all 32 are right. Ops take 700 us of a step's 1,000 us.
 FoundIn drafted(int32_t accepted, int64_t context = 0, bool is_late = false) {
   FoundIn run;
   run.steps([&](StepSummary& step) {
@@ -222,8 +222,8 @@ TEST(DraftsThatLose, IfEveryStepHasThemAModelOfTheStepTells) {
   EXPECT_NEAR(finding.gain_from, 0.2, 1e-6) << "without the search alone";
   EXPECT_NEAR(finding.gain_to, 1.0 - 800.0 / 9.0 / 1'000.0, 1e-6) << "if checking is as long for each token";
   expect_text(finding, "1.00 tokens a sequence");
-  expect_text(finding, "by a model: no step had none");
-  expect_text(finding, "0 of 3200 were accepted, and finding them took 20 %");
+  expect_text(finding, "by a model, since too few steps had none");
+  expect_text(finding, "0 of 3200 were accepted, and finding them took 20 % of these steps' decoding time");
   EXPECT_EQ(never.first(), "drafts that lose") << "late launches and an idle device follow from them";
   EXPECT_EQ(never.of("launch-bound").gain, 0.0);
   EXPECT_EQ(never.of("graph misses").gain, 0.0);
@@ -235,7 +235,7 @@ TEST(DraftsThatLose, FromAContextOn) {
   const Finding finding = run.of("drafts that lose");
   EXPECT_NEAR(finding.gain, 0.5 * (0.5 * (0.2 + 1.0 - 800.0 / 9.0 / 1'000.0)), 1e-6)
       << "of the steps that lose";
-  expect_text(finding, "from 512 tokens of context on 180 % won; from 4096 tokens of context on 30 % lost");
+  expect_text(finding, "from 512 tokens of context on, 180 % won; from 4096 tokens of context on, 30 % lost");
   EXPECT_NE(finding.advice.find("off on a server for contexts of 4096 tokens"), std::string::npos)
       << finding.advice;
 }
@@ -261,7 +261,7 @@ TEST(DraftsThatLose, NotWhereTheyPay) {
   EXPECT_EQ(run.of("drafts that lose").gain, 0.0);
 }
 
-/// 200 requests, one every 10 ms, of which each waits `longer_us` longer than the one before.
+/// 200 requests, one every 10 ms, each of which waits `longer_us` longer than the one before.
 FoundIn arriving(int64_t ns_between, int64_t longer_ns) {
   FoundIn run;
   run.steps([](StepSummary& step) {

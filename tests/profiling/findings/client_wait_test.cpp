@@ -1,4 +1,4 @@
-// Time in which clients take answers, while requests run and behind their end.
+// Time in which clients take answers, while requests run and after their end.
 #include <algorithm>
 
 #include <gtest/gtest.h>
@@ -10,8 +10,8 @@
 namespace minfer {
 namespace {
 
-/// The finding "clients too slow" of a run whose one request took 10 ms, of which `wait_ms` its client waited, and `after_ms` behind it;
-/// its gain is 0 if there is none.
+/// The finding "clients too slow" of a run whose one request took 10 ms: its client waited `wait_ms` of them, and `after_ms` after its
+/// end. The gain is 0 if there is no finding.
 Finding slow_client(double wait_ms, double after_ms) {
   Evidence evidence(test::sample_header());
   for (const StepSummary& step : test::sample_steps(30))
@@ -36,7 +36,7 @@ TEST(ClientWaitFinding, CountsWhatLiesBehindTheEndToo) {
   EXPECT_NEAR(behind.gain, 0.75 * (1.0 - 1.0 / 8.0), 1e-9);
   const Finding both = slow_client(5.0, 10.0);
   EXPECT_NE(both.evidence.find("waited 75 %"), std::string::npos) << both.evidence;
-  const Finding unknown = slow_client(5.0, -1.0);  // of a file that does not say
+  const Finding unknown = slow_client(5.0, -1.0);  // of a file without that number
   EXPECT_NE(unknown.evidence.find("waited 50 %"), std::string::npos) << unknown.evidence;
 }
 

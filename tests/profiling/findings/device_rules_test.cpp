@@ -1,4 +1,4 @@
-// Rules about what holds a GPU back, on synthetic readings.
+// Rules about the causes that hold a GPU back, on synthetic readings.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@ using ::testing::Not;
 
 constexpr auto kNone = [](DeviceSample&) {};
 
-/// One of ten in the time of all steps, of a device at its highest clock.
+/// One of ten readings in the time of all steps, of a device at its highest clock.
 DeviceSample reading(int64_t number, int32_t device = 0) {
   constexpr int64_t kNs = 10'000'000;
   DeviceSample sample{.begin_ns = 1'000'000 + number * kNs, .end_ns = 1'000'000 + (number + 1) * kNs};
@@ -40,14 +40,14 @@ void read_device(FoundIn& run, Change change, int32_t device = 0) {
   DeviceSample idle = reading(5, device);
   idle.clock_reasons = clock_reason::idle;
   idle.sm_mhz = 345;
-  run.evidence.add(idle);  // the GPU had nothing to do
+  run.evidence.add(idle);  // the GPU was idle
   DeviceSample behind = reading(50, device);
   behind.sm_mhz = 300;
   behind.clock_reasons = clock_reason::heat;
   run.evidence.add(behind);  // no step ran then
 }
 
-/// Steps whose products the arithmetic bounds, 80 % of the time.
+/// Steps whose products are bound by arithmetic, 80 % of the time.
 void compute(StepSummary& step) {
   step.ops[0].bound = Bound::compute;
 }
@@ -126,7 +126,7 @@ TEST(DeviceRules, PowerBoundsNothingThatWaitsForTheMemory) {
   run.steps(test::kUnchanged);
   read_device(run, [](DeviceSample& sample) {
     sample.sm_mhz = 1'386;
-    sample.power_w = 690.0;  // at its limit, whatever the reasons say
+    sample.power_w = 690.0;  // at its limit, whatever the reasons are
   });
   EXPECT_THAT(next_limit(run.evidence, {}).text, HasSubstr("Bound by memory bandwidth"));
   EXPECT_THAT(next_limit(run_of([](DeviceSample& sample) {
@@ -155,7 +155,7 @@ TEST(DeviceRules, AClockThatIsSetLower) {
 
 TEST(DeviceRules, WhatIsNotAsItCouldBeStandsBesideTheSteps) {
   const FoundIn run = run_of([](DeviceSample& sample) {
-    sample.pcie_generation = sample.begin_ns < 50'000'000 ? 1 : 4;  // slow while it has nothing to do
+    sample.pcie_generation = sample.begin_ns < 50'000'000 ? 1 : 4;  // slow while it is idle
     sample.pcie_width = 8;
     sample.ecc_errors = 3;
     sample.memory_mhz = 1'593;
@@ -188,7 +188,7 @@ TEST(DeviceRules, ClocksOfARunThatGetsSlower) {
 
 // --- Another process
 
-/// Its products read weights of so many bytes.
+/// A header whose products read weights of that many bytes.
 ProfileHeader header_with_weights(double bytes) {
   ProfileHeader header = device_header();
   OpInfo& qkv = header.ops.front();
@@ -197,13 +197,13 @@ ProfileHeader header_with_weights(double bytes) {
   return header;
 }
 
-/// All steps alike: products reach this much of the roof, and attention as much less as they.
+/// All steps alike: products and attention reach this share of the roofline.
 FoundIn shared_run(double roofline, double bytes_of_weight = 2.0) {
   FoundIn run(header_with_weights(bytes_of_weight));
   run.steps([&](StepSummary& step) {
     for (OpSummary& op : step.ops) {
       op.floor_us = op.us * roofline;
-      op.bytes = static_cast<int64_t>(op.floor_us * 4'000e3);  // of the ceiling of 4,000 GB/s
+      op.bytes = static_cast<int64_t>(op.floor_us * 4'000e3);  // at the ceiling of 4,000 GB/s
     }
   });
   return run;
@@ -225,8 +225,7 @@ TEST(DeviceRules, ANeighbourThatCopiesAllAlongIsFoundByWhatProductsUsuallyReach)
   EXPECT_EQ(run.first(), "another process");
   EXPECT_NEAR(finding.gain_from, 0.8 * (1.0 - 0.36 / 0.65), 0.001) << "the products alone, against the least";
   EXPECT_NEAR(finding.gain_to, 0.99 * (1.0 - 0.36 / 0.93), 0.001) << "attention likewise, against the most";
-  EXPECT_THAT(finding.evidence,
-              HasSubstr("1 other process computes on the device and 3.0 GiB of its memory"));
+  EXPECT_THAT(finding.evidence, HasSubstr("1 other process uses the device and 3.0 GiB of its memory"));
   EXPECT_THAT(finding.evidence,
               HasSubstr("products reach 36 % of the memory's roof, where 65 to 93 % are usual"));
 }
@@ -235,11 +234,11 @@ TEST(DeviceRules, ANeighbourThatRestsTakesNothing) {
   FoundIn usual = shared_run(0.7);
   add_neighbour(usual, 0.0);
   EXPECT_EQ(usual.of("another process").gain, 0.0);
-  FoundIn quantised = shared_run(0.36, 0.5625);  // as it is without a neighbour
+  FoundIn quantised = shared_run(0.36, 0.5625);  // as it is without another process
   add_neighbour(quantised, 0.0);
   EXPECT_EQ(quantised.of("another process").gain, 0.0);
   FoundIn slow = shared_run(0.36);
-  add_neighbour(slow, 0.38);  // all of it this process's
+  add_neighbour(slow, 0.38);  // all traffic is this process's
   EXPECT_EQ(slow.of("another process").gain, 0.0) << "slow, but not by the neighbour";
 }
 
@@ -263,7 +262,7 @@ TEST(DeviceRules, ANeighbourThatTakesTurnsIsFoundInALongRun) {
   header.memory = {
       .total_bytes = 100ll << 30, .used_bytes = 50ll << 30, .used_before_bytes = 20ll << 30, .parts = {}};
   FoundIn run(header);
-  for (int64_t i = 0; i < 20'000; ++i) {  // two of three steps wait for a turn of it
+  for (int64_t i = 0; i < 20'000; ++i) {  // two of three steps wait for their turn
     StepSummary step = test::device_step(i);
     if (i % 3 != 0) step.gpu_us *= 2.5;
     run.evidence.add(step);
@@ -275,7 +274,7 @@ TEST(DeviceRules, StepsOfOtherBatchesAreNoBest) {
   FoundIn run;
   run.steps([](StepSummary& step) {
     if (step.step % 50 < 25) return;
-    step.batch.shape.decode_sequences = 1;  // nearer to its roof by itself
+    step.batch.shape.decode_sequences = 1;  // a step closer to its roofline
     step.gpu_us *= 0.7;
   });
   EXPECT_NEAR(run.evidence.disturbed_us(), 0.0, 1e-6);

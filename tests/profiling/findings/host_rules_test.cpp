@@ -1,4 +1,4 @@
-// Rules about what the machine takes, on synthetic samples.
+// Rules about the time that the machine takes, on synthetic samples.
 #include <gtest/gtest.h>
 
 #include "tests/support/found_in.h"
@@ -28,12 +28,12 @@ FoundIn run_on_a_busy_host(Change change, int32_t threads = 2) {
   header.cores = 2;
   FoundIn run(header);
   run.steps([](StepSummary& step) { step.on_device = false; });
-  HostSample sample = host_sample(0);  // as long as all steps
+  HostSample sample = host_sample(0);  // as long as all steps together
   change(sample);
   run.evidence.add(sample);
   HostSample behind = host_sample(5);
   change(behind);
-  run.evidence.add(behind);  // does not count: no step ran then
+  run.evidence.add(behind);  // no step ran then, so it does not count
   return run;
 }
 

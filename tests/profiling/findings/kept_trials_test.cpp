@@ -1,5 +1,5 @@
-// What was tried of a recorded load, from the line in its profile to the finding beside which it stands, and to the pairs that estimates are fitted
-// from.
+// Trials of a recorded load: from the line in its profile to the finding that it belongs to, and to the pairs from which estimates
+// are fitted.
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -46,7 +46,7 @@ std::string file_text(const std::filesystem::path& path) {
   return text.str();
 }
 
-/// A profile of which "batch too small" is the first finding, with lines behind its own.
+/// A profile whose first finding is "batch too small", with lines behind its own.
 std::string profile_with(std::initializer_list<KeptTrial> trials) {
   std::string text = file_text(source_path("tests/benchmarks/results/planted-h200/batch-too-small.jsonl"));
   for (const KeptTrial& trial : trials)
@@ -147,8 +147,9 @@ TEST(KeepPairs, AddsTheBestOptionOfEachFindingOnce) {
   tuned.option = "--threads 4";
   tuned.finding = "";
   std::ofstream(root / "run.jsonl") << profile_with({slots(0.2), slots(0.31), more, failed, tuned});
-  const std::string command = fmt::format("python3 {} --root {} {}", source_path("scripts/keep_pairs.py"),
-                                          root.string(), (root / "run.jsonl").string());
+  const std::string command =
+      fmt::format("python3 {} --root {} {}", source_path("scripts/profiles/keep_pairs.py"), root.string(),
+                  (root / "run.jsonl").string());
   for (int i = 0; i < 2; ++i)
     ASSERT_EQ(std::system((command + " >" + (root / "said").string()).c_str()), 0);
   EXPECT_EQ(file_text(root / "profiling/findings/measured_pairs.inc"),

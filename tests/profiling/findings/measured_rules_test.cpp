@@ -1,4 +1,4 @@
-// Which result each rule was last measured by, and whether the kernels that it speaks of have changed since.
+// The result by which each rule was last measured, and whether the kernels that it is about have changed since.
 #include <array>
 #include <cctype>
 #include <cstdio>
@@ -29,7 +29,7 @@ Json measured_rules() {
   return Json::parse(std::ifstream(source_path("profiling/findings/measured_rules.json")));
 }
 
-/// What git prints in the source tree; nothing: it fails.
+/// The output of git in the source tree; nothing: it failed.
 std::optional<std::string> git(const std::string& arguments) {
   const std::string command = fmt::format("git -C '{}' {} 2>/dev/null", source_path(""), arguments);
   FILE* const pipe = popen(command.c_str(), "r");
@@ -41,12 +41,12 @@ std::optional<std::string> git(const std::string& arguments) {
   return pclose(pipe) == 0 ? std::optional(text) : std::nullopt;
 }
 
-/// Words, numbers and signs of a line of code, without what is commented out of it.
+/// Counts words, numbers and signs of a line of code, without comments.
 void count_tokens(std::string_view line, int by, std::map<std::string, int>& counts) {
   line = line.substr(0, line.find("//"));
   if (const size_t begin = line.find_first_not_of(" \t");
       begin == std::string_view::npos || line[begin] == '#')
-    return;  // includes and the like follow what moves
+    return;  // includes and the like follow when files move
   std::string word;
   const auto end_word = [&] {
     if (!word.empty()) counts[std::exchange(word, {})] += by;
@@ -68,8 +68,8 @@ bool lies_under(std::string_view path, const std::vector<std::string>& folders) 
       folders, [&](const std::string& folder) { return path == folder || path.starts_with(folder + "/"); });
 }
 
-/// Tokens by which the code under `folders` differs, by what `git diff -U0` printed: not comments, not the order of lines, where they
-/// break and in which file they stand.
+/// Tokens that differ in the code under `folders`, from the output of `git diff -U0`. Comments do not count, nor the order of lines,
+/// their breaks, or the file that they are in.
 int changed_tokens(const std::string& diff, const std::vector<std::string>& folders) {
   std::map<std::string, int> counts;
   bool counted = false;
@@ -136,7 +136,7 @@ TEST(MeasuredRules, NameTheCommitOfTheirResult) {
 }
 
 /// A pair that is older than its kernels' code fails here. Measure the rule again; or, if the change cannot matter to it, add
-/// "unaffected": {"commit": the change, "why": ...} to its row; or say "overtaken" until somebody has the device.
+/// "unaffected": {"commit": the change, "why": ...} to its row; or write "overtaken" until somebody has the device.
 TEST(MeasuredRules, AreNoOlderThanTheKernelsThatTheySpeakOf) {
   std::map<std::string, std::string> diffs;
   for (const Json& row : measured_rules()) {

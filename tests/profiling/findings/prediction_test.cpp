@@ -1,4 +1,4 @@
-// Step times that the engine expected, against those that came: the finding and the table of a report.
+// Step times that the engine expected, against the measured ones: the finding, and the table of a report.
 #include <gtest/gtest.h>
 
 #include "profiling/report/report.h"
@@ -8,7 +8,7 @@
 namespace minfer::test {
 namespace {
 
-/// Every second step computes prompt tokens for a target; of those `is_wrong` says which took four times what was expected.
+/// Every second step computes prompt tokens for a target. `is_wrong` selects the steps that took four times the expected time.
 template <class IsWrong>
 FoundIn run_of_predictions(IsWrong is_wrong, int32_t prefill_budget) {
   FoundIn run;
@@ -38,7 +38,7 @@ TEST(PredictionRule, IsSilentWhereMostAreRightOrNothingRestsOnThem) {
   EXPECT_EQ(no_target.of("step times mispredicted").gain, 0.0);
 }
 
-// Slots and KV blocks were there: it was the target that left requests waiting.
+// Slots and KV blocks were free: the target made requests wait.
 TEST(PredictionRule, AStepThatFillsItsTargetLacksNoMemory) {
   for (const int32_t budget : {64, 65}) {
     FoundIn run;

@@ -1,4 +1,4 @@
-// Prompts that begin alike and were computed again: what there is to do depends on what the engine could have shared.
+// Prompts that begin alike and were computed again: the advice depends on what the engine could have shared.
 #include <algorithm>
 
 #include <gmock/gmock.h>
@@ -11,7 +11,7 @@
 namespace minfer {
 namespace {
 
-/// The advice on two equal prompts without a hit; "": nothing is said of them.
+/// The advice on two equal prompts without a hit; "": there is no finding.
 std::string advice_on_prefixes(const std::vector<std::pair<std::string, std::string>>& options) {
   ProfileHeader header = test::sample_header();
   header.options.insert(header.options.end(), options.begin(), options.end());
@@ -38,14 +38,15 @@ std::string advice_on_prefixes(const std::vector<std::pair<std::string, std::str
 }
 
 TEST(PrefixRule, AdvisesACacheWhereTheModelCanHaveOne) {
-  EXPECT_EQ(advice_on_prefixes({{"enable_prefix_caching", "false"}}), "--enable-prefix-caching");
-  EXPECT_THAT(advice_on_prefixes({{"enable_prefix_caching", "true"}}), testing::HasSubstr("more KV cache"));
+  EXPECT_EQ(advice_on_prefixes({{"enable_prefix_caching", "false"}}), "set --enable-prefix-caching");
+  EXPECT_THAT(advice_on_prefixes({{"enable_prefix_caching", "true"}}),
+              testing::HasSubstr("enlarge the KV cache"));
   EXPECT_THAT(advice_on_prefixes({{"enable_prefix_caching", "true"}}),
               testing::Not(testing::HasSubstr("copies")));
   EXPECT_THAT(advice_on_prefixes({{"enable_prefix_caching", "true"}, {"is_recurrent", "true"}}),
-              testing::HasSubstr("more copies of states (--num-state-copies)"));
+              testing::HasSubstr(", keep more copies of states (--num-state-copies)"));
   EXPECT_EQ(advice_on_prefixes({{"enable_prefix_caching", "false"}, {"is_recurrent", "true"}}),
-            "--enable-prefix-caching, with room for --num-state-copies");
+            "set --enable-prefix-caching, with room for --num-state-copies");
 }
 
 }  // namespace

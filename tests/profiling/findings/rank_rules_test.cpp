@@ -1,4 +1,4 @@
-// The rules of several ranks, beside a control of even ones.
+// The rules about several ranks, beside a control with even ranks.
 #include <gtest/gtest.h>
 
 #include "profiling/findings/findings_report.h"
@@ -12,7 +12,7 @@ using test::found_op;
 using test::FoundIn;
 using test::kUnchanged;
 
-/// A run of 100 steps on three ranks: each computes 800 us, waits 20 and moves bytes for 60, then `change` is made to each of them.
+/// A run of 100 steps on three ranks: each computes 800 us, waits 20 and moves bytes for 60. Then `change` is applied to each rank.
 template <class Change>
 FoundIn run_on_ranks(Change change) {
   ProfileHeader header = device_header();
@@ -92,7 +92,7 @@ TEST(RankRules, ARankThatIsLateOutOfExchanges) {
   });
   const Finding finding = run.of("slow rank");
   EXPECT_NE(finding.evidence.find("for rank 0"), std::string::npos) << finding.evidence;
-  EXPECT_NE(finding.evidence.find("is 360 us a step in ops between ranks without waiting, they 60 us"),
+  EXPECT_NE(finding.evidence.find("spends 360 us a step in ops between ranks without waiting, they 60 us"),
             std::string::npos)
       << finding.evidence;
 }
@@ -121,7 +121,7 @@ TEST(RankRules, ExposedCommunication) {
   EXPECT_EQ(run.of("slow rank").gain, 0.0);
 }
 
-// An op between ranks holds what it waits: how near it is to a roof says nothing.
+// The time of an op between ranks contains its waits, so its distance from a roofline says nothing.
 TEST(RankRules, OpsBetweenRanksAreNoSlowKernels) {
   ProfileHeader header = device_header();
   header.ops.push_back(found_op("attn_all_reduce", OpKind::all_reduce));

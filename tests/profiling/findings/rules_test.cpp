@@ -1,4 +1,4 @@
-// Each rule on synthetic records, beside a control that lacks what it looks for.
+// Each rule on synthetic records, beside a control that lacks the fault.
 #include "profiling/findings/rules.h"
 
 #include <algorithm>
@@ -121,7 +121,7 @@ TEST(Rules, DraftsThatLoseButNotThoseThatGain) {
     });
     return run;
   };
-  FoundIn loses = run_with(4000.0);  // 8 tokens, which take 2000 us in steps of 4 and 1000 us
+  FoundIn loses = run_with(4000.0);  // 8 tokens, which take 2000 us in steps of 4, and 1000 us
   EXPECT_NEAR(loses.of("drafts that lose").gain, 2000.0 / 5000.0, 0.05);
   EXPECT_NE(loses.of("drafts that lose").evidence.find("2.00 tokens a sequence, each in 500 us"),
             std::string::npos)
@@ -165,7 +165,7 @@ TEST(Rules, LaunchBoundAndGraphMisses) {
   off.steps(eager);
   EXPECT_EQ(off.of("launch-bound").gain, 0.0) << "one finding for what --cuda-graphs mends";
   EXPECT_NEAR(off.of("graph misses").gain, 0.3, 1e-6);
-  EXPECT_EQ(off.of("graph misses").advice, "--cuda-graphs");
+  EXPECT_EQ(off.of("graph misses").advice, "set --cuda-graphs");
   FoundIn on;
   on.steps(eager);
   EXPECT_NEAR(on.of("launch-bound").gain, 0.3, 1e-6);
@@ -322,7 +322,7 @@ TEST(Rules, QueueingWhileRequestsKeepComing) {
   EXPECT_EQ(run_with(1'000), 0.0) << "a batch that comes at once waits for itself";
 }
 
-/// The one op of interest at half of the roofline, with such a kernel.
+/// The cause for the only op of interest, which is at half of the roofline, with this kernel.
 std::string cause_at_half(size_t op, const KernelLaunch& launch) {
   FoundIn run;
   run.evidence.add(launch);

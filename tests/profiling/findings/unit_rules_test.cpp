@@ -1,4 +1,4 @@
-// Rules on the units that compute: f32 lanes, tensor cores, types of weights. On synthetic records, beside a control.
+// Rules about the units that compute: f32 lanes, tensor cores, types of weights. On synthetic records, beside a control.
 #include <algorithm>
 #include <string>
 
@@ -39,7 +39,7 @@ TEST(Rules, SlowerThanBf16AtThisBatch) {
     }
     return header;
   };
-  // In bf16: 33.6 MB at 4,000 GB/s are 8.4 us, 9.3 at 90 % of that, and 4; here a call takes 25.
+  // In bf16: 33.6 MB at 4,000 GB/s take 8.4 us, or 9.3 us at 90 %, plus 4; here a call takes 25 us.
   FoundIn quantised(with_weights(4096 * 4096 * 9 / 16));
   quantised.steps(kUnchanged);
   EXPECT_EQ(quantised.first(), "slower than bf16");
@@ -52,7 +52,7 @@ TEST(Rules, SlowerThanBf16AtThisBatch) {
   EXPECT_EQ(fast.of("slower than bf16").gain, 0.0);
 }
 
-/// Products whose arithmetic takes 18.75 us a call on bf16 tensor cores, half of that on FP8's, in two layers.
+/// Products in two layers whose arithmetic takes 18.75 us a call on bf16 tensor cores, and half of that on FP8's.
 ProfileHeader header_with_fp8(bool first, bool second) {
   ProfileHeader header = device_header();
   header.ceilings.fp8_gflops = 2.0 * header.ceilings.gflops;
@@ -67,7 +67,7 @@ ProfileHeader header_with_fp8(bool first, bool second) {
 }
 constexpr int64_t kFlopsOfACall = 15'000'000'000;
 
-/// A CPU that prefills quantised weights at half of its f32 roof: 400 us of 800 by the roofline, of which memory needs 40.
+/// A CPU that prefills quantised weights at half of its f32 roofline: 400 us of 800, of which memory needs 40.
 FoundIn prefill_on_cpu(double bf16_gflops, double int8_gflops, int64_t weight_bytes = 4096 * 4096 * 17 / 16,
                        OpKind kind = OpKind::linear, int32_t runs = 1) {
   ProfileHeader header = device_header();
@@ -104,7 +104,7 @@ TEST(Rules, ArithmeticInF32WhileTheCoresHaveNarrowerUnits) {
       std::string::npos)
       << finding.evidence;
   EXPECT_EQ(finding.advice.find("--"), std::string::npos) << "there is no option";
-  // What nothing mends makes no run unhealthy, and stands behind what something does.
+  // A finding without a remedy makes no run unhealthy, and ranks behind findings with one.
   EXPECT_FALSE(finding.has_option);
   EXPECT_EQ(finding.weight(), kLeastGain);
   EXPECT_NE(run.first(), "f32 arithmetic");
@@ -145,7 +145,7 @@ TEST(Rules, WhatIsBoundByArithmeticIsToldOfTheUnitThatItCouldUse) {
   FoundIn cpu = prefill_on_cpu(4'000.0, 8'000.0);
   cpu.steps([](StepSummary& step) {
     step.on_device = false;
-    step.start_ns = 101'000'000 + step.step * 410'000;  // behind the others
+    step.start_ns = 101'000'000 + step.step * 410'000;  // after the others
     step.wall_us = step.gpu_us = 410.0;
     step.ops.resize(1);
     step.ops[0].us = 400.0;
@@ -182,7 +182,7 @@ TEST(Rules, MoreTokensAreHeldAgainstTheCeilingOfEachOp) {
     run.steps([](StepSummary& step) { step.ops[0].flops = 32 * kFlopsOfACall; });
     return StepModel(run.evidence, LineFit{}, StepPhase::decode).token_cost(32.0, 64.0);
   };
-  // Of 1,000 us products take 800, attention 190, and it grows. 64 tokens reach 64 / 69 of the roof.
+  // Products take 800 us of 1,000, attention takes 190 and grows. 64 tokens reach 64 / 69 of the roofline.
   EXPECT_NEAR(token_cost(false, false), 0.5 * (2.0 * 600.0 * 69.0 / 64.0 + 380.0) / 1'000.0, 1e-9);
   EXPECT_NEAR(token_cost(true, false), 0.5 * (2.0 * 450.0 * 69.0 / 64.0 + 380.0) / 1'000.0, 1e-9);
   EXPECT_NEAR(token_cost(true, true), 0.5 * (810.0 + 380.0) / 1'000.0, 1e-9) << "the weights' time";

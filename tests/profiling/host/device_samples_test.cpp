@@ -1,4 +1,4 @@
-// Readings of devices on their way into a profile: from a reader that counts to the line.
+// Readings of devices on their way to a profile: from a reader that counts to the line.
 #include <fstream>
 #include <sstream>
 #include <vector>

@@ -1,4 +1,4 @@
-// What Linux counts of a process: files as it writes them, and a thread that has to share its core.
+// Linux's counters of a process: files in their real form, and a thread that has to share its core.
 #include "profiling/host/host_counters.h"
 
 #include <atomic>
@@ -25,7 +25,7 @@
 namespace minfer {
 namespace {
 
-/// A file system with what is planted in it.
+/// A file system with planted files.
 class PlantedHost {
  public:
   void write(const std::string& path, const std::string& text) {
@@ -124,7 +124,7 @@ class BusyCore {
     for (int core = 0; core < CPU_SETSIZE && CPU_COUNT(&one_) == 0; ++core) {
       if (CPU_ISSET(core, &all_)) CPU_SET(core, &one_);
     }
-    ::sched_setaffinity(0, sizeof one_, &one_);  // threads that are started have it too
+    ::sched_setaffinity(0, sizeof one_, &one_);  // threads that are started inherit it
     for (int i = 0; i < 3; ++i) {
       threads_.emplace_back([](const std::stop_token& stop) {
         while (!stop.stop_requested()) {
@@ -145,7 +145,7 @@ TEST(HostCounters, AThreadWaitsForItsCore) {
   if (reader.read(here).threads.empty()) GTEST_SKIP() << "the system does not say what threads did";
   const BusyCore busy;
   const HostCounters before = reader.read(here);
-  constexpr int64_t kEnoughNs = 60'000'000;  // on the core: several turns of the scheduler
+  constexpr int64_t kEnoughNs = 60'000'000;  // on the core: the scheduler switches several times
   HostCounters after = before;
   while (after.threads.at(here).ran_ns - before.threads.at(here).ran_ns < kEnoughNs)
     after = reader.read(here);

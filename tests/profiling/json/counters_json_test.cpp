@@ -60,7 +60,7 @@ TEST(CountersJson, OnlyLinesOfOtherRanksNameTheirs) {
   EXPECT_THROW(read_counters_of(wrong, "here"), FileError);
 }
 
-// The control: what is not as the schema says does not pass.
+// The control: lines that break the schema do not pass.
 TEST(CountersSchema, WrongLinesAreNot) {
   const auto broken = [&](const char* pointer, const nlohmann::json& value) {
     nlohmann::json json = counters_line(test::sample_counters());

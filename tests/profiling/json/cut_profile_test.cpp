@@ -1,4 +1,4 @@
-// A profile with every kind of line in it, of which an end is lost: the disk is full, nobody reads, the process is killed.
+// A profile with every kind of line whose end is lost: the disk is full, nobody reads, the process is killed.
 #include <csignal>
 #include <fstream>
 #include <sstream>
@@ -30,7 +30,7 @@ class CutProfileTest : public testing::Test {
     launches_.push_back(std::make_unique<LaunchTable>());
     return test::whole_profile_header(*launches_.back());
   }
-  /// All of a profile of so many steps.
+  /// The whole text of a profile of that many steps.
   std::string whole_text(int64_t steps) {
     ProfileWriter writer(path_, header());
     write_whole_profile(writer, steps);
@@ -80,7 +80,7 @@ TEST_F(CutProfileTest, EveryCutIsReadToItsLastWholeLine) {
     ASSERT_EQ(file.note.empty(), cut.back() == '\n') << bytes;
     if (!file.steps.empty() && (file.note.empty() || bytes % 97 == 0)) {
       const std::string report = render_report(file, {});
-      EXPECT_EQ(report.find("0 dropped before the last (behind it: not known") == std::string::npos,
+      EXPECT_EQ(report.find("0 dropped before the last (after it: not known") == std::string::npos,
                 file.note.empty())
           << report;
     }

@@ -1,4 +1,4 @@
-// JSON as it is appended to records and responses: what a parser reads is what was written.
+// JSON as it is appended to records and responses: a parser reads what was written.
 #include "profiling/json/json_text.h"
 
 #include <limits>

@@ -26,7 +26,7 @@
 namespace minfer {
 namespace {
 
-/// A profile file of two steps with a traced range behind them.
+/// A profile file of two steps, followed by a traced range.
 std::string traced_text(const RangeAnalysis& analysis) {
   std::string text;
   append_header_line(text, test::sample_header());
@@ -86,7 +86,7 @@ TEST(KernelLines, NameTheRankIfItIsNotTheFirst) {
   EXPECT_EQ(file.steps[0].kernels->rank, 0);
 }
 
-// What is added up is the first rank's, as its ops are; the others have a table.
+// The sums are the first rank's, like the ops; the other ranks have a table.
 TEST(KernelLines, OfOtherRanksLeaveTheReportAsItWas) {
   ProfileFile file = read_traced(text_of_two_ranks());
   const std::string both = render_report(file, {});

@@ -30,7 +30,7 @@ ProfileFile read_text(const std::string& text) {
   return read_profile(stream, "run.jsonl");
 }
 
-// The message of the FileError that reading `text` throws; empty: it throws none.
+// The message of the FileError that reading `text` throws; empty: there is none.
 std::string refusal(const std::string& text) {
   return test::refusal_of<FileError>([&] { read_text(text); });
 }
@@ -184,7 +184,7 @@ TEST(ProfileFile, SaysWhatEachOpMultipliesInAndWhatItCould) {
   beside_others.ceilings.runs = 0;
   EXPECT_EQ(units_text(beside_others).find("times"), std::string::npos)
       << "such ceilings say nothing of each other";
-  header.ops[1].fp8_products = true;  // of the first layer alone
+  header.ops[1].fp8_products = true;  // only of the first layer
   EXPECT_EQ(unit_names(header, "qkv"), (std::vector<std::string_view>{"fp8", "bf16"}));
   EXPECT_EQ(unit_names(header, "sample"), (std::vector<std::string_view>{"f32"}));
   EXPECT_EQ(unit_names(header, "no such op"), std::vector<std::string_view>{});
@@ -310,7 +310,7 @@ TEST(ProfileFile, MissingFileAndFolder) {
   EXPECT_THROW(read_profile("/tmp"), FileError);
 }
 
-// Windows of counters stand between the steps.
+// Windows of counters are between the steps.
 TEST(ProfileFile, ReadsCountersBesideSteps) {
   const std::vector<StepSummary> steps = test::sample_steps(2);
   std::string text = written(test::sample_header(), {});

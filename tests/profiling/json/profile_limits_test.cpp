@@ -1,5 +1,5 @@
-// Numbers at the limits of their types, in every place of a profile: each is refused by name as it is read, or no reader of profiles is harmed by it. The
-// undefined-behaviour sanitizer says what a reader's arithmetic does with them.
+// Numbers at the limits of their types, in every place of a profile: either reading refuses them by name, or no reader of profiles is
+// harmed. The undefined-behaviour sanitizer checks the readers' arithmetic.
 #include <fstream>
 #include <map>
 #include <regex>
@@ -42,7 +42,7 @@ struct Number {
   size_t begin, size;
 };
 
-/// The numbers of a profile by the kind of line and the name of their field; those that are texts too, as options are.
+/// The numbers of a profile by the kind of line and the name of their field; also those that are texts, as in options.
 std::map<std::string, std::vector<Number>> numbers_in(const std::string& text) {
   std::map<std::string, std::vector<Number>> found;
   static const std::regex number(
@@ -73,7 +73,7 @@ std::string text_of_file(const std::filesystem::path& path) {
   return text.str();
 }
 
-/// The profile with a line of every kind, and those that the fuzzer begins with.
+/// The profile with a line of every kind, and the fuzzer's initial inputs.
 std::vector<std::string> examples() {
   const test::TemporaryDirectory directory;
   LaunchTable launches;
@@ -94,14 +94,14 @@ std::vector<std::string> examples() {
   return texts;
 }
 
-/// With the numbers at these places replaced; they are in ascending order.
+/// The text with the numbers at these places, in ascending order, replaced.
 std::string changed(std::string text, std::span<const Number> places, const std::string& number) {
   for (size_t i = places.size(); i-- > 0;)
     text.replace(places[i].begin, places[i].size, number);
   return text;
 }
 
-// One of a kind, and at the largest all of it, so that their sums are large too.
+// One number of a kind; at the largest value all of the kind, so that their sums are large too.
 TEST(ProfileLimits, NoNumberHarmsAReader) {
   std::set<std::string> known;
   for (const std::string& text : examples()) {

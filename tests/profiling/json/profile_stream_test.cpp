@@ -16,7 +16,7 @@
 namespace minfer {
 namespace {
 
-/// Writes down in which order it is given lines.
+/// Records the order in which it gets lines.
 class LineOrder final : public ProfileVisitor {
  public:
   void header(ProfileHeader) override { order += 'h'; }
@@ -61,7 +61,7 @@ std::string many_steps(int64_t count) {
   return text;
 }
 
-/// Bytes that the sums of so many steps take.
+/// The bytes that the sums of that many steps take.
 size_t bytes_of_sums(int64_t count) {
   std::istringstream stream(many_steps(count));
   ReportSums sums({}, 5);
@@ -69,7 +69,7 @@ size_t bytes_of_sums(int64_t count) {
   return sums.bytes();
 }
 
-// But for the recent steps, of which there are a fixed number at the most.
+// Except for the recent steps, whose number is limited.
 TEST(ProfileStream, SumsDoNotGrowWithSteps) {
   const size_t of_few = bytes_of_sums(100), of_many = bytes_of_sums(2'100);
   EXPECT_LE(of_many - of_few, 2'000 * 64u);
@@ -100,7 +100,7 @@ TEST(ProfileStream, KernelsOfRecentStepsChangeWhatIsAttributed) {
   EXPECT_EQ(result.attributed_by.at("kernels"), 1);
 }
 
-// The thread that reads ahead ends in every case.
+// The reading thread ends in every case.
 TEST(ProfileStream, WhatAVisitorThrowsReachesTheCaller) {
   class Refuser final : public ProfileVisitor {
     void step(StepSummary& step) override {

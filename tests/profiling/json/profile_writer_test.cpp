@@ -33,7 +33,7 @@ void consume_steps(ProfileWriter& writer, int64_t count) {
     writer.consume(test::sample_record(step, 4, step % 2 == 0 ? 0 : 8));
 }
 
-/// Waits until the file holds so many steps; false if that takes a minute.
+/// Waits until the file holds that many steps. Returns false if that takes a minute.
 bool wait_for_steps(const std::filesystem::path& path, size_t count) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   while (std::filesystem::file_size(path) == 0 || read_profile(path).steps.size() < count) {
@@ -56,7 +56,7 @@ TEST_F(ProfileWriterTest, WritesEveryStep) {
   for (size_t i = 0; i < 500; ++i)
     ASSERT_EQ(file.steps[i].step, static_cast<int64_t>(i));
   EXPECT_EQ(file.steps[7].requests, std::vector<std::string>{"request-0"});
-  EXPECT_EQ(writer.close().written, 500u);  // a second time: the same
+  EXPECT_EQ(writer.close().written, 500u);  // the second call returns the same
 }
 
 TEST_F(ProfileWriterTest, WritesOnlyTheRangeAndItsLayers) {
@@ -69,7 +69,7 @@ TEST_F(ProfileWriterTest, WritesOnlyTheRangeAndItsLayers) {
   EXPECT_EQ(file.steps.front().step, 100);
   EXPECT_EQ(file.steps.back().step, 200);
   EXPECT_FALSE(file.steps.front().layers.empty());
-  // Step 101 is mixed: decode is charged what the steps before the range taught.
+  // Step 101 is mixed: decode is charged the cost learnt from the steps before the range.
   const StepSummary& mixed = file.steps[1];
   ASSERT_EQ(mixed.phase(), StepPhase::mixed);
   EXPECT_GT(mixed.decode.us, 0.0);
@@ -97,7 +97,7 @@ TEST_F(ProfileWriterTest, LinesArriveWhileTheRunGoesOn) {
 TEST_F(ProfileWriterTest, AFullQueueDropsAndCounts) {
   ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
   const int reader =
-      open(path.c_str(), O_RDONLY | O_NONBLOCK);  // never reads: the pipe fills, then the queue
+      open(path.c_str(), O_RDONLY | O_NONBLOCK);  // never reads: first the pipe fills, then the queue
   ASSERT_GE(reader, 0);
   int errors = 0;
   ProfileWriter writer(path, test::sample_header(),
@@ -105,7 +105,7 @@ TEST_F(ProfileWriterTest, AFullQueueDropsAndCounts) {
                         .close_timeout = std::chrono::milliseconds(50),
                         .on_error = [&](const std::string&) { ++errors; }});
   constexpr uint64_t kSteps = 2'000;
-  consume_steps(writer, kSteps);  // comes to its end although nobody reads
+  consume_steps(writer, kSteps);  // ends although nobody reads
   const ProfileWriter::Stats stats = writer.close();
   EXPECT_GT(stats.dropped, 0u);
   EXPECT_EQ(stats.written + stats.dropped, kSteps);
@@ -143,7 +143,7 @@ TEST_F(ProfileWriterTest, AClosedPipeDoesNotEndTheProcess) {
 
 TEST_F(ProfileWriterTest, ConsumingAllocatesNothing) {
   if (!test::counts_allocations()) GTEST_SKIP() << "a sanitizer counts the allocations";
-  constexpr size_t kSlots = 16;  // the least
+  constexpr size_t kSlots = 16;  // the smallest number
   ProfileWriter writer(path, test::sample_header(), {.queue_bytes = 1});
   std::vector<StepRecord> records;
   for (size_t step = 0; step < 2 * kSlots; ++step)

@@ -52,7 +52,7 @@ EndedRequest sample_request() {
   return request;
 }
 
-/// One that was refused: no step, no times.
+/// A refused request: no step, no times.
 EndedRequest refused_request() {
   EndedRequest request;
   request.id = "r";
@@ -147,7 +147,7 @@ TEST(RequestLines, TheWriterKeepsThoseOfItsStepsAndCountsWhatItLost) {
   EXPECT_EQ(full.close().dropped_lines, 2u) << "the header and a request";
 }
 
-/// Whole ones that the file has so far.
+/// The number of whole request lines in the file so far.
 size_t num_request_lines(const std::filesystem::path& path) {
   std::ifstream file(path);
   size_t count = 0;
@@ -178,7 +178,7 @@ TEST(RequestLines, AreHeldBackUntilTheClientHasTakenTheAnswer) {
     request.client = client;
     writer.consume_request(request);
   }
-  writer.consume_request(ended("none"));  // which is known at once
+  writer.consume_request(ended("none"));  // known at once
   const auto written = [&] { return read_profile(path).requests; };
   ASSERT_TRUE(test::wait_until([&] { return num_request_lines(path) == 1; }));
   EXPECT_EQ(written()[0].id, "none");

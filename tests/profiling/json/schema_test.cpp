@@ -74,7 +74,7 @@ TEST(StepSchema, EveryWrittenLineIsValid) {
   }
 }
 
-// The control: what is not as the schema says does not pass.
+// The control: lines that break the schema do not pass.
 TEST(StepSchema, WrongLinesAreNot) {
   const JsonSchema validator(load_schema());
   const auto broken = [&](size_t line, const char* pointer, const Json& value) {
@@ -134,7 +134,7 @@ TEST(StepSchema, MemoryLinesAreValid) {
   EXPECT_NE(validator.check(line), "");
 }
 
-/// Lines of a traced range, and of one that could not be.
+/// Lines of a traced range, and of one that was impossible.
 std::string kernel_text() {
   std::string text;
   RangeTrace failed;
@@ -188,7 +188,7 @@ TEST(KernelSchema, WrongLinesAreNot) {
   EXPECT_TRUE(broken(3, "/schema", "minfer.kernel/2"));
 }
 
-/// What Python's jsonschema says of `text`: the exit status of the check.
+/// The result of Python's jsonschema for `text`: the exit status of the check.
 int python_check(const std::string& schema, const std::string& text) {
   const auto path =
       std::filesystem::temp_directory_path() / ("minfer_schema_" + std::to_string(getpid()) + ".jsonl");

@@ -5,7 +5,7 @@
 namespace minfer {
 namespace {
 
-/// A step of 100 us: 60 for the prompts of `prefilling` requests, if there are any, and the rest for `decoding` ones.
+/// A step of 100 us: 60 us for the prompts of `prefilling` requests, if there are any, and the rest for `decoding` ones.
 StepSummary step(int64_t number, int32_t prefilling, int32_t decoding) {
   StepSummary summary;
   summary.step = number;
@@ -22,7 +22,7 @@ TEST(DeviceTime, GivesEachRequestItsPart) {
   device.add(step(10, 2, 0));
   device.add(step(11, 1, 2));
   device.add(step(12, 0, 3));
-  // In two steps its prompt, in one it decoded: 50 + 60, and a third of 100.
+  // Two steps computed its prompt and in one it decoded: 50 + 60, and a third of 100.
   const DeviceTime::Part part = device.of({.first = 10, .last = 12, .prefill = 2, .decode = 1});
   EXPECT_NEAR(part.us, 50.0 + 60.0 + 100.0 / 3, 1e-9);
   EXPECT_NEAR(part.share, part.us / 300.0, 1e-9);

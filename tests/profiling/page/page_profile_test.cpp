@@ -1,4 +1,4 @@
-// The document that the page shows of a profile file.
+// The document of a profile file that the page shows.
 #include "profiling/page/page_profile.h"
 
 #include <filesystem>

@@ -14,7 +14,7 @@ StepSummary step(int64_t number, double wall_us) {
   return summary;
 }
 
-/// Times of which no two are equal, all from 1,000 to 2,000 us.
+/// Times between 1,000 and 2,000 us, all different.
 double ordinary_us(int64_t number) {
   return 1000.0 + static_cast<double>(number * 7919 % 100'003) * 0.00999;
 }
@@ -48,7 +48,7 @@ TEST(ThinnedSteps, OfManyItKeepsTheRangeOfEachBucketAndEverySlowStep) {
   for (int64_t slow = 50'000; slow < 50'010; ++slow)
     EXPECT_EQ(std::ranges::count(steps, slow, &StepSummary::step), 1) << slow;
   EXPECT_EQ(std::ranges::min(steps, {}, &StepSummary::wall_us).wall_us, shortest);
-  // Every bucket has its part: no gap is wider than two of them.
+  // Every bucket is represented: no gap is wider than two buckets.
   for (size_t i = 1; i < steps.size(); ++i)
     EXPECT_LE(steps[i].step - steps[i - 1].step, 2 * thinned.steps_of_bucket());
   EXPECT_LE(kCount - steps.back().step, 2 * thinned.steps_of_bucket());

@@ -76,7 +76,7 @@ TEST_F(CeilingsCache, KeepsTheBestOfThreeMeasurements) {
   EXPECT_EQ(measured_text(header.ceilings), ", best of 3 measurements, the last on 2026-11-27");
 }
 
-/// The same while others took the cores.
+/// The same while other processes used the cores.
 std::function<Ceilings()> found_beside_others(double read_gbps, double gflops) {
   return [=]() -> Ceilings {
     ++measurements;
@@ -234,7 +234,7 @@ TEST_F(CeilingsCache, PathFollowsTheEnvironment) {
 
 TEST(MeasureCeilings, GivesNumbersInTheirUnits) {
   const Ceilings measured = measure_ceilings(2);
-  // Bounds of any machine, however busy, that a wrong unit exceeds.
+  // Bounds that hold for any machine, however busy, and that a wrong unit exceeds.
   EXPECT_GT(measured.read_gbps, 1e-3);
   EXPECT_LT(measured.read_gbps, 5'000.0);
   EXPECT_GT(measured.gflops, 1e-3);
@@ -246,7 +246,7 @@ TEST(MeasureCeilings, GivesNumbersInTheirUnits) {
 }
 
 TEST(MeasureCeilings, SeesThatOthersTakeTheCores) {
-  // Threads of one core, which hold it for as long as they run: each has half of it at the most.
+  // Threads of one core, which use it as long as they run: each gets at most half of it.
   cpu_set_t before, one;
   ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
   CPU_ZERO(&one);
@@ -270,7 +270,7 @@ TEST(PeakLoops, CountTheirWork) {
   for (const cpu::Isa isa : {cpu::Isa::portable, cpu::Isa::avx2, cpu::Isa::avx512}) {
     if (isa > cpu::detected_isa()) continue;
     const cpu::PeakLoops loops = cpu::peak_loops(isa);
-    // x = 0.999 x + 0.001 tends to 1 in each of the twelve chains, whose first floats are added.
+    // x = 0.999 x + 0.001 tends to 1 in each of the twelve chains, whose first floats are summed.
     EXPECT_NEAR(loops.fma(200'000), 12.0f, 1e-2f) << cpu::name(isa);
     EXPECT_EQ(loops.flops_per_round % 24, 0) << cpu::name(isa);
     alignas(64) std::array<char, 1024> data{};

@@ -1,10 +1,10 @@
 // Stamps that kernels of replayed graphs take themselves, against CUPTI's records of the same kernels.
 //
-// A stamp is taken when everything before its op has ended, so an op's time runs from the end of the kernel
-// in front to the end of its own last kernel, and contains the gap between the two. CUPTI's kernels begin
-// earlier: with programmatic launches a kernel is placed while the one in front still runs. So what must
-// agree is: the kernels that were launched; the times between the ends of kernels; the time of a whole step; and,
-// where a kernel is so long that the gap does not count, its duration from the end of the one in front on.
+// A stamp is taken when everything before its op has ended. So an op's time runs from the end of the kernel in
+// front to the end of its own last kernel, including the gap between the two. CUPTI's kernels begin earlier: with
+// programmatic launches a kernel is placed while the one in front still runs. The following must agree: the
+// kernels that were launched; the times between the ends of kernels; the time of a whole step; and, for a kernel
+// so long that the gap does not matter, its duration from the end of the kernel in front.
 #include <algorithm>
 #include <array>
 #include <map>
@@ -25,12 +25,12 @@ using test::KernelRecord;
 constexpr int32_t kSequences = 16;
 constexpr size_t kSteps = 8;
 constexpr double kLongKernelUs = 50.0;
-/// Kernels that ask for what no kernel before writes before they wait for those, but for those of experts, which are not known so early.
+/// Kernels that request data which no kernel before them writes, before they wait for these. Not those of experts, known only later.
 constexpr std::array<std::string_view, 4> kReadAhead = {"strip_kernel<", "stream_product_kernel<",
                                                         "tile_stream_kernel<", "attention_decode_kernel<"};
-constexpr int32_t kLeastOfCupti = 16;  ///< registers that it gives a kernel of fewer
+constexpr int32_t kLeastOfCupti = 16;  ///< for kernels that use fewer
 
-/// The records of kernels, one list a step.
+/// Splits the records of kernels into one list for each step.
 std::vector<std::vector<KernelRecord>> split_steps(const std::vector<KernelRecord>& kernels) {
   std::vector<std::vector<KernelRecord>> steps;
   for (const KernelRecord& kernel : kernels) {
@@ -40,7 +40,7 @@ std::vector<std::vector<KernelRecord>> split_steps(const std::vector<KernelRecor
   return steps;
 }
 
-/// For each op the first of its kernels, by what was launched for it.
+/// For each op the index of its first kernel, by the launches counted for it.
 std::vector<size_t> first_kernels(const StepStamps& stamps) {
   std::vector<size_t> firsts;
   size_t next = 0;
@@ -51,7 +51,7 @@ std::vector<size_t> first_kernels(const StepStamps& stamps) {
   return firsts;
 }
 
-/// What the table of launches says of a step's kernels is what CUPTI saw of them.
+/// Expects the table of launches to agree with CUPTI about a step's kernels.
 void expect_launches(const StepStamps& stamps, const std::vector<KernelLaunch>& table,
                      const std::vector<KernelRecord>& kernels) {
   ASSERT_EQ(stamps.launches.size(), kernels.size());
@@ -91,7 +91,7 @@ int64_t busy_ns(const std::vector<KernelRecord>& kernels) {
 struct OpTimes {
   double stamped = 0.0;  ///< between stamps
   double ends = 0.0;     ///< between the ends of kernels
-  double kernels = 0.0;  ///< sum of the kernels' durations, but what they overlap with the one in front
+  double kernels = 0.0;  ///< sum of the kernels' durations, without overlap with the one in front
   double longest = 0.0;  ///< of a kernel
 };
 
@@ -109,11 +109,11 @@ TEST(CudaStamps, AgreeWithCuptiWhileGraphsReplay) {
   options.max_model_len = 256;
   options.max_num_seqs = kSequences;
   options.num_blocks = kSequences * 16;
-  options.steps_ahead = 0;  // CUPTI then sees all kernels of the measured steps, and no other
+  options.steps_ahead = 0;  // so that CUPTI sees all kernels of the measured steps, and no others
   Engine engine(open_model("synthetic:llama-3.2-1b:bf16"), options);
   for (int32_t i = 0; i < kSequences; ++i)
     engine.submit(test::greedy_request(std::to_string(i), {i + 1, i + 2, i + 3}, 200));
-  // The prompts, a step of decoding without a graph, one that is captured, and some that are replayed.
+  // The prompts, a decoding step without a graph, one that is captured, and some that are replayed.
   for (int i = 0; i < 10; ++i)
     engine.step();
   recorder->start();

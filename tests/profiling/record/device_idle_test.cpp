@@ -7,7 +7,7 @@ namespace {
 
 constexpr int64_t kUs = 1'000;
 
-/// A step's ops on a timeline of microseconds; `launched` 0: by a graph.
+/// A step's ops on a timeline of microseconds; `launched` 0: launched by a graph.
 struct TimedOp {
   int64_t begin, launched, end;
 };
@@ -38,7 +38,7 @@ TEST(DeviceIdle, OfAGraphNothingIsSeen) {
 
 TEST(DeviceIdle, EndsShowWhoWaitedForWhom) {
   IdleFinder finder;
-  // The second op was launched 190 us after the first had ended, the third in time, and yet it began 60 us late.
+  // The second op was launched 190 us after the end of the first; the third was launched in time, but began 60 us late.
   const auto ops = finder.find(stamps_of({{100, 90, 110}, {305, 300, 340}, {400, 310, 450}}, 455));
   EXPECT_EQ(finder.source(), IdleSource::end_stamps);
   EXPECT_EQ(ops[0].busy_ns, 10 * kUs);
@@ -54,7 +54,7 @@ TEST(DeviceIdle, EndsShowWhoWaitedForWhom) {
 
 TEST(DeviceIdle, WhatRanWhileTheNextOpWaitedIsNotTheHosts) {
   IdleFinder finder;
-  // The next op was launched 20 us after the first had ended, behind something of 250 us that is no op.
+  // The next op was launched 20 us after the end of the first, behind 250 us of work that is no op.
   const auto ops = finder.find(stamps_of({{100, 90, 110}, {380, 130, 400}}, 401));
   EXPECT_EQ(ops[0].busy_ns, 10 * kUs);
   EXPECT_EQ(ops[0].idle_host_ns, 20 * kUs);
@@ -110,7 +110,7 @@ TEST(DeviceIdle, WhatWasNeverFollowedCloselyStaysBusy) {
   EXPECT_EQ(ops[0].idle_ns(), 0);
 }
 
-/// The host is ahead by less than launches take to be taken up at the most, and no step is followed closely.
+/// The host is ahead by less than the longest time to take up a launch, and no step is stamped closely.
 TEST(DeviceIdle, WhatAnOpTakesIsLearnedFromLaunchesThatCameBeforeItBegan) {
   IdleFinder finder;
   finder.find(stamps_of({{100, 90, 0}, {120, 98, 0}}, 130));
@@ -130,8 +130,8 @@ TEST(DeviceIdle, OtherLaunchesAreAnotherKindOfWork) {
   EXPECT_EQ(finder.find(larger)[0].idle_ns(), 210 * kUs);
 }
 
-/// Steps of two ops whose first takes 20 us, on a machine that takes a launch up in 30: in each the device is idle when the first op is
-/// launched, as when the host waits for every step. Returns when the next step may begin.
+/// Steps of two ops, the first of which takes 20 us, on a machine that takes up a launch in 30 us. In each step the device is idle when
+/// the first op is launched, as if the host waited for every step. Returns when the next step may begin.
 int64_t learn_slow_take_up(IdleFinder& finder) {
   int64_t at = 1'000;
   for (int i = 0; i < 20; ++i, at += 100)
@@ -167,7 +167,7 @@ TEST(DeviceIdle, ALateLaunchIsFoundWhereLaunchesAreTakenUpSlowly) {
 TEST(DeviceIdle, AnOpThatTakesLongerIsBusyWhereLaunchesAreTakenUpSlowly) {
   IdleFinder finder;
   const int64_t at = learn_slow_take_up(finder);
-  // While the first op runs: before it may have ended, and long before it does.
+  // While the first op runs: just before it may have ended, and long before.
   for (const int64_t launched : {at + 45, at + 55}) {
     const auto ops = finder.find(stamps_of({{at + 30, at, 0}, {at + 180, launched, 0}}, at + 190));
     EXPECT_FALSE(ops[1].is_late);
@@ -187,21 +187,21 @@ TEST(DeviceIdle, ALaunchBeforeTheOpInFrontCanHaveEndedIsInTimeHoweverSoonItIsTak
 TEST(DeviceIdle, WhatHeldLaunchesUpIsNoTakeUp) {
   IdleFinder finder;
   for (int64_t at = 1'000; at < 50'000;
-       at += 1'000)  // something of 300 us that is no op in front of each step
+       at += 1'000)  // 300 us of other work, which is no op, in front of each step
     finder.find(stamps_of({{at + 300, at, 0}, {at + 320, at + 5, 0}}, at + 330));
   EXPECT_EQ(finder.take_up_ns(), IdleFinder::kTakeUpNs);
 }
 
 TEST(DeviceIdle, AStepLaunchedAheadSaysNothingOfTakeUps) {
   IdleFinder finder;
-  for (int64_t at = 1'000; at < 5'000; at += 100)  // launched while the step before runs
+  for (int64_t at = 1'000; at < 5'000; at += 100)  // launched while the step before still runs
     finder.find(stamps_of({{at + 50, at, 0}, {at + 70, at + 5, 0}}, at + 145));
   EXPECT_EQ(finder.take_up_ns(), IdleFinder::kTakeUpNs);
 }
 
 TEST(DeviceIdle, BusyAndIdleAddUpToTheStepWhateverTheStampsSay) {
   IdleFinder finder;
-  // An end before its begin and one behind the next begin, as a clock that was corrected may give.
+  // An end before its begin, and one behind the next begin: a corrected clock may give both.
   const StepStamps stamps = stamps_of({{100, 90, 80}, {200, 195, 420}, {400, 395, 401}, {390, 1, 0}}, 500);
   int64_t sum = 0;
   for (const BusyOp& op : finder.find(stamps)) {

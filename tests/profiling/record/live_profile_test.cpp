@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kSecond = 1'000'000'000;
 
-/// Has the recorder record `record`'s batch and stamps as its next step.
+/// Records `record`'s batch and stamps as the recorder's next step.
 void record_step(StepRecorder& recorder, const StepRecord& record) {
   recorder.begin_step();
   recorder.set_batch(record.batch);
@@ -78,8 +78,8 @@ TEST_F(LiveProfileTest, KeepsAsManyAsTheRing) {
   EXPECT_EQ(numbers(profile_.last(100)).front(), 74);
 }
 
-// Looking on step by step or once in a while gives the same summaries: a mixed step is split by what the pure
-// decode steps before it took.
+// Reading after each step or once in a while gives the same summaries: a mixed step is split by the times of
+// the pure decode steps before it.
 TEST_F(LiveProfileTest, SummariesAreThoseOfAProfileFile) {
   StepSummariser summariser(test::sample_ops(), test::sample_header().ceilings, ProfileDetail::op);
   std::string expected, found;

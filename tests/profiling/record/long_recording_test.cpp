@@ -1,5 +1,5 @@
 // Recording for as long as a server runs: 24 hours of steps take no more memory than the first minutes.
-// $MINFER_TEST_OPS steps: 10,000,000 are those of a day at 8.6 ms each.
+// Runs $MINFER_TEST_OPS steps: 10,000,000 are a day's steps of 8.6 ms each.
 #include <gtest/gtest.h>
 
 #include "profiling/json/profile_writer.h"

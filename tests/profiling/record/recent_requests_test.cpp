@@ -71,7 +71,7 @@ TEST(RecentRequests, NeedsNoIdsInTheRecords) {
   EXPECT_TRUE(recent.wants_ended_requests());
 }
 
-// Whoever reads never sees the order broken, and what came meanwhile is there once a step has ended.
+// A reader always sees the right order, and requests that came meanwhile are there once a step has ended.
 TEST(RecentRequests, AReaderHoldsNobodyUp) {
   RecentRequests recent;
   std::atomic<bool> stop{false};

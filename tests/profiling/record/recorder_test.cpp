@@ -43,7 +43,7 @@ void spin(std::chrono::microseconds time) {
   }
 }
 
-// What the clock says inside and outside of each span bounds what is recorded, however long a line takes.
+// Clock readings inside and outside of each span bound the recorded times, however long a line takes.
 TEST(StepRecorder, SpansAndOpsCoverTheWallTime) {
   StepRecorder recorder({.num_ops = 2});
   const int64_t before = now_ns();
@@ -149,7 +149,7 @@ TEST(StepRecorder, GivesWhatCameAfterAStep) {
   EXPECT_EQ(steps_after(1), (std::vector<int64_t>{2}));
   EXPECT_TRUE(steps_after(2).empty());
   EXPECT_TRUE(steps_after(99).empty());
-  recorder.set_enabled(false);  // a step that the ring does not hold
+  recorder.set_enabled(false);  // a step that is not in the ring
   record_step(recorder);        // 3
   recorder.set_enabled(true);
   for (int i = 0; i < 17; ++i)
@@ -218,7 +218,7 @@ TEST(StepRecorder, RecordingAllocatesNothing) {
   EXPECT_GT(test::thread_allocations(), before);
 }
 
-// A reader that is stopped in the middle of taking one value gets the newest behind it all the same.
+// A reader that is stopped while it takes a value still gets the newest value afterwards.
 TEST(LatestValue, TheNewestIsNeverLostToAReader) {
   LatestValue<int> latest;
   EXPECT_EQ(latest.take(), nullptr);
@@ -261,7 +261,7 @@ TEST(StepRecorder, ReadersNeverSeeHalfARecordAndDropsAreCounted) {
     record_step(recorder);
   reader.request_stop();
   reader.join();
-  EXPECT_EQ(sink.steps.size(), kSteps);  // drops are the ring's alone
+  EXPECT_EQ(sink.steps.size(), kSteps);  // only the ring drops steps
   EXPECT_EQ(recorder.last(kSteps).size() + recorder.dropped(), kSteps);
   EXPECT_EQ(recorder.last(1).back().step, int64_t{kSteps} - 1) << "whoever waits for the newest step gets it";
 }

@@ -69,7 +69,7 @@ TEST(Aggregate, OpsByHand) {
   EXPECT_DOUBLE_EQ(op.us, 50.0);
   EXPECT_DOUBLE_EQ(op.mean_us(), 50.0 / 6);
   EXPECT_DOUBLE_EQ(op.call_us.mean, 50.0 / 6);
-  EXPECT_DOUBLE_EQ(op.call_us.median, 9.0);  // of 4, 9 and 12 us a call
+  EXPECT_DOUBLE_EQ(op.call_us.median, 9.0);  // median of 4, 9 and 12 us a call
   EXPECT_DOUBLE_EQ(op.call_us.min, 4.0);
   EXPECT_DOUBLE_EQ(op.call_us.max, 12.0);
   EXPECT_DOUBLE_EQ(op.gbps(), 6'000 / 50.0 * 1e-3);

@@ -13,7 +13,7 @@
 namespace minfer {
 namespace {
 
-/// Two windows that differ, and one that could not be had.
+/// Two different windows, and one that was impossible.
 std::vector<CounterWindow> three_windows() {
   CounterWindow second = test::sample_counters();
   second.clock = SampleClock::device;
@@ -93,7 +93,7 @@ CounterWindow window_of(int64_t begin_ns, double us) {
   return window;
 }
 
-/// Each step is longer than the one before by 0.1 %, windows or not.
+/// Each step is 0.1 % longer than the one before, with or without windows.
 TEST(CountersReport, GrowingContextsAreNoCostOfAWindow) {
   WindowCostSum sum;
   double wall_us = 1'000.0, begin_us = 0.0;
@@ -116,7 +116,7 @@ TEST(CountersReport, GrowingContextsAreNoCostOfAWindow) {
   EXPECT_NEAR(cost.share(), 0.0, 1e-4);
 }
 
-/// Steps grow, and those beside a window take 5 % on top; a window before the first step has neighbours on one side alone.
+/// Steps grow, and those beside a window take 5 % more; a window before the first step has neighbours on one side only.
 TEST(CountersReport, TheCostIsWhatLiesAboveTheGrowth) {
   std::vector<StepSummary> steps;
   double wall_us = 1'000.0, begin_us = 0.0;
@@ -137,7 +137,7 @@ TEST(CountersReport, TheCostIsWhatLiesAboveTheGrowth) {
   EXPECT_NEAR(first.share(), 0.0, 0.01) << "neighbours behind it alone";
 }
 
-/// A window of a rank that exchanged bytes by NVLink, or why there is none.
+/// A window of a rank that exchanged bytes by NVLink, or the reason why there is none.
 CounterWindow rank_window(int32_t rank, const std::string& error = {}) {
   CounterWindow window;
   window.rank = rank;
@@ -201,7 +201,7 @@ TEST(CountersReport, RanksStandSideBySide) {
 TEST(CountersReport, RanksThatWereNotReadAreNamed) {
   const std::string text =
       render_report(file_of_ranks({test::sample_counters()}), {.format = ReportFormat::md});
-  EXPECT_NE(text.find("first rank's of 3: those of the others were not read"), std::string::npos) << text;
+  EXPECT_NE(text.find("of the first of 3 ranks: the others' were not read"), std::string::npos) << text;
   EXPECT_EQ(text.find("Hardware counters by rank"), std::string::npos) << text;
 }
 
@@ -258,7 +258,7 @@ TEST(CountersReport, SaysHowManySamplesAnOpHadAndNoZeroWhereThereIsNone) {
   for (const char* sum : {"read_bytes", "counted_read_bytes", "written_bytes", "counted_written_bytes"})
     EXPECT_TRUE(json["counters"][sum].is_null()) << sum << ": no step was whole";
 
-  // A file of an earlier version does not say how many there were.
+  // A file of an earlier version does not have the number of samples.
   file.counters[0].work[0].ops[0].samples = -1;
   file.counters.push_back(test::sample_counters());
   EXPECT_EQ(aggregate_counters(file.counters).work[0].ops[0].samples, -1);

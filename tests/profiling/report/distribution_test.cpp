@@ -53,7 +53,7 @@ TEST(Distribution, QuantilesAreWithinABin) {
   EXPECT_EQ(front.count(), sum.count());
 }
 
-// Bins grow with the range of the values, not with their number.
+// Bins grow with the range of the values, not with the number of values.
 TEST(Distribution, MemoryIsBounded) {
   Distribution sum;
   for (int i = 0; i < 1000; ++i)

@@ -17,7 +17,7 @@ KernelLine launched_kernel(double own_us, double gap_us, double delay_us, bool i
 TEST(LaunchQueue, DepthIsWhatWaitedOverTheTime) {
   LaunchQueue queue;
   EXPECT_TRUE(queue.is_empty());
-  // Four launched at once, 10 us each: 0, 10, 20 and 30 us of waiting in 40 us.
+  // Four are launched at once and take 10 us each: they wait 0, 10, 20 and 30 us within 40 us.
   for (int i = 0; i < 4; ++i)
     queue.add(launched_kernel(10.0, 0.0, 10.0 * i, true));
   EXPECT_DOUBLE_EQ(queue.mean_depth(true), 1.5);

@@ -111,7 +111,7 @@ RankReportSum sum_of_two() {
 TEST(RankReport, HoldsRanksOfAStepAgainstEachOther) {
   RankReportSum sum = sum_of_two();
   sum.add(step_of(0, 0, 100, 50, 20));
-  sum.add(step_of(1, 0, 300, 50, 40));  // lines of steps may come in between
+  sum.add(step_of(1, 0, 300, 50, 40));  // lines of steps may come between
   sum.add(step_of(0, 1, 104, 70, 0));
   sum.add(step_of(1, 1, 300, 90, 0));
   sum.add(step_of(2, 0, 500, 1'000, 0));  // the run ended before the other rank's line
@@ -133,7 +133,7 @@ TEST(RankReport, HoldsRanksOfAStepAgainstEachOther) {
 
 TEST(RankReport, LinesOfAnEarlierStepOfThatNumberAreLeftOut) {
   RankReportSum sum = sum_of_two();
-  sum.add(step_of(0, 1, 100, 50, 20));  // of a run before that ended here
+  sum.add(step_of(0, 1, 100, 50, 20));  // of an earlier run that ended here
   sum.add(step_of(0, 0, 90'000, 50, 20));
   sum.add(step_of(0, 1, 90'003, 50, 20));
   const RankReport report = sum.result();

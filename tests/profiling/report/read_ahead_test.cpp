@@ -34,7 +34,7 @@ OpSummary op_that_took(std::string op, int32_t calls, double us, int64_t bytes, 
   return summary;
 }
 
-/// A decode step of the sample's two layers: attention is charged for what gate_up reads ahead.
+/// A decode step of the sample's two layers: attention is charged for the bytes that gate_up reads ahead.
 StepSummary step_that_reads_ahead() {
   StepSummary step;
   step.batch.shape.decode_tokens = 4;

@@ -188,11 +188,11 @@ TEST(Report, SaysWhoseClockTimedTheOpsAndWhatThatHides) {
   const auto says = [&](const std::string& backend, const std::string& words) {
     file.header.backend = backend;
     for (StepSummary& step : file.steps)
-      step.on_device = backend == "cuda";  // and in graphs: their begins alone are stamped
+      step.on_device = backend == "cuda";  // and in graphs: only their begins are stamped
     std::string text = render_report(file, {.format = ReportFormat::md});
     return text.find(words) != std::string::npos;
   };
-  for (const std::string words : {"tier 0 (device stamps)", "what the device idled between them"}) {
+  for (const std::string words : {"tier 0 (device stamps)", "the device's idle time between them"}) {
     EXPECT_TRUE(says("cuda", words)) << words;
     EXPECT_FALSE(says("cpu", words)) << words;
   }
@@ -226,7 +226,7 @@ TEST(Report, AttributedComesFromKernelsWhereAllWereSeen) {
   EXPECT_NE(text.find("80.0 % of the worst step's; by begin stamps (1 step), kernels (2 steps)"),
             std::string::npos)
       << text;
-  EXPECT_NE(text.find("what the device idled between them is part of it"), std::string::npos)
+  EXPECT_NE(text.find("includes the device's idle time between them"), std::string::npos)
       << "the ops' times are still those";
 }
 

@@ -39,7 +39,7 @@ TEST(Ceilings, RooflineOfFp8ProductsByHand) {
                    2.0 / (1.0 / 200.0 + 1.0 / 400.0));  // half of the work at each
   EXPECT_DOUBLE_EQ(kCeilings.gflops_of(kAllFp8), 200.0) << "not measured";
   EXPECT_DOUBLE_EQ(kFp8Ceilings.floor_us(20, 400'000, kAllFp8), 1.0);
-  EXPECT_DOUBLE_EQ(kFp8Ceilings.floor_us(20'000, 100, kAllFp8), 1.0);  // memory is what it was
+  EXPECT_DOUBLE_EQ(kFp8Ceilings.floor_us(20'000, 100, kAllFp8), 1.0);  // memory as before
   EXPECT_TRUE(kFp8Ceilings.compute_bound(100, 1'001, {}));
   EXPECT_FALSE(kFp8Ceilings.compute_bound(100, 1'999, kAllFp8));  // the ridge is at 20 FLOP a byte
   EXPECT_TRUE(kFp8Ceilings.compute_bound(100, 2'001, kAllFp8));
@@ -59,7 +59,7 @@ TEST(Ceilings, WhatIsNoProductIsHeldAgainstF32) {
   }
 }
 
-/// Whether steps tell that the ceilings are too low in which each op takes `us`.
+/// Returns whether steps in which each op takes `us` show that the ceilings are too low.
 bool beats(const Ceilings& ceilings, int64_t us, int steps = 3) {
   StepSummariser summariser(sample_ops(), ceilings, ProfileDetail::op);
   for (int64_t i = 0; i < steps; ++i) {
@@ -128,12 +128,12 @@ TEST(Summary, EachOpIsHeldAgainstItsOwnCeiling) {
   const OpSummary bf16 = qkv_of(kMuchBandwidth);
   EXPECT_EQ(bf16.bound, Bound::compute);
   EXPECT_DOUBLE_EQ(bf16.floor_us, static_cast<double>(bf16.flops) / 200e3);
-  ops[kQkv].fp8_products = true;  // of the first layer alone
+  ops[kQkv].fp8_products = true;  // only of the first layer
   EXPECT_DOUBLE_EQ(qkv_of(kMuchBandwidth).floor_us, 0.75 * bf16.floor_us);
   ops[kQkv + 4].fp8_products = true;
   EXPECT_DOUBLE_EQ(qkv_of(kMuchBandwidth).floor_us, 0.5 * bf16.floor_us);
   EXPECT_DOUBLE_EQ(qkv_of({1e6, 200.0}).floor_us, bf16.floor_us) << "not measured";
-  // The arithmetic takes 1.5 times as long as the memory on bf16 tensor cores, so less on those of FP8.
+  // On bf16 tensor cores the arithmetic takes 1.5 times as long as the memory, so less than it on FP8's.
   const double read_gbps = 1.5 * 200.0 * static_cast<double>(bf16.bytes) / static_cast<double>(bf16.flops);
   EXPECT_EQ(qkv_of({read_gbps, 200.0, 400.0}).bound, Bound::memory);
   EXPECT_EQ(qkv_of({read_gbps, 200.0}).bound, Bound::compute);
@@ -190,7 +190,7 @@ TEST(Summary, WhatADeviceIdlesBetweenOpsIsNotTheirs) {
   EXPECT_DOUBLE_EQ(op_of(step, "qkv").us, 20.0);
   EXPECT_DOUBLE_EQ(op_of(step, "qkv").idle_us, 20.0);
   EXPECT_EQ(op_of(step, "qkv").launches, (std::vector<int32_t>{0, 1}));
-  // What the ends have shown once holds for a step without them.
+  // The lesson of the stamped ends applies to a later step without them.
   const StepSummary later = summariser.summarise(test::sample_device_record(1, false));
   EXPECT_EQ(later.attributed_by(), "launch times");
   EXPECT_DOUBLE_EQ(later.gpu_us, step.gpu_us);

@@ -1,4 +1,4 @@
-// Every text that a person reads of a profile fits on a terminal.
+// All texts of a profile for people fit on a terminal.
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -41,7 +41,7 @@ void expect_to_fit(const std::string& text, const std::string& what) {
   }
 }
 
-/// The report in every view, the picture of a step, the findings.
+/// Checks the report in every view, the picture of a step, and the findings.
 void expect_all_to_fit(const std::string& path) {
   const ProfileFile file = read_profile(path);
   ASSERT_FALSE(file.steps.empty()) << path;
@@ -86,7 +86,7 @@ TEST(TextWidth, OfAProfileWithALineOfEveryKind) {
   expect_to_fit(diff_text(path, path), path);
 }
 
-/// Names and numbers as long as files can have them.
+/// A file with the longest possible names and numbers.
 ProfileFile overwide_file() {
   const std::string name =
       "an_op_with_a_name_that_is_as_long_as_nobody_would_want_to_read_it_in_a_table_of_a_report_";

@@ -14,7 +14,7 @@ namespace {
 constexpr StepWall kWall{
     .start_ns = 1'000.0, .end_ns = 101'000.0, .launch_us = 4.0, .work_us = 6.0};  // 100 us
 
-/// `begin_us`: behind the step's begin.
+/// `begin_us`: time after the step's begin.
 KernelLine activity(double begin_us, double us, ActivityKind kind = ActivityKind::kernel) {
   KernelLine line;
   line.step = 7;
@@ -64,14 +64,14 @@ TEST(TracedBreakdown, GapsHaveTheCauseOfWhatEndsThem) {
 }
 
 TEST(TracedBreakdown, BeforeTheFirstKernelTheHostHadToSchedule) {
-  // Launched 17 us into the step: 4 of launching, 6 of other work, the rest is nobody's.
+  // Launched 17 us into the step: 4 us of launching, 6 us of other work, the rest is unexplained.
   const StepBreakdown late =
       traced_breakdown(kWall, std::vector{behind_gap(activity(20, 80), GapCause::start, 3.0)});
   EXPECT_DOUBLE_EQ(late.launch_us, 4.0);
   EXPECT_DOUBLE_EQ(late.host_us, 6.0);
   EXPECT_DOUBLE_EQ(late.idle_us, 10.0);
   EXPECT_DOUBLE_EQ(late.all_us(), 100.0);
-  // Launched while the step in front was running.
+  // Launched while the step in front still ran.
   const StepBreakdown ahead =
       traced_breakdown(kWall, std::vector{behind_gap(activity(20, 80), GapCause::start, 500.0)});
   EXPECT_DOUBLE_EQ(ahead.idle_us, 20.0);
@@ -113,7 +113,7 @@ TEST(TracedBreakdown, SumsToTheWallTimeOfAnyStep) {
   }
 }
 
-/// Two traced steps of 100 us behind one another, and one of which a kernel's line is missing.
+/// Two consecutive traced steps of 100 us, and a step with a missing kernel line.
 ProfileFile kernel_file() {
   ProfileFile file;
   file.header = test::sample_header();

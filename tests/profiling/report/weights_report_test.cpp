@@ -1,5 +1,5 @@
-// Weights that the device has in another type than the file, and experts that were really read: from the header and the steps to
-// the report.
+// Weights that the device has in another type than the file, and the number of experts that were read: from the header and the
+// steps to the report.
 #include <algorithm>
 #include <fstream>
 #include <sstream>

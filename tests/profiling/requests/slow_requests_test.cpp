@@ -26,7 +26,7 @@ int64_t ns_of_ms(int64_t ms) {
   return ms * 1'000'000;
 }
 
-/// Those who decode stand in front of those whose prompts are computed, 100 tokens each.
+/// Decoding requests come first, then those whose prompts are computed, 100 tokens each.
 StepSummary slow_step(int64_t number, int64_t begin_ms, int64_t end_ms, std::vector<std::string> decoding,
                       const std::vector<std::string>& prompts = {}) {
   StepSummary step;
@@ -59,7 +59,7 @@ EndedRequest slow_request(const std::string& id, int64_t arrival_ms, int64_t sch
 
 class SlowRequestsTest : public testing::Test {
  protected:
-  /// As if the profile were written so: steps, then requests.
+  /// The slow requests of a profile with these steps, followed by the requests.
   SlowRequests found(RequestOrder order, size_t count = 10) const {
     std::string text;
     append_header_line(text, test::sample_header());
@@ -78,7 +78,7 @@ class SlowRequestsTest : public testing::Test {
     return ids;
   }
   static Json json_of(const SlowRequests& found) { return Json::parse(slow_requests_json(found)); }
-  /// Milliseconds by part of the first request.
+  /// The parts of the first request, in milliseconds.
   static std::map<std::string, double> parts_of(const SlowRequests& found) {
     std::map<std::string, double> parts;
     const Json document = json_of(found);
@@ -87,8 +87,8 @@ class SlowRequestsTest : public testing::Test {
     return parts;
   }
 
-  /// Of "a": its prompt in two steps with one of others in between, a token alone, one beside a prompt, one step without it, a token, a
-  /// step until its preemption is over, the step that computes again what it had, a token, 15 ms of nothing, a token.
+  /// Request "a": its prompt in two steps with a step of others in between, a token alone, a token beside a prompt, a step without it,
+  /// a token, a step until its preemption is over, a step that computes its tokens again, a token, 15 ms of nothing, a token.
   void run_a() {
     steps = {slow_step(0, 1010, 1020, {}, {"a"}),
              slow_step(1, 1020, 1030, {}, {"b"}),
@@ -218,7 +218,7 @@ TEST_F(SlowRequestsTest, WithoutIdsInTheStepsItSaysSo) {
   EXPECT_EQ(parts_of(slow), (std::map<std::string, double>{{"queue", 10}, {"prefill", 30}, {"decode", 100}}));
   EXPECT_TRUE(json_of(slow)["slowest"][0]["gaps"].empty());
   const std::string text = slow_requests_text(slow, false);
-  EXPECT_THAT(text, HasSubstr("No step of the profile says that it served it"));
+  EXPECT_THAT(text, HasSubstr("No step of the profile says that it served this request"));
   EXPECT_THAT(text, HasSubstr("0 of its 8"));
   run_a();
   EXPECT_THAT(slow_requests_text(found(RequestOrder::e2e), false), Not(HasSubstr("No step")));
@@ -243,7 +243,7 @@ TEST_F(SlowRequestsTest, NumbersStandForIdsWhileTheEngineRuns) {
     EXPECT_EQ(by_number[0].gaps[i].step, by_id.slowest[0].gaps[i].step);
 }
 
-// Steps of which there are no lines are no gap that somebody waited for.
+// Missing lines of steps do not count as a gap for which a request waited.
 TEST_F(SlowRequestsTest, StepsThatAreMissingAreNoGaps) {
   run_a();
   steps.erase(steps.begin() + 5, steps.begin() + 8);

@@ -1,4 +1,4 @@
-// Which launch each kernel record is.
+// Which launch each kernel record belongs to.
 #include "profiling/trace/launch_match.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace {
 
 using Names = std::vector<int32_t>;
 
-/// As many pairs as can be matched in order, by the plain quadratic recurrence.
+/// The most pairs that can be matched in order, by the plain quadratic recurrence.
 int32_t most_pairs(const Names& records, const Names& launches) {
   std::vector<Names> most(records.size() + 1, Names(launches.size() + 1, 0));
   for (size_t i = 0; i < records.size(); ++i) {
@@ -40,7 +40,7 @@ void expect_consistent(const LaunchMatch& match, const Names& records, const Nam
   EXPECT_EQ(match.missing, std::ssize(launches) - pairs);
 }
 
-/// The kernels of a step of `layers` layers: six names that come again in each, between others.
+/// The kernels of a step of `layers` layers: six names that recur in each layer, between others.
 Names layered(int32_t layers) {
   Names names{100, 101};
   for (int32_t layer = 0; layer < layers; ++layer)
@@ -111,7 +111,7 @@ TEST(LaunchMatchTest, RandomListsAreMatchedAsFarAsCanBe) {
     for (int32_t& name : launches)
       name = pick(-1, names);
     Names records;
-    if (pick(0, 2) == 0) {  // of nothing in common but the names
+    if (pick(0, 2) == 0) {  // with nothing in common but the names
       records.resize(static_cast<size_t>(pick(0, 24)));
       for (int32_t& name : records)
         name = pick(0, names);
@@ -133,7 +133,7 @@ TEST(LaunchMatchTest, ListsOfNothingInCommonEnd) {
   LaunchMatch match = match_launches(records, launches);
   EXPECT_EQ(match.unmatched, 4000);
   EXPECT_EQ(match.missing, 4000);
-  std::fill_n(launches.begin(), 100, 1);  // what comes before the difference fits
+  std::fill_n(launches.begin(), 100, 1);  // the part before the difference fits
   match = match_launches(records, launches);
   expect_consistent(match, records, launches);
   EXPECT_GE(std::ssize(records) - match.unmatched, 100);

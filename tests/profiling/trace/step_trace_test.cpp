@@ -1,4 +1,4 @@
-// Kernel records placed in their step, and held against the ops' intervals between stamps.
+// Kernel records placed in their step, and compared with the ops' intervals between stamps.
 #include "profiling/trace/step_trace.h"
 
 #include <cmath>
@@ -65,7 +65,7 @@ TEST(StepTraceTest, OverlapIsCountedOnce) {
 TEST(StepTraceTest, IdleTimeBeforeLateLaunchesIsTheHosts) {
   std::vector<DeviceActivity> activities = whole_step();
   activities[0].launch_ns = 900;
-  activities[1].launch_ns = 6'400;   // when the first had ended
+  activities[1].launch_ns = 6'400;   // after the first ended
   activities[2].launch_ns = 11'000;  // in time
   activities[3].launch_ns = 20'000;  // the call returned after the kernel began
   const StepTrace trace = place_all(activities);
@@ -80,7 +80,7 @@ TEST(StepTraceTest, IdleTimeBeforeLateLaunchesIsTheHosts) {
 TEST(StepTraceTest, EveryGapHasACause) {
   std::vector<DeviceActivity> activities = whole_step();
   activities[0].launch_ns = 900;
-  activities[1].launch_ns = 6'400;  // when the first had ended
+  activities[1].launch_ns = 6'400;  // after the first ended
   activities[2].launch_ns = 11'000;
   activities[3].launch_ns = 0;
   const auto causes = [&] {
@@ -154,7 +154,7 @@ TEST(StepTraceTest, StampsThatNameMoreLaunchesThanThereAreDoNoHarm) {
   StepTrace trace = place(0, stamps, whole_step(), number_names(kNames, traced_launches()));
   EXPECT_EQ(trace.activities[3].run, 1);
   stamps = traced_stamps();
-  stamps.launches = {-1, 9999, 2, 0};  // not in the table: they take any kernel
+  stamps.launches = {-1, 9999, 2, 0};  // not in the table: they match any kernel
   trace = place(0, stamps, whole_step(), number_names(kNames, traced_launches()));
   EXPECT_EQ(trace.unmatched + trace.missing, 0);
 }
@@ -181,7 +181,7 @@ TEST(AttributionTest, HoldsIntervalsAgainstKernels) {
 TEST(AttributionTest, OverlapIsInTheDurationsAlone) {
   const std::vector<OpInfo> ops = traced_ops();
   std::vector<DeviceActivity> activities = whole_step();
-  activities[1].begin_ns = 2'000;  // placed early, it waits for the first
+  activities[1].begin_ns = 2'000;  // placed early; it waits for the first
   AttributionSum sum(ops);
   sum.add(traced_stamps(), place_all(activities));
   const Attribution result = sum.result();
@@ -291,7 +291,7 @@ TEST(RangeAnalysisTest, EachRankHasWhatItsDeviceDid) {
   second.for_each_step([](const StepKernels& step) { EXPECT_EQ(step.rank, 1); });
 }
 
-// A device that no rank has, another library's for one.
+// A device without a rank, for example another library's.
 TEST(RangeAnalysisTest, OtherDevicesAreLeftOut) {
   RangeTrace range = test::traced_range_of_two(3);
   range.ranks.clear();

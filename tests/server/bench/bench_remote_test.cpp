@@ -1,4 +1,4 @@
-// The load generator against a server that does what a script says, good and bad.
+// The load generator against a server that follows a script, good or bad.
 #include "server/bench/bench_remote.h"
 
 #include <algorithm>
@@ -48,7 +48,7 @@ RequestRecord run_one(test::Script script) {
   return run(std::move(script), prompts(1)).at(0);
 }
 
-/// Bodies of the requests that a server has had.
+/// The bodies of the requests that a server has received.
 class Bodies {
  public:
   void add(const std::string& body) {
@@ -72,7 +72,7 @@ TEST(RemoteLoad, MeasuresAStream) {
   EXPECT_EQ(record.text, " t0 t1 t2 t3");
   EXPECT_EQ(record.input_tokens, 11);
   EXPECT_EQ(record.output_tokens, 4);
-  // The server sends nothing sooner. How much later each piece is read is up to the machine.
+  // The server sends nothing sooner. How much later each piece is read depends on the machine.
   EXPECT_GE(record.ttft_ms(), 30.0);
   EXPECT_GE(record.e2el_ms(), 90.0);
   const std::vector<double> itl_ms = record.itl_ms();
@@ -186,7 +186,7 @@ TEST(RemoteLoad, NoRequestIsSentBeforeItsTime) {
 TEST(RemoteLoad, TheClosingOfAKeptConnectionCostsNoRequest) {
   const ScriptedServer server([](ServedRequest& request) {
     stream_completion(request, 2);
-    return false;  // closed, though nothing in the response said so
+    return false;  // closed, though nothing in the response announced it
   });
   RemoteLoad load(options_of(server));
   for (int i = 0; i < 20; ++i) {
@@ -197,8 +197,8 @@ TEST(RemoteLoad, TheClosingOfAKeptConnectionCostsNoRequest) {
 }
 
 TEST(RemoteLoad, OddButValidHttpIsRead) {
-  // A chunk cut within an event, chunk extensions, a body until the connection closes, a small body of known
-  // length.
+  // A chunk cut within an event, chunk extensions, a body that ends with the connection, and a small body of
+  // known length.
   const std::string events = test::text_event("a") + test::usage_event(1, 1) + "data: [DONE]\r\n\r\n";
   const RequestRecord chunked = run_one([&](ServedRequest& request) {
     request.begin_stream();
@@ -283,7 +283,7 @@ TEST(RemoteLoad, ARequestThatTakesTooLongFailsAndOthersGoOn) {
     return true;
   });
   RemoteOptions options = options_of(server);
-  options.request_timeout_s = 2.0;  // the others' too, on a machine however slow
+  options.request_timeout_s = 2.0;  // for the other requests too, on a slow machine
   const LoadResult result = RemoteLoad(options).run(prompts(5), 1);
   ASSERT_EQ(result.records.size(), 5u);
   EXPECT_EQ(result.records[0].problem(), "timed out");

@@ -25,7 +25,7 @@ TEST(BenchSpeed, OverheadIsMeasuredInPairsAndLeavesRecordingOn) {
   EXPECT_EQ(result.unrecorded.size(), 4u);
   EXPECT_THAT(result.recorded, testing::Each(testing::Gt(0.0)));
   const size_t steps = engine.recorder().last(1000).size();
-  EXPECT_EQ(steps, 5u * 3);  // those of the turns with recording and of one warm-up
+  EXPECT_EQ(steps, 5u * 3);  // the turns with recording, and one warm-up
   measure_recording_overhead(engine, test, 1);
   EXPECT_EQ(engine.recorder().last(1000).size(), steps + 2 * 3);
 }

@@ -1,4 +1,4 @@
-// What a load test reads from the streams of different servers.
+// The results that a load test reads from the streams of different servers.
 #include "server/bench/completion_stream.h"
 
 #include <gmock/gmock.h>
@@ -10,7 +10,7 @@ namespace {
 
 using testing::ElementsAre;
 
-/// Feeds the events one at a time, 10 ns apart from 10 on, and ends the response.
+/// Feeds the events one at a time, every 10 ns from 10 ns on, and ends the response.
 RequestRecord read(bool is_chat, const std::vector<std::string>& events, int status = 200,
                    const std::string& error = "") {
   bool is_done = false;

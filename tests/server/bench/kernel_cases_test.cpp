@@ -1,4 +1,4 @@
-// What `minfer bench --kernels` measures: its cases against the decoder's own op table, and its output.
+// The cases of `minfer bench --kernels` against the decoder's own op table, and its output.
 #include "server/bench/kernel_cases.h"
 
 #include <set>
@@ -21,7 +21,7 @@ using testing::Not;
 
 constexpr const char* kLlama8b = "synthetic:llama-3.1-8b";
 
-/// Of a synthetic model's shapes, on a GPU.
+/// Cases with a synthetic model's shapes, on a GPU.
 std::vector<KernelCase> cases_of(const std::string& model, std::string_view op, const KernelSizes& sizes) {
   const auto source = make_synthetic_model(model, [](std::string_view) { return false; });
   return KernelOps(*source, {DType::bf16, DType::bf16}).cases(op, sizes, true);
@@ -48,7 +48,7 @@ TEST(KernelCases, DecodeAttentionGoesThroughBatchesAndContexts) {
     sizes.insert({c.sequences, c.context});
     EXPECT_EQ(c.tokens, c.sequences);
     EXPECT_LE(int64_t{c.sequences} * c.context, 1 << 19);
-    // K and V of the context, bf16, and the queries and outputs.
+    // K and V of the context in bf16, and the queries and outputs.
     EXPECT_EQ(c.work().bytes(), int64_t{c.sequences} * (c.context * 4096 + 2 * 4096 * 2));
   }
   EXPECT_TRUE(sizes.contains({1, 512}) && sizes.contains({16, 32768}) && sizes.contains({256, 2048}));
@@ -69,7 +69,7 @@ TEST(KernelCases, SamplingGoesThroughWaysToDraw) {
 TEST(KernelCases, PrefillAttentionIsCausal) {
   const KernelSizes sizes{.tokens = {1024, 6}, .contexts = {}};
   const std::vector<KernelCase> cases = cases_of(kLlama8b, "attention_prefill", sizes);
-  ASSERT_EQ(cases.size(), 3u);  // six tokens cannot be four prompts of a length
+  ASSERT_EQ(cases.size(), 3u);  // six tokens cannot be four prompts of equal length
   EXPECT_EQ(cases[0].work().flops, int64_t{4} * 4096 * 1024 * 1025 / 2);
   EXPECT_EQ(cases[1].sequences, 4);
   EXPECT_EQ(cases[1].work().flops, int64_t{4} * 4096 * 4 * 256 * 257 / 2);
@@ -131,7 +131,7 @@ TEST(KernelCases, AFamilyHasTheOpsThatItsLayersRun) {
   EXPECT_THAT(names("command-r7b"), AllOf(Not(Contains("rms_norm")), Contains("gate_up_swiglu")));
 }
 
-/// Every op of a decoder's step has a case that moves and computes the same.
+/// Every op of a decoder's step has a case that moves and computes the same amount.
 void expect_same_ops(const std::string& model) {
   EngineOptions options;
   options.device = DeviceChoice::cpu;
@@ -148,7 +148,7 @@ void expect_same_ops(const std::string& model) {
     KernelCase c = ops.cases(name, {.tokens = {8}, .contexts = {32}}, false).front();
     c.info.weight_bytes = info.weight_bytes;
     OpInfo expected = info;
-    expected.scope = c.info.scope;  // the norms differ in theirs
+    expected.scope = c.info.scope;  // the scopes of norms differ
     EXPECT_EQ(c.info.kind, info.kind) << name;
     EXPECT_EQ(c.work().bytes_read, op_work(expected, c.batch_shape()).bytes_read) << name;
     EXPECT_EQ(c.work().bytes_written, op_work(expected, c.batch_shape()).bytes_written) << name;

@@ -1,4 +1,4 @@
-// The figures of load tests, by examples worked out by hand from the formulas of vLLM's benchmark.
+// The figures of load tests, against examples worked out by hand from the formulas of vLLM's benchmark.
 #include "server/bench/load_metrics.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// A recorded load as it is run again: its prompts, times, cancellations and figures.
+// The replay of a recorded load: its prompts, times, cancellations and figures.
 #include <algorithm>
 #include <fstream>
 #include <limits>
@@ -57,10 +57,10 @@ TEST(ReplayPrompts, BeginAlikeAsFarAsHashesAndCacheSay) {
   const std::vector<EndedRequest> requests = {
       recorded(100, 1, {1, 2, 3}),
       recorded(101, 1, {1, 2, 4}),              // the first 32 tokens of [0]
-      cached(recorded(120, 1, {1, 2, 4}), 80),  // the first 64 of [1], and what it had from the cache
-      cached(recorded(70, 1, {1, 2, 5}), 66),   // of 64 none is alike, so 63 at the most
+      cached(recorded(120, 1, {1, 2, 4}), 80),  // the first 64 of [1], which came from the cache
+      cached(recorded(70, 1, {1, 2, 5}), 66),   // no block of 64 is alike, so at most 63
       cached(recorded(20, 1, {9}), 16),         // the cache was filled before the record began
-      recorded(64, 1, {1, 2, 4}),               // wholly the beginning of [1]
+      recorded(64, 1, {1, 2, 4}),               // the whole is the beginning of [1]
       recorded(12, 1)};
   const std::unique_ptr<Tokenizer> tokenizer = make_byte_tokenizer(512);
   const ReplayPrompts prompts(requests, *tokenizer, 3);
@@ -84,7 +84,7 @@ TEST(ReplayPrompts, BeginAlikeAsFarAsHashesAndCacheSay) {
 
 TEST(ReplayPrompts, HashesOfABrokenRecordAreTakenAsTheyAre) {
   std::vector<EndedRequest> requests = {recorded(3, 1, {0, 0, 0}), recorded(40, 1, {0, 0, 0, 0, 0})};
-  for (int32_t i = 1; i < 2'000; ++i)  // each like the one before, and a token longer
+  for (int32_t i = 1; i < 2'000; ++i)  // each like the one before, but a token longer
     requests.push_back(cached(recorded(40 + i, 1, {0}), 39 + i));
   const std::unique_ptr<Tokenizer> tokenizer = make_byte_tokenizer(512);
   const ReplayPrompts prompts(requests, *tokenizer, 0);
@@ -174,7 +174,7 @@ TEST(ReplayWorkload, WhatDoesNotFitIsNamed) {
   EXPECT_THAT(refusal(small, recorded(60, 5)), HasSubstr("a sequence has 64 at most here"));
 }
 
-/// What an engine records of requests, in order of arrival.
+/// An engine's records of the requests, in order of arrival.
 class Replayed final : public StepSink {
  public:
   Replayed(std::vector<EndedRequest> requests, const EngineOptions& options, int32_t most_in_flight = 1) {
@@ -202,7 +202,7 @@ TEST(Replay, SendsNothingBeforeItsTime) {
   EXPECT_GE(replay.ended[1].arrival_ns - replay.begin_ns, kSecond / 20) << "four times as fast";
 }
 
-/// The first `clients` at once, each later one `gap_ms` behind an end; each takes 100 ms.
+/// The first `clients` requests come at once, each later one `gap_ms` after an end; each takes 100 ms.
 std::vector<EndedRequest> of_clients(int clients, int count, int64_t gap_ms) {
   std::vector<EndedRequest> requests;
   for (int i = 0; i < count; ++i) {
@@ -223,7 +223,7 @@ TEST(Replay, ClientsThatWaitForAnAnswerWaitForTheOneOfTheReplay) {
     EXPECT_EQ(workload[static_cast<size_t>(workload[i].follows)].follows < 0, i < 6);
     EXPECT_NEAR(workload[i].arrival_s, 0.005, 1e-6) << "twice as soon behind an end";
   }
-  // None overlaps another, however long this engine takes; nor does any wait for a time of the record.
+  // No request overlaps another, however long this engine takes, and none waits for a time of the record.
   const Replayed replay(of_clients(1, 5, 0), test::tiny_engine_options(), 5);
   ASSERT_EQ(replay.ended.size(), 5u);
   for (size_t i = 1; i < replay.ended.size(); ++i)
@@ -234,7 +234,7 @@ TEST(Replay, RequestsThatCameAtTimesOfTheirOwnFollowNobody) {
   const std::unique_ptr<Engine> engine = test::make_tiny_engine(test::tiny_engine_options());
   std::vector<EndedRequest> at_once = of_clients(12, 12, 0), growing = of_clients(1, 12, 0);
   for (size_t i = 0; i < growing.size();
-       ++i)  // each takes longer than the one before: more and more are in flight
+       ++i)  // each takes longer than the one before, so more and more are in flight
     growing[i].end_ns = growing[i].arrival_ns + static_cast<int64_t>(i + 1) * 90'000'000;
   for (const auto& [requests, speed] :
        {std::pair(at_once, 1.0), std::pair(growing, 1.0),
@@ -251,7 +251,7 @@ TEST(Replay, CancelsBehindAsManyTokensOrAfterAsLong) {
   behind_seven.stream_interval = 4;
   at_once.end_ns = at_once.arrival_ns;
   failed.finish = "error";
-  EndedRequest never = at_once;  // as long as no machine takes to its first token
+  EndedRequest never = at_once;  // longer to its first token than any machine takes
   never.end_ns += 1'000'000 * kSecond;
   for (const int32_t steps_ahead : {0, 1}) {
     EngineOptions options = test::tiny_engine_options();
@@ -287,7 +287,7 @@ TEST(Replay, PromptsThatWereScoredTakeNothingFromTheCache) {
 
 TEST(RecordedLoad, KnowsTheChanceThatADraftWasRight) {
   EXPECT_FALSE(load_of({recorded(20, 5)}).acceptance());
-  // Right with a chance of a half: 0.5 + 0.25 + 0.125 + 0.0625 of four.
+  // Each is right with a chance of a half: 0.5 + 0.25 + 0.125 + 0.0625 of four.
   EndedRequest first = recorded(20, 5), second = recorded(20, 5);
   first.drafts = second.drafts = 8;
   first.draft_tokens = second.draft_tokens = 32;
@@ -351,7 +351,7 @@ TEST(RequestFigures, AreThoseOfTheRecords) {
     {"option": "new", "recorded": "absent", "replayed": "y"}])"));
   EXPECT_EQ(replay["notes"], nlohmann::ordered_json::parse(R"([
     "requests with a grammar, replayed without one: 2",
-    "requests with draft tokens, replayed with as many right in the mean, not one by one: 1",
+    "requests with draft tokens, replayed with the same mean share of right ones, not one by one: 1",
     "requests that were refused, left out: 4"])"));
 }
 

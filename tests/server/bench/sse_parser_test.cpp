@@ -19,7 +19,7 @@ Events parse(const std::vector<std::string>& pieces) {
   return events;
 }
 
-/// What the stream holds, which has to be the same for all ways to cut it.
+/// The content of the stream, which must be the same for all ways to cut it.
 Events parse_all_splits(const std::string& stream) {
   const Events whole = parse({stream});
   for (uint32_t split = 0; split < test::num_splits(stream.size()); ++split)

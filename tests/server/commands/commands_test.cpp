@@ -32,7 +32,7 @@ void write_file(const std::filesystem::path& path, const std::string& content) {
 
 class CommandsTest : public test::CommandsFixture {};
 
-// What every command with a model refuses.
+// Errors that every command with a model reports.
 
 TEST_F(CommandsTest, AModelFileThatIsMissingOrNoGgufIsNamed) {
   write_file(path("bad.gguf"), "not a model");
@@ -171,13 +171,13 @@ TEST_F(CommandsTest, RunSaysThatAnAnswerIsCutOffBeforeItIsWhole) {
   for (const std::string& arguments : {schema + " -n 2 x", schema + " -n 2 --chat x </dev/null"}) {
     const Outcome cut = minfer(arguments);
     EXPECT_EQ(cut.exit_code, 1) << arguments;
-    EXPECT_TRUE(contains(cut.err, "cut off after 2 tokens, before it is whole")) << cut.err;
+    EXPECT_TRUE(contains(cut.err, "cut off after 2 tokens, before it satisfies")) << cut.err;
     EXPECT_NE(cut.out, "");
   }
-  // Cut off as well, but all that was asked for.
+  // Also cut off, but these are all tokens that were requested.
   EXPECT_EQ(minfer("run --quiet --regex '[a-z]{1,80}' -n 3 x").exit_code, 0);
   EXPECT_EQ(minfer("run --quiet -n 3 x").exit_code, 0);
-  EXPECT_TRUE(contains(minfer("run --help").out, "cut off before it is whole is an error"));
+  EXPECT_TRUE(contains(minfer("run --help").out, "cut off before its end is an error"));
 }
 
 TEST_F(CommandsTest, RunReadsItsPromptFromStandardInput) {
@@ -367,7 +367,7 @@ TEST_F(CommandsTest, LoadTestsReadADataset) {
   EXPECT_TRUE(contains(bad.err, "prompts.jsonl:2")) << bad.err;
 }
 
-/// The ids of requests in the order in which they first took part in a step.
+/// Request ids in the order in which they first took part in a step.
 std::vector<std::string> order_of_service(const std::filesystem::path& profile) {
   std::ifstream file(profile);
   std::vector<std::string> order;

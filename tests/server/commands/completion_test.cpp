@@ -1,4 +1,4 @@
-// The completion scripts of the shells and the manual pages, against --help and in the shells themselves where they are installed.
+// The shells' completion scripts and the manual pages, against --help, and in the shells themselves if they are installed.
 #include <algorithm>
 #include <regex>
 #include <sstream>
@@ -56,7 +56,7 @@ bool has_shell(const test::CommandLine& line, const std::string& shell) {
 
 class CompletionTest : public testing::Test {
  protected:
-  /// What bash offers for a command line whose last word is being written ("" for one that has not begun).
+  /// bash's completions for a command line whose last word is being typed ("" for a word that has not begun).
   std::vector<std::string> completed(const std::vector<std::string>& words) const {
     std::string quoted;
     for (const std::string& word : words)
@@ -122,7 +122,7 @@ TEST_F(CompletionTest, ZshReadsItsScript) {
 
 TEST_F(CompletionTest, FishCompletesWithItsScript) {
   if (!has_shell(line_, "fish")) GTEST_SKIP() << "fish is not installed";
-  // Lines of a word, a tab and what the option is for.
+  // Each line has a word, a tab and the purpose of the option.
   const Outcome outcome = line_.shell(
       "minfer completion fish > m.fish && fish --no-config -c 'source m.fish; complete -C \"minfer run "
       "--device c\"' | cut -f 1");

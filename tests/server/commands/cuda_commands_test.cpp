@@ -1,4 +1,4 @@
-// How the program ends when the GPU cannot serve it. One that faults: tests/engine/cuda_fault_test.cpp.
+// How the program ends when the GPU cannot serve it. For a GPU that faults see tests/engine/cuda_fault_test.cpp.
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
@@ -18,7 +18,7 @@ struct Outcome {
   std::string err;
 };
 
-/// Runs the program with variables set, in the shell.
+/// Runs the program in the shell, with these variables set.
 Outcome run(const std::string& variables, const std::string& arguments) {
   const test::TemporaryDirectory directory;
   const std::string err = (directory.path() / "stderr").string();

@@ -1,4 +1,4 @@
-// What --help shows works as it stands there, and so does what a server says first.
+// The examples of --help work as written, and so do the commands that a server prints at its start.
 #include <regex>
 #include <sstream>
 #include <thread>
@@ -19,7 +19,7 @@ using test::Outcome;
 using testing::HasSubstr;
 using testing::Not;
 
-/// The files that the examples name.
+/// Writes the files that the examples name.
 void write_files(const test::CommandLine& line) {
   const std::span<const std::byte> demo = embedded_demo_model();
   line.write("llama.gguf", {reinterpret_cast<const char*>(demo.data()), demo.size()});
@@ -31,7 +31,7 @@ void write_files(const test::CommandLine& line) {
   line.write("conversation.json", R"({"messages": [{"role": "user", "content": "What is 23 plus 45?"}]})");
 }
 
-/// The lines below "Examples:" that are indented.
+/// The indented lines below "Examples:".
 std::vector<std::string> examples_of(const std::string& help) {
   std::istringstream lines(help.substr(std::min(help.find("Examples:\n"), help.size())));
   std::vector<std::string> examples;
@@ -55,7 +55,7 @@ class HelpTest : public testing::TestWithParam<const char*> {
     EXPECT_NE(outcome.out, "") << example;
     EXPECT_THAT(outcome.out, Not(HasSubstr("\"error\""))) << example;
   }
-  /// Starts `minfer serve ...` on a port of its own, and lets it answer.
+  /// Starts `minfer serve ...` on its own port and gets an answer.
   void expect_serves(const std::string& example) const {
     std::istringstream words(replaced(replaced(example, "--port \\d+", ""), "0\\.0\\.0\\.0", "127.0.0.1"));
     std::vector<std::string> arguments;
@@ -163,7 +163,7 @@ TEST(GreetingTest, ItsCommandReachesAServerOfEveryAddressWithAKey) {
   EXPECT_THAT(greeting(facts), HasSubstr("curl http://[::1]:80/v1"));
 }
 
-/// What a server has logged once that holds `part`.
+/// The server's log, once it contains `part`.
 std::string log_with(const ServerProcess& server, const std::string& part) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   while (server.log().find(part) == std::string::npos && std::chrono::steady_clock::now() < deadline)
@@ -174,7 +174,7 @@ std::string log_with(const ServerProcess& server, const std::string& part) {
 TEST(GreetingTest, AServersFirstLinesHoldACommandThatWorks) {
   const test::CommandLine line;
   if (line.shell("command -v curl").exit_code != 0) GTEST_SKIP() << "curl is not installed";
-  // A name that a shell and JSON would each take apart.
+  // A name that both a shell and JSON would take apart.
   const std::string name = R"(it's "mine" $HOME)";
   ServerProcess server(minfer_binary(), {"--api-key", "sk-1", "--served-model-name", name, "--num-blocks",
                                          "128", "--max-model-len", "1024", "--max-num-seqs", "7"});

@@ -1,4 +1,4 @@
-// What `minfer inspect --plan` says of models whose weights are not there.
+// The output of `minfer inspect --plan` for models whose weights are missing.
 #include "server/commands/inspect_plan.h"
 
 #include <gmock/gmock.h>
@@ -54,7 +54,7 @@ TEST(InspectPlan, TimesAreTheSumsOfTheOpsThatRun) {
       decode_us += op.at("layers").get<double>() * op.at("us").get<double>();
   }
   EXPECT_NEAR(plan.at("decode_us").get<double>(), decode_us, 1e-6 * decode_us);
-  // Weights of 15 GB at 4.55 TB/s, and not twice that.
+  // Weights of 15 GB at 4.55 TB/s, but not twice that.
   EXPECT_GT(decode_us, 3300.0);
   EXPECT_LT(decode_us, 6600.0);
 }

@@ -84,7 +84,7 @@ TEST(Inspect, SaysWhatAGpuConverts) {
   const auto totals = inspect_json(file, false)["totals"];
   EXPECT_EQ(totals["q5_0"]["cuda_expert_type"], "q8_0");
   EXPECT_EQ(totals["q5_0"]["bytes"], 44 + 132);
-  EXPECT_EQ(totals["q5_0"]["cuda_bytes"], 16 * (176 + 2 * 272));  // tiles of its own and of q8_0
+  EXPECT_EQ(totals["q5_0"]["cuda_bytes"], 16 * (176 + 2 * 272));  // its own tiles, and those of q8_0
   EXPECT_FALSE(totals["bf16"].contains("cuda_expert_type"));
   EXPECT_FALSE(totals["q5_0"].contains("cuda_type"));
 }

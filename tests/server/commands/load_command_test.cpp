@@ -1,4 +1,4 @@
-// `minfer bench`'s load tests by their options: of the engine in the process and of a server.
+// `minfer bench`'s load tests by their options: against the engine in the process, and against a server.
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
@@ -120,7 +120,7 @@ TEST(LoadCommand, WarmUpsAreSentAndNotCounted) {
   EXPECT_EQ(num_requests, 7);
 }
 
-/// The body of the one request that the options make.
+/// The body of the one request that these options produce.
 Json body_of(const std::string& options) {
   std::string body;
   const ScriptedServer server([&](ServedRequest& request) {
@@ -191,7 +191,7 @@ TEST(LoadCommand, TheEngineIsTestedByTheSameOptions) {
 TEST(LoadCommand, ARecordedLoadIsReplayed) {
   const test::TemporaryDirectory directory;
   const std::string record = directory.path() / "record.jsonl", again = directory.path() / "again.jsonl";
-  // One at a time: whether a prompt finds another's blocks depends on no clock.
+  // One at a time, so that finding another prompt's blocks does not depend on the clock.
   const std::string options = std::string(kTiny) + "--block-size 16 --num-blocks 64 --max-concurrency 1 ";
   result_of(options +
             "--num-prompts 5 --input-len 30 --random-range-ratio 0.4 --random-prefix-len 50 --output-len 6 "
@@ -252,8 +252,8 @@ TEST(LoadCommand, DraftsOfAReplayAreRightAsOftenAsTheRecorded) {
   };
   EXPECT_GT(right("recorded"), 0.3);
   EXPECT_NEAR(right("replayed"), right("recorded"), 0.15);
-  EXPECT_EQ(replay["notes"],
-            Json({"requests with draft tokens, replayed with as many right in the mean, not one by one: 6"}));
+  EXPECT_EQ(replay["notes"], Json({"requests with draft tokens, replayed with the same mean share of right "
+                                   "ones, not one by one: 6"}));
   const Json without = result_of(std::string(kTiny) + "--replay " + record)["replay"];
   EXPECT_EQ(without["replayed"]["draft_tokens"], 0);
 }

@@ -47,11 +47,11 @@ TEST(MemoryPlan, HasTheSizesOfWhatWeightsBecome) {
 
 TEST(MemoryPlan, SaysWhatStatesOfSequencesTake) {
   const ModelConfig config = synthetic_config("synthetic:qwen3-next-80b-a3b");
-  // Of 36 layers a matrix [128, 128] of each of 32 heads, and three inputs of 8,192 channels.
+  // 36 layers: in each a matrix [128, 128] for each of 32 heads, and three inputs of 8,192 channels.
   constexpr size_t kSlot = 36 * ((size_t{2} << 20) + (size_t{96} << 10));
   EXPECT_THAT(memory_plan_table(config, {}),
-              HasSubstr("states: 75.38 MiB of each running sequence, whatever its length: 19296.00 MiB with "
-                        "--max-num-seqs 256; and of each copy for the prefix cache (--num-state-copies)"));
+              HasSubstr("states: 75.38 MiB for each running sequence, whatever its length (19296.00 MiB with "
+                        "--max-num-seqs 256), and for each copy of the prefix cache (--num-state-copies)"));
   const auto plan = memory_plan_json(config, {});
   EXPECT_EQ(plan["state_bytes_per_sequence"], kSlot);
   EXPECT_EQ(plan["kv_bytes_per_token"]["bf16"], 24u << 10) << "of the twelve layers that attend";
@@ -78,7 +78,7 @@ TEST(MemoryPlan, CountsWhatLayersWithWindowsKeep) {
   const ModelConfig config = synthetic_config("gemma-3-12b");
   const auto plan = memory_plan_json(config, {});
   EXPECT_EQ(plan["kv_bytes_per_token"]["bf16"], 48 * 2 * 8 * 256 * 2);
-  // Blocks of 5 MiB: of 131,072 tokens of 8 layers, and of the window of the others.
+  // Blocks of 5 MiB: for 131,072 tokens of 8 layers, and for the window of the others.
   EXPECT_EQ(plan["kv_bytes_full_context"]["bf16"], int64_t{1639 + 65} * (5 << 20));
   EXPECT_THAT(memory_plan_table(config, {}), HasSubstr("8520.00 MiB"));
 }

@@ -1,4 +1,4 @@
-// The model as the first argument, and what a mistyped command line is answered with.
+// The model as the first argument, and the answers to a mistyped command line.
 #include <fstream>
 
 #include <gmock/gmock.h>
@@ -20,13 +20,13 @@ class ModelArgumentTest : public testing::Test {
     line_.write("llama.gguf", {reinterpret_cast<const char*>(demo.data()), demo.size()});
   }
 
-  /// Standard output of a command that works.
+  /// Standard output of a command that succeeds.
   std::string output(const std::string& arguments, const std::string& input = "") const {
     const Outcome outcome = line_.minfer(arguments, input);
     EXPECT_EQ(outcome.exit_code, 0) << arguments << ": " << outcome.err;
     return outcome.out;
   }
-  /// What a command that is refused with this code says.
+  /// The message of a command that is refused with this code.
   std::string refusal(const std::string& arguments, int exit_code) const {
     const Outcome outcome = line_.minfer(arguments);
     EXPECT_EQ(outcome.exit_code, exit_code) << arguments;
@@ -43,12 +43,12 @@ TEST_F(ModelArgumentTest, RunTakesTheModelFirst) {
   ASSERT_NE(tiny, demo);
   EXPECT_EQ(output("run -q synthetic:tiny:q8_0 Once -n 5"), tiny);
   EXPECT_EQ(output("run -q llama.gguf Once -n 5"), demo);
-  // Standing alone, it is a model by its name or by what it holds, and the prompt comes from standard input.
+  // Alone, the argument is a model, by its name or by its content, and the prompt comes from standard input.
   EXPECT_EQ(output("run -q synthetic:tiny:q8_0 -n 5", "Once\n"), tiny);
   EXPECT_EQ(output("run -q llama.gguf -n 5", "Once\n"), demo);
   std::filesystem::copy_file(line_.path("llama.gguf"), line_.path("sha256-0123"));
   EXPECT_EQ(output("run -q sha256-0123 -n 5", "Once\n"), demo);
-  // A file that is no model may be a prompt, and so may anything beside --model.
+  // A file that is no model may be a prompt, and so may anything together with --model.
   line_.write("Once", "text");
   EXPECT_EQ(output("run -q Once -n 5"), demo);
   EXPECT_EQ(output("run -q --model '' llama.gguf -n 5"), output("run -q -n 5", "llama.gguf"));
@@ -116,7 +116,7 @@ TEST_F(ModelArgumentTest, AMistypedValueNamesWhatIsNear) {
   EXPECT_THAT(refusal("bench -o jsno", 2), HasSubstr("did you mean \"json\""));
   EXPECT_THAT(refusal("run --kv-cache-dtype bf61 hi", 2), HasSubstr("did you mean \"bf16\"?"));
   EXPECT_THAT(refusal("serve --log-level wraning", 2), HasSubstr("did you mean \"warning\"?"));
-  // Upper case is taken where it was.
+  // Upper case is accepted where it was before.
   EXPECT_NE(output("run --device CPU --kv-cache-dtype F16 hi -n 2"), "");
 }
 

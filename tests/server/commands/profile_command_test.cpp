@@ -25,7 +25,7 @@ class ProfileCommand : public testing::Test {
   }
   ~ProfileCommand() override { std::filesystem::remove(path); }
 
-  // What `minfer profile report FILE arguments` prints.
+  // The output of `minfer profile report FILE arguments`.
   std::string report(const std::string& arguments) const {
     return output_of("profile report " + path.string() + " " + arguments);
   }
@@ -91,7 +91,7 @@ TEST_F(ProfileCommand, DiffFailsAboveAShare) {
   };
   EXPECT_NE(diff(path.string()).find("no difference beyond noise"), std::string::npos);
   EXPECT_EQ(diff(path.string() + " --fail-above 0%").find("refused"), std::string::npos);
-  EXPECT_NE(diff(path.string() + " --fail-above much").find("is no percentage"), std::string::npos);
+  EXPECT_NE(diff(path.string() + " --fail-above much").find("expected a percentage"), std::string::npos);
   const std::filesystem::path slower = path.string() + ".slower";
   std::string text;
   append_header_line(text, test::sample_header());
@@ -137,7 +137,7 @@ TEST_F(ProfileCommand, ShowsWhereTheTimeOfSlowRequestsWent) {
   std::string text;
   for (int64_t i = 0; i < 12; ++i) {
     EndedRequest request;
-    request.id = i == 7 ? "request-0" : "other";  // the one that the nine steps name
+    request.id = i == 7 ? "request-0" : "other";  // the id that the nine steps name
     request.finish = "length";
     request.arrival_ns = 1'000'000'000 - i;
     request.first_scheduled_ns = 1'000'000'000;

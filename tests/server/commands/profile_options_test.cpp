@@ -1,4 +1,4 @@
-// What run and bench write with the options of the profiler.
+// The files that run and bench write with the profiler's options.
 #include <fstream>
 #include <vector>
 
@@ -17,7 +17,7 @@ using test::Outcome;
 
 class ProfileOptionsTest : public test::CommandsFixture {};
 
-/// But those about the machine, of which there are as many as the run takes quarters of a second.
+/// All lines except readings of the machine, of which there are as many as the run has quarters of a second.
 std::vector<json> read_lines(const std::filesystem::path& path) {
   std::ifstream file(path);
   std::vector<json> lines;
@@ -77,7 +77,7 @@ TEST_F(ProfileOptionsTest, AProfileRangeHoldsExactlyItsStepsWithEachLayer) {
   }
 }
 
-// The CPU backend has no hardware counters: it says so, on the terminal and in the file, and goes on.
+// The CPU backend has no hardware counters: the terminal and the file say so, and the run continues.
 TEST_F(ProfileOptionsTest, CountersThatCannotBeHadAreSaidToBeMissing) {
   const Outcome outcome =
       minfer(std::string("bench -p 0 -n 4 -r 1 --profile-counters --profile-out counters.jsonl ") + kTiny);

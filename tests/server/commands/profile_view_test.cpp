@@ -16,7 +16,7 @@ class ProfileViewCommand : public test::ProfileCommandTest {
  protected:
   ProfileViewCommand() : ProfileCommandTest("view") {}
 
-  /// The data in the page that was written last.
+  /// The data in the newest page.
   nlohmann::json data() const {
     const std::string html = text_of("report.html"), open = "id=\"data\">";
     const size_t begin = html.find(open) + open.size();

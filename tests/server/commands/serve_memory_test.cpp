@@ -1,4 +1,4 @@
-// A server's memory grows little with an answer's size. The peak of the process is measured.
+// A server's memory grows little with the size of an answer. The test measures the process's peak.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ TEST(ServeMemoryTest, AnAnswerTakesAtMostTwiceItsSize) {
   const auto answer = [&](int logprobs) {
     return RawClient(port).request("POST", "/v1/completions", answers_with(logprobs));
   };
-  // Each touches other blocks of the KV cache, until all are.
+  // Each request uses other blocks of the KV cache, until all are used.
   int64_t before = 0;
   for (int i = 0; i < 20 && process.peak_bytes() > before + (1 << 20); ++i) {
     before = process.peak_bytes();

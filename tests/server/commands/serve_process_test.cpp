@@ -46,14 +46,14 @@ std::string completion_request(int max_tokens, bool stream, int n = 1) {
                                  "Connection: close\r\n");
 }
 
-/// A body of which some keep a process busy for far longer than a test takes, if it computes one sequence at a time. Not
-/// streamed: who does not read is not dropped.
+/// A body that keeps a process busy for far longer than a test takes, if a few of it are computed one sequence at a
+/// time. Not streamed, because a client that does not read its stream would be dropped.
 std::string endless_completion() {
   return completion(500, false, 128);
 }
 const std::vector<std::string> kOneAtATime{"--max-num-seqs", "1", "--max-queue-size", "4096"};
 
-/// The processes' time for what runs at SIGTERM, where a test would never see the end of it.
+/// The time that requests get at SIGTERM in tests that never see its end.
 constexpr const char* kHour = "3600";
 
 /// A metric without labels of its own; 0 if there is none.
@@ -76,7 +76,7 @@ void expect_exit(ServerProcess& process, int code) {
                                                                   << process.log().substr(0, 2000);
 }
 
-/// Whether a client got all of an answer, or was told that it gets none.
+/// Returns whether a client got a whole answer, or was told that it gets none.
 testing::AssertionResult was_served(const SwarmClient& client, int& num_answered, int& num_refused) {
   if (client.refused) {
     ++num_refused;
@@ -114,7 +114,7 @@ TEST(ServeSignalTest, SigtermUnderLoadLosesNoRequest) {
           {.request = completion_request(1 + static_cast<int>(random() % 40), random() % 2 == 0),
            .starts_after = std::chrono::milliseconds(random() % 400)});
     }
-    // Once some have been answered, and then at any moment.
+    // After some requests have been answered, and then at any moment.
     const auto delay = std::chrono::milliseconds(random() % 300);
     std::thread killer([&] {
       EXPECT_TRUE(logs(process, "path=/v1/completions"));
@@ -156,7 +156,7 @@ TEST(ServeSignalTest, SigtermWhileStartingEndsTheProcess) {
   }
 }
 
-/// A process that does not come to the end of its requests.
+/// A process that does not finish its requests.
 class ServeBusyTest : public testing::Test {
  protected:
   void start(const std::string& shutdown_timeout) {
@@ -262,7 +262,7 @@ TEST(ServeLogTest, AProfileThatCannotBeWrittenLosesNoRequest) {
   EXPECT_THAT(process.log(), HasSubstr(" dropped"));
 }
 
-/// A profile that goes into a pipe: closed after its first bytes, or left unread.
+/// A profile that is written to a pipe: closed after its first bytes, or left unread.
 void profile_into_a_pipe(bool closes) {
   test::TemporaryDirectory directory;
   const std::string path = (directory.path() / "pipe").string();

@@ -1,4 +1,4 @@
-// What minfer tokenize prints.
+// The output of minfer tokenize.
 #include <algorithm>
 #include <fstream>
 #include <string>
@@ -38,7 +38,7 @@ class TokenizeCommandTest : public ::testing::Test {
     CLI::App app;
     add_tokenize_command(app);
     arguments.insert(arguments.begin(), "tokenize");
-    std::reverse(arguments.begin(), arguments.end());  // as CLI::App::parse takes them
+    std::reverse(arguments.begin(), arguments.end());  // the order that CLI::App::parse expects
     testing::internal::CaptureStdout();
     try {
       app.parse(arguments);
@@ -89,7 +89,7 @@ TEST_F(TokenizeCommandTest, UsesTheDemoModelUnlessToldOtherwise) {
 }
 
 TEST_F(TokenizeCommandTest, KnowsSyntheticModelsWithoutMakingTheirWeights) {
-  // A byte a token, after <unk> <s> </s>; the weights of this one would take 16 GB.
+  // One token a byte, after <unk> <s> </s>; this model's weights would take 16 GB.
   EXPECT_EQ(run_with({"--model", "synthetic:llama-3.1-8b", "--ids", "--no-bos", "az"}), "100 125\n");
   EXPECT_THROW(run_with({"--model", "synthetic:nothing", "a"}), Error);
 }
@@ -115,10 +115,9 @@ TEST_F(TokenizeCommandTest, UsesTheModelsOwnChatTemplate) {
   EXPECT_EQ(run_with({"--chat", chat, "--print-text"}), "<s><|user|>\nHi<|end|>");
   testing::internal::CaptureStderr();
   EXPECT_EQ(run({"--chat", chat, "--print-text"}), "<s><|im_start|>user\nHi<|im_end|>\n");
-  EXPECT_EQ(
-      testing::internal::GetCapturedStderr(),
-      "the model has no chat template: default chat template ChatML, though its vocabulary has the tokens of "
-      "none that is known\n");
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "the model has no chat template: default chat template ChatML, though its vocabulary has the "
+            "tokens of no known template\n");
 }
 
 TEST_F(TokenizeCommandTest, RefusesAConversationThatCannotBeRendered) {

@@ -1,4 +1,4 @@
-// A trained model as people use it: ids of rendered chats, and an answer that is held to a schema. Skipped where the file is not.
+// A trained model as people use it: ids of rendered chats, and an answer that is held to a schema. Skipped if the file is missing.
 #include <gtest/gtest.h>
 
 #include "tests/support/engine/trained_model.h"
@@ -24,7 +24,7 @@ class TrainedModelCommands : public testing::Test {
   test::CommandLine line_;
 };
 
-/// A tool's loop among them, whose assistant says nothing beside its call (`content: null`).
+/// Among them a tool loop whose assistant says nothing beside its call (`content: null`).
 TEST_F(TrainedModelCommands, ChatsHaveTheIdsOfTokenizers) {
   ASSERT_GE(reference_.at("chat").size(), 3u);
   for (const nlohmann::json& chat : reference_.at("chat")) {
@@ -39,7 +39,7 @@ TEST_F(TrainedModelCommands, ChatsHaveTheIdsOfTokenizers) {
 }
 
 TEST_F(TrainedModelCommands, AnAnswerBySchemaIsThatOfAMaskOverTransformers) {
-  // Members of an answer come in the order of the schema.
+  // The members of an answer come in the schema's order.
   const auto expected =
       nlohmann::ordered_json::parse(test::read_whole(std::string("tests/real/") + test::kSmolLm2 + ".json"))
           .at("schema");

@@ -1,4 +1,4 @@
-// Advice that is tried, and options that are found, by replays of a recorded load.
+// Advice that is tried and options that are found, by replays of a recorded load.
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -18,7 +18,7 @@ using testing::Not;
 
 class TuneCommandTest : public test::CommandsFixture {
  protected:
-  /// Prompts in pieces of 8 tokens, each of which reads all weights: what that costs is far beyond what runs differ by.
+  /// Prompts in pieces of 8 tokens, each of which reads all weights: the cost far exceeds the differences between runs.
   void record_tiny_chunks() const {
     const Outcome outcome = minfer(
         std::string(
@@ -45,13 +45,13 @@ TEST_F(TuneCommandTest, AdviceIsTriedAndWhatItGainsIsMeasured) {
     }
     helped = helped || trial.at("measured").at("helped");
   }
-  // The machine decides what helps. The conclusion has to follow from the runs on every machine.
+  // The machine decides what helps. The conclusion must follow from the runs on every machine.
   EXPECT_EQ(helped, report.at("options") != "") << report;
   EXPECT_THAT(report.at("command").get<std::string>(),
               HasSubstr("minfer serve synthetic:tiny:q8_0 --device cpu"));
 
   const Outcome text = minfer("profile explain load.jsonl --try --budget 1s");
-  EXPECT_THAT(text.out, HasSubstr("8 of 8 requests ran again"));
+  EXPECT_THAT(text.out, HasSubstr("8 of 8 requests were replayed"));
   EXPECT_THAT(text.out, testing::AnyOf(HasSubstr("Best of these:\n  minfer serve"),
                                        HasSubstr("Nothing that was tried helped")));
 }
@@ -97,7 +97,7 @@ TEST_F(TuneCommandTest, AFileThatTakesNoLineIsAWarning) {
   const auto bytes = std::filesystem::file_size(path("load.jsonl"));
   const Outcome outcome = minfer("profile explain load.jsonl --try --budget 1s");
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-  EXPECT_THAT(outcome.err, HasSubstr("load.jsonl: what was tried is not kept: the file ends within line"));
+  EXPECT_THAT(outcome.err, HasSubstr("load.jsonl: the trials are not kept: the file ends within line"));
   EXPECT_EQ(std::filesystem::file_size(path("load.jsonl")), bytes);
 }
 

@@ -35,7 +35,7 @@ TEST(EventLoopTest, TasksThatTakeLongLeaveAThreadForTheOthers) {
   EXPECT_TRUE(test::wait_until([&] { return num_ended == 3; }));
 }
 
-// However many are queued: as when grammars that take seconds come to be compiled.
+// However many are queued, for example while grammars that take seconds are compiled.
 TEST(EventLoopTest, TasksApartHoldUpEachOtherOnly) {
   std::latch may_end(1);
   std::atomic<int> num_begun{0}, num_ended{0}, num_short{0};
@@ -60,20 +60,20 @@ TEST(EventLoopTest, TasksApartHoldUpEachOtherOnly) {
   EXPECT_TRUE(test::wait_until([&] { return num_ended == 3; }));
 }
 
-/// Whose memory no compiler leaves out.
+/// A text whose memory no compiler optimises away.
 std::string text_of(size_t size) {
   const volatile size_t unknown = size;
   return std::string(unknown, 'a');
 }
 
-/// Threads that have started wait for work, and a pool of Boost's would have waited for them.
+/// Started threads wait for work, and a pool of Boost's would have waited for them.
 TEST(EventLoopTest, AStartWithoutAllOfItsThreadsEnds) {
   if (!test::counts_allocations()) GTEST_SKIP() << "a sanitizer has its own operator new";
-  { const EventLoop first(3); }  // what Boost keeps for a thread
+  { const EventLoop first(3); }  // allocates what Boost keeps for a thread
   const uint64_t before = test::thread_allocations();
   { const EventLoop whole(3); }
   const auto count = static_cast<int64_t>(test::thread_allocations() - before);
-  for (int64_t after = count - 5; after < count; ++after) {  // those of the threads come last
+  for (int64_t after = count - 5; after < count; ++after) {  // the threads' allocations come last
     test::refuse_allocation(after);
     EXPECT_THROW(EventLoop(3), Error) << after << " of " << count;
     test::refuse_allocation(-1);

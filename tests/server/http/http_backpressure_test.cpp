@@ -1,5 +1,5 @@
-// What a client's pace costs: writers that wait for room, clients that take too little, and exchanges that
-// outlive their connection on other threads.
+// The effects of a client's pace: writers that wait for room, clients that take too little, and exchanges
+// that outlive their connection on other threads.
 #include <condition_variable>
 #include <mutex>
 #include <thread>
@@ -16,7 +16,7 @@ using namespace std::chrono_literals;
 
 constexpr auto kLongest = 120s;
 
-/// Counts what happens on other threads, and waits for it.
+/// Counts events on other threads, and waits for them.
 class Count {
  public:
   void add() {
@@ -35,7 +35,7 @@ class Count {
   int count_ = 0;
 };
 
-/// A server whose handler the test gives, running on a thread of its own.
+/// A server on its own thread, with the test's handler.
 class HttpBackpressureTest : public testing::Test {
  protected:
   void serve(HttpHandler handler, const HttpLimits& limits = {}) {
@@ -63,7 +63,7 @@ class HttpBackpressureTest : public testing::Test {
   std::unique_ptr<HttpServer> server_;
   std::jthread thread_;
   Count finished_;
-  bool aborted_ = false;  ///< the latest exchange; I/O thread
+  bool aborted_ = false;  ///< set for the latest exchange, by the I/O thread
 };
 
 TEST_F(HttpBackpressureTest, AWriterIsToldWhenTheClientHasTakenWhatItSent) {
@@ -109,7 +109,7 @@ TEST_F(HttpBackpressureTest, AClientThatTakesLittleAtATimeIsDropped) {
   size_t received = 0;
   for (std::string bytes = client.receive(); !bytes.empty(); bytes = client.receive()) {
     received += bytes.size();
-    std::this_thread::sleep_for(5ms);  // each time it takes some, long before the time-out
+    std::this_thread::sleep_for(5ms);  // takes some each time, long before the time-out
   }
   EXPECT_LT(received, kBytes);
   ASSERT_TRUE(finished_.wait_for(1));
@@ -129,7 +129,7 @@ TEST_F(HttpBackpressureTest, AClientThatTakesAllThereIsIsKeptHoweverLittleThatIs
   RawClient client = connect();
   client.send(RawClient::request_text("GET", "/"));
   client.receive_until("little");
-  std::this_thread::sleep_for(1s);  // many a time-out, and sweeps that look for them
+  std::this_thread::sleep_for(1s);  // many time-outs, and sweeps that look for them
   loop_.post([&] { std::exchange(held, nullptr)->end(); });
   EXPECT_NE(client.receive_until("0\r\n\r\n"), "");
   ASSERT_TRUE(finished_.wait_for(1));
@@ -162,7 +162,7 @@ TEST_F(HttpBackpressureTest, AnExchangeIsDestroyedByTheIoThreadWhoeverDropsItLas
       destroyed_on = std::this_thread::get_id();
       destroyed.add();
     });
-    // A callback that is set when the client has gone is kept, and goes with the exchange.
+    // A callback that is set after the client has gone is kept, and destroyed with the exchange.
     exchange->on_closed([&gone, probe, raw = exchange.get()] {
       raw->on_closed([probe] {});
       gone.add();
@@ -183,7 +183,7 @@ TEST_F(HttpBackpressureTest, AnExchangeIsDestroyedByTheIoThreadWhoeverDropsItLas
   EXPECT_EQ(destroyed_on, io_thread);
 }
 
-// For the thread sanitizer: what bodies take of the budget is given back by one thread, whoever reads them.
+// For the thread sanitizer: one thread returns the bodies' share of the budget, whichever thread reads them.
 TEST_F(HttpBackpressureTest, WhatBodiesTakeOfTheBudgetIsGivenBackToTheLastByte) {
   constexpr int kClients = 4, kRounds = 50;
   constexpr size_t kLimit = 4 << 20;
@@ -204,7 +204,7 @@ TEST_F(HttpBackpressureTest, WhatBodiesTakeOfTheBudgetIsGivenBackToTheLastByte) 
         if (round % 2 == i % 2) {
           EXPECT_EQ(client.request("POST", "/", body).body, "100000");
         } else {
-          client.send(RawClient::request_text("POST", "/", body));  // and goes
+          client.send(RawClient::request_text("POST", "/", body));  // and leaves
         }
       }
     });

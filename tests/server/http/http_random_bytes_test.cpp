@@ -1,5 +1,5 @@
-// Requests with random damage, by the thousand, in pieces of any size: each gets answers that are HTTP, and
-// its connection ends.
+// Thousands of requests with random damage, in pieces of any size: each gets valid HTTP answers, and its
+// connection ends.
 #include <random>
 
 #include <gtest/gtest.h>

@@ -18,7 +18,7 @@ using namespace std::chrono_literals;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-/// A server whose handler the test gives, running on a thread of its own.
+/// A server on its own thread, with the test's handler.
 class HttpServerTest : public testing::Test {
  protected:
   void serve(HttpHandler handler, HttpLimits limits = {}) {
@@ -62,13 +62,13 @@ class HttpServerTest : public testing::Test {
     return outcomes_;
   }
 
-  /// Waits until so many exchanges are over.
+  /// Waits until that many exchanges are over.
   std::vector<HttpOutcome> wait_for_outcomes(size_t count) {
     EXPECT_TRUE(test::wait_until([&] { return outcomes().size() >= count; }));
     return outcomes();
   }
 
-  /// Of the server, as its I/O thread sees it.
+  /// The server's number, from its I/O thread.
   size_t num_connections() {
     std::promise<size_t> count;
     loop_.post([&] { count.set_value(server_->num_connections()); });
@@ -194,12 +194,12 @@ TEST_F(HttpServerTest, RefusesWhatIsTooLargeOrNotHttp) {
   EXPECT_EQ(send("POST / HTTP/1.1\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd").status, 400);
 }
 
-/// A head with these lines behind its first, an empty chunked body, and another request that would be answered.
+/// A head with these lines after its first, an empty chunked body, and another request that must not be answered.
 std::string smuggling(const std::string& lines, const std::string& first = "POST / HTTP/1.1") {
   return fmt::format("{}\r\n{}\r\n0\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: h\r\n\r\n", first, lines);
 }
 
-// RFC 9112, sections 3.2 and 6.3: where two readers may see the end of a request in different places, there is none.
+// RFC 9112, sections 3.2 and 6.3: if two readers may see the end of a request in different places, the request is invalid.
 TEST_F(HttpServerTest, ARequestWhoseEndIsNotSureEndsItsConnection) {
   echo();
   const std::string host = "Host: h\r\n", chunked = "Transfer-Encoding: chunked\r\n";
@@ -290,14 +290,14 @@ TEST_F(HttpServerTest, TrailersAndChunkExtensionsHaveTheLimitOfHeaders) {
   };
   const std::string some(kLimit / 4, 'x'), much(2 * kLimit, 'x');
   EXPECT_EQ(answer("1;" + some + "\r\na\r\n0\r\nT: " + some + "\r\n\r\n").body, "POST /  [a]");
-  EXPECT_EQ(answer("0\r\nT: " + much).status, 431);  // they never end
+  EXPECT_EQ(answer("0\r\nT: " + much).status, 431);  // none of these ends
   EXPECT_EQ(answer("0;" + much).status, 431);
   EXPECT_EQ(answer("1;" + much).status, 431);
   EXPECT_EQ(answer(std::string(2 * kLimit, '0')).status, 431);
   std::string chunks;
   for (int i = 0; i < 5; ++i)
     chunks += "1;" + some + "\r\na\r\n";
-  EXPECT_EQ(answer(chunks).status, 431);  // each is small, but not all of them
+  EXPECT_EQ(answer(chunks).status, 431);  // each is small, but together they are not
 }
 
 TEST_F(HttpServerTest, GivesUpOnSlowSenders) {
@@ -315,7 +315,7 @@ TEST_F(HttpServerTest, ClosesAConnectionThatIsIdleForLong) {
   EXPECT_EQ(idle.receive(), "");  // closed without a word
 }
 
-/// Rounds of what happens only at some moments.
+/// Rounds of a test for events that occur only at some moments.
 class StopListeningTest : public HttpServerTest, public testing::WithParamInterface<int> {};
 
 TEST_P(StopListeningTest, WhoConnectsThenIsAnsweredOrRefused) {
@@ -360,7 +360,7 @@ TEST_F(HttpServerTest, TellsTheHandlerThatTheClientWent) {
       EXPECT_TRUE(test::wait_until([&] { return gone == before + 1; })) << path << " " << resets;
     }
   }
-  // Answering then does nothing.
+  // Answering after that does nothing.
   std::promise<void> answered;
   loop_.post([&] {
     EXPECT_TRUE(held->is_closed());
@@ -460,7 +460,7 @@ TEST_F(HttpServerTest, LimitsConnections) {
   EXPECT_TRUE(test::wait_until([&] { return num_connections() == 1; }));
   RawClient fourth = connect();
   EXPECT_EQ(fourth.request("GET", "/").status, 200);
-  // It waits for nothing now, and makes room for somebody who does.
+  // It waits for nothing now, so it makes room for another client.
   RawClient fifth = connect();
   EXPECT_EQ(fifth.request("GET", "/").status, 200);
   EXPECT_EQ(fourth.receive_all(), "");

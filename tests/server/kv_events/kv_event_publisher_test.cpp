@@ -1,4 +1,4 @@
-// KV events on the wire: vLLM's format, numbers, what a full queue does, endpoints that cannot be had.
+// KV events on the wire: vLLM's format, sequence numbers, a full queue, endpoints that are unavailable.
 #include "server/kv_events/kv_event_publisher.h"
 
 #include <atomic>
@@ -105,7 +105,7 @@ TEST(KvEventPublisher, EndpointsThatCannotBeHadAreNamed) {
   EXPECT_EQ(refusal({.endpoint = first.endpoint()}), "") << "without a * it connects";
 }
 
-/// A client's socket that gives up where a test would hang.
+/// A client's socket that gives up instead of hanging the test.
 class Client {
  public:
   Client(int type, const std::string& endpoint)
@@ -191,7 +191,7 @@ TEST(KvEventPublisher, ASignalEndsNoWait) {
   handled.sa_handler = [](int) { ++num_handled; };
   ASSERT_EQ(sigaction(SIGUSR2, &handled, &before), 0);
   KvEventPublisher publisher({.endpoint = kAnyPort, .replay_endpoint = kAnyPort});
-  // The publisher's thread alone takes the signals: this one does not, and ZeroMQ's own block all.
+  // Only the publisher's thread takes the signals: this thread does not, and ZeroMQ's own threads block all.
   sigset_t usr2, mask;
   sigemptyset(&usr2);
   sigaddset(&usr2, SIGUSR2);

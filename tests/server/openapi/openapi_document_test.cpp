@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// The place that a reference of this document names; null: there is none.
+/// The place that a reference within this document names; null: there is none.
 const Json* referred(const Json& document, const std::string& reference) {
   if (!reference.starts_with("#/")) return nullptr;
   const Json::json_pointer place(reference.substr(1));
@@ -31,7 +31,7 @@ void collect_references(const Json& value, std::set<std::string>& references) {
   }
 }
 
-/// "GET /v1/models/" for "/v1/models/{model}": as Api has routes with something behind them.
+/// "GET /v1/models/" for "/v1/models/{model}", the form that Api has for routes with a parameter at the end.
 std::set<std::string> described_routes(const Json& document) {
   static const std::set<std::string> kMethods{"get", "post", "put", "delete", "patch"};
   std::set<std::string> routes;
@@ -78,7 +78,7 @@ TEST(OpenapiDocumentTest, RequiredFieldsOfAnswersAreDescribed) {
   for (const auto& [name, schema] : document["components"]["schemas"].items()) {
     if (!schema.contains("required") || !schema.contains("properties")) continue;
     for (const Json& field : schema["required"]) {
-      const bool is_echoed = name == "Response";  // it repeats fields of the request as they came
+      const bool is_echoed = name == "Response";  // it repeats fields of the request unchanged
       EXPECT_TRUE(is_echoed || schema["properties"].contains(field.get<std::string>()))
           << name << ' ' << field;
     }

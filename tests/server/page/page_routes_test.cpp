@@ -1,4 +1,4 @@
-// The files of the live page as the server gives them.
+// The files of the live page as the server serves them.
 
 #include <map>
 
@@ -100,7 +100,7 @@ TEST_F(PageRoutesTest, AFileThatTheClientHasIsNotSentAgain) {
   }
 }
 
-// The policy forbids inline scripts and styles, so that the page must not have any; and nothing comes from
+// The policy forbids inline scripts and styles, so the page must not have any; and nothing comes from
 // another host.
 TEST_F(PageRoutesTest, ThePageIsWithinItsPolicy) {
   const std::string page = get("/").body;

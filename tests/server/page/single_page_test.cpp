@@ -1,4 +1,4 @@
-// The page in one file.
+// The page as a single file.
 #include "server/page/single_page.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// Who may ask the server: keys, names, and web pages of other origins.
+// Who may use the server: keys, host names, and web pages of other origins.
 #include "server/routes/access_rules.h"
 
 #include <atomic>
@@ -197,7 +197,7 @@ TEST(CrossOriginTest, ABrowsersQuestionIsAnsweredWithoutAKeyAndTheRequestIsNot) 
   EXPECT_EQ(other.header("access-control-allow-origin"), "");
 }
 
-// Who has no key makes the server hold nothing.
+// A client without a key makes the server hold nothing.
 TEST(HeadRefusalTest, WhatTheHeadSaysIsAnsweredBeforeTheBodyIsRead) {
   test::ScriptedServing serving;
   serving.server.access = {.api_keys = {"secret"}};
@@ -262,7 +262,7 @@ TEST(HeadRefusalTest, AWholeUrlIsATargetAndItsHostIsTheOneThatCounts) {
   EXPECT_EQ(status("http://evil.example/health"), 403);
 }
 
-// Where a client's grammar keeps the cache's lock, or many have been counted, nobody's tokens wait for it.
+// While a client's grammar holds the cache's lock, or many are counted, no client's tokens wait.
 TEST(MetricsTest, AreGatheredOffTheIoThread) {
   test::TestServer server;
   std::promise<void> end;

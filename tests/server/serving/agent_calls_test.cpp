@@ -1,4 +1,4 @@
-// What agents do, over a server whose model thinks and calls a function: its format is found in the text, in each of the APIs.
+// The requests of agents, to a server whose model thinks and calls a function: its format is found in the text, in each API.
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
@@ -18,7 +18,7 @@ constexpr const char* kCallsAnswer =
     "{\"town\": \"Ulm\"}}\n</tool_call>";
 constexpr const char* kArguments = R"({"town": "Ulm"})";
 
-/// Says kCallsAnswer behind a prompt of any length, a byte a token.
+/// Answers kCallsAnswer to a prompt of any length, one token a byte.
 class AgentCallsTest : public testing::Test {
  protected:
   AgentCallsTest() {
@@ -42,7 +42,7 @@ class AgentCallsTest : public testing::Test {
   }
   std::string ask(const std::string& path, const std::string& conversation, const std::string& more) {
     RawClient client = server_->connect();
-    // What the model says begins behind the prompt, whose length the first of two requests tells.
+    // The answer begins behind the prompt, whose length the first of two requests tells.
     const std::string body = "{\"model\":\"scripted\"," + conversation + more + "}";
     prompt_tokens_ = 100'000;
     const Json first = Json::parse(

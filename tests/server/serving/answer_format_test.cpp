@@ -1,4 +1,4 @@
-// Which format answers are read in.
+// The format in which answers are read.
 #include <gmock/gmock.h>
 
 #include "kernels/base/error_types.h"

@@ -1,4 +1,4 @@
-// The server's chat template: the model's own, a file's, a default, one that cannot be used.
+// The server's chat template: the model's own, a file's, a default, or an unusable one.
 #include "server/serving/completion/chat_renderer.h"
 
 #include <fstream>

@@ -17,7 +17,7 @@ namespace {
 
 using testing::HasSubstr;
 
-/// Keeps what it is answered with.
+/// Keeps the answers that it gets.
 class FakeExchange final : public HttpExchange {
  public:
   HttpRequest& request() override { return request_; }
@@ -44,7 +44,7 @@ class FakeExchange final : public HttpExchange {
 
   int status = 0;
   int num_ends = 0;
-  int room = 1000;  ///< writes that the client has room for
+  int room = 1000;  ///< number of writes that the client has room for
   size_t last_write = 0;
   std::function<void()> waiting;
   std::function<void()> over;
@@ -70,7 +70,7 @@ class CompletionJobTest : public testing::Test {
   }
 
   EventLoop loop_{1};
-  /// With twenty alternatives.
+  /// A token with twenty alternatives.
   static SampledToken likely_token() {
     SampledToken token{59, -1.0f, {}};
     for (TokenId i = 0; i < 20; ++i)
@@ -256,7 +256,7 @@ TEST_F(CompletionJobTest, AQuietStreamGetsACommentLine) {
   using std::chrono::seconds;
   constexpr int64_t kSecond = 1'000'000'000;
   const int64_t long_ago = now_ns() - 100 * kSecond;
-  CompletionJob& job = start(true);  // it came at 0
+  CompletionJob& job = start(true);  // it arrived at 0
   job.keep_open(14 * kSecond, seconds(15));
   EXPECT_EQ(exchange_->body, "");
   job.keep_open(15 * kSecond, seconds(15));
@@ -281,7 +281,7 @@ TEST_F(CompletionJobTest, ALongAnswerLeavesInPiecesAsItsClientTakesThem) {
     job.take(choice, std::move(made));
     job.send();
   }
-  std::jthread io([this] { loop_.run(); });  // what goes on in the background comes back there
+  std::jthread io([this] { loop_.run(); });  // results of background work return to it
   std::promise<void> ended;
   size_t most = 0;
   std::function<void()> take = [&] {

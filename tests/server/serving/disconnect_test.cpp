@@ -1,4 +1,4 @@
-// Clients that go, in every phase of their request: nothing of them stays, and nobody else notices.
+// Clients that leave, in every phase of their request: nothing of them stays, and no other client notices.
 #include <random>
 
 #include <gmock/gmock.h>
@@ -24,8 +24,8 @@ struct Kind {
   int32_t max_tokens = 0;
   bool stream = false;
   std::string request;
-  std::string text;           ///< the answer when it is alone
-  size_t received_bytes = 0;  ///< and how long the response is then
+  std::string text;           ///< the answer when it runs alone
+  size_t received_bytes = 0;  ///< the length of the response then
 };
 
 std::vector<Kind> make_kinds(std::mt19937& random) {
@@ -60,7 +60,7 @@ void measure_lengths(const TestServer& server, std::vector<Kind>& kinds) {
     kinds[i].received_bytes = clients[i].received.size();
 }
 
-/// A client of that kind; three in ten leave, each in a phase drawn at random.
+/// A client of that kind. Three in ten leave, each in a random phase.
 SwarmClient make_client(const Kind& kind, std::mt19937& random) {
   const auto pick = [&](size_t low, size_t high) {
     return std::uniform_int_distribution<size_t>(low, high)(random);
@@ -69,7 +69,7 @@ SwarmClient make_client(const Kind& kind, std::mt19937& random) {
   if (pick(0, 9) >= 3) return client;
   client.leave = static_cast<Leave>(pick(0, 2));
   switch (pick(0, 3)) {
-    case 0:  // before all is sent
+    case 0:  // before everything is sent
       client.leaves_after_sending = pick(1, kind.request.size() - 1);
       break;
     case 1:  // while it waits, is prefilled, or later
@@ -84,7 +84,7 @@ SwarmClient make_client(const Kind& kind, std::mt19937& random) {
   return client;
 }
 
-/// Every client that stays gets its answer. Returns how many left.
+/// Expects that every client that stays gets its answer. Returns how many left.
 ptrdiff_t storm(const TestServer& server, const std::vector<Kind>& kinds, size_t num_clients,
                 std::mt19937& random) {
   std::vector<SwarmClient> clients;
@@ -106,7 +106,7 @@ ptrdiff_t storm(const TestServer& server, const std::vector<Kind>& kinds, size_t
     EXPECT_TRUE(response.complete) << i;
     EXPECT_EQ(text_of(response, kind_of[i]->stream), kind_of[i]->text) << i;
   }
-  // Those at least that leave before all of their request is sent.
+  // At least those that leave before all of their request is sent.
   EXPECT_GE(num_left, std::ranges::count_if(clients, [](const SwarmClient& client) {
               return client.leaves_after_sending != SIZE_MAX;
             }));
@@ -117,7 +117,7 @@ std::string steps_name(const testing::TestParamInfo<int32_t>& info) {
   return info.param == 0 ? "StepByStep" : "OneStepAhead";
 }
 
-/// With a step launched ahead, and without.
+/// Parameter: a step is launched ahead (1), or none (0).
 class DisconnectTest : public testing::TestWithParam<int32_t> {};
 INSTANTIATE_TEST_SUITE_P(, DisconnectTest, testing::Values(0, 1), steps_name);
 
@@ -128,9 +128,9 @@ TEST_P(DisconnectTest, AStormOfClientsLeavesNothingBehind) {
   std::mt19937 random(1);
   std::vector<Kind> kinds = make_kinds(random);
   ScriptedServing serving;
-  serving.engine.num_blocks = 80;  // 1,280 tokens: they are not enough for all
+  serving.engine.num_blocks = 80;  // 1,280 tokens, not enough for all
   serving.engine.steps_ahead = GetParam();
-  serving.before_step = [](int64_t) { std::this_thread::sleep_for(200us); };  // for requests to meet
+  serving.before_step = [](int64_t) { std::this_thread::sleep_for(200us); };  // so that requests meet
   TestServer server(serving);
   measure_lengths(server, kinds);
   ASSERT_TRUE(server.wait_until_idle());
@@ -162,7 +162,7 @@ TEST_P(DisconnectTest, AStormOfClientsLeavesNothingBehind) {
   EXPECT_FALSE(server.engine().has_work());
 }
 
-/// A server whose steps begin when the test says so, and that computes one sequence at a time, 16 tokens of a prompt a step.
+/// A server whose steps the test releases. It computes one sequence at a time, 16 tokens of a prompt a step.
 class StepsTest : public testing::TestWithParam<int32_t> {
  protected:
   StepsTest() {
@@ -174,7 +174,7 @@ class StepsTest : public testing::TestWithParam<int32_t> {
   }
 
   static void leave(RawClient& client, Leave how) { how == Leave::close ? client.close() : client.reset(); }
-  /// Lets the step pass that is on its way. Nothing is left to do then, and there was no step after it.
+  /// Lets the step under way pass. Expects that no work is left then and that no step came after it.
   void expect_no_other_step(const TestServer& server) {
     const int64_t num_arrived = gate_.num_arrived();
     gate_.let_pass();
@@ -216,20 +216,20 @@ TEST_P(StepsTest, WhoLeavesBehindAPipelinedRequestIsNoticedToo) {
     ASSERT_TRUE(gate_.wait_for_arrival());
     client.send(completion_request(completion_body({5, 6}, 500, false)));
     ASSERT_TRUE(
-        server.wait_for_connections(1));  // the server has answered, and so has seen that there is more
+        server.wait_for_connections(1));  // the server has answered, so it has seen that there is more
     leave(client, how);
     ASSERT_TRUE(server.wait_for_connections(0)) << static_cast<int>(how);
     expect_no_other_step(server);
   }
 }
 
-// "printf ... | nc -N" and the like: who has no more to send still waits for the answer.
+// For example "printf ... | nc -N": a client that has no more to send still waits for the answer.
 TEST_P(StepsTest, WhoHasClosedItsSendingHalfGetsItsAnswer) {
   TestServer server(serving_);
   size_t num_requests = 0;
   for (const bool stream : {true, false}) {
     gate_.shut();
-    std::vector<RawClient> clients;  // one of them is prefilled or decodes, the other is in the queue
+    std::vector<RawClient> clients;  // one of them is prefilled or decodes, the others are queued
     for (int i = 0; i < 2; ++i) {
       clients.push_back(server.connect());
       clients.back().send(completion_request(completion_body({5, 6}, 10, stream)));
@@ -294,7 +294,7 @@ TEST_P(StepsTest, LeavingWhileAnotherIsPrefilledDisturbsNobody) {
 }
 
 TEST_P(StepsTest, LeavingWhileSequencesAreSentBackToTheQueueDisturbsNobody) {
-  // Four sequences of two blocks that grow to six, where there are sixteen.
+  // Four sequences of two blocks grow to six blocks each, but there are only sixteen.
   constexpr int32_t kTokens = 60;
   serving_.engine.max_num_seqs = 4;
   serving_.engine.max_num_batched_tokens = 256;
@@ -331,7 +331,7 @@ TEST_P(StepsTest, PipelinedRequestsAreAnsweredInOrderHoweverTheyArrive) {
   const std::string second = completion_request(completion_body({9}, 3, false));
   client.send(completion_request(completion_body({5, 6}, 10, true)));
   ASSERT_TRUE(gate_.run_steps(1));
-  // In pieces while the first is being answered: the server looks at none of them before.
+  // In pieces while the first is being answered: the server looks at none of them until then.
   client.send(second.substr(0, 30));
   ASSERT_TRUE(server.wait_for_connections(1));
   ASSERT_TRUE(gate_.run_steps(2));
@@ -348,7 +348,7 @@ TEST_P(StepsTest, RequestsOfTheSameIdRunBesideEachOther) {
   serving_.engine.max_num_seqs = 16;
   TestServer server(serving_);
   const auto engine = test::make_scripted_engine({});
-  // "x" with two choices has the engine's ids x/0 and x/1; one of them may end before the other.
+  // "x" with two choices has the engine ids x/0 and x/1; one of them may end before the other.
   const std::vector<std::pair<std::string, std::string>> requests{
       {"x/1", completion_body({5}, 30, true)},
       {"x", R"({"model":"scripted","prompt":[[6],[7,7]],"max_tokens":25,"ignore_eos":true,"stream":true})"},

@@ -1,4 +1,4 @@
-// What the metrics say of requests with draft tokens.
+// Metrics of requests with draft tokens.
 #include <gtest/gtest.h>
 
 #include "engine/options/engine_options.h"

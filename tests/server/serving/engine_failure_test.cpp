@@ -1,4 +1,4 @@
-// An engine that fails, or hangs, behind a server: every client is told, and /health tells everybody.
+// A server whose engine fails or hangs: every client is told, and /health tells everybody.
 #include <gmock/gmock.h>
 
 #include "tests/support/server/client_swarm.h"
@@ -14,11 +14,11 @@ using test::ScriptedServing;
 using test::TestServer;
 using testing::HasSubstr;
 
-/// Where the engine learns of a device's fault.
+/// The place at which the engine learns of a device's fault.
 struct Fault {
   const char* name;
   int32_t steps_ahead;
-  bool in_finish;  ///< when it takes a step's tokens, not when it launches one
+  bool in_finish;  ///< when it takes a step's tokens, not when it launches the step
 };
 
 class EngineFailureTest : public testing::TestWithParam<Fault> {
@@ -86,7 +86,7 @@ TEST_P(EngineFailureTest, AfterAFaultHealthIsRedAndNewRequestsAreRefused) {
   TestServer server(serving_);
   RawClient first = server.connect(), second = server.connect(), third = server.connect();
   EXPECT_EQ(first.request("GET", "/health").status, 200);
-  // Requests that have begun keep the server there for a moment.
+  // Requests under way keep the server there for a moment.
   const std::string health = RawClient::request_text("GET", "/health");
   const std::string completion = completion_request(completion_body({5}, 3, false));
   second.send(health.substr(0, 20));
@@ -106,7 +106,7 @@ TEST_P(EngineFailureTest, AfterAFaultHealthIsRedAndNewRequestsAreRefused) {
   EXPECT_FALSE(server.wait());
 }
 
-/// A server whose steps do not end as long as the test says so.
+/// A server whose steps do not end until the test lets them.
 class HangTest : public testing::Test {
  protected:
   HangTest() {

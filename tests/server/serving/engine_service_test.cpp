@@ -1,4 +1,4 @@
-// The engine on its own thread: what others learn of it, and when.
+// The engine on its own thread: what other threads learn of it, and when.
 #include "server/serving/engine/engine_service.h"
 
 #include <map>
@@ -39,7 +39,7 @@ TEST(EngineServiceTest, TheStatusIsRightBeforeOutputsLeave) {
   }
 }
 
-/// Wherever within its admission memory ends, that request is cancelled, and the next one served.
+/// Wherever the memory ends during its admission, that request is cancelled, and the next one is served.
 TEST(EngineServiceTest, ARequestWithoutMemoryIsCancelledAlone) {
   if (!test::counts_allocations()) GTEST_SKIP() << "a sanitizer has its own operator new";
   const std::unique_ptr<Engine> engine = test::make_scripted_engine({});
@@ -73,7 +73,7 @@ TEST(EngineServiceTest, ARequestWithoutMemoryIsCancelledAlone) {
       } catch (const std::bad_alloc&) {
         ++num_cancelled;
         test::refuse_allocation(-1);
-        served.submit(request);  // nothing of it was left behind
+        served.submit(request);  // the failed ones left nothing behind
       }
       test::refuse_allocation(-1);
     });

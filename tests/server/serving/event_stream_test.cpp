@@ -1,4 +1,4 @@
-// One text for all who look on: what is made, for whom, and what those cost who do not read.
+// One text for all listeners: what is made, for whom, and the cost of listeners that do not read.
 #include "server/http/event_stream.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace {
 using namespace std::chrono_literals;
 using testing::HasSubstr;
 
-/// A server of events alone, each with its number, as often as the loop gets to it.
+/// A server with nothing but events; each has its number, and they come as often as the loop gets to them.
 class EventStreamTest : public testing::Test {
  protected:
   ~EventStreamTest() override {
@@ -45,7 +45,7 @@ class EventStreamTest : public testing::Test {
     client.send(RawClient::request_text(method, "/"));
     return client;
   }
-  /// What `look` gives on the I/O thread.
+  /// The result of `look` on the I/O thread.
   template <class Look>
   auto on_loop(Look look) {
     std::promise<decltype(look())> result;
@@ -74,7 +74,7 @@ class EventStreamTest : public testing::Test {
 
 constexpr size_t kMostEvents = 100'000;
 
-/// The text of the next whole event, of a stream without padding.
+/// The text of the next whole event, from a stream without padding.
 std::string next_event(RawClient& client) {
   const std::string text = client.receive_until(">\n\n");
   return text.substr(text.rfind("data: "));
@@ -86,7 +86,7 @@ TEST_F(EventStreamTest, AllWhoListenGetTheSame) {
   EXPECT_THAT(first.receive_until("\r\n\r\n"), HasSubstr("content-type: text/event-stream"));
   std::set<std::string> events{next_event(first)};
   EXPECT_EQ(*events.begin(), "data: <1>\n\n");
-  // Each was made once, for all: what those get who come later, the first has got or gets.
+  // Each event was made once for all: later listeners get events that the first one also gets.
   for (int i = 0; i < 3; ++i) {
     RawClient other = listen();
     std::set<std::string> of_other;

@@ -1,4 +1,4 @@
-// A request that the engine cannot finish is told so; the server and all others go on.
+// A request that the engine cannot finish gets an error; the server and all other requests continue.
 #include <gmock/gmock.h>
 
 #include "tests/support/server/client_swarm.h"
@@ -13,7 +13,7 @@ using test::ScriptedServing;
 using test::TestServer;
 using testing::HasSubstr;
 
-/// No token can stand at position 6.
+/// No token can be drawn at position 6.
 ScriptedServing serving() {
   ScriptedServing serving;
   serving.script = [](int64_t position) -> TokenId { return position == 6 ? -1 : 100; };
@@ -43,7 +43,7 @@ TEST(FailedRequestTest, HasItsStreamEndedByAnErrorEvent) {
   client.send(completion_request(completion_body({5, 6, 7, 8}, 10, true), "Connection: close\r\n"));
   ASSERT_TRUE(gate.run_steps(1));
   std::string received =
-      client.receive_until("data: ");  // the stream has begun: its failure is no status any more
+      client.receive_until("data: ");  // the stream has begun, so its failure is no status any more
   gate.open();
   received += client.receive_all();
   const auto failed = parse_response(received);

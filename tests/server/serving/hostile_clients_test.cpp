@@ -1,4 +1,4 @@
-// Clients that are slow, stalled, oversized or wrong: what they get, and what they cost the others.
+// Clients that are slow, stalled, oversized or wrong: what they get, and what they cost others.
 #include <algorithm>
 #include <future>
 
@@ -25,7 +25,7 @@ using test::ScriptedServing;
 using test::TestServer;
 using testing::HasSubstr;
 
-/// For streams of thousands of tokens.
+/// Settings for streams of thousands of tokens.
 ScriptedServing long_streams(test::StepGate& gate) {
   ScriptedServing serving;
   serving.engine.max_model_len = 4096;
@@ -36,7 +36,7 @@ ScriptedServing long_streams(test::StepGate& gate) {
 
 // Slow readers
 
-/// Clients that ask for a long stream and read nothing of it.
+/// Clients that request a long stream and read nothing of it.
 std::vector<RawClient> stalled_readers(const TestServer& server, size_t count, int32_t max_tokens) {
   std::vector<RawClient> readers;
   for (size_t i = 0; i < count; ++i) {
@@ -47,14 +47,14 @@ std::vector<RawClient> stalled_readers(const TestServer& server, size_t count, i
   return readers;
 }
 
-/// How long others wait for a token beside them is measured by stalled_readers_benchmark.
+/// stalled_readers_benchmark measures how long others wait for a token beside them.
 TEST(SlowReaderTest, StalledReadersHoldUpNobody) {
   constexpr size_t kStalled = 8;
-  constexpr int64_t kUnread = 1000;  // tokens: more than the kernel takes for a client
+  constexpr int64_t kUnread = 1000;  // tokens: more than the kernel buffers for a client
   constexpr int32_t kTokens = 50;
   test::StepGate gate;
   ScriptedServing serving = long_streams(gate);
-  serving.server.limits.write_timeout = 1h;  // nobody is dropped
+  serving.server.limits.write_timeout = 1h;  // no client is dropped
   serving.script = [letter = test::letter_token()](int64_t) { return letter; };
   TestServer server(serving);
   const std::vector<RawClient> stalled = stalled_readers(server, kStalled, 3000);
@@ -67,7 +67,7 @@ TEST(SlowReaderTest, StalledReadersHoldUpNobody) {
   std::string received;
   for (int32_t token = 0; token < kTokens; ++token) {
     ASSERT_TRUE(gate.run_steps(1));
-    received += reader.receive_until("\n\n");  // each comes though none of the next has been computed
+    received += reader.receive_until("\n\n");  // each comes although none of the next has been computed
   }
   received += reader.receive_until("0\r\n\r\n");
   const StreamedText streamed = parse_events(parse_response(received).body);
@@ -75,7 +75,7 @@ TEST(SlowReaderTest, StalledReadersHoldUpNobody) {
   EXPECT_EQ(server.metric("vllm:num_requests_running"), kStalled) << "dropped already";
 }
 
-/// Bytes in the kernel that wait to be taken by clients of `port`, over all connections of this process.
+/// Bytes in the kernel that clients of `port` have not taken, over all connections of this process.
 int64_t unsent_kernel_bytes(uint16_t port) {
   int64_t sum = 0;
   for (int fd = 0; fd < 1024; ++fd) {
@@ -117,7 +117,7 @@ TEST(SlowReaderTest, AStalledReaderCostsAQuarterOfAMebibyteAndIsDropped) {
   RecordProperty("bytes", static_cast<int>(most / static_cast<int64_t>(kStalled)));
   EXPECT_GT(most_kernel, 0);
   EXPECT_LT(most / static_cast<int64_t>(kStalled), kMost);
-  // The gate is shut: none of them comes to the end of its answer.
+  // The gate is shut, so no answer ends.
   EXPECT_TRUE(test::wait_until(all_are_dropped));
   gate.open();
   EXPECT_TRUE(server.wait_until_idle());
@@ -143,7 +143,7 @@ TEST(SlowSenderTest, HundredsOfUnfinishedRequestsHoldUpNobody) {
     EXPECT_EQ(response.status, 200);
   }
   ASSERT_TRUE(server.wait_for_connections(kUnfinished));
-  // They were not forgotten.
+  // These two are still served.
   for (const size_t i : {size_t{0}, kUnfinished - 1}) {
     unfinished[i].send(request.substr(i % 2 == 0 ? head_bytes / 2 : head_bytes + 10));
     EXPECT_EQ(unfinished[i].response().status, 200);
@@ -163,7 +163,7 @@ TEST(SlowSenderTest, WhoGoesOnSendingAByteAtATimeIsTimedOutAllTheSame) {
     serving.server.limits.linger_timeout =
         1h;  // until the client has read its answer, however late it gets to it
     TestServer server(serving);
-    // A quarter of a minute, if they were let.
+    // A quarter of a minute, if they were allowed to finish.
     std::vector<SwarmClient> slow(50, {.request = head_and_body,
                                        .byte_interval = in_head ? 2ms : 8ms,
                                        .dribbles_after = in_head ? 20 : head_bytes + 1});
@@ -210,7 +210,7 @@ TEST(SlowSenderTest, LargeTextsToTokeniseHoldUpNobody) {
   ScriptedServing serving;
   serving.engine.max_model_len = 4096;
   TestServer server(serving);
-  // As if one took as long as the test likes.
+  // Stands for a task that takes as long as the test likes.
   std::promise<void> its_end;
   server.loop().run_in_background([is_over = std::make_shared<std::future<void>>(
                                        its_end.get_future())] { is_over->wait_for(test::kPatience); },
@@ -256,7 +256,7 @@ TEST(SlowSenderTest, TextsThatCannotFitAreRefusedBeforeTheyAreTokenised) {
 
 // The end of memory
 
-/// While a body is read, and while a text is tokenised: whoever needs much memory is told so, the streams of the others go on.
+/// While a body is read, and while a text is tokenised: a request that needs too much memory is told so, and other streams continue.
 TEST(MemoryEndTest, IsAnsweredWith503AndStreamsGoOn) {
   if (!test::counts_allocations()) GTEST_SKIP() << "a sanitizer has its own operator new";
   test::StepGate gate;

@@ -1,5 +1,5 @@
-// Answers of many choices with logprobs: whole ones leave in pieces, streams wait for their client, and a
-// stream that has nothing to say stays open.
+// Answers of many choices with logprobs: whole answers leave in pieces, streams wait for their client,
+// and a stream with nothing to send stays open.
 #include <condition_variable>
 #include <mutex>
 
@@ -20,19 +20,19 @@ using test::TestServer;
 
 constexpr int32_t kChoices = 32;
 constexpr int32_t kTokens = 200;
-constexpr auto kLongest = 120s;
+constexpr auto kLongestWait = 120s;
 
 RawClient ask(const TestServer& server, bool stream) {
-  RawClient client(server.port(), kLongest);
+  RawClient client(server.port(), kLongestWait);
   client.set_receive_buffer(64 << 10);
   client.send(completion_request(completion_body(
       {5, 6}, kTokens, stream, fmt::format(R"("n":{},"logprobs":3,"temperature":0)", kChoices))));
   return client;
 }
 
-/// Waits until the engine has given all that was asked of it.
+/// Waits until the engine has delivered everything that was requested.
 void wait_for_engine(const TestServer& server) {
-  const auto deadline = std::chrono::steady_clock::now() + kLongest;
+  const auto deadline = std::chrono::steady_clock::now() + kLongestWait;
   while (server.metric("vllm:generation_tokens_total") < kChoices * kTokens &&
          std::chrono::steady_clock::now() < deadline)
     std::this_thread::sleep_for(5ms);
@@ -64,7 +64,7 @@ TEST(LongAnswersTest, AWholeAnswerComesInPieces) {
     EXPECT_EQ(choice["text"], alone);
     EXPECT_EQ(choice["logprobs"]["tokens"].size(), static_cast<size_t>(kTokens));
   }
-  // The connection goes on behind it.
+  // The connection continues after it.
   EXPECT_EQ(client.request("GET", "/health").status, 200);
 }
 
@@ -78,12 +78,12 @@ TEST(LongAnswersTest, AnAnswerThatMayBeTooLargeIsRefused) {
   EXPECT_THAT(refused.body, testing::HasSubstr("--max-answer-bytes"));
 }
 
-/// Steps that wait to be let on.
+/// Steps that wait until they are released.
 class Gate {
  public:
   void pass() {
     std::unique_lock lock(mutex_);
-    opened_.wait_for(lock, kLongest, [this] { return is_open_; });
+    opened_.wait_for(lock, kLongestWait, [this] { return is_open_; });
   }
   void open() {
     const std::lock_guard lock(mutex_);
@@ -103,7 +103,7 @@ TEST(LongAnswersTest, AStreamThatWaitsForItsFirstTokenGetsCommentLines) {
   serving.before_step = [&](int64_t) { gate.pass(); };
   serving.server.comment_interval = 50ms;
   TestServer server(serving);
-  RawClient client(server.port(), kLongest);
+  RawClient client(server.port(), kLongestWait);
   client.send(completion_request(completion_body({5, 6}, 20, true)));
   EXPECT_NE(client.receive_until("\r\n\r\n"), "");
   for (int i = 0; i < 3; ++i)

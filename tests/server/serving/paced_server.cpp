@@ -1,5 +1,5 @@
-// The server over an engine whose steps take a fixed time and compute nothing, as a program: for
-// tests/checks/check_load_generator.py, whose figures then do not depend on what else the machine does.
+// The server as a program, over an engine whose steps take a fixed time and compute nothing: for
+// tests/checks/check_load_generator.py, whose figures then do not depend on the machine's other work.
 #include <csignal>
 
 #include <CLI/CLI.hpp>
@@ -10,7 +10,7 @@
 namespace minfer::test {
 namespace {
 
-/// Lets steps begin at even times; one that is late does not delay the ones behind it.
+/// Lets steps begin at even times; a late step does not delay the later ones.
 class Pace {
  public:
   explicit Pace(int step_ms) : step_(step_ms) {}

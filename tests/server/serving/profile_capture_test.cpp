@@ -46,7 +46,7 @@ class ProfileCaptureTest : public testing::Test {
     EXPECT_EQ(response.status, 200) << response.body;
     return Json::parse(response.body);
   }
-  /// A completion of so many tokens, a step each.
+  /// A completion of that many tokens, one in each step.
   void complete(int max_tokens) {
     const std::string body = fmt::format(
         R"({{"model":"scripted","prompt":[5,6,7],"max_tokens":{},"ignore_eos":true}})", max_tokens);
@@ -148,8 +148,8 @@ TEST_F(ProfileCaptureTest, WithoutTheGpusActivitiesNothingIsTraced) {
   EXPECT_EQ(stop().at("kernels"), 5);
 }
 
-/// A stream of a megabyte at the least, however few events it comes in: the system takes a small part of it for a client that does not
-/// read.
+/// A stream of at least a megabyte, in however few events: the system buffers only a small part of it for a client that
+/// does not read.
 class SlowClientProfileTest : public ProfileCaptureTest {
  protected:
   static constexpr int kChoices = 32, kTokens = 400;
@@ -161,7 +161,7 @@ class SlowClientProfileTest : public ProfileCaptureTest {
         test::completion_body({5, 6}, kTokens, true, fmt::format(R"("n":{},"logprobs":5)", kChoices))));
     return client;
   }
-  /// The engine has given all, and what the system takes of it has been handed over.
+  /// Waits until the engine has delivered everything, and the system's part of it has been handed over.
   void wait_for_engine() {
     ASSERT_TRUE(test::wait_until(
         [&] { return server_->metric("vllm:generation_tokens_total") >= kChoices * kTokens; }));

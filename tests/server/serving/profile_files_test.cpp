@@ -1,4 +1,4 @@
-// Files that a server writes of its profile, between start and stop.
+// Profile files that a server writes between start and stop.
 #include <csignal>
 #include <set>
 
@@ -13,7 +13,7 @@ namespace {
 using Json = nlohmann::json;
 using test::ProfileRoutesTest;
 
-/// While it lives, no file of this process can grow beyond so many bytes.
+/// While it lives, no file of this process can grow beyond that many bytes.
 class FileSizeLimit {
  public:
   explicit FileSizeLimit(rlim_t bytes) {
@@ -124,7 +124,7 @@ TEST_F(ProfileRoutesTest, AFolderThatCannotBeWrittenIsAClearError) {
 TEST_F(ProfileRoutesTest, AFileThatCannotGrowIsAnErrorAndNoRequestIsLost) {
   const std::string file = Json::parse(post("/start_profile").body).at("file");
   {
-    const FileSizeLimit limit(512);  // less than the header: as on a full disk
+    const FileSizeLimit limit(512);  // less than the header, as on a full disk
     complete(3);
     expect_error(post("/stop_profile"), 500, file + " holds 0 steps, 3 could not be written");
   }

@@ -1,4 +1,4 @@
-// The profile's endpoints of a whole server with the demo model.
+// The profile endpoints of a whole server with the demo model.
 #include "server/serving/profile/profile_routes.h"
 
 #include <map>
@@ -39,7 +39,7 @@ TEST_F(ProfileRoutesTest, GivesTheLastStepsInTheFormOfAProfileFile) {
   ASSERT_EQ(reply.at("newest"), 19);
   ASSERT_EQ(reply.at("steps").size(), 5u);
   EXPECT_EQ(reply.at("steps").front().at("step"), 15);
-  // A file made of the reply's parts is a profile file.
+  // The reply's parts, joined into a file, are a valid profile.
   std::string text = Json{{"schema", reply.at("schema")}, {"header", reply.at("header")}}.dump() + "\n";
   for (const Json& step : reply.at("steps"))
     text += step.dump() + "\n";
@@ -86,7 +86,7 @@ TEST_F(ProfileRoutesTest, SummaryAddsUpTheSteps) {
   EXPECT_EQ(report.at("decode").at("tokens"), 29);
   EXPECT_GT(report.at("ops").size(), 10u);
   EXPECT_EQ(get_json("/profile/summary?last=10").at("report").at("first_step"), 20);
-  // The sums are those of the steps themselves.
+  // The sums equal those of the steps themselves.
   double wall_us = 0.0;
   const Json steps = get_json("/profile/steps");
   for (const Json& step : steps.at("steps"))
@@ -122,7 +122,7 @@ TEST_F(ProfileRoutesTest, AServerIsExplainedByItsSummary) {
   };
   EXPECT_THROW(explain(""), Error) << "it has run no step";
   complete(30);
-  // Four times a second a reading of the machine changes what findings say: not between all of so many pairs.
+  // Four times a second a reading of the machine changes the findings, but not between all of that many pairs.
   bool is_same = false;
   for (int i = 0; i < 20 && !is_same; ++i)
     is_same = explain("") == get_json("/profile/summary").at("report").at("findings");
@@ -136,7 +136,7 @@ TEST_F(ProfileRoutesTest, AServerIsExplainedByItsSummary) {
   EXPECT_EQ(explain(" --last 6").at("requests"), 1);
 }
 
-// What those who look on get is the summary, with what the page has beside it; and they do not hold up the end.
+// Listeners get the summary, with the page's additions, and do not hold up the end.
 TEST_F(ProfileRoutesTest, EventsSayWhatTheSummarySays) {
   complete(30);
   RawClient client(server_->port());
@@ -149,7 +149,7 @@ TEST_F(ProfileRoutesTest, EventsSayWhatTheSummarySays) {
   Json report = summary.at("report"), seen = event.at("report");
   report.at("launches") = Json::array();
   for (Json* each : {&report, &seen})
-    each->erase("findings");  // a reading of the machine may have come between
+    each->erase("findings");  // a reading of the machine may come between the two
   EXPECT_EQ(event.at("schema"), "minfer.page/1");
   EXPECT_EQ(seen, report);
   for (const char* same : {"model", "engine", "latency_s", "generated_tokens", "ceilings", "dropped"})
@@ -289,7 +289,7 @@ TEST_F(ProfileRoutesTest, SummaryHoldsTheLastWindowsOfCounters) {
   EXPECT_EQ(post("/start_profile").status, 200);
 }
 
-// The CPU backend has none: that is said, and the steps are recorded all the same.
+// The CPU backend has no counters: the reply says so, and the steps are recorded all the same.
 TEST_F(ProfileRoutesTest, CountersThatCannotBeHadAreSaidToBeMissing) {
   EXPECT_EQ(post("/start_profile", R"({"counters":true})").status, 200);
   complete(3);

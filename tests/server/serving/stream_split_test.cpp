@@ -1,5 +1,5 @@
-// However a text is cut into tokens, and tokens into events: what is streamed is what is answered in one
-// piece.
+// However a text is cut into tokens, and tokens into events, the stream has the text of the answer
+// in one piece.
 #include <random>
 
 #include <gtest/gtest.h>
@@ -21,8 +21,8 @@ constexpr int32_t kScriptTokens = 1000;
 constexpr int32_t kStreamTokens = 50;
 constexpr int kIntervals[] = {1, 2, 3, 16};
 
-/// Tokens of characters of one to four bytes, mostly a byte a token, with pieces and bytes that are no UTF-8
-/// among them.
+/// Tokens of characters of one to four bytes, mostly one token a byte, with pieces and bytes that are no
+/// UTF-8 among them.
 std::vector<TokenId> random_script(std::mt19937& random, int32_t vocab_size) {
   const std::string characters[] = {"a", "b", " ", "é",  "ß",    "中",       "文",
                                     "!", "😀", "𝄞", "ab", "\xff", "\xe4\xb8", "\x80"};
@@ -46,7 +46,7 @@ class StreamSplitTest : public testing::Test {
     const int32_t vocab_size = test::open_scripted_model()->config().vocab_size;
     ScriptedServing serving;
     serving.engine.max_model_len = kScriptTokens + kStreamTokens;
-    // A prompt of n tokens is answered with what stands in the script from n on.
+    // A prompt of n tokens is answered with the script from token n on.
     serving.script = [script = random_script(random_, vocab_size)](int64_t position) {
       return script[static_cast<size_t>(position)];
     };
@@ -63,7 +63,7 @@ class StreamSplitTest : public testing::Test {
     return test::completion_request(body.dump(), "Connection: close\r\n");
   }
 
-  /// The same request whole, then streamed at each interval: text and reason of the end.
+  /// Sends the same request whole, then streamed at each interval. Returns text and finish reason of each.
   std::vector<StreamedText> ask(int32_t prompt_tokens, const json& more) {
     std::vector<SwarmClient> clients{{.request = request(prompt_tokens, false, more)}};
     for (const int interval : kIntervals) {
@@ -88,7 +88,7 @@ class StreamSplitTest : public testing::Test {
     }
   }
 
-  /// One to four whole characters out of `text`.
+  /// One to four whole characters from `text`.
   std::string random_part(const std::string& text) {
     std::vector<size_t> begins;
     for (size_t i = 0; i < text.size(); ++i)

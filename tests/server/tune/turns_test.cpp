@@ -1,4 +1,4 @@
-// Options measured in turns, and the programs that runs are.
+// Options that are measured in turns, and the programs that runs start.
 
 #include <gmock/gmock.h>
 #include <unistd.h>
@@ -33,7 +33,7 @@ TEST(Turns, EachTurnRunsAllAndOneThatFailsNoMore) {
         return took(options.empty() ? 4.0 : 3.0);
       },
       9, [&] { return left_s; });
-  // The first turn takes 30 s, the second 20, and so on until less than 20 s are left.
+  // The first turn takes 30 s, the second 20 s, and so on until less than 20 s are left.
   EXPECT_THAT(order, ElementsAre("as recorded", "--a", "--b 2", "as recorded", "--b 2", "as recorded",
                                  "--b 2", "as recorded", "--b 2"));
   EXPECT_EQ(alternatives[1].error, "--a: unknown");

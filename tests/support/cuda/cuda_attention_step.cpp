@@ -12,14 +12,14 @@
 namespace minfer::test {
 namespace {
 
-/// The largest NMSE of a sequence that each combination of types may have. bf16: of the output alone 1.3e-6.
+/// The largest NMSE allowed for a sequence with each combination of types. bf16: the output alone gives 1.3e-6.
 double largest_error(const CudaAttentionShape& shape) {
   if (shape.out == DType::fp8) return 1e-3;
   if (shape.qkv != DType::f32) return 1e-5;
   return shape.options.logit_cap > 0.0 ? 1e-11 : 1e-12;
 }
 
-/// Where the head of a token lies that is furthest off.
+/// The place of the head, and its token, with the largest error.
 std::string worst_head(std::span<const float> found, std::span<const double> expected, int64_t heads,
                        int64_t size) {
   std::string place = "none";
@@ -51,7 +51,7 @@ std::vector<AttentionWindow> with_window(std::vector<AttentionWindow> windows,
   return windows;
 }
 
-/// Keys that no window of the layers sees may be gone: those in front of the largest one.
+/// The window outside of which keys may be gone, because no layer's window sees them: the largest window.
 AttentionWindow hidden_by(std::span<const AttentionWindow> windows) {
   if (std::ranges::count(windows, AttentionWindow{}) > 0) return {};
   return std::ranges::max(windows, {}, &AttentionWindow::keys);

@@ -14,7 +14,7 @@ namespace minfer::test {
 
 inline constexpr DType kNarrowTypes[] = {DType::bf16, DType::f16, DType::f8_e4m3};
 
-/// Of all that has kernels on tensor cores, what long tests take: each head size, and each type with those that models have most.
+/// The cases with kernels on tensor cores that long tests cover: each head size, and each type with the head sizes that models use most.
 struct HeadAndType {
   int32_t head_size;
   DType kv;
@@ -47,23 +47,23 @@ struct CudaAttentionShape {
   std::string text() const;
 };
 
-/// A step of attention over random data, its decoding sequences first. Blocks of the cache in front of all windows hold NaN.
+/// A step of attention over random data, its decoding sequences first. Cache blocks in front of all windows hold NaN.
 class CudaAttentionStep {
  public:
-  /// `windows`: of layers with the shape's heads, beside the shape's own. `others`: further kinds of layers.
+  /// `windows`: windows of further layers with the shape's heads. `others`: further kinds of layers.
   CudaAttentionStep(const CudaAttentionShape& shape, std::vector<CudaSequence> sequences, int32_t num_decode,
                     int32_t max_context = 0, std::vector<AttentionWindow> windows = {},
                     std::vector<AttentionKind> others = {});
 
-  /// Other contexts and other data behind the same pointers.
+  /// Assigns other contexts and other data behind the same pointers.
   void assign(std::vector<CudaSequence> sequences);
-  /// Of another layer: launches that follow have these, with as many sinks as before or none.
+  /// Sets another layer's options for the launches that follow: with the same number of sinks, or none.
   void set_options(const reference::AttentionOptions& options) { shape_.options = options; }
 
-  /// Launches that follow have the plans and the workspace of `other`, whose kinds of layers have this step's, as layers of a model do.
+  /// Later launches use the plans and the workspace of `other`, whose kinds of layers include this step's, as layers of a model do.
   void share_workspace(CudaAttentionStep& other) { ops_ = other.ops_; }
 
-  /// The whole step, as the decoder has it: the plan, then a range each for decode and prefill.
+  /// Launches the whole step as the decoder does: the plan, then one range for decode and one for prefill.
   void launch();
   void attend(int32_t first_sequence, int32_t num_sequences);
 
@@ -73,7 +73,7 @@ class CudaAttentionStep {
     return out_->values();
   }
   CudaRun& run() { return run_; }
-  /// The largest NMSE seen by check().
+  /// The largest NMSE that check() has seen.
   double worst() const { return worst_; }
 
  private:
@@ -91,7 +91,7 @@ class CudaAttentionStep {
   CudaPagedCache k_, v_;
   std::shared_ptr<cuda::AttentionOps> ops_;
   std::optional<CudaTensor> qkv_, out_;
-  std::optional<Fp8Tensor> fp8_out_;  ///< instead of out_
+  std::optional<Fp8Tensor> fp8_out_;  ///< used instead of out_
   std::optional<CudaArray<float>> sinks_;
   mutable double worst_ = 0.0;
 };

@@ -4,7 +4,7 @@
 
 namespace minfer::test {
 
-/// Whether counters are refused to us, or there are none, so that nothing can be tested.
+/// True if counters are refused to this process, or there are none, so that nothing can be tested.
 inline bool are_counters_refused(const std::string& error) {
   for (const char* reason : {"(26)", "(27)", "(35)", "(40)", "(41)", "(43)", "cannot be loaded",
                              "has no hardware counters", "CUPTI lacks"}) {

@@ -16,7 +16,7 @@ namespace minfer::test {
 /// A value rounded to an element type: f32, f16, bf16 or fp8 (saturating).
 float rounded(float value, DType dtype);
 std::vector<float> rounded(std::span<const float> values, DType dtype);
-/// Elements of a type as bytes, and back.
+/// Converts elements of a type to bytes, and back.
 std::vector<uint8_t> encode(std::span<const float> values, DType dtype);
 std::vector<float> decode(std::span<const uint8_t> bytes, DType dtype);
 
@@ -29,7 +29,7 @@ class CudaArray {
     assign(values);
   }
   T* data() const { return buffer_.as<T>(); }
-  /// As many values as before.
+  /// Assigns the same number of values as before.
   void assign(std::span<const T> values) {
     cuda::require_equal("test data: values", static_cast<int64_t>(size_), std::ssize(values));
     cuda::check(cudaMemcpy(data(), values.data(), values.size_bytes(), cudaMemcpyHostToDevice), "upload");
@@ -51,12 +51,12 @@ class CudaArray {
 /// A tensor of f32 or bf16 inside a larger piece of memory: every element around its rows holds a canary.
 class CudaTensor {
  public:
-  /// Filled with `values` [rows, cols], or with NaN if that is empty.
+  /// Filled with `values` [rows, cols]; with NaN if `values` is empty.
   CudaTensor(DType dtype, int64_t rows, int64_t cols, std::span<const float> values = {});
   const Tensor& tensor() const { return tensor_; }
-  /// [rows, cols] without the gaps.
+  /// The elements [rows, cols] without the gaps.
   std::vector<float> values() const;
-  /// Whether all canaries are as they were.
+  /// True if all canaries are unchanged.
   bool intact() const;
 
  private:
@@ -67,7 +67,7 @@ class CudaTensor {
   Tensor tensor_;
 };
 
-/// A stream with what runs on it: eagerly, or captured once and replayed.
+/// A stream with the work on it: run eagerly, or captured once and replayed.
 class CudaRun {
  public:
   CudaRun();
@@ -75,7 +75,7 @@ class CudaRun {
   cuda::Launch launch() const { return {stream_.get(), num_sms_}; }
   cudaStream_t stream() const { return stream_.get(); }
   void wait() const { cuda::check(cudaStreamSynchronize(stream_.get()), "waiting for a test's stream"); }
-  /// The launches that `work` makes, as a graph.
+  /// Captures the launches of `work` as a graph.
   template <class Work>
   cuda::GraphExec capture(Work&& work) const {
     return cuda::replayable(stream_.get(), "capture", work);

@@ -4,7 +4,7 @@
 
 namespace minfer::test {
 
-/// Tests of CUDA code skip themselves without one.
+/// Tests of CUDA code skip if there is none.
 inline bool has_cuda_device() {
   return !cuda_devices().empty();
 }

@@ -7,7 +7,7 @@
 #include "tests/reference/ops.h"
 #include "tests/support/cuda/cuda_data.h"
 
-/// What tests of products of experts share.
+/// Shared by tests of products of experts.
 namespace minfer::test {
 
 struct ExpertShape {
@@ -27,7 +27,7 @@ inline StepLimits limits(const ExpertShape& shape, int64_t tokens) {
   return limits;
 }
 
-/// Of all tokens side by side, as moe_route() leaves them.
+/// The experts of all tokens side by side, as moe_route() writes them.
 inline std::vector<int32_t> experts_of(const std::vector<reference::ChosenExperts>& routes) {
   std::vector<int32_t> ids;
   for (const reference::ChosenExperts& route : routes)
@@ -43,7 +43,7 @@ inline std::vector<float> weights_of(const std::vector<reference::ChosenExperts>
   return weights;
 }
 
-/// A bias of `cols` elements of each expert in device memory; null without values.
+/// A bias of `cols` elements for each expert in device memory; null if there are no values.
 class CudaBiases {
  public:
   CudaBiases(const std::vector<float>& values, const ExpertShape& shape, int64_t cols)

@@ -16,8 +16,8 @@ namespace {
 constexpr size_t kBufferBytes = size_t{4} << 20;
 constexpr size_t kBufferAlignment = 8;
 
-/// What the callbacks hand over, which know nothing but the function. CUPTI calls them from threads of its
-/// own.
+/// The data that the callbacks pass on; they know nothing but their function. CUPTI calls them from its
+/// own threads.
 std::mutex g_mutex;
 std::vector<KernelRecord> g_records;
 decltype(&cuptiActivityGetNextRecord) g_next_record = nullptr;
@@ -51,7 +51,7 @@ void take_buffer(CUcontext /*context*/, uint32_t /*stream*/, uint8_t* buffer, si
 
 }  // namespace
 
-/// The functions of libcupti, which the program is not linked with: other tests run without it.
+/// The functions of libcupti. The program is not linked with it, so other tests run without it.
 struct KernelRecorder::Library {
   void* handle = nullptr;
   decltype(&cuptiActivityRegisterCallbacks) register_callbacks = nullptr;

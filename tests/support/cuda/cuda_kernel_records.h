@@ -9,7 +9,7 @@
 
 namespace minfer::test {
 
-/// A kernel as CUPTI saw it run.
+/// A run of a kernel as CUPTI recorded it.
 struct KernelRecord {
   std::string name;  ///< mangled
   int64_t begin_ns = 0;
@@ -17,16 +17,16 @@ struct KernelRecord {
   KernelLaunch launch = {};  ///< sizes and resources
 };
 
-/// CUPTI's activity records of kernels, those of replayed graphs included. CUPTI is loaded when this is made:
-/// before the CUDA work whose kernels it is to see. One at a time.
+/// CUPTI's activity records of kernels, also of replayed graphs. The constructor loads CUPTI: make it before
+/// the CUDA work whose kernels it is to record. One at a time.
 class KernelRecorder {
  public:
-  /// Null if this machine has no CUPTI, or another program (a profiler) holds it.
+  /// Null if this machine has no CUPTI, or if another program (a profiler) holds it.
   static std::unique_ptr<KernelRecorder> open();
   ~KernelRecorder();
 
   void start();
-  /// The kernels since start(), which have all ended, in the order in which they began.
+  /// The kernels since start(), in the order in which they began; all have ended.
   std::vector<KernelRecord> stop();
 
  private:

@@ -17,7 +17,7 @@
 /// Operands of products in device memory.
 namespace minfer::test {
 
-/// Host values as elements of a type.
+/// Encodes host values as elements of a type.
 inline std::vector<uint8_t> encode(std::span<const float> values, DType dtype) {
   std::vector<uint8_t> bytes(values.size() * traits(dtype).block_bytes);
   for (size_t i = 0; i < values.size(); ++i) {
@@ -45,7 +45,7 @@ class DeviceTensor {
     tensor_ = {memory_.data(), dtype, rows, cols, stride_};
   }
   const Tensor& tensor() const { return tensor_; }
-  /// [rows, cols]; the canaries are checked.
+  /// The elements [rows, cols]. Checks the canaries.
   std::vector<float> values() const {
     std::vector<uint8_t> bytes(memory_.bytes());
     cuda::check(cudaDeviceSynchronize(), "test");
@@ -83,7 +83,7 @@ class DeviceTensor {
   Tensor tensor_;
 };
 
-/// A weight in its device layout, with its exact values. fp8 is made of random bf16.
+/// A weight in its device layout, with its exact values. fp8 is quantised from random bf16.
 class DeviceWeight {
  public:
   DeviceWeight(DType dtype, int64_t rows, int64_t cols, uint64_t seed, int64_t count = 1)
@@ -117,7 +117,7 @@ class DeviceWeight {
   cuda::DeviceBuffer memory_;
 };
 
-/// Gate and up of `rows` rows each, one behind the other as the halves of one weight.
+/// Gate and up of `rows` rows each, contiguous, as the halves of one weight.
 class GateAndUp {
  public:
   GateAndUp(DType dtype, int64_t rows, int64_t cols, uint64_t seed)
@@ -144,7 +144,7 @@ class GateAndUp {
   reference::Matrix gate_values_, up_values_;
 };
 
-/// Normal values, representable in `dtype`.
+/// Normal values that `dtype` can represent.
 inline std::vector<float> random_activations(DType dtype, int64_t count, uint64_t seed) {
   std::vector<float> x = normal_values(count, seed);
   if (dtype == DType::bf16) {

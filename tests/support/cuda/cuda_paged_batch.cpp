@@ -9,7 +9,7 @@
 namespace minfer::test {
 namespace {
 
-constexpr int32_t kSpareBlocks = 3;
+constexpr int32_t kCudaSpareBlocks = 3;
 
 int32_t longest(std::span<const CudaSequence> sequences) {
   int32_t context = 1;
@@ -25,7 +25,7 @@ CudaPagedBatch::CudaPagedBatch(std::vector<CudaSequence> sequences, int32_t num_
     : sequences_(std::move(sequences)),
       block_size_(block_size),
       max_blocks_((std::max(max_context, longest(sequences_)) + block_size - 1) / block_size),
-      num_blocks_(static_cast<int32_t>(sequences_.size()) * max_blocks_ + kSpareBlocks),
+      num_blocks_(static_cast<int32_t>(sequences_.size()) * max_blocks_ + kCudaSpareBlocks),
       window_(window),
       table_(permutation(num_blocks_, seed)),
       positions_(positions()),
@@ -53,8 +53,8 @@ void CudaPagedBatch::assign(std::vector<CudaSequence> sequences) {
   query_start_.assign(query_start());
   context_len_.assign(context_len());
   std::vector<int32_t> table = table_;
-  std::fill(table.end() - kSpareBlocks, table.end(), std::numeric_limits<int32_t>::max());
-  for (size_t s = 0; s < sequences_.size(); ++s) {  // blocks beyond the context: not to be read
+  std::fill(table.end() - kCudaSpareBlocks, table.end(), std::numeric_limits<int32_t>::max());
+  for (size_t s = 0; s < sequences_.size(); ++s) {  // blocks beyond the context: must not be read
     const int32_t used = (sequences_[s].context + block_size_ - 1) / block_size_;
     const auto row = table.begin() + static_cast<ptrdiff_t>(s) * max_blocks_;
     std::fill(row + used, row + max_blocks_, std::numeric_limits<int32_t>::max());

@@ -18,7 +18,7 @@
 
 namespace minfer::test {
 
-/// That most tests of ranks run.
+/// The number of ranks in most tests.
 inline constexpr int32_t kTwoRanks = 2;
 
 inline int32_t num_usable_gpus() {
@@ -28,8 +28,8 @@ inline int32_t num_usable_gpus() {
   return count;
 }
 
-/// Runs work(rank) for each rank on a thread of its own, with the rank's GPU as the current one. What a rank throws becomes the
-/// failure of all; one text a rank, empty if it threw nothing.
+/// Runs work(rank) for each rank on its own thread, with the rank's GPU as the current one. If a rank throws, its error becomes
+/// the failure of all. Returns one text for each rank, empty if it threw nothing.
 inline std::vector<std::string> run_on_ranks(int32_t count, RankFailure& failure,
                                              const std::function<void(Rank)>& work) {
   std::vector<std::string> errors(static_cast<size_t>(count));
@@ -50,7 +50,7 @@ inline std::vector<std::string> run_on_ranks(int32_t count, RankFailure& failure
   return errors;
 }
 
-/// A rank's ops with the stream that they run on. On its thread.
+/// A rank's ops and the stream that they run on. Used on the rank's thread.
 class RankRun {
  public:
   RankRun(std::shared_ptr<CudaRanks> ranks, Rank rank, const StepLimits& limits)
@@ -64,10 +64,10 @@ class RankRun {
   int32_t num_sms() const { return num_sms_; }
   cuda::RankOps& ops() { return ops_; }
   cuda::Launch launch() const { return {stream_.get(), num_sms_}; }
-  /// Waits for the other rank: between making memory and using it.
+  /// Waits for the other rank: call it between allocating memory and using it.
   void meet() { ops_.meet(); }
   void wait() { ops_.wait(stream_.get(), "a test"); }
-  /// What `work` launches, as a graph. Other threads may wait for events meanwhile.
+  /// Captures the launches of `work` as a graph. Other threads may wait for events meanwhile.
   template <class Work>
   cuda::GraphExec capture(Work&& work) const {
     return cuda::replayable(stream_.get(), "capture", work);
@@ -80,7 +80,7 @@ class RankRun {
   cuda::RankOps ops_;
 };
 
-/// Rows of f32 or bf16 in device memory without gaps between them, or with some.
+/// Rows of f32 or bf16 in device memory, with or without gaps between them.
 class RankTensor {
  public:
   RankTensor(DType dtype, int64_t rows, int64_t cols, int64_t stride = 0)
@@ -89,14 +89,14 @@ class RankTensor {
     tensor_.data = buffer_.data();
   }
   const Tensor& tensor() const { return tensor_; }
-  /// The first `rows` rows of it.
+  /// The first `rows` rows.
   Tensor first(int64_t rows) const {
     Tensor result = tensor_;
     result.rows = rows;
     return result;
   }
   size_t bytes() const { return buffer_.bytes(); }
-  /// All bits set: NaN in either type.
+  /// Sets all bits: NaN in either type.
   void poison(cudaStream_t stream) const {
     cuda::check(cudaMemsetAsync(buffer_.data(), 0xff, buffer_.bytes(), stream), "poisoning");
   }

@@ -11,25 +11,25 @@
 
 namespace minfer::test {
 
-/// SampleOps with the memory that a step gives it. Rows without a state get one of their own, with a history that gives their
-/// counts.
+/// SampleOps with the memory that a step gives it. A row without a state gets its own state, with a history that gives
+/// its counts.
 class CudaSampler {
  public:
-  /// `slots`: sequences whose state is kept; 0: as many as rows.
+  /// `slots`: the number of sequences whose state is kept; 0: as many as rows.
   CudaSampler(int32_t rows, int64_t vocabulary, int32_t slots = 0)
       : ops_(run_.num_sms(), limits(rows, vocabulary)),
         tables_(limits(slots > 0 ? slots : rows, vocabulary)),
         tokens_(std::vector<int32_t>(static_cast<size_t>(rows), kUnwritten)),
         results_(std::vector<std::byte>(cuda::SampleOps::result_bytes(rows), std::byte{0x5a})) {}
 
-  /// Draws from `logits`, which may have more rows than `rows`. `previous`: what the step before drew.
+  /// Draws from `logits`, which may have more rows than `rows`. `previous`: the tokens that the step before drew.
   std::vector<SampledToken> sample(const Tensor& logits, std::span<const SamplingRow> rows,
                                    std::span<const int32_t> previous = {}) {
     const cuda::SampleMode mode = stage(rows, previous);
     launch(logits, mode);
     return drawn(rows.size());
   }
-  /// The same from logits that come in slices of `slice` rows.
+  /// The same, with logits that come in slices of `slice` rows.
   std::vector<SampledToken> sample_in_slices(const Tensor& logits, std::span<const SamplingRow> rows,
                                              int64_t slice) {
     const cuda::SampleMode mode = stage(rows);
@@ -41,12 +41,12 @@ class CudaSampler {
     }
     return drawn(rows.size());
   }
-  /// The kernels of sample(), captured for a mode; stage() before each replay.
+  /// The kernels of sample(), captured for a mode; call stage() before each replay.
   cuda::GraphExec capture(const Tensor& logits, cuda::SampleMode mode) {
     return run_.capture([&] { launch(logits, mode); });
   }
   void replay(const cuda::GraphExec& graph) { run_.replay(graph); }
-  /// Brings the rows to the device.
+  /// Copies the rows to the device.
   cuda::SampleMode stage(std::span<const SamplingRow> rows, std::span<const int32_t> previous = {}) {
     run_.wait();
     const std::vector<SamplingRow> named = with_states(rows);
@@ -63,7 +63,7 @@ class CudaSampler {
     cuda::SampleOps::unpack(results_.values().data(), out);
     return out;
   }
-  /// What the next step would read, one a row of the constructor.
+  /// The tokens that the next step would read, one for each row of the constructor.
   std::vector<int32_t> tokens() { return tokens_.values(); }
 
   static constexpr int32_t kUnwritten = -77;
@@ -114,7 +114,7 @@ class CudaSampler {
   cuda::DeviceBuffer previous_{size_t{1} << 16, "tokens of the step before"};
 };
 
-/// What the CPU backend draws from the same logits.
+/// The tokens that the CPU backend draws from the same logits.
 inline std::vector<SampledToken> sample_on_cpu(std::vector<float> logits, std::span<const SamplingRow> rows) {
   cpu::Workspace workspace;
   ThreadPool pool(8);
@@ -127,7 +127,7 @@ inline std::vector<SampledToken> sample_on_cpu(std::vector<float> logits, std::s
   return out;
 }
 
-/// Draws a row of `logits` for each of `rows`; logits are not to be changed.
+/// Draws a row of `logits` for each of `rows`, without changing the logits.
 inline std::vector<SampledToken> sample(const std::vector<float>& logits, std::span<const SamplingRow> rows,
                                         std::span<const int32_t> previous = {}) {
   const int64_t vocabulary = std::ssize(logits) / std::ssize(rows);

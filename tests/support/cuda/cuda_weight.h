@@ -25,7 +25,7 @@ class CudaWeight {
     cuda::check(cudaDeviceSynchronize(), "store_rows");
   }
   Weight weight() const { return cuda::device_weight(host_, memory_.data()); }
-  /// The matrices as the device has them.
+  /// The matrices as the device holds them.
   std::vector<reference::Matrix> matrices() const {
     std::vector<reference::Matrix> result;
     const size_t bytes = bytes_.size() / static_cast<size_t>(host_.count);

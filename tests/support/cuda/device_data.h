@@ -41,7 +41,7 @@ class GuardedTensor {
   const Tensor& tensor() const { return tensor_; }
   /// [rows, cols] without the gaps.
   std::vector<float> values() const;
-  /// Whether all canaries are as they were.
+  /// True if all canaries are unchanged.
   bool intact() const;
 
  private:

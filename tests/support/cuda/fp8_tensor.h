@@ -15,7 +15,7 @@
 
 namespace minfer::test {
 
-/// Activations [rows, cols] of fp8 in device memory, as fp8_activations.h has them, with canaries behind.
+/// Activations [rows, cols] of fp8 in device memory, as in fp8_activations.h, followed by canaries.
 class Fp8Tensor {
  public:
   /// NaN everywhere if `values` is empty.
@@ -34,7 +34,7 @@ class Fp8Tensor {
   }
   Tensor tensor() const { return {memory_.data(), DType::fp8, rows_, cols_, cols_}; }
 
-  /// What the codes and scales stand for; the canaries are checked.
+  /// The values of the codes and scales. Checks the canaries.
   std::vector<float> values() const {
     const std::vector<uint8_t> host = download();
     for (int64_t i = bytes(); i < std::ssize(host); ++i)
@@ -48,7 +48,7 @@ class Fp8Tensor {
     }
     return result;
   }
-  /// Of 128 columns of each row, [rows][cols / 128].
+  /// Scales of each 128 columns of each row, [rows][cols / 128].
   std::vector<float> scales() const {
     const std::vector<uint8_t> host = download();
     std::vector<float> result;

@@ -7,7 +7,7 @@
 
 namespace minfer::test {
 
-/// The CPU backend with weights of its own, as a device has them.
+/// The CPU backend with its own copies of weights, like a device.
 class CopyingBackend final : public cpu::CpuBackend {
  public:
   explicit CopyingBackend(int32_t threads = 1) : CpuBackend(threads) {}

@@ -89,7 +89,7 @@ Evidence CostedRun::evidence() const {
   for (EndedRequest request : requests_) {
     request.arrival_ns = arrivals_ns_.at(request.id);
     request.first_scheduled_ns = times_.at(request.steps.first).begin_ns + 1;
-    // Without preemptions its prompt's steps follow each other.
+    // Without preemptions the steps of its prompt follow each other.
     request.first_token_ns = times_.at(request.steps.first + request.steps.prefill - 1).end_ns;
     request.end_ns = times_.at(request.steps.last).end_ns;
     if (costs_.client_wait > 0.0) {

@@ -10,21 +10,21 @@
 
 namespace minfer::test {
 
-/// What steps take, in microseconds: a machine as even as no real one is.
+/// The costs of steps, in microseconds: a machine more even than any real one.
 struct StepCosts {
-  double host_us = 20.0;       ///< of a step, with no op running
-  double shared_us = 1'000.0;  ///< products: of a step, whatever its tokens
-  double token_us = 20.0;      ///< products: of a token
-  double attention_us = 0.01;  ///< of a token and each token before it
-  double threads = 1.0;        ///< that share the ops' time
+  double host_us = 20.0;       ///< for a step, while no op runs
+  double shared_us = 1'000.0;  ///< products: for a step, whatever its tokens
+  double token_us = 20.0;      ///< products: for a token
+  double attention_us = 0.01;  ///< for a token and each token before it
+  double threads = 1.0;        ///< threads that share the ops' time
   double client_wait = 0.0;    ///< share of a request's time in which its answer waited for the client
 };
 
-/// Runs requests on a real engine, whose scheduler decides what each step computes, and puts the times of StepCosts into the records:
-/// so what is found, and what it is worth to mend it, depends on no clock.
+/// Runs requests on a real engine, whose scheduler decides what each step computes, and puts the times of StepCosts into the records.
+/// So the findings, and their estimated gains, depend on no clock.
 class CostedRun final : public StepSink {
  public:
-  /// `cores`: of the machine that it stands for.
+  /// `cores`: of the machine that this stands for.
   CostedRun(const EngineOptions& options, const StepCosts& costs, int32_t cores = 1);
   ~CostedRun() override;
   CostedRun(const CostedRun&) = delete;
@@ -33,13 +33,13 @@ class CostedRun final : public StepSink {
   Engine& engine() { return *engine_; }
   /// Submits a greedy request of random tokens behind the `prefix`.
   void submit(int32_t prompt_tokens, int32_t output_tokens, const std::vector<TokenId>& prefix = {});
-  /// So many steps, or until nothing is left to do.
+  /// Runs this number of steps, or until there is no work left.
   void run(int64_t steps = 1'000'000);
 
-  /// Of all that has run so far.
+  /// The evidence of all steps so far.
   Evidence evidence() const;
   double wall_us() const { return clock_us_; }
-  /// The longest time between two tokens of a decoding sequence: that of the longest step that decodes.
+  /// The longest time between two tokens of a decoding sequence: the time of the longest step that decodes.
   double longest_gap_us() const { return longest_gap_us_; }
 
   void consume(const StepRecord& record) noexcept override;

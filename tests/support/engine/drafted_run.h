@@ -21,7 +21,7 @@ inline EngineOptions drafted_run_options() {
   return options;
 }
 
-/// As many drafts by prompt lookup as there can be.
+/// The options with as many drafts by prompt lookup as possible.
 inline EngineOptions with_ngrams(EngineOptions options, int32_t num_tokens = 5) {
   options.speculation.method = SpeculationMethod::ngram;
   options.speculation.num_tokens = num_tokens;
@@ -29,7 +29,7 @@ inline EngineOptions with_ngrams(EngineOptions options, int32_t num_tokens = 5) 
   return options;
 }
 
-/// Answers, and what the steps that gave them did.
+/// The answers, and the counts of the steps that gave them.
 struct DraftedRun {
   Answers answers;
   int64_t num_steps = 0;
@@ -65,7 +65,7 @@ inline bool same_logprobs(const std::vector<SampledToken>& a, const std::vector<
   });
 }
 
-/// That each request was answered alike, bit for bit.
+/// Expects that each request was answered alike, bit for bit.
 inline void expect_same_answers(const std::vector<Request>& requests, const Answers& found,
                                 const Answers& expected) {
   for (const Request& request : requests) {
@@ -81,7 +81,7 @@ inline void expect_same_answers(const std::vector<Request>& requests, const Answ
   }
 }
 
-/// Requests for `engine`'s model that differ in all that matters to how tokens are drawn and when they end.
+/// Requests for `engine`'s model that differ in every setting that affects how tokens are drawn and when they end.
 inline std::vector<Request> varied_requests(const Engine& engine, size_t count, uint64_t first_seed = 0) {
   const std::vector<std::string> prompts{
       "Once upon a time there was a cat. The cat saw a dog. The cat saw a dog. The cat",
@@ -113,7 +113,7 @@ inline std::vector<Request> varied_requests(const Engine& engine, size_t count, 
   return requests;
 }
 
-/// Texts of few words, some of them drawn at random: of drafts some are right and many wrong.
+/// Texts of few words, some of them drawn at random: some drafts are right and many wrong.
 inline std::vector<Request> requests_of_few_words(size_t count, uint32_t first_seed = 0) {
   std::vector<Request> requests;
   for (uint32_t seed = first_seed; requests.size() < count; ++seed) {
@@ -128,7 +128,7 @@ inline std::vector<Request> requests_of_few_words(size_t count, uint32_t first_s
     Request request = greedy_request(std::to_string(seed), prompt, static_cast<int32_t>(20 + random() % 60));
     request.sampling.temperature = std::vector<float>{0.0f, 0.0f, 0.3f, 1.0f}[seed % 4];
     request.sampling.seed = seed + 1;
-    // Of a few words there are repetitions.
+    // With few words there are repetitions.
     for (size_t i = 0; i < 3; ++i)
       request.sampling.logit_bias.push_back({words[i], 60.0f});
     request.sampling.ignore_eos = true;

@@ -12,7 +12,7 @@
 
 namespace minfer::test {
 
-/// All responses to one request put together.
+/// All responses to one request, joined.
 struct Answer {
   std::string text;
   std::vector<TokenId> tokens;
@@ -24,8 +24,8 @@ struct Answer {
   bool finished() const { return last.finish.has_value(); }
 };
 
-/// Answers by request id. Throws std::logic_error if a response follows a final one or its counts contradict
-/// the tokens that came.
+/// Answers by request id. Throws std::logic_error if a response follows a final one, or if its counts
+/// contradict the tokens that came.
 class Answers {
  public:
   void add(const RequestOutput& output) {
@@ -49,7 +49,7 @@ class Answers {
     for (const RequestOutput& output : engine.step())
       add(output);
   }
-  /// Steps until nothing is left to do.
+  /// Runs steps until there is no work left.
   Answers& run(Engine& engine) {
     while (engine.has_work())
       step(engine);
@@ -65,7 +65,7 @@ class Answers {
   std::map<std::string, Answer> answers_;
 };
 
-/// Greedy and as long as asked, whatever the model says.
+/// A greedy request of exactly that length, whatever the model draws.
 inline Request greedy_request(std::string id, std::vector<TokenId> prompt, int32_t max_tokens) {
   Request request;
   request.id = std::move(id);
@@ -82,7 +82,7 @@ inline Answer answer_of(Engine& engine, const Request& request) {
   return Answers().run(engine).at(request.id);
 }
 
-/// An answer of a request that was left to end is the one it gets alone; of one cancelled, its beginning.
+/// Expects the answer that the request gets alone; if it was cancelled, the beginning of that answer.
 inline void expect_as_alone(const Answer& answer, const Answer& alone, const std::string& id) {
   if (answer.last.finish == FinishReason::cancelled) {
     ASSERT_LE(answer.tokens.size(), alone.tokens.size()) << id;

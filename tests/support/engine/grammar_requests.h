@@ -13,7 +13,7 @@
 
 namespace minfer::test {
 
-/// The tokens of synthetic:tiny: special ones, then bytes.
+/// The tokens of synthetic:tiny: first the special ones, then the bytes.
 inline TokenId tiny_byte(char byte) {
   return 3 + static_cast<TokenId>(static_cast<uint8_t>(byte));
 }
@@ -37,14 +37,14 @@ inline GrammarRoot digits(int64_t min, int64_t max) {
   return [=](GrammarBuilder& b) { return b.repeat(b.byte('0', '9'), min, max); };
 }
 
-/// `text`, then a control token that no vocabulary has: nothing can follow the text.
+/// `text`, then a control token that no vocabulary has, so that nothing can follow the text.
 inline GrammarRoot dead_end_after(std::string text) {
   return [text = std::move(text)](GrammarBuilder& b) {
     return b.sequence({b.literal(text), b.literal("\xff<no such token>")});
   };
 }
 
-/// Texts as "abdiheh", in which `count` rules see the same: each byte takes work for all of them.
+/// Texts like "abdiheh", which `count` rules match alike: each byte takes work for all of them.
 inline GrammarRoot many_rules(int count) {
   return [count](GrammarBuilder& b) {
     std::vector<GrammarBuilder::Expr> rules;
@@ -61,7 +61,7 @@ inline GrammarRoot many_rules(int count) {
   };
 }
 
-/// Objects with names and values long enough that much of their text follows by itself:
+/// Objects with names and values so long that much of their text is forced:
 /// {"name": "xyz", "kind": "animal", "legs": 4}
 inline GrammarRoot record_grammar() {
   return [](GrammarBuilder& b) {
@@ -74,7 +74,7 @@ inline GrammarRoot record_grammar() {
 inline constexpr const char* kRecordPattern =
     R"re(\{"name": "[a-z]{1,6}", "kind": "(animal|vegetable|mineral)", "legs": [0-9]{1,3}\})re";
 
-/// Drawn at temperature 1 by this seed.
+/// A request drawn at temperature 1 with this seed.
 inline Request constrained_request(std::string id, std::vector<TokenId> prompt,
                                    std::shared_ptr<TokenGrammar> grammar, uint64_t seed = 1) {
   Request request;

@@ -10,7 +10,7 @@
 
 namespace minfer::test {
 
-/// What a subscriber knows of a prefix cache: by hash, the tokens of the block and of all before it. Each event must fit.
+/// What a subscriber knows of a prefix cache: by hash, the tokens of a block and of all blocks before it. Each event must fit.
 class KvMirror {
  public:
   void apply(const KvEventBatch& batch) {

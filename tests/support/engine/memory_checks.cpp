@@ -30,8 +30,8 @@ void BlockManager::check(std::span<const Sequence* const> running) const {
   if (enable_prefix_caching_) check_published();
 }
 
-/// Each block is held exactly as often as block tables name it, and published blocks hold the tokens of their
-/// sequences.
+/// Each block is held exactly as often as block tables name it, and published blocks hold the tokens of
+/// their sequences.
 void BlockManager::check_references(std::span<const Sequence* const> running) const {
   std::vector<int32_t> references(blocks_.size(), 0);
   for (const Sequence* sequence : running) {
@@ -64,7 +64,7 @@ void BlockManager::check_references(std::span<const Sequence* const> running) co
   }
 }
 
-/// The table of layers with windows has all blocks that the next token reads, published as those of the other table are.
+/// The table of layers with windows has all blocks that the next token reads. They are published like those of the other table.
 void BlockManager::check_window_blocks(const Sequence& sequence, std::vector<int32_t>& references) const {
   const auto num_blocks = static_cast<int32_t>(sequence.window_blocks.size());
   if (!has_window_table()) {
@@ -95,7 +95,7 @@ void BlockManager::check_window_blocks(const Sequence& sequence, std::vector<int
   }
 }
 
-/// The free list links exactly the blocks that nobody holds: free + live = total.
+/// The free list links exactly the blocks that no sequence holds: free + live = total.
 void BlockManager::check_free_list() const {
   int32_t num_linked = 0, num_cached = 0;
   BlockId previous = kNone;
@@ -116,7 +116,7 @@ void BlockManager::check_free_list() const {
          num_cached_);
 }
 
-/// Published blocks can be found, one content id means one content, and no predecessor is missing.
+/// Published blocks can be found, one content id stands for one content, and no predecessor is missing.
 void BlockManager::check_published() const {
   std::map<std::tuple<uint64_t, std::string_view, std::vector<TokenId>>, uint64_t> content_of;
   std::map<uint64_t, bool> is_announced = {{0, true}};  // by content

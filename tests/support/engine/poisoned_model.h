@@ -14,10 +14,10 @@
 #include "tests/support/models/tiny_model.h"
 #include "tests/support/random_data.h"
 
-/// Requests whose rows of logits leave no token to draw, beside others: on any device, with steps in any order.
+/// Requests whose logits leave no token to draw, beside others: on any device, with steps in any order.
 namespace minfer::test {
 
-/// A tiny model with a poisoned weight: the embedding of kPoison is NaN, and so are the logits of all that follows it.
+/// A tiny model with a poisoned weight: the embedding of kPoison is NaN, and so are all logits from that token on.
 constexpr TokenId kPoison = 280;
 
 inline std::vector<std::byte> poisoned_model() {
@@ -31,7 +31,7 @@ inline std::vector<std::byte> poisoned_model() {
   return parts.build();
 }
 
-/// Requests of several kinds that never come upon the poison.
+/// Requests of several kinds that never meet the poison.
 inline std::vector<Request> sound_requests() {
   std::vector<Request> requests;
   for (int32_t i = 0; i < 6; ++i) {
@@ -48,7 +48,7 @@ inline std::vector<Request> sound_requests() {
   return requests;
 }
 
-/// A request and the tokens that it gets before it fails.
+/// A request, and the tokens that it gets before it fails.
 struct DoomedRequest {
   Request request;
   int32_t num_tokens = 0;
@@ -77,8 +77,8 @@ inline std::vector<DoomedRequest> doomed_requests(int32_t vocab_size) {
   return doomed;
 }
 
-/// Runs all requests together and checks that each doomed one ends with its own error, and that the sound ones get what they
-/// get alone.
+/// Runs all requests together. Expects that each doomed one ends with its own error, and that the sound ones get the same
+/// answers as alone.
 inline void expect_only_the_doomed_fail(const EngineOptions& options) {
   const std::vector<std::byte> file = poisoned_model();
   const auto make_engine = [&] {
@@ -90,7 +90,7 @@ inline void expect_only_the_doomed_fail(const EngineOptions& options) {
   const Answers expected = Answers().run(*undisturbed);
 
   const std::unique_ptr<Engine> engine = make_engine();
-  for (int round = 0; round < 2; ++round) {  // nothing of the first is left to the second
+  for (int round = 0; round < 2; ++round) {  // the first round leaves nothing behind for the second
     const std::vector<DoomedRequest> doomed = doomed_requests(engine->config().vocab_size);
     for (const Request& request : sound_requests())
       engine->submit(request);

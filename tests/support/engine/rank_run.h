@@ -11,7 +11,7 @@
 #include "tests/support/models/fixtures.h"
 #include "tests/support/models/logit_run.h"
 
-/// What tests of several ranks run, on the CPU and on GPUs, in threads and in processes: one rank gives what is expected.
+/// Runs for tests of several ranks, on the CPU and on GPUs, in threads and in processes: one rank gives the expected result.
 namespace minfer::test {
 
 inline EngineOptions rank_options(DeviceChoice device, int32_t ranks) {
@@ -42,7 +42,7 @@ inline std::vector<LogitTrace> rank_logits(const ModelSource& source, const Engi
   return LogitRun(source, options).run(rank_jobs(source.config().vocab_size));
 }
 
-/// A model with a vocabulary that no number of ranks divides, as Granite 3's 49,155.
+/// A model with a vocabulary that no number of ranks divides, like Granite 3's 49,155.
 class OddVocabulary final : public ModelSource {
  public:
   explicit OddVocabulary(std::unique_ptr<ModelSource> model)
@@ -72,7 +72,7 @@ class OddVocabulary final : public ModelSource {
   std::vector<HostTensor> tensors_;
 };
 
-/// Greedy and drawn tokens, and scores of a prompt in pieces.
+/// Greedy and drawn tokens, and scores of a prompt that is computed in pieces.
 inline Answers rank_answers(const EngineOptions& options) {
   Engine engine(open_model(""), options);
   const std::vector<TokenId> prompt = engine.tokenizer().encode("Once upon a time");
@@ -92,7 +92,7 @@ inline Answers rank_answers(const EngineOptions& options) {
   return Answers().run(engine);
 }
 
-/// Steps until the engine throws; what it says.
+/// Runs steps until the engine throws; returns its message.
 inline std::string failure_of(Engine& engine) {
   engine.submit(greedy_request("a", engine.tokenizer().encode("Once upon a time"), 200));
   try {

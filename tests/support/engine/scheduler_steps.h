@@ -14,7 +14,7 @@
 
 namespace minfer::test {
 
-/// Blocks of 4 tokens, 16 of them; 4 slots; 8 tokens a step.
+/// Options with 16 blocks of 4 tokens, 4 slots and 8 tokens a step.
 inline EngineOptions small_options() {
   EngineOptions options;
   options.block_size = 4;
@@ -32,7 +32,7 @@ class SchedulerSteps {
   explicit SchedulerSteps(const EngineOptions& options, const PrefillBudget* prefill_limit = nullptr)
       : blocks_(block_manager_options(options)), scheduler_(options, blocks_, prefill_limit) {}
 
-  /// A prompt of `num_tokens` tokens that no other name shares.
+  /// Adds a sequence with a prompt of `num_tokens` tokens that no other name shares.
   std::optional<Refusal> add(const std::string& id, int32_t num_tokens, int32_t max_tokens = 100,
                              int32_t priority = 0) {
     std::vector<TokenId> prompt(static_cast<size_t>(num_tokens));

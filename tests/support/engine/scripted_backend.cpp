@@ -39,7 +39,7 @@ LaunchedStep ScriptedBackend::launch_step(const StepArgs& step, const ForwardPas
   return {};
 }
 
-/// A token id of -1 - r stands for what row r of the step before drew.
+/// A token id of -1 - r stands for the token that row r of the step before drew.
 ForwardBatch ScriptedBackend::with_known_tokens(ForwardBatch batch, const Tokens& previous) {
   token_ids_.assign(batch.token_ids, batch.token_ids + batch.num_tokens);
   for (int32_t& id : token_ids_) {

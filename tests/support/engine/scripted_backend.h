@@ -11,9 +11,9 @@
 
 namespace minfer::test {
 
-/// A backend that computes nothing: a ScriptedModel says which token comes next, so that thousands of streams
-/// cost only what lies around the model, and an answer is a function of its prompt alone. A test may have
-/// steps take long, hang or fail. One step may be launched ahead, as on a GPU.
+/// A backend that computes nothing: a ScriptedModel chooses each next token. So thousands of streams cost
+/// only the work around the model, and an answer depends on its prompt alone. A test may make steps take
+/// long, hang or fail. One step may be launched ahead, as on a GPU.
 class ScriptedBackend final : public Backend {
  public:
   struct Options {
@@ -21,13 +21,13 @@ class ScriptedBackend final : public Backend {
     int32_t block_size = 16;
     int32_t vocab_size = 0;
     uint64_t seed = 1;
-    /// Called on the engine thread when a step (from 0) is launched, and before its tokens are taken. What they throw is the
-    /// step's failure.
+    /// Called on the engine thread when a step (from 0) is launched, and before its tokens are taken. Their exceptions
+    /// become the step's failure.
     std::function<void(int64_t step)> before_step = nullptr;
     std::function<void(int64_t step)> before_finish = nullptr;
-    /// Instead of the model: the token at `position` of a sequence.
+    /// Replaces the model: the token at `position` of a sequence.
     std::function<TokenId(int64_t position)> script = nullptr;
-    /// Each step is one op that launched one kernel, the first of `launches`. Both outlive the backend.
+    /// Each step is one op that launched one kernel, the first of `launches`. Both pointers outlive the backend.
     DeviceTracer* tracer = nullptr;
     const LaunchTable* launches = nullptr;
     MemoryUse memory = {};
@@ -80,8 +80,8 @@ class ScriptedBackend final : public Backend {
   const Options options_;
   std::unique_ptr<Backend> memory_;
   ScriptedModel model_;
-  std::array<Tokens, kStepsAhead + 1> drawn_;  ///< by the newest steps: step n's at n % size
-  std::vector<int32_t> token_ids_;             ///< of a batch whose newest tokens the engine did not know
+  std::array<Tokens, kStepsAhead + 1> drawn_;  ///< by the newest steps: those of step n at n % size
+  std::vector<int32_t> token_ids_;             ///< of a batch with newest tokens that the engine did not know
   int64_t num_launched_ = 0, num_finished_ = 0;
 };
 

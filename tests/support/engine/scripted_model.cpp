@@ -28,7 +28,7 @@ ScriptedModel::ScriptedModel(int32_t num_blocks, int32_t block_size, int32_t voc
 std::vector<TokenId> ScriptedModel::forward(const HostBatch& batch, const ScheduledBatch& scheduled) {
   check_layout(batch, scheduled);
   std::vector<TokenId> tokens = forward(batch.view());
-  // After all writes, so that one sequence's write into another's slot is seen.
+  // After all writes, so that a sequence's write into another's slot is noticed.
   for (int32_t s = 0; s < batch.num_sequences; ++s) {
     check_attended(batch.view(), s, *scheduled.sequences[s].sequence);
     if (window_) check_window(batch.view().of_windows(), s, *scheduled.sequences[s].sequence);
@@ -37,8 +37,8 @@ std::vector<TokenId> ScriptedModel::forward(const HostBatch& batch, const Schedu
 }
 
 std::vector<TokenId> ScriptedModel::forward(const ForwardBatch& batch) {
-  // From the last: a sequence that shares a block which an earlier one writes in this very step finds it
-  // unwritten.
+  // From the last sequence to the first: a sequence that shares a block which an earlier one writes in
+  // this same step finds the block unwritten.
   for (int32_t s = batch.num_sequences - 1; s >= 0; --s) {
     for (int32_t t = batch.query_start[s]; t < batch.query_start[s + 1]; ++t) {
       const int32_t position = batch.positions[t];
@@ -104,7 +104,7 @@ void ScriptedModel::check_attended(const ForwardBatch& batch, int32_t sequence_i
   }
 }
 
-/// `batch`: as layers with windows see it.
+/// `batch` is the batch as layers with windows see it.
 void ScriptedModel::check_window(const ForwardBatch& batch, int32_t sequence_index,
                                  const Sequence& sequence) const {
   expect(batch.window_row > 0, "a model with windows, but no table of them");

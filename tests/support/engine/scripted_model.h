@@ -9,12 +9,12 @@
 
 namespace minfer::test {
 
-/// A model without arithmetic that depends on every token it attends to, for tests of what lies above the
-/// decoder. It writes to each slot of a shadow KV cache a hash of the sequence's tokens up to there, as the
-/// keys and values of a decoder depend on all tokens before them, and draws the next token from those it
-/// attends to. So a sequence's output is a function of its prompt alone, unless some slot it reads was
-/// written by another prefix. With a window it writes and checks, beside the slots of the layers that read everything, those of layers
-/// that have the window.
+/// A model without arithmetic that depends on every token it attends to, for tests of the code above the
+/// decoder. For each slot it writes a hash of the sequence's tokens up to there to a shadow KV cache,
+/// just as a decoder's keys and values depend on all tokens before them. It draws the next token from the
+/// slots that it attends to. So a sequence's output depends on its prompt alone, unless a slot that it
+/// reads was written by another prefix. With a window it also writes and checks the slots of layers that
+/// have the window.
 class ScriptedModel {
  public:
   static constexpr TokenId kEnd = 0;  ///< the token that ends a sequence
@@ -22,18 +22,18 @@ class ScriptedModel {
   ScriptedModel(int32_t num_blocks, int32_t block_size, int32_t vocab_size, uint64_t seed,
                 AttentionWindow window = {});
 
-  /// Runs a batch on nothing but its arrays. Returns one token a logit row. Throws std::logic_error if the
-  /// arrays contradict each other, and if a slot that is attended to was not written by the tokens of its
-  /// sequence: these come from `scheduled`, which the model looks at for this check only.
+  /// Runs a batch on its arrays alone. Returns one token for each logit row. Throws std::logic_error if
+  /// the arrays contradict each other, or if a slot that is attended to was not written by its sequence's
+  /// tokens. The model reads `scheduled` for this check only.
   std::vector<TokenId> forward(const HostBatch& batch, const ScheduledBatch& scheduled);
 
-  /// The same on what a backend gets, without the checks.
+  /// The same on the batch that a backend gets, without the checks.
   std::vector<TokenId> forward(const ForwardBatch& batch);
 
-  /// What follows `prompt` if it runs alone: up to `max_tokens` tokens, kEnd the last if it comes.
+  /// The tokens that follow `prompt` if it runs alone: up to `max_tokens`, with kEnd as the last if it is drawn.
   std::vector<TokenId> run_alone(std::vector<TokenId> prompt, int32_t max_tokens) const;
 
-  /// The shadow cache, for mutation controls that spoil it.
+  /// The shadow cache, for control tests that spoil it.
   std::span<uint64_t> kv() { return kv_; }
 
  private:

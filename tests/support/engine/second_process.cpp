@@ -23,7 +23,7 @@ namespace minfer::test {
 namespace {
 
 constexpr const char* kVariable = "MINFER_TEST_SECOND_PROCESS";
-/// Where the second process has its end of the socket.
+/// The descriptor of the second process's end of the socket.
 constexpr int kSocket = 200;
 
 std::shared_ptr<ProcessGroup> join_as(int32_t index, int socket) {
@@ -150,7 +150,7 @@ void expect_answers_of_one(const std::string& test, const ProcessJob& job) {
 
 std::string failure_after(const std::string& test, const ProcessJob& job, int signal) {
   SecondProcess second(test, job);
-  try {  // from the begin: a machine may be so slow that a short patience ends before
+  try {  // from the begin: on a slow machine a short patience may end before
     Engine engine(open_model(job.model), job.options(second.join()));
     engine.submit(greedy_request("a", engine.tokenizer().encode("Once upon a time"), 200));
     Answers answers;

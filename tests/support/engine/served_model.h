@@ -12,7 +12,7 @@
 #include "engine/evaluator.h"
 #include "tests/support/engine/engine_run.h"
 
-/// What tests of whole models on a GPU run: one sequence's logits, requests served together, and what holds between the two.
+/// Runs for tests of whole models on a GPU: one sequence's logits, requests served together, and the relation between the two.
 namespace minfer::test {
 
 /// Room for 8 sequences of 256 tokens on a GPU; prompts in pieces, beside decoding.
@@ -27,7 +27,7 @@ inline EngineOptions served_options(DType dtype) {
   return options;
 }
 
-/// Of every token, by a model that is loaded for it: [tokens, vocab_size]. `chunk` as in Evaluator::run().
+/// Logits of every token, from a model loaded for this call: [tokens, vocab_size]. `chunk` as in Evaluator::run().
 inline std::vector<float> logits_of(const std::string& model, std::span<const TokenId> tokens,
                                     const EngineOptions& options, int32_t chunk = 0) {
   const std::unique_ptr<ModelSource> source = open_model(model);
@@ -39,7 +39,7 @@ inline std::vector<float> logits_of(const std::string& model, std::span<const To
   return logits;
 }
 
-/// Tokens in no order, the same each time.
+/// Tokens in no particular order, the same each time.
 struct TokenPattern {
   TokenId first;  ///< the lowest one
   TokenId end;    ///< behind the highest one
@@ -51,14 +51,14 @@ struct TokenPattern {
     return tokens;
   }
 
-  /// Greedy, of so many tokens, with their logprobs; its id is `i`.
+  /// A greedy request of these numbers of tokens, with their logprobs; its id is `i`.
   Request request(int32_t i, int32_t prompt, int32_t output) const {
     Request request = greedy_request(std::to_string(i), tokens(3 * i, prompt), output);
     request.sampling.logprobs = 0;
     return request;
   }
 
-  /// Prompts of every length, which begin and end at different steps: up to `count` decode at a time, beside prompts and padding.
+  /// Prompts of every length that begin and end at different steps: up to `count` decode at once, beside prompts and padding.
   std::vector<Request> staggered_requests(int32_t count) const {
     std::vector<Request> requests;
     for (int32_t i = 0; i < count; ++i)
@@ -69,10 +69,10 @@ struct TokenPattern {
 
 struct ServedModel {
   Answers answers;
-  int64_t num_graphs = 0;  ///< steps that were replayed
+  int64_t num_graphs = 0;  ///< replayed steps
 };
 
-/// All of them at once, by an engine of their own.
+/// Serves all of them at once, with a new engine.
 inline ServedModel serve(const std::string& model, const EngineOptions& options,
                          const std::vector<Request>& requests) {
   Engine engine(open_model(model), options);
@@ -85,7 +85,7 @@ inline ServedModel serve(const std::string& model, const EngineOptions& options,
   return served;
 }
 
-/// The same tokens, and logprobs within 1e-4.
+/// Expects the same tokens, and logprobs within 1e-4.
 inline void expect_close_answers(const Answers& found, const Answers& expected, const std::string& what) {
   for (const auto& [id, answer] : expected.all()) {
     EXPECT_EQ(found.at(id).tokens, answer.tokens) << what << ", request " << id;
@@ -96,7 +96,7 @@ inline void expect_close_answers(const Answers& found, const Answers& expected, 
   }
 }
 
-/// Staggered requests by graphs and without, with and without a step ahead.
+/// Expects the same for staggered requests with and without graphs, with and without a step ahead.
 inline void expect_graphs_as_eager(const std::string& model, EngineOptions options,
                                    const std::vector<Request>& requests) {
   for (const int32_t steps_ahead : {0, 1}) {
@@ -111,7 +111,7 @@ inline void expect_graphs_as_eager(const std::string& model, EngineOptions optio
   }
 }
 
-/// Root mean square of what lies between the logprobs of generated tokens and those by the logits of a prompt of the same tokens.
+/// Root mean square difference between the logprobs of generated tokens and the logprobs from a prompt of the same tokens.
 inline double logprobs_from_prompts(const std::string& model, const EngineOptions& options,
                                     const std::vector<Request>& requests, const Answers& answers) {
   double squares = 0.0, count = 0.0;

@@ -10,31 +10,31 @@ namespace minfer::test {
 /// first. Any thread.
 class StepGate {
  public:
-  /// On the engine thread, where a step begins: waits until it may. Throws std::runtime_error if nobody lets it pass for long, so
-  /// that a test that has failed ends.
+  /// Called on the engine thread at the begin of a step: waits until the step may pass. Throws std::runtime_error if it may not
+  /// for a long time, so that a failed test ends.
   void pass();
 
   /// Lets all steps pass from now on.
   void open();
-  /// Lets none pass from now on but those of let_pass().
+  /// From now on, lets only the steps of let_pass() pass.
   void shut();
-  /// Lets `count` steps pass, those that wait already among them.
+  /// Lets `count` steps pass, including those that already wait.
   void let_pass(int64_t count = 1);
 
-  /// Steps that have come to the gate so far, the waiting one among them.
+  /// The number of steps that have reached the gate, including the waiting one.
   int64_t num_arrived() const;
-  // While it is shut. False: it took too long.
+  // For a shut gate. Both return false if it takes too long.
   /// Waits until a step waits at the gate.
   [[nodiscard]] bool wait_for_arrival();
-  /// Lets `count` steps pass, first the one that waits at the gate, and waits for the one behind them: what they did has been
-  /// done then.
+  /// Lets `count` steps pass, first the one that waits at the gate, and waits until the next one arrives: by then the work of
+  /// the passed steps is done.
   [[nodiscard]] bool run_steps(int64_t count);
 
  private:
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool is_open_ = false;
-  int64_t num_allowed_ = 0;  ///< of those that arrive while it is shut
+  int64_t num_allowed_ = 0;  ///< of the steps that arrive while it is shut
   int64_t num_arrived_ = 0, num_passed_ = 0;
 };
 

@@ -7,7 +7,7 @@
 
 namespace minfer::test {
 
-/// A step in which `sequences` decode, each behind `context` tokens, beside `prompt` tokens of a prompt behind its first `first` ones.
+/// A step in which `sequences` sequences decode, each behind `context` tokens, beside `prompt` prompt tokens behind the first `first`.
 inline BatchShape step_shape(int32_t sequences, int32_t context, int32_t prompt, int32_t first = 0) {
   BatchShape shape;
   shape.decode_sequences = shape.decode_tokens = shape.decode_logit_rows = sequences;
@@ -20,13 +20,13 @@ inline BatchShape step_shape(int32_t sequences, int32_t context, int32_t prompt,
   return shape;
 }
 
-/// What a step takes on a device that is bound by arithmetic, as CPUs are from the first token on.
+/// The time of a step on a device that is bound by arithmetic, as CPUs are from the first token on.
 inline double arithmetic_us(const BatchShape& shape) {
   return 500.0 + 100.0 * shape.tokens() + 20.0 * shape.logit_rows() +
          0.02 * static_cast<double>(shape.decode_context + shape.prefill_attended);
 }
 
-/// And on one that takes as long to read the weights as to compute with them for 300 tokens.
+/// The time on a device that reads the weights in the time in which it computes 300 tokens with them.
 inline double roofline_us(const BatchShape& shape) {
   return 200.0 + std::max(3000.0, 10.0 * shape.tokens()) + 0.002 * static_cast<double>(shape.decode_context) +
          1e-5 * static_cast<double>(shape.prefill_attended);

@@ -10,7 +10,7 @@ namespace minfer::test {
 inline const std::vector<TokenId> kTinyPrompt{300, 301, 302, 303, 304, 305, 306, 307, 308, 309,
                                               310, 311, 312, 313, 314, 315, 316, 317, 318, 319};
 
-/// Room for 8 sequences of 128 tokens.
+/// Options for 8 sequences of 128 tokens.
 inline EngineOptions tiny_engine_options() {
   EngineOptions options;
   options.max_model_len = 128;

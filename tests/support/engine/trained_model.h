@@ -17,7 +17,7 @@
 #include "tests/support/models/fixtures.h"
 #include "tests/support/paths.h"
 
-/// Trained models beside what Hugging Face transformers made of them in float64 (tests/real/make_references.py).
+/// Trained models, compared with the results of Hugging Face transformers in float64 (tests/real/make_references.py).
 namespace minfer::test {
 
 inline constexpr const char* kSmolLm2 = "smollm2-135m-instruct-q4_1";
@@ -37,7 +37,7 @@ inline nlohmann::json trained_reference(const std::string& model) {
   return nlohmann::json::parse(read_whole("tests/real/" + model + ".json"));
 }
 
-/// FNV-1a of token ids, four bytes each, as the references have it.
+/// FNV-1a of token ids, four bytes each, as in the references.
 inline std::string digest(std::span<const TokenId> ids) {
   uint64_t value = 0xcbf29ce484222325u;
   for (const TokenId id : ids) {
@@ -47,16 +47,16 @@ inline std::string digest(std::span<const TokenId> ids) {
   return fmt::format("{:016x}", value);
 }
 
-/// What a model makes of a text, and how far that is from the reference.
+/// A model's results for a text, and their distance from the reference.
 struct TextRun {
   std::vector<TokenId> tokens;
   std::map<int32_t, std::vector<float>>
       rows;                          ///< logits at the reference's positions, over the whole vocabulary
   double nmse = 0.0;                 ///< of the logits that the reference holds
-  double largest_of_log_sums = 0.0;  ///< difference of log-sum-exps, there
-  int32_t num_first_right = 0;       ///< of as many first choices there
+  double largest_of_log_sums = 0.0;  ///< difference of log-sum-exps there
+  int32_t num_first_right = 0;       ///< of the first choices there
   double mean_loss = 0.0;
-  std::string first_choices;  ///< digest of those of all positions but near ties
+  std::string first_choices;  ///< digest of the choices at all positions except near ties
 };
 
 /// Logits of every position, `options.max_num_batched_tokens` at a time.
@@ -113,7 +113,7 @@ inline TextRun run_text(const std::string& path, const std::string& model, const
   return run;
 }
 
-/// Greedy continuations of the reference's prompts, all at once: how many of them are its tokens.
+/// Runs greedy continuations of the reference's prompts, all at once. Returns how many equal the reference's tokens.
 inline size_t num_equal_continuations(const std::string& path, const nlohmann::json& reference,
                                       const EngineOptions& options) {
   Engine engine(open_model(path), options);

@@ -4,7 +4,7 @@
 
 namespace minfer::test {
 
-// What answer_fixtures() consists of: by how calls are written.
+// The parts of answer_fixtures(), by the way in which calls are written.
 std::vector<AnswerFixture> json_fixtures();
 std::vector<AnswerFixture> named_fixtures();
 std::vector<AnswerFixture> tagged_fixtures();

@@ -6,7 +6,7 @@
 
 namespace minfer::test {
 
-/// An answer as a model of a format writes it, and what it holds.
+/// An answer as a model of some format writes it, and its content.
 struct AnswerFixture {
   struct Call {
     std::string name;
@@ -23,7 +23,7 @@ struct AnswerFixture {
   bool begins_in_reasoning = false;
   bool finds_calls = true;
   bool finds_reasoning = true;
-  std::string tools = {};  ///< of the request, in JSON
+  std::string tools = {};  ///< of the request, as JSON
 };
 
 const std::vector<AnswerFixture>& answer_fixtures();

@@ -1,4 +1,4 @@
-// Calls that are a name and an object behind it, and those with a tag around each parameter.
+// Calls that are a name followed by an object, and calls with a tag around each parameter.
 #include "tests/support/models/answer_fixture_families.h"
 
 namespace minfer::test {

@@ -9,7 +9,7 @@
 #include "tests/support/models/tiny_model.h"
 #include "tests/support/refusal.h"
 
-/// What read_config() makes of a model file's metadata.
+/// The configuration that read_config() makes from a model file's metadata.
 namespace minfer::test {
 
 inline ModelConfig config_of(const ModelParts& model) {
@@ -17,7 +17,7 @@ inline ModelConfig config_of(const ModelParts& model) {
   return read_config(GgufFile::from_memory(bytes, "model.gguf"));
 }
 
-/// The message with which a model is refused; empty if it is not.
+/// The message with which a model is refused; empty: it is accepted.
 inline std::string refusal(const ModelParts& model) {
   return refusal_of<FileError>([&] { config_of(model); });
 }

@@ -9,16 +9,16 @@
 
 namespace minfer::test {
 
-/// Data made outside the project: $MINFER_FIXTURES, or ../shared/fixtures beside the source tree. Absent:
-/// nullopt, and the test skips.
+/// Data from outside the project: $MINFER_FIXTURES, or ../shared/fixtures beside the source tree. If it
+/// is absent: nullopt, and the test skips.
 std::optional<std::filesystem::path> fixtures_dir();
 
-/// The file of a trained model of tests/real/models.txt, where scripts/test_env.sh keeps them: $MINFER_TEST_MODELS, or minfer/models in the
-/// user's cache. Absent: nullopt, and the test skips.
+/// The file of a trained model of tests/real/models.txt, which scripts/test_env.sh keeps in $MINFER_TEST_MODELS, or in minfer/models in the
+/// user's cache. If it is absent: nullopt, and the test skips.
 std::optional<std::filesystem::path> trained_model(const std::string& name);
 
-/// Normalised mean square error: sum (value - reference)^2 / sum reference^2. NaN or infinity in `value`
-/// gives infinity.
+/// Normalised mean square error: sum (value - reference)^2 / sum reference^2. It is infinite if `value`
+/// has NaN or infinity.
 double nmse(std::span<const float> value, std::span<const float> reference);
 double nmse(std::span<const float> value, std::span<const double> reference);
 

@@ -14,14 +14,14 @@
 
 namespace minfer::test {
 
-/// Bytes of a file that grow at the end, little-endian.
+/// The bytes of a growing file, little-endian.
 class ByteWriter {
  public:
   template <class T>
   void put(T value) {
     put_bytes(std::as_bytes(std::span(&value, 1)));
   }
-  void put_string(std::string_view text);  ///< 64-bit length and bytes
+  void put_string(std::string_view text);  ///< the length in 64 bits, then the bytes
   void put_bytes(std::span<const std::byte> bytes);
   void pad(size_t alignment) { bytes_.resize((bytes_.size() + alignment - 1) / alignment * alignment); }
   const std::vector<std::byte>& bytes() const { return bytes_; }
@@ -30,17 +30,17 @@ class ByteWriter {
   std::vector<std::byte> bytes_;
 };
 
-/// Writes a GGUF file in memory. What is added by the named functions is well-formed; the `with_` fields and
-/// raw_key() and raw_tensor() make files that no writer should make.
+/// Writes a GGUF file in memory. The named functions add well-formed data. The `with_` fields and raw_key()
+/// and raw_tensor() make files that no writer should make.
 class GgufBuilder {
  public:
-  /// A tensor as its record states it. Without an offset it lies behind the one before it.
+  /// A tensor as its record states it. Without an offset it follows the tensor before it.
   struct TensorRecord {
     std::string name;
     std::vector<uint64_t> dims;  ///< contiguous dimension first
     uint32_t ggml_type = 0;
     std::optional<uint64_t> offset{};
-    std::optional<uint32_t> num_dims{};  ///< stated, if not dims.size()
+    std::optional<uint32_t> num_dims{};  ///< the stated number, if not dims.size()
     std::vector<std::byte> data{};
   };
 
@@ -73,19 +73,19 @@ class GgufBuilder {
     return array(key, GgufType::u8, values);
   }
 
-  /// A tensor of `dims` (contiguous first) with `data`, or with bytes 0, 1, 2, ... of the right size if it is
-  /// empty.
+  /// Adds a tensor of `dims` (contiguous first) with `data`; if `data` is empty, with bytes 0, 1, 2, ... of
+  /// the right size.
   GgufBuilder& tensor(std::string_view name, DType dtype, std::vector<uint64_t> dims,
                       std::vector<std::byte> data = {});
 
-  /// Key, type number and value bytes as they are.
+  /// Adds key, type number and value bytes unchanged.
   GgufBuilder& raw_key(std::string_view key, uint32_t type, std::span<const std::byte> value);
   GgufBuilder& raw_tensor(TensorRecord record);
 
   uint32_t with_magic = 0x46554747;
   uint32_t with_version = 3;
-  std::optional<uint64_t> with_num_keys{};     ///< stated, if not the number added
-  std::optional<uint64_t> with_num_tensors{};  ///< stated, if not the number added
+  std::optional<uint64_t> with_num_keys{};     ///< the stated number, if not the number added
+  std::optional<uint64_t> with_num_tensors{};  ///< the stated number, if not the number added
   uint64_t with_alignment = 32;                ///< of the data; add "general.alignment" as well
 
   std::vector<std::byte> build() const;
@@ -112,8 +112,8 @@ class GgufBuilder {
   std::vector<TensorRecord> tensors_;
 };
 
-/// A small file that uses every value type, arrays and three tensors: what truncations and mutations start
-/// from.
+/// A small file that uses every value type, arrays and three tensors: the base of truncations
+/// and mutations.
 GgufBuilder small_gguf();
 
 void write_bytes(const std::filesystem::path& path, std::span<const std::byte> bytes);

@@ -9,7 +9,7 @@ void require(bool holds, const char* what) {
   if (!holds) throw std::logic_error(what);
 }
 
-/// Whether `get` returned; false if the value is not of its type.
+/// Returns whether `get` returned; false if the value is not of its type.
 template <class Get>
 bool returns(const Get& get) {
   try {

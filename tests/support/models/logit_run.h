@@ -10,25 +10,25 @@
 
 namespace minfer::test {
 
-/// A greedy generation: what to compute.
+/// A greedy generation to compute.
 struct LogitJob {
   std::vector<TokenId> prompt;
   int32_t num_output = 8;
 };
 
-/// What it gave: every row of logits that a token was drawn from, bit for bit.
+/// Its result: every row of logits from which a token was drawn, bit for bit.
 struct LogitTrace {
   std::vector<TokenId> tokens;
   std::vector<float> logits;  ///< [num_output, vocab]
   int32_t num_cached_tokens = 0;
   int32_t num_preemptions = 0;
 
-  /// NaN equals a NaN of the same bits; 0 and -0 differ.
+  /// NaNs are equal if their bits are; 0 and -0 differ.
   bool same_bits(const LogitTrace& other) const;
 };
 
-/// The engine's parts put together as Engine does, with the logits in sight. Runs keep the KV cache of the
-/// runs before.
+/// The engine's parts, assembled as in Engine, but with access to the logits. A run keeps the KV cache of
+/// the runs before it.
 class LogitRun {
  public:
   /// Called with the inputs of each step before it runs; may spoil them, or the KV cache.
@@ -37,10 +37,10 @@ class LogitRun {
   /// `source` outlives the object.
   LogitRun(const ModelSource& source, const EngineOptions& options);
 
-  /// Submits all jobs at once and runs them to the end; throws std::logic_error if blocks or slots leak.
+  /// Submits all jobs at once and runs them to the end. Throws std::logic_error if blocks or slots leak.
   std::vector<LogitTrace> run(const std::vector<LogitJob>& jobs, const BeforeStep& before_step = {});
 
-  /// Pieces in which prefixes are found.
+  /// Size of the pieces in which prefixes are found.
   int32_t block_tokens() const { return blocks_.block_size(); }
   const EngineOptions& options() const { return runner_.options(); }
   const RecurrentStatePool& states() const { return runner_.states(); }

@@ -20,15 +20,15 @@ struct ParsedAnswer {
   std::string reasoning;
   std::vector<Call> calls;
   std::string problem;
-  /// What of the deltas breaks the interface's contract; empty: nothing.
+  /// What in the deltas breaks the interface's contract; empty: nothing.
   std::string violation;
   bool operator==(const ParsedAnswer&) const = default;
 };
 
-/// Parses an answer that comes in these pieces.
+/// Parses an answer that arrives in these pieces.
 ParsedAnswer parse_answer(ChatAnswerParser& parser, const std::vector<std::string_view>& pieces);
 
-/// `text` cut at these places, which are sorted.
+/// `text` cut at these sorted places.
 std::vector<std::string_view> pieces_of(std::string_view text, const std::vector<size_t>& cuts);
 
 }  // namespace minfer::test

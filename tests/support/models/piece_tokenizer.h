@@ -8,8 +8,8 @@
 
 namespace minfer::test {
 
-/// A vocabulary of given pieces, for tests of what lies above the tokeniser: token i stands for pieces[i].
-/// The last token ends a generation and is a control token. Counts how often a piece was asked for.
+/// A vocabulary of given pieces, for tests of the code above the tokeniser: token i stands for pieces[i].
+/// The last token is a control token and ends a generation. Counts how often a piece was asked for.
 class PieceTokenizer : public Tokenizer {
  public:
   explicit PieceTokenizer(std::vector<std::string> pieces) : pieces_(std::move(pieces)) {

@@ -124,7 +124,7 @@ void RecordingBackend::writes(std::string_view name, const Tensor& tensor) {
   const auto* begin = static_cast<const std::byte*>(tensor.data);
   const auto elements = static_cast<size_t>(tensor.rows * tensor.stride);
   const size_t element_bytes =
-      tensor.dtype == DType::fp8 ? 1 : row_bytes(tensor.dtype, 1);  // FP8: the codes alone
+      tensor.dtype == DType::fp8 ? 1 : row_bytes(tensor.dtype, 1);  // FP8: only the codes
   written_.push_back({begin, begin + elements * element_bytes, lines_.size() - 1, std::string(name)});
 }
 

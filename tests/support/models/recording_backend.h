@@ -10,21 +10,21 @@
 
 namespace minfer::test {
 
-/// What a RecordingBackend stands for.
+/// The device that a RecordingBackend stands for.
 struct RecordedDevice {
   DType activation_dtype = DType::f32;
-  bool takes_norms = false;  ///< products of one token do, as on a GPU
+  bool takes_norms = false;  ///< products of one token take norms, as on a GPU
   bool takes_fp8 =
-      false;  ///< the layers' weights are FP8, whose products take x in FP8 from two tokens on, as on Hopper
+      false;  ///< the layers' weights are FP8; their products take x in FP8 from two tokens on, as on Hopper
 };
 
-/// Computes nothing, and writes down each op that it is told to run: its name in the op table, its arguments, and of each operand which
-/// op wrote it last, so that two recordings are equal where the same is computed from the same, wherever that lies.
+/// Computes nothing. For each op that it is told to run it records the op's name, its arguments, and which op last wrote each operand.
+/// So two recordings are equal if they compute the same from the same data, wherever the data lies.
 class RecordingBackend : public Backend {
  public:
   explicit RecordingBackend(RecordedDevice device) : device_(device) {}
 
-  /// Of the ops since the last call, one a line.
+  /// The recording of the ops since the last call, one op a line.
   std::string take_recording();
   void name_ops(std::span<const OpInfo> ops) override { ops_ = ops; }
 
@@ -80,7 +80,7 @@ class RecordingBackend : public Backend {
   void add(std::string_view name, const ForwardBatch& batch);
   void add(std::string_view name, const RecurrentLayer& state);
   void add_number(std::string_view name, double value);
-  /// A buffer of the backend: by the op that wrote there last, else by what it was allocated for.
+  /// Describes a buffer of the backend: by the op that last wrote there, else by the purpose that it was allocated for.
   void add_memory(std::string_view name, const void* data);
   void writes(std::string_view name, const Tensor& tensor);
   void writes(std::string_view name, const void* data, size_t bytes);
@@ -88,7 +88,7 @@ class RecordingBackend : public Backend {
 
   RecordedDevice device_;
   std::span<const OpInfo> ops_;
-  std::map<const void*, std::string> buffers_;  ///< by where they begin
+  std::map<const void*, std::string> buffers_;  ///< by their first address
   std::map<const void*, std::string> weights_;
   std::vector<Written> written_;
   std::vector<std::string> lines_;

@@ -7,12 +7,12 @@
 
 namespace minfer::test {
 
-/// The ways to cut a text of `size` bytes into pieces: one for each set of the places between two bytes.
+/// The number of ways to cut a text of `size` bytes into pieces: one for each set of places between two bytes.
 inline uint32_t num_splits(size_t size) {
   return size < 2 ? 1u : 1u << (size - 1);
 }
 
-/// Way number `split` < num_splits(text.size()): bit i set means a cut behind byte i.
+/// Way number `split` < num_splits(text.size()): if bit i is set, there is a cut behind byte i.
 inline std::vector<std::string> split_text(std::string_view text, uint32_t split) {
   std::vector<std::string> pieces(1);
   for (size_t i = 0; i < text.size(); ++i) {
@@ -22,14 +22,14 @@ inline std::vector<std::string> split_text(std::string_view text, uint32_t split
   return pieces;
 }
 
-/// What is left of a whole text if a generation ends at the first stop string in it.
+/// The rest of a whole text if a generation ends at the first stop string in it.
 struct StoppedText {
   std::string text;  ///< before the stop string
   std::string stop;  ///< empty: none occurs
 };
 
-/// The reference: the first place behind the first `min_size` bytes where a stop string ends, and of those
-/// that end there the longest.
+/// The reference: the first place, behind the first `min_size` bytes, at which a stop string ends; if
+/// several end there, the longest of them.
 inline StoppedText stop_whole_text(std::string_view text, const std::vector<std::string>& stops,
                                    size_t min_size = 0) {
   for (size_t end = min_size + 1; end <= text.size(); ++end) {

@@ -94,7 +94,7 @@ void add_norms(ModelParts& model, const Architecture& family, const std::string&
   model.tensors[blk + "attn_k_norm.weight"].dims = {8, 2};
 }
 
-/// Heads of 8 + 4 elements, values of 8, a rank of 16 for both.
+/// Adds latent attention: heads of 8 + 4 elements, values of 8, a rank of 16 for both.
 void add_latent_attention(ModelParts& model, const std::string& blk) {
   model.tensors[blk + "attn_q.weight"] = {DType::f32, {32, 48}, {}};
   model.tensors[blk + "attn_kv_a_mqa.weight"] = {DType::f32, {32, 20}, {}};
@@ -114,7 +114,7 @@ void add_latent_keys(ModelParts& model, const std::string& arch) {
   model.keys[arch + ".rope.dimension_count"] = 4u;
 }
 
-/// Two key heads of 6 elements, four value heads of 6, a convolution of 3 inputs.
+/// Adds a delta net: two key heads of 6 elements, four value heads of 6, a convolution of 3 inputs.
 void add_delta_net(ModelParts& model, const Architecture& family, const std::string& blk) {
   model.tensors[blk + "attn_qkv.weight"] = {DType::f32, {32, 48}, {}};
   model.tensors[blk + "attn_gate.weight"] = {DType::f32, {32, 24}, {}};
@@ -144,7 +144,7 @@ void add_delta_keys(ModelParts& model, const std::string& arch) {
   model.keys[arch + ".ssm.inner_size"] = 24u;
 }
 
-/// Over three tokens.
+/// Adds a short convolution over three tokens.
 void add_short_conv(ModelParts& model, const std::string& blk) {
   model.tensors[blk + "shortconv.in_proj.weight"] = {DType::f32, {32, 96}, {}};
   model.tensors[blk + "shortconv.conv.weight"] = {DType::f32, {3, 32}, {}};

@@ -13,14 +13,14 @@
 
 namespace minfer::test {
 
-/// A whole model as keys and tensors that a test changes before it becomes a file.
+/// A whole model as keys and tensors; a test can change them before they become a file.
 struct ModelParts {
   using Value = std::variant<uint32_t, int32_t, uint64_t, int64_t, float, bool, std::string,
                              std::vector<std::string>, std::vector<float>, std::vector<int32_t>>;
   struct TensorPart {
     DType dtype = DType::f32;
     std::vector<uint64_t> dims;   ///< contiguous dimension first
-    std::vector<std::byte> data;  ///< empty: small values that are not all alike
+    std::vector<std::byte> data;  ///< empty: small values, not all alike
   };
 
   std::map<std::string, Value> keys;
@@ -34,8 +34,8 @@ struct ModelParts {
 /// 64 and the small SentencePiece vocabulary. With `experts` > 0 the feed-forward layers choose 2 of them.
 ModelParts tiny_model(std::string_view architecture = "llama", int32_t experts = 0);
 
-/// Gives the model's matrices these plain types in turn, with the same values in each: multiples of 1/64, which f16 and bf16 have
-/// exactly. Of experts, up has the type of gate.
+/// Gives the model's matrices these plain types in turn, with the same values in each type: multiples of 1/64, which f16 and bf16
+/// represent exactly. Among experts, up has the type of gate.
 void set_matrix_types(ModelParts& model, std::span<const DType> types);
 
 }  // namespace minfer::test

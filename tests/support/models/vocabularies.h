@@ -8,7 +8,7 @@
 namespace minfer::test {
 
 /// A SentencePiece vocabulary of some 300 tokens: <unk> <s> </s>, the bytes, letters, and a few merges with
-/// scores. Ids of other kinds of tokens are found with token_id.
+/// scores. token_id() finds the ids of other tokens.
 Vocabulary small_sentencepiece_vocabulary();
 
 /// A byte-level BPE vocabulary of some 300 tokens for the pre-tokeniser `pre`: the bytes, merges that reach
@@ -16,11 +16,11 @@ Vocabulary small_sentencepiece_vocabulary();
 /// user-defined token <tool>.
 Vocabulary small_bpe_vocabulary(std::string_view pre = "gpt-2");
 
-/// A vocabulary of Gemma 4's kind of some 300 tokens: <pad> <eos> <bos> <unk>, the bytes, letters, merges that reach "▁the▁end" and runs of
+/// A vocabulary like Gemma 4's, of some 300 tokens: <pad> <eos> <bos> <unk>, the bytes, letters, merges that reach "▁the▁end" and runs of
 /// spaces, runs of one, two and five line ends, control tokens <|turn> and <turn|>, and the user-defined token <tool>.
 Vocabulary small_character_bpe_vocabulary();
 
-/// small_bpe_vocabulary() with tokens around a gap that an answer fills and, where told, before each of several files.
+/// small_bpe_vocabulary() with tokens around a gap that an answer fills, and if `with_files` with one before each of several files.
 Vocabulary gap_vocabulary(bool with_files);
 
 /// The id of the token with that text; -1 if there is none.

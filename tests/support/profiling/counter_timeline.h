@@ -11,10 +11,10 @@
 
 namespace minfer::test {
 
-/// An op of a made-up device, which is even while it runs.
+/// An op of a made-up device; its load is even while it runs.
 struct TimelineOp {
   double us = 0.0;
-  double read_bytes = 0.0;  ///< of a run
+  double read_bytes = 0.0;  ///< bytes of one run
   double sm_active = 0.0;
 };
 
@@ -33,14 +33,14 @@ inline std::vector<TimelineOp> random_ops(int count, double low_us, double high_
 struct TimelineOptions {
   int num_steps = 12;
   double jitter = 0.02;  ///< of a run's time
-  double idle_us = 0.0;  ///< between steps, up to
+  double idle_us = 0.0;  ///< the most idle time between steps
   int64_t begin_ns = 1'000'000'000;
   int64_t interval_ns = 1'000;
-  int64_t clock_ns = 0;  ///< by which the samples' clock is ahead of the ops'
+  int64_t clock_ns = 0;  ///< how far the samples' clock is ahead of the ops'
   double noise = 0.0;    ///< of a sample's bytes, relative
 };
 
-/// What samples of a device would say that runs `ops` again and again.
+/// The samples of a device that runs `ops` again and again.
 struct Timeline {
   std::vector<StepSpans> steps;
   CounterSamples samples;

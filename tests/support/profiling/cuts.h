@@ -3,11 +3,11 @@
 #include <string_view>
 #include <vector>
 
-/// Where a file may be cut off.
+/// The places at which a file may be cut off.
 namespace minfer::test {
 
-/// Sizes to which a text is cut, ascending, from `first` on: every one near the end of a line, where readers differ, and one of seven
-/// within it.
+/// Sizes to which a text is cut, ascending, from `first` on: every size near the end of a line, where readers differ, and one of
+/// seven within a line.
 inline std::vector<size_t> cuts_of(std::string_view text, size_t first = 0) {
   constexpr size_t kNear = 24;
   std::vector<size_t> cuts;

@@ -15,8 +15,8 @@
 
 namespace minfer::test {
 
-/// Has every command of `minfer profile` read the text of a profile: report in all formats and views, the picture of its first step, explain, diff with
-/// itself, trace, view. What the first error of each says; empty: all took it.
+/// Makes every command of `minfer profile` read the text of a profile: report in all formats and views, the picture of its first step,
+/// explain, diff with itself, trace, view. Returns the first error of each; empty: none had one.
 inline std::string read_everywhere(const std::string& text) {
   std::string errors;
   const auto attempt = [&](auto read) {

@@ -12,14 +12,14 @@
 
 namespace minfer::test {
 
-/// A tracer that sees one kernel "step_kernel" in each step, and writes down what it is asked.
+/// A tracer that sees one kernel "step_kernel" in each step, and records the calls that it gets.
 class FakeTracer final : public DeviceTracer {
  public:
-  std::string error;  ///< what start() answers
+  std::string error;  ///< the answer of start()
   std::function<void()> on_start_or_stop = nullptr;
   std::atomic<int> num_starts{0}, num_stops{0};
   std::vector<int64_t> steps;  ///< launched on the first device while it traced
-  int64_t most_records = 0;    ///< as last asked for
+  int64_t most_records = 0;    ///< as last requested
 
   std::string start(int64_t most) override {
     if (on_start_or_stop) on_start_or_stop();

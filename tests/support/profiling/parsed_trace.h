@@ -69,7 +69,7 @@ class ParsedTrace {
       found.insert(slice.track);
     return found;
   }
-  /// The values of a counter, in order; `process`: of that one alone.
+  /// The values of a counter, in order. With `process`, only those of that process.
   std::vector<Json> counter(const std::string& name, const std::string& process = {}) const {
     std::vector<Json> found;
     for (const Json& event : events()) {
@@ -78,7 +78,7 @@ class ParsedTrace {
     }
     return found;
   }
-  /// Fails the test where slices of a track do not ascend and nest, or a flow has not one begin and one end behind it.
+  /// Fails the test if slices of a track do not ascend and nest, or if a flow lacks one begin followed by one end.
   void expect_sound() const {
     std::map<std::string, std::vector<const Slice*>> stacks;
     std::map<std::string, int64_t> begins;

@@ -4,7 +4,7 @@
 
 namespace minfer::test {
 
-/// A window with everything in it that a line can hold.
+/// A window with every field that a line can hold.
 inline CounterWindow sample_counters() {
   CounterWindow window;
   window.begin_ns = 81'234'567'890'123;

@@ -121,7 +121,7 @@ StepRecord sample_device_record(int64_t step, bool with_ends) {
   record.on_device = true;
   int64_t clock = record.start_ns;
   for (StepStamps::Stamp& stamp : record.stamps.ops) {
-    clock += 20'000;  // launched that late, each 10 us after the one in front had ended
+    clock += 20'000;  // launched late: each 10 us after the end of the one before
     stamp.launched_ns = clock - 2'000;
     stamp.begin_ns = clock;
     stamp.end_ns = with_ends ? clock + 10'000 : 0;

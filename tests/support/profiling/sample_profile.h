@@ -14,14 +14,14 @@ std::vector<OpInfo> sample_ops();
 
 ProfileHeader sample_header(ProfileDetail detail = ProfileDetail::op);
 
-/// A step of these tokens in which op i takes (i + 1) * 1,000 ns; attention runs only for the kinds of tokens
-/// there are.
+/// A step of these tokens in which op i takes (i + 1) * 1,000 ns; attention runs only for kinds of tokens
+/// that the step has.
 StepRecord sample_record(int64_t step, int32_t decode_tokens, int32_t prefill_tokens);
 
-/// Steps 0 to count - 1, every third with prefill tokens, summarised.
-/// What the steps of a device launch.
+/// The launches of a device's steps. sample_steps() below makes summaries
+/// of steps 0 to count - 1, every third of which has prefill tokens.
 std::vector<KernelLaunch> sample_launches();
-/// A step of four decoding sequences on a device: each op takes 10 us and then idles 10 until the host has launched the next one.
+/// A step of four decoding sequences on a device: each op takes 10 us, then the device idles 10 us until the host has launched the next.
 StepRecord sample_device_record(int64_t step, bool with_ends);
 std::vector<StepSummary> sample_steps(int64_t count, ProfileDetail detail = ProfileDetail::op);
 

@@ -13,7 +13,7 @@ inline std::string trace_text(const ProfileFile& file, const StepFilter& filter 
   return text;
 }
 
-/// Parsed and found sound.
+/// Parses the trace of a profile and checks that it is sound.
 inline ParsedTrace traced(const ProfileFile& file, const StepFilter& filter = {}) {
   ParsedTrace trace(trace_text(file, filter));
   trace.expect_sound();
@@ -28,7 +28,7 @@ inline ProfileFile sampled_profile(ProfileDetail detail = ProfileDetail::layer) 
   return file;
 }
 
-/// Numbers of the steps that are drawn.
+/// The numbers of the steps that the trace shows.
 inline std::vector<int64_t> steps_of(const ParsedTrace& trace) {
   std::vector<int64_t> steps;
   for (const ParsedTrace::Slice& slice : trace.slices) {

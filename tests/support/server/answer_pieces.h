@@ -13,11 +13,11 @@
 
 namespace minfer::test {
 
-/// One tool, as /v1/chat/completions has it.
+/// One tool, in the form of /v1/chat/completions.
 inline constexpr const char* kChatTools =
     R"("tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object"}}}])";
 
-/// A text as an engine gives it: in outputs of random lengths, a token a byte.
+/// A text as an engine outputs it: in pieces of random lengths, one token a byte.
 inline std::vector<RequestOutput> random_outputs(std::string_view text, std::mt19937& random,
                                                  FinishReason finish = FinishReason::stop,
                                                  const std::string& detail = {}) {
@@ -34,7 +34,7 @@ inline std::vector<RequestOutput> random_outputs(std::string_view text, std::mt1
   return outputs;
 }
 
-/// The data of the events of a stream whose events have names: each with its type, which the name repeats.
+/// The data of a stream of named events; each has a type, which the event's name repeats.
 inline std::vector<nlohmann::json> split_named_events(std::string_view stream) {
   std::vector<nlohmann::json> events;
   while (!stream.empty()) {

@@ -31,7 +31,7 @@ inline RequestOutput with_cached(RequestOutput made, int32_t cached_tokens) {
   return made;
 }
 
-/// As if it had waited 1 ms, its prompt had taken 20 ms and its tokens since so many.
+/// Adds times to an output: it waited 1 ms, its prompt took 20 ms, and its tokens took `predicted_ms` since.
 inline RequestOutput with_times(RequestOutput made, int64_t predicted_ms, SpeculationCounts drafted = {}) {
   made.arrival_ns = 5'000'000;
   made.first_scheduled_ns = 6'000'000;
@@ -49,8 +49,8 @@ inline std::string whole_body(WholeAnswer& response) {
   return body;
 }
 
-/// The events of a stream, without "data: " and the empty lines. Throws std::logic_error if it does not
-/// consist of whole events.
+/// The events of a stream, without "data: " and the empty lines. Throws std::logic_error if the stream
+/// does not consist of whole events.
 inline std::vector<std::string> split_events(std::string_view stream) {
   std::vector<std::string> events;
   while (!stream.empty()) {

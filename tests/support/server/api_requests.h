@@ -16,7 +16,7 @@
 
 namespace minfer::test {
 
-/// A chat template in C++: "[ROLE]CONTENT<|im_end|>" for every message, the tools as JSON before them.
+/// A chat template in C++: "[ROLE]CONTENT<|im_end|>" for every message, preceded by the tools as JSON.
 /// Refuses a user's "please fail".
 inline std::vector<PromptPart> render_test_chat(const nlohmann::ordered_json& variables) {
   std::vector<PromptPart> parts;
@@ -33,7 +33,7 @@ inline std::vector<PromptPart> render_test_chat(const nlohmann::ordered_json& va
   return parts;
 }
 
-/// The request with the grammar of its form, as a server compiles it.
+/// The request with its form's grammar, as a server compiles it.
 inline CompletionRequest with_grammar(CompletionRequest request, const ApiContext& context) {
   if (!request.form) return request;
   try {
@@ -44,8 +44,8 @@ inline CompletionRequest with_grammar(CompletionRequest request, const ApiContex
   return request;
 }
 
-/// The API of a server with the small BPE vocabulary (a byte a token but for a few words) or another, a context of
-/// 1,000 tokens, and the models "small" and "other".
+/// The API of a server with the small BPE vocabulary (one token a byte except for a few words) or another, a
+/// context of 1,000 tokens, and the models "small" and "other".
 class TestApi {
  public:
   explicit TestApi(const Vocabulary& vocabulary = small_bpe_vocabulary())
@@ -64,7 +64,7 @@ class TestApi {
   TestApi(const TestApi&) = delete;
   TestApi& operator=(const TestApi&) = delete;
 
-  /// A body of the model and a prompt or message, with `members` (", "-separated JSON members) added.
+  /// A body with a model and a prompt or message, and `members` (", "-separated JSON members) added.
   static std::string completion_body(std::string_view members = {}) {
     return body(R"("model":"small","prompt":"hello")", members);
   }
@@ -86,7 +86,7 @@ class TestApi {
   std::string decode(const std::vector<TokenId>& ids) const { return tokenizer_->decode(ids, true); }
 
   ApiContext context;
-  mutable nlohmann::ordered_json rendered;  ///< what the template was last given
+  mutable nlohmann::ordered_json rendered;  ///< the template's last input
 
  private:
   static std::string body(std::string_view first, std::string_view members) {
@@ -96,7 +96,7 @@ class TestApi {
   std::unique_ptr<Tokenizer> tokenizer_;
 };
 
-/// The error that `call` ends with, or nothing. Other exceptions pass.
+/// The ApiError that `call` throws, or nothing. Other exceptions pass through.
 template <class Call>
 std::optional<ApiError> api_error_of(Call&& call) {
   try {

@@ -18,7 +18,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// A client on its way.
+/// A client's connection.
 struct Talk {
   SwarmClient* client = nullptr;
   Clock::time_point begin = {};
@@ -39,7 +39,7 @@ void leave(Talk& talk) {
   talk.client->left = true;
   if (talk.client->leave == Leave::shut_sending) {
     ::shutdown(talk.fd, SHUT_WR);
-    return;  // it reads on until the server closes
+    return;  // it still reads until the server closes
   }
   if (talk.client->leave == Leave::reset) {
     const linger at_once{.l_onoff = 1, .l_linger = 0};
@@ -62,7 +62,7 @@ void begin(Talk& talk, uint16_t port) {
   }
 }
 
-/// Ends a talk whose last call failed.
+/// Ends a connection whose last call failed.
 void lose(Talk& talk) {
   if (errno == EAGAIN || errno == EINTR) return;
   (errno == ECONNREFUSED ? talk.client->refused : talk.client->was_reset) = true;
@@ -99,7 +99,7 @@ void receive_some(Talk& talk) {
   if (client.received.size() >= client.leaves_after_receiving) leave(talk);
 }
 
-/// False once it has ended.
+/// Continues a talk. Returns false once it has ended.
 bool go_on(Talk& talk, uint16_t port, Clock::time_point start, short events) {
   if (talk.ended) return false;
   const Clock::time_point now = Clock::now();

@@ -18,7 +18,7 @@ Outcome CommandLine::minfer(const std::string& arguments, const std::string& inp
 Outcome CommandLine::shell(const std::string& command, const std::string& input) const {
   write("stdin", input);
   const std::string programs = std::filesystem::path(minfer_binary()).parent_path().string();
-  // Braces keep the redirections for all of the command.
+  // Braces apply the redirections to the whole command.
   const std::string script = "cd '" + dir_.path().string() + "' && export MINFER_CEILINGS=skip PATH='" +
                              programs + "':\"$PATH\" && cat stdin | { " + command + "\n} > stdout 2> stderr";
   const int status = std::system(script.c_str());

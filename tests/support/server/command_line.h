@@ -7,19 +7,19 @@
 
 namespace minfer::test {
 
-/// What a command line did.
+/// The result of a command line.
 struct Outcome {
   int exit_code;
   std::string out;
   std::string err;
 };
 
-/// Runs the program as people do: with a shell, in a folder of its own.
+/// Runs the program as people do: with a shell, in its own folder.
 class CommandLine {
  public:
-  /// Runs `minfer ARGUMENTS`. `input` comes through a pipe.
+  /// Runs `minfer ARGUMENTS`; `input` is piped in.
   Outcome minfer(const std::string& arguments, const std::string& input = "") const;
-  /// Runs any command line, in which `minfer` is the program.
+  /// Runs any command line, in which `minfer` is the program under test.
   Outcome shell(const std::string& command, const std::string& input = "") const;
 
   /// A file of the folder.

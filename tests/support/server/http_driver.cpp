@@ -34,7 +34,7 @@ HttpDriver::~HttpDriver() {
     connection->close();
 }
 
-/// Runs what can run now. The loop ends by itself when nothing waits any more, hence restart().
+/// Runs everything that can run now. The loop ends by itself when nothing waits any more, hence restart().
 void HttpDriver::run_ready() {
   loop_.impl().context.restart();
   loop_.impl().context.poll();

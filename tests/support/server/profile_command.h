@@ -18,7 +18,7 @@
 
 namespace minfer::test {
 
-/// `minfer profile COMMAND run.jsonl` in a folder of its own, where run.jsonl has a header and nine steps.
+/// `minfer profile COMMAND run.jsonl` in its own folder, where run.jsonl has a header and nine steps.
 class ProfileCommandTest : public testing::Test {
  protected:
   explicit ProfileCommandTest(std::string command) : command_(std::move(command)) {
@@ -34,7 +34,7 @@ class ProfileCommandTest : public testing::Test {
   }
   void write_text(const std::string& text) const { std::ofstream(path("run.jsonl")) << text; }
   std::string path(const std::string& name) const { return (directory_.path() / name).string(); }
-  /// What the command prints.
+  /// Returns what the command prints.
   std::string run(const std::string& arguments) const {
     CLI::App app;
     add_profile_command(app);

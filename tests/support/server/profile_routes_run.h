@@ -18,7 +18,7 @@
 
 namespace minfer::test {
 
-/// Counts the request ids that records bring along.
+/// Counts the request ids that records carry.
 class IdProbe final : public StepSink {
  public:
   void consume(const StepRecord& record) noexcept override { num_ids += record.requests.size(); }
@@ -26,7 +26,7 @@ class IdProbe final : public StepSink {
   std::atomic<size_t> num_ids{0};
 };
 
-/// A whole server with the demo model, and requests to the endpoints of its profile.
+/// A whole server with the demo model, and requests to its profile endpoints.
 class ProfileRoutesTest : public testing::Test {
  protected:
   ProfileRoutesTest() { serve(); }
@@ -54,7 +54,7 @@ class ProfileRoutesTest : public testing::Test {
     thread_ = std::jthread([this] { server_->run(); });
   }
 
-  /// As on SIGTERM.
+  /// Ends the server as SIGTERM does.
   void end() {
     if (!server_) return;
     server_->shut_down();
@@ -77,8 +77,8 @@ class ProfileRoutesTest : public testing::Test {
     EXPECT_EQ(response.header("cache-control"), "no-store");
     return nlohmann::json::parse(response.body);
   }
-  /// Has a completion of so many tokens made, a step each, and waits for the end of the last one: its answer
-  /// leaves a little earlier.
+  /// Requests a completion of this many tokens, a step each, and waits for the end of the last step: the
+  /// answer leaves a little before it.
   void complete(int max_tokens) {
     const std::string body = fmt::format(
         R"({{"model":"minfer-demo","prompt":"Once upon a time","max_tokens":{},"ignore_eos":true}})",
@@ -101,7 +101,7 @@ class ProfileRoutesTest : public testing::Test {
 
   int num_steps_ = 0;
   int32_t num_ranks_ = 1;
-  bool reads_counters_ = false;  ///< of the server that serve() makes
+  bool reads_counters_ = false;  ///< for the server that serve() makes
   LatestCounters counters_;
   IdProbe probe_;
   TemporaryDirectory directory_;

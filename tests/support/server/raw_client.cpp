@@ -15,7 +15,7 @@ namespace minfer {
 
 namespace {
 
-/// After a call that failed.
+/// Called after a call has failed.
 void throw_if_time_is_over() {
   if (errno == EAGAIN || errno == EWOULDBLOCK)
     throw std::runtime_error("the peer neither sends nor takes anything");

@@ -14,7 +14,7 @@
 namespace minfer::test {
 namespace {
 
-/// Gives the socket a free port of 127.0.0.1.
+/// Binds the socket to a free port of 127.0.0.1.
 uint16_t bind_to_free_port(int socket) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -125,7 +125,7 @@ void ScriptedServer::serve(int socket) {
     ServedRequest request(socket);
     if (!request.read() || !script_(request)) break;
   }
-  shutdown(socket, SHUT_RDWR);  // closed by the destructor, so that its number is not taken again before
+  shutdown(socket, SHUT_RDWR);  // the destructor closes it, so that its number is not reused before
 }
 
 BoundPort::BoundPort()

@@ -10,25 +10,25 @@
 
 namespace minfer::test {
 
-/// One request as it came, and the way to answer it byte for byte.
+/// A request as received, and the means to answer it byte for byte.
 class ServedRequest {
  public:
   explicit ServedRequest(int socket) : socket_(socket) {}
 
   /// Reads a request's head and body. False if the client has closed the connection.
   bool read();
-  /// Sends bytes as they are.
+  /// Sends these bytes unchanged.
   void write(std::string_view bytes) const;
   /// Sends a whole response with a body of known length.
   void respond(int status, std::string_view body) const;
-  /// Reads what comes until the client has closed the connection.
+  /// Reads until the client has closed the connection.
   void wait_until_closed() const;
-  /// The three parts of a response in chunks.
+  /// The three parts of a chunked response.
   void begin_stream() const;
   void write_chunk(std::string_view bytes) const;
   void end_stream() const { write("0\r\n\r\n"); }
 
-  /// The value of a header, empty if there is none; names are compared as they stand.
+  /// The value of a header, empty if there is none. Names are compared with case.
   std::string header(const std::string& name) const;
 
   std::string head;    ///< request line and headers
@@ -39,11 +39,11 @@ class ServedRequest {
   int socket_;
 };
 
-/// What a scripted server does with a request. True: it waits for another one on the connection; false: it
-/// closes the connection. Called on a thread of the connection's own.
+/// How a scripted server handles a request. Returns true to wait for another one on the connection, false
+/// to close it. Called on the connection's own thread.
 using Script = std::function<bool(ServedRequest&)>;
 
-/// An HTTP server on a free port of 127.0.0.1 that answers as a script says, while it lives.
+/// An HTTP server on a free port of 127.0.0.1 that answers by a script while it lives.
 class ScriptedServer {
  public:
   explicit ScriptedServer(Script script);
@@ -67,7 +67,7 @@ class ScriptedServer {
   std::list<int> sockets_;
 };
 
-/// A port of 127.0.0.1 at which nobody listens, and nobody else can while this lives.
+/// A port of 127.0.0.1 on which nothing listens, and on which no other process can listen while this lives.
 class BoundPort {
  public:
   BoundPort();
@@ -84,10 +84,10 @@ class BoundPort {
 
 /// A completion's event with one choice, whose text is `text`.
 std::string text_event(std::string_view text);
-/// The event that ends a stream's output with what was counted.
+/// The event at the end of a stream's output, with these counts.
 std::string usage_event(int prompt_tokens, int completion_tokens);
 
-/// Streams `num_tokens` events of a completion, usage and [DONE], `gap_ms` apart.
+/// Streams `num_tokens` events of a completion, then usage and [DONE], `gap_ms` apart.
 void stream_completion(ServedRequest& request, int num_tokens, int gap_ms = 0);
 
 }  // namespace minfer::test

@@ -52,7 +52,7 @@ uint16_t ServerProcess::wait_until_serving() {
   throw std::runtime_error("minfer serve does not answer: " + log());
 }
 
-/// The port that it listens on, as the kernel tells it: its log may go where nobody can read it. 0: none yet.
+/// The port that the process listens on, from the kernel: its log may go to a place that cannot be read. 0: none yet.
 uint16_t ServerProcess::listening_port() const {
   std::set<std::string> sockets;  // inode numbers
   std::error_code ignored;

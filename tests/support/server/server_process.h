@@ -14,26 +14,26 @@
 
 namespace minfer {
 
-/// `minfer serve` as a process of its own, on a free port. Killed at the end of the test if it still runs.
+/// `minfer serve` as a separate process, on a free port. Killed at the end of the test if it still runs.
 class ServerProcess {
  public:
-  /// Starts `binary` serve with these arguments. Its standard error goes to a file, or where `err_fd` points.
+  /// Starts `binary` serve with these arguments. Its standard error goes to a file, or to `err_fd`.
   ServerProcess(const std::string& binary, std::vector<std::string> arguments, int err_fd = -1);
   ~ServerProcess();
   ServerProcess(const ServerProcess&) = delete;
   ServerProcess& operator=(const ServerProcess&) = delete;
 
   pid_t pid() const { return pid_; }
-  /// Waits until it answers. Throws std::runtime_error with what it said if it does not.
+  /// Waits until it answers. If it does not, throws std::runtime_error with its output.
   uint16_t wait_until_serving();
   void signal(int number) const;
-  /// The status that waitpid gives, or nothing if it still runs when the time is over.
+  /// The status from waitpid, or nothing if the process still runs after `patience`.
   std::optional<int> wait(std::chrono::milliseconds patience = test::kPatience);
   bool has_ended() { return wait(std::chrono::milliseconds(0)).has_value(); }
-  /// What it has written to standard error so far, unless that goes elsewhere.
+  /// Its output on standard error so far, unless that goes elsewhere.
   std::string log() const;
   int64_t resident_bytes() const;
-  /// The most that was ever resident.
+  /// The most bytes that were ever resident.
   int64_t peak_bytes() const;
   size_t num_descriptors() const;
 

@@ -11,8 +11,8 @@
 
 namespace minfer::test {
 
-/// A format of answers for tests: "<r>thoughts</r>", "<c:NAME>arguments</c>", all else is content. An answer that ends in a call is a
-/// problem.
+/// A format of answers for tests: "<r>thoughts</r>", "<c:NAME>arguments</c>"; everything else is content. An answer that ends within
+/// a call is a problem.
 class TagParser final : public ChatAnswerParser {
  public:
   explicit TagParser(const ChatAnswerOptions& options) : options_(options) {
@@ -66,7 +66,7 @@ class TagParser final : public ChatAnswerParser {
   std::string tag_;
 };
 
-/// Has the answers of an API read by TagParser.
+/// Makes an API read answers with TagParser.
 inline void parse_tags(ApiContext& context) {
   context.make_answer_parser = [](const ChatAnswerOptions& options) {
     return std::make_unique<TagParser>(options);

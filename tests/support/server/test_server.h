@@ -22,7 +22,7 @@
 
 namespace minfer::test {
 
-/// A model of the tiny shape with a context of 4,096 tokens, over which a ScriptedBackend speaks.
+/// A model of the tiny shape with a context of 4,096 tokens, whose tokens a ScriptedBackend chooses.
 inline std::unique_ptr<ModelSource> open_scripted_model() {
   static const std::vector<std::byte> bytes = [] {
     ModelParts parts = tiny_model();
@@ -32,7 +32,7 @@ inline std::unique_ptr<ModelSource> open_scripted_model() {
   return open_model_in_memory(bytes, "scripted");
 }
 
-/// A token of the scripted model whose text is one letter: every output token is visible at once.
+/// A token of the scripted model whose text is one letter, so that every output token is visible at once.
 inline TokenId letter_token() {
   const auto tokenizer = open_scripted_model()->make_tokenizer();
   for (TokenId id = 0; id < tokenizer->vocab_size(); ++id) {
@@ -62,7 +62,7 @@ struct ScriptedServing {
   DeviceTracer* tracer = nullptr;         ///< as in ScriptedBackend::Options
   const LaunchTable* launches = nullptr;  ///< the same
   MemoryUse memory = {};                  ///< the same
-  StepGate* gate = nullptr;  ///< that each step passes before it is launched; outlives the server
+  StepGate* gate = nullptr;  ///< every step passes through it before it is launched; outlives the server
 };
 
 inline std::unique_ptr<Engine> make_scripted_engine(const ScriptedServing& serving) {
@@ -86,7 +86,7 @@ inline std::unique_ptr<Engine> make_scripted_engine(const ScriptedServing& servi
                                   std::make_unique<ScriptedBackend>(std::move(options)));
 }
 
-/// A server over a scripted engine, on a thread of its own and a free port.
+/// A server over a scripted engine, on its own thread and a free port.
 class TestServer {
  public:
   explicit TestServer(const ScriptedServing& serving = {})
@@ -110,7 +110,7 @@ class TestServer {
   RawClient connect() const { return RawClient(port()); }
   bool ended() const { return ended_; }
 
-  /// Value of a metric without labels of its own, as /metrics gives it.
+  /// The value of a metric without labels of its own, from /metrics.
   double metric(const std::string& name) const {
     RawClient client = connect();
     return metric(name, client);
@@ -122,12 +122,12 @@ class TestServer {
     if (found == std::string::npos) throw std::runtime_error("no metric " + name);
     return std::stod(text.substr(text.find("} ", found) + 2));
   }
-  // Conditions to wait for. False: it took too long.
-  /// `count` connections are open, without the one that asks: the server has noticed who came and who went.
+  // Conditions to wait for. They return false if it takes too long.
+  /// `count` connections are open beside the asking one: the server has noticed all connects and disconnects.
   [[nodiscard]] bool wait_for_connections(size_t count) const {
     return wait_until([&] { return metric("minfer:http_connections") == static_cast<double>(count + 1); });
   }
-  /// So many completion requests have been taken since the start: the engine has them before its next step.
+  /// That many completion requests have come since the start: the engine gets them before its next step.
   [[nodiscard]] bool wait_for_requests(size_t count) const {
     return wait_until([&] { return metric("vllm:request_params_n_count") >= static_cast<double>(count); });
   }
@@ -139,7 +139,7 @@ class TestServer {
     });
   }
 
-  /// Shuts down and waits. The engine is left for inspection. False: it failed.
+  /// Shuts down and waits; the engine stays for inspection. Returns false if the engine failed.
   bool stop() {
     server_->shut_down();
     return wait();
@@ -175,7 +175,7 @@ inline std::string completion_request(const std::string& body, const std::string
   return RawClient::request_text("POST", "/v1/completions", body, more_headers);
 }
 
-/// What the server's engine answers to a prompt alone.
+/// The answer of the server's engine to a prompt alone.
 inline std::string text_alone(Engine& engine, const std::vector<TokenId>& prompt, int32_t max_tokens) {
   return answer_of(engine, greedy_request("alone", prompt, max_tokens)).text;
 }
@@ -187,7 +187,7 @@ inline size_t num_descriptors() {
   return count;
 }
 
-/// Whether tests of load run at their full size: scripts/soak_server.sh.
+/// True if load tests run at their full size, as in scripts/bench/soak_server.sh.
 inline bool soaking() {
   return std::getenv("MINFER_SOAK") != nullptr;
 }

@@ -16,28 +16,28 @@
 //
 //   out[s, h] = softmax_j(scale * q[s, h] . k[j, h / group]) v[j, h / group],  j < context_len[s]
 //
-// and with DecodeOptionParams j >= context_len[s] - window, scores capped, a sink in the softmax. Chunks in front of the window are in
-// no share; a sink joins when a unit's result is written.
+// DecodeOptionParams adds j >= context_len[s] - window, capped scores and a sink in the softmax. Chunks in
+// front of the window belong to no share; a sink joins when a unit's result is written.
 //
 //   qkv     [sequences, (heads + 2 kv_heads) * head_size] bf16, rows `stride` apart; only q is read
 //   k, v    [num_blocks, kv_heads, block_size, head_size]
 //   out     [sequences, heads * head_size] bf16; zeros where the context is 0
 //
-// Two blocks a multiprocessor, of heads of 512 one, each with an equal share of all chunks of 16 keys (attention_plan.h). The part
-// of a unit that a block has, a segment, is taken in steps of one or two chunks by its four warps in turn, two where
-// a step is more than 8 KB (heads of 192 and more). A
-// warp copies them through a ring in shared memory of its own, kStages - 1 steps ahead (128 KB
-// a multiprocessor in flight) and over the ends of segments, so that the loads never drain; it needs no
+// Each multiprocessor has two blocks (one with heads of 512). All blocks have equal shares of all chunks of
+// 16 keys (attention_plan.h). A segment is a block's part of one unit. The block's four warps take it in
+// turn, in steps of one or two chunks; there are two warps if a step is more than 8 KB (heads of 192 and
+// more). A warp copies its steps through its own ring in shared memory, kStages - 1 steps ahead (128 KB a
+// multiprocessor in flight) and across the ends of segments, so that the loads never drain. It needs no
 // barrier until a segment is complete. Then the warps join their softmaxes (Milakov & Gimelshein 2018; in
 // base 2). A segment that is a whole unit goes to `out`; others go to `partials`, and the block that arrives
 // last at the unit's counter merges them in the order of the chunks, whichever came first: results repeat bit
 // for bit.
 //
-// Bytes: K and V once. Keys older than this step's and the plan are read before begin_kernel(), so that the
-// first loads overlap the kernel in front, which writes this step's keys alone.
+// Bytes: K and V once. The plan and keys older than this step's are read before begin_kernel(). So the first
+// loads overlap the kernel in front, which writes only this step's keys.
 namespace minfer::cuda {
 
-/// Of a block's warps together. A block of heads of 512, which runs where a multiprocessor has room for it, has what two others have.
+/// Bytes of the rings of a block's warps together. For heads of 512, on GPUs with room, one block has what two others have.
 constexpr int rings_bytes(int head_size) {
   return head_size > 256 ? 192 << 10 : (kHasSmallBlocks ? 64 : 96) << 10;
 }
@@ -53,12 +53,12 @@ struct DecodeKernel {
   static constexpr int kStepKeys = kGroups * kChunkKeys;
   static constexpr int kTileBytes = kStepKeys * kRowBytes;
   static constexpr int kStageBytes = 2 * kTileBytes;              ///< K, then V
-  static constexpr int kWarps = kStageBytes > (8 << 10) ? 2 : 4;  ///< so that a warp has stages enough
+  static constexpr int kWarps = kStageBytes > (8 << 10) ? 2 : 4;  ///< so that a warp has enough stages
   static constexpr int kStages = rings_bytes(kHead) / kWarps / kStageBytes;
   static constexpr int kDimSteps = kHead / 16;
-  static constexpr int kJoinStride = kHead + 4;  ///< of a head: spreads a fragment's stores over the banks
+  static constexpr int kJoinStride = kHead + 4;  ///< of a head: spreads a fragment's stores over banks
 
-  /// Of heads of 512 Q's fragments lie in shared memory, each warp having loaded a part: values take 128 registers.
+  /// With heads of 512 Q's fragments lie in shared memory, and each warp loads a part of them: values take 128 registers.
   static constexpr bool kSharesQuery = kHead > 256;
   static constexpr int kQuerySteps = kSharesQuery ? kDimSteps / kWarps : kDimSteps;  ///< that a warp loads
   using Query = uint32_t[kQuerySteps][2];
@@ -66,7 +66,7 @@ struct DecodeKernel {
   struct Shared {
     char ring[kWarps][kStages][kStageBytes];
     float value[kWarps][kUnitHeads]
-               [kJoinStride];  ///< between segments; before, Q's fragments where they are shared
+               [kJoinStride];  ///< between segments; before that, Q's fragments if they are shared
     float max[kWarps][kUnitHeads];
     float sum[kWarps][kUnitHeads];
     int32_t arrived;
@@ -77,8 +77,8 @@ struct DecodeKernel {
 
   using Cursor = SegmentCursor<kGroups, Params>;
 
-  /// A warp's softmax so far: fragments of O^T, and of each of a lane's two query heads the largest score
-  /// and, of this lane's keys, the sum of the weights.
+  /// A warp's softmax so far: fragments of O^T, and for each of a lane's two query heads the largest score and
+  /// the sum of the weights of this lane's keys.
   struct Softmax {
     float value[kDimSteps][4];
     float max[2];
@@ -91,7 +91,7 @@ struct DecodeKernel {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
 
-  /// The step's key that this lane looks up.
+  /// Looks up this lane's key of the step.
   __device__ KeyRow look_up_key(const Cursor& cursor) const {
     const int32_t position = cursor.first_key(cursor.step) + lane % kStepKeys;
     bool is_none = cursor.line == end;
@@ -100,11 +100,11 @@ struct DecodeKernel {
                    cursor.unit / p.per_kv_head.per_kv_head, position, is_none ? 0 : cursor.keys_end(end));
   }
 
-  /// Begins to copy a step whose keys the lanes have looked up.
+  /// Starts the copy of a step whose keys the lanes have looked up.
   __device__ void copy_step(int stage, const KeyRow& key_of_lane) const {
     const int32_t row = key_of_lane.row(p.cache);
     const uint32_t tile = shared_address(shared.ring[warp][stage]);
-#pragma unroll 8  // more are looked up so far ahead that registers spill
+#pragma unroll 8  // with more, look-ups run so far ahead that registers spill
     for (int i = 0; i < kTileBytes / (16 * 32); ++i) {
       const int key = (i * 32 + lane) / Rows::kPieces;
       const int piece = (i * 32 + lane) % Rows::kPieces;
@@ -126,7 +126,7 @@ struct DecodeKernel {
     return min(p.per_kv_head.query_heads, p.group - first);
   }
 
-  /// Q^T of a unit as bf16, what this warp loads of it: columns beyond its query heads are 0.
+  /// This warp's part of a unit's Q^T, as bf16: columns beyond the unit's query heads are 0.
   __device__ void load_query(const Cursor& cursor, Query& q) const {
     const int first_step = kSharesQuery ? warp * kQuerySteps : 0;
     const bool used = lane_group() < num_heads(cursor);
@@ -157,7 +157,7 @@ struct DecodeKernel {
   __device__ uint2* shared_query() const {
     return reinterpret_cast<uint2*>(shared.value);
   }
-  /// Puts what the warps have loaded where all of them read it; by all, who have left what lies there now.
+  /// Puts the warps' parts of Q where all warps read them. All call it, after they have left the data that lies there.
   __device__ void share_query(const Query& q) const {
 #pragma unroll
     for (int step = 0; step < kQuerySteps; ++step)
@@ -169,7 +169,7 @@ struct DecodeKernel {
     return {q[step][0], q[step][1]};
   }
 
-  /// Adds the keys from `first_key` on, of which those in [first_seen, keys_end) count.
+  /// Adds the keys from `first_key` on; only those in [first_seen, keys_end) count.
   __device__ void add_step(uint32_t tile, int32_t first_key, int32_t first_seen, int32_t keys_end,
                            const Query& q, Softmax& softmax) const {
     float score[kGroups][2][4] = {};  // two sums each: keys lane_group(), + 8; heads 2 lane_in_group(), + 1
@@ -239,7 +239,7 @@ struct DecodeKernel {
     }
   }
 
-  /// Puts a warp's softmax where the block joins them.
+  /// Puts a warp's softmax where the block joins all of them.
   __device__ void share_softmax(Softmax& softmax) const {
 #pragma unroll
     for (int head = 0; head < 2; ++head) {
@@ -278,7 +278,7 @@ struct DecodeKernel {
     float inverse = part.sum != 0.0f ? 1.0f / part.sum : 0.0f;
     if constexpr (kHasOptions<Params>)
       inverse = p.options.end_factor(part.max, part.sum, first_head(cursor) + head);
-    if constexpr (kHead == kFp8Columns) {  // a warp has a head
+    if constexpr (kHead == kFp8Columns) {  // a warp has one head
       if (p.fp8_out.codes != nullptr)
         return store_fp8(p.fp8_out, cursor.sequence, (first_head(cursor) + head) * kHead,
                          make_float4(part.value.x * inverse, part.value.y * inverse, part.value.z * inverse,
@@ -291,7 +291,7 @@ struct DecodeKernel {
     *reinterpret_cast<uint2*>(row + dim) = packed;
   }
 
-  /// A block writes at most one segment that goes on from the block before it and one that begins in it.
+  /// A block writes at most two partial segments: one continues from the block before, one begins in this block.
   __device__ DecodePartial<kHead>& partial(int32_t share, bool begins) const {
     return static_cast<DecodePartial<kHead>*>(p.partials)[2 * share + (begins ? 1 : 0)];
   }
@@ -336,7 +336,7 @@ struct DecodeKernel {
       const int head = item / (kHead / 4), dim = item % (kHead / 4) * 4;
       Part part;
       for (int32_t some = first; some <= last; some += kMergedTogether) {
-        // All are asked for before the first is waited for.
+        // All loads are issued before the first is waited for.
         float2 max_sum[kMergedTogether];
         float4 value[kMergedTogether];
 #pragma unroll
@@ -360,7 +360,7 @@ struct DecodeKernel {
                    mine.chunk, mine.chunks,   __ldcg(p.context_len + mine.sequence),
                    0};
     segment.skip_chunks(p);
-    Cursor fetch = segment;  // where `key` is, kStages - 1 steps ahead of what is multiplied
+    Cursor fetch = segment;  // the position of `key`, kStages - 1 steps ahead of the products
     fetch.advance(p, end, warp);
     KeyRow key = look_up_key(fetch);
     bool begun = false;
@@ -401,9 +401,9 @@ struct DecodeKernel {
       const Cursor done = segment;
       more = segment.next_segment(p, end);
       if (more && !kSharesQuery) load_query(segment, q);  // arrives while the warps join
-      if constexpr (kSharesQuery) __syncthreads();        // all have read Q, in whose place they join
+      if constexpr (kSharesQuery) __syncthreads();        // all have read Q, whose memory the join uses
       share_softmax(softmax);
-      if (more && kSharesQuery) load_query(segment, q);  // into the registers that values had
+      if (more && kSharesQuery) load_query(segment, q);  // into the registers that held values
       finish_segment(done, mine.share);
     }
   }

@@ -9,10 +9,10 @@
 
 namespace minfer::cuda {
 
-/// Query heads of a unit at the most: the short side of a product.
+/// The most query heads of a unit: the short side of a product.
 inline constexpr int32_t kUnitHeads = 8;
 
-/// What a block found out about a part of a unit: the softmax's state of each query head.
+/// A block's result for its part of a unit: the state of the softmax for each query head.
 template <int kHead>
 struct DecodePartial {
   float value[kUnitHeads][kHead];
@@ -34,8 +34,8 @@ struct DecodeOptionParams : DecodeParams {
   AttentionOptions options;
 };
 
-/// See attention_decode.cuh. `kv`: bf16, f16 or fp8; kHead of kTensorCoreHeads, which instances.cmake compiles: rare ones with
-/// DecodeOptionParams alone.
+/// See attention_decode.cuh. `kv`: bf16, f16 or fp8. kHead: one of kTensorCoreHeads; instances.cmake compiles
+/// all of them, rare ones with DecodeOptionParams alone.
 template <int kHead, class Params>
 void attention_decode(Launch& launch, const Params& params, DType kv, int32_t num_shares);
 

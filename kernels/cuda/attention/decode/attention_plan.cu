@@ -1,17 +1,17 @@
-// The plan of a decode step's attention, once a step for all layers.
+// Makes the plan of a decode step's attention, once a step for all layers.
 //
 //   context_len  [num_decode_sequences] i32
 //   shares       [plans, most shares of a plan] DecodeShare
 //
-// A block a plan, for layers of one kind: a prefix sum of the sequences' chunks in shared memory, then a binary search for each share. A
-// sequence without context (padding) has one empty chunk in each unit, so that its rows are written.
+// One block a plan, for layers of one kind: a prefix sum of the sequences' chunks in shared memory, then a binary search
+// for each share. A sequence without context (padding) has one empty chunk in each unit, so that its rows are written.
 //
-// A block whose share ends within a unit joins and merges twice, one part behind the other, and with few chunks that takes longer than
-// the chunks do (8B, one sequence of 550 tokens: 10.6 us a layer, 6.8 where units happen to be whole shares). So if the units' chunks,
-// each filled up to whole shares, still fit on the blocks with a share that is little larger, the line has them filled up: what is
-// behind a unit's own chunks is nobody's.
+// A block whose share crosses the end of a unit joins and merges twice, one part after the other. With few
+// chunks this takes longer than the chunks do (8B, one sequence of 550 tokens: 10.6 us a layer, 6.8 if units
+// happen to be whole shares). So the line fills each unit's chunks up to whole shares, if all units then still
+// fit on the blocks with a share that is little larger. No block computes the chunks behind a unit's own.
 //
-// The kernel never allows its successor to start early, and fences: attention reads the plan before
+// The kernel never lets its successor start early, and it fences: attention reads the plan before
 // begin_kernel().
 #include <string>
 
@@ -22,16 +22,16 @@ namespace minfer::cuda {
 namespace {
 
 constexpr int kThreads = 1024;
-/// Chunks that a block multiplies in the time of a second segment's end.
+/// Chunks that a block multiplies in the time that the end of a second segment takes.
 constexpr int32_t kChunksOfAnEnd = 8;
 
 struct DecodeStep {
   const int32_t* context_len;
   int32_t num_sequences;
   int32_t units;           ///< of a sequence
-  AttentionWindow window;  ///< that the plan is for
+  AttentionWindow window;  ///< of the plan
 
-  /// Of each unit of a sequence.
+  /// Chunks of each unit of a sequence.
   __device__ int32_t chunks(int32_t sequence) const {
     return DecodeChunks::of(context_len[sequence], window).count;
   }
@@ -41,7 +41,7 @@ __device__ int32_t shares_of(int32_t chunks, int32_t share) {
   return (chunks + share - 1) / share;
 }
 
-/// first_chunk[s] = chunks of a unit of all sequences before s, for s in [0, num_sequences]; each unit's filled up to whole shares.
+/// first_chunk[s] = chunks of one unit of all sequences before s, for s in [0, num_sequences], with each unit filled up to whole shares.
 __device__ void sum_chunks(const DecodeStep& step, int32_t share, int32_t* first_chunk) {
   __shared__ int32_t warp_sums[kThreads / 32];
   const auto thread = static_cast<int32_t>(threadIdx.x);
@@ -64,7 +64,7 @@ __device__ void sum_chunks(const DecodeStep& step, int32_t share, int32_t* first
   __syncthreads();
 }
 
-/// The smallest share from `least` on whose whole multiples hold every unit on `num_shares` blocks, or 0: none is worth it.
+/// The smallest share from `least` on with which whole shares hold every unit on `num_shares` blocks; 0: none is worth it.
 __device__ int32_t find_whole_share(const DecodeStep& step, int32_t num_shares, int32_t least) {
   __shared__ int32_t fits[kChunksOfAnEnd];
   if (step.num_sequences * step.units > num_shares) return 0;
@@ -82,7 +82,7 @@ __device__ int32_t find_whole_share(const DecodeStep& step, int32_t num_shares, 
   return 0;
 }
 
-/// `first_chunk`: as the line has them.
+/// `first_chunk`: filled up as in the line.
 __device__ DecodeShare make_share(const DecodeStep& step, const int32_t* first_chunk, int32_t begin,
                                   int32_t end, int32_t share) {
   int32_t low = 0, high = step.num_sequences;

@@ -4,19 +4,19 @@
 
 namespace minfer::cuda {
 
-/// A walk over the share of a thread block of attention_decode: segment by segment, a segment being what the
-/// share has of one unit, in steps of kGroups chunks. `end`: of the share in the line of all chunks. Params: DecodeParams or
+/// A walk over the share of a thread block of attention_decode, in steps of kGroups chunks. A segment is the
+/// share's part of one unit. `end`: the share's end in the line of all chunks. Params: DecodeParams or
 /// DecodeOptionParams.
 template <int kGroups, class Params>
 struct SegmentCursor {
-  int32_t line;  ///< of the segment's first chunk among all chunks; `end` behind the last segment
+  int32_t line;  ///< index of the segment's first chunk among all chunks; `end` behind the last segment
   int32_t sequence;
   int32_t unit;
-  int32_t chunk;    ///< of the unit, the segment's first
+  int32_t chunk;    ///< the segment's first, in the unit
   int32_t chunks;   ///< of the unit
   int32_t context;  ///< of the sequence
   int32_t step;
-  int32_t skipped = 0;  ///< chunks of the sequence in front of those of its units
+  int32_t skipped = 0;  ///< chunks of the sequence in front of its units' chunks
 
   __device__ int32_t unit_begin() const { return line - chunk; }
   __device__ int32_t segment_end(int32_t end) const { return min(end, unit_begin() + chunks); }
@@ -28,7 +28,7 @@ struct SegmentCursor {
   __device__ int32_t keys_end(int32_t end) const {
     return min(context, (skipped + segment_end(end) - unit_begin()) * kChunkKeys);
   }
-  /// The first of the sequence's keys that is in the window.
+  /// The first key of the sequence in the window.
   __device__ int32_t first_seen(const Params& p) const {
     if constexpr (kHasOptions<Params>) return p.options.first_seen(context - 1);
     return 0;
@@ -36,7 +36,7 @@ struct SegmentCursor {
   __device__ void skip_chunks(const Params& p) {
     if constexpr (kHasOptions<Params>) skipped = DecodeChunks::of(context, p.options.window).skipped;
   }
-  /// Whether the step has the key that the running step of the engine adds to the sequence.
+  /// Whether the step has the sequence's newest key, which the running step of the engine adds.
   __device__ bool has_newest_key(int32_t end) const {
     return line < end && chunk + (step + 1) * kGroups >= chunks;
   }
@@ -55,7 +55,7 @@ struct SegmentCursor {
     return true;
   }
 
-  /// Goes forward by `count` steps, into later segments if need be.
+  /// Goes forward by `count` steps, across segments if necessary.
   __device__ void advance(const Params& p, int32_t end, int32_t count) {
     step += count;
     int32_t in_segment = steps(end);

@@ -1,7 +1,7 @@
 #pragma once
 
-// Attention of many query heads over one row a token that holds key and value (latent attention), on tensor cores, for any number of
-// tokens a sequence.
+// Attention of many query heads over one row per token that holds both key and value (latent attention), on
+// tensor cores, for any number of tokens a sequence.
 //
 //   out[t, h] = sum over j < keys(t) of softmax_j(scale * q[t, h] . k[j]) k[j][0 .. 511]
 //   keys(t) = context of t's sequence - tokens of the sequence after t in this step
@@ -10,16 +10,16 @@
 //   k     [num_blocks, block_size, 576] bf16 or f16; the first 512 elements are the value
 //   out   [tokens, heads, 512] bf16
 //
-// A block of 8 warps takes a tile of kRows rows (query token times query head) of one sequence and a part of its keys, in chunks of 64:
-// grid (tiles, splits), LatentPlan. Warps stand as kRows / 16 groups of 16 rows, kParts to a group:
+// A block of 8 warps takes a tile of kRows rows (query token times query head) of one sequence and a part of its keys, in
+// chunks of 64: grid (tiles, splits), LatentPlan. The warps form kRows / 16 groups of 16 rows, with kParts warps each:
 //   scores   Q K^T: a warp has 64 / kParts keys of the chunk
 //   weights  maxima over the warps of a group through shared memory; weights to shared memory as elements of the cache's type
 //   values   P V: a warp has 512 / kParts elements, which stay in registers from chunk to chunk
-// Q (18 or 72 KiB) lies in shared memory, and two chunks of keys (72 KiB each), of which one is copied while the other is multiplied. Of
-// a chunk the rows are read once for both products: 1,152 bytes a key. Of several splits each writes its sums (f32) and its maximum, and
-// a second kernel adds them up in the order of the keys, so that results repeat bit for bit.
+// Shared memory holds Q (18 or 72 KiB) and two chunks of keys (72 KiB each): one is copied while the other is multiplied.
+// A chunk's rows are read once for both products: 1,152 bytes a key. With several splits, each writes its sums (f32) and
+// its maximum, and a second kernel adds them up in the order of the keys, so that results repeat bit for bit.
 //
-// Alignment: 16 bytes of q and k. A token without keys (padding) gives zeros. Everything is read behind begin_kernel().
+// Alignment: 16 bytes of q and k. A token without keys (padding) gives zeros. All reads are behind begin_kernel().
 #include "kernels/cuda/attention/latent/attention_latent.h"
 #include "kernels/cuda/attention/shared/attention_tiles.cuh"
 
@@ -31,7 +31,7 @@ inline constexpr int kLatentThreads = kLatentWarps * kWarpSize;
 template <class Kv, int kRows>
 struct LatentBlock {
   static constexpr int kGroups = kRows / 16;             ///< of rows
-  static constexpr int kParts = kLatentWarps / kGroups;  ///< warps of a group
+  static constexpr int kParts = kLatentWarps / kGroups;  ///< warps in a group
   static constexpr int kKeyTiles = kLatentKeys / kParts / 8;
   static constexpr int kValueTiles = kLatentValues / kParts / 8;
   static_assert(kKeyTiles >= 1);
@@ -40,7 +40,7 @@ struct LatentBlock {
   static constexpr int kQBytes = kRows * kLatentRow * 2;
   static constexpr int kChunkBytes = kLatentKeys * kLatentRow * 2;
   static constexpr int kWeightBytes = kRows * kLatentKeys * 2;
-  /// Of each warp a number a row: maxima of a chunk, in the end sums.
+  /// One number a row for each warp: maxima of a chunk, at the end sums.
   static constexpr int kExchangeBytes = kLatentWarps * 16 * 4;
   static constexpr int kSharedBytes = kQBytes + 2 * kChunkBytes + kWeightBytes + kExchangeBytes;
   static_assert(kSharedBytes <= kLatentSharedBytes);
@@ -94,13 +94,13 @@ struct LatentBlock {
   }
   static __device__ int32_t max_int(int32_t a, int32_t b) { return a > b ? a : b; }
 
-  /// Keys that any row of the tile sees: those of the last one.
+  /// Keys that any row of the tile sees: the keys of its last row.
   __device__ int32_t keys() const {
     const int32_t last = first_row + kRows < num_rows ? first_row + kRows - 1 : num_rows - 1;
     return max_int(0, context - (queries - 1 - last / p.heads));
   }
 
-  /// bf16 as elements of Kv; zeros behind the last row.
+  /// Loads bf16 as elements of Kv; zeros behind the last row.
   __device__ void load_q() {
     constexpr int kPieces = kLatentRow / 8;
     for (int i = static_cast<int>(threadIdx.x); i < kRows * kPieces; i += kLatentThreads) {
@@ -118,7 +118,7 @@ struct LatentBlock {
     }
   }
 
-  /// Begins to copy a chunk's rows, a warp a row and turn; zeros behind the last key.
+  /// Starts the copy of a chunk's rows, one row a warp at a time; zeros behind the last key.
   __device__ void copy_chunk(int index, int32_t end) const {
     constexpr int kPieces = kLatentRow / 8;
     const int32_t* blocks = p.block_table + int64_t{sequence} * p.max_blocks;
@@ -144,7 +144,7 @@ struct LatentBlock {
       for (int i = 0; i < 4; ++i)
         scores[t][i] = 0.0f;
 #pragma unroll 3
-    for (int step = 0; step < kLatentRow / 32; ++step) {  // of two products each
+    for (int step = 0; step < kLatentRow / 32; ++step) {  // two products a step
       uint32_t a[2][4];
 #pragma unroll
       for (int half = 0; half < 2; ++half)
@@ -161,7 +161,7 @@ struct LatentBlock {
     }
   }
 
-  /// Scales the scores and masks those beyond the keys that the two rows see; the largest of each of the two rows over the warp's keys.
+  /// Scales the scores and masks keys that the two rows do not see. Finds each row's largest score over the warp's keys.
   __device__ void mask(int index, const int32_t (&seen)[2], float (&scores)[kKeyTiles][4],
                        float (&largest)[2]) const {
     largest[0] = largest[1] = -INFINITY;
@@ -179,7 +179,7 @@ struct LatentBlock {
     largest[1] = group_max(largest[1]);
   }
 
-  /// A number a row of each warp, to all warps of the group; all threads.
+  /// Gives the warp's number for each row to all warps of the group. All threads call it.
   __device__ void give(const float (&values)[2]) const {
     if (lane_in_group() != 0) return;
     exchange()[warp() * 16 + lane_group()] = values[0];
@@ -189,7 +189,7 @@ struct LatentBlock {
     return exchange()[(group() * kParts + part_of_group) * 16 + lane_group() + 8 * half];
   }
 
-  /// Weights of the scores, in shared memory; sums so far are made relative to the new maxima.
+  /// Puts the weights of the scores into shared memory, and makes the sums so far relative to the new maxima.
   __device__ void weigh(const float (&scores)[kKeyTiles][4]) {
     float base[2];
 #pragma unroll
@@ -241,7 +241,7 @@ struct LatentBlock {
     }
   }
 
-  /// All chunks [begin, end).
+  /// Adds all chunks of [begin, end).
   __device__ void run(int begin, int end) {
     const int32_t last_key = keys();
     if (begin < end) copy_chunk(begin, last_key);
@@ -249,7 +249,7 @@ struct LatentBlock {
     const int32_t seen[2] = {keys_of(16 * group() + lane_group()), keys_of(16 * group() + lane_group() + 8)};
     for (int index = begin; index < end; ++index) {
       wait_for_copies<0>();
-      __syncthreads();  // the chunk and Q are there, and nobody reads what is overwritten next
+      __syncthreads();  // the chunk and Q have come, and no warp reads the chunk that is overwritten next
       if (index + 1 < end) copy_chunk(index + 1, last_key);
       float scores[kKeyTiles][4], largest[2];
       score(index, scores);
@@ -296,12 +296,12 @@ struct LatentBlock {
     }
   }
 
-  /// Of a split without keys.
+  /// For a split without keys.
   __device__ void store_none(int64_t slot) const {
     if (threadIdx.x < kRows) p.maxima[slot * kRows + threadIdx.x] = {-INFINITY, 0.0f};
   }
 
-  /// `slot`: of the tile and the split.
+  /// `slot`: index of the tile and the split.
   __device__ void store_partial(int64_t slot) const {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -325,7 +325,7 @@ __global__ void __launch_bounds__(kLatentThreads, 1)
   begin_kernel(stamps);
   allow_next_kernel();
   LatentBlock<Kv, kRows> block{p, latent_shared};
-  // The last tiles of a sequence see the most keys: they come first.
+  // The last tiles of a sequence see the most keys, so they come first.
   const auto tile = static_cast<int32_t>(gridDim.x - 1 - blockIdx.x);
   if (!block.find(tile)) return;
   const int chunks = (block.keys() + kLatentKeys - 1) / kLatentKeys;
@@ -341,7 +341,7 @@ __global__ void __launch_bounds__(kLatentThreads, 1)
   block.store_partial(slot);
 }
 
-/// Adds up the splits of a row, a block a row of a tile: grid (tiles * kRows).
+/// Adds up the splits of a row. A block takes one row of a tile: grid (tiles * kRows).
 template <int kRows>
 __global__ void __launch_bounds__(kLatentValues / 4)
     join_latent_kernel(const __grid_constant__ LatentParams p, Stamps stamps) {

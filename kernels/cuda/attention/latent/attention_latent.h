@@ -15,8 +15,8 @@ struct LatentParams : AttentionParams {
   int32_t heads;
   LatentPlan plan;
   float*
-      partials;  ///< [tiles, splits, rows, kLatentValues] of more than one split, not yet divided by their sums
-  float2* maxima;  ///< [tiles, splits, rows] largest exponent of 2, and the sum of those relative to it
+      partials;  ///< [tiles, splits, rows, kLatentValues] with more than one split, not yet divided by the sums
+  float2* maxima;  ///< [tiles, splits, rows] largest exponent of 2, and the sum of terms relative to it
 };
 
 /// See attention_latent.cuh. Kv: bf16 or f16.

@@ -10,26 +10,26 @@
 #include "kernels/cuda/elementwise/kv_slots.cuh"
 #include "kernels/cuda/launch/launch.h"
 
-// Causal attention of sequences that bring any number of tokens, over a paged cache in bf16, f16 or fp8 e4m3:
+// Causal attention of sequences with any number of tokens, over a paged cache in bf16, f16 or fp8 e4m3:
 // FlashAttention-2 (Dao 2023).
 //
 //   out[t, h] = sum over j < keys(t) of softmax_j(scale * q[t, h] . k[j, h / group]) v[j, h / group]
 //   keys(t) = context of t's sequence - tokens of the sequence after t in this step
 //
-// and with PrefillOptionParams j >= keys(t) - window, scores capped, a sink in the softmax. Key tiles in front of the window of a tile's
-// first token are not read; a sink joins when results are written.
+// PrefillOptionParams adds j >= keys(t) - window, capped scores and a sink in the softmax. Key tiles in front
+// of the window of a tile's first token are not read; a sink joins when results are written.
 //
 //   qkv     [tokens, (heads + 2 kv_heads) * head_size] bf16, rows `stride` apart; only q is read
 //   k, v    [num_blocks, kv_heads, block_size, head_size]
 //   out     [tokens, heads * head_size] bf16
 //
-// A block takes up to 128 rows of one sequence and KV head, a row being a query token and one of the query
-// heads that share the KV head, and all their keys in tiles of 64. Grid: KV heads x the most tiles that the
-// step's tokens can make, those with the most keys first; a block finds its tile from query_start and context_len
-// and ends if there is none. Four warps have 32 rows each; scores, weights and results
-// stay in registers. Where a tile is belongs to the step's inputs: it is found before begin_kernel(). While
-// one tile of K and V is multiplied, the next is copied. Two blocks a multiprocessor, so that the softmax of
-// one runs beside the products of the other.
+// A block takes up to 128 rows of one sequence and KV head, and all their keys in tiles of 64. A row is a query
+// token with one of the query heads that share the KV head. Grid: KV heads x the most tiles that the step's
+// tokens can form, tiles with the most keys first. A block finds its tile from query_start and context_len and
+// ends if there is none; these are inputs of the step, so it does so before begin_kernel(). Four warps have 32
+// rows each; scores, weights and results stay in registers. The next tile of K and V is copied while one is
+// multiplied. A multiprocessor has two blocks, so that the softmax of one runs beside the products of the
+// other.
 //
 // Operations: 4 * head_size for each row and key. Bytes: q and out once, K and V once for each tile, mostly
 // from L2.
@@ -48,7 +48,7 @@ struct PrefillKernel {
   static constexpr int kRowBytes = kHead * static_cast<int>(sizeof(Kv));
   static constexpr int kTileBytes = kKeyTile * kRowBytes;
   static constexpr int kDimSteps = kHead / 16;
-  static constexpr int kGroups = sizeof(Kv) == 1 ? 2 : 1;  ///< of 16 keys that are loaded together
+  static constexpr int kGroups = sizeof(Kv) == 1 ? 2 : 1;  ///< of 16 keys, loaded together
   static constexpr int kQueryPieces = kHead * 2 / 16;      ///< of 16 bytes, in a row
 
   struct Shared {
@@ -56,8 +56,8 @@ struct PrefillKernel {
     char kv[2][2][kTileBytes];           ///< two stages of K and V
   };
 
-  /// What a warp keeps of its rows: fragments m hold rows 16 m to 16 m + 15, a lane of them rows
-  /// lane_group() and lane_group() + 8.
+  /// A warp's state of its rows. Fragment m holds rows 16 m to 16 m + 15; a lane holds rows lane_group() and
+  /// lane_group() + 8 of them.
   struct Softmax {
     float value[2][2 * kDimSteps][4];
     float max[2][2];
@@ -77,7 +77,7 @@ struct PrefillKernel {
     return p.options.first_seen(tile.first_position);
   }
 
-  /// Keys first_key + lane and + 32.
+  /// Looks up keys first_key + lane and first_key + lane + 32.
   __device__ void look_up_keys(int32_t first_key, KeyRow (&places)[2]) const {
     const int32_t* blocks = p.block_table + int64_t{tile.sequence} * p.max_blocks;
 #pragma unroll
@@ -89,7 +89,7 @@ struct PrefillKernel {
     }
   }
 
-  /// Begins to copy a tile of K and V.
+  /// Starts the copy of a tile of K and V.
   __device__ void copy_tile(int stage, const KeyRow (&places)[2]) const {
     const int32_t rows[2] = {places[0].row(p.cache), places[1].row(p.cache)};
     const uint32_t to = shared_address(shared.kv[stage][0]);
@@ -110,7 +110,7 @@ struct PrefillKernel {
   /// score = q k^T of the warp's rows and a tile of keys.
   __device__ void multiply_keys(uint32_t keys, Scores& score) const {
     const uint32_t query = shared_address(shared.query);
-#pragma unroll 2  // more are loaded so far ahead that registers spill
+#pragma unroll 2  // with more, loads run so far ahead that registers spill
     for (int step = 0; step < kDimSteps; ++step) {
       uint32_t q[2][4];
 #pragma unroll
@@ -134,7 +134,7 @@ struct PrefillKernel {
     }
   }
 
-  /// The last position that a row of this lane may read.
+  /// The last key position that a row of this lane may read.
   __device__ int32_t last_key(int m, int half) const {
     return tile.first_position + (warp * 32 + m * 16 + 8 * half + lane_group()) / p.group;
   }
@@ -153,7 +153,7 @@ struct PrefillKernel {
     }
   }
 
-  /// Caps scores, and takes out those of keys in front of a row's window.
+  /// Caps scores, and masks keys in front of a row's window.
   __device__ void apply_options(int32_t first_key, Scores& score) const {
     if (p.options.cap > 0.0f) {
 #pragma unroll
@@ -181,7 +181,7 @@ struct PrefillKernel {
     }
   }
 
-  /// Turns scores into weights relative to the largest score of each row, and what is there already too.
+  /// Turns scores into weights relative to the largest score of each row, and rescales the sums and values so far.
   __device__ void weigh(Scores& score, Softmax& softmax) const {
 #pragma unroll
     for (int m = 0; m < 2; ++m) {
@@ -214,7 +214,7 @@ struct PrefillKernel {
     }
   }
 
-  /// value += weight v. The fragments of scores are those that a product takes from the left.
+  /// value += weight v. The fragments of scores serve as a product's left operand.
   __device__ void multiply_values(uint32_t values, const Scores& weight, Softmax& softmax) const {
 #pragma unroll
     for (int n = 0; n < kKeyTile / 16; n += kGroups) {
@@ -265,7 +265,7 @@ struct PrefillKernel {
           const auto value = [&](int n, int i) {
             return softmax.value[m][2 * step + n][2 * half + i] * inverse;
           };
-          if constexpr (sizeof(Kv) == 1) {  // fragment n has the dims 2 c + n: four neighbours in a lane
+          if constexpr (sizeof(Kv) == 1) {  // fragment n has dims 2 c + n: a lane has four neighbours
             const uint2 dims = {pack<__nv_bfloat16>(value(0, 0), value(1, 0)),
                                 pack<__nv_bfloat16>(value(0, 1), value(1, 1))};
             const int piece = 2 * step + lane_in_group() / 2;
@@ -305,7 +305,7 @@ struct PrefillKernel {
 #pragma unroll 1
     for (int32_t first_key = begin; first_key < keys; first_key += kKeyTile, stage ^= 1) {
       wait_for_copies<0>();
-      __syncthreads();  // all of this tile is there, and all warps are done with the one before
+      __syncthreads();  // all of this tile has come, and no warp uses the one before
       if (first_key + kKeyTile < keys) {
         copy_tile(stage ^ 1, places);
         look_up_keys(first_key + 2 * kKeyTile, places);

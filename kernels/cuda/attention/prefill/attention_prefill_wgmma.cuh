@@ -8,28 +8,28 @@
 #include "kernels/cuda/launch/launch.h"
 #include "kernels/cuda/weights/element_types.h"
 
-/// Causal attention of sequences that bring any number of tokens, for a cache in bf16, f16 or fp8 on Hopper: the same
-/// operation, tensors and tiles as attention_prefill.cuh, by warpgroup products, after FlashAttention-3 (Shah et al. 2024).
+/// Causal attention of sequences with any number of tokens, for a cache in bf16, f16 or fp8 on Hopper: the operation,
+/// tensors and tiles of attention_prefill.cuh, by warpgroup products, after FlashAttention-3 (Shah et al. 2024).
 ///
-/// Blocks stay: each takes one tile of 128 rows after the other, those with the most keys first, until none is left. A warp finds the
-/// tiles and brings Q and a ring of K by TMA, another warp V: 128 keys a stage (fewer with larger heads, keys_of_stage()), a lane for each
-/// box, which is of one block of the cache. They are ahead by all stages, across tiles too. Two warpgroups multiply 64 rows each. A tile's
-/// keys are taken from its last ones, which alone need a mask, to its first. Two things overlap: the softmax of a stage with the products
-/// of the one before (a warpgroup begins Q K^T of the next keys and weights V of the last before it waits for either), and the softmax of
-/// one warpgroup with the products of the other, which take turns at beginning products. Scores, weights and results stay in registers.
+/// Blocks are persistent: each takes tiles of 128 rows in turn, those with the most keys first. One warp finds the tiles and copies Q
+/// and a ring of K by TMA, another warp copies V: 128 keys a stage (fewer with larger heads, keys_of_stage()), a lane for each box,
+/// which lies in one block of the cache. They are ahead by all stages, across tiles too. Two warpgroups multiply 64 rows each. A tile
+/// takes its keys from the last, which alone need a mask, to the first. Two things overlap: the softmax of a stage with the products
+/// of the stage before (a warpgroup starts Q K^T of the next keys and P V of the last before it waits for either), and the softmax of
+/// one warpgroup with the products of the other (they take turns to start products). Scores, weights and results stay in registers.
 ///
-/// In shared memory a tile of keys is [key / 8][head_size / 64][8][64], as a box of the tensor map [rows / 8][head_size / 64][8][64] of
-/// the whole cache comes, rows of 128 bytes swizzled; with heads of 96 32 elements instead of 64, with heads of 80 16. So blocks of the
-/// cache are a multiple of eight slots.
+/// In shared memory a tile of keys is [key / 8][head_size / 64][8][64], like a box of the whole cache's tensor map
+/// [rows / 8][head_size / 64][8][64], with swizzled rows of 128 bytes. Heads of 96 have rows of 32 elements instead
+/// of 64, heads of 80 rows of 16. Rows come by eights, so blocks of the cache are a multiple of eight slots.
 ///
-/// Of a cache in fp8 K and V come as they are, and two more warps widen them to f16 into the stages that are multiplied.
+/// With a cache in fp8, K and V are copied as they are, and two more warps widen them to f16 into the stages that are multiplied.
 ///
-/// What lies in the cache behind a sequence's last token may be NaN: scores of it are replaced, values become zeros.
+/// The cache may hold NaN behind a sequence's last token: scores of it are replaced, and values become zeros.
 ///
-/// With PrefillOptionParams (see attention_prefill.cuh) keys are taken down to the tile that has the first one in the window of the rows'
-/// first token. Boxes of it that lie in front of that key come as zeros: their copies are asked for behind the end of the cache.
+/// With PrefillOptionParams (see attention_prefill.cuh) keys are taken down to the tile with the first key in the window of the
+/// rows' first token. That tile's boxes in front of this key come as zeros: their copies use an address behind the end of the cache.
 ///
-/// Shared memory, registers and what bounds each head size: ../README.md.
+/// Shared memory, registers and the bound of each head size: ../README.md.
 ///
 /// Measured on one H200, 32 heads of 128 over 8, bf16, ops by themselves: prompts of 2,048 / 4 x 2,048 / 8,192 tokens in 65 / 268 / 887 us,
 /// 532 / 513 / 620 TFLOP/s of the half that is not masked.
@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(Form::kThreads, 1)
     make_barrier(shared.tile_full, 1);
     make_barrier(shared.query_full, 1);
     make_barrier(shared.query_empty,
-                 Form::kConsumers / 32 + 1);  // those that multiply, and the one that brings V
+                 Form::kConsumers / 32 + 1);  // the warps that multiply, and the one that brings V
     for (int stage = 0; stage < Form::kStages; ++stage) {
       make_barrier(shared.key_full[stage], 1);
       make_barrier(shared.key_empty[stage], Form::kConsumers / 32);
@@ -93,11 +93,11 @@ __global__ void __launch_bounds__(Form::kThreads, 1)
     WgmmaConsumer<Form>{p, shared}.run();
   }
 #else
-  __trap();  // chosen on compute capability 9.0 alone, for which sm_90a is built
+  __trap();  // launched on compute capability 9.0 alone, for which sm_90a is built
 #endif
 }
 
-/// The whole cache as boxes of p.keys_of_box keys of a head, see above; of fp8 rows as they are.
+/// The whole cache as boxes of p.keys_of_box keys of a head, see above; in fp8, plain rows.
 template <class Form>
 CUtensorMap cache_map(const void* data, const PrefillParams& p) {
   const int64_t rows = int64_t{p.num_blocks} * p.cache.kv_heads * p.cache.block_size;

@@ -9,8 +9,8 @@
 #include "kernels/cuda/elementwise/kv_slots.cuh"
 #include "kernels/cuda/launch/launch.h"
 
-// Causal attention with heads of 512 of sequences that bring any number of tokens, over a paged cache in bf16, f16 or fp8 e4m3. As
-// attention_prefill.cuh has it, results of a row being too many for one warp's registers:
+// Causal attention with heads of 512, of sequences with any number of tokens, over a paged cache in bf16, f16 or
+// fp8 e4m3. Like attention_prefill.cuh, except that a row's results are too many for one warp's registers:
 //
 //   out[t, h] = softmax_j(scale * q[t, h] . k[j, h / group]) v[j, h / group],  j < keys(t), and with options as there
 //
@@ -18,16 +18,16 @@
 //   k, v    [num_blocks, kv_heads, block_size, 512]
 //   out     [tokens, heads * 512] bf16
 //
-// A block of 8 warps takes up to 64 rows (query token times query head of a KV head) of one sequence and KV head, and all their keys in
-// chunks of 64 KiB of K: 64 keys, in fp8 128. Warps stand as two groups of 32 rows, four to a group:
+// A block of 8 warps takes up to 64 rows (query token times query head of a KV head) of one sequence and KV head, and all
+// their keys in chunks of 64 KiB of K: 64 keys, in fp8 128. The warps form two groups of 32 rows, with four warps each:
 //   scores   Q K^T: a warp has a quarter of the chunk's keys
 //   weights  maxima over the warps of a group through shared memory; weights to shared memory as elements of the products
-//   values   P V: a warp has 128 of the 512 columns, 128 registers that stay from chunk to chunk
-// Q (64 KiB), one chunk of K and one of V (64 KiB each) lie in shared memory: the next K is copied while values are added, the next V
-// while scores are made. Grid: KV heads x the most tiles that the step's tokens can make, those with the most keys first; a block finds its tile
-// from the step's inputs before begin_kernel().
+//   values   P V: a warp has 128 of the 512 columns, in 128 registers from chunk to chunk
+// Shared memory holds Q (64 KiB), one chunk of K and one of V (64 KiB each). The next K is copied while values
+// are added, the next V while scores are computed. Grid: KV heads x the most tiles that the step's tokens can
+// form, tiles with the most keys first. A block finds its tile from the step's inputs before begin_kernel().
 //
-// Alignment: 16 bytes of q, k, v and out. A token without keys (padding) gives zeros. Operations and bytes as attention_prefill.cuh.
+// Alignment: 16 bytes of q, k, v and out. A token without keys (padding) gives zeros. Operations and bytes as in attention_prefill.cuh.
 namespace minfer::cuda {
 
 inline constexpr int kWideWarps = 8;
@@ -42,14 +42,14 @@ struct WidePrefillKernel {
   static constexpr int kRowBytes = kWideHeadSize * static_cast<int>(sizeof(Kv));
   static constexpr int kChunkBytes = 64 << 10;
   static constexpr int kKeys = kChunkBytes / kRowBytes;  ///< of a chunk
-  static constexpr int kParts = 4;                       ///< warps of a group of rows
+  static constexpr int kParts = 4;                       ///< warps in a group of rows
   static constexpr int kPartKeys = kKeys / kParts;
-  static constexpr int kGroups = sizeof(Kv) == 1 ? 2 : 1;  ///< of 16 keys that are loaded together
+  static constexpr int kGroups = sizeof(Kv) == 1 ? 2 : 1;  ///< of 16 keys, loaded together
   static constexpr int kPartSteps = kWideHeadSize / 16 / kParts;
   static constexpr int kQueryPieces = kWideHeadSize * 2 / 16;
   using Weights = SharedRows<kKeys * 2>;
   static constexpr int kPieces = kRowBytes / 16;
-  static constexpr int kKeysOfPass = kWideThreads / kPieces;  ///< that all threads together copy at a time
+  static constexpr int kKeysOfPass = kWideThreads / kPieces;  ///< that all threads copy together
   static constexpr int kPasses = kKeys / kKeysOfPass;
   static_assert(kPartKeys == 16 * kGroups && kPieces % 32 == 0 && kPasses <= 32);
 
@@ -58,10 +58,10 @@ struct WidePrefillKernel {
     char k[kChunkBytes];
     char v[kChunkBytes];
     char weights[kWideQueryRows * kKeys * 2];
-    float exchange[kParts][kWideQueryRows];  ///< maxima of a chunk, in the end sums
+    float exchange[kParts][kWideQueryRows];  ///< maxima of a chunk, at the end sums
   };
 
-  /// Fragments m of a warp hold rows 16 m to 16 m + 15 of its group, a lane of them rows lane_group() and lane_group() + 8.
+  /// Fragment m of a warp holds rows 16 m to 16 m + 15 of its group; a lane holds rows lane_group() and lane_group() + 8 of them.
   struct Softmax {
     float value[2][2 * kPartSteps][4];
     float max[2][2];
@@ -89,7 +89,7 @@ struct WidePrefillKernel {
                    end);
   }
 
-  /// Begins to copy a chunk of K or V, whose rows the lanes have looked up.
+  /// Starts the copy of a chunk of K or V, whose rows the lanes have looked up.
   __device__ void copy_chunk(char* chunk, const void* cache, int32_t row_of_lane) const {
     const uint32_t to = shared_address(chunk);
     const int piece = thread % kPieces;
@@ -102,7 +102,7 @@ struct WidePrefillKernel {
     commit_copies();
   }
 
-  /// score = q k^T of the group's rows and the warp's keys.
+  /// score = q k^T for the group's rows and the warp's keys.
   __device__ void multiply_keys(Scores& score) const {
     const uint32_t query = shared_address(shared.query);
     const uint32_t keys = shared_address(shared.k) + part * kPartKeys * kRowBytes;
@@ -125,7 +125,7 @@ struct WidePrefillKernel {
     }
   }
 
-  /// Caps scores, and takes out those of keys behind a row's own or in front of its window.
+  /// Caps scores, and masks keys behind a row's own or in front of its window.
   __device__ void mask(int32_t first_key, Scores& score) const {
     const int32_t first_of_lane = first_key + part * kPartKeys + 2 * lane_in_group();
 #pragma unroll
@@ -150,7 +150,7 @@ struct WidePrefillKernel {
     }
   }
 
-  /// Tells the warps of the group the largest score of each row among this warp's keys.
+  /// Tells the warps of the group each row's largest score among this warp's keys.
   __device__ void give_maxima(const Scores& score) const {
 #pragma unroll
     for (int m = 0; m < 2; ++m) {
@@ -166,7 +166,7 @@ struct WidePrefillKernel {
     }
   }
 
-  /// Weights of the scores, in shared memory; what has been summed is made relative to the new maxima.
+  /// Puts the weights of the scores into shared memory, and makes the sums so far relative to the new maxima.
   __device__ void weigh(const Scores& score, Softmax& softmax) const {
     float base[2][2], factor[2][2];
     bool all_one = true;
@@ -212,7 +212,7 @@ struct WidePrefillKernel {
     }
   }
 
-  /// value += weight v, of the group's rows and the warp's columns.
+  /// value += weight v, for the group's rows and the warp's columns.
   __device__ void multiply_values(Softmax& softmax) const {
     const uint32_t weights = shared_address(shared.weights), values = shared_address(shared.v);
 #pragma unroll 1
@@ -241,7 +241,7 @@ struct WidePrefillKernel {
     }
   }
 
-  /// What a row's values are multiplied with in the end; by all threads.
+  /// Finds the factor for a row's values at the end. All threads call it.
   __device__ void find_end_factors(const Softmax& softmax, float (&factor)[2][2]) const {
     __syncthreads();
 #pragma unroll
@@ -285,7 +285,7 @@ struct WidePrefillKernel {
             return softmax.value[m][2 * step + n][2 * half + i] * factor[m][half];
           };
           const int first_piece = 2 * (part * kPartSteps + step);
-          if constexpr (sizeof(Kv) == 1) {  // fragment n has the dims 2 c + n: four neighbours in a lane
+          if constexpr (sizeof(Kv) == 1) {  // fragment n has dims 2 c + n: a lane has four neighbours
             const uint2 dims = {pack<__nv_bfloat16>(value(0, 0), value(1, 0)),
                                 pack<__nv_bfloat16>(value(0, 1), value(1, 1))};
             *reinterpret_cast<uint2*>(
@@ -325,17 +325,17 @@ struct WidePrefillKernel {
 #pragma unroll 1
     for (int32_t first_key = begin; first_key < keys; first_key += kKeys) {
       wait_for_copies<1>();
-      __syncthreads();  // K is there, and in the first turn Q
+      __syncthreads();  // K has come, and in the first turn Q
       Scores score = {};
       multiply_keys(score);
       mask(first_key, score);
       give_maxima(score);
-      __syncthreads();  // all have read K, and told their maxima
+      __syncthreads();  // all have read K and told their maxima
       row = next.row(p.cache);
       copy_chunk(shared.k, p.k, row);
       weigh(score, softmax);
       wait_for_copies<1>();
-      __syncthreads();  // V and the weights are there
+      __syncthreads();  // V and the weights have come
       multiply_values(softmax);
       __syncthreads();  // all have read both
       copy_chunk(shared.v, p.v, row);

@@ -28,8 +28,8 @@ struct QueryTile {
     const int32_t head = kv_head * p.group + row % p.group;
     return (first_token + row / p.group) * stride + int64_t{head} * head_size;
   }
-  /// Stores eight elements of a row's head from shared memory, where they are bf16. By a whole warp, whose lanes have pieces that follow
-  /// one another.
+  /// Stores eight elements of a row's head from shared memory, where they are bf16. A whole warp calls it, with
+  /// consecutive pieces in its lanes.
   template <int kHead>
   __device__ void store_piece(const PrefillParams& p, int row, int piece, const char* from) const {
     const bool valid = row < rows(p);
@@ -48,14 +48,14 @@ struct QueryTile {
   }
 };
 
-/// Puts 16 bytes of a row's dims into a tile of Q, laid out as Rows. With a cache in fp8, fragments have two dims of one register four apart.
+/// Puts 16 bytes of a row's dims into a tile of Q, laid out as Rows. For a cache in fp8, a lane's two registers get four consecutive dims.
 template <class Rows, bool kForFp8>
 __device__ __forceinline__ void store_query_piece(char* tile, int row, int piece, const uint4& dims) {
   if constexpr (kForFp8) {
     const uint32_t pairs[4] = {dims.x, dims.y, dims.z, dims.w};
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const int pair = piece % 2 * 4 + i;  // of 8 that a step has
+      const int pair = piece % 2 * 4 + i;  // of the 8 of a step
       const int slot = pair % 2 * 4 + pair / 2;
       *reinterpret_cast<uint32_t*>(tile + Rows::offset(row, piece / 2 * 2 + slot / 4) + slot % 4 * 4) =
           pairs[i];
@@ -65,8 +65,8 @@ __device__ __forceinline__ void store_query_piece(char* tile, int row, int piece
   }
 }
 
-/// Brings Q of `tile` to shared memory by all threads of a block, as elements of the products with a cache of Kv; rows that the tile does not
-/// have are 0.
+/// All threads of a block bring Q of `tile` to shared memory, as elements of the products with a cache of Kv.
+/// Rows beyond the tile's are 0.
 template <class Kv, class Element, int kHead, int kRows, int kThreads>
 __device__ __forceinline__ void load_query_tile(const PrefillParams& p, const QueryTile& tile, char* to) {
   constexpr int kPieces = kHead * 2 / 16;  // of 16 bytes, in a row
@@ -88,13 +88,13 @@ __device__ __forceinline__ void load_query_tile(const PrefillParams& p, const Qu
   }
 }
 
-/// Tiles in the order of their work: the level of a sequence's tile is how often tokens_per_tile goes into the tokens before the
-/// sequence's first in this step, plus the tile's number. Tiles of a level have nearly as many keys.
+/// Tiles in the order of their work. The level of a sequence's tile is its index plus the number of times that tokens_per_tile
+/// goes into the tokens before the sequence's first in this step. Tiles of a level have nearly the same number of keys.
 struct TileLevels {
   int32_t first;
   int32_t count;  ///< of levels, one tile each
 
-  /// Of sequence `index` of the range; none beyond it.
+  /// For sequence `index` of the range; none beyond the range.
   __device__ TileLevels(const PrefillParams& p, int32_t index) : first(0), count(0) {
     if (index >= p.num_sequences) return;
     const int32_t sequence = p.first_sequence + index;
@@ -103,11 +103,11 @@ struct TileLevels {
     count = (queries + p.tokens_per_tile - 1) / p.tokens_per_tile;
   }
   __device__ int32_t end() const { return first + count; }
-  /// At this level and beyond.
+  /// The tiles at this level and beyond.
   __device__ int32_t from(int32_t level) const { return min(max(end() - level, 0), count); }
 };
 
-/// A KV head's tiles at this level and beyond, of all sequences; by whole warps. Reads the step's inputs only.
+/// Counts a KV head's tiles at this level and beyond, of all sequences. Whole warps call it. Reads the step's inputs only.
 __device__ inline int32_t count_query_tiles(const PrefillParams& p, int32_t level = 0) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   int32_t tiles = 0;
@@ -117,7 +117,7 @@ __device__ inline int32_t count_query_tiles(const PrefillParams& p, int32_t leve
   return warp_sum(tiles);
 }
 
-/// Tile `number` of all KV heads' together, those with the most keys first; by whole warps. Reads the step's inputs only.
+/// Finds tile `number` of all KV heads together, those with the most keys first. Whole warps call it. Reads the step's inputs only.
 __device__ inline QueryTile find_query_tile(const PrefillParams& p, int32_t number) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   int32_t index = number / p.cache.kv_heads;
@@ -125,7 +125,7 @@ __device__ inline QueryTile find_query_tile(const PrefillParams& p, int32_t numb
 #pragma unroll 1
   for (int32_t first = 0; first < p.num_sequences; first += 32)
     end = max(end, TileLevels(p, first + lane).end());
-  // The tile's level is in [level, end): first it is looked for close to where it would be if all sequences were as long.
+  // The tile's level is in [level, end). The search begins where it would be if all sequences had the same length.
   end = max(warp_max(end) - index / p.num_sequences, 0);
   int32_t level = end;
   for (int32_t step = 1; level > 0; step *= 2) {

@@ -12,7 +12,7 @@
 /// The shared memory of attention_prefill_wgmma.cuh, and the warps that fill it.
 namespace minfer::cuda {
 
-/// `Cache_`: the type of the cache. fp8 becomes f16 on its way.
+/// `Cache_`: the type of the cache. fp8 is widened to f16 on the way.
 template <class Cache_, int kHead_, class Params_>
 struct WgmmaForm {
   using Cache = Cache_;
@@ -28,11 +28,11 @@ struct WgmmaForm {
                                                          : BoxLayout::swizzled_32;
   static constexpr int kKeys = keys_of_stage(kHead, kIsFp8);
   static constexpr int kStages = kHead <= 128 && !kIsFp8 ? 3 : 2;
-  static constexpr int kRawStages = kHead <= 128 ? 2 : 1;  ///< of keys and of values, as they are in fp8
+  static constexpr int kRawStages = kHead <= 128 ? 2 : 1;  ///< of keys and of values in fp8
   static constexpr int kWarpgroups = kQueryRows / 64;
   static constexpr int kConsumers = 128 * kWarpgroups;
   static constexpr int kThreads = kConsumers + 128;
-  /// Registers of a thread: of the warpgroup that brings tiles, and of those that multiply.
+  /// Registers of a thread: in the warpgroup that brings tiles, and in those that multiply.
   static constexpr int kProducerRegisters = 56;
   static constexpr int kConsumerRegisters = 224;
   static constexpr int kQuerySliceBytes = kQueryRows * kRowBytes;
@@ -51,12 +51,12 @@ struct WgmmaForm {
   }
 };
 
-/// Tiles in fp8 on their way, [key][head].
+/// Tiles in fp8, before they are widened: [key][head].
 template <class Form>
 struct RawTiles {
   alignas(128) char tile[Form::kRawStages][Form::kRawBytes];
   SharedBarrier full[Form::kRawStages], empty[Form::kRawStages];
-  int32_t is_end[Form::kRawStages];  ///< not a tile, but behind the last one
+  int32_t is_end[Form::kRawStages];  ///< 1: no tile, but the end behind the last one
 };
 
 template <class Form>
@@ -69,12 +69,12 @@ struct WgmmaShared {
   char value[Form::kStages][Form::kTileBytes];
   Raw raw_key, raw_value;
   QueryTile tile;                                    ///< no tokens: the end
-  SharedBarrier tile_full, query_full, query_empty;  ///< tile and Q are given back together
+  SharedBarrier tile_full, query_full, query_empty;  ///< tile and Q are released together
   SharedBarrier key_full[Form::kStages], key_empty[Form::kStages];
   SharedBarrier value_full[Form::kStages], value_empty[Form::kStages];
 };
 
-/// Tiles of keys; one that is empty where a sequence is padding.
+/// The number of tiles of keys; one empty tile if a sequence is padding.
 template <class Form>
 __device__ __forceinline__ int32_t key_tiles(const QueryTile& tile) {
   return max(1, (tile.keys() + Form::kKeys - 1) / Form::kKeys);
@@ -86,26 +86,26 @@ __device__ __forceinline__ int32_t first_seen(const Params& p,
                                               const QueryTile& tile) requires kHasOptions<Params> {
   return p.options.first_seen(tile.first_position);
 }
-/// The first tile of keys that a row sees any of.
+/// The first tile of keys with any key that a row sees.
 template <class Form>
 __device__ __forceinline__ int32_t first_key_tile(const typename Form::Params& p, const QueryTile& tile) {
   if constexpr (kHasOptions<typename Form::Params>) return first_seen(p, tile) / Form::kKeys;
   return 0;
 }
 
-/// What the warps do that bring tiles: one finds them and brings Q and K, one V, and of a cache in fp8 two more widen K and V.
+/// The work of the warps that bring tiles: one finds them and copies Q and K, one copies V, and with a cache in fp8 two more widen K and V.
 template <class Form>
 struct WgmmaProducer {
   using Shared = WgmmaShared<Form>;
   using Ring = RingPosition<Form::kStages>;
-  /// Of what copies fill.
+  /// The ring that copies fill.
   using CopyRing = RingPosition<Form::kIsFp8 ? Form::kRawStages : Form::kStages>;
 
   const typename Form::Params& p;
   Shared& shared;
   const int lane = static_cast<int>(threadIdx.x) % 32;
 
-  /// The box of a tile of keys that this lane brings. Boxes that have tokens of the sequence are, those behind them are not.
+  /// The box of a tile of keys that this lane copies. Boxes with tokens of the sequence are copied, those behind them are not.
   __device__ __forceinline__ KeyRow look_up_box(const QueryTile& tile, int32_t index) const {
     const int32_t* blocks = p.block_table + int64_t{tile.sequence} * p.max_blocks;
     const int32_t key = lane * p.keys_of_box;
@@ -155,7 +155,7 @@ struct WgmmaProducer {
     }
   }
 
-  /// Tells the warp that widens tiles that none follows.
+  /// Tells the warp that widens tiles that no more tiles follow.
   template <class Raw>
   __device__ __forceinline__ void end_raw_tiles(Raw& raw, const CopyRing& ring) const {
     if constexpr (Form::kIsFp8) {
@@ -183,7 +183,7 @@ struct WgmmaProducer {
     __syncwarp();
   }
 
-  /// Finds the tiles, and brings Q and K. `tile`: the block's first, if there is one.
+  /// Finds the tiles, and brings Q and K. `tile`: the block's first tile, if there is one.
   __device__ void bring_queries(QueryTile tile, const CUtensorMap& query_map,
                                 const CUtensorMap& key_map) const {
     const int32_t tiles = count_query_tiles(p) * p.cache.kv_heads;
@@ -194,7 +194,7 @@ struct WgmmaProducer {
     };
     uint32_t parity = 0;
     for (; tile.tokens > 0; parity ^= 1) {
-      // As many numbers are taken as there are tiles, one for each that was done: the last one sets the counter back.
+      // Each tile that is done takes one number, so there are as many numbers as tiles: the last one resets the counter.
       uint32_t next = 0;
       if (lane == 0) next = gridDim.x + atomicInc(p.taken_tiles, static_cast<unsigned>(tiles - 1));
       const int32_t last = key_tiles<Form>(tile) - 1, end = first_key_tile<Form>(p, tile);
@@ -235,13 +235,13 @@ struct WgmmaProducer {
     end_raw_tiles(shared.raw_value, ring);
   }
 
-  /// A tile of fp8 as f16, exactly. Of eight keys a lane has one, and of its row each 16 codes that are 64 apart. Of heads of 128 and 256
-  /// odd keys have neighbours of these exchanged: so what eight lanes load and what they store lies in eight bank groups.
+  /// Widens a tile of fp8 to f16, exactly. A lane has one of eight keys, and pieces of 16 codes of its row that are 64 codes apart. With
+  /// heads of 128 and 256, odd keys exchange neighbouring pieces, so that eight lanes load from eight bank groups and store to eight.
   __device__ __forceinline__ void widen(const char* raw, char* tile) const {
     constexpr int kPieces = Form::kHead / 16;
     constexpr int kOfLane = (kPieces + 3) / 4;
     constexpr int kGroups =
-        kOfLane > 2 ? 1 : 4 / kOfLane;  // of eight keys, loaded before the first is stored
+        kOfLane > 2 ? 1 : 4 / kOfLane;  // of eight keys, all loaded before the first is stored
     constexpr int kColumnsBytes =
         Form::kKeySliceBytes * (64 / Form::kSliceColumns);  // to the next 64 columns
     const int key = lane / 4, piece = lane % 4;
@@ -276,7 +276,7 @@ struct WgmmaProducer {
     }
   }
 
-  /// Of a cache in fp8: K or V, tile after tile, into the stages that are multiplied. Needs not know which tiles they are.
+  /// With a cache in fp8: widens K or V, tile after tile, into the stages that are multiplied. It need not know which tiles they are.
   template <class Raw>
   __device__ void widen_tiles(Raw& raw, char (&tiles)[Form::kStages][Form::kTileBytes],
                               SharedBarrier (&full)[Form::kStages],

@@ -6,7 +6,7 @@
 #include "kernels/cuda/attention/shared/attention_tiles.cuh"
 #include "kernels/cuda/ptx/fp8_group.cuh"
 
-/// What the warpgroups of attention_prefill_wgmma.cuh do that multiply.
+/// The work of the warpgroups of attention_prefill_wgmma.cuh that multiply.
 namespace minfer::cuda {
 
 /// A warpgroup's 64 rows of a tile: a lane of a warp has rows lane / 4 and + 8 of the warp's 16.
@@ -19,13 +19,13 @@ struct WgmmaConsumer {
   using Scores = float[Form::kKeys / 2];
   using Weights = uint32_t[Form::kKeys / 4];
   using Values = float[Form::kHead / 2];
-  /// Q of a warp's rows as a product's first operand, where there are registers for it: the products then read less shared memory.
+  /// Q of a warp's rows as a product's first operand, if the registers suffice: the products then read less shared memory.
   static constexpr bool kHoldsQuery = Form::kHead <= 128;
   using Query = uint32_t[kHoldsQuery ? Form::kHead / 16 : 1][4];
   static constexpr bool kIsF16 = std::is_same_v<Kv, __half>;
   static constexpr int kStepsOfSlice = Form::kSliceColumns / 16;
-  static constexpr int kTurnBarrier = 1;   ///< of the first warpgroup, and behind it of the second
-  static constexpr int kGroupBarrier = 3;  ///< of a warpgroup alone
+  static constexpr int kTurnBarrier = 1;   ///< of the first warpgroup; the next one is the second warpgroup's
+  static constexpr int kGroupBarrier = 3;  ///< of the threads of one warpgroup
 
   struct Softmax {
     float max[2];
@@ -39,24 +39,24 @@ struct WgmmaConsumer {
   const int lane = static_cast<int>(threadIdx.x) % 32;
 
   __device__ __forceinline__ int row_of_lane(int half) const { return warp * 16 + 8 * half + lane / 4; }
-  /// The warp is done with what a barrier guards.
+  /// Tells that the warp no longer uses the memory that a barrier guards.
   __device__ __forceinline__ void release(SharedBarrier& barrier) const {
     if (lane == 0) arrive(barrier);
   }
-  /// Products of the two warpgroups begin in turns, so that one multiplies while the other makes weights.
+  /// The two warpgroups start products in turn, so that one multiplies while the other computes weights.
   __device__ __forceinline__ void wait_for_turn() const {
     barrier_of(kTurnBarrier + warpgroup, Form::kConsumers);
   }
   __device__ __forceinline__ void give_turn() const {
     arrive_at(kTurnBarrier + (warpgroup ^ 1), Form::kConsumers);
   }
-  /// What the warpgroup's threads wrote is there for its products.
+  /// Makes the writes of the warpgroup's threads visible to its products.
   __device__ __forceinline__ void publish_to_group() const {
     publish_copies();
     barrier_of(kGroupBarrier + warpgroup, 128);
   }
 
-  /// Of a cache in f16: the warpgroup's rows of Q from bf16.
+  /// With a cache in f16: converts the warpgroup's rows of Q from bf16.
   __device__ __forceinline__ void convert_query() const {
     constexpr int kPieces = 64 * Form::kRowBytes / 16;
     for (int slice = 0; slice < Form::kSlices; ++slice) {
@@ -71,7 +71,7 @@ struct WgmmaConsumer {
     publish_to_group();
   }
 
-  /// Zeros the values of a stage from key `first` on. Both warpgroups do, and each waits for its own threads.
+  /// Zeros the values of a stage from key `first` on. Both warpgroups do it, and each waits for its own threads.
   __device__ __forceinline__ void clear_values(int stage, int32_t first) const {
     constexpr int kPieces = Form::kHead / 8;  // of 16 bytes
 #pragma unroll 1
@@ -156,7 +156,7 @@ struct WgmmaConsumer {
     }
   }
 
-  /// Caps scores, and takes out those of keys in front of a row's window.
+  /// Caps scores, and masks keys in front of a row's window.
   __device__ __forceinline__ void apply_options(const QueryTile& tile, int32_t first_key,
                                                 Scores& score) const {
     if (p.options.cap > 0.0f) {
@@ -179,8 +179,8 @@ struct WgmmaConsumer {
     }
   }
 
-  /// Turns scores into weights relative to the largest score of each row so far. `factor`: what the results
-  /// before are worth now.
+  /// Turns scores into weights relative to the largest score of each row so far. `factor`: by which the results
+  /// so far must be multiplied.
   __device__ __forceinline__ void weigh(Scores& score, Softmax& softmax, float (&factor)[2]) const {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -210,7 +210,7 @@ struct WgmmaConsumer {
       value[i] *= factor[i / 2 % 2];
   }
 
-  /// A lane's scores are in the order of a product's first operand.
+  /// A lane's scores have the order of a product's first operand.
   static __device__ __forceinline__ void round_weights(const Scores& score, Weights& weight) {
 #pragma unroll
     for (int i = 0; i < Form::kKeys / 4; ++i) {
@@ -223,7 +223,7 @@ struct WgmmaConsumer {
     }
   }
 
-  /// Lane t of a group gives word i to lane i, as that one's word t.
+  /// Transposes words in a group of four lanes: lane t gives word i to lane i, where it becomes word t.
   __device__ __forceinline__ void transpose_words(uint32_t (&word)[4]) const {
 #pragma unroll
     for (int distance = 1; distance < 4; distance *= 2) {
@@ -239,7 +239,7 @@ struct WgmmaConsumer {
     }
   }
 
-  /// Writes a lane's row, of which each lane of its group has a quarter.
+  /// Writes one of the lane's rows; each lane of its group has a quarter of the row.
   __device__ __forceinline__ void store_row(const QueryTile& tile, int row, float (&value)[Form::kHead / 4],
                                             float inverse) const {
     const bool valid = row < tile.rows(p);
@@ -257,7 +257,7 @@ struct WgmmaConsumer {
         const int32_t head = tile.kv_head * p.group + row % p.group;
 #pragma unroll
         for (int first = 0; first < Form::kHead / 16;
-             first += 4) {  // of 16 columns, of which a lane has four codes
+             first += 4) {  // groups of 16 columns; a lane has four codes of each
           uint32_t word[4];
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
@@ -277,7 +277,7 @@ struct WgmmaConsumer {
     auto* to = static_cast<__nv_bfloat16*>(p.out) + tile.head_of_row(p, row, p.out_stride, Form::kHead);
 #pragma unroll
     for (int first = 0; first + 4 <= Form::kHead / 8;
-         first += 4) {  // of eight columns, of which a lane has two
+         first += 4) {  // groups of eight columns; a lane has two of each
       uint32_t word[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i)
@@ -294,7 +294,7 @@ struct WgmmaConsumer {
     }
   }
 
-  /// What the row's weighted values are multiplied with.
+  /// The factor for the row's weighted values.
   __device__ __forceinline__ float end_factor(const QueryTile& tile, float max, float sum, int half) const {
     const int32_t head = tile.kv_head * p.group + row_of_lane(half) % p.group;
     return p.options.end_factor(max * p.scale_log2, sum, head);
@@ -331,7 +331,7 @@ struct WgmmaConsumer {
     wait_products<0>();
     hold(score);
     release(shared.key_empty[ring.stage]);
-    if constexpr (kHoldsQuery) release(shared.query_empty);  // products have read all of it in registers
+    if constexpr (kHoldsQuery) release(shared.query_empty);  // the registers hold all of Q
     if constexpr (kOptions) apply_options(tile, last * Form::kKeys, score);
     mask(tile, last * Form::kKeys, score);
     weigh(score, softmax, factor);
@@ -361,7 +361,7 @@ struct WgmmaConsumer {
       hold(score);
       Ring next = ring;
       next.advance();
-      // Stands here because ptxas moves a wait for products up to the branch before it, and weights are to be made meanwhile.
+      // This wait is here because ptxas moves a wait for products up to the branch before it, and weights are to be computed meanwhile.
       if (i > end) wait(shared.key_full[next.stage], next.parity);
       wait_products<0>();
       hold(value);
@@ -390,12 +390,12 @@ struct WgmmaConsumer {
     for (uint32_t parity = 0;; parity ^= 1) {
       wait(shared.query_full, parity);
       const QueryTile tile = shared.tile;
-      __syncwarp();  // one lane gives it back for all
+      __syncwarp();  // one lane releases it for all
       if (tile.tokens == 0) break;
       if constexpr (kIsF16 && !kHoldsQuery) convert_query();
       attend(tile, ring);
     }
-    if (warpgroup == 0) wait_for_turn();  // the last one, which nobody took
+    if (warpgroup == 0) wait_for_turn();  // the last turn, which no warpgroup took
   }
 };
 

@@ -2,13 +2,13 @@
 
 #include "kernels/cuda/attention/shared/attention_tiles.cuh"
 
-/// Fragments of K and V tiles that lie as [key, dim] in shared memory, for m16n8k16 products with keys or
-/// dims on the side of 16: S^T [keys, queries] = K Q^T and O^T [dims, queries] = V^T P^T. Registers (0, 2)
-/// and (1, 3) of a fragment are what a product with its first or last 8 keys or dims on the side of 8 takes.
+/// Fragments of K and V tiles that lie as [key, dim] in shared memory, for m16n8k16 products with keys or dims
+/// on the side of 16: S^T [keys, queries] = K Q^T and O^T [dims, queries] = V^T P^T. A product with keys or dims
+/// on the side of 8 takes registers (0, 2) of a fragment for the first 8 of them, and (1, 3) for the last 8.
 ///
-/// fp8 is widened to f16 in registers. Its fragments come from 16-bit matrix loads, so that its dims stand in
-/// another order: that of q and of the result is told by dim_of_query() and dim_of_result(). It takes 32 keys
-/// at a time.
+/// fp8 is widened to f16 in registers. Its fragments come from 16-bit matrix loads, so its dims have another
+/// order: dim_of_query() and dim_of_result() give the order of q and of the result. It takes 32 keys at a
+/// time.
 namespace minfer::cuda {
 
 /// K and V of type Kv, bf16 or f16, with heads of kHead.
@@ -17,7 +17,7 @@ struct KvFragments {
   using Element = Kv;  ///< of the products
   using Rows = SharedRows<kHead * sizeof(Kv)>;
 
-  /// The first of the two dims that a lane's register `half` holds of columns [16 step, 16 step + 16) of q.
+  /// The first of the two dims in a lane's register `half`, for columns [16 step, 16 step + 16) of q.
   static __device__ __forceinline__ int dim_of_query(int step, int half) {
     return 16 * step + 8 * half + 2 * lane_in_group();
   }
@@ -33,7 +33,7 @@ struct KvFragments {
     for (int g = 0; g < kGroups; ++g)
       load_matrices(a[g], tile + Rows::offset(16 * g + lane % 16, 2 * step + lane / 16));
   }
-  /// The same of V, transposed.
+  /// The same for V, transposed.
   template <int kGroups>
   static __device__ __forceinline__ void load_values(uint32_t (&a)[kGroups][4], uint32_t tile, int step) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -55,8 +55,8 @@ struct KvFragments<__nv_fp8_e4m3, kHead> {
   static __device__ __forceinline__ int dim_of_result(int step, int half) {
     return 16 * step + 2 * lane_group() + half;
   }
-  /// A register of a matrix load has four dims of a key; by PTX's order of matrices, those of keys 8 g to
-  /// 8 g + 7 are in the g-th.
+  /// A register of a matrix load has four dims of a key. In PTX's order of matrices, the g-th has keys 8 g to
+  /// 8 g + 7.
   template <int kGroups>
   static __device__ __forceinline__ void load_keys(uint32_t (&a)[kGroups][4], uint32_t tile, int step) {
     static_assert(kGroups == 2);

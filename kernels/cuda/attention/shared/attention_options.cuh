@@ -5,14 +5,14 @@
 
 #include "kernels/op_args.h"
 
-/// What AttentionArgs may ask for beside full causal attention, as the kernels take it. The tensor-core kernels are compiled without it
-/// and with all of it, chosen by their parameters' type, so that the one without stays as it is.
+/// Options of AttentionArgs beside full causal attention, as the kernels take them. The tensor-core kernels are compiled
+/// without options and with all of them; the parameters' type chooses. So the kernel without options pays nothing for them.
 namespace minfer::cuda {
 
 struct AttentionOptions {
   AttentionWindow window = {};
   float cap = 0.0f;              ///< 0: none
-  float cap_exponent = 0.0f;     ///< 2 log2(e) scale / cap, of a product q k
+  float cap_exponent = 0.0f;     ///< 2 log2(e) scale / cap, the factor of a product q k
   const float* sinks = nullptr;  ///< [heads] or null
 
 #ifdef __CUDACC__
@@ -22,15 +22,15 @@ struct AttentionOptions {
     return window.first_seen(position);
   }
 
-  /// cap tanh(scale x / cap) = cap - 2 cap / (1 + 2^(cap_exponent x)) of a product x, off by some 2e-7 of the cap.
+  /// cap tanh(scale x / cap) = cap - 2 cap / (1 + 2^(cap_exponent x)) for a product x, off by some 2e-7 of the cap.
   __device__ __forceinline__ float capped(float product) const {
     float power;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(product * cap_exponent));
     return cap - __fdividef(2.0f * cap, 1.0f + power);
   }
 
-  /// What a row's weighted values are to be multiplied with in the end: 1 / sum, with the sink's share in the sum. `max_log2`: the largest
-  /// score times log2(e), to which weights are relative. A row without keys gives 0.
+  /// The last factor of a row's weighted values: 1 / sum, with the sink's share in the sum. `max_log2`: the
+  /// largest score times log2(e), to which the weights are relative. A row without keys gives 0.
   __device__ __forceinline__ float end_factor(float max_log2, float sum, int32_t head) const {
     if (sum == 0.0f) return 0.0f;
     if (sinks == nullptr) return 1.0f / sum;
@@ -61,7 +61,7 @@ inline AttentionOptions attention_options(const AttentionArgs& args) {
   return options;
 }
 
-/// What the tensor-core kernels multiply scores with to get exponents of 2. Capped scores have their scale already.
+/// The factor that turns scores into exponents of 2 in the tensor-core kernels. Capped scores already have their scale.
 inline float scale_log2(const AttentionArgs& args) {
   return (args.logit_cap > 0.0f ? 1.0f : args.scale) * std::numbers::log2e_v<float>;
 }

@@ -10,13 +10,13 @@
 
 namespace minfer::cuda {
 
-/// What every attention kernel takes: rows in and out, the cache, the step's sequences. Pointers into device memory.
+/// The arguments of every attention kernel: rows in and out, the cache, the step's sequences. Pointers into device memory.
 struct AttentionParams {
   const void* qkv;  ///< [tokens, (heads + 2 kv_heads) * head_size]; latent: q [tokens, heads, kLatentRow]
   int64_t qkv_stride;
   void* out;  ///< [tokens, heads * value_size]
   int64_t out_stride;
-  Fp8Activations fp8_out;  ///< instead of out, where heads of 128 go into an FP8 product; else null
+  Fp8Activations fp8_out;  ///< instead of out, if heads of 128 go into an FP8 product; else null
   const void* k;
   const void* v;
   KvSlots cache;
@@ -26,8 +26,8 @@ struct AttentionParams {
   int32_t max_blocks;
   int32_t first_sequence;
   int32_t num_sequences;
-  int32_t group;     ///< query heads a KV head
-  float scale_log2;  ///< of products q k, times log2(e); positive
+  int32_t group;     ///< query heads per KV head
+  float scale_log2;  ///< scale of the products q k, times log2(e); positive
 };
 
 inline AttentionParams attention_params(const ForwardBatch& batch, const AttentionArgs& args) {

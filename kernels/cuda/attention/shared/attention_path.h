@@ -13,7 +13,7 @@
 #include "kernels/forward_batch.h"
 #include "kernels/op_args.h"
 
-/// Which kernel attends to a range of sequences: a pure function of types and sizes that the host knows.
+/// Chooses the kernel that attends to a range of sequences: a pure function of types and sizes that the host knows.
 namespace minfer::cuda {
 
 enum class AttentionPath : uint8_t {
@@ -25,7 +25,7 @@ enum class AttentionPath : uint8_t {
   general,  ///< any type and head size, in f32 arithmetic: attention_general.cu
 };
 
-/// Shared memory that a block of the tensor-core kernels takes at the most, as the build compiles them.
+/// The most shared memory of a block of the tensor-core kernels, as the build compiles them.
 inline constexpr int32_t kTensorCoreSharedBytes = (kHasSmallBlocks ? 99 : 116) << 10;
 inline constexpr int32_t kWgmmaSharedBytes = 227 << 10;
 inline constexpr int32_t kWideHeadSharedBytes = 227 << 10;  ///< of heads of 512
@@ -33,26 +33,26 @@ inline constexpr int32_t kWideHeadSharedBytes = 227 << 10;  ///< of heads of 512
 /// Rows of a tile of the prefill paths: query tokens x query heads of a KV head.
 inline constexpr int32_t kQueryRows = 128;
 inline constexpr int32_t kWideQueryRows = 64;  ///< of prefill_wide
-/// The head size whose kernels want more of a multiprocessor than others do.
+/// The head size whose kernels need more shared memory than the others.
 inline constexpr int32_t kWideHeadSize = 512;
 
-/// Keys that prefill_wgmma multiplies at a time: as many as registers and shared memory leave room for, see README.md.
+/// Keys that prefill_wgmma multiplies at a time. Registers and shared memory limit them, see README.md.
 constexpr int32_t keys_of_stage(int32_t head_size, bool is_fp8) {
   if (head_size <= 128) return 128;
   return is_fp8 ? 64 : 80;
 }
 
-/// Keys that it copies at a time: what divides its stages and blocks of the cache.
+/// Keys that prefill_wgmma copies at a time: they divide its stages and the blocks of the cache.
 constexpr int32_t keys_of_box(int32_t block_size, int32_t head_size, bool is_fp8) {
   return std::gcd(block_size, keys_of_stage(head_size, is_fp8));
 }
 
-/// Whether keys in blocks of so many slots can be copied: a swizzled box has a multiple of eight rows.
+/// Whether keys in blocks of `block_size` slots can be copied: a swizzled box has a multiple of eight rows.
 constexpr bool fit_boxes(int32_t block_size) {
   return block_size % 8 == 0;
 }
 
-/// Head sizes with kernels on tensor cores; prefill() has the first two alone, prefill_wide() the last.
+/// Head sizes with kernels on tensor cores. prefill() has the first two alone, prefill_wide() the last.
 inline constexpr int32_t kTensorCoreHeads[] = {64, 128, 80, 96, 192, 256, 512};
 constexpr bool has_tensor_cores(int32_t head_size) {
   return std::find(std::begin(kTensorCoreHeads), std::end(kTensorCoreHeads), head_size) !=
@@ -72,12 +72,12 @@ inline int32_t max_query_tokens(const ForwardBatch& batch, const AttentionArgs& 
   return batch.num_tokens;
 }
 
-/// Whether every decoding sequence brings one token: what plan() and the decode path need.
+/// Whether every decoding sequence brings one token, as plan() and the decode path need.
 inline bool decodes_by_one(const ForwardBatch& batch) {
   return batch.num_decode_sequences > 0 && batch.num_decode_tokens == batch.num_decode_sequences;
 }
 
-/// Whether the kernel of latent attention takes it.
+/// Whether the kernel of latent attention takes these arguments.
 inline bool takes_latent(const AttentionArgs& args, const DeviceFacts& device) {
   const KvLayer& kv = args.kv;
   return kv.v_in_k && kv.kv_heads == 1 && kv.head_size == kLatentRow && kv.value_size() == kLatentValues &&
@@ -86,7 +86,7 @@ inline bool takes_latent(const AttentionArgs& args, const DeviceFacts& device) {
          args.out.stride % 4 == 0 && !has_options(args) && device.shared_bytes >= kLatentSharedBytes;
 }
 
-/// `needed_bytes`: of shared memory, for the kernels that every GPU may have.
+/// `needed_bytes`: the shared memory of the kernels that every GPU may have.
 inline AttentionPath choose_attention_path(const ForwardBatch& batch, const AttentionArgs& args,
                                            const DeviceFacts& device,
                                            int32_t needed_bytes = kTensorCoreSharedBytes) {

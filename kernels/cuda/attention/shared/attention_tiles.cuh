@@ -7,8 +7,8 @@
 #include "kernels/cuda/ptx/mma.cuh"
 #include "kernels/cuda/ptx/warp.cuh"
 
-/// What the tensor-core attention kernels share: a shared-memory layout without bank conflicts, pairs of
-/// elements as operands, and the exponential of their softmax.
+/// Shared by the tensor-core attention kernels: a shared-memory layout without bank conflicts, pairs of
+/// elements as operands, and the exponential of the softmax.
 namespace minfer::cuda {
 
 /// Rows of kRowBytes in shared memory whose 16-byte pieces are permuted, so that the same piece of eight
@@ -25,7 +25,7 @@ struct SharedRows {
   }
 };
 
-/// Within the range of f16; NaN stays NaN.
+/// Clamps to the range of f16; NaN stays NaN.
 __device__ __forceinline__ float saturated_f16(float value) {
   constexpr float kLargest = 65504.0f;
   float result;
@@ -57,7 +57,7 @@ __device__ __forceinline__ uint32_t from_bf16_pair(uint32_t pair) {
   return pack<T>(__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u));
 }
 
-/// The e4m3 elements in the low and in the high half of a register as f16 pairs; exact.
+/// The e4m3 elements in the low and in the high half of a register, as f16 pairs; exact.
 __device__ __forceinline__ uint32_t widen_low(uint32_t four) {
   const __half2_raw pair =
       __nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(four & 0xffffu), __NV_E4M3);

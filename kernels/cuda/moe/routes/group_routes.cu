@@ -2,15 +2,15 @@
 #include "kernels/cuda/ptx/element.cuh"
 #include "kernels/cuda/ptx/warp.cuh"
 
-/// group_routes: a stable counting sort by one block, all routes in registers. A warp has routes that follow one another; lanes with the
-/// same expert find each other, and one of them counts for all in the warp's own row of counts. Sums over the warps, then over the experts
-/// give where a warp's routes of an expert go, and which batches are an expert's. The order of nothing depends on timing.
+/// group_routes: a stable counting sort by one block, with all routes in registers. A warp has consecutive routes. Lanes with
+/// the same expert find each other, and one of them counts for all in the warp's own row of counts. Sums over the warps, then
+/// over the experts, give the place of a warp's routes of an expert, and the expert's batches. No order depends on timing.
 ///
-/// gather_routes: a thread 16 bytes of four routes; reads routes * cols * 2 bytes from the L2 and writes as many. With weights it rounds its
-/// products to bf16.
+/// gather_routes: a thread takes 16 bytes of four routes; the kernel reads routes * cols * 2 bytes from the L2
+/// and writes the same number. With weights it rounds its products to bf16.
 ///
-/// combine_routes: a thread four columns of a token; reads used * cols * 4 (f32) or 2 (bf16) and (+ 1) * cols * 4, writes cols * 4 bytes
-/// a token. A bias is used * cols * 4 bytes more, from the L2.
+/// combine_routes: a thread takes four columns of a token; for each token the kernel reads used * cols * 4 (f32) or
+/// 2 (bf16) bytes, and cols * 4 more if it adds, and writes cols * 4. A bias adds used * cols * 4 bytes from the L2.
 namespace minfer::cuda {
 namespace {
 
@@ -33,7 +33,7 @@ __device__ Scan operator+(Scan a, Scan b) {
 }
 
 struct ScanSums {
-  Scan before;  ///< over the threads before this one
+  Scan before;  ///< the sums over the threads before this one
   Scan all;
 };
 __device__ ScanSums scan(Scan own) {
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(kSortThreads)
     group_kernel(const int32_t* expert_ids, int32_t num_routes, int32_t experts, RouteGroups groups,
                  Stamp stamp) {
   union Shared {
-    uint16_t counts[kSortWarps][kMaxExperts];  ///< of routes, then of those of the warps before
+    uint16_t counts[kSortWarps][kMaxExperts];  ///< of routes; then those of the warps before
     uint16_t sorted[kMostGroupedRoutes];
   };
   __shared__ Shared shared;
@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(kSortThreads)
   uint16_t(&counts)[kMaxExperts] = shared.counts[warp];
   for (int32_t i = lane; i < kMaxExperts; i += kWarpSize)
     counts[i] = 0;
-  // Of a route first the expert, then with its place among the warp's routes of that expert, then its place among all; -1: none.
+  // For each route: first its expert, then also its place among the warp's routes of that expert, then its place among all; -1: none.
   int32_t places[kSortSteps];
 #pragma unroll
   for (int i = 0; i < kSortSteps; ++i) {
@@ -137,7 +137,7 @@ __global__ void __launch_bounds__(kSortThreads)
     const int32_t expert = places[i] >> 16;
     if (expert >= 0) places[i] = firsts[expert] + counts[expert] + (places[i] & 0xffff);
   }
-  __syncthreads();  // the counts give way to the sorted routes
+  __syncthreads();  // the sorted routes replace the counts
 #pragma unroll
   for (int i = 0; i < kSortSteps; ++i)
     if (places[i] >= 0) shared.sorted[places[i]] = static_cast<uint16_t>(first + i * kWarpSize);
@@ -153,7 +153,7 @@ struct Gathering {
   int32_t x_pieces;
   int32_t routes_per_x;
   const int32_t* routes;
-  const float* weights;  ///< of a kernel that has them
+  const float* weights;  ///< null in a kernel without them
   int32_t num_routes;
   uint4* to;
   int32_t to_pieces;
@@ -212,7 +212,7 @@ __device__ __forceinline__ float4 four_of(const __nv_bfloat16* from) {
           __uint_as_float(bits.y & 0xffff0000u)};
 }
 
-/// kWhole: columns are a multiple of four.
+/// kWhole: the number of columns is a multiple of four.
 template <class T, bool kWhole>
 __global__ void __launch_bounds__(kCombineThreads) combine_kernel(Combination args, Stamp stamp) {
   begin_kernel(stamp);

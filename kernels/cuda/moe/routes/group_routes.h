@@ -6,12 +6,12 @@
 #include "kernels/cuda/launch/launch.h"
 #include "kernels/tensor_view.h"
 
-/// What surrounds the products of experts. A route is one of the experts_used choices of a token: route
-/// token * experts_used + rank.
+/// The steps around the products of experts. A route is one of the experts_used choices of a token:
+/// route token * experts_used + rank.
 namespace minfer::cuda {
 
-/// The routes of an expert: routes[first], ..., routes[first + count - 1]. They are multiplied in batches, number first_batch and those
-/// behind it. With turns the same of one batch alone, whose number is first_batch.
+/// The routes of an expert: routes[first], ..., routes[first + count - 1]. They are multiplied in batches from
+/// number first_batch on. With turns, an entry has the routes of one batch, whose number is first_batch.
 struct alignas(16) ExpertRoutes {
   int32_t expert;
   int32_t first;
@@ -27,20 +27,20 @@ struct BatchCounts {
 
 /// Device memory that group_routes() fills.
 struct RouteGroups {
-  ExpertRoutes* batches = nullptr;  ///< of each batch those of its expert
+  ExpertRoutes* batches = nullptr;  ///< for each batch, the routes of its expert
   BatchCounts* num_batches = nullptr;
-  int32_t* routes = nullptr;  ///< [num_routes] those of one expert side by side, in order
-  int32_t batch_routes = 1;   ///< of a batch at most
-  /// Unless 0: batches with more routes and those with at most so many come in turns, beginning with the former, then those left over.
+  int32_t* routes = nullptr;  ///< [num_routes] routes of one expert side by side, in order
+  int32_t batch_routes = 1;   ///< the most routes of a batch
+  /// Unless 0: batches with more routes than this and the other batches alternate, the larger first; then come those left over.
   int32_t turn_routes = 0;
-  /// Known before a kernel's begin_kernel(): another one that waited for group_routes() is in front of it.
+  /// The groups are complete before a kernel's begin_kernel(), since a kernel in front of it has waited for group_routes().
   bool are_complete = false;
 };
 
 /// The most routes that are grouped at a time.
 inline constexpr int32_t kMostGroupedRoutes = 16384;
 
-/// The most batches of up to `batch_routes` routes that `num_routes` routes of `experts` experts can make.
+/// The most batches of up to `batch_routes` routes that `num_routes` routes of `experts` experts can form.
 constexpr int32_t most_batches(int32_t num_routes, int32_t experts, int32_t batch_routes) {
   const int32_t most = num_routes / batch_routes + experts;
   return most < num_routes ? most : num_routes;
@@ -50,12 +50,12 @@ constexpr int32_t most_batches(int32_t num_routes, int32_t experts, int32_t batc
 void group_routes(Launch& launch, const int32_t* expert_ids, int32_t num_routes, int32_t experts,
                   const RouteGroups& groups);
 
-/// What each sorted route multiplies: to[i] = x[groups.routes[i] / routes_per_x], followed by zeros; times weights[groups.routes[i]] unless
-/// they are null. bf16; x of whole 16-byte pieces a row, `to` [num_routes, to.stride] too.
+/// The operands of the sorted routes: to[i] = x[groups.routes[i] / routes_per_x], followed by zeros, times weights[groups.routes[i]]
+/// unless weights is null. bf16; rows of x, and of `to` [num_routes, to.stride], consist of whole 16-byte pieces.
 void gather_routes(Launch& launch, const Tensor& x, int32_t routes_per_x, const RouteGroups& groups,
                    const float* weights, const Tensor& to);
 
-/// The routes of each token added up.
+/// The sum over the routes of each token.
 struct RouteSum {
   Tensor products;                      ///< [tokens * used, out.cols] f32 or bf16, rows side by side
   const int32_t* expert_ids = nullptr;  ///< [tokens, used]

@@ -4,13 +4,13 @@
 #include "kernels/cuda/ptx/activation.cuh"
 #include "kernels/cuda/ptx/element.cuh"
 
-/// What the kernels of MoeProduct share: which routes they take, and what they make of sums.
+/// Shared by the kernels of MoeProduct: the routes that they take, and the outputs that they make of sums.
 namespace minfer::cuda {
 
 /// Routes of one expert that are multiplied together.
 struct ExpertBatch {
   int32_t expert;
-  int32_t first;  ///< place among the sorted routes; without groups the route
+  int32_t first;  ///< index among the sorted routes; without groups, the route
   int32_t count;
 };
 
@@ -27,7 +27,7 @@ __device__ __forceinline__ int32_t route_at(const MoeProduct& p, const ExpertBat
   return p.groups.routes != nullptr ? p.groups.routes[batch.first + i] : batch.first;
 }
 
-/// An element of a route's product with `up` from the sums and biases of its row. kExact: see Gate.
+/// An element of a route's product with `up`, from the sums and biases of its row. kExact: see Gate.
 template <bool kExact>
 __device__ __forceinline__ float gated_biased(const MoeProduct& p, int32_t route, float bias, float up_bias,
                                               float gate, float up) {

@@ -4,13 +4,13 @@
 #include "kernels/cuda/product/stream/stream_schedule.cuh"
 #include "kernels/cuda/ptx/warp.cuh"
 
-/// Products of experts by the stream kernels (product/stream/stream_product.cuh, product/tile_stream/tile_stream.cuh): what blocks multiply, and where it goes.
+/// Products of experts by the stream kernels (stream_product.cuh, tile_stream.cuh): the tiles that blocks multiply, and their outputs.
 ///
-/// The tokens of a tile are a batch of one expert, up to kTokens sorted routes. Blocks take whole tiles in turn. Those of an expert follow
-/// one another, and of these the ones with the same rows: blocks that run at a time share weights and the expert's tokens in the L2.
-/// Experts are not known before begin_kernel(); what a block multiplies next is loaded a tile ahead.
+/// The tokens of a tile are a batch of one expert, up to kTokens sorted routes. Blocks take whole tiles in turn. The tiles
+/// of an expert are consecutive, and among them those with the same rows: so concurrent blocks share weights and the
+/// expert's tokens in the L2. Experts are not known before begin_kernel(); a block loads its next segment one tile ahead.
 ///
-/// A box of tokens may reach into the next expert's: those columns are multiplied and not stored. Of the output each route has its own row.
+/// A box of tokens may reach into the next expert's: these columns are multiplied but not stored. Each route has its own row of output.
 namespace minfer::cuda {
 
 /// output.bias and output.up_bias: experts x [rows].
@@ -25,8 +25,8 @@ struct ExpertSegment {
   int32_t tile;                        ///< of rows
   int32_t expert;
   int32_t first_token;                  ///< among the sorted routes
-  int32_t tokens;                       ///< that are stored
-  int32_t routes[kTokens / kWarpSize];  ///< of each 32 tokens the lane's
+  int32_t tokens;                       ///< the tokens that are stored
+  int32_t routes[kTokens / kWarpSize];  ///< this lane's route in each 32 tokens
 };
 
 template <int kTokens>
@@ -37,7 +37,7 @@ class ExpertSchedule {
   static constexpr bool kIsKnownAhead = false;
   static constexpr bool kMayGate = true;
 
-  /// Behind begin_kernel().
+  /// Call it behind begin_kernel().
   __device__ __forceinline__ explicit ExpertSchedule(const ExpertArgs& args)
       : args_(args),
         next_(static_cast<int32_t>(blockIdx.x)),
@@ -65,7 +65,7 @@ class ExpertSchedule {
     return true;
   }
 
-  /// Stages have the tiles of gate, then those of up.
+  /// Stages have the tiles of gate, then the tiles of up.
   static __device__ __forceinline__ int tile_of_warp(int tiles, bool gate_up, int row_group, int warp) {
     return gate_up ? warp / 2 * (tiles / 2) + 2 * row_group + warp % 2 : 4 * row_group + warp;
   }

@@ -9,12 +9,12 @@
 /// Products of experts with many routes each, on Hopper's tensor cores.
 namespace minfer::cuda {
 
-/// Bytes of what a route multiplies, sorted by expert: whole columns of a stage.
+/// Bytes of a row of x, sorted by expert and padded to whole stages of columns.
 constexpr int64_t sorted_row_bytes(int64_t cols) {
   return (cols + kStageColumns - 1) / kStageColumns * kStageColumns * 2;
 }
 
-/// `product`: what ExpertKernel::stream takes, with groups of 32, 64 or 128 routes a batch; x is brought into `sorted_x`, num_routes * sorted_row_bytes(cols) bytes, on the way.
+/// Takes what ExpertKernel::stream takes, in batches of 32, 64 or 128. Gathers x in `sorted_x`: num_routes * sorted_row_bytes(cols) bytes.
 void expert_stream_product(Launch& launch, const MoeProduct& product, void* sorted_x);
 
 }  // namespace minfer::cuda

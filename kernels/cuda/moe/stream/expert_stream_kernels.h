@@ -2,7 +2,7 @@
 
 #include "kernels/cuda/moe/routes/moe_product.h"
 
-/// The kernels behind expert_stream_product(), a source file a type: of products whose x is sorted, x_stride elements a row.
+/// The kernels behind expert_stream_product(), one source file for each type. x of their products is sorted, with x_stride elements a row.
 namespace minfer::cuda {
 
 template <DType type>

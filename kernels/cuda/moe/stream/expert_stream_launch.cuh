@@ -10,10 +10,10 @@
 
 namespace minfer::cuda {
 
-/// Routes of a batch.
+/// The numbers of routes of a batch.
 using ExpertTokenTiles = Values<32, 64, 128>;
 
-/// out_rows: of a tile.
+/// out_rows: rows of the output in a tile.
 inline ExpertArgs expert_args(const MoeProduct& p, int32_t out_rows, int32_t stage_columns) {
   ExpertArgs args;
   args.output = {.weight = p.weight,
@@ -36,7 +36,7 @@ inline const char* expert_stream_name(const MoeProduct& p) {
   return p.up != nullptr ? "expert_stream_gate_up" : "expert_stream_product";
 }
 
-/// As many as have a tile whatever the routes.
+/// The blocks that may have a tile, for any routes.
 inline dim3 expert_blocks(const Launch& launch, const MoeProduct& p, const ExpertArgs& args) {
   const int64_t batches = most_batches(p.num_routes, p.experts, p.groups.batch_routes);
   return {static_cast<unsigned>(std::min<int64_t>(batches * args.tiles, launch.num_sms()))};

@@ -19,7 +19,7 @@ __device__ __forceinline__ void copy_rows(void* to, const CUtensorMap& map, Shar
   }
 }
 
-/// Stages of an expert's weights: kTilesAbove tiles, or half as many of gate and then of up.
+/// The map of stages of an expert's weights: kTilesAbove tiles, or half of them of gate and then half of up.
 template <class Form>
 CUtensorMap expert_tile_map(const MoeProduct& p) {
   using Pieces = TilePieces<Form::type>;
@@ -53,7 +53,7 @@ void launch_expert_form(Launch& launch, const MoeProduct& p) {
 
 template <DType type>
 void launch_expert_tiles(Launch& launch, const MoeProduct& p) {
-  // Making operands takes more warps than multiplying few tokens.
+  // Few tokens need more warps to make operands than to multiply.
   for_value(
       ExpertTokenTiles{}, "expert stream by batches of routes", p.groups.batch_routes, [&](auto tokens) {
         launch_expert_form<TileStream<type, tokens, 2, decltype(tokens)::value == 32 ? 2 : 1>>(launch, p);

@@ -9,15 +9,15 @@
 #include "kernels/cuda/ptx/wgmma.cuh"
 #include "kernels/cuda/weights/quant_tile.cuh"
 
-/// FP8 weights times FP8 activations of many tokens on Hopper's tensor cores: the function of fp8_stream.cuh.
+/// FP8 weights times FP8 activations with many tokens on Hopper's tensor cores: the same function as fp8_stream.cuh.
 ///
-/// Here tokens are on wgmma's side of 64 rows: a thread has two of them, so that two scales of x are all that it needs every 128 columns,
-/// and 128 rows of weights are multiplied at a time. Three warpgroups of 64 tokens each take turns by themselves: while one adds its
-/// products, times the scales, to its sums, the others multiply (alone 770 cycles for 128 columns of 192 tokens and 128 rows, of which
-/// the tensor cores need 768; two warpgroups: 569 of 512).
+/// Here tokens are on wgmma's side of 64 rows. A thread has two of them, so it needs only two scales of x every 128
+/// columns, and 128 rows of weights are multiplied at a time. Three warpgroups of 64 tokens each fall into turns by
+/// themselves: while one adds its products, times the scales, to its sums, the others multiply. Alone this takes 770
+/// cycles for 128 columns of 192 tokens and 128 rows, of which the tensor cores need 768 (two warpgroups: 569 of 512).
 ///
-/// Two blocks, a cluster, have the same tokens; each reads half of them for both, and its own rows of weights. Of gate and up a block has
-/// 64 rows each, the cluster the 128 columns of the output that have a scale together: the blocks tell each other the largest.
+/// The two blocks of a cluster have the same tokens; each reads half of them for both, and its own rows of weights. With gate and up, a
+/// block has 64 rows of each, and the cluster has 128 columns of the output with one scale: the blocks tell each other the largest value.
 ///
 /// Bytes: weights once for each tile of tokens, x once for each 256 rows, mostly from the L2.
 namespace minfer::cuda {
@@ -44,22 +44,22 @@ struct Fp8GemmShared {
   alignas(1024) unsigned char x[Form::kStages][Form::kXBytes];
   alignas(128) unsigned char weights[Form::kStages][Form::kWeightBytes];
   alignas(128) uint16_t scales[Form::kStages][Form::kTokens];
-  float row_scales[2][Form::kWarpgroups][kGemmRows];  ///< of this tile and the one before
-  float largest[2][Form::kTokens];                    ///< of the other block's columns, likewise
+  float row_scales[2][Form::kWarpgroups][kGemmRows];  ///< for this tile and the one before
+  float largest[2][Form::kTokens];                    ///< in the other block's columns, likewise
   SharedBarrier full[Form::kStages];
   SharedBarrier empty[Form::kStages];  ///< in both blocks
   SharedBarrier has_largest;
 };
 
 struct Fp8GemmArgs {
-  ProductArgs output;  ///< only what is stored
+  ProductArgs output;  ///< all except x; of the weights only their scales
   Fp8Activations out;
   int32_t depth = 0;         ///< groups of 128 columns
   int32_t units = 0;         ///< tiles of a cluster
-  int32_t token_blocks = 0;  ///< units that have the same rows
+  int32_t token_blocks = 0;  ///< units with the same rows
 };
 
-/// What a cluster multiplies: units in turn, those of the same rows one after the other.
+/// A unit of a cluster. Units are taken in turn, those with the same rows one after the other.
 struct Fp8GemmUnit {
   int32_t row_tile;  ///< of this block
   int32_t first_token;
@@ -96,7 +96,7 @@ __device__ __forceinline__ void produce_gemm(const Fp8GemmArgs& args, const CUte
                group % 2 * 8, group / 2);
     }
   };
-  // The other block writes here too, so it has to know that this block's barriers are there: it has, see meet_cluster().
+  // The other block writes here too, so it must know that this block's barriers exist. It does, see meet_cluster().
   const int32_t ahead = min(Form::kStages, args.depth);
   const auto first_unit = static_cast<int32_t>(blockIdx.x) / kGemmBlocks;
   const int32_t first_tile = Fp8GemmUnit::of<Form>(args, first_unit).row_tile;
@@ -118,7 +118,7 @@ __device__ __forceinline__ void produce_gemm(const Fp8GemmArgs& args, const CUte
   });
 }
 
-/// The scale of the row of a tile of weights that this thread is for, of its warpgroup's 128.
+/// The scale of this thread's row in a tile of weights, among its warpgroup's 128 rows.
 template <class Form>
 __device__ __forceinline__ float row_scale(const ProductArgs& output, int32_t row_tile) {
   constexpr int kOfEach = Form::kGateUp ? kGemmRows / 2 : kGemmRows;
@@ -147,10 +147,10 @@ __device__ __forceinline__ void transpose_in_group(uint32_t (&words)[4]) {
   }
 }
 
-/// A lane's sums: of tokens g and g + 8 of its warp's sixteen, in columns 2 t and 2 t + 1 of each eight.
+/// A lane's sums: for tokens g and g + 8 of its warp's sixteen, in columns 2 t and 2 t + 1 of each eight.
 using Fp8GemmSums = float[kGemmRows / 2];
 
-/// sums, times the scales of the weights, plus `bias`.
+/// Multiplies the sums by the scales of the weights.
 __device__ __forceinline__ void scale_columns(Fp8GemmSums& sums, const float* scales) {
 #pragma unroll
   for (int i = 0; i < kGemmRows / 8; ++i) {
@@ -172,7 +172,7 @@ __device__ __forceinline__ void add_bias_to(Fp8GemmSums& sums, const float* bias
   }
 }
 
-/// Of two times eight columns a lane gives those of one and gets four that follow one another of the other.
+/// From two groups of eight columns a lane gives its columns of one and gets four consecutive columns of the other.
 __device__ __forceinline__ float4 four_columns(const float* eight, const float* next) {
   const bool is_odd = threadIdx.x % 2 != 0;
   const float x = __shfl_xor_sync(kWholeWarp, is_odd ? eight[0] : next[0], 1);
@@ -180,7 +180,7 @@ __device__ __forceinline__ float4 four_columns(const float* eight, const float* 
   return is_odd ? make_float4(x, y, next[0], next[1]) : make_float4(eight[0], eight[1], x, y);
 }
 
-/// Tokens `token` and eight further on.
+/// Stores tokens `token` and `token` + 8.
 __device__ __forceinline__ void store_columns(const ProductArgs& output, const Fp8GemmSums& sums,
                                               int32_t token, int32_t first_column) {
 #pragma unroll
@@ -220,11 +220,11 @@ __device__ __forceinline__ void store_columns(const ProductArgs& output, const F
   }
 }
 
-/// Gate and up become FP8. `tile`: its number among this cluster's.
+/// Gate and up become FP8. `tile`: its number among this cluster's tiles.
 template <class Form>
 __device__ __forceinline__ void store_gate_up(const Fp8GemmArgs& args, Fp8GemmShared<Form>& shared,
                                               Fp8GemmSums& sums, const Fp8GemmUnit& unit, int32_t tile) {
-  constexpr int kOwn = kGemmRows / 4;  // of 64 columns, as many of gate as of up
+  constexpr int kOwn = kGemmRows / 4;  // of 64 columns: half of gate, half of up
   float largest[2] = {};
   with_gate(args.output.activation, [&](const auto& gated) {
 #pragma unroll
@@ -257,7 +257,7 @@ __device__ __forceinline__ void store_gate_up(const Fp8GemmArgs& args, Fp8GemmSh
       words[i] = e4m3_codes({low[0], high[0], low[1], high[1]}, scale.inverse);
     }
     transpose_in_group(words);
-    if (token >= args.output.tokens) continue;  // with all of the group
+    if (token >= args.output.tokens) continue;  // so do all lanes of the group
     const int32_t column = group * kFp8Columns + static_cast<int32_t>(block) * 64 + 16 * lane_in_group();
     *reinterpret_cast<uint4*>(args.out.codes + int64_t{token} * args.out.cols + column) =
         make_uint4(words[0], words[1], words[2], words[3]);
@@ -271,7 +271,7 @@ __device__ __forceinline__ void consume_gemm(const Fp8GemmArgs& args, Fp8GemmSha
   constexpr uint32_t kPieceBytes = kGemmRows * 16;  // 16 columns of all rows
   constexpr uint32_t kCoreBytes = 8 * 16;
   const int warpgroup = static_cast<int>(threadIdx.x) / 128, lane = static_cast<int>(threadIdx.x) % 32;
-  const int place = static_cast<int>(threadIdx.x) / 32 * 16 + lane_group();  // of a token
+  const int place = static_cast<int>(threadIdx.x) / 32 * 16 + lane_group();  // the place of a token
   const uint32_t x = shared_address(shared.x[0]) + warpgroup * 64 * kFp8Columns;
   const uint32_t weights = shared_address(shared.weights[0]);
   const uint32_t empty = address_in_block(shared_address(shared.empty), lane % kGemmBlocks);
@@ -352,7 +352,7 @@ __global__ void __launch_bounds__(Form::kThreads, 1)
     begin_kernel(stamp);
     consume_gemm<Form>(args, shared);
   }
-  meet_cluster();  // nobody leaves while the other writes here
+  meet_cluster();  // no block leaves while the other writes here
 #else
   __trap();
 #endif

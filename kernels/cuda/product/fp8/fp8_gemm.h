@@ -5,8 +5,8 @@
 
 namespace minfer::cuda {
 
-/// See fp8_gemm.cuh. Rows that divide by 256, of gate and up by 128, columns by 128; gate and up to product.out. Instantiated by
-/// kernels/cuda/instances.cmake.
+/// See fp8_gemm.cuh. rows is a multiple of 256 (for gate and up: of 128), cols of 128. Gate and up go to
+/// product.out. Instantiated by kernels/cuda/instances.cmake.
 template <bool kGateUp>
 void fp8_gemm(Launch& launch, const Fp8Product& product, const Fp8GemmPlan& plan);
 

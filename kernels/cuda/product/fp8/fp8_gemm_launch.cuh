@@ -6,7 +6,7 @@
 
 namespace minfer::cuda {
 
-/// 128 columns of a block's strips, so that 16 bytes of all rows come one after the other; half of the strips are of up.
+/// 128 columns of a block's strips, so that 16 bytes of all rows are consecutive; half of the strips belong to up.
 template <class Form>
 CUtensorMap gemm_weight_map(const ProductArgs& args) {
   constexpr int32_t kTile = Tile<DType::fp8>::kBytes, kPiece = kStripRows * 16, kPieces = kFp8Columns / 16;

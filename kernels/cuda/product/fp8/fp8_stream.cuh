@@ -13,31 +13,31 @@
 ///
 /// out[t, n] (+)= dw[n] sum over groups g of dx[t, g] sum over k in g of W[n, k] x[t, k] + bias[n], or activation(gate, up).
 ///
-/// As stream_product.cuh. The weights' tiles, as they lie in memory, are what warps need in their registers as wgmma's first operand; x
-/// and its scales come by TMA beside them, 128 columns a slice. The tensor cores' own sums have too few bits for all of K, so they begin
-/// anew every 128 columns and are added, times dx, to sums in f32. All columns of a row have one scale, dw, which comes last.
+/// Like stream_product.cuh, with tiles of weights that lie in memory as warps need them in registers, as wgmma's first operand. TMA
+/// copies x and its scales beside them, 128 columns a slice. The tensor cores' own sums have too few bits for all of K, so they
+/// restart every 128 columns and are added, times dx, to sums in f32. All columns of a row have one scale, dw, which is applied last.
 ///
-/// A block has kWarpgroups times 64 rows; each of its kConsumerGroups warpgroups multiplies one or two of these 64. Gate and up: a
-/// warpgroup's first 64 rows are of gate, its second of up, so that a thread has both of what it makes one of. The block then has 128
-/// of the output's columns, which in FP8 have a scale together.
+/// A block has kWarpgroups groups of 64 rows; each of its kConsumerGroups warpgroups multiplies one or two of
+/// these. For gate and up, a warpgroup's first 64 rows are of gate and its second 64 of up, so that a thread
+/// has both sums of an output. The block then has 128 columns of the output, which share a scale in FP8.
 ///
-/// Bytes: weights once, rows cols; x once a row of tiles, from the L2: tokens cols rows / tile rows.
+/// Bytes: weights once, rows cols; x once for each row of tiles, from the L2: tokens cols rows / tile rows.
 namespace minfer::cuda {
 
 template <int kTokens_, int kConsumerGroups_, int kTurns_, bool kGateUp_>
 struct Fp8Form {
   static constexpr int kTokens = kTokens_;  ///< 8 to 128
   static constexpr int kConsumerGroups = kConsumerGroups_;
-  static constexpr int kTurns = kTurns_;  ///< times 64 rows of a warpgroup
+  static constexpr int kTurns = kTurns_;  ///< groups of 64 rows of a warpgroup
   static constexpr bool kGateUp = kGateUp_;
   static_assert(!kGateUp || (kConsumerGroups == 2 && kTurns == 2));
-  /// With 64 rows each; those of number turn * kConsumerGroups + w are warpgroup w's.
+  /// Groups of 64 rows; group turn * kConsumerGroups + w belongs to warpgroup w.
   static constexpr int kWarpgroups = kConsumerGroups * kTurns;
   /// Tokens that are multiplied at a time: their products need registers too.
   static constexpr int kSome = kTokens < 64 ? kTokens : 64;
   static constexpr int kConsumers = 128 * kConsumerGroups;
   static constexpr int kThreads = kConsumers + 128;
-  /// Sums that take more registers than each thread has of its own: the producer's warpgroup has registers to give.
+  /// Whether sums take more registers than each thread has: the producer's warpgroup gives some of its own.
   static constexpr bool kTakesRegisters = kConsumerGroups == 2 && kTokens * kTurns >= 64;
   static constexpr int kRows = kWarpgroupRows * kWarpgroups;
   static constexpr int kOutRows = kGateUp ? kRows / 2 : kRows;
@@ -47,16 +47,16 @@ struct Fp8Form {
   static constexpr bool kPairsWarps = false;
   static constexpr int kTogether = 32;
 
-  static constexpr int kTileBytes = kStripRows * kFp8Columns;     ///< of half a tile
-  static constexpr int kSlices = kRows + kTokens <= 192 ? 2 : 1;  ///< of 128 columns, of a stage
+  static constexpr int kTileBytes = kStripRows * kFp8Columns;     ///< in half a tile
+  static constexpr int kSlices = kRows + kTokens <= 192 ? 2 : 1;  ///< of 128 columns, in a stage
   static constexpr int kWeightBytes = kSlices * kTilesAbove * kTileBytes;
   static constexpr int kXSliceBytes = kTokens * kSliceRowBytes;
   static constexpr int kXBytes = kSlices * kXSliceBytes;
   static constexpr int kScaleBytes = kSlices * kTokens * 2;
-  static constexpr int kScalesOfSlice = kTokens < 64 ? 64 : kTokens;  ///< 128 bytes at least
+  static constexpr int kScalesOfSlice = kTokens < 64 ? 64 : kTokens;  ///< at least 128 bytes
   static constexpr int kStageBytes = kWeightBytes + kXBytes + kSlices * kScalesOfSlice * 2;
   static constexpr int kStoredTokens = kTokens < 32 ? kTokens : 32;
-  /// Bytes from a token to the next, so that no two lanes are in one bank.
+  /// Bytes from a token to the next, so that no two lanes use one bank.
   static constexpr int kCodeStride = kFp8Columns + 16;
   static constexpr int kStoreBytes = kGateUp ? kTokens * (kCodeStride + 4 * kConsumers / 32 + 4)
                                              : kConsumerGroups * kStoredTokens * kStoreStride * 4;
@@ -64,7 +64,7 @@ struct Fp8Form {
   static constexpr int kStages = kFittingStages < 10 ? kFittingStages : 10;
 };
 
-/// What the output goes through.
+/// Staging memory of the output.
 template <class Form, bool kGateUp>
 struct Fp8Output {
   float sums[Form::kConsumerGroups][Form::kStoredTokens][kStoreStride];
@@ -72,7 +72,7 @@ struct Fp8Output {
 template <class Form>
 struct Fp8Output<Form, true> {
   alignas(16) uint8_t codes[Form::kTokens][Form::kCodeStride];
-  float largest[Form::kConsumers / 32][Form::kTokens];  ///< of each warp's columns
+  float largest[Form::kConsumers / 32][Form::kTokens];  ///< in each warp's columns
   float inverse_scales[Form::kTokens];
 };
 
@@ -86,14 +86,14 @@ struct Fp8Shared : Fp8Output<Form, Form::kGateUp> {
   union {
     Stages stages;
     float cluster_sums[Form::kMayCluster ? Form::kWarpgroups : 1][Form::kMayCluster ? Form::kTokens : 1]
-                      [kStoreStride];  ///< when all stages are done
+                      [kStoreStride];  ///< after all stages are done
   };
   SharedBarrier full[Form::kStages];
   SharedBarrier empty[Form::kStages];
 };
 
 struct Fp8StreamArgs : StreamArgs {
-  Fp8Activations out;  ///< of gate and up
+  Fp8Activations out;  ///< for gate and up
 };
 
 template <class Form>
@@ -103,7 +103,7 @@ __device__ __forceinline__ void copy_fp8_weights(const StreamArgs& args, const C
   arrive_expecting(shared.full[stage], Form::kWeightBytes + Form::kXBytes + Form::kScaleBytes);
 #pragma unroll
   for (int slice = 0; slice < Form::kSlices; ++slice) {
-    const int32_t column = depth * Form::kSlices + slice;  // of 128 columns
+    const int32_t column = depth * Form::kSlices + slice;  // index in units of 128 columns
     constexpr int kHalf = Form::kTileBytes / 8;            // in the map's elements
     void* to = shared.stages.weights[stage][slice];
     if constexpr (Form::kGateUp) {
@@ -154,7 +154,7 @@ __device__ __forceinline__ void produce_fp8(const StreamArgs& args, const CUtens
   } while (schedule.take(segment));
 }
 
-/// The scales of x that a lane needs of a slice: of eight tokens the two whose sums it has.
+/// The scales of x that a lane needs in a slice: of each eight tokens the two whose sums it has.
 template <class Form>
 struct XScales {
   uint32_t pairs[Form::kTokens / 8];
@@ -172,10 +172,10 @@ struct XScales {
   }
 };
 
-/// The tile of 16 rows, of a block's, that a warp multiplies in a turn.
+/// The tile of 16 rows in a block that a warp multiplies in a turn.
 template <class Form>
 __device__ __forceinline__ int tile_of_turn(int turn) {
-  const int warp = static_cast<int>(threadIdx.x) / 32;  // of all that multiply
+  const int warp = static_cast<int>(threadIdx.x) / 32;  // among all that multiply
   return Form::kGateUp ? turn * (Form::kTilesAbove / 2) + warp : turn * (Form::kConsumers / 32) + warp;
 }
 
@@ -221,7 +221,7 @@ __device__ __forceinline__ float2 weight_scales(const ProductArgs& output, int32
   return __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(scales + 8 * lane_group()));
 }
 
-/// Gate and up become FP8. A lane has rows g and g + 8 of the 16 columns of its warp, whose codes are neighbours.
+/// Gate and up become FP8. A lane has rows g and g + 8 of its warp's 16 columns, whose codes are neighbours.
 template <class Form>
 __device__ __forceinline__ void store_gate_up(const Fp8StreamArgs& args, Fp8Shared<Form>& shared,
                                               const StreamSegment& segment,

@@ -10,7 +10,7 @@
 
 namespace minfer::cuda {
 
-/// Halves of tiles: 128 columns of all tiles of a block, gate's and up's in pairs.
+/// Halves of tiles: 128 columns of all tiles of a block, with gate's and up's tiles in pairs.
 template <class Form>
 CUtensorMap fp8_weight_map(const ProductArgs& args) {
   constexpr int32_t kTile = Tile<DType::fp8>::kBytes;
@@ -59,7 +59,7 @@ void launch_fp8_form(Launch& launch, const Fp8Product& product, const StreamPlan
 
 template <int kConsumerGroups, int kTurns, bool kGateUp>
 void launch_fp8_stream(Launch& launch, const Fp8Product& product, const StreamPlan& plan) {
-  // fp8_stream_plan() has tiles of 256 rows with 128 tokens alone.
+  // fp8_stream_plan() has tiles of 256 rows only with 128 tokens.
   using Tiles = std::conditional_t<kTurns == 2 && !kGateUp, Values<128>, TokenTiles<false>>;
   for_value(Tiles{}, "FP8 stream by tiles of tokens", plan.token_tile, [&](auto tokens) {
     launch_fp8_form<Fp8Form<tokens, kConsumerGroups, kTurns, kGateUp>>(launch, product, plan);

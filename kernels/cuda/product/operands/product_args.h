@@ -30,23 +30,23 @@ struct ProductArgs {
   int64_t out_stride = 0;
   bool out_is_f32 = false;
   bool add_to_out = false;       ///< f32 only
-  bool brings_x = false;         ///< the kernel of one token has shared memory for all of x
+  bool brings_x = false;         ///< the kernel for one token has shared memory for all of x
   float* partials = nullptr;     ///< ProductWorkspace's
   unsigned* arrivals = nullptr;  ///< ProductWorkspace's
 };
 
-/// A ProductWorkspace's room for one SM. A stream kernel has one block there, and up to four groups of its 64 rows leave sums.
+/// Bytes of a ProductWorkspace for one SM. A stream kernel has one block there, and up to four groups of its 64 rows leave sums.
 inline constexpr size_t kPartialBytesOfSm = size_t{128} << 10;
 inline constexpr size_t kArrivalsOfSm = 4;
 
-/// Sums of parts of K on their way to one another, and how many have come (all zero between products).
+/// Partial sums over K that blocks exchange, and counts of those that have come (all zero between products).
 struct ProductWorkspace {
   explicit ProductWorkspace(int32_t num_sms);
   DeviceBuffer partials;
   DeviceBuffer arrivals;
 };
 
-/// What ProductKernel::strip takes.
+/// Takes what ProductKernel::strip takes.
 void strip_product(Launch& launch, DType type, const ProductArgs& args);
 
 }  // namespace minfer::cuda

@@ -8,14 +8,14 @@
 #include "kernels/cuda/ptx/warp.cuh"
 #include "kernels/cuda/weights/quant_tile.cuh"
 
-/// A tile of a quantised weight in the registers of a warp, and its way to bf16 operands of mma.m16n8k16.
+/// A tile of a quantised weight in the registers of a warp, and its conversion to bf16 operands of mma.m16n8k16.
 ///
-/// A quant is made a bf16 by putting its bits into the mantissa of 128: 0x4300 | q is 128 + q for q < 128.
-/// Whoever multiplies takes the 128, and the type's own offset, off the sum (kBias times the sum of x), or
-/// off each number (kExact), which is exact either way. q8_0 has eight bits: the lower seven make
-/// 128 + (q & 127), from which 128 or, for a negative q, 256 is subtracted at once; so are the numbers of iq4_nl, iq4_xs and lut4, which
-/// byte permutations find four at a time. The numbers of mxfp4 and fp8 are made tiny bf16 by shifts, subnormal ones too, and multiplied by a
-/// power of two.
+/// A quant becomes a bf16 when its bits are put into the mantissa of 128: 0x4300 | q is 128 + q for q < 128.
+/// The caller takes the 128 and the type's own offset off the sum (kBias times the sum of x), or off each
+/// number (kExact); both are exact. q8_0 has eight bits: the lower seven make 128 + (q & 127), from which 128
+/// or, for a negative q, 256 is subtracted at once. Numbers of iq4_nl, iq4_xs and lut4, which byte permutations
+/// look up four at a time, are treated the same way. Shifts turn numbers of mxfp4 and fp8 into tiny bf16,
+/// including subnormal ones, which are multiplied by a power of two.
 namespace minfer::cuda {
 
 template <DType type>
@@ -29,7 +29,7 @@ struct TileRegisters {
   uint2 minima;  ///< q4_1, q5_1; q2_k: dmin
   uint32_t d;    ///< q2_k, q3_k, q6_k, iq4_xs, lut4; mxfp4 and fp8: their scales
   uint4 table;   ///< lut4
-  float factor;  ///< lut4: of d
+  float factor;  ///< lut4: the factor of d
 
   TileRegisters() = default;
   /// `tile`: in shared or global memory.
@@ -42,7 +42,7 @@ struct TileRegisters {
       high[i] = *reinterpret_cast<const uint4*>(tile + Tile<type>::kHighAt + 512 * i + 16 * lane);
     load_scales(tile, lane);
   }
-  /// The i-th 512 bytes of the quants.
+  /// Loads the i-th 512 bytes of the quants.
   static __device__ __forceinline__ void load_quants(const char* tile, int lane, int i, uint4& words) {
     const char* at = tile + 512 * i;
     if constexpr (!Tile<type>::kHasBytes) {
@@ -62,7 +62,7 @@ struct TileRegisters {
     const char* at = tile + Tile<type>::kScalesAt;
     if constexpr (type == DType::mxfp4) {
       d = *reinterpret_cast<const uint32_t*>(at + 4 * lane);
-    } else if constexpr (type == DType::fp8) {  // groups 2 t and 2 t + 1 are of one half of the columns
+    } else if constexpr (type == DType::fp8) {  // groups 2 t and 2 t + 1 lie in the same half of the columns
       d = *reinterpret_cast<const uint32_t*>(at + lane / 2 * 4);
     } else if constexpr (Tile<type>::kSplitsScales) {
       using S = SplitScales<type>;
@@ -89,7 +89,7 @@ struct TileRegisters {
   }
 };
 
-/// What is in each number of an operand beside the quant.
+/// The offset in each number of an operand beside the quant.
 template <DType type>
 inline constexpr float kBias =
     Tile<type>::kHasBytes || Tile<type>::kHasTable || type == DType::mxfp4 ? 0.0f
@@ -101,14 +101,14 @@ __device__ __forceinline__ uint32_t subtract_bf16(uint32_t a, uint32_t b) {
   return reinterpret_cast<const uint32_t&>(difference);
 }
 
-/// By a number that both halves of b are.
+/// Multiplies by a number that both halves of b hold.
 __device__ __forceinline__ uint32_t multiply_bf16(uint32_t a, uint32_t b) {
   const __nv_bfloat162 product =
       __hmul2(reinterpret_cast<const __nv_bfloat162&>(a), reinterpret_cast<const __nv_bfloat162&>(b));
   return reinterpret_cast<const uint32_t&>(product);
 }
 
-/// Word i of four; i known to the compiler.
+/// Word i of four; i is a compile-time constant.
 __device__ __forceinline__ uint32_t word_of(const uint4& v, int i) {
   return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
 }
@@ -117,25 +117,25 @@ __device__ __forceinline__ uint32_t shift_right(uint32_t word, int bits) {
   return bits >= 0 ? word >> bits : word << -bits;
 }
 
-/// (word & mask) | bits in one instruction: the compiler makes two of it if mask and bits are constants.
+/// (word & mask) | bits in one instruction. Without the asm, the compiler makes two of it if mask and bits are constants.
 __device__ __forceinline__ uint32_t insert_bits(uint32_t word, uint32_t mask, uint32_t bits) {
   uint32_t result;
   asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(result) : "r"(word), "r"(mask), "r"(bits));
   return result;
 }
 
-/// Pair `pair` of the kBits bits that a plane has of low word `word` (0 ... 15: row g + 8 (word % 2) of group word / 2), at bit kTo of
-/// both halves of `rest`.
+/// Inserts pair `pair` of a plane's kBits bits for low word `word` (0 ... 15: row g + 8 (word % 2) of group
+/// word / 2), at bit kTo of both halves of `rest`.
 template <int kBits, int kTo>
 __device__ __forceinline__ uint32_t insert_pair(const uint4* plane, int word, int pair, uint32_t rest) {
-  constexpr int kLowWords = 4 / kBits;  // that a word of the plane has the bits of
+  constexpr int kLowWords = 4 / kBits;  // for which one word of the plane has bits
   constexpr uint32_t kMask = ((1u << kBits) - 1) << kTo;
   const int at = word / kLowWords;
   const int shift = plane_shift<kBits>(word, pair) - kTo;
   return insert_bits(shift_right(word_of(plane[at / 4], at % 4), shift), kMask << 16 | kMask, rest);
 }
 
-/// The same of pairs `pair` and `pair` + 2 at once, at bit kTo of each byte of `rest`.
+/// The same for pairs `pair` and `pair` + 2 together, at bit kTo of each byte of `rest`.
 template <int kBits, int kTo>
 __device__ __forceinline__ uint32_t insert_bytes(const uint4* plane, int word, int pair, uint32_t rest) {
   constexpr uint32_t kMask = (((1u << kBits) - 1) << kTo) * 0x01010101u;
@@ -144,7 +144,7 @@ __device__ __forceinline__ uint32_t insert_bytes(const uint4* plane, int word, i
   return insert_bits(shift_right(word_of(plane[at / 4], at % 4), shift), kMask, rest);
 }
 
-/// Pair `pair` of low word `word` as two bf16, kBias in each.
+/// Pair `pair` of low word `word` as two bf16, with kBias in each.
 template <DType type>
 __device__ __forceinline__ uint32_t tile_pair(const TileRegisters<type>& tile, int word, int pair) {
   using T = Tile<type>;
@@ -163,14 +163,14 @@ __device__ __forceinline__ uint32_t byte_pair(uint32_t word, int pair) {
                        insert_bits(bytes, 0x00800080u, 0x43004300u));
 }
 
-/// The sixteen signed bytes that the codes of a tile are indices of.
+/// The sixteen signed bytes that a tile's codes index.
 template <DType type>
 __device__ __forceinline__ uint4 table_of(const TileRegisters<type>& tile) {
   if constexpr (type == DType::lut4) return tile.table;
   return {iq4_word(0), iq4_word(1), iq4_word(2), iq4_word(3)};
 }
 
-/// Pairs 2 half and 2 half + 1 of a word of indices into sixteen signed bytes, as those bytes in the order of byte_pair().
+/// Looks up pairs 2 half and 2 half + 1 of a word of indices into sixteen signed bytes; the bytes are in the order of byte_pair().
 __device__ __forceinline__ uint32_t table_bytes(const uint4& table, uint32_t word, int half) {
   const uint32_t codes = __byte_perm(word, 0, half == 0 ? 0x4420 : 0x4431);  // four, in the lower 16 bits
   const uint32_t index = codes & 0x7777;
@@ -179,25 +179,25 @@ __device__ __forceinline__ uint32_t table_bytes(const uint4& table, uint32_t wor
   return __byte_perm(low, high, (codes & 0x8888) >> 1 | 0x3210);
 }
 
-/// Pair `pair` of a word of e2m1 numbers. Sign, exponent and mantissa where bf16 has them are the number times 2^-126.
+/// Pair `pair` of a word of e2m1 numbers. Sign, exponent and mantissa at bf16's positions give the number times 2^-126.
 __device__ __forceinline__ uint32_t e2m1_pair(uint32_t word, int pair) {
   const E2m1Bits place = e2m1_bits(pair);
   const uint32_t magnitudes = shift_right(word, place.magnitude - 6) & 0x01c001c0u;
   return multiply_bf16(insert_bits(word << (15 - place.sign), 0x80008000u, magnitudes), 0x7e807e80u);
 }
 
-/// Four e4m3 numbers as two pairs, as byte_pair(). Sign, exponent and mantissa where bf16 has them are the number times 2^-120.
+/// Four e4m3 numbers as two pairs, like byte_pair(). Sign, exponent and mantissa at bf16's positions give the number times 2^-120.
 __device__ __forceinline__ uint32_t e4m3_pair(uint32_t word, int pair) {
   const uint32_t magnitudes = shift_right(word, 8 * pair - 4) & 0x07f007f0u;
   return multiply_bf16(insert_bits(shift_right(word, 8 * pair - 8), 0x80008000u, magnitudes), 0x7b807b80u);
 }
 
-/// The B operand of a lane for sixteen columns: `x` is at those of its columns that come first.
+/// The B operand of a lane for sixteen columns. `x` points to the first of its columns.
 __device__ __forceinline__ uint2 x_operand(const __nv_bfloat16* x) {
   return {*reinterpret_cast<const uint32_t*>(x), *reinterpret_cast<const uint32_t*>(x + 8)};
 }
 
-/// The A operand of the sixteen columns i (0 ... 15) of a tile. kExact: without kBias, and less kMiddle.
+/// The A operand of the sixteen columns i (0 ... 15) of a tile. kExact: without kBias, and with kMiddle subtracted.
 template <DType type, bool kExact, int kMiddle = 0>
 __device__ __forceinline__ void tile_operand(const TileRegisters<type>& tile, int i, uint32_t (&a)[4]) {
 #pragma unroll
@@ -229,7 +229,7 @@ __device__ __forceinline__ uint32_t e4m3_halves(uint32_t word, int half) {
   uint32_t pair;
   asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(pair) : "h"(static_cast<uint16_t>(word >> (16 * half))));
   return pair;
-#else  // sign, exponent and mantissa where f16 has them are the number times 2^-8
+#else  // sign, exponent and mantissa at f16's positions give the number times 2^-8
   const uint32_t bytes = __byte_perm(word, 0, half == 0 ? 0x1404 : 0x3424);
   const uint32_t bits = insert_bits(bytes >> 1, 0x3f803f80u, bytes & 0x80008000u);
   const __half2 number = __hmul2(reinterpret_cast<const __half2&>(bits), __float2half2_rn(256.0f));
@@ -237,7 +237,7 @@ __device__ __forceinline__ uint32_t e4m3_halves(uint32_t word, int half) {
 #endif
 }
 
-/// Whether a register of byte_operand() has columns of one half of a group: of both otherwise.
+/// Whether a register of byte_operand() has columns of one half of a group; otherwise of both halves.
 template <DType type>
 inline constexpr bool kHasByteHalves = type == DType::q8_0 || Tile<type>::kHasTable;
 
@@ -246,12 +246,12 @@ __host__ __device__ constexpr int byte_column(int r, int pair, int t) {
   return (kHasByteHalves<type> ? 16 * r + 8 * pair : 8 * r + 16 * pair) + 2 * t;
 }
 
-/// Whether one token is multiplied with codes as f16 (tile_halves.cuh), not as signed bytes.
+/// Whether products with one token use codes as f16 (tile_halves.cuh), not as signed bytes.
 template <DType type>
 inline constexpr bool kMultipliesHalves = is_one_of<type, DType::fp8, DType::mxfp4>;
 
-/// The A operand of group `group` (0 ... 7) of a tile as signed bytes, the type's offset in each. Register r of a
-/// row has two pairs of columns, bytes 0 and 2 that which begins at byte_column(r, 0, t) of the group, bytes 1 and 3 that at (r, 1, t).
+/// The A operand of group `group` (0 ... 7) of a tile as signed bytes, with the type's offset in each. Register r of a row has
+/// two pairs of columns: bytes 0 and 2 the pair at byte_column(r, 0, t) of the group, bytes 1 and 3 the pair at (r, 1, t).
 template <DType type>
 __device__ __forceinline__ void byte_operand(const TileRegisters<type>& tile, int group, uint32_t (&a)[4]) {
   static_assert(!kMultipliesHalves<type>);
@@ -272,15 +272,15 @@ __device__ __forceinline__ void byte_operand(const TileRegisters<type>& tile, in
   }
 }
 
-/// The A operand of the sixteen columns i (0 ... 15) of a tile of fp8 as f16. A pair is a column of the first eight and the one eight
-/// further on: columns 2 t and 2 t + 8, then 2 t + 1 and 2 t + 9.
+/// The A operand of the sixteen columns i (0 ... 15) of a tile of fp8 as f16. A pair has a column of the first
+/// eight and the column eight after it: columns 2 t and 2 t + 8, then 2 t + 1 and 2 t + 9.
 __device__ __forceinline__ void half_operand(const TileRegisters<DType::fp8>& tile, int i, uint32_t (&a)[4]) {
 #pragma unroll
   for (int j = 0; j < 4; ++j)
     a[j] = e4m3_halves(word_of(tile.quants[i / 2], j % 2 * 2 + i % 2), j / 2);
 }
 
-/// The packed scales of q4_k and q5_k that lane 4 g + t holds, of groups 2 t and 2 t + 1 in rows g and g + 8
+/// The packed scales of q4_k and q5_k in lane 4 g + t, for groups 2 t and 2 t + 1 in rows g and g + 8
 /// (row = 0, 1). All lanes call its functions together.
 struct SixBitScales {
   uint32_t bits[2];
@@ -294,14 +294,14 @@ struct SixBitScales {
   __device__ __forceinline__ float dmin(int row) const {
     return __shfl_sync(0xffffffffu, own, 2 * row + 1, 4);
   }
-  /// Before d and dmin; group j = 0, 1 of the lane's.
+  /// Without d and dmin; group j = 0, 1 of the lane.
   __device__ __forceinline__ float scale(int row, int j) const {
     return static_cast<float>(bits[row] >> (6 * j) & 63);
   }
   __device__ __forceinline__ float min(int row, int j) const {
     return static_cast<float>(bits[row] >> (12 + 6 * j) & 63);
   }
-  /// Both minima as bf16.
+  /// Both of the lane's minima as bf16.
   __device__ __forceinline__ uint32_t minima(int row) const {
     constexpr uint32_t kMagic = 0x43004300u;
     const uint32_t pair = (bits[row] >> 12 & 63) | (bits[row] >> 2 & 63u << 16);
@@ -309,13 +309,13 @@ struct SixBitScales {
   }
 };
 
-/// The scales of a tile that lane 4 g + t holds, as numbers: of rows g and g + 8 and, of types with a scale for 16 columns, sub-blocks
-/// 2 t, 2 t + 1, 8 + 2 t, 9 + 2 t; of the others, groups 2 t and 2 t + 1 of 32.
+/// The scales of a tile in lane 4 g + t, as numbers, for rows g and g + 8. Types with a scale for 16 columns:
+/// sub-blocks 2 t, 2 t + 1, 8 + 2 t, 9 + 2 t; other types: groups 2 t and 2 t + 1 of 32.
 template <DType type>
 struct TileScales {
   static constexpr int kCount = Tile<type>::kScaleCols == 16 ? 4 : 2;
   float scale[2][kCount];
-  float min[2][kCount];  ///< of types with minima
+  float min[2][kCount];  ///< for types with minima
 
   __device__ __forceinline__ explicit TileScales(const TileRegisters<type>& tile) {
     const uint32_t words[2] = {tile.scales.x, tile.scales.y};
@@ -382,15 +382,15 @@ struct TileScales {
   }
 };
 
-/// The scale or minimum of group `group` of a row, from the lane that holds it: groups have 16 columns in types with a scale for so many,
-/// else 32.
+/// The scale or minimum of group `group` of a row, from the lane that holds it. Groups have 16 columns in types
+/// with a scale for 16, otherwise 32.
 template <DType type>
 __device__ __forceinline__ float of_group(const float (&held)[TileScales<type>::kCount], int group) {
   const int index = Tile<type>::kScaleCols == 16 ? group / 8 * 2 + group % 2 : group % 2;
   return __shfl_sync(kWholeWarp, held[index], group % 8 / 2, 4);
 }
 
-/// Begins the copy of a tile to shared memory, by a warp.
+/// Starts the copy of a tile to shared memory. A warp calls it.
 template <DType type>
 __device__ __forceinline__ void copy_tile(char* to, const char* from, int lane) {
   constexpr int kBytes = Tile<type>::kBytes;
@@ -401,7 +401,7 @@ __device__ __forceinline__ void copy_tile(char* to, const char* from, int lane) 
   }
 }
 
-/// The same of the tile of columns 256 index ... of a strip.
+/// The same for the tile of columns 256 index ... of a strip.
 template <DType type>
 __device__ __forceinline__ void copy_tile(char* to, const void* matrix, int cols, int strip, int index,
                                           int lane) {

@@ -10,27 +10,27 @@
 #include "kernels/cuda/ptx/bf16_pair.cuh"
 #include "kernels/cuda/ptx/warp.cuh"
 
-/// From the registers of a warpgroup to rows of an output in bf16: sums are finished where they are, and go through shared memory as bf16,
-/// turned round by stmatrix, for stores of 16 bytes, 64 or 128 a token. Half the bytes of stream_output.cuh, a fourth of its barriers, and
-/// nothing of it waits for anything else. Of gate and up a thread has both sums of an element if eight rows of each lie in turn.
+/// Moves sums from the registers of a warpgroup to rows of a bf16 output. Sums are finished in place and pass through shared memory as
+/// bf16, transposed by stmatrix, for stores of 16 bytes, 64 or 128 a token. This takes half the bytes of stream_output.cuh and a fourth
+/// of its barriers; it waits for nothing else. With gate and up, a thread has both sums of an element if eight rows of each alternate.
 namespace minfer::cuda {
 
-/// What a warpgroup stages at a time of a tile of kTileTokens: tokens x rows of the output.
+/// The part of a tile of kTileTokens that a warpgroup stages at a time: tokens x rows of the output.
 template <int kTileTokens, bool kGateUp>
 struct Bf16Stage {
   static constexpr int kRows = kWarpgroupRows / (kGateUp ? 2 : 1);
   static constexpr int kRowBytes = kRows * 2 + 16;  ///< of a token, so that no two of eight are in one bank
   static constexpr int kTokens = std::min(kTileTokens, kGateUp ? 128 : 64);
   static constexpr int kBytes = kTokens * kRowBytes;
-  static constexpr int kPieces = kRows / 8;  ///< of 16 bytes, of a token
-  /// That the warpgroup's threads store at a time.
+  static constexpr int kPieces = kRows / 8;  ///< of 16 bytes, in a token
+  /// Tokens that the warpgroup's threads store at a time.
   static constexpr int kStored = std::min(kTokens, 128 / kPieces);
 };
 
 template <class Tile>
 using Bf16StageOf = Bf16Stage<Tile::kTokens, Tile::kGateUp>;
 
-/// Lane 8 m + i: to where row i of matrix m goes, which is column i of the eight times eight that lanes have words `matrix[m]` of.
+/// Lane 8 m + i gives the address of row i of matrix m, which is column i of the 8 x 8 elements in the lanes' words `matrix[m]`.
 template <int kCount>
 __device__ __forceinline__ void store_turned(uint32_t to, const uint32_t (&matrix)[kCount]) {
   if constexpr (kCount == 4) {
@@ -48,10 +48,10 @@ __device__ __forceinline__ void store_turned(uint32_t to, const uint32_t (&matri
   }
 }
 
-/// A lane's rows of the output, one of gate and up, else also the one eight further on, and their biases.
+/// Biases of a lane's rows of the output: one row of gate and up, otherwise also the row eight further on.
 template <class Tile>
 struct Bf16Biases {
-  float first = 0.0f, second = 0.0f;  ///< of gate and of up; else of both rows
+  float first = 0.0f, second = 0.0f;  ///< of gate and of up; otherwise of the two rows
 
   __device__ __forceinline__ Bf16Biases(const ProductArgs& args, int32_t first_row, int64_t first_bias) {
     const int warp = static_cast<int>(threadIdx.x) / 32 % 4, of_lane = static_cast<int>(threadIdx.x) % 32 / 4;
@@ -71,7 +71,7 @@ __device__ __forceinline__ void stage_bf16(uint32_t to, const Sums& sums, const 
   using Stage = Bf16StageOf<Tile>;
   constexpr int kEights = Stage::kTokens / 8;                 // of tokens
   constexpr int kOfEight = Tile::kGateUp ? 1 : 2;             // matrices
-  constexpr int kTogether = std::min(4 / kOfEight, kEights);  // eights that are stored at a time
+  constexpr int kTogether = std::min(4 / kOfEight, kEights);  // eights stored at a time
   const int warp = static_cast<int>(threadIdx.x) / 32 % 4, lane = static_cast<int>(threadIdx.x) % 32;
   const int matrix = lane / 8 % (kTogether * kOfEight);
   to += (matrix / kOfEight * 8 + lane % 8) * Stage::kRowBytes + (warp * kOfEight + matrix % kOfEight) * 16;
@@ -93,7 +93,7 @@ __device__ __forceinline__ void stage_bf16(uint32_t to, const Sums& sums, const 
   }
 }
 
-/// Stores tokens [kFirst, ...) of what is staged, a warpgroup's threads some tokens at a time.
+/// Stores the staged tokens from kFirst on; a warpgroup's threads take some tokens at a time.
 template <class Tile, int kFirst, class OutOf, int kDone = 0>
 __device__ __forceinline__ void store_staged(const unsigned char* from, const ProductArgs& args,
                                              int32_t first_row, int32_t tokens, const OutOf& out_of) {
@@ -109,15 +109,15 @@ __device__ __forceinline__ void store_staged(const unsigned char* from, const Pr
     store_staged<Tile, kFirst, OutOf, kDone + Stage::kStored>(from, args, first_row, tokens, out_of);
 }
 
-/// `tokens` of a warpgroup's rows, from row `first_row` of the output on; biases begin `first_bias` elements further on. Token kFirst + t
-/// goes to the output's token out_of.operator()<kFirst>(t), which whole warps ask for, of up to 32 tokens.
+/// Stores `tokens` tokens of a warpgroup's rows, from row `first_row` of the output on; biases begin `first_bias` elements further
+/// on. Token kFirst + t goes to the output's token out_of.operator()<kFirst>(t); whole warps call that together, for up to 32 tokens.
 template <class Tile, class OutOf, class Sums, int kFirst = 0>
 __device__ __forceinline__ void store_bf16(unsigned char* staged, int warpgroup, const ProductArgs& args,
                                            int32_t first_row, int64_t first_bias, int32_t tokens,
                                            const Sums& sums, const OutOf& out_of) {
   if (kFirst >= tokens) return;
   const Bf16Biases<Tile> bias(args, first_row, first_bias);
-  barrier_of_warpgroup(warpgroup);  // what was staged before is stored
+  barrier_of_warpgroup(warpgroup);  // the staged tokens before have been stored
   const auto stage = [&](const auto& gated) {
     stage_bf16<Tile, kFirst>(shared_address(staged), sums, bias, gated);
   };

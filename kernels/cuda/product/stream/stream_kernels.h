@@ -6,7 +6,7 @@
 /// The kernels behind stream_product(): see kernels/cuda/instances.cmake.
 namespace minfer::cuda {
 
-/// By a plan with so many warpgroups: 1 or 2, of gate and up 2.
+/// For a plan with kWarpgroups warpgroups: 1 or 2, for gate and up 2.
 template <int kWarpgroups, bool kGateUp>
 void launch_stream_of(Launch& launch, const ProductArgs& args, const StreamPlan& plan);
 

@@ -6,21 +6,21 @@
 #include "kernels/cuda/ptx/bulk_copy.cuh"
 #include "kernels/cuda/ptx/element.cuh"
 
-/// From the registers of a warpgroup to rows of the output: sums of 64 rows of weights are put into shared memory by tokens, from where
-/// four rows of a token at a time are read, finished and stored.
+/// Moves sums from the registers of a warpgroup to rows of the output. Sums of 64 rows of weights are staged in
+/// shared memory by tokens; then four rows of a token at a time are read, finished and stored.
 namespace minfer::cuda {
 
 inline constexpr int kStoreStride =
-    64 + 4;  ///< floats from a token to the next: no two lanes of a warp in one bank
+    64 + 4;  ///< floats from a token to the next: no two lanes of a warp use one bank
 
-/// Adds where the memory is: nothing has to be loaded and waited for. Each number is added to once in a kernel, so the sum repeats.
+/// Adds at the memory, so the kernel neither loads nor waits. A kernel adds to each number only once, so the sum repeats.
 __device__ __forceinline__ void add_four(float* to, const float4& value) {
   asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(value.x), "f"(value.y),
                "f"(value.z), "f"(value.w)
                : "memory");
 }
 
-/// Of the warpgroup that has 64 rows of this number: there are two at most, which have them in turn.
+/// The barrier of the warpgroup that has group `row_group` of 64 rows. At most two warpgroups take these groups, in turn.
 __device__ __forceinline__ void barrier_of_warpgroup(int row_group) {
   row_group % 2 == 0 ? barrier_of(1, 128) : barrier_of(2, 128);
 }
@@ -37,7 +37,7 @@ __device__ __forceinline__ void for_token_groups(const Function& function) {
     for_token_groups<Tile, kFirst + Tile::kStoredTokens>(function);
 }
 
-/// Puts the sums of tokens [kFirst, kFirst + kCount) where they belong: [token - kFirst][row].
+/// Stages the sums of tokens [kFirst, kFirst + kCount): [token - kFirst][row].
 template <class Tile, int kFirst, int kCount, class Sums>
 __device__ __forceinline__ void stage_sums(float (*to)[kStoreStride], const Sums& sums) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -53,9 +53,9 @@ __device__ __forceinline__ void stage_sums(float (*to)[kStoreStride], const Sums
   }
 }
 
-/// Rows of the output that a warpgroup's 64 rows of weights are for: as many, or half of them from gate and up. Its 128 threads finish
-/// kCount tokens at a time, four rows of one after the other, and ask for all that they need before they wait for the first. Of gate
-/// and up, kTogether rows each lie in turn.
+/// Rows of the output for a warpgroup's 64 rows of weights: 64, or 32 for gate and up. The warpgroup's 128
+/// threads finish kCount tokens at a time, in vectors of four rows, and issue all loads before they wait for
+/// the first. Rows of gate and of up alternate by kTogether.
 template <bool kGateUp, int kCount, int kTogether>
 class StreamRows {
   static constexpr int kRows = kGateUp ? 32 : 64;
@@ -63,11 +63,11 @@ class StreamRows {
   static constexpr int kTurns = (kCount * kVectors + 127) / 128;
 
  public:
-  /// `first`: of the output's rows; biases begin `first_bias` elements further on.
+  /// `first`: first row of the output; biases begin `first_bias` elements further on.
   __device__ __forceinline__ StreamRows(const ProductArgs& args, int32_t first, int64_t first_bias = 0)
       : args_(args), first_(first), first_bias_(first_bias) {}
 
-  /// `count` tokens as they are staged, token t to the output's token out_of(t), which whole warps ask for.
+  /// Stores `count` staged tokens, token t to the output's token out_of(t); whole warps call that together.
   template <class OutOf>
   __device__ __forceinline__ void store(const float (*from)[kStoreStride], int32_t count,
                                         const OutOf& out_of) const {
@@ -80,7 +80,7 @@ class StreamRows {
       }
     });
   }
-  /// The same where each block of a cluster has staged sums of its own, from its first_token on: they are added in order.
+  /// The same if each block of a cluster has staged its own sums, from its first_token on: they are added in order.
   __device__ __forceinline__ void store_of_cluster(const float (*from)[kStoreStride], int32_t blocks,
                                                    int32_t first_token, int32_t count) const {
     const auto out_of = [=](int32_t token) { return first_token + token; };
@@ -99,7 +99,7 @@ class StreamRows {
   }
 
  private:
-  /// Where a thread is in a turn: four rows of a token.
+  /// A thread's place in a turn: four rows of a token.
   struct Place {
     int32_t token, row;
     __device__ __forceinline__ explicit Place(int turn) {
@@ -123,7 +123,7 @@ class StreamRows {
     return sum_of(sums, *reinterpret_cast<const float4*>(bias + first_bias_ + first_ + place.row));
   }
 
-  /// load(sums, row): of each turn those of staged rows `row` further on.
+  /// load(sums, row): loads for each turn the sums that are staged `row` rows behind the thread's place.
   template <class OutOf, class Load>
   __device__ __forceinline__ void store_all(int32_t count, const OutOf& out_of, const Load& load) const {
     int32_t tokens[kTurns];

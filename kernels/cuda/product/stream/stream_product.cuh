@@ -6,33 +6,33 @@
 #include "kernels/cuda/ptx/warp.cuh"
 #include "kernels/cuda/ptx/wgmma.cuh"
 
-/// bf16 weights times activations on Hopper's tensor cores (wgmma), bulk copies (TMA) bringing both.
+/// bf16 weights times activations on Hopper's tensor cores (wgmma); bulk copies (TMA) bring both.
 ///
 /// out[t, n] (+)= sum over k of W[n, k] x[t, k] + bias[n], or activation(Wg x + bg, Wu x + bu).
 ///
-/// The product is computed as out^T = W x^T: 64 rows of weights are what wgmma takes, and tokens, of which there are few, its N. A
-/// block has a producer, one thread that keeps kStages boxes of 64 columns of weights and x on their way, and one or two
-/// warpgroups that multiply 64 rows each. Weights of the first stages are asked for before begin_kernel(): they depend on no kernel before.
+/// The product is computed as out^T = W x^T: wgmma takes 64 rows of weights, and the few tokens are its N. A block has a
+/// producer, one thread that keeps kStages boxes of 64 columns of weights and x in flight, and one or two warpgroups that
+/// multiply 64 rows each. Weights of the first stages are loaded before begin_kernel(): they depend on no kernel before.
 ///
-/// gate_up: rows come as eight of gate, eight of up in turn (one box of a map of four dimensions).
+/// gate_up: eight rows of gate and eight rows of up alternate (one box of a map of four dimensions).
 ///
-/// Bytes: weights once, 2 rows cols; x once a row of tiles, from the L2: 2 tokens cols rows / tile rows.
+/// Bytes: weights once, 2 rows cols; x once for each row of tiles, from the L2: 2 tokens cols rows / tile rows.
 namespace minfer::cuda {
 
 template <int kTokens_, int kWarpgroups_, bool kGateUp_>
 struct StreamTile {
   static constexpr int kTokens = kTokens_;          ///< 8 to 128, or 256
-  static constexpr int kWarpgroups = kWarpgroups_;  ///< of 64 rows each
+  static constexpr int kWarpgroups = kWarpgroups_;  ///< with 64 rows each
   static constexpr bool kGateUp = kGateUp_;
 
   static constexpr bool kMayCluster =
-      kTokens <= kMostTokensOfCluster;  ///< larger tiles have no registers for it
-  /// Sums that take more registers than each thread has of its own: the producer is a warpgroup, which has registers to give.
+      kTokens <= kMostTokensOfCluster;  ///< larger tiles lack the registers for it
+  /// Whether sums take more registers than each thread has: the producer is a warpgroup, which gives some of its own.
   static constexpr bool kTakesRegisters = kTokens >= 128 && kWarpgroups == 2;
   static constexpr int kThreads = 128 * kWarpgroups + (kTakesRegisters ? 128 : 64);
   static constexpr int kRows = kWarpgroupRows * kWarpgroups;  ///< of weights; gate and up have half each
   static constexpr int kOutRows = kGateUp ? kRows / 2 : kRows;
-  static constexpr int kTogether = 8;  ///< rows of gate, and behind them of up
+  static constexpr int kTogether = 8;  ///< rows of gate, then of up
   static constexpr int kWeightBytes = kRows * kSliceRowBytes;
   static constexpr int kXBytes = kTokens * kSliceRowBytes;
   /// Tokens that are stored at a time, without a cluster.
@@ -53,7 +53,7 @@ struct StreamShared {
   };
   union {
     Stages stages;
-    float cluster_sums[Tile::kWarpgroups][Tile::kTokens][kStoreStride];  ///< when all stages are done
+    float cluster_sums[Tile::kWarpgroups][Tile::kTokens][kStoreStride];  ///< after all stages are done
   };
   union {
     float sums[Tile::kWarpgroups][Tile::kStoredTokens][kStoreStride];
@@ -63,7 +63,7 @@ struct StreamShared {
   SharedBarrier empty[Tile::kStages];
 };
 
-/// A segment's rows of weights, from column `column` on.
+/// Copies a segment's rows of weights, from column `column` on.
 template <class Tile>
 __device__ __forceinline__ void copy_rows(void* to, const CUtensorMap& map, SharedBarrier& barrier,
                                           uint64_t policy, const StreamSegment& segment, int32_t column) {

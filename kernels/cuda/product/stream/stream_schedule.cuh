@@ -5,52 +5,52 @@
 #include "kernels/cuda/product/stream/stream_output.cuh"
 #include "kernels/cuda/product/stream/tile_pairs.cuh"
 
-/// How blocks of a stream kernel share a product: what each multiplies, and what becomes of the sums.
+/// Divides a product of a stream kernel over blocks, and finishes their sums.
 ///
-/// All multiprocessors get the same work. Many tiles: their stages stand in one line, which is divided evenly, so that a block begins
-/// and ends within a tile. Who has a tile's end does it first and leaves the sums in memory for who has its beginning, and comes to that
-/// last: nobody waits in practice. Few tiles: a cluster divides the columns of each, and its blocks add up what they find in each
-/// other's shared memory. Either way the order of sums is fixed.
+/// All multiprocessors get the same work. Many tiles: their stages form one line that is divided evenly, so a block begins
+/// and ends within a tile. The block with a tile's end multiplies it first and leaves the sums in memory; the block with
+/// the tile's beginning comes to it last and adds them. So no block waits in practice. Few tiles: a cluster divides the
+/// columns of each, and its blocks add up the sums in each other's shared memory. The order of sums is fixed either way.
 ///
-/// Many tokens: blocks take whole tiles in turn, those of the same rows one after the other: all that run at a time go through K
-/// together, and read most of what they need from the L2.
+/// Many tokens: blocks take whole tiles in turn, those with the same rows one after the other. Concurrent
+/// blocks go through K together, and read most of their data from the L2.
 ///
-/// What is here is one way, StreamSchedule; products of experts have another (moe/stream/expert_schedule.cuh). A Schedule's Segment says what a block
-/// multiplies next, and these functions of it where that lies and what becomes of it: first_token_of(), copy_rows(), finish_segment().
+/// This file has one way, StreamSchedule; products of experts have another (moe/stream/expert_schedule.cuh). A Schedule's Segment is
+/// what a block multiplies next. These functions find its data and finish its sums: first_token_of(), copy_rows(), finish_segment().
 ///
-/// A Tile is a kernel's: kTokens, kWarpgroups (that have rows of their own), kGateUp, kOutRows,
+/// A Tile belongs to a kernel: kTokens, kWarpgroups (that have rows of their own), kGateUp, kOutRows,
 /// kTogether (rows of gate, then of up), kStoredTokens, kMayCluster. Its Shared has
 /// sums[kWarpgroups][kStoredTokens][kStoreStride], and cluster_sums[kWarpgroups][kTokens][kStoreStride] in place of its stages. With
 /// kStoresBf16 also rows[kWarpgroups][Bf16Stage::kBytes], with kPairsWarps pairs[kWarpgroups], in place of sums.
 namespace minfer::cuda {
 
 struct StreamArgs {
-  ProductArgs output;  ///< only what is stored
+  ProductArgs output;  ///< to finish and store sums; maps bring weights and x
   int32_t depth = 0;   ///< stages of K
   int32_t tiles = 0;   ///< of rows
   int32_t token_blocks = 1;
   int32_t splits = 1;      ///< blocks of a cluster that divide a tile's columns
   bool by_rounds = false;  ///< blocks take whole tiles in turn
 
-  float4* partials = nullptr;  ///< of tiles that two blocks share, for each block
+  float4* partials = nullptr;  ///< each block's part of tiles that two blocks share
   unsigned* arrivals = nullptr;
 };
 
-inline constexpr int kPublishBarrier = 6;  ///< of the first 64 rows; of the next ones those behind it
+inline constexpr int kPublishBarrier = 6;  ///< of the first 64 rows; the next rows have the next barriers
 inline constexpr int kMostStreamBytes = 227 << 10;  ///< shared memory of a block, on Hopper
-inline constexpr int kStreamBytes = 176 << 10;      ///< that leaves room for blocks of kernels in between
+inline constexpr int kStreamBytes = 176 << 10;      ///< leaves room for blocks of kernels in between
 
-/// The sums of a warpgroup's rows: a thread's, as wgmma leaves them.
+/// One thread's sums of a warpgroup's rows, as wgmma leaves them.
 template <class Tile>
 using StreamSums = float[Tile::kTokens / 2];
 
-/// Those of eight tokens: rows g and g + 8 of two each.
+/// The sums of eight tokens: rows g and g + 8 of two tokens each.
 template <class Sums>
 __device__ __forceinline__ auto* four_of(Sums& sums, int eighth) {
   return &sums[4 * eighth];
 }
 
-/// Stages of a tile that follow one another.
+/// Consecutive stages of a tile.
 struct StreamSegment {
   int32_t tile;  ///< of rows
   int32_t token_block;
@@ -58,15 +58,15 @@ struct StreamSegment {
   int32_t count;
 };
 
-/// What a block does: stages [next, end) of the line of all tiles' stages, or every gridDim-th tile.
+/// The work of a block: stages [next, end) of the line of all tiles' stages, or every gridDim-th tile.
 class StreamSchedule {
  public:
   using Args = StreamArgs;
   using Segment = StreamSegment;
-  static constexpr bool kIsKnownAhead = true;  ///< before begin_kernel(): every block has something to do
-  static constexpr bool kMayGate = true;       ///< it may be of gate and up
+  static constexpr bool kIsKnownAhead = true;  ///< before begin_kernel(): every block has work
+  static constexpr bool kMayGate = true;       ///< the product may be gate and up
 
-  /// Of a stage's tiles of quantised weights the one that a warp of the warpgroup with rows 64 `row_group` ... multiplies.
+  /// The tile of quantised weights in a stage for a warp of the warpgroup with rows 64 `row_group` ....
   static __device__ __forceinline__ int tile_of_warp(int /*tiles*/, bool /*gate_up*/, int row_group,
                                                      int warp) {
     return 4 * row_group + warp;
@@ -74,7 +74,7 @@ class StreamSchedule {
 
   __device__ __forceinline__ explicit StreamSchedule(const StreamArgs& args)
       : StreamSchedule(args, static_cast<int32_t>(blockIdx.x), static_cast<int32_t>(gridDim.x)) {}
-  /// Of the product's `blocks` the one of number `block`.
+  /// Block `block` of the product's `blocks`.
   __device__ __forceinline__ StreamSchedule(const StreamArgs& args, int32_t block, int32_t blocks)
       : depth_(args.depth), token_blocks_(args.token_blocks) {
     const int64_t all = int64_t{args.tiles} * token_blocks_ * depth_;
@@ -87,7 +87,7 @@ class StreamSchedule {
       end_ = static_cast<int32_t>(all);
       skipped_ = (blocks - 1) * depth_;
     } else {
-      // A block waits only for one of a lower index, which has been placed before it.
+      // A block waits only for a block with a lower index, which has been placed before it.
       const int64_t place = blocks - 1 - block;
       next_ = static_cast<int32_t>(all * place / blocks);
       end_ = static_cast<int32_t>(all * (place + 1) / blocks);
@@ -106,10 +106,10 @@ class StreamSchedule {
 
  private:
   int32_t depth_, token_blocks_, next_, end_;
-  int32_t skipped_ = 0;  ///< stages of other blocks' tiles
+  int32_t skipped_ = 0;  ///< stages that belong to other blocks' tiles
 };
 
-/// Memory between two blocks for the sums of a warpgroup; `place`: of the one that has the tile's end.
+/// Memory between two blocks for the sums of a warpgroup; `place`: of the block with the tile's end.
 template <class Tile>
 __device__ __forceinline__ float4* partials_of(const StreamArgs& args, int32_t place, int warpgroup) {
   static_assert(Tile::kWarpgroups <= kArrivalsOfSm &&
@@ -130,8 +130,8 @@ __device__ __forceinline__ void leave_sums(const StreamArgs& args, int warpgroup
   arrive_at(kPublishBarrier + warpgroup, 128 + 32);
 }
 
-/// Tells whom they are left for that they are there: by a warp of its own, since it takes microseconds until all of the device can see
-/// them.
+/// Tells the receiving block that the sums left for it are there. A separate warp does this, since it takes
+/// microseconds until the whole device can see them.
 template <class Tile>
 __device__ __forceinline__ void publish_left_sums(const StreamArgs& args) {
   StreamSchedule schedule(args);
@@ -171,7 +171,7 @@ __device__ __forceinline__ void add_left_sums(const StreamArgs& args, int warpgr
   }
 }
 
-/// A cluster's blocks store some tokens each.
+/// The blocks of a cluster store some tokens each.
 template <class Tile, class Shared>
 __device__ __forceinline__ void store_by_cluster(const StreamArgs& args, Shared& shared, int warpgroup,
                                                  int32_t first_row, const StreamSums<Tile>& sums) {
@@ -180,18 +180,18 @@ __device__ __forceinline__ void store_by_cluster(const StreamArgs& args, Shared&
   const auto block = static_cast<int32_t>(blockIdx.x) % args.splits;
   const int32_t first = args.output.tokens * block / args.splits;
   const int32_t count = args.output.tokens * (block + 1) / args.splits - first;
-  barrier_of_block<Tile::kWarpgroups>();  // all have read the stages, in whose place the sums come
+  barrier_of_block<Tile::kWarpgroups>();  // all have read the stages, whose memory the sums use
   stage_sums<Tile, 0, Tile::kTokens>(shared.cluster_sums[warpgroup], sums);
   meet_cluster();
   rows.store_of_cluster(shared.cluster_sums[warpgroup], args.splits, first, count);
-  meet_cluster();  // nobody leaves while others read
+  meet_cluster();  // no block leaves while others read
 }
 
-/// The rows that are stored at a time.
+/// The rows that are stored together.
 template <class Tile>
 using StoredRows = StreamRows<Tile::kGateUp, Tile::kStoredTokens, Tile::kTogether>;
 
-/// `tokens` of them, token kFirst + t to the output's token out_of.operator()<kFirst>(t).
+/// Stores `tokens` tokens of these rows, token kFirst + t to the output's token out_of.operator()<kFirst>(t).
 template <class Tile, class Shared, class OutOf>
 __device__ __forceinline__ void store_by_groups(Shared& shared, int warpgroup, const StoredRows<Tile>& rows,
                                                 int32_t tokens, const StreamSums<Tile>& sums,
@@ -207,7 +207,7 @@ __device__ __forceinline__ void store_by_groups(Shared& shared, int warpgroup, c
   });
 }
 
-/// The same, whatever the output's type is; biases begin `first_bias` elements further on.
+/// The same for any type of output; biases begin `first_bias` elements further on.
 template <class Tile, class Shared, class OutOf>
 __device__ __forceinline__ void store_tile(const ProductArgs& output, Shared& shared, int warpgroup,
                                            int32_t first_row, int64_t first_bias, int32_t tokens,
@@ -235,7 +235,7 @@ __device__ __forceinline__ int32_t first_row_of(int32_t tile, int warpgroup) {
   return tile * Tile::kOutRows + warpgroup * (Tile::kOutRows / Tile::kWarpgroups);
 }
 
-/// What becomes of a segment's sums.
+/// Finishes a segment's sums.
 template <class Tile, class Shared>
 __device__ __forceinline__ void finish_segment(const StreamArgs& args, Shared& shared, int warpgroup,
                                                const StreamSegment& segment, StreamSums<Tile>& sums) {

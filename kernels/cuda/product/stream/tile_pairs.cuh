@@ -7,24 +7,24 @@
 #include "kernels/cuda/ptx/activation.cuh"
 #include "kernels/cuda/ptx/bf16_pair.cuh"
 
-/// Gate and up where one warp has 16 rows of gate and another the same 16 rows of up: each of the two gives the other its sums of half of
-/// the tokens, and finishes the other half in its registers, out as bf16 (see stream_bf16.cuh).
+/// Gate and up, if one warp has 16 rows of gate and another the same 16 rows of up. Each gives the other its sums
+/// of half of the tokens, and finishes the other half in its registers, with out in bf16 (see stream_bf16.cuh).
 namespace minfer::cuda {
 
-inline constexpr int kPairTokens = 32;  ///< that a warp gives, and finishes, at a time
+inline constexpr int kPairTokens = 32;  ///< that a warp gives and finishes at a time
 
-/// What a warpgroup of two warps of gate and two of up needs for it.
+/// The shared memory of a warpgroup with two warps of gate and two of up.
 struct PairedWarps {
   static constexpr int kRowBytes =
-      32 * 2 + 16;  ///< of a token: 32 rows, and no two of eight tokens in one bank
+      32 * 2 + 16;  ///< of a token: 32 rows, and no two of eight tokens use one bank
   union {
     float4 given[2][2][kPairTokens / 8][32];  ///< by gate or up, rows, tokens, lane
     unsigned char rows[2 * kPairTokens][kRowBytes];
   };
 };
 
-/// `tokens` of a warpgroup's 32 rows, from row `first_row` of the output on; biases begin `first_bias` elements further on. Token
-/// kFirst + t goes to the output's token out_of.operator()<kFirst>(t), which whole warps ask for, of up to 32 tokens.
+/// Stores `tokens` tokens of a warpgroup's 32 rows, from row `first_row` of the output on; biases begin `first_bias` elements further
+/// on. Token kFirst + t goes to the output's token out_of.operator()<kFirst>(t); whole warps call that together, for up to 32 tokens.
 template <class Tile, class Sums, class OutOf, int kFirst = 0>
 __device__ __forceinline__ void store_pairs(PairedWarps& shared, int warpgroup, const ProductArgs& args,
                                             int32_t first_row, int64_t first_bias, int32_t tokens,
@@ -32,9 +32,9 @@ __device__ __forceinline__ void store_pairs(PairedWarps& shared, int warpgroup, 
   if (kFirst >= tokens) return;
   constexpr int kEights = kPairTokens / 8, kHalf = Tile::kTokens / 2;
   const int thread = static_cast<int>(threadIdx.x) % 128, warp = thread / 32, lane = thread % 32;
-  const int of_up = warp / 2, rows = warp % 2;  // 16 of them
+  const int of_up = warp / 2, rows = warp % 2;  // groups of 16
   const auto sums_of = [&](int first, int eight, int j) { return sums[4 * (first / 8 + eight) + j]; };
-  barrier_of_warpgroup(warpgroup);  // what was staged before is stored
+  barrier_of_warpgroup(warpgroup);  // the staged tokens before have been stored
 #pragma unroll
   for (int i = 0; i < kEights; ++i) {
     float4 four;
@@ -71,7 +71,7 @@ __device__ __forceinline__ void store_pairs(PairedWarps& shared, int warpgroup, 
       matrices[2 * i + 1] = bf16_pair(values[2], values[3]);
     }
   });
-  barrier_of_warpgroup(warpgroup);  // all have what they were given
+  barrier_of_warpgroup(warpgroup);  // all have read what they were given
   const uint32_t to = shared_address(
       &shared.rows[of_up * kPairTokens + lane / 16 * 8 + lane % 8][rows * 32 + lane / 8 % 2 * 16]);
 #pragma unroll

@@ -3,11 +3,11 @@
 #include "kernels/cuda/product/strip/vector_x.cuh"
 #include "kernels/cuda/ptx/mma.cuh"
 
-// bf16 weights with 1 to 8 tokens (the frame is in strip_loop.cuh).
+// bf16 weights with 1 to 8 tokens (strip_loop.cuh has the frame).
 //
-// Weights are the A operand, tokens B's columns. A lane reads 16 bytes of rows g and g + 8 at a time, columns
-// 8 t ... 8 t + 7 of 32, as two mma's worth, and x in the same order, so nothing is repacked. What eight
-// tokens lack repeats the last one.
+// Weights are the A operand, tokens are B's columns. A lane reads 16 bytes of rows g and g + 8 at a time,
+// columns 8 t ... 8 t + 7 of 32, enough for two mma's, and x in the same order, so nothing is repacked. With
+// fewer than eight tokens the last one is repeated.
 //
 // Bytes: the weights once, 2 rows cols. K is a multiple of 8.
 namespace minfer::cuda {
@@ -23,14 +23,14 @@ struct Bf16Multiplier {
   static constexpr int kColumns = 8;
   static constexpr bool kBringsX = true;
 
-  /// Where the eight columns 8 i ... of a row lie in a chunk: the rows that a quarter of a warp reads at a
-  /// time are in different banks.
+  /// The place of eight columns 8 i ... of a row in a chunk: the rows that a quarter of a warp reads at a time
+  /// are in different banks.
   static __device__ __forceinline__ int offset(int row, int i) {
     return 128 * row + 16 * (i ^ 4 * (row % 2));
   }
 
   struct Chunk {
-    uint4 rows[2][2];  ///< of 32 columns each, g and g + 8
+    uint4 rows[2][2];  ///< for 32 columns each, g and g + 8
 
     __device__ __forceinline__ Chunk(const char* slot, int lane) {
 #pragma unroll

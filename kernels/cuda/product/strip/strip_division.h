@@ -7,22 +7,22 @@
 
 namespace minfer::cuda {
 
-/// Strips of a matrix, and what one is worth: its bytes.
+/// Strips of a matrix, and the bytes of one.
 struct StripLoad {
   int64_t strips;
   int64_t strip_bytes;
 
-  /// Of the block that has most of them.
+  /// Bytes of the block that has most strips.
   constexpr int64_t most_bytes(int64_t blocks) const { return (strips + blocks - 1) / blocks * strip_bytes; }
 };
 
-/// Of a weight that is kept in tiles.
+/// The load of a weight that is kept in tiles.
 constexpr StripLoad strip_load(DType type, int64_t rows, int64_t cols) {
   return {strips_of(rows), tiles_of(cols) * tile_bytes(type)};
 }
 
-/// How many of `blocks` (2 or more) take strips of `first`, so that the block that has most bytes has as few as can be, and as many of
-/// those for which that is so; the others take those of `second`.
+/// The number of `blocks` (2 or more) that take strips of `first`; the others take those of `second`. The block
+/// with the most bytes has as few as possible. If several numbers give this, the largest is returned.
 constexpr int32_t blocks_of_first(const StripLoad& first, const StripLoad& second, int32_t blocks) {
   int32_t best = 1;
   int64_t fewest = INT64_MAX;
@@ -35,29 +35,29 @@ constexpr int32_t blocks_of_first(const StripLoad& first, const StripLoad& secon
   return best;
 }
 
-/// How tile_strip.cuh divides K and strips: over the blocks of clusters, then over the warps of a set. Sets and clusters take strips in
-/// turn.
+/// Divides K and strips for tile_strip.cuh: over the blocks of a cluster, then over the warps of a set. Sets
+/// and clusters take strips in turn.
 struct TileStripDivision {
   int32_t splits;    ///< blocks of a cluster
-  int32_t chunks;    ///< of 256 columns that a block has, at most
+  int32_t chunks;    ///< the most chunks of 256 columns of a block
   int32_t warps;     ///< of a set
   int32_t sets;      ///< of a block
-  int32_t clusters;  ///< with at least a strip each
+  int32_t clusters;  ///< each with at least one strip
 };
 
-/// Clusters of so many blocks, one a multiprocessor, that run at a time. Each lies within one of the chip's parts, of which an H200 has
-/// eight with 14 to 18 multiprocessors: those of a part that do not fill a cluster are left over, on average half of one (of clusters of
-/// four 30 were measured to fit).
+/// Clusters of `blocks` blocks, one block a multiprocessor, that run at a time. Each lies within one part of
+/// the chip. An H200 has eight parts with 14 to 18 multiprocessors. The multiprocessors that do not fill a
+/// cluster stay idle, on average half a cluster in each part (30 clusters of four were measured to fit).
 constexpr int32_t clusters_at_a_time(int32_t blocks, int32_t num_sms) {
   constexpr int32_t kParts = 8;
   if (blocks <= 2) return num_sms / blocks;
   return std::max((num_sms - kParts * (blocks - 1) / 2) / blocks, 1);
 }
 
-/// A chunk for each warp, if there are clusters; else `most_warps` of a block take all in turn.
+/// A chunk for each warp, if there are clusters; otherwise `most_warps` warps of a block take all chunks in turn.
 constexpr TileStripDivision tile_strip_division(int64_t strips, int64_t chunks, int32_t most_warps,
                                                 int32_t num_sms, bool has_clusters) {
-  constexpr int64_t kMostSplits = 8;  // blocks of a cluster on every GPU
+  constexpr int64_t kMostSplits = 8;  // the largest cluster that every GPU supports
   const auto divided = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
   const int64_t blocks = has_clusters ? std::min(divided(chunks, most_warps), kMostSplits) : 1;
   TileStripDivision division{};

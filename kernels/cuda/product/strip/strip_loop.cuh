@@ -10,36 +10,36 @@
 #include "kernels/cuda/ptx/warp.cuh"
 #include "kernels/cuda/weights/weight_layout.h"
 
-/// The frame of the kernels that stream weights for a few tokens.
+/// The frame of the kernels that stream weights for few tokens.
 ///
 /// out[t, n] (+)= sum over k of W[n, k] x[t, k] + bias[n], or activation(Wg x + bg, Wu x + bu) with gate and up
 /// rows in one thread block.
 ///
-/// One thread block an SM takes strips of 16 rows in turn: block b those with index b, b + blocks, ... Their
-/// chunks of K, one strip after the other, go round the block's warps, so that all have the same work for any
-/// K. Each warp keeps the next kStages chunks on their way into its own part of shared memory (cp.async):
-/// that is what keeps the memory busy, across the ends of strips and, for the first chunks, before
-/// begin_kernel(): weights depend on no kernel before. One token is brought to shared memory first, as operands; several come through
-/// the L1, where they stay. The warps'
-/// sums of a strip meet in shared memory and are added in one order.
+/// One thread block an SM takes strips of 16 rows in turn: block b takes those with index b, b + blocks, ...
+/// The chunks of their K, one strip after the other, go round the block's warps, so that all warps have the
+/// same work for any K. Each warp keeps the next kStages chunks in flight to its own part of shared memory
+/// (cp.async). This keeps the memory busy across the ends of strips and, for the first chunks, before
+/// begin_kernel(): weights depend on no kernel before. One token is first brought to shared memory, as
+/// operands; several tokens come through the L1 and stay there. The warps' sums of a strip meet in shared
+/// memory and are added in one order.
 ///
-/// A block takes more than half of an SM's shared memory, so that every SM has one block of a product: a
-/// second one on an SM, while others have none, would double the time of the whole. allow_next_kernel() is
-/// the first thing a block does: as blocks end, those of the next product come and begin their copies, even
-/// past a small kernel in between.
+/// A block takes more than half of an SM's shared memory, so that every SM has one block of a product: a second
+/// block on one SM, while others have none, would double the total time. A block calls allow_next_kernel()
+/// first: as blocks end, blocks of the next product arrive and start their copies, even past a small kernel in
+/// between.
 ///
-/// A norm in front of a product with one token costs no launch of its own: its factor is the same for all columns, so it comes to the
-/// sums, and its weights to x.
+/// A norm in front of a product with one token costs no launch: its factor is the same for all columns, so the
+/// sums are multiplied by it, and x by the norm's weights.
 ///
 /// Measured on one H200 with weights from memory: 96 % of a read's 4.53 TB/s for gate and up of Llama-3.1-8B
 /// in bf16 with one token, 86 % for down, 70 % for the 32 MiB of the attention output.
 ///
-/// A Multiplier is one warp's part: kWarps, kStages, kChunkCols, kChunkBytes, kColumns (tokens), Chunk: what
-/// a warp has of a chunk in registers, constructed from (slot, lane),
-///   static void copy(char* slot, args, matrix, strip, chunk, lane)    begins the copy of a chunk
+/// A Multiplier is one warp's part: kWarps, kStages, kChunkCols, kChunkBytes, kColumns (tokens), Chunk: a warp's
+/// part of a chunk in registers, constructed from (slot, lane),
+///   static void copy(char* slot, args, matrix, strip, chunk, lane)    starts the copy of a chunk
 ///   kNorm: whether there is a norm in front; kBringsX and, if it is true,
-///   static int64_t x_bytes(cols)                                      one token in shared memory; 0: it is not to be brought
-///   static void bring_x(args, char* x, warp, lane)                    brings a warp's share of it there
+///   static int64_t x_bytes(cols)                                      one token in shared memory; 0: x is not brought
+///   static void bring_x(args, char* x, warp, lane)                    brings a warp's share of x there
 ///   void multiply(const Chunk&, args, const char* x, chunk, lane)     adds to its sums; x null: not brought
 ///   void store(float* partials [kColumns][16], lane)                  writes its sums and clears them
 namespace minfer::cuda {
@@ -50,7 +50,7 @@ struct StripWalk {
   int matrix;
   int chunk;
 
-  /// To the chunk `distance` further on; `blocks` take turns.
+  /// Goes to the chunk `distance` further on; `blocks` take turns.
   __device__ __forceinline__ void advance(int distance, int chunks, int matrices, int blocks) {
     chunk += distance;
     while (chunk >= chunks) {
@@ -66,7 +66,7 @@ struct StripWalk {
 template <class Multiplier, int kMatrices>
 using StripPartials = float[kMatrices][Multiplier::kWarps][Multiplier::kColumns * kStripRows];
 
-/// A little more than half of an H200's 227 KiB, or of 99.
+/// A little more than half of the 227 KiB of an H200, or of 99 KiB.
 inline constexpr size_t kHalfOfShared = kHasSmallBlocks ? 51 << 10 : 114 << 10;
 inline constexpr size_t kMostShared = kNeededSharedBytes;
 
@@ -95,7 +95,7 @@ __device__ __forceinline__ float squares_of_warp(const ProductArgs& args) {
   return warp_sum(sum);
 }
 
-/// What a norm multiplies all columns by.
+/// A norm's factor for all columns.
 template <int kWarps>
 __device__ __forceinline__ float norm_factor(const ProductArgs& args, const float (&squares)[kWarps]) {
   float sum = squares[0];
@@ -115,8 +115,8 @@ __device__ __forceinline__ float sum_of_warps(const float (&partials)[kWarps][kE
   return sum;
 }
 
-/// Adds the sums of up to kStripsAtOnce strips `strip`, strip + blocks, ... and writes them times `factor`. The warps
-/// take turns in it (`turn`): the others go on.
+/// Adds the sums of up to kStripsAtOnce strips `strip`, strip + blocks, ... and writes them times `factor`. The
+/// warps do it in turn (`turn`), while the others go on.
 template <class Multiplier, int kMatrices>
 __device__ __forceinline__ void finish_strips(
     const ProductArgs& args, int strip, int blocks, int turn, float factor,
@@ -139,7 +139,7 @@ __device__ __forceinline__ void finish_strips(
   }
 }
 
-/// What block `block` of `blocks` does.
+/// The work of block `block` of `blocks`.
 template <class Multiplier, int kMatrices>
 __device__ __forceinline__ void run_strips(const ProductArgs& args, char* shared_bytes, int block, int blocks,
                                            const Stamp& stamp) {
@@ -213,7 +213,7 @@ __device__ __forceinline__ void run_strips(const ProductArgs& args, char* shared
       }
       multiplier.store(shared.partials[parity][which][matrix][warp], lane);
     }
-    const bool finds_factor = Multiplier::kNorm && x == nullptr && strip == block;  // now x is in the L1
+    const bool finds_factor = Multiplier::kNorm && x == nullptr && strip == block;  // by now x is in the L1
     if (finds_factor) bring_squares();
     __syncthreads();
     if (finds_factor) factor = norm_factor(args, shared.squares);

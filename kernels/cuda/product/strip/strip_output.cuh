@@ -13,12 +13,12 @@ __device__ __forceinline__ float biased(const float* bias, int row, float sum) {
 __device__ __forceinline__ float output_of(const ProductArgs& args, int row, float sum) {
   return biased(args.bias, row, sum);
 }
-/// An element of gate and up from theirs.
+/// An element of gate and up from their sums.
 __device__ __forceinline__ float output_of(const ProductArgs& args, int row, float gate, float up) {
   return Gate<false>(args.activation)(biased(args.bias, row, gate), biased(args.up_bias, row, up));
 }
 
-/// Residual and the rounding of an element of a product.
+/// Stores an element of a product: as f32, which may be added to the residual, or rounded to bf16.
 __device__ __forceinline__ void store_output(const ProductArgs& args, int token, int row, float value) {
   const int64_t at = token * args.out_stride + row;
   if (args.out_is_f32) {

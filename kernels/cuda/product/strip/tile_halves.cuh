@@ -2,25 +2,25 @@
 
 #include "kernels/cuda/product/operands/tile_fragments.cuh"
 
-/// Codes of a tile as f16, exact: A operands of mma.m16n8k16 of half the instructions that bf16 takes.
+/// Codes of a tile as f16, exact: A operands of mma.m16n8k16 with half the instructions that bf16 needs.
 ///
-/// f16 has ten bits of mantissa, so that a code can stay where it is in its word: 0x6400 | q is 1024 + q, and 0x5400 | q << 4 is 64 + q.
-/// Integer instructions run at half the speed of others, and of 4 bits these are 5 for 8 codes. What is in a number beside the code
-/// (half_bias()) is to be taken off the sum, times the sum of x.
+/// f16 has ten bits of mantissa, so a code can stay at its place in the word: 0x6400 | q is 1024 + q, and
+/// 0x5400 | q << 4 is 64 + q. Integer instructions run at half the speed of others; 8 codes of 4 bits take 5 of them.
+/// The offset beside the code in a number (half_bias()), times the sum of x, must be taken off the sum.
 namespace minfer::cuda {
 
-/// Of the numbers that are scaled, in pair `pair` of a group: what half_pair() adds, with the type's own offset.
+/// The offset that half_pair() adds to the numbers in pair `pair` of a group, with the type's own offset.
 template <DType type>
 __host__ __device__ constexpr float half_bias(int pair) {
   if (is_one_of<type, DType::fp8, DType::mxfp4>) return 0.0f;
   if (type == DType::q8_0) return 1024.0f + 128.0f;
   return (pair % 2 == 0 ? 1024.0f : 64.0f) + Tile<type>::kOffset;
 }
-/// What tile_halves()' numbers are to be multiplied by.
+/// The factor for the numbers of tile_halves().
 template <DType type>
 inline constexpr float kHalfUnit = type == DType::mxfp4 ? 0x1p14f : 1.0f;
 
-/// Pair `pair` (0 ... 3) of low word `word` of codes of 4 bits and the bits of a plane above them.
+/// Pair `pair` (0 ... 3) of low word `word`: codes of 4 bits with the bits of a plane above them.
 template <DType type>
 __device__ __forceinline__ uint32_t half_pair(const TileRegisters<type>& tile, int word, int pair) {
   static_assert(Tile<type>::kLowBits == 4);
@@ -37,13 +37,13 @@ __device__ __forceinline__ uint32_t half_pair(const TileRegisters<type>& tile, i
   return half;
 }
 
-/// Bytes 0 and 2, or (pair 1) 1 and 3, of a word of signed bytes whose signs are turned.
+/// Bytes 0 and 2, or (pair 1) 1 and 3, of a word of signed bytes whose sign bits are flipped.
 __device__ __forceinline__ uint32_t byte_halves(uint32_t turned, int pair) {
   return __byte_perm(turned, 0x64646464u, pair == 0 ? 0x4240 : 0x4341);
 }
 
-/// The A operand of the sixteen columns i (0 ... 15) of a tile, half_bias() in each number; lanes have its columns as tile_operand()
-/// has them, of fp8 as below.
+/// The A operand of the sixteen columns i (0 ... 15) of a tile, with half_bias() in each number. Lanes have its
+/// columns as in tile_operand(), for fp8 as in half_operand().
 template <DType type>
 __device__ __forceinline__ void tile_halves(const TileRegisters<type>& tile, int i, uint32_t (&a)[4]) {
   if constexpr (type == DType::fp8) {

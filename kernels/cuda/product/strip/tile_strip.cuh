@@ -19,19 +19,19 @@
 /// out[t, n] (+)= sum over k of W[n, k] x[t, k] + bias[n], or activation(Wg x + bg, Wu x + bu) with gate and up
 /// rows in one thread block.
 ///
-/// A warp keeps x of its chunk of 256 columns in registers, as B operands, and takes the tiles of that chunk, strip after strip: x is
-/// loaded once. So K is divided over the warps of a block and, where it has more chunks than these, over the blocks of a cluster, each
-/// of which adds up what its warps have and then, a part of the rows each, what the blocks have. Sums are added in one order.
-/// Without clusters a warp has several chunks of each strip in turn and loads x anew.
+/// A warp keeps x of its chunk of 256 columns in registers, as B operands, and takes the tiles of that chunk, strip
+/// after strip: x is loaded once. So K is divided over the warps of a block and, if it has more chunks than warps, over
+/// the blocks of a cluster. Each block adds up its warps' sums; then each adds up a part of the rows over the blocks.
+/// Sums are added in one order. Without clusters a warp has several chunks of each strip in turn and loads x anew.
 ///
-/// Tokens are B's columns. The mma's of one group of columns with one scale make a sum of its own, which is then scaled in f32: weights
-/// are exact. A lane's scales are those of two groups (TileScales), so they go round the four lanes that share its rows. What is in each
-/// number of an operand beside the code (tile_halves.cuh) is in the sum before the first product, with the other sign.
+/// Tokens are B's columns. The mma's of a group of columns with one scale make a separate sum, which is then scaled in f32:
+/// weights are exact. A lane holds the scales of two groups (TileScales), so they go round the four lanes that share its rows. The
+/// sum starts with minus half_bias() times the sum of x: this cancels the offset beside the code in each number (tile_halves.cuh).
 ///
-/// As in strip_loop.cuh each warp keeps the next kStages tiles on their way, from before begin_kernel() on.
+/// As in strip_loop.cuh, each warp keeps the next kStages tiles in flight, from before begin_kernel() on.
 namespace minfer::cuda {
 
-/// More than 3 KiB: there is room for less beside them.
+/// Whether tiles have more than 3 KiB: they leave less room for other data.
 template <DType type>
 inline constexpr bool kHasLargeTiles = type == DType::q6_k || Tile<type>::kHasBytes;
 
@@ -42,8 +42,8 @@ struct TileStrip {
   /// Matrices of strips that a warp takes between two barriers of its block.
   static constexpr int kRound = kStripSharedBytes > 200 << 10 && !kHasLargeTiles<type> ? 4 : 2;
   static constexpr int kTokens = 8;
-  /// Of a strip's sums: those of a token lie this many floats behind those of the one before, so that the lanes of a store have banks of
-  /// their own.
+  /// The sums of a strip's next token lie this many floats further on, so that the lanes of a store use
+  /// different banks.
   static constexpr int kTokenStride = kStripRows + 4;
   static constexpr int kStripSums = kTokens * kTokenStride;
   using Sums = float[kStripSums];
@@ -55,7 +55,7 @@ struct TileStrip {
                      int64_t{stages} * Tile<type>::kBytes);
   }
   static constexpr int kStages = bytes(3, 2) + kRound * sizeof(Sums) <= kStripSharedBytes ? 3 : 2;
-  /// Of partial sums: with two of them a round needs one barrier.
+  /// Buffers of partial sums: with two of them a round needs one barrier.
   static constexpr int kBuffers = bytes(kStages, 2) + kRound * sizeof(Sums) <= kStripSharedBytes ? 2 : 1;
   /// Rounds whose sums a block keeps for its cluster.
   static constexpr int kLap = static_cast<int>(
@@ -70,7 +70,7 @@ struct TileStrip {
   static_assert(kLap > 0 && sizeof(Shared) <= kStripSharedBytes);
 };
 
-/// The tiles of a warp: `warps` apart within a matrix of a strip (a unit), whose units are `sets` apart.
+/// The tiles of a warp: `warps` apart within a matrix of a strip (a unit); its units are `sets` apart.
 struct TileStripWalk {
   int unit;
   int chunk;
@@ -83,7 +83,7 @@ struct TileStripWalk {
   }
 };
 
-/// Sums of one round of units, `count` of them, as a block's threads take part in them.
+/// The sums of one round of `count` units, from the view of a block's threads.
 template <class Strip>
 struct TileStripRound {
   static constexpr int kElements = kStripRows * Strip::kTokens;
@@ -101,7 +101,7 @@ struct TileStripRound {
     return first_strip + of_round * division.clusters;
   }
 
-  /// An element of a unit: token element / 16, row element % 16. Added up over the warps of the unit's set. `warps`: their partial sums.
+  /// An element of a unit: token element / 16, row element % 16, summed over the warps of the unit's set. `warps`: their partial sums.
   __device__ __forceinline__ float sum(const Partials* warps, int unit, int element) const {
     const Partials* of_set = warps + unit % division.sets * division.warps * Strip::kBuffers;
     const float* at = &of_set[0][unit / division.sets][place(element)];
@@ -117,7 +117,7 @@ struct TileStripRound {
     return sum;
   }
 
-  /// Of a block that has all of K. `turn`: of the threads, the one that begins.
+  /// For a block that has all of K. `turn`: the thread that begins.
   __device__ __forceinline__ void write(const Partials* partials, int turn) const {
     const auto threads = static_cast<int>(blockDim.x);
     const int elements = kStripRows * args.tokens;
@@ -138,13 +138,13 @@ struct TileStripRound {
   }
 
 #if __CUDA_ARCH__ >= 900
-  /// For the other blocks of the cluster.
+  /// Adds up sums for the other blocks of the cluster.
   __device__ __forceinline__ void add_up(const Partials* partials, typename Strip::Sums* sums) const {
     for (int i = static_cast<int>(threadIdx.x); i < count * kElements; i += static_cast<int>(blockDim.x))
       sums[i / kElements][place(i % kElements)] = sum(partials, i / kElements, i % kElements);
   }
 
-  /// Four rows of a token, added up over the blocks of the cluster.
+  /// Four rows of a token, summed over the blocks of the cluster.
   __device__ __forceinline__ float4 sum_of_cluster(const typename Strip::Sums* sums, int unit,
                                                    int element) const {
     const uint32_t at = shared_address(&sums[unit][place(element)]);
@@ -156,7 +156,7 @@ struct TileStripRound {
     return sum;
   }
 
-  /// Of what add_up() has left in all blocks of the cluster, this one's share.
+  /// Writes this block's share of the sums that add_up() has left in all blocks of the cluster.
   __device__ __forceinline__ void write_share(const typename Strip::Sums* sums, int rank) const {
     const int fours = count / Strip::kMatrices * (kElements / 4);
     for (int i = static_cast<int>(threadIdx.x) * division.splits + rank; i < fours;
@@ -187,7 +187,7 @@ struct TileStripRound {
 #endif
 };
 
-/// What block `block` does.
+/// The work of block `block`.
 template <DType type, int kMatrices>
 __device__ __forceinline__ void run_tile_strips(const ProductArgs& args, const TileStripDivision& division,
                                                 char* shared_bytes, int block, const Stamp& stamp) {
@@ -233,8 +233,8 @@ __device__ __forceinline__ void run_tile_strips(const ProductArgs& args, const T
   }
   int stage = 0;
   int parity = 0;
-  int turn = 0;                        // of the threads, the one that begins to write
-  [[maybe_unused]] int lap_units = 0;  // whose sums the block has kept for its cluster
+  int turn = 0;                        // the thread that begins to write
+  [[maybe_unused]] int lap_units = 0;  // units whose sums the block has kept for its cluster
   const int round_units = Strip::kRound * division.sets;
 #pragma unroll 1
   for (int begin = 0; begin < units; begin += round_units) {
@@ -275,7 +275,7 @@ __device__ __forceinline__ void run_tile_strips(const ProductArgs& args, const T
             lap_units};
         meet_cluster();
         lap.write_share(shared.sums, rank);
-        meet_cluster();  // others read what this block has
+        meet_cluster();  // others have read this block's sums
         lap_units = 0;
       }
     }

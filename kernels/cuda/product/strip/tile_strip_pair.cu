@@ -1,7 +1,7 @@
 #include "kernels/cuda/product/strip/strip_kernels.h"
 #include "kernels/cuda/product/strip/tile_strip.cuh"
 
-/// Two matrices of different types times 2 to 8 tokens in one launch, as tile_vector_pair.cu.
+/// Two matrices of different types times 2 to 8 tokens in one launch, like tile_vector_pair.cu.
 namespace minfer::cuda {
 namespace {
 

@@ -13,11 +13,11 @@
 /// A tile of a quantised weight times 2 to 8 tokens (tile_strip.cuh): x as B operands of a warp, and their product.
 namespace minfer::cuda {
 
-/// Of a group, for two tokens: twice what a lane's C has, if there is room.
+/// The bias of a group for two tokens: if there is room, twice, as in a lane's C.
 template <DType type>
 using StripBias = std::conditional_t<Tile<type>::kHasBytes, float2, float4>;
 
-/// x of a chunk in the registers of a warp: as f16, exact but for what is below 2^-14 of a token's largest, with a power of two as unit.
+/// x of a chunk in the registers of a warp, as f16 with a power of two as unit: exact except below 2^-14 of a token's largest value.
 template <DType type>
 struct TileStripX {
   static constexpr int kOperands = Tile<type>::kScaleCols / 16;  ///< of a group
@@ -25,20 +25,20 @@ struct TileStripX {
   static constexpr int kTokens = 8;
   using Bias = StripBias<type>;
 
-  /// Loads x of a chunk, of which a token's row begins at row_of(token), by way of `staging`, kStaging bytes of the warp's own: whole
-  /// lines, where lanes that load what they multiply ask for eight lines at a time (4.5 us for 8 tokens of 4,096 columns on an H200). All
-  /// of it is asked for at once. Lanes call row_of() together, for tokens below kTokens.
+  /// Loads x of a chunk through `staging`, kStaging bytes of the warp's own; a token's row begins at row_of(token). It
+  /// reads whole lines: lanes that load their own operands would read eight lines at a time (4.5 us for 8 tokens of
+  /// 4,096 columns on an H200). All loads are issued together. Lanes call row_of() together, for tokens below kTokens.
   template <int kStaging, class RowOf>
   __device__ __forceinline__ void bring(const RowOf& row_of, int tokens, int cols_of_all, int chunk,
                                         char* staging, int lane) {
-    constexpr int kRowPad = 16;  // so that eight rows lie in banks of their own
+    constexpr int kRowPad = 16;  // so that eight rows lie in different banks
     constexpr int kCols = kStaging >= kTokens * (2 * 256 + kRowPad)   ? 256
                           : kStaging >= kTokens * (2 * 128 + kRowPad) ? 128
                                                                       : 64;
     constexpr int kRowBytes = 2 * kCols + kRowPad;
     static_assert(kTokens * kRowBytes <= kStaging);
-    constexpr int kParts = kTileCols / kCols, kPieces = kCols / 32;  // of a lane, for each part
-    const int cols = cols_of_all - chunk * kTileCols;                // of which eights are whole
+    constexpr int kParts = kTileCols / kCols, kPieces = kCols / 32;  // in a lane, for each part
+    const int cols = cols_of_all - chunk * kTileCols;                // a multiple of eight
     uint4 pieces[kParts][kPieces];
 #pragma unroll
     for (int i = 0; i < kPieces; ++i) {
@@ -69,7 +69,7 @@ struct TileStripX {
     }
   }
 
-  /// The same without memory between.
+  /// The same without staging.
   __device__ __forceinline__ void load(const ProductArgs& args, int chunk, int lane) {
     const int token = lane / 4;
     const bool has_token = token < args.tokens;
@@ -82,8 +82,8 @@ struct TileStripX {
       words[i] = 16 * i < cols ? x_operand(x + 16 * i) : uint2{};
   }
 
-  /// From bf16, as loaded. biases[group][t]: half_bias() times x, the other sign, summed over the group, of tokens 2 t and 2 t + 1, as a
-  /// lane's C has them.
+  /// Converts from bf16, as loaded. biases[group][t]: minus half_bias() times x, summed over the group, for
+  /// tokens 2 t and 2 t + 1, as in a lane's C.
   __device__ __forceinline__ void convert(Bias (*biases)[4], int lane) {
     const int token = lane / 4;
     uint32_t most = 0;
@@ -93,7 +93,7 @@ struct TileStripX {
     most = max(most & 0xffff, most >> 16);
     most = max(most, __shfl_xor_sync(kWholeWarp, most, 1));
     most = max(most, __shfl_xor_sync(kWholeWarp, most, 2));
-    const uint32_t exponent = min(most >> 7, kMostExponent);  // then the largest is below 2, or below 64
+    const uint32_t exponent = min(most >> 7, kMostExponent);  // the largest is then below 2, or below 64
     const float steps = __uint_as_float((254 - exponent) << 23);
     const float unit = __uint_as_float(most >= kInfinity ? 0x7fffffffu : exponent << 23);
     units[0] = kHalfUnit<type> * __shfl_sync(kWholeWarp, unit, 8 * (lane % 4));
@@ -124,7 +124,7 @@ struct TileStripX {
     __syncwarp();
   }
 
-  /// Sums of x over groups, pairs with even numbers times `even`, the others times `odd`: an mma with those for weights.
+  /// Sums of x over groups, with pairs of even number times `even` and the others times `odd`: an mma with these as weights.
   __device__ __forceinline__ void store_sums(Bias (*to)[4], float even, float odd, int lane) const {
     const uint32_t evens = half_bits(even, even), odds = half_bits(odd, odd);
 #pragma unroll
@@ -158,19 +158,19 @@ struct TileStripX {
   }
 
   uint2 words[16];  ///< B's registers for sixteen columns each
-  /// q4_k, q5_k: B's registers for minima: sums over groups 2 t and 2 t + 1 as f16, then what is left of them.
+  /// q4_k, q5_k: B's registers for minima: sums over groups 2 t and 2 t + 1 as f16, then the remainders.
   uint2 sums;
-  float units[2];  ///< of tokens 2 t and 2 t + 1
+  float units[2];  ///< for tokens 2 t and 2 t + 1
 };
 
-/// Minima of q4_k and q5_k before dmin, of groups 2 t and 2 t + 1, as f16.
+/// Minima of q4_k and q5_k without dmin, for groups 2 t and 2 t + 1, as f16.
 __device__ __forceinline__ uint32_t half_minima(const SixBitScales& packed, int row) {
   const uint32_t pair = (packed.bits[row] >> 12 & 63) | (packed.bits[row] >> 2 & 63u << 16) | 0x64006400u;
   const __half2 minima = __hsub2(reinterpret_cast<const __half2&>(pair), __float2half2_rn(1024.0f));
   return reinterpret_cast<const uint32_t&>(minima);
 }
 
-/// x of a chunk for up to 8 tokens where multiply_tiles() wants it: in registers.
+/// x of a chunk for up to 8 tokens for multiply_tiles(): in registers.
 template <DType type>
 struct StripXInRegisters {
   const TileStripX<type>& x;
@@ -183,7 +183,7 @@ struct StripXInRegisters {
   __device__ __forceinline__ float unit(int, int of_pair) const { return x.units[of_pair]; }
 };
 
-/// sums += tiles of kMatrices matrices times the same x of kTiles times eight tokens; sums as C has them.
+/// sums += tiles of kMatrices matrices times the same x of kTiles times eight tokens; sums are laid out as in C.
 template <DType type, int kMatrices, int kTiles, class X>
 __device__ __forceinline__ void multiply_tiles(float (&sums)[kMatrices][kTiles][4],
                                                const TileRegisters<type> (&tiles)[kMatrices], const X& x) {

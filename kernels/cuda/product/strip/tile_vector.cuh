@@ -6,22 +6,22 @@
 #include "kernels/cuda/product/strip/vector_operand.cuh"
 #include "kernels/cuda/ptx/warp.cuh"
 
-/// Quantised weights with one token (the frame is in strip_loop.cuh).
+/// Quantised weights with one token (strip_loop.cuh has the frame).
 ///
-/// With one token seven of B's eight columns would idle. So a column of B holds x for some groups of a tile alone and zeros elsewhere:
-/// after the mma's of a tile a column of C is the sum of a group, and each lane scales the groups of two rows that it holds, with the
-/// scales that it holds. Nothing is scaled twice.
+/// With one token, seven of B's eight columns would idle. So a column of B holds x for some groups of a tile
+/// and zeros elsewhere. After the mma's of a tile a column of C is the sum of a group, and each lane scales the
+/// groups of two rows for which it holds the scales. Nothing is scaled twice.
 namespace minfer::cuda {
 
-/// What fits into the shared memory that a block may have.
+/// Limited by the shared memory of a block.
 inline constexpr int kVectorWarps = kHasSmallBlocks ? 8 : 16;
 template <DType type>
 inline constexpr int kVectorStages = type == DType::q6_k || Tile<type>::kHasBytes ? 2 : 3;
 
-/// What does not depend on how a tile is multiplied: a warp's chunk is a tile.
+/// The part that is the same for all ways of multiplying a tile: a warp's chunk is a tile.
 ///
-/// Each warp makes operands of the x of its chunk, once where warps have the same chunk again and again. Else all are brought to shared
-/// memory first: but not where that costs more than making them anew, as for codes of a byte without a norm in front.
+/// Each warp makes operands of the x of its chunk, only once if it has the same chunk again and again. Otherwise all operands are
+/// brought to shared memory first, unless that costs more than making them anew, as for codes of a byte without a norm in front.
 template <DType type, bool kNorm_>
 struct TileVector {
   static constexpr bool kNorm = kNorm_;
@@ -50,7 +50,7 @@ struct TileVector {
         reinterpret_cast<typename Operand::Shared*>(x), static_cast<int>(tiles_of(args.cols)), warp, kWarps,
         lane, [&](int) -> const ProductArgs& { return args; }, [](int chunk) { return chunk * kTileCols; });
   }
-  /// `x`: null, or what bring_x() has brought.
+  /// `x`: null, or the result of bring_x().
   __device__ __forceinline__ void hold_x(const ProductArgs& args, const char* x, int index, int lane) {
     if (index == held_index) return;
     held_index = index;
@@ -71,15 +71,15 @@ struct TileVector {
   }
 
   float sums[2] = {};
-  int held_index = -1;  ///< the operand's chunk: with 4,096 columns and 16 warps there is no other
+  int held_index = -1;  ///< the operand's chunk: the only one with 4,096 columns and 16 warps
   Operand operand;
 };
 
-/// Codes that fit into a byte, times x in fixed point: 16 bits for the columns of a chunk, as two bytes, whose products are exact.
+/// Codes that fit into a byte, times x in fixed point: 16 bits for the columns of a chunk, as two bytes. Their products are exact.
 ///
-/// Column 2 q of B has the upper bytes of x in the groups of pair q, column 2 q + 1 the lower ones, so lane 4 g + t has both sums of the
-/// groups of pair t. Types with a scale for 16 columns have two C's for a group, of its halves.
-/// Four bits cost 3 instructions per 8 elements of a lane, bytes none.
+/// Column 2 q of B has the upper bytes of x in the groups of pair q, column 2 q + 1 the lower bytes. So lane
+/// 4 g + t has both sums of the groups of pair t. Types with a scale for 16 columns have two C's for a group,
+/// one for each half. Four-bit codes cost 3 instructions per 8 elements of a lane, bytes none.
 template <DType type, bool kNorm>
 struct ByteVectorMultiplier : TileVector<type, kNorm> {
   __device__ __forceinline__ void multiply(const TileRegisters<type>& tile, const ProductArgs& args,
@@ -117,8 +117,8 @@ struct ByteVectorMultiplier : TileVector<type, kNorm> {
   }
 };
 
-/// Codes as f16, of fp8 by an instruction for two, of mxfp4 by 9 for 8. Column g of B has x in group g; two C's, so that an mma does not
-/// wait for the last.
+/// Codes as f16: for fp8 one instruction for two, for mxfp4 9 for 8. Column g of B has x in group g. There are
+/// two C's, so that an mma does not wait for the one before.
 template <DType type, bool kNorm>
 struct HalfVectorMultiplier : TileVector<type, kNorm> {
   __device__ __forceinline__ void multiply(const TileRegisters<type>& tile, const ProductArgs& args,

@@ -2,8 +2,8 @@
 #include "kernels/cuda/product/strip/strip_kernels.h"
 #include "kernels/cuda/product/strip/tile_vector.cuh"
 
-/// Two matrices of different types past one token in one launch: some blocks take strips of the one, the others of the other. Alone, the
-/// smaller one would leave multiprocessors idle, and each launch costs its begin and its end.
+/// Two matrices of different types times one token in one launch: some blocks take strips of one matrix, the others of
+/// the other. Alone, the smaller matrix would leave multiprocessors idle, and each launch costs its begin and its end.
 namespace minfer::cuda {
 namespace {
 

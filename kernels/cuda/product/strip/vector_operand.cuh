@@ -4,15 +4,15 @@
 #include "kernels/cuda/product/strip/vector_x.cuh"
 #include "kernels/cuda/ptx/mma.cuh"
 
-/// The one token of tile_vector.cuh as B operands: what a lane has of a chunk of 256 columns.
+/// The one token of tile_vector.cuh as B operands: a lane's part of a chunk of 256 columns.
 namespace minfer::cuda {
 
-/// Of types whose codes fit into a byte: x in fixed point, the upper bytes in lanes with an even lane / 4, the lower ones in the others,
-/// of a pair of groups; and the sums of x over the groups whose sums of products the lane will have.
+/// For types whose codes fit into a byte: x in fixed point, for a pair of groups. Lanes with an even lane / 4 have the
+/// upper bytes, the others the lower bytes. Also the sums of x over the groups whose sums of products the lane will have.
 template <DType type>
 struct VectorOperand {
   static constexpr bool kSixteens = Tile<type>::kScaleCols == 16;  ///< a scale for every 16 columns, not 32
-  static constexpr int kCount = TileScales<type>::kCount;          ///< scales of a row that a lane has
+  static constexpr int kCount = TileScales<type>::kCount;          ///< a lane's scales of a row
   static constexpr int kGroups = 2;
   static_assert(kCount == (kSixteens ? 4 : 2));
 
@@ -22,7 +22,7 @@ struct VectorOperand {
     float unit;
   };
 
-  /// The pair that a group belongs to, and which of a lane's scales is that of a half of it.
+  /// The pair of a group, and the index of a half's scale among a lane's scales.
   static constexpr int pair_of(int group) { return kSixteens ? group % 4 : group / 2; }
   static constexpr int scale_of(int group, int half) { return kSixteens ? group / 4 * 2 + half : group % 2; }
   /// The columns that a lane takes (VectorX).
@@ -33,7 +33,7 @@ struct VectorOperand {
     return byte_column<type>(j / 2, j % 2, lane % 4);
   }
 
-  /// Of a chunk, which begins at column chunk_col.
+  /// The operand of a chunk that begins at column chunk_col.
   template <bool kNorm>
   static __device__ __forceinline__ VectorOperand of_chunk(const ProductArgs& args, int chunk_col, int lane) {
     VectorX<kGroups> x;
@@ -95,7 +95,7 @@ struct VectorOperand {
   float unit;
 };
 
-/// Of types whose codes are f16: so is x, of 16 bits of which the largest number of a chunk has the highest set; a group for each lane / 4.
+/// For types whose codes are f16: x too, in 16 bits, of which a chunk's largest number has the highest set; a group for each lane / 4.
 template <DType type>
 requires kMultipliesHalves<type>
 struct VectorOperand<type> {
@@ -133,12 +133,12 @@ struct VectorOperand<type> {
     unit = from.unit;
   }
 
-  uint32_t words[4];  ///< B's registers of the first sixteen columns of the group, then those of the others
+  uint32_t words[4];  ///< B's registers for the first sixteen columns of the group, then for the others
   float unit;
 };
 
-/// A warp's share of `count` chunks, brought to shared memory: chunks warp, warp + warps, ..., some of them at a time. row_of(i) and
-/// col_of(i): the row of x that chunk i is of, as args, and its first column.
+/// Brings a warp's share of `count` chunks to shared memory: chunks warp, warp + warps, ..., some of them at a
+/// time. row_of(i): the row of x of chunk i, as args; col_of(i): its first column.
 template <DType type, bool kNorm, int kAtOnce, class RowOf, class ColOf>
 __device__ __forceinline__ void bring_operands(typename VectorOperand<type>::Shared* shared, int count,
                                                int warp, int warps, int lane, const RowOf& row_of,
@@ -148,7 +148,7 @@ __device__ __forceinline__ void bring_operands(typename VectorOperand<type>::Sha
     VectorX<Operand::kGroups> x[kAtOnce];
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
-      const int chunk = min(first + i * warps, count - 1);  // no branch: all loads are asked for at once
+      const int chunk = min(first + i * warps, count - 1);  // no branch: all loads are issued together
       const ProductArgs& row = row_of(chunk);
       x[i].template load<Operand, kNorm>(row, first + i * warps < count ? col_of(chunk) : row.cols, lane);
     }

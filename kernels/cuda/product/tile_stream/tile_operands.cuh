@@ -3,21 +3,21 @@
 #include "kernels/cuda/product/operands/tile_fragments.cuh"
 #include "kernels/cuda/ptx/bf16_pair.cuh"
 
-/// Weights of a tile as bf16, scaled, in the registers of a warp: operands of products that add up all columns in f32 without a scale
-/// in between. Scales, minima and the weights themselves are rounded to bf16.
+/// Weights of a tile as bf16, scaled, in the registers of a warp: operands of products that add up all columns
+/// in f32 without a scale in between. Scales, minima and the weights themselves are rounded to bf16.
 namespace minfer::cuda {
 
-/// Codes of types with minima are taken from the middle of their range, and what that adds to the minimum: a weight and its parts are
-/// then of the same size, and rounding the scale costs no more than rounding the weight.
+/// Codes of types with minima are measured from the middle of their range, and the minimum takes up the difference.
+/// A weight and its parts then have the same size, and rounding the scale costs no more than rounding the weight.
 template <DType type>
 inline constexpr int kMiddleCode =
     Tile<type>::kHasMinima ? 1 << (Tile<type>::kLowBits + Tile<type>::kHighBits - 1) : 0;
 
-/// A part of a tile: of its 256 columns the part-th of kParts equal shares.
+/// A part of a tile: the part-th of kParts equal shares of its 256 columns.
 template <DType type, int kParts>
 struct TilePart {
   static_assert(kParts == 1 || kParts == 2);
-  static constexpr int kOperands = 16 / kParts;  ///< of sixteen columns
+  static constexpr int kOperands = 16 / kParts;  ///< for sixteen columns each
 
   TileRegisters<type> registers;
 
@@ -40,7 +40,7 @@ struct TilePart {
     registers.load_scales(tile, lane);
   }
 
-  /// A number that is known when all of the part is in registers: a word of each load.
+  /// A number that is known only when all of the part is in registers: it combines a word of each load.
   __device__ __forceinline__ uint32_t loaded() const {
     constexpr bool kHasScales = type != DType::mxfp4 && type != DType::fp8;
     uint32_t words = kHasScales ? registers.scales.x ^ registers.scales.y : registers.d;
@@ -61,7 +61,7 @@ template <DType type, int kParts>
 class OperandScales {
   static constexpr bool kHasMinima = Tile<type>::kHasMinima;
   static constexpr bool kSixteens = Tile<type>::kScaleCols == 16;  ///< a scale for every 16 columns, not 32
-  /// Scales of a row and the part that a lane has.
+  /// A lane's scales of a row and the part.
   static constexpr int kHeld = kSixteens && kParts == 1 ? 4 : 2;
   static constexpr int kWords = kHasMinima ? kHeld : kHeld / 2;
 
@@ -88,7 +88,7 @@ class OperandScales {
     }
   }
 
-  /// Operand i of the part: `a` as tile_operand() leaves it without kBias and kMiddleCode.
+  /// Scales operand i of the part: `a` as tile_operand() leaves it without kBias and kMiddleCode.
   __device__ __forceinline__ void apply(uint32_t (&a)[4], int i) const {
     const int group = kSixteens ? i : i / 2;
     const int held = kSixteens ? i / 8 * 2 + i % 2 : group % 2;
@@ -109,7 +109,7 @@ class OperandScales {
   }
 
  private:
-  /// Of a row's scales or minima in a lane, number j of the part.
+  /// Number j of the part, among a row's scales or minima in a lane.
   static __device__ __forceinline__ float of_part(const float (&held)[TileScales<type>::kCount], int j,
                                                   int part) {
     if constexpr (kSixteens && kParts == 2) return part == 0 ? held[j] : held[2 + j];
@@ -131,7 +131,7 @@ class OperandScales {
     return pair_of(__byte_perm(pair, pair, 0x3232));
   }
 
-  const int first_lane_;  ///< of four, that has the part's first scales
+  const int first_lane_;  ///< of the four lanes with the part's first scales
   uint32_t words_[2][kWords];
 };
 

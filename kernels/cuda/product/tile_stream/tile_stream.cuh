@@ -14,18 +14,18 @@
 ///
 /// out[t, n] (+)= sum over k of W[n, k] x[t, k] + bias[n], or activation(Wg x + bg, Wu x + bu).
 ///
-/// As stream_product.cuh, but the weights, wgmma's first operand, come from registers: each warp of a warpgroup makes bf16 of a tile of
-/// 16 rows x 256 columns (tile_operands.cuh), sixteen columns at a time, while the products of those before run. Nothing is scaled after
-/// a product, and nothing but the weights' own bytes is read.
+/// Like stream_product.cuh, except that the weights, wgmma's first operand, come from registers: each warp of a
+/// warpgroup converts a tile of 16 rows x 256 columns to bf16 (tile_operands.cuh), sixteen columns at a time,
+/// while the products before run. Nothing is scaled after a product, and only the weights' own bytes are read.
 ///
-/// A block has kRows rows: kRowGroups times 64, and kParts warpgroups for each 64, which divide the columns of a tile between them and
-/// add their sums at the end: making operands takes more warps than multiplying does. Two producers, a thread each, bring what they
-/// find room for: one tiles of weights, which wait for no kernel before, the other x, 256 columns a stage, or 128 with more than 64
-/// tokens.
+/// A block has kRows rows: kRowGroups times 64, with kParts warpgroups for each 64. These divide the columns of
+/// a tile and add their sums at the end: making operands takes more warps than multiplying does. Two producers,
+/// one thread each, copy data as room becomes free: one copies tiles of weights, which wait for no kernel before,
+/// the other x, 256 columns a stage, 128 with more than 64 tokens, or 64 with more than 128.
 ///
-/// gate_up: of the four tiles of a warpgroup two are of gate and two of up.
+/// gate_up: two of the four tiles of a warpgroup are of gate and two of up.
 ///
-/// Bytes: weights once, in their own size; x once a row of blocks, from the L2: 2 tokens cols rows / kRows.
+/// Bytes: weights once, in their own size; x once for each row of blocks, from the L2: 2 tokens cols rows / kRows.
 namespace minfer::cuda {
 
 /// A tile as rows of a box of a tensor map.
@@ -48,23 +48,23 @@ struct TileStream {
 
   static constexpr int kWarpgroups = kRowGroups;  ///< that store
   static constexpr int kConsumers = 128 * kRowGroups * kParts;
-  /// Sums that take more registers than each thread has of its own: the producers' warpgroup has registers to give.
+  /// Whether sums take more registers than each thread has: the producers' warpgroup gives some of its own.
   static constexpr bool kTakesRegisters = kTokens >= 64;
   static constexpr int kThreads = kConsumers + 128;
   static constexpr int kRows = kWarpgroupRows * kRowGroups;
   static constexpr int kTilesAbove = kRows / kStripRows;  ///< tiles of a stage, one above the other
   static constexpr bool kMayCluster = kTokens <= kMostTokensOfCluster;
   static constexpr bool kIsLargest = !kMayCluster;
-  static constexpr bool kStoresBf16 = false;  ///< rows of gate and up are of different warps
-  static constexpr int kTogether = 32;        ///< rows of gate, and behind them of up
+  static constexpr bool kStoresBf16 = false;  ///< rows of gate and of up belong to different warps
+  static constexpr int kTogether = 32;        ///< rows of gate, then of up
 
   static constexpr int kStageBytes = kTilesAbove * Tile<type>::kBytes;
   static_assert(kStageBytes % 128 == 0, "boxes of a tensor map begin there");
-  static constexpr int kXSlices = kIsLargest ? 1 : kTokens > 64 ? 2 : 4;  ///< of 64 columns, of a stage of x
+  static constexpr int kXSlices = kIsLargest ? 1 : kTokens > 64 ? 2 : 4;  ///< of 64 columns, in a stage of x
   static constexpr int kXSliceBytes = kTokens * kSliceRowBytes;
   static constexpr int kXBytes = kXSlices * kXSliceBytes;
   static constexpr int kStoredTokens = kTokens < 32 ? kTokens : 128 / kRowGroups == kTokens ? 16 : 32;
-  static constexpr bool kPairsWarps = kParts == 1 && kTokens >= 2 * kPairTokens;  ///< of gate and up
+  static constexpr bool kPairsWarps = kParts == 1 && kTokens >= 2 * kPairTokens;  ///< for gate and up
   static constexpr int kStoreBytes =
       kRowGroups * std::max(kStoredTokens * kStoreStride * 4, kPairsWarps ? int{sizeof(PairedWarps)} : 0);
   static constexpr int kOtherParts = kParts == 1 ? 1 : kParts - 1;  ///< whose sums have to be added
@@ -77,7 +77,7 @@ struct TileStream {
   static constexpr int kStages = kFittingStages < 12 ? kFittingStages : 12;
 };
 
-/// The same as stream_schedule.cuh sees it, storing the rows as they are or gate and up as one.
+/// The form as stream_schedule.cuh sees it: it stores rows as they are, or gate and up as one.
 template <class Form, bool kGateUp_>
 struct StoredTileStream : Form {
   static constexpr bool kGateUp = kGateUp_;
@@ -94,13 +94,13 @@ struct TileStreamShared {
   union {
     Stages stages;
     float cluster_sums[Form::kMayCluster ? Form::kRowGroups : 1][Form::kMayCluster ? Form::kTokens : 1]
-                      [kStoreStride];  ///< when all stages are done
+                      [kStoreStride];  ///< after all stages are done
   };
   union {
     float sums[Form::kRowGroups][Form::kStoredTokens][kStoreStride];
     std::conditional_t<Form::kPairsWarps, PairedWarps, char> pairs[Form::kRowGroups];
   };
-  /// Of the parts but the first: four of each thread.
+  /// Sums of all parts but the first: float4s of each thread.
   float4 part_sums[Form::kRowGroups][Form::kOtherParts][Form::kParts == 1 ? 1 : Form::kTokens / 8]
                   [Form::kParts == 1 ? 1 : 128];
   SharedBarrier full[Form::kStages];
@@ -109,7 +109,7 @@ struct TileStreamShared {
   SharedBarrier x_empty[Form::kXStages];
 };
 
-/// Stage `turn` of a ring of kStages: where it lies, and the parity of its phase.
+/// Stage `turn` of a ring of kStages: its place, and the parity of its phase.
 template <int kStages>
 struct RingTurn {
   int stage;
@@ -118,14 +118,14 @@ struct RingTurn {
       : stage(static_cast<int>(turn % kStages)), parity(turn / kStages % 2) {}
 };
 
-/// Whether it is, which the compiler knows of a Schedule that never is.
+/// Whether the product is gate and up. For a Schedule that never is, the compiler knows it.
 template <class Schedule>
 __device__ __forceinline__ bool is_gate_up(const typename Schedule::Args& args) {
   if constexpr (!Schedule::kMayGate) return false;
   return args.output.up != nullptr;
 }
 
-/// The tiles of column `column` of a segment's rows, one above the other.
+/// Copies the tiles of column `column` of a segment's rows, one above the other.
 template <class Form>
 __device__ __forceinline__ void copy_rows(void* to, const CUtensorMap& map, SharedBarrier& barrier,
                                           uint64_t policy, bool gate_up, const StreamSegment& segment,
@@ -226,13 +226,13 @@ __device__ __forceinline__ void consume(const typename Schedule::Args& args, Til
   uint32_t turn = 0;
   while (schedule.take(segment)) {
     StreamSums<Form> sums;
-    int used_x = -1;  // the stage that products under way are the last to read
+    int used_x = -1;  // the stage of x that the products in flight read last; -1: none
     for (int32_t i = 0; i < segment.count; ++i, ++turn) {
       const RingTurn<Form::kStages> ring(turn);
       wait(shared.full[ring.stage], ring.parity);
       const TilePart<Form::type, Form::kParts> tile(shared.stages.weights[ring.stage][own_tile], lane, part);
       const OperandScales<Form::type, Form::kParts> scales(tile.registers, part);
-      // Which lane arrives depends on what all lanes have loaded: an arrival behind loads under way lets their source be overwritten.
+      // The arriving lane depends on all lanes' loaded data: an arrival before the loads end would let their source be overwritten.
       const int arrives = __any_sync(kWholeWarp, tile.loaded() != 0) ? 1 : 0;
       if (lane == arrives) arrive(shared.empty[ring.stage]);
 #pragma unroll
@@ -241,7 +241,7 @@ __device__ __forceinline__ void consume(const typename Schedule::Args& args, Til
 #pragma unroll
         for (int step = 0; step < 4; ++step)
           scaled_operand(tile, scales, 4 * quarter + step, operands[step]);
-        const int slice = kQuarters * part + quarter;  // of the tile's columns
+        const int slice = kQuarters * part + quarter;  // among the tile's columns
         const RingTurn<Form::kXStages> x_ring(4 / Form::kXSlices * turn + slice / Form::kXSlices);
         if (quarter % Form::kXSlices == 0) wait(shared.x_full[x_ring.stage], x_ring.parity);
         const uint64_t tokens = matrix_descriptor(

@@ -9,7 +9,7 @@
 
 namespace minfer::cuda {
 
-/// Stages of weights: kTilesAbove tiles, or two of gate and two of up for each four of them.
+/// The map of stages of weights: kTilesAbove tiles, or two of gate and two of up for each four tiles.
 template <class Form>
 CUtensorMap tile_map(const ProductArgs& args) {
   using Pieces = TilePieces<Form::type>;
@@ -67,7 +67,7 @@ template <DType type, int kRowGroups>
 void launch_tile_stream_of(Launch& launch, const ProductArgs& args, const StreamPlan& plan) {
   for_value(TokenTiles<kRowGroups == 2>{}, "tile stream by tiles of tokens", plan.token_tile,
             [&](auto tokens) {
-              // With few tokens two warpgroups either way.
+              // With few tokens there are two warpgroups either way.
               constexpr int kParts = kRowGroups == 1 && decltype(tokens)::value <= 32 ? 2 : 1;
               launch_tile_form<TileStream<type, tokens, kRowGroups, kParts>>(launch, args, plan);
             });

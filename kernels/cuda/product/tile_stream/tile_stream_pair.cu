@@ -1,11 +1,11 @@
 #include "kernels/cuda/product/tile_stream/tile_stream_kernels.h"
 #include "kernels/cuda/product/tile_stream/tile_stream_launch.cuh"
 
-/// Two matrices of different types past the same 9 to 128 tokens in one launch, as queries and keys beside the values of Q4_K_M and Q5_K_M
-/// in half of the layers: a block has 64 rows of one or the other, so that the second does not begin when the first has ended.
+/// Two matrices of different types times the same 9 to 128 tokens in one launch, such as queries and keys beside the values of Q4_K_M and
+/// Q5_K_M in half of the layers. A block has 64 rows of one or the other, so the second matrix does not wait for the end of the first.
 namespace minfer::cuda {
 
-/// What some of a launch's blocks multiply, a tile each.
+/// The matrix of some of a launch's blocks; each block multiplies one tile.
 struct PairedArgs : StreamArgs {
   int32_t first_block = 0;
 };
@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(First::kThreads, 1)
 template <class Form>
 PairedArgs paired_args(const ProductArgs& args, int32_t first_block) {
   PairedArgs paired{tile_stream_args<Form>(args), first_block};
-  paired.by_rounds = true;  // of one tile a block
+  paired.by_rounds = true;  // of one tile per block
   return paired;
 }
 

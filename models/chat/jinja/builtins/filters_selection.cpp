@@ -38,7 +38,7 @@ Value AttributePath::read(Evaluation& evaluation, Value value, const Value& abse
 namespace {
 
 /// A function of one value that a filter's arguments describe.
-using Function = std::function<Value(Evaluation&, const Value&)>;
+using ValueFunction = std::function<Value(Evaluation&, const Value&)>;
 
 const Text& name_of(const Value& value, std::string_view what) {
   value.require_defined();
@@ -54,7 +54,7 @@ Arguments without_first(const Arguments& arguments, size_t count) {
   return rest;
 }
 
-Function mapping(const Arguments& arguments) {
+ValueFunction mapping(const Arguments& arguments) {
   if (arguments.positional.empty()) {
     Value attribute, absent;
     bool given = false;
@@ -82,7 +82,7 @@ Function mapping(const Arguments& arguments) {
 }
 
 /// The condition on elements: a test, or that the element is true.
-Function condition(const Arguments& arguments, bool by_attribute) {
+ValueFunction condition(const Arguments& arguments, bool by_attribute) {
   Value attribute;
   if (by_attribute) {
     if (arguments.positional.empty())

@@ -11,7 +11,7 @@
 #include "tests/support/cuda/cuda_device.h"
 #include "tests/support/refusal.h"
 
-// What model families add to attention: windows, sinks, capped logits, a scale, values of another size.
+// The additions of model families to attention: windows, sinks, capped logits, a scale, values of another size.
 namespace minfer {
 namespace {
 
@@ -45,7 +45,7 @@ const std::vector<CudaSequence> kOneByOne{{1, 1},  {15, 1}, {16, 1},  {0, 1},   
 const std::vector<CudaSequence> kPrompts{{150, 150}, {300, 17}, {2, 2},   {1, 1},   {257, 60},
                                          {64, 64},   {420, 70}, {128, 1}, {513, 20}};
 
-/// Larger scores than a trained model's, so that a cap and a scale matter.
+/// Scores larger than a trained model's, so that a cap and a scale matter.
 CudaAttentionShape with_all(int32_t window, int32_t heads = 8) {
   return {.heads = heads,
           .options = {.window = window, .logit_cap = 5.0, .sinks = test::random_sinks(heads)},
@@ -69,7 +69,7 @@ TEST_F(CudaAttentionOptions, PrefillsInWindows) {
   }
 }
 
-/// Queries at either end of chunks, and tiles of queries that have the end of one and the begin of the next.
+/// Queries at both ends of chunks, and query tiles that contain the end of one chunk and the begin of the next.
 TEST_F(CudaAttentionOptions, InChunks) {
   for (const auto& [head_size, kv] : kHeadsAndTypes) {
     for (const int32_t keys : {1, 16, 17, 63, 64, 65, 100, 129, 300, 1024}) {
@@ -158,7 +158,7 @@ TEST_F(CudaAttentionOptions, CappedLogits) {
   }
 }
 
-/// A test a head size and type: what stands still is told by its name.
+/// One test for each head size and type, so that the name of a test that hangs tells which.
 class CudaAttentionAllOptions : public CudaAttentionOptions,
                                 public testing::WithParamInterface<test::HeadAndType> {
  protected:
@@ -181,7 +181,7 @@ TEST_P(CudaAttentionAllOptions, Decode) {
 TEST_P(CudaAttentionAllOptions, DecodeAndPrefill) {
   expect_in_windows({{300, 1}, {1, 1}, {700, 1}, {40, 40}, {1000, 33}, {5, 2}, {17, 1}}, 3);
 }
-/// Decoding, but not by one, and behind it another launch of the same kernel.
+/// Decoding with several tokens a sequence, followed by another launch of the same kernel.
 TEST_P(CudaAttentionAllOptions, DraftTokensAndPrefill) {
   expect_in_windows({{300, 3}, {5, 5}, {700, 1}, {40, 40}}, 3);
 }
@@ -227,7 +227,7 @@ TEST_F(CudaAttentionOptions, WritesFp8) {
   }
 }
 
-/// Layers of one step, each with a plan for its window.
+/// Layers of one step, each with its own plan for its window.
 TEST_F(CudaAttentionOptions, LayersOfAStepHaveWindowsOfTheirOwn) {
   std::vector<CudaSequence> sequences = kOneByOne;
   sequences.push_back({2000, 300});
@@ -293,7 +293,7 @@ TEST_F(CudaAttentionOptions, AreRefusedByName) {
   EXPECT_NE(test::refusal_of([&] { step.attend(0, 1); }).find("logits capped"), std::string::npos);
 }
 
-/// Needs no device: chunks of 16 keys that a decoding sequence's window has any key of.
+/// Needs no device: the chunks of 16 keys with a key in a decoding sequence's window.
 TEST(DecodeChunks, AreThoseOfTheWindow) {
   for (const int32_t window : {0, 1, 15, 16, 17, 100}) {
     for (int32_t context = 0; context < 300; ++context) {

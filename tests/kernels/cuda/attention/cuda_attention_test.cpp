@@ -83,7 +83,7 @@ TEST_F(CudaAttention, DecodesEveryGroupAndBlockSize) {
   }
 }
 
-/// Layers of a model of two kinds: each has a plan, units and thread blocks of its own, and one workspace serves both in turn.
+/// Layers of two kinds in one model: each kind has its own plan, units and thread blocks, and one workspace serves both in turn.
 TEST_F(CudaAttention, LayersOfAStepHaveHeadsOfTheirOwn) {
   const std::vector<CudaSequence> sequences{{300, 1}, {1, 1},    {0, 1},  {4097, 1},
                                             {17, 1},  {200, 70}, {40, 40}};
@@ -124,7 +124,7 @@ TEST_F(CudaAttention, DecodesEveryGroupWithEveryHeadSize) {
   for (const int32_t head_size : cuda::kTensorCoreHeads) {
     for (const int32_t group : {1, 2, 7, 12}) {
       const Shape shape{.heads = 2 * group, .head_size = head_size};
-      expect(shape, {{4097, 1}, {1, 1}, {0, 1}, {300, 1}}, 4);  // the first by many thread blocks
+      expect(shape, {{4097, 1}, {1, 1}, {0, 1}, {300, 1}}, 4);  // many thread blocks share the first
     }
   }
 }
@@ -149,7 +149,7 @@ TEST_F(CudaAttention, PrefillsEveryGroupAndBlockSize) {
   }
 }
 
-/// Around the ends of 64, 80 and 128 keys, of cache blocks and of tiles of query tokens, for the whole prompt and for its end.
+/// Around the ends of 64, 80 and 128 keys, of cache blocks and of query tiles, for the whole prompt and for its end.
 TEST_F(CudaAttention, PrefillsAroundTheEdgesOfStages) {
   for (const auto& [head_size, kv] : kHeadsAndTypes) {
     const Shape shape{.heads = 2, .kv_heads = 1, .head_size = head_size, .kv = kv};
@@ -174,7 +174,7 @@ TEST_F(CudaAttention, PrefillsLongContexts) {
   }
 }
 
-/// Multiples of eight come in boxes of up to 128 keys, 20 does not.
+/// Multiples of eight are loaded in boxes of up to 128 keys; 20 is not.
 TEST_F(CudaAttention, PrefillsFromBlocksOfEverySize) {
   for (const int32_t head_size : {64, 96, 128, 256, 512}) {
     for (const int32_t block_size : {8, 20, 24, 32, 64, 80, 128, 192, 256}) {
@@ -186,7 +186,7 @@ TEST_F(CudaAttention, PrefillsFromBlocksOfEverySize) {
   }
 }
 
-/// More tiles than multiprocessors, of sequences of all lengths: which block takes which is not fixed, the results are.
+/// More tiles than multiprocessors, sequences of all lengths: the blocks take tiles in any order, the results stay the same.
 TEST_F(CudaAttention, TakesTileAfterTile) {
   for (const auto& [head_size, kv] : kHeadsAndTypes) {
     const Shape shape{.heads = 4, .head_size = head_size, .kv = kv};
@@ -205,7 +205,7 @@ TEST_F(CudaAttention, TakesTileAfterTile) {
   }
 }
 
-/// Draft tokens: decoding, but not by one.
+/// Draft tokens: decoding with several tokens a sequence.
 TEST_F(CudaAttention, ACapturedGraphOfSeveralTokensServesOtherContexts) {
   for (const DType kv : {DType::bf16, DType::f16, DType::f8_e4m3}) {
     const Shape shape{.kv = kv};
@@ -223,10 +223,10 @@ TEST_F(CudaAttention, ACapturedGraphOfSeveralTokensServesOtherContexts) {
 TEST_F(CudaAttention, MixesDecodeAndPrefill) {
   Shape shape;
   expect(shape, {{300, 1}, {1, 1}, {700, 1}, {40, 40}, {1000, 33}, {5, 2}, {17, 1}}, 3);
-  expect(shape, {{300, 3}, {5, 5}, {700, 1}, {40, 40}}, 3);  // draft tokens: decoding, but not by one
+  expect(shape, {{300, 3}, {5, 5}, {700, 1}, {40, 40}}, 3);  // draft tokens: several a sequence
 }
 
-/// With a cache in f32 the general kernel.
+/// The general kernel serves a cache in f32.
 TEST_F(CudaAttention, WritesFp8) {
   for (const DType kv : {DType::f32, DType::f16, DType::bf16, DType::f8_e4m3}) {
     for (const int32_t group : {1, 4, 7}) {
@@ -237,7 +237,7 @@ TEST_F(CudaAttention, WritesFp8) {
   }
 }
 
-/// More than a grid has blocks in y or z.
+/// More tokens than a grid has blocks in y or z.
 TEST_F(CudaAttention, TakesMoreThan65535Tokens) {
   Shape shape{.heads = 2, .kv_heads = 1, .head_size = 8, .qkv = DType::f32, .kv = DType::f32};
   expect(shape, std::vector<CudaSequence>(700, {100, 100}), 0);

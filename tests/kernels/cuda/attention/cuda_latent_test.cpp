@@ -1,4 +1,4 @@
-// Latent attention on a GPU: what it writes, its products of single heads, attention over rows that hold their values.
+// Latent attention on a GPU: its cache writes, its products of single heads, attention over rows that contain their values.
 #include <algorithm>
 #include <cmath>
 
@@ -112,7 +112,7 @@ TEST_F(CudaLatent, WritesAnyBlockSizeAndType) {
   }
 }
 
-/// x and out with columns between heads that are neither read nor written.
+/// Tests x and out with columns between the heads that are neither read nor written.
 void expect_head_product(DType dtype, DType x_type, DType out_type, int64_t heads, int64_t rows, int64_t cols,
                          int64_t tokens, int64_t x_gap = 4, int64_t out_gap = 2) {
   const test::CudaWeight weight(dtype, heads, rows, cols, 1);
@@ -193,7 +193,7 @@ CudaAttentionShape latent_shape(int32_t heads, DType kv = DType::bf16) {
   return {.heads = heads, .kv_heads = 1, .head_size = 576, .kv = kv, .v_head_size = 512, .v_in_k = true};
 }
 
-/// `first` of the sequences decode.
+/// The first `num_decode` sequences decode.
 void expect_attention(const CudaAttentionShape& shape, const std::vector<CudaSequence>& sequences,
                       int32_t num_decode) {
   CudaAttentionStep step(shape, sequences, num_decode);
@@ -210,7 +210,7 @@ TEST_F(CudaLatent, Decodes) {
     for (const int32_t heads : {1, 15, 16, 20, 33, 64, 128}) {
       expect_attention(latent_shape(heads, kv), kLatentOneByOne,
                        static_cast<int32_t>(kLatentOneByOne.size()));
-      expect_attention(latent_shape(heads, kv), {{5000, 1}}, 1);  // many parts of keys
+      expect_attention(latent_shape(heads, kv), {{5000, 1}}, 1);  // keys in many parts
     }
   }
 }
@@ -241,7 +241,7 @@ TEST_F(CudaLatent, ReadsBlocksOfEverySize) {
   }
 }
 
-/// By the general kernel: other types and sizes, and what the other does not take.
+/// By the general kernel: other types and sizes, and cases that the other kernel does not take.
 TEST_F(CudaLatent, OtherTypesAndSizes) {
   for (const auto& [head_size, value_size] : {std::pair{576, 512}, {40, 24}, {640, 600}}) {
     for (const DType kv : {DType::f32, DType::f16, DType::bf16, DType::f8_e4m3}) {

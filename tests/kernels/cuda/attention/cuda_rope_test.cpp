@@ -35,8 +35,8 @@ struct RopeCase {
   DType kv = DType::f32;
   bool norms = false;
   bool layer_norms = false;  ///< with weights for each head
-  bool many = false;         ///< tokens: a warp takes several heads
-  bool scales_q = false;     ///< by positions
+  bool many = false;         ///< many tokens: a warp takes several heads
+  bool scales_q = false;     ///< by position
   bool norms_values = false;
   bool v_is_k = false;
   bool q_has_gate = false;
@@ -73,7 +73,7 @@ reference::Matrix normed_heads(const RopeCase& rope, std::span<const float> row,
   return x;
 }
 
-/// The same, and rotated.
+/// The same heads, also rotated.
 std::vector<double> expected_heads(const RopeCase& rope, std::span<const float> row, int32_t first,
                                    int32_t count, std::span<const float> norm,
                                    std::span<const float> angles) {
@@ -209,7 +209,7 @@ TEST_F(CudaRope, MatchesTheReference) {
   }
 }
 
-/// Command-R+ and StableLM 2 12B.
+/// As in Command-R+ and StableLM 2 12B.
 TEST_F(CudaRope, TakesLayerNormsWithWeightsForEachHead) {
   for (const int32_t head_size : {20, 128, 160, 260}) {
     for (const bool many : {false, true}) {

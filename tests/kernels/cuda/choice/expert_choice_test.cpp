@@ -29,7 +29,7 @@ TEST(ExpertChoice, StreamsWhereExpertsHaveManyRoutes) {
 }
 
 TEST(ExpertChoice, GoesByRoutesOfAnExpertInTheMean) {
-  // Qwen3-30B-A3B: 128 experts of 768 x 2,048, of which a token takes eight.
+  // Qwen3-30B-A3B: 128 experts of 768 x 2,048; a token uses eight of them.
   const auto of = [](ExpertShape shape, int64_t tokens, const DeviceFacts& device = kH200) {
     return choose_experts(shape, tokens, 8, device);
   };

@@ -43,7 +43,7 @@ TEST(AllReducePath, LinesAreTakenOnlyWherePaddedRowsFit) {
   const AllReduceCrossover crossover{.lines_up_to = 64 * kMiB};
   EXPECT_EQ(all_reduce_path(64, 4096, 2, 2, AllReduceChoice::peer, crossover), AllReducePath::lines);
   EXPECT_EQ(all_reduce_path(65, 4096, 2, 2, AllReduceChoice::peer, crossover), AllReducePath::chunks);
-  // A column takes the room of eight.
+  // One column takes the space of eight.
   EXPECT_EQ(all_reduce_path(32 * 1024, 1, 2, 2, AllReduceChoice::peer, crossover), AllReducePath::lines);
   EXPECT_EQ(all_reduce_path(32 * 1024 + 1, 1, 2, 2, AllReduceChoice::peer, crossover), AllReducePath::chunks);
 }

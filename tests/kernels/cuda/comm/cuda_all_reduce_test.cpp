@@ -1,4 +1,4 @@
-// All-reduces of two GPUs, each on a thread of its own, by every path, against sums in double precision.
+// All-reduces of two GPUs, each on its own thread, by every path, against sums in double precision.
 
 #include <array>
 #include <chrono>
@@ -27,7 +27,7 @@ using test::run_on_ranks;
 
 constexpr float kReduceEps = 1e-5f;
 
-/// What is summed: the shape, the types, and how.
+/// One sum: the shape, the types, and how it is made.
 struct ReduceCase {
   int64_t rows = 1;
   int64_t cols = 0;
@@ -35,7 +35,7 @@ struct ReduceCase {
   DType normed = DType::bf16;
   bool add_to_x = true;
   bool has_norm = true;
-  bool in_place = false;  ///< x is the part
+  bool in_place = false;  ///< x is the part itself
   int64_t gap = 0;        ///< elements between rows
 };
 
@@ -45,7 +45,7 @@ std::ostream& operator<<(std::ostream& out, const ReduceCase& c) {
              << (c.has_norm ? ", normed " + std::string(name(c.normed)) : std::string()) << ", gap " << c.gap;
 }
 
-/// Element `i` of tensor `which`: cheap, different everywhere, about as large as hidden states.
+/// Element `i` of tensor `which`: cheap to compute, different everywhere, about as large as hidden states.
 float element_of(uint64_t which, int64_t i) {
   uint64_t bits = (static_cast<uint64_t>(i) + 1) * 0x9e3779b97f4a7c15u + which * 0xd1b54a32d192ed03u;
   bits ^= bits >> 29;
@@ -82,7 +82,7 @@ std::vector<float> get_rows(const Tensor& from) {
   return test::decode(bytes, from.dtype);
 }
 
-/// x and normed in double precision.
+/// The expected x and normed, in double precision.
 struct ExpectedSums {
   std::vector<double> x, normed;
 };
@@ -121,7 +121,7 @@ struct RankSums {
   std::vector<float> x = {}, normed = {};
 };
 
-/// Memory for all cases of a rank, made once: while one rank frees memory, the other could not wait for it in a kernel.
+/// Memory for all cases of a rank, made once: while one rank frees memory, a kernel of the other could not wait for it.
 class CaseMemory {
  public:
   explicit CaseMemory(std::span<const ReduceCase> cases) {
@@ -165,7 +165,7 @@ class CaseMemory {
   cuda::DeviceBuffer part_, x_, normed_, norm_;
 };
 
-/// What rounding to bf16 adds at the most: half a unit of 8 bits, squared.
+/// The most that rounding to bf16 adds: half a unit of 8 bits, squared.
 constexpr double kBf16Rounding = 1.6e-5;
 
 double sum_limit(const ReduceCase& c, AllReducePath path) {
@@ -200,7 +200,7 @@ class CudaAllReduce : public testing::TestWithParam<AllReducePath> {
     return limits;
   }
 
-  /// Each rank's work, with its ops on the path of the test.
+  /// Runs `work` on each rank, with its ops on the path of the test.
   void on_ranks(const StepLimits& of, const std::function<void(RankRun&)>& work) {
     const std::vector<std::string> errors = run_on_ranks(kTwoRanks, *failure_, [&](Rank rank) {
       RankRun run(ranks_, rank, of);
@@ -211,7 +211,7 @@ class CudaAllReduce : public testing::TestWithParam<AllReducePath> {
       EXPECT_EQ(error, "");
   }
 
-  /// Runs the cases on all ranks and holds each to the reference and to the other rank's bits.
+  /// Runs the cases on all ranks, and compares each with the reference and with the other rank's bits.
   void check_cases(std::span<const ReduceCase> cases, int64_t most_cols) {
     std::vector<std::array<RankSums, kTwoRanks>> sums(cases.size());
     on_ranks(limits(most_cols, 2048), [&](RankRun& run) {
@@ -251,7 +251,7 @@ INSTANTIATE_TEST_SUITE_P(Paths, CudaAllReduce,
                                          AllReducePath::nccl),
                          path_name);
 
-/// Small enough for compute-sanitizer.
+/// Small enough to run under compute-sanitizer.
 TEST_P(CudaAllReduce, SumsSmallRowsOfEveryTypeAndLayout) {
   const bool has_gaps = GetParam() != AllReducePath::nccl;
   std::vector<ReduceCase> cases;
@@ -278,14 +278,14 @@ TEST_P(CudaAllReduce, SumsTheShapesOfModels) {
       cases.push_back({.rows = rows, .cols = cols, .part = DType::f32, .normed = DType::f32});
     }
   }
-  // 2,048 rows of 8,192 f32 are 64 MiB: more than goes at a time.
+  // 2,048 rows of 8,192 f32 are 64 MiB: more than goes in one piece.
   cases.push_back({.rows = 2048, .cols = 4096});
   cases.push_back({.rows = 2048, .cols = 8192, .part = DType::f32});
   cases.push_back({.rows = 2048, .cols = 2048, .part = DType::f32, .add_to_x = false, .in_place = true});
   check_cases(cases, 16384);
 }
 
-/// Parts of small integers, so that sums of many calls are exact.
+/// Parts of small integers, so that sums over many calls are exact.
 class CountedCalls {
  public:
   static constexpr int64_t kRows = 200;
@@ -307,7 +307,7 @@ class CountedCalls {
       values[i] = static_cast<float>((i * 31 + part * 17 + static_cast<size_t>(rank) * 5) % 9) - 4.0f;
     return values;
   }
-  /// Adds part `call` modulo kParts to the first rows of x, from a copy: NCCL sums in place.
+  /// Adds part `call` modulo kParts to the first rows of x, from a copy, because NCCL sums in place.
   void call(RankRun& run, size_t call, int64_t rows) const {
     const Tensor part = part_.first(rows);
     cuda::check(cudaMemcpyAsync(part.data, parts_[call % kParts].tensor().data,
@@ -318,7 +318,7 @@ class CountedCalls {
     run.ops().all_reduce(launch, {.part = part, .x = x_.first(rows), .add_to_x = true});
   }
   std::vector<float> sums() const { return get_rows(x_.tensor()); }
-  /// What x is after calls of these numbers of rows, `times` over.
+  /// The expected x after calls with these numbers of rows, repeated `times` times.
   static std::vector<float> expected(std::span<const int64_t> rows_of_calls, int times) {
     std::array<std::vector<float>, kParts> sums;
     for (size_t part = 0; part < kParts; ++part) {
@@ -364,7 +364,7 @@ TEST_P(CudaAllReduce, AThousandCallsOfAnySizeFollowEachOther) {
 
 TEST_P(CudaAllReduce, AGraphOfThemIsReplayed) {
   constexpr int kReplays = 200;
-  const std::vector<int64_t> rows = random_row_counts(9, 40);  // an odd number: buffers change sides
+  const std::vector<int64_t> rows = random_row_counts(9, 40);  // an odd number, so that buffers change sides
   const std::vector<float> expected = CountedCalls::expected(rows, kReplays);
   on_ranks(limits(CountedCalls::kCols, CountedCalls::kRows), [&](RankRun& run) {
     const CountedCalls calls(run);

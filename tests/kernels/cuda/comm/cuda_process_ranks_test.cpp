@@ -1,4 +1,4 @@
-// GPUs of processes that cannot work together: the same error in all of them. Threads stand for the processes.
+// Processes whose GPUs cannot work together get the same error in all of them. Threads stand for the processes.
 #include <gmock/gmock.h>
 
 #include "kernels/backend.h"

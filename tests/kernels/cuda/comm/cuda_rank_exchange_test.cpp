@@ -1,4 +1,4 @@
-// What the first of two GPUs has of the other's logits, and the other of its tokens; and how both end when one fails.
+// Two GPUs: the first gets the other's logits, the other gets the first's tokens; and how both end when one fails.
 
 #include <algorithm>
 #include <chrono>
@@ -33,14 +33,14 @@ StepLimits exchange_limits() {
   return limits;
 }
 
-/// By peer memory, or (true) by NCCL.
+/// Parameter: by NCCL (true) or by peer memory (false).
 class CudaRankExchange : public testing::TestWithParam<bool> {
  protected:
   void SetUp() override {
     if (test::num_usable_gpus() < kTwoRanks) GTEST_SKIP() << "fewer than " << kTwoRanks << " GPUs";
   }
 
-  /// False, with the test marked as skipped, if the machine lacks what is needed.
+  /// False, with the test marked as skipped, if the machine lacks a requirement.
   bool make_ranks(milliseconds patience) {
     const AllReduceChoice choice = GetParam() ? AllReduceChoice::nccl : AllReduceChoice::peer;
     try {
@@ -59,7 +59,7 @@ class CudaRankExchange : public testing::TestWithParam<bool> {
     });
   }
 
-  /// What a rank does that is there and does not come.
+  /// The wait of a rank that is present but does not come.
   void wait_for_failure() const {
     while (!failure_->is_set())
       std::this_thread::sleep_for(milliseconds(1));
@@ -75,13 +75,13 @@ INSTANTIATE_TEST_SUITE_P(By, CudaRankExchange, testing::Bool(),
 
 const std::vector<std::string> kNoErrors(kTwoRanks);
 
-/// Between two calls of what goes one way only stands an all-reduce, as in every step.
+/// As in every step, an all-reduce stands between two calls of a one-way exchange.
 void add_parts(RankRun& run, const RankTensor& part, const RankTensor& x) {
   cuda::Launch launch = run.launch();
   run.ops().all_reduce(launch, {.part = part.tensor(), .x = x.tensor()});
 }
 
-/// A gather's operands in a rank's memory, and what comes of it.
+/// A gather's operands in a rank's memory, and its result.
 struct GatherOperands {
   GatherOperands(Rank rank, int64_t num_rows, int64_t num_cols)
       : rows(num_rows), cols(num_cols), out(DType::f32, rows, kTwoRanks * cols) {
@@ -116,7 +116,7 @@ TEST_P(CudaRankExchange, ColumnsComeToTheFirstRank) {
               run.meet();
               for (const GatherOperands& gather : gathers) {
                 gather.launch(run);
-                gather.launch(run);  // one behind the other, as the slices of a step's logits come
+                gather.launch(run);  // one behind the other, like the slices of a step's logits
               }
               run.wait();
               for (const GatherOperands& gather : gathers) {
@@ -156,12 +156,12 @@ TEST_P(CudaRankExchange, ARankThatNeverComesEndsTheOthersWait) {
   for (int op = 0; op < 3; ++op) {
     failure_ = std::make_shared<RankFailure>();
     if (!make_ranks(milliseconds(3'000))) GTEST_SKIP() << skipped_;
-    const int waiting = op == 2 ? 1 : 0;  // the first rank waits for nobody to take its tokens
+    const int waiting = op == 2 ? 1 : 0;  // the first rank waits for no rank to take its tokens
     const std::vector<std::string> errors = on_ranks([&](RankRun& run) {
       const RankTensor part(DType::bf16, 128, 1024), x(DType::f32, 128, 1024), logits(DType::f32, 2, 2000);
       const CudaArray<int32_t> tokens(std::vector<int32_t>(4, 0));
       run.meet();
-      add_parts(run, part, x);  // what NCCL needs at its first call is there
+      add_parts(run, part, x);  // allocates what NCCL needs at its first call
       run.wait();
       if (run.rank().index != waiting) return wait_for_failure();
       cuda::Launch launch = run.launch();
@@ -213,7 +213,7 @@ TEST_P(CudaRankExchange, AFailureElsewhereEndsTheWait) {
   }
 }
 
-/// A step of a "model" whose hidden state of token t is 1, but for 2 in column next(t), and is its logits: it draws next(t). Each rank
+/// A step of a "model": token t's hidden state is 1, except 2 in column next(t), and equals its logits, so it draws next(t). Each rank
 /// has half of the table, and half of the logits.
 class RankStep {
  public:
@@ -286,7 +286,7 @@ class RankStep {
     }
     return backend_.launch_step(step, [this](const ForwardBatch& batch) { return forward(batch); });
   }
-  /// What the step draws from row `row`, by its hidden state.
+  /// The token that the step draws from row `row`, by its hidden state.
   int32_t drawn(int32_t row) const {
     std::vector<float> values(kHidden);
     backend_.copy_to_host(values.data(), x(row + 1).f32_row(row), kHidden * sizeof(float));

@@ -28,10 +28,10 @@ using test::ExpertShape;
 
 constexpr DType kStreamedTypes[] = {DType::bf16, DType::q4_0,  DType::q8_0, DType::q4_k, DType::q5_k,
                                     DType::q6_k, DType::mxfp4, DType::fp8,  DType::iq3_s};
-/// Outputs and down's products are rounded to bf16, and quantised weights with their scales.
+/// Outputs and down's products are rounded to bf16, and so are quantised weights with their scales.
 constexpr double kBf16ExpertNmse = 1e-5;
 constexpr double kTileExpertNmse = 5e-5;
-/// Where an activation is steep, its rounded input is what counts.
+/// On a steep part of an activation, the rounding of its input dominates.
 constexpr double kSteepNmse = 5e-4;
 
 double limit_of(DType type) {
@@ -40,7 +40,7 @@ double limit_of(DType type) {
 
 using Routes = std::vector<reference::ChosenExperts>;
 
-/// So many tokens for each expert, one expert a token, in random order.
+/// Routes with these numbers of tokens for the experts, one expert for each token, in random order.
 Routes routes_by_counts(const std::vector<int32_t>& counts, uint64_t seed) {
   std::vector<int32_t> experts;
   for (size_t e = 0; e < counts.size(); ++e)
@@ -53,7 +53,7 @@ Routes routes_by_counts(const std::vector<int32_t>& counts, uint64_t seed) {
   return routes;
 }
 
-/// `used` different experts a token, those of low numbers more often.
+/// `used` different experts for each token; low numbers occur more often.
 Routes skewed_routes(int64_t experts, int32_t used, int64_t tokens, uint64_t seed) {
   Routes routes(static_cast<size_t>(tokens));
   for (int64_t t = 0; t < tokens; ++t) {
@@ -83,7 +83,7 @@ struct Noted {
   Launch launch;
 };
 
-/// Gate and up as a loader has them, one behind the other.
+/// Gate and up as a loader places them, one behind the other.
 struct ExpertGateUp {
   ExpertGateUp(DType type, const ExpertShape& shape)
       : one(type, shape.experts, shape.ffn, shape.hidden, 4),
@@ -100,7 +100,7 @@ struct ExpertGating {
   bool weights_input = false;
 };
 
-/// Error of gate and up; the path is checked, and that the product repeats itself.
+/// Returns the error of gate and up; checks the path, and that a repeated product gives the same bits.
 double gate_up_error(DType type, const ExpertShape& shape, const Routes& routes,
                      const ExpertGating& gating = {}, DType out_type = DType::bf16) {
   const int64_t tokens = std::ssize(routes);
@@ -134,7 +134,7 @@ double gate_up_error(DType type, const ExpertShape& shape, const Routes& routes,
   return test::nmse(values, expected.data);
 }
 
-/// The larger error of down, added to a residual and not.
+/// Returns the larger error of down, with and without adding to a residual.
 double down_error(DType type, const ExpertShape& shape, const Routes& routes,
                   const std::vector<float>& bias = {}) {
   const int64_t tokens = std::ssize(routes), num_routes = tokens * shape.used;
@@ -180,13 +180,13 @@ class CudaExpertStream : public testing::TestWithParam<DType> {
   void SetUp() override {
     if (!test::has_cuda_device() || !has_wgmma()) GTEST_SKIP() << "no GPU with Hopper's tensor cores";
   }
-  /// Columns of whole blocks that are no whole tiles, where the type allows it.
+  /// Columns of whole blocks that are no whole tiles, if the type allows that.
   int64_t cols(int64_t some) const {
     return traits(GetParam()).block_elements == 256 ? (some + 255) / 256 * 256 : some;
   }
 };
 
-/// Of each size of batches some with one route, full ones, one less and one more; experts without; all tokens of one expert.
+/// Batches of each size: with one route, full, one less and one more; experts without routes; all tokens on one expert.
 TEST_P(CudaExpertStream, MatchesTheReferenceWhateverTheRoutes) {
   for (const std::vector<int32_t>& counts : std::vector<std::vector<int32_t>>{{1, 63, 64, 65, 0},
                                                                               {0, 0, 129, 31, 33},
@@ -207,7 +207,7 @@ TEST_P(CudaExpertStream, MatchesTheReferenceWhateverTheRoutes) {
   }
 }
 
-/// More tiles than multiprocessors; rows that end in each part of a tile; columns of one stage, of many, and of no whole stage of x.
+/// More tiles than multiprocessors; rows that end in each part of a tile; columns of one stage, of many, and of partial stages of x.
 TEST_P(CudaExpertStream, TakesOddShapes) {
   for (const auto& [shape, tokens] : {std::pair{ExpertShape{9, 4, cols(160), 16}, 60},
                                       {ExpertShape{9, 4, cols(32), 112}, 150},
@@ -257,7 +257,7 @@ TEST_P(CudaExpertStream, WritesGateAndUpInF32) {
             limit_of(GetParam()));
 }
 
-/// Routes are scaled on their way to the sorted rows: with one expert a token and with several.
+/// Routes are scaled when they are copied to the sorted rows: with one expert for each token and with several.
 TEST_P(CudaExpertStream, WeighsWhatExpertsAreGiven) {
   const ExpertGating gating{.weights_input = true};
   EXPECT_LT(
@@ -277,7 +277,7 @@ class CudaExpertChunks : public testing::Test {
   }
 };
 
-/// Two chunks that are streamed, and some tokens by the kernels for few.
+/// Two chunks are streamed; the kernels for few tokens compute the rest.
 TEST_F(CudaExpertChunks, TakeMoreRoutesThanAreSortedAtATime) {
   constexpr int64_t kTokens = 16389;
   const ExpertShape shape{16, 2, 64, 32};
@@ -317,7 +317,7 @@ TEST_F(CudaExpertChunks, TakeMoreRoutesThanAreSortedAtATime) {
             kBf16ExpertNmse);
 }
 
-/// A shared expert is one of one, and some models use all they have: with one token nothing is grouped, however few experts there are.
+/// A shared expert is one of one, and some models use all experts: one token is never grouped, however few experts there are.
 TEST_F(CudaExpertChunks, OneTokenOfAllExpertsIsNotStreamed) {
   for (const ExpertShape& shape : {ExpertShape{1, 1, 256, 96}, ExpertShape{3, 3, 64, 208}}) {
     const Routes routes = skewed_routes(shape.experts, shape.used, 1, 3);
@@ -333,7 +333,7 @@ TEST_F(CudaExpertChunks, OneTokenOfAllExpertsIsNotStreamed) {
     const CudaTensor gate_up_out(DType::bf16, shape.used, shape.ffn);
     const CudaTensor down_out(DType::f32, 1, shape.hidden);
     const CudaRun run;
-    // Limits of steps with more tokens: there is memory to stream them.
+    // The limits are those of steps with more tokens, so there is memory to stream.
     MoeProducts products(device_facts(132), test::limits(shape, 128));
     Launch launch = run.launch();
     products.gate_up_swiglu(launch, {x_tensor.tensor(), weights.gate().weight(), weights.up().weight(),
@@ -383,9 +383,9 @@ TEST_F(CudaExpertChunks, AGraphServesOtherRoutes) {
   }
 }
 
-/// What group_routes() fills; -1 where it wrote nothing.
+/// The output of group_routes(); -1 in places that it did not write.
 struct Grouping {
-  std::vector<ExpertRoutes> batches;  ///< as many as there can be
+  std::vector<ExpertRoutes> batches;  ///< as many as possible
   BatchCounts counts;
   std::vector<int32_t> routes;
 };
@@ -405,7 +405,7 @@ Grouping grouped(const std::vector<int32_t>& ids, int32_t experts, int32_t batch
   return {batches.values(), counts.values().front(), routes.values()};
 }
 
-/// The order of equal experts is that of the routes.
+/// Routes of the same expert keep their order.
 TEST_F(CudaExpertChunks, RoutesAreSortedStably) {
   for (const int32_t experts : {1, 7, 128, 512}) {
     for (const int32_t num_routes : {1, 31, 33, 1000, 1025, 4096, 16383, 16384}) {
@@ -441,7 +441,7 @@ TEST_F(CudaExpertChunks, RoutesAreSortedStably) {
   }
 }
 
-/// Batches with more than 8 routes and others one after the other, then those left over; each route once. Experts without routes have none.
+/// Batches with more than 8 routes alternate with others, then the rest follow; each route once. Experts without routes have no batch.
 TEST_F(CudaExpertChunks, LargeAndSmallBatchesTakeTurns) {
   constexpr int32_t kTurnRoutes = 8;
   for (const auto& [experts, batch_routes] :

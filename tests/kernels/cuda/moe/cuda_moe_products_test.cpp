@@ -31,11 +31,11 @@ using test::ExpertShape;
 using test::limits;
 using test::weights_of;
 
-/// Outputs in bf16 are rounded by up to 2^-8 of themselves; f32 sums of exact products differ by their order.
+/// Outputs in bf16 are rounded by up to 2^-8 of their value; f32 sums of exact products differ only by their order.
 constexpr double kBf16Limit = 0x1p-16;
 constexpr double kF32Limit = 1e-9;
 
-/// Different experts for every token; token 3 n + 1 takes the first ones, so that they have more routes.
+/// Different experts for every token; token 3 n + 1 uses the first ones, so that these have more routes.
 std::vector<reference::ChosenExperts> random_routes(const ExpertShape& shape, int64_t tokens, uint64_t seed) {
   std::vector<reference::ChosenExperts> routes(static_cast<size_t>(tokens));
   for (int64_t t = 0; t < tokens; ++t) {
@@ -50,7 +50,7 @@ std::vector<reference::ChosenExperts> random_routes(const ExpertShape& shape, in
   return routes;
 }
 
-/// Those of the kernels for few routes, which take many on devices without Hopper's tensor cores.
+/// The kernels for few routes, which also take many on devices without Hopper's tensor cores.
 class CudaMoeProducts : public testing::Test {
  protected:
   void SetUp() override {
@@ -58,14 +58,14 @@ class CudaMoeProducts : public testing::Test {
   }
 };
 
-/// This GPU, but for Hopper's tensor cores (cuda_expert_stream_test.cpp).
+/// This GPU without Hopper's tensor cores (cuda_expert_stream_test.cpp has them).
 cuda::DeviceFacts without_wgmma() {
   cuda::DeviceFacts device = cuda::device_facts(132);
   device.has_wgmma = false;
   return device;
 }
 
-/// What is made of gate and up.
+/// The function of gate and up.
 struct Gating {
   GateActivation activation = GateActivation::silu;
   reference::GateUpBiases biases = {};
@@ -73,7 +73,7 @@ struct Gating {
   bool weights_input = false;
 };
 
-/// Errors of both products against the reference; of down, added to a residual and not. Activations are f32 for `exact`, else bf16.
+/// Errors of both products against the reference; down's with and without a residual. Activations are f32 if `exact`, else bf16.
 struct Errors {
   double gate_up;
   double down;
@@ -169,8 +169,8 @@ TEST_F(CudaMoeProducts, TakeOddShapes) {
   }
 }
 
-/// Gate and up of few routes are multiplied without groups. Down of a type that needs them finds those of the step before in its memory,
-/// made of other routes of the same number.
+/// Few routes of gate and up are multiplied without groups. Down of a type that needs groups finds those of the step before in its
+/// memory, made from other routes of the same number.
 TEST_F(CudaMoeProducts, DownGroupsNewRoutesBehindExpertsMultipliedAlone) {
   const ExpertShape shape{64, 2, 128, 64};
   constexpr int64_t kTokens = 8, kRoutes = 16;
@@ -211,14 +211,14 @@ TEST_F(CudaMoeProducts, DownGroupsNewRoutesBehindExpertsMultipliedAlone) {
   }
 }
 
-/// How often a log has a launch of that name.
+/// How many launches of that name a log has.
 int64_t launches_of(const cuda::LaunchLog& log, std::string_view name) {
   const std::vector<KernelLaunch> launches = log.table().from(0);
   return std::ranges::count_if(
       log.launches(), [&](int32_t entry) { return launches[static_cast<size_t>(entry)].path == name; });
 }
 
-/// Whether a product of so many columns goes by strips: it does not in a build for GPUs whose blocks have less shared memory.
+/// True if a product of `cols` columns goes by strips; not in a build for GPUs whose blocks have less shared memory.
 bool takes_strips(DType dtype, const ExpertShape& shape, int64_t cols, int64_t tokens) {
   const int32_t routes =
       8 * std::min(2, cuda::expert_slots(dtype, cols, cuda::device_facts(132).strip_shared_bytes));
@@ -232,8 +232,8 @@ class CudaExpertStrips : public testing::TestWithParam<DType> {
   }
 };
 
-/// Columns for one warp and for more than a block has, batches of one tile of routes, of two and of several; strips that blocks begin
-/// within; the last strip with rows that are none. Down finds its routes sorted already, unless its batches have another size.
+/// Columns for one warp, and for more than a block has; batches of one, two and several tiles of routes; blocks that begin within a
+/// strip; a last strip with missing rows. Down finds its routes already sorted, unless its batches have another size.
 TEST_P(CudaExpertStrips, MatchTheReference) {
   const DType dtype = GetParam();
   const ExpertShape wide{5, 2, 11 * 256, 4 * 256}, narrow{5, 2, 256, 16 * 256}, many{40, 3, 3 * 256, 5 * 256};
@@ -257,7 +257,7 @@ TEST_P(CudaExpertStrips, MatchTheReference) {
   }
 }
 
-/// The last strip has rows that are none, blocks begin within an expert's strips, and there are experts without routes.
+/// The last strip has missing rows, blocks begin within an expert's strips, and some experts have no routes.
 TEST_P(CudaExpertStrips, TakeOddShapes) {
   const DType dtype = GetParam();
   const int64_t least = traits(dtype).block_elements == 256 ? 256 : 32;
@@ -281,7 +281,7 @@ TEST_F(CudaMoeProducts, TakeMoreRoutesThanFitAtATime) {
   EXPECT_LT(found.down, kF32Limit);
 }
 
-/// By routes, by batches and in f32 arithmetic; more routes than fit at a time, whose weights follow theirs.
+/// By routes, by batches and in f32 arithmetic; with more routes than fit at a time, whose weights go with them.
 TEST_F(CudaMoeProducts, WeighWhatExpertsAreGiven) {
   for (const auto& [dtype, shape] : {std::pair{DType::mxfp4, ExpertShape{9, 4, 160, 96}},
                                      {DType::bf16, ExpertShape{7, 3, 200, 72}},
@@ -297,7 +297,7 @@ TEST_F(CudaMoeProducts, WeighWhatExpertsAreGiven) {
   EXPECT_LT(errors(DType::f32, {5, 3, 37, 51}, 40, true, {.weights_input = true}).gate_up, 1e-11);
 }
 
-/// Down by routes, by batches and in f32 arithmetic; columns that are no multiple of four too.
+/// Down by routes, by batches and in f32 arithmetic; also with columns that are no multiple of four.
 TEST_F(CudaMoeProducts, AddABiasOfEachExpertBeforeItsWeight) {
   for (const auto& [dtype, shape] : {std::pair{DType::mxfp4, ExpertShape{9, 4, 160, 96}},
                                      {DType::bf16, ExpertShape{7, 3, 200, 72}},
@@ -320,7 +320,7 @@ class CudaMoeActivation : public testing::TestWithParam<test::NamedActivation> {
   const GateActivation activation_ = GetParam().activation;
 };
 
-/// Tokens that are multiplied route by route, by batches, and in f32 arithmetic.
+/// Tokens are multiplied route by route, by batches, and in f32 arithmetic.
 TEST_P(CudaMoeActivation, MatchesTheReferenceWithABiasForEachExpert) {
   for (const auto& [dtype, shape] : {std::pair{DType::bf16, ExpertShape{7, 3, 200, 72}},
                                      {DType::q8_0, ExpertShape{9, 4, 160, 96}},

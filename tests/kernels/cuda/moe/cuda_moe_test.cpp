@@ -41,7 +41,7 @@ Routed route(const std::vector<float>& logits, DType dtype, int64_t experts, int
   return {ids.values(), weights.values()};
 }
 
-/// Nine tokens against the reference.
+/// Compares nine tokens with the reference.
 void expect_routed(const test::ChoiceCase& c, DType dtype) {
   constexpr int64_t kTokens = 9;
   const std::vector<float> logits = test::rounded(test::normal_values(kTokens * c.experts, 3, 2.0f), dtype);
@@ -77,7 +77,7 @@ TEST_F(CudaMoeRoute, MatchesTheReference) {
   }
 }
 
-/// With logits in f32 alone: of bf16 ones many are alike, and their scores in f32 and in double precision tie differently.
+/// Only with logits in f32: many bf16 logits are alike, and their scores tie differently in f32 and in double precision.
 TEST_F(CudaMoeRoute, MatchesTheReferenceInFamiliesWays) {
   for (const test::ChoiceCase& c : test::choice_cases())
     expect_routed(c, DType::f32);

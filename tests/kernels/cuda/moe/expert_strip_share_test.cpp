@@ -8,7 +8,7 @@
 namespace minfer::cuda {
 namespace {
 
-/// The batches of a block's strips, in turns: whether strip `at` is of a large one.
+/// The batches of a block's strips take turns: returns whether strip `at` belongs to a large batch.
 bool is_large(const ExpertStripShare& share, int32_t at) {
   const int32_t batch = at / share.strips;
   const int32_t turns = std::min(share.large, share.small);

@@ -14,7 +14,7 @@
 #include "tests/support/cuda/product_calls.h"
 #include "tests/support/models/fixtures.h"
 
-/// FP8 weights times FP8 activations, by the paths that a product takes through its kernels, and what writes such activations.
+/// FP8 weights times FP8 activations, by every path of a product through its kernels, and the ops that write such activations.
 namespace minfer::cuda {
 namespace {
 
@@ -29,10 +29,10 @@ using test::path_of;
 constexpr int32_t kFp8Sms = 132;
 constexpr int64_t kFp8Tokens[] = {1, 5, 8, 16, 17, 33, 64, 100, 128, 129, 300, 700};
 constexpr int64_t kMostFp8Tokens = 700;
-/// Of the tensor cores' sums, whose addends lose bits.
+/// For the tensor cores' sums, whose addends lose bits.
 constexpr double kFp8SumNmse = 2e-7;
 constexpr double kBf16OutNmse = 8e-6;
-/// Of numbers with three bits of mantissa.
+/// For numbers with three bits of mantissa.
 constexpr double kCodeNmse = 1e-3;
 
 struct Fp8Shape {
@@ -147,7 +147,7 @@ TEST_P(CudaFp8Stream, MultipliesGateAndUp) {
 INSTANTIATE_TEST_SUITE_P(Shapes, CudaFp8Stream, testing::ValuesIn(kFp8Shapes),
                          [](const auto& of) { return of.param.name; });
 
-/// The largest number of 128 columns has a code of 448 or little less, and no number is off by more than half of its last bit.
+/// In each 128 columns, the largest number has a code of 448 or little less, and no number is off by more than half of its last bit.
 void expect_codes_of(const Fp8Tensor& out, const Matrix& expected) {
   const std::vector<float> values = out.values(), scales = out.scales();
   for (int64_t i = 0; i < std::ssize(values); ++i) {

@@ -7,8 +7,8 @@
 #include "tests/support/gate_activations.h"
 #include "tests/support/models/fixtures.h"
 
-/// Every activation and bias of gate and up at the end of every kernel that may compute them: the kernels differ by type of the weights,
-/// number of tokens, and whether rows divide by eight.
+/// Every activation and bias of gate and up, at the end of every kernel that may compute them. The kernels differ by the weights' type,
+/// by the number of tokens, and by whether rows divide by eight.
 namespace minfer::cuda {
 namespace {
 

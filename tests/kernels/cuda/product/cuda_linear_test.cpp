@@ -44,7 +44,7 @@ std::span<const float> first(const std::vector<float>& values, int64_t count) {
   return std::span(values).first(static_cast<size_t>(count));
 }
 
-/// Errors of sums in f32, of weights or outputs rounded to bf16, and of weights made of a scale and a minimum that are.
+/// Errors of sums in f32; of weights or outputs rounded to bf16; and of weights whose scale and minimum are rounded.
 constexpr double kExactNmse = 1e-10;
 constexpr double kRoundedNmse = 8e-6;
 constexpr double kScaledNmse = 2e-5;
@@ -151,7 +151,7 @@ TEST_P(CudaLinearOfType, MultipliesGateAndUp) {
 INSTANTIATE_TEST_SUITE_P(Types, CudaLinearOfType, testing::ValuesIn(test::every_dtype()),
                          [](const auto& param_info) { return std::string(name(param_info.param)); });
 
-/// Two matrices of different types with biases, one behind the other in the output, and what they give with some tokens.
+/// Two matrices of different types with biases, one behind the other in the output, and their products with some tokens.
 struct TwoTypes {
   TwoTypes(DType type, int64_t first_rows, int64_t second_rows, int64_t cols, int64_t tokens)
       : x(random_activations(DType::bf16, tokens * cols, 2)),
@@ -170,7 +170,7 @@ struct TwoTypes {
     }
   }
 
-  /// The error of the first `tokens`, and the launches that they took.
+  /// Returns the error of the first `tokens` tokens, and the number of launches that they took.
   std::pair<double, size_t> multiply(int64_t tokens, int32_t sms) const {
     const int64_t cols = first.weight().cols, first_rows = first.weight().rows;
     const DeviceTensor in(DType::bf16, tokens, cols, std::span(x).first(static_cast<size_t>(tokens * cols)));
@@ -196,7 +196,7 @@ struct TwoTypes {
   std::vector<double> expected;
 };
 
-/// Queries and keys of one type beside values of another: some blocks take the one, the others the other.
+/// Queries and keys of one type beside values of another: some blocks compute the one, others the other.
 TEST(CudaLinear, MultipliesTwoTypesInOneLaunch) {
   if (!test::has_cuda_device()) GTEST_SKIP() << "no CUDA device";
   for (const DType type : {DType::q4_k, DType::q5_k, DType::q4_0}) {
@@ -214,7 +214,7 @@ TEST(CudaLinear, MultipliesTwoTypesInOneLaunch) {
   }
 }
 
-/// The same where a block has a tile of one or the other.
+/// The same if each block has a tile of one or the other.
 TEST(CudaLinear, StreamsTwoTypesInOneLaunch) {
   if (!test::has_cuda_device() || !has_wgmma()) GTEST_SKIP() << "no GPU with Hopper's tensor cores";
   constexpr double kBf16Nmse = 2e-5;  // weights rounded to bf16
@@ -234,7 +234,7 @@ TEST(CudaLinear, StreamsTwoTypesInOneLaunch) {
   }
 }
 
-/// x of wide range, f32, with a norm in front: rows as the norm by itself and the product by itself have them.
+/// x is f32, of wide range, with a norm in front: rows equal those of the separate norm and product.
 TEST(CudaLinear, TakesANormInFrontOfOneToken) {
   if (!test::has_cuda_device()) GTEST_SKIP() << "no CUDA device";
   constexpr float kEps = 1e-5f;
@@ -277,7 +277,7 @@ TEST(CudaLinear, TakesANormInFrontOfOneToken) {
   }
 }
 
-/// What is no number stays none, also where the numbers of a chunk are integers of a common unit.
+/// A NaN or infinity stays one, also if the numbers of a chunk are integers of a common unit.
 TEST(CudaLinear, PassesOnWhatIsNoNumber) {
   if (!test::has_cuda_device()) GTEST_SKIP() << "no CUDA device";
   constexpr int64_t kRows = 32, kCols = 512;
@@ -289,7 +289,7 @@ TEST(CudaLinear, PassesOnWhatIsNoNumber) {
          {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
       for (const int64_t tokens : {1, 3}) {
         std::vector<float> x = random_activations(DType::bf16, tokens * kCols, 2);
-        x[300] = bad;  // of the first
+        x[300] = bad;  // of the first matrix
         const DeviceTensor in(DType::bf16, tokens, kCols, x), out(DType::f32, tokens, kRows);
         Launch launch(nullptr, kNumSms);
         ops.linear(launch, {.x = in.tensor(), .weights = {&w, 1}, .out = out.tensor()});
@@ -410,7 +410,7 @@ TEST(CudaLinear, TakesF32WeightsWithBf16Activations) {
   EXPECT_LT(nmse(out.values(), expected.data), 1e-12);
 }
 
-/// Tiles of rows and tokens, with some left over of each, and rows whose columns are more than a block asks for at once.
+/// Tiles of rows and tokens with some left over of each, and rows with more columns than a block requests at once.
 TEST(CudaLinear, TakesF32WeightsWithManyTokens) {
   if (!test::has_cuda_device()) GTEST_SKIP() << "no CUDA device";
   for (const auto& [rows, cols, tokens] : {std::tuple<int64_t, int64_t, int64_t>{128, 2048, 300},

@@ -1,5 +1,5 @@
-// Steps of more tokens than a grid has blocks in y or z (65,535): every kernel that takes a row a token. Each row has
-// other values, so that a token that is left out, or taken for another, shows.
+// Steps of more tokens than a grid has blocks in y or z (65,535), for every kernel that has one row for each token.
+// All rows differ, so that a token that is left out, or mistaken for another, shows.
 
 #include <cmath>
 
@@ -144,7 +144,7 @@ TEST_F(CudaManyTokens, AreConverted) {
   EXPECT_EQ(out.values(), expected);
 }
 
-/// Four tokens a block: the limit is at 262,140.
+/// With four tokens a block, the limit is at 262,140.
 TEST_F(CudaManyTokens, AreMultiplied) {
   constexpr int64_t kMany = 4 * 65535 + 3;
   constexpr int64_t kRows = 3;

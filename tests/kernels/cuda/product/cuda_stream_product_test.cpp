@@ -12,7 +12,7 @@
 #include "tests/support/cuda/product_calls.h"
 #include "tests/support/models/fixtures.h"
 
-/// bf16 weights times 3 to 128 tokens, by the paths that a product takes through its kernels: one block a tile, clusters, and blocks that
+/// bf16 weights times 3 to 128 tokens, by every path of a product through its kernels: one block for each tile, clusters, and blocks that
 /// end within a tile.
 namespace minfer::cuda {
 namespace {
@@ -125,7 +125,7 @@ TEST_P(CudaStreamProduct, MultipliesGateAndUp) {
 INSTANTIATE_TEST_SUITE_P(Shapes, CudaStreamProduct, testing::ValuesIn(kShapes),
                          [](const auto& shape) { return std::string(shape.param.name); });
 
-/// Tokens in tiles of 256, whole tiles in turn, and more tokens than a launch takes.
+/// Tokens in tiles of 256, whole tiles in turn, and more tokens than one launch takes.
 TEST(CudaStreamProductOf, ManyTokens) {
   if (!test::has_cuda_device() || !has_wgmma()) GTEST_SKIP() << "no GPU with Hopper's tensor cores";
   constexpr int64_t kRows = 8328, kCols = 200, kMost = 2309;  // 66 tiles of rows, the last with 8

@@ -7,13 +7,13 @@
 #include "tests/reference/dequantise.h"
 #include "tests/support/random_data.h"
 
-/// Blocks of a file, put into a tile and read from it: by the functions that the GPU runs, on the CPU.
+/// Blocks of a file, written to a tile and read back, on the CPU, by the functions that the GPU runs.
 namespace minfer::cuda {
 namespace {
 
 constexpr uint8_t kFills[] = {0xa5, 0x5a};
 
-/// A tile of the first rows and columns of a matrix, in memory that had `fill` in all bytes.
+/// A tile of the first rows and columns of a matrix, in memory whose bytes were all `fill`.
 template <DType type, class Block>
 std::vector<uint4> tile_of(const std::vector<uint8_t>& raw, DType file_type, int rows, int cols,
                            uint8_t fill) {
@@ -92,7 +92,7 @@ TEST(CudaTileLayout, KeepsExpertsThatAreConverted) {
   expect_all_elements<DType::q8_0, BlockIq4Nl>(DType::iq4_nl);
 }
 
-/// All pairs of codes, beside others that must not show.
+/// All pairs of codes, beside other codes that must have no effect.
 TEST(CudaTileLayout, PairsOfE2m1AreF16) {
   constexpr float kNumbers[] = {0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f};
   for (int pair = 0; pair < 4; ++pair) {

@@ -14,8 +14,8 @@
 #include "tests/support/cuda/product_calls.h"
 #include "tests/support/models/fixtures.h"
 
-/// Quantised weights times 9 tokens and more, of rare types times 2 and more, by the paths that a product takes through its kernels: one block
-/// a tile, clusters, blocks that end within a tile, and whole tiles in turn.
+/// Quantised weights times 9 or more tokens (rare types: 2 or more), by every path of a product through its kernels: one block for each
+/// tile, clusters, blocks that end within a tile, and whole tiles in turn.
 namespace minfer::cuda {
 namespace {
 
@@ -37,7 +37,7 @@ constexpr double kOutputNmse = 8e-6;
 struct TileShape {
   const char* name;
   int64_t rows, cols;
-  int64_t tail = 0;  ///< columns more, of types with blocks of 32
+  int64_t tail = 0;  ///< additional columns, for types with blocks of 32
 };
 constexpr TileShape kTileShapes[] = {
     {"TheLeast", 36, 256},         {"TailsOfBoth", 76, 1280, 64},        {"ClustersOfFour", 1304, 2048},
@@ -150,7 +150,7 @@ class CudaTileStreamOfType : public testing::TestWithParam<DType> {
   }
 };
 
-/// Two groups of rows a block, whose weights take turns in the same few stages: none is overwritten before it is read.
+/// Two groups of rows for each block, whose weights share the same few stages in turn: none is overwritten before it is read.
 TEST_P(CudaTileStreamOfType, KeepsWeightsUntilTheyAreRead) {
   constexpr int32_t kFewSms = 8;
   constexpr int64_t kRows = 1072, kDeepest = 2048;
@@ -181,7 +181,7 @@ TEST_P(CudaTileStreamOfType, KeepsWeightsUntilTheyAreRead) {
   }
 }
 
-/// Tiles of 256 tokens: one for all of them, whose columns are divided evenly, and whole ones in turn.
+/// Tiles of 256 tokens: one tile for all, whose columns are divided evenly, and whole tiles in turn.
 TEST_P(CudaTileStreamOfType, MultipliesTilesOf256Tokens) {
   constexpr int32_t kFewSms = 7;
   constexpr int64_t kRows = 1440, kCols = 512, kMostTokens = 600;
@@ -241,7 +241,7 @@ TEST_P(CudaTileStreamOfType, MultipliesTilesOf256Tokens) {
   }
 }
 
-/// By the rules, whatever tiles they choose, more tokens than a launch has too.
+/// By the rules, whatever tiles they choose; also more tokens than one launch takes.
 TEST_P(CudaTileStreamOfType, MultipliesMoreTokensThanATileHas) {
   constexpr int64_t kRows = 736, kCols = 256;
   LinearOps ops(kSmsOfH200, {.max_tokens = 2100, .hidden_size = 2048, .ffn_size = kRows});
@@ -275,7 +275,7 @@ INSTANTIATE_TEST_SUITE_P(Types, CudaTileStreamOfType,
                                          DType::iq3_s, DType::iq1_m),
                          [](const auto& of) { return std::string(name(of.param)); });
 
-/// Nothing is dequantised for gate and up of different types either.
+/// Gate and up of different types are not dequantised either.
 TEST(CudaTileStreamOf, GateAndUpOfTwoTypes) {
   if (!test::has_cuda_device() || !has_wgmma()) GTEST_SKIP() << "no GPU with Hopper's tensor cores";
   constexpr int64_t kRows = 320, kCols = 512, kTokens = 300;

@@ -10,7 +10,7 @@
 #include "tests/support/cuda/product_calls.h"
 #include "tests/support/models/fixtures.h"
 
-/// Quantised weights with 2 to 8 tokens, by the ways in which K and rows are divided: over warps, sets of them, blocks of a cluster.
+/// Quantised weights with 2 to 8 tokens, by every way of dividing K and rows: over warps, sets of warps, blocks of a cluster.
 namespace minfer::cuda {
 namespace {
 
@@ -52,7 +52,7 @@ TEST(TileStripDivision, AWarpHasAChunkWhereClustersReachFarEnough) {
 struct StripShape {
   const char* name;
   int64_t rows, cols;
-  int64_t tail = 0;  ///< columns more, of types with blocks of 32
+  int64_t tail = 0;  ///< additional columns, for types with blocks of 32
   int32_t sms = kStripSms;
 };
 constexpr StripShape kStripShapes[] = {

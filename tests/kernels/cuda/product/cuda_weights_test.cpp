@@ -134,7 +134,7 @@ std::vector<float> embedded(const Weight& weight) {
   return out.values();
 }
 
-/// Numbers over the whole range of f32, rows of zeros and of what is not finite among them.
+/// Numbers over the whole range of f32, with rows of zeros and of non-finite numbers among them.
 std::vector<float> wild_values(int64_t rows, int64_t cols) {
   std::vector<float> values = test::normal_values(rows * cols, 3);
   for (int64_t row = 0; row < rows; ++row) {
@@ -147,7 +147,7 @@ std::vector<float> wild_values(int64_t rows, int64_t cols) {
   return values;
 }
 
-/// As the CPU backend makes them, bit for bit: the same scales and codes.
+/// The same scales and codes as the CPU backend makes, bit for bit.
 TEST(CudaWeights, BecomeTheSameFp8AsOnTheCpu) {
   if (!test::has_cuda_device()) GTEST_SKIP() << "no CUDA device";
   constexpr int64_t kRows = 37;

@@ -23,18 +23,18 @@ TEST(StreamPlan, EveryTileHasItsBlocks) {
           EXPECT_TRUE(plan.token_tile == 8 || plan.token_tile < 2 * tokens);
           const int64_t tiles = tiles_of(plan, gate_up ? 2 * rows : rows);
           const int64_t token_blocks = (tokens + plan.token_tile - 1) / plan.token_tile;
-          // All blocks fit on the multiprocessors at a time, and each has something to do.
+          // All blocks fit on the multiprocessors at once, and each has work.
           EXPECT_LE(plan.blocks, kPlannedSms);
           EXPECT_LE(plan.splits, std::max<int64_t>(1, (cols + kStageColumns - 1) / kStageColumns));
           if (plan.splits > 1) {
             EXPECT_EQ(plan.blocks, tiles * plan.splits);
             EXPECT_EQ(token_blocks, 1);
           } else if (plan.by_rounds) {
-            // As many blocks as divide the tiles as evenly as all of them would.
+            // The fewest blocks that divide the tiles as evenly as all of them would.
             EXPECT_EQ((tiles * token_blocks + plan.blocks - 1) / plan.blocks,
                       (tiles * token_blocks + kPlannedSms - 1) / kPlannedSms);
           } else {
-            // A block's share of the line is a tile at least, so two at most share one.
+            // A block's share of the line is at least a tile, so at most two blocks share one.
             EXPECT_EQ(plan.blocks, std::min<int64_t>(tiles * token_blocks, kPlannedSms));
           }
           if (gate_up) {

@@ -23,7 +23,7 @@ class CudaSamplingByCpu : public testing::Test {
   }
 };
 
-/// How many of the rows drew other tokens than on the CPU. Logprobs are compared on the way.
+/// How many rows drew other tokens than on the CPU. Also compares the logprobs.
 int differences(const std::vector<float>& logits, const std::vector<SamplingRow>& rows) {
   const std::vector<SampledToken> found = sample(logits, rows);
   const std::vector<SampledToken> expected = test::sample_on_cpu(logits, rows);
@@ -67,7 +67,7 @@ TEST_F(CudaSamplingByCpu, DrawsTheCpuBackendsTokens) {
   EXPECT_LT(different, rows_drawn / 1000) << "of " << rows_drawn;
 }
 
-/// Rows of many kinds in one launch: of each of them the tokens are the CPU backend's, whichever way their cut is found.
+/// Rows of many kinds in one launch: each draws the CPU backend's token, whichever way its cut is found.
 TEST_F(CudaSamplingByCpu, CutsRowsOfAnyShapeWhereTheCpuBackendDoes) {
   constexpr int64_t kVocabulary = 50257;
   constexpr int kKinds = 8;
@@ -77,8 +77,8 @@ TEST_F(CudaSamplingByCpu, CutsRowsOfAnyShapeWhereTheCpuBackendDoes) {
       if (kind == 1) logit = -3.0f;                            // all alike
       if (kind == 2) logit = std::round(4.0f * logit) / 4.0f;  // few values, thousands of tokens each
       if (kind == 3 && i % 3 != 0) logit = -std::numeric_limits<float>::infinity();
-      if (kind == 4) logit = 1.0f + 1e-6f * logit;  // alike but for the last bits
-      if (kind == 5) logit *= 30.0f;                // hardly any token but the first
+      if (kind == 4) logit = 1.0f + 1e-6f * logit;  // alike except for the last bits
+      if (kind == 5) logit *= 30.0f;                // hardly any token except the first
       if (kind == 6 && i == logits.size() - 1) logit = 100.0f;
       if (kind == 7 && i % 1000 == 0) logit = -1e30f;
     }

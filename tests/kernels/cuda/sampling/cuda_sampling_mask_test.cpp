@@ -31,7 +31,7 @@ class CudaSamplingMask : public testing::Test {
   }
 };
 
-// Free rows and rows with all kinds of masks in one step, whatever else is asked of them: the CPU backend's tokens, but for
+// Free rows and rows with all kinds of masks in one step, whatever else they ask for: the CPU backend's tokens, except for
 // roundings of a probability mass.
 TEST_F(CudaSamplingMask, DrawsTheCpuBackendsTokens) {
   int64_t rows_drawn = 0, different = 0;
@@ -101,7 +101,7 @@ TEST_F(CudaSamplingMask, LogprobsAreOfTheRawDistribution) {
   EXPECT_EQ(token.top.size(), 4u);
 }
 
-// A graph holds addresses: the masks of each step come to the same place.
+// A graph holds addresses: every step's masks come to the same place.
 TEST_F(CudaSamplingMask, ACapturedStepTakesTheMasksOfEachReplay) {
   constexpr int64_t kVocabulary = 321;
   const std::vector<float> logits = test::normal_values(2 * kVocabulary, 5);

@@ -1,4 +1,4 @@
-// More rows than the GPU draws at a time: clusters take one after the other.
+// More rows than the GPU draws at once: clusters take one after the other.
 #include <algorithm>
 #include <limits>
 #include <span>
@@ -19,7 +19,7 @@ namespace {
 using test::CudaSampler;
 using test::CudaTensor;
 
-/// So few that each has a cluster of large blocks, whatever the GPU.
+/// So few rows that each has a cluster of large blocks, on any GPU.
 constexpr int64_t kFewRows = 2;
 
 class CudaSamplingRounds : public testing::Test {
@@ -29,7 +29,7 @@ class CudaSamplingRounds : public testing::Test {
   }
 };
 
-/// The same bits.
+/// Expects the same bits.
 void expect_same(const SamplingRow& row, const SampledToken& found, const SampledToken& expected,
                  const std::string& what) {
   EXPECT_EQ(found.token, expected.token) << what;
@@ -42,7 +42,7 @@ void expect_same(const SamplingRow& row, const SampledToken& found, const Sample
   }
 }
 
-/// Draws all rows in one launch and few at a time.
+/// Draws all rows in one launch, and again a few at a time.
 void expect_what_few_rows_draw(const std::vector<float>& logits, std::span<const SamplingRow> rows) {
   const int64_t count = std::ssize(rows);
   const int64_t vocabulary = std::ssize(logits) / count;
@@ -82,7 +82,7 @@ TEST_F(CudaSamplingRounds, RowsOfAllKindsDrawWhatFewRowsDo) {
   }
 }
 
-/// Rows without anything but a way to be drawn, in the order in which a cluster meets as many changes from way to way as there are.
+/// Rows with nothing but a way to be drawn, ordered so that a cluster meets every change from one way to another.
 std::vector<SamplingRow> rows_of_ways(int count) {
   std::vector<SamplingRow> rows(static_cast<size_t>(count));
   for (size_t i = 0; i < rows.size(); ++i) {
@@ -93,7 +93,7 @@ std::vector<SamplingRow> rows_of_ways(int count) {
     const size_t way = (i + i / 8) % 8;
     if (way == 1) row.top_p = 0.9f;
     if (way == 2) row.top_k = 50;
-    if (way == 3) row.top_p = 0.01f;  // many tries
+    if (way == 3) row.top_p = 0.01f;  // takes many tries
     if (way == 4) row.min_p = 0.5f;
     if (way == 5) row.temperature = 0.0f;
     if (way == 6) row.top_k = 2000;

@@ -1,4 +1,4 @@
-// Counts and biases that stay on the device from step to step, against the CPU backend, which is given them anew each time.
+// Counts and biases that stay on the device from step to step, against the CPU backend, which gets them anew each time.
 
 #include <algorithm>
 #include <limits>
@@ -79,7 +79,7 @@ std::vector<State> random_states(int count, int64_t vocabulary, int longest_prom
   return states;
 }
 
-/// The same tokens as on the CPU, for rows whose newest token is (or is not) only on the device. Appends them.
+/// Expects the CPU's tokens for rows whose newest token is (or is not) only on the device. Appends the tokens.
 void expect_cpu_tokens(CudaSampler& sampler, const CudaTensor& tensor, const std::vector<float>& logits,
                        std::span<State* const> states, std::span<const int32_t> pending, const char* what) {
   std::vector<SamplingRow> on_device, on_cpu;
@@ -122,7 +122,7 @@ TEST_F(CudaSamplingState, FollowsItsSequencesFromStepToStep) {
     expect_cpu_tokens(sampler, tensor, logits, rows, pending, "a step ahead");
     if (HasFatalFailure()) return;
     for (size_t i = 0; i < pending.size(); ++i)
-      states[i].history.push_back(pending[i]);  // the host has learnt it
+      states[i].history.push_back(pending[i]);  // the host knows it now
     pending = sampler.tokens();
   }
 }
@@ -151,7 +151,7 @@ TEST_F(CudaSamplingState, SurvivesTheLossOfItsSlot) {
   }
 }
 
-/// Histories of several pieces of the staging memory, prompt and output in one piece.
+/// Histories that take several pieces of the staging memory; prompt and output in one piece.
 TEST_F(CudaSamplingState, TakesHistoriesOfAnyLength) {
   constexpr int64_t kVocabulary = 2000;
   std::mt19937 random(3);
@@ -172,7 +172,7 @@ TEST_F(CudaSamplingState, TakesHistoriesOfAnyLength) {
   expect_cpu_tokens(sampler, tensor, logits, rows, {}, "long histories");
 }
 
-/// What once ended the server: 128 sequences whose prompts have 128,000 different tokens.
+/// This case once ended the server: 128 sequences whose prompts have 128,000 different tokens.
 TEST_F(CudaSamplingState, HoldsTheLongestPromptsOfManySequences) {
   constexpr int64_t kVocabulary = 128'256;
   constexpr int kRows = 128;

@@ -39,7 +39,7 @@ SamplingRow greedy() {
   return row;
 }
 
-/// Tokens that 2,000 draws at positions 0, 1, ... gave.
+/// The tokens of 2,000 draws at positions 0, 1, ...
 std::set<int32_t> drawn(const std::vector<float>& logits, SamplingRow row) {
   constexpr int kDraws = 2000;
   std::vector<float> all;
@@ -99,7 +99,7 @@ TEST_F(CudaSampling, ADrawDependsOnItsRowAlone) {
 
 using test::ChiSquare;
 
-/// As many copies of a row of logits as are drawn from at a time.
+/// A row of logits, repeated once for each draw of a call.
 std::vector<float> repeated(const std::vector<float>& logits) {
   std::vector<float> all;
   for (int i = 0; i < test::kChiSquareRows; ++i)
@@ -125,7 +125,7 @@ TEST_F(CudaSampling, DrawsFromTheExactDistribution) {
   test::visit_drawn_rows(expect_distribution);
 }
 
-/// Without top_k: most rows are tried more than once.
+/// Without top_k, most rows take more than one try.
 TEST_F(CudaSampling, TriesUntilATokenIsKept) {
   test::visit_tried_rows(expect_distribution);
 }
@@ -356,7 +356,7 @@ TEST_F(CudaSampling, AForbiddenInfinityStaysForbidden) {
   EXPECT_EQ(drawn({1.0f, kInfinity, 2.0f}, row), (std::set<int32_t>{0, 2}));
 }
 
-/// Sums of as many equal probabilities as the vocabulary may have.
+/// Sums of as many equal probabilities as a vocabulary may have.
 TEST_F(CudaSampling, AMillionEqualTokensAreAddedUpExactly) {
   constexpr int32_t kVocabulary = 1 << 20;
   const std::vector<float> logits(kVocabulary, -2.0f);

@@ -1,4 +1,4 @@
-// Which sequence's counts and biases are on the device, and what has to be brought there.
+// Which sequences' counts and biases are on the device, and what must be copied there.
 #include "kernels/cuda/sampling/sampling_slots.h"
 
 #include <map>
@@ -120,7 +120,7 @@ TEST(SamplingSlotsTest, RowsOfNoSequenceAndShrunkHistoriesAreRefused) {
   EXPECT_THROW(slots.place(Counted{1, {1}, {}}.row()), Error);
 }
 
-/// Slots as a device would keep them: what is brought, and nothing else, makes the counts of every row right.
+/// Slots as a device would keep them: the copied data alone makes the counts of every row right.
 TEST(SamplingSlotsTest, WhatIsBroughtIsAlwaysEnough) {
   constexpr int32_t kSlots = 5;
   std::mt19937 random(3);

@@ -129,7 +129,7 @@ TEST(AnswerFixtures, WholeCharactersStayWhole) {
   for_every_fixture(check_whole_characters_stay_whole);
 }
 
-/// Whether `cut`, of an answer that ended within `text`, is the beginning of `whole` and then only bytes that ended the answer.
+/// Expects `cut`, from an answer that ended within `text`, to be the beginning of `whole`, then only bytes that ended the answer.
 void expect_beginning(const std::string& cut, const std::string& whole, std::string_view text) {
   const size_t same = static_cast<size_t>(
       std::mismatch(cut.begin(), cut.end(), whole.begin(), whole.end()).first - cut.begin());
@@ -160,7 +160,7 @@ TEST(AnswerFixtures, CutOffAtEveryByte) {
   for_every_fixture(check_cut_off_at_every_byte);
 }
 
-/// Fixtures with bytes lost, doubled and changed: pieces do not matter, and a call that is whole has a JSON object.
+/// Fixtures with bytes lost, doubled and changed: the cuts do not matter, and a complete call has a JSON object.
 void check_damaged(const AnswerFixture& fixture) {
   std::mt19937 random(fixture.text.size());
   for (int round = 0; round < 200; ++round) {
@@ -196,8 +196,8 @@ std::string without_spaces(std::string text) {
   return text;
 }
 
-/// Nothing of an answer is lost where no call came out of it, but the marker that opens thoughts. (Not of Harmony, whose headers of
-/// messages are no content.)
+/// If no call came out of an answer, nothing of it is lost except the marker that opens thoughts. (Not for Harmony, whose message
+/// headers are no content.)
 TEST(AnswersCutOff, LoseNothing) {
   int num_checked = 0;
   for (const AnswerFixture& fixture : test::answer_fixtures()) {

@@ -1,4 +1,4 @@
-// What goes out when: nothing is held back longer than it must be, and the time is linear.
+// When parts of an answer are sent: nothing is held back longer than necessary, and the time is linear.
 #include <algorithm>
 #include <memory>
 
@@ -22,7 +22,7 @@ class AnswerStream {
     parser_ = make_chat_answer_parser(find_chat_format(format), options);
   }
 
-  /// The deltas that `text` brings, as KIND:TEXT with a letter for the kind.
+  /// The deltas for `text`, as KIND:TEXT with a letter for the kind.
   std::string push(std::string_view text) {
     std::vector<ChatDelta> deltas;
     parser_->push(text, deltas);
@@ -137,7 +137,7 @@ TEST(AnswerStream, AProblemSaysWhatWasExpectedAndFound) {
   EXPECT_EQ(cut.parser().problem(), "call 1: cut off");
 }
 
-/// A step that looks again at what came before would take minutes here.
+/// A step that looked again at earlier text would take minutes here.
 TEST(AnswerStream, AMegabyteOfWhatMisleads) {
   const struct {
     const char* format;

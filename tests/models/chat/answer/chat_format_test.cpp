@@ -1,4 +1,4 @@
-// Which format a template asks for, and how formats are named and put together.
+// The format that a template asks for, and how formats are named and combined.
 #include <fstream>
 #include <map>
 
@@ -56,7 +56,7 @@ TEST(ChatFormatDetection, ByWhatTemplatesSay) {
 TEST(ChatFormatDetection, OfRealTemplates) {
   const auto fixtures = test::fixtures_dir();
   if (!fixtures) GTEST_SKIP() << "no fixtures";
-  // Phi 3.5 and Gemma 2 know no tools; SmolLM3's is an edition without them.
+  // The templates of Phi 3.5 and Gemma 2 have no tools; SmolLM3's here is an edition without them.
   const std::map<std::string, std::string> expected = {
       {"HuggingFaceTB-SmolLM3-3B", "think"},
       {"Qwen-Qwen2.5-7B-Instruct", "hermes"},

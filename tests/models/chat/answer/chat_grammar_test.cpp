@@ -17,7 +17,7 @@ using nlohmann::ordered_json;
 using Calls = ChatGrammarOptions::Calls;
 using ::testing::HasSubstr;
 
-/// <unk> <s> </s> and 256 bytes; control tokens of formats are written as text.
+/// <unk> <s> </s> and 256 bytes; the formats' control tokens are written as text.
 std::shared_ptr<const TokenTrie> bytes_alone() {
   static const auto trie = std::make_shared<const TokenTrie>(*make_byte_tokenizer(260), 260);
   return trie;
@@ -36,7 +36,7 @@ std::vector<ToolFunction> made_tools() {
            .strict = true}};
 }
 
-/// For the parser, as requests bring them.
+/// The tools for the parser, in the form that requests have.
 std::shared_ptr<const ordered_json> as_request(const std::vector<ToolFunction>& tools) {
   ordered_json list = ordered_json::array();
   for (const ToolFunction& tool : tools) {
@@ -47,7 +47,7 @@ std::shared_ptr<const ordered_json> as_request(const std::vector<ToolFunction>& 
   return std::make_shared<const ordered_json>(list);
 }
 
-/// What ends strings, lists, values and thoughts of some format.
+/// Texts that end strings, lists, values and thoughts of some format.
 constexpr std::string_view kEndings[] = {"\"",
                                          "}",
                                          "]",
@@ -61,7 +61,7 @@ constexpr std::string_view kEndings[] = {"\"",
                                          "</arg_value>",
                                          "\n```"};
 
-/// One byte that may come next; letters are likelier than others.
+/// A byte that may come next; letters are likelier than others.
 char random_byte(const GrammarMatcher& matcher, std::mt19937& random) {
   std::string likely, allowed;
   for (int byte = 0; byte < 256; ++byte) {
@@ -75,7 +75,7 @@ char random_byte(const GrammarMatcher& matcher, std::mt19937& random) {
   return from[random() % from.size()];
 }
 
-/// A text that the grammar allows. A long one takes what ends things wherever that may come.
+/// A text that the grammar allows. A long text takes an ending wherever one may come.
 std::string random_text(const std::shared_ptr<TokenGrammar>& grammar, std::mt19937& random) {
   constexpr size_t kLong = 100, kTooLong = 20'000;
   GrammarMatcher matcher(grammar);
@@ -83,7 +83,7 @@ std::string random_text(const std::shared_ptr<TokenGrammar>& grammar, std::mt199
   while (!matcher.must_end() && text.size() < kTooLong) {
     if (matcher.may_end() && random() % 4 == 0) return text;
     const std::string_view ending = kEndings[random() % std::size(kEndings)];
-    // As text within a call it would look like the control token that ends the message.
+    // Within a call this text would look like the control token that ends the message.
     const bool may_mislead = ending == "<|end|>" && text.find("functions.") != std::string::npos;
     if (text.size() > kLong && !may_mislead && matcher.accept_bytes(ending)) {
       text += ending;
@@ -125,7 +125,7 @@ std::shared_ptr<TokenGrammar> compiled(const std::vector<ToolFunction>& tools,
   return std::make_shared<TokenGrammar>(compile_grammar(builder, root), bytes_alone());
 }
 
-/// By the schemas of made_tools().
+/// Checks the arguments by the schemas of made_tools().
 void expect_valid(const std::string& name, const ordered_json& arguments) {
   if (name == "add_all") {
     EXPECT_TRUE(arguments["numbers"].is_array() && arguments["numbers"].size() <= 3);
@@ -185,7 +185,7 @@ TEST_P(ChatGrammarOfFormat, OptionalCallsLeaveTextFree) {
   }
 }
 
-/// Calls whose values stand between quotes that are no JSON cannot be held.
+/// Calls cannot be held if their values stand between quotes that are no JSON.
 std::vector<std::string> formats_that_can_be_held() {
   std::vector<std::string> names = chat_format_names();
   std::erase_if(names, [](const std::string& name) {
@@ -210,7 +210,7 @@ TEST(ChatGrammarTest, WhatCannotBeHeldIsRefused) {
   EXPECT_THAT(chat_grammar_error(tools, options), HasSubstr("--tool-call-parser"));
   options.call_format = find_chat_format("hermes");
   tools[1].parameters = ordered_json::parse(R"({"type":"object","contains":{}})");
-  EXPECT_EQ(chat_grammar_error(tools, options), "");  // held as far as can be
+  EXPECT_EQ(chat_grammar_error(tools, options), "");  // held as far as possible
   tools[1].strict = true;
   EXPECT_THAT(chat_grammar_error(tools, options), HasSubstr("tool stop: parameters"));
 }
@@ -242,7 +242,7 @@ TEST(ChatGrammarTest, ArgumentsAreObjectsWhateverTheSchemaLeavesOut) {
   EXPECT_TRUE(matcher.accept_bytes("{}}</tool_call>"));
 }
 
-/// Texts between tags have no quotes: what JSON would be for one of several types is not known to be none.
+/// Texts between tags have no quotes: for a parameter of several types, a text that looks like JSON may still be a text.
 TEST(ChatGrammarTest, TextsBetweenTagsAreHeldByTheirLength) {
   const auto tool = [](const char* schema, bool strict) {
     return std::vector<ToolFunction>{
@@ -270,7 +270,7 @@ TEST(ChatGrammarTest, TextsBetweenTagsAreHeldByTheirLength) {
               HasSubstr("pattern"));
 }
 
-/// Llama 3's calls have no marker: what begins with a bracket is one.
+/// Llama 3's calls have no marker: an answer that begins with a bracket is a call.
 TEST(ChatGrammarTest, CallsWithoutMarkerBeginTheAnswer) {
   GrammarMatcher matcher(
       compiled(made_tools(),

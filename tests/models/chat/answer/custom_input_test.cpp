@@ -1,4 +1,4 @@
-// Texts of custom tools out of arguments that come in pieces: the same whatever the cuts.
+// Texts of custom tools from arguments that arrive in pieces: the same whatever the cuts.
 #include "models/chat/answer/custom_input.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@ namespace {
 struct Case {
   std::string_view arguments;
   std::string_view text;      ///< of a call that has ended
-  std::string_view cut_text;  ///< of one that was cut behind these arguments
+  std::string_view cut_text;  ///< of a call that was cut behind these arguments
 };
 
 const std::vector<Case> kCases{

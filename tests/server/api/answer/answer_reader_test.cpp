@@ -1,4 +1,4 @@
-// What is read of a choice's outputs: parts, how it ended, tokens of reasoning.
+// What a choice's outputs yield: parts, how the answer ended, tokens of reasoning.
 #include "server/api/answer/answer_reader.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ class AnswerReaderTest : public testing::Test {
   CompletionRequest ask(const std::string& members = {}) {
     return api_.chat(test::kChatTools + (members.empty() ? "" : "," + members));
   }
-  /// "r:" thoughts, "c:" content, "(NAME" and ")" of a call, its arguments.
+  /// "r:" for thoughts, "c:" for content, "(NAME" and ")" for a call around its arguments.
   static std::string shown(const std::vector<ChatDelta>& deltas) {
     std::string text;
     for (const ChatDelta& delta : deltas) {

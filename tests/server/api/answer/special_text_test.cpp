@@ -1,4 +1,4 @@
-// Control tokens that come and go in an answer's text.
+// Control tokens that appear and disappear in an answer's text.
 #include <random>
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Bodies as they come from a socket: what is no JSON object within the limits is refused in words.
+// Bodies as a socket delivers them: a body that is no JSON object within the limits is refused with a message.
 #include <string>
 
 #include <gmock/gmock.h>
@@ -25,7 +25,7 @@ std::string refusal(std::string_view body) {
   EXPECT_TRUE(error) << body.substr(0, 80);
   if (!error) return {};
   EXPECT_EQ(error->status(), 400);
-  EXPECT_TRUE(nlohmann::json::accept(error_json(*error)));  // valid UTF-8 as well
+  EXPECT_TRUE(nlohmann::json::accept(error_json(*error)));  // also valid UTF-8
   EXPECT_LT(std::string_view(error->what()).size(), 400u);
   return error->what();
 }
@@ -78,7 +78,7 @@ TEST(JsonBodyTest, HoldsItsLimitsExactly) {
   EXPECT_NO_THROW(parse_json_body("{" + members + "}"));
   EXPECT_THAT(refusal("{" + members + ",\"more\":0}"), HasSubstr("more than 1024 members"));
 
-  // The object and the array are values too.
+  // The object and the array also count as values.
   EXPECT_NO_THROW(parse_json_body("{\"a\":[0" + repeat(",0", kMaxJsonValues - 3) + "]}"));
   EXPECT_THAT(refusal("{\"a\":[0" + repeat(",0", kMaxJsonValues - 2) + "]}"),
               HasSubstr("1048576 JSON values"));

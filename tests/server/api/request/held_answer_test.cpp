@@ -28,7 +28,7 @@ class HeldAnswerTest : public ::testing::Test {
     api_.context.finds_reasoning = true;
   }
 
-  /// Whether the answer to a chat may be this text and no more.
+  /// Returns whether the answer to a chat may be exactly this text.
   static bool allows(const CompletionRequest& request, std::string_view text) {
     if (!request.grammar) return true;
     GrammarMatcher matcher(request.grammar);
@@ -195,7 +195,7 @@ TEST_F(HeldAnswerTest, StrictToolsAreHeldWhereTheModelCallsOne) {
   EXPECT_FALSE(
       chat_allows(kTools, "Well: <tool_call>\n{\"name\": \"add\", \"arguments\": {\"b\": 1}}\n</tool_call>"));
   EXPECT_FALSE(chat_allows(kTools, "<tool_call> what?"));
-  // Beside a form of the content.
+  // Together with a form of the content.
   const std::string both = std::string(kFreeTools) + R"(,"guided_choice":["yes"])";
   EXPECT_TRUE(chat_allows(both, "yes"));
   EXPECT_TRUE(chat_allows(both, "<tool_call>\n{\"name\": \"stop\", \"arguments\": {}}\n</tool_call>"));
@@ -224,7 +224,7 @@ TEST_F(HeldAnswerTest, CustomToolsAreHeldToTheirLarkGrammars) {
       "tools[0].custom.format.definition", "Lark, line 1: the rule a is not defined");
 }
 
-/// As those of tools that the server would have to run: agents offer them among others.
+/// Like the grammars of tools that the server would have to run: agents offer these among others.
 TEST_F(HeldAnswerTest, LarkGrammarsThatCallsCannotFollowAreLeftOut) {
   api_.context.call_format = find_chat_format("qwen3_coder");
   ASSERT_NE(api_.context.call_format, nullptr);

@@ -1,4 +1,4 @@
-// Answers of /v1/messages: events against expectations written by hand, and that they add up to the whole.
+// Answers of /v1/messages: the events against expectations written by hand, and against the whole answer.
 
 #include <gmock/gmock.h>
 
@@ -47,7 +47,7 @@ class MessagesAnswerTest : public testing::Test {
     }
     return message;
   }
-  /// The message that a client puts together.
+  /// The message that a client joins from the events.
   static Json joined(const std::vector<Json>& events) {
     Json message;
     std::string input;

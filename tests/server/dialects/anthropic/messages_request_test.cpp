@@ -1,4 +1,4 @@
-// Requests to /v1/messages: what the template is given, what the engine is asked for, what is refused.
+// Requests to /v1/messages: the template's input, the engine's request, and refusals.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
@@ -24,7 +24,7 @@ class MessagesRequestTest : public testing::Test {
   CompletionRequest ask(const std::string& messages, const std::string& members = {}) {
     return parse_messages_request(body(messages, members), api_.context);
   }
-  /// The messages that the template is given.
+  /// The messages that the template gets.
   OrderedJson rendered(const std::string& messages, const std::string& members = {}) {
     ask(messages, members);
     return api_.rendered["messages"];

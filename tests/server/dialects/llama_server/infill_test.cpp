@@ -1,4 +1,4 @@
-// POST /infill: prompts of models that know gaps, and the answers' form.
+// POST /infill: prompts for models with gap tokens, and the form of answers.
 #include "server/dialects/llama_server/infill.h"
 
 #include <optional>
@@ -28,7 +28,7 @@ class InfillTest : public testing::Test {
     return test::api_error_of([&] { parse(members); });
   }
 
-  std::optional<test::TestApi> api_{std::in_place};  ///< whose model knows no gaps, unless told
+  std::optional<test::TestApi> api_{std::in_place};  ///< its model has no gap tokens unless set
 };
 
 TEST_F(InfillTest, TheTextsStandAroundTheGap) {

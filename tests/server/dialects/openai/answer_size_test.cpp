@@ -1,4 +1,4 @@
-// How much JSON a request may ask for.
+// The most JSON that a request may cause.
 #include <gtest/gtest.h>
 
 #include "server/api/request/request_fields.h"

@@ -1,4 +1,4 @@
-// Chats whose answers hold reasoning and tool calls: what is asked of the model, and what the client gets.
+// Chats whose answers contain reasoning and tool calls: the request to the model, and the answer to the client.
 #include <regex>
 
 #include <gmock/gmock.h>
@@ -31,7 +31,7 @@ class OpenAiCallsTest : public testing::Test {
     StreamWriter writer(request, {"chatcmpl-1", 1700000001}, api_.context);
     return test::split_events(test::stream_of(writer, outputs));
   }
-  /// What a client makes of a stream: the message, the reason and the usage of its end.
+  /// The result that a client makes of a stream: the message, the finish reason and the usage.
   static Json joined(const std::vector<std::string>& events) {
     Json message{{"role", "assistant"}, {"content", nullptr}, {"refusal", nullptr}};
     Json finish;
@@ -59,7 +59,7 @@ class OpenAiCallsTest : public testing::Test {
     }
     return {{"message", message}, {"finish_reason", finish}};
   }
-  /// Ids are drawn: they are checked and taken out.
+  /// Ids are random: checks them and takes them out.
   static Json without_ids(Json message) {
     for (Json& call : message["tool_calls"]) {
       EXPECT_TRUE(std::regex_match(call["id"].get<std::string>(), std::regex("call_[0-9A-Za-z]{24}")));

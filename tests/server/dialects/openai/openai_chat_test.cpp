@@ -1,4 +1,4 @@
-// Conversations and tools of /v1/chat/completions: what the template is given, and what is refused.
+// Conversations and tools of /v1/chat/completions: the template's input, and refusals.
 #include <string>
 
 #include <fmt/format.h>
@@ -204,7 +204,7 @@ TEST_F(OpenAiChatTest, ToolsGoToTheTemplateAsTheyCame) {
   EXPECT_FALSE(api_.rendered.contains("tools"));
 }
 
-/// As in /v1/responses, with the forms of chats around it.
+/// As in /v1/responses, within the forms of chats.
 TEST_F(OpenAiChatTest, CustomToolsAreShownAsFunctionsOfOneText) {
   const std::string tools =
       R"("tools":[{"type":"custom","custom":{"name":"edit","description":"d","format":{"type":"text"}}},
@@ -299,7 +299,7 @@ TEST_F(OpenAiChatTest, AnAnswerCanGoOnWithTheLastMessage) {
   const std::string go_on = R"("continue_final_message":true,"add_generation_prompt":false)";
   EXPECT_EQ(prompt(R"([{"role":"user","content":"a"},{"role":"assistant","content":"One,"}])", go_on),
             "[user]a<|im_end|>[assistant]One,");
-  // White space at the end stays where the template keeps it; the text may occur before.
+  // White space at the end stays if the template keeps it; the text may also occur before.
   EXPECT_EQ(prompt(R"([{"role":"user","content":"One, "},{"role":"assistant","content":"One, "}])", go_on),
             "[user]One, <|im_end|>[assistant]One, ");
   const std::string hello = R"([{"role":"user","content":"a"}])";
@@ -320,7 +320,7 @@ TEST_F(OpenAiChatTest, ATemplateThatDropsTheLastTextCannotBeContinued) {
                  "does not end with", R"("continue_final_message":true,"add_generation_prompt":false)");
 }
 
-/// A template that uses nothing of a request but `used`.
+/// A template that ignores these fields of a request.
 std::function<RenderedChat(const OrderedJson&)> ignoring(std::vector<std::string> names) {
   return [names = std::move(names)](const OrderedJson& variables) {
     return RenderedChat(test::render_test_chat(variables), names);

@@ -1,5 +1,5 @@
-// Every numeric field of both endpoints against every kind of value: it is taken if it is a number in range,
-// else refused with 400 by a message that names the field. Nothing else may come of it.
+// Every numeric field of both endpoints with every kind of value: a number in range is accepted, anything
+// else is refused with 400 and a message that names the field. There is no other result.
 #include <string>
 #include <vector>
 
@@ -13,13 +13,13 @@ namespace minfer {
 namespace {
 
 struct NumericField {
-  std::string name;  ///< as `param` names it
+  std::string name;  ///< as in `param`
   bool chat;
   bool completions;
   bool integer;
   std::vector<std::string> good;  ///< values at the ends of the range, and some within
   std::vector<std::string> bad;   ///< just outside of it
-  /// The field in a body, "#" standing for its value.
+  /// The field in a body, with "#" in place of its value.
   std::string members;
 };
 
@@ -67,13 +67,13 @@ std::vector<NumericField> numeric_fields() {
   return fields;
 }
 
-/// What is no number for any field.
+/// Values that are a number for no field.
 const std::vector<std::string> kNoNumbers{"\"NaN\"", "\"nan\"", "\"1\"", "\"\"", "\"-Infinity\"", "true",
                                           "false",   "[]",      "[1]",   "{}",   "{\"a\":1}"};
 /// Numbers beyond every range.
 const std::vector<std::string> kHuge{"1e300", "-1e300", "123456789012345678901234567890",
                                      "-123456789012345678901234567890"};
-/// No JSON at all: the message names the place instead of the field.
+/// Not JSON: the message names the place instead of the field.
 const std::vector<std::string> kNoJson{"NaN", "Infinity", "-Infinity", "1e400", "-1e400", "+1", "0x10", "01"};
 
 class OpenAiNumbersTest : public ::testing::Test {
@@ -102,7 +102,7 @@ class OpenAiNumbersTest : public ::testing::Test {
     });
   }
 
-  /// The engine takes it too.
+  /// Checks that the engine accepts it too.
   void expect_valid(const NumericField& field, const std::string& value) {
     std::string members = field.members;
     members.replace(members.find('#'), 1, value);
@@ -132,7 +132,7 @@ TEST_F(OpenAiNumbersTest, ValuesInRangeAreTaken) {
   }
 }
 
-// As integers they are exact up to 64 bits, as doubles below 2^53.
+// Integers are exact up to 64 bits, doubles below 2^53.
 TEST_F(OpenAiNumbersTest, LargeIntegersDoNotBecomeOthers) {
   const auto seed = [&](const std::string& number) {
     return *api_.completion("\"seed\":" + number).sampling.seed;

@@ -1,4 +1,4 @@
-// What /v1/completions takes, and what fields of both endpoints become.
+// The fields that /v1/completions accepts, and the effect of the fields of both endpoints.
 #include <string>
 
 #include <fmt/format.h>
@@ -20,7 +20,7 @@ class OpenAiRequestTest : public ::testing::Test {
     return parse_completion_request(R"({"model":"small","prompt":)" + value + "}", api_.context);
   }
 
-  /// Expects a 400 for `param` whose message holds `words`, from a body with those members.
+  /// Expects a 400 for `param` with a message that contains `words`, for a body with those members.
   void expect_refused(const Dialect& dialect, const std::string& members, const std::string& param,
                       const std::string& words = {}) const {
     const std::string body = dialect.is_chat ? api_.chat_body(members) : api_.completion_body(members);

@@ -1,4 +1,4 @@
-// Whole responses, against expectations written by hand.
+// Whole responses against expectations written by hand.
 #include "server/dialects/openai/openai_response.h"
 
 #include <limits>
@@ -23,7 +23,7 @@ class OpenAiResponseTest : public ::testing::Test {
   ResponseBuilder builder(const CompletionRequest& request) const {
     return {request, {"cmpl-1", 1700000001}, api_.context};
   }
-  /// The whole body for the outputs of the only choice.
+  /// The whole body, from the outputs of the only choice.
   Json respond(const CompletionRequest& request, const std::vector<RequestOutput>& outputs) const {
     ResponseBuilder made = builder(request);
     for (const RequestOutput& each : outputs) {
@@ -68,7 +68,7 @@ TEST_F(OpenAiResponseTest, TimingsAddUp) {
       body["usage"]["total_tokens"]);
 }
 
-// A prompt that is scored and not answered.
+// A prompt that is scored but not answered.
 TEST_F(OpenAiResponseTest, WithoutATokenThePromptHasItsTime) {
   const CompletionRequest request = api_.completion(R"("timings_per_token":true,"echo":true,"max_tokens":0)");
   RequestOutput scored = test::with_times(output("", {}, 0, FinishReason::length), 0);
@@ -193,7 +193,7 @@ TEST_F(OpenAiResponseTest, AnEchoedPromptHasItsLogprobsButItsFirstTokenNone) {
 }
 
 TEST_F(OpenAiResponseTest, OffsetsCountInTheEchoedTextNotInTheTokens) {
-  // BOS and the space in front of the first word are no part of the text.
+  // BOS and the space in front of the first word do not belong to the text.
   const auto tokenizer = make_tokenizer(test::small_sentencepiece_vocabulary());
   api_.context.tokenizer = tokenizer.get();
   const CompletionRequest request = parse_completion_request(

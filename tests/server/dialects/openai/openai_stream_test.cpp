@@ -1,4 +1,4 @@
-// Streamed responses: the events, against expectations written by hand, and that they add up to the whole.
+// Streamed responses: the events against expectations written by hand, and against the whole response.
 #include <random>
 #include <string>
 
@@ -181,7 +181,7 @@ TEST_F(OpenAiStreamTest, AppendsBehindWhatIsThere) {
   EXPECT_EQ(test::split_events(events).size(), 2u);
 }
 
-/// What a client makes of a stream: the answer's members put together from the deltas.
+/// The result that a client makes of a stream: the answer's members, joined from the deltas.
 Json join_events(const std::vector<std::string>& events, bool is_chat) {
   Json joined = Json::object();
   for (size_t i = 0; i + 1 < events.size(); ++i) {

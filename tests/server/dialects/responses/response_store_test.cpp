@@ -1,4 +1,4 @@
-// What is kept of responses, and what is dropped.
+// Responses that are kept, and those that are dropped.
 #include "server/dialects/responses/response_store.h"
 
 #include <thread>

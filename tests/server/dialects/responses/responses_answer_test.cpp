@@ -1,4 +1,4 @@
-// Answers of /v1/responses: events against expectations written by hand, that they add up to the whole, and what is kept.
+// Answers of /v1/responses: the events against expectations written by hand and against the whole answer, and the kept responses.
 #include <gmock/gmock.h>
 
 #include "server/dialects/responses/response_store.h"
@@ -40,7 +40,7 @@ class ResponsesAnswerTest : public testing::Test {
     const auto answer = request_.dialect->stream(request_, {"resp_1", 1700000001}, api_.context);
     return test::split_named_events(test::stream_of(*answer, outputs));
   }
-  /// Ids of items and calls are drawn: they are checked and taken out.
+  /// Ids of items and calls are random: checks them and takes them out.
   static Json without_ids(Json response) {
     for (Json& item : response["output"]) {
       const std::string id = item["id"];
@@ -154,7 +154,7 @@ TEST_F(ResponsesAnswerTest, AStreamsEvents) {
   EXPECT_EQ(events[18]["arguments"], "{}");
 }
 
-/// What a client puts together of the deltas, item by item.
+/// The items that a client joins from the deltas.
 Json joined_items(const std::vector<Json>& events) {
   Json items = Json::array();
   for (const Json& event : events) {

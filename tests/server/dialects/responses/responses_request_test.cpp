@@ -1,4 +1,4 @@
-// Requests to /v1/responses: what the template is given, what the engine is asked for, what is refused.
+// Requests to /v1/responses: the template's input, the engine's request, and refusals.
 #include "server/dialects/responses/responses_request.h"
 
 #include <fmt/format.h>
@@ -25,7 +25,7 @@ class ResponsesRequestTest : public testing::Test {
   CompletionRequest ask(const std::string& input, const std::string& members = {}) {
     return test::with_grammar(parse_responses_request(body(input, members), api_.context), api_.context);
   }
-  /// The messages that the template is given.
+  /// The messages that the template gets.
   OrderedJson rendered(const std::string& input, const std::string& members = {}) {
     ask(input, members);
     return api_.rendered["messages"];
@@ -375,7 +375,7 @@ TEST_F(ResponsesRequestTest, AHistoryHasALimitOfItsOwn) {
   expect_refused(R"("hi")", "previous_response_id", "expected at most 100000", member);
 }
 
-/// Such a request of an agent: what it knows of the machine, and the question.
+/// An agent's request: its knowledge of the machine, then the question.
 TEST_F(ResponsesRequestTest, MessagesOfOneSideThatFollowEachOtherAreOne) {
   EXPECT_EQ(rendered(R"([{"role":"user","content":"env"},{"role":"user","content":"hi"}])"),
             OrderedJson::parse(R"([{"role":"user","content":"env\nhi"}])"));

@@ -1,4 +1,4 @@
-// JSON that comes byte by byte: what is a value, where it ends, and what is in its strings, against the JSON library.
+// JSON that arrives byte by byte: its values, their ends, and the content of its strings, against the JSON library.
 #include "models/chat/answer/values/json_text.h"
 
 #include <array>
@@ -55,7 +55,7 @@ TEST(JsonValue, IsWhatTheLibraryReads) {
 }
 
 TEST(JsonValue, IsRefusedWhereTheLibraryRefusesIt) {
-  // Numbers beyond a double's range and halves of surrogate pairs are JSON by its grammar, and refused by the library.
+  // Numbers beyond a double's range and halves of surrogate pairs are JSON by its grammar, but the library refuses them.
   const std::regex beyond_library(R"([eE]\+?\d{3}|\\u[dD])");
   constexpr std::string_view kBytes = "{}[]\",:0123456789.-+eEtrufalsn\\ ";
   std::mt19937 random(2);

@@ -1,4 +1,4 @@
-// Values that are no JSON as JSON: Python's literals, and texts between tags.
+// Conversion to JSON of values that are no JSON: Python's literals, and texts between tags.
 #include "models/chat/answer/values/loose_value.h"
 
 #include <array>
@@ -12,7 +12,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-/// What becomes of a whole text; "failed" and where.
+/// The JSON of a whole text; "failed" and the place if there is none.
 std::string json_of(std::string_view text, const LooseSyntax& syntax = {}) {
   LooseValue value(syntax);
   std::string json;
@@ -33,7 +33,7 @@ std::string python_text(const std::string& text, char quote) {
   return literal + quote;
 }
 
-/// A random value, as JSON and as Python writes it.
+/// A random value, in JSON and in Python.
 std::pair<ordered_json, std::string> random_value(std::mt19937& random, int depth) {
   switch (random() % (depth > 0 ? 7 : 5)) {
     case 0:

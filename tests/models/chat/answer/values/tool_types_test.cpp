@@ -1,4 +1,4 @@
-// What a request's tools say of their parameters.
+// The types of parameters that a request's tools declare.
 #include "models/chat/answer/values/tool_types.h"
 
 #include <gtest/gtest.h>

@@ -1,0 +1,123 @@
+#!/usr/bin/env python3
+"""What speculative decoding gains, and what it costs where it gains nothing: load tests with and without it, in turns.
+
+    bench_speculation.py --minfer build/release/minfer [--rounds 7] [--cases PART;...] [--out FILE.jsonl]
+
+Each round runs `minfer bench` once for each way of a case, so that all see the same machine; each run is a process of its own, which learns what
+drafts are worth anew. A case is a model, prompts, requests at once, and ways to speculate. Prints the medians of output tokens a second, and of their
+ratio to the run without speculation of the same round, with the range; likewise tokens by the processor's time, which counts little of what other
+programs do to a machine that is not idle.
+"""
+
+import argparse
+import json
+import os
+import platform
+import random
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+
+def copying(index):
+    """A text to say again: what a summary or an edit of a text looks like, and what the demo model can do."""
+    words = random.Random(index).sample("silver ten near basket garden morning bridge white pencil drum river stone".split(), 7)
+    return "<s><|user|>\nSay: " + " ".join(words * 4) + "<|end|><|assistant|>\n"
+
+
+def telling(index):
+    """A story to go on with, of which nothing has to come again."""
+    return f"Once upon a time there was a {['cat', 'dog', 'bird', 'girl', 'king'][index % 5]} who lived in house {index}. One day"
+
+
+def noise(index):
+    """Words in no order: n-grams that came before say nothing."""
+    words = random.Random(index)
+    return " ".join("".join(words.choices("abcdefghijklmnopqrstuvwxyz", k=5)) for _ in range(40))
+
+
+NGRAM = ["--speculative", "ngram"]
+CASES = {
+    "demo, copying": ("", copying, 1, 16, {"ngram": NGRAM}),
+    "demo, copying, 8 at once": ("", copying, 8, 32, {"ngram": NGRAM}),
+    "demo, stories": ("", telling, 1, 16, {"ngram": NGRAM}),
+    "demo, stories, 8 at once": ("", telling, 8, 32, {"ngram": NGRAM}),
+    "demo, stories, 32 at once": ("", telling, 32, 64, {"ngram": NGRAM}),
+    # A model with random weights soon repeats itself. As its own draft model it is always right, but too slow to gain: the cost remains.
+    "llama-272m:q8_0, noise": ("synthetic:llama-272m:q8_0", noise, 1, 2,
+                               {"ngram": NGRAM, "itself": ["--speculative-model", "synthetic:llama-272m:q8_0"]}),
+    "llama-272m:bf16, noise": ("synthetic:llama-272m:bf16", noise, 1, 2, {"ngram": NGRAM}),
+}
+
+
+def processor_s():
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def run(args, model, prompts, at_once, options):
+    with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as dataset:
+        dataset.writelines(json.dumps({"prompt": prompt, "output_len": args.tokens}) + "\n" for prompt in prompts)
+        dataset.flush()
+        command = [args.minfer, "bench", "--model", model, "--dataset", dataset.name, "--max-concurrency", str(at_once), "--kv-cache-memory", "512MiB",
+                   "--no-enable-prefix-caching", "--threads", str(args.threads), "-o", "json", *options]
+        before = processor_s()
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if result.returncode:
+        sys.exit(f"{' '.join(command)}: {result.stderr}")
+    found = json.loads(result.stdout)
+    found = found[0] if isinstance(found, list) else found
+    found["tokens_per_processor_s"] = found["total_output_tokens"] / (processor_s() - before)
+    return found
+
+
+def spread(values, digits):
+    return f"{statistics.median(values):.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})"
+
+
+def measure(args, name):
+    model, prompt, at_once, count, ways = CASES[name]
+    prompts = [prompt(index) for index in range(count)]
+    rates = {way: [] for way in ("off", *ways)}
+    by_processor = {way: [] for way in rates}
+    lengths = {way: [] for way in rates}
+    for turn in range(args.rounds):
+        order = list(rates) if turn % 2 == 0 else list(rates)[::-1]
+        for way in order:
+            found = run(args, model, prompts, at_once, ways.get(way, []))
+            rates[way].append(found["output_throughput"])
+            by_processor[way].append(found["tokens_per_processor_s"])
+            lengths[way].append([found.get("spec_decode_acceptance_rate"), found.get("spec_decode_acceptance_length"), found.get("spec_decode_draft_tokens", 0)])
+    for way, values in rates.items():
+        ratios = [own / off for own, off in zip(values, rates["off"])]
+        processor = [own / off for own, off in zip(by_processor[way], by_processor["off"])]
+        print(f"{name}: {way}: {spread(values, 1)} tok/s, {spread(ratios, 3)} of off, {spread(processor, 3)} by the processor's time; last run (accepted share, tokens a check, drafts): {lengths[way][-1]}", flush=True)
+        yield {"benchmark": "speculation", "case": name, "model": model or "demo", "at_once": at_once, "prompts": count, "output_tokens": args.tokens,
+               "way": way, "options": ways.get(way, []), "tokens_per_s": values, "of_off": ratios, "tokens_per_processor_s": by_processor[way], "of_off_by_processor": processor, "drafts": lengths[way],
+               "machine": f"{os.cpu_count()} cores, {platform.machine()}", "date": time.strftime("%Y-%m-%d"), "command": " ".join(sys.argv)}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minfer", required=True)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--threads", type=int, default=0)
+    parser.add_argument("--tokens", type=int, default=192, help="of each answer")
+    parser.add_argument("--cases", help="parts of names, with semicolons between (default: all)")
+    parser.add_argument("--out")
+    args = parser.parse_args()
+    parts = args.cases.split(";") if args.cases else [""]
+    for name in CASES:
+        if not any(part in name for part in parts):
+            continue
+        for result in measure(args, name):
+            if args.out:
+                with open(args.out, "a") as out:
+                    out.write(json.dumps(result) + "\n")
+
+
+if __name__ == "__main__":
+    main()

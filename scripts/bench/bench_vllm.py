@@ -1,0 +1,473 @@
+#!/usr/bin/env python3
+"""Measures vLLM beside `minfer bench`: shapes of models with random weights, offline and with requests that arrive at random.
+
+  scripts/bench/bench_vllm.py [--model NAME] [--fp8] [--rates 16,20,24,28] [--seconds 15] [--rounds 2] [--lengths 512,128]
+                        [--decode 1,64] [--contexts 2048,8192] [--out FILE.jsonl]
+
+Needs an installed vLLM (written for 0.26.0), no network, tokeniser or model files. AsyncLLM with its engine in a process of its own and the defaults of
+`vllm serve`, but no prefix caching. One JSON line a result: 512 requests of 512 + 128 tokens (--lengths), at most 256 at once; each
+rate; --decode: so many sequences after 512 tokens; --contexts: a prompt of so many tokens, and decoding behind it. Of these two a token's time is that of
+129 outputs less that of one, by 128; streamed_tok_s counts the tokens that come while all sequences decode. A part that fails prints its traceback, and
+the next one runs. Exit status: 0; 3: the engine did not start; 4: --limit ran out; 5: the engine died.
+
+The same of minfer: `minfer bench -m synthetic:llama-3.1-8b:bf16 --max-model-len 4096 --max-num-seqs 256 --no-enable-prefix-caching --num-warmups 32
+--num-prompts N --input-len 512 --output-len 128 [--request-rate R --goodput ttft:500 tpot:20]`, N = seconds x R.
+
+Definitions are those of minfer (server/bench/load_metrics.cpp): TTFT from the sending of a request to its first output; TPOT = (last output - first
+output) / (tokens - 1); ITL: gaps between outputs as they arrive; percentiles interpolate linearly. Gaps between arrivals are exponential, scaled so that
+the last request is sent at N / rate.
+"""
+import argparse
+import asyncio
+import fcntl
+import gc
+import json
+import os
+import random
+import sys
+import tempfile
+import threading
+import time
+import traceback
+
+for name, value in dict(
+        VLLM_NO_USAGE_STATS="1", DO_NOT_TRACK="1", HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", VLLM_USE_FLASHINFER_SAMPLER="0",
+        VLLM_HOST_IP="127.0.0.1", GLOO_SOCKET_IFNAME="lo", NCCL_SOCKET_IFNAME="lo", VLLM_LOGGING_LEVEL="INFO",
+        TOKENIZERS_PARALLELISM="false", VLLM_ENABLE_V1_MULTIPROCESSING="1").items():
+    os.environ.setdefault(name, value)
+
+COMMON = dict(initializer_range=0.02, torch_dtype="bfloat16", use_cache=True, attention_bias=False, hidden_act="silu", rms_norm_eps=1e-6,
+              bos_token_id=0, eos_token_id=1)
+# The synthetic shapes of minfer with the same names.
+MODELS = {
+    "llama-3.1-8b": dict(
+        COMMON, architectures=["LlamaForCausalLM"], model_type="llama", vocab_size=128256, hidden_size=4096, num_hidden_layers=32,
+        num_attention_heads=32, num_key_value_heads=8, head_dim=128, intermediate_size=14336, max_position_embeddings=131072,
+        rope_theta=500000.0, rms_norm_eps=1e-5, tie_word_embeddings=False, mlp_bias=False),
+    "gpt-oss-20b": dict(
+        COMMON, architectures=["GptOssForCausalLM"], model_type="gpt_oss", vocab_size=201088, hidden_size=2880, num_hidden_layers=24,
+        num_attention_heads=64, num_key_value_heads=8, head_dim=64, intermediate_size=2880, num_local_experts=32, num_experts_per_tok=4,
+        max_position_embeddings=131072, rope_theta=150000.0, rms_norm_eps=1e-5, attention_bias=True, tie_word_embeddings=False,
+        sliding_window=128, layer_types=["sliding_attention", "full_attention"] * 12, swiglu_limit=7.0,
+        rope_scaling=dict(rope_type="yarn", factor=32.0, beta_fast=32.0, beta_slow=1.0, original_max_position_embeddings=4096, truncate=False),
+        quantization_config=dict(quant_method="mxfp4", modules_to_not_convert=["model.layers.*.self_attn", "model.layers.*.mlp.router",
+                                                                              "model.embed_tokens", "lm_head"])),
+    "qwen3-30b-a3b": dict(
+        COMMON, architectures=["Qwen3MoeForCausalLM"], model_type="qwen3_moe", vocab_size=151936, hidden_size=2048, num_hidden_layers=48,
+        num_attention_heads=32, num_key_value_heads=4, head_dim=128, intermediate_size=6144, moe_intermediate_size=768, num_experts=128,
+        num_experts_per_tok=8, norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[], max_position_embeddings=40960,
+        rope_theta=1000000.0, tie_word_embeddings=False),
+    "gemma-3-12b": dict(
+        COMMON, architectures=["Gemma3ForCausalLM"], model_type="gemma3_text", vocab_size=262144, hidden_size=3840, num_hidden_layers=48,
+        num_attention_heads=16, num_key_value_heads=8, head_dim=256, intermediate_size=15360, hidden_activation="gelu_pytorch_tanh",
+        max_position_embeddings=131072, rope_theta=1000000.0, rope_local_base_freq=10000.0, query_pre_attn_scalar=256, sliding_window=1024,
+        layer_types=(["sliding_attention"] * 5 + ["full_attention"]) * 8, tie_word_embeddings=True),
+    "deepseek-v2-lite": dict(
+        COMMON, architectures=["DeepseekV2ForCausalLM"], model_type="deepseek_v2", vocab_size=102400, hidden_size=2048, num_hidden_layers=27,
+        num_attention_heads=16, num_key_value_heads=16, q_lora_rank=None, kv_lora_rank=512, qk_nope_head_dim=128, qk_rope_head_dim=64,
+        v_head_dim=128, intermediate_size=10944, moe_intermediate_size=1408, n_routed_experts=64, n_shared_experts=2, num_experts_per_tok=6,
+        first_k_dense_replace=1, moe_layer_freq=1, scoring_func="softmax", topk_method="greedy", n_group=1, topk_group=1, norm_topk_prob=False,
+        routed_scaling_factor=1.0, max_position_embeddings=163840, rope_theta=10000.0, tie_word_embeddings=False),
+}
+
+
+def make_model_dir(name):
+    folder = tempfile.mkdtemp(prefix=f"{name}-")
+    config = MODELS[name]
+    ends = dict(bos_token_id=config["bos_token_id"], eos_token_id=config["eos_token_id"])
+    for file_name, content in (("config", config), ("generation_config", ends)):
+        with open(f"{folder}/{file_name}.json", "w", encoding="utf-8") as file:
+            json.dump(content, file)
+    return folder
+
+
+# vLLM's random weights are within 1e-3, also norms and biases. Then a router's bias, or bf16's rounding, chooses the same few experts for
+# all tokens, and a step reads only these. vLLM leaves integers uninitialised. So weights get the sizes of trained ones.
+PLUGIN = """
+import torch
+
+
+def register():
+    from vllm.model_executor.model_loader import dummy_loader
+    usual = dummy_loader.initialize_dummy_weights
+
+    def initialize(module, *args, **kwargs):  # called for each module
+        usual(module, *args, **kwargs)
+        kind = type(module).__name__
+        vector = 1.0 if "Norm" in kind and "Gemma" not in kind else 0.0  # Gemma's norms add 1 to it
+        for name, parameter in module.named_parameters(recurse=False):
+            tensor = parameter.data
+            if tensor.dtype == torch.uint8:
+                tensor.fill_(118) if name.endswith("scale") else tensor.random_(0, 256)
+            elif tensor.dtype in (torch.bfloat16, torch.float32):
+                tensor.fill_(vector) if tensor.dim() == 1 else tensor.normal_(0.0, 0.02)
+
+    dummy_loader.initialize_dummy_weights = initialize
+"""
+
+
+def add_plugin():
+    """Lets all processes of vLLM find PLUGIN."""
+    folder = tempfile.mkdtemp(prefix="vllm-plugin-")
+    info = f"{folder}/minfer_weights-1.dist-info"
+    os.mkdir(info)
+    for path, text in ((f"{folder}/minfer_weights.py", PLUGIN), (f"{info}/METADATA", "Metadata-Version: 2.1\nName: minfer-weights\nVersion: 1\n"),
+                       (f"{info}/entry_points.txt", "[vllm.general_plugins]\nminfer_weights = minfer_weights:register\n")):
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+    sys.path.append(folder)
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), folder]))
+
+
+def percentile(values, share):
+    """minfer's percentile_of."""
+    if not values:
+        return 0.0
+    values = sorted(values)
+    rank = share * (len(values) - 1)
+    below = int(rank)
+    above = min(below + 1, len(values) - 1)
+    return values[below] + (values[above] - values[below]) * (rank - below)
+
+
+def r(value, digits=3):
+    return round(value, digits)
+
+
+class Record:
+    """One request: when it was due and sent, when its outputs came (seconds of perf_counter), and how many tokens they brought."""
+    __slots__ = ("due", "sent", "times", "counts", "done", "error")
+
+    def __init__(self, due):
+        self.due, self.sent, self.times, self.counts, self.done, self.error = due, None, [], [], False, None
+
+    tokens = property(lambda self: sum(self.counts))
+    ttft_ms = property(lambda self: (self.times[0] - self.sent) * 1e3)
+    tpot_ms = property(lambda self: (self.times[-1] - self.times[0]) * 1e3 / (self.tokens - 1) if self.tokens > 1 else 0.0)
+    itl_ms = property(lambda self: [(b - a) * 1e3 for a, b in zip(self.times, self.times[1:])])
+
+
+class Bench:
+    def __init__(self, args, engine, emit):
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+        self.args, self.engine, self.emit = args, engine, emit
+        self.params_class, self.kinds = SamplingParams, RequestOutputKind
+        self.prefix, self.number = f"r{os.getpid()}", 0
+        try:  # a renderer's output; a raw prompt is deprecated, but also works
+            from vllm.inputs.engine import tokens_input
+            self.as_input = tokens_input
+        except ImportError:
+            self.as_input = lambda ids: {"prompt_token_ids": ids}
+
+    def prompts(self, count, length, seed):
+        draw = random.Random(seed)
+        return [draw.choices(range(1000, 100000), k=length) for _ in range(count)]
+
+    def params(self, out_len, kind):
+        return self.params_class(temperature=0.0, max_tokens=out_len, ignore_eos=True, detokenize=False, output_kind=kind)
+
+    async def send(self, prompt, params, record):
+        self.number += 1
+        clock, times = time.perf_counter, record.times
+        try:
+            record.sent = clock()
+            async for out in self.engine.generate(self.as_input(prompt), params, f"{self.prefix}-{self.number}"):
+                count = len(out.outputs[0].token_ids) if out.outputs else 0
+                if count:
+                    times.append(clock())
+                    record.counts.append(count)
+                if out.finished:
+                    record.done = True
+        except asyncio.CancelledError:
+            record.error = record.error or "abandoned"
+            raise
+        except Exception as e:
+            if record.error is None:
+                record.error = f"{type(e).__name__}: {str(e)[:200]}"
+
+    async def gather(self, coroutines, timeout):
+        """True if all ended in time; the rest is cancelled, which aborts the requests."""
+        tasks = [asyncio.ensure_future(c) for c in coroutines]
+        _, pending = await asyncio.wait(tasks, timeout=timeout)
+        for task in pending:
+            task.cancel()
+        if pending:
+            await asyncio.wait(pending, timeout=10)
+        return not pending
+
+    async def offline(self, count, length, out_len, seed, timeout):
+        return (await self.answered(self.kinds.FINAL_ONLY, count, length, out_len, seed, timeout))[0]
+
+    async def answered(self, kind, count, length, out_len, seed, timeout):
+        """Seconds and records of requests that are sent at once."""
+        prompts = self.prompts(count, length, seed)
+        params = self.params(out_len, kind)
+        records = [Record(0.0) for _ in prompts]
+        begin = time.perf_counter()
+        in_time = await self.gather([self.send(p, params, rec) for p, rec in zip(prompts, records)], timeout)
+        seconds = time.perf_counter() - begin
+        tokens = sum(rec.tokens for rec in records)
+        if not in_time or tokens != count * out_len:
+            errors = sorted({rec.error for rec in records if rec.error})[:3]
+            raise RuntimeError(f"{tokens} tokens of {count * out_len}, in time: {in_time}, errors: {errors}")
+        return seconds, records
+
+    async def streamed_rate(self, count, length, out_len, seed, timeout):
+        """Tokens a second between the last first output and the first last one."""
+        _, records = await self.answered(self.kinds.DELTA, count, length, out_len, seed, timeout)
+        begin, end = max(rec.times[0] for rec in records), min(rec.times[-1] for rec in records)
+        tokens = sum(n for rec in records for at, n in zip(rec.times, rec.counts) if begin < at <= end)
+        return tokens / (end - begin) if end > begin else 0.0
+
+    async def throughput(self, count, length, out_len, rounds, timeout):
+        seconds = [await self.offline(count, length, out_len, 100 + i, timeout) for i in range(rounds)]
+        mid = percentile(seconds, 0.5)
+        return dict(requests=count, prompt=length, out=out_len, out_tok_s=r(count * out_len / mid, 1), req_s=r(count / mid), t=[r(s) for s in seconds],
+                    out_tok_s_rounds=[r(count * out_len / s, 1) for s in seconds])
+
+    async def decode(self, count, length, rounds, timeout):
+        """`count` sequences after prompts of `length` tokens; and how fast the prompts were."""
+        steps = 128
+        seconds = {}
+        for out_len in (1, 1 + steps):
+            await self.offline(count, length, out_len, 1, timeout)
+            runs = [await self.offline(count, length, out_len, 2 + i, timeout) for i in range(rounds)]
+            seconds[out_len] = percentile(runs, 0.5)
+        streamed = [await self.streamed_rate(count, length, 1 + steps, 2 + i, timeout) for i in range(rounds)]
+        return dict(batch=count, prompt=length, tok_s=r(count * steps / (seconds[1 + steps] - seconds[1]), 1),
+                    prefill_tok_s=r(count * length / seconds[1], 1), t_short=r(seconds[1], 4), t_long=r(seconds[1 + steps], 4),
+                    streamed_tok_s=r(percentile(streamed, 0.5), 1))
+
+    async def rate(self, rate, seconds, length, out_len, seed, grace=30.0):
+        count = max(2, round(rate * seconds))
+        draw = random.Random(seed)
+        due, at = [], 0.0
+        for _ in range(count):
+            at += draw.expovariate(rate)
+            due.append(at)
+        scale = count / rate / at
+        due = [t * scale for t in due]
+        prompts = self.prompts(count, length, seed + 7)
+        params = self.params(out_len, self.kinds.DELTA)
+        records = [Record(t) for t in due]
+        clock, tasks = time.perf_counter, []
+        gc.collect()
+        begin = clock()
+        deadline = begin + count / rate + grace
+        for prompt, record in zip(prompts, records):
+            while (wait := begin + record.due - clock()) > 0:
+                await asyncio.sleep(wait)
+            if clock() > deadline:
+                record.error = "not sent in time"
+                continue
+            tasks.append(asyncio.ensure_future(self.send(prompt, params, record)))
+            await asyncio.sleep(0)
+        pending = set(tasks)
+        if pending:
+            _, pending = await asyncio.wait(pending, timeout=max(0.0, deadline - clock()))
+        ended = clock()
+        for task in pending:
+            task.cancel()
+        if pending:
+            await asyncio.wait(pending, timeout=10)
+        return self.report(rate, records, begin, ended, len(pending), out_len)
+
+    @staticmethod
+    def report(rate, records, begin, ended, abandoned, out_len):
+        ok = [rec for rec in records if rec.done and rec.times]
+        end = max((rec.times[-1] for rec in ok), default=ended)
+        duration = (ended if abandoned else end) - begin
+        count = len(records)
+        # Abandoned and failed requests count as sent, but not as good.
+        good = sum(rec.ttft_ms <= 500 and rec.tpot_ms <= 20 for rec in ok)
+        own_p99 = [percentile(rec.itl_ms, 0.99) for rec in ok]
+        smooth = sum(p <= 20 for p in own_p99)
+        good_smooth = sum(rec.ttft_ms <= 500 and p <= 20 for rec, p in zip(ok, own_p99))
+        ttft, tpot = [rec.ttft_ms for rec in ok], [rec.tpot_ms for rec in ok]
+        itl = [gap for rec in ok for gap in rec.itl_ms]
+        late = [(rec.sent - begin - rec.due) * 1e3 for rec in records if rec.sent is not None]
+        tokens, chunks = sum(rec.tokens for rec in ok), sum(len(rec.times) for rec in ok)
+        errors = {}
+        for rec in records:
+            if rec.error:
+                errors[rec.error] = errors.get(rec.error, 0) + 1
+        # How full it was: the mean number of requests in flight (Little's law).
+        in_flight = sum(rec.times[-1] - rec.sent for rec in ok) / duration if duration > 0 else 0.0
+        return dict(
+            rate=rate, requests=count, completed=len(ok), abandoned=abandoned, duration=r(duration, 2),
+            good_share=r(good / count, 4), good_req_s=r(good / duration), smooth_share=r(smooth / count, 4), good_smooth_share=r(good_smooth / count, 4),
+            ttft_ok_share=r(sum(t <= 500 for t in ttft) / count, 4), tpot_ok_share=r(sum(t <= 20 for t in tpot) / count, 4),
+            median_ttft_ms=r(percentile(ttft, 0.5)), p90_ttft_ms=r(percentile(ttft, 0.9)), p99_ttft_ms=r(percentile(ttft, 0.99)),
+            median_tpot_ms=r(percentile(tpot, 0.5)), p90_tpot_ms=r(percentile(tpot, 0.9)), p99_tpot_ms=r(percentile(tpot, 0.99)),
+            median_itl_ms=r(percentile(itl, 0.5)), p95_itl_ms=r(percentile(itl, 0.95)), p99_itl_ms=r(percentile(itl, 0.99)),
+            out_tok_s=r(tokens / duration, 1), req_s=r(len(ok) / duration), mean_in_flight=r(in_flight, 1), tokens_per_output=r(tokens / chunks if chunks else 0.0),
+            short_outputs=sum(rec.tokens != out_len for rec in ok), p99_late_ms=r(percentile(late, 0.99)), errors=errors)
+
+
+async def run(args, emit, begin):
+    from vllm.engine.arg_utils import AsyncEngineArgs
+    from vllm.usage.usage_lib import UsageContext
+    from vllm.v1.engine.async_llm import AsyncLLM
+    import torch
+    import vllm
+
+    max_len = max([4096, *(context + 256 for context in args.contexts)])
+    kw = dict(model=make_model_dir(args.model), load_format="dummy", skip_tokenizer_init=True, dtype="bfloat16", max_model_len=max_len,
+              gpu_memory_utilization=args.mem, enable_prefix_caching=False, max_num_seqs=args.max_seqs, seed=0, disable_log_stats=True)
+    if args.fp8:
+        kw["quantization"] = "fp8"
+    if args.kv_cache_gib:
+        kw["kv_cache_memory_bytes"] = int(args.kv_cache_gib * 2**30)
+    if args.max_num_batched_tokens:
+        kw["max_num_batched_tokens"] = args.max_num_batched_tokens
+    # Defaults depend on the usage context: 8,192 tokens a step for a server on an H200.
+    try:
+        engine = AsyncLLM.from_engine_args(AsyncEngineArgs(**kw), usage_context=UsageContext.OPENAI_API_SERVER)
+    except BaseException as e:
+        traceback.print_exc()
+        emit(test="start", error=f"{type(e).__name__}: {str(e)[:500]}", start_seconds=r(time.perf_counter() - begin, 1))
+        return 3
+
+    cfg = engine.vllm_config
+    info = dict(version=vllm.__version__, torch=torch.__version__, start_seconds=r(time.perf_counter() - begin, 1))
+    for key, value in dict(
+            max_num_batched_tokens=lambda: cfg.scheduler_config.max_num_batched_tokens, max_num_seqs=lambda: cfg.scheduler_config.max_num_seqs,
+            async_scheduling=lambda: cfg.scheduler_config.async_scheduling, chunked_prefill=lambda: cfg.scheduler_config.enable_chunked_prefill,
+            stream_interval=lambda: cfg.scheduler_config.stream_interval, prefix_caching=lambda: cfg.cache_config.enable_prefix_caching,
+            v2_model_runner=lambda: cfg.use_v2_model_runner, cudagraph_mode=lambda: str(cfg.compilation_config.cudagraph_mode),
+            capture_sizes=lambda: cfg.compilation_config.cudagraph_capture_sizes, quantization=lambda: cfg.model_config.quantization,
+            kv_cache_dtype=lambda: str(cfg.cache_config.cache_dtype), num_gpu_blocks=lambda: cfg.cache_config.num_gpu_blocks,
+            core=lambda: type(engine.engine_core).__name__).items():
+        try:
+            info[key] = value()
+        except Exception as e:
+            info[key] = f"? {type(e).__name__}"
+    emit(test="start", **info)
+    if args.lock:
+        lock = open(args.lock, "w", encoding="utf-8")
+        fcntl.flock(lock, fcntl.LOCK_EX)  # until this process ends
+    bench = Bench(args, engine, emit)
+    status = 0
+
+    async def part(name, needed_s, make):
+        """Runs one part if there is time for it; whatever it raises is printed, and the next one runs."""
+        nonlocal status
+        start = time.perf_counter()
+        if status:
+            return
+        if start - begin + needed_s > args.limit:
+            emit(test=name, error="skipped: out of time")
+            return
+        try:
+            emit(test=name, **(await make()), took_s=r(time.perf_counter() - start, 2))
+        except Exception as e:
+            traceback.print_exc()
+            emit(test=name, error=f"{type(e).__name__}: {str(e)[:300]}", took_s=r(time.perf_counter() - start, 2))
+        if getattr(engine, "errored", False):
+            emit(test=name, error="the engine is dead")
+            status = 5
+
+    async def warm_up():
+        seconds = await bench.offline(32, 512, 128, 1, 90)
+        await bench.rate(20, 2, 512, 128, 2, 20)  # prompts beside decoding
+        return dict(requests=72, first_s=r(seconds))
+
+    await part("warm_up", 5, warm_up)
+    gc.collect()
+    gc.freeze()  # like vLLM's server
+    if args.rounds > 0:
+        length, out_len = args.lengths
+        await part(f"throughput_512x({length}+{out_len})", 20, lambda: bench.throughput(512, length, out_len, args.rounds, 150))
+    for count in args.decode:
+        await part(f"decode_{count}", 10, lambda: bench.decode(count, 512, 3, 60))
+    for context in args.contexts:
+        await part(f"context_{context}", 10, lambda: bench.decode(1, context, 2, 120))
+    for rate in args.rates:
+        await part(f"rate_{rate:g}", args.seconds + 10, lambda: bench.rate(rate, args.seconds, 512, 128, args.seed, args.grace))
+        await asyncio.sleep(0.5)
+    emit(test="end", total_seconds=r(time.perf_counter() - begin, 1), status=status)
+    try:
+        engine.shutdown(timeout=5)
+    except Exception:
+        traceback.print_exc()
+    return status
+
+
+def end_children():
+    """Those of this process: an engine core that outlives it would keep the GPU's memory."""
+    try:
+        import psutil
+        children = psutil.Process().children(recursive=True)
+        for child in children:
+            child.terminate()
+        _, alive = psutil.wait_procs(children, timeout=5)
+        for child in alive:
+            child.kill()
+    except Exception:
+        traceback.print_exc()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    def numbers(kind):
+        return lambda text: [kind(part) for part in text.split(",") if part]
+
+    parser.add_argument("--model", choices=sorted(MODELS), default="llama-3.1-8b", help="the shape")
+    parser.add_argument("--fp8", action="store_true", help="weights quantised to FP8 (default: BF16)")
+    parser.add_argument("--rates", type=numbers(float), default=[16, 20, 24, 28], help="requests a second, e.g. 16,20; empty: none")
+    parser.add_argument("--decode", type=numbers(int), default=[], help="sequences at once, e.g. 1,64")
+    parser.add_argument("--contexts", type=numbers(int), default=[], help="tokens of prompts, e.g. 2048,130000")
+    parser.add_argument("--lengths", type=numbers(int), default=[512, 128], help="tokens of the prompts and answers of the 512 requests")
+    parser.add_argument("--seconds", type=float, default=15, help="of arrivals, for each rate")
+    parser.add_argument("--grace", type=float, default=30, help="seconds after the last arrival, then the rest is abandoned")
+    parser.add_argument("--rounds", type=int, default=2, help="of the 512 requests; 0: none")
+    parser.add_argument("--max-num-batched-tokens", type=int, default=0, help="0: vLLM's default")
+    parser.add_argument("--max-seqs", type=int, default=256, help="requests at once")
+    parser.add_argument("--mem", type=float, default=0.85, help="share of the GPU's memory")
+    parser.add_argument("--kv-cache-gib", type=float, default=0, help="size of the KV cache; 0: what --mem leaves")
+    parser.add_argument("--lock", help="file: several engines may start side by side, and whoever has it locked measures")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--limit", type=float, default=570, help="seconds for all: no part starts that would outlast them")
+    parser.add_argument("--out", help="file that also gets the JSON lines")
+    args = parser.parse_args()
+    if len(args.lengths) != 2:
+        parser.error(f"--lengths: expected two numbers, found {len(args.lengths)}")
+    begin = time.perf_counter()
+    add_plugin()
+    out_file = open(args.out, "a", encoding="utf-8") if args.out else None
+    base = dict(engine="vllm", model=args.model, weights="fp8" if args.fp8 else "bf16")
+
+    def emit(**kw):
+        line = json.dumps({**base, **kw})
+        print(line, flush=True)
+        if out_file:
+            out_file.write(line + "\n")
+            out_file.flush()
+
+    def give_up():
+        emit(test="end", error="--limit ran out", total_seconds=r(time.perf_counter() - begin, 1))
+        end_children()
+        os._exit(4)
+
+    watchdog = threading.Timer(args.limit + 15, give_up)
+    watchdog.daemon = True
+    watchdog.start()
+    status = 3
+    try:
+        try:
+            import uvloop  # like vLLM's server
+            runner = uvloop.run
+        except ImportError:
+            runner = asyncio.run
+        status = runner(run(args, emit, begin))
+    except BaseException as e:
+        traceback.print_exc()
+        emit(test="end", error=f"{type(e).__name__}: {str(e)[:300]}")
+    sys.stdout.flush()
+    end_children()
+    os._exit(status)
+
+
+if __name__ == "__main__":
+    main()

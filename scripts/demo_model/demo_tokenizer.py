@@ -1,0 +1,129 @@
+"""The demo model's vocabulary: SentencePiece BPE with byte fallback, as llama.cpp's "llama" tokeniser reads it.
+
+Conventions of that tokeniser, which `encode` follows: special tokens are cut out first; every piece of text that starts the input
+or follows a special token gets a space in front (add_space_prefix); spaces are written as U+2581; letters without a piece fall
+back to byte tokens. Digits are pieces of their own, so a number is the sequence of its digits.
+"""
+
+import io
+import re
+import sys
+from pathlib import Path
+from typing import Iterable
+
+import sentencepiece
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "golden"))
+from gguf_writer import GgufWriter, ValueType
+
+SPACE = "\u2581"
+BOS, EOS = "<s>", "</s>"
+SYSTEM, USER, ASSISTANT, END = "<|system|>", "<|user|>", "<|assistant|>", "<|end|>"
+CHAT_TOKENS = (SYSTEM, USER, ASSISTANT, END)
+CHAT_TEMPLATE = (
+    "{{ bos_token }}{% for message in messages %}"
+    "{{ '<|' + message['role'] + '|>\\n' + message['content'] + '<|end|>' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>\\n' }}{% endif %}"
+)
+_WORD = re.compile(r" ?[^ \n]+| |\n")
+_SPECIAL = re.compile("|".join(re.escape(token) for token in (BOS, EOS, *CHAT_TOKENS)))
+
+
+def train(texts: Iterable[str], vocab_size: int, num_threads: int) -> bytes:
+    """Learns a vocabulary from texts and returns it as a serialised ModelProto.
+
+    Lines keep the space in front that `encode` will give them, so the trainer adds none of its own.
+    """
+    lines = (line for text in texts for line in (" " + text).split("\n") if line.strip())
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=lines, model_writer=model, model_type="bpe", vocab_size=vocab_size, num_threads=num_threads,
+        split_digits=True, byte_fallback=True, character_coverage=1.0, normalization_rule_name="identity",
+        add_dummy_prefix=False, remove_extra_whitespaces=False, allow_whitespace_only_pieces=False,
+        unk_id=0, bos_id=1, eos_id=2, pad_id=-1, unk_piece="<unk>", bos_piece=BOS, eos_piece=EOS,
+        control_symbols=list(CHAT_TOKENS), max_sentence_length=1 << 16, minloglevel=2,
+    )  # fmt: skip
+    return model.getvalue()
+
+
+class DemoTokenizer:
+    """Text to ids and back with a trained vocabulary. Not thread safe: words are cached."""
+
+    def __init__(self, model_proto: bytes) -> None:
+        self.model_proto = model_proto
+        self._processor = sentencepiece.SentencePieceProcessor(model_proto=model_proto)
+        self._words: dict[str, list[int]] = {}
+        self.special = {token: self._processor.piece_to_id(token) for token in (BOS, EOS, *CHAT_TOKENS)}
+
+    @property
+    def vocab_size(self) -> int:
+        return self._processor.vocab_size()
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of text in which special tokens are recognised. BOS is not added: write it."""
+        ids: list[int] = []
+        start = 0
+        for match in _SPECIAL.finditer(text):
+            ids += self.encode_plain(text[start : match.start()])
+            ids.append(self.special[match.group()])
+            start = match.end()
+        return ids + self.encode_plain(text[start:])
+
+    def encode_plain(self, text: str) -> list[int]:
+        """Ids of text without special tokens, with the space in front; no ids for an empty text."""
+        return self.encode_continued(" " + text) if text else []
+
+    def encode_continued(self, text: str) -> list[int]:
+        """Ids of text as it stands. No piece has a space or a newline inside, so words can be encoded one by one and cached."""
+        ids: list[int] = []
+        for word in _WORD.findall(text):
+            cached = self._words.get(word)
+            if cached is None:
+                cached = self._processor.encode(word)
+                self._words[word] = cached
+            ids += cached
+        return ids
+
+    def decode(self, ids: list[int]) -> str:
+        """Text of ids, special tokens by name, without the space in front."""
+        raw = bytearray()
+        for token in ids:
+            piece = self._processor.id_to_piece(token)
+            is_byte = self._processor.is_byte(token)
+            raw += bytes([int(piece[3:5], 16)]) if is_byte else piece.replace(SPACE, " ").encode("utf-8")
+        return raw.decode("utf-8", errors="replace").removeprefix(" ")
+
+    def add_to(self, writer: GgufWriter) -> None:
+        """Writes the vocabulary, the special tokens and the chat template as `tokenizer.*` metadata."""
+        sp = self._processor
+        ids = range(self.vocab_size)
+        writer.add("tokenizer.ggml.model", "llama")
+        writer.add("tokenizer.ggml.pre", "default")
+        writer.add("tokenizer.ggml.tokens", [sp.id_to_piece(i) for i in ids], ValueType.STRING)
+        writer.add("tokenizer.ggml.scores", [sp.get_score(i) for i in ids], ValueType.FLOAT32)
+        writer.add("tokenizer.ggml.token_type", [_token_type(sp, i) for i in ids], ValueType.INT32)
+        writer.add("tokenizer.ggml.bos_token_id", sp.bos_id(), ValueType.UINT32)
+        writer.add("tokenizer.ggml.eos_token_id", sp.eos_id(), ValueType.UINT32)
+        writer.add("tokenizer.ggml.eot_token_id", self.special[END], ValueType.UINT32)
+        writer.add("tokenizer.ggml.unknown_token_id", sp.unk_id(), ValueType.UINT32)
+        writer.add("tokenizer.ggml.add_bos_token", True)
+        writer.add("tokenizer.ggml.add_eos_token", False)
+        writer.add("tokenizer.ggml.add_space_prefix", True)
+        writer.add("tokenizer.chat_template", CHAT_TEMPLATE)
+
+
+def _token_type(sp: sentencepiece.SentencePieceProcessor, token: int) -> int:
+    """The type as llama.cpp numbers it: 1 normal, 2 unknown, 3 control, 5 unused, 6 byte."""
+    if sp.is_unknown(token):
+        return 2
+    if sp.is_control(token):
+        return 3
+    if sp.is_unused(token):
+        return 5
+    return 6 if sp.is_byte(token) else 1
+
+
+def render_chat(messages: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
+    """What CHAT_TEMPLATE renders: messages are {"role": "system" | "user" | "assistant", "content": text}."""
+    turns = "".join(f"<|{message['role']}|>\n{message['content']}{END}" for message in messages)
+    return BOS + turns + (f"{ASSISTANT}\n" if add_generation_prompt else "")
