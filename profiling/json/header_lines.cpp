@@ -44,7 +44,7 @@ template <class Json>
 void option_members(Json& json, auto& options) {
   if constexpr (Json::kReads) {
     for (const std::string_view option : json.field().keys())
-      options.emplace_back(printable(std::string(option)), json.field()[option].text());
+      options.emplace_back(without_controls(std::string(option)), json.field()[option].text());
   } else {
     for (const auto& [option, content] : options)
       json.told(option, std::string_view(content));

@@ -28,7 +28,7 @@ std::string shown(const simdjson::dom::element& value) {
     case element_type::OBJECT:
       return "object";
     case element_type::STRING:
-      return "string \"" + printable(std::string(value.get_string().value_unsafe().substr(0, kQuotedBytes))) +
+      return "string \"" + without_controls(std::string(value.get_string().value_unsafe().substr(0, kQuotedBytes))) +
              "\"";
     case element_type::NULL_VALUE:
       break;
@@ -142,7 +142,7 @@ std::string_view JsonField::raw_text() const {
 }
 
 std::string JsonField::text() const {
-  return printable(std::string(raw_text()));
+  return without_controls(std::string(raw_text()));
 }
 
 void JsonField::expected(std::string_view what) const {
@@ -155,7 +155,7 @@ std::string JsonField::path() const {
   return parent_->path() + (parent_->parent_ == nullptr ? ": " : ".") + std::string(name_);
 }
 
-std::string printable(std::string text) {
+std::string without_controls(std::string text) {
   for (size_t i = 0; i < text.size(); ++i) {
     const auto byte = static_cast<unsigned char>(text[i]);
     // C1 controls, U+0080 to U+009F, are C2 80 to C2 9F in UTF-8.

@@ -91,6 +91,6 @@ Enum one_of(const JsonField& field, const std::array<Enum, N>& values) {
 }
 
 /// `text` with control characters replaced by '?'.
-std::string printable(std::string text);
+std::string without_controls(std::string text);
 
 }  // namespace minfer

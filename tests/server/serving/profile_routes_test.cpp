@@ -12,6 +12,7 @@
 #include "profiling/requests/slow_requests.h"
 #include "server/commands/commands.h"
 #include "tests/support/server/profile_routes_run.h"
+#include "tests/support/wait.h"
 
 namespace minfer {
 namespace {
@@ -122,11 +123,9 @@ TEST_F(ProfileRoutesTest, AServerIsExplainedByItsSummary) {
   };
   EXPECT_THROW(explain(""), Error) << "it has run no step";
   complete(30);
-  // Four times a second a reading of the machine changes the findings, but not between all of that many pairs.
-  bool is_same = false;
-  for (int i = 0; i < 20 && !is_same; ++i)
-    is_same = explain("") == get_json("/profile/summary").at("report").at("findings");
-  EXPECT_TRUE(is_same);
+  // A reading of the machine, four times a second, changes the findings: not between both sides of each pair.
+  EXPECT_TRUE(test::wait_until(
+      [&] { return explain("") == get_json("/profile/summary").at("report").at("findings"); }));
   EXPECT_EQ(explain(" --last 10").at("steps"), 10);
   EXPECT_EQ(explain("").at("requests"), 1);
   complete(5);
