@@ -28,8 +28,8 @@ std::string shown(const simdjson::dom::element& value) {
     case element_type::OBJECT:
       return "object";
     case element_type::STRING:
-      return "string \"" + without_controls(std::string(value.get_string().value_unsafe().substr(0, kQuotedBytes))) +
-             "\"";
+      return "string \"" +
+             without_controls(std::string(value.get_string().value_unsafe().substr(0, kQuotedBytes))) + "\"";
     case element_type::NULL_VALUE:
       break;
   }
