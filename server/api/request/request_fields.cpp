@@ -158,14 +158,14 @@ void take_flag(JsonFields& fields, const char* name, bool& into) {
 }
 
 /// A token id as the name of a JSON member: digits alone, without leading zeros.
-TokenId read_bias_token(const std::string& name, int32_t vocab_size) {
+TokenId read_bias_token(const std::string& path, const std::string& name, int32_t vocab_size) {
   TokenId token = -1;
   const char* end = name.data() + name.size();
   const auto [stop, failed] = std::from_chars(name.data(), end, token);
   const bool canonical = failed == std::errc{} && stop == end && std::to_string(token) == name;
   if (!canonical || token < 0 || token >= vocab_size) {
-    throw bad_request("logit_bias", fmt::format("logit_bias: \"{}\", expected a token id from 0 to {}",
-                                                printable(name, 60), vocab_size - 1));
+    throw bad_request(path, fmt::format("{}: \"{}\", expected a token id from 0 to {}", path,
+                                        printable(name, 60), vocab_size - 1));
   }
   return token;
 }
@@ -174,9 +174,10 @@ std::vector<LogitBias> read_logit_bias(JsonFields& fields, int32_t vocab_size) {
   std::vector<LogitBias> biases;
   const Json* object = fields.object("logit_bias");
   if (object == nullptr) return biases;
+  const std::string path = fields.path("logit_bias");
   for (const auto& [name, value] : object->items()) {
-    const TokenId token = read_bias_token(name, vocab_size);
-    biases.push_back({token, static_cast<float>(read_number(value, "logit_bias." + name, -100.0, 100.0))});
+    const TokenId token = read_bias_token(path, name, vocab_size);
+    biases.push_back({token, static_cast<float>(read_number(value, path + '.' + name, -100.0, 100.0))});
   }
   return biases;
 }
@@ -302,10 +303,13 @@ void settle_lengths(CompletionRequest& request, const ApiContext& context, std::
   request.sampling.min_tokens = static_cast<int32_t>(min_tokens);
 }
 
-void settle_bound(CompletionRequest& request, const ApiContext& context, int64_t most, int64_t window) {
-  const int64_t left =
+void settle_bound(CompletionRequest& request, const ApiContext& context, std::optional<int64_t> most,
+                  int64_t window) {
+  const int64_t room =
       std::min<int64_t>(window, context.max_model_len) - static_cast<int64_t>(request.prompts.front().size());
-  settle_lengths(request, context, std::clamp<int64_t>(left, 1, most), 0, INT32_MAX);
+  const int64_t left = std::max<int64_t>(room, 1);
+  if (most) most = std::min(*most, left);
+  settle_lengths(request, context, most, 0, static_cast<int32_t>(left));
 }
 
 Request CompletionRequest::engine_request(int32_t choice, std::string id) const {
@@ -405,8 +409,9 @@ void read_sampling(JsonFields& fields, const ApiContext& context, SamplingParams
   }
   sampling.stop = read_stop_strings(fields, "stop", context.limits);
   if (const Json* ids = fields.array("stop_token_ids")) {
-    check_count("stop_token_ids", ids->size(), context.limits.max_stop_tokens);
-    sampling.stop_token_ids = read_token_ids(*ids, "stop_token_ids", context.vocab_size);
+    const std::string path = fields.path("stop_token_ids");
+    check_count(path, ids->size(), context.limits.max_stop_tokens);
+    sampling.stop_token_ids = read_token_ids(*ids, path, context.vocab_size);
   }
   take_flag(fields, "include_stop_str_in_output", sampling.include_stop_in_output);
   take_flag(fields, "ignore_eos", sampling.ignore_eos);

@@ -70,9 +70,9 @@ void check_text_length(std::string_view field, size_t bytes, const ApiContext& c
 void settle_lengths(CompletionRequest& request, const ApiContext& context, std::optional<int64_t> max_tokens,
                     int64_t min_tokens, int32_t otherwise);
 
-/// The same for `most` tokens as a bound, not a wish: clients send the same number whatever the context. If less is left in a
-/// context of `window` tokens, the answer gets that, at least one token.
-void settle_bound(CompletionRequest& request, const ApiContext& context, int64_t most,
+/// The same for `most` tokens (at least one) as a bound, not a wish: clients send the same number whatever the context. If less is
+/// left in a context of `window` tokens, the answer gets that, at least one token. No bound asked for: what is left.
+void settle_bound(CompletionRequest& request, const ApiContext& context, std::optional<int64_t> most,
                   int64_t window = INT64_MAX);
 
 /// An estimate of the bytes of JSON in the answer to `request` if each of its choices has `max_tokens`: from choices

@@ -125,7 +125,7 @@ CompletionRequest parse_infill_request(std::string_view body, const ApiContext& 
   request.ignored_fields = unknown.names();
 
   request.prompts.push_back(tokenise_parts(parts, context));
-  settle_bound(request, context, wanted == -1 ? INT32_MAX : wanted);
+  settle_bound(request, context, wanted == -1 ? std::nullopt : std::optional(wanted));
   return std::move(request);
 }
 

@@ -145,7 +145,8 @@ std::string ollama_error_json(const ApiError& error) {
 std::string ollama_show_response(std::string_view body, const ApiContext& context, UnknownFields& unknown) {
   Json root = parse_json_body(body);
   // The older name of the field.
-  if (!root.contains("model") && root.contains("name")) root["model"] = root["name"], root.erase("name");
+  if (const Json older = root.value("name", Json()); !root.contains("model") && !older.is_null())
+    root.erase("name"), root["model"] = older;
   JsonFields fields(root, {}, unknown);
   read_model(fields, context, kOllamaTag);
   fields.report_unknown();

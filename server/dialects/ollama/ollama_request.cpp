@@ -1,6 +1,7 @@
 // POST /api/chat and /api/generate.
 #include <algorithm>
 #include <array>
+#include <deque>
 #include <utility>
 
 #include <fmt/format.h>
@@ -23,6 +24,9 @@ constexpr std::array<std::string_view, 8> kOllamaUnsupported{
 /// Advice to a server that loads models on demand, or that shortens conversations. The model stays loaded. A prompt that
 /// does not fit is refused.
 constexpr std::array<std::string_view, 3> kOllamaAdvice{"keep_alive", "truncate", "shift"};
+
+/// Calls that wait for results at a time. Each result looks at all of them, so that earlier ones are forgotten.
+constexpr size_t kMaxOpenCalls = 256;
 
 /// One conversation: the messages so far, and the calls without results. Calls get ids. A result belongs to the first such call
 /// that has its tool_call_id or its tool_name, or to the first of all if it has neither.
@@ -72,6 +76,7 @@ class OllamaMessages {
       message["tool_calls"].push_back(
           make_call(id, name, arguments == nullptr ? Json::object() : *arguments));
       open_.push_back({std::move(id), name});
+      if (open_.size() > kMaxOpenCalls) open_.pop_front();
     }
     if (message.contains("tool_calls") && message["content"] == "") message["content"] = nullptr;
   }
@@ -89,7 +94,7 @@ class OllamaMessages {
 
   UnknownFields& unknown_;
   Json messages_ = Json::array();
-  std::vector<OpenCall> open_;
+  std::deque<OpenCall> open_;
   int num_calls_ = 0;
 };
 
@@ -155,7 +160,7 @@ struct OllamaBody : RequestBody {
       throw context_length_exceeded(
           "options.num_ctx",
           fmt::format("options.num_ctx: {}, but the prompt has {} tokens", num_ctx, num_tokens));
-    settle_bound(request, context, num_predict <= 0 ? INT32_MAX : num_predict, num_ctx);
+    settle_bound(request, context, num_predict <= 0 ? std::nullopt : std::optional(num_predict), num_ctx);
     return std::move(request);
   }
 

@@ -119,6 +119,8 @@ TEST_F(InfillTest, SamplingAndLengthAreTheRequests) {
   EXPECT_TRUE(made.stream);
   EXPECT_THAT(made.ignored_fields, testing::ElementsAre("samplers"));
   EXPECT_FALSE(parse(gap + R"(,"seed":-1)").sampling.seed);
+  api_->context.limits.max_answer_bytes = 600;  // 100 tokens
+  EXPECT_EQ(parse(gap).sampling.max_tokens, 100) << "no number was asked for";
 }
 
 TEST_F(InfillTest, AnswersHaveTheServersForm) {

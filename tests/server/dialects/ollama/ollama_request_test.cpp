@@ -120,6 +120,9 @@ TEST_F(OllamaRequestTest, LengthsAreBounds) {
   EXPECT_EQ(options(fmt::format(R"("num_ctx":{})", num_prompt + 5)).sampling.max_tokens, 5);
   EXPECT_EQ(options(fmt::format(R"("num_ctx":{},"num_predict":3)", num_prompt + 5)).sampling.max_tokens, 3);
   EXPECT_EQ(options(R"("num_ctx":131072)").sampling.max_tokens, 1000 - num_prompt);
+  api_->context.limits.max_answer_bytes = 600;  // 100 tokens
+  EXPECT_EQ(chat(kHiMessage).sampling.max_tokens, 100) << "no number was asked for";
+  EXPECT_EQ(options(R"("num_predict":90)").sampling.max_tokens, 90);
   refused_options(fmt::format(R"("num_ctx":{})", num_prompt), "num_ctx", "but the prompt has");
   refused_chat(fmt::format(R"("messages":[{{"role":"user","content":"{:x>2000}"}}])", ""), "messages",
                "maximum");
@@ -134,6 +137,9 @@ TEST_F(OllamaRequestTest, OptionsAreChecked) {
   refused_options(R"("repeat_penalty":0)", "repeat_penalty", "a number");
   refused_options(R"("stop":[1])", "stop[0]", "a string");
   refused_options(R"("stop":[""])", "stop[0]", "end every answer");
+  refused_options(R"("stop_token_ids":[-1])", "stop_token_ids[0]", "an integer");
+  refused_options(R"("logit_bias":{"x":1})", "logit_bias", "options.logit_bias: \"x\"");
+  refused_options(R"("logit_bias":{"1":"x"})", "logit_bias.1", "a number");
   refused_options(R"("typical_p":0.7)", "typical_p", "not supported");
   refused_options(R"("repeat_penalty":1.1,"repeat_last_n":64)", "repeat_last_n", "all tokens");
   refused_options(R"("presence_penalty":1,"repeat_last_n":64)", "repeat_last_n", "all tokens");
@@ -184,6 +190,20 @@ TEST_F(OllamaRequestTest, CallsAndResultsBecomeMessages) {
       {"role":"tool","content":"yes","tool_call_id":"x1","name":"f"},
       {"role":"tool","content":"late","tool_call_id":"call00000"},
       {"role":"assistant","content":"so"}])"));
+}
+
+TEST_F(OllamaRequestTest, ResultsBelongToTheNewestCalls) {
+  api_->context.max_model_len = 100'000;
+  std::string calls;
+  for (int i = 0; i < 300; ++i)
+    calls += fmt::format(R"({}{{"function":{{"name":"f{}"}}}})", i == 0 ? "" : ",", i);
+  const OrderedJson messages = rendered(R"([{"role":"assistant","tool_calls":[)" + calls +
+                                        R"(]},{"role":"tool","tool_name":"f0","content":"a"},
+      {"role":"tool","tool_call_id":"call00299","content":"b"},{"role":"tool","content":"c"}])");
+  EXPECT_EQ(messages[0]["tool_calls"].size(), 300u);
+  EXPECT_EQ(messages[1]["tool_call_id"], "call00000") << "of a call that is forgotten";
+  EXPECT_EQ(messages[2]["name"], "f299");
+  EXPECT_EQ(messages[3]["name"], "f44");
 }
 
 TEST_F(OllamaRequestTest, MessagesAreChecked) {

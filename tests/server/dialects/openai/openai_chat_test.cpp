@@ -202,6 +202,9 @@ TEST_F(OpenAiChatTest, ToolsGoToTheTemplateAsTheyCame) {
   EXPECT_FALSE(api_.rendered.contains("tools"));
   prompt(kHello, "\"tools\":[]");
   EXPECT_FALSE(api_.rendered.contains("tools"));
+  prompt(kHello, R"("tools":[{"function":{"name":"f"}},{"function":{"name":"f","description":"d"}}])");
+  EXPECT_EQ(api_.rendered["tools"],
+            OrderedJson::parse(R"([{"type":"function","function":{"name":"f","description":"d"}}])"));
 }
 
 /// As in /v1/responses, within the forms of chats.
