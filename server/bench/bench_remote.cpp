@@ -19,8 +19,8 @@ using Json = nlohmann::ordered_json;
 constexpr int64_t kTickNs = 100'000'000;  ///< between two looks at Ctrl-C and at time-outs
 
 /// "Name: value" lines, ready for a request.
-std::string header_lines(const RemoteOptions& options) {
-  std::string lines;
+std::vector<std::string> header_lines(const RemoteOptions& options) {
+  std::vector<std::string> lines;
   const auto add = [&](std::string_view name, std::string_view value) {
     constexpr std::string_view kEndsLine("\r\n\0", 3);
     if (name.empty() || name.find_first_of(" :") != std::string_view::npos ||
@@ -28,7 +28,7 @@ std::string header_lines(const RemoteOptions& options) {
         value.find_first_of(kEndsLine) != std::string_view::npos) {
       fail("--header: \"{}={}\" is no header, expected NAME=VALUE", name, value);
     }
-    lines += fmt::format("{}: {}\r\n", name, value);
+    lines.push_back(fmt::format("{}: {}", name, value));
   };
   if (!options.api_key.empty()) add("Authorization", "Bearer " + options.api_key);
   for (const std::string& header : options.headers) {
@@ -71,8 +71,7 @@ class RemoteRun {
  public:
   struct Target {
     const RemoteOptions& options;
-    const HttpUrl& url;
-    const std::string& headers;
+    const std::vector<std::string>& headers;
     HttpClient& client;
   };
 
@@ -140,8 +139,7 @@ class RemoteRun {
         target_.options.keep_text || session->turn + 1 < session->conversation.turns.size();
     session->stream = std::make_unique<CompletionStream>(target_.options.is_chat(), keeps_text,
                                                          [this, session] { end_turn(session); });
-    std::string message = http_request("POST", target_.url, target_.options.endpoint, target_.headers,
-                                       request_body(*session, turn.output_len));
+    HttpMessage message{target_.options.endpoint, target_.headers, request_body(*session, turn.output_len)};
     RequestRecord& record = session->stream->record();
     record.input_tokens = session->history.num_tokens();
     record.start_ns = now_ns();
@@ -212,9 +210,8 @@ class RemoteRun {
 
 RemoteLoad::RemoteLoad(RemoteOptions options)
     : options_(std::move(options)),
-      url_(parse_http_url(options_.base_url)),
       headers_(header_lines(options_)),
-      client_(std::make_unique<HttpClient>(url_)) {}
+      client_(std::make_unique<HttpClient>(options_.base_url)) {}
 
 RemoteLoad::~RemoteLoad() = default;
 
@@ -222,7 +219,7 @@ const std::string& RemoteLoad::model() {
   if (!options_.model.empty()) return options_.model;
   constexpr int64_t kTimeoutNs = 10'000'000'000;
   WholeResponse response(*client_);
-  client_->send(http_request("GET", url_, "/v1/models", headers_, ""), response);
+  client_->send({"/v1/models", headers_}, response);
   const int64_t deadline_ns = now_ns() + kTimeoutNs;
   while (!response.is_done() && now_ns() < deadline_ns)
     client_->run_until(deadline_ns);
@@ -262,7 +259,7 @@ std::string RemoteLoad::try_first(const std::vector<Conversation>& workload) {
 }
 
 LoadResult RemoteLoad::run(const std::vector<Conversation>& workload, int32_t max_concurrency) {
-  const RemoteRun::Target target{options_, url_, headers_, *client_};
+  const RemoteRun::Target target{options_, headers_, *client_};
   return RemoteRun(target, workload, max_concurrency).run();
 }
 

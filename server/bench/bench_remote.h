@@ -8,7 +8,6 @@
 
 #include "server/bench/bench_workload.h"
 #include "server/bench/load_metrics.h"
-#include "server/http/http_url.h"
 
 namespace minfer {
 
@@ -56,7 +55,7 @@ struct RemoteOptions {
 /// A load generator for servers that speak OpenAI's API. Responses are streamed; the server's `usage` counts the tokens.
 class RemoteLoad {
  public:
-  /// Throws Error for a URL, header or host that cannot be used.
+  /// Throws Error for a URL or header that cannot be used.
   explicit RemoteLoad(RemoteOptions options);
   ~RemoteLoad();
 
@@ -77,8 +76,7 @@ class RemoteLoad {
   std::string try_first(const std::vector<Conversation>& workload);
 
   RemoteOptions options_;
-  HttpUrl url_;
-  std::string headers_;
+  std::vector<std::string> headers_;
   std::unique_ptr<HttpClient> client_;
 };
 

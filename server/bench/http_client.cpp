@@ -1,23 +1,17 @@
 #include "server/bench/http_client.h"
 
+#include <algorithm>
 #include <array>
-#include <chrono>
-#include <cstring>
+#include <cerrno>
+#include <cstdlib>
 #include <exception>
-#include <unordered_map>
+#include <map>
+#include <new>
 #include <utility>
-#include <vector>
 
-#include <boost/asio/as_tuple.hpp>
-#include <boost/asio/co_spawn.hpp>
-#include <boost/asio/connect.hpp>
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/steady_timer.hpp>
-#include <boost/asio/use_awaitable.hpp>
-#include <boost/asio/write.hpp>
-#include <boost/beast/http/basic_parser.hpp>
-#include <boost/beast/http/error.hpp>
+#include <curl/curl.h>
+#include <sys/epoll.h>
+#include <unistd.h>
 
 #include "kernels/base/clock.h"
 #include "kernels/base/error.h"
@@ -26,200 +20,236 @@
 namespace minfer {
 namespace {
 
-namespace net = boost::asio;
-namespace http = boost::beast::http;
-using boost::beast::string_view;
-using boost::system::error_code;
-using net::ip::tcp;
-
-/// Passes on the status and the pieces of a body as they are parsed; headers are of no use here.
-class ResponseParser : public http::basic_parser<false> {
- public:
-  ResponseParser(HttpResponseHandler& handler, const int64_t& time_ns)
-      : handler_(handler), time_ns_(time_ns) {
-    eager(true);
-    body_limit(boost::none);
+template <auto Free>
+struct CurlDeleter {
+  template <typename T>
+  void operator()(T* object) const {
+    Free(object);
   }
-
- private:
-  void on_request_impl(http::verb, string_view, string_view, int, error_code&) override {}
-  void on_response_impl(int status, string_view, int, error_code&) override { status_ = status; }
-  void on_field_impl(http::field, string_view, string_view, error_code&) override {}
-  void on_header_impl(error_code&) override { handler_.on_status(status_); }
-  void on_body_init_impl(boost::optional<uint64_t> const&, error_code&) override {}
-  size_t on_body_impl(string_view body, error_code&) override { return hand_on(body); }
-  void on_chunk_header_impl(uint64_t, string_view, error_code&) override {}
-  size_t on_chunk_body_impl(uint64_t, string_view body, error_code&) override { return hand_on(body); }
-  void on_finish_impl(error_code&) override {}
-
-  size_t hand_on(string_view body) {
-    handler_.on_body({body.data(), body.size()}, time_ns_);
-    return body.size();
-  }
-
-  HttpResponseHandler& handler_;
-  const int64_t& time_ns_;
-  int status_ = 0;
 };
+using EasyHandle = std::unique_ptr<CURL, CurlDeleter<curl_easy_cleanup>>;
+using MultiHandle = std::unique_ptr<CURLM, CurlDeleter<curl_multi_cleanup>>;
+using HeaderList = std::unique_ptr<curl_slist, CurlDeleter<curl_slist_free_all>>;
+using Url = std::unique_ptr<CURLU, CurlDeleter<curl_url_cleanup>>;
 
-/// The message for the end of a connection: the same for all requests with that failure.
-std::string describe(const error_code& error) {
-  if (error == net::error::connection_refused) return "connection refused";
-  if (error == net::error::eof || error == http::error::partial_message ||
-      error == http::error::end_of_stream || error == net::error::connection_reset ||
-      error == net::error::broken_pipe) {
-    return "connection closed by the server";
-  }
-  if (error.category() == http::make_error_code(http::error::bad_version).category()) {
-    return "no valid HTTP: " + error.message();
-  }
-  return error.message();
+/// `text` without '/' at its end.
+std::string server_url(const std::string& text) {
+  constexpr std::string_view kExpected = "expected http[s]://HOST[:PORT][/PATH]";
+  const Url url(curl_url());
+  const bool has_scheme = text.starts_with("http://") || text.starts_with("https://");
+  if (!has_scheme) fail("{}: {}", text, kExpected);
+  const CURLUcode code = curl_url_set(url.get(), CURLUPART_URL, text.c_str(), CURLU_DISALLOW_USER);
+  if (code != CURLUE_OK) fail("{}: {}, {}", text, curl_url_strerror(code), kExpected);
+  if (text.find_first_of("?#@") != std::string::npos) fail("{}: {} without user or query", text, kExpected);
+  std::string_view kept = text;
+  while (kept.ends_with('/'))
+    kept.remove_suffix(1);
+  return std::string(kept);
 }
 
-/// A connection, with the state of the request that uses it.
-struct ClientConnection {
-  explicit ClientConnection(net::io_context& context) : socket(context) {}
+/// A request under way.
+struct Transfer {
+  HttpResponseHandler* handler = nullptr;
+  HttpMessage message;
+  EasyHandle easy;
+  HeaderList headers;
+  std::exception_ptr thrown;  ///< by the handler; not through curl
 
-  tcp::socket socket;
-  std::string message;
-  std::array<char, 16384> buffer;
-  size_t buffered = 0;
-  bool is_writing = false;
-  bool has_response = false;  ///< some of one came
-  bool is_aborted = false;
+  static size_t take_header(const char* bytes, size_t size, size_t count, void* self) {
+    const std::string_view line(bytes, size * count);
+    auto& own = *static_cast<Transfer*>(self);
+    long status = 0;
+    curl_easy_getinfo(own.easy.get(), CURLINFO_RESPONSE_CODE, &status);
+    if (status < 200 || (line != "\r\n" && line != "\n")) return line.size();
+    return own.guarded(line.size(), [&] { own.handler->on_status(static_cast<int>(status)); });
+  }
+
+  static size_t take_body(const char* bytes, size_t size, size_t count, void* self) {
+    const std::string_view piece(bytes, size * count);
+    auto& own = *static_cast<Transfer*>(self);
+    return own.guarded(piece.size(), [&] { own.handler->on_body(piece, now_ns()); });
+  }
+
+  template <typename Call>
+  size_t guarded(size_t size, Call&& call) {
+    try {
+      call();
+      return size;
+    } catch (...) {
+      thrown = std::current_exception();
+      return size + 1;  // any other number ends the transfer
+    }
+  }
+
+  /// The message for the end of a connection: the same for all requests with that failure.
+  std::string describe(CURLcode code) const {
+    long system_error = 0;
+    curl_easy_getinfo(easy.get(), CURLINFO_OS_ERRNO, &system_error);
+    switch (code) {
+      case CURLE_OK:
+        return "";
+      case CURLE_COULDNT_CONNECT:
+        return system_error == ECONNREFUSED ? "connection refused" : curl_easy_strerror(code);
+      case CURLE_GOT_NOTHING:
+      case CURLE_PARTIAL_FILE:
+      case CURLE_RECV_ERROR:
+      case CURLE_SEND_ERROR:
+        return "connection closed by the server";
+      case CURLE_WEIRD_SERVER_REPLY:
+      case CURLE_UNSUPPORTED_PROTOCOL:
+        return fmt::format("no valid HTTP: {}", curl_easy_strerror(code));
+      default:
+        return curl_easy_strerror(code);
+    }
+  }
 };
-using ConnectionRef = std::shared_ptr<ClientConnection>;
 
 }  // namespace
 
 class HttpClient::Impl {
  public:
-  explicit Impl(const HttpUrl& url) : timer_(context_) {
+  explicit Impl(const std::string& url)
+      : url_(server_url(url)), epoll_(epoll_create1(EPOLL_CLOEXEC)), multi_(curl_multi_init()) {
     raise_descriptor_limit();  // beyond it: errors that say so
-    error_code error;
-    endpoints_ = tcp::resolver(context_).resolve(url.host, std::to_string(url.port), error);
-    if (error) fail("{}: {}", url.host, error.message());
+    if (epoll_ < 0 || multi_ == nullptr) throw std::bad_alloc();
+    curl_multi_setopt(multi_.get(), CURLMOPT_SOCKETFUNCTION, &Impl::watch);
+    curl_multi_setopt(multi_.get(), CURLMOPT_SOCKETDATA, this);
+    curl_multi_setopt(multi_.get(), CURLMOPT_TIMERFUNCTION, &Impl::set_timer);
+    curl_multi_setopt(multi_.get(), CURLMOPT_TIMERDATA, this);
+    curl_multi_setopt(multi_.get(), CURLMOPT_MAXCONNECTS, 100'000L);  // each is kept
   }
+  ~Impl() {
+    for (const auto& [handler, transfer] : active_)
+      curl_multi_remove_handle(multi_.get(), transfer->easy.get());
+    multi_.reset();
+    close(epoll_);
+  }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
 
-  void send(std::string message, HttpResponseHandler& handler) {
-    const ConnectionRef connection = idle_connection();
-    connection->message = std::move(message);
-    active_[&handler] = connection;
-    net::co_spawn(context_, exchange(connection, handler), [](const std::exception_ptr& thrown) {
-      if (thrown) std::rethrow_exception(thrown);  // from a handler, to the caller of run_until()
-    });
+  void send(HttpMessage message, HttpResponseHandler& handler) {
+    auto transfer = std::make_unique<Transfer>();
+    transfer->handler = &handler;
+    transfer->message = std::move(message);
+    transfer->easy.reset(curl_easy_init());
+    if (transfer->easy == nullptr) throw std::bad_alloc();
+    CURL* const easy = transfer->easy.get();
+    const auto add_header = [&](const char* line) {
+      curl_slist* const list = curl_slist_append(transfer->headers.get(), line);
+      if (list == nullptr) throw std::bad_alloc();
+      (void)transfer->headers.release();
+      transfer->headers.reset(list);
+    };
+    for (const std::string& header : transfer->message.headers)
+      add_header(header.c_str());
+    const std::string& body = transfer->message.body;
+    if (!body.empty()) {
+      add_header("Content-Type: application/json");
+      add_header("Expect:");  // no question whether a long body is welcome
+      curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(body.size()));
+      curl_easy_setopt(easy, CURLOPT_POSTFIELDS, body.c_str());
+    }
+    curl_easy_setopt(easy, CURLOPT_URL, (url_ + transfer->message.target).c_str());
+    curl_easy_setopt(easy, CURLOPT_PATH_AS_IS, 1L);
+    curl_easy_setopt(easy, CURLOPT_HTTPHEADER, transfer->headers.get());
+    curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_1_1);
+    curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
+    curl_easy_setopt(easy, CURLOPT_PROXY, "");
+    curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+    if (const char* file = std::getenv("SSL_CERT_FILE")) curl_easy_setopt(easy, CURLOPT_CAINFO, file);
+    curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, &Transfer::take_header);
+    curl_easy_setopt(easy, CURLOPT_HEADERDATA, transfer.get());
+    curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, &Transfer::take_body);
+    curl_easy_setopt(easy, CURLOPT_WRITEDATA, transfer.get());
+    curl_easy_setopt(easy, CURLOPT_PRIVATE, transfer.get());
+    curl_multi_add_handle(multi_.get(), easy);
+    active_[&handler] = std::move(transfer);
   }
 
   void abort(HttpResponseHandler& handler, const std::string& error) {
-    const auto found = active_.find(&handler);
-    if (found == active_.end()) return;
-    found->second->is_aborted = true;
-    close(*found->second);
-    active_.erase(found);
-    handler.on_end(error);
+    if (take(handler) != nullptr) handler.on_end(error);
   }
 
   void run_until(int64_t deadline_ns) {
-    context_.restart();
-    timer_.expires_at(std::chrono::steady_clock::time_point(std::chrono::nanoseconds(deadline_ns)));
-    timer_.async_wait([this](const error_code& error) {
-      if (!error) context_.stop();
-    });
-    context_.run();
-    timer_.cancel();
+    is_stopped_ = false;
+    while (!is_stopped_) {
+      const int64_t now = now_ns();
+      if (now >= deadline_ns) break;
+      const int64_t wait_ns = std::max<int64_t>(std::min(deadline_ns, timer_ns_) - now, 0);
+      std::array<epoll_event, 256> events;
+      const timespec wait{.tv_sec = wait_ns / 1'000'000'000, .tv_nsec = wait_ns % 1'000'000'000};
+      const int count = epoll_pwait2(epoll_, events.data(), static_cast<int>(events.size()), &wait, nullptr);
+      int running = 0;
+      if (timer_ns_ <= now_ns()) {
+        timer_ns_ = INT64_MAX;
+        curl_multi_socket_action(multi_.get(), CURL_SOCKET_TIMEOUT, 0, &running);
+      }
+      for (int i = 0; i < count; ++i) {
+        const uint32_t ready = events[static_cast<size_t>(i)].events;
+        const int mask = ((ready & EPOLLIN) != 0 ? CURL_CSELECT_IN : 0) |
+                         ((ready & EPOLLOUT) != 0 ? CURL_CSELECT_OUT : 0) |
+                         ((ready & (EPOLLERR | EPOLLHUP)) != 0 ? CURL_CSELECT_ERR : 0);
+        curl_multi_socket_action(multi_.get(), events[static_cast<size_t>(i)].data.fd, mask, &running);
+      }
+      end_transfers();
+    }
   }
 
-  void stop() { context_.stop(); }
+  void stop() { is_stopped_ = true; }
 
  private:
-  static constexpr auto kResult = net::as_tuple(net::use_awaitable);
-
-  static void close(ClientConnection& connection) {
-    error_code ignored;
-    connection.socket.close(ignored);
+  static int watch(CURL*, curl_socket_t socket, int what, void* self, void* known) {
+    auto& own = *static_cast<Impl*>(self);
+    epoll_event event{.events = (what & CURL_POLL_IN ? uint32_t{EPOLLIN} : 0u) |
+                                (what & CURL_POLL_OUT ? uint32_t{EPOLLOUT} : 0u),
+                      .data = {.fd = socket}};
+    if (what == CURL_POLL_REMOVE) return (void)epoll_ctl(own.epoll_, EPOLL_CTL_DEL, socket, &event), 0;
+    epoll_ctl(own.epoll_, known == nullptr ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, socket, &event);
+    curl_multi_assign(own.multi_.get(), socket, self);
+    return 0;
   }
 
-  /// An open and silent connection, else a new one.
-  ConnectionRef idle_connection() {
-    while (!idle_.empty()) {
-      ConnectionRef connection = std::move(idle_.back());
-      idle_.pop_back();
-      error_code error;
-      if (connection->socket.available(error) == 0 && !error) return connection;
-    }
-    return std::make_shared<ClientConnection>(context_);
+  static int set_timer(CURLM*, long milliseconds, void* self) {
+    static_cast<Impl*>(self)->timer_ns_ = milliseconds < 0 ? INT64_MAX : now_ns() + milliseconds * 1'000'000;
+    return 0;
   }
 
-  net::awaitable<void> exchange(ConnectionRef connection, HttpResponseHandler& handler) {
-    if (connection->is_aborted) co_return;
-    const bool was_idle = connection->socket.is_open();
-    ResponseParser parser(handler, read_ns_);
-    const error_code error = co_await converse(connection, parser);
-    if (connection->is_aborted) co_return;
-    if (error && was_idle && !connection->has_response) {  // the server had closed it
-      auto fresh = std::make_shared<ClientConnection>(context_);
-      fresh->message = std::move(connection->message);
-      active_[&handler] = fresh;
-      co_return co_await exchange(fresh, handler);
-    }
-    active_.erase(&handler);
-    if (!error && parser.keep_alive() && connection->buffered == 0 && !connection->is_writing) {
-      idle_.push_back(connection);
-    } else {
-      close(*connection);
-    }
-    handler.on_end(error ? describe(error) : "");
+  /// Takes a request out of those under way. Its connection closes unless the response was whole.
+  std::unique_ptr<Transfer> take(HttpResponseHandler& handler) {
+    const auto found = active_.find(&handler);
+    if (found == active_.end()) return nullptr;
+    std::unique_ptr<Transfer> transfer = std::move(found->second);
+    active_.erase(found);
+    curl_multi_remove_handle(multi_.get(), transfer->easy.get());
+    return transfer;
   }
 
-  /// Reads until the response is whole. Returns the error that ends it before that.
-  net::awaitable<error_code> converse(ConnectionRef connection, ResponseParser& parser) {
-    ClientConnection& own = *connection;
-    if (!own.socket.is_open()) {
-      const auto [error, endpoint] = co_await net::async_connect(own.socket, endpoints_, kResult);
-      if (error || own.is_aborted) co_return error;
-      error_code ignored;
-      own.socket.set_option(tcp::no_delay(true), ignored);
+  void end_transfers() {
+    int left = 0;
+    while (const CURLMsg* const message = curl_multi_info_read(multi_.get(), &left)) {
+      const CURLcode code = message->data.result;
+      Transfer* transfer = nullptr;
+      curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &transfer);
+      HttpResponseHandler& handler = *transfer->handler;
+      const std::string error = transfer->describe(code);
+      const std::unique_ptr<Transfer> ended = take(handler);
+      if (ended->thrown) std::rethrow_exception(ended->thrown);
+      handler.on_end(error);
     }
-    own.has_response = false;
-    own.is_writing = true;
-    // The read reports an error as well, and may still find what the server said before it closed.
-    net::async_write(own.socket, net::buffer(own.message),
-                     [connection](const error_code&, size_t) { connection->is_writing = false; });
-    while (!parser.is_done()) {
-      if (own.buffered == own.buffer.size()) co_return http::error::header_limit;
-      auto [error, size] = co_await own.socket.async_read_some(
-          net::buffer(own.buffer.data() + own.buffered, own.buffer.size() - own.buffered), kResult);
-      if (own.is_aborted) co_return error;
-      read_ns_ = now_ns();
-      if (error == net::error::eof && parser.got_some()) {
-        error = {};
-        parser.put_eof(error);
-        co_return error;
-      }
-      if (error) co_return error;
-      own.has_response = true;
-      own.buffered += size;
-      // Bytes that cannot be parsed yet stay at the front of the buffer.
-      const size_t parsed = parser.put(net::const_buffer(own.buffer.data(), own.buffered), error);
-      own.buffered -= parsed;
-      std::memmove(own.buffer.data(), own.buffer.data() + parsed, own.buffered);
-      if (error && error != http::error::need_more) co_return error;
-    }
-    co_return error_code();
   }
 
-  net::io_context context_{BOOST_ASIO_CONCURRENCY_HINT_UNSAFE};  // one thread: no locks
-  net::steady_timer timer_;
-  tcp::resolver::results_type endpoints_;
-  std::unordered_map<HttpResponseHandler*, ConnectionRef> active_;
-  std::vector<ConnectionRef> idle_;
-  int64_t read_ns_ = 0;  ///< when the latest read ended
+  std::string url_;
+  int epoll_;
+  MultiHandle multi_;
+  std::map<HttpResponseHandler*, std::unique_ptr<Transfer>> active_;
+  int64_t timer_ns_ = INT64_MAX;  ///< when curl wants to be called
+  bool is_stopped_ = false;
 };
 
-HttpClient::HttpClient(const HttpUrl& url) : impl_(std::make_unique<Impl>(url)) {}
+HttpClient::HttpClient(const std::string& url) : impl_(std::make_unique<Impl>(url)) {}
 HttpClient::~HttpClient() = default;
 
-void HttpClient::send(std::string message, HttpResponseHandler& handler) {
+void HttpClient::send(HttpMessage message, HttpResponseHandler& handler) {
   impl_->send(std::move(message), handler);
 }
 
@@ -233,18 +263,6 @@ void HttpClient::run_until(int64_t deadline_ns) {
 
 void HttpClient::stop() {
   impl_->stop();
-}
-
-std::string http_request(std::string_view method, const HttpUrl& url, std::string_view target,
-                         std::string_view headers, std::string_view body) {
-  std::string message =
-      fmt::format("{} {}{} HTTP/1.1\r\nHost: {}\r\n{}", method, url.path, target, url.authority(), headers);
-  if (!body.empty()) {
-    message += fmt::format("Content-Type: application/json\r\nContent-Length: {}\r\n", body.size());
-  }
-  message += "\r\n";
-  message += body;
-  return message;
 }
 
 }  // namespace minfer

@@ -4,8 +4,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
-
-#include "server/http/http_url.h"
+#include <vector>
 
 namespace minfer {
 
@@ -22,22 +21,29 @@ class HttpResponseHandler {
   virtual void on_end(const std::string& error) = 0;
 };
 
-/// An HTTP/1.1 client for many requests at once to one server. Each request under way has a connection; connections are reused. If
-/// a kept connection fails before any of the response came (the server had closed it), the request is sent once more on a new one.
+struct HttpMessage {
+  std::string target;                ///< the path, which the client puts behind its server's URL
+  std::vector<std::string> headers;  ///< "Name: value", beyond Host and those of the body
+  std::string body = {};             ///< empty: a GET request, else a POST request with this JSON
+};
+
+/// An HTTP/1.1 client over libcurl for many requests at once to one server. Each request under way has a connection; connections are
+/// reused. If a kept connection fails before any of the response came (the server had closed it), the request is sent once more on a
+/// new one. Certificates of https are those of the system, or of the file that SSL_CERT_FILE names. No proxy is used.
 ///
 /// Everything happens on the thread that calls run_until().
 class HttpClient {
  public:
-  /// Resolves the host's name. Throws Error if that fails.
-  explicit HttpClient(const HttpUrl& url);
+  /// `url` is http[s]://HOST[:PORT][/PATH]. Throws Error saying what is wrong with anything else: user names, queries.
+  explicit HttpClient(const std::string& url);
   ~HttpClient();
   HttpClient(const HttpClient&) = delete;
   HttpClient& operator=(const HttpClient&) = delete;
 
-  /// Sends `message`, a whole request (see http_request). `handler` lives until its on_end.
-  void send(std::string message, HttpResponseHandler& handler);
+  /// `handler` lives until its on_end.
+  void send(HttpMessage message, HttpResponseHandler& handler);
 
-  /// Ends a request that is under way: closes its connection and calls on_end(error).
+  /// Ends a request that is under way: closes its connection and calls on_end(error). Not from a handler.
   void abort(HttpResponseHandler& handler, const std::string& error);
 
   /// Sends and receives until now_ns() reaches `deadline_ns` or stop() is called.
@@ -48,10 +54,5 @@ class HttpClient {
   class Impl;
   std::unique_ptr<Impl> impl_;
 };
-
-/// A request as sent. `headers`: "Name: value\r\n" for each header
-/// beyond Host and those of the body. `body` empty: none is sent.
-std::string http_request(std::string_view method, const HttpUrl& url, std::string_view target,
-                         std::string_view headers, std::string_view body);
 
 }  // namespace minfer

@@ -109,8 +109,8 @@ void LoadArgs::add_server_options(CLI::App& command) {
   const OptionGroup group{command, kServerGroup};
   CLI::Option* base_url =
       add_option(group, "--base-url", remote.base_url,
-                 "send the load to the server at http://HOST[:PORT], which speaks OpenAI's API; --model is "
-                 "then the name it serves (default: the first of /v1/models)")
+                 "send the load to the server at http[s]://HOST[:PORT], which speaks OpenAI's API; --model "
+                 "is then the name it serves (default: the first of /v1/models)")
           ->excludes(command.get_option("--replay"));
   const auto add = [&](const char* name, auto& value, const char* description) {
     return add_option(group, name, value, description)->needs(base_url);

@@ -56,14 +56,12 @@ class SummaryAnswer final : public HttpResponseHandler {
 
 /// A running server's summary of its last steps.
 Diagnosis diagnosis_of_server(const ExplainArguments& arguments) {
-  const HttpUrl url = parse_http_url(arguments.url);
-  HttpClient client(url);
+  HttpClient client(arguments.url);
   SummaryAnswer answer(client);
-  std::string headers;
+  std::vector<std::string> headers;
   if (const char* key = std::getenv("MINFER_API_KEY"); key != nullptr)
-    headers = fmt::format("Authorization: Bearer {}\r\n", key);
-  client.send(http_request("GET", url, fmt::format("/profile/summary?last={}", arguments.last), headers, ""),
-              answer);
+    headers.push_back(fmt::format("Authorization: Bearer {}", key));
+  client.send({fmt::format("/profile/summary?last={}", arguments.last), headers}, answer);
   client.run_until(now_ns() + kPatienceNs);
   if (!answer.error.empty()) fail("{}: {}", arguments.url, answer.error);
   if (answer.status != 200)

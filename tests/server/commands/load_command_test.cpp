@@ -303,7 +303,7 @@ TEST(LoadCommand, OptionsWithoutEffectAreRefused) {
         Case{"--base-url http://x --profile-out f", "--profile-out"},
         Case{"--base-url http://x -n 4", "--n-gen"},
         Case{"--base-url http://x --endpoint /v1/chat/completions --tokenizer demo", "--tokenizer"},
-        Case{"--base-url https://x --model m", "https"},
+        Case{"--base-url ftp://x --model m", "expected http[s]://HOST"},
         Case{"--base-url http://x --extra-body [1]", "--extra-body"},
         Case{"--base-url http://x --endpoint v1", "--endpoint"},
         Case{"--num-prompts 2 --request-rate 0", "--request-rate"},
