@@ -48,7 +48,7 @@ std::string server_url(const std::string& text) {
 }
 
 /// A request under way.
-struct Transfer {
+struct CurlRequest {
   HttpResponseHandler* handler = nullptr;
   HttpMessage message;
   EasyHandle easy;
@@ -57,7 +57,7 @@ struct Transfer {
 
   static size_t take_header(const char* bytes, size_t size, size_t count, void* self) {
     const std::string_view line(bytes, size * count);
-    auto& own = *static_cast<Transfer*>(self);
+    auto& own = *static_cast<CurlRequest*>(self);
     long status = 0;
     curl_easy_getinfo(own.easy.get(), CURLINFO_RESPONSE_CODE, &status);
     if (status < 200 || (line != "\r\n" && line != "\n")) return line.size();
@@ -66,7 +66,7 @@ struct Transfer {
 
   static size_t take_body(const char* bytes, size_t size, size_t count, void* self) {
     const std::string_view piece(bytes, size * count);
-    auto& own = *static_cast<Transfer*>(self);
+    auto& own = *static_cast<CurlRequest*>(self);
     return own.guarded(piece.size(), [&] { own.handler->on_body(piece, now_ns()); });
   }
 
@@ -77,7 +77,7 @@ struct Transfer {
       return size;
     } catch (...) {
       thrown = std::current_exception();
-      return size + 1;  // any other number ends the transfer
+      return size + 1;  // any other number ends the request
     }
   }
 
@@ -119,8 +119,8 @@ class HttpClient::Impl {
     curl_multi_setopt(multi_.get(), CURLMOPT_MAXCONNECTS, 100'000L);  // each is kept
   }
   ~Impl() {
-    for (const auto& [handler, transfer] : active_)
-      curl_multi_remove_handle(multi_.get(), transfer->easy.get());
+    for (const auto& [handler, request] : active_)
+      curl_multi_remove_handle(multi_.get(), request->easy.get());
     multi_.reset();
     close(epoll_);
   }
@@ -128,42 +128,42 @@ class HttpClient::Impl {
   Impl& operator=(const Impl&) = delete;
 
   void send(HttpMessage message, HttpResponseHandler& handler) {
-    auto transfer = std::make_unique<Transfer>();
-    transfer->handler = &handler;
-    transfer->message = std::move(message);
-    transfer->easy.reset(curl_easy_init());
-    if (transfer->easy == nullptr) throw std::bad_alloc();
-    CURL* const easy = transfer->easy.get();
+    auto request = std::make_unique<CurlRequest>();
+    request->handler = &handler;
+    request->message = std::move(message);
+    request->easy.reset(curl_easy_init());
+    if (request->easy == nullptr) throw std::bad_alloc();
+    CURL* const easy = request->easy.get();
     const auto add_header = [&](const char* line) {
-      curl_slist* const list = curl_slist_append(transfer->headers.get(), line);
+      curl_slist* const list = curl_slist_append(request->headers.get(), line);
       if (list == nullptr) throw std::bad_alloc();
-      (void)transfer->headers.release();
-      transfer->headers.reset(list);
+      (void)request->headers.release();
+      request->headers.reset(list);
     };
-    for (const std::string& header : transfer->message.headers)
+    for (const std::string& header : request->message.headers)
       add_header(header.c_str());
-    const std::string& body = transfer->message.body;
+    const std::string& body = request->message.body;
     if (!body.empty()) {
       add_header("Content-Type: application/json");
       add_header("Expect:");  // no question whether a long body is welcome
       curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(body.size()));
       curl_easy_setopt(easy, CURLOPT_POSTFIELDS, body.c_str());
     }
-    curl_easy_setopt(easy, CURLOPT_URL, (url_ + transfer->message.target).c_str());
+    curl_easy_setopt(easy, CURLOPT_URL, (url_ + request->message.target).c_str());
     curl_easy_setopt(easy, CURLOPT_PATH_AS_IS, 1L);
-    curl_easy_setopt(easy, CURLOPT_HTTPHEADER, transfer->headers.get());
+    curl_easy_setopt(easy, CURLOPT_HTTPHEADER, request->headers.get());
     curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_1_1);
     curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
     curl_easy_setopt(easy, CURLOPT_PROXY, "");
     curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
     if (const char* file = std::getenv("SSL_CERT_FILE")) curl_easy_setopt(easy, CURLOPT_CAINFO, file);
-    curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, &Transfer::take_header);
-    curl_easy_setopt(easy, CURLOPT_HEADERDATA, transfer.get());
-    curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, &Transfer::take_body);
-    curl_easy_setopt(easy, CURLOPT_WRITEDATA, transfer.get());
-    curl_easy_setopt(easy, CURLOPT_PRIVATE, transfer.get());
+    curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, &CurlRequest::take_header);
+    curl_easy_setopt(easy, CURLOPT_HEADERDATA, request.get());
+    curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, &CurlRequest::take_body);
+    curl_easy_setopt(easy, CURLOPT_WRITEDATA, request.get());
+    curl_easy_setopt(easy, CURLOPT_PRIVATE, request.get());
     curl_multi_add_handle(multi_.get(), easy);
-    active_[&handler] = std::move(transfer);
+    active_[&handler] = std::move(request);
   }
 
   void abort(HttpResponseHandler& handler, const std::string& error) {
@@ -191,7 +191,7 @@ class HttpClient::Impl {
                          ((ready & (EPOLLERR | EPOLLHUP)) != 0 ? CURL_CSELECT_ERR : 0);
         curl_multi_socket_action(multi_.get(), events[static_cast<size_t>(i)].data.fd, mask, &running);
       }
-      end_transfers();
+      end_requests();
     }
   }
 
@@ -215,24 +215,24 @@ class HttpClient::Impl {
   }
 
   /// Takes a request out of those under way. Its connection closes unless the response was whole.
-  std::unique_ptr<Transfer> take(HttpResponseHandler& handler) {
+  std::unique_ptr<CurlRequest> take(HttpResponseHandler& handler) {
     const auto found = active_.find(&handler);
     if (found == active_.end()) return nullptr;
-    std::unique_ptr<Transfer> transfer = std::move(found->second);
+    std::unique_ptr<CurlRequest> request = std::move(found->second);
     active_.erase(found);
-    curl_multi_remove_handle(multi_.get(), transfer->easy.get());
-    return transfer;
+    curl_multi_remove_handle(multi_.get(), request->easy.get());
+    return request;
   }
 
-  void end_transfers() {
+  void end_requests() {
     int left = 0;
     while (const CURLMsg* const message = curl_multi_info_read(multi_.get(), &left)) {
       const CURLcode code = message->data.result;
-      Transfer* transfer = nullptr;
-      curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &transfer);
-      HttpResponseHandler& handler = *transfer->handler;
-      const std::string error = transfer->describe(code);
-      const std::unique_ptr<Transfer> ended = take(handler);
+      CurlRequest* request = nullptr;
+      curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &request);
+      HttpResponseHandler& handler = *request->handler;
+      const std::string error = request->describe(code);
+      const std::unique_ptr<CurlRequest> ended = take(handler);
       if (ended->thrown) std::rethrow_exception(ended->thrown);
       handler.on_end(error);
     }
@@ -241,7 +241,7 @@ class HttpClient::Impl {
   std::string url_;
   int epoll_;
   MultiHandle multi_;
-  std::map<HttpResponseHandler*, std::unique_ptr<Transfer>> active_;
+  std::map<HttpResponseHandler*, std::unique_ptr<CurlRequest>> active_;
   int64_t timer_ns_ = INT64_MAX;  ///< when curl wants to be called
   bool is_stopped_ = false;
 };
