@@ -268,7 +268,7 @@ TEST(RemoteLoad, NobodyListening) {
     EXPECT_EQ(record.problem(), "connection refused");
   EXPECT_THROW(RemoteLoad(options).wait_until_ready(prompts(1), 0.1), Error);
   options.base_url = "http://no-such-host.invalid";
-  EXPECT_THROW(RemoteLoad{options}, Error);
+  EXPECT_THROW(RemoteLoad(options).wait_until_ready(prompts(1), 0.1), Error);
 }
 
 TEST(RemoteLoad, ARequestThatTakesTooLongFailsAndOthersGoOn) {
