@@ -97,7 +97,7 @@ TEST_F(ProfileWriterTest, LinesArriveWhileTheRunGoesOn) {
 TEST_F(ProfileWriterTest, AFullQueueDropsAndCounts) {
   ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
   const int reader =
-      open(path.c_str(), O_RDONLY | O_NONBLOCK);  // never reads: first the pipe fills, then the queue
+      ::open(path.c_str(), O_RDONLY | O_NONBLOCK);  // never reads: first the pipe fills, then the queue
   ASSERT_GE(reader, 0);
   int errors = 0;
   ProfileWriter writer(path, test::sample_header(),
@@ -128,7 +128,7 @@ TEST_F(ProfileWriterTest, AFullDiskIsReportedOnceAndDropsAreCounted) {
 
 TEST_F(ProfileWriterTest, AClosedPipeDoesNotEndTheProcess) {
   ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
-  const int reader = open(path.c_str(), O_RDONLY | O_NONBLOCK);
+  const int reader = ::open(path.c_str(), O_RDONLY | O_NONBLOCK);
   ASSERT_GE(reader, 0);
   std::vector<std::string> errors;
   ProfileWriter writer(path, test::sample_header(),

@@ -254,20 +254,20 @@ TEST_F(CompletionJobTest, WhatALongStreamSendsAtATimeIsBounded) {
 
 TEST_F(CompletionJobTest, AQuietStreamGetsACommentLine) {
   using std::chrono::seconds;
-  constexpr int64_t kSecond = 1'000'000'000;
-  const int64_t long_ago = now_ns() - 100 * kSecond;
+  constexpr int64_t kSecondNs = 1'000'000'000;
+  const int64_t long_ago = now_ns() - 100 * kSecondNs;
   CompletionJob& job = start(true);  // it arrived at 0
-  job.keep_open(14 * kSecond, seconds(15));
+  job.keep_open(14 * kSecondNs, seconds(15));
   EXPECT_EQ(exchange_->body, "");
-  job.keep_open(15 * kSecond, seconds(15));
+  job.keep_open(15 * kSecondNs, seconds(15));
   EXPECT_EQ(exchange_->body, ": waiting\n\n");
   EXPECT_EQ(exchange_->status, 200);
   job.keep_open(long_ago, seconds(15));
   EXPECT_EQ(exchange_->body, ": waiting\n\n") << "the line itself was sent after that";
-  job.keep_open(now_ns() + 15 * kSecond, seconds(15));
+  job.keep_open(now_ns() + 15 * kSecondNs, seconds(15));
   EXPECT_EQ(exchange_->body, ": waiting\n\n: waiting\n\n");
   CompletionJob& whole = start(false);
-  whole.keep_open(15 * kSecond, seconds(15));
+  whole.keep_open(15 * kSecondNs, seconds(15));
   EXPECT_EQ(exchange_->body.size(), 2 * std::string_view(": waiting\n\n").size());
 }
 

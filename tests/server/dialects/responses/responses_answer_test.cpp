@@ -13,7 +13,7 @@ namespace {
 using Json = nlohmann::json;
 using test::output;
 
-constexpr const char* kTools = R"("tools":[{"type":"function","name":"f"}])";
+constexpr const char* kResponseTools = R"("tools":[{"type":"function","name":"f"}])";
 constexpr const char* kCustomTools =
     R"("tools":[{"type":"custom","name":"edit"},{"type":"function","name":"f"},
        {"type":"namespace","name":"n","tools":[{"type":"custom","name":"run"}]}])";
@@ -25,7 +25,7 @@ class ResponsesAnswerTest : public testing::Test {
     api_.context.responses = &store_;
     request_ = ask();
   }
-  CompletionRequest ask(const std::string& members = {}) { return ask_with(kTools, members); }
+  CompletionRequest ask(const std::string& members = {}) { return ask_with(kResponseTools, members); }
   CompletionRequest ask_with(const std::string& tools, const std::string& members = {},
                              const std::string& input = "\"hi\"") {
     return parse_responses_request(
