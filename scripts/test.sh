@@ -100,7 +100,7 @@ run_threads() {
 
 scripts/setup.sh --tests
 # Seconds of each sanitizer on two cores with an empty ccache. One that might end after 23 minutes is skipped, and the check says so.
-declare -A cold=([asan]=404 [threads]=318)
+declare -A cold=([asan]=472 [threads]=336)
 passed=()
 for stage in "${stages[@]}"; do
   if [ ${#stages[@]} -gt 1 ] && [ $((SECONDS + ${cold[$stage]:-0})) -gt 1380 ]; then

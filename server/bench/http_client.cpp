@@ -4,6 +4,7 @@
 #include <array>
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <map>
 #include <new>
@@ -45,6 +46,12 @@ std::string server_url(const std::string& text) {
   while (kept.ends_with('/'))
     kept.remove_suffix(1);
   return std::string(kept);
+}
+
+int open_epoll() {
+  const int opened = epoll_create1(EPOLL_CLOEXEC);
+  if (opened < 0) fail("epoll_create1: {}", std::strerror(errno));
+  return opened;
 }
 
 /// A request under way.
@@ -109,9 +116,9 @@ struct CurlRequest {
 class HttpClient::Impl {
  public:
   explicit Impl(const std::string& url)
-      : url_(server_url(url)), epoll_(epoll_create1(EPOLL_CLOEXEC)), multi_(curl_multi_init()) {
+      : url_(server_url(url)), epoll_(open_epoll()), multi_(curl_multi_init()) {
     raise_descriptor_limit();  // beyond it: errors that say so
-    if (epoll_ < 0 || multi_ == nullptr) throw std::bad_alloc();
+    if (multi_ == nullptr) throw std::bad_alloc();
     curl_multi_setopt(multi_.get(), CURLMOPT_SOCKETFUNCTION, &Impl::watch);
     curl_multi_setopt(multi_.get(), CURLMOPT_SOCKETDATA, this);
     curl_multi_setopt(multi_.get(), CURLMOPT_TIMERFUNCTION, &Impl::set_timer);

@@ -20,7 +20,7 @@ struct Asked {
   bool is_one_type() const { return !s.gate_up || s.weight == s.up; }
   bool is_single() const { return !s.gate_up && !s.has_norm; }
   DType x() const { return s.has_norm ? DType::bf16 : s.x; }
-  /// Whether x can be copied in boxes of eight columns, and rows of the output stored.
+  /// True if x can be copied in boxes of eight columns, and rows of the output stored.
   bool fits_boxes() const {
     return s.cols % 8 == 0 && s.rows % 4 == 0 && s.x_is_aligned && s.out_is_aligned &&
            (!s.gate_up || s.up_is_behind);
@@ -53,7 +53,7 @@ struct Asked {
     return tokens == 1 && s.x == DType::f32 &&
            (s.weight != DType::bf16 || kBf16NormBytes + x_bytes <= device.shared_bytes);
   }
-  /// Whether gate and up go through scratch memory: if one of them is dequantised to x's type, both are.
+  /// True if gate and up go through scratch memory: if one of them is dequantised to x's type, both are.
   bool dequantises_pair() const {
     return std::ranges::any_of(std::array{s.weight, s.up}, [&](DType type) {
       ProductShape one = s;
@@ -136,7 +136,7 @@ constexpr Candidate kCandidates[] = {
     {ProductKernel::apart, [](const Asked& a) { return a.s.gate_up && a.s.x != DType::fp8; }, always},
 };
 
-/// Whether any kernel takes the product.
+/// True if any kernel takes the product.
 bool is_taken(const Asked& asked) {
   return std::ranges::any_of(kCandidates, [&](const Candidate& candidate) { return candidate.takes(asked); });
 }

@@ -35,7 +35,7 @@ class CudaRanks {
   bool is_of_processes() const { return options_.processes != nullptr; }
   /// The number that this process gives the rank's GPU.
   int32_t device_of(Rank rank) const { return is_of_processes() ? own_device_ : rank.index; }
-  /// Whether the GPUs can reach each other's memory, and are to use it.
+  /// True if the GPUs can reach each other's memory, and are to use it.
   bool uses_peer_memory() const { return uses_peer_memory_; }
   /// Why they cannot; empty: they can, or are not to.
   const std::string& why_no_peers() const { return why_no_peers_; }

@@ -33,7 +33,7 @@ constexpr int64_t padded_row_bytes(int64_t cols, int64_t element_bytes) {
   return vectors_of(cols) * kVectorElements * element_bytes;
 }
 
-/// Whether all rows consist of whole vectors at addresses that allow 16-byte accesses.
+/// True if all rows consist of whole vectors at addresses that allow 16-byte accesses.
 inline bool is_aligned(const AllReduceArgs& args) {
   const auto allows = [](const void* data, int64_t stride) {
     return reinterpret_cast<uintptr_t>(data) % 16 == 0 && stride % kVectorElements == 0;

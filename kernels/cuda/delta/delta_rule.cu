@@ -153,7 +153,7 @@ inline constexpr int kLeastBlocks = kQuads > 2 ? 1
                                     : kMany    ? 3
                                                : 8;
 
-/// Whether heads are computed in chunks.
+/// True if heads are computed in chunks.
 template <int kQuads, bool kAligned, bool kMany>
 inline constexpr bool kHasChunks = kMany&& kAligned&& RuleTile<kQuads>::kKeys == kChunkKeys;
 

@@ -53,7 +53,7 @@ inline void check_f32(const std::string& what, const Weight& weight, int64_t row
   require_equal(what + ": columns", cols, weight.cols);
 }
 
-/// Whether 16-byte accesses are aligned at every multiple of four columns of every row.
+/// True if 16-byte accesses are aligned at every multiple of four columns of every row.
 inline bool has_aligned_quads(const void* data, int64_t stride) {
   return reinterpret_cast<uintptr_t>(data) % 16 == 0 && stride % 4 == 0;
 }

@@ -27,7 +27,7 @@ struct CudaDevice {
 /// answers with anything but a list.
 std::vector<CudaDevice> cuda_devices();
 
-/// Whether the CUDA backend runs on it: it needs compute capability 8.0 or later, and the shared memory of a
+/// True if the CUDA backend runs on it: it needs compute capability 8.0 or later, and the shared memory of a
 /// block that the build's kernels need.
 inline bool is_usable_with(const CudaDevice& device, int64_t needed_shared_bytes) {
   return device.major >= 8 && device.shared_bytes >= needed_shared_bytes;
@@ -35,21 +35,21 @@ inline bool is_usable_with(const CudaDevice& device, int64_t needed_shared_bytes
 inline bool is_usable(const CudaDevice& device) {
   return is_usable_with(device, kNeededSharedBytes);
 }
-/// Whether it has Hopper's tensor cores, which compute products by wgmma. No GPU before or after has them.
+/// True if it has Hopper's tensor cores, which compute products by wgmma. No GPU before or after has them.
 constexpr bool has_hopper_tensor_cores(int32_t major, int32_t minor) {
   return major == 9 && minor == 0;
 }
-/// Whether kernels may begin before those in front of them have ended (PDL), and blocks may form clusters.
+/// True if kernels may begin before those in front of them have ended (PDL), and blocks may form clusters.
 constexpr bool has_early_starts(int32_t major) {
   return major >= 9;
 }
 
-/// Whether its tensor cores multiply e4m3 numbers directly.
+/// True if its tensor cores multiply e4m3 numbers directly.
 inline bool has_fp8_tensor_cores(const CudaDevice& device) {
   return device.major > 8 || (device.major == 8 && device.minor >= 9);
 }
 
-/// Whether there is a device that the CUDA backend would use: the first device, if it is usable.
+/// True if there is a device that the CUDA backend would use: the first device, if it is usable.
 bool has_usable_gpu();
 
 }  // namespace minfer

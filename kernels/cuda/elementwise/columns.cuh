@@ -58,7 +58,7 @@ inline dim3 columns_grid(const Tensor& out) {
           static_cast<unsigned>((out.cols + kColsPerBlock - 1) / kColsPerBlock)};
 }
 
-/// Whether vectors of 16 bytes of bf16 (32 of f32) are aligned in all rows.
+/// True if vectors of 16 bytes of bf16 (32 of f32) are aligned in all rows.
 inline bool columns_aligned(const Tensor& tensor) {
   return tensor.stride % kColumns == 0 && reinterpret_cast<uintptr_t>(tensor.data) % 16 == 0;
 }

@@ -106,16 +106,16 @@ class Launch {
   int32_t num_sms() const { return num_sms_; }
   /// The log for launches that are not made here; null: none.
   LaunchLog* log() const { return log_; }
-  /// Whether the op's begin still needs a stamp before a library's kernel, which cannot stamp, runs as the first.
+  /// True if the op's begin still needs a stamp before a library's kernel, which cannot stamp, runs as the first.
   bool needs_stamp_of_its_own() const { return stamps_.begin != nullptr && !begins_with_front_; }
   /// Call it after a library has launched a kernel.
   void library_launched() {
     stamps_.begin = nullptr;
     ends_with_stamp_ = false;
   }
-  /// Whether a kernel has stamped the op's begin.
+  /// True if a kernel has stamped the op's begin.
   bool began_with_stamp() const { return began_with_stamp_; }
-  /// Whether the last kernel so far stamps the op's end.
+  /// True if the last kernel so far stamps the op's end.
   bool ends_with_stamp() const { return ends_with_stamp_; }
 
   /// The next launch has up to `bytes` of weights or cached keys in flight before begin_kernel().

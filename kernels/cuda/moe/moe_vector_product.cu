@@ -238,7 +238,7 @@ __global__ void __launch_bounds__(Multiplier::kWarps * 32, 1)
   }
 }
 
-/// Whether operands of x for all chunks are less work than operands made chunk by chunk, and fit behind `shared` bytes.
+/// True if operands of x for all chunks are less work than operands made chunk by chunk, and fit behind `shared` bytes.
 template <class Multiplier>
 bool brings_x(const MoeProduct& p, int64_t units, int64_t blocks, size_t shared, size_t x_bytes) {
   if (!Multiplier::kBringsX || shared + x_bytes > most_shared_bytes()) return false;

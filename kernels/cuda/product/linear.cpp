@@ -41,7 +41,7 @@ Tensor part(const Tensor& tensor, int64_t row, int64_t rows, int64_t col, int64_
   return result;
 }
 
-/// Whether matrix b's rows follow a's in memory, so that both are one matrix.
+/// True if matrix b's rows follow a's in memory, so that both are one matrix.
 bool follows(const Weight& a, const Weight& b) {
   const bool whole_strips = !is_tiled(a.dtype) || a.rows % kStripRows == 0;
   const int64_t bytes = is_tiled(a.dtype) ? strips_of(a.rows) * tiles_of(a.cols) * tile_bytes(a.dtype)

@@ -65,7 +65,7 @@ __device__ int32_t draw_within_top_k(RowGroup<kGroup>& group, Search& search, co
   return told ? static_cast<int32_t>(group.gather(0, static_cast<uint32_t>(token))[0].count) : token;
 }
 
-/// Whether a row without top_k may need more than one try.
+/// True if a row without top_k may need more than one try.
 __device__ __forceinline__ bool may_reject(const PackedRow& row) {
   return row.top_p < 1.0f || row.min_p > 0.0f;
 }

@@ -203,7 +203,7 @@ class RowRuns {
     const int owner = __ffs(static_cast<int>(__ballot_sync(kWholeWarp, is_here))) - 1;
     return {__shfl_sync(kWholeWarp, run, owner), __shfl_sync(kWholeWarp, rest, owner)};
   }
-  /// Whether the run is this warp's.
+  /// True if the run is this warp's.
   __device__ bool has(int32_t run) const {
     return run / kRuns == Group::rank() && run % kRuns / kWarpRuns == warp();
   }

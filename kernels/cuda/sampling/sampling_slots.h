@@ -10,7 +10,7 @@
 
 namespace minfer::cuda {
 
-/// Whether a row reads tables that outlive its step: its penalties change a logit, or its biases do not fit into the row.
+/// True if a row reads tables that outlive its step: its penalties change a logit, or its biases do not fit into the row.
 inline bool needs_slot(const SamplingRow& row) {
   const bool has_counts = has_penalties(row) && (!row.history.empty() || row.pending_row >= 0);
   return has_counts || row.biases.size() > size_t{kMaxLooseBiases};

@@ -53,7 +53,7 @@ constexpr int64_t tile_bytes(DType device_type) {
   }
 }
 
-/// Whether a device type is kept in tiles.
+/// True if a device type is kept in tiles.
 constexpr bool is_tiled(DType device_type) {
   return tile_bytes(device_type) > 0;
 }

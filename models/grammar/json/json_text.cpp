@@ -93,7 +93,7 @@ JsonText::Expr JsonText::plain_character() {
   return spelled(builder_, Spelling::json_string, std::span(&kAll, 1));
 }
 
-/// The two \uXXXX escapes of a surrogate pair come together: one alone is no text.
+/// A surrogate pair has two \uXXXX escapes. One of them alone is not text.
 JsonText::Expr JsonText::any_character() {
   const auto either = [&](char lower, char upper) { return builder_.choice({byte(lower), byte(upper)}); };
   const Expr digit = builder_.byte('0', '9');

@@ -18,7 +18,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::array<std::string_view, 4> kOllamaRoles{"system", "user", "assistant", "tool"};
-/// Of other servers' models, or a part of the answer that this one does not make.
+/// Fields of models that this server does not run, or of parts of an answer that it does not make.
 constexpr std::array<std::string_view, 8> kOllamaUnsupported{
     "images", "template", "context", "logprobs", "width", "height", "steps", "_debug_render_only"};
 /// Advice to a server that loads models on demand, or that shortens conversations. The model stays loaded. A prompt that
@@ -122,7 +122,7 @@ struct OllamaBody : RequestBody {
     if (options.number("typical_p", 0.0, 1.0).value_or(1.0) != 1.0)
       throw unsupported("options.typical_p", "options.typical_p: not supported, expected 1");
     refuse_fields(fields, kOllamaUnsupported);
-    fields.any("top_logprobs");  // of no use without logprobs
+    fields.any("top_logprobs");  // without logprobs it has no effect in Ollama either
     for (const std::string_view name : kOllamaAdvice)
       if (is_on(fields.any(name))) unknown.add_unused(name);
   }

@@ -36,7 +36,7 @@ struct SegmentCursor {
   __device__ void skip_chunks(const Params& p) {
     if constexpr (kHasOptions<Params>) skipped = DecodeChunks::of(context, p.options.window).skipped;
   }
-  /// Whether the step has the sequence's newest key, which the running step of the engine adds.
+  /// True if the step holds the sequence's newest key. The engine's running step adds that key.
   __device__ bool has_newest_key(int32_t end) const {
     return line < end && chunk + (step + 1) * kGroups >= chunks;
   }

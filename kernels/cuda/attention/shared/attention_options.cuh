@@ -43,7 +43,7 @@ struct AttentionOptions {
 #endif  // __CUDACC__
 };
 
-/// Whether kernels with these parameters take options.
+/// True if kernels with these parameters take options.
 template <class Params>
 inline constexpr bool kHasOptions = requires(const Params& p) {
   p.options;

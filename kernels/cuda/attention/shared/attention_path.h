@@ -47,7 +47,7 @@ constexpr int32_t keys_of_box(int32_t block_size, int32_t head_size, bool is_fp8
   return std::gcd(block_size, keys_of_stage(head_size, is_fp8));
 }
 
-/// Whether keys in blocks of `block_size` slots can be copied: a swizzled box has a multiple of eight rows.
+/// True if keys in blocks of `block_size` slots can be copied. A swizzled box has a multiple of eight rows.
 constexpr bool fit_boxes(int32_t block_size) {
   return block_size % 8 == 0;
 }
@@ -72,12 +72,12 @@ inline int32_t max_query_tokens(const ForwardBatch& batch, const AttentionArgs& 
   return batch.num_tokens;
 }
 
-/// Whether every decoding sequence brings one token, as plan() and the decode path need.
+/// True if every decoding sequence has one token. plan() and the decode path need that.
 inline bool decodes_by_one(const ForwardBatch& batch) {
   return batch.num_decode_sequences > 0 && batch.num_decode_tokens == batch.num_decode_sequences;
 }
 
-/// Whether the kernel of latent attention takes these arguments.
+/// True if the kernel of latent attention takes these arguments.
 inline bool takes_latent(const AttentionArgs& args, const DeviceFacts& device) {
   const KvLayer& kv = args.kv;
   return kv.v_in_k && kv.kv_heads == 1 && kv.head_size == kLatentRow && kv.value_size() == kLatentValues &&

@@ -37,7 +37,7 @@ struct Fp8Form {
   static constexpr int kSome = kTokens < 64 ? kTokens : 64;
   static constexpr int kConsumers = 128 * kConsumerGroups;
   static constexpr int kThreads = kConsumers + 128;
-  /// Whether sums take more registers than each thread has: the producer's warpgroup gives some of its own.
+  /// True if sums take more registers than each thread has: the producer's warpgroup gives some of its own.
   static constexpr bool kTakesRegisters = kConsumerGroups == 2 && kTokens * kTurns >= 64;
   static constexpr int kRows = kWarpgroupRows * kWarpgroups;
   static constexpr int kOutRows = kGateUp ? kRows / 2 : kRows;

@@ -237,7 +237,7 @@ __device__ __forceinline__ uint32_t e4m3_halves(uint32_t word, int half) {
 #endif
 }
 
-/// Whether a register of byte_operand() has columns of one half of a group; otherwise of both halves.
+/// True if a register of byte_operand() has columns of one half of a group; otherwise of both halves.
 template <DType type>
 inline constexpr bool kHasByteHalves = type == DType::q8_0 || Tile<type>::kHasTable;
 
@@ -246,7 +246,7 @@ __host__ __device__ constexpr int byte_column(int r, int pair, int t) {
   return (kHasByteHalves<type> ? 16 * r + 8 * pair : 8 * r + 16 * pair) + 2 * t;
 }
 
-/// Whether products with one token use codes as f16 (tile_halves.cuh), not as signed bytes.
+/// True if products with one token use codes as f16 (tile_halves.cuh), not as signed bytes.
 template <DType type>
 inline constexpr bool kMultipliesHalves = is_one_of<type, DType::fp8, DType::mxfp4>;
 

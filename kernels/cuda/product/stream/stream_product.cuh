@@ -27,7 +27,7 @@ struct StreamTile {
 
   static constexpr bool kMayCluster =
       kTokens <= kMostTokensOfCluster;  ///< larger tiles lack the registers for it
-  /// Whether sums take more registers than each thread has: the producer is a warpgroup, which gives some of its own.
+  /// True if sums take more registers than each thread has: the producer is a warpgroup, which gives some of its own.
   static constexpr bool kTakesRegisters = kTokens >= 128 && kWarpgroups == 2;
   static constexpr int kThreads = 128 * kWarpgroups + (kTakesRegisters ? 128 : 64);
   static constexpr int kRows = kWarpgroupRows * kWarpgroups;  ///< of weights; gate and up have half each

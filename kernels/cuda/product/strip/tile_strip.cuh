@@ -31,7 +31,7 @@
 /// As in strip_loop.cuh, each warp keeps the next kStages tiles in flight, from before begin_kernel() on.
 namespace minfer::cuda {
 
-/// Whether tiles have more than 3 KiB: they leave less room for other data.
+/// True if tiles have more than 3 KiB: they leave less room for other data.
 template <DType type>
 inline constexpr bool kHasLargeTiles = type == DType::q6_k || Tile<type>::kHasBytes;
 

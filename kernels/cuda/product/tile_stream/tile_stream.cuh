@@ -48,7 +48,7 @@ struct TileStream {
 
   static constexpr int kWarpgroups = kRowGroups;  ///< that store
   static constexpr int kConsumers = 128 * kRowGroups * kParts;
-  /// Whether sums take more registers than each thread has: the producers' warpgroup gives some of its own.
+  /// True if sums take more registers than each thread has: the producers' warpgroup gives some of its own.
   static constexpr bool kTakesRegisters = kTokens >= 64;
   static constexpr int kThreads = kConsumers + 128;
   static constexpr int kRows = kWarpgroupRows * kRowGroups;
@@ -118,7 +118,7 @@ struct RingTurn {
       : stage(static_cast<int>(turn % kStages)), parity(turn / kStages % 2) {}
 };
 
-/// Whether the product is gate and up. For a Schedule that never is, the compiler knows it.
+/// True if the product is gate and up. For a Schedule that never is, the compiler knows it.
 template <class Schedule>
 __device__ __forceinline__ bool is_gate_up(const typename Schedule::Args& args) {
   if constexpr (!Schedule::kMayGate) return false;
