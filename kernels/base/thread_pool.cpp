@@ -4,6 +4,7 @@
 #include <utility>
 
 #include <pthread.h>
+#include <sched.h>
 
 #include "kernels/base/clock.h"
 #include "kernels/base/error.h"
@@ -49,6 +50,8 @@ size_t checked(int32_t threads) {
 }  // namespace
 
 int32_t num_cores() {
+  cpu_set_t cores;
+  if (::sched_getaffinity(0, sizeof cores, &cores) == 0) return std::max(1, CPU_COUNT(&cores));
   return static_cast<int32_t>(std::max(1u, std::thread::hardware_concurrency()));
 }
 

@@ -21,7 +21,7 @@ inline IndexRange part_of(int64_t count, int64_t part, int64_t parts) {
   return {count * part / parts, count * (part + 1) / parts};
 }
 
-/// The number of cores of this machine, at least 1.
+/// The number of cores that the calling thread may run on (its affinity: taskset, cpusets of containers), at least 1.
 int32_t num_cores();
 
 /// Threads that share loops of microseconds. Owned by the code that runs the loops, and called from one

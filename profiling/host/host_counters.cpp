@@ -4,6 +4,7 @@
 #include <fstream>
 #include <optional>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 #include <fcntl.h>
@@ -11,7 +12,6 @@
 
 #include "kernels/base/clock.h"
 #include "kernels/base/thread_names.h"
-#include "kernels/base/thread_pool.h"
 
 namespace minfer {
 namespace {
@@ -208,8 +208,9 @@ void HostReader::read_quotas(HostCounters& counters) {
 std::function<std::vector<HostSample>()> host_samples(std::function<int32_t()> engine_thread) {
   HostReader reader;
   HostCounters last = reader.read(engine_thread());
-  return [reader, last, engine_thread = std::move(engine_thread), cores = num_cores()]() mutable {
+  return [reader, last, engine_thread = std::move(engine_thread)]() mutable {
     HostCounters now = reader.read(engine_thread());
+    const auto cores = static_cast<int32_t>(std::thread::hardware_concurrency());  // steal is the machine's
     const std::vector samples{between(last, now, cores)};
     last = std::move(now);
     return samples;

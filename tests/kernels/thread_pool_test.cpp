@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include "kernels/base/error.h"
 #include "tests/support/allocations.h"
@@ -28,6 +29,19 @@ std::vector<int> counts_of(ThreadPool& pool, int64_t pieces) {
 
 std::vector<int> ones(int64_t count) {
   return std::vector<int>(static_cast<size_t>(count), 1);
+}
+
+TEST(NumCores, AreThoseOfTheAffinity) {
+  cpu_set_t before;
+  ASSERT_EQ(::sched_getaffinity(0, sizeof before, &before), 0);
+  EXPECT_EQ(num_cores(), CPU_COUNT(&before));
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  for (int core = 0; CPU_COUNT(&one) == 0; ++core)
+    if (CPU_ISSET(core, &before)) CPU_SET(core, &one);
+  ASSERT_EQ(::sched_setaffinity(0, sizeof one, &one), 0);
+  EXPECT_EQ(num_cores(), 1);
+  EXPECT_EQ(::sched_setaffinity(0, sizeof before, &before), 0);
 }
 
 TEST(PartOf, PartsFollowEachOtherAndDifferByOneAtMost) {

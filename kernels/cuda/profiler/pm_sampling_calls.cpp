@@ -51,7 +51,16 @@ void PmSamplingCalls::initialize() const {
     return;
   }
   auto params = MINFER_CUPTI_PARAMS(Profiler_Initialize);
-  check(profiler_initialize_(&params), "cuptiProfilerInitialize");
+  CUptiResult status = profiler_initialize_(&params);
+  if (status == CUPTI_ERROR_NOT_INITIALIZED) {
+    // A trace has detached CUPTI (cuptiFinalize): a subscription attaches it again.
+    CUpti_SubscriberHandle subscriber = nullptr;
+    const auto ignore = [](void*, CUpti_CallbackDomain, CUpti_CallbackId, const void*) {};
+    check(subscribe_(&subscriber, ignore, nullptr), "cuptiSubscribe");
+    unsubscribe_(subscriber);
+    status = profiler_initialize_(&params);
+  }
+  check(status, "cuptiProfilerInitialize");
   g_users = 1;
 }
 

@@ -91,6 +91,8 @@ class PmSamplingCalls : protected CuptiFunctions {
   CuptiHold hold_;
   MINFER_CUPTI_FUNCTION(get_result_string_, cuptiGetResultString);
   MINFER_CUPTI_FUNCTION(get_timestamp_, cuptiGetTimestamp);
+  MINFER_CUPTI_FUNCTION(subscribe_, cuptiSubscribe);
+  MINFER_CUPTI_FUNCTION(unsubscribe_, cuptiUnsubscribe);
   MINFER_CUPTI_FUNCTION(profiler_initialize_, cuptiProfilerInitialize);
   MINFER_CUPTI_FUNCTION(profiler_deinitialize_, cuptiProfilerDeInitialize);
   MINFER_CUPTI_FUNCTION(get_chip_name_, cuptiDeviceGetChipName);

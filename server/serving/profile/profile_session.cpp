@@ -4,8 +4,8 @@
 #include <charconv>
 #include <exception>
 #include <limits>
-#include <thread>
 
+#include "kernels/base/thread_pool.h"
 #include "profiling/json/header_lines.h"
 #include "profiling/json/lines.h"
 #include "server/terminal/terminal.h"
@@ -77,7 +77,7 @@ ProfileHeader describe_engine(Engine& engine) {
   header.backend = info.name;
   header.device = info.device;
   header.threads = info.threads;
-  header.cores = static_cast<int32_t>(std::thread::hardware_concurrency());
+  header.cores = num_cores();
   header.activation_dtype = info.activation_dtype;
   header.cache_bytes = info.cache_bytes;
   const std::string quantization(options.quantization ? name(*options.quantization) : "none");
