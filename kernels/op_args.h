@@ -283,7 +283,7 @@ struct ShortConvArgs {
 
 /// out = norm(x) f(gate), head by head.
 struct HeadGateArgs {
-  enum class Function : uint8_t { sigmoid, silu };
+  enum class Function : uint8_t { sigmoid, silu, gelu_tanh };
 
   Tensor x;     ///< [tokens, heads * size] f32 or the activation type
   Tensor gate;  ///< [tokens, any] f32: size elements of head h begin at column h * gate_stride
@@ -326,6 +326,7 @@ struct MoeRouteArgs {
   Weight bias = {};                    ///< [1, experts] f32 or null: none
   Numbers<int32_t> expert_ids = {};    ///< [tokens, experts_used] out
   Numbers<float> expert_weights = {};  ///< [tokens, experts_used] out
+  Weight expert_scales = {};           ///< [1, experts] f32: multiply the weights; null: 1 (Gemma 4)
 };
 
 /// hidden[t, j] = activation(w x[t] Wg[e]^T + bg[e], w x[t] Wu[e]^T + bu[e]) with e = expert_ids[t, j] and w = input_weights[t, j].

@@ -81,6 +81,7 @@ struct Tensor {
   // For an op of a program (kernels/program/program.h), which sets `data` and the number of rows:
   int32_t value = -1;     ///< the value that this is a part of; -1: memory of its own
   int64_t first_col = 0;  ///< the value's column that is the first one here
+  int64_t pieces = 1;     ///< rows here for each row of the value
 
   float* f32() const { return static_cast<float*>(data); }
   float* f32_row(int64_t row) const { return f32() + row * stride; }

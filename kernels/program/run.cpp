@@ -57,7 +57,7 @@ void run(const Program& program, std::vector<Op>& ops, Backend& backend, const F
   for (Op& op : ops) {
     for_each_value(op.args, [&](Use, auto& operand) {
       if constexpr (requires { operand.rows; })
-        operand.rows = rows.rows_of(program.values[static_cast<size_t>(operand.value)]);
+        operand.rows = operand.pieces * rows.rows_of(program.values[static_cast<size_t>(operand.value)]);
     });
     if (auto* attention = std::get_if<AttentionArgs>(&op.args))
       set_sequences(*attention, program.table[static_cast<size_t>(op.id)].scope, batch);

@@ -3,6 +3,7 @@
 #include <type_traits>
 
 #include "kernels/cuda/delta/delta_ops.h"
+#include "kernels/cuda/ptx/activation.cuh"
 #include "kernels/cuda/ptx/element.cuh"
 #include "kernels/cuda/ptx/fp8_group.cuh"
 #include "kernels/cuda/ptx/warp.cuh"
@@ -38,7 +39,7 @@ struct GateParams {
   int64_t num_heads;   ///< of all tokens
   int32_t heads;
   int32_t size;
-  bool is_silu;
+  HeadGateArgs::Function function;
 };
 
 template <class T, int kWidth>
@@ -61,6 +62,13 @@ __device__ __forceinline__ void store(T* to, const float (&values)[kWidth]) {
   for (int i = 0; i < kWidth; ++i)
     elements.at[i] = from_f32<T>(values[i]);
   *reinterpret_cast<Elements<T, kWidth>*>(to) = elements;
+}
+
+/// value * f(gate).
+__device__ __forceinline__ float gated(HeadGateArgs::Function function, float value, float gate) {
+  if (function == HeadGateArgs::Function::gelu_tanh)
+    return Gate<true>(GateActivation::gelu_tanh)(gate, value);
+  return (function == HeadGateArgs::Function::silu ? value * gate : value) / (1.0f + expf(-gate));
 }
 
 template <class In, class Out, int kWidth>
@@ -100,7 +108,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize) head_gate_kernel(GateParams
     }
 #pragma unroll
     for (int i = 0; i < kWidth; ++i)
-      values[i] = (p.is_silu ? values[i] * gate[i] : values[i]) / (1.0f + expf(-gate[i]));
+      values[i] = gated(p.function, values[i], gate[i]);
     if constexpr (std::is_same_v<Out, __nv_fp8_e4m3>) {  // heads are whole groups of 128
       store_fp8(p.fp8, token, head * p.size + c - first,
                 make_float4(values[0], values[1 % kWidth], values[2 % kWidth], values[3 % kWidth]));
@@ -131,7 +139,7 @@ void launch_head_gate(Launch& launch, const HeadGateArgs& args) {
                                    .num_heads = args.x.rows * args.heads,
                                    .heads = args.heads,
                                    .size = size,
-                                   .is_silu = args.function == HeadGateArgs::Function::silu};
+                                   .function = args.function};
   const bool is_fp8 = std::is_same_v<Out, __nv_fp8_e4m3>;
   const bool takes_quads = size % 4 == 0 && allows_quads(params.x, params.stride) &&
                            allows_quads(params.gate, params.gate_row_stride) && params.gate_stride % 4 == 0 &&

@@ -36,6 +36,7 @@ struct Routing {
   int32_t used;
   ExpertChoice choice;
   const float* bias;
+  const float* scales;  ///< MoeRouteArgs::expert_scales
   int32_t* ids;
   float* weights;
   ChosenExperts chosen;
@@ -173,8 +174,10 @@ __global__ void __launch_bounds__(kTokensOfBlock* kWarpSize)
   if ((own & ~noted) != 0) atomicOr(routing.chosen.bits + lane, own & ~noted);
   __syncwarp();
   const float divisor = routing.choice.normalise ? chosen + kLeastSum : total;
-  for (int32_t j = lane; j < routing.used; j += kWarpSize)
-    weights[j] = weights[j] / divisor * routing.choice.scale;
+  for (int32_t j = lane; j < routing.used; j += kWarpSize) {
+    const float scale = routing.scales != nullptr ? routing.scales[ids[j]] : 1.0f;
+    weights[j] = weights[j] / divisor * routing.choice.scale * scale;
+  }
 }
 
 template <class T, bool kPlain>
@@ -186,6 +189,7 @@ void launch_moe_route(Launch& launch, const MoeRouteArgs& args, const ChosenExpe
                            args.experts_used,
                            args.choice,
                            static_cast<const float*>(args.bias.data),
+                           static_cast<const float*>(args.expert_scales.data),
                            args.expert_ids,
                            args.expert_weights,
                            chosen};

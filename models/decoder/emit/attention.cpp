@@ -41,7 +41,8 @@ Tensor emit_attention(Emitter& e, const Tensor& normed) {
   const LayerConfig& layer = e.layer_config();
   const bool gates_heads = config.architecture.gates_heads;
   const bool has_rope = layer.rope != LayerConfig::kNoRope;
-  const size_t products = layer.values_are_keys ? 2 : 3;
+  const bool shares_kv = layer.kv_of != LayerConfig::kOwn;
+  const size_t products = shares_kv ? 1 : layer.values_are_keys ? 2 : 3;
   const std::array<Weight, 3> weights{w.q, w.k, w.v};
   const std::array<Weight, 3> biases{w.q_bias, w.k_bias, w.v_bias};
 
@@ -57,6 +58,8 @@ Tensor emit_attention(Emitter& e, const Tensor& normed) {
   const Tensor q =
       in_place ? Tensor{} : e.activations(config.q_size(e.layer));  // [tokens, heads * head_size]
   const auto [q_norm, k_norm] = head_norms(e);
+  KvLayer written = e.kv_layer();
+  if (shares_kv) written.kv_heads = 0;  // keys and values are in the cache already
   e.add({.name = "rope_kv_write", .rotary_size = config.rotary_size_of(e.layer)},
         RopeKvWriteArgs{
             .qkv = qkv,
@@ -69,14 +72,14 @@ Tensor emit_attention(Emitter& e, const Tensor& normed) {
             .k_norm = k_norm,
             .layer_norms = config.architecture.norm == NormKind::layer,
             .norm_eps = config.norm_eps,
-            .kv = e.kv_layer(),
+            .kv = written,
             .q_scale = layer.has_temperature ? e.memory.q_scales : nullptr,
             .v_norm = config.architecture.norms_values ? e.ones(config.value_size(e.layer)) : Weight{},
-            .v_is_k = layer.values_are_keys,
+            .v_is_k = layer.values_are_keys && !shares_kv,
             .q_has_gate = gates_heads});
 
   Tensor attending = in_place ? qkv : q;
-  if (layer.values_are_keys) attending.cols = config.q_size(e.layer);
+  if (layer.values_are_keys || shares_kv) attending.cols = config.q_size(e.layer);
   const Tensor attended = e.activations(config.output_size(e.layer));  // [tokens, heads * head_size]
   emit_attend(e, attending, attended);
   if (gates_heads) {

@@ -22,6 +22,13 @@ Tensor Emitter::columns(Tensor tensor, int64_t first, int64_t count) {
   return tensor;
 }
 
+Tensor Emitter::pieces(Tensor tensor, int64_t count) {
+  tensor.cols /= count;
+  tensor.stride = tensor.cols;
+  tensor.pieces = count;
+  return tensor;
+}
+
 KvLayer Emitter::kv_layer() const {
   const int32_t index = std::max(0, layer);
   if (memory.kv != nullptr) return memory.kv->layer(index);
@@ -102,14 +109,17 @@ void Emitter::end_block(const BlockEnd& end, const BlockOut& out, const Tensor& 
   const bool adds_products = config.adds_products();
   const Tensor sum = adds_products ? x : is_alone() ? out.to : f32(x.cols);
   if (!is_alone()) all_reduce(end.all_reduce, out.to, sum, adds_products, end.next_norm);
-  if (adds_products) return;
-  add(end.add, NormArgs{.x = sum,
-                        .kind = end.post_norm ? config.architecture.norm : NormKind::none,
-                        .weight = end.post_norm,
-                        .eps = config.norm_eps,
-                        .scale = config.residual_scale,
-                        .add_to_out = true,
-                        .out = x});
+  if (!adds_products) add_normed(end.add, sum, end.post_norm, x);
+}
+
+void Emitter::add_normed(const char* name, const Tensor& block, const Weight& weight, const Tensor& x) {
+  add(name, NormArgs{.x = block,
+                     .kind = weight ? config.architecture.norm : NormKind::none,
+                     .weight = weight,
+                     .eps = config.norm_eps,
+                     .scale = config.residual_scale,
+                     .add_to_out = true,
+                     .out = x});
 }
 
 }  // namespace minfer

@@ -70,6 +70,8 @@ class Emitter {
   }
   /// Columns [first, first + count) of a tensor.
   static Tensor columns(Tensor tensor, int64_t first, int64_t count);
+  /// Each row as `count` rows of equal parts.
+  static Tensor pieces(Tensor tensor, int64_t count);
 
   /// Adds an op of the layer. `info` has the facts that its arguments lack: at least its name.
   void add(OpInfo info, OpArgs args);
@@ -94,6 +96,8 @@ class Emitter {
   };
   /// x += the block's result in `out`: summed over ranks, normed and scaled as the family requires.
   void end_block(const BlockEnd& end, const BlockOut& out, const Tensor& x);
+  /// x += norm(block), scaled as the family requires. Without a weight: += block.
+  void add_normed(const char* name, const Tensor& block, const Weight& weight, const Tensor& x);
   /// True if the all-reduce behind a block computes the norm of the next block: with several ranks, if it is an RMS norm of the sum.
   bool norms_in_all_reduce() const;
   /// x += sum over ranks of part, or x = the sum. If all-reduces norm, norm() then returns their norm(x).
@@ -125,8 +129,13 @@ Tensor emit_delta_net(Emitter& e, const Tensor& normed);
 void emit_attend(Emitter& e, const Tensor& q, const Tensor& attended);
 /// A dense feed-forward block; returns the input of `down`.
 Tensor emit_feed_forward(Emitter& e, const Tensor& normed);
-/// The experts that the router chooses, and the shared experts.
-void emit_experts(Emitter& e, const Tensor& normed, const Emitter::BlockOut& out);
+/// The experts that the router chooses by its own input, and the shared experts.
+void emit_experts(Emitter& e, const Tensor& routed, const Tensor& normed, const Emitter::BlockOut& out);
+/// Experts beside a dense block, each with norms of their own; gives the sum.
+Tensor emit_experts_beside_dense(Emitter& e, const Tensor& x);
+/// The inputs of all layers by their tokens, and what a layer adds to `x` from its input.
+Tensor emit_layer_inputs(Emitter& e, const Tensor& x);
+void emit_layer_input(Emitter& e, const Tensor& x, const Tensor& inputs);
 
 /// The ops of engine and sampler in a program's table.
 struct FrameOps {

@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "models/decoder/emit/emitter.h"
 
 // Experts (Shazeer et al. 2017, "Outrageously large neural networks"; shared ones: Dai et al. 2024, "DeepSeekMoE"):
@@ -6,6 +8,9 @@
 //   moe_gate_up_swiglu      hidden of each of a token's experts
 //   moe_down                their weighted sum
 //   shared_*                of the experts that every token takes, weighted by a sigmoid of their own where the family has it
+//
+// In Gemma 4 the shared expert is a dense block beside the experts. Router, experts and dense block each have a norm of x, and both
+// results a norm behind them.
 namespace minfer {
 namespace {
 
@@ -45,14 +50,14 @@ void emit_shared_experts(Emitter& e, const Tensor& normed, const Tensor& out) {
 
 }  // namespace
 
-void emit_experts(Emitter& e, const Tensor& normed, const Emitter::BlockOut& out) {
+void emit_experts(Emitter& e, const Tensor& routed, const Tensor& normed, const Emitter::BlockOut& out) {
   const LayerWeights& w = e.layer_weights();
   const int32_t used = e.config.num_experts_used;
   const bool weights_input = e.config.architecture.expert_weights_input;
   const Tensor logits = e.f32(e.config.num_experts);
   const auto ids = e.numbers<int32_t>(used);
   const auto weights = e.numbers<float>(used);
-  e.add("moe_router", LinearArgs{.x = normed,
+  e.add("moe_router", LinearArgs{.x = routed,
                                  .weights = {&w.router, 1},
                                  .biases = {&w.router_bias, w.router_bias ? size_t{1} : size_t{0}},
                                  .out = logits});
@@ -61,7 +66,8 @@ void emit_experts(Emitter& e, const Tensor& normed, const Emitter::BlockOut& out
                                   .choice = e.config.expert_choice,
                                   .bias = w.choice_bias,
                                   .expert_ids = ids,
-                                  .expert_weights = weights});
+                                  .expert_weights = weights,
+                                  .expert_scales = w.expert_scales});
   const Tensor hidden = e.activations(e.config.expert_ffn_size, used);  // [tokens * used, ffn]
   e.add("moe_gate_up_swiglu", MoeGateUpArgs{.x = normed,
                                             .gate = w.gate,
@@ -83,7 +89,38 @@ void emit_experts(Emitter& e, const Tensor& normed, const Emitter::BlockOut& out
                     .add_to_out = out.add,
                     .bias = w.down_bias,
                     .follows_gate_up = true});
-  if (w.shared_up) emit_shared_experts(e, normed, out.to);
+  if (w.shared_up && !w.expert_norm) emit_shared_experts(e, normed, out.to);
+}
+
+Tensor emit_experts_beside_dense(Emitter& e, const Tensor& x) {
+  const LayerWeights& w = e.layer_weights();
+  const float eps = e.config.norm_eps;
+  const auto summed = [&](const char* name, const Tensor& part) {
+    if (e.is_alone()) return part;
+    const Tensor sum = e.f32(x.cols);
+    e.all_reduce(name, part, sum, false, {});
+    return sum;
+  };
+  const Tensor hidden = e.activations(e.config.shared_ffn_size);
+  const Tensor dense_part = e.f32(x.cols), expert_part = e.f32(x.cols), routed = e.activations(x.cols);
+  e.add({.name = "shared_gate_up_swiglu", .experts = 1, .experts_used = 1},
+        GateUpArgs{.x = e.norm("ffn_norm", x, w.ffn_norm, {}),
+                   .gate = w.shared_gate,
+                   .up = w.shared_up,
+                   .out = hidden,
+                   .activation = e.config.architecture.gate});
+  e.add({.name = "shared_down", .experts = 1, .experts_used = 1},
+        LinearArgs{.x = hidden, .weights = {&w.shared_down, 1}, .out = dense_part});
+  const Tensor dense = summed("shared_all_reduce", dense_part);
+  e.add("shared_post_norm", NormArgs{.x = dense, .weight = w.shared_post_norm, .eps = eps, .out = dense});
+  e.add("router_norm", NormArgs{.x = x,
+                                .weight = w.router_scale,
+                                .eps = eps,
+                                .scale = 1.0f / std::sqrt(static_cast<float>(e.config.hidden_size)),
+                                .out = routed});
+  emit_experts(e, routed, e.norm("moe_norm", x, w.expert_norm, {}), {expert_part, false});
+  e.add_normed("moe_post_norm", summed("moe_all_reduce", expert_part), w.expert_post_norm, dense);
+  return dense;
 }
 
 }  // namespace minfer

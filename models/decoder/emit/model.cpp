@@ -32,12 +32,16 @@ Tensor emit_attention_block(Emitter& e, const Tensor& x) {
 /// x += down(hidden), or the weighted sum of experts. `normed`: of the block in front, which a parallel one takes too.
 void emit_feed_forward_block(Emitter& e, const Tensor& x, Tensor normed) {
   const LayerWeights& w = e.layer_weights();
-  if (!e.config.parallel_blocks) normed = e.norm("ffn_norm", x, w.ffn_norm, w.ffn_norm_bias);
   const bool has_experts = e.layer_config().has_experts;
+  if (has_experts && w.expert_norm) {
+    const Tensor sum = emit_experts_beside_dense(e, x);
+    return e.add_normed("ffn_post_norm", sum, w.ffn_post_norm, x);
+  }
+  if (!e.config.parallel_blocks) normed = e.norm("ffn_norm", x, w.ffn_norm, w.ffn_norm_bias);
   const Tensor hidden = has_experts ? Tensor{} : emit_feed_forward(e, normed);
   const Emitter::BlockOut out = e.block_out(x);
   if (has_experts) {
-    emit_experts(e, normed, out);
+    emit_experts(e, normed, normed, out);
   } else {
     e.add("ffn_down", LinearArgs{.x = hidden,
                                  .weights = {&w.down, 1},
@@ -91,9 +95,11 @@ FrameOps emit_model(Emitter& e) {
                            .scale = config.embedding_scale,
                            .out = x});
   if (!e.is_alone()) e.all_reduce("embed_all_reduce", x, x, false, e.weights.layers.front().attn_norm);
+  const Tensor inputs = config.layer_input_size > 0 ? emit_layer_inputs(e, x) : Tensor{};
   for (e.layer = 0; e.layer < config.num_layers; ++e.layer) {
     const Tensor normed = emit_attention_block(e, x);
     emit_feed_forward_block(e, x, normed);
+    if (config.layer_input_size > 0) emit_layer_input(e, x, inputs);
     const float scale = e.layer_weights().output_scale;
     if (scale != 1.0f)
       e.add("layer_scale", NormArgs{.x = x, .kind = NormKind::none, .scale = scale, .out = x});
