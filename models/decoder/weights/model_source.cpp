@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <charconv>
 #include <stdexcept>
-#include <unordered_map>
 #include <unordered_set>
 
 #include "models/chat/read_chat_template.h"
@@ -31,45 +30,30 @@ std::vector<HostTensor> tensors_to_run(const GgufFile& file, const ModelConfig& 
 class GgufModel : public ModelSource {
  public:
   explicit GgufModel(GgufFile file)
-      : file_(std::move(file)),
-        config_(read_config(*file_)),
-        chat_template_(read_chat_template(*file_)),
-        name_(file_->name()),
-        all_(split_latent_tensors(split_fused_tensors(tensors_to_run(*file_, config_), config_, name_),
-                                  config_, name_)) {
-    for (size_t i = 0; i < all_.tensors.size(); ++i)
-      index_[all_.tensors[i].name] = i;
+      : ModelSource(file.name(), read_config(file), read_chat_template(file)), file_(std::move(file)) {
+    LatentTensors all = split_latent_tensors(
+        split_fused_tensors(tensors_to_run(*file_, config_), config_, name_), config_, name_);
+    converted_ = std::move(all.converted);
+    for (HostTensor& tensor : all.tensors)
+      add_tensor(std::move(tensor));
   }
 
-  const ModelConfig& config() const override { return config_; }
-  const HostTensor* find_tensor(std::string_view tensor_name) const override {
-    const auto found = index_.find(std::string(tensor_name));
-    return found == index_.end() ? nullptr : &all_.tensors[found->second];
-  }
-  std::span<const HostTensor> tensors() const override { return all_.tensors; }
   std::unique_ptr<Tokenizer> make_tokenizer() const override {
     if (!file_) throw std::logic_error("make_tokenizer: the model's file has been released");
     return minfer::make_tokenizer(*file_);
   }
-  ChatTemplateSource chat_template() const override { return chat_template_; }
-  std::string name() const override { return name_; }
   void check_intact() const override {
     if (file_) file_->check_intact();
   }
   void release_data() override {
-    for (HostTensor& tensor : all_.tensors)
-      tensor.data = nullptr;
-    all_.converted.clear();
+    ModelSource::release_data();
+    converted_.clear();
     file_.reset();
   }
 
  private:
-  std::optional<GgufFile> file_;  ///< until its bytes are let go of
-  ModelConfig config_;
-  ChatTemplateSource chat_template_;
-  std::string name_;
-  LatentTensors all_;  ///< views of the file, those fused in parts
-  std::unordered_map<std::string, size_t> index_;
+  std::optional<GgufFile> file_;                   ///< until its bytes are let go of
+  std::vector<std::vector<std::byte>> converted_;  ///< tensors without bytes in the file
 };
 
 /// Throws FileError if a spec is "synthetic:" with a slip of the keyboard.
@@ -90,6 +74,21 @@ GgufFile open_gguf(const std::string& spec) {
 }
 
 }  // namespace
+
+const HostTensor* ModelSource::find_tensor(std::string_view name) const {
+  const auto found = index_.find(std::string(name));
+  return found == index_.end() ? nullptr : &tensors_[found->second];
+}
+
+void ModelSource::release_data() {
+  for (HostTensor& tensor : tensors_)
+    tensor.data = nullptr;
+}
+
+void ModelSource::add_tensor(HostTensor tensor) {
+  index_[tensor.name] = tensors_.size();
+  tensors_.push_back(std::move(tensor));
+}
 
 int32_t layer_of_tensor(std::string_view name) {
   constexpr std::string_view kPrefix = "blk.";

@@ -380,12 +380,11 @@ ModelConfig shard_config(const ModelConfig& whole, Rank rank) {
 }
 
 ModelShard::ModelShard(const ModelSource& model, Rank rank, Contents contents)
-    : model_(model), config_(shard_config(model.config(), rank)) {
+    : ModelSource(model.name(), shard_config(model.config(), rank), model.chat_template()), model_(model) {
   const Slicer slice(model, rank, gathered_);
   for (HostTensor tensor : model.tensors()) {
-    index_[tensor.name] = tensors_.size();
     if (contents == Contents::shapes) tensor.data = nullptr;
-    tensors_.push_back(slice(tensor));
+    add_tensor(slice(tensor));
   }
 }
 
@@ -395,11 +394,6 @@ void ModelShard::release_data() {
       tensor.data = nullptr;
   }
   gathered_.clear();
-}
-
-const HostTensor* ModelShard::find_tensor(std::string_view tensor_name) const {
-  const auto found = index_.find(std::string(tensor_name));
-  return found == index_.end() ? nullptr : &tensors_[found->second];
 }
 
 }  // namespace minfer

@@ -178,37 +178,27 @@ using TensorFilter = std::function<bool(std::string_view)>;
 
 class SyntheticModel : public ModelSource {
  public:
-  SyntheticModel(const Shape& shape, const TypeMix& mix, std::string spec, const TensorFilter& wanted)
-      : shape_(shape), mix_(mix), spec_(std::move(spec)), config_(synthetic::config_of(shape, spec_)) {
+  SyntheticModel(const Shape& shape, const TypeMix& mix, const std::string& spec, const TensorFilter& wanted)
+      : ModelSource(spec, synthetic::config_of(shape, spec)), shape_(shape), mix_(mix) {
     list_tensors();
     fill(wanted);
   }
 
-  const ModelConfig& config() const override { return config_; }
-  std::span<const HostTensor> tensors() const override { return tensors_; }
-  const HostTensor* find_tensor(std::string_view tensor_name) const override {
-    const auto found = index_.find(std::string(tensor_name));
-    return found == index_.end() ? nullptr : &tensors_[found->second];
-  }
   std::unique_ptr<Tokenizer> make_tokenizer() const override {
     return make_byte_tokenizer(config_.vocab_size);
   }
-  ChatTemplateSource chat_template() const override { return {}; }
-  std::string name() const override { return spec_; }
   void release_data() override {
-    for (HostTensor& tensor : tensors_)
-      tensor.data = nullptr;
+    ModelSource::release_data();
     arena_.reset();
   }
 
  private:
   void add(std::string tensor_name, DType dtype, int64_t rows, int64_t cols, int64_t count = 1) {
-    index_[tensor_name] = tensors_.size();
-    tensors_.push_back({.name = std::move(tensor_name),
-                        .dtype = synthetic::type_for_columns(dtype, cols),
-                        .count = count,
-                        .rows = rows,
-                        .cols = cols});
+    add_tensor({.name = std::move(tensor_name),
+                .dtype = synthetic::type_for_columns(dtype, cols),
+                .count = count,
+                .rows = rows,
+                .cols = cols});
   }
 
   /// llama.cpp's rule for the layers that get more bits in its *_K_M mixes.
@@ -445,11 +435,7 @@ class SyntheticModel : public ModelSource {
 
   Shape shape_;
   TypeMix mix_;
-  std::string spec_;
-  ModelConfig config_;
   std::unique_ptr<Arena> arena_;
-  std::vector<HostTensor> tensors_;
-  std::unordered_map<std::string, size_t> index_;
 };
 
 }  // namespace

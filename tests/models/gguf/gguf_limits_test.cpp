@@ -1,6 +1,5 @@
 // What a file may cost: memory and time stay in proportion to its size.
 #include <ctime>
-#include <limits>
 
 #include <gtest/gtest.h>
 
