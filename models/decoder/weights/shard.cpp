@@ -11,7 +11,7 @@
 namespace minfer {
 namespace {
 
-/// How a tensor is divided among the ranks. Of a delta net: by key heads, with the value heads that go with them (DeltaHeads).
+/// How a tensor is divided among the ranks. Of a delta net: by key heads, with the value heads that go with them.
 enum class Split : uint8_t {
   none,
   rows,
@@ -104,13 +104,22 @@ bool divides_vocabulary(int32_t tokens, int32_t ranks) {
   return int64_t{share_of_vocabulary(tokens, ranks)} * (ranks - 1) < tokens;
 }
 
+std::array<Divided, 7> divided_sizes(const ModelConfig& config, int32_t ranks) {
+  const int32_t few_tokens = divides_vocabulary(config.vocab_size, ranks) ? 0 : config.vocab_size;
+  return {{{"attention heads", config.num_heads},
+           {"columns of the feed-forward layers", config.ffn_size},
+           {"columns of an expert", config.expert_ffn_size},
+           {"columns of the shared experts", config.shared_ffn_size},
+           {"key heads of the delta nets", config.delta_net.key_heads},
+           {"channels of the short convolutions", config.conv_channels},
+           {"tokens of the vocabulary", few_tokens}}};
+}
+
 bool divides(const ModelConfig& config, int32_t ranks) {
-  const bool kv = std::ranges::all_of(
-      kinds_of_kv_heads(config), [ranks](int32_t kv_heads) { return divides_kv_heads(kv_heads, ranks); });
-  return kv && config.num_heads % ranks == 0 && config.ffn_size % ranks == 0 &&
-         config.expert_ffn_size % ranks == 0 && config.shared_ffn_size % ranks == 0 &&
-         config.delta_net.key_heads % ranks == 0 && config.conv_channels % ranks == 0 &&
-         divides_vocabulary(config.vocab_size, ranks);
+  return std::ranges::all_of(kinds_of_kv_heads(config),
+                             [&](int32_t kv_heads) { return divides_kv_heads(kv_heads, ranks); }) &&
+         std::ranges::all_of(divided_sizes(config, ranks),
+                             [&](const Divided& divided) { return divided.size % ranks == 0; });
 }
 
 std::vector<int32_t> possible_ranks(const ModelConfig& config) {
@@ -153,34 +162,6 @@ struct HeadRange {
   int64_t count;
 };
 
-/// A rank's heads of a delta net, as ranges of rows or columns of a tensor, in the order of the rank's own shape.
-class DeltaHeads {
- public:
-  DeltaHeads(const DeltaNetShape& whole, Rank rank) : whole_(whole), rank_(rank) {}
-
-  /// The value heads that go with its key heads: side by side, or some of each turn.
-  std::vector<HeadRange> values(int64_t size) const {
-    const int32_t turns = whole_.in_turn ? whole_.values_of_key() : 1;
-    const int64_t of_turn = whole_.value_heads / turns * size, own = of_turn / rank_.count;
-    std::vector<HeadRange> ranges;
-    for (int32_t turn = 0; turn < turns; ++turn)
-      ranges.push_back({turn * of_turn + rank_.index * own, own});
-    return ranges;
-  }
-  /// The ranges of q, k and v.
-  std::vector<HeadRange> channels() const {
-    const int64_t keys = whole_.key_columns(), own = keys / rank_.count;
-    std::vector<HeadRange> ranges{{rank_.index * own, own}, {keys + rank_.index * own, own}};
-    for (const HeadRange& range : values(whole_.value_size))
-      ranges.push_back({2 * keys + range.first, range.count});
-    return ranges;
-  }
-
- private:
-  const DeltaNetShape& whole_;
-  Rank rank_;
-};
-
 /// A rank's part of a tensor. What is not in one piece in the model's memory is put together in `gathered`.
 class Slicer {
  public:
@@ -189,7 +170,6 @@ class Slicer {
 
   HostTensor operator()(const HostTensor& tensor) const {
     const DeltaNetShape& shape = model_.config().delta_net;
-    const DeltaHeads heads_of_delta(shape, rank_);
     const int32_t tokens = model_.config().vocab_size, share = share_of_vocabulary(tokens, rank_.count);
     const int32_t first_token = rank_.index * share;
     // One weight of norms for all heads is whole on every rank.
@@ -210,15 +190,15 @@ class Slicer {
       case Split::matrices:
         return heads(tensor);
       case Split::delta_channels:
-        return rows(tensor, shape.channels(), heads_of_delta.channels());
+        return rows(tensor, shape.channels(), delta_channels());
       case Split::delta_values:
-        return rows(tensor, shape.value_columns(), heads_of_delta.values(shape.value_size));
+        return rows(tensor, shape.value_columns(), delta_values(shape.value_size));
       case Split::delta_heads:
-        return rows(tensor, shape.value_heads, heads_of_delta.values(1));
+        return rows(tensor, shape.value_heads, delta_values(1));
       case Split::delta_pairs:
-        return rows(tensor, 2 * int64_t{shape.value_heads}, heads_of_delta.values(2));
+        return rows(tensor, 2 * int64_t{shape.value_heads}, delta_values(2));
       case Split::delta_value_columns:
-        return columns(tensor, shape.value_columns(), heads_of_delta.values(shape.value_size));
+        return columns(tensor, shape.value_columns(), delta_values(shape.value_size));
       case Split::thirds: {
         const int64_t third = model_.config().conv_channels, own = third / rank_.count,
                       first = rank_.index * own;
@@ -231,6 +211,27 @@ class Slicer {
   }
 
  private:
+  /// The value heads that go with a rank's key heads of a delta net, as rows or columns: side by side, or some of each turn.
+  std::vector<HeadRange> delta_values(int64_t size) const {
+    const DeltaNetShape& shape = model_.config().delta_net;
+    const int32_t turns = shape.in_turn ? shape.values_of_key() : 1;
+    const int64_t of_turn = shape.value_heads / turns * size, own = of_turn / rank_.count;
+    std::vector<HeadRange> ranges;
+    for (int32_t turn = 0; turn < turns; ++turn)
+      ranges.push_back({turn * of_turn + rank_.index * own, own});
+    return ranges;
+  }
+
+  /// The ranges of q, k and v.
+  std::vector<HeadRange> delta_channels() const {
+    const DeltaNetShape& shape = model_.config().delta_net;
+    const int64_t keys = shape.key_columns(), own = keys / rank_.count;
+    std::vector<HeadRange> ranges{{rank_.index * own, own}, {keys + rank_.index * own, own}};
+    for (const HeadRange& range : delta_values(shape.value_size))
+      ranges.push_back({2 * keys + range.first, range.count});
+    return ranges;
+  }
+
   /// Matrices of heads, which a file may have as rows of one if there is a single head.
   HostTensor heads(const HostTensor& tensor) const {
     if (tensor.count % rank_.count != 0) return tensor;
@@ -338,14 +339,7 @@ ModelConfig shard_config(const ModelConfig& whole, Rank rank) {
         "all heads, but a rank has only some",
         rank.count, whole.name, whole.architecture.name);
   }
-  const int32_t few_tokens = divides_vocabulary(whole.vocab_size, rank.count) ? 0 : whole.vocab_size;
-  for (const Divided& divided : {Divided{"attention heads", whole.num_heads},
-                                 Divided{"columns of the feed-forward layers", whole.ffn_size},
-                                 Divided{"columns of an expert", whole.expert_ffn_size},
-                                 Divided{"columns of the shared experts", whole.shared_ffn_size},
-                                 Divided{"key heads of the delta nets", whole.delta_net.key_heads},
-                                 Divided{"channels of the short convolutions", whole.conv_channels},
-                                 Divided{"tokens of the vocabulary", few_tokens}}) {
+  for (const Divided& divided : divided_sizes(whole, rank.count)) {
     if (divided.size % rank.count != 0) {
       fail(
           "tensor-parallel-size: {} of model {} are {}, not a multiple of {}; numbers of ranks that divide "
