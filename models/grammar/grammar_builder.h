@@ -70,8 +70,6 @@ class GrammarBuilder {
   Expr characters(std::initializer_list<CodePointRange> ranges) {
     return characters(std::span(ranges.begin(), ranges.size()));
   }
-  /// One code point that is in none of these ranges.
-  Expr characters_but(std::span<const CodePointRange> ranges);
   Expr sequence(std::span<const Expr> parts);
   Expr sequence(std::initializer_list<Expr> parts) {
     return sequence(std::span(parts.begin(), parts.size()));
