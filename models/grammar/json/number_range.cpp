@@ -29,8 +29,6 @@ struct Decimal {
   bool beyond = false;   ///< all numbers of kMostIntegerDigits
   bool inexact = false;  ///< cut behind kMostFractionDigits
   Magnitude magnitude;
-
-  bool is_zero() const { return !beyond && !inexact && magnitude.whole == 0 && !magnitude.has_fraction(); }
 };
 
 Decimal read_decimal(std::string_view text) {
