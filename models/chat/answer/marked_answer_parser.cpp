@@ -3,10 +3,7 @@
 #include <string>
 #include <vector>
 
-#include <fmt/format.h>
-
 #include "models/chat/answer/chat_format.h"
-#include "models/chat/answer/delta_writer.h"
 #include "models/chat/answer/values/literals.h"
 
 namespace minfer::answer {
@@ -49,15 +46,7 @@ class MarkedAnswerParser final : public ChatAnswerParser {
     is_first_thought_ = false;
   }
 
-  void push(std::string_view text, std::vector<ChatDelta>& deltas) override {
-    out_.begin_push(deltas);
-    for (const char c : text)
-      take(c);
-    num_calls_ = out_.num_calls();
-  }
-
-  void finish(std::vector<ChatDelta>& deltas) override {
-    out_.begin_push(deltas);
+  void end() override {
     if (thoughts_ == Thoughts::before && options_.begins_in_reasoning) begin_thoughts(0);
     if (thoughts_ == Thoughts::before) {
       out_.content(thoughts_open_.text());
@@ -70,7 +59,6 @@ class MarkedAnswerParser final : public ChatAnswerParser {
         give_text(c);
       if (out_.num_calls() == 0) out_.content(spaces_);
     }
-    num_calls_ = out_.num_calls();
   }
 
  private:
@@ -81,7 +69,7 @@ class MarkedAnswerParser final : public ChatAnswerParser {
     over,    ///< all that comes is answer
   };
 
-  void take(char c) {
+  void take(char c) override {
     switch (thoughts_) {
       case Thoughts::before:
         return take_before_thoughts(c);
@@ -223,7 +211,7 @@ class MarkedAnswerParser final : public ChatAnswerParser {
   }
 
   void give_up_region(std::string_view problem) {
-    if (problem_.empty()) problem_ = fmt::format("call {}: {}", out_.num_calls(), problem);
+    note_problem(problem);
     out_.cut_call();
     reader_.reset();
     for (const char w : written_)
@@ -235,7 +223,6 @@ class MarkedAnswerParser final : public ChatAnswerParser {
   const std::span<const ReasoningMarkers> reasoning_;
   const ChatAnswerOptions options_;
   const ToolTypes tools_;
-  DeltaWriter out_;
 
   Thoughts thoughts_;
   ExpectedLiteral thoughts_open_;
