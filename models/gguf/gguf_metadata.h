@@ -85,6 +85,7 @@ class GgufMetadata {
   static GgufMetadata parse(ByteCursor& cursor, uint64_t count);
 
   std::span<const Entry> metadata() const { return entries_; }
+  const Entry* find(std::string_view key) const;  ///< null: absent
   bool has(std::string_view key) const { return find(key) != nullptr; }
 
   /// Typed getters. Absent key: nullopt (or FileError for the require_ forms); present with another type:
@@ -112,7 +113,6 @@ class GgufMetadata {
 
  private:
   GgufMetadata(const ByteCursor& cursor, std::vector<Entry> entries, std::vector<uint64_t> offsets);
-  const Entry* find(std::string_view key) const;  ///< null: absent
   ByteCursor value_at(const Entry& entry) const;
   template <class T>
   T required(std::string_view key, const std::optional<T>& value) const {

@@ -287,7 +287,7 @@ void apply_family(ModelConfig& config, int32_t window, const std::vector<bool>& 
   if (architecture.adjust != nullptr) architecture.adjust(config);
 }
 
-std::vector<bool> delta_layers_by(int32_t period, int32_t num_layers) {
+std::vector<bool> all_but_every(int32_t period, int32_t num_layers) {
   std::vector<bool> layers;
   for (int32_t layer = 0; layer < num_layers; ++layer)
     layers.push_back(layer % period < period - 1);

@@ -105,7 +105,7 @@ const Architecture& find_architecture(std::string_view name);
 void apply_family(ModelConfig& config, int32_t window, const std::vector<bool>& has_window = {});
 
 /// All layers but every `period`-th one.
-std::vector<bool> delta_layers_by(int32_t period, int32_t num_layers);
+std::vector<bool> all_but_every(int32_t period, int32_t num_layers);
 
 /// Makes the layers marked in `recurrent` [num_layers] gated delta nets. These have neither keys nor positions.
 void set_delta_layers(ModelConfig& config, const std::vector<bool>& recurrent);

@@ -40,8 +40,7 @@ std::string list_layers(const ModelConfig& config, const IsOfKind& is_of_kind) {
   for (int32_t layer = 0; layer < std::ssize(config.layers); ++layer) {
     if (is_of_kind(layer)) layers.push_back(layer);
   }
-  return layers.size() == config.layers.size() ? "all"
-                                                             : fmt::format("{}", fmt::join(layers, ", "));
+  return layers.size() == config.layers.size() ? "all" : fmt::format("{}", fmt::join(layers, ", "));
 }
 
 /// Each once, the first layer's first.

@@ -211,7 +211,7 @@ ModelConfig config_of(const Shape& shape, std::string_view spec) {
   if (const int32_t period = config.architecture.delta_period; period > 0) {
     config.delta_net = shape.options.delta_net;
     config.delta_net.in_turn = config.architecture.values_in_turn;
-    set_delta_layers(config, delta_layers_by(period, config.num_layers));
+    set_delta_layers(config, all_but_every(period, config.num_layers));
   }
   config.attention_cap = shape.options.attention_cap;
   config.logit_cap = shape.options.logit_cap;
