@@ -50,24 +50,23 @@ bool is_integer(GgufType type) {
   return is_integer_or_bool(type) && type != GgufType::boolean;
 }
 
-GgufType read_type(ByteCursor& cursor, std::string_view key, std::string_view file) {
+GgufType read_type(ByteCursor& cursor, std::string_view key) {
   const auto type = cursor.read<uint32_t>(key);
   if (!is_known(type)) {
-    fail<FileError>("{}: key '{}': value type {}, expected 0 to {}", file, printable(key), type,
+    fail<FileError>("{}: key '{}': value type {}, expected 0 to {}", cursor.file(), printable(key), type,
                     kTypeNames.size() - 1);
   }
   return static_cast<GgufType>(type);
 }
 
-void check_bool(ByteCursor& cursor, std::string_view key, std::string_view file) {
+void check_bool(ByteCursor& cursor, std::string_view key) {
   const auto value = cursor.read<uint8_t>(key);
   if (value > 1)
-    fail<FileError>("{}: key '{}': bool of value {}, expected 0 or 1", file, printable(key), value);
+    fail<FileError>("{}: key '{}': bool of value {}, expected 0 or 1", cursor.file(), printable(key), value);
 }
 
 /// Passes over `count` values at the cursor and checks them.
-void skip_values(ByteCursor& cursor, GgufType type, uint64_t count, std::string_view key,
-                 std::string_view file) {
+void skip_values(ByteCursor& cursor, GgufType type, uint64_t count, std::string_view key) {
   if (type == GgufType::string) {
     cursor.expect_room(count, kMinStringBytes, key);
     for (uint64_t i = 0; i < count; ++i)
@@ -75,35 +74,36 @@ void skip_values(ByteCursor& cursor, GgufType type, uint64_t count, std::string_
   } else if (type == GgufType::boolean) {
     cursor.expect_room(count, 1, key);
     for (uint64_t i = 0; i < count; ++i)
-      check_bool(cursor, key, file);
+      check_bool(cursor, key);
   } else {
     cursor.skip(count, kTypeBytes[static_cast<size_t>(type)], key);
   }
 }
 
-std::string_view read_key(ByteCursor& cursor, std::string_view file) {
+std::string_view read_key(ByteCursor& cursor) {
   const uint64_t offset = cursor.offset();
   const std::string_view key = cursor.read_string("a metadata key");
   if (key.empty() || key.size() > kMaxKeyBytes) {
-    fail<FileError>("{}: metadata key at offset {} has {} bytes, expected 1 to {}", file, offset, key.size(),
-                    kMaxKeyBytes);
+    fail<FileError>("{}: metadata key at offset {} has {} bytes, expected 1 to {}", cursor.file(), offset,
+                    key.size(), kMaxKeyBytes);
   }
   return key;
 }
 
 /// Type and count of the value at the cursor, which ends before the value itself or an array's first element.
-Entry read_entry_head(ByteCursor& cursor, std::string_view file) {
-  const std::string_view key = read_key(cursor, file);
-  const GgufType type = read_type(cursor, key, file);
+Entry read_entry_head(ByteCursor& cursor) {
+  const std::string_view key = read_key(cursor);
+  const GgufType type = read_type(cursor, key);
   if (type != GgufType::array) return {key, type, type, 1};
-  const GgufType element_type = read_type(cursor, key, file);
+  const GgufType element_type = read_type(cursor, key);
   if (element_type == GgufType::array) {
-    fail<FileError>("{}: key '{}': array of arrays, expected an array of plain values", file, printable(key));
+    fail<FileError>("{}: key '{}': array of arrays, expected an array of plain values", cursor.file(),
+                    printable(key));
   }
   const auto count = cursor.read<uint64_t>(key);
   if (count > kMaxArrayElements) {
-    fail<FileError>("{}: key '{}': array of {} elements, expected at most {}", file, printable(key), count,
-                    kMaxArrayElements);
+    fail<FileError>("{}: key '{}': array of {} elements, expected at most {}", cursor.file(), printable(key),
+                    count, kMaxArrayElements);
   }
   return {key, type, element_type, count};
 }
@@ -180,10 +180,10 @@ GgufMetadata GgufMetadata::parse(ByteCursor& cursor, uint64_t count) {
   entries.reserve(count);
   offsets.reserve(count);
   for (uint64_t i = 0; i < count; ++i) {
-    const Entry entry = read_entry_head(cursor, file);
+    const Entry entry = read_entry_head(cursor);
     offsets.push_back(cursor.offset());
     entries.push_back(entry);
-    skip_values(cursor, entry.element_type, entry.count, entry.key, file);
+    skip_values(cursor, entry.element_type, entry.count, entry.key);
   }
   return {cursor, std::move(entries), std::move(offsets)};
 }

@@ -31,11 +31,9 @@ class GrammarStates {
         memory_(std::move(memory)),
         table_(std::make_unique<StateTable>(grammar, tokens)) {
     bytes_ = table_->bytes();
-    if (memory_) memory_->add(*this);
+    memory_->add(*this);
   }
-  ~GrammarStates() {
-    if (memory_) memory_->remove(*this);
-  }
+  ~GrammarStates() { memory_->remove(*this); }
   GrammarStates(const GrammarStates&) = delete;
   GrammarStates& operator=(const GrammarStates&) = delete;
 
@@ -76,7 +74,7 @@ class GrammarStates {
     ~Using() {
       states_.note_bytes();
       lock_.unlock();
-      if (states_.memory_) states_.memory_->note_use(states_);
+      states_.memory_->note_use(states_);
     }
     Using(const Using&) = delete;
     Using& operator=(const Using&) = delete;
@@ -88,7 +86,7 @@ class GrammarStates {
 
   void note_bytes() {
     const size_t before = bytes_.exchange(table_->bytes());
-    if (memory_) memory_->bytes_ += table_->bytes() - before;
+    memory_->bytes_ += table_->bytes() - before;
   }
 
   /// With the states alone in which texts stand.

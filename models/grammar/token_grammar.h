@@ -81,9 +81,8 @@ class GrammarMemory {
 /// Any thread may use it.
 class TokenGrammar {
  public:
-  /// `memory` null: only the limit on its own states applies.
   TokenGrammar(std::shared_ptr<const Grammar> grammar, std::shared_ptr<const TokenTrie> tokens,
-               std::shared_ptr<GrammarMemory> memory = nullptr);
+               std::shared_ptr<GrammarMemory> memory = std::make_shared<GrammarMemory>(SIZE_MAX));
   ~TokenGrammar();
   TokenGrammar(const TokenGrammar&) = delete;
   TokenGrammar& operator=(const TokenGrammar&) = delete;

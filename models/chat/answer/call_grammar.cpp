@@ -5,6 +5,7 @@
 
 #include "kernels/base/error.h"
 #include "models/chat/answer/custom_input.h"
+#include "models/chat/answer/values/tool_types.h"
 #include "models/grammar/grammar.h"
 #include "models/grammar/grammar_source.h"
 
@@ -60,17 +61,8 @@ std::vector<Json> listed_values(const Json& schema) {
 
 /// True if no value of this schema is a string.
 bool is_no_text(const Json& schema) {
-  if (!schema.is_object()) return false;
-  const std::vector<Json> values = listed_values(schema);
-  if (!values.empty() && std::ranges::none_of(values, &Json::is_string)) return true;
-  const Json type = schema.value("type", Json());
-  const auto is_other = [](const Json& name) {
-    constexpr std::array<std::string_view, 6> kOthers = {"number", "integer", "boolean",
-                                                         "null",   "object",  "array"};
-    return name.is_string() &&
-           std::ranges::find(kOthers, name.get_ref<const std::string&>()) != kOthers.end();
-  };
-  return type.is_array() ? std::ranges::all_of(type, is_other) : is_other(type);
+  const JsonTypes types = types_of(schema);
+  return types != kAnyType && (types & kString) == 0;
 }
 
 /// True if a text between tags is read back unchanged; white space at its ends would be lost.

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <iterator>
 #include <stdexcept>
-#include <unordered_set>
 
 #include "models/chat/read_chat_template.h"
 #include "models/decoder/weights/fused_tensors.h"
@@ -15,15 +15,11 @@ namespace {
 /// The tensors of layers that run, and tensors outside layers.
 std::vector<HostTensor> tensors_to_run(const GgufFile& file, const ModelConfig& config) {
   const int64_t all = file.get_int(fmt::format("{}.block_count", config.architecture.name)).value_or(0);
-  std::unordered_set<std::string> left_out;
-  for (int64_t layer = config.num_layers; layer < all; ++layer)
-    left_out.insert(fmt::format("blk.{}.", layer));
   std::vector<HostTensor> tensors;
-  for (const HostTensor& tensor : file.tensors()) {
-    const size_t dot = tensor.name.starts_with("blk.") ? tensor.name.find('.', 4) : std::string::npos;
-    if (dot == std::string::npos || !left_out.contains(tensor.name.substr(0, dot + 1)))
-      tensors.push_back(tensor);
-  }
+  std::ranges::copy_if(file.tensors(), std::back_inserter(tensors), [&](const HostTensor& tensor) {
+    const int32_t layer = layer_of_tensor(tensor.name);
+    return layer < config.num_layers || layer >= all;
+  });
   return tensors;
 }
 
@@ -98,6 +94,11 @@ int32_t layer_of_tensor(std::string_view name) {
   const auto [end, error] = std::from_chars(begin, name.data() + name.size(), layer);
   const bool is_number = error == std::errc() && end != name.data() + name.size() && *end == '.';
   return is_number && layer >= 0 ? layer : -1;
+}
+
+std::string_view part_of_tensor(std::string_view name) {
+  const size_t dot = name.starts_with("blk.") ? name.find('.', 4) : std::string_view::npos;
+  return dot == std::string_view::npos ? name : name.substr(dot + 1);
 }
 
 std::unique_ptr<ModelSource> open_model(const std::string& spec) {

@@ -47,6 +47,8 @@ class ModelSource {
 
 /// The layer of a tensor such as "blk.3.attn_q.weight"; -1 for tensors outside layers.
 int32_t layer_of_tensor(std::string_view name);
+/// The name behind the layer's number; of tensors outside layers, all of it.
+std::string_view part_of_tensor(std::string_view name);
 
 /// Opens `spec`: a path to a GGUF file, "synthetic:NAME[:TYPE]", or empty for the embedded demo model. Throws
 /// FileError.

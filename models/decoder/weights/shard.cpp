@@ -72,8 +72,7 @@ constexpr std::array kSplits{
 /// The split of a tensor such as "blk.3.attn_q.weight" or "output.weight".
 Split split_of(std::string_view tensor) {
   if (tensor == "output.weight") return Split::vocabulary;
-  const size_t part = tensor.find('.', tensor.starts_with("blk.") ? 4 : tensor.size());
-  if (part != std::string_view::npos) tensor.remove_prefix(part + 1);
+  tensor = part_of_tensor(tensor);
   const std::string_view stem = tensor.substr(0, tensor.rfind('.'));
   for (const SplitTensor& entry : kSplits) {
     if (tensor == entry.suffix || stem == entry.suffix) return entry.split;

@@ -218,7 +218,7 @@ class TensorList final : private ModelTensors {
                                                         "ffn_down_exps.weight", "ffn_down_shexp.weight"};
     const int32_t layer = layer_of_tensor(matrix);
     if (layer < 0) return shape_.tied || matrix == "output.weight" ? mix_.more_bits : mix_.base;
-    const std::string_view part = matrix.substr(matrix.find('.', 4) + 1);
+    const std::string_view part = part_of_tensor(matrix);
     if (part.starts_with("ffn_gate_inp")) return DType::f32;
     return std::ranges::count(kHeavy, part) > 0 && more_bits(layer) ? mix_.more_bits : mix_.base;
   }
