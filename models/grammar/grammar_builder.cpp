@@ -78,7 +78,7 @@ GrammarBuilder::Expr tree_of(GrammarBuilder& builder, std::span<const std::strin
     const auto common = static_cast<size_t>(std::ranges::mismatch(first, last).in1 - first.begin());
     const GrammarBuilder::Expr tail =
         tree_of(builder, texts.first(static_cast<size_t>(size)), begin + common, branchings + 1);
-    choices.push_back(builder.sequence({builder.literal(first.substr(0, common)), tail}));
+    choices.push_back(builder.join(first.substr(0, common), tail));
     texts = texts.subspan(static_cast<size_t>(size));
   }
   return builder.choice(choices);

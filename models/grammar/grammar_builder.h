@@ -74,6 +74,11 @@ class GrammarBuilder {
   Expr sequence(std::initializer_list<Expr> parts) {
     return sequence(std::span(parts.begin(), parts.size()));
   }
+  /// The same; texts among the parts are literals.
+  template <class... Parts>
+  Expr join(const Parts&... parts) {
+    return sequence({as_expr(parts)...});
+  }
   Expr choice(std::span<const Expr> parts);
   Expr choice(std::initializer_list<Expr> parts) { return choice(std::span(parts.begin(), parts.size())); }
   /// `min` to `max` times; -1: without bound. Large counts use intermediate rules, so they cost little.
@@ -111,6 +116,8 @@ class GrammarBuilder {
   };
 
   Expr add(Node node, std::span<const Expr> children = {});
+  static Expr as_expr(Expr expr) { return expr; }
+  Expr as_expr(std::string_view text) { return literal(text); }
 
   GrammarLimits limits_;
   mutable size_t work_ = 0;

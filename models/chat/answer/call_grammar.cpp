@@ -101,14 +101,14 @@ class CallGrammar {
 
   Expr harmony_call() {
     return any_tool([&](const ToolFunction& tool) {
-      return builder_.sequence({marker(builder_, "<|channel|>"),
-                                builder_.literal("commentary to=functions." + tool.name + " "),
-                                marker(builder_, "<|constrain|>"), builder_.literal("json"),
-                                marker(builder_, "<|message|>"), arguments_of(tool)});
+      return builder_.join(marker("<|channel|>"), "commentary to=functions." + tool.name + " ",
+                           marker("<|constrain|>"), "json", marker("<|message|>"), arguments_of(tool));
     });
   }
 
  private:
+  Expr marker(std::string_view text) { return answer::marker(builder_, text); }
+
   Expr white_space() {
     return builder_.choice({builder_.empty(), builder_.literal(" "), builder_.literal("\n")});
   }
@@ -116,7 +116,7 @@ class CallGrammar {
   /// One or more.
   Expr list_of(Expr item, std::string_view separator) {
     if (!several_) return item;
-    const Expr more = builder_.sequence({builder_.literal(separator), white_space(), item});
+    const Expr more = builder_.join(separator, white_space(), item);
     return builder_.sequence({item, builder_.any_number(more)});
   }
 
@@ -142,7 +142,7 @@ class CallGrammar {
   Expr input_text(const ToolFunction& tool) {
     try {
       const Expr text = add_lark(builder_, tool.input_lark, Spelling::json_string);
-      return builder_.sequence({builder_.literal("\""), text, builder_.literal("\"")});
+      return builder_.join("\"", text, "\"");
     } catch (const GrammarError& error) {
       fail<GrammarError>("tool {}: {}", tool.name, error.what());
     }
@@ -150,9 +150,8 @@ class CallGrammar {
 
   Expr arguments_of(const ToolFunction& tool) {
     if (!tool.input_lark.empty()) {
-      return builder_.sequence({builder_.literal("{"), white_space(),
-                                builder_.literal(json_string(kCustomInput)), builder_.literal(":"),
-                                white_space(), input_text(tool), white_space(), builder_.literal("}")});
+      return builder_.join("{", white_space(), json_string(kCustomInput), ":", white_space(),
+                           input_text(tool), white_space(), "}");
     }
     if (tool.parameters.is_null()) return add_json_object(builder_, kStyle);
     Json schema = tool.parameters;
@@ -169,44 +168,38 @@ class CallGrammar {
   /// {"name": NAME, ARGUMENTS_KEY: {...}}
   Expr json_call(std::string_view arguments_key) {
     return any_tool([&](const ToolFunction& tool) {
-      return builder_.sequence({builder_.literal("{"), white_space(), builder_.literal("\"name\":"),
-                                white_space(), builder_.literal(json_string(tool.name)),
-                                builder_.literal(","), white_space(),
-                                builder_.literal(json_string(arguments_key)), builder_.literal(":"),
-                                white_space(), arguments_of(tool), white_space(), builder_.literal("}")});
+      return builder_.join("{", white_space(), "\"name\":", white_space(), json_string(tool.name), ",",
+                           white_space(), json_string(arguments_key), ":", white_space(), arguments_of(tool),
+                           white_space(), "}");
     });
   }
 
   /// One object between two markers, which several calls repeat; where nothing closes them, objects or a list of them.
   Expr json_calls(const JsonCallSyntax& syntax) {
     const Expr call = json_call(syntax.is_bare ? "parameters" : "arguments");
-    const Expr list =
-        builder_.sequence({white_space(), list_of(call, ","), white_space(), builder_.literal("]")});
-    if (syntax.is_list) return builder_.sequence({marker(builder_, opening_.marker), list});
+    const Expr list = builder_.join(white_space(), list_of(call, ","), white_space(), "]");
+    if (syntax.is_list) return builder_.sequence({marker(opening_.marker), list});
     if (!syntax.close.empty()) {
-      const Expr one = builder_.sequence({marker(builder_, opening_.marker), white_space(), call,
-                                          white_space(), marker(builder_, syntax.close)});
+      const Expr one = builder_.sequence(
+          {marker(opening_.marker), white_space(), call, white_space(), marker(syntax.close)});
       return list_of(one, "");
     }
     const Expr calls = list_of(call, ";");
     if (syntax.is_bare) return calls;
-    return builder_.sequence({marker(builder_, opening_.marker), white_space(),
-                              builder_.choice({calls, builder_.sequence({builder_.literal("["), list})})});
+    return builder_.sequence(
+        {marker(opening_.marker), white_space(), builder_.choice({calls, builder_.join("[", list)})});
   }
 
   /// The headers of NamedCallReader; where a model could write several, each of them.
   Expr named_call(const NamedCallSyntax& syntax) {
-    const Expr separator = marker(builder_, syntax.separator);
+    const Expr separator = marker(syntax.separator);
     return any_tool([&](const ToolFunction& tool) {
       const Expr name = builder_.literal(tool.name), arguments = arguments_of(tool);
       const Expr plain = builder_.sequence({name, separator, arguments});
       if (syntax.call_open.empty()) return plain;
-      const Expr fenced =
-          builder_.sequence({builder_.literal("function"), separator, name, builder_.literal("\n```json\n"),
-                             arguments, builder_.literal("\n```")});
-      const Expr numbered =
-          builder_.sequence({builder_.literal("functions."), name, builder_.literal(":"),
-                             builder_.repeat(builder_.byte('0', '9'), 1, 3), separator, arguments});
+      const Expr fenced = builder_.join("function", separator, name, "\n```json\n", arguments, "\n```");
+      const Expr numbered = builder_.join(
+          "functions.", name, ":", builder_.repeat(builder_.byte('0', '9'), 1, 3), separator, arguments);
       return builder_.choice({plain, fenced, numbered});
     });
   }
@@ -214,12 +207,12 @@ class CallGrammar {
   Expr named_calls(const NamedCallSyntax& syntax) {
     if (!syntax.quote.empty())
       fail<GrammarError>("calls that begin with {} cannot be held to a grammar", opening_.marker);
-    const Expr call = builder_.sequence(
-        {marker(builder_, syntax.call_open), named_call(syntax), marker(builder_, syntax.call_close)});
+    const Expr call =
+        builder_.sequence({marker(syntax.call_open), named_call(syntax), marker(syntax.call_close)});
     if (syntax.close.empty())
-      return list_of(builder_.sequence({marker(builder_, opening_.marker), white_space(), call}), "");
-    return builder_.sequence({marker(builder_, opening_.marker), white_space(), list_of(call, ""),
-                              white_space(), marker(builder_, syntax.close)});
+      return list_of(builder_.sequence({marker(opening_.marker), white_space(), call}), "");
+    return builder_.sequence(
+        {marker(opening_.marker), white_space(), list_of(call, ""), white_space(), marker(syntax.close)});
   }
 
   /// A text between tags, which stands as it is: no quotes, no escapes.
@@ -257,23 +250,22 @@ class CallGrammar {
     const Expr between = syntax.value_open.empty() ? builder_.empty() : white_space();
     const Expr value = is_no_text(schema) ? schema_or_any(tool, schema, "parameters.properties." + key)
                                           : tagged_text(syntax, tool, key, schema);
-    return builder_.sequence({marker(builder_, syntax.key_open), builder_.literal(key),
-                              marker(builder_, syntax.key_close), between,
-                              marker(builder_, syntax.value_open), line_end, value, line_end,
-                              marker(builder_, syntax.value_close), white_space()});
+    return builder_.join(marker(syntax.key_open), key, marker(syntax.key_close), between,
+                         marker(syntax.value_open), line_end, value, line_end, marker(syntax.value_close),
+                         white_space());
   }
 
   Expr tagged_call(const TaggedCallSyntax& syntax) {
     return any_tool([&](const ToolFunction& tool) {
-      std::vector<Expr> parts = {marker(builder_, syntax.name_open), builder_.literal(tool.name),
-                                 marker(builder_, syntax.name_close),
+      std::vector<Expr> parts = {marker(syntax.name_open), builder_.literal(tool.name),
+                                 marker(syntax.name_close),
                                  syntax.name_close.empty() ? builder_.literal("\n") : white_space()};
       for (const Parameter& parameter : parameters_in(tool.parameters)) {
         const Json schema = with_definitions(parameter.schema, tool.parameters);
         const Expr tagged = tagged_parameter(syntax, tool, parameter.key, schema);
         parts.push_back(parameter.is_required ? tagged : builder_.optional(tagged));
       }
-      parts.push_back(marker(builder_, syntax.call_close));
+      parts.push_back(marker(syntax.call_close));
       return builder_.sequence(parts);
     });
   }
@@ -282,8 +274,8 @@ class CallGrammar {
     TaggedCallSyntax named = syntax;
     if (syntax.begins_with_name) named.name_open = {};
     const Expr call = tagged_call(named);
-    return list_of(builder_.sequence({marker(builder_, opening_.marker), white_space(), call, white_space(),
-                                      marker(builder_, syntax.close)}),
+    return list_of(builder_.sequence(
+                       {marker(opening_.marker), white_space(), call, white_space(), marker(syntax.close)}),
                    "");
   }
 
@@ -305,26 +297,24 @@ class CallGrammar {
         const Parameter& parameter = parameters[i - 1];
         const Json schema = with_definitions(parameter.schema, tool.parameters);
         const Expr value = pythonic_value(tool, parameter.key, schema);
-        const Expr item = builder_.sequence({builder_.literal(parameter.key + "="), value});
+        const Expr item = builder_.join(parameter.key + "=", value);
         const GrammarBuilder::Rule rest = builder_.add_rule("parameters behind " + parameter.key);
         builder_.define(rest, later);
         const Expr with_item = builder_.sequence({item, builder_.reference(rest)});
-        const Expr next = builder_.sequence({builder_.literal(", "), item});
+        const Expr next = builder_.join(", ", item);
         first = parameter.is_required ? with_item : builder_.choice({with_item, first});
         later = builder_.sequence(
             {parameter.is_required ? next : builder_.optional(next), builder_.reference(rest)});
       }
-      return builder_.sequence({builder_.literal(tool.name + "("), first, builder_.literal(")")});
+      return builder_.join(tool.name + "(", first, ")");
     });
   }
 
   Expr pythonic_calls(const PythonicCallSyntax& syntax) {
     const Expr calls = list_of(pythonic_call(), ",");
-    const Expr list =
-        syntax.needs_list ? builder_.sequence({builder_.literal("["), calls, builder_.literal("]")}) : calls;
+    const Expr list = syntax.needs_list ? builder_.join("[", calls, "]") : calls;
     const Expr line_end = syntax.close.starts_with('`') ? builder_.literal("\n") : builder_.empty();
-    return builder_.sequence(
-        {marker(builder_, opening_.marker), list, line_end, marker(builder_, syntax.close)});
+    return builder_.sequence({marker(opening_.marker), list, line_end, marker(syntax.close)});
   }
 
   GrammarBuilder& builder_;

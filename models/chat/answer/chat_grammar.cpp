@@ -8,7 +8,6 @@
 namespace minfer {
 namespace {
 
-using answer::marker;
 using answer::text_without;
 using Calls = ChatGrammarOptions::Calls;
 using Expr = GrammarBuilder::Expr;
@@ -33,11 +32,13 @@ class ChatGrammar {
     if (options_.reasoning_format == nullptr || options_.reasoning_format->reasoning.empty())
       return builder_.empty();
     const ReasoningMarkers& markers = options_.reasoning_format->reasoning.front();
-    const Expr rest = builder_.sequence(
-        {text_without(builder_, std::array{markers.close}), marker(builder_, markers.close), gap()});
+    const Expr rest =
+        builder_.sequence({text_without(builder_, std::array{markers.close}), marker(markers.close), gap()});
     if (options_.begins_in_reasoning) return rest;
-    return builder_.optional(builder_.sequence({marker(builder_, markers.open), rest}));
+    return builder_.optional(builder_.sequence({marker(markers.open), rest}));
   }
+
+  Expr marker(std::string_view text) { return answer::marker(builder_, text); }
 
   Expr calls_of(const CallOpening& opening) {
     return answer::calls_of(builder_, tools_, opening, options_.several_calls);
@@ -90,11 +91,10 @@ class ChatGrammar {
     constexpr std::array<std::string_view, 3> kMarkers = {"<|end|>", "<|start|>", "<|channel|>"};
     const Expr any = text_without(builder_, kMarkers);
     const auto message = [&](std::string_view channel, Expr text) {
-      return builder_.sequence({marker(builder_, "<|channel|>"), builder_.literal(channel),
-                                marker(builder_, "<|message|>"), text});
+      return builder_.join(marker("<|channel|>"), channel, marker("<|message|>"), text);
     };
-    const Expr next = builder_.sequence(
-        {marker(builder_, "<|end|>"), marker(builder_, "<|start|>"), builder_.literal("assistant")});
+    const Expr next =
+        builder_.sequence({marker("<|end|>"), marker("<|start|>"), builder_.literal("assistant")});
     const Expr analysis = builder_.sequence({message("analysis", any), next});
     const Expr final_message = message("final", options_.content ? options_.content(builder_) : any);
     std::vector<Expr> last;

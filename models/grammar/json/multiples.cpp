@@ -75,7 +75,7 @@ std::optional<Expr> decimal_multiples(GrammarBuilder& builder, std::string_view 
     return std::nullopt;
   }
   const Expr digit = builder.byte('0', '9');
-  const Expr fraction = builder.sequence({builder.literal("."), builder.repeat(digit, 1, places)});
+  const Expr fraction = builder.join(".", builder.repeat(digit, 1, places));
   return builder.sequence(
       {builder.optional(builder.literal("-")), builder.repeat(digit, 1, -1), builder.optional(fraction)});
 }

@@ -133,7 +133,7 @@ class RangeWriter {
   }
 
   Expr with_fraction(uint64_t whole, const Magnitude* low, const Magnitude* high) {
-    return builder_.sequence({builder_.literal(std::to_string(whole)), fraction(low, high)});
+    return builder_.join(std::to_string(whole), fraction(low, high));
   }
 
   /// The text behind the whole part of a number with the limits' whole part, if limits are given.
@@ -225,8 +225,8 @@ GrammarBuilder::Expr exact_decimals(GrammarBuilder& builder) {
   const Expr digit = builder.byte('0', '9');
   std::vector<Expr> choices{builder.repeat(digit, 1, kMostDigits)};
   for (int behind = kStep; behind < kMostDigits; behind += kStep) {
-    choices.push_back(builder.sequence({builder.repeat(digit, 1, kMostDigits - behind), builder.literal("."),
-                                        builder.repeat(digit, 1, behind)}));
+    choices.push_back(
+        builder.join(builder.repeat(digit, 1, kMostDigits - behind), ".", builder.repeat(digit, 1, behind)));
   }
   return builder.sequence({builder.optional(builder.literal("-")), builder.choice(choices)});
 }
@@ -234,8 +234,8 @@ GrammarBuilder::Expr exact_decimals(GrammarBuilder& builder) {
 GrammarBuilder::Expr whole_decimals(GrammarBuilder& builder) {
   const Expr digits = builder.repeat(builder.byte('0', '9'), 1, -1);
   const Expr zeros = builder.repeat(builder.byte('0', '0'), 1, -1);
-  return builder.sequence({builder.optional(builder.literal("-")), digits,
-                           builder.optional(builder.sequence({builder.literal("."), zeros}))});
+  return builder.sequence(
+      {builder.optional(builder.literal("-")), digits, builder.optional(builder.join(".", zeros))});
 }
 
 }  // namespace minfer
