@@ -129,19 +129,23 @@ std::vector<int32_t> possible_ranks(const ModelConfig& config) {
   return possible;
 }
 
-/// Rows [first, first + count) of every matrix.
-HostTensor rows_of(HostTensor tensor, int64_t first, int64_t count) {
+HostTensor with_strides(HostTensor tensor) {
   tensor.row_stride = tensor.stride_of_rows();
   tensor.matrix_stride = tensor.stride_of_matrices();
+  return tensor;
+}
+
+/// Rows [first, first + count) of every matrix.
+HostTensor rows_of(const HostTensor& whole, int64_t first, int64_t count) {
+  HostTensor tensor = with_strides(whole);
   if (tensor.data != nullptr) tensor.data = tensor.row(0, first);
   tensor.rows = count;
   return tensor;
 }
 
 /// Columns [first, first + count) of every row; both whole blocks.
-HostTensor columns_of(HostTensor tensor, int64_t first, int64_t count) {
-  tensor.row_stride = tensor.stride_of_rows();
-  tensor.matrix_stride = tensor.stride_of_matrices();
+HostTensor columns_of(const HostTensor& whole, int64_t first, int64_t count) {
+  HostTensor tensor = with_strides(whole);
   if (tensor.data != nullptr)
     tensor.data = static_cast<const std::byte*>(tensor.data) + row_bytes(tensor.dtype, first);
   tensor.cols = count;
@@ -238,30 +242,24 @@ class Slicer {
     return matrices_of(tensor, rank_.index * count, count);
   }
 
-  /// Rows of a matrix, elements of a vector. What does not divide has another shape than the configuration says: it is left whole
-  /// for load_weights() to refuse.
+  /// What does not divide has another shape than the configuration says: it is left whole for load_weights() to refuse.
   HostTensor part(const HostTensor& tensor, int32_t index, int32_t parts) const {
-    if (tensor.rows == 1 && tensor.count == 1) {
-      if (tensor.cols % parts != 0) return tensor;
-      const int64_t count = tensor.cols / parts;
-      return whole_blocks(tensor, count) ? columns_of(tensor, index * count, count) : tensor;
-    }
-    if (tensor.rows % parts != 0) return tensor;
-    const int64_t count = tensor.rows / parts;
-    return rows_of(tensor, index * count, count);
+    const int64_t all = is_vector(tensor) ? tensor.cols : tensor.rows;
+    return all % parts == 0 ? rows(tensor, all, {{index * (all / parts), all / parts}}) : tensor;
   }
 
   HostTensor columns(const HostTensor& tensor) const {
     if (tensor.cols % rank_.count != 0) return tensor;
     const int64_t count = tensor.cols / rank_.count;
-    refuse_parts_of_blocks(tensor, count, count);
-    return columns_of(tensor, rank_.index * count, count);
+    return columns(tensor, tensor.cols, {{rank_.index * count, count}});
   }
+
+  static bool is_vector(const HostTensor& tensor) { return tensor.rows == 1 && tensor.count == 1; }
 
   /// Rows of a matrix, elements of a vector, of `all`; of another number the tensor is left whole, as in part().
   HostTensor rows(const HostTensor& tensor, int64_t all, const std::vector<HeadRange>& ranges) const {
-    if (tensor.rows == 1 && tensor.count == 1 && all > 1) return columns(tensor, all, ranges);
-    if (tensor.count != 1 || tensor.rows != all) return tensor;
+    if (is_vector(tensor) && all > 1) return columns(tensor, all, ranges);
+    if ((tensor.count != 1 && ranges.size() > 1) || tensor.rows != all) return tensor;
     if (ranges.size() == 1) return rows_of(tensor, ranges.front().first, ranges.front().count);
     HostTensor own = tensor;
     own.rows = total(ranges);
@@ -277,7 +275,7 @@ class Slicer {
   }
 
   HostTensor columns(const HostTensor& tensor, int64_t all, const std::vector<HeadRange>& ranges) const {
-    if (tensor.count != 1 || tensor.cols != all) return tensor;
+    if ((tensor.count != 1 && ranges.size() > 1) || tensor.cols != all) return tensor;
     refuse_parts_of_blocks(tensor, ranges.front().count, total(ranges));
     if (ranges.size() == 1) return columns_of(tensor, ranges.front().first, ranges.front().count);
     HostTensor own = tensor;
@@ -310,7 +308,7 @@ class Slicer {
 
   /// `own`: a rank's columns, in pieces of `piece`.
   void refuse_parts_of_blocks(const HostTensor& tensor, int64_t piece, int64_t own) const {
-    if (whole_blocks(tensor, piece)) return;
+    if (piece % traits(tensor.dtype).block_elements == 0) return;
     fail<FileError>(
         "{}: tensor {}: {} columns among {} ranks are {} each{}, expected whole blocks of {} elements of {}: "
         "use fewer ranks "
@@ -318,10 +316,6 @@ class Slicer {
         model_.name(), tensor.name, tensor.cols, rank_.count, own,
         piece == own ? "" : fmt::format(" in pieces of {}", piece), traits(tensor.dtype).block_elements,
         minfer::name(tensor.dtype));
-  }
-
-  static bool whole_blocks(const HostTensor& tensor, int64_t columns) {
-    return columns % traits(tensor.dtype).block_elements == 0;
   }
 
   const ModelSource& model_;

@@ -333,27 +333,16 @@ class SyntheticModel : public ModelSource {
     const float deviation =
         is_embedding ? kEmbeddingDeviation : 1.0f / std::sqrt(static_cast<float>(tensor.cols));
     fill_random(tensor, data, random_bits(0x6d696e666572u, index_.at(tensor.name)), deviation, pool);
-    if (tensor.name.ends_with("norm.weight")) centre_norm(reinterpret_cast<float*>(data), tensor.cols);
-    if (tensor.name.ends_with("attn_q_norm.weight") && config_.architecture.attention_scale > 0.0f)
-      scale_queries(reinterpret_cast<float*>(data), tensor.cols);
-    if (tensor.name.ends_with(".ssm_a")) make_negative(reinterpret_cast<float*>(data), tensor.cols);
-  }
-
-  /// Norm weights of trained models lie around 1.
-  /// Decays of delta nets.
-  static void make_negative(float* values, int64_t size) {
-    std::transform(values, values + size, values, [](float value) { return -std::abs(value); });
-  }
-
-  static void centre_norm(float* weights, int64_t size) {
-    for (int64_t i = 0; i < size; ++i)
-      weights[i] += 1.0f;
-  }
-
-  /// Where scores are not scaled, trained norms of queries do it.
-  static void scale_queries(float* weights, int64_t head_size) {
-    for (int64_t i = 0; i < head_size; ++i)
-      weights[i] /= std::sqrt(static_cast<float>(head_size));
+    if (tensor.rows != 1 || tensor.dtype != DType::f32) return;
+    const std::span<float> values(reinterpret_cast<float*>(data), static_cast<size_t>(tensor.cols));
+    const float deviation_of_head = std::sqrt(static_cast<float>(tensor.cols));
+    for (float& value : values) {
+      if (tensor.name.ends_with("norm.weight")) value += 1.0f;  // as those of trained models
+      // Where scores are not scaled, trained norms of queries do it.
+      if (tensor.name.ends_with("attn_q_norm.weight") && config_.architecture.attention_scale > 0.0f)
+        value /= deviation_of_head;
+      if (tensor.name.ends_with(".ssm_a")) value = -std::abs(value);  // decays of delta nets
+    }
   }
 
   Shape shape_;
