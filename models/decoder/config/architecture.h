@@ -31,7 +31,7 @@ enum class ParallelBlocks : uint8_t { never, if_no_ffn_norm, always };
 /// The traits by which model families differ in the one generic decoder. A new family is a row of the table in architecture.cpp.
 struct Architecture {
   std::string_view name;  ///< general.architecture, also the prefix of its keys
-  RopePairing rope_pairing = RopePairing::interleaved;
+  RopePairing rope_pairing = RopePairing::halves;
   bool halves_with_sections = false;  ///< pairs of files with rope.dimension_sections (GLM-4.1V)
   QkNorm qk_norm = QkNorm::none;
   bool norms_values = false;  ///< RMS norms without weights, of each head
@@ -51,8 +51,8 @@ struct Architecture {
       false;  ///< biases on the q, k and v projections are required; else they are taken if present
   bool attn_sinks = false;  ///< see AttentionArgs::sinks
   ExpertLayers expert_layers = ExpertLayers::never;
-  std::string_view expert_ffn_key = "feed_forward_length";  ///< key of an expert's ffn_size
-  ExpertChoice expert_choice = {};                          ///< if the file says nothing
+  std::string_view expert_ffn_key = "expert_feed_forward_length";  ///< key of an expert's ffn_size
+  ExpertChoice expert_choice = {};                                 ///< if the file says nothing
   bool choice_bias = false;  ///< MoeRouteArgs::bias is required; else it is optional
   bool shared_gate =
       false;  ///< the shared experts of a token are weighted by the sigmoid of a product with it
