@@ -56,7 +56,6 @@ class GrammarBuilder {
     int32_t first_child = 0;
     int32_t num_children = 0;
     int32_t depth = 1;
-    bool operator==(const Node&) const = default;
   };
 
   explicit GrammarBuilder(const GrammarLimits& limits = {});

@@ -9,14 +9,6 @@
 namespace minfer::answer {
 namespace {
 
-std::vector<std::string_view> opening_markers(std::span<const CallOpening> calls) {
-  std::vector<std::string_view> markers;
-  for (const CallOpening& call : calls) {
-    if (!call.marker.empty()) markers.push_back(call.marker);
-  }
-  return markers;
-}
-
 std::vector<std::string_view> reasoning_openings(std::span<const ReasoningMarkers> reasoning) {
   std::vector<std::string_view> markers;
   for (const ReasoningMarkers& each : reasoning)
@@ -35,12 +27,18 @@ class MarkedAnswerParser final : public ChatAnswerParser {
         options_(options),
         tools_(options_.tools.get()),
         thoughts_(reasoning.empty() ? Thoughts::over : Thoughts::before),
-        thoughts_open_(reasoning_openings(reasoning)),
-        call_markers_(opening_markers(calls_)) {
+        thoughts_open_(reasoning_openings(reasoning)) {
+    std::vector<std::string_view> markers;
     for (const CallOpening& call : calls_) {
-      if (call.marker.empty()) bare_ = &call;
       if (call.ends_reasoning) ending_calls_.push_back(&call);
+      if (call.marker.empty()) {
+        bare_ = &call;
+      } else {
+        marked_.push_back(&call);
+        markers.push_back(call.marker);
+      }
     }
+    call_markers_ = MarkerFinder(std::move(markers));
     if (!options_.open_thoughts || *options_.open_thoughts >= reasoning_.size()) return;
     begin_thoughts(*options_.open_thoughts);
     is_first_thought_ = false;
@@ -114,8 +112,7 @@ class MarkedAnswerParser final : public ChatAnswerParser {
       if (!options_.finds_reasoning) out_.content(reasoning_[markers_].close);
     } else if (found > 0) {
       thoughts_ = Thoughts::over;
-      const CallOpening& call = *ending_calls_[static_cast<size_t>(found - 1)];
-      open_region(call, std::string(call.marker));
+      open_region(*ending_calls_[static_cast<size_t>(found - 1)]);
     }
   }
 
@@ -148,19 +145,14 @@ class MarkedAnswerParser final : public ChatAnswerParser {
 
   void take_text(char c) {
     if (bare_ != nullptr && is_quiet_ && c == bare_->first && call_markers_.held().empty()) {
-      open_region(*bare_, {});
+      open_region(*bare_);
       return take_region(c);
     }
     std::string passed;
     const int32_t found = call_markers_.push(c, passed);
     for (const char p : passed)
       give_text(p);
-    if (found == MarkerFinder::kNone) return;
-    size_t i = 0;
-    for (const CallOpening& call : calls_) {
-      if (!call.marker.empty() && i++ == static_cast<size_t>(found))
-        open_region(call, std::string(call.marker));
-    }
+    if (found != MarkerFinder::kNone) open_region(*marked_[static_cast<size_t>(found)]);
   }
 
   void take_region(char c) {
@@ -197,9 +189,9 @@ class MarkedAnswerParser final : public ChatAnswerParser {
     out_.content(std::string_view(&c, 1));
   }
 
-  void open_region(const CallOpening& opening, std::string written) {
+  void open_region(const CallOpening& opening) {
     reader_ = make_call_reader(opening, {.out = out_, .tools = tools_});
-    written_ = std::move(written);
+    written_ = opening.marker;
     num_settled_ = out_.num_settled();
   }
 
@@ -232,9 +224,10 @@ class MarkedAnswerParser final : public ChatAnswerParser {
   bool is_first_thought_ = true;
 
   MarkerFinder call_markers_;
-  const CallOpening* bare_ = nullptr;   ///< the calls that have no marker
-  std::unique_ptr<CallReader> reader_;  ///< of the region under way
-  int64_t num_settled_ = 0;             ///< of out_, when written_ was empty
+  std::vector<const CallOpening*> marked_;  ///< the calls of call_markers_
+  const CallOpening* bare_ = nullptr;       ///< the calls that have no marker
+  std::unique_ptr<CallReader> reader_;      ///< of the region under way
+  int64_t num_settled_ = 0;                 ///< of out_, when written_ was empty
   std::string written_;   ///< of the region since then: content if it is no call, or goes on no more
   std::string spaces_;    ///< held back: it is dropped if a call follows
   bool is_quiet_ = true;  ///< no text yet, or none since the last call, but spaces_
