@@ -10,13 +10,12 @@
 #include "models/gguf/printable.h"
 
 namespace minfer {
-namespace {
 
 /// The bytes of one file of a model. Not moved once made: headers refer to the name.
-struct Part {
-  explicit Part(const std::filesystem::path& path)
+struct GgufPart {
+  explicit GgufPart(const std::filesystem::path& path)
       : name(path.string()), mapping(path), bytes(mapping->bytes()) {}
-  Part(std::span<const std::byte> memory, std::string label) : name(std::move(label)), bytes(memory) {}
+  GgufPart(std::span<const std::byte> memory, std::string label) : name(std::move(label)), bytes(memory) {}
 
   void check_intact() const {
     if (mapping) mapping->check_intact();
@@ -27,16 +26,16 @@ struct Part {
   std::span<const std::byte> bytes;
 };
 
+namespace {
+
 /// A model as its files state it.
 struct Model {
-  std::vector<std::unique_ptr<Part>> parts;
+  std::vector<std::shared_ptr<const GgufPart>> parts;
   GgufHeader header;  // of the first part, with the tensors of all parts
-
-  const std::string& name() const { return parts.front()->name; }
 };
 
 /// Parses a file. A file that shrinks meanwhile reads as zeros; then the error is the shrinking, not an error in the zeros.
-GgufHeader parse(const Part& part) {
+GgufHeader parse_part(const GgufPart& part) {
   try {
     GgufHeader header = parse_gguf(part.bytes, part.name);
     part.check_intact();
@@ -47,24 +46,17 @@ GgufHeader parse(const Part& part) {
   }
 }
 
-Model read_first(std::unique_ptr<Part> part) {
-  GgufHeader header = parse(*part);
-  Model model{{}, std::move(header)};
-  model.parts.push_back(std::move(part));
-  return model;
-}
-
-std::unique_ptr<Part> map_part(const std::filesystem::path& path, uint32_t index, uint32_t count) {
+std::shared_ptr<const GgufPart> map_part(const std::filesystem::path& path, uint32_t index, uint32_t count) {
   try {
-    return std::make_unique<Part>(path);
+    return std::make_shared<GgufPart>(path);
   } catch (const FileError& error) {
     fail<FileError>("part {} of {}: {}", index + 1, count, error.what());
   }
 }
 
 /// Adds part `index` of `count`; of its metadata only the split keys matter.
-void add_part(Model& model, std::unique_ptr<Part> part, uint32_t index, uint32_t count) {
-  GgufHeader header = parse(*part);
+void add_part(Model& model, std::shared_ptr<const GgufPart> part, uint32_t index, uint32_t count) {
+  GgufHeader header = parse_part(*part);
   const GgufSplit split = read_split(header.metadata, part->name);
   if (split.index != index || split.count != count) {
     fail<FileError>("{}: part {} of {} by split.no and split.count, expected part {} of {}", part->name,
@@ -84,11 +76,12 @@ Model read_model(const std::filesystem::path& path) {
   std::error_code error;
   if (std::filesystem::status(path, error).type() == std::filesystem::file_type::not_found)
     fail<FileError>("{}: no such file{}", path.string(), did_you_mean_path(path));
-  Model model = read_first(std::make_unique<Part>(path));
+  const auto first = std::make_shared<GgufPart>(path);
+  Model model{{first}, parse_part(*first)};
   const GgufMetadata& metadata = model.header.metadata;
-  const GgufSplit split = read_split(metadata, model.name());
+  const GgufSplit split = read_split(metadata, first->name);
   if (split.index != 0) {
-    fail<FileError>("{}: part {} of {}, expected the first part", model.name(), split.index + 1, split.count);
+    fail<FileError>("{}: part {} of {}, expected the first part", first->name, split.index + 1, split.count);
   }
   for (uint32_t index = 1; index < split.count; ++index) {
     add_part(model, map_part(split_part_path(path, index, split.count), index, split.count), index,
@@ -97,7 +90,7 @@ Model read_model(const std::filesystem::path& path) {
   const size_t num_tensors = model.header.tensors.size();
   const auto expected = metadata.get_int("split.tensors.count");
   if (split.count > 1 && expected && std::cmp_not_equal(*expected, num_tensors)) {
-    fail<FileError>("{}: {} tensors in {} parts, expected {} from split.tensors.count", model.name(),
+    fail<FileError>("{}: {} tensors in {} parts, expected {} from split.tensors.count", first->name,
                     num_tensors, split.count, *expected);
   }
   return model;
@@ -105,29 +98,19 @@ Model read_model(const std::filesystem::path& path) {
 
 }  // namespace
 
-struct GgufFile::Impl {
-  explicit Impl(Model files)
-      : model(std::move(files)),
-        index(static_cast<uint32_t>(tensors().size()), [this](uint32_t i) { return tensor_name(i); }) {
-    const auto twice = index.duplicate([this](uint32_t i) { return tensor_name(i); });
-    if (twice) fail<FileError>("{}: tensor {} occurs twice, expected once", model.name(), printable(*twice));
-  }
-
-  const std::vector<HostTensor>& tensors() const { return model.header.tensors; }
-  std::string_view tensor_name(uint32_t i) const { return tensors()[i].name; }
-
-  Model model;
-  NameIndex index;  // of the tensors
-};
-
-GgufFile::GgufFile(std::unique_ptr<Impl> impl)
-    : GgufMetadata(std::move(impl->model.header.metadata)), impl_(std::move(impl)) {}
-GgufFile::GgufFile(GgufFile&&) noexcept = default;
-GgufFile& GgufFile::operator=(GgufFile&&) noexcept = default;
-GgufFile::~GgufFile() = default;
+GgufFile::GgufFile(Parts parts, GgufHeader header)
+    : GgufMetadata(std::move(header.metadata)),
+      parts_(std::move(parts)),
+      version_(header.version),
+      tensors_(std::move(header.tensors)),
+      index_(static_cast<uint32_t>(tensors_.size()), [this](uint32_t i) { return tensor_name(i); }) {
+  const auto twice = index_.duplicate([this](uint32_t i) { return tensor_name(i); });
+  if (twice) fail<FileError>("{}: tensor {} occurs twice, expected once", name(), printable(*twice));
+}
 
 GgufFile GgufFile::open(const std::filesystem::path& path) {
-  return GgufFile(std::make_unique<Impl>(read_model(path)));
+  Model model = read_model(path);
+  return {std::move(model.parts), std::move(model.header)};
 }
 
 GgufFile GgufFile::from_memory(std::span<const std::byte> bytes, std::string name) {
@@ -135,41 +118,35 @@ GgufFile GgufFile::from_memory(std::span<const std::byte> bytes, std::string nam
     fail("{}: a model in memory at {}, expected an address that is a multiple of {}", name,
          static_cast<const void*>(bytes.data()), kMinAlignment);
   }
-  Model model = read_first(std::make_unique<Part>(bytes, std::move(name)));
-  const GgufSplit split = read_split(model.header.metadata, model.name());
+  const auto part = std::make_shared<GgufPart>(bytes, std::move(name));
+  GgufHeader header = parse_part(*part);
+  const GgufSplit split = read_split(header.metadata, part->name);
   if (split.count != 1) {
-    fail<FileError>("{}: part {} of {}, expected a whole model in memory", model.name(), split.index + 1,
+    fail<FileError>("{}: part {} of {}, expected a whole model in memory", part->name, split.index + 1,
                     split.count);
   }
-  return GgufFile(std::make_unique<Impl>(std::move(model)));
+  return {{part}, std::move(header)};
 }
 
 const std::string& GgufFile::name() const {
-  return impl_->model.name();
-}
-uint32_t GgufFile::version() const {
-  return impl_->model.header.version;
+  return parts_.front()->name;
 }
 
 size_t GgufFile::file_bytes() const {
   size_t bytes = 0;  // cannot overflow: all of them are mapped at once
-  for (const auto& part : impl_->model.parts)
+  for (const auto& part : parts_)
     bytes += part->bytes.size();
   return bytes;
 }
 
 void GgufFile::check_intact() const {
-  for (const auto& part : impl_->model.parts)
+  for (const auto& part : parts_)
     part->check_intact();
 }
 
-std::span<const HostTensor> GgufFile::tensors() const {
-  return impl_->tensors();
-}
-
 const HostTensor* GgufFile::find_tensor(std::string_view name) const {
-  const auto found = impl_->index.find(name, [this](uint32_t i) { return impl_->tensor_name(i); });
-  return found ? &impl_->tensors()[*found] : nullptr;
+  const auto found = index_.find(name, [this](uint32_t i) { return tensor_name(i); });
+  return found ? &tensors_[*found] : nullptr;
 }
 
 }  // namespace minfer

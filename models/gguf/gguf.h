@@ -14,6 +14,9 @@
 
 namespace minfer {
 
+struct GgufHeader;
+struct GgufPart;
+
 /// A GGUF model file (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md), versions 2 and 3, little-endian, whole or split
 /// (-00001-of-0000N.gguf: give the first part). The file is mapped, not read: opening reads the header, and tensor bytes are read when
 /// used. Files are untrusted. On opening, everything is checked against the file's size; a FileError names the file, the key or
@@ -25,12 +28,8 @@ class GgufFile : public GgufMetadata {
   /// A file in memory, e.g. the embedded demo model. `bytes` must outlive the object and start at a multiple of 8; `name` is for messages.
   static GgufFile from_memory(std::span<const std::byte> bytes, std::string name);
 
-  GgufFile(GgufFile&&) noexcept;
-  GgufFile& operator=(GgufFile&&) noexcept;
-  ~GgufFile();
-
   const std::string& name() const;
-  uint32_t version() const;
+  uint32_t version() const { return version_; }
   size_t file_bytes() const;  ///< all parts together
 
   /// Throws FileError if a file shrank, or could not be read, since it was opened. Lost bytes read as
@@ -40,13 +39,18 @@ class GgufFile : public GgufMetadata {
 
   /// Tensors in file order, across parts. GGUF dims [ne0, ne1, ne2] become cols = ne0, rows = ne1, count =
   /// ne2 (4D is refused).
-  std::span<const HostTensor> tensors() const;
+  std::span<const HostTensor> tensors() const { return tensors_; }
   const HostTensor* find_tensor(std::string_view name) const;
 
  private:
-  struct Impl;
-  explicit GgufFile(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  using Parts = std::vector<std::shared_ptr<const GgufPart>>;
+  GgufFile(Parts parts, GgufHeader header);
+  std::string_view tensor_name(uint32_t i) const { return tensors_[i].name; }
+
+  Parts parts_;
+  uint32_t version_;
+  std::vector<HostTensor> tensors_;  // of all parts
+  NameIndex index_;                  // of the tensors
 };
 
 }  // namespace minfer

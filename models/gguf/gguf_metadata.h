@@ -85,7 +85,8 @@ class GgufMetadata {
   static GgufMetadata parse(ByteCursor& cursor, uint64_t count);
 
   std::span<const Entry> metadata() const { return entries_; }
-  bool has(std::string_view key) const { return find(key).has_value(); }
+  const Entry* find(std::string_view key) const;  ///< null: absent
+  bool has(std::string_view key) const { return find(key) != nullptr; }
 
   /// Typed getters. Absent key: nullopt (or FileError for the require_ forms); present with another type:
   /// FileError. Integers of any width and sign are accepted for both integer getters if the value fits.
@@ -93,9 +94,9 @@ class GgufMetadata {
   std::optional<double> get_float(std::string_view key) const;  ///< f32 or f64
   std::optional<bool> get_bool(std::string_view key) const;
   std::optional<std::string_view> get_string(std::string_view key) const;
-  int64_t require_int(std::string_view key) const;
-  double require_float(std::string_view key) const;
-  std::string_view require_string(std::string_view key) const;
+  int64_t require_int(std::string_view key) const { return required(key, get_int(key)); }
+  double require_float(std::string_view key) const { return required(key, get_float(key)); }
+  std::string_view require_string(std::string_view key) const { return required(key, get_string(key)); }
 
   /// Arrays; empty if the key is absent.
   std::vector<std::string_view> get_strings(std::string_view key) const;
@@ -112,13 +113,18 @@ class GgufMetadata {
 
  private:
   GgufMetadata(const ByteCursor& cursor, std::vector<Entry> entries, std::vector<uint64_t> offsets);
-  std::optional<uint32_t> find(std::string_view key) const;
-  /// The entry of an array; null if absent; throws if the key is not an array.
-  const Entry* find_array(std::string_view key) const;
   ByteCursor value_at(const Entry& entry) const;
-  int64_t read_int(ByteCursor& cursor, const Entry& entry) const;
-  double read_float(ByteCursor& cursor, const Entry& entry) const;
-  std::string render(ByteCursor& cursor, const Entry& entry) const;
+  template <class T>
+  T required(std::string_view key, const std::optional<T>& value) const {
+    if (!value) fail_missing(key);
+    return *value;
+  }
+  template <class Read>
+  auto get(std::string_view key, bool (*is_expected)(GgufType), std::string_view expected,
+           const Read& read) const;
+  template <class T, class Read>
+  std::vector<T> get_array(std::string_view key, bool (*is_expected)(GgufType), std::string_view expected,
+                           const Read& read) const;
   [[noreturn]] void fail_type(const Entry& entry, std::string_view expected) const;
 
   std::vector<Entry> entries_;

@@ -5,13 +5,14 @@
 //   padding up to a multiple of general.alignment, then the data
 #include "models/gguf/gguf_parser.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
+#include <limits>
 #include <string>
 #include <utility>
 
 #include "kernels/base/error.h"
-#include "models/gguf/checked.h"
 #include "models/gguf/printable.h"
 
 namespace minfer {
@@ -83,12 +84,11 @@ std::array<int64_t, kMaxDims> read_dims(ByteCursor& cursor, std::string_view ten
   uint64_t elements = 1;
   for (uint32_t i = 0; i < num_dims; ++i) {
     const auto dim = cursor.read<uint64_t>(tensor);
-    const auto product = checked_mul(elements, dim);
-    if (dim == 0 || !product || !std::in_range<int64_t>(*product)) {
+    if (dim == 0 || dim > std::numeric_limits<int64_t>::max() / elements) {
       fail<FileError>("{}: tensor {}: dimension {} is {}, expected at least 1 and a product below 2^63",
                       cursor.file(), printable(tensor), i, dim);
     }
-    elements = *product;
+    elements *= dim;
     dims[i] = static_cast<int64_t>(dim);
   }
   return dims;
@@ -114,12 +114,12 @@ uint64_t size_of(const HostTensor& tensor, std::string_view file) {
   }
   const uint64_t elements =
       static_cast<uint64_t>(tensor.cols) * static_cast<uint64_t>(tensor.rows * tensor.count);
-  const auto bytes = checked_mul(elements / type.block_elements, type.block_bytes);
-  if (!bytes) {
+  const uint64_t blocks = elements / type.block_elements;
+  if (blocks > std::numeric_limits<uint64_t>::max() / type.block_bytes) {
     fail<FileError>("{}: tensor {}: {} elements of type {}, more than can be addressed", file,
                     printable(tensor.name), elements, type.name);
   }
-  return *bytes;
+  return blocks * type.block_bytes;
 }
 
 TensorRecord read_tensor(ByteCursor& cursor) {
@@ -153,7 +153,9 @@ std::vector<TensorRecord> read_tensors(ByteCursor& cursor, uint64_t count) {
 std::vector<HostTensor> place_tensors(std::vector<TensorRecord> records, const ByteCursor& header_end,
                                       uint64_t alignment) {
   const uint64_t file_bytes = header_end.bytes().size();
-  const auto start = checked_align(header_end.offset(), alignment);
+  // Fits: the alignment has 32 bits.
+  const uint64_t start = (header_end.offset() + alignment - 1) & ~(alignment - 1);
+  const uint64_t data_bytes = file_bytes - std::min(start, file_bytes);
   std::vector<HostTensor> tensors;
   tensors.reserve(records.size());
   uint64_t previous_end = 0;
@@ -167,16 +169,14 @@ std::vector<HostTensor> place_tensors(std::vector<TensorRecord> records, const B
       fail<FileError>("{}: tensor {}: offset {}, expected at least {}, where the tensor before it ends",
                       header_end.file(), name, record.offset, previous_end);
     }
-    const auto end = checked_add(record.offset, record.bytes);
-    const auto file_end = start && end ? checked_add(*start, *end) : std::nullopt;
-    if (!file_end || *file_end > file_bytes) {
+    if (record.offset > data_bytes || record.bytes > data_bytes - record.offset) {
       fail<FileError>(
           "{}: tensor {}: {} bytes at offset {} of the data, beyond the end of the file of {} bytes",
           header_end.file(), name, record.bytes, record.offset, file_bytes);
     }
-    record.tensor.data = header_end.bytes().data() + *start + record.offset;
+    record.tensor.data = header_end.bytes().data() + start + record.offset;
     tensors.push_back(std::move(record.tensor));
-    previous_end = *end;
+    previous_end = record.offset + record.bytes;
   }
   return tensors;
 }

@@ -1,12 +1,12 @@
 #include "models/gguf/mapped_file.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
 #include <mutex>
-#include <utility>
 
 #include <fcntl.h>
 #include <signal.h>
@@ -52,7 +52,7 @@ class SpinLock {
 
 // Process-wide, as signal handlers are: memory that the handler may touch without allocating.
 constinit SpinLock table_lock;
-constinit std::array<Range, BusGuard::kMaxRanges> guarded_ranges;
+constinit std::array<Range, MappedFile::kMaxFiles> guarded_ranges;
 struct sigaction previous_action;
 
 /// Puts zeros in place of the file from the page of `address` to the end of its range: beyond the end of a file nothing is left, and one
@@ -98,71 +98,56 @@ void install_handler() {
   });
 }
 
-}  // namespace
-
-MappedFile::Descriptor::Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
-
-MappedFile::Descriptor::~Descriptor() {
-  if (number_ >= 0) ::close(number_);
-}
-
-void MappedFile::Unmap::operator()(const std::byte* address) const {
-  ::munmap(const_cast<std::byte*>(address), bytes);
-}
-
-MappedFile::Descriptor MappedFile::open(const std::filesystem::path& path) {
+int open_file(const std::filesystem::path& path) {
   // O_NONBLOCK: opening a named pipe without a writer would wait for ever.
-  Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (file.number() < 0) fail_system(path, "open the file");
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (file < 0) fail_system(path, "open the file");
   return file;
 }
 
-MappedFile::Mapping MappedFile::map(const Descriptor& file, const std::filesystem::path& path) {
-  const struct stat status = status_of(file.number(), path);
+/// The slot of the range in the table.
+size_t guard(std::span<const std::byte> range) {
+  install_handler();
+  const std::scoped_lock lock(table_lock);
+  const auto free = std::ranges::find(guarded_ranges, 0U, &Range::end);
+  if (free == guarded_ranges.end()) fail("more than {} files are mapped", MappedFile::kMaxFiles);
+  free->begin = reinterpret_cast<uintptr_t>(range.data());
+  free->end = free->begin + range.size();
+  free->tripped = false;
+  return static_cast<size_t>(free - guarded_ranges.begin());
+}
+
+}  // namespace
+
+MappedFile::MappedFile(const std::filesystem::path& path) : MappedFile(path, open_file(path)) {
+  const struct stat status = status_of(file_, path);
   if (!S_ISREG(status.st_mode)) fail<FileError>("{}: not a regular file", path.string());
   if (status.st_size == 0) fail<FileError>("{}: the file is empty", path.string());
   const auto size = static_cast<size_t>(status.st_size);
-  void* address = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.number(), 0);
+  void* address = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file_, 0);
   if (address == MAP_FAILED) fail_system(path, "map the file");
-  return Mapping(static_cast<const std::byte*>(address), Unmap{size});
+  bytes_ = {static_cast<const std::byte*>(address), size};
+  slot_ = guard(bytes_);
 }
 
-MappedFile::MappedFile(const std::filesystem::path& path)
-    : path_(path), file_(open(path)), mapping_(map(file_, path)), guard_(bytes()) {}
+MappedFile::~MappedFile() {
+  if (slot_ != kMaxFiles) {
+    const std::scoped_lock lock(table_lock);
+    guarded_ranges[slot_].begin = guarded_ranges[slot_].end = 0;
+  }
+  if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+  ::close(file_);
+}
 
 void MappedFile::check_intact() const {
   // The size as well: the end of the file's last page reads as zeros without a signal.
-  const auto size = static_cast<uint64_t>(status_of(file_.number(), path_).st_size);
-  if (size < bytes().size()) {
+  const auto size = static_cast<uint64_t>(status_of(file_, path_).st_size);
+  if (size < bytes_.size()) {
     fail<FileError>("{}: the file shrank while it was in use: {} bytes, expected {}", path_.string(), size,
-                    bytes().size());
+                    bytes_.size());
   }
-  if (guard_.tripped())
+  if (guarded_ranges[slot_].tripped)
     fail<FileError>("{}: a part of the file could not be read while it was in use", path_.string());
-}
-
-BusGuard::BusGuard(std::span<const std::byte> range) {
-  install_handler();
-  const auto begin = reinterpret_cast<uintptr_t>(range.data());
-  const std::scoped_lock lock(table_lock);
-  for (slot_ = 0; slot_ < kMaxRanges && guarded_ranges[slot_].end != 0;)
-    ++slot_;
-  if (slot_ == kNone) fail("more than {} files are mapped", kMaxRanges);
-  guarded_ranges[slot_].begin = begin;
-  guarded_ranges[slot_].end = begin + range.size();
-  guarded_ranges[slot_].tripped = false;
-}
-
-BusGuard::BusGuard(BusGuard&& other) noexcept : slot_(std::exchange(other.slot_, kNone)) {}
-
-BusGuard::~BusGuard() {
-  if (slot_ == kNone) return;
-  const std::scoped_lock lock(table_lock);
-  guarded_ranges[slot_].begin = guarded_ranges[slot_].end = 0;
-}
-
-bool BusGuard::tripped() const {
-  return slot_ != kNone && guarded_ranges[slot_].tripped;
 }
 
 }  // namespace minfer

@@ -1,5 +1,3 @@
-#include <algorithm>
-#include <charconv>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -8,7 +6,7 @@
 #include "kernels/base/error.h"
 #include "models/grammar/grammar_source.h"
 #include "models/grammar/regex/code_points.h"
-#include "models/tokenizer/utf8.h"
+#include "models/grammar/text_reader.h"
 
 namespace minfer {
 namespace {
@@ -22,9 +20,9 @@ bool is_name_byte(char c) {
 }
 
 /// Reads a grammar by recursive descent; rules are known by name from their first mention.
-class GbnfReader {
+class GbnfReader : private TextReader {
  public:
-  GbnfReader(GrammarBuilder& builder, std::string_view text) : builder_(builder), text_(text) {}
+  GbnfReader(GrammarBuilder& builder, std::string_view text) : TextReader("GBNF", text), builder_(builder) {}
 
   Expr read() {
     skip_space(true);
@@ -34,7 +32,8 @@ class GbnfReader {
     if (root == rules_.end()) fail<GrammarError>("GBNF: no rule named \"root\"");
     for (const auto& [name, entry] : rules_) {
       if (!builder_.is_defined(entry.rule))
-        fail<GrammarError>("GBNF, line {}: the rule \"{}\" is not defined", entry.line, name);
+        fail<GrammarError>("GBNF, line {}: the rule \"{}\" is not defined", line_at(entry.mentioned_at),
+                           name);
     }
     return builder_.reference(root->second.rule);
   }
@@ -42,45 +41,17 @@ class GbnfReader {
  private:
   struct Entry {
     GrammarBuilder::Rule rule;
-    int line;  ///< of its first mention
+    size_t mentioned_at;  ///< first
   };
 
-  bool at_end() const { return position_ == text_.size(); }
-  char peek() const { return at_end() ? '\0' : text_[position_]; }
-  [[noreturn]] void refuse(std::string_view what) const {
-    const auto line = std::count(text_.begin(), text_.begin() + static_cast<ptrdiff_t>(position_), '\n') + 1;
-    fail<GrammarError>("GBNF, line {}: {}", line, what);
-  }
-  bool skip(std::string_view expected) {
-    if (!text_.substr(position_).starts_with(expected)) return false;
-    position_ += expected.size();
-    return true;
-  }
-
-  /// White space and comments, over line ends or up to the next.
-  void skip_space(bool over_lines) {
-    for (; !at_end(); ++position_) {
-      if (peek() == '#') position_ = std::min(text_.find('\n', position_), text_.size());
-      if (at_end()) return;
-      if (peek() == '\n') {
-        if (!over_lines) return;
-        ++line_;
-      } else if (peek() != ' ' && peek() != '\t' && peek() != '\r') {
-        return;
-      }
-    }
-  }
-
   std::string take_name() {
-    const size_t begin = position_;
-    while (is_name_byte(peek()))
-      ++position_;
-    if (position_ == begin) refuse("the name of a rule expected");
-    return std::string(text_.substr(begin, position_ - begin));
+    const std::string_view name = take_while(is_name_byte);
+    if (name.empty()) refuse("the name of a rule expected");
+    return std::string(name);
   }
 
   GrammarBuilder::Rule rule_named(const std::string& name) {
-    const auto [found, is_new] = rules_.try_emplace(name, Entry{-1, line_});
+    const auto [found, is_new] = rules_.try_emplace(name, Entry{-1, position_});
     if (is_new) found->second.rule = builder_.add_rule(name);
     return found->second.rule;
   }
@@ -100,25 +71,12 @@ class GbnfReader {
   Expr take_alternatives(int nesting) {
     if (nesting > kMaxNesting) refuse(fmt::format("more than {} parentheses within each other", kMaxNesting));
     std::vector<Expr> choices{take_sequence(nesting)};
-    while (next_is_alternative(nesting > 0)) {
-      skip("|");
+    // A line that begins with | goes on with the rule before it.
+    while (skip_to_alternative(nesting > 0)) {
       skip_space(true);
       choices.push_back(take_sequence(nesting));
     }
     return builder_.choice(choices);
-  }
-
-  /// A line that begins with | goes on with the rule before it.
-  bool next_is_alternative(bool nested) {
-    const size_t position = position_;
-    const int line = line_;
-    skip_space(true);
-    if (peek() == '|') return true;
-    if (!nested) {
-      position_ = position;
-      line_ = line;
-    }
-    return false;
   }
 
   Expr take_sequence(int nesting) {
@@ -150,48 +108,25 @@ class GbnfReader {
     return std::nullopt;
   }
 
-  char32_t take_hex(int digits) {
-    const std::string_view hex = text_.substr(position_, static_cast<size_t>(digits));
-    uint32_t value = 0;
-    const auto [end, error] = std::from_chars(hex.data(), hex.data() + hex.size(), value, 16);
-    if (error != std::errc() || end != hex.data() + digits || value > kMaxCodePoint)
-      refuse(fmt::format("a code point of {} hexadecimal digits expected", digits));
-    position_ += hex.size();
-    return value;
+  char32_t take_character() {
+    if (skip("\\")) return take_escape();
+    if (at_end() || peek() == '\n') refuse("a literal or class is not closed on its line");
+    return take_code_point();
   }
 
-  char32_t take_character() {
-    if (skip("\\")) {
-      const char c = peek();
-      if (!at_end()) ++position_;
-      switch (c) {
-        case 'x':
-          return take_hex(2);
-        case 'u':
-          return take_hex(4);
-        case 'U':
-          return take_hex(8);
-        case 't':
-          return '\t';
-        case 'r':
-          return '\r';
-        case 'n':
-          return '\n';
-        case '\\':
-        case '"':
-        case '[':
-        case ']':
-        case '-':
-          return static_cast<unsigned char>(c);
-        default:
-          refuse("no such escape; \\x \\u \\U \\t \\r \\n \\\\ \\\" \\[ \\] \\- are known");
-      }
-    }
-    if (at_end() || peek() == '\n') refuse("a literal or class is not closed on its line");
-    const Utf8Unit unit = read_utf8(text_.substr(position_));
-    if (unit.kind != Utf8Unit::Kind::character) refuse("not UTF-8");
-    position_ += unit.length;
-    return unit.character;
+  char32_t take_escape() {
+    constexpr std::string_view kLetters = "trn\\\"[]-";
+    constexpr std::string_view kMeanings = "\t\r\n\\\"[]-";
+    const char c = peek();
+    if (!at_end()) ++position_;
+    if (const size_t i = kLetters.find(c); i != std::string_view::npos)
+      return static_cast<unsigned char>(kMeanings[i]);
+    const int digits = c == 'x' ? 2 : c == 'u' ? 4 : c == 'U' ? 8 : 0;
+    if (digits == 0) refuse("no such escape; \\x \\u \\U \\t \\r \\n \\\\ \\\" \\[ \\] \\- are known");
+    const auto code_point = take_hex(digits);
+    if (!code_point || *code_point > kMaxCodePoint)
+      refuse(fmt::format("a code point of {} hexadecimal digits expected", digits));
+    return *code_point;
   }
 
   Expr take_literal() {
@@ -216,16 +151,13 @@ class GbnfReader {
       }
       set.push_back(range);
     }
-    return negated ? builder_.characters_but(merged_ranges(set)) : builder_.characters(merged_ranges(set));
+    return builder_.characters(negated ? complement(set) : set);
   }
 
-  int64_t take_number() {
-    int64_t value = 0;
-    const std::string_view rest = text_.substr(position_);
-    const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), value);
-    if (error != std::errc() || value < 0) refuse("a count expected, of 0 or more");
-    position_ += static_cast<size_t>(end - rest.data());
-    return value;
+  int64_t take_repetitions() {
+    const auto count = take_number();
+    if (!count) refuse("a count expected, of 0 or more");
+    return *count;
   }
 
   /// * + ? {m} {m,} {,n} {m,n}: the smallest and the greatest count.
@@ -235,12 +167,12 @@ class GbnfReader {
     if (skip("?")) return std::pair<int64_t, int64_t>{0, 1};
     if (!skip("{")) return std::nullopt;
     skip_space(true);
-    const int64_t min = peek() == ',' ? 0 : take_number();
+    const int64_t min = peek() == ',' ? 0 : take_repetitions();
     int64_t max = min;
     skip_space(true);
     if (skip(",")) {
       skip_space(true);
-      max = peek() == '}' ? -1 : take_number();
+      max = peek() == '}' ? -1 : take_repetitions();
       skip_space(true);
     }
     if (!skip("}")) refuse("a count {m,n} is not closed: } expected");
@@ -249,9 +181,6 @@ class GbnfReader {
   }
 
   GrammarBuilder& builder_;
-  std::string_view text_;
-  size_t position_ = 0;
-  int line_ = 1;
   std::unordered_map<std::string, Entry> rules_;
 };
 

@@ -13,35 +13,9 @@ namespace {
 
 using Expr = GrammarBuilder::Expr;
 
-constexpr char32_t kLastCodePoint = 0x10ffff;
-constexpr char32_t kLastInFrontOfSurrogates = 0xd7ff;
-constexpr char32_t kFirstBehindSurrogates = 0xe000;
-
 uint64_t mixed(uint64_t hash, uint64_t value) {
   hash = (hash ^ value) * 0x9e3779b97f4a7c15u;
   return hash ^ hash >> 29;
-}
-
-/// Sorted, merged where they touch, without surrogates.
-std::vector<CodePointRange> normalised(std::span<const CodePointRange> ranges) {
-  std::vector<CodePointRange> cut;
-  for (const CodePointRange& range : ranges) {
-    const char32_t last = std::min(range.last, kLastCodePoint);
-    if (range.first > last) continue;
-    if (range.first <= kLastInFrontOfSurrogates)
-      cut.push_back({range.first, std::min(last, kLastInFrontOfSurrogates)});
-    if (last >= kFirstBehindSurrogates) cut.push_back({std::max(range.first, kFirstBehindSurrogates), last});
-  }
-  std::ranges::sort(cut, {}, &CodePointRange::first);
-  std::vector<CodePointRange> merged;
-  for (const CodePointRange& range : cut) {
-    if (merged.empty() || range.first > merged.back().last + 1) {
-      merged.push_back(range);
-    } else {
-      merged.back().last = std::max(merged.back().last, range.last);
-    }
-  }
-  return merged;
 }
 
 struct Utf8 {
@@ -104,7 +78,7 @@ GrammarBuilder::Expr tree_of(GrammarBuilder& builder, std::span<const std::strin
     const auto common = static_cast<size_t>(std::ranges::mismatch(first, last).in1 - first.begin());
     const GrammarBuilder::Expr tail =
         tree_of(builder, texts.first(static_cast<size_t>(size)), begin + common, branchings + 1);
-    choices.push_back(builder.sequence({builder.literal(first.substr(0, common)), tail}));
+    choices.push_back(builder.join(first.substr(0, common), tail));
     texts = texts.subspan(static_cast<size_t>(size));
   }
   return builder.choice(choices);
@@ -167,21 +141,11 @@ Expr GrammarBuilder::literal(std::string_view bytes) {
 }
 
 Expr GrammarBuilder::characters(std::span<const CodePointRange> ranges) {
+  static const CodePoints no_surrogates{{0, 0xd7ff}, {0xe000, kMaxCodePoint}};
   std::vector<Expr> alternatives;
-  for (const CodePointRange& range : normalised(ranges))
+  for (const CodePointRange& range : intersection({ranges.begin(), ranges.end()}, no_surrogates))
     add_utf8(*this, range.first, range.last, alternatives);
   return choice(alternatives);
-}
-
-Expr GrammarBuilder::characters_but(std::span<const CodePointRange> ranges) {
-  std::vector<CodePointRange> rest;
-  char32_t next = 0;
-  for (const CodePointRange& range : normalised(ranges)) {
-    if (range.first > next) rest.push_back({next, range.first - 1});
-    next = range.last + 1;
-  }
-  if (next <= kLastCodePoint) rest.push_back({next, kLastCodePoint});
-  return characters(rest);
 }
 
 Expr GrammarBuilder::sequence(std::span<const Expr> parts) {

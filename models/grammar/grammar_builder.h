@@ -56,7 +56,6 @@ class GrammarBuilder {
     int32_t first_child = 0;
     int32_t num_children = 0;
     int32_t depth = 1;
-    bool operator==(const Node&) const = default;
   };
 
   explicit GrammarBuilder(const GrammarLimits& limits = {});
@@ -70,11 +69,14 @@ class GrammarBuilder {
   Expr characters(std::initializer_list<CodePointRange> ranges) {
     return characters(std::span(ranges.begin(), ranges.size()));
   }
-  /// One code point that is in none of these ranges.
-  Expr characters_but(std::span<const CodePointRange> ranges);
   Expr sequence(std::span<const Expr> parts);
   Expr sequence(std::initializer_list<Expr> parts) {
     return sequence(std::span(parts.begin(), parts.size()));
+  }
+  /// The same; texts among the parts are literals.
+  template <class... Parts>
+  Expr join(const Parts&... parts) {
+    return sequence({as_expr(parts)...});
   }
   Expr choice(std::span<const Expr> parts);
   Expr choice(std::initializer_list<Expr> parts) { return choice(std::span(parts.begin(), parts.size())); }
@@ -113,6 +115,8 @@ class GrammarBuilder {
   };
 
   Expr add(Node node, std::span<const Expr> children = {});
+  static Expr as_expr(Expr expr) { return expr; }
+  Expr as_expr(std::string_view text) { return literal(text); }
 
   GrammarLimits limits_;
   mutable size_t work_ = 0;

@@ -1,7 +1,6 @@
 #include "models/grammar/grammar_cache.h"
 
 #include <chrono>
-#include <future>
 #include <utility>
 
 #include "kernels/base/error.h"
@@ -71,14 +70,6 @@ void GrammarCache::compile(const std::string& key, const Build& build) {
   }
   for (const Done& done : waiting)
     done(outcome);
-}
-
-std::shared_ptr<TokenGrammar> GrammarCache::get(const std::string& key, const Build& build) {
-  const auto promise = std::make_shared<std::promise<Outcome>>();
-  if (ask(key, [promise](const Outcome& outcome) { promise->set_value(outcome); })) compile(key, build);
-  const Outcome outcome = promise->get_future().get();
-  if (outcome.error) std::rethrow_exception(outcome.error);
-  return outcome.grammar;
 }
 
 std::shared_ptr<TokenGrammar> GrammarCache::compiled(const Build& build) {

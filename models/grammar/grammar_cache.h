@@ -56,8 +56,6 @@ class GrammarCache {
   bool ask(const std::string& key, Done done);
   /// Compiles the grammar for `key`. `key` must contain everything that `build` depends on.
   void compile(const std::string& key, const Build& build);
-  /// ask() and compile(), on this thread. Throws the error.
-  std::shared_ptr<TokenGrammar> get(const std::string& key, const Build& build);
   Counts counts() const;
 
  private:

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "models/grammar/grammar.h"
@@ -53,7 +54,8 @@ class GrammarWork {
   size_t pause_at_ = SIZE_MAX;
 };
 
-class GrammarStates;
+class StateTable;
+class TokenGrammar;
 
 /// Bounds the memory of the states of many grammars together. Drops the states of the least recently used grammar; states that live texts
 /// still need are made again. Also counts the grammars themselves. Any thread may use it.
@@ -64,40 +66,60 @@ class GrammarMemory {
   size_t grammar_bytes() const { return grammar_bytes_.load(std::memory_order_relaxed); }
 
  private:
-  friend class GrammarStates;
-  void add(GrammarStates& states);
-  void remove(GrammarStates& states);
-  void note_use(GrammarStates& user) noexcept;
+  friend class TokenGrammar;
+  void add(TokenGrammar& grammar);
+  void remove(TokenGrammar& grammar);
+  void note_use(TokenGrammar& user) noexcept;
 
   const size_t most_bytes_;
   std::atomic<size_t> bytes_ = 0;
   std::atomic<size_t> grammar_bytes_ = 0;
   std::atomic<uint64_t> num_uses_ = 0;
   std::mutex mutex_;
-  std::vector<GrammarStates*> states_;
+  std::vector<TokenGrammar*> grammars_;
 };
 
 /// A grammar over the tokens of a vocabulary, with the states found so far. All requests with the same grammar share it.
 /// Any thread may use it.
 class TokenGrammar {
  public:
-  /// `memory` null: only the limit on its own states applies.
   TokenGrammar(std::shared_ptr<const Grammar> grammar, std::shared_ptr<const TokenTrie> tokens,
-               std::shared_ptr<GrammarMemory> memory = nullptr);
+               std::shared_ptr<GrammarMemory> memory = std::make_shared<GrammarMemory>(SIZE_MAX));
   ~TokenGrammar();
   TokenGrammar(const TokenGrammar&) = delete;
   TokenGrammar& operator=(const TokenGrammar&) = delete;
 
-  size_t bytes() const;  ///< approximate memory; grows with use, up to a bound
+  size_t bytes() const {
+    return grammar_->bytes() + state_bytes_;
+  }  ///< approximate; grows with use, up to a bound
   size_t bytes_without_states() const { return grammar_->bytes(); }
   int64_t compile_ns = 0;  ///< time to compile it, for the records
   const TokenTrie& tokens() const { return *tokens_; }
 
  private:
   friend class GrammarMatcher;
-  std::shared_ptr<const Grammar> grammar_;
-  std::shared_ptr<const TokenTrie> tokens_;
-  std::unique_ptr<GrammarStates> states_;
+  friend class GrammarMemory;
+  class Using;
+  /// Calls use(table, place, work).
+  template <class Use>
+  auto use(uint32_t& place, GrammarWork* work, const Use& use);
+  template <class Look>
+  auto look(const Look& look) const;
+  void add_place(uint32_t& place, const uint32_t* like);
+  void remove_place(uint32_t& place);
+  void note_bytes();
+  void begin_anew();
+  void try_begin_anew() noexcept;
+
+  const std::shared_ptr<const Grammar> grammar_;
+  const std::shared_ptr<const TokenTrie> tokens_;
+  const std::shared_ptr<GrammarMemory> memory_;
+  mutable std::mutex mutex_;
+  std::unique_ptr<StateTable> table_;     ///< the states that texts have come to
+  std::unordered_set<uint32_t*> places_;  ///< of texts
+  std::atomic<size_t> state_bytes_ = 0;   ///< of the table when it was last used
+  std::atomic<uint64_t> last_use_ = 0;
+  uint64_t sorted_by_ = 0;  ///< under the memory's lock
 };
 
 /// The position of one text in a grammar. One thread at a time; copies are independent. Functions with a GrammarWork throw GrammarPaused

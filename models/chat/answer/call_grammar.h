@@ -9,48 +9,16 @@
 
 namespace minfer::answer {
 
-/// Makes grammar expressions for the texts of calls in each format.
-class CallGrammar {
- public:
-  using Expr = GrammarBuilder::Expr;
+// Grammar expressions for the texts of calls in each format.
 
-  /// Both arguments must outlive this.
-  CallGrammar(GrammarBuilder& builder, const std::vector<ToolFunction>& tools)
-      : builder_(builder), tools_(tools) {}
-
-  /// A marker: the control token with this text, or the plain text if there is no such token. Empty: nothing.
-  Expr marker(std::string_view text);
-  /// Any text without these markers.
-  Expr text_without(std::span<const std::string_view> markers);
-  /// The calls of a region, with its opening marker in front.
-  Expr calls(const CallOpening& opening, bool several);
-  Expr harmony_call();
-
- private:
-  Expr json_calls(const CallOpening& opening, const JsonCallSyntax& syntax, bool several);
-  Expr named_calls(const CallOpening& opening, const NamedCallSyntax& syntax, bool several);
-  Expr tagged_calls(const CallOpening& opening, const TaggedCallSyntax& syntax, bool several);
-  Expr pythonic_calls(const CallOpening& opening, const PythonicCallSyntax& syntax, bool several);
-
-  template <class Make>
-  Expr any_tool(const Make& make);
-  Expr json_call(std::string_view arguments_key);
-  Expr named_call(const NamedCallSyntax& syntax);
-  Expr tagged_call(const TaggedCallSyntax& syntax);
-  Expr pythonic_call();
-  Expr tagged_text(const TaggedCallSyntax& syntax, const ToolFunction& tool, const std::string& key,
-                   const nlohmann::ordered_json& schema);
-  Expr tagged_parameter(const TaggedCallSyntax& syntax, const ToolFunction& tool, const std::string& key,
-                        const nlohmann::ordered_json& schema);
-  Expr pythonic_value(const ToolFunction& tool, const std::string& key, const nlohmann::ordered_json& schema);
-  Expr arguments_of(const ToolFunction& tool);
-  Expr input_text(const ToolFunction& tool);
-  Expr schema_or_any(const ToolFunction& tool, const nlohmann::ordered_json& schema, const std::string& path);
-  Expr white_space();
-  Expr list_of(Expr item, std::string_view separator, bool several);
-
-  GrammarBuilder& builder_;
-  const std::vector<ToolFunction>& tools_;
-};
+/// A marker: the control token with this text, or the plain text if there is no such token. Empty: nothing.
+GrammarBuilder::Expr marker(GrammarBuilder& builder, std::string_view text);
+/// Any text without these markers.
+GrammarBuilder::Expr text_without(GrammarBuilder& builder, std::span<const std::string_view> markers);
+/// The calls of a region, with its opening marker in front.
+GrammarBuilder::Expr calls_of(GrammarBuilder& builder, const std::vector<ToolFunction>& tools,
+                              const CallOpening& opening, bool several);
+/// Behind it <|call|> ends the answer.
+GrammarBuilder::Expr harmony_call(GrammarBuilder& builder, const std::vector<ToolFunction>& tools);
 
 }  // namespace minfer::answer

@@ -26,6 +26,42 @@ struct ChatDelta {
   bool operator==(const ChatDelta&) const = default;
 };
 
+namespace answer {
+
+/// Collects the output of an answer's readers. Text of one kind within one push becomes one delta.
+class DeltaWriter {
+ public:
+  /// Appends the following output to `deltas`, which must live until the next begin_push().
+  void begin_push(std::vector<ChatDelta>& deltas);
+
+  void content(std::string_view text) { append(ChatDelta::Kind::content, text); }
+  void reasoning(std::string_view text) { append(ChatDelta::Kind::reasoning, text); }
+  void begin_call(std::string_view function);
+  /// More arguments of the current call.
+  void arguments(std::string_view text);
+  void end_call();
+  /// The current call ends before it is whole.
+  void cut_call() { in_call_ = false; }
+
+  bool in_call() const { return in_call_; }
+  int32_t num_calls() const { return num_calls_; }
+  /// Marks everything read so far as settled: it will not come back as content. That is so once a part of a call has been given out.
+  void settle() { ++num_settled_; }
+  /// The number of calls to settle().
+  int64_t num_settled() const { return num_settled_; }
+
+ private:
+  void append(ChatDelta::Kind kind, std::string_view text);
+
+  std::vector<ChatDelta>* deltas_ = nullptr;
+  size_t first_of_push_ = 0;
+  int32_t num_calls_ = 0;
+  int64_t num_settled_ = 0;
+  bool in_call_ = false;
+};
+
+}  // namespace answer
+
 /// Finds reasoning and tool calls in the text of one answer while it streams. One thread. For any division of the text into pieces, the
 /// deltas of a kind join to the same text; pieces of whole characters give deltas of whole characters. Text that is no call is content. A
 /// call that is malformed or cut off comes back as content, as it was written. But if parts of it have been given out already, the call
@@ -34,15 +70,21 @@ struct ChatDelta {
 class ChatAnswerParser {
  public:
   virtual ~ChatAnswerParser() = default;
-  virtual void push(std::string_view text, std::vector<ChatDelta>& deltas) = 0;
+  void push(std::string_view text, std::vector<ChatDelta>& deltas);
   /// The answer is over: gives out the text that was held back.
-  virtual void finish(std::vector<ChatDelta>& deltas) = 0;
-  int32_t num_calls() const { return num_calls_; }  ///< calls that began
+  void finish(std::vector<ChatDelta>& deltas);
+  int32_t num_calls() const { return out_.num_calls(); }  ///< calls that began
   /// For the log: the malformed part of the answer; empty: none.
   const std::string& problem() const { return problem_; }
 
  protected:
-  int32_t num_calls_ = 0;
+  virtual void take(char c) = 0;
+  virtual void end() = 0;
+  void note_problem(std::string_view problem);
+
+  answer::DeltaWriter out_;
+
+ private:
   std::string problem_;
 };
 

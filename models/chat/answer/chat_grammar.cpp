@@ -8,7 +8,7 @@
 namespace minfer {
 namespace {
 
-using answer::CallGrammar;
+using answer::text_without;
 using Calls = ChatGrammarOptions::Calls;
 using Expr = GrammarBuilder::Expr;
 
@@ -16,7 +16,7 @@ class ChatGrammar {
  public:
   ChatGrammar(GrammarBuilder& builder, const std::vector<ToolFunction>& tools,
               const ChatGrammarOptions& options)
-      : builder_(builder), calls_(builder, tools), options_(options) {}
+      : builder_(builder), tools_(tools), options_(options) {}
 
   Expr make() {
     const bool is_harmony = (options_.call_format != nullptr && options_.call_format->is_harmony) ||
@@ -32,23 +32,29 @@ class ChatGrammar {
     if (options_.reasoning_format == nullptr || options_.reasoning_format->reasoning.empty())
       return builder_.empty();
     const ReasoningMarkers& markers = options_.reasoning_format->reasoning.front();
-    const Expr rest = builder_.sequence(
-        {calls_.text_without(std::array{markers.close}), calls_.marker(markers.close), gap()});
+    const Expr rest =
+        builder_.sequence({text_without(builder_, std::array{markers.close}), marker(markers.close), gap()});
     if (options_.begins_in_reasoning) return rest;
-    return builder_.optional(builder_.sequence({calls_.marker(markers.open), rest}));
+    return builder_.optional(builder_.sequence({marker(markers.open), rest}));
+  }
+
+  Expr marker(std::string_view text) { return answer::marker(builder_, text); }
+
+  Expr calls_of(const CallOpening& opening) {
+    return answer::calls_of(builder_, tools_, opening, options_.several_calls);
   }
 
   /// Calls behind the marker that the format prefers; nothing where it has none.
   Expr marked_calls() {
     const CallOpening& opening = options_.call_format->calls.front();
-    return opening.marker.empty() ? builder_.nothing() : calls_.calls(opening, options_.several_calls);
+    return opening.marker.empty() ? builder_.nothing() : calls_of(opening);
   }
 
   /// Calls that are the whole answer, known by how it begins.
   Expr bare_calls() {
     std::vector<Expr> ways;
     for (const CallOpening& opening : options_.call_format->calls) {
-      if (opening.marker.empty()) ways.push_back(calls_.calls(opening, options_.several_calls));
+      if (opening.marker.empty()) ways.push_back(calls_of(opening));
     }
     return builder_.choice(ways);
   }
@@ -68,7 +74,7 @@ class ChatGrammar {
         firsts.push_back(
             builder_.byte(static_cast<uint8_t>(opening.first), static_cast<uint8_t>(opening.first)));
     }
-    const Expr free_text = markers.empty() ? any : calls_.text_without(markers);
+    const Expr free_text = markers.empty() ? any : text_without(builder_, markers);
     if (firsts.empty()) return free_text;
     return builder_.minus(free_text, builder_.sequence({builder_.choice(firsts), any}));
   }
@@ -83,23 +89,22 @@ class ChatGrammar {
   /// Messages of channels: the prompt ends with the assistant's <|start|>.
   Expr harmony() {
     constexpr std::array<std::string_view, 3> kMarkers = {"<|end|>", "<|start|>", "<|channel|>"};
-    const Expr any = calls_.text_without(kMarkers);
+    const Expr any = text_without(builder_, kMarkers);
     const auto message = [&](std::string_view channel, Expr text) {
-      return builder_.sequence(
-          {calls_.marker("<|channel|>"), builder_.literal(channel), calls_.marker("<|message|>"), text});
+      return builder_.join(marker("<|channel|>"), channel, marker("<|message|>"), text);
     };
-    const Expr next = builder_.sequence(
-        {calls_.marker("<|end|>"), calls_.marker("<|start|>"), builder_.literal("assistant")});
+    const Expr next =
+        builder_.sequence({marker("<|end|>"), marker("<|start|>"), builder_.literal("assistant")});
     const Expr analysis = builder_.sequence({message("analysis", any), next});
     const Expr final_message = message("final", options_.content ? options_.content(builder_) : any);
     std::vector<Expr> last;
     if (options_.calls != Calls::required) last.push_back(final_message);
-    if (options_.calls != Calls::none) last.push_back(calls_.harmony_call());
+    if (options_.calls != Calls::none) last.push_back(answer::harmony_call(builder_, tools_));
     return builder_.sequence({builder_.optional(analysis), builder_.choice(last)});
   }
 
   GrammarBuilder& builder_;
-  CallGrammar calls_;
+  const std::vector<ToolFunction>& tools_;
   const ChatGrammarOptions& options_;
 };
 

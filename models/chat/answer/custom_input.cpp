@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "models/chat/answer/values/json_text.h"
+#include "models/chat/answer/values/literals.h"
 #include "models/tokenizer/utf8.h"
 
 namespace minfer {
@@ -16,13 +16,6 @@ bool may_follow_space(size_t position) {
 }
 
 }  // namespace
-
-struct CustomInput::Decoder : answer::JsonStringDecoder {};
-
-CustomInput::CustomInput() : decoder_(std::make_unique<Decoder>()) {}
-CustomInput::CustomInput(CustomInput&&) noexcept = default;
-CustomInput& CustomInput::operator=(CustomInput&&) noexcept = default;
-CustomInput::~CustomInput() = default;
 
 std::string CustomInput::push(std::string_view arguments) {
   for (const char c : arguments)
@@ -50,8 +43,7 @@ void CustomInput::take(char c) {
 
 void CustomInput::take_opening(char c) {
   held_ += c;
-  const bool is_space = std::string_view(" \t\r\n").find(c) != std::string_view::npos;
-  if (is_space && may_follow_space(num_matched_)) return;
+  if (answer::is_space(c) && may_follow_space(num_matched_)) return;
   if (c == kOpening[num_matched_]) {
     if (++num_matched_ < kOpening.size()) return;
     state_ = State::text;
@@ -65,13 +57,13 @@ void CustomInput::take_opening(char c) {
 void CustomInput::take_text(char c) {
   held_ += c;
   const size_t before = text_.size();
-  const answer::ReadStep step = decoder_->push(c, text_);
+  const answer::ReadStep step = decoder_.push(c, text_);
   if (step == answer::ReadStep::done) {
     state_ = State::behind;
   } else if (step == answer::ReadStep::failed) {
     text_.resize(before);
     text_ += std::exchange(held_, {});
-    *decoder_ = {};
+    decoder_ = {};
   } else if (text_.size() > before) {
     held_.clear();
   }

@@ -2,9 +2,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <string_view>
+
+#include "models/chat/answer/values/json_text.h"
 
 namespace minfer {
 
@@ -15,18 +16,12 @@ inline constexpr const char* kCustomInput = "input";
 /// Arguments with another beginning are the text themselves, and so is an escape that JSON does not have. One thread.
 class CustomInput {
  public:
-  CustomInput();
-  CustomInput(CustomInput&&) noexcept;
-  CustomInput& operator=(CustomInput&&) noexcept;
-  ~CustomInput();
-
   /// Takes more of the arguments, cut anywhere; returns more of the text, in whole characters.
   std::string push(std::string_view arguments);
   /// Returns the rest of the text. `whole`: the call has ended; else it was cut, and a beginning such as {"in gives no text.
   std::string finish(bool whole);
 
  private:
-  struct Decoder;
   enum class State : uint8_t {
     opening,  ///< the arguments may still begin with {"input": "
     text,
@@ -41,7 +36,7 @@ class CustomInput {
   State state_ = State::opening;
   size_t num_matched_ = 0;  ///< bytes of the opening
   std::string held_;        ///< bytes of the opening or an escape that gave no text yet
-  std::unique_ptr<Decoder> decoder_;
+  answer::JsonStringDecoder decoder_;
   std::string text_;  ///< not given out yet
 };
 

@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include "models/chat/answer/chat_format.h"
-#include "models/chat/answer/delta_writer.h"
 #include "models/chat/answer/values/json_text.h"
 #include "models/chat/answer/values/literals.h"
 #include "models/chat/answer/values/tool_types.h"
@@ -46,15 +45,7 @@ class HarmonyParser final : public ChatAnswerParser {
     body_ = options_.finds_reasoning ? Body::reasoning : Body::as_written;
   }
 
-  void push(std::string_view text, std::vector<ChatDelta>& deltas) override {
-    out_.begin_push(deltas);
-    for (const char c : text)
-      take(c);
-    num_calls_ = out_.num_calls();
-  }
-
-  void finish(std::vector<ChatDelta>& deltas) override {
-    out_.begin_push(deltas);
+  void end() override {
     if (state_ == State::between) {
       const bool is_blank = header_begin_.text().size() == header_begin_.num_spaces();
       if (!is_blank || !has_message_) out_.content(header_begin_.text());
@@ -70,7 +61,6 @@ class HarmonyParser final : public ChatAnswerParser {
         give_body(h);
       end_body();
     }
-    num_calls_ = out_.num_calls();
   }
 
  private:
@@ -82,7 +72,7 @@ class HarmonyParser final : public ChatAnswerParser {
   };
   enum class Body { content, reasoning, call, as_written };
 
-  void take(char c) {
+  void take(char c) override {
     switch (state_) {
       case State::between:
         return take_between(c);
@@ -202,13 +192,8 @@ class HarmonyParser final : public ChatAnswerParser {
     body_ = Body::as_written;
   }
 
-  void note_problem(std::string_view problem) {
-    if (problem_.empty()) problem_ = fmt::format("call {}: {}", out_.num_calls(), problem);
-  }
-
   const ChatAnswerOptions options_;
   const ToolTypes tools_;
-  DeltaWriter out_;
   State state_ = State::between;
   Body body_ = Body::content;
   ExpectedLiteral header_begin_;

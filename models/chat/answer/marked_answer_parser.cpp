@@ -3,22 +3,11 @@
 #include <string>
 #include <vector>
 
-#include <fmt/format.h>
-
 #include "models/chat/answer/chat_format.h"
-#include "models/chat/answer/delta_writer.h"
 #include "models/chat/answer/values/literals.h"
 
 namespace minfer::answer {
 namespace {
-
-std::vector<std::string_view> opening_markers(std::span<const CallOpening> calls) {
-  std::vector<std::string_view> markers;
-  for (const CallOpening& call : calls) {
-    if (!call.marker.empty()) markers.push_back(call.marker);
-  }
-  return markers;
-}
 
 std::vector<std::string_view> reasoning_openings(std::span<const ReasoningMarkers> reasoning) {
   std::vector<std::string_view> markers;
@@ -38,26 +27,24 @@ class MarkedAnswerParser final : public ChatAnswerParser {
         options_(options),
         tools_(options_.tools.get()),
         thoughts_(reasoning.empty() ? Thoughts::over : Thoughts::before),
-        thoughts_open_(reasoning_openings(reasoning)),
-        call_markers_(opening_markers(calls_)) {
+        thoughts_open_(reasoning_openings(reasoning)) {
+    std::vector<std::string_view> markers;
     for (const CallOpening& call : calls_) {
-      if (call.marker.empty()) bare_ = &call;
       if (call.ends_reasoning) ending_calls_.push_back(&call);
+      if (call.marker.empty()) {
+        bare_ = &call;
+      } else {
+        marked_.push_back(&call);
+        markers.push_back(call.marker);
+      }
     }
+    call_markers_ = MarkerFinder(std::move(markers));
     if (!options_.open_thoughts || *options_.open_thoughts >= reasoning_.size()) return;
     begin_thoughts(*options_.open_thoughts);
     is_first_thought_ = false;
   }
 
-  void push(std::string_view text, std::vector<ChatDelta>& deltas) override {
-    out_.begin_push(deltas);
-    for (const char c : text)
-      take(c);
-    num_calls_ = out_.num_calls();
-  }
-
-  void finish(std::vector<ChatDelta>& deltas) override {
-    out_.begin_push(deltas);
+  void end() override {
     if (thoughts_ == Thoughts::before && options_.begins_in_reasoning) begin_thoughts(0);
     if (thoughts_ == Thoughts::before) {
       out_.content(thoughts_open_.text());
@@ -70,7 +57,6 @@ class MarkedAnswerParser final : public ChatAnswerParser {
         give_text(c);
       if (out_.num_calls() == 0) out_.content(spaces_);
     }
-    num_calls_ = out_.num_calls();
   }
 
  private:
@@ -81,7 +67,7 @@ class MarkedAnswerParser final : public ChatAnswerParser {
     over,    ///< all that comes is answer
   };
 
-  void take(char c) {
+  void take(char c) override {
     switch (thoughts_) {
       case Thoughts::before:
         return take_before_thoughts(c);
@@ -126,8 +112,7 @@ class MarkedAnswerParser final : public ChatAnswerParser {
       if (!options_.finds_reasoning) out_.content(reasoning_[markers_].close);
     } else if (found > 0) {
       thoughts_ = Thoughts::over;
-      const CallOpening& call = *ending_calls_[static_cast<size_t>(found - 1)];
-      open_region(call, std::string(call.marker));
+      open_region(*ending_calls_[static_cast<size_t>(found - 1)]);
     }
   }
 
@@ -160,19 +145,14 @@ class MarkedAnswerParser final : public ChatAnswerParser {
 
   void take_text(char c) {
     if (bare_ != nullptr && is_quiet_ && c == bare_->first && call_markers_.held().empty()) {
-      open_region(*bare_, {});
+      open_region(*bare_);
       return take_region(c);
     }
     std::string passed;
     const int32_t found = call_markers_.push(c, passed);
     for (const char p : passed)
       give_text(p);
-    if (found == MarkerFinder::kNone) return;
-    size_t i = 0;
-    for (const CallOpening& call : calls_) {
-      if (!call.marker.empty() && i++ == static_cast<size_t>(found))
-        open_region(call, std::string(call.marker));
-    }
+    if (found != MarkerFinder::kNone) open_region(*marked_[static_cast<size_t>(found)]);
   }
 
   void take_region(char c) {
@@ -209,9 +189,9 @@ class MarkedAnswerParser final : public ChatAnswerParser {
     out_.content(std::string_view(&c, 1));
   }
 
-  void open_region(const CallOpening& opening, std::string written) {
+  void open_region(const CallOpening& opening) {
     reader_ = make_call_reader(opening, {.out = out_, .tools = tools_});
-    written_ = std::move(written);
+    written_ = opening.marker;
     num_settled_ = out_.num_settled();
   }
 
@@ -223,7 +203,7 @@ class MarkedAnswerParser final : public ChatAnswerParser {
   }
 
   void give_up_region(std::string_view problem) {
-    if (problem_.empty()) problem_ = fmt::format("call {}: {}", out_.num_calls(), problem);
+    note_problem(problem);
     out_.cut_call();
     reader_.reset();
     for (const char w : written_)
@@ -235,7 +215,6 @@ class MarkedAnswerParser final : public ChatAnswerParser {
   const std::span<const ReasoningMarkers> reasoning_;
   const ChatAnswerOptions options_;
   const ToolTypes tools_;
-  DeltaWriter out_;
 
   Thoughts thoughts_;
   ExpectedLiteral thoughts_open_;
@@ -245,9 +224,10 @@ class MarkedAnswerParser final : public ChatAnswerParser {
   bool is_first_thought_ = true;
 
   MarkerFinder call_markers_;
-  const CallOpening* bare_ = nullptr;   ///< the calls that have no marker
-  std::unique_ptr<CallReader> reader_;  ///< of the region under way
-  int64_t num_settled_ = 0;             ///< of out_, when written_ was empty
+  std::vector<const CallOpening*> marked_;  ///< the calls of call_markers_
+  const CallOpening* bare_ = nullptr;       ///< the calls that have no marker
+  std::unique_ptr<CallReader> reader_;      ///< of the region under way
+  int64_t num_settled_ = 0;                 ///< of out_, when written_ was empty
   std::string written_;   ///< of the region since then: content if it is no call, or goes on no more
   std::string spaces_;    ///< held back: it is dropped if a call follows
   bool is_quiet_ = true;  ///< no text yet, or none since the last call, but spaces_

@@ -31,7 +31,7 @@ enum class ParallelBlocks : uint8_t { never, if_no_ffn_norm, always };
 /// The traits by which model families differ in the one generic decoder. A new family is a row of the table in architecture.cpp.
 struct Architecture {
   std::string_view name;  ///< general.architecture, also the prefix of its keys
-  RopePairing rope_pairing = RopePairing::interleaved;
+  RopePairing rope_pairing = RopePairing::halves;
   bool halves_with_sections = false;  ///< pairs of files with rope.dimension_sections (GLM-4.1V)
   QkNorm qk_norm = QkNorm::none;
   bool norms_values = false;  ///< RMS norms without weights, of each head
@@ -51,8 +51,8 @@ struct Architecture {
       false;  ///< biases on the q, k and v projections are required; else they are taken if present
   bool attn_sinks = false;  ///< see AttentionArgs::sinks
   ExpertLayers expert_layers = ExpertLayers::never;
-  std::string_view expert_ffn_key = "feed_forward_length";  ///< key of an expert's ffn_size
-  ExpertChoice expert_choice = {};                          ///< if the file says nothing
+  std::string_view expert_ffn_key = "expert_feed_forward_length";  ///< key of an expert's ffn_size
+  ExpertChoice expert_choice = {};                                 ///< if the file says nothing
   bool choice_bias = false;  ///< MoeRouteArgs::bias is required; else it is optional
   bool shared_gate =
       false;  ///< the shared experts of a token are weighted by the sigmoid of a product with it
@@ -105,7 +105,7 @@ const Architecture& find_architecture(std::string_view name);
 void apply_family(ModelConfig& config, int32_t window, const std::vector<bool>& has_window = {});
 
 /// All layers but every `period`-th one.
-std::vector<bool> delta_layers_by(int32_t period, int32_t num_layers);
+std::vector<bool> all_but_every(int32_t period, int32_t num_layers);
 
 /// Makes the layers marked in `recurrent` [num_layers] gated delta nets. These have neither keys nor positions.
 void set_delta_layers(ModelConfig& config, const std::vector<bool>& recurrent);

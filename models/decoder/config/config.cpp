@@ -35,7 +35,7 @@ void read_latent_yarn(const KeyReader& keys, RopeScaling& scaling) {
   scaling.attention_factor = growth * growth;
 }
 
-RopeScaling read_yarn(const GgufFile& file, const KeyReader& keys, const ModelConfig& config) {
+RopeScaling read_yarn(const KeyReader& keys, const ModelConfig& config) {
   RopeScaling scaling;
   scaling.kind = RopeScaling::Kind::yarn;
   scaling.factor = keys.positive_float("rope.scaling.factor");
@@ -44,8 +44,8 @@ RopeScaling read_yarn(const GgufFile& file, const KeyReader& keys, const ModelCo
   scaling.beta_fast = keys.positive_float("rope.scaling.yarn_beta_fast", 32.0);
   scaling.beta_slow = keys.positive_float("rope.scaling.yarn_beta_slow", 1.0);
   const std::string extrapolation = keys.full_key("rope.scaling.yarn_ext_factor");
-  if (const double found = file.get_float(extrapolation).value_or(1.0); found != 1.0) {
-    fail<FileError>("{}: {} is {}: only 1 is supported", file.name(), extrapolation, found);
+  if (const double found = keys.file().get_float(extrapolation).value_or(1.0); found != 1.0) {
+    fail<FileError>("{}: {} is {}: only 1 is supported", keys.file().name(), extrapolation, found);
   }
   return scaling;
 }
@@ -59,11 +59,11 @@ RopeScaling read_long_rope(const KeyReader& keys) {
   return scaling;
 }
 
-RopeScaling read_rope_scaling(const GgufFile& file, const KeyReader& keys, const ModelConfig& config) {
-  if (file.find_tensor("rope_factors_long.weight") != nullptr) return read_long_rope(keys);
+RopeScaling read_rope_scaling(const KeyReader& keys, const ModelConfig& config) {
+  if (keys.file().find_tensor("rope_factors_long.weight") != nullptr) return read_long_rope(keys);
   const std::string type_key = keys.full_key("rope.scaling.type");
   // A factor without a type is linear; files from before rope.scaling.* call it scale_linear.
-  const std::string_view type = file.get_string(type_key).value_or("linear");
+  const std::string_view type = keys.file().get_string(type_key).value_or("linear");
   if (type == "none" || type == "linear") {
     RopeScaling scaling;
     scaling.magnitude = keys.positive_float("rope.scaling.attn_factor", 1.0);
@@ -74,26 +74,27 @@ RopeScaling read_rope_scaling(const GgufFile& file, const KeyReader& keys, const
     return scaling;
   }
   if (type == "yarn") {
-    RopeScaling scaling = read_yarn(file, keys, config);
+    RopeScaling scaling = read_yarn(keys, config);
     if (config.is_latent()) read_latent_yarn(keys, scaling);
     return scaling;
   }
-  fail<FileError>("{}: {} is \"{}\", expected none, linear or yarn", file.name(), type_key, printable(type));
+  fail<FileError>("{}: {} is \"{}\", expected none, linear or yarn", keys.file().name(), type_key,
+                  printable(type));
 }
 
 /// The number of tokens. Ids of the tokeniser index the embedding table, and those sampled from the rows of
 /// the output the tokeniser, so tokeniser and tables must agree.
-int32_t read_vocab_size(const GgufFile& file, const KeyReader& keys) {
+int32_t read_vocab_size(const KeyReader& keys) {
   constexpr std::string_view kTokens = "tokenizer.ggml.tokens";
-  const GgufFile::Entry* tokens = find_entry(file, kTokens);
+  const GgufFile::Entry* tokens = keys.file().find(kTokens);
   if (tokens == nullptr) return keys.positive("vocab_size");
   if (tokens->count < 1 || tokens->count > kMaxDimension) {
-    fail<FileError>("{}: {} has {} elements, expected 1 to {}", file.name(), kTokens, tokens->count,
+    fail<FileError>("{}: {} has {} elements, expected 1 to {}", keys.file().name(), kTokens, tokens->count,
                     kMaxDimension);
   }
-  const HostTensor* table = file.find_tensor("token_embd.weight");
+  const HostTensor* table = keys.file().find_tensor("token_embd.weight");
   if (table != nullptr && std::cmp_not_equal(table->rows, tokens->count)) {
-    fail<FileError>("{}: tensor token_embd.weight: shape {}, expected {} rows from {}", file.name(),
+    fail<FileError>("{}: tensor token_embd.weight: shape {}, expected {} rows from {}", keys.file().name(),
                     table->shape(), tokens->count, kTokens);
   }
   return static_cast<int32_t>(tokens->count);
@@ -129,30 +130,26 @@ std::vector<bool> layers_with_window(const KeyReader& keys, const ModelConfig& c
   constexpr std::string_view kPattern = "attention.sliding_window_pattern";
   if (!keys.has(kPattern)) return {};
   if (keys.is_array(kPattern)) return keys.flags_of_layers(kPattern, config.num_layers);
-  const int32_t period = keys.ranged(kPattern, 2, kMaxLayers);
-  std::vector<bool> flags;
-  for (int32_t layer = 0; layer < config.num_layers; ++layer)
-    flags.push_back(layer % period < period - 1);
-  return flags;
+  return all_but_every(keys.ranged(kPattern, 2, kMaxLayers), config.num_layers);
 }
 
-void read_temperature(const GgufFile& file, const KeyReader& keys, ModelConfig& config) {
+void read_temperature(const KeyReader& keys, ModelConfig& config) {
   const Architecture& family = config.architecture;
   constexpr std::string_view kScale = "attention.temperature_scale";
   config.temperature.scale = keys.float_in_range(kScale, 0.0, static_cast<double>(family.temperature_scale));
   config.temperature.length =
       keys.ranged("attention.temperature_length", 1, kMaxDimension, std::max(1, family.temperature_length));
   if (family.temperature_length == 0 && config.temperature.scale > 0.0f)
-    fail<FileError>("{}: {}: not supported with architecture {}", file.name(), keys.full_key(kScale),
+    fail<FileError>("{}: {}: not supported with architecture {}", keys.file().name(), keys.full_key(kScale),
                     family.name);
 }
 
 /// Layers, rotary tables and what follows from the family.
-void read_layers(const GgufFile& file, const KeyReader& keys, ModelConfig& config) {
+void read_layers(const KeyReader& keys, ModelConfig& config) {
   const Architecture& architecture = config.architecture;
   config.ropes.front() = {.base = keys.float_in_range("rope.freq_base", 1.001, 10000.0),
-                          .scaling = read_rope_scaling(file, keys, config)};
-  read_temperature(file, keys, config);
+                          .scaling = read_rope_scaling(keys, config)};
+  read_temperature(keys, config);
   if (architecture.window_period == 0) return apply_family(config, 0);
   const auto fallback =
       architecture.needs_window ? std::nullopt : std::optional<int64_t>(architecture.usual_window);
@@ -165,15 +162,15 @@ void read_layers(const GgufFile& file, const KeyReader& keys, ModelConfig& confi
   if (config.ropes.size() > 1) {
     of_windows.base = base;
   } else if (!architecture.own_window_rope && base != of_windows.base) {
-    fail<FileError>("{}: {} is {}, expected {}, the base of all layers of architecture {}", file.name(),
-                    keys.full_key(kBase), base, of_windows.base, architecture.name);
+    keys.refuse(kBase, "is {}, expected {}, the base of all layers of architecture {}", base, of_windows.base,
+                architecture.name);
   }
 }
 
 /// Sets the traits that the family's row leaves to the file's tensors and keys.
-void read_variant(const GgufFile& file, const KeyReader& keys, ModelConfig& config) {
+void read_variant(const KeyReader& keys, ModelConfig& config) {
   Architecture& architecture = config.architecture;
-  const auto has_tensor = [&](std::string_view name) { return file.find_tensor(name) != nullptr; };
+  const auto has_tensor = [&](std::string_view name) { return keys.file().find_tensor(name) != nullptr; };
   if (architecture.qk_norm == QkNorm::head_if_there)
     architecture.qk_norm = has_tensor("blk.0.attn_q_norm.weight") ? QkNorm::head : QkNorm::none;
   const ParallelBlocks parallel = architecture.parallel_blocks;
@@ -181,7 +178,7 @@ void read_variant(const GgufFile& file, const KeyReader& keys, ModelConfig& conf
       parallel == ParallelBlocks::always ||
       (parallel == ParallelBlocks::if_no_ffn_norm && !has_tensor("blk.0.ffn_norm.weight"));
   // Pairs that turn by time, height and width, which of text are one position: without height there are none.
-  const std::vector<int64_t> sections = file.get_ints(keys.full_key("rope.dimension_sections"));
+  const std::vector<int64_t> sections = keys.file().get_ints(keys.full_key("rope.dimension_sections"));
   if (architecture.halves_with_sections && sections.size() > 1 && sections[0] > 0 && sections[1] > 0)
     architecture.rope_pairing = RopePairing::halves;
   constexpr std::string_view kPositions = "rope.scaling.finetuned";
@@ -190,14 +187,13 @@ void read_variant(const GgufFile& file, const KeyReader& keys, ModelConfig& conf
 }
 
 /// Parts that other sizes of a family have, and no tensor here.
-void refuse_other_parts(const GgufFile& file, const KeyReader& keys) {
+void refuse_other_parts(const KeyReader& keys) {
   if (constexpr std::string_view kCausal = "attention.causal"; keys.has(kCausal) && !keys.flag(kCausal)) {
-    fail<FileError>("{}: {} is false: attention to later tokens is not supported", file.name(),
-                    keys.full_key(kCausal));
+    keys.refuse(kCausal, "is false: attention to later tokens is not supported");
   }
   for (const std::string_view key : {"attention.shared_kv_layers", "embedding_length_per_layer_input"}) {
     if (const int32_t found = keys.ranged(key, 0, kMaxDimension, 0); found != 0)
-      fail<FileError>("{}: {} is {}: not supported", file.name(), keys.full_key(key), found);
+      keys.refuse(key, "is {}: not supported", found);
   }
 }
 
@@ -221,38 +217,36 @@ std::vector<Activation> read_activations(const GgufFile& file, const ModelConfig
   return activations;
 }
 
-void read_groups(const GgufFile& file, const KeyReader& keys, ModelConfig& config) {
+void read_groups(const KeyReader& keys, ModelConfig& config) {
   ExpertChoice& choice = config.expert_choice;
   choice.groups = keys.ranged("expert_group_count", 1, kMaxExpertGroups, 1);
   choice.groups_used = keys.ranged("expert_group_used_count", 1, choice.groups, choice.groups);
   const int32_t of_group = config.num_experts / choice.groups;
   const int32_t least = choice.groups > 1 ? choice.group_best : 1;
   if (config.num_experts % choice.groups != 0 || of_group < least) {
-    fail<FileError>("{}: {} is {}, expected groups of one size, at least {}, of {} = {}", file.name(),
-                    keys.full_key("expert_group_count"), choice.groups, least, keys.full_key("expert_count"),
-                    config.num_experts);
+    keys.refuse("expert_group_count", "is {}, expected groups of one size, at least {}, of {} = {}",
+                choice.groups, least, keys.full_key("expert_count"), config.num_experts);
   }
   if (of_group * choice.groups_used < config.num_experts_used) {
-    fail<FileError>("{}: {} is {}: groups of {} experts have fewer than {} = {}", file.name(),
-                    keys.full_key("expert_group_used_count"), choice.groups_used, of_group,
-                    keys.full_key("expert_used_count"), config.num_experts_used);
+    keys.refuse("expert_group_used_count", "is {}: groups of {} experts have fewer than {} = {}",
+                choice.groups_used, of_group, keys.full_key("expert_used_count"), config.num_experts_used);
   }
 }
 
 /// The choice of experts, from the file's keys, else from the family.
-void read_choice(const GgufFile& file, const KeyReader& keys, ModelConfig& config) {
+void read_choice(const KeyReader& keys, ModelConfig& config) {
   enum GatingFunction : uint8_t { by_family, softmax, sigmoid, softmax_of_chosen };  // GGUF's numbers
   ExpertChoice& choice = config.expert_choice;
   choice = config.architecture.expert_choice;
   int32_t function = keys.ranged("expert_gating_func", by_family, softmax_of_chosen, by_family);
   // A bias of the choice belongs to sigmoid routing: GLM-4.7-Flash's files say no more.
   const auto is_bias = [](const HostTensor& tensor) { return tensor.name.ends_with(".exp_probs_b.bias"); };
-  if (function == by_family && std::ranges::any_of(file.tensors(), is_bias)) function = sigmoid;
+  if (function == by_family && std::ranges::any_of(keys.file().tensors(), is_bias)) function = sigmoid;
   if (function != by_family) choice.score = function == sigmoid ? ExpertScore::sigmoid : ExpertScore::softmax;
   if (keys.has("expert_weights_norm")) choice.normalise = keys.flag("expert_weights_norm");
   if (function == softmax_of_chosen) choice.normalise = true;
   choice.scale = keys.positive_float("expert_weights_scale", 1.0);
-  read_groups(file, keys, config);
+  read_groups(keys, config);
 }
 
 void read_shared_experts(const KeyReader& keys, ModelConfig& config) {
@@ -264,35 +258,34 @@ void read_shared_experts(const KeyReader& keys, ModelConfig& config) {
       keys.ranged("expert_shared_feed_forward_length", has_gate ? 1 : 0, kMaxDimension, size);
 }
 
-void read_experts(const GgufFile& file, const KeyReader& keys, ModelConfig& config) {
+void read_experts(const KeyReader& keys, ModelConfig& config) {
   const Architecture& architecture = config.architecture;
   config.num_experts_used = keys.ranged("expert_used_count", 1, config.num_experts);
   config.num_dense_layers = keys.ranged("leading_dense_block_count", 0, config.num_layers - 1, 0);
   constexpr std::string_view kPeriod = "interleave_moe_layer_step";
   config.expert_period = keys.ranged(kPeriod, 1, config.num_layers, 1);
   if (config.num_layers / config.expert_period * config.expert_period <= config.num_dense_layers) {
-    fail<FileError>("{}: {} is {}: no layer after the {} dense ones, of {} in all, has experts", file.name(),
-                    keys.full_key(kPeriod), config.expert_period, config.num_dense_layers, config.num_layers);
+    keys.refuse(kPeriod, "is {}: no layer after the {} dense ones, of {} in all, has experts",
+                config.expert_period, config.num_dense_layers, config.num_layers);
   }
   config.expert_ffn_size =
       keys.same_in_all_layers(architecture.expert_ffn_key, config.num_layers, kMaxDimension);
   read_shared_experts(keys, config);
-  read_choice(file, keys, config);
+  read_choice(keys, config);
 }
 
-void read_feed_forward(const GgufFile& file, const KeyReader& keys, ModelConfig& config) {
+void read_feed_forward(const KeyReader& keys, ModelConfig& config) {
   const Architecture& architecture = config.architecture;
   config.num_experts = keys.ranged("expert_count", 0, kMaxExperts, 0);
   if (config.is_moe() ? architecture.expert_layers == ExpertLayers::never
                       : architecture.expert_layers == ExpertLayers::always) {
-    fail<FileError>("{}: {} is {}, expected {} of architecture {}", file.name(),
-                    keys.full_key("expert_count"), config.num_experts,
-                    config.is_moe() ? "none" : "at least 1", architecture.name);
+    keys.refuse("expert_count", "is {}, expected {} of architecture {}", config.num_experts,
+                config.is_moe() ? "none" : "at least 1", architecture.name);
   }
-  if (config.is_moe()) read_experts(file, keys, config);
+  if (config.is_moe()) read_experts(keys, config);
   if (!config.is_moe() || config.num_dense_layers > 0 || config.expert_period > 1)
     config.ffn_size = keys.same_in_all_layers("feed_forward_length", config.num_layers, kMaxDimension);
-  if (!architecture.has_gate) config.activations = read_activations(file, config);
+  if (!architecture.has_gate) config.activations = read_activations(keys.file(), config);
 }
 
 }  // namespace
@@ -323,21 +316,21 @@ ModelConfig read_config(const GgufFile& file) {
   config.architecture = find_architecture(file.require_string("general.architecture"));
   const KeyReader keys(file, config.architecture.name);
   config.name = file.get_string("general.name").value_or(file.name());
-  config.vocab_size = read_vocab_size(file, keys);
+  config.vocab_size = read_vocab_size(keys);
   config.context_length = keys.positive("context_length");
   config.hidden_size = keys.positive("embedding_length");
   config.num_layers = read_num_layers(keys);
-  read_variant(file, keys, config);
-  refuse_other_parts(file, keys);
-  read_attention(file, keys, config);
-  read_feed_forward(file, keys, config);
+  read_variant(keys, config);
+  refuse_other_parts(keys);
+  read_attention(keys, config);
+  read_feed_forward(keys, config);
   read_norm(keys, config);
-  read_layers(file, keys, config);
-  read_delta_net(file, keys, config);
+  read_layers(keys, config);
+  read_delta_net(keys, config);
   read_scales(keys, config);
   const bool states_scale = keys.has("attention.scale") || config.architecture.attention_scale > 0.0f;
-  read_layer_heads(file, keys, states_scale, config);
-  read_layer_rotation(file, keys, config);
+  read_layer_heads(keys, states_scale, config);
+  read_layer_rotation(keys, config);
   return config;
 }
 

@@ -124,20 +124,12 @@ struct ModelConfig {
 
   /// The heads of a layer. For any other index: the heads of layers without their own.
   LayerHeads heads(int32_t layer) const {
-    const bool has_own = layer >= 0 && layer < std::ssize(layers) && layers[static_cast<size_t>(layer)].heads;
-    return has_own ? *layers[static_cast<size_t>(layer)].heads
-                   : LayerHeads{num_kv_heads, head_size, attention_scale};
+    return layer_or_plain(layer).heads.value_or(LayerHeads{num_kv_heads, head_size, attention_scale});
   }
-  bool values_are_keys(int32_t layer) const {
-    return layer >= 0 && layer < std::ssize(layers) && layers[static_cast<size_t>(layer)].values_are_keys;
-  }
-  bool is_delta_net(int32_t layer) const {
-    return layer >= 0 && layer < std::ssize(layers) && layers[static_cast<size_t>(layer)].is_delta_net;
-  }
-  bool is_short_conv(int32_t layer) const {
-    return layer >= 0 && layer < std::ssize(layers) && layers[static_cast<size_t>(layer)].is_short_conv;
-  }
-  bool attends(int32_t layer) const { return !is_delta_net(layer) && !is_short_conv(layer); }
+  bool values_are_keys(int32_t layer) const { return layer_or_plain(layer).values_are_keys; }
+  bool is_delta_net(int32_t layer) const { return layer_or_plain(layer).is_delta_net; }
+  bool is_short_conv(int32_t layer) const { return layer_or_plain(layer).is_short_conv; }
+  bool attends(int32_t layer) const { return layer_or_plain(layer).attends(); }
   int32_t num_state_layers() const {
     return static_cast<int32_t>(std::ranges::count(layers, false, &LayerConfig::attends));
   }
@@ -209,6 +201,9 @@ struct ModelConfig {
   }
 
  private:
+  LayerConfig layer_or_plain(int32_t index) const {
+    return index >= 0 && index < std::ssize(layers) ? layer(index) : LayerConfig{};
+  }
   using SizeOfLayer = int32_t (ModelConfig::*)(int32_t layer) const;
   int32_t largest(SizeOfLayer size) const {
     int32_t most = (this->*size)(layers.empty() ? -1 : 0);

@@ -33,11 +33,12 @@ bool attends_alike(const LayerConfig& a, const LayerConfig& b) {
          a.rope == b.rope && a.has_temperature == b.has_temperature;
 }
 
-/// The layers that attend alike, e.g. "0, 2, 4" or "all".
-std::string list_layers(const ModelConfig& config, const LayerConfig& kind) {
-  std::vector<size_t> layers;
-  for (size_t i = 0; i < config.layers.size(); ++i) {
-    if (attends_alike(config.layers[i], kind)) layers.push_back(i);
+/// The layers of some kind, e.g. "0, 2, 4" or "all".
+template <class IsOfKind>
+std::string list_layers(const ModelConfig& config, const IsOfKind& is_of_kind) {
+  std::vector<int32_t> layers;
+  for (int32_t layer = 0; layer < std::ssize(config.layers); ++layer) {
+    if (is_of_kind(layer)) layers.push_back(layer);
   }
   return layers.size() == config.layers.size() ? "all" : fmt::format("{}", fmt::join(layers, ", "));
 }
@@ -49,22 +50,6 @@ std::vector<LayerHeads> kinds_of_heads(const ModelConfig& config) {
     if (std::ranges::count(kinds, config.heads(layer)) == 0) kinds.push_back(config.heads(layer));
   }
   return kinds;
-}
-
-std::string layers_with_heads(const ModelConfig& config, const LayerHeads& kind) {
-  std::vector<int32_t> layers;
-  for (int32_t layer = 0; layer < config.num_layers; ++layer) {
-    if (config.heads(layer) == kind) layers.push_back(layer);
-  }
-  return fmt::format("{}", fmt::join(layers, ", "));
-}
-
-std::string layers_where_values_are_keys(const ModelConfig& config) {
-  std::vector<int32_t> layers;
-  for (int32_t layer = 0; layer < config.num_layers; ++layer) {
-    if (config.values_are_keys(layer)) layers.push_back(layer);
-  }
-  return fmt::format("{}", fmt::join(layers, ", "));
 }
 
 /// Shapes of a delta net as people say them.
@@ -168,7 +153,8 @@ std::vector<ConfigFact> config_facts(const ModelConfig& config) {
     for (const LayerHeads& kind : kinds_of_heads(config)) {
       const std::string text =
           fmt::format("{} of {}, {} for keys and values", config.num_heads, kind.size, kind.kv_heads);
-      config.has_like_heads() ? add("heads", text) : add("heads, " + text, layers_with_heads(config, kind));
+      const auto has_heads = [&](int32_t layer) { return config.heads(layer) == kind; };
+      config.has_like_heads() ? add("heads", text) : add("heads, " + text, list_layers(config, has_heads));
     }
   }
   add("feed-forward", describe_feed_forward(config));
@@ -187,7 +173,8 @@ std::vector<ConfigFact> config_facts(const ModelConfig& config) {
   }
   if (config.architecture.norms_values) add("norms of values", "each head, without weights");
   if (std::ranges::count(config.layers, true, &LayerConfig::values_are_keys) > 0)
-    add("values are keys before their norm", layers_where_values_are_keys(config));
+    add("values are keys before their norm",
+        list_layers(config, [&](int32_t layer) { return config.values_are_keys(layer); }));
   for (size_t i = 0; i < config.ropes.size(); ++i)
     add(fmt::format("RoPE {}", i), describe(config.ropes[i], config.rotary_size_of(config.ropes[i])));
   std::vector<LayerConfig> kinds;
@@ -199,7 +186,7 @@ std::vector<ConfigFact> config_facts(const ModelConfig& config) {
     std::string what = fmt::format("attention, {}", describe(kind));
     if (kind.is_delta_net) what = fmt::format("gated delta nets, {}", describe(config.delta_net));
     if (kind.is_short_conv) what = fmt::format("short convolutions over {} tokens", config.conv_size);
-    add(what, list_layers(config, kind));
+    add(what, list_layers(config, [&](int32_t layer) { return attends_alike(config.layer(layer), kind); }));
   }
   if (config.architecture.gates_heads) add("gates of attention", "each head, by sigmoid");
   const std::vector<LayerHeads> heads = kinds_of_heads(config);

@@ -16,7 +16,7 @@ bool has_values(const GgufFile& file, size_t layer) {
 
 /// Files since April 2025 say by key_length and value_length what attention sees, one KV head, and by *_mla what a head has; older ones
 /// the latter alone.
-void read_latent_attention(const GgufFile& file, const KeyReader& keys, ModelConfig& config) {
+void read_latent_attention(const KeyReader& keys, ModelConfig& config) {
   LatentAttention& latent = config.latent;
   latent.kv_rank = keys.ranged("attention.kv_lora_rank", 1, kMaxHeadSize);
   latent.q_rank = keys.ranged("attention.q_lora_rank", 0, kMaxDimension, 0);
@@ -28,15 +28,14 @@ void read_latent_attention(const GgufFile& file, const KeyReader& keys, ModelCon
   latent.value_size =
       keys.ranged(is_new ? "attention.value_length_mla" : "attention.value_length", 1, kMaxHeadSize);
   if (config.rotary_size % 2 != 0 || config.rotary_size >= latent.key_size) {
-    fail<FileError>("{}: {} is {}, expected an even number below {} = {}", file.name(),
-                    keys.full_key("rope.dimension_count"), config.rotary_size, keys.full_key(key_length),
-                    latent.key_size);
+    keys.refuse("rope.dimension_count", "is {}, expected an even number below {} = {}", config.rotary_size,
+                keys.full_key(key_length), latent.key_size);
   }
   const auto must_be = [&](std::string_view key, int32_t expected) {
     const int32_t found = keys.ranged(key, 1, kMaxDimension, expected);
     if (found == expected) return;
-    fail<FileError>("{}: {} is {}, expected {}, what latent attention makes of it by {}", file.name(),
-                    keys.full_key(key), found, expected, keys.full_key("attention.kv_lora_rank"));
+    keys.refuse(key, "is {}, expected {}, what latent attention makes of it by {}", found, expected,
+                keys.full_key("attention.kv_lora_rank"));
   };
   if (is_new) {
     must_be("attention.key_length", config.head_size);
@@ -45,49 +44,45 @@ void read_latent_attention(const GgufFile& file, const KeyReader& keys, ModelCon
   const int32_t kv_heads =
       keys.same_in_all_layers("attention.head_count_kv", config.num_layers, kMaxHeads, config.num_heads);
   if (kv_heads != 1 && kv_heads != config.num_heads) {
-    fail<FileError>("{}: {} is {}, expected 1 or {} of latent attention", file.name(),
-                    keys.full_key("attention.head_count_kv"), kv_heads, config.num_heads);
+    keys.refuse("attention.head_count_kv", "is {}, expected 1 or {} of latent attention", kv_heads,
+                config.num_heads);
   }
   config.num_kv_heads = 1;
   if (constexpr std::string_view kWindow = "attention.sliding_window"; keys.has(kWindow))
-    fail<FileError>("{}: {}: not supported with latent attention", file.name(), keys.full_key(kWindow));
+    fail<FileError>("{}: {}: not supported with latent attention", keys.file().name(),
+                    keys.full_key(kWindow));
 }
 
 /// The size of heads of q, k and v. `kind`: "" or "_swa", the suffix of keys for layers with windows only.
-int32_t read_head_size(const GgufFile& file, const KeyReader& keys, std::string_view kind, int64_t fallback) {
+int32_t read_head_size(const KeyReader& keys, std::string_view kind, int64_t fallback) {
   const std::string key_length = fmt::format("attention.key_length{}", kind);
   const std::string value_length = fmt::format("attention.value_length{}", kind);
   const int32_t size = keys.ranged(key_length, 1, kMaxHeadSize, fallback);
   if (keys.ranged(value_length, 1, kMaxHeadSize, size) != size) {
-    fail<FileError>("{}: {} differs from {} = {}: not supported", file.name(), keys.full_key(value_length),
-                    keys.full_key(key_length), size);
+    keys.refuse(value_length, "differs from {} = {}: not supported", keys.full_key(key_length), size);
   }
   return size;
 }
 
-int32_t read_rotary_size(const GgufFile& file, const KeyReader& keys, std::string_view kind,
-                         int32_t head_size) {
+int32_t read_rotary_size(const KeyReader& keys, std::string_view kind, int32_t head_size) {
   const std::string key = fmt::format("rope.dimension_count{}", kind);
   const int32_t size = keys.ranged(key, 2, kMaxHeadSize, head_size);
   if (size % 2 != 0 || size > head_size) {
-    fail<FileError>("{}: {} is {}, expected an even number up to the head size {}", file.name(),
-                    keys.full_key(key), size, head_size);
+    keys.refuse(key, "is {}, expected an even number up to the head size {}", size, head_size);
   }
   return size;
 }
 
 /// The KV heads of each layer; 0 for short convolutions.
-std::vector<int32_t> kv_heads_of_layers(const GgufFile& file, const KeyReader& keys,
-                                        const ModelConfig& config) {
+std::vector<int32_t> kv_heads_of_layers(const KeyReader& keys, const ModelConfig& config) {
   constexpr std::string_view kKey = "attention.head_count_kv";
   const int64_t least = config.architecture.has_short_convs ? 0 : 1;
   std::vector<int32_t> kv_heads = keys.of_layers(kKey, config.num_layers, kMaxHeads, config.num_heads, least);
-  if (std::ranges::max(kv_heads) == 0)
-    fail<FileError>("{}: {} is 0 in all layers: none attends", file.name(), keys.full_key(kKey));
+  if (std::ranges::max(kv_heads) == 0) keys.refuse(kKey, "is 0 in all layers: none attends");
   for (const int32_t of_layer : kv_heads) {
     if (of_layer > 0 && config.num_heads % of_layer != 0) {
-      fail<FileError>("{}: {} is {}, expected a multiple of {} = {}", file.name(),
-                      keys.full_key("attention.head_count"), config.num_heads, keys.full_key(kKey), of_layer);
+      keys.refuse("attention.head_count", "is {}, expected a multiple of {} = {}", config.num_heads,
+                  keys.full_key(kKey), of_layer);
     }
   }
   return kv_heads;
@@ -95,23 +90,21 @@ std::vector<int32_t> kv_heads_of_layers(const GgufFile& file, const KeyReader& k
 
 constexpr int64_t kMostConvInputs = 16;
 
-DeltaNetShape read_delta_shape(const GgufFile& file, const KeyReader& keys) {
+DeltaNetShape read_delta_shape(const KeyReader& keys) {
   DeltaNetShape shape;
   shape.conv_size = keys.ranged("ssm.conv_kernel", 2, kMostConvInputs);
   shape.key_size = keys.ranged("ssm.state_size", 1, kMaxHeadSize);
   shape.key_heads = keys.ranged("ssm.group_count", 1, kMaxHeads);
   shape.value_heads = keys.ranged("ssm.time_step_rank", 1, kMaxHeads);
   if (shape.value_heads % shape.key_heads != 0) {
-    fail<FileError>("{}: {} is {}, expected a multiple of {} = {}", file.name(),
-                    keys.full_key("ssm.time_step_rank"), shape.value_heads, keys.full_key("ssm.group_count"),
-                    shape.key_heads);
+    keys.refuse("ssm.time_step_rank", "is {}, expected a multiple of {} = {}", shape.value_heads,
+                keys.full_key("ssm.group_count"), shape.key_heads);
   }
   const int32_t columns = keys.ranged("ssm.inner_size", 1, kMaxHeads * kMaxHeadSize);
   shape.value_size = columns / shape.value_heads;
   if (columns % shape.value_heads != 0 || shape.value_size > kMaxHeadSize) {
-    fail<FileError>("{}: {} is {}, expected {} = {} heads of at most {} elements", file.name(),
-                    keys.full_key("ssm.inner_size"), columns, keys.full_key("ssm.time_step_rank"),
-                    shape.value_heads, kMaxHeadSize);
+    keys.refuse("ssm.inner_size", "is {}, expected {} = {} heads of at most {} elements", columns,
+                keys.full_key("ssm.time_step_rank"), shape.value_heads, kMaxHeadSize);
   }
   return shape;
 }
@@ -126,28 +119,28 @@ std::vector<bool> recurrent_layers(const KeyReader& keys, const ModelConfig& con
   }
   const int32_t period =
       keys.ranged("full_attention_interval", 2, kMaxLayers, config.architecture.delta_period);
-  return delta_layers_by(period, config.num_layers);
+  return all_but_every(period, config.num_layers);
 }
 
 }  // namespace
 
-void read_attention(const GgufFile& file, const KeyReader& keys, ModelConfig& config) {
+void read_attention(const KeyReader& keys, ModelConfig& config) {
   config.num_heads = keys.same_in_all_layers("attention.head_count", config.num_layers, kMaxHeads);
-  if (config.architecture.has_latent_attention) return read_latent_attention(file, keys, config);
-  const std::vector<int32_t> kv_heads = kv_heads_of_layers(file, keys, config);
+  if (config.architecture.has_latent_attention) return read_latent_attention(keys, config);
+  const std::vector<int32_t> kv_heads = kv_heads_of_layers(keys, config);
   config.num_kv_heads = *std::find_if(kv_heads.rbegin(), kv_heads.rend(), [](int32_t of) { return of > 0; });
   if (config.architecture.has_short_convs) {
     config.conv_size = keys.ranged("shortconv.l_cache", 2, kMaxShortConvInputs);
     config.conv_channels = config.hidden_size;
   }
-  config.head_size = read_head_size(file, keys, "", config.hidden_size / config.num_heads);
-  config.rotary_size = read_rotary_size(file, keys, "", config.head_size);
+  config.head_size = read_head_size(keys, "", config.hidden_size / config.num_heads);
+  config.rotary_size = read_rotary_size(keys, "", config.head_size);
 }
 
-void read_layer_heads(const GgufFile& file, const KeyReader& keys, bool states_scale, ModelConfig& config) {
+void read_layer_heads(const KeyReader& keys, bool states_scale, ModelConfig& config) {
   if (config.is_latent()) return;
-  const std::vector<int32_t> kv_heads = kv_heads_of_layers(file, keys, config);
-  const int32_t of_windows = read_head_size(file, keys, "_swa", config.head_size);
+  const std::vector<int32_t> kv_heads = kv_heads_of_layers(keys, config);
+  const int32_t of_windows = read_head_size(keys, "_swa", config.head_size);
   for (size_t i = 0; i < kv_heads.size(); ++i) {
     LayerConfig& layer = config.layers[i];
     layer.is_short_conv = kv_heads[i] == 0;
@@ -159,34 +152,34 @@ void read_layer_heads(const GgufFile& file, const KeyReader& keys, bool states_s
     if (!states_scale && heads.size != config.head_size)
       heads.scale *= std::sqrt(static_cast<float>(config.head_size) / static_cast<float>(heads.size));
     if (heads != config.heads(-1)) layer.heads = heads;
-    layer.values_are_keys = config.architecture.may_lack_values && !has_values(file, i);
+    layer.values_are_keys = config.architecture.may_lack_values && !has_values(keys.file(), i);
   }
 }
 
-void read_layer_rotation(const GgufFile& file, const KeyReader& keys, ModelConfig& config) {
+void read_layer_rotation(const KeyReader& keys, ModelConfig& config) {
   if (config.is_latent()) return;
   if (config.ropes.size() > 1) {
     const auto windowed =
         std::ranges::find_if(config.layers, [](const LayerConfig& layer) { return layer.rope == 1; });
     const int32_t head_size = config.heads(static_cast<int32_t>(windowed - config.layers.begin())).size;
     const bool is_said = keys.has("rope.dimension_count_swa") || head_size != config.head_size;
-    if (is_said) config.ropes.back().rotary_size = read_rotary_size(file, keys, "_swa", head_size);
+    if (is_said) config.ropes.back().rotary_size = read_rotary_size(keys, "_swa", head_size);
   }
   for (int32_t i = 0; i < config.num_layers; ++i) {
     const bool has_rope = config.layer(i).rope != LayerConfig::kNoRope;
     if (!has_rope || config.rotary_size_of(i) <= config.heads(i).size) continue;
-    fail<FileError>("{}: {} is {}, expected at most {}, the head size of layer {}", file.name(),
-                    keys.full_key("rope.dimension_count"), config.rotary_size_of(i), config.heads(i).size, i);
+    keys.refuse("rope.dimension_count", "is {}, expected at most {}, the head size of layer {}",
+                config.rotary_size_of(i), config.heads(i).size, i);
   }
 }
 
-void read_delta_net(const GgufFile& file, const KeyReader& keys, ModelConfig& config) {
+void read_delta_net(const KeyReader& keys, ModelConfig& config) {
   if (config.architecture.delta_period == 0) return;
-  config.delta_net = read_delta_shape(file, keys);
+  config.delta_net = read_delta_shape(keys);
   config.delta_net.in_turn = config.architecture.values_in_turn;
   const std::vector<bool> recurrent = recurrent_layers(keys, config);
   if (std::ranges::count(recurrent, false) == 0) {
-    fail<FileError>("{}: none of {} layers attends by {} or {}: not supported", file.name(),
+    fail<FileError>("{}: none of {} layers attends by {} or {}: not supported", keys.file().name(),
                     config.num_layers, keys.full_key("attention.recurrent_layers"),
                     keys.full_key("full_attention_interval"));
   }

@@ -5,20 +5,14 @@
 
 namespace minfer {
 
-const GgufFile::Entry* find_entry(const GgufFile& file, std::string_view key) {
-  const auto entries = file.metadata();
-  const auto found = std::ranges::find(entries, key, &GgufFile::Entry::key);
-  return found == entries.end() ? nullptr : &*found;
-}
-
 bool KeyReader::is_array(std::string_view key) const {
-  const GgufFile::Entry* entry = find_entry(file_, full_key(key));
+  const GgufFile::Entry* entry = file_.find(full_key(key));
   return entry != nullptr && entry->type == GgufType::array;
 }
 
 int32_t KeyReader::in_range(std::string_view key, int64_t value, int64_t low, int64_t high) const {
   if (value < low || value > high) {
-    fail<FileError>("{}: {} is {}, expected {} to {}", file_.name(), full_key(key), value, low, high);
+    refuse(key, "is {}, expected {} to {}", value, low, high);
   }
   return static_cast<int32_t>(value);
 }
@@ -26,15 +20,14 @@ int32_t KeyReader::in_range(std::string_view key, int64_t value, int64_t low, in
 float KeyReader::in_range(std::string_view key, double value, double low, double high) const {
   const auto number = static_cast<float>(value);  // 1.001 as a float may be below 1.001 as a double
   if (!(number >= static_cast<float>(low) && number <= static_cast<float>(high))) {
-    fail<FileError>("{}: {} is {}, expected {} to {}", file_.name(), full_key(key), value, low, high);
+    refuse(key, "is {}, expected {} to {}", value, low, high);
   }
   return number;
 }
 
 void KeyReader::require_one_a_layer(std::string_view key, size_t found, int32_t num_layers) const {
   if (std::cmp_equal(found, num_layers)) return;
-  fail<FileError>("{}: {} has {} elements, expected one for each of {} layers", file_.name(), full_key(key),
-                  found, num_layers);
+  refuse(key, "has {} elements, expected one for each of {} layers", found, num_layers);
 }
 
 int32_t KeyReader::positive(std::string_view key, std::optional<int64_t> fallback) const {
@@ -53,8 +46,7 @@ int32_t KeyReader::same_in_all_layers(std::string_view key, int32_t num_layers, 
   require_one_a_layer(key, values.size(), num_layers);
   const auto other = std::ranges::adjacent_find(values, std::not_equal_to());
   if (other != values.end()) {
-    fail<FileError>("{}: {} differs between layers ({} and {}): not supported", file_.name(), full_key(key),
-                    other[0], other[1]);
+    refuse(key, "differs between layers ({} and {}): not supported", other[0], other[1]);
   }
   return in_range(key, values.front(), 1, high);
 }

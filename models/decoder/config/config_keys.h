@@ -3,6 +3,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "kernels/base/error.h"
@@ -45,9 +46,15 @@ class KeyReader {
   /// An array with a number for each layer, or one number for all.
   std::vector<float> floats_of_layers(std::string_view key, int32_t num_layers) const;
 
+  const GgufFile& file() const { return file_; }
   bool flag(std::string_view key) const { return file_.get_bool(full_key(key)).value_or(false); }
   bool has(std::string_view key) const { return file_.has(full_key(key)); }
   bool is_array(std::string_view key) const;
+  /// Throws FileError: the file, the key, and what is wrong with it.
+  template <class... Args>
+  [[noreturn]] void refuse(std::string_view key, fmt::format_string<Args...> what, Args&&... args) const {
+    fail<FileError>("{}: {} {}", file_.name(), full_key(key), fmt::format(what, std::forward<Args>(args)...));
+  }
   std::string full_key(std::string_view key) const { return fmt::format("{}.{}", prefix_, key); }
 
  private:
@@ -63,8 +70,5 @@ class KeyReader {
   const GgufFile& file_;
   std::string_view prefix_;
 };
-
-/// The metadata entry of a key; null if there is none.
-const GgufFile::Entry* find_entry(const GgufFile& file, std::string_view key);
 
 }  // namespace minfer

@@ -2,9 +2,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <iterator>
 #include <stdexcept>
-#include <unordered_map>
-#include <unordered_set>
 
 #include "models/chat/read_chat_template.h"
 #include "models/decoder/weights/fused_tensors.h"
@@ -16,60 +15,41 @@ namespace {
 /// The tensors of layers that run, and tensors outside layers.
 std::vector<HostTensor> tensors_to_run(const GgufFile& file, const ModelConfig& config) {
   const int64_t all = file.get_int(fmt::format("{}.block_count", config.architecture.name)).value_or(0);
-  std::unordered_set<std::string> left_out;
-  for (int64_t layer = config.num_layers; layer < all; ++layer)
-    left_out.insert(fmt::format("blk.{}.", layer));
   std::vector<HostTensor> tensors;
-  for (const HostTensor& tensor : file.tensors()) {
-    const size_t dot = tensor.name.starts_with("blk.") ? tensor.name.find('.', 4) : std::string::npos;
-    if (dot == std::string::npos || !left_out.contains(tensor.name.substr(0, dot + 1)))
-      tensors.push_back(tensor);
-  }
+  std::ranges::copy_if(file.tensors(), std::back_inserter(tensors), [&](const HostTensor& tensor) {
+    const int32_t layer = layer_of_tensor(tensor.name);
+    return layer < config.num_layers || layer >= all;
+  });
   return tensors;
 }
 
 class GgufModel : public ModelSource {
  public:
   explicit GgufModel(GgufFile file)
-      : file_(std::move(file)),
-        config_(read_config(*file_)),
-        chat_template_(read_chat_template(*file_)),
-        name_(file_->name()),
-        all_(split_latent_tensors(split_fused_tensors(tensors_to_run(*file_, config_), config_, name_),
-                                  config_, name_)) {
-    for (size_t i = 0; i < all_.tensors.size(); ++i)
-      index_[all_.tensors[i].name] = i;
+      : ModelSource(file.name(), read_config(file), read_chat_template(file)), file_(std::move(file)) {
+    LatentTensors all = split_latent_tensors(
+        split_fused_tensors(tensors_to_run(*file_, config_), config_, name_), config_, name_);
+    converted_ = std::move(all.converted);
+    for (HostTensor& tensor : all.tensors)
+      add_tensor(std::move(tensor));
   }
 
-  const ModelConfig& config() const override { return config_; }
-  const HostTensor* find_tensor(std::string_view tensor_name) const override {
-    const auto found = index_.find(std::string(tensor_name));
-    return found == index_.end() ? nullptr : &all_.tensors[found->second];
-  }
-  std::span<const HostTensor> tensors() const override { return all_.tensors; }
   std::unique_ptr<Tokenizer> make_tokenizer() const override {
     if (!file_) throw std::logic_error("make_tokenizer: the model's file has been released");
     return minfer::make_tokenizer(*file_);
   }
-  ChatTemplateSource chat_template() const override { return chat_template_; }
-  std::string name() const override { return name_; }
   void check_intact() const override {
     if (file_) file_->check_intact();
   }
   void release_data() override {
-    for (HostTensor& tensor : all_.tensors)
-      tensor.data = nullptr;
-    all_.converted.clear();
+    ModelSource::release_data();
+    converted_.clear();
     file_.reset();
   }
 
  private:
-  std::optional<GgufFile> file_;  ///< until its bytes are let go of
-  ModelConfig config_;
-  ChatTemplateSource chat_template_;
-  std::string name_;
-  LatentTensors all_;  ///< views of the file, those fused in parts
-  std::unordered_map<std::string, size_t> index_;
+  std::optional<GgufFile> file_;                   ///< until its bytes are let go of
+  std::vector<std::vector<std::byte>> converted_;  ///< tensors without bytes in the file
 };
 
 /// Throws FileError if a spec is "synthetic:" with a slip of the keyboard.
@@ -91,6 +71,21 @@ GgufFile open_gguf(const std::string& spec) {
 
 }  // namespace
 
+const HostTensor* ModelSource::find_tensor(std::string_view name) const {
+  const auto found = index_.find(std::string(name));
+  return found == index_.end() ? nullptr : &tensors_[found->second];
+}
+
+void ModelSource::release_data() {
+  for (HostTensor& tensor : tensors_)
+    tensor.data = nullptr;
+}
+
+void ModelSource::add_tensor(HostTensor tensor) {
+  index_[tensor.name] = tensors_.size();
+  tensors_.push_back(std::move(tensor));
+}
+
 int32_t layer_of_tensor(std::string_view name) {
   constexpr std::string_view kPrefix = "blk.";
   if (!name.starts_with(kPrefix)) return -1;
@@ -99,6 +94,11 @@ int32_t layer_of_tensor(std::string_view name) {
   const auto [end, error] = std::from_chars(begin, name.data() + name.size(), layer);
   const bool is_number = error == std::errc() && end != name.data() + name.size() && *end == '.';
   return is_number && layer >= 0 ? layer : -1;
+}
+
+std::string_view part_of_tensor(std::string_view name) {
+  const size_t dot = name.starts_with("blk.") ? name.find('.', 4) : std::string_view::npos;
+  return dot == std::string_view::npos ? name : name.substr(dot + 1);
 }
 
 std::unique_ptr<ModelSource> open_model(const std::string& spec) {

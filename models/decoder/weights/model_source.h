@@ -4,6 +4,8 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "models/chat/chat_template_source.h"
@@ -16,22 +18,37 @@ namespace minfer {
 /// source, which outlives everything made from it. Immutable after construction, except for release_data().
 class ModelSource {
  public:
+  ModelSource(const ModelSource&) = delete;
+  ModelSource& operator=(const ModelSource&) = delete;
   virtual ~ModelSource() = default;
-  virtual const ModelConfig& config() const = 0;
-  virtual const HostTensor* find_tensor(std::string_view name) const = 0;
-  virtual std::span<const HostTensor> tensors() const = 0;
+  const ModelConfig& config() const { return config_; }
+  const HostTensor* find_tensor(std::string_view name) const;
+  std::span<const HostTensor> tensors() const { return tensors_; }
   virtual std::unique_ptr<Tokenizer> make_tokenizer() const = 0;
   /// Throws FileError if the file behind the tensors has shrunk since it was opened. Then data read from it must not be used.
   virtual void check_intact() const {}
   /// Releases the bytes behind the tensors, after the caller has copied them. A file is unmapped and closed, and may then be replaced.
   /// Tensors keep name, type and shape; their data is null. Do not call make_tokenizer() afterwards.
-  virtual void release_data() = 0;
-  virtual ChatTemplateSource chat_template() const = 0;  ///< empty texts if the model has none
-  virtual std::string name() const = 0;                  ///< for messages and records
+  virtual void release_data();
+  const ChatTemplateSource& chat_template() const { return chat_template_; }  ///< empty texts: there is none
+  const std::string& name() const { return name_; }                           ///< for messages and records
+
+ protected:
+  ModelSource(std::string name, ModelConfig config, ChatTemplateSource chat_template = {})
+      : name_(std::move(name)), config_(std::move(config)), chat_template_(std::move(chat_template)) {}
+  void add_tensor(HostTensor tensor);
+
+  std::string name_;
+  ModelConfig config_;
+  ChatTemplateSource chat_template_;
+  std::vector<HostTensor> tensors_;
+  std::unordered_map<std::string, size_t> index_;  ///< of tensors_, by name
 };
 
 /// The layer of a tensor such as "blk.3.attn_q.weight"; -1 for tensors outside layers.
 int32_t layer_of_tensor(std::string_view name);
+/// The name behind the layer's number; of tensors outside layers, all of it.
+std::string_view part_of_tensor(std::string_view name);
 
 /// Opens `spec`: a path to a GGUF file, "synthetic:NAME[:TYPE]", or empty for the embedded demo model. Throws
 /// FileError.

@@ -11,7 +11,7 @@
 namespace minfer {
 namespace {
 
-/// How a tensor is divided among the ranks. Of a delta net: by key heads, with the value heads that go with them (DeltaHeads).
+/// How a tensor is divided among the ranks. Of a delta net: by key heads, with the value heads that go with them.
 enum class Split : uint8_t {
   none,
   rows,
@@ -72,8 +72,7 @@ constexpr std::array kSplits{
 /// The split of a tensor such as "blk.3.attn_q.weight" or "output.weight".
 Split split_of(std::string_view tensor) {
   if (tensor == "output.weight") return Split::vocabulary;
-  const size_t part = tensor.find('.', tensor.starts_with("blk.") ? 4 : tensor.size());
-  if (part != std::string_view::npos) tensor.remove_prefix(part + 1);
+  tensor = part_of_tensor(tensor);
   const std::string_view stem = tensor.substr(0, tensor.rfind('.'));
   for (const SplitTensor& entry : kSplits) {
     if (tensor == entry.suffix || stem == entry.suffix) return entry.split;
@@ -104,13 +103,22 @@ bool divides_vocabulary(int32_t tokens, int32_t ranks) {
   return int64_t{share_of_vocabulary(tokens, ranks)} * (ranks - 1) < tokens;
 }
 
+std::array<Divided, 7> divided_sizes(const ModelConfig& config, int32_t ranks) {
+  const int32_t few_tokens = divides_vocabulary(config.vocab_size, ranks) ? 0 : config.vocab_size;
+  return {{{"attention heads", config.num_heads},
+           {"columns of the feed-forward layers", config.ffn_size},
+           {"columns of an expert", config.expert_ffn_size},
+           {"columns of the shared experts", config.shared_ffn_size},
+           {"key heads of the delta nets", config.delta_net.key_heads},
+           {"channels of the short convolutions", config.conv_channels},
+           {"tokens of the vocabulary", few_tokens}}};
+}
+
 bool divides(const ModelConfig& config, int32_t ranks) {
-  const bool kv = std::ranges::all_of(
-      kinds_of_kv_heads(config), [ranks](int32_t kv_heads) { return divides_kv_heads(kv_heads, ranks); });
-  return kv && config.num_heads % ranks == 0 && config.ffn_size % ranks == 0 &&
-         config.expert_ffn_size % ranks == 0 && config.shared_ffn_size % ranks == 0 &&
-         config.delta_net.key_heads % ranks == 0 && config.conv_channels % ranks == 0 &&
-         divides_vocabulary(config.vocab_size, ranks);
+  return std::ranges::all_of(kinds_of_kv_heads(config),
+                             [&](int32_t kv_heads) { return divides_kv_heads(kv_heads, ranks); }) &&
+         std::ranges::all_of(divided_sizes(config, ranks),
+                             [&](const Divided& divided) { return divided.size % ranks == 0; });
 }
 
 std::vector<int32_t> possible_ranks(const ModelConfig& config) {
@@ -121,19 +129,23 @@ std::vector<int32_t> possible_ranks(const ModelConfig& config) {
   return possible;
 }
 
-/// Rows [first, first + count) of every matrix.
-HostTensor rows_of(HostTensor tensor, int64_t first, int64_t count) {
+HostTensor with_strides(HostTensor tensor) {
   tensor.row_stride = tensor.stride_of_rows();
   tensor.matrix_stride = tensor.stride_of_matrices();
+  return tensor;
+}
+
+/// Rows [first, first + count) of every matrix.
+HostTensor rows_of(const HostTensor& whole, int64_t first, int64_t count) {
+  HostTensor tensor = with_strides(whole);
   if (tensor.data != nullptr) tensor.data = tensor.row(0, first);
   tensor.rows = count;
   return tensor;
 }
 
 /// Columns [first, first + count) of every row; both whole blocks.
-HostTensor columns_of(HostTensor tensor, int64_t first, int64_t count) {
-  tensor.row_stride = tensor.stride_of_rows();
-  tensor.matrix_stride = tensor.stride_of_matrices();
+HostTensor columns_of(const HostTensor& whole, int64_t first, int64_t count) {
+  HostTensor tensor = with_strides(whole);
   if (tensor.data != nullptr)
     tensor.data = static_cast<const std::byte*>(tensor.data) + row_bytes(tensor.dtype, first);
   tensor.cols = count;
@@ -153,34 +165,6 @@ struct HeadRange {
   int64_t count;
 };
 
-/// A rank's heads of a delta net, as ranges of rows or columns of a tensor, in the order of the rank's own shape.
-class DeltaHeads {
- public:
-  DeltaHeads(const DeltaNetShape& whole, Rank rank) : whole_(whole), rank_(rank) {}
-
-  /// The value heads that go with its key heads: side by side, or some of each turn.
-  std::vector<HeadRange> values(int64_t size) const {
-    const int32_t turns = whole_.in_turn ? whole_.values_of_key() : 1;
-    const int64_t of_turn = whole_.value_heads / turns * size, own = of_turn / rank_.count;
-    std::vector<HeadRange> ranges;
-    for (int32_t turn = 0; turn < turns; ++turn)
-      ranges.push_back({turn * of_turn + rank_.index * own, own});
-    return ranges;
-  }
-  /// The ranges of q, k and v.
-  std::vector<HeadRange> channels() const {
-    const int64_t keys = whole_.key_columns(), own = keys / rank_.count;
-    std::vector<HeadRange> ranges{{rank_.index * own, own}, {keys + rank_.index * own, own}};
-    for (const HeadRange& range : values(whole_.value_size))
-      ranges.push_back({2 * keys + range.first, range.count});
-    return ranges;
-  }
-
- private:
-  const DeltaNetShape& whole_;
-  Rank rank_;
-};
-
 /// A rank's part of a tensor. What is not in one piece in the model's memory is put together in `gathered`.
 class Slicer {
  public:
@@ -189,7 +173,6 @@ class Slicer {
 
   HostTensor operator()(const HostTensor& tensor) const {
     const DeltaNetShape& shape = model_.config().delta_net;
-    const DeltaHeads heads_of_delta(shape, rank_);
     const int32_t tokens = model_.config().vocab_size, share = share_of_vocabulary(tokens, rank_.count);
     const int32_t first_token = rank_.index * share;
     // One weight of norms for all heads is whole on every rank.
@@ -210,15 +193,15 @@ class Slicer {
       case Split::matrices:
         return heads(tensor);
       case Split::delta_channels:
-        return rows(tensor, shape.channels(), heads_of_delta.channels());
+        return rows(tensor, shape.channels(), delta_channels());
       case Split::delta_values:
-        return rows(tensor, shape.value_columns(), heads_of_delta.values(shape.value_size));
+        return rows(tensor, shape.value_columns(), delta_values(shape.value_size));
       case Split::delta_heads:
-        return rows(tensor, shape.value_heads, heads_of_delta.values(1));
+        return rows(tensor, shape.value_heads, delta_values(1));
       case Split::delta_pairs:
-        return rows(tensor, 2 * int64_t{shape.value_heads}, heads_of_delta.values(2));
+        return rows(tensor, 2 * int64_t{shape.value_heads}, delta_values(2));
       case Split::delta_value_columns:
-        return columns(tensor, shape.value_columns(), heads_of_delta.values(shape.value_size));
+        return columns(tensor, shape.value_columns(), delta_values(shape.value_size));
       case Split::thirds: {
         const int64_t third = model_.config().conv_channels, own = third / rank_.count,
                       first = rank_.index * own;
@@ -231,6 +214,27 @@ class Slicer {
   }
 
  private:
+  /// The value heads that go with a rank's key heads of a delta net, as rows or columns: side by side, or some of each turn.
+  std::vector<HeadRange> delta_values(int64_t size) const {
+    const DeltaNetShape& shape = model_.config().delta_net;
+    const int32_t turns = shape.in_turn ? shape.values_of_key() : 1;
+    const int64_t of_turn = shape.value_heads / turns * size, own = of_turn / rank_.count;
+    std::vector<HeadRange> ranges;
+    for (int32_t turn = 0; turn < turns; ++turn)
+      ranges.push_back({turn * of_turn + rank_.index * own, own});
+    return ranges;
+  }
+
+  /// The ranges of q, k and v.
+  std::vector<HeadRange> delta_channels() const {
+    const DeltaNetShape& shape = model_.config().delta_net;
+    const int64_t keys = shape.key_columns(), own = keys / rank_.count;
+    std::vector<HeadRange> ranges{{rank_.index * own, own}, {keys + rank_.index * own, own}};
+    for (const HeadRange& range : delta_values(shape.value_size))
+      ranges.push_back({2 * keys + range.first, range.count});
+    return ranges;
+  }
+
   /// Matrices of heads, which a file may have as rows of one if there is a single head.
   HostTensor heads(const HostTensor& tensor) const {
     if (tensor.count % rank_.count != 0) return tensor;
@@ -238,30 +242,24 @@ class Slicer {
     return matrices_of(tensor, rank_.index * count, count);
   }
 
-  /// Rows of a matrix, elements of a vector. What does not divide has another shape than the configuration says: it is left whole
-  /// for load_weights() to refuse.
+  /// What does not divide has another shape than the configuration says: it is left whole for load_weights() to refuse.
   HostTensor part(const HostTensor& tensor, int32_t index, int32_t parts) const {
-    if (tensor.rows == 1 && tensor.count == 1) {
-      if (tensor.cols % parts != 0) return tensor;
-      const int64_t count = tensor.cols / parts;
-      return whole_blocks(tensor, count) ? columns_of(tensor, index * count, count) : tensor;
-    }
-    if (tensor.rows % parts != 0) return tensor;
-    const int64_t count = tensor.rows / parts;
-    return rows_of(tensor, index * count, count);
+    const int64_t all = is_vector(tensor) ? tensor.cols : tensor.rows;
+    return all % parts == 0 ? rows(tensor, all, {{index * (all / parts), all / parts}}) : tensor;
   }
 
   HostTensor columns(const HostTensor& tensor) const {
     if (tensor.cols % rank_.count != 0) return tensor;
     const int64_t count = tensor.cols / rank_.count;
-    refuse_parts_of_blocks(tensor, count, count);
-    return columns_of(tensor, rank_.index * count, count);
+    return columns(tensor, tensor.cols, {{rank_.index * count, count}});
   }
+
+  static bool is_vector(const HostTensor& tensor) { return tensor.rows == 1 && tensor.count == 1; }
 
   /// Rows of a matrix, elements of a vector, of `all`; of another number the tensor is left whole, as in part().
   HostTensor rows(const HostTensor& tensor, int64_t all, const std::vector<HeadRange>& ranges) const {
-    if (tensor.rows == 1 && tensor.count == 1 && all > 1) return columns(tensor, all, ranges);
-    if (tensor.count != 1 || tensor.rows != all) return tensor;
+    if (is_vector(tensor) && all > 1) return columns(tensor, all, ranges);
+    if ((tensor.count != 1 && ranges.size() > 1) || tensor.rows != all) return tensor;
     if (ranges.size() == 1) return rows_of(tensor, ranges.front().first, ranges.front().count);
     HostTensor own = tensor;
     own.rows = total(ranges);
@@ -277,7 +275,7 @@ class Slicer {
   }
 
   HostTensor columns(const HostTensor& tensor, int64_t all, const std::vector<HeadRange>& ranges) const {
-    if (tensor.count != 1 || tensor.cols != all) return tensor;
+    if ((tensor.count != 1 && ranges.size() > 1) || tensor.cols != all) return tensor;
     refuse_parts_of_blocks(tensor, ranges.front().count, total(ranges));
     if (ranges.size() == 1) return columns_of(tensor, ranges.front().first, ranges.front().count);
     HostTensor own = tensor;
@@ -310,7 +308,7 @@ class Slicer {
 
   /// `own`: a rank's columns, in pieces of `piece`.
   void refuse_parts_of_blocks(const HostTensor& tensor, int64_t piece, int64_t own) const {
-    if (whole_blocks(tensor, piece)) return;
+    if (piece % traits(tensor.dtype).block_elements == 0) return;
     fail<FileError>(
         "{}: tensor {}: {} columns among {} ranks are {} each{}, expected whole blocks of {} elements of {}: "
         "use fewer ranks "
@@ -318,10 +316,6 @@ class Slicer {
         model_.name(), tensor.name, tensor.cols, rank_.count, own,
         piece == own ? "" : fmt::format(" in pieces of {}", piece), traits(tensor.dtype).block_elements,
         minfer::name(tensor.dtype));
-  }
-
-  static bool whole_blocks(const HostTensor& tensor, int64_t columns) {
-    return columns % traits(tensor.dtype).block_elements == 0;
   }
 
   const ModelSource& model_;
@@ -338,14 +332,7 @@ ModelConfig shard_config(const ModelConfig& whole, Rank rank) {
         "all heads, but a rank has only some",
         rank.count, whole.name, whole.architecture.name);
   }
-  const int32_t few_tokens = divides_vocabulary(whole.vocab_size, rank.count) ? 0 : whole.vocab_size;
-  for (const Divided& divided : {Divided{"attention heads", whole.num_heads},
-                                 Divided{"columns of the feed-forward layers", whole.ffn_size},
-                                 Divided{"columns of an expert", whole.expert_ffn_size},
-                                 Divided{"columns of the shared experts", whole.shared_ffn_size},
-                                 Divided{"key heads of the delta nets", whole.delta_net.key_heads},
-                                 Divided{"channels of the short convolutions", whole.conv_channels},
-                                 Divided{"tokens of the vocabulary", few_tokens}}) {
+  for (const Divided& divided : divided_sizes(whole, rank.count)) {
     if (divided.size % rank.count != 0) {
       fail(
           "tensor-parallel-size: {} of model {} are {}, not a multiple of {}; numbers of ranks that divide "
@@ -380,12 +367,11 @@ ModelConfig shard_config(const ModelConfig& whole, Rank rank) {
 }
 
 ModelShard::ModelShard(const ModelSource& model, Rank rank, Contents contents)
-    : model_(model), config_(shard_config(model.config(), rank)) {
+    : ModelSource(model.name(), shard_config(model.config(), rank), model.chat_template()), model_(model) {
   const Slicer slice(model, rank, gathered_);
   for (HostTensor tensor : model.tensors()) {
-    index_[tensor.name] = tensors_.size();
     if (contents == Contents::shapes) tensor.data = nullptr;
-    tensors_.push_back(slice(tensor));
+    add_tensor(slice(tensor));
   }
 }
 
@@ -395,11 +381,6 @@ void ModelShard::release_data() {
       tensor.data = nullptr;
   }
   gathered_.clear();
-}
-
-const HostTensor* ModelShard::find_tensor(std::string_view tensor_name) const {
-  const auto found = index_.find(std::string(tensor_name));
-  return found == index_.end() ? nullptr : &tensors_[found->second];
 }
 
 }  // namespace minfer

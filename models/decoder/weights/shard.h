@@ -1,8 +1,6 @@
 #pragma once
 
 #include <memory>
-#include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "kernels/comm/rank.h"
@@ -26,22 +24,14 @@ class ModelShard : public ModelSource {
   /// tensor whose columns cannot be split.
   ModelShard(const ModelSource& model, Rank rank, Contents contents = Contents::tensors);
 
-  const ModelConfig& config() const override { return config_; }
-  const HostTensor* find_tensor(std::string_view name) const override;
-  std::span<const HostTensor> tensors() const override { return tensors_; }
   std::unique_ptr<Tokenizer> make_tokenizer() const override { return model_.make_tokenizer(); }
   void check_intact() const override { model_.check_intact(); }
   /// Releases the copies; the owner of the model releases the model's bytes.
   void release_data() override;
-  ChatTemplateSource chat_template() const override { return model_.chat_template(); }
-  std::string name() const override { return model_.name(); }
 
  private:
   const ModelSource& model_;
-  ModelConfig config_;
-  std::vector<HostTensor> tensors_;
   std::vector<std::vector<std::byte>> gathered_;  ///< copies of parts that lie in several places of the model
-  std::unordered_map<std::string, size_t> index_;
 };
 
 }  // namespace minfer

@@ -10,6 +10,7 @@
 #include "kernels/base/thread_pool.h"
 #include "kernels/half.h"
 #include "models/decoder/weights/model_source.h"
+#include "models/decoder/weights/model_tensors.h"
 #include "models/decoder/weights/synthetic_shapes.h"
 
 namespace minfer {
@@ -174,41 +175,52 @@ class Arena {
   void* data_;
 };
 
-using TensorFilter = std::function<bool(std::string_view)>;
-
-class SyntheticModel : public ModelSource {
+/// Lists the tensors that a family's file has, in the types of a mix.
+class TensorList final : private ModelTensors {
  public:
-  SyntheticModel(const Shape& shape, const TypeMix& mix, std::string spec, const TensorFilter& wanted)
-      : shape_(shape), mix_(mix), spec_(std::move(spec)), config_(synthetic::config_of(shape, spec_)) {
-    list_tensors();
-    fill(wanted);
-  }
+  TensorList(const Shape& shape, const TypeMix& mix, const ModelConfig& config)
+      : ModelTensors(config, config.name), shape_(shape), mix_(mix) {}
 
-  const ModelConfig& config() const override { return config_; }
-  std::span<const HostTensor> tensors() const override { return tensors_; }
-  const HostTensor* find_tensor(std::string_view tensor_name) const override {
-    const auto found = index_.find(std::string(tensor_name));
-    return found == index_.end() ? nullptr : &tensors_[found->second];
-  }
-  std::unique_ptr<Tokenizer> make_tokenizer() const override {
-    return make_byte_tokenizer(config_.vocab_size);
-  }
-  ChatTemplateSource chat_template() const override { return {}; }
-  std::string name() const override { return spec_; }
-  void release_data() override {
-    for (HostTensor& tensor : tensors_)
-      tensor.data = nullptr;
-    arena_.reset();
+  std::vector<HostTensor> make() {
+    ModelWeights unused;
+    take_all(unused);
+    return std::move(tensors_);
   }
 
  private:
-  void add(std::string tensor_name, DType dtype, int64_t rows, int64_t cols, int64_t count = 1) {
-    index_[tensor_name] = tensors_.size();
-    tensors_.push_back({.name = std::move(tensor_name),
-                        .dtype = synthetic::type_for_columns(dtype, cols),
-                        .count = count,
-                        .rows = rows,
-                        .cols = cols});
+  bool has(const std::string& tensor) const override {
+    if (tensor == "output.weight") return !shape_.tied;
+    if (tensor == "rope_freqs.weight") return shape_.llama3_factor > 0.0f;
+    if (tensor.ends_with("layer_output_scale.weight")) return true;
+    const bool is_qkv =
+        tensor.ends_with("attn_q.bias") || tensor.ends_with("attn_k.bias") || tensor.ends_with("attn_v.bias");
+    if (is_qkv) return shape_.options.qkv_bias;
+    return shape_.options.biases && tensor.ends_with(".bias") && !tensor.ends_with("exp_probs_b.bias");
+  }
+
+  Weight take(const std::string& tensor, const TensorShape& shape, Form form) override {
+    const DType dtype = form == Form::matrix ? type_of(tensor) : DType::f32;
+    tensors_.push_back({.name = tensor,
+                        .dtype = synthetic::type_for_columns(dtype, shape.cols.size),
+                        .count = shape.count.size,
+                        .rows = shape.rows.size,
+                        .cols = shape.cols.size});
+    return {};
+  }
+
+  std::vector<float> numbers(const std::string& tensor, Dimension size, bool) override {
+    if (has(tensor)) take(tensor, {{1}, size}, Form::vector);
+    return {};
+  }
+
+  DType type_of(std::string_view matrix) const {
+    constexpr std::array<std::string_view, 5> kHeavy = {"attn_v.weight", "attn_v_b.weight", "ffn_down.weight",
+                                                        "ffn_down_exps.weight", "ffn_down_shexp.weight"};
+    const int32_t layer = layer_of_tensor(matrix);
+    if (layer < 0) return shape_.tied || matrix == "output.weight" ? mix_.more_bits : mix_.base;
+    const std::string_view part = part_of_tensor(matrix);
+    if (part.starts_with("ffn_gate_inp")) return DType::f32;
+    return std::ranges::count(kHeavy, part) > 0 && more_bits(layer) ? mix_.more_bits : mix_.base;
   }
 
   /// llama.cpp's rule for the layers that get more bits in its *_K_M mixes.
@@ -217,130 +229,31 @@ class SyntheticModel : public ModelSource {
     return layer < n / 8 || layer >= 7 * n / 8 || (layer - n / 8) % 3 == 2;
   }
 
-  void add_norm(const std::string& blk, std::string_view part, int64_t size) {
-    add(fmt::format("{}{}.weight", blk, part), DType::f32, 1, size);
+  const Shape& shape_;
+  const TypeMix& mix_;
+  std::vector<HostTensor> tensors_;
+};
+
+using TensorFilter = std::function<bool(std::string_view)>;
+
+class SyntheticModel : public ModelSource {
+ public:
+  SyntheticModel(const Shape& shape, const TypeMix& mix, const std::string& spec, const TensorFilter& wanted)
+      : ModelSource(spec, synthetic::config_of(shape, spec)), shape_(shape), mix_(mix) {
+    for (HostTensor& tensor : TensorList(shape_, mix_, config_).make())
+      add_tensor(std::move(tensor));
+    fill(wanted);
   }
 
-  void add_vector(const std::string& tensor_name, int64_t size) { add(tensor_name, DType::f32, 1, size); }
-
-  void list_attention(const std::string& blk, DType heavy, int32_t layer) {
-    const ModelConfig& c = config_;
-    const Architecture& family = c.architecture;
-    if (family.norm_placement != NormPlacement::after) add_norm(blk, "attn_norm", c.hidden_size);
-    if (c.is_delta_net(layer)) {
-      list_delta_net(blk);
-    } else {
-      c.is_latent() ? list_latent(blk, heavy) : list_heads(blk, heavy, layer);
-      add(blk + "attn_output.weight", mix_.base, c.hidden_size, c.output_size(layer));
-      if (shape_.options.biases) add_vector(blk + "attn_output.bias", c.hidden_size);
-    }
-    if (family.norm_placement != NormPlacement::before) add_norm(blk, "post_attention_norm", c.hidden_size);
-    if (family.norm_placement != NormPlacement::after && !c.parallel_blocks)
-      add_norm(blk, family.ffn_norm_tensor, c.hidden_size);
+  std::unique_ptr<Tokenizer> make_tokenizer() const override {
+    return make_byte_tokenizer(config_.vocab_size);
+  }
+  void release_data() override {
+    ModelSource::release_data();
+    arena_.reset();
   }
 
-  void list_latent(const std::string& blk, DType heavy) {
-    const ModelConfig& c = config_;
-    const LatentAttention& latent = c.latent;
-    const int64_t q = int64_t{c.num_heads} * latent.key_size;
-    if (latent.q_rank > 0) {
-      add(blk + "attn_q_a.weight", mix_.base, latent.q_rank, c.hidden_size);
-      add_norm(blk, "attn_q_a_norm", latent.q_rank);
-    }
-    add(blk + (latent.q_rank > 0 ? "attn_q_b.weight" : "attn_q.weight"), mix_.base, q,
-        latent.q_rank > 0 ? latent.q_rank : c.hidden_size);
-    add(blk + "attn_kv_a_mqa.weight", mix_.base, c.head_size, c.hidden_size);
-    add_norm(blk, "attn_kv_a_norm", latent.kv_rank);
-    add(blk + "attn_k_b.weight", mix_.base, latent.kv_rank, latent.key_size - c.rotary_size, c.num_heads);
-    add(blk + "attn_v_b.weight", heavy, latent.value_size, latent.kv_rank, c.num_heads);
-  }
-
-  void list_delta_net(const std::string& blk) {
-    const ModelConfig& c = config_;
-    const DeltaNetShape& shape = c.delta_net;
-    add(blk + "attn_qkv.weight", mix_.base, shape.channels(), c.hidden_size);
-    add(blk + "attn_gate.weight", mix_.base, shape.value_columns(), c.hidden_size);
-    if (shape.in_turn) {
-      add(blk + "ssm_beta.weight", mix_.base, shape.value_heads, c.hidden_size);
-      add(blk + "ssm_alpha.weight", mix_.base, shape.value_heads, c.hidden_size);
-    } else {
-      add(blk + "ssm_ba.weight", mix_.base, 2 * int64_t{shape.value_heads}, c.hidden_size);
-    }
-    add(blk + "ssm_conv1d.weight", DType::f32, shape.channels(), shape.conv_size);
-    add_vector(blk + "ssm_dt.bias", shape.value_heads);
-    add_vector(blk + "ssm_a", shape.value_heads);
-    add_norm(blk, "ssm_norm", shape.value_size);
-    add(blk + "ssm_out.weight", mix_.base, c.hidden_size, shape.value_columns());
-  }
-
-  void list_heads(const std::string& blk, DType heavy, int32_t layer) {
-    const ModelConfig& c = config_;
-    const Architecture& family = c.architecture;
-    const int64_t q_size = c.q_size(layer), kv_size = c.kv_size(layer);
-    add(blk + "attn_q.weight", mix_.base, c.gated_q_size(layer), c.hidden_size);
-    add(blk + "attn_k.weight", mix_.base, kv_size, c.hidden_size);
-    if (!c.values_are_keys(layer)) add(blk + "attn_v.weight", heavy, kv_size, c.hidden_size);
-    if (family.qk_norm == QkNorm::head || family.qk_norm == QkNorm::row) {
-      const bool row = family.qk_norm == QkNorm::row;
-      add_norm(blk, "attn_q_norm", row ? q_size : c.heads(layer).size);
-      add_norm(blk, "attn_k_norm", row ? kv_size : c.heads(layer).size);
-    }
-    if (family.attn_sinks) add_vector(blk + "attn_sinks.weight", c.num_heads);
-    if (family.qkv_bias || shape_.options.qkv_bias) {
-      add_vector(blk + "attn_q.bias", q_size);
-      add_vector(blk + "attn_k.bias", kv_size);
-      add_vector(blk + "attn_v.bias", kv_size);
-    }
-  }
-
-  /// gate, up and down; `suffix` behind their names.
-  void list_feed_forward(const std::string& blk, std::string_view suffix, DType heavy, int64_t size,
-                         int64_t count = 1) {
-    const int64_t hidden = config_.hidden_size;
-    const auto name_of = [&](std::string_view part) {
-      return fmt::format("{}{}{}.weight", blk, part, suffix);
-    };
-    if (config_.architecture.has_gate) add(name_of("ffn_gate"), mix_.base, size, hidden, count);
-    add(name_of("ffn_up"), mix_.base, size, hidden, count);
-    add(name_of("ffn_down"), heavy, hidden, size, count);
-  }
-
-  void list_experts(const std::string& blk, DType heavy) {
-    const ModelConfig& c = config_;
-    add(blk + "ffn_gate_inp.weight", DType::f32, c.num_experts, c.hidden_size);
-    list_feed_forward(blk, "_exps", heavy, c.expert_ffn_size, c.num_experts);
-    if (shape_.options.biases) {
-      add_vector(blk + "ffn_gate_inp.bias", c.num_experts);
-      add(blk + "ffn_gate_exps.bias", DType::f32, c.num_experts, c.expert_ffn_size);
-      add(blk + "ffn_up_exps.bias", DType::f32, c.num_experts, c.expert_ffn_size);
-      add(blk + "ffn_down_exps.bias", DType::f32, c.num_experts, c.hidden_size);
-    }
-    if (c.shared_ffn_size > 0) list_feed_forward(blk, "_shexp", heavy, c.shared_ffn_size);
-    if (c.architecture.choice_bias) add_vector(blk + "exp_probs_b.bias", c.num_experts);
-    if (c.architecture.shared_gate) add(blk + "ffn_gate_inp_shexp.weight", DType::f32, 1, c.hidden_size);
-  }
-
-  void list_tensors() {
-    const ModelConfig& c = config_;
-    add("token_embd.weight", shape_.tied ? mix_.more_bits : mix_.base, c.vocab_size, c.hidden_size);
-    for (int32_t layer = 0; layer < c.num_layers; ++layer) {
-      const std::string blk = fmt::format("blk.{}.", layer);
-      const DType heavy = more_bits(layer) ? mix_.more_bits : mix_.base;
-      list_attention(blk, heavy, layer);
-      if (c.layer(layer).has_experts) {
-        list_experts(blk, heavy);
-      } else {
-        list_feed_forward(blk, "", heavy, c.ffn_size);
-      }
-      if (c.architecture.norm_placement != NormPlacement::before)
-        add_norm(blk, "post_ffw_norm", c.hidden_size);
-      if (c.architecture.scales_layers) add_vector(blk + "layer_output_scale.weight", 1);
-    }
-    add("output_norm.weight", DType::f32, 1, c.hidden_size);
-    if (!shape_.tied) add("output.weight", mix_.more_bits, c.vocab_size, c.hidden_size);
-    if (shape_.llama3_factor > 0.0f) add("rope_freqs.weight", DType::f32, 1, c.rotary_size / 2);
-  }
-
+ private:
   /// Random rows that a tensor has by itself, or that the experts of one kind and type of all layers share.
   struct Rows {
     HostTensor tensor;  ///< all rows as one matrix, named as the first tensor
@@ -420,36 +333,21 @@ class SyntheticModel : public ModelSource {
     const float deviation =
         is_embedding ? kEmbeddingDeviation : 1.0f / std::sqrt(static_cast<float>(tensor.cols));
     fill_random(tensor, data, random_bits(0x6d696e666572u, index_.at(tensor.name)), deviation, pool);
-    if (tensor.name.ends_with("norm.weight")) centre_norm(reinterpret_cast<float*>(data), tensor.cols);
-    if (tensor.name.ends_with("attn_q_norm.weight") && config_.architecture.attention_scale > 0.0f)
-      scale_queries(reinterpret_cast<float*>(data), tensor.cols);
-    if (tensor.name.ends_with(".ssm_a")) make_negative(reinterpret_cast<float*>(data), tensor.cols);
-  }
-
-  /// Norm weights of trained models lie around 1.
-  /// Decays of delta nets.
-  static void make_negative(float* values, int64_t size) {
-    std::transform(values, values + size, values, [](float value) { return -std::abs(value); });
-  }
-
-  static void centre_norm(float* weights, int64_t size) {
-    for (int64_t i = 0; i < size; ++i)
-      weights[i] += 1.0f;
-  }
-
-  /// Where scores are not scaled, trained norms of queries do it.
-  static void scale_queries(float* weights, int64_t head_size) {
-    for (int64_t i = 0; i < head_size; ++i)
-      weights[i] /= std::sqrt(static_cast<float>(head_size));
+    if (tensor.rows != 1 || tensor.dtype != DType::f32) return;
+    const std::span<float> values(reinterpret_cast<float*>(data), static_cast<size_t>(tensor.cols));
+    const float deviation_of_head = std::sqrt(static_cast<float>(tensor.cols));
+    for (float& value : values) {
+      if (tensor.name.ends_with("norm.weight")) value += 1.0f;  // as those of trained models
+      // Where scores are not scaled, trained norms of queries do it.
+      if (tensor.name.ends_with("attn_q_norm.weight") && config_.architecture.attention_scale > 0.0f)
+        value /= deviation_of_head;
+      if (tensor.name.ends_with(".ssm_a")) value = -std::abs(value);  // decays of delta nets
+    }
   }
 
   Shape shape_;
   TypeMix mix_;
-  std::string spec_;
-  ModelConfig config_;
   std::unique_ptr<Arena> arena_;
-  std::vector<HostTensor> tensors_;
-  std::unordered_map<std::string, size_t> index_;
 };
 
 }  // namespace

@@ -111,22 +111,13 @@ struct SmallerBlocks {
   DType dtype;
   DType instead;
 };
-constexpr std::array<SmallerBlocks, 15> kSmallerBlocks{{
-    {DType::q2_k, DType::iq4_nl},
-    {DType::q3_k, DType::iq4_nl},
+/// All other types of blocks of 256 become iq4_nl.
+constexpr std::array<SmallerBlocks, 5> kSmallerBlocks{{
     {DType::q4_k, DType::q5_0},
     {DType::q5_k, DType::q5_1},
     {DType::q6_k, DType::q8_0},
-    {DType::iq4_xs, DType::iq4_nl},
     {DType::tq1_0, DType::q4_0},
     {DType::tq2_0, DType::q4_0},
-    {DType::iq2_xxs, DType::iq4_nl},
-    {DType::iq2_xs, DType::iq4_nl},
-    {DType::iq2_s, DType::iq4_nl},
-    {DType::iq3_xxs, DType::iq4_nl},
-    {DType::iq3_s, DType::iq4_nl},
-    {DType::iq1_s, DType::iq4_nl},
-    {DType::iq1_m, DType::iq4_nl},
 }};
 
 const Shape& find_shape(std::string_view shape_name) {
@@ -211,7 +202,7 @@ ModelConfig config_of(const Shape& shape, std::string_view spec) {
   if (const int32_t period = config.architecture.delta_period; period > 0) {
     config.delta_net = shape.options.delta_net;
     config.delta_net.in_turn = config.architecture.values_in_turn;
-    set_delta_layers(config, delta_layers_by(period, config.num_layers));
+    set_delta_layers(config, all_but_every(period, config.num_layers));
   }
   config.attention_cap = shape.options.attention_cap;
   config.logit_cap = shape.options.logit_cap;
@@ -227,7 +218,8 @@ ModelConfig config_of(const Shape& shape, std::string_view spec) {
 DType type_for_columns(DType dtype, int64_t cols) {
   if (cols % traits(dtype).block_elements == 0) return dtype;
   const auto found = std::ranges::find(kSmallerBlocks, dtype, &SmallerBlocks::dtype);
-  return found == kSmallerBlocks.end() ? dtype : found->instead;
+  if (found != kSmallerBlocks.end()) return found->instead;
+  return traits(dtype).block_elements == 256 ? DType::iq4_nl : dtype;
 }
 
 }  // namespace minfer::synthetic

@@ -4,17 +4,13 @@
 #include <functional>
 #include <vector>
 
-#include "models/grammar/grammar_builder.h"
+#include "models/grammar/grammar.h"
 
 namespace minfer {
 
 /// The automaton of one rule while a grammar is compiled. [0] is its first state.
 struct RuleAutomaton {
-  struct ByteEdge {
-    uint8_t low;
-    uint8_t high;
-    uint32_t target;
-  };
+  using ByteEdge = Grammar::ByteEdge;
   struct Call {
     uint32_t rule;  ///< number in the grammar being compiled
     uint32_t target;

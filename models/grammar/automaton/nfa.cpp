@@ -64,7 +64,7 @@ uint32_t Nfa::build(Expr expr, uint32_t next) {
       return build_repeat(expr, next);
     case GrammarBuilder::Kind::both:
     case GrammarBuilder::Kind::minus:
-      return embed(product(expr), next);
+      return embed(product_of(expr), next);
     case GrammarBuilder::Kind::reference:
       return add({.kind = Kind::call, .rule = numbers_.of_rule(node.rule), .first = next});
   }
@@ -147,13 +147,12 @@ uint32_t Nfa::build_long_repeat(Expr child, int64_t min, int64_t max, uint32_t n
   return build_calls(many, min / kRepetitionsOfCall, next);
 }
 
-const RuleAutomaton& Nfa::product(Expr expr) {
+const RuleAutomaton& Nfa::product_of(Expr expr) {
   const auto known = products_.find(expr);
   if (known != products_.end()) return known->second;
   const Expr a = builder_.children(expr)[0], b = builder_.children(expr)[1];
-  RuleAutomaton made = builder_.node(expr).kind == GrammarBuilder::Kind::both ? intersection(builder_, a, b)
-                                                                              : difference(builder_, a, b);
-  return products_.emplace(expr, std::move(made)).first->second;
+  const bool is_difference = builder_.node(expr).kind == GrammarBuilder::Kind::minus;
+  return products_.emplace(expr, product(builder_, a, b, is_difference)).first->second;
 }
 
 /// A deterministic automaton as states of this one.

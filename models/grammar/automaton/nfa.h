@@ -43,7 +43,7 @@ class Nfa {
   uint32_t build_calls(uint32_t rule, int64_t count, uint32_t next);
   uint32_t build_optional_calls(uint32_t rule, int64_t most, uint32_t next);
   uint32_t build_long_repeat(GrammarBuilder::Expr child, int64_t min, int64_t max, uint32_t next);
-  const RuleAutomaton& product(GrammarBuilder::Expr expr);
+  const RuleAutomaton& product_of(GrammarBuilder::Expr expr);
   uint32_t embed(const RuleAutomaton& automaton, uint32_t next);
   int64_t size_of(GrammarBuilder::Expr expr);
 
@@ -63,8 +63,10 @@ std::optional<RuleAutomaton> determinise(const GrammarBuilder& builder, const Nf
 /// The same automaton without empty edges, but not deterministic: as many states as there are bytes and calls.
 RuleAutomaton without_empty_edges(const GrammarBuilder& builder, const Nfa& nfa, uint32_t start);
 
-// For regular expressions, by the product of their deterministic automata. Throw GrammarError beyond the builder's limits.
-RuleAutomaton intersection(const GrammarBuilder& builder, GrammarBuilder::Expr a, GrammarBuilder::Expr b);
-RuleAutomaton difference(const GrammarBuilder& builder, GrammarBuilder::Expr a, GrammarBuilder::Expr b);
+/// The texts of both regular expressions, or those of `a` that `b` lacks. Throws GrammarError beyond the builder's limits.
+RuleAutomaton product(const GrammarBuilder& builder, GrammarBuilder::Expr a, GrammarBuilder::Expr b,
+                      bool is_difference);
+/// True if `text` is one of a regular expression's.
+bool has_text(GrammarBuilder& builder, GrammarBuilder::Expr expr, std::string_view text);
 
 }  // namespace minfer

@@ -286,14 +286,15 @@ RuleAutomaton chain_of_calls(uint32_t rule, int64_t count) {
   return automaton;
 }
 
-RuleAutomaton intersection(const GrammarBuilder& builder, GrammarBuilder::Expr a, GrammarBuilder::Expr b) {
+RuleAutomaton product(const GrammarBuilder& builder, GrammarBuilder::Expr a, GrammarBuilder::Expr b,
+                      bool is_difference) {
   const RuleAutomaton of_a = determinised_expr(builder, a), of_b = determinised_expr(builder, b);
-  return Product(builder, of_a, of_b, false).make();
+  return Product(builder, of_a, of_b, is_difference).make();
 }
 
-RuleAutomaton difference(const GrammarBuilder& builder, GrammarBuilder::Expr a, GrammarBuilder::Expr b) {
-  const RuleAutomaton of_a = determinised_expr(builder, a), of_b = determinised_expr(builder, b);
-  return Product(builder, of_a, of_b, true).make();
+bool has_text(GrammarBuilder& builder, GrammarBuilder::Expr expr, std::string_view text) {
+  const RuleAutomaton common = product(builder, builder.literal(text), expr, false);
+  return std::ranges::any_of(common.states, &RuleAutomaton::State::accepting);
 }
 
 }  // namespace minfer

@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <cmath>
 
 #include <fmt/format.h>
@@ -16,6 +18,14 @@ namespace {
 
 constexpr JsonTypes kContainers = kArray | kObject;
 constexpr JsonTypes kNumbers = kInteger | kFraction;
+
+/// Its digits without an exponent.
+std::string written_out(const SchemaDocument::Json& number) {
+  if (!number.is_number_float()) return number.dump();
+  std::array<char, 512> digits;
+  return {digits.data(),
+          std::to_chars(digits.begin(), digits.end(), number.get<double>(), std::chars_format::fixed).ptr};
+}
 
 }  // namespace
 
@@ -97,20 +107,17 @@ SchemaWriter::Expr SchemaWriter::number(const SchemaFacts& facts) {
     const auto whole = static_cast<int64_t>(std::min(number, 1e15));
     const auto texts = static_cast<double>(whole) == number
                            ? multiples_of(builder_, whole)
-                           : decimal_multiples(builder_, divisor.value->dump());
+                           : decimal_multiples(builder_, written_out(*divisor.value));
     if (!texts)
       document_.refuse(divisor.place, fmt::format("multipleOf: {} is not supported", divisor.value->dump()));
     integers_only = integers_only || static_cast<double>(whole) == number;
     multiples.push_back(*texts);
   }
-  const auto limit = [](const SchemaFacts::Limit& given, std::string& digits) -> std::optional<NumberLimit> {
-    if (given.number == nullptr) return std::nullopt;
-    digits = given.number->dump();
-    return NumberLimit{digits, given.excluded};
+  const auto limit = [](const SchemaFacts::Limit& given) {
+    return given.number == nullptr ? std::nullopt
+                                   : std::optional(NumberLimit{written_out(*given.number), given.excluded});
   };
-  std::string low, high;
-  const auto min = limit(facts.min, low);
-  const auto max = limit(facts.max, high);
+  const auto min = limit(facts.min), max = limit(facts.max);
   const Expr excluded = excluded_numbers(facts, integers_only);
   const bool excludes_any = builder_.node(excluded).kind != GrammarBuilder::Kind::nothing;
   if (!min && !max && multiples.empty() && !excludes_any)
@@ -134,9 +141,8 @@ SchemaWriter::Expr SchemaWriter::excluded_numbers(const SchemaFacts& facts, bool
   for (const SchemaFacts::Scalars* scalars : facts.excluded) {
     for (const Json* number : scalars->numbers) {
       if (std::abs(number->get<double>()) >= kMostWritten) continue;
-      const std::string digits = number->dump();
-      choices.push_back(
-          number_range(builder_, NumberLimit{digits, false}, NumberLimit{digits, false}, integers_only));
+      const NumberLimit limit{written_out(*number)};
+      choices.push_back(number_range(builder_, limit, limit, integers_only));
     }
   }
   return builder_.choice(choices);

@@ -19,43 +19,34 @@ std::string dumped(const Json& value) {
 
 }  // namespace
 
+template <class Make>
 JsonText::Expr JsonText::made_once(std::optional<GrammarBuilder::Rule>& rule, std::string_view name,
-                                   Expr (JsonText::*make)()) {
+                                   const Make& make) {
   if (!rule) {
     rule = builder_.add_rule(std::string(name));
-    builder_.define(*rule, (this->*make)());
+    builder_.define(*rule, make());
   }
   return builder_.reference(*rule);
 }
 
 JsonText::Expr JsonText::value() {
-  return made_once(value_, "JSON value", &JsonText::make_value);
+  return made_once(value_, "JSON value", [&] {
+    return builder_.choice({object(), array(), string(), number(), builder_.literal("true"),
+                            builder_.literal("false"), builder_.literal("null")});
+  });
 }
+
 JsonText::Expr JsonText::object() {
-  return made_once(object_, "JSON object", &JsonText::make_object);
+  return made_once(object_, "JSON object",
+                   [&] { return enclosed('{', list(member(string(), value()), 0, -1), '}'); });
 }
+
 JsonText::Expr JsonText::array() {
-  return made_once(array_, "JSON array", &JsonText::make_array);
+  return made_once(array_, "JSON array", [&] { return enclosed('[', list(value(), 0, -1), ']'); });
 }
+
 JsonText::Expr JsonText::string() {
-  return made_once(string_, "JSON string", &JsonText::make_string);
-}
-
-JsonText::Expr JsonText::make_value() {
-  return builder_.choice({object(), array(), string(), number(), builder_.literal("true"),
-                          builder_.literal("false"), builder_.literal("null")});
-}
-
-JsonText::Expr JsonText::make_object() {
-  return enclosed('{', list(member(string(), value()), 0, -1), '}');
-}
-
-JsonText::Expr JsonText::make_array() {
-  return enclosed('[', list(value(), 0, -1), ']');
-}
-
-JsonText::Expr JsonText::make_string() {
-  return quoted(builder_.any_number(any_character()));
+  return made_once(string_, "JSON string", [&] { return quoted(builder_.any_number(any_character())); });
 }
 
 JsonText::Expr JsonText::integer() {
@@ -77,14 +68,12 @@ JsonText::Expr JsonText::number() {
       {builder_.optional(byte('-')), whole, builder_.optional(fraction), builder_.optional(exponent)});
 }
 
-JsonText::Expr JsonText::make_indentation() {
-  return builder_.repeat(builder_.choice({byte(' '), byte('\t')}), 0, kMostIndentation);
-}
-
 /// Objects have many of these: the indentation, which would be most of their states, is called.
 JsonText::Expr JsonText::space() {
   if (style_ == JsonStyle::compact) return builder_.empty();
-  const Expr indentation = made_once(indentation_, "indentation", &JsonText::make_indentation);
+  const Expr indentation = made_once(indentation_, "indentation", [&] {
+    return builder_.repeat(builder_.choice({byte(' '), byte('\t')}), 0, kMostIndentation);
+  });
   return builder_.choice({builder_.empty(), byte(' '), builder_.sequence({byte('\n'), indentation})});
 }
 

@@ -52,12 +52,8 @@ class JsonText {
 
  private:
   Expr byte(char c) { return builder_.byte(static_cast<uint8_t>(c), static_cast<uint8_t>(c)); }
-  Expr made_once(std::optional<GrammarBuilder::Rule>& rule, std::string_view name, Expr (JsonText::*make)());
-  Expr make_value();
-  Expr make_object();
-  Expr make_array();
-  Expr make_string();
-  Expr make_indentation();
+  template <class Make>
+  Expr made_once(std::optional<GrammarBuilder::Rule>& rule, std::string_view name, const Make& make);
 
   GrammarBuilder& builder_;
   JsonStyle style_;

@@ -65,17 +65,12 @@ std::optional<Expr> multiples_of(GrammarBuilder& builder, int64_t divisor) {
 }
 
 std::optional<Expr> decimal_multiples(GrammarBuilder& builder, std::string_view divisor) {
-  int places = 0;
-  if (divisor.starts_with("0.") && divisor.ends_with('1') &&
-      divisor.find_first_not_of('0', 2) == divisor.size() - 1) {
-    places = static_cast<int>(divisor.size()) - 2;
-  } else if (divisor.starts_with("1e-") && divisor.size() == 5) {
-    places = (divisor[3] - '0') * 10 + (divisor[4] - '0');
-  } else {
-    return std::nullopt;
-  }
+  const bool is_power_of_ten = divisor.starts_with("0.") && divisor.ends_with('1') &&
+                               divisor.find_first_not_of('0', 2) == divisor.size() - 1;
+  if (!is_power_of_ten) return std::nullopt;
+  const auto places = static_cast<int>(divisor.size()) - 2;
   const Expr digit = builder.byte('0', '9');
-  const Expr fraction = builder.sequence({builder.literal("."), builder.repeat(digit, 1, places)});
+  const Expr fraction = builder.join(".", builder.repeat(digit, 1, places));
   return builder.sequence(
       {builder.optional(builder.literal("-")), builder.repeat(digit, 1, -1), builder.optional(fraction)});
 }

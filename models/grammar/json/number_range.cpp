@@ -29,43 +29,23 @@ struct Decimal {
   bool beyond = false;   ///< all numbers of kMostIntegerDigits
   bool inexact = false;  ///< cut behind kMostFractionDigits
   Magnitude magnitude;
-
-  bool is_zero() const { return !beyond && !inexact && magnitude.whole == 0 && !magnitude.has_fraction(); }
 };
 
 Decimal read_decimal(std::string_view text) {
   Decimal number;
-  if (text.starts_with('-')) {
-    number.negative = true;
-    text.remove_prefix(1);
-  }
-  int exponent = 0;
-  if (const size_t e = text.find_first_of("eE"); e != std::string_view::npos) {
-    const std::string_view digits = text.substr(text[e + 1] == '+' ? e + 2 : e + 1);
-    std::from_chars(digits.data(), digits.data() + digits.size(), exponent);
-    text = text.substr(0, e);
-  }
+  number.negative = text.starts_with('-');
+  if (number.negative) text.remove_prefix(1);
   const size_t point = std::min(text.find('.'), text.size());
-  std::string digits(text.substr(0, point));
-  if (point < text.size()) digits += text.substr(point + 1);
-  int64_t num_whole = static_cast<int64_t>(point) + exponent;
-  const size_t zeros = std::min(digits.find_first_not_of('0'), digits.size());
-  digits.erase(0, zeros);
-  num_whole -= static_cast<int64_t>(zeros);
-  if (digits.empty()) {
+  const std::string_view whole = text.substr(0, point);
+  std::string fraction(text.substr(std::min(point + 1, text.size())));
+  number.beyond = whole.size() > kMostIntegerDigits;
+  if (number.beyond) return number;
+  std::from_chars(whole.data(), whole.data() + whole.size(), number.magnitude.whole);
+  fraction.resize(std::max<size_t>(fraction.size(), kMostFractionDigits), '0');
+  number.magnitude.fraction = fraction.substr(0, kMostFractionDigits);
+  number.inexact = fraction.find_first_not_of('0', kMostFractionDigits) != std::string::npos;
+  if (number.magnitude.whole == 0 && !number.magnitude.has_fraction() && !number.inexact)
     number.negative = false;
-    return number;
-  }
-  if (num_whole > kMostIntegerDigits) {
-    number.beyond = true;
-    return number;
-  }
-  if (num_whole < 0) digits.insert(0, static_cast<size_t>(-num_whole), '0');
-  const auto whole_size = static_cast<size_t>(std::max<int64_t>(num_whole, 0));
-  digits.resize(std::max(digits.size(), whole_size + kMostFractionDigits), '0');
-  std::from_chars(digits.data(), digits.data() + whole_size, number.magnitude.whole);
-  number.magnitude.fraction = digits.substr(whole_size, kMostFractionDigits);
-  number.inexact = digits.find_first_not_of('0', whole_size + kMostFractionDigits) != std::string::npos;
   return number;
 }
 
@@ -135,7 +115,7 @@ class RangeWriter {
   }
 
   Expr with_fraction(uint64_t whole, const Magnitude* low, const Magnitude* high) {
-    return builder_.sequence({builder_.literal(std::to_string(whole)), fraction(low, high)});
+    return builder_.join(std::to_string(whole), fraction(low, high));
   }
 
   /// The text behind the whole part of a number with the limits' whole part, if limits are given.
@@ -227,8 +207,8 @@ GrammarBuilder::Expr exact_decimals(GrammarBuilder& builder) {
   const Expr digit = builder.byte('0', '9');
   std::vector<Expr> choices{builder.repeat(digit, 1, kMostDigits)};
   for (int behind = kStep; behind < kMostDigits; behind += kStep) {
-    choices.push_back(builder.sequence({builder.repeat(digit, 1, kMostDigits - behind), builder.literal("."),
-                                        builder.repeat(digit, 1, behind)}));
+    choices.push_back(
+        builder.join(builder.repeat(digit, 1, kMostDigits - behind), ".", builder.repeat(digit, 1, behind)));
   }
   return builder.sequence({builder.optional(builder.literal("-")), builder.choice(choices)});
 }
@@ -236,8 +216,8 @@ GrammarBuilder::Expr exact_decimals(GrammarBuilder& builder) {
 GrammarBuilder::Expr whole_decimals(GrammarBuilder& builder) {
   const Expr digits = builder.repeat(builder.byte('0', '9'), 1, -1);
   const Expr zeros = builder.repeat(builder.byte('0', '0'), 1, -1);
-  return builder.sequence({builder.optional(builder.literal("-")), digits,
-                           builder.optional(builder.sequence({builder.literal("."), zeros}))});
+  return builder.sequence(
+      {builder.optional(builder.literal("-")), digits, builder.optional(builder.join(".", zeros))});
 }
 
 }  // namespace minfer

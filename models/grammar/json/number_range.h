@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "models/grammar/grammar_builder.h"
@@ -9,8 +10,8 @@
 namespace minfer {
 
 struct NumberLimit {
-  std::string_view number;  ///< as JSON writes it
-  bool excluded = false;    ///< the number itself
+  std::string number;     ///< without an exponent
+  bool excluded = false;  ///< the number itself
 };
 
 /// Decimal numbers between limits; at least one limit must be given. No exponents, at most kMostIntegerDigits and
@@ -26,7 +27,7 @@ GrammarBuilder::Expr whole_decimals(GrammarBuilder& builder);
 /// Integers of any length that `divisor` divides; empty: not supported. Supported are divisors of powers of ten up to 1,000, and these
 /// times 3, 7 or 9.
 std::optional<GrammarBuilder::Expr> multiples_of(GrammarBuilder& builder, int64_t divisor);
-/// The same for the divisors 0.1, 0.01 and so on.
+/// The same for the divisors 0.1, 0.01 and so on, without an exponent.
 std::optional<GrammarBuilder::Expr> decimal_multiples(GrammarBuilder& builder, std::string_view divisor);
 
 }  // namespace minfer

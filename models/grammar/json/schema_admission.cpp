@@ -24,10 +24,7 @@ bool SchemaWriter::admits(const SchemaFacts& facts, const Json& value) {
   if (value.is_object()) return admits_members(facts, value);
   if (value.is_array()) return admits_items(facts, value);
   if (!value.is_string() || !restricts_text(facts)) return true;
-  const RuleAutomaton common =
-      intersection(builder_, builder_.literal(JsonText::escaped(value.get_ref<const std::string&>())),
-                   restricted_text(facts));
-  return std::ranges::any_of(common.states, &RuleAutomaton::State::accepting);
+  return has_text(builder_, restricted_text(facts), JsonText::escaped(value.get_ref<const std::string&>()));
 }
 
 bool SchemaWriter::admits_items(const SchemaFacts& facts, const Json& array) {

@@ -52,46 +52,13 @@ SchemaMerger::Place SchemaMerger::made_with_complement(Place parent, Json schema
   return place;
 }
 
-SchemaMerger::ComplementHandler SchemaMerger::complement_handler_of(std::string_view name) {
-  static const std::unordered_map<std::string_view, ComplementHandler> known{
-      {"$ref", &SchemaMerger::exclude_reference},
-      {"allOf", &SchemaMerger::exclude_all},
-      {"anyOf", &SchemaMerger::exclude_any},
-      {"oneOf", &SchemaMerger::exclude_one},
-      {"not", &SchemaMerger::exclude_complement},
-      {"if", &SchemaMerger::exclude_condition},
-      {"dependentRequired", &SchemaMerger::exclude_dependents},
-      {"dependentSchemas", &SchemaMerger::exclude_dependents},
-      {"dependencies", &SchemaMerger::exclude_dependents},
-      {"type", &SchemaMerger::exclude_type},
-      {"enum", &SchemaMerger::exclude_values},
-      {"const", &SchemaMerger::exclude_values},
-      {"minimum", &SchemaMerger::exclude_limit},
-      {"maximum", &SchemaMerger::exclude_limit},
-      {"exclusiveMinimum", &SchemaMerger::exclude_limit},
-      {"exclusiveMaximum", &SchemaMerger::exclude_limit},
-      {"minLength", &SchemaMerger::exclude_count},
-      {"maxLength", &SchemaMerger::exclude_count},
-      {"minItems", &SchemaMerger::exclude_count},
-      {"maxItems", &SchemaMerger::exclude_count},
-      {"minProperties", &SchemaMerger::exclude_count},
-      {"maxProperties", &SchemaMerger::exclude_count},
-      {"pattern", &SchemaMerger::exclude_pattern},
-      {"properties", &SchemaMerger::exclude_properties},
-      {"required", &SchemaMerger::exclude_required},
-      {"prefixItems", &SchemaMerger::exclude_prefix},
-  };
-  const auto found = known.find(name);
-  return found == known.end() ? &SchemaMerger::exclude_nothing : found->second;
-}
-
 void SchemaMerger::merge_not(Partial& partial, const Keyword& keyword) {
   merge(partial, complement(document_.part(keyword.place, keyword.name, keyword.value)), keyword.origin);
 }
 
 void SchemaMerger::merge_complement(Partial& partial, const Complement& of, int origin) {
   if (of.value != nullptr)
-    return (this->*complement_handler_of(of.name))(partial, {of.place, of.name, *of.value, origin});
+    return (this->*handlers_of(of.name)->exclude)(partial, {of.place, of.name, *of.value, origin});
   const Json& schema = document_.at(of.place);
   if (schema.is_boolean()) {
     if (schema.get<bool>()) partial.facts.types = 0;
@@ -102,9 +69,9 @@ void SchemaMerger::merge_complement(Partial& partial, const Complement& of, int 
         of.place, fmt::format("a schema (an object, true or false) expected, found {}", schema.type_name()));
   std::vector<Complement> keywords;
   for (const auto& [name, value] : schema.get_ref<const Json::object_t&>()) {
-    const Handler handler = handler_of(name);
-    if (handler == nullptr) document_.refuse(of.place, fmt::format("{}: not supported", name));
-    if (handler != &SchemaMerger::ignore && handler != &SchemaMerger::merge_nullable)
+    const Handlers* handlers = handlers_of(name);
+    if (handlers == nullptr) document_.refuse(of.place, fmt::format("{}: not supported", name));
+    if (handlers->merge != &SchemaMerger::ignore && handlers->merge != &SchemaMerger::merge_nullable)
       keywords.push_back({of.place, name, &value});
   }
   if (keywords.empty()) {

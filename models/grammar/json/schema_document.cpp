@@ -66,18 +66,6 @@ SchemaDocument::Place SchemaDocument::part(Place parent, std::string_view name, 
   return known->second;
 }
 
-SchemaDocument::Place SchemaDocument::part(Place parent, std::string_view name, std::string_view within,
-                                           const Json& json) {
-  const auto known = by_json_.find(&json);
-  return known != by_json_.end() ? known->second : part(parent, fmt::format("{}.{}", name, within), json);
-}
-
-SchemaDocument::Place SchemaDocument::part(Place parent, std::string_view name, size_t index,
-                                           const Json& json) {
-  const auto known = by_json_.find(&json);
-  return known != by_json_.end() ? known->second : part(parent, fmt::format("{}[{}]", name, index), json);
-}
-
 std::string SchemaDocument::name_of(Place place) const {
   std::vector<std::string_view> names;
   for (; place > kRoot; place = places_[static_cast<size_t>(place)].parent)

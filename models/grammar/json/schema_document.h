@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "models/grammar/grammar_builder.h"
@@ -27,8 +28,12 @@ class SchemaDocument {
   const Json& at(Place place) const { return *places_[static_cast<size_t>(place)].json; }
   /// The place of a part of the JSON at `parent`: its name, or "name[index]" for a part within that.
   Place part(Place parent, std::string_view name, const Json& json);
-  Place part(Place parent, std::string_view name, std::string_view within, const Json& json);
-  Place part(Place parent, std::string_view name, size_t index, const Json& json);
+  Place part(Place parent, std::string_view name, std::string_view within, const Json& json) {
+    return part(parent, fmt::format("{}.{}", name, within), json);
+  }
+  Place part(Place parent, std::string_view name, size_t index, const Json& json) {
+    return part(parent, fmt::format("{}[{}]", name, index), json);
+  }
   /// The target of "$ref": "#", "#" and a JSON pointer (RFC 6901), or an "$anchor". Throws GrammarError naming `from`.
   Place resolve(Place from, const Json& reference);
 

@@ -47,64 +47,66 @@ bool is_annotation(std::string_view keyword) {
   return std::ranges::find(kAnnotations, keyword) != kAnnotations.end();
 }
 
-SchemaMerger::Handler SchemaMerger::handler_of(std::string_view name) {
-  static const std::unordered_map<std::string_view, Handler> known{
-      {"$id", &SchemaMerger::merge_id},
-      {"$ref", &SchemaMerger::merge_reference},
-      {"allOf", &SchemaMerger::merge_all},
-      {"anyOf", &SchemaMerger::add_group},
-      {"oneOf", &SchemaMerger::add_group},
-      {"not", &SchemaMerger::merge_not},
-      {"if", &SchemaMerger::add_condition},
-      {"then", &SchemaMerger::ignore},  // "if" reads them
-      {"else", &SchemaMerger::ignore},
-      {"dependentRequired", &SchemaMerger::add_dependents},
-      {"dependentSchemas", &SchemaMerger::add_dependents},
-      {"dependencies", &SchemaMerger::add_dependents},
-      {"type", &SchemaMerger::merge_type},
-      {"nullable", &SchemaMerger::merge_nullable},
-      {"enum", &SchemaMerger::merge_values},
-      {"const", &SchemaMerger::merge_values},
-      {"minimum", &SchemaMerger::merge_limit},
-      {"maximum", &SchemaMerger::merge_limit},
-      {"exclusiveMinimum", &SchemaMerger::merge_limit},
-      {"exclusiveMaximum", &SchemaMerger::merge_limit},
-      {"multipleOf", &SchemaMerger::merge_divisor},
-      {"minLength", &SchemaMerger::merge_count},
-      {"maxLength", &SchemaMerger::merge_count},
-      {"minItems", &SchemaMerger::merge_count},
-      {"maxItems", &SchemaMerger::merge_count},
-      {"minProperties", &SchemaMerger::merge_count},
-      {"maxProperties", &SchemaMerger::merge_count},
-      {"pattern", &SchemaMerger::merge_pattern},
-      {"format", &SchemaMerger::merge_format},
-      {"items", &SchemaMerger::merge_array},
-      {"prefixItems", &SchemaMerger::merge_array},
-      {"additionalItems", &SchemaMerger::merge_array},
-      {"properties", &SchemaMerger::merge_object},
-      {"patternProperties", &SchemaMerger::merge_object},
-      {"additionalProperties", &SchemaMerger::merge_object},
-      {"propertyNames", &SchemaMerger::merge_names},
-      {"required", &SchemaMerger::merge_required},
-      {"unevaluatedProperties", &SchemaMerger::merge_unevaluated},
-      {"unevaluatedItems", &SchemaMerger::merge_unevaluated},
-      {"uniqueItems", &SchemaMerger::merge_unique},
+const SchemaMerger::Handlers* SchemaMerger::handlers_of(std::string_view name) {
+  using M = SchemaMerger;
+  static const std::unordered_map<std::string_view, Handlers> known{
+      {"$id", {&M::merge_id}},
+      {"$ref", {&M::merge_reference, &M::exclude_reference}},
+      {"allOf", {&M::merge_all, &M::exclude_all}},
+      {"anyOf", {&M::add_group, &M::exclude_any}},
+      {"oneOf", {&M::add_group, &M::exclude_one}},
+      {"not", {&M::merge_not, &M::exclude_complement}},
+      {"if", {&M::add_condition, &M::exclude_condition}},
+      {"then", {&M::ignore}},  // "if" reads them
+      {"else", {&M::ignore}},
+      {"dependentRequired", {&M::add_dependents, &M::exclude_dependents}},
+      {"dependentSchemas", {&M::add_dependents, &M::exclude_dependents}},
+      {"dependencies", {&M::add_dependents, &M::exclude_dependents}},
+      {"type", {&M::merge_type, &M::exclude_type}},
+      {"nullable", {&M::merge_nullable}},
+      {"enum", {&M::merge_values, &M::exclude_values}},
+      {"const", {&M::merge_values, &M::exclude_values}},
+      {"minimum", {&M::merge_limit, &M::exclude_limit}},
+      {"maximum", {&M::merge_limit, &M::exclude_limit}},
+      {"exclusiveMinimum", {&M::merge_limit, &M::exclude_limit}},
+      {"exclusiveMaximum", {&M::merge_limit, &M::exclude_limit}},
+      {"multipleOf", {&M::merge_divisor}},
+      {"minLength", {&M::merge_count, &M::exclude_count}},
+      {"maxLength", {&M::merge_count, &M::exclude_count}},
+      {"minItems", {&M::merge_count, &M::exclude_count}},
+      {"maxItems", {&M::merge_count, &M::exclude_count}},
+      {"minProperties", {&M::merge_count, &M::exclude_count}},
+      {"maxProperties", {&M::merge_count, &M::exclude_count}},
+      {"pattern", {&M::merge_pattern, &M::exclude_pattern}},
+      {"format", {&M::merge_format}},
+      {"items", {&M::merge_array}},
+      {"prefixItems", {&M::merge_array, &M::exclude_prefix}},
+      {"additionalItems", {&M::merge_array}},
+      {"properties", {&M::merge_object, &M::exclude_properties}},
+      {"patternProperties", {&M::merge_object}},
+      {"additionalProperties", {&M::merge_object}},
+      {"propertyNames", {&M::merge_names}},
+      {"required", {&M::merge_required, &M::exclude_required}},
+      {"unevaluatedProperties", {&M::merge_unevaluated}},
+      {"unevaluatedItems", {&M::merge_unevaluated}},
+      {"uniqueItems", {&M::merge_unique}},
   };
   const auto found = known.find(name);
-  if (found != known.end()) return found->second;
-  if (is_annotation(name)) return &SchemaMerger::ignore;
+  if (found != known.end()) return &found->second;
+  static const Handlers ignored{&M::ignore};
+  if (is_annotation(name)) return &ignored;
   if (std::ranges::find(kUnsupportedKeywords, name) != kUnsupportedKeywords.end()) return nullptr;
   // The draft takes words that it does not know for annotations. One that may be a misspelt keyword is not passed over, nor one of the
   // names that the draft keeps for itself.
   static const std::vector<std::string> names = [] {
     std::vector<std::string> all(kUnsupportedKeywords.begin(), kUnsupportedKeywords.end());
-    for (const auto& [keyword, handler] : known)
+    for (const auto& [keyword, handlers] : known)
       all.emplace_back(keyword);
     return all;
   }();
   const bool is_private = name.starts_with("x-") || name.starts_with('_');
   const bool is_doubtful = name.starts_with('$') || !nearest_names(name, names).empty();
-  return is_doubtful && !is_private ? nullptr : &SchemaMerger::ignore;
+  return is_doubtful && !is_private ? nullptr : &ignored;
 }
 
 void SchemaMerger::expect(bool condition, const Keyword& keyword, std::string_view expected) const {

@@ -70,9 +70,9 @@ void SchemaMerger::merge(Partial& partial, Place place, int origin) {
   const auto own = static_cast<int>(origins_.size() - 1);
   if (complement != complements_.end()) return merge_complement(partial, complement->second, own);
   for (const auto& [name, value] : schema.get_ref<const Json::object_t&>()) {
-    const Handler handler = handler_of(name);
-    if (handler == nullptr) document_.refuse(place, name + ": not supported");
-    (this->*handler)(partial, {place, name, value, own});
+    const Handlers* handlers = handlers_of(name);
+    if (handlers == nullptr) document_.refuse(place, name + ": not supported");
+    (this->*handlers->merge)(partial, {place, name, value, own});
   }
 }
 
@@ -159,8 +159,7 @@ bool SchemaMerger::is_in_pattern(Place schema, const std::string& pattern, const
   try {
     const auto [known, is_new] = name_patterns_.try_emplace(pattern, -1);
     if (is_new) known->second = regex_texts(builder_, pattern, RegexScope::search, Spelling::plain);
-    const RuleAutomaton common = intersection(builder_, builder_.literal(name), known->second);
-    return std::ranges::any_of(common.states, &RuleAutomaton::State::accepting);
+    return has_text(builder_, known->second, name);
   } catch (const GrammarError& error) {
     document_.refuse(schema, fmt::format("patternProperties: {}", error.what()));
   }

@@ -70,7 +70,10 @@ class SchemaMerger {
     std::string_view name;  ///< of the keyword
     const Json* value;      ///< of the keyword; null: all of the schema
   };
-  using ComplementHandler = void (SchemaMerger::*)(Partial&, const Keyword&);
+  struct Handlers {  ///< of a keyword
+    Handler merge;
+    Handler exclude = &SchemaMerger::exclude_nothing;
+  };
   struct ExcludedValues {
     SchemaFacts::Scalars scalars;
     std::vector<const Json*> containers;
@@ -84,7 +87,7 @@ class SchemaMerger {
 
   Place followed(Place place);
   bool is_in_pattern(Place schema, const std::string& pattern, const std::string& name);
-  static Handler handler_of(std::string_view name);
+  static const Handlers* handlers_of(std::string_view name);  ///< null: not supported
   static size_t size_of(const Partial& partial);
   void merge(Partial& partial, Place place, int origin);
   void expand(Partial partial, std::vector<SchemaFacts>& out);
@@ -135,7 +138,6 @@ class SchemaMerger {
   Place complement(Place place);
   Place complement_at(Place parent, const Complement& complement);
   Place made_with_complement(Place parent, Json schema, const Json::json_pointer& child, Place of);
-  static ComplementHandler complement_handler_of(std::string_view name);
   void merge_complement(Partial& partial, const Complement& of, int origin);
   void add_excluding(Partial& partial, const Keyword& keyword,
                      const std::function<std::vector<Schemas>()>& branches);

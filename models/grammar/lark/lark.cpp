@@ -195,7 +195,7 @@ class LarkReader : private LarkText {
       const bool is_left = is_name_byte(peek()) && take_name() == name && !begins_count();
       if (!is_left) position_ = position;
       (is_left ? later : first).push_back(take_sequence(0, false));
-    } while (next_is_alternative(0));
+    } while (skip_to_alternative(false));
     return builder_.sequence({builder_.choice(first), builder_.any_number(builder_.choice(later))});
   }
 
@@ -210,16 +210,8 @@ class LarkReader : private LarkText {
     do {
       skip_space(true);
       choices.push_back(take_sequence(nesting, in_terminal));
-    } while (next_is_alternative(nesting));
+    } while (skip_to_alternative(nesting > 0));
     return builder_.choice(choices);
-  }
-
-  bool next_is_alternative(int nesting) {
-    const size_t position = position_;
-    skip_space(true);
-    if (skip("|")) return true;
-    if (nesting == 0) position_ = position;
-    return false;
   }
 
   Expr take_sequence(int nesting, bool in_terminal) {
@@ -284,12 +276,12 @@ class LarkReader : private LarkText {
     const bool is_tilde = skip("~");
     if (!is_tilde) skip("{");
     skip_space(false);
-    const int64_t min = peek() == ',' ? 0 : take_number();
+    const int64_t min = peek() == ',' ? 0 : take_repetitions();
     int64_t max = min;
     if (!is_tilde) skip_space(false);
     if (skip(is_tilde ? ".." : ",")) {
       skip_space(false);
-      max = peek() == '}' ? -1 : take_number();
+      max = peek() == '}' ? -1 : take_repetitions();
     }
     if (!is_tilde) skip_space(false);
     if (!is_tilde && !skip("}")) refuse_found("}");

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "kernels/base/error.h"
-#include "models/tokenizer/utf8.h"
 
 namespace minfer {
 namespace {
@@ -22,46 +21,33 @@ bool is_letter_or_digit(char32_t c) {
 
 }  // namespace
 
-bool RegexReader::skip(std::string_view text) {
-  if (!pattern_.substr(position_).starts_with(text)) return false;
-  position_ += text.size();
-  return true;
+std::string RegexReader::place() const {
+  return fmt::format("regular expression, byte {}", position_);
 }
 
-void RegexReader::refuse(std::string_view what) const {
-  fail<GrammarError>("regular expression, byte {}: {}", position_, what);
-}
-
-char32_t RegexReader::take_code_point() {
+char32_t RegexReader::take_pattern_character() {
   if (at_end()) refuse("ends where a character is expected");
-  const Utf8Unit unit = read_utf8(pattern_.substr(position_));
-  if (unit.kind != Utf8Unit::Kind::character) refuse("not UTF-8");
-  position_ += unit.length;
-  return unit.character;
+  return take_code_point();
 }
 
-char32_t RegexReader::take_hex(int digits) {
-  const std::string_view text = pattern_.substr(position_, static_cast<size_t>(digits));
-  uint32_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, 16);
-  if (error != std::errc() || end != text.data() + digits)
-    refuse(fmt::format("{} hexadecimal digits expected", digits));
-  position_ += text.size();
-  return value;
+char32_t RegexReader::take_digits(int digits) {
+  const auto value = take_hex(digits);
+  if (!value) refuse(fmt::format("{} hexadecimal digits expected", digits));
+  return *value;
 }
 
 /// Behind "\u". Two escapes may give the halves of a surrogate pair.
 char32_t RegexReader::take_unicode_escape() {
   if (skip("{")) {
-    const size_t end = std::min(pattern_.find('}', position_), pattern_.size());
+    const size_t end = std::min(text_.find('}', position_), text_.size());
     if (end == position_ || end - position_ > 8) refuse("\\u{...} of one to eight digits expected");
-    const char32_t c = take_hex(static_cast<int>(end - position_));
+    const char32_t c = take_digits(static_cast<int>(end - position_));
     if (!skip("}") || c > kMaxCodePoint) refuse("\\u{...} of a code point expected");
     return c;
   }
-  const char32_t c = take_hex(4);
+  const char32_t c = take_digits(4);
   if (c < 0xd800 || c > 0xdbff || !skip("\\u")) return c;
-  const char32_t low = take_hex(4);
+  const char32_t low = take_digits(4);
   if (low < 0xdc00 || low > 0xdfff) refuse("the second half of a surrogate pair expected");
   return 0x10000 + ((c - 0xd800) << 10) + (low - 0xdc00);
 }
@@ -70,9 +56,9 @@ char32_t RegexReader::take_unicode_escape() {
 CodePoints RegexReader::take_property() {
   if (flags_.ignores_case) refuse("\\p is not supported without regard to case");
   if (!skip("{")) refuse("\\p{...} expected");
-  const size_t end = pattern_.find('}', position_);
+  const size_t end = text_.find('}', position_);
   if (end == std::string_view::npos) refuse("\\p{ is not closed: } expected");
-  std::string_view name = pattern_.substr(position_, end - position_);
+  std::string_view name = text_.substr(position_, end - position_);
   for (const std::string_view prefix : {"General_Category=", "gc="}) {
     if (name.starts_with(prefix)) name.remove_prefix(prefix.size());
   }
@@ -90,23 +76,18 @@ CodePoints RegexReader::single(char32_t c) const {
 
 /// Behind a backslash.
 CodePoints RegexReader::take_escape(bool in_class) {
-  const char32_t c = take_code_point();
+  constexpr std::string_view kLetters = "tnvfr";
+  constexpr std::string_view kMeanings = "\t\n\v\f\r";
+  const char32_t c = take_pattern_character();
   if (c < 0x80) {
-    if (const auto set = class_escape(static_cast<char>(c))) return *set;
+    const auto letter = static_cast<char>(c);
+    if (const auto set = class_escape(letter)) return *set;
+    if (const size_t i = kLetters.find(letter); i != std::string_view::npos)
+      return single(static_cast<unsigned char>(kMeanings[i]));
   }
   switch (c) {
-    case 't':
-      return single('\t');
-    case 'n':
-      return single('\n');
-    case 'v':
-      return single('\v');
-    case 'f':
-      return single('\f');
-    case 'r':
-      return single('\r');
     case 'x':
-      return single(take_hex(2));
+      return single(take_digits(2));
     case 'u':
       return single(take_unicode_escape());
     case 'p':
@@ -114,7 +95,7 @@ CodePoints RegexReader::take_escape(bool in_class) {
     case 'P':
       return complement(take_property());
     case 'c': {
-      const char32_t letter = take_code_point();
+      const char32_t letter = take_pattern_character();
       if (letter > 0x7f || !is_letter_or_digit(letter) || letter < 'A') refuse("\\c and a letter expected");
       return single(letter % 32);
     }
@@ -145,11 +126,11 @@ CodePoints RegexReader::take_class() {
     if (at_end()) refuse("a class is not closed: ] expected");
     const auto take_member = [&] {
       if (skip("\\")) return take_escape(true);
-      return single(take_code_point());
+      return single(take_pattern_character());
     };
     CodePoints member = take_member();
-    const std::string_view rest = pattern_.substr(position_);
-    if (is_single(member) && rest.size() > 1 && rest[0] == '-' && rest[1] != ']') {
+    const std::string_view behind = rest();
+    if (is_single(member) && behind.size() > 1 && behind[0] == '-' && behind[1] != ']') {
       const size_t dash = position_++;
       const CodePoints last = take_member();
       if (!is_single(last)) {
@@ -180,7 +161,7 @@ CodePoints RegexReader::take_character() {
     return flags_.ignores_case ? with_both_cases(std::move(set)) : set;
   }
   if (skip("[")) return take_class();
-  const char32_t c = take_code_point();
+  const char32_t c = take_pattern_character();
   if (c == '*' || c == '+' || c == '?') refuse("nothing to repeat");
   return flags_.ignores_case ? with_both_cases(single(c)) : single(c);
 }
@@ -188,11 +169,11 @@ CodePoints RegexReader::take_character() {
 /// {m}, {m,} or {m,n}; what is none of them is left where it is.
 std::optional<RegexReader::Count> RegexReader::take_braces() {
   constexpr size_t kLongest = 64;  // so that many braces that are not closed cost little
-  const std::string_view rest = pattern_.substr(position_, kLongest);
-  if (!rest.starts_with('{')) return std::nullopt;
-  const size_t end = rest.find('}');
+  const std::string_view braces = rest().substr(0, kLongest);
+  if (!braces.starts_with('{')) return std::nullopt;
+  const size_t end = braces.find('}');
   if (end == std::string_view::npos) return std::nullopt;
-  const std::string_view inside = rest.substr(1, end - 1);
+  const std::string_view inside = braces.substr(1, end - 1);
   const size_t comma = inside.find(',');
   const auto is_number = [](std::string_view text) {
     return !text.empty() && text.find_first_not_of(kDigits) == std::string_view::npos;
@@ -228,7 +209,7 @@ std::optional<RegexReader::Count> RegexReader::take_quantifier() {
 }
 
 void RegexReader::skip_group_name() {
-  const size_t end = pattern_.find('>', position_);
+  const size_t end = text_.find('>', position_);
   if (end == std::string_view::npos || end == position_) refuse("the name of a group, then >, expected");
   position_ = end + 1;
 }

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "models/grammar/regex/code_points.h"
+#include "models/grammar/text_reader.h"
 
 namespace minfer {
 
@@ -15,16 +16,10 @@ struct RegexFlags {
 
 /// Reads the parts of a regular expression that are below its structure: characters, escapes, classes, counts. Throws GrammarError with
 /// the place, counted in bytes from 0.
-class RegexReader {
+class RegexReader : public TextReader {
  public:
   explicit RegexReader(std::string_view pattern, const RegexFlags& flags = {})
-      : pattern_(pattern), flags_(flags) {}
-
-  bool at_end() const { return position_ == pattern_.size(); }
-  /// The next byte; 0 at the end.
-  char peek() const { return at_end() ? '\0' : pattern_[position_]; }
-  bool skip(std::string_view text);
-  [[noreturn]] void refuse(std::string_view what) const;
+      : TextReader("regular expression", pattern), flags_(flags) {}
 
   /// A character, '.', an escape or a class: one code point of the result.
   CodePoints take_character();
@@ -38,18 +33,17 @@ class RegexReader {
   void skip_group_name();
 
  private:
-  char32_t take_code_point();
+  std::string place() const override;
+  char32_t take_pattern_character();
   CodePoints single(char32_t c) const;
   CodePoints take_escape(bool in_class);
   CodePoints take_class();
   CodePoints take_property();
-  char32_t take_hex(int digits);
+  char32_t take_digits(int digits);
   char32_t take_unicode_escape();
   std::optional<Count> take_braces();
 
-  std::string_view pattern_;
   RegexFlags flags_;
-  size_t position_ = 0;
 };
 
 }  // namespace minfer

@@ -24,18 +24,11 @@ using ::testing::StartsWith;
 class Shape final : public ModelSource {
  public:
   Shape() : Shape("synthetic:llama-3.1-8b") {}
-  explicit Shape(const std::string& name) : config_(synthetic_config(name)) {}
+  explicit Shape(const std::string& name) : ModelSource("model.gguf", synthetic_config(name)) {}
 
-  const ModelConfig& config() const override { return config_; }
-  const HostTensor* find_tensor(std::string_view) const override { return nullptr; }
-  std::span<const HostTensor> tensors() const override { return tensors_; }
   std::unique_ptr<Tokenizer> make_tokenizer() const override { return nullptr; }
-  ChatTemplateSource chat_template() const override { return {}; }
-  std::string name() const override { return "model.gguf"; }
-  void release_data() override {}
-
-  ModelConfig config_;
-  std::vector<HostTensor> tensors_;
+  using ModelSource::config_;
+  using ModelSource::tensors_;
 };
 
 std::string refusal(const ModelSource& shape, const ShapeLimits& limits) {

@@ -227,20 +227,11 @@ TEST(Shard, GivesValueHeadsOfDeltaNetsToTheRankOfTheirKeyHead) {
 class OneTensor : public ModelSource {
  public:
   OneTensor(HostTensor tensor, const DeltaNetShape& shape)
-      : config_(config_with(8, 4, 1024, 600)), tensor_(std::move(tensor)) {
+      : ModelSource("sample", config_with(8, 4, 1024, 600)) {
     config_.delta_net = shape;
+    add_tensor(std::move(tensor));
   }
-  const ModelConfig& config() const override { return config_; }
-  const HostTensor* find_tensor(std::string_view) const override { return &tensor_; }
-  std::span<const HostTensor> tensors() const override { return {&tensor_, 1}; }
   std::unique_ptr<Tokenizer> make_tokenizer() const override { return nullptr; }
-  void release_data() override {}
-  ChatTemplateSource chat_template() const override { return {}; }
-  std::string name() const override { return "sample"; }
-
- private:
-  ModelConfig config_;
-  HostTensor tensor_;
 };
 
 TEST(Shard, RefusesColumnsThatAreNoWholeBlocks) {

@@ -1,10 +1,8 @@
 // What a file may cost: memory and time stay in proportion to its size.
 #include <ctime>
-#include <limits>
 
 #include <gtest/gtest.h>
 
-#include "models/gguf/checked.h"
 #include "models/gguf/gguf.h"
 #include "tests/support/allocations.h"
 #include "tests/support/models/gguf_builder.h"
@@ -98,18 +96,6 @@ TEST_F(GgufLimits, StatedCountsAllocateNothing) {
   const auto bytes = builder.build();
   const Cost cost = cost_of([&] { EXPECT_THROW(GgufFile::from_memory(bytes, "counts"), FileError); });
   EXPECT_LT(cost.peak_bytes, 64 * 1024U);
-}
-
-TEST(Checked, ArithmeticStopsAtTheLimit) {
-  constexpr uint64_t kMax = std::numeric_limits<uint64_t>::max();
-  EXPECT_EQ(checked_add(kMax - 1, 1), kMax);
-  EXPECT_EQ(checked_add(kMax, 1), std::nullopt);
-  EXPECT_EQ(checked_mul(kMax / 3, 3), kMax);
-  EXPECT_EQ(checked_mul(uint64_t{1} << 32, uint64_t{1} << 32), std::nullopt);
-  EXPECT_EQ(checked_align(0, 32), 0U);
-  EXPECT_EQ(checked_align(1, 32), 32U);
-  EXPECT_EQ(checked_align(32, 32), 32U);
-  EXPECT_EQ(checked_align(kMax - 30, 32), std::nullopt);
 }
 
 }  // namespace

@@ -65,8 +65,8 @@ std::shared_ptr<const TokenTrie> made_trie(int num_random = 400, int num_unused 
 /// Strings, and objects and arrays of them: enough for nested calls.
 Expr add_value(GrammarBuilder& builder) {
   const std::vector<CodePointRange> escaped = {{0, 0x1f}, {'"', '"'}, {'\\', '\\'}};
-  const Expr character =
-      builder.choice({builder.characters_but(escaped), builder.literal("\\\""), builder.literal("\\n")});
+  const Expr character = builder.choice(
+      {builder.characters(complement(escaped)), builder.literal("\\\""), builder.literal("\\n")});
   const Expr text =
       builder.sequence({builder.literal("\""), builder.any_number(character), builder.literal("\"")});
   const GrammarBuilder::Rule value = builder.add_rule("value");
@@ -129,8 +129,7 @@ TEST(TokenGrammar, MasksAllowWhatTheGrammarTakes) {
 /// Bounded texts: near the end some plain tokens do not fit.
 TEST(TokenGrammar, MasksOfBoundedTexts) {
   GrammarBuilder builder;
-  const Expr character =
-      builder.characters_but(std::vector<CodePointRange>{{0, 0x1f}, {'"', '"'}, {'\\', '\\'}});
+  const Expr character = builder.characters(complement({{0, 0x1f}, {'"', '"'}, {'\\', '\\'}}));
   const Expr text =
       builder.sequence({builder.literal("\""), builder.repeat(character, 2, 30), builder.literal("\"")});
   const auto grammar = std::make_shared<TokenGrammar>(compile_grammar(builder, text), made_trie());
@@ -142,8 +141,7 @@ TEST(TokenGrammar, PlainTokensAreAllowedAsAWholeWhereAllFit) {
   GrammarBuilder builder;
   const std::shared_ptr<const TokenTrie> trie = made_trie();
   EXPECT_GT(trie->num_plain(), 100);
-  const Expr any = builder.any_number(
-      builder.characters_but(std::vector<CodePointRange>{{0, 0x1f}, {'"', '"'}, {'\\', '\\'}}));
+  const Expr any = builder.any_number(builder.characters(complement({{0, 0x1f}, {'"', '"'}, {'\\', '\\'}})));
   const auto grammar = std::make_shared<TokenGrammar>(compile_grammar(builder, any), trie);
   GrammarMatcher matcher(grammar);
   expect_mask_of_tokens(matcher, *trie);

@@ -46,30 +46,19 @@ inline std::vector<LogitTrace> rank_logits(const ModelSource& source, const Engi
 class OddVocabulary final : public ModelSource {
  public:
   explicit OddVocabulary(std::unique_ptr<ModelSource> model)
-      : model_(std::move(model)),
-        config_(model_->config()),
-        tensors_(model_->tensors().begin(), model_->tensors().end()) {
+      : ModelSource("odd", model->config()), model_(std::move(model)) {
     config_.vocab_size -= 1 - config_.vocab_size % 2;
-    for (HostTensor& tensor : tensors_) {
+    for (HostTensor tensor : model_->tensors()) {
       if (tensor.name == "token_embd.weight" || tensor.name == "output.weight")
         tensor.rows = config_.vocab_size;
+      add_tensor(std::move(tensor));
     }
   }
-  const ModelConfig& config() const override { return config_; }
-  const HostTensor* find_tensor(std::string_view tensor) const override {
-    const auto found = std::ranges::find(tensors_, tensor, &HostTensor::name);
-    return found == tensors_.end() ? nullptr : &*found;
-  }
-  std::span<const HostTensor> tensors() const override { return tensors_; }
   std::unique_ptr<Tokenizer> make_tokenizer() const override { return model_->make_tokenizer(); }
   void release_data() override { model_->release_data(); }
-  ChatTemplateSource chat_template() const override { return {}; }
-  std::string name() const override { return "odd"; }
 
  private:
   std::unique_ptr<ModelSource> model_;
-  ModelConfig config_;
-  std::vector<HostTensor> tensors_;
 };
 
 /// Greedy and drawn tokens, and scores of a prompt that is computed in pieces.

@@ -16,4 +16,18 @@ CallReader::Step CallReader::end_before(std::string_view unread) {
   return Step::ended;
 }
 
+void CallReader::give_key(std::string_view key) {
+  std::string text = has_key_ ? ", \"" : "{\"";
+  for (const char k : key)
+    append_json_escaped(k, text);
+  out_.arguments(text + "\": ");
+  has_key_ = true;
+}
+
+void CallReader::end_call() {
+  out_.arguments(has_key_ ? "}" : "{}");
+  out_.end_call();
+  has_key_ = false;
+}
+
 }  // namespace minfer::answer

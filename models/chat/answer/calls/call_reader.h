@@ -5,7 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include "models/chat/answer/delta_writer.h"
+#include "models/chat/answer/chat_answer_parser.h"
+#include "models/chat/answer/values/json_text.h"
 #include "models/chat/answer/values/tool_types.h"
 
 namespace minfer::answer {
@@ -23,12 +24,8 @@ struct CallContext {
 /// an answer into pieces cannot matter.
 class CallReader {
  public:
-  enum class Step : uint8_t {
-    more,    ///< the region goes on
-    done,    ///< the byte ended the region
-    ended,   ///< the region ended before unread() and the byte, which is not taken
-    failed,  ///< the byte is invalid here and not taken: problem() says why
-  };
+  /// `ended`: the region ended before unread() and the byte. `failed`: problem() says why.
+  using Step = ReadStep;
 
   explicit CallReader(const CallContext& context) : out_(context.out), tools_(context.tools) {}
   virtual ~CallReader() = default;
@@ -45,11 +42,15 @@ class CallReader {
  protected:
   Step fail_at(std::string_view expected, char found);
   Step end_before(std::string_view unread);
+  /// Writes the key of an argument; ends the arguments and the call.
+  void give_key(std::string_view key);
+  void end_call();
 
   DeltaWriter& out_;
   const ToolTypes& tools_;
 
  private:
+  bool has_key_ = false;
   std::string unread_;
   std::string problem_;
 };

@@ -39,7 +39,7 @@ class JsonCallReader final : public CallReader {
       case State::name: {
         const Step step = push_string(c, name_, State::after_value);
         has_name_ = state_ == State::after_value;
-        return has_name_ && has_arguments_ ? end_call() : step;
+        return has_name_ && has_arguments_ ? give_call() : step;
       }
       case State::arguments:
         return push_arguments(c);
@@ -122,7 +122,7 @@ class JsonCallReader final : public CallReader {
     if (step != ReadStep::done) return Step::more;
     has_arguments_ = true;
     state_ = State::after_value;
-    return has_name_ ? end_call() : Step::more;
+    return has_name_ ? give_call() : Step::more;
   }
 
   Step push_other(char c) {
@@ -181,7 +181,7 @@ class JsonCallReader final : public CallReader {
   }
 
   /// The client has the whole call now, although its object may go on.
-  Step end_call() {
+  Step give_call() {
     if (!may_be_call()) return fail_at("a function of the request", '"');
     if (!is_given_) give_arguments(waiting_);
     out_.end_call();

@@ -68,7 +68,6 @@ class PythonicCallReader final : public CallReader {
     if (c == ']' && in_list_ && has_call_) return end_list();
     if (!begins_name(c) || (syntax_.needs_list && !in_list_)) return fail_at("the name of a function", c);
     name_ = c;
-    is_given_ = false;
     state_ = State::name;
     return Step::more;
   }
@@ -92,7 +91,7 @@ class PythonicCallReader final : public CallReader {
 
   Step push_before_key(char c) {
     if (is_space(c)) return Step::more;
-    if (c == ')') return end_call();
+    if (c == ')') return end_arguments();
     if (!begins_name(c)) return fail_at("the name of an argument", c);
     key_ = c;
     state_ = State::key;
@@ -109,9 +108,8 @@ class PythonicCallReader final : public CallReader {
       return Step::more;
     }
     if (c != '=') return fail_at("'=' behind the name of an argument", c);
-    if (!is_given_) out_.begin_call(name_);
-    out_.arguments((is_given_ ? ", \"" : "{\"") + key_ + "\": ");
-    is_given_ = true;
+    if (!out_.in_call()) out_.begin_call(name_);
+    give_key(key_);
     value_ = LooseValue();
     state_ = State::value;
     return Step::more;
@@ -128,7 +126,7 @@ class PythonicCallReader final : public CallReader {
 
   Step push_after_value(char c) {
     if (is_space(c)) return Step::more;
-    if (c == ')') return end_call();
+    if (c == ')') return end_arguments();
     if (c != ',') return fail_at("',' or ')' behind an argument", c);
     state_ = State::before_key;
     return Step::more;
@@ -157,10 +155,9 @@ class PythonicCallReader final : public CallReader {
     return Step::done;
   }
 
-  Step end_call() {
-    if (!is_given_) out_.begin_call(name_);
-    out_.arguments(is_given_ ? "}" : "{}");
-    out_.end_call();
+  Step end_arguments() {
+    if (!out_.in_call()) out_.begin_call(name_);
+    end_call();
     has_call_ = true;
     expected_ = in_print_  ? ExpectedLiteral({")"})
                 : in_list_ ? ExpectedLiteral({",", "]"})
@@ -182,7 +179,6 @@ class PythonicCallReader final : public CallReader {
   State state_ = State::before_calls;
   bool in_list_ = false;
   bool in_print_ = false;
-  bool is_given_ = false;  ///< the call has begun for the client
   bool has_call_ = false;
   ExpectedLiteral expected_;
   std::string name_;

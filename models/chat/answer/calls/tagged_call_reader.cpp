@@ -71,8 +71,6 @@ class TaggedCallReader final : public CallReader {
       name_.resize(length);
     }
     num_close_bytes_ = 0;
-    is_given_ = false;
-    num_parameters_ = 0;
     expect(State::body, syntax_.key_open, syntax_.call_close, syntax_.close);
     return is_line ? push(c) : Step::more;
   }
@@ -82,8 +80,7 @@ class TaggedCallReader final : public CallReader {
     if (found == ExpectedLiteral::kMore) return Step::more;
     if (found == ExpectedLiteral::kNone) return fail_at("a parameter or the end of a call", c);
     const std::string_view literal = std::string_view(expected_.text()).substr(expected_.num_spaces());
-    if (!is_given_) out_.begin_call(name_);
-    is_given_ = true;
+    if (!out_.in_call()) out_.begin_call(name_);
     if (literal == syntax_.key_open) {
       key_.clear();
       state_ = State::key;
@@ -137,17 +134,9 @@ class TaggedCallReader final : public CallReader {
   }
 
   void begin_value() {
-    std::string text = num_parameters_++ == 0 ? "{\"" : ", \"";
-    for (const char k : key_)
-      append_json_escaped(k, text);
-    out_.arguments(text + "\": ");
+    give_key(key_);
     value_ = TaggedValue(tools_.parameter(name_, key_), syntax_.has_line_ends);
     state_ = State::value;
-  }
-
-  void end_call() {
-    out_.arguments(num_parameters_ == 0 ? "{}" : "}");
-    out_.end_call();
   }
 
   const TaggedCallSyntax syntax_;
@@ -157,8 +146,6 @@ class TaggedCallReader final : public CallReader {
   std::string name_;
   size_t num_close_bytes_ = 0;  ///< of name_close that name_ ends with
   std::string key_;
-  bool is_given_ = false;  ///< the call has begun for the client
-  int32_t num_parameters_ = 0;
   TaggedValue value_;
 };
 

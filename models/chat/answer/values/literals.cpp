@@ -17,15 +17,11 @@ bool is_name_byte(char c) {
          c == '.' || static_cast<unsigned char>(c) >= 0x80;
 }
 
-bool MarkerFinder::may_become_marker() const {
-  return std::any_of(markers_.begin(), markers_.end(),
-                     [this](std::string_view marker) { return marker.starts_with(held_); });
-}
-
 // A byte is held once and passed once, and what is held is shorter than a marker: the time is linear.
 int32_t MarkerFinder::push(char c, std::string& passed) {
   held_ += c;
-  while (!held_.empty() && !may_become_marker()) {
+  const auto may_become = [&](std::string_view marker) { return marker.starts_with(held_); };
+  while (!held_.empty() && std::ranges::none_of(markers_, may_become)) {
     passed += held_.front();
     held_.erase(0, 1);
   }

@@ -32,8 +32,6 @@ class MarkerFinder {
   void clear() { held_.clear(); }
 
  private:
-  bool may_become_marker() const;
-
   std::vector<std::string_view> markers_;
   std::string held_;
 };

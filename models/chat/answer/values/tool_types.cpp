@@ -1,5 +1,6 @@
 #include "models/chat/answer/values/tool_types.h"
 
+#include <algorithm>
 #include <string>
 
 #include <nlohmann/json.hpp>
@@ -26,20 +27,6 @@ JsonTypes type_by_name(const Json& name) {
   return text == "array" ? kArray : kAnyType;
 }
 
-/// The types at one level of a schema; alternatives within alternatives are ignored.
-JsonTypes types_of(const Json& schema) {
-  JsonTypes types = kAnyType;
-  if (const Json* type = member(schema, "type")) {
-    if (!type->is_array()) return type_by_name(*type);
-    for (const Json& each : *type)
-      types |= type_by_name(each);
-  } else if (const Json* values = member(schema, "enum"); values != nullptr && values->is_array()) {
-    for (const Json& value : *values)
-      types |= type_of_json(value.is_object() ? '{' : value.is_array() ? '[' : value.dump().front());
-  }
-  return types;
-}
-
 }  // namespace
 
 JsonTypes type_of_json(char first) {
@@ -48,6 +35,23 @@ JsonTypes type_of_json(char first) {
   if (first == '[') return kArray;
   if (first == 't' || first == 'f') return kBoolean;
   return first == 'n' ? kNull : kNumber;
+}
+
+JsonTypes types_of(const Json& schema) {
+  JsonTypes types = kAnyType;
+  const auto add = [&](const Json& value) {
+    types |= type_of_json(value.is_object() ? '{' : value.is_array() ? '[' : value.dump().front());
+  };
+  if (const Json* type = member(schema, "type")) {
+    if (!type->is_array()) return type_by_name(*type);
+    for (const Json& each : *type)
+      types |= type_by_name(each);
+  } else if (const Json* value = member(schema, "const")) {
+    add(*value);
+  } else if (const Json* values = member(schema, "enum"); values != nullptr && values->is_array()) {
+    std::ranges::for_each(*values, add);
+  }
+  return types;
 }
 
 const Json* ToolTypes::find_function(std::string_view function) const {

@@ -20,6 +20,9 @@ inline constexpr JsonTypes kArray = 32;
 /// The type of a JSON value by its first byte.
 JsonTypes type_of_json(char first);
 
+/// The types that a schema names in `type`, or else in `const` or `enum`; those within alternatives are ignored.
+JsonTypes types_of(const nlohmann::ordered_json& schema);
+
 /// The functions of a request's tools and the types of their parameters. A view: the tools must outlive it.
 class ToolTypes {
  public:

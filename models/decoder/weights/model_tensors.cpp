@@ -1,0 +1,206 @@
+#include "models/decoder/weights/model_tensors.h"
+
+namespace minfer {
+
+void ModelTensors::take_all(ModelWeights& weights) {
+  const Dimension vocabulary{config_.vocab_size, "vocab_size"};
+  weights.embedding = matrix("token_embd.weight", vocabulary, hidden());
+  for (int32_t layer = 0; layer < config_.num_layers; ++layer)
+    weights.layers.push_back(take_layer(layer));
+  const std::string output_norm(config_.architecture.output_norm_tensor);
+  weights.output_norm = norm(output_norm);
+  weights.output_norm_bias = norm_bias(output_norm);
+  weights.output = has("output.weight") ? matrix("output.weight", vocabulary, hidden()) : weights.embedding;
+  // Divisors of the rotary frequencies.
+  const Dimension rotated{config_.rotary_size / 2, "rope.dimension_count / 2"};
+  weights.rope_frequency_factors = numbers("rope_freqs.weight", rotated, true);
+  weights.rope_short_factors = numbers("rope_factors_short.weight", rotated, true);
+  weights.rope_long_factors = numbers("rope_factors_long.weight", rotated, true);
+}
+
+/// The bias of a product that is split by rows; null if the file has none.
+Weight ModelTensors::bias(const std::string& tensor, Dimension size, Dimension rows) {
+  return has(tensor) ? vector(tensor, size, rows) : Weight{};
+}
+
+/// The bias of a product whose parts are summed over ranks; only the first rank has it.
+Weight ModelTensors::bias_of_sum(const std::string& tensor, Dimension rows) {
+  const Weight found = bias(tensor, hidden(), rows);
+  return config_.rank.is_first() ? found : Weight{};
+}
+
+/// Null where the file has none: an RMS norm never has one.
+Weight ModelTensors::norm_bias(const std::string& tensor) {
+  return config_.architecture.norm == NormKind::layer ? bias(tensor + ".bias", hidden()) : Weight{};
+}
+
+LayerWeights ModelTensors::take_layer(int32_t layer) {
+  const Architecture& architecture = config_.architecture;
+  const bool before = architecture.norm_placement != NormPlacement::after;
+  const bool after = architecture.norm_placement != NormPlacement::before;
+  const std::string blk = fmt::format("blk.{}.", layer);
+  LayerWeights w;
+  if (before) {
+    w.attn_norm = norm(blk + "attn_norm");
+    w.attn_norm_bias = norm_bias(blk + "attn_norm");
+  }
+  if (config_.is_delta_net(layer)) take_delta_net(blk, w);
+  if (config_.is_short_conv(layer)) take_short_conv(blk, w);
+  if (config_.attends(layer)) take_attention(layer, blk, w);
+  if (after) w.attn_post_norm = norm(blk + "post_attention_norm");
+  if (before && !config_.parallel_blocks) {
+    const std::string ffn_norm = blk + std::string(architecture.ffn_norm_tensor);
+    w.ffn_norm = norm(ffn_norm);
+    w.ffn_norm_bias = norm_bias(ffn_norm);
+  }
+  config_.layer(layer).has_experts ? take_experts(layer, blk, w) : take_ffn(blk, w);
+  if (after) w.ffn_post_norm = norm(blk + "post_ffw_norm");
+  if (architecture.scales_layers) {
+    const std::vector<float> scale = numbers(blk + "layer_output_scale.weight", {1}, false);
+    if (!scale.empty()) w.output_scale = scale.front();
+  }
+  return w;
+}
+
+void ModelTensors::take_delta_net(const std::string& blk, LayerWeights& w) {
+  refuse_older_layout(blk + "ssm_in.weight", blk + "attn_qkv.weight",
+                      "queries, keys, values and gates of each head in one tensor, the layout of Qwen3-Next "
+                      "files of 2025");
+  const DeltaNetShape& shape = config_.delta_net;
+  const Dimension channels{shape.channels(), "ssm.inner_size"};
+  const Dimension values{shape.value_columns(), "ssm.inner_size"};
+  const Dimension heads{shape.value_heads, "ssm.time_step_rank"};
+  w.delta.qkv = matrix(blk + "attn_qkv.weight", channels, hidden());
+  w.delta.z = matrix(blk + "attn_gate.weight", values, hidden());
+  if (config_.architecture.values_in_turn) {
+    w.delta.beta = matrix(blk + "ssm_beta.weight", heads, hidden());
+    w.delta.alpha = matrix(blk + "ssm_alpha.weight", heads, hidden());
+  } else {
+    w.delta.beta = matrix(blk + "ssm_ba.weight", {2 * heads.size, heads.key}, hidden());
+  }
+  w.delta.conv =
+      take(blk + "ssm_conv1d.weight", {channels, {shape.conv_size, "ssm.conv_kernel"}}, Form::transposed);
+  w.delta.dt_bias = vector(blk + "ssm_dt.bias", heads);
+  w.delta.decay = vector(blk + "ssm_a", heads);
+  w.delta.norm = vector(blk + "ssm_norm.weight", {shape.value_size, "ssm.inner_size"});
+  w.attn_output = matrix(blk + "ssm_out.weight", hidden(), values);
+}
+
+void ModelTensors::take_short_conv(const std::string& blk, LayerWeights& w) {
+  const Dimension channels{config_.conv_channels, "embedding_length"};
+  const Dimension inputs{3 * channels.size, "embedding_length"};
+  w.short_conv = {.in = matrix(blk + "shortconv.in_proj.weight", inputs, hidden()),
+                  .in_bias = bias(blk + "shortconv.in_proj.bias", inputs),
+                  .conv = take(blk + "shortconv.conv.weight",
+                               {channels, {config_.conv_size, "shortconv.l_cache"}}, Form::transposed),
+                  .bias = bias(blk + "shortconv.conv.bias", channels)};
+  w.attn_output = matrix(blk + "shortconv.out_proj.weight", hidden(), channels);
+  w.attn_output_bias = bias_of_sum(blk + "shortconv.out_proj.bias");
+}
+
+void ModelTensors::take_attention(int32_t layer, const std::string& blk, LayerWeights& w) {
+  config_.is_latent() ? take_latent(blk, w) : take_qkv(layer, blk, w);
+  w.attn_output = matrix(blk + "attn_output.weight", hidden(), heads(config_.output_size(layer)));
+  w.attn_output_bias = bias_of_sum(blk + "attn_output.bias");
+}
+
+void ModelTensors::take_qkv(int32_t layer, const std::string& blk, LayerWeights& w) {
+  const Architecture& architecture = config_.architecture;
+  const Dimension q = heads(config_.gated_q_size(layer)), kv = kv_heads(config_.kv_size(layer));
+  const bool has_values = !config_.values_are_keys(layer);
+  w.q = matrix(blk + "attn_q.weight", q, hidden());
+  w.k = matrix(blk + "attn_k.weight", kv, hidden());
+  if (has_values) w.v = matrix(blk + "attn_v.weight", kv, hidden());
+  if (architecture.qk_norm == QkNorm::head) {
+    const LayerConfig& of_layer = config_.layer(layer);
+    const LayerHeads of_heads = config_.heads(layer);
+    const Dimension size{of_heads.size, of_layer.heads && of_layer.window ? "attention.key_length_swa"
+                                                                          : "attention.key_length"};
+    const bool of_each = architecture.norm == NormKind::layer;
+    w.q_norm = vector(blk + "attn_q_norm.weight", size, heads(of_each ? config_.num_heads : 1));
+    w.k_norm = vector(blk + "attn_k_norm.weight", size, kv_heads(of_each ? of_heads.kv_heads : 1));
+  } else if (architecture.qk_norm == QkNorm::row) {
+    w.q_norm = vector(blk + "attn_q_norm.weight", q);
+    w.k_norm = vector(blk + "attn_k_norm.weight", kv);
+  }
+  if (architecture.attn_sinks) w.sinks = vector(blk + "attn_sinks.weight", heads(config_.num_heads));
+  if (architecture.qkv_bias || has(blk + "attn_q.bias") || has(blk + "attn_k.bias") ||
+      has(blk + "attn_v.bias")) {
+    w.q_bias = vector(blk + "attn_q.bias", q);
+    w.k_bias = vector(blk + "attn_k.bias", kv);
+    if (has_values) w.v_bias = vector(blk + "attn_v.bias", kv);
+  }
+}
+
+void ModelTensors::take_latent(const std::string& blk, LayerWeights& w) {
+  const LatentAttention& latent = config_.latent;
+  const Dimension q = heads(int64_t{config_.num_heads} * latent.key_size);
+  const Dimension q_rank{latent.q_rank, "attention.q_lora_rank"};
+  const Dimension rank{latent.kv_rank, "attention.kv_lora_rank"};
+  if (latent.q_rank > 0) {
+    w.q_a = matrix(blk + "attn_q_a.weight", q_rank, hidden());
+    w.q_a_norm = vector(blk + "attn_q_a_norm.weight", q_rank);
+    w.q = matrix(blk + "attn_q_b.weight", q, q_rank);
+  } else {
+    w.q = matrix(blk + "attn_q.weight", q, hidden());
+  }
+  w.kv_a = matrix(blk + "attn_kv_a_mqa.weight", {config_.head_size, rank.key}, hidden());
+  w.kv_a_norm = vector(blk + "attn_kv_a_norm.weight", rank);
+  w.k_b =
+      matrix(blk + "attn_k_b.weight", rank,
+             {latent.key_size - config_.rotary_size, "attention.key_length_mla"}, heads(config_.num_heads));
+  w.v_b = matrix(blk + "attn_v_b.weight", {latent.value_size, "attention.value_length_mla"}, rank,
+                 heads(config_.num_heads));
+}
+
+void ModelTensors::take_ffn(const std::string& blk, LayerWeights& w) {
+  const Dimension size{config_.ffn_size, "feed_forward_length"};
+  if (config_.architecture.has_gate) {
+    w.gate = matrix(blk + "ffn_gate.weight", size, hidden());
+    w.gate_bias = bias(blk + "ffn_gate.bias", size);
+  }
+  w.up = matrix(blk + "ffn_up.weight", size, hidden());
+  w.up_bias = bias(blk + "ffn_up.bias", size);
+  w.down = matrix(blk + "ffn_down.weight", hidden(), size);
+  w.down_bias = bias_of_sum(blk + "ffn_down.bias");
+}
+
+void ModelTensors::take_experts(int32_t layer, const std::string& blk, LayerWeights& w) {
+  refuse_older_layout(blk + "ffn_gate.0.weight", blk + "ffn_gate_exps.weight",
+                      "one tensor for each expert, the layout of Mixtral files of before April 2024");
+  const Architecture& architecture = config_.architecture;
+  const Dimension count{config_.num_experts, "expert_count"};
+  const Dimension size{config_.expert_ffn_size, architecture.expert_ffn_key};
+  w.router = matrix(blk + "ffn_gate_inp.weight", count, hidden());
+  w.gate = matrix(blk + "ffn_gate_exps.weight", size, hidden(), count);
+  w.up = matrix(blk + "ffn_up_exps.weight", size, hidden(), count);
+  w.down = matrix(blk + "ffn_down_exps.weight", hidden(), size, count);
+  // One kernel streams gate and up of experts, so their types must be equal; in every known file they are.
+  if (w.gate.count > 1 && w.gate.dtype != w.up.dtype) {
+    fail<FileError>("{}: layer {}: the gate weight of experts is {}, expected {} as the up weight", model_,
+                    layer, name(w.gate.dtype), name(w.up.dtype));
+  }
+  w.router_bias = bias(blk + "ffn_gate_inp.bias", count);
+  w.gate_bias = bias(blk + "ffn_gate_exps.bias", size, count);
+  w.up_bias = bias(blk + "ffn_up_exps.bias", size, count);
+  w.down_bias = bias_of_sum(blk + "ffn_down_exps.bias", count);
+  if (config_.shared_ffn_size > 0) {
+    const Dimension shared{config_.shared_ffn_size,
+                           "expert_shared_feed_forward_length (or expert_shared_count)"};
+    w.shared_gate = matrix(blk + "ffn_gate_shexp.weight", shared, hidden());
+    w.shared_up = matrix(blk + "ffn_up_shexp.weight", shared, hidden());
+    w.shared_down = matrix(blk + "ffn_down_shexp.weight", hidden(), shared);
+  }
+  if (architecture.choice_bias || has(blk + "exp_probs_b.bias"))
+    w.choice_bias = vector(blk + "exp_probs_b.bias", count);
+  if (architecture.shared_gate && config_.shared_ffn_size > 0)
+    w.shared_weight = matrix(blk + "ffn_gate_inp_shexp.weight", {1}, hidden());
+}
+
+void ModelTensors::refuse_older_layout(const std::string& older, const std::string& newer,
+                                       std::string_view layout) const {
+  if (has(older))
+    fail<FileError>("{}: tensor {}: {}; expected {}: convert the model again", model_, older, layout, newer);
+}
+
+}  // namespace minfer
