@@ -77,10 +77,13 @@ struct TypeKernels {
   void (*decode_panel)(const WeightRows& rows, int64_t row, int64_t first_col, float* panel);
 };
 
+/// The types that products take are those up to fp8.
+inline constexpr int kNumKernelTypes = static_cast<int>(DType::fp8) + 1;
+
 struct ProductKernels {
-  int64_t tile_rows;                  ///< rows of the register tile
-  int64_t tile_tokens;                ///< tokens of the register tile, at most
-  std::array<TypeKernels, 26> types;  ///< by DType
+  int64_t tile_rows;                               ///< rows of the register tile
+  int64_t tile_tokens;                             ///< tokens of the register tile, at most
+  std::array<TypeKernels, kNumKernelTypes> types;  ///< by DType
 
   /// Writes tile `tile` of `tokens`; x[t] points to the elements of token t.
   void (*pack_tile)(const PackedTokens& tokens, int64_t tile, const float* const* x, int64_t cols);
