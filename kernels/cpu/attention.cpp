@@ -1,6 +1,5 @@
 #include <algorithm>
 
-#include "kernels/cpu/context/check.h"
 #include "kernels/cpu/ops.h"
 #include "kernels/work.h"
 

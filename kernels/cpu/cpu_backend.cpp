@@ -10,9 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "kernels/cpu/context/check.h"
 #include "kernels/cpu/lanes/lane_kernels.h"
-#include "kernels/cpu/quantise.h"
 
 namespace minfer::cpu {
 namespace {

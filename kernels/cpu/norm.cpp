@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/cpu/context/check.h"
 #include "kernels/cpu/ops.h"
 
 // Norms of rows, in place or into another tensor. A layer norm's sums are double, one element after the other.

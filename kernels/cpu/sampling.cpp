@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "kernels/base/random.h"
-#include "kernels/cpu/context/check.h"
 #include "kernels/cpu/ops.h"
 #include "kernels/token_weight.h"
 

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <array>
 
-#include "kernels/cpu/context/check.h"
 #include "kernels/cpu/ops.h"
 #include "kernels/cpu/sequence_rows.h"
 

@@ -86,11 +86,10 @@ struct LaneKernels {
   void (*gate_row)(const float* x, const float* gate, bool silu, int64_t size, float* out);
 };
 
-const LaneKernels& lane_kernels(Isa isa);
+extern const LaneKernels kLaneKernelsPortable, kLaneKernelsAvx2, kLaneKernelsAvx512;
 
-// The variants, each in its own file.
-extern const LaneKernels kLaneKernelsPortable;
-extern const LaneKernels kLaneKernelsAvx2;
-extern const LaneKernels kLaneKernelsAvx512;
+inline const LaneKernels& lane_kernels(Isa isa) {
+  return choose(isa, kLaneKernelsPortable, kLaneKernelsAvx2, kLaneKernelsAvx512);
+}
 
 }  // namespace minfer::cpu

@@ -1,5 +1,4 @@
 #include "kernels/bias.h"
-#include "kernels/cpu/context/check.h"
 #include "kernels/cpu/product/linear.h"
 #include "kernels/cpu/product/row_products.h"
 

@@ -1,7 +1,6 @@
 #include <algorithm>
 
 #include "kernels/base/error.h"
-#include "kernels/cpu/context/check.h"
 #include "kernels/cpu/product/linear.h"
 #include "kernels/cpu/product/row_products.h"
 

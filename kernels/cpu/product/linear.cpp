@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "kernels/base/error.h"
-#include "kernels/cpu/context/check.h"
 #include "kernels/cpu/product/row_products.h"
 
 namespace minfer::cpu {

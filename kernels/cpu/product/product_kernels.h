@@ -8,7 +8,7 @@
 #include "kernels/cpu/lanes/isa.h"
 #include "kernels/dtype.h"
 
-/// The inner loops of the weight products, one set for each instruction set (product_kernels_<isa>.cpp).
+/// The inner loops of the weight products, one set for each instruction set.
 ///
 /// There are two ways to multiply rows of a weight with tokens, equal in every bit (linear.h gives the order
 /// of sums). One token: `dot` decodes a block and multiplies it at once; it streams the weight and stores
@@ -97,10 +97,10 @@ struct ProductKernels {
   const TypeKernels& of(DType dtype) const { return types[static_cast<size_t>(dtype)]; }
 };
 
-const ProductKernels& product_kernels(Isa isa);
+extern const ProductKernels kProductKernelsPortable, kProductKernelsAvx2, kProductKernelsAvx512;
 
-extern const ProductKernels kPortableProductKernels;
-extern const ProductKernels kAvx2ProductKernels;
-extern const ProductKernels kAvx512ProductKernels;
+inline const ProductKernels& product_kernels(Isa isa) {
+  return choose(isa, kProductKernelsPortable, kProductKernelsAvx2, kProductKernelsAvx512);
+}
 
 }  // namespace minfer::cpu
