@@ -256,14 +256,10 @@ void sample(const Tensor& logits, std::span<const SamplingRow> rows, std::span<S
   const int64_t bytes = 3 * aligned(logits.cols * 4);
   auto* memory =
       static_cast<char*>(context.workspace->take(static_cast<size_t>(context.pool->threads() * bytes)));
-  const int64_t pieces = pieces_for(count, count * logits.cols, context);
-  context.pool->parallel_for(pieces, [&](int64_t piece, int32_t thread) {
-    const RowScratch scratch = lay_out(memory + thread * bytes, logits.cols);
-    const IndexRange range = part_of(count, piece, pieces);
-    for (int64_t i = range.begin; i < range.end; ++i) {
-      const std::span<const float> row(logits.f32_row(i), static_cast<size_t>(logits.cols));
-      sample_row(row, rows[static_cast<size_t>(i)], scratch, *context.lanes, out[static_cast<size_t>(i)]);
-    }
+  for_each_part(count, count * logits.cols, context, [&](int64_t i, int32_t thread) {
+    const std::span<const float> row(logits.f32_row(i), static_cast<size_t>(logits.cols));
+    sample_row(row, rows[static_cast<size_t>(i)], lay_out(memory + thread * bytes, logits.cols),
+               *context.lanes, out[static_cast<size_t>(i)]);
   });
 }
 

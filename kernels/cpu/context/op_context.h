@@ -55,15 +55,21 @@ inline int64_t pieces_for(int64_t most, int64_t elements, const OpContext& conte
   return std::min<int64_t>(most, kPiecesPerThread * context.pool->threads());
 }
 
-/// Calls body(row) for each row of `x`, on as many threads as its size is worth.
+/// Calls body(i, thread) for each i < count, on as many threads as `elements` elements are worth.
+template <class Body>
+void for_each_part(int64_t count, int64_t elements, const OpContext& context, const Body& body) {
+  const int64_t pieces = pieces_for(count, elements, context);
+  context.pool->parallel_for(pieces, [&](int64_t piece, int32_t thread) {
+    const IndexRange range = part_of(count, piece, pieces);
+    for (int64_t i = range.begin; i < range.end; ++i)
+      body(i, thread);
+  });
+}
+
+/// Calls body(row) for each row of `x`.
 template <class Body>
 void for_each_row(const Tensor& x, const OpContext& context, const Body& body) {
-  const int64_t pieces = pieces_for(x.rows, x.rows * x.cols, context);
-  context.pool->parallel_for(pieces, [&](int64_t piece, int32_t) {
-    const IndexRange rows = part_of(x.rows, piece, pieces);
-    for (int64_t row = rows.begin; row < rows.end; ++row)
-      body(row);
-  });
+  for_each_part(x.rows, x.rows * x.cols, context, [&](int64_t row, int32_t) { body(row); });
 }
 
 /// Throws Error unless `x` is [rows, cols] f32 with rows that do not overlap.
