@@ -78,6 +78,9 @@ class ProcessGroup {
                std::chrono::milliseconds patience = kNoLimit);
   /// Takes the next message if it is there. Returns false if none is.
   bool receive_if_there(int32_t from, Tag tag, std::vector<std::byte>& message);
+  /// Returns the texts of all ranks, by rank. All call it, in the same order.
+  std::vector<std::string> exchange(Tag tag, const std::string& own,
+                                    std::chrono::milliseconds patience = kNoLimit);
 
  private:
   void greet(const ProcessInfo& own);
