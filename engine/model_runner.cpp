@@ -2,8 +2,8 @@
 
 #include "engine/options/sizes.h"
 #include "engine/ranks/agreement.h"
-#include "engine/ranks/process_ranks.h"
 #include "engine/ranks/rank_backends.h"
+#include "engine/ranks/ranks.h"
 #include "kernels/comm/process_group.h"
 
 namespace minfer {

@@ -213,4 +213,24 @@ std::vector<std::string> ProcessGroup::exchange(Tag tag, const std::string& own,
   return all;
 }
 
+void Outbox::send(int32_t first, int32_t last, std::span<const std::byte> bytes) {
+  constexpr size_t kMostUnderWay = 64;  // more than the steps that a device is ahead
+  const auto has_left = [this](Message& message) {
+    std::erase_if(message.transfers, [this](Transfer transfer) { return processes_->is_done(transfer); });
+    return message.transfers.empty();
+  };
+  while (!under_way_.empty() && has_left(under_way_.front()))
+    under_way_.pop_front();
+  wait(kMostUnderWay - 1);
+  Message& message = under_way_.emplace_back();
+  message.bytes.assign(bytes.begin(), bytes.end());
+  for (int32_t other = first; other <= last; ++other)
+    message.transfers.push_back(processes_->begin_send(other, tag_, message.bytes));
+}
+
+void Outbox::wait(size_t most) {
+  for (; under_way_.size() > most; under_way_.pop_front())
+    processes_->wait(under_way_.front().transfers, what_, patience_);
+}
+
 }  // namespace minfer

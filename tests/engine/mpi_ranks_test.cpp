@@ -7,7 +7,7 @@
 #include "engine/evaluator.h"
 #include "engine/ranks/agreement.h"
 #include "engine/ranks/order_clock.h"
-#include "engine/ranks/process_ranks.h"
+#include "engine/ranks/ranks.h"
 #include "kernels/base/error.h"
 #include "tests/support/engine/engine_run.h"
 #include "tests/support/memory_transport.h"
