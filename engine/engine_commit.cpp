@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "engine/engine.h"
-#include "engine/speculation/standing_tokens.h"
+#include "engine/speculation/speculator.h"
 
 /// The results of a step: its tokens are added to the sequences, then become outputs, and requests that end become records.
 namespace minfer {

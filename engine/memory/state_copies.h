@@ -4,6 +4,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "engine/options/engine_options.h"
 #include "engine/request/sequence.h"
 
 namespace minfer {
@@ -86,5 +87,17 @@ class StateCopies {
   std::unordered_map<uint64_t, int32_t> slot_of_;  ///< by content
   int32_t oldest_ = kNone, newest_ = kNone;        ///< of the kept copies, by last use
 };
+
+/// The facts of a sequence that the rule needs, in tokens.
+struct StateCopyFacts {
+  int32_t block_size = 16;
+  int32_t num_scheduled = 0;
+  int32_t last_copy = 0;    ///< where the newest copy is that it made or began with; 0: none
+  int32_t num_prefill = 0;  ///< tokens that it computes before it decodes
+  int32_t num_shared = 0;   ///< of these, tokens in common with prompts before it
+};
+
+/// The next place behind num_scheduled where a copy is to be made.
+int64_t next_state_copy(const StateCopyRule& rule, const StateCopyFacts& facts);
 
 }  // namespace minfer

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "engine/options/sizes.h"
-#include "engine/ranks/order_clock.h"
 #include "engine/ranks/rank_model.h"
 #include "engine/ranks/step_message.h"
 #include "kernels/comm/process_group.h"

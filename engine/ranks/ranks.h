@@ -3,7 +3,6 @@
 #include <memory>
 #include <vector>
 
-#include "engine/ranks/rank_channel.h"
 #include "engine/ranks/step_message.h"
 #include "kernels/backend.h"
 #include "models/decoder/weights/model_source.h"

@@ -11,7 +11,7 @@
 #include "engine/memory/block_manager.h"
 #include "engine/memory/state_copies.h"
 #include "engine/options/engine_options.h"
-#include "engine/request/scheduled_sequence.h"
+#include "engine/request/sequence.h"
 #include "engine/scheduling/prefill_budget.h"
 #include "kernels/forward_batch.h"
 

@@ -6,7 +6,7 @@
 #include "engine/engine.h"
 #include "engine/evaluator.h"
 #include "engine/ranks/agreement.h"
-#include "engine/ranks/order_clock.h"
+#include "engine/ranks/follow.h"
 #include "engine/ranks/ranks.h"
 #include "kernels/base/error.h"
 #include "tests/support/engine/engine_run.h"
