@@ -83,6 +83,8 @@ class BlockManager {
  public:
   /// Throws Error if a size is not positive or if there are more slots than 32 bits count.
   explicit BlockManager(const BlockManagerOptions& options);
+  BlockManager(const BlockManager&) = delete;
+  BlockManager& operator=(const BlockManager&) = delete;
 
   /// Finds the longest cached prefix of `sequence`, which must hold no blocks. The
   /// prefix ends before the last token: at least one token is left to compute, since

@@ -42,6 +42,8 @@ class StateCopies {
  public:
   /// Slots [first_slot, first_slot + num_slots).
   StateCopies(int32_t first_slot, int32_t num_slots);
+  StateCopies(const StateCopies&) = delete;
+  StateCopies& operator=(const StateCopies&) = delete;
 
   int32_t num_slots() const { return num_slots_; }
   int32_t num_kept() const { return static_cast<int32_t>(kept_.size()); }

@@ -292,10 +292,6 @@ void check_state_before_drafts(const EngineOptions& options, const ModelConfig& 
   }
 }
 
-int64_t state_copy_bytes(const EngineOptions& options, const ModelConfig& config) {
-  return options.num_state_copies.value_or(0) * static_cast<int64_t>(RecurrentStatePool::slot_bytes(config));
-}
-
 void choose_kv_blocks(EngineOptions& options, const ModelConfig& config, int64_t most_blocks) {
   // All slots filled to the end use at most this many blocks.
   const KvBlockSizes sizes = kv_block_sizes(options);

@@ -51,7 +51,6 @@ void choose_state_copies(EngineOptions& options, const ModelConfig& config, cons
 void limit_state_copies(EngineOptions& options, int64_t most);
 /// Throws Error if drafts are wanted for a model with states and there are no copies of states.
 void check_state_before_drafts(const EngineOptions& options, const ModelConfig& config);
-int64_t state_copy_bytes(const EngineOptions& options, const ModelConfig& config);
 
 /// Sets num_blocks, unless it is set already, to at most `most_blocks`, and max_model_len. Throws Error if these do not fit.
 void choose_kv_blocks(EngineOptions& options, const ModelConfig& config, int64_t most_blocks);

@@ -32,11 +32,7 @@ void follow(ModelSource& share, const EngineOptions& options, int32_t logit_slic
   choose_for_backend(chosen, share.config(), backend->info());
   RankModel model(share, chosen, logit_slice, {}, std::move(backend));
   if (model.backend().info().copies_weights) share.release_data();
-  choose_state_copies(chosen, share.config(), model.cache_room());
-  if (share.config().is_recurrent()) limit_state_copies(chosen, channel.least(*chosen.num_state_copies));
-  choose_kv_blocks(chosen, share.config(),
-                   channel.least(model.most_kv_blocks(state_copy_bytes(chosen, share.config()))));
-  model.make_decoder(chosen);
+  model.complete(chosen, [&channel](int64_t value) { return channel.least(value); });
   if (records.on_ready) records.on_ready(model.decoder().ops());
   channel.least(0);  // all are ready
   RankSteps steps(chosen);

@@ -112,6 +112,15 @@ int64_t RankModel::most_kv_blocks(int64_t copy_bytes) const {
   return std::max<int64_t>(1, budget / (block_bytes + options_.draft_block_bytes));
 }
 
+void RankModel::complete(EngineOptions& options, const std::function<int64_t(int64_t)>& least) {
+  choose_state_copies(options, config(), cache_room());
+  if (config().is_recurrent()) limit_state_copies(options, least(*options.num_state_copies));
+  check_state_before_drafts(options, config());
+  const auto slot_bytes = static_cast<int64_t>(RecurrentStatePool::slot_bytes(config()));
+  choose_kv_blocks(options, config(), least(most_kv_blocks(*options.num_state_copies * slot_bytes)));
+  make_decoder(options);
+}
+
 void RankModel::make_decoder(const EngineOptions& options) {
   options_ = options;
   kv_ = std::make_unique<KvCache>(*backend_, config(), *options.kv_layout, options.kv_cache_dtype.value(),
