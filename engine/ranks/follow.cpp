@@ -48,19 +48,20 @@ void follow(ModelSource& share, const EngineOptions& options, int32_t logit_slic
     const int64_t received_ns = now_ns();
     switch (order_of(order)) {
       case RankOrder::launch: {
-        StepArgs step = steps.read(order);
+        const LaunchOrder launch = steps.read(order);
+        StepArgs step = launch.step;
         RecordedStep& record = open[launched++ % kMostOpenSteps];
         record.step = step.step;
         record.stamps.clear();
-        record.is_stamped = is_stamped(order);
+        record.is_stamped = launch.is_stamped;
         if (record.is_stamped) step.stamps = &record.stamps;
         if (options.on_rank_step) options.on_rank_step(channel.rank(), step.step);
-        DeviceTracer* const tracer = is_traced(order) && records.tracer ? records.tracer() : nullptr;
+        DeviceTracer* const tracer = launch.is_traced && records.tracer ? records.tracer() : nullptr;
         record.is_traced = tracer != nullptr;
         if (tracer != nullptr) tracer->begin_launch(step.step, rank);
         model.launch(step);
         if (tracer != nullptr) tracer->end_launch(rank);
-        if (has_other_clock) clock.add(sent_ns(order), received_ns);
+        if (has_other_clock) clock.add(launch.sent_ns, received_ns);
         record.host = {.launch_ns = now_ns() - received_ns,
                        .has_before = step.batch.num_decode_sequences > 0};
         break;

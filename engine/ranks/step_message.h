@@ -34,12 +34,13 @@ class RankOrders {
 };
 
 RankOrder order_of(std::span<const std::byte> message);
-/// For a launch: true if the first rank records the step.
-bool is_stamped(std::span<const std::byte> message);
-/// For a launch: true if it is in a range that is traced kernel by kernel.
-bool is_traced(std::span<const std::byte> message);
-/// For a launch: the time at which it was sent, by the first rank's clock.
-int64_t sent_ns(std::span<const std::byte> message);
+/// A launch order as it is read.
+struct LaunchOrder {
+  StepArgs step;
+  bool is_stamped = false;  ///< the first rank records the step
+  bool is_traced = false;   ///< it is in a range that is traced kernel by kernel
+  int64_t sent_ns = 0;      ///< by the first rank's clock
+};
 
 /// Reads launch orders, and keeps the block table between them.
 class RankSteps {
@@ -48,7 +49,7 @@ class RankSteps {
   explicit RankSteps(const EngineOptions& options);
 
   /// Returns the step with its batch in host memory, valid until the next call. Throws Error if the message does not hold what it says.
-  StepArgs read(std::span<const std::byte> message);
+  LaunchOrder read(std::span<const std::byte> message);
 
  private:
   HostBatch batch_;
