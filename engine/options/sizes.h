@@ -15,6 +15,10 @@ void check_options(const EngineOptions& options, const ModelConfig& config);
 /// The most tokens, of prompt and output together, that a sequence may have.
 int32_t longest_sequence(const EngineOptions& options, const ModelConfig& config);
 
+/// The bytes of a KV block and of a slot of states.
+int64_t kv_block_bytes(const ModelConfig& config, const EngineOptions& options, DType dtype);
+int64_t state_slot_bytes(const ModelConfig& config);
+
 /// The number of blocks that hold `tokens` tokens.
 int64_t blocks_for(int64_t tokens, int32_t block_size);
 

@@ -366,7 +366,11 @@ void Scheduler::commit(const ScheduledSequence& scheduled, std::span<const Token
       scheduled.num_drawn();
   sequence.tokens.insert(sequence.tokens.end(), new_tokens.begin(), new_tokens.end());
   blocks_.publish(sequence);
-  if (scheduled.state_before >= 0) end_drafts(sequence, scheduled.state_before, num_rejected > 0);
+  if (scheduled.state_before >= 0 && num_rejected > 0) {
+    sequence.state_before = scheduled.state_before;
+  } else if (scheduled.state_before >= 0) {
+    state_copies_.drop(scheduled.state_before);
+  }
   if (scheduled.state_copy >= 0) {
     const auto last_block = static_cast<size_t>(sequence.num_computed / blocks_.block_size()) - 1;
     state_copies_.keep(scheduled.state_copy, blocks_.content(sequence.blocks[last_block]));

@@ -152,7 +152,6 @@ class Scheduler {
   int32_t begin_copy(Sequence& sequence);
   bool may_undo(int32_t num_tokens, bool is_copied) const;
   int32_t copy_state_before(const Sequence& sequence);
-  void end_drafts(Sequence& sequence, int32_t state_before, bool is_undone);
   void take_back_state(Sequence& sequence);
   void give_back_states(Sequence& sequence);
   void preempt_last();
