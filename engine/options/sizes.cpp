@@ -282,8 +282,7 @@ void choose_kv_blocks(EngineOptions& options, const ModelConfig& config, int64_t
         !is_given && !config.is_latent() && sizes.most_tokens(fp8_blocks) >= options.max_model_len;
     fail(
         "max-model-len: {} tokens do not fit into the KV cache of {} blocks of {} tokens ({} bytes a block "
-        "of "
-        "{}): lower it to {}, or give the cache more memory{}",
+        "of {}): lower it to {}, or give the cache more memory{}",
         options.max_model_len, options.num_blocks, sizes.block_size, block_bytes, name(kv_dtype), capacity,
         fits_in_fp8 ? "; on a GPU they would fit with --kv-cache-dtype fp8" : "");
   }

@@ -64,8 +64,7 @@ int64_t RankModel::host_bytes_beside_states() const {
   const int64_t slot_bytes = state_slot_bytes(config());
   fail(
       "max-num-seqs: the states of {} sequences take {} bytes, {} each, and {} bytes of memory are free: "
-      "lower "
-      "it to {}",
+      "lower it to {}",
       options_.num_state_slots, state_bytes(), slot_bytes, free_bytes,
       std::max<int64_t>(1, (free_bytes - 1) / slot_bytes));
 }

@@ -74,11 +74,9 @@ struct Refusal {
 /// and only commit() advances `num_computed`, so that the next batch can be scheduled while one still runs.
 class Scheduler {
  public:
-  /// `options` with all sizes chosen (none 0); `blocks` outlives the scheduler. At most
-  /// max_num_batched_tokens sequences run at once, so that each can decode. Throws Error if a size is not
-  /// positive, or if chunked prefill is off and max_num_batched_tokens < max_model_len: a sequence of any
-  /// length must then fit into one step.
-  /// `prefill_limit` outlives the scheduler; null: prompts get all that decoding leaves.
+  /// `options` with all sizes chosen (none 0); `blocks` outlives the scheduler. At most max_num_batched_tokens sequences run at
+  /// once, so that each can decode. Throws Error if chunked prefill is off and max_num_batched_tokens < max_model_len: a sequence of
+  /// any length must then fit into one step. `prefill_limit` outlives the scheduler; null: prompts get all that decoding leaves.
   Scheduler(const EngineOptions& options, BlockManager& blocks, const PrefillBudget* prefill_limit = nullptr);
 
   /// Takes a sequence into the queue and caps its max_tokens to what fits into max_model_len and the KV cache. A sequence that can
