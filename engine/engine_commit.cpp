@@ -84,7 +84,7 @@ void Engine::count_drafts(LiveRequest& request, int32_t num_drafts) {
   const SpeculationCounts counts{
       .drafts = 1, .draft_tokens = num_drafts, .accepted_tokens = static_cast<int32_t>(standing_.size()) - 1};
   request.drafted += counts;
-  speculator_->checked(request, num_drafts, static_cast<int32_t>(counts.accepted_tokens));
+  request.drafter->checked(num_drafts, static_cast<int32_t>(counts.accepted_tokens));
   recorder_.add_accepted_tokens(counts.accepted_tokens);
 }
 

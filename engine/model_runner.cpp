@@ -53,10 +53,6 @@ std::span<const RankStep> ModelRunner::take_rank_steps() {
   return rank_steps_;
 }
 
-void ModelRunner::check_ranks() {
-  if (ranks_) ranks_->check();
-}
-
 LogitRows ModelRunner::logits(const ForwardBatch& batch) {
   Tensor logits;
   if (ranks_) ranks_->launch({.batch = batch});

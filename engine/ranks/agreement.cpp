@@ -9,6 +9,7 @@
 #include "engine/ranks/rank_backends.h"
 #include "kernels/base/error.h"
 #include "kernels/comm/process_group.h"
+#include "kernels/comm/rank_gpus.h"
 #include "models/decoder/config/config_facts.h"
 
 namespace minfer {
@@ -76,11 +77,6 @@ std::vector<RankFact> rank_facts(const ModelSource& source, const EngineOptions&
 
 // One line of text: names and values come from files.
 std::string write_facts(std::span<const RankFact> facts) {
-  const auto on_one_line = [](std::string text) {
-    std::ranges::replace_if(
-        text, [](char c) { return static_cast<unsigned char>(c) < ' '; }, ' ');
-    return text;
-  };
   std::string text;
   for (const RankFact& fact : facts)
     text += on_one_line(fact.name) + '\t' + on_one_line(fact.value) + '\n';

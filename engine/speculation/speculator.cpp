@@ -147,10 +147,6 @@ void Speculator::set_drafting(bool drafting, std::span<Sequence* const> running)
   }
 }
 
-void Speculator::checked(LiveRequest& request, int32_t num_drafts, int32_t num_accepted) {
-  request.drafter->checked(num_drafts, num_accepted);
-}
-
 void Speculator::finished(const ScheduledBatch& step, int64_t begin_ns, int64_t end_ns) {
   const bool overlapped = begin_ns < last_end_ns_;
   const int64_t took_ns = end_ns - std::max(begin_ns, last_end_ns_);

@@ -44,8 +44,6 @@ class Speculator {
 
   /// Gives running sequences drafts, or takes them away. Before each schedule().
   void propose(Scheduler& scheduler);
-  /// Takes the result of a check of a request's drafts.
-  void checked(LiveRequest& request, int32_t num_drafts, int32_t num_accepted);
   /// Takes a finished step, whose scheduling began at `begin_ns`.
   void finished(const ScheduledBatch& step, int64_t begin_ns, int64_t end_ns);
 

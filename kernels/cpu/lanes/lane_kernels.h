@@ -29,11 +29,8 @@ struct AttentionTile {
   const KvLayer* kv = nullptr;
   int32_t kv_head = 0;
   const int32_t* blocks = nullptr;  ///< the sequence's row of the block table
-  float* scratch = nullptr;         ///< attention_scratch_floats() floats, 64-byte aligned
+  float* scratch = nullptr;         ///< see lay_out() in attention_lanes.h; 64-byte aligned
 };
-
-/// Floats of scratch memory a thread needs for tiles of up to `rows` rows.
-int64_t attention_scratch_floats(int64_t rows, int64_t head_size, int64_t value_size);
 
 /// Channels of a delta net's convolution for one thread: neighbouring channels of one sequence.
 struct DeltaConvTile {
