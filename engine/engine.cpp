@@ -381,7 +381,8 @@ void Engine::launch_later_rows() {
   add_rows(step);
   step.draws_later = false;
   range_.begin_launch(recorder_.newest_step());
-  runner_.launch_sampling(step.rows);
+  runner_.backend().launch_sampling(
+      step.rows);  // the other ranks, which launched the whole step, wait for its tokens
   range_.end_launch();
 }
 

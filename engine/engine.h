@@ -53,7 +53,9 @@ class Engine {
   /// committed. Where a profiled range begins or ends, it only finishes a step. Returns the outputs, valid until the next call.
   std::span<const RequestOutput> step();
   /// Throws DeviceError if another rank has failed. For a caller without a step to take: step() would find that out.
-  void check_ranks() { runner_.check_ranks(); }
+  void check_ranks() {
+    if (Ranks* const ranks = runner_.ranks()) ranks->check();
+  }
   /// Calls `sink` with the outputs of each step, inside the step, so that its time is recorded
   /// as the step's `respond` span. `sink` may move from the outputs. Between steps only.
   void set_output_sink(std::function<void(std::span<RequestOutput>)> sink) { sink_ = std::move(sink); }

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "engine/engine.h"
-#include "engine/speculation/standing_tokens.h"
+#include "engine/speculation/speculator.h"
 
 /// The results of a step: its tokens are added to the sequences, then become outputs, and requests that end become records.
 namespace minfer {
@@ -84,7 +84,7 @@ void Engine::count_drafts(LiveRequest& request, int32_t num_drafts) {
   const SpeculationCounts counts{
       .drafts = 1, .draft_tokens = num_drafts, .accepted_tokens = static_cast<int32_t>(standing_.size()) - 1};
   request.drafted += counts;
-  speculator_->checked(request, num_drafts, static_cast<int32_t>(counts.accepted_tokens));
+  request.drafter->checked(num_drafts, static_cast<int32_t>(counts.accepted_tokens));
   recorder_.add_accepted_tokens(counts.accepted_tokens);
 }
 

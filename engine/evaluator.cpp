@@ -4,6 +4,8 @@
 #include <array>
 #include <numeric>
 
+#include "engine/options/sizes.h"
+
 namespace minfer {
 namespace {
 
@@ -18,10 +20,6 @@ EngineOptions evaluation_options(const EngineOptions& given, const ModelConfig& 
   return options;
 }
 
-int32_t blocks_of_longest(const EngineOptions& options) {
-  return (options.max_model_len + options.block_size - 1) / options.block_size;
-}
-
 }  // namespace
 
 Evaluator::Evaluator(const ModelSource& source, const EngineOptions& options, const LoadProgress& progress)
@@ -29,7 +27,8 @@ Evaluator::Evaluator(const ModelSource& source, const EngineOptions& options, co
       vocab_size_(source.config().vocab_size),
       runner_(source, evaluation_options(options, source.config()),
               evaluation_options(options, source.config()).max_num_batched_tokens, progress),
-      block_table_(static_cast<size_t>(blocks_of_longest(runner_.options()))) {
+      block_table_(
+          static_cast<size_t>(blocks_for(runner_.options().max_model_len, runner_.options().block_size))) {
   std::iota(block_table_.begin(), block_table_.end(), 0);
 }
 

@@ -2,8 +2,8 @@
 
 #include "engine/options/sizes.h"
 #include "engine/ranks/agreement.h"
-#include "engine/ranks/process_ranks.h"
 #include "engine/ranks/rank_backends.h"
+#include "engine/ranks/ranks.h"
 #include "kernels/comm/process_group.h"
 
 namespace minfer {
@@ -31,13 +31,7 @@ ModelRunner::ModelRunner(const ModelSource& source, const EngineOptions& options
   choose_for_backend(options_, share.config(), backend->info());
   model_ = std::make_unique<RankModel>(share, options_, logit_slice, progress, std::move(backend));
   if (ranks_ && model_->backend().info().copies_weights) ranks_->share().release_data();
-  choose_state_copies(options_, share.config(), model_->cache_room());
-  if (ranks_ && share.config().is_recurrent())
-    limit_state_copies(options_, ranks_->least(*options_.num_state_copies));
-  check_state_before_drafts(options_, share.config());
-  const int64_t most_blocks = model_->most_kv_blocks(state_copy_bytes(options_, share.config()));
-  choose_kv_blocks(options_, share.config(), ranks_ ? ranks_->least(most_blocks) : most_blocks);
-  model_->make_decoder(options_);
+  model_->complete(options_, [this](int64_t value) { return ranks_ ? ranks_->least(value) : value; });
   if (ranks_) ranks_->begin();
 }
 
@@ -57,10 +51,6 @@ void ModelRunner::finish(std::span<SampledToken> out) {
 std::span<const RankStep> ModelRunner::take_rank_steps() {
   if (ranks_) ranks_->take_steps(rank_steps_);
   return rank_steps_;
-}
-
-void ModelRunner::check_ranks() {
-  if (ranks_) ranks_->check();
 }
 
 LogitRows ModelRunner::logits(const ForwardBatch& batch) {

@@ -39,12 +39,8 @@ class ModelRunner {
 
   /// Launches a step on all ranks: Backend::launch_step(), whose ops and passes are filled in.
   LaunchedStep launch(StepArgs step);
-  /// Launches a step's later_rows: Backend::launch_sampling(). The other ranks, which have launched the whole step, wait for its tokens.
-  void launch_sampling(std::span<const SamplingRow> rows) { backend().launch_sampling(rows); }
   /// Waits for the oldest step: Backend::finish_step().
   void finish(std::span<SampledToken> out);
-  /// Throws DeviceError if another rank has failed. For a caller that has no step to launch.
-  void check_ranks();
 
   /// The other ranks; null: there is one rank.
   Ranks* ranks() { return ranks_.get(); }

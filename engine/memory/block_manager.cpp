@@ -38,7 +38,7 @@ BlockManager::BlockManager(const BlockManagerOptions& options)
   const auto num_blocks = static_cast<size_t>(options.num_blocks);
   blocks_.resize(num_blocks);
   for (BlockId id = 0; id < options.num_blocks; ++id)
-    link_free_back(id);
+    block(id).place = free_.insert(free_.end(), id);
   if (!enable_prefix_caching_) return;
   buckets_.assign(std::bit_ceil(num_blocks), kNone);
   tokens_.resize(num_blocks * static_cast<size_t>(block_size_));
@@ -86,7 +86,7 @@ void BlockManager::adopt_prefix(Sequence& sequence, const PrefixMatch& match) {
 
 bool BlockManager::allocate(Sequence& sequence, int32_t num_tokens) {
   if (num_covered_tokens(sequence) >= num_tokens) return true;
-  if (num_lacking(sequence, num_tokens) > num_free_) return false;
+  if (num_lacking(sequence, num_tokens) > num_free()) return false;
   while (int64_t{block_size_} * std::ssize(sequence.blocks) < num_tokens)
     sequence.blocks.push_back(take_free());
   if (!has_window_table()) return true;
@@ -250,23 +250,20 @@ void BlockManager::release_behind_window(Sequence& sequence) {
 void BlockManager::let_go(BlockId id) {
   Block& released = block(id);
   if (--released.ref_count > 0) return;
-  if (released.content != 0) {
-    link_free_back(id);
-    ++num_cached_;
-  } else {
-    link_free_front(id);
-  }
+  const bool is_cached = released.content != 0;
+  free_.splice(is_cached ? free_.end() : free_.begin(), held_, released.place);
+  num_cached_ += is_cached ? 1 : 0;
 }
 
 void BlockManager::pin(BlockId id) {
   if (block(id).ref_count++ > 0) return;
-  unlink_free(id);
+  held_.splice(held_.end(), free_, block(id).place);
   --num_cached_;
 }
 
 BlockId BlockManager::take_free() {
-  const BlockId id = free_front_;
-  unlink_free(id);
+  const BlockId id = free_.front();
+  held_.splice(held_.end(), free_, free_.begin());
   if (block(id).content != 0) {
     unpublish(id);
     --num_cached_;
@@ -318,30 +315,6 @@ std::span<const TokenId> BlockManager::cached_tokens(BlockId id) const {
 
 std::span<const TokenId> BlockManager::block_tokens(const Sequence& sequence, int32_t index) const {
   return std::span(sequence.tokens).subspan(static_cast<size_t>(index) * block_size_, block_size_);
-}
-
-void BlockManager::link_free_front(BlockId id) {
-  block(id).free_prev = kNone;
-  block(id).free_next = free_front_;
-  (free_front_ == kNone ? free_back_ : block(free_front_).free_prev) = id;
-  free_front_ = id;
-  ++num_free_;
-}
-
-void BlockManager::link_free_back(BlockId id) {
-  block(id).free_prev = free_back_;
-  block(id).free_next = kNone;
-  (free_back_ == kNone ? free_front_ : block(free_back_).free_next) = id;
-  free_back_ = id;
-  ++num_free_;
-}
-
-void BlockManager::unlink_free(BlockId id) {
-  Block& unlinked = block(id);
-  (unlinked.free_prev == kNone ? free_front_ : block(unlinked.free_prev).free_next) = unlinked.free_next;
-  (unlinked.free_next == kNone ? free_back_ : block(unlinked.free_next).free_prev) = unlinked.free_prev;
-  unlinked.free_prev = unlinked.free_next = kNone;
-  --num_free_;
 }
 
 }  // namespace minfer

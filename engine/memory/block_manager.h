@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <list>
 #include <span>
 #include <string>
 #include <string_view>
@@ -82,6 +83,8 @@ class BlockManager {
  public:
   /// Throws Error if a size is not positive or if there are more slots than 32 bits count.
   explicit BlockManager(const BlockManagerOptions& options);
+  BlockManager(const BlockManager&) = delete;
+  BlockManager& operator=(const BlockManager&) = delete;
 
   /// Finds the longest cached prefix of `sequence`, which must hold no blocks. The
   /// prefix ends before the last token: at least one token is left to compute, since
@@ -106,8 +109,8 @@ class BlockManager {
 
   int32_t num_blocks() const { return static_cast<int32_t>(blocks_.size()); }
   int32_t block_size() const { return block_size_; }
-  int32_t num_free() const { return num_free_; }  ///< cached ones included
-  int32_t num_live() const { return num_blocks() - num_free_; }
+  int32_t num_free() const { return static_cast<int32_t>(free_.size()); }  ///< cached ones included
+  int32_t num_live() const { return num_blocks() - num_free(); }
   int32_t num_cached() const { return num_cached_; }  ///< free blocks that still hold published content
   /// The most blocks that a sequence of `num_tokens` tokens holds.
   int32_t blocks_for(int32_t num_tokens) const { return static_cast<int32_t>(sizes_.blocks_for(num_tokens)); }
@@ -135,7 +138,7 @@ class BlockManager {
 
   struct Block {
     int32_t ref_count = 0;
-    BlockId free_prev = kNone, free_next = kNone;  ///< free list, while ref_count is 0
+    std::list<BlockId>::iterator place;            ///< in free_ while ref_count is 0, else in held_
     BlockId hash_prev = kNone, hash_next = kNone;  ///< blocks of the same bucket, while published
     uint64_t hash = 0;
     uint64_t content = 0;         ///< content id; 0: not published
@@ -176,9 +179,6 @@ class BlockManager {
   void add_to_bucket(BlockId id);
   void announce(BlockId id, const Block* parent);
   bool is_announced(uint64_t hash) const;
-  void link_free_front(BlockId id);
-  void link_free_back(BlockId id);
-  void unlink_free(BlockId id);
   void check_references(std::span<const Sequence* const> running) const;
   void check_window_blocks(const Sequence& sequence, std::vector<int32_t>& references) const;
   void check_free_list() const;
@@ -194,9 +194,7 @@ class BlockManager {
   std::vector<BlockId> buckets_;                    ///< heads of the hash chains; a power of two
   std::vector<TokenId> tokens_;                     ///< [num_blocks, block_size] tokens of published blocks
   std::unordered_map<BlockId, std::string> salts_;  ///< salts of published first blocks that have one
-  BlockId free_front_ = kNone;
-  BlockId free_back_ = kNone;
-  int32_t num_free_ = 0;
+  std::list<BlockId> free_, held_;                  ///< nodes move between them: nothing is allocated
   int32_t num_cached_ = 0;
   uint64_t next_content_ = 1;
   KvEventBatch* events_ = nullptr;  ///< null: nothing is recorded

@@ -6,31 +6,24 @@
 
 namespace minfer {
 
-StateCopies::StateCopies(int32_t first_slot, int32_t num_slots)
-    : first_slot_(first_slot), entries_(static_cast<size_t>(num_slots)) {
-  free_.reserve(entries_.size());
+StateCopies::StateCopies(int32_t first_slot, int32_t num_slots) : num_slots_(num_slots) {
   for (int32_t slot = first_slot + num_slots; slot-- > first_slot;)
     free_.push_back(slot);
-  writing_.reserve(entries_.size());
-  slot_of_.reserve(entries_.size());
 }
 
 int32_t StateCopies::use(uint64_t content) {
-  const auto found = slot_of_.find(content);
-  if (found == slot_of_.end()) throw std::logic_error("state copies: none of this prefix is kept");
-  unlink(found->second);
-  link_newest(found->second);
-  return found->second;
+  const auto found = by_content_.find(content);
+  if (found == by_content_.end()) throw std::logic_error("state copies: none of this prefix is kept");
+  kept_.splice(kept_.end(), kept_, found->second);
+  return found->second->slot;
 }
 
 int32_t StateCopies::begin(const Sequence& sequence) {
   if (!has_room()) throw std::logic_error("state copies: all slots are being written");
   if (free_.empty()) {
-    const int32_t evicted = oldest_;
-    unlink(evicted);
-    slot_of_.erase(entry(evicted).content);
-    entry(evicted).content = 0;
-    free_.push_back(evicted);
+    free_.push_back(kept_.front().slot);
+    by_content_.erase(kept_.front().content);
+    kept_.pop_front();
   }
   writing_.push_back({&sequence, free_.back()});
   free_.pop_back();
@@ -38,14 +31,12 @@ int32_t StateCopies::begin(const Sequence& sequence) {
 }
 
 void StateCopies::keep(int32_t slot, uint64_t content) {
-  if (slot_of_.contains(content)) {
+  if (contains(content)) {
     use(content);
     return drop(slot);
   }
   end_writing(slot);
-  entry(slot).content = content;
-  slot_of_.emplace(content, slot);
-  link_newest(slot);
+  by_content_.emplace(content, kept_.insert(kept_.end(), {content, slot}));
 }
 
 void StateCopies::drop(int32_t slot) {
@@ -67,19 +58,6 @@ void StateCopies::abandon(const Sequence& sequence) {
   });
 }
 
-void StateCopies::link_newest(int32_t slot) {
-  entry(slot).older = newest_;
-  entry(slot).newer = kNone;
-  (newest_ == kNone ? oldest_ : entry(newest_).newer) = slot;
-  newest_ = slot;
-}
-
-void StateCopies::unlink(int32_t slot) {
-  const Entry& unlinked = entry(slot);
-  (unlinked.older == kNone ? oldest_ : entry(unlinked.older).newer) = unlinked.newer;
-  (unlinked.newer == kNone ? newest_ : entry(unlinked.newer).older) = unlinked.older;
-}
-
 StateSlots::StateSlots(int32_t num_slots) : num_slots_(num_slots) {
   free_.reserve(static_cast<size_t>(num_slots));
   for (int32_t slot = num_slots; slot-- > 0;)
@@ -96,6 +74,20 @@ void StateSlots::take(Sequence& sequence) {
 
 void StateSlots::give_back(Sequence& sequence) {
   if (sequence.state_slot >= 0) free_.push_back(std::exchange(sequence.state_slot, -1));
+}
+
+int64_t next_state_copy(const StateCopyRule& rule, const StateCopyFacts& facts) {
+  const int64_t block_size = facts.block_size;
+  const auto up_to = [](int64_t tokens, int64_t unit) { return (tokens + unit - 1) / unit * unit; };
+  const int64_t earliest =
+      std::max(int64_t{facts.last_copy} + rule.least_tokens, int64_t{facts.num_scheduled} + 1);
+  int64_t next = up_to(earliest, up_to(rule.interval, block_size));
+  for (const int64_t tokens :
+       {int64_t{facts.num_prefill} - rule.reopened_tokens, int64_t{facts.num_shared}}) {
+    const int64_t end = tokens / block_size * block_size;
+    if (end >= earliest) next = std::min(next, end);
+  }
+  return next;
 }
 
 }  // namespace minfer

@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <list>
 #include <unordered_map>
 #include <vector>
 
+#include "engine/options/engine_options.h"
 #include "engine/request/sequence.h"
 
 namespace minfer {
@@ -40,13 +42,15 @@ class StateCopies {
  public:
   /// Slots [first_slot, first_slot + num_slots).
   StateCopies(int32_t first_slot, int32_t num_slots);
+  StateCopies(const StateCopies&) = delete;
+  StateCopies& operator=(const StateCopies&) = delete;
 
-  int32_t num_slots() const { return static_cast<int32_t>(entries_.size()); }
-  int32_t num_kept() const { return static_cast<int32_t>(slot_of_.size()); }
+  int32_t num_slots() const { return num_slots_; }
+  int32_t num_kept() const { return static_cast<int32_t>(kept_.size()); }
   int32_t num_writing() const { return static_cast<int32_t>(writing_.size()); }
   bool has_room() const { return num_writing() < num_slots(); }
 
-  bool contains(uint64_t content) const { return slot_of_.contains(content); }
+  bool contains(uint64_t content) const { return by_content_.contains(content); }
   /// The slot of a kept copy, which is about to be read.
   int32_t use(uint64_t content);
   /// Takes a slot for what a step copies of the sequence. There must be room.
@@ -62,29 +66,34 @@ class StateCopies {
   void check() const;
 
  private:
-  static constexpr int32_t kNone = -1;
-
-  struct Entry {
-    uint64_t content = 0;  ///< 0: none is kept
-    int32_t older = kNone, newer = kNone;
+  struct Kept {
+    uint64_t content;
+    int32_t slot;
   };
   struct Writing {
     const Sequence* sequence;
     int32_t slot;
   };
 
-  Entry& entry(int32_t slot) { return entries_[static_cast<size_t>(slot - first_slot_)]; }
-  const Entry& entry(int32_t slot) const { return entries_[static_cast<size_t>(slot - first_slot_)]; }
   void end_writing(int32_t slot);
-  void link_newest(int32_t slot);
-  void unlink(int32_t slot);
 
-  const int32_t first_slot_;
-  std::vector<Entry> entries_;
+  const int32_t num_slots_;
   std::vector<int32_t> free_;  ///< the next one last
   std::vector<Writing> writing_;
-  std::unordered_map<uint64_t, int32_t> slot_of_;  ///< by content
-  int32_t oldest_ = kNone, newest_ = kNone;        ///< of the kept copies, by last use
+  std::list<Kept> kept_;  ///< the least recently used first
+  std::unordered_map<uint64_t, std::list<Kept>::iterator> by_content_;
 };
+
+/// The facts of a sequence that the rule needs, in tokens.
+struct StateCopyFacts {
+  int32_t block_size = 16;
+  int32_t num_scheduled = 0;
+  int32_t last_copy = 0;    ///< where the newest copy is that it made or began with; 0: none
+  int32_t num_prefill = 0;  ///< tokens that it computes before it decodes
+  int32_t num_shared = 0;   ///< of these, tokens in common with prompts before it
+};
+
+/// The next place behind num_scheduled where a copy is to be made.
+int64_t next_state_copy(const StateCopyRule& rule, const StateCopyFacts& facts);
 
 }  // namespace minfer

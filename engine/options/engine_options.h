@@ -7,7 +7,6 @@
 #include <string_view>
 
 #include "engine/options/speculation_options.h"
-#include "engine/options/state_copy_rule.h"
 #include "kernels/backend.h"
 #include "kernels/dtype.h"
 #include "models/decoder/memory/kv_layout.h"
@@ -22,6 +21,21 @@ enum class DeviceChoice : uint8_t { automatic, cpu, cuda };
 /// The order of service: by arrival; by lower priority; or, within bounds, by shorter prompt (see Scheduler).
 enum class SchedulingPolicy : uint8_t { fcfs, priority, shortest };
 std::string_view name(SchedulingPolicy policy);
+
+/// Where copies of a sequence's state are made for the prefix cache: at ends of KV blocks where other
+/// prompts are likely to go on. A copy is made at the last end of a block in front of each of these places:
+/// - the end of the prompt, less what templates put behind the last message and take back in the
+///   next turn (an opened answer or thought): the next turn of a conversation begins anew there;
+/// - the end of what the prompt has in common with earlier prompts that are known only by their KV blocks: instructions and
+///   documents that requests share, from the third request on (branch points: Marconi, Pan et al. 2024, arXiv:2411.19379);
+/// - every `interval` tokens, in answers too: for the second request that shares a long prompt, and for a preempted sequence to resume.
+/// If two places are nearer than `least_tokens` to each other, only the first gets a copy. A place so near
+/// to the found prefix gets none: a copy would cost a step and a slot for what is soon computed again.
+struct StateCopyRule {
+  int32_t interval = 4096;
+  int32_t reopened_tokens = 8;  ///< last tokens of a prompt that the next turn may replace
+  int32_t least_tokens = 64;
+};
 
 /// Options of the engine that mean the same in every command. 0 means that the engine chooses.
 struct EngineOptions {

@@ -85,60 +85,30 @@ int64_t weight_bytes(const ModelSource& source, const Variant& variant) {
   return bytes;
 }
 
-int64_t bytes_of_block(const ModelConfig& config, const EngineOptions& options, DType kv_dtype) {
-  return static_cast<int64_t>(KvCache::block_bytes(config, options.kv_layout.value_or(KvLayout{}), kv_dtype,
-                                                   options.block_size)) +
-         options.draft_block_bytes;
-}
-
 int64_t least_blocks(const EngineOptions& options) {
   if (options.num_blocks > 0) return options.num_blocks;
   return std::max<int64_t>(1, kv_block_sizes(options).blocks_for(options.max_model_len));
 }
 
-class Search {
- public:
-  Search(const ModelSource& source, const EngineOptions& options, const MemoryRoom& room)
-      : source_(source), options_(options), room_(room) {}
-
-  /// Also false if a model cannot be divided so, or quantised.
-  bool fits(const Variant& variant) const {
-    try {
-      if (variant.times_gpus == 1) return fits(source_, variant);
-      return fits(ModelShard(source_, {0, variant.times_gpus}, ModelShard::Contents::shapes), variant);
-    } catch (const Error&) {
-      return false;
-    }
-  }
-
-  /// Tokens for which there is room beside the weights.
-  int64_t fitting_tokens(const Variant& variant) const {
-    const int64_t left = room_.usable_bytes - room_.other_bytes - weight_bytes(source_, variant);
-    return kv_block_sizes(options_).most_tokens(std::max<int64_t>(0, left) /
-                                                bytes_of_block(source_.config(), options_, variant.kv_dtype));
-  }
-
-  std::optional<int32_t> fewest_gpus(Variant variant) const {
-    for (variant.times_gpus = 2; variant.times_gpus * options_.tensor_parallel_size <= kMostGpus;
-         ++variant.times_gpus) {
-      if (fits(variant)) return variant.times_gpus * options_.tensor_parallel_size;
-    }
-    return std::nullopt;
-  }
-
- private:
-  bool fits(const ModelSource& share, const Variant& variant) const {
-    return room_.other_bytes + weight_bytes(share, variant) +
-               least_blocks(options_) * bytes_of_block(share.config(), options_, variant.kv_dtype) <=
-           room_.usable_bytes;
-  }
-
-  const ModelSource& source_;
-  const EngineOptions& options_;
-  const MemoryRoom& room_;
-};
+/// Whether a share of a model fits, beside a cache of the least size.
+bool fits(const ModelSource& share, const EngineOptions& options, const MemoryRoom& room,
+          const Variant& variant) {
+  const int64_t block_bytes =
+      kv_block_bytes(share.config(), options, variant.kv_dtype) + options.draft_block_bytes;
+  return room.other_bytes + weight_bytes(share, variant) + least_blocks(options) * block_bytes <=
+         room.usable_bytes;
+}
 
 }  // namespace
+
+int64_t kv_block_bytes(const ModelConfig& config, const EngineOptions& options, DType dtype) {
+  return static_cast<int64_t>(
+      KvCache::block_bytes(config, options.kv_layout.value_or(KvLayout{}), dtype, options.block_size));
+}
+
+int64_t state_slot_bytes(const ModelConfig& config) {
+  return static_cast<int64_t>(RecurrentStatePool::slot_bytes(config));
+}
 
 int64_t blocks_for(int64_t tokens, int32_t block_size) {
   return (tokens + block_size - 1) / block_size;
@@ -246,9 +216,8 @@ void choose_state_copies(EngineOptions& options, const ModelConfig& config, cons
     if (config.is_recurrent()) options.enable_prefix_caching = false;
     return;
   }
-  const auto slot_bytes = static_cast<int64_t>(RecurrentStatePool::slot_bytes(config));
-  const auto block_bytes = static_cast<int64_t>(
-      KvCache::block_bytes(config, *options.kv_layout, options.kv_cache_dtype.value(), options.block_size));
+  const int64_t slot_bytes = state_slot_bytes(config);
+  const int64_t block_bytes = kv_block_bytes(config, options, options.kv_cache_dtype.value());
   const bool has_blocks = options.num_blocks > 0;
   if (options.num_state_copies) {
     const int64_t left =
@@ -292,10 +261,6 @@ void check_state_before_drafts(const EngineOptions& options, const ModelConfig& 
   }
 }
 
-int64_t state_copy_bytes(const EngineOptions& options, const ModelConfig& config) {
-  return options.num_state_copies.value_or(0) * static_cast<int64_t>(RecurrentStatePool::slot_bytes(config));
-}
-
 void choose_kv_blocks(EngineOptions& options, const ModelConfig& config, int64_t most_blocks) {
   // All slots filled to the end use at most this many blocks.
   const KvBlockSizes sizes = kv_block_sizes(options);
@@ -310,18 +275,14 @@ void choose_kv_blocks(EngineOptions& options, const ModelConfig& config, int64_t
     options.max_model_len = static_cast<int32_t>(std::min<int64_t>(config.context_length, capacity));
   } else if (options.max_model_len > capacity) {
     const DType kv_dtype = options.kv_cache_dtype.value();
-    const auto bytes_of = [&](DType dtype) {
-      return static_cast<int64_t>(
-          KvCache::block_bytes(config, *options.kv_layout, dtype, options.block_size));
-    };
-    const int64_t block_bytes = bytes_of(kv_dtype);
-    const int64_t fp8_blocks = options.num_blocks * block_bytes / bytes_of(DType::f8_e4m3);
+    const int64_t block_bytes = kv_block_bytes(config, options, kv_dtype);
+    const int64_t fp8_blocks =
+        options.num_blocks * block_bytes / kv_block_bytes(config, options, DType::f8_e4m3);
     const bool fits_in_fp8 =
         !is_given && !config.is_latent() && sizes.most_tokens(fp8_blocks) >= options.max_model_len;
     fail(
         "max-model-len: {} tokens do not fit into the KV cache of {} blocks of {} tokens ({} bytes a block "
-        "of "
-        "{}): lower it to {}, or give the cache more memory{}",
+        "of {}): lower it to {}, or give the cache more memory{}",
         options.max_model_len, options.num_blocks, sizes.block_size, block_bytes, name(kv_dtype), capacity,
         fits_in_fp8 ? "; on a GPU they would fit with --kv-cache-dtype fp8" : "");
   }
@@ -333,7 +294,23 @@ int64_t gpu_weight_bytes(const ModelSource& source, const EngineOptions& options
 
 std::string what_would_fit(const ModelSource& source, const EngineOptions& options, const MemoryRoom& room) {
   constexpr std::string_view kFp8Cache = "--kv-cache-dtype fp8", kFp8Weights = "--quantization fp8";
-  const Search search(source, options, room);
+  // False also if a model cannot be divided so, or quantised.
+  const auto would_fit = [&](const Variant& variant) {
+    try {
+      if (variant.times_gpus == 1) return fits(source, options, room, variant);
+      return fits(ModelShard(source, {0, variant.times_gpus}, ModelShard::Contents::shapes), options, room,
+                  variant);
+    } catch (const Error&) {
+      return false;
+    }
+  };
+  const auto fewest_gpus = [&](Variant variant) -> std::optional<int32_t> {
+    const int32_t ranks = options.tensor_parallel_size;
+    for (variant.times_gpus = 2; variant.times_gpus * ranks <= kMostGpus; ++variant.times_gpus) {
+      if (would_fit(variant)) return variant.times_gpus * ranks;
+    }
+    return std::nullopt;
+  };
   const Variant now{.quantization = options.quantization,
                     .kv_dtype = options.kv_cache_dtype.value_or(DType::bf16)};
   // As offered_kv_dtypes() has it.
@@ -345,22 +322,26 @@ std::string what_would_fit(const ModelSource& source, const EngineOptions& optio
   both.kv_dtype = DType::f8_e4m3;
 
   std::vector<std::string> ways;
-  if (takes_fp8_cache && search.fits(small_cache)) ways.emplace_back(kFp8Cache);
-  if (search.fits(small_weights)) ways.emplace_back(kFp8Weights);
-  if (ways.empty() && takes_fp8_cache && search.fits(both))
+  if (takes_fp8_cache && would_fit(small_cache)) ways.emplace_back(kFp8Cache);
+  if (would_fit(small_weights)) ways.emplace_back(kFp8Weights);
+  if (ways.empty() && takes_fp8_cache && would_fit(both))
     ways.push_back(fmt::format("{} with {}", kFp8Weights, kFp8Cache));
-  if (const int64_t tokens = search.fitting_tokens(now);
+  // Tokens for which there is room beside the weights.
+  const int64_t left = room.usable_bytes - room.other_bytes - weight_bytes(source, now);
+  const int64_t blocks = std::max<int64_t>(0, left) /
+                         (kv_block_bytes(source.config(), options, now.kv_dtype) + options.draft_block_bytes);
+  if (const int64_t tokens = kv_block_sizes(options).most_tokens(blocks);
       options.num_blocks == 0 && options.max_model_len > tokens && tokens > 0)
     ways.push_back(fmt::format("--max-model-len {}", tokens));
   const auto file = std::ranges::find_if(kFileTypes, [&](DType type) {
     Variant variant = now;
     variant.file_type = type;
-    return search.fits(variant);
+    return would_fit(variant);
   });
   if (file != kFileTypes.end()) ways.push_back(fmt::format("a file of {}", name(*file)));
-  if (const auto gpus = search.fewest_gpus(now)) {
+  if (const auto gpus = fewest_gpus(now)) {
     ways.push_back(fmt::format("--tensor-parallel-size {}", *gpus));
-  } else if (const auto with_both = search.fewest_gpus(both); takes_fp8_cache && with_both) {
+  } else if (const auto with_both = fewest_gpus(both); takes_fp8_cache && with_both) {
     ways.push_back(
         fmt::format("--tensor-parallel-size {} with {} and {}", *with_both, kFp8Weights, kFp8Cache));
   }

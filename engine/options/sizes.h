@@ -15,6 +15,10 @@ void check_options(const EngineOptions& options, const ModelConfig& config);
 /// The most tokens, of prompt and output together, that a sequence may have.
 int32_t longest_sequence(const EngineOptions& options, const ModelConfig& config);
 
+/// The bytes of a KV block and of a slot of states.
+int64_t kv_block_bytes(const ModelConfig& config, const EngineOptions& options, DType dtype);
+int64_t state_slot_bytes(const ModelConfig& config);
+
 /// The number of blocks that hold `tokens` tokens.
 int64_t blocks_for(int64_t tokens, int32_t block_size);
 
@@ -51,7 +55,6 @@ void choose_state_copies(EngineOptions& options, const ModelConfig& config, cons
 void limit_state_copies(EngineOptions& options, int64_t most);
 /// Throws Error if drafts are wanted for a model with states and there are no copies of states.
 void check_state_before_drafts(const EngineOptions& options, const ModelConfig& config);
-int64_t state_copy_bytes(const EngineOptions& options, const ModelConfig& config);
 
 /// Sets num_blocks, unless it is set already, to at most `most_blocks`, and max_model_len. Throws Error if these do not fit.
 void choose_kv_blocks(EngineOptions& options, const ModelConfig& config, int64_t most_blocks);

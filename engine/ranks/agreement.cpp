@@ -9,13 +9,14 @@
 #include "engine/ranks/rank_backends.h"
 #include "kernels/base/error.h"
 #include "kernels/comm/process_group.h"
+#include "kernels/comm/rank_gpus.h"
 #include "models/decoder/config/config_facts.h"
 
 namespace minfer {
 namespace {
 
 /// The version of messages between ranks; a process with another one would misread them.
-constexpr int kProtocol = 2;
+constexpr int kProtocol = 3;
 constexpr size_t kMostDifferences = 4;
 /// The sampled bytes of a tensor: the ends of its first, middle and last row, so that little of a large file is read.
 constexpr size_t kBytesOfRow = 256;
@@ -76,11 +77,6 @@ std::vector<RankFact> rank_facts(const ModelSource& source, const EngineOptions&
 
 // One line of text: names and values come from files.
 std::string write_facts(std::span<const RankFact> facts) {
-  const auto on_one_line = [](std::string text) {
-    std::ranges::replace_if(
-        text, [](char c) { return static_cast<unsigned char>(c) < ' '; }, ' ');
-    return text;
-  };
   std::string text;
   for (const RankFact& fact : facts)
     text += on_one_line(fact.name) + '\t' + on_one_line(fact.value) + '\n';
@@ -123,35 +119,17 @@ std::string find_difference(std::string_view who, std::span<const RankFact> thei
 }
 
 void agree(const ModelSource& source, const EngineOptions& options, int32_t logit_slice) {
-  using Tag = ProcessGroup::Tag;
   ProcessGroup& processes = *options.processes;
-  const Rank rank = processes.rank();
-  const std::vector<RankFact> own = rank_facts(source, options, logit_slice);
-  std::vector<std::byte> message;
-  const auto send = [&](int32_t to, const std::string& text) {
-    const Transfer transfer = processes.begin_send(to, Tag::agreement, std::as_bytes(std::span(text)));
-    processes.wait({&transfer, 1}, "agreement", ProcessGroup::kNoLimit);
-  };
-  const auto receive = [&](int32_t from) {
-    processes.receive(from, Tag::agreement, message);
-    return std::string(reinterpret_cast<const char*>(message.data()), message.size());
-  };
-  std::string difference;
-  if (!rank.is_first()) {
-    send(0, write_facts(own));
-    difference = receive(0);
-  } else {
-    const std::vector<RankFact> first = read_facts(write_facts(own));
-    for (int32_t other = 1; other < rank.count; ++other) {
-      const std::vector<RankFact> theirs = read_facts(receive(other));
-      if (difference.empty()) difference = find_difference(processes.name_of(other), theirs, first);
-    }
-    for (int32_t other = 1; other < rank.count; ++other)
-      send(other, difference);
+  const std::vector<std::string> facts =
+      processes.exchange(ProcessGroup::Tag::agreement, write_facts(rank_facts(source, options, logit_slice)));
+  const std::vector<RankFact> first = read_facts(facts.front());
+  for (int32_t other = 1; other < processes.rank().count; ++other) {
+    const std::string difference =
+        find_difference(processes.name_of(other), read_facts(facts[static_cast<size_t>(other)]), first);
+    if (difference.empty()) continue;
+    processes.fail("ranks differ: " + difference);  // a rank that cannot read the texts hears it this way
+    fail("ranks differ: {}", difference);
   }
-  if (difference.empty()) return;
-  processes.fail("ranks differ: " + difference);  // a rank that cannot read the message hears it this way
-  fail("ranks differ: {}", difference);
 }
 
 }  // namespace minfer

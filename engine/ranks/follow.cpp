@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "engine/options/sizes.h"
-#include "engine/ranks/order_clock.h"
 #include "engine/ranks/rank_model.h"
 #include "engine/ranks/step_message.h"
 #include "kernels/comm/process_group.h"
@@ -33,11 +32,7 @@ void follow(ModelSource& share, const EngineOptions& options, int32_t logit_slic
   choose_for_backend(chosen, share.config(), backend->info());
   RankModel model(share, chosen, logit_slice, {}, std::move(backend));
   if (model.backend().info().copies_weights) share.release_data();
-  choose_state_copies(chosen, share.config(), model.cache_room());
-  if (share.config().is_recurrent()) limit_state_copies(chosen, channel.least(*chosen.num_state_copies));
-  choose_kv_blocks(chosen, share.config(),
-                   channel.least(model.most_kv_blocks(state_copy_bytes(chosen, share.config()))));
-  model.make_decoder(chosen);
+  model.complete(chosen, [&channel](int64_t value) { return channel.least(value); });
   if (records.on_ready) records.on_ready(model.decoder().ops());
   channel.least(0);  // all are ready
   RankSteps steps(chosen);
@@ -53,19 +48,20 @@ void follow(ModelSource& share, const EngineOptions& options, int32_t logit_slic
     const int64_t received_ns = now_ns();
     switch (order_of(order)) {
       case RankOrder::launch: {
-        StepArgs step = steps.read(order);
+        const LaunchOrder launch = steps.read(order);
+        StepArgs step = launch.step;
         RecordedStep& record = open[launched++ % kMostOpenSteps];
         record.step = step.step;
         record.stamps.clear();
-        record.is_stamped = is_stamped(order);
+        record.is_stamped = launch.is_stamped;
         if (record.is_stamped) step.stamps = &record.stamps;
         if (options.on_rank_step) options.on_rank_step(channel.rank(), step.step);
-        DeviceTracer* const tracer = is_traced(order) && records.tracer ? records.tracer() : nullptr;
+        DeviceTracer* const tracer = launch.is_traced && records.tracer ? records.tracer() : nullptr;
         record.is_traced = tracer != nullptr;
         if (tracer != nullptr) tracer->begin_launch(step.step, rank);
         model.launch(step);
         if (tracer != nullptr) tracer->end_launch(rank);
-        if (has_other_clock) clock.add(sent_ns(order), received_ns);
+        if (has_other_clock) clock.add(launch.sent_ns, received_ns);
         record.host = {.launch_ns = now_ns() - received_ns,
                        .has_before = step.batch.num_decode_sequences > 0};
         break;

@@ -1,14 +1,11 @@
-#include "engine/ranks/process_ranks.h"
-
-#include <array>
+#include <algorithm>
 #include <cstring>
-#include <deque>
 #include <exception>
-#include <thread>
 #include <type_traits>
 
 #include "engine/ranks/follow.h"
 #include "engine/ranks/rank_backends.h"
+#include "engine/ranks/ranks.h"
 #include "kernels/base/error.h"
 #include "kernels/comm/process_group.h"
 #include "models/decoder/weights/shard.h"
@@ -20,44 +17,31 @@ using Tag = ProcessGroup::Tag;
 
 static_assert(std::is_trivially_copyable_v<RankStep>, "it is sent as bytes to the same build of the program");
 
-/// The most reports under way: the first rank takes them after every step.
-constexpr size_t kMostUnreported = 64;
-
-/// Owned by a rank of another process. It reports the time of each step to the first rank, a message a step, and waits for no answer.
-class StepReports {
+class ProcessChannel final : public RankChannel {
  public:
-  StepReports(std::shared_ptr<ProcessGroup> processes, std::chrono::milliseconds patience)
-      : processes_(std::move(processes)), patience_(patience) {}
+  ProcessChannel(std::shared_ptr<ProcessGroup> processes, std::chrono::milliseconds patience)
+      : processes_(std::move(processes)), orders_(processes_, Tag::order, "taking its orders", patience) {}
 
-  void send(const RankStep& step) {
-    while (!under_way_.empty() && processes_->is_done(under_way_.front().transfer))
-      under_way_.pop_front();
-    if (under_way_.size() >= kMostUnreported) {
-      processes_->wait({&under_way_.front().transfer, 1}, "taking what steps took", patience_);
-      under_way_.pop_front();
-    }
-    Sent& sent = under_way_.emplace_back();
-    sent.step = {step};
-    sent.transfer = processes_->begin_send(0, Tag::steps, std::as_bytes(std::span(sent.step)));
+  Rank rank() const override { return processes_->rank(); }
+
+  void send(std::span<const std::byte> message) override { orders_.send(1, rank().count - 1, message); }
+
+  std::span<const std::byte> receive() override {
+    processes_->receive(0, Tag::order, message_);
+    return message_;
   }
 
-  /// Sends the last message and waits until the first rank has taken all.
-  void end() {
-    const Transfer end = processes_->begin_send(0, Tag::steps, {});
-    for (const Sent& sent : under_way_)
-      processes_->wait({&sent.transfer, 1}, "taking what steps took", patience_);
-    under_way_.clear();
-    processes_->wait({&end, 1}, "taking what steps took", patience_);
+  /// However long a model takes to load.
+  int64_t least(int64_t value) override {
+    for (const std::string& of_rank : processes_->exchange(Tag::meeting, std::to_string(value)))
+      value = std::min<int64_t>(value, std::stoll(of_rank));
+    return value;
   }
 
  private:
-  struct Sent {
-    std::array<RankStep, 1> step;
-    Transfer transfer;
-  };
   std::shared_ptr<ProcessGroup> processes_;
-  std::chrono::milliseconds patience_;
-  std::deque<Sent> under_way_;
+  Outbox orders_;
+  std::vector<std::byte> message_;
 };
 
 /// Appends the reports that have come from all other ranks, without waiting. Only the first rank calls it.
@@ -73,22 +57,13 @@ void take_reports(ProcessGroup& processes, std::vector<RankStep>& steps) {
   }
 }
 
-/// Waits for the end of all other ranks' reports, and ignores reports before the end.
+/// Waits for the end of all other ranks' reports, an empty message, and ignores reports before it.
 void end_reports(ProcessGroup& processes, std::chrono::milliseconds patience) {
-  constexpr std::chrono::microseconds kPause{100};
-  const auto end = std::chrono::steady_clock::now() + patience;
   std::vector<std::byte> message;
   for (int32_t other = 1; other < processes.rank().count; ++other) {
-    for (;;) {
-      if (processes.receive_if_there(other, Tag::steps, message)) {
-        if (message.empty()) break;
-        continue;
-      }
-      processes.check();
-      if (std::chrono::steady_clock::now() > end)
-        fail("{} did not end in {} ms", processes.name_of(other), patience.count());
-      std::this_thread::sleep_for(kPause);
-    }
+    do
+      processes.receive(other, Tag::steps, message, patience);
+    while (!message.empty());
   }
 }
 
@@ -100,7 +75,7 @@ class ProcessRanks final : public Ranks {
         has_gpus_(uses_cuda(options)),
         share_(source, processes_->rank()),
         backends_(options, source, nullptr),
-        channel_(make_process_channel(processes_, patience_)) {}
+        channel_(processes_, patience_) {}
 
   /// Ends the others.
   ~ProcessRanks() override {
@@ -137,14 +112,14 @@ class ProcessRanks final : public Ranks {
   }
 
  private:
-  RankChannel& channel() override { return *channel_; }
+  RankChannel& channel() override { return channel_; }
 
   std::shared_ptr<ProcessGroup> processes_;
   std::chrono::milliseconds patience_;
   bool has_gpus_;
   ModelShard share_;
   RankBackends backends_;
-  std::unique_ptr<RankChannel> channel_;
+  ProcessChannel channel_;
 };
 
 }  // namespace
@@ -169,12 +144,13 @@ void follow_first_process(const ModelSource& source, const EngineOptions& option
   ModelShard share(source, processes.rank());
   {
     RankBackends backends(options, source, nullptr);
-    const std::unique_ptr<RankChannel> channel =
-        make_process_channel(options.processes, rank_patience(options));
-    StepReports reports(options.processes, rank_patience(options));
-    follow(share, options, logit_slice, backends.make(processes.rank().index), *channel,
-           {.on_step = [&](const RankStep& step) { reports.send(step); }});
-    reports.end();
+    ProcessChannel channel(options.processes, rank_patience(options));
+    Outbox reports(options.processes, Tag::steps, "taking what steps took", rank_patience(options));
+    follow(
+        share, options, logit_slice, backends.make(processes.rank().index), channel,
+        {.on_step = [&](const RankStep& step) { reports.send(0, 0, std::as_bytes(std::span(&step, 1))); }});
+    reports.send(0, 0, {});
+    reports.wait();
     backends.end_in_order();
   }
   processes.end_in_order(rank_patience(options));

@@ -4,9 +4,7 @@
 #include <utility>
 
 #include "kernels/base/thread_pool.h"
-#include "kernels/comm/process_communicator.h"
 #include "kernels/comm/process_group.h"
-#include "kernels/comm/thread_communicator.h"
 #include "kernels/cuda/device/devices.h"
 
 namespace minfer {

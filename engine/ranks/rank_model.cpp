@@ -55,17 +55,16 @@ int64_t RankModel::usable_bytes(const DeviceMemory& memory) const {
 }
 
 int64_t RankModel::state_bytes() const {
-  return options_.num_state_slots * static_cast<int64_t>(RecurrentStatePool::slot_bytes(config()));
+  return options_.num_state_slots * state_slot_bytes(config());
 }
 
 int64_t RankModel::host_bytes_beside_states() const {
   const auto free_bytes = static_cast<int64_t>(available_memory_bytes());
   if (state_bytes() == 0 || state_bytes() < free_bytes) return free_bytes - state_bytes();
-  const auto slot_bytes = static_cast<int64_t>(RecurrentStatePool::slot_bytes(config()));
+  const int64_t slot_bytes = state_slot_bytes(config());
   fail(
       "max-num-seqs: the states of {} sequences take {} bytes, {} each, and {} bytes of memory are free: "
-      "lower "
-      "it to {}",
+      "lower it to {}",
       options_.num_state_slots, state_bytes(), slot_bytes, free_bytes,
       std::max<int64_t>(1, (free_bytes - 1) / slot_bytes));
 }
@@ -107,9 +106,17 @@ int64_t RankModel::device_bytes_left(const DeviceMemory& memory) const {
 
 int64_t RankModel::most_kv_blocks(int64_t copy_bytes) const {
   const int64_t budget = cache_room().cache_bytes - (options_.num_blocks > 0 ? 0 : copy_bytes);
-  const auto block_bytes = static_cast<int64_t>(KvCache::block_bytes(
-      config(), *options_.kv_layout, options_.kv_cache_dtype.value(), options_.block_size));
+  const int64_t block_bytes = kv_block_bytes(config(), options_, options_.kv_cache_dtype.value());
   return std::max<int64_t>(1, budget / (block_bytes + options_.draft_block_bytes));
+}
+
+void RankModel::complete(EngineOptions& options, const std::function<int64_t(int64_t)>& least) {
+  choose_state_copies(options, config(), cache_room());
+  if (config().is_recurrent()) limit_state_copies(options, least(*options.num_state_copies));
+  check_state_before_drafts(options, config());
+  const int64_t copy_bytes = *options.num_state_copies * state_slot_bytes(config());
+  choose_kv_blocks(options, config(), least(most_kv_blocks(copy_bytes)));
+  make_decoder(options);
 }
 
 void RankModel::make_decoder(const EngineOptions& options) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "engine/options/engine_options.h"
@@ -11,19 +12,19 @@ namespace minfer {
 /// A rank's share of a model, or all of it, made ready to run: its weights on a backend, KV memory, and the decoder
 /// over both. It is made in two steps; between them the ranks agree on the number of KV blocks. Everything is
 /// allocated here: weights, the ops' workspace, then activations, states of sequences and KV blocks from what is left.
-/// If a model does not fit into a GPU's memory, the error says what would fit (memory_fit.h). Used from one thread.
+/// If a model does not fit into a GPU's memory, the error says what would fit. Used from one thread.
 class RankModel {
  public:
-  /// Loads the weights. `options`: those by model and backend are chosen (choose_backend_options()). `source` outlives the model.
+  /// Loads the weights. `options`: those by model and backend are chosen (choose_for_backend()). `source` outlives the model.
   RankModel(const ModelSource& source, const EngineOptions& options, int32_t logit_slice,
             const LoadProgress& progress, std::unique_ptr<Backend> backend);
 
-  /// The backend's memory for the cache, beside all else. Throws Error if there is none.
-  CacheRoom cache_room() const;
   /// The number of KV blocks that fit beside `copy_bytes` of copies of states, at least 1. Throws Error as cache_room() does.
   int64_t most_kv_blocks(int64_t copy_bytes = 0) const;
   /// Bytes of the activations that make_decoder() will allocate.
   int64_t workspace_bytes() const { return workspace_bytes_; }
+  /// Makes the rest. Chooses the sizes that are not chosen, as all ranks have room for them: `least` is the least of all ranks' values.
+  void complete(EngineOptions& options, const std::function<int64_t(int64_t)>& least);
   /// Makes the rest. `options`: all sizes are chosen.
   void make_decoder(const EngineOptions& options);
 
@@ -40,6 +41,8 @@ class RankModel {
   LaunchedStep launch(const StepArgs& step);
 
  private:
+  /// The backend's memory for the cache, beside all else. Throws Error if there is none.
+  CacheRoom cache_room() const;
   /// Bytes of a GPU's memory that all of the model may use.
   int64_t usable_bytes(const DeviceMemory& memory) const;
   /// Bytes left for the cache. Throws Error if there are none, unless its size is given.

@@ -3,7 +3,6 @@
 #include <memory>
 #include <vector>
 
-#include "engine/ranks/rank_channel.h"
 #include "engine/ranks/step_message.h"
 #include "kernels/backend.h"
 #include "models/decoder/weights/model_source.h"
@@ -28,17 +27,36 @@ class Ranks {
   /// The least of all ranks' values; waits for them.
   int64_t least(int64_t value) { return channel().least(value); }
   /// Says that the first rank is ready to lead; the others are ready too.
-  void begin();
+  void begin() {
+    least(0);
+    has_begun_ = true;
+  }
   /// Orders the others to launch the same step, which the first rank launches after this call.
-  void launch(const StepArgs& step);
+  void launch(const StepArgs& step) {
+    ++open_steps_;
+    channel().send(orders_.launch(step));
+  }
   /// Orders the others to finish their oldest step, when the first rank has finished it.
-  void finish();
+  void finish() {
+    --open_steps_;
+    channel().send(orders_.plain(RankOrder::finish));
+    check();
+  }
   /// Takes the times of recorded steps on the others, as far as they have reported since the last call. Does not wait for them.
   virtual void take_steps(std::vector<RankStep>& steps) = 0;
   /// Makes the others report to `tracer` the steps launched from now on, if they are in this process. Call it when no step is under way.
-  void begin_trace(DeviceTracer& tracer);
+  void begin_trace(DeviceTracer& tracer) {
+    use_tracer(&tracer);
+    orders_.set_traced(true);
+  }
   /// Returns what the others recorded since begin_trace(); waits for them. `tracer` still traces. Call it when no step is under way.
-  std::vector<RankTrace> end_trace();
+  std::vector<RankTrace> end_trace() {
+    orders_.set_traced(false);
+    channel().send(orders_.plain(RankOrder::meet));
+    least(0);
+    use_tracer(nullptr);
+    return take_traces();
+  }
   /// The readers of the hardware counters of the others' devices, or the reason for none where a
   /// device has counters. Call it once they have begun; the samplers live as long as the ranks.
   virtual std::vector<RankCounters> counters() const { return {}; }
@@ -67,5 +85,20 @@ class Ranks {
 /// same time. Throws Error if the model cannot be divided so, or the machine has too few devices. `source` outlives the ranks.
 std::unique_ptr<Ranks> make_thread_ranks(const ModelSource& source, const EngineOptions& options,
                                          int32_t logit_slice);
+
+/// Makes ranks that are processes, which a launcher started; this process is the first. `options` name
+/// the processes. Throws Error if the model cannot be divided among them. `source` outlives the ranks.
+std::unique_ptr<Ranks> make_process_ranks(const ModelSource& source, const EngineOptions& options);
+
+/// Sets the number of ranks to the number of processes. Throws Error if another number is asked for.
+void choose_for_processes(EngineOptions& options);
+
+/// Thrown instead of an Error when a process of another rank than the first has done all that it was started for.
+struct FollowedToEnd {};
+
+/// Runs such a process: follow() with its share of `source`, then throws
+/// FollowedToEnd. If follow() throws, tells the other processes and rethrows.
+[[noreturn]] void follow_first_process(const ModelSource& source, const EngineOptions& options,
+                                       int32_t logit_slice);
 
 }  // namespace minfer

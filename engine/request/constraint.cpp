@@ -13,18 +13,6 @@ namespace {
 /// The limit of the search for text that follows for certain: its tokens share a step with other sequences' decoding.
 constexpr size_t kMostForcedBytes = 256;
 
-class TimeSpent {
- public:
-  explicit TimeSpent(int64_t& sum_ns) : sum_ns_(sum_ns), begin_ns_(now_ns()) {}
-  ~TimeSpent() { sum_ns_ += now_ns() - begin_ns_; }
-  TimeSpent(const TimeSpent&) = delete;
-  TimeSpent& operator=(const TimeSpent&) = delete;
-
- private:
-  int64_t& sum_ns_;
-  int64_t begin_ns_;
-};
-
 /// True if the pieces of these tokens, joined, are this text.
 bool writes(const Tokenizer& tokenizer, std::span<const TokenId> tokens, std::string_view text) {
   for (const TokenId token : tokens) {
@@ -60,12 +48,13 @@ Constraint::Constraint(const Request& request, const Tokenizer& tokenizer,
       min_tokens_(request.sampling.min_tokens),
       compile_ns_(request.grammar->compile_ns),
       matcher_(request.grammar) {
-  const TimeSpent time(time_ns_);
+  const int64_t begin_ns = now_ns();
   find_allowed(0);
+  time_ns_ = now_ns() - begin_ns;
 }
 
 Constraint::Advance Constraint::advance(TokenId token, int32_t num_output, int32_t num_left, size_t slice) {
-  const TimeSpent time(time_ns_);
+  const int64_t begin_ns = now_ns();
   Advance next;
   if (!is_paused_) {
     work_ = {};
@@ -83,6 +72,7 @@ Constraint::Advance Constraint::advance(TokenId token, int32_t num_output, int32
   is_paused_ = next.is_pending;
   next.work = work_.spent() - work_before;
   if (!is_paused_) next.forced = forced_;
+  time_ns_ += now_ns() - begin_ns;
   return next;
 }
 

@@ -10,11 +10,10 @@
 #include "engine/options/speculation_options.h"
 #include "engine/request/constraint.h"
 #include "engine/request/drafter.h"
-#include "engine/request/given_scores.h"
 #include "engine/request/output_assembler.h"
 #include "engine/request/request.h"
 #include "engine/request/sampling_state.h"
-#include "engine/request/scheduled_sequence.h"
+#include "engine/request/sequence.h"
 #include "models/tokenizer/tokenizer.h"
 
 namespace minfer {

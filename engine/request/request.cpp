@@ -1,5 +1,6 @@
 #include "engine/request/request.h"
 
+#include <array>
 #include <type_traits>
 
 #include "kernels/base/error.h"
@@ -24,19 +25,8 @@ void check_token(const char* field, TokenId token, int32_t vocab_size) {
 }  // namespace
 
 std::string_view name(FinishReason reason) {
-  switch (reason) {
-    case FinishReason::stop:
-      return "stop";
-    case FinishReason::length:
-      return "length";
-    case FinishReason::cancelled:
-      return "cancelled";
-    case FinishReason::refused:
-      return "refused";
-    case FinishReason::error:
-      return "error";
-  }
-  return "unknown";
+  static constexpr std::array<std::string_view, 5> kNames{"stop", "length", "cancelled", "refused", "error"};
+  return kNames[static_cast<size_t>(reason)];
 }
 
 void SamplingParams::validate(int32_t vocab_size) const {

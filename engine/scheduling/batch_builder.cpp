@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/options/sizes.h"
 #include "kernels/base/error.h"
 
 namespace minfer {
@@ -38,8 +39,7 @@ HostBatch HostBatch::of(const EngineOptions& options) {
   const auto max_tokens = static_cast<size_t>(options.max_num_batched_tokens);
   const auto max_seqs = static_cast<size_t>(std::min(options.max_num_seqs, options.max_num_batched_tokens));
   const bool has_window_table = options.kv_layout.value_or(KvLayout{}).has_window_table;
-  batch.max_blocks =
-      options.max_model_len / options.block_size + (options.max_model_len % options.block_size != 0);
+  batch.max_blocks = static_cast<int32_t>(blocks_for(options.max_model_len, options.block_size));
   batch.window_row = has_window_table ? static_cast<int32_t>(max_seqs) : 0;
   batch.token_ids.resize(max_tokens);
   batch.positions.resize(max_tokens);
@@ -71,7 +71,8 @@ const HostBatch& BatchBuilder::build(const ScheduledBatch& scheduled) {
     const bool is_decode = batch_.num_sequences < scheduled.num_decode_sequences;
     add_block_rows(*each.sequence);
     add_tokens(each);
-    add_shape(each, is_decode);
+    batch_.shape.add_sequence(is_decode, each.first_token + each.num_tokens, each.num_tokens,
+                              each.num_logit_rows);
     if (is_decode) batch_.num_decode_tokens = batch_.num_tokens;
   }
   return batch_;
@@ -125,11 +126,6 @@ void BatchBuilder::add_tokens(const ScheduledSequence& scheduled) {
   for (int32_t i = scheduled.num_logit_rows; i > 0; --i) {
     batch_.logit_rows[static_cast<size_t>(batch_.num_logit_rows++)] = batch_.num_tokens - i;
   }
-}
-
-void BatchBuilder::add_shape(const ScheduledSequence& scheduled, bool is_decode) {
-  batch_.shape.add_sequence(is_decode, scheduled.first_token + scheduled.num_tokens, scheduled.num_tokens,
-                            scheduled.num_logit_rows);
 }
 
 ForwardBatch HostBatch::view() const {

@@ -76,7 +76,6 @@ class BatchBuilder {
   void add_tokens(const ScheduledSequence& scheduled);
   void add_block_rows(const Sequence& sequence);
   void add_block_row(const Sequence& sequence, const Table& table, int32_t row_index);
-  void add_shape(const ScheduledSequence& scheduled, bool is_decode);
 
   const int32_t block_size_;
   const int32_t parts_;         ///< of a KV block (KvLayout)

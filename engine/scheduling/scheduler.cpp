@@ -8,13 +8,6 @@
 #include "kernels/base/error.h"
 
 namespace minfer {
-namespace {
-
-void check_positive(const char* option, int32_t value) {
-  if (value <= 0) fail("{}: {}, expected at least 1", option, value);
-}
-
-}  // namespace
 
 std::string_view name(SchedulingPolicy policy) {
   static constexpr std::array<std::string_view, 3> kNames{"fcfs", "priority", "shortest"};
@@ -42,9 +35,6 @@ Scheduler::Scheduler(const EngineOptions& options, BlockManager& blocks, const P
       prefill_limit_(prefill_limit),
       served_before_{options.policy},
       waiting_(served_before_) {
-  check_positive("max_model_len", options.max_model_len);
-  check_positive("max_num_seqs", options.max_num_seqs);
-  check_positive("max_num_batched_tokens", options.max_num_batched_tokens);
   if (!options.enable_chunked_prefill && options.max_num_batched_tokens < options.max_model_len) {
     fail("max_num_batched_tokens: {} with chunked prefill off, expected at least max_model_len = {}",
          options.max_num_batched_tokens, options.max_model_len);
@@ -366,7 +356,11 @@ void Scheduler::commit(const ScheduledSequence& scheduled, std::span<const Token
       scheduled.num_drawn();
   sequence.tokens.insert(sequence.tokens.end(), new_tokens.begin(), new_tokens.end());
   blocks_.publish(sequence);
-  if (scheduled.state_before >= 0) end_drafts(sequence, scheduled.state_before, num_rejected > 0);
+  if (scheduled.state_before >= 0 && num_rejected > 0) {
+    sequence.state_before = scheduled.state_before;
+  } else if (scheduled.state_before >= 0) {
+    state_copies_.drop(scheduled.state_before);
+  }
   if (scheduled.state_copy >= 0) {
     const auto last_block = static_cast<size_t>(sequence.num_computed / blocks_.block_size()) - 1;
     state_copies_.keep(scheduled.state_copy, blocks_.content(sequence.blocks[last_block]));

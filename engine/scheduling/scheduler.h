@@ -11,7 +11,7 @@
 #include "engine/memory/block_manager.h"
 #include "engine/memory/state_copies.h"
 #include "engine/options/engine_options.h"
-#include "engine/request/scheduled_sequence.h"
+#include "engine/request/sequence.h"
 #include "engine/scheduling/prefill_budget.h"
 #include "kernels/forward_batch.h"
 
@@ -74,11 +74,9 @@ struct Refusal {
 /// and only commit() advances `num_computed`, so that the next batch can be scheduled while one still runs.
 class Scheduler {
  public:
-  /// `options` with all sizes chosen (none 0); `blocks` outlives the scheduler. At most
-  /// max_num_batched_tokens sequences run at once, so that each can decode. Throws Error if a size is not
-  /// positive, or if chunked prefill is off and max_num_batched_tokens < max_model_len: a sequence of any
-  /// length must then fit into one step.
-  /// `prefill_limit` outlives the scheduler; null: prompts get all that decoding leaves.
+  /// `options` with all sizes chosen (none 0); `blocks` outlives the scheduler. At most max_num_batched_tokens sequences run at
+  /// once, so that each can decode. Throws Error if chunked prefill is off and max_num_batched_tokens < max_model_len: a sequence of
+  /// any length must then fit into one step. `prefill_limit` outlives the scheduler; null: prompts get all that decoding leaves.
   Scheduler(const EngineOptions& options, BlockManager& blocks, const PrefillBudget* prefill_limit = nullptr);
 
   /// Takes a sequence into the queue and caps its max_tokens to what fits into max_model_len and the KV cache. A sequence that can
@@ -152,7 +150,6 @@ class Scheduler {
   int32_t begin_copy(Sequence& sequence);
   bool may_undo(int32_t num_tokens, bool is_copied) const;
   int32_t copy_state_before(const Sequence& sequence);
-  void end_drafts(Sequence& sequence, int32_t state_before, bool is_undone);
   void take_back_state(Sequence& sequence);
   void give_back_states(Sequence& sequence);
   void preempt_last();

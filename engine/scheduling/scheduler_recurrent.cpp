@@ -52,15 +52,6 @@ int32_t Scheduler::copy_state_before(const Sequence& sequence) {
   return batch_.state_restores.back().to;
 }
 
-/// The step with drafts is committed.
-void Scheduler::end_drafts(Sequence& sequence, int32_t state_before, bool is_undone) {
-  if (is_undone) {
-    sequence.state_before = state_before;
-  } else {
-    state_copies_.drop(state_before);
-  }
-}
-
 /// Makes the sequence's tokens of this step begin with the state in front of its last drafts.
 void Scheduler::take_back_state(Sequence& sequence) {
   batch_.state_restores.push_back({sequence.state_before, sequence.state_slot});

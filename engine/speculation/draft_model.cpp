@@ -66,8 +66,7 @@ DraftModel::DraftModel(const EngineOptions& options, const ModelConfig& target, 
 }
 
 EngineOptions DraftModel::reserved(EngineOptions options) const {
-  options.draft_block_bytes = static_cast<int64_t>(KvCache::block_bytes(
-      source_->config(), *options_.kv_layout, options_.kv_cache_dtype.value(), options_.block_size));
+  options.draft_block_bytes = kv_block_bytes(source_->config(), options_, options_.kv_cache_dtype.value());
   options.draft_workspace_bytes = model_->workspace_bytes();
   return options;
 }

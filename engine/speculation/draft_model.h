@@ -10,7 +10,6 @@
 #include "engine/request/drafter.h"
 #include "engine/scheduling/batch_builder.h"
 #include "engine/speculation/draft_source.h"
-#include "engine/speculation/hit_rate.h"
 
 namespace minfer {
 

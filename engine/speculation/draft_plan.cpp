@@ -82,10 +82,6 @@ double DraftPlanner::plan(std::span<DraftCandidate> candidates, const DraftSitua
 
 DraftCosts::DraftCosts() : rows_(kNumBuckets) {}
 
-const DraftCosts::Row& DraftCosts::row_of(int32_t num_sequences) const {
-  return rows_[bucket(num_sequences)];
-}
-
 void DraftCosts::add(int32_t num_sequences, int32_t num_drafts, int64_t ns) {
   Row& row = rows_[bucket(num_sequences)];
   if (row.cells.empty()) row.cells.resize(kNumBuckets);
@@ -103,13 +99,13 @@ void DraftCosts::add(int32_t num_sequences, int32_t num_drafts, int64_t ns) {
 }
 
 bool DraftCosts::lacks_baseline(int32_t num_sequences) const {
-  const Row& row = row_of(num_sequences);
+  const Row& row = rows_[bucket(num_sequences)];
   if (row.cells.empty()) return true;
   return row.cells[0].num_samples < kFewSamples || row.clock - row.cells[0].time > kBaselineAge;
 }
 
 int32_t DraftCosts::most_drafts(int32_t num_sequences) const {
-  const Row& row = row_of(num_sequences);
+  const Row& row = rows_[bucket(num_sequences)];
   int32_t most_known = 2 + num_sequences / 4;
   for (const Cell& cell : row.cells)
     most_known = std::max(most_known, cell.num_drafts);
@@ -125,7 +121,7 @@ double DraftCosts::trusted_ns(const Row& row, const Cell& cell) const {
 }
 
 double DraftCosts::estimate(int32_t num_sequences, int32_t num_drafts) const {
-  const Row& row = row_of(num_sequences);
+  const Row& row = rows_[bucket(num_sequences)];
   if (row.cells.empty() || row.cells[0].num_samples == 0) return 0.0;
   if (num_drafts == 0) return row.cells[0].median_ns;
   const size_t wanted = bucket(num_drafts);

@@ -43,7 +43,6 @@ class DraftCosts {
   };
 
   double trusted_ns(const Row& row, const Cell& cell) const;
-  const Row& row_of(int32_t num_sequences) const;
 
   std::vector<Row> rows_;  ///< by num_sequences
 };

@@ -4,6 +4,7 @@
 
 #include "engine/request/live_request.h"
 #include "engine/speculation/ngram_drafter.h"
+#include "kernels/base/random.h"
 
 namespace minfer {
 namespace {
@@ -146,10 +147,6 @@ void Speculator::set_drafting(bool drafting, std::span<Sequence* const> running)
   }
 }
 
-void Speculator::checked(LiveRequest& request, int32_t num_drafts, int32_t num_accepted) {
-  request.drafter->checked(num_drafts, num_accepted);
-}
-
 void Speculator::finished(const ScheduledBatch& step, int64_t begin_ns, int64_t end_ns) {
   const bool overlapped = begin_ns < last_end_ns_;
   const int64_t took_ns = end_ns - std::max(begin_ns, last_end_ns_);
@@ -182,6 +179,27 @@ std::unique_ptr<Speculator> make_speculator(const EngineOptions& options,
       break;
   }
   return std::make_unique<Speculator>(options, std::move(source), step_cost);
+}
+
+StandingTokens standing_tokens(const LiveRequest& request, std::span<const SampledToken> drawn,
+                               std::optional<double> acceptance, std::vector<TokenId>& tokens) {
+  constexpr uint64_t kSeed = 1;
+  tokens.clear();
+  for (size_t i = 0; i < drawn.size(); ++i) {
+    if (!drawn[i].is_drawn()) return {.is_stuck = true};
+    TokenId token = drawn[i].token;
+    bool goes_on = i + 1 < drawn.size();
+    if (goes_on && acceptance) {
+      goes_on = uniform(kSeed, request.size() + static_cast<int64_t>(i)) < *acceptance;
+      if (goes_on) token = request.drafts[i];
+    } else if (goes_on) {
+      goes_on = request.drafts[i] == token;
+    }
+    tokens.push_back(token);
+    if (request.ends_with(token)) return {.ends = true};
+    if (!goes_on) break;
+  }
+  return {};
 }
 
 }  // namespace minfer

@@ -1,18 +1,36 @@
 #pragma once
 
+#include <algorithm>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "engine/options/engine_options.h"
+#include "engine/request/live_request.h"
 #include "engine/scheduling/scheduler.h"
 #include "engine/scheduling/step_cost.h"
 #include "engine/speculation/draft_model.h"
 #include "engine/speculation/draft_plan.h"
 #include "engine/speculation/draft_source.h"
-#include "engine/speculation/trial_budget.h"
 
 namespace minfer {
+
+/// The time that may be spent on drafts before their worth is known: a share of the time of all steps
+/// so far. So a draft model that proves too slow, or mostly wrong, has cost no more than that share.
+class TrialBudget {
+ public:
+  static constexpr double kShare = 1.0 / 16.0;
+
+  void step_took(double ns) { earned_ns_ += kShare * ns; }
+  void spent(double ns) { spent_ns_ += ns; }
+  /// The time left, in ns.
+  double left_ns() const { return std::max(0.0, earned_ns_ - spent_ns_); }
+
+ private:
+  double earned_ns_ = 0.0;
+  double spent_ns_ = 0.0;
+};
 
 /// Decides before each step which sequences bring drafts to it, and how many: those with which the step is expected to
 /// give more tokens a second than without, by the hit rates of the drafts and the measured step times. Engine thread.
@@ -26,8 +44,6 @@ class Speculator {
 
   /// Gives running sequences drafts, or takes them away. Before each schedule().
   void propose(Scheduler& scheduler);
-  /// Takes the result of a check of a request's drafts.
-  void checked(LiveRequest& request, int32_t num_drafts, int32_t num_accepted);
   /// Takes a finished step, whose scheduling began at `begin_ns`.
   void finished(const ScheduledBatch& step, int64_t begin_ns, int64_t end_ns);
 
@@ -60,5 +76,18 @@ class Speculator {
 std::unique_ptr<Speculator> make_speculator(const EngineOptions& options,
                                             std::unique_ptr<DraftModel> draft_model,
                                             const StepCost& step_cost);
+
+/// The fate of a sequence's drawn tokens, beside the tokens that stand.
+struct StandingTokens {
+  bool ends = false;      ///< the last one ends the generation
+  bool is_stuck = false;  ///< no token can follow the last one
+};
+
+/// Sets `tokens` to the tokens of `drawn` that stand: at least the first, which must be drawn. `drawn[i]` follows if the drafts
+/// before it are right, so it stands while each of these equals the token drawn in its place. Nothing stands behind a token
+/// that ends the generation. `acceptance`: instead, a draft is right with this chance
+/// (SpeculationOptions::synthetic_acceptance), the same each time for a position of the sequence, and replaces the drawn token.
+StandingTokens standing_tokens(const LiveRequest& request, std::span<const SampledToken> drawn,
+                               std::optional<double> acceptance, std::vector<TokenId>& tokens);
 
 }  // namespace minfer

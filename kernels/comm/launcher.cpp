@@ -30,11 +30,6 @@ std::filesystem::path module_path() {
   return {};
 }
 
-template <class Function>
-Function* find_function(void* module, const char* name) {
-  return reinterpret_cast<Function*>(::dlsym(module, name));
-}
-
 std::unique_ptr<ProcessTransport> make_transport(const Launch& launch) {
   const std::string started = fmt::format("{} started {} processes of minfer", launch.launcher, launch.count);
   const std::filesystem::path path = module_path();
@@ -49,8 +44,8 @@ std::unique_ptr<ProcessTransport> make_transport(const Launch& launch) {
   }
   void* module = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (module == nullptr) fail("{}, but its module cannot be loaded: {}", started, ::dlerror());
-  auto* version = find_function<int32_t()>(module, kTransportVersionFunction);
-  auto* make = find_function<ProcessTransport*(std::string&)>(module, kMakeTransportFunction);
+  const auto version = reinterpret_cast<TransportVersionFunction>(::dlsym(module, kTransportVersionFunction));
+  const auto make = reinterpret_cast<MakeTransportFunction>(::dlsym(module, kMakeTransportFunction));
   if (version == nullptr || make == nullptr || version() != kTransportModuleVersion)
     fail("{} is of another version than this program: build or install both together", path.string());
   std::string error;
@@ -60,8 +55,7 @@ std::unique_ptr<ProcessTransport> make_transport(const Launch& launch) {
     const Rank rank = transport->rank();
     fail(
         "{}, but MPI calls this one rank {} of {}, expected rank {}: the launcher is of another MPI than "
-        "Open MPI "
-        "(with srun: --mpi=pmix)",
+        "Open MPI (with srun: --mpi=pmix)",
         started, rank.index, rank.count, launch.rank);
   }
   return transport;

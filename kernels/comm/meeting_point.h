@@ -19,7 +19,6 @@ class MeetingPoint {
   /// `patience`: how long a rank waits for the others before it sets `failure`.
   MeetingPoint(int32_t count, std::shared_ptr<RankFailure> failure, std::chrono::milliseconds patience);
 
-  int32_t count() const { return static_cast<int32_t>(brought_.size()); }
   /// The pointer that rank `index` has brought; valid until all have left.
   void* brought(int32_t index) const { return brought_[static_cast<size_t>(index)]; }
   /// Waits for all ranks, each of which brings a pointer. Throws DeviceError, in every rank, once a rank has failed or does not come.

@@ -1,9 +1,9 @@
-#include "kernels/comm/process_communicator.h"
-
 #include <algorithm>
 #include <utility>
 
 #include "kernels/base/thread_pool.h"
+#include "kernels/comm/host_communicator.h"
+#include "kernels/comm/process_group.h"
 
 namespace minfer {
 namespace {

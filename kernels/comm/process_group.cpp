@@ -34,10 +34,6 @@ class Pause {
   Clock::time_point begin_ = Clock::now();
 };
 
-std::span<const std::byte> bytes_of(const std::string& text) {
-  return std::as_bytes(std::span(text));
-}
-
 }  // namespace
 
 ProcessGroup::ProcessGroup(std::unique_ptr<ProcessTransport> transport, const ProcessInfo& own)
@@ -62,27 +58,23 @@ ProcessGroup::~ProcessGroup() {
 /// Each process tells all others its name, host and cores; the first one also tells its address.
 void ProcessGroup::greet(const ProcessInfo& own) {
   const std::string where = rank_.is_first() ? lifelines_.listen() : "";
-  const std::string greeting = fmt::format("{}\n{}\n{}\n{}\n", own.host, own.process_id, own.cores, where);
-  std::vector<Transfer> sent;
-  for (int32_t other = 0; other < rank_.count; ++other)
-    if (other != rank_.index) sent.push_back(begin_send(other, Tag::greeting, bytes_of(greeting)));
-  processes_[static_cast<size_t>(rank_.index)] = own;
-  std::vector<std::byte> message;
-  for (int32_t other = 0; other < rank_.count; ++other) {
-    if (other == rank_.index) continue;
-    receive(other, Tag::greeting, message);
-    std::istringstream lines(std::string(reinterpret_cast<const char*>(message.data()), message.size()));
-    ProcessInfo& process = processes_[static_cast<size_t>(other)];
-    std::string process_id, first_is_at;
+  const std::vector<std::string> greetings =
+      exchange(Tag::greeting, fmt::format("{}\n{}\n{}\n{}\n", own.host, own.process_id, own.cores, where));
+  std::string process_id, first_is_at;
+  for (size_t other = greetings.size(); other-- > 0;) {
+    std::istringstream lines(greetings[other]);
+    ProcessInfo& process = processes_[other];
     std::getline(lines, process.host);
     std::getline(lines, process_id);
     std::getline(lines, process.cores);
     std::getline(lines, first_is_at);
     process.process_id = std::atoll(process_id.c_str());
-    if (other == 0) num_unwatched_ = lifelines_.connect(first_is_at) ? 0 : 1;
   }
-  wait(sent, "the greeting", kNoLimit);
-  if (rank_.is_first()) num_unwatched_ = rank_.count - 1 - lifelines_.accept(rank_.count - 1);
+  if (rank_.is_first()) {
+    num_unwatched_ = rank_.count - 1 - lifelines_.accept(rank_.count - 1);
+  } else {
+    num_unwatched_ = lifelines_.connect(first_is_at) ? 0 : 1;
+  }
 }
 
 std::string ProcessGroup::name_of(int32_t rank) const {
@@ -203,6 +195,42 @@ bool ProcessGroup::receive_if_there(int32_t from, Tag tag, std::vector<std::byte
   const Transfer transfer = begin_receive(from, tag, message);
   wait({&transfer, 1}, "a message", kNoLimit);
   return true;
+}
+
+std::vector<std::string> ProcessGroup::exchange(Tag tag, const std::string& own,
+                                                std::chrono::milliseconds patience) {
+  std::vector<Transfer> sent;
+  for (int32_t other = 0; other < rank_.count; ++other)
+    if (other != rank_.index) sent.push_back(begin_send(other, tag, std::as_bytes(std::span(own))));
+  std::vector<std::string> all(static_cast<size_t>(rank_.count), own);
+  std::vector<std::byte> message;
+  for (int32_t other = 0; other < rank_.count; ++other) {
+    if (other == rank_.index) continue;
+    receive(other, tag, message, patience);
+    all[static_cast<size_t>(other)].assign(reinterpret_cast<const char*>(message.data()), message.size());
+  }
+  wait(sent, "what ranks tell each other", patience);
+  return all;
+}
+
+void Outbox::send(int32_t first, int32_t last, std::span<const std::byte> bytes) {
+  constexpr size_t kMostUnderWay = 64;  // more than the steps that a device is ahead
+  const auto has_left = [this](Message& message) {
+    std::erase_if(message.transfers, [this](Transfer transfer) { return processes_->is_done(transfer); });
+    return message.transfers.empty();
+  };
+  while (!under_way_.empty() && has_left(under_way_.front()))
+    under_way_.pop_front();
+  wait(kMostUnderWay - 1);
+  Message& message = under_way_.emplace_back();
+  message.bytes.assign(bytes.begin(), bytes.end());
+  for (int32_t other = first; other <= last; ++other)
+    message.transfers.push_back(processes_->begin_send(other, tag_, message.bytes));
+}
+
+void Outbox::wait(size_t most) {
+  for (; under_way_.size() > most; under_way_.pop_front())
+    processes_->wait(under_way_.front().transfers, what_, patience_);
 }
 
 }  // namespace minfer

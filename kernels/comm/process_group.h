@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -78,6 +79,9 @@ class ProcessGroup {
                std::chrono::milliseconds patience = kNoLimit);
   /// Takes the next message if it is there. Returns false if none is.
   bool receive_if_there(int32_t from, Tag tag, std::vector<std::byte>& message);
+  /// Returns the texts of all ranks, by rank. All call it, in the same order.
+  std::vector<std::string> exchange(Tag tag, const std::string& own,
+                                    std::chrono::milliseconds patience = kNoLimit);
 
  private:
   void greet(const ProcessInfo& own);
@@ -95,6 +99,32 @@ class ProcessGroup {
   std::mutex on_failure_mutex_;
   std::function<void(const std::string&)> on_failure_;
   Lifelines lifelines_;
+};
+
+/// Messages of one tag on their way to other ranks, with their bytes. Only a sender whom the others are far behind waits.
+class Outbox {
+ public:
+  /// `what` describes a wait in the error at `patience`.
+  Outbox(std::shared_ptr<ProcessGroup> processes, ProcessGroup::Tag tag, std::string_view what,
+         std::chrono::milliseconds patience)
+      : processes_(std::move(processes)), tag_(tag), what_(what), patience_(patience) {}
+
+  /// Sends to the ranks `first` to `last`.
+  void send(int32_t first, int32_t last, std::span<const std::byte> bytes);
+  /// Waits until at most `most` messages are under way.
+  void wait(size_t most = 0);
+
+ private:
+  struct Message {
+    std::vector<std::byte> bytes;
+    std::vector<Transfer> transfers;  ///< those that are not known to be done
+  };
+
+  std::shared_ptr<ProcessGroup> processes_;
+  ProcessGroup::Tag tag_;
+  std::string_view what_;
+  std::chrono::milliseconds patience_;
+  std::deque<Message> under_way_;
 };
 
 }  // namespace minfer

@@ -36,25 +36,8 @@ class ProcessExchange final : public RankExchange {
   ProcessExchange(std::shared_ptr<ProcessGroup> processes, std::chrono::milliseconds patience)
       : processes_(std::move(processes)), patience_(patience) {}
 
-  std::vector<std::string> exchange(Rank rank, const std::string& own) override {
-    std::vector<Transfer> sent;
-    for (int32_t other = 0; other < rank.count; ++other) {
-      if (other != rank.index)
-        sent.push_back(
-            processes_->begin_send(other, ProcessGroup::Tag::exchange, std::as_bytes(std::span(own))));
-    }
-    std::vector<std::string> all;
-    std::vector<std::byte> message;
-    for (int32_t other = 0; other < rank.count; ++other) {
-      if (other == rank.index) {
-        all.push_back(own);
-        continue;
-      }
-      processes_->receive(other, ProcessGroup::Tag::exchange, message, patience_);
-      all.emplace_back(reinterpret_cast<const char*>(message.data()), message.size());
-    }
-    processes_->wait(sent, "what ranks tell each other", patience_);
-    return all;
+  std::vector<std::string> exchange(Rank, const std::string& own) override {
+    return processes_->exchange(ProcessGroup::Tag::exchange, own, patience_);
   }
   RankFailure& failure() const override { return processes_->failure(); }
   void fail(const std::string& why) override { processes_->fail(why); }

@@ -10,12 +10,6 @@
 namespace minfer {
 namespace {
 
-std::string on_one_line(std::string text) {
-  std::ranges::replace_if(
-      text, [](char c) { return static_cast<unsigned char>(c) < ' '; }, ' ');
-  return text;
-}
-
 [[noreturn]] void fail_with_too_few(std::span<const RankGpus> ranks, const RankGpus& rank) {
   const auto needed = std::ranges::count(ranks, rank.host, &RankGpus::host);
   std::set<std::string> found;
@@ -31,6 +25,12 @@ std::string on_one_line(std::string text) {
 }
 
 }  // namespace
+
+std::string on_one_line(std::string text) {
+  std::ranges::replace_if(
+      text, [](char c) { return static_cast<unsigned char>(c) < ' '; }, ' ');
+  return text;
+}
 
 std::string write_gpus(const RankGpus& gpus) {
   std::string text;

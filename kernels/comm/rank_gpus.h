@@ -24,6 +24,9 @@ struct RankGpus {
   bool operator==(const RankGpus&) const = default;
 };
 
+/// A text with spaces in place of control characters, as a part of a line that ranks tell each other.
+std::string on_one_line(std::string text);
+
 /// Writes and reads this as text. Throws Error if the text is not of this form.
 std::string write_gpus(const RankGpus& gpus);
 RankGpus read_gpus(const std::string& text);

@@ -1,11 +1,10 @@
-#include "kernels/comm/thread_communicator.h"
-
 #include <algorithm>
 #include <cstdint>
 #include <utility>
 
 #include "kernels/base/clock.h"
 #include "kernels/base/thread_pool.h"
+#include "kernels/comm/host_communicator.h"
 #include "kernels/comm/meeting_point.h"
 
 namespace minfer {

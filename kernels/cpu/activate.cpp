@@ -1,6 +1,5 @@
 #include <cmath>
 
-#include "kernels/cpu/context/check.h"
 #include "kernels/cpu/ops.h"
 
 namespace minfer::cpu {

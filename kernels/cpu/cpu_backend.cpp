@@ -10,9 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "kernels/cpu/context/check.h"
 #include "kernels/cpu/lanes/lane_kernels.h"
-#include "kernels/cpu/quantise.h"
 
 namespace minfer::cpu {
 namespace {
@@ -145,17 +143,13 @@ void CpuBackend::draw(const StepArgs& step, const ForwardBatch& batch, Tensor lo
     cpu::sample(logits, rows.subspan(first, count), std::span(sampled).subspan(first, count), context());
   }
   if (step.share_op >= 0) {
-    if (step.followed_rows > 0) follow(step, batch, logits);
+    // The rest of a step whose tokens the first rank draws.
+    for (int64_t row = logits.rows; row < step.followed_rows; row += logits.rows)
+      logits = step.more_logits(batch, static_cast<int32_t>(row));
     share_tokens(step.share_op, sampled);
   }
   if (stamps_ != nullptr) stamps_->end_ns = now_ns();
   stamps_ = nullptr;
-}
-
-void CpuBackend::follow(const StepArgs& step, const ForwardBatch& batch, Tensor logits) {
-  for (int32_t rows = static_cast<int32_t>(logits.rows); rows < step.followed_rows;
-       rows += static_cast<int32_t>(logits.rows))
-    logits = step.more_logits(batch, rows);
 }
 
 HostCommunicator& CpuBackend::ranks() {

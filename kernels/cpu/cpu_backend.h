@@ -83,8 +83,6 @@ class CpuBackend : public Backend {
   /// Ends a step: draws its tokens, or gets them from the first rank.
   void draw(const StepArgs& step, const ForwardBatch& batch, Tensor logits, std::span<const SamplingRow> rows,
             std::vector<SampledToken>& sampled);
-  /// Runs the rest of a step whose tokens the first rank draws.
-  void follow(const StepArgs& step, const ForwardBatch& batch, Tensor logits);
   /// Brings the first rank's tokens to the others.
   void share_tokens(OpId op, std::span<SampledToken> sampled);
   void stamp(OpId op);

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/cpu/context/check.h"
 #include "kernels/cpu/ops.h"
 #include "kernels/cpu/product/linear.h"
 

@@ -2,7 +2,6 @@
 #include <span>
 
 #include "kernels/bias.h"
-#include "kernels/cpu/context/check.h"
 #include "kernels/cpu/product/linear.h"
 #include "kernels/cpu/product/row_products.h"
 

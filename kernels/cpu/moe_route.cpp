@@ -3,7 +3,6 @@
 #include <cmath>
 #include <span>
 
-#include "kernels/cpu/context/check.h"
 #include "kernels/cpu/ops.h"
 #include "kernels/expert_choice.h"
 

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/cpu/context/check.h"
 #include "kernels/cpu/ops.h"
 
 // Norms of rows, in place or into another tensor. A layer norm's sums are double, one element after the other.
@@ -66,14 +65,10 @@ void norm(const NormArgs& args, const OpContext& context) {
   const auto cols = static_cast<size_t>(args.x.cols);
   const auto threads = static_cast<size_t>(context.pool->threads());
   auto* rows = static_cast<float*>(context.workspace->take(threads * cols * sizeof(float)));
-  const int64_t pieces = pieces_for(args.x.rows, args.x.rows * args.x.cols, context);
-  context.pool->parallel_for(pieces, [&](int64_t piece, int32_t thread) {
+  for_each_part(args.x.rows, args.x.rows * args.x.cols, context, [&](int64_t t, int32_t thread) {
     float* row = rows + static_cast<size_t>(thread) * cols;
-    const IndexRange range = part_of(args.x.rows, piece, pieces);
-    for (int64_t t = range.begin; t < range.end; ++t) {
-      norm_row(args, args.x.f32_row(t), row, context);
-      end_row(args, row, args.out.f32_row(t));
-    }
+    norm_row(args, args.x.f32_row(t), row, context);
+    end_row(args, row, args.out.f32_row(t));
   });
 }
 

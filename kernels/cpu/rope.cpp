@@ -1,16 +1,65 @@
 #include <algorithm>
 #include <array>
+#include <cstring>
 
-#include "kernels/cpu/context/check.h"
 #include "kernels/cpu/ops.h"
-#include "kernels/cpu/rotary.h"
+#include "kernels/half.h"
 
 // QK norm, rotary position embedding (Su et al. 2021) and the write of K and V to the paged cache, token by
 // token:
 //   y[a] = x[a] cos - x[b] sin,  y[b] = x[b] cos + x[a] sin     for each pair (a, b) of a head
 // Every product is rounded before the sum. Reads and writes each element of qkv once; if gates stand behind q's heads, q goes elsewhere.
+// Below, the same for latent attention (LatentKvWriteArgs).
 namespace minfer::cpu {
 namespace {
+
+void store_head(const float* head, DType dtype, int size, void* out) {
+  auto* half = static_cast<uint16_t*>(out);
+  if (dtype == DType::f32) {
+    std::memcpy(out, head, static_cast<size_t>(size) * sizeof(float));
+  } else if (dtype == DType::bf16) {
+    for (int i = 0; i < size; ++i)
+      half[i] = f32_to_bf16(head[i]);
+  } else {
+    for (int i = 0; i < size; ++i)
+      half[i] = f32_to_f16(head[i]);
+  }
+}
+
+/// The pair of elements a and b = a + distance; consecutive pairs begin `step` apart.
+struct Pairing {
+  int step;
+  int distance;
+
+  static Pairing of(RopePairing pairing, int rotary_size) {
+    return pairing == RopePairing::interleaved ? Pairing{2, 1} : Pairing{1, rotary_size / 2};
+  }
+};
+
+void rotate_head(float* head, const float* cos_sin, int rotary_size, Pairing pairing) {
+  for (int i = 0; i < rotary_size / 2; ++i) {
+    float& a = head[i * pairing.step];
+    float& b = head[i * pairing.step + pairing.distance];
+    const float cosine = cos_sin[2 * i];
+    const float sine = cos_sin[2 * i + 1];
+    const float rotated = a * cosine - b * sine;
+    b = b * cosine + a * sine;
+    a = rotated;
+  }
+}
+
+/// Throws Error unless every token of `batch` has a slot in the cache and the cache's type is one that the CPU writes.
+void check_cache(const char* op, const ForwardBatch& batch, const KvLayer& kv) {
+  if (kv.dtype != DType::f32 && kv.dtype != DType::bf16 && kv.dtype != DType::f16) {
+    fail("{}: KV cache of type {}, expected f32, bf16 or f16", op, name(kv.dtype));
+  }
+  const int64_t slots = int64_t{kv.num_blocks} * kv.block_size;
+  for (int32_t t = 0; t < batch.num_tokens; ++t) {
+    if (batch.slots[t] < 0 || batch.slots[t] >= slots) {
+      fail("{}: token {} has slot {}, expected 0 to {}", op, t, batch.slots[t], slots - 1);
+    }
+  }
+}
 
 /// The most elements of a value that is normed.
 constexpr int32_t kMostNormed = 1024;
@@ -92,11 +141,61 @@ void rope_token(const ForwardBatch& batch, const RopeKvWriteArgs& args, int64_t 
   }
 }
 
+void check(const ForwardBatch& batch, const LatentKvWriteArgs& args) {
+  const KvLayer& kv = args.kv_layer;
+  const int32_t rotary_size = args.rotary_size;
+  if (!kv.v_in_k || kv.kv_heads != 1 || kv.value_size() + rotary_size != kv.head_size) {
+    fail(
+        "latent_kv_write: {} KV heads of {}, values of {}, expected one of {} rotated elements behind its "
+        "value",
+        kv.kv_heads, kv.head_size, kv.value_size(), rotary_size);
+  }
+  if (rotary_size < 2 || rotary_size % 2 != 0 || args.heads < 1 || args.q.cols % args.heads != 0 ||
+      args.q.cols / args.heads < rotary_size) {
+    fail(
+        "latent_kv_write: {} rotated elements of {} heads of q in {} columns, expected an even number in "
+        "each head",
+        rotary_size, args.heads, args.q.cols);
+  }
+  check_f32("latent_kv_write: q", args.q, batch.num_tokens, args.q.cols);
+  check_f32("latent_kv_write: kv", args.kv, batch.num_tokens, kv.head_size);
+  check_f32("latent_kv_write: q_out", args.q_out, batch.num_tokens, int64_t{args.heads} * kv.head_size);
+  check_vector("latent_kv_write: kv_norm", args.kv_norm, kv.value_size());
+  check_cache("latent_kv_write", batch, kv);
+}
+
+void write_token(const ForwardBatch& batch, const LatentKvWriteArgs& args, int64_t token,
+                 const OpContext& context) {
+  const KvLayer& kv = args.kv_layer;
+  const int32_t rotary_size = args.rotary_size;
+  const Pairing pairing = Pairing::of(args.pairing, rotary_size);
+  const float* cos_sin = args.cos_sin + int64_t{batch.positions[token]} * rotary_size;
+  const int64_t q_size = args.q.cols / args.heads;
+  for (int32_t h = 0; h < args.heads; ++h) {
+    const float* from = args.q.f32_row(token) + (h + 1) * q_size - rotary_size;
+    float* to = args.q_out.f32_row(token) + int64_t{h + 1} * kv.head_size - rotary_size;
+    std::copy_n(from, rotary_size, to);
+    rotate_head(to, cos_sin, rotary_size, pairing);
+  }
+  float* row = args.kv.f32_row(token);
+  const auto* weight = static_cast<const float*>(args.kv_norm.data);
+  context.lanes->rms_norm_row(row, weight, args.norm_eps, kv.value_size(), row);
+  rotate_head(row + kv.value_size(), cos_sin, rotary_size, pairing);
+  const size_t bytes = row_bytes(kv.dtype, kv.head_size);
+  store_head(row, kv.dtype, kv.head_size,
+             static_cast<char*>(kv.k) + static_cast<size_t>(batch.slots[token]) * bytes);
+}
+
 }  // namespace
 
 void rope_kv_write(const ForwardBatch& batch, const RopeKvWriteArgs& args, const OpContext& context) {
   check(batch, args);
   for_each_row(args.qkv, context, [&](int64_t t) { rope_token(batch, args, t, context); });
+}
+
+void latent_kv_write(const ForwardBatch& batch, const LatentKvWriteArgs& args, const OpContext& context) {
+  check(batch, args);
+  for_each_row(args.q, context, [&](int64_t t) { write_token(batch, args, t, context); });
 }
 
 }  // namespace minfer::cpu

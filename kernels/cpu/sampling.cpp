@@ -1,45 +1,38 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "kernels/base/random.h"
-#include "kernels/cpu/context/check.h"
 #include "kernels/cpu/ops.h"
-#include "kernels/cpu/token_cutoff.h"
 #include "kernels/token_weight.h"
 
 // Turns a row of logits into a token. SamplingRow has the steps and their order, kernels/sampling.h the draw. With top_k, top_k and
 // top_p each cut the vocabulary, ordered by logit, after some token; min_p cuts by probability; and the draw walks the rest in the
-// order of token ids. So only the bucket in which a cut falls is ever sorted. Without top_k, tokens are tried. Sums over the
-// vocabulary are in double.
+// order of token ids. Without top_k, tokens are tried. Sums over the vocabulary are in double.
 namespace minfer::cpu {
 namespace {
 
-/// Scratch memory of a thread.
+/// The logit of a token that may not be drawn.
+constexpr float kForbidden = -std::numeric_limits<float>::infinity();
+
+/// Scratch memory of a thread, an element a token each.
 struct RowScratch {
   std::span<float> logits;         ///< changed by mask, bias and penalties
   std::span<float> probabilities;  ///< not normalised: the largest is 1
-  CutoffScratch cutoff;
+  std::span<int32_t> tokens;
 };
 
 int64_t aligned(int64_t bytes) {
   return (bytes + 63) / 64 * 64;
 }
 
-int64_t scratch_bytes(int64_t vocabulary) {
-  return 3 * aligned(vocabulary * 4) +
-         CutoffScratch::kBuckets * static_cast<int64_t>(sizeof(CutoffScratch::Bucket));
-}
-
 RowScratch lay_out(char* memory, int64_t vocabulary) {
   const auto size = static_cast<size_t>(vocabulary);
   const int64_t stride = aligned(vocabulary * 4);
-  RowScratch scratch;
-  scratch.logits = {reinterpret_cast<float*>(memory), size};
-  scratch.probabilities = {reinterpret_cast<float*>(memory + stride), size};
-  scratch.cutoff.tokens = reinterpret_cast<int32_t*>(memory + 2 * stride);
-  scratch.cutoff.buckets = reinterpret_cast<CutoffScratch::Bucket*>(memory + 3 * stride);
-  return scratch;
+  return {{reinterpret_cast<float*>(memory), size},
+          {reinterpret_cast<float*>(memory + stride), size},
+          {reinterpret_cast<int32_t*>(memory + 2 * stride), size}};
 }
 
 void copy_without_nan(const float* logits, std::span<float> out) {
@@ -97,6 +90,23 @@ void change_logits(const SamplingRow& row, std::span<float> logits) {
   }
 }
 
+/// The order of likelihood: the larger logit first, the lower token first among equals.
+bool comes_before(std::span<const float> logits, int32_t a, int32_t b) {
+  return logits[a] > logits[b] || (logits[a] == logits[b] && a < b);
+}
+
+/// The first `count` tokens in that order, without tokens of -inf. No logit is NaN.
+std::span<const int32_t> likeliest(std::span<const float> logits, int64_t count, std::span<int32_t> tokens) {
+  auto end = tokens.begin();
+  for (int32_t i = 0; i < std::ssize(logits); ++i) {
+    if (logits[i] > kForbidden) *end++ = i;
+  }
+  const auto cut = tokens.begin() + std::min<int64_t>(count, end - tokens.begin());
+  std::partial_sort(tokens.begin(), cut, end,
+                    [&](int32_t a, int32_t b) { return comes_before(logits, a, b); });
+  return {tokens.begin(), cut};
+}
+
 double sum_of(std::span<const float> values) {
   double sum = 0.0;
   for (const float value : values)
@@ -116,40 +126,10 @@ void report_logprobs(std::span<const float> logits, int32_t top, const RowScratc
   };
   out.logprob = logprob(out.token);
   out.top.clear();
-  if (top == 0) return;
-  const TokenCutoff cutoff = find_cutoff(logits, {}, nullptr, max, top, scratch.cutoff);
-  for (int32_t i = 0; i < size; ++i) {
-    if (cutoff.keeps(logits[static_cast<size_t>(i)], i)) out.top.push_back({i, logprob(i)});
-  }
-  std::ranges::stable_sort(out.top, std::ranges::greater{}, &TokenLogprob::logprob);
-}
-
-/// The tokens that may be drawn: those of the prefix with at least min_p times the largest probability.
-struct Support {
-  TokenCutoff cutoff;
-  float min_p = 0.0f;
-
-  bool holds(float logit, float probability, int32_t token) const {
-    return probability >= min_p && cutoff.keeps(logit, token);
-  }
-};
-
-/// The support of a row with top_k.
-Support find_support(const SamplingRow& row, float max, const RowScratch& scratch) {
-  Support support;
-  support.min_p = std::min(row.min_p, 1.0f);
-  const auto size = static_cast<int64_t>(scratch.logits.size());
-  support.cutoff = find_cutoff(scratch.logits, {}, nullptr, max, row.top_k, scratch.cutoff);
-  if (row.top_p < 1.0f) {
-    double mass = 0.0;
-    for (int32_t i = 0; i < size; ++i) {
-      if (support.cutoff.keeps(scratch.logits[i], i)) mass += scratch.probabilities[i];
-    }
-    const double target = static_cast<double>(row.top_p) * mass;
-    support.cutoff =
-        find_cutoff(scratch.logits, scratch.probabilities, &support.cutoff, max, target, scratch.cutoff);
-  }
-  return support;
+  for (const int32_t token : likeliest(logits, top, scratch.tokens))
+    out.top.push_back({token, logprob(token)});
+  std::ranges::sort(out.top, {},
+                    [](const TokenLogprob& each) { return std::pair(-each.logprob, each.token); });
 }
 
 /// Inverse transform: the first token with holds(token) at which the running sum of such tokens passes the random share of `mass`.
@@ -176,11 +156,25 @@ double mass_of(std::span<const float> probabilities, const Holds& holds) {
   return mass;
 }
 
-int32_t draw_within_top_k(const SamplingRow& row, float max, const RowScratch& scratch) {
-  const Support support = find_support(row, max, scratch);
-  const auto holds = [&](int32_t i) { return support.holds(scratch.logits[i], scratch.probabilities[i], i); };
-  return draw(scratch.probabilities, holds, mass_of(scratch.probabilities, holds),
-              uniform(row.seed, row.position));
+int32_t draw_within_top_k(const SamplingRow& row, const RowScratch& scratch) {
+  const std::span<const float> probabilities = scratch.probabilities;
+  std::span<const int32_t> kept = likeliest(scratch.logits, row.top_k, scratch.tokens);
+  if (row.top_p < 1.0f) {
+    double mass = 0.0, sum = 0.0;
+    for (const int32_t token : kept)
+      mass += probabilities[token];
+    size_t count = 0;
+    do {
+      sum += probabilities[kept[count++]];
+    } while (count < kept.size() && sum < static_cast<double>(row.top_p) * mass);
+    kept = kept.first(count);
+  }
+  const float least = std::min(row.min_p, 1.0f);
+  const int32_t last = kept.back();
+  const auto holds = [&](int32_t i) {
+    return probabilities[i] >= least && !comes_before(scratch.logits, last, i);
+  };
+  return draw(probabilities, holds, mass_of(probabilities, holds), uniform(row.seed, row.position));
 }
 
 /// Rejection. Tokens are ordered by probability, lower token first among equals. A token is kept if the tokens before it have
@@ -210,8 +204,7 @@ int32_t choose(const SamplingRow& row, const RowScratch& scratch, const LaneKern
   if (max == std::numeric_limits<float>::infinity()) return best;  // it has all the probability
   const auto size = static_cast<int64_t>(scratch.logits.size());
   lanes.weight_row(scratch.logits.data(), max, row.temperature, size, scratch.probabilities.data());
-  return row.top_k > 0 && row.top_k < size ? draw_within_top_k(row, max, scratch)
-                                           : draw_by_tries(row, scratch);
+  return row.top_k > 0 && row.top_k < size ? draw_within_top_k(row, scratch) : draw_by_tries(row, scratch);
 }
 
 void sample_row(std::span<const float> logits, const SamplingRow& row, const RowScratch& scratch,
@@ -260,17 +253,13 @@ void sample(const Tensor& logits, std::span<const SamplingRow> rows, std::span<S
   for (size_t i = 0; i < rows.size(); ++i)
     check_row(i, rows[i], logits.cols);
 
-  const int64_t bytes = scratch_bytes(logits.cols);
+  const int64_t bytes = 3 * aligned(logits.cols * 4);
   auto* memory =
       static_cast<char*>(context.workspace->take(static_cast<size_t>(context.pool->threads() * bytes)));
-  const int64_t pieces = pieces_for(count, count * logits.cols, context);
-  context.pool->parallel_for(pieces, [&](int64_t piece, int32_t thread) {
-    const RowScratch scratch = lay_out(memory + thread * bytes, logits.cols);
-    const IndexRange range = part_of(count, piece, pieces);
-    for (int64_t i = range.begin; i < range.end; ++i) {
-      const std::span<const float> row(logits.f32_row(i), static_cast<size_t>(logits.cols));
-      sample_row(row, rows[static_cast<size_t>(i)], scratch, *context.lanes, out[static_cast<size_t>(i)]);
-    }
+  for_each_part(count, count * logits.cols, context, [&](int64_t i, int32_t thread) {
+    const std::span<const float> row(logits.f32_row(i), static_cast<size_t>(logits.cols));
+    sample_row(row, rows[static_cast<size_t>(i)], lay_out(memory + thread * bytes, logits.cols),
+               *context.lanes, out[static_cast<size_t>(i)]);
   });
 }
 

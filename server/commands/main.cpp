@@ -2,7 +2,7 @@
 #include <new>
 #include <string>
 
-#include "engine/ranks/process_ranks.h"
+#include "engine/ranks/ranks.h"
 #include "server/commands/args/checks.h"
 #include "server/commands/commands.h"
 #include "server/terminal/terminal.h"

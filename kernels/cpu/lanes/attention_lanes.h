@@ -312,8 +312,7 @@ inline void finish_rows(const AttentionTile& tile, const AttentionState& s) {
     float* out = tile.out + row / tile.group * tile.out_stride + int64_t{row % tile.group} * s.value_size;
     const Lanes total = Lanes::set(reduce_add(Lanes::load(s.sums + row * kLanes)));
     for (int d = 0; d < s.value_size; d += kLanes) {
-      store_partial(Lanes::load(s.acc + row * s.value_padded + d) / total, out + d,
-                    s.value_size - d < kLanes ? s.value_size - d : kLanes);
+      store_some(Lanes::load(s.acc + row * s.value_padded + d) / total, out + d, s.value_size - d);
     }
   }
 }

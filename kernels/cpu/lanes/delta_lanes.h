@@ -22,14 +22,6 @@ inline const float* conv_input(const DeltaConvTile& tile, int32_t input) {
   return tile.is_fresh ? nullptr : tile.state + (tile.conv_size - 1 + input) * tile.weight_stride;
 }
 
-inline Lanes load_some(const float* p, int64_t count) {
-  return count < kLanes ? load_partial(p, count) : Lanes::load(p);
-}
-
-inline void store_some(Lanes a, float* p, int64_t count) {
-  count < kLanes ? store_partial(a, p, count) : a.store(p);
-}
-
 /// Divides x by the root of the sum of its squares, and multiplies it by `scale`.
 inline void l2_norm_row(float* x, int64_t size, float scale) {
   Lanes squares = Lanes::set(0.0f);

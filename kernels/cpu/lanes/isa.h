@@ -22,4 +22,10 @@ Isa detected_isa();
 /// for an unknown name, or for a set that the processor lacks.
 Isa selected_isa();
 
+/// The table of an instruction set.
+template <class Table>
+const Table& choose(Isa isa, const Table& portable, const Table& avx2, const Table& avx512) {
+  return isa == Isa::portable ? portable : isa == Isa::avx2 ? avx2 : avx512;
+}
+
 }  // namespace minfer::cpu

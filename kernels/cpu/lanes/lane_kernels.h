@@ -29,11 +29,8 @@ struct AttentionTile {
   const KvLayer* kv = nullptr;
   int32_t kv_head = 0;
   const int32_t* blocks = nullptr;  ///< the sequence's row of the block table
-  float* scratch = nullptr;         ///< attention_scratch_floats() floats, 64-byte aligned
+  float* scratch = nullptr;         ///< see lay_out() in attention_lanes.h; 64-byte aligned
 };
-
-/// Floats of scratch memory a thread needs for tiles of up to `rows` rows.
-int64_t attention_scratch_floats(int64_t rows, int64_t head_size, int64_t value_size);
 
 /// Channels of a delta net's convolution for one thread: neighbouring channels of one sequence.
 struct DeltaConvTile {
@@ -86,11 +83,10 @@ struct LaneKernels {
   void (*gate_row)(const float* x, const float* gate, bool silu, int64_t size, float* out);
 };
 
-const LaneKernels& lane_kernels(Isa isa);
+extern const LaneKernels kLaneKernelsPortable, kLaneKernelsAvx2, kLaneKernelsAvx512;
 
-// The variants, each in its own file.
-extern const LaneKernels kLaneKernelsPortable;
-extern const LaneKernels kLaneKernelsAvx2;
-extern const LaneKernels kLaneKernelsAvx512;
+inline const LaneKernels& lane_kernels(Isa isa) {
+  return choose(isa, kLaneKernelsPortable, kLaneKernelsAvx2, kLaneKernelsAvx512);
+}
 
 }  // namespace minfer::cpu

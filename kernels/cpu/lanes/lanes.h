@@ -256,17 +256,19 @@ inline float reduce_max(Lanes a) {
 #endif
 }
 
-/// The first `count` < 16 elements, with zeros behind them.
-inline Lanes load_partial(const float* p, int64_t count) {
+/// The first `count` elements of sixteen, with zeros behind them; `count` may be below 1 or more than there are lanes.
+inline Lanes load_some(const float* p, int64_t count) {
+  if (count >= kLanes) return Lanes::load(p);
   float lanes[kLanes] = {};
-  std::memcpy(lanes, p, static_cast<size_t>(count) * sizeof(float));
+  if (count > 0) std::memcpy(lanes, p, static_cast<size_t>(count) * sizeof(float));
   return Lanes::load(lanes);
 }
 
-inline void store_partial(Lanes a, float* p, int64_t count) {
+inline void store_some(Lanes a, float* p, int64_t count) {
+  if (count >= kLanes) return a.store(p);
   float lanes[kLanes];
   a.store(lanes);
-  std::memcpy(p, lanes, static_cast<size_t>(count) * sizeof(float));
+  if (count > 0) std::memcpy(p, lanes, static_cast<size_t>(count) * sizeof(float));
 }
 
 }  // namespace MINFER_ISA

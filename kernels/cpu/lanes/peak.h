@@ -16,8 +16,12 @@ struct PeakLoops {
   int64_t flops_per_round;
 };
 
+extern const PeakLoops kPeakLoopsPortable, kPeakLoopsAvx2, kPeakLoopsAvx512;
+
 /// The loops for an instruction set that this processor has.
-PeakLoops peak_loops(Isa isa);
+inline const PeakLoops& peak_loops(Isa isa) {
+  return choose(isa, kPeakLoopsPortable, kPeakLoopsAvx2, kPeakLoopsAvx512);
+}
 
 /// Rounds of independent multiply-adds of a narrower type, with sums of 32 bits.
 struct NarrowLoop {
@@ -29,8 +33,5 @@ struct NarrowLoop {
 NarrowLoop int8_loop();
 /// The same for AMX, AVX512-BF16.
 NarrowLoop bf16_loop();
-
-PeakLoops peak_loops_avx2();
-PeakLoops peak_loops_avx512();
 
 }  // namespace minfer::cpu

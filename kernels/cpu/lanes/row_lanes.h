@@ -10,37 +10,22 @@ namespace minfer::cpu {
 inline namespace MINFER_ISA {
 
 inline void rms_norm_row(const float* x, const float* weight, float eps, int64_t size, float* out) {
-  const int64_t whole = size / kLanes * kLanes;
-  const int64_t rest = size - whole;
   Lanes squares = Lanes::set(0.0f);
-  for (int64_t i = 0; i < whole; i += kLanes) {
-    const Lanes v = Lanes::load(x + i);
-    squares = fma(v, v, squares);
-  }
-  if (rest > 0) {
-    const Lanes v = load_partial(x + whole, rest);
+  for (int64_t i = 0; i < size; i += kLanes) {
+    const Lanes v = load_some(x + i, size - i);
     squares = fma(v, v, squares);
   }
   const float mean = reduce_add(squares) / static_cast<float>(size);
   const Lanes scale = Lanes::set(1.0f / sqrtf(mean + eps));
-  for (int64_t i = 0; i < whole; i += kLanes)
-    (Lanes::load(x + i) * scale * Lanes::load(weight + i)).store(out + i);
-  if (rest > 0) {
-    store_partial(load_partial(x + whole, rest) * scale * load_partial(weight + whole, rest), out + whole,
-                  rest);
-  }
+  for (int64_t i = 0; i < size; i += kLanes)
+    store_some(load_some(x + i, size - i) * scale * load_some(weight + i, size - i), out + i, size - i);
 }
 
 inline void exp_row(const float* x, float shift, float divisor, int64_t size, float* out) {
-  const int64_t whole = size / kLanes * kLanes;
   const Lanes offset = Lanes::set(shift);
   const Lanes width = Lanes::set(divisor);
-  for (int64_t i = 0; i < whole; i += kLanes)
-    exp((Lanes::load(x + i) - offset) / width).store(out + i);
-  if (whole < size) {
-    const Lanes rest = load_partial(x + whole, size - whole);
-    store_partial(exp((rest - offset) / width), out + whole, size - whole);
-  }
+  for (int64_t i = 0; i < size; i += kLanes)
+    store_some(exp((load_some(x + i, size - i) - offset) / width), out + i, size - i);
 }
 
 inline void weight_row(const float* x, float largest, float temperature, int64_t size, float* out) {
@@ -49,11 +34,8 @@ inline void weight_row(const float* x, float largest, float temperature, int64_t
   const Lanes scales = Lanes::set(scale);
   const Lanes lowest = Lanes::set(kLowestPower / scale);
   const Lanes shift = Lanes::set(largest);
-  const int64_t whole = size / kLanes * kLanes;
-  const auto weight = [&](Lanes logit) { return power_of_two(max(logit - shift, lowest), scales); };
-  for (int64_t i = 0; i < whole; i += kLanes)
-    weight(Lanes::load(x + i)).store(out + i);
-  if (whole < size) store_partial(weight(load_partial(x + whole, size - whole)), out + whole, size - whole);
+  for (int64_t i = 0; i < size; i += kLanes)
+    store_some(power_of_two(max(load_some(x + i, size - i) - shift, lowest), scales), out + i, size - i);
 }
 
 inline float max_row(const float* x, int64_t size) {

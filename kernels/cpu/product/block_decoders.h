@@ -32,41 +32,36 @@ MINFER_ALWAYS_INLINE inline void decode_block(const typename Decoder<type>::Bloc
       [&](auto chunk) MINFER_ALWAYS_INLINE { Decoder<type>::decode(block, state, chunk, sink); });
 }
 
-/// Plain types: sixteen elements count as a block; a caller may cut off the last block of a row.
+/// What every decoder says of its type.
+template <class BlockType, class StateType, int elements, int chunks>
+struct DecoderTraits {
+  using Block = BlockType;
+  using State = StateType;
+  static constexpr int kElements = elements;
+  static constexpr int kChunks = chunks;
+};
+
 template <class Element>
-struct PlainDecoder {
-  struct Block {
-    Element values[kLanes];
-  };
-  struct State {};
-  static constexpr int kElements = kLanes;
-  static constexpr int kChunks = 1;
-  MINFER_ALWAYS_INLINE static void unpack(const Block&, State&) {}
+struct PlainBlock {
+  Element values[kLanes];
 };
+struct NoState {};
 
-template <>
-struct Decoder<DType::f32> : PlainDecoder<float> {
+/// Plain types: sixteen elements count as a block; a caller may cut off the last block of a row.
+template <class Element, Lanes (*load)(const Element*)>
+struct PlainDecoder : DecoderTraits<PlainBlock<Element>, NoState, kLanes, 1> {
+  MINFER_ALWAYS_INLINE static void unpack(const PlainBlock<Element>&, NoState&) {}
   template <class Sink>
-  MINFER_ALWAYS_INLINE static void decode(const Block& block, const State&, int, Sink&& sink) {
-    sink(0, Lanes::load(block.values));
+  MINFER_ALWAYS_INLINE static void decode(const PlainBlock<Element>& block, NoState, int, Sink&& sink) {
+    sink(0, load(block.values));
   }
 };
-
 template <>
-struct Decoder<DType::f16> : PlainDecoder<uint16_t> {
-  template <class Sink>
-  MINFER_ALWAYS_INLINE static void decode(const Block& block, const State&, int, Sink&& sink) {
-    sink(0, Lanes::load_f16(block.values));
-  }
-};
-
+struct Decoder<DType::f32> : PlainDecoder<float, Lanes::load> {};
 template <>
-struct Decoder<DType::bf16> : PlainDecoder<uint16_t> {
-  template <class Sink>
-  MINFER_ALWAYS_INLINE static void decode(const Block& block, const State&, int, Sink&& sink) {
-    sink(0, Lanes::load_bf16(block.values));
-  }
-};
+struct Decoder<DType::f16> : PlainDecoder<uint16_t, Lanes::load_f16> {};
+template <>
+struct Decoder<DType::bf16> : PlainDecoder<uint16_t, Lanes::load_bf16> {};
 
 /// 0, 1, ... 15.
 inline Lanes nibble_values() {
@@ -95,14 +90,10 @@ MINFER_ALWAYS_INLINE inline void decode_nibbles(const uint8_t* qs, Lanes table, 
 }
 
 /// Types of 32 four-bit elements. State holds the value of each of the sixteen codes.
-template <class BlockType>
-struct NibbleDecoder {
-  using Block = BlockType;
-  using State = Lanes;
-  static constexpr int kElements = kSmallBlock;
-  static constexpr int kChunks = 1;
+template <class Block>
+struct NibbleDecoder : DecoderTraits<Block, Lanes, kSmallBlock, 1> {
   template <class Sink>
-  MINFER_ALWAYS_INLINE static void decode(const Block& block, const State& table, int, Sink&& sink) {
+  MINFER_ALWAYS_INLINE static void decode(const Block& block, const Lanes& table, int, Sink&& sink) {
     decode_nibbles(block.qs, table, 0, sink);
   }
 };
@@ -136,11 +127,7 @@ struct Decoder<DType::mxfp4> : NibbleDecoder<BlockMxfp4> {
 };
 
 template <>
-struct Decoder<DType::fp8> {
-  using Block = BlockFp8;
-  using State = Lanes;
-  static constexpr int kElements = kFp8Block;
-  static constexpr int kChunks = 4;
+struct Decoder<DType::fp8> : DecoderTraits<BlockFp8, Lanes, kFp8Block, 4> {
   MINFER_ALWAYS_INLINE static void unpack(const Block& block, State& d) {
     d = broadcast_bits(static_cast<uint32_t>(block.d) << 16);
   }
@@ -164,11 +151,7 @@ inline IntLanes five_bits(const uint8_t* qs, const uint8_t* qh, int i) {
 }
 
 template <>
-struct Decoder<DType::q5_0> {
-  using Block = BlockQ5_0;
-  using State = Lanes;
-  static constexpr int kElements = kSmallBlock;
-  static constexpr int kChunks = 1;
+struct Decoder<DType::q5_0> : DecoderTraits<BlockQ5_0, Lanes, kSmallBlock, 1> {
   MINFER_ALWAYS_INLINE static void unpack(const Block& block, State& d) { d = broadcast_f16(&block.d); }
   template <class Sink>
   MINFER_ALWAYS_INLINE static void decode(const Block& block, const State& d, int, Sink&& sink) {
@@ -178,14 +161,12 @@ struct Decoder<DType::q5_0> {
   }
 };
 
+struct ScaleAndMinimum {
+  Lanes d, m;
+};
+
 template <>
-struct Decoder<DType::q5_1> {
-  using Block = BlockQ5_1;
-  struct State {
-    Lanes d, m;
-  };
-  static constexpr int kElements = kSmallBlock;
-  static constexpr int kChunks = 1;
+struct Decoder<DType::q5_1> : DecoderTraits<BlockQ5_1, ScaleAndMinimum, kSmallBlock, 1> {
   MINFER_ALWAYS_INLINE static void unpack(const Block& block, State& state) {
     state = {broadcast_f16(&block.d), broadcast_f16(&block.m)};
   }
@@ -198,11 +179,7 @@ struct Decoder<DType::q5_1> {
 };
 
 template <>
-struct Decoder<DType::q8_0> {
-  using Block = BlockQ8_0;
-  using State = Lanes;
-  static constexpr int kElements = kSmallBlock;
-  static constexpr int kChunks = 1;
+struct Decoder<DType::q8_0> : DecoderTraits<BlockQ8_0, Lanes, kSmallBlock, 1> {
   MINFER_ALWAYS_INLINE static void unpack(const Block& block, State& d) { d = broadcast_f16(&block.d); }
   template <class Sink>
   MINFER_ALWAYS_INLINE static void decode(const Block& block, const State& d, int, Sink&& sink) {

@@ -4,6 +4,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/cpu/context/op_context.h"
+#include "kernels/quant_types.h"
 
 /// The weight products of the CPU backend. Activations and sums are f32. Weights keep their GGUF type and
 /// are read once an op, whatever the number of tokens. Shapes are checked: a mismatch throws Error.
@@ -29,5 +30,10 @@ int32_t moe_down(const MoeDownArgs& args, const OpContext& context);
 
 /// The f32 values of a weight row of `cols` elements, exactly as the products above use them.
 void dequantise_row(const void* row, DType dtype, int64_t cols, Isa isa, float* out);
+
+/// Quantises rows of f32, f16 or bf16 elements to fp8 with one scale a row (kernels/fp8.h), which each block of the row repeats;
+/// zeros fill the last block. out: count * rows times row_bytes(DType::fp8, cols). Uses all threads of the pool. Throws Error for
+/// other types. Other backends get the same bits from the same weights.
+void quantise_to_fp8(const HostTensor& tensor, Isa isa, ThreadPool& pool, BlockFp8* out);
 
 }  // namespace minfer::cpu

@@ -8,7 +8,7 @@
 #include "kernels/cpu/lanes/isa.h"
 #include "kernels/dtype.h"
 
-/// The inner loops of the weight products, one set for each instruction set (product_kernels_<isa>.cpp).
+/// The inner loops of the weight products, one set for each instruction set.
 ///
 /// There are two ways to multiply rows of a weight with tokens, equal in every bit (linear.h gives the order
 /// of sums). One token: `dot` decodes a block and multiplies it at once; it streams the weight and stores
@@ -77,10 +77,13 @@ struct TypeKernels {
   void (*decode_panel)(const WeightRows& rows, int64_t row, int64_t first_col, float* panel);
 };
 
+/// The types that products take are those up to fp8.
+inline constexpr int kNumKernelTypes = static_cast<int>(DType::fp8) + 1;
+
 struct ProductKernels {
-  int64_t tile_rows;                  ///< rows of the register tile
-  int64_t tile_tokens;                ///< tokens of the register tile, at most
-  std::array<TypeKernels, 26> types;  ///< by DType
+  int64_t tile_rows;                               ///< rows of the register tile
+  int64_t tile_tokens;                             ///< tokens of the register tile, at most
+  std::array<TypeKernels, kNumKernelTypes> types;  ///< by DType
 
   /// Writes tile `tile` of `tokens`; x[t] points to the elements of token t.
   void (*pack_tile)(const PackedTokens& tokens, int64_t tile, const float* const* x, int64_t cols);
@@ -94,10 +97,10 @@ struct ProductKernels {
   const TypeKernels& of(DType dtype) const { return types[static_cast<size_t>(dtype)]; }
 };
 
-const ProductKernels& product_kernels(Isa isa);
+extern const ProductKernels kProductKernelsPortable, kProductKernelsAvx2, kProductKernelsAvx512;
 
-extern const ProductKernels kPortableProductKernels;
-extern const ProductKernels kAvx2ProductKernels;
-extern const ProductKernels kAvx512ProductKernels;
+inline const ProductKernels& product_kernels(Isa isa) {
+  return choose(isa, kProductKernelsPortable, kProductKernelsAvx2, kProductKernelsAvx512);
+}
 
 }  // namespace minfer::cpu

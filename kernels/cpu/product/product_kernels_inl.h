@@ -40,16 +40,6 @@ BlockOf<type> partial_block(const BlockOf<type>& block, int64_t cols) {
   return copy;
 }
 
-/// The first `count` elements of sixteen; `count` may be below 1 or more than there are lanes.
-inline Lanes load_some(const float* p, int64_t count) {
-  if (count >= kLanes) return Lanes::load(p);
-  return count > 0 ? load_partial(p, count) : Lanes::set(0.0f);
-}
-inline void store_some(Lanes a, float* p, int64_t count) {
-  if (count >= kLanes) return a.store(p);
-  if (count > 0) store_partial(a, p, count);
-}
-
 /// Fetches `bytes` bytes from `begin` on.
 template <size_t bytes>
 MINFER_ALWAYS_INLINE inline void prefetch(const void* begin) {
@@ -171,7 +161,7 @@ inline void pack_tile(const PackedTokens& tokens, int64_t tile, const float* con
   }
   if (k < cols) {
     for (int64_t t = 0; t < count; ++t, out += kLanes)
-      load_partial(x[begin + t] + k, cols - k).store(out);
+      load_some(x[begin + t] + k, cols - k).store(out);
   }
 }
 
@@ -204,16 +194,10 @@ inline void multiply_panel(const float* panel, const PackedTokens& tokens, int64
   }
 }
 
-/// Element i and those behind it, as many as there are up to a full set of lanes.
-inline Lanes load_up_to(const float* values, int64_t i, int64_t count) {
-  return i + kLanes <= count ? Lanes::load(values + i) : load_partial(values + i, count - i);
-}
-inline void store_up_to(Lanes a, float* out, int64_t i, int64_t count) {
-  i + kLanes <= count ? a.store(out + i) : store_partial(a, out + i, count - i);
-}
+/// Element i and those behind it.
 inline Lanes load_biased(const float* values, const float* bias, int64_t i, int64_t count) {
-  const Lanes sums = load_up_to(values, i, count);
-  return bias == nullptr ? sums : sums + load_up_to(bias, i, count);
+  const Lanes sums = load_some(values + i, count - i);
+  return bias == nullptr ? sums : sums + load_some(bias + i, count - i);
 }
 
 template <GateActivation activation>
@@ -221,7 +205,7 @@ void activate_as(const GatedRows& rows, float* out) {
   for (int64_t i = 0; i < rows.count; i += kLanes) {
     const Lanes gate = load_biased(rows.gate, rows.gate_bias, i, rows.count);
     const Lanes up = load_biased(rows.up, rows.up_bias, i, rows.count);
-    store_up_to(gated<activation>(gate, up), out, i, rows.count);
+    store_some(gated<activation>(gate, up), out + i, rows.count - i);
   }
 }
 
@@ -243,24 +227,15 @@ constexpr TypeKernels type_kernels() {
   return {dequantise<type>, dot<type>, decode_panel<type>};
 }
 
+template <int... type>
+constexpr ProductKernels product_kernels_of(std::integer_sequence<int, type...>) {
+  return {kTileRows, kTileTokens,    {type_kernels<static_cast<DType>(type)>()...},
+          pack_tile, multiply_panel, activate};
+}
+
 /// The table of this instruction set.
 constexpr ProductKernels make_product_kernels() {
-  return {
-      kTileRows,
-      kTileTokens,
-      {type_kernels<DType::f32>(),     type_kernels<DType::f16>(),    type_kernels<DType::bf16>(),
-       type_kernels<DType::q4_0>(),    type_kernels<DType::q4_1>(),   type_kernels<DType::q5_0>(),
-       type_kernels<DType::q5_1>(),    type_kernels<DType::q8_0>(),   type_kernels<DType::q2_k>(),
-       type_kernels<DType::q3_k>(),    type_kernels<DType::q4_k>(),   type_kernels<DType::q5_k>(),
-       type_kernels<DType::q6_k>(),    type_kernels<DType::iq4_nl>(), type_kernels<DType::iq4_xs>(),
-       type_kernels<DType::mxfp4>(),   type_kernels<DType::tq1_0>(),  type_kernels<DType::tq2_0>(),
-       type_kernels<DType::iq2_xxs>(), type_kernels<DType::iq2_xs>(), type_kernels<DType::iq2_s>(),
-       type_kernels<DType::iq3_xxs>(), type_kernels<DType::iq3_s>(),  type_kernels<DType::iq1_s>(),
-       type_kernels<DType::iq1_m>(),   type_kernels<DType::fp8>()},
-      pack_tile,
-      multiply_panel,
-      activate,
-  };
+  return product_kernels_of(std::make_integer_sequence<int, kNumKernelTypes>());
 }
 
 }  // namespace MINFER_ISA

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "kernels/base/error.h"
 #include "kernels/cpu/lanes/lanes.h"
+#include "kernels/cpu/product/linear.h"
 
 namespace minfer::cpu {
 namespace {
@@ -126,6 +126,11 @@ void check_weight(std::string_view what, const Weight& weight, int64_t count, in
          rows, cols);
   }
   row_bytes(weight.dtype, cols);
+}
+
+void dequantise_row(const void* row, DType dtype, int64_t cols, Isa isa, float* out) {
+  row_bytes(dtype, cols);  // throws unless the row is whole blocks
+  product_kernels(isa).of(dtype).dequantise(static_cast<const std::byte*>(row), cols, out);
 }
 
 }  // namespace minfer::cpu

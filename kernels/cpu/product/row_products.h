@@ -80,12 +80,24 @@ class ProductMemory {
   void* extra_;
 };
 
-/// Packs the tokens of an op that does not group them.
-inline void pack_tokens(const ProductKernels& kernels, int64_t tokens, const ProductMemory& memory,
-                        const OpContext& context) {
-  const int64_t parts = memory.pack_parts(context);
-  context.pool->parallel_for(parts, [&](int64_t part, int32_t) {
-    memory.pack(kernels, {0, tokens}, part, parts);
+/// Packs `groups` times `tokens` tokens, group after group, and calls body(group, part of the rows, set of its tokens, thread) for
+/// each piece of a product of `rows` rows with each group. `products`: multiply-adds in all.
+template <class Body>
+void for_each_piece(const ProductKernels& kernels, const ProductMemory& memory, int64_t groups,
+                    int64_t tokens, int64_t rows, int64_t products, const OpContext& context,
+                    const Body& body) {
+  const auto tokens_of = [tokens](int64_t group) { return IndexRange{group * tokens, (group + 1) * tokens}; };
+  const int64_t pack_parts = memory.pack_parts(context);
+  context.pool->parallel_for(pack_parts, [&](int64_t part, int32_t) {
+    for (int64_t group = 0; group < groups; ++group)
+      memory.pack(kernels, tokens_of(group), part, pack_parts);
+  });
+  const int64_t sets = ProductMemory::num_sets(tokens);
+  const RowParts parts(rows, products, groups * sets, context.pool->threads());
+  context.pool->parallel_for(groups * parts.count() * sets, [&](int64_t piece, int32_t thread) {
+    const int64_t group = piece / (parts.count() * sets);
+    body(group, parts[piece / sets % parts.count()],
+         memory.token_set(kernels, tokens_of(group), piece % sets), thread);
   });
 }
 

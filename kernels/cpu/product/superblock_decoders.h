@@ -18,14 +18,11 @@ struct UnpackedBlock {
 };
 
 /// Types whose elements are q * scale - minimum: `numbers` holds all scales, then all minima.
-template <class BlockType, int kVectorsPerScale>
-struct OffsetDecoder {
-  using Block = BlockType;
-  using State = UnpackedBlock<kVectorsPerScale, 2>;
-  static constexpr int kElements = kSuperBlock;
-  static constexpr int kChunks = 8;
+template <class Block, int kVectorsPerScale>
+struct OffsetDecoder : DecoderTraits<Block, UnpackedBlock<kVectorsPerScale, 2>, kSuperBlock, 8> {
   template <class Sink>
-  MINFER_ALWAYS_INLINE static void decode(const Block&, const State& state, int chunk, Sink&& sink) {
+  MINFER_ALWAYS_INLINE static void decode(const Block&, const UnpackedBlock<kVectorsPerScale, 2>& state,
+                                          int chunk, Sink&& sink) {
     unroll<2>([&](auto j) MINFER_ALWAYS_INLINE {
       const int i = 2 * chunk + j;
       const float* scale = state.numbers + i / kVectorsPerScale;
@@ -36,14 +33,11 @@ struct OffsetDecoder {
 };
 
 /// Types whose elements are q * scale with a signed q, and a scale for every sixteen.
-template <class BlockType>
-struct SignedDecoder {
-  using Block = BlockType;
-  using State = UnpackedBlock<1, 1>;
-  static constexpr int kElements = kSuperBlock;
-  static constexpr int kChunks = 8;
+template <class Block>
+struct SignedDecoder : DecoderTraits<Block, UnpackedBlock<1, 1>, kSuperBlock, 8> {
   template <class Sink>
-  MINFER_ALWAYS_INLINE static void decode(const Block&, const State& state, int chunk, Sink&& sink) {
+  MINFER_ALWAYS_INLINE static void decode(const Block&, const UnpackedBlock<1, 1>& state, int chunk,
+                                          Sink&& sink) {
     unroll<2>([&](auto j) MINFER_ALWAYS_INLINE {
       const int i = 2 * chunk + j;
       const auto* q = reinterpret_cast<const int8_t*>(state.q) + kLanes * i;
@@ -127,14 +121,12 @@ MINFER_ALWAYS_INLINE inline Lanes unpack_scales_and_minima(const Block& block) {
   return to_float(IntLanes::load_u8(bytes)) * broadcast_f16_halves(&block.d);
 }
 
+struct ScalesAndMinima {
+  alignas(64) float numbers[kLanes];  ///< the scale of each sub-block, then the minimum of each
+};
+
 template <>
-struct Decoder<DType::q4_k> {
-  using Block = BlockQ4K;
-  struct State {
-    alignas(64) float numbers[kLanes];  ///< the scale of each sub-block, then the minimum of each
-  };
-  static constexpr int kElements = kSuperBlock;
-  static constexpr int kChunks = 4;
+struct Decoder<DType::q4_k> : DecoderTraits<BlockQ4K, ScalesAndMinima, kSuperBlock, 4> {
   MINFER_ALWAYS_INLINE static void unpack(const Block& block, State& state) {
     unpack_scales_and_minima(block).store(state.numbers);
     keep_in_memory(state);
@@ -191,14 +183,12 @@ struct Decoder<DType::q6_k> : SignedDecoder<BlockQ6K> {
   }
 };
 
+struct EightScales {
+  float scales[8];
+};
+
 template <>
-struct Decoder<DType::iq4_xs> {
-  using Block = BlockIq4Xs;
-  struct State {
-    float scales[8];
-  };
-  static constexpr int kElements = kSuperBlock;
-  static constexpr int kChunks = 8;
+struct Decoder<DType::iq4_xs> : DecoderTraits<BlockIq4Xs, EightScales, kSuperBlock, 8> {
   MINFER_ALWAYS_INLINE static void unpack(const Block& block, State& state) {
     const float d = widen_f16(block.d);
     unroll<8>([&](auto j) MINFER_ALWAYS_INLINE {

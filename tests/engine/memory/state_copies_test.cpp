@@ -8,7 +8,6 @@
 
 #include <gtest/gtest.h>
 
-#include "engine/options/state_copy_rule.h"
 #include "tests/support/engine/scheduler_steps.h"
 #include "tests/support/models/token_texts.h"
 

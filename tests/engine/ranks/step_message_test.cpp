@@ -49,7 +49,7 @@ TEST(StepMessage, BringsABatchAndWhatIsNewInItsBlockTable) {
   const std::span<const std::byte> message =
       orders.launch({.step = 7, .batch = batch.view(), .rows = rows, .share_op = 30});
   EXPECT_EQ(order_of(message), RankOrder::launch);
-  const StepArgs read = steps.read(message);
+  const StepArgs read = steps.read(message).step;
   EXPECT_EQ(read.step, 7);
   EXPECT_EQ(read.followed_rows, 2);
   EXPECT_GE(read.share_op, 0);
@@ -73,7 +73,7 @@ TEST(StepMessage, BringsABatchAndWhatIsNewInItsBlockTable) {
   EXPECT_EQ(found.block_table[0], 0) << "not new: it came with a step before";
   SampleBatch later;
   later.changes.clear();
-  EXPECT_EQ(steps.read(orders.launch({.batch = later.view()})).batch.block_table[9], 9) << "it stays";
+  EXPECT_EQ(steps.read(orders.launch({.batch = later.view()})).step.batch.block_table[9], 9) << "it stays";
 }
 
 TEST(StepMessage, BringsTheTableOfWindows) {
@@ -92,7 +92,7 @@ TEST(StepMessage, BringsTheTableOfWindows) {
   RankOrders orders;
   RankSteps steps(options);
   const std::span<const std::byte> message = orders.launch({.batch = view});
-  const ForwardBatch found = steps.read(message).batch;
+  const ForwardBatch found = steps.read(message).step.batch;
   EXPECT_EQ(found.window_row, 2);
   EXPECT_TRUE(std::equal(window_slots.begin(), window_slots.end(), found.window_slots));
   EXPECT_EQ(found.block_table[9], 9);
@@ -114,7 +114,7 @@ TEST(StepMessage, BringsTheSlotsOfStates) {
   RankOrders orders;
   RankSteps steps(options);
   const std::span<const std::byte> message = orders.launch({.batch = view});
-  const ForwardBatch found = steps.read(message).batch;
+  const ForwardBatch found = steps.read(message).step.batch;
   ASSERT_NE(found.state_slots, nullptr);
   EXPECT_TRUE(std::equal(slots.begin(), slots.end(), found.state_slots));
   EXPECT_TRUE(std::ranges::equal(restores, found.state_restores));
@@ -123,7 +123,7 @@ TEST(StepMessage, BringsTheSlotsOfStates) {
   for (size_t size = 0; size < message.size(); size += 3)
     EXPECT_THROW(steps.read(message.first(size)), Error) << size;
   view.state_restores = view.state_saves = {};
-  EXPECT_TRUE(steps.read(orders.launch({.batch = view})).batch.state_saves.empty());
+  EXPECT_TRUE(steps.read(orders.launch({.batch = view})).step.batch.state_saves.empty());
 }
 
 TEST(StepMessage, PlainOrdersAreThemselves) {

@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/evaluator.h"
-#include "engine/request/given_scores.h"
+#include "engine/request/sampling_state.h"
 #include "tests/support/engine/engine_run.h"
 #include "tests/support/models/token_texts.h"
 

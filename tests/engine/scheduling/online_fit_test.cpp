@@ -1,10 +1,10 @@
-#include "engine/scheduling/online_fit.h"
-
 #include <algorithm>
 #include <cmath>
 #include <random>
 
 #include <gtest/gtest.h>
+
+#include "engine/scheduling/step_cost.h"
 
 namespace minfer::test {
 namespace {

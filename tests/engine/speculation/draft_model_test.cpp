@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "engine/speculation/trial_budget.h"
+#include "engine/speculation/speculator.h"
 #include "kernels/base/error.h"
 #include "tests/support/engine/drafted_run.h"
 #include "tests/support/engine/tiny_engine.h"

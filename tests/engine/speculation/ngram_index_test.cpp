@@ -1,5 +1,3 @@
-#include "engine/speculation/ngram_index.h"
-
 #include <random>
 
 #include <gtest/gtest.h>

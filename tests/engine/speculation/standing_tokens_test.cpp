@@ -1,7 +1,6 @@
-#include "engine/speculation/standing_tokens.h"
-
 #include <gtest/gtest.h>
 
+#include "engine/speculation/speculator.h"
 #include "models/decoder/weights/model_source.h"
 
 namespace minfer {

@@ -8,7 +8,6 @@
 
 #include "kernels/base/error.h"
 #include "kernels/comm/launcher.h"
-#include "kernels/comm/process_communicator.h"
 #include "tests/support/memory_transport.h"
 #include "tests/support/refusal.h"
 

@@ -1,4 +1,4 @@
-#include "kernels/comm/thread_communicator.h"
+#include "kernels/comm/host_communicator.h"
 
 #include <algorithm>
 #include <functional>

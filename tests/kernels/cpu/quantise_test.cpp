@@ -1,5 +1,5 @@
 // Weights that the CPU backend quantises to fp8 at load.
-#include "kernels/cpu/quantise.h"
+#include "kernels/cpu/product/linear.h"
 
 #include <cmath>
 #include <cstring>

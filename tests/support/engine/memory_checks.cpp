@@ -95,22 +95,18 @@ void BlockManager::check_window_blocks(const Sequence& sequence, std::vector<int
   }
 }
 
-/// The free list links exactly the blocks that no sequence holds: free + live = total.
+/// The free list has exactly the blocks that no sequence holds: free + live = total.
 void BlockManager::check_free_list() const {
-  int32_t num_linked = 0, num_cached = 0;
-  BlockId previous = kNone;
-  for (BlockId id = free_front_; id != kNone; previous = id, id = block(id).free_next) {
-    verify(block(id).free_prev == previous, "block {}: free_prev is {}, not {}", id, block(id).free_prev,
-           previous);
-    verify(block(id).ref_count == 0, "block {}: on the free list with ref_count {}", id, block(id).ref_count);
-    verify(++num_linked <= num_blocks(), "the free list has a cycle");
-    if (block(id).content != 0) ++num_cached;
+  int32_t num_cached = 0;
+  for (auto place = free_.begin(); place != free_.end(); ++place) {
+    const Block& each = block(*place);
+    verify(each.ref_count == 0, "block {}: on the free list with ref_count {}", *place, each.ref_count);
+    verify(each.place == place, "block {}: its place is not the one on the free list", *place);
+    if (each.content != 0) ++num_cached;
   }
-  verify(free_back_ == previous, "free_back is {}, not {}", free_back_, previous);
   const auto num_live = static_cast<int32_t>(
       std::ranges::count_if(blocks_, [](const Block& each) { return each.ref_count > 0; }));
-  verify(num_linked == num_free_, "{} blocks on the free list, num_free is {}", num_linked, num_free_);
-  verify(num_linked + num_live == num_blocks(), "{} free + {} live of {} blocks", num_linked, num_live,
+  verify(num_free() + num_live == num_blocks(), "{} free + {} live of {} blocks", num_free(), num_live,
          num_blocks());
   verify(num_cached == num_cached_, "{} cached blocks on the free list, num_cached is {}", num_cached,
          num_cached_);
@@ -178,27 +174,16 @@ void StateCopies::check() const {
   const auto hold = [](bool holds, const char* what) {
     if (!holds) throw std::logic_error(what);
   };
-  std::vector<int32_t> seen(entries_.size(), 0);
-  const auto see = [&](int32_t slot) { ++seen[static_cast<size_t>(slot - first_slot_)]; };
-  for (const int32_t slot : free_) {
-    see(slot);
-    hold(entry(slot).content == 0, "state copies: a free slot has content");
+  std::multiset<int32_t> seen(free_.begin(), free_.end());
+  for (const Writing& each : writing_)
+    seen.insert(each.slot);
+  for (auto kept = kept_.begin(); kept != kept_.end(); ++kept) {
+    const auto found = by_content_.find(kept->content);
+    hold(found != by_content_.end() && found->second == kept, "state copies: one that is kept is not found");
+    seen.insert(kept->slot);
   }
-  for (const Writing& each : writing_) {
-    see(each.slot);
-    hold(entry(each.slot).content == 0, "state copies: a slot being written has content");
-  }
-  int32_t num_linked = 0, previous = kNone;
-  for (int32_t slot = oldest_; slot != kNone; previous = slot, slot = entry(slot).newer) {
-    hold(++num_linked <= num_slots(), "state copies: the order of use has a cycle");
-    hold(entry(slot).older == previous, "state copies: the order of use is broken");
-    const auto found = slot_of_.find(entry(slot).content);
-    hold(found != slot_of_.end() && found->second == slot, "state copies: one that is kept is not found");
-    see(slot);
-  }
-  hold(newest_ == previous, "state copies: the newest is not the last in order");
-  hold(num_linked == num_kept(), "state copies: more are found than kept");
-  hold(std::ranges::all_of(seen, [](int32_t times) { return times == 1; }),
+  hold(by_content_.size() == kept_.size(), "state copies: more are found than kept");
+  hold(std::ssize(seen) == num_slots() && std::ranges::adjacent_find(seen) == seen.end(),
        "state copies: a slot is lost, or is two things");
 }
 

@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "engine/ranks/process_ranks.h"
+#include "engine/ranks/ranks.h"
 #include "kernels/base/error.h"
 #include "kernels/comm/process_group.h"
 #include "tests/support/engine/rank_run.h"

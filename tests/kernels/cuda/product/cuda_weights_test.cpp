@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cpu/product/linear.h"
-#include "kernels/cpu/quantise.h"
 #include "kernels/cuda/elementwise/elementwise.h"
 #include "kernels/cuda/launch/capture.h"
 #include "kernels/cuda/weights/weight_layout.h"

@@ -1,13 +1,45 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
 
-#include "kernels/cpu/context/check.h"
 #include "kernels/cpu/ops.h"
-#include "kernels/cpu/sequence_rows.h"
 
-// Gated delta nets, one head of a sequence at a time. Rows of a sequence need the rows before them; heads and sequences are independent.
+// The ops with states. Gated delta nets: one head of a sequence at a time. Rows of a sequence need the rows before them; heads and
+// sequences are independent. Gated short convolutions: some channels of a sequence at a time, token after token. Sums begin with the
+// oldest input and end with the bias, however a prompt is cut.
 namespace minfer::cpu {
 namespace {
+
+/// A sequence's rows and its slot.
+struct SequenceRows {
+  int64_t first;
+  int32_t count;
+  int32_t slot;
+  bool is_fresh;  ///< the state counts as zeros
+};
+
+SequenceRows rows_of(const ForwardBatch& batch, int64_t sequence) {
+  const int32_t first = batch.query_start[sequence];
+  return {first, batch.query_start[sequence + 1] - first, batch.state_slots[sequence],
+          batch.positions[first] == 0};
+}
+
+/// Throws Error unless each sequence has a slot.
+void check_slots(std::string_view op, const ForwardBatch& batch, const RecurrentLayer& state) {
+  if (batch.state_slots == nullptr) fail("{}: no slots of states", op);
+  for (int32_t i = 0; i < batch.num_sequences; ++i) {
+    if (batch.state_slots[i] < 0 || batch.state_slots[i] >= state.num_slots)
+      fail("{}: slot {} of sequence {}, expected 0 to {}", op, batch.state_slots[i], i, state.num_slots - 1);
+  }
+}
+
+/// Calls body(sequence, head, thread) for each head, or other independent part, of each sequence. `elements`: of the whole op.
+template <class Body>
+void for_each_head(const ForwardBatch& batch, int64_t heads, int64_t elements, const OpContext& context,
+                   const Body& body) {
+  for_each_part(batch.num_sequences * heads, elements, context,
+                [&](int64_t i, int32_t thread) { body(i / heads, i % heads, thread); });
+}
 
 void check_states(std::string_view op, const ForwardBatch& batch, const DeltaNetShape& shape,
                   const RecurrentLayer& state) {
@@ -32,6 +64,42 @@ void make_gates(const DeltaRuleArgs& args, const float* row, float* gates) {
     gates[2 * h] = static_cast<float>(std::exp(static_cast<double>(decay[h]) * softplus(alpha)));
     gates[2 * h + 1] = static_cast<float>(1.0 / (1.0 + std::exp(-beta)));
   }
+}
+
+constexpr int64_t kChannels = 64;
+using Channels = std::array<float, kChannels>;
+
+/// Channels [first, first + count) of a sequence.
+void convolve(const ShortConvArgs& args, const SequenceRows& rows, int64_t first, int64_t count) {
+  const int64_t channels = args.weight.cols, size = args.weight.rows, kept = size - 1;
+  const float* weight = static_cast<const float*>(args.weight.data) + first;
+  const float* bias = args.bias ? static_cast<const float*>(args.bias.data) + first : nullptr;
+  float* state = args.state.conv + rows.slot * kept * channels + first;
+  std::array<Channels, kMaxShortConvInputs>
+      inputs;  // the last `size` of them, each in the place of the one it replaces
+  for (int64_t i = 0; i < kept; ++i) {
+    for (int64_t c = 0; c < count; ++c)
+      inputs[i][c] = rows.is_fresh ? 0.0f : state[i * channels + c];
+  }
+  for (int64_t t = 0; t < rows.count; ++t) {
+    const float* b = args.x.f32_row(rows.first + t) + first;
+    const float* gate = b + channels;
+    const float* v = gate + channels;
+    float* out = args.out.f32_row(rows.first + t) + first;
+    Channels& own = inputs[(kept + t) % size];
+    for (int64_t c = 0; c < count; ++c)
+      own[c] = b[c] * v[c];
+    Channels sums{};
+    for (int64_t j = 0; j < size; ++j) {
+      const Channels& input = inputs[(t + j) % size];
+      for (int64_t c = 0; c < count; ++c)
+        sums[c] += weight[j * channels + c] * input[c];
+    }
+    for (int64_t c = 0; c < count; ++c)
+      out[c] = gate[c] * (bias == nullptr ? sums[c] : sums[c] + bias[c]);
+  }
+  for (int64_t i = 0; i < kept; ++i)
+    std::copy_n(inputs[(rows.count + i) % size].begin(), count, state + i * channels);
 }
 
 }  // namespace
@@ -134,6 +202,22 @@ void head_gate(const HeadGateArgs& args, const OpContext& context) {
                               out);
     }
   });
+}
+
+void short_conv(const ForwardBatch& batch, const ShortConvArgs& args, const OpContext& context) {
+  const int64_t channels = args.weight.cols, groups = (channels + kChannels - 1) / kChannels;
+  check_slots("short_conv", batch, args.state);
+  if (args.weight.rows < 2 || args.weight.rows > kMaxShortConvInputs)
+    fail("short_conv: {} inputs, expected 2 to {}", args.weight.rows, kMaxShortConvInputs);
+  check_vector("short_conv: weight", args.weight, channels, args.weight.rows);
+  if (args.bias) check_vector("short_conv: bias", args.bias, channels);
+  check_f32("short_conv: x", args.x, batch.num_tokens, 3 * channels);
+  check_f32("short_conv: out", args.out, batch.num_tokens, channels);
+  const auto convolve_group = [&](int64_t sequence, int64_t group, int32_t) {
+    const int64_t first = group * kChannels;
+    convolve(args, rows_of(batch, sequence), first, std::min(kChannels, channels - first));
+  };
+  for_each_head(batch, groups, args.x.rows * args.x.cols, context, convolve_group);
 }
 
 }  // namespace minfer::cpu

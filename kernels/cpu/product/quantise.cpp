@@ -1,5 +1,3 @@
-#include "kernels/cpu/quantise.h"
-
 #include <algorithm>
 #include <bit>
 #include <span>
