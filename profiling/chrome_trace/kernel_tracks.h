@@ -39,25 +39,20 @@ class KernelTracks {
     int64_t busy_until_ns = std::numeric_limits<int64_t>::min();
     Lanes early;
   };
-  /// A call of the host.
+  /// The call of the host that launched a kernel.
   struct Call {
-    TimeSpan span;
-    const char* name = "";
     int64_t correlation = 0;
+    std::string_view name;  ///< empty: its end is not known, or an earlier kernel of its graph has the call
+    TimeSpan span;
     int64_t step = 0;
     Track track;
-  };
-  static constexpr size_t kNoCall = SIZE_MAX;
-  struct Launched {
-    int64_t correlation = 0;
-    size_t call = kNoCall;  ///< the call with an arrow to the kernel
+
+    /// True if the call has a slice, and an arrow from there to the kernel.
+    bool is_drawn() const { return !name.empty(); }
   };
 
-  TimeSpan own_span(const KernelLine& kernel);
   void write_calls(std::vector<Call>& calls);
-  /// `call`: null for no arrow.
-  void write_kernel(const KernelLine& kernel, int64_t correlation, const Call* call,
-                    std::span<const KernelLaunch> launches);
+  void write_kernel(const KernelLine& kernel, const Call& call, std::span<const KernelLaunch> launches);
 
   TraceEvents& events_;
   Tracks& tracks_;

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "kernels/device_sample.h"
 #include "profiling/chrome_trace/op_timeline.h"
@@ -28,7 +30,16 @@ void write_counters(TraceEvents& events, Tracks& tracks, const StepSummary& step
 void write_host(TraceEvents& events, Tracks& tracks, const HostSample& sample);
 void write_device(TraceEvents& events, Tracks& tracks, const DeviceSample& sample);
 
-/// Writes the memory counters of the step at `begin_ns`, over its time, as a curve of process `process`.
-void write_measured(TraceEvents& events, int32_t process, const CounterStep& step, int64_t begin_ns);
+/// Hardware counters of bytes, as curves of one diagram.
+struct MeasuredCurves {
+  std::string_view title;
+  std::array<std::pair<std::string_view, Counter>, 2> curves;
+};
+inline constexpr MeasuredCurves kMemoryCurves{
+    "GB/s measured", {{{"read", Counter::dram_read_bytes}, {"written", Counter::dram_written_bytes}}}};
+
+/// Writes the counters of the step at `begin_ns`, over its time, on process `process`.
+void write_measured(TraceEvents& events, int32_t process, const MeasuredCurves& of, const CounterStep& step,
+                    int64_t begin_ns);
 
 }  // namespace minfer

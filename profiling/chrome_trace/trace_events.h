@@ -24,8 +24,7 @@ struct Track {
 ///     TraceEvents events(write, base_ns);
 ///     events.open_file("{\"schemaVersion\":1");  // keys of the file beside its events
 ///     events.name_process(1, "host");
-///     events.open_slice(track, "wait", "cpu_op", span).field("step", 7);  // its args
-///     events.close_slice();
+///     events.add_slice(track, "wait", "cpu_op", span).field("step", 7);  // its args
 ///     events.close_file();
 class TraceEvents {
  public:
@@ -42,24 +41,23 @@ class TraceEvents {
   void name_process(int32_t process, std::string_view name);
   void name_thread(Track track, std::string_view name, int32_t place);
 
-  /// A slice ("X"). Its args are what the caller writes to the result until close_slice().
-  JsonText& open_slice(Track track, std::string_view name, std::string_view category, TimeSpan span);
-  void close_slice();
+  /// A slice ("X"). Its args are what the caller writes to the result before the next event.
+  JsonText& add_slice(Track track, std::string_view name, std::string_view category, TimeSpan span);
   /// An arrow from the slice on `from` that began at `from_ns` to the slice on `to` that began at `to_ns`.
   void add_flow(int64_t id, Track from, int64_t from_ns, Track to, int64_t to_ns);
-  /// A point on a counter's curves. Its values are the args that the caller writes until close_slice().
-  JsonText& open_counter(int32_t process, std::string_view name, int64_t time_ns);
+  /// A point on a counter's curves. Its values are the args that the caller writes before the next event.
+  JsonText& add_counter(int32_t process, std::string_view name, int64_t time_ns);
 
  private:
   JsonText& open_event(std::string_view kind, std::string_view name, Track track);
-  void close_event();
+  JsonText& open_args();
   double us_of(int64_t time_ns) const { return static_cast<double>(time_ns - base_ns_) / 1e3; }
 
   Write write_;
   std::string out_;
   JsonText json_;
   const int64_t base_ns_;
-  bool has_events_ = false;
+  std::string_view brackets_;  ///< that the newest event still lacks; empty: there is no event
 };
 
 }  // namespace minfer

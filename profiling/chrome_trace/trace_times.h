@@ -24,6 +24,13 @@ inline int64_t bounded_ns(int64_t ns) {
 inline int64_t ns_of(double us) {
   return std::llround(std::clamp(us, 0.0, static_cast<double>(kLatestNs) / 1e3) * 1e3);
 }
+/// Cuts the time before `busy_until_ns` off a span, and moves that time to the span's end. For spans in the order of their begins: each
+/// instant then belongs to the first of them.
+inline TimeSpan take_own(TimeSpan span, int64_t& busy_until_ns) {
+  span.begin_ns = std::max(span.begin_ns, busy_until_ns);
+  span.end_ns = busy_until_ns = std::max(span.begin_ns, span.end_ns);
+  return span;
+}
 inline int64_t later_ns(int64_t time_ns, int64_t duration_ns) {
   return std::min(time_ns + duration_ns, kLatestNs);
 }
