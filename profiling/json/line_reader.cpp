@@ -48,8 +48,4 @@ bool LineReader::read_more() {
   return end_ > rest;
 }
 
-std::string LineReader::place() const {
-  return fmt::format("{}:{}", name_, number_);
-}
-
 }  // namespace minfer

@@ -20,8 +20,6 @@ class LineReader {
   /// The next whole line without its newline, valid until the next call; no value: there is none. Throws FileError if the line is longer
   /// than kMostBytes.
   std::optional<std::string_view> next();
-  /// The place of the last line from next(), as FILE:LINE.
-  std::string place() const;
   /// The number of lines returned so far.
   size_t number() const { return number_; }
   /// The number of bytes behind the last whole line, once next() has returned no value.

@@ -10,31 +10,26 @@ constexpr size_t kKeptCapacity = 64u << 10;
 
 static_assert(LineReader::kPaddingBytes >= simdjson::SIMDJSON_PADDING);
 
-ParsedLines::ParsedLines(std::istream& stream, std::string_view name) : lines_(stream, name) {
-  for (Batch& batch : batches_)
-    free_.push_back(&batch);
-  thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
-}
-
-ParsedLines::~ParsedLines() {
-  thread_.request_stop();
+void ParsedLines::parse_ahead() {
+  parsed_ = std::async(std::launch::async, [this, &batch = batches_[1 - taking_]] {
+    try {
+      fill(batch);
+    } catch (...) {
+      batch.error = std::current_exception();
+    }
+  });
 }
 
 const ParsedLines::Line* ParsedLines::next() {
-  while (taking_ == nullptr || taken_ == taking_->used) {
-    if (taking_ != nullptr && taking_->error) std::rethrow_exception(taking_->error);
-    if (taking_ != nullptr && taking_->is_last) return nullptr;
-    std::unique_lock lock(mutex_);
-    if (taking_ != nullptr) {
-      free_.push_back(taking_);
-      changed_.notify_all();
-    }
-    changed_.wait(lock, [&] { return !full_.empty(); });
-    taking_ = full_.front();
-    full_.pop_front();
+  while (taken_ == batches_[taking_].used) {
+    if (batches_[taking_].error) std::rethrow_exception(batches_[taking_].error);
+    if (batches_[taking_].is_last) return nullptr;
+    parsed_.get();
+    taking_ = 1 - taking_;
     taken_ = 0;
+    if (!batches_[taking_].is_last && !batches_[taking_].error) parse_ahead();
   }
-  return &taking_->slots[taken_++].line;
+  return &batches_[taking_].slots[taken_++].line;
 }
 
 void ParsedLines::fill(Batch& batch) {
@@ -52,30 +47,6 @@ void ParsedLines::fill(Batch& batch) {
     slot.line = {.number = lines_.number(), .is_valid = parsed.error() == simdjson::SUCCESS, .json = {}};
     if (slot.line.is_valid) slot.line.json = parsed.value_unsafe();
     bytes += text->size();
-  }
-}
-
-void ParsedLines::run(const std::stop_token& stop) {
-  bool goes_on = true;
-  while (goes_on) {
-    Batch* batch = nullptr;
-    {
-      std::unique_lock lock(mutex_);
-      if (!changed_.wait(lock, stop, [&] { return !free_.empty(); })) return;
-      batch = free_.front();
-      free_.pop_front();
-    }
-    try {
-      fill(*batch);
-    } catch (...) {
-      batch->error = std::current_exception();
-    }
-    goes_on = !batch->is_last && !batch->error;
-    {
-      const std::lock_guard lock(mutex_);
-      full_.push_back(batch);
-    }
-    changed_.notify_all();
   }
 }
 

@@ -4,7 +4,7 @@ namespace minfer {
 
 template <class Json>
 void members(Json& json, Is<RankStep> auto& step) {
-  json.member("step", step.step, kCount).member("rank", step.rank, kSmall);
+  json.told("schema", kRankSchema).member("step", step.step).member("rank", step.rank);
   json.member("begin_ns", step.begin_ns, kTime).member("end_ns", step.end_ns, kTime);
   json.member("computed_us", step.computed_ns, kDuration).member("exchange_us", step.exchange_ns, kDuration);
   json.member("waited_us", step.waited_ns, kDuration);
@@ -13,7 +13,6 @@ void members(Json& json, Is<RankStep> auto& step) {
   json.optional("idle_us", step.idle_ns, kDuration, RankStep::kNotKnown);
 }
 
-template void append_line(std::string&, const RankStep&);
-template RankStep line_of(const JsonField&);
+template struct JsonOf<RankStep>;
 
 }  // namespace minfer

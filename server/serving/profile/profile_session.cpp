@@ -6,7 +6,6 @@
 #include <limits>
 #include <thread>
 
-#include "profiling/json/header_lines.h"
 #include "profiling/json/lines.h"
 #include "server/terminal/terminal.h"
 
