@@ -16,7 +16,6 @@
 #include "kernels/counters.h"
 #include "profiling/counters/counter_profile.h"
 #include "profiling/counters/rank_counters.h"
-#include "profiling/record/rank_stamps.h"
 #include "profiling/record/record_queue.h"
 #include "profiling/record/recorder.h"
 

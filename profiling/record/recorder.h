@@ -57,7 +57,7 @@ struct RecorderOptions {
 /// time ends with the last op. It begins when the device finished the step before, or with begin_step() if that is later. So the wall
 /// times of successive steps never overlap, and the device idles in the part that no op covers.
 ///
-/// The engine owns it. Only the engine thread calls it, except for last(), after(), dropped() and
+/// The engine owns it. Only the engine thread calls it, except for after(), dropped() and
 /// capacity(), which any thread may call. Here the engine thread neither allocates nor waits. If a reader
 /// holds the ring when a step ends, the step is kept beside the ring, and the next holder of the ring puts it in. If
 /// the next step ends before that, the ring loses the older step, and dropped() counts it. The sinks get every step.
@@ -128,9 +128,7 @@ class StepRecorder {
   /// Ends the newest step without a record, because it had nothing to do or failed. The next step gets its number.
   void cancel_step();
 
-  /// Copies of at most the last `count` records, oldest first, without request ids.
-  std::vector<StepRecord> last(size_t count) const;
-  /// Copies of the records of the steps after `step`, as far as the ring still holds them.
+  /// Copies of the records of the steps after `step`, in order and without request ids, as far as the ring still holds them.
   std::vector<StepRecord> after(int64_t step) const;
   /// The number of steps that the ring lost because a reader held it.
   uint64_t dropped() const { return dropped_.load(std::memory_order_relaxed); }
@@ -155,7 +153,6 @@ class StepRecorder {
   void lay_aside(StepRecord& record);
   void put_into_ring(StepRecord& record) const;
   void put_late_into_ring() const;
-  std::vector<StepRecord> copy(uint64_t begin, uint64_t end) const;
 
   const bool asynchronous_;
   std::vector<StepSink*> sinks_;

@@ -101,8 +101,8 @@ ReportData live_report(const LiveProfile& profile, size_t count, const ServingSt
   }
   for (const CounterWindow& window : state.counters)
     sums.counters(window);
-  if (state.requests != nullptr && !steps.empty()) {
-    for (EndedRequest& request : state.requests->ended_since(steps.front().start_ns)) {
+  if (state.recent != nullptr && !steps.empty()) {
+    for (EndedRequest& request : state.recent->requests_since(steps.front().start_ns)) {
       request.set_client_wait_after(state.now_ns);
       sums.request(std::move(request));
     }
