@@ -5,7 +5,7 @@
 #include <optional>
 #include <string_view>
 
-#include "profiling/chrome_trace/trace_times.h"
+#include "profiling/chrome_trace/trace_events.h"
 #include "profiling/report/summary.h"
 
 namespace minfer {

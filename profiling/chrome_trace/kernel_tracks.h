@@ -1,18 +1,36 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <map>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "kernels/launches.h"
-#include "profiling/chrome_trace/lanes.h"
 #include "profiling/chrome_trace/tracks.h"
 #include "profiling/trace/range_analysis.h"
 
 namespace minfer {
+
+/// Spreads spans over as many rows as needed, so that the spans of a row ascend and do not overlap.
+class Lanes {
+ public:
+  /// Returns the first row whose last span has ended when this span begins.
+  size_t place(TimeSpan span) {
+    size_t lane = 0;
+    while (lane < ends_ns_.size() && ends_ns_[lane] > span.begin_ns)
+      ++lane;
+    if (lane == ends_ns_.size()) ends_ns_.push_back(std::numeric_limits<int64_t>::min());
+    ends_ns_[lane] = span.end_ns;
+    return lane;
+  }
+
+ private:
+  std::vector<int64_t> ends_ns_;  ///< of each row's last span
+};
 
 /// The end of the host's call that launched a kernel or copy; no value: not known. For a kernel that began before the call ended, its
 /// own begin.

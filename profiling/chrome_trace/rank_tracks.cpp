@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 
 #include "profiling/chrome_trace/step_tracks.h"
-#include "profiling/chrome_trace/trace_times.h"
 
 namespace minfer {
 namespace {

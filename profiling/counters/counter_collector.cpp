@@ -22,13 +22,6 @@ int32_t quarter_of_the_cores() {
 
 }  // namespace
 
-CounterCollector::RankReader::RankReader(const RankCounters& counters, size_t queue_bytes)
-    : rank(counters.rank),
-      sampler(counters.sampler),
-      missing(counters.missing),
-      profile(counters.ops),
-      queue(queue_bytes, counters.ops.size()) {}
-
 CounterCollector::CounterCollector(std::span<const RankCounters> ranks, const CollectorOptions& options,
                                    OnWindow on_window)
     : options_(options), on_window_(std::move(on_window)) {

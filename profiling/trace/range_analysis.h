@@ -118,7 +118,6 @@ class RangeAnalysis {
   RangeAnalysis(RangeTrace range, std::span<const OpInfo> ops);
 
   const RangeLine& line() const { return line_; }
-  const std::vector<StepTrace>& steps() const { return steps_; }
   /// Visits every step.
   void for_each_step(const std::function<void(const StepKernels&)>& visit) const;
   /// Visits every kernel, copy and fill, step by step.

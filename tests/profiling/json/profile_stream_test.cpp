@@ -4,7 +4,7 @@
 
 #include "kernels/base/error.h"
 #include "profiling/json/json_reader.h"
-#include "profiling/json/line_reader.h"
+#include "profiling/json/parsed_lines.h"
 #include "profiling/json/lines.h"
 #include "profiling/report/report_data.h"
 #include "tests/support/profiling/sample_profile.h"
