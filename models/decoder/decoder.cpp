@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "kernels/program/fuse.h"
-#include "kernels/program/run.h"
 
 namespace minfer {
 

@@ -32,8 +32,6 @@ class BoundedQueue {
   }
   void pop() { popped_.store(popped_.load(std::memory_order_relaxed) + 1, std::memory_order_release); }
 
-  size_t capacity() const { return slots_.size(); }
-
  protected:
   std::vector<T> slots_;
 
