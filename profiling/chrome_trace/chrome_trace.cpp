@@ -10,7 +10,6 @@
 #include "kernels/base/error.h"
 #include "profiling/chrome_trace/host_timeline.h"
 #include "profiling/chrome_trace/kernel_tracks.h"
-#include "profiling/chrome_trace/rank_tracks.h"
 #include "profiling/chrome_trace/step_tracks.h"
 
 namespace minfer {

@@ -1,5 +1,3 @@
-#include "profiling/chrome_trace/rank_tracks.h"
-
 #include <algorithm>
 #include <array>
 #include <map>

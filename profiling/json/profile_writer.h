@@ -8,12 +8,14 @@
 #include <functional>
 #include <limits>
 #include <mutex>
+#include <optional>
+#include <stop_token>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
 #include "profiling/host/sampler.h"
-#include "profiling/json/output_file.h"
 #include "profiling/json/profile_header.h"
 #include "profiling/record/record_queue.h"
 #include "profiling/record/recorder.h"
@@ -21,6 +23,25 @@
 #include "profiling/trace/range_analysis.h"
 
 namespace minfer {
+
+/// Owns a file, pipe or device opened for writing. Another thread can end a write(), however slow the other end is.
+class OutputFile {
+ public:
+  /// Creates or empties the file. Throws FileError if it cannot be opened.
+  explicit OutputFile(const std::filesystem::path& path);
+  ~OutputFile();
+  OutputFile(const OutputFile&) = delete;
+  OutputFile& operator=(const OutputFile&) = delete;
+
+  /// Writes all of `bytes`; returns the reason for a failure. After a stop request it waits for a slow reader
+  /// for at most `timeout`. The calling thread must block SIGPIPE, or a closed pipe ends the process.
+  std::optional<std::string> write(std::string_view bytes, const std::stop_token& stop,
+                                   std::chrono::milliseconds timeout);
+
+ private:
+  std::string path_;
+  int fd_;
+};
 
 struct WriterOptions {
   int64_t first_step = 0;  ///< only steps first_step to last_step, both included, reach the file

@@ -5,7 +5,6 @@
 
 #include <gtest/gtest.h>
 
-#include "profiling/record/latest_value.h"
 #include "tests/support/allocations.h"
 
 namespace minfer {
