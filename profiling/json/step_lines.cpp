@@ -121,6 +121,17 @@ void members(Json& json, Is<StepSummary> auto& step) {
   json.member("dropped", step.dropped).plain_list("requests", step.requests);
 }
 
+template <class Json>
+void members(Json& json, Is<RankStep> auto& step) {
+  json.told("schema", kRankSchema).member("step", step.step).member("rank", step.rank);
+  json.member("begin_ns", step.begin_ns, kTime).member("end_ns", step.end_ns, kTime);
+  json.member("computed_us", step.computed_ns, kDuration).member("exchange_us", step.exchange_ns, kDuration);
+  json.member("waited_us", step.waited_ns, kDuration);
+  json.optional("host_us", step.host_ns, kDuration, RankStep::kNotKnown);
+  json.optional("launch_us", step.launch_ns, kDuration, RankStep::kNotKnown);
+  json.optional("idle_us", step.idle_ns, kDuration, RankStep::kNotKnown);
+}
+
 void read_step(const JsonField& line, int32_t num_launches, StepSummary& step) {
   JsonOf<StepSummary>::read(line, step);
   for (size_t op = 0; op < step.ops.size(); ++op) {
@@ -134,5 +145,6 @@ void read_step(const JsonField& line, int32_t num_launches, StepSummary& step) {
 }
 
 template struct JsonOf<StepSummary>;
+template struct JsonOf<RankStep>;
 
 }  // namespace minfer

@@ -126,7 +126,7 @@ class RangeAnalysis {
  private:
   void set_gaps_between_steps();
   void add_idle_time();
-  void name_strangers(const std::vector<DeviceActivity>& activities);
+  void name_strangers(const std::vector<DeviceActivity>& outside);
   /// The op that ran it; null: not known.
   const OpInfo* op_of(const TracedStep& step, const TracedActivity& activity) const;
   KernelLine kernel_line(const TracedStep& step, const TracedActivity& activity) const;
