@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <csignal>
-#include <exception>
 #include <functional>
 #include <new>
 #include <utility>
@@ -45,21 +44,11 @@ ProfileWriter::~ProfileWriter() {
 }
 
 void ProfileWriter::consume(const StepRecord& record) noexcept {
-  bool queued = false;
-  try {
-    queued = queue_.push(record);
-  } catch (const std::exception&) {  // no memory for more request ids than ever before
-  }
-  if (!queued && in_range(record.step)) overflowed_.fetch_add(1, std::memory_order_relaxed);
+  if (!queue_.push(record) && in_range(record.step)) overflowed_.fetch_add(1, std::memory_order_relaxed);
 }
 
 void ProfileWriter::consume_request(const EndedRequest& request) noexcept {
-  bool queued = false;
-  try {
-    queued = requests_.push(request);
-  } catch (const std::exception&) {  // no memory for an id longer than any before
-  }
-  if (!queued) overflowed_lines_.fetch_add(1, std::memory_order_relaxed);
+  if (!requests_.push(request)) overflowed_lines_.fetch_add(1, std::memory_order_relaxed);
 }
 
 void ProfileWriter::consume_rank_step(const RankStep& step) noexcept {

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <vector>
 
 #include "profiling/record/step_record.h"
@@ -16,11 +17,15 @@ class BoundedQueue {
  public:
   explicit BoundedQueue(size_t slots) : slots_(slots) {}
 
-  /// Producer. Returns false, and adds nothing, if the queue is full.
-  bool push(const T& item) {
+  /// Producer. Returns false, and adds nothing, if the queue is full, or if there is no memory for an item larger than any before.
+  bool push(const T& item) noexcept {
     const uint64_t pushed = pushed_.load(std::memory_order_relaxed);
     if (pushed - popped_.load(std::memory_order_acquire) == slots_.size()) return false;
-    slots_[pushed % slots_.size()] = item;
+    try {
+      slots_[pushed % slots_.size()] = item;
+    } catch (const std::exception&) {
+      return false;
+    }
     pushed_.store(pushed + 1, std::memory_order_release);
     return true;
   }
