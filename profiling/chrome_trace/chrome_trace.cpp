@@ -57,15 +57,15 @@ std::string head_of(const ProfileFile& file, int64_t base_ns) {
   const ProfileHeader& header = file.header;
   std::string head;
   JsonText json(head);
-  json.open('{').field("schemaVersion", 1).field("displayTimeUnit", std::string_view("ns"));
+  json.open('{').field("schemaVersion", 1).field("displayTimeUnit", "ns");
   json.field("baseTimeNanoseconds", bounded_ns(header.unix_ns) - bounded_ns(header.clock_ns) + base_ns);
   // For Holistic Trace Analysis: one process, with one device. It looks for the rank as text, with a space in front of the number.
   head += R"(,"distributedInfo":{"backend":"none","rank": 0,"world_size":1})";
   json.key("deviceProperties").open('[').open('{').field("id", 0);
-  json.field("name", std::string_view(header.device));
+  json.field("name", header.device);
   json.field("totalGlobalMem", header.memory.total_bytes).close('}').close(']');
-  json.key("minfer").open('{').field("version", std::string_view(header.version));
-  json.field("model", std::string_view(header.model)).field("note", std::string_view(file.note));
+  json.key("minfer").open('{').field("version", header.version);
+  json.field("model", header.model).field("note", file.note);
   append_losses(json, file);
   json.close('}');
   return head;

@@ -46,7 +46,7 @@ void write_sizes(JsonText& json, std::string_view key, const std::array<int32_t,
 }
 
 void write_launch(JsonText& args, const KernelLaunch& launch) {
-  args.field("path", std::string_view(launch.path));
+  args.field("path", launch.path);
   write_sizes(args, "grid", launch.grid);
   write_sizes(args, "block", launch.block);
   if (launch.cluster != std::array{1, 1, 1}) write_sizes(args, "cluster", launch.cluster);
@@ -114,7 +114,7 @@ void KernelTracks::write_calls(std::vector<Call>& calls) {
     call->track = tracks_.calls(calls_.place(call->span));
     JsonText& args = events_.add_slice(call->track, call->name, "cuda_runtime", call->span);
     args.field("correlation", call->correlation).field("step", call->step);
-    args.field("note", std::string_view("its end is known, its begin is not"));
+    args.field("note", "its end is known, its begin is not");
   }
 }
 
@@ -128,7 +128,7 @@ void KernelTracks::write_kernel(const KernelLine& kernel, const Call& call,
   args.field("device", 0).field("stream", kernel.stream).field("correlation", call.correlation);
   args.field("step", kernel.step);
   if (kernel.phase) {
-    args.field("op", std::string_view(kernel.op)).field("layer", kernel.layer);
+    args.field("op", kernel.op).field("layer", kernel.layer);
     args.field("phase", name(*kernel.phase));
   }
   args.field("graph", kernel.in_graph).field("whole us", kernel.us).field("own us", kernel.own_us);
@@ -146,7 +146,7 @@ void KernelTracks::write_kernel(const KernelLine& kernel, const Call& call,
     const Track lane = tracks_.overlap(kernel.stream, stream.early.place(early));
     events_.add_slice(lane, slice_name(kernel), "begun_early", early)
         .field("step", kernel.step)
-        .field("op", std::string_view(kernel.op))
+        .field("op", kernel.op)
         .field("whole us", kernel.us);
   }
 }

@@ -39,7 +39,7 @@ void write_rank_step(TraceEvents& events, Track track, const RankStep& step, Tim
     if (end_ns == begin_ns) continue;
     events.add_slice(track, part.name, "rank", {begin_ns, end_ns})
         .field("step", step.step)
-        .field("time", std::string_view("summed over ops, laid end to end"));
+        .field("time", "summed over ops, laid end to end");
     begin_ns = end_ns;
   }
 }
@@ -78,7 +78,7 @@ void write_rank_kernels(TraceEvents& events, Tracks& tracks, std::span<const Ker
                      kernel->kernel.empty() ? name(kernel->kind) : std::string_view(kernel->kernel),
                      "rank kernel", take_own(span_of(*kernel), last_ns))
           .field("step", kernel->step)
-          .field("op", std::string_view(kernel->op))
+          .field("op", kernel->op)
           .field("whole us", kernel->us)
           .field("launch delay us", kernel->launch_delay_us);
     }

@@ -61,7 +61,7 @@ JsonText& TraceEvents::add_slice(Track track, std::string_view name, std::string
 void TraceEvents::add_flow(int64_t id, Track from, int64_t from_ns, Track to, int64_t to_ns) {
   open_event("s", kFlow, from).field("cat", kFlow).field("id", id).field("ts", us_of(from_ns));
   open_event("f", kFlow, to).field("cat", kFlow).field("id", id).field("ts", us_of(to_ns));
-  json_.field("bp", std::string_view("e"));  // to the slice around the time, not the next one
+  json_.field("bp", "e");  // to the slice around the time, not the next one
 }
 
 JsonText& TraceEvents::add_counter(int32_t process, std::string_view name, int64_t time_ns) {

@@ -44,7 +44,7 @@ void option_members(Json& json, auto& options) {
       options.emplace_back(without_controls(std::string(option)), json.field()[option].text());
   } else {
     for (const auto& [option, content] : options)
-      json.told(option, std::string_view(content));
+      json.told(option, content);
   }
 }
 
@@ -103,7 +103,7 @@ void members(Json& json, Is<ProfileHeader> auto& header) {
     json.object("memory", [&](auto& inner) { members(inner, header.memory); });
   json.object("options", [&](auto& inner) { option_members(inner, header.options); });
   json.object("clocks", [&](auto& inner) {
-    inner.told("host", std::string_view("monotonic"));
+    inner.told("host", "monotonic");
     inner.member("clock_ns", header.clock_ns, kTime).member("unix_ns", header.unix_ns, kTime);
   });
   json.told("phase_rule", kPhaseRule).list("ops", header.ops);
@@ -146,7 +146,7 @@ void append_launch_line(std::string& out, int32_t index, const KernelLaunch& lau
 
 void append_memory_line(std::string& out, const MemoryUse& memory, int64_t clock_ns) {
   JsonText json(out);
-  json.open('{').field("schema", kMemorySchema).field("when", std::string_view("end"));
+  json.open('{').field("schema", kMemorySchema).field("when", "end");
   json.field("clock_ns", clock_ns).key("memory");
   JsonOf<MemoryUse>::write(json, memory);
   json.close('}');
