@@ -20,16 +20,11 @@ struct ActivityNames {
   const char* call;
 };
 
-ActivityNames names_of(ActivityKind kind) {
-  switch (kind) {
-    case ActivityKind::memcpy:
-      return {"gpu_memcpy", "Memcpy", "cudaMemcpyAsync"};
-    case ActivityKind::memset:
-      return {"gpu_memset", "Memset", "cudaMemsetAsync"};
-    case ActivityKind::kernel:
-      break;
-  }
-  return {"kernel", "", "cudaLaunchKernel"};
+const ActivityNames& names_of(ActivityKind kind) {
+  static constexpr std::array<ActivityNames, 3> kNames{{{"kernel", "", "cudaLaunchKernel"},
+                                                        {"gpu_memcpy", "Memcpy", "cudaMemcpyAsync"},
+                                                        {"gpu_memset", "Memset", "cudaMemsetAsync"}}};
+  return kNames[static_cast<size_t>(kind)];
 }
 
 std::string_view slice_name(const KernelLine& kernel) {
