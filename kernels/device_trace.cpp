@@ -81,6 +81,12 @@ bool is_possible(const TraceRecords::Activity& record, const TraceRecords& recor
          clock.host_ns(record.end_ns) <= records.stop.host_ns + kSlackNs;
 }
 
+/// True if the profiler itself launches kernels of that name, beside the steps: those that ask for the device's time around windows
+/// of hardware counters.
+bool is_of_profiler(std::string_view kernel) {
+  return kernel == "tell_time";  // kernels/cuda/profiler/device_timer.cu
+}
+
 int64_t num_possible(const TraceRecords& records, const ClockMap& clock) {
   return std::ranges::count_if(records.activities, [&](const TraceRecords::Activity& record) {
     return is_possible(record, records, clock);
@@ -125,10 +131,6 @@ std::string_view name(ActivityKind kind) {
   return kNames[static_cast<size_t>(kind)];
 }
 
-bool is_of_profiler(std::string_view kernel) {
-  return kernel == "tell_time";  // kernels/cuda/profiler/device_timer.cu
-}
-
 DeviceTrace join(TraceRecords records) {
   const KnownCalls calls = known_calls(records);
   const ClockMap converted(records.start, records.stop);
@@ -140,9 +142,6 @@ DeviceTrace join(TraceRecords records) {
   const ClockMap clock = converts_activities ? converted : ClockMap();
   const ClockMap call_clock = converts_calls ? converted : ClockMap();
 
-  std::vector<char> is_own;  // by name
-  for (const std::string& kernel : records.names)
-    is_own.push_back(is_of_profiler(kernel) ? 1 : 0);
   struct Ordered {
     DeviceActivity activity;
     uint32_t correlation;
@@ -150,8 +149,8 @@ DeviceTrace join(TraceRecords records) {
   std::vector<Ordered> ordered;
   ordered.reserve(records.activities.size());
   for (const TraceRecords::Activity& record : records.activities) {
-    if (record.name >= 0 && static_cast<size_t>(record.name) < is_own.size() &&
-        is_own[static_cast<size_t>(record.name)] != 0) {
+    if (record.name >= 0 && record.name < std::ssize(records.names) &&
+        is_of_profiler(records.names[static_cast<size_t>(record.name)])) {
       ++trace.of_profiler;
       continue;
     }

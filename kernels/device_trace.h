@@ -87,10 +87,6 @@ struct TraceRecords {
 /// device whose work it launched. Calls that launched nothing, dropped records and overhead go to the first device.
 std::vector<TraceRecords> split_devices(TraceRecords records, int32_t count);
 
-/// True if the profiler itself launches kernels of that name, beside the steps: those that ask for the device's time around windows
-/// of hardware counters.
-bool is_of_profiler(std::string_view kernel);
-
 /// Puts the records together. The clock: the library was asked to use now_ns(). If the calls made for steps do not lie within the
 /// windows of these steps, or activities do not lie within the traced span, it used its own. Then the times of the calls, or of the
 /// activities, are converted by the line through the two clock pairs. An activity belongs to the step of the call that launched it; if

@@ -7,7 +7,6 @@
 #include "kernels/backend.h"
 #include "models/decoder/weights/model_source.h"
 #include "profiling/counters/rank_counters.h"
-#include "profiling/record/rank_stamps.h"
 #include "profiling/record/rank_step.h"
 #include "profiling/trace/range_trace.h"
 

@@ -69,14 +69,6 @@ BatchShape KernelCase::batch_shape() const {
   return batch;
 }
 
-namespace {
-
-int64_t qkv_size(const OpInfo& info) {
-  return int64_t{info.heads + 2 * info.kv_heads} * info.head_size;
-}
-
-}  // namespace
-
 StepLimits step_limits(std::span<const KernelCase> cases, int32_t block_size, int64_t most_cols,
                        int32_t max_stamps) {
   const OpInfo& info = cases.front().info;
@@ -99,7 +91,8 @@ StepLimits step_limits(std::span<const KernelCase> cases, int32_t block_size, in
     const bool has_rows = info.scope == TokenScope::logits;
     const AttentionKind kind{std::max(1, c.info.kv_heads), std::max(1, c.info.head_size), c.info.window};
     if (std::ranges::count(limits.attention_kinds, kind) == 0) limits.attention_kinds.push_back(kind);
-    limits.qkv_size = std::max(limits.qkv_size, qkv_size(c.info));
+    limits.qkv_size =
+        std::max(limits.qkv_size, int64_t{c.info.heads + 2 * c.info.kv_heads} * c.info.head_size);
     limits.head_size = std::max(limits.head_size, kind.head_size);
     limits.max_tokens = std::max(limits.max_tokens, c.tokens);
     limits.max_blocks = std::max(limits.max_blocks, blocks_of_sequence(c, block_size));

@@ -1,4 +1,4 @@
-#include "kernels/bench/kernel_timer.h"
+#include "kernels/bench/kernel_operands.h"
 
 #include <algorithm>
 

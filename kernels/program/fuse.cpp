@@ -1,8 +1,7 @@
-#include "kernels/program/fuse.h"
-
 #include <algorithm>
 
 #include "kernels/program/operands.h"
+#include "kernels/target.h"
 
 namespace minfer {
 namespace {

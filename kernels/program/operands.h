@@ -15,10 +15,7 @@ void for_each_operand(Args& args, F&& f) {
     std::visit([&](auto& of_op) { for_each_operand(of_op, f); }, args);
   } else if constexpr (std::is_same_v<Plain, EmbedArgs>) {
     f(Use::write, args.out);
-  } else if constexpr (std::is_same_v<Plain, NormArgs>) {
-    f(Use::read, args.x);
-    f(write_or_add(args.add_to_out), args.out);
-  } else if constexpr (std::is_same_v<Plain, LinearArgs>) {
+  } else if constexpr (std::is_same_v<Plain, NormArgs> || std::is_same_v<Plain, LinearArgs>) {
     f(Use::read, args.x);
     f(write_or_add(args.add_to_out), args.out);
   } else if constexpr (std::is_same_v<Plain, RopeKvWriteArgs>) {

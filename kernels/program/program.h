@@ -10,6 +10,10 @@
 /// computes together all follow from the list.
 namespace minfer {
 
+class Backend;
+class Target;
+struct ForwardBatch;
+
 /// A value has rows for each token of a step, or for each row of the step's logits.
 enum class RowsOf : uint8_t { token, logit_row };
 
@@ -68,5 +72,20 @@ void place_values(Program& program, const Arena& arena, std::byte* memory);
 /// An op's description for profiles before it runs. Name, layer, scope and the model's own properties come from `info`; all else
 /// follows from the arguments.
 OpInfo describe(OpInfo info, const OpArgs& args);
+
+/// Moves norms into products and makes values FP8 if the target takes that with `tokens` tokens (Target::takes_norm(), takes_fp8()).
+/// Values and ids stay the same; ops whose work moves into others are removed. For a program of a single rank.
+Program fuse(Program program, const Target& target, int64_t tokens);
+
+/// Rows [first, first + count) of a batch's logits.
+struct RowSlice {
+  int32_t first = 0;
+  int32_t count = 0;
+};
+
+/// Runs `ops`, the body or the head of a bound program, on the backend for a batch; the head for one slice of its logits. Sets the number
+/// of rows and the batch's other properties in the arguments.
+void run(const Program& program, std::vector<Op>& ops, Backend& backend, const ForwardBatch& batch,
+         RowSlice slice);
 
 }  // namespace minfer

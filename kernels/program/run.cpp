@@ -1,5 +1,4 @@
-#include "kernels/program/run.h"
-
+#include "kernels/backend.h"
 #include "kernels/program/operands.h"
 
 namespace minfer {

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/program/fuse.h"
-#include "kernels/program/run.h"
 
 namespace minfer {
 namespace {

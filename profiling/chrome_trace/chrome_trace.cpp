@@ -10,7 +10,6 @@
 #include "kernels/base/error.h"
 #include "profiling/chrome_trace/host_timeline.h"
 #include "profiling/chrome_trace/kernel_tracks.h"
-#include "profiling/chrome_trace/rank_tracks.h"
 #include "profiling/chrome_trace/step_tracks.h"
 
 namespace minfer {
@@ -58,15 +57,15 @@ std::string head_of(const ProfileFile& file, int64_t base_ns) {
   const ProfileHeader& header = file.header;
   std::string head;
   JsonText json(head);
-  json.open('{').field("schemaVersion", 1).field("displayTimeUnit", std::string_view("ns"));
+  json.open('{').field("schemaVersion", 1).field("displayTimeUnit", "ns");
   json.field("baseTimeNanoseconds", bounded_ns(header.unix_ns) - bounded_ns(header.clock_ns) + base_ns);
   // For Holistic Trace Analysis: one process, with one device. It looks for the rank as text, with a space in front of the number.
   head += R"(,"distributedInfo":{"backend":"none","rank": 0,"world_size":1})";
   json.key("deviceProperties").open('[').open('{').field("id", 0);
-  json.field("name", std::string_view(header.device));
+  json.field("name", header.device);
   json.field("totalGlobalMem", header.memory.total_bytes).close('}').close(']');
-  json.key("minfer").open('{').field("version", std::string_view(header.version));
-  json.field("model", std::string_view(header.model)).field("note", std::string_view(file.note));
+  json.key("minfer").open('{').field("version", header.version);
+  json.field("model", header.model).field("note", file.note);
   append_losses(json, file);
   json.close('}');
   return head;
@@ -86,12 +85,9 @@ class TraceWriter {
   void add(const StepSummary& step, std::span<const KernelLine> kernels,
            std::span<const KernelLaunch> launches, const CounterStep* measured) {
     const bool is_chosen = filter_.takes(step);
-    // The parts of a step that come behind the next one's launch are written then.
-    was_chosen_ = std::exchange(is_chosen_, is_chosen);
-    last_step_ = std::exchange(step_, step.step);
+    if (is_chosen) chosen_.insert(step.step);
     host_.add(step, last_launch_ns(kernels), visit_);
     if (!is_chosen) return;
-    chosen_.insert(step.step);
     if (counts_.steps == 0) first_ns_ = span_of(step).begin_ns;
     last_ns_ = span_of(step).end_ns;
     ++counts_.steps;
@@ -100,7 +96,8 @@ class TraceWriter {
     kernels_.add(kernels, launches);
     write_requests(events_, tracks_, step, filter_.request);
     write_counters(events_, tracks_, step);
-    if (measured != nullptr) write_measured(events_, tracks_.counters(), *measured, span_of(step).begin_ns);
+    if (measured != nullptr)
+      write_measured(events_, tracks_.counters(), kMemoryCurves, *measured, span_of(step).begin_ns);
   }
   /// Behind the last step.
   TraceCounts finish(const ProfileFile& file, int64_t base_ns) {
@@ -122,22 +119,18 @@ class TraceWriter {
   }
 
  private:
-  bool is_shown(int64_t step) const { return step == step_ ? is_chosen_ : step == last_step_ && was_chosen_; }
-
   /// The name follows PyTorch's profiler; tools find the iterations of a trace by it.
   void write_launch(const HostTimeline::Launch& launch) {
-    if (!is_shown(launch.step)) return;
+    if (!chosen_.contains(launch.step)) return;
     events_
-        .open_slice(tracks_.engine(), fmt::format("ProfilerStep#{}", launch.step), "user_annotation",
-                    launch.span)
+        .add_slice(tracks_.engine(), fmt::format("ProfilerStep#{}", launch.step), "user_annotation",
+                   launch.span)
         .field("step", launch.step)
         .field("begin known by", name(launch.begin));
-    events_.close_slice();
   }
   void write_part(const HostTimeline::Part& part) {
-    if (!is_shown(part.step)) return;
-    events_.open_slice(tracks_.engine(), name(part.kind), "cpu_op", part.span).field("step", part.step);
-    events_.close_slice();
+    if (!chosen_.contains(part.step)) return;
+    events_.add_slice(tracks_.engine(), name(part.kind), "cpu_op", part.span).field("step", part.step);
   }
 
   const StepFilter& filter_;
@@ -147,10 +140,6 @@ class TraceWriter {
   HostTimeline host_;
   const HostTimeline::Visit visit_{[this](const HostTimeline::Launch& launch) { write_launch(launch); },
                                    [this](const HostTimeline::Part& part) { write_part(part); }};
-  int64_t step_ = -1;
-  int64_t last_step_ = -1;
-  bool is_chosen_ = false;
-  bool was_chosen_ = false;
   std::unordered_set<int64_t> chosen_;  ///< steps
   int64_t first_ns_ = 0, last_ns_ = 0;  ///< begin of the first of these, end of the last
   TraceCounts counts_;

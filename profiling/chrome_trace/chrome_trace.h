@@ -1,10 +1,15 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
 
 #include "profiling/chrome_trace/trace_events.h"
 #include "profiling/json/json_reader.h"
 #include "profiling/report/step_filter.h"
+
+struct gzFile_s;
 
 namespace minfer {
 
@@ -19,5 +24,24 @@ struct TraceCounts {
 /// See README.md for the tracks.
 TraceCounts write_chrome_trace(const ProfileFile& file, const StepFilter& filter,
                                const TraceEvents::Write& write);
+
+/// Owns a file opened for writing. The file is compressed with gzip if its name ends in ".gz". One thread at a time.
+class TraceOutput {
+ public:
+  /// Creates or empties the file. Throws FileError if it cannot be opened.
+  explicit TraceOutput(const std::filesystem::path& path);
+  ~TraceOutput();  ///< closes the file; only close() reports errors
+  TraceOutput(const TraceOutput&) = delete;
+  TraceOutput& operator=(const TraceOutput&) = delete;
+
+  /// Throws FileError, e.g. when the disk is full.
+  void write(std::string_view bytes);
+  /// Writes the bytes still held back. Throws FileError. Do not write afterwards.
+  void close();
+
+ private:
+  std::string path_;
+  gzFile_s* file_ = nullptr;
+};
 
 }  // namespace minfer

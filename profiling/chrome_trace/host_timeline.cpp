@@ -30,15 +30,11 @@ void HostTimeline::add(const StepSummary& step, std::optional<int64_t> launched_
   const TimeSpan span = span_of(step);
   // If the device went on to a step from the one before, the recorder lets the step begin where that one ended.
   const bool is_queued = open_ && open_->on_device && step.on_device && open_->end_ns == span.begin_ns;
-  if (!is_queued) place_finish(visit);
+  if (!is_queued) finish(visit);
   place_launch(step, is_queued, launched_ns, visit);
-  place_finish(visit);
+  finish(visit);
   open_ = {step.step, span.end_ns, step.on_device, step.host_us};
-  if (!step.on_device) place_finish(visit);
-}
-
-void HostTimeline::finish(const Visit& visit) {
-  place_finish(visit);
+  if (!step.on_device) finish(visit);
 }
 
 void HostTimeline::place_launch(const StepSummary& step, bool is_queued, std::optional<int64_t> launched_ns,
@@ -71,7 +67,7 @@ void HostTimeline::place_launch(const StepSummary& step, bool is_queued, std::op
 }
 
 /// The host waits until the device has ended the step.
-void HostTimeline::place_finish(const Visit& visit) {
+void HostTimeline::finish(const Visit& visit) {
   if (!open_) return;
   int64_t begin_ns = now_ns_;
   if (open_->on_device) {

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string_view>
 
-#include "profiling/chrome_trace/trace_times.h"
+#include "profiling/chrome_trace/trace_events.h"
 #include "profiling/report/summary.h"
 
 namespace minfer {
@@ -46,13 +46,12 @@ class HostTimeline {
   /// Visits the parts whose times are now known, in the order of time and without overlap. `launched_ns`: the end of the last call that
   /// launched kernels of the step.
   void add(const StepSummary& step, std::optional<int64_t> launched_ns, const Visit& visit);
-  /// Visits the rest.
+  /// Visits the rest: what follows the launch of the last step.
   void finish(const Visit& visit);
 
  private:
   void place_launch(const StepSummary& step, bool is_queued, std::optional<int64_t> launched_ns,
                     const Visit& visit);
-  void place_finish(const Visit& visit);
 
   struct Open {
     int64_t step = 0;

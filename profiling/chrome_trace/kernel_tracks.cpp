@@ -20,16 +20,11 @@ struct ActivityNames {
   const char* call;
 };
 
-ActivityNames names_of(ActivityKind kind) {
-  switch (kind) {
-    case ActivityKind::memcpy:
-      return {"gpu_memcpy", "Memcpy", "cudaMemcpyAsync"};
-    case ActivityKind::memset:
-      return {"gpu_memset", "Memset", "cudaMemsetAsync"};
-    case ActivityKind::kernel:
-      break;
-  }
-  return {"kernel", "", "cudaLaunchKernel"};
+const ActivityNames& names_of(ActivityKind kind) {
+  static constexpr std::array<ActivityNames, 3> kNames{{{"kernel", "", "cudaLaunchKernel"},
+                                                        {"gpu_memcpy", "Memcpy", "cudaMemcpyAsync"},
+                                                        {"gpu_memset", "Memset", "cudaMemsetAsync"}}};
+  return kNames[static_cast<size_t>(kind)];
 }
 
 std::string_view slice_name(const KernelLine& kernel) {
@@ -46,7 +41,7 @@ void write_sizes(JsonText& json, std::string_view key, const std::array<int32_t,
 }
 
 void write_launch(JsonText& args, const KernelLaunch& launch) {
-  args.field("path", std::string_view(launch.path));
+  args.field("path", launch.path);
   write_sizes(args, "grid", launch.grid);
   write_sizes(args, "block", launch.block);
   if (launch.cluster != std::array{1, 1, 1}) write_sizes(args, "cluster", launch.cluster);
@@ -79,67 +74,56 @@ std::optional<int64_t> last_launch_ns(std::span<const KernelLine> kernels) {
 
 void KernelTracks::add(std::span<const KernelLine> kernels, std::span<const KernelLaunch> launches) {
   std::map<int64_t, int64_t> graphs;  // by the end of the call that launched one: its correlation
-  std::vector<Call> calls;
-  std::vector<Launched> launched;
+  std::vector<Call> calls;            // of each kernel
   for (const KernelLine& kernel : kernels) {
+    Call& call = calls.emplace_back();
     const auto end_ns = launch_end_ns(kernel);
     if (end_ns && kernel.in_graph) {
       // Kernels that began before the call had ended do not tell when it did.
       const auto found =
           kernel.launch_delay_us > 0.0 || graphs.empty() ? graphs.find(*end_ns) : graphs.begin();
       if (found != graphs.end()) {
-        launched.push_back({found->second, kNoCall});
+        call.correlation = found->second;
         continue;
       }
     }
-    launched.push_back({++num_calls_, end_ns ? calls.size() : kNoCall});
+    call.correlation = ++num_calls_;
     if (!end_ns) continue;
     if (kernel.in_graph) graphs.emplace(*end_ns, num_calls_);
-    calls.push_back({.span = {*end_ns - kCallNs, *end_ns},
-                     .name = kernel.in_graph ? "cudaGraphLaunch" : names_of(kernel.kind).call,
-                     .correlation = num_calls_,
-                     .step = kernel.step,
-                     .track = {}});
+    call.name = kernel.in_graph ? "cudaGraphLaunch" : names_of(kernel.kind).call;
+    call.span = {*end_ns - kCallNs, *end_ns};
+    call.step = kernel.step;
   }
   write_calls(calls);
-  for (size_t i = 0; i < kernels.size(); ++i) {
-    const Call* call = launched[i].call == kNoCall ? nullptr : &calls[launched[i].call];
-    write_kernel(kernels[i], launched[i].correlation, call, launches);
-  }
+  for (size_t i = 0; i < kernels.size(); ++i)
+    write_kernel(kernels[i], calls[i], launches);
 }
 
 void KernelTracks::write_calls(std::vector<Call>& calls) {
   std::vector<Call*> in_order;
-  for (Call& call : calls)
-    in_order.push_back(&call);
+  for (Call& call : calls) {
+    if (call.is_drawn()) in_order.push_back(&call);
+  }
   std::ranges::stable_sort(in_order, {}, [](const Call* call) { return call->span.end_ns; });
   for (Call* call : in_order) {
     call->track = tracks_.calls(calls_.place(call->span));
-    JsonText& args = events_.open_slice(call->track, call->name, "cuda_runtime", call->span);
+    JsonText& args = events_.add_slice(call->track, call->name, "cuda_runtime", call->span);
     args.field("correlation", call->correlation).field("step", call->step);
-    args.field("note", std::string_view("its end is known, its begin is not"));
-    events_.close_slice();
+    args.field("note", "its end is known, its begin is not");
   }
 }
 
-TimeSpan KernelTracks::own_span(const KernelLine& kernel) {
-  const TimeSpan whole = span_of(kernel);
-  int64_t& busy_until_ns = streams_[kernel.stream].busy_until_ns;
-  const TimeSpan own{std::max(whole.begin_ns, busy_until_ns), std::max(whole.end_ns, busy_until_ns)};
-  busy_until_ns = own.end_ns;
-  return own;
-}
-
-void KernelTracks::write_kernel(const KernelLine& kernel, int64_t correlation, const Call* call,
+void KernelTracks::write_kernel(const KernelLine& kernel, const Call& call,
                                 std::span<const KernelLaunch> launches) {
+  Stream& stream = streams_[kernel.stream];
   const TimeSpan whole = span_of(kernel);
-  const TimeSpan own = own_span(kernel);
+  const TimeSpan own = take_own(whole, stream.busy_until_ns);
   const Track track = tracks_.stream(kernel.stream);
-  JsonText& args = events_.open_slice(track, slice_name(kernel), names_of(kernel.kind).category, own);
-  args.field("device", 0).field("stream", kernel.stream).field("correlation", correlation);
+  JsonText& args = events_.add_slice(track, slice_name(kernel), names_of(kernel.kind).category, own);
+  args.field("device", 0).field("stream", kernel.stream).field("correlation", call.correlation);
   args.field("step", kernel.step);
   if (kernel.phase) {
-    args.field("op", std::string_view(kernel.op)).field("layer", kernel.layer);
+    args.field("op", kernel.op).field("layer", kernel.layer);
     args.field("phase", name(*kernel.phase));
   }
   args.field("graph", kernel.in_graph).field("whole us", kernel.us).field("own us", kernel.own_us);
@@ -149,18 +133,16 @@ void KernelTracks::write_kernel(const KernelLine& kernel, int64_t correlation, c
   if (kernel.kind != ActivityKind::kernel) args.field("bytes", kernel.bytes);
   if (kernel.launch >= 0 && static_cast<size_t>(kernel.launch) < launches.size())
     write_launch(args, launches[static_cast<size_t>(kernel.launch)]);
-  events_.close_slice();
 
-  if (call != nullptr && own.duration_ns() > 0)
-    events_.add_flow(correlation, call->track, call->span.begin_ns, track, own.begin_ns);
+  if (call.is_drawn() && own.duration_ns() > 0)
+    events_.add_flow(call.correlation, call.track, call.span.begin_ns, track, own.begin_ns);
   if (whole.begin_ns < own.begin_ns) {
     const TimeSpan early{whole.begin_ns, std::min(own.begin_ns, whole.end_ns)};
-    const Track lane = tracks_.overlap(kernel.stream, streams_[kernel.stream].early.place(early));
-    events_.open_slice(lane, slice_name(kernel), "begun_early", early)
+    const Track lane = tracks_.overlap(kernel.stream, stream.early.place(early));
+    events_.add_slice(lane, slice_name(kernel), "begun_early", early)
         .field("step", kernel.step)
-        .field("op", std::string_view(kernel.op))
+        .field("op", kernel.op)
         .field("whole us", kernel.us);
-    events_.close_slice();
   }
 }
 

@@ -1,18 +1,36 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <map>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "kernels/launches.h"
-#include "profiling/chrome_trace/lanes.h"
 #include "profiling/chrome_trace/tracks.h"
 #include "profiling/trace/range_analysis.h"
 
 namespace minfer {
+
+/// Spreads spans over as many rows as needed, so that the spans of a row ascend and do not overlap.
+class Lanes {
+ public:
+  /// Returns the first row whose last span has ended when this span begins.
+  size_t place(TimeSpan span) {
+    size_t lane = 0;
+    while (lane < ends_ns_.size() && ends_ns_[lane] > span.begin_ns)
+      ++lane;
+    if (lane == ends_ns_.size()) ends_ns_.push_back(std::numeric_limits<int64_t>::min());
+    ends_ns_[lane] = span.end_ns;
+    return lane;
+  }
+
+ private:
+  std::vector<int64_t> ends_ns_;  ///< of each row's last span
+};
 
 /// The end of the host's call that launched a kernel or copy; no value: not known. For a kernel that began before the call ended, its
 /// own begin.
@@ -39,25 +57,20 @@ class KernelTracks {
     int64_t busy_until_ns = std::numeric_limits<int64_t>::min();
     Lanes early;
   };
-  /// A call of the host.
+  /// The call of the host that launched a kernel.
   struct Call {
-    TimeSpan span;
-    const char* name = "";
     int64_t correlation = 0;
+    std::string_view name;  ///< empty: its end is not known, or an earlier kernel of its graph has the call
+    TimeSpan span;
     int64_t step = 0;
     Track track;
-  };
-  static constexpr size_t kNoCall = SIZE_MAX;
-  struct Launched {
-    int64_t correlation = 0;
-    size_t call = kNoCall;  ///< the call with an arrow to the kernel
+
+    /// True if the call has a slice, and an arrow from there to the kernel.
+    bool is_drawn() const { return !name.empty(); }
   };
 
-  TimeSpan own_span(const KernelLine& kernel);
   void write_calls(std::vector<Call>& calls);
-  /// `call`: null for no arrow.
-  void write_kernel(const KernelLine& kernel, int64_t correlation, const Call* call,
-                    std::span<const KernelLaunch> launches);
+  void write_kernel(const KernelLine& kernel, const Call& call, std::span<const KernelLaunch> launches);
 
   TraceEvents& events_;
   Tracks& tracks_;

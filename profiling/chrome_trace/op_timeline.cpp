@@ -16,9 +16,7 @@ TimeSpan clipped(TimeSpan span, const TimeSpan& bounds) {
 void place_by_kernels(OpTimeline& timeline, std::span<const KernelLine> kernels) {
   int64_t busy_until_ns = std::numeric_limits<int64_t>::min();
   for (const KernelLine& kernel : kernels) {
-    const TimeSpan whole = span_of(kernel);
-    const TimeSpan own{std::max(whole.begin_ns, busy_until_ns), std::max(whole.end_ns, busy_until_ns)};
-    busy_until_ns = own.end_ns;
+    const TimeSpan own = take_own(span_of(kernel), busy_until_ns);
     if (!kernel.phase) continue;
     if (!timeline.ops.empty()) {
       PlacedOp& last = timeline.ops.back();

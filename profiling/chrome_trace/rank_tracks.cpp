@@ -1,5 +1,3 @@
-#include "profiling/chrome_trace/rank_tracks.h"
-
 #include <algorithm>
 #include <array>
 #include <map>
@@ -8,7 +6,6 @@
 #include <fmt/format.h>
 
 #include "profiling/chrome_trace/step_tracks.h"
-#include "profiling/chrome_trace/trace_times.h"
 
 namespace minfer {
 namespace {
@@ -16,8 +13,12 @@ namespace {
 /// More than any run has: what a file says beyond is left out.
 constexpr int32_t kMostRanks = 1024;
 
+constexpr MeasuredCurves kLinkCurves{
+    "NVLink GB/s measured",
+    {{{"received", Counter::nvlink_received_bytes}, {"sent", Counter::nvlink_sent_bytes}}}};
+
 void write_rank_step(TraceEvents& events, Track track, const RankStep& step, TimeSpan span) {
-  JsonText& args = events.open_slice(track, fmt::format("step {}", step.step), "rank step", span);
+  JsonText& args = events.add_slice(track, fmt::format("step {}", step.step), "rank step", span);
   args.field("step", step.step).field("rank", step.rank);
   const auto add_known = [&](std::string_view name, int64_t ns) {
     if (ns != RankStep::kNotKnown) args.field(name, us_of(ns));
@@ -25,7 +26,6 @@ void write_rank_step(TraceEvents& events, Track track, const RankStep& step, Tim
   add_known("host us", step.host_ns);
   add_known("launch us", step.launch_ns);
   add_known("idle us", step.idle_ns);
-  events.close_slice();
   struct Part {
     std::string_view name;
     int64_t ns;
@@ -37,23 +37,11 @@ void write_rank_step(TraceEvents& events, Track track, const RankStep& step, Tim
     const int64_t end_ns =
         std::min(later_ns(begin_ns, std::clamp<int64_t>(part.ns, 0, kLatestNs)), span.end_ns);
     if (end_ns == begin_ns) continue;
-    events.open_slice(track, part.name, "rank", {begin_ns, end_ns})
+    events.add_slice(track, part.name, "rank", {begin_ns, end_ns})
         .field("step", step.step)
-        .field("time", std::string_view("summed over ops, laid end to end"));
-    events.close_slice();
+        .field("time", "summed over ops, laid end to end");
     begin_ns = end_ns;
   }
-}
-
-void write_linked(TraceEvents& events, int32_t process, const CounterStep& step, int64_t begin_ns) {
-  const double us = step.us * step.covered;  // that there are samples of
-  const bool received = step.measured.has(Counter::nvlink_received_bytes);
-  const bool sent = step.measured.has(Counter::nvlink_sent_bytes);
-  if (us <= 0.0 || !(received || sent)) return;
-  JsonText& args = events.open_counter(process, "NVLink GB/s measured", begin_ns);
-  if (received) args.field("received", step.measured[Counter::nvlink_received_bytes] / us * 1e-3, 1);
-  if (sent) args.field("sent", step.measured[Counter::nvlink_sent_bytes] / us * 1e-3, 1);
-  events.close_slice();
 }
 
 }  // namespace
@@ -68,9 +56,8 @@ void write_ranks(TraceEvents& events, Tracks& tracks, std::span<const RankStep> 
     std::ranges::stable_sort(of_rank, {}, &RankStep::begin_ns);
     int64_t last_ns = least_ns;
     for (const RankStep& step : of_rank) {
-      const int64_t begin_ns = std::max(bounded_ns(step.begin_ns), last_ns);
-      last_ns = std::max(begin_ns, bounded_ns(step.end_ns));
-      write_rank_step(events, tracks.rank(rank), step, {begin_ns, last_ns});
+      const TimeSpan span{bounded_ns(step.begin_ns), bounded_ns(step.end_ns)};
+      write_rank_step(events, tracks.rank(rank), step, take_own(span, last_ns));
     }
   }
 }
@@ -86,18 +73,14 @@ void write_rank_kernels(TraceEvents& events, Tracks& tracks, std::span<const Ker
     std::ranges::stable_sort(of_stream, {}, [](const KernelLine* kernel) { return kernel->start_ns; });
     int64_t last_ns = least_ns;
     for (const KernelLine* kernel : of_stream) {
-      const TimeSpan whole = span_of(kernel->start_ns, kernel->us);
-      const int64_t begin_ns = std::max(whole.begin_ns, last_ns);
-      last_ns = std::max(begin_ns, whole.end_ns);
       events
-          .open_slice(tracks.rank_stream(stream.first, stream.second),
-                      kernel->kernel.empty() ? name(kernel->kind) : std::string_view(kernel->kernel),
-                      "rank kernel", {begin_ns, last_ns})
+          .add_slice(tracks.rank_stream(stream.first, stream.second),
+                     kernel->kernel.empty() ? name(kernel->kind) : std::string_view(kernel->kernel),
+                     "rank kernel", take_own(span_of(*kernel), last_ns))
           .field("step", kernel->step)
-          .field("op", std::string_view(kernel->op))
+          .field("op", kernel->op)
           .field("whole us", kernel->us)
           .field("launch delay us", kernel->launch_delay_us);
-      events.close_slice();
     }
   }
 }
@@ -126,8 +109,10 @@ void write_rank_counters(TraceEvents& events, Tracks& tracks, std::span<const Co
     std::ranges::stable_sort(points, {}, &Point::begin_ns);
     const int32_t process = tracks.rank_counters(rank);
     for (const Point& point : points) {
-      write_measured(events, process, *point.step, point.begin_ns);
-      write_linked(events, process, *point.step, point.begin_ns);
+      write_measured(events, process, kMemoryCurves, *point.step, point.begin_ns);
+      const CounterValues& measured = point.step->measured;
+      if (measured.has(Counter::nvlink_received_bytes) || measured.has(Counter::nvlink_sent_bytes))
+        write_measured(events, process, kLinkCurves, *point.step, point.begin_ns);
     }
   }
 }

@@ -14,64 +14,59 @@ void TraceEvents::open_file(std::string_view head) {
 }
 
 void TraceEvents::close_file() {
+  out_ += brackets_;
   out_ += "\n]}\n";
   write_(out_);
   out_.clear();
 }
 
 JsonText& TraceEvents::open_event(std::string_view kind, std::string_view name, Track track) {
-  out_ += has_events_ ? ",\n" : "\n";
-  has_events_ = true;
+  out_ += brackets_;
+  if (out_.size() >= kPieceBytes) {
+    write_(out_);
+    out_.clear();
+  }
+  out_ += brackets_.empty() ? "\n" : ",\n";
+  brackets_ = "}";
   json_.open('{').field("ph", kind).field("name", name);
   return json_.field("pid", track.process).field("tid", track.thread);
 }
 
-void TraceEvents::close_event() {
-  json_.close('}');
-  if (out_.size() < kPieceBytes) return;
-  write_(out_);
-  // The next value begins with its own comma: JsonText looks only at the last character.
-  out_.clear();
-}
-
-void TraceEvents::name_process(int32_t process, std::string_view name) {
-  open_event("M", "process_name", {process, 0}).key("args").open('{').field("name", name).close('}');
-  close_event();
-  open_event("M", "process_sort_index", {process, 0}).key("args").open('{');
-  json_.field("sort_index", process).close('}');
-  close_event();
-}
-
-void TraceEvents::name_thread(Track track, std::string_view name, int32_t place) {
-  open_event("M", "thread_name", track).key("args").open('{').field("name", name).close('}');
-  close_event();
-  open_event("M", "thread_sort_index", track).key("args").open('{').field("sort_index", place).close('}');
-  close_event();
-}
-
-JsonText& TraceEvents::open_slice(Track track, std::string_view name, std::string_view category,
-                                  TimeSpan span) {
-  open_event("X", name, track).field("cat", category).field("ts", us_of(span.begin_ns));
-  json_.field("dur", static_cast<double>(span.duration_ns()) / 1e3);
+JsonText& TraceEvents::open_args() {
+  brackets_ = "}}";
   return json_.key("args").open('{');
 }
 
-void TraceEvents::close_slice() {
-  json_.close('}');
-  close_event();
+void TraceEvents::name_process(int32_t process, std::string_view name) {
+  open_event("M", "process_name", {process, 0});
+  open_args().field("name", name);
+  open_event("M", "process_sort_index", {process, 0});
+  open_args().field("sort_index", process);
+}
+
+void TraceEvents::name_thread(Track track, std::string_view name, int32_t place) {
+  open_event("M", "thread_name", track);
+  open_args().field("name", name);
+  open_event("M", "thread_sort_index", track);
+  open_args().field("sort_index", place);
+}
+
+JsonText& TraceEvents::add_slice(Track track, std::string_view name, std::string_view category,
+                                 TimeSpan span) {
+  open_event("X", name, track).field("cat", category).field("ts", us_of(span.begin_ns));
+  json_.field("dur", static_cast<double>(span.duration_ns()) / 1e3);
+  return open_args();
 }
 
 void TraceEvents::add_flow(int64_t id, Track from, int64_t from_ns, Track to, int64_t to_ns) {
   open_event("s", kFlow, from).field("cat", kFlow).field("id", id).field("ts", us_of(from_ns));
-  close_event();
   open_event("f", kFlow, to).field("cat", kFlow).field("id", id).field("ts", us_of(to_ns));
-  json_.field("bp", std::string_view("e"));  // to the slice around the time, not the next one
-  close_event();
+  json_.field("bp", "e");  // to the slice around the time, not the next one
 }
 
-JsonText& TraceEvents::open_counter(int32_t process, std::string_view name, int64_t time_ns) {
+JsonText& TraceEvents::add_counter(int32_t process, std::string_view name, int64_t time_ns) {
   open_event("C", name, {process, 0}).field("ts", us_of(time_ns));
-  return json_.key("args").open('{');
+  return open_args();
 }
 
 }  // namespace minfer

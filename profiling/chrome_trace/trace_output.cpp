@@ -1,5 +1,3 @@
-#include "profiling/chrome_trace/trace_output.h"
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -8,6 +6,7 @@
 #include <zlib.h>
 
 #include "kernels/base/error.h"
+#include "profiling/chrome_trace/chrome_trace.h"
 
 namespace minfer {
 namespace {

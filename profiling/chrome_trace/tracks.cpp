@@ -1,7 +1,9 @@
 #include "profiling/chrome_trace/tracks.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
+#include <string_view>
 
 namespace minfer {
 namespace {
@@ -15,38 +17,25 @@ int32_t place_of(int64_t group, size_t lane, int32_t thread) {
 
 }  // namespace
 
-std::string Tracks::name_of(TraceProcess process) const {
-  switch (process) {
-    case TraceProcess::host:
-      return "host";
-    case TraceProcess::device:
-      return device_;
-    case TraceProcess::requests:
-      return "requests";
-    default:
-      return "rank " +
-             std::to_string(static_cast<int32_t>(process) - static_cast<int32_t>(TraceProcess::first_rank));
-  }
+int32_t Tracks::named(int32_t process) {
+  if (!num_threads_.try_emplace(process, 0).second) return process;
+  const std::array<std::string_view, 3> names{"host", device_, "requests"};
+  events_.name_process(process, process < kFirstRank
+                                    ? std::string(names[static_cast<size_t>(process - kHost)])
+                                    : "rank " + std::to_string(process - kFirstRank));
+  return process;
 }
 
-int32_t Tracks::process(TraceProcess process) {
-  const auto number = static_cast<int32_t>(process);
-  if (num_threads_.try_emplace(process, 0).second) {
-    events_.name_process(number, name_of(process));
-  }
-  return number;
-}
-
-Track Tracks::track(TraceProcess process, int64_t group, size_t lane, const std::string& id,
-                    std::string title) {
-  const int32_t process_number = this->process(process);
-  const auto [found, is_new] = tracks_.try_emplace({process, group, lane, id});
+Track Tracks::track(int32_t process, std::string title, int64_t group, size_t lane) {
+  named(process);
+  if (lane > 0) title += ", " + std::to_string(lane + 1);
+  const auto [found, is_new] = tracks_.try_emplace({process, std::move(title)});
+  Track& track = found->second;
   if (is_new) {
-    found->second = {process_number, ++num_threads_[process]};
-    if (lane > 0) title += ", " + std::to_string(lane + 1);
-    events_.name_thread(found->second, title, place_of(group, lane, found->second.thread));
+    track = {process, ++num_threads_[process]};
+    events_.name_thread(track, found->first.second, place_of(group, lane, track.thread));
   }
-  return found->second;
+  return track;
 }
 
 }  // namespace minfer

@@ -1,9 +1,9 @@
-#include "profiling/counters/clock_shift.h"
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
+
+#include "profiling/counters/sample_attribution.h"
 
 namespace minfer {
 namespace {

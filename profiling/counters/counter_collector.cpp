@@ -22,13 +22,6 @@ int32_t quarter_of_the_cores() {
 
 }  // namespace
 
-CounterCollector::RankReader::RankReader(const RankCounters& counters, size_t queue_bytes)
-    : rank(counters.rank),
-      sampler(counters.sampler),
-      missing(counters.missing),
-      profile(counters.ops),
-      queue(queue_bytes, counters.ops.size()) {}
-
 CounterCollector::CounterCollector(std::span<const RankCounters> ranks, const CollectorOptions& options,
                                    OnWindow on_window)
     : options_(options), on_window_(std::move(on_window)) {
@@ -92,12 +85,7 @@ bool CounterCollector::is_in_window(int64_t start_ns, int64_t end_ns) const {
 
 void CounterCollector::consume(const StepRecord& record) noexcept {
   RankReader& first = *readers_.front();
-  if (is_in_window(record.start_ns, record.end_ns)) {
-    try {
-      first.queue.push(record);
-    } catch (const std::exception&) {  // no memory for more stamps than ever before: the step is left out
-    }
-  }
+  if (is_in_window(record.start_ns, record.end_ns)) first.queue.push(record);
   last_step_.store(record.step, std::memory_order_relaxed);
   first.last_start_ns.store(record.start_ns, std::memory_order_release);
   num_ended_.fetch_add(1, std::memory_order_release);
@@ -116,7 +104,7 @@ void CounterCollector::consume_stamps(int32_t rank, int64_t step, const StepStam
       record.end_ns = stamps.end_ns;
       record.stamps = stamps;
       reader.queue.push(record);
-    } catch (const std::exception&) {  // as above
+    } catch (const std::exception&) {  // no memory for more stamps than ever before: the step is left out
     }
   }
   reader.last_start_ns.store(start_ns, std::memory_order_release);

@@ -16,7 +16,6 @@
 #include "kernels/counters.h"
 #include "profiling/counters/counter_profile.h"
 #include "profiling/counters/rank_counters.h"
-#include "profiling/record/rank_stamps.h"
 #include "profiling/record/record_queue.h"
 #include "profiling/record/recorder.h"
 
@@ -64,12 +63,10 @@ class CounterCollector final : public StepSink, public RankStampSink {
   static constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
   /// A rank and its device.
-  struct RankReader {
-    RankReader(const RankCounters& counters, size_t queue_bytes);
+  struct RankReader : RankCounters {
+    RankReader(const RankCounters& counters, size_t queue_bytes)
+        : RankCounters(counters), profile(ops), queue(queue_bytes, ops.size()) {}
 
-    const int32_t rank;
-    CounterSampler* const sampler;
-    const std::string missing;
     bool is_read = false;  ///< its device's counters are on, and nothing has failed yet
     CounterProfile profile;
     RecordQueue queue;

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "kernels/stamps.h"
-#include "profiling/counters/clock_shift.h"
 
 namespace minfer {
 namespace {
@@ -18,10 +17,6 @@ constexpr int64_t kMostFittedShiftNs = 15'000;
 StepPhase phase_of_op(TokenScope scope, StepPhase step) {
   if (scope == TokenScope::decode) return StepPhase::decode;
   return scope == TokenScope::prefill ? StepPhase::prefill : step;
-}
-
-double microseconds_of(int64_t ns) {
-  return static_cast<double>(ns) * 1e-3;
 }
 
 /// The mean of shares, each for its weight; NaN without any.
@@ -122,7 +117,7 @@ std::vector<CounterStep> CounterProfile::whole_steps(const Window& window, int64
                              is_far(window.steps[i + 1], window.steps[i + 1].bounds_ns.front() - end_ns);
     CounterStep& found = steps.emplace_back();
     found.step = step.step;
-    found.us = microseconds_of(end_ns - begin_ns);
+    found.us = us_of(end_ns - begin_ns);
     for (size_t column = 0; column < samples.counters.size(); ++column) {
       if (!counts_bytes(samples.counters[column])) continue;
       const CountedBytes bytes = bytes_between(samples, column, begin_ns, end_ns, alone_before, alone_after);
@@ -262,7 +257,7 @@ CounterWindow CounterProfile::add(CounterSamples samples, std::span<const StepRe
         records.empty()
             ? asked_ns + static_cast<int64_t>(found.start_ms * 1e6)
             : std::max<int64_t>(0, window.samples.begin_ns.front() + records.back().stamps.clock_offset_ns);
-    found.us = microseconds_of(window.samples.end_ns.back() - window.samples.begin_ns.front());
+    found.us = us_of(window.samples.end_ns.back() - window.samples.begin_ns.front());
   }
   SampleAttribution attribution(window.samples.counters);
   for (const Window& each : windows_)

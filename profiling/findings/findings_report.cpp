@@ -183,11 +183,11 @@ std::string findings_markdown(const Diagnosis& diagnosis, bool all) {
 }
 
 void write_findings(JsonText& json, const Diagnosis& diagnosis) {
-  write_members(json, diagnosis);
+  JsonOf<Diagnosis>::write(json, diagnosis);
 }
 
 Diagnosis diagnosis_of(const JsonField& field) {
-  return read_members<Diagnosis>(field);
+  return read_json<Diagnosis>(field);
 }
 
 }  // namespace minfer

@@ -1,6 +1,6 @@
 #include <cmath>
 
-#include "profiling/json/graph_member.h"
+#include "profiling/json/line_members.h"
 
 namespace minfer {
 namespace {
@@ -20,8 +20,7 @@ void members(Json& json, Is<CounterValues> auto& values) {
 
 template <class Json>
 void members(Json& json, Is<CounterStep> auto& step) {
-  json.member("step", step.step, kCount).member("us", step.us, kNumber);
-  json.member("covered", step.covered, kNumber, 5);
+  json.member("step", step.step).member("us", step.us).member("covered", step.covered, kNumber, 5);
   members(json, step.measured);
   json.member("counted_read_bytes", step.counted_read_bytes, kBytes);
   json.member("counted_written_bytes", step.counted_written_bytes, kBytes);
@@ -29,8 +28,8 @@ void members(Json& json, Is<CounterStep> auto& step) {
 
 template <class Json>
 void members(Json& json, Is<CounterOp> auto& op) {
-  json.member("op", op.op, kText).member("phase", op.phase, kStepPhase).member("calls", op.calls, kSmall);
-  json.optional("samples", op.samples, kCount, -1).member("us", op.us, kNumber);
+  json.member("op", op.op).member("phase", op.phase, kStepPhase).member("calls", op.calls);
+  json.optional("samples", op.samples, kCount, -1).member("us", op.us);
   members(json, op.measured);
   if (json.has("read_error_bytes", std::isfinite(op.read_error_bytes)))
     json.member("read_error_bytes", op.read_error_bytes, kNumber, 1);
@@ -42,34 +41,32 @@ template <class Json>
 void members(Json& json, Is<CounterWork> auto& work) {
   json.member("phase", work.phase, kStepPhase);
   graph_member(json, work.phase, work.graph_batch);
-  json.member("steps", work.steps, kCount).member("replays", work.replays, kCount).list("ops", work.ops);
+  json.member("steps", work.steps).member("replays", work.replays).list("ops", work.ops);
 }
 
 /// A counter that was left out, and the reason.
 template <class Json>
 void members(Json& json, Is<std::pair<Counter, std::string>> auto& left_out) {
-  json.member("counter", left_out.first, kCounterName).member("reason", left_out.second, kText);
+  json.member("counter", left_out.first, kCounterName).member("reason", left_out.second);
 }
 
 template <class Json>
 void members(Json& json, Is<CounterWindow> auto& window) {
-  json.optional("rank", window.rank, kSmall).optional("error", window.error, kText);
+  json.told("schema", kCountersSchema).optional("rank", window.rank).optional("error", window.error);
   if (json.has("error", !window.error.empty())) return;
-  json.member("begin_ns", window.begin_ns, kTime).member("us", window.us, kNumber);
+  json.member("begin_ns", window.begin_ns, kTime).member("us", window.us);
   json.member("interval_ns", window.interval_ns, kTime);
   json.member("clock", window.clock, one_name_of(SampleClock::device, SampleClock::fitted));
   json.member("clock_shift_ns", window.clock_shift_ns, kTimeFrom<-4'000'000'000'000'000'000>);
-  json.member("samples", window.samples, kCount).member("lost", window.lost, kCount);
+  json.member("samples", window.samples).member("lost", window.lost);
   json.plain_list("counters", window.counters, kCounterName).list("left_out", window.left_out);
   json.object("cost", [&](auto& inner) {
-    inner.member("start_ms", window.start_ms, kNumber).member("stop_ms", window.stop_ms, kNumber);
-    inner.member("drain_ms", window.drain_ms, kNumber);
-    inner.member("attribution_ms", window.attribution_ms, kNumber);
+    inner.member("start_ms", window.start_ms).member("stop_ms", window.stop_ms);
+    inner.member("drain_ms", window.drain_ms).member("attribution_ms", window.attribution_ms);
   });
   json.list("steps", window.steps).list("work", window.work);
 }
 
-template void append_line(std::string&, const CounterWindow&);
-template CounterWindow line_of(const JsonField&);
+template struct JsonOf<CounterWindow>;
 
 }  // namespace minfer

@@ -1,5 +1,3 @@
-#include "profiling/json/header_lines.h"
-
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -24,20 +22,19 @@ void sizes_member(Json& json, std::string_view name, auto& sizes, int32_t most_x
   if constexpr (Json::kReads) {
     sizes = sizes_of(json.field()[name], most_x, most_yz);
   } else {
-    json.plain_list(name, sizes, kSmall);
+    json.plain_list(name, sizes);
   }
 }
 
 template <class Json>
 void ceilings_members(Json& json, Is<Ceilings> auto& ceilings) {
-  json.member("read_gbps", ceilings.read_gbps, kNumber).member("gflops", ceilings.gflops, kNumber);
+  json.member("read_gbps", ceilings.read_gbps).member("gflops", ceilings.gflops);
   if (json.has("runs", ceilings.tries() > 0)) {
-    json.member("runs", ceilings.runs, kSmall);
-    json.member("measured_unix_s", ceilings.measured_unix_s, kUnixSeconds);
+    json.member("runs", ceilings.runs).member("measured_unix_s", ceilings.measured_unix_s, kUnixSeconds);
   }
   json.optional("disturbed_runs", ceilings.disturbed_runs, kSmallFrom<1>);
   for (const auto& [name, unit] : kUnitCeilings)
-    json.optional(name, ceilings.*unit, kNumber);
+    json.optional(name, ceilings.*unit);
 }
 
 template <class Json>
@@ -47,7 +44,7 @@ void option_members(Json& json, auto& options) {
       options.emplace_back(without_controls(std::string(option)), json.field()[option].text());
   } else {
     for (const auto& [option, content] : options)
-      json.told(option, std::string_view(content));
+      json.told(option, content);
   }
 }
 
@@ -56,7 +53,7 @@ template <class Json>
 void tier_members(Json& json, Is<AskedTiers> auto& asked) {
   std::vector<int32_t> tiers = asked.numbers();
   json.told("tier", tiers.back());
-  if (json.has("tiers", true)) json.plain_list("tiers", tiers, kSmall);
+  if (json.has("tiers", true)) json.plain_list("tiers", tiers);
   if constexpr (Json::kReads) {
     asked.kernels = std::ranges::find(tiers, 1) != tiers.end();
     asked.counters = std::ranges::find(tiers, 2) != tiers.end();
@@ -68,10 +65,10 @@ void tier_members(Json& json, Is<AskedTiers> auto& asked) {
 template <class Json>
 void members(Json& json, Is<MemoryPart> auto& part) {
   constexpr std::string_view kOnDevice = "device", kPinned = "page-locked";
-  json.member("what", part.what, kText).member("bytes", part.bytes, kBytes);
+  json.member("what", part.what).member("bytes", part.bytes, kBytes);
   json.member("most_bytes", part.most_bytes, kBytes);
   std::string place(part.on_device ? kOnDevice : kPinned);
-  json.member("place", place, kText);
+  json.member("place", place);
   if constexpr (Json::kReads) part.on_device = place == kOnDevice;
 }
 
@@ -83,27 +80,20 @@ void members(Json& json, Is<MemoryUse> auto& memory) {
 
 template <class Json>
 void members(Json& json, Is<OpInfo> auto& op) {
-  json.member("op", op.name, kText).member("layer", op.layer, kSmallFrom<-1>);
-  json.member("kind", op.kind,
-              one_name_of(OpKind::embed, OpKind::rms_norm, OpKind::linear, OpKind::gate_up_swiglu,
-                          OpKind::rope_kv_write, OpKind::attention, OpKind::moe_route,
-                          OpKind::moe_gate_up_swiglu, OpKind::moe_down, OpKind::gather, OpKind::sample,
-                          OpKind::transfer, OpKind::all_reduce, OpKind::all_gather, OpKind::broadcast,
-                          OpKind::activate, OpKind::latent_kv_write, OpKind::head_linear, OpKind::delta_conv,
-                          OpKind::delta_rule, OpKind::head_gate, OpKind::short_conv));
-  json.member("scope", op.scope,
-              one_name_of(TokenScope::all, TokenScope::decode, TokenScope::prefill, TokenScope::logits));
-  json.member("in_features", op.in_features, kCount).member("out_features", op.out_features, kCount);
+  json.member("op", op.name).member("layer", op.layer, kSmallFrom<-1>);
+  json.member("kind", op.kind, kNameTo<OpKind::short_conv>);
+  json.member("scope", op.scope, kNameTo<TokenScope::logits>);
+  json.member("in_features", op.in_features).member("out_features", op.out_features);
   json.member("weight_bytes", op.weight_bytes, kBytes).optional("file_bytes", op.file_bytes, kBytes);
-  if (json.has("converted", op.file_bytes > 0)) json.member("converted", op.converted, kText);
-  json.optional("fp8_products", op.fp8_products, kBoolean);
+  if (json.has("converted", op.file_bytes > 0)) json.member("converted", op.converted);
+  json.optional("fp8_products", op.fp8_products);
 }
 
 template <class Json>
 void members(Json& json, Is<ProfileHeader> auto& header) {
-  json.member("version", header.version, kText).member("model", header.model, kText);
-  json.member("backend", header.backend, kText).member("device", header.device, kText);
-  json.member("threads", header.threads, kSmall).optional("cores", header.cores, kSmall);
+  json.member("version", header.version).member("model", header.model);
+  json.member("backend", header.backend).member("device", header.device);
+  json.member("threads", header.threads).optional("cores", header.cores);
   json.member("activation_dtype", header.activation_dtype, one_name_of(DType::f32, DType::bf16));
   tier_members(json, header.asked);
   json.member("detail", header.detail, one_name_of(ProfileDetail::op, ProfileDetail::layer));
@@ -113,7 +103,7 @@ void members(Json& json, Is<ProfileHeader> auto& header) {
     json.object("memory", [&](auto& inner) { members(inner, header.memory); });
   json.object("options", [&](auto& inner) { option_members(inner, header.options); });
   json.object("clocks", [&](auto& inner) {
-    inner.told("host", std::string_view("monotonic"));
+    inner.told("host", "monotonic");
     inner.member("clock_ns", header.clock_ns, kTime).member("unix_ns", header.unix_ns, kTime);
   });
   json.told("phase_rule", kPhaseRule).list("ops", header.ops);
@@ -121,18 +111,14 @@ void members(Json& json, Is<ProfileHeader> auto& header) {
 
 template <class Json>
 void members(Json& json, Is<KernelLaunch> auto& launch) {
-  json.member("kernel", launch.kernel, kText).member("path", launch.path, kText);
+  json.member("kernel", launch.kernel).member("path", launch.path);
   sizes_member(json, "grid", launch.grid, std::numeric_limits<int32_t>::max(), 65'535);
   sizes_member(json, "block", launch.block, 1'024, 1'024);
   sizes_member(json, "cluster", launch.cluster, 1'024, 1'024);
-  json.member("registers", launch.registers, kSmall);
-  json.member("static_shared_bytes", launch.static_shared_bytes, kSmall);
-  json.member("dynamic_shared_bytes", launch.dynamic_shared_bytes, kSmall);
-  json.member("blocks_per_sm", launch.blocks_per_sm, kSmall);
-  json.member(
-      "limiter", launch.limiter,
-      one_name_of(OccupancyLimiter::unknown, OccupancyLimiter::registers, OccupancyLimiter::shared_memory,
-                  OccupancyLimiter::threads, OccupancyLimiter::blocks));
+  json.member("registers", launch.registers).member("static_shared_bytes", launch.static_shared_bytes);
+  json.member("dynamic_shared_bytes", launch.dynamic_shared_bytes);
+  json.member("blocks_per_sm", launch.blocks_per_sm);
+  json.member("limiter", launch.limiter, kNameTo<OccupancyLimiter::blocks>);
   json.member("occupancy", launch.occupancy, kNumber, 5).member("waves", launch.waves, kNumber, 5);
   json.optional("reads_ahead_bytes", launch.reads_ahead_bytes, kBytes);
 }
@@ -140,9 +126,16 @@ void members(Json& json, Is<KernelLaunch> auto& launch) {
 void append_header_line(std::string& out, const ProfileHeader& header) {
   JsonText json(out);
   json.open('{').field("schema", kStepSchema).key("header");
-  write_members(json, header);
+  JsonOf<ProfileHeader>::write(json, header);
   json.close('}');
   out += '\n';
+}
+
+void write_launch(JsonText& json, int32_t index, const KernelLaunch& launch) {
+  json.open('{').field("schema", kLaunchSchema).field("launch", index);
+  MemberWriter writer(json);
+  members(writer, launch);
+  json.close('}');
 }
 
 void append_launch_line(std::string& out, int32_t index, const KernelLaunch& launch) {
@@ -153,34 +146,15 @@ void append_launch_line(std::string& out, int32_t index, const KernelLaunch& lau
 
 void append_memory_line(std::string& out, const MemoryUse& memory, int64_t clock_ns) {
   JsonText json(out);
-  json.open('{').field("schema", kMemorySchema).field("when", std::string_view("end"));
+  json.open('{').field("schema", kMemorySchema).field("when", "end");
   json.field("clock_ns", clock_ns).key("memory");
-  write_members(json, memory);
+  JsonOf<MemoryUse>::write(json, memory);
   json.close('}');
   out += '\n';
 }
 
-void write_header(JsonText& json, const ProfileHeader& header) {
-  write_members(json, header);
-}
-
-void write_launch(JsonText& json, int32_t index, const KernelLaunch& launch) {
-  json.open('{').field("schema", kLaunchSchema).field("launch", index);
-  MemberWriter writer(json);
-  members(writer, launch);
-  json.close('}');
-}
-
-ProfileHeader header_of(const JsonField& field) {
-  return read_members<ProfileHeader>(field);
-}
-
-KernelLaunch launch_of(const JsonField& line) {
-  return read_members<KernelLaunch>(line);
-}
-
-MemoryUse memory_of(const JsonField& field) {
-  return read_members<MemoryUse>(field);
-}
+template struct JsonOf<ProfileHeader>;
+template struct JsonOf<KernelLaunch>;
+template struct JsonOf<MemoryUse>;
 
 }  // namespace minfer

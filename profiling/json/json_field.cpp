@@ -15,14 +15,8 @@ constexpr size_t kQuotedBytes = 60;  // of a wrong string, in an error
 // A description of `value` for an error: numbers and booleans unchanged, else the type.
 std::string shown(const simdjson::dom::element& value) {
   switch (value.type()) {
-    case element_type::INT64:
-      return std::to_string(value.get_int64().value_unsafe());
-    case element_type::UINT64:
-      return std::to_string(value.get_uint64().value_unsafe());
     case element_type::DOUBLE:
       return fmt::format("{}", value.get_double().value_unsafe());
-    case element_type::BOOL:
-      return value.get_bool().value_unsafe() ? "true" : "false";
     case element_type::ARRAY:
       return "array";
     case element_type::OBJECT:
@@ -30,10 +24,9 @@ std::string shown(const simdjson::dom::element& value) {
     case element_type::STRING:
       return "string \"" +
              without_controls(std::string(value.get_string().value_unsafe().substr(0, kQuotedBytes))) + "\"";
-    case element_type::NULL_VALUE:
-      break;
+    default:  // an integer, true, false or null
+      return simdjson::minify(value);
   }
-  return "null";
 }
 
 }  // namespace

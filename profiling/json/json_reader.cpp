@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
-#include "profiling/json/header_lines.h"
 #include "profiling/json/json_field.h"
 #include "profiling/json/lines.h"
 #include "profiling/json/parsed_lines.h"
@@ -27,7 +26,7 @@ class LineDispatcher {
     const JsonField field(header.json, place);
     const std::string schema = field["schema"].text();
     if (schema != kStepSchema) fail<FileError>("{}: schema {}, expected {}", place, schema, kStepSchema);
-    visitor_.header(header_of(field["header"]));
+    visitor_.header(read_json<ProfileHeader>(field["header"]));
   }
 
   void read(const ParsedLines::Line& parsed) {
@@ -41,29 +40,29 @@ class LineDispatcher {
     } else if (schema == kLaunchSchema) {
       read_launch(line);
     } else if (schema == kCountersSchema) {
-      visitor_.counters(line_of<CounterWindow>(line));
+      visitor_.counters(read_json<CounterWindow>(line));
     } else if (schema == kMemorySchema) {
-      visitor_.memory(memory_of(line["memory"]));
+      visitor_.memory(read_json<MemoryUse>(line["memory"]));
     } else if (schema == kRequestSchema) {
-      visitor_.request(line_of<EndedRequest>(line));
+      visitor_.request(read_json<EndedRequest>(line));
     } else if (schema == kRankSchema) {
-      visitor_.rank_step(line_of<RankStep>(line));
+      visitor_.rank_step(read_json<RankStep>(line));
     } else if (schema == kHostSchema) {
-      visitor_.host(line_of<HostSample>(line));
+      visitor_.host(read_json<HostSample>(line));
     } else if (schema == kDeviceSchema) {
-      visitor_.device(line_of<DeviceSample>(line));
+      visitor_.device(read_json<DeviceSample>(line));
     } else if (schema == kTrialSchema) {
-      visitor_.trial(line_of<KeptTrial>(line));
+      visitor_.trial(read_json<KeptTrial>(line));
     } else if (schema != kKernelSchema) {
       fail<FileError>("{}: schema {}, expected {}, {}, {}, {}, {}, {}, {}, {}, {} or {}", place,
                       line["schema"].text(), kStepSchema, kLaunchSchema, kKernelSchema, kCountersSchema,
                       kMemorySchema, kRequestSchema, kRankSchema, kHostSchema, kDeviceSchema, kTrialSchema);
     } else if (line.find("range")) {
-      visitor_.range(line_of<RangeLine>(line));
+      visitor_.range(read_json<RangeLine>(line));
     } else if (line.find("traced_step")) {
-      visitor_.traced_step(line_of<StepKernels>(line));
+      visitor_.traced_step(read_json<StepKernels>(line));
     } else {
-      visitor_.kernel(line_of<KernelLine>(line));
+      visitor_.kernel(read_json<KernelLine>(line));
     }
   }
 
@@ -78,7 +77,7 @@ class LineDispatcher {
   void read_launch(const JsonField& line) {
     const JsonField number = line["launch"];
     if (number.small() != num_launches_) number.expected(std::to_string(num_launches_));
-    visitor_.launch(launch_of(line));
+    visitor_.launch(read_json<KernelLaunch>(line));
     ++num_launches_;
   }
 

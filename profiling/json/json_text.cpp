@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cmath>
 
+#include <fmt/format.h>
 #include <utf8proc.h>
 
 namespace minfer {
@@ -27,30 +28,12 @@ size_t plain_length(std::string_view text) {
   return length;
 }
 
-void append_escaped_control(std::string& out, char c) {
-  static constexpr std::string_view kHex = "0123456789abcdef";
-  out += "\\u00";
-  out += kHex[static_cast<unsigned char>(c) >> 4];
-  out += kHex[static_cast<unsigned char>(c) & 15];
-}
-
 }  // namespace
 
 void JsonText::separate() {
   if (out_.empty()) return;
   const char last = out_.back();
   if (last != '{' && last != '[' && last != ':' && last != '\n') out_ += ',';
-}
-
-JsonText& JsonText::open(char bracket) {
-  separate();
-  out_ += bracket;
-  return *this;
-}
-
-JsonText& JsonText::close(char bracket) {
-  out_ += bracket;
-  return *this;
 }
 
 JsonText& JsonText::key(std::string_view name) {
@@ -74,7 +57,7 @@ JsonText& JsonText::value(std::string_view text) {
       out_ += '\\';
       out_ += text[0];
     } else if (static_cast<unsigned char>(text[0]) < 0x20) {
-      append_escaped_control(out_, text[0]);
+      out_ += fmt::format("\\u{:04x}", static_cast<unsigned char>(text[0]));
     } else {
       out_.append(text.substr(0, length));
     }
@@ -90,34 +73,16 @@ JsonText& JsonText::literal(std::string_view text) {
   return *this;
 }
 
-JsonText& JsonText::value(int64_t number) {
-  separate();
-  std::array<char, 24> digits;
-  out_.append(digits.data(), std::to_chars(digits.data(), digits.data() + digits.size(), number).ptr);
-  return *this;
-}
-
-JsonText& JsonText::value(uint64_t number) {
-  separate();
-  std::array<char, 24> digits;
-  out_.append(digits.data(), std::to_chars(digits.data(), digits.data() + digits.size(), number).ptr);
-  return *this;
-}
-
 JsonText& JsonText::value(double number, int decimals) {
-  separate();
   std::array<char, 400> digits;  // the largest double has 309 digits before the point
   if (!std::isfinite(number)) number = 0.0;
-  char* end =
-      std::to_chars(digits.data(), digits.data() + digits.size(), number, std::chars_format::fixed, decimals)
-          .ptr;
+  char* end = std::to_chars(digits.begin(), digits.end(), number, std::chars_format::fixed, decimals).ptr;
   if (decimals > 0) {
     while (end[-1] == '0')
       --end;
     if (end[-1] == '.') --end;
   }
-  out_.append(digits.data(), end);
-  return *this;
+  return literal({digits.data(), end});
 }
 
 }  // namespace minfer

@@ -1,7 +1,8 @@
 #pragma once
 
+#include <array>
+#include <charconv>
 #include <concepts>
-#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -12,21 +13,27 @@ class JsonText {
  public:
   explicit JsonText(std::string& out) : out_(out) {}
 
-  JsonText& open(char bracket);   ///< '{' or '['
-  JsonText& close(char bracket);  ///< '}' or ']'
+  /// '{' or '['
+  JsonText& open(char bracket) { return literal({&bracket, 1}); }
+  /// '}' or ']'
+  JsonText& close(char bracket) {
+    out_ += bracket;
+    return *this;
+  }
   JsonText& key(std::string_view name);
   JsonText& value(std::string_view text);
-  JsonText& value(int64_t number);
-  JsonText& value(uint64_t number);
-  JsonText& value(int32_t number) { return value(int64_t{number}); }
-  JsonText& value(uint32_t number) { return value(uint64_t{number}); }
+  /// An integer or a bool. A template, since a pointer to text would convert to bool.
+  template <std::integral Integer>
+  JsonText& value(Integer number) {
+    if constexpr (std::same_as<Integer, bool>) {
+      return literal(number ? "true" : "false");
+    } else {
+      std::array<char, 24> digits;
+      return literal({digits.data(), std::to_chars(digits.begin(), digits.end(), number).ptr});
+    }
+  }
   /// Fixed notation, at most `decimals` digits after the point, without trailing zeros. JSON has no infinity or NaN, so these become 0.
   JsonText& value(double number, int decimals = 3);
-  /// Accepts only bool, since a pointer to text would convert to bool.
-  template <std::same_as<bool> Bool>
-  JsonText& value(Bool truth) {
-    return literal(truth ? "true" : "false");
-  }
   JsonText& null() { return literal("null"); }
 
   template <class T>

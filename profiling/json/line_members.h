@@ -36,6 +36,27 @@ template <class... Enum>
 constexpr auto one_name_of(Enum... values) {
   return [values = std::array{values...}](const JsonField& field) { return one_of(field, values); };
 }
+/// The name of a value of an enum, from its first one to `last`.
+template <auto last>
+constexpr auto kNameTo = [](const JsonField& field) {
+  std::array<decltype(last), static_cast<size_t>(last) + 1> values;
+  for (size_t i = 0; i < values.size(); ++i)
+    values[i] = static_cast<decltype(last)>(i);
+  return one_of(field, values);
+};
+inline constexpr auto kStepPhase = kNameTo<StepPhase::mixed>;
+
+/// The getter of a member of type T, unless another is named.
+template <class T>
+struct Usual {
+  auto operator()(const JsonField& field) const {
+    if constexpr (std::same_as<T, std::string>) return field.text();
+    if constexpr (std::same_as<T, bool>) return field.boolean();
+    if constexpr (std::same_as<T, double>) return field.number();
+    if constexpr (std::same_as<T, int32_t>) return field.small();
+    if constexpr (std::same_as<T, int64_t> || std::same_as<T, uint64_t>) return field.count();
+  }
+};
 
 /// Writes members of an open object, or reads the members of a field. Reading replaces the old values, in the memory that they
 /// have, and throws FileError, naming the field.
@@ -50,8 +71,8 @@ class Members {
   const JsonField& field() const requires reads { return json_; }
 
   /// `decimals`: decimals of a written number; the default is three.
-  template <class T, class Read, std::same_as<int>... Decimals>
-  Members& member(std::string_view name, T& value, Read read, Decimals... decimals) {
+  template <class T, class Read = Usual<T>, std::same_as<int>... Decimals>
+  Members& member(std::string_view name, T& value, Read read = {}, Decimals... decimals) {
     if constexpr (reads) {
       set(value, json_[name], read);
     } else {
@@ -65,8 +86,8 @@ class Members {
     return is_there;
   }
   /// A member that is left out if it equals `absent`.
-  template <class T, class Read>
-  Members& optional(std::string_view name, T& value, Read read,
+  template <class T, class Read = Usual<T>>
+  Members& optional(std::string_view name, T& value, Read read = {},
                     const std::type_identity_t<std::remove_const_t<T>>& absent = {}) {
     if constexpr (reads) {
       const auto found = json_.find(name);
@@ -113,8 +134,8 @@ class Members {
     }
     return *this;
   }
-  template <class List, class Read>
-  Members& plain_list(std::string_view name, List& values, Read read) {
+  template <class List, class Read = Usual<typename List::value_type>>
+  Members& plain_list(std::string_view name, List& values, Read read = {}) {
     if constexpr (reads) {
       const JsonField list = json_[name];
       values.resize(list.size());
@@ -167,34 +188,30 @@ using MemberReader = Members<true>;
 template <class T, class Of>
 concept Is = std::same_as<std::remove_const_t<T>, Of>;
 
-/// Writes an object with its members, and its schema in front, if that is not empty.
 template <class T>
-void write_members(JsonText& json, const T& value, std::string_view schema = {}) {
+void JsonOf<T>::write(JsonText& json, const T& value) {
   json.open('{');
-  if (!schema.empty()) json.field("schema", schema);
   MemberWriter writer(json);
   members(writer, value);
   json.close('}');
 }
 
 template <class T>
-void append_line(std::string& out, const T& value) {
-  JsonText json(out);
-  write_members(json, value, kSchemaOf<T>);
-  out += '\n';
-}
-
-template <class T>
-T read_members(const JsonField& field) {
-  T value;
-  MemberReader reader(field);
+void JsonOf<T>::read(const JsonField& object, T& value) {
+  MemberReader reader(object);
   members(reader, value);
-  return value;
 }
 
-template <class T>
-T line_of(const JsonField& line) {
-  return read_members<T>(line);
+/// The graph of a step; left out if the step has none.
+template <class Json>
+void graph_member(Json& json, StepPhase phase, auto& sequences) {
+  if constexpr (Json::kReads) {
+    const auto graph = json.field().find("graph");
+    sequences = graph ? sequences_of_graph(graph->text()) : 0;
+    if (graph && sequences == 0) graph->expected("decode_bN or prefill_bN");
+  } else if (sequences > 0) {
+    json.told("graph", graph_name(phase, sequences));
+  }
 }
 
 }  // namespace minfer

@@ -9,6 +9,7 @@
 #include "profiling/host/host_sample.h"
 #include "profiling/json/json_field.h"
 #include "profiling/json/json_text.h"
+#include "profiling/json/profile_header.h"
 #include "profiling/record/ended_request.h"
 #include "profiling/record/rank_step.h"
 #include "profiling/report/summary.h"
@@ -22,64 +23,56 @@ inline constexpr std::string_view kStepSchema = "minfer.step/2", kLaunchSchema =
                                   kRankSchema = "minfer.rank/1", kHostSchema = "minfer.host/1",
                                   kDeviceSchema = "minfer.device/1", kTrialSchema = "minfer.trial/1";
 
-/// The schema of the lines that hold a T: see step.schema.json and the other files.
+/// A T as a JSON object; for a type with lines of its own, the object of its line (see step.schema.json and the other files).
 template <class T>
-inline constexpr std::string_view kSchemaOf = "";
-template <>
-inline constexpr std::string_view kSchemaOf<StepSummary> = kStepSchema;
-template <>
-inline constexpr std::string_view kSchemaOf<KernelLine> = kKernelSchema;
-template <>
-inline constexpr std::string_view kSchemaOf<RangeLine> = kKernelSchema;
-template <>
-inline constexpr std::string_view kSchemaOf<StepKernels> = kKernelSchema;
-template <>
-inline constexpr std::string_view kSchemaOf<CounterWindow> = kCountersSchema;
-template <>
-inline constexpr std::string_view kSchemaOf<EndedRequest> = kRequestSchema;
-template <>
-inline constexpr std::string_view kSchemaOf<RankStep> = kRankSchema;
-template <>
-inline constexpr std::string_view kSchemaOf<HostSample> = kHostSchema;
-template <>
-inline constexpr std::string_view kSchemaOf<DeviceSample> = kDeviceSchema;
-template <>
-inline constexpr std::string_view kSchemaOf<KeptTrial> = kTrialSchema;
-
-/// Appends a line of JSON, including the newline, for a type with a schema above. Times have three decimals (nanoseconds); bytes that are
-/// not UTF-8 become U+FFFD.
-template <class T>
-void append_line(std::string& out, const T& value);
-/// Reads a line of append_line(); for steps, see read_step(). Skips unknown fields. Throws FileError, naming the field.
-template <class T>
-T line_of(const JsonField& line);
+struct JsonOf {
+  /// Times have three decimals (nanoseconds); bytes that are not UTF-8 become U+FFFD.
+  static void write(JsonText& json, const T& value);
+  /// Replaces the contents of `value` and reuses its memory. Skips unknown fields. Throws FileError, naming the field.
+  static void read(const JsonField& object, T& value);
+};
 
 // Each is instantiated where its members are named.
-extern template void append_line(std::string&, const StepSummary&);
-extern template void append_line(std::string&, const KernelLine&);
-extern template void append_line(std::string&, const RangeLine&);
-extern template void append_line(std::string&, const StepKernels&);
-extern template void append_line(std::string&, const CounterWindow&);
-extern template void append_line(std::string&, const EndedRequest&);
-extern template void append_line(std::string&, const RankStep&);
-extern template void append_line(std::string&, const HostSample&);
-extern template void append_line(std::string&, const DeviceSample&);
-extern template void append_line(std::string&, const KeptTrial&);
-extern template KernelLine line_of(const JsonField&);
-extern template RangeLine line_of(const JsonField&);
-extern template StepKernels line_of(const JsonField&);
-extern template CounterWindow line_of(const JsonField&);
-extern template EndedRequest line_of(const JsonField&);
-extern template RankStep line_of(const JsonField&);
-extern template HostSample line_of(const JsonField&);
-extern template DeviceSample line_of(const JsonField&);
-extern template KeptTrial line_of(const JsonField&);
+extern template struct JsonOf<StepSummary>;
+extern template struct JsonOf<KernelLine>;
+extern template struct JsonOf<RangeLine>;
+extern template struct JsonOf<StepKernels>;
+extern template struct JsonOf<CounterWindow>;
+extern template struct JsonOf<EndedRequest>;
+extern template struct JsonOf<RankStep>;
+extern template struct JsonOf<HostSample>;
+extern template struct JsonOf<DeviceSample>;
+extern template struct JsonOf<KeptTrial>;
+extern template struct JsonOf<ProfileHeader>;
+extern template struct JsonOf<KernelLaunch>;
+extern template struct JsonOf<MemoryUse>;
 
-/// The line of a trial as members of an object.
-void write_trial(JsonText& json, const KeptTrial& trial);
-/// The line of a step as a value within a larger document.
-void write_step(JsonText& json, const StepSummary& step);
-/// Reads the line of a step into `step`; replaces its contents and reuses its memory. `num_launches`: lines of launches read so far.
+/// Appends a value's line, including the newline.
+template <class T>
+void append_line(std::string& out, const T& value) {
+  JsonText json(out);
+  JsonOf<T>::write(json, value);
+  out += '\n';
+}
+
+template <class T>
+T read_json(const JsonField& object) {
+  T value;
+  JsonOf<T>::read(object, value);
+  return value;
+}
+
+// The lines that have more than one value.
+
+void append_header_line(std::string& out, const ProfileHeader& header);
+void append_launch_line(std::string& out, int32_t index, const KernelLaunch& launch);
+/// The use of the device's memory when the profile ended.
+void append_memory_line(std::string& out, const MemoryUse& memory, int64_t clock_ns);
+/// The line of the launch with number `index` in the steps' launches, as a value within a larger document.
+void write_launch(JsonText& json, int32_t index, const KernelLaunch& launch);
+/// Checks, too, that the step names launches below `num_launches`, the number of their lines so far.
 void read_step(const JsonField& line, int32_t num_launches, StepSummary& step);
+/// The members of a trial's line, without its schema.
+void write_trial(JsonText& json, const KeptTrial& trial);
 
 }  // namespace minfer

@@ -1,5 +1,3 @@
-#include "profiling/json/output_file.h"
-
 #include <cerrno>
 #include <cstring>
 
@@ -9,15 +7,10 @@
 #include <unistd.h>
 
 #include "kernels/base/error.h"
+#include "profiling/json/profile_writer.h"
 
 namespace minfer {
 namespace {
-
-// Waits a moment for room in a pipe. Regular files always have it.
-void wait_for_room(int fd) {
-  pollfd descriptor{fd, POLLOUT, 0};
-  poll(&descriptor, 1, 50);
-}
 
 int open_for_writing(const std::filesystem::path& path) {
   int fd = -1;
@@ -56,7 +49,8 @@ std::optional<std::string> OutputFile::write(std::string_view bytes, const std::
     if (deadline && Clock::now() >= *deadline) {
       return fmt::format("profile file {}: not read for {} ms, gave up", path_, timeout.count());
     }
-    wait_for_room(fd_);
+    pollfd descriptor{fd_, POLLOUT, 0};
+    poll(&descriptor, 1, 50);  // for room in a pipe; regular files always have it
   }
   return std::nullopt;
 }

@@ -1,8 +1,14 @@
 #include "profiling/json/parsed_lines.h"
 
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/base/error.h"
+
 namespace minfer {
 namespace {
 
+constexpr size_t kReadBytes = 256u << 10;
 // A parser keeps some ten times the longest line that it has seen: of long ones it forgets that.
 constexpr size_t kKeptCapacity = 64u << 10;
 
@@ -10,31 +16,60 @@ constexpr size_t kKeptCapacity = 64u << 10;
 
 static_assert(LineReader::kPaddingBytes >= simdjson::SIMDJSON_PADDING);
 
-ParsedLines::ParsedLines(std::istream& stream, std::string_view name) : lines_(stream, name) {
-  for (Batch& batch : batches_)
-    free_.push_back(&batch);
-  thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
+LineReader::LineReader(std::istream& stream, std::string_view name) : stream_(stream), name_(name) {}
+
+std::optional<std::string_view> LineReader::next() {
+  size_t searched = begin_;
+  while (true) {
+    const char* data = buffer_.data();
+    const void* newline = end_ > searched ? std::memchr(data + searched, '\n', end_ - searched) : nullptr;
+    if (newline != nullptr) {
+      const auto end = static_cast<size_t>(static_cast<const char*>(newline) - data);
+      const std::string_view line(data + begin_, end - begin_);
+      begin_ = end + 1;
+      ++number_;
+      return line;
+    }
+    if (rest_bytes() > kMostBytes)
+      fail<FileError>("{}:{}: longer than {} bytes", name_, number_ + 1, kMostBytes);
+    const size_t rest = rest_bytes();
+    if (!read_more()) return std::nullopt;
+    searched = begin_ + rest;
+  }
 }
 
-ParsedLines::~ParsedLines() {
-  thread_.request_stop();
+bool LineReader::read_more() {
+  const size_t rest = rest_bytes();
+  if (begin_ > 0) std::memmove(buffer_.data(), buffer_.data() + begin_, rest);
+  begin_ = 0;
+  end_ = rest;
+  if (buffer_.size() < rest + kReadBytes + kPaddingBytes)
+    buffer_.resize(std::max(2 * buffer_.size(), rest + kReadBytes + kPaddingBytes));
+  stream_.read(buffer_.data() + rest, static_cast<std::streamsize>(kReadBytes));
+  end_ += static_cast<size_t>(stream_.gcount());
+  return end_ > rest;
+}
+
+void ParsedLines::parse_ahead() {
+  parsed_ = std::async(std::launch::async, [this, &batch = batches_[1 - taking_]] {
+    try {
+      fill(batch);
+    } catch (...) {
+      batch.error = std::current_exception();
+    }
+  });
 }
 
 const ParsedLines::Line* ParsedLines::next() {
-  while (taking_ == nullptr || taken_ == taking_->used) {
-    if (taking_ != nullptr && taking_->error) std::rethrow_exception(taking_->error);
-    if (taking_ != nullptr && taking_->is_last) return nullptr;
-    std::unique_lock lock(mutex_);
-    if (taking_ != nullptr) {
-      free_.push_back(taking_);
-      changed_.notify_all();
-    }
-    changed_.wait(lock, [&] { return !full_.empty(); });
-    taking_ = full_.front();
-    full_.pop_front();
+  while (taken_ == batches_[taking_].used) {
+    if (batches_[taking_].error) std::rethrow_exception(batches_[taking_].error);
+    if (batches_[taking_].is_last) return nullptr;
+    parsed_.get();
+    taking_ = 1 - taking_;
     taken_ = 0;
+    if (!batches_[taking_].is_last && !batches_[taking_].error) parse_ahead();
   }
-  return &taking_->slots[taken_++].line;
+  return &batches_[taking_].slots[taken_++].line;
 }
 
 void ParsedLines::fill(Batch& batch) {
@@ -52,30 +87,6 @@ void ParsedLines::fill(Batch& batch) {
     slot.line = {.number = lines_.number(), .is_valid = parsed.error() == simdjson::SUCCESS, .json = {}};
     if (slot.line.is_valid) slot.line.json = parsed.value_unsafe();
     bytes += text->size();
-  }
-}
-
-void ParsedLines::run(const std::stop_token& stop) {
-  bool goes_on = true;
-  while (goes_on) {
-    Batch* batch = nullptr;
-    {
-      std::unique_lock lock(mutex_);
-      if (!changed_.wait(lock, stop, [&] { return !free_.empty(); })) return;
-      batch = free_.front();
-      free_.pop_front();
-    }
-    try {
-      fill(*batch);
-    } catch (...) {
-      batch->error = std::current_exception();
-    }
-    goes_on = !batch->is_last && !batch->error;
-    {
-      const std::lock_guard lock(mutex_);
-      full_.push_back(batch);
-    }
-    changed_.notify_all();
   }
 }
 

@@ -1,22 +1,48 @@
 #pragma once
 
 #include <array>
-#include <condition_variable>
-#include <deque>
 #include <exception>
+#include <future>
 #include <istream>
-#include <mutex>
+#include <optional>
+#include <string>
 #include <string_view>
-#include <thread>
 
 #include "profiling/json/json_field.h"
-#include "profiling/json/line_reader.h"
 
 namespace minfer {
 
-/// The lines of a stream as JSON. A thread of its own reads and parses them some lines ahead of the consumer; that is half of the
-/// work of reading a profile. At most kBatches batches are in memory. Each batch ends with the line that makes it longer than
-/// kBytesOfBatch. One thread calls everything but the constructor.
+/// Returns the whole lines of a stream one after the other, and keeps none. The longest line bounds its memory.
+class LineReader {
+ public:
+  static constexpr size_t kMostBytes = 8u << 20;  ///< of a line
+  /// The number of bytes behind a line that may be read; their values are arbitrary.
+  static constexpr size_t kPaddingBytes = 64;
+
+  /// Errors call the stream `name`. Both arguments must outlive this.
+  LineReader(std::istream& stream, std::string_view name);
+
+  /// The next whole line without its newline, valid until the next call; no value: there is none. Throws FileError if the line is longer
+  /// than kMostBytes.
+  std::optional<std::string_view> next();
+  /// The number of lines returned so far.
+  size_t number() const { return number_; }
+  /// The number of bytes behind the last whole line, once next() has returned no value.
+  size_t rest_bytes() const { return end_ - begin_; }
+
+ private:
+  bool read_more();
+
+  std::istream& stream_;
+  std::string_view name_;
+  std::string buffer_;
+  size_t begin_ = 0;  ///< begin of the bytes that next() has not returned yet,
+  size_t end_ = 0;    ///< and their end
+  size_t number_ = 0;
+};
+
+/// The lines of a stream as JSON, in batches. While the consumer takes the lines of one, another thread reads and parses the next; that is
+/// half of the work of reading a profile. A batch ends with the line that makes it longer than kBytesOfBatch. One thread calls next().
 class ParsedLines {
  public:
   struct Line {
@@ -26,8 +52,7 @@ class ParsedLines {
   };
 
   /// Errors call the stream `name`. Both arguments must outlive this.
-  ParsedLines(std::istream& stream, std::string_view name);
-  ~ParsedLines();
+  ParsedLines(std::istream& stream, std::string_view name) : lines_(stream, name) { parse_ahead(); }
   ParsedLines(const ParsedLines&) = delete;
   ParsedLines& operator=(const ParsedLines&) = delete;
 
@@ -38,7 +63,6 @@ class ParsedLines {
   size_t rest_bytes() const { return lines_.rest_bytes(); }
 
  private:
-  static constexpr size_t kBatches = 3;
   static constexpr size_t kLinesOfBatch = 64;
   static constexpr size_t kBytesOfBatch = 512u << 10;
   struct Slot {
@@ -51,18 +75,14 @@ class ParsedLines {
     bool is_last = false;
     std::exception_ptr error;  ///< behind the lines
   };
-  void run(const std::stop_token& stop);
+  void parse_ahead();
   void fill(Batch& batch);
 
   LineReader lines_;
-  std::array<Batch, kBatches> batches_;
-  std::mutex mutex_;
-  std::condition_variable_any changed_;
-  std::deque<Batch*> free_;
-  std::deque<Batch*> full_;
-  Batch* taking_ = nullptr;  ///< the batch whose lines next() returns
+  std::array<Batch, 2> batches_;
+  size_t taking_ = 0;  ///< the batch whose lines next() returns
   size_t taken_ = 0;
-  std::jthread thread_;  ///< last: everything above outlives it
+  std::future<void> parsed_;  ///< of the other batch; last: everything above outlives the thread
 };
 
 }  // namespace minfer

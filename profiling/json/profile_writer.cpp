@@ -2,13 +2,11 @@
 
 #include <algorithm>
 #include <csignal>
-#include <exception>
 #include <functional>
 #include <new>
 #include <utility>
 
 #include "kernels/base/clock.h"
-#include "profiling/json/header_lines.h"
 #include "profiling/json/lines.h"
 
 namespace minfer {
@@ -46,21 +44,11 @@ ProfileWriter::~ProfileWriter() {
 }
 
 void ProfileWriter::consume(const StepRecord& record) noexcept {
-  bool queued = false;
-  try {
-    queued = queue_.push(record);
-  } catch (const std::exception&) {  // no memory for more request ids than ever before
-  }
-  if (!queued && in_range(record.step)) overflowed_.fetch_add(1, std::memory_order_relaxed);
+  if (!queue_.push(record) && in_range(record.step)) overflowed_.fetch_add(1, std::memory_order_relaxed);
 }
 
 void ProfileWriter::consume_request(const EndedRequest& request) noexcept {
-  bool queued = false;
-  try {
-    queued = requests_.push(request);
-  } catch (const std::exception&) {  // no memory for an id longer than any before
-  }
-  if (!queued) overflowed_lines_.fetch_add(1, std::memory_order_relaxed);
+  if (!requests_.push(request)) overflowed_lines_.fetch_add(1, std::memory_order_relaxed);
 }
 
 void ProfileWriter::consume_rank_step(const RankStep& step) noexcept {
@@ -68,20 +56,20 @@ void ProfileWriter::consume_rank_step(const RankStep& step) noexcept {
 }
 
 void ProfileWriter::set_steps(int64_t first_step, int64_t last_step) {
-  options_.first_step =
-      first_step;  // the writer's thread looks at them when it has found a record in the queue
+  // The writer's thread looks at them when it has found a record in the queue.
+  options_.first_step = first_step;
   options_.last_step = last_step;
 }
 
 void ProfileWriter::add_range(RangeTrace range) {
-  const std::lock_guard lock(ranges_mutex_);
-  ranges_.push_back(std::move(range));
+  const std::lock_guard lock(added_mutex_);
+  added_.ranges.push_back(std::move(range));
 }
 
 void ProfileWriter::add_line(std::string line) {
-  const std::lock_guard lock(lines_mutex_);
-  if (lines_.size() < kMostLines) {
-    lines_.push_back(std::move(line));
+  const std::lock_guard lock(added_mutex_);
+  if (added_.lines.size() < kMostLines) {
+    added_.lines.push_back(std::move(line));
   } else {
     ++refused_lines_;
   }
@@ -92,7 +80,7 @@ ProfileWriter::Stats ProfileWriter::close() {
     thread_.request_stop();
     thread_.join();
   }
-  const std::lock_guard lock(lines_mutex_);
+  const std::lock_guard lock(added_mutex_);
   return {
       .written = written_,
       .dropped = unwritten_ + overflowed_.load(std::memory_order_relaxed),
@@ -103,91 +91,82 @@ ProfileWriter::Stats ProfileWriter::close() {
 
 void ProfileWriter::run(const std::stop_token& stop) {
   block_sigpipe();
+  stop_ = stop;
   append_header_line(buffer_, header_);
-  end_other_line(stop);
+  end_other_line();
   for (;;) {
-    const bool stopping =
-        stop.stop_requested();  // asked before draining: what was queued before the stop is written
-    drain(stop);
-    if (stopping) return write_last(stop);
+    const bool stopping = stop.stop_requested();  // asked first: what was queued before the stop is written
+    drain();
+    if (stopping) return write_last();
     std::unique_lock lock(wake_mutex_);
     wake_.wait_for(lock, stop, kWriteInterval, [] { return false; });
   }
 }
 
-void ProfileWriter::write_last(const std::stop_token& stop) {
+void ProfileWriter::write_last() {
   if (options_.host != nullptr) options_.host->sample_now();
   if (options_.devices != nullptr) options_.devices->sample_now();
-  write_samples(stop);
-  write_waiting_requests(true, stop);
-  flush(stop);
+  write_samples();
+  write_waiting_requests(true);
+  flush();
 }
 
-void ProfileWriter::drain(const std::stop_token& stop) {
-  std::vector<std::string> lines;  // taken first: ranges that were added before them are there by now
+void ProfileWriter::drain() {
+  Added added;  // taken first: the steps of its ranges are in the queue by now
   {
-    const std::lock_guard lock(lines_mutex_);
-    std::swap(lines, lines_);
-  }
-  std::vector<RangeTrace> ranges;  // taken next: their steps are in the queue by now
-  {
-    const std::lock_guard lock(ranges_mutex_);
-    std::swap(ranges, ranges_);
+    const std::lock_guard lock(added_mutex_);
+    std::swap(added, added_);
   }
   while (const StepRecord* record = queue_.front()) {
     if (in_range(record->step)) {
       StepSummary summary = summariser_.summarise(*record);
       summary.dropped = unwritten_ + overflowed_.load(std::memory_order_relaxed);
-      append_new_launches(stop);
+      append_new_launches();
       append_line(buffer_, summary);
       ++buffered_steps_;
     } else {
       summariser_.observe(*record);
     }
     queue_.pop();
-    if (buffer_.size() >= kFlushBytes) flush(stop);
+    if (buffer_.size() >= kFlushBytes) flush();
   }
   while (const RankStep* step = rank_steps_.front()) {
-    if (in_range(step->step)) {
-      append_line(buffer_, *step);
-      end_other_line(stop);
-    }
+    if (in_range(step->step)) append(*step);
     rank_steps_.pop();
   }
-  write_requests(stop);
-  write_samples(stop);
-  for (RangeTrace& range : ranges) {
+  write_requests();
+  write_samples();
+  for (RangeTrace& range : added.ranges) {
     const int64_t first_step = range.first_step;
     try {
-      write(std::move(range), stop);
+      write(std::move(range));
     } catch (const std::bad_alloc&) {
       RangeTrace lost;
       lost.first_step = first_step;
       lost.error = "too little memory for what was traced";
-      write(std::move(lost), stop);
+      write(std::move(lost));
     }
   }
-  for (const std::string& line : lines) {
+  for (const std::string& line : added.lines) {
     buffer_ += line;
-    end_other_line(stop);
+    end_other_line();
   }
-  flush(stop);
+  flush();
 }
 
-void ProfileWriter::write_requests(const std::stop_token& stop) {
+void ProfileWriter::write_requests() {
   while (const EndedRequest* request = requests_.front()) {
     if (in_range(request->steps)) waiting_requests_.push_back(*request);
     requests_.pop();
   }
-  write_waiting_requests(false, stop);
+  write_waiting_requests(false);
 }
 
-void ProfileWriter::write_samples(const std::stop_token& stop) {
+void ProfileWriter::write_samples() {
   const auto append_new = [&](const auto* sampler, int64_t& until_ns) {
     if (sampler == nullptr) return;
     for (const auto& sample : sampler->after(until_ns)) {
-      append_line(buffer_, sample);
-      end_other_line(stop);
+      append(sample);
       until_ns = sample.end_ns;
     }
   };
@@ -195,7 +174,7 @@ void ProfileWriter::write_samples(const std::stop_token& stop) {
   append_new(options_.devices, devices_until_ns_);
 }
 
-void ProfileWriter::write_waiting_requests(bool all, const std::stop_token& stop) {
+void ProfileWriter::write_waiting_requests(bool all) {
   const auto is_known = [](const EndedRequest& request) {
     return request.client == nullptr || request.client->is_finished();
   };
@@ -207,46 +186,44 @@ void ProfileWriter::write_waiting_requests(bool all, const std::stop_token& stop
       --too_many;
     }
     request.set_client_wait_after(now_ns());
-    append_line(buffer_, request);
-    end_other_line(stop);
+    append(request);
     return true;
   });
 }
 
-void ProfileWriter::write(RangeTrace range, const std::stop_token& stop) {
-  append_new_launches(stop);
+void ProfileWriter::write(RangeTrace range) {
+  append_new_launches();
   for (RangeTrace& each : by_rank(std::move(range))) {
     const RangeAnalysis analysis(std::move(each), header_.ops);
-    append_line(buffer_, analysis.line());
-    end_other_line(stop);
-    analysis.for_each_step([&](const StepKernels& step) {
-      append_line(buffer_, step);
-      end_other_line(stop);
-    });
-    analysis.for_each_kernel([&](const KernelLine& kernel) {
-      append_line(buffer_, kernel);
-      end_other_line(stop);
-    });
+    append(analysis.line());
+    analysis.for_each_step([&](const StepKernels& step) { append(step); });
+    analysis.for_each_kernel([&](const KernelLine& kernel) { append(kernel); });
     if (options_.on_range && analysis.line().rank == 0) options_.on_range(analysis.line());
   }
 }
 
-void ProfileWriter::append_new_launches(const std::stop_token& stop) {
+void ProfileWriter::append_new_launches() {
   if (header_.launches == nullptr || header_.launches->size() == launches_written_) return;
   for (const KernelLaunch& launch : header_.launches->from(launches_written_)) {
     append_launch_line(buffer_, launches_written_++, launch);
-    end_other_line(stop);
+    end_other_line();
   }
 }
 
-void ProfileWriter::end_other_line(const std::stop_token& stop) {
-  ++buffered_lines_;
-  if (buffer_.size() >= kFlushBytes) flush(stop);
+template <class Value>
+void ProfileWriter::append(const Value& value) {
+  append_line(buffer_, value);
+  end_other_line();
 }
 
-void ProfileWriter::flush(const std::stop_token& stop) {
+void ProfileWriter::end_other_line() {
+  ++buffered_lines_;
+  if (buffer_.size() >= kFlushBytes) flush();
+}
+
+void ProfileWriter::flush() {
   if (error_.empty()) {
-    error_ = file_.write(buffer_, stop, options_.close_timeout).value_or("");
+    error_ = file_.write(buffer_, stop_, options_.close_timeout).value_or("");
     if (!error_.empty() && options_.on_error) options_.on_error(error_);
   }
   (error_.empty() ? written_ : unwritten_) += buffered_steps_;

@@ -8,12 +8,14 @@
 #include <functional>
 #include <limits>
 #include <mutex>
+#include <optional>
+#include <stop_token>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
 #include "profiling/host/sampler.h"
-#include "profiling/json/output_file.h"
 #include "profiling/json/profile_header.h"
 #include "profiling/record/record_queue.h"
 #include "profiling/record/recorder.h"
@@ -21,6 +23,25 @@
 #include "profiling/trace/range_analysis.h"
 
 namespace minfer {
+
+/// Owns a file, pipe or device opened for writing. Another thread can end a write(), however slow the other end is.
+class OutputFile {
+ public:
+  /// Creates or empties the file. Throws FileError if it cannot be opened.
+  explicit OutputFile(const std::filesystem::path& path);
+  ~OutputFile();
+  OutputFile(const OutputFile&) = delete;
+  OutputFile& operator=(const OutputFile&) = delete;
+
+  /// Writes all of `bytes`; returns the reason for a failure. After a stop request it waits for a slow reader
+  /// for at most `timeout`. The calling thread must block SIGPIPE, or a closed pipe ends the process.
+  std::optional<std::string> write(std::string_view bytes, const std::stop_token& stop,
+                                   std::chrono::milliseconds timeout);
+
+ private:
+  std::string path_;
+  int fd_;
+};
 
 struct WriterOptions {
   int64_t first_step = 0;  ///< only steps first_step to last_step, both included, reach the file
@@ -77,19 +98,28 @@ class ProfileWriter final : public StepSink {
   Stats close();
 
  private:
+  /// What add_range() and add_line() brought.
+  struct Added {
+    std::vector<RangeTrace> ranges;
+    std::vector<std::string> lines;
+  };
+
   void run(const std::stop_token& stop);
-  void drain(const std::stop_token& stop);
-  void write_last(const std::stop_token& stop);
-  void write(RangeTrace range, const std::stop_token& stop);
+  void drain();
+  void write_last();
+  void write(RangeTrace range);
   /// Appends the lines of launches that steps may name from now on.
-  void append_new_launches(const std::stop_token& stop);
+  void append_new_launches();
+  /// Appends a line that is not a step's.
+  template <class Value>
+  void append(const Value& value);
   /// Must be called after each line that is not a step's.
-  void end_other_line(const std::stop_token& stop);
-  void flush(const std::stop_token& stop);
-  void write_requests(const std::stop_token& stop);
-  void write_samples(const std::stop_token& stop);
+  void end_other_line();
+  void flush();
+  void write_requests();
+  void write_samples();
   /// Writes the requests whose clients have finished; with `all`, also the others, with the values known so far.
-  void write_waiting_requests(bool all, const std::stop_token& stop);
+  void write_waiting_requests(bool all);
   bool in_range(const RequestSteps& steps) const {
     return steps.last < 0 || (steps.last >= options_.first_step && steps.first <= options_.last_step);
   }
@@ -101,6 +131,7 @@ class ProfileWriter final : public StepSink {
   RecordQueue queue_;
   BoundedQueue<EndedRequest> requests_;
   BoundedQueue<RankStep> rank_steps_;
+  std::stop_token stop_;                       ///< of the writer's thread
   std::deque<EndedRequest> waiting_requests_;  ///< ended requests whose clients still take the answer
   StepSummariser summariser_;
   std::string buffer_;  ///< lines not yet in the file
@@ -115,11 +146,9 @@ class ProfileWriter final : public StepSink {
   std::string error_;
   std::atomic<uint64_t> overflowed_{0};        ///< steps lost because the queue was full
   std::atomic<uint64_t> overflowed_lines_{0};  ///< of ended requests and of ranks
-  std::mutex ranges_mutex_;
-  std::vector<RangeTrace> ranges_;  ///< not yet written
-  std::mutex lines_mutex_;
-  std::vector<std::string> lines_;  ///< of add_line(), not yet in the buffer
-  uint64_t refused_lines_ = 0;      ///< by add_line()
+  std::mutex added_mutex_;
+  Added added_;                 ///< not yet in the buffer
+  uint64_t refused_lines_ = 0;  ///< by add_line()
   std::mutex wake_mutex_;
   std::condition_variable_any wake_;
   std::jthread thread_;  ///< last: everything above outlives it

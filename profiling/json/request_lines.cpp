@@ -15,30 +15,27 @@ constexpr auto kIntegerFrom =
 
 template <class Json>
 void members(Json& json, Is<EndedRequest> auto& request) {
-  json.member("id", request.id, kText).member("finish", request.finish, kText);
+  json.told("schema", kRequestSchema).member("id", request.id).member("finish", request.finish);
   json.member("arrival_ns", request.arrival_ns, kTime);
   json.optional("first_scheduled_ns", request.first_scheduled_ns, kTimeFrom<1>);
   json.optional("first_token_ns", request.first_token_ns, kTimeFrom<1>);
   json.member("end_ns", request.end_ns, kTime).told("queue_us", us_of(request.queue_ns()));
   json.told("prefill_us", us_of(request.prefill_ns())).told("decode_us", us_of(request.decode_ns()));
-  json.member("prompt_tokens", request.prompt_tokens, kSmall);
-  json.member("cached_tokens", request.cached_tokens, kSmall);
-  json.member("recomputed_tokens", request.recomputed_tokens, kSmall);
-  json.member("output_tokens", request.output_tokens, kSmall);
-  json.member("preemptions", request.preemptions, kSmall);
+  json.member("prompt_tokens", request.prompt_tokens).member("cached_tokens", request.cached_tokens);
+  json.member("recomputed_tokens", request.recomputed_tokens).member("output_tokens", request.output_tokens);
+  json.member("preemptions", request.preemptions);
   json.optional("priority", request.priority, kIntegerFrom<int32_t, std::numeric_limits<int32_t>::min()>);
   if (json.has("steps", request.steps.first >= 0)) {
     json.object("steps", [&steps = request.steps](auto& inner) {
-      inner.member("first", steps.first, kCount).member("last", steps.last, kCount);
-      inner.member("prefill", steps.prefill, kSmall).member("decode", steps.decode, kSmall);
+      inner.member("first", steps.first).member("last", steps.last);
+      inner.member("prefill", steps.prefill).member("decode", steps.decode);
     });
   }
   const bool has_grammar = json.has("grammar", request.has_grammar);
   if (has_grammar) {
     json.object("grammar", [&](auto& inner) {
       inner.member("compile_us", request.grammar_compile_ns, kDuration);
-      inner.member("mask_us", request.mask_ns, kDuration);
-      inner.member("forced_tokens", request.forced_tokens, kSmall);
+      inner.member("mask_us", request.mask_ns, kDuration).member("forced_tokens", request.forced_tokens);
     });
   }
   if constexpr (Json::kReads) request.has_grammar = has_grammar;
@@ -46,7 +43,7 @@ void members(Json& json, Is<EndedRequest> auto& request) {
     json.object("speculation", [&](auto& inner) {
       inner.member("drafts", request.drafts, kCountFrom<1>);
       inner.member("draft_tokens", request.draft_tokens, kCountFrom<1>);
-      inner.member("accepted_tokens", request.accepted_tokens, kCount);
+      inner.member("accepted_tokens", request.accepted_tokens);
     });
   }
   json.member("stream_interval", request.stream_interval, kIntegerFrom<int32_t, 1>);
@@ -63,7 +60,6 @@ void members(Json& json, Is<EndedRequest> auto& request) {
   }
 }
 
-template void append_line(std::string&, const EndedRequest&);
-template EndedRequest line_of(const JsonField&);
+template struct JsonOf<EndedRequest>;
 
 }  // namespace minfer

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "profiling/json/graph_member.h"
+#include "profiling/json/line_members.h"
 
 namespace minfer {
 namespace {
@@ -11,12 +11,10 @@ template <class Json>
 void batch_members(Json& json, Is<StepBatch> auto& batch) {
   auto& shape = batch.shape;
   json.told("requests", shape.decode_sequences + shape.prefill_sequences);
-  json.member("prefill_requests", shape.prefill_sequences, kSmall);
-  json.member("decode_requests", shape.decode_sequences, kSmall);
-  json.member("prefill_tokens", shape.prefill_tokens, kSmall);
-  json.member("decode_tokens", shape.decode_tokens, kSmall);
+  json.member("prefill_requests", shape.prefill_sequences).member("decode_requests", shape.decode_sequences);
+  json.member("prefill_tokens", shape.prefill_tokens).member("decode_tokens", shape.decode_tokens);
   if (json.has("longest_context", shape.longest_context > 0)) {
-    json.member("decode_context", shape.decode_context, kCount);
+    json.member("decode_context", shape.decode_context);
     json.member("longest_context", shape.longest_context, kSmallFrom<1>);
     if constexpr (Json::kReads) {
       if (shape.decode_context < shape.longest_context)
@@ -24,17 +22,15 @@ void batch_members(Json& json, Is<StepBatch> auto& batch) {
             fmt::format("at most decode_context, {}", shape.decode_context));
     }
   }
-  json.member("padded_tokens", batch.padded_tokens, kSmall);
-  json.member("prefix_hit_tokens", batch.prefix_hit_tokens, kSmall);
-  json.member("preempted", batch.preempted, kSmall).member("waiting", batch.waiting, kSmall);
-  json.optional("constrained_rows", batch.constrained_rows, kSmall);
-  json.optional("forced_tokens", batch.forced_tokens, kSmall);
-  json.optional("prefill_budget", batch.prefill_budget, kSmall);
+  json.member("padded_tokens", batch.padded_tokens).member("prefix_hit_tokens", batch.prefix_hit_tokens);
+  json.member("preempted", batch.preempted).member("waiting", batch.waiting);
+  json.optional("constrained_rows", batch.constrained_rows).optional("forced_tokens", batch.forced_tokens);
+  json.optional("prefill_budget", batch.prefill_budget);
   if (json.has("speculation", batch.drafts > 0)) {
     json.object("speculation", [&](auto& inner) {
       inner.member("drafts", batch.drafts, kSmallFrom<1>);
       inner.member("draft_tokens", batch.draft_tokens, kSmallFrom<1>);
-      inner.member("accepted_tokens", batch.accepted_tokens, kSmall);
+      inner.member("accepted_tokens", batch.accepted_tokens);
     });
   }
 }
@@ -42,9 +38,7 @@ void batch_members(Json& json, Is<StepBatch> auto& batch) {
 template <class Json>
 void phase_time_member(Json& json, std::string_view phase, Is<PhaseTime> auto& time) {
   if (json.has(phase, time.tokens != 0)) {
-    json.object(phase, [&](auto& inner) {
-      inner.member("us", time.us, kNumber).member("tokens", time.tokens, kSmall);
-    });
+    json.object(phase, [&](auto& inner) { inner.member("us", time.us).member("tokens", time.tokens); });
   } else if constexpr (Json::kReads) {
     time = {};
   }
@@ -68,11 +62,11 @@ void attributed_by_member(Json& json, Is<StepSummary> auto& step) {
 
 template <class Json>
 void members(Json& json, Is<OpSummary> auto& op) {
-  json.member("op", op.op, kText).member("phase", op.phase, kStepPhase).member("calls", op.calls, kSmall);
-  json.member("us", op.us, kNumber).member("bytes", op.bytes, kWork).member("flops", op.flops, kWork);
+  json.member("op", op.op).member("phase", op.phase, kStepPhase).member("calls", op.calls);
+  json.member("us", op.us).member("bytes", op.bytes, kWork).member("flops", op.flops, kWork);
   json.optional("experts_read", op.experts_read, kCount, -1);
   if (json.has("link_bytes", op.link_bytes > 0)) {
-    json.member("link_bytes", op.link_bytes, kWork).member("waited_us", op.waited_us, kNumber);
+    json.member("link_bytes", op.link_bytes, kWork).member("waited_us", op.waited_us);
   } else if constexpr (Json::kReads) {
     op.link_bytes = 0;
     op.waited_us = 0.0;
@@ -81,24 +75,23 @@ void members(Json& json, Is<OpSummary> auto& op) {
   json.told("gbps", op.gbps()).told("tflops", op.tflops(), 6).member("roofline", roofline, kNumber, 5);
   if constexpr (Json::kReads) op.floor_us = roofline * op.us;
   json.member("bound", op.bound, one_name_of(Bound::unknown, Bound::memory, Bound::compute));
-  json.member("idle_us", op.idle_us, kNumber).plain_list("launches", op.launches, kSmall);
+  json.member("idle_us", op.idle_us).plain_list("launches", op.launches);
 }
 
 template <class Json>
 void members(Json& json, Is<LayerOp> auto& op) {
-  json.member("layer", op.layer, kSmallFrom<-1>).member("op", op.op, kText);
-  json.member("phase", op.phase, kStepPhase).member("us", op.us, kNumber);
+  json.member("layer", op.layer, kSmallFrom<-1>).member("op", op.op);
+  json.member("phase", op.phase, kStepPhase).member("us", op.us);
 }
 
 template <class Json>
 void members(Json& json, Is<StepSummary> auto& step) {
   if constexpr (Json::kReads) step.batch = {};
-  json.member("step", step.step, kCount).member("start_ns", step.start_ns, kTime);
-  json.member("wall_us", step.wall_us, kNumber).member("gpu_us", step.gpu_us, kNumber);
-  json.member("gpu_idle_us", step.gpu_idle_us, kNumber);
+  json.told("schema", kStepSchema).member("step", step.step).member("start_ns", step.start_ns, kTime);
+  json.member("wall_us", step.wall_us).member("gpu_us", step.gpu_us).member("gpu_idle_us", step.gpu_idle_us);
   json.object("idle", [&](auto& idle) {
-    idle.member("host_us", step.idle_host_us, kNumber).member("device_us", step.idle_device_us, kNumber);
-    idle.member("late_ops", step.late_ops, kSmall);
+    idle.member("host_us", step.idle_host_us).member("device_us", step.idle_device_us);
+    idle.member("late_ops", step.late_ops);
   });
   json.optional("predicted_us", step.batch.predicted_ns, kDuration);
   StepPhase phase = step.phase();
@@ -109,14 +102,13 @@ void members(Json& json, Is<StepSummary> auto& step) {
     if (phase != step.phase()) json.field()["phase"].expected(name(step.phase()));
   }
   json.object("kv", [&](auto& kv) {
-    kv.member("blocks_used", step.batch.kv_blocks_used, kSmall);
-    kv.member("blocks_total", step.batch.kv_blocks_total, kSmall);
+    kv.member("blocks_used", step.batch.kv_blocks_used).member("blocks_total", step.batch.kv_blocks_total);
   });
   json.object("host_us", [&](auto& host) {
     for (size_t i = 0; i < kHostSpans; ++i) {
       const auto span = static_cast<HostSpan>(i);
-      is_optional(span) ? host.optional(name(span), step.host_us[i], kNumber)
-                        : host.member(name(span), step.host_us[i], kNumber);
+      is_optional(span) ? host.optional(name(span), step.host_us[i])
+                        : host.member(name(span), step.host_us[i]);
     }
   });
   json.object("phases", [&](auto& phases) {
@@ -126,16 +118,22 @@ void members(Json& json, Is<StepSummary> auto& step) {
   json.list("ops", step.ops).list("layers", step.layers, true);
   json.member("attributed", step.attributed, kNumber, 5);
   attributed_by_member(json, step);
-  json.member("dropped", step.dropped, kCount).plain_list("requests", step.requests, kText);
+  json.member("dropped", step.dropped).plain_list("requests", step.requests);
 }
 
-void write_step(JsonText& json, const StepSummary& step) {
-  write_members(json, step, kStepSchema);
+template <class Json>
+void members(Json& json, Is<RankStep> auto& step) {
+  json.told("schema", kRankSchema).member("step", step.step).member("rank", step.rank);
+  json.member("begin_ns", step.begin_ns, kTime).member("end_ns", step.end_ns, kTime);
+  json.member("computed_us", step.computed_ns, kDuration).member("exchange_us", step.exchange_ns, kDuration);
+  json.member("waited_us", step.waited_ns, kDuration);
+  json.optional("host_us", step.host_ns, kDuration, RankStep::kNotKnown);
+  json.optional("launch_us", step.launch_ns, kDuration, RankStep::kNotKnown);
+  json.optional("idle_us", step.idle_ns, kDuration, RankStep::kNotKnown);
 }
 
 void read_step(const JsonField& line, int32_t num_launches, StepSummary& step) {
-  MemberReader reader(line);
-  members(reader, step);
+  JsonOf<StepSummary>::read(line, step);
   for (size_t op = 0; op < step.ops.size(); ++op) {
     const std::vector<int32_t>& launches = step.ops[op].launches;
     const auto unknown =
@@ -146,6 +144,7 @@ void read_step(const JsonField& line, int32_t num_launches, StepSummary& step) {
   }
 }
 
-template void append_line(std::string&, const StepSummary&);
+template struct JsonOf<StepSummary>;
+template struct JsonOf<RankStep>;
 
 }  // namespace minfer

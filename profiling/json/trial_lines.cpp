@@ -1,45 +1,36 @@
-#include <array>
-#include <utility>
-
 #include "profiling/json/line_members.h"
 
 namespace minfer {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, std::string KeptTrial::*>, 7> kTexts{
-    {{"option", &KeptTrial::option},
-     {"beside", &KeptTrial::beside},
-     {"finding", &KeptTrial::finding},
-     {"figure", &KeptTrial::figure},
-     {"error", &KeptTrial::error},
-     {"device", &KeptTrial::device},
-     {"date", &KeptTrial::date}}};
-constexpr std::array<std::pair<std::string_view, double KeptTrial::*>, 3> kEstimates{
-    {{"estimated", &KeptTrial::estimated},
-     {"estimated_from", &KeptTrial::estimated_from},
-     {"estimated_to", &KeptTrial::estimated_to}}};
-constexpr std::array<std::pair<std::string_view, double MeasuredGain::*>, 3> kGains{
-    {{"median", &MeasuredGain::median}, {"least", &MeasuredGain::least}, {"most", &MeasuredGain::most}}};
+constexpr auto kSavedShare = &JsonField::saved_share;
+
+template <class Json>
+void trial_members(Json& json, Is<KeptTrial> auto& trial) {
+  json.member("option", trial.option).member("beside", trial.beside);
+  json.member("finding", trial.finding).member("figure", trial.figure);
+  json.member("error", trial.error).member("device", trial.device);
+  json.member("date", trial.date).member("estimated", trial.estimated, kNumber, 4);
+  json.member("estimated_from", trial.estimated_from, kNumber, 4);
+  json.member("estimated_to", trial.estimated_to, kNumber, 4);
+  json.member("median", trial.gain.median, kSavedShare, 4).member("least", trial.gain.least, kSavedShare, 4);
+  json.member("most", trial.gain.most, kSavedShare, 4);
+  json.member("turns", trial.gain.turns).member("fitted", trial.is_fitted);
+}
 
 }  // namespace
 
 template <class Json>
 void members(Json& json, Is<KeptTrial> auto& trial) {
-  for (const auto& [name, text] : kTexts)
-    json.member(name, trial.*text, kText);
-  for (const auto& [name, share] : kEstimates)
-    json.member(name, trial.*share, kNumber, 4);
-  for (const auto& [name, share] : kGains)
-    json.member(name, trial.gain.*share, &JsonField::saved_share, 4);
-  json.member("turns", trial.gain.turns, kCount).member("fitted", trial.is_fitted, kBoolean);
+  json.told("schema", kTrialSchema);
+  trial_members(json, trial);
 }
 
 void write_trial(JsonText& json, const KeptTrial& trial) {
   MemberWriter writer(json);
-  members(writer, trial);
+  trial_members(writer, trial);
 }
 
-template void append_line(std::string&, const KeptTrial&);
-template KeptTrial line_of(const JsonField&);
+template struct JsonOf<KeptTrial>;
 
 }  // namespace minfer

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <atomic>
 #include <barrier>
+#include <cstdlib>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <numeric>
 #include <thread>
 #include <vector>
@@ -80,22 +82,13 @@ int64_t fastest_pass_ns(int32_t threads, int passes, TakenTime& taken,
   return fastest;
 }
 
-class ReadBuffer {
- public:
-  explicit ReadBuffer(size_t bytes) : bytes_(bytes) {
-    data_ = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (data_ == MAP_FAILED) fail("cannot map {} bytes to measure the memory bandwidth", bytes_);
-    madvise(data_, bytes_, MADV_HUGEPAGE);  // where refused, small pages do
-  }
-  ~ReadBuffer() { munmap(data_, bytes_); }
-  ReadBuffer(const ReadBuffer&) = delete;
-  ReadBuffer& operator=(const ReadBuffer&) = delete;
-  char* data() const { return static_cast<char*>(data_); }
-
- private:
-  size_t bytes_;
-  void* data_;
-};
+// Memory of whole blocks, not touched yet.
+std::unique_ptr<char, decltype(&std::free)> read_buffer(size_t bytes) {
+  void* data = std::aligned_alloc(kBlockBytes, bytes);
+  if (data == nullptr) fail("cannot map {} bytes to measure the memory bandwidth", bytes);
+  madvise(data, bytes, MADV_HUGEPAGE);  // where refused, small pages do
+  return {static_cast<char*>(data), std::free};
+}
 
 // Touches a slice of the buffer from its start until `wanted` bytes are touched, or, past `least`, the budget
 // is spent: memory that a virtual machine never had before comes slowly. Returns the bytes touched.
@@ -115,11 +108,11 @@ double measure_read_gbps(const cpu::PeakLoops& loops, int32_t threads, TakenTime
   };
   const size_t slice = blocks_of_a_thread(std::min(available_memory_bytes() / 4, kMaxBufferBytes));
   const size_t least = std::min(slice, blocks_of_a_thread(kEnoughBytes));
-  const ReadBuffer buffer(slice * static_cast<size_t>(threads));
+  const auto buffer = read_buffer(slice * static_cast<size_t>(threads));
   std::vector<size_t> touched(static_cast<size_t>(threads));
   std::atomic<uint64_t> sink{0};
   // Touched by the thread that reads it: its pages then lie in that thread's NUMA node.
-  const auto slice_of = [&](int32_t thread) { return buffer.data() + static_cast<size_t>(thread) * slice; };
+  const auto slice_of = [&](int32_t thread) { return buffer.get() + static_cast<size_t>(thread) * slice; };
   fastest_pass_ns(threads, 1, taken, [&](int32_t thread) {
     touched[static_cast<size_t>(thread)] = touch(slice_of(thread), slice, least);
   });

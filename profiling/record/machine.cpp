@@ -1,7 +1,7 @@
 #include "profiling/record/machine.h"
 
 #include <algorithm>
-#include <charconv>
+#include <cstdlib>
 #include <fstream>
 #include <optional>
 
@@ -19,19 +19,12 @@ std::string field_of(const char* path, std::string_view key) {
   return {};
 }
 
-std::optional<size_t> leading_number(std::string_view text) {
-  size_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end == text.data()) return std::nullopt;
-  return number;
-}
-
 // Version 2 as containers see it: their own group at the root. "max" (no limit) is no number.
 std::optional<size_t> control_group_room() {
-  const auto limit = leading_number(field_of("/sys/fs/cgroup/memory.max", ""));
-  const auto used = leading_number(field_of("/sys/fs/cgroup/memory.current", ""));
-  if (!limit || !used) return std::nullopt;
-  return *limit - std::min(*limit, *used);
+  size_t limit = 0, used = 0;
+  std::ifstream limit_file("/sys/fs/cgroup/memory.max"), used_file("/sys/fs/cgroup/memory.current");
+  if (!(limit_file >> limit) || !(used_file >> used)) return std::nullopt;
+  return limit - std::min(limit, used);
 }
 
 }  // namespace
@@ -42,7 +35,7 @@ std::string processor_name() {
 }
 
 size_t available_memory_bytes() {
-  const size_t free = leading_number(field_of("/proc/meminfo", "MemAvailable")).value_or(0) * 1024;
+  const size_t free = std::strtoull(field_of("/proc/meminfo", "MemAvailable").c_str(), nullptr, 10) * 1024;
   return std::min(free, control_group_room().value_or(free));
 }
 

@@ -20,18 +20,6 @@ BatchShape decode_only(BatchShape shape) {
   return shape;
 }
 
-double memory_bound_share(OpId op, const OpInfo& info, double us, const BatchShape& shape,
-                          const Ceilings& ceilings, const PhaseCosts& costs, int32_t decode_tokens,
-                          int32_t experts_read) {
-  if (const std::optional<double> known = costs.decode_us(op, decode_tokens)) return std::min(us, *known);
-  const KernelWork all = op_work(info, shape, experts_read);
-  const KernelWork decode = op_work(info, decode_only(shape), experts_read);
-  const double all_floor = ceilings.floor_us(all.bytes(), all.flops, units_of(info));
-  if (all_floor <= 0.0) return 0.0;
-  const double decode_floor = ceilings.floor_us(decode.bytes(), decode.flops, units_of(info));
-  return us * std::clamp(decode_floor / all_floor, 0.0, 1.0);
-}
-
 }  // namespace
 
 size_t PhaseCosts::group(int32_t tokens) {
@@ -70,11 +58,16 @@ double decode_share_us(OpId op, const OpInfo& info, double us, const BatchShape&
   if (tokens.decode + tokens.prefill == 0) tokens = {shape.decode_tokens, shape.prefill_tokens};
   if (tokens.prefill == 0) return us;
   if (tokens.decode == 0) return 0.0;
-  const KernelWork work = op_work(info, shape, experts_read);
-  if (!ceilings.known() || ceilings.compute_bound(work.bytes(), work.flops, units_of(info))) {
+  const UnitShares units = units_of(info);
+  const KernelWork all = op_work(info, shape, experts_read);
+  if (!ceilings.known() || ceilings.compute_bound(all.bytes(), all.flops, units))
     return us * tokens.decode / (tokens.decode + tokens.prefill);
-  }
-  return memory_bound_share(op, info, us, shape, ceilings, costs, tokens.decode, experts_read);
+  if (const std::optional<double> known = costs.decode_us(op, tokens.decode)) return std::min(us, *known);
+  const KernelWork decode = op_work(info, decode_only(shape), experts_read);
+  const double all_floor = ceilings.floor_us(all.bytes(), all.flops, units);
+  if (all_floor <= 0.0) return 0.0;
+  const double decode_floor = ceilings.floor_us(decode.bytes(), decode.flops, units);
+  return us * std::clamp(decode_floor / all_floor, 0.0, 1.0);
 }
 
 }  // namespace minfer

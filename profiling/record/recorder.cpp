@@ -1,6 +1,7 @@
 #include "profiling/record/recorder.h"
 
 #include <algorithm>
+#include <ranges>
 #include <stdexcept>
 #include <utility>
 
@@ -132,16 +133,7 @@ void StepRecorder::put_late_into_ring() const {
   if (StepRecord* late = late_.take()) put_into_ring(*late);
 }
 
-std::vector<StepRecord> StepRecorder::last(size_t count) const {
-  uint64_t end = 0;
-  {
-    const std::lock_guard lock(ring_mutex_);
-    put_late_into_ring();
-    end = kept_;
-  }
-  return copy(end - std::min<uint64_t>({count, end, ring_.size()}), end);
-}
-
+// Takes the lock for one record at a time, and allocates outside it, so that it is held some 100 ns.
 std::vector<StepRecord> StepRecorder::after(int64_t step) const {
   uint64_t begin = 0;
   uint64_t end = 0;
@@ -149,21 +141,10 @@ std::vector<StepRecord> StepRecorder::after(int64_t step) const {
     const std::lock_guard lock(ring_mutex_);
     put_late_into_ring();
     end = kept_;
-    begin = end - std::min<uint64_t>(end, ring_.size());
-    for (uint64_t behind = end; begin < behind;) {  // steps are in order: the first of those behind `step`
-      const uint64_t middle = begin + (behind - begin) / 2;
-      if (ring_[middle % ring_.size()].step > step) {
-        behind = middle;
-      } else {
-        begin = middle + 1;
-      }
-    }
+    const auto is_before = [&](uint64_t place) { return ring_[place % ring_.size()].step <= step; };
+    begin = *std::ranges::partition_point(std::views::iota(end - std::min<uint64_t>(end, ring_.size()), end),
+                                          is_before);
   }
-  return copy(begin, end);
-}
-
-// Takes the lock for one record at a time, and allocates outside it, so that it is held some 100 ns.
-std::vector<StepRecord> StepRecorder::copy(uint64_t begin, uint64_t end) const {
   std::vector<StepRecord> records;
   records.reserve(static_cast<size_t>(end - begin));
   for (uint64_t i = begin; i < end; ++i) {

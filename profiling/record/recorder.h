@@ -5,17 +5,54 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <string_view>
 #include <vector>
 
 #include "kernels/backend.h"
 #include "profiling/record/ended_request.h"
-#include "profiling/record/latest_value.h"
 #include "profiling/record/rank_step.h"
 #include "profiling/record/step_record.h"
 
 namespace minfer {
+
+/// Passes the newest value from one thread to another; neither thread ever waits. There are three values: the writer's, the
+/// reader's and the one between them, which either thread swaps with its own in one atomic step (a triple buffer).
+template <class Value>
+class LatestValue {
+ public:
+  /// Visits all three values; call it before the threads begin.
+  void for_each(const std::function<void(Value&)>& visit) {
+    for (Value& value : values_)
+      visit(value);
+  }
+
+  /// Writer: the value to fill for the next publish(). It still holds its old contents.
+  Value& writers() { return values_[writers_]; }
+  /// Writer: gives writers() to the reader. Returns true if that replaces a value that the reader has not taken.
+  bool publish() {
+    const uint8_t between =
+        between_.exchange(static_cast<uint8_t>(writers_ | kNew), std::memory_order_acq_rel);
+    writers_ = between & ~kNew;
+    return (between & kNew) != 0;
+  }
+
+  /// Reader: the newest value; null if none is new since the last call. The pointer is valid until the next call.
+  Value* take() {
+    if ((between_.load(std::memory_order_relaxed) & kNew) == 0) return nullptr;
+    readers_ = between_.exchange(readers_, std::memory_order_acq_rel) & ~kNew;
+    return &values_[readers_];
+  }
+
+ private:
+  static constexpr uint8_t kNew = 4;  ///< a flag in between_, beside the index: not taken yet
+
+  std::array<Value, 3> values_;
+  uint8_t writers_ = 0;
+  std::atomic<uint8_t> between_{1};
+  uint8_t readers_ = 2;
+};
 
 /// Receives each finished record on the engine thread. It copies what it needs, never blocks, and returns at once.
 class StepSink {
@@ -57,7 +94,7 @@ struct RecorderOptions {
 /// time ends with the last op. It begins when the device finished the step before, or with begin_step() if that is later. So the wall
 /// times of successive steps never overlap, and the device idles in the part that no op covers.
 ///
-/// The engine owns it. Only the engine thread calls it, except for last(), after(), dropped() and
+/// The engine owns it. Only the engine thread calls it, except for after(), dropped() and
 /// capacity(), which any thread may call. Here the engine thread neither allocates nor waits. If a reader
 /// holds the ring when a step ends, the step is kept beside the ring, and the next holder of the ring puts it in. If
 /// the next step ends before that, the ring loses the older step, and dropped() counts it. The sinks get every step.
@@ -128,9 +165,7 @@ class StepRecorder {
   /// Ends the newest step without a record, because it had nothing to do or failed. The next step gets its number.
   void cancel_step();
 
-  /// Copies of at most the last `count` records, oldest first, without request ids.
-  std::vector<StepRecord> last(size_t count) const;
-  /// Copies of the records of the steps after `step`, as far as the ring still holds them.
+  /// Copies of the records of the steps after `step`, in order and without request ids, as far as the ring still holds them.
   std::vector<StepRecord> after(int64_t step) const;
   /// The number of steps that the ring lost because a reader held it.
   uint64_t dropped() const { return dropped_.load(std::memory_order_relaxed); }
@@ -155,7 +190,6 @@ class StepRecorder {
   void lay_aside(StepRecord& record);
   void put_into_ring(StepRecord& record) const;
   void put_late_into_ring() const;
-  std::vector<StepRecord> copy(uint64_t begin, uint64_t end) const;
 
   const bool asynchronous_;
   std::vector<StepSink*> sinks_;

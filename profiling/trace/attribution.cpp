@@ -1,4 +1,4 @@
-#include "profiling/trace/attribution.h"
+#include "profiling/trace/range_analysis.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
-#include "profiling/trace/launch_match.h"
-
 #include <algorithm>
+
+#include "profiling/trace/step_trace.h"
 
 namespace minfer {
 namespace {

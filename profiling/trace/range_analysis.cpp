@@ -11,22 +11,16 @@
 namespace minfer {
 namespace {
 
-/// The place of each of `steps` among them.
-std::unordered_map<int64_t, size_t> places_of(const std::vector<TracedStep>& steps) {
+/// The activities of each of `steps`, and behind those the ones of no step.
+std::vector<std::vector<DeviceActivity>> split(const std::vector<DeviceActivity>& activities,
+                                               const std::vector<TracedStep>& steps) {
   std::unordered_map<int64_t, size_t> places;
   for (size_t i = 0; i < steps.size(); ++i)
     places.emplace(steps[i].step, i);
-  return places;
-}
-
-/// The activities of each of `steps`; those of no step are counted.
-std::vector<std::vector<DeviceActivity>> split(const std::vector<DeviceActivity>& activities,
-                                               const std::vector<TracedStep>& steps, int64_t& outside) {
-  const std::unordered_map<int64_t, size_t> places = places_of(steps);
-  std::vector<std::vector<DeviceActivity>> of_step(steps.size());
+  std::vector<std::vector<DeviceActivity>> of_step(steps.size() + 1);
   for (const DeviceActivity& activity : activities) {
     const auto place = places.find(activity.step);
-    place == places.end() ? void(++outside) : of_step[place->second].push_back(activity);
+    of_step[place == places.end() ? steps.size() : place->second].push_back(activity);
   }
   return of_step;
 }
@@ -54,18 +48,9 @@ void add(GapSum& sum, int64_t gap_ns) {
 /// The sum of `sums`, a RangeIdle or an OpGaps, that a cause within a step counts for; null: none.
 template <class Sums>
 GapSum* sum_of(Sums& sums, GapCause cause) {
-  switch (cause) {
-    case GapCause::host:
-      return &sums.host;
-    case GapCause::device:
-      return &sums.device;
-    case GapCause::unknown:
-      return &sums.unknown;
-    case GapCause::none:
-    case GapCause::start:
-      break;
-  }
-  return nullptr;
+  if (cause == GapCause::host) return &sums.host;
+  if (cause == GapCause::device) return &sums.device;
+  return cause == GapCause::unknown ? &sums.unknown : nullptr;
 }
 
 int64_t last_end(const StepTrace& trace) {
@@ -119,7 +104,8 @@ RangeAnalysis::RangeAnalysis(RangeTrace range, std::span<const OpInfo> ops)
   line_.own_clock = trace.own_clock;
   if (line_.rank > 0) file_launch_of_ = places_among(range.launches, range.file_launches);
   const NameNumbers numbers = number_names(trace.names, range.launches);
-  const auto of_step = split(trace.activities, traced_, line_.outside);
+  const auto of_step = split(trace.activities, traced_);
+  line_.outside = std::ssize(of_step.back());
   AttributionSum sum(ops_);
   for (size_t i = 0; i < traced_.size(); ++i) {
     const TracedStep& step = traced_[i];
@@ -131,7 +117,7 @@ RangeAnalysis::RangeAnalysis(RangeTrace range, std::span<const OpInfo> ops)
   names_ = std::move(trace.names);
   set_gaps_between_steps();
   add_idle_time();
-  name_strangers(trace.activities);
+  name_strangers(of_step.back());
 }
 
 /// A step's first activity follows the last one of the step in front.
@@ -166,13 +152,10 @@ void RangeAnalysis::add_idle_time() {
   std::ranges::stable_sort(line_.idle.ops, std::ranges::greater{}, &OpGaps::us);
 }
 
-void RangeAnalysis::name_strangers(const std::vector<DeviceActivity>& activities) {
+void RangeAnalysis::name_strangers(const std::vector<DeviceActivity>& outside) {
   std::map<std::string, Stranger> strangers;
-  const std::unordered_map<int64_t, size_t> places = places_of(traced_);
-  for (const DeviceActivity& activity : activities) {
-    if (!places.contains(activity.step))
-      ++strangers[activity_name(activity.kind, activity.name, names_)].outside;
-  }
+  for (const DeviceActivity& activity : outside)
+    ++strangers[activity_name(activity.kind, activity.name, names_)].outside;
   for (const StepTrace& step : steps_) {
     for (const TracedActivity& activity : step.activities) {
       if (activity.kind == ActivityKind::kernel && activity.launch < 0 && activity.run < 0)

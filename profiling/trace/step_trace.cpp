@@ -5,8 +5,6 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "profiling/trace/launch_match.h"
-
 namespace minfer {
 namespace {
 

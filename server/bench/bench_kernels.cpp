@@ -7,7 +7,7 @@
 
 #include "engine/options/sizes.h"
 #include "engine/ranks/rank_backends.h"
-#include "kernels/bench/kernel_timer.h"
+#include "kernels/bench/kernel_operands.h"
 #include "kernels/cuda/product/matmul_search.h"
 #include "server/bench/bench_output.h"
 #include "server/terminal/terminal.h"

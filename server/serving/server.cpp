@@ -115,8 +115,7 @@ Server::Server(EventLoop& loop, Engine& engine, ServerLog& log, ServerOptions op
   ProfileHeader profile_header = make_profile_header(engine_, ProfileDetail::op);
   engine_.host_sampler();
   engine_.recorder().add_sink(step_counter_);
-  engine_.recorder().add_sink(recent_requests_);
-  engine_.recorder().add_sink(recent_rank_steps_);
+  engine_.recorder().add_sink(recent_);
   http_ = std::make_unique<HttpServer>(
       loop_,
       HttpServerOptions{.host = options_.host,
@@ -145,8 +144,7 @@ Server::Server(EventLoop& loop, Engine& engine, ServerLog& log, ServerOptions op
                                                      static_cast<size_t>(options_.max_queue_size),
                                  .comment_interval = options_.comment_interval});
   profile_ = std::make_unique<ProfileRoutes>(
-      ProfileSources{loop_, engine_, *engine_service_, metrics_, log_, options_.counters, recent_requests_,
-                     recent_rank_steps_},
+      ProfileSources{loop_, engine_, *engine_service_, metrics_, log_, options_.counters, recent_},
       std::move(profile_header), context_.served_model_names.front(), options_.profile_dir);
   add_routes();
   if (ProcessGroup* processes = engine_.options().processes.get()) {
@@ -161,8 +159,7 @@ Server::~Server() {
   engine_service_.reset();
   profile_.reset();
   engine_.recorder().remove_sink(step_counter_);
-  engine_.recorder().remove_sink(recent_requests_);
-  engine_.recorder().remove_sink(recent_rank_steps_);
+  engine_.recorder().remove_sink(recent_);
 }
 
 std::string Server::url() const {

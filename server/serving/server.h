@@ -103,8 +103,7 @@ class Server {
   const ServerOptions options_;
   Metrics metrics_;
   StepCounter step_counter_;
-  RecentRequests recent_requests_;
-  RecentRankSteps recent_rank_steps_;
+  RecentRecords recent_;
   ResponseStore responses_{ResponseStore::Limits{}};
   std::unique_ptr<GrammarCache> grammars_;  ///< null: the device draws tokens without masks
   ApiContext context_;

@@ -72,8 +72,8 @@ void page_event(benchmark::State& state) {
   LiveProfile profile(steps.recorder(), steps.header());
   profile.refresh();
   PageEvents events;
-  RecentRequests kept;
-  for (size_t i = 0; i < RecentRequests::kMost; ++i) {
+  RecentRecords kept;
+  for (size_t i = 0; i < RecentRecords::kMost; ++i) {
     EndedRequest ended;
     ended.id = "chatcmpl-" + std::to_string(i);
     ended.end_ns = std::numeric_limits<int64_t>::max();
@@ -83,7 +83,7 @@ void page_event(benchmark::State& state) {
     kept.consume_request(ended);
   }
   ServingState serving;
-  serving.requests = state.range(1) != 0 ? &kept : nullptr;
+  serving.recent = state.range(1) != 0 ? &kept : nullptr;
   size_t bytes = 0;
   for (auto _ : state) {
     state.PauseTiming();
@@ -91,7 +91,7 @@ void page_event(benchmark::State& state) {
     state.ResumeTiming();
     profile.refresh();
     serving.now_ns = now_ns();
-    bytes = events.json(profile, serving, kept.last(PageEvents::kRequests)).size();
+    bytes = events.json(profile, serving, kept.last_requests(PageEvents::kRequests)).size();
   }
   state.counters["bytes"] = static_cast<double>(bytes);
 }

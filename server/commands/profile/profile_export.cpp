@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include "profiling/chrome_trace/chrome_trace.h"
-#include "profiling/chrome_trace/trace_output.h"
 #include "profiling/json/json_reader.h"
 #include "profiling/page/page_profile.h"
 #include "server/commands/args/profile_options.h"

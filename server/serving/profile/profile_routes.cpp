@@ -96,7 +96,7 @@ ProfileRoutes::View ProfileRoutes::requests_view(const HttpRequest& request) {
   return [this, id = request.query_value("id"), order = query_order(request)] {
     profile_.refresh();
     SlowestRequests chosen(order, kMostRequests);
-    for (EndedRequest& each : sources_.requests.last(RecentRequests::kMost)) {
+    for (EndedRequest& each : sources_.recent.last_requests(RecentRecords::kMost)) {
       if (!id.empty() && each.id != id) continue;
       each.set_client_wait_after(now_ns());
       chosen.request(std::move(each));
@@ -116,8 +116,8 @@ ServingState ProfileRoutes::state() const {
           .dropped = sources_.engine.recorder().dropped(),
           .now_ns = now_ns(),
           .counters = sources_.counters != nullptr ? sources_.counters->all() : std::vector<CounterWindow>(),
-          .rank_steps = sources_.rank_steps.all(),
-          .requests = &sources_.requests,
+          .rank_steps = sources_.recent.rank_steps(),
+          .recent = &sources_.recent,
           .host = &sources_.engine.host_sampler(),
           .devices = sources_.engine.device_sampler()};
 }
@@ -149,7 +149,7 @@ void ProfileRoutes::make_event(EventStream::Ready ready) {
                           [this] {
                             profile_.refresh();
                             return page_.json(profile_, state(),
-                                              sources_.requests.last(PageEvents::kRequests));
+                                              sources_.recent.last_requests(PageEvents::kRequests));
                           },
                       .is_wanted = [] { return true; },
                       .done = ready,

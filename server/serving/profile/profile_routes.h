@@ -10,8 +10,7 @@
 
 #include "profiling/counters/latest_counters.h"
 #include "profiling/record/live_profile.h"
-#include "profiling/record/recent_rank_steps.h"
-#include "profiling/record/recent_requests.h"
+#include "profiling/record/recent_records.h"
 #include "server/http/event_loop.h"
 #include "server/http/event_stream.h"
 #include "server/routes/router.h"
@@ -31,8 +30,7 @@ struct ProfileSources {
   const Metrics& metrics;
   ServerLog& log;
   const LatestCounters* counters;  ///< null: hardware counters are not read
-  const RecentRequests& requests;
-  const RecentRankSteps& rank_steps;
+  const RecentRecords& recent;
 };
 
 /// GET /profile/steps, /profile/summary, /profile/requests and /profile/events, POST /start_profile and /stop_profile. I/O thread.

@@ -6,7 +6,6 @@
 #include <limits>
 
 #include "kernels/base/thread_pool.h"
-#include "profiling/json/header_lines.h"
 #include "profiling/json/lines.h"
 #include "server/terminal/terminal.h"
 

@@ -3,7 +3,6 @@
 #include <string_view>
 #include <utility>
 
-#include "profiling/json/header_lines.h"
 #include "profiling/json/lines.h"
 #include "profiling/page/page_json.h"
 #include "profiling/report/report.h"
@@ -66,14 +65,14 @@ std::string profile_steps_json(const LiveProfile& profile, size_t count, std::op
   json.open('{').field("schema", kStepSchema);
   if (!since) {
     json.key("header");
-    write_header(json, profile.header());
+    JsonOf<ProfileHeader>::write(json, profile.header());
     write_launches(json, profile.header());
   }
   const std::span<const StepSummary> newest = profile.last(1);
   json.field("newest", newest.empty() ? int64_t{-1} : newest.back().step).field("dropped", dropped);
   json.key("steps").open('[');
   for (const StepSummary& step : profile.last(count, since.value_or(-1)))
-    write_step(json, step);
+    JsonOf<StepSummary>::write(json, step);
   json.close(']').close('}');
   return text;
 }
@@ -102,8 +101,8 @@ ReportData live_report(const LiveProfile& profile, size_t count, const ServingSt
   }
   for (const CounterWindow& window : state.counters)
     sums.counters(window);
-  if (state.requests != nullptr && !steps.empty()) {
-    for (EndedRequest& request : state.requests->ended_since(steps.front().start_ns)) {
+  if (state.recent != nullptr && !steps.empty()) {
+    for (EndedRequest& request : state.recent->requests_since(steps.front().start_ns)) {
       request.set_client_wait_after(state.now_ns);
       sums.request(std::move(request));
     }

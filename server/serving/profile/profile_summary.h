@@ -9,7 +9,7 @@
 #include "profiling/host/sampler.h"
 #include "profiling/json/json_text.h"
 #include "profiling/record/live_profile.h"
-#include "profiling/record/recent_requests.h"
+#include "profiling/record/recent_records.h"
 #include "profiling/report/report_data.h"
 #include "server/serving/engine/engine_service.h"
 #include "server/serving/engine/metrics.h"
@@ -27,7 +27,7 @@ struct ServingState {
   int64_t now_ns = 0;
   std::vector<CounterWindow> counters;  ///< the last windows of hardware counters
   std::vector<RankStep> rank_steps;     ///< times of the last steps on each of several ranks
-  const RecentRequests* requests = nullptr;
+  const RecentRecords* recent = nullptr;
   const HostSampler* host = nullptr;
   const DeviceSampler* devices = nullptr;
 };

@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/bench/kernel_timer.h"
 #include "tests/support/kernel_check.h"
 
 namespace minfer {

@@ -9,7 +9,6 @@
 #include <sys/wait.h>
 
 #include "kernels/base/error.h"
-#include "profiling/chrome_trace/trace_output.h"
 #include "tests/support/paths.h"
 #include "tests/support/profiling/parsed_trace.h"
 #include "tests/support/profiling/sample_profile.h"

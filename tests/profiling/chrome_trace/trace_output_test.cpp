@@ -1,4 +1,4 @@
-#include "profiling/chrome_trace/trace_output.h"
+#include "profiling/chrome_trace/chrome_trace.h"
 
 #include <fstream>
 #include <sstream>

@@ -8,7 +8,6 @@
 #include <gtest/gtest.h>
 
 #include "kernels/base/error_types.h"
-#include "profiling/counters/clock_shift.h"
 #include "tests/support/profiling/counter_timeline.h"
 
 namespace minfer {

@@ -13,7 +13,6 @@
 #include <unistd.h>
 
 #include "profiling/host/sampler.h"
-#include "profiling/json/header_lines.h"
 #include "profiling/json/json_reader.h"
 #include "profiling/json/lines.h"
 #include "profiling/json/profile_writer.h"

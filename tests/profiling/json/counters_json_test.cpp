@@ -34,7 +34,7 @@ test::JsonSchema counters_schema() {
 
 CounterWindow read_counters_of(const nlohmann::json& json, std::string_view place) {
   simdjson::dom::parser parser;
-  return line_of<CounterWindow>(JsonField(parser.parse(json.dump()).value(), place));
+  return read_json<CounterWindow>(JsonField(parser.parse(json.dump()).value(), place));
 }
 
 TEST(CountersSchema, EveryWrittenLineIsValid) {

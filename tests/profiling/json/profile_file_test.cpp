@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include "kernels/base/error.h"
-#include "profiling/json/header_lines.h"
 #include "profiling/json/json_reader.h"
 #include "profiling/json/json_text.h"
 #include "profiling/json/lines.h"

@@ -3,9 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "kernels/base/error.h"
-#include "profiling/json/header_lines.h"
 #include "profiling/json/json_reader.h"
-#include "profiling/json/line_reader.h"
+#include "profiling/json/parsed_lines.h"
 #include "profiling/json/lines.h"
 #include "profiling/report/report_data.h"
 #include "tests/support/profiling/sample_profile.h"
@@ -158,7 +157,7 @@ TEST(LineReader, LinesLongerThanABlock) {
   EXPECT_EQ(reader.next()->size(), 700'000u);
   EXPECT_EQ(*reader.next(), "");
   EXPECT_EQ(*reader.next(), "bbbbbbbbbb");
-  EXPECT_EQ(reader.place(), "f:3");
+  EXPECT_EQ(reader.number(), 3u);
   EXPECT_FALSE(reader.next());
   EXPECT_EQ(reader.rest_bytes(), 4u);
 }

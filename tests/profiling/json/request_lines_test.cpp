@@ -9,7 +9,6 @@
 
 #include "kernels/base/clock.h"
 #include "kernels/base/error.h"
-#include "profiling/json/header_lines.h"
 #include "profiling/json/json_reader.h"
 #include "profiling/json/lines.h"
 #include "profiling/json/profile_writer.h"

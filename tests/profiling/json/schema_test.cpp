@@ -8,7 +8,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "profiling/json/header_lines.h"
 #include "profiling/json/lines.h"
 #include "tests/support/json_schema.h"
 #include "tests/support/paths.h"

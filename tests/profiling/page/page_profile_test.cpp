@@ -9,7 +9,6 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/base/error.h"
-#include "profiling/json/header_lines.h"
 #include "profiling/json/lines.h"
 #include "profiling/report/report.h"
 #include "tests/support/profiling/sample_profile.h"

@@ -86,7 +86,7 @@ TEST_F(LiveProfileTest, SummariesAreThoseOfAProfileFile) {
   for (int i = 0; i < 9; ++i) {
     record(1);
     profile_.refresh();
-    append_line(expected, summariser.summarise(recorder_.last(1).at(0)));
+    append_line(expected, summariser.summarise(recorder_.after(-1).back()));
   }
   for (const StepSummary& step : profile_.last(100))
     append_line(found, step);

@@ -5,7 +5,6 @@
 
 #include <gtest/gtest.h>
 
-#include "profiling/record/latest_value.h"
 #include "tests/support/allocations.h"
 
 namespace minfer {
@@ -72,7 +71,7 @@ TEST(StepRecorder, SpansAndOpsCoverTheWallTime) {
   recorder.end_step();
   const int64_t after = now_ns();
 
-  const StepRecord record = recorder.last(1).at(0);
+  const StepRecord record = recorder.after(-1).back();
   const int64_t launch = record.host_ns[static_cast<size_t>(HostSpan::launch)];
   const int64_t schedule = record.host_ns[static_cast<size_t>(HostSpan::schedule)];
   const int64_t device = record.stamps.end_ns - record.stamps.ops[0].begin_ns;
@@ -107,7 +106,7 @@ TEST(StepRecorder, ASpanInsideAnotherIsTakenFromIt) {
   recorder.add_forced_tokens(3);
   recorder.add_forced_tokens(4);
   recorder.end_step();
-  const StepRecord record = recorder.last(1).at(0);
+  const StepRecord record = recorder.after(-1).back();
   const int64_t mask = record.host_ns[static_cast<size_t>(HostSpan::mask)];
   const int64_t commit = record.host_ns[static_cast<size_t>(HostSpan::commit)];
   EXPECT_GE(mask, in_mask);
@@ -122,13 +121,13 @@ TEST(StepRecorder, RingKeepsTheNewest) {
   ASSERT_EQ(recorder.capacity(), 16u);
   for (int i = 0; i < 37; ++i)
     record_step(recorder);
-  const std::vector<StepRecord> all = recorder.last(100);
+  const std::vector<StepRecord> all = recorder.after(-1);
   ASSERT_EQ(all.size(), 16u);
   for (size_t i = 0; i < all.size(); ++i) {
     EXPECT_EQ(all[i].step, static_cast<int64_t>(21 + i));
     EXPECT_EQ(all[i].stamps.ops.size(), kOps);
   }
-  const std::vector<StepRecord> two = recorder.last(2);
+  const std::vector<StepRecord> two = recorder.after(34);
   ASSERT_EQ(two.size(), 2u);
   EXPECT_EQ(two[1].step, 36);
   EXPECT_EQ(recorder.dropped(), 0u);
@@ -179,14 +178,14 @@ TEST(StepRecorder, NumbersStepsWhetherRecordedOrNot) {
   recorder.begin_step();
   recorder.cancel_step();
   record_step(recorder);  // 2
-  const std::vector<StepRecord> records = recorder.last(10);
+  const std::vector<StepRecord> records = recorder.after(-1);
   ASSERT_EQ(records.size(), 2u);
   EXPECT_EQ(records[0].step, 0);
   EXPECT_EQ(records[1].step, 2);
   recorder.reset();
-  EXPECT_TRUE(recorder.last(10).empty());
+  EXPECT_TRUE(recorder.after(-1).empty());
   record_step(recorder);
-  EXPECT_EQ(recorder.last(10).at(0).step, 0);
+  EXPECT_EQ(recorder.after(-1).at(0).step, 0);
 }
 
 TEST(StepRecorder, RequestIdsReachTheSinkOnly) {
@@ -203,7 +202,7 @@ TEST(StepRecorder, RequestIdsReachTheSinkOnly) {
   recorder.end_step();
   EXPECT_EQ(sink.steps, std::vector<int64_t>{1});
   EXPECT_EQ(sink.requests, 2u);
-  EXPECT_TRUE(recorder.last(1).at(0).requests.empty());
+  EXPECT_TRUE(recorder.after(-1).back().requests.empty());
 }
 
 TEST(StepRecorder, RecordingAllocatesNothing) {
@@ -245,9 +244,9 @@ TEST(StepRecorder, ReadersNeverSeeHalfARecordAndDropsAreCounted) {
   StepRecorder recorder({.num_ops = kOps});
   ASSERT_GT(recorder.capacity(), kSteps);
   std::jthread reader([&](const std::stop_token& stop) {
+    int64_t previous = -1;
     while (!stop.stop_requested()) {
-      int64_t previous = -1;
-      for (const StepRecord& record : recorder.last(16)) {
+      for (const StepRecord& record : recorder.after(previous)) {
         ASSERT_GT(record.step, previous);
         ASSERT_EQ(record.stamps.ops.size(), kOps);
         ASSERT_GE(record.end_ns, record.stamps.end_ns);
@@ -262,8 +261,9 @@ TEST(StepRecorder, ReadersNeverSeeHalfARecordAndDropsAreCounted) {
   reader.request_stop();
   reader.join();
   EXPECT_EQ(sink.steps.size(), kSteps);  // only the ring drops steps
-  EXPECT_EQ(recorder.last(kSteps).size() + recorder.dropped(), kSteps);
-  EXPECT_EQ(recorder.last(1).back().step, int64_t{kSteps} - 1) << "whoever waits for the newest step gets it";
+  EXPECT_EQ(recorder.after(-1).size() + recorder.dropped(), kSteps);
+  EXPECT_EQ(recorder.after(-1).back().step, int64_t{kSteps} - 1)
+      << "whoever waits for the newest step gets it";
 }
 
 }  // namespace

@@ -7,7 +7,6 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "profiling/json/header_lines.h"
 #include "profiling/json/json_reader.h"
 #include "profiling/json/lines.h"
 #include "profiling/report/report.h"

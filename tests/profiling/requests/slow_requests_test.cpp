@@ -8,7 +8,6 @@
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
-#include "profiling/json/header_lines.h"
 #include "profiling/json/lines.h"
 #include "profiling/report/text/table.h"
 #include "tests/support/profiling/sample_profile.h"

@@ -1,5 +1,5 @@
 // Which launch each kernel record belongs to.
-#include "profiling/trace/launch_match.h"
+#include "profiling/trace/step_trace.h"
 
 #include <algorithm>
 #include <random>

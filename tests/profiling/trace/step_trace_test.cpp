@@ -5,7 +5,6 @@
 
 #include <gtest/gtest.h>
 
-#include "profiling/trace/attribution.h"
 #include "profiling/trace/range_analysis.h"
 #include "tests/support/profiling/traced_steps.h"
 

@@ -7,7 +7,6 @@
 #include <gmock/gmock.h>
 
 #include "kernels/base/error.h"
-#include "profiling/json/header_lines.h"
 #include "profiling/json/lines.h"
 #include "server/bench/bench_load.h"
 #include "server/bench/replay/replay_prompts.h"

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include "kernels/base/error.h"
-#include "profiling/json/header_lines.h"
 #include "profiling/json/lines.h"
 #include "server/commands/commands.h"
 #include "tests/support/profiling/sample_profile.h"

@@ -6,7 +6,6 @@
 
 #include <gtest/gtest.h>
 
-#include "profiling/json/header_lines.h"
 #include "profiling/json/lines.h"
 #include "profiling/report/report.h"
 #include "tests/support/profiling/sample_counters.h"

@@ -10,7 +10,6 @@
 #include <gtest/gtest.h>
 
 #include "kernels/base/error.h"
-#include "profiling/json/header_lines.h"
 #include "profiling/json/lines.h"
 #include "server/commands/commands.h"
 #include "tests/support/profiling/sample_profile.h"
