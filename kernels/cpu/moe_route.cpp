@@ -82,8 +82,9 @@ void route_token(const MoeRouteArgs& args, int64_t token, const Scores& scores, 
     scores.choice[ids[j]] = -INFINITY;
   }
   const float divisor = args.choice.normalise ? chosen + kLeastSum : total;
+  const auto* scales = static_cast<const float*>(args.expert_scales.data);
   for (int32_t j = 0; j < args.experts_used; ++j)
-    weights[j] = weights[j] / divisor * args.choice.scale;
+    weights[j] = weights[j] / divisor * args.choice.scale * (scales != nullptr ? scales[ids[j]] : 1.0f);
 }
 
 }  // namespace
@@ -92,6 +93,7 @@ void moe_route(const MoeRouteArgs& args, const OpContext& context) {
   const int64_t experts = args.logits.cols;
   check_f32("moe_route: logits", args.logits, args.logits.rows, experts);
   check_choice(args.choice, args.bias, experts, args.experts_used);
+  if (args.expert_scales) check_vector("moe_route: expert_scales", args.expert_scales, experts);
   auto* memory =
       static_cast<float*>(context.workspace->take(2 * static_cast<size_t>(experts) * sizeof(float)));
   const Scores scores{memory, memory + experts, experts};

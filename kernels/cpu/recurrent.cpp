@@ -189,7 +189,6 @@ void head_gate(const HeadGateArgs& args, const OpContext& context) {
          (args.heads - 1) * args.gate_stride + size);
   }
   if (args.norm) check_vector("head_gate: norm", args.norm, size);
-  const bool is_silu = args.function == HeadGateArgs::Function::silu;
   for_each_row(args.x, context, [&](int64_t t) {
     for (int64_t h = 0; h < args.heads; ++h) {
       const float* x = args.x.f32_row(t) + h * size;
@@ -198,8 +197,8 @@ void head_gate(const HeadGateArgs& args, const OpContext& context) {
         const auto* weight = static_cast<const float*>(args.norm.data);
         context.lanes->rms_norm_row(x, weight, args.norm_eps, size, out);
       }
-      context.lanes->gate_row(args.norm ? out : x, args.gate.f32_row(t) + h * args.gate_stride, is_silu, size,
-                              out);
+      context.lanes->gate_row(args.norm ? out : x, args.gate.f32_row(t) + h * args.gate_stride, args.function,
+                              size, out);
     }
   });
 }

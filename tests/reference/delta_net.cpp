@@ -1,6 +1,7 @@
 #include "tests/reference/delta_net.h"
 
 #include <cmath>
+#include <numbers>
 
 namespace minfer::reference {
 namespace {
@@ -92,7 +93,11 @@ Matrix head_gate(const Matrix& x, const Matrix& gate, int64_t heads, HeadGateArg
       for (int64_t i = 0; i < size; ++i) {
         const double weight = norm.empty() ? 1.0 : static_cast<double>(norm[static_cast<size_t>(i)]);
         const double g = gate.at(t, h * size + i);
-        const double factor = function == HeadGateArgs::Function::silu ? silu(g) : sigmoid(g);
+        const double root_2_pi = std::sqrt(2.0 / std::numbers::pi);
+        const double factor = function == HeadGateArgs::Function::gelu_tanh
+                                  ? 0.5 * g * (1.0 + std::tanh(root_2_pi * (g + 0.044715 * g * g * g)))
+                              : function == HeadGateArgs::Function::silu ? silu(g)
+                                                                         : sigmoid(g);
         out.at(t, h * size + i) = x.at(t, h * size + i) / root * weight * factor;
       }
     }

@@ -147,10 +147,15 @@ inline void delta_rule(const DeltaRuleTile& tile) {
   }
 }
 
-inline void gate_row(const float* x, const float* gate, bool silu, int64_t size, float* out) {
+inline void gate_row(const float* x, const float* gate, HeadGateArgs::Function function, int64_t size,
+                     float* out) {
+  using Function = HeadGateArgs::Function;
   for (int64_t i = 0; i < size; i += kLanes) {
     const Lanes value = load_some(x + i, size - i), slope = load_some(gate + i, size - i);
-    store_some(times_sigmoid(silu ? value * slope : value, slope), out + i, size - i);
+    const Lanes gated_value = function == Function::gelu_tanh
+                                  ? gated<GateActivation::gelu_tanh>(slope, value)
+                                  : times_sigmoid(function == Function::silu ? value * slope : value, slope);
+    store_some(gated_value, out + i, size - i);
   }
 }
 

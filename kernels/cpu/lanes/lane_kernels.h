@@ -79,8 +79,9 @@ struct LaneKernels {
   void (*attend)(const AttentionTile& tile);
   void (*delta_conv)(const DeltaConvTile& tile);
   void (*delta_rule)(const DeltaRuleTile& tile);
-  /// out = x times the sigmoid of the gate, or its SiLU; `out` may be `x`.
-  void (*gate_row)(const float* x, const float* gate, bool silu, int64_t size, float* out);
+  /// out = x times the function of the gate; `out` may be `x`.
+  void (*gate_row)(const float* x, const float* gate, HeadGateArgs::Function function, int64_t size,
+                   float* out);
 };
 
 extern const LaneKernels kLaneKernelsPortable, kLaneKernelsAvx2, kLaneKernelsAvx512;

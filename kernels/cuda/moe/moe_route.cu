@@ -214,6 +214,8 @@ void launch_moe_route(Launch& launch, const MoeRouteArgs& args, const ChosenExpe
 
 void moe_route(Launch& launch, const MoeRouteArgs& args, const ChosenExperts& chosen) {
   check_choice(args.choice, args.bias, args.logits.cols, args.experts_used);
+  if (args.expert_scales)
+    require_equal("moe_route: expert_scales", args.logits.cols, args.expert_scales.cols);
   if (args.logits.rows == 0) return;
   if (args.logits.dtype == DType::f32) return launch_moe_route<float>(launch, args, chosen);
   if (args.logits.dtype == DType::bf16) return launch_moe_route<__nv_bfloat16>(launch, args, chosen);

@@ -37,6 +37,9 @@ struct Architecture {
   bool norms_values = false;  ///< RMS norms without weights, of each head
   bool may_lack_values =
       false;  ///< a layer without attn_v uses its keys, before norm and rotation, as the values
+  /// Layers may have inputs of their own by the token, read the keys and values of earlier ones, and differ in their feed-forward size; a
+  /// layer with experts has a dense block beside them (Gemma 4).
+  bool has_layer_inputs = false;
   bool scales_layers = false;    ///< the residual stream behind a layer, if the file has layer_output_scale
   float attention_scale = 0.0f;  ///< if the file says nothing; 0: the inverse root of the head size
   /// Latent attention (LatentAttention). Its norms are part of it, not `qk_norm`.

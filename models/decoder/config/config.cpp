@@ -186,15 +186,45 @@ void read_variant(const KeyReader& keys, ModelConfig& config) {
     architecture.no_rope_period = 1;
 }
 
-/// Parts that other sizes of a family have, and no tensor here.
-void refuse_other_parts(const KeyReader& keys) {
+constexpr std::string_view kSharedLayers = "attention.shared_kv_layers";
+constexpr std::string_view kFfnSize = "feed_forward_length";
+
+/// Parts that some families alone have.
+void read_parts(const KeyReader& keys, ModelConfig& config) {
   if (constexpr std::string_view kCausal = "attention.causal"; keys.has(kCausal) && !keys.flag(kCausal)) {
     keys.refuse(kCausal, "is false: attention to later tokens is not supported");
   }
-  for (const std::string_view key : {"attention.shared_kv_layers", "embedding_length_per_layer_input"}) {
+  constexpr std::string_view kLayerInput = "embedding_length_per_layer_input";
+  config.layer_input_size = keys.ranged(kLayerInput, 0, kMaxDimension, 0);
+  if (config.architecture.has_layer_inputs) return;
+  for (const std::string_view key : {kSharedLayers, kLayerInput}) {
     if (const int32_t found = keys.ranged(key, 0, kMaxDimension, 0); found != 0)
-      keys.refuse(key, "is {}: not supported", found);
+      keys.refuse(key, "is {}: not supported with architecture {}", found, config.architecture.name);
   }
+}
+
+/// The last layers read the keys and values of the last layer before them that has a window as they do.
+void read_shared_layers(const KeyReader& keys, ModelConfig& config) {
+  const int32_t first = config.num_layers - keys.ranged(kSharedLayers, 0, config.num_layers - 1, 0);
+  for (int32_t i = first; i < config.num_layers; ++i) {
+    LayerConfig& layer = config.layers[static_cast<size_t>(i)];
+    int32_t source = first - 1;
+    while (source >= 0 && config.layer(source).window != layer.window)
+      --source;
+    if (source < 0)
+      keys.refuse(kSharedLayers, "is {}: no layer before layer {} attends as it does",
+                  config.num_layers - first, i);
+    layer.kv_of = source;
+    layer.heads = config.layer(source).heads;
+    layer.values_are_keys = false;
+  }
+}
+
+void read_layer_ffn_sizes(const KeyReader& keys, ModelConfig& config) {
+  if (!config.architecture.has_layer_inputs || config.is_moe()) return;
+  const std::vector<int32_t> sizes = keys.of_layers(kFfnSize, config.num_layers, kMaxDimension);
+  for (size_t i = 0; i < sizes.size(); ++i)
+    config.layers[i].ffn_size = sizes[i] == config.ffn_size ? 0 : sizes[i];
 }
 
 /// xIELU's numbers are keys without an architecture, one a layer; p and n are stored before their softplus.
@@ -283,8 +313,13 @@ void read_feed_forward(const KeyReader& keys, ModelConfig& config) {
                 config.is_moe() ? "none" : "at least 1", architecture.name);
   }
   if (config.is_moe()) read_experts(keys, config);
-  if (!config.is_moe() || config.num_dense_layers > 0 || config.expert_period > 1)
-    config.ffn_size = keys.same_in_all_layers("feed_forward_length", config.num_layers, kMaxDimension);
+  if (architecture.has_layer_inputs && config.is_moe()) {
+    config.shared_ffn_size = keys.same_in_all_layers(kFfnSize, config.num_layers, kMaxDimension);
+  } else if (architecture.has_layer_inputs) {
+    config.ffn_size = std::ranges::max(keys.of_layers(kFfnSize, config.num_layers, kMaxDimension));
+  } else if (!config.is_moe() || config.num_dense_layers > 0 || config.expert_period > 1) {
+    config.ffn_size = keys.same_in_all_layers(kFfnSize, config.num_layers, kMaxDimension);
+  }
   if (!architecture.has_gate) config.activations = read_activations(keys.file(), config);
 }
 
@@ -321,7 +356,7 @@ ModelConfig read_config(const GgufFile& file) {
   config.hidden_size = keys.positive("embedding_length");
   config.num_layers = read_num_layers(keys);
   read_variant(keys, config);
-  refuse_other_parts(keys);
+  read_parts(keys, config);
   read_attention(keys, config);
   read_feed_forward(keys, config);
   read_norm(keys, config);
@@ -330,6 +365,8 @@ ModelConfig read_config(const GgufFile& file) {
   read_scales(keys, config);
   const bool states_scale = keys.has("attention.scale") || config.architecture.attention_scale > 0.0f;
   read_layer_heads(keys, states_scale, config);
+  read_shared_layers(keys, config);
+  read_layer_ffn_sizes(keys, config);
   read_layer_rotation(keys, config);
   return config;
 }

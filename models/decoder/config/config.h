@@ -46,6 +46,7 @@ struct LayerHeads {
 /// The attention of one layer, and the kind of its feed-forward block.
 struct LayerConfig {
   static constexpr int32_t kNoRope = -1;
+  static constexpr int32_t kOwn = -1;
 
   AttentionWindow window = {};   ///< the keys that a query sees
   int32_t rope = 0;              ///< index into ModelConfig::ropes, or kNoRope: positions are not encoded
@@ -54,6 +55,8 @@ struct LayerConfig {
   bool is_delta_net = false;     ///< the layer does not attend: ModelConfig::delta_net
   bool is_short_conv = false;    ///< the layer does not attend: ModelConfig::conv_size
   bool values_are_keys = false;  ///< before norm and rotation: there is no product for values
+  int32_t kv_of = kOwn;  ///< an earlier layer, whose keys and values this one reads instead of its own
+  int32_t ffn_size = 0;  ///< of a dense layer, if it differs from the model's; else 0
   std::optional<LayerHeads> heads = {};  ///< set if they differ from the model's
 
   /// False: the layer has a state.
@@ -96,13 +99,14 @@ struct ModelConfig {
   DeltaNetShape delta_net = {};  ///< of the layers that are delta nets
   int32_t conv_size = 0;         ///< of the short convolutions: number of inputs of each
   int32_t conv_channels = 0;     ///< number of channels: the hidden size, or a share of it
-  int32_t ffn_size = 0;          ///< of dense layers; 0: all have experts
+  int32_t ffn_size = 0;          ///< of dense layers, the largest; 0: all have experts
   int32_t num_experts = 0;
   int32_t num_experts_used = 0;
   int32_t num_dense_layers = 0;  ///< in a model with experts: the first layers
   int32_t expert_period = 1;     ///< behind them, every n-th layer of the model has experts
   int32_t expert_ffn_size = 0;   ///< of one expert
   int32_t shared_ffn_size = 0;   ///< of the shared experts, side by side as one; 0: none
+  int32_t layer_input_size = 0;  ///< of the token's own input to each layer; 0: layers have none
   ExpertChoice expert_choice = {};
   /// The rank of a share of a model (shard.h). Then heads, KV heads, feed-forward sizes and vocab_size are the share's.
   Rank rank = {};
@@ -127,6 +131,7 @@ struct ModelConfig {
     return layer_or_plain(layer).heads.value_or(LayerHeads{num_kv_heads, head_size, attention_scale});
   }
   bool values_are_keys(int32_t layer) const { return layer_or_plain(layer).values_are_keys; }
+  bool shares_kv(int32_t layer) const { return layer_or_plain(layer).kv_of != LayerConfig::kOwn; }
   bool is_delta_net(int32_t layer) const { return layer_or_plain(layer).is_delta_net; }
   bool is_short_conv(int32_t layer) const { return layer_or_plain(layer).is_short_conv; }
   bool attends(int32_t layer) const { return layer_or_plain(layer).attends(); }
@@ -142,8 +147,9 @@ struct ModelConfig {
   }
   // The number of elements per token in a layer. Layers with states have no such q, keys and values; their products are in qkv_size().
   int32_t q_size(int32_t layer) const { return attends(layer) ? num_heads * heads(layer).size : 0; }
+  /// 0 also if the layer reads the keys and values of another.
   int32_t kv_size(int32_t layer) const {
-    return attends(layer) ? heads(layer).kv_heads * heads(layer).size : 0;
+    return attends(layer) && !shares_kv(layer) ? heads(layer).kv_heads * heads(layer).size : 0;
   }
   /// The size of q as its product gives it.
   int32_t gated_q_size(int32_t layer) const { return (architecture.gates_heads ? 2 : 1) * q_size(layer); }
@@ -192,6 +198,10 @@ struct ModelConfig {
   }
   int32_t num_expert_layers() const {
     return static_cast<int32_t>(std::ranges::count(layers, true, &LayerConfig::has_experts));
+  }
+  int32_t ffn_size_of(int32_t layer) const {
+    const int32_t own = layer_or_plain(layer).ffn_size;
+    return own > 0 ? own : ffn_size;
   }
   int32_t max_ffn_size() const { return std::max({ffn_size, expert_ffn_size, shared_ffn_size}); }
   const LayerConfig& layer(int32_t index) const { return layers[static_cast<size_t>(index)]; }

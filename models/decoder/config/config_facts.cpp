@@ -175,6 +175,10 @@ std::vector<ConfigFact> config_facts(const ModelConfig& config) {
   if (std::ranges::count(config.layers, true, &LayerConfig::values_are_keys) > 0)
     add("values are keys before their norm",
         list_layers(config, [&](int32_t layer) { return config.values_are_keys(layer); }));
+  if (config.num_layers > 0 && config.shares_kv(config.num_layers - 1))
+    add("keys and values of earlier layers",
+        list_layers(config, [&](int32_t layer) { return config.shares_kv(layer); }));
+  if (config.layer_input_size > 0) add("inputs of layers by the token", config.layer_input_size);
   for (size_t i = 0; i < config.ropes.size(); ++i)
     add(fmt::format("RoPE {}", i), describe(config.ropes[i], config.rotary_size_of(config.ropes[i])));
   std::vector<LayerConfig> kinds;

@@ -5,7 +5,7 @@ namespace minfer {
 /// activation(gate(x), up(x)), or activation(up(x)): [tokens, ffn].
 Tensor emit_feed_forward(Emitter& e, const Tensor& normed) {
   const LayerWeights& w = e.layer_weights();
-  const Tensor hidden = e.activations(e.config.ffn_size);
+  const Tensor hidden = e.activations(e.config.ffn_size_of(e.layer));
   if (e.config.architecture.has_gate) {
     e.add("gate_up_swiglu", GateUpArgs{.x = normed,
                                        .gate = w.gate,

@@ -53,6 +53,10 @@ KvCache::KvCache(Backend& backend, const ModelConfig& config, const KvLayout& la
       layers_.push_back({.dtype = dtype});
       continue;
     }
+    if (config.shares_kv(i)) {
+      layers_.push_back(layers_[static_cast<size_t>(config.layer(i).kv_of)]);
+      continue;
+    }
     const LayerHeads heads = config.heads(i);
     const size_t part_bytes = half_part_bytes(config, i, dtype, block_size);
     const bool is_windowed = layout.is_windowed(config.layer(i));

@@ -42,6 +42,7 @@ KvLayout KvLayout::of(const ModelConfig& config, int32_t max_positions, int32_t 
   KvLayout one;
   int64_t elements = 0;
   for (int32_t i = 0; i < config.num_layers; ++i) {
+    if (config.shares_kv(i)) continue;
     const AttentionWindow window = config.layer(i).window;
     const bool is_windowed = window && window.keys < max_positions;
     (is_windowed ? layers.windowed : layers.full).add(config.kv_size(i));
@@ -67,9 +68,10 @@ KvLayout KvLayout::of(const ModelConfig& config, int32_t max_positions, int32_t 
 }
 
 int32_t KvLayout::num_arrays(const ModelConfig& config) const {
-  const auto windowed = static_cast<int32_t>(
-      std::ranges::count_if(config.layers, [this](const LayerConfig& layer) { return is_windowed(layer); }));
-  return std::max(config.num_layers - windowed, static_cast<int32_t>(pieces(windowed, window_parts)));
+  int32_t full = 0, windowed = 0;
+  for (const LayerConfig& layer : config.layers)
+    if (layer.kv_of == LayerConfig::kOwn) ++(is_windowed(layer) ? windowed : full);
+  return std::max(full, static_cast<int32_t>(pieces(windowed, window_parts)));
 }
 
 int32_t KvLayout::full_layer(const ModelConfig& config) const {

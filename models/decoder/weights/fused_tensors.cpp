@@ -50,7 +50,7 @@ class Splitter {
               {{"ffn_gate_exps", config_.expert_ffn_size}, {"ffn_up_exps", config_.expert_ffn_size}});
       } else if (stem.ends_with(".ffn_up") && holds_gate(tensor, stem.substr(0, stem.size() - 6), kind)) {
         split(tensor, stem.substr(0, stem.size() - 6), kind,
-              {{"ffn_gate", config_.ffn_size}, {"ffn_up", config_.ffn_size}});
+              {{"ffn_gate", size_of(tensor) / 2}, {"ffn_up", size_of(tensor) / 2}});
       } else {
         all_.push_back(tensor);
       }
@@ -64,7 +64,7 @@ class Splitter {
 
   bool holds_gate(const HostTensor& tensor, std::string_view block, std::string_view kind) const {
     return config_.architecture.has_gate && !config_.is_moe() &&
-           size_of(tensor) == 2 * int64_t{config_.ffn_size} &&
+           size_of(tensor) == 2 * int64_t{config_.ffn_size_of(layer_of_tensor(tensor.name))} &&
            !names_.contains(fmt::format("{}ffn_gate{}", block, kind));
   }
 

@@ -5,6 +5,14 @@ namespace minfer {
 void ModelTensors::take_all(ModelWeights& weights) {
   const Dimension vocabulary{config_.vocab_size, "vocab_size"};
   weights.embedding = matrix("token_embd.weight", vocabulary, hidden());
+  if (config_.layer_input_size > 0) {
+    const Dimension input{config_.layer_input_size, "embedding_length_per_layer_input"};
+    const Dimension inputs{config_.num_layers * input.size, input.key};
+    weights.layer_embedding =
+        matrix("per_layer_token_embd.weight", {config_.whole_vocab_size(), vocabulary.key}, inputs);
+    weights.layer_projection = matrix("per_layer_model_proj.weight", inputs, hidden());
+    weights.layer_input_norm = vector("per_layer_proj_norm.weight", input);
+  }
   for (int32_t layer = 0; layer < config_.num_layers; ++layer)
     weights.layers.push_back(take_layer(layer));
   const std::string output_norm(config_.architecture.output_norm_tensor);
@@ -53,8 +61,13 @@ LayerWeights ModelTensors::take_layer(int32_t layer) {
     w.ffn_norm = norm(ffn_norm);
     w.ffn_norm_bias = norm_bias(ffn_norm);
   }
-  config_.layer(layer).has_experts ? take_experts(layer, blk, w) : take_ffn(blk, w);
+  config_.layer(layer).has_experts ? take_experts(layer, blk, w) : take_ffn(layer, blk, w);
   if (after) w.ffn_post_norm = norm(blk + "post_ffw_norm");
+  if (const Dimension input{config_.layer_input_size, "embedding_length_per_layer_input"}; input.size > 0) {
+    w.input_gate = matrix(blk + "inp_gate.weight", input, hidden());
+    w.input_output = matrix(blk + "proj.weight", hidden(), input);
+    w.input_post_norm = norm(blk + "post_norm");
+  }
   if (architecture.scales_layers) {
     const std::vector<float> scale = numbers(blk + "layer_output_scale.weight", {1}, false);
     if (!scale.empty()) w.output_scale = scale.front();
@@ -107,9 +120,9 @@ void ModelTensors::take_attention(int32_t layer, const std::string& blk, LayerWe
 void ModelTensors::take_qkv(int32_t layer, const std::string& blk, LayerWeights& w) {
   const Architecture& architecture = config_.architecture;
   const Dimension q = heads(config_.gated_q_size(layer)), kv = kv_heads(config_.kv_size(layer));
-  const bool has_values = !config_.values_are_keys(layer);
+  const bool has_keys = !config_.shares_kv(layer), has_values = has_keys && !config_.values_are_keys(layer);
   w.q = matrix(blk + "attn_q.weight", q, hidden());
-  w.k = matrix(blk + "attn_k.weight", kv, hidden());
+  if (has_keys) w.k = matrix(blk + "attn_k.weight", kv, hidden());
   if (has_values) w.v = matrix(blk + "attn_v.weight", kv, hidden());
   if (architecture.qk_norm == QkNorm::head) {
     const LayerConfig& of_layer = config_.layer(layer);
@@ -118,11 +131,14 @@ void ModelTensors::take_qkv(int32_t layer, const std::string& blk, LayerWeights&
                                                                           : "attention.key_length"};
     const bool of_each = architecture.norm == NormKind::layer;
     w.q_norm = vector(blk + "attn_q_norm.weight", size, heads(of_each ? config_.num_heads : 1));
-    w.k_norm = vector(blk + "attn_k_norm.weight", size, kv_heads(of_each ? of_heads.kv_heads : 1));
+    if (has_keys)
+      w.k_norm = vector(blk + "attn_k_norm.weight", size, kv_heads(of_each ? of_heads.kv_heads : 1));
   } else if (architecture.qk_norm == QkNorm::row) {
     w.q_norm = vector(blk + "attn_q_norm.weight", q);
     w.k_norm = vector(blk + "attn_k_norm.weight", kv);
   }
+  for (const char* part : {"attn_k.weight", "attn_v.weight", "attn_k_norm.weight"})
+    if (!has_keys) ignore(blk + part);
   if (architecture.attn_sinks) w.sinks = vector(blk + "attn_sinks.weight", heads(config_.num_heads));
   if (architecture.qkv_bias || has(blk + "attn_q.bias") || has(blk + "attn_k.bias") ||
       has(blk + "attn_v.bias")) {
@@ -153,8 +169,8 @@ void ModelTensors::take_latent(const std::string& blk, LayerWeights& w) {
                  heads(config_.num_heads));
 }
 
-void ModelTensors::take_ffn(const std::string& blk, LayerWeights& w) {
-  const Dimension size{config_.ffn_size, "feed_forward_length"};
+void ModelTensors::take_ffn(int32_t layer, const std::string& blk, LayerWeights& w) {
+  const Dimension size{config_.ffn_size_of(layer), "feed_forward_length"};
   if (config_.architecture.has_gate) {
     w.gate = matrix(blk + "ffn_gate.weight", size, hidden());
     w.gate_bias = bias(blk + "ffn_gate.bias", size);
@@ -184,17 +200,28 @@ void ModelTensors::take_experts(int32_t layer, const std::string& blk, LayerWeig
   w.gate_bias = bias(blk + "ffn_gate_exps.bias", size, count);
   w.up_bias = bias(blk + "ffn_up_exps.bias", size, count);
   w.down_bias = bias_of_sum(blk + "ffn_down_exps.bias", count);
-  if (config_.shared_ffn_size > 0) {
-    const Dimension shared{config_.shared_ffn_size,
-                           "expert_shared_feed_forward_length (or expert_shared_count)"};
-    w.shared_gate = matrix(blk + "ffn_gate_shexp.weight", shared, hidden());
-    w.shared_up = matrix(blk + "ffn_up_shexp.weight", shared, hidden());
-    w.shared_down = matrix(blk + "ffn_down_shexp.weight", hidden(), shared);
-  }
+  if (config_.shared_ffn_size > 0) take_shared(blk, w);
   if (architecture.choice_bias || has(blk + "exp_probs_b.bias"))
     w.choice_bias = vector(blk + "exp_probs_b.bias", count);
   if (architecture.shared_gate && config_.shared_ffn_size > 0)
     w.shared_weight = matrix(blk + "ffn_gate_inp_shexp.weight", {1}, hidden());
+}
+
+void ModelTensors::take_shared(const std::string& blk, LayerWeights& w) {
+  const bool is_dense_block = config_.architecture.has_layer_inputs;
+  const Dimension size{
+      config_.shared_ffn_size,
+      is_dense_block ? "feed_forward_length" : "expert_shared_feed_forward_length (or expert_shared_count)"};
+  const std::string end = is_dense_block ? ".weight" : "_shexp.weight";
+  w.shared_gate = matrix(blk + "ffn_gate" + end, size, hidden());
+  w.shared_up = matrix(blk + "ffn_up" + end, size, hidden());
+  w.shared_down = matrix(blk + "ffn_down" + end, hidden(), size);
+  if (!is_dense_block) return;
+  w.router_scale = vector(blk + "ffn_gate_inp.scale", hidden());
+  w.expert_scales = vector(blk + "ffn_down_exps.scale", {config_.num_experts, "expert_count"});
+  w.expert_norm = norm(blk + "pre_ffw_norm_2");
+  w.shared_post_norm = norm(blk + "post_ffw_norm_1");
+  w.expert_post_norm = norm(blk + "post_ffw_norm_2");
 }
 
 void ModelTensors::refuse_older_layout(const std::string& older, const std::string& newer,

@@ -37,6 +37,8 @@ class ModelTensors {
   void take_all(ModelWeights& weights);
 
   virtual bool has(const std::string& tensor) const = 0;
+  /// A tensor that files may have and no op needs.
+  virtual void ignore(const std::string&) {}
   virtual Weight take(const std::string& tensor, const TensorShape& shape, Form form) = 0;
   /// The elements of a vector, finite, and greater than 0 if `positive`; empty: the model has none.
   virtual std::vector<float> numbers(const std::string& tensor, Dimension size, bool positive) = 0;
@@ -67,8 +69,9 @@ class ModelTensors {
   void take_attention(int32_t layer, const std::string& blk, LayerWeights& w);
   void take_qkv(int32_t layer, const std::string& blk, LayerWeights& w);
   void take_latent(const std::string& blk, LayerWeights& w);
-  void take_ffn(const std::string& blk, LayerWeights& w);
+  void take_ffn(int32_t layer, const std::string& blk, LayerWeights& w);
   void take_experts(int32_t layer, const std::string& blk, LayerWeights& w);
+  void take_shared(const std::string& blk, LayerWeights& w);
   void refuse_older_layout(const std::string& older, const std::string& newer, std::string_view layout) const;
 };
 

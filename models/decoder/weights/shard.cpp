@@ -354,6 +354,7 @@ ModelConfig shard_config(const ModelConfig& whole, Rank rank) {
   config.num_kv_heads = std::max(1, config.num_kv_heads / rank.count);
   for (LayerConfig& layer : config.layers) {
     if (layer.heads) layer.heads->kv_heads = std::max(1, layer.heads->kv_heads / rank.count);
+    layer.ffn_size /= rank.count;
   }
   config.ffn_size /= rank.count;
   config.expert_ffn_size /= rank.count;

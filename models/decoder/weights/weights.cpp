@@ -39,6 +39,8 @@ class Loader final : private ModelTensors {
     return source_.find_tensor(tensor_name) != nullptr;
   }
 
+  void ignore(const std::string& tensor_name) override { used_.insert(tensor_name); }
+
   Weight take(const std::string& tensor_name, const TensorShape& shape, Form form) override {
     const HostTensor& tensor = checked(tensor_name, shape);
     if (form == Form::transposed) return target_.load(transposed(tensor));

@@ -49,18 +49,25 @@ struct LayerWeights {
   Weight ffn_post_norm;       ///< [1, hidden] f32
   float output_scale = 1.0f;  ///< scales the residual stream behind the layer
   Weight router;              ///< MoE: [experts, hidden]
-  Weight router_bias;         ///< [1, experts] f32
-  Weight choice_bias;         ///< [1, experts] f32: see MoeRouteArgs::bias
-  Weight shared_gate, shared_up, shared_down;  ///< [shared ffn, hidden] x 2, [hidden, shared ffn]
+  Weight router_scale,
+      expert_scales;  ///< [1, hidden], [1, experts] f32: of the router's normed input, of its weights
+  /// Of experts beside a dense block (the shared weights below), [1, hidden] f32: the norm in front of the experts, and those behind both.
+  Weight expert_norm, expert_post_norm, shared_post_norm;
+  Weight router_bias;                                ///< [1, experts] f32
+  Weight choice_bias;                                ///< [1, experts] f32: see MoeRouteArgs::bias
+  Weight shared_gate, shared_up, shared_down;        ///< [shared ffn, hidden] x 2, [hidden, shared ffn]
+  Weight input_gate, input_output, input_post_norm;  ///< [input, hidden], [hidden, input], [1, hidden] f32
   Weight shared_weight;  ///< [1, hidden]: weights a token's shared experts by the sigmoid of the product
 };
 
 /// All weights of a model on the backend, and the host memory of converted weights.
 struct ModelWeights {
-  Weight embedding;         ///< [vocab, hidden]
-  Weight output_norm;       ///< [1, hidden] f32
-  Weight output_norm_bias;  ///< [1, hidden] f32 or null
-  Weight output;            ///< [vocab, hidden]; the embedding itself when the model ties them
+  Weight embedding;                          ///< [vocab, hidden]
+  Weight layer_embedding, layer_projection;  ///< [vocab, layers * input], [layers * input, hidden]
+  Weight layer_input_norm;                   ///< [1, input] f32
+  Weight output_norm;                        ///< [1, hidden] f32
+  Weight output_norm_bias;                   ///< [1, hidden] f32 or null
+  Weight output;  ///< [vocab, hidden]; the embedding itself when the model ties them
   std::vector<float> rope_frequency_factors;  ///< [rotary_size / 2] or empty
   /// LongRoPE: the same for contexts up to the original one, and for longer ones.
   std::vector<float> rope_short_factors, rope_long_factors;

@@ -175,7 +175,8 @@ TEST(DeltaNet, RefusesWhatDoesNotFit) {
 
 TEST(HeadGate, MatchesTheReferenceOnEveryInstructionSet) {
   for (const int64_t size : {1, 12, 16, 33, 256}) {
-    for (const auto function : {HeadGateArgs::Function::sigmoid, HeadGateArgs::Function::silu}) {
+    for (const auto function :
+         {HeadGateArgs::Function::sigmoid, HeadGateArgs::Function::silu, HeadGateArgs::Function::gelu_tanh}) {
       for (const bool has_norm : {false, true}) {
         constexpr int64_t kRows = 3, kHeads = 4;
         const std::vector<float> x = test::normal_values(kRows * kHeads * size, 1);

@@ -23,14 +23,17 @@ struct Routed {
 };
 
 Routed route(Backend& backend, const std::vector<float>& logits, int64_t experts, int32_t used,
-             const ExpertChoice& choice = {}, const std::vector<float>& bias = {}) {
+             const ExpertChoice& choice = {}, const std::vector<float>& bias = {},
+             const std::vector<float>& scales = {}) {
   const int64_t tokens = std::ssize(logits) / experts;
   const GuardedTensor tensor(backend, tokens, experts, logits);
   const DeviceArray<int32_t> ids(backend, std::vector<int32_t>(static_cast<size_t>(tokens * used), -7));
   const DeviceArray<float> weights(backend, std::vector<float>(static_cast<size_t>(tokens * used), NAN));
-  const Weight of_choice =
-      bias.empty() ? Weight{} : backend.load({"bias", bias.data(), DType::f32, 1, 1, std::ssize(bias)});
-  backend.moe_route(0, {tensor.tensor(), used, choice, of_choice, ids.data(), weights.data()});
+  const auto load = [&](const std::vector<float>& values) {
+    return values.empty() ? Weight{}
+                          : backend.load({"vector", values.data(), DType::f32, 1, 1, std::ssize(values)});
+  };
+  backend.moe_route(0, {tensor.tensor(), used, choice, load(bias), ids.data(), weights.data(), load(scales)});
   return {ids.values(), weights.values()};
 }
 
@@ -63,6 +66,15 @@ TEST(MoeRoute, MatchesTheReference) {
 TEST(MoeRoute, MatchesTheReferenceInFamiliesWays) {
   for (const test::ChoiceCase& c : test::choice_cases())
     expect_routed(c);
+}
+
+TEST(MoeRoute, ScalesOfExpertsMultiplyTheirWeights) {
+  const auto backend = make_cpu_backend(1);
+  const std::vector<float> logits = test::normal_values(5 * 17, 4, 2.0f), scales = test::normal_values(17, 5);
+  Routed expected = route(*backend, logits, 17, 3);
+  for (size_t i = 0; i < expected.weights.size(); ++i)
+    expected.weights[i] *= scales[static_cast<size_t>(expected.experts[i])];
+  EXPECT_EQ(route(*backend, logits, 17, 3, {}, {}, scales), expected);
 }
 
 TEST(MoeRoute, ABiasDecidesAndDoesNotWeigh) {

@@ -373,7 +373,8 @@ TEST_F(CudaDeltaNet, GatesOfHeadsMatchTheReference) {
     for (const DType in : {DType::f32, DType::bf16}) {
       for (const DType out : {DType::f32, DType::bf16, DType::fp8}) {
         if (out == DType::fp8 && size % 128 != 0) continue;
-        for (const auto function : {HeadGateArgs::Function::sigmoid, HeadGateArgs::Function::silu}) {
+        for (const auto function : {HeadGateArgs::Function::sigmoid, HeadGateArgs::Function::silu,
+                                    HeadGateArgs::Function::gelu_tanh}) {
           for (const bool has_norm : {false, true})
             expect_head_gate({in, out, size, function, has_norm});
         }

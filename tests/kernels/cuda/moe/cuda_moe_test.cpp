@@ -25,19 +25,24 @@ struct Routed {
 };
 
 Routed route(const std::vector<float>& logits, DType dtype, int64_t experts, int32_t used,
-             const ExpertChoice& choice = {}, const std::vector<float>& bias = {}) {
+             const ExpertChoice& choice = {}, const std::vector<float>& bias = {},
+             const std::vector<float>& scales = {}) {
   const int64_t tokens = std::ssize(logits) / experts;
   const CudaTensor tensor(dtype, tokens, experts, logits);
-  const CudaArray<float> values(bias.empty() ? std::vector<float>(1) : bias);
-  const Weight of_choice{.data = bias.empty() ? nullptr : values.data(),
-                         .dtype = DType::f32,
-                         .rows = 1,
-                         .cols = std::ssize(bias)};
+  const CudaArray<float> biases(bias.empty() ? std::vector<float>(1) : bias);
+  const CudaArray<float> factors(scales.empty() ? std::vector<float>(1) : scales);
+  const auto weight = [](const std::vector<float>& values, const CudaArray<float>& on_device) {
+    return Weight{.data = values.empty() ? nullptr : on_device.data(),
+                  .dtype = DType::f32,
+                  .rows = 1,
+                  .cols = std::ssize(values)};
+  };
   const CudaArray<int32_t> ids(std::vector<int32_t>(static_cast<size_t>(tokens * used), -7));
   const CudaArray<float> weights(std::vector<float>(static_cast<size_t>(tokens * used), NAN));
   const CudaRun run;
   cuda::Launch launch = run.launch();
-  cuda::moe_route(launch, {tensor.tensor(), used, choice, of_choice, ids.data(), weights.data()});
+  cuda::moe_route(launch, {tensor.tensor(), used, choice, weight(bias, biases), ids.data(), weights.data(),
+                           weight(scales, factors)});
   return {ids.values(), weights.values()};
 }
 
@@ -74,6 +79,18 @@ TEST_F(CudaMoeRoute, MatchesTheReference) {
           expect_routed({experts, used, {.normalise = normalise, .scale = 1.5f}, false}, dtype);
       }
     }
+  }
+}
+
+TEST_F(CudaMoeRoute, ScalesOfExpertsMultiplyTheirWeights) {
+  for (const int64_t experts : {17, 128}) {
+    const std::vector<float> logits = test::normal_values(9 * experts, 4, 2.0f),
+                             scales = test::normal_values(experts, 5);
+    const Routed plain = route(logits, DType::f32, experts, 3);
+    const Routed scaled = route(logits, DType::f32, experts, 3, {}, {}, scales);
+    EXPECT_EQ(scaled.experts, plain.experts);
+    for (size_t i = 0; i < plain.weights.size(); ++i)
+      EXPECT_EQ(scaled.weights[i], plain.weights[i] * scales[static_cast<size_t>(plain.experts[i])]) << i;
   }
 }
 
