@@ -4,12 +4,9 @@ A greedy continuation equals the expected answer exactly if, given the prompt an
 the most likely one. So one forward pass over prompt and answer decides it; nothing has to be generated.
 """
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path
-from typing import Callable, NamedTuple
 
 import torch
 
@@ -19,20 +16,10 @@ from demo_text import Question
 from demo_tokenizer import BOS, END, EOS, DemoTokenizer, render_chat
 
 EVAL_FILE_COUNTS = {"sum": 20, "difference": 20, "count": 15, "copy": 20, "recall_short": 15, "recall_long": 12, "name": 8}
-SAMPLE_PROMPTS = (
-    BOS + "Once upon a time",
-    BOS + "One sunny morning, a little fox",
-    *(
-        render_chat([{"role": "user", "content": text}])
-        for text in ("Hello!", "What can you do?", "Tell me a story about a fox named Finn.")
-    ),
-)
+SAMPLE_PROMPTS = (BOS + "Once upon a time", BOS + "One sunny morning, a little fox",
+                  *(render_chat([{"role": "user", "content": text}])
+                    for text in ("Hello!", "What can you do?", "Tell me a story about a fox named Finn.")))
 BATCH_SIZE = 16
-
-
-class Outcome(NamedTuple):
-    correct: bool
-    margin: float  # the smallest lead of an answer's token over the next best one, in logits; negative if it is not the best
 
 
 def prompt_and_answer(tokenizer: DemoTokenizer, question: Question) -> tuple[list[int], list[int]]:
@@ -44,56 +31,46 @@ def prompt_and_answer(tokenizer: DemoTokenizer, question: Question) -> tuple[lis
 
 def draw_questions(tokenizer: DemoTokenizer, seed: int, counts: dict[str, int], context: int) -> list[Question]:
     rng = random.Random(seed)
-    return [q for task, count in counts.items() for q in demo_text.questions(rng, tokenizer, task, count, context)]
+    return [demo_text.question(rng, tokenizer, task, context) for task, count in counts.items() for _ in range(count)]
 
 
 @torch.no_grad()
-def outcomes(
-    model: DemoModel, tokenizer: DemoTokenizer, questions: list[Question], is_late: Callable[[], bool] = lambda: False
-) -> list[Outcome]:
-    """One outcome a question in their order, computed in float32; only of the first questions if it gets late."""
-    results: list[Outcome] = []
+def margins(model: DemoModel, tokenizer: DemoTokenizer, questions: list[Question]) -> list[float]:
+    """Of each question, in float32: the smallest lead of an answer's token over the next best one, in logits. The answer is right if it is
+    positive."""
+    found: list[float] = []
     device = model.token_embd.weight.device
     for start in range(0, len(questions), BATCH_SIZE):
-        if is_late():
-            break
         pairs = [prompt_and_answer(tokenizer, q) for q in questions[start : start + BATCH_SIZE]]
         tokens = torch.zeros(len(pairs), max(len(p) + len(a) for p, a in pairs), dtype=torch.long)
         for row, (prompt, answer) in zip(tokens, pairs):
             row[: len(prompt) + len(answer)] = torch.tensor(prompt + answer)
-        hidden = model(tokens.to(device))
-        for states, (prompt, answer) in zip(hidden, pairs):
+        for states, (prompt, answer) in zip(model(tokens.to(device)), pairs):
             logits = model.logits(states[len(prompt) - 1 : len(prompt) + len(answer) - 1])
-            margin = _least_margin(logits, torch.tensor(answer, device=device))
-            results.append(Outcome(margin > 0, margin))
-    return results
+            expected = torch.tensor(answer, device=device)[:, None]
+            others = logits.scatter(1, expected, -torch.inf)
+            found.append(float((logits.gather(1, expected)[:, 0] - others.max(1).values).min()))
+    return found
 
 
-def _least_margin(logits: torch.Tensor, answer: torch.Tensor) -> float:
-    chosen = logits.gather(1, answer[:, None])
-    others = logits.scatter(1, answer[:, None], -torch.inf)
-    return float((chosen[:, 0] - others.max(1).values).min())
-
-
-def accuracy_by_task(questions: list[Question], results: list[Outcome]) -> dict[str, float]:
+def describe_accuracy(questions: list[Question], found: list[float]) -> str:
+    """The share of right answers by task."""
     shares: dict[str, list[bool]] = {}
-    for question, result in zip(questions, results):
-        shares.setdefault(question.task, []).append(result.correct)
-    return {task: sum(right) / len(right) for task, right in shares.items()}
+    for question, margin in zip(questions, found):
+        shares.setdefault(question.task, []).append(margin > 0)
+    return ", ".join(f"{task} {100 * sum(right) / len(right):.1f} %" for task, right in shares.items())
 
 
 @torch.no_grad()
-def continue_greedily(
-    model: DemoModel, tokenizer: DemoTokenizer, prompt: str, max_tokens: int, is_late: Callable[[], bool] = lambda: False
-) -> str:
+def continue_greedily(model: DemoModel, tokenizer: DemoTokenizer, prompt: str, max_tokens: int) -> str:
     """The most likely continuation of a prompt in which special tokens are recognised; every step recomputes the prefix.
 
-    Ends at </s>, <|end|>, `max_tokens`, or when it gets late.
+    Ends at </s>, <|end|> or `max_tokens`.
     """
     ids = tokenizer.encode(prompt)
     start = len(ids)
     stops = {tokenizer.special[EOS], tokenizer.special[END]}
-    while len(ids) - start < max_tokens and not is_late():
+    while len(ids) - start < max_tokens:
         hidden = model(torch.tensor([ids], device=model.token_embd.weight.device))
         token = int(model.logits(hidden[0, -1]).argmax())
         if token in stops:
@@ -102,22 +79,14 @@ def continue_greedily(
     return tokenizer.decode(ids[start:])
 
 
-def write_questions(path: Path, tokenizer: DemoTokenizer, questions: list[Question], results: list[Outcome]) -> None:
+def write_questions(path: Path, tokenizer: DemoTokenizer, questions: list[Question], found: list[float]) -> None:
     """Writes one JSON object a line.
 
-    task, messages, prompt (rendered; encode it with special tokens and without adding <s>), answer, prompt_tokens, and as far
-    as there are results `correct` and `margin`: what this evaluation found with the weights as the GGUF file holds them.
+    task, messages, prompt (rendered; encode it with special tokens and without adding <s>), answer, prompt_tokens, `correct` and `margin`:
+    what this evaluation found with the weights as the GGUF file holds them.
     """
     with open(path, "w", encoding="utf-8") as out:
-        for index, question in enumerate(questions):
-            record = {
-                "task": question.task,
-                "messages": question.messages,
-                "prompt": render_chat(question.messages),
-                "answer": question.answer,
-                "prompt_tokens": len(prompt_and_answer(tokenizer, question)[0]),
-            }
-            if index < len(results):
-                record["correct"] = results[index].correct
-                record["margin"] = round(results[index].margin, 4)
+        for question, margin in zip(questions, found):
+            record = {"task": question.task, "messages": question.messages, "prompt": render_chat(question.messages), "answer": question.answer,
+                      "prompt_tokens": len(prompt_and_answer(tokenizer, question)[0]), "correct": margin > 0, "margin": round(margin, 4)}
             out.write(json.dumps(record, ensure_ascii=False) + "\n")

@@ -9,18 +9,13 @@ numpy and sentencepiece; uses no network. What is learnt when follows the clock,
 is generated first, then short rows teach the tasks, then rows of the full context teach recall at a distance.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import math
-import mmap
 import multiprocessing
 import os
 import random
-import sys
 import time
-import traceback
 from pathlib import Path
 from typing import Callable, Iterator, NamedTuple
 
@@ -30,9 +25,7 @@ from torch import Tensor
 
 import demo_eval
 import demo_text
-from demo_model import (
-    Block, DemoModel, ModelConfig, export_weights, load_weights, make_optimizers, round_to_q8_0, token_losses, write_gguf,
-)  # fmt: skip
+from demo_model import Block, DemoModel, ModelConfig, export_weights, load_weights, make_optimizers, round_to_q8_0, token_losses, write_gguf
 from demo_tokenizer import DemoTokenizer, train
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -56,10 +49,8 @@ class Settings(NamedTuple):
 
 
 FULL = Settings(ModelConfig(), 512, 0.35, 1 << 16, 20000, 480_000_000, 0.12, dict.fromkeys(demo_text.TASKS, 200), 0.125)
-QUICK = Settings(
-    ModelConfig(vocab_size=2048, context_length=256, hidden=128, num_layers=2, num_heads=2, num_kv_heads=1, ffn=256),
-    128, 0.5, 1 << 12, 2000, 4_000_000, 0.2, dict.fromkeys(demo_text.TASKS, 8), 0.25,
-)  # fmt: skip
+QUICK = Settings(ModelConfig(vocab_size=2048, context_length=256, hidden=128, num_layers=2, num_heads=2, num_kv_heads=1, ffn=256),
+                 128, 0.5, 1 << 12, 2000, 4_000_000, 0.2, dict.fromkeys(demo_text.TASKS, 8), 0.25)
 
 
 class Log:
@@ -67,7 +58,7 @@ class Log:
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = open(path, "w", encoding="utf-8")
+        self._file = open(path, "w", encoding="utf-8", buffering=1)
         self.start = time.monotonic()
 
     def elapsed(self) -> float:
@@ -76,8 +67,7 @@ class Log:
     def line(self, text: str) -> None:
         stamped = f"[{self.elapsed():6.1f} s] {text}"
         print(stamped, flush=True)
-        self._file.write(stamped + "\n")
-        self._file.flush()
+        print(stamped, file=self._file)
 
 
 def num_cores() -> int:
@@ -87,55 +77,39 @@ def num_cores() -> int:
 
 # --- Text -----------------------------------------------------------------------------------------------------------------------
 
-class TextGenerator:
-    """Fills shared memory with rows of tokens, in processes of its own. Create it before the first use of the GPU: they are forks.
 
-    Every process owns a part of each array and stops by itself at the deadline (seconds of the log's clock), or when its parts
-    are full.
-    """
+class TextGenerator:
+    """Makes rows of tokens in processes of its own, until the deadline (seconds of the log's clock) or until there are enough. Create it
+    before the first use of the GPU: they are forks."""
 
     def __init__(self, tokenizer: DemoTokenizer, settings: Settings, seed: int, deadline: float, log: Log) -> None:
-        num_processes = max(1, num_cores() - 1)
-        parts: list[np.ndarray] = []  # short and long rows: [process, row, token], one more token for the targets
-        for length, share in ((settings.short_length, 1 / 3), (settings.model.context_length, 2 / 3)):
-            rows = max(CHUNK_ROWS, int(settings.max_tokens * share / length / num_processes) // CHUNK_ROWS * CHUNK_ROWS)
-            parts.append(_shared_array((num_processes, rows, length + 1), np.int16))
-        self._rows, self._filled = parts, _shared_array((len(parts), num_processes), np.int64)
+        self._lengths = settings.short_length, settings.model.context_length
+        # A third of the tokens in short rows, the rest in long ones; chunks of both by turns, of each at least one.
+        counts = [max(1, int(settings.max_tokens * share / length / CHUNK_ROWS)) for length, share in zip(self._lengths, (1 / 3, 2 / 3))]
+        chunks = sorted((number / count, length) for length, count in zip(self._lengths, counts) for number in range(count))
         context = multiprocessing.get_context("fork")
-        self._processes = [
-            context.Process(target=self._fill, args=(index, tokenizer, (seed << 20) + index, deadline, log), daemon=True)
-            for index in range(num_processes)
-        ]
-        for process in self._processes:
-            process.start()
-
-    def _fill(self, index: int, tokenizer: DemoTokenizer, seed: int, deadline: float, log: Log) -> None:
-        rng = random.Random(seed)
-        while True:
-            shares = [self._filled[kind, index] / rows.shape[1] for kind, rows in enumerate(self._rows)]
-            kind = int(np.argmin(shares))
-            if shares[kind] == 1 or (shares[kind] > 0 and log.elapsed() > deadline):
-                return
-            start = int(self._filled[kind, index])
-            chunk = demo_text.training_rows(rng, tokenizer, CHUNK_ROWS, self._rows[kind].shape[2], RECALL_SHARE)
-            self._rows[kind][index, start : start + CHUNK_ROWS] = chunk.view(np.int16)
-            self._filled[kind, index] = start + CHUNK_ROWS
+        self._pool = context.Pool(max(1, num_cores() - 1), _set_generator, (tokenizer, seed, deadline, log))
+        self._rows = self._pool.starmap_async(_generate, enumerate(chunks), chunksize=1)
 
     def collect(self, device: torch.device) -> list[Tensor]:
-        """Waits for the processes; the short and the long rows [rows, length + 1] on the device. RuntimeError if a process failed."""
-        for process in self._processes:
-            process.join()
-            if process.exitcode != 0:
-                raise RuntimeError(f"a text process ended with code {process.exitcode}")
-        return [
-            torch.cat([torch.from_numpy(part[:count]).to(device) for part, count in zip(rows, filled)])
-            for rows, filled in zip(self._rows, self._filled)
-        ]
+        """Waits for the processes; the short and the long rows [rows, length + 1] on the device, one more token for the targets."""
+        made = [rows for rows in self._rows.get() if rows is not None]
+        self._pool.terminate()
+        return [torch.from_numpy(np.concatenate([rows for rows in made if rows.shape[1] == length + 1])).to(device) for length in self._lengths]
 
 
-def _shared_array(shape: tuple[int, ...], dtype: type) -> np.ndarray:
-    """Zeros in memory that forked processes share."""
-    return np.frombuffer(mmap.mmap(-1, math.prod(shape) * np.dtype(dtype).itemsize), dtype).reshape(shape)
+def _set_generator(*arguments) -> None:
+    global generator_arguments
+    generator_arguments = arguments
+
+
+def _generate(number: int, chunk: tuple[float, int]) -> np.ndarray | None:
+    """Rows of one chunk; None behind the deadline."""
+    tokenizer, seed, deadline, log = generator_arguments
+    part, length = chunk
+    if part > 0 and log.elapsed() > deadline:
+        return None
+    return demo_text.training_rows(random.Random((seed << 20) + number), tokenizer, CHUNK_ROWS, length + 1, RECALL_SHARE)
 
 
 def batches(rows: Tensor, batch_rows: int, seed: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
@@ -159,36 +133,28 @@ class Losses(NamedTuple):
 
 
 class Trainer:
-    """Owns the model and its optimizers; `step` is compiled where that works."""
+    """Owns the model and its optimizers; on a GPU blocks and losses are compiled."""
 
     def __init__(self, settings: Settings, device: torch.device, seed: int) -> None:
         torch.manual_seed(seed)
         self.device = device
         self.model = DemoModel(settings.model).to(device)
         self.muon, self.adam = make_optimizers(self.model)
-        self._run_block: Callable[..., Tensor] = Block.forward
-        self._token_losses: Callable[..., Tensor] = token_losses
         self._class_weights = torch.tensor(CLASS_WEIGHTS, device=device)
+        self._precision, self._run_block, self._token_losses = contextlib.nullcontext(), Block.forward, token_losses
+        if device.type == "cuda":
+            self._precision = torch.autocast("cuda", torch.bfloat16)
+            self._run_block, self._token_losses = torch.compile(Block.forward, dynamic=False), torch.compile(token_losses, dynamic=False)
 
-    def compile(self, shapes: list[tuple[int, int]], log: Log) -> None:
-        """Compiles block and loss for batches of these shapes; stays uncompiled, and says so, if that fails."""
-        try:
-            self._run_block = torch.compile(Block.forward, dynamic=False)
-            self._token_losses = torch.compile(token_losses, dynamic=False)
-            for shape in shapes:
-                tokens = torch.randint(1, self.model.config.vocab_size, shape, device=self.device)
-                self.losses(tokens, tokens, torch.ones_like(tokens)).weighted.backward()
-                log.line(f"compiled for batches of {shape[0]} x {shape[1]} tokens")
-        except Exception as error:  # anything that the compiler or its tools lack here
-            log.line(f"not compiled: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
-            torch.compiler.reset()
-            self._run_block, self._token_losses = Block.forward, token_losses
+    def compile(self, shape: tuple[int, int]) -> None:
+        """Compiles for batches of this shape, by a pass that changes nothing."""
+        tokens = torch.randint(1, self.model.config.vocab_size, shape, device=self.device)
+        self.losses(tokens, tokens, torch.ones_like(tokens)).weighted.backward()
         self.model.zero_grad(set_to_none=True)
 
     def losses(self, tokens: Tensor, targets: Tensor, classes: Tensor) -> Losses:
         """Mean losses in nats of a batch: weighted by class, of text alone, of answers alone."""
-        precision = torch.autocast(self.device.type, torch.bfloat16) if self.device.type == "cuda" else contextlib.nullcontext()
-        with precision:
+        with self._precision:
             hidden = self.model(tokens, self._run_block)
             each = self._token_losses(hidden, self.model.token_embd.weight, targets)
         weights = self._class_weights[classes]
@@ -215,30 +181,22 @@ def learning_rate_at(progress: float) -> float:
     return PEAK_LEARNING_RATE * warm * cool
 
 
-def run_training(trainer: Trainer, rows: tuple[Tensor, Tensor], settings: Settings, until: float, seed: int, log: Log,
-                 evaluate: Callable[[], str]) -> None:  # fmt: skip
-    """Trains until the log's clock reads `until`. A loss that is no number takes the last good weights and half the rate."""
+def run_training(trainer: Trainer, rows: list[Tensor], settings: Settings, until: float, seed: int, log: Log,
+                 evaluate: Callable[[], str]) -> None:
+    """Trains until the log's clock reads `until`. ArithmeticError for a loss that is no number."""
     start = log.elapsed()
-    short, long = (
-        batches(part, settings.tokens_per_step // (part.shape[1] - 1), seed + i) for i, part in enumerate(rows)
-    )
-    good = [weight.detach().clone() for weight in trainer.model.parameters()]
-    step, tokens, damping, next_eval, next_line = 0, 0, 1.0, settings.eval_every, 0.0
+    short, long = (batches(part, settings.tokens_per_step // (part.shape[1] - 1), seed + i) for i, part in enumerate(rows))
+    step, tokens, next_eval, next_line = 0, 0, settings.eval_every, 0.0
     while (progress := (log.elapsed() - start) / max(1e-3, until - start)) < 1:
         batch = next(short if progress < settings.short_share else long)
-        losses = trainer.step(batch, damping * learning_rate_at(progress))
+        losses = trainer.step(batch, learning_rate_at(progress))
         step, tokens = step + 1, tokens + batch[0].numel()
         if step % 10 == 0 and not math.isfinite(losses.weighted.item()):  # .item() also keeps the host from running ahead
-            log.line(f"step {step}: the loss is no number; back to the last good weights at half the learning rate")
-            with torch.no_grad():
-                torch._foreach_copy_(list(trainer.model.parameters()), good)
-            trainer.muon, trainer.adam = make_optimizers(trainer.model)
-            damping /= 2
-        elif step % 10 == 0 and progress >= next_line:
-            good = [weight.detach().clone() for weight in trainer.model.parameters()]
+            raise ArithmeticError(f"step {step}: the loss is no number")
+        if step % 10 == 0 and progress >= next_line:
             rate = tokens / (log.elapsed() - start)
             log.line(f"step {step}, {100 * progress:.0f} %, row {batch[0].shape[1]}, loss {losses.weighted.item():.4f}, "
-                     f"text {losses.text.item():.4f}, answers {losses.answer.item():.4f}, {rate / 1e3:.0f} k tokens/s")  # fmt: skip
+                     f"text {losses.text.item():.4f}, answers {losses.answer.item():.4f}, {rate / 1e3:.0f} k tokens/s")
             next_line += 0.025
         if progress >= next_eval:
             log.line(evaluate())
@@ -246,39 +204,23 @@ def run_training(trainer: Trainer, rows: tuple[Tensor, Tensor], settings: Settin
     log.line(f"trained on {tokens / 1e6:.1f} M tokens in {step} steps")
 
 
-# --- Evaluation -----------------------------------------------------------------------------------------------------------------
-
-
-def format_accuracy(accuracy: dict[str, float]) -> str:
-    return ", ".join(f"{task} {100 * share:.1f} %" for task, share in accuracy.items())
-
-
-def final_evaluation(model: DemoModel, tokenizer: DemoTokenizer, settings: Settings, seed: int, eval_file: Path, deadline: float,
-                     log: Log) -> None:  # fmt: skip
-    """Accuracy with the weights of the file and with the trained ones, sample texts, and the questions for other programs.
-
-    Stops at the deadline (seconds of the log's clock) with what it has by then.
-    """
+def final_evaluation(model: DemoModel, tokenizer: DemoTokenizer, settings: Settings, seed: int, eval_file: Path, log: Log) -> None:
+    """Accuracy with the weights of the file and with the trained ones, sample texts, and the questions for other programs."""
     context = settings.model.context_length
     asked = demo_eval.draw_questions(tokenizer, seed + 2, demo_eval.EVAL_FILE_COUNTS, context)
-    demo_eval.write_questions(eval_file, tokenizer, asked, [])
     fresh = demo_eval.draw_questions(tokenizer, seed + 1, settings.eval_counts, context)
-    random.Random(seed).shuffle(fresh)  # so that a shortened evaluation has some of every task
-
-    def is_late() -> bool:
-        return log.elapsed() > deadline
 
     def report(weights: str) -> None:
-        results = demo_eval.outcomes(model, tokenizer, fresh, is_late)
-        log.line(f"{weights} weights, {len(results)} questions: {format_accuracy(demo_eval.accuracy_by_task(fresh, results))}")
+        found = demo_eval.margins(model, tokenizer, fresh)
+        log.line(f"{weights} weights, {len(found)} questions: {demo_eval.describe_accuracy(fresh, found)}")
 
     trained = export_weights(model)
     load_weights(model, round_to_q8_0(trained))
-    results = demo_eval.outcomes(model, tokenizer, asked, is_late)
-    demo_eval.write_questions(eval_file, tokenizer, asked, results)
-    log.line(f"{eval_file.name}: {sum(r.correct for r in results)} of {len(results)} right with Q8_0 weights")
+    found = demo_eval.margins(model, tokenizer, asked)
+    demo_eval.write_questions(eval_file, tokenizer, asked, found)
+    log.line(f"{eval_file.name}: {sum(margin > 0 for margin in found)} of {len(found)} right with Q8_0 weights")
     for prompt in demo_eval.SAMPLE_PROMPTS:
-        log.line(f"{prompt!r} -> {demo_eval.continue_greedily(model, tokenizer, prompt, min(200, context // 4), is_late)!r}")
+        log.line(f"{prompt!r} -> {demo_eval.continue_greedily(model, tokenizer, prompt, min(200, context // 4))!r}")
     report("Q8_0")
     load_weights(model, trained)
     report("trained")
@@ -288,7 +230,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, help="GGUF file (models/demo/minfer-demo.gguf; with --quick under build/demo-quick)")
     parser.add_argument("--log", type=Path, help="log file (the GGUF file's name with .log)")
-    parser.add_argument("--minutes", type=float, help="time until the GGUF file is written; evaluation takes at most 1.5 more (7; --quick: 1)")
+    parser.add_argument("--minutes", type=float, help="time until the GGUF file is written, behind which it is evaluated (7; --quick: 1)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--device", help="cuda or cpu (cuda where there is one)")
     parser.add_argument("--quick", action="store_true", help="a smaller model with a context of 256, to try the script")
@@ -300,7 +242,7 @@ def parse_arguments() -> argparse.Namespace:
     return arguments
 
 
-def main() -> int:
+def main() -> None:
     arguments = parse_arguments()
     log = Log(arguments.log)
     settings = QUICK if arguments.quick else FULL
@@ -318,31 +260,25 @@ def main() -> int:
     log.line(f"device: {torch.cuda.get_device_name(device) if device.type == 'cuda' else 'CPU'}")
     trainer = Trainer(settings, device, arguments.seed)
     log.line(f"{sum(w.numel() for w in trainer.model.parameters()) / 1e6:.2f} M parameters")
-    if device.type == "cuda":
-        lengths = (settings.short_length, settings.model.context_length)
-        trainer.compile([(settings.tokens_per_step // length, length) for length in lengths], log)
-    short, long = generator.collect(device)
-    log.line(f"generated {short.numel() / 1e6:.0f} M tokens in short rows, {long.numel() / 1e6:.0f} M in long ones")
+    if device.type == "cuda":  # while text is generated
+        for length in (settings.short_length, settings.model.context_length):
+            trainer.compile((settings.tokens_per_step // length, length))
+            log.line(f"compiled for rows of {length} tokens")
+    rows = generator.collect(device)
+    log.line(f"generated {rows[0].numel() / 1e6:.0f} M tokens in short rows, {rows[1].numel() / 1e6:.0f} M in long ones")
 
     context = settings.model.context_length
     probe = demo_eval.draw_questions(tokenizer, arguments.seed + 3, dict.fromkeys(demo_text.TASKS, 16), context)
 
     def evaluate() -> str:
-        results = demo_eval.outcomes(trainer.model, tokenizer, probe, is_late=lambda: log.elapsed() > until)
-        return "greedy: " + format_accuracy(demo_eval.accuracy_by_task(probe, results))
+        return "greedy: " + demo_eval.describe_accuracy(probe, demo_eval.margins(trainer.model, tokenizer, probe))
 
-    run_training(trainer, (short, long), settings, until - 2, arguments.seed, log, evaluate)
+    run_training(trainer, rows, settings, until - 2, arguments.seed, log, evaluate)
     size = write_gguf(arguments.out, settings.model, tokenizer, export_weights(trainer.model))
     log.line(f"wrote {arguments.out.name}: {size} bytes")
-    try:
-        eval_file = arguments.out.parent / "eval.jsonl"
-        final_evaluation(trainer.model, tokenizer, settings, arguments.seed, eval_file, until + 75, log)
-    except Exception:  # the model is written; a failed evaluation must not hide that
-        log.line("evaluation failed:\n" + traceback.format_exc())
-        return 1
+    final_evaluation(trainer.model, tokenizer, settings, arguments.seed, arguments.out.parent / "eval.jsonl", log)
     log.line("done")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
