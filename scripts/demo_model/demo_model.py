@@ -8,7 +8,7 @@ import math
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable, Iterable
+from typing import Callable
 
 import numpy as np
 import torch
@@ -116,48 +116,13 @@ def token_losses(hidden: Tensor, embedding: Tensor, targets: Tensor) -> Tensor:
     return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view_as(targets)
 
 
-class Muon:
-    """Momentum whose update is made orthogonal, for matrices (Keller Jordan, https://kellerjordan.github.io/posts/muon/).
-
-    The update is scaled by 0.2 sqrt(max(rows, columns)), so that it is as large as Adam's and shares its learning rate
-    (https://arxiv.org/abs/2502.16982). Matrices of one shape are handled in one batch.
-    """
-
-    def __init__(self, matrices: Iterable[nn.Parameter], momentum: float = 0.95, weight_decay: float = 0.1) -> None:
-        self._momentum, self._weight_decay = momentum, weight_decay
-        by_shape: dict[torch.Size, list[nn.Parameter]] = {}
-        for matrix in matrices:
-            by_shape.setdefault(matrix.shape, []).append(matrix)
-        self._groups = [(group, torch.zeros_like(torch.stack(group))) for group in by_shape.values()]
-
-    @torch.no_grad()
-    def step(self, learning_rate: float) -> None:
-        for matrices, velocity in self._groups:
-            gradient = torch.stack([matrix.grad for matrix in matrices])
-            velocity.lerp_(gradient, 1 - self._momentum)
-            update = orthogonalize(gradient.lerp(velocity, self._momentum))
-            torch._foreach_mul_(matrices, 1 - learning_rate * self._weight_decay)
-            scale = 0.2 * math.sqrt(max(update.shape[1:]))
-            torch._foreach_add_(matrices, list(update.unbind()), alpha=-learning_rate * scale)
-
-
-def orthogonalize(matrices: Tensor, steps: int = 5) -> Tensor:
-    """Nearly the closest orthogonal matrix to each of [n, rows, columns], by Newton-Schulz iterations in bfloat16."""
-    x = matrices.bfloat16()
-    is_tall = x.shape[1] > x.shape[2]
-    x = x.mT if is_tall else x
-    x = x / (x.norm(dim=(1, 2), keepdim=True) + 1e-7)
-    for _ in range(steps):
-        gram = x @ x.mT
-        x = 3.4445 * x + (-4.7750 * gram + 2.0315 * gram @ gram) @ x
-    return (x.mT if is_tall else x).to(matrices.dtype)
-
-
-def make_optimizers(model: DemoModel) -> tuple[Muon, torch.optim.AdamW]:
-    """Muon for the matrices of the blocks, AdamW for the embedding and the norms."""
+def make_optimizers(model: DemoModel) -> list[torch.optim.Optimizer]:
+    """Muon for the matrices of the blocks, with updates as large as Adam's, so that both share a learning rate; AdamW for the embedding
+    and the norms."""
     matrices = [weight for weight in model.blk.parameters() if weight.ndim == 2]
     others = [weight for name, weight in model.named_parameters() if weight.ndim == 1 or name == "token_embd.weight"]
-    return Muon(matrices), torch.optim.AdamW(others, betas=(0.9, 0.95), eps=1e-10, weight_decay=0.0)
+    return [torch.optim.Muon(matrices, momentum=0.95, weight_decay=0.1, adjust_lr_fn="match_rms_adamw"),
+            torch.optim.AdamW(others, betas=(0.9, 0.95), eps=1e-10, weight_decay=0.0)]
 
 
 def export_weights(model: DemoModel) -> dict[str, np.ndarray]:

@@ -4,7 +4,7 @@
     python3 scripts/demo_model/train_demo_model.py                 # 7 minutes on a GPU -> models/demo/
     python3 scripts/demo_model/train_demo_model.py --quick         # smoke run of a smaller model, on a CPU too -> build/demo-quick/
 
-Writes the model (Q8_0 matrices, F32 norms), beside it a log and `eval.jsonl`, questions with their exact answers. Needs PyTorch,
+Writes the model (Q8_0 matrices, F32 norms), beside it a log and `eval.jsonl`, questions with their exact answers. Needs PyTorch 2.9,
 numpy and sentencepiece; uses no network. What is learnt when follows the clock, so the script ends on time on any machine: text
 is generated first, then short rows teach the tasks, then rows of the full context teach recall at a distance.
 """
@@ -139,7 +139,7 @@ class Trainer:
         torch.manual_seed(seed)
         self.device = device
         self.model = DemoModel(settings.model).to(device)
-        self.muon, self.adam = make_optimizers(self.model)
+        self.optimizers = make_optimizers(self.model)
         self._class_weights = torch.tensor(CLASS_WEIGHTS, device=device)
         self._precision, self._run_block, self._token_losses = contextlib.nullcontext(), Block.forward, token_losses
         if device.type == "cuda":
@@ -166,10 +166,10 @@ class Trainer:
         losses = self.losses(*batch)
         losses.weighted.backward()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
-        for group in self.adam.param_groups:
-            group["lr"] = learning_rate
-        self.muon.step(learning_rate)
-        self.adam.step()
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = learning_rate
+            optimizer.step()
         self.model.zero_grad(set_to_none=True)
         return losses
 
