@@ -23,7 +23,7 @@ import sys
 import time
 import urllib.request
 
-from minfer_server import start
+from minfer_server import append_lines, spread, start, stop
 
 FORMS = {
     "free": {},
@@ -72,10 +72,6 @@ def neighbours(pool, url, fields, num_tokens):
     return gaps[len(gaps) // 2], gaps[len(gaps) * 99 // 100]
 
 
-def spread(values):
-    return f"{statistics.median(values):.1f} ({min(values):.1f} to {max(values):.1f})"
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minfer", required=True)
@@ -100,8 +96,7 @@ def main():
                     rates[name].append(throughput(pool, url, form, args.tokens))
                     gaps[name].append(neighbours(pool, url, form, args.tokens))
     finally:
-        server.terminate()
-        server.wait(60)
+        stop(server)
     for name in forms:
         ratio = [own / free for own, free in zip(rates[name], rates["free"])]
         p99 = [own[1] / free[1] for own, free in zip(gaps[name], gaps["free"])]
@@ -110,9 +105,7 @@ def main():
               f"{statistics.median(p99):.3f} of that beside free ones")
         results.append({"benchmark": "structured", "model": args.model or "demo", "form": name, "tokens_per_s": rates[name], "gaps_ms": gaps[name],
                         "machine": platform.processor() or platform.machine(), "date": time.strftime("%Y-%m-%d"), "command": " ".join(sys.argv)})
-    if args.out:
-        with open(args.out, "a") as out:
-            out.writelines(json.dumps(result) + "\n" for result in results)
+    append_lines(args.out, results)
 
 
 if __name__ == "__main__":
