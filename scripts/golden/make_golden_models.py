@@ -621,11 +621,9 @@ def add_latent_sizes(sizes, config, is_new):
 
 def add_xielu(writer, weights, model):
     """Apertus: keys without an architecture, one number a layer; alpha before its softplus."""
-    for alpha in ("alpha_p", "alpha_n"):
-        values = [float(weights[name].item()) for name in sorted(weights) if name.endswith(alpha)]
-        writer.add(f"xielu.{alpha}", values)
-    writer.add("xielu.beta", [activation._beta_scalar for activation in xielu_modules(model)])
-    writer.add("xielu.eps", [activation._eps_scalar for activation in xielu_modules(model)])
+    activations = xielu_modules(model)
+    alphas = {alpha: [float(weights[name].item()) for name in sorted(weights) if name.endswith(alpha)] for alpha in ("alpha_p", "alpha_n")}
+    writer.add_all("xielu.", {**alphas, "beta": [each._beta_scalar for each in activations], "eps": [each._eps_scalar for each in activations]})
 
 
 def add_rope_scaling(writer, arch, parameters, config):
@@ -635,24 +633,19 @@ def add_rope_scaling(writer, arch, parameters, config):
     No yarn_attn_factor: an absent one means 1 + 0.1 ln(factor), for transformers and llama.cpp alike. llama.cpp's converter
     writes the betas as here, but its loader takes them from the command line for arch llama; transformers uses the model's.
     """
-    kind = parameters["rope_type"]
-    prefix = f"{arch}.rope.scaling."
+    kind, original = parameters["rope_type"], parameters.get("original_max_position_embeddings")
+    values = {}
     if kind == "longrope":
-        original = parameters["original_max_position_embeddings"]
         stretch = config.max_position_embeddings / original
-        writer.add(prefix + "original_context_length", original)
-        writer.add(prefix + "attn_factor", math.sqrt(1 + math.log(stretch) / math.log(original)))
-    if kind not in ("linear", "yarn"):
-        return
-    writer.add(prefix + "type", kind)
-    writer.add(prefix + "factor", parameters["factor"])
+        values = {"original_context_length": original, "attn_factor": math.sqrt(1 + math.log(stretch) / math.log(original))}
+    if kind in ("linear", "yarn"):
+        values = {"type": kind, "factor": parameters["factor"]}
     if kind == "yarn":
-        writer.add(prefix + "original_context_length", parameters["original_max_position_embeddings"])
-        for beta in ("beta_fast", "beta_slow"):
-            if beta in parameters:
-                writer.add(f"{prefix}yarn_{beta}", parameters[beta])
+        values["original_context_length"] = original
+        values |= {f"yarn_{beta}": parameters[beta] for beta in ("beta_fast", "beta_slow") if beta in parameters}
         if "mscale_all_dim" in parameters:
-            writer.add(prefix + "yarn_log_multiplier", 0.1 * parameters["mscale_all_dim"])
+            values["yarn_log_multiplier"] = 0.1 * parameters["mscale_all_dim"]
+    writer.add_all(f"{arch}.rope.scaling.", values)
 
 
 def add_tokenizer(writer):
@@ -691,12 +684,8 @@ def router_margin(model, tokens, top_k):
         logits = inputs[0].reshape(-1, module.weight.shape[1]) @ module.weight.T
         if getattr(module, "bias", None) is not None:
             logits = logits + module.bias
-        if len(inputs) > 1:
-            scores = torch.sigmoid(logits) + inputs[1]
-        elif hasattr(module, "e_score_correction_bias"):
-            scores = torch.sigmoid(logits) + module.e_score_correction_bias
-        else:
-            scores = torch.softmax(logits, dim=-1)
+        choice_bias = inputs[1] if len(inputs) > 1 else getattr(module, "e_score_correction_bias", None)
+        scores = torch.softmax(logits, dim=-1) if choice_bias is None else torch.sigmoid(logits) + choice_bias
         if getattr(module, "num_group", None) and module.num_group > 1 and getattr(module, "topk_method", "groups") != "greedy":
             scores = best_groups(module, scores)
         best = scores.sort(dim=-1, descending=True).values
@@ -799,21 +788,17 @@ def main():
 
     torch.set_num_threads(1)  # sums in one order
     arguments.out.mkdir(parents=True, exist_ok=True)
-    models = []
     golden_file = arguments.out / "golden.json"
     known = {entry["name"]: entry for entry in json.loads(golden_file.read_text())["models"]} if arguments.only else {}
     for case in CASES:
-        if arguments.only and case.name not in arguments.only:
-            if case.name in known:
-                models.append(known[case.name])
-            continue
-        models.append(write_case(case, arguments.seed, arguments.out))
-        print(f"{case.name}: float32 {models[-1]['float32_nmse']}, controls {models[-1]['controls']}")
+        if not arguments.only or case.name in arguments.only:
+            entry = known[case.name] = write_case(case, arguments.seed, arguments.out)
+            print(f"{case.name}: float32 {entry['float32_nmse']}, controls {entry['controls']}")
     golden = {
         "made_by": f"scripts/golden/make_golden_models.py --seed {arguments.seed}",
         "versions": {"torch": torch.__version__, "transformers": transformers.__version__, "numpy": np.__version__},
         "nmse_tolerance": NMSE_TOLERANCE,
-        "models": models,
+        "models": [known[case.name] for case in CASES if case.name in known],
     }
     golden_file.write_text(json.dumps(golden, indent=1) + "\n")
 
