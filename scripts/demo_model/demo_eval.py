@@ -13,12 +13,9 @@ import torch
 import demo_text
 from demo_model import DemoModel
 from demo_text import Question
-from demo_tokenizer import BOS, END, EOS, DemoTokenizer, render_chat
+from demo_tokenizer import END, DemoTokenizer, render_chat
 
 EVAL_FILE_COUNTS = {"sum": 20, "difference": 20, "count": 15, "copy": 20, "recall_short": 15, "recall_long": 12, "name": 8}
-SAMPLE_PROMPTS = (BOS + "Once upon a time", BOS + "One sunny morning, a little fox",
-                  *(render_chat([{"role": "user", "content": text}])
-                    for text in ("Hello!", "What can you do?", "Tell me a story about a fox named Finn.")))
 BATCH_SIZE = 16
 
 
@@ -59,24 +56,6 @@ def describe_accuracy(questions: list[Question], found: list[float]) -> str:
     for question, margin in zip(questions, found):
         shares.setdefault(question.task, []).append(margin > 0)
     return ", ".join(f"{task} {100 * sum(right) / len(right):.1f} %" for task, right in shares.items())
-
-
-@torch.no_grad()
-def continue_greedily(model: DemoModel, tokenizer: DemoTokenizer, prompt: str, max_tokens: int) -> str:
-    """The most likely continuation of a prompt in which special tokens are recognised; every step recomputes the prefix.
-
-    Ends at </s>, <|end|> or `max_tokens`.
-    """
-    ids = tokenizer.encode(prompt)
-    start = len(ids)
-    stops = {tokenizer.special[EOS], tokenizer.special[END]}
-    while len(ids) - start < max_tokens:
-        hidden = model(torch.tensor([ids], device=model.token_embd.weight.device))
-        token = int(model.logits(hidden[0, -1]).argmax())
-        if token in stops:
-            break
-        ids.append(token)
-    return tokenizer.decode(ids[start:])
 
 
 def write_questions(path: Path, tokenizer: DemoTokenizer, questions: list[Question], found: list[float]) -> None:

@@ -16,7 +16,6 @@ import sentencepiece
 sys.path.append(str(Path(__file__).resolve().parents[1] / "golden"))
 from gguf_writer import GgufWriter
 
-SPACE = "\u2581"
 BOS, EOS = "<s>", "</s>"
 SYSTEM, USER, ASSISTANT, END = "<|system|>", "<|user|>", "<|assistant|>", "<|end|>"
 CHAT_TOKENS = (SYSTEM, USER, ASSISTANT, END)
@@ -46,7 +45,7 @@ def train(texts: Iterable[str], vocab_size: int, num_threads: int) -> bytes:
 
 
 class DemoTokenizer:
-    """Text to ids and back with a trained vocabulary. Not thread safe: words are cached."""
+    """Text to ids with a trained vocabulary. Not thread safe: words are cached."""
 
     def __init__(self, model_proto: bytes) -> None:
         self.model_proto = model_proto
@@ -76,15 +75,6 @@ class DemoTokenizer:
             ids += self._words[word]
         return ids
 
-    def decode(self, ids: list[int]) -> str:
-        """Text of ids, special tokens by name, without the space in front."""
-        raw = bytearray()
-        for token in ids:
-            piece = self._processor.id_to_piece(token)
-            is_byte = self._processor.is_byte(token)
-            raw += bytes([int(piece[3:5], 16)]) if is_byte else piece.replace(SPACE, " ").encode("utf-8")
-        return raw.decode("utf-8", errors="replace").removeprefix(" ")
-
     def add_to(self, writer: GgufWriter) -> None:
         """Writes the vocabulary, the special tokens and the chat template as `tokenizer.*` metadata."""
         sp = self._processor
@@ -98,7 +88,6 @@ class DemoTokenizer:
             "ggml.add_bos_token": True, "ggml.add_eos_token": False, "ggml.add_space_prefix": True, "chat_template": CHAT_TEMPLATE})
 
 
-def render_chat(messages: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
-    """What CHAT_TEMPLATE renders: messages are {"role": "system" | "user" | "assistant", "content": text}."""
-    turns = "".join(f"<|{message['role']}|>\n{message['content']}{END}" for message in messages)
-    return BOS + turns + (f"{ASSISTANT}\n" if add_generation_prompt else "")
+def render_chat(messages: list[dict[str, str]]) -> str:
+    """What CHAT_TEMPLATE renders up to the answer: messages are {"role": "system" | "user" | "assistant", "content": text}."""
+    return BOS + "".join(f"<|{message['role']}|>\n{message['content']}{END}" for message in messages) + f"{ASSISTANT}\n"

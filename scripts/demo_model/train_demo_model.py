@@ -126,12 +126,6 @@ def batches(rows: Tensor, batch_rows: int, seed: int) -> Iterator[tuple[Tensor, 
 # --- Training -------------------------------------------------------------------------------------------------------------------
 
 
-class Losses(NamedTuple):
-    weighted: Tensor  # the minimised loss
-    text: Tensor
-    answer: Tensor
-
-
 class Trainer:
     """Owns the model and its optimizers; on a GPU blocks and losses are compiled."""
 
@@ -149,22 +143,21 @@ class Trainer:
     def compile(self, shape: tuple[int, int]) -> None:
         """Compiles for batches of this shape, by a pass that changes nothing."""
         tokens = torch.randint(1, self.model.config.vocab_size, shape, device=self.device)
-        self.losses(tokens, tokens, torch.ones_like(tokens)).weighted.backward()
+        self.backward(tokens, tokens, torch.ones_like(tokens))
         self.model.zero_grad(set_to_none=True)
 
-    def losses(self, tokens: Tensor, targets: Tensor, classes: Tensor) -> Losses:
-        """Mean losses in nats of a batch: weighted by class, of text alone, of answers alone."""
+    def backward(self, tokens: Tensor, targets: Tensor, classes: Tensor) -> list[Tensor]:
+        """Gradients, and the mean losses in nats of a batch: weighted by class (this one is minimised), of text alone, of answers alone."""
         with self._precision:
             hidden = self.model(tokens, self._run_block)
             each = self._token_losses(hidden, self.model.token_embd.weight, targets)
         weights = self._class_weights[classes]
-        detached = each.detach()
-        means = [(detached * (classes == c)).sum() / (classes == c).sum().clamp(min=1) for c in (demo_text.TEXT, demo_text.ANSWER)]
-        return Losses((each * weights).sum() / weights.sum(), *means)
+        weighted = (each * weights).sum() / weights.sum()
+        weighted.backward()
+        return [weighted.detach(), *((each.detach() * (classes == c)).sum() / (classes == c).sum().clamp(min=1) for c in (demo_text.TEXT, demo_text.ANSWER))]
 
-    def step(self, batch: tuple[Tensor, Tensor, Tensor], learning_rate: float) -> Losses:
-        losses = self.losses(*batch)
-        losses.weighted.backward()
+    def step(self, batch: tuple[Tensor, Tensor, Tensor], learning_rate: float) -> list[Tensor]:
+        losses = self.backward(*batch)
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
@@ -189,14 +182,14 @@ def run_training(trainer: Trainer, rows: list[Tensor], settings: Settings, until
     step, tokens, next_eval, next_line = 0, 0, settings.eval_every, 0.0
     while (progress := (log.elapsed() - start) / max(1e-3, until - start)) < 1:
         batch = next(short if progress < settings.short_share else long)
-        losses = trainer.step(batch, learning_rate_at(progress))
+        loss, text, answers = trainer.step(batch, learning_rate_at(progress))
         step, tokens = step + 1, tokens + batch[0].numel()
-        if step % 10 == 0 and not math.isfinite(losses.weighted.item()):  # .item() also keeps the host from running ahead
+        if step % 10 == 0 and not math.isfinite(loss.item()):  # .item() also keeps the host from running ahead
             raise ArithmeticError(f"step {step}: the loss is no number")
         if step % 10 == 0 and progress >= next_line:
             rate = tokens / (log.elapsed() - start)
-            log.line(f"step {step}, {100 * progress:.0f} %, row {batch[0].shape[1]}, loss {losses.weighted.item():.4f}, "
-                     f"text {losses.text.item():.4f}, answers {losses.answer.item():.4f}, {rate / 1e3:.0f} k tokens/s")
+            log.line(f"step {step}, {100 * progress:.0f} %, row {batch[0].shape[1]}, loss {loss.item():.4f}, "
+                     f"text {text.item():.4f}, answers {answers.item():.4f}, {rate / 1e3:.0f} k tokens/s")
             next_line += 0.025
         if progress >= next_eval:
             log.line(evaluate())
@@ -205,25 +198,14 @@ def run_training(trainer: Trainer, rows: list[Tensor], settings: Settings, until
 
 
 def final_evaluation(model: DemoModel, tokenizer: DemoTokenizer, settings: Settings, seed: int, eval_file: Path, log: Log) -> None:
-    """Accuracy with the weights of the file and with the trained ones, sample texts, and the questions for other programs."""
-    context = settings.model.context_length
-    asked = demo_eval.draw_questions(tokenizer, seed + 2, demo_eval.EVAL_FILE_COUNTS, context)
-    fresh = demo_eval.draw_questions(tokenizer, seed + 1, settings.eval_counts, context)
-
-    def report(weights: str) -> None:
-        found = demo_eval.margins(model, tokenizer, fresh)
-        log.line(f"{weights} weights, {len(found)} questions: {demo_eval.describe_accuracy(fresh, found)}")
-
-    trained = export_weights(model)
-    load_weights(model, round_to_q8_0(trained))
+    """Accuracy with the weights of the file, and the questions for other programs."""
+    load_weights(model, round_to_q8_0(export_weights(model)))
+    asked = demo_eval.draw_questions(tokenizer, seed + 2, demo_eval.EVAL_FILE_COUNTS, settings.model.context_length)
     found = demo_eval.margins(model, tokenizer, asked)
     demo_eval.write_questions(eval_file, tokenizer, asked, found)
     log.line(f"{eval_file.name}: {sum(margin > 0 for margin in found)} of {len(found)} right with Q8_0 weights")
-    for prompt in demo_eval.SAMPLE_PROMPTS:
-        log.line(f"{prompt!r} -> {demo_eval.continue_greedily(model, tokenizer, prompt, min(200, context // 4))!r}")
-    report("Q8_0")
-    load_weights(model, trained)
-    report("trained")
+    fresh = demo_eval.draw_questions(tokenizer, seed + 1, settings.eval_counts, settings.model.context_length)
+    log.line(f"Q8_0 weights, {len(fresh)} questions: {demo_eval.describe_accuracy(fresh, demo_eval.margins(model, tokenizer, fresh))}")
 
 
 def parse_arguments() -> argparse.Namespace:
