@@ -212,7 +212,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, help="GGUF file (models/demo/minfer-demo.gguf; with --quick under build/demo-quick)")
     parser.add_argument("--log", type=Path, help="log file (the GGUF file's name with .log)")
-    parser.add_argument("--minutes", type=float, help="time until the GGUF file is written, behind which it is evaluated (7; --quick: 1)")
+    parser.add_argument("--minutes", type=float, help="time until the GGUF file is written; the evaluation follows (7; --quick: 1)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--device", help="cuda or cpu (cuda where there is one)")
     parser.add_argument("--quick", action="store_true", help="a smaller model with a context of 256, to try the script")
