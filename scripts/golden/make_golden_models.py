@@ -146,6 +146,7 @@ DELTA_NETS = {**SMALL, "num_hidden_layers": 5, "head_dim": 16, "linear_conv_kern
 DELTA_EXPERTS = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 24}
 DELTA_KEYS = {"ssm.conv_kernel": "linear_conv_kernel_dim", "ssm.state_size": "linear_key_head_dim", "ssm.group_count": "linear_num_key_heads",
               "ssm.time_step_rank": "linear_num_value_heads", "full_attention_interval": 4}
+NO_MEMORY = {"no memory": ("A_log", 9.0), "every update in full": ("in_proj_b.weight", 0), "no alpha": ("in_proj_a.weight", 0)}
 SHARED_EXPERT_KEY = {"expert_shared_feed_forward_length": "shared_expert_intermediate_size"}
 LFM2 = {**SMALL, "layer_types": ["conv", "full_attention", "conv"], "num_hidden_layers": 3, "norm_eps": 1e-5}
 
@@ -293,12 +294,10 @@ CASES = [
          num_tokens=96, keys={**DELTA_KEYS, **SHARED_EXPERT_KEY}),
     Case("qwen35", "gated delta nets whose value heads go with key heads in turn, beta and alpha of products of their own, dense layers",
          "Qwen3_5", "qwen35", {**DELTA_NETS, "linear_num_value_heads": 6}, WHOLE_ROTATION,
-         filled={"no memory": ("A_log", 9.0), "every update in full": ("in_proj_b.weight", 0), "no alpha": ("in_proj_a.weight", 0),
-                 "an even convolution": ("conv1d.weight", 0.5), "no dt_bias": ("dt_bias", 0)},
+         filled={**NO_MEMORY, "an even convolution": ("conv1d.weight", 0.5), "no dt_bias": ("dt_bias", 0)},
          num_tokens=96, config_class="Qwen3_5TextConfig", keys=DELTA_KEYS),
     Case("qwen35moe", "the same with experts and a shared one with a gate", "Qwen3_5Moe", "qwen35moe", {**DELTA_NETS, **DELTA_EXPERTS}, ONE_EXPERT,
-         filled={"no memory": ("A_log", 9.0), "every update in full": ("in_proj_b.weight", 0), "no alpha": ("in_proj_a.weight", 0)},
-         num_tokens=96, config_class="Qwen3_5MoeTextConfig", keys={**DELTA_KEYS, **SHARED_EXPERT_KEY}),
+         filled=NO_MEMORY, num_tokens=96, config_class="Qwen3_5MoeTextConfig", keys={**DELTA_KEYS, **SHARED_EXPERT_KEY}),
     Case("lfm2", "gated short convolutions in three layers of five, QK norm", "Lfm2", "lfm2",
          {**LFM2, "num_hidden_layers": 5, "layer_types": ["conv", "full_attention"] * 2 + ["conv"], "block_auto_adjust_ff_dim": False}, SMALL_BASE,
          filled={"an even convolution": ("conv.conv.weight", 0.5), "no QK norm weights": ("q_layernorm.weight", 1)},
@@ -721,17 +720,15 @@ def rounded(value):
 
 def evidence(case, weights, model, tokens, logits):
     """The entry of golden.json."""
+    def distance(changes=None, weights=weights, dtype=torch.float64):
+        return rounded(nmse(run(make_model(case, weights, dtype, changes), tokens), logits))
+
     continuation, margin = greedy(model, tokens)
-    entry = {
-        "name": case.name, "covers": case.covers, "num_tokens": len(tokens), "greedy": continuation,
-        "greedy_margin": rounded(margin),
-        "float32_nmse": rounded(nmse(run(make_model(case, weights, torch.float32), tokens), logits)),
-        "controls": {name: rounded(nmse(run(make_model(case, weights, torch.float64, changes), tokens), logits))
-                     for name, changes in case.controls.items()},
-    }
+    entry = {"name": case.name, "covers": case.covers, "num_tokens": len(tokens), "greedy": continuation, "greedy_margin": rounded(margin),
+             "float32_nmse": distance(dtype=torch.float32), "controls": {name: distance(changes) for name, changes in case.controls.items()}}
     for name, (end, value) in case.filled.items():
         changed = {key: np.full_like(weight, value) if key.endswith(end) else weight for key, weight in weights.items()}
-        entry["controls"][name] = rounded(nmse(run(make_model(case, changed, torch.float64), tokens), logits))
+        entry["controls"][name] = distance(weights=changed)
     if "num_experts_per_tok" in case.config:
         entry["router_margin"] = rounded(router_margin(model, tokens + continuation, case.config["num_experts_per_tok"]))
     return entry
