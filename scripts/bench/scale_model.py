@@ -17,7 +17,7 @@ import math
 import pathlib
 import re
 import sys
-from dataclasses import dataclass
+from typing import NamedTuple
 
 RESULTS = pathlib.Path(__file__).resolve().parents[2] / "tests/benchmarks/results"
 BLOCK = re.compile(r"^<!-- table: ([^\n]+?) -->\n(.*?)^<!-- end -->$", re.M | re.S)
@@ -58,8 +58,7 @@ CONSTANTS = {
 C = type("C", (), {name: value for name, (value, _, _) in CONSTANTS.items()})
 
 
-@dataclass(frozen=True)
-class Network:
+class Network(NamedTuple):
     """Between hosts. All of it is assumed."""
     name: str
     hop_us: float   # a small message from GPU to GPU
@@ -71,8 +70,7 @@ IB = Network("400 Gb/s a GPU", 10.0, 45 * GB, True)
 ETHERNET = Network("100 GbE a host", 40.0, 11 * GB, False)
 
 
-@dataclass(frozen=True)
-class Model:
+class Model(NamedTuple):
     """A decoder's shape; with experts, ffn is the width of one."""
     name: str
     layers: int
@@ -119,8 +117,7 @@ PROMPT = 2048    # tokens of a prompt in the tables of prefill
 HOST_GPUS = 8
 
 
-@dataclass(frozen=True)
-class Group:
+class Group(NamedTuple):
     """GPUs that share every product: `gpus` of each of `hosts` hosts."""
     gpus: int = 1
     hosts: int = 1

@@ -240,22 +240,19 @@ def _cast(rng: random.Random, hero: tuple[str, str, bool], toy: str | None) -> d
     place, place2 = rng.sample(PLACES, 2)
     food, food2 = rng.sample(FOODS, 2)
     colour, colour2 = rng.sample(COLOURS, 2)
-    trait = rng.choice(TRAITS)
+    nouns = {"kind2": kind2, "trait": rng.choice(TRAITS), "toy": toy1, "toy2": toy2, "colour": colour, "colour2": colour2, "food": food, "food2": food2}
     hiding, hiding2, hiding3 = rng.sample(HIDING, 3)
     elder, elder_is_woman = rng.choice((("Grandma", True), ("Grandpa", False), ("{}'s mother", True), ("{}'s father", False)))
-    elder = elder.format(name)
+    (he, him, his), (_, him2, his2), (gshe, _, her) = (
+        ("she", "her", "her") if is_she else ("he", "him", "his") for is_she in (is_girl, friend_is_girl, elder_is_woman))
     return {
-        "hero": name, "kind": kind, "he": "she" if is_girl else "he", "him": "her" if is_girl else "him",
-        "his": "her" if is_girl else "his", "friend": friend, "a_kind2": with_article(kind2),
-        "him2": "her" if friend_is_girl else "him", "his2": "her" if friend_is_girl else "his",
-        "trait": trait, "a_trait": with_article(trait), "toy": toy1, "toy2": toy2, "a_toy": with_article(toy1),
-        "a_toy2": with_article(toy2), "toy_cap": toy1.capitalize(), "colour": colour, "a_colour": with_article(colour),
-        "a_colour2": with_article(colour2), "place": place, "place2": place2, "in_place": f"near the {place}",
-        "food": food, "a_food": with_article(food), "food2": food2, "a_food2": with_article(food2),
-        "hiding": hiding, "hiding2": hiding2, "hiding3": hiding3, "skill": rng.choice(SKILLS), "seed": rng.choice(SEEDS),
+        **nouns, **{f"a_{slot}": with_article(noun) for slot, noun in nouns.items()},
+        "hero": name, "kind": kind, "friend": friend, "he": he, "him": him, "his": his, "him2": him2, "his2": his2, "toy_cap": toy1.capitalize(),
+        "place": place, "place2": place2, "in_place": f"near the {place}", "hiding": hiding, "hiding2": hiding2, "hiding3": hiding3,
+        "skill": rng.choice(SKILLS), "seed": rng.choice(SEEDS),
         "hiding_far": rng.choice(("the attic", "the cellar", "behind the door", "under the stairs", "the kitchen")),
-        "dish": rng.choice(DISHES), "stranger": rng.choice(("man", "woman")), "grandma": elder, "grandma_s": elder + "'s", "her": "her" if elder_is_woman else "his",
-        "gshe": "she" if elder_is_woman else "he", "gshe_cap": "She" if elder_is_woman else "He",
+        "dish": rng.choice(DISHES), "stranger": rng.choice(("man", "woman")), "grandma": elder.format(name),
+        "grandma_s": elder.format(name) + "'s", "her": her, "gshe": gshe, "gshe_cap": gshe.capitalize(),
     }
 
 

@@ -140,12 +140,6 @@ class Trainer:
             self._precision = torch.autocast("cuda", torch.bfloat16)
             self._run_block, self._token_losses = torch.compile(Block.forward, dynamic=False), torch.compile(token_losses, dynamic=False)
 
-    def compile(self, shape: tuple[int, int]) -> None:
-        """Compiles for batches of this shape, by a pass that changes nothing."""
-        tokens = torch.randint(1, self.model.config.vocab_size, shape, device=self.device)
-        self.backward(tokens, tokens, torch.ones_like(tokens))
-        self.model.zero_grad(set_to_none=True)
-
     def backward(self, tokens: Tensor, targets: Tensor, classes: Tensor) -> list[Tensor]:
         """Gradients, and the mean losses in nats of a batch: weighted by class (this one is minimised), of text alone, of answers alone."""
         with self._precision:
@@ -244,7 +238,9 @@ def main() -> None:
     log.line(f"{sum(w.numel() for w in trainer.model.parameters()) / 1e6:.2f} M parameters")
     if device.type == "cuda":  # while text is generated
         for length in (settings.short_length, settings.model.context_length):
-            trainer.compile((settings.tokens_per_step // length, length))
+            tokens = torch.ones(settings.tokens_per_step // length, length, dtype=torch.long, device=device)
+            trainer.backward(tokens, tokens, tokens)
+            trainer.model.zero_grad(set_to_none=True)
             log.line(f"compiled for rows of {length} tokens")
     rows = generator.collect(device)
     log.line(f"generated {rows[0].numel() / 1e6:.0f} M tokens in short rows, {rows[1].numel() / 1e6:.0f} M in long ones")

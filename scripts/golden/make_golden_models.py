@@ -14,11 +14,11 @@ greedy continuations, the tolerance, and the evidence that the comparison means 
 """
 
 import argparse
-import dataclasses
 import json
 import math
 import pathlib
 import sys
+from typing import NamedTuple
 
 try:
     import numpy as np
@@ -50,8 +50,7 @@ BASE_CONFIG = {
 SCALED = {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32}
 
 
-@dataclasses.dataclass(frozen=True)
-class Case:
+class Case(NamedTuple):
     """A model: a transformers class, its configuration on top of BASE_CONFIG, and what must not leave the logits alone."""
 
     name: str
@@ -60,10 +59,10 @@ class Case:
     arch: str  # GGUF's general.architecture
     config: dict
     controls: dict  # name -> configuration changes
-    filled: dict = dataclasses.field(default_factory=dict)  # more controls: name -> (end of weight names, the value of all these weights)
+    filled: dict = {}  # more controls: name -> (end of weight names, the value of all these weights)
     num_tokens: int = 32
     config_class: str = ""  # if it is not the family's name + Config
-    keys: dict = dataclasses.field(default_factory=dict)  # GGUF key without the architecture -> attribute of the configuration, or value
+    keys: dict = {}  # GGUF key without the architecture -> attribute of the configuration, or value
 
 
 YARN_32 = {"factor": 4.0, "original_max_position_embeddings": 32}
