@@ -11,6 +11,7 @@ is generated first, then short rows teach the tasks, then rows of the full conte
 
 import argparse
 import contextlib
+import json
 import math
 import multiprocessing
 import os
@@ -23,10 +24,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-import demo_eval
 import demo_text
 from demo_model import Block, DemoModel, ModelConfig, export_weights, load_weights, make_optimizers, round_to_q8_0, token_losses, write_gguf
-from demo_tokenizer import DemoTokenizer, train
+from demo_tokenizer import END, DemoTokenizer, render_chat, train
 
 ROOT = Path(__file__).resolve().parents[2]
 CLASS_WEIGHTS = (0.0, 1.0, 4.0)  # by loss class: questions, text, answers
@@ -34,6 +34,8 @@ RECALL_SHARE = 0.45  # share of the rows
 PEAK_LEARNING_RATE = 4e-3
 WARM_UP, DECAY_START = 0.02, 0.5  # shares of the training time
 CHUNK_ROWS = 16  # generated at a time
+EVAL_BATCH = 16
+EVAL_FILE_COUNTS = {"sum": 20, "difference": 20, "count": 15, "copy": 20, "recall_short": 15, "recall_long": 12, "name": 8}
 
 
 class Settings(NamedTuple):
@@ -191,15 +193,72 @@ def run_training(trainer: Trainer, rows: list[Tensor], settings: Settings, until
     log.line(f"trained on {tokens / 1e6:.1f} M tokens in {step} steps")
 
 
+# --- Evaluation -----------------------------------------------------------------------------------------------------------------
+# A greedy continuation equals the expected answer exactly if, given the prompt and the answer so far, every token of the answer is
+# the most likely one. So one forward pass over prompt and answer decides it; nothing has to be generated.
+
+
+def prompt_and_answer(tokenizer: DemoTokenizer, question: demo_text.Question) -> tuple[list[int], list[int]]:
+    """Ids of the rendered prompt and of the answer with the token that ends it."""
+    prompt = render_chat(question.messages)
+    prompt_ids = tokenizer.encode(prompt)
+    return prompt_ids, tokenizer.encode(prompt + question.answer + END)[len(prompt_ids) :]
+
+
+def draw_questions(tokenizer: DemoTokenizer, seed: int, counts: dict[str, int], context: int) -> list[demo_text.Question]:
+    rng = random.Random(seed)
+    return [demo_text.question(rng, tokenizer, task, context) for task, count in counts.items() for _ in range(count)]
+
+
+@torch.no_grad()
+def margins(model: DemoModel, tokenizer: DemoTokenizer, questions: list[demo_text.Question]) -> list[float]:
+    """Of each question, in float32: the smallest lead of an answer's token over the next best one, in logits. The answer is right if it is
+    positive."""
+    found: list[float] = []
+    device = model.token_embd.weight.device
+    for start in range(0, len(questions), EVAL_BATCH):
+        pairs = [prompt_and_answer(tokenizer, q) for q in questions[start : start + EVAL_BATCH]]
+        tokens = torch.zeros(len(pairs), max(len(p) + len(a) for p, a in pairs), dtype=torch.long)
+        for row, (prompt, answer) in zip(tokens, pairs):
+            row[: len(prompt) + len(answer)] = torch.tensor(prompt + answer)
+        for states, (prompt, answer) in zip(model(tokens.to(device)), pairs):
+            logits = model.logits(states[len(prompt) - 1 : len(prompt) + len(answer) - 1])
+            expected = torch.tensor(answer, device=device)[:, None]
+            others = logits.scatter(1, expected, -torch.inf)
+            found.append(float((logits.gather(1, expected)[:, 0] - others.max(1).values).min()))
+    return found
+
+
+def describe_accuracy(questions: list[demo_text.Question], found: list[float]) -> str:
+    """The share of right answers by task."""
+    shares: dict[str, list[bool]] = {}
+    for question, margin in zip(questions, found):
+        shares.setdefault(question.task, []).append(margin > 0)
+    return ", ".join(f"{task} {100 * sum(right) / len(right):.1f} %" for task, right in shares.items())
+
+
+def write_questions(path: Path, tokenizer: DemoTokenizer, questions: list[demo_text.Question], found: list[float]) -> None:
+    """Writes one JSON object a line.
+
+    task, messages, prompt (rendered; encode it with special tokens and without adding <s>), answer, prompt_tokens, `correct` and `margin`:
+    what this evaluation found with the weights as the GGUF file holds them.
+    """
+    with open(path, "w", encoding="utf-8") as out:
+        for question, margin in zip(questions, found):
+            record = {"task": question.task, "messages": question.messages, "prompt": render_chat(question.messages), "answer": question.answer,
+                      "prompt_tokens": len(prompt_and_answer(tokenizer, question)[0]), "correct": margin > 0, "margin": round(margin, 4)}
+            out.write(json.dumps(record, ensure_ascii=False) + "\n")
+
+
 def final_evaluation(model: DemoModel, tokenizer: DemoTokenizer, settings: Settings, seed: int, eval_file: Path, log: Log) -> None:
     """Accuracy with the weights of the file, and the questions for other programs."""
     load_weights(model, round_to_q8_0(export_weights(model)))
-    asked = demo_eval.draw_questions(tokenizer, seed + 2, demo_eval.EVAL_FILE_COUNTS, settings.model.context_length)
-    found = demo_eval.margins(model, tokenizer, asked)
-    demo_eval.write_questions(eval_file, tokenizer, asked, found)
+    asked = draw_questions(tokenizer, seed + 2, EVAL_FILE_COUNTS, settings.model.context_length)
+    found = margins(model, tokenizer, asked)
+    write_questions(eval_file, tokenizer, asked, found)
     log.line(f"{eval_file.name}: {sum(margin > 0 for margin in found)} of {len(found)} right with Q8_0 weights")
-    fresh = demo_eval.draw_questions(tokenizer, seed + 1, settings.eval_counts, settings.model.context_length)
-    log.line(f"Q8_0 weights, {len(fresh)} questions: {demo_eval.describe_accuracy(fresh, demo_eval.margins(model, tokenizer, fresh))}")
+    fresh = draw_questions(tokenizer, seed + 1, settings.eval_counts, settings.model.context_length)
+    log.line(f"Q8_0 weights, {len(fresh)} questions: {describe_accuracy(fresh, margins(model, tokenizer, fresh))}")
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -246,10 +305,10 @@ def main() -> None:
     log.line(f"generated {rows[0].numel() / 1e6:.0f} M tokens in short rows, {rows[1].numel() / 1e6:.0f} M in long ones")
 
     context = settings.model.context_length
-    probe = demo_eval.draw_questions(tokenizer, arguments.seed + 3, dict.fromkeys(demo_text.TASKS, 16), context)
+    probe = draw_questions(tokenizer, arguments.seed + 3, dict.fromkeys(demo_text.TASKS, 16), context)
 
     def evaluate() -> str:
-        return "greedy: " + demo_eval.describe_accuracy(probe, demo_eval.margins(trainer.model, tokenizer, probe))
+        return "greedy: " + describe_accuracy(probe, margins(trainer.model, tokenizer, probe))
 
     run_training(trainer, rows, settings, until - 2, arguments.seed, log, evaluate)
     size = write_gguf(arguments.out, settings.model, tokenizer, export_weights(trainer.model))
