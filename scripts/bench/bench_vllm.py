@@ -22,6 +22,7 @@ import asyncio
 import collections
 import fcntl
 import gc
+import itertools
 import json
 import os
 import random
@@ -234,12 +235,9 @@ class Bench:
     async def rate(self, rate, seconds, length, out_len, seed, grace=30.0):
         count = max(2, round(rate * seconds))
         draw = random.Random(seed)
-        due, at = [], 0.0
-        for _ in range(count):
-            at += draw.expovariate(rate)
-            due.append(at)
+        due = list(itertools.accumulate(draw.expovariate(rate) for _ in range(count)))
         prompts = self.prompts(count, length, seed + 7)
-        records = [Record(t * count / rate / at) for t in due]
+        records = [Record(t * count / rate / due[-1]) for t in due]
         clock, tasks = time.perf_counter, []
         gc.collect()
         begin = clock()
@@ -293,12 +291,8 @@ async def run(args, emit, begin):
     max_len = max([4096, *(context + 256 for context in args.contexts)])
     kw = dict(model=make_model_dir(args.model), load_format="dummy", skip_tokenizer_init=True, dtype="bfloat16", max_model_len=max_len,
               gpu_memory_utilization=args.mem, enable_prefix_caching=False, max_num_seqs=args.max_seqs, seed=0, disable_log_stats=True)
-    if args.fp8:
-        kw["quantization"] = "fp8"
-    if args.kv_cache_gib:
-        kw["kv_cache_memory_bytes"] = int(args.kv_cache_gib * 2**30)
-    if args.max_num_batched_tokens:
-        kw["max_num_batched_tokens"] = args.max_num_batched_tokens
+    asked = dict(quantization=args.fp8 and "fp8", kv_cache_memory_bytes=int(args.kv_cache_gib * 2**30), max_num_batched_tokens=args.max_num_batched_tokens)
+    kw |= {name: value for name, value in asked.items() if value}
     # Defaults depend on the usage context: 8,192 tokens a step for a server on an H200.
     try:
         engine = AsyncLLM.from_engine_args(AsyncEngineArgs(**kw), usage_context=UsageContext.OPENAI_API_SERVER)

@@ -18,7 +18,7 @@ import os
 import random
 import time
 from pathlib import Path
-from typing import Callable, Iterator, NamedTuple
+from typing import Iterator, NamedTuple
 
 import numpy as np
 import torch
@@ -46,13 +46,12 @@ class Settings(NamedTuple):
     vocabulary_documents: int
     max_tokens: int  # training tokens to generate
     generation_share: float  # of the whole time, at most
-    eval_counts: dict[str, int]
-    eval_every: float  # share of the training time
+    eval_count: int  # questions of each task
 
 
-FULL = Settings(ModelConfig(), 512, 0.35, 1 << 16, 20000, 480_000_000, 0.12, dict.fromkeys(demo_text.TASKS, 200), 0.125)
+FULL = Settings(ModelConfig(), 512, 0.35, 1 << 16, 20000, 480_000_000, 0.12, 200)
 QUICK = Settings(ModelConfig(vocab_size=2048, context_length=256, hidden=128, num_layers=2, num_heads=2, num_kv_heads=1, ffn=256),
-                 128, 0.5, 1 << 12, 2000, 4_000_000, 0.2, dict.fromkeys(demo_text.TASKS, 8), 0.25)
+                 128, 0.5, 1 << 12, 2000, 4_000_000, 0.2, 8)
 
 
 class Log:
@@ -170,12 +169,11 @@ def learning_rate_at(progress: float) -> float:
     return PEAK_LEARNING_RATE * warm * cool
 
 
-def run_training(trainer: Trainer, rows: list[Tensor], settings: Settings, until: float, seed: int, log: Log,
-                 evaluate: Callable[[], str]) -> None:
+def run_training(trainer: Trainer, rows: list[Tensor], settings: Settings, until: float, seed: int, log: Log) -> None:
     """Trains until the log's clock reads `until`. ArithmeticError for a loss that is no number."""
     start = log.elapsed()
     short, long = (batches(part, settings.tokens_per_step // (part.shape[1] - 1), seed + i) for i, part in enumerate(rows))
-    step, tokens, next_eval, next_line = 0, 0, settings.eval_every, 0.0
+    step, tokens, next_line = 0, 0, 0.0
     while (progress := (log.elapsed() - start) / max(1e-3, until - start)) < 1:
         batch = next(short if progress < settings.short_share else long)
         loss, text, answers = trainer.step(batch, learning_rate_at(progress))
@@ -187,9 +185,6 @@ def run_training(trainer: Trainer, rows: list[Tensor], settings: Settings, until
             log.line(f"step {step}, {100 * progress:.0f} %, row {batch[0].shape[1]}, loss {loss.item():.4f}, "
                      f"text {text.item():.4f}, answers {answers.item():.4f}, {rate / 1e3:.0f} k tokens/s")
             next_line += 0.025
-        if progress >= next_eval:
-            log.line(evaluate())
-            next_eval += settings.eval_every
     log.line(f"trained on {tokens / 1e6:.1f} M tokens in {step} steps")
 
 
@@ -257,7 +252,7 @@ def final_evaluation(model: DemoModel, tokenizer: DemoTokenizer, settings: Setti
     found = margins(model, tokenizer, asked)
     write_questions(eval_file, tokenizer, asked, found)
     log.line(f"{eval_file.name}: {sum(margin > 0 for margin in found)} of {len(found)} right with Q8_0 weights")
-    fresh = draw_questions(tokenizer, seed + 1, settings.eval_counts, settings.model.context_length)
+    fresh = draw_questions(tokenizer, seed + 1, dict.fromkeys(demo_text.TASKS, settings.eval_count), settings.model.context_length)
     log.line(f"Q8_0 weights, {len(fresh)} questions: {describe_accuracy(fresh, margins(model, tokenizer, fresh))}")
 
 
@@ -304,13 +299,7 @@ def main() -> None:
     rows = generator.collect(device)
     log.line(f"generated {rows[0].numel() / 1e6:.0f} M tokens in short rows, {rows[1].numel() / 1e6:.0f} M in long ones")
 
-    context = settings.model.context_length
-    probe = draw_questions(tokenizer, arguments.seed + 3, dict.fromkeys(demo_text.TASKS, 16), context)
-
-    def evaluate() -> str:
-        return "greedy: " + describe_accuracy(probe, margins(trainer.model, tokenizer, probe))
-
-    run_training(trainer, rows, settings, until - 2, arguments.seed, log, evaluate)
+    run_training(trainer, rows, settings, until - 2, arguments.seed, log)
     size = write_gguf(arguments.out, settings.model, tokenizer, export_weights(trainer.model))
     log.line(f"wrote {arguments.out.name}: {size} bytes")
     final_evaluation(trainer.model, tokenizer, settings, arguments.seed, arguments.out.parent / "eval.jsonl", log)
