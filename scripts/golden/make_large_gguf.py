@@ -2,7 +2,7 @@
 """Writes a GGUF file of a Llama's shape with random BF16 weights: Llama-3.1-8B's (16 GB), to measure how long a real file takes to load, or
 llama-272m's (0.5 GB), to measure beside others on a CPU.
 
-    scripts/golden/make_large_gguf.py FILE [--shape llama-3.1-8b|llama-272m] [--layers N]
+    scripts/golden/make_large_gguf.py FILE [--shape llama-3.1-8b|llama-272m]
 
 The vocabulary is made up: bytes and numbered words. Weights repeat one block of normal values, so that writing is as fast as the disk.
 """
@@ -22,10 +22,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("file")
     parser.add_argument("--shape", choices=SHAPES, default="llama-3.1-8b")
-    parser.add_argument("--layers", type=int, help="other than the shape's")
     args = parser.parse_args()
     hidden, ffn, heads, kv_heads, vocab, layers, context, rope_base = SHAPES[args.shape]
-    layers = args.layers or layers
     kv = hidden // heads * kv_heads
 
     writer = GgufWriter()

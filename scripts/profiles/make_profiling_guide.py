@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes the examples of the guide to the profiler from real runs, and checks that they are still what the program prints.
 
-    scripts/profiles/make_profiling_guide.py MINFER [--profiles FOLDER] [--no-runs] [--only NAME ...]
+    scripts/profiles/make_profiling_guide.py MINFER [--profiles FOLDER] [--no-runs]
     scripts/profiles/make_profiling_guide.py MINFER --check
 
 An example is a transcript: its lines that begin with `$ ` are run (`\\` continues one), and what stands below is replaced.
@@ -221,8 +221,6 @@ def update(guide, runner, arguments, faults):
     def replaced(match):
         kind, name, options, body = match.groups()
         begin = match.group(0)[:match.group(0).index("\n") + 1]
-        if arguments.only and name not in arguments.only:
-            return match.group(0)
         try:
             if kind == "table":
                 return f"{begin}{table_of(name)}<!-- end -->"
@@ -245,7 +243,6 @@ def main():
     parser.add_argument("minfer")
     parser.add_argument("--profiles", metavar="FOLDER")
     parser.add_argument("--no-runs", action="store_true")
-    parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--check", action="store_true")
     arguments = parser.parse_args()
     if arguments.profiles:
