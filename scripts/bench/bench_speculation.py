@@ -76,11 +76,10 @@ def measure(args, name):
     for turn in range(args.rounds):
         for way in list(found) if turn % 2 == 0 else list(found)[::-1]:
             found[way].append(run(args, model, prompts, at_once, ways.get(way, [])))
-    values = {key: {way: [run[key] for run in runs] for way, runs in found.items()} for key in ("output_throughput", "tokens_per_processor_s")}
-    ratios = {key: {way: [own / off for own, off in zip(rates, ways["off"])] for way, rates in ways.items()} for key, ways in values.items()}
     for way, runs in found.items():
-        rates, of_off = values["output_throughput"][way], ratios["output_throughput"][way]
-        by_processor, of_off_by_processor = values["tokens_per_processor_s"][way], ratios["tokens_per_processor_s"][way]
+        (rates, of_off), (by_processor, of_off_by_processor) = (
+            ([run[key] for run in runs], [run[key] / off[key] for run, off in zip(runs, found["off"])])
+            for key in ("output_throughput", "tokens_per_processor_s"))
         drafts = [[run.get("spec_decode_acceptance_rate"), run.get("spec_decode_acceptance_length"), run.get("spec_decode_draft_tokens", 0)] for run in runs]
         print(f"{name}: {way}: {spread(rates)} tok/s, {spread(of_off, 3)} of off, {spread(of_off_by_processor, 3)} by the processor's time; "
               f"last run (accepted share, tokens a check, drafts): {drafts[-1]}", flush=True)

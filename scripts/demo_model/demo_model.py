@@ -75,10 +75,7 @@ class Block(nn.Module):
 
     def _attention(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         q, k, v = (linear(x).unflatten(-1, (-1, self.config.head_size)).transpose(1, 2) for linear in (self.attn_q, self.attn_k, self.attn_v))
-        group = self.config.num_heads // self.config.num_kv_heads
-        k = apply_rope(k, cos, sin).repeat_interleave(group, dim=1)
-        v = v.repeat_interleave(group, dim=1)
-        mixed = F.scaled_dot_product_attention(apply_rope(q, cos, sin), k, v, is_causal=True)
+        mixed = F.scaled_dot_product_attention(apply_rope(q, cos, sin), apply_rope(k, cos, sin), v, is_causal=True, enable_gqa=True)
         return self.attn_output(mixed.transpose(1, 2).flatten(-2))
 
 

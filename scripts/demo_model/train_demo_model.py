@@ -256,7 +256,7 @@ def final_evaluation(model: DemoModel, tokenizer: DemoTokenizer, settings: Setti
     log.line(f"Q8_0 weights, {len(fresh)} questions: {describe_accuracy(fresh, margins(model, tokenizer, fresh))}")
 
 
-def parse_arguments() -> argparse.Namespace:
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, help="GGUF file (models/demo/minfer-demo.gguf; with --quick under build/demo-quick)")
     parser.add_argument("--log", type=Path, help="log file (the GGUF file's name with .log)")
@@ -265,19 +265,12 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--device", help="cuda or cpu (cuda where there is one)")
     parser.add_argument("--quick", action="store_true", help="a smaller model with a context of 256, to try the script")
     arguments = parser.parse_args()
-    folder = ROOT / ("build/demo-quick" if arguments.quick else "models/demo")
-    arguments.out = arguments.out or folder / "minfer-demo.gguf"
-    arguments.log = arguments.log or arguments.out.with_suffix(".log")
-    arguments.minutes = arguments.minutes or (1.0 if arguments.quick else 7.0)
-    return arguments
-
-
-def main() -> None:
-    arguments = parse_arguments()
-    log = Log(arguments.log)
+    file = arguments.out or ROOT / ("build/demo-quick" if arguments.quick else "models/demo") / "minfer-demo.gguf"
+    log = Log(arguments.log or file.with_suffix(".log"))
     settings = QUICK if arguments.quick else FULL
-    until = 60 * arguments.minutes
-    log.line(f"{time.strftime('%Y-%m-%d %H:%M:%S %Z')}, PyTorch {torch.__version__}, seed {arguments.seed}, {arguments.minutes} minutes")
+    minutes = arguments.minutes or (1.0 if arguments.quick else 7.0)
+    until = 60 * minutes
+    log.line(f"{time.strftime('%Y-%m-%d %H:%M:%S %Z')}, PyTorch {torch.__version__}, seed {arguments.seed}, {minutes} minutes")
     log.line(f"settings: {settings}")
     log.line(f"peak learning rate {PEAK_LEARNING_RATE}, recall rows {RECALL_SHARE}, loss weights {CLASS_WEIGHTS}")
 
@@ -300,9 +293,9 @@ def main() -> None:
     log.line(f"generated {rows[0].numel() / 1e6:.0f} M tokens in short rows, {rows[1].numel() / 1e6:.0f} M in long ones")
 
     run_training(trainer, rows, settings, until - 2, arguments.seed, log)
-    size = write_gguf(arguments.out, settings.model, tokenizer, export_weights(trainer.model))
-    log.line(f"wrote {arguments.out.name}: {size} bytes")
-    final_evaluation(trainer.model, tokenizer, settings, arguments.seed, arguments.out.parent / "eval.jsonl", log)
+    size = write_gguf(file, settings.model, tokenizer, export_weights(trainer.model))
+    log.line(f"wrote {file.name}: {size} bytes")
+    final_evaluation(trainer.model, tokenizer, settings, arguments.seed, file.parent / "eval.jsonl", log)
     log.line("done")
 
 

@@ -62,10 +62,6 @@ def _string(text: str) -> bytes:
     return struct.pack("<Q", len(text.encode())) + text.encode()
 
 
-def _padding(size: int) -> bytes:
-    return b"\0" * (-size % ALIGNMENT)
-
-
 class GgufWriter:
     """Collects metadata and tensors, then writes one file. Order is the order of adding."""
 
@@ -112,9 +108,8 @@ class GgufWriter:
                 out.write(_string(name))
                 # The file names the fastest dimension first.
                 out.write(struct.pack(f"<I{len(shape)}QIQ", len(shape), *reversed(shape), kind, offset))
-                offset += size + len(_padding(size))
-            out.write(_padding(out.tell()))
-            for *_, pieces in self._tensors:
+                offset += size + -size % ALIGNMENT
+            for pieces in ([], *(tensor[-1] for tensor in self._tensors)):
                 out.writelines(pieces)
-                out.write(_padding(out.tell()))  # also after the last one: readers may size the data section from the padded tensors
+                out.write(bytes(-out.tell() % ALIGNMENT))  # also after the last one: readers may size the data section from the padded tensors
             return out.tell()

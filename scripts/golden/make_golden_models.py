@@ -339,9 +339,7 @@ CHOICE_BIASES = ("e_score_correction_bias", "expert_bias")  # buffers
 TRANSPOSED_EXPERTS = ("GptOss", "Llama4")  # [num_experts, in, out]
 # Architectures whose converters reorder the rows of Q and K from halves to pairs.
 REORDERED = ("llama", "smollm3", "granite", "granitemoe", "internlm2")
-OTHER_NAMES = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight",
-               "model.norm.bias": "output_norm.bias", "lm_head.weight": "output.weight",
-               "model.embedding_norm.weight": "token_embd_norm.weight"}
+OTHER_NAMES = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output", "model.embedding_norm": "token_embd_norm"}
 
 
 def make_config(case, changes=None):
@@ -524,8 +522,9 @@ def gguf_tensors(case, weights):
     for name, weight in weights.items():
         if adds_one(case, name):
             weight = weight + np.float32(1.0)
-        if name in OTHER_NAMES:
-            tensors[OTHER_NAMES[name]] = weight
+        stem, kind = name.rsplit(".", 1)
+        if stem in OTHER_NAMES:
+            tensors[f"{OTHER_NAMES[stem]}.{kind}"] = weight
             continue
         _, _, layer, rest = name.split(".", 3)
         block = f"blk.{layer}."
