@@ -11,7 +11,6 @@ of --policies as --scheduling-policy. Requests are short prompts with some long 
 and, against "off", the median of the rounds' ratios; --out appends a line for each setting and rate with the values of every round.
 """
 
-import argparse
 import json
 import os
 import platform
@@ -21,7 +20,7 @@ import sys
 import tempfile
 import time
 
-from minfer_server import append_lines, load_test
+from minfer_server import append_lines, load_test, parser_of_rounds
 
 FIGURES = ["output_throughput", "request_goodput", "duration", "median_ttft_ms", "p95_ttft_ms", "p99_ttft_ms", "median_itl_ms", "p95_itl_ms", "p99_itl_ms",
            "mean_tpot_ms", "p99_e2el_ms"]
@@ -67,11 +66,9 @@ def report(rate, values):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minfer", required=True)
+    parser = parser_of_rounds(__doc__, 5)
     parser.add_argument("--model", default="")
     parser.add_argument("--rates", default="1,4,inf")
-    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--targets", default="10,25,50")
     parser.add_argument("--budgets", default="256")
     parser.add_argument("--policies", default="shortest")
@@ -82,7 +79,6 @@ def main():
     parser.add_argument("--output-len", type=int, default=64)
     parser.add_argument("--max-model-len", type=int, default=2048)
     parser.add_argument("--goodput", nargs="+", default=["ttft:1000", "tpot:50"])
-    parser.add_argument("--out")
     parser.add_argument("options", nargs="*", help="of minfer bench, behind --")
     args = parser.parse_args()
     settings = settings_of(args)

@@ -9,7 +9,6 @@ ratio to the run without speculation of the same round, with the range; likewise
 programs do to a machine that is not idle.
 """
 
-import argparse
 import json
 import os
 import platform
@@ -19,7 +18,7 @@ import sys
 import tempfile
 import time
 
-from minfer_server import append_lines, load_test, spread
+from minfer_server import append_lines, load_test, parser_of_rounds, spread
 
 
 def copying(index):
@@ -90,13 +89,10 @@ def measure(args, name):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minfer", required=True)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser = parser_of_rounds(__doc__, 7)
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--tokens", type=int, default=192, help="of each answer")
     parser.add_argument("--cases", help="parts of names, with semicolons between (default: all)")
-    parser.add_argument("--out")
     args = parser.parse_args()
     parts = args.cases.split(";") if args.cases else [""]
     for name in CASES:

@@ -14,7 +14,6 @@ On an H100 or H200, in less than a minute:
 Of a synthetic model's vocabulary the bytes alone have a text: masks have all of its bits, but finding one takes less than with a real one.
 """
 
-import argparse
 import concurrent.futures
 import json
 import platform
@@ -23,7 +22,7 @@ import sys
 import time
 import urllib.request
 
-from minfer_server import append_lines, spread, start, stop
+from minfer_server import append_lines, parser_of_rounds, spread, start, stop
 
 FORMS = {
     "free": {},
@@ -73,13 +72,10 @@ def neighbours(pool, url, fields, num_tokens):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minfer", required=True)
+    parser = parser_of_rounds(__doc__, 7)
     parser.add_argument("--model", default="")
-    parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--tokens", type=int, default=256)
     parser.add_argument("--forms", default=",".join(list(FORMS)[1:]), help="beside free answers, by commas: %(default)s")
-    parser.add_argument("--out")
     args = parser.parse_args()
     forms = {name: FORMS[name] for name in ["free", *args.forms.split(",")]}
     server, url = start(args.minfer, args.model)

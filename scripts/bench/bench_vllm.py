@@ -25,6 +25,7 @@ import gc
 import itertools
 import json
 import os
+import pathlib
 import random
 import sys
 import tempfile
@@ -75,13 +76,10 @@ MODELS = {
 
 
 def make_model_dir(name):
-    folder = tempfile.mkdtemp(prefix=f"{name}-")
-    config = MODELS[name]
-    ends = dict(bos_token_id=config["bos_token_id"], eos_token_id=config["eos_token_id"])
-    for file_name, content in (("config", config), ("generation_config", ends)):
-        with open(f"{folder}/{file_name}.json", "w", encoding="utf-8") as file:
-            json.dump(content, file)
-    return folder
+    folder, config = pathlib.Path(tempfile.mkdtemp(prefix=f"{name}-")), MODELS[name]
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "generation_config.json").write_text(json.dumps({key: config[key] for key in ("bos_token_id", "eos_token_id")}))
+    return str(folder)
 
 
 # vLLM's random weights are within 1e-3, also norms and biases. Then a router's bias, or bf16's rounding, chooses the same few experts for
@@ -111,15 +109,14 @@ def register():
 
 def add_plugin():
     """Lets all processes of vLLM find PLUGIN."""
-    folder = tempfile.mkdtemp(prefix="vllm-plugin-")
-    info = f"{folder}/minfer_weights-1.dist-info"
-    os.mkdir(info)
-    for path, text in ((f"{folder}/minfer_weights.py", PLUGIN), (f"{info}/METADATA", "Metadata-Version: 2.1\nName: minfer-weights\nVersion: 1\n"),
-                       (f"{info}/entry_points.txt", "[vllm.general_plugins]\nminfer_weights = minfer_weights:register\n")):
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
-    sys.path.append(folder)
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), folder]))
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="vllm-plugin-"))
+    info = folder / "minfer_weights-1.dist-info"
+    info.mkdir()
+    (folder / "minfer_weights.py").write_text(PLUGIN)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: minfer-weights\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[vllm.general_plugins]\nminfer_weights = minfer_weights:register\n")
+    sys.path.append(str(folder))
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(folder)]))
 
 
 def percentile(values, share):

@@ -1,5 +1,6 @@
 """What scripts that measure minfer share: a `minfer serve` for as long as it is needed, runs of `minfer bench`, and their results."""
 
+import argparse
 import json
 import re
 import statistics
@@ -26,6 +27,15 @@ def stop(server):
     server.terminate()
     if server.wait(60) != 0:
         sys.exit(f"minfer serve: exit code {server.returncode}")
+
+
+def parser_of_rounds(description, rounds):
+    """Of a script that measures ways in turns."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minfer", required=True)
+    parser.add_argument("--rounds", type=int, default=rounds)
+    parser.add_argument("--out", help="append the results to this file, one JSON object a line")
+    return parser
 
 
 def load_test(minfer, *options):

@@ -58,7 +58,6 @@ class Log:
     """Prints lines and keeps them in a file, with the seconds since the start."""
 
     def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
         self._file = open(path, "w", encoding="utf-8", buffering=1)
         self.start = time.monotonic()
 
@@ -266,6 +265,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a smaller model with a context of 256, to try the script")
     arguments = parser.parse_args()
     file = arguments.out or ROOT / ("build/demo-quick" if arguments.quick else "models/demo") / "minfer-demo.gguf"
+    file.parent.mkdir(parents=True, exist_ok=True)
     log = Log(arguments.log or file.with_suffix(".log"))
     settings = QUICK if arguments.quick else FULL
     minutes = arguments.minutes or (1.0 if arguments.quick else 7.0)
