@@ -9,22 +9,14 @@ scripts/build.sh release -DMINFER_TESTS=OFF -- minfer
 minfer=build/release/minfer
 profile=build/demo-profile.jsonl
 
-say() { printf '\n$ %s\n' "$*"; }
+say() { printf '\n$ %s\n' "$1"; }
+run() { say "$1"; eval "$1"; }
 
-say "$minfer run \"Once upon a time\" -n 120 --temperature 0.8 --seed 7"
-$minfer run "Once upon a time" -n 120 --temperature 0.8 --seed 7
-
-say "$minfer run --chat \"What is 23 plus 45?\""
-$minfer run --chat "What is 23 plus 45?" </dev/null
-
-say "$minfer bench -p 512 -n 128 -r 5"
-$minfer bench -p 512 -n 128 -r 5
-
-say "$minfer bench --num-prompts 32 --input-len 128 --output-len 64 --profile-out $profile"
-$minfer bench --num-prompts 32 --input-len 128 --output-len 64 --profile-out $profile
-
-say "$minfer profile report $profile"
-$minfer profile report $profile
+run "$minfer run \"Once upon a time\" -n 120 --temperature 0.8 --seed 7"
+run "$minfer run --chat \"What is 23 plus 45?\"" </dev/null
+run "$minfer bench -p 512 -n 128 -r 5"
+run "$minfer bench --num-prompts 32 --input-len 128 --output-len 64 --profile-out $profile"
+run "$minfer profile report $profile"
 
 say "$minfer serve --port 0 &"
 log=build/demo-serve.log

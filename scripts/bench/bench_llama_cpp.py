@@ -14,13 +14,13 @@ import argparse
 import datetime
 import json
 import os
-import platform
-import re
 import statistics
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from minfer_server import processor
 
 TYPES = ["bf16", "q8_0", "q4_k_m"]
 PROMPT, DECODE = 256, 64
@@ -50,11 +50,6 @@ def measure(command):
     lines = [json.loads(line) for line in output(*command).splitlines() if line.startswith("{")]
     return {"prefill": next(line["avg_ts"] for line in lines if line["n_prompt"] > 0 and line["n_gen"] == 0),
             "decode": next(line["avg_ts"] for line in lines if line["n_gen"] > 0)}
-
-
-def processor():
-    names = re.findall(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
-    return names[0] if names else platform.processor()
 
 
 def main():

@@ -11,16 +11,16 @@ of --policies as --scheduling-policy. Requests are short prompts with some long 
 and, against "off", the median of the rounds' ratios; --out appends a line for each setting and rate with the values of every round.
 """
 
-import argparse
 import json
 import os
 import platform
 import random
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
+
+from minfer_server import append_lines, load_test, parser_of_rounds
 
 FIGURES = ["output_throughput", "request_goodput", "duration", "median_ttft_ms", "p95_ttft_ms", "p99_ttft_ms", "median_itl_ms", "p95_itl_ms", "p99_itl_ms",
            "mean_tpot_ms", "p99_e2el_ms"]
@@ -38,16 +38,11 @@ def write_requests(path, args, seed):
 
 
 def run(args, options, rate, requests, seed):
-    command = [args.minfer, "bench"] + (["--model", args.model] if args.model else [])
-    command += ["--dataset", requests, "--request-rate", str(rate), "--seed", str(seed), "--num-warmups", "2", "--max-model-len", str(args.max_model_len),
-                "--metric-percentiles", "95,99", "--percentile-metrics", "ttft,tpot,itl,e2el", "--goodput", *args.goodput, "-o", "json", *options, *args.options]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode != 0:
-        sys.exit(f"{' '.join(command)}: {done.stderr}")
-    result = json.loads(done.stdout)
-    result = result[0] if isinstance(result, list) else result
+    result = load_test(args.minfer, *(["--model", args.model] if args.model else []), "--dataset", requests, "--request-rate", rate, "--seed", seed,
+                       "--num-warmups", 2, "--max-model-len", args.max_model_len, "--metric-percentiles", "95,99",
+                       "--percentile-metrics", "ttft,tpot,itl,e2el", "--goodput", *args.goodput, *options, *args.options)
     if result["failed"] > 0:
-        sys.exit(f"{' '.join(command)}: {result['failed']} requests failed: {result['error_counts']}")
+        sys.exit(f"{' '.join(options) or 'off'}: {result['failed']} requests failed: {result['error_counts']}")
     return result
 
 
@@ -71,11 +66,9 @@ def report(rate, values):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minfer", required=True)
+    parser = parser_of_rounds(__doc__, 5)
     parser.add_argument("--model", default="")
     parser.add_argument("--rates", default="1,4,inf")
-    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--targets", default="10,25,50")
     parser.add_argument("--budgets", default="256")
     parser.add_argument("--policies", default="shortest")
@@ -86,7 +79,6 @@ def main():
     parser.add_argument("--output-len", type=int, default=64)
     parser.add_argument("--max-model-len", type=int, default=2048)
     parser.add_argument("--goodput", nargs="+", default=["ttft:1000", "tpot:50"])
-    parser.add_argument("--out")
     parser.add_argument("options", nargs="*", help="of minfer bench, behind --")
     args = parser.parse_args()
     settings = settings_of(args)
@@ -103,14 +95,10 @@ def main():
                     for figure in FIGURES:
                         values[name][figure].append(round(result[figure], 3))
             report(rate, values)
-            if not args.out:
-                continue
-            with open(args.out, "a") as out:
-                for name, figures in values.items():
-                    line = {"benchmark": "scheduling", "model": args.model or "demo", "setting": name, "rate": rate, **figures,
-                            "machine": platform.processor() or platform.machine(), "cores": os.cpu_count(), "date": time.strftime("%Y-%m-%d"),
-                            "command": " ".join(sys.argv)}
-                    out.write(json.dumps(line) + "\n")
+            append_lines(args.out, (
+                {"benchmark": "scheduling", "model": args.model or "demo", "setting": name, "rate": rate, **figures,
+                 "machine": platform.processor() or platform.machine(), "cores": os.cpu_count(), "date": time.strftime("%Y-%m-%d"),
+                 "command": " ".join(sys.argv)} for name, figures in values.items()))
 
 
 if __name__ == "__main__":

@@ -19,29 +19,21 @@ import subprocess
 import sys
 import tempfile
 
-from minfer_server import start, stop
+from minfer_server import append_lines, load_test, processor, start, stop
 
 
-def run(command, **options):
-    result = subprocess.run(command, capture_output=True, text=True, **options)
-    if result.returncode != 0:
-        sys.exit(f"{' '.join(command)}: exit code {result.returncode}\n{result.stderr}")
-    return result.stdout
+def output(*command):
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
 
 
 def describe_machine():
-    def output(*command):
-        try:
-            return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-        except (OSError, subprocess.CalledProcessError):
-            return ""
-
-    with open("/proc/cpuinfo", encoding="utf-8") as info:
-        processor = next((line.split(":", 1)[1].strip() for line in info if line.startswith("model name")), "unknown")
     return {
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "commit": os.environ.get("MINFER_COMMIT") or output("git", "rev-parse", "HEAD"),
-        "processor": processor,
+        "processor": processor(),
         "cores": os.cpu_count(),
         "gpu": output("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader") or None,
         "load": os.getloadavg()[0],
@@ -67,20 +59,19 @@ def median_step(profile):
 
 
 def measure(args, interval):
-    load = ["--num-prompts", str(args.num_prompts), "--input-len", str(args.input_len), "--output-len", str(args.output_len),
-            "--max-concurrency", str(args.concurrency), "-o", "json"]
+    load = ["--num-prompts", args.num_prompts, "--input-len", args.input_len, "--output-len", args.output_len, "--max-concurrency", args.concurrency]
     model = ["--model", args.model] if args.model else []
     engine = [*model, "--stream-interval", str(interval), *args.engine_options]
     pairs, step = [], None
     for _ in range(args.repetitions):
-        offline = json.loads(run([args.minfer, "bench", *load, *engine]))
+        offline = load_test(args.minfer, *load, *engine)
         with tempfile.TemporaryDirectory() as folder:
             profile = os.path.join(folder, "steps.jsonl")
             server, url = start(args.minfer, "", ["--no-access-log", *engine, "--profile-out", profile], max_num_seqs=None)
-            served = json.loads(run([args.minfer, "bench", "--base-url", url, "--tokenizer", args.model or "demo", *load]))
+            served = load_test(args.minfer, "--base-url", url, "--tokenizer", args.model or "demo", *load)
             stop(server)
             step = median_step(profile)
-        pairs.append((offline[0] if isinstance(offline, list) else offline, served[0] if isinstance(served, list) else served))
+        pairs.append((offline, served))
         print(".", end="", file=sys.stderr, flush=True)
     ratios = [served["output_throughput"] / offline["output_throughput"] for offline, served in pairs]
     fields = ("output_throughput", "median_ttft_ms", "p99_ttft_ms", "median_itl_ms", "p99_itl_ms", "median_tpot_ms")
@@ -113,8 +104,7 @@ def main():
     parser.add_argument("engine_options", nargs="*", help="further options of bench and serve, behind --")
     args = parser.parse_args()
     if args.out and not os.path.exists(args.out):
-        with open(args.out, "w", encoding="utf-8") as out:
-            out.write(json.dumps(describe_machine()) + "\n")
+        append_lines(args.out, [describe_machine()])
     for interval in map(int, args.intervals.split(",")):
         result = measure(args, interval)
         host_us = sum(us for name, us in result["decode_step"]["host_us"].items() if name != "wait")
@@ -123,9 +113,7 @@ def main():
               f"ratio {result['ratio_median']:.3f} [{result['ratio_min']:.3f}, {result['ratio_max']:.3f}], "
               f"host {host_us:.0f} us of a step of {result['decode_step']['wall_us']:.0f}, "
               f"idle {100 * result['decode_step']['idle_share']:.1f} %, failed {result['failed']}")
-        if args.out:
-            with open(args.out, "a", encoding="utf-8") as out:
-                out.write(json.dumps(result) + "\n")
+        append_lines(args.out, [result])
 
 
 if __name__ == "__main__":

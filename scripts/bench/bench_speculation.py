@@ -9,17 +9,16 @@ ratio to the run without speculation of the same round, with the range; likewise
 programs do to a machine that is not idle.
 """
 
-import argparse
 import json
 import os
 import platform
 import random
 import resource
-import statistics
-import subprocess
 import sys
 import tempfile
 import time
+
+from minfer_server import append_lines, load_test, parser_of_rounds, spread
 
 
 def copying(index):
@@ -62,61 +61,44 @@ def run(args, model, prompts, at_once, options):
     with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as dataset:
         dataset.writelines(json.dumps({"prompt": prompt, "output_len": args.tokens}) + "\n" for prompt in prompts)
         dataset.flush()
-        command = [args.minfer, "bench", "--model", model, "--dataset", dataset.name, "--max-concurrency", str(at_once), "--kv-cache-memory", "512MiB",
-                   "--no-enable-prefix-caching", "--threads", str(args.threads), "-o", "json", *options]
         before = processor_s()
-        result = subprocess.run(command, capture_output=True, text=True, check=False)
-    if result.returncode:
-        sys.exit(f"{' '.join(command)}: {result.stderr}")
-    found = json.loads(result.stdout)
-    found = found[0] if isinstance(found, list) else found
+        found = load_test(args.minfer, "--model", model, "--dataset", dataset.name, "--max-concurrency", at_once, "--kv-cache-memory", "512MiB",
+                          "--no-enable-prefix-caching", "--threads", args.threads, *options)
     found["tokens_per_processor_s"] = found["total_output_tokens"] / (processor_s() - before)
     return found
-
-
-def spread(values, digits):
-    return f"{statistics.median(values):.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})"
 
 
 def measure(args, name):
     model, prompt, at_once, count, ways = CASES[name]
     prompts = [prompt(index) for index in range(count)]
-    rates = {way: [] for way in ("off", *ways)}
-    by_processor = {way: [] for way in rates}
-    lengths = {way: [] for way in rates}
+    found = {way: [] for way in ("off", *ways)}
     for turn in range(args.rounds):
-        order = list(rates) if turn % 2 == 0 else list(rates)[::-1]
-        for way in order:
-            found = run(args, model, prompts, at_once, ways.get(way, []))
-            rates[way].append(found["output_throughput"])
-            by_processor[way].append(found["tokens_per_processor_s"])
-            lengths[way].append([found.get("spec_decode_acceptance_rate"), found.get("spec_decode_acceptance_length"), found.get("spec_decode_draft_tokens", 0)])
-    for way, values in rates.items():
-        ratios = [own / off for own, off in zip(values, rates["off"])]
-        processor = [own / off for own, off in zip(by_processor[way], by_processor["off"])]
-        print(f"{name}: {way}: {spread(values, 1)} tok/s, {spread(ratios, 3)} of off, {spread(processor, 3)} by the processor's time; last run (accepted share, tokens a check, drafts): {lengths[way][-1]}", flush=True)
+        for way in list(found) if turn % 2 == 0 else list(found)[::-1]:
+            found[way].append(run(args, model, prompts, at_once, ways.get(way, [])))
+    for way, runs in found.items():
+        (rates, of_off), (by_processor, of_off_by_processor) = (
+            ([run[key] for run in runs], [run[key] / off[key] for run, off in zip(runs, found["off"])])
+            for key in ("output_throughput", "tokens_per_processor_s"))
+        drafts = [[run.get("spec_decode_acceptance_rate"), run.get("spec_decode_acceptance_length"), run.get("spec_decode_draft_tokens", 0)] for run in runs]
+        print(f"{name}: {way}: {spread(rates)} tok/s, {spread(of_off, 3)} of off, {spread(of_off_by_processor, 3)} by the processor's time; "
+              f"last run (accepted share, tokens a check, drafts): {drafts[-1]}", flush=True)
         yield {"benchmark": "speculation", "case": name, "model": model or "demo", "at_once": at_once, "prompts": count, "output_tokens": args.tokens,
-               "way": way, "options": ways.get(way, []), "tokens_per_s": values, "of_off": ratios, "tokens_per_processor_s": by_processor[way], "of_off_by_processor": processor, "drafts": lengths[way],
-               "machine": f"{os.cpu_count()} cores, {platform.machine()}", "date": time.strftime("%Y-%m-%d"), "command": " ".join(sys.argv)}
+               "way": way, "options": ways.get(way, []), "tokens_per_s": rates, "of_off": of_off, "tokens_per_processor_s": by_processor,
+               "of_off_by_processor": of_off_by_processor, "drafts": drafts, "machine": f"{os.cpu_count()} cores, {platform.machine()}",
+               "date": time.strftime("%Y-%m-%d"), "command": " ".join(sys.argv)}
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minfer", required=True)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser = parser_of_rounds(__doc__, 7)
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--tokens", type=int, default=192, help="of each answer")
     parser.add_argument("--cases", help="parts of names, with semicolons between (default: all)")
-    parser.add_argument("--out")
     args = parser.parse_args()
     parts = args.cases.split(";") if args.cases else [""]
     for name in CASES:
-        if not any(part in name for part in parts):
-            continue
-        for result in measure(args, name):
-            if args.out:
-                with open(args.out, "a") as out:
-                    out.write(json.dumps(result) + "\n")
+        if any(part in name for part in parts):
+            for result in measure(args, name):
+                append_lines(args.out, [result])
 
 
 if __name__ == "__main__":

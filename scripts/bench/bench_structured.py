@@ -14,7 +14,6 @@ On an H100 or H200, in less than a minute:
 Of a synthetic model's vocabulary the bytes alone have a text: masks have all of its bits, but finding one takes less than with a real one.
 """
 
-import argparse
 import concurrent.futures
 import json
 import platform
@@ -23,7 +22,7 @@ import sys
 import time
 import urllib.request
 
-from minfer_server import start
+from minfer_server import append_lines, parser_of_rounds, spread, start, stop
 
 FORMS = {
     "free": {},
@@ -72,18 +71,11 @@ def neighbours(pool, url, fields, num_tokens):
     return gaps[len(gaps) // 2], gaps[len(gaps) * 99 // 100]
 
 
-def spread(values):
-    return f"{statistics.median(values):.1f} ({min(values):.1f} to {max(values):.1f})"
-
-
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minfer", required=True)
+    parser = parser_of_rounds(__doc__, 7)
     parser.add_argument("--model", default="")
-    parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--tokens", type=int, default=256)
     parser.add_argument("--forms", default=",".join(list(FORMS)[1:]), help="beside free answers, by commas: %(default)s")
-    parser.add_argument("--out")
     args = parser.parse_args()
     forms = {name: FORMS[name] for name in ["free", *args.forms.split(",")]}
     server, url = start(args.minfer, args.model)
@@ -100,8 +92,7 @@ def main():
                     rates[name].append(throughput(pool, url, form, args.tokens))
                     gaps[name].append(neighbours(pool, url, form, args.tokens))
     finally:
-        server.terminate()
-        server.wait(60)
+        stop(server)
     for name in forms:
         ratio = [own / free for own, free in zip(rates[name], rates["free"])]
         p99 = [own[1] / free[1] for own, free in zip(gaps[name], gaps["free"])]
@@ -110,9 +101,7 @@ def main():
               f"{statistics.median(p99):.3f} of that beside free ones")
         results.append({"benchmark": "structured", "model": args.model or "demo", "form": name, "tokens_per_s": rates[name], "gaps_ms": gaps[name],
                         "machine": platform.processor() or platform.machine(), "date": time.strftime("%Y-%m-%d"), "command": " ".join(sys.argv)})
-    if args.out:
-        with open(args.out, "a") as out:
-            out.writelines(json.dumps(result) + "\n" for result in results)
+    append_lines(args.out, results)
 
 
 if __name__ == "__main__":

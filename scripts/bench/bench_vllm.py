@@ -19,16 +19,20 @@ the last request is sent at N / rate.
 """
 import argparse
 import asyncio
+import collections
 import fcntl
 import gc
+import itertools
 import json
 import os
+import pathlib
 import random
 import sys
 import tempfile
 import threading
 import time
 import traceback
+from dataclasses import dataclass, field
 
 for name, value in dict(
         VLLM_NO_USAGE_STATS="1", DO_NOT_TRACK="1", HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", VLLM_USE_FLASHINFER_SAMPLER="0",
@@ -72,13 +76,10 @@ MODELS = {
 
 
 def make_model_dir(name):
-    folder = tempfile.mkdtemp(prefix=f"{name}-")
-    config = MODELS[name]
-    ends = dict(bos_token_id=config["bos_token_id"], eos_token_id=config["eos_token_id"])
-    for file_name, content in (("config", config), ("generation_config", ends)):
-        with open(f"{folder}/{file_name}.json", "w", encoding="utf-8") as file:
-            json.dump(content, file)
-    return folder
+    folder, config = pathlib.Path(tempfile.mkdtemp(prefix=f"{name}-")), MODELS[name]
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "generation_config.json").write_text(json.dumps({key: config[key] for key in ("bos_token_id", "eos_token_id")}))
+    return str(folder)
 
 
 # vLLM's random weights are within 1e-3, also norms and biases. Then a router's bias, or bf16's rounding, chooses the same few experts for
@@ -108,15 +109,14 @@ def register():
 
 def add_plugin():
     """Lets all processes of vLLM find PLUGIN."""
-    folder = tempfile.mkdtemp(prefix="vllm-plugin-")
-    info = f"{folder}/minfer_weights-1.dist-info"
-    os.mkdir(info)
-    for path, text in ((f"{folder}/minfer_weights.py", PLUGIN), (f"{info}/METADATA", "Metadata-Version: 2.1\nName: minfer-weights\nVersion: 1\n"),
-                       (f"{info}/entry_points.txt", "[vllm.general_plugins]\nminfer_weights = minfer_weights:register\n")):
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
-    sys.path.append(folder)
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), folder]))
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="vllm-plugin-"))
+    info = folder / "minfer_weights-1.dist-info"
+    info.mkdir()
+    (folder / "minfer_weights.py").write_text(PLUGIN)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: minfer-weights\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[vllm.general_plugins]\nminfer_weights = minfer_weights:register\n")
+    sys.path.append(str(folder))
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(folder)]))
 
 
 def percentile(values, share):
@@ -124,22 +124,24 @@ def percentile(values, share):
     if not values:
         return 0.0
     values = sorted(values)
-    rank = share * (len(values) - 1)
-    below = int(rank)
-    above = min(below + 1, len(values) - 1)
-    return values[below] + (values[above] - values[below]) * (rank - below)
+    below, part = divmod(share * (len(values) - 1), 1)
+    above = values[min(int(below) + 1, len(values) - 1)]
+    return values[int(below)] + (above - values[int(below)]) * part
 
 
 def r(value, digits=3):
     return round(value, digits)
 
 
+@dataclass(slots=True)
 class Record:
     """One request: when it was due and sent, when its outputs came (seconds of perf_counter), and how many tokens they brought."""
-    __slots__ = ("due", "sent", "times", "counts", "done", "error")
-
-    def __init__(self, due):
-        self.due, self.sent, self.times, self.counts, self.done, self.error = due, None, [], [], False, None
+    due: float = 0.0
+    sent: float | None = None
+    times: list = field(default_factory=list)
+    counts: list = field(default_factory=list)
+    done: bool = False
+    error: str | None = None
 
     tokens = property(lambda self: sum(self.counts))
     ttft_ms = property(lambda self: (self.times[0] - self.sent) * 1e3)
@@ -148,53 +150,42 @@ class Record:
 
 
 class Bench:
-    def __init__(self, args, engine, emit):
+    def __init__(self, engine):
         from vllm import SamplingParams
+        from vllm.inputs.engine import tokens_input
         from vllm.sampling_params import RequestOutputKind
-        self.args, self.engine, self.emit = args, engine, emit
-        self.params_class, self.kinds = SamplingParams, RequestOutputKind
-        self.prefix, self.number = f"r{os.getpid()}", 0
-        try:  # a renderer's output; a raw prompt is deprecated, but also works
-            from vllm.inputs.engine import tokens_input
-            self.as_input = tokens_input
-        except ImportError:
-            self.as_input = lambda ids: {"prompt_token_ids": ids}
+        self.engine, self.params_class, self.kinds, self.as_input, self.number = engine, SamplingParams, RequestOutputKind, tokens_input, 0
 
     def prompts(self, count, length, seed):
         draw = random.Random(seed)
         return [draw.choices(range(1000, 100000), k=length) for _ in range(count)]
 
-    def params(self, out_len, kind):
-        return self.params_class(temperature=0.0, max_tokens=out_len, ignore_eos=True, detokenize=False, output_kind=kind)
-
-    async def send(self, prompt, params, record):
+    async def send(self, prompt, out_len, kind, record):
+        params = self.params_class(temperature=0.0, max_tokens=out_len, ignore_eos=True, detokenize=False, output_kind=kind)
         self.number += 1
-        clock, times = time.perf_counter, record.times
         try:
-            record.sent = clock()
-            async for out in self.engine.generate(self.as_input(prompt), params, f"{self.prefix}-{self.number}"):
-                count = len(out.outputs[0].token_ids) if out.outputs else 0
-                if count:
-                    times.append(clock())
-                    record.counts.append(count)
-                if out.finished:
-                    record.done = True
+            record.sent = time.perf_counter()
+            async for out in self.engine.generate(self.as_input(prompt), params, f"r{os.getpid()}-{self.number}"):
+                if out.outputs and out.outputs[0].token_ids:
+                    record.times.append(time.perf_counter())
+                    record.counts.append(len(out.outputs[0].token_ids))
+                record.done = out.finished
         except asyncio.CancelledError:
-            record.error = record.error or "abandoned"
+            record.error = "abandoned"
             raise
         except Exception as e:
-            if record.error is None:
-                record.error = f"{type(e).__name__}: {str(e)[:200]}"
+            record.error = f"{type(e).__name__}: {str(e)[:200]}"
 
-    async def gather(self, coroutines, timeout):
-        """True if all ended in time; the rest is cancelled, which aborts the requests."""
-        tasks = [asyncio.ensure_future(c) for c in coroutines]
+    async def finish(self, tasks, timeout):
+        """How many have not ended in time; they are cancelled, which aborts the requests."""
+        if not tasks:
+            return 0
         _, pending = await asyncio.wait(tasks, timeout=timeout)
         for task in pending:
             task.cancel()
         if pending:
             await asyncio.wait(pending, timeout=10)
-        return not pending
+        return len(pending)
 
     async def offline(self, count, length, out_len, seed, timeout):
         return (await self.answered(self.kinds.FINAL_ONLY, count, length, out_len, seed, timeout))[0]
@@ -202,15 +193,14 @@ class Bench:
     async def answered(self, kind, count, length, out_len, seed, timeout):
         """Seconds and records of requests that are sent at once."""
         prompts = self.prompts(count, length, seed)
-        params = self.params(out_len, kind)
-        records = [Record(0.0) for _ in prompts]
+        records = [Record() for _ in prompts]
         begin = time.perf_counter()
-        in_time = await self.gather([self.send(p, params, rec) for p, rec in zip(prompts, records)], timeout)
+        late = await self.finish([asyncio.ensure_future(self.send(p, out_len, kind, rec)) for p, rec in zip(prompts, records)], timeout)
         seconds = time.perf_counter() - begin
         tokens = sum(rec.tokens for rec in records)
-        if not in_time or tokens != count * out_len:
+        if late or tokens != count * out_len:
             errors = sorted({rec.error for rec in records if rec.error})[:3]
-            raise RuntimeError(f"{tokens} tokens of {count * out_len}, in time: {in_time}, errors: {errors}")
+            raise RuntimeError(f"{tokens} tokens of {count * out_len}, in time: {not late}, errors: {errors}")
         return seconds, records
 
     async def streamed_rate(self, count, length, out_len, seed, timeout):
@@ -242,15 +232,9 @@ class Bench:
     async def rate(self, rate, seconds, length, out_len, seed, grace=30.0):
         count = max(2, round(rate * seconds))
         draw = random.Random(seed)
-        due, at = [], 0.0
-        for _ in range(count):
-            at += draw.expovariate(rate)
-            due.append(at)
-        scale = count / rate / at
-        due = [t * scale for t in due]
+        due = list(itertools.accumulate(draw.expovariate(rate) for _ in range(count)))
         prompts = self.prompts(count, length, seed + 7)
-        params = self.params(out_len, self.kinds.DELTA)
-        records = [Record(t) for t in due]
+        records = [Record(t * count / rate / due[-1]) for t in due]
         clock, tasks = time.perf_counter, []
         gc.collect()
         begin = clock()
@@ -261,17 +245,10 @@ class Bench:
             if clock() > deadline:
                 record.error = "not sent in time"
                 continue
-            tasks.append(asyncio.ensure_future(self.send(prompt, params, record)))
+            tasks.append(asyncio.ensure_future(self.send(prompt, out_len, self.kinds.DELTA, record)))
             await asyncio.sleep(0)
-        pending = set(tasks)
-        if pending:
-            _, pending = await asyncio.wait(pending, timeout=max(0.0, deadline - clock()))
-        ended = clock()
-        for task in pending:
-            task.cancel()
-        if pending:
-            await asyncio.wait(pending, timeout=10)
-        return self.report(rate, records, begin, ended, len(pending), out_len)
+        abandoned = await self.finish(tasks, max(0.0, deadline - clock()))
+        return self.report(rate, records, begin, min(clock(), deadline), abandoned, out_len)
 
     @staticmethod
     def report(rate, records, begin, ended, abandoned, out_len):
@@ -288,10 +265,6 @@ class Bench:
         itl = [gap for rec in ok for gap in rec.itl_ms]
         late = [(rec.sent - begin - rec.due) * 1e3 for rec in records if rec.sent is not None]
         tokens, chunks = sum(rec.tokens for rec in ok), sum(len(rec.times) for rec in ok)
-        errors = {}
-        for rec in records:
-            if rec.error:
-                errors[rec.error] = errors.get(rec.error, 0) + 1
         # How full it was: the mean number of requests in flight (Little's law).
         in_flight = sum(rec.times[-1] - rec.sent for rec in ok) / duration if duration > 0 else 0.0
         return dict(
@@ -302,7 +275,7 @@ class Bench:
             median_tpot_ms=r(percentile(tpot, 0.5)), p90_tpot_ms=r(percentile(tpot, 0.9)), p99_tpot_ms=r(percentile(tpot, 0.99)),
             median_itl_ms=r(percentile(itl, 0.5)), p95_itl_ms=r(percentile(itl, 0.95)), p99_itl_ms=r(percentile(itl, 0.99)),
             out_tok_s=r(tokens / duration, 1), req_s=r(len(ok) / duration), mean_in_flight=r(in_flight, 1), tokens_per_output=r(tokens / chunks if chunks else 0.0),
-            short_outputs=sum(rec.tokens != out_len for rec in ok), p99_late_ms=r(percentile(late, 0.99)), errors=errors)
+            short_outputs=sum(rec.tokens != out_len for rec in ok), p99_late_ms=r(percentile(late, 0.99)), errors=collections.Counter(rec.error for rec in records if rec.error))
 
 
 async def run(args, emit, begin):
@@ -315,12 +288,8 @@ async def run(args, emit, begin):
     max_len = max([4096, *(context + 256 for context in args.contexts)])
     kw = dict(model=make_model_dir(args.model), load_format="dummy", skip_tokenizer_init=True, dtype="bfloat16", max_model_len=max_len,
               gpu_memory_utilization=args.mem, enable_prefix_caching=False, max_num_seqs=args.max_seqs, seed=0, disable_log_stats=True)
-    if args.fp8:
-        kw["quantization"] = "fp8"
-    if args.kv_cache_gib:
-        kw["kv_cache_memory_bytes"] = int(args.kv_cache_gib * 2**30)
-    if args.max_num_batched_tokens:
-        kw["max_num_batched_tokens"] = args.max_num_batched_tokens
+    asked = dict(quantization=args.fp8 and "fp8", kv_cache_memory_bytes=int(args.kv_cache_gib * 2**30), max_num_batched_tokens=args.max_num_batched_tokens)
+    kw |= {name: value for name, value in asked.items() if value}
     # Defaults depend on the usage context: 8,192 tokens a step for a server on an H200.
     try:
         engine = AsyncLLM.from_engine_args(AsyncEngineArgs(**kw), usage_context=UsageContext.OPENAI_API_SERVER)
@@ -329,25 +298,18 @@ async def run(args, emit, begin):
         emit(test="start", error=f"{type(e).__name__}: {str(e)[:500]}", start_seconds=r(time.perf_counter() - begin, 1))
         return 3
 
-    cfg = engine.vllm_config
-    info = dict(version=vllm.__version__, torch=torch.__version__, start_seconds=r(time.perf_counter() - begin, 1))
-    for key, value in dict(
-            max_num_batched_tokens=lambda: cfg.scheduler_config.max_num_batched_tokens, max_num_seqs=lambda: cfg.scheduler_config.max_num_seqs,
-            async_scheduling=lambda: cfg.scheduler_config.async_scheduling, chunked_prefill=lambda: cfg.scheduler_config.enable_chunked_prefill,
-            stream_interval=lambda: cfg.scheduler_config.stream_interval, prefix_caching=lambda: cfg.cache_config.enable_prefix_caching,
-            v2_model_runner=lambda: cfg.use_v2_model_runner, cudagraph_mode=lambda: str(cfg.compilation_config.cudagraph_mode),
-            capture_sizes=lambda: cfg.compilation_config.cudagraph_capture_sizes, quantization=lambda: cfg.model_config.quantization,
-            kv_cache_dtype=lambda: str(cfg.cache_config.cache_dtype), num_gpu_blocks=lambda: cfg.cache_config.num_gpu_blocks,
-            core=lambda: type(engine.engine_core).__name__).items():
-        try:
-            info[key] = value()
-        except Exception as e:
-            info[key] = f"? {type(e).__name__}"
-    emit(test="start", **info)
+    scheduler, cache, model = engine.vllm_config.scheduler_config, engine.vllm_config.cache_config, engine.vllm_config.model_config
+    compilation = engine.vllm_config.compilation_config
+    emit(test="start", version=vllm.__version__, torch=torch.__version__, start_seconds=r(time.perf_counter() - begin, 1),
+         max_num_batched_tokens=scheduler.max_num_batched_tokens, max_num_seqs=scheduler.max_num_seqs, async_scheduling=scheduler.async_scheduling,
+         chunked_prefill=scheduler.enable_chunked_prefill, stream_interval=scheduler.stream_interval, prefix_caching=cache.enable_prefix_caching,
+         v2_model_runner=engine.vllm_config.use_v2_model_runner, cudagraph_mode=str(compilation.cudagraph_mode),
+         capture_sizes=compilation.cudagraph_capture_sizes, quantization=model.quantization, kv_cache_dtype=str(cache.cache_dtype),
+         num_gpu_blocks=cache.num_gpu_blocks, core=type(engine.engine_core).__name__)
     if args.lock:
         lock = open(args.lock, "w", encoding="utf-8")
         fcntl.flock(lock, fcntl.LOCK_EX)  # until this process ends
-    bench = Bench(args, engine, emit)
+    bench = Bench(engine)
     status = 0
 
     async def part(name, needed_s, make):
@@ -396,23 +358,18 @@ async def run(args, emit, begin):
 
 def end_children():
     """Those of this process: an engine core that outlives it would keep the GPU's memory."""
-    try:
-        import psutil
-        children = psutil.Process().children(recursive=True)
-        for child in children:
-            child.terminate()
-        _, alive = psutil.wait_procs(children, timeout=5)
-        for child in alive:
-            child.kill()
-    except Exception:
-        traceback.print_exc()
+    import psutil
+    children = psutil.Process().children(recursive=True)
+    for child in children:
+        child.terminate()
+    _, alive = psutil.wait_procs(children, timeout=5)
+    for child in alive:
+        child.kill()
 
 
 def main():
+    numbers = lambda kind: lambda text: [kind(part) for part in text.split(",") if part]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    def numbers(kind):
-        return lambda text: [kind(part) for part in text.split(",") if part]
-
     parser.add_argument("--model", choices=sorted(MODELS), default="llama-3.1-8b", help="the shape")
     parser.add_argument("--fp8", action="store_true", help="weights quantised to FP8 (default: BF16)")
     parser.add_argument("--rates", type=numbers(float), default=[16, 20, 24, 28], help="requests a second, e.g. 16,20; empty: none")
@@ -455,12 +412,8 @@ def main():
     watchdog.start()
     status = 3
     try:
-        try:
-            import uvloop  # like vLLM's server
-            runner = uvloop.run
-        except ImportError:
-            runner = asyncio.run
-        status = runner(run(args, emit, begin))
+        import uvloop  # like vLLM's server
+        status = uvloop.run(run(args, emit, begin))
     except BaseException as e:
         traceback.print_exc()
         emit(test="end", error=f"{type(e).__name__}: {str(e)[:300]}")

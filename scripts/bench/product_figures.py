@@ -15,10 +15,7 @@ FEW_TOKENS = range(1, 17)  # bound by reading the weights
 def products(lines):
     """The benchmark's records among those of a results file; of a case measured twice the last one."""
     cases = {}
-    for line in lines:
-        if not line.strip():
-            continue
-        row = json.loads(line)
+    for row in map(json.loads, filter(str.strip, lines)):
         if "own_us" in row and "read_us" in row:
             cases[(row["type"], row["shape"], row["tokens"])] = row
     return list(cases.values())
@@ -33,11 +30,9 @@ def table(rows):
     lines = ["| product | tokens | us | lowest to highest | path | cuBLASLt us | us / cuBLASLt's | read us | read / us | floor us | floor / us |",
              "|---|---|---|---|---|---|---|---|---|---|---|"]
     for row in rows:
-        has_other = "cublaslt_us" in row
+        other = [f"{row['cublaslt_us']:.1f}", f"{row['own_us'] / row['cublaslt_us']:.2f}"] if "cublaslt_us" in row else ["", ""]
         cells = [f"{row['shape']} {row['rows']:,} x {row['cols']:,}", f"{row['tokens']:,}", f"{row['own_us']:.1f}",
-                 f"{row['own_us_lowest']:.1f} to {row['own_us_highest']:.1f}", row["path"],
-                 f"{row['cublaslt_us']:.1f}" if has_other else "", f"{row['own_us'] / row['cublaslt_us']:.2f}" if has_other else "",
-                 f"{row['read_us']:.1f}", f"{row['read_us'] / row['own_us']:.2f}", f"{row['floor_us']:.1f}",
+                 f"{row['own_us_lowest']:.1f} to {row['own_us_highest']:.1f}", row["path"], *other, f"{row['read_us']:.1f}", f"{row['read_us'] / row['own_us']:.2f}", f"{row['floor_us']:.1f}",
                  f"{row['floor_us'] / row['own_us']:.2f}"]
         lines.append("| " + " | ".join(cells) + " |")
     return lines

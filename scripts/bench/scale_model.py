@@ -11,15 +11,15 @@ engine/SCALE.md has the formulas and says which constants are measured, which ar
 """
 
 import argparse
+import itertools
 import json
 import math
-import os
+import pathlib
 import re
 import sys
-from dataclasses import dataclass
+from typing import NamedTuple
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-RESULTS = os.path.join(ROOT, "tests/benchmarks/results")
+RESULTS = pathlib.Path(__file__).resolve().parents[2] / "tests/benchmarks/results"
 BLOCK = re.compile(r"^<!-- table: ([^\n]+?) -->\n(.*?)^<!-- end -->$", re.M | re.S)
 
 GB, TFLOPS = 1e3, 1e6  # GB/s and TFLOP/s in the units above
@@ -58,8 +58,7 @@ CONSTANTS = {
 C = type("C", (), {name: value for name, (value, _, _) in CONSTANTS.items()})
 
 
-@dataclass(frozen=True)
-class Network:
+class Network(NamedTuple):
     """Between hosts. All of it is assumed."""
     name: str
     hop_us: float   # a small message from GPU to GPU
@@ -71,8 +70,7 @@ IB = Network("400 Gb/s a GPU", 10.0, 45 * GB, True)
 ETHERNET = Network("100 GbE a host", 40.0, 11 * GB, False)
 
 
-@dataclass(frozen=True)
-class Model:
+class Model(NamedTuple):
     """A decoder's shape; with experts, ffn is the width of one."""
     name: str
     layers: int
@@ -119,8 +117,7 @@ PROMPT = 2048    # tokens of a prompt in the tables of prefill
 HOST_GPUS = 8
 
 
-@dataclass(frozen=True)
-class Group:
+class Group(NamedTuple):
     """GPUs that share every product: `gpus` of each of `hosts` hosts."""
     gpus: int = 1
     hosts: int = 1
@@ -132,14 +129,9 @@ class Group:
 
 def weight_rate(tokens):
     """Reachable rate of weights in products with so many tokens; between measured ones by the logarithm."""
-    sizes = sorted(WEIGHT_RATE)
-    if tokens >= sizes[-1]:
-        return WEIGHT_RATE[sizes[-1]]
-    above = next(size for size in sizes if size > tokens)
-    below = max((size for size in sizes if size <= tokens), default=above)
-    if below == above:
-        return WEIGHT_RATE[above]
-    part = math.log(max(tokens, below) / below) / math.log(above / below)
+    tokens = min(max(tokens, min(WEIGHT_RATE)), max(WEIGHT_RATE))
+    below, above = next(pair for pair in itertools.pairwise(WEIGHT_RATE) if tokens <= pair[1])
+    part = math.log(tokens / below) / math.log(above / below)
     return WEIGHT_RATE[below] * (1 - part) + WEIGHT_RATE[above] * part
 
 
@@ -192,23 +184,19 @@ def head_us(model, sequences, group):
     return product_us(model.head_bytes() / n, sequences) + C.kernel_us + C.sample_us * sequences, moved / link
 
 
-def step_us(model, tokens, sequences, context, group, prefill=False, parts=False):
+def step_us(model, tokens, sequences, context, group, prefill=False):
+    """(computing, communication)"""
     layer, sums = layer_us(model, tokens, sequences, context, group, prefill)
     head, moved = head_us(model, sequences, group)
-    compute, comm = model.layers * layer + head + C.step_us, model.layers * sums + moved
-    return (compute, comm) if parts else compute + comm
+    return model.layers * layer + head + C.step_us, model.layers * sums + moved
 
 
 def decode_us(model, sequences, group, context=CONTEXT):
-    return step_us(model, sequences, sequences, context, group)
+    return sum(step_us(model, sequences, sequences, context, group))
 
 
 def prefill_us(model, group, prompts=1, length=PROMPT):
-    return step_us(model, prompts * length, prompts, length, group, prefill=True)
-
-
-def fits(model, group, stages=1):
-    return kv_tokens(model, group, stages) > 0
+    return sum(step_us(model, prompts * length, prompts, length, group, prefill=True))
 
 
 def kv_tokens(model, group, stages=1):
@@ -221,11 +209,6 @@ def kv_tokens(model, group, stages=1):
     return max(0, int(room / (model.kv_bytes() * layers / shared)))
 
 
-def can_divide(model, group):
-    """KV heads need not: where there are fewer, ranks hold the same ones."""
-    return model.heads % group.size() == 0
-
-
 def hop_us(model, tokens, gpus, network):
     """Hidden states from a stage to the next: each GPU sends its part, and the parts meet inside the host."""
     rate = network.rate * (gpus if network.per_gpu else 1)
@@ -233,20 +216,18 @@ def hop_us(model, tokens, gpus, network):
     return network.hop_us + tokens * model.hidden * BF16 / rate + meet
 
 
-def pipeline_us(model, sequences, stages, gpus, network, context=CONTEXT):
+def pipeline_us(model, sequences, stages, gpus, network):
     """Time between two tokens of a sequence, with the best number of micro-batches: (us, micro-batches)."""
-    group, best = Group(gpus), None
+    group, cycles = Group(gpus), []
     for micro in range(1, min(stages, sequences) + 1):
         m = math.ceil(sequences / micro)
-        layer, head = sum(layer_us(model, m, m, context, group)), sum(head_us(model, m, group)) + C.step_us
+        layer, head = sum(layer_us(model, m, m, CONTEXT, group)), sum(head_us(model, m, group)) + C.step_us
         hop = hop_us(model, m, gpus, network)
         latency = model.layers * layer + head + stages * hop
         # The last stage has the head and correspondingly fewer layers; a stage has a whole number of layers.
         slowest = max(math.ceil(model.layers / stages) * layer, (model.layers * layer + head) / stages) + hop
-        cycle = max(latency, micro * slowest)
-        if best is None or cycle < best[0]:
-            best = cycle, micro
-    return best
+        cycles.append((max(latency, micro * slowest), micro))
+    return min(cycles)
 
 
 # Experts
@@ -260,13 +241,12 @@ def experts_touched(model, tokens):
     return model.experts * (1 - (1 - model.used / model.experts) ** tokens)
 
 
-def moe_columns_us(model, sequences, group, context=CONTEXT):
+def moe_columns_us(model, sequences, group):
     """Every expert cut by columns over all GPUs, as minfer does: a decode step."""
     n = group.size()
-    touched = experts_touched(model, sequences)
-    routes = sequences * model.used
+    touched, routes = experts_touched(model, sequences), sequences * model.used
     attention = product_us(BF16 * model.attention_params() / n, sequences) + 2 * C.kernel_us
-    attention += attention_us(model, sequences, sequences, context, n, False) + C.rope_us
+    attention += attention_us(model, sequences, sequences, CONTEXT, n, False) + C.rope_us
     experts = product_us(touched * BF16 * model.ffn_params() / n, routes / touched, 2 * routes * model.ffn_params() / n)
     sums = 2 * all_reduce_us(sequences * model.hidden * BF16, group) if n > 1 else 2 * C.norm_us
     return model.layers * (attention + experts + C.moe_kernels * C.kernel_us + sums) + sum(head_us(model, sequences, group)) + C.step_us
@@ -284,13 +264,13 @@ def all_to_all_us(num_bytes, group):
     return max(inside, group.network.hop_us + outside / group.network.rate)
 
 
-def moe_experts_us(model, sequences, group, context=CONTEXT):
+def moe_experts_us(model, sequences, group):
     """Whole experts on each GPU, sequences divided among the GPUs for all else: a decode step."""
     n = group.size()
     own = math.ceil(sequences / n)
     touched, routes = experts_touched(model, sequences), sequences * model.used
     attention = product_us(BF16 * model.attention_params(), own) + 2 * C.kernel_us
-    attention += attention_us(model, own, own, context, 1, False) + C.rope_us + 2 * C.norm_us
+    attention += attention_us(model, own, own, CONTEXT, 1, False) + C.rope_us + 2 * C.norm_us
     read = max(1.0, min(model.experts / n, busiest(touched / n, n)))
     most = min(routes, busiest(routes / n, n))
     experts = product_us(read * BF16 * model.ffn_params(), routes / touched, 2 * most * model.ffn_params())
@@ -302,8 +282,6 @@ def moe_experts_us(model, sequences, group, context=CONTEXT):
 # Tables
 
 def number(value):
-    if value is None:
-        return "-"
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
@@ -328,48 +306,40 @@ def constants_table():
     return table(["constant", "value", "source"], rows)
 
 
-def measured(name, model, parallel, prompt, two_gpus):
-    """A median in tokens/s from a file of results."""
-    with open(os.path.join(RESULTS, name)) as file:
-        rows = [json.loads(line) for line in file if line.strip()]
-    found = [row["median_ts"] for row in rows
+def results(name):
+    return [json.loads(line) for line in (RESULTS / name).read_text().splitlines() if line]
+
+
+def measured(model, gpus, parallel, prompt=0):
+    """A median in tokens/s of the kept results."""
+    found = [row["median_ts"] for row in results("cuda-2026-11-22.jsonl" if gpus == 1 else "two-gpus-2026-11-22.jsonl")
              if "median_ts" in row and f"synthetic:llama-3.1-{model.name.lower()}:bf16" in row["command"]
-             and row["n_parallel"] == parallel and row["n_prompt"] == prompt and ("--tp 2" in row["command"]) == two_gpus]
+             and row["n_parallel"] == parallel and row["n_prompt"] == prompt and ("--tp 2" in row["command"]) == (gpus == 2)]
     if len(found) != 1:
-        sys.exit(f"{name}: {len(found)} results of {model.name}, {parallel} sequences, prompt {prompt}")
+        sys.exit(f"{len(found)} results of {model.name}, {gpus} GPUs, {parallel} sequences, prompt {prompt}")
     return found[0]
 
 
-def error_rows():
-    """(what, GPUs, calculated, measured, whether constants were fitted to this)."""
-    one, two = "cuda-2026-11-22.jsonl", "two-gpus-2026-11-22.jsonl"
+def errors_table():
     rows = []
-    for gpus, name in ((1, one), (2, two)):
-        group = Group(gpus)
+
+    def add(what, gpus, made, seen):
+        # Constants were fitted to one GPU alone.
+        rows.append([what, gpus, number(made), number(seen), f"{100 * (made / seen - 1):+.1f} %", "a fit" if gpus == 1 else "a prediction"])
+
+    for gpus in (1, 2):
         for parallel in (1, 8, 32, 64, 128):
             context = 64 if gpus == 1 and parallel == 1 else 576  # the middle of 128 tokens, after prompts of 512
-            rows.append((f"8B decode, {parallel}", gpus, parallel / decode_us(LLAMA_8B, parallel, group, context) * 1e6,
-                         measured(name, LLAMA_8B, parallel, 0, gpus == 2), gpus == 1))
-        rows.append(("8B prefill of 2,048", gpus, 2048 / prefill_us(LLAMA_8B, group) * 1e6,
-                     measured(name, LLAMA_8B, 1, 2048, gpus == 2), gpus == 1))
-    rows.append(("8B prefill, 4 x 2,048 a step", 2, 8192 / prefill_us(LLAMA_8B, Group(2), 4) * 1e6,
-                 measured(two, LLAMA_8B, 8, 2048, True), False))
+            add(f"8B decode, {parallel}", gpus, parallel / decode_us(LLAMA_8B, parallel, Group(gpus), context) * 1e6, measured(LLAMA_8B, gpus, parallel))
+        add("8B prefill of 2,048", gpus, 2048 / prefill_us(LLAMA_8B, Group(gpus)) * 1e6, measured(LLAMA_8B, gpus, 1, 2048))
+    add("8B prefill, 4 x 2,048 a step", 2, 8192 / prefill_us(LLAMA_8B, Group(2), 4) * 1e6, measured(LLAMA_8B, 2, 8, 2048))
     for parallel in (1, 8):
-        rows.append((f"70B decode, {parallel}", 2, parallel / decode_us(LLAMA_70B, parallel, Group(2), 544) * 1e6,
-                     measured(two, LLAMA_70B, parallel, 0, True), False))
-    return rows
-
-
-def errors_table():
-    rows = [[what, gpus, number(made), number(seen), f"{100 * (made / seen - 1):+.1f} %", "a fit" if fitted else "a prediction"]
-            for what, gpus, made, seen, fitted in error_rows()]
+        add(f"70B decode, {parallel}", 2, parallel / decode_us(LLAMA_70B, parallel, Group(2), 544) * 1e6, measured(LLAMA_70B, 2, parallel))
     return table(["tokens/s", "GPUs", "calculated", "measured", "error", "the calculated one is"], rows)
 
 
 def all_reduce_table():
-    with open(os.path.join(RESULTS, "two-gpus-2026-11-22.jsonl")) as file:
-        rows = [json.loads(line) for line in file]
-    seen = {row["bytes"]: max(row["us"]) for row in rows if row.get("what") == "fused"}
+    seen = {row["bytes"]: max(row["us"]) for row in results("two-gpus-2026-11-22.jsonl") if row.get("what") == "fused"}
     sizes = [1 << 15, 1 << 16, 1 << 18, 1 << 19, 1 << 20, 1 << 22, 1 << 24, 1 << 26]
     kb = lambda size: f"{size >> 10} KB" if size < 1 << 20 else f"{size >> 20} MB"
     return table(["us of one all-reduce", *map(kb, sizes)], [
@@ -384,15 +354,15 @@ def one_host_table():
     for model in DENSE:
         for gpus in (1, 2, 4, 8):
             group, room = Group(gpus), kv_tokens(model, Group(gpus))
+            rows.append([model.name, gpus, number(model.weight_bytes() / gpus / 1e9), tokens_of(room)])
             if room <= 0:
-                rows.append([model.name, gpus, number(model.weight_bytes() / gpus / 1e9), "does not fit", *"-----"])
+                rows[-1] += "-----"
                 continue
-            compute, comm = step_us(model, 1, 1, CONTEXT, group, parts=True)
+            compute, comm = step_us(model, 1, 1, CONTEXT, group)
             many = min(128, room // CONTEXT)
             decode = many / decode_us(model, many, group) * 1e6
-            rows.append([model.name, gpus, number(model.weight_bytes() / gpus / 1e9), tokens_of(room), number(1e6 / (compute + comm)),
-                         f"{100 * comm / (compute + comm):.0f} %", number(decode) + ("" if many == 128 else f" (at {many})"),
-                         number(PROMPT / prefill_us(model, group) * 1e6), number(prefill_us(model, group) / 1e3)])
+            rows[-1] += [number(1e6 / (compute + comm)), f"{100 * comm / (compute + comm):.0f} %", number(decode) + ("" if many == 128 else f" (at {many})"),
+                         number(PROMPT / prefill_us(model, group) * 1e6), number(prefill_us(model, group) / 1e3)]
     return table(["shape", "GPUs", "weights, GB a GPU", "KV tokens", "tokens/s, 1 sequence", "of it communication",
                   "tokens/s, 128 sequences", "prefill, tokens/s", "first token of 2,048, ms"], rows)
 
@@ -420,32 +390,32 @@ def layouts_table():
     return table(["shape", "replicas x GPUs", "1 sequence", *(f"{load:,}" for load in loads[1:])], rows)
 
 
+def tensor_rate(model, sequences, hosts, network, without):
+    """Tokens/s of all GPUs of the hosts; `without` where heads do not divide. KV heads need not: where there are fewer, ranks hold the
+    same ones."""
+    group = Group(HOST_GPUS, hosts, network)
+    return without if model.heads % group.size() else number(sequences / decode_us(model, sequences, group) * 1e6)
+
+
 def hosts_one_table():
     rows = []
-    for model in DENSE:
-        for hosts in (2, 4, 8, 16):
-            tensor = [number(1e6 / decode_us(model, 1, Group(HOST_GPUS, hosts, network)))
-                      if can_divide(model, Group(HOST_GPUS, hosts)) else "heads do not divide" for network in (IB, ETHERNET)]
-            pipeline = [number(1e6 / pipeline_us(model, 1, hosts, HOST_GPUS, network)[0]) for network in (IB, ETHERNET)]
-            rows.append([model.name, hosts, number(1e6 / decode_us(model, 1, Group(HOST_GPUS))), *tensor, *pipeline])
+    for model, hosts in itertools.product(DENSE, (2, 4, 8, 16)):
+        tensor = [tensor_rate(model, 1, hosts, network, "heads do not divide") for network in (IB, ETHERNET)]
+        pipeline = [number(1e6 / pipeline_us(model, 1, hosts, HOST_GPUS, network)[0]) for network in (IB, ETHERNET)]
+        rows.append([model.name, hosts, number(1e6 / decode_us(model, 1, Group(HOST_GPUS))), *tensor, *pipeline])
     return table(["shape", "hosts", "one host of them alone", f"tensor, {IB.name}", f"tensor, {ETHERNET.name}", f"pipeline, {IB.name}",
                   f"pipeline, {ETHERNET.name}"], rows)
 
 
 def hosts_many_table(sequences_a_host=64):
     rows = []
-    for model in DENSE:
-        for hosts in (2, 4, 8, 16):
-            total = sequences_a_host * hosts
-            data = total / decode_us(model, sequences_a_host, Group(HOST_GPUS)) * 1e6
-            group = Group(HOST_GPUS, hosts)
-            tensor = number(total / decode_us(model, total, group) * 1e6) if can_divide(model, group) else "-"
-            cells = []
-            for network in (IB, ETHERNET):
-                cycle, micro = pipeline_us(model, total, hosts, HOST_GPUS, network)
-                cells.append(f"{number(total / cycle * 1e6)} ({micro})")
-            rows.append([model.name, hosts, f"{total:,}", number(data), tensor, *cells,
-                         tokens_of(hosts * kv_tokens(model, Group(HOST_GPUS))), tokens_of(kv_tokens(model, Group(HOST_GPUS), hosts))])
+    for model, hosts in itertools.product(DENSE, (2, 4, 8, 16)):
+        total = sequences_a_host * hosts
+        data = total / decode_us(model, sequences_a_host, Group(HOST_GPUS)) * 1e6
+        pipelines = [pipeline_us(model, total, hosts, HOST_GPUS, network) for network in (IB, ETHERNET)]
+        rows.append([model.name, hosts, f"{total:,}", number(data), tensor_rate(model, total, hosts, IB, "-"),
+                     *(f"{number(total / cycle * 1e6)} ({micro})" for cycle, micro in pipelines),
+                     tokens_of(hosts * kv_tokens(model, Group(HOST_GPUS))), tokens_of(kv_tokens(model, Group(HOST_GPUS), hosts))])
     return table(["shape", "hosts", "sequences", "a replica a host", f"tensor, {IB.name}", f"pipeline, {IB.name} (micro-batches)",
                   f"pipeline, {ETHERNET.name}", "KV tokens, replicas", "KV tokens, pipeline"], rows)
 
@@ -456,13 +426,11 @@ SMALL_HOSTS = ((LLAMA_70B, 2, 1), (LLAMA_70B, 4, 1), (LLAMA_405B, 2, 4), (LLAMA_
 def small_hosts_table():
     rows = []
     for model, hosts, gpus in SMALL_HOSTS:
-        cells = []
-        for load in (1, 64):
-            for network in (IB, ETHERNET):
-                cells.append(number(load / decode_us(model, load, Group(gpus, hosts, network)) * 1e6))
-                cells.append(number(load / pipeline_us(model, load, hosts, gpus, network)[0] * 1e6))
+        times = [(load, us) for load in (1, 64) for network in (IB, ETHERNET)
+                 for us in (decode_us(model, load, Group(gpus, hosts, network)), pipeline_us(model, load, hosts, gpus, network)[0])]
         inside = decode_us(model, 1, Group(hosts * gpus)), decode_us(model, 64, Group(hosts * gpus))
-        rows.append([model.name, f"{hosts} x {gpus}", *cells, f"{1e6 / inside[0]:,.0f} and {64e6 / inside[1]:,.0f}"])
+        rows.append([model.name, f"{hosts} x {gpus}", *(number(load / us * 1e6) for load, us in times),
+                     f"{1e6 / inside[0]:,.0f} and {64e6 / inside[1]:,.0f}"])
     head = [f"{load}: {kind}, {network}" for load in (1, 64) for network in ("400 Gb/s", "100 GbE") for kind in ("tensor", "pipeline")]
     return table(["shape", "hosts x GPUs", *head, "all in one host: 1 and 64"], rows)
 
@@ -498,25 +466,21 @@ def disaggregation_table():
                   f"moving it, {ETHERNET.name}, ms"], rows)
 
 
-def first_load(better, most=4096):
-    """The smallest number of sequences for which it holds."""
-    return next((load for load in range(1, most + 1) if better(load)), None)
-
-
-def since(load):
-    return "always" if load == 1 else f"from {load} sequences"
+def since(better, step, never="never", most=4096, where=""):
+    """From which number of sequences on it holds: for that and for `step` more, since whole numbers of sequences make it jump."""
+    load = next((load for load in range(1, most + 1) if better(load) and better(load + step)), None)
+    return never if load is None else ("always" if load == 1 else f"from {load} sequences") + where
 
 
 def crossovers_table():
     rows = []
     for model in DENSE:
         for more, fewer in ((8, 4), (4, 2), (2, 1)):
-            if not fits(model, Group(fewer)):
+            if kv_tokens(model, Group(fewer)) <= 0:
                 continue
             beats = lambda load: (t := layout_us(model, load, fewer)) and (s := layout_us(model, load, more)) and t < s
-            load = first_load(lambda n: all(beats(m) for m in (n, n + HOST_GPUS)))
             rows.append([f"{model.name}: {HOST_GPUS // fewer} replicas of {fewer} give more than {HOST_GPUS // more} of {more}",
-                         f"{since(load)} on 8 GPUs" if load else "never, up to what fits"])
+                         since(beats, HOST_GPUS, "never, up to what fits", where=" on 8 GPUs")])
     for model in DENSE:
         alone = decode_us(model, 1, Group(HOST_GPUS))
         two = lambda hop: decode_us(model, 1, Group(HOST_GPUS, 2, Network("", hop, IB.rate, True)))
@@ -528,54 +492,33 @@ def crossovers_table():
         for network in (IB, ETHERNET):
             room = min(kv_tokens(model, Group(gpus, hosts)), kv_tokens(model, Group(gpus), hosts)) // CONTEXT
             ahead = lambda load: pipeline_us(model, load, hosts, gpus, network)[0] < decode_us(model, load, Group(gpus, hosts, network))
-            load = first_load(lambda n: all(ahead(m) for m in (n, n + hosts)), room)
             place = f"{model.name} on {hosts} hosts of {gpus} GPU{'s' * (gpus > 1)}, {network.name}"
-            rows.append([f"{place}: a pipeline gives more than tensor",
-                         since(load) if load else f"never, up to the {room} sequences that fit"])
+            rows.append([f"{place}: a pipeline gives more than tensor", since(ahead, hosts, f"never, up to the {room} sequences that fit", room)])
     for model in (MIXTRAL, QWEN_30B):
-        load = first_load(lambda n: all(moe_experts_us(model, m, Group(8)) < moe_columns_us(model, m, Group(8)) for m in (n, n + 16)))
-        rows.append([f"{model.name}: whole experts on 8 GPUs give more than columns of all", since(load) if load else "never"])
+        rows.append([f"{model.name}: whole experts on 8 GPUs give more than columns of all",
+                     since(lambda load: moe_experts_us(model, load, Group(8)) < moe_columns_us(model, load, Group(8)), 16)])
     return table(["what", "when"], rows)
 
 
 TABLES = {
-    "constants": constants_table,
-    "all-reduce": all_reduce_table,
-    "errors": errors_table,
-    "one-host": one_host_table,
-    "layouts": layouts_table,
-    "hosts-one": hosts_one_table,
-    "hosts-many": hosts_many_table,
-    "small-hosts": small_hosts_table,
-    "experts": experts_table,
-    "disaggregation": disaggregation_table,
-    "crossovers": crossovers_table,
-}
+    "constants": constants_table, "all-reduce": all_reduce_table, "errors": errors_table, "one-host": one_host_table, "layouts": layouts_table,
+    "hosts-one": hosts_one_table, "hosts-many": hosts_many_table, "small-hosts": small_hosts_table, "experts": experts_table,
+    "disaggregation": disaggregation_table, "crossovers": crossovers_table}
 
 
 def update(path, check):
     """Makes the tables of the file anew; returns what is wrong."""
-    with open(path) as file:
-        text = file.read()
-    found = [match.group(1) for match in BLOCK.finditer(text)]
-    faults = [f"{path}: no such table: {name}" for name in found if name not in TABLES]
-    faults += [f"{path}: table {name} is missing" for name in TABLES if name not in found]
-    if text.count("<!-- end -->") != len(found):
-        faults.append(f"{path}: a block has no begin or no end")
+    text = pathlib.Path(path).read_text()
+    blocks = dict(BLOCK.findall(text))
+    faults = [f"{path}: table {name} is missing, has no end, or there is none of that name" for name in blocks.keys() ^ TABLES.keys()]
     if faults:
         return faults
-
-    def replaced(match):
-        made = TABLES[match.group(1)]()
-        if check and made != match.group(2):
-            faults.append(f"{path}: table {match.group(1)} is not current: scripts/bench/scale_model.py --write {path} makes it anew")
-        return f"<!-- table: {match.group(1)} -->\n{made}<!-- end -->"
-
-    made = BLOCK.sub(replaced, text)
-    if not check and made != text:
-        with open(path, "w") as file:
-            file.write(made)
-    return faults
+    made = {name: make() for name, make in TABLES.items()}
+    if not check:
+        pathlib.Path(path).write_text(BLOCK.sub(lambda match: f"<!-- table: {match.group(1)} -->\n{made[match.group(1)]}<!-- end -->", text))
+        return []
+    return [f"{path}: table {name} is not current: scripts/bench/scale_model.py --write {path} makes it anew"
+            for name in blocks if blocks[name] != made[name]]
 
 
 def main():
@@ -588,13 +531,12 @@ def main():
     unknown = [name for name in arguments.tables if name not in TABLES]
     if unknown:
         parser.error(f"no such table: {', '.join(unknown)}; there are {', '.join(TABLES)}")
-    if (arguments.write or arguments.check) and arguments.tables:
-        parser.error("--write and --check take all tables of the file")
-    if arguments.write or arguments.check:
-        faults = update(arguments.write or arguments.check, check=bool(arguments.check))
-        for fault in faults:
-            print(fault)
-        sys.exit(1 if faults else 0)
+    if path := arguments.write or arguments.check:
+        if arguments.tables:
+            parser.error("--write and --check take all tables of the file")
+        faults = update(path, check=bool(arguments.check))
+        print("".join(f"{fault}\n" for fault in faults), end="")
+        sys.exit(bool(faults))
     for name in arguments.tables or TABLES:
         print(f"{name}\n\n{TABLES[name]()}")
 

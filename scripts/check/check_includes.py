@@ -6,47 +6,41 @@ server/ and models/decoder/ folders of any depth include each other in no circle
 offending line and exits 1 if there is one.
 """
 
+import fnmatch
 import re
 import sys
 from pathlib import Path
 
 ORDER = ["kernels", "profiling", "models", "engine", "server"]
-INCLUDE = re.compile(r'^\s*#\s*include\s+["<]((?:%s|tests)/[^">]+)[">]' % "|".join(ORDER))
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+["<]((?:%s|tests)/[^">]+)[">]' % "|".join(ORDER))
 WITHOUT_CIRCLES = ["kernels", "models/decoder", "engine", "server"]
 # The folders of the server that these folders may include, beside themselves.
 LEAVES = {"server/http": [], "server/api": [], "server/terminal": [], "server/dialects/*": ["server/api/", "server/http/"]}
-SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}
 
 
-def offences(root: Path) -> list[str]:
-    found = []
-    for rank, folder in enumerate(ORDER):
-        allowed = set(ORDER[: rank + 1])
-        for path in sorted((root / folder).rglob("*")):
-            if path.suffix not in SUFFIXES:
-                continue
-            for number, line in enumerate(path.read_text().splitlines(), 1):
-                match = INCLUDE.match(line)
-                if match and match.group(1).split("/")[0] not in allowed:
-                    found.append(f"{path.relative_to(root)}:{number}: {folder}/ may not include {match.group(1)}")
-    for pattern, others in LEAVES.items():
-        for leaf in [path for path in sorted(root.glob(pattern)) if path.is_dir()]:
-            own = f"{leaf.relative_to(root)}/"
-            for path in [path for path in sorted(leaf.rglob("*")) if path.suffix in SUFFIXES]:
-                for included in re.findall(r'#include "(server/[^"]+)"', path.read_text()):
-                    if not included.startswith((own, *others)):
-                        found.append(f"{path.relative_to(root)}: {own} may not include {included}")
-    return found
+def includes_of(root: Path) -> list[tuple[Path, int, str]]:
+    """The file, the line and the project header of each include."""
+    files = (path for folder in ORDER for path in sorted((root / folder).rglob("*")) if path.suffix in (".h", ".cpp", ".cu", ".cuh"))
+    return [(path.relative_to(root), number, match.group(1)) for path in files
+            for number, line in enumerate(path.read_text().splitlines(), 1) if (match := INCLUDE.match(line))]
 
 
-def circle(root: Path, base: str) -> list[str]:
+def is_allowed(path: Path, included: str) -> bool:
+    for leaf, others in LEAVES.items():
+        own = "/".join(path.parts[: leaf.count("/") + 1]) + "/"
+        if fnmatch.fnmatch(own, leaf + "/") and own != f"{path}/" and included.startswith("server/") and not included.startswith((own, *others)):
+            return False
+    return included.split("/")[0] in ORDER[: ORDER.index(path.parts[0]) + 1]
+
+
+def circle(includes: list[tuple[Path, int, str]], base: str) -> list[str]:
     """The folders in and below `base` that include each other in a circle, and those that include them."""
     included: dict[str, set[str]] = {}
-    for path in (root / base).rglob("*"):
-        if path.suffix in SUFFIXES:
-            own = str(path.parent.relative_to(root))
-            others = re.findall(rf'#include "({base}(?:/[^"/]+)*)/[^"/]+"', path.read_text())
-            included.setdefault(own, set()).update(set(others) - {own})
+    for path, _, header in includes:
+        if path.is_relative_to(base):
+            others = included.setdefault(str(path.parent), set())
+            if Path(header).is_relative_to(base) and Path(header).parent != path.parent:
+                others.add(str(Path(header).parent))
     while free := [folder for folder, others in included.items() if not others & included.keys()]:
         for folder in free:
             del included[folder]
@@ -59,10 +53,9 @@ def main() -> int:
     if missing:
         print(f"check_includes: {root} has no folder {', '.join(missing)}", file=sys.stderr)
         return 2
-    found = offences(root)
-    for base in WITHOUT_CIRCLES:
-        if folders := circle(root, base):
-            found.append(f"folders in a circle of includes, or above one: {', '.join(folders)}")
+    includes = includes_of(root)
+    found = [f"{path}:{number}: may not include {included}" for path, number, included in includes if not is_allowed(path, included)]
+    found += [f"folders in a circle of includes, or above one: {', '.join(folders)}" for base in WITHOUT_CIRCLES if (folders := circle(includes, base))]
     print("\n".join(found) if found else "check_includes: dependencies go one way")
     return 1 if found else 0
 

@@ -28,13 +28,6 @@ BLOCK_SHARED_KIB = 99  # for these targets: see kernels/cuda/device/block_shared
 TARGETS = ("sm_86", "sm_89", "sm_120")
 
 
-def entries_of(build):
-    entries = json.loads((build / "compile_commands.json").read_text())
-    if not any(entry["file"].endswith(".cu") for entry in entries):
-        sys.exit(f"{build}: no CUDA code is configured there")
-    return entries
-
-
 def device_command(entry, target, output):
     """The command of an object file, changed to compile its device code alone for the target."""
     command = re.sub(r"--generate-code=\S+", "", entry["command"])
@@ -72,37 +65,29 @@ def compile_objects(build, entries):
     """Objects of the build, as it compiles them."""
     begin = time.monotonic()
     outputs = [re.search(r"\s-o\s+(\S+)", entry["command"]).group(1) for entry in entries]
-    if outputs:
-        command = ["cmake", "--build", str(build), "-j", str(os.cpu_count()), "--target", *outputs]
-        if subprocess.run(command, env=environment()).returncode != 0:
-            return False
+    if outputs and subprocess.run(["cmake", "--build", str(build), "-j", str(os.cpu_count()), "--target", *outputs]).returncode != 0:
+        return False
     print(f"{len(outputs)} files with code for CUDA that changed compile ({time.monotonic() - begin:.0f} s)", flush=True)
     return True
-
-
-def environment():
-    return os.environ | {"CCACHE_BASEDIR": str(ROOT), "CCACHE_NOHASHDIR": "1", "CCACHE_IGNOREOPTIONS": "-fmacro-prefix-map=*"}
 
 
 def compile_device_code(target, entries):
     begin = time.monotonic()
     launcher = [ccache] if (ccache := shutil.which("ccache")) else []
-    failures = []
+    num_failed = 0
     with tempfile.TemporaryDirectory() as outputs, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
 
         def compile_one(index):
             command = shlex.split(device_command(entries[index], target, pathlib.Path(outputs) / f"{index}.cubin"))
             known = command if "ccache" in command[0] else launcher + command
-            return subprocess.run(known, cwd=entries[index]["directory"], env=environment(), capture_output=True, text=True)
+            return subprocess.run(known, cwd=entries[index]["directory"], capture_output=True, text=True)
 
         for entry, result in zip(entries, pool.map(compile_one, range(len(entries)))):
             if result.returncode != 0:
-                failures.append(f"{entry['file']}:\n{result.stderr or result.stdout}")
-    for failure in failures:
-        print(failure, file=sys.stderr)
-    print(f"{target}: {len(entries) - len(failures)} of {len(entries)} files with kernels compile ({time.monotonic() - begin:.0f} s)",
-          flush=True)
-    return not failures
+                num_failed += 1
+                print(f"{entry['file']}:\n{result.stderr or result.stdout}", file=sys.stderr)
+    print(f"{target}: {len(entries) - num_failed} of {len(entries)} files with kernels compile ({time.monotonic() - begin:.0f} s)", flush=True)
+    return num_failed == 0
 
 
 def main():
@@ -115,8 +100,11 @@ def main():
         parser.error(f"expected targets of {', '.join(TARGETS)}, found {', '.join(sorted(unknown))}")
     if bool(arguments.targets) == bool(arguments.since):
         parser.error("expected either targets or --since COMMIT")
-    entries = entries_of(arguments.build)
+    entries = json.loads((arguments.build / "compile_commands.json").read_text())
     kernels = [entry for entry in entries if entry["file"].endswith(".cu")]
+    if not kernels:
+        sys.exit(f"{arguments.build}: no CUDA code is configured there")
+    os.environ.update({"CCACHE_BASEDIR": str(ROOT), "CCACHE_NOHASHDIR": "1", "CCACHE_IGNOREOPTIONS": "-fmacro-prefix-map=*"})
     if not arguments.since:
         passed = [compile_device_code(target, kernels) for target in arguments.targets]
         sys.exit(0 if all(passed) else 1)

@@ -14,25 +14,17 @@ SOURCES = {".h", ".cpp", ".cu", ".cuh", ".inc", ".py", ".sh", ".js", ".css", ".h
 FOLDERS = ["kernels", "profiling", "models", "engine", "server", "scripts", "tests"]
 
 
-def tracked_files(root):
-    listed = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=root, check=True,
-                            capture_output=True, text=True).stdout
-    paths = (pathlib.PurePath(name) for name in listed.split("\0") if name)
-    return [path for path in paths if path.suffix in SOURCES and path.parts[0] in FOLDERS and (root / path).is_file()]
-
-
 def count(root, rooms):
     """{folder: [files, lines]} in the order of reading; with `rooms` folders inside folders by themselves."""
+    listed = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=root, check=True,
+                            capture_output=True, text=True).stdout
     counts = collections.defaultdict(lambda: [0, 0])
-    for path in tracked_files(root):
-        folder = str(path.parent) if rooms else path.parts[0]
-        counts[folder][0] += 1
-        counts[folder][1] += (root / path).read_bytes().count(b"\n")
+    for path in map(pathlib.PurePath, listed.split("\0")):
+        if path.suffix in SOURCES and path.parts[0] in FOLDERS and (root / path).is_file():
+            folder = str(path.parent) if rooms else path.parts[0]
+            counts[folder][0] += 1
+            counts[folder][1] += (root / path).read_bytes().count(b"\n")
     return dict(sorted(counts.items(), key=lambda item: (FOLDERS.index(item[0].split("/")[0]), item[0])))
-
-
-def print_row(name, files, lines):
-    print(f"{name:<28} {files:>6} {lines:>8,}")
 
 
 def main():
@@ -42,13 +34,12 @@ def main():
     arguments = parser.parse_args()
     root = pathlib.Path(__file__).resolve().parents[2]
     counts = count(root, arguments.rooms)
-    print(f"{'folder':<28} {'files':>6} {'lines':>8}")
-    for folder, (files, lines) in counts.items():
-        print_row(folder, files, lines)
     without_tests = [numbers for folder, numbers in counts.items() if folder.split("/")[0] != "tests"]
-    for name, rows in (("all but tests", without_tests), ("all", counts.values())):
-        print_row(name, *(sum(column) for column in zip(*rows)))
-    return int(arguments.most is not None and sum(lines for _, lines in without_tests) > arguments.most)
+    sums = {name: [sum(column) for column in zip(*rows)] for name, rows in (("all but tests", without_tests), ("all", counts.values()))}
+    print(f"{'folder':<28} {'files':>6} {'lines':>8}")
+    for name, (files, lines) in (counts | sums).items():
+        print(f"{name:<28} {files:>6} {lines:>8,}")
+    return int(arguments.most is not None and sums["all but tests"][1] > arguments.most)
 
 
 if __name__ == "__main__":

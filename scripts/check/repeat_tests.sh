@@ -39,11 +39,7 @@ one_core_rounds=${rounds[2]:-$(((rounds[0] + 3) / 4))}
 # Enough to keep every core busy, and at least two.
 busy_count=$(($(nproc) > 2 ? $(nproc) : 2))
 busy=()
-end_busy() {
-  [ ${#busy[@]} -eq 0 ] || kill "${busy[@]}" 2>/dev/null || true
-  busy=()
-}
-trap end_busy EXIT
+trap '[ ${#busy[@]} -eq 0 ] || kill "${busy[@]}"' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
@@ -53,31 +49,26 @@ scripts/build.sh "$preset" -DMINFER_TESTS=ON ${wanted:+-- "${wanted[@]}"}
 mkdir -p "$out"
 rm -f "$out"/{idle,busy,one-core}-*.log
 failed_tests=build/$preset/Testing/Temporary/LastTestsFailed.log  # lines NUMBER:NAME, of ctest: a shard of a folder, or a test of its own
-failures=$out/failures.txt                                        # lines CONDITION ROUND NAME
+failures=$out/failures.txt                                        # lines NAME, CONDITION and LOG, with tabs between
 : >"$failures"
 
 # One round: run_round CONDITION ROUND ROUNDS COMMAND...; the command runs ctest.
 run_round() {
-  local condition=$1 round=$2 all=$3 log status=0 start=$SECONDS failed=0 name
+  local condition=$1 log=$out/$1-$2.log status=0 start=$SECONDS names
+  local round="$condition: round $2 of $3"
   shift 3
-  log=$out/$condition-$round.log
   rm -f "$failed_tests"
   "$@" ctest --preset "$preset" --no-tests=error --output-on-failure -j "$jobs" "${chosen[@]}" >"$log" 2>&1 || status=$?
   if [ $status -eq 0 ]; then
     rm "$log"
-    echo "$condition: round $round of $all passed in $((SECONDS - start)) s"
+    echo "$round passed in $((SECONDS - start)) s"
     return
   fi
   # A shard that failed, and its failed tests: none if the shard broke off.
-  while read -r name; do
-    echo "$condition $round $name" >>"$failures"
-    failed=$((failed + 1))
-  done < <({ sed -n 's/^\[  FAILED  \] \([^ ,]*\).* ms)$/\1/p' "$log"
-             [ ! -s "$failed_tests" ] || cut -d: -f2 "$failed_tests"; } | sort -u)
-  if [ $failed -eq 0 ]; then
-    echo "$condition $round (ctest itself: exit status $status)" >>"$failures"
-  fi
-  echo "$condition: round $round of $all FAILED in $((SECONDS - start)) s: $failed tests, see $log"
+  names=$({ sed -n 's/^\[  FAILED  \] \([^ ,]*\).* ms)$/\1/p' "$log"
+            [ ! -s "$failed_tests" ] || cut -d: -f2 "$failed_tests"; } | sort -u)
+  echo "$round FAILED in $((SECONDS - start)) s: $(grep -c . <<<"$names") tests, see $log"
+  sed "s|\$|\t$condition\t$log|" <<<"${names:-(ctest itself: exit status $status)}" >>"$failures"
 }
 
 for ((i = 1; i <= idle_rounds; i++)); do run_round idle $i "$idle_rounds"; done
@@ -87,7 +78,8 @@ if [ "$busy_rounds" -gt 0 ]; then
     busy+=($!)
   done
   for ((i = 1; i <= busy_rounds; i++)); do run_round busy $i "$busy_rounds"; done
-  end_busy
+  kill "${busy[@]}"
+  busy=()
 fi
 core=$(taskset -cp $$ | sed 's/.*: \([0-9]*\).*/\1/')  # the first core that this process may use
 for ((i = 1; i <= one_core_rounds; i++)); do run_round one-core $i "$one_core_rounds" taskset -c "$core"; done
@@ -99,13 +91,9 @@ if [ ! -s "$failures" ]; then
   exit
 fi
 echo "failed at least once: $ran"
-cut -d' ' -f3- "$failures" | sort -u | while read -r name; do
-  echo "  $name"
-  for condition in idle busy one-core; do
-    awk -v condition=$condition -v name="$name" -v out="$out" '
-      $1 == condition { test = $0; sub(/^[^ ]+ [^ ]+ /, "", test)
-                        if (test == name) { count++; logs = logs " " out "/" $1 "-" $2 ".log" } }
-      END { if (count) printf "    %s: %d times:%s\n", condition, count, logs }' "$failures"
-  done
-done
+sort "$failures" | awk -F'\t' '
+  function report() { if (count) printf "    %s: %d times:%s\n", condition, count, logs }
+  $1 != name || $2 != condition { report(); if ($1 != name) print "  " $1; name = $1; condition = $2; count = 0; logs = "" }
+  { count++; logs = logs " " $3 }
+  END { report() }'
 exit 1

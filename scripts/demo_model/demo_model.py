@@ -8,7 +8,7 @@ import math
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable, Iterable
+from typing import Callable
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from demo_tokenizer import DemoTokenizer
 sys.path.append(str(Path(__file__).resolve().parents[1] / "golden"))
-from gguf_writer import GgufWriter, TensorType, ValueType, dequantize_q8_0, quantize_q8_0
+from gguf_writer import GgufWriter, TensorType, dequantize_q8_0, quantize_q8_0
 
 FILE_TYPE_MOSTLY_Q8_0 = 7  # general.file_type, as llama.cpp numbers it
 
@@ -50,17 +50,6 @@ def apply_rope(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.stack((even * cos - odd * sin, even * sin + odd * cos), -1).flatten(-2).to(x.dtype)
 
 
-class RmsNorm(nn.Module):
-    def __init__(self, size: int, epsilon: float) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(size))
-        self.epsilon = epsilon
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = x.float()
-        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.epsilon) * self.weight
-
-
 class Block(nn.Module):
     """Grouped-query attention and a SwiGLU feed-forward network, each normalised before and added to the residual stream."""
 
@@ -68,12 +57,12 @@ class Block(nn.Module):
         super().__init__()
         self.config = config
         width, kv_width = config.num_heads * config.head_size, config.num_kv_heads * config.head_size
-        self.attn_norm = RmsNorm(config.hidden, config.norm_epsilon)
+        self.attn_norm = nn.RMSNorm(config.hidden, config.norm_epsilon)
         self.attn_q = nn.Linear(config.hidden, width, bias=False)
         self.attn_k = nn.Linear(config.hidden, kv_width, bias=False)
         self.attn_v = nn.Linear(config.hidden, kv_width, bias=False)
         self.attn_output = nn.Linear(width, config.hidden, bias=False)
-        self.ffn_norm = RmsNorm(config.hidden, config.norm_epsilon)
+        self.ffn_norm = nn.RMSNorm(config.hidden, config.norm_epsilon)
         self.ffn_gate = nn.Linear(config.hidden, config.ffn, bias=False)
         self.ffn_up = nn.Linear(config.hidden, config.ffn, bias=False)
         self.ffn_down = nn.Linear(config.ffn, config.hidden, bias=False)
@@ -85,14 +74,8 @@ class Block(nn.Module):
         return x + self.ffn_down(F.silu(self.ffn_gate(normed)) * self.ffn_up(normed))
 
     def _attention(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        q, k, v = (
-            linear(x).unflatten(-1, (-1, self.config.head_size)).transpose(1, 2)
-            for linear in (self.attn_q, self.attn_k, self.attn_v)
-        )
-        group = self.config.num_heads // self.config.num_kv_heads
-        k = apply_rope(k, cos, sin).repeat_interleave(group, dim=1)
-        v = v.repeat_interleave(group, dim=1)
-        mixed = F.scaled_dot_product_attention(apply_rope(q, cos, sin), k, v, is_causal=True)
+        q, k, v = (linear(x).unflatten(-1, (-1, self.config.head_size)).transpose(1, 2) for linear in (self.attn_q, self.attn_k, self.attn_v))
+        mixed = F.scaled_dot_product_attention(apply_rope(q, cos, sin), apply_rope(k, cos, sin), v, is_causal=True, enable_gqa=True)
         return self.attn_output(mixed.transpose(1, 2).flatten(-2))
 
 
@@ -102,13 +85,10 @@ class DemoModel(nn.Module):
         self.config = config
         self.token_embd = nn.Embedding(config.vocab_size, config.hidden)
         self.blk = nn.ModuleList(Block(config) for _ in range(config.num_layers))
-        self.output_norm = RmsNorm(config.hidden, config.norm_epsilon)
+        self.output_norm = nn.RMSNorm(config.hidden, config.norm_epsilon)
         cos, sin = rope_tables(config)
         self.register_buffer("cos", cos, persistent=False)
         self.register_buffer("sin", sin, persistent=False)
-        self._initialize()
-
-    def _initialize(self) -> None:
         for name, weight in self.named_parameters():
             if weight.ndim == 2:
                 writes_residual = name.endswith(("attn_output.weight", "ffn_down.weight"))
@@ -133,48 +113,13 @@ def token_losses(hidden: Tensor, embedding: Tensor, targets: Tensor) -> Tensor:
     return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view_as(targets)
 
 
-class Muon:
-    """Momentum whose update is made orthogonal, for matrices (Keller Jordan, https://kellerjordan.github.io/posts/muon/).
-
-    The update is scaled by 0.2 sqrt(max(rows, columns)), so that it is as large as Adam's and shares its learning rate
-    (https://arxiv.org/abs/2502.16982). Matrices of one shape are handled in one batch.
-    """
-
-    def __init__(self, matrices: Iterable[nn.Parameter], momentum: float = 0.95, weight_decay: float = 0.1) -> None:
-        self._momentum, self._weight_decay = momentum, weight_decay
-        by_shape: dict[torch.Size, list[nn.Parameter]] = {}
-        for matrix in matrices:
-            by_shape.setdefault(matrix.shape, []).append(matrix)
-        self._groups = [(group, torch.zeros_like(torch.stack(group))) for group in by_shape.values()]
-
-    @torch.no_grad()
-    def step(self, learning_rate: float) -> None:
-        for matrices, velocity in self._groups:
-            gradient = torch.stack([matrix.grad for matrix in matrices])
-            velocity.lerp_(gradient, 1 - self._momentum)
-            update = orthogonalize(gradient.lerp(velocity, self._momentum))
-            torch._foreach_mul_(matrices, 1 - learning_rate * self._weight_decay)
-            scale = 0.2 * math.sqrt(max(update.shape[1:]))
-            torch._foreach_add_(matrices, list(update.unbind()), alpha=-learning_rate * scale)
-
-
-def orthogonalize(matrices: Tensor, steps: int = 5) -> Tensor:
-    """Nearly the closest orthogonal matrix to each of [n, rows, columns], by Newton-Schulz iterations in bfloat16."""
-    x = matrices.bfloat16()
-    is_tall = x.shape[1] > x.shape[2]
-    x = x.mT if is_tall else x
-    x = x / (x.norm(dim=(1, 2), keepdim=True) + 1e-7)
-    for _ in range(steps):
-        gram = x @ x.mT
-        x = 3.4445 * x + (-4.7750 * gram + 2.0315 * gram @ gram) @ x
-    return (x.mT if is_tall else x).to(matrices.dtype)
-
-
-def make_optimizers(model: DemoModel) -> tuple[Muon, torch.optim.AdamW]:
-    """Muon for the matrices of the blocks, AdamW for the embedding and the norms."""
+def make_optimizers(model: DemoModel) -> list[torch.optim.Optimizer]:
+    """Muon for the matrices of the blocks, with updates as large as Adam's, so that both share a learning rate; AdamW for the embedding
+    and the norms."""
     matrices = [weight for weight in model.blk.parameters() if weight.ndim == 2]
     others = [weight for name, weight in model.named_parameters() if weight.ndim == 1 or name == "token_embd.weight"]
-    return Muon(matrices), torch.optim.AdamW(others, betas=(0.9, 0.95), eps=1e-10, weight_decay=0.0)
+    return [torch.optim.Muon(matrices, momentum=0.95, weight_decay=0.1, adjust_lr_fn="match_rms_adamw"),
+            torch.optim.AdamW(others, betas=(0.9, 0.95), eps=1e-10, weight_decay=0.0)]
 
 
 def export_weights(model: DemoModel) -> dict[str, np.ndarray]:
@@ -188,35 +133,20 @@ def round_to_q8_0(weights: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def load_weights(model: DemoModel, weights: dict[str, np.ndarray]) -> None:
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            parameter.copy_(torch.from_numpy(weights[name]))
+    model.load_state_dict({name: torch.from_numpy(weight) for name, weight in weights.items()})
 
 
 def write_gguf(path: Path, config: ModelConfig, tokenizer: DemoTokenizer, weights: dict[str, np.ndarray]) -> int:
     """Writes the model with Q8_0 matrices and F32 norms; returns the size in bytes."""
     writer = GgufWriter()
-    writer.add("general.architecture", "llama")
-    writer.add("general.name", "minfer demo")
-    writer.add("general.description", "A tiny model for tests and demonstrations, trained on generated text")
-    writer.add("general.license", "mit")
-    writer.add("general.file_type", FILE_TYPE_MOSTLY_Q8_0, ValueType.UINT32)
-    writer.add("general.quantization_version", 2, ValueType.UINT32)
-    for key, number in (
-        ("vocab_size", config.vocab_size),
-        ("context_length", config.context_length),
-        ("embedding_length", config.hidden),
-        ("block_count", config.num_layers),
-        ("feed_forward_length", config.ffn),
-        ("attention.head_count", config.num_heads),
-        ("attention.head_count_kv", config.num_kv_heads),
-        ("attention.key_length", config.head_size),
-        ("attention.value_length", config.head_size),
-        ("rope.dimension_count", config.head_size),
-    ):
-        writer.add(f"llama.{key}", number, ValueType.UINT32)
-    writer.add("llama.rope.freq_base", config.rope_base)
-    writer.add("llama.attention.layer_norm_rms_epsilon", config.norm_epsilon)
+    writer.add_all("general.", {
+        "architecture": "llama", "name": "minfer demo", "description": "A tiny model for tests and demonstrations, trained on generated text",
+        "license": "mit", "file_type": FILE_TYPE_MOSTLY_Q8_0, "quantization_version": 2})
+    writer.add_all("llama.", {
+        "vocab_size": config.vocab_size, "context_length": config.context_length, "embedding_length": config.hidden,
+        "block_count": config.num_layers, "feed_forward_length": config.ffn, "attention.head_count": config.num_heads,
+        "attention.head_count_kv": config.num_kv_heads, "attention.key_length": config.head_size, "attention.value_length": config.head_size,
+        "rope.dimension_count": config.head_size, "rope.freq_base": config.rope_base, "attention.layer_norm_rms_epsilon": config.norm_epsilon})
     tokenizer.add_to(writer)
     for name, weight in weights.items():
         writer.add_tensor(name, weight, TensorType.Q8_0 if weight.ndim == 2 else TensorType.F32)

@@ -1,28 +1,26 @@
 """The demo model's training text and questions: stories, chats and tasks whose answers can be checked.
 
 A document is a list of segments; a segment is raw text or one chat message, with a loss class that says how much predicting it
-counts. `training_rows` packs documents into rows of tokens, `questions` draws fresh tasks with their exact answers. Everything is
+counts. `training_rows` packs documents into rows of tokens, `question` draws a fresh task with its exact answer. Everything is
 drawn from the `random.Random` that the caller passes.
 """
 
-from __future__ import annotations
-
+import itertools
 import random
 import re
-from typing import Callable, Iterator, NamedTuple
+from typing import Iterator, NamedTuple
 
 import numpy as np
 
 import demo_stories as stories
-from demo_tokenizer import ASSISTANT, BOS, END, EOS, SYSTEM, USER, DemoTokenizer
+from demo_tokenizer import BOS, END, EOS, DemoTokenizer
 
 # Loss classes, kept in the bits above the token id.
 IGNORED, TEXT, ANSWER = 0, 1, 2
 CLASS_SHIFT = 12  # the vocabulary has at most 4,096 ids
 TOKEN_MASK = (1 << CLASS_SHIFT) - 1
 
-TASKS = ("sum", "difference", "count", "copy", "recall_short", "recall_long", "name")
-_ROLE_TOKENS = {"system": SYSTEM, "user": USER, "assistant": ASSISTANT}
+TASKS = ("sum", "difference", "count", "copy", "recall_short", "recall_long", "name")  # of questions
 _SENTENCE_END = re.compile(r"(?<=[.!?]) (?=[A-Z])")
 
 
@@ -35,6 +33,9 @@ class Segment(NamedTuple):
 class Task(NamedTuple):
     question: str
     answer: str
+
+    def turn(self, answer_class: int) -> list[Segment]:
+        return [Segment("user", self.question, IGNORED), Segment("assistant", self.answer, answer_class)]
 
 
 class Question(NamedTuple):
@@ -60,38 +61,31 @@ SMALL_TALK = (
     ("[Do you like|What do you think of] {toy}s?", "[Yes, I like {toy}s very much.|I know a good story about {a_toy}.]"),
     ("[What is your favourite colour?|Which colour do you like?]", "I like {colour} best."),
     ("[Why is the sky blue?|What is the meaning of life?|What is the weather like?|Who is the president?]",
-     "[I do not know that. I am a very small model, but I can tell you a story.|That is too hard for me. Shall I tell you a story?]"),
-)  # fmt: skip
+     "[I do not know that. I am a very small model, but I can tell you a story.|That is too hard for me. Shall I tell you a story?]"))
 SYSTEM_PROMPTS = (
     "You are a helpful assistant.", "You are a friendly assistant.", "You are a storyteller.", "Answer the questions.", "Be kind and short.",
-    "You are a helpful assistant. Answer briefly.",
-)  # fmt: skip
+    "You are a helpful assistant. Answer briefly.")
 SUM_QUESTIONS = ("What is {a} plus {b}?",) * 4 + (
-    "How much is {a} plus {b}?", "{a} plus {b}?", "What is {a} + {b}?", "{a} + {b} = ?", "Add {a} and {b}.", "Please add {a} and {b}.",
-)  # fmt: skip
+    "How much is {a} plus {b}?", "{a} plus {b}?", "What is {a} + {b}?", "{a} + {b} = ?", "Add {a} and {b}.", "Please add {a} and {b}.")
 DIFFERENCE_QUESTIONS = ("What is {a} minus {b}?",) * 4 + (
-    "How much is {a} minus {b}?", "{a} minus {b}?", "What is {a} - {b}?", "{a} - {b} = ?", "Subtract {b} from {a}.", "Take {b} away from {a}.",
-)  # fmt: skip
+    "How much is {a} minus {b}?", "{a} minus {b}?", "What is {a} - {b}?", "{a} - {b} = ?", "Subtract {b} from {a}.", "Take {b} away from {a}.")
 COPY_PREFIXES = ("Repeat: ",) * 3 + ("Repeat after me: ", "Say: ", "Copy this: ", "Repeat:\n", "Please repeat this:\n")
 CODE_QUESTIONS = ("What is the code of {name}?",) * 6 + (
-    "Tell me the code of {name}.", "Do you remember the code of {name}?", "What was the code of {name}?", "What is {name}'s code?",
-)  # fmt: skip
+    "Tell me the code of {name}.", "Do you remember the code of {name}?", "What was the code of {name}?", "What is {name}'s code?")
 STORY_REQUESTS = (
     ("[Tell me a story|Please tell me a story|Tell a story|Can you tell me a story][.|!]", False, False),
     ("[Tell me|Write|I want to hear] a story about {a_kind} named {hero}.", True, False),
     ("[Tell me|Write] a story about {a_toy}.", False, True),
     ("[Tell me|Write] a [short |]story about {hero} and {a_toy}.", True, True),
 )
-WORDS = tuple(
-    (
-        "house tree water stone bread window table morning evening night summer winter river mountain cloud star moon sun rain snow wind "
-        "fire horse bird fish flower grass leaf hand foot eye ear heart friend mother father sister brother child king queen city road "
-        "bridge ship wheel letter word number question answer day week month year time hour minute second first last big small long short "
-        "old new good bad fast slow warm cold happy sad quiet loud early late near far left right up down one two three four five six seven "
-        "eight nine ten and or but not with from over under before after go come see hear think know find give take make run walk sing "
-        "dance write read open close begin end work play sleep eat drink help ask tell show bring keep leave stay turn wait laugh cry smile"
-    ).split()
-) + (*stories.COLOURS, *stories.TOYS, *stories.FOODS, *stories.ANIMALS, *stories.TRAITS)  # fmt: skip
+WORDS = (*(
+    "house tree water stone bread window table morning evening night summer winter river mountain cloud star moon sun rain snow wind "
+    "fire horse bird fish flower grass leaf hand foot eye ear heart friend mother father sister brother child king queen city road "
+    "bridge ship wheel letter word number question answer day week month year time hour minute second first last big small long short "
+    "old new good bad fast slow warm cold happy sad quiet loud early late near far left right up down one two three four five six seven "
+    "eight nine ten and or but not with from over under before after go come see hear think know find give take make run walk sing "
+    "dance write read open close begin end work play sleep eat drink help ask tell show bring keep leave stay turn wait laugh cry smile"
+).split(), *stories.COLOURS, *stories.TOYS, *stories.FOODS, *stories.ANIMALS, *stories.TRAITS)
 _ONSETS = "b bl br c ch cl d dr f fl g gr h j k l m n p pl qu r s sh sk sl st t th tr v w y z".split()
 _VOWELS = "a e i o u ai ea ee oo ou".split()
 _CODAS = ["", "", "b", "ck", "d", "g", "l", "ll", "m", "n", "nd", "ng", "nt", "p", "r", "rd", "rt", "s", "ss", "st", "t", "th", "x"]
@@ -139,6 +133,9 @@ def copy_task(rng: random.Random) -> Task:
     else:
         text = " ".join(str(rng.randrange(100)) for _ in range(rng.randint(2, 10)))
     return Task(prefix + text, text)
+
+
+CHECKED = {"sum": sum_task, "difference": difference_task, "count": count_task, "copy": copy_task}
 
 
 def small_talk(rng: random.Random) -> Task:
@@ -190,33 +187,28 @@ def code_task(rng: random.Random, owner: str, code: str) -> Task:
     return Task(rng.choice(CODE_QUESTIONS).format(name=owner), f"The code of {owner} is {code}.")
 
 
-def _turn(task: Task, question_class: int, answer_class: int) -> list[Segment]:
-    return [Segment("user", task.question, question_class), Segment("assistant", task.answer, answer_class)]
-
-
 def chat_document(rng: random.Random, owners: Iterator[str]) -> list[Segment]:
     """A conversation of 1 to 8 turns, with or without a system prompt."""
     segments, later = [], []
     if rng.random() < 0.35:
         segments, later = _opening(rng)
-    checked: tuple[Callable[[random.Random], Task], ...] = (sum_task, difference_task, count_task, copy_task)
     for _ in range(rng.choice((1, 1, 2, 3, 4, 6, 8))):
         kind = rng.random()
         if kind < 0.66:
-            segments += _turn(rng.choice(checked)(rng), IGNORED, ANSWER)
+            segments += rng.choice(list(CHECKED.values()))(rng).turn(ANSWER)
         elif kind < 0.78:
-            segments += _turn(small_talk(rng), IGNORED, TEXT)
+            segments += small_talk(rng).turn(TEXT)
         elif kind < 0.86:
-            segments += _turn(story_request(rng), IGNORED, TEXT)
+            segments += story_request(rng).turn(TEXT)
         elif kind < 0.94 or not later:
             owner, code = next(owners), code_of(rng)
             reply = rng.choice((f"I will remember the code of {owner}.", f"The code of {owner} is {code}. I will remember it."))
-            segments += _turn(Task(code_fact(rng, owner, code), reply), IGNORED, ANSWER)
+            segments += Task(code_fact(rng, owner, code), reply).turn(ANSWER)
             later.append(code_task(rng, owner, code))
         else:
-            segments += _turn(later.pop(rng.randrange(len(later))), IGNORED, ANSWER)
+            segments += later.pop(rng.randrange(len(later))).turn(ANSWER)
     for task in rng.sample(later, len(later)):
-        segments += _turn(task, IGNORED, ANSWER)
+        segments += task.turn(ANSWER)
     return segments
 
 
@@ -229,21 +221,18 @@ def _opening(rng: random.Random) -> tuple[list[Segment], list[Task]]:
     if form < 0.75:
         return [Segment("system", f"Your name is {name}.", IGNORED)], [Task("What is your name?", f"My name is {name}.")]
     introduction = Task(f"My name is {name}.", f"Nice to meet you, {name}!")
-    return _turn(introduction, IGNORED, ANSWER), [Task("What is my name?", f"Your name is {name}.")]
+    return introduction.turn(ANSWER), [Task("What is my name?", f"Your name is {name}.")]
 
 
 def _filler_with_facts(rng: random.Random, tokenizer: DemoTokenizer, num_tokens: int, facts: list[str]) -> str:
     """About `num_tokens` tokens of stories in which the facts stand between sentences; never more than that."""
     sentences: list[str] = []
     left = num_tokens - sum(len(tokenizer.encode_plain(fact)) for fact in facts)
-    while True:
-        for sentence in _SENTENCE_END.split(stories.story(rng)):
-            left -= len(tokenizer.encode_plain(sentence))
-            if left < 0:
-                break
-            sentences.append(sentence)
+    for sentence in (sentence for _ in itertools.count() for sentence in _SENTENCE_END.split(stories.story(rng))):
+        left -= len(tokenizer.encode_plain(sentence))
         if left < 0:
             break
+        sentences.append(sentence)
     places = sorted((0 if rng.random() < 0.2 else rng.randint(0, len(sentences)) for _ in facts), reverse=True)
     for place, fact in zip(places, facts):
         sentences.insert(place, fact)
@@ -262,10 +251,7 @@ def recall_document(rng: random.Random, tokenizer: DemoTokenizer, owners: Iterat
     asked = rng.sample(list(codes.items()), len(codes))[:max_tasks]
     tasks = [code_task(rng, owner, code) for owner, code in asked]
     is_raw = rng.random() < 0.25
-    if is_raw:
-        end = [Segment(None, task.answer, ANSWER) for task in tasks]
-    else:
-        end = [segment for task in tasks for segment in _turn(task, IGNORED, ANSWER)]
+    end = [segment for task in tasks for segment in ([Segment(None, task.answer, ANSWER)] if is_raw else task.turn(ANSWER))]
     text = _filler_with_facts(rng, tokenizer, max(40, num_tokens - len(encode_document(tokenizer, end))), facts)
     if is_raw:
         return [Segment(None, text, TEXT), *end]
@@ -280,7 +266,7 @@ def encode_document(tokenizer: DemoTokenizer, segments: list[Segment]) -> list[i
         if segment.role is None:
             packed += [token | loss_class for token in tokenizer.encode_plain(segment.text)]
             continue
-        packed.append(tokenizer.special[_ROLE_TOKENS[segment.role]])
+        packed.append(tokenizer.special[f"<|{segment.role}|>"])
         header, *content = tokenizer.encode_plain("\n" + segment.text)[1:]
         packed += [tokenizer.encode_plain("\n")[0], header]
         packed += [token | loss_class for token in content]
@@ -291,8 +277,8 @@ def encode_document(tokenizer: DemoTokenizer, segments: list[Segment]) -> list[i
 
 
 def training_rows(rng: random.Random, tokenizer: DemoTokenizer, num_rows: int, length: int, recall_share: float) -> np.ndarray:
-    """Rows [num_rows, length] uint16 of tokens with loss classes; a share of the rows opens with a recall document."""
-    rows = np.empty((num_rows, length), np.uint16)
+    """Rows [num_rows, length] int16 of tokens with loss classes; a share of the rows opens with a recall document."""
+    rows = np.empty((num_rows, length), np.int16)
     for row in rows:
         owners = code_owners(rng)  # different within a row, so that no fact is repeated with another code
         packed: list[int] = []
@@ -318,15 +304,10 @@ def vocabulary_texts(rng: random.Random, num_documents: int) -> Iterator[str]:
         yield " ".join(invented_word(rng) for _ in range(6))
 
 
-def questions(rng: random.Random, tokenizer: DemoTokenizer, task: str, count: int, context: int) -> list[Question]:
-    """Fresh questions of one of TASKS; `context` is the number of tokens that prompt and answer may take together."""
-    return [_question(rng, tokenizer, task, context) for _ in range(count)]
-
-
-def _question(rng: random.Random, tokenizer: DemoTokenizer, task: str, context: int) -> Question:
-    makers = {"sum": sum_task, "difference": difference_task, "count": count_task, "copy": copy_task}
-    if task in makers:
-        asked = makers[task](rng)
+def question(rng: random.Random, tokenizer: DemoTokenizer, task: str, context: int) -> Question:
+    """A fresh question of one of TASKS; `context` is the number of tokens that prompt and answer may take together."""
+    if task in CHECKED:
+        asked = CHECKED[task](rng)
         return Question(task, [{"role": "user", "content": asked.question}], asked.answer)
     if task == "name":
         name = rng.choice(stories.GIRLS + stories.BOYS)
@@ -338,6 +319,5 @@ def _question(rng: random.Random, tokenizer: DemoTokenizer, task: str, context: 
     facts = [f"The code of {owner} is {code}." for owner, code in codes.items()]
     owner = rng.choice(list(codes))
     text = _filler_with_facts(rng, tokenizer, num_tokens, facts)
-    return Question(
-        task, [{"role": "user", "content": f"{text} What is the code of {owner}?"}], f"The code of {owner} is {codes[owner]}."
-    )
+    messages = [{"role": "user", "content": f"{text} What is the code of {owner}?"}]
+    return Question(task, messages, f"The code of {owner} is {codes[owner]}.")

@@ -14,9 +14,8 @@ from typing import Iterable
 import sentencepiece
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "golden"))
-from gguf_writer import GgufWriter, ValueType
+from gguf_writer import GgufWriter
 
-SPACE = "\u2581"
 BOS, EOS = "<s>", "</s>"
 SYSTEM, USER, ASSISTANT, END = "<|system|>", "<|user|>", "<|assistant|>", "<|end|>"
 CHAT_TOKENS = (SYSTEM, USER, ASSISTANT, END)
@@ -26,7 +25,7 @@ CHAT_TEMPLATE = (
     "{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>\\n' }}{% endif %}"
 )
 _WORD = re.compile(r" ?[^ \n]+| |\n")
-_SPECIAL = re.compile("|".join(re.escape(token) for token in (BOS, EOS, *CHAT_TOKENS)))
+_SPECIAL = re.compile("(" + "|".join(re.escape(token) for token in (BOS, EOS, *CHAT_TOKENS)) + ")")
 
 
 def train(texts: Iterable[str], vocab_size: int, num_threads: int) -> bytes:
@@ -41,13 +40,12 @@ def train(texts: Iterable[str], vocab_size: int, num_threads: int) -> bytes:
         split_digits=True, byte_fallback=True, character_coverage=1.0, normalization_rule_name="identity",
         add_dummy_prefix=False, remove_extra_whitespaces=False, allow_whitespace_only_pieces=False,
         unk_id=0, bos_id=1, eos_id=2, pad_id=-1, unk_piece="<unk>", bos_piece=BOS, eos_piece=EOS,
-        control_symbols=list(CHAT_TOKENS), max_sentence_length=1 << 16, minloglevel=2,
-    )  # fmt: skip
+        control_symbols=list(CHAT_TOKENS), max_sentence_length=1 << 16, minloglevel=2)
     return model.getvalue()
 
 
 class DemoTokenizer:
-    """Text to ids and back with a trained vocabulary. Not thread safe: words are cached."""
+    """Text to ids with a trained vocabulary. Not thread safe: words are cached."""
 
     def __init__(self, model_proto: bytes) -> None:
         self.model_proto = model_proto
@@ -61,13 +59,8 @@ class DemoTokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Ids of text in which special tokens are recognised. BOS is not added: write it."""
-        ids: list[int] = []
-        start = 0
-        for match in _SPECIAL.finditer(text):
-            ids += self.encode_plain(text[start : match.start()])
-            ids.append(self.special[match.group()])
-            start = match.end()
-        return ids + self.encode_plain(text[start:])
+        parts = _SPECIAL.split(text)  # the special tokens with what stands between them
+        return [token for part in parts for token in ([self.special[part]] if part in self.special else self.encode_plain(part))]
 
     def encode_plain(self, text: str) -> list[int]:
         """Ids of text without special tokens, with the space in front; no ids for an empty text."""
@@ -77,53 +70,24 @@ class DemoTokenizer:
         """Ids of text as it stands. No piece has a space or a newline inside, so words can be encoded one by one and cached."""
         ids: list[int] = []
         for word in _WORD.findall(text):
-            cached = self._words.get(word)
-            if cached is None:
-                cached = self._processor.encode(word)
-                self._words[word] = cached
-            ids += cached
+            if word not in self._words:
+                self._words[word] = self._processor.encode(word)
+            ids += self._words[word]
         return ids
-
-    def decode(self, ids: list[int]) -> str:
-        """Text of ids, special tokens by name, without the space in front."""
-        raw = bytearray()
-        for token in ids:
-            piece = self._processor.id_to_piece(token)
-            is_byte = self._processor.is_byte(token)
-            raw += bytes([int(piece[3:5], 16)]) if is_byte else piece.replace(SPACE, " ").encode("utf-8")
-        return raw.decode("utf-8", errors="replace").removeprefix(" ")
 
     def add_to(self, writer: GgufWriter) -> None:
         """Writes the vocabulary, the special tokens and the chat template as `tokenizer.*` metadata."""
         sp = self._processor
         ids = range(self.vocab_size)
-        writer.add("tokenizer.ggml.model", "llama")
-        writer.add("tokenizer.ggml.pre", "default")
-        writer.add("tokenizer.ggml.tokens", [sp.id_to_piece(i) for i in ids], ValueType.STRING)
-        writer.add("tokenizer.ggml.scores", [sp.get_score(i) for i in ids], ValueType.FLOAT32)
-        writer.add("tokenizer.ggml.token_type", [_token_type(sp, i) for i in ids], ValueType.INT32)
-        writer.add("tokenizer.ggml.bos_token_id", sp.bos_id(), ValueType.UINT32)
-        writer.add("tokenizer.ggml.eos_token_id", sp.eos_id(), ValueType.UINT32)
-        writer.add("tokenizer.ggml.eot_token_id", self.special[END], ValueType.UINT32)
-        writer.add("tokenizer.ggml.unknown_token_id", sp.unk_id(), ValueType.UINT32)
-        writer.add("tokenizer.ggml.add_bos_token", True)
-        writer.add("tokenizer.ggml.add_eos_token", False)
-        writer.add("tokenizer.ggml.add_space_prefix", True)
-        writer.add("tokenizer.chat_template", CHAT_TEMPLATE)
+        # As llama.cpp numbers them: unknown, control, byte, normal.
+        types = [2 if sp.is_unknown(i) else 3 if sp.is_control(i) else 6 if sp.is_byte(i) else 1 for i in ids]
+        writer.add_all("tokenizer.", {
+            "ggml.model": "llama", "ggml.pre": "default", "ggml.tokens": [sp.id_to_piece(i) for i in ids],
+            "ggml.scores": [sp.get_score(i) for i in ids], "ggml.token_type": types, "ggml.bos_token_id": sp.bos_id(),
+            "ggml.eos_token_id": sp.eos_id(), "ggml.eot_token_id": self.special[END], "ggml.unknown_token_id": sp.unk_id(),
+            "ggml.add_bos_token": True, "ggml.add_eos_token": False, "ggml.add_space_prefix": True, "chat_template": CHAT_TEMPLATE})
 
 
-def _token_type(sp: sentencepiece.SentencePieceProcessor, token: int) -> int:
-    """The type as llama.cpp numbers it: 1 normal, 2 unknown, 3 control, 5 unused, 6 byte."""
-    if sp.is_unknown(token):
-        return 2
-    if sp.is_control(token):
-        return 3
-    if sp.is_unused(token):
-        return 5
-    return 6 if sp.is_byte(token) else 1
-
-
-def render_chat(messages: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
-    """What CHAT_TEMPLATE renders: messages are {"role": "system" | "user" | "assistant", "content": text}."""
-    turns = "".join(f"<|{message['role']}|>\n{message['content']}{END}" for message in messages)
-    return BOS + turns + (f"{ASSISTANT}\n" if add_generation_prompt else "")
+def render_chat(messages: list[dict[str, str]]) -> str:
+    """What CHAT_TEMPLATE renders up to the answer: messages are {"role": "system" | "user" | "assistant", "content": text}."""
+    return BOS + "".join(f"<|{message['role']}|>\n{message['content']}{END}" for message in messages) + f"{ASSISTANT}\n"

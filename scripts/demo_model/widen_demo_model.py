@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the demo model with BF16 weights, which --quantization fp8 takes, and stories that it has not seen, for `minfer eval`.
 
-Needs the `gguf` package: scripts/test_env.sh.
+Needs more packages: pip install gguf numpy.
 """
 
 import argparse

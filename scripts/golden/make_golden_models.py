@@ -14,11 +14,11 @@ greedy continuations, the tolerance, and the evidence that the comparison means 
 """
 
 import argparse
-import dataclasses
 import json
 import math
 import pathlib
 import sys
+from typing import NamedTuple
 
 try:
     import numpy as np
@@ -27,28 +27,30 @@ try:
 except ImportError as error:
     sys.exit(f"make_golden_models.py needs more packages: pip install numpy torch transformers ({error})")
 
-from gguf_writer import GgufWriter, TensorType, ValueType
+from gguf_writer import GgufWriter, TensorType
 
 VOCAB = 288
 GREEDY_TOKENS = 16
 MAX_DRAWS = 400
 NMSE_TOLERANCE = 1e-8
-BASE_CONFIG = {
-    "vocab_size": VOCAB, "hidden_size": 64, "num_hidden_layers": 2, "intermediate_size": 32, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 256, "rms_norm_eps": 1e-5,
-    "tie_word_embeddings": True, "bos_token_id": 1, "eos_token_id": 2, "attn_implementation": "eager",
-    "experts_implementation": "eager",  # the grouped matrix product does not support float64
-}
-# Head size 32, so that each boundary of a scaling method has some of the 16 frequencies on both sides.
-SCALED = {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32}
 
 
 def rope(kind, theta=10000.0, **parameters):
     return {"rope_parameters": {"rope_type": kind, "rope_theta": theta, **parameters}}
 
 
-@dataclasses.dataclass(frozen=True)
-class Case:
+BASE_CONFIG = {
+    "vocab_size": VOCAB, "hidden_size": 64, "num_hidden_layers": 2, "intermediate_size": 32, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 256, "rms_norm_eps": 1e-5,
+    "tie_word_embeddings": True, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "attn_implementation": "eager",
+    "experts_implementation": "eager",  # the grouped matrix product does not support float64
+    **rope("default"),
+}
+# Head size 32, so that each boundary of a scaling method has some of the 16 frequencies on both sides.
+SCALED = {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32}
+
+
+class Case(NamedTuple):
     """A model: a transformers class, its configuration on top of BASE_CONFIG, and what must not leave the logits alone."""
 
     name: str
@@ -57,11 +59,10 @@ class Case:
     arch: str  # GGUF's general.architecture
     config: dict
     controls: dict  # name -> configuration changes
-    filled: dict = dataclasses.field(default_factory=dict)  # more controls: name -> (end of weight names, the value of all these weights)
+    filled: dict = {}  # more controls: name -> (end of weight names, the value of all these weights)
     num_tokens: int = 32
     config_class: str = ""  # if it is not the family's name + Config
-    names: dict = dataclasses.field(default_factory=dict)  # transformers' names of tensors that differ from LAYER_NAMES
-    keys: dict = dataclasses.field(default_factory=dict)  # GGUF key without the architecture -> attribute of the configuration, or value
+    keys: dict = {}  # GGUF key without the architecture -> attribute of the configuration, or value
 
 
 YARN_32 = {"factor": 4.0, "original_max_position_embeddings": 32}
@@ -72,64 +73,52 @@ LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "origi
 SMALL = {"hidden_size": 32, "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 48}
 SMALL_HEADS = {**SMALL, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8}
 WINDOWED = {**SMALL, "sliding_window": 8}
-NO_WINDOWS = {"no windows": {"sliding_window": 1024}}
 WINDOW_KEY = {"attention.sliding_window": "sliding_window"}
-POST_NORMS = {"post_attention_layernorm.weight": "post_attention_norm.weight",
-              "post_feedforward_layernorm.weight": "post_ffw_norm.weight"}
-GEMMA_NORMS = {**POST_NORMS, "pre_feedforward_layernorm.weight": "ffn_norm.weight"}
-CAPS = {"attn_logit_softcapping": "attn_logit_softcapping", "final_logit_softcapping": "final_logit_softcapping"}
-GLM4_NORMS = {"post_self_attn_layernorm.weight": "post_attention_norm.weight",
-              "post_attention_layernorm.weight": "ffn_norm.weight", "post_mlp_layernorm.weight": "post_ffw_norm.weight"}
-LLAMA4_NAMES = {"feed_forward.gate_proj.weight": "ffn_gate.weight", "feed_forward.up_proj.weight": "ffn_up.weight",
-                "feed_forward.down_proj.weight": "ffn_down.weight", "feed_forward.router.weight": "ffn_gate_inp.weight",
-                "feed_forward.shared_expert.gate_proj.weight": "ffn_gate_shexp.weight",
-                "feed_forward.shared_expert.up_proj.weight": "ffn_up_shexp.weight",
-                "feed_forward.shared_expert.down_proj.weight": "ffn_down_shexp.weight"}
-APERTUS_NORMS = {"attention_layernorm.weight": "attn_norm.weight", "feedforward_layernorm.weight": "ffn_norm.weight"}
+LOGIT_CAP = {"final_logit_softcapping": "final_logit_softcapping"}
 
+# Controls of several cases.
+NO_WINDOWS = {"no windows": {"sliding_window": 1024}}
+NO_LOGIT_CAP = {"no cap of logits": {"final_logit_softcapping": None}}
+OTHER_BASE = {"another RoPE base": rope("default")}  # than 1e6
+SMALL_BASE = {"another RoPE base": rope("default", 100.0)}
+WHOLE_ROTATION = {"rotation of whole heads": rope("default", partial_rotary_factor=1.0)}
+ONE_EXPERT = {"one expert": {"num_experts_per_tok": 1}}
+NORMALISED = {"routing weights normalised": {"norm_topk_prob": True}}
+NOT_NORMALISED = {"routing weights not normalised": {"norm_topk_prob": False}}
 
-GLM4_EXPERTS = {"n_routed_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "n_shared_experts": 2,
-                "first_k_dense_replace": 1, "norm_topk_prob": True, "routed_scaling_factor": 1.5, "attention_bias": True,
-                "n_group": 1, "topk_group": 1, "pad_token_id": 0}
-GLM4_CONTROLS = {"routing weights not normalised": {"norm_topk_prob": False}, "not scaled": {"routed_scaling_factor": 1.0},
-                 "one expert": {"num_experts_per_tok": 1}}
+GLM4_EXPERTS = {**SMALL, "num_hidden_layers": 3, "n_routed_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
+                "n_shared_experts": 2, "first_k_dense_replace": 1, "norm_topk_prob": True, "routed_scaling_factor": 1.5,
+                "attention_bias": True, "n_group": 1, "topk_group": 1, **rope("default", partial_rotary_factor=0.5)}
+GLM4_CONTROLS = {**NOT_NORMALISED, "not scaled": {"routed_scaling_factor": 1.0}, **ONE_EXPERT}
 GLM4_KEYS = {"expert_shared_count": "n_shared_experts", "leading_dense_block_count": "first_k_dense_replace",
              "expert_weights_scale": "routed_scaling_factor", "expert_weights_norm": "norm_topk_prob", "expert_gating_func": 2,
              "expert_group_count": "n_group", "expert_group_used_count": "topk_group"}
 GRANITE_SCALES = {"embedding_multiplier": 12.0, "residual_multiplier": 0.25, "attention_multiplier": 0.1, "logits_scaling": 4.0,
-                  "tie_word_embeddings": False, "pad_token_id": 0, **rope("default", 1e4)}
+                  "tie_word_embeddings": False}
+GRANITE_EXPERTS = {**SMALL, "num_local_experts": 6, "num_experts_per_tok": 2, "intermediate_size": 32, **GRANITE_SCALES}
 GRANITE_KEYS = {"embedding_scale": "embedding_multiplier", "residual_scale": "residual_multiplier",
                 "attention.scale": "attention_multiplier", "logit_scale": "logits_scaling"}
-GRANITE_CONTROLS = {"no scale of residuals": {"residual_multiplier": 1.0}, "one expert": {"num_experts_per_tok": 1}}
-GRANITE_MOE_NAMES = {"block_sparse_moe.router.weight": "ffn_gate_inp.weight",
-                     "block_sparse_moe.experts.down_proj": "ffn_down_exps.weight",
-                     "shared_mlp.output_linear.weight": "ffn_down_shexp.weight"}
+GRANITE_CONTROLS = {"no scale of residuals": {"residual_multiplier": 1.0}, **ONE_EXPERT}
+
+
+def rope_of_kinds(windowed, full):
+    """Of layers with a window, and of those without."""
+    return {"rope_parameters": {"sliding_attention": windowed["rope_parameters"], "full_attention": full["rope_parameters"]}}
 
 
 def gemma3_rope(factor=4.0, local_theta=10000.0):
-    return {"rope_parameters": {
-        "sliding_attention": {"rope_type": "default", "rope_theta": local_theta},
-        "full_attention": {"rope_type": "linear", "rope_theta": 1e6, "factor": factor}}}
+    return rope_of_kinds(rope("default", local_theta), rope("linear", 1e6, factor=factor))
 
 
 def gemma4_rope(rotated=0.25, local_theta=10000.0):
-    return {"rope_parameters": {
-        "sliding_attention": {"rope_type": "default", "rope_theta": local_theta},
-        "full_attention": {"rope_type": "proportional", "partial_rotary_factor": rotated, "rope_theta": 500.0}}}
+    return rope_of_kinds(rope("default", local_theta), rope("proportional", 500.0, partial_rotary_factor=rotated))
 
 
 # The plain decoder, without the additions of the smaller models and of those with experts.
 GEMMA4 = {**WINDOWED, "num_hidden_layers": 4, "layer_types": ["sliding_attention", "full_attention"] * 2, "num_attention_heads": 4,
           "num_key_value_heads": 2, "num_global_key_value_heads": 1, "head_dim": 16, "global_head_dim": 48, "attention_k_eq_v": True,
-          "hidden_size_per_layer_input": 0, "vocab_size_per_layer_input": VOCAB, "num_kv_shared_layers": 0, "pad_token_id": 0,
+          "hidden_size_per_layer_input": 0, "vocab_size_per_layer_input": VOCAB, "num_kv_shared_layers": 0,
           "final_logit_softcapping": 3.0, **gemma4_rope()}
-
-
-def olmo3_rope(windowed="default"):
-    full = {"rope_type": "yarn", "rope_theta": 10000.0, **YARN_32}
-    return {"rope_parameters": {
-        "sliding_attention": full if windowed == "yarn" else {"rope_type": "default", "rope_theta": 10000.0},
-        "full_attention": full}}
 
 
 def gpt_oss_rope(truncate=False):
@@ -144,67 +133,52 @@ def long_rope(long=(1.5, 2.0, 3.0, 4.0, 5.0, 6.0)):
 
 # Latent attention with sizes that all differ; the config's head_dim is the size of the rotated elements.
 LATENT = {"hidden_size": 48, "num_attention_heads": 4, "num_key_value_heads": 4, "qk_nope_head_dim": 12, "qk_rope_head_dim": 16,
-          "head_dim": 16, "v_head_dim": 20, "kv_lora_rank": 24, "rms_norm_eps": 1e-6, "intermediate_size": 48, "pad_token_id": 0}
-GROUPED_EXPERTS = {"first_k_dense_replace": 1, "n_routed_experts": 8, "num_experts_per_tok": 3, "n_group": 4, "topk_group": 2,
-                   "n_shared_experts": 2, "moe_intermediate_size": 16, "routed_scaling_factor": 2.5}
-GROUP_KEYS = {"leading_dense_block_count": "first_k_dense_replace", "expert_shared_count": "n_shared_experts",
-              "expert_group_count": "n_group", "expert_group_used_count": "topk_group",
-              "expert_weights_scale": "routed_scaling_factor"}
+          "head_dim": 16, "v_head_dim": 20, "kv_lora_rank": 24, "rms_norm_eps": 1e-6, "intermediate_size": 48,
+          "first_k_dense_replace": 1, "n_routed_experts": 8, "num_experts_per_tok": 3, "n_group": 4, "topk_group": 2,
+          "n_shared_experts": 2, "moe_intermediate_size": 16, "routed_scaling_factor": 2.5}
+LATENT_KEYS = {"leading_dense_block_count": "first_k_dense_replace", "expert_shared_count": "n_shared_experts",
+               "expert_group_count": "n_group", "expert_group_used_count": "topk_group", "expert_weights_scale": "routed_scaling_factor"}
 # Three of four layers have a state; value heads come in pairs.
 DELTA_NETS = {**SMALL, "num_hidden_layers": 5, "head_dim": 16, "linear_conv_kernel_dim": 4, "linear_key_head_dim": 12,
               "linear_value_head_dim": 12, "linear_num_key_heads": 2, "linear_num_value_heads": 4, "full_attention_interval": 4,
-              "rms_norm_eps": 1e-6, "pad_token_id": 0}
+              "rms_norm_eps": 1e-6, **rope("default", partial_rotary_factor=0.25)}
 DELTA_EXPERTS = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 24}
 DELTA_KEYS = {"ssm.conv_kernel": "linear_conv_kernel_dim", "ssm.state_size": "linear_key_head_dim", "ssm.group_count": "linear_num_key_heads",
               "ssm.time_step_rank": "linear_num_value_heads", "full_attention_interval": 4}
-LFM2 = {**SMALL, "layer_types": ["conv", "full_attention", "conv"], "num_hidden_layers": 3, "norm_eps": 1e-5, "pad_token_id": 0, **rope("default", 1e4)}
-LATENT_YARN = {**YARN_32, "mscale": 1.0, "mscale_all_dim": 1.0}
+NO_MEMORY = {"no memory": ("A_log", 9.0), "every update in full": ("in_proj_b.weight", 0), "no alpha": ("in_proj_a.weight", 0)}
+SHARED_EXPERT_KEY = {"expert_shared_feed_forward_length": "shared_expert_intermediate_size"}
+LFM2 = {**SMALL, "layer_types": ["conv", "full_attention", "conv"], "num_hidden_layers": 3, "norm_eps": 1e-5}
 
 
 CASES = [
     Case("mixtral", "experts in arch llama, top 2 of 4, weights normalised over the chosen", "Mixtral", "llama",
-         {"num_local_experts": 4, "num_experts_per_tok": 2, **rope("default", 1e6)},
-         {"one expert": {"num_experts_per_tok": 1}, "every expert": {"num_experts_per_tok": 4}}),
+         {"num_local_experts": 4, "num_experts_per_tok": 2, **rope("default", 1e6)}, {**ONE_EXPERT, "every expert": {"num_experts_per_tok": 4}}),
     Case("qwen3moe", "experts, QK norm, head size 16 of hidden 64 / 2 heads", "Qwen3Moe", "qwen3moe",
-         {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "intermediate_size": 96,
-          "num_attention_heads": 2, "num_key_value_heads": 1, "norm_topk_prob": True, "rms_norm_eps": 1e-6,
-          **rope("default", 1e6)},
-         {"routing weights not normalised": {"norm_topk_prob": False}, "one expert": {"num_experts_per_tok": 1}}),
+         {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "intermediate_size": 96, "num_attention_heads": 2,
+          "num_key_value_heads": 1, "norm_topk_prob": True, "rms_norm_eps": 1e-6, **rope("default", 1e6)}, {**NOT_NORMALISED, **ONE_EXPERT}),
     Case("olmoe", "experts, weights not normalised, QK norm over all heads", "Olmoe", "olmoe",
-         {**SMALL, "num_experts": 8, "num_experts_per_tok": 3, "intermediate_size": 32, "norm_topk_prob": False, "pad_token_id": 0,
-          **rope("default", 1e4)},
-         {"routing weights normalised": {"norm_topk_prob": True}, "one expert": {"num_experts_per_tok": 1}}),
+         {**SMALL, "num_experts": 8, "num_experts_per_tok": 3, "intermediate_size": 32, "norm_topk_prob": False}, {**NORMALISED, **ONE_EXPERT}),
     Case("qwen2moe", "experts, weights not normalised, shared experts with a gate", "Qwen2Moe", "qwen2moe",
          {**SMALL, "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "norm_topk_prob": False,
           "shared_expert_intermediate_size": 64, "rms_norm_eps": 1e-6, "use_sliding_window": False, **rope("default", 1e6)},
-         {"routing weights normalised": {"norm_topk_prob": True}, "one expert": {"num_experts_per_tok": 1}},
-         keys={"expert_shared_feed_forward_length": "shared_expert_intermediate_size"}),
+         {**NORMALISED, **ONE_EXPERT}, keys=SHARED_EXPERT_KEY),
     Case("gpt-oss", "sinks, windows in every other layer, clamped SwiGLU, biases of all products and experts, YaRN without rounding",
          "GptOss", "gpt-oss",
-         {**WINDOWED, "num_hidden_layers": 3, "head_dim": 32, "intermediate_size": 32, "num_local_experts": 4, "num_experts_per_tok": 2, "tie_word_embeddings": False,
-          "attention_bias": True, "pad_token_id": 0, **gpt_oss_rope()},
-         {**NO_WINDOWS, "YaRN with rounding": gpt_oss_rope(truncate=True), "one expert": {"num_experts_per_tok": 1},
-          "no clamp": {"swiglu_limit": 1e6}, "another slope": {"swiglu_alpha": 1.0}},
+         {**WINDOWED, "num_hidden_layers": 3, "head_dim": 32, "intermediate_size": 32, "num_local_experts": 4, "num_experts_per_tok": 2,
+          "tie_word_embeddings": False, "attention_bias": True, **gpt_oss_rope()},
+         {**NO_WINDOWS, "YaRN with rounding": gpt_oss_rope(truncate=True), **ONE_EXPERT, "no clamp": {"swiglu_limit": 1e6},
+          "another slope": {"swiglu_alpha": 1.0}},
          filled={"no sinks": ("sinks", -1e9), "no biases of routers": ("router.bias", 0), "no biases of gate and up": ("up_proj_bias", 0),
                  "no biases of down": ("down_proj_bias", 0), "no biases of attention's output": ("o_proj.bias", 0)},
-         num_tokens=72, names={"post_attention_layernorm.weight": "post_attention_norm.weight"},
-         keys={**WINDOW_KEY, "expert_feed_forward_length": "intermediate_size"}),
+         num_tokens=72, keys={**WINDOW_KEY, "expert_feed_forward_length": "intermediate_size"}),
     Case("glm4moe", "sigmoid routing with a bias of the choice, shared experts, a dense layer first, rotation of half a head",
-         "Glm4Moe", "glm4moe",
-         {**SMALL, "num_hidden_layers": 3, **GLM4_EXPERTS, **rope("default", 1e4, partial_rotary_factor=0.5)},
-         GLM4_CONTROLS, filled={"no bias of the choice": ("e_score_correction_bias", 0)},
-         names={"post_attention_layernorm.weight": "post_attention_norm.weight"}, keys=GLM4_KEYS),
+         "Glm4Moe", "glm4moe", GLM4_EXPERTS, GLM4_CONTROLS, filled={"no bias of the choice": ("e_score_correction_bias", 0)}, keys=GLM4_KEYS),
     Case("glm4moe-qk-norm", "the same with QK norm and two dense layers", "Glm4Moe", "glm4moe",
-         {**SMALL, "num_hidden_layers": 3, **GLM4_EXPERTS, "first_k_dense_replace": 2, "use_qk_norm": True,
-          **rope("default", 1e4, partial_rotary_factor=0.5)},
-         GLM4_CONTROLS, names={"post_attention_layernorm.weight": "post_attention_norm.weight"}, keys=GLM4_KEYS),
+         {**GLM4_EXPERTS, "first_k_dense_replace": 2, "use_qk_norm": True}, GLM4_CONTROLS, keys=GLM4_KEYS),
     Case("granitemoe", "experts with scales of embeddings, residuals, attention and logits", "GraniteMoe", "granitemoe",
-         {**SMALL, "num_local_experts": 6, "num_experts_per_tok": 2, "intermediate_size": 32, **GRANITE_SCALES},
-         GRANITE_CONTROLS, names=GRANITE_MOE_NAMES, keys=GRANITE_KEYS),
+         GRANITE_EXPERTS, GRANITE_CONTROLS, keys=GRANITE_KEYS),
     Case("granitemoe-shared", "the same with shared experts", "GraniteMoeShared", "granitemoe",
-         {**SMALL, "num_local_experts": 6, "num_experts_per_tok": 2, "intermediate_size": 32, "shared_intermediate_size": 64,
-          **GRANITE_SCALES},
-         GRANITE_CONTROLS, names=GRANITE_MOE_NAMES,
+         {**GRANITE_EXPERTS, "shared_intermediate_size": 64}, GRANITE_CONTROLS,
          keys={**GRANITE_KEYS, "expert_shared_feed_forward_length": "shared_intermediate_size"}),
     Case("llama-yarn", "YaRN with the default betas, three times past the original context", "Llama", "llama",
          {**SCALED, "max_position_embeddings": 128, **rope("yarn", **YARN_32)},
@@ -213,226 +187,159 @@ CASES = [
     Case("llama-yarn-betas", "YaRN with betas of its own: a ramp that starts above frequency 0", "Llama", "llama",
          {**SCALED, "max_position_embeddings": 128, **rope("yarn", 500.0, **YARN_BETAS)},
          {"default betas": rope("yarn", 500.0, **YARN_32), "no scaling": rope("default", 500.0)}, num_tokens=96),
-    Case("llama-llama3", "llama3 scaling, as the tensor rope_freqs.weight", "Llama", "llama",
-         {**SCALED, **rope("llama3", 500.0, **LLAMA3)},
+    Case("llama-llama3", "llama3 scaling, as the tensor rope_freqs.weight", "Llama", "llama", {**SCALED, **rope("llama3", 500.0, **LLAMA3)},
          {"no scaling": rope("default", 500.0), "linear": rope("linear", 500.0, factor=8.0)}, num_tokens=64),
     Case("llama-linear", "linear scaling", "Llama", "llama", {**SCALED, **rope("linear", factor=4.0)},
          {"no scaling": rope("default")}, num_tokens=48),
     Case("mistral", "Mistral as arch llama, own output matrix", "Mistral", "llama",
-         {"tie_word_embeddings": False, "sliding_window": None, **rope("default", 1e6)},
-         {"another RoPE base": rope("default", 1e4)}),
+         {"tie_word_embeddings": False, "sliding_window": None, **rope("default", 1e6)}, OTHER_BASE),
     Case("mistral-head-dim", "head size 16 of hidden 64 / 2 heads", "Mistral", "llama",
-         {"num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 96, "sliding_window": None,
-          **rope("default", 1e6)},
-         {"another RoPE base": rope("default", 1e4)}),
+         {"num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 96, "sliding_window": None, **rope("default", 1e6)}, OTHER_BASE),
     Case("qwen2-tied", "biases on Q, K and V, no output.weight", "Qwen2", "qwen2",
-         {"rms_norm_eps": 1e-6, "use_sliding_window": False, **rope("default", 1e6)},
-         {"another RoPE base": rope("default", 1e4)}),
-    Case("mistral-window", "a window in every layer", "Mistral", "llama",
-         {**WINDOWED, **rope("default", 1e4)}, NO_WINDOWS, num_tokens=48, keys=WINDOW_KEY),
-    Case("gemma", "scaled embeddings, GeGLU, norms of 1 + w", "Gemma", "gemma",
-         {**SMALL, "hidden_activation": "gelu_pytorch_tanh", **rope("default", 1e4)},
+         {"rms_norm_eps": 1e-6, "use_sliding_window": False, **rope("default", 1e6)}, OTHER_BASE),
+    Case("mistral-window", "a window in every layer", "Mistral", "llama", WINDOWED, NO_WINDOWS, num_tokens=48, keys=WINDOW_KEY),
+    Case("gemma", "scaled embeddings, GeGLU, norms of 1 + w", "Gemma", "gemma", {**SMALL, "hidden_activation": "gelu_pytorch_tanh"},
          {"SwiGLU": {"hidden_act": "silu", "hidden_activation": "silu"}}),
     Case("gemma2", "windows in every other layer, caps of attention and logits, norms on both sides", "Gemma2", "gemma2",
-         {**WINDOWED, "num_hidden_layers": 3, "query_pre_attn_scalar": 16, "attn_logit_softcapping": 2.0,
-          "final_logit_softcapping": 3.0, **rope("default", 1e4)},
-         {**NO_WINDOWS, "no cap of attention": {"attn_logit_softcapping": None},
-          "no cap of logits": {"final_logit_softcapping": None},
+         {**WINDOWED, "num_hidden_layers": 3, "query_pre_attn_scalar": 16, "attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0},
+         {**NO_WINDOWS, "no cap of attention": {"attn_logit_softcapping": None}, **NO_LOGIT_CAP,
           "windows in the other layers": {"layer_types": ["full_attention", "sliding_attention", "full_attention"]}},
-         num_tokens=48, names=GEMMA_NORMS, keys={**WINDOW_KEY, **CAPS}),
+         num_tokens=48, keys={**WINDOW_KEY, "attn_logit_softcapping": "attn_logit_softcapping", **LOGIT_CAP}),
     Case("gemma3", "windows in five layers of six, each kind with its rotary table, QK norm", "Gemma3", "gemma3",
          {**WINDOWED, "num_hidden_layers": 7, "query_pre_attn_scalar": 16, **gemma3_rope()},
          {**NO_WINDOWS, "another base of windows": gemma3_rope(local_theta=100.0), "no scaling": gemma3_rope(1.0)},
-         num_tokens=48, config_class="Gemma3TextConfig", names=GEMMA_NORMS, keys=WINDOW_KEY),
+         num_tokens=48, config_class="Gemma3TextConfig", keys=WINDOW_KEY),
     Case("gemma3-full", "no windows, caps of logits", "Gemma3", "gemma3",
          {**SMALL, "query_pre_attn_scalar": 16, "final_logit_softcapping": 3.0, "layer_types": ["full_attention"] * 2, **gemma3_rope()},
-         {"no scaling": gemma3_rope(1.0), "no cap of logits": {"final_logit_softcapping": None}},
-         config_class="Gemma3TextConfig", names=GEMMA_NORMS, keys={"final_logit_softcapping": "final_logit_softcapping"}),
+         {"no scaling": gemma3_rope(1.0), **NO_LOGIT_CAP}, config_class="Gemma3TextConfig", keys=LOGIT_CAP),
     Case("gemma4", "heads of two sizes with KV heads of each, values that are keys in full layers, norms of values without weights,"
          " scores that are not scaled, rotation of a quarter of the pairs in full layers, a scale behind each layer", "Gemma4", "gemma4",
-         GEMMA4, {**NO_WINDOWS, "whole rotation": gemma4_rope(1.0), "another base of windows": gemma4_rope(local_theta=100.0),
-                  "no cap of logits": {"final_logit_softcapping": None}},
+         GEMMA4, {**NO_WINDOWS, "whole rotation": gemma4_rope(1.0), "another base of windows": gemma4_rope(local_theta=100.0), **NO_LOGIT_CAP},
          filled={"no scale behind layers": ("layer_scalar", 1)}, num_tokens=48, config_class="Gemma4TextConfig",
-         names={**GEMMA_NORMS, "layer_scalar": "layer_output_scale.weight"},
-         keys={**WINDOW_KEY, "final_logit_softcapping": "final_logit_softcapping", "attention.shared_kv_layers": 0,
-               "embedding_length_per_layer_input": 0}),
-    Case("phi3", "Phi-3: fused qkv and gate-up, a window in every layer", "Phi3", "phi3",
-         {**WINDOWED, "pad_token_id": 0, **rope("default", 1e4)}, NO_WINDOWS, num_tokens=48, keys=WINDOW_KEY),
+         keys={**WINDOW_KEY, **LOGIT_CAP, "attention.shared_kv_layers": 0, "embedding_length_per_layer_input": 0}),
+    Case("phi3", "Phi-3: fused qkv and gate-up, a window in every layer", "Phi3", "phi3", WINDOWED, NO_WINDOWS, num_tokens=48, keys=WINDOW_KEY),
     Case("phi4-mini", "LongRoPE beyond the original context, rotation of three quarters of a head", "Phi3", "phi3",
-         {**SMALL, "pad_token_id": 0, "max_position_embeddings": 128, "original_max_position_embeddings": 32,
-          **long_rope()},
-         {"no scaling": rope("default", partial_rotary_factor=0.75), "other factors": long_rope((1, 1, 1, 1, 2, 2))},
-         num_tokens=96),
-    Case("smollm3", "every fourth layer without positions", "SmolLM3", "smollm3",
-         {**SMALL, "num_hidden_layers": 5, "pad_token_id": 0, **rope("default", 1e4)},
+         {**SMALL, "max_position_embeddings": 128, "original_max_position_embeddings": 32, **long_rope()},
+         {"no scaling": rope("default", partial_rotary_factor=0.75), "other factors": long_rope((1, 1, 1, 1, 2, 2))}, num_tokens=96),
+    Case("smollm3", "every fourth layer without positions", "SmolLM3", "smollm3", {**SMALL, "num_hidden_layers": 5},
          {"positions everywhere": {"no_rope_layers": [1] * 5}}, num_tokens=48),
-    Case("olmo2", "norms behind blocks alone, QK norm over all heads", "Olmo2", "olmo2",
-         {"pad_token_id": 0, **rope("default", 1e4)}, {"another RoPE base": rope("default", 100.0)}, names=POST_NORMS),
+    Case("olmo2", "norms behind blocks alone, QK norm over all heads", "Olmo2", "olmo2", {}, SMALL_BASE),
     Case("olmo3", "the same with windows in three layers of four, YaRN in the others alone", "Olmo3", "olmo2",
-         {**WINDOWED, "num_hidden_layers": 5, "pad_token_id": 0, **olmo3_rope()},
-         {**NO_WINDOWS, "YaRN everywhere": olmo3_rope("yarn")}, num_tokens=48, names=POST_NORMS, keys=WINDOW_KEY),
-    Case("granite", "scales of embeddings, residuals, attention and logits", "Granite", "granite",
-         GRANITE_SCALES,
+         {**WINDOWED, "num_hidden_layers": 5, **rope_of_kinds(rope("default"), rope("yarn", **YARN_32))},
+         {**NO_WINDOWS, "YaRN everywhere": rope_of_kinds(rope("yarn", **YARN_32), rope("yarn", **YARN_32))}, num_tokens=48, keys=WINDOW_KEY),
+    Case("granite", "scales of embeddings, residuals, attention and logits", "Granite", "granite", GRANITE_SCALES,
          {"no scale of embeddings": {"embedding_multiplier": 1.0}, "of residuals": {"residual_multiplier": 1.0},
           "of attention": {"attention_multiplier": 0.25}, "of logits": {"logits_scaling": 1.0}}, keys=GRANITE_KEYS),
     Case("glm4", "interleaved rotation of half a head, norms on both sides, biases, fused gate-up", "Glm4", "glm4",
-         {"attention_bias": True, "pad_token_id": 0, **rope("default", 1e4, partial_rotary_factor=0.5)},
-         {"rotation of whole heads": rope("default", 1e4, partial_rotary_factor=1.0)}, names=GLM4_NORMS),
+         {"attention_bias": True, **rope("default", partial_rotary_factor=0.5)}, WHOLE_ROTATION),
     Case("command-r", "blocks in parallel behind one layer norm, scaled logits", "Cohere", "command-r",
-         {"logit_scale": 0.25, "layer_norm_eps": 1e-5, "use_qk_norm": False, "pad_token_id": 0, **rope("default", 1e4)},
-         {"logits not scaled": {"logit_scale": 1.0}, "another RoPE base": rope("default", 100.0)},
-         keys={"logit_scale": "logit_scale"}),
+         {"logit_scale": 0.25, "layer_norm_eps": 1e-5, "use_qk_norm": False},
+         {"logits not scaled": {"logit_scale": 1.0}, **SMALL_BASE}, keys={"logit_scale": "logit_scale"}),
     Case("command-r-plus", "the same with layer norms of Q and K, whose weights each head has of its own", "Cohere", "command-r",
-         {**SMALL_HEADS, "logit_scale": 0.25, "layer_norm_eps": 1e-5, "use_qk_norm": True, "pad_token_id": 0, **rope("default", 1e4)},
-         {"logits not scaled": {"logit_scale": 1.0}}, filled={"one weight for all heads": ("_norm.weight", 1.5)},
-         keys={"logit_scale": "logit_scale"}),
+         {**SMALL_HEADS, "logit_scale": 0.25, "layer_norm_eps": 1e-5, "use_qk_norm": True}, {"logits not scaled": {"logit_scale": 1.0}},
+         filled={"one weight for all heads": ("_norm.weight", 1.5)}, keys={"logit_scale": "logit_scale"}),
     Case("command-r7b", "the same with windows, and no positions in layers without", "Cohere2", "cohere2",
-         {**WINDOWED, "num_hidden_layers": 5, "logit_scale": 0.5, "layer_norm_eps": 1e-5, "pad_token_id": 0,
-          **rope("default", 1e4)},
-         {**NO_WINDOWS, "logits not scaled": {"logit_scale": 1.0}}, num_tokens=48,
-         keys={**WINDOW_KEY, "logit_scale": "logit_scale"}),
+         {**WINDOWED, "num_hidden_layers": 5, "logit_scale": 0.5, "layer_norm_eps": 1e-5},
+         {**NO_WINDOWS, "logits not scaled": {"logit_scale": 1.0}}, num_tokens=48, keys={**WINDOW_KEY, "logit_scale": "logit_scale"}),
     Case("starcoder2", "layer norms, GELU without a gate, biases everywhere, a window", "Starcoder2", "starcoder2",
-         {**WINDOWED, "tie_word_embeddings": False, "norm_epsilon": 1e-5, "use_bias": True, "pad_token_id": 0,
-          **rope("default", 1e4)},
-         {**NO_WINDOWS, "ReLU": {"hidden_act": "relu"}}, num_tokens=48,
-         names={"mlp.c_fc.weight": "ffn_up.weight", "mlp.c_fc.bias": "ffn_up.bias",
-                "mlp.c_proj.weight": "ffn_down.weight", "mlp.c_proj.bias": "ffn_down.bias"}, keys=WINDOW_KEY),
+         {**WINDOWED, "tie_word_embeddings": False, "norm_epsilon": 1e-5, "use_bias": True},
+         {**NO_WINDOWS, "ReLU": {"hidden_act": "relu"}}, num_tokens=48, keys=WINDOW_KEY),
     Case("stablelm", "layer norms, rotation of a quarter of a head", "StableLm", "stablelm",
-         {"layer_norm_eps": 1e-5, "use_qkv_bias": True, "pad_token_id": 0,
-          **rope("default", 1e4, partial_rotary_factor=0.25)},
-         {"rotation of whole heads": rope("default", 1e4, partial_rotary_factor=1.0)}),
+         {"layer_norm_eps": 1e-5, "use_qkv_bias": True, **rope("default", partial_rotary_factor=0.25)}, WHOLE_ROTATION),
     Case("stablelm-parallel", "the same with blocks in parallel", "StableLm", "stablelm",
-         {"layer_norm_eps": 1e-5, "use_parallel_residual": True, "pad_token_id": 0,
-          **rope("default", 1e4, partial_rotary_factor=0.25)},
-         {"rotation of whole heads": rope("default", 1e4, partial_rotary_factor=1.0)}),
+         {"layer_norm_eps": 1e-5, "use_parallel_residual": True, **rope("default", partial_rotary_factor=0.25)}, WHOLE_ROTATION),
     Case("stablelm-12b", "the same with layer norms of Q and K, whose weights each head has of its own", "StableLm", "stablelm",
          {**SMALL_HEADS, "layer_norm_eps": 1e-5, "use_parallel_residual": True, "qk_layernorm": True, "tie_word_embeddings": False,
-          "pad_token_id": 0, **rope("default", 1e4, partial_rotary_factor=0.5)},
-         {"rotation of whole heads": rope("default", 1e4, partial_rotary_factor=1.0)},
+          **rope("default", partial_rotary_factor=0.5)}, WHOLE_ROTATION,
          filled={"one weight for all heads": (tuple(f"norms.{head}.weight" for head in range(4)), 1)}),
-    Case("internlm2", "Llama's shape under its name", "Llama", "internlm2",
-         {**SMALL, **rope("default", 1e6)}, {"another RoPE base": rope("default", 1e4)}),
+    Case("internlm2", "Llama's shape under its name", "Llama", "internlm2", {**SMALL, **rope("default", 1e6)}, OTHER_BASE),
     Case("ernie4_5", "interleaved rotation without permuted rows", "Ernie4_5", "ernie4_5",
-         {**SMALL, "use_bias": False, "pad_token_id": 0, **rope("default", 5e5)},
-         {"another RoPE base": rope("default", 1e4)}),
+         {**SMALL, "use_bias": False, **rope("default", 5e5)}, OTHER_BASE),
     Case("seed-oss", "biases on Q, K and V, a norm under another name", "SeedOss", "seed_oss",
-         {**SMALL, "attention_bias": True, "pad_token_id": 0, **rope("default", 1e6)},
-         {"another RoPE base": rope("default", 1e4)},
-         names={"post_attention_layernorm.weight": "post_attention_norm.weight"}),
-    Case("apertus", "xIELU without a gate, QK norm, llama3 scaling", "Apertus", "apertus",
-         {**SCALED, "pad_token_id": 0, **rope("llama3", 500.0, **LLAMA3)},
-         {"no scaling": rope("default", 500.0), "GELU": {"hidden_act": "gelu"}}, num_tokens=64, names=APERTUS_NORMS),
+         {**SMALL, "attention_bias": True, **rope("default", 1e6)}, OTHER_BASE),
+    Case("apertus", "xIELU without a gate, QK norm, llama3 scaling", "Apertus", "apertus", {**SCALED, **rope("llama3", 500.0, **LLAMA3)},
+         {"no scaling": rope("default", 500.0), "GELU": {"hidden_act": "gelu"}}, num_tokens=64),
     Case("llama4", "chunks in three layers of four, queries that grow with their position and no positions in the others, QK norm without weights,"
          " experts in every other layer, sigmoid routing that weighs what experts are given, a shared expert", "Llama4", "llama4",
          {**SMALL, "num_hidden_layers": 5, "intermediate_size": 32, "intermediate_size_mlp": 48, "attention_chunk_size": 8,
-          "num_local_experts": 4, "num_experts_per_tok": 2, "interleave_moe_layer_step": 2, "floor_scale": 8, "attn_scale": 0.3,
-          "pad_token_id": 0, **rope("default", 1e4)},
+          "num_local_experts": 4, "num_experts_per_tok": 2, "interleave_moe_layer_step": 2, "floor_scale": 8, "attn_scale": 0.3},
          {"no chunks": {"attention_chunk_size": 1024}, "other chunks": {"attention_chunk_size": 12},
           "no temperature": {"attn_temperature_tuning": False}, "no QK norm": {"use_qk_norm": False},
-          "positions everywhere": {"no_rope_layers": [1] * 5}, "one expert": {"num_experts_per_tok": 1}},
-         num_tokens=48, config_class="Llama4TextConfig", names=LLAMA4_NAMES,
+          "positions everywhere": {"no_rope_layers": [1] * 5}, **ONE_EXPERT}, num_tokens=48, config_class="Llama4TextConfig",
          keys={"attention.sliding_window": "attention_chunk_size", "attention.temperature_length": "floor_scale",
                "attention.temperature_scale": "attn_scale", "interleave_moe_layer_step": "interleave_moe_layer_step",
                "expert_feed_forward_length": "intermediate_size"}),
     Case("llama4-dense", "no experts, no windows, positions and QK norm everywhere", "Llama4", "llama4",
          {**SMALL, "intermediate_size_mlp": 48, "num_local_experts": 0, "moe_layers": [], "no_rope_layers": [1, 1],
-          "layer_types": ["full_attention"] * 2, "pad_token_id": 0, **rope("default", 1e4)},
-         {"no QK norm": {"use_qk_norm": False}, "no positions": {"no_rope_layers": [1, 0]}},
-         config_class="Llama4TextConfig", names=LLAMA4_NAMES,
+          "layer_types": ["full_attention"] * 2},
+         {"no QK norm": {"use_qk_norm": False}, "no positions": {"no_rope_layers": [1, 0]}}, config_class="Llama4TextConfig",
          keys={"attention.sliding_window": 0, "interleave_moe_layer_step": 0, "expert_feed_forward_length": "intermediate_size"}),
     Case("deepseek-v2", "latent attention, queries without a rank, keys and values in one tensor; softmax routing in groups",
-         "DeepseekV2", "deepseek2",
-         {**LATENT, **GROUPED_EXPERTS, "q_lora_rank": None, "topk_method": "group_limited_greedy", **rope("default", 1e4)},
-         {"another RoPE base": rope("default", 1e2), "no groups": {"topk_method": "greedy"},
-          "weights not scaled": {"routed_scaling_factor": 1.0}},
-         num_tokens=48, keys={**GROUP_KEYS, "expert_gating_func": 1}),
+         "DeepseekV2", "deepseek2", {**LATENT, "q_lora_rank": None, "topk_method": "group_limited_greedy"},
+         {**SMALL_BASE, "no groups": {"topk_method": "greedy"}, "weights not scaled": {"routed_scaling_factor": 1.0}},
+         num_tokens=48, keys={**LATENT_KEYS, "expert_gating_func": 1}),
     Case("deepseek-v3", "latent attention, queries with a rank, a tensor each for keys and values, YaRN of whole heads; sigmoid routing",
          "DeepseekV3", "deepseek2",
-         {**LATENT, **GROUPED_EXPERTS, "q_lora_rank": 20, "norm_topk_prob": True, **rope("yarn", **LATENT_YARN)},
-         {"no scaling": rope("default", 1e4), "scores as without scaling": rope("yarn", **YARN_32, attention_factor=1.0),
+         {**LATENT, "q_lora_rank": 20, "norm_topk_prob": True, **rope("yarn", **YARN_32, mscale=1.0, mscale_all_dim=1.0)},
+         {"no scaling": rope("default"), "scores as without scaling": rope("yarn", **YARN_32, attention_factor=1.0),
           "no groups": {"n_group": 1, "topk_group": 1}, "weights not normalised": {"norm_topk_prob": False}},
-         num_tokens=96, keys={**GROUP_KEYS, "expert_weights_norm": "norm_topk_prob", "expert_gating_func": 2}),
+         num_tokens=96, keys={**LATENT_KEYS, "expert_weights_norm": "norm_topk_prob", "expert_gating_func": 2}),
     Case("qwen3next", "gated delta nets in three layers of four, heads of attention with gates, rotation of a quarter of a head, QK norm,"
          " experts and a shared one with a gate", "Qwen3Next", "qwen3next",
-         {**DELTA_NETS, **DELTA_EXPERTS, "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": [],
-          **rope("default", 1e4, partial_rotary_factor=0.25)},
-         {"rotation of whole heads": rope("default", 1e4, partial_rotary_factor=1.0),
-          "weights not normalised": {"norm_topk_prob": False}},
+         {**DELTA_NETS, **DELTA_EXPERTS, "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": []},
+         {**WHOLE_ROTATION, "weights not normalised": {"norm_topk_prob": False}},
          filled={"no memory": ("A_log", 9.0), "every update in full": ("in_proj_ba.weight", 0), "an even convolution": ("conv1d.weight", 0.5),
                  "one norm behind the rule": ("linear_attn.norm.weight", 1), "no dt_bias": ("dt_bias", 0)},
-         num_tokens=96, names={"post_attention_layernorm.weight": "post_attention_norm.weight"},
-         keys={**DELTA_KEYS, "expert_shared_feed_forward_length": "shared_expert_intermediate_size"}),
+         num_tokens=96, keys={**DELTA_KEYS, **SHARED_EXPERT_KEY}),
     Case("qwen35", "gated delta nets whose value heads go with key heads in turn, beta and alpha of products of their own, dense layers",
-         "Qwen3_5", "qwen35",
-         {**DELTA_NETS, "linear_num_value_heads": 6, **rope("default", 1e4, partial_rotary_factor=0.25)},
-         {"rotation of whole heads": rope("default", 1e4, partial_rotary_factor=1.0)},
-         filled={"no memory": ("A_log", 9.0), "every update in full": ("in_proj_b.weight", 0), "no alpha": ("in_proj_a.weight", 0),
-                 "an even convolution": ("conv1d.weight", 0.5), "no dt_bias": ("dt_bias", 0)},
-         num_tokens=96, config_class="Qwen3_5TextConfig", names={"post_attention_layernorm.weight": "post_attention_norm.weight"},
-         keys=DELTA_KEYS),
-    Case("qwen35moe", "the same with experts and a shared one with a gate", "Qwen3_5Moe", "qwen35moe",
-         {**DELTA_NETS, **DELTA_EXPERTS, **rope("default", 1e4, partial_rotary_factor=0.25)},
-         {"one expert": {"num_experts_per_tok": 1}},
-         filled={"no memory": ("A_log", 9.0), "every update in full": ("in_proj_b.weight", 0), "no alpha": ("in_proj_a.weight", 0)},
-         num_tokens=96, config_class="Qwen3_5MoeTextConfig", names={"post_attention_layernorm.weight": "post_attention_norm.weight"},
-         keys={**DELTA_KEYS, "expert_shared_feed_forward_length": "shared_expert_intermediate_size"}),
+         "Qwen3_5", "qwen35", {**DELTA_NETS, "linear_num_value_heads": 6}, WHOLE_ROTATION,
+         filled={**NO_MEMORY, "an even convolution": ("conv1d.weight", 0.5), "no dt_bias": ("dt_bias", 0)},
+         num_tokens=96, config_class="Qwen3_5TextConfig", keys=DELTA_KEYS),
+    Case("qwen35moe", "the same with experts and a shared one with a gate", "Qwen3_5Moe", "qwen35moe", {**DELTA_NETS, **DELTA_EXPERTS}, ONE_EXPERT,
+         filled=NO_MEMORY, num_tokens=96, config_class="Qwen3_5MoeTextConfig", keys={**DELTA_KEYS, **SHARED_EXPERT_KEY}),
     Case("lfm2", "gated short convolutions in three layers of five, QK norm", "Lfm2", "lfm2",
-         {**LFM2, "num_hidden_layers": 5, "layer_types": ["conv", "full_attention"] * 2 + ["conv"], "block_auto_adjust_ff_dim": False},
-         {"another RoPE base": rope("default", 1e2)},
+         {**LFM2, "num_hidden_layers": 5, "layer_types": ["conv", "full_attention"] * 2 + ["conv"], "block_auto_adjust_ff_dim": False}, SMALL_BASE,
          filled={"an even convolution": ("conv.conv.weight", 0.5), "no QK norm weights": ("q_layernorm.weight", 1)},
          num_tokens=48, keys={"shortconv.l_cache": "conv_L_cache"}),
     Case("lfm2moe", "the same over four tokens with biases, and experts behind a dense layer: sigmoid routing with a bias of the choice",
          "Lfm2Moe", "lfm2moe",
          {**LFM2, "conv_L_cache": 4, "conv_bias": True, "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 16,
           "num_dense_layers": 1, "norm_topk_prob": True, "use_expert_bias": True},
-         {"one expert": {"num_experts_per_tok": 1}, "weights not normalised": {"norm_topk_prob": False}},
+         {**ONE_EXPERT, "weights not normalised": {"norm_topk_prob": False}},
          filled={"an even convolution": ("conv.conv.weight", 0.5), "no bias of the choice": ("expert_bias", 0),
                  "no bias of convolutions": ("conv.conv.bias", 0), "none in front": ("in_proj.bias", 0), "none behind": ("conv.out_proj.bias", 0)},
          keys={"shortconv.l_cache": "conv_L_cache", "leading_dense_block_count": "num_dense_layers", "expert_gating_func": 2}),
 ]
 
-# Parameters of experts that are two tensors in GGUF, [num_experts, gate rows then up rows, hidden].
-FUSED_EXPERTS = ("mlp.experts.gate_up_proj", "block_sparse_moe.experts.gate_up_proj", "feed_forward.experts.gate_up_proj")
-# transformers' parameter names without "model.layers.N." -> GGUF's without "blk.N."
+# transformers' parameter names without "model.layers.N." -> GGUF's without "blk.N.", both without an end of .weight or .bias.
 LAYER_NAMES = {
-    "input_layernorm.weight": "attn_norm.weight", "post_attention_layernorm.weight": "ffn_norm.weight",
-    "self_attn.q_proj.weight": "attn_q.weight", "self_attn.q_proj.bias": "attn_q.bias",
-    "self_attn.k_proj.weight": "attn_k.weight", "self_attn.k_proj.bias": "attn_k.bias",
-    "self_attn.v_proj.weight": "attn_v.weight", "self_attn.v_proj.bias": "attn_v.bias",
-    "self_attn.o_proj.weight": "attn_output.weight",
-    "self_attn.q_norm.weight": "attn_q_norm.weight", "self_attn.k_norm.weight": "attn_k_norm.weight",
-    "mlp.gate_proj.weight": "ffn_gate.weight", "mlp.up_proj.weight": "ffn_up.weight",
-    "mlp.down_proj.weight": "ffn_down.weight", "mlp.gate.weight": "ffn_gate_inp.weight",
-    "mlp.experts.down_proj": "ffn_down_exps.weight",
-    "input_layernorm.bias": "attn_norm.bias", "post_attention_layernorm.bias": "ffn_norm.bias",
-    "self_attn.o_proj.bias": "attn_output.bias", "self_attn.qkv_proj.weight": "attn_qkv.weight",
-    "mlp.gate_up_proj.weight": "ffn_up.weight", "mlp.gate.e_score_correction_bias": "exp_probs_b.bias",
-    "mlp.shared_expert.gate_proj.weight": "ffn_gate_shexp.weight", "mlp.shared_expert.up_proj.weight": "ffn_up_shexp.weight",
-    "mlp.shared_expert.down_proj.weight": "ffn_down_shexp.weight", "mlp.shared_expert_gate.weight": "ffn_gate_inp_shexp.weight",
-    "mlp.shared_experts.gate_proj.weight": "ffn_gate_shexp.weight", "mlp.shared_experts.up_proj.weight": "ffn_up_shexp.weight",
-    "mlp.shared_experts.down_proj.weight": "ffn_down_shexp.weight",
-    "self_attn.sinks": "attn_sinks.weight", "mlp.router.weight": "ffn_gate_inp.weight", "mlp.router.bias": "ffn_gate_inp.bias",
-    "mlp.experts.down_proj_bias": "ffn_down_exps.bias",
-    "self_attn.q_a_proj.weight": "attn_q_a.weight", "self_attn.q_a_layernorm.weight": "attn_q_a_norm.weight",
-    "self_attn.q_b_proj.weight": "attn_q_b.weight", "self_attn.kv_a_proj_with_mqa.weight": "attn_kv_a_mqa.weight",
-    "linear_attn.in_proj_ba.weight": "ssm_ba.weight", "linear_attn.in_proj_b.weight": "ssm_beta.weight",
-    "linear_attn.in_proj_a.weight": "ssm_alpha.weight", "linear_attn.in_proj_qkv.weight": "attn_qkv.weight",
-    "linear_attn.in_proj_z.weight": "attn_gate.weight", "linear_attn.conv1d.weight": "ssm_conv1d.weight", "linear_attn.A_log": "ssm_a",
-    "linear_attn.dt_bias": "ssm_dt.bias", "linear_attn.norm.weight": "ssm_norm.weight", "linear_attn.out_proj.weight": "ssm_out.weight",
-    "self_attn.kv_a_layernorm.weight": "attn_kv_a_norm.weight", "self_attn.kv_b_proj.weight": "attn_kv_b.weight",
-    "operator_norm.weight": "attn_norm.weight", "ffn_norm.weight": "ffn_norm.weight", "self_attn.out_proj.weight": "attn_output.weight",
-    "self_attn.q_layernorm.weight": "attn_q_norm.weight", "self_attn.k_layernorm.weight": "attn_k_norm.weight",
-    **{f"conv.{part}.{kind}": f"shortconv.{part}.{kind}" for part in ("in_proj", "conv", "out_proj") for kind in ("weight", "bias")},
-    "feed_forward.w1.weight": "ffn_gate.weight", "feed_forward.w3.weight": "ffn_up.weight", "feed_forward.w2.weight": "ffn_down.weight",
-    "feed_forward.gate.weight": "ffn_gate_inp.weight", "feed_forward.expert_bias": "exp_probs_b.bias", "feed_forward.experts.down_proj": "ffn_down_exps.weight",
+    "input_layernorm": "attn_norm", "operator_norm": "attn_norm", "attention_layernorm": "attn_norm", "post_self_attn_layernorm": "post_attention_norm",
+    "post_attention_layernorm": "ffn_norm", "pre_feedforward_layernorm": "ffn_norm", "feedforward_layernorm": "ffn_norm", "ffn_norm": "ffn_norm",
+    "post_feedforward_layernorm": "post_ffw_norm", "post_mlp_layernorm": "post_ffw_norm", "layer_scalar": "layer_output_scale.weight",
+    **{f"self_attn.{part}": f"attn_{name}" for part, name in {
+        "q_proj": "q", "k_proj": "k", "v_proj": "v", "o_proj": "output", "out_proj": "output", "qkv_proj": "qkv", "sinks": "sinks.weight",
+        "q_norm": "q_norm", "k_norm": "k_norm", "q_layernorm": "q_norm", "k_layernorm": "k_norm", "q_a_proj": "q_a", "q_a_layernorm": "q_a_norm",
+        "q_b_proj": "q_b", "kv_a_proj_with_mqa": "kv_a_mqa", "kv_a_layernorm": "kv_a_norm", "kv_b_proj": "kv_b"}.items()},
+    **{f"linear_attn.{part}": name for part, name in {
+        "in_proj_ba": "ssm_ba", "in_proj_b": "ssm_beta", "in_proj_a": "ssm_alpha", "in_proj_qkv": "attn_qkv", "in_proj_z": "attn_gate",
+        "conv1d": "ssm_conv1d", "A_log": "ssm_a", "dt_bias": "ssm_dt.bias", "norm": "ssm_norm", "out_proj": "ssm_out"}.items()},
+    **{f"conv.{part}": f"shortconv.{part}" for part in ("in_proj", "conv", "out_proj")},
+    **{f"{block}.{part}": f"ffn_{name}" for block in ("mlp", "feed_forward", "block_sparse_moe", "shared_mlp") for part, name in {
+        "gate_proj": "gate", "up_proj": "up", "down_proj": "down", "gate_up_proj": "up", "c_fc": "up", "c_proj": "down",
+        "w1": "gate", "w2": "down", "w3": "up", "gate": "gate_inp", "router": "gate_inp",
+        "shared_expert_gate": "gate_inp_shexp", "shared_expert.gate_proj": "gate_shexp", "shared_expert.up_proj": "up_shexp",
+        "shared_expert.down_proj": "down_shexp", "shared_experts.gate_proj": "gate_shexp", "shared_experts.up_proj": "up_shexp",
+        "shared_experts.down_proj": "down_shexp", "output_linear": "down_shexp"}.items()},
+    "mlp.gate.e_score_correction_bias": "exp_probs_b.bias", "feed_forward.expert_bias": "exp_probs_b.bias",
 }
-CHOICE_BIASES = ("e_score_correction_bias", "expert_bias")  # buffers
 DELTA_FAMILIES = ("Qwen3Next", "Qwen3_5", "Qwen3_5Moe")
+# Their post_attention_layernorm is not called ffn_norm in GGUF.
+POST_ATTENTION_NORM = ("Gemma2", "Gemma3", "Gemma4", "Glm4Moe", "GptOss", "Olmo2", "Olmo3", "SeedOss", *DELTA_FAMILIES)
+CHOICE_BIASES = ("e_score_correction_bias", "expert_bias")  # buffers
+TRANSPOSED_EXPERTS = ("GptOss", "Llama4")  # [num_experts, in, out]
 # Architectures whose converters reorder the rows of Q and K from halves to pairs.
 REORDERED = ("llama", "smollm3", "granite", "granitemoe", "internlm2")
-OTHER_NAMES = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight",
-               "model.norm.bias": "output_norm.bias", "lm_head.weight": "output.weight",
-               "model.embedding_norm.weight": "token_embd_norm.weight"}
+OTHER_NAMES = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output", "model.embedding_norm": "token_embd_norm"}
 
 
 def make_config(case, changes=None):
@@ -459,53 +366,50 @@ def xielu_modules(model):
     return [module for module in model.modules() if type(module).__name__ == "XIELUActivation"]
 
 
-def adds_one(case):
-    """Whether norms multiply by 1 + w: Gemma's do, up to the third, and those of Qwen's hybrids, but for that behind the delta rule."""
-    return case.family in ("Gemma", "Gemma2", "Gemma3", *DELTA_FAMILIES)
+def adds_one(case, name):
+    """Whether this norm multiplies by 1 + w: Gemma's do, up to the third, and those of Qwen's hybrids, but for that behind the delta rule."""
+    return case.family in ("Gemma", "Gemma2", "Gemma3", *DELTA_FAMILIES) and name.endswith("norm.weight") and "linear_attn" not in name
+
+
+def mean_and_deviation(case, name, shape):
+    """Of a parameter's values. Gains keep attention selective and routing decided: with transformers' own initialisation (0.02)
+    attention is almost uniform and no positional encoding shows in the logits."""
+    if "norm" in name and name.endswith(".weight"):
+        of_heads = 0.6 if case.family == "Gemma4" else 1.5  # unscaled scores grow with the size of the heads
+        return of_heads if "q_norm" in name or "k_norm" in name else 1.0, 0.1
+    if name.endswith("A_log"):  # decays over some tokens and over many
+        return np.linspace(-3, 1, shape[0], dtype=np.float32), 0.1
+    if name.endswith("layer_scalar"):
+        return 0.6, 0.1
+    if "alpha" in name:
+        return 0.8, 0.1
+    if name.endswith(".sinks"):
+        return 0, 1
+    if name.endswith("bias"):
+        return 0, 0.1 if name.endswith(CHOICE_BIASES) else 0.5
+    if "embed_tokens" in name:  # small beside the outputs of the layers, or a tied model would repeat its input for ever
+        return 0, 0.1
+    is_transposed = case.family in TRANSPOSED_EXPERTS and ".experts." in name
+    decides = ("q_proj.weight", "qkv_proj.weight", "k_proj.weight", "q_b_proj.weight", "kv_a_proj_with_mqa.weight",
+               "mlp.gate.weight", "feed_forward.gate.weight", "lm_head.weight", "router.weight")
+    gain = 2.0 if name.endswith(decides) else 1.0
+    if case.family == "GptOss" and name.endswith("experts.gate_up_proj"):  # large enough for the clamp to matter
+        gain = 6.0
+    return 0, gain / np.sqrt(shape[-2 if is_transposed else -1])
 
 
 def draw_weights(case, rng):
-    """name -> float32 array for every parameter. Gains keep attention selective and routing decided: with transformers' own
-    initialisation (0.02) attention is almost uniform and no positional encoding shows in the logits."""
-    config = make_config(case)
+    """name -> float32 array for every parameter."""
     # The shapes of a model on the meta device, which neither allocates nor initialises.
     with torch.device("meta"):
-        model = getattr(transformers, case.family + "ForCausalLM")(config)
+        model = getattr(transformers, case.family + "ForCausalLM")(make_config(case))
     weights = {}
     choices = [(name, buffer) for name, buffer in model.named_buffers() if name.endswith(CHOICE_BIASES + ("layer_scalar",))]
     for name, parameter in sorted([*model.named_parameters(), *choices]):
-        shape = tuple(parameter.shape)
-        noise = rng.standard_normal(shape, dtype=np.float32)
-        if "norm" in name and name.endswith(".weight"):
-            offset = np.float32(1.0 if adds_one(case) and "linear_attn" not in name else 0.0)
-            of_heads = 0.6 if case.family == "Gemma4" else 1.5  # unscaled scores grow with the size of the heads
-            weights[name] = np.float32(of_heads if "q_norm" in name or "k_norm" in name else 1.0) + np.float32(0.1) * noise - offset
-        elif name.endswith("layer_scalar"):
-            weights[name] = np.float32(0.6) + np.float32(0.1) * noise
-        elif name.endswith("A_log"):  # decays over some tokens and over many
-            weights[name] = np.linspace(-3, 1, shape[0], dtype=np.float32) + np.float32(0.1) * noise
-        elif "alpha" in name:
-            weights[name] = np.float32(0.8) + np.float32(0.1) * noise
-        elif name.endswith(CHOICE_BIASES):
-            weights[name] = np.float32(0.1) * noise
-        elif name.endswith(".sinks"):
-            weights[name] = noise
-        elif name.endswith("bias"):
-            weights[name] = np.float32(0.5) * noise
-        elif case.family == "GptOss" and ".experts." in name:
-            # Stored transposed, and large enough for the clamp to matter.
-            gain = 6.0 if name.endswith("gate_up_proj") else 1.0
-            weights[name] = np.float32(gain / np.sqrt(shape[-2])) * noise
-        elif case.family == "Llama4" and ".experts." in name:  # [num_experts, in, out]
-            weights[name] = np.float32(1.0 / np.sqrt(shape[-2])) * noise
-        elif "embed_tokens" in name:
-            # Small beside the outputs of the layers, or a tied model would repeat its input for ever.
-            weights[name] = np.float32(0.1) * noise
-        else:
-            decides = ("q_proj.weight", "qkv_proj.weight", "k_proj.weight", "q_b_proj.weight", "kv_a_proj_with_mqa.weight",
-                       "mlp.gate.weight", "feed_forward.gate.weight", "lm_head.weight", "router.weight")
-            gain = 2.0 if name.endswith(decides) else 1.0
-            weights[name] = np.float32(gain / np.sqrt(shape[-1])) * noise
+        mean, deviation = mean_and_deviation(case, name, tuple(parameter.shape))
+        weights[name] = np.float32(mean) + np.float32(deviation) * rng.standard_normal(tuple(parameter.shape), dtype=np.float32)
+        if adds_one(case, name):
+            weights[name] -= np.float32(1.0)
     return weights
 
 
@@ -513,14 +417,14 @@ def interleave_heads(weight, num_heads):
     """Rows of Q or K, reordered so that RoPE's pairs (i, i + d/2) of a head become (2i, 2i + 1): arch llama's order."""
     rows = weight.shape[0]
     halves = weight.reshape(num_heads, 2, rows // num_heads // 2, *weight.shape[1:])
-    return np.ascontiguousarray(halves.swapaxes(1, 2)).reshape(weight.shape)
+    return halves.swapaxes(1, 2).reshape(weight.shape)
 
 
 def split_latent(config, weight):
     """Of each head the keys' weights, transposed, and the values', as converters write them since April 2025."""
     heads = weight.reshape(config.num_attention_heads, -1, config.kv_lora_rank)
     keys, values = np.split(heads, [config.qk_nope_head_dim], axis=1)
-    return np.ascontiguousarray(keys.swapaxes(1, 2)), np.ascontiguousarray(values)
+    return keys.swapaxes(1, 2), values
 
 
 def split_delta_heads(config, weight):
@@ -529,7 +433,7 @@ def split_delta_heads(config, weight):
     key = config.linear_key_head_dim
     values = config.linear_num_value_heads // config.linear_num_key_heads * config.linear_value_head_dim
     q, k, v, z = (part.reshape(-1, weight.shape[1]) for part in np.split(heads, np.cumsum([key, key, values]), axis=1))
-    return np.concatenate([q, k, v]), np.ascontiguousarray(z)
+    return np.concatenate([q, k, v]), z
 
 
 def values_in_turn(config, name, weight):
@@ -538,7 +442,7 @@ def values_in_turn(config, name, weight):
 
     def in_turn(part, axis=0):
         heads = part.reshape(*part.shape[:axis], keys, values // keys, -1, *part.shape[axis + 1:])
-        return np.ascontiguousarray(heads.swapaxes(axis, axis + 1)).reshape(part.shape)
+        return heads.swapaxes(axis, axis + 1).reshape(part.shape)
 
     if name == "norm.weight":
         return weight
@@ -560,96 +464,83 @@ def llama3_rope_factors(config):
 
 def proportional_rope_factors(config):
     """Divisors of the RoPE frequencies of full layers, [head size / 2]: 1 for the pairs that are rotated, 1e30 for the others."""
-    pairs = head_sizes(config)["full_attention"] // 2
+    pairs = config.per_layer_config["full_attention"].head_dim // 2
     rotated = int(pairs * full_rope(config)["partial_rotary_factor"])
     return np.array([1.0] * rotated + [1e30] * (pairs - rotated), dtype=np.float32)
 
 
-def head_sizes(config):
-    """Head sizes of kinds of layers that differ, by transformers' name of the kind."""
-    return {kind: config.per_layer_config[kind].head_dim for kind in set(config.layer_types)}
+def expert_tensors(case, rest, weight):
+    """Experts are [num_experts, rows, cols] in GGUF, with gate and up apart. Here, rows of gate are in front of those of up, or in turn
+    with them (gpt-oss)."""
+    end, kind = "shexp" if rest.startswith("shared_mlp.") else "exps", "bias" if rest.endswith("_bias") else "weight"
+    if case.family in TRANSPOSED_EXPERTS and kind == "weight":
+        weight = weight.swapaxes(1, 2)
+    if "down_proj" in rest:
+        return {f"ffn_down_{end}.{kind}": weight}
+    if case.family == "GptOss":
+        gate, up = weight[:, ::2], weight[:, 1::2]
+    else:
+        gate, up = np.split(weight, 2, axis=-2)
+    return {f"ffn_gate_{end}.{kind}": gate, f"ffn_up_{end}.{kind}": up}
 
 
-def gpt_oss_experts(block, rest, weight):
-    """gpt-oss has gate and up in turn, and its matrices [num_experts, in, out]."""
-    name = rest.removeprefix("mlp.experts.")
-    kind = "bias" if name.endswith("_bias") else "weight"
-    out_rows = weight if kind == "bias" else weight.swapaxes(1, 2)
-    if name.startswith("down"):
-        return {f"{block}ffn_down_exps.{kind}": np.ascontiguousarray(out_rows)}
-    return {f"{block}ffn_gate_exps.{kind}": np.ascontiguousarray(out_rows[:, ::2]),
-            f"{block}ffn_up_exps.{kind}": np.ascontiguousarray(out_rows[:, 1::2])}
+def gguf_name(case, rest):
+    """GGUF's name of a layer's parameter, without blk.N."""
+    stem, dot, kind = rest.rpartition(".")
+    if stem == "post_attention_layernorm" and case.family in POST_ATTENTION_NORM:
+        return f"post_attention_norm.{kind}"
+    return f"{LAYER_NAMES[stem]}.{kind}" if kind in ("weight", "bias") else LAYER_NAMES[rest]
 
 
-def llama4_experts(block, rest, weight):
-    """Matrices are [num_experts, in, out], with gate in front of up."""
-    rows = np.ascontiguousarray(weight.swapaxes(1, 2))
-    if rest.endswith("down_proj"):
-        return {f"{block}ffn_down_exps.weight": rows}
-    gate, up = np.split(rows, 2, axis=1)
-    return {f"{block}ffn_gate_exps.weight": gate, f"{block}ffn_up_exps.weight": up}
+def layer_tensors(case, config, rest, weight):
+    """GGUF name without blk.N -> array, of a parameter named without model.layers.N."""
+    if ".experts." in rest or rest == "shared_mlp.input_linear.weight":
+        return expert_tensors(case, rest, weight)
+    if case.family == "DeepseekV3" and rest == "self_attn.kv_b_proj.weight":
+        return dict(zip(("attn_k_b.weight", "attn_v_b.weight"), split_latent(config, weight)))
+    if rest == "linear_attn.in_proj_qkvz.weight":
+        return dict(zip(("attn_qkv.weight", "attn_gate.weight"), split_delta_heads(config, weight)))
+    if case.family.startswith("Qwen3_5") and rest.startswith("linear_attn."):
+        weight = values_in_turn(config, rest.removeprefix("linear_attn."), weight)
+    if rest == "linear_attn.A_log":
+        weight = -np.exp(weight)
+    if rest in ("linear_attn.conv1d.weight", "conv.conv.weight"):
+        weight = weight.squeeze(1)
+    if case.arch in REORDERED and "q_proj" in rest:
+        weight = interleave_heads(weight, config.num_attention_heads)
+    if case.arch in REORDERED and "k_proj" in rest:
+        weight = interleave_heads(weight, config.num_key_value_heads)
+    if rest == "mlp.shared_expert_gate.weight":
+        weight = weight[0]
+    return {gguf_name(case, rest): weight}
 
 
 def gguf_tensors(case, weights):
-    """GGUF name -> float32 array; experts are [num_experts, rows, cols]."""
+    """GGUF name -> float32 array."""
     config = make_config(case)
     tensors = {}
     for name, weight in weights.items():
-        if name in OTHER_NAMES:
-            is_gemma_norm = adds_one(case) and name == "model.norm.weight"
-            tensors[OTHER_NAMES[name]] = weight + np.float32(1.0) if is_gemma_norm else weight
+        if adds_one(case, name):
+            weight = weight + np.float32(1.0)
+        stem, kind = name.rsplit(".", 1)
+        if stem in OTHER_NAMES:
+            tensors[f"{OTHER_NAMES[stem]}.{kind}"] = weight
             continue
         _, _, layer, rest = name.split(".", 3)
         block = f"blk.{layer}."
-        if case.family == "GptOss" and rest.startswith("mlp.experts."):
-            tensors.update(gpt_oss_experts(block, rest, weight))
-            continue
-        if case.family == "Llama4" and rest.startswith("feed_forward.experts."):
-            tensors.update(llama4_experts(block, rest, weight))
-            continue
-        if rest in FUSED_EXPERTS or rest == "shared_mlp.input_linear.weight":  # rows of gate, then of up
-            gate, up = np.split(weight, 2, axis=-2)
-            suffix = "exps" if rest in FUSED_EXPERTS else "shexp"
-            tensors[f"{block}ffn_gate_{suffix}.weight"] = np.ascontiguousarray(gate)
-            tensors[f"{block}ffn_up_{suffix}.weight"] = np.ascontiguousarray(up)
-            continue
-        if ".alpha_" in rest:
-            continue  # metadata
         if "_layernorm.norms." in rest:  # one parameter for each head, in order
             of_heads = f"{block}attn_{rest.split('.')[1][0]}_norm.weight"
             tensors[of_heads] = np.stack([*tensors.get(of_heads, []), weight])
-            continue
-        if case.family == "DeepseekV3" and rest == "self_attn.kv_b_proj.weight":
-            keys, values = split_latent(config, weight)
-            tensors[block + "attn_k_b.weight"], tensors[block + "attn_v_b.weight"] = keys, values
-            continue
-        if rest == "linear_attn.in_proj_qkvz.weight":
-            qkv, z = split_delta_heads(config, weight)
-            tensors[block + "attn_qkv.weight"], tensors[block + "attn_gate.weight"] = qkv, z
-            continue
-        if case.family.startswith("Qwen3_5") and rest.startswith("linear_attn."):
-            weight = values_in_turn(config, rest.removeprefix("linear_attn."), weight)
-        if rest == "linear_attn.A_log":
-            weight = -np.exp(weight)
-        if rest in ("linear_attn.conv1d.weight", "conv.conv.weight"):
-            weight = weight.squeeze(1)
-        if adds_one(case) and name.endswith("norm.weight") and not rest.startswith("linear_attn"):
-            weight = weight + np.float32(1.0)
-        if case.arch in REORDERED and "q_proj" in rest:
-            weight = interleave_heads(weight, config.num_attention_heads)
-        if case.arch in REORDERED and "k_proj" in rest:
-            weight = interleave_heads(weight, config.num_key_value_heads)
-        if rest == "mlp.shared_expert_gate.weight":
-            weight = weight[0]
-        tensors[block + {**LAYER_NAMES, **case.names}[rest]] = weight
+        elif ".alpha_" not in rest:  # those are metadata
+            tensors |= {block + own: values for own, values in layer_tensors(case, config, rest, weight).items()}
     parameters = full_rope(config)
     if parameters["rope_type"] == "llama3":
         tensors["rope_freqs.weight"] = llama3_rope_factors(config)
     if parameters["rope_type"] == "proportional":
         tensors["rope_freqs.weight"] = proportional_rope_factors(config)
     if parameters["rope_type"] == "longrope":
-        tensors["rope_factors_long.weight"] = np.array(parameters["long_factor"], dtype=np.float32)
-        tensors["rope_factors_short.weight"] = np.array(parameters["short_factor"], dtype=np.float32)
+        for length in ("long", "short"):
+            tensors[f"rope_factors_{length}.weight"] = np.array(parameters[f"{length}_factor"], dtype=np.float32)
     return tensors
 
 
@@ -660,88 +551,76 @@ def full_rope(config):
 
 def add_hyperparameters(writer, case):
     config, arch = make_config(case), case.arch
-    writer.add("general.architecture", arch)
-    writer.add("general.name", case.name)
-    writer.add("general.file_type", 0, ValueType.UINT32)  # all F32
-    integers = {
+    writer.add_all("general.", {"architecture": arch, "name": case.name, "file_type": 0})  # all F32
+    sizes = {
         "context_length": config.max_position_embeddings, "embedding_length": config.hidden_size,
         "block_count": config.num_hidden_layers, "feed_forward_length": getattr(config, "intermediate_size_mlp", config.intermediate_size),
         "attention.head_count": config.num_attention_heads,
     }
     if case.family in DELTA_FAMILIES:
-        integers["ssm.inner_size"] = config.linear_value_head_dim * config.linear_num_value_heads
-        recurrent = [kind == "linear_attention" for kind in config.layer_types]
-        writer.add(f"{arch}.attention.recurrent_layers", recurrent)
+        sizes["ssm.inner_size"] = config.linear_value_head_dim * config.linear_num_value_heads
+        writer.add(f"{arch}.attention.recurrent_layers", [kind == "linear_attention" for kind in config.layer_types])
         if arch != "qwen3next":  # pairs of a head by time, height and width, which are the same position for text
-            writer.add(f"{arch}.rope.dimension_sections", [11, 11, 10, 0], ValueType.INT32)
+            writer.add(f"{arch}.rope.dimension_sections", [11, 11, 10, 0])
     if case.family == "Gemma4":
-        add_sizes_of_layers(writer, arch, integers, config)
+        add_sizes_of_layers(writer, arch, sizes, config)
     else:
         if case.family.startswith("Lfm2"):
             kv_heads = [0 if kind == "conv" else config.num_key_value_heads for kind in config.layer_types]
-            writer.add(f"{arch}.attention.head_count_kv", kv_heads, ValueType.INT32)
+            writer.add(f"{arch}.attention.head_count_kv", kv_heads)
         else:
-            integers["attention.head_count_kv"] = config.num_key_value_heads
-        integers["attention.key_length"] = config.head_dim
-        integers["rope.dimension_count"] = int(config.head_dim * full_rope(config).get("partial_rotary_factor", 1.0))
-    integers["vocab_size"] = config.vocab_size
-    integers.setdefault("attention.value_length", integers["attention.key_length"])
+            sizes["attention.head_count_kv"] = config.num_key_value_heads
+        sizes["attention.key_length"] = config.head_dim
+        sizes["rope.dimension_count"] = int(config.head_dim * full_rope(config).get("partial_rotary_factor", 1.0))
+    sizes["vocab_size"] = config.vocab_size
+    sizes.setdefault("attention.value_length", sizes["attention.key_length"])
     if case.arch == "deepseek2":
-        add_latent_sizes(integers, config, is_new=case.family == "DeepseekV3")
+        add_latent_sizes(sizes, config, is_new=case.family == "DeepseekV3")
     if "num_experts_per_tok" in case.config:
-        integers["expert_count"] = getattr(config, "num_local_experts", None) or config.num_experts
-        integers["expert_used_count"] = config.num_experts_per_tok
+        sizes["expert_count"] = getattr(config, "num_local_experts", None) or config.num_experts
+        sizes["expert_used_count"] = config.num_experts_per_tok
     if "moe_intermediate_size" in case.config:
-        integers["expert_feed_forward_length"] = config.moe_intermediate_size
-    for key, value in integers.items():
-        writer.add(f"{arch}.{key}", value, ValueType.UINT32)
-    for key, attribute in case.keys.items():
-        value = getattr(config, attribute) if isinstance(attribute, str) else attribute
-        writer.add(f"{arch}.{key}", value, *([ValueType.UINT32] if type(value) is int else []))
-    if case.family in ("Cohere", "Cohere2", "StableLm"):
-        writer.add(f"{arch}.attention.layer_norm_epsilon", config.layer_norm_eps)
-    elif case.family == "Starcoder2":
-        writer.add(f"{arch}.attention.layer_norm_epsilon", config.norm_epsilon)
-    else:
+        sizes["expert_feed_forward_length"] = config.moe_intermediate_size
+    of_case = {key: getattr(config, value) if isinstance(value, str) else value for key, value in case.keys.items()}
+    writer.add_all(f"{arch}.", sizes)
+    writer.add_all(f"{arch}.", of_case)
+    layer_norm_epsilon = case.config.get("layer_norm_eps", case.config.get("norm_epsilon"))
+    if layer_norm_epsilon is None:
         writer.add(f"{arch}.attention.layer_norm_rms_epsilon", config.rms_norm_eps)
+    else:
+        writer.add(f"{arch}.attention.layer_norm_epsilon", layer_norm_epsilon)
     writer.add(f"{arch}.rope.freq_base", full_rope(config)["rope_theta"])
     add_rope_scaling(writer, arch, full_rope(config), config)
 
 
-def add_sizes_of_layers(writer, arch, integers, config):
+def add_sizes_of_layers(writer, arch, sizes, config):
     """Full layers and those with a window have heads of their own; the former's rotation is in rope_freqs.weight."""
-    sizes = head_sizes(config)
     for kind, suffix in (("full_attention", ""), ("sliding_attention", "_swa")):
         for key in ("attention.key_length", "attention.value_length", "rope.dimension_count"):
-            integers[key + suffix] = sizes[kind]
+            sizes[key + suffix] = config.per_layer_config[kind].head_dim
     kv_heads = [config.per_layer_config[layer].num_key_value_heads for layer in range(config.num_hidden_layers)]
-    writer.add(f"{arch}.attention.head_count_kv", kv_heads, ValueType.INT32)
+    writer.add(f"{arch}.attention.head_count_kv", kv_heads)
     writer.add(f"{arch}.attention.sliding_window_pattern", [kind == "sliding_attention" for kind in config.layer_types])
     writer.add(f"{arch}.rope.freq_base_swa", config.rope_parameters["sliding_attention"]["rope_theta"])
 
 
-def add_latent_sizes(integers, config, is_new):
+def add_latent_sizes(sizes, config, is_new):
     """Older files say the sizes of a head alone, newer ones those that attention sees beside them."""
-    sizes = {"key_length": config.qk_nope_head_dim + config.qk_rope_head_dim, "value_length": config.v_head_dim}
+    key, value = config.qk_nope_head_dim + config.qk_rope_head_dim, config.v_head_dim
     if config.q_lora_rank is not None:
-        integers["attention.q_lora_rank"] = config.q_lora_rank
-    integers["attention.kv_lora_rank"] = config.kv_lora_rank
+        sizes["attention.q_lora_rank"] = config.q_lora_rank
+    sizes["attention.kv_lora_rank"] = config.kv_lora_rank
     if is_new:
-        integers["attention.head_count_kv"] = 1
-        for name, size in sizes.items():
-            integers[f"attention.{name}_mla"] = size
-        sizes = {"key_length": config.kv_lora_rank + config.qk_rope_head_dim, "value_length": config.kv_lora_rank}
-    for name, size in sizes.items():
-        integers[f"attention.{name}"] = size
+        sizes |= {"attention.head_count_kv": 1, "attention.key_length_mla": key, "attention.value_length_mla": value}
+        key, value = config.kv_lora_rank + config.qk_rope_head_dim, config.kv_lora_rank
+    sizes |= {"attention.key_length": key, "attention.value_length": value}
 
 
 def add_xielu(writer, weights, model):
     """Apertus: keys without an architecture, one number a layer; alpha before its softplus."""
-    for alpha in ("alpha_p", "alpha_n"):
-        values = [float(weights[name].item()) for name in sorted(weights) if name.endswith(alpha)]
-        writer.add(f"xielu.{alpha}", values)
-    writer.add("xielu.beta", [activation._beta_scalar for activation in xielu_modules(model)])
-    writer.add("xielu.eps", [activation._eps_scalar for activation in xielu_modules(model)])
+    activations = xielu_modules(model)
+    alphas = {alpha: [float(weights[name].item()) for name in sorted(weights) if name.endswith(alpha)] for alpha in ("alpha_p", "alpha_n")}
+    writer.add_all("xielu.", {**alphas, "beta": [each._beta_scalar for each in activations], "eps": [each._eps_scalar for each in activations]})
 
 
 def add_rope_scaling(writer, arch, parameters, config):
@@ -751,24 +630,19 @@ def add_rope_scaling(writer, arch, parameters, config):
     No yarn_attn_factor: an absent one means 1 + 0.1 ln(factor), for transformers and llama.cpp alike. llama.cpp's converter
     writes the betas as here, but its loader takes them from the command line for arch llama; transformers uses the model's.
     """
-    kind = parameters["rope_type"]
-    prefix = f"{arch}.rope.scaling."
+    kind, original = parameters["rope_type"], parameters.get("original_max_position_embeddings")
+    values = {}
     if kind == "longrope":
-        original = parameters["original_max_position_embeddings"]
         stretch = config.max_position_embeddings / original
-        writer.add(prefix + "original_context_length", original, ValueType.UINT32)
-        writer.add(prefix + "attn_factor", math.sqrt(1 + math.log(stretch) / math.log(original)))
-    if kind not in ("linear", "yarn"):
-        return
-    writer.add(prefix + "type", kind)
-    writer.add(prefix + "factor", parameters["factor"])
+        values = {"original_context_length": original, "attn_factor": math.sqrt(1 + math.log(stretch) / math.log(original))}
+    if kind in ("linear", "yarn"):
+        values = {"type": kind, "factor": parameters["factor"]}
     if kind == "yarn":
-        writer.add(prefix + "original_context_length", parameters["original_max_position_embeddings"], ValueType.UINT32)
-        for beta in ("beta_fast", "beta_slow"):
-            if beta in parameters:
-                writer.add(f"{prefix}yarn_{beta}", parameters[beta])
+        values["original_context_length"] = original
+        values |= {f"yarn_{beta}": parameters[beta] for beta in ("beta_fast", "beta_slow") if beta in parameters}
         if "mscale_all_dim" in parameters:
-            writer.add(prefix + "yarn_log_multiplier", 0.1 * parameters["mscale_all_dim"])
+            values["yarn_log_multiplier"] = 0.1 * parameters["mscale_all_dim"]
+    writer.add_all(f"{arch}.rope.scaling.", values)
 
 
 def add_tokenizer(writer):
@@ -777,17 +651,9 @@ def add_tokenizer(writer):
     tokens = ["<unk>", "<s>", "</s>"] + [f"<0x{byte:02X}>" for byte in range(256)] + normal
     types = [2, 3, 3] + [6] * 256 + [1] * (VOCAB - 259)  # unknown, control, byte, normal
     scores = [0.0] * 259 + [-float(i) for i in range(VOCAB - 259)]
-    writer.add("tokenizer.ggml.model", "llama")
-    writer.add("tokenizer.ggml.pre", "default")
-    writer.add("tokenizer.ggml.tokens", tokens)
-    writer.add("tokenizer.ggml.scores", scores)
-    writer.add("tokenizer.ggml.token_type", types, ValueType.INT32)
-    writer.add("tokenizer.ggml.bos_token_id", 1, ValueType.UINT32)
-    writer.add("tokenizer.ggml.eos_token_id", 2, ValueType.UINT32)
-    writer.add("tokenizer.ggml.unknown_token_id", 0, ValueType.UINT32)
-    writer.add("tokenizer.ggml.add_bos_token", True)
-    writer.add("tokenizer.ggml.add_eos_token", False)
-    writer.add("tokenizer.ggml.add_space_prefix", True)
+    writer.add_all("tokenizer.ggml.", {
+        "model": "llama", "pre": "default", "tokens": tokens, "scores": scores, "token_type": types, "bos_token_id": 1, "eos_token_id": 2,
+        "unknown_token_id": 0, "add_bos_token": True, "add_eos_token": False, "add_space_prefix": True})
 
 
 def run(model, tokens):
@@ -815,12 +681,8 @@ def router_margin(model, tokens, top_k):
         logits = inputs[0].reshape(-1, module.weight.shape[1]) @ module.weight.T
         if getattr(module, "bias", None) is not None:
             logits = logits + module.bias
-        if len(inputs) > 1:
-            scores = torch.sigmoid(logits) + inputs[1]
-        elif hasattr(module, "e_score_correction_bias"):
-            scores = torch.sigmoid(logits) + module.e_score_correction_bias
-        else:
-            scores = torch.softmax(logits, dim=-1)
+        choice_bias = inputs[1] if len(inputs) > 1 else getattr(module, "e_score_correction_bias", None)
+        scores = torch.softmax(logits, dim=-1) if choice_bias is None else torch.sigmoid(logits) + choice_bias
         if getattr(module, "num_group", None) and module.num_group > 1 and getattr(module, "topk_method", "groups") != "greedy":
             scores = best_groups(module, scores)
         best = scores.sort(dim=-1, descending=True).values
@@ -856,17 +718,15 @@ def rounded(value):
 
 def evidence(case, weights, model, tokens, logits):
     """The entry of golden.json."""
+    def distance(changes=None, weights=weights, dtype=torch.float64):
+        return rounded(nmse(run(make_model(case, weights, dtype, changes), tokens), logits))
+
     continuation, margin = greedy(model, tokens)
-    entry = {
-        "name": case.name, "covers": case.covers, "num_tokens": len(tokens), "greedy": continuation,
-        "greedy_margin": rounded(margin),
-        "float32_nmse": rounded(nmse(run(make_model(case, weights, torch.float32), tokens), logits)),
-        "controls": {name: rounded(nmse(run(make_model(case, weights, torch.float64, changes), tokens), logits))
-                     for name, changes in case.controls.items()},
-    }
+    entry = {"name": case.name, "covers": case.covers, "num_tokens": len(tokens), "greedy": continuation, "greedy_margin": rounded(margin),
+             "float32_nmse": distance(dtype=torch.float32), "controls": {name: distance(changes) for name, changes in case.controls.items()}}
     for name, (end, value) in case.filled.items():
         changed = {key: np.full_like(weight, value) if key.endswith(end) else weight for key, weight in weights.items()}
-        entry["controls"][name] = rounded(nmse(run(make_model(case, changed, torch.float64), tokens), logits))
+        entry["controls"][name] = distance(weights=changed)
     if "num_experts_per_tok" in case.config:
         entry["router_margin"] = rounded(router_margin(model, tokens + continuation, case.config["num_experts_per_tok"]))
     return entry
@@ -923,21 +783,17 @@ def main():
 
     torch.set_num_threads(1)  # sums in one order
     arguments.out.mkdir(parents=True, exist_ok=True)
-    models = []
     golden_file = arguments.out / "golden.json"
     known = {entry["name"]: entry for entry in json.loads(golden_file.read_text())["models"]} if arguments.only else {}
     for case in CASES:
-        if arguments.only and case.name not in arguments.only:
-            if case.name in known:
-                models.append(known[case.name])
-            continue
-        models.append(write_case(case, arguments.seed, arguments.out))
-        print(f"{case.name}: float32 {models[-1]['float32_nmse']}, controls {models[-1]['controls']}")
+        if not arguments.only or case.name in arguments.only:
+            entry = known[case.name] = write_case(case, arguments.seed, arguments.out)
+            print(f"{case.name}: float32 {entry['float32_nmse']}, controls {entry['controls']}")
     golden = {
         "made_by": f"scripts/golden/make_golden_models.py --seed {arguments.seed}",
         "versions": {"torch": torch.__version__, "transformers": transformers.__version__, "numpy": np.__version__},
         "nmse_tolerance": NMSE_TOLERANCE,
-        "models": models,
+        "models": [known[case.name] for case in CASES if case.name in known],
     }
     golden_file.write_text(json.dumps(golden, indent=1) + "\n")
 

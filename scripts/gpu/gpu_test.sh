@@ -19,6 +19,8 @@ command -v nvidia-smi >/dev/null || { echo "gpu_test: no nvidia-smi: this needs 
 export PATH=$PATH:/usr/local/cuda/bin
 build=build/cuda
 results=${MINFER_RESULTS:-tests/benchmarks/results/cuda-$(date -u +%Y-%m-%d).jsonl}
+folder=$(dirname "$results") day=$(date -u +%Y-%m-%d)
+mkdir -p "$folder"
 
 section() { printf '\n== %s (%s)\n' "$*" "$(date -u +%T)"; }
 
@@ -44,7 +46,7 @@ report_tests() {
   return $failed
 }
 
-run_tests() {
+run_test() {
   section tests
   # Most of the kernels' tests wait for their references on the CPU, so shards of them run in parallel. Counters cover the whole device.
   local failed=0 alone='*PmSampler*:*RangeProfiler*' shards shard test logs
@@ -99,7 +101,7 @@ sanitize() {
   return $failed
 }
 
-run_sanitizer() {
+run_sanitize() {
   # The tools slow kernels down a hundredfold: from each family run the tests that are small and reach its kernels.
   local -A small=(
     [attention]='kernels *DecodesEveryHeadSizeAndTypeExactly*:*MixesDecodeAndPrefill*:*WritesOnly*'
@@ -158,17 +160,16 @@ run_sanitizer() {
   return $failed
 }
 
-record() {  # record COMMAND...: runs it and appends its JSON lines together with the command
-  echo "+ $*" >&2
+record() {  # record COMMAND...: runs it and appends its JSON lines together with the command, or with what `as` says
+  echo "+ ${as:-$*}" >&2
   "$@" | python3 -c '
 import json, sys
 for line in sys.stdin:
-    print(json.dumps({"command": sys.argv[1], **json.loads(line)}))' "$*" >>"$results"
+    print(json.dumps({"command": sys.argv[1], **json.loads(line)}))' "${as:-$*}" >>"$results"
 }
 
 begin_results() {  # begin_results FILE: later records go there; writes the machine to its first line
   results=$1
-  mkdir -p "$(dirname "$results")"
   python3 - >"$results" <<'PY'
 import datetime, json, os, subprocess
 def output(*command):
@@ -183,7 +184,7 @@ PY
 
 run_overhead() {
   section "what recording costs"
-  begin_results "$(dirname "$results")/overhead-$(date -u +%Y-%m-%d).jsonl"
+  begin_results "$folder/overhead-$day.jsonl"
   local overhead=("$build/minfer" bench --profile-overhead -r 20 --max-model-len 4096 -o jsonl)
   record "${overhead[@]}" -m synthetic:llama-3.1-8b:bf16 -n 64
   record "${overhead[@]}" -m synthetic:llama-3.1-8b:bf16 -p 2048 -n 0 --parallel 8
@@ -220,7 +221,7 @@ sanitize_processes() {
   rm -rf "$logs"
 }
 
-run_processes() {
+test_processes() {
   local failed=0 tool how status=0
   section "two GPUs of two processes"
   tests/server/mpi/mpi_gpus_test.py --minfer "$build/minfer" || status=$?
@@ -238,8 +239,8 @@ run_ranks() {
     return
   fi
   local failed=0
-  run_processes || failed=1
-  begin_results "$(dirname "$results")/two-gpus-$(date -u +%Y-%m-%d).jsonl"
+  test_processes || failed=1
+  begin_results "$folder/two-gpus-$day.jsonl"
   local bench=("$build/minfer" bench --tp 2 -o jsonl)
   record "${bench[@]}" -m synthetic:llama-3.1-8b:bf16 -p 0 -n 128 -d 512 --parallel 1,8,32,64,128 -r 5
   record "${bench[@]}" -m synthetic:llama-3.1-8b:bf16 -p 2048 -n 0 --parallel 1,8 --max-num-batched-tokens 8192 -r 10
@@ -259,19 +260,14 @@ run_ranks() {
 profile_case() {
   local file
   file=$(mktemp --suffix .jsonl)
-  echo "+ minfer bench -m synthetic:$*" >&2
   "$build/minfer" bench -m "synthetic:$1" "${@:2}" --max-model-len 4096 --profile-out "$file" >/dev/null
-  scripts/profiles/profile_figures.py "$build/minfer" "$file" | python3 -c '
-import json, sys
-print(json.dumps({"command": sys.argv[1], **json.load(sys.stdin)}))' "minfer bench -m synthetic:$*" >>"$results"
+  as="minfer bench -m synthetic:$*" record scripts/profiles/profile_figures.py "$build/minfer" "$file"
   rm -f "$file"
 }
 
 run_profile() {
   section "the profiler against the driver's tracing and hardware counters"
-  local folder
-  folder=$(dirname "$results")
-  begin_results "$folder/profile-$(date -u +%Y-%m-%d).jsonl"
+  begin_results "$folder/profile-$day.jsonl"
   local decode=(-p 0 -n 200 -d 512 -r 1)
   for model in llama-3.1-8b:bf16 llama-3.1-8b:q4_k_m llama-3.2-1b:bf16; do
     profile_case $model "${decode[@]}" --profile-range 60:110
@@ -292,7 +288,7 @@ run_profile() {
   profile_case llama-3.1-8b:bf16 --num-prompts 200 --input-len 64 --output-len 64 --max-concurrency 32 \
     --max-num-batched-tokens 64
   # One profile with every kind of line, kept with its report.
-  local kept=$folder/profile-b64-$(date -u +%Y-%m-%d)
+  local kept=$folder/profile-b64-$day
   "$build/minfer" bench -m synthetic:llama-3.1-8b:bf16 -p 0 -n 256 -d 512 -r 1 --parallel 64 --max-model-len 4096 \
     --profile-range 100:200 --profile-counters --profile-out "$kept.jsonl" >/dev/null
   "$build/minfer" profile report "$kept.jsonl" | tee "$kept.txt"
@@ -331,13 +327,13 @@ run_bench() {
     for _ in 1 2 3; do
       local begin=$EPOCHREALTIME
       $minfer run --model "$large" --device cuda "w1 w2" -n 1 >/dev/null 2>&1
-      python3 -c 'import json, sys; print(json.dumps({"command": "minfer run, a BF16 file of 16 GB in the page cache, to the first token",
-        "seconds": round(float(sys.argv[2]) - float(sys.argv[1]), 2)}))' "$begin" "$EPOCHREALTIME" | tee -a "$results"
+      printf '{"command": "minfer run, a BF16 file of 16 GB in the page cache, to the first token", "seconds": %.2f}\n' \
+        "$(awk "BEGIN { print $EPOCHREALTIME - $begin }")" | tee -a "$results"
     done
     rm -f "$large"
   fi
   scripts/bench/bench_server.py --minfer $minfer --model synthetic:llama-3.1-8b:bf16 --concurrency 256 --num-prompts 512 \
-    --input-len 512 --output-len 128 --intervals 8,1 -r 3 --out "$(dirname "$results")/server-$(basename "$results")" \
+    --input-len 512 --output-len 128 --intervals 8,1 -r 3 --out "$folder/server-$(basename "$results")" \
     -- --max-model-len 4096
   for parallel in 1 64; do
     local profile=${results%.jsonl}-steps-b$parallel.jsonl
@@ -349,7 +345,7 @@ run_bench() {
 
 run_families() {
   section "experts, windows, latent attention"
-  begin_results "$(dirname "$results")/families-$(date -u +%Y-%m-%d).jsonl"
+  begin_results "$folder/families-$day.jsonl"
   local model bench
   for model in gpt-oss-20b:mxfp4 qwen3-30b-a3b:bf16 qwen3-30b-a3b:q4_k_m deepseek-v2-lite:bf16 gemma-3-12b:bf16; do
     bench=("$build/minfer" bench -m "synthetic:$model" -o jsonl --max-model-len 4096)
@@ -360,7 +356,7 @@ run_families() {
 
 run_long() {
   section "long contexts, full load"
-  begin_results "$(dirname "$results")/long-$(date -u +%Y-%m-%d).jsonl"
+  begin_results "$folder/long-$day.jsonl"
   local bench=("$build/minfer" bench -m synthetic:llama-3.1-8b:bf16 -o jsonl) depth
   record "${bench[@]}" -p 2048 -n 0 -r 10 --parallel 8 --max-num-batched-tokens 8192 --max-model-len 4096
   record "${bench[@]}" -p 8192,32768,65536,130000 -n 0 -r 2 --max-model-len 131072
@@ -374,17 +370,7 @@ run_long() {
 }
 
 for part in "$@"; do
-  case $part in
-    build) run_build ;;
-    test) run_tests ;;
-    sanitize) run_sanitizer ;;
-    bench) run_bench ;;
-    families) run_families ;;
-    long) run_long ;;
-    ranks) run_ranks ;;
-    overhead) run_overhead ;;
-    profile) run_profile ;;
-    *) sed -n '2,15s/^# \{0,1\}//p' "$0"; exit 2 ;;
-  esac
+  declare -F "run_$part" >/dev/null || { sed -n '2,15s/^# \{0,1\}//p' "$0"; exit 2; }
 done
+for part in "$@"; do "run_$part"; done
 echo "gpu_test: done: $*"

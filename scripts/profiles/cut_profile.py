@@ -19,10 +19,6 @@ def kind_of(line):
     return line["schema"].split("/")[0].removeprefix("minfer.")
 
 
-def launches_of(step):
-    return [number for op in step["ops"] for number in op.get("launches", [])]
-
-
 def step_of(line):
     """The step that a line of kernels belongs to; None: it stands for the whole range."""
     return line["traced_step"]["step"] if "traced_step" in line else line.get("step")
@@ -33,7 +29,7 @@ def cut(lines, ranges, keep=()):
     chosen = lambda number: any(first <= number <= last for first, last in ranges)
     parsed = [(text, json.loads(text)) for text in lines]
     steps = [line for _, line in parsed if kind_of(line) == "step" and "header" not in line and chosen(line["step"])]
-    last_launch = max((number for step in steps for number in launches_of(step)), default=-1)
+    last_launch = max((number for step in steps for op in step["ops"] for number in op.get("launches", [])), default=-1)
     stays = {"step": lambda line: "header" in line or chosen(line["step"]),
              "launch": lambda line: line["launch"] <= last_launch,
              "kernel": lambda line: "kernel" in keep and (step_of(line) is None or chosen(step_of(line))),

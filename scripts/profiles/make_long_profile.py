@@ -10,16 +10,18 @@ For one of a 1B model as `bench` writes it:
 """
 
 import argparse
+import copy
 import json
 import random
 
 
 def variants(step, count):
-    """Lines of one step with other times, cut where its number and its begin stand."""
+    """Lines of one step with other times and without detail by layer, cut where its number and its begin stand."""
+    step.pop("layers", None)
     lines = []
     for _ in range(count):
         factor = random.gauss(1.0, 0.02)
-        varied = json.loads(step)
+        varied = copy.deepcopy(step)
         for op in varied["ops"]:
             op["us"] = round(op["us"] * random.gauss(factor, 0.01), 3)
         for key in ("wall_us", "gpu_us"):
@@ -35,28 +37,20 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file")
     parser.add_argument("--steps", type=int, default=1_000_000)
-    parser.add_argument("--layers", action="store_true", help="keep the lines' detail by layer")
     parser.add_argument("-o", "--output", required=True)
     args = parser.parse_args()
     random.seed(1)
     with open(args.file, encoding="utf-8") as file:
-        lines = [line for line in file if line.endswith("\n")]
-    head = [line for line in lines[:1]] + [line for line in lines if line.startswith('{"schema":"minfer.launch/')]
-    steps = []
-    for line in lines[1:]:
-        if not line.startswith('{"schema":"minfer.step/'):
-            continue
-        step = json.loads(line)
-        if step["phase"] == "decode":
-            if not args.layers:
-                step.pop("layers", None)
-            steps.append(json.dumps(step, separators=(",", ":")))
-    kinds = [each for step in steps[:64] for each in variants(step, max(1, 256 // len(steps[:64])))]
+        head, *lines = file
+    launches = [line for line in lines if line.startswith('{"schema":"minfer.launch/')]
+    steps = [json.loads(line) for line in lines if line.startswith('{"schema":"minfer.step/')]
+    steps = [step for step in steps if step["phase"] == "decode"][:64]
+    kinds = [each for step in steps for each in variants(step, max(1, 256 // len(steps)))]
     begin_ns = 81_000_000_000_000
     with open(args.output, "w", encoding="utf-8", buffering=1 << 20) as out:
-        out.writelines(head)
+        out.writelines([head, *launches])
         for number in range(args.steps):
-            front, middle, back, wall_ns = kinds[random.randrange(len(kinds))]
+            front, middle, back, wall_ns = random.choice(kinds)
             out.write(f"{front}{number}{middle}{begin_ns}{back}")
             begin_ns += wall_ns
 

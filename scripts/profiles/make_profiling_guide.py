@@ -1,23 +1,22 @@
 #!/usr/bin/env python3
 """Makes the examples of the guide to the profiler from real runs, and checks that they are still what the program prints.
 
-    scripts/profiles/make_profiling_guide.py MINFER [--profiles FOLDER] [--no-runs] [--only NAME ...]
+    scripts/profiles/make_profiling_guide.py MINFER [--profiles FOLDER] [--no-runs]
     scripts/profiles/make_profiling_guide.py MINFER --check
 
 An example is a transcript: its lines that begin with `$ ` are run (`\\` continues one), and what stands below is replaced.
 
-    <!-- example: NAME; finding: RULE; parts: TITLE | TITLE; rows: N; findings: N; bench: shown -->
+    <!-- example: NAME; finding: RULE; parts: TITLE | TITLE; rows: N; bench: shown -->
     ```text
     $ minfer profile explain PROFILE
     ```
     <!-- end -->
 
-finding   the rule that `minfer profile explain` has to name first
-parts     of the output only the paragraphs that begin so
-rows      lines of each paragraph at most
-findings  of `explain`: findings in words, default 1 where `finding` is given
-bench     shown: what `minfer bench` prints too; it is left out otherwise
-quota     cores of a control group that commands with --profile-out run in
+finding  the rule that `minfer profile explain` has to name first; of its output only this finding is in words
+parts    of the output only the paragraphs that begin so
+rows     lines of each paragraph at most
+bench    shown: what `minfer bench` prints too; it is left out otherwise
+quota    cores of a control group that commands with --profile-out run in
 
 What is left out has a line `...` in its place. Blocks `<!-- table: planted faults on H200 -->` and
 `<!-- table: gain on CPU: CASE -->` are made from the results of planted faults.
@@ -34,14 +33,15 @@ import re
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 
 from cut_profile import cut
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-sys.path.insert(0, os.path.join(ROOT, "tests/checks"))
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/checks"))
 from planted_findings import SlowClients, control_group
 
 GUIDES = ["README.md", "profiling/README.md", "profiling/examples.md"]
-RESULTS = "tests/benchmarks/results"
+RESULTS = ROOT / "tests/benchmarks/results"
 BLOCK = re.compile(r"^<!-- (example|table): ([^;\n]+?)((?:; [^;\n]+?)*) -->\n(.*?)^<!-- end -->$", re.M | re.S)
 
 RUNS = {"H200": "findings-h200-2026-11-22.jsonl", "CPU": "findings-cpu-2026-11-22.jsonl"}  # of the profiles in the examples
@@ -84,14 +84,12 @@ class Example:
         return all(re.fullmatch(r"minfer profile \w+ (tests/.*)", command.replace("\\\n", "")) for command in self.commands)
 
     def text(self, run):
-        parts = []
+        text = ""
         for command in self.commands:
             output = run(command, float(self.options.get("quota", 0)) if "--profile-out" in command else 0)
+            text += f"$ {command}\n"
             if command.startswith("minfer profile") or self.options.get("bench") == "shown":
-                parts.append(f"$ {command}\n{self.shortened(output, command)}")
-            else:
-                parts.append(f"$ {command}\n")
-        text = "".join(parts)
+                text += self.shortened(output, command)
         self.check_finding(text)
         return f"```text\n{text}```\n"
 
@@ -102,17 +100,14 @@ class Example:
 
     def shortened(self, output, command):
         paragraphs = output.strip("\n").split("\n\n")
-        rows = int(self.options.get("rows", 1000))
+        rows, titles = int(self.options.get("rows", 1000)), [""]
         if "profile explain" in command and "finding" in self.options:
-            titles = [paragraphs[0], "Findings", *(f"{i + 1}. " for i in range(int(self.options.get("findings", 1))))]
-            rows = min(rows, 9)
+            rows, titles = min(rows, 9), [paragraphs[0], "Findings", "1. "]
         elif "profile" in command and "parts" in self.options:
             titles = self.options["parts"].split(" | ")
-        else:
-            titles = [""]
         kept, left_out = [], False
         for paragraph in paragraphs:
-            if any(paragraph.startswith(title) for title in titles):
+            if paragraph.startswith(tuple(titles)):
                 lines = paragraph.split("\n")
                 left_out = len(lines) > rows
                 kept.append("\n".join(lines[:rows] + ["..."] * left_out))
@@ -126,11 +121,10 @@ class Runner:
     """Runs an example's commands in a folder of its own, where `minfer` is the program and `tests` the repository's."""
 
     def __init__(self, minfer, folder):
-        self.folder, self.minfer = folder, os.path.abspath(minfer)
-        os.mkdir(os.path.join(folder, "bin"))
-        os.symlink(self.minfer, os.path.join(folder, "bin", "minfer"))
-        os.symlink(os.path.join(ROOT, "tests"), os.path.join(folder, "tests"))
-        self.environment = dict(os.environ, PATH=os.path.join(folder, "bin") + ":" + os.environ["PATH"])
+        self.folder, self.minfer = Path(folder), os.path.abspath(minfer)
+        (self.folder / "minfer").symlink_to(self.minfer)
+        (self.folder / "tests").symlink_to(ROOT / "tests")
+        self.environment = dict(os.environ, PATH=f"{folder}:{os.environ['PATH']}")
 
     def __call__(self, command, quota=0):
         if re.match(r"minfer serve .*--profile-out", command):
@@ -147,7 +141,7 @@ class Runner:
             def options(self, which):
                 return re.search(r"--stream-interval \d+", command).group().split()
 
-        Clients().measure(self.minfer, "fault", os.path.join(self.folder, re.search(r"--profile-out (\S+)", command).group(1)))
+        Clients().measure(self.minfer, "fault", str(self.folder / re.search(r"--profile-out (\S+)", command).group(1)))
         return ""
 
     def check_options(self, command):
@@ -160,8 +154,7 @@ class Runner:
 
 
 def read_rows(name):
-    with open(os.path.join(ROOT, RESULTS, name)) as file:
-        return [json.loads(line) for line in file]
+    return [json.loads(line) for line in (RESULTS / name).read_text().splitlines()]
 
 
 def option_pairs(words):
@@ -192,13 +185,10 @@ def mended_by(row):
 
 def planted_table(name):
     """A table of planted faults: the first finding, what it said that mending gives, and what it gave."""
-    lines = ["| case | mended by | first finding | estimated gain | real gain |", "|---|---|---|---|---|"]
     percent = lambda share: "not measured" if share is None else f"{100 * share:.0f} %"
-    for row in read_rows(name):
-        if row["expected"] is not None:
-            lines.append(f"| {row['case']} | {mended_by(row)} | {row['first'] or 'none'} | {percent(row['estimated_gain'])} | "
-                         f"{percent(row.get('real_gain'))} |")
-    return "\n".join(lines) + "\n"
+    return "| case | mended by | first finding | estimated gain | real gain |\n|---|---|---|---|---|\n" + "".join(
+        f"| {row['case']} | {mended_by(row)} | {row['first'] or 'none'} | {percent(row['estimated_gain'])} | {percent(row.get('real_gain'))} |\n"
+        for row in read_rows(name) if row["expected"] is not None)
 
 
 def gain_of(name, case):
@@ -213,19 +203,17 @@ def gain_of(name, case):
 
 
 def table_of(name):
-    kind, _, place = name.partition(" on ")
-    place, _, case = place.partition(": ")
-    if kind not in ("planted faults", "gain") or place not in RUNS:
+    found = re.fullmatch(r"(planted faults|gain) on (H200|CPU)(?:: (.*))?", name)
+    if not found:
         raise Fault(f"{name}: no such table")
+    kind, place, case = found.groups()
     return planted_table(PLANTED[place]) if kind == "planted faults" else gain_of(RUNS[place], case)
 
 
 def cut_profiles(folder):
     for name, (source, steps, keep) in CUTS.items():
-        with open(os.path.join(folder, source + ".jsonl")) as file:
-            lines = cut(file.readlines(), steps, keep)
-        with open(os.path.join(ROOT, RESULTS, "planted-h200", name + ".jsonl"), "w") as file:
-            file.writelines(lines)
+        lines = Path(folder, source + ".jsonl").read_text().splitlines(keepends=True)
+        (RESULTS / "planted-h200" / f"{name}.jsonl").write_text("".join(cut(lines, steps, keep)))
 
 
 def update(guide, runner, arguments, faults):
@@ -233,8 +221,6 @@ def update(guide, runner, arguments, faults):
     def replaced(match):
         kind, name, options, body = match.groups()
         begin = match.group(0)[:match.group(0).index("\n") + 1]
-        if arguments.only and name not in arguments.only:
-            return match.group(0)
         try:
             if kind == "table":
                 return f"{begin}{table_of(name)}<!-- end -->"
@@ -257,15 +243,13 @@ def main():
     parser.add_argument("minfer")
     parser.add_argument("--profiles", metavar="FOLDER")
     parser.add_argument("--no-runs", action="store_true")
-    parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--check", action="store_true")
     arguments = parser.parse_args()
     if arguments.profiles:
         cut_profiles(arguments.profiles)
     faults = []
     for path in GUIDES:
-        with open(os.path.join(ROOT, path)) as file:
-            guide = file.read()
+        guide = (ROOT / path).read_text()
         if guide.count("<!-- end -->") != len(BLOCK.findall(guide)):
             faults.append(f"{path}: a block has no begin or no end")
         with tempfile.TemporaryDirectory() as folder:
@@ -276,8 +260,7 @@ def main():
             faults += [f"{path}: {name} is not what minfer prints: scripts/profiles/make_profiling_guide.py MINFER --no-runs makes it anew"
                        for name in differing]
         elif made != guide:
-            with open(os.path.join(ROOT, path), "w") as file:
-                file.write(made)
+            (ROOT / path).write_text(made)
     for fault in faults:
         print(fault)
     sys.exit(1 if faults else 0)

@@ -12,57 +12,47 @@
   decode       what decode was charged in mixed steps, against pure decode steps of as many tokens and about the same context
   memory       how much of what the driver says is in use is explained
 """
+import collections
 import json
-import statistics
 import subprocess
 import sys
-
-
-def lines_of(path):
-    with open(path, encoding="utf-8") as file:
-        return [json.loads(line) for line in file]
+from statistics import median
 
 
 def steps_by_phase(steps):
     result = {}
     for phase in sorted({step["phase"] for step in steps}):
         times = [step["wall_us"] for step in steps if step["phase"] == phase]
-        result[phase] = {"steps": len(times), "median_us": round(statistics.median(times), 1)}
+        result[phase] = {"steps": len(times), "median_us": round(median(times), 1)}
     return result
 
 
 def attributed(steps, lines):
     """From kernels where all of a step's were traced."""
     kernels = {line["traced_step"]["step"]: line["traced_step"] for line in lines if "traced_step" in line}
-    result = {}
+    result = collections.defaultdict(list)
     for step in steps:
         traced = kernels.get(step["step"])
         if traced is not None and traced["kernels"] > 0 and traced["missing"] == 0:
-            result.setdefault("kernels", []).append(min(1.0, traced["attributed_us"] / step["wall_us"]))
+            result["kernels"].append(min(1.0, traced["attributed_us"] / step["wall_us"]))
         else:
-            result.setdefault(step["attributed_by"], []).append(step["attributed"])
-    return {source: {"steps": len(shares), "median": round(statistics.median(shares), 4)}
-            for source, shares in result.items()}
+            result[step["attributed_by"]].append(step["attributed"])
+    return {source: {"steps": len(shares), "median": round(median(shares), 4)} for source, shares in result.items()}
 
 
 def decode_charge(steps):
     """For each number of decode tokens that occurs in both: the median charge in mixed steps over that in pure ones. Steps of one
     number of tokens have sequences of the same lengths in these loads, so the context is about the same."""
-    pure, mixed = {}, {}
+    pure, mixed = collections.defaultdict(list), collections.defaultdict(list)
     for step in steps:
-        tokens = step["batch"]["decode_tokens"]
-        if step["phase"] == "decode":
-            pure.setdefault(tokens, []).append(step["phases"]["decode"]["us"])
-        elif step["phase"] == "mixed":
-            mixed.setdefault(tokens, []).append((step["phases"]["decode"]["us"], step["batch"]["prefill_tokens"]))
+        if step["phase"] in ("decode", "mixed"):
+            found = (pure if step["phase"] == "decode" else mixed)[step["batch"]["decode_tokens"]]
+            found.append((step["phases"]["decode"]["us"], step["batch"]["prefill_tokens"]))
     result = []
-    for tokens in sorted(set(pure) & set(mixed)):
-        if len(pure[tokens]) < 5 or len(mixed[tokens]) < 5:
-            continue
-        charge = statistics.median(us for us, _ in mixed[tokens])
-        alone = statistics.median(pure[tokens])
+    for tokens in sorted(tokens for tokens in pure if min(len(pure[tokens]), len(mixed[tokens])) >= 5):
+        charge, alone = (median(us for us, _ in found[tokens]) for found in (mixed, pure))
         result.append({"decode_tokens": tokens, "pure_steps": len(pure[tokens]), "mixed_steps": len(mixed[tokens]),
-                       "prefill_tokens": statistics.median(count for _, count in mixed[tokens]),
+                       "prefill_tokens": median(count for _, count in mixed[tokens]),
                        "pure_us": round(alone, 1), "charged_us": round(charge, 1), "ratio": round(charge / alone, 4)})
     return result
 
@@ -71,18 +61,13 @@ def repetitions_of(steps):
     """Runs of decode steps of one number of tokens. Repetitions of a benchmark have the same steps, so that the k-th of one has the
     context of the k-th of another."""
     result = []
-    before = None
-    for step in steps:
-        batch = step["batch"]
-        follows = before is not None and before["step"] + 1 == step["step"] and before["phase"] == "decode" and \
-            before["batch"]["decode_tokens"] == batch["decode_tokens"] and \
-            before["kv"]["blocks_used"] <= step["kv"]["blocks_used"]
-        if step["phase"] == "decode":
-            if not follows:
-                result.append([])
-            result[-1].append(step)
-        before = step
-    longest = max((len(run) for run in result), default=0)
+    for step in (step for step in steps if step["phase"] == "decode"):
+        before = result[-1][-1] if result else None
+        if before is None or before["step"] + 1 != step["step"] or before["batch"]["decode_tokens"] != step["batch"]["decode_tokens"] \
+                or before["kv"]["blocks_used"] > step["kv"]["blocks_used"]:
+            result.append([])
+        result[-1].append(step)
+    longest = max(map(len, result), default=0)
     return [run for run in result if 2 * len(run) > longest]
 
 
@@ -90,7 +75,7 @@ def range_cost(steps, ranges):
     """By the part of the traced repetition, before, within and behind the range: its median step, the median of the same steps of
     the others, and the median of the ratios of step to step. The first steps of the parts are left out: before them the tracing
     is attached or detached, which first_us shows."""
-    ranges = [each for each in ranges or [] if each["steps"] > 0 and not each["error"]]
+    ranges = [each for each in ranges if each["steps"] > 0 and not each["error"]]
     repetitions = repetitions_of(steps)
     if len(ranges) != 1 or len(repetitions) < 2:
         return None
@@ -101,19 +86,14 @@ def range_cost(steps, ranges):
         return None
     parts = {"before": [], "within": [], "after": []}
     for index, step in enumerate(traced[0]):
-        same = [run[index]["wall_us"] for run in others if index < len(run)]
         part = "before" if step["step"] < first else "within" if step["step"] <= last else "after"
-        if same:
-            parts[part].append((step["wall_us"], statistics.median(same)))
+        if same := [run[index]["wall_us"] for run in others if index < len(run)]:
+            parts[part].append((step["wall_us"], median(same)))
     result = {"repetitions": len(repetitions)}
-    for part, pairs in parts.items():
-        if len(pairs) < 3:
-            continue
-        result[part] = {"steps": len(pairs) - 1,
-                        "median_us": round(statistics.median(us for us, _ in pairs[1:]), 2),
-                        "untraced_us": round(statistics.median(us for _, us in pairs[1:]), 2),
-                        "ratio": round(statistics.median(us / other for us, other in pairs[1:]), 5),
-                        "first_us": round(pairs[0][0], 1), "first_untraced_us": round(pairs[0][1], 1)}
+    for part, ((first_us, first_untraced_us), *pairs) in ((part, pairs) for part, pairs in parts.items() if len(pairs) >= 3):
+        result[part] = {"steps": len(pairs), "median_us": round(median(us for us, _ in pairs), 2),
+                        "untraced_us": round(median(us for _, us in pairs), 2), "ratio": round(median(us / other for us, other in pairs), 5),
+                        "first_us": round(first_us, 1), "first_untraced_us": round(first_untraced_us, 1)}
     return result
 
 
@@ -129,14 +109,15 @@ def main():
     if len(sys.argv) != 3:
         sys.exit("usage: scripts/profiles/profile_figures.py MINFER FILE")
     minfer, path = sys.argv[1:]
-    lines = lines_of(path)
+    with open(path, encoding="utf-8") as file:
+        lines = [json.loads(line) for line in file]
     header = lines[0]["header"]
     steps = [line for line in lines if line["schema"].startswith("minfer.step/") and "step" in line]
     report = json.loads(subprocess.run([minfer, "profile", "report", path, "-o", "json"], check=True, capture_output=True,
                                        text=True).stdout)
     print(json.dumps({"model": header["model"], "device": header["device"], "steps": steps_by_phase(steps),
                       "attributed": attributed(steps, lines), "traced": report.get("ranges"),
-                      "range_cost": range_cost(steps, report.get("ranges")), "counters": report.get("counters"),
+                      "range_cost": range_cost(steps, report.get("ranges") or []), "counters": report.get("counters"),
                       "decode": decode_charge(steps), "memory": memory_of(header)}))
 
 

@@ -29,7 +29,7 @@ except ImportError as error:
     sys.exit(77)
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts/golden"))
-from gguf_writer import GgufWriter, ValueType
+from gguf_writer import GgufWriter
 from pretokenizer_facts import FAMILIES, byte_level, digits
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6  # tokenizer.ggml.token_type
@@ -161,7 +161,7 @@ def build_spm(name, corpus, path):
     tokens = [reference.id_to_piece(i).replace("▁", " ") if types[i] == USER_DEFINED else reference.id_to_piece(i) for i in ids]
     writer = start_file("llama", pre, tokens, types, reference.bos_id(), reference.eos_id())
     writer.add("tokenizer.ggml.scores", [reference.get_score(i) for i in ids])
-    writer.add("tokenizer.ggml.unknown_token_id", reference.unk_id(), ValueType.UINT32)
+    writer.add("tokenizer.ggml.unknown_token_id", reference.unk_id())
     writer.add("tokenizer.ggml.add_space_prefix", add_space_prefix)
     writer.write(path)
     return lambda text: reference.encode(text, out_type=int)
@@ -217,7 +217,7 @@ def build_character_bpe(name, corpus, path):
     vocab = reference.get_vocab()
     tokens = sorted(vocab, key=vocab.get)
     writer = start_file(name, "default", tokens, character_bpe_types(tokens, special, cut_out), vocab["<bos>"], vocab["<eos>"])
-    writer.add("tokenizer.ggml.unknown_token_id", vocab["<unk>"], ValueType.UINT32)
+    writer.add("tokenizer.ggml.unknown_token_id", vocab["<unk>"])
     writer.add("tokenizer.ggml.merges", [" ".join(pair) for pair in merges])
     writer.write(path)
     return lambda text: reference.encode(text, add_special_tokens=False).ids
@@ -250,9 +250,9 @@ def start_file(model, pre, tokens, types, bos, eos):
     writer.add("tokenizer.ggml.model", model)
     writer.add("tokenizer.ggml.pre", pre)
     writer.add("tokenizer.ggml.tokens", tokens)
-    writer.add("tokenizer.ggml.token_type", types, ValueType.INT32)
-    writer.add("tokenizer.ggml.bos_token_id", bos, ValueType.UINT32)
-    writer.add("tokenizer.ggml.eos_token_id", eos, ValueType.UINT32)
+    writer.add("tokenizer.ggml.token_type", types)
+    writer.add("tokenizer.ggml.bos_token_id", bos)
+    writer.add("tokenizer.ggml.eos_token_id", eos)
     writer.add("tokenizer.ggml.add_bos_token", False)
     writer.add("tokenizer.ggml.add_eos_token", False)
     return writer

@@ -36,7 +36,7 @@ except ImportError as error:
 def tekken_as_gguf(path, to):
     """A vocabulary-only GGUF file of the tokens that a model with it has. Byte-level BPE writes bytes as letters; merges say nothing here."""
     sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts/golden"))
-    from gguf_writer import GgufWriter, ValueType
+    from gguf_writer import GgufWriter
 
     listed = json.load(open(path))
     num_special = listed["config"]["default_num_special_tokens"]
@@ -51,10 +51,10 @@ def tekken_as_gguf(path, to):
     writer.add("tokenizer.ggml.model", "gpt2")
     writer.add("tokenizer.ggml.pre", "tekken")
     writer.add("tokenizer.ggml.tokens", special + texts)
-    writer.add("tokenizer.ggml.token_type", [3] * len(special) + [1] * len(texts), ValueType.INT32)
+    writer.add("tokenizer.ggml.token_type", [3] * len(special) + [1] * len(texts))
     writer.add("tokenizer.ggml.merges", ["e r"])
-    writer.add("tokenizer.ggml.bos_token_id", 1, ValueType.UINT32)
-    writer.add("tokenizer.ggml.eos_token_id", 2, ValueType.UINT32)
+    writer.add("tokenizer.ggml.bos_token_id", 1)
+    writer.add("tokenizer.ggml.eos_token_id", 2)
     writer.write(to)
 
 

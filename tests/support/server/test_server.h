@@ -187,7 +187,7 @@ inline size_t num_descriptors() {
   return count;
 }
 
-/// True if load tests run at their full size, as in scripts/bench/soak_server.sh.
+/// True if load tests run at their full size (minutes): MINFER_SOAK=1 build/release/server_tests.
 inline bool soaking() {
   return std::getenv("MINFER_SOAK") != nullptr;
 }
