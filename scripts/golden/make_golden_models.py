@@ -114,7 +114,7 @@ def gemma4_rope(rotated=0.25, local_theta=10000.0):
     return rope_of_kinds(rope("default", local_theta), rope("proportional", 500.0, partial_rotary_factor=rotated))
 
 
-# The plain decoder, without the additions of the smaller models and of those with experts.
+# The plain decoder of 31B.
 GEMMA4 = {**WINDOWED, "num_hidden_layers": 4, "layer_types": ["sliding_attention", "full_attention"] * 2, "num_attention_heads": 4,
           "num_key_value_heads": 2, "num_global_key_value_heads": 1, "head_dim": 16, "global_head_dim": 48, "attention_k_eq_v": True,
           "hidden_size_per_layer_input": 0, "vocab_size_per_layer_input": VOCAB, "num_kv_shared_layers": 0,
@@ -217,6 +217,21 @@ CASES = [
          GEMMA4, {**NO_WINDOWS, "whole rotation": gemma4_rope(1.0), "another base of windows": gemma4_rope(local_theta=100.0), **NO_LOGIT_CAP},
          filled={"no scale behind layers": ("layer_scalar", 1)}, num_tokens=48, config_class="Gemma4TextConfig",
          keys={**WINDOW_KEY, **LOGIT_CAP, "attention.shared_kv_layers": 0, "embedding_length_per_layer_input": 0}),
+    Case("gemma4-e", "inputs of layers by the token; the last layers read the keys and values of earlier ones and are twice as wide", "Gemma4", "gemma4",
+         {**GEMMA4, "num_hidden_layers": 6, "layer_types": ["sliding_attention", "full_attention"] * 3, "attention_k_eq_v": False,
+          "hidden_size_per_layer_input": 12, "num_kv_shared_layers": 2, "use_double_wide_mlp": True},
+         NO_WINDOWS, filled={"no inputs of layers": ("embed_tokens_per_layer.weight", 0), "none of the embedding": ("per_layer_model_projection.weight", 0),
+                             "no norm of them": ("per_layer_projection_norm.weight", 1)},
+         num_tokens=48, config_class="Gemma4TextConfig",
+         keys={**WINDOW_KEY, **LOGIT_CAP, "attention.shared_kv_layers": "num_kv_shared_layers",
+               "embedding_length_per_layer_input": "hidden_size_per_layer_input", "feed_forward_length": [48] * 4 + [96] * 2}),
+    Case("gemma4-experts", "experts beside a dense block, with norms of both and a scale for each expert", "Gemma4", "gemma4",
+         {**GEMMA4, "enable_moe_block": True, "num_experts": 6, "top_k_experts": 2, "moe_intermediate_size": 16},
+         {"one expert": {"top_k_experts": 1}},
+         filled={"no scales of experts": ("per_expert_scale", 1), "no dense block": ("mlp.down_proj.weight", 0)},
+         num_tokens=48, config_class="Gemma4TextConfig",
+         keys={**WINDOW_KEY, **LOGIT_CAP, "attention.shared_kv_layers": 0, "embedding_length_per_layer_input": 0,
+               "expert_count": "num_experts", "expert_used_count": "top_k_experts"}),
     Case("phi3", "Phi-3: fused qkv and gate-up, a window in every layer", "Phi3", "phi3", WINDOWED, NO_WINDOWS, num_tokens=48, keys=WINDOW_KEY),
     Case("phi4-mini", "LongRoPE beyond the original context, rotation of three quarters of a head", "Phi3", "phi3",
          {**SMALL, "max_position_embeddings": 128, "original_max_position_embeddings": 32, **long_rope()},
@@ -313,6 +328,9 @@ CASES = [
 
 # transformers' parameter names without "model.layers.N." -> GGUF's without "blk.N.", both without an end of .weight or .bias.
 LAYER_NAMES = {
+    "per_layer_input_gate": "inp_gate", "per_layer_projection": "proj", "post_per_layer_input_norm": "post_norm", "router.proj": "ffn_gate_inp",
+    "router.scale": "ffn_gate_inp.scale", "router.per_expert_scale": "ffn_down_exps.scale", "pre_feedforward_layernorm_2": "pre_ffw_norm_2",
+    "post_feedforward_layernorm_1": "post_ffw_norm_1", "post_feedforward_layernorm_2": "post_ffw_norm_2",
     "input_layernorm": "attn_norm", "operator_norm": "attn_norm", "attention_layernorm": "attn_norm", "post_self_attn_layernorm": "post_attention_norm",
     "post_attention_layernorm": "ffn_norm", "pre_feedforward_layernorm": "ffn_norm", "feedforward_layernorm": "ffn_norm", "ffn_norm": "ffn_norm",
     "post_feedforward_layernorm": "post_ffw_norm", "post_mlp_layernorm": "post_ffw_norm", "layer_scalar": "layer_output_scale.weight",
@@ -339,7 +357,9 @@ CHOICE_BIASES = ("e_score_correction_bias", "expert_bias")  # buffers
 TRANSPOSED_EXPERTS = ("GptOss", "Llama4")  # [num_experts, in, out]
 # Architectures whose converters reorder the rows of Q and K from halves to pairs.
 REORDERED = ("llama", "smollm3", "granite", "granitemoe", "internlm2")
-OTHER_NAMES = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output", "model.embedding_norm": "token_embd_norm"}
+OTHER_NAMES = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output", "model.embedding_norm": "token_embd_norm",
+               "model.embed_tokens_per_layer": "per_layer_token_embd", "model.per_layer_model_projection": "per_layer_model_proj",
+               "model.per_layer_projection_norm": "per_layer_proj_norm"}
 
 
 def make_config(case, changes=None):
@@ -381,6 +401,8 @@ def mean_and_deviation(case, name, shape):
         return np.linspace(-3, 1, shape[0], dtype=np.float32), 0.1
     if name.endswith("layer_scalar"):
         return 0.6, 0.1
+    if name.endswith("scale"):  # of experts, and of a router's input, which is small
+        return (1.0, 0.3) if "expert" in name else (8.0, 1.0)
     if "alpha" in name:
         return 0.8, 0.1
     if name.endswith(".sinks"):
@@ -494,7 +516,7 @@ def gguf_name(case, rest):
 
 def layer_tensors(case, config, rest, weight):
     """GGUF name without blk.N -> array, of a parameter named without model.layers.N."""
-    if ".experts." in rest or rest == "shared_mlp.input_linear.weight":
+    if "experts." in rest and "shared_experts" not in rest or rest == "shared_mlp.input_linear.weight":
         return expert_tensors(case, rest, weight)
     if case.family == "DeepseekV3" and rest == "self_attn.kv_b_proj.weight":
         return dict(zip(("attn_k_b.weight", "attn_v_b.weight"), split_latent(config, weight)))
@@ -582,8 +604,7 @@ def add_hyperparameters(writer, case):
     if "moe_intermediate_size" in case.config:
         sizes["expert_feed_forward_length"] = config.moe_intermediate_size
     of_case = {key: getattr(config, value) if isinstance(value, str) else value for key, value in case.keys.items()}
-    writer.add_all(f"{arch}.", sizes)
-    writer.add_all(f"{arch}.", of_case)
+    writer.add_all(f"{arch}.", sizes | of_case)
     layer_norm_epsilon = case.config.get("layer_norm_eps", case.config.get("norm_epsilon"))
     if layer_norm_epsilon is None:
         writer.add(f"{arch}.attention.layer_norm_rms_epsilon", config.rms_norm_eps)
@@ -699,7 +720,7 @@ def router_margin(model, tokens, top_k):
         return (grouped * counts.unsqueeze(-1)).flatten(1)
 
     is_router = lambda module: type(module).__name__.lower().endswith(("topkrouter", "llama4router"))
-    routers = [module for module in model.modules() if is_router(module)]
+    routers = [module for name, module in model.named_modules() if is_router(module) or name.endswith("router.proj")]
     hooks = [router.register_forward_hook(record) for router in routers]
     run(model, tokens)
     for hook in hooks:
@@ -727,8 +748,8 @@ def evidence(case, weights, model, tokens, logits):
     for name, (end, value) in case.filled.items():
         changed = {key: np.full_like(weight, value) if key.endswith(end) else weight for key, weight in weights.items()}
         entry["controls"][name] = distance(weights=changed)
-    if "num_experts_per_tok" in case.config:
-        entry["router_margin"] = rounded(router_margin(model, tokens + continuation, case.config["num_experts_per_tok"]))
+    if used := case.config.get("num_experts_per_tok", case.config.get("top_k_experts")):
+        entry["router_margin"] = rounded(router_margin(model, tokens + continuation, used))
     return entry
 
 
