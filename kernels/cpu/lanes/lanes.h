@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
+#include <utility>
 
 #if defined(__AVX2__)
 #include <immintrin.h>
@@ -25,6 +27,15 @@
 #define MINFER_ISA isa_avx2
 #else
 #define MINFER_ISA isa_portable
+#endif
+
+// For kernels that must become one loop body: sums in arrays stay in registers only if every index is a
+// constant and nothing is called. The portable variant keeps its lanes in memory anyway and uses plain loops
+// and calls: unrolled, it would take minutes to compile and megabytes of code.
+#if defined(__AVX2__)
+#define MINFER_ALWAYS_INLINE __attribute__((always_inline))
+#else
+#define MINFER_ALWAYS_INLINE
 #endif
 
 namespace minfer::cpu {
@@ -249,6 +260,20 @@ inline void store_some(Lanes a, float* p, int64_t count) {
   float lanes[kLanes];
   a.store(lanes);
   if (count > 0) std::memcpy(p, lanes, static_cast<size_t>(count) * sizeof(float));
+}
+
+/// body(i) for i = 0 ... count - 1. With vector registers the loop is unrolled, and i converts to a constant expression.
+template <int count, class Body>
+MINFER_ALWAYS_INLINE inline void unroll(Body&& body) {
+#if defined(__AVX2__)
+  [&]<int... i>(std::integer_sequence<int, i...>) MINFER_ALWAYS_INLINE {
+    (body(std::integral_constant<int, i>()), ...);
+  }
+  (std::make_integer_sequence<int, count>());
+#else
+  for (int i = 0; i < count; ++i)
+    body(i);
+#endif
 }
 
 }  // namespace MINFER_ISA
