@@ -127,9 +127,7 @@ void Engine::submit(const Request& request) {
   LiveRequest& live_request = *place->second;
   live_request.arrival_ns = now_ns();
   try {
-    if (const std::optional<Refusal> refusal = scheduler_.enqueue(live_request)) {
-      live_request.end_detail = refusal->detail;
-    }
+    live_request.end_detail = scheduler_.enqueue(live_request).value_or("");
     if (live_request.finish) ended_.push_back(&live_request);
   } catch (...) {
     requests_.erase(place);

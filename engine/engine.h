@@ -85,8 +85,6 @@ class Engine {
   /// Tells `sink` what recorded steps stamp on the other ranks of this process; null: nobody. See Ranks::watch_stamps(). Between steps.
   void watch_rank_stamps(RankStampSink* sink);
   const Scheduler& scheduler() const { return scheduler_; }
-  /// The learnt cost of steps.
-  const StepCost& step_cost() const { return step_cost_; }
   StepRecorder& recorder() { return recorder_; }
   /// Samples what the machine does to the engine's threads. The first call starts
   /// both samplers and must come between steps; later calls may come from any thread.

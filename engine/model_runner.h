@@ -35,7 +35,6 @@ class ModelRunner {
   Rank rank() const { return {0, options_.tensor_parallel_size}; }
   const KvCache& kv() const { return model_->kv(); }
   const RecurrentStatePool& states() const { return model_->states(); }
-  int64_t streamed_weight_bytes() const { return model_->streamed_weight_bytes(); }
 
   /// Launches a step on all ranks: Backend::launch_step(), whose ops and passes are filled in.
   LaunchedStep launch(StepArgs step);

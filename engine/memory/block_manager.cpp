@@ -250,24 +250,18 @@ void BlockManager::release_behind_window(Sequence& sequence) {
 void BlockManager::let_go(BlockId id) {
   Block& released = block(id);
   if (--released.ref_count > 0) return;
-  const bool is_cached = released.content != 0;
-  free_.splice(is_cached ? free_.end() : free_.begin(), held_, released.place);
-  num_cached_ += is_cached ? 1 : 0;
+  free_.splice(released.content != 0 ? free_.end() : free_.begin(), held_, released.place);
 }
 
 void BlockManager::pin(BlockId id) {
   if (block(id).ref_count++ > 0) return;
   held_.splice(held_.end(), free_, block(id).place);
-  --num_cached_;
 }
 
 BlockId BlockManager::take_free() {
   const BlockId id = free_.front();
   held_.splice(held_.end(), free_, free_.begin());
-  if (block(id).content != 0) {
-    unpublish(id);
-    --num_cached_;
-  }
+  if (block(id).content != 0) unpublish(id);
   block(id).ref_count = 1;
   return id;
 }

@@ -111,7 +111,6 @@ class BlockManager {
   int32_t block_size() const { return block_size_; }
   int32_t num_free() const { return static_cast<int32_t>(free_.size()); }  ///< cached ones included
   int32_t num_live() const { return num_blocks() - num_free(); }
-  int32_t num_cached() const { return num_cached_; }  ///< free blocks that still hold published content
   /// The most blocks that a sequence of `num_tokens` tokens holds.
   int32_t blocks_for(int32_t num_tokens) const { return static_cast<int32_t>(sizes_.blocks_for(num_tokens)); }
   int64_t most_tokens() const { return sizes_.most_tokens(num_blocks()); }  ///< of a sequence alone
@@ -132,6 +131,7 @@ class BlockManager {
   /// Verifies every invariant above in O(blocks); throws std::logic_error naming the first that fails. `running`:
   /// all sequences that hold blocks. For tests, which define it (tests/support/engine/memory_checks.cpp).
   void check(std::span<const Sequence* const> running) const;
+  int32_t num_cached() const;  ///< free blocks that still hold published content; for tests too
 
  private:
   static constexpr BlockId kNone = -1;
@@ -195,7 +195,6 @@ class BlockManager {
   std::vector<TokenId> tokens_;                     ///< [num_blocks, block_size] tokens of published blocks
   std::unordered_map<BlockId, std::string> salts_;  ///< salts of published first blocks that have one
   std::list<BlockId> free_, held_;                  ///< nodes move between them: nothing is allocated
-  int32_t num_cached_ = 0;
   uint64_t next_content_ = 1;
   KvEventBatch* events_ = nullptr;  ///< null: nothing is recorded
 };

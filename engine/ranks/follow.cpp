@@ -37,7 +37,8 @@ void follow(ModelSource& share, const EngineOptions& options, int32_t logit_slic
   channel.least(0);  // all are ready
   RankSteps steps(chosen);
   RankStepMaker maker(channel.rank());
-  const bool has_other_clock = options.processes && !options.processes->is_on_host_of(0);
+  const bool has_other_clock =
+      options.processes && options.processes->host_of(0) != options.processes->host_of(channel.rank().index);
   OrderClock clock;
   std::array<RecordedStep, kMostOpenSteps> open;
   uint64_t launched = 0, finished = 0;

@@ -24,8 +24,7 @@ RankModel::RankModel(const ModelSource& source, const EngineOptions& options, in
       weights_(load(progress)),
       limits_{.max_tokens = options.max_num_batched_tokens,
               .logit_slice = logit_slice,
-              .max_positions = longest_sequence(options, source.config())},
-      streamed_weight_bytes_(weights_.streamed_bytes) {
+              .max_positions = longest_sequence(options, source.config())} {
   const DecoderPrograms programs(config(), weights_, {}, *backend_, limits_);
   workspace_bytes_ = minfer::workspace_bytes(config(), programs, limits_);
   StepLimits limits =

@@ -34,7 +34,6 @@ class RankModel {
   const KvCache& kv() const { return *kv_; }
   const RecurrentStatePool& states() const { return *states_; }
   const ModelConfig& config() const { return source_.config(); }
-  int64_t streamed_weight_bytes() const { return streamed_weight_bytes_; }
 
   /// Fills in the ops and passes of `step`, and launches it.
   LaunchedStep launch(StepArgs step, const ForwardPass& forward);
@@ -59,7 +58,6 @@ class RankModel {
   int64_t taken_by_others_bytes_ = 0;  ///< GPU memory in use before the weights came
   ModelWeights weights_;               ///< until the decoder has them
   DecoderLimits limits_;
-  int64_t streamed_weight_bytes_ = 0;
   int64_t workspace_bytes_ = 0;
   std::unique_ptr<KvCache> kv_;
   std::unique_ptr<RecurrentStatePool> states_;

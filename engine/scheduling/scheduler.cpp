@@ -45,11 +45,11 @@ Scheduler::Scheduler(const EngineOptions& options, BlockManager& blocks, const P
   prefills_.reserve(num_slots);
 }
 
-std::optional<Refusal> Scheduler::enqueue(Sequence& sequence) {
+std::optional<std::string> Scheduler::enqueue(Sequence& sequence) {
   if (sequence.status != SequenceStatus::created)
     throw std::logic_error("enqueue: the sequence is known already");
   sequence.arrival = next_arrival_++;
-  if (std::optional<Refusal> refused = refusal(sequence)) {
+  if (std::optional<std::string> refused = refusal(sequence)) {
     finish(sequence, FinishReason::refused);
     return refused;
   }
@@ -69,19 +69,17 @@ std::optional<Refusal> Scheduler::enqueue(Sequence& sequence) {
   return std::nullopt;
 }
 
-std::optional<Refusal> Scheduler::refusal(const Sequence& sequence) const {
+std::optional<std::string> Scheduler::refusal(const Sequence& sequence) const {
   const int32_t num_tokens = sequence.num_prompt_tokens;
-  if (num_tokens == 0) return Refusal{RefusalReason::empty_prompt, "the prompt has no tokens"};
+  if (num_tokens == 0) return "the prompt has no tokens";
   if (num_tokens + (sequence.draws ? 1 : 0) > options_.max_model_len) {
-    return Refusal{
-        RefusalReason::context_length,
-        fmt::format("the prompt has {} tokens, but a prompt{} must fit into max_model_len = {}", num_tokens,
-                    sequence.draws ? " and at least one output token" : "", options_.max_model_len)};
+    return fmt::format("the prompt has {} tokens, but a prompt{} must fit into max_model_len = {}",
+                       num_tokens, sequence.draws ? " and at least one output token" : "",
+                       options_.max_model_len);
   }
   if (sequence.num_to_compute() > kv_capacity_) {
-    return Refusal{RefusalReason::kv_cache_capacity,
-                   fmt::format("the prompt has {} tokens, but the whole KV cache holds {} ({} blocks of {})",
-                               num_tokens, kv_capacity_, blocks_.num_blocks(), blocks_.block_size())};
+    return fmt::format("the prompt has {} tokens, but the whole KV cache holds {} ({} blocks of {})",
+                       num_tokens, kv_capacity_, blocks_.num_blocks(), blocks_.block_size());
   }
   return std::nullopt;
 }

@@ -36,17 +36,6 @@ struct ScheduledBatch {
   bool empty() const { return sequences.empty(); }
 };
 
-enum class RefusalReason : uint8_t {
-  empty_prompt,
-  context_length,     ///< the prompt, and one output token if any are wanted, exceed max_model_len
-  kv_cache_capacity,  ///< the prompt does not fit into the whole KV cache
-};
-
-struct Refusal {
-  RefusalReason reason;
-  std::string detail;  ///< for people: limit and value found
-};
-
 /// Decides which tokens the next step computes (continuous batching: Orca, Yu et al. 2022; chunked prefill beside decode: Sarathi-Serve,
 /// Agrawal et al. 2024). Host only, deterministic, one thread; owns no sequence and no device memory.
 ///
@@ -80,8 +69,8 @@ class Scheduler {
   Scheduler(const EngineOptions& options, BlockManager& blocks, const PrefillBudget* prefill_limit = nullptr);
 
   /// Takes a sequence into the queue and caps its max_tokens to what fits into max_model_len and the KV cache. A sequence that can
-  /// never run is finished as refused, and the reason returned. A sequence that neither draws nor scores anything is finished.
-  std::optional<Refusal> enqueue(Sequence& sequence);
+  /// never run is finished as refused, and the reason returned, for people: limit and value found. A sequence that neither draws nor scores anything is finished.
+  std::optional<std::string> enqueue(Sequence& sequence);
 
   /// The next step's work, valid until the next call. Empty only if nothing waits or runs, or if each running
   /// sequence waits for a commit or is held. With options.steps_ahead, a sequence whose newest token is not known yet
@@ -133,7 +122,7 @@ class Scheduler {
 
   int32_t num_schedulable(const Sequence& sequence) const;
   void match_prefix(Sequence& sequence);
-  std::optional<Refusal> refusal(const Sequence& sequence) const;
+  std::optional<std::string> refusal(const Sequence& sequence) const;
   void begin_step();
   void limit_prefill();
   bool first_waiting_is_next(size_t num_visited) const;

@@ -89,10 +89,6 @@ int32_t ProcessGroup::num_on_same_cores() const {
   }));
 }
 
-bool ProcessGroup::is_on_host_of(int32_t rank) const {
-  return processes_[static_cast<size_t>(rank)].host == processes_[static_cast<size_t>(rank_.index)].host;
-}
-
 void ProcessGroup::fail(const std::string& why) {
   failure_->set(why);
   lifelines_.tell(why);

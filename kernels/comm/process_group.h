@@ -51,8 +51,6 @@ class ProcessGroup {
   const std::string& host_of(int32_t rank) const { return processes_[static_cast<size_t>(rank)].host; }
   /// The number of processes that run on the same cores as this one, itself included.
   int32_t num_on_same_cores() const;
-  /// Returns whether this process runs on the host of that rank: the two share a clock.
-  bool is_on_host_of(int32_t rank) const;
   /// The number of processes whose end would go unnoticed, because no connection could be made.
   int32_t num_unwatched() const { return num_unwatched_; }
 

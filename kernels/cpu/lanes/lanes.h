@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
+#include <utility>
 
 #if defined(__AVX2__)
 #include <immintrin.h>
@@ -25,6 +27,15 @@
 #define MINFER_ISA isa_avx2
 #else
 #define MINFER_ISA isa_portable
+#endif
+
+// For kernels that must become one loop body: sums in arrays stay in registers only if every index is a
+// constant and nothing is called. The portable variant keeps its lanes in memory anyway and uses plain loops
+// and calls: unrolled, it would take minutes to compile and megabytes of code.
+#if defined(__AVX2__)
+#define MINFER_ALWAYS_INLINE __attribute__((always_inline))
+#else
+#define MINFER_ALWAYS_INLINE
 #endif
 
 namespace minfer::cpu {
@@ -63,29 +74,13 @@ struct Lanes {
   void store(float* p) const { _mm512_storeu_ps(p, v); }
 };
 
-inline Lanes operator+(Lanes a, Lanes b) {
-  return {_mm512_add_ps(a.v, b.v)};
-}
-inline Lanes operator-(Lanes a, Lanes b) {
-  return {_mm512_sub_ps(a.v, b.v)};
-}
-inline Lanes operator*(Lanes a, Lanes b) {
-  return {_mm512_mul_ps(a.v, b.v)};
-}
-inline Lanes operator/(Lanes a, Lanes b) {
-  return {_mm512_div_ps(a.v, b.v)};
-}
+#define MINFER_LANEWISE(function, instruction) \
+  inline Lanes function(Lanes a, Lanes b) {    \
+    return {_mm512_##instruction(a.v, b.v)};   \
+  }
 /// a * b + c, rounded once.
 inline Lanes fma(Lanes a, Lanes b, Lanes c) {
   return {_mm512_fmadd_ps(a.v, b.v, c.v)};
-}
-/// a > b ? a : b, so b if either is NaN.
-inline Lanes max(Lanes a, Lanes b) {
-  return {_mm512_max_ps(a.v, b.v)};
-}
-/// a < b ? a : b, so b if either is NaN.
-inline Lanes min(Lanes a, Lanes b) {
-  return {_mm512_min_ps(a.v, b.v)};
 }
 /// 2^(n/2) and 2^(n - n/2) for the integers n in the low bits of `magic` (see exp in vector_math.h).
 inline void split_exponent(Lanes magic, Lanes* first, Lanes* second) {
@@ -123,26 +118,12 @@ struct Lanes {
   }
 };
 
-inline Lanes operator+(Lanes a, Lanes b) {
-  return {_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)};
-}
-inline Lanes operator-(Lanes a, Lanes b) {
-  return {_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)};
-}
-inline Lanes operator*(Lanes a, Lanes b) {
-  return {_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)};
-}
-inline Lanes operator/(Lanes a, Lanes b) {
-  return {_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)};
-}
+#define MINFER_LANEWISE(function, instruction)                                   \
+  inline Lanes function(Lanes a, Lanes b) {                                      \
+    return {_mm256_##instruction(a.lo, b.lo), _mm256_##instruction(a.hi, b.hi)}; \
+  }
 inline Lanes fma(Lanes a, Lanes b, Lanes c) {
   return {_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)};
-}
-inline Lanes max(Lanes a, Lanes b) {
-  return {_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)};
-}
-inline Lanes min(Lanes a, Lanes b) {
-  return {_mm256_min_ps(a.lo, b.lo), _mm256_min_ps(a.hi, b.hi)};
 }
 
 inline void split_exponent(__m256 magic, __m256* first, __m256* second) {
@@ -217,6 +198,16 @@ inline void split_exponent(Lanes magic, Lanes* first, Lanes* second) {
 
 #endif
 
+#if defined(__AVX2__)
+MINFER_LANEWISE(operator+, add_ps)
+MINFER_LANEWISE(operator-, sub_ps)
+MINFER_LANEWISE(operator*, mul_ps)
+MINFER_LANEWISE(operator/, div_ps)
+MINFER_LANEWISE(max, max_ps)  // a > b ? a : b, so b if either is NaN
+MINFER_LANEWISE(min, min_ps)  // a < b ? a : b, so b if either is NaN
+#undef MINFER_LANEWISE
+#endif
+
 /// Sum of the lanes in a fixed tree: halves are added lane by lane, 16 -> 8 -> 4 -> 2 -> 1.
 inline float reduce_add(Lanes a) {
 #if defined(__AVX2__)
@@ -269,6 +260,20 @@ inline void store_some(Lanes a, float* p, int64_t count) {
   float lanes[kLanes];
   a.store(lanes);
   if (count > 0) std::memcpy(p, lanes, static_cast<size_t>(count) * sizeof(float));
+}
+
+/// body(i) for i = 0 ... count - 1. With vector registers the loop is unrolled, and i converts to a constant expression.
+template <int count, class Body>
+MINFER_ALWAYS_INLINE inline void unroll(Body&& body) {
+#if defined(__AVX2__)
+  [&]<int... i>(std::integer_sequence<int, i...>) MINFER_ALWAYS_INLINE {
+    (body(std::integral_constant<int, i>()), ...);
+  }
+  (std::make_integer_sequence<int, count>());
+#else
+  for (int i = 0; i < count; ++i)
+    body(i);
+#endif
 }
 
 }  // namespace MINFER_ISA

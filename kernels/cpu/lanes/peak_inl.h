@@ -15,8 +15,8 @@ inline constexpr int kRegisterBytes = 32;
 #else
 inline constexpr int kRegisterBytes = 16;
 #endif
-using Floats [[gnu::vector_size(kRegisterBytes)]] = float;
-using Words [[gnu::vector_size(kRegisterBytes)]] = uint64_t;
+using Floats = float __attribute__((vector_size(kRegisterBytes)));
+using Words = uint64_t __attribute__((vector_size(kRegisterBytes)));
 
 // Twelve chains: enough for two units of latency four or five, and they fit into sixteen registers.
 inline constexpr int kChains = 12;
@@ -24,7 +24,8 @@ inline constexpr int kChains = 12;
 inline float multiply_add(int64_t rounds) {
   Floats sums[kChains];
   for (int i = 0; i < kChains; ++i)
-    sums[i] = Floats{} + static_cast<float>(i);
+    sums[i] = Floats{} +
+              static_cast<float>(i + 2);  // not 1, which stays 1: the compiler would leave that chain out
   for (int64_t round = 0; round < rounds; ++round) {
 #pragma GCC unroll 12
     for (Floats& sum : sums)

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/cpu/lanes/unroll.h"
+#include "kernels/cpu/lanes/lanes.h"
 #include "kernels/cpu/product/int_lanes.h"
 #include "kernels/dtype.h"
 #include "kernels/quant_types.h"

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/cpu/lanes/unroll.h"
+#include "kernels/cpu/lanes/lanes.h"
 
 // Sixteen 32-bit integers beside Lanes: the operations that unpack the small integers of quantised blocks.
 namespace minfer::cpu {

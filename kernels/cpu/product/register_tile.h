@@ -2,7 +2,7 @@
 
 #include <cstddef>
 
-#include "kernels/cpu/lanes/unroll.h"
+#include "kernels/cpu/lanes/lanes.h"
 
 // The register tile of the products: kTileRows weight rows x up to kTileTokens tokens, each sum in sixteen
 // lanes. The shape keeps the sums in registers and has enough of them in flight to hide the latency of the

@@ -33,16 +33,16 @@ class SchedulerSteps {
       : blocks_(block_manager_options(options)), scheduler_(options, blocks_, prefill_limit) {}
 
   /// Adds a sequence with a prompt of `num_tokens` tokens that no other name shares.
-  std::optional<Refusal> add(const std::string& id, int32_t num_tokens, int32_t max_tokens = 100,
-                             int32_t priority = 0) {
+  std::optional<std::string> add(const std::string& id, int32_t num_tokens, int32_t max_tokens = 100,
+                                 int32_t priority = 0) {
     std::vector<TokenId> prompt(static_cast<size_t>(num_tokens));
     std::iota(prompt.begin(), prompt.end(), 1000 * static_cast<TokenId>(sequences_.size() + 1));
     return add_prompt(id, std::move(prompt), max_tokens, priority);
   }
 
-  std::optional<Refusal> add_prompt(const std::string& id, std::vector<TokenId> prompt,
-                                    int32_t max_tokens = 100, int32_t priority = 0,
-                                    bool scores_prompt = false) {
+  std::optional<std::string> add_prompt(const std::string& id, std::vector<TokenId> prompt,
+                                        int32_t max_tokens = 100, int32_t priority = 0,
+                                        bool scores_prompt = false) {
     auto& sequence = sequences_[id];
     sequence = std::make_unique<Sequence>(id, std::move(prompt), max_tokens, priority);
     if (scores_prompt) sequence->num_unscored = sequence->size() - 1;
