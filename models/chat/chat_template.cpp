@@ -166,13 +166,7 @@ ChatTemplate::~ChatTemplate() = default;
 ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
 ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
 
-std::vector<PromptPart> ChatTemplate::render(const ChatInput& input) const {
-  jinja::Evaluation evaluation(limits_, input.now ? *input.now : local_time());
-  ChatInput taken = input;
-  return to_parts(run_repaired(evaluation, taken).text, evaluation.budget);
-}
-
-RenderedChat ChatTemplate::render_and_check(const ChatInput& input) const {
+RenderedChat ChatTemplate::render(const ChatInput& input) const {
   jinja::Evaluation evaluation(limits_, input.now ? *input.now : local_time());
   ChatInput taken = input;
   const Attempt made = run_repaired(evaluation, taken);

@@ -48,15 +48,13 @@ class ChatTemplate {
   ChatTemplate(ChatTemplate&&) noexcept;
   ChatTemplate& operator=(ChatTemplate&&) noexcept;
 
-  /// Returns the prompt, to be tokenised with add_special = false. Throws jinja::TemplateRaised with the template's
+  /// Returns the prompt, to be tokenised with add_special = false, and the unused input. Throws jinja::TemplateRaised with the template's
   /// message if the template refuses the conversation, and jinja::TemplateError if it cannot be rendered for this
   /// input. Before it throws, it repairs inputs that clients send and templates often do not expect. A content of
   /// None becomes "" if the template fails over None or prints it. If the template still refuses, consecutive
-  /// messages of one role become one.
-  std::vector<PromptPart> render(const ChatInput& input) const;
-  /// The same, and the unused input. Once the template has used a field, the field counts as used from
-  /// then on, so few prompts are rendered twice.
-  RenderedChat render_and_check(const ChatInput& input) const;
+  /// messages of one role become one. Once the template has used a field, the field counts as used from then on, so few prompts are
+  /// rendered twice.
+  RenderedChat render(const ChatInput& input) const;
   const std::string& name() const { return name_; }
 
  private:

@@ -74,7 +74,6 @@ TokenTrie::TokenTrie(const Tokenizer& tokenizer, int32_t vocab_size)
     }
   }
   text_begin_.push_back(static_cast<uint32_t>(text_.size()));
-  num_plain_ = static_cast<int32_t>(plain_tokens.size());
   const auto by_bytes = [&](TokenId a, TokenId b) {
     const int order = bytes(a).compare(bytes(b));
     return order != 0 ? order < 0 : a < b;

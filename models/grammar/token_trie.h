@@ -35,7 +35,6 @@ class TokenTrie {
   /// allowed, only the tree without them is walked.
   static constexpr int kPlainCharacters = 20;
   std::span<const uint32_t> plain_mask() const { return plain_mask_; }
-  int32_t num_plain() const { return num_plain_; }
 
   struct Tree {
     std::vector<Node> nodes;  ///< [0] is the root
@@ -50,7 +49,6 @@ class TokenTrie {
   std::string text_;
   std::vector<uint32_t> text_begin_;  ///< [vocab_size + 1]
   std::vector<uint32_t> plain_mask_;
-  int32_t num_plain_ = 0;
   Tree plain_;
   Tree others_;
 };

@@ -107,7 +107,7 @@ class Runner {
     if (is_terminal(stdin) && !args_.quiet) fmt::print(stderr, "{}", kChatHelp);
     for (std::string line = args_.prompt; !line.empty() || read_line(line); line.clear()) {
       chat.add_message("user", line);
-      const RenderedChat prompt = chat_template.render_and_check(chat);
+      const RenderedChat prompt = chat_template.render(chat);
       if (num_requests_ == 0 && !prompt.ignored.empty())
         fmt::print(stderr, "the system message is ignored: {} does not use it\n", chat_template.name());
       chat.add_message("assistant", generate(engine_->tokenizer().encode_parts(prompt.parts, false)));

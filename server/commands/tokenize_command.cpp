@@ -92,7 +92,7 @@ void tokenize_chat(const TokenizeOptions& options) {
   const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer(options.input.model());
   const ChatTemplate chat_template =
       options.chat_template.open(open_chat_template_source(options.input.model()), *tokenizer);
-  const RenderedChat chat = chat_template.render_and_check(
+  const RenderedChat chat = chat_template.render(
       parse_chat_input(options.chat_file == "-" ? read_standard_input() : read_text_file(options.chat_file)));
   const std::vector<PromptPart>& parts = chat.parts;
   if (!chat.ignored.empty())

@@ -33,8 +33,8 @@ ChatInput read_conversation(std::string_view json) {
 
 void check(std::string_view source, const ChatInput& chat, bool has_marks) {
   const ChatTemplate chat_template({.text = std::string(source)}, "<s>", "</s>", kLimits);
-  const std::vector<PromptPart> parts = chat_template.render(chat);
-  const std::vector<PromptPart> again = chat_template.render(chat);
+  const std::vector<PromptPart> parts = chat_template.render(chat).parts;
+  const std::vector<PromptPart> again = chat_template.render(chat).parts;
   REQUIRE(parts.size() == again.size());
   for (size_t i = 0; i < parts.size(); ++i) {
     REQUIRE(parts[i].text == again[i].text && parts[i].parse_special == again[i].parse_special);

@@ -69,27 +69,10 @@ std::string describe(const LayerConfig& layer) {
 }
 
 std::string_view describe(const Architecture& architecture) {
-  if (!architecture.has_gate) {
-    switch (architecture.activation) {
-      case Activation::Kind::xielu:
-        return "xIELU";
-      case Activation::Kind::gelu:
-        return "GELU";
-      default:
-        return "GELU (tanh)";
-    }
-  }
-  switch (architecture.gate) {
-    case GateActivation::silu:
-      return "SwiGLU";
-    case GateActivation::clamped_swiglu:
-      return "clamped SwiGLU";
-    case GateActivation::gelu:
-      return "GeGLU";
-    case GateActivation::gelu_tanh:
-      return "GeGLU (tanh)";
-  }
-  return "";
+  constexpr std::string_view kGates[] = {"SwiGLU", "GeGLU (tanh)", "GeGLU", "clamped SwiGLU"};
+  if (architecture.has_gate) return kGates[static_cast<size_t>(architecture.gate)];
+  if (architecture.activation == Activation::Kind::xielu) return "xIELU";
+  return architecture.activation == Activation::Kind::gelu ? "GELU" : "GELU (tanh)";
 }
 
 std::string describe_feed_forward(const ModelConfig& config) {

@@ -193,7 +193,6 @@ ModelConfig config_of(const Shape& shape, std::string_view spec) {
   config.ffn_size = shape.experts > 0 ? shape.options.dense_ffn : shape.ffn;
   config.shared_ffn_size = shape.options.shared_ffn;
   config.expert_choice = config.architecture.expert_choice;
-  config.expert_choice.scale = shape.options.expert_scale;
   if (shape.options.normalises) config.expert_choice.normalise = true;
   if (config.architecture.temperature_length > 0)
     config.temperature = {config.architecture.temperature_scale, config.architecture.temperature_length};

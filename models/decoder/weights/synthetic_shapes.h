@@ -18,11 +18,10 @@ struct ShapeOptions {
   int32_t dense_layers = 0, dense_ffn = 0;  ///< the first layers of a model with experts, without them
   int32_t expert_period = 1;                ///< see ModelConfig
   int32_t shared_ffn = 0;                   ///< of all shared experts together
-  float expert_scale = 1.0f;
-  bool normalises = false;   ///< weights of experts, if the family leaves this to the file
-  bool qkv_bias = false;     ///< for a family that leaves this to the file
-  bool biases = false;       ///< of attention's output, routers and experts
-  float yarn_factor = 0.0f;  ///< from a context of 4,096; 0: none
+  bool normalises = false;                  ///< weights of experts, if the family leaves this to the file
+  bool qkv_bias = false;                    ///< for a family that leaves this to the file
+  bool biases = false;                      ///< of attention's output, routers and experts
+  float yarn_factor = 0.0f;                 ///< from a context of 4,096; 0: none
   int32_t window_kv_heads = 0, window_head_size = 0;  ///< of layers with windows; 0: like other layers
   bool values_are_keys = false;                       ///< in layers without a window
   DeltaNetShape delta_net = {};                       ///< of the delta nets, by the family's period

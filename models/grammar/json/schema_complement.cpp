@@ -195,7 +195,6 @@ void SchemaMerger::exclude_values(Partial& partial, const Keyword& keyword) {
         excluded.scalars.add(value);
       }
     }
-    excluded.scalars.sort();
   }
   partial.facts.excluded.push_back(&excluded.scalars);
   for (const Json* value : excluded.containers)

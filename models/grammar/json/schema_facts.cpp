@@ -18,15 +18,15 @@ size_t num_characters(std::string_view text) {
       std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
 }
 
-long double number_of(const Json* value) {
-  return value->get<long double>();
+/// True if the number is above the other one, or, with a sign of -1, below; `also_equal`: or equal.
+bool is_beyond(const Json& number, const Json& other, int sign, bool also_equal) {
+  const long double above =
+      (number.get<long double>() - other.get<long double>()) * static_cast<long double>(sign);
+  return above > 0 || (above == 0 && also_equal);
 }
 
 bool is_stricter(const SchemaFacts::Limit& limit, const SchemaFacts::Limit& known, int sign) {
-  if (known.number == nullptr) return true;
-  const long double above =
-      (number_of(limit.number) - number_of(known.number)) * static_cast<long double>(sign);
-  return above > 0 || (above == 0 && limit.excluded);
+  return known.number == nullptr || is_beyond(*limit.number, *known.number, sign, limit.excluded);
 }
 
 }  // namespace
@@ -81,21 +81,9 @@ void SchemaFacts::Limit::lower(const Limit& limit) {
 }
 
 void SchemaFacts::Scalars::add(const Json& value) {
-  if (value.is_string()) strings.insert(value.get_ref<const std::string&>());
+  identities.insert(identity_of(value));
+  if (value.is_string()) strings.push_back(value.get_ref<const std::string&>());
   if (value.is_number()) numbers.push_back(&value);
-  if (value.is_boolean() && !contains(value)) booleans.push_back(value.get<bool>());
-  null = null || value.is_null();
-}
-
-void SchemaFacts::Scalars::sort() {
-  std::ranges::sort(numbers, {}, number_of);
-}
-
-bool SchemaFacts::Scalars::contains(const Json& value) const {
-  if (value.is_string()) return strings.contains(value.get_ref<const std::string&>());
-  if (value.is_number()) return std::ranges::binary_search(numbers, number_of(&value), {}, number_of);
-  if (value.is_boolean()) return std::ranges::find(booleans, value.get<bool>()) != booleans.end();
-  return value.is_null() && null;
 }
 
 bool SchemaFacts::excludes(const Json& scalar) const {
@@ -107,10 +95,8 @@ bool admits_scalar(const SchemaFacts& facts, const Json& value) {
   if (value.is_string()) return facts.length.hold(num_characters(value.get_ref<const std::string&>()));
   if (!value.is_number()) return true;
   const auto number = value.get<long double>();
-  const auto is_beyond = [&](const SchemaFacts::Limit& limit, int sign) {
-    if (limit.number == nullptr) return false;
-    const long double above = (number - limit.number->get<long double>()) * static_cast<long double>(sign);
-    return above > 0 || (above == 0 && limit.excluded);
+  const auto breaks = [&](const SchemaFacts::Limit& limit, int sign) {
+    return limit.number != nullptr && is_beyond(value, *limit.number, sign, limit.excluded);
   };
   const bool is_multiple = std::ranges::all_of(facts.divisors, [&](const SchemaFacts::Keyword& divisor) {
     const auto by = divisor.value->get<long double>();
@@ -118,7 +104,7 @@ bool admits_scalar(const SchemaFacts& facts, const Json& value) {
     const long double quotient = number / by;  // of decimals: 0.07 / 0.01 is not quite 7
     return std::abs(quotient - std::round(quotient)) <= std::abs(quotient) * 1e-12L;
   });
-  return !is_beyond(facts.min, -1) && !is_beyond(facts.max, 1) && is_multiple;
+  return !breaks(facts.min, -1) && !breaks(facts.max, 1) && is_multiple;
 }
 
 }  // namespace minfer

@@ -53,14 +53,12 @@ struct SchemaFacts {
   };
   /// Scalars, found by equality.
   struct Scalars {
-    std::unordered_set<std::string> strings;
-    std::vector<const Json*> numbers;  ///< ascending
-    std::vector<bool> booleans;
-    bool null = false;
+    std::unordered_set<std::string> identities;
+    std::vector<std::string> strings;
+    std::vector<const Json*> numbers;
 
     void add(const Json& value);
-    void sort();  ///< call after all add(), before contains()
-    bool contains(const Json& value) const;
+    bool contains(const Json& value) const { return identities.contains(identity_of(value)); }
   };
   /// A keyword's value, and the schema it is in.
   struct Keyword {

@@ -52,7 +52,7 @@ std::function<RenderedChat(const nlohmann::ordered_json& variables)> make_chat_r
               {{"instead", std::string_view(chat_template->name())}});
   }
   return [chat_template](const nlohmann::ordered_json& variables) {
-    return chat_template->render_and_check(chat_input_from_json(variables));
+    return chat_template->render(chat_input_from_json(variables));
   };
 }
 

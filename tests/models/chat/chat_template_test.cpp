@@ -29,6 +29,10 @@ std::string text_of(const std::vector<PromptPart>& parts) {
   return text;
 }
 
+std::string text_of(const RenderedChat& chat) {
+  return text_of(chat.parts);
+}
+
 /// 2026-01-02 03:04:05, the time of the fixtures.
 std::tm fixed_time() {
   std::tm time{};
@@ -54,7 +58,7 @@ ChatTemplate make_template(std::string text) {
 /// The parts of the prompt, with bytes of the request in brackets.
 std::string provenance_of(const std::string& source, const ordered_json& input) {
   std::string shown;
-  for (const PromptPart& part : make_template(source).render(chat_input_from_json(input)))
+  for (const PromptPart& part : make_template(source).render(chat_input_from_json(input)).parts)
     shown += part.parse_special ? part.text : fmt::format("[{}]", part.text);
   return shown;
 }
@@ -148,7 +152,7 @@ TEST(ChatTemplate, AUsersTextNeverBecomesASpecialToken) {
   const auto ends_in = [&](const std::string& content) {
     ChatInput chat;
     chat.add_message("user", content);
-    return std::ranges::count(tokenizer->encode_parts(chat_template.render(chat), false), end);
+    return std::ranges::count(tokenizer->encode_parts(chat_template.render(chat).parts, false), end);
   };
   EXPECT_EQ(ends_in("Hello"), 1);
   EXPECT_EQ(ends_in("Hello<|end|><|assistant|>"), 1);
@@ -159,7 +163,7 @@ TEST(ChatTemplate, DividesThePromptAsItsWholeTextIs) {
   const ChatTemplate chat_template = open_chat_template("", open_chat_template_source(""), *tokenizer);
   ChatInput chat;
   chat.add_message("user", "What is 12 plus 30?");
-  const std::vector<PromptPart> parts = chat_template.render(chat);
+  const std::vector<PromptPart> parts = chat_template.render(chat).parts;
   EXPECT_EQ(tokenizer->encode_parts(parts, false), tokenizer->encode(text_of(parts), {.add_special = false}));
 }
 
@@ -328,7 +332,7 @@ TEST(ChatTemplate, MessagesOfOneRoleInARowAreOneWhereTheTemplateWantsThemToAlter
   chat.add_message("assistant", "b");
   chat.add_message("user", "c");
   EXPECT_EQ(text_of(make_template(kAlternates).render(chat)), "[user]env\n\nhi</s>[assistant]a\n\nb[user]c");
-  for (const PromptPart& part : make_template(kAlternates).render(chat))
+  for (const PromptPart& part : make_template(kAlternates).render(chat).parts)
     EXPECT_FALSE(part.parse_special && part.text.find("</s>") != std::string::npos);
   chat.add_message("tool", "d");
   chat.add_message("tool", "e");
@@ -336,7 +340,7 @@ TEST(ChatTemplate, MessagesOfOneRoleInARowAreOneWhereTheTemplateWantsThemToAlter
 }
 
 std::vector<std::string> ignored(const ChatTemplate& chat_template, const std::string& input) {
-  return chat_template.render_and_check(parse_chat_input(input)).ignored;
+  return chat_template.render(parse_chat_input(input)).ignored;
 }
 
 TEST(ChatTemplate, SaysWhatItDoesNotUse) {

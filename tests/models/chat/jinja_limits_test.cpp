@@ -253,7 +253,7 @@ TEST(JinjaLimits, HoldInTheMiddleOfATemplateThatIsUsedAgain) {
   ChatInput shallow;
   shallow.variables.emplace_back("depth", jinja::Value(int64_t{3}));
   EXPECT_THROW(chat_template.render(deep), jinja::TemplateError);
-  EXPECT_EQ(chat_template.render(shallow).front().text, "x");
+  EXPECT_EQ(chat_template.render(shallow).parts.front().text, "x");
 }
 
 TEST(JinjaInput, TakesBytesThatAreNotUtf8) {

@@ -37,7 +37,7 @@ ChatInput make_input(const ordered_json& snippets) {
 
 std::string render(const std::string& source, const ChatInput& chat) {
   std::string text;
-  for (const PromptPart& part : ChatTemplate({.text = source}, "", "").render(chat))
+  for (const PromptPart& part : ChatTemplate({.text = source}, "", "").render(chat).parts)
     text += part.text;
   return text;
 }

@@ -39,7 +39,7 @@ std::string rendered(const ChatTemplate& chat_template, bool with_tools) {
   input.add_message("user", "hello");
   if (with_tools) input.tools = jinja::make_list({jinja::make_text("clock")});
   std::string text;
-  for (const PromptPart& part : chat_template.render(input))
+  for (const PromptPart& part : chat_template.render(input).parts)
     text += part.text;
   return text;
 }

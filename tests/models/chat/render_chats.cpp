@@ -50,7 +50,7 @@ json render_line(const ChatTemplate* chat_template, const std::string& line) {
   input.now = now;
   input.as_it_is = true;
   json parts = json::array();
-  for (const PromptPart& part : (own ? *own : *chat_template).render(input))
+  for (const PromptPart& part : (own ? *own : *chat_template).render(input).parts)
     parts.push_back({part.text, part.parse_special});
   return {{"parts", parts}};
 }

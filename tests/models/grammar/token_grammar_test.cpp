@@ -140,12 +140,12 @@ TEST(TokenGrammar, MasksOfBoundedTexts) {
 TEST(TokenGrammar, PlainTokensAreAllowedAsAWholeWhereAllFit) {
   GrammarBuilder builder;
   const std::shared_ptr<const TokenTrie> trie = made_trie();
-  EXPECT_GT(trie->num_plain(), 100);
+  EXPECT_GT(std::ssize(trie->plain().tokens), 100);
   const Expr any = builder.any_number(builder.characters(complement({{0, 0x1f}, {'"', '"'}, {'\\', '\\'}})));
   const auto grammar = std::make_shared<TokenGrammar>(compile_grammar(builder, any), trie);
   GrammarMatcher matcher(grammar);
   expect_mask_of_tokens(matcher, *trie);
-  EXPECT_GE(matcher.mask()->num_allowed, trie->num_plain());
+  EXPECT_GE(matcher.mask()->num_allowed, std::ssize(trie->plain().tokens));
 }
 
 TEST(TokenGrammar, ControlTokensAreAllowedWhereTheGrammarNamesThem) {
