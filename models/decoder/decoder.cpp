@@ -124,7 +124,7 @@ DecoderMemory Decoder::make_constants(const KvCache& kv, const RecurrentStatePoo
   if (temperature.scale == 0.0f) return memory;
   std::vector<float> scales;
   for (int32_t position = 0; position < limits_.max_positions; ++position) {
-    const int32_t lengths = (position + 1) / temperature.length;
+    const int32_t lengths = (position + temperature.first) / temperature.length;
     scales.push_back(static_cast<float>(1.0 + double{temperature.scale} * std::log1p(lengths)));
   }
   memory.q_scales = keep(scales, "scales of queries");

@@ -107,7 +107,7 @@ class CallGrammar {
   }
 
  private:
-  Expr marker(std::string_view text) { return answer::marker(builder_, text); }
+  Expr marker(std::string_view text) { return answers::marker(builder_, text); }
 
   Expr white_space() {
     return builder_.choice({builder_.empty(), builder_.literal(" "), builder_.literal("\n")});

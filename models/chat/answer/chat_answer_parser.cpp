@@ -5,7 +5,7 @@
 #include "models/chat/answer/chat_format.h"
 
 namespace minfer {
-namespace answer {
+namespace answers {
 
 void DeltaWriter::begin_push(std::vector<ChatDelta>& deltas) {
   deltas_ = &deltas;
@@ -39,7 +39,7 @@ void DeltaWriter::end_call() {
   in_call_ = false;
 }
 
-}  // namespace answer
+}  // namespace answers
 
 void ChatAnswerParser::push(std::string_view text, std::vector<ChatDelta>& deltas) {
   out_.begin_push(deltas);
@@ -67,8 +67,8 @@ std::unique_ptr<ChatAnswerParser> make_chat_answer_parser(const ChatFormat* call
   constexpr ChatFormat kNone;
   if (calls == nullptr) calls = &kNone;
   if (reasoning == nullptr) reasoning = &kNone;
-  if (calls->is_harmony || reasoning->is_harmony) return answer::make_harmony_parser(options);
-  return answer::make_marked_answer_parser(calls->calls, reasoning->reasoning, options);
+  if (calls->is_harmony || reasoning->is_harmony) return answers::make_harmony_parser(options);
+  return answers::make_marked_answer_parser(calls->calls, reasoning->reasoning, options);
 }
 
 }  // namespace minfer

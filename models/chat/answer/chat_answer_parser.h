@@ -26,7 +26,7 @@ struct ChatDelta {
   bool operator==(const ChatDelta&) const = default;
 };
 
-namespace answer {
+namespace answers {
 
 /// Collects the output of an answer's readers. Text of one kind within one push becomes one delta.
 class DeltaWriter {
@@ -60,7 +60,7 @@ class DeltaWriter {
   bool in_call_ = false;
 };
 
-}  // namespace answer
+}  // namespace answers
 
 /// Finds reasoning and tool calls in the text of one answer while it streams. One thread. For any division of the text into pieces, the
 /// deltas of a kind join to the same text; pieces of whole characters give deltas of whole characters. Text that is no call is content. A
@@ -82,7 +82,7 @@ class ChatAnswerParser {
   virtual void end() = 0;
   void note_problem(std::string_view problem);
 
-  answer::DeltaWriter out_;
+  answers::DeltaWriter out_;
 
  private:
   std::string problem_;

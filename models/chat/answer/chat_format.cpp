@@ -7,10 +7,10 @@
 namespace minfer {
 namespace {
 
-using answer::JsonCallSyntax;
-using answer::NamedCallSyntax;
-using answer::PythonicCallSyntax;
-using answer::TaggedCallSyntax;
+using answers::JsonCallSyntax;
+using answers::NamedCallSyntax;
+using answers::PythonicCallSyntax;
+using answers::TaggedCallSyntax;
 
 constexpr ReasoningMarkers kThink[] = {{"<think>", "</think>"}};
 constexpr ReasoningMarkers kSeedThink[] = {{"<seed:think>", "</seed:think>"}};
@@ -252,7 +252,7 @@ std::vector<std::string_view> markers(const ChatFormat& format) {
 }
 
 bool ends_in_reasoning(const ChatFormat& format, std::string_view prompt) {
-  while (!prompt.empty() && answer::is_space(prompt.back()))
+  while (!prompt.empty() && answers::is_space(prompt.back()))
     prompt.remove_suffix(1);
   if (format.is_harmony) return prompt.ends_with("<|channel|>analysis<|message|>");
   return std::any_of(format.reasoning.begin(), format.reasoning.end(),
@@ -261,7 +261,7 @@ bool ends_in_reasoning(const ChatFormat& format, std::string_view prompt) {
 
 std::optional<size_t> find_open_thoughts(const ChatFormat& format, std::string_view text) {
   constexpr ReasoningMarkers kAnalysis[] = {{"<|channel|>analysis<|message|>", "<|end|>"}};
-  while (!text.empty() && answer::is_space(text.front()))
+  while (!text.empty() && answers::is_space(text.front()))
     text.remove_prefix(1);
   const std::span<const ReasoningMarkers> markers = format.is_harmony ? kAnalysis : format.reasoning;
   for (size_t i = 0; i < markers.size(); ++i)
@@ -269,11 +269,11 @@ std::optional<size_t> find_open_thoughts(const ChatFormat& format, std::string_v
   return std::nullopt;
 }
 
-namespace answer {
+namespace answers {
 
 std::unique_ptr<CallReader> make_call_reader(const CallOpening& opening, const CallContext& context) {
   return std::visit([&](const auto& syntax) { return make_call_reader(syntax, context); }, opening.syntax);
 }
 
-}  // namespace answer
+}  // namespace answers
 }  // namespace minfer

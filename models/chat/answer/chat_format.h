@@ -14,8 +14,8 @@ namespace minfer {
 struct CallOpening {
   std::string_view marker = {};  ///< empty: calls begin with `first`, at the start of an answer
   char first = '\0';
-  std::variant<answer::JsonCallSyntax, answer::NamedCallSyntax, answer::TaggedCallSyntax,
-               answer::PythonicCallSyntax>
+  std::variant<answers::JsonCallSyntax, answers::NamedCallSyntax, answers::TaggedCallSyntax,
+               answers::PythonicCallSyntax>
       syntax = {};
   bool ends_reasoning =
       false;  ///< the marker is a control token, so it counts even within thoughts that never ended
@@ -35,7 +35,7 @@ struct ChatFormat {
   bool is_harmony = false;  ///< messages with channels (HarmonyParser); then nothing else is used
 };
 
-namespace answer {
+namespace answers {
 
 std::unique_ptr<CallReader> make_call_reader(const CallOpening& opening, const CallContext& context);
 std::unique_ptr<ChatAnswerParser> make_harmony_parser(const ChatAnswerOptions& options);
@@ -43,5 +43,5 @@ std::unique_ptr<ChatAnswerParser> make_marked_answer_parser(std::span<const Call
                                                             std::span<const ReasoningMarkers> reasoning,
                                                             const ChatAnswerOptions& options);
 
-}  // namespace answer
+}  // namespace answers
 }  // namespace minfer

@@ -8,7 +8,7 @@
 namespace minfer {
 namespace {
 
-using answer::text_without;
+using answers::text_without;
 using Calls = ChatGrammarOptions::Calls;
 using Expr = GrammarBuilder::Expr;
 
@@ -38,10 +38,10 @@ class ChatGrammar {
     return builder_.optional(builder_.sequence({marker(markers.open), rest}));
   }
 
-  Expr marker(std::string_view text) { return answer::marker(builder_, text); }
+  Expr marker(std::string_view text) { return answers::marker(builder_, text); }
 
   Expr calls_of(const CallOpening& opening) {
-    return answer::calls_of(builder_, tools_, opening, options_.several_calls);
+    return answers::calls_of(builder_, tools_, opening, options_.several_calls);
   }
 
   /// Calls behind the marker that the format prefers; nothing where it has none.
@@ -99,7 +99,7 @@ class ChatGrammar {
     const Expr final_message = message("final", options_.content ? options_.content(builder_) : any);
     std::vector<Expr> last;
     if (options_.calls != Calls::required) last.push_back(final_message);
-    if (options_.calls != Calls::none) last.push_back(answer::harmony_call(builder_, tools_));
+    if (options_.calls != Calls::none) last.push_back(answers::harmony_call(builder_, tools_));
     return builder_.sequence({builder_.optional(analysis), builder_.choice(last)});
   }
 

@@ -43,7 +43,7 @@ void CustomInput::take(char c) {
 
 void CustomInput::take_opening(char c) {
   held_ += c;
-  if (answer::is_space(c) && may_follow_space(num_matched_)) return;
+  if (answers::is_space(c) && may_follow_space(num_matched_)) return;
   if (c == kOpening[num_matched_]) {
     if (++num_matched_ < kOpening.size()) return;
     state_ = State::text;
@@ -57,10 +57,10 @@ void CustomInput::take_opening(char c) {
 void CustomInput::take_text(char c) {
   held_ += c;
   const size_t before = text_.size();
-  const answer::ReadStep step = decoder_.push(c, text_);
-  if (step == answer::ReadStep::done) {
+  const answers::ReadStep step = decoder_.push(c, text_);
+  if (step == answers::ReadStep::done) {
     state_ = State::behind;
-  } else if (step == answer::ReadStep::failed) {
+  } else if (step == answers::ReadStep::failed) {
     text_.resize(before);
     text_ += std::exchange(held_, {});
     decoder_ = {};

@@ -36,7 +36,7 @@ class CustomInput {
   State state_ = State::opening;
   size_t num_matched_ = 0;  ///< bytes of the opening
   std::string held_;        ///< bytes of the opening or an escape that gave no text yet
-  answer::JsonStringDecoder decoder_;
+  answers::JsonStringDecoder decoder_;
   std::string text_;  ///< not given out yet
 };
 

@@ -153,6 +153,49 @@ constexpr std::array kArchitectures{
                  .parallel_blocks = ParallelBlocks::if_no_ffn_norm},
     Architecture{.name = "internlm2", .rope_pairing = RopePairing::interleaved},
     Architecture{.name = "ernie4_5", .rope_pairing = RopePairing::interleaved},
+    Architecture{.name = "ernie4_5-moe",
+                 .rope_pairing = RopePairing::interleaved,
+                 .expert_layers = ExpertLayers::always,
+                 .expert_ffn_key = "expert_feed_forward_length",
+                 .biases_softmax = true},
+    // Ministral 3.
+    Architecture{.name = "mistral3",
+                 .rope_pairing = RopePairing::interleaved,
+                 .expert_layers = ExpertLayers::if_counted,
+                 .temperature_by_yarn = true},
+    Architecture{.name = "minimax-m2",
+                 .qk_norm = QkNorm::row,
+                 .expert_layers = ExpertLayers::always,
+                 .expert_ffn_key = "expert_feed_forward_length",
+                 .expert_choice = {.score = ExpertScore::sigmoid}},
+    Architecture{.name = "exaone4",
+                 .qk_norm = QkNorm::head,
+                 .norm_placement = NormPlacement::after,
+                 .window_period = 4,
+                 .no_rope_without_window = true},
+    // K-EXAONE.
+    Architecture{.name = "exaone-moe",
+                 .qk_norm = QkNorm::head,
+                 .expert_layers = ExpertLayers::always,
+                 .expert_ffn_key = "expert_feed_forward_length",
+                 .expert_choice = {.score = ExpertScore::sigmoid, .normalise = false},
+                 .window_period = 4,
+                 .needs_window = true,
+                 .no_rope_without_window = true,
+                 .adjust = adjust_deepseek},
+    Architecture{.name = "dots1",
+                 .qk_norm = QkNorm::head,
+                 .expert_layers = ExpertLayers::always,
+                 .expert_ffn_key = "expert_feed_forward_length",
+                 .expert_choice = {.score = ExpertScore::sigmoid, .normalise = false},
+                 .adjust = adjust_deepseek},
+    // The text parts of Qwen2-VL, Qwen2.5-VL and Qwen3-VL: time, height and width of a text's position are one.
+    Architecture{.name = "qwen2vl", .qkv_bias = true},
+    Architecture{.name = "qwen3vl", .qk_norm = QkNorm::head},
+    Architecture{.name = "qwen3vlmoe",
+                 .qk_norm = QkNorm::head,
+                 .expert_layers = ExpertLayers::always,
+                 .expert_ffn_key = "expert_feed_forward_length"},
     Architecture{.name = "seed_oss", .ffn_norm_tensor = "post_attention_norm"},
     // DeepSeek V2, V3 and R1, Kimi K2.
     Architecture{.name = "deepseek2",
@@ -255,7 +298,8 @@ void apply_family(ModelConfig& config, int32_t window, const std::vector<bool>& 
     LayerConfig& layer = config.layers.emplace_back();
     if (has && window > 0) layer.window = {window, architecture.has_chunks};
     layer.rope = rope_of(architecture, i, window > 0, bool{layer.window});
-    layer.has_temperature = config.temperature.scale > 0.0f && layer.rope == LayerConfig::kNoRope;
+    layer.has_temperature = config.temperature.scale > 0.0f &&
+                            (architecture.temperature_by_yarn || layer.rope == LayerConfig::kNoRope);
     layer.has_experts = config.has_experts(i);
     any = any || layer.window;
   }

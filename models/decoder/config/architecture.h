@@ -56,7 +56,8 @@ struct Architecture {
   ExpertLayers expert_layers = ExpertLayers::never;
   std::string_view expert_ffn_key = "expert_feed_forward_length";  ///< key of an expert's ffn_size
   ExpertChoice expert_choice = {};                                 ///< if the file says nothing
-  bool choice_bias = false;  ///< MoeRouteArgs::bias is required; else it is optional
+  bool choice_bias = false;     ///< MoeRouteArgs::bias is required; else it is optional
+  bool biases_softmax = false;  ///< a bias of the choice does not say that scores are sigmoids (ERNIE 4.5)
   bool shared_gate =
       false;  ///< the shared experts of a token are weighted by the sigmoid of a product with it
   int32_t shared_experts = 0;  ///< if the file says nothing
@@ -90,6 +91,8 @@ struct Architecture {
   float temperature_scale =
       0.0f;  ///< AttentionTemperature of layers without positions, if the file says nothing
   int32_t temperature_length = 0;
+  bool temperature_by_yarn =
+      false;  ///< in all layers, from YaRN's original context on, if the file has a scale (Ministral 3)
   int32_t no_rope_period = 0;       ///< every n-th layer has no positions (SmolLM3); 0: all have
   bool may_lack_positions = false;  ///< rope.scaling.finetuned = false means that no layer has any (Granite)
 

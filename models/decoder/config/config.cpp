@@ -137,6 +137,11 @@ void read_temperature(const KeyReader& keys, ModelConfig& config) {
   const Architecture& family = config.architecture;
   constexpr std::string_view kScale = "attention.temperature_scale";
   config.temperature.scale = keys.float_in_range(kScale, 0.0, static_cast<double>(family.temperature_scale));
+  if (family.temperature_by_yarn) {
+    config.temperature.length = std::max(1, config.ropes.front().scaling.original_context);
+    config.temperature.first = 0;
+    return;
+  }
   config.temperature.length =
       keys.ranged("attention.temperature_length", 1, kMaxDimension, std::max(1, family.temperature_length));
   if (family.temperature_length == 0 && config.temperature.scale > 0.0f)
@@ -271,7 +276,9 @@ void read_choice(const KeyReader& keys, ModelConfig& config) {
   int32_t function = keys.ranged("expert_gating_func", by_family, softmax_of_chosen, by_family);
   // A bias of the choice belongs to sigmoid routing: GLM-4.7-Flash's files say no more.
   const auto is_bias = [](const HostTensor& tensor) { return tensor.name.ends_with(".exp_probs_b.bias"); };
-  if (function == by_family && std::ranges::any_of(keys.file().tensors(), is_bias)) function = sigmoid;
+  if (function == by_family && !config.architecture.biases_softmax &&
+      std::ranges::any_of(keys.file().tensors(), is_bias))
+    function = sigmoid;
   if (function != by_family) choice.score = function == sigmoid ? ExpertScore::sigmoid : ExpertScore::softmax;
   if (keys.has("expert_weights_norm")) choice.normalise = keys.flag("expert_weights_norm");
   if (function == softmax_of_chosen) choice.normalise = true;

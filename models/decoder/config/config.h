@@ -65,10 +65,11 @@ struct LayerConfig {
 };
 
 /// Scales queries by their position p, so that attention over many keys stays as sharp (Nakanishi 2025, "Scalable-softmax is
-/// superior for attention"; Llama 4). The factor is 1 + scale ln(floor((p + 1) / length) + 1).
+/// superior for attention"; Llama 4). The factor is 1 + scale ln(floor((p + first) / length) + 1).
 struct AttentionTemperature {
   float scale = 0.0f;  ///< 0: none
   int32_t length = 1;
+  int32_t first = 1;
 };
 
 /// Multi-head latent attention (DeepSeek-AI 2024, "DeepSeek-V2", section 2.1). Keys and values of all heads are products of one latent

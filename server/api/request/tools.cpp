@@ -74,8 +74,8 @@ bool can_hold_lark(const ApiContext& context) {
   if (context.grammars == nullptr) return false;
   return context.call_format == nullptr ||
          std::ranges::none_of(context.call_format->calls, [](const CallOpening& opening) {
-           const auto* named = std::get_if<answer::NamedCallSyntax>(&opening.syntax);
-           return std::holds_alternative<answer::TaggedCallSyntax>(opening.syntax) ||
+           const auto* named = std::get_if<answers::NamedCallSyntax>(&opening.syntax);
+           return std::holds_alternative<answers::TaggedCallSyntax>(opening.syntax) ||
                   (named != nullptr && !named->quote.empty());
          });
 }
