@@ -93,6 +93,7 @@ GLM4_CONTROLS = {**NOT_NORMALISED, "not scaled": {"routed_scaling_factor": 1.0},
 GLM4_KEYS = {"expert_shared_count": "n_shared_experts", "leading_dense_block_count": "first_k_dense_replace",
              "expert_weights_scale": "routed_scaling_factor", "expert_weights_norm": "norm_topk_prob", "expert_gating_func": 2,
              "expert_group_count": "n_group", "expert_group_used_count": "topk_group"}
+MINISTRAL = {"mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.3}
 GRANITE_SCALES = {"embedding_multiplier": 12.0, "residual_multiplier": 0.25, "attention_multiplier": 0.1, "logits_scaling": 4.0,
                   "tie_word_embeddings": False}
 GRANITE_EXPERTS = {**SMALL, "num_local_experts": 6, "num_experts_per_tok": 2, "intermediate_size": 32, **GRANITE_SCALES}
@@ -270,6 +271,34 @@ CASES = [
     Case("internlm2", "Llama's shape under its name", "Llama", "internlm2", {**SMALL, **rope("default", 1e6)}, OTHER_BASE),
     Case("ernie4_5", "interleaved rotation without permuted rows", "Ernie4_5", "ernie4_5",
          {**SMALL, "use_bias": False, **rope("default", 5e5)}, OTHER_BASE),
+    Case("ernie4_5-moe", "the same with experts: a softmax with a bias of the choice, shared experts, a dense layer first", "Ernie4_5_Moe", "ernie4_5-moe",
+         {**SMALL, "num_hidden_layers": 3, "use_bias": False, "moe_num_experts": 6, "moe_k": 2, "moe_num_shared_experts": 2, "moe_intermediate_size": 16,
+          "moe_layer_start_index": 1, "moe_layer_end_index": 2, "moe_layer_interval": 1, **rope("default", 5e5)},
+         {"one expert": {"moe_k": 1}}, filled={"no bias of the choice": ("e_score_correction_bias", 0)},
+         keys={"expert_count": "moe_num_experts", "expert_used_count": "moe_k", "expert_shared_count": "moe_num_shared_experts",
+               "leading_dense_block_count": "moe_layer_start_index", "interleave_moe_layer_step": "moe_layer_interval"}),
+    Case("ministral3", "queries that grow with their position, from YaRN's original context on", "Ministral3", "mistral3",
+         {**SCALED, "max_position_embeddings": 128, **rope("yarn", 500.0, **YARN_32, **MINISTRAL)},
+         {"no temperature": rope("yarn", 500.0, **YARN_32, **{**MINISTRAL, "llama_4_scaling_beta": 0.0}), "no scaling": rope("default", 500.0, **YARN_32, **MINISTRAL)},
+         num_tokens=96, keys={"attention.temperature_scale": 0.3}),
+    Case("minimax-m2", "QK norm over all heads, sigmoid routing with a bias of the choice, rotation of half a head", "MiniMaxM2", "minimax-m2",
+         {**SMALL, "num_local_experts": 6, "num_experts_per_tok": 2, "intermediate_size": 32, "tie_word_embeddings": False,
+          **rope("default", partial_rotary_factor=0.5)},
+         {"rotation of whole heads": rope("default"), **ONE_EXPERT}, filled={"no bias of the choice": ("e_score_correction_bias", 0)},
+         keys={"expert_feed_forward_length": "intermediate_size", "expert_gating_func": 2}),
+    Case("exaone4", "norms behind blocks alone, QK norm of heads, windows in three layers of four, no positions in the others", "Exaone4", "exaone4",
+         {**WINDOWED, "num_hidden_layers": 5, "sliding_window_pattern": 4, "tie_word_embeddings": True}, NO_WINDOWS, num_tokens=48, keys=WINDOW_KEY),
+    Case("exaone4-full", "no windows: positions everywhere", "Exaone4", "exaone4", {**SMALL, "sliding_window": None, "layer_types": ["full_attention"] * 2}, SMALL_BASE),
+    Case("exaone-moe", "windows as EXAONE 4's, norms in front, sigmoid routing with a bias of the choice, a shared expert, a dense layer first",
+         "ExaoneMoe", "exaone-moe",
+         {**WINDOWED, "num_hidden_layers": 5, "sliding_window_pattern": 4, "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 16,
+          "num_shared_experts": 1, "first_k_dense_replace": 1, "norm_topk_prob": True, "routed_scaling_factor": 2.5, "n_group": 1, "topk_group": 1},
+         {**NO_WINDOWS, **NOT_NORMALISED}, filled={"no bias of the choice": ("e_score_correction_bias", 0)}, num_tokens=48,
+         keys={**WINDOW_KEY, **GLM4_KEYS, "expert_shared_count": "num_shared_experts"}),
+    Case("dots1", "QK norm of heads, sigmoid routing with a bias of the choice, shared experts, a dense layer first", "Dots1", "dots1",
+         {**SMALL, "num_hidden_layers": 3, "n_routed_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "n_shared_experts": 2,
+          "first_k_dense_replace": 1, "norm_topk_prob": True, "routed_scaling_factor": 2.5, "n_group": 1, "topk_group": 1},
+         {**NOT_NORMALISED, **ONE_EXPERT}, filled={"no bias of the choice": ("e_score_correction_bias", 0)}, keys=GLM4_KEYS),
     Case("seed-oss", "biases on Q, K and V, a norm under another name", "SeedOss", "seed_oss",
          {**SMALL, "attention_bias": True, **rope("default", 1e6)}, OTHER_BASE),
     Case("apertus", "xIELU without a gate, QK norm, llama3 scaling", "Apertus", "apertus", {**SCALED, **rope("llama3", 500.0, **LLAMA3)},
@@ -348,15 +377,16 @@ LAYER_NAMES = {
         "shared_expert_gate": "gate_inp_shexp", "shared_expert.gate_proj": "gate_shexp", "shared_expert.up_proj": "up_shexp",
         "shared_expert.down_proj": "down_shexp", "shared_experts.gate_proj": "gate_shexp", "shared_experts.up_proj": "up_shexp",
         "shared_experts.down_proj": "down_shexp", "output_linear": "down_shexp"}.items()},
-    "mlp.gate.e_score_correction_bias": "exp_probs_b.bias", "feed_forward.expert_bias": "exp_probs_b.bias",
+    "mlp.gate.e_score_correction_bias": "exp_probs_b.bias", "mlp.gate.moe_statics.e_score_correction_bias": "exp_probs_b.bias",
+    "mlp.e_score_correction_bias": "exp_probs_b.bias", "block_sparse_moe.e_score_correction_bias": "exp_probs_b.bias", "feed_forward.expert_bias": "exp_probs_b.bias",
 }
 DELTA_FAMILIES = ("Qwen3Next", "Qwen3_5", "Qwen3_5Moe")
 # Their post_attention_layernorm is not called ffn_norm in GGUF.
-POST_ATTENTION_NORM = ("Gemma2", "Gemma3", "Gemma4", "Glm4Moe", "GptOss", "Olmo2", "Olmo3", "SeedOss", *DELTA_FAMILIES)
+POST_ATTENTION_NORM = ("Exaone4", "Gemma2", "Gemma3", "Gemma4", "Glm4Moe", "GptOss", "Olmo2", "Olmo3", "SeedOss", *DELTA_FAMILIES)
 CHOICE_BIASES = ("e_score_correction_bias", "expert_bias")  # buffers
 TRANSPOSED_EXPERTS = ("GptOss", "Llama4")  # [num_experts, in, out]
 # Architectures whose converters reorder the rows of Q and K from halves to pairs.
-REORDERED = ("llama", "smollm3", "granite", "granitemoe", "internlm2")
+REORDERED = ("llama", "smollm3", "granite", "granitemoe", "internlm2", "mistral3")
 OTHER_NAMES = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output", "model.embedding_norm": "token_embd_norm",
                "model.embed_tokens_per_layer": "per_layer_token_embd", "model.per_layer_model_projection": "per_layer_model_proj",
                "model.per_layer_projection_norm": "per_layer_proj_norm"}
@@ -532,7 +562,7 @@ def layer_tensors(case, config, rest, weight):
         weight = interleave_heads(weight, config.num_attention_heads)
     if case.arch in REORDERED and "k_proj" in rest:
         weight = interleave_heads(weight, config.num_key_value_heads)
-    if rest == "mlp.shared_expert_gate.weight":
+    if rest in ("mlp.shared_expert_gate.weight", "mlp.gate.moe_statics.e_score_correction_bias"):
         weight = weight[0]
     return {gguf_name(case, rest): weight}
 
@@ -662,7 +692,7 @@ def add_rope_scaling(writer, arch, parameters, config):
         values["original_context_length"] = original
         values |= {f"yarn_{beta}": parameters[beta] for beta in ("beta_fast", "beta_slow") if beta in parameters}
         if "mscale_all_dim" in parameters:
-            values["yarn_log_multiplier"] = 0.1 * parameters["mscale_all_dim"]
+            values["yarn_log_multiplier"] = (0.1 if arch == "deepseek2" else 1.0) * parameters["mscale_all_dim"]
     writer.add_all(f"{arch}.rope.scaling.", values)
 
 
@@ -704,6 +734,8 @@ def router_margin(model, tokens, top_k):
             logits = logits + module.bias
         choice_bias = inputs[1] if len(inputs) > 1 else getattr(module, "e_score_correction_bias", None)
         scores = torch.softmax(logits, dim=-1) if choice_bias is None else torch.sigmoid(logits) + choice_bias
+        if hasattr(module, "moe_statics"):
+            scores = scores + module.moe_statics.e_score_correction_bias
         if getattr(module, "num_group", None) and module.num_group > 1 and getattr(module, "topk_method", "groups") != "greedy":
             scores = best_groups(module, scores)
         best = scores.sort(dim=-1, descending=True).values
@@ -748,7 +780,7 @@ def evidence(case, weights, model, tokens, logits):
     for name, (end, value) in case.filled.items():
         changed = {key: np.full_like(weight, value) if key.endswith(end) else weight for key, weight in weights.items()}
         entry["controls"][name] = distance(weights=changed)
-    if used := case.config.get("num_experts_per_tok", case.config.get("top_k_experts")):
+    if used := case.config.get("num_experts_per_tok", case.config.get("top_k_experts", case.config.get("moe_k"))):
         entry["router_margin"] = rounded(router_margin(model, tokens + continuation, used))
     return entry
 
