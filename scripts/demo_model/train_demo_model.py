@@ -148,7 +148,8 @@ class Trainer:
         weights = self._class_weights[classes]
         weighted = (each * weights).sum() / weights.sum()
         weighted.backward()
-        return [weighted.detach(), *((each.detach() * (classes == c)).sum() / (classes == c).sum().clamp(min=1) for c in (demo_text.TEXT, demo_text.ANSWER))]
+        means = [(each.detach() * (classes == c)).sum() / (classes == c).sum().clamp(min=1) for c in (demo_text.TEXT, demo_text.ANSWER)]
+        return [weighted.detach(), *means]
 
     def step(self, batch: tuple[Tensor, Tensor, Tensor], learning_rate: float) -> list[Tensor]:
         losses = self.backward(*batch)

@@ -71,19 +71,15 @@ class GgufWriter:
 
     def add(self, key: str, value) -> None:
         """Adds a metadata entry: bool, str, float (as F32), int (as UINT32), or a list that is not empty of one of these (int as INT32)."""
-        if isinstance(value, list):
-            first = value[0]
-            if isinstance(first, str):
-                kind, packed = STRING, b"".join(map(_string, value))
-            else:
-                kind, letter = ELEMENTS[type(first)]
-                packed = struct.pack(f"<{len(value)}{letter}", *value)
-            packed = struct.pack("<IIQ", ARRAY, kind, len(value)) + packed
-        elif isinstance(value, str):
-            packed = struct.pack("<I", STRING) + _string(value)
+        is_list = isinstance(value, list)
+        values = value if is_list else [value]
+        if isinstance(values[0], str):
+            kind, packed = STRING, b"".join(map(_string, values))
         else:
-            packed = struct.pack("<I" + SCALARS[type(value)][1], SCALARS[type(value)][0], value)
-        self._metadata.append(_string(key) + packed)
+            kind, letter = (ELEMENTS if is_list else SCALARS)[type(values[0])]
+            packed = struct.pack(f"<{len(values)}{letter}", *values)
+        head = struct.pack("<IIQ", ARRAY, kind, len(values)) if is_list else struct.pack("<I", kind)
+        self._metadata.append(_string(key) + head + packed)
 
     def add_all(self, prefix: str, values: dict) -> None:
         for key, value in values.items():
