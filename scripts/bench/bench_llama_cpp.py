@@ -67,13 +67,13 @@ def main():
                 "what": f"llama-272m's shape, the same files; a prompt of {PROMPT} tokens, {DECODE} decoded, in turns"}]
     with tempfile.TemporaryDirectory() as folder:
         for kind, file in write_models(Path(folder), args.llama_cpp).items():
-            rounds = []
+            ways, rounds = commands(args, file), []
             for number in range(1 + args.rounds):  # the first round reads the file into the page cache
                 print(f"{kind}: round {number} of {args.rounds}", file=sys.stderr)
-                measured = {name: measure(command) for name, command in commands(args, file).items()}
+                measured = {name: measure(command) for name, command in ways.items()}
                 if number > 0:
                     rounds.append(measured)
-            for name, command in commands(args, file).items():
+            for name, command in ways.items():
                 words = [word.name if isinstance(word, Path) else str(word) for word in command]
                 record = {"program": name, "type": kind, "command": " ".join(words)}
                 for phase in ("prefill", "decode"):

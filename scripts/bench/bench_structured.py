@@ -79,7 +79,6 @@ def main():
     args = parser.parse_args()
     forms = {name: FORMS[name] for name in ["free", *args.forms.split(",")]}
     server, url = start(args.minfer, args.model)
-    results = []
     try:
         with concurrent.futures.ThreadPoolExecutor(64) as pool:
             for form in forms.values():  # compiles the grammars, warms the caches, makes a GPU's graphs
@@ -99,9 +98,8 @@ def main():
         print(f"{name}: {spread(rates[name])} tok/s, {statistics.median(ratio):.3f} of free ({min(ratio):.3f} to {max(ratio):.3f}); free streams beside it: "
               f"median {spread([g[0] for g in gaps[name]])} ms, 99th percentile {spread([g[1] for g in gaps[name]])} ms, "
               f"{statistics.median(p99):.3f} of that beside free ones")
-        results.append({"benchmark": "structured", "model": args.model or "demo", "form": name, "tokens_per_s": rates[name], "gaps_ms": gaps[name],
-                        "machine": platform.processor() or platform.machine(), "date": time.strftime("%Y-%m-%d"), "command": " ".join(sys.argv)})
-    append_lines(args.out, results)
+        append_lines(args.out, [{"benchmark": "structured", "model": args.model or "demo", "form": name, "tokens_per_s": rates[name], "gaps_ms": gaps[name],
+                                 "machine": platform.processor() or platform.machine(), "date": time.strftime("%Y-%m-%d"), "command": " ".join(sys.argv)}])
 
 
 if __name__ == "__main__":

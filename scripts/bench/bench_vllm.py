@@ -265,6 +265,7 @@ class Bench:
         itl = [gap for rec in ok for gap in rec.itl_ms]
         late = [(rec.sent - begin - rec.due) * 1e3 for rec in records if rec.sent is not None]
         tokens, chunks = sum(rec.tokens for rec in ok), sum(len(rec.times) for rec in ok)
+        errors = collections.Counter(rec.error for rec in records if rec.error)
         # How full it was: the mean number of requests in flight (Little's law).
         in_flight = sum(rec.times[-1] - rec.sent for rec in ok) / duration if duration > 0 else 0.0
         return dict(
@@ -275,7 +276,7 @@ class Bench:
             median_tpot_ms=r(percentile(tpot, 0.5)), p90_tpot_ms=r(percentile(tpot, 0.9)), p99_tpot_ms=r(percentile(tpot, 0.99)),
             median_itl_ms=r(percentile(itl, 0.5)), p95_itl_ms=r(percentile(itl, 0.95)), p99_itl_ms=r(percentile(itl, 0.99)),
             out_tok_s=r(tokens / duration, 1), req_s=r(len(ok) / duration), mean_in_flight=r(in_flight, 1), tokens_per_output=r(tokens / chunks if chunks else 0.0),
-            short_outputs=sum(rec.tokens != out_len for rec in ok), p99_late_ms=r(percentile(late, 0.99)), errors=collections.Counter(rec.error for rec in records if rec.error))
+            short_outputs=sum(rec.tokens != out_len for rec in ok), p99_late_ms=r(percentile(late, 0.99)), errors=errors)
 
 
 async def run(args, emit, begin):

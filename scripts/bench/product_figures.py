@@ -32,8 +32,8 @@ def table(rows):
     for row in rows:
         other = [f"{row['cublaslt_us']:.1f}", f"{row['own_us'] / row['cublaslt_us']:.2f}"] if "cublaslt_us" in row else ["", ""]
         cells = [f"{row['shape']} {row['rows']:,} x {row['cols']:,}", f"{row['tokens']:,}", f"{row['own_us']:.1f}",
-                 f"{row['own_us_lowest']:.1f} to {row['own_us_highest']:.1f}", row["path"], *other, f"{row['read_us']:.1f}", f"{row['read_us'] / row['own_us']:.2f}", f"{row['floor_us']:.1f}",
-                 f"{row['floor_us'] / row['own_us']:.2f}"]
+                 f"{row['own_us_lowest']:.1f} to {row['own_us_highest']:.1f}", row["path"], *other, f"{row['read_us']:.1f}",
+                 f"{row['read_us'] / row['own_us']:.2f}", f"{row['floor_us']:.1f}", f"{row['floor_us'] / row['own_us']:.2f}"]
         lines.append("| " + " | ".join(cells) + " |")
     return lines
 

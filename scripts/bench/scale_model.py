@@ -361,7 +361,8 @@ def one_host_table():
             compute, comm = step_us(model, 1, 1, CONTEXT, group)
             many = min(128, room // CONTEXT)
             decode = many / decode_us(model, many, group) * 1e6
-            rows[-1] += [number(1e6 / (compute + comm)), f"{100 * comm / (compute + comm):.0f} %", number(decode) + ("" if many == 128 else f" (at {many})"),
+            rows[-1] += [number(1e6 / (compute + comm)), f"{100 * comm / (compute + comm):.0f} %",
+                         number(decode) + ("" if many == 128 else f" (at {many})"),
                          number(PROMPT / prefill_us(model, group) * 1e6), number(prefill_us(model, group) / 1e3)]
     return table(["shape", "GPUs", "weights, GB a GPU", "KV tokens", "tokens/s, 1 sequence", "of it communication",
                   "tokens/s, 128 sequences", "prefill, tokens/s", "first token of 2,048, ms"], rows)

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -122,22 +121,17 @@ def make_optimizers(model: DemoModel) -> list[torch.optim.Optimizer]:
             torch.optim.AdamW(others, betas=(0.9, 0.95), eps=1e-10, weight_decay=0.0)]
 
 
-def export_weights(model: DemoModel) -> dict[str, np.ndarray]:
-    """Weights by their GGUF names, which the module's attributes already spell."""
-    return {name: weight.detach().float().cpu().numpy() for name, weight in model.named_parameters()}
+@torch.no_grad()
+def round_to_q8_0(model: DemoModel) -> None:
+    """Gives it the weights that a reader of the GGUF file computes with: matrices through Q8_0, norms as they are."""
+    for weight in model.parameters():
+        if weight.ndim == 2:
+            weight.copy_(torch.from_numpy(dequantize_q8_0(quantize_q8_0(weight.detach().cpu().numpy()))))
 
 
-def round_to_q8_0(weights: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The weights that a reader of the GGUF file computes with: matrices through Q8_0, norms as they are."""
-    return {name: dequantize_q8_0(quantize_q8_0(w)) if w.ndim == 2 else w for name, w in weights.items()}
-
-
-def load_weights(model: DemoModel, weights: dict[str, np.ndarray]) -> None:
-    model.load_state_dict({name: torch.from_numpy(weight) for name, weight in weights.items()})
-
-
-def write_gguf(path: Path, config: ModelConfig, tokenizer: DemoTokenizer, weights: dict[str, np.ndarray]) -> int:
-    """Writes the model with Q8_0 matrices and F32 norms; returns the size in bytes."""
+def write_gguf(path: Path, model: DemoModel, tokenizer: DemoTokenizer) -> int:
+    """Writes the model with Q8_0 matrices and F32 norms, which the module's attributes name as GGUF does; returns the size in bytes."""
+    config = model.config
     writer = GgufWriter()
     writer.add_all("general.", {
         "architecture": "llama", "name": "minfer demo", "description": "A tiny model for tests and demonstrations, trained on generated text",
@@ -148,6 +142,6 @@ def write_gguf(path: Path, config: ModelConfig, tokenizer: DemoTokenizer, weight
         "attention.head_count_kv": config.num_kv_heads, "attention.key_length": config.head_size, "attention.value_length": config.head_size,
         "rope.dimension_count": config.head_size, "rope.freq_base": config.rope_base, "attention.layer_norm_rms_epsilon": config.norm_epsilon})
     tokenizer.add_to(writer)
-    for name, weight in weights.items():
-        writer.add_tensor(name, weight, TensorType.Q8_0 if weight.ndim == 2 else TensorType.F32)
+    for name, weight in model.named_parameters():
+        writer.add_tensor(name, weight.detach().cpu().numpy(), TensorType.Q8_0 if weight.ndim == 2 else TensorType.F32)
     return writer.write(path)

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 import demo_text
-from demo_model import Block, DemoModel, ModelConfig, export_weights, load_weights, make_optimizers, round_to_q8_0, token_losses, write_gguf
+from demo_model import Block, DemoModel, ModelConfig, make_optimizers, round_to_q8_0, token_losses, write_gguf
 from demo_tokenizer import END, DemoTokenizer, render_chat, train
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -148,7 +148,8 @@ class Trainer:
         weights = self._class_weights[classes]
         weighted = (each * weights).sum() / weights.sum()
         weighted.backward()
-        return [weighted.detach(), *((each.detach() * (classes == c)).sum() / (classes == c).sum().clamp(min=1) for c in (demo_text.TEXT, demo_text.ANSWER))]
+        means = [(each.detach() * (classes == c)).sum() / (classes == c).sum().clamp(min=1) for c in (demo_text.TEXT, demo_text.ANSWER)]
+        return [weighted.detach(), *means]
 
     def step(self, batch: tuple[Tensor, Tensor, Tensor], learning_rate: float) -> list[Tensor]:
         losses = self.backward(*batch)
@@ -246,7 +247,7 @@ def write_questions(path: Path, tokenizer: DemoTokenizer, questions: list[demo_t
 
 def final_evaluation(model: DemoModel, tokenizer: DemoTokenizer, settings: Settings, seed: int, eval_file: Path, log: Log) -> None:
     """Accuracy with the weights of the file, and the questions for other programs."""
-    load_weights(model, round_to_q8_0(export_weights(model)))
+    round_to_q8_0(model)
     asked = draw_questions(tokenizer, seed + 2, EVAL_FILE_COUNTS, settings.model.context_length)
     found = margins(model, tokenizer, asked)
     write_questions(eval_file, tokenizer, asked, found)
@@ -293,7 +294,7 @@ def main() -> None:
     log.line(f"generated {rows[0].numel() / 1e6:.0f} M tokens in short rows, {rows[1].numel() / 1e6:.0f} M in long ones")
 
     run_training(trainer, rows, settings, until - 2, arguments.seed, log)
-    size = write_gguf(file, settings.model, tokenizer, export_weights(trainer.model))
+    size = write_gguf(file, trainer.model, tokenizer)
     log.line(f"wrote {file.name}: {size} bytes")
     final_evaluation(trainer.model, tokenizer, settings, arguments.seed, file.parent / "eval.jsonl", log)
     log.line("done")

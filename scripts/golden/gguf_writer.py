@@ -67,23 +67,19 @@ class GgufWriter:
 
     def __init__(self) -> None:
         self._metadata: list[bytes] = []
-        self._tensors = []  # name, shape in numpy's order (rows last), type, bytes, pieces
+        self._tensors = []  # name, shape in numpy's order, type, pieces
 
     def add(self, key: str, value) -> None:
         """Adds a metadata entry: bool, str, float (as F32), int (as UINT32), or a list that is not empty of one of these (int as INT32)."""
-        if isinstance(value, list):
-            first = value[0]
-            if isinstance(first, str):
-                kind, packed = STRING, b"".join(map(_string, value))
-            else:
-                kind, letter = ELEMENTS[type(first)]
-                packed = struct.pack(f"<{len(value)}{letter}", *value)
-            packed = struct.pack("<IIQ", ARRAY, kind, len(value)) + packed
-        elif isinstance(value, str):
-            packed = struct.pack("<I", STRING) + _string(value)
+        is_list = isinstance(value, list)
+        values = value if is_list else [value]
+        if isinstance(values[0], str):
+            kind, packed = STRING, b"".join(map(_string, values))
         else:
-            packed = struct.pack("<I" + SCALARS[type(value)][1], SCALARS[type(value)][0], value)
-        self._metadata.append(_string(key) + packed)
+            kind, letter = (ELEMENTS if is_list else SCALARS)[type(values[0])]
+            packed = struct.pack(f"<{len(values)}{letter}", *values)
+        head = struct.pack("<IIQ", ARRAY, kind, len(values)) if is_list else struct.pack("<I", kind)
+        self._metadata.append(_string(key) + head + packed)
 
     def add_all(self, prefix: str, values: dict) -> None:
         for key, value in values.items():
@@ -91,12 +87,12 @@ class GgufWriter:
 
     def add_tensor(self, name: str, values: np.ndarray, kind: TensorType) -> None:
         """Adds a tensor as F32 or Q8_0. `values` has 1 to 4 dimensions in numpy order: a matrix is [rows, columns]."""
-        data = (quantize_q8_0(values) if kind == TensorType.Q8_0 else values.astype("<f4")).tobytes()
-        self.add_pieces(name, values.shape, kind, len(data), [data])
+        data = quantize_q8_0(values) if kind == TensorType.Q8_0 else values.astype("<f4")
+        self.add_pieces(name, values.shape, kind, [data.tobytes()])
 
-    def add_pieces(self, name: str, shape, kind: TensorType, size: int, pieces) -> None:
-        """Adds a tensor of `size` bytes that are taken piece by piece when the file is written."""
-        self._tensors.append((name, shape, kind, size, pieces))
+    def add_pieces(self, name: str, shape, kind: TensorType, pieces: list) -> None:
+        """Adds a tensor whose bytes are written one piece after the other. The same piece may stand in it more than once."""
+        self._tensors.append((name, shape, kind, pieces))
 
     def write(self, path) -> int:
         """Writes the file and returns its size in bytes."""
@@ -104,12 +100,14 @@ class GgufWriter:
             out.write(b"GGUF" + struct.pack("<IQQ", 3, len(self._tensors), len(self._metadata)))
             out.writelines(self._metadata)
             offset = 0
-            for name, shape, kind, size, _ in self._tensors:
+            for name, shape, kind, pieces in self._tensors:
                 out.write(_string(name))
                 # The file names the fastest dimension first.
                 out.write(struct.pack(f"<I{len(shape)}QIQ", len(shape), *reversed(shape), kind, offset))
+                size = sum(map(len, pieces))
                 offset += size + -size % ALIGNMENT
-            for pieces in ([], *(tensor[-1] for tensor in self._tensors)):
+            out.write(bytes(-out.tell() % ALIGNMENT))
+            for *_, pieces in self._tensors:
                 out.writelines(pieces)
                 out.write(bytes(-out.tell() % ALIGNMENT))  # also after the last one: readers may size the data section from the padded tensors
             return out.tell()

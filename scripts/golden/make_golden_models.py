@@ -67,6 +67,7 @@ class Case(NamedTuple):
 
 YARN_32 = {"factor": 4.0, "original_max_position_embeddings": 32}
 YARN_BETAS = {**YARN_32, "beta_fast": 2.0, "beta_slow": 0.5}
+YARN_GPT_OSS = rope("yarn", 500.0, **YARN_BETAS, truncate=False)  # a correction range of which neither end is a whole number
 LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32}
 
 # Two kinds of layers, as in most families with windows: a window of 8, far shorter than the text.
@@ -122,11 +123,6 @@ GEMMA4 = {**WINDOWED, "num_hidden_layers": 4, "layer_types": ["sliding_attention
           "final_logit_softcapping": 3.0, **gemma4_rope()}
 
 
-def gpt_oss_rope(truncate=False):
-    """A correction range of which neither end is a whole number."""
-    return rope("yarn", 500.0, **YARN_BETAS, truncate=truncate)
-
-
 def long_rope(long=(1.5, 2.0, 3.0, 4.0, 5.0, 6.0)):
     return rope("longrope", partial_rotary_factor=0.75, original_max_position_embeddings=32,
                 short_factor=[1.0, 1.1, 1.2, 1.3, 1.4, 1.5], long_factor=list(long))
@@ -164,10 +160,9 @@ CASES = [
           "shared_expert_intermediate_size": 64, "rms_norm_eps": 1e-6, "use_sliding_window": False, **rope("default", 1e6)},
          {**NORMALISED, **ONE_EXPERT}, keys=SHARED_EXPERT_KEY),
     Case("gpt-oss", "sinks, windows in every other layer, clamped SwiGLU, biases of all products and experts, YaRN without rounding",
-         "GptOss", "gpt-oss",
-         {**WINDOWED, "num_hidden_layers": 3, "head_dim": 32, "intermediate_size": 32, "num_local_experts": 4, "num_experts_per_tok": 2,
-          "tie_word_embeddings": False, "attention_bias": True, **gpt_oss_rope()},
-         {**NO_WINDOWS, "YaRN with rounding": gpt_oss_rope(truncate=True), **ONE_EXPERT, "no clamp": {"swiglu_limit": 1e6},
+         "GptOss", "gpt-oss", {**WINDOWED, "num_hidden_layers": 3, "head_dim": 32, "intermediate_size": 32, "num_local_experts": 4,
+                               "num_experts_per_tok": 2, "tie_word_embeddings": False, "attention_bias": True, **YARN_GPT_OSS},
+         {**NO_WINDOWS, "YaRN with rounding": rope("yarn", 500.0, **YARN_BETAS, truncate=True), **ONE_EXPERT, "no clamp": {"swiglu_limit": 1e6},
           "another slope": {"swiglu_alpha": 1.0}},
          filled={"no sinks": ("sinks", -1e9), "no biases of routers": ("router.bias", 0), "no biases of gate and up": ("up_proj_bias", 0),
                  "no biases of down": ("down_proj_bias", 0), "no biases of attention's output": ("o_proj.bias", 0)},
@@ -323,8 +318,7 @@ CASES = [
          {**SMALL_BASE, "no groups": {"topk_method": "greedy"}, "weights not scaled": {"routed_scaling_factor": 1.0}},
          num_tokens=48, keys={**LATENT_KEYS, "expert_gating_func": 1}),
     Case("deepseek-v3", "latent attention, queries with a rank, a tensor each for keys and values, YaRN of whole heads; sigmoid routing",
-         "DeepseekV3", "deepseek2",
-         {**LATENT, "q_lora_rank": 20, "norm_topk_prob": True, **rope("yarn", **YARN_32, mscale=1.0, mscale_all_dim=1.0)},
+         "DeepseekV3", "deepseek2", {**LATENT, "q_lora_rank": 20, "norm_topk_prob": True, **rope("yarn", **YARN_32, mscale=1.0, mscale_all_dim=1.0)},
          {"no scaling": rope("default"), "scores as without scaling": rope("yarn", **YARN_32, attention_factor=1.0),
           "no groups": {"n_group": 1, "topk_group": 1}, "weights not normalised": {"norm_topk_prob": False}},
          num_tokens=96, keys={**LATENT_KEYS, "expert_weights_norm": "norm_topk_prob", "expert_gating_func": 2}),
@@ -346,9 +340,8 @@ CASES = [
          filled={"an even convolution": ("conv.conv.weight", 0.5), "no QK norm weights": ("q_layernorm.weight", 1)},
          num_tokens=48, keys={"shortconv.l_cache": "conv_L_cache"}),
     Case("lfm2moe", "the same over four tokens with biases, and experts behind a dense layer: sigmoid routing with a bias of the choice",
-         "Lfm2Moe", "lfm2moe",
-         {**LFM2, "conv_L_cache": 4, "conv_bias": True, "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 16,
-          "num_dense_layers": 1, "norm_topk_prob": True, "use_expert_bias": True},
+         "Lfm2Moe", "lfm2moe", {**LFM2, "conv_L_cache": 4, "conv_bias": True, "num_experts": 6, "num_experts_per_tok": 2,
+                                "moe_intermediate_size": 16, "num_dense_layers": 1, "norm_topk_prob": True, "use_expert_bias": True},
          {**ONE_EXPERT, "weights not normalised": {"norm_topk_prob": False}},
          filled={"an even convolution": ("conv.conv.weight", 0.5), "no bias of the choice": ("expert_bias", 0),
                  "no bias of convolutions": ("conv.conv.bias", 0), "none in front": ("in_proj.bias", 0), "none behind": ("conv.out_proj.bias", 0)},

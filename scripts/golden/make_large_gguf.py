@@ -49,7 +49,7 @@ def main() -> None:
             writer.add_tensor(f"{name}.weight", np.ones(shape), TensorType.F32)
         else:
             whole, rest = divmod(2 * math.prod(shape), len(block))
-            writer.add_pieces(f"{name}.weight", shape, TensorType.BF16, 2 * math.prod(shape), [block] * whole + [block[:rest]])
+            writer.add_pieces(f"{name}.weight", shape, TensorType.BF16, [block] * whole + [block[:rest]])
     writer.write(args.file)
 
 

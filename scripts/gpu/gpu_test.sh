@@ -215,10 +215,10 @@ sanitize_processes() {
   printf '%-10s two processes, %-4s exit code %s, %s summaries, %s findings\n' "$1" "$2" $status "$ended" "$findings"
   if [ $status -ne 0 ] || [ "$findings" != 0 ] || [ "$ended" -lt $summaries ]; then
     tail -n 25 "$logs"/*
-    rm -rf "$logs"
-    return 1
+    status=1
   fi
   rm -rf "$logs"
+  return $status
 }
 
 test_processes() {
