@@ -9,7 +9,7 @@
 #include "models/grammar/grammar.h"
 #include "models/grammar/grammar_source.h"
 
-namespace minfer::answer {
+namespace minfer::answers {
 namespace {
 
 using Expr = GrammarBuilder::Expr;
@@ -349,4 +349,4 @@ Expr harmony_call(GrammarBuilder& builder, const std::vector<ToolFunction>& tool
   return CallGrammar(builder, tools, {}, false).harmony_call();
 }
 
-}  // namespace minfer::answer
+}  // namespace minfer::answers

@@ -7,7 +7,7 @@
 #include "models/chat/answer/chat_format.h"
 #include "models/chat/answer/chat_grammar.h"
 
-namespace minfer::answer {
+namespace minfer::answers {
 
 // Grammar expressions for the texts of calls in each format.
 
@@ -21,4 +21,4 @@ GrammarBuilder::Expr calls_of(GrammarBuilder& builder, const std::vector<ToolFun
 /// Behind it <|call|> ends the answer.
 GrammarBuilder::Expr harmony_call(GrammarBuilder& builder, const std::vector<ToolFunction>& tools);
 
-}  // namespace minfer::answer
+}  // namespace minfer::answers

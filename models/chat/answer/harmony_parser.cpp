@@ -9,7 +9,7 @@
 #include "models/chat/answer/values/literals.h"
 #include "models/chat/answer/values/tool_types.h"
 
-namespace minfer::answer {
+namespace minfer::answers {
 namespace {
 
 constexpr std::string_view kStart = "<|start|>";
@@ -213,4 +213,4 @@ std::unique_ptr<ChatAnswerParser> make_harmony_parser(const ChatAnswerOptions& o
   return std::make_unique<HarmonyParser>(options);
 }
 
-}  // namespace minfer::answer
+}  // namespace minfer::answers

@@ -6,7 +6,7 @@
 #include "models/chat/answer/chat_format.h"
 #include "models/chat/answer/values/literals.h"
 
-namespace minfer::answer {
+namespace minfer::answers {
 namespace {
 
 std::vector<std::string_view> reasoning_openings(std::span<const ReasoningMarkers> reasoning) {
@@ -241,4 +241,4 @@ std::unique_ptr<ChatAnswerParser> make_marked_answer_parser(std::span<const Call
   return std::make_unique<MarkedAnswerParser>(calls, reasoning, options);
 }
 
-}  // namespace minfer::answer
+}  // namespace minfer::answers

@@ -4,7 +4,7 @@
 
 #include "models/gguf/printable.h"
 
-namespace minfer::answer {
+namespace minfer::answers {
 
 CallReader::Step CallReader::fail_at(std::string_view expected, char found) {
   problem_ = fmt::format("expected {}, found '{}'", expected, printable(std::string_view(&found, 1)));
@@ -30,4 +30,4 @@ void CallReader::end_call() {
   has_key_ = false;
 }
 
-}  // namespace minfer::answer
+}  // namespace minfer::answers

@@ -9,7 +9,7 @@
 #include "models/chat/answer/values/json_text.h"
 #include "models/chat/answer/values/tool_types.h"
 
-namespace minfer::answer {
+namespace minfer::answers {
 
 /// The longest name or header of a call; a longer text is no call.
 inline constexpr size_t kMaxNameBytes = 256;
@@ -102,4 +102,4 @@ std::unique_ptr<CallReader> make_call_reader(const NamedCallSyntax& syntax, cons
 std::unique_ptr<CallReader> make_call_reader(const TaggedCallSyntax& syntax, const CallContext& context);
 std::unique_ptr<CallReader> make_call_reader(const PythonicCallSyntax& syntax, const CallContext& context);
 
-}  // namespace minfer::answer
+}  // namespace minfer::answers

@@ -5,7 +5,7 @@
 #include "models/chat/answer/values/json_text.h"
 #include "models/chat/answer/values/literals.h"
 
-namespace minfer::answer {
+namespace minfer::answers {
 namespace {
 
 /// Hermes, Llama 3, Mistral up to its third tokeniser, Granite, Phi 4, Nemotron. The arguments' bytes go out as they come; if they come
@@ -236,4 +236,4 @@ std::unique_ptr<CallReader> make_call_reader(const JsonCallSyntax& syntax, const
   return std::make_unique<JsonCallReader>(syntax, context);
 }
 
-}  // namespace minfer::answer
+}  // namespace minfer::answers

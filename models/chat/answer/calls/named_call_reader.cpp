@@ -8,7 +8,7 @@
 #include "models/chat/answer/values/literals.h"
 #include "models/chat/answer/values/loose_value.h"
 
-namespace minfer::answer {
+namespace minfer::answers {
 namespace {
 
 /// Without the number of the call behind it.
@@ -150,4 +150,4 @@ std::unique_ptr<CallReader> make_call_reader(const NamedCallSyntax& syntax, cons
   return std::make_unique<NamedCallReader>(syntax, context);
 }
 
-}  // namespace minfer::answer
+}  // namespace minfer::answers

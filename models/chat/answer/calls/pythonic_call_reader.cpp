@@ -4,7 +4,7 @@
 #include "models/chat/answer/values/literals.h"
 #include "models/chat/answer/values/loose_value.h"
 
-namespace minfer::answer {
+namespace minfer::answers {
 namespace {
 
 /// A number or a minus begins no name.
@@ -192,4 +192,4 @@ std::unique_ptr<CallReader> make_call_reader(const PythonicCallSyntax& syntax, c
   return std::make_unique<PythonicCallReader>(syntax, context);
 }
 
-}  // namespace minfer::answer
+}  // namespace minfer::answers

@@ -6,7 +6,7 @@
 #include "models/chat/answer/values/literals.h"
 #include "models/chat/answer/values/loose_value.h"
 
-namespace minfer::answer {
+namespace minfer::answers {
 namespace {
 
 /// Qwen3-Coder, Seed-OSS, MiniMax M2, GLM 4.5. The parameters become a JSON object (TaggedValue).
@@ -155,4 +155,4 @@ std::unique_ptr<CallReader> make_call_reader(const TaggedCallSyntax& syntax, con
   return std::make_unique<TaggedCallReader>(syntax, context);
 }
 
-}  // namespace minfer::answer
+}  // namespace minfer::answers

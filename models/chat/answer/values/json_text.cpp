@@ -5,7 +5,7 @@
 #include "models/chat/answer/values/literals.h"
 #include "models/chat/jinja/value/unicode.h"
 
-namespace minfer::answer {
+namespace minfer::answers {
 namespace {
 
 bool is_digit(char c) {
@@ -269,4 +269,4 @@ ReadStep JsonArguments::push_string(char c, std::string& text) {
   return is_whole_ || !has_begun_ ? ReadStep::done : ReadStep::failed;
 }
 
-}  // namespace minfer::answer
+}  // namespace minfer::answers

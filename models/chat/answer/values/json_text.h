@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-namespace minfer::answer {
+namespace minfer::answers {
 
 /// The effect of a byte on the value that is being read.
 enum class ReadStep : uint8_t {
@@ -103,4 +103,4 @@ class JsonArguments {
   bool has_begun_ = false;
 };
 
-}  // namespace minfer::answer
+}  // namespace minfer::answers

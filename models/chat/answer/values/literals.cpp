@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace minfer::answer {
+namespace minfer::answers {
 
 std::string_view trimmed(std::string_view text) {
   while (!text.empty() && is_space(text.front()))
@@ -52,4 +52,4 @@ void ExpectedLiteral::clear() {
   num_spaces_ = 0;
 }
 
-}  // namespace minfer::answer
+}  // namespace minfer::answers

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-namespace minfer::answer {
+namespace minfer::answers {
 
 inline bool is_space(char c) {
   return c == ' ' || c == '\n' || c == '\r' || c == '\t';
@@ -58,4 +58,4 @@ class ExpectedLiteral {
   size_t num_spaces_ = 0;
 };
 
-}  // namespace minfer::answer
+}  // namespace minfer::answers

@@ -2,7 +2,7 @@
 
 #include "models/chat/jinja/value/unicode.h"
 
-namespace minfer::answer {
+namespace minfer::answers {
 namespace {
 
 constexpr size_t kMaxWordBytes = 1000;
@@ -225,4 +225,4 @@ void TaggedValue::finish(std::string& text) {
   text += '"';
 }
 
-}  // namespace minfer::answer
+}  // namespace minfer::answers

@@ -7,7 +7,7 @@
 #include "models/chat/answer/values/literals.h"
 #include "models/chat/answer/values/tool_types.h"
 
-namespace minfer::answer {
+namespace minfer::answers {
 
 /// The syntax of a LooseValue, beyond the common part of Python and JSON.
 struct LooseSyntax {
@@ -89,4 +89,4 @@ class TaggedValue {
   std::string undecided_;      ///< may still become something other than a text
 };
 
-}  // namespace minfer::answer
+}  // namespace minfer::answers

@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace minfer::answer {
+namespace minfer::answers {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -86,4 +86,4 @@ JsonTypes ToolTypes::parameter(std::string_view function, std::string_view param
   return types;
 }
 
-}  // namespace minfer::answer
+}  // namespace minfer::answers

@@ -5,7 +5,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-namespace minfer::answer {
+namespace minfer::answers {
 
 /// Types of JSON values, as a set of bits.
 using JsonTypes = uint8_t;
@@ -41,4 +41,4 @@ class ToolTypes {
   const nlohmann::ordered_json* tools_;
 };
 
-}  // namespace minfer::answer
+}  // namespace minfer::answers

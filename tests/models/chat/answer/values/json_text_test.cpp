@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-namespace minfer::answer {
+namespace minfer::answers {
 namespace {
 
 using nlohmann::ordered_json;
@@ -132,4 +132,4 @@ TEST(JsonStringDecoder, UndoesEscapes) {
 }
 
 }  // namespace
-}  // namespace minfer::answer
+}  // namespace minfer::answers

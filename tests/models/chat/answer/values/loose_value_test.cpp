@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-namespace minfer::answer {
+namespace minfer::answers {
 namespace {
 
 using nlohmann::ordered_json;
@@ -145,4 +145,4 @@ TEST(TaggedValue, DropsOneLineEndAtEachEnd) {
 }
 
 }  // namespace
-}  // namespace minfer::answer
+}  // namespace minfer::answers

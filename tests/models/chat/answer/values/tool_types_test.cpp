@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-namespace minfer::answer {
+namespace minfer::answers {
 namespace {
 
 using nlohmann::ordered_json;
@@ -43,4 +43,4 @@ TEST(ToolTypes, OfToolsOfAnyShape) {
 }
 
 }  // namespace
-}  // namespace minfer::answer
+}  // namespace minfer::answers
