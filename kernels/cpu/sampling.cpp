@@ -23,13 +23,13 @@ struct RowScratch {
   std::span<int32_t> tokens;
 };
 
-int64_t aligned(int64_t bytes) {
+int64_t whole_lines(int64_t bytes) {
   return (bytes + 63) / 64 * 64;
 }
 
 RowScratch lay_out(char* memory, int64_t vocabulary) {
   const auto size = static_cast<size_t>(vocabulary);
-  const int64_t stride = aligned(vocabulary * 4);
+  const int64_t stride = whole_lines(vocabulary * 4);
   return {{reinterpret_cast<float*>(memory), size},
           {reinterpret_cast<float*>(memory + stride), size},
           {reinterpret_cast<int32_t*>(memory + 2 * stride), size}};
@@ -253,7 +253,7 @@ void sample(const Tensor& logits, std::span<const SamplingRow> rows, std::span<S
   for (size_t i = 0; i < rows.size(); ++i)
     check_row(i, rows[i], logits.cols);
 
-  const int64_t bytes = 3 * aligned(logits.cols * 4);
+  const int64_t bytes = 3 * whole_lines(logits.cols * 4);
   auto* memory =
       static_cast<char*>(context.workspace->take(static_cast<size_t>(context.pool->threads() * bytes)));
   for_each_part(count, count * logits.cols, context, [&](int64_t i, int32_t thread) {
