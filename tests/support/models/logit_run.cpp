@@ -22,7 +22,7 @@ std::vector<LogitTrace> LogitRun::run(const std::vector<LogitJob>& jobs, const B
   std::vector<std::unique_ptr<TracedSequence>> sequences;
   for (size_t i = 0; i < jobs.size(); ++i) {
     sequences.push_back(std::make_unique<TracedSequence>(jobs[i], traces[i]));
-    if (const auto refusal = scheduler_.enqueue(*sequences.back())) throw std::logic_error(refusal->detail);
+    if (const auto refusal = scheduler_.enqueue(*sequences.back())) throw std::logic_error(*refusal);
   }
   while (scheduler_.has_work())
     step(before_step);
