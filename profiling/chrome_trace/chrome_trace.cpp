@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <unordered_map>
-#include <unordered_set>
-#include <utility>
 
 #include <fmt/format.h>
 
@@ -102,7 +100,6 @@ class TraceWriter {
   /// Behind the last step.
   TraceCounts finish(const ProfileFile& file, int64_t base_ns) {
     host_.finish(visit_);
-    const auto is_shown = [this](int64_t step) { return chosen_.contains(step); };
     const auto lies_within = [this](const auto& sample) {
       return sample.end_ns > first_ns_ && sample.begin_ns < last_ns_;
     };
@@ -112,9 +109,9 @@ class TraceWriter {
     for (const DeviceSample& sample : file.devices) {
       if (lies_within(sample)) write_device(events_, tracks_, sample);
     }
-    write_ranks(events_, tracks_, file.rank_steps, base_ns, is_shown);
-    write_rank_kernels(events_, tracks_, file.kernels, base_ns, is_shown);
-    write_rank_counters(events_, tracks_, file.counters, file.rank_steps, base_ns, is_shown);
+    write_ranks(events_, tracks_, file.rank_steps, base_ns, chosen_);
+    write_rank_kernels(events_, tracks_, file.kernels, base_ns, chosen_);
+    write_rank_counters(events_, tracks_, file.counters, file.rank_steps, base_ns, chosen_);
     return counts_;
   }
 
@@ -140,7 +137,7 @@ class TraceWriter {
   HostTimeline host_;
   const HostTimeline::Visit visit_{[this](const HostTimeline::Launch& launch) { write_launch(launch); },
                                    [this](const HostTimeline::Part& part) { write_part(part); }};
-  std::unordered_set<int64_t> chosen_;  ///< steps
+  StepSet chosen_;
   int64_t first_ns_ = 0, last_ns_ = 0;  ///< begin of the first of these, end of the last
   TraceCounts counts_;
 };

@@ -47,10 +47,10 @@ void write_rank_step(TraceEvents& events, Track track, const RankStep& step, Tim
 }  // namespace
 
 void write_ranks(TraceEvents& events, Tracks& tracks, std::span<const RankStep> steps, int64_t least_ns,
-                 const std::function<bool(int64_t step)>& is_shown) {
+                 const StepSet& shown) {
   std::map<int32_t, std::vector<RankStep>> by_rank;
   for (const RankStep& step : steps) {
-    if (step.rank < kMostRanks && is_shown(step.step)) by_rank[step.rank].push_back(step);
+    if (step.rank < kMostRanks && shown.contains(step.step)) by_rank[step.rank].push_back(step);
   }
   for (auto& [rank, of_rank] : by_rank) {
     std::ranges::stable_sort(of_rank, {}, &RankStep::begin_ns);
@@ -63,10 +63,10 @@ void write_ranks(TraceEvents& events, Tracks& tracks, std::span<const RankStep> 
 }
 
 void write_rank_kernels(TraceEvents& events, Tracks& tracks, std::span<const KernelLine> kernels,
-                        int64_t least_ns, const std::function<bool(int64_t step)>& is_shown) {
+                        int64_t least_ns, const StepSet& shown) {
   std::map<std::pair<int32_t, int32_t>, std::vector<const KernelLine*>> streams;
   for (const KernelLine& kernel : kernels) {
-    if (kernel.rank > 0 && kernel.rank < kMostRanks && is_shown(kernel.step))
+    if (kernel.rank > 0 && kernel.rank < kMostRanks && shown.contains(kernel.step))
       streams[{kernel.rank, kernel.stream}].push_back(&kernel);
   }
   for (auto& [stream, of_stream] : streams) {
@@ -86,8 +86,7 @@ void write_rank_kernels(TraceEvents& events, Tracks& tracks, std::span<const Ker
 }
 
 void write_rank_counters(TraceEvents& events, Tracks& tracks, std::span<const CounterWindow> windows,
-                         std::span<const RankStep> steps, int64_t least_ns,
-                         const std::function<bool(int64_t step)>& is_shown) {
+                         std::span<const RankStep> steps, int64_t least_ns, const StepSet& shown) {
   if (std::ranges::none_of(windows, [](const CounterWindow& window) { return window.rank > 0; })) return;
   std::map<std::pair<int32_t, int64_t>, int64_t> begins_ns;  // by rank and step
   for (const RankStep& step : steps)
@@ -101,7 +100,7 @@ void write_rank_counters(TraceEvents& events, Tracks& tracks, std::span<const Co
     if (window.rank >= kMostRanks) continue;
     for (const CounterStep& step : window.steps) {
       const auto found = begins_ns.find({window.rank, step.step});
-      if (found != begins_ns.end() && is_shown(step.step))
+      if (found != begins_ns.end() && shown.contains(step.step))
         ranks[window.rank].push_back({found->second, &step});
     }
   }

@@ -173,7 +173,7 @@ std::vector<CounterOp> CounterProfile::ops_of(const WorkKey& key, const Work& wo
       const Counter counter = columns.counters[column];
       const double value = estimate.values[column];
       if (counter == Counter::dram_written_bytes) continue;
-      if (counter == Counter::dram_read_bytes) group->squared_error += std::pow(estimate.errors[column], 2);
+      if (counter == Counter::dram_read_bytes) group->squared_error += std::pow(estimate.read_error, 2);
       if (counts_bytes(counter)) {
         op.measured[counter] = (op.measured.has(counter) ? op.measured[counter] : 0.0) + value;
       } else {

@@ -169,30 +169,32 @@ std::vector<double> SampleAttribution::solve(size_t column, size_t without_group
   return amounts;
 }
 
+/// The standard errors of a column's amounts, by slot.
+std::vector<double> SampleAttribution::errors_of(size_t column, const std::vector<double>& amounts) const {
+  const size_t num_groups = std::min(kGroups, num_steps_);
+  std::vector<double> errors(num_slots_);
+  for (size_t group = 0; group < num_groups; ++group) {
+    const std::vector<double> without = solve(column, group, amounts);
+    for (size_t slot = 0; slot < num_slots_; ++slot)
+      errors[slot] += std::pow(without[slot] - amounts[slot], 2);
+  }
+  for (size_t slot = 0; slot < num_slots_; ++slot) {
+    errors[slot] = runs_[slot] < 2.0 ? std::numeric_limits<double>::infinity()
+                                     : std::sqrt(errors[slot] * (static_cast<double>(num_groups) - 1.0) /
+                                                 static_cast<double>(num_groups));
+  }
+  return errors;
+}
+
 std::vector<OpEstimate> SampleAttribution::estimate() const {
   std::vector<OpEstimate> estimates(num_slots_ - 1);
   const std::vector<double> start = in_proportion_to_time(sum_ns_, runs_);
-  const size_t num_groups = std::min(kGroups, num_steps_);
-  std::vector<std::vector<double>> amounts, errors;
+  std::vector<std::vector<double>> amounts;  // by column
+  std::vector<double> read_errors(num_slots_);
   for (size_t column = 0; column < counters_.size(); ++column) {
-    if (counters_[column] == Counter::dram_written_bytes) {
-      amounts.emplace_back(num_slots_);
-      errors.emplace_back(num_slots_, std::numeric_limits<double>::infinity());
-      continue;
-    }
-    amounts.push_back(solve(column, kAllGroups, start));
-    std::vector<double> squares(num_slots_);
-    for (size_t group = 0; group < num_groups; ++group) {
-      const std::vector<double> without = solve(column, group, amounts.back());
-      for (size_t slot = 0; slot < num_slots_; ++slot)
-        squares[slot] += std::pow(without[slot] - amounts.back()[slot], 2);
-    }
-    std::vector<double>& error = errors.emplace_back(num_slots_);
-    for (size_t slot = 0; slot < num_slots_; ++slot) {
-      error[slot] = runs_[slot] < 2.0 ? std::numeric_limits<double>::infinity()
-                                      : std::sqrt(squares[slot] * (static_cast<double>(num_groups) - 1.0) /
-                                                  static_cast<double>(num_groups));
-    }
+    const bool is_written = counters_[column] == Counter::dram_written_bytes;
+    amounts.push_back(is_written ? std::vector<double>(num_slots_) : solve(column, kAllGroups, start));
+    if (counters_[column] == Counter::dram_read_bytes) read_errors = errors_of(column, amounts.back());
   }
   const auto found = std::ranges::find(counters_, Counter::l2_throughput);
   const auto lookups = static_cast<size_t>(found - counters_.begin());
@@ -202,14 +204,13 @@ std::vector<OpEstimate> SampleAttribution::estimate() const {
       estimate.runs += covered_[slot * kGroups + group];
     estimate.mean_ns = runs_[slot] > 0.0 ? sum_ns_[slot] / runs_[slot] : 0.0;
     estimate.samples = samples_[slot];
+    if (estimate.runs > 0.0) estimate.read_error = read_errors[slot];
     for (size_t column = 0; column < counters_.size(); ++column) {
       double unit = 1.0;
       if (!counts_bytes(counters_[column])) unit = estimate.mean_ns;
       if (counters_[column] == Counter::l2_hit && lookups < counters_.size()) unit = amounts[lookups][slot];
       const bool is_known = estimate.runs > 0.0 && unit > 0.0;
       estimate.values.push_back(is_known ? amounts[column][slot] / unit : 0.0);
-      estimate.errors.push_back(is_known ? errors[column][slot] / unit
-                                         : std::numeric_limits<double>::infinity());
     }
   }
   return estimates;

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -29,8 +30,8 @@ struct OpEstimate {
   /// By column of the samples: the bytes of a run, or the share during it. 0 for written bytes, which leave the cache
   /// after the op that wrote them.
   std::vector<double> values;
-  /// The standard errors of `values`, by the delete-a-group jackknife over steps. Infinite with fewer than two steps.
-  std::vector<double> errors;
+  /// The standard error of the bytes read by a run, by the delete-a-group jackknife over steps. Infinite with fewer than two steps.
+  double read_error = std::numeric_limits<double>::infinity();
 };
 
 /// Attributes the samples of counters to the ops that ran meanwhile. A sample holds the counts of one or several ops, and in every step
@@ -54,7 +55,7 @@ class SampleAttribution {
   std::vector<OpEstimate> estimate() const;
 
  private:
-  /// The errors come from estimates that leave out the samples of one group of steps.
+  /// Standard errors come from estimates that leave out the samples of one group of steps.
   static constexpr size_t kGroups = 5;
 
   struct Segment {
@@ -78,6 +79,7 @@ class SampleAttribution {
   void add_sample(const CounterSamples& samples, size_t sample, std::span<const Segment> segments,
                   int64_t begin_ns, int64_t end_ns);
   double amount(const CounterSamples& samples, size_t sample, size_t column) const;
+  std::vector<double> errors_of(size_t column, const std::vector<double>& amounts) const;
   std::vector<double> solve(size_t column, size_t without_group, std::vector<double> amounts) const;
   static size_t entry(int32_t slot, size_t group) { return static_cast<size_t>(slot) * kGroups + group; }
   void grow(size_t num_slots);

@@ -7,9 +7,7 @@
 namespace minfer {
 namespace {
 
-constexpr auto kUnixSeconds = [](const JsonField& field) {
-  return field.integer(0, int64_t{250'000'000'000});
-};
+constexpr auto kUnixSeconds = kInteger<int64_t{0}, 250'000'000'000>;
 
 /// The sizes of a grid, a block or a cluster, within the limits of all devices.
 std::array<int32_t, 3> sizes_of(const JsonField& field, int32_t most_x, int32_t most_yz) {

@@ -1,11 +1,6 @@
 #include "profiling/json/line_members.h"
 
 namespace minfer {
-namespace {
-
-constexpr auto kDevice = [](const JsonField& field) { return field.integer(0, 1'024); };
-
-}  // namespace
 
 template <class Json>
 void members(Json& json, Is<HostSample> auto& sample) {
@@ -24,7 +19,7 @@ void members(Json& json, Is<HostSample> auto& sample) {
 template <class Json>
 void members(Json& json, Is<DeviceSample> auto& sample) {
   json.told("schema", kDeviceSchema).member("begin_ns", sample.begin_ns, kTime);
-  json.member("end_ns", sample.end_ns, kTime).member("device", sample.device, kDevice);
+  json.member("end_ns", sample.end_ns, kTime).member("device", sample.device, kInteger<0, 1'024>);
   json.member("sm_mhz", sample.sm_mhz).member("most_sm_mhz", sample.most_sm_mhz);
   json.member("memory_mhz", sample.memory_mhz).member("most_memory_mhz", sample.most_memory_mhz);
   json.member("clock_reasons", sample.clock_reasons).member("temperature_c", sample.temperature_c);

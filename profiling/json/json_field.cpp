@@ -111,10 +111,6 @@ double JsonField::saved_share() const {
   return found.value_unsafe();
 }
 
-int64_t JsonField::duration_ns() const {
-  return static_cast<int64_t>(number() * 1e3 + 0.5);
-}
-
 int64_t JsonField::checked_integer(int64_t least, int64_t most) const {
   const auto number = value_.get_int64();  // no error: an integer that fits
   if (number.error() != simdjson::SUCCESS || number.value_unsafe() < least || number.value_unsafe() > most)

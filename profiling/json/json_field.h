@@ -35,18 +35,8 @@ class JsonField {
   size_t size() const;                                        ///< of an array
   JsonField operator[](size_t index) const;                   ///< of an array, below size()
 
-  // The ranges are far beyond measured values, and leave room: no sum, product or conversion that readers make of some values overflows or
-  // becomes infinite. Sums over lines are doubles or counts.
-
-  double number() const;        ///< 0, or from 1e-9 to 1e15
-  double saved_share() const;   ///< -1e9 to 1; negative: it took longer
-  int64_t duration_ns() const;  ///< from microseconds
-  int32_t small(int32_t least = 0) const { return integer(least, 1 << 28); }
-  int64_t count(int64_t least = 0) const { return integer(least, int64_t{1'000'000'000'000}); }
-  int64_t bytes() const { return integer(0, int64_t{100'000'000'000'000}); }
-  int64_t work() const { return integer(0, int64_t{1'000'000'000'000'000'000}); }  ///< bytes or operations
-  /// A time on some clock.
-  int64_t time_ns(int64_t least = 0) const { return integer(least, int64_t{4'000'000'000'000'000'000}); }
+  double number() const;       ///< 0, or from 1e-9 to 1e15
+  double saved_share() const;  ///< -1e9 to 1; negative: it took longer
   template <class Integer>
   Integer integer(std::type_identity_t<Integer> least, Integer most) const {
     return static_cast<Integer>(checked_integer(least, most));

@@ -76,7 +76,7 @@ class LineDispatcher {
 
   void read_launch(const JsonField& line) {
     const JsonField number = line["launch"];
-    if (number.small() != num_launches_) number.expected(std::to_string(num_launches_));
+    if (number.integer(0, 1 << 28) != num_launches_) number.expected(std::to_string(num_launches_));
     visitor_.launch(read_json<KernelLaunch>(line));
     ++num_launches_;
   }

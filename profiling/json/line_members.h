@@ -15,23 +15,30 @@ namespace minfer {
 // A function `members(json, value)` names the members of a line once; both MemberWriter and MemberReader run it. For the writer, `value` is
 // const. The members are named in the order in which they are written; reading in that order takes constant time each.
 
-/// The getters that read members, with their ranges.
+// The getters that read members. Their ranges are far beyond measured values, and leave room: no sum, product or conversion that readers make
+// of some values overflows or becomes infinite. Sums over lines are doubles or counts.
+
 inline constexpr auto kNumber = &JsonField::number;
-inline constexpr auto kBytes = &JsonField::bytes;
-inline constexpr auto kWork = &JsonField::work;
 inline constexpr auto kBoolean = &JsonField::boolean;
 inline constexpr auto kText = &JsonField::text;
 /// ns in memory, us in the line.
-inline constexpr auto kDuration = [](const JsonField& field) { return field.duration_ns(); };
+inline constexpr auto kDuration = [](const JsonField& field) {
+  return static_cast<int64_t>(field.number() * 1e3 + 0.5);
+};
+template <auto least, decltype(least) most>
+constexpr auto kInteger = [](const JsonField& field) { return field.integer(least, most); };
 template <int32_t least>
-constexpr auto kSmallFrom = [](const JsonField& field) { return field.small(least); };
+constexpr auto kSmallFrom = kInteger<least, 1 << 28>;
+template <int64_t least>
+constexpr auto kCountFrom = kInteger<least, 1'000'000'000'000>;
+/// A time on some clock, ns.
+template <int64_t least>
+constexpr auto kTimeFrom = kInteger<least, 4'000'000'000'000'000'000>;
 inline constexpr auto kSmall = kSmallFrom<0>;
-template <int64_t least>
-constexpr auto kCountFrom = [](const JsonField& field) { return field.count(least); };
 inline constexpr auto kCount = kCountFrom<0>;
-template <int64_t least>
-constexpr auto kTimeFrom = [](const JsonField& field) { return field.time_ns(least); };
 inline constexpr auto kTime = kTimeFrom<0>;
+inline constexpr auto kBytes = kInteger<int64_t{0}, 100'000'000'000'000>;
+inline constexpr auto kWork = kInteger<int64_t{0}, 1'000'000'000'000'000'000>;  ///< bytes or operations
 template <class... Enum>
 constexpr auto one_name_of(Enum... values) {
   return [values = std::array{values...}](const JsonField& field) { return one_of(field, values); };
@@ -53,8 +60,8 @@ struct Usual {
     if constexpr (std::same_as<T, std::string>) return field.text();
     if constexpr (std::same_as<T, bool>) return field.boolean();
     if constexpr (std::same_as<T, double>) return field.number();
-    if constexpr (std::same_as<T, int32_t>) return field.small();
-    if constexpr (std::same_as<T, int64_t> || std::same_as<T, uint64_t>) return field.count();
+    if constexpr (std::same_as<T, int32_t>) return kSmall(field);
+    if constexpr (std::same_as<T, int64_t> || std::same_as<T, uint64_t>) return kCount(field);
   }
 };
 

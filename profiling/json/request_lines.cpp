@@ -1,17 +1,10 @@
 #include <algorithm>
-#include <limits>
+#include <cstdint>
 #include <vector>
 
 #include "profiling/json/line_members.h"
 
 namespace minfer {
-namespace {
-
-template <class Integer, Integer least>
-constexpr auto kIntegerFrom =
-    [](const JsonField& field) { return field.integer(least, std::numeric_limits<Integer>::max()); };
-
-}  // namespace
 
 template <class Json>
 void members(Json& json, Is<EndedRequest> auto& request) {
@@ -24,7 +17,7 @@ void members(Json& json, Is<EndedRequest> auto& request) {
   json.member("prompt_tokens", request.prompt_tokens).member("cached_tokens", request.cached_tokens);
   json.member("recomputed_tokens", request.recomputed_tokens).member("output_tokens", request.output_tokens);
   json.member("preemptions", request.preemptions);
-  json.optional("priority", request.priority, kIntegerFrom<int32_t, std::numeric_limits<int32_t>::min()>);
+  json.optional("priority", request.priority, kInteger<INT32_MIN, INT32_MAX>);
   if (json.has("steps", request.steps.first >= 0)) {
     json.object("steps", [&steps = request.steps](auto& inner) {
       inner.member("first", steps.first).member("last", steps.last);
@@ -46,12 +39,12 @@ void members(Json& json, Is<EndedRequest> auto& request) {
       inner.member("accepted_tokens", request.accepted_tokens);
     });
   }
-  json.member("stream_interval", request.stream_interval, kIntegerFrom<int32_t, 1>);
+  json.member("stream_interval", request.stream_interval, kInteger<1, INT32_MAX>);
   json.optional("client_wait_us", request.client_wait_ns, kDuration, -1);
   json.optional("client_wait_after_us", request.client_wait_after_ns, kDuration, -1);
   const auto prefixes = request.prefixes();
   std::vector<uint32_t> hashes(prefixes.begin(), prefixes.end());
-  json.plain_list("prefix_hashes", hashes, kIntegerFrom<uint32_t, 0>);
+  json.plain_list("prefix_hashes", hashes, kInteger<0u, UINT32_MAX>);
   if constexpr (Json::kReads) {
     if (hashes.size() > EndedRequest::kMostPrefixes)
       json.field()["prefix_hashes"].expected("nine hashes at most");

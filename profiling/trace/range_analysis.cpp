@@ -106,14 +106,11 @@ RangeAnalysis::RangeAnalysis(RangeTrace range, std::span<const OpInfo> ops)
   const NameNumbers numbers = number_names(trace.names, range.launches);
   const auto of_step = split(trace.activities, traced_);
   line_.outside = std::ssize(of_step.back());
-  AttributionSum sum(ops_);
   for (size_t i = 0; i < traced_.size(); ++i) {
     const TracedStep& step = traced_[i];
-    const StepTrace& placed = steps_.emplace_back(place(step.step, step.stamps, of_step[i], numbers));
-    add(line_, placed);
-    sum.add(step.stamps, placed);
+    add(line_, steps_.emplace_back(place(step.step, step.stamps, of_step[i], numbers)));
   }
-  line_.attribution = sum.result();
+  line_.attribution = attribution_of(ops_, traced_, steps_);
   names_ = std::move(trace.names);
   set_gaps_between_steps();
   add_idle_time();

@@ -38,19 +38,9 @@ struct Attribution {
   double own_difference() const;
 };
 
-/// Sums up traced steps.
-class AttributionSum {
- public:
-  /// `ops`: by OpId; outlives this.
-  explicit AttributionSum(std::span<const OpInfo> ops);
-  void add(const StepStamps& stamps, const StepTrace& trace);
-  Attribution result() const;
-
- private:
-  std::span<const OpInfo> ops_;
-  std::vector<size_t> sum_of_;  ///< by OpId: ops of one name share a sum
-  Attribution sum_;
-};
+/// Sums up traced steps. `ops`: by OpId; `traces`: of the same steps.
+Attribution attribution_of(std::span<const OpInfo> ops, std::span<const TracedStep> steps,
+                           std::span<const StepTrace> traces);
 
 /// A traced step: a line of the profile file.
 struct StepKernels {

@@ -177,8 +177,8 @@ TEST(SampleAttribution, ErrorsAreAsLargeAsTheySay) {
       estimate_of(run_timeline(ops, {.num_steps = 20, .idle_us = 3.0, .noise = 0.02}, random));
   int within_two = 0;
   for (size_t i = 0; i < ops.size(); ++i) {
-    EXPECT_LT(estimates[i].errors[0], 0.1 * ops[i].read_bytes + 0.01 * kMiB);
-    if (std::abs(estimates[i].values[0] - ops[i].read_bytes) < 2.0 * estimates[i].errors[0]) ++within_two;
+    EXPECT_LT(estimates[i].read_error, 0.1 * ops[i].read_bytes + 0.01 * kMiB);
+    if (std::abs(estimates[i].values[0] - ops[i].read_bytes) < 2.0 * estimates[i].read_error) ++within_two;
   }
   // Student's t with four degrees of freedom: 88 % within two standard errors.
   EXPECT_GT(within_two, 230);
@@ -189,7 +189,7 @@ TEST(SampleAttribution, OneRunTellsNothingOfItsError) {
   const auto ops = random_ops(10, 20.0, 40.0, random);
   for (const OpEstimate& op : estimate_of(run_timeline(ops, {.num_steps = 1}, random))) {
     EXPECT_GT(op.values[0], 0.0);
-    EXPECT_EQ(op.errors[0], std::numeric_limits<double>::infinity());
+    EXPECT_EQ(op.read_error, std::numeric_limits<double>::infinity());
   }
 }
 

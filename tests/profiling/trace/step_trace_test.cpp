@@ -158,12 +158,15 @@ TEST(StepTraceTest, StampsThatNameMoreLaunchesThanThereAreDoNoHarm) {
   EXPECT_EQ(trace.unmatched + trace.missing, 0);
 }
 
+/// Of one step with traced_stamps().
+Attribution attribution_of(const std::vector<DeviceActivity>& activities) {
+  const std::vector<TracedStep> steps{{.step = 0, .shape = {}, .stamps = traced_stamps()}};
+  return attribution_of(traced_ops(), steps, std::vector{place_all(activities)});
+}
+
 TEST(AttributionTest, HoldsIntervalsAgainstKernels) {
-  const std::vector<OpInfo> ops = traced_ops();
-  AttributionSum sum(ops);
   // Stamps: 1.5 us, then 7.5, 19.5, end 24.2: intervals 6.0, 12.0 and 4.7 us; kernels 5, 10 and 5.
-  sum.add(traced_stamps(), place_all(whole_step()));
-  const Attribution result = sum.result();
+  const Attribution result = attribution_of(whole_step());
   EXPECT_EQ(result.steps, 1);
   EXPECT_DOUBLE_EQ(result.step_us, 22.7);
   ASSERT_EQ(result.ops.size(), 2u) << "both norms are one, an op that did not run is none";
@@ -178,12 +181,9 @@ TEST(AttributionTest, HoldsIntervalsAgainstKernels) {
 }
 
 TEST(AttributionTest, OverlapIsInTheDurationsAlone) {
-  const std::vector<OpInfo> ops = traced_ops();
   std::vector<DeviceActivity> activities = whole_step();
   activities[1].begin_ns = 2'000;  // placed early; it waits for the first
-  AttributionSum sum(ops);
-  sum.add(traced_stamps(), place_all(activities));
-  const Attribution result = sum.result();
+  const Attribution result = attribution_of(activities);
   EXPECT_DOUBLE_EQ(result.ops[0].kernel_us, 15.0);
   EXPECT_DOUBLE_EQ(result.ops[0].own_us, 11.0);
   EXPECT_DOUBLE_EQ(result.ops[0].difference_us, 3.0);
@@ -191,11 +191,8 @@ TEST(AttributionTest, OverlapIsInTheDurationsAlone) {
 }
 
 TEST(AttributionTest, AnOpWithoutKernelsDiffersByAllOfIt) {
-  const std::vector<OpInfo> ops = traced_ops();
-  AttributionSum sum(ops);
-  sum.add(traced_stamps(), place_all({}));
-  EXPECT_DOUBLE_EQ(sum.result().difference(), 1.0);
-  EXPECT_EQ(AttributionSum(ops).result().difference(), 0.0);
+  EXPECT_DOUBLE_EQ(attribution_of({}).difference(), 1.0);
+  EXPECT_EQ(attribution_of(traced_ops(), {}, {}).difference(), 0.0);
 }
 
 TEST(RangeAnalysisTest, AddsUpTheStepsOfARange) {
