@@ -30,8 +30,7 @@ struct ChatInput {
   bool add_generation_prompt = true;
   /// Further variables, such as enable_thinking. A variable with the name of a field above or of a special token replaces it.
   std::vector<std::pair<std::string, jinja::Value>> variables;
-  bool as_it_is =
-      false;  ///< fails where Jinja2 fails and prints None where it does: see ChatTemplate::render
+  bool as_it_is = false;       ///< fails where Jinja2 fails, prints None where it does: ChatTemplate::render
   std::optional<std::tm> now;  ///< the time for strftime_now; absent: the local time
 
   void add_message(std::string_view role, std::string_view content);

@@ -129,13 +129,14 @@ constexpr ChatFormat kFormats[] = {
     {.name = "kimi_vl", .reasoning = kKimiThink},
 };
 
-struct Alias {
-  std::string_view alias;
-  std::string_view name;
+/// A text that stands for a format.
+struct FormatHint {
+  std::string_view text;
+  std::string_view format;
 };
 
 /// The names that vLLM uses.
-constexpr Alias kAliases[] = {
+constexpr FormatHint kAliases[] = {
     {"qwen", "hermes"},
     {"qwen3", "hermes"},
     {"qwen3_xml", "qwen3_coder"},
@@ -154,14 +155,10 @@ constexpr Alias kAliases[] = {
     {"minimax", "minimax_m2"},
 };
 
-/// A template that has `marker` in its text asks for the format. The first that is found decides: what several families write stands
-/// behind what one writes.
-struct Trait {
-  std::string_view marker;
-  std::string_view format;
-};
+// A template that has one of these texts asks for the format. The first that is found decides: what several families write stands behind
+// what one writes.
 
-constexpr Trait kCallTraits[] = {
+constexpr FormatHint kCallTraits[] = {
     {"<|channel|>", "gpt_oss"},
     {"<arg_key>", "glm45"},
     {"<seed:tool_call>", "seed_oss"},
@@ -188,29 +185,26 @@ constexpr Trait kCallTraits[] = {
     {"tool_code", "gemma3"},
 };
 
-constexpr Trait kReasoningTraits[] = {
+constexpr FormatHint kReasoningTraits[] = {
     {"<|channel|>", "gpt_oss"}, {"<seed:think>", "seed_oss"}, {"[THINK]", "mistral"},
     {"◁think▷", "kimi_vl"},     {"<|channel>", "gemma4"},     {"thought process:", "granite"},
     {"</think>", "think"},
 };
 
-const ChatFormat* detect(std::span<const Trait> traits, std::string_view chat_template) {
-  for (const Trait& trait : traits) {
-    if (chat_template.find(trait.marker) != std::string_view::npos) return find_chat_format(trait.format);
-  }
-  return nullptr;
+const ChatFormat* detect(std::span<const FormatHint> traits, std::string_view chat_template) {
+  const auto found = std::ranges::find_if(traits, [&](const FormatHint& trait) {
+    return chat_template.find(trait.text) != std::string_view::npos;
+  });
+  return found == traits.end() ? nullptr : find_chat_format(found->format);
 }
 
 }  // namespace
 
 const ChatFormat* find_chat_format(std::string_view name) {
-  for (const Alias& alias : kAliases) {
-    if (alias.alias == name) name = alias.name;
-  }
-  for (const ChatFormat& format : kFormats) {
-    if (format.name == name) return &format;
-  }
-  return nullptr;
+  const auto alias = std::ranges::find(kAliases, name, &FormatHint::text);
+  if (alias != std::end(kAliases)) name = alias->format;
+  const auto found = std::ranges::find(kFormats, name, &ChatFormat::name);
+  return found == std::end(kFormats) ? nullptr : found;
 }
 
 std::vector<std::string> chat_format_names() {
@@ -252,8 +246,7 @@ std::vector<std::string_view> markers(const ChatFormat& format) {
 }
 
 bool ends_in_reasoning(const ChatFormat& format, std::string_view prompt) {
-  while (!prompt.empty() && answers::is_space(prompt.back()))
-    prompt.remove_suffix(1);
+  prompt = answers::trimmed(prompt);
   if (format.is_harmony) return prompt.ends_with("<|channel|>analysis<|message|>");
   return std::any_of(format.reasoning.begin(), format.reasoning.end(),
                      [&](const ReasoningMarkers& each) { return prompt.ends_with(each.open); });
@@ -261,8 +254,7 @@ bool ends_in_reasoning(const ChatFormat& format, std::string_view prompt) {
 
 std::optional<size_t> find_open_thoughts(const ChatFormat& format, std::string_view text) {
   constexpr ReasoningMarkers kAnalysis[] = {{"<|channel|>analysis<|message|>", "<|end|>"}};
-  while (!text.empty() && answers::is_space(text.front()))
-    text.remove_prefix(1);
+  text = answers::trimmed(text);
   const std::span<const ReasoningMarkers> markers = format.is_harmony ? kAnalysis : format.reasoning;
   for (size_t i = 0; i < markers.size(); ++i)
     if (text.starts_with(markers[i].open) && text.find(markers[i].close) == std::string_view::npos) return i;

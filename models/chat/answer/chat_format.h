@@ -18,7 +18,7 @@ struct CallOpening {
                answers::PythonicCallSyntax>
       syntax = {};
   bool ends_reasoning =
-      false;  ///< the marker is a control token, so it counts even within thoughts that never ended
+      false;  ///< the marker is a control token: it counts within thoughts that never ended too
 };
 
 /// The markers around thoughts.

@@ -41,17 +41,17 @@ class HarmonyParser final : public ChatAnswerParser {
         headers_({kStart, kChannel}),
         ends_({std::begin(kEnds), std::end(kEnds)}) {
     if (!options_.begins_in_reasoning && !options_.open_thoughts) return;
-    state_ = State::body;
+    state_ = &Self::take_body;
     body_ = options_.finds_reasoning ? Body::reasoning : Body::as_written;
   }
 
   void end() override {
-    if (state_ == State::between) {
+    if (state_ == &Self::take_between) {
       const bool is_blank = header_begin_.text().size() == header_begin_.num_spaces();
       if (!is_blank || !has_message_) out_.content(header_begin_.text());
-    } else if (state_ == State::text) {
+    } else if (state_ == &Self::take_text) {
       out_.content(headers_.held());
-    } else if (state_ == State::header) {
+    } else if (state_ == &Self::take_header) {
       note_problem("header of a message cut off");
       out_.content(header_);
     } else {
@@ -64,27 +64,12 @@ class HarmonyParser final : public ChatAnswerParser {
   }
 
  private:
-  enum class State {
-    between,  ///< white space, or what may become the beginning of a header
-    text,     ///< outside of messages
-    header,
-    body,
-  };
+  using Self = HarmonyParser;
   enum class Body { content, reasoning, call, as_written };
 
-  void take(char c) override {
-    switch (state_) {
-      case State::between:
-        return take_between(c);
-      case State::text:
-        return take_text(c);
-      case State::header:
-        return take_header(c);
-      case State::body:
-        return take_body(c);
-    }
-  }
+  void take(char c) override { (this->*state_)(c); }
 
+  /// White space, or what may become the beginning of a header.
   void take_between(char c) {
     const int32_t found = header_begin_.push(c);
     if (found == ExpectedLiteral::kMore) return;
@@ -92,18 +77,19 @@ class HarmonyParser final : public ChatAnswerParser {
     if (found == ExpectedLiteral::kNone) read += c;
     header_begin_.clear();
     header_.clear();
-    state_ = found >= 0 ? State::header : State::text;
+    state_ = found >= 0 ? &Self::take_header : &Self::take_text;
     for (const char r : read)
       take(r);
   }
 
+  /// Outside of messages.
   void take_text(char c) {
     std::string passed;
     const int32_t found = headers_.push(c, passed);
     out_.content(passed);
     if (found == MarkerFinder::kNone) return;
     header_ = found == 0 ? kStart : kChannel;
-    state_ = State::header;
+    state_ = &Self::take_header;
   }
 
   void take_header(char c) {
@@ -112,7 +98,7 @@ class HarmonyParser final : public ChatAnswerParser {
     if (header_.size() < kMaxHeaderBytes) return;
     note_problem(fmt::format("{} bytes of a message's header without {}", kMaxHeaderBytes, kMessage));
     out_.content(header_);
-    state_ = State::text;
+    state_ = &Self::take_text;
   }
 
   void take_body(char c) {
@@ -124,15 +110,15 @@ class HarmonyParser final : public ChatAnswerParser {
     end_body();
     if (found < kNumOwnEnds) {
       if (body_ == Body::as_written) out_.content(kEnds[found]);
-      state_ = State::between;
+      state_ = &Self::take_between;
     } else {
       header_ = kEnds[found];
-      state_ = State::header;
+      state_ = &Self::take_header;
     }
   }
 
   void begin_body() {
-    state_ = State::body;
+    state_ = &Self::take_body;
     has_message_ = true;
     written_ = header_;
     arguments_ = {};
@@ -194,7 +180,7 @@ class HarmonyParser final : public ChatAnswerParser {
 
   const ChatAnswerOptions options_;
   const ToolTypes tools_;
-  State state_ = State::between;
+  void (Self::*state_)(char) = &Self::take_between;  ///< takes the next byte
   Body body_ = Body::content;
   ExpectedLiteral header_begin_;
   MarkerFinder headers_;  ///< within text

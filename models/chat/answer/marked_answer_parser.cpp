@@ -26,7 +26,7 @@ class MarkedAnswerParser final : public ChatAnswerParser {
         reasoning_(reasoning),
         options_(options),
         tools_(options_.tools.get()),
-        thoughts_(reasoning.empty() ? Thoughts::over : Thoughts::before),
+        state_(reasoning.empty() ? &Self::take_answer : &Self::take_before_thoughts),
         thoughts_open_(reasoning_openings(reasoning)) {
     std::vector<std::string_view> markers;
     for (const CallOpening& call : calls_) {
@@ -45,10 +45,10 @@ class MarkedAnswerParser final : public ChatAnswerParser {
   }
 
   void end() override {
-    if (thoughts_ == Thoughts::before && options_.begins_in_reasoning) begin_thoughts(0);
-    if (thoughts_ == Thoughts::before) {
+    if (state_ == &Self::take_before_thoughts && options_.begins_in_reasoning) begin_thoughts(0);
+    if (state_ == &Self::take_before_thoughts) {
       out_.content(thoughts_open_.text());
-    } else if (thoughts_ == Thoughts::within) {
+    } else if (state_ == &Self::take_thought) {
       give_thoughts(thoughts_open_.text());
       give_thoughts(thoughts_end_.held());
     } else {
@@ -60,28 +60,10 @@ class MarkedAnswerParser final : public ChatAnswerParser {
   }
 
  private:
-  enum class Thoughts {
-    before,  ///< white space, or what may become the marker that opens them
-    within,
-    behind,  ///< white space
-    over,    ///< all that comes is answer
-  };
+  using Self = MarkedAnswerParser;
+  void take(char c) override { (this->*state_)(c); }
 
-  void take(char c) override {
-    switch (thoughts_) {
-      case Thoughts::before:
-        return take_before_thoughts(c);
-      case Thoughts::within:
-        return take_thought(c);
-      case Thoughts::behind:
-        if (is_space(c)) return;
-        thoughts_ = Thoughts::over;
-        [[fallthrough]];
-      case Thoughts::over:
-        take_answer(c);
-    }
-  }
-
+  /// White space, or what may become the marker that opens thoughts.
   void take_before_thoughts(char c) {
     const int32_t found = thoughts_open_.push(c);
     if (found == ExpectedLiteral::kMore) return;
@@ -97,7 +79,7 @@ class MarkedAnswerParser final : public ChatAnswerParser {
     if (options_.begins_in_reasoning) {
       begin_thoughts(0);
     } else {
-      thoughts_ = Thoughts::over;
+      state_ = &Self::take_answer;
     }
     for (const char r : read)
       take(r);
@@ -108,16 +90,22 @@ class MarkedAnswerParser final : public ChatAnswerParser {
     const int32_t found = thoughts_end_.push(c, passed);
     give_thoughts(passed);
     if (found == 0) {
-      thoughts_ = options_.finds_reasoning ? Thoughts::behind : Thoughts::over;
+      state_ = options_.finds_reasoning ? &Self::take_behind_thoughts : &Self::take_answer;
       if (!options_.finds_reasoning) out_.content(reasoning_[markers_].close);
     } else if (found > 0) {
-      thoughts_ = Thoughts::over;
+      state_ = &Self::take_answer;
       open_region(*ending_calls_[static_cast<size_t>(found - 1)]);
     }
   }
 
+  void take_behind_thoughts(char c) {
+    if (is_space(c)) return;
+    state_ = &Self::take_answer;
+    take_answer(c);
+  }
+
   void begin_thoughts(size_t markers) {
-    thoughts_ = Thoughts::within;
+    state_ = &Self::take_thought;
     markers_ = markers;
     std::vector<std::string_view> ends = {reasoning_[markers].close};
     for (const CallOpening* call : ending_calls_)
@@ -216,7 +204,7 @@ class MarkedAnswerParser final : public ChatAnswerParser {
   const ChatAnswerOptions options_;
   const ToolTypes tools_;
 
-  Thoughts thoughts_;
+  void (Self::*state_)(char);  ///< takes the next byte
   ExpectedLiteral thoughts_open_;
   MarkerFinder thoughts_end_;  ///< the marker that closes them, then those of calls that end them
   std::vector<const CallOpening*> ending_calls_;

@@ -34,9 +34,8 @@ struct Architecture {
   RopePairing rope_pairing = RopePairing::halves;
   bool halves_with_sections = false;  ///< pairs of files with rope.dimension_sections (GLM-4.1V)
   QkNorm qk_norm = QkNorm::none;
-  bool norms_values = false;  ///< RMS norms without weights, of each head
-  bool may_lack_values =
-      false;  ///< a layer without attn_v uses its keys, before norm and rotation, as the values
+  bool norms_values = false;     ///< RMS norms without weights, of each head
+  bool may_lack_values = false;  ///< without attn_v, keys before norm and rotation are the values
   /// Layers may have inputs of their own by the token, read the keys and values of earlier ones, and differ in their feed-forward size; a
   /// layer with experts has a dense block beside them (Gemma 4).
   bool has_layer_inputs = false;
@@ -48,21 +47,17 @@ struct Architecture {
   int32_t delta_period = 0;
   bool has_short_convs = false;  ///< layers without KV heads are short convolutions
   bool values_in_turn = false;   ///< DeltaNetShape::in_turn, and beta and alpha are products of their own
-  bool gates_heads =
-      false;  ///< attention's output is multiplied by a sigmoid, with rows behind each head of q
-  bool qkv_bias =
-      false;  ///< biases on the q, k and v projections are required; else they are taken if present
-  bool attn_sinks = false;  ///< see AttentionArgs::sinks
+  bool gates_heads = false;      ///< a sigmoid of rows behind each head of q multiplies attention's output
+  bool qkv_bias = false;         ///< biases of q, k and v are required; else they are taken if present
+  bool attn_sinks = false;       ///< see AttentionArgs::sinks
   ExpertLayers expert_layers = ExpertLayers::never;
   std::string_view expert_ffn_key = "expert_feed_forward_length";  ///< key of an expert's ffn_size
   ExpertChoice expert_choice = {};                                 ///< if the file says nothing
-  bool choice_bias = false;     ///< MoeRouteArgs::bias is required; else it is optional
+  bool choice_bias = false;           ///< MoeRouteArgs::bias is required; else it is optional
+  bool shared_gate = false;           ///< the sigmoid of a product with a token weights its shared experts
+  int32_t shared_experts = 0;         ///< if the file says nothing
+  bool expert_weights_input = false;  ///< an expert's weight multiplies its input, not its output
   bool biases_softmax = false;  ///< a bias of the choice does not say that scores are sigmoids (ERNIE 4.5)
-  bool shared_gate =
-      false;  ///< the shared experts of a token are weighted by the sigmoid of a product with it
-  int32_t shared_experts = 0;  ///< if the file says nothing
-  bool expert_weights_input =
-      false;  ///< the weight of an expert multiplies the expert's input instead of its output
 
   NormKind norm = NormKind::rms;
   NormPlacement norm_placement = NormPlacement::before;
@@ -88,8 +83,8 @@ struct Architecture {
   bool states_magnitude = false;
   /// In a model with windows, layers without one have no positions (Command-R7B, Llama 4).
   bool no_rope_without_window = false;
-  float temperature_scale =
-      0.0f;  ///< AttentionTemperature of layers without positions, if the file says nothing
+  /// AttentionTemperature of layers without positions, if the file says nothing.
+  float temperature_scale = 0.0f;
   int32_t temperature_length = 0;
   bool temperature_by_yarn =
       false;  ///< in all layers, from YaRN's original context on, if the file has a scale (Ministral 3)

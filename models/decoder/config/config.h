@@ -94,8 +94,7 @@ struct ModelConfig {
   int32_t num_layers = 0;  ///< block_count minus the blocks that only predict further tokens
   int32_t num_heads = 0;
   int32_t num_kv_heads = 0;  ///< of layers without heads of their own (LayerConfig::heads), as is head_size
-  int32_t head_size =
-      0;  ///< of q, k and v as attention sees them; latent: of a row of the cache, kv_rank + rotary_size
+  int32_t head_size = 0;     ///< as attention sees it; latent: of a row of the cache, kv_rank + rotary_size
   LatentAttention latent = {};
   DeltaNetShape delta_net = {};  ///< of the layers that are delta nets
   int32_t conv_size = 0;         ///< of the short convolutions: number of inputs of each

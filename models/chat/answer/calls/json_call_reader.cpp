@@ -15,63 +15,17 @@ class JsonCallReader final : public CallReader {
   JsonCallReader(const JsonCallSyntax& syntax, const CallContext& context)
       : CallReader(context), syntax_(syntax), in_list_(syntax.is_list) {}
 
-  Step push(char c) override {
-    switch (state_) {
-      case State::before_call:
-        return push_before_call(c);
-      case State::before_key:
-        if (is_space(c)) return Step::more;
-        if (c == '}') return end_object(c);
-        if (c != '"') return fail_at("a key in quotes", c);
-        key_.clear();
-        string_ = {};
-        state_ = State::key;
-        return Step::more;
-      case State::key:
-        return push_string(c, key_, State::colon);
-      case State::colon:
-        if (is_space(c)) return Step::more;
-        if (c != ':') return fail_at("':' behind a key", c);
-        state_ = State::before_value;
-        return Step::more;
-      case State::before_value:
-        return push_before_value(c);
-      case State::name: {
-        const Step step = push_string(c, name_, State::after_value);
-        has_name_ = state_ == State::after_value;
-        return has_name_ && has_arguments_ ? give_call() : step;
-      }
-      case State::arguments:
-        return push_arguments(c);
-      case State::other:
-        return push_other(c);
-      case State::after_value:
-        return push_after_value(c);
-      default:
-        return push_after_calls(c);
-    }
-  }
+  Step push(char c) override { return (this->*state_)(c); }
 
   bool may_end() const override {
-    return state_ == State::after_call || state_ == State::after_list || is_given_;
+    return state_ == &Self::after_call || state_ == &Self::after_list || is_given_;
   }
 
  private:
-  enum class State {
-    before_call,
-    before_key,
-    key,
-    colon,
-    before_value,
-    name,
-    arguments,
-    other,
-    after_value,
-    after_call,
-    after_list
-  };
+  using Self = JsonCallReader;
+  using State = Step (Self::*)(char);
 
-  Step push_before_call(char c) {
+  Step before_call(char c) {
     if (is_space(c)) return Step::more;
     if (c == '[' && !in_list_) {
       in_list_ = true;
@@ -82,8 +36,33 @@ class JsonCallReader final : public CallReader {
     waiting_.clear();
     arguments_ = {};
     has_name_ = has_arguments_ = is_given_ = in_function_ = false;
-    state_ = State::before_key;
+    state_ = &Self::before_key;
     return Step::more;
+  }
+
+  Step before_key(char c) {
+    if (is_space(c)) return Step::more;
+    if (c == '}') return end_object(c);
+    if (c != '"') return fail_at("a key in quotes", c);
+    key_.clear();
+    string_ = {};
+    state_ = &Self::key;
+    return Step::more;
+  }
+
+  Step key(char c) { return push_string(c, key_, &Self::colon); }
+
+  Step colon(char c) {
+    if (is_space(c)) return Step::more;
+    if (c != ':') return fail_at("':' behind a key", c);
+    state_ = &Self::before_value;
+    return Step::more;
+  }
+
+  Step name(char c) {
+    const Step step = push_string(c, name_, &Self::after_value);
+    has_name_ = state_ == &Self::after_value;
+    return has_name_ && has_arguments_ ? give_call() : step;
   }
 
   Step push_string(char c, std::string& text, State next) {
@@ -94,26 +73,26 @@ class JsonCallReader final : public CallReader {
     return Step::more;
   }
 
-  Step push_before_value(char c) {
+  Step before_value(char c) {
     if (is_space(c)) return Step::more;
     string_ = {};
     other_ = {};
     if (c == '{' && key_ == "function" && !in_function_) {
       in_function_ = true;
-      state_ = State::before_key;
+      state_ = &Self::before_key;
       return Step::more;
     }
     if (c == '"' && (key_ == "name" || key_ == "function") && !has_name_) {
       name_.clear();
-      state_ = State::name;
+      state_ = &Self::name;
       return Step::more;
     }
     const bool is_arguments = (key_ == "arguments" || key_ == "parameters") && !has_arguments_;
-    state_ = is_arguments ? State::arguments : State::other;
+    state_ = is_arguments ? &Self::arguments : &Self::other;
     return push(c);
   }
 
-  Step push_arguments(char c) {
+  Step arguments(char c) {
     if (has_name_ && !may_be_call()) return fail_at("a function of the request", c);
     std::string text;
     const ReadStep step = arguments_.push(c, text);
@@ -121,19 +100,19 @@ class JsonCallReader final : public CallReader {
     if (!text.empty()) give_arguments(text);
     if (step != ReadStep::done) return Step::more;
     has_arguments_ = true;
-    state_ = State::after_value;
+    state_ = &Self::after_value;
     return has_name_ ? give_call() : Step::more;
   }
 
-  Step push_other(char c) {
+  Step other(char c) {
     std::string ignored;
     const ReadStep step = other_.push(c, ignored);
     if (step == ReadStep::failed) return fail_at("a value in JSON", c);
-    if (step != ReadStep::more) state_ = State::after_value;
+    if (step != ReadStep::more) state_ = &Self::after_value;
     return step == ReadStep::ended ? push(c) : Step::more;
   }
 
-  Step push_after_value(char c) {
+  Step after_value(char c) {
     if (is_space(c)) return Step::more;
     if (c == '}') return end_object(c);
     if (is_given_ && has_arguments_ && syntax_.close.starts_with(c)) {
@@ -141,11 +120,17 @@ class JsonCallReader final : public CallReader {
       return push(c);
     }
     if (c != ',') return fail_at("',' or '}' behind a value", c);
-    state_ = State::before_key;
+    state_ = &Self::before_key;
     return Step::more;
   }
 
-  Step push_after_calls(char c) {
+  Step after_list(char c) {
+    const int32_t found = next_.push(c);
+    if (found == ExpectedLiteral::kNone) return end_before(next_.text());
+    return found == ExpectedLiteral::kMore ? Step::more : Step::done;
+  }
+
+  Step after_call(char c) {
     const int32_t found = next_.push(c);
     if (found == ExpectedLiteral::kMore) return Step::more;
     if (found == ExpectedLiteral::kNone) return end_before(next_.text());
@@ -155,19 +140,19 @@ class JsonCallReader final : public CallReader {
       return Step::more;
     }
     if (c == '{' || c == ';' || c == ',') {
-      state_ = State::before_call;
+      state_ = &Self::before_call;
       return c == '{' ? push(c) : Step::more;
     }
-    if (c != ']' || !in_list_ || state_ == State::after_list || syntax_.close.empty()) return Step::done;
+    if (c != ']' || !in_list_ || syntax_.close.empty()) return Step::done;
     next_ = ExpectedLiteral({syntax_.close});
-    state_ = State::after_list;
+    state_ = &Self::after_list;
     return Step::more;
   }
 
   Step end_object(char c) {
     if (in_function_) {
       in_function_ = false;
-      state_ = State::after_value;
+      state_ = &Self::after_value;
       return Step::more;
     }
     if (!has_name_ || !may_be_call()) return fail_at("the name of a function", c);
@@ -190,7 +175,7 @@ class JsonCallReader final : public CallReader {
 
   void expect_next_call() {
     out_.settle();
-    state_ = State::after_call;
+    state_ = &Self::after_call;
     if (in_list_) {
       next_ = ExpectedLiteral({",", "]"});
     } else if (syntax_.close.empty()) {
@@ -215,7 +200,7 @@ class JsonCallReader final : public CallReader {
   }
 
   const JsonCallSyntax syntax_;
-  State state_ = State::before_call;
+  State state_ = &Self::before_call;  ///< takes the next byte
   bool in_list_ = false;
   bool in_function_ = false;  ///< within {"function": {...}}
   ExpectedLiteral next_;      ///< behind a call

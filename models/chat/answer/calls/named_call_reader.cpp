@@ -28,7 +28,7 @@ class NamedCallReader final : public CallReader {
       : CallReader(context),
         syntax_(syntax),
         context_(context),
-        state_(syntax.call_open.empty() ? State::header : State::before_call),
+        state_(syntax.call_open.empty() ? &Self::header : &Self::before_call),
         expected_({syntax.call_open}) {}
 
   Step push(char c) override {
@@ -38,31 +38,25 @@ class NamedCallReader final : public CallReader {
              : step == Step::ended ? end_before(list_->unread())
                                    : step;
     }
-    switch (state_) {
-      case State::before_call: {
-        const int32_t found = expected_.push(c);
-        if (found == ExpectedLiteral::kNone) return fail_at(syntax_.call_open, c);
-        if (found >= 0) state_ = State::header;
-        return Step::more;
-      }
-      case State::header:
-        return push_header(c);
-      case State::object:
-        return push_object(c);
-      default:
-        return push_after_call(c);
-    }
+    return (this->*state_)(c);
   }
 
   bool may_end() const override {
     if (list_) return list_->may_end();
-    return has_call_ && (state_ == State::after_call || state_ == State::before_call);
+    return has_call_ && (state_ == &Self::after_call || state_ == &Self::before_call);
   }
 
  private:
-  enum class State { before_call, header, object, after_call };
+  using Self = NamedCallReader;
 
-  Step push_header(char c) {
+  Step before_call(char c) {
+    const int32_t found = expected_.push(c);
+    if (found == ExpectedLiteral::kNone) return fail_at(syntax_.call_open, c);
+    if (found >= 0) state_ = &Self::header;
+    return Step::more;
+  }
+
+  Step header(char c) {
     if (c == '[' && syntax_.may_be_list && trimmed(header_).empty() && !has_call_) {
       list_ = make_call_reader(JsonCallSyntax{}, context_);
       return list_->push(c);
@@ -81,11 +75,11 @@ class NamedCallReader final : public CallReader {
     has_call_ = true;
     json_ = {};
     if (!syntax_.quote.empty()) loose_.emplace(LooseSyntax{.quote = syntax_.quote, .bare_words = true});
-    state_ = State::object;
-    return push_object(c);
+    state_ = &Self::object;
+    return object(c);
   }
 
-  Step push_object(char c) {
+  Step object(char c) {
     std::string text;
     const ReadStep step = loose_ ? loose_->push(c, text) : json_.push(c, text);
     if (step == ReadStep::failed) return fail_at("arguments, an object", c);
@@ -99,11 +93,11 @@ class NamedCallReader final : public CallReader {
     }
     if (next.empty()) return Step::done;
     expected_ = ExpectedLiteral(std::move(next));
-    state_ = State::after_call;
+    state_ = &Self::after_call;
     return Step::more;
   }
 
-  Step push_after_call(char c) {
+  Step after_call(char c) {
     const int32_t found = expected_.push(c);
     if (found == ExpectedLiteral::kMore) return Step::more;
     if (found == ExpectedLiteral::kNone) return end_before(expected_.text());
@@ -111,7 +105,7 @@ class NamedCallReader final : public CallReader {
     if (literal == syntax_.close) return Step::done;
     if (literal == syntax_.call_open) {
       header_.clear();
-      state_ = State::header;
+      state_ = &Self::header;
     }
     expected_.clear();
     return Step::more;
@@ -135,7 +129,7 @@ class NamedCallReader final : public CallReader {
 
   const NamedCallSyntax syntax_;
   const CallContext context_;
-  State state_;
+  Step (Self::*state_)(char);  ///< takes the next byte
   ExpectedLiteral expected_;
   std::string header_;
   JsonScanner json_;

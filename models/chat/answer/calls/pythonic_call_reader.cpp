@@ -19,60 +19,32 @@ class PythonicCallReader final : public CallReader {
   PythonicCallReader(const PythonicCallSyntax& syntax, const CallContext& context)
       : CallReader(context), syntax_(syntax) {}
 
-  Step push(char c) override {
-    switch (state_) {
-      case State::before_calls:
-      case State::before_name:
-        return push_before_calls(c);
-      case State::name:
-        return push_name(c);
-      case State::before_key:
-        return push_before_key(c);
-      case State::key:
-      case State::behind_key:
-        return push_key(c);
-      case State::value:
-        return push_value(c);
-      case State::after_value:
-        return push_after_value(c);
-      default:
-        return push_after_call(c);
-    }
-  }
+  Step push(char c) override { return (this->*state_)(c); }
 
   bool may_end() const override {
     return has_call_ &&
-           (state_ == State::before_name || state_ == State::after_call || state_ == State::after_list);
+           (state_ == &Self::before_name || state_ == &Self::after_call || state_ == &Self::after_list);
   }
 
  private:
-  enum class State {
-    before_calls,
-    before_name,
-    name,
-    before_key,
-    key,
-    behind_key,
-    value,
-    after_value,
-    after_call,
-    after_list
-  };
+  using Self = PythonicCallReader;
 
-  Step push_before_calls(char c) {
-    if (is_space(c)) return Step::more;
-    if (c == '[' && state_ == State::before_calls && !in_list_) {
-      in_list_ = true;
-      return Step::more;
-    }
-    if (c == ']' && in_list_ && has_call_) return end_list();
-    if (!begins_name(c) || (syntax_.needs_list && !in_list_)) return fail_at("the name of a function", c);
-    name_ = c;
-    state_ = State::name;
+  Step before_calls(char c) {
+    if (c != '[' || in_list_) return before_name(c);
+    in_list_ = true;
     return Step::more;
   }
 
-  Step push_name(char c) {
+  Step before_name(char c) {
+    if (is_space(c)) return Step::more;
+    if (c == ']' && in_list_ && has_call_) return end_list();
+    if (!begins_name(c) || (syntax_.needs_list && !in_list_)) return fail_at("the name of a function", c);
+    name_ = c;
+    state_ = &Self::name;
+    return Step::more;
+  }
+
+  Step name(char c) {
     if (c != '(') {
       if (!is_name_byte(c) || name_.size() == kMaxNameBytes) return fail_at("'(' behind a function", c);
       name_ += c;
@@ -81,68 +53,73 @@ class PythonicCallReader final : public CallReader {
     const bool is_declared = tools_.has_function(name_);
     if (name_ == "print" && !is_declared && !in_print_) {
       in_print_ = true;
-      state_ = State::before_name;
+      state_ = &Self::before_name;
       return Step::more;
     }
     if (syntax_.is_bare && tools_.is_known() && !is_declared) return fail_at("a function of the request", c);
-    state_ = State::before_key;
+    state_ = &Self::before_key;
     return Step::more;
   }
 
-  Step push_before_key(char c) {
+  Step before_key(char c) {
     if (is_space(c)) return Step::more;
     if (c == ')') return end_arguments();
     if (!begins_name(c)) return fail_at("the name of an argument", c);
     key_ = c;
-    state_ = State::key;
+    state_ = &Self::key;
     return Step::more;
   }
 
-  Step push_key(char c) {
-    if (is_space(c)) {
-      state_ = State::behind_key;
-      return Step::more;
-    }
-    if (state_ == State::key && is_name_byte(c) && key_.size() < kMaxNameBytes) {
+  Step key(char c) {
+    if (is_name_byte(c) && key_.size() < kMaxNameBytes) {
       key_ += c;
       return Step::more;
     }
+    state_ = &Self::behind_key;
+    return behind_key(c);
+  }
+
+  Step behind_key(char c) {
+    if (is_space(c)) return Step::more;
     if (c != '=') return fail_at("'=' behind the name of an argument", c);
     if (!out_.in_call()) out_.begin_call(name_);
     give_key(key_);
     value_ = LooseValue();
-    state_ = State::value;
+    state_ = &Self::value;
     return Step::more;
   }
 
-  Step push_value(char c) {
+  Step value(char c) {
     std::string text;
     const ReadStep step = value_.push(c, text);
     if (step == ReadStep::failed) return fail_at("a value", c);
     out_.arguments(text);
-    if (step != ReadStep::more) state_ = State::after_value;
+    if (step != ReadStep::more) state_ = &Self::after_value;
     return step == ReadStep::ended ? push(c) : Step::more;
   }
 
-  Step push_after_value(char c) {
+  Step after_value(char c) {
     if (is_space(c)) return Step::more;
     if (c == ')') return end_arguments();
     if (c != ',') return fail_at("',' or ')' behind an argument", c);
-    state_ = State::before_key;
+    state_ = &Self::before_key;
     return Step::more;
   }
 
-  Step push_after_call(char c) {
+  Step after_call(char c) { return after(c, true); }
+  Step after_list(char c) { return after(c, false); }
+
+  Step after(char c, bool may_go_on) {
     const int32_t found = expected_.push(c);
     if (found == ExpectedLiteral::kMore) return Step::more;
     // Calls that are no list stand on lines of their own.
-    const bool is_next = found == ExpectedLiteral::kNone && state_ == State::after_call && !in_list_ &&
-                         !in_print_ && begins_name(c) && !expected_.text().empty() &&
+    const bool is_next = found == ExpectedLiteral::kNone && may_go_on && !in_list_ && !in_print_ &&
+                         begins_name(c) && !expected_.text().empty() &&
                          expected_.text().size() == expected_.num_spaces();
     if (found == ExpectedLiteral::kNone && !is_next) return end_before(expected_.text());
     expected_.clear();
     if (is_next || c == ',' || c == ';') {
-      state_ = State::before_name;
+      state_ = &Self::before_name;
       return is_next ? push(c) : Step::more;
     }
     if (c == ')' && in_print_) {
@@ -162,7 +139,7 @@ class PythonicCallReader final : public CallReader {
     expected_ = in_print_  ? ExpectedLiteral({")"})
                 : in_list_ ? ExpectedLiteral({",", "]"})
                            : ExpectedLiteral({syntax_.close, ";", ","});
-    state_ = State::after_call;
+    state_ = &Self::after_call;
     return Step::more;
   }
 
@@ -171,12 +148,12 @@ class PythonicCallReader final : public CallReader {
     if (syntax_.close.empty()) return Step::done;
     expected_ = ExpectedLiteral({syntax_.close});
     in_list_ = false;
-    state_ = State::after_list;
+    state_ = &Self::after_list;
     return Step::more;
   }
 
   const PythonicCallSyntax syntax_;
-  State state_ = State::before_calls;
+  Step (Self::*state_)(char) = &Self::before_calls;  ///< takes the next byte
   bool in_list_ = false;
   bool in_print_ = false;
   bool has_call_ = false;

@@ -15,44 +15,36 @@ class TaggedCallReader final : public CallReader {
   TaggedCallReader(const TaggedCallSyntax& syntax, const CallContext& context)
       : CallReader(context),
         syntax_(syntax),
-        state_(syntax.name_open.empty() || syntax.begins_with_name ? State::name : State::before_name),
+        state_(syntax.name_open.empty() || syntax.begins_with_name ? &Self::name : &Self::before_name),
         expected_({syntax.name_open}),
         value_end_({syntax.value_close}) {}
 
-  Step push(char c) override {
-    switch (state_) {
-      case State::before_name:
-      case State::before_value: {
-        const int32_t found = expected_.push(c);
-        if (found == ExpectedLiteral::kNone)
-          return fail_at(state_ == State::before_name ? syntax_.name_open : syntax_.value_open, c);
-        if (found == ExpectedLiteral::kMore) return Step::more;
-        if (state_ == State::before_value) begin_value();
-        if (state_ == State::before_name) state_ = State::name;
-        return Step::more;
-      }
-      case State::name:
-        return push_name(c);
-      case State::body:
-        return push_body(c);
-      case State::key:
-        return push_key(c);
-      case State::value:
-        return push_value(c);
-      default:
-        return push_after_call(c);
-    }
-  }
+  Step push(char c) override { return (this->*state_)(c); }
 
-  bool may_end() const override { return state_ == State::after_call; }
+  bool may_end() const override { return state_ == &Self::after_call; }
   std::string_view held() const override {
-    return state_ == State::value ? std::string_view(value_end_.held()) : std::string_view();
+    return state_ == &Self::value ? std::string_view(value_end_.held()) : std::string_view();
   }
 
  private:
-  enum class State { before_name, name, body, key, before_value, value, after_call };
+  using Self = TaggedCallReader;
+  using State = Step (Self::*)(char);
 
-  Step push_name(char c) {
+  Step before_name(char c) {
+    const int32_t found = expected_.push(c);
+    if (found == ExpectedLiteral::kNone) return fail_at(syntax_.name_open, c);
+    if (found != ExpectedLiteral::kMore) state_ = &Self::name;
+    return Step::more;
+  }
+
+  Step before_value(char c) {
+    const int32_t found = expected_.push(c);
+    if (found == ExpectedLiteral::kNone) return fail_at(syntax_.value_open, c);
+    if (found != ExpectedLiteral::kMore) begin_value();
+    return Step::more;
+  }
+
+  Step name(char c) {
     const std::string_view close = syntax_.name_close;
     const bool is_line = close.empty();
     if (name_.empty() && is_line && is_space(c)) return Step::more;
@@ -71,11 +63,11 @@ class TaggedCallReader final : public CallReader {
       name_.resize(length);
     }
     num_close_bytes_ = 0;
-    expect(State::body, syntax_.key_open, syntax_.call_close, syntax_.close);
+    expect(&Self::body, syntax_.key_open, syntax_.call_close, syntax_.close);
     return is_line ? push(c) : Step::more;
   }
 
-  Step push_body(char c) {
+  Step body(char c) {
     const int32_t found = expected_.push(c);
     if (found == ExpectedLiteral::kMore) return Step::more;
     if (found == ExpectedLiteral::kNone) return fail_at("a parameter or the end of a call", c);
@@ -83,26 +75,26 @@ class TaggedCallReader final : public CallReader {
     if (!out_.in_call()) out_.begin_call(name_);
     if (literal == syntax_.key_open) {
       key_.clear();
-      state_ = State::key;
+      state_ = &Self::key;
       return Step::more;
     }
     end_call();
     if (literal == syntax_.close) return Step::done;
     name_.clear();
-    return expect(State::after_call, syntax_.close, syntax_.name_open);
+    return expect(&Self::after_call, syntax_.close, syntax_.name_open);
   }
 
-  Step push_key(char c) {
+  Step key(char c) {
     key_ += c;
     if (key_.size() > kMaxNameBytes) return fail_at(syntax_.key_close, c);
     if (!key_.ends_with(syntax_.key_close)) return Step::more;
     key_.resize(key_.size() - syntax_.key_close.size());
-    if (!syntax_.value_open.empty()) return expect(State::before_value, syntax_.value_open);
+    if (!syntax_.value_open.empty()) return expect(&Self::before_value, syntax_.value_open);
     begin_value();
     return Step::more;
   }
 
-  Step push_value(char c) {
+  Step value(char c) {
     std::string passed;
     std::string text;
     const bool is_end = value_end_.push(c, passed) >= 0;
@@ -110,15 +102,15 @@ class TaggedCallReader final : public CallReader {
       value_.push(p, text);
     if (is_end) value_.finish(text);
     out_.arguments(text);
-    return is_end ? expect(State::body, syntax_.key_open, syntax_.call_close, syntax_.close) : Step::more;
+    return is_end ? expect(&Self::body, syntax_.key_open, syntax_.call_close, syntax_.close) : Step::more;
   }
 
-  Step push_after_call(char c) {
+  Step after_call(char c) {
     const int32_t found = expected_.push(c);
     if (found == ExpectedLiteral::kMore) return Step::more;
     if (found == ExpectedLiteral::kNone) return end_before(expected_.text());
     if (expected_.text().ends_with(syntax_.close)) return Step::done;
-    state_ = State::name;
+    state_ = &Self::name;
     return Step::more;
   }
 
@@ -136,11 +128,11 @@ class TaggedCallReader final : public CallReader {
   void begin_value() {
     give_key(key_);
     value_ = TaggedValue(tools_.parameter(name_, key_), syntax_.has_line_ends);
-    state_ = State::value;
+    state_ = &Self::value;
   }
 
   const TaggedCallSyntax syntax_;
-  State state_;
+  State state_;  ///< takes the next byte
   ExpectedLiteral expected_;
   MarkerFinder value_end_;
   std::string name_;

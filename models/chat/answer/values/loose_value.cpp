@@ -26,81 +26,78 @@ std::string json_of_word(std::string_view word) {
   return json_value(word);
 }
 
-ReadStep LooseValue::push(char c, std::string& text) {
-  switch (state_) {
-    case State::value:
-      return is_space(c) ? ReadStep::more : push_value(c, text);
-    case State::quote_marker:
-      if (const std::string before = marker_.held(); !std::string_view(syntax_.quote).starts_with(before + c))
-        return ReadStep::failed;
-      if (std::string none; marker_.push(c, none) >= 0) state_ = State::marked_string;
-      return ReadStep::more;
-    case State::word:
-      return push_word(c, text);
-    case State::colon:
-      if (is_space(c)) return ReadStep::more;
-      if (c != ':') return ReadStep::failed;
-      text += ": ";
-      has_key_ = true;
-      state_ = State::value;
-      return ReadStep::more;
-    case State::after_value:
-      return is_space(c) ? ReadStep::more : push_after_value(c, text);
-    default:
-      return push_string(c, text);
-  }
+ReadStep LooseValue::quote_marker(char c, std::string& /*text*/) {
+  const std::string before = marker_.held();
+  if (!syntax_.quote.starts_with(before + c)) return ReadStep::failed;
+  if (std::string none; marker_.push(c, none) >= 0) state_ = &LooseValue::marked_string;
+  return ReadStep::more;
+}
+
+ReadStep LooseValue::colon(char c, std::string& text) {
+  if (is_space(c)) return ReadStep::more;
+  if (c != ':') return ReadStep::failed;
+  text += ": ";
+  has_key_ = true;
+  state_ = &LooseValue::value;
+  return ReadStep::more;
 }
 
 void LooseValue::begin_element(std::string& text) {
   if (has_elements_ && !has_key_) text += ", ";
 }
 
-ReadStep LooseValue::push_value(char c, std::string& text) {
+ReadStep LooseValue::value(char c, std::string& text) {
+  if (is_space(c)) return ReadStep::more;
   if (!open_.empty() && !has_key_ && (c == ']' || c == ')' || c == '}')) return close(c, text);
   if (c == '[' || c == '(' || c == '{') return open(c, text);
   begin_element(text);
   if (c == '"' || c == '\'') {
     text += '"';
     quote_ = c;
-    state_ = State::string;
+    state_ = &LooseValue::string;
   } else if (!syntax_.quote.empty() && c == syntax_.quote.front()) {
     text += '"';
-    state_ = State::quote_marker;
+    state_ = &LooseValue::quote_marker;
     return push(c, text);
   } else if (is_word_byte(c)) {
     word_ = c;
-    state_ = State::word;
+    state_ = &LooseValue::word;
   } else {
     return ReadStep::failed;
   }
   return ReadStep::more;
 }
 
-ReadStep LooseValue::push_string(char c, std::string& text) {
-  if (state_ == State::escape) return push_escape(c, text);
-  if (state_ == State::code_point) {
-    const int32_t digit = digit_of(c);
-    if (digit < 0) return ReadStep::failed;
-    code_point_ = code_point_ * 16 + static_cast<uint32_t>(digit);
-    if (--num_hex_digits_ > 0) return ReadStep::more;
-    const bool is_character = code_point_ < 0x110000 && (code_point_ < 0xd800 || code_point_ > 0xdfff);
-    if (code_point_ < 0x80) append_json_escaped(static_cast<char>(code_point_), text);
-    if (code_point_ >= 0x80)
-      jinja::append_utf8(text, is_character ? static_cast<char32_t>(code_point_) : U'\ufffd');
-    state_ = State::string;
-  } else if (state_ == State::marked_string) {
-    std::string passed;
-    const bool is_end = marker_.push(c, passed) >= 0;
-    for (const char p : passed)
-      append_json_escaped(p, text);
-    if (!is_end) return ReadStep::more;
+ReadStep LooseValue::code_point(char c, std::string& text) {
+  const int32_t digit = digit_of(c);
+  if (digit < 0) return ReadStep::failed;
+  code_point_ = code_point_ * 16 + static_cast<uint32_t>(digit);
+  if (--num_hex_digits_ > 0) return ReadStep::more;
+  const bool is_character = code_point_ < 0x110000 && (code_point_ < 0xd800 || code_point_ > 0xdfff);
+  if (code_point_ < 0x80) append_json_escaped(static_cast<char>(code_point_), text);
+  if (code_point_ >= 0x80)
+    jinja::append_utf8(text, is_character ? static_cast<char32_t>(code_point_) : U'\ufffd');
+  state_ = &LooseValue::string;
+  return ReadStep::more;
+}
+
+ReadStep LooseValue::marked_string(char c, std::string& text) {
+  std::string passed;
+  const bool is_end = marker_.push(c, passed) >= 0;
+  for (const char p : passed)
+    append_json_escaped(p, text);
+  if (!is_end) return ReadStep::more;
+  text += '"';
+  return end_value();
+}
+
+ReadStep LooseValue::string(char c, std::string& text) {
+  if (c == quote_) {
     text += '"';
     return end_value();
-  } else if (c == '\\') {
-    state_ = State::escape;
-  } else if (c == quote_) {
-    text += '"';
-    return end_value();
+  }
+  if (c == '\\') {
+    state_ = &LooseValue::escape;
   } else {
     append_json_escaped(c, text);
   }
@@ -108,14 +105,14 @@ ReadStep LooseValue::push_string(char c, std::string& text) {
 }
 
 /// A backslash in front of what Python has no escape for stays.
-ReadStep LooseValue::push_escape(char c, std::string& text) {
+ReadStep LooseValue::escape(char c, std::string& text) {
   constexpr std::string_view kNames = "\\'\"abfnrtv";
   constexpr std::string_view kMeanings = "\\'\"\a\b\f\n\r\t\v";
-  state_ = State::string;
+  state_ = &LooseValue::string;
   if (c == 'x' || c == 'u' || c == 'U') {
     num_hex_digits_ = c == 'x' ? 2 : c == 'u' ? 4 : 8;
     code_point_ = 0;
-    state_ = State::code_point;
+    state_ = &LooseValue::code_point;
   } else if (const size_t i = kNames.find(c); i != std::string_view::npos) {
     append_json_escaped(kMeanings[i], text);
   } else if (c != '\n') {
@@ -125,7 +122,7 @@ ReadStep LooseValue::push_escape(char c, std::string& text) {
   return ReadStep::more;
 }
 
-ReadStep LooseValue::push_word(char c, std::string& text) {
+ReadStep LooseValue::word(char c, std::string& text) {
   if (is_word_byte(c)) {
     word_ += c;
     return word_.size() <= kMaxWordBytes ? ReadStep::more : ReadStep::failed;
@@ -139,10 +136,11 @@ ReadStep LooseValue::push_word(char c, std::string& text) {
   return end_value() == ReadStep::done ? ReadStep::ended : push(c, text);
 }
 
-ReadStep LooseValue::push_after_value(char c, std::string& text) {
+ReadStep LooseValue::after_value(char c, std::string& text) {
+  if (is_space(c)) return ReadStep::more;
   if (c == ']' || c == ')' || c == '}') return close(c, text);
   if (c != ',') return ReadStep::failed;
-  state_ = State::value;
+  state_ = &LooseValue::value;
   return ReadStep::more;
 }
 
@@ -152,7 +150,7 @@ ReadStep LooseValue::open(char bracket, std::string& text) {
   open_ += bracket;
   text += bracket == '{' ? '{' : '[';
   has_elements_ = has_key_ = false;
-  state_ = State::value;
+  state_ = &LooseValue::value;
   return ReadStep::more;
 }
 
@@ -169,12 +167,12 @@ ReadStep LooseValue::close(char bracket, std::string& text) {
 ReadStep LooseValue::end_value() {
   if (open_.empty()) return ReadStep::done;
   if (expects_key()) {
-    state_ = State::colon;
+    state_ = &LooseValue::colon;
     return ReadStep::more;
   }
   has_key_ = false;
   has_elements_ = true;
-  state_ = State::after_value;
+  state_ = &LooseValue::after_value;
   return ReadStep::more;
 }
 

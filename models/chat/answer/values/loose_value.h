@@ -21,26 +21,22 @@ class LooseValue {
  public:
   explicit LooseValue(const LooseSyntax& syntax = {}) : syntax_(syntax), marker_({syntax.quote}) {}
   /// `text`: JSON is appended.
-  ReadStep push(char c, std::string& text);
+  ReadStep push(char c, std::string& text) { return (this->*state_)(c, text); }
 
  private:
-  enum class State {
-    value,
-    quote_marker,
-    string,
-    marked_string,
-    escape,
-    code_point,
-    word,
-    colon,
-    after_value
-  };
+  using State = ReadStep (LooseValue::*)(char c, std::string& text);
 
-  ReadStep push_value(char c, std::string& text);
-  ReadStep push_string(char c, std::string& text);
-  ReadStep push_escape(char c, std::string& text);
-  ReadStep push_word(char c, std::string& text);
-  ReadStep push_after_value(char c, std::string& text);
+  // The states. Each takes the next byte.
+  ReadStep value(char c, std::string& text);
+  ReadStep quote_marker(char c, std::string& text);
+  ReadStep string(char c, std::string& text);
+  ReadStep marked_string(char c, std::string& text);
+  ReadStep escape(char c, std::string& text);
+  ReadStep code_point(char c, std::string& text);
+  ReadStep word(char c, std::string& text);
+  ReadStep colon(char c, std::string& text);
+  ReadStep after_value(char c, std::string& text);
+
   ReadStep open(char bracket, std::string& text);
   ReadStep close(char bracket, std::string& text);
   ReadStep end_value();
@@ -48,7 +44,7 @@ class LooseValue {
   bool expects_key() const { return !open_.empty() && open_.back() == '{' && !has_key_; }
 
   LooseSyntax syntax_;
-  State state_ = State::value;
+  State state_ = &LooseValue::value;
   MarkerFinder marker_;         ///< the quote
   std::string open_;            ///< open brackets; '(' is also a list
   std::string word_;            ///< a number, a constant or a bare word
