@@ -154,13 +154,14 @@ TEST(ReadConfig, TakesArraysWhoseLayersAreAlike) {
 }
 
 TEST(ReadConfig, NamesAnUnknownArchitectureAndTheKnownOnes) {
-  for (const char* name : {"mistral3", "mixtral", "gemma5", "grok", "", "Llama"}) {
+  for (const char* name : {"mistral5", "mixtral", "gemma5", "grok", "", "Llama"}) {
     EXPECT_THAT(refusal(with("general.architecture", std::string(name))),
                 HasSubstr(fmt::format(
                     "architecture \"{}\" is not supported; known ones: llama, qwen2, qwen3, "
                     "qwen3moe, olmoe, qwen2moe, gpt-oss, glm4moe, granitemoe, gemma, gemma2, "
                     "gemma3, gemma4, phi3, smollm3, olmo2, granite, glm4, command-r, "
-                    "cohere2, starcoder2, stablelm, internlm2, ernie4_5, seed_oss, deepseek2, llama4, "
+                    "cohere2, starcoder2, stablelm, internlm2, ernie4_5, ernie4_5-moe, mistral3, minimax-m2, "
+                    "exaone4, exaone-moe, dots1, qwen2vl, qwen3vl, qwen3vlmoe, seed_oss, deepseek2, llama4, "
                     "qwen3next, qwen35, qwen35moe, lfm2, lfm2moe, apertus",
                     name)));
   }

@@ -94,16 +94,23 @@ TEST(Gemma4, ALayerMayHaveAScale) {
               HasSubstr("layer_output_scale.weight holds inf, expected a finite number"));
 }
 
-TEST(Gemma4, PartsOfItsOtherSizesAreRefused) {
-  for (const char* key : {"attention.shared_kv_layers", "embedding_length_per_layer_input"}) {
-    ModelParts model = gemma4_model();
-    model.keys[fmt::format("gemma4.{}", key)] = 1u;
-    EXPECT_THAT(gemma4_refusal(model), HasSubstr(fmt::format("gemma4.{} is 1: not supported", key)));
-  }
+TEST(Gemma4, PartsOfItsOtherSizesNeedTheirTensorsAndLayers) {
   ModelParts model = gemma4_model();
-  model.keys["gemma4.expert_count"] = 4u;
-  EXPECT_THAT(gemma4_refusal(model),
-              HasSubstr("gemma4.expert_count is 4, expected none of architecture gemma4"));
+  model.keys["gemma4.embedding_length_per_layer_input"] = 1u;
+  EXPECT_THAT(gemma4_refusal(model), HasSubstr("tensor per_layer_token_embd.weight is missing"));
+  model = gemma4_model();
+  model.keys["gemma4.attention.shared_kv_layers"] = 1u;
+  EXPECT_THAT(
+      gemma4_refusal(model),
+      HasSubstr("gemma4.attention.shared_kv_layers is 1: no layer before layer 1 attends as it does"));
+  model.keys["gemma4.attention.shared_kv_layers"] = 2u;
+  EXPECT_THAT(gemma4_refusal(model), HasSubstr("gemma4.attention.shared_kv_layers is 2, expected"));
+  for (const char* key : {"attention.shared_kv_layers", "embedding_length_per_layer_input"}) {
+    model = tiny_model("gemma3");
+    model.keys[fmt::format("gemma3.{}", key)] = 1u;
+    EXPECT_THAT(gemma4_refusal(model),
+                HasSubstr(fmt::format("gemma3.{} is 1: not supported with architecture gemma3", key)));
+  }
 }
 
 TEST(Gemma4, OtherFamiliesNeedTheirValues) {
