@@ -26,9 +26,9 @@ std::tm local_time() {
   return local;
 }
 
-std::vector<PromptPart> to_parts(const Text& text, const jinja::Budget& budget) {
+std::vector<PromptPart> to_parts(const Text& text) {
   std::vector<PromptPart> parts;
-  budget.require(text.num_runs() * sizeof(PromptPart));
+  jinja::Rendering::require(text.num_runs() * sizeof(PromptPart));
   text.for_each_run([&](std::string_view bytes, Origin origin) {
     parts.push_back({std::string(bytes), origin == Origin::source});
   });
@@ -167,19 +167,19 @@ ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
 ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
 
 std::vector<PromptPart> ChatTemplate::render(const ChatInput& input) const {
-  jinja::Evaluation evaluation(limits_, input.now ? *input.now : local_time());
+  jinja::Rendering rendering(limits_, input.now ? *input.now : local_time());
   ChatInput taken = input;
-  return to_parts(run_repaired(evaluation, taken).text, evaluation.budget);
+  return to_parts(run_repaired(taken).text);
 }
 
 RenderedChat ChatTemplate::render_and_check(const ChatInput& input) const {
-  jinja::Evaluation evaluation(limits_, input.now ? *input.now : local_time());
+  jinja::Rendering rendering(limits_, input.now ? *input.now : local_time());
   ChatInput taken = input;
-  const Attempt made = run_repaired(evaluation, taken);
-  return {to_parts(made.text, evaluation.budget), find_ignored(evaluation, taken, made)};
+  const Attempt made = run_repaired(taken);
+  return {to_parts(made.text), find_ignored(taken, made)};
 }
 
-ChatTemplate::Attempt ChatTemplate::run(jinja::Evaluation& evaluation, const ChatInput& input) const {
+ChatTemplate::Attempt ChatTemplate::run(const ChatInput& input) const {
   Dict variables;
   variables.set(Text("bos_token"), jinja::make_text(bos_));
   variables.set(Text("eos_token"), jinja::make_text(eos_));
@@ -190,8 +190,8 @@ ChatTemplate::Attempt ChatTemplate::run(jinja::Evaluation& evaluation, const Cha
   for (const auto& [name, value] : input.variables)
     variables.set(Text(name), value);
   const bool for_tools = parsed_->tool_use && !input.tools.is_none();
-  evaluation.budget.printed_none = false;
-  jinja::Interpreter interpreter(evaluation, for_tools ? *parsed_->tool_use : parsed_->body, variables);
+  jinja::Rendering::current()->printed_none = false;
+  jinja::Interpreter interpreter(for_tools ? *parsed_->tool_use : parsed_->body, variables);
   Attempt made{.text = interpreter.run()};
   for (const Dict::Entry& entry : variables.entries())
     if (interpreter.has_read(entry.key.text()->bytes())) made.read.emplace_back(entry.key.text()->bytes());
@@ -200,7 +200,7 @@ ChatTemplate::Attempt ChatTemplate::run(jinja::Evaluation& evaluation, const Cha
 }
 
 /// `input` becomes what was rendered.
-ChatTemplate::Attempt ChatTemplate::run_repaired(jinja::Evaluation& evaluation, ChatInput& input) const {
+ChatTemplate::Attempt ChatTemplate::run_repaired(ChatInput& input) const {
   std::vector<Value> ways{input.messages};
   std::optional<Value> texts = changed(input.messages, without_null);
   if (texts && !input.as_it_is) ways.push_back(*std::move(texts));
@@ -213,8 +213,8 @@ ChatTemplate::Attempt ChatTemplate::run_repaired(jinja::Evaluation& evaluation, 
     ChatInput changed_input = input;
     changed_input.messages = ways[i];
     try {
-      Attempt made = run(evaluation, changed_input);
-      if (!evaluation.budget.printed_none || (i > 0 && !with_none)) {
+      Attempt made = run(changed_input);
+      if (!jinja::Rendering::current()->printed_none || (i > 0 && !with_none)) {
         input = std::move(changed_input);
         return made;
       }
@@ -230,8 +230,7 @@ ChatTemplate::Attempt ChatTemplate::run_repaired(jinja::Evaluation& evaluation, 
   std::rethrow_exception(why_not);
 }
 
-std::vector<std::string> ChatTemplate::find_ignored(jinja::Evaluation& evaluation, const ChatInput& input,
-                                                    const Attempt& made) const {
+std::vector<std::string> ChatTemplate::find_ignored(const ChatInput& input, const Attempt& made) const {
   std::vector<std::string> ignored;
   const auto is_read = [&](std::string_view name) {
     return std::ranges::find(made.read, name) != made.read.end();
@@ -243,7 +242,7 @@ std::vector<std::string> ChatTemplate::find_ignored(jinja::Evaluation& evaluatio
     ChatInput rest = input;
     if (is_used || !remove(rest)) return;
     try {
-      is_used = is_read(variable) && run(evaluation, rest).text.bytes() != made.text.bytes();
+      is_used = is_read(variable) && run(rest).text.bytes() != made.text.bytes();
     } catch (const TemplateError&) {
       is_used = true;
     }

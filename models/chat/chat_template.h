@@ -14,10 +14,6 @@
 #include "models/tokenizer/tokenizer.h"
 
 namespace minfer {
-namespace jinja {
-class Evaluation;
-}
-
 /// The role of a message. A well-known one (system, user, assistant, tool ...) counts as the template's own
 /// text, since templates make special tokens of it ('<|' + role + '|>'); any other is the request's.
 jinja::Value make_role(std::string_view role);
@@ -62,10 +58,9 @@ class ChatTemplate {
  private:
   struct Parsed;
   struct Attempt;
-  Attempt run(jinja::Evaluation& evaluation, const ChatInput& input) const;
-  Attempt run_repaired(jinja::Evaluation& evaluation, ChatInput& input) const;
-  std::vector<std::string> find_ignored(jinja::Evaluation& evaluation, const ChatInput& input,
-                                        const Attempt& made) const;
+  Attempt run(const ChatInput& input) const;
+  Attempt run_repaired(ChatInput& input) const;
+  std::vector<std::string> find_ignored(const ChatInput& input, const Attempt& made) const;
   std::unique_ptr<const Parsed> parsed_;
   std::string name_;
   std::string bos_;

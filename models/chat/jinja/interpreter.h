@@ -5,17 +5,17 @@
 #include <memory>
 #include <string_view>
 
-#include "models/chat/jinja/evaluation.h"
 #include "models/chat/jinja/scope.h"
 #include "models/chat/jinja/syntax/ast.h"
+#include "models/chat/jinja/value/object.h"
 
 namespace minfer::jinja {
 
-/// Renders a parsed template once. It walks the tree; the budget bounds the depth.
+/// Renders a parsed template once. It walks the tree; the rendering bounds the depth.
 class Interpreter {
  public:
   /// `variables` are those that the rendering starts with. All three arguments must outlive the interpreter.
-  Interpreter(Evaluation& evaluation, const Body& body, const Dict& variables);
+  Interpreter(const Body& body, const Dict& variables);
   /// The rendered text. Throws TemplateError "line N: ...", and TemplateRaised with the template's own message.
   Text run();
 
@@ -74,8 +74,6 @@ class Interpreter {
   Value call_value(const Value& callee, const Arguments& arguments);
   bool compare(const Value& left, std::string_view operation, const Value& right);
 
-  Evaluation& evaluation_;
-  Budget& budget_;
   const Body& body_;
   const Dict& variables_;
   std::shared_ptr<Scope> scope_;
@@ -85,8 +83,7 @@ class Interpreter {
   int line_ = 1;
 };
 
-/// A macro as a value, with the scope it was defined in. `interpreter` and `body` outlive the evaluation.
-Value make_macro(Evaluation& evaluation, Interpreter& interpreter, const MacroBody& body,
-                 std::shared_ptr<Scope> scope);
+/// A macro as a value, with the scope it was defined in. `interpreter` and `body` outlive the rendering.
+Value make_macro(Interpreter& interpreter, const MacroBody& body, std::shared_ptr<Scope> scope);
 
 }  // namespace minfer::jinja

@@ -7,8 +7,8 @@
 namespace minfer::jinja {
 
 Value Interpreter::evaluate(const Expr& expr) {
-  const Budget::Level level(budget_);
-  budget_.step();
+  const Rendering::Level level;
+  Rendering::step();
   const int outer_line = std::exchange(line_, expr.line);
   Value value = std::visit([this](const auto& node) { return eval_node(node); }, expr.node);
   line_ = outer_line;
@@ -36,7 +36,7 @@ Value Interpreter::eval_node(const DictExpr& expr) {
   Dict dict;
   for (const auto& [key, value] : expr.entries) {
     Value key_value = evaluate(key);
-    dict.set(budget_, std::move(key_value), evaluate(value));
+    dict.set(std::move(key_value), evaluate(value));
   }
   return make_dict(std::move(dict));
 }
@@ -50,13 +50,13 @@ Value Interpreter::eval_node(const Binary& binary) {
   Value left = evaluate(binary.left);
   if (binary.op == BinaryOp::logical_and) return left.truth() ? evaluate(binary.right) : left;
   if (binary.op == BinaryOp::logical_or) return left.truth() ? left : evaluate(binary.right);
-  return apply(evaluation_, binary.op, left, evaluate(binary.right));
+  return apply(binary.op, left, evaluate(binary.right));
 }
 
 Value Interpreter::eval_node(const Concat& concat) {
   Text out;
   for (const ExprPtr& part : concat.parts)
-    print(out, budget_, evaluate(part));
+    print(out, evaluate(part));
   return Value(std::move(out));
 }
 
@@ -71,11 +71,11 @@ Value Interpreter::eval_node(const Compare& expr) {
 }
 
 bool Interpreter::compare(const Value& left, std::string_view operation, const Value& right) {
-  if (operation == "==") return equals(budget_, left, right);
-  if (operation == "!=") return !equals(budget_, left, right);
-  if (operation == "in") return contains(evaluation_, right, left);
-  if (operation == "not in") return !contains(evaluation_, right, left);
-  return ordered(budget_, left, operation, right);
+  if (operation == "==") return equals(left, right);
+  if (operation == "!=") return !equals(left, right);
+  if (operation == "in") return contains(right, left);
+  if (operation == "not in") return !contains(right, left);
+  return ordered(left, operation, right);
 }
 
 Value Interpreter::eval_node(const Conditional& conditional) {
@@ -85,12 +85,12 @@ Value Interpreter::eval_node(const Conditional& conditional) {
 }
 
 Value Interpreter::eval_node(const Attribute& attribute) {
-  return get_attribute(evaluation_, evaluate(attribute.object), attribute.name);
+  return get_attribute(evaluate(attribute.object), attribute.name);
 }
 
 Value Interpreter::eval_node(const Subscript& subscript) {
   const Value object = evaluate(subscript.object);
-  return get_item(evaluation_, object, evaluate(subscript.index));
+  return get_item(object, evaluate(subscript.index));
 }
 
 Value Interpreter::eval_node(const Slice& slice) {
@@ -109,7 +109,7 @@ Value Interpreter::call_value(const Value& callee, const Arguments& arguments) {
   callee.require_defined();
   const std::shared_ptr<Object> object = callee.object();
   if (object == nullptr) fail<TemplateError>("'{}' object is not callable", callee.type_name());
-  return object->call(evaluation_, arguments);
+  return object->call(arguments);
 }
 
 Arguments Interpreter::evaluate_arguments(const CallArguments& expr) {
@@ -119,7 +119,7 @@ Arguments Interpreter::evaluate_arguments(const CallArguments& expr) {
   for (const auto& [name, value] : expr.named)
     arguments.named.emplace_back(name, evaluate(value));
   if (expr.more_positional != nullptr) {
-    for (Value& value : to_items(evaluation_, evaluate(expr.more_positional)))
+    for (Value& value : to_items(evaluate(expr.more_positional)))
       arguments.positional.push_back(std::move(value));
   }
   if (expr.more_named == nullptr) return arguments;
@@ -136,14 +136,14 @@ Value Interpreter::eval_node(const FilterExpr& expr) {
   const Filter filter = find_filter(expr.name);
   if (filter == nullptr) fail<TemplateError>("no filter named '{}'", expr.name);
   const Value subject = expr.operand == nullptr ? std::exchange(filtered_, Value()) : evaluate(expr.operand);
-  return filter(evaluation_, subject, evaluate_arguments(expr.arguments));
+  return filter(subject, evaluate_arguments(expr.arguments));
 }
 
 Value Interpreter::eval_node(const TestExpr& expr) {
   const Test test = find_test(expr.name);
   if (test == nullptr) fail<TemplateError>("no test named '{}'", expr.name);
   const Value subject = evaluate(expr.operand);
-  return Value(test(evaluation_, subject, evaluate_arguments(expr.arguments)));
+  return Value(test(subject, evaluate_arguments(expr.arguments)));
 }
 
 }  // namespace minfer::jinja

@@ -4,10 +4,10 @@
 #include <utility>
 
 #include "models/chat/jinja/builtins/functions.h"
-#include "models/chat/jinja/evaluation.h"
 #include "models/chat/jinja/interpreter.h"
 #include "models/chat/jinja/syntax/lexer.h"
 #include "models/chat/jinja/value/namespace.h"
+#include "models/chat/jinja/value/object.h"
 #include "models/chat/jinja/value/print.h"
 
 namespace minfer::jinja {
@@ -20,22 +20,21 @@ class Loop : public Object, public std::enable_shared_from_this<Loop> {
   /// Renders the loop's body for an inner iterable, in a loop marked recursive.
   using Recurse = std::function<Value(const Value& iterable, int depth)>;
 
-  Loop(Evaluation& evaluation, const Value& iterable, Recurse recurse, int depth)
+  Loop(const Value& iterable, Recurse recurse, int depth)
       : iterator_(iterate(iterable)),
         recurse_(std::move(recurse)),
         depth_(depth),
         value_depth_(iterable.depth() + 1) {
-    if (const std::optional<size_t> size = length_of(evaluation.budget, iterable))
-      length_ = static_cast<int64_t>(*size);
+    if (const std::optional<size_t> size = length_of(iterable)) length_ = static_cast<int64_t>(*size);
   }
 
   /// The next element, nothing at the end.
-  std::optional<Value> advance(Evaluation& evaluation) {
+  std::optional<Value> advance() {
     std::optional<Value> item;
     if (after_) {
       item = std::exchange(after_, std::nullopt);
     } else if (!at_end_) {
-      item = iterator_->next(evaluation);
+      item = iterator_->next();
     }
     if (!item) return std::nullopt;
     ++index_;
@@ -52,40 +51,39 @@ class Loop : public Object, public std::enable_shared_from_this<Loop> {
 
   std::string_view type_name() const override { return "LoopContext"; }
 
-  std::optional<Value> attribute(Evaluation& evaluation, std::string_view name) override {
+  std::optional<Value> attribute(std::string_view name) override {
     if (name == "index0") return Value(index_);
     if (name == "index") return Value(index_ + 1);
     if (name == "first") return Value(index_ == 0);
-    if (name == "last") return Value(!peek(evaluation).has_value());
-    if (name == "length") return Value(num_elements(evaluation));
-    if (name == "revindex0") return Value(num_elements(evaluation) - index_ - 1);
-    if (name == "revindex") return Value(num_elements(evaluation) - index_);
+    if (name == "last") return Value(!peek().has_value());
+    if (name == "length") return Value(num_elements());
+    if (name == "revindex0") return Value(num_elements() - index_ - 1);
+    if (name == "revindex") return Value(num_elements() - index_);
     if (name == "depth0") return Value(static_cast<int64_t>(depth_));
     if (name == "depth") return Value(static_cast<int64_t>(depth_) + 1);
     if (name == "previtem") return before_ ? *before_ : Value::undefined("there is no previous item");
     if (name == "nextitem") {
-      const std::optional<Value>& next = peek(evaluation);
+      const std::optional<Value>& next = peek();
       return next ? *next : Value::undefined("there is no next item");
     }
     if (name == "cycle") {
-      return make_function("cycle", [self = shared_from_this()](Evaluation&, const Arguments& arguments) {
+      return make_function("cycle", [self = shared_from_this()](const Arguments& arguments) {
         if (arguments.positional.empty())
           fail<TemplateError>("loop.cycle() without arguments, expected some");
         return arguments.positional[static_cast<size_t>(self->index_) % arguments.positional.size()];
       });
     }
     if (name == "changed") {
-      return make_function("changed",
-                           [self = shared_from_this()](Evaluation& inner, const Arguments& arguments) {
-                             return Value(self->changed(inner, arguments));
-                           });
+      return make_function("changed", [self = shared_from_this()](const Arguments& arguments) {
+        return Value(self->changed(arguments));
+      });
     }
     return std::nullopt;
   }
 
   bool callable() const override { return true; }
 
-  Value call(Evaluation&, const Arguments& arguments) override {
+  Value call(const Arguments& arguments) override {
     if (!recurse_) fail<TemplateError>("loop() called in a loop that is not marked 'recursive'");
     if (arguments.positional.size() != 1 || !arguments.named.empty())
       fail<TemplateError>("loop() with {} arguments, expected 1",
@@ -96,26 +94,26 @@ class Loop : public Object, public std::enable_shared_from_this<Loop> {
   int depth() const override { return value_depth_; }
 
  private:
-  int64_t num_elements(Evaluation& evaluation) {
+  int64_t num_elements() {
     if (!length_) {
-      Items rest = to_items(evaluation, Value(std::static_pointer_cast<Object>(iterator_)));
+      Items rest = to_items(Value(std::static_pointer_cast<Object>(iterator_)));
       length_ = static_cast<int64_t>(rest.size()) + index_ + 1 + (after_ ? 1 : 0);
       iterator_ = iterate(make_list(std::move(rest)));
     }
     return *length_;
   }
 
-  const std::optional<Value>& peek(Evaluation& evaluation) {
+  const std::optional<Value>& peek() {
     if (!after_ && !at_end_) {
-      after_ = iterator_->next(evaluation);
+      after_ = iterator_->next();
       at_end_ = !after_;
     }
     return after_;
   }
 
-  bool changed(Evaluation& evaluation, const Arguments& arguments) {
+  bool changed(const Arguments& arguments) {
     Value now = make_tuple(arguments.positional);
-    if (last_changed_ && equals(evaluation.budget, *last_changed_, now)) return false;
+    if (last_changed_ && equals(*last_changed_, now)) return false;
     if (!finished_) last_changed_ = std::move(now);
     return true;
   }
@@ -148,12 +146,8 @@ class Interpreter::ScopeGuard {
   std::shared_ptr<Scope> outer_;
 };
 
-Interpreter::Interpreter(Evaluation& evaluation, const Body& body, const Dict& variables)
-    : evaluation_(evaluation),
-      budget_(evaluation.budget),
-      body_(body),
-      variables_(variables),
-      scope_(make_counted<Scope>(nullptr)) {}
+Interpreter::Interpreter(const Body& body, const Dict& variables)
+    : body_(body), variables_(variables), scope_(make_counted<Scope>(nullptr)) {}
 
 Text Interpreter::run() {
   try {
@@ -174,7 +168,7 @@ Text Interpreter::capture(const std::function<void()>& render) {
 }
 
 void Interpreter::write(const Value& value) {
-  print(*out_, budget_, value);
+  print(*out_, value);
 }
 
 Interpreter::Flow Interpreter::execute(const Body& body) {
@@ -186,8 +180,8 @@ Interpreter::Flow Interpreter::execute(const Body& body) {
 }
 
 Interpreter::Flow Interpreter::execute(const Statement& statement) {
-  const Budget::Level level(budget_);
-  budget_.step();
+  const Rendering::Level level;
+  Rendering::step();
   const int outer_line = std::exchange(line_, statement.line);
   const Flow flow = std::visit([this](const auto& node) { return run_node(node); }, statement.node);
   line_ = outer_line;
@@ -225,11 +219,11 @@ void Interpreter::run_loop(const For& loop, const Value& iterable, int depth,
     };
   }
   const Value elements = loop.test == nullptr ? iterable : filter_elements(loop, iterable, outer);
-  const auto state = make_counted<Loop>(evaluation_, elements, std::move(recurse), depth);
+  const auto state = make_counted<Loop>(elements, std::move(recurse), depth);
   bool any = false;
   std::shared_ptr<Scope> scope;
-  while (const std::optional<Value> element = state->advance(evaluation_)) {
-    budget_.step();
+  while (const std::optional<Value> element = state->advance()) {
+    Rendering::step();
     any = true;
     if (scope.use_count() == 1) {
       scope->clear();
@@ -251,8 +245,8 @@ void Interpreter::run_loop(const For& loop, const Value& iterable, int depth,
 Value Interpreter::filter_elements(const For& loop, const Value& iterable,
                                    const std::shared_ptr<Scope>& outer) {
   return make_generator(
-      [this, &loop, outer, iterator = iterate(iterable)](Evaluation& evaluation) -> std::optional<Value> {
-        while (std::optional<Value> element = iterator->next(evaluation)) {
+      [this, &loop, outer, iterator = iterate(iterable)]() -> std::optional<Value> {
+        while (std::optional<Value> element = iterator->next()) {
           const ScopeGuard guard(*this, make_counted<Scope>(outer));
           assign(loop.target, *element);
           if (evaluate(loop.test).truth()) return element;
@@ -289,7 +283,7 @@ Interpreter::Flow Interpreter::run_node(const FilterBlock& block) {
 }
 
 Interpreter::Flow Interpreter::run_node(const MacroStatement& statement) {
-  scope_->set(statement.macro->name, make_macro(evaluation_, *this, *statement.macro, scope_));
+  scope_->set(statement.macro->name, make_macro(*this, *statement.macro, scope_));
   return Flow::normal;
 }
 
@@ -297,7 +291,7 @@ Interpreter::Flow Interpreter::run_node(const CallBlock& block) {
   const Call& call = std::get<Call>(block.call->node);
   const Value callee = evaluate(call.callee);
   Arguments arguments = evaluate_arguments(call.arguments);
-  arguments.named.emplace_back("caller", make_macro(evaluation_, *this, *block.caller, scope_));
+  arguments.named.emplace_back("caller", make_macro(*this, *block.caller, scope_));
   write(call_value(callee, arguments));
   return Flow::normal;
 }
@@ -315,7 +309,7 @@ Interpreter::Flow Interpreter::run_node(const With& with) {
 
 void Interpreter::assign(const Target& target, const Value& value) {
   if (!target.targets.empty()) {
-    const Items items = to_items(evaluation_, value);
+    const Items items = to_items(value);
     if (items.size() != target.targets.size())
       fail<TemplateError>("{} values to unpack, expected {}", items.size(), target.targets.size());
     for (size_t i = 0; i < items.size(); ++i)
@@ -333,7 +327,7 @@ void Interpreter::assign(const Target& target, const Value& value) {
 
 Value Interpreter::call_macro(const MacroBody& macro, const std::shared_ptr<Scope>& scope,
                               const Arguments& arguments) {
-  const Budget::Level level(budget_);
+  const Rendering::Level level;
   const int outer_line = line_;
   const ScopeGuard guard(*this, make_counted<Scope>(scope));
   bind_parameters(macro, arguments);

@@ -10,12 +10,12 @@ class Macro : public Object {
       : interpreter_(interpreter), body_(body), scope_(std::move(scope)) {}
   std::string_view type_name() const override { return "Macro"; }
   std::string describe() const override { return fmt::format("<Macro '{}'>", body_.name); }
-  std::optional<Value> attribute(Evaluation&, std::string_view name) override {
+  std::optional<Value> attribute(std::string_view name) override {
     if (name == "name") return make_text(body_.name);
     return std::nullopt;
   }
   bool callable() const override { return true; }
-  Value call(Evaluation&, const Arguments& arguments) override {
+  Value call(const Arguments& arguments) override {
     return interpreter_.call_macro(body_, scope_, arguments);
   }
   void release() override { scope_ = nullptr; }
@@ -28,10 +28,10 @@ class Macro : public Object {
 
 }  // namespace
 
-Value make_macro(Evaluation& evaluation, Interpreter& interpreter, const MacroBody& body,
-                 std::shared_ptr<Scope> scope) {
-  return Value(std::static_pointer_cast<Object>(
-      evaluation.keep(make_counted<Macro>(interpreter, body, std::move(scope)))));
+Value make_macro(Interpreter& interpreter, const MacroBody& body, std::shared_ptr<Scope> scope) {
+  const auto made = make_counted<Macro>(interpreter, body, std::move(scope));
+  Rendering::keep(made);
+  return Value(std::static_pointer_cast<Object>(made));
 }
 
 }  // namespace minfer::jinja

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "models/chat/jinja/evaluation.h"
+#include "models/chat/jinja/value/object.h"
 
 namespace minfer::jinja {
 

@@ -22,7 +22,7 @@ class AttributePath {
   /// Throws TemplateError unless `attribute` is a text, an int or None.
   explicit AttributePath(const Value& attribute);
   /// An undefined value on the path becomes `absent`, unless that is None.
-  Value read(Evaluation& evaluation, Value value, const Value& absent = Value()) const;
+  Value read(Value value, const Value& absent = Value()) const;
 
  private:
   Items parts_;

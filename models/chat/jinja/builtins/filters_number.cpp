@@ -17,7 +17,7 @@ std::optional<int64_t> truncate(double value) {
   return static_cast<int64_t>(value);
 }
 
-Value int_filter(Evaluation&, const Value& subject, const Arguments& arguments) {
+Value int_filter(const Value& subject, const Arguments& arguments) {
   const Bound bound("int", arguments, {"default", "base"});
   subject.require_defined();
   const Value absent = bound.has(0) ? bound[0] : Value(int64_t{0});
@@ -31,7 +31,7 @@ Value int_filter(Evaluation&, const Value& subject, const Arguments& arguments) 
   return whole ? Value(*whole) : absent;
 }
 
-Value float_filter(Evaluation&, const Value& subject, const Arguments& arguments) {
+Value float_filter(const Value& subject, const Arguments& arguments) {
   const Bound bound("float", arguments, {"default"});
   subject.require_defined();
   std::optional<double> real = subject.number();
@@ -40,7 +40,7 @@ Value float_filter(Evaluation&, const Value& subject, const Arguments& arguments
   return bound.has(0) ? bound[0] : Value(0.0);
 }
 
-Value abs_filter(Evaluation&, const Value& subject, const Arguments& arguments) {
+Value abs_filter(const Value& subject, const Arguments& arguments) {
   Bound("abs", arguments, {});
   subject.require_defined();
   if (const auto integer = subject.integer())
@@ -60,7 +60,7 @@ double round_decimal(double value, int64_t digits) {
   return std::strtod(fmt::format("{:.{}f}", value, digits).c_str(), nullptr);
 }
 
-Value round_filter(Evaluation&, const Value& subject, const Arguments& arguments) {
+Value round_filter(const Value& subject, const Arguments& arguments) {
   const Bound bound("round", arguments, {"precision", "method"});
   const int64_t precision = bound.integer(0, 0);
   const std::string_view method = bound.has(1) ? std::string_view(bound.text(1).bytes()) : "common";
@@ -78,21 +78,21 @@ Value round_filter(Evaluation&, const Value& subject, const Arguments& arguments
   return Value((method == "ceil" ? std::ceil(*value * scale) : std::floor(*value * scale)) / scale);
 }
 
-Value length(Evaluation& evaluation, const Value& subject, const Arguments& arguments) {
+Value length(const Value& subject, const Arguments& arguments) {
   Bound("length", arguments, {});
-  const std::optional<size_t> size = length_of(evaluation.budget, subject);
+  const std::optional<size_t> size = length_of(subject);
   if (!size) fail<TemplateError>("'{}' has no length", subject.type_name());
   return Value(static_cast<int64_t>(*size));
 }
 
-Value sum(Evaluation& evaluation, const Value& subject, const Arguments& arguments) {
+Value sum(const Value& subject, const Arguments& arguments) {
   const Bound bound("sum", arguments, {"attribute", "start"});
   const AttributePath path(bound[0]);
   Value total = bound.has(1) ? bound[1] : Value(int64_t{0});
   if (total.text() != nullptr) fail<TemplateError>("sum: start is a text, expected a number or a list");
   const std::shared_ptr<Iterator> iterator = iterate(subject);
-  while (std::optional<Value> item = iterator->next(evaluation))
-    total = apply(evaluation, BinaryOp::add, total, path.read(evaluation, *std::move(item)));
+  while (std::optional<Value> item = iterator->next())
+    total = apply(BinaryOp::add, total, path.read(*std::move(item)));
   return total;
 }
 

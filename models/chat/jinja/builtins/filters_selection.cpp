@@ -27,9 +27,9 @@ AttributePath::AttributePath(const Value& attribute) {
   }
 }
 
-Value AttributePath::read(Evaluation& evaluation, Value value, const Value& absent) const {
+Value AttributePath::read(Value value, const Value& absent) const {
   for (const Value& part : parts_) {
-    value = get_item(evaluation, value, part);
+    value = get_item(value, part);
     if (!absent.is_none() && value.is_undefined()) value = absent;
   }
   return value;
@@ -38,7 +38,7 @@ Value AttributePath::read(Evaluation& evaluation, Value value, const Value& abse
 namespace {
 
 /// A function of one value that a filter's arguments describe.
-using ValueFunction = std::function<Value(Evaluation&, const Value&)>;
+using ValueFunction = std::function<Value(const Value&)>;
 
 const Text& name_of(const Value& value, std::string_view what) {
   value.require_defined();
@@ -69,16 +69,12 @@ ValueFunction mapping(const Arguments& arguments) {
       }
     }
     if (!given) fail<TemplateError>("map() expects the name of a filter, or attribute=");
-    return [path = AttributePath(attribute), absent](Evaluation& evaluation, const Value& item) {
-      return path.read(evaluation, item, absent);
-    };
+    return [path = AttributePath(attribute), absent](const Value& item) { return path.read(item, absent); };
   }
   const std::string_view name = name_of(arguments.positional.front(), "filter").bytes();
   const Filter filter = find_filter(name);
   if (filter == nullptr) fail<TemplateError>("no filter named '{}'", name);
-  return [filter, rest = without_first(arguments, 1)](Evaluation& evaluation, const Value& item) {
-    return filter(evaluation, item, rest);
-  };
+  return [filter, rest = without_first(arguments, 1)](const Value& item) { return filter(item, rest); };
 }
 
 /// The condition on elements: a test, or that the element is true.
@@ -92,16 +88,13 @@ ValueFunction condition(const Arguments& arguments, bool by_attribute) {
   const AttributePath path(attribute);
   const size_t test_at = by_attribute ? 1 : 0;
   if (arguments.positional.size() <= test_at)
-    return [path](Evaluation& evaluation, const Value& item) {
-      return Value(path.read(evaluation, item).truth());
-    };
+    return [path](const Value& item) { return Value(path.read(item).truth()); };
   const std::string_view name = name_of(arguments.positional[test_at], "test").bytes();
   const Test test = find_test(name);
   if (test == nullptr) fail<TemplateError>("no test named '{}'", name);
-  return
-      [path, test, rest = without_first(arguments, test_at + 1)](Evaluation& evaluation, const Value& item) {
-        return Value(test(evaluation, path.read(evaluation, item), rest));
-      };
+  return [path, test, rest = without_first(arguments, test_at + 1)](const Value& item) {
+    return Value(test(path.read(item), rest));
+  };
 }
 
 int depth_with(const Value& subject, const Arguments& arguments) {
@@ -113,26 +106,24 @@ int depth_with(const Value& subject, const Arguments& arguments) {
   return depth;
 }
 
-Value map(Evaluation&, const Value& subject, const Arguments& arguments) {
-  if (!subject.truth()) return make_generator([](Evaluation&) { return std::nullopt; }, 0);
+Value map(const Value& subject, const Arguments& arguments) {
+  if (!subject.truth()) return make_generator([]() { return std::nullopt; }, 0);
   return make_generator(
-      [iterator = iterate(subject),
-       function = mapping(arguments)](Evaluation& evaluation) -> std::optional<Value> {
-        const std::optional<Value> item = iterator->next(evaluation);
+      [iterator = iterate(subject), function = mapping(arguments)]() -> std::optional<Value> {
+        const std::optional<Value> item = iterator->next();
         if (!item) return std::nullopt;
-        return function(evaluation, *item);
+        return function(*item);
       },
       depth_with(subject, arguments));
 }
 
 template <bool wanted, bool by_attribute>
-Value select(Evaluation&, const Value& subject, const Arguments& arguments) {
-  if (!subject.truth()) return make_generator([](Evaluation&) { return std::nullopt; }, 0);
+Value select(const Value& subject, const Arguments& arguments) {
+  if (!subject.truth()) return make_generator([]() { return std::nullopt; }, 0);
   return make_generator(
-      [iterator = iterate(subject),
-       holds = condition(arguments, by_attribute)](Evaluation& evaluation) -> std::optional<Value> {
-        while (std::optional<Value> item = iterator->next(evaluation))
-          if (holds(evaluation, *item).truth() == wanted) return item;
+      [iterator = iterate(subject), holds = condition(arguments, by_attribute)]() -> std::optional<Value> {
+        while (std::optional<Value> item = iterator->next())
+          if (holds(*item).truth() == wanted) return item;
         return std::nullopt;
       },
       depth_with(subject, arguments));

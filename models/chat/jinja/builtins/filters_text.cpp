@@ -12,10 +12,10 @@ namespace minfer::jinja {
 namespace {
 
 template <Text (*map)(const Text&)>
-Value mapped(Evaluation& evaluation, const Value& subject, const Arguments& arguments) {
+Value mapped(const Value& subject, const Arguments& arguments) {
   Bound("filter", arguments, {});
-  const Text text = to_text(evaluation.budget, subject);
-  evaluation.budget.scan(8 * text.size());  // some steps a character: case is looked up
+  const Text text = to_text(subject);
+  Rendering::scan(8 * text.size());  // some steps a character: case is looked up
   return Value(map(text));
 }
 
@@ -39,52 +39,50 @@ Text titled(const Text& text) {
   return result;
 }
 
-Value trim(Evaluation& evaluation, const Value& subject, const Arguments& arguments) {
+Value trim(const Value& subject, const Arguments& arguments) {
   const Bound bound("trim", arguments, {"chars"});
-  const Text text = to_text(evaluation.budget, subject);
+  const Text text = to_text(subject);
   std::optional<std::string_view> characters;
   if (!bound[0].is_none()) characters = bound.text(0).bytes();
-  return Value(strip(evaluation.budget, text, characters, Side::both));
+  return Value(strip(text, characters, Side::both));
 }
 
-Value replace_filter(Evaluation& evaluation, const Value& subject, const Arguments& arguments) {
+Value replace_filter(const Value& subject, const Arguments& arguments) {
   const Bound bound("replace", arguments, {"old", "new", "count"}, 2);
-  Budget& budget = evaluation.budget;
-  return Value(replace(budget, to_text(budget, subject), to_text(budget, bound[0]), to_text(budget, bound[1]),
+  return Value(replace(to_text(subject), to_text(bound[0]), to_text(bound[1]),
                        bound.optional_integer(2).value_or(-1)));
 }
 
-Value string_filter(Evaluation& evaluation, const Value& subject, const Arguments& arguments) {
+Value string_filter(const Value& subject, const Arguments& arguments) {
   Bound("string", arguments, {});
-  return subject.text() != nullptr ? subject : Value(to_text(evaluation.budget, subject));
+  return subject.text() != nullptr ? subject : Value(to_text(subject));
 }
 
-Value safe(Evaluation& evaluation, const Value& subject, const Arguments& arguments) {
+Value safe(const Value& subject, const Arguments& arguments) {
   Bound("safe", arguments, {});
-  Text text = to_text(evaluation.budget, subject);
+  Text text = to_text(subject);
   text.set_markup(true);
   return Value(std::move(text));
 }
 
-Value force_escape(Evaluation& evaluation, const Value& subject, const Arguments& arguments) {
+Value force_escape(const Value& subject, const Arguments& arguments) {
   Bound("escape", arguments, {});
   Text out;
-  append_html(out, to_text(evaluation.budget, subject));
+  append_html(out, to_text(subject));
   Text text = std::move(out);
   text.set_markup(true);
   return Value(std::move(text));
 }
 
-Value escape(Evaluation& evaluation, const Value& subject, const Arguments& arguments) {
+Value escape(const Value& subject, const Arguments& arguments) {
   if (subject.text() != nullptr && subject.text()->is_markup()) return subject;
-  return force_escape(evaluation, subject, arguments);
+  return force_escape(subject, arguments);
 }
 
-Value indent(Evaluation& evaluation, const Value& subject, const Arguments& arguments) {
+Value indent(const Value& subject, const Arguments& arguments) {
   const Bound bound("indent", arguments, {"width", "first", "blank"});
   const Text* text = subject.text();
   if (text == nullptr) fail<TemplateError>("indent: '{}', expected a text", subject.type_name());
-  Budget& budget = evaluation.budget;
   Text margin;
   if (const Text* given = bound[0].text()) {
     margin.append(*given);
@@ -93,7 +91,7 @@ Value indent(Evaluation& evaluation, const Value& subject, const Arguments& argu
   }
   Text closed = *text;
   closed.append("\n", Origin::source);  // so that a line break at the end makes a last, empty line
-  const Items lines = split_lines(budget, closed, false);
+  const Items lines = split_lines(closed, false);
   Text out;
   for (size_t i = 0; i < lines.size(); ++i) {
     const Text& line = *lines[i].text();
@@ -105,7 +103,7 @@ Value indent(Evaluation& evaluation, const Value& subject, const Arguments& argu
   return Value(std::move(out));
 }
 
-Value truncate(Evaluation& evaluation, const Value& subject, const Arguments& arguments) {
+Value truncate(const Value& subject, const Arguments& arguments) {
   const Bound bound("truncate", arguments, {"length", "killwords", "end", "leeway"});
   const Text* text = subject.text();
   if (text == nullptr) fail<TemplateError>("truncate: '{}', expected a text", subject.type_name());
@@ -120,24 +118,22 @@ Value truncate(Evaluation& evaluation, const Value& subject, const Arguments& ar
   if (size <= length || size - length <= leeway) return subject;
   const Value head = get_slice(subject, Value(), Value(length - end_length), Value());
   Text out;
-  out.append(bound.truth(1, false) ? *head.text()
-                                   : *split(evaluation.budget, *head.text(), " ", 1, true).front().text());
+  out.append(bound.truth(1, false) ? *head.text() : *split(*head.text(), " ", 1, true).front().text());
   out.append(end);
   return Value(std::move(out));
 }
 
-Value center(Evaluation& evaluation, const Value& subject, const Arguments& arguments) {
+Value center(const Value& subject, const Arguments& arguments) {
   const Bound bound("center", arguments, {"width"});
-  return Value(pad(evaluation.budget, to_text(evaluation.budget, subject), bound.integer(0, 80), Text(" "),
-                   Align::center));
+  return Value(pad(to_text(subject), bound.integer(0, 80), Text(" "), Align::center));
 }
 
-Value wordcount(Evaluation& evaluation, const Value& subject, const Arguments& arguments) {
+Value wordcount(const Value& subject, const Arguments& arguments) {
   Bound("wordcount", arguments, {});
-  const Text text = to_text(evaluation.budget, subject);
+  const Text text = to_text(subject);
   int64_t count = 0;
   bool inside = false;
-  evaluation.budget.scan(4 * text.size());
+  Rendering::scan(4 * text.size());
   for_each_character(text.bytes(), [&](char32_t c, size_t, size_t) {
     const bool in_word = is_word(c);
     count += in_word && !inside ? 1 : 0;
@@ -146,19 +142,19 @@ Value wordcount(Evaluation& evaluation, const Value& subject, const Arguments& a
   return Value(count);
 }
 
-Value format_filter(Evaluation& evaluation, const Value& subject, const Arguments& arguments) {
+Value format_filter(const Value& subject, const Arguments& arguments) {
   if (!arguments.positional.empty() && !arguments.named.empty())
     fail<TemplateError>("format: positional and named arguments together, expected one kind");
-  const Text text = to_text(evaluation.budget, subject);
-  if (arguments.named.empty()) return format_percent(evaluation, text, make_tuple(arguments.positional));
+  const Text text = to_text(subject);
+  if (arguments.named.empty()) return format_percent(text, make_tuple(arguments.positional));
   Dict dict;
   for (const auto& [name, value] : arguments.named)
     dict.set(Text(name), value);
-  return format_percent(evaluation, text, make_dict(std::move(dict)));
+  return format_percent(text, make_dict(std::move(dict)));
 }
 
 /// Hugging Face's tojson, which differs from Jinja's in its parameters and in not escaping HTML.
-Value tojson(Evaluation& evaluation, const Value& subject, const Arguments& arguments) {
+Value tojson(const Value& subject, const Arguments& arguments) {
   const Bound bound("tojson", arguments, {"ensure_ascii", "indent", "separators", "sort_keys"});
   JsonStyle style;
   style.ensure_ascii = bound.truth(0, false);
@@ -173,13 +169,13 @@ Value tojson(Evaluation& evaluation, const Value& subject, const Arguments& argu
     style.indent = std::move(spaces);
   }
   if (!bound[2].is_none()) {
-    const Items separators = to_items(evaluation, bound[2]);
+    const Items separators = to_items(bound[2]);
     if (separators.size() != 2 || separators[0].text() == nullptr || separators[1].text() == nullptr)
       fail<TemplateError>("tojson: separators are not two texts");
     style.item_separator = *separators[0].text();
     style.key_separator = *separators[1].text();
   }
-  return Value(to_json(evaluation.budget, subject, style));
+  return Value(to_json(subject, style));
 }
 
 }  // namespace

@@ -12,8 +12,7 @@ namespace {
 
 class BraceFormatter {
  public:
-  BraceFormatter(Evaluation& evaluation, const Text& format, const Arguments& arguments)
-      : evaluation_(evaluation), format_(format), arguments_(arguments) {}
+  BraceFormatter(const Text& format, const Arguments& arguments) : format_(format), arguments_(arguments) {}
 
   Value run() {
     const std::string_view bytes = format_.bytes();
@@ -45,20 +44,19 @@ class BraceFormatter {
     const size_t mark = std::min(path.find('!'), path.size());
     const std::string_view conversion = mark < path.size() ? path.substr(mark + 1) : std::string_view();
     const Value value = read(path.substr(0, mark));
-    Budget& budget = evaluation_.budget;
     if (conversion == "r") {
       Text quoted;
-      print_repr(quoted, budget, value);
-      out_.append(format_string(budget, quoted, parse_format_spec(spec)));
+      print_repr(quoted, value);
+      out_.append(format_string(quoted, parse_format_spec(spec)));
     } else if (!conversion.empty() && conversion != "s") {
       fail<TemplateError>("format(): conversion '{}', expected r or s", printable(conversion));
     } else if (value.is_number() && !spec.empty() && conversion.empty()) {
-      out_.append(format_number(budget, value, parse_format_spec(spec)));
+      out_.append(format_number(value, parse_format_spec(spec)));
     } else if (value.text() != nullptr || conversion == "s") {
-      out_.append(format_string(budget, to_text(budget, value), parse_format_spec(spec)));
+      out_.append(format_string(to_text(value), parse_format_spec(spec)));
     } else {
       if (!spec.empty()) fail<TemplateError>("format(): a specification for '{}'", value.type_name());
-      print(out_, budget, value);
+      print(out_, value);
     }
   }
 
@@ -73,8 +71,7 @@ class BraceFormatter {
       const size_t stop = std::min(path.find_first_of(attribute ? ".[" : "]"), path.size());
       const std::string_view name = path.substr(0, stop);
       if (!attribute && stop == path.size()) fail<TemplateError>("format(): no ']' behind '['");
-      value =
-          attribute ? get_attribute(evaluation_, value, name) : get_item(evaluation_, value, key_of(name));
+      value = attribute ? get_attribute(value, name) : get_item(value, key_of(name));
       path.remove_prefix(attribute ? stop : stop + 1);
     }
     return value;
@@ -108,7 +105,6 @@ class BraceFormatter {
     fail<TemplateError>("format(): no argument named '{}'", printable(name));
   }
 
-  Evaluation& evaluation_;
   const Text& format_;
   const Arguments& arguments_;
   Text out_;
@@ -117,8 +113,8 @@ class BraceFormatter {
 
 }  // namespace
 
-Value format_braces(Evaluation& evaluation, const Value& format, const Arguments& arguments) {
-  return BraceFormatter(evaluation, *format.text(), arguments).run();
+Value format_braces(const Value& format, const Arguments& arguments) {
+  return BraceFormatter(*format.text(), arguments).run();
 }
 
 }  // namespace minfer::jinja

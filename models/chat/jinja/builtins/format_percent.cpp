@@ -11,8 +11,7 @@ namespace {
 
 class PercentFormatter {
  public:
-  PercentFormatter(Evaluation& evaluation, const Text& format, const Value& arguments)
-      : evaluation_(evaluation), format_(format), arguments_(arguments) {
+  PercentFormatter(const Text& format, const Value& arguments) : format_(format), arguments_(arguments) {
     const Sequence* sequence = arguments.sequence();
     if (sequence != nullptr && sequence->kind != Sequence::Kind::list) {
       values_ = sequence->items;
@@ -121,19 +120,18 @@ class PercentFormatter {
   }
 
   void write_text(const Value& value, FormatSpec spec) {
-    Budget& budget = evaluation_.budget;
     Text text;
     if (spec.type == 'r') {
       Text quoted;
-      print_repr(quoted, budget, value);
+      print_repr(quoted, value);
       text = std::move(quoted);
     } else if (spec.type == 'c') {
       text = character(value);
     } else {
-      text = to_text(budget, value);
+      text = to_text(value);
     }
     spec.type = 's';
-    out_.append(format_string(budget, text, spec));
+    out_.append(format_string(text, spec));
   }
 
   static Text character(const Value& value) {
@@ -156,15 +154,14 @@ class PercentFormatter {
     if (whole && value.real() != nullptr) {
       if (!(std::abs(*value.real()) < 0x1p63))
         fail<TemplateError>("%d: {} does not fit into 64 bits", *value.real());
-      out_.append(format_number(evaluation_.budget, Value(static_cast<int64_t>(*value.real())), spec));
+      out_.append(format_number(Value(static_cast<int64_t>(*value.real())), spec));
       return;
     }
     if (spec.type == '%' || spec.type == '\0' || spec.type == 'n' || spec.type == 'b')
       fail<TemplateError>("%: expected a type of conversion");
-    out_.append(format_number(evaluation_.budget, value, spec));
+    out_.append(format_number(value, spec));
   }
 
-  Evaluation& evaluation_;
   const Text& format_;
   const Value& arguments_;
   Text out_;
@@ -176,8 +173,8 @@ class PercentFormatter {
 
 }  // namespace
 
-Value format_percent(Evaluation& evaluation, const Text& format, const Value& arguments) {
-  return PercentFormatter(evaluation, format, arguments).run();
+Value format_percent(const Text& format, const Value& arguments) {
+  return PercentFormatter(format, arguments).run();
 }
 
 }  // namespace minfer::jinja

@@ -9,30 +9,30 @@
 namespace minfer::jinja {
 namespace {
 
-Value dict_get(Evaluation& evaluation, const Value& self, const Arguments& arguments) {
+Value dict_get(const Value& self, const Arguments& arguments) {
   const Bound bound("get", arguments, {"", ""}, 1);
-  const Value* found = self.dict()->find(evaluation.budget, bound[0]);
+  const Value* found = self.dict()->find(bound[0]);
   return found != nullptr ? *found : bound[1];
 }
 
 template <ViewKind kind>
-Value dict_view(Evaluation&, const Value& self, const Arguments& arguments) {
+Value dict_view(const Value& self, const Arguments& arguments) {
   Bound("keys, values or items", arguments, {});
   return make_dict_view(self, kind);
 }
 
-Value copy(Evaluation&, const Value& self, const Arguments& arguments) {
+Value copy(const Value& self, const Arguments& arguments) {
   Bound("copy", arguments, {});
   return self;
 }
 
-Value list_count(Evaluation& evaluation, const Value& self, const Arguments& arguments) {
+Value list_count(const Value& self, const Arguments& arguments) {
   const Bound bound("count", arguments, {""}, 1);
   return Value(static_cast<int64_t>(std::ranges::count_if(
-      self.sequence()->items, [&](const Value& item) { return equals(evaluation.budget, item, bound[0]); })));
+      self.sequence()->items, [&](const Value& item) { return equals(item, bound[0]); })));
 }
 
-Value list_index(Evaluation& evaluation, const Value& self, const Arguments& arguments) {
+Value list_index(const Value& self, const Arguments& arguments) {
   const Bound bound("index", arguments, {"", "", ""}, 1);
   const Items& items = self.sequence()->items;
   const auto length = static_cast<int64_t>(items.size());
@@ -40,7 +40,7 @@ Value list_index(Evaluation& evaluation, const Value& self, const Arguments& arg
     return std::clamp<int64_t>(at < 0 ? std::max(at, -length) + length : at, 0, length);
   };
   for (int64_t i = clip(bound.integer(1, 0)); i < clip(bound.integer(2, length)); ++i)
-    if (equals(evaluation.budget, items[static_cast<size_t>(i)], bound[0])) return Value(i);
+    if (equals(items[static_cast<size_t>(i)], bound[0])) return Value(i);
   fail<TemplateError>("index(): the value is not in the list");
 }
 
@@ -70,9 +70,7 @@ std::optional<Value> find_method(const Value& object, std::string_view name) {
   if (found == methods.end()) return std::nullopt;
   return make_function(
       found->first,
-      [object, method = found->second](Evaluation& evaluation, const Arguments& arguments) {
-        return method(evaluation, object, arguments);
-      },
+      [object, method = found->second](const Arguments& arguments) { return method(object, arguments); },
       object.depth() + 1);
 }
 

@@ -12,7 +12,7 @@ namespace {
 
 /// A test without arguments.
 template <auto is>
-bool plain(Evaluation&, const Value& subject, const Arguments& arguments) {
+bool plain(const Value& subject, const Arguments& arguments) {
   Bound("test", arguments, {});
   return is(subject);
 }
@@ -28,52 +28,52 @@ bool is_callable(const Value& value) {
 }
 
 template <bool (*is_wanted)(char32_t)>
-bool cased(Evaluation& evaluation, const Value& subject, const Arguments& arguments) {
+bool cased(const Value& subject, const Arguments& arguments) {
   Bound("test", arguments, {});
-  return has_case(to_text(evaluation.budget, subject), is_wanted);
+  return has_case(to_text(subject), is_wanted);
 }
 
 template <int divisor, int rest>
-bool leaves(Evaluation& evaluation, const Value& subject, const Arguments& arguments) {
+bool leaves(const Value& subject, const Arguments& arguments) {
   Bound("test", arguments, {});
-  const Value left = apply(evaluation, BinaryOp::modulo, subject, Value(int64_t{divisor}));
-  return equals(evaluation.budget, left, Value(int64_t{rest}));
+  const Value left = apply(BinaryOp::modulo, subject, Value(int64_t{divisor}));
+  return equals(left, Value(int64_t{rest}));
 }
 
-bool is_divisible(Evaluation& evaluation, const Value& subject, const Arguments& arguments) {
+bool is_divisible(const Value& subject, const Arguments& arguments) {
   const Bound bound("divisibleby", arguments, {"num"}, 1);
-  const Value left = apply(evaluation, BinaryOp::modulo, subject, bound[0]);
-  return equals(evaluation.budget, left, Value(int64_t{0}));
+  const Value left = apply(BinaryOp::modulo, subject, bound[0]);
+  return equals(left, Value(int64_t{0}));
 }
 
-bool is_same(Evaluation& evaluation, const Value& subject, const Arguments& arguments) {
+bool is_same(const Value& subject, const Arguments& arguments) {
   const Bound bound("sameas", arguments, {"other"}, 1);
   if (subject.identity() != nullptr || bound[0].identity() != nullptr)
     return subject.identity() == bound[0].identity();
-  return subject.type_name() == bound[0].type_name() && equals(evaluation.budget, subject, bound[0]);
+  return subject.type_name() == bound[0].type_name() && equals(subject, bound[0]);
 }
 
-bool is_in(Evaluation& evaluation, const Value& subject, const Arguments& arguments) {
-  return contains(evaluation, Bound("in", arguments, {"seq"}, 1)[0], subject);
+bool is_in(const Value& subject, const Arguments& arguments) {
+  return contains(Bound("in", arguments, {"seq"}, 1)[0], subject);
 }
 
-bool is_equal(Evaluation& evaluation, const Value& subject, const Arguments& arguments) {
-  return equals(evaluation.budget, subject, Bound("eq", arguments, {""}, 1)[0]);
+bool is_equal(const Value& subject, const Arguments& arguments) {
+  return equals(subject, Bound("eq", arguments, {""}, 1)[0]);
 }
-bool is_unequal(Evaluation& evaluation, const Value& subject, const Arguments& arguments) {
-  return !equals(evaluation.budget, subject, Bound("ne", arguments, {""}, 1)[0]);
+bool is_unequal(const Value& subject, const Arguments& arguments) {
+  return !equals(subject, Bound("ne", arguments, {""}, 1)[0]);
 }
-bool is_less(Evaluation& evaluation, const Value& subject, const Arguments& arguments) {
-  return ordered(evaluation.budget, subject, "<", Bound("lt", arguments, {""}, 1)[0]);
+bool is_less(const Value& subject, const Arguments& arguments) {
+  return ordered(subject, "<", Bound("lt", arguments, {""}, 1)[0]);
 }
-bool is_at_most(Evaluation& evaluation, const Value& subject, const Arguments& arguments) {
-  return ordered(evaluation.budget, subject, "<=", Bound("le", arguments, {""}, 1)[0]);
+bool is_at_most(const Value& subject, const Arguments& arguments) {
+  return ordered(subject, "<=", Bound("le", arguments, {""}, 1)[0]);
 }
-bool is_greater(Evaluation& evaluation, const Value& subject, const Arguments& arguments) {
-  return ordered(evaluation.budget, subject, ">", Bound("gt", arguments, {""}, 1)[0]);
+bool is_greater(const Value& subject, const Arguments& arguments) {
+  return ordered(subject, ">", Bound("gt", arguments, {""}, 1)[0]);
 }
-bool is_at_least(Evaluation& evaluation, const Value& subject, const Arguments& arguments) {
-  return ordered(evaluation.budget, subject, ">=", Bound("ge", arguments, {""}, 1)[0]);
+bool is_at_least(const Value& subject, const Arguments& arguments) {
+  return ordered(subject, ">=", Bound("ge", arguments, {""}, 1)[0]);
 }
 
 }  // namespace

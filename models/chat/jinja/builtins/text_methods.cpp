@@ -11,42 +11,42 @@ namespace minfer::jinja {
 namespace {
 
 template <Text (*map)(const Text&)>
-Value mapped_text(Evaluation& evaluation, const Value& self, const Arguments& arguments) {
+Value mapped_text(const Value& self, const Arguments& arguments) {
   Bound("method", arguments, {});
-  evaluation.budget.scan(8 * self.text()->size());  // some steps a character: case is looked up
+  Rendering::scan(8 * self.text()->size());  // some steps a character: case is looked up
   return Value(map(*self.text()));
 }
 
 template <Side side>
-Value stripped(Evaluation& evaluation, const Value& self, const Arguments& arguments) {
+Value stripped(const Value& self, const Arguments& arguments) {
   const Bound bound("strip", arguments, {""});
   std::optional<std::string_view> characters;
   if (!bound[0].is_none()) characters = bound.text(0).bytes();
-  return Value(strip(evaluation.budget, *self.text(), characters, side));
+  return Value(strip(*self.text(), characters, side));
 }
 
 template <bool from_right>
-Value split_method(Evaluation& evaluation, const Value& self, const Arguments& arguments) {
+Value split_method(const Value& self, const Arguments& arguments) {
   const Bound bound("split", arguments, {"sep", "maxsplit"});
   const int64_t count = bound.integer(1, -1);
   if (bound[0].is_none()) return make_list(split_words(*self.text(), count, from_right));
   const Text& separator = bound.text(0);
   if (separator.empty()) fail<TemplateError>("split(): an empty separator");
-  return make_list(split(evaluation.budget, *self.text(), separator.bytes(), count, from_right));
+  return make_list(split(*self.text(), separator.bytes(), count, from_right));
 }
 
-Value splitlines(Evaluation& evaluation, const Value& self, const Arguments& arguments) {
+Value splitlines(const Value& self, const Arguments& arguments) {
   const Bound bound("splitlines", arguments, {"keepends"});
-  return make_list(split_lines(evaluation.budget, *self.text(), bound.truth(0, false)));
+  return make_list(split_lines(*self.text(), bound.truth(0, false)));
 }
 
 template <bool from_right>
-Value partition(Evaluation& evaluation, const Value& self, const Arguments& arguments) {
+Value partition(const Value& self, const Arguments& arguments) {
   const Bound bound("partition", arguments, {""}, 1);
   const Text& text = *self.text();
   const Text& separator = bound.text(0);
   if (separator.empty()) fail<TemplateError>("partition(): an empty separator");
-  evaluation.budget.scan(text.size());
+  Rendering::scan(text.size());
   const size_t found = from_right ? find_last_bytes(text.bytes(), separator.bytes())
                                   : find_bytes(text.bytes(), separator.bytes());
   if (found == std::string_view::npos)
@@ -57,17 +57,17 @@ Value partition(Evaluation& evaluation, const Value& self, const Arguments& argu
                      Value(text.substr(behind, text.size() - behind))});
 }
 
-Value replace_method(Evaluation& evaluation, const Value& self, const Arguments& arguments) {
+Value replace_method(const Value& self, const Arguments& arguments) {
   const Bound bound("replace", arguments, {"", "", ""}, 2);
-  return Value(replace(evaluation.budget, *self.text(), bound.text(0), bound.text(1), bound.integer(2, -1)));
+  return Value(replace(*self.text(), bound.text(0), bound.text(1), bound.integer(2, -1)));
 }
 
-Value join_with(Evaluation& evaluation, const Value& self, const Arguments& arguments) {
+Value join_with(const Value& self, const Arguments& arguments) {
   const Bound bound("join", arguments, {""}, 1);
   const std::shared_ptr<Iterator> iterator = iterate(bound[0]);
   Text out;
   bool any = false;
-  while (const std::optional<Value> item = iterator->next(evaluation)) {
+  while (const std::optional<Value> item = iterator->next()) {
     if (item->text() == nullptr)
       fail<TemplateError>("join(): an element is a '{}', expected a text", item->type_name());
     if (any) out.append(*self.text());
@@ -103,7 +103,7 @@ Window find_window(const Text& text, const Bound& bound, size_t at) {
 }
 
 template <bool at_end>
-Value affix(Evaluation&, const Value& self, const Arguments& arguments) {
+Value affix(const Value& self, const Arguments& arguments) {
   const Bound bound(at_end ? "endswith" : "startswith", arguments, {"", "", ""}, 1);
   const Window window = find_window(*self.text(), bound, 1);
   const std::string_view text =
@@ -124,11 +124,11 @@ Value affix(Evaluation&, const Value& self, const Arguments& arguments) {
 enum class Missing { minus_one, error };
 
 template <bool from_right, Missing missing>
-Value find_method(Evaluation& evaluation, const Value& self, const Arguments& arguments) {
+Value find_method(const Value& self, const Arguments& arguments) {
   const Bound bound("find or index", arguments, {"", "", ""}, 1);
   const Text& text = *self.text();
   const Text& part = bound.text(0);
-  evaluation.budget.scan(text.size());
+  Rendering::scan(text.size());
   const Window window = find_window(text, bound, 1);
   const std::string_view inside =
       std::string_view(text.bytes()).substr(window.begin, window.end - window.begin);
@@ -142,11 +142,11 @@ Value find_method(Evaluation& evaluation, const Value& self, const Arguments& ar
   return Value(int64_t{-1});
 }
 
-Value count(Evaluation& evaluation, const Value& self, const Arguments& arguments) {
+Value count(const Value& self, const Arguments& arguments) {
   const Bound bound("count", arguments, {"", "", ""}, 1);
   const Text& text = *self.text();
   const Text& part = bound.text(0);
-  evaluation.budget.scan(text.size());
+  Rendering::scan(text.size());
   const Window window = find_window(text, bound, 1);
   if (!window.exists) return Value(int64_t{0});
   const std::string_view inside =
@@ -155,14 +155,14 @@ Value count(Evaluation& evaluation, const Value& self, const Arguments& argument
   int64_t number = 0;
   for (size_t at = find_bytes(inside, part.bytes()); at != std::string_view::npos;
        at = find_bytes(inside, part.bytes(), at + part.size())) {
-    evaluation.budget.step();
+    Rendering::step();
     ++number;
   }
   return Value(number);
 }
 
 template <bool at_end>
-Value without_affix(Evaluation&, const Value& self, const Arguments& arguments) {
+Value without_affix(const Value& self, const Arguments& arguments) {
   const Bound bound(at_end ? "removesuffix" : "removeprefix", arguments, {""}, 1);
   const Text& text = *self.text();
   const std::string_view affix = bound.text(0).bytes();
@@ -171,22 +171,22 @@ Value without_affix(Evaluation&, const Value& self, const Arguments& arguments) 
 }
 
 template <Align align>
-Value padded(Evaluation& evaluation, const Value& self, const Arguments& arguments) {
+Value padded(const Value& self, const Arguments& arguments) {
   const Bound bound("ljust, rjust or center", arguments, {"", ""}, 1);
   const Text fill = bound.has(1) ? bound.text(1) : Text(" ");
   if (count_characters(fill.bytes()) != 1)
     fail<TemplateError>("ljust(), rjust() or center(): expected one character to fill with");
-  return Value(pad(evaluation.budget, *self.text(), bound.integer(0, 0), fill, align));
+  return Value(pad(*self.text(), bound.integer(0, 0), fill, align));
 }
 
-Value zfill(Evaluation& evaluation, const Value& self, const Arguments& arguments) {
+Value zfill(const Value& self, const Arguments& arguments) {
   const Bound bound("zfill", arguments, {""}, 1);
   const Text& text = *self.text();
   const bool is_signed = text.bytes().starts_with('-') || text.bytes().starts_with('+');
   const size_t sign = is_signed ? 1 : 0;
   Text out;
   out.append(text, 0, sign);
-  out.append(pad(evaluation.budget, text.substr(sign, text.size() - sign),
+  out.append(pad(text.substr(sign, text.size() - sign),
                  std::max<int64_t>(bound.integer(0, 0), 0) - static_cast<int64_t>(sign), Text("0"),
                  Align::right));
   return Value(std::move(out));
@@ -194,7 +194,7 @@ Value zfill(Evaluation& evaluation, const Value& self, const Arguments& argument
 
 /// All characters are of a kind, and there is one.
 template <bool (*is_kind)(char32_t)>
-Value all(Evaluation&, const Value& self, const Arguments& arguments) {
+Value all(const Value& self, const Arguments& arguments) {
   Bound("method", arguments, {});
   bool holds = !self.text()->empty();
   for_each_character(self.text()->bytes(), [&](char32_t c, size_t, size_t) { holds = holds && is_kind(c); });
@@ -206,12 +206,12 @@ bool is_alphanumeric(char32_t c) {
 }
 
 template <bool (*is_wanted)(char32_t)>
-Value cased(Evaluation&, const Value& self, const Arguments& arguments) {
+Value cased(const Value& self, const Arguments& arguments) {
   Bound("method", arguments, {});
   return Value(has_case(*self.text(), is_wanted));
 }
 
-Value isascii(Evaluation&, const Value& self, const Arguments& arguments) {
+Value isascii(const Value& self, const Arguments& arguments) {
   Bound("isascii", arguments, {});
   return Value(is_ascii(self.text()->bytes()));
 }

@@ -36,10 +36,10 @@ Vector<Stretch> find_words(const Text& text) {
 
 }  // namespace
 
-Text strip(Budget& budget, const Text& text, const std::optional<std::string_view>& characters, Side side) {
+Text strip(const Text& text, const std::optional<std::string_view>& characters, Side side) {
   std::u32string set;
   if (characters) for_each_character(*characters, [&](char32_t c, size_t, size_t) { set += c; });
-  budget.step(text.size() * set.size() / 64);
+  Rendering::step(text.size() * set.size() / 64);
   const auto stripped = [&](char32_t c) {
     return characters ? set.find(c) != std::u32string::npos : is_space(c);
   };
@@ -57,15 +57,15 @@ Text strip(Budget& budget, const Text& text, const std::optional<std::string_vie
   return result;
 }
 
-Text replace(Budget& budget, const Text& text, const Text& old, const Text& replacement, int64_t count) {
-  budget.scan(text.size());
+Text replace(const Text& text, const Text& old, const Text& replacement, int64_t count) {
+  Rendering::scan(text.size());
   Text out;
   size_t done = 0;
   size_t from = 0;
   for (int64_t i = 0; i != count; ++i) {
     const size_t found = find_bytes(text.bytes(), old.bytes(), from);
     if (found == std::string_view::npos) break;
-    budget.step();
+    Rendering::step();
     out.append(text, done, found - done);
     out.append(replacement);
     done = found + old.size();
@@ -87,15 +87,15 @@ size_t find_last_bytes(std::string_view text, std::string_view part) {
   return found == std::string_view::npos ? found : text.size() - found - part.size();
 }
 
-Items split(Budget& budget, const Text& text, std::string_view separator, int64_t count, bool from_right) {
-  budget.scan(text.size());
+Items split(const Text& text, std::string_view separator, int64_t count, bool from_right) {
+  Rendering::scan(text.size());
   Vector<size_t> cuts;  // where separators begin
   std::string_view rest = text.bytes();
   size_t from = 0;
   while (static_cast<int64_t>(cuts.size()) != count) {
     const size_t found = from_right ? find_last_bytes(rest, separator) : find_bytes(rest, separator, from);
     if (found == std::string_view::npos) break;
-    budget.scan(from_right ? rest.size() : 0);
+    Rendering::scan(from_right ? rest.size() : 0);
     cuts.push_back(found);
     from = found + separator.size();
     if (from_right) rest = rest.substr(0, found);
@@ -128,8 +128,8 @@ Items split_words(const Text& text, int64_t count, bool from_right) {
   return items;
 }
 
-Items split_lines(Budget& budget, const Text& text, bool keep_ends) {
-  budget.scan(text.size());
+Items split_lines(const Text& text, bool keep_ends) {
+  Rendering::scan(text.size());
   const std::string_view bytes = text.bytes();
   Items lines;
   size_t line = 0;
@@ -146,8 +146,8 @@ Items split_lines(Budget& budget, const Text& text, bool keep_ends) {
   return lines;
 }
 
-Text pad(Budget& budget, const Text& text, int64_t width, const Text& fill, Align align) {
-  budget.scan(text.size());
+Text pad(const Text& text, int64_t width, const Text& fill, Align align) {
+  Rendering::scan(text.size());
   const auto length = static_cast<int64_t>(count_characters(text.bytes()));
   const int64_t missing = width > length ? width - length : 0;
   const int64_t left = align == Align::left    ? 0

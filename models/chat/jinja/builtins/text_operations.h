@@ -3,7 +3,7 @@
 #include <optional>
 #include <string_view>
 
-#include "models/chat/jinja/evaluation.h"
+#include "models/chat/jinja/value/object.h"
 
 namespace minfer::jinja {
 
@@ -12,23 +12,23 @@ namespace minfer::jinja {
 enum class Side { left, right, both };
 
 /// The text without the characters of `characters` (white space if absent) at its ends.
-Text strip(Budget& budget, const Text& text, const std::optional<std::string_view>& characters, Side side);
+Text strip(const Text& text, const std::optional<std::string_view>& characters, Side side);
 
 /// Replaces the first `count` occurrences of `old`; negative: all. An empty `old` matches between all characters.
-Text replace(Budget& budget, const Text& text, const Text& old, const Text& replacement, int64_t count);
+Text replace(const Text& text, const Text& old, const Text& replacement, int64_t count);
 
 /// Lists of texts: cut at `separator`, which is not empty, or at white space; at most `count` cuts unless
 /// negative, from the left or the right.
-Items split(Budget& budget, const Text& text, std::string_view separator, int64_t count, bool from_right);
+Items split(const Text& text, std::string_view separator, int64_t count, bool from_right);
 Items split_words(const Text& text, int64_t count, bool from_right);
-Items split_lines(Budget& budget, const Text& text, bool keep_ends);
+Items split_lines(const Text& text, bool keep_ends);
 
 /// The last position of `part`, in time linear in both; npos if there is none.
 size_t find_last_bytes(std::string_view text, std::string_view part);
 
 /// With `fill` around it up to `width` characters.
 enum class Align { left, right, center };
-Text pad(Budget& budget, const Text& text, int64_t width, const Text& fill, Align align);
+Text pad(const Text& text, int64_t width, const Text& fill, Align align);
 
 /// True if there is a letter with case, and all such letters satisfy `is_wanted`.
 bool has_case(const Text& text, bool (*is_wanted)(char32_t));

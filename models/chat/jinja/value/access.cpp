@@ -26,14 +26,14 @@ bool changes_its_object(const Value& object, std::string_view method) {
 }
 
 /// The attribute that Python's getattr finds; no value if there is none.
-std::optional<Value> find_attribute(Evaluation& evaluation, const Value& object, std::string_view name) {
+std::optional<Value> find_attribute(const Value& object, std::string_view name) {
   const bool internal = name.starts_with("__") && name.ends_with("__");
   if (internal || changes_its_object(object, name))
     return Value::undefined(
         fmt::format("access to attribute '{}' of '{}' is unsafe", printable(name), object.type_name()));
   std::optional<Value> found;
   if (const std::shared_ptr<Object> thing = object.object()) {
-    found = thing->attribute(evaluation, name);
+    found = thing->attribute(name);
   } else {
     const Sequence* sequence = object.sequence();
     if (sequence != nullptr && sequence->kind == Sequence::Kind::group) {
@@ -122,7 +122,7 @@ Value slice_text(const Text& text, const Value& begin, const Value& end, const V
     out.append(text, border(first), border(first + positions.count) - border(first));
     return Value(std::move(out));
   }
-  Budget::charge(positions.count / 8);
+  Rendering::step(positions.count / 8);
   for (size_t i = 0; i < positions.count; ++i) {
     const size_t at = positions.at(i);
     out.append(text, border(at), border(at + 1) - border(at));
@@ -132,27 +132,27 @@ Value slice_text(const Text& text, const Value& begin, const Value& end, const V
 
 }  // namespace
 
-Value get_attribute(Evaluation& evaluation, const Value& object, std::string_view name) {
+Value get_attribute(const Value& object, std::string_view name) {
   object.require_defined();
-  if (const std::optional<Value> found = find_attribute(evaluation, object, name)) return *found;
+  if (const std::optional<Value> found = find_attribute(object, name)) return *found;
   if (const Dict* dict = object.dict()) {
     if (const Value* found = dict->find(name)) return *found;
   }
   return missing(object, "attribute", name);
 }
 
-Value get_item(Evaluation& evaluation, const Value& object, const Value& key) {
+Value get_item(const Value& object, const Value& key) {
   object.require_defined();
   if (const Dict* dict = object.dict()) {
     const bool hashable =
         key.dict() == nullptr && (key.sequence() == nullptr || key.sequence()->kind != Sequence::Kind::list);
-    const Value* found = hashable ? dict->find(evaluation.budget, key) : nullptr;
+    const Value* found = hashable ? dict->find(key) : nullptr;
     if (found != nullptr) return *found;
   } else if (const std::optional<int64_t> index = key.integer()) {
     if (std::optional<Value> found = find_position(object, *index)) return *found;
   }
   if (const Text* name = key.text()) {
-    if (std::optional<Value> found = find_attribute(evaluation, object, name->bytes())) return *found;
+    if (std::optional<Value> found = find_attribute(object, name->bytes())) return *found;
     return missing(object, "attribute", name->bytes());
   }
   return missing(object, "element", key.integer() ? fmt::format("{}", *key.integer()) : key.type_name());

@@ -10,7 +10,7 @@ namespace {
 
 class JsonPrinter {
  public:
-  JsonPrinter(Budget& budget, const JsonStyle& style) : budget_(budget), style_(style) {}
+  explicit JsonPrinter(const JsonStyle& style) : style_(style) {}
 
   Text print(const Value& value) {
     print_value(value, 0);
@@ -19,8 +19,8 @@ class JsonPrinter {
 
  private:
   void print_value(const Value& value, size_t level) {
-    const Budget::Level nested(budget_);
-    budget_.step();
+    const Rendering::Level nested;
+    Rendering::step();
     if (const Text* text = value.text()) {
       print_string(*text);
     } else if (const Sequence* sequence = value.sequence()) {
@@ -61,9 +61,8 @@ class JsonPrinter {
     for (const Dict::Entry& entry : dict.entries())
       entries.push_back(&entry);
     if (style_.sort_keys) {
-      std::ranges::stable_sort(entries, [&](const Dict::Entry* a, const Dict::Entry* b) {
-        return ordered(budget_, a->key, "<", b->key);
-      });
+      std::ranges::stable_sort(
+          entries, [&](const Dict::Entry* a, const Dict::Entry* b) { return ordered(a->key, "<", b->key); });
     }
     out_.append("{");
     bool first = true;
@@ -117,15 +116,14 @@ class JsonPrinter {
     return fmt::format("\\u{:04x}\\u{:04x}", 0xD800 + ((code - 0x10000) >> 10), 0xDC00 + (code & 0x3FF));
   }
 
-  Budget& budget_;
   const JsonStyle& style_;
   Text out_;
 };
 
 }  // namespace
 
-Text to_json(Budget& budget, const Value& value, const JsonStyle& style) {
-  return JsonPrinter(budget, style).print(value);
+Text to_json(const Value& value, const JsonStyle& style) {
+  return JsonPrinter(style).print(value);
 }
 
 }  // namespace minfer::jinja

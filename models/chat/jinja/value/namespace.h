@@ -1,6 +1,6 @@
 #pragma once
 
-#include "models/chat/jinja/evaluation.h"
+#include "models/chat/jinja/value/object.h"
 
 namespace minfer::jinja {
 
@@ -9,7 +9,7 @@ class Namespace : public Object {
  public:
   explicit Namespace(Dict attributes) : attributes_(std::move(attributes)) {}
   std::string_view type_name() const override { return "Namespace"; }
-  std::optional<Value> attribute(Evaluation&, std::string_view name) override {
+  std::optional<Value> attribute(std::string_view name) override {
     const Value* found = attributes_.find(name);
     return found == nullptr ? std::nullopt : std::optional<Value>(*found);
   }
@@ -21,8 +21,10 @@ class Namespace : public Object {
   Dict attributes_;
 };
 
-inline std::shared_ptr<Namespace> make_namespace(Evaluation& evaluation, Dict attributes) {
-  return evaluation.keep(make_counted<Namespace>(std::move(attributes)));
+inline std::shared_ptr<Namespace> make_namespace(Dict attributes) {
+  auto made = make_counted<Namespace>(std::move(attributes));
+  Rendering::keep(made);
+  return made;
 }
 
 }  // namespace minfer::jinja

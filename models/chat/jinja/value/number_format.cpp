@@ -172,7 +172,7 @@ FormatSpec parse_format_spec(std::string_view text) {
   return spec;
 }
 
-Text format_number(Budget& budget, const Value& value, const FormatSpec& spec) {
+Text format_number(const Value& value, const FormatSpec& spec) {
   if (spec.precision.value_or(0) > kMaxPrecision)
     fail<TemplateError>("a number with {} digits, expected at most {}", *spec.precision, kMaxPrecision);
   const bool as_real =
@@ -188,15 +188,15 @@ Text format_number(Budget& budget, const Value& value, const FormatSpec& spec) {
   Text out;
   if (spec.align == '=') {
     out.append(front);
-    out.append(pad(budget, Text(number.digits), spec.width - static_cast<int64_t>(front.size()),
-                   Text(spec.fill), Align::right));
+    out.append(pad(Text(number.digits), spec.width - static_cast<int64_t>(front.size()), Text(spec.fill),
+                   Align::right));
     return out;
   }
   const Align align = spec.align == '<' ? Align::left : spec.align == '^' ? Align::center : Align::right;
-  return pad(budget, Text(front + number.digits), spec.width, Text(spec.fill), align);
+  return pad(Text(front + number.digits), spec.width, Text(spec.fill), align);
 }
 
-Text format_string(Budget& budget, const Text& text, const FormatSpec& spec) {
+Text format_string(const Text& text, const FormatSpec& spec) {
   if ((spec.type != '\0' && spec.type != 's') || spec.align == '=') fail_type(spec, "text");
   size_t end = text.size();
   if (spec.precision) {
@@ -207,7 +207,7 @@ Text format_string(Budget& budget, const Text& text, const FormatSpec& spec) {
     });
   }
   const Align align = spec.align == '>' ? Align::right : spec.align == '^' ? Align::center : Align::left;
-  return pad(budget, text.substr(0, end), spec.width, Text(spec.fill), align);
+  return pad(text.substr(0, end), spec.width, Text(spec.fill), align);
 }
 
 std::optional<int64_t> parse_integer(std::string_view text, int64_t base) {

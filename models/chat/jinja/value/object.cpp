@@ -1,6 +1,5 @@
 #include "models/chat/jinja/value/object.h"
 
-#include "models/chat/jinja/evaluation.h"
 #include "models/chat/jinja/value/unicode.h"
 
 namespace minfer::jinja {
@@ -10,35 +9,32 @@ constexpr size_t kMaxRange = 100'000;  // MAX_RANGE of Jinja's sandbox
 
 class Generator : public Iterator {
  public:
-  Generator(std::function<std::optional<Value>(Evaluation&)> next, int depth)
-      : next_(std::move(next)), depth_(depth) {}
-  std::optional<Value> next(Evaluation& evaluation) override {
-    const Budget::Level level(evaluation.budget);  // generators read from generators
-    evaluation.budget.step();
-    return next_(evaluation);
+  Generator(std::function<std::optional<Value>()> next, int depth) : next_(std::move(next)), depth_(depth) {}
+  std::optional<Value> next() override {
+    const Rendering::Level level;  // generators read from generators
+    Rendering::step();
+    return next_();
   }
   int depth() const override { return depth_; }
 
  private:
-  std::function<std::optional<Value>(Evaluation&)> next_;
+  std::function<std::optional<Value>()> next_;
   int depth_;
 };
 
 class Function : public Object {
  public:
-  Function(std::string_view name, std::function<Value(Evaluation&, const Arguments&)> body, int depth)
+  Function(std::string_view name, std::function<Value(const Arguments&)> body, int depth)
       : name_(name), body_(std::move(body)), depth_(depth) {}
   std::string_view type_name() const override { return "builtin_function_or_method"; }
   std::string describe() const override { return fmt::format("<built-in function {}>", name_); }
   bool callable() const override { return true; }
-  Value call(Evaluation& evaluation, const Arguments& arguments) override {
-    return body_(evaluation, arguments);
-  }
+  Value call(const Arguments& arguments) override { return body_(arguments); }
   int depth() const override { return depth_; }
 
  private:
   std::string name_;
-  std::function<Value(Evaluation&, const Arguments&)> body_;
+  std::function<Value(const Arguments&)> body_;
   int depth_;
 };
 
@@ -47,7 +43,7 @@ std::shared_ptr<Iterator> iterate_positions(std::shared_ptr<Object> object) {
   size_t position = 0;
   const int depth = object->depth();
   return make_generator(
-             [object = std::move(object), position](Evaluation&) mutable -> std::optional<Value> {
+             [object = std::move(object), position]() mutable -> std::optional<Value> {
                if (position == object->length().value_or(0)) return std::nullopt;
                return object->at(position++);
              },
@@ -104,7 +100,7 @@ class DictView : public Object, public std::enable_shared_from_this<DictView> {
 Value iterate_items(const Value& list) {
   size_t position = 0;
   return make_generator(
-      [list, position](Evaluation&) mutable -> std::optional<Value> {
+      [list, position]() mutable -> std::optional<Value> {
         const Items& items = list.sequence()->items;
         if (position == items.size()) return std::nullopt;
         return items[position++];
@@ -115,7 +111,7 @@ Value iterate_items(const Value& list) {
 Value iterate_characters(const Value& string) {
   size_t position = 0;
   return make_generator(
-      [string, position](Evaluation&) mutable -> std::optional<Value> {
+      [string, position]() mutable -> std::optional<Value> {
         const Text& text = *string.text();
         if (position == text.size()) return std::nullopt;
         const size_t length = read_utf8(std::string_view(text.bytes()).substr(position)).length;
@@ -127,21 +123,27 @@ Value iterate_characters(const Value& string) {
 
 }  // namespace
 
+Rendering::~Rendering() {
+  for (const std::shared_ptr<Object>& object : kept_)
+    object->release();
+  kept_.clear();
+  current_ = outer_;
+}
+
 std::string Object::describe() const {
   return fmt::format("<{} object>", type_name());
 }
 
-Value Object::call(Evaluation&, const Arguments&) {
+Value Object::call(const Arguments&) {
   fail<TemplateError>("'{}' object is not callable", type_name());
 }
 
-Value make_generator(std::function<std::optional<Value>(Evaluation&)> next, int depth) {
+Value make_generator(std::function<std::optional<Value>()> next, int depth) {
   if (depth >= kMaxValueDepth) fail<TemplateError>("values nested more than {} levels deep", kMaxValueDepth);
   return Value(make_counted<Generator>(std::move(next), depth + 1));
 }
 
-Value make_function(std::string_view name, std::function<Value(Evaluation&, const Arguments&)> body,
-                    int depth) {
+Value make_function(std::string_view name, std::function<Value(const Arguments&)> body, int depth) {
   return Value(make_counted<Function>(name, std::move(body), depth));
 }
 
@@ -182,22 +184,22 @@ bool is_iterable(const Value& value) {
          value.is_undefined();
 }
 
-Items to_items(Evaluation& evaluation, const Value& value) {
+Items to_items(const Value& value) {
   const std::shared_ptr<Iterator> iterator = iterate(value);
   Items items;
-  while (std::optional<Value> item = iterator->next(evaluation)) {
+  while (std::optional<Value> item = iterator->next()) {
     items.push_back(*std::move(item));
   }
   return items;
 }
 
-std::optional<size_t> length_of(Budget& budget, const Value& value) {
+std::optional<size_t> length_of(const Value& value) {
   if (value.is_undefined()) return 0;
   if (const Sequence* sequence = value.sequence()) return sequence->items.size();
   if (const Dict* dict = value.dict()) return dict->size();
   if (const std::shared_ptr<Object> object = value.object()) return object->length();
   if (const Text* text = value.text()) {
-    budget.scan(text->size());
+    Rendering::scan(text->size());
     return count_characters(text->bytes());
   }
   return std::nullopt;

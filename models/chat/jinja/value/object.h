@@ -12,7 +12,6 @@
 
 namespace minfer::jinja {
 
-class Evaluation;
 class Iterator;
 
 /// The arguments of a call.
@@ -28,9 +27,9 @@ class Object {
   virtual std::string_view type_name() const = 0;
   /// The text of str().
   virtual std::string describe() const;
-  virtual std::optional<Value> attribute(Evaluation&, std::string_view) { return std::nullopt; }
+  virtual std::optional<Value> attribute(std::string_view) { return std::nullopt; }
   virtual bool callable() const { return false; }
-  virtual Value call(Evaluation&, const Arguments&);
+  virtual Value call(const Arguments&);
   /// Null: cannot be iterated.
   virtual std::shared_ptr<Iterator> elements() { return nullptr; }
   virtual std::optional<size_t> length() { return std::nullopt; }
@@ -45,17 +44,16 @@ class Object {
 /// An object that gives its elements once.
 class Iterator : public Object, public std::enable_shared_from_this<Iterator> {
  public:
-  virtual std::optional<Value> next(Evaluation& evaluation) = 0;
+  virtual std::optional<Value> next() = 0;
   std::string_view type_name() const override { return "generator"; }
   std::shared_ptr<Iterator> elements() override { return shared_from_this(); }
 };
 
 /// An iterator; a function makes its elements on demand, like Python's generators. `depth`: depth of the values that the function holds.
-Value make_generator(std::function<std::optional<Value>(Evaluation&)> next, int depth);
+Value make_generator(std::function<std::optional<Value>()> next, int depth);
 
 /// A function of the environment or a method with its object.
-Value make_function(std::string_view name, std::function<Value(Evaluation&, const Arguments&)> body,
-                    int depth = 1);
+Value make_function(std::string_view name, std::function<Value(const Arguments&)> body, int depth = 1);
 
 /// range(begin, end, step); throws TemplateError for step 0 and more than 100,000 elements, as the sandbox.
 Value make_range(int64_t begin, int64_t end, int64_t step);
@@ -69,8 +67,8 @@ std::optional<Value> viewed_dict(const Value& view, ViewKind kind);
 /// An iterator over the elements; throws TemplateError if the value has none. Text gives its characters, a dict its keys.
 std::shared_ptr<Iterator> iterate(const Value& value);
 bool is_iterable(const Value& value);
-Items to_items(Evaluation& evaluation, const Value& value);
+Items to_items(const Value& value);
 /// Python's len(); nothing if the value has none.
-std::optional<size_t> length_of(Budget& budget, const Value& value);
+std::optional<size_t> length_of(const Value& value);
 
 }  // namespace minfer::jinja

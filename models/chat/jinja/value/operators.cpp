@@ -134,7 +134,7 @@ Value concatenate(const Sequence& left, const Sequence& right) {
   return make_same(left, std::move(items));
 }
 
-Value repeat(Evaluation& evaluation, const Value& value, int64_t times) {
+Value repeat(const Value& value, int64_t times) {
   const size_t count = times > 0 ? static_cast<size_t>(times) : 0;
   if (const Text* text = value.text()) {
     Text out;
@@ -143,7 +143,7 @@ Value repeat(Evaluation& evaluation, const Value& value, int64_t times) {
   }
   const Items& unit = value.sequence()->items;
   const bool fits = unit.empty() || count <= SIZE_MAX / sizeof(Value) / unit.size();
-  evaluation.budget.require(fits ? count * unit.size() * sizeof(Value) : SIZE_MAX);
+  Rendering::require(fits ? count * unit.size() * sizeof(Value) : SIZE_MAX);
   Items items;
   items.reserve(count * unit.size());
   for (size_t i = 0; i < (unit.empty() ? 0 : count); ++i)
@@ -157,9 +157,8 @@ bool is_list(const Sequence& sequence) {
 
 }  // namespace
 
-Value apply(Evaluation& evaluation, BinaryOp op, const Value& left, const Value& right) {
-  if (op == BinaryOp::modulo && left.text() != nullptr)
-    return format_percent(evaluation, *left.text(), right);
+Value apply(BinaryOp op, const Value& left, const Value& right) {
+  if (op == BinaryOp::modulo && left.text() != nullptr) return format_percent(*left.text(), right);
   left.require_defined();
   right.require_defined();
   if (left.integer() && right.integer()) return apply_integers(op, *left.integer(), *right.integer());
@@ -167,10 +166,8 @@ Value apply(Evaluation& evaluation, BinaryOp op, const Value& left, const Value&
   const auto repeatable = [](const Value& value) {
     return value.text() != nullptr || value.sequence() != nullptr;
   };
-  if (op == BinaryOp::multiply && repeatable(left) && right.integer())
-    return repeat(evaluation, left, *right.integer());
-  if (op == BinaryOp::multiply && repeatable(right) && left.integer())
-    return repeat(evaluation, right, *left.integer());
+  if (op == BinaryOp::multiply && repeatable(left) && right.integer()) return repeat(left, *right.integer());
+  if (op == BinaryOp::multiply && repeatable(right) && left.integer()) return repeat(right, *left.integer());
   if (op == BinaryOp::add) {
     if (left.text() != nullptr && right.text() != nullptr) return concatenate(*left.text(), *right.text());
     const Sequence* a = left.sequence();
@@ -198,19 +195,18 @@ size_t find_bytes(std::string_view text, std::string_view part, size_t from) {
   return static_cast<size_t>(static_cast<const char*>(found) - text.data());
 }
 
-bool contains(Evaluation& evaluation, const Value& container, const Value& item) {
-  Budget& budget = evaluation.budget;
+bool contains(const Value& container, const Value& item) {
   if (const Text* text = container.text()) {
     const Text* part = item.text();
     if (part == nullptr)
       fail<TemplateError>("'in' a text: expected a text to look for, found '{}'", item.type_name());
-    budget.scan(text->size());
+    Rendering::scan(text->size());
     return find_bytes(text->bytes(), part->bytes()) != std::string_view::npos;
   }
-  if (const Dict* dict = container.dict()) return dict->find(budget, item) != nullptr;
+  if (const Dict* dict = container.dict()) return dict->find(item) != nullptr;
   const std::shared_ptr<Iterator> iterator = iterate(container);
-  while (const std::optional<Value> element = iterator->next(evaluation)) {
-    if (equals(budget, *element, item)) return true;
+  while (const std::optional<Value> element = iterator->next()) {
+    if (equals(*element, item)) return true;
   }
   return false;
 }

@@ -1,21 +1,21 @@
 #pragma once
 
-#include "models/chat/jinja/evaluation.h"
 #include "models/chat/jinja/syntax/ast.h"
+#include "models/chat/jinja/value/object.h"
 
 namespace minfer::jinja {
 
 /// Arithmetic with Python's rules. Ints have 64 bits. Throws TemplateError for results that do not fit and operands that Python refuses.
-Value apply(Evaluation& evaluation, BinaryOp op, const Value& left, const Value& right);
+Value apply(BinaryOp op, const Value& left, const Value& right);
 Value negate(const Value& operand, UnaryOp op);
 
 /// `item in container`.
-bool contains(Evaluation& evaluation, const Value& container, const Value& item);
+bool contains(const Value& container, const Value& item);
 
 /// The first position of `part` in `text` at or after `from`, in time linear in both; npos if there is none.
 size_t find_bytes(std::string_view text, std::string_view part, size_t from = 0);
 
 /// `format % arguments`, as C's printf with Python's additions.
-Value format_percent(Evaluation& evaluation, const Text& format, const Value& arguments);
+Value format_percent(const Text& format, const Value& arguments);
 
 }  // namespace minfer::jinja

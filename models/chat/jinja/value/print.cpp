@@ -27,51 +27,51 @@ void print_quoted(Text& out, const Text& text) {
   out.append({&quote, 1});
 }
 
-void print_items(Text& out, Budget& budget, const Items& items) {
+void print_items(Text& out, const Items& items) {
   bool first = true;
   for (const Value& item : items) {
     if (!first) out.append(", ");
     first = false;
-    print_repr(out, budget, item);
+    print_repr(out, item);
   }
 }
 
-void print_sequence(Text& out, Budget& budget, const Sequence& sequence) {
+void print_sequence(Text& out, const Sequence& sequence) {
   const bool list = sequence.kind == Sequence::Kind::list;
   out.append(list ? "[" : "(");
-  print_items(out, budget, sequence.items);
+  print_items(out, sequence.items);
   if (!list && sequence.items.size() == 1) out.append(",");
   out.append(list ? "]" : ")");
 }
 
-void print_dict(Text& out, Budget& budget, const Dict& dict) {
+void print_dict(Text& out, const Dict& dict) {
   out.append("{");
   bool first = true;
   for (const Dict::Entry& entry : dict.entries()) {
     if (!first) out.append(", ");
     first = false;
-    print_repr(out, budget, entry.key);
+    print_repr(out, entry.key);
     out.append(": ");
-    print_repr(out, budget, entry.value);
+    print_repr(out, entry.value);
   }
   out.append("}");
 }
 
-void print_object(Text& out, Budget& budget, const Value& value) {
+void print_object(Text& out, const Value& value) {
   for (const ViewKind kind : {ViewKind::keys, ViewKind::values, ViewKind::items}) {
     const std::optional<Value> dict = viewed_dict(value, kind);
     if (!dict) continue;
     out.append(fmt::format("{}([", value.type_name()));
     for (size_t i = 0; i < dict->dict()->size(); ++i) {
       if (i > 0) out.append(", ");
-      print_repr(out, budget, value.object()->at(i));
+      print_repr(out, value.object()->at(i));
     }
     out.append("])");
     return;
   }
   if (const auto space = value.object_as<Namespace>()) {
     out.append("<Namespace ");
-    print_dict(out, budget, space->attributes());
+    print_dict(out, space->attributes());
     out.append(">");
     return;
   }
@@ -94,25 +94,25 @@ std::string format_real(double value) {
   return plain;
 }
 
-Text to_text(Budget& budget, const Value& value) {
+Text to_text(const Value& value) {
   if (const Text* text = value.text()) return *text;
   Text out;
-  print(out, budget, value);
+  print(out, value);
   return out;
 }
 
-void print(Text& out, Budget& budget, const Value& value) {
+void print(Text& out, const Value& value) {
   if (const Text* text = value.text()) {
     out.append(*text);
   } else if (!value.is_undefined()) {
-    budget.printed_none |= value.is_none();
-    print_repr(out, budget, value);
+    Rendering::current()->printed_none |= value.is_none();
+    print_repr(out, value);
   }
 }
 
-void print_repr(Text& out, Budget& budget, const Value& value) {
-  const Budget::Level level(budget);
-  budget.step();
+void print_repr(Text& out, const Value& value) {
+  const Rendering::Level level;
+  Rendering::step();
   if (const Text* text = value.text()) {
     print_quoted(out, *text);
   } else if (const bool* flag = value.boolean()) {
@@ -122,11 +122,11 @@ void print_repr(Text& out, Budget& budget, const Value& value) {
   } else if (const double* real = value.real()) {
     out.append(format_real(*real));
   } else if (const Sequence* sequence = value.sequence()) {
-    print_sequence(out, budget, *sequence);
+    print_sequence(out, *sequence);
   } else if (const Dict* dict = value.dict()) {
-    print_dict(out, budget, *dict);
+    print_dict(out, *dict);
   } else if (value.object() != nullptr) {
-    print_object(out, budget, value);
+    print_object(out, value);
   } else {
     out.append(value.type_name());  // None, Undefined
   }

@@ -121,7 +121,7 @@ size_t count_characters(std::string_view bytes) {
 }
 
 bool is_ascii(std::string_view bytes) {
-  Budget::charge(1 + bytes.size() / 64);
+  Rendering::step(1 + bytes.size() / 64);
   return std::ranges::all_of(bytes, [](char byte) { return (byte & 0x80) == 0; });
 }
 

@@ -37,7 +37,7 @@ Text to_swapped(const Text& text);
 /// Calls `visit(character, begin, length)` for each character of `bytes`, U+FFFD for what is not UTF-8. Charges the rendering for that.
 template <class Visit>
 void for_each_character(std::string_view bytes, Visit visit) {
-  Budget::charge(1 + bytes.size() / 16);
+  Rendering::step(1 + bytes.size() / 16);
   for (size_t begin = 0; begin < bytes.size();) {
     const Utf8Unit unit = read_utf8(bytes.substr(begin));
     visit(unit.character, begin, unit.length);

@@ -22,36 +22,35 @@ std::shared_ptr<const Sequence> make_sequence(Items items, Sequence::Kind kind) 
       Sequence{.items = std::move(items), .kind = kind, .depth = check_depth(depth + 1)});
 }
 
-bool is_hashable(Budget& budget, const Value& value) {
-  budget.step();
+bool is_hashable(const Value& value) {
+  Rendering::step();
   if (value.dict() != nullptr) return false;
   const Sequence* sequence = value.sequence();
   if (sequence == nullptr) return true;
   return sequence->kind != Sequence::Kind::list &&
-         std::ranges::all_of(sequence->items, [&](const Value& item) { return is_hashable(budget, item); });
+         std::ranges::all_of(sequence->items, [&](const Value& item) { return is_hashable(item); });
 }
 
-bool equal_sequences(Budget& budget, const Sequence& a, const Sequence& b) {
+bool equal_sequences(const Sequence& a, const Sequence& b) {
   const bool lists = a.kind == Sequence::Kind::list;
   if (lists != (b.kind == Sequence::Kind::list) || a.items.size() != b.items.size()) return false;
-  return std::ranges::equal(a.items, b.items,
-                            [&](const Value& x, const Value& y) { return equals(budget, x, y); });
+  return std::ranges::equal(a.items, b.items, [&](const Value& x, const Value& y) { return equals(x, y); });
 }
 
-bool equal_dicts(Budget& budget, const Dict& a, const Dict& b) {
+bool equal_dicts(const Dict& a, const Dict& b) {
   if (a.size() != b.size()) return false;
   return std::ranges::all_of(a.entries(), [&](const Dict::Entry& entry) {
-    const Value* other = b.find(budget, entry.key);
-    return other != nullptr && equals(budget, entry.value, *other);
+    const Value* other = b.find(entry.key);
+    return other != nullptr && equals(entry.value, *other);
   });
 }
 
 /// Ranges are equal if their elements are, other objects if they are the same.
-bool equal_objects(Budget& budget, const std::shared_ptr<Object>& a, const std::shared_ptr<Object>& b) {
+bool equal_objects(const std::shared_ptr<Object>& a, const std::shared_ptr<Object>& b) {
   if (a == b || !a->has_positions() || !b->has_positions()) return a == b;
   if (a->length() != b->length()) return false;
   for (size_t i = 0; i < *a->length(); ++i)
-    if (!equals(budget, a->at(i), b->at(i))) return false;
+    if (!equals(a->at(i), b->at(i))) return false;
   return true;
 }
 
@@ -135,8 +134,8 @@ const void* Value::identity() const {
   return object().get();
 }
 
-void Dict::set(Budget& budget, Value key, Value value) {
-  const Value* found = find(budget, key);
+void Dict::set(Value key, Value value) {
+  const Value* found = find(key);
   put(found, std::move(key), std::move(value));
 }
 
@@ -177,12 +176,11 @@ const Value* Dict::find(std::string_view key) const {
   return found == entries_.end() ? nullptr : &found->value;
 }
 
-const Value* Dict::find(Budget& budget, const Value& key) const {
+const Value* Dict::find(const Value& key) const {
   if (const Text* text = key.text()) return find(text->bytes());
-  if (!is_hashable(budget, key))
-    fail<TemplateError>("unhashable type: '{}' as a key of a dict", key.type_name());
+  if (!is_hashable(key)) fail<TemplateError>("unhashable type: '{}' as a key of a dict", key.type_name());
   const auto found =
-      std::ranges::find_if(entries_, [&](const Entry& entry) { return equals(budget, entry.key, key); });
+      std::ranges::find_if(entries_, [&](const Entry& entry) { return equals(entry.key, key); });
   return found == entries_.end() ? nullptr : &found->value;
 }
 
@@ -206,28 +204,28 @@ Value make_text(std::string_view bytes) {
   return Value(Text(bytes));
 }
 
-bool equals(Budget& budget, const Value& a, const Value& b) {
-  budget.step();
+bool equals(const Value& a, const Value& b) {
+  Rendering::step();
   if (a.is_number() && b.is_number()) return wide(a) == wide(b);
   if (a.text() != nullptr && b.text() != nullptr) {
-    budget.scan(std::min(a.text()->size(), b.text()->size()));
+    Rendering::scan(std::min(a.text()->size(), b.text()->size()));
     return a.text()->bytes() == b.text()->bytes();
   }
   if (a.sequence() != nullptr && b.sequence() != nullptr)
-    return equal_sequences(budget, *a.sequence(), *b.sequence());
-  if (a.dict() != nullptr && b.dict() != nullptr) return equal_dicts(budget, *a.dict(), *b.dict());
+    return equal_sequences(*a.sequence(), *b.sequence());
+  if (a.dict() != nullptr && b.dict() != nullptr) return equal_dicts(*a.dict(), *b.dict());
   if (a.is_undefined() || a.is_none())
     return a.is_none() == b.is_none() && a.is_undefined() == b.is_undefined();
-  return a.object() != nullptr && b.object() != nullptr && equal_objects(budget, a.object(), b.object());
+  return a.object() != nullptr && b.object() != nullptr && equal_objects(a.object(), b.object());
 }
 
-bool ordered(Budget& budget, const Value& a, std::string_view operation, const Value& b) {
-  budget.step();
+bool ordered(const Value& a, std::string_view operation, const Value& b) {
+  Rendering::step();
   a.require_defined();
   b.require_defined();
   if (a.is_number() && b.is_number()) return holds(operation, wide(a), wide(b));
   if (a.text() != nullptr && b.text() != nullptr) {  // UTF-8 orders as its code points do
-    budget.scan(std::min(a.text()->size(), b.text()->size()));
+    Rendering::scan(std::min(a.text()->size(), b.text()->size()));
     return holds(operation, a.text()->bytes(), b.text()->bytes());
   }
   const Sequence* left = a.sequence();
@@ -239,8 +237,7 @@ bool ordered(Budget& budget, const Value& a, std::string_view operation, const V
   }
   const size_t common = std::min(left->items.size(), right->items.size());
   for (size_t i = 0; i < common; ++i) {
-    if (!equals(budget, left->items[i], right->items[i]))
-      return ordered(budget, left->items[i], operation, right->items[i]);
+    if (!equals(left->items[i], right->items[i])) return ordered(left->items[i], operation, right->items[i]);
   }
   return holds(operation, left->items.size(), right->items.size());
 }

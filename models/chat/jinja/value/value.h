@@ -8,7 +8,7 @@
 #include <string_view>
 #include <variant>
 
-#include "models/chat/jinja/budget.h"
+#include "models/chat/jinja/rendering.h"
 #include "models/chat/jinja/value/text.h"
 
 namespace minfer::jinja {
@@ -100,9 +100,9 @@ class Dict {
   };
   /// Adds or replaces. Throws TemplateError if the key is a list or dict. Keys that are no texts are compared
   /// one after the other, which is charged.
-  void set(Budget& budget, Value key, Value value);
+  void set(Value key, Value value);
   void set(Text key, Value value);
-  const Value* find(Budget& budget, const Value& key) const;
+  const Value* find(const Value& key) const;
   const Value* find(std::string_view key) const;
   std::span<const Entry> entries() const { return entries_; }
   size_t size() const { return entries_.size(); }
@@ -127,8 +127,8 @@ Value make_dict(Dict dict);
 Value make_text(std::string_view bytes);
 
 /// Python's ==. Charges steps for the elements of containers.
-bool equals(Budget& budget, const Value& a, const Value& b);
+bool equals(const Value& a, const Value& b);
 /// Python's `a operation b` for "<", "<=", ">" and ">="; throws TemplateError if it orders no such types.
-bool ordered(Budget& budget, const Value& a, std::string_view operation, const Value& b);
+bool ordered(const Value& a, std::string_view operation, const Value& b);
 
 }  // namespace minfer::jinja
