@@ -13,6 +13,7 @@ namespace minfer {
 
 using jinja::Dict;
 using jinja::Origin;
+using jinja::Rendered;
 using jinja::TemplateError;
 using jinja::Text;
 using jinja::Value;
@@ -149,11 +150,6 @@ struct ChatTemplate::Parsed {
   mutable std::array<std::atomic<bool>, 6> uses{};
 };
 
-struct ChatTemplate::Attempt {
-  Text text;
-  std::vector<std::string> read = {};  ///< variables that the template asked for
-};
-
 ChatTemplate::ChatTemplate(ChatTemplateSource source, std::string bos, std::string eos,
                            const jinja::Limits& limits)
     : name_(std::move(source.name)), bos_(std::move(bos)), eos_(std::move(eos)), limits_(limits) {
@@ -175,11 +171,11 @@ std::vector<PromptPart> ChatTemplate::render(const ChatInput& input) const {
 RenderedChat ChatTemplate::render_and_check(const ChatInput& input) const {
   jinja::Rendering rendering(limits_, input.now ? *input.now : local_time());
   ChatInput taken = input;
-  const Attempt made = run_repaired(taken);
+  const Rendered made = run_repaired(taken);
   return {to_parts(made.text), find_ignored(taken, made)};
 }
 
-ChatTemplate::Attempt ChatTemplate::run(const ChatInput& input) const {
+Rendered ChatTemplate::run(const ChatInput& input) const {
   Dict variables;
   variables.set(Text("bos_token"), jinja::make_text(bos_));
   variables.set(Text("eos_token"), jinja::make_text(eos_));
@@ -191,29 +187,26 @@ ChatTemplate::Attempt ChatTemplate::run(const ChatInput& input) const {
     variables.set(Text(name), value);
   const bool for_tools = parsed_->tool_use && !input.tools.is_none();
   jinja::Rendering::current()->printed_none = false;
-  jinja::Interpreter interpreter(for_tools ? *parsed_->tool_use : parsed_->body, variables);
-  Attempt made{.text = interpreter.run()};
-  for (const Dict::Entry& entry : variables.entries())
-    if (interpreter.has_read(entry.key.text()->bytes())) made.read.emplace_back(entry.key.text()->bytes());
+  Rendered made = jinja::render(for_tools ? *parsed_->tool_use : parsed_->body, variables);
   if (for_tools) made.read.emplace_back("tools");
   return made;
 }
 
 /// `input` becomes what was rendered.
-ChatTemplate::Attempt ChatTemplate::run_repaired(ChatInput& input) const {
+Rendered ChatTemplate::run_repaired(ChatInput& input) const {
   std::vector<Value> ways{input.messages};
   std::optional<Value> texts = changed(input.messages, without_null);
   if (texts && !input.as_it_is) ways.push_back(*std::move(texts));
   const size_t num_whole = ways.size();
   std::optional<Value> turns = merged(ways.back());
   if (turns && !input.as_it_is) ways.push_back(*std::move(turns));
-  std::optional<Attempt> with_none;
+  std::optional<Rendered> with_none;
   std::exception_ptr why_not;
   for (size_t i = 0; i < ways.size() && !(i == num_whole && with_none); ++i) {
     ChatInput changed_input = input;
     changed_input.messages = ways[i];
     try {
-      Attempt made = run(changed_input);
+      Rendered made = run(changed_input);
       if (!jinja::Rendering::current()->printed_none || (i > 0 && !with_none)) {
         input = std::move(changed_input);
         return made;
@@ -230,7 +223,7 @@ ChatTemplate::Attempt ChatTemplate::run_repaired(ChatInput& input) const {
   std::rethrow_exception(why_not);
 }
 
-std::vector<std::string> ChatTemplate::find_ignored(const ChatInput& input, const Attempt& made) const {
+std::vector<std::string> ChatTemplate::find_ignored(const ChatInput& input, const Rendered& made) const {
   std::vector<std::string> ignored;
   const auto is_read = [&](std::string_view name) {
     return std::ranges::find(made.read, name) != made.read.end();

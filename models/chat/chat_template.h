@@ -14,6 +14,9 @@
 #include "models/tokenizer/tokenizer.h"
 
 namespace minfer {
+namespace jinja {
+struct Rendered;
+}
 /// The role of a message. A well-known one (system, user, assistant, tool ...) counts as the template's own
 /// text, since templates make special tokens of it ('<|' + role + '|>'); any other is the request's.
 jinja::Value make_role(std::string_view role);
@@ -57,10 +60,9 @@ class ChatTemplate {
 
  private:
   struct Parsed;
-  struct Attempt;
-  Attempt run(const ChatInput& input) const;
-  Attempt run_repaired(ChatInput& input) const;
-  std::vector<std::string> find_ignored(const ChatInput& input, const Attempt& made) const;
+  jinja::Rendered run(const ChatInput& input) const;
+  jinja::Rendered run_repaired(ChatInput& input) const;
+  std::vector<std::string> find_ignored(const ChatInput& input, const jinja::Rendered& made) const;
   std::unique_ptr<const Parsed> parsed_;
   std::string name_;
   std::string bos_;

@@ -1,34 +1,28 @@
 // map, select and their kind: filters that apply another filter or a test to every element.
 #include <algorithm>
 
-#include "models/chat/jinja/builtins/filter_table.h"
+#include "models/chat/jinja/builtins/functions.h"
+#include "models/chat/jinja/builtins/text_operations.h"
 #include "models/chat/jinja/value/access.h"
 #include "models/chat/jinja/value/number_format.h"
-#include "models/chat/jinja/value/unicode.h"
 
 namespace minfer::jinja {
 
-AttributePath::AttributePath(const Value& attribute) {
-  if (attribute.is_none()) return;
+Items attribute_path(const Value& attribute) {
+  if (attribute.is_none()) return {};
   const Text* text = attribute.text();
-  if (text == nullptr) {
-    parts_.push_back(attribute);
-    return;
+  if (text == nullptr) return {attribute};
+  Items parts = split(*text, ".", -1, false);
+  for (Value& part : parts) {
+    const std::string_view name = part.text()->bytes();
+    if (!name.empty() && name.find_first_not_of("0123456789") == std::string_view::npos)
+      part = Value(parse_integer(name, 10).value_or(0));
   }
-  std::string_view rest = text->bytes();
-  while (true) {
-    const size_t dot = std::min(rest.find('.'), rest.size());
-    const std::string_view part = rest.substr(0, dot);
-    const bool digits =
-        !part.empty() && std::ranges::all_of(part, [](char c) { return c >= '0' && c <= '9'; });
-    parts_.push_back(digits ? Value(parse_integer(part, 10).value_or(0)) : make_text(part));
-    if (dot == rest.size()) return;
-    rest.remove_prefix(dot + 1);
-  }
+  return parts;
 }
 
-Value AttributePath::read(Value value, const Value& absent) const {
-  for (const Value& part : parts_) {
+Value read_path(const Items& path, Value value, const Value& absent) {
+  for (const Value& part : path) {
     value = get_item(value, part);
     if (!absent.is_none() && value.is_undefined()) value = absent;
   }
@@ -37,106 +31,89 @@ Value AttributePath::read(Value value, const Value& absent) const {
 
 namespace {
 
-/// A function of one value that a filter's arguments describe.
-using ValueFunction = std::function<Value(const Value&)>;
-
-const Text& name_of(const Value& value, std::string_view what) {
-  value.require_defined();
-  if (value.text() == nullptr)
-    fail<TemplateError>("the name of a {} is a '{}', expected a text", what, value.type_name());
-  return *value.text();
-}
-
-Arguments without_first(const Arguments& arguments, size_t count) {
-  Arguments rest = arguments;
-  rest.positional.erase(rest.positional.begin(),
-                        rest.positional.begin() + static_cast<std::ptrdiff_t>(count));
-  return rest;
-}
-
-ValueFunction mapping(const Arguments& arguments) {
-  if (arguments.positional.empty()) {
-    Value attribute, absent;
-    bool given = false;
-    for (const auto& [name, value] : arguments.named) {
-      if (name == "attribute") {
-        attribute = value;
-        given = true;
-      } else if (name == "default") {
-        absent = value;
-      } else {
-        fail<TemplateError>("map() has no argument named '{}'", name);
-      }
-    }
-    if (!given) fail<TemplateError>("map() expects the name of a filter, or attribute=");
-    return [path = AttributePath(attribute), absent](const Value& item) { return path.read(item, absent); };
-  }
-  const std::string_view name = name_of(arguments.positional.front(), "filter").bytes();
-  const Filter filter = find_filter(name);
-  if (filter == nullptr) fail<TemplateError>("no filter named '{}'", name);
-  return [filter, rest = without_first(arguments, 1)](const Value& item) { return filter(item, rest); };
-}
-
-/// The condition on elements: a test, or that the element is true.
-ValueFunction condition(const Arguments& arguments, bool by_attribute) {
-  Value attribute;
-  if (by_attribute) {
-    if (arguments.positional.empty())
-      fail<TemplateError>("selectattr() and rejectattr() expect the name of an attribute");
-    attribute = arguments.positional.front();
-  }
-  const AttributePath path(attribute);
-  const size_t test_at = by_attribute ? 1 : 0;
-  if (arguments.positional.size() <= test_at)
-    return [path](const Value& item) { return Value(path.read(item).truth()); };
-  const std::string_view name = name_of(arguments.positional[test_at], "test").bytes();
-  const Test test = find_test(name);
-  if (test == nullptr) fail<TemplateError>("no test named '{}'", name);
-  return [path, test, rest = without_first(arguments, test_at + 1)](const Value& item) {
-    return Value(test(path.read(item), rest));
-  };
-}
-
-int depth_with(const Value& subject, const Arguments& arguments) {
+/// The elements that `next` gives on demand, which holds `subject` and `arguments`.
+Value generate(const Value& subject, const Arguments& arguments, std::function<std::optional<Value>()> next) {
   int depth = subject.depth();
   for (const Value& value : arguments.positional)
     depth = std::max(depth, value.depth());
   for (const auto& [name, value] : arguments.named)
     depth = std::max(depth, value.depth());
-  return depth;
+  return make_generator(std::move(next), depth);
 }
 
-Value map(const Value& subject, const Arguments& arguments) {
-  if (!subject.truth()) return make_generator([]() { return std::nullopt; }, 0);
-  return make_generator(
-      [iterator = iterate(subject), function = mapping(arguments)]() -> std::optional<Value> {
-        const std::optional<Value> item = iterator->next();
-        if (!item) return std::nullopt;
-        return function(*item);
-      },
-      depth_with(subject, arguments));
+Value nothing() {
+  return make_generator([] { return std::nullopt; }, 0);
 }
 
+/// The filter or test that argument `at` names, and the arguments behind it.
+std::pair<const Builtin*, Arguments> read_function(const Arguments& arguments, size_t at,
+                                                   std::string_view what,
+                                                   const Builtin* (*find)(std::string_view)) {
+  const Value& name = arguments.positional[at];
+  name.require_defined();
+  if (name.text() == nullptr)
+    fail<TemplateError>("the name of a {} is a '{}', expected a text", what, name.type_name());
+  const Builtin* function = find(name.text()->bytes());
+  if (function == nullptr) fail<TemplateError>("no {} named '{}'", what, name.text()->bytes());
+  const auto rest = arguments.positional.begin() + static_cast<std::ptrdiff_t>(at + 1);
+  return {function, {{rest, arguments.positional.end()}, arguments.named}};
+}
+
+Value map(const Value& subject, const Bound& given) {
+  if (!subject.truth()) return nothing();
+  const std::shared_ptr<Iterator> iterator = iterate(subject);
+  if (!given.all.positional.empty()) {
+    auto [filter, rest] = read_function(given.all, 0, "filter", find_filter);
+    return generate(subject, given.all, [=]() -> std::optional<Value> {
+      const std::optional<Value> item = iterator->next();
+      return item ? std::optional((*filter)(*item, rest)) : std::nullopt;
+    });
+  }
+  Value attribute, absent;
+  bool has_attribute = false;
+  for (const auto& [name, value] : given.all.named) {
+    if (name != "attribute" && name != "default")
+      fail<TemplateError>("map() has no argument named '{}'", name);
+    has_attribute |= name == "attribute";
+    (name == "attribute" ? attribute : absent) = value;
+  }
+  if (!has_attribute) fail<TemplateError>("map() expects the name of a filter, or attribute=");
+  return generate(subject, given.all, [=, path = attribute_path(attribute)]() -> std::optional<Value> {
+    std::optional<Value> item = iterator->next();
+    return item ? std::optional(read_path(path, *std::move(item), absent)) : std::nullopt;
+  });
+}
+
+/// The elements of which a test holds, or that are true without one.
 template <bool wanted, bool by_attribute>
-Value select(const Value& subject, const Arguments& arguments) {
-  if (!subject.truth()) return make_generator([]() { return std::nullopt; }, 0);
-  return make_generator(
-      [iterator = iterate(subject), holds = condition(arguments, by_attribute)]() -> std::optional<Value> {
-        while (std::optional<Value> item = iterator->next())
-          if (holds(*item).truth() == wanted) return item;
-        return std::nullopt;
-      },
-      depth_with(subject, arguments));
+Value select(const Value& subject, const Bound& given) {
+  if (!subject.truth()) return nothing();
+  const std::shared_ptr<Iterator> iterator = iterate(subject);
+  const Items& arguments = given.all.positional;
+  if (by_attribute && arguments.empty())
+    fail<TemplateError>("selectattr() and rejectattr() expect the name of an attribute");
+  const Items path = by_attribute ? attribute_path(arguments.front()) : Items();
+  const size_t test_at = by_attribute ? 1 : 0;
+  std::pair<const Builtin*, Arguments> read{};
+  if (arguments.size() > test_at) read = read_function(given.all, test_at, "test", find_test);
+  return generate(subject, given.all, [=, test = read.first, rest = read.second]() -> std::optional<Value> {
+    while (std::optional<Value> item = iterator->next()) {
+      const Value value = read_path(path, *item);
+      if ((test == nullptr ? value : (*test)(value, rest)).truth() == wanted) return item;
+    }
+    return std::nullopt;
+  });
 }
 
 }  // namespace
 
-FilterEntries selection_filters() {
-  return {{"map", map},
-          {"select", select<true, false>},
-          {"reject", select<false, false>},
-          {"selectattr", select<true, true>},
-          {"rejectattr", select<false, true>}};
+std::span<const Builtin> selection_filters() {
+  static constexpr Builtin kFilters[] = {{"map", {"*"}, 0, map},
+                                         {"select", {"*"}, 0, select<true, false>},
+                                         {"reject", {"*"}, 0, select<false, false>},
+                                         {"selectattr", {"*"}, 0, select<true, true>},
+                                         {"rejectattr", {"*"}, 0, select<false, true>}};
+  return kFilters;
 }
 
 }  // namespace minfer::jinja

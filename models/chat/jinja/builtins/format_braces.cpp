@@ -1,7 +1,6 @@
 // str.format, without specifications that hold fields of their own.
 #include <charconv>
 
-#include "models/chat/jinja/builtins/functions.h"
 #include "models/chat/jinja/value/access.h"
 #include "models/chat/jinja/value/number_format.h"
 #include "models/chat/jinja/value/print.h"
@@ -44,20 +43,15 @@ class BraceFormatter {
     const size_t mark = std::min(path.find('!'), path.size());
     const std::string_view conversion = mark < path.size() ? path.substr(mark + 1) : std::string_view();
     const Value value = read(path.substr(0, mark));
-    if (conversion == "r") {
-      Text quoted;
-      print_repr(quoted, value);
-      out_.append(format_string(quoted, parse_format_spec(spec)));
-    } else if (!conversion.empty() && conversion != "s") {
+    if (!conversion.empty() && conversion != "s" && conversion != "r")
       fail<TemplateError>("format(): conversion '{}', expected r or s", printable(conversion));
-    } else if (value.is_number() && !spec.empty() && conversion.empty()) {
-      out_.append(format_number(value, parse_format_spec(spec)));
-    } else if (value.text() != nullptr || conversion == "s") {
-      out_.append(format_string(to_text(value), parse_format_spec(spec)));
-    } else {
-      if (!spec.empty()) fail<TemplateError>("format(): a specification for '{}'", value.type_name());
-      print(out_, value);
-    }
+    if (value.is_number() && !spec.empty() && conversion.empty())
+      return out_.append(format_number(value, parse_format_spec(spec)));
+    Text text;
+    conversion == "r" ? print_repr(text, value) : print(text, value);
+    if (conversion.empty() && value.text() == nullptr && !spec.empty())
+      fail<TemplateError>("format(): a specification for '{}'", value.type_name());
+    out_.append(format_string(text, parse_format_spec(spec)));
   }
 
   /// "name.attribute[key]...".
@@ -113,8 +107,8 @@ class BraceFormatter {
 
 }  // namespace
 
-Value format_braces(const Value& format, const Arguments& arguments) {
-  return BraceFormatter(*format.text(), arguments).run();
+Value format_braces(const Text& format, const Arguments& arguments) {
+  return BraceFormatter(format, arguments).run();
 }
 
 }  // namespace minfer::jinja

@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "models/chat/jinja/value/number_format.h"
-#include "models/chat/jinja/value/operators.h"
 #include "models/chat/jinja/value/print.h"
 
 namespace minfer::jinja {
@@ -12,12 +11,11 @@ namespace {
 class PercentFormatter {
  public:
   PercentFormatter(const Text& format, const Value& arguments) : format_(format), arguments_(arguments) {
-    const Sequence* sequence = arguments.sequence();
-    if (sequence != nullptr && sequence->kind != Sequence::Kind::list) {
-      values_ = sequence->items;
+    if (arguments.is_tuple()) {
+      values_ = arguments.sequence()->items;
     } else {
       values_.push_back(arguments);
-      may_be_left_over_ = sequence != nullptr || arguments.dict() != nullptr;
+      may_be_left_over_ = arguments.is_list() || arguments.dict() != nullptr;
     }
   }
 
@@ -68,7 +66,7 @@ class PercentFormatter {
     if (!take('(')) return std::nullopt;
     const size_t end = format_.bytes().find(')', position_);
     if (end == std::string::npos) fail<TemplateError>("%(: no ')' behind the name");
-    const std::string_view name = std::string_view(format_.bytes()).substr(position_, end - position_);
+    const std::string_view name = format_.bytes().substr(position_, end - position_);
     if (arguments_.dict() == nullptr)
       fail<TemplateError>("%({}): the values are a '{}', expected a dict", name, arguments_.type_name());
     const Value* value = arguments_.dict()->find(name);
@@ -80,39 +78,24 @@ class PercentFormatter {
   void convert() {
     const std::optional<Value> named = take_named();
     FormatSpec spec;
-    spec.align = '>';
-    bool zeros = false;
-    bool left = false;
-    for (bool flag = true; flag;) {
-      flag = true;
-      if (take('-')) {
-        left = true;
-      } else if (take('0')) {
-        zeros = true;
-      } else if (take('+')) {
-        spec.sign = '+';
-      } else if (take(' ')) {
-        spec.sign = spec.sign == '+' ? '+' : ' ';
-      } else if (take('#')) {
-        spec.alternate = true;
-      } else {
-        flag = false;
-      }
-    }
+    const size_t flags_begin = position_;
+    while (std::string_view("-0+ #").find(peek()) != std::string_view::npos)
+      ++position_;
+    const std::string_view flags = format_.bytes().substr(flags_begin, position_ - flags_begin);
+    const auto has = [&](char flag) { return flags.find(flag) != std::string_view::npos; };
+    spec.sign = has('+') ? '+' : has(' ') ? ' ' : '-';
+    spec.alternate = has('#');
+    spec.align = has('-') ? '<' : '>';
     spec.width = take_number().value_or(0);
     if (take('.')) spec.precision = take_number().value_or(0);
     while (take('l') || take('h') || take('L')) {
     }
     spec.type = peek();
     ++position_;
-    if (spec.type == '%') {
-      out_.append(format_, position_ - 1, 1);
-      return;
-    }
-    if (left) spec.align = '<';
+    if (spec.type == '%') return out_.append(format_, position_ - 1, 1);
     const Value& value = named ? *named : next_value();
     if (spec.type == 's' || spec.type == 'r' || spec.type == 'c') return write_text(value, spec);
-    if (zeros && !left) {
+    if (has('0') && !has('-')) {
       spec.align = '=';
       spec.fill = "0";
     }
@@ -122,13 +105,9 @@ class PercentFormatter {
   void write_text(const Value& value, FormatSpec spec) {
     Text text;
     if (spec.type == 'r') {
-      Text quoted;
-      print_repr(quoted, value);
-      text = std::move(quoted);
-    } else if (spec.type == 'c') {
-      text = character(value);
+      print_repr(text, value);
     } else {
-      text = to_text(value);
+      text = spec.type == 'c' ? character(value) : to_text(value);
     }
     spec.type = 's';
     out_.append(format_string(text, spec));
@@ -144,20 +123,18 @@ class PercentFormatter {
     return Text(bytes);
   }
 
-  void write_number(const Value& value, FormatSpec spec) {
+  void write_number(Value value, FormatSpec spec) {
     value.require_defined();
     if (!value.is_number()) fail<TemplateError>("%{}: '{}', expected a number", spec.type, value.type_name());
     if (spec.type == 'i' || spec.type == 'u') spec.type = 'd';
     const bool whole = spec.type == 'd';
     if ((whole || spec.type == 'x' || spec.type == 'X' || spec.type == 'o') && spec.precision)
       fail<TemplateError>("%.{}{}: a precision, expected none for an int", *spec.precision, spec.type);
-    if (whole && value.real() != nullptr) {
-      if (!(std::abs(*value.real()) < 0x1p63))
-        fail<TemplateError>("%d: {} does not fit into 64 bits", *value.real());
-      out_.append(format_number(Value(static_cast<int64_t>(*value.real())), spec));
-      return;
+    if (const double* real = value.real(); whole && real != nullptr) {
+      if (!(std::abs(*real) < 0x1p63)) fail<TemplateError>("%d: {} does not fit into 64 bits", *real);
+      value = Value(static_cast<int64_t>(*real));
     }
-    if (spec.type == '%' || spec.type == '\0' || spec.type == 'n' || spec.type == 'b')
+    if (spec.type == '\0' || spec.type == 'n' || spec.type == 'b')
       fail<TemplateError>("%: expected a type of conversion");
     out_.append(format_number(value, spec));
   }

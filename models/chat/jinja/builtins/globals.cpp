@@ -1,8 +1,7 @@
 // The functions that every template knows.
+#include <algorithm>
 #include <array>
-#include <unordered_map>
 
-#include "models/chat/jinja/builtins/arguments.h"
 #include "models/chat/jinja/builtins/functions.h"
 #include "models/chat/jinja/value/namespace.h"
 #include "models/chat/jinja/value/print.h"
@@ -10,43 +9,36 @@
 namespace minfer::jinja {
 namespace {
 
-Value call_range(const Arguments& arguments) {
-  const Bound bound("range", arguments, {"", "", ""}, 1);
-  if (!bound.has(1)) return make_range(0, bound.integer(0, 0), 1);
-  return make_range(bound.integer(0, 0), bound.integer(1, 0), bound.integer(2, 1));
+Value call_range(const Value&, const Bound& given) {
+  if (!given.has(1)) return make_range(0, given.integer(0, 0), 1);
+  return make_range(given.integer(0, 0), given.integer(1, 0), given.integer(2, 1));
 }
 
 /// Entries as dict() takes them: a dict or pairs, then names.
 Dict read_entries(const Arguments& arguments) {
-  Dict dict;
-  const auto add = [&](Value key, Value value) { dict.set(std::move(key), std::move(value)); };
   if (arguments.positional.size() > 1)
     fail<TemplateError>("dict() with {} arguments, expected at most 1", arguments.positional.size());
+  Dict dict;
   if (!arguments.positional.empty()) {
     const Value& first = arguments.positional.front();
-    if (const Dict* source = first.dict()) {
-      for (const Dict::Entry& entry : source->entries())
-        add(entry.key, entry.value);
-    } else {
-      for (const Value& pair : to_items(first)) {
-        const Items items = to_items(pair);
-        if (items.size() != 2)
-          fail<TemplateError>("dict(): an element of {} values, expected 2", items.size());
-        add(items[0], items[1]);
-      }
+    for (const Value& pair :
+         to_items(first.dict() == nullptr ? first : make_dict_view(first, ViewKind::items))) {
+      const Items items = to_items(pair);
+      if (items.size() != 2) fail<TemplateError>("dict(): an element of {} values, expected 2", items.size());
+      dict.set(items[0], items[1]);
     }
   }
   for (const auto& [name, value] : arguments.named)
-    add(make_text(name), value);
+    dict.set(Text(name), value);
   return dict;
 }
 
-Value call_dict(const Arguments& arguments) {
-  return make_dict(read_entries(arguments));
+Value call_dict(const Value&, const Bound& given) {
+  return make_dict(read_entries(given.all));
 }
 
-Value call_namespace(const Arguments& arguments) {
-  return Value(std::static_pointer_cast<Object>(make_namespace(read_entries(arguments))));
+Value call_namespace(const Value&, const Bound& given) {
+  return make_namespace(read_entries(given.all));
 }
 
 /// cycler(a, b, ...): one after the other, from the first again.
@@ -59,15 +51,14 @@ class Cycler : public Object, public std::enable_shared_from_this<Cycler> {
     if (name == "current") return items()[position_];
     if (name == "next") {
       return make_function("next", [self = shared_from_this()](const Arguments& arguments) {
-        Bound("next", arguments, {});
-        const size_t now = self->position_;
-        self->position_ = (now + 1) % self->items().size();
+        expect_none("next", arguments);
+        const size_t now = std::exchange(self->position_, (self->position_ + 1) % self->items().size());
         return self->items()[now];
       });
     }
     if (name != "reset") return std::nullopt;
     return make_function("reset", [self = shared_from_this()](const Arguments& arguments) {
-      Bound("reset", arguments, {});
+      expect_none("reset", arguments);
       self->position_ = 0;
       return Value();
     });
@@ -79,29 +70,26 @@ class Cycler : public Object, public std::enable_shared_from_this<Cycler> {
   size_t position_ = 0;
 };
 
-Value call_cycler(const Arguments& arguments) {
-  if (arguments.positional.empty() || !arguments.named.empty())
+Value call_cycler(const Value&, const Bound& given) {
+  if (given.all.positional.empty() || !given.all.named.empty())
     fail<TemplateError>("cycler() expects the values to go through");
-  return Value(std::static_pointer_cast<Object>(make_counted<Cycler>(make_list(arguments.positional))));
+  return Value(make_counted<Cycler>(make_list(given.all.positional)));
 }
 
 /// joiner(separator): nothing at the first call, then the separator.
-Value call_joiner(const Arguments& arguments) {
-  const Bound bound("joiner", arguments, {"sep"});
-  const Value separator = bound.has(0) ? bound[0] : make_text(", ");
-  bool used = false;
+Value call_joiner(const Value&, const Bound& given) {
+  const Value separator = given.get(0, make_text(", "));
   return make_function(
       "joiner",
-      [separator, used](const Arguments& none) mutable {
-        Bound("joiner", none, {});
+      [separator, used = false](const Arguments& none) mutable {
+        expect_none("joiner", none);
         return std::exchange(used, true) ? separator : make_text("");
       },
       separator.depth() + 1);
 }
 
-Value call_raise_exception(const Arguments& arguments) {
-  const Bound bound("raise_exception", arguments, {"message"}, 1);
-  fail<TemplateRaised>("{}", to_text(bound[0]).bytes());
+Value call_raise_exception(const Value&, const Bound& given) {
+  fail<TemplateRaised>("{}", to_text(given[0]).bytes());
 }
 
 /// The format without what a time without a zone and without a fraction prints as nothing or zeros.
@@ -124,36 +112,32 @@ std::string plain_format(std::string_view format) {
   return plain;
 }
 
-Value call_strftime_now(const Arguments& arguments) {
-  const Text& format = Bound("strftime_now", arguments, {"format"}, 1).text(0);
+Value call_strftime_now(const Value&, const Bound& given) {
+  const Text& format = given.text(0);
   constexpr size_t kMaxFormat = 1000;
   if (format.size() > kMaxFormat)
     fail<TemplateError>("strftime_now() with a format of more than {} bytes", kMaxFormat);
   std::array<char, 100 * kMaxFormat> buffer;
   const std::string plain = plain_format(format.bytes());
-  const size_t length =
-      plain.empty() ? 0
-                    : std::strftime(buffer.data(), buffer.size(), plain.c_str(), &Rendering::current()->now);
-  return Value(
-      Text(std::string(buffer.data(), length), format.empty() ? Origin::source : format.origin_at(0)));
+  const std::tm& now = Rendering::current()->now;
+  const size_t length = plain.empty() ? 0 : std::strftime(buffer.data(), buffer.size(), plain.c_str(), &now);
+  return Value(Text({buffer.data(), length}, format.empty() ? Origin::source : format.origin_at(0)));
 }
+
+constexpr Builtin kGlobals[] = {{"range", {"_", "_", "_"}, 1, call_range},
+                                {"namespace", {"*"}, 0, call_namespace},
+                                {"dict", {"*"}, 0, call_dict},
+                                {"cycler", {"*"}, 0, call_cycler},
+                                {"joiner", {"sep"}, 0, call_joiner},
+                                {"raise_exception", {"message"}, 1, call_raise_exception},
+                                {"strftime_now", {"format"}, 1, call_strftime_now}};
 
 }  // namespace
 
 std::optional<Value> find_global(std::string_view name) {
-  using Global = Value (*)(const Arguments&);
-  static const std::unordered_map<std::string_view, Global> globals{
-      {"range", call_range},
-      {"namespace", call_namespace},
-      {"dict", call_dict},
-      {"cycler", call_cycler},
-      {"joiner", call_joiner},
-      {"raise_exception", call_raise_exception},
-      {"strftime_now", call_strftime_now},
-  };
-  const auto found = globals.find(name);
-  if (found == globals.end()) return std::nullopt;
-  return make_function(found->first, found->second);
+  const auto* found = std::ranges::find(kGlobals, name, &Builtin::name);
+  if (found == std::end(kGlobals)) return std::nullopt;
+  return make_function(name, [found](const Arguments& arguments) { return (*found)(Value(), arguments); });
 }
 
 }  // namespace minfer::jinja

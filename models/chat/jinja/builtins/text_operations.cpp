@@ -4,7 +4,6 @@
 #include <string>
 
 #include "models/chat/jinja/value/operators.h"
-#include "models/chat/jinja/value/unicode.h"
 
 namespace minfer::jinja {
 namespace {
@@ -72,14 +71,15 @@ Text replace(const Text& text, const Text& old, const Text& replacement, int64_t
     from = done;
     if (old.empty()) {  // go on behind the next character
       if (found == text.size()) break;
-      from = found + read_utf8(std::string_view(text.bytes()).substr(found)).length;
+      from = found + read_utf8(text.bytes().substr(found)).length;
     }
   }
   out.append(text, done, text.size() - done);
   return out;
 }
 
-size_t find_last_bytes(std::string_view text, std::string_view part) {
+size_t find_bytes(std::string_view text, std::string_view part, bool from_right) {
+  if (!from_right) return find_bytes(text, part);
   if (part.size() < 16) return text.rfind(part);
   const String reversed_text(text.rbegin(), text.rend());
   const String reversed_part(part.rbegin(), part.rend());
@@ -93,7 +93,7 @@ Items split(const Text& text, std::string_view separator, int64_t count, bool fr
   std::string_view rest = text.bytes();
   size_t from = 0;
   while (static_cast<int64_t>(cuts.size()) != count) {
-    const size_t found = from_right ? find_last_bytes(rest, separator) : find_bytes(rest, separator, from);
+    const size_t found = from_right ? find_bytes(rest, separator, true) : find_bytes(rest, separator, from);
     if (found == std::string_view::npos) break;
     Rendering::scan(from_right ? rest.size() : 0);
     cuts.push_back(found);

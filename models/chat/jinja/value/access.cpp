@@ -1,7 +1,6 @@
 #include "models/chat/jinja/value/access.h"
 
 #include <algorithm>
-#include <array>
 
 #include "models/chat/jinja/builtins/functions.h"
 #include "models/chat/jinja/value/unicode.h"
@@ -16,33 +15,22 @@ Value missing(const Value& object, std::string_view what, std::string_view name)
 }
 
 bool changes_its_object(const Value& object, std::string_view method) {
-  constexpr std::array<std::string_view, 8> kList{"append", "clear", "pop",    "reverse",
-                                                  "insert", "sort",  "extend", "remove"};
-  constexpr std::array<std::string_view, 5> kDict{"clear", "pop", "popitem", "setdefault", "update"};
-  if (object.dict() != nullptr) return std::ranges::find(kDict, method) != kDict.end();
-  const Sequence* sequence = object.sequence();
-  return sequence != nullptr && sequence->kind == Sequence::Kind::list &&
-         std::ranges::find(kList, method) != kList.end();
+  constexpr std::string_view kList[] = {"append", "clear", "pop",    "reverse",
+                                        "insert", "sort",  "extend", "remove"};
+  constexpr std::string_view kDict[] = {"clear", "pop", "popitem", "setdefault", "update"};
+  if (object.dict() != nullptr) return std::ranges::find(kDict, method) != std::end(kDict);
+  return object.is_list() && std::ranges::find(kList, method) != std::end(kList);
 }
 
 /// The attribute that Python's getattr finds; no value if there is none.
 std::optional<Value> find_attribute(const Value& object, std::string_view name) {
+  const Sequence* sequence = object.sequence();
+  if (sequence != nullptr && sequence->kind == Sequence::Kind::group && (name == "grouper" || name == "list"))
+    return sequence->items[name == "grouper" ? 0 : 1];
+  std::optional<Value> found =
+      object.object() != nullptr ? object.object()->attribute(name) : find_method(object, name);
   const bool internal = name.starts_with("__") && name.ends_with("__");
-  if (internal || changes_its_object(object, name))
-    return Value::undefined(
-        fmt::format("access to attribute '{}' of '{}' is unsafe", printable(name), object.type_name()));
-  std::optional<Value> found;
-  if (const std::shared_ptr<Object> thing = object.object()) {
-    found = thing->attribute(name);
-  } else {
-    const Sequence* sequence = object.sequence();
-    if (sequence != nullptr && sequence->kind == Sequence::Kind::group) {
-      if (name == "grouper") return sequence->items[0];
-      if (name == "list") return sequence->items[1];
-    }
-    found = find_method(object, name);
-  }
-  if (found && name.starts_with("_"))
+  if (internal || changes_its_object(object, name) || (found && name.starts_with("_")))
     return Value::undefined(
         fmt::format("access to attribute '{}' of '{}' is unsafe", printable(name), object.type_name()));
   return found;
@@ -62,14 +50,10 @@ std::optional<Value> find_character(const Text& text, int64_t index) {
 
 std::optional<Value> find_position(const Value& object, int64_t index) {
   if (const Text* text = object.text()) return find_character(*text, index);
-  const Sequence* sequence = object.sequence();
-  const std::shared_ptr<Object> thing = object.object();
-  if (sequence == nullptr && (thing == nullptr || !thing->has_positions())) return std::nullopt;
-  const auto length = static_cast<int64_t>(sequence != nullptr ? sequence->items.size() : *thing->length());
+  const auto length = static_cast<int64_t>(object.num_positions().value_or(0));
   if (index < 0) index += length;
   if (index < 0 || index >= length) return std::nullopt;
-  const auto position = static_cast<size_t>(index);
-  return sequence != nullptr ? sequence->items[position] : thing->at(position);
+  return object.at(static_cast<size_t>(index));
 }
 
 std::optional<int64_t> slice_bound(const Value& value) {
@@ -144,8 +128,7 @@ Value get_attribute(const Value& object, std::string_view name) {
 Value get_item(const Value& object, const Value& key) {
   object.require_defined();
   if (const Dict* dict = object.dict()) {
-    const bool hashable =
-        key.dict() == nullptr && (key.sequence() == nullptr || key.sequence()->kind != Sequence::Kind::list);
+    const bool hashable = key.dict() == nullptr && !key.is_list();
     const Value* found = hashable ? dict->find(key) : nullptr;
     if (found != nullptr) return *found;
   } else if (const std::optional<int64_t> index = key.integer()) {
@@ -161,19 +144,13 @@ Value get_item(const Value& object, const Value& key) {
 Value get_slice(const Value& object, const Value& begin, const Value& end, const Value& step) {
   object.require_defined();
   if (const Text* text = object.text()) return slice_text(*text, begin, end, step);
-  const Sequence* sequence = object.sequence();
-  const std::shared_ptr<Object> thing = object.object();
-  if (sequence == nullptr && (thing == nullptr || !thing->has_positions()))
-    fail<TemplateError>("a slice of '{}', expected a text, list or tuple", object.type_name());
-  const size_t size = sequence != nullptr ? sequence->items.size() : *thing->length();
-  const Positions positions = positions_of(size, begin, end, step);
+  const std::optional<size_t> length = object.num_positions();
+  if (!length) fail<TemplateError>("a slice of '{}', expected a text, list or tuple", object.type_name());
+  const Positions positions = positions_of(*length, begin, end, step);
   Items items;
-  for (size_t i = 0; i < positions.count; ++i) {
-    const size_t at = positions.at(i);
-    items.push_back(sequence != nullptr ? sequence->items[at] : thing->at(at));
-  }
-  const bool tuple = sequence != nullptr && sequence->kind != Sequence::Kind::list;
-  return tuple ? make_tuple(std::move(items)) : make_list(std::move(items));
+  for (size_t i = 0; i < positions.count; ++i)
+    items.push_back(object.at(positions.at(i)));
+  return object.is_tuple() ? make_tuple(std::move(items)) : make_list(std::move(items));
 }
 
 }  // namespace minfer::jinja

@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "models/chat/jinja/value/print.h"
-#include "models/chat/jinja/value/unicode.h"
 
 namespace minfer::jinja {
 namespace {
@@ -24,9 +23,15 @@ class JsonPrinter {
     if (const Text* text = value.text()) {
       print_string(*text);
     } else if (const Sequence* sequence = value.sequence()) {
-      print_list(sequence->items, level);
+      print_elements("[", sequence->items, "]", level,
+                     [&](const Value& item) { print_value(item, level + 1); });
     } else if (const Dict* dict = value.dict()) {
-      print_dict(*dict, level);
+      print_elements("{", sorted(*dict), "}", level, [&](const Dict::Entry* entry) {
+        const Text* key = entry->key.text();
+        print_string(key != nullptr ? *key : Text(scalar(entry->key)));
+        out_.append(style_.key_separator);
+        print_value(entry->value, level + 1);
+      });
     } else {
       out_.append(scalar(value));
     }
@@ -45,38 +50,30 @@ class JsonPrinter {
     fail<TemplateError>("tojson: '{}' has no form in JSON", value.type_name());
   }
 
-  void print_list(const Items& items, size_t level) {
-    out_.append("[");
-    for (size_t i = 0; i < items.size(); ++i) {
-      if (i > 0) out_.append(style_.item_separator);
-      start_line(level + 1);
-      print_value(items[i], level + 1);
-    }
-    if (!items.empty()) start_line(level);
-    out_.append("]");
-  }
-
-  void print_dict(const Dict& dict, size_t level) {
+  Vector<const Dict::Entry*> sorted(const Dict& dict) const {
     Vector<const Dict::Entry*> entries;
     for (const Dict::Entry& entry : dict.entries())
       entries.push_back(&entry);
     if (style_.sort_keys) {
-      std::ranges::stable_sort(
-          entries, [&](const Dict::Entry* a, const Dict::Entry* b) { return ordered(a->key, "<", b->key); });
+      std::ranges::stable_sort(entries, [](const Dict::Entry* a, const Dict::Entry* b) {
+        return ordered(a->key, CompareOp::less, b->key);
+      });
     }
-    out_.append("{");
+    return entries;
+  }
+
+  template <class Elements, class Print>
+  void print_elements(std::string_view open, const Elements& elements, std::string_view close, size_t level,
+                      Print print_element) {
+    out_.append(open);
     bool first = true;
-    for (const Dict::Entry* entry : entries) {
-      if (!first) out_.append(style_.item_separator);
-      first = false;
+    for (const auto& element : elements) {
+      if (!std::exchange(first, false)) out_.append(style_.item_separator);
       start_line(level + 1);
-      const Text* key = entry->key.text();
-      print_string(key != nullptr ? *key : Text(scalar(entry->key)));
-      out_.append(style_.key_separator);
-      print_value(entry->value, level + 1);
+      print_element(element);
     }
-    if (!entries.empty()) start_line(level);
-    out_.append("}");
+    if (!elements.empty()) start_line(level);
+    out_.append(close);
   }
 
   void start_line(size_t level) {
@@ -92,24 +89,8 @@ class JsonPrinter {
   }
 
   std::string escape_of(char32_t c) const {
-    switch (c) {
-      case '"':
-        return "\\\"";
-      case '\\':
-        return "\\\\";
-      case '\n':
-        return "\\n";
-      case '\r':
-        return "\\r";
-      case '\t':
-        return "\\t";
-      case '\f':
-        return "\\f";
-      case '\b':
-        return "\\b";
-      default:
-        break;
-    }
+    constexpr std::u32string_view kEscaped = U"\"\\\n\r\t\f\b";
+    if (const size_t at = kEscaped.find(c); at != kEscaped.npos) return {'\\', "\"\\nrtfb"[at]};
     const auto code = static_cast<uint32_t>(c);
     if (code >= 0x20 && (code < 0x7F || !style_.ensure_ascii)) return {};
     if (code < 0x10000) return fmt::format("\\u{:04x}", code);

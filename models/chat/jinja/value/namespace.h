@@ -1,6 +1,6 @@
 #pragma once
 
-#include "models/chat/jinja/value/object.h"
+#include "models/chat/jinja/value/print.h"
 
 namespace minfer::jinja {
 
@@ -9,22 +9,26 @@ class Namespace : public Object {
  public:
   explicit Namespace(Dict attributes) : attributes_(std::move(attributes)) {}
   std::string_view type_name() const override { return "Namespace"; }
+  void print(Text& out) const override {
+    out.append("<Namespace ");
+    print_repr(out, make_dict(attributes_));
+    out.append(">");
+  }
   std::optional<Value> attribute(std::string_view name) override {
     const Value* found = attributes_.find(name);
-    return found == nullptr ? std::nullopt : std::optional<Value>(*found);
+    return found == nullptr ? std::nullopt : std::optional(*found);
   }
   void set(Text name, Value value) { attributes_.set(std::move(name), std::move(value)); }
-  const Dict& attributes() const { return attributes_; }
   void release() override { attributes_ = {}; }
 
  private:
   Dict attributes_;
 };
 
-inline std::shared_ptr<Namespace> make_namespace(Dict attributes) {
-  auto made = make_counted<Namespace>(std::move(attributes));
+inline Value make_namespace(Dict attributes) {
+  const auto made = make_counted<Namespace>(std::move(attributes));
   Rendering::keep(made);
-  return made;
+  return Value(made);
 }
 
 }  // namespace minfer::jinja

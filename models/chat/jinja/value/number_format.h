@@ -33,4 +33,9 @@ Text format_string(const Text& text, const FormatSpec& spec);
 std::optional<int64_t> parse_integer(std::string_view text, int64_t base);
 std::optional<double> parse_real(std::string_view text);
 
+/// `format % arguments`, as C's printf with Python's additions.
+Value format_percent(const Text& format, const Value& arguments);
+/// `format.format(arguments)`, Python's str.format.
+Value format_braces(const Text& format, const Arguments& arguments);
+
 }  // namespace minfer::jinja

@@ -1,6 +1,6 @@
 #include "models/chat/jinja/value/object.h"
 
-#include "models/chat/jinja/value/unicode.h"
+#include "models/chat/jinja/value/print.h"
 
 namespace minfer::jinja {
 namespace {
@@ -22,12 +22,35 @@ class Generator : public Iterator {
   int depth_;
 };
 
+std::shared_ptr<Iterator> generate(std::function<std::optional<Value>()> next, int depth) {
+  return make_counted<Generator>(std::move(next), check_depth(depth + 1));
+}
+
+std::shared_ptr<Iterator> iterate_positions(const Value& value, size_t length) {
+  return generate(
+      [value, length, position = size_t{0}]() mutable -> std::optional<Value> {
+        return position == length ? std::nullopt : std::optional(value.at(position++));
+      },
+      value.depth());
+}
+
+std::shared_ptr<Iterator> iterate_characters(const Value& string) {
+  return generate(
+      [string, position = size_t{0}]() mutable -> std::optional<Value> {
+        const Text& text = *string.text();
+        if (position == text.size()) return std::nullopt;
+        const size_t length = read_utf8(text.bytes().substr(position)).length;
+        return Value(text.substr(std::exchange(position, position + length), length));
+      },
+      1);
+}
+
 class Function : public Object {
  public:
   Function(std::string_view name, std::function<Value(const Arguments&)> body, int depth)
       : name_(name), body_(std::move(body)), depth_(depth) {}
   std::string_view type_name() const override { return "builtin_function_or_method"; }
-  std::string describe() const override { return fmt::format("<built-in function {}>", name_); }
+  void print(Text& out) const override { out.append(fmt::format("<built-in function {}>", name_)); }
   bool callable() const override { return true; }
   Value call(const Arguments& arguments) override { return body_(arguments); }
   int depth() const override { return depth_; }
@@ -38,35 +61,29 @@ class Function : public Object {
   int depth_;
 };
 
-/// The elements of something with positions, by position.
-std::shared_ptr<Iterator> iterate_positions(std::shared_ptr<Object> object) {
-  size_t position = 0;
-  const int depth = object->depth();
-  return make_generator(
-             [object = std::move(object), position]() mutable -> std::optional<Value> {
-               if (position == object->length().value_or(0)) return std::nullopt;
-               return object->at(position++);
-             },
-             depth)
-      .object_as<Iterator>();
-}
+/// An object whose elements have positions, which [i] takes only if has_positions().
+class Indexed : public Object, public std::enable_shared_from_this<Indexed> {
+ public:
+  std::shared_ptr<Iterator> elements() override {
+    return iterate_positions(Value(shared_from_this()), length().value_or(0));
+  }
+};
 
-class Range : public Object, public std::enable_shared_from_this<Range> {
+class Range : public Indexed {
  public:
   Range(int64_t begin, int64_t end, int64_t step, size_t length)
       : begin_(begin), end_(end), step_(step), length_(length) {}
   std::string_view type_name() const override { return "range"; }
-  std::string describe() const override {
-    return step_ == 1 ? fmt::format("range({}, {})", begin_, end_)
-                      : fmt::format("range({}, {}, {})", begin_, end_, step_);
+  void print(Text& out) const override {
+    const std::string step = step_ == 1 ? "" : fmt::format(", {}", step_);
+    out.append(fmt::format("range({}, {}{})", begin_, end_, step));
   }
-  std::optional<size_t> length() override { return length_; }
+  std::optional<size_t> length() const override { return length_; }
   bool has_positions() const override { return true; }
-  Value at(size_t position) override {  // unsigned: the way there may be longer than an int64_t
+  Value at(size_t position) const override {  // unsigned: the way there may be longer than an int64_t
     return Value(
         static_cast<int64_t>(static_cast<uint64_t>(begin_) + position * static_cast<uint64_t>(step_)));
   }
-  std::shared_ptr<Iterator> elements() override { return iterate_positions(shared_from_this()); }
 
  private:
   int64_t begin_;
@@ -75,51 +92,32 @@ class Range : public Object, public std::enable_shared_from_this<Range> {
   size_t length_;
 };
 
-class DictView : public Object, public std::enable_shared_from_this<DictView> {
+class DictView : public Indexed {
  public:
   DictView(Value dict, ViewKind kind) : dict_(std::move(dict)), kind_(kind) {}
   std::string_view type_name() const override {
     return kind_ == ViewKind::keys ? "dict_keys" : kind_ == ViewKind::values ? "dict_values" : "dict_items";
   }
-  std::optional<size_t> length() override { return dict_.dict()->size(); }
-  Value at(size_t position) override {
-    const Dict::Entry& entry = dict_.dict()->entries()[position];
-    if (kind_ == ViewKind::keys) return entry.key;
-    return kind_ == ViewKind::values ? entry.value : make_tuple({entry.key, entry.value});
+  void print(Text& out) const override {
+    Items items;
+    for (size_t i = 0; i < *length(); ++i)
+      items.push_back(at(i));
+    out.append(fmt::format("{}(", type_name()));
+    print_repr(out, make_list(std::move(items)));
+    out.append(")");
   }
-  std::shared_ptr<Iterator> elements() override { return iterate_positions(shared_from_this()); }
+  std::optional<size_t> length() const override { return dict_.dict()->size(); }
+  Value at(size_t position) const override {
+    const auto& [key, value] = dict_.dict()->entries()[position];
+    if (kind_ == ViewKind::items) return make_tuple({key, value});
+    return kind_ == ViewKind::keys ? key : value;
+  }
   int depth() const override { return dict_.depth(); }
-  const Value& dict() const { return dict_; }
-  ViewKind kind() const { return kind_; }
 
  private:
   Value dict_;
   ViewKind kind_;
 };
-
-Value iterate_items(const Value& list) {
-  size_t position = 0;
-  return make_generator(
-      [list, position]() mutable -> std::optional<Value> {
-        const Items& items = list.sequence()->items;
-        if (position == items.size()) return std::nullopt;
-        return items[position++];
-      },
-      list.depth());
-}
-
-Value iterate_characters(const Value& string) {
-  size_t position = 0;
-  return make_generator(
-      [string, position]() mutable -> std::optional<Value> {
-        const Text& text = *string.text();
-        if (position == text.size()) return std::nullopt;
-        const size_t length = read_utf8(std::string_view(text.bytes()).substr(position)).length;
-        position += length;
-        return Value(text.substr(position - length, length));
-      },
-      1);
-}
 
 }  // namespace
 
@@ -130,8 +128,8 @@ Rendering::~Rendering() {
   current_ = outer_;
 }
 
-std::string Object::describe() const {
-  return fmt::format("<{} object>", type_name());
+void Object::print(Text& out) const {
+  out.append(fmt::format("<{} object>", type_name()));
 }
 
 Value Object::call(const Arguments&) {
@@ -139,8 +137,7 @@ Value Object::call(const Arguments&) {
 }
 
 Value make_generator(std::function<std::optional<Value>()> next, int depth) {
-  if (depth >= kMaxValueDepth) fail<TemplateError>("values nested more than {} levels deep", kMaxValueDepth);
-  return Value(make_counted<Generator>(std::move(next), depth + 1));
+  return Value(generate(std::move(next), depth));
 }
 
 Value make_function(std::string_view name, std::function<Value(const Arguments&)> body, int depth) {
@@ -161,21 +158,14 @@ Value make_dict_view(const Value& dict, ViewKind kind) {
   return Value(make_counted<DictView>(dict, kind));
 }
 
-std::optional<Value> viewed_dict(const Value& view, ViewKind kind) {
-  const auto found = view.object_as<DictView>();
-  if (found == nullptr || found->kind() != kind) return std::nullopt;
-  return found->dict();
-}
-
 std::shared_ptr<Iterator> iterate(const Value& value) {
-  if (value.sequence() != nullptr) return iterate_items(value).object_as<Iterator>();
-  if (value.text() != nullptr) return iterate_characters(value).object_as<Iterator>();
+  if (value.sequence() != nullptr) return iterate_positions(value, value.sequence()->items.size());
+  if (value.text() != nullptr) return iterate_characters(value);
   if (value.dict() != nullptr) return iterate(make_dict_view(value, ViewKind::keys));
   if (value.is_undefined()) return iterate(make_list({}));
-  if (const std::shared_ptr<Object> object = value.object()) {
-    if (std::shared_ptr<Iterator> iterator = object->elements()) return iterator;
-  }
-  fail<TemplateError>("'{}' object is not iterable", value.type_name());
+  std::shared_ptr<Iterator> elements = value.object() == nullptr ? nullptr : value.object()->elements();
+  if (elements == nullptr) fail<TemplateError>("'{}' object is not iterable", value.type_name());
+  return elements;
 }
 
 bool is_iterable(const Value& value) {
@@ -187,9 +177,8 @@ bool is_iterable(const Value& value) {
 Items to_items(const Value& value) {
   const std::shared_ptr<Iterator> iterator = iterate(value);
   Items items;
-  while (std::optional<Value> item = iterator->next()) {
+  while (std::optional<Value> item = iterator->next())
     items.push_back(*std::move(item));
-  }
   return items;
 }
 

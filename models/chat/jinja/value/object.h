@@ -25,17 +25,17 @@ class Object {
  public:
   virtual ~Object() = default;
   virtual std::string_view type_name() const = 0;
-  /// The text of str().
-  virtual std::string describe() const;
+  /// Appends the text of str().
+  virtual void print(Text& out) const;
   virtual std::optional<Value> attribute(std::string_view) { return std::nullopt; }
   virtual bool callable() const { return false; }
   virtual Value call(const Arguments&);
   /// Null: cannot be iterated.
   virtual std::shared_ptr<Iterator> elements() { return nullptr; }
-  virtual std::optional<size_t> length() { return std::nullopt; }
-  /// Element `index` of length(), for objects with positions.
+  virtual std::optional<size_t> length() const { return std::nullopt; }
+  /// True if [i] takes element i of length(), which at() gives.
   virtual bool has_positions() const { return false; }
-  virtual Value at(size_t) { return Value(); }
+  virtual Value at(size_t) const { return Value(); }
   virtual int depth() const { return 1; }
   /// Releases the objects that it refers to, so that objects that refer to each other can be freed.
   virtual void release() {}
@@ -61,8 +61,6 @@ Value make_range(int64_t begin, int64_t end, int64_t step);
 /// dict.keys(), .values() and .items().
 enum class ViewKind { keys, values, items };
 Value make_dict_view(const Value& dict, ViewKind kind);
-/// The dict that a view of this kind shows; None for other values.
-std::optional<Value> viewed_dict(const Value& view, ViewKind kind);
 
 /// An iterator over the elements; throws TemplateError if the value has none. Text gives its characters, a dict its keys.
 std::shared_ptr<Iterator> iterate(const Value& value);

@@ -2,33 +2,15 @@
 
 #include <cmath>
 
+#include "models/chat/jinja/value/number_format.h"
 #include "models/chat/jinja/value/print.h"
 
 namespace minfer::jinja {
 namespace {
 
-constexpr std::string_view symbol(BinaryOp op) {
-  switch (op) {
-    case BinaryOp::add:
-      return "+";
-    case BinaryOp::subtract:
-      return "-";
-    case BinaryOp::multiply:
-      return "*";
-    case BinaryOp::divide:
-      return "/";
-    case BinaryOp::floor_divide:
-      return "//";
-    case BinaryOp::modulo:
-      return "%";
-    default:
-      return "**";
-  }
-}
-
-[[noreturn]] void fail_operands(BinaryOp op, const Value& left, const Value& right) {
-  fail<TemplateError>("unsupported operands for {}: '{}' and '{}'", symbol(op), left.type_name(),
-                      right.type_name());
+std::string_view symbol(BinaryOp op) {
+  constexpr std::string_view kBinarySymbols[] = {"+", "-", "*", "/", "//", "%", "**"};
+  return kBinarySymbols[static_cast<size_t>(op)];
 }
 
 [[noreturn]] void fail_overflow(BinaryOp op, int64_t left, int64_t right) {
@@ -67,21 +49,14 @@ Value power_of_integers(int64_t base, int64_t exponent) {
 }
 
 Value apply_integers(BinaryOp op, int64_t a, int64_t b) {
+  if (op == BinaryOp::power) return power_of_integers(a, b);
   int64_t result = 0;
-  switch (op) {
-    case BinaryOp::add:
-      if (__builtin_add_overflow(a, b, &result)) fail_overflow(op, a, b);
-      return Value(result);
-    case BinaryOp::subtract:
-      if (__builtin_sub_overflow(a, b, &result)) fail_overflow(op, a, b);
-      return Value(result);
-    case BinaryOp::multiply:
-      if (__builtin_mul_overflow(a, b, &result)) fail_overflow(op, a, b);
-      return Value(result);
-    case BinaryOp::power:
-      return power_of_integers(a, b);
-    default:
-      break;
+  if (op == BinaryOp::add || op == BinaryOp::subtract || op == BinaryOp::multiply) {
+    const bool overflows = op == BinaryOp::add        ? __builtin_add_overflow(a, b, &result)
+                           : op == BinaryOp::subtract ? __builtin_sub_overflow(a, b, &result)
+                                                      : __builtin_mul_overflow(a, b, &result);
+    if (overflows) fail_overflow(op, a, b);
+    return Value(result);
   }
   if (b == 0) fail<TemplateError>("{} {} 0: division by zero", a, symbol(op));
   if (op == BinaryOp::divide) return Value(static_cast<double>(a) / static_cast<double>(b));
@@ -91,22 +66,15 @@ Value apply_integers(BinaryOp op, int64_t a, int64_t b) {
 }
 
 Value apply_reals(BinaryOp op, double a, double b) {
-  switch (op) {
-    case BinaryOp::add:
-      return Value(a + b);
-    case BinaryOp::subtract:
-      return Value(a - b);
-    case BinaryOp::multiply:
-      return Value(a * b);
-    case BinaryOp::power: {
-      const double result = std::pow(a, b);
-      if (a == 0.0 && b < 0.0) fail<TemplateError>("0 to a negative power");
-      if (!std::isfinite(result) && std::isfinite(a) && std::isfinite(b))
-        fail<TemplateError>("{} ** {} is no number a float can hold", a, b);
-      return Value(result);
-    }
-    default:
-      break;
+  if (op == BinaryOp::add) return Value(a + b);
+  if (op == BinaryOp::subtract) return Value(a - b);
+  if (op == BinaryOp::multiply) return Value(a * b);
+  if (op == BinaryOp::power) {
+    const double result = std::pow(a, b);
+    if (a == 0.0 && b < 0.0) fail<TemplateError>("0 to a negative power");
+    if (!std::isfinite(result) && std::isfinite(a) && std::isfinite(b))
+      fail<TemplateError>("{} ** {} is no number a float can hold", a, b);
+    return Value(result);
   }
   if (b == 0.0) fail<TemplateError>("{} {} 0: division by zero", a, symbol(op));
   if (op == BinaryOp::divide) return Value(a / b);
@@ -124,14 +92,8 @@ Value concatenate(const Text& left, const Text& right) {
   return Value(std::move(out));
 }
 
-Value make_same(const Sequence& kind, Items items) {
-  return kind.kind == Sequence::Kind::list ? make_list(std::move(items)) : make_tuple(std::move(items));
-}
-
-Value concatenate(const Sequence& left, const Sequence& right) {
-  Items items = left.items;
-  items.insert(items.end(), right.items.begin(), right.items.end());
-  return make_same(left, std::move(items));
+Value make_same(const Value& kind, Items items) {
+  return kind.is_list() ? make_list(std::move(items)) : make_tuple(std::move(items));
 }
 
 Value repeat(const Value& value, int64_t times) {
@@ -148,11 +110,23 @@ Value repeat(const Value& value, int64_t times) {
   items.reserve(count * unit.size());
   for (size_t i = 0; i < (unit.empty() ? 0 : count); ++i)
     items.insert(items.end(), unit.begin(), unit.end());
-  return make_same(*value.sequence(), std::move(items));
+  return make_same(value, std::move(items));
 }
 
-bool is_list(const Sequence& sequence) {
-  return sequence.kind == Sequence::Kind::list;
+/// `item in container`.
+bool contains(const Value& container, const Value& item) {
+  if (const Text* text = container.text()) {
+    const Text* part = item.text();
+    if (part == nullptr)
+      fail<TemplateError>("'in' a text: expected a text to look for, found '{}'", item.type_name());
+    Rendering::scan(text->size());
+    return find_bytes(text->bytes(), part->bytes()) != std::string_view::npos;
+  }
+  if (const Dict* dict = container.dict()) return dict->find(item) != nullptr;
+  const std::shared_ptr<Iterator> iterator = iterate(container);
+  while (const std::optional<Value> element = iterator->next())
+    if (equals(*element, item)) return true;
+  return false;
 }
 
 }  // namespace
@@ -170,21 +144,31 @@ Value apply(BinaryOp op, const Value& left, const Value& right) {
   if (op == BinaryOp::multiply && repeatable(right) && left.integer()) return repeat(right, *left.integer());
   if (op == BinaryOp::add) {
     if (left.text() != nullptr && right.text() != nullptr) return concatenate(*left.text(), *right.text());
-    const Sequence* a = left.sequence();
-    const Sequence* b = right.sequence();
-    if (a != nullptr && b != nullptr && is_list(*a) == is_list(*b)) return concatenate(*a, *b);
+    if (left.sequence() != nullptr && right.sequence() != nullptr && left.is_list() == right.is_list()) {
+      Items items = left.sequence()->items;
+      items.insert(items.end(), right.sequence()->items.begin(), right.sequence()->items.end());
+      return make_same(left, std::move(items));
+    }
   }
-  fail_operands(op, left, right);
+  fail<TemplateError>("unsupported operands for {}: '{}' and '{}'", symbol(op), left.type_name(),
+                      right.type_name());
 }
 
 Value negate(const Value& operand, UnaryOp op) {
   operand.require_defined();
-  if (const auto integer = operand.integer()) {
-    if (op == UnaryOp::plus) return Value(*integer);
-    return apply_integers(BinaryOp::subtract, 0, *integer);
-  }
-  if (const double* real = operand.real()) return Value(op == UnaryOp::plus ? *real : -*real);
+  const bool plus = op == UnaryOp::plus;
+  if (const auto integer = operand.integer())
+    return plus ? Value(*integer) : apply_integers(BinaryOp::subtract, 0, *integer);
+  if (const double* real = operand.real()) return Value(plus ? *real : -*real);
   fail<TemplateError>("a sign in front of '{}', expected a number", operand.type_name());
+}
+
+bool compare(const Value& left, CompareOp op, const Value& right) {
+  if (op == CompareOp::equal) return equals(left, right);
+  if (op == CompareOp::unequal) return !equals(left, right);
+  if (op == CompareOp::in) return contains(right, left);
+  if (op == CompareOp::not_in) return !contains(right, left);
+  return ordered(left, op, right);
 }
 
 size_t find_bytes(std::string_view text, std::string_view part, size_t from) {
@@ -193,22 +177,6 @@ size_t find_bytes(std::string_view text, std::string_view part, size_t from) {
   const void* found = memmem(text.data() + from, text.size() - from, part.data(), part.size());
   if (found == nullptr) return std::string_view::npos;
   return static_cast<size_t>(static_cast<const char*>(found) - text.data());
-}
-
-bool contains(const Value& container, const Value& item) {
-  if (const Text* text = container.text()) {
-    const Text* part = item.text();
-    if (part == nullptr)
-      fail<TemplateError>("'in' a text: expected a text to look for, found '{}'", item.type_name());
-    Rendering::scan(text->size());
-    return find_bytes(text->bytes(), part->bytes()) != std::string_view::npos;
-  }
-  if (const Dict* dict = container.dict()) return dict->find(item) != nullptr;
-  const std::shared_ptr<Iterator> iterator = iterate(container);
-  while (const std::optional<Value> element = iterator->next()) {
-    if (equals(*element, item)) return true;
-  }
-  return false;
 }
 
 }  // namespace minfer::jinja

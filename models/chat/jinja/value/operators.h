@@ -9,13 +9,10 @@ namespace minfer::jinja {
 Value apply(BinaryOp op, const Value& left, const Value& right);
 Value negate(const Value& operand, UnaryOp op);
 
-/// `item in container`.
-bool contains(const Value& container, const Value& item);
+/// Python's `left op right`.
+bool compare(const Value& left, CompareOp op, const Value& right);
 
 /// The first position of `part` in `text` at or after `from`, in time linear in both; npos if there is none.
 size_t find_bytes(std::string_view text, std::string_view part, size_t from = 0);
-
-/// `format % arguments`, as C's printf with Python's additions.
-Value format_percent(const Text& format, const Value& arguments);
 
 }  // namespace minfer::jinja

@@ -3,8 +3,6 @@
 #include <charconv>
 #include <cmath>
 
-#include "models/chat/jinja/value/namespace.h"
-
 namespace minfer::jinja {
 namespace {
 
@@ -27,55 +25,25 @@ void print_quoted(Text& out, const Text& text) {
   out.append({&quote, 1});
 }
 
-void print_items(Text& out, const Items& items) {
-  bool first = true;
-  for (const Value& item : items) {
-    if (!first) out.append(", ");
-    first = false;
-    print_repr(out, item);
+void print_sequence(Text& out, const Items& items, bool is_list) {
+  out.append(is_list ? "[" : "(");
+  for (size_t i = 0; i < items.size(); ++i) {
+    if (i > 0) out.append(", ");
+    print_repr(out, items[i]);
   }
-}
-
-void print_sequence(Text& out, const Sequence& sequence) {
-  const bool list = sequence.kind == Sequence::Kind::list;
-  out.append(list ? "[" : "(");
-  print_items(out, sequence.items);
-  if (!list && sequence.items.size() == 1) out.append(",");
-  out.append(list ? "]" : ")");
+  if (!is_list && items.size() == 1) out.append(",");
+  out.append(is_list ? "]" : ")");
 }
 
 void print_dict(Text& out, const Dict& dict) {
   out.append("{");
-  bool first = true;
   for (const Dict::Entry& entry : dict.entries()) {
-    if (!first) out.append(", ");
-    first = false;
+    if (&entry != &dict.entries().front()) out.append(", ");
     print_repr(out, entry.key);
     out.append(": ");
     print_repr(out, entry.value);
   }
   out.append("}");
-}
-
-void print_object(Text& out, const Value& value) {
-  for (const ViewKind kind : {ViewKind::keys, ViewKind::values, ViewKind::items}) {
-    const std::optional<Value> dict = viewed_dict(value, kind);
-    if (!dict) continue;
-    out.append(fmt::format("{}([", value.type_name()));
-    for (size_t i = 0; i < dict->dict()->size(); ++i) {
-      if (i > 0) out.append(", ");
-      print_repr(out, value.object()->at(i));
-    }
-    out.append("])");
-    return;
-  }
-  if (const auto space = value.object_as<Namespace>()) {
-    out.append("<Namespace ");
-    print_dict(out, space->attributes());
-    out.append(">");
-    return;
-  }
-  out.append(value.object()->describe());
 }
 
 }  // namespace
@@ -122,11 +90,11 @@ void print_repr(Text& out, const Value& value) {
   } else if (const double* real = value.real()) {
     out.append(format_real(*real));
   } else if (const Sequence* sequence = value.sequence()) {
-    print_sequence(out, *sequence);
+    print_sequence(out, sequence->items, value.is_list());
   } else if (const Dict* dict = value.dict()) {
     print_dict(out, *dict);
-  } else if (value.object() != nullptr) {
-    print_object(out, value);
+  } else if (const std::shared_ptr<Object> object = value.object()) {
+    object->print(out);
   } else {
     out.append(value.type_name());  // None, Undefined
   }

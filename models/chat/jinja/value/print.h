@@ -35,12 +35,9 @@ void append_escaped(Text& out, const Text& text, Escape escape) {
 /// Appends `text` with & < > ' " replaced by their HTML entities.
 inline void append_html(Text& out, const Text& text) {
   append_escaped(out, text, [](char32_t c) -> std::string {
-    return c == '&'    ? "&amp;"
-           : c == '<'  ? "&lt;"
-           : c == '>'  ? "&gt;"
-           : c == '\'' ? "&#39;"
-           : c == '"'  ? "&#34;"
-                       : "";
+    constexpr std::string_view kNames[] = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
+    const size_t at = std::u32string_view(U"&<>'\"").find(c);
+    return at == std::u32string_view::npos ? "" : std::string(kNames[at]);
   });
 }
 

@@ -25,8 +25,8 @@ struct Undefined {
   std::shared_ptr<const String> why;
 };
 
-/// The deepest nesting of values, since printing, comparing and destroying them recurses.
-inline constexpr int kMaxValueDepth = 400;
+/// Throws TemplateError if values would nest deeper than printing, comparing and destroying them may recurse. Returns `depth`.
+int check_depth(int depth);
 
 /// A value with Python's types: None, bool, int (of 64 bits), float, str, list, tuple, dict, or an object
 /// (functions, ranges, iterators, namespaces ...). Copies share what they point to; lists, dicts and strings
@@ -56,6 +56,12 @@ class Value {
   const Text* text() const { return pointer<Text>(); }
   const Sequence* sequence() const { return pointer<Sequence>(); }
   const Dict* dict() const { return pointer<Dict>(); }
+  bool is_list() const;
+  bool is_tuple() const { return sequence() != nullptr && !is_list(); }
+  /// The number of elements of a list, tuple or range; nothing for other types.
+  std::optional<size_t> num_positions() const;
+  /// An element of one of those, or of a view of a dict.
+  Value at(size_t position) const;
   std::shared_ptr<Object> object() const;
   template <class T>
   std::shared_ptr<T> object_as() const {
@@ -126,9 +132,12 @@ Value make_dict(Dict dict);
 /// A text made by the template.
 Value make_text(std::string_view bytes);
 
+enum class CompareOp { equal, unequal, less, at_most, greater, at_least, in, not_in };
+inline constexpr std::string_view kCompareSymbols[] = {"==", "!=", "<", "<=", ">", ">=", "in", "not in"};
+
 /// Python's ==. Charges steps for the elements of containers.
 bool equals(const Value& a, const Value& b);
-/// Python's `a operation b` for "<", "<=", ">" and ">="; throws TemplateError if it orders no such types.
-bool ordered(const Value& a, std::string_view operation, const Value& b);
+/// Python's <, <=, > and >=; throws TemplateError if it orders no such types.
+bool ordered(const Value& a, CompareOp op, const Value& b);
 
 }  // namespace minfer::jinja
