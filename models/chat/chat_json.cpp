@@ -52,12 +52,7 @@ Value convert(const ordered_json& json, int depth) {
   }
 }
 
-}  // namespace
-
-Value value_from_json(const ordered_json& json) {
-  return convert(json, 0);
-}
-
+/// A list of messages; make_role() reads their roles.
 Value messages_from_json(const ordered_json& json) {
   if (!json.is_array()) fail("messages: {}, expected an array", json.type_name());
   jinja::Items messages;
@@ -73,6 +68,8 @@ Value messages_from_json(const ordered_json& json) {
   return jinja::make_list(std::move(messages));
 }
 
+}  // namespace
+
 ChatInput chat_input_from_json(const ordered_json& json) {
   if (!json.is_object()) fail("chat: {}, expected an object with \"messages\"", json.type_name());
   ChatInput input;
@@ -85,12 +82,12 @@ ChatInput chat_input_from_json(const ordered_json& json) {
     } else if (key == "tools" || key == "documents") {
       if (!value.is_array() && !value.is_null())
         fail("{}: {}, expected an array or null", key, value.type_name());
-      (key == "tools" ? input.tools : input.documents) = value_from_json(value);
+      (key == "tools" ? input.tools : input.documents) = convert(value, 0);
     } else if (key == "add_generation_prompt") {
       if (!value.is_boolean()) fail("add_generation_prompt: {}, expected true or false", value.type_name());
       input.add_generation_prompt = value.get<bool>();
     } else {
-      input.variables.emplace_back(key, value_from_json(value));
+      input.variables.emplace_back(key, convert(value, 0));
     }
   }
   if (!has_messages) fail("chat: no \"messages\", expected an array of them");

@@ -16,8 +16,7 @@ class ByteLevelBpeTokenizer final : public VocabularyTokenizer {
       : VocabularyTokenizer(vocabulary),
         pretokenizer_(vocabulary.pre),
         traits_(pretokenizer_traits(vocabulary.pre)),
-        plain_ids_(MergeTable::find_plain_ids(vocabulary, pieces())),
-        merges_(vocabulary, plain_ids_),
+        merges_(vocabulary, pieces()),
         byte_ids_(find_single_bytes(vocabulary)),
         add_space_prefix_(vocabulary.add_space_prefix) {}
 
@@ -28,7 +27,6 @@ class ByteLevelBpeTokenizer final : public VocabularyTokenizer {
 
   Pretokenizer pretokenizer_;
   PretokenizerTraits traits_;
-  MergeTable::PlainIds plain_ids_;  ///< keys are views of pieces()
   MergeTable merges_;
   std::array<TokenId, 256> byte_ids_;  ///< the symbols that merging begins with; -1: the byte is left out
   bool add_space_prefix_;
@@ -38,8 +36,7 @@ std::array<TokenId, 256> ByteLevelBpeTokenizer::find_single_bytes(const Vocabula
   std::array<TokenId, 256> ids = find_byte_tokens(vocabulary);
   for (size_t byte = 0; byte < ids.size(); ++byte) {
     const char c = static_cast<char>(byte);
-    const auto found = plain_ids_.find(std::string_view(&c, 1));
-    if (found != plain_ids_.end()) ids[byte] = found->second;
+    if (const TokenId id = merges_.find({&c, 1}); id >= 0) ids[byte] = id;
   }
   return ids;
 }
@@ -54,11 +51,7 @@ void ByteLevelBpeTokenizer::encode_text(std::string_view text, std::vector<Token
 
 void ByteLevelBpeTokenizer::encode_word(std::string_view word, std::vector<TokenId>& ids) const {
   if (traits_.ignore_merges) {
-    const auto found = plain_ids_.find(word);
-    if (found != plain_ids_.end()) {
-      ids.push_back(found->second);
-      return;
-    }
+    if (const TokenId id = merges_.find(word); id >= 0) return ids.push_back(id);
   }
   std::vector<TokenId> symbols;
   symbols.reserve(word.size());

@@ -17,8 +17,7 @@ class CharacterBpeTokenizer final : public VocabularyTokenizer {
  public:
   explicit CharacterBpeTokenizer(const Vocabulary& vocabulary)
       : VocabularyTokenizer(vocabulary),
-        plain_ids_(MergeTable::find_plain_ids(vocabulary, pieces())),
-        merges_(vocabulary, plain_ids_),
+        merges_(vocabulary, pieces()),
         line_ends_(find_line_ends()),
         byte_ids_(find_byte_tokens(vocabulary)),
         unknown_(vocabulary.unknown),
@@ -37,7 +36,6 @@ class CharacterBpeTokenizer final : public VocabularyTokenizer {
   void append_line_ends(size_t count, std::vector<TokenId>& ids) const;
   void append_character(std::string_view character, std::vector<TokenId>& symbols) const;
 
-  MergeTable::PlainIds plain_ids_;  ///< keys are views of pieces()
   MergeTable merges_;
   std::vector<LineEnds> line_ends_;  ///< most first
   std::array<TokenId, 256> byte_ids_;
@@ -47,8 +45,10 @@ class CharacterBpeTokenizer final : public VocabularyTokenizer {
 
 std::vector<CharacterBpeTokenizer::LineEnds> CharacterBpeTokenizer::find_line_ends() const {
   std::vector<LineEnds> tokens;
-  for (const auto& [text, id] : plain_ids_) {
-    if (!text.empty() && text.find_first_not_of('\n') == std::string_view::npos)
+  for (TokenId id = 0; id < vocab_size(); ++id) {
+    const std::string& text = pieces()[static_cast<size_t>(id)];
+    if (text.starts_with('\n') && text.find_first_not_of('\n') == std::string::npos &&
+        merges_.find(text) == id)
       tokens.push_back({text.size(), id});
   }
   std::ranges::sort(tokens, std::ranges::greater(), &LineEnds::count);
@@ -97,10 +97,7 @@ void CharacterBpeTokenizer::encode_line(std::string_view line, std::vector<Token
 /// The character's token, its bytes' tokens, or one unknown token for a run of characters that have neither.
 void CharacterBpeTokenizer::append_character(std::string_view character,
                                              std::vector<TokenId>& symbols) const {
-  if (const auto found = plain_ids_.find(character); found != plain_ids_.end()) {
-    symbols.push_back(found->second);
-    return;
-  }
+  if (const TokenId id = merges_.find(character); id >= 0) return symbols.push_back(id);
   const auto id_of = [&](char c) { return byte_ids_[static_cast<unsigned char>(c)]; };
   if (std::ranges::all_of(character, [&](char c) { return id_of(c) >= 0; })) {
     for (const char c : character)
