@@ -9,7 +9,6 @@
 #include "models/chat/jinja/loop.h"
 #include "models/chat/jinja/scope.h"
 #include "models/chat/jinja/syntax/lexer.h"
-#include "models/chat/jinja/value/access.h"
 #include "models/chat/jinja/value/namespace.h"
 #include "models/chat/jinja/value/operators.h"
 #include "models/chat/jinja/value/print.h"
@@ -78,39 +77,32 @@ class Interpreter {
     return Value(made);
   }
 
-  Flow execute(const Body& body) {
+  /// Up to a break or continue, which stays in `flow_` for the loop around the body.
+  void execute(const Body& body) {
     for (const Statement& statement : body) {
       const Rendering::Level level;
       Rendering::step();
       const int outer_line = std::exchange(line_, statement.line);
-      const Flow flow = std::visit([this](const auto& node) { return run_node(node); }, statement.node);
+      std::visit([this](const auto& node) { run_node(node); }, statement.node);
       line_ = outer_line;
-      if (flow != Flow::normal) return flow;
+      if (flow_ != Flow::normal) return;
     }
-    return Flow::normal;
   }
 
-  Flow run_node(const Data& data) {
-    out_->append(data.text);
-    return Flow::normal;
-  }
+  void run_node(const Data& data) { out_->append(data.text); }
 
-  Flow run_node(const Output& output) {
+  void run_node(const Output& output) {
     for (const ExprPtr& value : output.values)
       print(*out_, evaluate(value));
-    return Flow::normal;
   }
 
-  Flow run_node(const If& statement) {
+  void run_node(const If& statement) {
     for (const auto& [test, body] : statement.branches)
       if (evaluate(test).truth()) return execute(body);
-    return execute(statement.otherwise);
+    execute(statement.otherwise);
   }
 
-  Flow run_node(const For& loop) {
-    run_loop(loop, evaluate(loop.iterable), 0, scope_);
-    return Flow::normal;
-  }
+  void run_node(const For& loop) { run_loop(loop, evaluate(loop.iterable), 0, scope_); }
 
   void run_loop(const For& loop, const Value& iterable, int depth, const std::shared_ptr<Scope>& outer) {
     Loop::Recurse recurse;
@@ -134,7 +126,8 @@ class Interpreter {
       const ScopeGuard guard(*this, scope);
       assign(loop.target, *element);
       scope->set("loop", Value(state));
-      if (execute(loop.body) == Flow::break_loop) break;
+      execute(loop.body);
+      if (std::exchange(flow_, Flow::normal) == Flow::break_loop) break;
     }
     state->finish();
     if (any) return;
@@ -156,40 +149,33 @@ class Interpreter {
         iterable.depth());
   }
 
-  Flow run_node(const Set& set) {
-    assign(set.target, evaluate(set.value));
-    return Flow::normal;
-  }
+  void run_node(const Set& set) { assign(set.target, evaluate(set.value)); }
 
-  Flow run_node(const Captured& block) {
+  void run_node(const Captured& block) {
     Value value;
     {
       const ScopeGuard guard(*this, make_counted<Scope>(scope_));
       value = Value(capture([&] { execute(block.body); }));
+      if (flow_ != Flow::normal) return;
       if (block.filter != nullptr) {
         filtered_ = std::move(value);
         value = evaluate(block.filter);
       }
     }
     block.target ? assign(*block.target, value) : print(*out_, value);
-    return Flow::normal;
   }
 
-  Flow run_node(const Macro& macro) {
-    scope_->set(macro.name, make_macro(macro));
-    return Flow::normal;
-  }
+  void run_node(const Macro& macro) { scope_->set(macro.name, make_macro(macro)); }
 
-  Flow run_node(const CallBlock& block) {
+  void run_node(const CallBlock& block) {
     const Call& call = std::get<Call>(block.call->node);
     const Value callee = evaluate(call.callee);
     Arguments arguments = evaluate_arguments(call.arguments);
     arguments.named.emplace_back("caller", make_macro(block.caller));
     print(*out_, call_value(callee, arguments));
-    return Flow::normal;
   }
 
-  Flow run_node(const With& with) {
+  void run_node(const With& with) {
     const auto scope = make_counted<Scope>(scope_);
     std::vector<Value> values;
     for (const auto& [target, expr] : with.variables)
@@ -197,11 +183,11 @@ class Interpreter {
     const ScopeGuard guard(*this, scope);
     for (size_t i = 0; i < values.size(); ++i)
       assign(with.variables[i].first, values[i]);
-    return execute(with.body);
+    execute(with.body);
   }
 
-  Flow run_node(const Break&) { return Flow::break_loop; }
-  Flow run_node(const Continue&) { return Flow::continue_loop; }
+  void run_node(const Break&) { flow_ = Flow::break_loop; }
+  void run_node(const Continue&) { flow_ = Flow::continue_loop; }
 
   /// The output of `render_part` as a text.
   Text capture(const std::function<void()>& render_part) {
@@ -416,7 +402,8 @@ class Interpreter {
   std::shared_ptr<Scope> scope_;
   Text* out_ = nullptr;
   std::vector<std::string_view> read_;  // of the variables, each once
-  Value filtered_;                      // operand of the filters of a block
+  Flow flow_ = Flow::normal;
+  Value filtered_;  // operand of the filters of a block
   int line_ = 1;
 };
 

@@ -74,32 +74,13 @@ Value round_filter(const Value& subject, const Bound& given) {
   return Value((up ? std::ceil(*value * scale) : std::floor(*value * scale)) / scale);
 }
 
-Value length(const Value& subject, const Bound&) {
-  const std::optional<size_t> size = length_of(subject);
-  if (!size) fail<TemplateError>("'{}' has no length", subject.type_name());
-  return Value(static_cast<int64_t>(*size));
-}
-
-Value sum(const Value& subject, const Bound& given) {
-  const Items path = attribute_path(given[0]);
-  Value total = given.get(1, Value(int64_t{0}));
-  if (total.text() != nullptr) fail<TemplateError>("sum: start is a text, expected a number or a list");
-  const std::shared_ptr<Iterator> iterator = iterate(subject);
-  while (std::optional<Value> item = iterator->next())
-    total = apply(BinaryOp::add, total, read_path(path, *std::move(item)));
-  return total;
-}
-
 }  // namespace
 
 std::span<const Builtin> number_filters() {
   static constexpr Builtin kFilters[] = {{"int", {"default", "base"}, 0, int_filter},
                                          {"float", {"default"}, 0, float_filter},
                                          {"abs", {}, 0, abs_filter},
-                                         {"round", {"precision", "method"}, 0, round_filter},
-                                         {"length", {}, 0, length},
-                                         {"count", {}, 0, length},
-                                         {"sum", {"attribute", "start"}, 0, sum}};
+                                         {"round", {"precision", "method"}, 0, round_filter}};
   return kFilters;
 }
 

@@ -3,8 +3,8 @@
 
 #include "models/chat/jinja/builtins/functions.h"
 #include "models/chat/jinja/builtins/text_operations.h"
-#include "models/chat/jinja/value/access.h"
 #include "models/chat/jinja/value/number_format.h"
+#include "models/chat/jinja/value/operators.h"
 #include "models/chat/jinja/value/print.h"
 
 namespace minfer::jinja {

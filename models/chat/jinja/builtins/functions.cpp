@@ -126,7 +126,7 @@ std::optional<Value> find_method(const Value& object, std::string_view name) {
 }
 
 const Builtin* find_filter(std::string_view name) {
-  for (const auto& table : {text_filters(), number_filters(), sequence_filters(), selection_filters()})
+  for (const auto& table : {text_filters(), number_filters(), sequence_filters()})
     if (const Builtin* found = find(table, name)) return found;
   return nullptr;
 }

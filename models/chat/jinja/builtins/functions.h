@@ -64,13 +64,6 @@ std::optional<Value> find_method(const Value& object, std::string_view name);
 std::span<const Builtin> text_filters();
 std::span<const Builtin> number_filters();
 std::span<const Builtin> sequence_filters();
-std::span<const Builtin> selection_filters();
 std::span<const Builtin> text_methods();
-
-/// Where a filter's argument says that the attribute of an element is: "a.b" is b of a, digits are positions. None: the element itself.
-/// Throws TemplateError unless `attribute` is a text, an int or None.
-Items attribute_path(const Value& attribute);
-/// An undefined value on the path becomes `absent`, unless that is None.
-Value read_path(const Items& path, Value value, const Value& absent = Value());
 
 }  // namespace minfer::jinja

@@ -3,7 +3,6 @@
 
 #include "models/chat/jinja/builtins/functions.h"
 #include "models/chat/jinja/builtins/text_operations.h"
-#include "models/chat/jinja/value/access.h"
 #include "models/chat/jinja/value/number_format.h"
 #include "models/chat/jinja/value/operators.h"
 
@@ -29,7 +28,7 @@ Value partition(const Value& self, const Bound& given) {
   const Text& separator = given.text(0);
   if (separator.empty()) fail<TemplateError>("partition(): an empty separator");
   Rendering::scan(text.size());
-  const size_t found = find_bytes(text.bytes(), separator.bytes(), from_right);
+  const size_t found = find_part(text.bytes(), separator.bytes(), from_right);
   const Value none = make_text("");
   if (found == std::string_view::npos)
     return from_right ? make_tuple({none, none, self}) : make_tuple({self, none, none});
@@ -99,7 +98,7 @@ Value find_in(const Value& self, const Bound& given) {
   const std::string_view part = given.text(0).bytes();
   Rendering::scan(self.text()->size());
   const Window window = find_window(self, given);
-  const size_t found = window.bytes ? find_bytes(*window.bytes, part, from_right) : std::string_view::npos;
+  const size_t found = window.bytes ? find_part(*window.bytes, part, from_right) : std::string_view::npos;
   if (found != std::string_view::npos)
     return Value(
         static_cast<int64_t>(count_characters(self.text()->bytes().substr(0, window.begin + found))));

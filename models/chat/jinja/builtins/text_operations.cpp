@@ -42,16 +42,11 @@ Text strip(const Text& text, const std::optional<std::string_view>& characters, 
   const auto stripped = [&](char32_t c) {
     return characters ? set.find(c) != std::u32string::npos : is_space(c);
   };
-  size_t first = text.size();
-  size_t end = 0;
-  for_each_character(text.bytes(), [&](char32_t c, size_t begin, size_t length) {
-    if (stripped(c)) return;
-    first = std::min(first, begin);
-    end = begin + length;
-  });
-  if (side == Side::right) first = 0;
-  if (side == Side::left) end = text.size();
-  Text result = end > first ? text.substr(first, end - first) : Text();
+  const std::string_view kept = strip_ends(text.bytes(), stripped);
+  const size_t first = side == Side::right ? 0 : static_cast<size_t>(kept.data() - text.bytes().data());
+  const size_t end =
+      side == Side::left ? text.size() : static_cast<size_t>(kept.data() - text.bytes().data()) + kept.size();
+  Text result = kept.empty() ? Text() : text.substr(first, end - first);
   result.set_markup(text.is_markup());
   return result;
 }
@@ -78,7 +73,7 @@ Text replace(const Text& text, const Text& old, const Text& replacement, int64_t
   return out;
 }
 
-size_t find_bytes(std::string_view text, std::string_view part, bool from_right) {
+size_t find_part(std::string_view text, std::string_view part, bool from_right) {
   if (!from_right) return find_bytes(text, part);
   if (part.size() < 16) return text.rfind(part);
   const String reversed_text(text.rbegin(), text.rend());
@@ -93,7 +88,7 @@ Items split(const Text& text, std::string_view separator, int64_t count, bool fr
   std::string_view rest = text.bytes();
   size_t from = 0;
   while (static_cast<int64_t>(cuts.size()) != count) {
-    const size_t found = from_right ? find_bytes(rest, separator, true) : find_bytes(rest, separator, from);
+    const size_t found = from_right ? find_part(rest, separator, true) : find_bytes(rest, separator, from);
     if (found == std::string_view::npos) break;
     Rendering::scan(from_right ? rest.size() : 0);
     cuts.push_back(found);

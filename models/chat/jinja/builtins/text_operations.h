@@ -25,7 +25,7 @@ Items split_words(const Text& text, int64_t count, bool from_right);
 Items split_lines(const Text& text, bool keep_ends);
 
 /// The first or last position of `part`, in time linear in both; npos if there is none.
-size_t find_bytes(std::string_view text, std::string_view part, bool from_right);
+size_t find_part(std::string_view text, std::string_view part, bool from_right);
 
 /// With `fill` around it up to `width` characters.
 enum class Align { left, right, center };

@@ -237,24 +237,18 @@ ExprPtr ExpressionParser::parse_name() {
 ExprPtr ExpressionParser::parse_list() {
   const int line = tokens_.next().line;
   std::vector<ExprPtr> items;
-  while (!tokens_.at_symbol("]")) {
-    items.push_back(parse_expression());
-    if (!tokens_.skip_symbol(",")) break;
-  }
-  tokens_.expect_symbol("]");
+  tokens_.each_item("]", [&] { items.push_back(parse_expression()); });
   return make_node<ListExpr>(line, std::move(items));
 }
 
 ExprPtr ExpressionParser::parse_dict() {
   const int line = tokens_.next().line;
   std::vector<std::pair<ExprPtr, ExprPtr>> entries;
-  while (!tokens_.at_symbol("}")) {
+  tokens_.each_item("}", [&] {
     ExprPtr key = parse_expression();
     tokens_.expect_symbol(":");
     entries.emplace_back(std::move(key), parse_expression());
-    if (!tokens_.skip_symbol(",")) break;
-  }
-  tokens_.expect_symbol("}");
+  });
   return make_node<DictExpr>(line, std::move(entries));
 }
 
@@ -303,7 +297,7 @@ ExprPtr ExpressionParser::parse_call(ExprPtr callee) {
 CallArguments ExpressionParser::parse_arguments() {
   tokens_.expect_symbol("(");
   CallArguments arguments;
-  while (!tokens_.at_symbol(")")) {
+  tokens_.each_item(")", [&] {
     const bool is_named =
         tokens_.at(TokenType::name) && TokenStream::is(tokens_.look(), TokenType::symbol, "=");
     const bool first_star = arguments.more_positional == nullptr && arguments.more_named == nullptr;
@@ -321,9 +315,7 @@ CallArguments ExpressionParser::parse_arguments() {
     } else {
       fail_at(line, "arguments of a call: expected positional ones, then names, *list and **dict");
     }
-    if (!tokens_.skip_symbol(",")) break;
-  }
-  tokens_.expect_symbol(")");
+  });
   return arguments;
 }
 

@@ -151,16 +151,14 @@ class Parser {
 
   void parse_parameters(Macro& macro) {
     tokens_.expect_symbol("(");
-    while (!tokens_.at_symbol(")")) {
+    tokens_.each_item(")", [&] {
       macro.parameters.push_back(tokens_.expect(TokenType::name, "a parameter's name").value);
       if (tokens_.skip_symbol("=")) {
         macro.defaults.push_back(expressions_.parse_expression());
       } else if (!macro.defaults.empty()) {
         tokens_.fail_expected("a default, as the parameter in front has one");
       }
-      if (!tokens_.skip_symbol(",")) break;
-    }
-    tokens_.expect_symbol(")");
+    });
   }
 
   void finish_macro(Macro& macro, std::string_view end) {

@@ -53,21 +53,15 @@ void group(std::string& digits, char separator) {
 
 /// Without white space around it and underscores between digits; nothing if an underscore stands elsewhere.
 std::optional<std::string> clean(std::string_view text) {
-  size_t first = text.size();
-  size_t end = 0;
-  for_each_character(text, [&](char32_t c, size_t begin, size_t length) {
-    if (is_space(c)) return;
-    first = std::min(first, begin);
-    end = begin + length;
-  });
+  text = strip_ends(text, is_space);
   std::string cleaned;
-  for (size_t i = first; i < end; ++i) {
+  for (size_t i = 0; i < text.size(); ++i) {
     const auto alnum = [&](size_t at) {
-      return at < end && std::isalnum(static_cast<unsigned char>(text[at])) != 0;
+      return at < text.size() && std::isalnum(static_cast<unsigned char>(text[at])) != 0;
     };
     if (text[i] != '_') {
       cleaned += text[i];
-    } else if (i == first || !alnum(i - 1) || !alnum(i + 1)) {
+    } else if (i == 0 || !alnum(i - 1) || !alnum(i + 1)) {
       return std::nullopt;
     }
   }
