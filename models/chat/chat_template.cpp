@@ -29,7 +29,7 @@ std::tm local_time() {
 
 std::vector<PromptPart> to_parts(const Text& text) {
   std::vector<PromptPart> parts;
-  jinja::Rendering::require(text.num_runs() * sizeof(PromptPart));
+  jinja::Rendering::require(text.num_runs(), sizeof(PromptPart));
   text.for_each_run([&](std::string_view bytes, Origin origin) {
     parts.push_back({std::string(bytes), origin == Origin::source});
   });

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 
 #include "models/tokenizer/byte_alphabet.h"
@@ -64,10 +65,115 @@ void ByteLevelBpeTokenizer::encode_word(std::string_view word, std::vector<Token
   ids.insert(ids.end(), symbols.begin(), symbols.end());
 }
 
+/// Gemma 4's BPE: characters are merged into tokens, across words and spaces; only runs of line ends are apart. A character without a
+/// token of its own becomes its bytes' tokens.
+///
+/// Spaces and U+2581 are the same to the vocabulary. Here both are spaces, as in pieces().
+class CharacterBpeTokenizer final : public VocabularyTokenizer {
+ public:
+  explicit CharacterBpeTokenizer(const Vocabulary& vocabulary)
+      : VocabularyTokenizer(vocabulary),
+        merges_(vocabulary, pieces()),
+        line_ends_(find_line_ends()),
+        byte_ids_(find_byte_tokens(vocabulary)),
+        unknown_(vocabulary.unknown),
+        add_space_prefix_(vocabulary.add_space_prefix) {}
+
+ private:
+  /// A token of nothing but line ends.
+  struct LineEnds {
+    size_t count;
+    TokenId id;
+  };
+
+  std::vector<LineEnds> find_line_ends() const;
+  void encode_text(std::string_view text, std::vector<TokenId>& ids) const override;
+  void encode_line(std::string_view line, std::vector<TokenId>& ids) const;
+  void append_line_ends(size_t count, std::vector<TokenId>& ids) const;
+  void append_character(std::string_view character, std::vector<TokenId>& symbols) const;
+
+  MergeTable merges_;
+  std::vector<LineEnds> line_ends_;  ///< most first
+  std::array<TokenId, 256> byte_ids_;
+  TokenId unknown_;
+  bool add_space_prefix_;
+};
+
+std::vector<CharacterBpeTokenizer::LineEnds> CharacterBpeTokenizer::find_line_ends() const {
+  std::vector<LineEnds> tokens;
+  for (TokenId id = 0; id < vocab_size(); ++id) {
+    const std::string& text = pieces()[static_cast<size_t>(id)];
+    if (text.starts_with('\n') && text.find_first_not_of('\n') == std::string::npos &&
+        merges_.find(text) == id)
+      tokens.push_back({text.size(), id});
+  }
+  std::ranges::sort(tokens, std::ranges::greater(), &LineEnds::count);
+  return tokens;
+}
+
+void CharacterBpeTokenizer::encode_text(std::string_view text, std::vector<TokenId>& ids) const {
+  std::string prepared;
+  if (add_space_prefix_ && !text.starts_with(' ')) prepared += ' ';
+  prepared += unescape_spaces(text);
+  std::string_view rest = prepared;
+  while (!rest.empty()) {
+    const bool at_line_end = rest.front() == '\n';
+    const size_t end = at_line_end ? rest.find_first_not_of('\n') : rest.find('\n');
+    const std::string_view part = rest.substr(0, end);
+    if (at_line_end) {
+      append_line_ends(part.size(), ids);
+    } else {
+      encode_line(part, ids);
+    }
+    rest.remove_prefix(part.size());
+  }
+}
+
+void CharacterBpeTokenizer::append_line_ends(size_t count, std::vector<TokenId>& ids) const {
+  for (const LineEnds& token : line_ends_) {
+    for (; count >= token.count; count -= token.count)
+      ids.push_back(token.id);
+  }
+  for (; count > 0; --count)
+    append_character("\n", ids);
+}
+
+void CharacterBpeTokenizer::encode_line(std::string_view line, std::vector<TokenId>& ids) const {
+  std::vector<TokenId> symbols;
+  symbols.reserve(line.size());
+  while (!line.empty()) {
+    const std::string_view character = line.substr(0, read_utf8(line).length);
+    append_character(character, symbols);
+    line.remove_prefix(character.size());
+  }
+  merges_.merge(symbols);
+  ids.insert(ids.end(), symbols.begin(), symbols.end());
+}
+
+/// The character's token, its bytes' tokens, or one unknown token for a run of characters that have neither.
+void CharacterBpeTokenizer::append_character(std::string_view character,
+                                             std::vector<TokenId>& symbols) const {
+  if (const TokenId id = merges_.find(character); id >= 0) return symbols.push_back(id);
+  const auto id_of = [&](char c) { return byte_ids_[static_cast<unsigned char>(c)]; };
+  if (std::ranges::all_of(character, [&](char c) { return id_of(c) >= 0; })) {
+    for (const char c : character)
+      symbols.push_back(id_of(c));
+  } else if (unknown_ >= 0 && (symbols.empty() || symbols.back() != unknown_)) {
+    symbols.push_back(unknown_);
+  }
+}
+
 }  // namespace
 
 std::unique_ptr<Tokenizer> make_byte_level_bpe_tokenizer(const Vocabulary& vocabulary) {
   return std::make_unique<ByteLevelBpeTokenizer>(vocabulary);
+}
+
+std::unique_ptr<Tokenizer> make_character_bpe_tokenizer(const Vocabulary& vocabulary) {
+  if (vocabulary.merges.empty()) {
+    fail<FileError>("{}: {}: none, expected those of the vocabulary's tokens", vocabulary.name, kMergesKey);
+  }
+  return std::make_unique<CharacterBpeTokenizer>(vocabulary);
 }
 
 }  // namespace minfer

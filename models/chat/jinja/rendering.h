@@ -43,9 +43,11 @@ class Rendering {
   }
   /// Charges a pass over `bytes` of text.
   static void scan(size_t bytes) { step(1 + bytes / 32); }
-  /// Call before taking `bytes` that no value holds, or that a value is known to take later.
-  static void require(size_t bytes) {
-    if (current_ != nullptr && bytes > current_->limits_.max_bytes - current_->bytes_)
+  /// Call before taking `count` times `bytes` that no value holds, or that a value is known to take later.
+  static void require(size_t count, size_t bytes = 1) {
+    size_t all = 0;
+    const bool fits = !__builtin_mul_overflow(count, bytes, &all);
+    if (current_ != nullptr && (!fits || all > current_->limits_.max_bytes - current_->bytes_))
       fail<TemplateError>("values of more than {} bytes", current_->limits_.max_bytes);
   }
   /// Call before `bytes` of memory are taken, and after they are freed. Taken memory is also written, so it counts as work.

@@ -16,11 +16,8 @@ Items attribute_path(const Value& attribute) {
   const Text* text = attribute.text();
   if (text == nullptr) return {attribute};
   Items parts = split(*text, ".", -1, false);
-  for (Value& part : parts) {
-    const std::string_view name = part.text()->bytes();
-    if (!name.empty() && name.find_first_not_of("0123456789") == std::string_view::npos)
-      part = Value(parse_integer(name, 10).value_or(0));
-  }
+  for (Value& part : parts)
+    part = index_or_name(part.text()->bytes());
   return parts;
 }
 
@@ -216,7 +213,7 @@ Value batch(const Value& subject, const Bound& given) {
   const auto filled = static_cast<int64_t>(row.size());
   if (!row.empty() && !given[1].is_none() && filled < size) {
     const auto missing = static_cast<size_t>(size - filled);
-    Rendering::require(missing > SIZE_MAX / sizeof(Value) ? SIZE_MAX : missing * sizeof(Value));
+    Rendering::require(missing, sizeof(Value));
     row.insert(row.end(), missing, given[1]);
   }
   if (!row.empty()) rows.push_back(make_list(std::move(row)));

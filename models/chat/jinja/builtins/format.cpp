@@ -206,30 +206,15 @@ class BraceFormatter {
       const size_t stop = std::min(path.find_first_of(attribute ? ".[" : "]"), path.size());
       const std::string_view name = path.substr(0, stop);
       if (!attribute && stop == path.size()) fail<TemplateError>("format(): no ']' behind '['");
-      value = attribute ? get_attribute(value, name) : get_item(value, key_of(name));
+      value = attribute ? get_attribute(value, name) : get_item(value, index_or_name(name));
       path.remove_prefix(attribute ? stop : stop + 1);
     }
     return value;
   }
 
-  static std::optional<int64_t> parse_position(std::string_view text) {
-    int64_t position = 0;
-    const auto parsed = std::from_chars(text.data(), text.data() + text.size(), position);
-    if (text.empty() || text.front() == '-' || parsed.ec != std::errc() ||
-        parsed.ptr != text.data() + text.size())
-      return std::nullopt;
-    return position;
-  }
-
-  static Value key_of(std::string_view name) {
-    const std::optional<int64_t> position = parse_position(name);
-    return position ? Value(*position) : make_text(name);
-  }
-
   Value read_first(std::string_view name) {
-    std::optional<int64_t> position = parse_position(name);
-    if (name.empty()) position = next_++;
-    if (position) {
+    const Value key = name.empty() ? Value(next_++) : index_or_name(name);
+    if (const auto position = key.integer()) {
       if (*position >= static_cast<int64_t>(arguments_.positional.size()))
         fail<TemplateError>("format(): no argument {}, there are {}", *position,
                             arguments_.positional.size());

@@ -96,18 +96,9 @@ Value call_raise_exception(const Value&, const Bound& given) {
 std::string plain_format(std::string_view format) {
   std::string plain;
   for (size_t i = 0; i < format.size(); ++i) {
-    const char kind = format[i] == '%' && i + 1 < format.size() ? format[i + 1] : '\0';
-    if (kind == '\0') {
-      plain += format[i];
-      continue;
-    }
-    ++i;
-    if (kind == 'f') {
-      plain += "000000";
-    } else if (kind != 'z' && kind != 'Z') {
-      plain += '%';
-      plain += kind;
-    }
+    const std::string_view code = format.substr(i, format[i] == '%' ? 2 : 1);
+    i += code.size() - 1;
+    plain += code == "%f" ? "000000" : code == "%z" || code == "%Z" ? "" : code;
   }
   return plain;
 }

@@ -131,10 +131,14 @@ ExprPtr ExpressionParser::parse_conditional() {
 
 /// Operands with operators of one precedence between them, from left to right.
 ExprPtr ExpressionParser::parse_operators(int precedence) {
-  if (precedence == kNot) return parse_not();
+  if (precedence == kCompare) return parse_compare();
   if (precedence == kConcat) return parse_concat();
   if (precedence == kSigned) return parse_unary(true);
   int line = tokens_.line();
+  if (precedence == kNot && tokens_.skip_name("not")) {
+    const Within nested = level();
+    return make_node<Unary>(line, UnaryOp::logical_not, parse_operators(kNot));
+  }
   ExprPtr left = parse_operators(precedence + 1);
   while (true) {
     const auto* found = std::ranges::find_if(kOperators, [&](const Operator& candidate) {
@@ -147,13 +151,6 @@ ExprPtr ExpressionParser::parse_operators(int precedence) {
     left = make_node<Binary>(line, found->op, std::move(left), std::move(right));
     line = tokens_.line();
   }
-}
-
-ExprPtr ExpressionParser::parse_not() {
-  if (!tokens_.at_name("not")) return parse_compare();
-  const Within nested = level();
-  const int line = tokens_.next().line;
-  return make_node<Unary>(line, UnaryOp::logical_not, parse_not());
 }
 
 ExprPtr ExpressionParser::parse_compare() {
@@ -216,8 +213,20 @@ ExprPtr ExpressionParser::parse_primary() {
     default:
       break;
   }
-  if (tokens_.at_symbol("[")) return parse_list();
-  if (tokens_.at_symbol("{")) return parse_dict();
+  if (tokens_.skip_symbol("[")) {
+    std::vector<ExprPtr> items;
+    tokens_.each_item("]", [&] { items.push_back(parse_expression()); });
+    return make_node<ListExpr>(token.line, std::move(items));
+  }
+  if (tokens_.skip_symbol("{")) {
+    std::vector<std::pair<ExprPtr, ExprPtr>> entries;
+    tokens_.each_item("}", [&] {
+      ExprPtr key = parse_expression();
+      tokens_.expect_symbol(":");
+      entries.emplace_back(std::move(key), parse_expression());
+    });
+    return make_node<DictExpr>(token.line, std::move(entries));
+  }
   if (!tokens_.skip_symbol("(")) tokens_.fail_expected("an expression");
   ExprPtr inner = parse_tuple(true, true);
   tokens_.expect_symbol(")");
@@ -234,46 +243,24 @@ ExprPtr ExpressionParser::parse_name() {
   return make_node<Name>(token.line, name);
 }
 
-ExprPtr ExpressionParser::parse_list() {
-  const int line = tokens_.next().line;
-  std::vector<ExprPtr> items;
-  tokens_.each_item("]", [&] { items.push_back(parse_expression()); });
-  return make_node<ListExpr>(line, std::move(items));
-}
-
-ExprPtr ExpressionParser::parse_dict() {
-  const int line = tokens_.next().line;
-  std::vector<std::pair<ExprPtr, ExprPtr>> entries;
-  tokens_.each_item("}", [&] {
-    ExprPtr key = parse_expression();
-    tokens_.expect_symbol(":");
-    entries.emplace_back(std::move(key), parse_expression());
-  });
-  return make_node<DictExpr>(line, std::move(entries));
-}
-
 ExprPtr ExpressionParser::parse_postfix(ExprPtr operand) {
   while (true) {
-    if (tokens_.at_symbol(".")) {
-      operand = parse_attribute(std::move(operand));
-    } else if (tokens_.at_symbol("[")) {
+    const int line = tokens_.line();
+    if (tokens_.at_symbol("[")) {
       operand = parse_subscript(std::move(operand));
     } else if (tokens_.at_symbol("(")) {
       operand = parse_call(std::move(operand));
-    } else {
+    } else if (!tokens_.skip_symbol(".")) {
       return operand;
+    } else if (const Token token = tokens_.next(); token.type == TokenType::name) {
+      operand = make_node<Attribute>(line, std::move(operand), token.value);
+    } else if (token.type == TokenType::integer) {
+      operand = make_node<Subscript>(line, std::move(operand),
+                                     make_node<Literal>(token.line, parse_integer_literal(token)));
+    } else {
+      fail_at(token.line, "expected a name or a number behind '.', found {}", describe(token));
     }
   }
-}
-
-ExprPtr ExpressionParser::parse_attribute(ExprPtr object) {
-  const int line = tokens_.next().line;
-  const Token token = tokens_.next();
-  if (token.type == TokenType::name) return make_node<Attribute>(line, std::move(object), token.value);
-  if (token.type != TokenType::integer)
-    fail_at(token.line, "expected a name or a number behind '.', found {}", describe(token));
-  return make_node<Subscript>(line, std::move(object),
-                              make_node<Literal>(token.line, parse_integer_literal(token)));
 }
 
 ExprPtr ExpressionParser::parse_subscript(ExprPtr object) {
@@ -328,8 +315,8 @@ std::string ExpressionParser::parse_dotted_name() {
 
 ExprPtr ExpressionParser::parse_filters_and_tests(ExprPtr operand) {
   while (true) {
-    if (tokens_.skip_symbol("|")) {
-      operand = parse_filter(std::move(operand));
+    if (tokens_.at_symbol("|")) {
+      operand = parse_filters(std::move(operand));
     } else if (tokens_.at_name("is")) {
       operand = parse_test(std::move(operand));
     } else if (tokens_.at_symbol("(")) {

@@ -45,16 +45,12 @@ class ExpressionParser {
  private:
   ExprPtr parse_conditional();
   ExprPtr parse_operators(int precedence);
-  ExprPtr parse_not();
   ExprPtr parse_compare();
   ExprPtr parse_concat();
   ExprPtr parse_unary(bool with_filters);
   ExprPtr parse_primary();
   ExprPtr parse_name();
-  ExprPtr parse_list();
-  ExprPtr parse_dict();
   ExprPtr parse_postfix(ExprPtr operand);
-  ExprPtr parse_attribute(ExprPtr object);
   ExprPtr parse_subscript(ExprPtr object);
   ExprPtr parse_call(ExprPtr callee);
   ExprPtr parse_filters_and_tests(ExprPtr operand);

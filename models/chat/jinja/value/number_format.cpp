@@ -190,4 +190,9 @@ std::optional<double> parse_real(std::string_view text) {
   return value;
 }
 
+Value index_or_name(std::string_view text) {
+  const bool digits = !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
+  return digits ? Value(parse_integer(text, 10).value_or(0)) : make_text(text);
+}
+
 }  // namespace minfer::jinja

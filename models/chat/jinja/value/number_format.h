@@ -33,6 +33,9 @@ Text format_string(const Text& text, const FormatSpec& spec);
 std::optional<int64_t> parse_integer(std::string_view text, int64_t base);
 std::optional<double> parse_real(std::string_view text);
 
+/// The int that `text` is if it has nothing but digits, else the text: what a path of attributes names.
+Value index_or_name(std::string_view text);
+
 /// `format % arguments`, as C's printf with Python's additions.
 Value format_percent(const Text& format, const Value& arguments);
 /// `format.format(arguments)`, Python's str.format.

@@ -107,8 +107,7 @@ Value repeat(const Value& value, int64_t times) {
     return Value(std::move(out));
   }
   const Items& unit = value.sequence()->items;
-  const bool fits = unit.empty() || count <= SIZE_MAX / sizeof(Value) / unit.size();
-  Rendering::require(fits ? count * unit.size() * sizeof(Value) : SIZE_MAX);
+  Rendering::require(count, unit.size() * sizeof(Value));
   Items items;
   items.reserve(count * unit.size());
   for (size_t i = 0; i < (unit.empty() ? 0 : count); ++i)
