@@ -7,7 +7,6 @@
 #include <functional>
 
 #include "models/chat/jinja/interpreter.h"
-#include "models/chat/jinja/syntax/parser.h"
 
 namespace minfer {
 

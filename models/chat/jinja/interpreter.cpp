@@ -9,7 +9,6 @@
 #include "models/chat/jinja/loop.h"
 #include "models/chat/jinja/scope.h"
 #include "models/chat/jinja/syntax/lexer.h"
-#include "models/chat/jinja/value/namespace.h"
 #include "models/chat/jinja/value/operators.h"
 #include "models/chat/jinja/value/print.h"
 
@@ -209,10 +208,9 @@ class Interpreter {
       scope_->set(target.name, value);
     } else {
       const Value* found = scope_->find(target.name);
-      const auto space = found == nullptr ? nullptr : found->object_as<Namespace>();
-      if (space == nullptr)
+      const std::shared_ptr<Object> object = found == nullptr ? nullptr : found->object();
+      if (object == nullptr || !object->set_attribute(Text(target.attribute), value))
         fail<TemplateError>("cannot set an attribute of '{}', expected a namespace", target.name);
-      space->set(Text(target.attribute), value);
     }
   }
 

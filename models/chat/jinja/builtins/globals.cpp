@@ -3,7 +3,6 @@
 #include <array>
 
 #include "models/chat/jinja/builtins/functions.h"
-#include "models/chat/jinja/value/namespace.h"
 #include "models/chat/jinja/value/print.h"
 
 namespace minfer::jinja {

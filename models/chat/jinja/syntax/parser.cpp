@@ -1,9 +1,8 @@
-#include "models/chat/jinja/syntax/parser.h"
-
 #include <algorithm>
 #include <initializer_list>
 #include <span>
 
+#include "models/chat/jinja/interpreter.h"
 #include "models/chat/jinja/syntax/expression_parser.h"
 
 namespace minfer::jinja {

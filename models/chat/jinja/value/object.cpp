@@ -119,6 +119,29 @@ class DictView : public Indexed {
   ViewKind kind_;
 };
 
+class Namespace : public Object {
+ public:
+  explicit Namespace(Dict attributes) : attributes_(std::move(attributes)) {}
+  std::string_view type_name() const override { return "Namespace"; }
+  void print(Text& out) const override {
+    out.append("<Namespace ");
+    print_repr(out, make_dict(attributes_));
+    out.append(">");
+  }
+  std::optional<Value> attribute(std::string_view name) override {
+    const Value* found = attributes_.find(name);
+    return found == nullptr ? std::nullopt : std::optional(*found);
+  }
+  bool set_attribute(Text name, Value value) override {
+    attributes_.set(std::move(name), std::move(value));
+    return true;
+  }
+  void release() override { attributes_ = {}; }
+
+ private:
+  Dict attributes_;
+};
+
 }  // namespace
 
 Rendering::~Rendering() {
@@ -156,6 +179,12 @@ Value make_range(int64_t begin, int64_t end, int64_t step) {
 
 Value make_dict_view(const Value& dict, ViewKind kind) {
   return Value(make_counted<DictView>(dict, kind));
+}
+
+Value make_namespace(Dict attributes) {
+  const auto made = make_counted<Namespace>(std::move(attributes));
+  Rendering::keep(made);
+  return Value(made);
 }
 
 std::shared_ptr<Iterator> iterate(const Value& value) {

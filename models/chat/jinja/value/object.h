@@ -28,6 +28,8 @@ class Object {
   /// Appends the text of str().
   virtual void print(Text& out) const;
   virtual std::optional<Value> attribute(std::string_view) { return std::nullopt; }
+  /// False: the template may not set attributes.
+  virtual bool set_attribute(Text, Value) { return false; }
   virtual bool callable() const { return false; }
   virtual Value call(const Arguments&);
   /// Null: cannot be iterated.
@@ -61,6 +63,9 @@ Value make_range(int64_t begin, int64_t end, int64_t step);
 /// dict.keys(), .values() and .items().
 enum class ViewKind { keys, values, items };
 Value make_dict_view(const Value& dict, ViewKind kind);
+
+/// namespace(): the one kind of object whose attributes a template may set. It may come to hold itself.
+Value make_namespace(Dict attributes);
 
 /// An iterator over the elements; throws TemplateError if the value has none. Text gives its characters, a dict its keys.
 std::shared_ptr<Iterator> iterate(const Value& value);

@@ -133,32 +133,15 @@ const void* Value::identity() const {
 
 void Dict::set(Value key, Value value) {
   const Value* found = find(key);
-  put(found, std::move(key), std::move(value));
-}
-
-void Dict::set(Text key, Value value) {
-  const Value* found = find(key.bytes());
-  put(found, Value(std::move(key)), std::move(value));
-}
-
-/// `found` is what the key has now, or null.
-void Dict::put(const Value* found, Value key, Value value) {
   depth_ = std::max({depth_, check_depth(key.depth() + 1), check_depth(value.depth() + 1)});
   if (found != nullptr) {
     *const_cast<Value*>(found) = std::move(value);
     return;
   }
   entries_.push_back({std::move(key), std::move(value)});
-  if (entries_.size() == kIndexFrom) {
-    for (size_t i = 0; i < kIndexFrom; ++i)
-      index_entry(i);
-  } else if (entries_.size() > kIndexFrom) {
-    index_entry(entries_.size() - 1);
-  }
-}
-
-void Dict::index_entry(size_t position) {
-  if (const Text* text = entries_[position].key.text()) index_.emplace(text->bytes(), position);
+  if (entries_.size() < kIndexFrom) return;
+  for (size_t i = entries_.size() == kIndexFrom ? 0 : entries_.size() - 1; i < entries_.size(); ++i)
+    if (const Text* text = entries_[i].key.text()) index_.emplace(text->bytes(), i);
 }
 
 const Value* Dict::find(std::string_view key) const {

@@ -107,7 +107,7 @@ class Dict {
   /// Adds or replaces. Throws TemplateError if the key is a list or dict. Keys that are no texts are compared
   /// one after the other, which is charged.
   void set(Value key, Value value);
-  void set(Text key, Value value);
+  void set(Text key, Value value) { set(Value(std::move(key)), std::move(value)); }
   const Value* find(const Value& key) const;
   const Value* find(std::string_view key) const;
   std::span<const Entry> entries() const { return entries_; }
@@ -115,9 +115,6 @@ class Dict {
   int depth() const { return depth_; }
 
  private:
-  void put(const Value* found, Value key, Value value);
-  void index_entry(size_t position);
-
   Vector<Entry> entries_;
   std::map<std::string_view, size_t, std::less<>, Counted<std::pair<const std::string_view, size_t>>>
       index_;  // positions of the text keys, once there are many entries
