@@ -61,7 +61,13 @@ class SentencePieceTokenizer final : public VocabularyTokenizer {
         unknown_(vocabulary.unknown),
         add_space_prefix_(vocabulary.add_space_prefix),
         remove_extra_whitespaces_(vocabulary.remove_extra_whitespaces) {
-    load(vocabulary);
+    for (TokenId id = 0; id < vocabulary.size(); ++id) {
+      const std::string& text = vocabulary.tokens[static_cast<size_t>(id)];
+      if (is_special(type(id)) || text.empty() || parse_byte_token(text)) continue;
+      const float score = vocabulary.scores.empty() ? 0.0f : vocabulary.scores[static_cast<size_t>(id)];
+      by_text_.try_emplace(text, Piece{id, score});  // of tokens with the same text the first one counts
+      if (has_inner_space(text)) divisible_at_spaces_ = false;
+    }
   }
 
  private:
@@ -71,16 +77,6 @@ class SentencePieceTokenizer final : public VocabularyTokenizer {
   };
   /// How pieces that no text may become were made: the size of their left part, by their text.
   using Divisions = std::unordered_map<std::string_view, uint32_t>;
-
-  void load(const Vocabulary& vocabulary) {
-    for (TokenId id = 0; id < vocabulary.size(); ++id) {
-      const std::string& text = vocabulary.tokens[static_cast<size_t>(id)];
-      if (is_special(type(id)) || text.empty() || parse_byte_token(text)) continue;
-      const float score = vocabulary.scores.empty() ? 0.0f : vocabulary.scores[static_cast<size_t>(id)];
-      by_text_.try_emplace(text, Piece{id, score});  // of tokens with the same text the first one counts
-      if (has_inner_space(text)) divisible_at_spaces_ = false;
-    }
-  }
 
   void encode_text(std::string_view text, std::vector<TokenId>& ids) const override {
     std::string spaced(text);

@@ -17,22 +17,6 @@ struct Stretch {
   size_t end;
 };
 
-/// Where the words of a text stand.
-Vector<Stretch> find_words(const Text& text) {
-  Vector<Stretch> words;
-  bool inside = false;
-  for_each_character(text.bytes(), [&](char32_t c, size_t begin, size_t length) {
-    if (is_space(c)) {
-      inside = false;
-      return;
-    }
-    if (!inside) words.push_back({begin, begin});
-    inside = true;
-    words.back().end = begin + length;
-  });
-  return words;
-}
-
 }  // namespace
 
 Text strip(const Text& text, const std::optional<std::string_view>& characters, Side side) {
@@ -107,7 +91,13 @@ Items split(const Text& text, std::string_view separator, int64_t count, bool fr
 }
 
 Items split_words(const Text& text, int64_t count, bool from_right) {
-  Vector<Stretch> words = find_words(text);
+  Vector<Stretch> words;
+  bool inside = false;
+  for_each_character(text.bytes(), [&](char32_t c, size_t begin, size_t length) {
+    const bool begins = !std::exchange(inside, !is_space(c)) && inside;
+    if (begins) words.push_back({begin, begin});
+    if (inside) words.back().end = begin + length;
+  });
   const bool rest_stays = count >= 0 && words.size() > static_cast<size_t>(count);
   if (rest_stays && from_right) {  // what is left over begins where the text does and ends with its last word
     const size_t first = words.size() - static_cast<size_t>(count) - 1;

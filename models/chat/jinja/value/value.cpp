@@ -56,7 +56,7 @@ int check_depth(int depth) {
 
 Value Value::undefined(std::string_view why) {
   Value value;
-  value.data_ = Undefined{make_counted<const String>(why)};
+  value.data_ = Undefined(make_counted<const String>(why));
   return value;
 }
 
@@ -121,7 +121,7 @@ std::string_view Value::type_name() const {
 
 void Value::require_defined() const {
   if (const auto* undefined = std::get_if<Undefined>(&data_))
-    fail<TemplateError>("{}", std::string_view(*undefined->why));
+    fail<TemplateError>("{}", std::string_view(**undefined));
 }
 
 const void* Value::identity() const {

@@ -19,11 +19,8 @@ class Value;
 struct Sequence;
 using Items = Vector<Value>;
 
-/// The value of an undefined name, or of a missing key or attribute. Prints as nothing, is false and
-/// empty; any other use fails with `why`.
-struct Undefined {
-  std::shared_ptr<const String> why;
-};
+/// Why a name, key or attribute is undefined. Its value prints as nothing, is false and empty; any other use fails with this.
+using Undefined = std::shared_ptr<const String>;
 
 /// Throws TemplateError if values would nest deeper than printing, comparing and destroying them may recurse. Returns `depth`.
 int check_depth(int depth);
