@@ -7,12 +7,12 @@
 #include <functional>
 
 #include "models/chat/jinja/interpreter.h"
-#include "models/chat/jinja/syntax/parser.h"
 
 namespace minfer {
 
 using jinja::Dict;
 using jinja::Origin;
+using jinja::Rendered;
 using jinja::TemplateError;
 using jinja::Text;
 using jinja::Value;
@@ -26,9 +26,9 @@ std::tm local_time() {
   return local;
 }
 
-std::vector<PromptPart> to_parts(const Text& text, const jinja::Budget& budget) {
+std::vector<PromptPart> to_parts(const Text& text) {
   std::vector<PromptPart> parts;
-  budget.require(text.num_runs() * sizeof(PromptPart));
+  jinja::Rendering::require(text.num_runs(), sizeof(PromptPart));
   text.for_each_run([&](std::string_view bytes, Origin origin) {
     parts.push_back({std::string(bytes), origin == Origin::source});
   });
@@ -142,73 +142,74 @@ void ChatInput::add_message(std::string_view role, std::string_view content) {
   messages = jinja::make_list(std::move(items));
 }
 
-struct ChatTemplate::Parsed {
+struct ChatTemplate::Impl {
+  std::string title;  ///< for messages
+  std::string bos;
+  std::string eos;
+  jinja::Limits limits;
   jinja::Body body;
   std::optional<jinja::Body> tool_use;
   /// The fields (see find_ignored) that the template used in some prompt.
   mutable std::array<std::atomic<bool>, 6> uses{};
-};
 
-struct ChatTemplate::Attempt {
-  Text text;
-  std::vector<std::string> read = {};  ///< variables that the template asked for
+  Rendered run(const ChatInput& input) const;
+  Rendered run_repaired(ChatInput& input) const;
+  std::vector<std::string> find_ignored(const ChatInput& input, const Rendered& made) const;
 };
 
 ChatTemplate::ChatTemplate(ChatTemplateSource source, std::string bos, std::string eos,
-                           const jinja::Limits& limits)
-    : name_(std::move(source.name)), bos_(std::move(bos)), eos_(std::move(eos)), limits_(limits) {
-  auto parsed = std::make_unique<Parsed>();
-  parsed->body = parse(source.text, name_);
-  if (!source.tool_use.empty()) parsed->tool_use = parse(source.tool_use, name_ + " (tool_use)");
-  parsed_ = std::move(parsed);
+                           const jinja::Limits& limits) {
+  std::optional<jinja::Body> tool_use;
+  jinja::Body body = parse(source.text, source.name);
+  if (!source.tool_use.empty()) tool_use = parse(source.tool_use, source.name + " (tool_use)");
+  impl_.reset(new Impl{std::move(source.name), std::move(bos), std::move(eos), limits, std::move(body),
+                       std::move(tool_use)});
 }
-ChatTemplate::~ChatTemplate() = default;
-ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
-ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
+
+const std::string& ChatTemplate::name() const {
+  return impl_->title;
+}
 
 RenderedChat ChatTemplate::render(const ChatInput& input) const {
-  jinja::Evaluation evaluation(limits_, input.now ? *input.now : local_time());
+  const jinja::Rendering rendering(impl_->limits, input.now ? *input.now : local_time());
   ChatInput taken = input;
-  const Attempt made = run_repaired(evaluation, taken);
-  return {to_parts(made.text, evaluation.budget), find_ignored(evaluation, taken, made)};
+  const Rendered made = impl_->run_repaired(taken);
+  return {to_parts(made.text), impl_->find_ignored(taken, made)};
 }
 
-ChatTemplate::Attempt ChatTemplate::run(jinja::Evaluation& evaluation, const ChatInput& input) const {
+Rendered ChatTemplate::Impl::run(const ChatInput& input) const {
   Dict variables;
-  variables.set(Text("bos_token"), jinja::make_text(bos_));
-  variables.set(Text("eos_token"), jinja::make_text(eos_));
+  variables.set(Text("bos_token"), jinja::make_text(bos));
+  variables.set(Text("eos_token"), jinja::make_text(eos));
   variables.set(Text("messages"), input.messages);
   variables.set(Text("tools"), input.tools);
   variables.set(Text("documents"), input.documents);
   variables.set(Text("add_generation_prompt"), Value(input.add_generation_prompt));
   for (const auto& [name, value] : input.variables)
     variables.set(Text(name), value);
-  const bool for_tools = parsed_->tool_use && !input.tools.is_none();
-  evaluation.budget.printed_none = false;
-  jinja::Interpreter interpreter(evaluation, for_tools ? *parsed_->tool_use : parsed_->body, variables);
-  Attempt made{.text = interpreter.run()};
-  for (const Dict::Entry& entry : variables.entries())
-    if (interpreter.has_read(entry.key.text()->bytes())) made.read.emplace_back(entry.key.text()->bytes());
+  const bool for_tools = tool_use && !input.tools.is_none();
+  jinja::Rendering::current()->printed_none = false;
+  Rendered made = jinja::render(for_tools ? *tool_use : body, variables);
   if (for_tools) made.read.emplace_back("tools");
   return made;
 }
 
 /// `input` becomes what was rendered.
-ChatTemplate::Attempt ChatTemplate::run_repaired(jinja::Evaluation& evaluation, ChatInput& input) const {
+Rendered ChatTemplate::Impl::run_repaired(ChatInput& input) const {
   std::vector<Value> ways{input.messages};
   std::optional<Value> texts = changed(input.messages, without_null);
   if (texts && !input.as_it_is) ways.push_back(*std::move(texts));
   const size_t num_whole = ways.size();
   std::optional<Value> turns = merged(ways.back());
   if (turns && !input.as_it_is) ways.push_back(*std::move(turns));
-  std::optional<Attempt> with_none;
+  std::optional<Rendered> with_none;
   std::exception_ptr why_not;
   for (size_t i = 0; i < ways.size() && !(i == num_whole && with_none); ++i) {
     ChatInput changed_input = input;
     changed_input.messages = ways[i];
     try {
-      Attempt made = run(evaluation, changed_input);
-      if (!evaluation.budget.printed_none || (i > 0 && !with_none)) {
+      Rendered made = run(changed_input);
+      if (!jinja::Rendering::current()->printed_none || (i > 0 && !with_none)) {
         input = std::move(changed_input);
         return made;
       }
@@ -217,15 +218,15 @@ ChatTemplate::Attempt ChatTemplate::run_repaired(jinja::Evaluation& evaluation, 
       if (why_not == nullptr) why_not = std::current_exception();
     } catch (const TemplateError& error) {
       if (why_not == nullptr)
-        why_not = std::make_exception_ptr(TemplateError(fmt::format("{}: {}", name_, error.what())));
+        why_not = std::make_exception_ptr(TemplateError(fmt::format("{}: {}", title, error.what())));
     }
   }
   if (with_none) return *std::move(with_none);
   std::rethrow_exception(why_not);
 }
 
-std::vector<std::string> ChatTemplate::find_ignored(jinja::Evaluation& evaluation, const ChatInput& input,
-                                                    const Attempt& made) const {
+std::vector<std::string> ChatTemplate::Impl::find_ignored(const ChatInput& input,
+                                                          const Rendered& made) const {
   std::vector<std::string> ignored;
   const auto is_read = [&](std::string_view name) {
     return std::ranges::find(made.read, name) != made.read.end();
@@ -233,11 +234,11 @@ std::vector<std::string> ChatTemplate::find_ignored(jinja::Evaluation& evaluatio
   for (const auto& [name, value] : input.variables)
     if (!is_read(name)) ignored.push_back(name);
   const auto check = [&](size_t field, std::string_view name, std::string_view variable, const auto& remove) {
-    std::atomic<bool>& is_used = parsed_->uses[field];
+    std::atomic<bool>& is_used = uses[field];
     ChatInput rest = input;
     if (is_used || !remove(rest)) return;
     try {
-      is_used = is_read(variable) && run(evaluation, rest).text.bytes() != made.text.bytes();
+      is_used = is_read(variable) && run(rest).text.bytes() != made.text.bytes();
     } catch (const TemplateError&) {
       is_used = true;
     }

@@ -14,10 +14,6 @@
 #include "models/tokenizer/tokenizer.h"
 
 namespace minfer {
-namespace jinja {
-class Evaluation;
-}
-
 /// The role of a message. A well-known one (system, user, assistant, tool ...) counts as the template's own
 /// text, since templates make special tokens of it ('<|' + role + '|>'); any other is the request's.
 jinja::Value make_role(std::string_view role);
@@ -43,9 +39,6 @@ class ChatTemplate {
   /// `bos` and `eos` are the texts of those tokens, which templates write themselves. Throws
   /// jinja::TemplateError if a source cannot be parsed.
   ChatTemplate(ChatTemplateSource source, std::string bos, std::string eos, const jinja::Limits& limits = {});
-  ~ChatTemplate();
-  ChatTemplate(ChatTemplate&&) noexcept;
-  ChatTemplate& operator=(ChatTemplate&&) noexcept;
 
   /// Returns the prompt, to be tokenised with add_special = false, and the unused input. Throws jinja::TemplateRaised with the template's
   /// message if the template refuses the conversation, and jinja::TemplateError if it cannot be rendered for this
@@ -54,20 +47,11 @@ class ChatTemplate {
   /// messages of one role become one. Once the template has used a field, the field counts as used from then on, so few prompts are
   /// rendered twice.
   RenderedChat render(const ChatInput& input) const;
-  const std::string& name() const { return name_; }
+  const std::string& name() const;
 
  private:
-  struct Parsed;
-  struct Attempt;
-  Attempt run(jinja::Evaluation& evaluation, const ChatInput& input) const;
-  Attempt run_repaired(jinja::Evaluation& evaluation, ChatInput& input) const;
-  std::vector<std::string> find_ignored(jinja::Evaluation& evaluation, const ChatInput& input,
-                                        const Attempt& made) const;
-  std::unique_ptr<const Parsed> parsed_;
-  std::string name_;
-  std::string bos_;
-  std::string eos_;
-  jinja::Limits limits_;
+  struct Impl;
+  std::shared_ptr<const Impl> impl_;
 };
 
 /// The template in `file`; if `file` is empty, the model's own. If the model has none: the turn format whose tokens the

@@ -13,39 +13,28 @@ constexpr bool stands_for_itself(int byte) {
 
 constexpr char32_t kAlphabetEnd = 0x144;  // 68 characters from U+0100
 
-struct Alphabet {
-  std::array<char32_t, 256> characters{};
-  std::array<int16_t, kAlphabetEnd> bytes{};  // by character; -1: none
-};
-
-constexpr Alphabet make_alphabet() {
-  Alphabet alphabet;
-  alphabet.bytes.fill(-1);
+/// The byte of each character; -1: none.
+constexpr std::array<int16_t, kAlphabetEnd> make_alphabet() {
+  std::array<int16_t, kAlphabetEnd> bytes{};
+  bytes.fill(-1);
   char32_t next = 0x100;
-  for (int byte = 0; byte < 256; ++byte) {
-    const char32_t character = stands_for_itself(byte) ? static_cast<char32_t>(byte) : next++;
-    alphabet.characters[static_cast<size_t>(byte)] = character;
-    alphabet.bytes[character] = static_cast<int16_t>(byte);
-  }
-  return alphabet;
+  for (int byte = 0; byte < 256; ++byte)
+    bytes[stands_for_itself(byte) ? static_cast<char32_t>(byte) : next++] = static_cast<int16_t>(byte);
+  return bytes;
 }
 
-constexpr Alphabet kAlphabet = make_alphabet();
+constexpr std::array<int16_t, kAlphabetEnd> kAlphabet = make_alphabet();
 
 }  // namespace
-
-char32_t alphabet_character(uint8_t byte) {
-  return kAlphabet.characters[byte];
-}
 
 std::optional<std::string> bytes_from_alphabet(std::string_view text) {
   std::string bytes;
   while (!text.empty()) {
     const Utf8Unit unit = read_utf8(text);
     const bool known = unit.kind == Utf8Unit::Kind::character && unit.character < kAlphabetEnd &&
-                       kAlphabet.bytes[unit.character] >= 0;
+                       kAlphabet[unit.character] >= 0;
     if (!known) return std::nullopt;
-    bytes += static_cast<char>(kAlphabet.bytes[unit.character]);
+    bytes += static_cast<char>(kAlphabet[unit.character]);
     text.remove_prefix(unit.length);
   }
   return bytes;

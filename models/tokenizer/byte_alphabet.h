@@ -1,17 +1,13 @@
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 
 namespace minfer {
 
-/// GPT-2's alphabet: byte-level BPE files spell each byte as one printable character. Printable Latin-1 bytes
-/// stand for themselves, the other 68 for U+0100 and following, in order (a space is U+0120).
-
-/// The character that stands for a byte.
-char32_t alphabet_character(uint8_t byte);
+// GPT-2's alphabet: byte-level BPE files spell each byte as one printable character. Printable Latin-1 bytes
+// stand for themselves, the other 68 for U+0100 and following, in order (a space is U+0120).
 
 /// The bytes that `text` spells; nullopt if a character is outside the alphabet or the text is not UTF-8.
 std::optional<std::string> bytes_from_alphabet(std::string_view text);

@@ -43,28 +43,11 @@ std::unordered_set<std::string_view> find_other_texts(const Vocabulary& vocabula
 
 }  // namespace
 
-/// A pair of neighbours that a merge applies to, or applied to when it was queued.
-struct MergeTable::Candidate {
-  int32_t rank;
-  int32_t position;  ///< of the left symbol
-
-  /// Reversed, so that the best merge is on top of a std::priority_queue.
-  friend bool operator<(const Candidate& a, const Candidate& b) {
-    return std::tie(a.rank, a.position) > std::tie(b.rank, b.position);
-  }
-};
-
-MergeTable::PlainIds MergeTable::find_plain_ids(const Vocabulary& vocabulary,
-                                                std::span<const std::string> pieces) {
-  PlainIds ids;
-  ids.reserve(pieces.size());
+MergeTable::MergeTable(const Vocabulary& vocabulary, std::span<const std::string> pieces) {
+  plain_ids_.reserve(pieces.size());
   for (TokenId id = 0; id < vocabulary.size(); ++id) {
-    if (is_mergeable(vocabulary, id)) ids.emplace(pieces[static_cast<size_t>(id)], id);
+    if (is_mergeable(vocabulary, id)) plain_ids_.emplace(pieces[static_cast<size_t>(id)], id);
   }
-  return ids;
-}
-
-MergeTable::MergeTable(const Vocabulary& vocabulary, const PlainIds& plain_ids) {
   const std::unordered_set<std::string_view> other_texts = find_other_texts(vocabulary);
   merges_.reserve(vocabulary.merges.size());
   for (size_t i = 0; i < vocabulary.merges.size(); ++i) {
@@ -76,8 +59,7 @@ MergeTable::MergeTable(const Vocabulary& vocabulary, const PlainIds& plain_ids) 
       continue;
     }
     const auto id_of = [&](const std::string& text) {
-      const auto found = plain_ids.find(text);
-      if (found != plain_ids.end()) return found->second;
+      if (const TokenId id = find(text); id >= 0) return id;
       fail<FileError>(
           "{}: {}[{}]: '{}', expected two tokens that join to a third; '{}' is not in the vocabulary",
           vocabulary.name, kMergesKey, i, printable(vocabulary.merges[i]), printable(text));
@@ -89,6 +71,11 @@ MergeTable::MergeTable(const Vocabulary& vocabulary, const PlainIds& plain_ids) 
   for (const Merge& merge : merges_)
     ++first_[static_cast<size_t>(merge.left) + 1];
   std::partial_sum(first_.begin(), first_.end(), first_.begin());
+}
+
+TokenId MergeTable::find(std::string_view text) const {
+  const auto found = plain_ids_.find(text);
+  return found == plain_ids_.end() ? -1 : found->second;
 }
 
 const MergeTable::Merge* MergeTable::find(TokenId left, TokenId right) const {
@@ -108,6 +95,8 @@ void MergeTable::merge(std::vector<TokenId>& symbols) const {
   std::vector<bool> absorbed(symbols.size());
   std::iota(next.begin(), next.end(), 1);
   std::iota(previous.begin(), previous.end(), -1);
+  // The rank and the position of the left symbol of pairs that a merge applies to, or applied to when they were queued.
+  using Candidate = std::pair<int32_t, int32_t>;
   std::vector<Candidate> queued;
   queued.reserve(symbols.size());
   const auto at = [&](int32_t position) -> TokenId& { return symbols[static_cast<size_t>(position)]; };
@@ -117,9 +106,9 @@ void MergeTable::merge(std::vector<TokenId>& symbols) const {
     return pair ? find(at(position), at(next_of(position))) : nullptr;
   };
   for (int32_t i = 0; i + 1 < count; ++i) {
-    if (const Merge* merge = merge_at(i)) queued.push_back({merge->rank, i});
+    if (const Merge* merge = merge_at(i)) queued.emplace_back(merge->rank, i);
   }
-  std::priority_queue<Candidate> queue(std::less<Candidate>(), std::move(queued));
+  std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> queue({}, std::move(queued));
   while (!queue.empty()) {
     const auto [rank, position] = queue.top();
     queue.pop();
@@ -132,7 +121,7 @@ void MergeTable::merge(std::vector<TokenId>& symbols) const {
     next_of(position) = next_of(right);
     if (next_of(right) < count) previous[static_cast<size_t>(next_of(right))] = position;
     for (const int32_t changed : {previous[static_cast<size_t>(position)], position}) {
-      if (const Merge* made = merge_at(changed)) queue.push({made->rank, changed});
+      if (const Merge* made = merge_at(changed)) queue.emplace(made->rank, changed);
     }
   }
   size_t kept = 0;

@@ -14,14 +14,13 @@ namespace minfer {
 /// The merges of a BPE vocabulary; applies them to words. Immutable.
 class MergeTable {
  public:
-  /// Tokens that merging may produce, by the running text they stand for.
-  using PlainIds = std::unordered_map<std::string_view, TokenId>;
-  /// Keys are views of `pieces`, the text of each token. If tokens have the same bytes, the first one counts.
-  static PlainIds find_plain_ids(const Vocabulary& vocabulary, std::span<const std::string> pieces);
+  /// `pieces` is the running text of each token and outlives this. Merges rank in file order. Throws FileError if a merge is not two texts
+  /// in the vocabulary's spelling, or if the vocabulary lacks a part or the result. Leaves out merges that take or make a special token or
+  /// a byte token.
+  MergeTable(const Vocabulary& vocabulary, std::span<const std::string> pieces);
 
-  /// Merges rank in file order. Throws FileError if a merge is not two texts in the vocabulary's spelling, or if the vocabulary lacks a
-  /// part or the result. Leaves out merges that take or make a special token or a byte token.
-  MergeTable(const Vocabulary& vocabulary, const PlainIds& plain_ids);
+  /// The token that merging may produce for this running text, of several the first; -1: none.
+  TokenId find(std::string_view text) const;
 
   /// Applies merges to `symbols` until none applies: always the best-ranked pair, and the leftmost among equal pairs.
   /// -1 among the symbols merges with nothing. O(n log n) for n symbols.
@@ -34,11 +33,11 @@ class MergeTable {
     int32_t rank;
     TokenId merged;
   };
-  struct Candidate;
 
   const Merge* find(TokenId left, TokenId right) const;
 
-  std::vector<Merge> merges_;    ///< by (left, right)
+  std::unordered_map<std::string_view, TokenId> plain_ids_;  ///< by running text
+  std::vector<Merge> merges_;                                ///< by (left, right)
   std::vector<uint32_t> first_;  ///< merges_ of left token t are [first_[t], first_[t + 1])
 };
 

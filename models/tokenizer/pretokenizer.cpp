@@ -1,6 +1,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "models/tokenizer/pretokenizer.h"
 
+#include <algorithm>
 #include <string>
 
 #include <pcre2.h>
@@ -19,7 +20,7 @@ struct Deleter {
     Free(object);
   }
 };
-using Code = std::unique_ptr<pcre2_code, Deleter<pcre2_code_free>>;
+using Code = std::shared_ptr<const pcre2_code>;
 using MatchData = std::unique_ptr<pcre2_match_data, Deleter<pcre2_match_data_free>>;
 using MatchContext = std::unique_ptr<pcre2_match_context, Deleter<pcre2_match_context_free>>;
 using JitStack = std::unique_ptr<pcre2_jit_stack, Deleter<pcre2_jit_stack_free>>;
@@ -32,13 +33,8 @@ constexpr uint32_t kMatchLimit =
 constexpr uint32_t kHeapLimitKib = 64 << 10;  // of the interpreter, where there is no JIT
 
 bool names_rule(const PretokenizerRule& rule, std::string_view name) {
-  std::string_view names = rule.names;
-  while (true) {
-    const size_t space = names.find(' ');
-    if (names.substr(0, space) == name) return true;
-    if (space == std::string_view::npos) return false;
-    names.remove_prefix(space + 1);
-  }
+  const bool is_word = name.find(' ') == std::string_view::npos;
+  return is_word && fmt::format(" {} ", rule.names).find(fmt::format(" {} ", name)) != std::string::npos;
 }
 
 const PretokenizerRule& find_rule(std::string_view name) {
@@ -73,12 +69,12 @@ Code compile(std::string_view pattern) {
   const std::string expanded = with_unicode_spaces(pattern);
   int error = 0;
   size_t offset = 0;
-  Code code(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(expanded.data()), expanded.size(),
-                          PCRE2_UTF | PCRE2_UCP, &error, &offset, nullptr));
-  if (!code) fail("pre-tokeniser pattern {}: PCRE2 error {} at offset {}", expanded, error, offset);
+  pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(expanded.data()), expanded.size(),
+                                   PCRE2_UTF | PCRE2_UCP, &error, &offset, nullptr);
+  if (code == nullptr) fail("pre-tokeniser pattern {}: PCRE2 error {} at offset {}", expanded, error, offset);
   // A machine without the JIT interprets: slower, same matches.
-  pcre2_jit_compile(code.get(), PCRE2_JIT_COMPLETE);
-  return code;
+  pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
+  return {code, pcre2_code_free};
 }
 
 /// The state that a thread needs to match; made for each text, because the tokeniser is shared.
@@ -118,49 +114,29 @@ class Matcher {
 
 }  // namespace
 
-struct Pretokenizer::Impl {
-  std::vector<Code> codes;
-
-  void split_valid(std::string_view text, Matcher& matcher, std::vector<std::string_view>& words) const {
-    std::vector<std::string_view> parts{text};
-    std::vector<std::string_view> finer;
-    for (const Code& code : codes) {
-      finer.clear();
-      for (const std::string_view part : parts)
-        matcher.split(code, part, finer);
-      parts.swap(finer);
-    }
-    words.insert(words.end(), parts.begin(), parts.end());
-  }
-};
-
 PretokenizerTraits pretokenizer_traits(std::string_view name) {
   return find_rule(name).traits;
 }
 
 Pretokenizer::Pretokenizer(std::string_view name) {
-  auto impl = std::make_unique<Impl>();
   for (const std::string_view pattern : find_rule(name).patterns)
-    impl->codes.push_back(compile(pattern));
-  impl_ = std::move(impl);
+    codes_.push_back(compile(pattern));
 }
-
-Pretokenizer::Pretokenizer(Pretokenizer&&) noexcept = default;
-Pretokenizer& Pretokenizer::operator=(Pretokenizer&&) noexcept = default;
-Pretokenizer::~Pretokenizer() = default;
 
 std::vector<std::string_view> Pretokenizer::split(std::string_view text) const {
   Matcher matcher;
   std::vector<std::string_view> words;
   while (!text.empty()) {
     const size_t valid = valid_utf8_prefix(text);
-    if (valid > 0) {
-      impl_->split_valid(text.substr(0, valid), matcher, words);
-      text.remove_prefix(valid);
-    } else {
-      words.push_back(text.substr(0, 1));
-      text.remove_prefix(1);
+    std::vector<std::string_view> parts{text.substr(0, std::max(valid, size_t{1}))};
+    text.remove_prefix(parts.front().size());
+    for (size_t i = 0; valid > 0 && i < codes_.size(); ++i) {
+      std::vector<std::string_view> finer;
+      for (const std::string_view part : parts)
+        matcher.split(codes_[i], part, finer);
+      parts.swap(finer);
     }
+    words.insert(words.end(), parts.begin(), parts.end());
   }
   return words;
 }

@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+struct pcre2_real_code_8;  // pcre2_code
+
 namespace minfer {
 
 /// The properties that a pre-tokeniser's name implies, other than the word boundaries.
@@ -23,17 +25,13 @@ class Pretokenizer {
  public:
   /// Throws FileError as pretokenizer_traits does.
   explicit Pretokenizer(std::string_view name);
-  Pretokenizer(Pretokenizer&&) noexcept;
-  Pretokenizer& operator=(Pretokenizer&&) noexcept;
-  ~Pretokenizer();
 
   /// The words of `text` in order; joined, they are `text`. Bytes that are not UTF-8 are words of their own. Time grows linearly with the
   /// text. If a match would exceed the limits on its stack and steps, the rest stays one word.
   std::vector<std::string_view> split(std::string_view text) const;
 
  private:
-  struct Impl;
-  std::unique_ptr<const Impl> impl_;
+  std::vector<std::shared_ptr<const pcre2_real_code_8>> codes_;
 };
 
 /// One family of pre-tokenisers.

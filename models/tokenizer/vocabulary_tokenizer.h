@@ -51,7 +51,7 @@ class VocabularyTokenizer : public Tokenizer {
   bool strip_prefix_space_;
 };
 
-/// SentencePiece's BPE by scores, through libsentencepiece.
+/// SentencePiece's BPE by scores.
 std::unique_ptr<Tokenizer> make_sentencepiece_tokenizer(const Vocabulary& vocabulary);
 
 /// Byte-level BPE by merges, in words cut by the pre-tokeniser `vocabulary.pre`. Throws FileError if that is

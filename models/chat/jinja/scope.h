@@ -16,7 +16,7 @@ class Scope {
   /// Finds a name here or in an outer block; null if there is none.
   const Value* find(std::string_view name) const {
     for (const Scope* scope = this; scope != nullptr; scope = scope->outer_.get()) {
-      Budget::charge(scope->variables_.size() / kNamesAStep);
+      Rendering::step(scope->variables_.size() / kNamesAStep);
       for (const auto& [known, value] : scope->variables_)
         if (known == name) return &value;
     }
@@ -24,7 +24,7 @@ class Scope {
   }
   /// Assigns in this block, even if an outer block has the name.
   void set(std::string_view name, Value value) {
-    Budget::charge(variables_.size() / kNamesAStep);
+    Rendering::step(variables_.size() / kNamesAStep);
     for (auto& [known, old] : variables_) {
       if (known != name) continue;
       old = std::move(value);

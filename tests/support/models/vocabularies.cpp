@@ -1,6 +1,7 @@
 #include "tests/support/models/vocabularies.h"
 
 #include <algorithm>
+#include <map>
 
 #include "models/tokenizer/byte_alphabet.h"
 
@@ -66,9 +67,12 @@ Vocabulary small_bpe_vocabulary(std::string_view pre) {
   vocabulary.name = "small BPE vocabulary";
   vocabulary.model = VocabularyModel::byte_level_bpe;
   vocabulary.pre = pre;
-  for (int byte = 0; byte < 256; ++byte) {
-    add_token(vocabulary, utf8(alphabet_character(static_cast<uint8_t>(byte))), TokenType::normal);
+  std::map<std::string, std::string> spellings;  // of each byte
+  for (char32_t character = 0; character < 0x144; ++character) {
+    if (const auto byte = bytes_from_alphabet(utf8(character))) spellings[*byte] = utf8(character);
   }
+  for (const auto& [byte, spelling] : spellings)
+    add_token(vocabulary, spelling, TokenType::normal);
   for (const auto& [left, right] : {std::pair{"l", "l"},
                                     {"h", "e"},
                                     {"Ġ", "Ġ"},

@@ -2,8 +2,7 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "models/chat/jinja/builtins/arguments.h"
-#include "models/chat/jinja/builtins/filter_table.h"
+#include "models/chat/jinja/builtins/functions.h"
 #include "models/chat/jinja/value/number_format.h"
 #include "models/chat/jinja/value/operators.h"
 
@@ -17,31 +16,28 @@ std::optional<int64_t> truncate(double value) {
   return static_cast<int64_t>(value);
 }
 
-Value int_filter(Evaluation&, const Value& subject, const Arguments& arguments) {
-  const Bound bound("int", arguments, {"default", "base"});
+std::optional<double> real_of(const Value& subject) {
+  return subject.text() != nullptr ? parse_real(subject.text()->bytes()) : subject.number();
+}
+
+Value int_filter(const Value& subject, const Bound& given) {
   subject.require_defined();
-  const Value absent = bound.has(0) ? bound[0] : Value(int64_t{0});
   if (const auto integer = subject.integer()) return Value(*integer);
-  std::optional<double> real = subject.number();
   if (const Text* text = subject.text()) {
-    if (const auto integer = parse_integer(text->bytes(), bound.integer(1, 10))) return Value(*integer);
-    real = parse_real(text->bytes());
+    if (const auto integer = parse_integer(text->bytes(), given.integer(1, 10))) return Value(*integer);
   }
+  const std::optional<double> real = real_of(subject);
   const std::optional<int64_t> whole = real ? truncate(*real) : std::nullopt;
-  return whole ? Value(*whole) : absent;
+  return whole ? Value(*whole) : given.get(0, Value(int64_t{0}));
 }
 
-Value float_filter(Evaluation&, const Value& subject, const Arguments& arguments) {
-  const Bound bound("float", arguments, {"default"});
+Value float_filter(const Value& subject, const Bound& given) {
   subject.require_defined();
-  std::optional<double> real = subject.number();
-  if (const Text* text = subject.text()) real = parse_real(text->bytes());
-  if (real) return Value(*real);
-  return bound.has(0) ? bound[0] : Value(0.0);
+  const std::optional<double> real = real_of(subject);
+  return real ? Value(*real) : given.get(0, Value(0.0));
 }
 
-Value abs_filter(Evaluation&, const Value& subject, const Arguments& arguments) {
-  Bound("abs", arguments, {});
+Value abs_filter(const Value& subject, const Bound&) {
   subject.require_defined();
   if (const auto integer = subject.integer())
     return *integer < 0 ? negate(subject, UnaryOp::negate) : Value(*integer);
@@ -60,47 +56,32 @@ double round_decimal(double value, int64_t digits) {
   return std::strtod(fmt::format("{:.{}f}", value, digits).c_str(), nullptr);
 }
 
-Value round_filter(Evaluation&, const Value& subject, const Arguments& arguments) {
-  const Bound bound("round", arguments, {"precision", "method"});
-  const int64_t precision = bound.integer(0, 0);
-  const std::string_view method = bound.has(1) ? std::string_view(bound.text(1).bytes()) : "common";
+Value round_filter(const Value& subject, const Bound& given) {
+  const int64_t precision = given.integer(0, 0);
+  const Text method = given.text(1, "common");
   subject.require_defined();
   const auto value = subject.number();
   if (!value) fail<TemplateError>("round: '{}', expected a number", subject.type_name());
-  if (method == "common") {
+  if (method.bytes() == "common") {
     if (subject.integer() && precision >= 0) return Value(*subject.integer());
     const double rounded = round_decimal(*value, precision);
     return subject.integer() ? Value(truncate(rounded).value_or(0)) : Value(rounded);
   }
-  if (method != "ceil" && method != "floor")
-    fail<TemplateError>("round: method '{}', expected common, ceil or floor", method);
+  const bool up = method.bytes() == "ceil";
+  if (!up && method.bytes() != "floor")
+    fail<TemplateError>("round: method '{}', expected common, ceil or floor", method.bytes());
   const double scale = std::pow(10.0, static_cast<double>(precision));
-  return Value((method == "ceil" ? std::ceil(*value * scale) : std::floor(*value * scale)) / scale);
-}
-
-Value length(Evaluation& evaluation, const Value& subject, const Arguments& arguments) {
-  Bound("length", arguments, {});
-  const std::optional<size_t> size = length_of(evaluation.budget, subject);
-  if (!size) fail<TemplateError>("'{}' has no length", subject.type_name());
-  return Value(static_cast<int64_t>(*size));
-}
-
-Value sum(Evaluation& evaluation, const Value& subject, const Arguments& arguments) {
-  const Bound bound("sum", arguments, {"attribute", "start"});
-  const AttributePath path(bound[0]);
-  Value total = bound.has(1) ? bound[1] : Value(int64_t{0});
-  if (total.text() != nullptr) fail<TemplateError>("sum: start is a text, expected a number or a list");
-  const std::shared_ptr<Iterator> iterator = iterate(subject);
-  while (std::optional<Value> item = iterator->next(evaluation))
-    total = apply(evaluation, BinaryOp::add, total, path.read(evaluation, *std::move(item)));
-  return total;
+  return Value((up ? std::ceil(*value * scale) : std::floor(*value * scale)) / scale);
 }
 
 }  // namespace
 
-FilterEntries number_filters() {
-  return {{"int", int_filter}, {"float", float_filter}, {"abs", abs_filter}, {"round", round_filter},
-          {"length", length},  {"count", length},       {"sum", sum}};
+std::span<const Builtin> number_filters() {
+  static constexpr Builtin kFilters[] = {{"int", {"default", "base"}, 0, int_filter},
+                                         {"float", {"default"}, 0, float_filter},
+                                         {"abs", {}, 0, abs_filter},
+                                         {"round", {"precision", "method"}, 0, round_filter}};
+  return kFilters;
 }
 
 }  // namespace minfer::jinja

@@ -1,133 +1,105 @@
 // The tests that may follow `is`.
-#include <unordered_map>
+#include <algorithm>
 
-#include "models/chat/jinja/builtins/arguments.h"
 #include "models/chat/jinja/builtins/functions.h"
 #include "models/chat/jinja/builtins/text_operations.h"
 #include "models/chat/jinja/value/operators.h"
-#include "models/chat/jinja/value/print.h"
 
 namespace minfer::jinja {
 namespace {
 
-/// A test without arguments.
+/// A test of the value alone.
 template <auto is>
-bool plain(Evaluation&, const Value& subject, const Arguments& arguments) {
-  Bound("test", arguments, {});
-  return is(subject);
+Value plain(const Value& subject, const Bound&) {
+  return Value(is(subject));
 }
 
 bool is_sequence(const Value& value) {
-  const std::shared_ptr<Object> object = value.object();
-  return value.text() != nullptr || value.sequence() != nullptr || value.dict() != nullptr ||
-         value.is_undefined() || (object != nullptr && object->has_positions());
+  return value.text() != nullptr || value.dict() != nullptr || value.is_undefined() || value.num_positions();
 }
 bool is_callable(const Value& value) {
-  const std::shared_ptr<Object> object = value.object();
-  return value.is_undefined() || (object != nullptr && object->callable());
+  return value.is_undefined() || (value.object() != nullptr && value.object()->callable());
+}
+bool is_filter(const Value& value) {
+  return value.text() != nullptr && find_filter(value.text()->bytes()) != nullptr;
+}
+bool is_test(const Value& value) {
+  return value.text() != nullptr && find_test(value.text()->bytes()) != nullptr;
 }
 
 template <bool (*is_wanted)(char32_t)>
-bool cased(Evaluation& evaluation, const Value& subject, const Arguments& arguments) {
-  Bound("test", arguments, {});
-  return has_case(to_text(evaluation.budget, subject), is_wanted);
+bool has_only_case(const Value& value) {
+  return has_case(to_text(value), is_wanted);
 }
 
-template <int divisor, int rest>
-bool leaves(Evaluation& evaluation, const Value& subject, const Arguments& arguments) {
-  Bound("test", arguments, {});
-  const Value left = apply(evaluation, BinaryOp::modulo, subject, Value(int64_t{divisor}));
-  return equals(evaluation.budget, left, Value(int64_t{rest}));
+template <int64_t divisor, int64_t rest>
+bool leaves(const Value& value) {
+  return equals(apply(BinaryOp::modulo, value, Value(divisor)), Value(rest));
 }
 
-bool is_divisible(Evaluation& evaluation, const Value& subject, const Arguments& arguments) {
-  const Bound bound("divisibleby", arguments, {"num"}, 1);
-  const Value left = apply(evaluation, BinaryOp::modulo, subject, bound[0]);
-  return equals(evaluation.budget, left, Value(int64_t{0}));
+Value is_divisible(const Value& subject, const Bound& given) {
+  return Value(equals(apply(BinaryOp::modulo, subject, given[0]), Value(int64_t{0})));
 }
 
-bool is_same(Evaluation& evaluation, const Value& subject, const Arguments& arguments) {
-  const Bound bound("sameas", arguments, {"other"}, 1);
-  if (subject.identity() != nullptr || bound[0].identity() != nullptr)
-    return subject.identity() == bound[0].identity();
-  return subject.type_name() == bound[0].type_name() && equals(evaluation.budget, subject, bound[0]);
+Value is_same(const Value& subject, const Bound& given) {
+  const Value& other = given[0];
+  if (subject.identity() != nullptr || other.identity() != nullptr)
+    return Value(subject.identity() == other.identity());
+  return Value(subject.type_name() == other.type_name() && equals(subject, other));
 }
 
-bool is_in(Evaluation& evaluation, const Value& subject, const Arguments& arguments) {
-  return contains(evaluation, Bound("in", arguments, {"seq"}, 1)[0], subject);
+template <CompareOp op>
+Value holds(const Value& subject, const Bound& given) {
+  return Value(compare(subject, op, given[0]));
 }
 
-bool is_equal(Evaluation& evaluation, const Value& subject, const Arguments& arguments) {
-  return equals(evaluation.budget, subject, Bound("eq", arguments, {""}, 1)[0]);
-}
-bool is_unequal(Evaluation& evaluation, const Value& subject, const Arguments& arguments) {
-  return !equals(evaluation.budget, subject, Bound("ne", arguments, {""}, 1)[0]);
-}
-bool is_less(Evaluation& evaluation, const Value& subject, const Arguments& arguments) {
-  return ordered(evaluation.budget, subject, "<", Bound("lt", arguments, {""}, 1)[0]);
-}
-bool is_at_most(Evaluation& evaluation, const Value& subject, const Arguments& arguments) {
-  return ordered(evaluation.budget, subject, "<=", Bound("le", arguments, {""}, 1)[0]);
-}
-bool is_greater(Evaluation& evaluation, const Value& subject, const Arguments& arguments) {
-  return ordered(evaluation.budget, subject, ">", Bound("gt", arguments, {""}, 1)[0]);
-}
-bool is_at_least(Evaluation& evaluation, const Value& subject, const Arguments& arguments) {
-  return ordered(evaluation.budget, subject, ">=", Bound("ge", arguments, {""}, 1)[0]);
-}
+constexpr Builtin kTests[] = {
+    {"defined", {}, 0, plain<[](const Value& v) { return !v.is_undefined(); }>},
+    {"undefined", {}, 0, plain<[](const Value& v) { return v.is_undefined(); }>},
+    {"none", {}, 0, plain<[](const Value& v) { return v.is_none(); }>},
+    {"boolean", {}, 0, plain<[](const Value& v) { return v.boolean() != nullptr; }>},
+    {"true", {}, 0, plain<[](const Value& v) { return v.boolean() != nullptr && *v.boolean(); }>},
+    {"false", {}, 0, plain<[](const Value& v) { return v.boolean() != nullptr && !*v.boolean(); }>},
+    {"integer", {}, 0, plain<[](const Value& v) { return v.integer() && v.boolean() == nullptr; }>},
+    {"float", {}, 0, plain<[](const Value& v) { return v.real() != nullptr; }>},
+    {"number", {}, 0, plain<[](const Value& v) { return v.is_number(); }>},
+    {"string", {}, 0, plain<[](const Value& v) { return v.text() != nullptr; }>},
+    {"mapping", {}, 0, plain<[](const Value& v) { return v.dict() != nullptr; }>},
+    {"sequence", {}, 0, plain<is_sequence>},
+    {"iterable", {}, 0, plain<is_iterable>},
+    {"callable", {}, 0, plain<is_callable>},
+    {"escaped", {}, 0, plain<[](const Value& v) { return v.text() != nullptr && v.text()->is_markup(); }>},
+    {"filter", {}, 0, plain<is_filter>},
+    {"test", {}, 0, plain<is_test>},
+    {"lower", {}, 0, plain<has_only_case<is_lower>>},
+    {"upper", {}, 0, plain<has_only_case<is_upper>>},
+    {"odd", {}, 0, plain<leaves<2, 1>>},
+    {"even", {}, 0, plain<leaves<2, 0>>},
+    {"divisibleby", {"num"}, 1, is_divisible},
+    {"sameas", {"other"}, 1, is_same},
+    {"in", {"seq"}, 1, holds<CompareOp::in>},
+    {"==", {"_"}, 1, holds<CompareOp::equal>},
+    {"eq", {"_"}, 1, holds<CompareOp::equal>},
+    {"equalto", {"_"}, 1, holds<CompareOp::equal>},
+    {"!=", {"_"}, 1, holds<CompareOp::unequal>},
+    {"ne", {"_"}, 1, holds<CompareOp::unequal>},
+    {"<", {"_"}, 1, holds<CompareOp::less>},
+    {"lt", {"_"}, 1, holds<CompareOp::less>},
+    {"lessthan", {"_"}, 1, holds<CompareOp::less>},
+    {"<=", {"_"}, 1, holds<CompareOp::at_most>},
+    {"le", {"_"}, 1, holds<CompareOp::at_most>},
+    {">", {"_"}, 1, holds<CompareOp::greater>},
+    {"gt", {"_"}, 1, holds<CompareOp::greater>},
+    {"greaterthan", {"_"}, 1, holds<CompareOp::greater>},
+    {">=", {"_"}, 1, holds<CompareOp::at_least>},
+    {"ge", {"_"}, 1, holds<CompareOp::at_least>},
+};
 
 }  // namespace
 
-Test find_test(std::string_view name) {
-  static const std::unordered_map<std::string_view, Test> tests{
-      {"defined", plain<[](const Value& value) { return !value.is_undefined(); }>},
-      {"undefined", plain<[](const Value& value) { return value.is_undefined(); }>},
-      {"none", plain<[](const Value& value) { return value.is_none(); }>},
-      {"boolean", plain<[](const Value& value) { return value.boolean() != nullptr; }>},
-      {"true", plain<[](const Value& value) { return value.boolean() != nullptr && *value.boolean(); }>},
-      {"false", plain<[](const Value& value) { return value.boolean() != nullptr && !*value.boolean(); }>},
-      {"integer",
-       plain<[](const Value& value) { return value.integer().has_value() && value.boolean() == nullptr; }>},
-      {"float", plain<[](const Value& value) { return value.real() != nullptr; }>},
-      {"number", plain<[](const Value& value) { return value.is_number(); }>},
-      {"string", plain<[](const Value& value) { return value.text() != nullptr; }>},
-      {"mapping", plain<[](const Value& value) { return value.dict() != nullptr; }>},
-      {"sequence", plain<is_sequence>},
-      {"iterable", plain<is_iterable>},
-      {"callable", plain<is_callable>},
-      {"escaped",
-       plain<[](const Value& value) { return value.text() != nullptr && value.text()->is_markup(); }>},
-      {"filter", plain<[](const Value& value) {
-         return value.text() != nullptr && find_filter(value.text()->bytes()) != nullptr;
-       }>},
-      {"test", plain<[](const Value& value) {
-         return value.text() != nullptr && find_test(value.text()->bytes()) != nullptr;
-       }>},
-      {"lower", cased<is_lower>},
-      {"upper", cased<is_upper>},
-      {"odd", leaves<2, 1>},
-      {"even", leaves<2, 0>},
-      {"divisibleby", is_divisible},
-      {"sameas", is_same},
-      {"in", is_in},
-      {"==", is_equal},
-      {"eq", is_equal},
-      {"equalto", is_equal},
-      {"!=", is_unequal},
-      {"ne", is_unequal},
-      {"<", is_less},
-      {"lt", is_less},
-      {"lessthan", is_less},
-      {"<=", is_at_most},
-      {"le", is_at_most},
-      {">", is_greater},
-      {"gt", is_greater},
-      {"greaterthan", is_greater},
-      {">=", is_at_least},
-      {"ge", is_at_least},
-  };
-  const auto found = tests.find(name);
-  return found == tests.end() ? nullptr : found->second;
+const Builtin* find_test(std::string_view name) {
+  const auto* found = std::ranges::find(kTests, name, &Builtin::name);
+  return found == std::end(kTests) ? nullptr : found;
 }
 
 }  // namespace minfer::jinja

@@ -4,7 +4,6 @@
 #include <string>
 
 #include "models/chat/jinja/value/operators.h"
-#include "models/chat/jinja/value/unicode.h"
 
 namespace minfer::jinja {
 namespace {
@@ -18,68 +17,48 @@ struct Stretch {
   size_t end;
 };
 
-/// Where the words of a text stand.
-Vector<Stretch> find_words(const Text& text) {
-  Vector<Stretch> words;
-  bool inside = false;
-  for_each_character(text.bytes(), [&](char32_t c, size_t begin, size_t length) {
-    if (is_space(c)) {
-      inside = false;
-      return;
-    }
-    if (!inside) words.push_back({begin, begin});
-    inside = true;
-    words.back().end = begin + length;
-  });
-  return words;
-}
-
 }  // namespace
 
-Text strip(Budget& budget, const Text& text, const std::optional<std::string_view>& characters, Side side) {
+Text strip(const Text& text, const std::optional<std::string_view>& characters, Side side) {
   std::u32string set;
   if (characters) for_each_character(*characters, [&](char32_t c, size_t, size_t) { set += c; });
-  budget.step(text.size() * set.size() / 64);
+  Rendering::step(text.size() * set.size() / 64);
   const auto stripped = [&](char32_t c) {
     return characters ? set.find(c) != std::u32string::npos : is_space(c);
   };
-  size_t first = text.size();
-  size_t end = 0;
-  for_each_character(text.bytes(), [&](char32_t c, size_t begin, size_t length) {
-    if (stripped(c)) return;
-    first = std::min(first, begin);
-    end = begin + length;
-  });
-  if (side == Side::right) first = 0;
-  if (side == Side::left) end = text.size();
-  Text result = end > first ? text.substr(first, end - first) : Text();
+  const std::string_view kept = strip_ends(text.bytes(), stripped);
+  const size_t first = side == Side::right ? 0 : static_cast<size_t>(kept.data() - text.bytes().data());
+  const size_t end =
+      side == Side::left ? text.size() : static_cast<size_t>(kept.data() - text.bytes().data()) + kept.size();
+  Text result = kept.empty() ? Text() : text.substr(first, end - first);
   result.set_markup(text.is_markup());
   return result;
 }
 
-Text replace(Budget& budget, const Text& text, const Text& old, const Text& replacement, int64_t count) {
-  budget.scan(text.size());
+Text replace(const Text& text, const Text& old, const Text& replacement, int64_t count) {
+  Rendering::scan(text.size());
   Text out;
   size_t done = 0;
   size_t from = 0;
   for (int64_t i = 0; i != count; ++i) {
     const size_t found = find_bytes(text.bytes(), old.bytes(), from);
     if (found == std::string_view::npos) break;
-    budget.step();
+    Rendering::step();
     out.append(text, done, found - done);
     out.append(replacement);
     done = found + old.size();
     from = done;
     if (old.empty()) {  // go on behind the next character
       if (found == text.size()) break;
-      from = found + read_utf8(std::string_view(text.bytes()).substr(found)).length;
+      from = found + read_utf8(text.bytes().substr(found)).length;
     }
   }
   out.append(text, done, text.size() - done);
   return out;
 }
 
-size_t find_last_bytes(std::string_view text, std::string_view part) {
+size_t find_part(std::string_view text, std::string_view part, bool from_right) {
+  if (!from_right) return find_bytes(text, part);
   if (part.size() < 16) return text.rfind(part);
   const String reversed_text(text.rbegin(), text.rend());
   const String reversed_part(part.rbegin(), part.rend());
@@ -87,15 +66,15 @@ size_t find_last_bytes(std::string_view text, std::string_view part) {
   return found == std::string_view::npos ? found : text.size() - found - part.size();
 }
 
-Items split(Budget& budget, const Text& text, std::string_view separator, int64_t count, bool from_right) {
-  budget.scan(text.size());
+Items split(const Text& text, std::string_view separator, int64_t count, bool from_right) {
+  Rendering::scan(text.size());
   Vector<size_t> cuts;  // where separators begin
   std::string_view rest = text.bytes();
   size_t from = 0;
   while (static_cast<int64_t>(cuts.size()) != count) {
-    const size_t found = from_right ? find_last_bytes(rest, separator) : find_bytes(rest, separator, from);
+    const size_t found = from_right ? find_part(rest, separator, true) : find_bytes(rest, separator, from);
     if (found == std::string_view::npos) break;
-    budget.scan(from_right ? rest.size() : 0);
+    Rendering::scan(from_right ? rest.size() : 0);
     cuts.push_back(found);
     from = found + separator.size();
     if (from_right) rest = rest.substr(0, found);
@@ -112,7 +91,13 @@ Items split(Budget& budget, const Text& text, std::string_view separator, int64_
 }
 
 Items split_words(const Text& text, int64_t count, bool from_right) {
-  Vector<Stretch> words = find_words(text);
+  Vector<Stretch> words;
+  bool inside = false;
+  for_each_character(text.bytes(), [&](char32_t c, size_t begin, size_t length) {
+    const bool begins = !std::exchange(inside, !is_space(c)) && inside;
+    if (begins) words.push_back({begin, begin});
+    if (inside) words.back().end = begin + length;
+  });
   const bool rest_stays = count >= 0 && words.size() > static_cast<size_t>(count);
   if (rest_stays && from_right) {  // what is left over begins where the text does and ends with its last word
     const size_t first = words.size() - static_cast<size_t>(count) - 1;
@@ -128,8 +113,8 @@ Items split_words(const Text& text, int64_t count, bool from_right) {
   return items;
 }
 
-Items split_lines(Budget& budget, const Text& text, bool keep_ends) {
-  budget.scan(text.size());
+Items split_lines(const Text& text, bool keep_ends) {
+  Rendering::scan(text.size());
   const std::string_view bytes = text.bytes();
   Items lines;
   size_t line = 0;
@@ -146,8 +131,8 @@ Items split_lines(Budget& budget, const Text& text, bool keep_ends) {
   return lines;
 }
 
-Text pad(Budget& budget, const Text& text, int64_t width, const Text& fill, Align align) {
-  budget.scan(text.size());
+Text pad(const Text& text, int64_t width, const Text& fill, Align align) {
+  Rendering::scan(text.size());
   const auto length = static_cast<int64_t>(count_characters(text.bytes()));
   const int64_t missing = width > length ? width - length : 0;
   const int64_t left = align == Align::left    ? 0

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -10,6 +11,7 @@
 
 namespace minfer::jinja {
 
+struct Builtin;
 struct Expr;
 struct Statement;
 using ExprPtr = std::unique_ptr<const Expr>;
@@ -51,8 +53,7 @@ struct Concat {
 };
 struct Compare {
   ExprPtr first;
-  std::vector<std::pair<std::string, ExprPtr>>
-      rest;  ///< operation ("==", "<", "in", "not in" ...) and operand
+  std::vector<std::pair<CompareOp, ExprPtr>> rest;
 };
 struct Conditional {
   ExprPtr test;
@@ -75,14 +76,12 @@ struct Call {
   ExprPtr callee;
   CallArguments arguments;
 };
-struct FilterExpr {
-  ExprPtr operand;  ///< null: the content of a filter block or a set block
+/// `operand | name(arguments)` or `operand is name(arguments)`.
+struct Apply {
+  ExprPtr operand;        ///< null: the content of a filter block or a set block
+  std::string_view kind;  ///< "filter" or "test"
   std::string name;
-  CallArguments arguments;
-};
-struct TestExpr {
-  ExprPtr operand;
-  std::string name;
+  const Builtin* function;  ///< null: there is none of that name
   CallArguments arguments;
 };
 
@@ -91,7 +90,7 @@ struct Expr {
   int line;
   int depth;
   std::variant<Literal, Name, ListExpr, DictExpr, Unary, Binary, Concat, Compare, Conditional, Attribute,
-               Subscript, Slice, Call, FilterExpr, TestExpr>
+               Subscript, Slice, Call, Apply>
       node;
 };
 
@@ -124,12 +123,13 @@ struct Set {
   Target target;
   ExprPtr value;
 };
-struct SetBlock {
-  Target target;
-  ExprPtr filter;  ///< filters whose innermost operand is null; or null
+/// A filter block, or a set block.
+struct Captured {
+  std::optional<Target> target;  ///< nothing: the text becomes output
+  ExprPtr filter;                ///< filters whose innermost operand is null; or null
   Body body;
 };
-struct MacroBody {
+struct Macro {
   std::string name;  ///< "caller" for the body of a call block
   std::vector<std::string> parameters;
   std::vector<ExprPtr> defaults;  ///< of the last parameters
@@ -138,16 +138,9 @@ struct MacroBody {
   bool uses_varargs = false;
   bool uses_kwargs = false;
 };
-struct MacroStatement {
-  std::shared_ptr<const MacroBody> macro;
-};
 struct CallBlock {
   ExprPtr call;
-  std::shared_ptr<const MacroBody> caller;
-};
-struct FilterBlock {
-  ExprPtr filter;
-  Body body;
+  Macro caller;
 };
 struct With {
   std::vector<std::pair<Target, ExprPtr>> variables;
@@ -158,9 +151,7 @@ struct Continue {};
 
 struct Statement {
   int line;
-  std::variant<Data, Output, If, For, Set, SetBlock, MacroStatement, CallBlock, FilterBlock, With, Break,
-               Continue>
-      node;
+  std::variant<Data, Output, If, For, Set, Captured, Macro, CallBlock, With, Break, Continue> node;
 };
 
 }  // namespace minfer::jinja

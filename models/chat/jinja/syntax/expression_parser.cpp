@@ -4,15 +4,67 @@
 #include <charconv>
 #include <cstdlib>
 
-#include "models/chat/jinja/syntax/expression_nodes.h"
+#include "models/chat/jinja/builtins/functions.h"
 
 namespace minfer::jinja {
 namespace {
 
-constexpr int kMaxLevels = 120;  // of brackets, blocks and the like
+constexpr int kMaxLevels = 120;     // of brackets, blocks and the like
+constexpr int kMaxTreeDepth = 400;  // chains such as a + b + c deepen the tree like brackets
 
-}  // namespace
+struct Operator {
+  int precedence;
+  TokenType type;
+  std::string_view symbol;
+  BinaryOp op;
+};
 
+// What is looser has the lower precedence. Between these operators stand those that have functions of their own.
+enum Precedence { kOr, kAnd, kNot, kCompare, kSum, kConcat, kProduct, kPower, kSigned };
+constexpr Operator kOperators[] = {
+    {kOr, TokenType::name, "or", BinaryOp::logical_or},
+    {kAnd, TokenType::name, "and", BinaryOp::logical_and},
+    {kSum, TokenType::symbol, "+", BinaryOp::add},
+    {kSum, TokenType::symbol, "-", BinaryOp::subtract},
+    {kProduct, TokenType::symbol, "*", BinaryOp::multiply},
+    {kProduct, TokenType::symbol, "/", BinaryOp::divide},
+    {kProduct, TokenType::symbol, "//", BinaryOp::floor_divide},
+    {kProduct, TokenType::symbol, "%", BinaryOp::modulo},
+    {kPower, TokenType::symbol, "**", BinaryOp::power},
+};
+
+/// The levels below a node that has this part.
+int depth_of(const auto&) {
+  return 0;
+}
+int depth_of(const ExprPtr& expr) {
+  return expr == nullptr ? 0 : expr->depth;
+}
+template <class First>
+int depth_of(const std::pair<First, ExprPtr>& entry) {
+  return std::max(depth_of(entry.first), depth_of(entry.second));
+}
+template <class Part>
+int depth_of(const std::vector<Part>& parts) {
+  int depth = 0;
+  for (const Part& part : parts)
+    depth = std::max(depth, depth_of(part));
+  return depth;
+}
+int depth_of(const CallArguments& arguments) {
+  return std::max({depth_of(arguments.positional), depth_of(arguments.named),
+                   depth_of(arguments.more_positional), depth_of(arguments.more_named)});
+}
+
+/// Throws if the tree becomes too deep.
+template <class Node, class... Parts>
+ExprPtr make_node(int line, Parts&&... parts) {
+  const int depth = std::max({0, depth_of(parts)...}) + 1;
+  if (depth > kMaxTreeDepth) fail_at(line, "an expression of more than {} levels", kMaxTreeDepth);
+  return std::make_unique<const Expr>(Expr{line, depth, Node{std::forward<Parts>(parts)...}});
+}
+
+/// The int of a token. Throws TemplateError if it does not fit into 64 bits.
 Value parse_integer_literal(const Token& token) {
   std::string_view digits = token.value;
   int base = 10;
@@ -27,155 +79,115 @@ Value parse_integer_literal(const Token& token) {
   return Value(value);
 }
 
-ExpressionParser::Level::Level(ExpressionParser& parser) : parser_(parser) {
-  if (parser_.level_ == kMaxLevels)
-    fail_at(parser_.tokens_.line(), "nested more than {} levels deep", kMaxLevels);
-  ++parser_.level_;
+bool starts_operand(const Token& token) {
+  if (token.type == TokenType::symbol) return token.value == "(" || token.value == "[" || token.value == "{";
+  return token.type == TokenType::name || token.type == TokenType::string ||
+         token.type == TokenType::integer || token.type == TokenType::real;
+}
+
+}  // namespace
+
+ExpressionParser::Within ExpressionParser::level() {
+  if (level_ == kMaxLevels) fail_at(tokens_.line(), "nested more than {} levels deep", kMaxLevels);
+  return Within(level_);
 }
 
 ExprPtr ExpressionParser::parse_expression(bool conditional) {
-  const Level level(*this);
-  return conditional ? parse_conditional() : parse_or();
+  const Within nested = level();
+  return conditional ? parse_conditional() : parse_operators(kOr);
 }
 
 ExprPtr ExpressionParser::parse_tuple(bool conditional, bool parenthesised) {
   const int line = tokens_.line();
   std::vector<ExprPtr> items;
   bool is_tuple = false;
-  while (true) {
-    if (tokens_.at(TokenType::variable_end) || tokens_.at(TokenType::block_end) || tokens_.at_symbol(")"))
-      break;
+  while (!tokens_.at(TokenType::variable_end) && !tokens_.at(TokenType::block_end) &&
+         !tokens_.at_symbol(")")) {
     items.push_back(parse_expression(conditional));
     if (!tokens_.skip_symbol(",")) break;
     is_tuple = true;
   }
   if (!is_tuple && !items.empty()) return std::move(items.front());
   if (items.empty() && !parenthesised) tokens_.fail_expected("an expression");
-  const int depth = depth_of(items);
-  return make_node(line, depth, ListExpr{std::move(items), true});
+  return make_node<ListExpr>(line, std::move(items), true);
 }
 
 ExprPtr ExpressionParser::parse_conditional() {
   int line = tokens_.line();
-  ExprPtr value = parse_or();
+  ExprPtr value = parse_operators(kOr);
   while (tokens_.skip_name("if")) {
-    const Condition condition(*this);
-    ExprPtr test = parse_or();
+    const Within unsure = condition();
+    ExprPtr test = parse_operators(kOr);
     ExprPtr otherwise;
     if (tokens_.skip_name("else")) {
-      const Level level(*this);
+      const Within nested = level();
       otherwise = parse_conditional();
     }
-    const int depth = std::max({depth_of(test.get()), depth_of(value.get()), depth_of(otherwise.get())});
-    value = make_node(line, depth, Conditional{std::move(test), std::move(value), std::move(otherwise)});
+    value = make_node<Conditional>(line, std::move(test), std::move(value), std::move(otherwise));
     line = tokens_.line();
   }
   return value;
 }
 
-ExprPtr ExpressionParser::parse_or() {
-  return parse_binary({{"or", BinaryOp::logical_or}}, TokenType::name, &ExpressionParser::parse_and);
-}
-
-ExprPtr ExpressionParser::parse_and() {
-  return parse_binary({{"and", BinaryOp::logical_and}}, TokenType::name, &ExpressionParser::parse_not);
-}
-
-ExprPtr ExpressionParser::parse_not() {
-  if (!tokens_.at_name("not")) return parse_compare();
-  const Level level(*this);
-  const int line = tokens_.next().line;
-  ExprPtr operand = parse_not();
-  const int depth = operand->depth;
-  return make_node(line, depth, Unary{UnaryOp::logical_not, std::move(operand)});
-}
-
-ExprPtr ExpressionParser::parse_compare() {
-  const int line = tokens_.line();
-  ExprPtr first = parse_sum();
-  Compare compare;
-  int depth = first->depth;
-  while (true) {
-    std::string operation;
-    const Token& token = tokens_.current();
-    if (tokens_.at_symbol("==") || tokens_.at_symbol("!=") || tokens_.at_symbol("<") ||
-        tokens_.at_symbol("<=") || tokens_.at_symbol(">") || tokens_.at_symbol(">=") ||
-        tokens_.at_name("in")) {
-      operation = token.value;
-    } else if (tokens_.at_name("not") && TokenStream::is(tokens_.look(), TokenType::name, "in")) {
-      operation = "not in";
-      tokens_.next();
-    } else {
-      break;
-    }
-    tokens_.next();
-    ExprPtr operand = parse_sum();
-    depth = std::max(depth, operand->depth);
-    compare.rest.emplace_back(std::move(operation), std::move(operand));
-  }
-  if (compare.rest.empty()) return first;
-  compare.first = std::move(first);
-  return make_node(line, depth, std::move(compare));
-}
-
-ExprPtr ExpressionParser::parse_sum() {
-  return parse_binary({{"+", BinaryOp::add}, {"-", BinaryOp::subtract}}, TokenType::symbol,
-                      &ExpressionParser::parse_concat);
-}
-
-ExprPtr ExpressionParser::parse_concat() {
-  const int line = tokens_.line();
-  Concat concat;
-  concat.parts.push_back(parse_product());
-  while (tokens_.skip_symbol("~"))
-    concat.parts.push_back(parse_product());
-  if (concat.parts.size() == 1) return std::move(concat.parts.front());
-  const int depth = depth_of(concat.parts);
-  return make_node(line, depth, std::move(concat));
-}
-
-ExprPtr ExpressionParser::parse_product() {
-  return parse_binary({{"*", BinaryOp::multiply},
-                       {"/", BinaryOp::divide},
-                       {"//", BinaryOp::floor_divide},
-                       {"%", BinaryOp::modulo}},
-                      TokenType::symbol, &ExpressionParser::parse_power);
-}
-
-ExprPtr ExpressionParser::parse_power() {
-  return parse_binary({{"**", BinaryOp::power}}, TokenType::symbol, &ExpressionParser::parse_signed);
-}
-
-ExprPtr ExpressionParser::parse_binary(std::initializer_list<std::pair<std::string_view, BinaryOp>> operators,
-                                       TokenType type, ExprPtr (ExpressionParser::*parse_operand)()) {
+/// Operands with operators of one precedence between them, from left to right.
+ExprPtr ExpressionParser::parse_operators(int precedence) {
+  if (precedence == kCompare) return parse_compare();
+  if (precedence == kConcat) return parse_concat();
+  if (precedence == kSigned) return parse_unary(true);
   int line = tokens_.line();
-  ExprPtr left = (this->*parse_operand)();
+  if (precedence == kNot && tokens_.skip_name("not")) {
+    const Within nested = level();
+    return make_node<Unary>(line, UnaryOp::logical_not, parse_operators(kNot));
+  }
+  ExprPtr left = parse_operators(precedence + 1);
   while (true) {
-    const auto found = std::ranges::find_if(operators, [&](const auto& candidate) {
-      return TokenStream::is(tokens_.current(), type, candidate.first);
+    const auto* found = std::ranges::find_if(kOperators, [&](const Operator& candidate) {
+      return candidate.precedence == precedence &&
+             TokenStream::is(tokens_.current(), candidate.type, candidate.symbol);
     });
-    if (found == operators.end()) return left;
+    if (found == std::end(kOperators)) return left;
     tokens_.next();
-    ExprPtr right = (this->*parse_operand)();
-    const int depth = std::max(left->depth, right->depth);
-    left = make_node(line, depth, Binary{found->second, std::move(left), std::move(right)});
+    ExprPtr right = parse_operators(precedence + 1);
+    left = make_node<Binary>(line, found->op, std::move(left), std::move(right));
     line = tokens_.line();
   }
 }
 
-ExprPtr ExpressionParser::parse_signed() {
-  return parse_unary(true);
+ExprPtr ExpressionParser::parse_compare() {
+  const int line = tokens_.line();
+  ExprPtr first = parse_operators(kSum);
+  std::vector<std::pair<CompareOp, ExprPtr>> rest;
+  while (true) {
+    const Token& token = tokens_.current();
+    const bool negated = tokens_.at_name("not") && TokenStream::is(tokens_.look(), TokenType::name, "in");
+    const bool is_operator = token.type == TokenType::symbol || tokens_.at_name("in");
+    const auto* found = std::ranges::find(kCompareSymbols, negated       ? "not in"
+                                                           : is_operator ? token.value
+                                                                         : std::string());
+    if (found == std::end(kCompareSymbols)) break;
+    tokens_.next();
+    if (negated) tokens_.next();
+    rest.emplace_back(static_cast<CompareOp>(found - kCompareSymbols), parse_operators(kSum));
+  }
+  return rest.empty() ? std::move(first) : make_node<Compare>(line, std::move(first), std::move(rest));
+}
+
+ExprPtr ExpressionParser::parse_concat() {
+  const int line = tokens_.line();
+  std::vector<ExprPtr> parts;
+  do
+    parts.push_back(parse_operators(kProduct));
+  while (tokens_.skip_symbol("~"));
+  return parts.size() == 1 ? std::move(parts.front()) : make_node<Concat>(line, std::move(parts));
 }
 
 ExprPtr ExpressionParser::parse_unary(bool with_filters) {
   const int line = tokens_.line();
   ExprPtr operand;
   if (tokens_.at_symbol("-") || tokens_.at_symbol("+")) {
-    const Level level(*this);
+    const Within nested = level();
     const UnaryOp op = tokens_.next().value == "-" ? UnaryOp::negate : UnaryOp::plus;
-    operand = parse_unary(false);
-    const int depth = operand->depth;
-    operand = make_node(line, depth, Unary{op, std::move(operand)});
+    operand = make_node<Unary>(line, op, parse_unary(false));
   } else {
     operand = parse_primary();
   }
@@ -189,20 +201,32 @@ ExprPtr ExpressionParser::parse_primary() {
     case TokenType::name:
       return parse_name();
     case TokenType::integer:
-      return make_node(tokens_.next().line, 0, Literal{parse_integer_literal(token)});
+      return make_node<Literal>(tokens_.next().line, parse_integer_literal(token));
     case TokenType::real:
-      return make_node(tokens_.next().line, 0, Literal{Value(std::strtod(token.value.c_str(), nullptr))});
+      return make_node<Literal>(tokens_.next().line, Value(std::strtod(token.value.c_str(), nullptr)));
     case TokenType::string: {
       std::string text;
       while (tokens_.at(TokenType::string))
         text += tokens_.next().value;
-      return make_node(token.line, 0, Literal{make_text(text)});
+      return make_node<Literal>(token.line, make_text(text));
     }
     default:
       break;
   }
-  if (tokens_.at_symbol("[")) return parse_list();
-  if (tokens_.at_symbol("{")) return parse_dict();
+  if (tokens_.skip_symbol("[")) {
+    std::vector<ExprPtr> items;
+    tokens_.each_item("]", [&] { items.push_back(parse_expression()); });
+    return make_node<ListExpr>(token.line, std::move(items));
+  }
+  if (tokens_.skip_symbol("{")) {
+    std::vector<std::pair<ExprPtr, ExprPtr>> entries;
+    tokens_.each_item("}", [&] {
+      ExprPtr key = parse_expression();
+      tokens_.expect_symbol(":");
+      entries.emplace_back(std::move(key), parse_expression());
+    });
+    return make_node<DictExpr>(token.line, std::move(entries));
+  }
   if (!tokens_.skip_symbol("(")) tokens_.fail_expected("an expression");
   ExprPtr inner = parse_tuple(true, true);
   tokens_.expect_symbol(")");
@@ -212,39 +236,129 @@ ExprPtr ExpressionParser::parse_primary() {
 ExprPtr ExpressionParser::parse_name() {
   const Token token = tokens_.next();
   const std::string& name = token.value;
-  if (name == "true" || name == "True") return make_node(token.line, 0, Literal{Value(true)});
-  if (name == "false" || name == "False") return make_node(token.line, 0, Literal{Value(false)});
-  if (name == "none" || name == "None") return make_node(token.line, 0, Literal{Value()});
+  if (name == "true" || name == "True") return make_node<Literal>(token.line, Value(true));
+  if (name == "false" || name == "False") return make_node<Literal>(token.line, Value(false));
+  if (name == "none" || name == "None") return make_node<Literal>(token.line, Value());
   names_read_.push_back(name);
-  return make_node(token.line, 0, Name{name});
+  return make_node<Name>(token.line, name);
 }
 
-ExprPtr ExpressionParser::parse_list() {
-  const int line = tokens_.next().line;
-  ListExpr list;
-  while (!tokens_.at_symbol("]")) {
-    list.items.push_back(parse_expression());
-    if (!tokens_.skip_symbol(",")) break;
+ExprPtr ExpressionParser::parse_postfix(ExprPtr operand) {
+  while (true) {
+    const int line = tokens_.line();
+    if (tokens_.at_symbol("[")) {
+      operand = parse_subscript(std::move(operand));
+    } else if (tokens_.at_symbol("(")) {
+      operand = parse_call(std::move(operand));
+    } else if (!tokens_.skip_symbol(".")) {
+      return operand;
+    } else if (const Token token = tokens_.next(); token.type == TokenType::name) {
+      operand = make_node<Attribute>(line, std::move(operand), token.value);
+    } else if (token.type == TokenType::integer) {
+      operand = make_node<Subscript>(line, std::move(operand),
+                                     make_node<Literal>(token.line, parse_integer_literal(token)));
+    } else {
+      fail_at(token.line, "expected a name or a number behind '.', found {}", describe(token));
+    }
   }
+}
+
+ExprPtr ExpressionParser::parse_subscript(ExprPtr object) {
+  const int line = tokens_.next().line;
+  const auto at_end = [this] { return tokens_.at_symbol("]") || tokens_.at_symbol(":"); };
+  ExprPtr begin = tokens_.at_symbol(":") ? nullptr : parse_expression();
+  if (tokens_.skip_symbol("]")) return make_node<Subscript>(line, std::move(object), std::move(begin));
+  tokens_.expect_symbol(":");
+  ExprPtr end = at_end() ? nullptr : parse_expression();
+  ExprPtr step;
+  if (tokens_.skip_symbol(":") && !at_end()) step = parse_expression();
   tokens_.expect_symbol("]");
-  const int depth = depth_of(list.items);
-  return make_node(line, depth, std::move(list));
+  return make_node<Slice>(line, std::move(object), std::move(begin), std::move(end), std::move(step));
 }
 
-ExprPtr ExpressionParser::parse_dict() {
-  const int line = tokens_.next().line;
-  DictExpr dict;
-  int depth = 0;
-  while (!tokens_.at_symbol("}")) {
-    ExprPtr key = parse_expression();
-    tokens_.expect_symbol(":");
-    ExprPtr value = parse_expression();
-    depth = std::max({depth, key->depth, value->depth});
-    dict.entries.emplace_back(std::move(key), std::move(value));
-    if (!tokens_.skip_symbol(",")) break;
+ExprPtr ExpressionParser::parse_call(ExprPtr callee) {
+  const int line = tokens_.line();
+  return make_node<Call>(line, std::move(callee), parse_arguments());
+}
+
+CallArguments ExpressionParser::parse_arguments() {
+  tokens_.expect_symbol("(");
+  CallArguments arguments;
+  tokens_.each_item(")", [&] {
+    const bool is_named =
+        tokens_.at(TokenType::name) && TokenStream::is(tokens_.look(), TokenType::symbol, "=");
+    const bool first_star = arguments.more_positional == nullptr && arguments.more_named == nullptr;
+    const int line = tokens_.line();
+    if (first_star && tokens_.skip_symbol("*")) {
+      arguments.more_positional = parse_expression();
+    } else if (arguments.more_named == nullptr && tokens_.skip_symbol("**")) {
+      arguments.more_named = parse_expression();
+    } else if (is_named && arguments.more_named == nullptr) {
+      std::string name = tokens_.next().value;
+      tokens_.next();
+      arguments.named.emplace_back(std::move(name), parse_expression());
+    } else if (first_star && arguments.named.empty()) {
+      arguments.positional.push_back(parse_expression());
+    } else {
+      fail_at(line, "arguments of a call: expected positional ones, then names, *list and **dict");
+    }
+  });
+  return arguments;
+}
+
+std::string ExpressionParser::parse_dotted_name() {
+  std::string name = tokens_.expect(TokenType::name, "a name").value;
+  while (tokens_.skip_symbol("."))
+    name += fmt::format(".{}", tokens_.expect(TokenType::name, "a name").value);
+  return name;
+}
+
+ExprPtr ExpressionParser::parse_filters_and_tests(ExprPtr operand) {
+  while (true) {
+    if (tokens_.at_symbol("|")) {
+      operand = parse_filters(std::move(operand));
+    } else if (tokens_.at_name("is")) {
+      operand = parse_test(std::move(operand));
+    } else if (tokens_.at_symbol("(")) {
+      operand = parse_call(std::move(operand));
+    } else {
+      return operand;
+    }
   }
-  tokens_.expect_symbol("}");
-  return make_node(line, depth, std::move(dict));
+}
+
+ExprPtr ExpressionParser::parse_filters(ExprPtr operand) {
+  while (tokens_.skip_symbol("|"))
+    operand = parse_filter(std::move(operand));
+  return operand;
+}
+
+ExprPtr ExpressionParser::parse_filter(ExprPtr operand) {
+  const int line = tokens_.line();
+  const std::string name = parse_dotted_name();
+  const Builtin* filter = find_filter(name);
+  if (conditions_ == 0 && filter == nullptr) fail_at(line, "no filter named '{}'", name);
+  CallArguments arguments;
+  if (tokens_.at_symbol("(")) arguments = parse_arguments();
+  return make_node<Apply>(line, std::move(operand), "filter", name, filter, std::move(arguments));
+}
+
+ExprPtr ExpressionParser::parse_test(ExprPtr operand) {
+  const int line = tokens_.next().line;
+  const bool negated = tokens_.skip_name("not");
+  const std::string name = parse_dotted_name();
+  const Builtin* test = find_test(name);
+  if (conditions_ == 0 && test == nullptr) fail_at(line, "no test named '{}'", name);
+  CallArguments arguments;
+  if (tokens_.at_symbol("(")) {
+    arguments = parse_arguments();
+  } else if (starts_operand(tokens_.current()) && !tokens_.at_name_of({"else", "or", "and"})) {
+    if (tokens_.at_name("is")) fail_at(line, "tests with 'is' cannot be chained");
+    const Within nested = level();
+    arguments.positional.push_back(parse_postfix(parse_primary()));
+  }
+  ExprPtr tested = make_node<Apply>(line, std::move(operand), "test", name, test, std::move(arguments));
+  return negated ? make_node<Unary>(line, UnaryOp::logical_not, std::move(tested)) : std::move(tested);
 }
 
 }  // namespace minfer::jinja

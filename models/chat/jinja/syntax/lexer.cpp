@@ -57,23 +57,19 @@ class Lexer {
     position_ += length;
   }
 
-  static size_t space_length(std::string_view text) {
+  /// Bytes of the characters at the front of `text` that `accept` takes.
+  template <class Accept>
+  static size_t prefix_length(std::string_view text, Accept accept) {
     size_t length = 0;
     while (length < text.size()) {
       const Utf8Unit unit = read_utf8(text.substr(length));
-      if (!is_space(unit.character)) break;
+      if (unit.kind != Utf8Unit::Kind::character || !accept(unit.character)) break;
       length += unit.length;
     }
     return length;
   }
 
-  static std::string_view strip_right(std::string_view text) {
-    size_t end = 0;
-    for_each_character(text, [&](char32_t c, size_t begin, size_t length) {
-      if (!is_space(c)) end = begin + length;
-    });
-    return text.substr(0, end);
-  }
+  static size_t space_length(std::string_view text) { return prefix_length(text, is_space); }
 
   /// Text up to the next tag, then the tag.
   void read_data() {
@@ -109,7 +105,8 @@ class Lexer {
   /// The text in front of a tag, less what the tag's sign or lstrip_blocks takes.
   void add_data(std::string_view text, char sign, bool strip_line) {
     if (sign == '-') {
-      text = strip_right(text);
+      const std::string_view kept = strip_ends(text, is_space);
+      text = text.substr(0, kept.empty() ? 0 : static_cast<size_t>(kept.end() - text.begin()));
     } else if (sign != '+' && strip_line) {
       const size_t line_begin = text.rfind('\n') + 1;  // 0 if there is none
       const std::string_view last_line = text.substr(line_begin);
@@ -194,22 +191,12 @@ class Lexer {
       read_number();
     } else if (peek() == '\'' || peek() == '"') {
       read_string();
-    } else if (const size_t length = name_length(); length > 0) {
+    } else if (const size_t length = prefix_length(rest(), is_word); length > 0) {
       add(TokenType::name, std::string(rest().substr(0, length)));
       advance(length);
     } else {
       read_symbol();
     }
-  }
-
-  size_t name_length() const {
-    size_t length = 0;
-    while (length < rest().size()) {
-      const Utf8Unit unit = read_utf8(rest().substr(length));
-      if (unit.kind != Utf8Unit::Kind::character || !is_word(unit.character)) break;
-      length += unit.length;
-    }
-    return length;
   }
 
   /// Digits with single underscores between them, as many as `accept` takes.
@@ -302,24 +289,15 @@ class Lexer {
   std::vector<Token> tokens_;
 };
 
-/// Digits of the number at the front of `text`, `count` of base 16, moved out of it.
-char32_t take_hex(std::string_view& text, size_t count, int line) {
+/// The character whose number `count` digits at the front of `text` write, moved out of it.
+char32_t take_code(std::string_view& text, size_t count, int base, int line) {
   uint32_t code = 0;
   const std::string_view digits = text.substr(0, count);
-  const auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), code, 16);
+  const auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), code, base);
   if (digits.size() != count || parsed.ptr != digits.data() + count)
     fail_at(line, "a \\x, \\u or \\U escape with fewer than {} hexadecimal digits", count);
   if (code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) fail_at(line, "U+{:04X} is no character", code);
   text.remove_prefix(count);
-  return code;
-}
-
-char32_t take_octal(std::string_view& text) {
-  char32_t code = 0;
-  for (int i = 0; i < 3 && !text.empty() && text.front() >= '0' && text.front() <= '7'; ++i) {
-    code = code * 8 + static_cast<char32_t>(text.front() - '0');
-    text.remove_prefix(1);
-  }
   return code;
 }
 
@@ -330,16 +308,10 @@ std::vector<Token> tokenize(std::string_view source) {
 }
 
 std::string describe(const Token& token) {
-  switch (token.type) {
-    case TokenType::data:
-      return "text";
-    case TokenType::end:
-      return "the end of the template";
-    case TokenType::string:
-      return fmt::format("the string '{}'", printable(token.value, 40));
-    default:
-      return fmt::format("'{}'", printable(token.value, 40));
-  }
+  if (token.type == TokenType::data) return "text";
+  if (token.type == TokenType::end) return "the end of the template";
+  const bool string = token.type == TokenType::string;
+  return fmt::format("{}'{}'", string ? "the string " : "", printable(token.value, 40));
 }
 
 std::string unescape(std::string_view literal, int line) {
@@ -356,14 +328,15 @@ std::string unescape(std::string_view literal, int line) {
     const size_t known = kNames.find(name);
     if (name >= '0' && name <= '7') {
       literal.remove_prefix(1);
-      append_utf8(text, take_octal(literal));
+      const size_t digits = std::min(literal.find_first_not_of("01234567"), literal.size());
+      append_utf8(text, take_code(literal, std::min(digits, size_t{3}), 8, line));
       continue;
     }
     literal.remove_prefix(2);
     if (known != std::string_view::npos) {
       text += kMeanings[known];
     } else if (name == 'x' || name == 'u' || name == 'U') {
-      append_utf8(text, take_hex(literal, name == 'x' ? 2 : name == 'u' ? 4 : 8, line));
+      append_utf8(text, take_code(literal, name == 'x' ? 2 : name == 'u' ? 4 : 8, 16, line));
     } else if (name != '\n') {
       text += '\\';
       text += name;

@@ -83,6 +83,15 @@ class TokenStream {
     if (!at(type)) fail_expected(what);
     return next();
   }
+  /// Calls `parse_item` for each of the items that commas separate, up to the bracket `close`.
+  template <class ParseItem>
+  void each_item(std::string_view close, ParseItem parse_item) {
+    while (!at_symbol(close)) {
+      parse_item();
+      if (!skip_symbol(",")) break;
+    }
+    expect_symbol(close);
+  }
   [[noreturn]] void fail_expected(std::string_view what) const {
     fail_at(line(), "expected {}, found {}", what, describe(current()));
   }

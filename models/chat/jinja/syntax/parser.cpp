@@ -1,8 +1,8 @@
-#include "models/chat/jinja/syntax/parser.h"
-
 #include <algorithm>
 #include <initializer_list>
+#include <span>
 
+#include "models/chat/jinja/interpreter.h"
 #include "models/chat/jinja/syntax/expression_parser.h"
 
 namespace minfer::jinja {
@@ -17,9 +17,6 @@ class Parser {
   Body run() { return parse_body({}); }
 
  private:
-  using Level = ExpressionParser::Level;
-  using Condition = ExpressionParser::Condition;
-
   /// Statements up to a tag of one of these names, which becomes the current token; without names, up to the end.
   Body parse_body(Names ends) {
     Body body;
@@ -34,7 +31,7 @@ class Parser {
         body.push_back({token.line, std::move(output)});
       } else {
         if (tokens_.at_name_of(ends)) return body;
-        const Level level(expressions_);
+        const ExpressionParser::Within level = expressions_.level();
         parse_statement(body, ends);
         tokens_.expect(TokenType::block_end, "'%}'");
       }
@@ -52,6 +49,14 @@ class Parser {
   Body parse_block_to(std::string_view end) {
     Body body = parse_block({end});
     tokens_.next();
+    return body;
+  }
+
+  /// A body that the loop around it does not reach into.
+  Body parse_block_outside_loops(std::string_view end) {
+    const int loops_outside = std::exchange(loops_, 0);
+    Body body = parse_block_to(end);
+    loops_ = loops_outside;
     return body;
   }
 
@@ -74,7 +79,8 @@ class Parser {
     if (name == "filter") return add(parse_filter());
     if (name == "with") return add(parse_with());
     if (name == "print") return add(parse_print());
-    if (name == "generation") return add(parse_generation());
+    // The assistant's text, marked for training. The body is rendered in its own scope.
+    if (name == "generation") return add(With{{}, parse_block_outside_loops("endgeneration")});
     if (name == "break" || name == "continue") {
       if (loops_ == 0) fail_at(tag.line, "'{}' outside of a loop", name);
       return name == "break" ? add(Break{}) : add(Continue{});
@@ -86,7 +92,7 @@ class Parser {
   }
 
   If parse_if() {
-    const Condition condition(expressions_);
+    const ExpressionParser::Within condition = expressions_.condition();
     If statement;
     while (true) {
       ExprPtr test = expressions_.parse_tuple(false);
@@ -118,64 +124,57 @@ class Parser {
       body.push_back({line, Set{std::move(target), expressions_.parse_tuple()}});
       return;
     }
-    SetBlock block{std::move(target), nullptr, {}};
+    Captured block{std::move(target), nullptr, {}};
     if (tokens_.at_symbol("|")) block.filter = expressions_.parse_filters(nullptr);
     block.body = parse_block_to("endset");
     body.push_back({line, std::move(block)});
   }
 
-  MacroStatement parse_macro() {
-    const std::string name = tokens_.expect(TokenType::name, "the macro's name").value;
-    MacroBody macro;
-    macro.name = name;
+  Macro parse_macro() {
+    Macro macro;
+    macro.name = tokens_.expect(TokenType::name, "the macro's name").value;
     parse_parameters(macro);
-    return {finish_macro(std::move(macro), "endmacro")};
+    finish_macro(macro, "endmacro");
+    return macro;
   }
 
   CallBlock parse_call() {
-    MacroBody caller;
+    Macro caller;
     caller.name = "caller";
     if (tokens_.at_symbol("(")) parse_parameters(caller);
     ExprPtr call = expressions_.parse_expression();
     if (!std::holds_alternative<Call>(call->node)) tokens_.fail_expected("a call of a macro");
-    return {std::move(call), finish_macro(std::move(caller), "endcall")};
+    finish_macro(caller, "endcall");
+    return {std::move(call), std::move(caller)};
   }
 
-  void parse_parameters(MacroBody& macro) {
+  void parse_parameters(Macro& macro) {
     tokens_.expect_symbol("(");
-    while (!tokens_.at_symbol(")")) {
+    tokens_.each_item(")", [&] {
       macro.parameters.push_back(tokens_.expect(TokenType::name, "a parameter's name").value);
       if (tokens_.skip_symbol("=")) {
         macro.defaults.push_back(expressions_.parse_expression());
       } else if (!macro.defaults.empty()) {
         tokens_.fail_expected("a default, as the parameter in front has one");
       }
-      if (!tokens_.skip_symbol(",")) break;
-    }
-    tokens_.expect_symbol(")");
+    });
   }
 
-  /// The body of a macro, which a loop around it does not reach into.
-  std::shared_ptr<const MacroBody> finish_macro(MacroBody macro, std::string_view end) {
-    const int loops_outside = std::exchange(loops_, 0);
-    std::vector<std::string>& names = expressions_.names_read();
-    const size_t first_name = names.size();
-    macro.body = parse_block_to(end);
-    loops_ = loops_outside;
+  void finish_macro(Macro& macro, std::string_view end) {
+    const size_t first_name = expressions_.names_read().size();
+    macro.body = parse_block_outside_loops(end);
+    const auto names = std::span(expressions_.names_read()).subspan(first_name);
     const auto reads = [&](std::string_view name) {
-      return std::ranges::find(macro.parameters, name) == macro.parameters.end() &&
-             std::find(names.begin() + static_cast<std::ptrdiff_t>(first_name), names.end(), name) !=
-                 names.end();
+      return std::ranges::count(macro.parameters, name) == 0 && std::ranges::count(names, name) > 0;
     };
     macro.uses_caller = reads("caller");
     macro.uses_varargs = reads("varargs");
     macro.uses_kwargs = reads("kwargs");
-    return std::make_shared<const MacroBody>(std::move(macro));
   }
 
-  FilterBlock parse_filter() {
+  Captured parse_filter() {
     ExprPtr filter = expressions_.parse_block_filters();
-    return {std::move(filter), parse_block_to("endfilter")};
+    return {std::nullopt, std::move(filter), parse_block_to("endfilter")};
   }
 
   With parse_with() {
@@ -199,17 +198,9 @@ class Parser {
     return output;
   }
 
-  /// The assistant's text, marked for training. The body is rendered in its own scope.
-  With parse_generation() {
-    const int loops_outside = std::exchange(loops_, 0);
-    With scope{{}, parse_block_to("endgeneration")};
-    loops_ = loops_outside;
-    return scope;
-  }
-
   /// `a`, `a, b`, `(a, b), c`, and with attributes `space.a`.
   Target parse_target(bool with_attributes) {
-    const Level level(expressions_);
+    const ExpressionParser::Within level = expressions_.level();
     Target first = parse_target_item(with_attributes);
     if (!tokens_.at_symbol(",")) return first;
     Target tuple;

@@ -18,81 +18,31 @@ namespace {
 constexpr int64_t kMaxPrecision = 1000;
 constexpr std::string_view kAligns = "<>^=";
 
-/// Digits of a number without its sign, and what stands in front of them.
-struct Digits {
-  bool negative;
-  std::string prefix;
-  std::string digits;
-};
-
-std::string upper(std::string text) {
-  for (char& c : text)
-    c = c >= 'a' && c <= 'z' ? static_cast<char>(c - 32) : c;
-  return text;
-}
-
 [[noreturn]] void fail_type(const FormatSpec& spec, std::string_view value) {
   fail<TemplateError>("format type '{}' for a {}", printable(std::string_view(&spec.type, 1)), value);
 }
 
-Digits integer_digits(int64_t value, const FormatSpec& spec) {
-  const uint64_t magnitude = value < 0 ? 0 - static_cast<uint64_t>(value) : static_cast<uint64_t>(value);
-  Digits result{value < 0, "", ""};
-  switch (spec.type) {
-    case '\0':
-    case 'd':
-    case 'n':
-      result.digits = fmt::format("{}", magnitude);
-      break;
-    case 'x':
-    case 'X':
-      result.digits = fmt::format("{:x}", magnitude);
-      break;
-    case 'o':
-      result.digits = fmt::format("{:o}", magnitude);
-      break;
-    case 'b':
-      result.digits = fmt::format("{:b}", magnitude);
-      break;
-    default:
-      fail_type(spec, "int");
-  }
-  if (spec.alternate && spec.type != '\0' && spec.type != 'd') result.prefix = fmt::format("0{}", spec.type);
-  if (spec.type == 'X') result.digits = upper(result.digits);
-  return result;
+std::string integer_digits(uint64_t magnitude, const FormatSpec& spec) {
+  if (std::string_view("dnxXob\0", 7).find(spec.type) == std::string_view::npos) fail_type(spec, "int");
+  const char type = spec.type == '\0' || spec.type == 'n' ? 'd' : spec.type;
+  return fmt::format(fmt::runtime(fmt::format("{{:{}}}", type)), magnitude);
 }
 
-Digits real_digits(double value, const FormatSpec& spec) {
-  Digits result{std::signbit(value) && !std::isnan(value), "", ""};
-  const double magnitude = std::abs(value);
-  const int64_t precision = spec.precision.value_or(6);
-  switch (spec.type) {
-    case '\0':
-      result.digits = spec.precision ? fmt::format("{:.{}g}", magnitude, std::max<int64_t>(precision, 1))
-                                     : format_real(magnitude);
-      if (std::isfinite(value) && result.digits.find_first_of(".e") == std::string::npos)
-        result.digits += ".0";
-      break;
-    case 'f':
-    case 'F':
-      result.digits = fmt::format("{:.{}f}", magnitude, precision);
-      break;
-    case 'e':
-    case 'E':
-      result.digits = fmt::format("{:.{}e}", magnitude, precision);
-      break;
-    case 'g':
-    case 'G':
-      result.digits = fmt::format("{:.{}g}", magnitude, std::max<int64_t>(precision, 1));
-      break;
-    case '%':
-      result.digits = fmt::format("{:.{}f}%", magnitude * 100, precision);
-      break;
-    default:
-      fail_type(spec, "float");
+std::string real_digits(double magnitude, const FormatSpec& spec) {
+  if (std::string_view("fFeEgG%\0", 8).find(spec.type) == std::string_view::npos) fail_type(spec, "float");
+  std::string digits;
+  if (spec.type == '\0' && !spec.precision) {
+    digits = format_real(magnitude);
+  } else {
+    const char type = spec.type == '\0' ? 'g' : spec.type == '%' ? 'f' : spec.type;
+    const int64_t least = type == 'g' || type == 'G' ? 1 : 0;
+    digits = fmt::format(fmt::runtime(fmt::format("{{:.{{}}{}}}", type)),
+                         spec.type == '%' ? magnitude * 100 : magnitude,
+                         std::max(spec.precision.value_or(6), least));
   }
-  if (spec.type == 'F' || spec.type == 'E' || spec.type == 'G') result.digits = upper(result.digits);
-  return result;
+  const bool whole = digits.find_first_of(".e") == std::string::npos;
+  if (spec.type == '\0' && std::isfinite(magnitude) && whole) digits += ".0";
+  return spec.type == '%' ? digits + "%" : digits;
 }
 
 void group(std::string& digits, char separator) {
@@ -103,21 +53,15 @@ void group(std::string& digits, char separator) {
 
 /// Without white space around it and underscores between digits; nothing if an underscore stands elsewhere.
 std::optional<std::string> clean(std::string_view text) {
-  size_t first = text.size();
-  size_t end = 0;
-  for_each_character(text, [&](char32_t c, size_t begin, size_t length) {
-    if (is_space(c)) return;
-    first = std::min(first, begin);
-    end = begin + length;
-  });
+  text = strip_ends(text, is_space);
   std::string cleaned;
-  for (size_t i = first; i < end; ++i) {
+  for (size_t i = 0; i < text.size(); ++i) {
     const auto alnum = [&](size_t at) {
-      return at < end && std::isalnum(static_cast<unsigned char>(text[at])) != 0;
+      return at < text.size() && std::isalnum(static_cast<unsigned char>(text[at])) != 0;
     };
     if (text[i] != '_') {
       cleaned += text[i];
-    } else if (i == first || !alnum(i - 1) || !alnum(i + 1)) {
+    } else if (i == 0 || !alnum(i - 1) || !alnum(i + 1)) {
       return std::nullopt;
     }
   }
@@ -172,31 +116,33 @@ FormatSpec parse_format_spec(std::string_view text) {
   return spec;
 }
 
-Text format_number(Budget& budget, const Value& value, const FormatSpec& spec) {
+Text format_number(const Value& value, const FormatSpec& spec) {
   if (spec.precision.value_or(0) > kMaxPrecision)
     fail<TemplateError>("a number with {} digits, expected at most {}", *spec.precision, kMaxPrecision);
   const bool as_real =
       value.real() != nullptr || std::string_view("fFeEgG%").find(spec.type) != std::string_view::npos;
-  Digits number = as_real && (spec.type != '\0' || value.real() != nullptr)
-                      ? real_digits(*value.number(), spec)
-                      : integer_digits(*value.integer(), spec);
-  if (spec.grouping != '\0') group(number.digits, spec.grouping);
-  const std::string_view sign = number.negative    ? "-"
-                                : spec.sign == '-' ? ""
-                                                   : std::string_view(&spec.sign, 1);
-  const std::string front = fmt::format("{}{}", sign, number.prefix);
+  const double real = *value.number();
+  const int64_t integer = value.integer().value_or(0);
+  const bool negative = as_real ? std::signbit(real) && !std::isnan(real) : integer < 0;
+  const auto magnitude = static_cast<uint64_t>(integer);
+  std::string digits = as_real ? real_digits(std::abs(real), spec)
+                               : integer_digits(negative ? 0 - magnitude : magnitude, spec);
+  if (spec.grouping != '\0') group(digits, spec.grouping);
+  std::string front(negative ? "-" : spec.sign == '-' ? "" : std::string(1, spec.sign));
+  const bool has_prefix = !as_real && spec.alternate && spec.type != '\0' && spec.type != 'd';
+  if (has_prefix) front += fmt::format("0{}", spec.type);
   Text out;
   if (spec.align == '=') {
     out.append(front);
-    out.append(pad(budget, Text(number.digits), spec.width - static_cast<int64_t>(front.size()),
-                   Text(spec.fill), Align::right));
+    out.append(
+        pad(Text(digits), spec.width - static_cast<int64_t>(front.size()), Text(spec.fill), Align::right));
     return out;
   }
   const Align align = spec.align == '<' ? Align::left : spec.align == '^' ? Align::center : Align::right;
-  return pad(budget, Text(front + number.digits), spec.width, Text(spec.fill), align);
+  return pad(Text(front + digits), spec.width, Text(spec.fill), align);
 }
 
-Text format_string(Budget& budget, const Text& text, const FormatSpec& spec) {
+Text format_string(const Text& text, const FormatSpec& spec) {
   if ((spec.type != '\0' && spec.type != 's') || spec.align == '=') fail_type(spec, "text");
   size_t end = text.size();
   if (spec.precision) {
@@ -207,7 +153,7 @@ Text format_string(Budget& budget, const Text& text, const FormatSpec& spec) {
     });
   }
   const Align align = spec.align == '>' ? Align::right : spec.align == '^' ? Align::center : Align::left;
-  return pad(budget, text.substr(0, end), spec.width, Text(spec.fill), align);
+  return pad(text.substr(0, end), spec.width, Text(spec.fill), align);
 }
 
 std::optional<int64_t> parse_integer(std::string_view text, int64_t base) {
@@ -242,6 +188,11 @@ std::optional<double> parse_real(std::string_view text) {
   const double value = std::strtod(cleaned->c_str(), &end);
   if (end != cleaned->c_str() + cleaned->size()) return std::nullopt;
   return value;
+}
+
+Value index_or_name(std::string_view text) {
+  const bool digits = !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
+  return digits ? Value(parse_integer(text, 10).value_or(0)) : make_text(text);
 }
 
 }  // namespace minfer::jinja

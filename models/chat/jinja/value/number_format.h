@@ -4,7 +4,7 @@
 #include <optional>
 #include <string_view>
 
-#include "models/chat/jinja/evaluation.h"
+#include "models/chat/jinja/value/object.h"
 
 namespace minfer::jinja {
 
@@ -25,12 +25,20 @@ struct FormatSpec {
 FormatSpec parse_format_spec(std::string_view text);
 
 /// An int, a bool or a float by the specification. Throws TemplateError if the type does not fit the value.
-Text format_number(Budget& budget, const Value& value, const FormatSpec& spec);
-Text format_string(Budget& budget, const Text& text, const FormatSpec& spec);
+Text format_number(const Value& value, const FormatSpec& spec);
+Text format_string(const Text& text, const FormatSpec& spec);
 
 /// A number as Python's int() and float() read it: white space around it, single underscores between digits.
 /// Nothing if the text is none; throws TemplateError if an int does not fit into 64 bits.
 std::optional<int64_t> parse_integer(std::string_view text, int64_t base);
 std::optional<double> parse_real(std::string_view text);
+
+/// The int that `text` is if it has nothing but digits, else the text: what a path of attributes names.
+Value index_or_name(std::string_view text);
+
+/// `format % arguments`, as C's printf with Python's additions.
+Value format_percent(const Text& format, const Value& arguments);
+/// `format.format(arguments)`, Python's str.format.
+Value format_braces(const Text& format, const Arguments& arguments);
 
 }  // namespace minfer::jinja

@@ -1,7 +1,6 @@
 #include "models/chat/jinja/value/object.h"
 
-#include "models/chat/jinja/evaluation.h"
-#include "models/chat/jinja/value/unicode.h"
+#include "models/chat/jinja/value/print.h"
 
 namespace minfer::jinja {
 namespace {
@@ -10,67 +9,81 @@ constexpr size_t kMaxRange = 100'000;  // MAX_RANGE of Jinja's sandbox
 
 class Generator : public Iterator {
  public:
-  Generator(std::function<std::optional<Value>(Evaluation&)> next, int depth)
-      : next_(std::move(next)), depth_(depth) {}
-  std::optional<Value> next(Evaluation& evaluation) override {
-    const Budget::Level level(evaluation.budget);  // generators read from generators
-    evaluation.budget.step();
-    return next_(evaluation);
+  Generator(std::function<std::optional<Value>()> next, int depth) : next_(std::move(next)), depth_(depth) {}
+  std::optional<Value> next() override {
+    const Rendering::Level level;  // generators read from generators
+    Rendering::step();
+    return next_();
   }
   int depth() const override { return depth_; }
 
  private:
-  std::function<std::optional<Value>(Evaluation&)> next_;
+  std::function<std::optional<Value>()> next_;
   int depth_;
 };
 
+std::shared_ptr<Iterator> generate(std::function<std::optional<Value>()> next, int depth) {
+  return make_counted<Generator>(std::move(next), check_depth(depth + 1));
+}
+
+std::shared_ptr<Iterator> iterate_positions(const Value& value, size_t length) {
+  return generate(
+      [value, length, position = size_t{0}]() mutable -> std::optional<Value> {
+        return position == length ? std::nullopt : std::optional(value.at(position++));
+      },
+      value.depth());
+}
+
+std::shared_ptr<Iterator> iterate_characters(const Value& string) {
+  return generate(
+      [string, position = size_t{0}]() mutable -> std::optional<Value> {
+        const Text& text = *string.text();
+        if (position == text.size()) return std::nullopt;
+        const size_t length = read_utf8(text.bytes().substr(position)).length;
+        return Value(text.substr(std::exchange(position, position + length), length));
+      },
+      1);
+}
+
 class Function : public Object {
  public:
-  Function(std::string_view name, std::function<Value(Evaluation&, const Arguments&)> body, int depth)
+  Function(std::string_view name, std::function<Value(const Arguments&)> body, int depth)
       : name_(name), body_(std::move(body)), depth_(depth) {}
   std::string_view type_name() const override { return "builtin_function_or_method"; }
-  std::string describe() const override { return fmt::format("<built-in function {}>", name_); }
+  void print(Text& out) const override { out.append(fmt::format("<built-in function {}>", name_)); }
   bool callable() const override { return true; }
-  Value call(Evaluation& evaluation, const Arguments& arguments) override {
-    return body_(evaluation, arguments);
-  }
+  Value call(const Arguments& arguments) override { return body_(arguments); }
   int depth() const override { return depth_; }
 
  private:
   std::string name_;
-  std::function<Value(Evaluation&, const Arguments&)> body_;
+  std::function<Value(const Arguments&)> body_;
   int depth_;
 };
 
-/// The elements of something with positions, by position.
-std::shared_ptr<Iterator> iterate_positions(std::shared_ptr<Object> object) {
-  size_t position = 0;
-  const int depth = object->depth();
-  return make_generator(
-             [object = std::move(object), position](Evaluation&) mutable -> std::optional<Value> {
-               if (position == object->length().value_or(0)) return std::nullopt;
-               return object->at(position++);
-             },
-             depth)
-      .object_as<Iterator>();
-}
+/// An object whose elements have positions, which [i] takes only if has_positions().
+class Indexed : public Object, public std::enable_shared_from_this<Indexed> {
+ public:
+  std::shared_ptr<Iterator> elements() override {
+    return iterate_positions(Value(shared_from_this()), length().value_or(0));
+  }
+};
 
-class Range : public Object, public std::enable_shared_from_this<Range> {
+class Range : public Indexed {
  public:
   Range(int64_t begin, int64_t end, int64_t step, size_t length)
       : begin_(begin), end_(end), step_(step), length_(length) {}
   std::string_view type_name() const override { return "range"; }
-  std::string describe() const override {
-    return step_ == 1 ? fmt::format("range({}, {})", begin_, end_)
-                      : fmt::format("range({}, {}, {})", begin_, end_, step_);
+  void print(Text& out) const override {
+    const std::string step = step_ == 1 ? "" : fmt::format(", {}", step_);
+    out.append(fmt::format("range({}, {}{})", begin_, end_, step));
   }
-  std::optional<size_t> length() override { return length_; }
+  std::optional<size_t> length() const override { return length_; }
   bool has_positions() const override { return true; }
-  Value at(size_t position) override {  // unsigned: the way there may be longer than an int64_t
+  Value at(size_t position) const override {  // unsigned: the way there may be longer than an int64_t
     return Value(
         static_cast<int64_t>(static_cast<uint64_t>(begin_) + position * static_cast<uint64_t>(step_)));
   }
-  std::shared_ptr<Iterator> elements() override { return iterate_positions(shared_from_this()); }
 
  private:
   int64_t begin_;
@@ -79,69 +92,78 @@ class Range : public Object, public std::enable_shared_from_this<Range> {
   size_t length_;
 };
 
-class DictView : public Object, public std::enable_shared_from_this<DictView> {
+class DictView : public Indexed {
  public:
   DictView(Value dict, ViewKind kind) : dict_(std::move(dict)), kind_(kind) {}
   std::string_view type_name() const override {
     return kind_ == ViewKind::keys ? "dict_keys" : kind_ == ViewKind::values ? "dict_values" : "dict_items";
   }
-  std::optional<size_t> length() override { return dict_.dict()->size(); }
-  Value at(size_t position) override {
-    const Dict::Entry& entry = dict_.dict()->entries()[position];
-    if (kind_ == ViewKind::keys) return entry.key;
-    return kind_ == ViewKind::values ? entry.value : make_tuple({entry.key, entry.value});
+  void print(Text& out) const override {
+    Items items;
+    for (size_t i = 0; i < *length(); ++i)
+      items.push_back(at(i));
+    out.append(fmt::format("{}(", type_name()));
+    print_repr(out, make_list(std::move(items)));
+    out.append(")");
   }
-  std::shared_ptr<Iterator> elements() override { return iterate_positions(shared_from_this()); }
+  std::optional<size_t> length() const override { return dict_.dict()->size(); }
+  Value at(size_t position) const override {
+    const auto& [key, value] = dict_.dict()->entries()[position];
+    if (kind_ == ViewKind::items) return make_tuple({key, value});
+    return kind_ == ViewKind::keys ? key : value;
+  }
   int depth() const override { return dict_.depth(); }
-  const Value& dict() const { return dict_; }
-  ViewKind kind() const { return kind_; }
 
  private:
   Value dict_;
   ViewKind kind_;
 };
 
-Value iterate_items(const Value& list) {
-  size_t position = 0;
-  return make_generator(
-      [list, position](Evaluation&) mutable -> std::optional<Value> {
-        const Items& items = list.sequence()->items;
-        if (position == items.size()) return std::nullopt;
-        return items[position++];
-      },
-      list.depth());
-}
+class Namespace : public Object {
+ public:
+  explicit Namespace(Dict attributes) : attributes_(std::move(attributes)) {}
+  std::string_view type_name() const override { return "Namespace"; }
+  void print(Text& out) const override {
+    out.append("<Namespace ");
+    print_repr(out, make_dict(attributes_));
+    out.append(">");
+  }
+  std::optional<Value> attribute(std::string_view name) override {
+    const Value* found = attributes_.find(name);
+    return found == nullptr ? std::nullopt : std::optional(*found);
+  }
+  bool set_attribute(Text name, Value value) override {
+    attributes_.set(std::move(name), std::move(value));
+    return true;
+  }
+  void release() override { attributes_ = {}; }
 
-Value iterate_characters(const Value& string) {
-  size_t position = 0;
-  return make_generator(
-      [string, position](Evaluation&) mutable -> std::optional<Value> {
-        const Text& text = *string.text();
-        if (position == text.size()) return std::nullopt;
-        const size_t length = read_utf8(std::string_view(text.bytes()).substr(position)).length;
-        position += length;
-        return Value(text.substr(position - length, length));
-      },
-      1);
-}
+ private:
+  Dict attributes_;
+};
 
 }  // namespace
 
-std::string Object::describe() const {
-  return fmt::format("<{} object>", type_name());
+Rendering::~Rendering() {
+  for (const std::shared_ptr<Object>& object : kept_)
+    object->release();
+  kept_.clear();
+  current_ = outer_;
 }
 
-Value Object::call(Evaluation&, const Arguments&) {
+void Object::print(Text& out) const {
+  out.append(fmt::format("<{} object>", type_name()));
+}
+
+Value Object::call(const Arguments&) {
   fail<TemplateError>("'{}' object is not callable", type_name());
 }
 
-Value make_generator(std::function<std::optional<Value>(Evaluation&)> next, int depth) {
-  if (depth >= kMaxValueDepth) fail<TemplateError>("values nested more than {} levels deep", kMaxValueDepth);
-  return Value(make_counted<Generator>(std::move(next), depth + 1));
+Value make_generator(std::function<std::optional<Value>()> next, int depth) {
+  return Value(generate(std::move(next), depth));
 }
 
-Value make_function(std::string_view name, std::function<Value(Evaluation&, const Arguments&)> body,
-                    int depth) {
+Value make_function(std::string_view name, std::function<Value(const Arguments&)> body, int depth) {
   return Value(make_counted<Function>(name, std::move(body), depth));
 }
 
@@ -159,21 +181,20 @@ Value make_dict_view(const Value& dict, ViewKind kind) {
   return Value(make_counted<DictView>(dict, kind));
 }
 
-std::optional<Value> viewed_dict(const Value& view, ViewKind kind) {
-  const auto found = view.object_as<DictView>();
-  if (found == nullptr || found->kind() != kind) return std::nullopt;
-  return found->dict();
+Value make_namespace(Dict attributes) {
+  const auto made = make_counted<Namespace>(std::move(attributes));
+  Rendering::keep(made);
+  return Value(made);
 }
 
 std::shared_ptr<Iterator> iterate(const Value& value) {
-  if (value.sequence() != nullptr) return iterate_items(value).object_as<Iterator>();
-  if (value.text() != nullptr) return iterate_characters(value).object_as<Iterator>();
+  if (value.sequence() != nullptr) return iterate_positions(value, value.sequence()->items.size());
+  if (value.text() != nullptr) return iterate_characters(value);
   if (value.dict() != nullptr) return iterate(make_dict_view(value, ViewKind::keys));
   if (value.is_undefined()) return iterate(make_list({}));
-  if (const std::shared_ptr<Object> object = value.object()) {
-    if (std::shared_ptr<Iterator> iterator = object->elements()) return iterator;
-  }
-  fail<TemplateError>("'{}' object is not iterable", value.type_name());
+  std::shared_ptr<Iterator> elements = value.object() == nullptr ? nullptr : value.object()->elements();
+  if (elements == nullptr) fail<TemplateError>("'{}' object is not iterable", value.type_name());
+  return elements;
 }
 
 bool is_iterable(const Value& value) {
@@ -182,22 +203,21 @@ bool is_iterable(const Value& value) {
          value.is_undefined();
 }
 
-Items to_items(Evaluation& evaluation, const Value& value) {
+Items to_items(const Value& value) {
   const std::shared_ptr<Iterator> iterator = iterate(value);
   Items items;
-  while (std::optional<Value> item = iterator->next(evaluation)) {
+  while (std::optional<Value> item = iterator->next())
     items.push_back(*std::move(item));
-  }
   return items;
 }
 
-std::optional<size_t> length_of(Budget& budget, const Value& value) {
+std::optional<size_t> length_of(const Value& value) {
   if (value.is_undefined()) return 0;
   if (const Sequence* sequence = value.sequence()) return sequence->items.size();
   if (const Dict* dict = value.dict()) return dict->size();
   if (const std::shared_ptr<Object> object = value.object()) return object->length();
   if (const Text* text = value.text()) {
-    budget.scan(text->size());
+    Rendering::scan(text->size());
     return count_characters(text->bytes());
   }
   return std::nullopt;

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "models/chat/jinja/evaluation.h"
+#include "models/chat/jinja/value/object.h"
 #include "models/chat/jinja/value/unicode.h"
 
 namespace minfer::jinja {
@@ -11,16 +11,16 @@ namespace minfer::jinja {
 std::string format_real(double value);
 
 /// str(value): what {{ value }} prints.
-Text to_text(Budget& budget, const Value& value);
-void print(Text& out, Budget& budget, const Value& value);
+Text to_text(const Value& value);
+void print(Text& out, const Value& value);
 /// repr(value), which quotes strings; used for the elements of lists and dicts.
-void print_repr(Text& out, Budget& budget, const Value& value);
+void print_repr(Text& out, const Value& value);
 
 /// Appends `text` with every character for which `escape(character)` is not empty replaced by that.
 /// Replacements have the origin of the characters that they replace.
 template <class Escape>
 void append_escaped(Text& out, const Text& text, Escape escape) {
-  Budget::charge(text.size() / 4);
+  Rendering::step(text.size() / 4);
   size_t done = 0;
   for_each_character(text.bytes(), [&](char32_t c, size_t begin, size_t length) {
     const std::string replacement = escape(c);
@@ -35,12 +35,9 @@ void append_escaped(Text& out, const Text& text, Escape escape) {
 /// Appends `text` with & < > ' " replaced by their HTML entities.
 inline void append_html(Text& out, const Text& text) {
   append_escaped(out, text, [](char32_t c) -> std::string {
-    return c == '&'    ? "&amp;"
-           : c == '<'  ? "&lt;"
-           : c == '>'  ? "&gt;"
-           : c == '\'' ? "&#39;"
-           : c == '"'  ? "&#34;"
-                       : "";
+    constexpr std::string_view kNames[] = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
+    const size_t at = std::u32string_view(U"&<>'\"").find(c);
+    return at == std::u32string_view::npos ? "" : std::string(kNames[at]);
   });
 }
 
@@ -55,6 +52,6 @@ struct JsonStyle {
 };
 
 /// The value as JSON. Throws TemplateError for values that JSON cannot express.
-Text to_json(Budget& budget, const Value& value, const JsonStyle& style);
+Text to_json(const Value& value, const JsonStyle& style);
 
 }  // namespace minfer::jinja

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "models/chat/jinja/budget.h"
+#include "models/chat/jinja/rendering.h"
 
 namespace minfer::jinja {
 

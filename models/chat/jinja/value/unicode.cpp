@@ -53,18 +53,12 @@ std::u32string title_of(char32_t c) {
 /// Characters that do not count when the word's end is looked for: marks, formats, modifiers and Unicode's
 /// Word_Break MidLetter, MidNumLet and Single_Quote.
 bool is_case_ignorable(char32_t c) {
-  switch (category(c)) {
-    case UTF8PROC_CATEGORY_MN:
-    case UTF8PROC_CATEGORY_ME:
-    case UTF8PROC_CATEGORY_CF:
-    case UTF8PROC_CATEGORY_LM:
-    case UTF8PROC_CATEGORY_SK:
-      return true;
-    default:
-      return std::u32string_view(
-                 U"'.:\u00B7\u0387\u055F\u05F4\u2018\u2019\u2024\u2027\uFE13\uFE52\uFE55\uFF07\uFF0E\uFF1A")
+  const utf8proc_category_t of = category(c);
+  return of == UTF8PROC_CATEGORY_MN || of == UTF8PROC_CATEGORY_ME || of == UTF8PROC_CATEGORY_CF ||
+         of == UTF8PROC_CATEGORY_LM || of == UTF8PROC_CATEGORY_SK ||
+         std::u32string_view(
+             U"'.:\u00B7\u0387\u055F\u05F4\u2018\u2019\u2024\u2027\uFE13\uFE52\uFE55\uFF07\uFF0E\uFF1A")
                  .find(c) != std::u32string_view::npos;
-  }
 }
 
 /// A capital sigma becomes the final form at the end of a word.
@@ -121,7 +115,7 @@ size_t count_characters(std::string_view bytes) {
 }
 
 bool is_ascii(std::string_view bytes) {
-  Budget::charge(1 + bytes.size() / 64);
+  Rendering::step(1 + bytes.size() / 64);
   return std::ranges::all_of(bytes, [](char byte) { return (byte & 0x80) == 0; });
 }
 
@@ -133,8 +127,7 @@ void append_utf8(std::string& bytes, char32_t character) {
 
 bool is_space(char32_t c) {
   if (c < 0x80) return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20);
-  return c == 0x85 || category(c) == UTF8PROC_CATEGORY_ZS || category(c) == UTF8PROC_CATEGORY_ZL ||
-         category(c) == UTF8PROC_CATEGORY_ZP;
+  return c == 0x85 || (category(c) >= UTF8PROC_CATEGORY_ZS && category(c) <= UTF8PROC_CATEGORY_ZP);
 }
 
 bool is_line_end(char32_t c) {
@@ -143,19 +136,9 @@ bool is_line_end(char32_t c) {
 
 bool is_printable(char32_t c) {
   if (c < 0x80) return c >= 0x20 && c < 0x7F;
-  switch (category(c)) {
-    case UTF8PROC_CATEGORY_CC:
-    case UTF8PROC_CATEGORY_CF:
-    case UTF8PROC_CATEGORY_CS:
-    case UTF8PROC_CATEGORY_CO:
-    case UTF8PROC_CATEGORY_CN:
-    case UTF8PROC_CATEGORY_ZL:
-    case UTF8PROC_CATEGORY_ZP:
-    case UTF8PROC_CATEGORY_ZS:
-      return false;
-    default:
-      return true;
-  }
+  const utf8proc_category_t of =
+      category(c);  // in the order of letters, marks, numbers, P, S, separators, others
+  return of != UTF8PROC_CATEGORY_CN && of < UTF8PROC_CATEGORY_ZS;
 }
 
 bool is_letter(char32_t c) {

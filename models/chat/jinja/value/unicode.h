@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -37,12 +38,25 @@ Text to_swapped(const Text& text);
 /// Calls `visit(character, begin, length)` for each character of `bytes`, U+FFFD for what is not UTF-8. Charges the rendering for that.
 template <class Visit>
 void for_each_character(std::string_view bytes, Visit visit) {
-  Budget::charge(1 + bytes.size() / 16);
+  Rendering::step(1 + bytes.size() / 16);
   for (size_t begin = 0; begin < bytes.size();) {
     const Utf8Unit unit = read_utf8(bytes.substr(begin));
     visit(unit.character, begin, unit.length);
     begin += unit.length;
   }
+}
+
+/// Where the characters at the ends of `bytes` that `is_stripped` takes end and begin; empty at the front if it takes all.
+template <class IsStripped>
+std::string_view strip_ends(std::string_view bytes, IsStripped is_stripped) {
+  size_t first = bytes.size();
+  size_t end = 0;
+  for_each_character(bytes, [&](char32_t c, size_t begin, size_t length) {
+    if (is_stripped(c)) return;
+    first = std::min(first, begin);
+    end = begin + length;
+  });
+  return end == 0 ? bytes.substr(0, 0) : bytes.substr(first, end - first);
 }
 
 }  // namespace minfer::jinja

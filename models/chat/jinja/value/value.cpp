@@ -9,11 +9,6 @@ namespace {
 
 constexpr size_t kIndexFrom = 16;  // entries of a dict from which on looking through them takes longer
 
-int check_depth(int depth) {
-  if (depth > kMaxValueDepth) fail<TemplateError>("values nested more than {} levels deep", kMaxValueDepth);
-  return depth;
-}
-
 std::shared_ptr<const Sequence> make_sequence(Items items, Sequence::Kind kind) {
   int depth = 0;
   for (const Value& item : items)
@@ -22,45 +17,26 @@ std::shared_ptr<const Sequence> make_sequence(Items items, Sequence::Kind kind) 
       Sequence{.items = std::move(items), .kind = kind, .depth = check_depth(depth + 1)});
 }
 
-bool is_hashable(Budget& budget, const Value& value) {
-  budget.step();
+bool is_hashable(const Value& value) {
+  Rendering::step();
   if (value.dict() != nullptr) return false;
-  const Sequence* sequence = value.sequence();
-  if (sequence == nullptr) return true;
-  return sequence->kind != Sequence::Kind::list &&
-         std::ranges::all_of(sequence->items, [&](const Value& item) { return is_hashable(budget, item); });
+  if (value.sequence() == nullptr) return true;
+  return !value.is_list() && std::ranges::all_of(value.sequence()->items, is_hashable);
 }
 
-bool equal_sequences(Budget& budget, const Sequence& a, const Sequence& b) {
-  const bool lists = a.kind == Sequence::Kind::list;
-  if (lists != (b.kind == Sequence::Kind::list) || a.items.size() != b.items.size()) return false;
-  return std::ranges::equal(a.items, b.items,
-                            [&](const Value& x, const Value& y) { return equals(budget, x, y); });
-}
-
-bool equal_dicts(Budget& budget, const Dict& a, const Dict& b) {
+bool equal_dicts(const Dict& a, const Dict& b) {
   if (a.size() != b.size()) return false;
   return std::ranges::all_of(a.entries(), [&](const Dict::Entry& entry) {
-    const Value* other = b.find(budget, entry.key);
-    return other != nullptr && equals(budget, entry.value, *other);
+    const Value* other = b.find(entry.key);
+    return other != nullptr && equals(entry.value, *other);
   });
 }
 
-/// Ranges are equal if their elements are, other objects if they are the same.
-bool equal_objects(Budget& budget, const std::shared_ptr<Object>& a, const std::shared_ptr<Object>& b) {
-  if (a == b || !a->has_positions() || !b->has_positions()) return a == b;
-  if (a->length() != b->length()) return false;
-  for (size_t i = 0; i < *a->length(); ++i)
-    if (!equals(budget, a->at(i), b->at(i))) return false;
-  return true;
-}
-
 template <class T>
-bool holds(std::string_view operation, const T& a, const T& b) {
-  if (operation == "<") return a < b;
-  if (operation == "<=") return a <= b;
-  if (operation == ">") return a > b;
-  return a >= b;
+bool holds(CompareOp op, const T& a, const T& b) {
+  if (op == CompareOp::less) return a < b;
+  if (op == CompareOp::at_most) return a <= b;
+  return op == CompareOp::greater ? a > b : a >= b;
 }
 
 /// Wide enough for every int and every float: the 64-bit significand of x86's extended type. Where long
@@ -72,9 +48,15 @@ long double wide(const Value& value) {
 
 }  // namespace
 
+int check_depth(int depth) {
+  constexpr int kMaxDepth = 400;
+  if (depth > kMaxDepth) fail<TemplateError>("values nested more than {} levels deep", kMaxDepth);
+  return depth;
+}
+
 Value Value::undefined(std::string_view why) {
   Value value;
-  value.data_ = Undefined{make_counted<const String>(why)};
+  value.data_ = Undefined(make_counted<const String>(why));
   return value;
 }
 
@@ -93,6 +75,20 @@ std::optional<double> Value::number() const {
 std::shared_ptr<Object> Value::object() const {
   const auto* shared = std::get_if<std::shared_ptr<Object>>(&data_);
   return shared == nullptr ? nullptr : *shared;
+}
+
+bool Value::is_list() const {
+  return sequence() != nullptr && sequence()->kind == Sequence::Kind::list;
+}
+
+std::optional<size_t> Value::num_positions() const {
+  if (sequence() != nullptr) return sequence()->items.size();
+  const std::shared_ptr<Object> thing = object();
+  return thing != nullptr && thing->has_positions() ? thing->length() : std::nullopt;
+}
+
+Value Value::at(size_t position) const {
+  return sequence() != nullptr ? sequence()->items[position] : object()->at(position);
 }
 
 bool Value::truth() const {
@@ -117,7 +113,7 @@ std::string_view Value::type_name() const {
   if (boolean() != nullptr) return "bool";
   if (real() != nullptr) return "float";
   if (text() != nullptr) return text()->is_markup() ? "Markup" : "str";
-  if (const Sequence* items = sequence()) return items->kind == Sequence::Kind::list ? "list" : "tuple";
+  if (sequence() != nullptr) return is_list() ? "list" : "tuple";
   if (dict() != nullptr) return "dict";
   if (const std::shared_ptr<Object> thing = object()) return thing->type_name();
   return "int";
@@ -125,7 +121,7 @@ std::string_view Value::type_name() const {
 
 void Value::require_defined() const {
   if (const auto* undefined = std::get_if<Undefined>(&data_))
-    fail<TemplateError>("{}", std::string_view(*undefined->why));
+    fail<TemplateError>("{}", std::string_view(**undefined));
 }
 
 const void* Value::identity() const {
@@ -135,34 +131,17 @@ const void* Value::identity() const {
   return object().get();
 }
 
-void Dict::set(Budget& budget, Value key, Value value) {
-  const Value* found = find(budget, key);
-  put(found, std::move(key), std::move(value));
-}
-
-void Dict::set(Text key, Value value) {
-  const Value* found = find(key.bytes());
-  put(found, Value(std::move(key)), std::move(value));
-}
-
-/// `found` is what the key has now, or null.
-void Dict::put(const Value* found, Value key, Value value) {
+void Dict::set(Value key, Value value) {
+  const Value* found = find(key);
   depth_ = std::max({depth_, check_depth(key.depth() + 1), check_depth(value.depth() + 1)});
   if (found != nullptr) {
     *const_cast<Value*>(found) = std::move(value);
     return;
   }
   entries_.push_back({std::move(key), std::move(value)});
-  if (entries_.size() == kIndexFrom) {
-    for (size_t i = 0; i < kIndexFrom; ++i)
-      index_entry(i);
-  } else if (entries_.size() > kIndexFrom) {
-    index_entry(entries_.size() - 1);
-  }
-}
-
-void Dict::index_entry(size_t position) {
-  if (const Text* text = entries_[position].key.text()) index_.emplace(text->bytes(), position);
+  if (entries_.size() < kIndexFrom) return;
+  for (size_t i = entries_.size() == kIndexFrom ? 0 : entries_.size() - 1; i < entries_.size(); ++i)
+    if (const Text* text = entries_[i].key.text()) index_.emplace(text->bytes(), i);
 }
 
 const Value* Dict::find(std::string_view key) const {
@@ -177,12 +156,11 @@ const Value* Dict::find(std::string_view key) const {
   return found == entries_.end() ? nullptr : &found->value;
 }
 
-const Value* Dict::find(Budget& budget, const Value& key) const {
+const Value* Dict::find(const Value& key) const {
   if (const Text* text = key.text()) return find(text->bytes());
-  if (!is_hashable(budget, key))
-    fail<TemplateError>("unhashable type: '{}' as a key of a dict", key.type_name());
+  if (!is_hashable(key)) fail<TemplateError>("unhashable type: '{}' as a key of a dict", key.type_name());
   const auto found =
-      std::ranges::find_if(entries_, [&](const Entry& entry) { return equals(budget, entry.key, key); });
+      std::ranges::find_if(entries_, [&](const Entry& entry) { return equals(entry.key, key); });
   return found == entries_.end() ? nullptr : &found->value;
 }
 
@@ -206,43 +184,45 @@ Value make_text(std::string_view bytes) {
   return Value(Text(bytes));
 }
 
-bool equals(Budget& budget, const Value& a, const Value& b) {
-  budget.step();
+bool equals(const Value& a, const Value& b) {
+  Rendering::step();
   if (a.is_number() && b.is_number()) return wide(a) == wide(b);
   if (a.text() != nullptr && b.text() != nullptr) {
-    budget.scan(std::min(a.text()->size(), b.text()->size()));
+    Rendering::scan(std::min(a.text()->size(), b.text()->size()));
     return a.text()->bytes() == b.text()->bytes();
   }
-  if (a.sequence() != nullptr && b.sequence() != nullptr)
-    return equal_sequences(budget, *a.sequence(), *b.sequence());
-  if (a.dict() != nullptr && b.dict() != nullptr) return equal_dicts(budget, *a.dict(), *b.dict());
+  if (a.dict() != nullptr && b.dict() != nullptr) return equal_dicts(*a.dict(), *b.dict());
   if (a.is_undefined() || a.is_none())
     return a.is_none() == b.is_none() && a.is_undefined() == b.is_undefined();
-  return a.object() != nullptr && b.object() != nullptr && equal_objects(budget, a.object(), b.object());
+  if (a.object() != nullptr && a.object() == b.object()) return true;
+  // Lists, tuples and ranges are equal if their elements are, other objects only if they are the same.
+  const std::optional<size_t> length = a.num_positions();
+  const bool comparable =
+      a.is_list() == b.is_list() && (a.object() == nullptr) == (b.object() == nullptr) && length;
+  if (!comparable || length != b.num_positions()) return false;
+  for (size_t i = 0; i < *length; ++i)
+    if (!equals(a.at(i), b.at(i))) return false;
+  return true;
 }
 
-bool ordered(Budget& budget, const Value& a, std::string_view operation, const Value& b) {
-  budget.step();
+bool ordered(const Value& a, CompareOp op, const Value& b) {
+  Rendering::step();
   a.require_defined();
   b.require_defined();
-  if (a.is_number() && b.is_number()) return holds(operation, wide(a), wide(b));
+  if (a.is_number() && b.is_number()) return holds(op, wide(a), wide(b));
   if (a.text() != nullptr && b.text() != nullptr) {  // UTF-8 orders as its code points do
-    budget.scan(std::min(a.text()->size(), b.text()->size()));
-    return holds(operation, a.text()->bytes(), b.text()->bytes());
+    Rendering::scan(std::min(a.text()->size(), b.text()->size()));
+    return holds(op, a.text()->bytes(), b.text()->bytes());
   }
-  const Sequence* left = a.sequence();
-  const Sequence* right = b.sequence();
-  const bool comparable = left != nullptr && right != nullptr &&
-                          (left->kind == Sequence::Kind::list) == (right->kind == Sequence::Kind::list);
-  if (!comparable) {
-    fail<TemplateError>("'{}' not supported between '{}' and '{}'", operation, a.type_name(), b.type_name());
+  if (a.sequence() == nullptr || b.sequence() == nullptr || a.is_list() != b.is_list()) {
+    fail<TemplateError>("'{}' not supported between '{}' and '{}'", kCompareSymbols[static_cast<size_t>(op)],
+                        a.type_name(), b.type_name());
   }
-  const size_t common = std::min(left->items.size(), right->items.size());
-  for (size_t i = 0; i < common; ++i) {
-    if (!equals(budget, left->items[i], right->items[i]))
-      return ordered(budget, left->items[i], operation, right->items[i]);
-  }
-  return holds(operation, left->items.size(), right->items.size());
+  const Items& left = a.sequence()->items;
+  const Items& right = b.sequence()->items;
+  const auto [x, y] = std::ranges::mismatch(left, right, equals);
+  if (x != left.end() && y != right.end()) return ordered(*x, op, *y);
+  return holds(op, left.size(), right.size());
 }
 
 }  // namespace minfer::jinja

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <variant>
 
-#include "models/chat/jinja/budget.h"
+#include "models/chat/jinja/rendering.h"
 #include "models/chat/jinja/value/text.h"
 
 namespace minfer::jinja {
@@ -19,14 +19,11 @@ class Value;
 struct Sequence;
 using Items = Vector<Value>;
 
-/// The value of an undefined name, or of a missing key or attribute. Prints as nothing, is false and
-/// empty; any other use fails with `why`.
-struct Undefined {
-  std::shared_ptr<const String> why;
-};
+/// Why a name, key or attribute is undefined. Its value prints as nothing, is false and empty; any other use fails with this.
+using Undefined = std::shared_ptr<const String>;
 
-/// The deepest nesting of values, since printing, comparing and destroying them recurses.
-inline constexpr int kMaxValueDepth = 400;
+/// Throws TemplateError if values would nest deeper than printing, comparing and destroying them may recurse. Returns `depth`.
+int check_depth(int depth);
 
 /// A value with Python's types: None, bool, int (of 64 bits), float, str, list, tuple, dict, or an object
 /// (functions, ranges, iterators, namespaces ...). Copies share what they point to; lists, dicts and strings
@@ -56,6 +53,12 @@ class Value {
   const Text* text() const { return pointer<Text>(); }
   const Sequence* sequence() const { return pointer<Sequence>(); }
   const Dict* dict() const { return pointer<Dict>(); }
+  bool is_list() const;
+  bool is_tuple() const { return sequence() != nullptr && !is_list(); }
+  /// The number of elements of a list, tuple or range; nothing for other types.
+  std::optional<size_t> num_positions() const;
+  /// An element of one of those, or of a view of a dict.
+  Value at(size_t position) const;
   std::shared_ptr<Object> object() const;
   template <class T>
   std::shared_ptr<T> object_as() const {
@@ -100,18 +103,15 @@ class Dict {
   };
   /// Adds or replaces. Throws TemplateError if the key is a list or dict. Keys that are no texts are compared
   /// one after the other, which is charged.
-  void set(Budget& budget, Value key, Value value);
-  void set(Text key, Value value);
-  const Value* find(Budget& budget, const Value& key) const;
+  void set(Value key, Value value);
+  void set(Text key, Value value) { set(Value(std::move(key)), std::move(value)); }
+  const Value* find(const Value& key) const;
   const Value* find(std::string_view key) const;
   std::span<const Entry> entries() const { return entries_; }
   size_t size() const { return entries_.size(); }
   int depth() const { return depth_; }
 
  private:
-  void put(const Value* found, Value key, Value value);
-  void index_entry(size_t position);
-
   Vector<Entry> entries_;
   std::map<std::string_view, size_t, std::less<>, Counted<std::pair<const std::string_view, size_t>>>
       index_;  // positions of the text keys, once there are many entries
@@ -126,9 +126,12 @@ Value make_dict(Dict dict);
 /// A text made by the template.
 Value make_text(std::string_view bytes);
 
+enum class CompareOp { equal, unequal, less, at_most, greater, at_least, in, not_in };
+inline constexpr std::string_view kCompareSymbols[] = {"==", "!=", "<", "<=", ">", ">=", "in", "not in"};
+
 /// Python's ==. Charges steps for the elements of containers.
-bool equals(Budget& budget, const Value& a, const Value& b);
-/// Python's `a operation b` for "<", "<=", ">" and ">="; throws TemplateError if it orders no such types.
-bool ordered(Budget& budget, const Value& a, std::string_view operation, const Value& b);
+bool equals(const Value& a, const Value& b);
+/// Python's <, <=, > and >=; throws TemplateError if it orders no such types.
+bool ordered(const Value& a, CompareOp op, const Value& b);
 
 }  // namespace minfer::jinja
