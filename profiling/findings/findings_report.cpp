@@ -133,17 +133,17 @@ bool Diagnosis::is_healthy() const {
 Diagnosis diagnose(const Evidence& evidence) {
   std::vector<Finding> findings = find_all(evidence);
   for (Finding& finding : findings) {
-    for (const KeptTrial& trial : evidence.trials())
+    for (const KeptTrial& trial : evidence.trials)
       if (trial.finding == finding.rule || std::ranges::count(finding.trials, trial.option) > 0)
         finding.measured.push_back(trial);
   }
   Limit limit = next_limit(evidence, findings);
   return {.findings = std::move(findings),
           .limit = std::move(limit),
-          .steps = evidence.steps().steps(),
-          .requests = evidence.requests().requests,
-          .wall_us = evidence.steps().wall_us,
-          .idle_us = evidence.steps().idle_us,
+          .steps = evidence.steps.steps(),
+          .requests = evidence.requests.requests,
+          .wall_us = evidence.steps.wall_us,
+          .idle_us = evidence.steps.idle_us,
           .devices = devices_text(evidence)};
 }
 

@@ -21,8 +21,8 @@ struct Lost {
 /// No step goes on while the engine's thread waits; while another one waits, those that run take its part, or wait for it. On a device
 /// only what no op covers is lost.
 Lost waited(const Evidence& evidence, const HostSample& host) {
-  const double room_us = evidence.on_device() ? evidence.steps().exposed_us() : evidence.steps().wall_us;
-  const double least_us = evidence.on_device() ? 0.0 : host.engine_waited_us;
+  const double room_us = evidence.on_device ? evidence.steps.exposed_us() : evidence.steps.wall_us;
+  const double least_us = evidence.on_device ? 0.0 : host.engine_waited_us;
   return {.least_us = std::min(least_us, room_us), .most_us = std::min(host.any_waited_us, room_us)};
 }
 
@@ -32,8 +32,8 @@ Lost without(const Lost& lost, double others_us) {
 }
 
 void add(const Evidence& evidence, Lost lost, std::string text, std::string advice,
-         std::vector<Finding>& findings) {
-  const double wall_us = evidence.steps().wall_us;
+         std::vector<Finding>& findings, std::vector<std::string> trials = {}) {
+  const double wall_us = evidence.steps.wall_us;
   lost.most_us = std::min(lost.most_us, wall_us);
   lost.least_us = std::min(lost.least_us, lost.most_us);
   if (lost.most_us <= 0.0) return;
@@ -42,18 +42,15 @@ void add(const Evidence& evidence, Lost lost, std::string text, std::string advi
                       .gain = 0.5 * (lost.least_us + lost.most_us) / wall_us,
                       .gain_from = lost.least_us / wall_us,
                       .gain_to = lost.most_us / wall_us,
-                      .advice = std::move(advice)});
+                      .estimated = false,
+                      .advice = std::move(advice),
+                      .trials = std::move(trials)});
 }
 
 /// Cores that the process may use; 0: not known.
 double allowed_cores(const Evidence& evidence, const HostSample& host) {
   const auto cores = static_cast<double>(evidence.header().cores);
   return host.quota_cores > 0.0 && cores > 0.0 ? std::min(cores, host.quota_cores) : cores;
-}
-
-/// The threads of all ranks, as if the ranks shared this machine.
-int64_t threads_of(const Evidence& evidence) {
-  return evidence.header().threads * evidence.option("tensor_parallel_size", 1);
 }
 
 bool has_too_many_threads(const Evidence& evidence, const HostSample& host) {
@@ -88,7 +85,8 @@ void too_many_threads(const Evidence& evidence, std::vector<Finding>& findings) 
       fmt::format(
           "{} threads compute on {:.3g} core(s): some of them wait for a core in {:.0f} % of the time",
           threads_of(evidence), cores, percent_of(host.any_waited_us, host.wall_us())),
-      fmt::format("set --threads {:.0f}", std::max(1.0, cores)), findings);
+      fmt::format("set --threads {:.0f}", std::max(1.0, cores)), findings,
+      {fmt::format("--threads {}", std::max(1, evidence.header().cores))});
 }
 
 void cpu_quota(const Evidence& evidence, std::vector<Finding>& findings) {
@@ -109,8 +107,8 @@ void stolen(const Evidence& evidence, std::vector<Finding>& findings) {
   // One core may have lost all of it, or each its part at another time.
   const double cores = std::max(1, evidence.header().cores);
   // A device goes on meanwhile, but where it waits for the host.
-  const double most_us = evidence.on_device() ? evidence.steps().exposed_us() + evidence.steps().idle_host_us
-                                              : cores * host.stolen_us;
+  const double most_us =
+      evidence.on_device ? evidence.steps.exposed_us() + evidence.steps.idle_host_us : cores * host.stolen_us;
   add(evidence,
       {.least_us = std::min(host.stolen_us, most_us), .most_us = std::min(cores * host.stolen_us, most_us)},
       fmt::format("the hypervisor gave {:.0f} % of the cores' time to other virtual machines",
@@ -143,27 +141,18 @@ void swapping(const Evidence& evidence, std::vector<Finding>& findings) {
       findings);
 }
 
-constexpr std::array kHostRules{
-    Rule{"cores taken", FindingGroup::system, "the kernel scheduler's figures of the threads that compute",
-         "from the time in which the engine's thread waited for a core to the time in which any of them did",
-         cores_taken},
-    Rule{"more threads than cores", FindingGroup::system,
-         "threads of the header, cores that affinity and quota allow",
-         "from 0 to the share of the time in which the engine's thread waited for a core", too_many_threads},
-    Rule{"CPU quota", FindingGroup::system, "throttled time of the control group",
-         "from half of its share of the time to all of it", cpu_quota},
-    Rule{"stolen time", FindingGroup::system, "steal time of the machine's cores",
-         "from its mean over the cores to its sum; on a GPU, at most the device's wait for the host", stolen},
-    Rule{"reads from the disk", FindingGroup::system, "page faults that wait; pressure stall information",
-         "up to the time with a thread of the machine waiting for a disk", read_from_disk},
-    Rule{"swapping", FindingGroup::system, "the process's memory in swap; pressure stall information",
-         "up to the time with a thread of the machine waiting for memory or a disk", swapping},
-};
-
 }  // namespace
 
 std::span<const Rule> host_rules() {
-  return kHostRules;
+  static constexpr std::array kRules{
+      Rule{"cores taken", FindingGroup::system, cores_taken},
+      Rule{"more threads than cores", FindingGroup::system, too_many_threads},
+      Rule{"CPU quota", FindingGroup::system, cpu_quota},
+      Rule{"stolen time", FindingGroup::system, stolen},
+      Rule{"reads from the disk", FindingGroup::system, read_from_disk},
+      Rule{"swapping", FindingGroup::system, swapping},
+  };
+  return kRules;
 }
 
 }  // namespace minfer

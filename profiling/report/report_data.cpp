@@ -106,8 +106,8 @@ ReportData ReportSums::finish(std::string note) {
   data_.outliers = outliers_.result();
   data_.ranks = ranks_.result();
   if (evidence_) {
-    data_.drafts = evidence_->evidence().drafts().uses();
-    data_.diagnosis = diagnose(evidence_->evidence());
+    data_.drafts = evidence_->drafts.uses();
+    data_.diagnosis = diagnose(*evidence_);
   }
   return std::move(data_);
 }

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "profiling/findings/evidence_reader.h"
+#include "profiling/findings/findings_report.h"
 #include "profiling/report/aggregate.h"
 #include "profiling/report/device/counters_report.h"
 #include "profiling/report/device/device_use.h"
@@ -100,7 +100,7 @@ class ReportSums final : public ProfileVisitor {
  private:
   ReportData data_;
   Aggregator sums_;
-  std::optional<EvidenceReader> evidence_;  ///< none if a filter leaves out steps
+  std::optional<Evidence> evidence_;  ///< none if a filter leaves out steps
   WindowCostSum window_cost_;
   TracedBreakdownSum traced_breakdown_;
   SlowestSteps slowest_;

@@ -48,7 +48,7 @@ TEST(PredictionRule, AStepThatFillsItsTargetLacksNoMemory) {
       step.batch.prefill_budget = budget;
       step.batch.waiting = 3;
     });
-    EXPECT_EQ(run.evidence.steps().memory_full.steps, budget == 64 ? 0 : 100);
+    EXPECT_EQ(run.evidence.steps.memory_full.steps, budget == 64 ? 0 : 100);
   }
 }
 

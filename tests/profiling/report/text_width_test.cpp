@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "profiling/diff/profile_diff.h"
-#include "profiling/findings/evidence_reader.h"
+#include "profiling/findings/evidence.h"
 #include "profiling/findings/findings_report.h"
 #include "profiling/json/json_reader.h"
 #include "profiling/json/profile_writer.h"
@@ -52,9 +52,9 @@ void expect_all_to_fit(const std::string& path) {
     }
     for (const StepSummary& step : file.steps)
       expect_to_fit(render_step(step, file.header, colour), path + ", a step");
-    EvidenceReader reader;
+    Evidence reader;
     read_profile(path, reader);
-    expect_to_fit(findings_text(diagnose(reader.evidence()), colour), path + ", findings");
+    expect_to_fit(findings_text(diagnose(reader), colour), path + ", findings");
   }
 }
 
