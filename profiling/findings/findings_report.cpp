@@ -68,13 +68,10 @@ std::string left_out(const Diagnosis& diagnosis, bool all) {
 }
 
 Table table_of(std::span<const Finding> findings) {
-  Table table{
-      .title = "Findings", .columns = {"finding", "class", "at stake", "%", "gain", "of"}, .rows = {}};
+  Table table{.title = "Findings", .columns = {"finding", "class", "at stake", "%", "gain", "of"}};
   for (const Finding& finding : findings) {
-    table.rows.push_back({std::string(finding.rule), std::string(name(finding.group)),
-                          three_digits(finding.stake_us * 1e-3) + " ms",
-                          fmt::format("{:.0f}", 100.0 * finding.stake), gain_text(finding),
-                          std::string(name(finding.of))});
+    table.add(finding.rule, name(finding.group), three_digits(finding.stake_us * 1e-3) + " ms",
+              fmt::format("{:.0f}", 100.0 * finding.stake), gain_text(finding), name(finding.of));
   }
   return table;
 }

@@ -125,12 +125,11 @@ Table outliers_table(const Outliers& outliers) {
       fmt::format(
           "What differs in the slowest hundredth ({} steps from {} ms, {} % of the time; means of a step)",
           outliers.steps, three_digits(outliers.from_us * 1e-3), percent(outliers.share, 1.0)),
-      {"", "slowest", "all"},
-      {}};
+      {"", "slowest", "all"}};
   for (const StepFeature& time : outliers.times)
-    table.rows.push_back({time.name + " (us)", three_digits(time.slowest), three_digits(time.all)});
+    table.add(time.name + " (us)", time.slowest, time.all);
   for (const StepFeature& shape : outliers.shapes)
-    table.rows.push_back({shape.name, three_digits(shape.slowest), three_digits(shape.all)});
+    table.add(shape.name, shape.slowest, shape.all);
   return table;
 }
 

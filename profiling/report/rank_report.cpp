@@ -92,14 +92,11 @@ Table rank_table(const RankReport& report) {
           "than the fastest; between them {} % of the ops' time, which nothing else runs beside)",
           three_digits(report.skew_us), percent(report.exchange_share, 1.0)),
       {"rank", "steps", "host p50", "host p99", "idle p50", "idle p99", "compute", "exchange", "wait",
-       "begins", "ends"},
-      {}};
+       "begins", "ends"}};
   for (const RankUse& rank : report.ranks) {
-    table.rows.push_back(
-        {std::to_string(rank.rank), std::to_string(rank.steps), quantile_text(rank.host_us, 0.5),
-         quantile_text(rank.host_us, 0.99), quantile_text(rank.idle_us, 0.5),
-         quantile_text(rank.idle_us, 0.99), three_digits(rank.computed_us), three_digits(rank.exchange_us),
-         three_digits(rank.waited_us), three_digits(rank.begin_after_us), three_digits(rank.end_after_us)});
+    table.add(rank.rank, rank.steps, quantile_text(rank.host_us, 0.5), quantile_text(rank.host_us, 0.99),
+              quantile_text(rank.idle_us, 0.5), quantile_text(rank.idle_us, 0.99), rank.computed_us,
+              rank.exchange_us, rank.waited_us, rank.begin_after_us, rank.end_after_us);
   }
   return table;
 }
@@ -107,8 +104,7 @@ Table rank_table(const RankReport& report) {
 Table traced_ranks_table(std::span<const RangeLine> first, std::span<const RangeLine> others) {
   Table table{
       "Traced kernels by rank (us a step: with a kernel running, with none, of that launched too late)",
-      {"rank", "steps", "kernels", "unmatched", "missing", "busy", "idle", "host wait"},
-      {}};
+      {"rank", "steps", "kernels", "unmatched", "missing", "busy", "idle", "host wait"}};
   if (others.empty()) return table;
   struct Sum {
     int64_t steps = 0, kernels = 0, unmatched = 0, missing = 0;
@@ -128,11 +124,8 @@ Table traced_ranks_table(std::span<const RangeLine> first, std::span<const Range
     }
   }
   for (const auto& [rank, sum] : sums) {
-    table.rows.push_back({std::to_string(rank), std::to_string(sum.steps), std::to_string(sum.kernels),
-                          std::to_string(sum.unmatched), std::to_string(sum.missing),
-                          three_digits(mean(sum.busy_us, sum.steps)),
-                          three_digits(mean(sum.idle_us, sum.steps)),
-                          three_digits(mean(sum.host_wait_us, sum.steps))});
+    table.add(rank, sum.steps, sum.kernels, sum.unmatched, sum.missing, mean(sum.busy_us, sum.steps),
+              mean(sum.idle_us, sum.steps), mean(sum.host_wait_us, sum.steps));
   }
   return table;
 }
@@ -140,16 +133,13 @@ Table traced_ranks_table(std::span<const RangeLine> first, std::span<const Range
 Table exchange_table(std::span<const OpAggregate> ops) {
   Table table{
       "Between ranks (of one call on the first rank; bus: bytes by link in the time that it did not wait)",
-      {"op", "calls", "us", "waiting us", "link KB", "bus GB/s"},
-      {}};
+      {"op", "calls", "us", "waiting us", "link KB", "bus GB/s"}};
   for (const OpAggregate& op : ops) {
     if (op.link_bytes == 0.0 || op.calls == 0) continue;
     const auto calls = static_cast<double>(op.calls);
     const double moving_us = op.us - op.waited_us;
     const double gbps = moving_us > 0.0 ? op.link_bytes / moving_us * 1e-3 : 0.0;
-    table.rows.push_back({op.op, std::to_string(op.calls), three_digits(op.us / calls),
-                          three_digits(op.waited_us / calls), three_digits(op.link_bytes / calls * 1e-3),
-                          three_digits(gbps)});
+    table.add(op.op, op.calls, op.us / calls, op.waited_us / calls, op.link_bytes / calls * 1e-3, gbps);
   }
   return table;
 }

@@ -1,8 +1,11 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "profiling/report/aggregate.h"
 #include "profiling/report/report_data.h"
@@ -46,6 +49,17 @@ struct TierData {
 };
 TierData tier_data(const ReportData& data);
 
+/// Puts rows in the order of `sort`, and keeps `top` at most; 0: all. `values`: of a row, by ReportSort but for the name.
+template <class Row>
+void sort_rows(std::vector<Row>& rows, ReportSort sort, size_t top, std::string Row::*name, auto values) {
+  if (sort == ReportSort::name) {
+    std::ranges::stable_sort(rows, {}, name);
+  } else {
+    std::ranges::stable_sort(rows, std::ranges::greater{},
+                             [&](const Row& row) { return values(row)[static_cast<size_t>(sort)]; });
+  }
+  if (top != 0 && rows.size() > top) rows.resize(top);
+}
 /// The ops in the order of `sort`, `top` at most.
 std::vector<OpAggregate> sorted_ops(std::vector<OpAggregate> ops, ReportSort sort, size_t top);
 

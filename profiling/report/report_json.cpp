@@ -1,24 +1,15 @@
-#include <nlohmann/json.hpp>
-
 #include "profiling/findings/findings_report.h"
 #include "profiling/json/json_text.h"
+#include "profiling/json/member_json.h"
 #include "profiling/report/device/counters_report_json.h"
 #include "profiling/report/device/read_ahead.h"
 #include "profiling/report/report.h"
 
 namespace minfer {
 
-using OrderedJson = nlohmann::ordered_json;
-
 // Types that convert to JSON directly, also in lists. Unknown values are null.
 
-static void to_json(OrderedJson& json, const Statistics& statistics) {
-  json = {{"mean", statistics.mean},
-          {"median", statistics.median},
-          {"min", statistics.min},
-          {"max", statistics.max},
-          {"sd", statistics.sd}};
-}
+MINFER_MEMBERS_TO_JSON(Statistics, mean, median, min, max, sd)
 
 static void to_json(OrderedJson& json, const PredictionError& error) {
   if (error.steps == 0) return;
@@ -46,9 +37,7 @@ static void to_json(OrderedJson& json, const StepGroup& group) {
           {"prediction_error", group.prediction}};
 }
 
-static void to_json(OrderedJson& json, const PhaseAggregate& phase) {
-  json = {{"us", phase.us}, {"tokens", phase.tokens}};
-}
+MINFER_MEMBERS_TO_JSON(PhaseAggregate, us, tokens)
 
 static OrderedJson launches_of(const OpAggregate& op) {
   OrderedJson launches = OrderedJson::array();
@@ -110,9 +99,7 @@ static void to_json(OrderedJson& json, const LaunchQueue& queue) {
   }
 }
 
-static void to_json(OrderedJson& json, const StepFeature& feature) {
-  json = {{"name", feature.name}, {"slowest", feature.slowest}, {"all", feature.all}};
-}
+MINFER_MEMBERS_TO_JSON(StepFeature, name, slowest, all)
 
 /// Null of nothing.
 static OrderedJson quantiles_of(const Distribution& values) {
@@ -149,31 +136,11 @@ static void to_json(OrderedJson& json, const Outliers& outliers) {
 }
 
 /// A value that is not known is null.
-static void to_json(OrderedJson& json, const KernelLaunch& launch) {
-  json = {{"kernel", launch.kernel},
-          {"path", launch.path},
-          {"grid", launch.grid},
-          {"block", launch.block},
-          {"cluster", launch.cluster},
-          {"registers", launch.registers},
-          {"static_shared_bytes", launch.static_shared_bytes},
-          {"dynamic_shared_bytes", launch.dynamic_shared_bytes},
-          {"blocks_per_sm", launch.blocks_per_sm},
-          {"limiter", name(launch.limiter)},
-          {"occupancy", launch.occupancy},
-          {"waves", launch.waves},
-          {"reads_ahead_bytes", launch.reads_ahead_bytes}};
-}
+MINFER_MEMBERS_TO_JSON(KernelLaunch, kernel, path, grid, block, cluster, registers, static_shared_bytes,
+                       dynamic_shared_bytes, blocks_per_sm, limiter, occupancy, waves, reads_ahead_bytes)
 
-static void to_json(OrderedJson& json, const OpDifference& op) {
-  json = {{"op", op.op},
-          {"runs", op.runs},
-          {"stamped_us", op.stamped_us},
-          {"kernel_us", op.kernel_us},
-          {"own_us", op.own_us},
-          {"difference_us", op.difference_us},
-          {"own_difference_us", op.own_difference_us}};
-}
+MINFER_MEMBERS_TO_JSON(OpDifference, op, runs, stamped_us, kernel_us, own_us, difference_us,
+                       own_difference_us)
 
 static void to_json(OrderedJson& json, const Attribution& sum) {
   json = {{"steps", sum.steps},
@@ -183,47 +150,19 @@ static void to_json(OrderedJson& json, const Attribution& sum) {
           {"ops", sum.ops}};
 }
 
-static void to_json(OrderedJson& json, const GapSum& sum) {
-  json = {{"gaps", sum.gaps}, {"us", sum.us}};
-}
+MINFER_MEMBERS_TO_JSON(GapSum, gaps, us)
 
 static void to_json(OrderedJson& json, const OpGaps& op) {
   json = {{"op", op.op}, {"us", op.us()}, {"host", op.host}, {"device", op.device}, {"unknown", op.unknown}};
 }
 
-static void to_json(OrderedJson& json, const RangeIdle& idle) {
-  json = {{"start", idle.start},
-          {"host", idle.host},
-          {"device", idle.device},
-          {"unknown", idle.unknown},
-          {"ops", idle.ops}};
-}
+MINFER_MEMBERS_TO_JSON(RangeIdle, start, host, device, unknown, ops)
 
-static void to_json(OrderedJson& json, const Stranger& stranger) {
-  json = {{"kernel", stranger.kernel}, {"unmatched", stranger.unmatched}, {"outside", stranger.outside}};
-}
+MINFER_MEMBERS_TO_JSON(Stranger, kernel, unmatched, outside)
 
-static void to_json(OrderedJson& json, const RangeLine& range) {
-  json = {{"first_step", range.first_step},
-          {"last_step", range.last_step},
-          {"error", range.error},
-          {"steps", range.steps},
-          {"kernels", range.kernels},
-          {"copies", range.copies},
-          {"dropped", range.dropped},
-          {"invalid", range.invalid},
-          {"outside", range.outside},
-          {"unmatched", range.unmatched},
-          {"missing", range.missing},
-          {"of_profiler", range.of_profiler},
-          {"strangers", range.strangers},
-          {"overhead_us", range.overhead_us},
-          {"busy_us", range.busy_us},
-          {"idle_us", range.idle_us},
-          {"host_wait_us", range.host_wait_us},
-          {"idle", range.idle},
-          {"attribution", range.attribution}};
-}
+MINFER_MEMBERS_TO_JSON(RangeLine, first_step, last_step, error, steps, kernels, copies, dropped, invalid,
+                       outside, unmatched, missing, of_profiler, strangers, overhead_us, busy_us, idle_us,
+                       host_wait_us, idle, attribution)
 
 /// Ops with weights in another type on the device than in the data.
 static OrderedJson converted_ops(const ProfileHeader& header) {

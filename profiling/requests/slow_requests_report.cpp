@@ -95,18 +95,16 @@ std::string bar_of(const PartRow& row, double all_us) {
 }
 
 std::string waterfall_text(const RequestWaterfall& sum) {
-  Table parts{{}, {"where its time went", "ms", "%", "steps", "from its arrival to its end"}, {}};
+  Table parts{{}, {"where its time went", "ms", "%", "steps", "from its arrival to its end"}};
   for (const PartRow& row : part_rows(sum)) {
-    parts.rows.push_back({std::string(row.label), ms_of(row.us), percent(row.us, whole_us(sum)),
-                          row.steps > 0 ? std::to_string(row.steps) : "-", bar_of(row, whole_us(sum))});
+    parts.add(row.label, ms_of(row.us), percent(row.us, whole_us(sum)),
+              row.steps > 0 ? std::to_string(row.steps) : "-", bar_of(row, whole_us(sum)));
   }
   if (sum.gaps.empty()) return text_table(parts, kTextColumns);
-  Table gaps{
-      "Its longest gaps between tokens", {"step", "gap ms", "step ms", "prompt tokens", "sequences"}, {}};
+  Table gaps{"Its longest gaps between tokens", {"step", "gap ms", "step ms", "prompt tokens", "sequences"}};
   for (const RequestGap& gap : sum.gaps) {
     const BatchShape& shape = gap.batch.shape;
-    gaps.rows.push_back({std::to_string(gap.step), ms_of(gap.us), ms_of(gap.wall_us),
-                         std::to_string(shape.prefill_tokens), std::to_string(shape.decode_sequences)});
+    gaps.add(gap.step, ms_of(gap.us), ms_of(gap.wall_us), shape.prefill_tokens, shape.decode_sequences);
     gaps.below.push_back(why_of(sum, gap));
   }
   return text_table(parts, kTextColumns) + text_table(gaps, kTextColumns);

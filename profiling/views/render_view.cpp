@@ -1,25 +1,22 @@
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "kernels/base/error.h"
+#include "profiling/json/member_json.h"
 #include "profiling/report/text/table.h"
 #include "profiling/views/view_tree.h"
 
 namespace minfer {
 namespace {
 
-using OrderedJson = nlohmann::ordered_json;
-
 constexpr size_t kIndent = 2;
 
 void append_rows(Table& table, const std::vector<ViewNode>& nodes, double all_us, size_t depth) {
   const auto known = [](double value) { return value < 0.0 ? std::string("-") : three_digits(value); };
   for (const ViewNode& node : nodes) {
-    table.rows.push_back({std::string(kIndent * depth, ' ') + node.name,
-                          node.us < 0.0 ? "-" : percent(node.us, all_us), known(node.us * 1e-3),
-                          node.calls < 0 ? "-" : std::to_string(node.calls), known(node.call_us),
-                          node.bytes > 0.0 ? three_digits(node.gbps()) : "-",
-                          node.floor_us > 0.0 ? fmt::format("{:.0f}", 100.0 * node.roofline()) : "-"});
+    table.add(std::string(kIndent * depth, ' ') + node.name, node.us < 0.0 ? "-" : percent(node.us, all_us),
+              known(node.us * 1e-3), node.calls < 0 ? "-" : std::to_string(node.calls), known(node.call_us),
+              node.bytes > 0.0 ? three_digits(node.gbps()) : "-",
+              node.floor_us > 0.0 ? fmt::format("{:.0f}", 100.0 * node.roofline()) : "-");
     append_rows(table, node.children, all_us, depth + 1);
   }
 }
@@ -79,8 +76,7 @@ Table view_table(const ReportData& data, const std::vector<ViewNode>& nodes, boo
   Table table{
       is_top_down ? fmt::format("Top-down: phase > {}op > kernel", by_layer ? "layers > " : "")
                   : std::string("Bottom-up: kernel > ops that call it (phase)"),
-      {is_top_down ? "phase, op, kernel" : "kernel, op", "time%", "ms", "calls", "us/call", "GB/s", "roof%"},
-      {}};
+      {is_top_down ? "phase, op, kernel" : "kernel, op", "time%", "ms", "calls", "us/call", "GB/s", "roof%"}};
   append_rows(table, nodes, data.sum.all.gpu_us, 0);
   return table;
 }

@@ -1,6 +1,7 @@
 #include "profiling/views/view_tree.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 
 #include "profiling/views/kernel_uses.h"
@@ -11,37 +12,15 @@ namespace {
 constexpr std::string_view kPhaseLevel = "phase", kLayersLevel = "layers", kOpLevel = "op",
                            kKernelLevel = "kernel", kCallerLevel = "caller";
 
-void sort_nodes(std::vector<ViewNode>& nodes, ReportSort sort) {
-  const auto by = [&](auto value) { std::ranges::stable_sort(nodes, std::ranges::greater{}, value); };
-  switch (sort) {
-    case ReportSort::time:
-      by([](const ViewNode& node) { return node.us; });
-      break;
-    case ReportSort::calls:
-      by([](const ViewNode& node) { return node.calls; });
-      break;
-    case ReportSort::mean:
-    case ReportSort::max:  // a view has no longest call
-      by([](const ViewNode& node) { return node.call_us; });
-      break;
-    case ReportSort::gbps:
-      by([](const ViewNode& node) { return node.gbps(); });
-      break;
-    case ReportSort::roofline:
-      by([](const ViewNode& node) { return -node.roofline(); });
-      break;
-    case ReportSort::name:
-      std::ranges::stable_sort(nodes, {}, &ViewNode::name);
-      break;
-  }
+void sort_nodes(std::vector<ViewNode>& nodes, const ReportOptions& options) {
+  sort_rows(nodes, options.sort, options.top, &ViewNode::name, [](const ViewNode& node) {
+    return std::array{node.us,      static_cast<double>(node.calls),
+                      node.call_us,
+                      node.call_us,  // a view has no longest call
+                      node.gbps(),  -node.roofline()};
+  });
   for (ViewNode& node : nodes)
-    sort_nodes(node.children, sort);
-}
-
-void keep_top(std::vector<ViewNode>& nodes, size_t top) {
-  if (top != 0 && nodes.size() > top) nodes.resize(top);
-  for (ViewNode& node : nodes)
-    keep_top(node.children, top);
+    sort_nodes(node.children, options);
 }
 
 bool is_wanted(const std::string& op, const ReportOptions& options) {
@@ -107,8 +86,7 @@ std::vector<ViewNode> top_down(const ReportData& data, const ReportOptions& opti
     layers.us += op.us;
     layers.children.push_back(std::move(op));
   }
-  sort_nodes(phases, options.sort);
-  keep_top(phases, options.top);
+  sort_nodes(phases, options);
   return phases;
 }
 
@@ -130,8 +108,7 @@ std::vector<ViewNode> bottom_up(const ReportData& data, const ReportOptions& opt
     kernel.children.push_back(
         kernel_node(use, use.op.op + " (" + std::string(name(use.op.phase)) + ")", kCallerLevel));
   }
-  sort_nodes(kernels, options.sort);
-  keep_top(kernels, options.top);
+  sort_nodes(kernels, options);
   return kernels;
 }
 

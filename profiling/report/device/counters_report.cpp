@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <ranges>
 
 #include <fmt/format.h>
 
@@ -144,26 +145,23 @@ std::vector<std::string> counter_sentences(const CounterAggregate& counters, con
 std::vector<Table> counter_tables(const CounterAggregate& counters, bool is_narrow) {
   constexpr size_t kActivity = 8;  // the column that it begins with
   std::vector<Table> tables;
-  for (const CounterWork& work :
-       std::span(counters.work).first(std::min(counters.work.size(), kCounterTables))) {
+  for (const CounterWork& work : counters.work | std::views::take(kCounterTables)) {
     const std::string of_steps =
         fmt::format("in {} {} steps{}", work.steps, name(work.phase),
                     work.graph_batch > 0 ? " of graph " + graph_name(work.phase, work.graph_batch) : "");
     Table table{
         fmt::format("Measured {} (MB a step read from memory, of what is counted; shares in %)", of_steps),
         {"op", "samples", "us", "MB", "+-", "counted", "of it%", "GB/s", "SM", "tensor", "warps", "L2",
-         "L2 hit"},
-        {}};
+         "L2 hit"}};
     for (const CounterOp& op : work.ops) {
       const double read = op.measured[Counter::dram_read_bytes];
       const double of_it = op.counted_read_bytes > 0.0 ? read / op.counted_read_bytes
                                                        : std::numeric_limits<double>::quiet_NaN();
-      table.rows.push_back(
-          {op.op, samples_text(op), three_digits(op.us), mb(read), mb(op.read_error_bytes),
-           mb(op.counted_read_bytes), percent(of_it, 1.0), three_digits(op.read_gbps()),
-           percent(op.measured[Counter::sm_active], 1.0), percent(op.measured[Counter::tensor_active], 1.0),
-           percent(op.measured[Counter::warps_active], 1.0),
-           percent(op.measured[Counter::l2_throughput], 1.0), percent(op.measured[Counter::l2_hit], 1.0)});
+      table.add(
+          op.op, samples_text(op), op.us, mb(read), mb(op.read_error_bytes), mb(op.counted_read_bytes),
+          percent(of_it, 1.0), op.read_gbps(), percent(op.measured[Counter::sm_active], 1.0),
+          percent(op.measured[Counter::tensor_active], 1.0), percent(op.measured[Counter::warps_active], 1.0),
+          percent(op.measured[Counter::l2_throughput], 1.0), percent(op.measured[Counter::l2_hit], 1.0));
     }
     if (!is_narrow) {
       tables.push_back(std::move(table));

@@ -5,8 +5,6 @@
 
 namespace minfer {
 
-using OrderedJson = nlohmann::ordered_json;
-
 static void to_json(OrderedJson& json, const CountedPair::Share& share) {
   json = {{"us", share.us},
           {"read_bytes", share.read_bytes},
@@ -53,18 +51,17 @@ static void to_json(OrderedJson& json, const CounterOp& op) {
     json[std::string(name(counter))] = op.measured[counter];
 }
 
-nlohmann::ordered_json counters_json(const ReportData& data) {
+MINFER_MEMBERS_TO_JSON(CounterWork, phase, graph_batch, steps, ops)
+
+OrderedJson counters_json(const ReportData& data) {
   if (data.counters.windows == 0 && data.counters.error.empty()) return {};
   const CounterAggregate& counters = data.counters;
   const WindowCost& cost = data.window_cost;
   OrderedJson works = OrderedJson::array();
   for (const CounterWork& work : counters.work) {
     const std::vector<ReadAheadPair> pairs = data.read_ahead.pairs(work.phase);
-    works.push_back({{"phase", name(work.phase)},
-                     {"graph_batch", work.graph_batch},
-                     {"steps", work.steps},
-                     {"ops", work.ops},
-                     {"read_ahead", counted_pairs(data.header.ops, work, pairs)}});
+    works.push_back(work);
+    works.back()["read_ahead"] = counted_pairs(data.header.ops, work, pairs);
   }
   return {{"windows", counters.windows},
           {"us", counters.us},
@@ -85,20 +82,13 @@ nlohmann::ordered_json counters_json(const ReportData& data) {
           {"work", works}};
 }
 
-nlohmann::ordered_json read_ahead_json(const ReportData& data) {
+OrderedJson read_ahead_json(const ReportData& data) {
   return data.read_ahead.pairs();
 }
 
-nlohmann::ordered_json rank_counters_json(const ReportData& data) {
+OrderedJson rank_counters_json(const ReportData& data) {
   OrderedJson ranks = OrderedJson::array();
   const auto add = [&](int32_t rank, const CounterAggregate& counters) {
-    OrderedJson works = OrderedJson::array();
-    for (const CounterWork& work : counters.work) {
-      works.push_back({{"phase", name(work.phase)},
-                       {"graph_batch", work.graph_batch},
-                       {"steps", work.steps},
-                       {"ops", work.ops}});
-    }
     ranks.push_back({{"rank", rank},
                      {"windows", counters.windows},
                      {"lost", counters.lost},
@@ -112,7 +102,7 @@ nlohmann::ordered_json rank_counters_json(const ReportData& data) {
                      {"sm_active", mean_share(counters, Counter::sm_active)},
                      {"tensor_active", mean_share(counters, Counter::tensor_active)},
                      {"error", counters.error},
-                     {"work", works}});
+                     {"work", counters.work}});
   };
   if (data.rank_counters.empty()) return ranks;
   add(0, data.counters);

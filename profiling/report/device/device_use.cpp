@@ -85,8 +85,7 @@ StepBreakdown breakdown_of(const StepSummary& step, const std::vector<std::strin
 }
 
 Table breakdown_table(std::string title, const std::array<StepBreakdown, 3>& by_phase) {
-  Table table{
-      std::move(title), {"phase", "kernel", "memcpy", "memset", "comm.", "launch", "host", "idle"}, {}};
+  Table table{std::move(title), {"phase", "kernel", "memcpy", "memset", "comm.", "launch", "host", "idle"}};
   const auto add = [&](std::string phase, const StepBreakdown& parts) {
     const std::array times{parts.kernel_us, parts.memcpy_us, parts.memset_us, parts.communication_us,
                            parts.launch_us, parts.host_us,   parts.idle_us};
@@ -133,11 +132,10 @@ DeviceUse device_use(const Aggregate& sum, const std::vector<KernelLaunch>& laun
 }
 
 Table device_use_table(const DeviceUse& use) {
-  Table table{"How the device was filled (%)", {"", "estimated", "measured"}, {}};
+  Table table{"How the device was filled (%)", {"", "estimated", "measured"}};
   const auto add = [&](std::string what, double estimated, double measured) {
     const auto text = [](double share) { return share < 0.0 ? std::string("-") : percent(share, 1.0); };
-    if (estimated >= 0.0 || measured >= 0.0)
-      table.rows.push_back({std::move(what), text(estimated), text(measured)});
+    if (estimated >= 0.0 || measured >= 0.0) table.add(what, text(estimated), text(measured));
   };
   add("GPU utilisation: a kernel runs (ops; kernels of a range)", use.utilisation, use.traced_utilisation);
   add("SM efficiency: multiprocessors with a block (counters)", use.sm_efficiency, use.measured_sm_active);

@@ -20,14 +20,12 @@ double LaunchQueue::mean_depth(bool in_graph) const {
 
 Table launch_queue_table(const LaunchQueue& queue) {
   Table table{"From launch to begin (us; queue: kernels launched but not begun, mean over time)",
-              {"launched", "kernels", "mean", "max", "queue"},
-              {}};
+              {"launched", "kernels", "mean", "max", "queue"}};
   for (const bool in_graph : {false, true}) {
     const LaunchDelays& delays = queue.delays(in_graph);
     if (delays.kernels == 0) continue;
-    table.rows.push_back({in_graph ? "in a graph" : "each by itself", std::to_string(delays.kernels),
-                          three_digits(delays.mean_us()), three_digits(delays.max_us),
-                          three_digits(queue.mean_depth(in_graph))});
+    table.add(in_graph ? "in a graph" : "each by itself", delays.kernels, delays.mean_us(), delays.max_us,
+              queue.mean_depth(in_graph));
   }
   return table;
 }

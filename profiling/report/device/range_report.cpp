@@ -53,12 +53,10 @@ Table range_idle_table(const RangeLine& range) {
   const RangeIdle& idle = range.idle;
   Table table{
       fmt::format("What the device idled by its kernels, steps {} to {}", range.first_step, range.last_step),
-      {"before what", "gaps", "us a step", "% of the step"},
-      {}};
+      {"before what", "gaps", "us a step", "% of the step"}};
   const auto add = [&](std::string what, const GapSum& sum) {
     if (sum.gaps == 0) return;
-    table.rows.push_back({std::move(what), std::to_string(sum.gaps), a_step(sum.us, range.steps),
-                          percent(sum.us, range.attribution.step_us)});
+    table.add(what, sum.gaps, a_step(sum.us, range.steps), percent(sum.us, range.attribution.step_us));
   };
   add("the first of a step", idle.start);
   add("launched too late (host)", idle.host);
@@ -71,12 +69,11 @@ Table idle_ops_table(const RangeLine& range) {
   constexpr size_t kMostOps = 8;
   Table table{
       fmt::format("Ops before which it idled, steps {} to {} (us a step)", range.first_step, range.last_step),
-      {"op", "gaps", "us", "too late (host)", "in time (device)"},
-      {}};
+      {"op", "gaps", "us", "too late (host)", "in time (device)"}};
   for (const OpGaps& op : range.idle.ops) {
     if (table.rows.size() == kMostOps) break;
-    table.rows.push_back({op.op, std::to_string(op.gaps()), a_step(op.us(), range.steps),
-                          a_step(op.host.us, range.steps), a_step(op.device.us, range.steps)});
+    table.add(op.op, op.gaps(), a_step(op.us(), range.steps), a_step(op.host.us, range.steps),
+              a_step(op.device.us, range.steps));
   }
   return table;
 }
@@ -87,13 +84,11 @@ Table attribution_table(const RangeLine& range) {
       fmt::format(
           "Ops against their kernels, steps {} to {} (us a step; differ: sum over runs, % of the step)",
           range.first_step, range.last_step),
-      {"op", "runs", "stamps", "kernels", "overlap once", "differ", "differ once"},
-      {}};
+      {"op", "runs", "stamps", "kernels", "overlap once", "differ", "differ once"}};
   for (const OpDifference& op : sum.ops) {
-    table.rows.push_back({op.op, std::to_string(op.runs), a_step(op.stamped_us, sum.steps),
-                          a_step(op.kernel_us, sum.steps), a_step(op.own_us, sum.steps),
-                          percent(op.difference_us, sum.step_us),
-                          percent(op.own_difference_us, sum.step_us)});
+    table.add(op.op, op.runs, a_step(op.stamped_us, sum.steps), a_step(op.kernel_us, sum.steps),
+              a_step(op.own_us, sum.steps), percent(op.difference_us, sum.step_us),
+              percent(op.own_difference_us, sum.step_us));
   }
   return table;
 }

@@ -13,13 +13,11 @@ std::string mb_a_step(const CounterAggregate& counters, double bytes) {
 void add_row(Table& table, int32_t rank, const CounterAggregate& counters) {
   const double gbps = counters.steps_us > 0.0 ? counters.read_bytes / counters.steps_us * 1e-3 : 0.0;
   const double of_it = counters.read_bytes / counters.counted_read_bytes;  // of no step: not a number
-  table.rows.push_back(
-      {std::to_string(rank), std::to_string(counters.windows), std::to_string(counters.steps),
-       mb_a_step(counters, counters.read_bytes), percent(of_it, 1.0),
-       counters.steps > 0 ? three_digits(gbps) : "-", mb_a_step(counters, known_written_bytes(counters)),
-       mb_a_step(counters, counters.received_bytes), mb_a_step(counters, counters.sent_bytes),
-       percent(mean_share(counters, Counter::sm_active), 1.0),
-       percent(mean_share(counters, Counter::tensor_active), 1.0)});
+  table.add(rank, counters.windows, counters.steps, mb_a_step(counters, counters.read_bytes),
+            percent(of_it, 1.0), counters.steps > 0 ? three_digits(gbps) : "-",
+            mb_a_step(counters, known_written_bytes(counters)), mb_a_step(counters, counters.received_bytes),
+            mb_a_step(counters, counters.sent_bytes), percent(mean_share(counters, Counter::sm_active), 1.0),
+            percent(mean_share(counters, Counter::tensor_active), 1.0));
 }
 
 }  // namespace
@@ -40,8 +38,7 @@ Table rank_counters_table(const CounterAggregate& first, const RankCounterSums& 
   Table table{
       "Hardware counters by rank (means of whole steps, in MB; of what is counted to be read, in %; NVLink: "
       "received, sent; busy in %)",
-      {"rank", "windows", "steps", "read", "of it%", "GB/s", "written", "NVLink in", "out", "SM", "tensor"},
-      {}};
+      {"rank", "windows", "steps", "read", "of it%", "GB/s", "written", "NVLink in", "out", "SM", "tensor"}};
   if (others.empty()) return table;
   add_row(table, 0, first);
   for (const auto& [rank, counters] : others)

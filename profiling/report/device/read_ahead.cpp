@@ -184,14 +184,12 @@ std::optional<OverRoofline> over_roofline(const OpAggregate& op, std::span<const
 }
 
 Table read_ahead_table(std::span<const ReadAheadPair> pairs) {
-  Table table{
-      "Ops that read ahead (of one run)", {"op", "runs", "us", "MB", "GB/s", "roof%", "MiB ahead"}, {}};
+  Table table{"Ops that read ahead (of one run)", {"op", "runs", "us", "MB", "GB/s", "roof%", "MiB ahead"}};
   for (const ReadAheadPair& pair : pairs) {
     const auto runs = static_cast<double>(pair.runs);
     const auto add_row = [&](std::string op, const PairShare& share, std::string ahead) {
-      table.rows.push_back({std::move(op), std::to_string(pair.runs), three_digits(share.us / runs),
-                            megabytes(share.bytes / runs), three_digits(share.gbps()),
-                            share.floor_us > 0.0 ? per_cent(share.roofline()) : "-", std::move(ahead)});
+      table.add(op, pair.runs, share.us / runs, megabytes(share.bytes / runs), share.gbps(),
+                share.floor_us > 0.0 ? per_cent(share.roofline()) : "-", ahead);
     };
     add_row(pair.front, pair.of_front, "");
     add_row("+ " + pair.op, pair.of_op, mib(pair.ahead_bytes));
@@ -205,25 +203,17 @@ Table counted_pairs_table(const CounterWork& work, std::span<const CountedPair> 
       fmt::format("Ops that read ahead, measured in {} {} steps{} (MB a step read from memory)", work.steps,
                   name(work.phase),
                   work.graph_batch > 0 ? " of graph " + graph_name(work.phase, work.graph_batch) : ""),
-      {"op", "us", "MB", "counted", "of it%", "GB/s"},
-      {}};
+      {"op", "us", "MB", "counted", "of it%", "GB/s"}};
   for (const CountedPair& pair : pairs) {
     const auto add_row = [&](std::string op, const CountedPair::Share& share) {
-      table.rows.push_back({std::move(op), three_digits(share.us), megabytes(share.read_bytes),
-                            megabytes(share.counted_read_bytes), per_cent(share.of_counted()),
-                            three_digits(share.read_gbps())});
+      table.add(op, share.us, megabytes(share.read_bytes), megabytes(share.counted_read_bytes),
+                per_cent(share.of_counted()), share.read_gbps());
     };
     add_row(pair.front, pair.of_front);
     add_row("+ " + pair.op, pair.of_op);
     add_row("= both", pair.both());
   }
   return table;
-}
-
-std::string read_ahead_sentence(std::span<const ReadAheadPair> pairs) {
-  if (pairs.empty()) return {};
-  return "ops that read ahead request bytes before their stamp, while the op before them ends: that moves "
-         "time from one to the other, and only the sum of both is exact";
 }
 
 std::string over_roofline_sentence(std::span<const OpAggregate> ops, std::span<const KernelLaunch> launches,

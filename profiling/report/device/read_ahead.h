@@ -110,8 +110,10 @@ std::optional<OverRoofline> over_roofline(const OpAggregate& op, std::span<const
 /// Three rows for each pair: the op in front, the op, both.
 Table read_ahead_table(std::span<const ReadAheadPair> pairs);
 Table counted_pairs_table(const CounterWork& work, std::span<const CountedPair> pairs);
-/// A sentence that explains the tables.
-std::string read_ahead_sentence(std::span<const ReadAheadPair> pairs);
+/// Explains the tables.
+inline constexpr std::string_view kReadAheadSentence =
+    "ops that read ahead request bytes before their stamp, while the op before them ends: that moves time "
+    "from one to the other, and only the sum of both is exact";
 /// A sentence about the ops over 100 % and their causes; empty: there are none.
 std::string over_roofline_sentence(std::span<const OpAggregate> ops, std::span<const KernelLaunch> launches,
                                    int64_t cache_bytes);
