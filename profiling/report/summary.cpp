@@ -4,6 +4,8 @@
 #include <numeric>
 #include <utility>
 
+#include <fmt/format.h>
+
 namespace minfer {
 namespace {
 
@@ -46,6 +48,19 @@ double StepSummary::exposed_us() const {
 double StepSummary::best_attributed() const {
   if (!has_kernels() || wall_us <= 0.0) return attributed;
   return std::min(1.0, kernels->attributed_us / wall_us);
+}
+
+bool StepFilter::takes(const StepSummary& step) const {
+  if (phase && step.phase() != *phase) return false;
+  if (steps && (step.step < steps->first || step.step > steps->second)) return false;
+  return request.empty() || std::ranges::find(step.requests, request) != step.requests.end();
+}
+
+std::string StepFilter::text() const {
+  std::string text = phase ? fmt::format("{} steps", name(*phase)) : "steps";
+  if (steps) text += fmt::format(" from {} to {}", steps->first, steps->second);
+  if (!request.empty()) text += fmt::format(" of request {}", request);
+  return text;
 }
 
 StepSummariser::StepSummariser(std::span<const OpInfo> ops, const Ceilings& ceilings, ProfileDetail detail)

@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "profiling/json/profile_header.h"
@@ -99,6 +100,18 @@ struct StepSummary {
   double best_attributed() const;
   std::string_view best_attributed_by() const { return has_kernels() ? kByKernels : attributed_by(); }
   bool has_kernels() const { return kernels && kernels->is_whole(); }
+};
+
+/// Selects steps of a profile.
+struct StepFilter {
+  std::optional<StepPhase> phase = std::nullopt;
+  std::optional<std::pair<int64_t, int64_t>> steps = std::nullopt;  ///< first and last, both included
+  std::string request = {};  ///< a request that they served; empty: any
+
+  bool is_all() const { return !phase && !steps && request.empty(); }
+  bool takes(const StepSummary& step) const;
+  /// E.g. "decode steps from 10 to 20 of request r-1"; for every step, "steps".
+  std::string text() const;
 };
 
 /// Turns records into summaries. Remembers each op's costs in pure decode steps (PhaseCosts), so it needs
