@@ -12,7 +12,6 @@
 #include "profiling/findings/findings_report.h"
 #include "profiling/report/device/counters_report.h"
 #include "profiling/report/device/range_report.h"
-#include "profiling/report/device/rank_counters.h"
 #include "profiling/report/device/read_ahead.h"
 #include "profiling/report/text/report_tables.h"
 #include "profiling/views/view_tree.h"

@@ -42,6 +42,10 @@ struct ReportOptions {
 std::string render_report(const ReportData& data, const ReportOptions& options);
 std::string render_report(const ProfileFile& file, const ReportOptions& options);
 
+/// One step for a terminal, at most kTextColumns wide: what was in the batch, how its wall time divides, and a bar
+/// for each op, longest first. `colour` tells the phases apart by ANSI colours as well as by name.
+std::string render_step(const StepSummary& step, const ProfileHeader& header, bool colour);
+
 /// The profiler tiers that gave data; tier 0 always does.
 struct TierData {
   bool kernels = false;  ///< tier 1

@@ -1,11 +1,10 @@
-#include "profiling/report/text/step_picture.h"
-
 #include <algorithm>
 #include <array>
 #include <cmath>
 
 #include <fmt/format.h>
 
+#include "profiling/report/report.h"
 #include "profiling/report/text/table.h"
 
 namespace minfer {

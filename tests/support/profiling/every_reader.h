@@ -11,7 +11,6 @@
 #include "profiling/findings/findings_report.h"
 #include "profiling/page/page_profile.h"
 #include "profiling/report/report.h"
-#include "profiling/report/text/step_picture.h"
 
 namespace minfer::test {
 
