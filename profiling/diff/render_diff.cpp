@@ -136,8 +136,7 @@ std::string first_cause(const ProfileDiff& diff) {
   std::string text = fmt::format("most of it: {}, {:.0f} % of the difference", title_of(op),
                                  100.0 * op.time.token_change_us() / diff.step.token_change_us());
   if (op.a_bytes > 0.0 && op.b_bytes > 0.0 && std::abs(op.b_bytes / op.a_bytes - 1.0) > 0.01)
-    text += fmt::format("; it moves {} instead of {} MB a step", three_digits(op.b_bytes * 1e-6),
-                        three_digits(op.a_bytes * 1e-6));
+    text += fmt::format("; it moves {} instead of {} MB a step", mb(op.b_bytes), mb(op.a_bytes));
   if (!op.a_kernels.empty() || !op.b_kernels.empty()) text += "; it launches other kernels";
   return text;
 }

@@ -124,7 +124,7 @@ Table outliers_table(const Outliers& outliers) {
   Table table{
       fmt::format(
           "What differs in the slowest hundredth ({} steps from {} ms, {} % of the time; means of a step)",
-          outliers.steps, three_digits(outliers.from_us * 1e-3), percent(outliers.share, 1.0)),
+          outliers.steps, ms(outliers.from_us), percent(outliers.share, 1.0)),
       {"", "slowest", "all"}};
   for (const StepFeature& time : outliers.times)
     table.add(time.name + " (us)", time.slowest, time.all);

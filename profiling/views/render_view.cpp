@@ -10,34 +10,31 @@ namespace {
 
 constexpr size_t kIndent = 2;
 
-void append_rows(Table& table, const std::vector<ViewNode>& nodes, double all_us, size_t depth) {
+std::vector<std::string> cells_of(const ViewNode& node, const std::string& name, double all_us) {
   const auto known = [](double value) { return value < 0.0 ? std::string("-") : three_digits(value); };
+  return {name,
+          node.us < 0.0 ? "-" : percent(node.us, all_us),
+          known(node.us * 1e-3),
+          node.calls < 0 ? "-" : std::to_string(node.calls),
+          known(node.call_us),
+          node.bytes > 0.0 ? three_digits(node.gbps()) : "-",
+          node.floor_us > 0.0 ? fmt::format("{:.0f}", 100.0 * node.roofline()) : "-"};
+}
+
+void append_rows(Table& table, const std::vector<ViewNode>& nodes, double all_us, size_t depth) {
   for (const ViewNode& node : nodes) {
-    table.add(std::string(kIndent * depth, ' ') + node.name, node.us < 0.0 ? "-" : percent(node.us, all_us),
-              known(node.us * 1e-3), node.calls < 0 ? "-" : std::to_string(node.calls), known(node.call_us),
-              node.bytes > 0.0 ? three_digits(node.gbps()) : "-",
-              node.floor_us > 0.0 ? fmt::format("{:.0f}", 100.0 * node.roofline()) : "-");
+    table.rows.push_back(cells_of(node, std::string(kIndent * depth, ' ') + node.name, all_us));
     append_rows(table, node.children, all_us, depth + 1);
   }
 }
 
-/// One row a leaf, with what stands above it: nothing is hidden in blanks.
+/// One row for each node, with what stands above it: nothing is hidden in blanks.
 void append_csv_rows(Table& table, const std::vector<ViewNode>& nodes, const std::string& path,
                      double all_us) {
   for (const ViewNode& node : nodes) {
     const std::string name = path.empty() ? node.name : path + " > " + node.name;
-    Table row{{}, table.columns, {}};
-    append_rows(row,
-                {{.name = name,
-                  .level = node.level,
-                  .us = node.us,
-                  .calls = node.calls,
-                  .call_us = node.call_us,
-                  .bytes = node.bytes,
-                  .floor_us = node.floor_us}},
-                all_us, 0);
-    row.rows.front().insert(row.rows.front().begin() + 1, node.level);
-    table.rows.push_back(std::move(row.rows.front()));
+    std::vector<std::string>& row = table.rows.emplace_back(cells_of(node, name, all_us));
+    row.insert(row.begin() + 1, node.level);
     append_csv_rows(table, node.children, name, all_us);
   }
 }

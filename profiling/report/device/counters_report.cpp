@@ -46,10 +46,6 @@ void add_known(double& sum, double bytes) {
   if (std::isfinite(bytes)) sum = (std::isfinite(sum) ? sum : 0.0) + bytes;
 }
 
-std::string mb(double bytes) {
-  return three_digits(bytes * 1e-6);
-}
-
 std::string share_text(double part, double whole) {
   return whole > 0.0 ? fmt::format("{:.1f} %", 100.0 * part / whole) : std::string("what was not sampled");
 }

@@ -8,13 +8,6 @@
 namespace minfer {
 namespace {
 
-constexpr std::array kWorkSpans{HostSpan::draft, HostSpan::schedule,   HostSpan::build,  HostSpan::commit,
-                                HostSpan::mask,  HostSpan::detokenise, HostSpan::respond};
-
-double span_us(const StepSummary& step, HostSpan span) {
-  return step.host_us[static_cast<size_t>(span)];
-}
-
 /// Takes `us` out of what is left, or all of it.
 double taken(double& left_us, double us) {
   const double part = std::clamp(us, 0.0, left_us);
@@ -56,6 +49,13 @@ void set_measured(DeviceUse& use, const CounterAggregate& counters) {
 
 }  // namespace
 
+double add_host_work(const StepSummary& step, double us) {
+  for (const HostSpan span : {HostSpan::draft, HostSpan::schedule, HostSpan::build, HostSpan::commit,
+                              HostSpan::mask, HostSpan::detokenise, HostSpan::respond})
+    us += step.host_us[static_cast<size_t>(span)];
+  return us;
+}
+
 void StepBreakdown::add(const StepBreakdown& other) {
   kernel_us += other.kernel_us;
   memcpy_us += other.memcpy_us;
@@ -75,11 +75,9 @@ StepBreakdown breakdown_of(const StepSummary& step, const std::vector<std::strin
   StepBreakdown parts;
   parts.kernel_us = taken(left_us, step.gpu_us - copied_us);
   parts.memcpy_us = taken(left_us, copied_us);
-  parts.launch_us = taken(left_us, step.on_device ? step.idle_host_us : span_us(step, HostSpan::launch));
-  double work_us = step.on_device ? span_us(step, HostSpan::launch) : 0.0;
-  for (const HostSpan span : kWorkSpans)
-    work_us += span_us(step, span);
-  parts.host_us = taken(left_us, work_us);
+  const double launch_us = step.host_us[static_cast<size_t>(HostSpan::launch)];
+  parts.launch_us = taken(left_us, step.on_device ? step.idle_host_us : launch_us);
+  parts.host_us = taken(left_us, add_host_work(step, step.on_device ? launch_us : 0.0));
   parts.idle_us = left_us;
   return parts;
 }

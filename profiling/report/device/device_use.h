@@ -26,6 +26,8 @@ struct StepBreakdown {
     return kernel_us + memcpy_us + memset_us + communication_us + launch_us + host_us + idle_us;
   }
 };
+/// Adds the time of the host's spans other than launching and waiting.
+double add_host_work(const StepSummary& step, double us = 0.0);
 /// `transfers`: ops that copy between host and device.
 StepBreakdown breakdown_of(const StepSummary& step, const std::vector<std::string>& transfers);
 /// One row for each phase that has steps, and one for all steps.

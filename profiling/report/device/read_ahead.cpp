@@ -44,14 +44,6 @@ CountedPair::Share share_of(const CounterOp& op, int64_t runs) {
   return {share * op.us, share * op.measured[Counter::dram_read_bytes], share * op.counted_read_bytes};
 }
 
-std::string mib(int64_t bytes) {
-  return three_digits(static_cast<double>(bytes) / (1 << 20));
-}
-
-std::string megabytes(double bytes) {
-  return three_digits(bytes * 1e-6);
-}
-
 std::string per_cent(double share) {
   return std::isfinite(share) ? fmt::format("{:.0f}", 100.0 * share) : "-";
 }
@@ -188,7 +180,7 @@ Table read_ahead_table(std::span<const ReadAheadPair> pairs) {
   for (const ReadAheadPair& pair : pairs) {
     const auto runs = static_cast<double>(pair.runs);
     const auto add_row = [&](std::string op, const PairShare& share, std::string ahead) {
-      table.add(op, pair.runs, share.us / runs, megabytes(share.bytes / runs), share.gbps(),
+      table.add(op, pair.runs, share.us / runs, mb(share.bytes / runs), share.gbps(),
                 share.floor_us > 0.0 ? per_cent(share.roofline()) : "-", ahead);
     };
     add_row(pair.front, pair.of_front, "");
@@ -206,7 +198,7 @@ Table counted_pairs_table(const CounterWork& work, std::span<const CountedPair> 
       {"op", "us", "MB", "counted", "of it%", "GB/s"}};
   for (const CountedPair& pair : pairs) {
     const auto add_row = [&](std::string op, const CountedPair::Share& share) {
-      table.add(op, share.us, megabytes(share.read_bytes), megabytes(share.counted_read_bytes),
+      table.add(op, share.us, mb(share.read_bytes), mb(share.counted_read_bytes),
                 per_cent(share.of_counted()), share.read_gbps());
     };
     add_row(pair.front, pair.of_front);

@@ -10,10 +10,6 @@ namespace {
 constexpr size_t kNameColumns = 16;  // of an op that is not in the first column
 constexpr size_t kKernelsOfOp = 4;   // that are shown
 
-std::string ms(double us) {
-  return three_digits(us * 1e-3);
-}
-
 // The groups that have steps, by name, and "all" if that is not the same.
 std::vector<std::pair<std::string, const StepGroup*>> groups_of(const Aggregate& aggregate) {
   std::vector<std::pair<std::string, const StepGroup*>> groups;
@@ -175,7 +171,6 @@ Table converted_table(const std::vector<OpInfo>& ops) {
     found->second.file_bytes += op.file_bytes;
     found->second.bytes += op.weight_bytes;
   }
-  const auto mib = [](int64_t bytes) { return three_digits(static_cast<double>(bytes) / (1 << 20)); };
   for (const auto& [key, sum] : sums) {
     table.add(key.first, key.second, sum.layers, mib(sum.file_bytes), mib(sum.bytes));
   }
@@ -185,7 +180,7 @@ Table converted_table(const std::vector<OpInfo>& ops) {
 Table memory_table(const MemoryUse& at_begin, const MemoryUse& at_end) {
   Table table{"Memory when the profile began and ended (MiB; % of what was in use)",
               {"what", "begin", "%", "end", "most", "place"}};
-  const auto mib = [](int64_t bytes) {
+  const auto tenths = [](int64_t bytes) {
     return fmt::format("{:.1f}", static_cast<double>(bytes) / (1 << 20));
   };
   const auto share = [&](int64_t bytes) {
@@ -201,8 +196,8 @@ Table memory_table(const MemoryUse& at_begin, const MemoryUse& at_end) {
   };
   const auto add_part = [&](const MemoryPart& part) {
     const MemoryPart begin = part_of(at_begin, part), end = part_of(at_end, part);
-    table.add(part.what, mib(begin.bytes), part.on_device ? share(begin.bytes) : "-",
-              has_end ? mib(end.bytes) : "-", mib(std::max(begin.most_bytes, end.most_bytes)),
+    table.add(part.what, tenths(begin.bytes), part.on_device ? share(begin.bytes) : "-",
+              has_end ? tenths(end.bytes) : "-", tenths(std::max(begin.most_bytes, end.most_bytes)),
               part.on_device ? "device" : "page-locked");
   };
   for (const MemoryPart& part : at_begin.parts)
@@ -211,11 +206,11 @@ Table memory_table(const MemoryUse& at_begin, const MemoryUse& at_end) {
     if (part_of(at_begin, part).what.empty()) add_part(part);
   }
   const auto add = [&](std::string what, int64_t begin, int64_t end) {
-    table.add(what, mib(begin), share(begin), has_end ? mib(end) : "-", "-", "device");
+    table.add(what, tenths(begin), share(begin), has_end ? tenths(end) : "-", "-", "device");
   };
   add("(driver's context, other programs)", at_begin.used_before_bytes, at_end.used_before_bytes);
   add("(not explained)", at_begin.unexplained_bytes(), at_end.unexplained_bytes());
-  add("used of " + mib(at_begin.total_bytes) + " MiB", at_begin.used_bytes, at_end.used_bytes);
+  add("used of " + tenths(at_begin.total_bytes) + " MiB", at_begin.used_bytes, at_end.used_bytes);
   return table;
 }
 

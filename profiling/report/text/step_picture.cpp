@@ -41,8 +41,7 @@ std::string requests(int32_t count) {
 
 std::string batch_line(const StepSummary& step) {
   const BatchShape& shape = step.batch.shape;
-  std::string line =
-      fmt::format("step {}, {}: {} ms;", step.step, name(step.phase()), three_digits(step.wall_us * 1e-3));
+  std::string line = fmt::format("step {}, {}: {} ms;", step.step, name(step.phase()), ms(step.wall_us));
   if (shape.prefill_tokens > 0) {
     line +=
         fmt::format(" prefill of {} tokens ({});", shape.prefill_tokens, requests(shape.prefill_sequences));

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -13,6 +14,16 @@ inline constexpr size_t kTextColumns = 80;
 
 /// A number with three digits, in few characters: 1234, 123, 12.3, 1.23, 0.0123; "-" if the number is not known (NaN).
 std::string three_digits(double number);
+
+inline std::string ms(double us) {
+  return three_digits(us * 1e-3);
+}
+inline std::string mb(double bytes) {
+  return three_digits(bytes * 1e-6);
+}
+inline std::string mib(int64_t bytes) {
+  return three_digits(static_cast<double>(bytes) / (1 << 20));
+}
 
 /// A cell of a table: a text as it is, a whole number in full, another one by three_digits().
 template <class Value>
