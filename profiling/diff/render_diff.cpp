@@ -204,14 +204,11 @@ std::string kernels_text(const ProfileDiff& diff, bool is_text) {
 
 }  // namespace
 
-static void to_json(OrderedJson& json, const DiffTime& time) {
-  json = {{"a_us", time.a_us},
-          {"b_us", time.b_us},
-          {"a_token_us", time.a_token_us},
-          {"b_token_us", time.b_token_us},
-          {"change", time.a_token_us > 0.0 ? OrderedJson(time.change()) : OrderedJson()},
-          {"margin_token_us", time.margin_us < 0.0 ? OrderedJson() : OrderedJson(time.margin_us)},
-          {"certain", time.is_certain()}};
+static void to_json(OrderedJson& json, const DiffTime& value) {
+  MINFER_ADD_MEMBERS(a_us, b_us, a_token_us, b_token_us);
+  json["change"] = value.a_token_us > 0.0 ? OrderedJson(value.change()) : OrderedJson();
+  json["margin_token_us"] = value.margin_us < 0.0 ? OrderedJson() : OrderedJson(value.margin_us);
+  json["certain"] = value.is_certain();
 }
 
 MINFER_MEMBERS_TO_JSON(LaunchDiff, kernel, path, grid, block, steps, more_grids)
@@ -219,26 +216,17 @@ MINFER_MEMBERS_TO_JSON(PhaseDiff, phase, a_steps, b_steps, time)
 MINFER_MEMBERS_TO_JSON(SettingDiff, what, a, b)
 MINFER_MEMBERS_TO_JSON(StepKind, phase, tokens)
 
-static void to_json(OrderedJson& json, const ShapeDiff& shape) {
-  json = shape.kind;
-  json.update({{"a_steps", shape.a_steps},
-               {"b_steps", shape.b_steps},
-               {"a_share", shape.a_share},
-               {"b_share", shape.b_share}});
+static void to_json(OrderedJson& json, const ShapeDiff& value) {
+  json = value.kind;
+  MINFER_ADD_MEMBERS(a_steps, b_steps, a_share, b_share);
 }
 
-static void to_json(OrderedJson& json, const OpDiff& op) {
-  json = {{"op", op.is_rest ? OrderedJson() : OrderedJson(op.op)},
-          {"renamed_to", op.renamed_to.empty() ? OrderedJson() : OrderedJson(op.renamed_to)},
-          {"phase", op.is_rest ? OrderedJson() : OrderedJson(op.phase)},
-          {"verdict", verdict(op)},
-          {"time", op.time},
-          {"a_bytes", op.a_bytes},
-          {"b_bytes", op.b_bytes},
-          {"a_kernels", op.a_kernels},
-          {"b_kernels", op.b_kernels},
-          {"a_launches", op.a_launches},
-          {"b_launches", op.b_launches}};
+static void to_json(OrderedJson& json, const OpDiff& value) {
+  json["op"] = value.is_rest ? OrderedJson() : OrderedJson(value.op);
+  json["renamed_to"] = value.renamed_to.empty() ? OrderedJson() : OrderedJson(value.renamed_to);
+  json["phase"] = value.is_rest ? OrderedJson() : OrderedJson(value.phase);
+  json["verdict"] = verdict(value);
+  MINFER_ADD_MEMBERS(time, a_bytes, b_bytes, a_kernels, b_kernels, a_launches, b_launches);
 }
 
 static OrderedJson left_out_json(const std::vector<std::pair<StepKind, int64_t>>& kinds) {

@@ -188,10 +188,9 @@ void Evidence::add_alike(const StepSummary& step) {
 
 void Evidence::request(EndedRequest request) {
   ++requests.requests;
-  const auto us = [](int64_t ns) { return static_cast<double>(ns) * 1e-3; };
-  requests.queue_us += us(request.queue_ns());
-  requests.prefill_us += us(request.prefill_ns());
-  requests.decode_us += us(request.decode_ns());
+  requests.queue_us += us_of(request.queue_ns());
+  requests.prefill_us += us_of(request.prefill_ns());
+  requests.decode_us += us_of(request.decode_ns());
   requests.prompt_tokens += request.prompt_tokens;
   requests.cached_tokens += request.cached_tokens;
   requests.recomputed_tokens += request.recomputed_tokens;
@@ -199,14 +198,14 @@ void Evidence::request(EndedRequest request) {
   requests.stream_interval += request.stream_interval;
   if (request.client_wait_ns >= 0) {
     const int64_t after_ns = std::max<int64_t>(0, request.client_wait_after_ns);
-    requests.client_wait_us += us(request.client_wait_ns) + us(after_ns);
-    requests.waited_for_us += us(request.end_ns - request.arrival_ns) + us(after_ns);
+    requests.client_wait_us += us_of(request.client_wait_ns) + us_of(after_ns);
+    requests.waited_for_us += us_of(request.end_ns - request.arrival_ns) + us_of(after_ns);
   }
   requests.first_arrival_ns =
       requests.requests == 1 ? request.arrival_ns : std::min(requests.first_arrival_ns, request.arrival_ns);
   if (requests.requests == 1) first_ended_arrival_ns_ = request.arrival_ns;
-  requests.wait_by_arrival.add(1e-6 * us(request.arrival_ns - first_ended_arrival_ns_),
-                               1e-6 * us(request.queue_ns() + request.prefill_ns()));
+  requests.wait_by_arrival.add(1e-6 * us_of(request.arrival_ns - first_ended_arrival_ns_),
+                               1e-6 * us_of(request.queue_ns() + request.prefill_ns()));
   requests.last_arrival_ns = std::max(requests.last_arrival_ns, request.arrival_ns);
   requests.last_end_ns = std::max(requests.last_end_ns, request.end_ns);
   add_prefixes(request);

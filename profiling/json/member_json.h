@@ -16,10 +16,13 @@ void to_json(OrderedJson& json, Enum value) {
   json = name(value);
 }
 
-/// Defines the to_json() of a type whose members are in the JSON by their own names, in this order.
-#define MINFER_MEMBERS_TO_JSON(Type, ...)                                          \
-  static void to_json(OrderedJson& nlohmann_json_j, const Type& nlohmann_json_t) { \
-    NLOHMANN_JSON_EXPAND(NLOHMANN_JSON_PASTE(NLOHMANN_JSON_TO, __VA_ARGS__))       \
+#define MINFER_ADD_MEMBER(member) json[#member] = value.member;
+/// For the body of to_json(json, value): adds members by their own names, in this order.
+#define MINFER_ADD_MEMBERS(...) NLOHMANN_JSON_EXPAND(NLOHMANN_JSON_PASTE(MINFER_ADD_MEMBER, __VA_ARGS__))
+/// The to_json() of a type that adds these and no more.
+#define MINFER_MEMBERS_TO_JSON(Type, ...)                     \
+  static void to_json(OrderedJson& json, const Type& value) { \
+    MINFER_ADD_MEMBERS(__VA_ARGS__)                           \
   }
 
 }  // namespace minfer

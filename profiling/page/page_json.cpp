@@ -86,7 +86,6 @@ void write_page_steps(JsonText& json, std::span<const StepSummary> steps) {
 
 void write_page_requests(JsonText& json, std::span<const EndedRequest> requests, const DeviceTime& device,
                          std::span<const RequestWaterfall> waterfalls) {
-  const auto us = [](int64_t ns) { return static_cast<double>(ns) * 1e-3; };
   json.open('[');
   for (size_t i = 0; i < requests.size(); ++i) {
     const EndedRequest& request = requests[i];
@@ -94,8 +93,9 @@ void write_page_requests(JsonText& json, std::span<const EndedRequest> requests,
     json.open('{')
         .field("id", std::string_view(request.id))
         .field("finish", std::string_view(request.finish));
-    json.field("arrival_ns", request.arrival_ns).field("queue_us", us(request.queue_ns()), 0);
-    json.field("prefill_us", us(request.prefill_ns()), 0).field("decode_us", us(request.decode_ns()), 0);
+    json.field("arrival_ns", request.arrival_ns).field("queue_us", us_of(request.queue_ns()), 0);
+    json.field("prefill_us", us_of(request.prefill_ns()), 0)
+        .field("decode_us", us_of(request.decode_ns()), 0);
     json.field("prompt_tokens", request.prompt_tokens).field("cached_tokens", request.cached_tokens);
     json.field("output_tokens", request.output_tokens).field("preemptions", request.preemptions);
     if (request.drafts > 0) {

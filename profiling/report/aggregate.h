@@ -123,7 +123,7 @@ class Aggregator {
 
   void add(const StepSummary& step);
   /// Sets the drops so far: all drops of the whole span, even if a filter leaves steps out.
-  void set_dropped(uint64_t dropped) { dropped_ = std::max(dropped_, dropped); }
+  void set_dropped(uint64_t dropped) { result_.dropped = std::max(result_.dropped, dropped); }
   /// Adds the kernels' times of a step that was added before; ignored if the step is not recent.
   void add(const StepKernels& kernels);
   /// True if kernels of this step can still be added.
@@ -166,14 +166,11 @@ class Aggregator {
 
   GroupSum all_;
   std::array<GroupSum, 3> by_phase_;  ///< by StepPhase
-  PhaseAggregate prefill_;
-  PhaseAggregate decode_;
   std::map<std::pair<std::string, StepPhase>, OpSum> ops_;
   std::vector<OpSum*> by_place_;   ///< the last step's ops; mostly also the next step's
   AttributedSum attributed_;       ///< of all but the recent steps
   std::deque<RecentStep> recent_;  ///< ascending
-  int64_t by_begin_stamps_ = 0;
-  uint64_t dropped_ = 0;
+  Aggregate result_;               ///< as far as it is a plain sum
 };
 
 /// Sums up the steps of `phase`, or all steps. The drops are always of the whole span.

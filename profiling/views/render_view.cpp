@@ -34,7 +34,7 @@ void append_csv_rows(Table& table, const std::vector<ViewNode>& nodes, const std
   for (const ViewNode& node : nodes) {
     const std::string name = path.empty() ? node.name : path + " > " + node.name;
     std::vector<std::string>& row = table.rows.emplace_back(cells_of(node, name, all_us));
-    row.insert(row.begin() + 1, node.level);
+    row.insert(row.begin() + 1, std::string(node.level));
     append_csv_rows(table, node.children, name, all_us);
   }
 }

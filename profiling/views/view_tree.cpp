@@ -27,36 +27,14 @@ bool is_wanted(const std::string& op, const ReportOptions& options) {
   return options.op.empty() || options.op == op;
 }
 
-ViewNode op_node(const OpAggregate& op) {
-  return {.name = op.op,
-          .level = std::string(kOpLevel),
-          .us = op.us,
-          .calls = op.calls,
-          .call_us = op.mean_us(),
-          .bytes = op.bytes,
-          .floor_us = op.floor_us};
-}
-
-ViewNode layer_op_node(const std::string& op, const LayerSum& sum) {
-  return {.name = op,
-          .level = std::string(kOpLevel),
-          .us = sum.us,
-          .calls = sum.calls,
-          .call_us = sum.us / static_cast<double>(sum.calls)};
-}
-
 ViewNode kernel_node(const KernelUse& use, std::string name, std::string_view level) {
-  return {.name = std::move(name),
-          .level = std::string(level),
-          .us = use.us,
-          .calls = use.calls,
-          .call_us = use.call_us};
+  return {std::move(name), level, use.us, use.calls, use.call_us};
 }
 
 ViewNode& child(std::vector<ViewNode>& nodes, const std::string& name, std::string_view level) {
   const auto found = std::ranges::find(nodes, name, &ViewNode::name);
   if (found != nodes.end()) return *found;
-  return nodes.emplace_back(ViewNode{.name = name, .level = std::string(level), .us = 0.0});
+  return nodes.emplace_back(ViewNode{name, level, 0.0});
 }
 
 }  // namespace
@@ -65,10 +43,14 @@ std::vector<ViewNode> top_down(const ReportData& data, const ReportOptions& opti
   const bool by_layer = !data.views.layers().empty();
   std::map<ViewSums::OpKey, ViewNode> ops;
   for (const PhaseOp& op : data.sum.phase_ops) {
-    if (!by_layer && is_wanted(op.sum.op, options)) ops[{op.phase, {}, op.sum.op}] = op_node(op.sum);
+    const OpAggregate& sum = op.sum;
+    if (!by_layer && is_wanted(sum.op, options))
+      ops[{op.phase, {}, sum.op}] = {sum.op,        kOpLevel,  sum.us,      sum.calls,
+                                     sum.mean_us(), sum.bytes, sum.floor_us};
   }
   for (const auto& [key, sum] : data.views.layers()) {
-    if (is_wanted(key.op, options)) ops[key] = layer_op_node(key.op, sum);
+    if (is_wanted(key.op, options))
+      ops[key] = {key.op, kOpLevel, sum.us, sum.calls, sum.us / static_cast<double>(sum.calls)};
   }
   for (const KernelUse& use : kernel_uses(data.sum.phase_ops, data.launches, data.views, by_layer)) {
     if (const auto op = ops.find(use.op); op != ops.end())

@@ -5,31 +5,24 @@
 
 namespace minfer {
 
-static void to_json(OrderedJson& json, const CountedPair::Share& share) {
-  json = {{"us", share.us},
-          {"read_bytes", share.read_bytes},
-          {"counted_read_bytes", share.counted_read_bytes},
-          {"of_counted", share.of_counted()},
-          {"read_gbps", share.read_gbps()}};
+static void to_json(OrderedJson& json, const CountedPair::Share& value) {
+  MINFER_ADD_MEMBERS(us, read_bytes, counted_read_bytes);
+  json["of_counted"] = value.of_counted();
+  json["read_gbps"] = value.read_gbps();
 }
 
-static void to_json(OrderedJson& json, const CountedPair& pair) {
-  json = {{"front", pair.front},
-          {"op", pair.op},
-          {"of_front", pair.of_front},
-          {"of_op", pair.of_op},
-          {"both", pair.both()}};
+static void to_json(OrderedJson& json, const CountedPair& value) {
+  MINFER_ADD_MEMBERS(front, op, of_front, of_op);
+  json["both"] = value.both();
 }
 
 static void to_json(OrderedJson& json, const PairShare& share) {
   json = {{"us", share.us}, {"bytes", share.bytes}, {"gbps", share.gbps()}, {"roofline", share.roofline()}};
 }
 
-static void to_json(OrderedJson& json, const ReadAheadPair& pair) {
-  json = {{"front", pair.front},       {"op", pair.op},
-          {"runs", pair.runs},         {"ahead_bytes", pair.ahead_bytes},
-          {"of_front", pair.of_front}, {"of_op", pair.of_op},
-          {"both", pair.both()}};
+static void to_json(OrderedJson& json, const ReadAheadPair& value) {
+  MINFER_ADD_MEMBERS(front, op, runs, ahead_bytes, of_front, of_op);
+  json["both"] = value.both();
 }
 
 /// A sum over whole steps; null: there was none.
@@ -38,17 +31,13 @@ static OrderedJson known(const CounterAggregate& counters, double sum) {
 }
 
 /// A value that is not known, or was not sampled, is null.
-static void to_json(OrderedJson& json, const CounterOp& op) {
-  json = {{"op", op.op},
-          {"phase", name(op.phase)},
-          {"calls", op.calls},
-          {"samples", op.samples >= 0 ? OrderedJson(op.samples) : OrderedJson()},
-          {"us", op.us},
-          {"counted_read_bytes", op.counted_read_bytes},
-          {"read_error_bytes", op.read_error_bytes},
-          {"read_gbps", op.read_gbps()}};
+static void to_json(OrderedJson& json, const CounterOp& value) {
+  MINFER_ADD_MEMBERS(op, phase, calls);
+  json["samples"] = value.samples >= 0 ? OrderedJson(value.samples) : OrderedJson();
+  MINFER_ADD_MEMBERS(us, counted_read_bytes, read_error_bytes);
+  json["read_gbps"] = value.read_gbps();
   for (const Counter counter : kAllCounters)
-    json[std::string(name(counter))] = op.measured[counter];
+    json[std::string(name(counter))] = value.measured[counter];
 }
 
 MINFER_MEMBERS_TO_JSON(CounterWork, phase, graph_batch, steps, ops)

@@ -38,15 +38,6 @@ double mean_of_launches(const OpAggregate& op, const std::vector<KernelLaunch>& 
   return steps_of_all > 0.0 ? sum / steps_of_all : -1.0;
 }
 
-void set_measured(DeviceUse& use, const CounterAggregate& counters) {
-  const auto mean_of = [&](Counter counter) {
-    const double share = mean_share(counters, counter);
-    return std::isfinite(share) ? share : -1.0;
-  };
-  use.measured_sm_active = mean_of(Counter::sm_active);
-  use.measured_warps_active = mean_of(Counter::warps_active);
-}
-
 }  // namespace
 
 double add_host_work(const StepSummary& step, double us) {
@@ -125,15 +116,16 @@ DeviceUse device_use(const Aggregate& sum, const std::vector<KernelLaunch>& laun
     use.sm_efficiency = std::min(1.0, sm_us / sum.all.wall_us);
     use.occupancy = occupied_us / known_us;
   }
-  set_measured(use, counters);
+  use.measured_sm_active = mean_share(counters, Counter::sm_active);
+  use.measured_warps_active = mean_share(counters, Counter::warps_active);
   return use;
 }
 
 Table device_use_table(const DeviceUse& use) {
   Table table{"How the device was filled (%)", {"", "estimated", "measured"}};
-  const auto add = [&](std::string what, double estimated, double measured) {
-    const auto text = [](double share) { return share < 0.0 ? std::string("-") : percent(share, 1.0); };
-    if (estimated >= 0.0 || measured >= 0.0) table.add(what, text(estimated), text(measured));
+  const auto add = [&](std::string_view what, double estimated, double measured) {
+    if (std::isfinite(estimated) || std::isfinite(measured))
+      table.add(what, percent(estimated, 1.0), percent(measured, 1.0));
   };
   add("GPU utilisation: a kernel runs (ops; kernels of a range)", use.utilisation, use.traced_utilisation);
   add("SM efficiency: multiprocessors with a block (counters)", use.sm_efficiency, use.measured_sm_active);
