@@ -197,13 +197,4 @@ size_t Aggregator::bytes() const {
   return bytes;
 }
 
-Aggregate aggregate(std::span<const StepSummary> steps, std::optional<StepPhase> phase) {
-  Aggregator sum;
-  for (const StepSummary& step : steps) {
-    sum.set_dropped(step.dropped);
-    if (!phase || step.phase() == *phase) sum.add(step);
-  }
-  return sum.result();
-}
-
 }  // namespace minfer

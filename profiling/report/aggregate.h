@@ -173,7 +173,4 @@ class Aggregator {
   Aggregate result_;               ///< as far as it is a plain sum
 };
 
-/// Sums up the steps of `phase`, or all steps. The drops are always of the whole span.
-Aggregate aggregate(std::span<const StepSummary> steps, std::optional<StepPhase> phase = std::nullopt);
-
 }  // namespace minfer

@@ -267,8 +267,4 @@ std::string render_report(const ReportData& data, const ReportOptions& options) 
   return render_text(data, options);
 }
 
-std::string render_report(const ProfileFile& file, const ReportOptions& options) {
-  return render_report(report_data(file, options.filter, options.slowest), options);
-}
-
 }  // namespace minfer

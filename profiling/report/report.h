@@ -40,7 +40,6 @@ struct ReportOptions {
 /// findings. `table` is text of at most kTextColumns; `md` has the same tables; `csv` is the op table alone; `json` is one object with
 /// everything, times in microseconds. Throws Error if no step matches the filter. `data` must have the same filter.
 std::string render_report(const ReportData& data, const ReportOptions& options);
-std::string render_report(const ProfileFile& file, const ReportOptions& options);
 
 /// One step for a terminal, at most kTextColumns wide: what was in the batch, how its wall time divides, and a bar
 /// for each op, longest first. `colour` tells the phases apart by ANSI colours as well as by name.

@@ -98,33 +98,4 @@ ReportData ReportSums::finish(std::string note) {
   return std::move(data_);
 }
 
-ReportData report_data(const ProfileFile& file, StepFilter filter, size_t slowest) {
-  ReportSums sums(std::move(filter), slowest);
-  sums.header(file.header);
-  for (const KernelLaunch& launch : file.launches)
-    sums.launch(launch);
-  for (const StepSummary& step : file.steps)
-    sums.add(step);
-  for (const RankStep& step : file.rank_steps)
-    sums.rank_step(step);
-  for (const RangeLine& range : file.ranges)
-    sums.range(range);
-  for (const StepKernels& step : file.traced)
-    sums.traced_step(step);
-  for (const KernelLine& kernel : file.kernels)
-    sums.kernel(kernel);
-  for (const CounterWindow& window : file.counters)
-    sums.counters(window);
-  for (const EndedRequest& request : file.requests)
-    sums.request(request);
-  for (const HostSample& sample : file.host)
-    sums.host(sample);
-  for (const DeviceSample& sample : file.devices)
-    sums.device(sample);
-  for (const KeptTrial& trial : file.trials)
-    sums.trial(trial);
-  sums.memory(file.memory_at_end);
-  return sums.finish(file.note);
-}
-
 }  // namespace minfer

@@ -107,7 +107,4 @@ class ReportSums : public ProfileVisitor {
   std::vector<std::string> transfers_;  ///< ops that copy between host and device
 };
 
-/// The sums of a file in memory.
-ReportData report_data(const ProfileFile& file, StepFilter filter, size_t slowest);
-
 }  // namespace minfer

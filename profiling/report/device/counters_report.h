@@ -27,10 +27,8 @@ struct WindowCost {
 
   double share() const { return inside_us / outside_us - 1.0; }  ///< of the wall time, e.g. 0.01
 };
-/// The cost for the kind with most steps inside; if `inside` or `outside` is 0, the cost is not known.
-WindowCost window_cost(std::span<const CounterWindow> windows, std::span<const StepSummary> steps);
 
-/// The same from lines as they come. The line of a window comes after its steps: a window is compared with the last kRecentSteps, and
+/// Sums up the cost as lines come: for the kind with most steps inside; if `inside` or `outside` is 0, it is not known. The line of a window comes after its steps: a window is compared with the last kRecentSteps, and
 /// a step with the last kRecentWindows. One thread at a time.
 class WindowCostSum {
  public:

@@ -103,13 +103,4 @@ WindowCost WindowCostSum::result() const {
   return cost;
 }
 
-WindowCost window_cost(std::span<const CounterWindow> windows, std::span<const StepSummary> steps) {
-  WindowCostSum sum;
-  for (const StepSummary& step : steps)
-    sum.add(step);
-  for (const CounterWindow& window : windows)
-    sum.add(window);
-  return sum.result();
-}
-
 }  // namespace minfer

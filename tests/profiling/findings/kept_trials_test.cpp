@@ -17,6 +17,7 @@
 #include "tests/support/json_schema.h"
 #include "tests/support/paths.h"
 #include "tests/support/profiling/every_reader.h"
+#include "tests/support/profiling/report_of_file.h"
 #include "tests/support/temporary_directory.h"
 
 namespace minfer {

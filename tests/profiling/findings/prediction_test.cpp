@@ -3,6 +3,7 @@
 
 #include "profiling/report/report.h"
 #include "tests/support/found_in.h"
+#include "tests/support/profiling/report_of_file.h"
 #include "tests/support/profiling/sample_profile.h"
 
 namespace minfer::test {

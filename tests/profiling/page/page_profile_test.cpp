@@ -12,6 +12,7 @@
 #include "profiling/json/header_lines.h"
 #include "profiling/json/lines.h"
 #include "profiling/report/report.h"
+#include "tests/support/profiling/report_of_file.h"
 #include "tests/support/profiling/sample_profile.h"
 #include "tests/support/temporary_directory.h"
 

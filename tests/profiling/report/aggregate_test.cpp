@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "profiling/report/report.h"
+#include "tests/support/profiling/report_of_file.h"
 
 namespace minfer {
 namespace {

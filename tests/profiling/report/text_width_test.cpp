@@ -16,6 +16,7 @@
 #include "profiling/report/report.h"
 #include "profiling/report/text/table.h"
 #include "tests/support/paths.h"
+#include "tests/support/profiling/report_of_file.h"
 #include "tests/support/profiling/sample_counters.h"
 #include "tests/support/profiling/sample_profile.h"
 #include "tests/support/profiling/whole_profile.h"
