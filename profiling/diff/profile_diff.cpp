@@ -36,8 +36,7 @@ struct Side {
     variance += its;
     if (steps > 1.0) {
       variance_freedom += its * its / (steps - 1.0);
-    } else if (times.mean() >
-               0.0) {  // an op that the only step of a kind does not run takes nothing, for certain
+    } else if (times.mean() > 0.0) {  // an op that a kind's only step does not run takes nothing, for certain
       has_spread = false;
     }
   }

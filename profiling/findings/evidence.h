@@ -86,15 +86,13 @@ struct StepEvidence {
   double idle_host_us = 0.0;     ///< inside steps, before ops that the host launched late
   double kept_waiting_us = 0.0;  ///< no op ran although the host waited for the next op
   int64_t late_ops = 0;
-  StepCount waiting;     ///< requests were queued
-  StepCount slots_full;  ///< part of `waiting`: as many sequences ran as may run
-  StepCount
-      memory_full;  ///< part of `waiting`: slots and tokens were left, so the scarce resource was KV blocks
+  StepCount waiting;      ///< requests were queued
+  StepCount slots_full;   ///< part of `waiting`: as many sequences ran as may run
+  StepCount memory_full;  ///< part of `waiting`: slots and tokens were left, so KV blocks were scarce
   double memory_full_decode_us = 0.0;  ///< part of that time, without the ops of prompts
   int32_t memory_full_wanted = 0;      ///< most sequences and waiting requests in one of those steps
   StepCount decode_fills_budget;       ///< part of `waiting`: decoding took most of the token budget
-  StepCount
-      cut_prefill;  ///< prompts filled the token budget, so that some of them had to go on in a later step
+  StepCount cut_prefill;   ///< prompts filled the token budget, so that some went on in a later step
   int64_t cut_tokens = 0;  ///< prompt tokens in those
   StepCount few;           ///< decode steps of at most kFewSequences, without drafts or waiting requests
   int64_t few_sequences = 0;

@@ -10,8 +10,7 @@ namespace minfer {
 namespace {
 
 constexpr double kExposed = 0.1;  // of the steps' time on the devices, from which on moving bytes is reported
-constexpr double kHideable =
-    0.5;  // of it, at the most: what computes beside it has less of the memory's bandwidth
+constexpr double kHideable = 0.5;  // of it, at the most: what computes beside it has less bandwidth
 
 /// The mean over all ranks but one.
 template <class Value>

@@ -12,14 +12,12 @@ namespace minfer {
 namespace {
 
 constexpr double kEnoughSequences = 8.0;  // what too little load is held against
-constexpr double kGoodChunk =
-    512.0;  // tokens of a step from which on reading the weights costs little beside them
+constexpr double kGoodChunk = 512.0;      // tokens of a step, beside which reading the weights costs little
 constexpr double kLongGap = 4.0;          // a step with prompts in it, over one that only decodes
 constexpr double kFeltGapUs = 100'000.0;  // what MLPerf Inference allows a token of a served Llama 3.1 8B
 constexpr double kOftenEnough = 0.01;     // of tokens: the 99th percentile of the gaps is among them
 constexpr double kLongQueue = 0.3;  // of the requests' time: what comes at once waits for each other a little
-constexpr double kKeepsComing =
-    0.5;  // of the time: what all comes at its begin is a batch, which has to wait for itself
+constexpr double kKeepsComing = 0.5;      // of the time; what all comes at its begin waits for itself
 constexpr int64_t kEnoughPredicted = 32;  // steps: those before, the cost model still learns from
 constexpr double kWrong = 0.5;            // error of a step's time, of the measured one: the median of all
 constexpr double kMasksOfTime = 0.1;      // less is what grammars cost

@@ -169,36 +169,24 @@ std::vector<std::string> closing(const ReportData& data, const ReportOptions& op
   return lines;
 }
 
-std::string render_text(const ReportData& data, const ReportOptions& options) {
-  std::string text;
-  for (const std::string& line : introduction(data))
-    text += wrapped(line, kTextColumns) + "\n";
-  for (Table& table : tables_of(data, options, true)) {
-    table.title = bold_if(options.colour, table.title);
-    text += '\n';
-    text += text_table(table, kTextColumns, LongNames::wrap);
+/// For a terminal, or as Markdown.
+std::string render_tables(const ReportData& data, const ReportOptions& options, bool is_text) {
+  std::string text = is_text ? "" : "## Profile\n\n";
+  const auto add_lines = [&](const std::vector<std::string>& lines) {
+    for (const std::string& line : lines)
+      text += (is_text ? wrapped(line, kTextColumns) : "- " + line) + "\n";
+  };
+  add_lines(introduction(data));
+  for (Table& table : tables_of(data, options, is_text)) {
+    if (is_text) table.title = bold_if(options.colour, table.title);
+    text += "\n" + (is_text ? text_table(table, kTextColumns, LongNames::wrap) : markdown_table(table));
   }
   const std::vector<std::string> lines = closing(data, options);
   if (!lines.empty()) text += '\n';
-  for (const std::string& line : lines)
-    text += wrapped(line, kTextColumns) + "\n";
-  if (data.diagnosis) text += "\n" + findings_text(*data.diagnosis, options.colour);
-  return text;
-}
-
-std::string render_markdown(const ReportData& data, const ReportOptions& options) {
-  std::string text = "## Profile\n\n";
-  for (const std::string& line : introduction(data))
-    text += "- " + line + "\n";
-  for (const Table& table : tables_of(data, options, false)) {
-    text += '\n';
-    text += markdown_table(table);
-  }
-  const std::vector<std::string> lines = closing(data, options);
-  if (!lines.empty()) text += '\n';
-  for (const std::string& line : lines)
-    text += "- " + line + "\n";
-  if (data.diagnosis) text += "\n" + findings_markdown(*data.diagnosis);
+  add_lines(lines);
+  if (data.diagnosis)
+    text += "\n" +
+            (is_text ? findings_text(*data.diagnosis, options.colour) : findings_markdown(*data.diagnosis));
   return text;
 }
 
@@ -260,11 +248,10 @@ std::string render_report(const ReportData& data, const ReportOptions& options) 
     case ReportFormat::csv:
       return csv_table(ops_table(listed_ops(sum, options), sum.all.gpu_us));
     case ReportFormat::md:
-      return render_markdown(data, options);
     case ReportFormat::table:
       break;
   }
-  return render_text(data, options);
+  return render_tables(data, options, options.format == ReportFormat::table);
 }
 
 }  // namespace minfer

@@ -67,7 +67,7 @@ std::string cause_of(const OpAggregate& op, const OverRoofline& over, std::span<
 }  // namespace
 
 std::vector<OpNeighbours> neighbours_of(std::span<const OpInfo> ops,
-                                        std::span<const std::string_view> running) {
+                                        const std::vector<std::string>& running) {
   std::vector<OpNeighbours> found;
   std::map<std::pair<std::string_view, std::string_view>, size_t> places;
   const OpInfo* front = nullptr;
@@ -89,12 +89,9 @@ const std::vector<OpNeighbours>& ReadAheadSum::neighbours_in(const StepSummary& 
   });
   if (found != orders_.end()) return found->neighbours;
   Order order;
-  std::vector<std::string_view> running;
-  for (const OpSummary& op : step.ops) {
+  for (const OpSummary& op : step.ops)
     order.running.push_back(op.op);
-    running.emplace_back(op.op);
-  }
-  order.neighbours = neighbours_of(ops_, running);
+  order.neighbours = neighbours_of(ops_, order.running);
   if (orders_.size() == kMostOrders) orders_.clear();
   return orders_.emplace_back(std::move(order)).neighbours;
 }
@@ -149,9 +146,9 @@ double CountedPair::Share::of_counted() const {
 
 std::vector<CountedPair> counted_pairs(std::span<const OpInfo> ops, const CounterWork& work,
                                        std::span<const ReadAheadPair> pairs) {
-  std::vector<std::string_view> running;
+  std::vector<std::string> running;
   for (const CounterOp& op : work.ops)
-    running.emplace_back(op.op);
+    running.push_back(op.op);
   const std::vector<OpNeighbours> order = neighbours_of(ops, running);
   std::vector<CountedPair> found;
   for (const ReadAheadPair& pair : pairs) {

@@ -24,8 +24,7 @@ struct OpNeighbours {
   int64_t runs = 0;  ///< in a step
 };
 /// The pairs in a step that runs the ops named in `running`, each once. `ops`: every op in the order of a step (ProfileHeader::ops).
-std::vector<OpNeighbours> neighbours_of(std::span<const OpInfo> ops,
-                                        std::span<const std::string_view> running);
+std::vector<OpNeighbours> neighbours_of(std::span<const OpInfo> ops, const std::vector<std::string>& running);
 
 /// The time and work of one op of a pair, or of both ops.
 struct PairShare {

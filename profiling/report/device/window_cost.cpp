@@ -6,8 +6,8 @@
 namespace minfer {
 namespace {
 
-constexpr size_t kMostKinds =
-    4'096;  // a mixed load has a kind for nearly every step; windows are of its frequent ones
+// A mixed load has a kind for nearly every step; windows are of its frequent ones.
+constexpr size_t kMostKinds = 4'096;
 
 /// Steps before or behind another.
 struct NeighbourSide {
