@@ -211,63 +211,48 @@ double bytes_of(const std::vector<Pair>& pairs, bool of_a, const DiffOpKey& key)
   });
 }
 
-class OpDiffs {
- public:
-  OpDiffs(const std::vector<Pair>& pairs, const DiffSums& a, const DiffSums& b)
-      : pairs_(pairs), a_(a), b_(b), is_one_batch_(std::ranges::all_of(pairs, [](const Pair& pair) {
-          return pair.kind.phase == StepPhase::decode && pair.kind.tokens > 0;
-        })) {}
+OpDiff op_diff(const std::vector<Pair>& pairs, const DiffSums& a, const DiffSums& b, const DiffOpKey& a_key,
+               const DiffOpKey& b_key) {
+  OpDiff diff{.op = a_key.op, .phase = a_key.phase};
+  diff.time =
+      diff_time(pairs, [&](const KindSum& kind, bool is_a) { return op_times(kind, is_a ? a_key : b_key); });
+  diff.a_bytes = bytes_of(pairs, true, a_key);
+  diff.b_bytes = bytes_of(pairs, false, b_key);
+  // Steps of the same number of tokens have the same grids.
+  const bool is_one_batch = std::ranges::all_of(
+      pairs, [](const Pair& pair) { return pair.kind.phase == StepPhase::decode && pair.kind.tokens > 0; });
+  const std::vector<LaunchDiff> a_launches = launches_of(pairs, true, a_key, a.launches());
+  const std::vector<LaunchDiff> b_launches = launches_of(pairs, false, b_key, b.launches());
+  diff.a_launches = launches_beside(a_launches, b_launches, is_one_batch);
+  diff.b_launches = launches_beside(b_launches, a_launches, is_one_batch);
+  const std::set<std::string> a_kernels = kernels_of(a_launches), b_kernels = kernels_of(b_launches);
+  std::ranges::set_difference(a_kernels, b_kernels, std::back_inserter(diff.a_kernels));
+  std::ranges::set_difference(b_kernels, a_kernels, std::back_inserter(diff.b_kernels));
+  return diff;
+}
 
-  std::vector<OpDiff> all() const {
-    std::set<DiffOpKey> of_a = ops_of(pairs_, true), of_b = ops_of(pairs_, false);
-    std::vector<OpDiff> diffs;
-    for (const DiffOpKey& key : of_a) {
-      if (of_b.erase(key) > 0) {
-        diffs.push_back(of(key, key));
-        continue;
-      }
-      const auto renamed = std::ranges::find_if(of_b, [&](const DiffOpKey& other) {
+std::vector<OpDiff> op_diffs(const std::vector<Pair>& pairs, const DiffSums& a, const DiffSums& b) {
+  std::set<DiffOpKey> of_a = ops_of(pairs, true), of_b = ops_of(pairs, false);
+  std::vector<OpDiff> diffs;
+  for (const DiffOpKey& key : of_a) {
+    auto in_b = of_b.find(key);
+    if (in_b == of_b.end())
+      in_b = std::ranges::find_if(of_b, [&](const DiffOpKey& other) {
         return other.phase == key.phase && !of_a.contains(other) &&
-               is_same_op(info_of(a_.header(), key.op), info_of(b_.header(), other.op));
+               is_same_op(info_of(a.header(), key.op), info_of(b.header(), other.op));
       });
-      if (renamed != of_b.end()) {
-        diffs.push_back(of(key, *renamed));
-        diffs.back().renamed_to = renamed->op;
-        of_b.erase(renamed);
-      } else {
-        diffs.push_back(of(key, key));
-        diffs.back().state = OpDiff::State::removed;
-      }
+    OpDiff& diff = diffs.emplace_back(op_diff(pairs, a, b, key, in_b == of_b.end() ? key : *in_b));
+    if (in_b == of_b.end()) {
+      diff.state = OpDiff::State::removed;
+      continue;
     }
-    for (const DiffOpKey& key : of_b) {
-      diffs.push_back(of(key, key));
-      diffs.back().state = OpDiff::State::added;
-    }
-    return diffs;
+    if (in_b->op != key.op) diff.renamed_to = in_b->op;
+    of_b.erase(in_b);
   }
-
- private:
-  OpDiff of(const DiffOpKey& a_key, const DiffOpKey& b_key) const {
-    OpDiff diff{.op = a_key.op, .phase = a_key.phase};
-    diff.time = diff_time(
-        pairs_, [&](const KindSum& kind, bool is_a) { return op_times(kind, is_a ? a_key : b_key); });
-    diff.a_bytes = bytes_of(pairs_, true, a_key);
-    diff.b_bytes = bytes_of(pairs_, false, b_key);
-    const std::vector<LaunchDiff> a_launches = launches_of(pairs_, true, a_key, a_.launches());
-    const std::vector<LaunchDiff> b_launches = launches_of(pairs_, false, b_key, b_.launches());
-    diff.a_launches = launches_beside(a_launches, b_launches, is_one_batch_);
-    diff.b_launches = launches_beside(b_launches, a_launches, is_one_batch_);
-    const std::set<std::string> a_kernels = kernels_of(a_launches), b_kernels = kernels_of(b_launches);
-    std::ranges::set_difference(a_kernels, b_kernels, std::back_inserter(diff.a_kernels));
-    std::ranges::set_difference(b_kernels, a_kernels, std::back_inserter(diff.b_kernels));
-    return diff;
-  }
-
-  const std::vector<Pair>& pairs_;
-  const DiffSums& a_;
-  const DiffSums& b_;
-  const bool is_one_batch_;  ///< steps that are compared have the same number of tokens, and so grids
-};
+  for (const DiffOpKey& key : of_b)
+    diffs.emplace_back(op_diff(pairs, a, b, key, key)).state = OpDiff::State::added;
+  return diffs;
+}
 
 std::vector<PhaseDiff> phase_diffs(const std::vector<Pair>& pairs) {
   std::vector<PhaseDiff> diffs;
@@ -361,7 +346,7 @@ ProfileDiff diff_of(const DiffSums& a, const DiffSums& b) {
   diff.left_out_b = left_out(of_b, of_a);
   diff.step = diff_time(pairs, [](const KindSum& kind, bool) { return kind.wall_us; });
   diff.phases = phase_diffs(pairs);
-  diff.ops = OpDiffs(pairs, a, b).all();
+  diff.ops = op_diffs(pairs, a, b);
   diff.ops.push_back({.op = "(host and idle)",
                       .is_rest = true,
                       .time = diff_time(pairs, [](const KindSum& kind, bool) { return kind.rest_us; })});

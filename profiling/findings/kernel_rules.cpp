@@ -29,10 +29,6 @@ constexpr double kLowHits = 0.3;  // of the L2 cache, where it could hold what i
 constexpr double kReachable = 0.25, kReachableOnCpu = 0.1;
 constexpr double kLeastShare = 0.01;  // of the wall time: ops below it are left out
 
-std::string_view phase_of(const OpEvidence& op) {
-  return name(op.phase);
-}
-
 /// The launch that took most of the op's time; null: not known.
 const KernelLaunch* launch_of(const Evidence& evidence, const OpEvidence& op) {
   const auto most =
@@ -113,18 +109,16 @@ double above_roof_us(const Evidence& evidence, const OpEvidence& op) {
   return std::max(0.0, op.us - std::max(op.floor_us / kNearLimit, shortest_us));
 }
 
-std::string roof_text(const OpEvidence& op) {
-  return fmt::format("{} ({}) runs at {:.0f} % of the roofline ({}, estimated), {:.1f} us a call", op.op,
-                     phase_of(op), 100.0 * op.roofline(), op.memory_bound() ? "memory" : "arithmetic",
-                     op.call_us());
-}
-
 /// Adds what is found of each op of this cause.
 template <class Describe>
 void for_ops(const Evidence& evidence, Cause cause, std::vector<Finding>& findings, Describe describe) {
   for (const OpEvidence& op : evidence.ops()) {
     if (op.us < kLeastShare * evidence.steps.wall_us || cause_of(evidence, op) != cause) continue;
-    Finding finding{.evidence = roof_text(op), .stake_us = op.us};
+    Finding finding{
+        .evidence = fmt::format("{} ({}) runs at {:.0f} % of the roofline ({}, estimated), {:.1f} us a call",
+                                op.op, name(op.phase), 100.0 * op.roofline(),
+                                op.memory_bound() ? "memory" : "arithmetic", op.call_us()),
+        .stake_us = op.us};
     double saved_us = above_roof_us(evidence, op);
     describe(op, finding, saved_us);
     finding.gain = saved_us / evidence.steps.wall_us;
@@ -142,7 +136,7 @@ void for_all_ops(const Evidence& evidence, Cause cause, std::string_view what, s
   int64_t count = 0;
   for (const OpEvidence& op : evidence.ops()) {
     if (cause_of(evidence, op) != cause) continue;
-    if (count++ == 0) worst = fmt::format("{} ({}), {:.1f} us a call", op.op, phase_of(op), op.call_us());
+    if (count++ == 0) worst = fmt::format("{} ({}), {:.1f} us a call", op.op, name(op.phase), op.call_us());
     finding.stake_us += op.us;
     saved_us += std::max(0.0, op.us - estimate(op));
   }
@@ -338,7 +332,7 @@ void rereads(const Evidence& evidence, std::vector<Finding>& findings) {
     findings.push_back(
         {.evidence =
              fmt::format("{} ({}) reads {:.2f} times the bytes that it must (measured): it reads some again",
-                         op.op, phase_of(op), ratio),
+                         op.op, name(op.phase), ratio),
          .stake_us = op.us,
          .gain = op.us / evidence.steps.wall_us * (1.0 - 1.0 / ratio) * std::min(1.0, op.roofline() * ratio),
          .advice = "order its blocks so that those that share data run together, or use another tile"});
@@ -353,7 +347,7 @@ void low_l2_hits(const Evidence& evidence, std::vector<Finding>& findings) {
     if (hit >= kLowHits || op.memory_bound() || op.us < kLeastShare * evidence.steps.wall_us) continue;
     findings.push_back({.evidence = fmt::format("{} ({}) is bound by arithmetic, yet only {:.0f} % of its "
                                                 "reads hit the L2 cache (measured)",
-                                                op.op, phase_of(op), 100.0 * hit),
+                                                op.op, name(op.phase), 100.0 * hit),
                         .stake_us = op.us,
                         .gain = above_roof_us(evidence, op) / evidence.steps.wall_us * (1.0 - hit),
                         .advice = "order its blocks so that those that share data run together"});

@@ -150,7 +150,6 @@ class StepSummariser {
                         const BatchShape& shape) const;
   void add_op(StepSummary& summary, std::vector<int32_t>& rows, const OpRun& run,
               const BatchShape& shape) const;
-  void add_idle(StepSummary& summary, const BusyOp& busy) const;
 
   std::vector<OpInfo> ops_;
   Ceilings ceilings_;

@@ -78,14 +78,13 @@ std::vector<ViewNode> bottom_up(const ReportData& data, const ReportOptions& opt
     if (!is_wanted(use.op.op, options)) continue;
     ViewNode& kernel = child(kernels, use.kernel, kKernelLevel);
     // The sum over those that call it, where each is known.
-    const bool is_first = kernel.children.empty();
     kernel.us = use.us < 0.0 || kernel.us < 0.0 ? -1.0 : kernel.us + use.us;
     if (use.calls > 0) {
-      const double before_us =
-          is_first || kernel.calls < 0 ? 0.0 : kernel.call_us * static_cast<double>(kernel.calls);
-      kernel.calls = (kernel.calls < 0 ? 0 : kernel.calls) + use.calls;
+      const int64_t before = std::max<int64_t>(kernel.calls, 0);
+      kernel.calls = before + use.calls;
       kernel.call_us =
-          (before_us + use.call_us * static_cast<double>(use.calls)) / static_cast<double>(kernel.calls);
+          (kernel.call_us * static_cast<double>(before) + use.call_us * static_cast<double>(use.calls)) /
+          static_cast<double>(kernel.calls);
     }
     kernel.children.push_back(
         kernel_node(use, use.op.op + " (" + std::string(name(use.op.phase)) + ")", kCallerLevel));
