@@ -41,15 +41,11 @@ std::string verdict(const Diagnosis& diagnosis) {
          diagnosis.limit.text;
 }
 
-bool is_small(const Finding& finding) {
-  return finding.weight() <= kHealthyGain;
-}
-
 /// The findings that a reader sees: up to the last that is worth more than 5 %, or whose advice helped. All are sorted by their weight.
 std::span<const Finding> shown(const Diagnosis& diagnosis, bool all) {
   const auto& findings = diagnosis.findings;
   const auto is_left_out = [](const Finding& finding) {
-    return is_small(finding) &&
+    return finding.weight() <= kHealthyGain &&
            std::ranges::none_of(finding.measured, &MeasuredGain::helped, &KeptTrial::gain);
   };
   const auto end = std::find_if_not(findings.rbegin(), findings.rend(), is_left_out).base();

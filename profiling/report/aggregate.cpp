@@ -7,7 +7,7 @@
 namespace minfer {
 namespace {
 
-void add_time(PhaseAggregate& sum, const PhaseTime& time) {
+void add_time(PhaseTime& sum, const PhaseTime& time) {
   sum.us += time.us;
   sum.tokens += time.tokens;
 }

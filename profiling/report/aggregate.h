@@ -89,12 +89,6 @@ struct StepGroup {
   double between_steps_us() const;
 };
 
-/// Device time charged to a phase.
-struct PhaseAggregate {
-  double us = 0.0;
-  int64_t tokens = 0;
-};
-
 /// An op over the steps in which it worked on tokens of one kind.
 struct PhaseOp {
   StepPhase phase = StepPhase::decode;
@@ -104,8 +98,8 @@ struct PhaseOp {
 struct Aggregate {
   StepGroup all;
   std::array<StepGroup, 3> by_phase;  ///< by StepPhase
-  PhaseAggregate prefill;
-  PhaseAggregate decode;
+  PhaseTime prefill;
+  PhaseTime decode;
   std::vector<OpAggregate> ops;                               ///< most time first
   std::vector<PhaseOp> phase_ops;                             ///< ops by phase, most time first
   double attributed = 0.0;                                    ///< share of the wall time

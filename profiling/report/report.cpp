@@ -221,11 +221,7 @@ std::vector<OpAggregate> listed_ops(const Aggregate& sum, const ReportOptions& o
   std::vector<OpAggregate> ops = sum.ops;
   if (!options.op.empty()) std::erase_if(ops, [&](const OpAggregate& op) { return op.op != options.op; });
   if (ops.empty() && !options.op.empty()) fail("the steps have no op \"{}\"", options.op);
-  return sorted_ops(std::move(ops), options.sort, options.top);
-}
-
-std::vector<OpAggregate> sorted_ops(std::vector<OpAggregate> ops, ReportSort sort, size_t top) {
-  sort_rows(ops, sort, top, &OpAggregate::op, [](const OpAggregate& op) {
+  sort_rows(ops, options.sort, options.top, &OpAggregate::op, [](const OpAggregate& op) {
     return std::array{op.us,         static_cast<double>(op.calls), op.mean_us(), op.call_us.max, op.gbps(),
                       -op.roofline()};
   });

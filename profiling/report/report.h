@@ -63,9 +63,6 @@ void sort_rows(std::vector<Row>& rows, ReportSort sort, size_t top, std::string 
   }
   if (top != 0 && rows.size() > top) rows.resize(top);
 }
-/// The ops in the order of `sort`, `top` at most.
-std::vector<OpAggregate> sorted_ops(std::vector<OpAggregate> ops, ReportSort sort, size_t top);
-
 /// The ops that the options ask for.
 std::vector<OpAggregate> listed_ops(const Aggregate& sum, const ReportOptions& options);
 

@@ -29,7 +29,7 @@ static void to_json(OrderedJson& json, const StepGroup& value) {
   json["prediction_error"] = value.prediction;
 }
 
-MINFER_MEMBERS_TO_JSON(PhaseAggregate, us, tokens)
+MINFER_MEMBERS_TO_JSON(PhaseTime, us, tokens)
 
 static OrderedJson launches_of(const OpAggregate& op) {
   OrderedJson launches = OrderedJson::array();

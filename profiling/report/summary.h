@@ -55,9 +55,10 @@ struct LayerOp {
   double us = 0.0;
 };
 
+/// Device time charged to a phase.
 struct PhaseTime {
   double us = 0.0;
-  int32_t tokens = 0;
+  int64_t tokens = 0;
 };
 
 /// The source of the attributed time of a step whose kernels were all traced.

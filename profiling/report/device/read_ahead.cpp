@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <ranges>
 #include <utility>
 
 #include <fmt/format.h>
@@ -15,21 +16,13 @@ constexpr size_t kOpsOverRoofline = 8;  // that are over 100 %
 constexpr size_t kMostOrders = 256;     // of a step's ops that are remembered; an engine has some ten
 
 /// Bytes that a run of the op may read before its stamp; 0: none.
-int64_t ahead_of(std::span<const int32_t> launches_of_op, std::span<const KernelLaunch> launches) {
+int64_t ahead_of(const auto& launches_of_op, std::span<const KernelLaunch> launches) {
   int64_t bytes = 0;
   for (const int32_t launch : launches_of_op) {
     if (launch >= 0 && launch < std::ssize(launches))
       bytes = std::max(bytes, launches[static_cast<size_t>(launch)].reads_ahead_bytes);
   }
   return bytes;
-}
-
-/// Kinds of launches that the op made.
-std::vector<int32_t> kinds_of_launches(const OpAggregate& op) {
-  std::vector<int32_t> launches;
-  for (const auto& [launch, steps] : op.launches)
-    launches.push_back(launch);
-  return launches;
 }
 
 void add_share(PairShare& sum, const OpSummary& op, int64_t runs) {
@@ -53,7 +46,7 @@ std::string cause_of(const OpAggregate& op, const OverRoofline& over, std::span<
   std::string cause;
   if (over.read_ahead) {
     cause = fmt::format("reads up to {} MiB ahead, in time that the op in front is charged for",
-                        mib(ahead_of(kinds_of_launches(op), launches)));
+                        mib(ahead_of(op.launches | std::views::keys, launches)));
   }
   if (over.cache) {
     const double run_mib = op.bytes / static_cast<double>(op.calls) / (1 << 20);
@@ -167,7 +160,7 @@ std::vector<CountedPair> counted_pairs(std::span<const OpInfo> ops, const Counte
 std::optional<OverRoofline> over_roofline(const OpAggregate& op, std::span<const KernelLaunch> launches,
                                           int64_t cache_bytes) {
   if (op.bound == Bound::unknown || op.roofline() <= 1.0) return std::nullopt;
-  return OverRoofline{.read_ahead = ahead_of(kinds_of_launches(op), launches) > 0,
+  return OverRoofline{.read_ahead = ahead_of(op.launches | std::views::keys, launches) > 0,
                       .cache = cache_bytes > 0 &&
                                op.bytes <= static_cast<double>(cache_bytes) * static_cast<double>(op.calls)};
 }

@@ -88,7 +88,7 @@ Table wall_time_table(const Aggregate& aggregate) {
 Table phases_table(const Aggregate& aggregate) {
   Table table{"Prefill and decode (time of the ops, mixed steps split)",
               {"phase", "ms", "%", "tokens", "us/token"}};
-  const auto add = [&](std::string_view phase, const PhaseAggregate& sum) {
+  const auto add = [&](std::string_view phase, const PhaseTime& sum) {
     const std::string per_token =
         sum.tokens > 0 ? three_digits(sum.us / static_cast<double>(sum.tokens)) : "-";
     table.add(phase, ms(sum.us), percent(sum.us, aggregate.all.gpu_us), sum.tokens, per_token);

@@ -72,7 +72,7 @@ Table step_phases(const StepSummary& step, bool colour) {
     if (time.tokens == 0) return;
     const double share = share_of(time.us, step.gpu_us);
     table.add(name(phase), coloured(bar(share), phase, colour), share_text(share), time.us,
-              time.us / time.tokens);
+              time.us / static_cast<double>(time.tokens));
   };
   add(StepPhase::prefill, step.prefill);
   add(StepPhase::decode, step.decode);
