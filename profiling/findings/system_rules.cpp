@@ -22,11 +22,8 @@ double spans_us(const StepEvidence& steps, std::initializer_list<HostSpan> spans
 }
 
 HostSpan longest_span(const StepEvidence& steps) {
-  HostSpan longest = HostSpan::schedule;
-  for (const HostSpan span : {HostSpan::build, HostSpan::launch, HostSpan::commit}) {
-    if (spans_us(steps, {span}) > spans_us(steps, {longest})) longest = span;
-  }
-  return longest;
+  return std::ranges::max({HostSpan::schedule, HostSpan::build, HostSpan::launch, HostSpan::commit}, {},
+                          [&](HostSpan span) { return spans_us(steps, {span}); });
 }
 
 void host_bound(const Evidence& evidence, std::vector<Finding>& findings) {

@@ -41,11 +41,9 @@ void write_numbers(JsonText& json, std::string_view key, std::initializer_list<i
 void write_step_of_page(JsonText& json, const StepSummary& step, Names& ops, Names& ids) {
   const StepBatch& batch = step.batch;
   json.open('{').field("step", step.step).field("start_ns", step.start_ns).field("phase", name(step.phase()));
-  json.field("wall_us", step.wall_us, 1)
-      .field("gpu_us", step.gpu_us, 1)
-      .field("attributed", step.attributed, 4);
-  json.field("prefill_us", step.prefill.us, 1).field("decode_us", step.decode.us, 1);
-  json.field("graph", batch.graph_batch);
+  json.field("wall_us", step.wall_us, 1).field("gpu_us", step.gpu_us, 1);
+  json.field("attributed", step.attributed, 4).field("prefill_us", step.prefill.us, 1);
+  json.field("decode_us", step.decode.us, 1).field("graph", batch.graph_batch);
   if (batch.predicted_ns > 0) json.field("predicted_us", us_of(batch.predicted_ns), 1);
   write_numbers(json, "batch",
                 {batch.shape.prefill_sequences, batch.shape.decode_sequences, batch.shape.prefill_tokens,
@@ -90,9 +88,7 @@ void write_page_requests(JsonText& json, std::span<const EndedRequest> requests,
   for (size_t i = 0; i < requests.size(); ++i) {
     const EndedRequest& request = requests[i];
     const DeviceTime::Part part = device.of(request.steps);
-    json.open('{')
-        .field("id", std::string_view(request.id))
-        .field("finish", std::string_view(request.finish));
+    json.open('{').field("id", request.id).field("finish", request.finish);
     json.field("arrival_ns", request.arrival_ns).field("queue_us", us_of(request.queue_ns()), 0);
     json.field("prefill_us", us_of(request.prefill_ns()), 0)
         .field("decode_us", us_of(request.decode_ns()), 0);

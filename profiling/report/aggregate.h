@@ -5,8 +5,6 @@
 #include <cstdint>
 #include <deque>
 #include <map>
-#include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>

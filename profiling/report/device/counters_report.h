@@ -6,7 +6,6 @@
 #include <deque>
 #include <limits>
 #include <map>
-#include <span>
 #include <string>
 #include <vector>
 
