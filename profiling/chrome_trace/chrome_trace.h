@@ -7,7 +7,7 @@
 
 #include "profiling/chrome_trace/trace_events.h"
 #include "profiling/json/json_reader.h"
-#include "profiling/report/step_filter.h"
+#include "profiling/report/summary.h"
 
 struct gzFile_s;
 

@@ -36,8 +36,7 @@ struct Side {
     variance += its;
     if (steps > 1.0) {
       variance_freedom += its * its / (steps - 1.0);
-    } else if (times.mean() >
-               0.0) {  // an op that the only step of a kind does not run takes nothing, for certain
+    } else if (times.mean() > 0.0) {  // an op that a kind's only step does not run takes nothing, for certain
       has_spread = false;
     }
   }
@@ -113,13 +112,12 @@ std::vector<std::pair<StepKind, int64_t>> left_out(const Kinds& kinds, const Kin
   return only;
 }
 
-std::set<DiffOpKey> ops_of(const std::vector<Pair>& pairs, bool of_a) {
-  std::set<DiffOpKey> keys;
-  for (const Pair& pair : pairs) {
-    for (const auto& [key, op] : (of_a ? pair.a : pair.b)->ops)
-      keys.insert(key);
-  }
-  return keys;
+/// All steps of one side that are compared.
+KindSum side_of(const std::vector<Pair>& pairs, const KindSum* Pair::*side) {
+  KindSum all;
+  for (const Pair& pair : pairs)
+    all.add(*(pair.*side));
+  return all;
 }
 
 /// The first op of the name.
@@ -133,19 +131,13 @@ bool is_same_op(const OpInfo* a, const OpInfo* b) {
          a->in_features == b->in_features && a->out_features == b->out_features;
 }
 
-/// How an op launched kernels in the steps that are compared.
-std::vector<LaunchDiff> launches_of(const std::vector<Pair>& pairs, bool of_a, const DiffOpKey& key,
+/// How an op launched kernels in the steps of a side.
+std::vector<LaunchDiff> launches_of(const KindSum& side, const DiffOpKey& key,
                                     const std::vector<KernelLaunch>& table) {
-  std::map<int32_t, int64_t> steps_of;
-  for (const Pair& pair : pairs) {
-    const KindSum& side = of_a ? *pair.a : *pair.b;
-    const auto op = side.ops.find(key);
-    if (op == side.ops.end()) continue;
-    for (const auto& [launch, steps] : op->second.launches)
-      steps_of[launch] += steps;
-  }
   std::vector<LaunchDiff> launches;
-  for (const auto& [index, steps] : steps_of) {
+  const auto op = side.ops.find(key);
+  if (op == side.ops.end()) return launches;
+  for (const auto& [index, steps] : op->second.launches) {
     const KernelLaunch& launch = table.at(static_cast<size_t>(index));
     launches.push_back({launch.kernel, launch.path, launch.grid, launch.block, steps});
   }
@@ -204,71 +196,54 @@ std::vector<ShapeDiff> shape_diffs(const Kinds& a, const Kinds& b) {
   return diffs;
 }
 
-double bytes_of(const std::vector<Pair>& pairs, bool of_a, const DiffOpKey& key) {
+double bytes_of(const std::vector<Pair>& pairs, const KindSum* Pair::*side, const DiffOpKey& key) {
   return weighted(pairs, [&](const Pair& pair) {
-    const KindSum& side = of_a ? *pair.a : *pair.b;
-    const auto op = side.ops.find(key);
-    return op == side.ops.end() ? 0.0 : op->second.bytes / static_cast<double>(side.wall_us.count());
+    const KindSum& sum = *(pair.*side);
+    const auto op = sum.ops.find(key);
+    return op == sum.ops.end() ? 0.0 : op->second.bytes / static_cast<double>(sum.wall_us.count());
   });
 }
 
-class OpDiffs {
- public:
-  OpDiffs(const std::vector<Pair>& pairs, const DiffSums& a, const DiffSums& b)
-      : pairs_(pairs), a_(a), b_(b), is_one_batch_(std::ranges::all_of(pairs, [](const Pair& pair) {
-          return pair.kind.phase == StepPhase::decode && pair.kind.tokens > 0;
-        })) {}
-
-  std::vector<OpDiff> all() const {
-    std::set<DiffOpKey> of_a = ops_of(pairs_, true), of_b = ops_of(pairs_, false);
-    std::vector<OpDiff> diffs;
-    for (const DiffOpKey& key : of_a) {
-      if (of_b.erase(key) > 0) {
-        diffs.push_back(of(key, key));
-        continue;
-      }
-      const auto renamed = std::ranges::find_if(of_b, [&](const DiffOpKey& other) {
-        return other.phase == key.phase && !of_a.contains(other) &&
-               is_same_op(info_of(a_.header(), key.op), info_of(b_.header(), other.op));
-      });
-      if (renamed != of_b.end()) {
-        diffs.push_back(of(key, *renamed));
-        diffs.back().renamed_to = renamed->op;
-        of_b.erase(renamed);
-      } else {
-        diffs.push_back(of(key, key));
-        diffs.back().state = OpDiff::State::removed;
-      }
-    }
-    for (const DiffOpKey& key : of_b) {
-      diffs.push_back(of(key, key));
-      diffs.back().state = OpDiff::State::added;
-    }
-    return diffs;
-  }
-
- private:
-  OpDiff of(const DiffOpKey& a_key, const DiffOpKey& b_key) const {
-    OpDiff diff{.op = a_key.op, .phase = a_key.phase};
+std::vector<OpDiff> op_diffs(const std::vector<Pair>& pairs, const DiffSums& a, const DiffSums& b) {
+  const KindSum all_a = side_of(pairs, &Pair::a), all_b = side_of(pairs, &Pair::b);
+  // Steps of the same number of tokens have the same grids.
+  const bool is_one_batch = std::ranges::all_of(
+      pairs, [](const Pair& pair) { return pair.kind.phase == StepPhase::decode && pair.kind.tokens > 0; });
+  std::vector<OpDiff> diffs;
+  const auto add = [&](const DiffOpKey& a_key, const DiffOpKey& b_key, OpDiff::State state) {
+    OpDiff& diff = diffs.emplace_back(OpDiff{.op = a_key.op, .phase = a_key.phase, .state = state});
+    if (b_key.op != a_key.op) diff.renamed_to = b_key.op;
     diff.time = diff_time(
-        pairs_, [&](const KindSum& kind, bool is_a) { return op_times(kind, is_a ? a_key : b_key); });
-    diff.a_bytes = bytes_of(pairs_, true, a_key);
-    diff.b_bytes = bytes_of(pairs_, false, b_key);
-    const std::vector<LaunchDiff> a_launches = launches_of(pairs_, true, a_key, a_.launches());
-    const std::vector<LaunchDiff> b_launches = launches_of(pairs_, false, b_key, b_.launches());
-    diff.a_launches = launches_beside(a_launches, b_launches, is_one_batch_);
-    diff.b_launches = launches_beside(b_launches, a_launches, is_one_batch_);
+        pairs, [&](const KindSum& kind, bool is_a) { return op_times(kind, is_a ? a_key : b_key); });
+    diff.a_bytes = bytes_of(pairs, &Pair::a, a_key);
+    diff.b_bytes = bytes_of(pairs, &Pair::b, b_key);
+    const std::vector<LaunchDiff> a_launches = launches_of(all_a, a_key, a.launches());
+    const std::vector<LaunchDiff> b_launches = launches_of(all_b, b_key, b.launches());
+    diff.a_launches = launches_beside(a_launches, b_launches, is_one_batch);
+    diff.b_launches = launches_beside(b_launches, a_launches, is_one_batch);
     const std::set<std::string> a_kernels = kernels_of(a_launches), b_kernels = kernels_of(b_launches);
     std::ranges::set_difference(a_kernels, b_kernels, std::back_inserter(diff.a_kernels));
     std::ranges::set_difference(b_kernels, a_kernels, std::back_inserter(diff.b_kernels));
-    return diff;
+  };
+  std::map<DiffOpKey, KindSum::Op> rest = all_b.ops;
+  for (const auto& [key, op] : all_a.ops) {
+    auto in_b = rest.find(key);
+    if (in_b == rest.end())
+      in_b = std::ranges::find_if(rest, [&](const auto& other) {
+        return other.first.phase == key.phase && !all_a.ops.contains(other.first) &&
+               is_same_op(info_of(a.header(), key.op), info_of(b.header(), other.first.op));
+      });
+    if (in_b == rest.end()) {
+      add(key, key, OpDiff::State::removed);
+    } else {
+      add(key, in_b->first, OpDiff::State::both);
+      rest.erase(in_b);
+    }
   }
-
-  const std::vector<Pair>& pairs_;
-  const DiffSums& a_;
-  const DiffSums& b_;
-  const bool is_one_batch_;  ///< steps that are compared have the same number of tokens, and so grids
-};
+  for (const auto& [key, op] : rest)
+    add(key, key, OpDiff::State::added);
+  return diffs;
+}
 
 std::vector<PhaseDiff> phase_diffs(const std::vector<Pair>& pairs) {
   std::vector<PhaseDiff> diffs;
@@ -362,7 +337,7 @@ ProfileDiff diff_of(const DiffSums& a, const DiffSums& b) {
   diff.left_out_b = left_out(of_b, of_a);
   diff.step = diff_time(pairs, [](const KindSum& kind, bool) { return kind.wall_us; });
   diff.phases = phase_diffs(pairs);
-  diff.ops = OpDiffs(pairs, a, b).all();
+  diff.ops = op_diffs(pairs, a, b);
   diff.ops.push_back({.op = "(host and idle)",
                       .is_rest = true,
                       .time = diff_time(pairs, [](const KindSum& kind, bool) { return kind.rest_us; })});

@@ -1,15 +1,13 @@
 #include <cmath>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "profiling/diff/profile_diff.h"
+#include "profiling/json/member_json.h"
 #include "profiling/report/text/table.h"
 
 namespace minfer {
 namespace {
-
-using OrderedJson = nlohmann::ordered_json;
 
 constexpr size_t kMostOps = 20;
 constexpr size_t kMostLeftOut = 4;  // kinds that are named
@@ -45,13 +43,10 @@ std::string title_of(const OpDiff& op) {
 
 Table phases_of(const ProfileDiff& diff) {
   Table table{"Steps (us; change of the time by token, +- of it: 95 %, by the spread of steps)",
-              {"phase", "A steps", "B steps", "A us", "B us", "A us/tok", "B us/tok", "change%", "+-", ""},
-              {}};
+              {"phase", "A steps", "B steps", "A us", "B us", "A us/tok", "B us/tok", "change%", "+-", ""}};
   const auto add = [&](std::string phase, int64_t a_steps, int64_t b_steps, const DiffTime& time) {
-    table.rows.push_back({std::move(phase), std::to_string(a_steps), std::to_string(b_steps),
-                          three_digits(time.a_us), three_digits(time.b_us), three_digits(time.a_token_us),
-                          three_digits(time.b_token_us), signed_percent(time.change()), margin_text(time),
-                          std::string(verdict(time))});
+    table.add(phase, a_steps, b_steps, time.a_us, time.b_us, time.a_token_us, time.b_token_us,
+              signed_percent(time.change()), margin_text(time), verdict(time));
   };
   int64_t a_steps = 0, b_steps = 0;
   for (const PhaseDiff& phase : diff.phases) {
@@ -65,19 +60,17 @@ Table phases_of(const ProfileDiff& diff) {
 
 Table ops_of_diff(const ProfileDiff& diff) {
   Table table{"What explains it (us a step; of it: part of the difference, by token)",
-              {"op", "A us", "B us", "change", "change%", "+-", "of it%", ""},
-              {}};
+              {"op", "A us", "B us", "change", "change%", "+-", "of it%", ""}};
   for (const OpDiff& op : diff.ops) {
     if (table.rows.size() == kMostOps) break;
     const bool in_both = op.state == OpDiff::State::both && op.time.a_us > 0.0;
-    table.rows.push_back(
-        {title_of(op), three_digits(op.time.a_us), three_digits(op.time.b_us),
-         (op.time.b_us < op.time.a_us ? "" : "+") + three_digits(op.time.b_us - op.time.a_us),
-         in_both ? signed_percent(op.time.change()) : "-", in_both ? margin_text(op.time) : "-",
-         diff.step.is_certain()
-             ? fmt::format("{:.0f}", 100.0 * op.time.token_change_us() / diff.step.token_change_us())
-             : "-",
-         verdict(op)});
+    table.add(title_of(op), op.time.a_us, op.time.b_us,
+              (op.time.b_us < op.time.a_us ? "" : "+") + three_digits(op.time.b_us - op.time.a_us),
+              in_both ? signed_percent(op.time.change()) : "-", in_both ? margin_text(op.time) : "-",
+              diff.step.is_certain()
+                  ? fmt::format("{:.0f}", 100.0 * op.time.token_change_us() / diff.step.token_change_us())
+                  : "-",
+              verdict(op));
   }
   return table;
 }
@@ -112,13 +105,12 @@ std::string paths_text(const std::vector<LaunchDiff>& launches) {
 
 Table shapes_of(const ProfileDiff& diff) {
   Table table{"Batch shapes that differ (steps, and their share of all)",
-              {"steps of", "A steps", "A %", "B steps", "B %"},
-              {}};
+              {"steps of", "A steps", "A %", "B steps", "B %"}};
   for (const ShapeDiff& shape : diff.shapes) {
     if (table.rows.size() == kMostShapes) break;
     if (std::abs(shape.change()) < kLeastShareChange && shape.a_steps > 0 && shape.b_steps > 0) continue;
-    table.rows.push_back({shape.kind.text(), std::to_string(shape.a_steps), percent(shape.a_share, 1.0),
-                          std::to_string(shape.b_steps), percent(shape.b_share, 1.0)});
+    table.add(shape.kind.text(), shape.a_steps, percent(shape.a_share, 1.0), shape.b_steps,
+              percent(shape.b_share, 1.0));
   }
   return table;
 }
@@ -144,8 +136,7 @@ std::string first_cause(const ProfileDiff& diff) {
   std::string text = fmt::format("most of it: {}, {:.0f} % of the difference", title_of(op),
                                  100.0 * op.time.token_change_us() / diff.step.token_change_us());
   if (op.a_bytes > 0.0 && op.b_bytes > 0.0 && std::abs(op.b_bytes / op.a_bytes - 1.0) > 0.01)
-    text += fmt::format("; it moves {} instead of {} MB a step", three_digits(op.b_bytes * 1e-6),
-                        three_digits(op.a_bytes * 1e-6));
+    text += fmt::format("; it moves {} instead of {} MB a step", mb(op.b_bytes), mb(op.a_bytes));
   if (!op.a_kernels.empty() || !op.b_kernels.empty()) text += "; it launches other kernels";
   return text;
 }
@@ -211,88 +202,57 @@ std::string kernels_text(const ProfileDiff& diff, bool is_text) {
   return text;
 }
 
-OrderedJson json_of(const DiffTime& time) {
-  return {{"a_us", time.a_us},
-          {"b_us", time.b_us},
-          {"a_token_us", time.a_token_us},
-          {"b_token_us", time.b_token_us},
-          {"change", time.a_token_us > 0.0 ? OrderedJson(time.change()) : OrderedJson()},
-          {"margin_token_us", time.margin_us < 0.0 ? OrderedJson() : OrderedJson(time.margin_us)},
-          {"certain", time.is_certain()}};
+}  // namespace
+
+static void to_json(OrderedJson& json, const DiffTime& value) {
+  MINFER_ADD_MEMBERS(a_us, b_us, a_token_us, b_token_us);
+  json["change"] = value.a_token_us > 0.0 ? OrderedJson(value.change()) : OrderedJson();
+  json["margin_token_us"] = value.margin_us < 0.0 ? OrderedJson() : OrderedJson(value.margin_us);
+  json["certain"] = value.is_certain();
 }
 
-OrderedJson json_of(const std::vector<LaunchDiff>& launches) {
+MINFER_MEMBERS_TO_JSON(LaunchDiff, kernel, path, grid, block, steps, more_grids)
+MINFER_MEMBERS_TO_JSON(PhaseDiff, phase, a_steps, b_steps, time)
+MINFER_MEMBERS_TO_JSON(SettingDiff, what, a, b)
+MINFER_MEMBERS_TO_JSON(StepKind, phase, tokens)
+
+static void to_json(OrderedJson& json, const ShapeDiff& value) {
+  json = value.kind;
+  MINFER_ADD_MEMBERS(a_steps, b_steps, a_share, b_share);
+}
+
+static void to_json(OrderedJson& json, const OpDiff& value) {
+  json["op"] = value.is_rest ? OrderedJson() : OrderedJson(value.op);
+  json["renamed_to"] = value.renamed_to.empty() ? OrderedJson() : OrderedJson(value.renamed_to);
+  json["phase"] = value.is_rest ? OrderedJson() : OrderedJson(value.phase);
+  json["verdict"] = verdict(value);
+  MINFER_ADD_MEMBERS(time, a_bytes, b_bytes, a_kernels, b_kernels, a_launches, b_launches);
+}
+
+static OrderedJson left_out_json(const std::vector<std::pair<StepKind, int64_t>>& kinds) {
   OrderedJson json = OrderedJson::array();
-  for (const LaunchDiff& launch : launches)
-    json.push_back({{"kernel", launch.kernel},
-                    {"path", launch.path},
-                    {"grid", launch.grid},
-                    {"block", launch.block},
-                    {"steps", launch.steps},
-                    {"more_grids", launch.more_grids}});
-  return json;
-}
-
-OrderedJson json_of(const std::vector<ShapeDiff>& shapes) {
-  OrderedJson json = OrderedJson::array();
-  for (const ShapeDiff& shape : shapes)
-    json.push_back({{"phase", name(shape.kind.phase)},
-                    {"tokens", shape.kind.tokens},
-                    {"a_steps", shape.a_steps},
-                    {"b_steps", shape.b_steps},
-                    {"a_share", shape.a_share},
-                    {"b_share", shape.b_share}});
-  return json;
-}
-
-OrderedJson json_of(const std::vector<std::pair<StepKind, int64_t>>& kinds) {
-  OrderedJson json = OrderedJson::array();
-  for (const auto& [kind, steps] : kinds)
-    json.push_back({{"phase", name(kind.phase)}, {"tokens", kind.tokens}, {"steps", steps}});
-  return json;
-}
-
-std::string json_text(const ProfileDiff& diff, const DiffNames& names) {
-  OrderedJson phases = OrderedJson::array(), ops = OrderedJson::array(), settings = OrderedJson::array(),
-              kinds = OrderedJson::array();
-  for (const PhaseDiff& phase : diff.phases) {
-    phases.push_back({{"phase", name(phase.phase)},
-                      {"a_steps", phase.a_steps},
-                      {"b_steps", phase.b_steps},
-                      {"time", json_of(phase.time)}});
+  for (const auto& [kind, steps] : kinds) {
+    json.push_back(kind);
+    json.back()["steps"] = steps;
   }
-  for (const OpDiff& op : diff.ops) {
-    ops.push_back({{"op", op.is_rest ? OrderedJson() : OrderedJson(op.op)},
-                   {"renamed_to", op.renamed_to.empty() ? OrderedJson() : OrderedJson(op.renamed_to)},
-                   {"phase", op.is_rest ? OrderedJson() : OrderedJson(name(op.phase))},
-                   {"verdict", verdict(op)},
-                   {"time", json_of(op.time)},
-                   {"a_bytes", op.a_bytes},
-                   {"b_bytes", op.b_bytes},
-                   {"a_kernels", op.a_kernels},
-                   {"b_kernels", op.b_kernels},
-                   {"a_launches", json_of(op.a_launches)},
-                   {"b_launches", json_of(op.b_launches)}});
-  }
-  for (const SettingDiff& setting : diff.settings)
-    settings.push_back({{"what", setting.what}, {"a", setting.a}, {"b", setting.b}});
-  for (const StepKind& kind : diff.kinds)
-    kinds.push_back({{"phase", name(kind.phase)}, {"tokens", kind.tokens}});
-  const OrderedJson json{{"schema", "minfer.diff/1"},
-                         {"a", names.a},
-                         {"b", names.b},
-                         {"step", json_of(diff.step)},
-                         {"phases", phases},
-                         {"ops", ops},
-                         {"settings", settings},
-                         {"kinds", kinds},
-                         {"by_phase", diff.by_phase},
-                         {"shapes", json_of(diff.shapes)},
-                         {"left_out", {{"a", json_of(diff.left_out_a)}, {"b", json_of(diff.left_out_b)}}}};
+  return json;
+}
+
+static std::string json_text(const ProfileDiff& diff, const DiffNames& names) {
+  const OrderedJson json{
+      {"schema", "minfer.diff/1"},
+      {"a", names.a},
+      {"b", names.b},
+      {"step", diff.step},
+      {"phases", diff.phases},
+      {"ops", diff.ops},
+      {"settings", diff.settings},
+      {"kinds", diff.kinds},
+      {"by_phase", diff.by_phase},
+      {"shapes", diff.shapes},
+      {"left_out", {{"a", left_out_json(diff.left_out_a)}, {"b", left_out_json(diff.left_out_b)}}}};
   return json.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
-
-}  // namespace
 
 std::string_view name(DiffFormat format) {
   static constexpr std::array<std::string_view, 3> kNames{"table", "json", "md"};

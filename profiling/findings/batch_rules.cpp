@@ -35,10 +35,10 @@ constexpr std::array<ConditionTexts, static_cast<size_t>(StepCondition::eager)> 
 /// One finding for each condition, of the op that lost most by it.
 void unlike_itself(const Evidence& evidence, std::vector<Finding>& findings) {
   std::array<size_t, kConditions.size()> numbers{};  // of the finding of a condition, from 1
-  const double wall_us = evidence.steps().wall_us, taken_us = evidence.host().any_waited_us;
-  for (const Slowdown& slow : evidence.same_work().slowdowns()) {
+  const double wall_us = evidence.steps.wall_us, taken_us = evidence.host().any_waited_us;
+  for (const Slowdown& slow : evidence.same_work.slowdowns()) {
     // Graph misses, slower with time and cores taken are rules of their own.
-    const bool is_others = evidence.on_device() || taken_us >= slow.beyond_us;
+    const bool is_others = evidence.on_device || taken_us >= slow.beyond_us;
     if (slow.condition == StepCondition::eager || (slow.condition == StepCondition::later && is_others))
       continue;
     const auto condition = static_cast<size_t>(slow.condition);
@@ -56,16 +56,15 @@ void unlike_itself(const Evidence& evidence, std::vector<Finding>& findings) {
                                  percent_of(slow.us, wall_us), (slow.us - slow.beyond_us) / calls),
          .stake_us = slow.us,
          .gain = slow.beyond_us / wall_us,
-         .estimated = true,
          .advice = std::string(kConditions[condition].advice)});
     numbers[condition] = findings.size();
   }
 }
 
 void uneven_batch(const Evidence& evidence, std::vector<Finding>& findings) {
-  const UnevenSteps& uneven = evidence.steps().uneven;
+  const UnevenSteps& uneven = evidence.steps.uneven;
   if (uneven.steps.steps < kEnough) return;
-  const double wall_us = evidence.steps().wall_us, steps = static_cast<double>(uneven.steps.steps);
+  const double wall_us = evidence.steps.wall_us, steps = static_cast<double>(uneven.steps.steps);
   findings.push_back(
       {.evidence = fmt::format("in {} steps one of {:.1f} sequences had {:.0f} tokens of context, the others "
                                "{:.0f}: {:.0f} % of attention's time, {:.0f} us a step, went into its keys",
@@ -74,10 +73,9 @@ void uneven_batch(const Evidence& evidence, std::vector<Finding>& findings) {
                                percent_of(uneven.keys_us, uneven.attention_us), uneven.keys_us / steps),
        .stake_us = uneven.wait_us,
        .gain = uneven.keys_us / wall_us,
-       .gain_from = likely_gain(uneven.keys_us / wall_us, evidence.on_device()).from,
+       .gain_from = likely_gain(uneven.keys_us / wall_us, evidence.on_device).from,
        .gain_to = kBeyondWait * uneven.wait_us / wall_us,
        .of = GainOf::throughput,
-       .estimated = true,
        .advice = std::string(kConditions[static_cast<size_t>(StepCondition::long_context)].advice) +
                  " (the gain is in the time of the others' tokens)"});
 }
@@ -85,7 +83,7 @@ void uneven_batch(const Evidence& evidence, std::vector<Finding>& findings) {
 /// Drafts of the contexts and phases where they lost.
 DraftUse losing_drafts(const Evidence& evidence) {
   DraftUse sum{.is_measured = true};
-  for (const DraftUse& use : evidence.drafts().uses()) {
+  for (const DraftUse& use : evidence.drafts.uses()) {
     if (use.steps < kEnough || use.lost_us() <= 0.0) continue;
     sum += use;
     sum.is_measured = sum.is_measured && use.is_measured;
@@ -96,7 +94,7 @@ DraftUse losing_drafts(const Evidence& evidence) {
 void drafts_that_lose(const Evidence& evidence, std::vector<Finding>& findings) {
   const DraftUse lost = losing_drafts(evidence);
   if (lost.steps == 0) return;
-  const double wall_us = evidence.steps().wall_us, tokens = static_cast<double>(lost.tokens());
+  const double wall_us = evidence.steps.wall_us, tokens = static_cast<double>(lost.tokens());
   // A model alone knows little of what checking costs. The gain is the middle between nothing and all of it.
   GainRange gain{.from = -1.0, .to = -1.0};
   double lost_us = lost.lost_us();
@@ -107,7 +105,7 @@ void drafts_that_lose(const Evidence& evidence, std::vector<Finding>& findings) 
   }
   std::string by_context;
   int64_t lose_from = -1;  // where shorter contexts gain
-  for (const DraftUse& use : evidence.drafts().uses()) {
+  for (const DraftUse& use : evidence.drafts.uses()) {
     if (use.from_context == 0 || use.phase != StepPhase::decode) continue;
     const bool loses = use.lost_us() > 0.0;
     lose_from = !loses ? 0 : lose_from == 0 ? use.from_context : lose_from;
@@ -127,15 +125,15 @@ void drafts_that_lose(const Evidence& evidence, std::vector<Finding>& findings) 
        .gain = lost_us / wall_us,
        .gain_from = gain.from,
        .gain_to = gain.to,
-       .estimated = true,
        .advice = fmt::format(
            "set --speculative off{}, or lower --num-speculative-tokens; without --no-adaptive-speculation, "
            "minfer itself holds back drafts that lose",
-           lose_from > 0 ? fmt::format(" on a server for contexts of {} tokens and more", lose_from) : "")});
+           lose_from > 0 ? fmt::format(" on a server for contexts of {} tokens and more", lose_from) : ""),
+       .trials = multiples(evidence, "num-speculative-tokens", {0.5, 0.25}, {"--speculative off"})});
 }
 
 void overload(const Evidence& evidence, std::vector<Finding>& findings) {
-  const RequestEvidence& requests = evidence.requests();
+  const RequestEvidence& requests = evidence.requests;
   const double times = requests.outpaced(), to_first_us = requests.queue_us + requests.prefill_us;
   if (times <= 0.0 || requests.queue_us < kMostlyQueue * to_first_us) return;
   const LineFit& wait = requests.wait_by_arrival;
@@ -149,11 +147,12 @@ void overload(const Evidence& evidence, std::vector<Finding>& findings) {
            "{:.3g} requests a second came, {:.2f} times as many as were served: the time to the first token "
            "grew by {:.0f} ms with each second; its mean was {:.1f} s, {:.0f} % of it in the queue",
            rate, times, 1e3 * wait.each(), wait.mean_y(), 100.0 * share),
-       .stake_us = evidence.steps().waiting.us,
+       .stake_us = evidence.steps.waiting.us,
        .gain = share,
        .gain_from = share,
        .gain_to = std::max(share, 1.0 - alone_us / to_first_us),
        .of = GainOf::latency,
+       .estimated = false,
        .advice = fmt::format("send no more than {:.3g} requests a second to this server: add servers, use a "
                              "faster device or type of weights, or set --max-queue-size, which turns "
                              "requests away early (the gain is in the time to the first token)",
@@ -161,12 +160,12 @@ void overload(const Evidence& evidence, std::vector<Finding>& findings) {
 }
 
 void shrinking_batch(const Evidence& evidence, std::vector<Finding>& findings) {
-  const LastSteps& last = evidence.steps().last;
+  const LastSteps& last = evidence.steps.last;
   if (!last.shrinks()) return;
   constexpr double kAtOnce = 0.1;
-  if (evidence.requests().arriving_share() > kAtOnce) return;  // clients that stopped one by one
-  const double share = last.steps.us / evidence.steps().wall_us, now = last.mean_sequences();
-  const StepModel model(evidence, evidence.steps().of(StepPhase::decode).wall_by_tokens, StepPhase::decode);
+  if (evidence.requests.arriving_share() > kAtOnce) return;  // clients that stopped one by one
+  const double share = last.steps.us / evidence.steps.wall_us, now = last.mean_sequences();
+  const StepModel model(evidence, evidence.steps.of(StepPhase::decode).wall_by_tokens, StepPhase::decode);
   findings.push_back({.evidence = fmt::format(
                           "after the last prompt the batch shrank from {} sequences to a mean of {:.1f} in "
                           "{} steps ({:.0f} % of the time), and no request waited for the free places",
@@ -174,30 +173,9 @@ void shrinking_batch(const Evidence& evidence, std::vector<Finding>& findings) {
                       .stake_us = last.steps.us,
                       .gain = share * (1.0 - model.token_cost(now, last.most)),
                       .of = GainOf::throughput,
-                      .estimated = true,
                       .advice = "send requests with long answers first, or keep requests coming; no server "
                                 "option helps, since the load ended"});
 }
-
-constexpr std::array kBatchRules{
-    Rule{"overload", FindingGroup::requests,
-         "the time to the first token (request records), which grows steadily with the arrival",
-         "the queue's share of that time", overload},
-    Rule{"batch that shrinks", FindingGroup::requests,
-         "decode steps after the last prompt of requests that came at once, with at most three quarters of "
-         "their most sequences",
-         "their share of the time x (1 - cost of a token in the full batch / cost now)", shrinking_batch},
-    Rule{"drafts that lose", FindingGroup::requests,
-         "decoding with and without draft tokens, by phase and context; a model if too few steps had none",
-         "(time of steps with drafts - time of their tokens without) / wall time", drafts_that_lose},
-    Rule{"uneven batch", FindingGroup::requests,
-         "steps that decode one context of at least 4 times the others' mean",
-         "attention's time for its keys beyond another's / wall time", uneven_batch},
-    Rule{"unlike itself", FindingGroup::kernels,
-         "ops of the same work, by condition: prompts beside them, a preemption, a long context, a pause, "
-         "late in the recording",
-         "(their time - time of the same work elsewhere) / wall time", unlike_itself},
-};
 
 }  // namespace
 
@@ -206,7 +184,14 @@ double drafts_lost_us(const Evidence& evidence) {
 }
 
 std::span<const Rule> batch_rules() {
-  return kBatchRules;
+  static constexpr std::array kRules{
+      Rule{"overload", FindingGroup::requests, overload},
+      Rule{"batch that shrinks", FindingGroup::requests, shrinking_batch},
+      Rule{"drafts that lose", FindingGroup::requests, drafts_that_lose},
+      Rule{"uneven batch", FindingGroup::requests, uneven_batch},
+      Rule{"unlike itself", FindingGroup::kernels, unlike_itself},
+  };
+  return kRules;
 }
 
 }  // namespace minfer

@@ -88,11 +88,11 @@ double clocked_share(const Evidence& evidence) {
   for (const OpEvidence& op : evidence.ops()) {
     if (op.floor_us > 0.0 && !op.memory_bound()) us += op.us;
   }
-  return std::min(1.0, us / evidence.steps().wall_us);
+  return std::min(1.0, us / evidence.steps.wall_us);
 }
 
 void clocks_held_back(const Evidence& evidence, std::vector<Finding>& findings) {
-  const double ops = std::min(1.0, evidence.steps().ops_us() / evidence.steps().wall_us);
+  const double ops = std::min(1.0, evidence.steps.ops_us() / evidence.steps.wall_us);
   for (const Brake brake : {Brake::heat, Brake::hardware, Brake::power, Brake::setting}) {
     const HeldBack held = held_back(evidence, brake);
     const BrakeText& text = kBrakes[static_cast<size_t>(brake)];
@@ -105,11 +105,10 @@ void clocks_held_back(const Evidence& evidence, std::vector<Finding>& findings) 
         {.evidence = fmt::format(
              "{} holds back the GPU of rank {}: {}{}", text.cause, held.device, held.text(),
              is_power ? fmt::format("; {:.0f} W could be set", held.last.most_power_limit_w) : ""),
-         .stake_us = held.share * ops * evidence.steps().wall_us,
+         .stake_us = held.share * ops * evidence.steps.wall_us,
          .gain = 0.5 * (from + to),
          .gain_from = from,
          .gain_to = to,
-         .estimated = true,
          .advice = std::string(text.advice)});
   }
 }
@@ -170,7 +169,7 @@ Others others_of(const Evidence& evidence) {
 /// The extra time of ops because others use the memory all the time, so that no step shows the time without them. Estimated from how far
 /// products are from their usual speed, and, if measured, from the memory traffic of others. Appends to `text`.
 GainRange shared_memory_us(const Evidence& evidence, const Others& others, std::string& text) {
-  const StepEvidence& steps = evidence.steps();
+  const StepEvidence& steps = evidence.steps;
   const Products products = products_of(evidence);
   double waiting_us = 0.0, bytes = 0.0;
   for (const OpEvidence& op : evidence.ops()) {
@@ -200,7 +199,7 @@ GainRange shared_memory_us(const Evidence& evidence, const Others& others, std::
 
 void other_process(const Evidence& evidence, std::vector<Finding>& findings) {
   const int64_t before_bytes = evidence.header().memory.used_before_bytes;
-  const StepEvidence& steps = evidence.steps();
+  const StepEvidence& steps = evidence.steps;
   const Others others = others_of(evidence);
   if (others.processes == 0 && before_bytes < kOthersBytes) return;
   const double disturbed_us = evidence.disturbed_us();
@@ -227,22 +226,9 @@ void other_process(const Evidence& evidence, std::vector<Finding>& findings) {
                       .gain = std::max(counted, 0.5 * (shared.from + shared.to)),
                       .gain_from = std::max(likely.from, shared.from),
                       .gain_to = std::max(likely.to, shared.to),
-                      .estimated = true,
                       .advice = "run alone on the device (nvidia-smi names the others), or set "
                                 "--gpu-memory-utilization to what they leave"});
 }
-
-constexpr std::array kDeviceRules{
-    Rule{"clocks held back", FindingGroup::system,
-         "readings of a device whose clock heat, the hardware, a lowered power limit or a setting holds back",
-         "(1 - clock / highest clock) x the share of ops that the memory does not bound (for power: from 0), "
-         "to the share of all ops",
-         clocks_held_back},
-    Rule{"another process", FindingGroup::system,
-         "other processes in the readings, or memory of others in the header; idle time while the host "
-         "waited, decode ops beyond their best, products below what is usual, the memory's traffic",
-         "that time / wall time", other_process},
-};
 
 }  // namespace
 
@@ -292,7 +278,11 @@ std::string devices_text(const Evidence& evidence) {
 }
 
 std::span<const Rule> device_rules() {
-  return kDeviceRules;
+  static constexpr std::array kRules{
+      Rule{"clocks held back", FindingGroup::system, clocks_held_back},
+      Rule{"another process", FindingGroup::system, other_process},
+  };
+  return kRules;
 }
 
 }  // namespace minfer

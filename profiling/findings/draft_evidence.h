@@ -36,7 +36,7 @@ struct DraftUse {
 /// ratio that the roofline gives for fewer tokens, and a device does not wait for the host, which then launches ahead.
 class DraftEvidence {
  public:
-  explicit DraftEvidence(const Ceilings& ceilings) : ceilings_(ceilings) {}
+  explicit DraftEvidence(const Ceilings& ceilings = {}) : ceilings_(ceilings) {}
   void add(const StepSummary& step);
   /// Steps that only decode come first, then shorter contexts.
   std::vector<DraftUse> uses() const;

@@ -3,18 +3,10 @@
 #include <algorithm>
 #include <bit>
 #include <charconv>
-#include <cmath>
-#include <numeric>
 #include <utility>
 
 namespace minfer {
 namespace {
-
-template <class Sum>
-auto total(const StepEvidence& steps, Sum PhaseEvidence::*field) {
-  return std::accumulate(steps.by_phase.begin(), steps.by_phase.end(), Sum{},
-                         [&](Sum sum, const PhaseEvidence& phase) { return sum + phase.*field; });
-}
 
 /// A launch's use of multiprocessors (registers and shared memory), if all its blocks ran at once.
 double on_chip_bytes(const KernelLaunch& launch) {
@@ -38,29 +30,13 @@ int32_t main_launch(const OpSummary& op, const std::vector<KernelLaunch>& launch
 
 }  // namespace
 
-int64_t StepEvidence::steps() const {
-  return total(*this, &PhaseEvidence::steps);
-}
-double StepEvidence::ops_us() const {
-  return total(*this, &PhaseEvidence::ops_us);
-}
-double StepEvidence::exposed_us() const {
-  return total(*this, &PhaseEvidence::exposed_us);
-}
-int64_t StepEvidence::prefill_tokens() const {
-  return total(*this, &PhaseEvidence::prefill_tokens);
-}
-int64_t StepEvidence::decode_tokens() const {
-  return total(*this, &PhaseEvidence::decode_tokens);
-}
-
-Evidence::Evidence(const ProfileHeader& header)
-    : header_(header),
-      max_num_seqs_(option("max_num_seqs")),
-      max_num_batched_tokens_(option("max_num_batched_tokens")),
-      cuts_prompts_(flag("enable_chunked_prefill", true)),
-      same_work_(header_.ceilings),
-      drafts_(header_.ceilings) {
+void Evidence::header(ProfileHeader header) {
+  header_ = std::move(header);
+  max_num_seqs_ = option("max_num_seqs");
+  max_num_batched_tokens_ = option("max_num_batched_tokens");
+  cuts_prompts_ = flag("enable_chunked_prefill", true);
+  same_work = SameWork(header_.ceilings);
+  drafts = DraftEvidence(header_.ceilings);
   rank_sum_.set_header(header_);
   std::unordered_map<std::string, int64_t> layers;
   for (const OpInfo& op : header_.ops) {
@@ -78,57 +54,54 @@ Evidence::Evidence(const ProfileHeader& header)
   }
 }
 
-int64_t Evidence::option(std::string_view name, int64_t otherwise) const {
-  const auto found = std::ranges::find(header_.options, name, &std::pair<std::string, std::string>::first);
-  if (found == header_.options.end()) return otherwise;
-  // No option that rules look at is larger, and twice it, or it by the threads, still fits.
-  constexpr int64_t kMost = int64_t{1} << 31;
-  int64_t number = 0;
-  const char* const end = found->second.data() + found->second.size();
-  const bool is_number = std::from_chars(found->second.data(), end, number).ptr == end;
-  return is_number ? std::clamp(number, -kMost, kMost) : otherwise;
-}
-
-bool Evidence::flag(std::string_view name, bool otherwise) const {
-  const auto found = std::ranges::find(header_.options, name, &std::pair<std::string, std::string>::first);
-  return found == header_.options.end() ? otherwise : found->second == "true";
-}
-
 std::string_view Evidence::text(std::string_view name) const {
   const auto found = std::ranges::find(header_.options, name, &std::pair<std::string, std::string>::first);
   return found == header_.options.end() ? std::string_view() : found->second;
 }
 
+int64_t Evidence::option(std::string_view name, int64_t otherwise) const {
+  const std::string_view value = text(name);
+  // No option that rules look at is larger, and twice it, or it by the threads, still fits.
+  constexpr int64_t kMost = int64_t{1} << 31;
+  int64_t number = 0;
+  const char* const end = value.data() + value.size();
+  const bool is_number = !value.empty() && std::from_chars(value.data(), end, number).ptr == end;
+  return is_number ? std::clamp(number, -kMost, kMost) : otherwise;
+}
+
+bool Evidence::flag(std::string_view name, bool otherwise) const {
+  const std::string_view value = text(name);
+  return value.empty() ? otherwise : value == "true";
+}
+
 void Evidence::add(const StepSummary& step) {
-  on_device_ = on_device_ || step.on_device;
+  on_device = on_device || step.on_device;
   const bool is_after_pause = add_gap(step);
-  PhaseEvidence& phase = steps_.by_phase[static_cast<size_t>(step.phase())];
+  PhaseEvidence& phase = steps.by_phase[static_cast<size_t>(step.phase())];
   ++phase.steps;
   phase.wall_us += step.wall_us;
   phase.ops_us += step.gpu_us;
   phase.exposed_us += step.exposed_us();
-  steps_.kept_waiting_us += step.gpu_idle_us - step.exposed_us();
+  steps.kept_waiting_us += step.gpu_idle_us - step.exposed_us();
   phase.prefill_tokens += step.batch.shape.prefill_tokens;
   phase.decode_tokens += step.batch.shape.decode_tokens;
   phase.decode_sequences += step.batch.shape.decode_sequences;
   phase.wall_by_tokens.add(step.batch.shape.tokens(), step.wall_us);
-  steps_.wall_us += step.wall_us;
+  steps.wall_us += step.wall_us;
   for (size_t span = 0; span < kHostSpans; ++span)
-    steps_.host_us[span] += step.host_us[span];
-  steps_.prefill_us += step.prefill.us;
-  steps_.wall_by_tokens.add(step.batch.shape.tokens(), step.wall_us);
-  steps_.idle_host_us += step.idle_host_us;
-  steps_.late_ops += step.late_ops;
-  steps_.preempted += step.batch.preempted;
-  steps_.constrained_rows += step.batch.constrained_rows;
-  steps_.prefix_hit_tokens += step.batch.prefix_hit_tokens;
-  steps_.dropped = step.dropped;
+    steps.host_us[span] += step.host_us[span];
+  steps.prefill_us += step.prefill.us;
+  steps.wall_by_tokens.add(step.batch.shape.tokens(), step.wall_us);
+  steps.idle_host_us += step.idle_host_us;
+  steps.late_ops += step.late_ops;
+  steps.preempted += step.batch.preempted;
+  steps.constrained_rows += step.batch.constrained_rows;
   add_load(step);
-  drafts_.add(step);
+  drafts.add(step);
   add_uneven(step, add_ops(step));
   const uint32_t conditions = conditions_of(step, is_after_pause);
-  if (!add_kind(step)) same_work_.add(step, conditions);  // the first of a kind: see cold start
-  add_slice(step);
+  if (!add_kind(step)) same_work.add(step, conditions);  // the first of a kind: see cold start
+  add_alike(step);
 }
 
 /// Adds the time between steps. If a request decodes or waits, there was work during the gap. Returns true for a pause without work.
@@ -137,10 +110,10 @@ bool Evidence::add_gap(const StepSummary& step) {
   const double gap_us = static_cast<double>(step.start_ns - last_end_ns_) * 1e-3;
   if (last_step_ >= 0 && step.step == last_step_ + 1 && gap_us > 0.0) {
     if (step.batch.shape.decode_sequences > 0 || last_waiting_ > 0) {
-      steps_.bubble.add(gap_us);
-      steps_.wall_us += gap_us;
+      steps.bubble.add(gap_us);
+      steps.wall_us += gap_us;
     } else {
-      steps_.idle_us += gap_us;
+      steps.idle_us += gap_us;
       is_pause = gap_us >= kPauseUs;
     }
   }
@@ -176,7 +149,7 @@ double Evidence::add_ops(const StepSummary& step) {
     if (op.bound == Bound::memory) sum.memory_us += op.us;
     sum.bytes += static_cast<double>(op.bytes);
     sum.flops += static_cast<double>(op.flops);
-    if (const int32_t launch = main_launch(op, launches_); launch >= 0) sum.launches[launch] += op.us;
+    if (const int32_t launch = main_launch(op, launches); launch >= 0) sum.launches[launch] += op.us;
     if (sum.kind == OpKind::attention && op.phase == StepPhase::decode) attention_us += op.us;
   }
   return attention_us;
@@ -187,8 +160,8 @@ bool Evidence::add_kind(const StepSummary& step) {
   const auto prompt = static_cast<uint32_t>(step.batch.shape.prefill_tokens);
   const uint64_t key = uint64_t(step.phase()) << 40 | uint64_t(std::bit_width(prompt)) << 32 |
                        static_cast<uint32_t>(step.batch.graph_batch);
-  if (kinds_.size() >= kMostKinds && !kinds_.contains(key)) return false;
-  const auto [kind, is_new] = kinds_.try_emplace(key);
+  if (kinds.size() >= kMostKinds && !kinds.contains(key)) return false;
+  const auto [kind, is_new] = kinds.try_emplace(key);
   if (is_new) {
     kind->second.first_us = step.wall_us;
   } else {
@@ -197,57 +170,43 @@ bool Evidence::add_kind(const StepSummary& step) {
   return is_new;
 }
 
-/// Slices of equally many decode steps; when there are too many, every two become one.
-void Evidence::add_slice(const StepSummary& step) {
+void Evidence::add_alike(const StepSummary& step) {
   if (step.phase() != StepPhase::decode) return;
-  Slice sum{.us = step.gpu_us,
-            .floor_us = 0.0,
-            .sequences = static_cast<double>(step.batch.shape.decode_sequences)};
+  double floor_us = 0.0;
   for (const OpSummary& op : step.ops)
-    sum.floor_us += op.floor_us;
-  if (sum.floor_us <= 0.0) return;
-  sum.least = sum.us / sum.floor_us;
-  if (const int64_t sequences = step.batch.shape.decode_sequences;
-      alike_.size() < kMostKinds || alike_.contains(sequences)) {
-    const auto [alike, is_new] = alike_.try_emplace(sequences, sum);
-    if (!is_new) alike->second.add(sum);
-  }
-  if (!slices_.empty() && slices_.back().steps < steps_of_slice_) return slices_.back().add(sum);
-  if (slices_.size() == kSlices) {
-    for (size_t i = 0; i < kSlices / 2; ++i) {
-      slices_[i] = slices_[2 * i];
-      slices_[i].add(slices_[2 * i + 1]);
-    }
-    slices_.resize(kSlices / 2);
-    steps_of_slice_ *= 2.0;
-  }
-  slices_.push_back(sum);
+    floor_us += op.floor_us;
+  const int64_t sequences = step.batch.shape.decode_sequences;
+  if (floor_us <= 0.0 || (alike_.size() >= kMostKinds && !alike_.contains(sequences))) return;
+  AlikeSteps& sum = alike_[sequences];
+  const double ratio = step.gpu_us / floor_us;
+  sum.least = sum.steps > 0.0 ? std::min(sum.least, ratio) : ratio;
+  sum.us += step.gpu_us;
+  sum.floor_us += floor_us;
+  sum.steps += 1.0;
 }
 
-void Evidence::add(const EndedRequest& request) {
-  ++requests_.requests;
-  const auto us = [](int64_t ns) { return static_cast<double>(ns) * 1e-3; };
-  requests_.queue_us += us(request.queue_ns());
-  requests_.prefill_us += us(request.prefill_ns());
-  requests_.decode_us += us(request.decode_ns());
-  requests_.prompt_tokens += request.prompt_tokens;
-  requests_.cached_tokens += request.cached_tokens;
-  requests_.recomputed_tokens += request.recomputed_tokens;
-  requests_.output_tokens += request.output_tokens;
-  requests_.preempted_requests += request.preemptions > 0;
-  requests_.stream_interval += request.stream_interval;
+void Evidence::request(EndedRequest request) {
+  ++requests.requests;
+  requests.queue_us += us_of(request.queue_ns());
+  requests.prefill_us += us_of(request.prefill_ns());
+  requests.decode_us += us_of(request.decode_ns());
+  requests.prompt_tokens += request.prompt_tokens;
+  requests.cached_tokens += request.cached_tokens;
+  requests.recomputed_tokens += request.recomputed_tokens;
+  requests.preempted_requests += request.preemptions > 0;
+  requests.stream_interval += request.stream_interval;
   if (request.client_wait_ns >= 0) {
     const int64_t after_ns = std::max<int64_t>(0, request.client_wait_after_ns);
-    requests_.client_wait_us += us(request.client_wait_ns) + us(after_ns);
-    requests_.waited_for_us += us(request.end_ns - request.arrival_ns) + us(after_ns);
+    requests.client_wait_us += us_of(request.client_wait_ns) + us_of(after_ns);
+    requests.waited_for_us += us_of(request.end_ns - request.arrival_ns) + us_of(after_ns);
   }
-  requests_.first_arrival_ns =
-      requests_.requests == 1 ? request.arrival_ns : std::min(requests_.first_arrival_ns, request.arrival_ns);
-  if (requests_.requests == 1) first_ended_arrival_ns_ = request.arrival_ns;
-  requests_.wait_by_arrival.add(1e-6 * us(request.arrival_ns - first_ended_arrival_ns_),
-                                1e-6 * us(request.queue_ns() + request.prefill_ns()));
-  requests_.last_arrival_ns = std::max(requests_.last_arrival_ns, request.arrival_ns);
-  requests_.last_end_ns = std::max(requests_.last_end_ns, request.end_ns);
+  requests.first_arrival_ns =
+      requests.requests == 1 ? request.arrival_ns : std::min(requests.first_arrival_ns, request.arrival_ns);
+  if (requests.requests == 1) first_ended_arrival_ns_ = request.arrival_ns;
+  requests.wait_by_arrival.add(1e-6 * us_of(request.arrival_ns - first_ended_arrival_ns_),
+                               1e-6 * us_of(request.queue_ns() + request.prefill_ns()));
+  requests.last_arrival_ns = std::max(requests.last_arrival_ns, request.arrival_ns);
+  requests.last_end_ns = std::max(requests.last_end_ns, request.end_ns);
   add_prefixes(request);
 }
 
@@ -280,35 +239,37 @@ void Evidence::add_prefixes(const EndedRequest& request) {
   // The last token of a prompt is computed in any case.
   const int64_t missed = std::min<int64_t>(shared, request.prompt_tokens - 1) - request.cached_tokens;
   if (missed < static_cast<int64_t>(EndedRequest::kShortestPrefix) / 2) return;
-  requests_.missed_tokens += missed;
-  ++requests_.missed_requests;
+  requests.missed_tokens += missed;
+  ++requests.missed_requests;
 }
 
-void Evidence::add(const StepKernels& step) {
-  ++range_.steps;
-  range_.kernels_us += step.busy_us + step.idle_us;
+void Evidence::traced_step(const StepKernels& step) {
+  if (step.rank != 0) return;
+  ++traced.steps;
+  traced.kernels_us += step.busy_us + step.idle_us;
 }
 
-void Evidence::add(const KernelLine& kernel) {
-  range_.lines_us += kernel.own_us + kernel.gap_us;
-  if (last_was_copy_ && kernel.gap_cause == GapCause::host) range_.behind_us += kernel.gap_us;
+void Evidence::kernel(KernelLine kernel) {
+  if (kernel.rank != 0) return;
+  traced.lines_us += kernel.own_us + kernel.gap_us;
+  if (last_was_copy_ && kernel.gap_cause == GapCause::host) traced.behind_us += kernel.gap_us;
   last_was_copy_ = kernel.kind == ActivityKind::memcpy;
   if (!last_was_copy_) return;
-  ++range_.copies;
-  range_.copy_us += kernel.own_us;
+  ++traced.copies;
+  traced.copy_us += kernel.own_us;
 }
 
-void Evidence::add(const CounterWindow& window) {
-  if (window.rank != 0) return;  // the rules look at the first rank's ops
+void Evidence::counters(CounterWindow window) {
+  if (window.rank != 0) return;
   for (const CounterWork& work : window.work) {
     for (const CounterOp& op : work.ops) {
       if (!op.measured.has(Counter::dram_read_bytes)) continue;
-      const auto steps = static_cast<double>(work.steps);
-      CountedReads& sum = reads_[op.op];
-      sum.measured_bytes += steps * op.measured[Counter::dram_read_bytes];
-      sum.counted_bytes += steps * op.counted_read_bytes;
-      sum.us += steps * op.us;
-      if (op.measured.has(Counter::l2_hit)) sum.l2_hit += steps * op.us * op.measured[Counter::l2_hit];
+      const auto times = static_cast<double>(work.steps);
+      CountedReads& sum = reads[op.op];
+      sum.measured_bytes += times * op.measured[Counter::dram_read_bytes];
+      sum.counted_bytes += times * op.counted_read_bytes;
+      sum.us += times * op.us;
+      if (op.measured.has(Counter::l2_hit)) sum.l2_hit += times * op.us * op.measured[Counter::l2_hit];
     }
   }
 }
@@ -316,8 +277,8 @@ void Evidence::add(const CounterWindow& window) {
 double Evidence::disturbed_us() const {
   constexpr double kEnoughSteps = 12.0;
   double us = 0.0;
-  for (const auto& [sequences, steps] : alike_) {
-    if (steps.steps >= kEnoughSteps) us += steps.us - steps.least * steps.floor_us;
+  for (const auto& [sequences, sum] : alike_) {
+    if (sum.steps >= kEnoughSteps) us += sum.us - sum.least * sum.floor_us;
   }
   return us;
 }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -11,21 +10,14 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/device_sample.h"
-#include "kernels/launches.h"
-#include "profiling/counters/counter_window.h"
 #include "profiling/findings/draft_evidence.h"
-#include "profiling/findings/kept_trial.h"
 #include "profiling/findings/line_fit.h"
 #include "profiling/findings/same_work.h"
 #include "profiling/findings/sample_evidence.h"
-#include "profiling/host/host_sample.h"
-#include "profiling/json/profile_header.h"
-#include "profiling/record/ended_request.h"
+#include "profiling/json/json_reader.h"
 #include "profiling/report/aggregate.h"
 #include "profiling/report/rank_report.h"
 #include "profiling/report/summary.h"
-#include "profiling/trace/range_analysis.h"
 
 namespace minfer {
 
@@ -93,20 +85,17 @@ struct StepEvidence {
   double idle_host_us = 0.0;     ///< inside steps, before ops that the host launched late
   double kept_waiting_us = 0.0;  ///< no op ran although the host waited for the next op
   int64_t late_ops = 0;
-  StepCount waiting;     ///< requests were queued
-  StepCount slots_full;  ///< part of `waiting`: as many sequences ran as may run
-  StepCount
-      memory_full;  ///< part of `waiting`: slots and tokens were left, so the scarce resource was KV blocks
+  StepCount waiting;      ///< requests were queued
+  StepCount slots_full;   ///< part of `waiting`: as many sequences ran as may run
+  StepCount memory_full;  ///< part of `waiting`: slots and tokens were left, so KV blocks were scarce
   double memory_full_decode_us = 0.0;  ///< part of that time, without the ops of prompts
   int32_t memory_full_wanted = 0;      ///< most sequences and waiting requests in one of those steps
   StepCount decode_fills_budget;       ///< part of `waiting`: decoding took most of the token budget
-  StepCount
-      cut_prefill;  ///< prompts filled the token budget, so that some of them had to go on in a later step
+  StepCount cut_prefill;   ///< prompts filled the token budget, so that some went on in a later step
   int64_t cut_tokens = 0;  ///< prompt tokens in those
   StepCount few;           ///< decode steps of at most kFewSequences, without drafts or waiting requests
   int64_t few_sequences = 0;
-  double blocked_sequence_us = 0.0;  ///< decoding sequences x time in mixed steps
-  int64_t blocked_tokens = 0;        ///< tokens that came in mixed steps
+  int64_t blocked_tokens = 0;  ///< tokens that came in mixed steps
   double longest_mixed_us = 0.0;
   PredictionErrors mixed_errors;  ///< of mixed steps with a chosen prefill budget
   int64_t preempted = 0;
@@ -115,7 +104,6 @@ struct StepEvidence {
   LastSteps last;
   double drafted_late_us = 0.0;     ///< part of idle_host_us: steps with draft tokens
   double drafted_exposed_us = 0.0;  ///< part of exposed_us(), likewise
-  int64_t prefix_hit_tokens = 0;
   int64_t padded_tokens = 0;
   int64_t graph_tokens = 0;
   StepCount graph;  ///< decode steps without draft tokens that replayed a graph
@@ -123,20 +111,28 @@ struct StepEvidence {
   int64_t eager_launches = 0;
   StepCount eager_looked_at;             ///< part of `eager`: steps with the ends of all ops
   double eager_looked_at_idle_us = 0.0;  ///< time in them in which no op ran
-  uint64_t dropped = 0;
 
   const PhaseEvidence& of(StepPhase phase) const { return by_phase[static_cast<size_t>(phase)]; }
-  int64_t steps() const;
-  double ops_us() const;
-  double exposed_us() const;
-  int64_t prefill_tokens() const;
-  int64_t decode_tokens() const;
+  int64_t steps() const { return total(&PhaseEvidence::steps); }
+  double ops_us() const { return total(&PhaseEvidence::ops_us); }
+  double exposed_us() const { return total(&PhaseEvidence::exposed_us); }
+  int64_t prefill_tokens() const { return total(&PhaseEvidence::prefill_tokens); }
+  int64_t decode_tokens() const { return total(&PhaseEvidence::decode_tokens); }
+
+ private:
+  template <class Sum>
+  Sum total(Sum PhaseEvidence::*field) const {
+    Sum sum{};
+    for (const PhaseEvidence& phase : by_phase)
+      sum += phase.*field;
+    return sum;
+  }
 };
 
 struct RequestEvidence {
   int64_t requests = 0;
   double queue_us = 0.0, prefill_us = 0.0, decode_us = 0.0;
-  int64_t prompt_tokens = 0, cached_tokens = 0, recomputed_tokens = 0, output_tokens = 0;
+  int64_t prompt_tokens = 0, cached_tokens = 0, recomputed_tokens = 0;
   int64_t preempted_requests = 0;
   int64_t stream_interval = 0;  ///< summed over requests
   /// Prompt tokens that match the begin of an earlier prompt and were not taken from the cache. The first token of that prompt had come
@@ -203,30 +199,26 @@ struct CountedReads {
   double us = 0.0;
 };
 
-/// Everything that findings rest on, summed as the lines of a profile come. Memory does not grow with the number of steps. A launch
-/// comes before the steps that name it.
-class Evidence {
+/// Everything that findings rest on, summed as the lines of a profile come. Memory does not grow with the number of steps.
+class Evidence final : public ProfileVisitor {
  public:
-  /// Decode steps with at most this number of sequences read all weights for very little work.
-  static constexpr int32_t kFewSequences = 4;
-
-  explicit Evidence(const ProfileHeader& header);
-
-  void add(const KernelLaunch& launch) { launches_.push_back(launch); }
+  void header(ProfileHeader header) override;
+  void launch(KernelLaunch launch) override { launches.push_back(std::move(launch)); }
+  void step(StepSummary& step) override { add(step); }
   void add(const StepSummary& step);
-  void add(const EndedRequest& request);
-  void add(const StepKernels& step);
-  void add(const KernelLine& kernel);
-  void add(const CounterWindow& window);
-  void add(const RankStep& step) { rank_sum_.add(step); }
-  void add(const HostSample& sample) { host_.add(sample); }
-  void add(const DeviceSample& sample) {
+  /// With several ranks, only the first rank's kernels and counters count, as for its ops.
+  void traced_step(const StepKernels& step) override;
+  void kernel(KernelLine kernel) override;
+  void counters(CounterWindow window) override;
+  void request(EndedRequest request) override;
+  void rank_step(const RankStep& step) override { rank_sum_.add(step); }
+  void host(const HostSample& sample) override { host_.add(sample); }
+  void device(const DeviceSample& sample) override {
     if ((sample.clock_reasons & clock_reason::idle) == 0) devices_[sample.device].add(sample);
   }
-
-  void add(KeptTrial trial) {
-    std::erase_if(trials_, [&](const KeptTrial& older) { return older.is_of_same(trial); });
-    trials_.push_back(std::move(trial));
+  void trial(KeptTrial trial) override {
+    std::erase_if(trials, [&](const KeptTrial& older) { return older.is_of_same(trial); });
+    trials.push_back(std::move(trial));
   }
 
   const ProfileHeader& header() const { return header_; }
@@ -234,43 +226,35 @@ class Evidence {
   int64_t option(std::string_view name, int64_t otherwise = 0) const;
   bool flag(std::string_view name, bool otherwise) const;
   std::string_view text(std::string_view name) const;  ///< empty: no such option
-  bool on_device() const { return on_device_; }
-  const std::vector<KernelLaunch>& launches() const { return launches_; }
-  const StepEvidence& steps() const { return steps_; }
-  const RequestEvidence& requests() const { return requests_; }
-  std::vector<OpEvidence> ops() const;  ///< most time first
+  std::vector<OpEvidence> ops() const;                 ///< most time first
   /// The report on ranks; it is empty with one rank.
   RankReport ranks() const { return rank_sum_.result(); }
   /// The host's samples during the steps, as one. A sample without threads says nothing about threads.
   HostSample host() const;
   /// The samples of the devices while they worked during the steps, by rank, in the order of time.
   std::map<int32_t, std::vector<DeviceSample>> devices() const;
-  const RangeEvidence& range() const { return range_; }
-  const std::map<std::string, CountedReads>& reads() const { return reads_; }  ///< by op
-  const std::unordered_map<uint64_t, KindTimes>& kinds() const { return kinds_; }
-  const SameWork& same_work() const { return same_work_; }
-  const DraftEvidence& drafts() const { return drafts_; }
-  const std::vector<KeptTrial>& trials() const { return trials_; }  ///< the newest of each kind
   /// The extra time of decode steps' ops, compared with the fastest step of as many sequences (as a ratio to the roofline).
   double disturbed_us() const;
 
- private:
-  struct Slice {
-    double us = 0.0;
-    double floor_us = 0.0;
-    double sequences = 0.0;  ///< summed over the steps
-    double steps = 1.0;
-    double least = 0.0;  ///< of a step: its time over the roofline's time
+  // Set by the functions above; everyone else reads them.
+  bool on_device = false;
+  std::vector<KernelLaunch> launches;
+  StepEvidence steps;
+  RequestEvidence requests;
+  RangeEvidence traced;
+  std::map<std::string, CountedReads> reads;  ///< by op
+  std::unordered_map<uint64_t, KindTimes> kinds;
+  SameWork same_work;
+  DraftEvidence drafts;
+  std::vector<KeptTrial> trials;  ///< the newest of each kind
 
-    void add(const Slice& next) {
-      us += next.us;
-      floor_us += next.floor_us;
-      sequences += next.sequences;
-      steps += next.steps;
-      least = std::min(least, next.least);
-    }
+ private:
+  /// Decode steps of as many sequences.
+  struct AlikeSteps {
+    double us = 0.0, floor_us = 0.0, steps = 0.0;
+    double least = 0.0;  ///< of a step: its time over the roofline's time
   };
-  static constexpr size_t kSlices = 96, kMostPrefixes = 1u << 17, kMostKinds = 1024;
+  static constexpr size_t kMostPrefixes = 1u << 17, kMostKinds = 1024;
 
   bool add_gap(const StepSummary& step);
   uint32_t conditions_of(const StepSummary& step, bool is_after_pause);
@@ -280,31 +264,19 @@ class Evidence {
   double add_ops(const StepSummary& step);
   void add_eager(const StepSummary& step);
   bool add_kind(const StepSummary& step);
-  void add_slice(const StepSummary& step);
+  void add_alike(const StepSummary& step);
   void add_prefixes(const EndedRequest& request);
 
   ProfileHeader header_;
-  int64_t max_num_seqs_, max_num_batched_tokens_;
-  bool cuts_prompts_;
+  int64_t max_num_seqs_ = 0, max_num_batched_tokens_ = 0;
+  bool cuts_prompts_ = true;
   std::unordered_map<std::string, OpEvidence> known_ops_;  ///< without times
-  std::vector<KernelLaunch> launches_;
-  bool on_device_ = false;
-  StepEvidence steps_;
-  RequestEvidence requests_;
   std::map<std::pair<std::string, StepPhase>, OpEvidence> ops_;
   std::vector<OpEvidence*> by_place_;  ///< the last step's ops; mostly also the next step's
-  SameWork same_work_;
-  DraftEvidence drafts_;
-  std::vector<KeptTrial> trials_;
   RankReportSum rank_sum_;
   SampleEvidence<HostSample> host_;
   std::map<int32_t, SampleEvidence<DeviceSample>> devices_;
-  RangeEvidence range_;
-  std::map<std::string, CountedReads> reads_;
-  std::unordered_map<uint64_t, KindTimes> kinds_;
-  std::vector<Slice> slices_;
-  double steps_of_slice_ = 1.0;
-  std::map<int64_t, Slice> alike_;                  ///< decode steps by their sequences
+  std::map<int64_t, AlikeSteps> alike_;             ///< by sequences
   std::unordered_map<uint64_t, int64_t> prefixes_;  ///< when a prompt with the prefix gave its first token
   int64_t last_step_ = -1, first_start_ns_ = 0, last_end_ns_ = 0, first_ended_arrival_ns_ = 0;
   int32_t last_waiting_ = 0;

@@ -9,6 +9,7 @@ namespace {
 
 constexpr double kNearlyFull = 0.9;    // of the KV cache's blocks
 constexpr double kMostOfBudget = 0.8;  // of a step's tokens
+constexpr int32_t kFewSequences = 4;   // decode steps of no more read all weights for very little work
 
 }  // namespace
 
@@ -34,7 +35,7 @@ void Evidence::add_uneven(const StepSummary& step, double attention_us) {
   if (!is_uneven(shape)) return;
   const double longest = shape.longest_context, all = static_cast<double>(shape.decode_context);
   const double others = (all - longest) / (shape.decode_sequences - 1);
-  UnevenSteps& uneven = steps_.uneven;
+  UnevenSteps& uneven = steps.uneven;
   uneven.steps.add(step.wall_us);
   uneven.sequences += shape.decode_sequences;
   uneven.longest += longest;
@@ -51,56 +52,55 @@ void Evidence::add_load(const StepSummary& step) {
   const bool fills_budget =
       fills_target || (max_num_batched_tokens_ > 0 && shape.tokens() >= max_num_batched_tokens_);
   if (batch.waiting > 0) {
-    steps_.waiting.add(step.wall_us);
+    steps.waiting.add(step.wall_us);
     const int32_t sequences = shape.decode_sequences + shape.prefill_sequences;
     if (max_num_seqs_ > 0 && sequences >= max_num_seqs_) {
-      steps_.slots_full.add(step.wall_us);
+      steps.slots_full.add(step.wall_us);
     } else if (!fills_budget &&
                (cuts_prompts_ || batch.kv_blocks_used >= kNearlyFull * batch.kv_blocks_total)) {
-      steps_.memory_full.add(step.wall_us);  // nothing else keeps a request from being admitted
-      steps_.memory_full_decode_us += std::max(0.0, step.wall_us - step.prefill.us);
-      steps_.memory_full_wanted = std::max(steps_.memory_full_wanted, sequences + batch.waiting);
+      steps.memory_full.add(step.wall_us);  // nothing else keeps a request from being admitted
+      steps.memory_full_decode_us += std::max(0.0, step.wall_us - step.prefill.us);
+      steps.memory_full_wanted = std::max(steps.memory_full_wanted, sequences + batch.waiting);
     } else if (shape.decode_tokens >= kMostOfBudget * static_cast<double>(max_num_batched_tokens_)) {
-      steps_.decode_fills_budget.add(step.wall_us);
+      steps.decode_fills_budget.add(step.wall_us);
     }
   }
   if (fills_budget && shape.prefill_tokens > 0) {
-    steps_.cut_prefill.add(step.wall_us);
-    steps_.cut_tokens += shape.prefill_tokens;
+    steps.cut_prefill.add(step.wall_us);
+    steps.cut_tokens += shape.prefill_tokens;
   }
   if (batch.drafts > 0) {
-    steps_.drafted_late_us += step.idle_host_us;
-    steps_.drafted_exposed_us += step.exposed_us();
+    steps.drafted_late_us += step.idle_host_us;
+    steps.drafted_exposed_us += step.exposed_us();
   }
-  if (shape.prefill_tokens > 0 || batch.waiting > 0) steps_.last = {};
+  if (shape.prefill_tokens > 0 || batch.waiting > 0) steps.last = {};
   if (step.phase() == StepPhase::decode && batch.waiting == 0) {
-    steps_.last.steps.add(step.wall_us);
-    steps_.last.sequences += shape.decode_sequences;
-    steps_.last.most = std::max(steps_.last.most, shape.decode_sequences);
+    steps.last.steps.add(step.wall_us);
+    steps.last.sequences += shape.decode_sequences;
+    steps.last.most = std::max(steps.last.most, shape.decode_sequences);
     if (shape.decode_sequences <= kFewSequences && batch.drafts == 0) {
-      steps_.few.add(step.wall_us);
-      steps_.few_sequences += shape.decode_sequences;
+      steps.few.add(step.wall_us);
+      steps.few_sequences += shape.decode_sequences;
     }
   }
   if (step.phase() == StepPhase::mixed) {
-    steps_.blocked_sequence_us += shape.decode_sequences * step.wall_us;
-    steps_.blocked_tokens += shape.decode_tokens;
-    steps_.longest_mixed_us = std::max(steps_.longest_mixed_us, step.wall_us);
-    if (batch.prefill_budget > 0) steps_.mixed_errors.add(step);
+    steps.blocked_tokens += shape.decode_tokens;
+    steps.longest_mixed_us = std::max(steps.longest_mixed_us, step.wall_us);
+    if (batch.prefill_budget > 0) steps.mixed_errors.add(step);
   }
   if (!step.on_device || step.phase() != StepPhase::decode || batch.drafts > 0) return;
-  (batch.graph_batch > 0 ? steps_.graph : steps_.eager).add(step.wall_us);
+  (batch.graph_batch > 0 ? steps.graph : steps.eager).add(step.wall_us);
   if (batch.graph_batch == 0) return add_eager(step);
-  steps_.padded_tokens += batch.padded_tokens;
-  steps_.graph_tokens += shape.decode_tokens;
+  steps.padded_tokens += batch.padded_tokens;
+  steps.graph_tokens += shape.decode_tokens;
 }
 
 void Evidence::add_eager(const StepSummary& step) {
   for (const OpSummary& op : step.ops)
-    steps_.eager_launches += op.calls * std::ssize(op.launches);
+    steps.eager_launches += op.calls * std::ssize(op.launches);
   if (step.idle_source != IdleSource::end_stamps) return;
-  steps_.eager_looked_at.add(step.wall_us);
-  steps_.eager_looked_at_idle_us += step.gpu_idle_us;
+  steps.eager_looked_at.add(step.wall_us);
+  steps.eager_looked_at_idle_us += step.gpu_idle_us;
 }
 
 }  // namespace minfer

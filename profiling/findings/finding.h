@@ -36,10 +36,10 @@ struct Finding {
   double gain_from = -1.0;    ///< the likely range's low end; -1 in a rule: find_all() sets both
   double gain_to = -1.0;      ///< and its high end
   GainOf of = GainOf::wall_time;
-  bool estimated = false;  ///< the gain also rests on a model (roofline, a line through steps)
+  bool estimated = true;   ///< the gain also rests on a model (roofline, a line through steps)
   bool has_option = true;  ///< false: no option mends it; it is a property of the build
   std::string advice = {};
-  std::vector<std::string> trials = {};  ///< options that may mend it, each to be tried alone: trials_of()
+  std::vector<std::string> trials = {};  ///< options that may mend it, each to be tried alone
   std::vector<KeptTrial> measured = {};  ///< the profile's measurements of these options for this rule
 
   /// The order of findings. Waiting that only moves elsewhere counts half, and at most as its share of the wall time, since the work

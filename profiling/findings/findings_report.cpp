@@ -14,16 +14,13 @@
 namespace minfer {
 namespace {
 
-constexpr size_t kColumns = 80;
-
 std::string introduction(const Diagnosis& diagnosis) {
-  return fmt::format("{} step{}, {} ended request{}, {} ms with work{}{}", diagnosis.steps,
-                     diagnosis.steps == 1 ? "" : "s", diagnosis.requests, diagnosis.requests == 1 ? "" : "s",
-                     three_digits(diagnosis.wall_us * 1e-3),
-                     diagnosis.idle_us > 0.01 * diagnosis.wall_us
-                         ? fmt::format(", {} ms without", three_digits(diagnosis.idle_us * 1e-3))
-                         : "",
-                     diagnosis.devices);
+  return fmt::format(
+      "{} step{}, {} ended request{}, {} ms with work{}{}", diagnosis.steps, diagnosis.steps == 1 ? "" : "s",
+      diagnosis.requests, diagnosis.requests == 1 ? "" : "s", ms(diagnosis.wall_us),
+      diagnosis.idle_us > 0.01 * diagnosis.wall_us ? fmt::format(", {} ms without", ms(diagnosis.idle_us))
+                                                   : "",
+      diagnosis.devices);
 }
 
 /// "12 to 25 %", "12 %" where both are alike.
@@ -44,15 +41,11 @@ std::string verdict(const Diagnosis& diagnosis) {
          diagnosis.limit.text;
 }
 
-bool is_small(const Finding& finding) {
-  return finding.weight() <= kHealthyGain;
-}
-
 /// The findings that a reader sees: up to the last that is worth more than 5 %, or whose advice helped. All are sorted by their weight.
 std::span<const Finding> shown(const Diagnosis& diagnosis, bool all) {
   const auto& findings = diagnosis.findings;
   const auto is_left_out = [](const Finding& finding) {
-    return is_small(finding) &&
+    return finding.weight() <= kHealthyGain &&
            std::ranges::none_of(finding.measured, &MeasuredGain::helped, &KeptTrial::gain);
   };
   const auto end = std::find_if_not(findings.rbegin(), findings.rend(), is_left_out).base();
@@ -68,13 +61,10 @@ std::string left_out(const Diagnosis& diagnosis, bool all) {
 }
 
 Table table_of(std::span<const Finding> findings) {
-  Table table{
-      .title = "Findings", .columns = {"finding", "class", "at stake", "%", "gain", "of"}, .rows = {}};
+  Table table{.title = "Findings", .columns = {"finding", "class", "at stake", "%", "gain", "of"}};
   for (const Finding& finding : findings) {
-    table.rows.push_back({std::string(finding.rule), std::string(name(finding.group)),
-                          three_digits(finding.stake_us * 1e-3) + " ms",
-                          fmt::format("{:.0f}", 100.0 * finding.stake), gain_text(finding),
-                          std::string(name(finding.of))});
+    table.add(finding.rule, name(finding.group), ms(finding.stake_us) + " ms",
+              fmt::format("{:.0f}", 100.0 * finding.stake), gain_text(finding), name(finding.of));
   }
   return table;
 }
@@ -133,36 +123,37 @@ bool Diagnosis::is_healthy() const {
 Diagnosis diagnose(const Evidence& evidence) {
   std::vector<Finding> findings = find_all(evidence);
   for (Finding& finding : findings) {
-    for (const KeptTrial& trial : evidence.trials())
+    for (const KeptTrial& trial : evidence.trials)
       if (trial.finding == finding.rule || std::ranges::count(finding.trials, trial.option) > 0)
         finding.measured.push_back(trial);
   }
   Limit limit = next_limit(evidence, findings);
   return {.findings = std::move(findings),
           .limit = std::move(limit),
-          .steps = evidence.steps().steps(),
-          .requests = evidence.requests().requests,
-          .wall_us = evidence.steps().wall_us,
-          .idle_us = evidence.steps().idle_us,
+          .steps = evidence.steps.steps(),
+          .requests = evidence.requests.requests,
+          .wall_us = evidence.steps.wall_us,
+          .idle_us = evidence.steps.idle_us,
           .devices = devices_text(evidence)};
 }
 
 std::string findings_text(const Diagnosis& diagnosis, bool colour, bool all) {
   const std::span<const Finding> findings = shown(diagnosis, all);
-  std::string text = wrapped(verdict(diagnosis), kColumns) + "\n" +
-                     wrapped(introduction(diagnosis) + "." + left_out(diagnosis, all), kColumns) + "\n";
+  std::string text = wrapped(verdict(diagnosis), kTextColumns) + "\n" +
+                     wrapped(introduction(diagnosis) + "." + left_out(diagnosis, all), kTextColumns) + "\n";
   if (!findings.empty()) {
     Table table = table_of(findings);
-    if (colour) table.title = "\x1b[1m" + table.title + "\x1b[0m";
-    text += "\n" + text_table(table, kColumns);
+    table.title = bold_if(colour, table.title);
+    text += "\n" + text_table(table, kTextColumns);
   }
   int number = 0;
   for (const Finding& finding : findings) {
     text += fmt::format(
-        "\n{}\n", wrapped(fmt::format("{}. {}: {}.", ++number, finding.rule, finding.evidence), kColumns));
-    text += wrapped("   Try: " + finding.advice + ".", kColumns) + "\n";
+        "\n{}\n",
+        wrapped(fmt::format("{}. {}: {}.", ++number, finding.rule, finding.evidence), kTextColumns));
+    text += wrapped("   Try: " + finding.advice + ".", kTextColumns) + "\n";
     for (const KeptTrial& trial : finding.measured)
-      text += wrapped("   Measured: " + trial.text() + ".", kColumns) + "\n";
+      text += wrapped("   Measured: " + trial.text() + ".", kTextColumns) + "\n";
   }
   return text;
 }

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "profiling/findings/measured_pairs.h"
 #include "profiling/findings/rules.h"
 
 namespace minfer {
@@ -12,48 +13,38 @@ namespace {
 constexpr int64_t kFewFaults = 16;  // pages that any program needs late, beside the model's
 constexpr double kMiB = 1024.0 * 1024.0;
 
-/// Time lost, from the least to the most that the counters allow.
-struct Lost {
-  double least_us = 0.0;
-  double most_us = 0.0;
-};
-
 /// No step goes on while the engine's thread waits; while another one waits, those that run take its part, or wait for it. On a device
 /// only what no op covers is lost.
-Lost waited(const Evidence& evidence, const HostSample& host) {
-  const double room_us = evidence.on_device() ? evidence.steps().exposed_us() : evidence.steps().wall_us;
-  const double least_us = evidence.on_device() ? 0.0 : host.engine_waited_us;
-  return {.least_us = std::min(least_us, room_us), .most_us = std::min(host.any_waited_us, room_us)};
+GainRange waited(const Evidence& evidence, const HostSample& host) {
+  const double room_us = evidence.on_device ? evidence.steps.exposed_us() : evidence.steps.wall_us;
+  const double least_us = evidence.on_device ? 0.0 : host.engine_waited_us;
+  return {.from = std::min(least_us, room_us), .to = std::min(host.any_waited_us, room_us)};
 }
 
-Lost without(const Lost& lost, double others_us) {
-  return {.least_us = std::max(0.0, lost.least_us - others_us),
-          .most_us = std::max(0.0, lost.most_us - others_us)};
+GainRange without(const GainRange& lost, double others_us) {
+  return {.from = std::max(0.0, lost.from - others_us), .to = std::max(0.0, lost.to - others_us)};
 }
 
-void add(const Evidence& evidence, Lost lost, std::string text, std::string advice,
-         std::vector<Finding>& findings) {
-  const double wall_us = evidence.steps().wall_us;
-  lost.most_us = std::min(lost.most_us, wall_us);
-  lost.least_us = std::min(lost.least_us, lost.most_us);
-  if (lost.most_us <= 0.0) return;
+void add(const Evidence& evidence, GainRange lost, std::string text, std::string advice,
+         std::vector<Finding>& findings, std::vector<std::string> trials = {}) {
+  const double wall_us = evidence.steps.wall_us;
+  lost.to = std::min(lost.to, wall_us);
+  lost.from = std::min(lost.from, lost.to);
+  if (lost.to <= 0.0) return;
   findings.push_back({.evidence = std::move(text),
-                      .stake_us = lost.most_us,
-                      .gain = 0.5 * (lost.least_us + lost.most_us) / wall_us,
-                      .gain_from = lost.least_us / wall_us,
-                      .gain_to = lost.most_us / wall_us,
-                      .advice = std::move(advice)});
+                      .stake_us = lost.to,
+                      .gain = 0.5 * (lost.from + lost.to) / wall_us,
+                      .gain_from = lost.from / wall_us,
+                      .gain_to = lost.to / wall_us,
+                      .estimated = false,
+                      .advice = std::move(advice),
+                      .trials = std::move(trials)});
 }
 
 /// Cores that the process may use; 0: not known.
 double allowed_cores(const Evidence& evidence, const HostSample& host) {
   const auto cores = static_cast<double>(evidence.header().cores);
   return host.quota_cores > 0.0 && cores > 0.0 ? std::min(cores, host.quota_cores) : cores;
-}
-
-/// The threads of all ranks, as if the ranks shared this machine.
-int64_t threads_of(const Evidence& evidence) {
-  return evidence.header().threads * evidence.option("tensor_parallel_size", 1);
 }
 
 bool has_too_many_threads(const Evidence& evidence, const HostSample& host) {
@@ -68,7 +59,7 @@ double throttled_us(const HostSample& host) {
 void cores_taken(const Evidence& evidence, std::vector<Finding>& findings) {
   const HostSample host = evidence.host();
   if (host.threads == 0 || has_too_many_threads(evidence, host)) return;
-  const Lost lost = without(waited(evidence, host), throttled_us(host));
+  const GainRange lost = without(waited(evidence, host), throttled_us(host));
   add(evidence, lost,
       fmt::format(
           "{} waited for a core in {:.0f} % of the time, the engine's thread in {:.0f} %: up to {} "
@@ -84,17 +75,18 @@ void too_many_threads(const Evidence& evidence, std::vector<Finding>& findings) 
   if (host.threads == 0 || !has_too_many_threads(evidence, host)) return;
   const double cores = allowed_cores(evidence, host);
   // Meanwhile the cores run other threads of the process: the loss is between nothing and the wait of the engine's thread.
-  add(evidence, {.most_us = without(waited(evidence, host), throttled_us(host)).least_us},
+  add(evidence, {.to = without(waited(evidence, host), throttled_us(host)).from},
       fmt::format(
           "{} threads compute on {:.3g} core(s): some of them wait for a core in {:.0f} % of the time",
           threads_of(evidence), cores, percent_of(host.any_waited_us, host.wall_us())),
-      fmt::format("set --threads {:.0f}", std::max(1.0, cores)), findings);
+      fmt::format("set --threads {:.0f}", std::max(1.0, cores)), findings,
+      {fmt::format("--threads {}", std::max(1, evidence.header().cores))});
 }
 
 void cpu_quota(const Evidence& evidence, std::vector<Finding>& findings) {
   const HostSample host = evidence.host();
   if (host.quota_cores <= 0.0) return;
-  add(evidence, {.least_us = 0.5 * throttled_us(host), .most_us = throttled_us(host)},
+  add(evidence, {.from = 0.5 * throttled_us(host), .to = throttled_us(host)},
       fmt::format(
           "the control group's quota of {:.3g} core(s) held the process back for {:.0f} % of the time",
           host.quota_cores, percent_of(throttled_us(host), host.wall_us())),
@@ -109,10 +101,9 @@ void stolen(const Evidence& evidence, std::vector<Finding>& findings) {
   // One core may have lost all of it, or each its part at another time.
   const double cores = std::max(1, evidence.header().cores);
   // A device goes on meanwhile, but where it waits for the host.
-  const double most_us = evidence.on_device() ? evidence.steps().exposed_us() + evidence.steps().idle_host_us
-                                              : cores * host.stolen_us;
-  add(evidence,
-      {.least_us = std::min(host.stolen_us, most_us), .most_us = std::min(cores * host.stolen_us, most_us)},
+  const double most_us =
+      evidence.on_device ? evidence.steps.exposed_us() + evidence.steps.idle_host_us : cores * host.stolen_us;
+  add(evidence, {.from = std::min(host.stolen_us, most_us), .to = std::min(cores * host.stolen_us, most_us)},
       fmt::format("the hypervisor gave {:.0f} % of the cores' time to other virtual machines",
                   percent_of(host.stolen_us, host.wall_us())),
       "use a machine whose cores are not shared", findings);
@@ -121,7 +112,7 @@ void stolen(const Evidence& evidence, std::vector<Finding>& findings) {
 void read_from_disk(const Evidence& evidence, std::vector<Finding>& findings) {
   const HostSample host = evidence.host();
   if (host.disk_faults < kFewFaults || host.swapped_bytes > 0) return;
-  add(evidence, {.most_us = host.disk_stalled_us},
+  add(evidence, {.to = host.disk_stalled_us},
       fmt::format("the process waited for {} pages, such as those of the mapped model file, and some thread "
                   "of the machine waited for a disk in {:.0f} % of the time",
                   host.disk_faults, percent_of(host.disk_stalled_us, host.wall_us())),
@@ -134,7 +125,7 @@ void swapping(const Evidence& evidence, std::vector<Finding>& findings) {
   const HostSample host = evidence.host();
   if (host.swapped_bytes == 0 || host.disk_faults < kFewFaults) return;
   const double us = std::max(host.disk_stalled_us, host.memory_stalled_us);
-  add(evidence, {.most_us = us},
+  add(evidence, {.to = us},
       fmt::format("{:.0f} MiB of the process are swapped out, it waited for {} pages, and some thread of the "
                   "machine waited for memory or a disk in {:.0f} % of the time",
                   static_cast<double>(host.swapped_bytes) / kMiB, host.disk_faults,
@@ -143,27 +134,18 @@ void swapping(const Evidence& evidence, std::vector<Finding>& findings) {
       findings);
 }
 
-constexpr std::array kHostRules{
-    Rule{"cores taken", FindingGroup::system, "the kernel scheduler's figures of the threads that compute",
-         "from the time in which the engine's thread waited for a core to the time in which any of them did",
-         cores_taken},
-    Rule{"more threads than cores", FindingGroup::system,
-         "threads of the header, cores that affinity and quota allow",
-         "from 0 to the share of the time in which the engine's thread waited for a core", too_many_threads},
-    Rule{"CPU quota", FindingGroup::system, "throttled time of the control group",
-         "from half of its share of the time to all of it", cpu_quota},
-    Rule{"stolen time", FindingGroup::system, "steal time of the machine's cores",
-         "from its mean over the cores to its sum; on a GPU, at most the device's wait for the host", stolen},
-    Rule{"reads from the disk", FindingGroup::system, "page faults that wait; pressure stall information",
-         "up to the time with a thread of the machine waiting for a disk", read_from_disk},
-    Rule{"swapping", FindingGroup::system, "the process's memory in swap; pressure stall information",
-         "up to the time with a thread of the machine waiting for memory or a disk", swapping},
-};
-
 }  // namespace
 
 std::span<const Rule> host_rules() {
-  return kHostRules;
+  static constexpr std::array kRules{
+      Rule{"cores taken", FindingGroup::system, cores_taken},
+      Rule{"more threads than cores", FindingGroup::system, too_many_threads},
+      Rule{"CPU quota", FindingGroup::system, cpu_quota},
+      Rule{"stolen time", FindingGroup::system, stolen},
+      Rule{"reads from the disk", FindingGroup::system, read_from_disk},
+      Rule{"swapping", FindingGroup::system, swapping},
+  };
+  return kRules;
 }
 
 }  // namespace minfer

@@ -29,26 +29,15 @@ constexpr double kLowHits = 0.3;  // of the L2 cache, where it could hold what i
 constexpr double kReachable = 0.25, kReachableOnCpu = 0.1;
 constexpr double kLeastShare = 0.01;  // of the wall time: ops below it are left out
 
-std::string_view phase_of(const OpEvidence& op) {
-  return name(op.phase);
-}
-
 /// The launch that took most of the op's time; null: not known.
 const KernelLaunch* launch_of(const Evidence& evidence, const OpEvidence& op) {
   const auto most =
       std::ranges::max_element(op.launches, {}, [](const auto& launch) { return launch.second; });
-  return most == op.launches.end() ? nullptr : &evidence.launches()[static_cast<size_t>(most->first)];
+  return most == op.launches.end() ? nullptr : &evidence.launches[static_cast<size_t>(most->first)];
 }
 
 double wasted_tail(const KernelLaunch& launch) {
   return launch.waves > 1.0 ? 1.0 - launch.waves / std::ceil(launch.waves - 1e-6) : 0.0;
-}
-
-/// A type of half the size for keys and values; empty: there is nothing narrower.
-std::string_view narrower_kv_type(const Evidence& evidence) {
-  const std::string_view type = evidence.text("kv_cache_dtype");
-  if (!evidence.on_device()) return type == "f32" ? "f16" : "";
-  return type == "bf16" || type == "f16" ? "fp8" : "";
 }
 
 /// Why an op is slow: each has one reason.
@@ -98,11 +87,11 @@ Cause cause_of(const Evidence& evidence, const OpEvidence& op) {
   if (is_between_ranks(op.kind))
     return Cause::none;  // waiting is in their time: ranks have rules of their own
   if (op.floor_us <= 0.0) return Cause::unknown_roof;
-  if (evidence.on_device() && (is_product(op.kind) || op.kind == OpKind::attention) &&
+  if (evidence.on_device && (is_product(op.kind) || op.kind == OpKind::attention) &&
       evidence.header().activation_dtype == DType::f32)
     return Cause::f32_lanes;
   const bool fills_half = launch == nullptr || launch->waves <= 0.0 || launch->waves >= kHalfWave;
-  if (evidence.on_device() && fills_half && is_slower_than_bf16(evidence, op)) return Cause::slower_than_bf16;
+  if (evidence.on_device && fills_half && is_slower_than_bf16(evidence, op)) return Cause::slower_than_bf16;
   if (roofline > 1.05) return Cause::cache;
   if (roofline >= kNearLimit) return Cause::none;
   if (launch != nullptr && wasted_tail(*launch) >= kTailEffect) return Cause::tail_wave;
@@ -116,25 +105,23 @@ Cause cause_of(const Evidence& evidence, const OpEvidence& op) {
 
 /// Time that the op would not take near its roof; a kernel takes some whatever it does.
 double above_roof_us(const Evidence& evidence, const OpEvidence& op) {
-  const double shortest_us = evidence.on_device() ? kShortestKernelUs * static_cast<double>(op.calls) : 0.0;
+  const double shortest_us = evidence.on_device ? kShortestKernelUs * static_cast<double>(op.calls) : 0.0;
   return std::max(0.0, op.us - std::max(op.floor_us / kNearLimit, shortest_us));
-}
-
-std::string roof_text(const OpEvidence& op) {
-  return fmt::format("{} ({}) runs at {:.0f} % of the roofline ({}, estimated), {:.1f} us a call", op.op,
-                     phase_of(op), 100.0 * op.roofline(), op.memory_bound() ? "memory" : "arithmetic",
-                     op.call_us());
 }
 
 /// Adds what is found of each op of this cause.
 template <class Describe>
 void for_ops(const Evidence& evidence, Cause cause, std::vector<Finding>& findings, Describe describe) {
   for (const OpEvidence& op : evidence.ops()) {
-    if (op.us < kLeastShare * evidence.steps().wall_us || cause_of(evidence, op) != cause) continue;
-    Finding finding{.evidence = roof_text(op), .stake_us = op.us, .estimated = true};
+    if (op.us < kLeastShare * evidence.steps.wall_us || cause_of(evidence, op) != cause) continue;
+    Finding finding{
+        .evidence = fmt::format("{} ({}) runs at {:.0f} % of the roofline ({}, estimated), {:.1f} us a call",
+                                op.op, name(op.phase), 100.0 * op.roofline(),
+                                op.memory_bound() ? "memory" : "arithmetic", op.call_us()),
+        .stake_us = op.us};
     double saved_us = above_roof_us(evidence, op);
     describe(op, finding, saved_us);
-    finding.gain = saved_us / evidence.steps().wall_us;
+    finding.gain = saved_us / evidence.steps.wall_us;
     findings.push_back(std::move(finding));
   }
 }
@@ -143,19 +130,19 @@ void for_ops(const Evidence& evidence, Cause cause, std::vector<Finding>& findin
 template <class Estimate>
 void for_all_ops(const Evidence& evidence, Cause cause, std::string_view what, std::string_view advice,
                  std::vector<Finding>& findings, Estimate estimate) {
-  Finding finding{.estimated = true, .advice = std::string(advice)};
+  Finding finding{.advice = std::string(advice)};
   double saved_us = 0.0;
   std::string worst;
   int64_t count = 0;
   for (const OpEvidence& op : evidence.ops()) {
     if (cause_of(evidence, op) != cause) continue;
-    if (count++ == 0) worst = fmt::format("{} ({}), {:.1f} us a call", op.op, phase_of(op), op.call_us());
+    if (count++ == 0) worst = fmt::format("{} ({}), {:.1f} us a call", op.op, name(op.phase), op.call_us());
     finding.stake_us += op.us;
     saved_us += std::max(0.0, op.us - estimate(op));
   }
   if (count == 0) return;
   finding.evidence = fmt::format("{} op{} {}; the longest is {}", count, count == 1 ? "" : "s", what, worst);
-  finding.gain = saved_us / evidence.steps().wall_us;
+  finding.gain = saved_us / evidence.steps.wall_us;
   findings.push_back(std::move(finding));
 }
 
@@ -219,7 +206,7 @@ void occupancy(const Evidence& evidence, std::vector<Finding>& findings) {
             const KernelLaunch& launch = *launch_of(evidence, op);
             saved_us = 0.5 * std::min(saved_us, kMoreWarps * op.us);
             finding.gain_from = 0.0;
-            finding.gain_to = 2.0 * saved_us / evidence.steps().wall_us;
+            finding.gain_to = 2.0 * saved_us / evidence.steps.wall_us;
             finding.evidence += fmt::format(
                 "; {:.0f} % of the warps that a multiprocessor holds fit, limited by {} ({} registers, {} "
                 "KiB shared)",
@@ -231,18 +218,24 @@ void occupancy(const Evidence& evidence, std::vector<Finding>& findings) {
 
 void latency_bound(const Evidence& evidence, std::vector<Finding>& findings) {
   for_ops(evidence, Cause::latency, findings, [&](const OpEvidence&, Finding& finding, double& saved_us) {
-    saved_us *= evidence.on_device() ? kReachable : kReachableOnCpu;
+    saved_us *= evidence.on_device ? kReachable : kReachableOnCpu;
     finding.evidence += "; neither memory nor arithmetic is busy";
     finding.advice =
-        evidence.on_device()
+        evidence.on_device
             ? "keep more bytes in flight (longer loads, deeper pipelines), or fuse it with its neighbour"
             : "compute more tokens a step; use wider vectors, longer loops between barriers";
   });
 }
 
 void memory_bound(const Evidence& evidence, std::vector<Finding>& findings) {
+  std::vector<std::string> trials = narrower_kv_trial(evidence);
+  const bool has_wide_weights = std::ranges::any_of(evidence.ops(), [](const OpEvidence& op) {
+    return op.weights > 0.0 && op.weight_bytes >= 2.0 * op.weights;
+  });
+  if (evidence.on_device && has_wide_weights) trials.emplace_back("--quantization fp8");
   for_ops(evidence, Cause::memory, findings, [&](const OpEvidence& op, Finding& finding, double& saved_us) {
     saved_us *= 0.5;
+    finding.trials = trials;
     finding.advice = "read fewer bytes: " + fewer_bytes(evidence, op) + "; a larger batch shares the weights";
   });
 }
@@ -252,13 +245,13 @@ void memory_bound(const Evidence& evidence, std::vector<Finding>& findings) {
 /// A GPU gains where it waits for memory, and that is another rule's.
 void wide_kv_cache(const Evidence& evidence, std::vector<Finding>& findings) {
   constexpr double kFewBytes = 8.0 * 1024.0 * 1024.0, kSavedFrom = 0.24, kSavedTo = 0.52;
-  if (evidence.on_device() || narrower_kv_type(evidence).empty()) return;
+  if (evidence.on_device || narrower_kv_type(evidence).empty()) return;
   double attention_us = 0.0;
   for (const OpEvidence& op : evidence.ops()) {
     const bool is_large = op.bytes >= kFewBytes * static_cast<double>(op.calls);
     if (op.kind == OpKind::attention && op.phase == StepPhase::decode && is_large) attention_us += op.us;
   }
-  const double share = attention_us / evidence.steps().wall_us;
+  const double share = attention_us / evidence.steps.wall_us;
   if (share < kLeastShare) return;
   findings.push_back(
       {.evidence = fmt::format(
@@ -268,8 +261,8 @@ void wide_kv_cache(const Evidence& evidence, std::vector<Finding>& findings) {
        .gain = 0.5 * (kSavedFrom + kSavedTo) * share,
        .gain_from = kSavedFrom * share,
        .gain_to = kSavedTo * share,
-       .estimated = true,
-       .advice = fmt::format("set --kv-cache-dtype {}, which rounds them", narrower_kv_type(evidence))});
+       .advice = fmt::format("set --kv-cache-dtype {}, which rounds them", narrower_kv_type(evidence)),
+       .trials = narrower_kv_trial(evidence)});
 }
 
 void compute_bound(const Evidence& evidence, std::vector<Finding>& findings) {
@@ -280,77 +273,86 @@ void compute_bound(const Evidence& evidence, std::vector<Finding>& findings) {
   });
 }
 
+/// A type that a device could multiply in, beside the types of its ops.
+struct IdleUnit {
+  std::string_view type = {};
+  double gflops = 0.0;
+};
+
+/// The fastest unit that could do the op's products, if it is faster than the one that does. Weights of more than 12 bits would lose what
+/// int8 cannot hold. Ceilings that were all measured while others had the cores say nothing of each other.
+IdleUnit idle_unit(const Ceilings& ceilings, const OpEvidence& op) {
+  if (op.units.vectors > 0.0 || ceilings.runs == 0) return {};
+  IdleUnit unit{"bf16", ceilings.bf16_gflops};
+  if (has_quantised_weights(op) && ceilings.int8_gflops > unit.gflops) unit = {"int8", ceilings.int8_gflops};
+  return unit.gflops > ceilings.gflops ? unit : IdleUnit{};
+}
+
+std::string unit_text(const Ceilings& ceilings, const IdleUnit& unit) {
+  return fmt::format("units for {}, {:.1f} times as fast as f32 (measured)", unit.type,
+                     unit.gflops / ceilings.gflops);
+}
+
+void f32_arithmetic(const Evidence& evidence, std::vector<Finding>& findings) {
+  const Ceilings& ceilings = evidence.header().ceilings;
+  double stake_us = 0.0, saved_us = 0.0;
+  std::string longest, text;
+  for (const OpEvidence& op : evidence.ops()) {
+    const IdleUnit unit = idle_unit(ceilings, op);
+    if (unit.gflops <= 0.0 || op.floor_us <= 0.0 || op.memory_bound()) continue;
+    // At the share of the roof that it reaches now.
+    const double floor_us = std::max(op.bytes / ceilings.read_gbps, op.flops / unit.gflops) * 1e-3;
+    stake_us += op.us;
+    saved_us += op.us * std::max(0.0, 1.0 - floor_us / op.floor_us);
+    if (!text.empty()) continue;
+    longest = op.op;
+    text = unit_text(ceilings, unit);
+  }
+  if (stake_us <= 0.0) return;
+  const double most = saved_us / evidence.steps.wall_us;
+  findings.push_back(
+      {.evidence = fmt::format("ops bound by arithmetic, {} the longest, take {:.0f} % of the time in f32, "
+                               "while the cores have {}",
+                               longest, 100.0 * stake_us / evidence.steps.wall_us, text),
+       .stake_us = stake_us,
+       .gain = 0.5 * most,
+       .gain_from = 0.0,
+       .gain_to = most,
+       .has_option = false,
+       .advice = "nothing to set: this build's CPU products use f32, whatever units the cores have"});
+}
+
 /// Compares the counters with the counted bytes.
 void rereads(const Evidence& evidence, std::vector<Finding>& findings) {
   for (const OpEvidence& op : evidence.ops()) {
-    const auto found = evidence.reads().find(op.op);
-    if (found == evidence.reads().end() || found->second.counted_bytes <= 0.0 || !op.memory_bound()) continue;
+    const auto found = evidence.reads.find(op.op);
+    if (found == evidence.reads.end() || found->second.counted_bytes <= 0.0 || !op.memory_bound()) continue;
     const double ratio = found->second.measured_bytes / found->second.counted_bytes;
-    if (ratio < kRereads || op.us < kLeastShare * evidence.steps().wall_us) continue;
+    if (ratio < kRereads || op.us < kLeastShare * evidence.steps.wall_us) continue;
     findings.push_back(
         {.evidence =
              fmt::format("{} ({}) reads {:.2f} times the bytes that it must (measured): it reads some again",
-                         op.op, phase_of(op), ratio),
+                         op.op, name(op.phase), ratio),
          .stake_us = op.us,
-         .gain =
-             op.us / evidence.steps().wall_us * (1.0 - 1.0 / ratio) * std::min(1.0, op.roofline() * ratio),
-         .estimated = true,
+         .gain = op.us / evidence.steps.wall_us * (1.0 - 1.0 / ratio) * std::min(1.0, op.roofline() * ratio),
          .advice = "order its blocks so that those that share data run together, or use another tile"});
   }
 }
 
 void low_l2_hits(const Evidence& evidence, std::vector<Finding>& findings) {
   for (const OpEvidence& op : evidence.ops()) {
-    const auto found = evidence.reads().find(op.op);
-    if (found == evidence.reads().end() || found->second.us <= 0.0 || found->second.l2_hit <= 0.0) continue;
+    const auto found = evidence.reads.find(op.op);
+    if (found == evidence.reads.end() || found->second.us <= 0.0 || found->second.l2_hit <= 0.0) continue;
     const double hit = found->second.l2_hit / found->second.us;
-    if (hit >= kLowHits || op.memory_bound() || op.us < kLeastShare * evidence.steps().wall_us) continue;
+    if (hit >= kLowHits || op.memory_bound() || op.us < kLeastShare * evidence.steps.wall_us) continue;
     findings.push_back({.evidence = fmt::format("{} ({}) is bound by arithmetic, yet only {:.0f} % of its "
                                                 "reads hit the L2 cache (measured)",
-                                                op.op, phase_of(op), 100.0 * hit),
+                                                op.op, name(op.phase), 100.0 * hit),
                         .stake_us = op.us,
-                        .gain = above_roof_us(evidence, op) / evidence.steps().wall_us * (1.0 - hit),
-                        .estimated = true,
+                        .gain = above_roof_us(evidence, op) / evidence.steps.wall_us * (1.0 - hit),
                         .advice = "order its blocks so that those that share data run together"});
   }
 }
-
-constexpr std::array kKernelRules{
-    Rule{"f32 lanes", FindingGroup::kernels, "products and attention of a device whose activations are f32",
-         "time beyond 90 % of a roofline with half the bytes and 8 times the arithmetic, and 4 us a call",
-         f32_lanes},
-    Rule{"slower than bf16", FindingGroup::kernels,
-         "products of quantised weights that take 1.5 times what bf16 weights would (90 % of the roofline "
-         "and 4 us a call)",
-         "time beyond what bf16 weights would take", slower_than_bf16},
-    Rule{"attention split", FindingGroup::kernels, "attention under 60 % of the roofline and under one wave",
-         "share x (1 - waves), to 80 % of the roofline at the most", attention_split},
-    Rule{"small grid", FindingGroup::kernels,
-         "ops under 60 % of the roofline whose kernel is under half a wave",
-         "share x (1 - waves), to 80 % of the roofline at the most", small_grid},
-    Rule{"tail wave", FindingGroup::kernels, "kernels that leave 20 % of their waves' places empty",
-         "share x empty places, to 80 % of the roofline at the most", tail_wave},
-    Rule{"occupancy", FindingGroup::kernels,
-         "ops under 60 % of the roofline, with fewer than 25 % of the warps that a multiprocessor holds",
-         "up to 4 % of their time, the measured gain of twice the warps", occupancy},
-    Rule{"latency-bound", FindingGroup::kernels, "other ops under 60 % of the roofline",
-         "a quarter (on a CPU a tenth) of the time beyond 80 % of the roofline", latency_bound},
-    Rule{"memory-bound", FindingGroup::kernels, "ops at 60 to 80 % of the memory roof",
-         "half of the time beyond 80 % of the roofline", memory_bound},
-    Rule{"wide KV cache", FindingGroup::kernels,
-         "attention of decode steps on a CPU that reads 8 MiB or more a call, of f32 keys and values",
-         "0.24 to 0.52 of its share", wide_kv_cache},
-    Rule{"compute-bound", FindingGroup::kernels, "ops at 60 to 80 % of the arithmetic roof",
-         "half of the time beyond 80 % of the roofline", compute_bound},
-    Rule{"f32 arithmetic", FindingGroup::kernels,
-         "f32 products of a CPU that are bound by arithmetic, and its units for bf16 and int8",
-         "from nothing to what the fastest of these units saves at the products' share of the roof",
-         f32_arithmetic},
-    Rule{"re-reads", FindingGroup::kernels, "bytes read by the counters, 1.2 times the counted ones",
-         "share x (1 - counted / measured)", rereads},
-    Rule{"L2 misses", FindingGroup::kernels, "L2 hits under 30 % by the counters, in ops bound by arithmetic",
-         "time beyond 80 % of the roofline x misses", low_l2_hits},
-};
 
 }  // namespace
 
@@ -362,8 +364,37 @@ std::string fewer_bytes(const Evidence& evidence, const OpEvidence& op) {
   return has_quantised_weights(op) ? "weights of fewer bits" : "quantised weights";
 }
 
+std::string narrower_arithmetic(const Evidence& evidence, const OpEvidence& op) {
+  const Ceilings& ceilings = evidence.header().ceilings;
+  const IdleUnit unit = idle_unit(ceilings, op);
+  if (unit.gflops > 0.0)
+    return fmt::format("fewer tokens to compute; the cores have {}, which no kernel of this build uses",
+                       unit_text(ceilings, unit));
+  if (op.units.fp8 <= 0.0 && op.units.vectors <= 0.0 && op.kind != OpKind::attention &&
+      ceilings.fp8_gflops > ceilings.gflops && evidence.text("quantization") == "none")
+    return fmt::format(
+        "--quantization fp8, in which the tensor cores do {:.1f} times as much, or fewer tokens to compute",
+        ceilings.fp8_gflops / ceilings.gflops);
+  return "fewer tokens to compute";
+}
+
 std::span<const Rule> kernel_rules() {
-  return kKernelRules;
+  static constexpr std::array kRules{
+      Rule{"f32 lanes", FindingGroup::kernels, f32_lanes},
+      Rule{"slower than bf16", FindingGroup::kernels, slower_than_bf16},
+      Rule{"attention split", FindingGroup::kernels, attention_split},
+      Rule{"small grid", FindingGroup::kernels, small_grid},
+      Rule{"tail wave", FindingGroup::kernels, tail_wave},
+      Rule{"occupancy", FindingGroup::kernels, occupancy},
+      Rule{"latency-bound", FindingGroup::kernels, latency_bound},
+      Rule{"memory-bound", FindingGroup::kernels, memory_bound},
+      Rule{"wide KV cache", FindingGroup::kernels, wide_kv_cache},
+      Rule{"compute-bound", FindingGroup::kernels, compute_bound},
+      Rule{"f32 arithmetic", FindingGroup::kernels, f32_arithmetic},
+      Rule{"re-reads", FindingGroup::kernels, rereads},
+      Rule{"L2 misses", FindingGroup::kernels, low_l2_hits},
+  };
+  return kRules;
 }
 
 }  // namespace minfer

@@ -10,8 +10,7 @@ namespace minfer {
 namespace {
 
 constexpr double kExposed = 0.1;  // of the steps' time on the devices, from which on moving bytes is reported
-constexpr double kHideable =
-    0.5;  // of it, at the most: what computes beside it has less of the memory's bandwidth
+constexpr double kHideable = 0.5;  // of it, at the most: what computes beside it has less bandwidth
 
 /// The mean over all ranks but one.
 template <class Value>
@@ -75,14 +74,15 @@ void slow_rank(const Evidence& evidence, std::vector<Finding>& findings) {
       report.ranks, {}, [&](const RankUse& rank) { return waited_for_us(report, rank); });
   const double waited_us = waited_for_us(report, *slowest);
   if (waited_us <= 0.0) return;
-  const double us = evidence.steps().ops_us() * std::min(1.0, waited_us / ops_us(report));
+  const double us = evidence.steps.ops_us() * std::min(1.0, waited_us / ops_us(report));
   const SlowRankCause cause = cause_of(report, *slowest, waited_us);
   findings.push_back(
       {.evidence = fmt::format("the other ranks wait {:.0f} us a step longer for rank {} than it waits for "
                                "them, {:.0f} % of the steps' time on the devices: {}",
                                waited_us, slowest->rank, 100.0 * waited_us / ops_us(report), cause.evidence),
        .stake_us = us,
-       .gain = us / evidence.steps().wall_us,
+       .gain = us / evidence.steps.wall_us,
+       .estimated = false,
        .advice = std::string(cause.advice)});
 }
 
@@ -97,33 +97,27 @@ void exposed_communication(const Evidence& evidence, std::vector<Finding>& findi
   }
   const double share = moved_us / ops_us(report);
   if (share < kExposed) return;
-  const double us = evidence.steps().ops_us() * share;
+  const double us = evidence.steps.ops_us() * share;
   findings.push_back(
       {.evidence = fmt::format(
            "moving bytes between {} ranks takes {:.0f} us a step, {:.0f} % of the steps' time on the "
            "devices, in which they compute nothing; this excludes {:.0f} us of waiting for each other",
            report.ranks.size(), moved_us, 100.0 * share, waited_us),
        .stake_us = us,
-       .gain = kHideable * us / evidence.steps().wall_us,
-       .estimated = true,
+       .gain = kHideable * us / evidence.steps.wall_us,
        .advice = "use fewer ranks (--tensor-parallel-size) if the model fits, a faster link or larger "
                  "batches; the table Between ranks has GB/s. Hiding half of it behind compute would give the "
                  "gain, but minfer does not do that yet"});
 }
 
-constexpr std::array kRankRules{
-    Rule{"slow rank", FindingGroup::system,
-         "the other ranks' wait in ops between ranks, minus the wait of the rank that they wait for",
-         "its share of the ops' time / wall time", slow_rank},
-    Rule{"exposed communication", FindingGroup::system,
-         "time in ops between ranks without waiting, from 10 % of the ops' time on",
-         "half of its share: what hiding half of it would save", exposed_communication},
-};
-
 }  // namespace
 
 std::span<const Rule> rank_rules() {
-  return kRankRules;
+  static constexpr std::array kRules{
+      Rule{"slow rank", FindingGroup::system, slow_rank},
+      Rule{"exposed communication", FindingGroup::system, exposed_communication},
+  };
+  return kRules;
 }
 
 }  // namespace minfer

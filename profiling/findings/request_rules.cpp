@@ -12,14 +12,12 @@ namespace minfer {
 namespace {
 
 constexpr double kEnoughSequences = 8.0;  // what too little load is held against
-constexpr double kGoodChunk =
-    512.0;  // tokens of a step from which on reading the weights costs little beside them
+constexpr double kGoodChunk = 512.0;      // tokens of a step, beside which reading the weights costs little
 constexpr double kLongGap = 4.0;          // a step with prompts in it, over one that only decodes
 constexpr double kFeltGapUs = 100'000.0;  // what MLPerf Inference allows a token of a served Llama 3.1 8B
 constexpr double kOftenEnough = 0.01;     // of tokens: the 99th percentile of the gaps is among them
 constexpr double kLongQueue = 0.3;  // of the requests' time: what comes at once waits for each other a little
-constexpr double kKeepsComing =
-    0.5;  // of the time: what all comes at its begin is a batch, which has to wait for itself
+constexpr double kKeepsComing = 0.5;      // of the time; what all comes at its begin waits for itself
 constexpr int64_t kEnoughPredicted = 32;  // steps: those before, the cost model still learns from
 constexpr double kWrong = 0.5;            // error of a step's time, of the measured one: the median of all
 constexpr double kMasksOfTime = 0.1;      // less is what grammars cost
@@ -32,7 +30,7 @@ double mean(double sum, int64_t count) {
 /// The gain of more KV cache. It is likely what twice the sequences at once would save while the cache is full. It is at most what room
 /// for all waiting requests would save in all decode steps. `again`: share of the time that computes what was thrown away.
 Finding more_cache(const Evidence& evidence, double again) {
-  const StepEvidence& steps = evidence.steps();
+  const StepEvidence& steps = evidence.steps;
   const PhaseEvidence& decode = steps.of(StepPhase::decode);
   const double now = std::max(1.0, decode.mean_sequences());
   const StepModel model(evidence, decode.wall_by_tokens, StepPhase::decode);
@@ -40,17 +38,17 @@ Finding more_cache(const Evidence& evidence, double again) {
   const double all = decode.wall_us / steps.wall_us * (1.0 - model.token_cost(now, steps.memory_full_wanted));
   Finding finding{.gain = again + (1.0 - again) * twice,
                   .of = GainOf::throughput,
-                  .estimated = true,
                   .advice =
                       "enlarge the KV cache: --kv-cache-memory or --num-blocks, on a GPU "
-                      "--gpu-memory-utilization or --kv-cache-dtype fp8"};
-  finding.gain_from = likely_gain(finding.gain, evidence.on_device()).from;
-  finding.gain_to = likely_gain(std::max(finding.gain, again + (1.0 - again) * all), evidence.on_device()).to;
+                      "--gpu-memory-utilization or --kv-cache-dtype fp8",
+                  .trials = narrower_kv_trial(evidence, multiples(evidence, "num-blocks", {2.0}))};
+  finding.gain_from = likely_gain(finding.gain, evidence.on_device).from;
+  finding.gain_to = likely_gain(std::max(finding.gain, again + (1.0 - again) * all), evidence.on_device).to;
   return finding;
 }
 
 void too_little_load(const Evidence& evidence, std::vector<Finding>& findings) {
-  const StepEvidence& steps = evidence.steps();
+  const StepEvidence& steps = evidence.steps;
   if (steps.few.us < 0.2 * steps.wall_us) return;
   if (steps.last.shrinks() && steps.few.us <= steps.last.steps.us) return;  // batch that shrinks
   const double now = mean(static_cast<double>(steps.few_sequences), steps.few.steps);
@@ -62,13 +60,12 @@ void too_little_load(const Evidence& evidence, std::vector<Finding>& findings) {
                       .stake_us = steps.few.us,
                       .gain = share * (1.0 - model.token_cost(now, kEnoughSequences)),
                       .of = GainOf::throughput,
-                      .estimated = true,
                       .advice = "send more requests at once (the gain is for 8); with one at a time, use "
                                 "quantised weights for shorter steps"});
 }
 
 void batch_too_small(const Evidence& evidence, std::vector<Finding>& findings) {
-  const StepEvidence& steps = evidence.steps();
+  const StepEvidence& steps = evidence.steps;
   if (steps.slots_full.us <= 0.0) return;
   const PhaseEvidence& decode = steps.of(StepPhase::decode);
   const double now = std::max(1.0, decode.mean_sequences());
@@ -81,14 +78,14 @@ void batch_too_small(const Evidence& evidence, std::vector<Finding>& findings) {
        .stake_us = steps.slots_full.us,
        .gain = steps.slots_full.us / steps.wall_us * (1.0 - model.token_cost(now, 2.0 * now)),
        .of = GainOf::throughput,
-       .estimated = true,
-       .advice = fmt::format("set --max-num-seqs {}", 2 * evidence.option("max_num_seqs"))});
+       .advice = fmt::format("set --max-num-seqs {}", 2 * evidence.option("max_num_seqs")),
+       .trials = multiples(evidence, "max-num-seqs", {2.0, 4.0})});
 }
 
 /// Computing again what was thrown away, and the places that are missing beside.
 void preemption_thrash(const Evidence& evidence, std::vector<Finding>& findings) {
-  const StepEvidence& steps = evidence.steps();
-  const RequestEvidence& requests = evidence.requests();
+  const StepEvidence& steps = evidence.steps;
+  const RequestEvidence& requests = evidence.requests;
   if (steps.preempted == 0 || steps.wall_us <= 0.0) return;
   const double again_us =
       static_cast<double>(requests.recomputed_tokens) * StepModel::prefill_token_us(evidence);
@@ -103,10 +100,11 @@ void preemption_thrash(const Evidence& evidence, std::vector<Finding>& findings)
       percent_of(steps.memory_full.us, steps.wall_us));
   finding.stake_us = std::max(again_us, steps.memory_full.us);
   finding.advice += "; or lower --max-num-seqs for fewer sequences at once";
+  finding.trials = multiples(evidence, "max-num-seqs", {0.5}, std::move(finding.trials));
 }
 
 void cache_too_small(const Evidence& evidence, std::vector<Finding>& findings) {
-  const StepEvidence& steps = evidence.steps();
+  const StepEvidence& steps = evidence.steps;
   if (steps.preempted > 0 || steps.memory_full.us <= 0.0) return;
   Finding& finding = findings.emplace_back(more_cache(evidence, 0.0));
   finding.evidence = fmt::format(
@@ -116,7 +114,7 @@ void cache_too_small(const Evidence& evidence, std::vector<Finding>& findings) {
 }
 
 void prefill_starves_decode(const Evidence& evidence, std::vector<Finding>& findings) {
-  const StepEvidence& steps = evidence.steps();
+  const StepEvidence& steps = evidence.steps;
   const PhaseEvidence& mixed = steps.of(StepPhase::mixed);
   const PhaseEvidence& decode = steps.of(StepPhase::decode);
   if (mixed.steps < 4 || decode.steps < 4) return;
@@ -125,6 +123,7 @@ void prefill_starves_decode(const Evidence& evidence, std::vector<Finding>& find
   if (ratio < kLongGap || mixed.mean_wall_us() < kFeltGapUs) return;
   if (static_cast<double>(steps.blocked_tokens) < kOftenEnough * tokens) return;
   const double mean_chunk = mean(static_cast<double>(mixed.prefill_tokens), mixed.steps);
+  const double target_ms = std::max(1.0, 2e-3 * decode.mean_wall_us());
   findings.push_back(
       {.evidence =
            fmt::format("{:.0f} % of the tokens came in steps that also computed {:.0f} tokens of prompts and "
@@ -134,16 +133,16 @@ void prefill_starves_decode(const Evidence& evidence, std::vector<Finding>& find
        .stake_us = mixed.wall_us - static_cast<double>(mixed.steps) * decode.mean_wall_us(),
        .gain = 1.0 - 2.0 / ratio,
        .of = GainOf::latency,
-       .estimated = true,
        .advice = fmt::format("cut prompts into shorter pieces beside decoding: --target-itl-ms {:.0f} or "
                              "--max-num-batched-tokens {:.0f} (the gain is in the longest gaps between "
                              "tokens; prompts take somewhat longer)",
-                             std::max(1.0, 2e-3 * decode.mean_wall_us()),
-                             std::max(16.0, mean_chunk * 2.0 / ratio))});
+                             target_ms, std::max(16.0, mean_chunk * 2.0 / ratio)),
+       .trials = multiples(evidence, "max-num-batched-tokens", {0.25},
+                           {fmt::format("--target-itl-ms {:.0f}", target_ms), "--target-itl-ms auto"})});
 }
 
 void wrong_predictions(const Evidence& evidence, std::vector<Finding>& findings) {
-  const StepEvidence& steps = evidence.steps();
+  const StepEvidence& steps = evidence.steps;
   const PhaseEvidence& mixed = steps.of(StepPhase::mixed);
   const PredictionError error = steps.mixed_errors.result();
   if (error.steps < kEnoughPredicted || error.median < kWrong) return;
@@ -156,14 +155,14 @@ void wrong_predictions(const Evidence& evidence, std::vector<Finding>& findings)
        .stake_us = mixed.wall_us,
        .gain = std::min(1.0, error.median),
        .of = GainOf::latency,
-       .estimated = true,
        .advice = "look for what makes equal steps differ (other processes, clocks), since --target-itl-ms is "
-                 "not kept; a fixed --max-num-batched-tokens needs no prediction"});
+                 "not kept; a fixed --max-num-batched-tokens needs no prediction",
+       .trials = {"--target-itl-ms 0"}});
 }
 
 void decode_starves_prefill(const Evidence& evidence, std::vector<Finding>& findings) {
-  const StepEvidence& steps = evidence.steps();
-  const RequestEvidence& requests = evidence.requests();
+  const StepEvidence& steps = evidence.steps;
+  const RequestEvidence& requests = evidence.requests;
   if (steps.decode_fills_budget.us <= 0.0) return;
   const double to_first_us = requests.queue_us + requests.prefill_us;
   const double waited = to_first_us > 0.0 ? requests.queue_us / to_first_us : 1.0;
@@ -175,13 +174,13 @@ void decode_starves_prefill(const Evidence& evidence, std::vector<Finding>& find
        .stake_us = steps.decode_fills_budget.us,
        .gain = waited * steps.decode_fills_budget.us / std::max(steps.waiting.us, 1.0),
        .of = GainOf::latency,
-       .estimated = true,
        .advice =
-           fmt::format("set --max-num-batched-tokens {}", 4 * evidence.option("max_num_batched_tokens"))});
+           fmt::format("set --max-num-batched-tokens {}", 4 * evidence.option("max_num_batched_tokens")),
+       .trials = multiples(evidence, "max-num-batched-tokens", {4.0})});
 }
 
 void tiny_chunks(const Evidence& evidence, std::vector<Finding>& findings) {
-  const StepEvidence& steps = evidence.steps();
+  const StepEvidence& steps = evidence.steps;
   const auto budget = static_cast<double>(evidence.option("max_num_batched_tokens"));
   if (steps.cut_prefill.us <= 0.0 || budget <= 0.0 || budget >= kGoodChunk) return;
   const StepPhase phase = steps.of(StepPhase::prefill).wall_us >= steps.of(StepPhase::mixed).wall_us
@@ -195,13 +194,12 @@ void tiny_chunks(const Evidence& evidence, std::vector<Finding>& findings) {
                                steps.cut_prefill.steps, percent_of(steps.cut_prefill.us, steps.wall_us)),
        .stake_us = steps.cut_prefill.us,
        .gain = steps.cut_prefill.us / steps.wall_us * (1.0 - model.token_cost(budget, kGoodChunk)),
-       .of = GainOf::wall_time,
-       .estimated = true,
-       .advice = fmt::format("set --max-num-batched-tokens {:.0f} or more", kGoodChunk)});
+       .advice = fmt::format("set --max-num-batched-tokens {:.0f} or more", kGoodChunk),
+       .trials = {"--max-num-batched-tokens 512", "--max-num-batched-tokens 2048"}});
 }
 
 void prefix_not_cached(const Evidence& evidence, std::vector<Finding>& findings) {
-  const RequestEvidence& requests = evidence.requests();
+  const RequestEvidence& requests = evidence.requests;
   if (requests.missed_tokens == 0) return;
   // For sequences with states (gated delta nets), a prefix is found only where a copy of the state is kept.
   const bool is_recurrent = evidence.flag("is_recurrent", false);
@@ -216,17 +214,19 @@ void prefix_not_cached(const Evidence& evidence, std::vector<Finding>& findings)
                                           static_cast<double>(requests.prompt_tokens)),
                                requests.cached_tokens),
        .stake_us = us,
-       .gain = us / evidence.steps().wall_us,
-       .of = GainOf::wall_time,
+       .gain = us / evidence.steps.wall_us,
+       .estimated = false,
        .advice = is_on ? "enlarge the KV cache (--kv-cache-memory, --num-blocks)" + more_copies +
                              ", or send prompts that begin alike soon after each other; their blocks were "
                              "evicted, or what they share fills no block"
                  : is_recurrent ? "set --enable-prefix-caching, with room for --num-state-copies"
-                                : "set --enable-prefix-caching"});
+                                : "set --enable-prefix-caching",
+       .trials = is_on ? multiples(evidence, "num-blocks", {2.0})
+                       : std::vector<std::string>{"--enable-prefix-caching"}});
 }
 
 void slow_clients(const Evidence& evidence, std::vector<Finding>& findings) {
-  const RequestEvidence& requests = evidence.requests();
+  const RequestEvidence& requests = evidence.requests;
   if (requests.client_wait_us <= 0.0) return;
   const double share = requests.client_wait_us / requests.waited_for_us;
   const double interval = mean(static_cast<double>(requests.stream_interval), requests.requests);
@@ -234,17 +234,17 @@ void slow_clients(const Evidence& evidence, std::vector<Finding>& findings) {
       {.evidence = fmt::format("answers waited {:.0f} % of the requests' time for their clients to take what "
                                "was sent before, with a response every {:.1f} tokens",
                                100.0 * share, interval),
-       .stake_us = share * evidence.steps().wall_us,
+       .stake_us = share * evidence.steps.wall_us,
        .gain = share * std::max(0.0, 1.0 - interval / kGoodInterval),
        .of = GainOf::latency,
-       .estimated = true,
        .advice = fmt::format("send fewer, larger responses: --stream-interval {:.0f} (the gain is in the "
                              "requests' time); the engine itself waits for no client",
-                             kGoodInterval)});
+                             kGoodInterval),
+       .trials = {"--stream-interval 8"}});
 }
 
 void slow_responses(const Evidence& evidence, std::vector<Finding>& findings) {
-  const StepEvidence& steps = evidence.steps();
+  const StepEvidence& steps = evidence.steps;
   const double detokenise_us = steps.host_us[static_cast<size_t>(HostSpan::detokenise)];
   const double respond_us = steps.host_us[static_cast<size_t>(HostSpan::respond)];
   const double us = std::min(detokenise_us + respond_us, steps.exposed_us());
@@ -256,13 +256,12 @@ void slow_responses(const Evidence& evidence, std::vector<Finding>& findings) {
                                detokenise_us * 1e-3, respond_us * 1e-3, interval),
        .stake_us = us,
        .gain = us / steps.wall_us * std::max(0.0, 1.0 - interval / kGoodInterval),
-       .of = GainOf::wall_time,
-       .estimated = true,
-       .advice = fmt::format("set --stream-interval {:.0f}", kGoodInterval)});
+       .advice = fmt::format("set --stream-interval {:.0f}", kGoodInterval),
+       .trials = {"--stream-interval 8"}});
 }
 
 void slow_masks(const Evidence& evidence, std::vector<Finding>& findings) {
-  const StepEvidence& steps = evidence.steps();
+  const StepEvidence& steps = evidence.steps;
   const double mask_us = steps.host_us[static_cast<size_t>(HostSpan::mask)];
   const double us = std::min(mask_us, steps.exposed_us());
   if (us <= 0.0 || us < kMasksOfTime * steps.wall_us) return;
@@ -273,14 +272,14 @@ void slow_masks(const Evidence& evidence, std::vector<Finding>& findings) {
                                steps.constrained_rows),
        .stake_us = us,
        .gain = us / steps.wall_us,
-       .of = GainOf::wall_time,
+       .estimated = false,
        .advice = "use the same grammar in many requests, since what one has found out serves all; use fixed "
                  "texts instead of open ones, and fewer alternatives that begin alike"});
 }
 
 void queueing(const Evidence& evidence, std::vector<Finding>& findings) {
-  const StepEvidence& steps = evidence.steps();
-  const RequestEvidence& requests = evidence.requests();
+  const StepEvidence& steps = evidence.steps;
+  const RequestEvidence& requests = evidence.requests;
   const double explained_us = steps.slots_full.us + steps.memory_full.us + steps.decode_fills_budget.us;
   const double us = steps.waiting.us - explained_us;
   if (us <= 0.0 || requests.requests == 0 || requests.queue_us < kLongQueue * requests.total_us()) return;
@@ -295,51 +294,31 @@ void queueing(const Evidence& evidence, std::vector<Finding>& findings) {
        .stake_us = us,
        .gain = us / steps.waiting.us * requests.queue_us / requests.total_us(),
        .of = GainOf::latency,
+       .estimated = false,
        .advice = "send fewer requests at once (--max-queue-size turns them away early), use a faster device, "
-                 "or add a second server: more come at once than this machine computes"});
+                 "or add a second server: more come at once than this machine computes",
+       .trials = {"--scheduling-policy shortest"}});
 }
-
-constexpr std::array kRequestRules{
-    Rule{"too little load", FindingGroup::requests, "decode steps of at most 4 sequences, no request waiting",
-         "their share of the time x (1 - cost of a token among 8 / cost now)", too_little_load},
-    Rule{"batch too small", FindingGroup::requests, "steps with requests waiting and every slot taken",
-         "their share x (1 - cost of a token in a batch of twice the size / cost now)", batch_too_small},
-    Rule{"preemption thrash", FindingGroup::requests, "preemptions; tokens computed again (request records)",
-         "tokens x time of a prompt's token / wall time + gain of KV cache too small", preemption_thrash},
-    Rule{"KV cache too small", FindingGroup::requests,
-         "steps with requests waiting that had slots and tokens left",
-         "their share without prompts' ops x (1 - cost of a token in a batch of twice the size / cost now); "
-         "at most with room for all requests that waited",
-         cache_too_small},
-    Rule{"prefill starves decode", FindingGroup::requests,
-         "mixed steps of 100 ms or more, 4 times as long as decode steps, with 1 % of the tokens or more",
-         "1 - 2 x decode step / mixed step, of the longest gaps between tokens", prefill_starves_decode},
-    Rule{"step times mispredicted", FindingGroup::requests,
-         "mixed steps with a prefill budget: their predicted times were off by half or more in the median",
-         "the median error, of the gaps between tokens", wrong_predictions},
-    Rule{"decode starves prefill", FindingGroup::requests,
-         "steps with requests waiting in which decoding took 80 % of the token budget",
-         "the queue's share of the time to the first token", decode_starves_prefill},
-    Rule{"tiny chunks", FindingGroup::requests, "steps that prompts filled, with a budget under 512 tokens",
-         "their share x (1 - cost of a token in a step of 512 / cost now)", tiny_chunks},
-    Rule{"prefix not cached", FindingGroup::requests, "hashes of the prompts' beginnings (request records)",
-         "tokens computed again x time of a prompt's token / wall time", prefix_not_cached},
-    Rule{"clients too slow", FindingGroup::requests,
-         "time in which answers waited for their clients (request records)",
-         "its share of the requests' time x (1 - stream interval / 8)", slow_clients},
-    Rule{"responses too often", FindingGroup::requests, "host spans detokenise and respond while no op runs",
-         "their share of the time x (1 - stream interval / 8)", slow_responses},
-    Rule{"slow grammars", FindingGroup::requests,
-         "host span mask while no op runs, a tenth of the time or more", "its share of the time", slow_masks},
-    Rule{"queueing", FindingGroup::requests,
-         "steps with requests waiting and none of the limits above, while requests keep coming",
-         "share of the requests' time in the queue", queueing},
-};
 
 }  // namespace
 
 std::span<const Rule> request_rules() {
-  return kRequestRules;
+  static constexpr std::array kRules{
+      Rule{"too little load", FindingGroup::requests, too_little_load},
+      Rule{"batch too small", FindingGroup::requests, batch_too_small},
+      Rule{"preemption thrash", FindingGroup::requests, preemption_thrash},
+      Rule{"KV cache too small", FindingGroup::requests, cache_too_small},
+      Rule{"prefill starves decode", FindingGroup::requests, prefill_starves_decode},
+      Rule{"step times mispredicted", FindingGroup::requests, wrong_predictions},
+      Rule{"decode starves prefill", FindingGroup::requests, decode_starves_prefill},
+      Rule{"tiny chunks", FindingGroup::requests, tiny_chunks},
+      Rule{"prefix not cached", FindingGroup::requests, prefix_not_cached},
+      Rule{"clients too slow", FindingGroup::requests, slow_clients},
+      Rule{"responses too often", FindingGroup::requests, slow_responses},
+      Rule{"slow grammars", FindingGroup::requests, slow_masks},
+      Rule{"queueing", FindingGroup::requests, queueing},
+  };
+  return kRules;
 }
 
 }  // namespace minfer

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include <fmt/format.h>
 
 #include "profiling/findings/measured_pairs.h"
-#include "profiling/findings/trials.h"
 
 namespace minfer {
 namespace {
@@ -24,7 +24,7 @@ struct Utilisation {
 Utilisation utilisation_of(const Evidence& evidence) {
   Utilisation used;
   const Ceilings& ceilings = evidence.header().ceilings;
-  const double wall_us = evidence.steps().wall_us;
+  const double wall_us = evidence.steps.wall_us;
   if (!ceilings.known() || wall_us <= 0.0) return used;
   for (const OpEvidence& op : evidence.ops()) {
     used.memory += op.bytes / ceilings.read_gbps * 1e-3 / wall_us;
@@ -85,7 +85,7 @@ std::array<std::span<const Rule>, 7> all_rules() {
 
 std::vector<Finding> find_all(const Evidence& evidence) {
   std::vector<Finding> findings;
-  const double wall_us = evidence.steps().wall_us;
+  const double wall_us = evidence.steps.wall_us;
   if (wall_us <= 0.0) return findings;
   for (const std::span<const Rule> rules : all_rules()) {
     for (const Rule& rule : rules) {
@@ -94,11 +94,10 @@ std::vector<Finding> find_all(const Evidence& evidence) {
       for (Finding& finding : std::span(findings).subspan(first)) {
         finding.rule = rule.name;
         finding.group = rule.group;
-        finding.trials = trials_of(rule.name, evidence);
         finding.stake = std::clamp(finding.stake_us / wall_us, 0.0, 1.0);
         finding.gain = std::clamp(finding.gain, 0.0, 1.0);
         if (finding.gain_from >= 0.0) continue;
-        const GainRange likely = likely_gain(finding.gain, evidence.on_device());
+        const GainRange likely = likely_gain(finding.gain, evidence.on_device);
         finding.gain_from = likely.from;
         finding.gain_to = likely.to;
       }
@@ -109,9 +108,40 @@ std::vector<Finding> find_all(const Evidence& evidence) {
   return findings;
 }
 
+std::vector<std::string> multiples(const Evidence& evidence, std::string_view option,
+                                   std::initializer_list<double> factors, std::vector<std::string> others) {
+  std::string name(option);
+  std::ranges::replace(name, '-', '_');
+  for (const double factor : factors) {
+    const double value = std::round(factor * static_cast<double>(evidence.option(name)));
+    if (value >= 1.0) others.push_back(fmt::format("--{} {:.0f}", option, value));
+  }
+  return others;
+}
+
+std::string_view narrower_kv_type(const Evidence& evidence) {
+  const std::string_view type = evidence.text("kv_cache_dtype");
+  if (!evidence.on_device) return type == "f32" ? "f16" : "";
+  return type == "bf16" || type == "f16" ? "fp8" : "";
+}
+
+std::vector<std::string> narrower_kv_trial(const Evidence& evidence, std::vector<std::string> others) {
+  if (const std::string_view type = narrower_kv_type(evidence); !type.empty())
+    others.push_back(fmt::format("--kv-cache-dtype {}", type));
+  return others;
+}
+
+bool changes_answers(std::string_view trial) {
+  return trial.starts_with("--kv-cache-dtype") || trial.starts_with("--quantization");
+}
+
+int64_t threads_of(const Evidence& evidence) {
+  return evidence.header().threads * evidence.option("tensor_parallel_size", 1);
+}
+
 Limit next_limit(const Evidence& evidence, std::span<const Finding> findings) {
   const std::vector<OpEvidence> ops = evidence.ops();
-  const double ops_us = evidence.steps().ops_us();
+  const double ops_us = evidence.steps.ops_us();
   if (ops.empty() || ops_us <= 0.0) return {.text = "No op was recorded."};
   const OpEvidence& longest = ops.front();
   const double share = longest.us / ops_us;

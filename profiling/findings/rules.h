@@ -11,13 +11,11 @@
 
 namespace minfer {
 
-/// A rule that looks for one problem.
+/// A rule that looks for one problem. profiling/README.md has the parts of the profile that it reads, and the formula of its gain.
 struct Rule {
   std::string_view name;
   FindingGroup group;
-  std::string_view looks_at;  ///< the parts of the profile that it reads
-  std::string_view gain;      ///< the formula of the gain
-  /// Appends its findings with evidence, stake_us, gain and advice. find() sets the rest.
+  /// Appends its findings with evidence, stake_us, gain, advice and trials. find() sets the rest.
   void (*look)(const Evidence& evidence, std::vector<Finding>& findings);
 };
 
@@ -54,8 +52,19 @@ std::string clock_with_time(const Evidence& evidence);
 /// The time that steps with draft tokens lost against steps without; 0: they lost none, or there were no such steps.
 double drafts_lost_us(const Evidence& evidence);
 
-/// A rule with a file of its own; otherwise, the rules of one file are one list.
-void f32_arithmetic(const Evidence& evidence, std::vector<Finding>& findings);
+/// Trials (see Finding) of a numeric option at these multiples of its value in force, behind those of `others`.
+std::vector<std::string> multiples(const Evidence& evidence, std::string_view option,
+                                   std::initializer_list<double> factors,
+                                   std::vector<std::string> others = {});
+/// A type of half the size for keys and values; empty: there is nothing narrower.
+std::string_view narrower_kv_type(const Evidence& evidence);
+/// The trial of that type, behind those of `others`.
+std::vector<std::string> narrower_kv_trial(const Evidence& evidence, std::vector<std::string> others = {});
+/// True if a trial changes what the model computes, and so its answers.
+bool changes_answers(std::string_view trial);
+/// The threads of all ranks, as if the ranks shared this machine.
+int64_t threads_of(const Evidence& evidence);
+
 /// How to make an op's arithmetic faster, for the middle of a sentence.
 std::string narrower_arithmetic(const Evidence& evidence, const OpEvidence& op);
 /// How to make an op read fewer bytes, for the middle of a sentence: an option that is not set yet.

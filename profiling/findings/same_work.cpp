@@ -8,9 +8,8 @@
 namespace minfer {
 namespace {
 
-constexpr double kSlower = 1.25;  // than elsewhere
-constexpr double kMuchSlower =
-    2.0;  // where it has more to do, as kernels reach more or less of the roof by size
+constexpr double kSlower = 1.25;       // than elsewhere
+constexpr double kMuchSlower = 2.0;    // where it has more to do: kernels reach a part of the roof by size
 constexpr double kBeyondChance = 3.0;  // standard errors of the difference
 constexpr int64_t kEnoughSteps = 8;    // under a condition, and without it
 constexpr double kMostOfWork = 0.5;    // that is done early and late

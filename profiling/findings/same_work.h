@@ -45,7 +45,7 @@ struct Slowdown {
 /// two counts. Memory does not grow with the number of steps.
 class SameWork {
  public:
-  explicit SameWork(const Ceilings& ceilings) : ceilings_(ceilings) {}
+  explicit SameWork(const Ceilings& ceilings = {}) : ceilings_(ceilings) {}
 
   /// `conditions`: a bit for each StepCondition but `later`.
   void add(const StepSummary& step, uint32_t conditions);

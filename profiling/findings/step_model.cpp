@@ -11,7 +11,7 @@ constexpr double kHalfOfRoof = 5.0;
 }  // namespace
 
 StepModel::StepModel(const Evidence& evidence, const LineFit& fit, StepPhase phase) : fit_(fit) {
-  const PhaseEvidence& steps = evidence.steps().of(phase);
+  const PhaseEvidence& steps = evidence.steps.of(phase);
   if (steps.steps == 0) return;
   const Ceilings& ceilings = evidence.header().ceilings;
   double weights_us = 0.0, others_us = 0.0;
@@ -40,10 +40,10 @@ double StepModel::token_cost(double now, double tokens) const {
 }
 
 double StepModel::prefill_token_us(const Evidence& evidence) {
-  const int64_t tokens = evidence.steps().prefill_tokens();
+  const int64_t tokens = evidence.steps.prefill_tokens();
   if (tokens == 0) return 0.0;
   // With the host's share of the steps, which a token that is not computed does not need either.
-  const StepEvidence& steps = evidence.steps();
+  const StepEvidence& steps = evidence.steps;
   const double ops_us = steps.ops_us();
   return ops_us > 0.0
              ? steps.prefill_us / ops_us * (ops_us + steps.exposed_us()) / static_cast<double>(tokens)

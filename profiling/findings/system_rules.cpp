@@ -12,8 +12,7 @@ namespace {
 constexpr double kSlowedDown = 0.05;  // of the speed of the same work, from early to late
 // The speed that a further thread adds, relative to one thread. Two machines measured 0.3 and 0.7; a core of its own may give more.
 constexpr double kThreadGain = 0.3, kThreadGainOfCore = 0.9;
-constexpr double kGraphSavesUs =
-    0.4;  // a launch, measured: 1B in Q4_K_M at batch 8 on an H200, 135 launches a step
+constexpr double kGraphSavesUs = 0.4;  // a launch: 1B in Q4_K_M at batch 8, 135 launches a step, H200
 
 double spans_us(const StepEvidence& steps, std::initializer_list<HostSpan> spans) {
   double us = 0.0;
@@ -23,22 +22,19 @@ double spans_us(const StepEvidence& steps, std::initializer_list<HostSpan> spans
 }
 
 HostSpan longest_span(const StepEvidence& steps) {
-  HostSpan longest = HostSpan::schedule;
-  for (const HostSpan span : {HostSpan::build, HostSpan::launch, HostSpan::commit}) {
-    if (spans_us(steps, {span}) > spans_us(steps, {longest})) longest = span;
-  }
-  return longest;
+  return std::ranges::max({HostSpan::schedule, HostSpan::build, HostSpan::launch, HostSpan::commit}, {},
+                          [&](HostSpan span) { return spans_us(steps, {span}); });
 }
 
 void host_bound(const Evidence& evidence, std::vector<Finding>& findings) {
-  const StepEvidence& steps = evidence.steps();
+  const StepEvidence& steps = evidence.steps;
   // Drafts, masks, responses, late launches and copies have rules of their own.
   const double drafted_us = drafts_lost_us(evidence) > 0.0 ? steps.drafted_exposed_us : 0.0;
   const double others_us = std::min(
       steps.exposed_us(),
       drafted_us +
           spans_us(steps, {HostSpan::draft, HostSpan::mask, HostSpan::detokenise, HostSpan::respond}) +
-          steps.idle_host_us + evidence.range().copy_share() * steps.wall_us);
+          steps.idle_host_us + evidence.traced.copy_share() * steps.wall_us);
   const double us = steps.exposed_us() - others_us;
   const HostSpan longest = longest_span(steps);
   findings.push_back(
@@ -49,10 +45,11 @@ void host_bound(const Evidence& evidence, std::vector<Finding>& findings) {
                        spans_us(steps, {longest}) / static_cast<double>(steps.steps())),
        .stake_us = us,
        .gain = us / steps.wall_us,
-       .advice = evidence.on_device() ? "give the engine's thread a core of its own (taskset, no other work "
-                                        "beside it); larger batches share the host's time"
-                                      : "give the engine's thread a core of its own (fewer --threads, no "
-                                        "other work beside it); look at what the span does"});
+       .estimated = false,
+       .advice = evidence.on_device ? "give the engine's thread a core of its own (taskset, no other work "
+                                      "beside it); larger batches share the host's time"
+                                    : "give the engine's thread a core of its own (fewer --threads, no "
+                                      "other work beside it); look at what the span does"});
 }
 
 /// The time that the device waited for launches. 0 if they took no longer than launching does: the first of a kernel takes far longer.
@@ -62,7 +59,7 @@ double first_launches_us(const StepEvidence& steps) {
 }
 
 void launch_bound(const Evidence& evidence, std::vector<Finding>& findings) {
-  const StepEvidence& steps = evidence.steps();
+  const StepEvidence& steps = evidence.steps;
   // Without graphs: graph misses.
   if (steps.late_ops == 0 || !evidence.flag("cuda_graphs", true) || first_launches_us(steps) > 0.0) return;
   const double us = steps.idle_host_us - (drafts_lost_us(evidence) > 0.0 ? steps.drafted_late_us : 0.0);
@@ -73,25 +70,27 @@ void launch_bound(const Evidence& evidence, std::vector<Finding>& findings) {
                                static_cast<double>(steps.late_ops) / static_cast<double>(steps.steps())),
        .stake_us = us,
        .gain = us / steps.wall_us,
+       .estimated = false,
        .advice = "replay decode steps as graphs, which do not wait (see graph misses); compute more prompt "
                  "tokens a step"});
 }
 
 void bubbles(const Evidence& evidence, std::vector<Finding>& findings) {
-  const StepEvidence& steps = evidence.steps();
+  const StepEvidence& steps = evidence.steps;
   findings.push_back(
       {.evidence =
            fmt::format("{:.1f} ms passed in {} gap(s) between steps while requests were ready to go on",
                        steps.bubble.us * 1e-3, steps.bubble.steps),
        .stake_us = steps.bubble.us,
        .gain = steps.bubble.us / steps.wall_us,
+       .estimated = false,
        .advice =
            "free the thread that calls the engine, which was busy elsewhere: use fewer --threads than cores, "
            "run no other work beside it, and move a client library's callbacks to another thread"});
 }
 
 void synchronous_copies(const Evidence& evidence, std::vector<Finding>& findings) {
-  const RangeEvidence& range = evidence.range();
+  const RangeEvidence& range = evidence.traced;
   if (range.copies == 0) return;
   const double share = range.copy_share();
   // The host launches later in a traced step than in others: the time behind a copy is the most that it may be.
@@ -104,15 +103,16 @@ void synchronous_copies(const Evidence& evidence, std::vector<Finding>& findings
                        (range.copy_us + range.behind_us) / static_cast<double>(range.steps),
                        range.copy_us / static_cast<double>(range.steps),
                        range.behind_us / static_cast<double>(range.steps)),
-       .stake_us = share * evidence.steps().wall_us,
+       .stake_us = share * evidence.steps.wall_us,
        .gain = 0.5 * (least + share),
        .gain_from = least,
        .gain_to = share,
+       .estimated = false,
        .advice = "copy from page-locked memory, asynchronously, or have a kernel read what the host wrote"});
 }
 
 void graph_misses(const Evidence& evidence, std::vector<Finding>& findings) {
-  const StepEvidence& steps = evidence.steps();
+  const StepEvidence& steps = evidence.steps;
   if (steps.eager.steps == 0) return;
   const bool is_on = evidence.flag("cuda_graphs", true);
   const PhaseEvidence& decode = steps.of(StepPhase::decode);
@@ -128,23 +128,24 @@ void graph_misses(const Evidence& evidence, std::vector<Finding>& findings) {
         std::max({decode.exposed_us / decode.wall_us, looked_at,
                   std::min(0.5, kGraphSavesUs * static_cast<double>(steps.eager_launches) / steps.eager.us)});
   }
-  findings.push_back({.evidence = fmt::format(
-                          "{} of {} decode steps replayed no graph ({:.2f} ms each{})", steps.eager.steps,
-                          decode.steps, steps.eager.us * 1e-3 / static_cast<double>(steps.eager.steps),
-                          steps.graph.steps == 0
-                              ? std::string()
-                              : fmt::format("; with one {:.2f} ms",
-                                            steps.graph.us * 1e-3 / static_cast<double>(steps.graph.steps))),
-                      .stake_us = steps.eager.us,
-                      .gain = steps.eager.us / steps.wall_us * saved,
-                      .estimated = true,
-                      .advice = is_on ? "lower --max-num-seqs to the largest graph's batch; some options of "
-                                        "requests have no graph either"
-                                      : "set --cuda-graphs"});
+  findings.push_back(
+      {.evidence =
+           fmt::format("{} of {} decode steps replayed no graph ({:.2f} ms each{})", steps.eager.steps,
+                       decode.steps, steps.eager.us * 1e-3 / static_cast<double>(steps.eager.steps),
+                       steps.graph.steps == 0
+                           ? std::string()
+                           : fmt::format("; with one {:.2f} ms",
+                                         steps.graph.us * 1e-3 / static_cast<double>(steps.graph.steps))),
+       .stake_us = steps.eager.us,
+       .gain = steps.eager.us / steps.wall_us * saved,
+       .advice = is_on ? "lower --max-num-seqs to the largest graph's batch; some options of "
+                         "requests have no graph either"
+                       : "set --cuda-graphs",
+       .trials = is_on ? std::vector<std::string>{} : std::vector<std::string>{"--cuda-graphs"}});
 }
 
 void padding(const Evidence& evidence, std::vector<Finding>& findings) {
-  const StepEvidence& steps = evidence.steps();
+  const StepEvidence& steps = evidence.steps;
   if (steps.padded_tokens == 0) return;
   const LineFit& fit = steps.of(StepPhase::decode).wall_by_tokens;
   const double share = static_cast<double>(steps.padded_tokens) /
@@ -156,14 +157,13 @@ void padding(const Evidence& evidence, std::vector<Finding>& findings) {
                                steps.padded_tokens, steps.padded_tokens + steps.graph_tokens),
        .stake_us = us,
        .gain = us / steps.wall_us,
-       .estimated = true,
        .advice = "set --max-num-seqs so that batches match a graph's size"});
 }
 
 void cold_start(const Evidence& evidence, std::vector<Finding>& findings) {
   double us = 0.0, most_us = 0.0;
   int64_t kinds = 0;
-  for (const auto& [key, kind] : evidence.kinds()) {
+  for (const auto& [key, kind] : evidence.kinds) {
     if (kind.later.steps < 4) continue;
     const double more_us = kind.first_us - kind.later.us / static_cast<double>(kind.later.steps);
     if (more_us <= 0.0) continue;
@@ -171,7 +171,7 @@ void cold_start(const Evidence& evidence, std::vector<Finding>& findings) {
     most_us = std::max(most_us, more_us);
     ++kinds;
   }
-  const StepEvidence& steps = evidence.steps();
+  const StepEvidence& steps = evidence.steps;
   const double launches_us = first_launches_us(steps);
   if (kinds == 0 && launches_us <= 0.0) return;
   std::string text =
@@ -185,16 +185,17 @@ void cold_start(const Evidence& evidence, std::vector<Finding>& findings) {
   us = std::max(us, launches_us);
   findings.push_back({.evidence = std::move(text),
                       .stake_us = us,
-                      .gain = us / evidence.steps().wall_us,
+                      .gain = us / evidence.steps.wall_us,
+                      .estimated = false,
                       .advice = "send a few requests before the ones that count (bench --num-warmups), since "
                                 "only the first requests pay this"});
 }
 
 void slower_with_time(const Evidence& evidence, std::vector<Finding>& findings) {
-  const auto [early, late] = evidence.same_work().early_and_late();
-  if (!evidence.on_device() || early <= 0.0 || late < early * (1.0 + kSlowedDown)) return;
+  const auto [early, late] = evidence.same_work.early_and_late();
+  if (!evidence.on_device || early <= 0.0 || late < early * (1.0 + kSlowedDown)) return;
   const double lost = 1.0 - early / late;
-  const double us = evidence.steps().of(StepPhase::decode).ops_us;
+  const double us = evidence.steps.of(StepPhase::decode).ops_us;
   const std::string clock = clock_with_time(evidence);
   findings.push_back(
       {.evidence =
@@ -202,62 +203,46 @@ void slower_with_time(const Evidence& evidence, std::vector<Finding>& findings) 
                        100.0 * (late / early - 1.0),
                        clock.empty() ? "clocks were not read" : "the device's clock was " + clock),
        .stake_us = us * lost,
-       .gain = us / evidence.steps().wall_us * lost,
-       .estimated = true,
+       .gain = us / evidence.steps.wall_us * lost,
        .advice = "look at cooling, the power limit and other work on the device if the clock fell, else at "
                  "other processes and longer contexts"});
 }
 
 void too_few_threads(const Evidence& evidence, std::vector<Finding>& findings) {
   const ProfileHeader& header = evidence.header();
-  // The threads of each rank; ranks on other hosts have their own cores, which the header does not tell.
-  const int64_t threads = header.threads * evidence.option("tensor_parallel_size", 1);
+  // Ranks on other hosts have their own cores, which the header does not tell.
+  const int64_t threads = threads_of(evidence);
   if (header.backend != "cpu" || header.cores <= threads) return;
-  const double us = evidence.steps().ops_us();
+  const double us = evidence.steps.ops_us();
   const auto gain = [&](double of_thread) {
     const double times = static_cast<double>(header.cores - threads) / static_cast<double>(threads);
-    return us / evidence.steps().wall_us * (1.0 - 1.0 / (1.0 + of_thread * times));
+    return us / evidence.steps.wall_us * (1.0 - 1.0 / (1.0 + of_thread * times));
   };
-  findings.push_back(
-      {.evidence = fmt::format("ops run on {} of {} cores and take {:.0f} % of the time", threads,
-                               header.cores, percent_of(us, evidence.steps().wall_us)),
-       .stake_us = us,
-       .gain = 0.5 * (gain(kThreadGain) + gain(kThreadGainOfCore)),
-       .gain_from = gain(kThreadGain),
-       .gain_to = gain(kThreadGainOfCore),
-       .estimated = true,
-       .advice = fmt::format("set --threads {}", header.cores)});
+  findings.push_back({.evidence = fmt::format("ops run on {} of {} cores and take {:.0f} % of the time",
+                                              threads, header.cores, percent_of(us, evidence.steps.wall_us)),
+                      .stake_us = us,
+                      .gain = 0.5 * (gain(kThreadGain) + gain(kThreadGainOfCore)),
+                      .gain_from = gain(kThreadGain),
+                      .gain_to = gain(kThreadGainOfCore),
+                      .advice = fmt::format("set --threads {}", header.cores),
+                      .trials = {fmt::format("--threads {}", header.cores)}});
 }
-
-constexpr std::array kSystemRules{
-    Rule{"host-bound", FindingGroup::system, "time of steps in which no op ran and the host worked",
-         "its share of the wall time", host_bound},
-    Rule{"launch-bound", FindingGroup::system, "ops that the device waited for the host to launch",
-         "idle time before them / wall time", launch_bound},
-    Rule{"bubbles", FindingGroup::system, "time between steps while requests decoded or waited",
-         "its share of the wall time", bubbles},
-    Rule{"synchronous copy", FindingGroup::system, "copies of a traced range and the gaps after them",
-         "from the copies' share of the traced steps to their share with the gaps", synchronous_copies},
-    Rule{"graph misses", FindingGroup::system, "decode steps of a device without a graph",
-         "their share x (1 - step with a graph / step without), or idle time and 0.4 us a launch",
-         graph_misses},
-    Rule{"padding", FindingGroup::system, "tokens that fill up graphs",
-         "tokens x time of one more token / wall time", padding},
-    Rule{"cold start", FindingGroup::system,
-         "first step of each kind against later ones; launches that kept the device waiting 0.3 ms or more",
-         "extra time of the first steps, or the device's wait / wall time", cold_start},
-    Rule{"slower with time", FindingGroup::system,
-         "decode ops of the same work, late in the recording and early",
-         "1 - early / late, if most of the work is the same", slower_with_time},
-    Rule{"too few threads", FindingGroup::system, "threads and cores of the header",
-         "ops' share x (1 - 1 / speed-up); a further thread adds 0.3 to 0.9 of the speed of one",
-         too_few_threads},
-};
 
 }  // namespace
 
 std::span<const Rule> system_rules() {
-  return kSystemRules;
+  static constexpr std::array kRules{
+      Rule{"host-bound", FindingGroup::system, host_bound},
+      Rule{"launch-bound", FindingGroup::system, launch_bound},
+      Rule{"bubbles", FindingGroup::system, bubbles},
+      Rule{"synchronous copy", FindingGroup::system, synchronous_copies},
+      Rule{"graph misses", FindingGroup::system, graph_misses},
+      Rule{"padding", FindingGroup::system, padding},
+      Rule{"cold start", FindingGroup::system, cold_start},
+      Rule{"slower with time", FindingGroup::system, slower_with_time},
+      Rule{"too few threads", FindingGroup::system, too_few_threads},
+  };
+  return kRules;
 }
 
 }  // namespace minfer

@@ -52,15 +52,6 @@ int64_t stalled_ns(std::string_view pressure) {
   return number_behind(pressure, "total=") * 1'000;
 }
 
-bool lists(std::string_view controllers, std::string_view name) {
-  for (size_t begin = 0; begin <= controllers.size();) {
-    const size_t end = std::min(controllers.find(',', begin), controllers.size());
-    if (controllers.substr(begin, end - begin) == name) return true;
-    begin = end + 1;
-  }
-  return false;
-}
-
 }  // namespace
 
 int64_t waited_ns_of_thread() {
@@ -104,8 +95,8 @@ HostReader::HostReader(std::filesystem::path root) : proc_(root / "proc") {
     groups.remove_prefix(std::min(end + 1, groups.size()));
     const size_t first = line.find(':'), second = line.find(':', first + 1);
     if (second == std::string_view::npos) continue;
-    const std::string_view controllers = line.substr(first + 1, second - first - 1);
-    if (!controllers.empty() && !lists(controllers, "cpu")) continue;
+    const std::string controllers(line.substr(first + 1, second - first - 1));
+    if (!controllers.empty() && ("," + controllers + ",").find(",cpu,") == std::string::npos) continue;
     const std::filesystem::path top = root / "sys/fs/cgroup" / (controllers.empty() ? "" : "cpu");
     std::filesystem::path folder = std::string(line.substr(std::min(second + 2, line.size())));
     for (;; folder = folder.parent_path()) {

@@ -41,11 +41,9 @@ void write_numbers(JsonText& json, std::string_view key, std::initializer_list<i
 void write_step_of_page(JsonText& json, const StepSummary& step, Names& ops, Names& ids) {
   const StepBatch& batch = step.batch;
   json.open('{').field("step", step.step).field("start_ns", step.start_ns).field("phase", name(step.phase()));
-  json.field("wall_us", step.wall_us, 1)
-      .field("gpu_us", step.gpu_us, 1)
-      .field("attributed", step.attributed, 4);
-  json.field("prefill_us", step.prefill.us, 1).field("decode_us", step.decode.us, 1);
-  json.field("graph", batch.graph_batch);
+  json.field("wall_us", step.wall_us, 1).field("gpu_us", step.gpu_us, 1);
+  json.field("attributed", step.attributed, 4).field("prefill_us", step.prefill.us, 1);
+  json.field("decode_us", step.decode.us, 1).field("graph", batch.graph_batch);
   if (batch.predicted_ns > 0) json.field("predicted_us", us_of(batch.predicted_ns), 1);
   write_numbers(json, "batch",
                 {batch.shape.prefill_sequences, batch.shape.decode_sequences, batch.shape.prefill_tokens,
@@ -86,16 +84,14 @@ void write_page_steps(JsonText& json, std::span<const StepSummary> steps) {
 
 void write_page_requests(JsonText& json, std::span<const EndedRequest> requests, const DeviceTime& device,
                          std::span<const RequestWaterfall> waterfalls) {
-  const auto us = [](int64_t ns) { return static_cast<double>(ns) * 1e-3; };
   json.open('[');
   for (size_t i = 0; i < requests.size(); ++i) {
     const EndedRequest& request = requests[i];
     const DeviceTime::Part part = device.of(request.steps);
-    json.open('{')
-        .field("id", std::string_view(request.id))
-        .field("finish", std::string_view(request.finish));
-    json.field("arrival_ns", request.arrival_ns).field("queue_us", us(request.queue_ns()), 0);
-    json.field("prefill_us", us(request.prefill_ns()), 0).field("decode_us", us(request.decode_ns()), 0);
+    json.open('{').field("id", request.id).field("finish", request.finish);
+    json.field("arrival_ns", request.arrival_ns).field("queue_us", us_of(request.queue_ns()), 0);
+    json.field("prefill_us", us_of(request.prefill_ns()), 0)
+        .field("decode_us", us_of(request.decode_ns()), 0);
     json.field("prompt_tokens", request.prompt_tokens).field("cached_tokens", request.cached_tokens);
     json.field("output_tokens", request.output_tokens).field("preemptions", request.preemptions);
     if (request.drafts > 0) {

@@ -8,10 +8,10 @@
 #include "profiling/report/report.h"
 
 namespace minfer {
-PageProfile::PageProfile() : sums_({}, ReportOptions().slowest) {}
+PageProfile::PageProfile() : ReportSums({}, ReportOptions().slowest) {}
 
 void PageProfile::step(StepSummary& step) {
-  sums_.add(step);
+  add(step);
   device_.add(step);
   step.layers.clear();  // the page has them in its sums alone
   steps_.add(step);
@@ -19,7 +19,7 @@ void PageProfile::step(StepSummary& step) {
 
 void PageProfile::request(EndedRequest request) {
   requests_.request(request);
-  sums_.request(std::move(request));
+  ReportSums::request(std::move(request));
 }
 
 std::unique_ptr<ProfileVisitor> PageProfile::second_reading() {
@@ -30,7 +30,7 @@ std::unique_ptr<ProfileVisitor> PageProfile::second_reading() {
 }
 
 std::string PageProfile::json(const std::string& name, std::string note) {
-  const ReportData data = sums_.finish(std::move(note));
+  const ReportData data = finish(std::move(note));
   if (data.recorded == 0) fail("the profile holds no step{}", data.note.empty() ? "" : ": " + data.note);
   const std::vector<StepSummary> steps = steps_.steps();
   std::string text;

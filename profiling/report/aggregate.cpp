@@ -7,7 +7,7 @@
 namespace minfer {
 namespace {
 
-void add_time(PhaseAggregate& sum, const PhaseTime& time) {
+void add_time(PhaseTime& sum, const PhaseTime& time) {
   sum.us += time.us;
   sum.tokens += time.tokens;
 }
@@ -128,11 +128,11 @@ void Aggregator::add(const StepSummary& step) {
   set_dropped(step.dropped);
   add(all_, step);
   add(by_phase_[static_cast<size_t>(step.phase())], step);
-  add_time(prefill_, step.prefill);
-  add_time(decode_, step.decode);
+  add_time(result_.prefill, step.prefill);
+  add_time(result_.decode, step.decode);
   for (size_t i = 0; i < step.ops.size(); ++i)
     add(sum_of(step.ops[i], i), step.ops[i]);
-  if (step.on_device && step.idle_source == IdleSource::none) ++by_begin_stamps_;
+  if (step.on_device && step.idle_source == IdleSource::none) ++result_.by_begin_stamps;
   // A number that does not ascend begins another recording: kernels that follow are of that.
   const bool starts_again = !recent_.empty() && step.step <= recent_.back().step;
   while (!recent_.empty() && (starts_again || recent_.size() >= kRecentSteps)) {
@@ -156,7 +156,7 @@ bool Aggregator::is_recent(int64_t step) const {
 }
 
 Aggregate Aggregator::result() const {
-  Aggregate result;
+  Aggregate result = result_;
   const auto finished_group = [](const GroupSum& sum) {
     StepGroup group = sum.group;
     group.step_us = sum.wall_us.statistics();
@@ -166,8 +166,6 @@ Aggregate Aggregator::result() const {
   result.all = finished_group(all_);
   for (size_t i = 0; i < by_phase_.size(); ++i)
     result.by_phase[i] = finished_group(by_phase_[i]);
-  result.prefill = prefill_;
-  result.decode = decode_;
   std::map<std::string, OpSum> ops;
   for (const auto& [key, sum] : ops_) {
     result.phase_ops.push_back({sum.phase, finished(sum)});
@@ -186,8 +184,6 @@ Aggregate Aggregator::result() const {
     result.attributed = attributed.us / result.all.wall_us;
     result.least_attributed = attributed.least;
   }
-  result.by_begin_stamps = by_begin_stamps_;
-  result.dropped = dropped_;
   return result;
 }
 
@@ -199,15 +195,6 @@ size_t Aggregator::bytes() const {
     bytes +=
         sizeof(sum) + sum.call_us.bytes() + sum.sum.launches.size() * sizeof(std::pair<int32_t, int64_t>);
   return bytes;
-}
-
-Aggregate aggregate(std::span<const StepSummary> steps, std::optional<StepPhase> phase) {
-  Aggregator sum;
-  for (const StepSummary& step : steps) {
-    sum.set_dropped(step.dropped);
-    if (!phase || step.phase() == *phase) sum.add(step);
-  }
-  return sum.result();
 }
 
 }  // namespace minfer

@@ -5,8 +5,6 @@
 #include <cstdint>
 #include <deque>
 #include <map>
-#include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -89,12 +87,6 @@ struct StepGroup {
   double between_steps_us() const;
 };
 
-/// Device time charged to a phase.
-struct PhaseAggregate {
-  double us = 0.0;
-  int64_t tokens = 0;
-};
-
 /// An op over the steps in which it worked on tokens of one kind.
 struct PhaseOp {
   StepPhase phase = StepPhase::decode;
@@ -104,8 +96,8 @@ struct PhaseOp {
 struct Aggregate {
   StepGroup all;
   std::array<StepGroup, 3> by_phase;  ///< by StepPhase
-  PhaseAggregate prefill;
-  PhaseAggregate decode;
+  PhaseTime prefill;
+  PhaseTime decode;
   std::vector<OpAggregate> ops;                               ///< most time first
   std::vector<PhaseOp> phase_ops;                             ///< ops by phase, most time first
   double attributed = 0.0;                                    ///< share of the wall time
@@ -123,7 +115,7 @@ class Aggregator {
 
   void add(const StepSummary& step);
   /// Sets the drops so far: all drops of the whole span, even if a filter leaves steps out.
-  void set_dropped(uint64_t dropped) { dropped_ = std::max(dropped_, dropped); }
+  void set_dropped(uint64_t dropped) { result_.dropped = std::max(result_.dropped, dropped); }
   /// Adds the kernels' times of a step that was added before; ignored if the step is not recent.
   void add(const StepKernels& kernels);
   /// True if kernels of this step can still be added.
@@ -166,17 +158,11 @@ class Aggregator {
 
   GroupSum all_;
   std::array<GroupSum, 3> by_phase_;  ///< by StepPhase
-  PhaseAggregate prefill_;
-  PhaseAggregate decode_;
   std::map<std::pair<std::string, StepPhase>, OpSum> ops_;
   std::vector<OpSum*> by_place_;   ///< the last step's ops; mostly also the next step's
   AttributedSum attributed_;       ///< of all but the recent steps
   std::deque<RecentStep> recent_;  ///< ascending
-  int64_t by_begin_stamps_ = 0;
-  uint64_t dropped_ = 0;
+  Aggregate result_;               ///< as far as it is a plain sum
 };
-
-/// Sums up the steps of `phase`, or all steps. The drops are always of the whole span.
-Aggregate aggregate(std::span<const StepSummary> steps, std::optional<StepPhase> phase = std::nullopt);
 
 }  // namespace minfer

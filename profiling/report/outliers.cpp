@@ -53,20 +53,17 @@ bool differs(const StepFeature& feature) {
 
 }  // namespace
 
-size_t OutlierSum::place_of_op(const std::string& op) {
-  const auto [place, is_new] = places_.try_emplace(op, kFixed.size() + names_.size());
-  if (is_new) names_.push_back(op);
-  return place->second;
-}
-
 void OutlierSum::fill(const StepSummary& step, std::vector<float>& values) {
   values.assign(kFixed.size() + names_.size(), 0.0f);
   for (size_t i = 0; i < kFixed.size(); ++i)
     values[i] = static_cast<float>(kFixed[i].of(step));
   for (const OpSummary& op : step.ops) {
-    const size_t place = place_of_op(op.op);
-    if (place >= values.size()) values.resize(place + 1);
-    values[place] += static_cast<float>(op.us);
+    const auto [place, is_new] = places_.try_emplace(op.op, values.size());
+    if (is_new) {
+      names_.push_back(op.op);
+      values.push_back(0.0f);
+    }
+    values[place->second] += static_cast<float>(op.us);
   }
 }
 
@@ -124,13 +121,12 @@ Table outliers_table(const Outliers& outliers) {
   Table table{
       fmt::format(
           "What differs in the slowest hundredth ({} steps from {} ms, {} % of the time; means of a step)",
-          outliers.steps, three_digits(outliers.from_us * 1e-3), percent(outliers.share, 1.0)),
-      {"", "slowest", "all"},
-      {}};
+          outliers.steps, ms(outliers.from_us), percent(outliers.share, 1.0)),
+      {"", "slowest", "all"}};
   for (const StepFeature& time : outliers.times)
-    table.rows.push_back({time.name + " (us)", three_digits(time.slowest), three_digits(time.all)});
+    table.add(time.name + " (us)", time.slowest, time.all);
   for (const StepFeature& shape : outliers.shapes)
-    table.rows.push_back({shape.name, three_digits(shape.slowest), three_digits(shape.all)});
+    table.add(shape.name, shape.slowest, shape.all);
   return table;
 }
 

@@ -43,7 +43,6 @@ class OutlierSum {
   };
   static bool is_longer(const Step& a, const Step& b) { return a.wall_us > b.wall_us; }
   void fill(const StepSummary& step, std::vector<float>& values);
-  size_t place_of_op(const std::string& op);
 
   std::vector<std::string> names_;  ///< of ops, behind the fixed features
   std::unordered_map<std::string, size_t> places_;

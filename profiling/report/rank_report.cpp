@@ -9,10 +9,6 @@
 namespace minfer {
 namespace {
 
-double mean(double sum, int64_t count) {
-  return count > 0 ? sum / static_cast<double>(count) : 0.0;
-}
-
 std::string quantile_text(const Distribution& values, double share) {
   return values.count() > 0 ? three_digits(values.quantile(share)) : "-";
 }
@@ -48,7 +44,8 @@ void RankReportSum::close(const std::vector<RankStep>& ranks) {
   const int64_t begin_ns = std::ranges::min(ranks, {}, &RankStep::begin_ns).begin_ns;
   const int64_t end_ns = std::ranges::min(ranks, {}, &RankStep::end_ns).end_ns;
   for (const RankStep& rank : ranks) {
-    Sum& sum = sums_[rank.rank];
+    RankUse& sum = sums_[rank.rank];
+    sum.rank = rank.rank;
     ++sum.steps;
     sum.computed_us += us_of(rank.computed_ns);
     sum.exchange_us += us_of(rank.exchange_ns);
@@ -64,18 +61,12 @@ void RankReportSum::close(const std::vector<RankStep>& ranks) {
 RankReport RankReportSum::result() const {
   RankReport report;
   for (const auto& [rank, sum] : sums_) {
-    report.ranks.push_back({.rank = rank,
-                            .steps = sum.steps,
-                            .computed_us = mean(sum.computed_us, sum.steps),
-                            .exchange_us = mean(sum.exchange_us, sum.steps),
-                            .waited_us = mean(sum.waited_us, sum.steps),
-                            .begin_after_us = mean(sum.begin_after_us, sum.steps),
-                            .end_after_us = mean(sum.end_after_us, sum.steps),
-                            .launch_us = mean(sum.launch_us, sum.steps),
-                            .host_us = sum.host_us,
-                            .idle_us = sum.idle_us});
+    RankUse& mean = report.ranks.emplace_back(sum);
+    for (double* us : {&mean.computed_us, &mean.exchange_us, &mean.waited_us, &mean.begin_after_us,
+                       &mean.end_after_us, &mean.launch_us})
+      *us /= static_cast<double>(mean.steps);
   }
-  report.skew_us = mean(skew_us_, steps_);
+  if (steps_ > 0) report.skew_us = skew_us_ / static_cast<double>(steps_);
   if (!report.ranks.empty()) {
     const RankUse& first = report.ranks.front();
     const double us = first.computed_us + first.exchange_us;
@@ -92,14 +83,11 @@ Table rank_table(const RankReport& report) {
           "than the fastest; between them {} % of the ops' time, which nothing else runs beside)",
           three_digits(report.skew_us), percent(report.exchange_share, 1.0)),
       {"rank", "steps", "host p50", "host p99", "idle p50", "idle p99", "compute", "exchange", "wait",
-       "begins", "ends"},
-      {}};
+       "begins", "ends"}};
   for (const RankUse& rank : report.ranks) {
-    table.rows.push_back(
-        {std::to_string(rank.rank), std::to_string(rank.steps), quantile_text(rank.host_us, 0.5),
-         quantile_text(rank.host_us, 0.99), quantile_text(rank.idle_us, 0.5),
-         quantile_text(rank.idle_us, 0.99), three_digits(rank.computed_us), three_digits(rank.exchange_us),
-         three_digits(rank.waited_us), three_digits(rank.begin_after_us), three_digits(rank.end_after_us)});
+    table.add(rank.rank, rank.steps, quantile_text(rank.host_us, 0.5), quantile_text(rank.host_us, 0.99),
+              quantile_text(rank.idle_us, 0.5), quantile_text(rank.idle_us, 0.99), rank.computed_us,
+              rank.exchange_us, rank.waited_us, rank.begin_after_us, rank.end_after_us);
   }
   return table;
 }
@@ -107,17 +95,12 @@ Table rank_table(const RankReport& report) {
 Table traced_ranks_table(std::span<const RangeLine> first, std::span<const RangeLine> others) {
   Table table{
       "Traced kernels by rank (us a step: with a kernel running, with none, of that launched too late)",
-      {"rank", "steps", "kernels", "unmatched", "missing", "busy", "idle", "host wait"},
-      {}};
+      {"rank", "steps", "kernels", "unmatched", "missing", "busy", "idle", "host wait"}};
   if (others.empty()) return table;
-  struct Sum {
-    int64_t steps = 0, kernels = 0, unmatched = 0, missing = 0;
-    double busy_us = 0.0, idle_us = 0.0, host_wait_us = 0.0;
-  };
-  std::map<int32_t, Sum> sums;
+  std::map<int32_t, RangeLine> sums;
   for (const std::span<const RangeLine> ranges : {first, others}) {
     for (const RangeLine& range : ranges) {
-      Sum& sum = sums[range.rank];
+      RangeLine& sum = sums[range.rank];
       sum.steps += range.steps;
       sum.kernels += range.kernels;
       sum.unmatched += range.unmatched;
@@ -128,11 +111,11 @@ Table traced_ranks_table(std::span<const RangeLine> first, std::span<const Range
     }
   }
   for (const auto& [rank, sum] : sums) {
-    table.rows.push_back({std::to_string(rank), std::to_string(sum.steps), std::to_string(sum.kernels),
-                          std::to_string(sum.unmatched), std::to_string(sum.missing),
-                          three_digits(mean(sum.busy_us, sum.steps)),
-                          three_digits(mean(sum.idle_us, sum.steps)),
-                          three_digits(mean(sum.host_wait_us, sum.steps))});
+    const auto a_step = [steps = static_cast<double>(sum.steps)](double us) {
+      return steps > 0 ? us / steps : 0.0;
+    };
+    table.add(rank, sum.steps, sum.kernels, sum.unmatched, sum.missing, a_step(sum.busy_us),
+              a_step(sum.idle_us), a_step(sum.host_wait_us));
   }
   return table;
 }
@@ -140,16 +123,13 @@ Table traced_ranks_table(std::span<const RangeLine> first, std::span<const Range
 Table exchange_table(std::span<const OpAggregate> ops) {
   Table table{
       "Between ranks (of one call on the first rank; bus: bytes by link in the time that it did not wait)",
-      {"op", "calls", "us", "waiting us", "link KB", "bus GB/s"},
-      {}};
+      {"op", "calls", "us", "waiting us", "link KB", "bus GB/s"}};
   for (const OpAggregate& op : ops) {
     if (op.link_bytes == 0.0 || op.calls == 0) continue;
     const auto calls = static_cast<double>(op.calls);
     const double moving_us = op.us - op.waited_us;
     const double gbps = moving_us > 0.0 ? op.link_bytes / moving_us * 1e-3 : 0.0;
-    table.rows.push_back({op.op, std::to_string(op.calls), three_digits(op.us / calls),
-                          three_digits(op.waited_us / calls), three_digits(op.link_bytes / calls * 1e-3),
-                          three_digits(gbps)});
+    table.add(op.op, op.calls, op.us / calls, op.waited_us / calls, op.link_bytes / calls * 1e-3, gbps);
   }
   return table;
 }

@@ -47,17 +47,11 @@ class RankReportSum {
   RankReport result() const;
 
  private:
-  struct Sum {
-    int64_t steps = 0;
-    double computed_us = 0.0, exchange_us = 0.0, waited_us = 0.0, begin_after_us = 0.0, end_after_us = 0.0,
-           launch_us = 0.0;
-    Distribution host_us, idle_us;
-  };
   void close(const std::vector<RankStep>& ranks);
 
   int32_t count_ = 1;                              ///< of ranks
   std::map<int64_t, std::vector<RankStep>> open_;  ///< by step
-  std::map<int32_t, Sum> sums_;
+  std::map<int32_t, RankUse> sums_;                ///< sums in place of means
   int64_t steps_ = 0;
   double skew_us_ = 0.0;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <ranges>
 #include <utility>
 
 #include <fmt/format.h>
@@ -11,7 +12,6 @@
 #include "profiling/findings/findings_report.h"
 #include "profiling/report/device/counters_report.h"
 #include "profiling/report/device/range_report.h"
-#include "profiling/report/device/rank_counters.h"
 #include "profiling/report/device/read_ahead.h"
 #include "profiling/report/text/report_tables.h"
 #include "profiling/views/view_tree.h"
@@ -114,9 +114,12 @@ std::vector<Table> tables_of(const ReportData& data, const ReportOptions& option
   const Aggregate& sum = data.sum;
   const std::vector<OpAggregate> ops = listed_ops(sum, options);
   std::vector<Table> tables{steps_table(sum), wall_time_table(sum)};
-  if (Table predicted = prediction_table(sum); !predicted.rows.empty())
-    tables.push_back(std::move(predicted));
-  if (Table drafts = drafts_table(data.drafts); !drafts.rows.empty()) tables.push_back(std::move(drafts));
+  const auto add_if_any = [&](Table table) {
+    if (!table.rows.empty()) tables.push_back(std::move(table));
+  };
+  const auto add_all = [&](auto more) { std::ranges::move(more, std::back_inserter(tables)); };
+  add_if_any(prediction_table(sum));
+  add_if_any(drafts_table(data.drafts));
   tables.push_back(breakdown_table(
       "Wall time, each instant once (%; by tier 0: host at the most, idle at the least)", data.breakdown));
   if (data.traced_breakdown.steps > 0)
@@ -128,40 +131,27 @@ std::vector<Table> tables_of(const ReportData& data, const ReportOptions& option
     tables.push_back(device_use_table(device_use(sum, data.launches, data.ranges, data.counters)));
   }
   tables.push_back(phases_table(sum));
-  if (is_narrow) {
-    std::ranges::move(narrow_ops_tables(ops, sum.all.gpu_us), std::back_inserter(tables));
-  } else {
-    tables.push_back(ops_table(ops, sum.all.gpu_us));
-  }
-  const std::vector<ReadAheadPair> pairs = data.read_ahead.pairs();
-  if (!pairs.empty()) tables.push_back(read_ahead_table(pairs));
+  is_narrow ? add_all(narrow_ops_tables(ops, sum.all.gpu_us))
+            : tables.push_back(ops_table(ops, sum.all.gpu_us));
+  add_if_any(read_ahead_table(data.read_ahead.pairs()));
   if (!data.launches.empty()) tables.push_back(kernels_table(ops, data.launches));
-  if (Table converted = converted_table(data.header.ops); !converted.rows.empty())
-    tables.push_back(std::move(converted));
+  add_if_any(converted_table(data.header.ops));
   if (data.header.memory.total_bytes > 0)
     tables.push_back(memory_table(data.header.memory, data.memory_at_end));
   for (const RangeLine& range : data.ranges) {
-    for (Table& table :
-         std::array{range_idle_table(range), idle_ops_table(range), attribution_table(range)}) {
-      if (!table.rows.empty()) tables.push_back(std::move(table));
-    }
+    add_if_any(range_idle_table(range));
+    add_if_any(idle_ops_table(range));
+    add_if_any(attribution_table(range));
   }
-  if (Table exchange = exchange_table(data.sum.ops); !exchange.rows.empty())
-    tables.push_back(std::move(exchange));
-  if (!data.ranks.ranks.empty()) tables.push_back(rank_table(data.ranks));
-  if (Table traced = traced_ranks_table(data.ranges, data.rank_ranges); !traced.rows.empty())
-    tables.push_back(std::move(traced));
-  if (Table by_rank = rank_counters_table(data.counters, data.rank_counters); !by_rank.rows.empty())
-    tables.push_back(std::move(by_rank));
-  if (!data.launch_queue.is_empty()) tables.push_back(launch_queue_table(data.launch_queue));
-  const CounterAggregate& counters = data.counters;
-  std::ranges::move(counter_tables(counters, is_narrow), std::back_inserter(tables));
-  for (const CounterWork& work :
-       std::span(counters.work).first(std::min(counters.work.size(), kCounterTables))) {
-    const std::vector<CountedPair> counted =
-        counted_pairs(data.header.ops, work, data.read_ahead.pairs(work.phase));
-    if (!counted.empty()) tables.push_back(counted_pairs_table(work, counted));
-  }
+  add_if_any(exchange_table(sum.ops));
+  add_if_any(rank_table(data.ranks));
+  add_if_any(traced_ranks_table(data.ranges, data.rank_ranges));
+  add_if_any(rank_counters_table(data.counters, data.rank_counters));
+  add_if_any(launch_queue_table(data.launch_queue));
+  add_all(counter_tables(data.counters, is_narrow));
+  for (const CounterWork& work : data.counters.work | std::views::take(kCounterTables))
+    add_if_any(
+        counted_pairs_table(work, counted_pairs(data.header.ops, work, data.read_ahead.pairs(work.phase))));
   tables.push_back(slowest_table(data.slowest));
   if (data.outliers.steps > 0) tables.push_back(outliers_table(data.outliers));
   return tables;
@@ -173,43 +163,30 @@ std::vector<std::string> closing(const ReportData& data, const ReportOptions& op
   if (options.top != 0 && options.op.empty() && sum.ops.size() > options.top) {
     lines.push_back(fmt::format("{} more ops: --top 0 lists all", sum.ops.size() - options.top));
   }
-  const std::vector<ReadAheadPair> pairs = data.read_ahead.pairs();
-  if (!pairs.empty()) lines.push_back(read_ahead_sentence(pairs));
+  if (!data.read_ahead.pairs().empty()) lines.emplace_back(kReadAheadSentence);
   std::string over = over_roofline_sentence(sum.ops, data.launches, data.header.cache_bytes);
   if (!over.empty()) lines.push_back(std::move(over));
   return lines;
 }
 
-std::string render_text(const ReportData& data, const ReportOptions& options) {
-  std::string text;
-  for (const std::string& line : introduction(data))
-    text += wrapped(line, kTextColumns) + "\n";
-  for (Table& table : tables_of(data, options, true)) {
-    table.title = bold_if(options.colour, table.title);
-    text += '\n';
-    text += text_table(table, kTextColumns, LongNames::wrap);
+/// For a terminal, or as Markdown.
+std::string render_tables(const ReportData& data, const ReportOptions& options, bool is_text) {
+  std::string text = is_text ? "" : "## Profile\n\n";
+  const auto add_lines = [&](const std::vector<std::string>& lines) {
+    for (const std::string& line : lines)
+      text += (is_text ? wrapped(line, kTextColumns) : "- " + line) + "\n";
+  };
+  add_lines(introduction(data));
+  for (Table& table : tables_of(data, options, is_text)) {
+    if (is_text) table.title = bold_if(options.colour, table.title);
+    text += "\n" + (is_text ? text_table(table, kTextColumns, LongNames::wrap) : markdown_table(table));
   }
   const std::vector<std::string> lines = closing(data, options);
   if (!lines.empty()) text += '\n';
-  for (const std::string& line : lines)
-    text += wrapped(line, kTextColumns) + "\n";
-  if (data.diagnosis) text += "\n" + findings_text(*data.diagnosis, options.colour);
-  return text;
-}
-
-std::string render_markdown(const ReportData& data, const ReportOptions& options) {
-  std::string text = "## Profile\n\n";
-  for (const std::string& line : introduction(data))
-    text += "- " + line + "\n";
-  for (const Table& table : tables_of(data, options, false)) {
-    text += '\n';
-    text += markdown_table(table);
-  }
-  const std::vector<std::string> lines = closing(data, options);
-  if (!lines.empty()) text += '\n';
-  for (const std::string& line : lines)
-    text += "- " + line + "\n";
-  if (data.diagnosis) text += "\n" + findings_markdown(*data.diagnosis);
+  add_lines(lines);
+  if (data.diagnosis)
+    text += "\n" +
+            (is_text ? findings_text(*data.diagnosis, options.colour) : findings_markdown(*data.diagnosis));
   return text;
 }
 
@@ -244,38 +221,10 @@ std::vector<OpAggregate> listed_ops(const Aggregate& sum, const ReportOptions& o
   std::vector<OpAggregate> ops = sum.ops;
   if (!options.op.empty()) std::erase_if(ops, [&](const OpAggregate& op) { return op.op != options.op; });
   if (ops.empty() && !options.op.empty()) fail("the steps have no op \"{}\"", options.op);
-  return sorted_ops(std::move(ops), options.sort, options.top);
-}
-
-std::vector<OpAggregate> sorted_ops(std::vector<OpAggregate> ops, ReportSort sort, size_t top) {
-  const auto descending = [&](auto value) {
-    std::ranges::stable_sort(ops,
-                             [&](const OpAggregate& a, const OpAggregate& b) { return value(a) > value(b); });
-  };
-  switch (sort) {
-    case ReportSort::time:
-      descending([](const OpAggregate& op) { return op.us; });
-      break;
-    case ReportSort::calls:
-      descending([](const OpAggregate& op) { return op.calls; });
-      break;
-    case ReportSort::mean:
-      descending([](const OpAggregate& op) { return op.mean_us(); });
-      break;
-    case ReportSort::max:
-      descending([](const OpAggregate& op) { return op.call_us.max; });
-      break;
-    case ReportSort::gbps:
-      descending([](const OpAggregate& op) { return op.gbps(); });
-      break;
-    case ReportSort::roofline:
-      descending([](const OpAggregate& op) { return -op.roofline(); });
-      break;
-    case ReportSort::name:
-      std::ranges::stable_sort(ops, {}, &OpAggregate::op);
-      break;
-  }
-  if (top != 0 && ops.size() > top) ops.resize(top);
+  sort_rows(ops, options.sort, options.top, &OpAggregate::op, [](const OpAggregate& op) {
+    return std::array{op.us,         static_cast<double>(op.calls), op.mean_us(), op.call_us.max, op.gbps(),
+                      -op.roofline()};
+  });
   return ops;
 }
 
@@ -295,15 +244,10 @@ std::string render_report(const ReportData& data, const ReportOptions& options) 
     case ReportFormat::csv:
       return csv_table(ops_table(listed_ops(sum, options), sum.all.gpu_us));
     case ReportFormat::md:
-      return render_markdown(data, options);
     case ReportFormat::table:
       break;
   }
-  return render_text(data, options);
-}
-
-std::string render_report(const ProfileFile& file, const ReportOptions& options) {
-  return render_report(report_data(file, options.filter, options.slowest), options);
+  return render_tables(data, options, options.format == ReportFormat::table);
 }
 
 }  // namespace minfer

@@ -1,8 +1,11 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "profiling/report/aggregate.h"
 #include "profiling/report/report_data.h"
@@ -37,7 +40,10 @@ struct ReportOptions {
 /// findings. `table` is text of at most kTextColumns; `md` has the same tables; `csv` is the op table alone; `json` is one object with
 /// everything, times in microseconds. Throws Error if no step matches the filter. `data` must have the same filter.
 std::string render_report(const ReportData& data, const ReportOptions& options);
-std::string render_report(const ProfileFile& file, const ReportOptions& options);
+
+/// One step for a terminal, at most kTextColumns wide: what was in the batch, how its wall time divides, and a bar
+/// for each op, longest first. `colour` tells the phases apart by ANSI colours as well as by name.
+std::string render_step(const StepSummary& step, const ProfileHeader& header, bool colour);
 
 /// The profiler tiers that gave data; tier 0 always does.
 struct TierData {
@@ -46,9 +52,17 @@ struct TierData {
 };
 TierData tier_data(const ReportData& data);
 
-/// The ops in the order of `sort`, `top` at most.
-std::vector<OpAggregate> sorted_ops(std::vector<OpAggregate> ops, ReportSort sort, size_t top);
-
+/// Puts rows in the order of `sort`, and keeps `top` at most; 0: all. `values`: of a row, by ReportSort but for the name.
+template <class Row>
+void sort_rows(std::vector<Row>& rows, ReportSort sort, size_t top, std::string Row::*name, auto values) {
+  if (sort == ReportSort::name) {
+    std::ranges::stable_sort(rows, {}, name);
+  } else {
+    std::ranges::stable_sort(rows, std::ranges::greater{},
+                             [&](const Row& row) { return values(row)[static_cast<size_t>(sort)]; });
+  }
+  if (top != 0 && rows.size() > top) rows.resize(top);
+}
 /// The ops that the options ask for.
 std::vector<OpAggregate> listed_ops(const Aggregate& sum, const ReportOptions& options);
 

@@ -37,29 +37,15 @@ void ReportSums::header(ProfileHeader header) {
     if (op.kind == OpKind::transfer) transfers_.push_back(op.name);
   }
   ranks_.set_header(header);
-  if (data_.filter.is_all()) evidence_.emplace().header(header);
+  evidence_.header(header);
   data_.header = std::move(header);
-}
-
-void ReportSums::launch(KernelLaunch launch) {
-  if (evidence_) evidence_->launch(launch);
-  data_.launches.push_back(std::move(launch));
 }
 
 void ReportSums::traced_step(const StepKernels& step) {
   if (step.rank != 0) return;  // the sums are of the first rank's steps
-  if (evidence_) evidence_->traced_step(step);
+  evidence_.traced_step(step);
   sums_.add(step);
   traced_breakdown_.add(step);
-}
-
-void ReportSums::request(EndedRequest request) {
-  if (evidence_) evidence_->request(std::move(request));
-}
-
-void ReportSums::rank_step(const RankStep& step) {
-  if (evidence_) evidence_->rank_step(step);
-  ranks_.add(step);
 }
 
 void ReportSums::add(const StepSummary& step) {
@@ -67,7 +53,7 @@ void ReportSums::add(const StepSummary& step) {
   data_.last_step = step.step;
   ++data_.recorded;
   sums_.set_dropped(step.dropped);
-  if (evidence_) evidence_->add(step);
+  evidence_.add(step);
   if (data_.header.asked.counters) window_cost_.add(step);
   if (!data_.filter.takes(step)) return;
   sums_.add(step);
@@ -81,7 +67,7 @@ void ReportSums::add(const StepSummary& step) {
 
 void ReportSums::kernel(KernelLine kernel) {
   if (kernel.rank != 0) return;
-  if (evidence_) evidence_->kernel(kernel);
+  evidence_.kernel(kernel);
   traced_breakdown_.add(kernel);
   data_.launch_queue.add(kernel);
   if (sums_.is_recent(kernel.step)) data_.views.add(kernel);
@@ -89,7 +75,7 @@ void ReportSums::kernel(KernelLine kernel) {
 
 void ReportSums::counters(CounterWindow window) {
   if (window.rank != 0) return add_window(data_.rank_counters[window.rank], window);
-  if (evidence_) evidence_->counters(window);
+  evidence_.counters(window);
   add_window(data_.counters, window);
   window_cost_.add(window);
 }
@@ -105,40 +91,11 @@ ReportData ReportSums::finish(std::string note) {
   data_.slowest = slowest_.steps();
   data_.outliers = outliers_.result();
   data_.ranks = ranks_.result();
-  if (evidence_) {
-    data_.drafts = evidence_->evidence().drafts().uses();
-    data_.diagnosis = diagnose(evidence_->evidence());
+  if (data_.filter.is_all()) {
+    data_.drafts = evidence_.drafts.uses();
+    data_.diagnosis = diagnose(evidence_);
   }
   return std::move(data_);
-}
-
-ReportData report_data(const ProfileFile& file, StepFilter filter, size_t slowest) {
-  ReportSums sums(std::move(filter), slowest);
-  sums.header(file.header);
-  for (const KernelLaunch& launch : file.launches)
-    sums.launch(launch);
-  for (const StepSummary& step : file.steps)
-    sums.add(step);
-  for (const RankStep& step : file.rank_steps)
-    sums.rank_step(step);
-  for (const RangeLine& range : file.ranges)
-    sums.range(range);
-  for (const StepKernels& step : file.traced)
-    sums.traced_step(step);
-  for (const KernelLine& kernel : file.kernels)
-    sums.kernel(kernel);
-  for (const CounterWindow& window : file.counters)
-    sums.counters(window);
-  for (const EndedRequest& request : file.requests)
-    sums.request(request);
-  for (const HostSample& sample : file.host)
-    sums.host(sample);
-  for (const DeviceSample& sample : file.devices)
-    sums.device(sample);
-  for (const KeptTrial& trial : file.trials)
-    sums.trial(trial);
-  sums.memory(file.memory_at_end);
-  return sums.finish(file.note);
 }
 
 }  // namespace minfer

@@ -7,17 +7,15 @@
 #include <utility>
 #include <vector>
 
-#include "profiling/findings/evidence_reader.h"
+#include "profiling/findings/findings_report.h"
 #include "profiling/report/aggregate.h"
 #include "profiling/report/device/counters_report.h"
 #include "profiling/report/device/device_use.h"
-#include "profiling/report/device/launch_queue.h"
-#include "profiling/report/device/rank_counters.h"
+#include "profiling/report/device/range_report.h"
 #include "profiling/report/device/read_ahead.h"
 #include "profiling/report/device/traced_breakdown.h"
 #include "profiling/report/outliers.h"
 #include "profiling/report/rank_report.h"
-#include "profiling/report/step_filter.h"
 #include "profiling/views/kernel_uses.h"
 
 namespace minfer {
@@ -64,13 +62,16 @@ struct ReportData {
 };
 
 /// Sums up a profile while it is read.
-class ReportSums final : public ProfileVisitor {
+class ReportSums : public ProfileVisitor {
  public:
   /// `slowest`: the number of slowest steps to keep.
   ReportSums(StepFilter filter, size_t slowest) : slowest_(slowest) { data_.filter = std::move(filter); }
 
   void header(ProfileHeader header) override;
-  void launch(KernelLaunch launch) override;
+  void launch(KernelLaunch launch) override {
+    evidence_.launch(launch);
+    data_.launches.push_back(std::move(launch));
+  }
   void step(StepSummary& step) override { add(step); }
   void add(const StepSummary& step);
   void range(RangeLine range) override {
@@ -79,17 +80,14 @@ class ReportSums final : public ProfileVisitor {
   void traced_step(const StepKernels& step) override;
   void kernel(KernelLine kernel) override;
   void counters(CounterWindow window) override;
-  void request(EndedRequest request) override;
-  void rank_step(const RankStep& step) override;
-  void host(const HostSample& sample) override {
-    if (evidence_) evidence_->host(sample);
+  void request(EndedRequest request) override { evidence_.request(std::move(request)); }
+  void rank_step(const RankStep& step) override {
+    evidence_.rank_step(step);
+    ranks_.add(step);
   }
-  void device(const DeviceSample& sample) override {
-    if (evidence_) evidence_->device(sample);
-  }
-  void trial(KeptTrial trial) override {
-    if (evidence_) evidence_->trial(std::move(trial));
-  }
+  void host(const HostSample& sample) override { evidence_.host(sample); }
+  void device(const DeviceSample& sample) override { evidence_.device(sample); }
+  void trial(KeptTrial trial) override { evidence_.trial(std::move(trial)); }
   void memory(MemoryUse memory) override { data_.memory_at_end = std::move(memory); }
 
   /// Returns the sums so far and leaves this object empty. `note`: the result of read_profile().
@@ -100,7 +98,7 @@ class ReportSums final : public ProfileVisitor {
  private:
   ReportData data_;
   Aggregator sums_;
-  std::optional<EvidenceReader> evidence_;  ///< none if a filter leaves out steps
+  Evidence evidence_;
   WindowCostSum window_cost_;
   TracedBreakdownSum traced_breakdown_;
   SlowestSteps slowest_;
@@ -108,8 +106,5 @@ class ReportSums final : public ProfileVisitor {
   RankReportSum ranks_;
   std::vector<std::string> transfers_;  ///< ops that copy between host and device
 };
-
-/// The sums of a file in memory.
-ReportData report_data(const ProfileFile& file, StepFilter filter, size_t slowest);
 
 }  // namespace minfer

@@ -1,54 +1,35 @@
-#include <nlohmann/json.hpp>
-
 #include "profiling/findings/findings_report.h"
 #include "profiling/json/json_text.h"
-#include "profiling/report/device/counters_report_json.h"
+#include "profiling/json/member_json.h"
 #include "profiling/report/device/read_ahead.h"
 #include "profiling/report/report.h"
 
 namespace minfer {
 
-using OrderedJson = nlohmann::ordered_json;
-
 // Types that convert to JSON directly, also in lists. Unknown values are null.
 
-static void to_json(OrderedJson& json, const Statistics& statistics) {
-  json = {{"mean", statistics.mean},
-          {"median", statistics.median},
-          {"min", statistics.min},
-          {"max", statistics.max},
-          {"sd", statistics.sd}};
+MINFER_MEMBERS_TO_JSON(Statistics, mean, median, min, max, sd)
+
+static void to_json(OrderedJson& json, const PredictionError& value) {
+  if (value.steps == 0) return;
+  MINFER_ADD_MEMBERS(steps, longer, median, p95);
 }
 
-static void to_json(OrderedJson& json, const PredictionError& error) {
-  if (error.steps == 0) return;
-  json = {{"steps", error.steps}, {"longer", error.longer}, {"median", error.median}, {"p95", error.p95}};
-}
-
-static void to_json(OrderedJson& json, const StepGroup& group) {
-  OrderedJson host = OrderedJson::object();
+static void to_json(OrderedJson& json, const StepGroup& value) {
+  MINFER_ADD_MEMBERS(steps, wall_us, gpu_us);
   for (size_t i = 0; i < kHostSpans; ++i)
-    host[std::string(name(static_cast<HostSpan>(i)))] = group.host_us[i];
-  json = {{"steps", group.steps},
-          {"wall_us", group.wall_us},
-          {"gpu_us", group.gpu_us},
-          {"host_us", host},
-          {"unattributed_us", group.other_us()},
-          {"idle_us",
-           {{"between_steps", group.between_steps_us()},
-            {"host", group.idle_host_us},
-            {"device", group.idle_device_us}}},
-          {"late_ops", group.late_ops},
-          {"prefill_tokens", group.prefill_tokens},
-          {"decode_tokens", group.decode_tokens},
-          {"tokens_per_s", group.tokens_per_s()},
-          {"step_us", group.step_us},
-          {"prediction_error", group.prediction}};
+    json["host_us"][std::string(name(static_cast<HostSpan>(i)))] = value.host_us[i];
+  json["unattributed_us"] = value.other_us();
+  json["idle_us"] = {{"between_steps", value.between_steps_us()},
+                     {"host", value.idle_host_us},
+                     {"device", value.idle_device_us}};
+  MINFER_ADD_MEMBERS(late_ops, prefill_tokens, decode_tokens);
+  json["tokens_per_s"] = value.tokens_per_s();
+  MINFER_ADD_MEMBERS(step_us);
+  json["prediction_error"] = value.prediction;
 }
 
-static void to_json(OrderedJson& json, const PhaseAggregate& phase) {
-  json = {{"us", phase.us}, {"tokens", phase.tokens}};
-}
+MINFER_MEMBERS_TO_JSON(PhaseTime, us, tokens)
 
 static OrderedJson launches_of(const OpAggregate& op) {
   OrderedJson launches = OrderedJson::array();
@@ -110,120 +91,57 @@ static void to_json(OrderedJson& json, const LaunchQueue& queue) {
   }
 }
 
-static void to_json(OrderedJson& json, const StepFeature& feature) {
-  json = {{"name", feature.name}, {"slowest", feature.slowest}, {"all", feature.all}};
-}
+MINFER_MEMBERS_TO_JSON(StepFeature, name, slowest, all)
 
 /// Null of nothing.
-static OrderedJson quantiles_of(const Distribution& values) {
-  if (values.count() == 0) return {};
-  return {{"p50", values.quantile(0.5)}, {"p99", values.quantile(0.99)}};
+static void to_json(OrderedJson& json, const Distribution& values) {
+  if (values.count() > 0) json = {{"p50", values.quantile(0.5)}, {"p99", values.quantile(0.99)}};
 }
 
-static void to_json(OrderedJson& json, const RankUse& rank) {
-  json = {{"rank", rank.rank},
-          {"steps", rank.steps},
-          {"computed_us", rank.computed_us},
-          {"exchange_us", rank.exchange_us},
-          {"waited_us", rank.waited_us},
-          {"begin_after_us", rank.begin_after_us},
-          {"end_after_us", rank.end_after_us},
-          {"host_us", quantiles_of(rank.host_us)},
-          {"idle_us", quantiles_of(rank.idle_us)}};
-}
+MINFER_MEMBERS_TO_JSON(RankUse, rank, steps, computed_us, exchange_us, waited_us, begin_after_us,
+                       end_after_us, host_us, idle_us)
 
 /// Null of one rank.
-static void to_json(OrderedJson& json, const RankReport& report) {
-  if (report.ranks.empty()) return;
-  json = {{"skew_us", report.skew_us}, {"exchange_share", report.exchange_share}, {"ranks", report.ranks}};
+static void to_json(OrderedJson& json, const RankReport& value) {
+  if (value.ranks.empty()) return;
+  MINFER_ADD_MEMBERS(skew_us, exchange_share, ranks);
 }
 
 /// Null where too few steps were recorded.
-static void to_json(OrderedJson& json, const Outliers& outliers) {
-  if (outliers.steps == 0) return;
-  json = {{"steps", outliers.steps},
-          {"from_us", outliers.from_us},
-          {"share", outliers.share},
-          {"times_us", outliers.times},
-          {"shapes", outliers.shapes}};
+static void to_json(OrderedJson& json, const Outliers& value) {
+  if (value.steps == 0) return;
+  MINFER_ADD_MEMBERS(steps, from_us, share);
+  json["times_us"] = value.times;
+  MINFER_ADD_MEMBERS(shapes);
 }
 
 /// A value that is not known is null.
-static void to_json(OrderedJson& json, const KernelLaunch& launch) {
-  json = {{"kernel", launch.kernel},
-          {"path", launch.path},
-          {"grid", launch.grid},
-          {"block", launch.block},
-          {"cluster", launch.cluster},
-          {"registers", launch.registers},
-          {"static_shared_bytes", launch.static_shared_bytes},
-          {"dynamic_shared_bytes", launch.dynamic_shared_bytes},
-          {"blocks_per_sm", launch.blocks_per_sm},
-          {"limiter", name(launch.limiter)},
-          {"occupancy", launch.occupancy},
-          {"waves", launch.waves},
-          {"reads_ahead_bytes", launch.reads_ahead_bytes}};
+MINFER_MEMBERS_TO_JSON(KernelLaunch, kernel, path, grid, block, cluster, registers, static_shared_bytes,
+                       dynamic_shared_bytes, blocks_per_sm, limiter, occupancy, waves, reads_ahead_bytes)
+
+MINFER_MEMBERS_TO_JSON(OpDifference, op, runs, stamped_us, kernel_us, own_us, difference_us,
+                       own_difference_us)
+
+static void to_json(OrderedJson& json, const Attribution& value) {
+  MINFER_ADD_MEMBERS(steps, step_us);
+  json["difference"] = value.difference();
+  json["own_difference"] = value.own_difference();
+  MINFER_ADD_MEMBERS(ops);
 }
 
-static void to_json(OrderedJson& json, const OpDifference& op) {
-  json = {{"op", op.op},
-          {"runs", op.runs},
-          {"stamped_us", op.stamped_us},
-          {"kernel_us", op.kernel_us},
-          {"own_us", op.own_us},
-          {"difference_us", op.difference_us},
-          {"own_difference_us", op.own_difference_us}};
-}
-
-static void to_json(OrderedJson& json, const Attribution& sum) {
-  json = {{"steps", sum.steps},
-          {"step_us", sum.step_us},
-          {"difference", sum.difference()},
-          {"own_difference", sum.own_difference()},
-          {"ops", sum.ops}};
-}
-
-static void to_json(OrderedJson& json, const GapSum& sum) {
-  json = {{"gaps", sum.gaps}, {"us", sum.us}};
-}
+MINFER_MEMBERS_TO_JSON(GapSum, gaps, us)
 
 static void to_json(OrderedJson& json, const OpGaps& op) {
   json = {{"op", op.op}, {"us", op.us()}, {"host", op.host}, {"device", op.device}, {"unknown", op.unknown}};
 }
 
-static void to_json(OrderedJson& json, const RangeIdle& idle) {
-  json = {{"start", idle.start},
-          {"host", idle.host},
-          {"device", idle.device},
-          {"unknown", idle.unknown},
-          {"ops", idle.ops}};
-}
+MINFER_MEMBERS_TO_JSON(RangeIdle, start, host, device, unknown, ops)
 
-static void to_json(OrderedJson& json, const Stranger& stranger) {
-  json = {{"kernel", stranger.kernel}, {"unmatched", stranger.unmatched}, {"outside", stranger.outside}};
-}
+MINFER_MEMBERS_TO_JSON(Stranger, kernel, unmatched, outside)
 
-static void to_json(OrderedJson& json, const RangeLine& range) {
-  json = {{"first_step", range.first_step},
-          {"last_step", range.last_step},
-          {"error", range.error},
-          {"steps", range.steps},
-          {"kernels", range.kernels},
-          {"copies", range.copies},
-          {"dropped", range.dropped},
-          {"invalid", range.invalid},
-          {"outside", range.outside},
-          {"unmatched", range.unmatched},
-          {"missing", range.missing},
-          {"of_profiler", range.of_profiler},
-          {"strangers", range.strangers},
-          {"overhead_us", range.overhead_us},
-          {"busy_us", range.busy_us},
-          {"idle_us", range.idle_us},
-          {"host_wait_us", range.host_wait_us},
-          {"idle", range.idle},
-          {"attribution", range.attribution}};
-}
+MINFER_MEMBERS_TO_JSON(RangeLine, first_step, last_step, error, steps, kernels, copies, dropped, invalid,
+                       outside, unmatched, missing, of_profiler, strangers, overhead_us, busy_us, idle_us,
+                       host_wait_us, idle, attribution)
 
 /// Ops with weights in another type on the device than in the data.
 static OrderedJson converted_ops(const ProfileHeader& header) {
@@ -255,32 +173,21 @@ static std::vector<int32_t> tiers_of(const ReportData& data) {
   return AskedTiers{.kernels = gave.kernels, .counters = gave.counters > 0}.numbers();
 }
 
-static void to_json(OrderedJson& json, const MemoryPart& part) {
-  json = {{"what", part.what},
-          {"bytes", part.bytes},
-          {"most_bytes", part.most_bytes},
-          {"place", part.on_device ? "device" : "page-locked"}};
+static void to_json(OrderedJson& json, const MemoryPart& value) {
+  MINFER_ADD_MEMBERS(what, bytes, most_bytes);
+  json["place"] = value.on_device ? "device" : "page-locked";
 }
 
-static void to_json(OrderedJson& json, const MemoryUse& memory) {
-  if (memory.total_bytes == 0) return;
-  json = {{"total_bytes", memory.total_bytes},
-          {"used_bytes", memory.used_bytes},
-          {"used_before_bytes", memory.used_before_bytes},
-          {"unexplained_bytes", memory.unexplained_bytes()},
-          {"parts", memory.parts}};
+static void to_json(OrderedJson& json, const MemoryUse& value) {
+  if (value.total_bytes == 0) return;
+  MINFER_ADD_MEMBERS(total_bytes, used_bytes, used_before_bytes);
+  json["unexplained_bytes"] = value.unexplained_bytes();
+  MINFER_ADD_MEMBERS(parts);
 }
 
 /// Unknown values are null.
-static void to_json(OrderedJson& json, const DeviceUse& use) {
-  const auto known = [](double share) { return share < 0.0 ? OrderedJson() : OrderedJson(share); };
-  json = {{"utilisation", known(use.utilisation)},
-          {"traced_utilisation", known(use.traced_utilisation)},
-          {"sm_efficiency", known(use.sm_efficiency)},
-          {"occupancy", known(use.occupancy)},
-          {"measured_sm_active", known(use.measured_sm_active)},
-          {"measured_warps_active", known(use.measured_warps_active)}};
-}
+MINFER_MEMBERS_TO_JSON(DeviceUse, utilisation, traced_utilisation, sm_efficiency, occupancy,
+                       measured_sm_active, measured_warps_active)
 
 static void to_json(OrderedJson& json, const StepBreakdown& parts) {
   json = {{"kernel", parts.kernel_us}, {"memcpy", parts.memcpy_us},
@@ -289,29 +196,31 @@ static void to_json(OrderedJson& json, const StepBreakdown& parts) {
           {"idle", parts.idle_us}};
 }
 
-/// The breakdowns of phases that have steps.
-static OrderedJson phases_of(const std::array<StepBreakdown, 3>& by_phase) {
+/// The phases that have steps, by name.
+template <class Phase>
+static OrderedJson phases_of(const std::array<Phase, 3>& by_phase, auto has_steps) {
   OrderedJson phases = OrderedJson::object();
   for (size_t i = 0; i < by_phase.size(); ++i) {
-    if (by_phase[i].all_us() > 0.0) phases[std::string(name(static_cast<StepPhase>(i)))] = by_phase[i];
+    if (has_steps(by_phase[i])) phases[std::string(name(static_cast<StepPhase>(i)))] = by_phase[i];
   }
   return phases;
+}
+
+static bool has_time(const StepBreakdown& parts) {
+  return parts.all_us() > 0.0;
 }
 
 /// By kernel lines; null: no step was traced.
 static OrderedJson traced_breakdown_of(const ReportData& data) {
   const TracedBreakdownSum::Result& traced = data.traced_breakdown;
   if (traced.steps == 0) return nullptr;
-  return {{"steps", traced.steps}, {"by_phase", phases_of(traced.by_phase)}};
+  return {{"steps", traced.steps}, {"by_phase", phases_of(traced.by_phase, has_time)}};
 }
 
-static void to_json(OrderedJson& json, const DraftUse& use) {
-  json = {{"phase", name(use.phase)},   {"from_context", use.from_context},
-          {"steps", use.steps},         {"sequences", use.sequences},
-          {"checked", use.checked},     {"proposed", use.proposed},
-          {"accepted", use.accepted},   {"us", use.us},
-          {"draft_us", use.draft_us},   {"without_us", use.without_us},
-          {"measured", use.is_measured}};
+static void to_json(OrderedJson& json, const DraftUse& value) {
+  MINFER_ADD_MEMBERS(phase, from_context, steps, sequences, checked, proposed, accepted, us, draft_us,
+                     without_us);
+  json["measured"] = value.is_measured;
 }
 
 static OrderedJson findings_of(const Diagnosis& diagnosis) {
@@ -321,13 +230,101 @@ static OrderedJson findings_of(const Diagnosis& diagnosis) {
   return OrderedJson::parse(text);
 }
 
+static void to_json(OrderedJson& json, const CountedPair::Share& value) {
+  MINFER_ADD_MEMBERS(us, read_bytes, counted_read_bytes);
+  json["of_counted"] = value.of_counted();
+  json["read_gbps"] = value.read_gbps();
+}
+
+static void to_json(OrderedJson& json, const CountedPair& value) {
+  MINFER_ADD_MEMBERS(front, op, of_front, of_op);
+  json["both"] = value.both();
+}
+
+static void to_json(OrderedJson& json, const PairShare& share) {
+  json = {{"us", share.us}, {"bytes", share.bytes}, {"gbps", share.gbps()}, {"roofline", share.roofline()}};
+}
+
+static void to_json(OrderedJson& json, const ReadAheadPair& value) {
+  MINFER_ADD_MEMBERS(front, op, runs, ahead_bytes, of_front, of_op);
+  json["both"] = value.both();
+}
+
+/// A sum over whole steps; null: there was none.
+static OrderedJson known(const CounterAggregate& counters, double sum) {
+  return counters.steps > 0 ? OrderedJson(sum) : OrderedJson();
+}
+
+/// A value that is not known, or was not sampled, is null.
+static void to_json(OrderedJson& json, const CounterOp& value) {
+  MINFER_ADD_MEMBERS(op, phase, calls);
+  json["samples"] = value.samples >= 0 ? OrderedJson(value.samples) : OrderedJson();
+  MINFER_ADD_MEMBERS(us, counted_read_bytes, read_error_bytes);
+  json["read_gbps"] = value.read_gbps();
+  for (const Counter counter : kAllCounters)
+    json[std::string(name(counter))] = value.measured[counter];
+}
+
+MINFER_MEMBERS_TO_JSON(CounterWork, phase, graph_batch, steps, ops)
+
+/// The first rank's hardware counters; null: the profile has no line of them.
+static OrderedJson counters_json(const ReportData& data) {
+  if (data.counters.windows == 0 && data.counters.error.empty()) return {};
+  const CounterAggregate& counters = data.counters;
+  const WindowCost& cost = data.window_cost;
+  OrderedJson works = OrderedJson::array();
+  for (const CounterWork& work : counters.work) {
+    const std::vector<ReadAheadPair> pairs = data.read_ahead.pairs(work.phase);
+    works.push_back(work);
+    works.back()["read_ahead"] = counted_pairs(data.header.ops, work, pairs);
+  }
+  return {{"windows", counters.windows},
+          {"us", counters.us},
+          {"interval_ns", counters.interval_ns},
+          {"lost", counters.lost},
+          {"fitted", counters.fitted},
+          {"steps", counters.steps},
+          {"read_bytes", known(counters, counters.read_bytes)},
+          {"counted_read_bytes", known(counters, counters.counted_read_bytes)},
+          {"written_bytes", known_written_bytes(counters)},
+          {"counted_written_bytes", known(counters, counters.counted_written_bytes)},
+          {"error", counters.error},
+          {"cost",
+           {{"steps_inside", cost.inside},
+            {"steps_outside", cost.outside},
+            {"inside_us", cost.inside_us},
+            {"outside_us", cost.outside_us}}},
+          {"work", works}};
+}
+
+/// The same for each of several ranks, including the first; empty if only the first rank's device was read.
+static OrderedJson rank_counters_json(const ReportData& data) {
+  OrderedJson ranks = OrderedJson::array();
+  const auto add = [&](int32_t rank, const CounterAggregate& counters) {
+    ranks.push_back({{"rank", rank},
+                     {"windows", counters.windows},
+                     {"lost", counters.lost},
+                     {"steps", counters.steps},
+                     {"steps_us", counters.steps_us},
+                     {"read_bytes", known(counters, counters.read_bytes)},
+                     {"counted_read_bytes", known(counters, counters.counted_read_bytes)},
+                     {"written_bytes", known_written_bytes(counters)},
+                     {"nvlink_received_bytes", counters.received_bytes},
+                     {"nvlink_sent_bytes", counters.sent_bytes},
+                     {"sm_active", mean_share(counters, Counter::sm_active)},
+                     {"tensor_active", mean_share(counters, Counter::tensor_active)},
+                     {"error", counters.error},
+                     {"work", counters.work}});
+  };
+  if (data.rank_counters.empty()) return ranks;
+  add(0, data.counters);
+  for (const auto& [rank, counters] : data.rank_counters)
+    add(rank, counters);
+  return ranks;
+}
+
 std::string render_report_json(const ReportData& data, const ReportOptions& options) {
   const Aggregate& aggregate = data.sum;
-  OrderedJson by_phase = OrderedJson::object();
-  for (size_t i = 0; i < aggregate.by_phase.size(); ++i) {
-    if (aggregate.by_phase[i].steps == 0) continue;
-    by_phase[std::string(name(static_cast<StepPhase>(i)))] = aggregate.by_phase[i];
-  }
   OrderedJson ops = OrderedJson::array();
   for (const OpAggregate& op : listed_ops(aggregate, options)) {
     ops.push_back(json_of(op, data, aggregate.all.gpu_us));
@@ -356,14 +353,14 @@ std::string render_report_json(const ReportData& data, const ReportOptions& opti
       {"attributed_by", aggregate.attributed_by},
       {"note", data.note},
       {"all", aggregate.all},
-      {"by_phase", by_phase},
-      {"breakdown_us", phases_of(data.breakdown)},
+      {"by_phase", phases_of(aggregate.by_phase, [](const StepGroup& group) { return group.steps > 0; })},
+      {"breakdown_us", phases_of(data.breakdown, has_time)},
       {"traced_breakdown_us", traced_breakdown_of(data)},
       {"device_use", device_use(aggregate, data.launches, data.ranges, data.counters)},
       {"prefill", aggregate.prefill},
       {"decode", aggregate.decode},
       {"ops", ops},
-      {"read_ahead", read_ahead_json(data)},
+      {"read_ahead", data.read_ahead.pairs()},
       {"converted_weights", converted_ops(header)},
       {"launches", options.launches ? OrderedJson(data.launches) : OrderedJson::array()},
       {"memory", {{"begin", header.memory}, {"end", data.memory_at_end}}},

@@ -4,6 +4,8 @@
 #include <numeric>
 #include <utility>
 
+#include <fmt/format.h>
+
 namespace minfer {
 namespace {
 
@@ -48,6 +50,19 @@ double StepSummary::best_attributed() const {
   return std::min(1.0, kernels->attributed_us / wall_us);
 }
 
+bool StepFilter::takes(const StepSummary& step) const {
+  if (phase && step.phase() != *phase) return false;
+  if (steps && (step.step < steps->first || step.step > steps->second)) return false;
+  return request.empty() || std::ranges::find(step.requests, request) != step.requests.end();
+}
+
+std::string StepFilter::text() const {
+  std::string text = phase ? fmt::format("{} steps", name(*phase)) : "steps";
+  if (steps) text += fmt::format(" from {} to {}", steps->first, steps->second);
+  if (!request.empty()) text += fmt::format(" of request {}", request);
+  return text;
+}
+
 StepSummariser::StepSummariser(std::span<const OpInfo> ops, const Ceilings& ceilings, ProfileDetail detail)
     : ops_(ops.begin(), ops.end()), ceilings_(ceilings), detail_(detail), costs_(ops.size()) {
   for (const OpInfo& info : ops_) {
@@ -89,7 +104,9 @@ StepSummary StepSummariser::summarise(const StepRecord& record) {
     const StepStamps::Stamp& stamp = record.stamps.ops[i];
     OpRun run{stamp.op, idle_.last()[i], StepStamps::take_launches(stamp, launches), stamp.experts_read,
               stamp.waited_ns};
-    add_idle(summary, run.busy);
+    summary.late_ops += run.busy.is_late ? 1 : 0;
+    summary.idle_host_us += us_of(run.busy.idle_host_ns);
+    summary.idle_device_us += us_of(run.busy.idle_device_ns);
     if (!is_known(stamp.op)) continue;
     run.first = std::exchange(seen[static_cast<size_t>(stamp.op)], 1) == 0;
     add_op(summary, rows, run, shape);
@@ -102,12 +119,6 @@ StepSummary StepSummariser::summarise(const StepRecord& record) {
   const double covered = host_us + summary.gpu_us;
   if (summary.wall_us > 0.0) summary.attributed = std::min(1.0, covered / summary.wall_us);
   return summary;
-}
-
-void StepSummariser::add_idle(StepSummary& summary, const BusyOp& busy) const {
-  if (busy.is_late) ++summary.late_ops;
-  summary.idle_host_us += us_of(busy.idle_host_ns);
-  summary.idle_device_us += us_of(busy.idle_device_ns);
 }
 
 StepPhase op_phase(TokenScope scope, const BatchShape& shape) {

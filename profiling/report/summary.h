@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "profiling/json/profile_header.h"
@@ -54,9 +55,10 @@ struct LayerOp {
   double us = 0.0;
 };
 
+/// Device time charged to a phase.
 struct PhaseTime {
   double us = 0.0;
-  int32_t tokens = 0;
+  int64_t tokens = 0;
 };
 
 /// The source of the attributed time of a step whose kernels were all traced.
@@ -101,6 +103,18 @@ struct StepSummary {
   bool has_kernels() const { return kernels && kernels->is_whole(); }
 };
 
+/// Selects steps of a profile.
+struct StepFilter {
+  std::optional<StepPhase> phase = std::nullopt;
+  std::optional<std::pair<int64_t, int64_t>> steps = std::nullopt;  ///< first and last, both included
+  std::string request = {};  ///< a request that they served; empty: any
+
+  bool is_all() const { return !phase && !steps && request.empty(); }
+  bool takes(const StepSummary& step) const;
+  /// E.g. "decode steps from 10 to 20 of request r-1"; for every step, "steps".
+  std::string text() const;
+};
+
 /// Turns records into summaries. Remembers each op's costs in pure decode steps (PhaseCosts), so it needs
 /// every step, in order. One thread at a time.
 class StepSummariser {
@@ -137,7 +151,6 @@ class StepSummariser {
                         const BatchShape& shape) const;
   void add_op(StepSummary& summary, std::vector<int32_t>& rows, const OpRun& run,
               const BatchShape& shape) const;
-  void add_idle(StepSummary& summary, const BusyOp& busy) const;
 
   std::vector<OpInfo> ops_;
   Ceilings ceilings_;

@@ -58,26 +58,22 @@ std::vector<PartRow> part_rows(const RequestWaterfall& sum) {
   return rows;
 }
 
-std::string ms_of(double us) {
-  return three_digits(us * 1e-3);
-}
-
 std::string why_of(const RequestWaterfall& sum, const RequestGap& gap) {
   if (gap.recomputes)
     return fmt::format("preempted; steps of others until it computed again what it had: {}", gap.other_steps);
   if (gap.us > 2.0 * gap.wall_us) {
     return fmt::format(
-        "{} ms passed before it, with {} steps of others{}", ms_of(gap.us - gap.wall_us), gap.other_steps,
+        "{} ms passed before it, with {} steps of others{}", ms(gap.us - gap.wall_us), gap.other_steps,
         gap.other_steps > 0 && sum.request.has_grammar ? "; its grammar may have held it" : "");
   }
   const auto alone = static_cast<size_t>(RequestPart::alone);
   const std::string usual =
-      sum.us[alone] > 0.0 ? ms_of(sum.us[alone] / static_cast<double>(sum.steps[alone])) + " ms" : "unknown";
+      sum.us[alone] > 0.0 ? ms(sum.us[alone] / static_cast<double>(sum.steps[alone])) + " ms" : "unknown";
   if (gap.batch.shape.prefill_tokens > 0)
     return fmt::format("prompts of others computed beside it: {} (a step without prompts: {})",
                        gap.batch.shape.prefill_sequences, usual);
   if (gap.idle_us > 0.5 * gap.wall_us)
-    return fmt::format("no op ran for {} of the step's {} ms", ms_of(gap.idle_us), ms_of(gap.wall_us));
+    return fmt::format("no op ran for {} of the step's {} ms", ms(gap.idle_us), ms(gap.wall_us));
   return fmt::format(
       "the ops took that long: {} sequences, {} draft tokens (its mean step without prompts: {})",
       gap.batch.shape.decode_sequences, gap.batch.draft_tokens, usual);
@@ -95,18 +91,16 @@ std::string bar_of(const PartRow& row, double all_us) {
 }
 
 std::string waterfall_text(const RequestWaterfall& sum) {
-  Table parts{{}, {"where its time went", "ms", "%", "steps", "from its arrival to its end"}, {}};
+  Table parts{{}, {"where its time went", "ms", "%", "steps", "from its arrival to its end"}};
   for (const PartRow& row : part_rows(sum)) {
-    parts.rows.push_back({std::string(row.label), ms_of(row.us), percent(row.us, whole_us(sum)),
-                          row.steps > 0 ? std::to_string(row.steps) : "-", bar_of(row, whole_us(sum))});
+    parts.add(row.label, ms(row.us), percent(row.us, whole_us(sum)),
+              row.steps > 0 ? std::to_string(row.steps) : "-", bar_of(row, whole_us(sum)));
   }
   if (sum.gaps.empty()) return text_table(parts, kTextColumns);
-  Table gaps{
-      "Its longest gaps between tokens", {"step", "gap ms", "step ms", "prompt tokens", "sequences"}, {}};
+  Table gaps{"Its longest gaps between tokens", {"step", "gap ms", "step ms", "prompt tokens", "sequences"}};
   for (const RequestGap& gap : sum.gaps) {
     const BatchShape& shape = gap.batch.shape;
-    gaps.rows.push_back({std::to_string(gap.step), ms_of(gap.us), ms_of(gap.wall_us),
-                         std::to_string(shape.prefill_tokens), std::to_string(shape.decode_sequences)});
+    gaps.add(gap.step, ms(gap.us), ms(gap.wall_us), shape.prefill_tokens, shape.decode_sequences);
     gaps.below.push_back(why_of(sum, gap));
   }
   return text_table(parts, kTextColumns) + text_table(gaps, kTextColumns);
@@ -123,7 +117,7 @@ std::string slow_requests_text(const SlowRequests& found, bool colour) {
     const std::string title = fmt::format(
         "{}. {}: {} {} ms; {} prompt tokens ({} cached, {} again), {} of output ({} of {} drafts right, {} "
         "forced), ended by {}, preempted {} times; {} of its {} steps known",
-        ++number, its.id, name(found.order), ms_of(*measure_us(its, found.order)), its.prompt_tokens,
+        ++number, its.id, name(found.order), ms(*measure_us(its, found.order)), its.prompt_tokens,
         its.cached_tokens, its.recomputed_tokens, its.output_tokens, its.accepted_tokens, its.draft_tokens,
         its.forced_tokens, its.finish, its.preemptions, sum.known_steps,
         int64_t{its.steps.prefill} + its.steps.decode);

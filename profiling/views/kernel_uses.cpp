@@ -32,22 +32,18 @@ std::map<std::string, TracedKernel> traced_kernels(const ViewSums& sums, const V
   return traced;
 }
 
+/// Appends the kernels of an op, whose time is `op_us`.
 void append_uses(std::vector<KernelUse>& uses, const ViewSums::OpKey& op, double op_us,
                  const std::set<std::string>& launched, const std::map<std::string, TracedKernel>& traced) {
   double traced_us = 0.0;
   for (const auto& [kernel, sum] : traced)
     traced_us += sum.own_us;
-  for (const auto& [kernel, sum] : traced) {
-    uses.push_back({.op = op,
-                    .kernel = kernel,
-                    .us = traced_us > 0.0 ? op_us * sum.own_us / traced_us : -1.0,
-                    .calls = sum.calls,
-                    .call_us = sum.own_us / static_cast<double>(sum.calls)});
-  }
+  for (const auto& [kernel, sum] : traced)
+    uses.push_back({op, kernel, traced_us > 0.0 ? op_us * sum.own_us / traced_us : -1.0, sum.calls,
+                    sum.own_us / static_cast<double>(sum.calls)});
+  const bool is_only = launched.size() == 1 && traced.empty();
   for (const std::string& kernel : launched) {
-    if (traced.contains(kernel)) continue;
-    const bool is_only = launched.size() == 1 && traced.empty();
-    uses.push_back({.op = op, .kernel = kernel, .us = is_only ? op_us : -1.0});
+    if (!traced.contains(kernel)) uses.push_back({op, kernel, is_only ? op_us : -1.0});
   }
 }
 

@@ -1,46 +1,40 @@
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "kernels/base/error.h"
+#include "profiling/json/member_json.h"
 #include "profiling/report/text/table.h"
 #include "profiling/views/view_tree.h"
 
 namespace minfer {
 namespace {
 
-using OrderedJson = nlohmann::ordered_json;
-
 constexpr size_t kIndent = 2;
 
-void append_rows(Table& table, const std::vector<ViewNode>& nodes, double all_us, size_t depth) {
+std::vector<std::string> cells_of(const ViewNode& node, const std::string& name, double all_us) {
   const auto known = [](double value) { return value < 0.0 ? std::string("-") : three_digits(value); };
+  return {name,
+          node.us < 0.0 ? "-" : percent(node.us, all_us),
+          known(node.us * 1e-3),
+          node.calls < 0 ? "-" : std::to_string(node.calls),
+          known(node.call_us),
+          node.bytes > 0.0 ? three_digits(node.gbps()) : "-",
+          node.floor_us > 0.0 ? fmt::format("{:.0f}", 100.0 * node.roofline()) : "-"};
+}
+
+void append_rows(Table& table, const std::vector<ViewNode>& nodes, double all_us, size_t depth) {
   for (const ViewNode& node : nodes) {
-    table.rows.push_back({std::string(kIndent * depth, ' ') + node.name,
-                          node.us < 0.0 ? "-" : percent(node.us, all_us), known(node.us * 1e-3),
-                          node.calls < 0 ? "-" : std::to_string(node.calls), known(node.call_us),
-                          node.bytes > 0.0 ? three_digits(node.gbps()) : "-",
-                          node.floor_us > 0.0 ? fmt::format("{:.0f}", 100.0 * node.roofline()) : "-"});
+    table.rows.push_back(cells_of(node, std::string(kIndent * depth, ' ') + node.name, all_us));
     append_rows(table, node.children, all_us, depth + 1);
   }
 }
 
-/// One row a leaf, with what stands above it: nothing is hidden in blanks.
+/// One row for each node, with what stands above it: nothing is hidden in blanks.
 void append_csv_rows(Table& table, const std::vector<ViewNode>& nodes, const std::string& path,
                      double all_us) {
   for (const ViewNode& node : nodes) {
     const std::string name = path.empty() ? node.name : path + " > " + node.name;
-    Table row{{}, table.columns, {}};
-    append_rows(row,
-                {{.name = name,
-                  .level = node.level,
-                  .us = node.us,
-                  .calls = node.calls,
-                  .call_us = node.call_us,
-                  .bytes = node.bytes,
-                  .floor_us = node.floor_us}},
-                all_us, 0);
-    row.rows.front().insert(row.rows.front().begin() + 1, node.level);
-    table.rows.push_back(std::move(row.rows.front()));
+    std::vector<std::string>& row = table.rows.emplace_back(cells_of(node, name, all_us));
+    row.insert(row.begin() + 1, std::string(node.level));
     append_csv_rows(table, node.children, name, all_us);
   }
 }
@@ -79,8 +73,7 @@ Table view_table(const ReportData& data, const std::vector<ViewNode>& nodes, boo
   Table table{
       is_top_down ? fmt::format("Top-down: phase > {}op > kernel", by_layer ? "layers > " : "")
                   : std::string("Bottom-up: kernel > ops that call it (phase)"),
-      {is_top_down ? "phase, op, kernel" : "kernel, op", "time%", "ms", "calls", "us/call", "GB/s", "roof%"},
-      {}};
+      {is_top_down ? "phase, op, kernel" : "kernel, op", "time%", "ms", "calls", "us/call", "GB/s", "roof%"}};
   append_rows(table, nodes, data.sum.all.gpu_us, 0);
   return table;
 }

@@ -1,6 +1,7 @@
 #include "profiling/views/view_tree.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 
 #include "profiling/views/kernel_uses.h"
@@ -11,73 +12,29 @@ namespace {
 constexpr std::string_view kPhaseLevel = "phase", kLayersLevel = "layers", kOpLevel = "op",
                            kKernelLevel = "kernel", kCallerLevel = "caller";
 
-void sort_nodes(std::vector<ViewNode>& nodes, ReportSort sort) {
-  const auto by = [&](auto value) { std::ranges::stable_sort(nodes, std::ranges::greater{}, value); };
-  switch (sort) {
-    case ReportSort::time:
-      by([](const ViewNode& node) { return node.us; });
-      break;
-    case ReportSort::calls:
-      by([](const ViewNode& node) { return node.calls; });
-      break;
-    case ReportSort::mean:
-    case ReportSort::max:  // a view has no longest call
-      by([](const ViewNode& node) { return node.call_us; });
-      break;
-    case ReportSort::gbps:
-      by([](const ViewNode& node) { return node.gbps(); });
-      break;
-    case ReportSort::roofline:
-      by([](const ViewNode& node) { return -node.roofline(); });
-      break;
-    case ReportSort::name:
-      std::ranges::stable_sort(nodes, {}, &ViewNode::name);
-      break;
-  }
+void sort_nodes(std::vector<ViewNode>& nodes, const ReportOptions& options) {
+  sort_rows(nodes, options.sort, options.top, &ViewNode::name, [](const ViewNode& node) {
+    return std::array{node.us,      static_cast<double>(node.calls),
+                      node.call_us,
+                      node.call_us,  // a view has no longest call
+                      node.gbps(),  -node.roofline()};
+  });
   for (ViewNode& node : nodes)
-    sort_nodes(node.children, sort);
-}
-
-void keep_top(std::vector<ViewNode>& nodes, size_t top) {
-  if (top != 0 && nodes.size() > top) nodes.resize(top);
-  for (ViewNode& node : nodes)
-    keep_top(node.children, top);
+    sort_nodes(node.children, options);
 }
 
 bool is_wanted(const std::string& op, const ReportOptions& options) {
   return options.op.empty() || options.op == op;
 }
 
-ViewNode op_node(const OpAggregate& op) {
-  return {.name = op.op,
-          .level = std::string(kOpLevel),
-          .us = op.us,
-          .calls = op.calls,
-          .call_us = op.mean_us(),
-          .bytes = op.bytes,
-          .floor_us = op.floor_us};
-}
-
-ViewNode layer_op_node(const std::string& op, const LayerSum& sum) {
-  return {.name = op,
-          .level = std::string(kOpLevel),
-          .us = sum.us,
-          .calls = sum.calls,
-          .call_us = sum.us / static_cast<double>(sum.calls)};
-}
-
 ViewNode kernel_node(const KernelUse& use, std::string name, std::string_view level) {
-  return {.name = std::move(name),
-          .level = std::string(level),
-          .us = use.us,
-          .calls = use.calls,
-          .call_us = use.call_us};
+  return {std::move(name), level, use.us, use.calls, use.call_us};
 }
 
 ViewNode& child(std::vector<ViewNode>& nodes, const std::string& name, std::string_view level) {
   const auto found = std::ranges::find(nodes, name, &ViewNode::name);
   if (found != nodes.end()) return *found;
-  return nodes.emplace_back(ViewNode{.name = name, .level = std::string(level), .us = 0.0});
+  return nodes.emplace_back(ViewNode{name, level, 0.0});
 }
 
 }  // namespace
@@ -86,10 +43,14 @@ std::vector<ViewNode> top_down(const ReportData& data, const ReportOptions& opti
   const bool by_layer = !data.views.layers().empty();
   std::map<ViewSums::OpKey, ViewNode> ops;
   for (const PhaseOp& op : data.sum.phase_ops) {
-    if (!by_layer && is_wanted(op.sum.op, options)) ops[{op.phase, {}, op.sum.op}] = op_node(op.sum);
+    const OpAggregate& sum = op.sum;
+    if (!by_layer && is_wanted(sum.op, options))
+      ops[{op.phase, {}, sum.op}] = {sum.op,        kOpLevel,  sum.us,      sum.calls,
+                                     sum.mean_us(), sum.bytes, sum.floor_us};
   }
   for (const auto& [key, sum] : data.views.layers()) {
-    if (is_wanted(key.op, options)) ops[key] = layer_op_node(key.op, sum);
+    if (is_wanted(key.op, options))
+      ops[key] = {key.op, kOpLevel, sum.us, sum.calls, sum.us / static_cast<double>(sum.calls)};
   }
   for (const KernelUse& use : kernel_uses(data.sum.phase_ops, data.launches, data.views, by_layer)) {
     if (const auto op = ops.find(use.op); op != ops.end())
@@ -107,8 +68,7 @@ std::vector<ViewNode> top_down(const ReportData& data, const ReportOptions& opti
     layers.us += op.us;
     layers.children.push_back(std::move(op));
   }
-  sort_nodes(phases, options.sort);
-  keep_top(phases, options.top);
+  sort_nodes(phases, options);
   return phases;
 }
 
@@ -118,20 +78,18 @@ std::vector<ViewNode> bottom_up(const ReportData& data, const ReportOptions& opt
     if (!is_wanted(use.op.op, options)) continue;
     ViewNode& kernel = child(kernels, use.kernel, kKernelLevel);
     // The sum over those that call it, where each is known.
-    const bool is_first = kernel.children.empty();
     kernel.us = use.us < 0.0 || kernel.us < 0.0 ? -1.0 : kernel.us + use.us;
     if (use.calls > 0) {
-      const double before_us =
-          is_first || kernel.calls < 0 ? 0.0 : kernel.call_us * static_cast<double>(kernel.calls);
-      kernel.calls = (kernel.calls < 0 ? 0 : kernel.calls) + use.calls;
+      const int64_t before = std::max<int64_t>(kernel.calls, 0);
+      kernel.calls = before + use.calls;
       kernel.call_us =
-          (before_us + use.call_us * static_cast<double>(use.calls)) / static_cast<double>(kernel.calls);
+          (kernel.call_us * static_cast<double>(before) + use.call_us * static_cast<double>(use.calls)) /
+          static_cast<double>(kernel.calls);
     }
     kernel.children.push_back(
         kernel_node(use, use.op.op + " (" + std::string(name(use.op.phase)) + ")", kCallerLevel));
   }
-  sort_nodes(kernels, options.sort);
-  keep_top(kernels, options.top);
+  sort_nodes(kernels, options);
   return kernels;
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "profiling/report/report.h"
@@ -11,12 +12,12 @@ namespace minfer {
 /// A row of a view, with the rows under it.
 struct ViewNode {
   std::string name;
-  std::string level;      ///< kind of row: "phase", "layers", "op", "kernel" or "caller"
-  double us = -1.0;       ///< time in all steps; negative: not known
-  int64_t calls = -1;     ///< -1: not known
-  double call_us = -1.0;  ///< negative: not known
-  double bytes = 0.0;     ///< least bytes moved; 0: not known
-  double floor_us = 0.0;  ///< by the roofline; 0: not known
+  std::string_view level;  ///< kind of row: "phase", "layers", "op", "kernel" or "caller"
+  double us = -1.0;        ///< time in all steps; negative: not known
+  int64_t calls = -1;      ///< -1: not known
+  double call_us = -1.0;   ///< negative: not known
+  double bytes = 0.0;      ///< least bytes moved; 0: not known
+  double floor_us = 0.0;   ///< by the roofline; 0: not known
   std::vector<ViewNode> children = {};
 
   double gbps() const { return us > 0.0 ? bytes / us * 1e-3 : 0.0; }

@@ -4,7 +4,7 @@
 #include <fmt/ranges.h>
 
 #include "kernels/base/error.h"
-#include "profiling/findings/trials.h"
+#include "profiling/findings/rules.h"
 #include "profiling/report/text/table.h"
 #include "server/commands/args/checks.h"
 #include "server/commands/args/profile_options.h"

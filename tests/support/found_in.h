@@ -70,9 +70,10 @@ inline StepSummary device_step(int64_t number) {
 /// Evidence of 100 steps, each as `change` leaves it; a step contains its number.
 class FoundIn {
  public:
-  explicit FoundIn(ProfileHeader header = device_header()) : evidence(header) {
-    evidence.add(launch_of_waves(1.0));
-    evidence.add(launch_of_waves(2.0));
+  explicit FoundIn(ProfileHeader header = device_header()) {
+    evidence.header(std::move(header));
+    evidence.launch(launch_of_waves(1.0));
+    evidence.launch(launch_of_waves(2.0));
   }
   template <class Change>
   FoundIn& steps(Change change) {

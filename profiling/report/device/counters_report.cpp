@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <ranges>
 
 #include <fmt/format.h>
 
@@ -45,10 +46,6 @@ void add_known(double& sum, double bytes) {
   if (std::isfinite(bytes)) sum = (std::isfinite(sum) ? sum : 0.0) + bytes;
 }
 
-std::string mb(double bytes) {
-  return three_digits(bytes * 1e-6);
-}
-
 std::string share_text(double part, double whole) {
   return whole > 0.0 ? fmt::format("{:.1f} %", 100.0 * part / whole) : std::string("what was not sampled");
 }
@@ -56,6 +53,21 @@ std::string share_text(double part, double whole) {
 std::string samples_text(const CounterOp& op) {
   if (op.samples == 0 && !op.measured.has(Counter::dram_read_bytes)) return "not sampled";
   return op.samples < 0 ? "-" : std::to_string(op.samples);
+}
+
+/// A sum over whole steps, as MB per step.
+std::string mb_a_step(const CounterAggregate& counters, double bytes) {
+  return counters.steps > 0 ? three_digits(bytes / static_cast<double>(counters.steps) * 1e-6) : "-";
+}
+
+void add_row(Table& table, int32_t rank, const CounterAggregate& counters) {
+  const double gbps = counters.steps_us > 0.0 ? counters.read_bytes / counters.steps_us * 1e-3 : 0.0;
+  const double of_it = counters.read_bytes / counters.counted_read_bytes;  // of no step: not a number
+  table.add(rank, counters.windows, counters.steps, mb_a_step(counters, counters.read_bytes),
+            percent(of_it, 1.0), counters.steps > 0 ? three_digits(gbps) : "-",
+            mb_a_step(counters, known_written_bytes(counters)), mb_a_step(counters, counters.received_bytes),
+            mb_a_step(counters, counters.sent_bytes), percent(mean_share(counters, Counter::sm_active), 1.0),
+            percent(mean_share(counters, Counter::tensor_active), 1.0));
 }
 
 }  // namespace
@@ -144,26 +156,23 @@ std::vector<std::string> counter_sentences(const CounterAggregate& counters, con
 std::vector<Table> counter_tables(const CounterAggregate& counters, bool is_narrow) {
   constexpr size_t kActivity = 8;  // the column that it begins with
   std::vector<Table> tables;
-  for (const CounterWork& work :
-       std::span(counters.work).first(std::min(counters.work.size(), kCounterTables))) {
+  for (const CounterWork& work : counters.work | std::views::take(kCounterTables)) {
     const std::string of_steps =
         fmt::format("in {} {} steps{}", work.steps, name(work.phase),
                     work.graph_batch > 0 ? " of graph " + graph_name(work.phase, work.graph_batch) : "");
     Table table{
         fmt::format("Measured {} (MB a step read from memory, of what is counted; shares in %)", of_steps),
         {"op", "samples", "us", "MB", "+-", "counted", "of it%", "GB/s", "SM", "tensor", "warps", "L2",
-         "L2 hit"},
-        {}};
+         "L2 hit"}};
     for (const CounterOp& op : work.ops) {
       const double read = op.measured[Counter::dram_read_bytes];
       const double of_it = op.counted_read_bytes > 0.0 ? read / op.counted_read_bytes
                                                        : std::numeric_limits<double>::quiet_NaN();
-      table.rows.push_back(
-          {op.op, samples_text(op), three_digits(op.us), mb(read), mb(op.read_error_bytes),
-           mb(op.counted_read_bytes), percent(of_it, 1.0), three_digits(op.read_gbps()),
-           percent(op.measured[Counter::sm_active], 1.0), percent(op.measured[Counter::tensor_active], 1.0),
-           percent(op.measured[Counter::warps_active], 1.0),
-           percent(op.measured[Counter::l2_throughput], 1.0), percent(op.measured[Counter::l2_hit], 1.0)});
+      table.add(
+          op.op, samples_text(op), op.us, mb(read), mb(op.read_error_bytes), mb(op.counted_read_bytes),
+          percent(of_it, 1.0), op.read_gbps(), percent(op.measured[Counter::sm_active], 1.0),
+          percent(op.measured[Counter::tensor_active], 1.0), percent(op.measured[Counter::warps_active], 1.0),
+          percent(op.measured[Counter::l2_throughput], 1.0), percent(op.measured[Counter::l2_hit], 1.0));
     }
     if (!is_narrow) {
       tables.push_back(std::move(table));
@@ -176,6 +185,30 @@ std::vector<Table> counter_tables(const CounterAggregate& counters, bool is_narr
         columns_of(table, fmt::format("What was busy {} (%)", of_steps), kActivity, table.columns.size()));
   }
   return tables;
+}
+
+std::vector<std::string> rank_counter_sentences(const CounterAggregate& first, const RankCounterSums& others,
+                                                size_t num_ranks) {
+  std::vector<std::string> lines;
+  if (num_ranks > 1 && first.windows > 0 && others.empty())
+    lines.push_back(fmt::format(
+        "hardware counters are those of the first of {} ranks: the others' were not read", num_ranks));
+  for (const auto& [rank, counters] : others) {
+    if (!counters.error.empty()) lines.push_back(counters.error);
+  }
+  return lines;
+}
+
+Table rank_counters_table(const CounterAggregate& first, const RankCounterSums& others) {
+  Table table{
+      "Hardware counters by rank (means of whole steps, in MB; of what is counted to be read, in %; NVLink: "
+      "received, sent; busy in %)",
+      {"rank", "windows", "steps", "read", "of it%", "GB/s", "written", "NVLink in", "out", "SM", "tensor"}};
+  if (others.empty()) return table;
+  add_row(table, 0, first);
+  for (const auto& [rank, counters] : others)
+    add_row(table, rank, counters);
+  return table;
 }
 
 }  // namespace minfer

@@ -6,7 +6,6 @@
 #include <deque>
 #include <limits>
 #include <map>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -27,10 +26,8 @@ struct WindowCost {
 
   double share() const { return inside_us / outside_us - 1.0; }  ///< of the wall time, e.g. 0.01
 };
-/// The cost for the kind with most steps inside; if `inside` or `outside` is 0, the cost is not known.
-WindowCost window_cost(std::span<const CounterWindow> windows, std::span<const StepSummary> steps);
 
-/// The same from lines as they come. The line of a window comes after its steps: a window is compared with the last kRecentSteps, and
+/// Sums up the cost as lines come: for the kind with most steps inside; if `inside` or `outside` is 0, it is not known. The line of a window comes after its steps: a window is compared with the last kRecentSteps, and
 /// a step with the last kRecentWindows. One thread at a time.
 class WindowCostSum {
  public:
@@ -102,5 +99,14 @@ inline constexpr size_t kCounterTables = 2;
 std::vector<std::string> counter_sentences(const CounterAggregate& counters, const WindowCost& cost);
 /// `is_narrow`: bytes and activity are two tables that fit on a terminal.
 std::vector<Table> counter_tables(const CounterAggregate& counters, bool is_narrow);
+
+/// Sums over the windows of hardware counters of every rank but the first, by rank.
+using RankCounterSums = std::map<int32_t, CounterAggregate>;
+
+/// Sentences for a report on several ranks: why some have no counters.
+std::vector<std::string> rank_counter_sentences(const CounterAggregate& first, const RankCounterSums& others,
+                                                size_t num_ranks);
+/// The ranks' devices side by side, one row each; no rows if only the first rank's was read.
+Table rank_counters_table(const CounterAggregate& first, const RankCounterSums& others);
 
 }  // namespace minfer

@@ -8,13 +8,6 @@
 namespace minfer {
 namespace {
 
-constexpr std::array kWorkSpans{HostSpan::draft, HostSpan::schedule,   HostSpan::build,  HostSpan::commit,
-                                HostSpan::mask,  HostSpan::detokenise, HostSpan::respond};
-
-double span_us(const StepSummary& step, HostSpan span) {
-  return step.host_us[static_cast<size_t>(span)];
-}
-
 /// Takes `us` out of what is left, or all of it.
 double taken(double& left_us, double us) {
   const double part = std::clamp(us, 0.0, left_us);
@@ -45,16 +38,14 @@ double mean_of_launches(const OpAggregate& op, const std::vector<KernelLaunch>& 
   return steps_of_all > 0.0 ? sum / steps_of_all : -1.0;
 }
 
-void set_measured(DeviceUse& use, const CounterAggregate& counters) {
-  const auto mean_of = [&](Counter counter) {
-    const double share = mean_share(counters, counter);
-    return std::isfinite(share) ? share : -1.0;
-  };
-  use.measured_sm_active = mean_of(Counter::sm_active);
-  use.measured_warps_active = mean_of(Counter::warps_active);
-}
-
 }  // namespace
+
+double add_host_work(const StepSummary& step, double us) {
+  for (const HostSpan span : {HostSpan::draft, HostSpan::schedule, HostSpan::build, HostSpan::commit,
+                              HostSpan::mask, HostSpan::detokenise, HostSpan::respond})
+    us += step.host_us[static_cast<size_t>(span)];
+  return us;
+}
 
 void StepBreakdown::add(const StepBreakdown& other) {
   kernel_us += other.kernel_us;
@@ -75,18 +66,15 @@ StepBreakdown breakdown_of(const StepSummary& step, const std::vector<std::strin
   StepBreakdown parts;
   parts.kernel_us = taken(left_us, step.gpu_us - copied_us);
   parts.memcpy_us = taken(left_us, copied_us);
-  parts.launch_us = taken(left_us, step.on_device ? step.idle_host_us : span_us(step, HostSpan::launch));
-  double work_us = step.on_device ? span_us(step, HostSpan::launch) : 0.0;
-  for (const HostSpan span : kWorkSpans)
-    work_us += span_us(step, span);
-  parts.host_us = taken(left_us, work_us);
+  const double launch_us = step.host_us[static_cast<size_t>(HostSpan::launch)];
+  parts.launch_us = taken(left_us, step.on_device ? step.idle_host_us : launch_us);
+  parts.host_us = taken(left_us, add_host_work(step, step.on_device ? launch_us : 0.0));
   parts.idle_us = left_us;
   return parts;
 }
 
 Table breakdown_table(std::string title, const std::array<StepBreakdown, 3>& by_phase) {
-  Table table{
-      std::move(title), {"phase", "kernel", "memcpy", "memset", "comm.", "launch", "host", "idle"}, {}};
+  Table table{std::move(title), {"phase", "kernel", "memcpy", "memset", "comm.", "launch", "host", "idle"}};
   const auto add = [&](std::string phase, const StepBreakdown& parts) {
     const std::array times{parts.kernel_us, parts.memcpy_us, parts.memset_us, parts.communication_us,
                            parts.launch_us, parts.host_us,   parts.idle_us};
@@ -128,16 +116,16 @@ DeviceUse device_use(const Aggregate& sum, const std::vector<KernelLaunch>& laun
     use.sm_efficiency = std::min(1.0, sm_us / sum.all.wall_us);
     use.occupancy = occupied_us / known_us;
   }
-  set_measured(use, counters);
+  use.measured_sm_active = mean_share(counters, Counter::sm_active);
+  use.measured_warps_active = mean_share(counters, Counter::warps_active);
   return use;
 }
 
 Table device_use_table(const DeviceUse& use) {
-  Table table{"How the device was filled (%)", {"", "estimated", "measured"}, {}};
-  const auto add = [&](std::string what, double estimated, double measured) {
-    const auto text = [](double share) { return share < 0.0 ? std::string("-") : percent(share, 1.0); };
-    if (estimated >= 0.0 || measured >= 0.0)
-      table.rows.push_back({std::move(what), text(estimated), text(measured)});
+  Table table{"How the device was filled (%)", {"", "estimated", "measured"}};
+  const auto add = [&](std::string_view what, double estimated, double measured) {
+    if (std::isfinite(estimated) || std::isfinite(measured))
+      table.add(what, percent(estimated, 1.0), percent(measured, 1.0));
   };
   add("GPU utilisation: a kernel runs (ops; kernels of a range)", use.utilisation, use.traced_utilisation);
   add("SM efficiency: multiprocessors with a block (counters)", use.sm_efficiency, use.measured_sm_active);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -26,21 +27,26 @@ struct StepBreakdown {
     return kernel_us + memcpy_us + memset_us + communication_us + launch_us + host_us + idle_us;
   }
 };
+/// Adds the time of the host's spans other than launching and waiting.
+double add_host_work(const StepSummary& step, double us = 0.0);
 /// `transfers`: ops that copy between host and device.
 StepBreakdown breakdown_of(const StepSummary& step, const std::vector<std::string>& transfers);
 /// One row for each phase that has steps, and one for all steps.
 Table breakdown_table(std::string title, const std::array<StepBreakdown, 3>& by_phase);
 
-/// The utilisation of the device, as shares; negative: not known.
+/// The utilisation of the device, as shares; NaN: not known.
 struct DeviceUse {
-  double utilisation = -1.0;  ///< time with at least one kernel running / wall time, by ops between stamps
-  double traced_utilisation = -1.0;  ///< the same by the kernels of traced ranges, within their steps
+  static constexpr double kNotKnown = std::numeric_limits<double>::quiet_NaN();
+  double utilisation =
+      kNotKnown;  ///< time with at least one kernel running / wall time, by ops between stamps
+  double traced_utilisation = kNotKnown;  ///< the same by the kernels of traced ranges, within their steps
   /// Estimates by the launch table: the ops' time, each with the mean of its launches.
-  double sm_efficiency = -1.0;  ///< sum of min(blocks / SMs, 1) x time / wall time
-  double occupancy = -1.0;  ///< time-weighted min(threads / SMs / threads an SM holds, theoretical occupancy)
+  double sm_efficiency = kNotKnown;  ///< sum of min(blocks / SMs, 1) x time / wall time
+  double occupancy =
+      kNotKnown;  ///< time-weighted min(threads / SMs / threads an SM holds, theoretical occupancy)
   /// By hardware counters, weighted by time.
-  double measured_sm_active = -1.0;
-  double measured_warps_active = -1.0;
+  double measured_sm_active = kNotKnown;
+  double measured_warps_active = kNotKnown;
 };
 DeviceUse device_use(const Aggregate& sum, const std::vector<KernelLaunch>& launches,
                      const std::vector<RangeLine>& ranges, const CounterAggregate& counters);

@@ -1,5 +1,7 @@
 #include "profiling/report/device/range_report.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 namespace minfer {
@@ -53,12 +55,10 @@ Table range_idle_table(const RangeLine& range) {
   const RangeIdle& idle = range.idle;
   Table table{
       fmt::format("What the device idled by its kernels, steps {} to {}", range.first_step, range.last_step),
-      {"before what", "gaps", "us a step", "% of the step"},
-      {}};
+      {"before what", "gaps", "us a step", "% of the step"}};
   const auto add = [&](std::string what, const GapSum& sum) {
     if (sum.gaps == 0) return;
-    table.rows.push_back({std::move(what), std::to_string(sum.gaps), a_step(sum.us, range.steps),
-                          percent(sum.us, range.attribution.step_us)});
+    table.add(what, sum.gaps, a_step(sum.us, range.steps), percent(sum.us, range.attribution.step_us));
   };
   add("the first of a step", idle.start);
   add("launched too late (host)", idle.host);
@@ -71,12 +71,11 @@ Table idle_ops_table(const RangeLine& range) {
   constexpr size_t kMostOps = 8;
   Table table{
       fmt::format("Ops before which it idled, steps {} to {} (us a step)", range.first_step, range.last_step),
-      {"op", "gaps", "us", "too late (host)", "in time (device)"},
-      {}};
+      {"op", "gaps", "us", "too late (host)", "in time (device)"}};
   for (const OpGaps& op : range.idle.ops) {
     if (table.rows.size() == kMostOps) break;
-    table.rows.push_back({op.op, std::to_string(op.gaps()), a_step(op.us(), range.steps),
-                          a_step(op.host.us, range.steps), a_step(op.device.us, range.steps)});
+    table.add(op.op, op.gaps(), a_step(op.us(), range.steps), a_step(op.host.us, range.steps),
+              a_step(op.device.us, range.steps));
   }
   return table;
 }
@@ -87,13 +86,36 @@ Table attribution_table(const RangeLine& range) {
       fmt::format(
           "Ops against their kernels, steps {} to {} (us a step; differ: sum over runs, % of the step)",
           range.first_step, range.last_step),
-      {"op", "runs", "stamps", "kernels", "overlap once", "differ", "differ once"},
-      {}};
+      {"op", "runs", "stamps", "kernels", "overlap once", "differ", "differ once"}};
   for (const OpDifference& op : sum.ops) {
-    table.rows.push_back({op.op, std::to_string(op.runs), a_step(op.stamped_us, sum.steps),
-                          a_step(op.kernel_us, sum.steps), a_step(op.own_us, sum.steps),
-                          percent(op.difference_us, sum.step_us),
-                          percent(op.own_difference_us, sum.step_us)});
+    table.add(op.op, op.runs, a_step(op.stamped_us, sum.steps), a_step(op.kernel_us, sum.steps),
+              a_step(op.own_us, sum.steps), percent(op.difference_us, sum.step_us),
+              percent(op.own_difference_us, sum.step_us));
+  }
+  return table;
+}
+
+void LaunchQueue::add(const KernelLine& kernel) {
+  time_us_ += kernel.own_us + kernel.gap_us;
+  if (kernel.kind != ActivityKind::kernel || kernel.launch_delay_us < 0.0) return;
+  LaunchDelays& delays = by_graph_[kernel.in_graph ? 1 : 0];
+  ++delays.kernels;
+  delays.sum_us += kernel.launch_delay_us;
+  delays.max_us = std::max(delays.max_us, kernel.launch_delay_us);
+}
+
+double LaunchQueue::mean_depth(bool in_graph) const {
+  return time_us_ > 0.0 ? delays(in_graph).sum_us / time_us_ : 0.0;
+}
+
+Table launch_queue_table(const LaunchQueue& queue) {
+  Table table{"From launch to begin (us; queue: kernels launched but not begun, mean over time)",
+              {"launched", "kernels", "mean", "max", "queue"}};
+  for (const bool in_graph : {false, true}) {
+    const LaunchDelays& delays = queue.delays(in_graph);
+    if (delays.kernels == 0) continue;
+    table.add(in_graph ? "in a graph" : "each by itself", delays.kernels, delays.mean_us(), delays.max_us,
+              queue.mean_depth(in_graph));
   }
   return table;
 }

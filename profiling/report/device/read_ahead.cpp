@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <ranges>
 #include <utility>
 
 #include <fmt/format.h>
@@ -15,21 +16,13 @@ constexpr size_t kOpsOverRoofline = 8;  // that are over 100 %
 constexpr size_t kMostOrders = 256;     // of a step's ops that are remembered; an engine has some ten
 
 /// Bytes that a run of the op may read before its stamp; 0: none.
-int64_t ahead_of(std::span<const int32_t> launches_of_op, std::span<const KernelLaunch> launches) {
+int64_t ahead_of(const auto& launches_of_op, std::span<const KernelLaunch> launches) {
   int64_t bytes = 0;
   for (const int32_t launch : launches_of_op) {
     if (launch >= 0 && launch < std::ssize(launches))
       bytes = std::max(bytes, launches[static_cast<size_t>(launch)].reads_ahead_bytes);
   }
   return bytes;
-}
-
-/// Kinds of launches that the op made.
-std::vector<int32_t> kinds_of_launches(const OpAggregate& op) {
-  std::vector<int32_t> launches;
-  for (const auto& [launch, steps] : op.launches)
-    launches.push_back(launch);
-  return launches;
 }
 
 void add_share(PairShare& sum, const OpSummary& op, int64_t runs) {
@@ -44,14 +37,6 @@ CountedPair::Share share_of(const CounterOp& op, int64_t runs) {
   return {share * op.us, share * op.measured[Counter::dram_read_bytes], share * op.counted_read_bytes};
 }
 
-std::string mib(int64_t bytes) {
-  return three_digits(static_cast<double>(bytes) / (1 << 20));
-}
-
-std::string megabytes(double bytes) {
-  return three_digits(bytes * 1e-6);
-}
-
 std::string per_cent(double share) {
   return std::isfinite(share) ? fmt::format("{:.0f}", 100.0 * share) : "-";
 }
@@ -61,7 +46,7 @@ std::string cause_of(const OpAggregate& op, const OverRoofline& over, std::span<
   std::string cause;
   if (over.read_ahead) {
     cause = fmt::format("reads up to {} MiB ahead, in time that the op in front is charged for",
-                        mib(ahead_of(kinds_of_launches(op), launches)));
+                        mib(ahead_of(op.launches | std::views::keys, launches)));
   }
   if (over.cache) {
     const double run_mib = op.bytes / static_cast<double>(op.calls) / (1 << 20);
@@ -75,7 +60,7 @@ std::string cause_of(const OpAggregate& op, const OverRoofline& over, std::span<
 }  // namespace
 
 std::vector<OpNeighbours> neighbours_of(std::span<const OpInfo> ops,
-                                        std::span<const std::string_view> running) {
+                                        const std::vector<std::string>& running) {
   std::vector<OpNeighbours> found;
   std::map<std::pair<std::string_view, std::string_view>, size_t> places;
   const OpInfo* front = nullptr;
@@ -97,12 +82,9 @@ const std::vector<OpNeighbours>& ReadAheadSum::neighbours_in(const StepSummary& 
   });
   if (found != orders_.end()) return found->neighbours;
   Order order;
-  std::vector<std::string_view> running;
-  for (const OpSummary& op : step.ops) {
+  for (const OpSummary& op : step.ops)
     order.running.push_back(op.op);
-    running.emplace_back(op.op);
-  }
-  order.neighbours = neighbours_of(ops_, running);
+  order.neighbours = neighbours_of(ops_, order.running);
   if (orders_.size() == kMostOrders) orders_.clear();
   return orders_.emplace_back(std::move(order)).neighbours;
 }
@@ -157,9 +139,9 @@ double CountedPair::Share::of_counted() const {
 
 std::vector<CountedPair> counted_pairs(std::span<const OpInfo> ops, const CounterWork& work,
                                        std::span<const ReadAheadPair> pairs) {
-  std::vector<std::string_view> running;
+  std::vector<std::string> running;
   for (const CounterOp& op : work.ops)
-    running.emplace_back(op.op);
+    running.push_back(op.op);
   const std::vector<OpNeighbours> order = neighbours_of(ops, running);
   std::vector<CountedPair> found;
   for (const ReadAheadPair& pair : pairs) {
@@ -178,20 +160,18 @@ std::vector<CountedPair> counted_pairs(std::span<const OpInfo> ops, const Counte
 std::optional<OverRoofline> over_roofline(const OpAggregate& op, std::span<const KernelLaunch> launches,
                                           int64_t cache_bytes) {
   if (op.bound == Bound::unknown || op.roofline() <= 1.0) return std::nullopt;
-  return OverRoofline{.read_ahead = ahead_of(kinds_of_launches(op), launches) > 0,
+  return OverRoofline{.read_ahead = ahead_of(op.launches | std::views::keys, launches) > 0,
                       .cache = cache_bytes > 0 &&
                                op.bytes <= static_cast<double>(cache_bytes) * static_cast<double>(op.calls)};
 }
 
 Table read_ahead_table(std::span<const ReadAheadPair> pairs) {
-  Table table{
-      "Ops that read ahead (of one run)", {"op", "runs", "us", "MB", "GB/s", "roof%", "MiB ahead"}, {}};
+  Table table{"Ops that read ahead (of one run)", {"op", "runs", "us", "MB", "GB/s", "roof%", "MiB ahead"}};
   for (const ReadAheadPair& pair : pairs) {
     const auto runs = static_cast<double>(pair.runs);
     const auto add_row = [&](std::string op, const PairShare& share, std::string ahead) {
-      table.rows.push_back({std::move(op), std::to_string(pair.runs), three_digits(share.us / runs),
-                            megabytes(share.bytes / runs), three_digits(share.gbps()),
-                            share.floor_us > 0.0 ? per_cent(share.roofline()) : "-", std::move(ahead)});
+      table.add(op, pair.runs, share.us / runs, mb(share.bytes / runs), share.gbps(),
+                share.floor_us > 0.0 ? per_cent(share.roofline()) : "-", ahead);
     };
     add_row(pair.front, pair.of_front, "");
     add_row("+ " + pair.op, pair.of_op, mib(pair.ahead_bytes));
@@ -205,25 +185,17 @@ Table counted_pairs_table(const CounterWork& work, std::span<const CountedPair> 
       fmt::format("Ops that read ahead, measured in {} {} steps{} (MB a step read from memory)", work.steps,
                   name(work.phase),
                   work.graph_batch > 0 ? " of graph " + graph_name(work.phase, work.graph_batch) : ""),
-      {"op", "us", "MB", "counted", "of it%", "GB/s"},
-      {}};
+      {"op", "us", "MB", "counted", "of it%", "GB/s"}};
   for (const CountedPair& pair : pairs) {
     const auto add_row = [&](std::string op, const CountedPair::Share& share) {
-      table.rows.push_back({std::move(op), three_digits(share.us), megabytes(share.read_bytes),
-                            megabytes(share.counted_read_bytes), per_cent(share.of_counted()),
-                            three_digits(share.read_gbps())});
+      table.add(op, share.us, mb(share.read_bytes), mb(share.counted_read_bytes),
+                per_cent(share.of_counted()), share.read_gbps());
     };
     add_row(pair.front, pair.of_front);
     add_row("+ " + pair.op, pair.of_op);
     add_row("= both", pair.both());
   }
   return table;
-}
-
-std::string read_ahead_sentence(std::span<const ReadAheadPair> pairs) {
-  if (pairs.empty()) return {};
-  return "ops that read ahead request bytes before their stamp, while the op before them ends: that moves "
-         "time from one to the other, and only the sum of both is exact";
 }
 
 std::string over_roofline_sentence(std::span<const OpAggregate> ops, std::span<const KernelLaunch> launches,

@@ -24,8 +24,7 @@ struct OpNeighbours {
   int64_t runs = 0;  ///< in a step
 };
 /// The pairs in a step that runs the ops named in `running`, each once. `ops`: every op in the order of a step (ProfileHeader::ops).
-std::vector<OpNeighbours> neighbours_of(std::span<const OpInfo> ops,
-                                        std::span<const std::string_view> running);
+std::vector<OpNeighbours> neighbours_of(std::span<const OpInfo> ops, const std::vector<std::string>& running);
 
 /// The time and work of one op of a pair, or of both ops.
 struct PairShare {
@@ -110,8 +109,10 @@ std::optional<OverRoofline> over_roofline(const OpAggregate& op, std::span<const
 /// Three rows for each pair: the op in front, the op, both.
 Table read_ahead_table(std::span<const ReadAheadPair> pairs);
 Table counted_pairs_table(const CounterWork& work, std::span<const CountedPair> pairs);
-/// A sentence that explains the tables.
-std::string read_ahead_sentence(std::span<const ReadAheadPair> pairs);
+/// Explains the tables.
+inline constexpr std::string_view kReadAheadSentence =
+    "ops that read ahead request bytes before their stamp, while the op before them ends: that moves time "
+    "from one to the other, and only the sum of both is exact";
 /// A sentence about the ops over 100 % and their causes; empty: there are none.
 std::string over_roofline_sentence(std::span<const OpAggregate> ops, std::span<const KernelLaunch> launches,
                                    int64_t cache_bytes);

@@ -113,14 +113,11 @@ StepBreakdown traced_breakdown(const StepWall& wall, std::span<const KernelLine>
 }
 
 void TracedBreakdownSum::add(const StepSummary& step) {
-  constexpr std::array kHostWork{HostSpan::draft, HostSpan::schedule,   HostSpan::build,  HostSpan::commit,
-                                 HostSpan::mask,  HostSpan::detokenise, HostSpan::respond};
-  const auto span_us = [&](HostSpan span) { return step.host_us[static_cast<size_t>(span)]; };
   const auto start_ns = static_cast<double>(step.start_ns);
-  StepWall wall{
-      .start_ns = start_ns, .end_ns = start_ns + step.wall_us * 1e3, .launch_us = span_us(HostSpan::launch)};
-  for (const HostSpan span : kHostWork)
-    wall.work_us += span_us(span);
+  const StepWall wall{.start_ns = start_ns,
+                      .end_ns = start_ns + step.wall_us * 1e3,
+                      .launch_us = step.host_us[static_cast<size_t>(HostSpan::launch)],
+                      .work_us = add_host_work(step)};
   if (!step.on_device) return;                                                // it has no kernels
   if (!recent_.empty() && step.step <= recent_.back().step) recent_.clear();  // numbers that begin again
   recent_.push_back({.step = step.step, .wall = wall, .phase = step.phase()});

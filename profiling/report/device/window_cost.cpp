@@ -6,8 +6,8 @@
 namespace minfer {
 namespace {
 
-constexpr size_t kMostKinds =
-    4'096;  // a mixed load has a kind for nearly every step; windows are of its frequent ones
+// A mixed load has a kind for nearly every step; windows are of its frequent ones.
+constexpr size_t kMostKinds = 4'096;
 
 /// Steps before or behind another.
 struct NeighbourSide {
@@ -101,15 +101,6 @@ WindowCost WindowCostSum::result() const {
     cost = {times.ratio.count(), times.outside, inside_us, inside_us / times.ratio.quantile(0.5)};
   }
   return cost;
-}
-
-WindowCost window_cost(std::span<const CounterWindow> windows, std::span<const StepSummary> steps) {
-  WindowCostSum sum;
-  for (const StepSummary& step : steps)
-    sum.add(step);
-  for (const CounterWindow& window : windows)
-    sum.add(window);
-  return sum.result();
 }
 
 }  // namespace minfer

@@ -10,10 +10,6 @@ namespace {
 constexpr size_t kNameColumns = 16;  // of an op that is not in the first column
 constexpr size_t kKernelsOfOp = 4;   // that are shown
 
-std::string ms(double us) {
-  return three_digits(us * 1e-3);
-}
-
 // The groups that have steps, by name, and "all" if that is not the same.
 std::vector<std::pair<std::string, const StepGroup*>> groups_of(const Aggregate& aggregate) {
   std::vector<std::pair<std::string, const StepGroup*>> groups;
@@ -30,45 +26,37 @@ std::vector<std::pair<std::string, const StepGroup*>> groups_of(const Aggregate&
 Table steps_table(const Aggregate& aggregate) {
   Table table{
       "Steps (ms; tokens of prefill and of decode)",
-      {"phase", "steps", "wall", "mean", "median", "min", "max", "sd", "prefill", "decode", "tokens/s"},
-      {}};
+      {"phase", "steps", "wall", "mean", "median", "min", "max", "sd", "prefill", "decode", "tokens/s"}};
   for (const auto& [phase, group] : groups_of(aggregate)) {
     const Statistics& step = group->step_us;
-    table.rows.push_back({phase, std::to_string(group->steps), ms(group->wall_us), ms(step.mean),
-                          ms(step.median), ms(step.min), ms(step.max), ms(step.sd),
-                          std::to_string(group->prefill_tokens), std::to_string(group->decode_tokens),
-                          three_digits(group->tokens_per_s())});
+    table.add(phase, group->steps, ms(group->wall_us), ms(step.mean), ms(step.median), ms(step.min),
+              ms(step.max), ms(step.sd), group->prefill_tokens, group->decode_tokens, group->tokens_per_s());
   }
   return table;
 }
 
 Table prediction_table(const Aggregate& aggregate) {
   Table table{"Step times against what the engine expected (|error| in % of the measured time)",
-              {"phase", "steps", "median", "95th", "longer%"},
-              {}};
+              {"phase", "steps", "median", "95th", "longer%"}};
   for (const auto& [phase, group] : groups_of(aggregate)) {
     const PredictionError& error = group->prediction;
     if (error.steps == 0) continue;
-    table.rows.push_back({phase, std::to_string(error.steps), three_digits(100.0 * error.median),
-                          three_digits(100.0 * error.p95),
-                          percent(static_cast<double>(error.longer), static_cast<double>(error.steps))});
+    table.add(phase, error.steps, 100.0 * error.median, 100.0 * error.p95,
+              percent(static_cast<double>(error.longer), static_cast<double>(error.steps)));
   }
   return table;
 }
 
 Table drafts_table(const std::vector<DraftUse>& uses) {
   Table table{"Draft tokens by context (us a step; gain: of the speed without, * by a model of the steps)",
-              {"phase", "context", "steps", "proposed", "accept%", "draft", "check", "tok/seq", "gain%"},
-              {}};
+              {"phase", "context", "steps", "proposed", "accept%", "draft", "check", "tok/seq", "gain%"}};
   for (const DraftUse& use : uses) {
     const auto steps = static_cast<double>(use.steps), sequences = static_cast<double>(use.sequences);
-    table.rows.push_back({std::string(name(use.phase)),
-                          use.from_context > 0 ? fmt::format("{} on", use.from_context) : "-",
-                          std::to_string(use.steps), std::to_string(use.proposed),
-                          percent(static_cast<double>(use.accepted), static_cast<double>(use.proposed)),
-                          three_digits(use.draft_us / steps), three_digits((use.us - use.draft_us) / steps),
-                          three_digits(static_cast<double>(use.tokens()) / sequences),
-                          percent(-use.lost_us(), use.us) + (use.is_measured ? "" : "*")});
+    table.add(name(use.phase), use.from_context > 0 ? fmt::format("{} on", use.from_context) : "-", use.steps,
+              use.proposed, percent(static_cast<double>(use.accepted), static_cast<double>(use.proposed)),
+              use.draft_us / steps, (use.us - use.draft_us) / steps,
+              static_cast<double>(use.tokens()) / sequences,
+              percent(-use.lost_us(), use.us) + (use.is_measured ? "" : "*"));
   }
   return table;
 }
@@ -79,7 +67,7 @@ bool has_column(const Aggregate& aggregate, HostSpan span) {
 }
 
 Table wall_time_table(const Aggregate& aggregate) {
-  Table table{"Where the wall time goes (%)", {"phase", "ops"}, {}};
+  Table table{"Where the wall time goes (%)", {"phase", "ops"}};
   std::vector<HostSpan> spans;
   for (size_t i = 0; i < kHostSpans; ++i) {
     if (has_column(aggregate, static_cast<HostSpan>(i))) spans.push_back(static_cast<HostSpan>(i));
@@ -99,13 +87,11 @@ Table wall_time_table(const Aggregate& aggregate) {
 
 Table phases_table(const Aggregate& aggregate) {
   Table table{"Prefill and decode (time of the ops, mixed steps split)",
-              {"phase", "ms", "%", "tokens", "us/token"},
-              {}};
-  const auto add = [&](std::string_view phase, const PhaseAggregate& sum) {
+              {"phase", "ms", "%", "tokens", "us/token"}};
+  const auto add = [&](std::string_view phase, const PhaseTime& sum) {
     const std::string per_token =
         sum.tokens > 0 ? three_digits(sum.us / static_cast<double>(sum.tokens)) : "-";
-    table.rows.push_back({std::string(phase), ms(sum.us), percent(sum.us, aggregate.all.gpu_us),
-                          std::to_string(sum.tokens), per_token});
+    table.add(phase, ms(sum.us), percent(sum.us, aggregate.all.gpu_us), sum.tokens, per_token);
   };
   add(name(StepPhase::prefill), aggregate.prefill);
   add(name(StepPhase::decode), aggregate.decode);
@@ -115,17 +101,13 @@ Table phases_table(const Aggregate& aggregate) {
 Table ops_table(const std::vector<OpAggregate>& ops, double all_us) {
   Table table{"Ops (us of one call; roof%: of what the roofline allows)",
               {"op", "time%", "ms", "calls", "mean", "median", "min", "max", "sd", "GB/s", "TFLOP/s", "roof%",
-               "bound"},
-              {}};
+               "bound"}};
   for (const OpAggregate& op : ops) {
     const Statistics& call = op.call_us;
     const bool known = op.bound != Bound::unknown;
-    table.rows.push_back({op.op, percent(op.us, all_us), ms(op.us), std::to_string(op.calls),
-                          three_digits(call.mean), three_digits(call.median), three_digits(call.min),
-                          three_digits(call.max), three_digits(call.sd), three_digits(op.gbps()),
-                          three_digits(op.tflops()),
-                          known ? fmt::format("{:.0f}", 100.0 * op.roofline()) : "-",
-                          known ? std::string(name(op.bound)) : "-"});
+    table.add(op.op, percent(op.us, all_us), ms(op.us), op.calls, call.mean, call.median, call.min, call.max,
+              call.sd, op.gbps(), op.tflops(), known ? fmt::format("{:.0f}", 100.0 * op.roofline()) : "-",
+              known ? std::string(name(op.bound)) : "-");
   }
   return table;
 }
@@ -140,14 +122,13 @@ std::array<Table, 2> narrow_ops_tables(const std::vector<OpAggregate>& ops, doub
 
 Table idle_table(const Aggregate& aggregate) {
   Table table{"What the device idled (us a step)",
-              {"phase", "between steps", "waiting for the host", "launched in time", "ops that waited"},
-              {}};
+              {"phase", "between steps", "waiting for the host", "launched in time", "ops that waited"}};
   for (const auto& [phase, group] : groups_of(aggregate)) {
     const auto a_step = [&, steps = static_cast<double>(group->steps)](double sum) {
       return three_digits(sum / steps);
     };
-    table.rows.push_back({phase, a_step(group->between_steps_us()), a_step(group->idle_host_us),
-                          a_step(group->idle_device_us), a_step(static_cast<double>(group->late_ops))});
+    table.add(phase, a_step(group->between_steps_us()), a_step(group->idle_host_us),
+              a_step(group->idle_device_us), a_step(static_cast<double>(group->late_ops)));
   }
   return table;
 }
@@ -155,8 +136,7 @@ Table idle_table(const Aggregate& aggregate) {
 Table kernels_table(const std::vector<OpAggregate>& ops, const std::vector<KernelLaunch>& launches) {
   Table table{
       "Kernels (KiB: shared memory; per SM: blocks; occup%: theoretical; limit: what allows no more blocks)",
-      {"op: kernel", "steps", "blocks", "threads", "regs", "KiB", "per SM", "occup%", "limit", "waves"},
-      {}};
+      {"op: kernel", "steps", "blocks", "threads", "regs", "KiB", "per SM", "occup%", "limit", "waves"}};
   for (const OpAggregate& op : ops) {
     std::vector<std::pair<int32_t, int64_t>> used(op.launches.begin(), op.launches.end());
     std::ranges::stable_sort(used, std::ranges::greater{}, &std::pair<int32_t, int64_t>::second);
@@ -164,11 +144,9 @@ Table kernels_table(const std::vector<OpAggregate>& ops, const std::vector<Kerne
     for (const auto& [index, steps] : used) {
       const KernelLaunch& launch = launches.at(static_cast<size_t>(index));
       const double shared_kib = (launch.static_shared_bytes + launch.dynamic_shared_bytes) / 1024.0;
-      table.rows.push_back({op.op, std::to_string(steps), std::to_string(launch.num_blocks()),
-                            std::to_string(launch.num_threads()), std::to_string(launch.registers),
-                            three_digits(shared_kib), std::to_string(launch.blocks_per_sm),
-                            fmt::format("{:.0f}", 100.0 * launch.occupancy),
-                            std::string(name(launch.limiter)), three_digits(launch.waves)});
+      table.add(op.op, steps, launch.num_blocks(), launch.num_threads(), launch.registers, shared_kib,
+                launch.blocks_per_sm, fmt::format("{:.0f}", 100.0 * launch.occupancy), name(launch.limiter),
+                launch.waves);
       table.below.push_back(launch.kernel);
     }
   }
@@ -179,8 +157,7 @@ Table converted_table(const std::vector<OpInfo>& ops) {
   Table table{
       "Weights that the device has in another type than the file (all layers; of experts one, of tables a "
       "row)",
-      {"op", "converted", "layers", "MiB in the file", "MiB read"},
-      {}};
+      {"op", "converted", "layers", "MiB in the file", "MiB read"}};
   struct Sum {
     int64_t layers = 0, file_bytes = 0, bytes = 0;
   };
@@ -194,19 +171,16 @@ Table converted_table(const std::vector<OpInfo>& ops) {
     found->second.file_bytes += op.file_bytes;
     found->second.bytes += op.weight_bytes;
   }
-  const auto mib = [](int64_t bytes) { return three_digits(static_cast<double>(bytes) / (1 << 20)); };
   for (const auto& [key, sum] : sums) {
-    table.rows.push_back(
-        {key.first, key.second, std::to_string(sum.layers), mib(sum.file_bytes), mib(sum.bytes)});
+    table.add(key.first, key.second, sum.layers, mib(sum.file_bytes), mib(sum.bytes));
   }
   return table;
 }
 
 Table memory_table(const MemoryUse& at_begin, const MemoryUse& at_end) {
   Table table{"Memory when the profile began and ended (MiB; % of what was in use)",
-              {"what", "begin", "%", "end", "most", "place"},
-              {}};
-  const auto mib = [](int64_t bytes) {
+              {"what", "begin", "%", "end", "most", "place"}};
+  const auto tenths = [](int64_t bytes) {
     return fmt::format("{:.1f}", static_cast<double>(bytes) / (1 << 20));
   };
   const auto share = [&](int64_t bytes) {
@@ -222,9 +196,9 @@ Table memory_table(const MemoryUse& at_begin, const MemoryUse& at_end) {
   };
   const auto add_part = [&](const MemoryPart& part) {
     const MemoryPart begin = part_of(at_begin, part), end = part_of(at_end, part);
-    table.rows.push_back({part.what, mib(begin.bytes), part.on_device ? share(begin.bytes) : "-",
-                          has_end ? mib(end.bytes) : "-", mib(std::max(begin.most_bytes, end.most_bytes)),
-                          part.on_device ? "device" : "page-locked"});
+    table.add(part.what, tenths(begin.bytes), part.on_device ? share(begin.bytes) : "-",
+              has_end ? tenths(end.bytes) : "-", tenths(std::max(begin.most_bytes, end.most_bytes)),
+              part.on_device ? "device" : "page-locked");
   };
   for (const MemoryPart& part : at_begin.parts)
     add_part(part);
@@ -232,29 +206,24 @@ Table memory_table(const MemoryUse& at_begin, const MemoryUse& at_end) {
     if (part_of(at_begin, part).what.empty()) add_part(part);
   }
   const auto add = [&](std::string what, int64_t begin, int64_t end) {
-    table.rows.push_back(
-        {std::move(what), mib(begin), share(begin), has_end ? mib(end) : "-", "-", "device"});
+    table.add(what, tenths(begin), share(begin), has_end ? tenths(end) : "-", "-", "device");
   };
   add("(driver's context, other programs)", at_begin.used_before_bytes, at_end.used_before_bytes);
   add("(not explained)", at_begin.unexplained_bytes(), at_end.unexplained_bytes());
-  add("used of " + mib(at_begin.total_bytes) + " MiB", at_begin.used_bytes, at_end.used_bytes);
+  add("used of " + tenths(at_begin.total_bytes) + " MiB", at_begin.used_bytes, at_end.used_bytes);
   return table;
 }
 
 Table slowest_table(const std::vector<StepSummary>& steps) {
   Table table{"Slowest steps (ms; tokens of prefill and of decode)",
-              {"step", "phase", "ms", "ops", "prefill", "decode", "reqs", "preempted", "longest op", "ms"},
-              {}};
+              {"step", "phase", "ms", "ops", "prefill", "decode", "reqs", "preempted", "longest op", "ms"}};
   for (const StepSummary& step : steps) {
     const BatchShape& shape = step.batch.shape;
     const auto longest = std::ranges::max_element(step.ops, {}, &OpSummary::us);
     const bool any = longest != step.ops.end();
-    table.rows.push_back({std::to_string(step.step), std::string(name(step.phase())), ms(step.wall_us),
-                          ms(step.gpu_us), std::to_string(shape.prefill_tokens),
-                          std::to_string(shape.decode_tokens),
-                          std::to_string(shape.decode_sequences + shape.prefill_sequences),
-                          std::to_string(step.batch.preempted),
-                          any ? shortened(longest->op, kNameColumns) : "-", any ? ms(longest->us) : "-"});
+    table.add(step.step, name(step.phase()), ms(step.wall_us), ms(step.gpu_us), shape.prefill_tokens,
+              shape.decode_tokens, shape.decode_sequences + shape.prefill_sequences, step.batch.preempted,
+              any ? shortened(longest->op, kNameColumns) : "-", any ? ms(longest->us) : "-");
   }
   return table;
 }

@@ -1,11 +1,10 @@
-#include "profiling/report/text/step_picture.h"
-
 #include <algorithm>
 #include <array>
 #include <cmath>
 
 #include <fmt/format.h>
 
+#include "profiling/report/report.h"
 #include "profiling/report/text/table.h"
 
 namespace minfer {
@@ -42,8 +41,7 @@ std::string requests(int32_t count) {
 
 std::string batch_line(const StepSummary& step) {
   const BatchShape& shape = step.batch.shape;
-  std::string line =
-      fmt::format("step {}, {}: {} ms;", step.step, name(step.phase()), three_digits(step.wall_us * 1e-3));
+  std::string line = fmt::format("step {}, {}: {} ms;", step.step, name(step.phase()), ms(step.wall_us));
   if (shape.prefill_tokens > 0) {
     line +=
         fmt::format(" prefill of {} tokens ({});", shape.prefill_tokens, requests(shape.prefill_sequences));
@@ -69,12 +67,12 @@ std::string share_text(double share) {
 }
 
 Table step_phases(const StepSummary& step, bool colour) {
-  Table table{{}, {"phase", "of the ops' time", "%", "us", "us/token"}, {}};
+  Table table{{}, {"phase", "of the ops' time", "%", "us", "us/token"}};
   const auto add = [&](StepPhase phase, const PhaseTime& time) {
     if (time.tokens == 0) return;
     const double share = share_of(time.us, step.gpu_us);
-    table.rows.push_back({std::string(name(phase)), coloured(bar(share), phase, colour), share_text(share),
-                          three_digits(time.us), three_digits(time.us / time.tokens)});
+    table.add(name(phase), coloured(bar(share), phase, colour), share_text(share), time.us,
+              time.us / static_cast<double>(time.tokens));
   };
   add(StepPhase::prefill, step.prefill);
   add(StepPhase::decode, step.decode);
@@ -84,14 +82,13 @@ Table step_phases(const StepSummary& step, bool colour) {
 Table step_ops(const StepSummary& step, bool colour) {
   std::vector<OpSummary> ops = step.ops;
   std::ranges::stable_sort(ops, std::ranges::greater{}, &OpSummary::us);
-  Table table{{}, {"op", "of the ops' time", "%", "us", "calls", "phase", "GB/s", "roofline"}, {}};
+  Table table{{}, {"op", "of the ops' time", "%", "us", "calls", "phase", "GB/s", "roofline"}};
   for (const OpSummary& op : ops) {
     const double share = share_of(op.us, step.gpu_us);
-    table.rows.push_back(
-        {op.op, coloured(bar(share), op.phase, colour), share_text(share), three_digits(op.us),
-         std::to_string(op.calls), std::string(name(op.phase)), three_digits(op.gbps()),
-         op.bound == Bound::unknown ? std::string("-")
-                                    : fmt::format("{:.0f} % {}", 100.0 * op.roofline(), name(op.bound))});
+    table.add(op.op, coloured(bar(share), op.phase, colour), share_text(share), op.us, op.calls,
+              name(op.phase), op.gbps(),
+              op.bound == Bound::unknown ? std::string("-")
+                                         : fmt::format("{:.0f} % {}", 100.0 * op.roofline(), name(op.bound)));
   }
   return table;
 }

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <ranges>
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 namespace minfer {
 namespace {
@@ -114,12 +116,8 @@ std::string csv_cell(const std::string& cell) {
   return quoted + "\"";
 }
 
-void append_csv_row(std::string& out, const std::vector<std::string>& cells) {
-  for (size_t i = 0; i < cells.size(); ++i) {
-    if (i > 0) out += ',';
-    out += csv_cell(cells[i]);
-  }
-  out += '\n';
+std::string csv_row(const std::vector<std::string>& cells) {
+  return fmt::format("{}\n", fmt::join(cells | std::views::transform(csv_cell), ","));
 }
 
 std::string markdown_row(const std::vector<std::string>& cells) {
@@ -226,10 +224,9 @@ std::string markdown_table(const Table& table) {
 }
 
 std::string csv_table(const Table& table) {
-  std::string out;
-  append_csv_row(out, table.columns);
+  std::string out = csv_row(table.columns);
   for (size_t i = 0; i < table.rows.size(); ++i)
-    append_csv_row(out, joined_cells(table, i));
+    out += csv_row(joined_cells(table, i));
   return out;
 }
 

@@ -6,7 +6,7 @@
 
 #include <CLI/CLI.hpp>
 
-#include "profiling/report/step_filter.h"
+#include "profiling/report/summary.h"
 
 namespace minfer {
 

@@ -8,7 +8,6 @@
 #include "kernels/base/error.h"
 #include "profiling/json/json_reader.h"
 #include "profiling/report/report.h"
-#include "profiling/report/text/step_picture.h"
 #include "profiling/requests/slow_requests.h"
 #include "server/commands/args/choice.h"
 #include "server/commands/args/profile_options.h"

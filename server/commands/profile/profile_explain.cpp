@@ -8,7 +8,7 @@
 
 #include "kernels/base/clock.h"
 #include "kernels/base/error.h"
-#include "profiling/findings/evidence_reader.h"
+#include "profiling/findings/evidence.h"
 #include "profiling/json/json_field.h"
 #include "server/bench/http_client.h"
 #include "server/commands/args/checks.h"
@@ -79,10 +79,10 @@ Diagnosis diagnosis_of_server(const ExplainArguments& arguments) {
 
 Diagnosis diagnosis_of_file(const std::string& path) {
   require_profile(path);
-  EvidenceReader reader;
+  Evidence reader;
   const std::string note = read_profile(path, reader);
   if (!note.empty()) print_notice(note + "\n");
-  return diagnose(reader.evidence());
+  return diagnose(reader);
 }
 
 std::string rendered(const Diagnosis& diagnosis, const std::string& format, bool all) {

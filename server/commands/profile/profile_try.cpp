@@ -7,7 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "profiling/findings/measured_pairs.h"
-#include "profiling/findings/trials.h"
+#include "profiling/findings/rules.h"
 #include "profiling/report/text/table.h"
 #include "server/tune/trial_session.h"
 

@@ -219,10 +219,11 @@ TEST(Ranks, AllOfThemAreTraced) {
 /// Keeps everything that findings are based on.
 class EvidenceSink final : public StepSink {
  public:
-  explicit EvidenceSink(const ProfileHeader& header)
-      : evidence_(header), summariser_(header.ops, {}, ProfileDetail::op) {}
+  explicit EvidenceSink(const ProfileHeader& header) : summariser_(header.ops, {}, ProfileDetail::op) {
+    evidence_.header(header);
+  }
   void consume(const StepRecord& record) noexcept override { evidence_.add(summariser_.summarise(record)); }
-  void consume_rank_step(const RankStep& step) noexcept override { evidence_.add(step); }
+  void consume_rank_step(const RankStep& step) noexcept override { evidence_.rank_step(step); }
   const Evidence& evidence() const { return evidence_; }
 
  private:

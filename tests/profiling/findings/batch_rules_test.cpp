@@ -104,7 +104,7 @@ TEST(UnlikeItself, NamesTheConditionThatTellsTheStepsApart) {
     ProfileHeader header = device_header();
     header.backend = "cpu";
     FoundIn run(header);
-    run.evidence.add(host);
+    run.evidence.host(host);
     run.steps([&](StepSummary& step) {
       step.on_device = false;
       step.batch.graph_batch = 0;
@@ -242,7 +242,7 @@ TEST(DraftsThatLose, FromAContextOn) {
 
 TEST(DraftsThatLose, AReportHasThemByContext) {
   const FoundIn run = drafted(12, 4'000);
-  const Table table = drafts_table(run.evidence.drafts().uses());
+  const Table table = drafts_table(run.evidence.drafts.uses());
   const std::vector<std::vector<std::string>> expected{
       {"decode", "512 on", "50", "1600", "37.5", "200", "800", "4.00", "180.0*"},
       {"decode", "4096 on", "50", "1600", "0.0", "200", "800", "1.00", "-30.0*"}};
@@ -278,7 +278,7 @@ FoundIn arriving(int64_t ns_between, int64_t longer_ns) {
     request.first_scheduled_ns = request.arrival_ns + 1'000'000 + i * longer_ns;
     request.first_token_ns = request.first_scheduled_ns + 5'000'000;
     request.end_ns = request.first_token_ns + 50'000'000;
-    run.evidence.add(request);
+    run.evidence.request(request);
   }
   return run;
 }

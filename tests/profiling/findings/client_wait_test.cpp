@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "profiling/findings/evidence_reader.h"
+#include "profiling/findings/evidence.h"
 #include "profiling/findings/rules.h"
 #include "tests/support/profiling/sample_profile.h"
 
@@ -13,7 +13,8 @@ namespace {
 /// The finding "clients too slow" of a run whose one request took 10 ms: its client waited `wait_ms` of them, and `after_ms` after its
 /// end. The gain is 0 if there is no finding.
 Finding slow_client(double wait_ms, double after_ms) {
-  Evidence evidence(test::sample_header());
+  Evidence evidence;
+  evidence.header(test::sample_header());
   for (const StepSummary& step : test::sample_steps(30))
     evidence.add(step);
   EndedRequest request;
@@ -23,7 +24,7 @@ Finding slow_client(double wait_ms, double after_ms) {
   request.end_ns = 10'001'000;
   request.client_wait_ns = static_cast<int64_t>(wait_ms * 1e6);
   request.client_wait_after_ns = after_ms < 0.0 ? -1 : static_cast<int64_t>(after_ms * 1e6);
-  evidence.add(request);
+  evidence.request(request);
   const std::vector<Finding> all = find_all(evidence);
   const auto found = std::ranges::find(all, "clients too slow", &Finding::rule);
   return found == all.end() ? Finding{} : *found;

@@ -35,16 +35,16 @@ void read_device(FoundIn& run, Change change, int32_t device = 0) {
   for (int64_t i = 0; i < 10; ++i) {
     DeviceSample sample = reading(i, device);
     change(sample);
-    run.evidence.add(sample);
+    run.evidence.device(sample);
   }
   DeviceSample idle = reading(5, device);
   idle.clock_reasons = clock_reason::idle;
   idle.sm_mhz = 345;
-  run.evidence.add(idle);  // the GPU was idle
+  run.evidence.device(idle);  // the GPU was idle
   DeviceSample behind = reading(50, device);
   behind.sm_mhz = 300;
   behind.clock_reasons = clock_reason::heat;
-  run.evidence.add(behind);  // no step ran then
+  run.evidence.device(behind);  // no step ran then
 }
 
 /// Steps whose products are bound by arithmetic, 80 % of the time.
@@ -267,7 +267,7 @@ TEST(DeviceRules, ANeighbourThatTakesTurnsIsFoundInALongRun) {
     if (i % 3 != 0) step.gpu_us *= 2.5;
     run.evidence.add(step);
   }
-  EXPECT_NEAR(run.evidence.disturbed_us() / run.evidence.steps().ops_us(), 0.5, 0.01);
+  EXPECT_NEAR(run.evidence.disturbed_us() / run.evidence.steps.ops_us(), 0.5, 0.01);
 }
 
 TEST(DeviceRules, StepsOfOtherBatchesAreNoBest) {
@@ -285,7 +285,7 @@ TEST(DeviceRules, ReadingsOfADayStayFew) {
   for (int64_t i = 0; i < 900'000; ++i) {
     DeviceSample sample = reading(0);
     sample.sm_mhz = i < 450'000 ? 1'980 : 990;
-    run.evidence.add(sample);
+    run.evidence.device(sample);
   }
   run.steps(test::kUnchanged);
   const auto devices = run.evidence.devices();

@@ -30,10 +30,10 @@ FoundIn run_on_a_busy_host(Change change, int32_t threads = 2) {
   run.steps([](StepSummary& step) { step.on_device = false; });
   HostSample sample = host_sample(0);  // as long as all steps together
   change(sample);
-  run.evidence.add(sample);
+  run.evidence.host(sample);
   HostSample behind = host_sample(5);
   change(behind);
-  run.evidence.add(behind);  // no step ran then, so it does not count
+  run.evidence.host(behind);  // no step ran then, so it does not count
   return run;
 }
 

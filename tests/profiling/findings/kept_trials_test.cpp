@@ -11,12 +11,13 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/base/error.h"
-#include "profiling/findings/evidence_reader.h"
+#include "profiling/findings/evidence.h"
 #include "profiling/json/lines.h"
 #include "profiling/report/report.h"
 #include "tests/support/json_schema.h"
 #include "tests/support/paths.h"
 #include "tests/support/profiling/every_reader.h"
+#include "tests/support/profiling/report_of_file.h"
 #include "tests/support/temporary_directory.h"
 
 namespace minfer {
@@ -56,9 +57,9 @@ std::string profile_with(std::initializer_list<KeptTrial> trials) {
 
 Diagnosis diagnosis_with(std::initializer_list<KeptTrial> trials) {
   std::istringstream stream(profile_with(trials));
-  EvidenceReader reader;
+  Evidence reader;
   read_profile(stream, "run.jsonl", reader);
-  return diagnose(reader.evidence());
+  return diagnose(reader);
 }
 
 TEST(TrialLines, ReadBackAsWrittenAndAsTheSchemaSays) {

@@ -3,6 +3,7 @@
 
 #include "profiling/report/report.h"
 #include "tests/support/found_in.h"
+#include "tests/support/profiling/report_of_file.h"
 #include "tests/support/profiling/sample_profile.h"
 
 namespace minfer::test {
@@ -48,7 +49,7 @@ TEST(PredictionRule, AStepThatFillsItsTargetLacksNoMemory) {
       step.batch.prefill_budget = budget;
       step.batch.waiting = 3;
     });
-    EXPECT_EQ(run.evidence.steps().memory_full.steps, budget == 64 ? 0 : 100);
+    EXPECT_EQ(run.evidence.steps.memory_full.steps, budget == 64 ? 0 : 100);
   }
 }
 

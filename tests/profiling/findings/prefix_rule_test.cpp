@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "profiling/findings/evidence_reader.h"
+#include "profiling/findings/evidence.h"
 #include "profiling/findings/rules.h"
 #include "tests/support/profiling/sample_profile.h"
 
@@ -15,7 +15,8 @@ namespace {
 std::string advice_on_prefixes(const std::vector<std::pair<std::string, std::string>>& options) {
   ProfileHeader header = test::sample_header();
   header.options.insert(header.options.end(), options.begin(), options.end());
-  Evidence evidence(header);
+  Evidence evidence;
+  evidence.header(header);
   for (const StepSummary& step : test::sample_steps(30))
     evidence.add(step);
   EndedRequest request;
@@ -30,7 +31,7 @@ std::string advice_on_prefixes(const std::vector<std::pair<std::string, std::str
     request.id = id;
     request.first_scheduled_ns = request.first_token_ns + 1'000;
     request.first_token_ns = request.first_scheduled_ns + 2'000'000;
-    evidence.add(request);
+    evidence.request(request);
   }
   const std::vector<Finding> all = find_all(evidence);
   const auto found = std::ranges::find(all, "prefix not cached", &Finding::rule);

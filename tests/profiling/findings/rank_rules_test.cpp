@@ -33,7 +33,7 @@ FoundIn run_on_ranks(Change change) {
                     .launch_ns = 20'000,
                     .idle_ns = 5'000};
       change(line);
-      run.evidence.add(line);
+      run.evidence.rank_step(line);
     }
   }
   return run;

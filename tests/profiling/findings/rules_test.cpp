@@ -10,7 +10,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "profiling/findings/evidence_reader.h"
+#include "profiling/findings/evidence.h"
 #include "profiling/findings/findings_report.h"
 #include "tests/support/found_in.h"
 #include "tests/support/paths.h"
@@ -86,9 +86,8 @@ TEST(Rules, NamesAreDifferentAndStandInTheGuide) {
   for (const std::span<const Rule> rules : all_rules()) {
     for (const Rule& rule : rules) {
       EXPECT_TRUE(names.insert(rule.name).second) << rule.name;
-      EXPECT_NE(guide.find(fmt::format("| {} | {} | {} |\n", rule.name, rule.looks_at, rule.gain)),
-                std::string::npos)
-          << rule.name << " is not in profiling/README.md as the table of rules has it";
+      EXPECT_NE(guide.find(fmt::format("\n| {} | ", rule.name)), std::string::npos)
+          << rule.name << " is not in the table of profiling/README.md";
     }
   }
   EXPECT_EQ(names.size(), 50u);
@@ -207,22 +206,22 @@ TEST(Rules, BubblesButNotTimeWithoutWork) {
     std::swap(step.batch.shape.prefill_tokens, step.batch.shape.decode_tokens);
   });
   EXPECT_EQ(idle.of("bubbles").gain, 0.0);
-  EXPECT_NEAR(idle.evidence.steps().idle_us, 99 * 500.0, 1.0);
+  EXPECT_NEAR(idle.evidence.steps.idle_us, 99 * 500.0, 1.0);
 }
 
 TEST(Rules, SynchronousCopy) {
   FoundIn run;
   run.steps(kUnchanged);
   for (int64_t i = 0; i < 10; ++i) {
-    run.evidence.add(StepKernels{.step = i, .kernels = 2, .busy_us = 800.0, .idle_us = 200.0});
+    run.evidence.traced_step(StepKernels{.step = i, .kernels = 2, .busy_us = 800.0, .idle_us = 200.0});
     KernelLine copy;
     copy.kind = ActivityKind::memcpy;
     copy.own_us = 50.0;
-    run.evidence.add(copy);
+    run.evidence.kernel(copy);
     KernelLine next;
     next.gap_us = 100.0;
     next.gap_cause = GapCause::host;
-    run.evidence.add(next);
+    run.evidence.kernel(next);
   }
   EXPECT_EQ(run.first(), "synchronous copy");
   const Finding finding = run.of("synchronous copy");
@@ -314,7 +313,7 @@ TEST(Rules, QueueingWhileRequestsKeepComing) {
       request.first_scheduled_ns = request.arrival_ns + 60'000'000;
       request.first_token_ns = request.first_scheduled_ns + 20'000'000;
       request.end_ns = request.first_token_ns + 20'000'000;
-      run.evidence.add(request);
+      run.evidence.request(request);
     }
     return run.of("queueing").gain;
   };
@@ -325,7 +324,7 @@ TEST(Rules, QueueingWhileRequestsKeepComing) {
 /// The cause for the only op of interest, which is at half of the roofline, with this kernel.
 std::string cause_at_half(size_t op, const KernelLaunch& launch) {
   FoundIn run;
-  run.evidence.add(launch);
+  run.evidence.launch(launch);
   run.steps([&](StepSummary& step) {
     step.ops[op].launches = {2};
     step.ops[op].floor_us = 0.5 * step.ops[op].us;
@@ -343,7 +342,7 @@ TEST(Rules, KernelsThatDoNotFillTheDevice) {
 
 TEST(Rules, MoreWarpsGiveLittleHoweverFarTheRoofIs) {
   FoundIn run;
-  run.evidence.add(launch_of_waves(2.0, 0.12));
+  run.evidence.launch(launch_of_waves(2.0, 0.12));
   run.steps([&](StepSummary& step) {
     step.ops[0].launches = {2};
     step.ops[0].floor_us = 0.2 * step.ops[0].us;
@@ -372,15 +371,15 @@ TEST(Rules, BytesReadAgain) {
   CounterOp op{.op = "qkv", .calls = 32, .us = 800.0, .measured = {}, .counted_read_bytes = 1e9};
   op.measured[Counter::dram_read_bytes] = 1.5e9;
   window.work.push_back({.phase = StepPhase::decode, .steps = 10, .ops = {op}});
-  run.evidence.add(window);
+  run.evidence.counters(window);
   EXPECT_NEAR(run.of("re-reads").gain, 0.8 / 3.0, 0.01);
 }
 
 TEST(Rules, RealProfilesOfTwoGpus) {
-  EvidenceReader reader;
+  Evidence reader;
   read_profile(source_path("tests/benchmarks/results/two-gpus-b64.jsonl"), reader);
-  ASSERT_EQ(reader.evidence().ranks().ranks.size(), 2u);
-  for (const Finding& finding : diagnose(reader.evidence()).findings) {
+  ASSERT_EQ(reader.ranks().ranks.size(), 2u);
+  for (const Finding& finding : diagnose(reader).findings) {
     EXPECT_NE(finding.rule, "slow rank") << finding.evidence;
     EXPECT_NE(finding.rule, "exposed communication") << finding.evidence;
   }
@@ -388,9 +387,9 @@ TEST(Rules, RealProfilesOfTwoGpus) {
 
 TEST(Rules, RealProfilesOfAGpu) {
   const auto diagnosis_of_run = [](const std::string& name) {
-    EvidenceReader reader;
+    Evidence reader;
     read_profile(source_path("tests/benchmarks/results/cuda-2026-11-22-steps-" + name + ".jsonl"), reader);
-    return diagnose(reader.evidence());
+    return diagnose(reader);
   };
   const Diagnosis one = diagnosis_of_run("b1");
   ASSERT_FALSE(one.findings.empty());
@@ -399,7 +398,7 @@ TEST(Rules, RealProfilesOfAGpu) {
 }
 
 TEST(Rules, NothingIsSaidOfNoSteps) {
-  const Diagnosis diagnosis = diagnose(Evidence(device_header()));
+  const Diagnosis diagnosis = diagnose(FoundIn().evidence);
   EXPECT_TRUE(diagnosis.findings.empty());
   EXPECT_NE(findings_text(diagnosis, false).find("holds no step"), std::string::npos);
 }

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "profiling/findings/evidence_reader.h"
+#include "profiling/findings/evidence.h"
 #include "profiling/findings/findings_report.h"
 #include "profiling/findings/rules.h"
 #include "profiling/findings/step_model.h"

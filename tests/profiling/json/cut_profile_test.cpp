@@ -13,6 +13,7 @@
 #include "kernels/base/error.h"
 #include "profiling/report/report.h"
 #include "tests/support/profiling/cuts.h"
+#include "tests/support/profiling/report_of_file.h"
 #include "tests/support/profiling/whole_profile.h"
 #include "tests/support/temporary_directory.h"
 

@@ -17,6 +17,7 @@
 #include "tests/support/json_schema.h"
 #include "tests/support/paths.h"
 #include "tests/support/profiling/cuts.h"
+#include "tests/support/profiling/report_of_file.h"
 #include "tests/support/profiling/sample_profile.h"
 #include "tests/support/profiling/traced_steps.h"
 #include "tests/support/refusal.h"

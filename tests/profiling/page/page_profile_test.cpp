@@ -11,6 +11,7 @@
 #include "kernels/base/error.h"
 #include "profiling/json/lines.h"
 #include "profiling/report/report.h"
+#include "tests/support/profiling/report_of_file.h"
 #include "tests/support/profiling/sample_profile.h"
 #include "tests/support/temporary_directory.h"
 

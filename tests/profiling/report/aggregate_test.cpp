@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "profiling/report/report.h"
+#include "tests/support/profiling/report_of_file.h"
 
 namespace minfer {
 namespace {
@@ -108,15 +109,16 @@ OpAggregate op_of(std::string op, int64_t calls, double us, double floor_us, dou
 }
 
 std::string order(ReportSort sort, size_t top = 0) {
-  const std::vector<OpAggregate> ops{op_of("b", 10, 100.0, 90.0, 11.0), op_of("a", 30, 60.0, 6.0, 50.0),
-                                     op_of("c", 1, 40.0, 20.0, 40.0)};
+  Aggregate sum;
+  sum.ops = {op_of("b", 10, 100.0, 90.0, 11.0), op_of("a", 30, 60.0, 6.0, 50.0),
+             op_of("c", 1, 40.0, 20.0, 40.0)};
   std::string names;
-  for (const OpAggregate& op : sorted_ops(ops, sort, top))
+  for (const OpAggregate& op : listed_ops(sum, {.sort = sort, .top = top}))
     names += op.op;
   return names;
 }
 
-TEST(SortedOps, EveryKey) {
+TEST(ListedOps, EveryKey) {
   EXPECT_EQ(order(ReportSort::time), "bac");
   EXPECT_EQ(order(ReportSort::calls), "abc");
   EXPECT_EQ(order(ReportSort::mean), "cba");

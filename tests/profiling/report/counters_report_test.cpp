@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "profiling/report/device/rank_counters.h"
 #include "profiling/report/report.h"
+#include "tests/support/profiling/report_of_file.h"
 #include "tests/support/profiling/sample_counters.h"
 #include "tests/support/profiling/sample_profile.h"
 

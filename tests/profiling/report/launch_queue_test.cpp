@@ -1,6 +1,6 @@
-#include "profiling/report/device/launch_queue.h"
-
 #include <gtest/gtest.h>
+
+#include "profiling/report/device/range_report.h"
 
 namespace minfer {
 namespace {

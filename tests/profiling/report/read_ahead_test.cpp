@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "profiling/report/report.h"
+#include "tests/support/profiling/report_of_file.h"
 #include "tests/support/profiling/sample_counters.h"
 #include "tests/support/profiling/sample_profile.h"
 
@@ -69,7 +70,7 @@ ProfileFile file_that_reads_ahead() {
 }
 
 TEST(ReadAhead, NeighboursAreThoseOfTheOpsThatRun) {
-  const std::array<std::string_view, 4> running{"embed", "qkv", "attention_prefill", "gate_up_swiglu"};
+  const std::vector<std::string> running{"embed", "qkv", "attention_prefill", "gate_up_swiglu"};
   const std::vector<OpNeighbours> found = neighbours_of(test::sample_ops(), running);
   ASSERT_EQ(found.size(), 4u);
   const auto expect = [&](size_t i, const char* front, const char* op, int64_t runs) {

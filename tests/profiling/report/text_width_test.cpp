@@ -9,14 +9,14 @@
 #include <gtest/gtest.h>
 
 #include "profiling/diff/profile_diff.h"
-#include "profiling/findings/evidence_reader.h"
+#include "profiling/findings/evidence.h"
 #include "profiling/findings/findings_report.h"
 #include "profiling/json/json_reader.h"
 #include "profiling/json/profile_writer.h"
 #include "profiling/report/report.h"
-#include "profiling/report/text/step_picture.h"
 #include "profiling/report/text/table.h"
 #include "tests/support/paths.h"
+#include "tests/support/profiling/report_of_file.h"
 #include "tests/support/profiling/sample_counters.h"
 #include "tests/support/profiling/sample_profile.h"
 #include "tests/support/profiling/whole_profile.h"
@@ -52,9 +52,9 @@ void expect_all_to_fit(const std::string& path) {
     }
     for (const StepSummary& step : file.steps)
       expect_to_fit(render_step(step, file.header, colour), path + ", a step");
-    EvidenceReader reader;
+    Evidence reader;
     read_profile(path, reader);
-    expect_to_fit(findings_text(diagnose(reader.evidence()), colour), path + ", findings");
+    expect_to_fit(findings_text(diagnose(reader), colour), path + ", findings");
   }
 }
 

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "profiling/report/report.h"
+#include "tests/support/profiling/report_of_file.h"
 #include "tests/support/profiling/sample_profile.h"
 
 namespace minfer {

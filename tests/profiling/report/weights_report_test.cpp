@@ -13,6 +13,7 @@
 #include "profiling/report/text/report_tables.h"
 #include "tests/support/json_schema.h"
 #include "tests/support/paths.h"
+#include "tests/support/profiling/report_of_file.h"
 #include "tests/support/profiling/sample_profile.h"
 
 namespace minfer {

@@ -7,6 +7,7 @@
 
 #include "kernels/base/error.h"
 #include "profiling/report/text/table.h"
+#include "tests/support/profiling/report_of_file.h"
 #include "tests/support/profiling/sample_profile.h"
 
 namespace minfer {

@@ -83,7 +83,8 @@ void CostedRun::consume(const StepRecord& original) noexcept {
 }
 
 Evidence CostedRun::evidence() const {
-  Evidence evidence(header_);
+  Evidence evidence;
+  evidence.header(header_);
   for (const StepSummary& step : steps_)
     evidence.add(step);
   for (EndedRequest request : requests_) {
@@ -96,7 +97,7 @@ Evidence CostedRun::evidence() const {
       request.client_wait_ns =
           static_cast<int64_t>(costs_.client_wait * static_cast<double>(request.end_ns - request.arrival_ns));
     }
-    evidence.add(request);
+    evidence.request(request);
   }
   return evidence;
 }

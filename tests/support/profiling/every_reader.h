@@ -7,11 +7,10 @@
 #include "kernels/base/error.h"
 #include "profiling/chrome_trace/chrome_trace.h"
 #include "profiling/diff/profile_diff.h"
-#include "profiling/findings/evidence_reader.h"
+#include "profiling/findings/evidence.h"
 #include "profiling/findings/findings_report.h"
 #include "profiling/page/page_profile.h"
 #include "profiling/report/report.h"
-#include "profiling/report/text/step_picture.h"
 
 namespace minfer::test {
 
@@ -41,9 +40,9 @@ inline std::string read_everywhere(const std::string& text) {
     }
   });
   attempt([&] {
-    EvidenceReader reader;
+    Evidence reader;
     take(reader);
-    const Diagnosis diagnosis = diagnose(reader.evidence());
+    const Diagnosis diagnosis = diagnose(reader);
     findings_text(diagnosis, false);
     findings_markdown(diagnosis);
     std::string json_text;

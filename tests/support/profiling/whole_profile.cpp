@@ -8,6 +8,7 @@
 
 #include "profiling/json/lines.h"
 #include "profiling/report/report.h"
+#include "tests/support/profiling/report_of_file.h"
 #include "tests/support/profiling/sample_counters.h"
 #include "tests/support/profiling/sample_profile.h"
 #include "tests/support/profiling/traced_steps.h"
