@@ -129,17 +129,4 @@ void LogprobsWriter::write_entry(JsonText& json, const SampledToken& token) {
   }
 }
 
-void write_chat_logprobs(JsonText& json, const Tokenizer& tokenizer, std::span<const SampledToken> tokens) {
-  LogprobsWriter writer(tokenizer, tokens, nullptr);
-  while (writer.write_next(json)) {
-  }
-}
-
-void write_completion_logprobs(JsonText& json, const Tokenizer& tokenizer,
-                               std::span<const SampledToken> tokens, TextOffsets& offsets) {
-  LogprobsWriter writer(tokenizer, tokens, &offsets);
-  while (writer.write_next(json)) {
-  }
-}
-
 }  // namespace minfer

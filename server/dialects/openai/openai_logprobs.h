@@ -48,6 +48,10 @@ class LogprobsWriter {
 
   /// Writes the next piece: an entry, or the text between two lists. Returns false at the end.
   bool write_next(JsonText& json);
+  void write_all(JsonText& json) {
+    while (write_next(json)) {
+    }
+  }
 
  private:
   void write_entry(JsonText& json, const SampledToken& token);
@@ -59,10 +63,5 @@ class LogprobsWriter {
   size_t entry_ = 0;
   bool in_list_ = false;
 };
-
-/// The same at once.
-void write_chat_logprobs(JsonText& json, const Tokenizer& tokenizer, std::span<const SampledToken> tokens);
-void write_completion_logprobs(JsonText& json, const Tokenizer& tokenizer,
-                               std::span<const SampledToken> tokens, TextOffsets& offsets);
 
 }  // namespace minfer
