@@ -1,91 +1,54 @@
-#include "server/kv_events/kv_event_encoder.h"
-
 #include <span>
-#include <string_view>
+
+#include <nlohmann/json.hpp>
+
+#include "server/kv_events/kv_event_publisher.h"
 
 namespace minfer {
 namespace {
 
-/// An event as a map or an array; only a map has the names.
-class EventWriter {
- public:
-  EventWriter(MsgpackWriter& out, KvEventFormat format, size_t num_fields, std::string_view type)
-      : out_(out), named_(format == KvEventFormat::map) {
-    if (named_) {
-      out_.map(num_fields + 1);
-      out_.string("type");
-    } else {
-      out_.array(num_fields + 1);
-    }
-    out_.string(type);
-  }
-
-  MsgpackWriter& field(std::string_view name) {
-    if (named_) out_.string(name);
-    return out_;
-  }
-  template <class Number>
-  void numbers(std::string_view name, std::span<const Number> values) {
-    field(name).array(values.size());
-    for (const Number value : values)
-      out_.unsigned_integer(static_cast<uint64_t>(value));
-  }
-
- private:
-  MsgpackWriter& out_;
-  bool named_;
-};
+using Json = nlohmann::ordered_json;
 
 /// vLLM's name of the tier from which requests compute; others mean a second tier, from which blocks are fetched. So a CPU has it too.
-constexpr std::string_view kMedium = "GPU";
+constexpr const char* kMedium = "GPU";
 
-void write_stored(MsgpackWriter& out, KvEventFormat format, const KvEventBatch::Event& event,
-                  std::span<const uint64_t> hashes, std::span<const TokenId> tokens, int32_t block_size) {
-  EventWriter fields(out, format, 7, "BlockStored");
-  fields.numbers("block_hashes", hashes);
-  MsgpackWriter& parent = fields.field("parent_block_hash");
-  event.parent ? parent.unsigned_integer(*event.parent) : parent.nil();
-  fields.numbers("token_ids", tokens);
-  fields.field("block_size").unsigned_integer(static_cast<uint64_t>(block_size));
-  fields.field("lora_id").nil();
-  fields.field("medium").string(kMedium);
-  fields.field("lora_name").nil();
+/// The fields of the next event, by name and in order, out of the hashes and tokens that are left of the batch.
+Json next_event(const KvEventBatch::Event& event, int32_t block_size, std::span<const uint64_t>& hashes,
+                std::span<const TokenId>& tokens) {
+  if (event.kind == KvEventBatch::Kind::cleared) return {{"type", "AllBlocksCleared"}};
+  const auto num_blocks = static_cast<size_t>(event.num_blocks);
+  const auto of_event = hashes.first(num_blocks);
+  hashes = hashes.subspan(num_blocks);
+  if (event.kind == KvEventBatch::Kind::removed)
+    return {{"type", "BlockRemoved"}, {"block_hashes", of_event}, {"medium", kMedium}};
+  const size_t num_tokens = num_blocks * static_cast<size_t>(block_size);
+  const auto its_tokens = tokens.first(num_tokens);
+  tokens = tokens.subspan(num_tokens);
+  return {{"type", "BlockStored"},
+          {"block_hashes", of_event},
+          {"parent_block_hash", event.parent ? Json(*event.parent) : Json()},
+          {"token_ids", its_tokens},
+          {"block_size", block_size},
+          {"lora_id", nullptr},
+          {"medium", kMedium},
+          {"lora_name", nullptr}};
 }
 
 }  // namespace
 
 std::string encode_kv_events(const KvEventBatch& batch, double time_s, KvEventFormat format) {
-  std::string bytes;
-  bytes.reserve(64 + 96 * batch.events.size() + 9 * batch.hashes.size() + 5 * batch.tokens.size());
-  MsgpackWriter out(bytes);
-  out.array(3);
-  out.number(time_s);
-  out.array(batch.events.size());
   std::span<const uint64_t> hashes = batch.hashes;
   std::span<const TokenId> tokens = batch.tokens;
+  Json events = Json::array();
   for (const KvEventBatch::Event& event : batch.events) {
-    const auto num_blocks = static_cast<size_t>(event.num_blocks);
-    const auto event_hashes = hashes.first(num_blocks);
-    hashes = hashes.subspan(num_blocks);
-    switch (event.kind) {
-      case KvEventBatch::Kind::stored: {
-        const size_t num_tokens = num_blocks * static_cast<size_t>(batch.block_size);
-        write_stored(out, format, event, event_hashes, tokens.first(num_tokens), batch.block_size);
-        tokens = tokens.subspan(num_tokens);
-        break;
-      }
-      case KvEventBatch::Kind::removed: {
-        EventWriter fields(out, format, 2, "BlockRemoved");
-        fields.numbers("block_hashes", event_hashes);
-        fields.field("medium").string(kMedium);
-        break;
-      }
-      case KvEventBatch::Kind::cleared:
-        EventWriter(out, format, 0, "AllBlocksCleared");
-        break;
-    }
+    Json fields = next_event(event, batch.block_size, hashes, tokens);
+    Json& made = events.emplace_back(format == KvEventFormat::map ? std::move(fields) : Json::array());
+    if (format == KvEventFormat::map) continue;
+    for (auto& [name, value] : fields.items())
+      made.push_back(std::move(value));
   }
-  out.unsigned_integer(0);
+  std::string bytes;
+  Json::to_msgpack(Json::array({time_s, std::move(events), 0}), bytes);
   return bytes;
 }
 
