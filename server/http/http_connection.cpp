@@ -14,7 +14,6 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
-#include "server/http/event_loop_impl.h"
 #include "server/http/http_exchange.h"
 
 namespace minfer {
@@ -243,7 +242,7 @@ void Connection::hand_over() {
 /// Makes the exchange. It is destroyed here, on the I/O thread, whichever thread drops the last reference.
 void Connection::make_exchange(HttpRequest request, bool http_1_0, BodyShare body_share) {
   if (is_linked()) unlink();
-  const auto destroy = [&context = server_->loop.impl().context](Exchange* exchange) {
+  const auto destroy = [&context = server_->loop.context()](Exchange* exchange) {
     asio::dispatch(context, [owned = std::unique_ptr<Exchange>(exchange)] {});
   };
   exchange_ = std::shared_ptr<Exchange>(

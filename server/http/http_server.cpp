@@ -10,7 +10,6 @@
 #include <netinet/tcp.h>
 
 #include "kernels/base/error.h"
-#include "server/http/event_loop_impl.h"
 #include "server/http/http_connection.h"
 #include "server/http/memory_reserve.h"
 
@@ -48,7 +47,7 @@ void drop_new_handshakes(int socket) {
 }
 
 tcp::endpoint resolve(EventLoop& loop, const std::string& host, uint16_t port) {
-  tcp::resolver resolver(loop.impl().context);
+  tcp::resolver resolver(loop.context());
   boost::system::error_code error;
   const auto found = resolver.resolve(host, std::to_string(port), tcp::resolver::passive, error);
   if (error || found.empty())
@@ -62,7 +61,7 @@ HttpServer::Impl::Impl(EventLoop& event_loop, HttpServerOptions server_options, 
     : loop(event_loop),
       options(std::move(server_options)),
       handler(std::move(server_handler)),
-      acceptor(event_loop.impl().context),
+      acceptor(event_loop.context()),
       bodies(std::make_shared<BodyBudget>(
           BodyBudget{.limit = std::max(options.limits.all_bodies_bytes, options.limits.body_bytes)})) {
   std::random_device device;
@@ -112,7 +111,7 @@ void HttpServer::Impl::accept_backlog() {
   boost::system::error_code error;
   acceptor.non_blocking(true, error);
   while (!error) {
-    tcp::socket socket(loop.impl().context);
+    tcp::socket socket(loop.context());
     acceptor.accept(socket, error);
     if (!error) accepted(std::move(socket));
   }

@@ -7,7 +7,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "server/http/event_loop_impl.h"
 #include "server/http/http_connection.h"
 
 namespace minfer {
@@ -36,15 +35,15 @@ HttpDriver::~HttpDriver() {
 
 /// Runs everything that can run now. The loop ends by itself when nothing waits any more, hence restart().
 void HttpDriver::run_ready() {
-  loop_.impl().context.restart();
-  loop_.impl().context.poll();
+  loop_.context().restart();
+  loop_.context().poll();
 }
 
 std::string HttpDriver::answers_to(std::string_view input, size_t piece_bytes) {
   int fds[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) != 0) throw std::runtime_error("socketpair");
   using boost::asio::ip::tcp;
-  server_->accepted(tcp::socket(loop_.impl().context, tcp::v4(), fds[1]));
+  server_->accepted(tcp::socket(loop_.context(), tcp::v4(), fds[1]));
   std::string received;
   while (!input.empty()) {
     const std::string_view piece = input.substr(0, piece_bytes > 0 ? piece_bytes : input.size());
