@@ -33,7 +33,7 @@ const std::string& http_date() {
 }  // namespace
 
 Connection::Exchange::Exchange(Connection& connection, HttpRequest request, bool http_1_0,
-                               BodyShare body_share)
+                               std::unique_ptr<BodyShare> body_share)
     : connection_(&connection),
       request_(std::move(request)),
       body_share_(std::move(body_share)),
@@ -42,7 +42,7 @@ Connection::Exchange::Exchange(Connection& connection, HttpRequest request, bool
 
 void Connection::Exchange::drop_body() {
   std::string().swap(request_.body);
-  body_share_.give_back();
+  body_share_->give_back();
 }
 
 void Connection::Exchange::respond(HttpResponse response) {
@@ -79,12 +79,12 @@ void Connection::Exchange::abort() {
 
 bool Connection::Exchange::has_room() const {
   return connection_ == nullptr ||
-         connection_->num_unsent_bytes() < connection_->server_->options.limits.write_buffer_bytes;
+         connection_->num_unsent_bytes() < connection_->server_.options_.limits.write_buffer_bytes;
 }
 
 void Connection::Exchange::on_taken() {
   if (!on_room_ || connection_ == nullptr) return;
-  if (connection_->num_unsent_bytes() > connection_->server_->options.limits.write_buffer_bytes / 2) return;
+  if (connection_->num_unsent_bytes() > connection_->server_.options_.limits.write_buffer_bytes / 2) return;
   std::exchange(on_room_, nullptr)();
 }
 
@@ -98,7 +98,7 @@ void Connection::Exchange::detach(bool all_sent) {
   Connection* const connection = std::exchange(connection_, nullptr);
   if (connection == nullptr) return;
   on_room_ = nullptr;
-  if (const auto& on_finished = connection->server_->options.on_finished) {
+  if (const auto& on_finished = connection->server_.options_.on_finished) {
     on_finished(request_, {.status = status_,
                            .sent_bytes = sent_bytes_,
                            .duration_ns = now_ns() - begin_ns_,
@@ -118,7 +118,7 @@ std::string Connection::Exchange::head_of(const HttpResponse& response) {
     for (const auto& [name, value] : *headers)
       head += fmt::format("{}: {}\r\n", name, value);
   }
-  connection_->keep_alive_ = connection_->keep_alive_ && connection_->server_->keeps_alive;
+  connection_->keep_alive_ = connection_->keep_alive_ && connection_->server_.keeps_alive_;
   if (!connection_->keep_alive_) {
     head += "connection: close\r\n";
   } else if (http_1_0_) {

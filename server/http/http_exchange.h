@@ -21,20 +21,12 @@ namespace minfer {
 /// One request body's share of the budget, given back at the end. I/O thread.
 class BodyShare {
  public:
-  BodyShare() = default;
   explicit BodyShare(std::shared_ptr<BodyBudget> budget) : budget_(std::move(budget)) {}
-  BodyShare(BodyShare&& other) noexcept
-      : budget_(std::move(other.budget_)), bytes_(std::exchange(other.bytes_, 0)) {}
-  BodyShare& operator=(BodyShare&& other) noexcept {
-    std::swap(budget_, other.budget_);
-    std::swap(bytes_, other.bytes_);
-    return *this;
-  }
+  BodyShare(const BodyShare&) = delete;
+  BodyShare& operator=(const BodyShare&) = delete;
   ~BodyShare() { give_back(); }
 
-  void give_back() {
-    if (budget_) budget_->used -= std::exchange(bytes_, 0);
-  }
+  void give_back() { budget_->used -= std::exchange(bytes_, 0); }
 
   /// Returns false if the budget does not allow it. A small body is always allowed,
   /// so that clients that fill the budget with large bodies lock out nobody else.
@@ -47,7 +39,7 @@ class BodyShare {
   }
 
  private:
-  std::shared_ptr<BodyBudget> budget_;
+  const std::shared_ptr<BodyBudget> budget_;
   size_t bytes_ = 0;
 };
 
@@ -55,7 +47,7 @@ class BodyShare {
 struct CountedBody {
   struct value_type {
     std::string text;
-    BodyShare share;
+    std::unique_ptr<BodyShare> share;
   };
 
   class reader {
@@ -69,7 +61,7 @@ struct CountedBody {
     size_t put(const Buffers& buffers, boost::system::error_code& error) {
       const size_t size = boost::asio::buffer_size(buffers);
       error = {};
-      if (!body_.share.grow(size)) {
+      if (!body_.share->grow(size)) {
         error = make_error_code(boost::system::errc::not_enough_memory);
         return 0;
       }
@@ -96,11 +88,11 @@ struct CountedBody {
 /// outlives the connection if the handler still holds it; `connection_` is then null.
 class Connection::Exchange final : public HttpExchange {
  public:
-  Exchange(Connection& connection, HttpRequest request, bool http_1_0, BodyShare body_share = {});
+  Exchange(Connection& connection, HttpRequest request, bool http_1_0, std::unique_ptr<BodyShare> body_share);
 
   HttpRequest& request() override { return request_; }
   void drop_body() override;
-  bool hold(size_t bytes) override { return body_share_.grow(bytes); }
+  bool hold(size_t bytes) override { return body_share_->grow(bytes); }
   bool is_closed() const override { return connection_ == nullptr && !ended_; }
   void on_closed(std::function<void()> callback) override { on_closed_ = std::move(callback); }
   void on_over(std::function<void()> callback) override { on_over_ = std::move(callback); }
@@ -127,7 +119,7 @@ class Connection::Exchange final : public HttpExchange {
 
   Connection* connection_;
   HttpRequest request_;
-  BodyShare body_share_;
+  const std::unique_ptr<BodyShare> body_share_;
   const bool http_1_0_;
   const int64_t begin_ns_;
   std::function<void()> on_closed_;
