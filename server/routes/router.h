@@ -50,6 +50,6 @@ class Api {
 /// The error object in the form of the path's API, with its status; says when to try again if that helps.
 HttpResponse error_response(std::string_view path, const ApiError& error);
 
-void answer(HttpExchange& exchange, const ApiError& error);
+void answer_error(HttpExchange& exchange, const ApiError& error);
 
 }  // namespace minfer

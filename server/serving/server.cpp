@@ -90,12 +90,6 @@ std::unique_ptr<GrammarCache> make_grammar_cache(Engine& engine) {
       GrammarCache::Options{});
 }
 
-/// The error object of an error that the transport answers by itself.
-std::string transport_error(int status, const std::string& message) {
-  return error_json(status == 503 ? unavailable(message)
-                                  : ApiError(status, "invalid_request_error", message));
-}
-
 }  // namespace
 
 Server::Server(EventLoop& loop, Engine& engine, ServerLog& log, ServerOptions options)
@@ -122,7 +116,10 @@ Server::Server(EventLoop& loop, Engine& engine, ServerLog& log, ServerOptions op
       HttpServerOptions{.host = options_.host,
                         .port = options_.port,
                         .limits = options_.limits,
-                        .error_body = transport_error,
+                        .error_body =
+                            [](int status, const std::string& message) {
+                              return error_json({status, message});
+                            },
                         .refusal = [this](const HttpRequest& request) { return api_.refusal(request); },
                         .is_vital = [](const HttpRequest& request) { return request.path == "/health"; },
                         .on_finished = [this](const HttpRequest& request,
@@ -237,7 +234,7 @@ void Server::add_endpoint(const Endpoint& endpoint) {
                    respond(exchange, body);
                  };
                } catch (const std::exception& error) {
-                 reply = [exchange, error = failure(error)] { answer(*exchange, error); };
+                 reply = [exchange, error = failure(error)] { answer_error(*exchange, error); };
                }
                loop_.post([exchange, reply = std::move(reply)] {
                  exchange->drop_body();
@@ -252,7 +249,7 @@ void Server::add_endpoint(const Endpoint& endpoint) {
 void Server::respond(const std::shared_ptr<HttpExchange>& exchange, std::shared_ptr<const std::string> body) {
   constexpr size_t kPieceBytes = 64u << 10;
   if (body->size() <= kPieceBytes) return exchange->respond({.body = *body});
-  if (!exchange->hold(body->size())) return answer(*exchange, unavailable(kNoRoom));
+  if (!exchange->hold(body->size())) return answer_error(*exchange, ApiError(503, kNoRoom));
   send_in_pieces(loop_, exchange, {}, {}, [body, begin = size_t{0}](std::string& piece) mutable {
     piece.append(*body, begin, kPieceBytes);
     begin += kPieceBytes;
@@ -294,7 +291,7 @@ void Server::begin_shutdown() {
   if (shutting_down_ || failed_) return;
   shutting_down_ = true;
   log_.write(LogLevel::info, "shutdown", {{"live", static_cast<int64_t>(completions_->num_live())}});
-  completions_->refuse_new(unavailable("the server is shutting down"));
+  completions_->refuse_new(ApiError(503, "the server is shutting down"));
   profile_->end_streams();
   http_->end_keep_alive();
   wait_for_last(std::chrono::steady_clock::now() + options_.shutdown_timeout);
@@ -307,7 +304,7 @@ void Server::wait_for_last(Clock::time_point deadline) {
     return loop_.post_after(kShutdownPoll, [this, deadline] { wait_for_last(deadline); });
   }
   if (completions_->num_live() > 0) {
-    completions_->fail_all(unavailable("the server is shutting down and the time to finish is over"));
+    completions_->fail_all(ApiError(503, "the server is shutting down and the time to finish is over"));
   }
   wait_until_sent(std::max(deadline, now + options_.closing_timeout));
 }
@@ -332,7 +329,7 @@ void Server::wait_until_closed(Clock::time_point deadline) {
 void Server::on_failure(const std::string& reason) {
   if (std::exchange(failed_, true)) return;
   log_.write(LogLevel::error, "the engine has failed", {{"reason", reason}});
-  completions_->fail_all(server_error("the engine has failed: " + reason));
+  completions_->fail_all(ApiError(500, "the engine has failed: " + reason));
   profile_->end_streams();
   http_->end_keep_alive();
   wait_until_sent(Clock::now() + options_.closing_timeout);

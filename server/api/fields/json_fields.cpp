@@ -278,7 +278,10 @@ ApiError JsonFields::error(std::string_view name, std::string_view message) cons
 }
 
 void UnknownFields::add(std::string_view object_path, std::string_view name) {
-  if (refuses_) throw unknown_field(full_name(object_path, printable(name)));
+  if (refuses_) {
+    const std::string field = full_name(object_path, printable(name));
+    throw bad_request(field, "Unrecognized request argument supplied: " + field);  // OpenAI's words
+  }
   keep(shown(object_path, name));
 }
 

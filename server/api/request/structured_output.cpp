@@ -195,9 +195,9 @@ ApiError refusal_of(const StructuredOutput& output, const std::exception_ptr& er
   } catch (const GrammarError& refused) {
     return bad_request(output.field, fmt::format("{}: {}", output.field, refused.what()));
   } catch (const GrammarsFull& full) {
-    return overloaded(full.what());
+    return ApiError(429, full.what());
   } catch (const std::exception& other) {
-    return server_error(other.what());
+    return ApiError(500, other.what());
   }
 }
 

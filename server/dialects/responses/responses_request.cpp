@@ -278,7 +278,7 @@ Json with_instructions(const std::string& instructions, Json messages) {
 }  // namespace
 
 ApiError response_not_found(std::string_view id, std::string_view param) {
-  return {404, "invalid_request_error",
+  return {404,
           fmt::format("Response with id '{}' not found: this server has none of that id, or has dropped it",
                       printable(id)),
           std::string(param), "response_not_found"};

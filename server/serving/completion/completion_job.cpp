@@ -211,7 +211,7 @@ void CompletionJob::fail(const ApiError& error) {
   failed_ = true;
   drop_unsent();
   // An answer that fails before anything was sent can still have the right status.
-  if (!answering_) return answer(*exchange_, error);
+  if (!answering_) return answer_error(*exchange_, error);
   std::string events;
   answer_->append_error(error, events);
   exchange_->write(events);

@@ -24,10 +24,6 @@ namespace {
 
 constexpr int64_t kMostSteps = int64_t{1} << 53;  // that JSON's numbers give exactly
 
-ApiError conflict(std::string_view message) {
-  return {409, "invalid_request_error", std::string(message)};
-}
-
 }  // namespace
 
 ProfileRequest read_profile_request(std::string_view body) {
@@ -137,30 +133,25 @@ void ProfileCapture::detach(CounterCollector& collector) {
 }
 
 void ProfileCapture::start(const std::shared_ptr<HttpExchange>& exchange) {
-  if (state_ != State::idle) throw conflict("a profile is being taken; POST /stop_profile ends it");
+  if (state_ != State::idle) throw ApiError(409, "a profile is being taken; POST /stop_profile ends it");
   state_ = State::changing;
   has_range_ = false;
   loop_.run_in_background([this, exchange] {
     std::function<void()> then;
-    const auto fail_with = [&](const ApiError& error) {
-      then = [this, exchange, error] {
-        state_ = State::idle;
-        answer(*exchange, error);
-      };
-    };
     try {
       const ProfileRequest request = read_profile_request(exchange->request().body);
       if (request.counters && counters_are_read_)
-        throw conflict(
-            "hardware counters are being read for as long as the server runs: see /profile/summary");
+        throw ApiError(
+            409, "hardware counters are being read for as long as the server runs: see /profile/summary");
       std::filesystem::path path;
       auto writer = open_file(request, path);
       if (request.counters) open_counters(writer);
       then = [this, exchange, writer, path, request] { attach(exchange, writer, path, request); };
-    } catch (const ApiError& error) {
-      fail_with(error);
     } catch (const std::exception& error) {
-      fail_with(server_error(error.what()));
+      then = [this, exchange, error = failure(error)] {
+        state_ = State::idle;
+        answer_error(*exchange, error);
+      };
     }
     loop_.post([exchange, then = std::move(then)] {
       exchange->drop_body();
@@ -182,7 +173,7 @@ void ProfileCapture::attach(const std::shared_ptr<HttpExchange>& exchange,
       loop_.post([this, exchange, error] { give_up(exchange, error); });
     };
     if (engine.has_profile_range())
-      return refuse(conflict("the steps of --profile-range are being profiled, or will be"));
+      return refuse(ApiError(409, "the steps of --profile-range are being profiled, or will be"));
     if (first_step < next_step) {
       return refuse(bad_request("start_step", fmt::format("start_step: {} has passed, the next step is {}",
                                                           first_step, next_step)));
@@ -228,14 +219,14 @@ void ProfileCapture::give_up(const std::shared_ptr<HttpExchange>& exchange, cons
     loop_.post([this, exchange, error] {
       writer_.reset();
       state_ = State::idle;
-      answer(*exchange, error);
+      answer_error(*exchange, error);
     });
   });
 }
 
 void ProfileCapture::stop(const std::shared_ptr<HttpExchange>& exchange) {
   if (state_ != State::running || stopping_)
-    throw conflict("no profile is being taken; POST /start_profile begins one");
+    throw ApiError(409, "no profile is being taken; POST /start_profile begins one");
   stopping_ = exchange;
   engine_service_.run_between_steps([](Engine& engine) { engine.end_profile_range(); });
 }
@@ -258,8 +249,8 @@ void ProfileCapture::finish(const ProfileWriter::Stats& stats) {
   const std::shared_ptr<HttpExchange> exchange = std::exchange(stopping_, nullptr);
   if (exchange == nullptr) return log_end(file, stats);
   if (!stats.error.empty()) {
-    answer(*exchange, server_error(fmt::format("{} holds {} steps, {} could not be written: {}", file,
-                                               stats.written, stats.dropped, stats.error)));
+    answer_error(*exchange, ApiError(500, fmt::format("{} holds {} steps, {} could not be written: {}", file,
+                                                      stats.written, stats.dropped, stats.error)));
     return;
   }
   std::string body;

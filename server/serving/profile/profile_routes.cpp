@@ -125,7 +125,7 @@ ServingState ProfileRoutes::state() const {
 void ProfileRoutes::answer_with(std::shared_ptr<HttpExchange> exchange, View view) {
   std::erase_if(unsent_, [](const std::weak_ptr<HttpExchange>& each) { return each.expired(); });
   if (unsent_.size() >= kMostUnsent)
-    throw overloaded(fmt::format("{} views of the profile are being sent, the limit", unsent_.size()));
+    throw ApiError(429, fmt::format("{} views of the profile are being sent, the limit", unsent_.size()));
   unsent_.push_back(exchange);
   waiting_.push_back(
       {.view = std::move(view),
@@ -134,13 +134,14 @@ void ProfileRoutes::answer_with(std::shared_ptr<HttpExchange> exchange, View vie
            [exchange](std::string body) {
              exchange->respond({.body = std::move(body), .headers = {{"cache-control", "no-store"}}});
            },
-       .failed = [exchange](const std::exception& error) { answer(*exchange, server_error(error.what())); }});
+       .failed = [exchange](
+                     const std::exception& error) { answer_error(*exchange, ApiError(500, error.what())); }});
   compute_next();
 }
 
 void ProfileRoutes::add_stream(std::shared_ptr<HttpExchange> exchange) {
   if (events_.num_clients() >= kMostStreams)
-    throw overloaded(fmt::format("{} pages watch the profile, the limit", kMostStreams));
+    throw ApiError(429, fmt::format("{} pages watch the profile, the limit", kMostStreams));
   events_.add(std::move(exchange));
 }
 

@@ -152,11 +152,11 @@ TEST_F(MessagesAnswerTest, ErrorsHaveAnthropicsForm) {
     return Json::parse(messages_error_json(error))["error"]["type"].get<std::string>();
   };
   EXPECT_EQ(type(bad_request("x", "y")), "invalid_request_error");
-  EXPECT_EQ(type(invalid_api_key("x")), "authentication_error");
-  EXPECT_EQ(type(not_found("x")), "not_found_error");
-  EXPECT_EQ(type(too_large("x")), "request_too_large");
-  EXPECT_EQ(type(overloaded("x")), "rate_limit_error");
-  EXPECT_EQ(type(server_error("x")), "api_error");
+  EXPECT_EQ(type(ApiError(401, "x")), "authentication_error");
+  EXPECT_EQ(type(ApiError(404, "x")), "not_found_error");
+  EXPECT_EQ(type(ApiError(413, "x")), "request_too_large");
+  EXPECT_EQ(type(ApiError(429, "x")), "rate_limit_error");
+  EXPECT_EQ(type(ApiError(500, "x")), "api_error");
 }
 
 }  // namespace

@@ -143,7 +143,7 @@ TEST_F(OpenAiStreamTest, AnErrorEndsTheStream) {
   EXPECT_TRUE(stream->finished());
   EXPECT_TRUE(append(stream, 0, output("b", {98}, 2)).empty());
   std::string events;
-  stream->append_error(server_error("again"), events);
+  stream->append_error(ApiError(500, "again"), events);
   EXPECT_EQ(events, "");
 }
 

@@ -296,7 +296,7 @@ TEST_F(ResponsesAnswerTest, AFailureEndsTheStream) {
   EXPECT_FALSE(store_.find("resp_1"));
   const auto early = request_.dialect->answer(request_, {"resp_2", 1}, api_.context, true);
   std::string text;
-  early->append_error(server_error("broken"), text);
+  early->append_error(ApiError(500, "broken"), text);
   const std::vector<Json> alone = test::split_named_events(text);
   ASSERT_EQ(alone.size(), 1u);
   EXPECT_EQ(alone[0]["type"], "error");
