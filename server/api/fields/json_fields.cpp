@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include "models/gguf/printable.h"
@@ -248,16 +249,38 @@ const Json* JsonFields::object(std::string_view name) {
   return value;
 }
 
+std::optional<JsonFields> JsonFields::inner(std::string_view name) {
+  const Json* value = object(name);
+  return value == nullptr ? std::nullopt : std::optional(JsonFields(*value, path(name), unknown_));
+}
+
+const Json& JsonFields::required(std::string_view name, std::string_view expected) {
+  const Json* value = any(name);
+  if (value == nullptr) throw error(name, fmt::format("missing, expected {}", expected));
+  return *value;
+}
+
 std::string JsonFields::required_text(std::string_view name) {
-  std::optional<std::string> value = text(name);
-  if (!value) throw error(name, "missing, expected a string");
-  return std::move(*value);
+  return read_text(required(name, "a string"), path(name));
+}
+
+std::string JsonFields::required_choice(std::string_view name,
+                                        std::initializer_list<std::string_view> values) {
+  std::string text = required_text(name);
+  if (std::ranges::find(values, text) != values.end()) return text;
+  const std::span<const std::string_view> but_last(values.begin(), values.size() - 1);
+  throw wrong_value(path(name), text,
+                    fmt::format("{} or {}", fmt::join(but_last, ", "), *(values.end() - 1)));
 }
 
 const Json& JsonFields::required_array(std::string_view name) {
-  const Json* value = array(name);
-  if (value == nullptr) throw error(name, "missing, expected an array");
-  return *value;
+  required(name, "an array");
+  return *array(name);
+}
+
+JsonFields JsonFields::required_inner(std::string_view name, std::string_view expected) {
+  required(name, expected);
+  return *inner(name);
 }
 
 void JsonFields::report_unknown() const {
@@ -269,12 +292,21 @@ void JsonFields::report_unknown() const {
 }
 
 std::string JsonFields::path(std::string_view name) const {
-  return path_.empty() ? std::string(name) : fmt::format("{}.{}", path_, name);
+  return full_name(path_, name);
 }
 
 ApiError JsonFields::error(std::string_view name, std::string_view message) const {
   const std::string full = path(name);
   return bad_request(full, fmt::format("{}: {}", full, message));
+}
+
+void read_objects(const Json& list, const std::string& path, UnknownFields& unknown,
+                  const std::function<void(JsonFields&)>& read) {
+  for (size_t i = 0; i < list.size(); ++i) {
+    JsonFields object(list[i], fmt::format("{}[{}]", path, i), unknown);
+    read(object);
+    object.report_unknown();
+  }
 }
 
 void UnknownFields::add(std::string_view object_path, std::string_view name) {

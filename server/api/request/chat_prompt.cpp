@@ -127,23 +127,18 @@ std::string read_tool_name(JsonFields& fields, const ShownName& shown_name) {
   if (!name && shown_name && type == "custom")
     throw fields.error("name", "missing, expected the tool's name");
   if (!name) {
-    const Json* tool = fields.object(type);
-    if (tool == nullptr)
-      throw fields.error(type, fmt::format("missing, expected an object with the {}'s name",
-                                           type == "custom" ? "tool" : "function"));
-    name = JsonFields(*tool, fields.path(type), fields.unknown()).required_text("name");
+    const std::string_view expected =
+        type == "custom" ? "an object with the tool's name" : "an object with the function's name";
+    name = fields.required_inner(type, expected).required_text("name");
   }
   const std::string space = fields.text("namespace").value_or("");
-  fields.report_unknown();
   return shown_name ? shown_name(space, *name) : *name;
 }
 
 /// {"type":"allowed_tools","allowed_tools":{"mode","tools"}} or {"type":"allowed_tools","mode","tools"}.
 ToolChoice read_allowed_tools(JsonFields& choice, const ShownName& shown_name) {
-  const Json* inner = choice.object("allowed_tools");
-  std::optional<JsonFields> of_inner;
-  if (inner != nullptr) of_inner.emplace(*inner, choice.path("allowed_tools"), choice.unknown());
-  JsonFields& fields = of_inner ? *of_inner : choice;
+  std::optional<JsonFields> inner = choice.inner("allowed_tools");
+  JsonFields& fields = inner ? *inner : choice;
   ToolChoice made;
   const std::string mode = fields.required_text("mode");
   if (mode == "required") {
@@ -153,12 +148,9 @@ ToolChoice read_allowed_tools(JsonFields& choice, const ShownName& shown_name) {
   }
   const Json& tools = fields.required_array("tools");
   if (tools.empty()) throw fields.error("tools", "empty, expected at least one tool");
-  for (size_t i = 0; i < tools.size(); ++i) {
-    JsonFields tool(tools[i], fmt::format("{}[{}]", fields.path("tools"), i), choice.unknown());
-    made.names.push_back(read_tool_name(tool, shown_name));
-  }
-  if (of_inner) of_inner->report_unknown();
-  choice.report_unknown();
+  read_objects(tools, fields.path("tools"), choice.unknown(),
+               [&](JsonFields& tool) { made.names.push_back(read_tool_name(tool, shown_name)); });
+  if (inner) inner->report_unknown();
   return made;
 }
 
@@ -173,19 +165,14 @@ void check_can_hold(std::string_view field, const ApiContext& context) {
 /// The tools that an answer may call, out of those that the template is shown.
 std::vector<ToolFunction> callable_tools(const ChatPrompt& prompt) {
   std::vector<ToolFunction> functions;
-  const auto tools = prompt.variables.find("tools");
-  if (tools == prompt.variables.end()) return functions;
-  const std::vector<std::string>& strict = prompt.tools.strict;
+  if (!prompt.variables.contains("tools")) return functions;
   const std::vector<std::string>& chosen = prompt.tool_choice.names;
-  for (const Json& tool : *tools) {
-    const Json& function = tool.at("function");
-    const std::string name = function.at("name").get<std::string>();
-    if (!chosen.empty() && std::ranges::find(chosen, name) == chosen.end()) continue;
-    const auto found = prompt.tools.input_grammars.find(name);
-    functions.push_back({.name = name,
-                         .parameters = function.value("parameters", Json()),
-                         .strict = std::ranges::find(strict, name) != strict.end(),
-                         .input_lark = found == prompt.tools.input_grammars.end() ? "" : found->second});
+  for (const OfferedTool& tool : prompt.tools.list) {
+    if (!chosen.empty() && std::ranges::find(chosen, tool.name) == chosen.end()) continue;
+    functions.push_back({.name = tool.name,
+                         .parameters = tool.function.value("parameters", Json()),
+                         .strict = tool.is_strict,
+                         .input_lark = tool.input_lark});
   }
   return functions;
 }
@@ -255,13 +242,15 @@ ToolChoice read_tool_choice(JsonFields& fields, const ShownName& shown_name) {
   if (found == nullptr || *found == "auto") return {};
   if (*found == "none") return {.kind = ToolChoice::Kind::none};
   if (*found == "required") return {.kind = ToolChoice::Kind::required};
-  const Json* object = found->is_object() ? fields.object("tool_choice") : nullptr;
-  if (object == nullptr)
+  if (!found->is_object())
     throw wrong_value("tool_choice", *found,
                       "\"auto\", \"none\", \"required\" or an object that names a function or allowed tools");
-  JsonFields choice(*object, "tool_choice", fields.unknown());
-  if (choice.text("type") == "allowed_tools") return read_allowed_tools(choice, shown_name);
-  return {.kind = ToolChoice::Kind::named, .names = {read_tool_name(choice, shown_name)}};
+  JsonFields choice(*found, "tool_choice", fields.unknown());
+  ToolChoice made = choice.text("type") == "allowed_tools"
+                        ? read_allowed_tools(choice, shown_name)
+                        : ToolChoice{ToolChoice::Kind::named, {read_tool_name(choice, shown_name)}};
+  choice.report_unknown();
+  return made;
 }
 
 void set_reasoning_effort(ChatPrompt& prompt, std::string_view effort, const std::string& field) {
@@ -283,8 +272,9 @@ void read_tools(JsonFields& fields, const ToolShape& shape, const ApiContext& co
 }
 
 void show_tools(ChatPrompt& prompt) {
-  if (prompt.tool_choice.kind != ToolChoice::Kind::none && !prompt.tools.shown.empty())
-    prompt.variables["tools"] = prompt.tools.shown;
+  if (prompt.tool_choice.kind == ToolChoice::Kind::none) return;
+  for (const OfferedTool& tool : prompt.tools.list)
+    prompt.variables["tools"].push_back({{"type", "function"}, {"function", tool.function}});
 }
 
 ChatPrompt read_chat_prompt(JsonFields& fields, const ApiContext& context) {
@@ -333,7 +323,8 @@ void set_chat_prompt(CompletionRequest& request, const ChatPrompt& prompt, const
   request.ignored_fields = unknown.names();
   request.prompts.push_back(std::move(chat.tokens));
   request.tool_choice = prompt.tool_choice;
-  request.custom_tools = prompt.tools.custom;
+  for (const OfferedTool& tool : prompt.tools.list)
+    if (tool.is_custom) request.custom_tools.insert(tool.name);
   AnswerParsing& parsing = request.parsing;
   parsing.one_call = prompt.one_call;
   parsing.shows_reasoning = prompt.shows_reasoning;

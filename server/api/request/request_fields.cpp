@@ -82,20 +82,19 @@ std::string read_cache_salt(JsonFields& fields) {
 }
 
 void read_stream_options(JsonFields& fields, CompletionRequest& request) {
-  const Json* object = fields.object("stream_options");
-  if (object == nullptr) return;
+  std::optional<JsonFields> options = fields.inner("stream_options");
+  if (!options) return;
   if (!request.stream) throw fields.error("stream_options", "only allowed when stream is true");
-  JsonFields options(*object, "stream_options", fields.unknown());
-  request.include_usage = options.boolean("include_usage").value_or(false);
-  request.continuous_usage = options.boolean("continuous_usage_stats").value_or(false);
+  request.include_usage = options->boolean("include_usage").value_or(false);
+  request.continuous_usage = options->boolean("continuous_usage_stats").value_or(false);
   if (request.continuous_usage && !request.include_usage) {
-    throw options.error("continuous_usage_stats", "only allowed when include_usage is true");
+    throw options->error("continuous_usage_stats", "only allowed when include_usage is true");
   }
-  if (options.boolean("include_obfuscation").value_or(false)) {
+  if (options->boolean("include_obfuscation").value_or(false)) {
     throw unsupported("stream_options.include_obfuscation",
                       "stream_options.include_obfuscation: padding of events is not supported");
   }
-  options.report_unknown();
+  options->report_unknown();
 }
 
 void check_fits(const CompletionRequest& request, int64_t max_model_len, std::optional<int64_t> max_tokens) {

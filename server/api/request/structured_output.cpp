@@ -86,26 +86,22 @@ class OneOutput {
 /// An object with a type and, of json_schema, a schema. `is_wide`: OpenAI's response_format, where the schema stands in a member
 /// `json_schema`, with llama-server's additions: `schema` of json_object, and grammars.
 void read_format(JsonFields& fields, std::string_view name, bool is_wide, OneOutput& output) {
-  const Json* object = fields.object(name);
-  if (object == nullptr) return;
-  JsonFields format(*object, fields.path(name), fields.unknown());
+  std::optional<JsonFields> found = fields.inner(name);
+  if (!found) return;
+  JsonFields& format = *found;
   const std::string type = format.required_text("type");
   if (type == "json_object") {
     const Json* schema = is_wide ? format.any("schema") : nullptr;
     schema != nullptr ? output.set_schema(format.path("schema"), *schema, JsonStyle::free)
-                      : output.set_json_object(fields.path(name), JsonStyle::free);
+                      : output.set_json_object(format.path(), JsonStyle::free);
   } else if (type == "json_schema") {
-    const Json* wrapped = is_wide ? format.object("json_schema") : object;
-    if (wrapped == nullptr) throw format.error("json_schema", "missing, expected an object with the schema");
     std::optional<JsonFields> inner;
-    if (is_wide) inner.emplace(*wrapped, format.path("json_schema"), fields.unknown());
+    if (is_wide) inner.emplace(format.required_inner("json_schema", "an object with the schema"));
     JsonFields& named = inner ? *inner : format;
     named.text("name");
     named.text("description");
     named.boolean("strict");  // the answer is held to the schema either way
-    const Json* schema = named.any("schema");
-    if (schema == nullptr) throw named.error("schema", "missing, expected a JSON schema");
-    output.set_schema(named.path("schema"), *schema, JsonStyle::free);
+    output.set_schema(named.path("schema"), named.required("schema", "a JSON schema"), JsonStyle::free);
     if (inner) inner->report_unknown();
   } else if (is_wide && type == "grammar") {
     output.set_grammar(format.path("grammar"), format.required_text("grammar"));
@@ -119,9 +115,9 @@ void read_format(JsonFields& fields, std::string_view name, bool is_wide, OneOut
 
 /// vLLM's object.
 void read_structured_outputs(JsonFields& fields, OneOutput& output) {
-  const Json* object = fields.object("structured_outputs");
-  if (object == nullptr) return;
-  JsonFields parts(*object, fields.path("structured_outputs"), fields.unknown());
+  std::optional<JsonFields> found = fields.inner("structured_outputs");
+  if (!found) return;
+  JsonFields& parts = *found;
   const bool compact = parts.boolean("disable_any_whitespace").value_or(false);
   const JsonStyle style = compact ? JsonStyle::compact : JsonStyle::free;
   if (const Json* schema = parts.any("json")) output.set_schema_or_text(parts.path("json"), *schema, style);

@@ -32,21 +32,17 @@ bool is_id_list(const Json& value) {
 
 /// A string, a list of ids, or a list of either.
 std::vector<RawPrompt> list_prompts(JsonFields& fields, const ApiLimits& limits) {
-  const Json* prompt = fields.any("prompt");
-  if (prompt == nullptr) {
-    throw fields.error("prompt", "missing, expected a string, an array of token ids or an array of these");
-  }
-  if (prompt->is_string() || is_id_list(*prompt)) return {{prompt, "prompt"}};
-  if (!prompt->is_array() || prompt->empty()) {
-    throw wrong_value("prompt", *prompt, "a string, an array of token ids or an array of these");
-  }
-  if (prompt->size() > static_cast<size_t>(limits.max_prompts)) {
+  constexpr std::string_view kExpected = "a string, an array of token ids or an array of these";
+  const Json& prompt = fields.required("prompt", kExpected);
+  if (prompt.is_string() || is_id_list(prompt)) return {{&prompt, "prompt"}};
+  if (!prompt.is_array() || prompt.empty()) throw wrong_value("prompt", prompt, kExpected);
+  if (prompt.size() > static_cast<size_t>(limits.max_prompts)) {
     throw fields.error("prompt",
-                       fmt::format("{} prompts, expected at most {}", prompt->size(), limits.max_prompts));
+                       fmt::format("{} prompts, expected at most {}", prompt.size(), limits.max_prompts));
   }
   std::vector<RawPrompt> prompts;
-  for (size_t i = 0; i < prompt->size(); ++i) {
-    const Json& each = (*prompt)[i];
+  for (size_t i = 0; i < prompt.size(); ++i) {
+    const Json& each = prompt[i];
     const std::string path = fmt::format("prompt[{}]", i);
     if (!each.is_string() && !is_id_list(each)) {
       throw wrong_value(path, each, "a string or an array of token ids");

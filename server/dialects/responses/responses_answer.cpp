@@ -93,7 +93,7 @@ class ResponsesBody {
       json.field("call_id", part.id);
       const auto spaced = request_.responses->spaces.find(part.name);
       json.field("name", function_name(part));
-      if (spaced != request_.responses->spaces.end()) json.field("namespace", spaced->second.space);
+      if (spaced != request_.responses->spaces.end()) json.field("namespace", spaced->second.first);
       if (is_custom) {
         json.field("input", begins ? std::string() : custom_input(part.text, part.whole));
       } else {
@@ -131,7 +131,7 @@ class ResponsesBody {
   /// The name of a call's tool as the client knows it, without its namespace.
   const std::string& function_name(const AnswerPart& part) const {
     const auto spaced = request_.responses->spaces.find(part.name);
-    return spaced == request_.responses->spaces.end() ? part.name : spaced->second.name;
+    return spaced == request_.responses->spaces.end() ? part.name : spaced->second.second;
   }
 
   const std::string& item_id(const std::vector<AnswerPart>& parts, size_t index) {

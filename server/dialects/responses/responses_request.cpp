@@ -43,19 +43,16 @@ void refuse_responses_fields(JsonFields& fields) {
 
 /// A member of an object that may be missing, as text.
 std::string read_member(JsonFields& fields, std::string_view object_name, std::string_view name) {
-  const Json* object = fields.object(object_name);
-  if (object == nullptr) return {};
-  JsonFields members(*object, std::string(object_name), fields.unknown());
-  return members.text(name).value_or("");
+  std::optional<JsonFields> object = fields.inner(object_name);
+  return object ? object->text(name).value_or("") : "";
 }
 
 std::optional<StructuredOutput> read_text_format(JsonFields& fields) {
-  const Json* text = fields.object("text");
-  if (text == nullptr) return std::nullopt;
-  JsonFields members(*text, "text", fields.unknown());
-  members.any("verbosity");
-  std::optional<StructuredOutput> output = read_text_format(members, "format");
-  members.report_unknown();
+  std::optional<JsonFields> text = fields.inner("text");
+  if (!text) return std::nullopt;
+  text->any("verbosity");
+  std::optional<StructuredOutput> output = read_text_format(*text, "format");
+  text->report_unknown();
   return output;
 }
 
@@ -142,14 +139,16 @@ class InputReader {
     append_line(messages_.back()["content"].get_ref<std::string&>(), text);
   }
 
-  void add(const Json& item, const std::string& path) {
-    JsonFields fields(item, path, unknown_);
-    const std::string type =
-        fields.text("type").value_or(item.contains("role") ? "message" : "item_reference");
+  void add(JsonFields& fields) {
+    const std::string& path = fields.path();
+    const std::optional<std::string> given = fields.text("type");
+    const std::string type = given ? *given : fields.any("role") != nullptr ? "message" : "item_reference";
     for (const char* of_answers : {"id", "status"})
       fields.any(of_answers);
-    if (std::ranges::find(kForeignCalls, type) != kForeignCalls.end()) return unknown_.add(path, type);
-    if (type == "message") {
+    if (std::ranges::find(kForeignCalls, type) != kForeignCalls.end()) {
+      unknown_.add(path, type);
+      fields.ignore_rest();
+    } else if (type == "message") {
       read_message(fields);
     } else if (type == "reasoning") {
       read_reasoning(fields);
@@ -167,7 +166,6 @@ class InputReader {
                                     "function_call_output",
                                     path, describe(type)));
     }
-    fields.report_unknown();
   }
 
   /// Thoughts without a following message say nothing to a template.
@@ -175,13 +173,9 @@ class InputReader {
 
  private:
   void read_message(JsonFields& fields) {
-    constexpr std::array<std::string_view, 4> kKnown{"user", "assistant", "system", "developer"};
-    const std::string role = fields.required_text("role");
-    if (std::ranges::find(kKnown, role) == kKnown.end())
-      throw wrong_value(fields.path("role"), role, "user, assistant, system or developer");
-    const Json* content = fields.any("content");
-    if (content == nullptr) throw fields.error("content", "missing, expected a string or an array of parts");
-    const std::string text = read_texts(*content, fields.path("content"), kInputTexts, kOfAnswers, unknown_);
+    const std::string role = fields.required_choice("role", {"user", "assistant", "system", "developer"});
+    const Json& content = fields.required("content", "a string or an array of parts");
+    const std::string text = read_texts(content, fields.path("content"), kInputTexts, kOfAnswers, unknown_);
     fields.any("phase");
     if (role != "assistant") return add_message(role == "developer" ? "system" : role, text);
     add_message(role, text);
@@ -213,11 +207,9 @@ class InputReader {
 
   void read_result(JsonFields& fields) {
     const std::string id = fields.required_text("call_id");
-    const Json* output = fields.any("output");
-    if (output == nullptr)
-      throw fields.error("output", "missing, expected a string or an array of text parts");
+    const Json& output = fields.required("output", "a string or an array of text parts");
     Json message{{"role", "tool"},
-                 {"content", read_texts(*output, fields.path("output"), kInputTexts, kOfAnswers, unknown_)},
+                 {"content", read_texts(output, fields.path("output"), kInputTexts, kOfAnswers, unknown_)},
                  {"tool_call_id", id}};
     if (const auto found = functions_.find(id); found != functions_.end()) message["name"] = found->second;
     messages_.push_back(std::move(message));
@@ -247,15 +239,13 @@ class InputReader {
 /// `tools`. Throws ApiError for items that are not text: images, files, calls of the server's tools.
 Json read_responses_input(JsonFields& fields, Json history, OfferedTools& tools, const ApiContext& context) {
   InputReader reader(std::move(history), tools, context, fields.unknown());
-  const Json* input = fields.any("input");
-  if (input == nullptr) throw fields.error("input", "missing, expected a string or an array of items");
-  if (input->is_string()) {
-    reader.add_message("user", input->get<std::string>());
+  const Json& input = fields.required("input", "a string or an array of items");
+  if (input.is_string()) {
+    reader.add_message("user", input.get<std::string>());
     return reader.take();
   }
-  if (!input->is_array()) throw wrong_value("input", *input, "a string or an array of items");
-  for (size_t i = 0; i < input->size(); ++i)
-    reader.add((*input)[i], fmt::format("input[{}]", i));
+  if (!input.is_array()) throw wrong_value("input", input, "a string or an array of items");
+  read_objects(input, "input", fields.unknown(), [&](JsonFields& item) { reader.add(item); });
   Json messages = reader.take();
   if (messages.empty()) throw fields.error("input", "empty, expected at least one item");
   return messages;
@@ -313,7 +303,8 @@ CompletionRequest parse_responses_request(std::string_view body, const ApiContex
   Json messages = read_responses_input(fields, read_history(fields, context), tools, context);
   if (kept->store) kept->history = history_text(messages);
   if (kept->history && kept->history->size() >= kCountedBytes) request.held_bytes = kept->history->size();
-  kept->spaces = tools.spaces;
+  for (const OfferedTool& tool : tools.list)
+    if (!tool.space.empty()) kept->spaces[tool.name] = {tool.space, tool.own_name};
   prompt.variables["messages"] =
       with_instructions(fields.text("instructions").value_or(""), std::move(messages));
   prompt.variables["add_generation_prompt"] = true;
