@@ -128,7 +128,7 @@ Server::Server(EventLoop& loop, Engine& engine, ServerLog& log, ServerOptions op
   api_ = Api(AccessRules(options_.access, http_->is_loopback()));
   if (!http_->is_loopback() && options_.access.api_keys.empty()) {
     log_.write(LogLevel::warning, "everybody who can reach this address may use the server: see --api-key",
-               {{"host", std::string_view(options_.host)}});
+               {{"host", options_.host}});
   }
   engine_service_ = std::make_unique<EngineService>(
       engine_,

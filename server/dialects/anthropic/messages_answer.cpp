@@ -33,8 +33,8 @@ void write_messages_usage(JsonText& json, const Usage& usage) {
 }
 
 void write_message_head(JsonText& json, const CompletionRequest& request, const ResponseIdentity& identity) {
-  json.field("id", identity.id).field("type", std::string_view("message"));
-  json.field("role", std::string_view("assistant")).field("model", request.model);
+  json.field("id", identity.id).field("type", "message");
+  json.field("role", "assistant").field("model", request.model);
 }
 
 /// A block with its text, or as it begins. Thoughts are signed with the answer's id: clients send back none without a signature.
@@ -42,14 +42,14 @@ void write_block(JsonText& json, std::string& out, const AnswerPart& part, bool 
                  std::string_view signature) {
   json.open('{');
   if (part.kind == AnswerPart::Kind::call) {
-    json.field("type", std::string_view("tool_use")).field("id", part.id).field("name", part.name);
+    json.field("type", "tool_use").field("id", part.id).field("name", part.name);
     json.key("input");
     out += whole ? object_or_empty(part.text) : "{}";
   } else if (part.kind == AnswerPart::Kind::reasoning) {
-    json.field("type", std::string_view("thinking")).field("thinking", whole ? part.text : std::string{});
+    json.field("type", "thinking").field("thinking", whole ? part.text : std::string{});
     json.field("signature", whole ? signature : std::string_view());
   } else {
-    json.field("type", std::string_view("text")).field("text", whole ? part.text : std::string{});
+    json.field("type", "text").field("text", whole ? part.text : std::string{});
   }
   json.close('}');
 }
@@ -178,8 +178,8 @@ std::string_view messages_error_type(int status) {
 std::string messages_error_json(const ApiError& error) {
   std::string text;
   JsonText json(text);
-  json.open('{').field("type", std::string_view("error")).key("error").open('{');
-  json.field("type", messages_error_type(error.status())).field("message", std::string_view(error.what()));
+  json.open('{').field("type", "error").key("error").open('{');
+  json.field("type", messages_error_type(error.status())).field("message", error.what());
   json.close('}').close('}');
   return text;
 }

@@ -56,7 +56,7 @@ class OllamaWriter final : public SingleWriter {
     std::string out;
     JsonText json(out);
     json.open('{').field("model", request().model).field("created_at", created_at_);
-    if (is_chat) json.key("message").open('{').field("role", std::string_view("assistant"));
+    if (is_chat) json.key("message").open('{').field("role", "assistant");
     json.field(is_chat ? "content" : "response", content);
     if (!thinking.empty()) json.field("thinking", thinking);
     write_calls(out, given);
@@ -90,7 +90,7 @@ class OllamaWriter final : public SingleWriter {
   void write_end(JsonText& json, AnswerEnd end) const {
     const Usage total = usage();
     const AnswerTimes& times = total.times;
-    json.field("done_reason", std::string_view(end == AnswerEnd::length ? "length" : "stop"));
+    json.field("done_reason", end == AnswerEnd::length ? "length" : "stop");
     json.field("total_duration", times.queue_ns + times.prompt_ns + times.predicted_ns);
     json.field("load_duration", times.queue_ns).field("prompt_eval_count", total.prompt_tokens);
     json.field("prompt_eval_duration", times.prompt_ns).field("eval_count", total.completion_tokens);
@@ -138,7 +138,7 @@ std::string list_models(std::string_view, const ApiContext& context, UnknownFiel
 std::string ollama_error_json(const ApiError& error) {
   std::string text;
   JsonText json(text);
-  json.open('{').field("error", std::string_view(error.what())).close('}');
+  json.open('{').field("error", error.what()).close('}');
   return text;
 }
 

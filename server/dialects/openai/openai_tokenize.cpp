@@ -40,8 +40,8 @@ std::vector<TokenId> tokenise_messages(JsonFields& fields, const ApiContext& con
 }
 
 void write_model(JsonText& json, const std::string& name, const ApiContext& context) {
-  json.open('{').field("id", name).field("object", std::string_view("model"));
-  json.field("created", context.created).field("owned_by", std::string_view("minfer"));
+  json.open('{').field("id", name).field("object", "model");
+  json.field("created", context.created).field("owned_by", "minfer");
   json.field("max_model_len", context.max_model_len).close('}');
 }
 
@@ -111,7 +111,7 @@ std::string tokenizer_info_response(const ApiContext& context) {
 std::string models_response(const ApiContext& context) {
   std::string text;
   JsonText json(text);
-  json.open('{').field("object", std::string_view("list")).key("data").open('[');
+  json.open('{').field("object", "list").key("data").open('[');
   for (const std::string& name : context.served_model_names)
     write_model(json, name, context);
   json.close(']').close('}');

@@ -65,11 +65,7 @@ class ResponsesBody {
 
   std::string failed(const std::vector<AnswerPart>& parts, const ApiError& error) {
     std::string written;
-    JsonText(written)
-        .open('{')
-        .field("code", std::string_view("server_error"))
-        .field("message", std::string_view(error.what()))
-        .close('}');
+    JsonText(written).open('{').field("code", "server_error").field("message", error.what()).close('}');
     return text("failed", parts, written, "null", nullptr);
   }
 
@@ -89,7 +85,7 @@ class ResponsesBody {
     json.open('{').field("id", item_id(parts, index));
     if (part.kind == AnswerPart::Kind::call) {
       const bool is_custom = is_custom_call(part);
-      json.field("type", std::string_view(is_custom ? "custom_tool_call" : "function_call"));
+      json.field("type", is_custom ? "custom_tool_call" : "function_call");
       json.field("call_id", part.id);
       const auto spaced = request_.responses->spaces.find(part.name);
       json.field("name", function_name(part));
@@ -101,24 +97,23 @@ class ResponsesBody {
       }
     } else {
       const bool is_message = part.kind == AnswerPart::Kind::content;
-      json.field("type", std::string_view(is_message ? "message" : "reasoning"));
-      is_message ? json.field("role", std::string_view("assistant"))
-                 : json.key("summary").open('[').close(']');
+      json.field("type", is_message ? "message" : "reasoning");
+      is_message ? json.field("role", "assistant") : json.key("summary").open('[').close(']');
       json.key("content").open('[');
       if (!begins) write_content(json, part, part.text);
       json.close(']');
     }
-    json.field("status", std::string_view(status)).close('}');
+    json.field("status", status).close('}');
   }
 
   /// The only content part of an item that is not a call.
   void write_content(JsonText& json, const AnswerPart& part, std::string_view text) const {
     json.open('{');
     if (part.kind == AnswerPart::Kind::content) {
-      json.field("type", std::string_view("output_text")).field("text", text);
+      json.field("type", "output_text").field("text", text);
       json.key("annotations").open('[').close(']').key("logprobs").open('[').close(']');
     } else {
-      json.field("type", std::string_view("reasoning_text")).field("text", text);
+      json.field("type", "reasoning_text").field("text", text);
     }
     json.close('}');
   }
@@ -150,7 +145,7 @@ class ResponsesBody {
                    const std::string& incomplete_details, const Usage* usage) {
     std::string text;
     JsonText json(text);
-    json.open('{').field("id", identity_.id).field("object", std::string_view("response"));
+    json.open('{').field("id", identity_.id).field("object", "response");
     json.field("created_at", identity_.created).field("status", status).key("background").value(false);
     text += ",\"error\":" + error + ",\"incomplete_details\":" + incomplete_details;
     json.field("model", request_.model);
@@ -240,7 +235,7 @@ class ResponsesWriter final : public SingleWriter {
     if (begun_) return add_response("response.failed", body_.failed(parts(), error), events);
     begin_numbered("error", events);
     JsonText json(events);
-    json.field("code", error.type()).field("message", std::string_view(error.what())).key("param").null();
+    json.field("code", error.type()).field("message", error.what()).key("param").null();
     events += kEventEnd;
   }
 
@@ -319,7 +314,7 @@ constexpr Endpoint kStoredResponses[] = {
        if (!context.responses->erase(std::string(id))) throw response_not_found(id, {});
        std::string text;
        JsonText json(text);
-       json.open('{').field("id", id).field("object", std::string_view("response"));
+       json.open('{').field("id", id).field("object", "response");
        json.field("deleted", true).close('}');
        return text;
      }}};

@@ -111,7 +111,7 @@ void CompletionService::submit(const std::shared_ptr<HttpExchange>& exchange, Co
                                                    context_, metrics_);
   job->on_problem([this, request_id = exchange->request().id](const std::string& problem) {
     log_.write(LogLevel::warning, "an answer has text that cannot be read as a call",
-               {{"id", std::string_view(request_id)}, {"problem", std::string_view(problem)}});
+               {{"id", request_id}, {"problem", problem}});
   });
   int32_t choice = 0;
   for (std::string& engine_id : job->engine_ids())
@@ -195,7 +195,7 @@ void IgnoredFields::tell(HttpExchange& exchange, const std::vector<std::string>&
   const std::string fields = fmt::format("{}", fmt::join(news, ","));
   log_.write(LogLevel::warning,
              "fields are ignored: this server does not know them, or the chat template does not use them",
-             {{"fields", std::string_view(fields)}, {"id", std::string_view(exchange.request().id)}});
+             {{"fields", fields}, {"id", exchange.request().id}});
 }
 
 }  // namespace minfer

@@ -114,10 +114,7 @@ std::string text_line(LogLevel level, std::string_view event, std::initializer_l
 std::string json_line(LogLevel level, std::string_view event, std::initializer_list<LogField> fields) {
   std::string line;
   JsonText json(line);
-  json.open('{')
-      .field("time", std::string_view(timestamp()))
-      .field("level", name(level))
-      .field("event", event);
+  json.open('{').field("time", timestamp()).field("level", name(level)).field("event", event);
   for (const LogField& field : fields) {
     json.key(field.name);
     std::visit([&](const auto& value) { json.value(value); }, field.value);

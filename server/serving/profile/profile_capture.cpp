@@ -98,11 +98,11 @@ std::shared_ptr<ProfileWriter> ProfileCapture::open_file(const ProfileRequest& r
   options.host = &engine_.host_sampler();
   options.devices = engine_.device_sampler();
   options.on_error = [this](const std::string& reason) {
-    log_.write(LogLevel::warning, "the profile cannot be written", {{"reason", std::string_view(reason)}});
+    log_.write(LogLevel::warning, "the profile cannot be written", {{"reason", reason}});
   };
   options.on_range = [this](const RangeLine& range) {
     if (!range.error.empty())
-      log_.write(LogLevel::warning, "kernels are not traced", {{"reason", std::string_view(range.error)}});
+      log_.write(LogLevel::warning, "kernels are not traced", {{"reason", range.error}});
     range_ = range;
     has_range_ = true;
   };
@@ -118,7 +118,7 @@ void ProfileCapture::open_counters(const std::shared_ptr<ProfileWriter>& writer)
         if (window.error.empty()) ++counter_windows_;
         if (!window.error.empty()) {
           counters_error_ += (counters_error_.empty() ? "" : "; ") + window.error;
-          log_.write(LogLevel::warning, "no hardware counters", {{"reason", std::string_view(window.error)}});
+          log_.write(LogLevel::warning, "no hardware counters", {{"reason", window.error}});
         }
         std::string line;
         append_line(line, window);
@@ -258,18 +258,17 @@ void ProfileCapture::finish(const ProfileWriter::Stats& stats) {
   json.open('{').field("file", file).field("steps", stats.written).field("dropped", stats.dropped);
   if (stats.dropped_lines > 0) json.field("dropped_lines", stats.dropped_lines);
   if (has_range_ && range_.error.empty()) json.field("kernels", range_.kernels);
-  if (has_range_ && !range_.error.empty()) json.field("kernels_error", std::string_view(range_.error));
+  if (has_range_ && !range_.error.empty()) json.field("kernels_error", range_.error);
   if (has_counters_ && (counter_windows_ > 0 || counters_error_.empty()))
     json.field("counter_windows", counter_windows_);
-  if (has_counters_ && !counters_error_.empty())
-    json.field("counters_error", std::string_view(counters_error_));
+  if (has_counters_ && !counters_error_.empty()) json.field("counters_error", counters_error_);
   json.close('}');
   exchange->respond({.body = std::move(body)});
 }
 
 void ProfileCapture::log_end(const std::string& file, const ProfileWriter::Stats& stats) {
   log_.write(LogLevel::info, "profile",
-             {{"file", std::string_view(file)},
+             {{"file", file},
               {"steps", static_cast<int64_t>(stats.written)},
               {"dropped", static_cast<int64_t>(stats.dropped)},
               {"kernels", has_range_ ? range_.kernels : int64_t{0}}});

@@ -14,13 +14,13 @@ namespace {
 constexpr int64_t kThroughputWindow_ns = 5'000'000'000;
 
 void write_device(JsonText& json, const ProfileHeader& header, const ServingState& state) {
-  json.field("version", std::string_view(header.version)).field("model", std::string_view(header.model));
-  json.field("served_model_name", std::string_view(state.served_model_name));
-  json.field("backend", std::string_view(header.backend)).field("device", std::string_view(header.device));
+  json.field("version", header.version).field("model", header.model);
+  json.field("served_model_name", state.served_model_name);
+  json.field("backend", header.backend).field("device", header.device);
   json.field("threads", header.threads).key("ceilings").open('{');
   json.field("read_gbps", header.ceilings.read_gbps).field("gflops", header.ceilings.gflops);
   json.field("fp8_gflops", header.ceilings.fp8_gflops);
-  json.field("text", std::string_view(header.ceilings.known() ? ceilings_text(header) : "not measured"));
+  json.field("text", header.ceilings.known() ? ceilings_text(header) : "not measured");
   json.close('}');
 }
 
@@ -122,7 +122,7 @@ ReportData live_report(const LiveProfile& profile, size_t count, const ServingSt
 std::string profile_summary_json(const LiveProfile& profile, size_t count, const ServingState& state) {
   std::string text;
   JsonText json(text);
-  json.open('{').field("schema", std::string_view("minfer.summary/1"));
+  json.open('{').field("schema", "minfer.summary/1");
   write_serving_state(json, profile, state);
   if (profile.last(1).empty()) {
     json.key("report").null().close('}');
@@ -150,7 +150,7 @@ std::string PageEvents::json(const LiveProfile& profile, const ServingState& sta
   }
   std::string text;
   JsonText json(text);
-  json.open('{').field("schema", std::string_view("minfer.page/1")).key("live").open('{');
+  json.open('{').field("schema", "minfer.page/1").key("live").open('{');
   write_serving_state(json, profile, state);
   json.close('}').key("report");
   text += report_;
