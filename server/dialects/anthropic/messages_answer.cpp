@@ -6,22 +6,9 @@
 namespace minfer {
 namespace {
 
-std::string_view stop_reason(AnswerEnd end) {
-  switch (end) {
-    case AnswerEnd::length:
-      return "max_tokens";
-    case AnswerEnd::stop_string:
-      return "stop_sequence";
-    case AnswerEnd::calls:
-      return "tool_use";
-    case AnswerEnd::stop:
-      return "end_turn";
-  }
-  return "end_turn";
-}
-
 void write_stop(JsonText& json, AnswerEnd end, const std::string& stop_string) {
-  json.field("stop_reason", stop_reason(end)).key("stop_sequence");
+  constexpr const char* kReasons[] = {"end_turn", "max_tokens", "stop_sequence", "tool_use"};  // by AnswerEnd
+  json.field("stop_reason", kReasons[static_cast<size_t>(end)]).key("stop_sequence");
   stop_string.empty() ? json.null() : json.value(stop_string);
 }
 
@@ -59,25 +46,21 @@ class MessagesWriter final : public SingleWriter {
   using SingleWriter::SingleWriter;
 
   void begin(std::string& events) override {
-    begin_event("message_start", events);
-    JsonText json(events);
-    json.key("message").open('{');
-    write_message_head(json, request(), identity());
-    json.key("content").open('[').close(']').key("stop_reason").null().key("stop_sequence").null();
-    write_messages_usage(json, usage());
-    json.close('}');
-    events += kEventEnd;
-    begin_event("ping", events);
-    events += kEventEnd;
+    add_event("message_start", events, [&](JsonText& json) {
+      json.key("message").open('{');
+      write_message_head(json, request(), identity());
+      json.key("content").open('[').close(']').key("stop_reason").null().key("stop_sequence").null();
+      write_messages_usage(json, usage());
+      json.close('}');
+    });
+    add_event("ping", events, [](JsonText&) {});
   }
 
   void begin_part(std::string& events) override {
-    begin_event("content_block_start", events);
-    JsonText json(events);
-    json.field("index", index());
-    json.key("content_block");
-    write_block(json, events, parts().back(), false, {});
-    events += kEventEnd;
+    add_event("content_block_start", events, [&](JsonText& json) {
+      json.field("index", index()).key("content_block");
+      write_block(json, events, parts().back(), false, {});
+    });
     before_text_ = delta_head(parts().back().kind);
   }
 
@@ -89,33 +72,25 @@ class MessagesWriter final : public SingleWriter {
 
   void end_part(std::string& events) override {
     if (parts().back().kind == AnswerPart::Kind::reasoning) {
-      events += delta_head("signature_delta", "signature");
-      JsonText(events).value(identity().id);
-      events += "}}\n\n";
+      before_text_ = delta_head("signature_delta", "signature");
+      add_text(identity().id, events);
     }
-    begin_event("content_block_stop", events);
-    JsonText json(events);
-    json.field("index", index());
-    events += kEventEnd;
+    add_event("content_block_stop", events, [&](JsonText& json) { json.field("index", index()); });
   }
 
   void end(AnswerEnd end, std::string& events) override {
-    begin_event("message_delta", events);
-    JsonText json(events);
-    json.key("delta").open('{');
-    write_stop(json, end, stop_string());
-    json.close('}');
-    write_messages_usage(json, usage());
-    if (request().timings) write_timings(json, usage());
-    events += kEventEnd;
-    begin_event("message_stop", events);
-    events += kEventEnd;
+    add_event("message_delta", events, [&](JsonText& json) {
+      json.key("delta").open('{');
+      write_stop(json, end, stop_string());
+      json.close('}');
+      write_messages_usage(json, usage());
+      if (request().timings) write_timings(json, usage());
+    });
+    add_event("message_stop", events, [](JsonText&) {});
   }
 
   void fail(const ApiError& error, std::string& events) override {
-    events += "event: error\ndata: ";
-    events += messages_error_json(error);
-    events += "\n\n";
+    events += "event: error\ndata: " + messages_error_json(error) + "\n\n";
   }
 
   std::string body(AnswerEnd end) override {
@@ -135,8 +110,6 @@ class MessagesWriter final : public SingleWriter {
   }
 
  private:
-  int64_t index() const { return static_cast<int64_t>(parts().size()) - 1; }
-
   std::string delta_head(std::string_view type, std::string_view member) const {
     std::string text;
     begin_event("content_block_delta", text);
