@@ -162,6 +162,10 @@ Json parse_json_body(std::string_view body) {
   return root;
 }
 
+std::string dump_json(const Json& value) {
+  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
 std::string describe(const Json& value) {
   constexpr size_t kMaxBytes = 60;
   if (value.is_array()) return "an array";

@@ -25,6 +25,9 @@ inline constexpr size_t kMaxJsonValues = 1u << 20;  ///< of a whole body
 /// and column), invalid UTF-8, numbers beyond a double, a member named twice, more than the limits above.
 nlohmann::ordered_json parse_json_body(std::string_view body);
 
+/// The JSON text of a value; bytes that are no UTF-8 become U+FFFD.
+std::string dump_json(const nlohmann::ordered_json& value);
+
 /// A value as a message may show it: about 60 characters at most.
 std::string describe(const nlohmann::ordered_json& value);
 

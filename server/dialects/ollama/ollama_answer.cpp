@@ -101,10 +101,6 @@ class OllamaWriter final : public SingleWriter {
   const std::string created_at_;
 };
 
-std::string dumped_text(const Json& value) {
-  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
 Json details_of(const ModelFacts& facts) {
   const auto size = static_cast<double>(facts.num_parameters);
   constexpr double kBillion = 1e9;
@@ -130,7 +126,7 @@ std::string list_models(std::string_view, const ApiContext& context, UnknownFiel
                       {"details", details_of(context.model)},
                       {"context_length", context.max_model_len}});
   }
-  return dumped_text({{"models", std::move(models)}});
+  return dump_json({{"models", std::move(models)}});
 }
 
 }  // namespace
@@ -155,13 +151,13 @@ std::string ollama_show_response(std::string_view body, const ApiContext& contex
   if (context.finds_reasoning) capabilities.push_back("thinking");
   if (context.tokenizer->fim_tokens().complete()) capabilities.push_back("insert");
   const ModelFacts& facts = context.model;
-  return dumped_text({{"modified_at", ollama_time(context.created)},
-                      {"details", details_of(facts)},
-                      {"model_info",
-                       {{"general.architecture", facts.architecture},
-                        {"general.parameter_count", facts.num_parameters},
-                        {facts.architecture + ".context_length", context.max_model_len}}},
-                      {"capabilities", capabilities}});
+  return dump_json({{"modified_at", ollama_time(context.created)},
+                    {"details", details_of(facts)},
+                    {"model_info",
+                     {{"general.architecture", facts.architecture},
+                      {"general.parameter_count", facts.num_parameters},
+                      {facts.architecture + ".context_length", context.max_model_len}}},
+                    {"capabilities", capabilities}});
 }
 
 namespace {

@@ -9,9 +9,8 @@
 #include "server/api/answer/answer_reader.h"
 #include "server/api/answer/answer_writer.h"
 #include "server/api/answer/usage.h"
-#include "server/dialects/openai/completions.h"
+#include "server/dialects/openai/openai.h"
 #include "server/dialects/openai/openai_logprobs.h"
-#include "server/dialects/openai/openai_tokenize.h"
 
 namespace minfer {
 namespace {

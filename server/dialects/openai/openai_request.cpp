@@ -11,7 +11,7 @@
 #include "server/api/fields/json_fields.h"
 #include "server/api/request/chat_prompt.h"
 #include "server/api/request/request_fields.h"
-#include "server/dialects/openai/completions.h"
+#include "server/dialects/openai/openai.h"
 
 namespace minfer {
 namespace {

@@ -117,9 +117,7 @@ class ResponsesWriter final : public SingleWriter {
     std::string body = response(end == AnswerEnd::length ? "incomplete" : "completed");
     if (request().responses->store) {
       const Json answer = message_of(parts(), request().custom_tools);
-      choice_.context.responses->put(
-          identity().id,
-          {body, request().responses->history, answer.dump(-1, ' ', false, Json::error_handler_t::replace)});
+      choice_.context.responses->put(identity().id, {body, request().responses->history, dump_json(answer)});
     }
     return body;
   }

@@ -70,13 +70,9 @@ Json read_history(JsonFields& fields, const ApiContext& context) {
   return Json::parse(fmt::format("{},{}]", *stored->history, stored->answer));
 }
 
-std::string dumped(const Json* value) {
-  return value == nullptr ? "null" : value->dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
 /// See StoredResponse.
 std::shared_ptr<const std::string> history_text(const Json& messages) {
-  std::string text = dumped(&messages);
+  std::string text = dump_json(messages);
   text.pop_back();
   return std::make_shared<const std::string>(std::move(text));
 }
@@ -84,28 +80,30 @@ std::shared_ptr<const std::string> history_text(const Json& messages) {
 /// The members of the response that repeat the request's.
 std::string echo_members(JsonFields& fields, const CompletionRequest& request, const ChatPrompt& prompt,
                          const Json& tools, bool store) {
-  std::string text;
-  const auto add = [&](std::string_view name, const std::string& value) {
-    text += fmt::format(",\"{}\":{}", name, value);
+  const auto given = [&](std::string_view name, const Json& otherwise = nullptr) {
+    const Json* value = fields.any(name);
+    return value == nullptr ? otherwise : *value;
   };
   const std::string effort = read_member(fields, "reasoning", "effort");
   const Json shown_effort = effort.empty() ? Json() : Json(effort);
+  Json members;
   for (const char* name : {"instructions", "max_output_tokens", "previous_response_id", "user"})
-    add(name, dumped(fields.any(name)));
-  const Json* metadata = fields.any("metadata");
-  add("metadata", metadata == nullptr ? "{}" : dumped(metadata));
-  add("parallel_tool_calls", prompt.one_call ? "false" : "true");
-  add("reasoning", fmt::format("{{\"effort\":{},\"summary\":null}}", dumped(&shown_effort)));
-  add("store", store ? "true" : "false");
-  add("temperature", fmt::format("{}", request.sampling.temperature));
-  add("top_p", fmt::format("{}", request.sampling.top_p));
-  const Json* given = fields.any("text");
-  add("text", given == nullptr ? R"({"format":{"type":"text"}})" : dumped(given));
-  const Json* choice = fields.any("tool_choice");
-  add("tool_choice", choice == nullptr ? "\"auto\"" : dumped(choice));
-  add("tools", dumped(&tools));
-  add("truncation", "\"disabled\"");
-  if (request.service_tier) add("service_tier", "\"default\"");
+    members[name] = given(name);
+  members["metadata"] = given("metadata", Json::object());
+  members["parallel_tool_calls"] = !prompt.one_call;
+  members["reasoning"] = {{"effort", shown_effort}, {"summary", nullptr}};
+  members["store"] = store;
+  // As the client wrote them, not as the doubles that are nearest to the floats.
+  members["temperature"] = Json::parse(fmt::format("{}", request.sampling.temperature));
+  members["top_p"] = Json::parse(fmt::format("{}", request.sampling.top_p));
+  members["text"] = given("text", {{"format", {{"type", "text"}}}});
+  members["tool_choice"] = given("tool_choice", "auto");
+  members["tools"] = tools;
+  members["truncation"] = "disabled";
+  if (request.service_tier) members["service_tier"] = "default";
+  std::string text = dump_json(members);
+  text.front() = ',';
+  text.pop_back();
   return text;
 }
 
