@@ -1,13 +1,14 @@
 #include "server/kv_events/kv_event_publisher.h"
 
-#include <array>
 #include <cerrno>
 #include <charconv>
 #include <chrono>
+#include <cstring>
+#include <initializer_list>
 #include <iterator>
-#include <span>
 #include <utility>
 
+#include <endian.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 #include <zmq_addon.hpp>
@@ -55,7 +56,7 @@ std::string attach(zmq::socket_t& socket, std::string_view option, const std::st
 }
 
 /// Sends a message without waiting. False: it was not sent.
-bool send(zmq::socket_t& socket, std::span<const std::string_view> frames) try {
+bool send(zmq::socket_t& socket, std::initializer_list<std::string_view> frames) try {
   std::vector<zmq::const_buffer> buffers;
   for (const std::string_view frame : frames)
     buffers.push_back(zmq::buffer(frame));
@@ -78,22 +79,10 @@ std::vector<zmq::message_t> receive(zmq::socket_t& socket) try {
   return {};
 }
 
-std::array<char, 8> big_endian(uint64_t value) {
-  std::array<char, 8> bytes;
-  for (size_t i = 0; i < 8; ++i)
-    bytes[i] = static_cast<char>(value >> (56 - 8 * i));
-  return bytes;
-}
-
-uint64_t from_big_endian(std::string_view bytes) {
-  uint64_t value = 0;
-  for (const char byte : bytes)
-    value = value << 8 | static_cast<uint8_t>(byte);
-  return value;
-}
-
-std::string_view view(const std::array<char, 8>& bytes) {
-  return {bytes.data(), bytes.size()};
+/// A number as eight bytes, big-endian.
+std::string big_endian(uint64_t value) {
+  value = htobe64(value);
+  return {reinterpret_cast<const char*>(&value), sizeof value};
 }
 
 double seconds_since_1970() {
@@ -199,9 +188,7 @@ std::optional<KvEventPublisher::Queued> KvEventPublisher::next_queued() {
 
 void KvEventPublisher::publish(Queued& queued) {
   std::string payload = encode_kv_events(queued.batch, queued.time_s, options_.format);
-  const std::array<char, 8> number = big_endian(queued.number);
-  const std::array<std::string_view, 3> frames{options_.topic, view(number), payload};
-  const bool is_sent = send(socket_, frames);
+  const bool is_sent = send(socket_, {options_.topic, big_endian(queued.number), payload});
   if (replay_) keep(queued.number, std::move(payload));
   queued.batch.clear();
   const std::lock_guard lock(mutex_);
@@ -223,15 +210,13 @@ void KvEventPublisher::keep(uint64_t number, std::string payload) {
 void KvEventPublisher::answer_replay() {
   const std::vector<zmq::message_t> request = receive(*replay_);
   if (request.size() != 3 || request.back().size() != sizeof(uint64_t)) return;
-  const uint64_t first = from_big_endian(request.back().to_string_view());
-  const auto answer = [&](uint64_t kept_number, std::string_view payload) {
-    const std::array<char, 8> number = big_endian(kept_number);
-    const std::array<std::string_view, 4> frames{request.front().to_string_view(), std::string_view(),
-                                                 view(number), payload};
-    send(*replay_, frames);
+  uint64_t first = 0;
+  std::memcpy(&first, request.back().data(), sizeof first);
+  const auto answer = [&](uint64_t number, std::string_view payload) {
+    send(*replay_, {request.front().to_string_view(), {}, big_endian(number), payload});
   };
   for (const Replayable& each : kept_) {
-    if (each.number >= first) answer(each.number, each.payload);
+    if (each.number >= be64toh(first)) answer(each.number, each.payload);
   }
   answer(kEndOfReplay, {});
 }

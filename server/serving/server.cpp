@@ -294,35 +294,33 @@ void Server::begin_shutdown() {
   completions_->refuse_new(ApiError(503, "the server is shutting down"));
   profile_->end_streams();
   http_->end_keep_alive();
-  wait_for_last(std::chrono::steady_clock::now() + options_.shutdown_timeout);
+  const Clock::time_point deadline = Clock::now() + options_.shutdown_timeout;
+  wait(
+      deadline, [this] { return completions_->num_live() == 0 || failed_; },
+      [this, deadline] {
+        if (failed_) return;
+        if (completions_->num_live() > 0)
+          completions_->fail_all(ApiError(503, "the server is shutting down and the time to finish is over"));
+        wait_until_sent(std::max(deadline, Clock::now() + options_.closing_timeout));
+      });
 }
 
-void Server::wait_for_last(Clock::time_point deadline) {
-  if (failed_) return;
-  const Clock::time_point now = Clock::now();
-  if (completions_->num_live() > 0 && now < deadline) {
-    return loop_.post_after(kShutdownPoll, [this, deadline] { wait_for_last(deadline); });
-  }
-  if (completions_->num_live() > 0) {
-    completions_->fail_all(ApiError(503, "the server is shutting down and the time to finish is over"));
-  }
-  wait_until_sent(std::max(deadline, now + options_.closing_timeout));
+/// Calls `then` once `is_over()`, at the latest at the deadline.
+void Server::wait(Clock::time_point deadline, std::function<bool()> is_over, std::function<void()> then) {
+  if (is_over() || Clock::now() >= deadline) return then();
+  loop_.post_after(kShutdownPoll, [=, this] { wait(deadline, is_over, then); });
 }
 
 void Server::wait_until_sent(Clock::time_point deadline) {
   http_->stop_listening();
-  const Clock::time_point now = Clock::now();
-  if ((http_->num_answering() == 0 && !http_->is_accepting()) || now >= deadline)
-    return wait_until_closed(now + options_.closing_timeout);
-  loop_.post_after(kShutdownPoll, [this, deadline] { wait_until_sent(deadline); });
-}
-
-void Server::wait_until_closed(Clock::time_point deadline) {
-  if (http_->num_connections() == 0 || Clock::now() >= deadline) {
-    http_->close_all();
-    return loop_.stop();
-  }
-  loop_.post_after(kShutdownPoll, [this, deadline] { wait_until_closed(deadline); });
+  const auto is_sent = [this] { return http_->num_answering() == 0 && !http_->is_accepting(); };
+  wait(deadline, is_sent, [this] {
+    const auto is_closed = [this] { return http_->num_connections() == 0; };
+    wait(Clock::now() + options_.closing_timeout, is_closed, [this] {
+      http_->close_all();
+      loop_.stop();
+    });
+  });
 }
 
 /// The engine cannot go on: every client is told, then the process ends.

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -92,9 +93,8 @@ class Server {
   void log_access(const HttpRequest& request, const HttpOutcome& outcome);
   void begin_shutdown();
   using Clock = std::chrono::steady_clock;
-  void wait_for_last(Clock::time_point deadline);
+  void wait(Clock::time_point deadline, std::function<bool()> is_over, std::function<void()> then);
   void wait_until_sent(Clock::time_point deadline);
-  void wait_until_closed(Clock::time_point deadline);
   void on_failure(const std::string& reason);
 
   EventLoop& loop_;

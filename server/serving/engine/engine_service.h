@@ -7,7 +7,6 @@
 #include <mutex>
 #include <string>
 #include <thread>
-#include <variant>
 #include <vector>
 
 #include "engine/engine.h"
@@ -58,17 +57,14 @@ class EngineService {
   bool stop(std::chrono::milliseconds patience);
 
  private:
-  struct Cancellation {
-    std::string id;
-  };
-  using Command = std::variant<Request, Cancellation, std::function<void(Engine&)>>;
+  using Command = std::function<void(Engine&)>;
 
   void run(const std::stop_token& stop);
   void run_steps(const std::stop_token& stop);
   void add(std::vector<Command> commands);
   void wait_for_command(std::unique_lock<std::mutex>& lock, const std::stop_token& stop);
   bool take_commands(const std::stop_token& stop);
-  void execute(Command& command);
+  void submit_to(Engine& engine, Request& request);
   void put_outputs(std::span<RequestOutput> outputs);
   void publish_status();
 

@@ -20,12 +20,23 @@
 #include "server/serving/profile/profile_session.h"
 
 namespace minfer {
+/// The contents of a body of POST /start_profile.
+struct ProfileRequest {
+  ProfileDetail detail = ProfileDetail::op;
+  std::optional<int64_t> start_step;  ///< absent: the next step
+  std::optional<int64_t> num_steps;   ///< absent: until POST /stop_profile
+  bool kernels = true;                ///< trace each kernel, where the backend can
+  bool counters = false;              ///< read hardware counters, in windows one after the other
+};
+
 namespace {
 
 constexpr int64_t kMostSteps = int64_t{1} << 53;  // that JSON's numbers give exactly
 
-}  // namespace
-
+/// Reads such a body: "detail" ("op" or "layer"), "counters" (true: read hardware counters), and with
+/// SGLang's names "start_step", "num_steps" and "activities" (without "GPU" or "CUDA_PROFILER" in it no kernels are traced).
+/// Load tools send fields of their own, which are ignored (vLLM's sends a whole completion request), unless they would
+/// change what is recorded (SGLang's output_dir and others): these are a 400, as is anything that is not a JSON object.
 ProfileRequest read_profile_request(std::string_view body) {
   ProfileRequest request;
   if (body.find_first_not_of(" \t\r\n") == std::string_view::npos) return request;
@@ -51,6 +62,8 @@ ProfileRequest read_profile_request(std::string_view body) {
   return request;
 }
 
+/// Creates an empty file in `folder` under an unused name,
+/// "minfer-DATE-TIME-PROCESS.jsonl", with a number behind it if need be. Throws FileError.
 std::filesystem::path create_profile_file(const std::filesystem::path& folder) {
   const std::string stem =
       fmt::format("minfer-{:%Y%m%d-%H%M%S}-{}", fmt::gmtime(std::time(nullptr)), ::getpid());
@@ -66,6 +79,8 @@ std::filesystem::path create_profile_file(const std::filesystem::path& folder) {
       fail<FileError>("profile file {}: cannot create: {}", path.string(), std::strerror(errno));
   }
 }
+
+}  // namespace
 
 ProfileCapture::ProfileCapture(EventLoop& loop, Engine& engine, EngineService& engine_service, ServerLog& log,
                                ProfileHeader header, std::filesystem::path folder, bool counters_are_read)

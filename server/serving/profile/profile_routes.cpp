@@ -3,7 +3,6 @@
 #include <charconv>
 #include <chrono>
 #include <optional>
-#include <stdexcept>
 #include <utility>
 
 #include <fmt/format.h>
@@ -127,15 +126,7 @@ void ProfileRoutes::answer_with(std::shared_ptr<HttpExchange> exchange, View vie
   if (unsent_.size() >= kMostUnsent)
     throw ApiError(429, fmt::format("{} views of the profile are being sent, the limit", unsent_.size()));
   unsent_.push_back(exchange);
-  waiting_.push_back(
-      {.view = std::move(view),
-       .is_wanted = [exchange] { return !exchange->is_closed(); },
-       .done =
-           [exchange](std::string body) {
-             exchange->respond({.body = std::move(body), .headers = {{"cache-control", "no-store"}}});
-           },
-       .failed = [exchange](
-                     const std::exception& error) { answer_error(*exchange, ApiError(500, error.what())); }});
+  waiting_.push_back({std::move(view), std::move(exchange), {}});
   compute_next();
 }
 
@@ -146,38 +137,34 @@ void ProfileRoutes::add_stream(std::shared_ptr<HttpExchange> exchange) {
 }
 
 void ProfileRoutes::make_event(EventStream::Ready ready) {
-  waiting_.push_back({.view =
-                          [this] {
-                            profile_.refresh();
-                            return page_.json(profile_, state(),
-                                              sources_.requests.last(PageEvents::kRequests));
-                          },
-                      .is_wanted = [] { return true; },
-                      .done = ready,
-                      .failed = [ready](const std::exception&) { ready({}); }});
+  const auto view = [this] {
+    profile_.refresh();
+    return page_.json(profile_, state(), sources_.requests.last(PageEvents::kRequests));
+  };
+  waiting_.push_back({view, nullptr, std::move(ready)});
   compute_next();
 }
 
 void ProfileRoutes::compute_next() {
-  while (!waiting_.empty() && !waiting_.front().is_wanted())
+  while (!waiting_.empty() && waiting_.front().exchange && waiting_.front().exchange->is_closed())
     waiting_.pop_front();
   if (computing_ || waiting_.empty()) return;
   computing_ = true;
-  Task task = std::move(waiting_.front());
-  waiting_.pop_front();
-  sources_.loop.run_in_background([this, task = std::move(task)] {
-    std::function<void()> reply;
+  sources_.loop.run_in_background([this, task = std::move(waiting_.front())] {
+    HttpResponse response{.headers = {{"cache-control", "no-store"}}};
     try {
-      reply = [done = task.done, body = task.view()]() mutable { done(std::move(body)); };
+      response.body = task.view();
     } catch (const std::exception& error) {
-      reply = [failed = task.failed, error = std::runtime_error(error.what())] { failed(error); };
+      if (task.exchange) response = error_response({}, ApiError(500, error.what()));
     }
-    sources_.loop.post([this, reply = std::move(reply)] {
-      reply();
-      computing_ = false;
-      compute_next();
-    });
+    sources_.loop.post(
+        [this, exchange = task.exchange, ready = task.ready, response = std::move(response)]() mutable {
+          exchange ? exchange->respond(std::move(response)) : ready(response.body);
+          computing_ = false;
+          compute_next();
+        });
   });
+  waiting_.pop_front();
 }
 
 }  // namespace minfer

@@ -57,6 +57,50 @@ void write_percentiles(JsonText& json, std::string_view name, const RecentLatenc
   json.field("p99", latency.p99, 6).close('}');
 }
 
+/// The members of /profile/summary but for its report.
+void write_serving_state(JsonText& json, const LiveProfile& profile, const ServingState& state) {
+  write_device(json, profile.header(), state);
+  write_engine(json, state.engine);
+  write_throughput(json, profile, state);
+  json.key("latency_s").open('{');
+  write_percentiles(json, "ttft", state.ttft);
+  write_percentiles(json, "itl", state.itl);
+  json.close('}').field("dropped", state.dropped);
+}
+
+/// The sums of the last `count` steps on all ranks, of windows of counters,
+/// and of the requests that ended since the first of these steps began. There is a step.
+ReportData live_report(const LiveProfile& profile, size_t count, const ServingState& state) {
+  ReportSums sums({}, ReportOptions().slowest);
+  sums.header(profile.header());
+  for (KernelLaunch& launch : launches_of(profile.header()))
+    sums.launch(std::move(launch));
+  const std::span<const StepSummary> steps = profile.last(count);
+  const int64_t begin_ns = steps.front().start_ns;
+  for (const StepSummary& step : steps)
+    sums.add(step);
+  for (const RankStep& step : state.rank_steps) {
+    if (step.step >= steps.front().step && step.step <= steps.back().step) sums.rank_step(step);
+  }
+  for (const CounterWindow& window : state.counters)
+    sums.counters(window);
+  if (state.requests != nullptr) {
+    for (EndedRequest& request : state.requests->ended_since(begin_ns)) {
+      request.set_client_wait_after(state.now_ns);
+      sums.request(std::move(request));
+    }
+  }
+  if (state.host != nullptr) {
+    for (const HostSample& sample : state.host->after(begin_ns))
+      sums.host(sample);
+  }
+  if (state.devices != nullptr) {
+    for (const DeviceSample& sample : state.devices->after(begin_ns))
+      sums.device(sample);
+  }
+  return sums.finish({});
+}
+
 }  // namespace
 
 std::string profile_steps_json(const LiveProfile& profile, size_t count, std::optional<int64_t> since,
@@ -76,47 +120,6 @@ std::string profile_steps_json(const LiveProfile& profile, size_t count, std::op
     write_step(json, step);
   json.close(']').close('}');
   return text;
-}
-
-void write_serving_state(JsonText& json, const LiveProfile& profile, const ServingState& state) {
-  write_device(json, profile.header(), state);
-  write_engine(json, state.engine);
-  write_throughput(json, profile, state);
-  json.key("latency_s").open('{');
-  write_percentiles(json, "ttft", state.ttft);
-  write_percentiles(json, "itl", state.itl);
-  json.close('}').field("dropped", state.dropped);
-}
-
-ReportData live_report(const LiveProfile& profile, size_t count, const ServingState& state) {
-  ReportSums sums({}, ReportOptions().slowest);
-  sums.header(profile.header());
-  for (KernelLaunch& launch : launches_of(profile.header()))
-    sums.launch(std::move(launch));
-  const std::span<const StepSummary> steps = profile.last(count);
-  for (const StepSummary& step : steps)
-    sums.add(step);
-  for (const RankStep& step : state.rank_steps) {
-    if (!steps.empty() && step.step >= steps.front().step && step.step <= steps.back().step)
-      sums.rank_step(step);
-  }
-  for (const CounterWindow& window : state.counters)
-    sums.counters(window);
-  if (state.requests != nullptr && !steps.empty()) {
-    for (EndedRequest& request : state.requests->ended_since(steps.front().start_ns)) {
-      request.set_client_wait_after(state.now_ns);
-      sums.request(std::move(request));
-    }
-  }
-  if (state.host != nullptr && !steps.empty()) {
-    for (const HostSample& sample : state.host->after(steps.front().start_ns))
-      sums.host(sample);
-  }
-  if (state.devices != nullptr && !steps.empty()) {
-    for (const DeviceSample& sample : state.devices->after(steps.front().start_ns))
-      sums.device(sample);
-  }
-  return sums.finish({});
 }
 
 std::string profile_summary_json(const LiveProfile& profile, size_t count, const ServingState& state) {
