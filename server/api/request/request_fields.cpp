@@ -209,7 +209,104 @@ const Json& options_of(JsonFields& fields, const Dialect& dialect) {
   return options == nullptr ? kNone : *options;
 }
 
+/// temperature, top_p, top_k, min_p, the penalties, logit_bias, seed, stop, stop_token_ids,
+/// include_stop_str_in_output, ignore_eos, skip_special_tokens.
+void read_sampling(JsonFields& fields, const ApiContext& context, SamplingParams& sampling) {
+  take_number(fields, "temperature", 0.0, 2.0, sampling.temperature);
+  if (sampling.temperature < kGreedyTemperature) sampling.temperature = 0.0f;
+  take_number(fields, "top_p", 0.0, 1.0, sampling.top_p);
+  if (sampling.top_p == 0.0f) throw fields.error("top_p", "0, expected a number above 0, at most 1");
+  sampling.top_k = read_top_k(fields, context.vocab_size);
+  take_number(fields, "min_p", 0.0, 1.0, sampling.min_p);
+  take_number(fields, "repetition_penalty", 0.01, 100.0, sampling.repetition_penalty);
+  take_number(fields, "presence_penalty", -2.0, 2.0, sampling.presence_penalty);
+  take_number(fields, "frequency_penalty", -2.0, 2.0, sampling.frequency_penalty);
+  sampling.logit_bias = read_logit_bias(fields, context.vocab_size);
+  if (const std::optional<int64_t> seed = fields.integer("seed", INT64_MIN, INT64_MAX)) {
+    sampling.seed = static_cast<uint64_t>(*seed);
+  }
+  sampling.stop = read_stop_strings(fields, "stop", context.limits);
+  if (const Json* ids = fields.array("stop_token_ids")) {
+    const std::string path = fields.path("stop_token_ids");
+    check_count(path, ids->size(), context.limits.max_stop_tokens);
+    sampling.stop_token_ids = read_token_ids(*ids, path, context.vocab_size);
+  }
+  take_flag(fields, "include_stop_str_in_output", sampling.include_stop_in_output);
+  take_flag(fields, "ignore_eos", sampling.ignore_eos);
+  take_flag(fields, "skip_special_tokens", sampling.skip_special_tokens);
+}
+
+/// stream, stream_options, stream_interval, timings_per_token.
+void read_streaming(JsonFields& fields, const ApiContext& context, CompletionRequest& request) {
+  request.stream = fields.boolean("stream").value_or(request.dialect->streams);
+  read_stream_options(fields, request);
+  request.timings = fields.boolean("timings_per_token").value_or(false);
+  if (!request.stream) request.sampling.stream_interval = kWholeAnswerInterval;
+  const std::optional<int64_t> interval =
+      fields.integer("stream_interval", context.stream_interval, INT32_MAX);
+  if (!interval) return;
+  if (!request.stream) throw fields.error("stream_interval", "only allowed when stream is true");
+  request.sampling.stream_interval = static_cast<int32_t>(*interval);
+}
+
+/// The most tokens that each choice may have: `wanted`, or if the client sets no number,
+/// as many of `otherwise` as fit into `max_bytes`. Throws ApiError (400) if `wanted`, or
+/// one token, does not fit. The prompts and the logprobs asked for must be known.
+int64_t bound_max_tokens(const CompletionRequest& request, std::optional<int64_t> wanted, int64_t otherwise,
+                         int64_t max_bytes) {
+  const int64_t token_bytes = request.num_choices() * answer_token_bytes(request);
+  const int64_t most = (max_bytes - prompt_bytes(request)) / token_bytes;
+  const int64_t max_tokens = wanted.value_or(std::min(otherwise, std::max<int64_t>(most, 1)));
+  const int64_t bytes = estimate_answer_bytes(request, max_tokens);
+  if (bytes <= max_bytes) return max_tokens;
+  constexpr double kMega = 1e6;
+  throw bad_request(
+      "max_tokens",
+      fmt::format("max_tokens: {} tokens in each of {} choices{}, about {:.0f} MB of JSON, expected at most "
+                  "{:.0f} MB (the server's --max-answer-bytes). Please reduce n, max_tokens or the logprobs.",
+                  max_tokens, request.num_choices(),
+                  request.sampling.logprobs < 0
+                      ? std::string{}
+                      : fmt::format(" with the logprobs of {} alternatives each", request.sampling.logprobs),
+                  static_cast<double>(bytes) / kMega, static_cast<double>(max_bytes) / kMega));
+}
+
 }  // namespace
+
+std::vector<std::string> read_stop_strings(JsonFields& fields, std::string_view name,
+                                           const ApiLimits& limits) {
+  const Json* stop = fields.any(name);
+  if (stop == nullptr) return {};
+  const std::string path = fields.path(name);
+  if (stop->is_string()) return {read_stop_string(*stop, path, limits)};
+  if (!stop->is_array()) throw wrong_value(path, *stop, "a string or an array of strings");
+  check_count(path, stop->size(), limits.max_stop_strings);
+  std::vector<std::string> texts;
+  for (size_t i = 0; i < stop->size(); ++i)
+    texts.push_back(read_stop_string((*stop)[i], fmt::format("{}[{}]", path, i), limits));
+  return texts;
+}
+
+std::vector<TokenId> read_token_ids(const Json& list, const std::string& path, int32_t vocab_size) {
+  if (!list.is_array()) throw wrong_value(path, list, "an array of token ids");
+  std::vector<TokenId> ids;
+  ids.reserve(list.size());
+  for (size_t i = 0; i < list.size(); ++i) {
+    const Json& value = list[i];
+    // An element's name is made only for a message: lists are long.
+    if (value.is_number_unsigned() && value.get<uint64_t>() < static_cast<uint64_t>(vocab_size)) {
+      ids.push_back(value.get<TokenId>());
+    } else {
+      ids.push_back(
+          static_cast<TokenId>(read_integer(value, fmt::format("{}[{}]", path, i), 0, vocab_size - 1)));
+    }
+  }
+  return ids;
+}
+
+int64_t estimate_answer_bytes(const CompletionRequest& request, int64_t max_tokens) {
+  return prompt_bytes(request) + request.num_choices() * max_tokens * answer_token_bytes(request);
+}
 
 RequestBody::RequestBody(const Dialect& dialect, std::string_view body, const ApiContext& context)
     : root(parse_json_body(body)),
@@ -253,18 +350,6 @@ std::optional<int64_t> read_max_tokens(JsonFields& fields, int64_t least) {
     throw fields.error("max_tokens", fmt::format("{}, but max_completion_tokens is {}", *older, *newer));
   }
   return newer ? newer : older;
-}
-
-void read_streaming(JsonFields& fields, const ApiContext& context, CompletionRequest& request) {
-  request.stream = fields.boolean("stream").value_or(request.dialect->streams);
-  read_stream_options(fields, request);
-  request.timings = fields.boolean("timings_per_token").value_or(false);
-  if (!request.stream) request.sampling.stream_interval = kWholeAnswerInterval;
-  const std::optional<int64_t> interval =
-      fields.integer("stream_interval", context.stream_interval, INT32_MAX);
-  if (!interval) return;
-  if (!request.stream) throw fields.error("stream_interval", "only allowed when stream is true");
-  request.sampling.stream_interval = static_cast<int32_t>(*interval);
 }
 
 void read_common(JsonFields& fields, const ApiContext& context, CompletionRequest& request) {
@@ -323,29 +408,6 @@ Request CompletionRequest::engine_request(int32_t choice, std::string id) const 
   return made;
 }
 
-int64_t estimate_answer_bytes(const CompletionRequest& request, int64_t max_tokens) {
-  return prompt_bytes(request) + request.num_choices() * max_tokens * answer_token_bytes(request);
-}
-
-int64_t bound_max_tokens(const CompletionRequest& request, std::optional<int64_t> wanted, int64_t otherwise,
-                         int64_t max_bytes) {
-  const int64_t token_bytes = request.num_choices() * answer_token_bytes(request);
-  const int64_t most = (max_bytes - prompt_bytes(request)) / token_bytes;
-  const int64_t max_tokens = wanted.value_or(std::min(otherwise, std::max<int64_t>(most, 1)));
-  const int64_t bytes = estimate_answer_bytes(request, max_tokens);
-  if (bytes <= max_bytes) return max_tokens;
-  constexpr double kMega = 1e6;
-  throw bad_request(
-      "max_tokens",
-      fmt::format("max_tokens: {} tokens in each of {} choices{}, about {:.0f} MB of JSON, expected at most "
-                  "{:.0f} MB (the server's --max-answer-bytes). Please reduce n, max_tokens or the logprobs.",
-                  max_tokens, request.num_choices(),
-                  request.sampling.logprobs < 0
-                      ? std::string{}
-                      : fmt::format(" with the logprobs of {} alternatives each", request.sampling.logprobs),
-                  static_cast<double>(bytes) / kMega, static_cast<double>(max_bytes) / kMega));
-}
-
 std::vector<PromptPart> gap_parts(std::string before, std::string behind, const Tokenizer& tokenizer,
                                   std::string_view field) {
   const FimTokens fim = tokenizer.fim_tokens();
@@ -359,62 +421,6 @@ std::vector<PromptPart> gap_parts(std::string before, std::string behind, const 
           special(fim.suffix),
           {std::move(behind), false},
           special(fim.middle)};
-}
-
-std::vector<std::string> read_stop_strings(JsonFields& fields, std::string_view name,
-                                           const ApiLimits& limits) {
-  const Json* stop = fields.any(name);
-  if (stop == nullptr) return {};
-  const std::string path = fields.path(name);
-  if (stop->is_string()) return {read_stop_string(*stop, path, limits)};
-  if (!stop->is_array()) throw wrong_value(path, *stop, "a string or an array of strings");
-  check_count(path, stop->size(), limits.max_stop_strings);
-  std::vector<std::string> texts;
-  for (size_t i = 0; i < stop->size(); ++i)
-    texts.push_back(read_stop_string((*stop)[i], fmt::format("{}[{}]", path, i), limits));
-  return texts;
-}
-
-std::vector<TokenId> read_token_ids(const Json& list, const std::string& path, int32_t vocab_size) {
-  if (!list.is_array()) throw wrong_value(path, list, "an array of token ids");
-  std::vector<TokenId> ids;
-  ids.reserve(list.size());
-  for (size_t i = 0; i < list.size(); ++i) {
-    const Json& value = list[i];
-    // An element's name is made only for a message: lists are long.
-    if (value.is_number_unsigned() && value.get<uint64_t>() < static_cast<uint64_t>(vocab_size)) {
-      ids.push_back(value.get<TokenId>());
-    } else {
-      ids.push_back(
-          static_cast<TokenId>(read_integer(value, fmt::format("{}[{}]", path, i), 0, vocab_size - 1)));
-    }
-  }
-  return ids;
-}
-
-void read_sampling(JsonFields& fields, const ApiContext& context, SamplingParams& sampling) {
-  take_number(fields, "temperature", 0.0, 2.0, sampling.temperature);
-  if (sampling.temperature < kGreedyTemperature) sampling.temperature = 0.0f;
-  take_number(fields, "top_p", 0.0, 1.0, sampling.top_p);
-  if (sampling.top_p == 0.0f) throw fields.error("top_p", "0, expected a number above 0, at most 1");
-  sampling.top_k = read_top_k(fields, context.vocab_size);
-  take_number(fields, "min_p", 0.0, 1.0, sampling.min_p);
-  take_number(fields, "repetition_penalty", 0.01, 100.0, sampling.repetition_penalty);
-  take_number(fields, "presence_penalty", -2.0, 2.0, sampling.presence_penalty);
-  take_number(fields, "frequency_penalty", -2.0, 2.0, sampling.frequency_penalty);
-  sampling.logit_bias = read_logit_bias(fields, context.vocab_size);
-  if (const std::optional<int64_t> seed = fields.integer("seed", INT64_MIN, INT64_MAX)) {
-    sampling.seed = static_cast<uint64_t>(*seed);
-  }
-  sampling.stop = read_stop_strings(fields, "stop", context.limits);
-  if (const Json* ids = fields.array("stop_token_ids")) {
-    const std::string path = fields.path("stop_token_ids");
-    check_count(path, ids->size(), context.limits.max_stop_tokens);
-    sampling.stop_token_ids = read_token_ids(*ids, path, context.vocab_size);
-  }
-  take_flag(fields, "include_stop_str_in_output", sampling.include_stop_in_output);
-  take_flag(fields, "ignore_eos", sampling.ignore_eos);
-  take_flag(fields, "skip_special_tokens", sampling.skip_special_tokens);
 }
 
 }  // namespace minfer
