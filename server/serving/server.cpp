@@ -250,7 +250,7 @@ void Server::respond(const std::shared_ptr<HttpExchange>& exchange, std::shared_
   constexpr size_t kPieceBytes = 64u << 10;
   if (body->size() <= kPieceBytes) return exchange->respond({.body = *body});
   if (!exchange->hold(body->size())) return answer_error(*exchange, ApiError(503, kNoRoom));
-  send_in_pieces(loop_, exchange, {}, {}, [body, begin = size_t{0}](std::string& piece) mutable {
+  send_in_pieces(loop_, exchange, {}, [body, begin = size_t{0}](std::string& piece) mutable {
     piece.append(*body, begin, kPieceBytes);
     begin += kPieceBytes;
     return begin < body->size();

@@ -199,7 +199,7 @@ void CompletionJob::send_whole() {
   add_times_header();
   std::string first = answer_->next_piece();
   if (answer_->written()) return exchange_->respond({.body = std::move(first)});
-  send_in_pieces(loop_, exchange_, {}, first, [self = shared_from_this()](std::string& text) {
+  send_in_pieces(loop_, exchange_, first, [self = shared_from_this()](std::string& text) {
     text = self->answer_->next_piece();
     return !self->answer_->written();
   });

@@ -6,7 +6,6 @@
 #include <mutex>
 #include <sstream>
 
-#include <fmt/format.h>
 #include <prometheus/counter.h>
 #include <prometheus/gauge.h>
 #include <prometheus/histogram.h>
@@ -18,7 +17,7 @@
 namespace minfer {
 namespace {
 
-using PrometheusCounter = prometheus::Counter;
+using Count = prometheus::Counter;
 using prometheus::Gauge;
 using prometheus::Histogram;
 using Buckets = Histogram::BucketBoundaries;
@@ -98,7 +97,7 @@ struct Metrics::Impl {
     more.insert(labels.begin(), labels.end());
     return more;
   }
-  PrometheusCounter& counter(const std::string& name, const std::string& help, const Labels& more = {}) {
+  Count& counter(const std::string& name, const std::string& help, const Labels& more = {}) {
     return prometheus::BuildCounter().Name(name).Help(help).Register(registry).Add(with(more));
   }
   Gauge& gauge(const std::string& name, const std::string& help, const Labels& more = {}) {
@@ -109,9 +108,9 @@ struct Metrics::Impl {
   }
   /// A counter for each value of an enumeration.
   template <class Enum, size_t kValues>
-  std::array<PrometheusCounter*, kValues> counters(const std::string& metric, const std::string& help,
-                                                   const std::string& label) {
-    std::array<PrometheusCounter*, kValues> made;
+  std::array<Count*, kValues> counters(const std::string& metric, const std::string& help,
+                                       const std::string& label) {
+    std::array<Count*, kValues> made;
     for (size_t i = 0; i < kValues; ++i) {
       const std::string value(name(static_cast<Enum>(i)));
       made[i] = &counter(metric, help, {{label, value == "cancelled" ? "abort" : value}});  // vLLM's word
@@ -129,16 +128,14 @@ struct Metrics::Impl {
   Gauge& gpu_cache_usage = gauge("vllm:gpu_cache_usage_perc", "The same under the name of older dashboards.");
   Gauge& connections = gauge("minfer:http_connections", "Open connections.");
 
-  PrometheusCounter& prompt_tokens =
-      counter("vllm:prompt_tokens_total", "Prompt tokens of answered requests.");
-  PrometheusCounter& generation_tokens = counter("vllm:generation_tokens_total", "Generated tokens.");
-  PrometheusCounter& preemptions =
+  Count& prompt_tokens = counter("vllm:prompt_tokens_total", "Prompt tokens of answered requests.");
+  Count& generation_tokens = counter("vllm:generation_tokens_total", "Generated tokens.");
+  Count& preemptions =
       counter("vllm:num_preemptions_total", "Sequences sent back to the queue for their blocks.");
-  PrometheusCounter& prefix_queries =
+  Count& prefix_queries =
       counter("vllm:prefix_cache_queries_total", "Prompt tokens looked for in the prefix cache.");
-  PrometheusCounter& prefix_hits =
-      counter("vllm:prefix_cache_hits_total", "Prompt tokens found in the prefix cache.");
-  const std::array<PrometheusCounter*, 5> finished =
+  Count& prefix_hits = counter("vllm:prefix_cache_hits_total", "Prompt tokens found in the prefix cache.");
+  const std::array<Count*, 5> finished =
       counters<FinishReason, 5>("vllm:request_success_total", "Ended choices by reason.", "finished_reason");
 
   Histogram& first_token = histogram("vllm:time_to_first_token_seconds",
@@ -169,23 +166,21 @@ struct Metrics::Impl {
   Histogram& step_tokens = histogram("vllm:iteration_tokens_total", "Tokens computed in a step.",
                                      {1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384});
 
-  const std::array<PrometheusCounter*, 3> steps =
+  const std::array<Count*, 3> steps =
       counters<StepPhase, 3>("minfer:steps_total", "Steps by phase.", "phase");
-  const std::array<PrometheusCounter*, 3> step_seconds =
+  const std::array<Count*, 3> step_seconds =
       counters<StepPhase, 3>("minfer:step_seconds_total", "Wall time of steps by phase.", "phase");
-  const std::array<PrometheusCounter*, kHostSpans> host_seconds = counters<HostSpan, kHostSpans>(
+  const std::array<Count*, kHostSpans> host_seconds = counters<HostSpan, kHostSpans>(
       "minfer:host_seconds_total", "Time of the engine's thread by span of a step.", "span");
-  PrometheusCounter& device_seconds = counter("minfer:device_seconds_total", "Time of steps that ops cover.");
-  PrometheusCounter& graph_steps = counter("minfer:graph_steps_total", "Steps replayed as a CUDA graph.");
-  PrometheusCounter& constrained_rows =
+  Count& device_seconds = counter("minfer:device_seconds_total", "Time of steps that ops cover.");
+  Count& graph_steps = counter("minfer:graph_steps_total", "Steps replayed as a CUDA graph.");
+  Count& constrained_rows =
       counter("minfer:constrained_rows_total", "Tokens drawn among those that a grammar allows.");
-  PrometheusCounter& forced_tokens =
-      counter("minfer:forced_tokens_total", "Generated tokens that a grammar forced.");
-  PrometheusCounter& drafts =
+  Count& forced_tokens = counter("minfer:forced_tokens_total", "Generated tokens that a grammar forced.");
+  Count& drafts =
       counter("vllm:spec_decode_num_drafts_total", "Times that a sequence brought draft tokens to a step.");
-  PrometheusCounter& draft_tokens =
-      counter("vllm:spec_decode_num_draft_tokens_total", "Draft tokens that were checked.");
-  PrometheusCounter& accepted_tokens =
+  Count& draft_tokens = counter("vllm:spec_decode_num_draft_tokens_total", "Draft tokens that were checked.");
+  Count& accepted_tokens =
       counter("vllm:spec_decode_num_accepted_tokens_total", "Draft tokens that turned out right.");
   Histogram& request_acceptance =
       histogram("minfer:request_draft_acceptance", "Share of a request's draft tokens that was right.",
@@ -225,7 +220,7 @@ struct Metrics::Impl {
     gauge("minfer:grammar_cache_bytes", "Memory of the grammars kept for later requests.")
         .Set(static_cast<double>(counts.bytes));
   }
-  void set_count(PrometheusCounter& of, double value) {
+  void set_count(Count& of, double value) {
     const std::lock_guard lock(mutex);
     of.Increment(value - of.Value());
   }
