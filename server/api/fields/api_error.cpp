@@ -1,22 +1,15 @@
 #include "server/api/fields/api_error.h"
 
 #include <algorithm>
-#include <utility>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "models/gguf/printable.h"
-#include "profiling/json/json_text.h"
+#include "server/api/fields/json_fields.h"
 
 namespace minfer {
-namespace {
-
-void add_nullable(JsonText& json, std::string_view name, std::string_view value) {
-  json.key(name);
-  value.empty() ? json.null() : json.value(value);
-}
-
-}  // namespace
+using Json = nlohmann::ordered_json;
 
 std::string_view ApiError::type() const {
   if (status_ == 401) return "authentication_error";
@@ -30,14 +23,12 @@ std::string_view ApiError::code() const {
 }
 
 std::string error_json(const ApiError& error) {
-  std::string text;
-  JsonText json(text);
-  json.open('{').key("error").open('{');
-  json.field("message", error.what()).field("type", error.type());
-  add_nullable(json, "param", error.param());
-  add_nullable(json, "code", error.code());
-  json.close('}').close('}');
-  return text;
+  const auto nullable = [](std::string_view text) { return text.empty() ? Json() : Json(text); };
+  return dump_json({{"error",
+                     {{"message", error.what()},
+                      {"type", error.type()},
+                      {"param", nullable(error.param())},
+                      {"code", nullable(error.code())}}}});
 }
 
 ApiError bad_request(std::string_view param, std::string_view message) {

@@ -1,6 +1,5 @@
 // The messages of a chat request.
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include <fmt/format.h>

@@ -1,3 +1,7 @@
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
 #include "profiling/json/json_text.h"
 #include "server/api/answer/single_answer.h"
 #include "server/api/answer/usage.h"
@@ -128,33 +132,19 @@ class MessagesWriter final : public SingleWriter {
 };
 
 std::string_view messages_error_type(int status) {
-  switch (status) {
-    case 401:
-      return "authentication_error";
-    case 403:
-      return "permission_error";
-    case 404:
-      return "not_found_error";
-    case 413:
-      return "request_too_large";
-    case 429:
-      return "rate_limit_error";
-    case 503:
-      return "overloaded_error";
-    default:
-      return status >= 500 ? "api_error" : "invalid_request_error";
-  }
+  constexpr std::pair<int, std::string_view> kTypes[] = {
+      {401, "authentication_error"}, {403, "permission_error"}, {404, "not_found_error"},
+      {413, "request_too_large"},    {429, "rate_limit_error"}, {503, "overloaded_error"}};
+  for (const auto& [of, type] : kTypes)
+    if (of == status) return type;
+  return status >= 500 ? "api_error" : "invalid_request_error";
 }
 
 }  // namespace
 
 std::string messages_error_json(const ApiError& error) {
-  std::string text;
-  JsonText json(text);
-  json.open('{').field("type", "error").key("error").open('{');
-  json.field("type", messages_error_type(error.status())).field("message", error.what());
-  json.close('}').close('}');
-  return text;
+  return dump_json({{"type", "error"},
+                    {"error", {{"type", messages_error_type(error.status())}, {"message", error.what()}}}});
 }
 
 constexpr Endpoint kMessagesEndpoints[] = {{"POST", "/v1/messages/count_tokens", count_tokens_response}};

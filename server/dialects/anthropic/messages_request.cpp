@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "profiling/json/json_text.h"
 #include "server/api/fields/json_fields.h"
 #include "server/api/request/chat_prompt.h"
 #include "server/api/request/request_fields.h"
@@ -249,12 +248,7 @@ std::string count_tokens_response(std::string_view body, const ApiContext& conte
   read_model(fields, context);
   const ChatPrompt prompt = read_messages_prompt(fields, context);
   fields.report_unknown();
-  std::string text;
-  JsonText json(text);
-  json.open('{').field("input_tokens",
-                       static_cast<int64_t>(tokenise_chat(prompt, context, unknown).tokens.size()));
-  json.close('}');
-  return text;
+  return dump_json({{"input_tokens", tokenise_chat(prompt, context, unknown).tokens.size()}});
 }
 
 }  // namespace minfer

@@ -132,10 +132,7 @@ std::string list_models(std::string_view, const ApiContext& context, UnknownFiel
 }  // namespace
 
 std::string ollama_error_json(const ApiError& error) {
-  std::string text;
-  JsonText json(text);
-  json.open('{').field("error", error.what()).close('}');
-  return text;
+  return dump_json({{"error", error.what()}});
 }
 
 std::string ollama_show_response(std::string_view body, const ApiContext& context, UnknownFields& unknown) {

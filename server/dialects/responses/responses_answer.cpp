@@ -267,11 +267,7 @@ constexpr Endpoint kStoredResponses[] = {
      }},
     {"DELETE", "/v1/responses/", [](std::string_view id, const ApiContext& context, UnknownFields&) {
        if (!context.responses->erase(std::string(id))) throw response_not_found(id, {});
-       std::string text;
-       JsonText json(text);
-       json.open('{').field("id", id).field("object", "response");
-       json.field("deleted", true).close('}');
-       return text;
+       return dump_json({{"id", id}, {"object", "response"}, {"deleted", true}});
      }}};
 
 const Dialect kResponsesDialect{.path = "/v1/responses",

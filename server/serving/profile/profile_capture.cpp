@@ -13,7 +13,6 @@
 #include <unistd.h>
 
 #include "kernels/base/error.h"
-#include "profiling/json/json_text.h"
 #include "profiling/json/lines.h"
 #include "server/api/fields/json_fields.h"
 #include "server/routes/router.h"
@@ -215,11 +214,9 @@ void ProfileCapture::attach(const std::shared_ptr<HttpExchange>& exchange,
                                   }});
     loop_.post([this, exchange, detail = request.detail, first_step] {
       state_ = State::running;
-      std::string body;
-      JsonText json(body);
-      json.open('{').field("file", path_.string()).field("detail", name(detail));
-      json.field("first_step", first_step).close('}');
-      exchange->respond({.body = std::move(body)});
+      exchange->respond(
+          {.body =
+               dump_json({{"file", path_.string()}, {"detail", name(detail)}, {"first_step", first_step}})});
     });
   });
 }
@@ -268,17 +265,14 @@ void ProfileCapture::finish(const ProfileWriter::Stats& stats) {
                                                       stats.written, stats.dropped, stats.error)));
     return;
   }
-  std::string body;
-  JsonText json(body);
-  json.open('{').field("file", file).field("steps", stats.written).field("dropped", stats.dropped);
-  if (stats.dropped_lines > 0) json.field("dropped_lines", stats.dropped_lines);
-  if (has_range_ && range_.error.empty()) json.field("kernels", range_.kernels);
-  if (has_range_ && !range_.error.empty()) json.field("kernels_error", range_.error);
+  nlohmann::ordered_json body{{"file", file}, {"steps", stats.written}, {"dropped", stats.dropped}};
+  if (stats.dropped_lines > 0) body["dropped_lines"] = stats.dropped_lines;
+  if (has_range_ && range_.error.empty()) body["kernels"] = range_.kernels;
+  if (has_range_ && !range_.error.empty()) body["kernels_error"] = range_.error;
   if (has_counters_ && (counter_windows_ > 0 || counters_error_.empty()))
-    json.field("counter_windows", counter_windows_);
-  if (has_counters_ && !counters_error_.empty()) json.field("counters_error", counters_error_);
-  json.close('}');
-  exchange->respond({.body = std::move(body)});
+    body["counter_windows"] = counter_windows_;
+  if (has_counters_ && !counters_error_.empty()) body["counters_error"] = counters_error_;
+  exchange->respond({.body = dump_json(body)});
 }
 
 void ProfileCapture::log_end(const std::string& file, const ProfileWriter::Stats& stats) {

@@ -7,7 +7,6 @@
 
 #include "profiling/counters/counter_window.h"
 #include "profiling/host/sampler.h"
-#include "profiling/json/json_text.h"
 #include "profiling/record/live_profile.h"
 #include "profiling/record/recent_requests.h"
 #include "server/serving/engine/engine_service.h"
