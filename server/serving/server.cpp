@@ -98,7 +98,6 @@ Server::Server(EventLoop& loop, Engine& engine, ServerLog& log, ServerOptions op
       log_(log),
       options_(std::move(options)),
       metrics_(served_names(options_, engine.model()).front(), engine.options()),
-      step_counter_(metrics_),
       grammars_(make_grammar_cache(engine)),
       context_(make_context(engine, options_, log_)),
       ignored_fields_(log_),
@@ -108,7 +107,7 @@ Server::Server(EventLoop& loop, Engine& engine, ServerLog& log, ServerOptions op
   // First of all: where the machine's ceilings are not known yet, they are measured now, while nothing else runs.
   ProfileHeader profile_header = make_profile_header(engine_, ProfileDetail::op);
   engine_.host_sampler();
-  engine_.recorder().add_sink(step_counter_);
+  engine_.recorder().add_sink(metrics_);
   engine_.recorder().add_sink(recent_requests_);
   engine_.recorder().add_sink(recent_rank_steps_);
   http_ = std::make_unique<HttpServer>(
@@ -157,7 +156,7 @@ Server::~Server() {
   http_.reset();
   engine_service_.reset();
   profile_.reset();
-  engine_.recorder().remove_sink(step_counter_);
+  engine_.recorder().remove_sink(metrics_);
   engine_.recorder().remove_sink(recent_requests_);
   engine_.recorder().remove_sink(recent_rank_steps_);
 }

@@ -75,17 +75,6 @@ class Server {
   const Api& api() const { return api_; }
 
  private:
-  /// Counts each step in the metrics.
-  class StepCounter final : public StepSink {
-   public:
-    explicit StepCounter(Metrics& metrics) : metrics_(metrics) {}
-    void consume(const StepRecord& record) noexcept override { metrics_.count_step(record); }
-    bool wants_requests() const noexcept override { return false; }
-
-   private:
-    Metrics& metrics_;
-  };
-
   void add_routes();
   void add_endpoint(const Endpoint& endpoint);
   void respond(const std::shared_ptr<HttpExchange>& exchange, std::shared_ptr<const std::string> body);
@@ -102,7 +91,6 @@ class Server {
   ServerLog& log_;
   const ServerOptions options_;
   Metrics metrics_;
-  StepCounter step_counter_;
   RecentRequests recent_requests_;
   RecentRankSteps recent_rank_steps_;
   ResponseStore responses_{ResponseStore::Limits{}};

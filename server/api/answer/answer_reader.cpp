@@ -78,16 +78,16 @@ void AnswerReader::keep(ChatDelta delta, std::vector<ChatDelta>& deltas) {
 void AnswerReader::keep_text(ChatDelta::Kind kind, std::string text, std::vector<ChatDelta>& deltas) {
   if (kind != text_kind_) release_text(deltas);
   text_kind_ = kind;
-  if (special_) text = special_->push(text);
-  if (text.empty() || (kind == ChatDelta::Kind::reasoning && !shows_reasoning_)) return;
-  deltas.push_back({.kind = kind, .text = std::move(text)});
+  give_text(special_ ? special_->push(text) : std::move(text), deltas);
+}
+
+void AnswerReader::give_text(std::string text, std::vector<ChatDelta>& deltas) {
+  if (text.empty() || (text_kind_ == ChatDelta::Kind::reasoning && !shows_reasoning_)) return;
+  deltas.push_back({.kind = text_kind_, .text = std::move(text)});
 }
 
 void AnswerReader::release_text(std::vector<ChatDelta>& deltas) {
-  if (!special_) return;
-  std::string text = special_->finish();
-  if (text.empty() || (text_kind_ == ChatDelta::Kind::reasoning && !shows_reasoning_)) return;
-  deltas.push_back({.kind = text_kind_, .text = std::move(text)});
+  if (special_) give_text(special_->finish(), deltas);
 }
 
 void AnswerReader::finish(const RequestOutput& output) {

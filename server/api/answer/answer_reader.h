@@ -88,6 +88,7 @@ class AnswerReader {
   void count_tokens(const RequestOutput& output, const std::vector<ChatDelta>& found);
   void keep(ChatDelta delta, std::vector<ChatDelta>& deltas);
   void keep_text(ChatDelta::Kind kind, std::string text, std::vector<ChatDelta>& deltas);
+  void give_text(std::string text, std::vector<ChatDelta>& deltas);
   void release_text(std::vector<ChatDelta>& deltas);
   void finish(const RequestOutput& output);
 
@@ -116,7 +117,6 @@ class AnswerParts {
   /// Marks the last part, if there is one, as whole.
   void end_last();
   const std::vector<AnswerPart>& parts() const { return parts_; }
-  const AnswerPart& last() const { return parts_.back(); }
   int32_t num_calls() const { return num_calls_; }
   /// All text of a kind, joined.
   std::string text(AnswerPart::Kind kind) const;

@@ -178,15 +178,8 @@ std::vector<ToolFunction> callable_tools(const ChatPrompt& prompt) {
 }
 
 Calls wanted_calls(const ChatPrompt& prompt, const std::vector<ToolFunction>& tools, bool holds_content) {
-  switch (prompt.tool_choice.kind) {
-    case ToolChoice::Kind::none:
-      return Calls::none;
-    case ToolChoice::Kind::required:
-    case ToolChoice::Kind::named:
-      return Calls::required;
-    case ToolChoice::Kind::automatic:
-      break;
-  }
+  if (prompt.tool_choice.kind == ToolChoice::Kind::none) return Calls::none;
+  if (prompt.tool_choice.kind != ToolChoice::Kind::automatic) return Calls::required;
   const bool has_strict = std::ranges::any_of(tools, &ToolFunction::strict);
   const bool is_held = has_strict || holds_content || !prompt.tool_choice.names.empty();
   return !tools.empty() && is_held ? Calls::optional : Calls::none;

@@ -296,7 +296,7 @@ void Metrics::count_response(int status) {
       .Increment();
 }
 
-void Metrics::count_step(const StepRecord& record) {
+void Metrics::consume(const StepRecord& record) noexcept {
   Impl& m = *impl_;
   const auto phase = static_cast<size_t>(record.batch.phase());
   m.steps[phase]->Increment();

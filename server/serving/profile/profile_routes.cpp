@@ -55,15 +55,14 @@ ProfileRoutes::ProfileRoutes(const ProfileSources& sources, ProfileHeader header
               [this](EventStream::Ready ready) { make_event(std::move(ready)); }) {}
 
 void ProfileRoutes::add_to(Api& api) {
-  api.add("GET", "/profile/steps", [this](const std::shared_ptr<HttpExchange>& exchange) {
-    answer_with(exchange, steps_view(exchange->request()));
-  });
-  api.add("GET", "/profile/summary", [this](const std::shared_ptr<HttpExchange>& exchange) {
-    answer_with(exchange, summary_view(exchange->request()));
-  });
-  api.add("GET", "/profile/requests", [this](const std::shared_ptr<HttpExchange>& exchange) {
-    answer_with(exchange, requests_view(exchange->request()));
-  });
+  const auto add_view = [&](const char* path, View (ProfileRoutes::*view)(const HttpRequest&)) {
+    api.add("GET", path, [this, view](const std::shared_ptr<HttpExchange>& exchange) {
+      answer_with(exchange, (this->*view)(exchange->request()));
+    });
+  };
+  add_view("/profile/steps", &ProfileRoutes::steps_view);
+  add_view("/profile/summary", &ProfileRoutes::summary_view);
+  add_view("/profile/requests", &ProfileRoutes::requests_view);
   api.add("GET", "/profile/events",
           [this](std::shared_ptr<HttpExchange> exchange) { add_stream(std::move(exchange)); });
   api.add("POST", "/start_profile",
