@@ -9,7 +9,6 @@
 #include <utility>
 
 #include <endian.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 #include <zmq_addon.hpp>
 
@@ -156,10 +155,6 @@ void KvEventPublisher::take(KvEventBatch& batch) {
 KvEventCounts KvEventPublisher::counts() const {
   const std::lock_guard lock(mutex_);
   return counts_;
-}
-
-void KvEventPublisher::wake() {
-  [[maybe_unused]] const int rc = eventfd_write(wake_descriptor_, 1);
 }
 
 void KvEventPublisher::run() {

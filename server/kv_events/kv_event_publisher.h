@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include <sys/eventfd.h>
 #include <zmq.hpp>
 
 #include "engine/memory/kv_events.h"
@@ -80,7 +81,7 @@ class KvEventPublisher final : public KvEventSink {
   void publish(Queued& queued);
   void keep(uint64_t number, std::string payload);
   void answer_replay();
-  void wake();
+  void wake() { [[maybe_unused]] const int rc = eventfd_write(wake_descriptor_, 1); }
 
   KvEventOptions options_;
   bool is_bound_;

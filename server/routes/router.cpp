@@ -31,10 +31,6 @@ bool Api::Route::matches(std::string_view request_path) const {
   return request_path == path || (path.size() > 1 && path.ends_with('/') && request_path.starts_with(path));
 }
 
-void Api::add(std::string method, std::string path, Handler handler, bool open) {
-  routes_.push_back({std::move(method), std::move(path), std::move(handler), open});
-}
-
 std::optional<HttpResponse> Api::refusal(const HttpRequest& request) const {
   HttpResponse response;
   if (route_of(request, response) != nullptr) return std::nullopt;

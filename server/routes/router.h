@@ -22,7 +22,9 @@ class Api {
   explicit Api(AccessRules rules) : rules_(std::move(rules)) {}
 
   /// `path` ending in "/" also stands for everything below it; "/" alone stands only for itself. `open`: needs no key.
-  void add(std::string method, std::string path, Handler handler, bool open = false);
+  void add(std::string method, std::string path, Handler handler, bool open = false) {
+    routes_.push_back({std::move(method), std::move(path), std::move(handler), open});
+  }
   /// The answer to a request that reaches no handler, whatever its body says. Absent: it reaches one.
   std::optional<HttpResponse> refusal(const HttpRequest& request) const;
   /// Answers the request, or lets its handler do so.

@@ -122,10 +122,6 @@ void AnswerParts::add(const ChatDelta& delta) {
   }
 }
 
-void AnswerParts::end_last() {
-  if (!parts_.empty()) parts_.back().whole = true;
-}
-
 std::string AnswerParts::text(AnswerPart::Kind kind) const {
   std::string text;
   for (const AnswerPart& part : parts_)
@@ -166,10 +162,6 @@ std::string SpecialText::push(std::string_view text) {
     }
   }
   return kept;
-}
-
-std::string SpecialText::finish() {
-  return std::exchange(held_, {});
 }
 
 std::string IdSource::draw(std::string_view prefix, int length) {

@@ -39,7 +39,7 @@ class SpecialText {
   /// Returns `text` without them. A possible beginning of one stays here until the next call.
   std::string push(std::string_view text);
   /// Returns the rest of the text, which began no control token.
-  std::string finish();
+  std::string finish() { return std::exchange(held_, {}); }
 
  private:
   const Tokenizer& tokenizer_;
@@ -115,7 +115,9 @@ class AnswerParts {
   bool begins_part(const ChatDelta& delta) const;
   void add(const ChatDelta& delta);
   /// Marks the last part, if there is one, as whole.
-  void end_last();
+  void end_last() {
+    if (!parts_.empty()) parts_.back().whole = true;
+  }
   const std::vector<AnswerPart>& parts() const { return parts_; }
   int32_t num_calls() const { return num_calls_; }
   /// All text of a kind, joined.

@@ -43,10 +43,6 @@ void EngineService::cancel(std::vector<std::string> ids) {
   });
 }
 
-void EngineService::run_between_steps(std::function<void(Engine&)> task) {
-  add({std::move(task)});
-}
-
 void EngineService::add(std::vector<Command> commands) {
   {
     const std::lock_guard lock(inbox_mutex_);
@@ -54,16 +50,6 @@ void EngineService::add(std::vector<Command> commands) {
     has_commands_.store(true, std::memory_order_release);
   }
   wake_.notify_one();
-}
-
-std::vector<RequestOutput> EngineService::take_outputs() {
-  const std::lock_guard lock(outbox_mutex_);
-  return std::exchange(outbox_, {});
-}
-
-EngineStatus EngineService::status() const {
-  const std::lock_guard lock(status_mutex_);
-  return status_;
 }
 
 bool EngineService::stop(std::chrono::milliseconds patience) {
