@@ -57,11 +57,16 @@ std::string read_continued_text(JsonFields& fields, const Json& variables) {
   return last["content"].get<std::string>();
 }
 
+std::string text_of(const std::vector<PromptPart>& parts) {
+  std::string text;
+  for (const PromptPart& part : parts)
+    text += part.text;
+  return text;
+}
+
 /// Drops the template's text behind `text`. White space at the end of `text` stays if the template kept it.
 void cut_behind(std::vector<PromptPart>& parts, std::string_view text) {
-  std::string all;
-  for (const PromptPart& part : parts)
-    all += part.text;
+  const std::string all = text_of(parts);
   const std::string_view core = trimmed(text);
   const size_t earliest = all.size() - std::min(all.size(), core.size() + kMaxMarkupBehind);
   const size_t begin = std::string_view(all).substr(earliest).rfind(core);
@@ -106,15 +111,6 @@ RenderedChat render(const ChatPrompt& prompt, const ApiContext& context, std::st
   } catch (const Error& error) {
     throw bad_request(field, fmt::format("{}: the chat template refuses them: {}", field, error.what()));
   }
-}
-
-/// The end of the prompt's text, longer than any marker of reasoning with white space behind it.
-std::string end_of(const std::vector<PromptPart>& parts) {
-  constexpr size_t kBytes = 128;
-  std::string text;
-  for (auto part = parts.rbegin(); part != parts.rend() && text.size() < kBytes; ++part)
-    text.insert(0, part->text.substr(part->text.size() - std::min(part->text.size(), kBytes)));
-  return text;
 }
 
 /// The name in {"type":"function","function":{"name"}} or {"type":"function","name"}; or the same with "custom".
@@ -299,13 +295,11 @@ TokenisedChat tokenise_chat(const ChatPrompt& prompt, const ApiContext& context,
   check_tools_are_shown(prompt, rendered.ignored);
   report_ignored(prompt, rendered.ignored, field, unknown);
   if (!prompt.continued_text.empty()) cut_behind(parts, prompt.continued_text);
-  size_t bytes = 0;
-  for (const PromptPart& part : parts)
-    bytes += part.text.size();
-  check_text_length(field, bytes, context);
+  const std::string text = text_of(parts);
+  check_text_length(field, text.size(), context);
   TokenisedChat made{.tokens = context.tokenizer->encode_parts(parts, prompt.add_special)};
   made.ends_in_reasoning =
-      context.reasoning_format != nullptr && ends_in_reasoning(*context.reasoning_format, end_of(parts));
+      context.reasoning_format != nullptr && ends_in_reasoning(*context.reasoning_format, text);
   if (made.tokens.empty()) throw bad_request(field, fmt::format("{}: the prompt has no tokens", field));
   return made;
 }
