@@ -9,7 +9,11 @@
 #include "server/api/fields/json_fields.h"
 
 namespace minfer {
+namespace {
+
 using Json = nlohmann::ordered_json;
+
+}  // namespace
 
 std::string_view ApiError::type() const {
   if (status_ == 401) return "authentication_error";

@@ -161,7 +161,7 @@ class InputReader {
       throw unsupported(path + ".type",
                         fmt::format("{}.type: {}, expected message, reasoning, function_call or "
                                     "function_call_output",
-                                    path, describe(type)));
+                                    path, minfer::describe(type)));
     }
   }
 
