@@ -8,7 +8,7 @@ namespace minfer {
 
 std::optional<ApiError> failure_of(const RequestOutput& output) {
   if (output.finish == FinishReason::refused) {
-    return bad_request({}, fmt::format("The engine refuses the request: {}", output.finish_detail));
+    return bad_request({}, "The engine refuses the request: {}", output.finish_detail);
   }
   if (output.finish == FinishReason::error) {
     return ApiError(500, fmt::format("The request has failed: {}", output.finish_detail));

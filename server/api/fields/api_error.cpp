@@ -1,6 +1,7 @@
 #include "server/api/fields/api_error.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -35,12 +36,9 @@ std::string error_json(const ApiError& error) {
                       {"code", nullable(error.code())}}}});
 }
 
-ApiError bad_request(std::string_view param, std::string_view message) {
-  return {400, std::string(message), std::string(param)};
-}
-
-ApiError unsupported(std::string_view param, std::string_view message) {
-  return {400, std::string(message), std::string(param), "unsupported_value"};
+ApiError field_error(std::string_view param, std::string_view message, std::string code) {
+  return {400, fmt::format("{}{}{}", param, param.empty() ? "" : ": ", message), std::string(param),
+          std::move(code)};
 }
 
 ApiError context_length_exceeded(std::string_view param, std::string_view message) {

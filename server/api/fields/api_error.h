@@ -6,6 +6,8 @@
 #include <string_view>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "kernels/base/error_types.h"
 
 namespace minfer {
@@ -34,10 +36,19 @@ class ApiError : public Error {
 /// {"error":{"message":...,"type":...,"param":...,"code":...}}, valid UTF-8 whatever the message holds.
 std::string error_json(const ApiError& error);
 
-/// 400: a body or field that cannot be used. `param` is empty where no single field is at fault.
-ApiError bad_request(std::string_view param, std::string_view message);
-/// 400: a field, or a value of it, that OpenAI's server knows and this one does not.
-ApiError unsupported(std::string_view param, std::string_view message);
+/// 400 with the message "PARAM: MESSAGE", or MESSAGE alone where no single field is at fault and `param` is empty.
+ApiError field_error(std::string_view param, std::string_view message, std::string code = {});
+
+/// The same for a body or field that cannot be used; the message is formatted.
+template <class... Args>
+ApiError bad_request(std::string_view param, fmt::format_string<Args...> message, Args&&... args) {
+  return field_error(param, fmt::format(message, std::forward<Args>(args)...));
+}
+/// The same for a field, or a value of it, that OpenAI's server knows and this one does not.
+template <class... Args>
+ApiError unsupported(std::string_view param, fmt::format_string<Args...> message, Args&&... args) {
+  return field_error(param, fmt::format(message, std::forward<Args>(args)...), "unsupported_value");
+}
 /// 400: prompt, or prompt and answer, do not fit into the context.
 ApiError context_length_exceeded(std::string_view param, std::string_view message);
 /// 404: no such model; the message names the models that are served.

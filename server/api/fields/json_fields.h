@@ -95,7 +95,10 @@ class JsonFields {
   const std::string& path() const { return path_; }
   std::string path(std::string_view name) const;
   /// `message` about a member: "NAME: MESSAGE".
-  ApiError error(std::string_view name, std::string_view message) const;
+  template <class... Args>
+  ApiError error(std::string_view name, fmt::format_string<Args...> message, Args&&... args) const {
+    return bad_request(path(name), message, std::forward<Args>(args)...);
+  }
 
  private:
   const nlohmann::ordered_json& object_;

@@ -52,8 +52,7 @@ void read_tool_calls(JsonFields& fields, Json& message) {
 void refuse_in_answers(JsonFields& fields) {
   for (const char* name : {"refusal", "audio", "function_call"}) {
     if (fields.any(name) != nullptr) {
-      throw unsupported(fields.path(name),
-                        fmt::format("{}: not supported, expected null", fields.path(name)));
+      throw unsupported(fields.path(name), "not supported, expected null");
     }
   }
   fields.any("annotations");
@@ -114,9 +113,10 @@ std::string read_texts(const Json& value, const std::string& path, TextParts typ
 }
 
 void refuse_part(const std::string& path, std::string_view type, std::string_view expected) {
-  throw unsupported(
-      path, fmt::format("{}.type: {}, expected {} (no images, audio, documents or tools of the server)", path,
-                        describe(Json(type)), expected));
+  throw ApiError(400,
+                 fmt::format("{}.type: {}, expected {} (no images, audio, documents or tools of the server)",
+                             path, describe(Json(type)), expected),
+                 path, "unsupported_value");
 }
 
 Json make_call(std::string_view id, std::string_view name, Json arguments) {
@@ -136,7 +136,7 @@ Json read_arguments(const std::string& text) {
 }
 
 Json read_messages(const Json& list, UnknownFields& unknown) {
-  if (list.empty()) throw bad_request("messages", "messages: empty, expected at least one message");
+  if (list.empty()) throw bad_request("messages", "empty, expected at least one message");
   Json messages = Json::array();
   read_objects(list, "messages", unknown,
                [&](JsonFields& message) { messages.push_back(read_message(message)); });

@@ -31,7 +31,7 @@ void add_template_variables(JsonFields& fields, ChatPrompt& prompt) {
   if (object == nullptr) return;
   for (const auto& [name, value] : object->items()) {
     if (variables.contains(name) || name == "tools" || name == "bos_token" || name == "eos_token") {
-      throw fields.error("chat_template_kwargs", fmt::format("{} cannot be set here", describe(Json(name))));
+      throw fields.error("chat_template_kwargs", "{} cannot be set here", describe(Json(name)));
     }
     variables[name] = value;
     prompt.set_by.emplace_back(name, "chat_template_kwargs." + name);
@@ -72,7 +72,7 @@ void cut_behind(std::vector<PromptPart>& parts, std::string_view text) {
   const size_t begin = std::string_view(all).substr(earliest).rfind(core);
   if (begin == std::string_view::npos) {
     throw bad_request("continue_final_message",
-                      "continue_final_message: the chat template does not end with the last message's text");
+                      "the chat template does not end with the last message's text");
   }
   size_t end = earliest + begin + core.size();
   const std::string_view behind = text.substr(text.find_last_not_of(kWhitespace) + 1);
@@ -102,14 +102,14 @@ void check_tools_are_shown(const ChatPrompt& prompt, const std::vector<std::stri
   if (choice != ToolChoice::Kind::required && choice != ToolChoice::Kind::named) return;
   if (std::ranges::find(ignored, "tools") == ignored.end()) return;
   throw unsupported("tool_choice",
-                    "tool_choice: demands a call, but the model's chat template does not show it any tools");
+                    "demands a call, but the model's chat template does not show it any tools");
 }
 
 RenderedChat render(const ChatPrompt& prompt, const ApiContext& context, std::string_view field) {
   try {
     return context.render_chat(prompt.variables);
   } catch (const Error& error) {
-    throw bad_request(field, fmt::format("{}: the chat template refuses them: {}", field, error.what()));
+    throw bad_request(field, "the chat template refuses them: {}", error.what());
   }
 }
 
@@ -117,8 +117,8 @@ RenderedChat render(const ChatPrompt& prompt, const ApiContext& context, std::st
 std::string read_tool_name(JsonFields& fields, const ShownName& shown_name) {
   const std::string type = fields.text("type").value_or("function");
   if (type != "custom" && type != "function")
-    throw unsupported(fields.path("type"), fmt::format("{}: {}, only \"function\" or \"custom\" is supported",
-                                                       fields.path("type"), describe(Json(type))));
+    throw unsupported(fields.path("type"), "{}, only \"function\" or \"custom\" is supported",
+                      describe(Json(type)));
   std::optional<std::string> name = fields.text("name");
   if (!name && shown_name && type == "custom")
     throw fields.error("name", "missing, expected the tool's name");
@@ -154,8 +154,7 @@ using Calls = ChatGrammarOptions::Calls;
 
 void check_can_hold(std::string_view field, const ApiContext& context) {
   if (context.grammars != nullptr) return;
-  throw unsupported(field,
-                    fmt::format("{}: answers cannot be held to a grammar on this server's device", field));
+  throw unsupported(field, "answers cannot be held to a grammar on this server's device");
 }
 
 /// The tools that an answer may call, out of those that the template is shown.
@@ -189,7 +188,7 @@ std::string_view field_of(const ChatPrompt& prompt, Calls calls) {
 void check_names(const ChatPrompt& prompt, const std::vector<ToolFunction>& tools) {
   for (const std::string& name : prompt.tool_choice.names) {
     if (std::ranges::find(tools, name, &ToolFunction::name) != tools.end()) continue;
-    throw bad_request("tool_choice", fmt::format("tool_choice: the request has no tool named {}", name));
+    throw bad_request("tool_choice", "the request has no tool named {}", name);
   }
 }
 
@@ -198,12 +197,12 @@ void check_calls(const ChatPrompt& prompt, const std::vector<ToolFunction>& tool
   if (calls == Calls::none) return;
   const bool is_demanded = calls == Calls::required;
   if (is_demanded && tools.empty())
-    throw bad_request("tool_choice", "tool_choice: demands a call, but the request has no tool");
+    throw bad_request("tool_choice", "demands a call, but the request has no tool");
   const std::string_view field = field_of(prompt, calls);
   if (context.call_format == nullptr) {
-    throw unsupported(field, fmt::format("{}: calls cannot be held to a grammar: the model's chat template "
-                                         "has none that are known, see --tool-call-parser",
-                                         field));
+    throw unsupported(field,
+                      "calls cannot be held to a grammar: the model's chat template has none that are known, "
+                      "see --tool-call-parser");
   }
   check_can_hold(field, context);
 }
@@ -283,7 +282,7 @@ ChatPrompt read_chat_prompt(JsonFields& fields, const ApiContext& context) {
   prompt.one_call = parallel != nullptr && *parallel == false;
   prompt.shows_reasoning = fields.boolean("include_reasoning").value_or(true);
   if (fields.any("chat_template") != nullptr) {
-    throw unsupported("chat_template", "chat_template: a request may not bring one");
+    throw unsupported("chat_template", "a request may not bring one");
   }
   return prompt;
 }
@@ -300,7 +299,7 @@ TokenisedChat tokenise_chat(const ChatPrompt& prompt, const ApiContext& context,
   TokenisedChat made{.tokens = context.tokenizer->encode_parts(parts, prompt.add_special)};
   made.ends_in_reasoning =
       context.reasoning_format != nullptr && ends_in_reasoning(*context.reasoning_format, text);
-  if (made.tokens.empty()) throw bad_request(field, fmt::format("{}: the prompt has no tokens", field));
+  if (made.tokens.empty()) throw bad_request(field, "the prompt has no tokens");
   return made;
 }
 
@@ -349,9 +348,7 @@ void hold_chat_answer(CompletionRequest& request, const ChatPrompt& prompt, cons
   if (output) check_can_hold(output->field, context);
   if (!prompt.continued_text.empty()) {
     const std::string_view field = output ? std::string_view(output->field) : field_of(prompt, calls);
-    throw unsupported(
-        field,
-        fmt::format("{}: an answer that goes on with the last message cannot be held to a form", field));
+    throw unsupported(field, "an answer that goes on with the last message cannot be held to a form");
   }
 
   UnknownFields formats(false);

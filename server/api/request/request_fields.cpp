@@ -52,20 +52,19 @@ void refuse_unsupported(JsonFields& fields, const CompletionRequest& request) {
   refuse_fields(fields, std::span(kUnsupported).subspan(request.dialect->is_chat ? 0 : 1));
   const std::optional<int64_t> best_of = fields.integer("best_of", 1, INT32_MAX);
   if (best_of && *best_of != request.n) {
-    throw unsupported("best_of", fmt::format("best_of: {}, only n = {} is supported", *best_of, request.n));
+    throw unsupported("best_of", "{}, only n = {} is supported", *best_of, request.n);
   }
   const Json* modalities = fields.array("modalities");
   if (modalities != nullptr && !(modalities->size() == 1 && modalities->front() == "text")) {
-    throw unsupported("modalities", "modalities: only [\"text\"] is supported");
+    throw unsupported("modalities", "only [\"text\"] is supported");
   }
 }
 
 int32_t read_priority(JsonFields& fields, const ApiContext& context) {
   const auto priority = static_cast<int32_t>(fields.integer("priority", INT32_MIN, INT32_MAX).value_or(0));
   if (priority != 0 && !context.schedules_by_priority) {
-    throw unsupported("priority", fmt::format("priority: {}, but this server serves in order of arrival "
-                                              "(--scheduling-policy fcfs)",
-                                              priority));
+    throw unsupported("priority", "{}, but this server serves in order of arrival (--scheduling-policy fcfs)",
+                      priority);
   }
   return priority;
 }
@@ -75,8 +74,7 @@ std::string read_cache_salt(JsonFields& fields) {
   const std::optional<std::string> salt = fields.text("cache_salt");
   if (!salt) return {};
   if (salt->empty() || salt->size() > kMaxCacheSaltBytes) {
-    throw fields.error("cache_salt",
-                       fmt::format("{} bytes, expected 1 to {}", salt->size(), kMaxCacheSaltBytes));
+    throw fields.error("cache_salt", "{} bytes, expected 1 to {}", salt->size(), kMaxCacheSaltBytes);
   }
   return *salt;
 }
@@ -91,8 +89,7 @@ void read_stream_options(JsonFields& fields, CompletionRequest& request) {
     throw options->error("continuous_usage_stats", "only allowed when include_usage is true");
   }
   if (options->boolean("include_obfuscation").value_or(false)) {
-    throw unsupported("stream_options.include_obfuscation",
-                      "stream_options.include_obfuscation: padding of events is not supported");
+    throw unsupported("stream_options.include_obfuscation", "padding of events is not supported");
   }
   options->report_unknown();
 }
@@ -163,8 +160,7 @@ TokenId read_bias_token(const std::string& path, const std::string& name, int32_
   const auto [stop, failed] = std::from_chars(name.data(), end, token);
   const bool canonical = failed == std::errc{} && stop == end && std::to_string(token) == name;
   if (!canonical || token < 0 || token >= vocab_size) {
-    throw bad_request(path, fmt::format("{}: \"{}\", expected a token id from 0 to {}", path,
-                                        printable(name, 60), vocab_size - 1));
+    throw bad_request(path, "\"{}\", expected a token id from 0 to {}", printable(name, 60), vocab_size - 1);
   }
   return token;
 }
@@ -183,17 +179,16 @@ std::vector<LogitBias> read_logit_bias(JsonFields& fields, int32_t vocab_size) {
 
 std::string read_stop_string(const Json& value, const std::string& path, const ApiLimits& limits) {
   const std::string& text = read_text(value, path);
-  if (text.empty()) throw bad_request(path, path + ": an empty string would end every answer at once");
+  if (text.empty()) throw bad_request(path, "an empty string would end every answer at once");
   if (text.size() > static_cast<size_t>(limits.max_stop_bytes)) {
-    throw bad_request(
-        path, fmt::format("{}: {} bytes, expected at most {}", path, text.size(), limits.max_stop_bytes));
+    throw bad_request(path, "{} bytes, expected at most {}", text.size(), limits.max_stop_bytes);
   }
   return text;
 }
 
 void check_count(const std::string& path, size_t count, int32_t most) {
   if (count > static_cast<size_t>(most)) {
-    throw bad_request(path, fmt::format("{}: {} entries, expected at most {}", path, count, most));
+    throw bad_request(path, "{} entries, expected at most {}", count, most);
   }
 }
 
@@ -260,15 +255,14 @@ int64_t bound_max_tokens(const CompletionRequest& request, std::optional<int64_t
   const int64_t bytes = estimate_answer_bytes(request, max_tokens);
   if (bytes <= max_bytes) return max_tokens;
   constexpr double kMega = 1e6;
-  throw bad_request(
-      "max_tokens",
-      fmt::format("max_tokens: {} tokens in each of {} choices{}, about {:.0f} MB of JSON, expected at most "
-                  "{:.0f} MB (the server's --max-answer-bytes). Please reduce n, max_tokens or the logprobs.",
-                  max_tokens, request.num_choices(),
-                  request.sampling.logprobs < 0
-                      ? std::string{}
-                      : fmt::format(" with the logprobs of {} alternatives each", request.sampling.logprobs),
-                  static_cast<double>(bytes) / kMega, static_cast<double>(max_bytes) / kMega));
+  throw bad_request("max_tokens",
+                    "{} tokens in each of {} choices{}, about {:.0f} MB of JSON, expected at most {:.0f} MB "
+                    "(the server's --max-answer-bytes). Please reduce n, max_tokens or the logprobs.",
+                    max_tokens, request.num_choices(),
+                    request.sampling.logprobs < 0 ? std::string{}
+                                                  : fmt::format(" with the logprobs of {} alternatives each",
+                                                                request.sampling.logprobs),
+                    static_cast<double>(bytes) / kMega, static_cast<double>(max_bytes) / kMega);
 }
 
 }  // namespace
@@ -338,16 +332,14 @@ bool is_on(const Json* value) {
 
 void refuse_fields(JsonFields& fields, std::span<const std::string_view> names) {
   for (const std::string_view name : names)
-    if (is_on(fields.any(name)))
-      throw unsupported(fields.path(name),
-                        fmt::format("{}: not supported by this server", fields.path(name)));
+    if (is_on(fields.any(name))) throw unsupported(fields.path(name), "not supported by this server");
 }
 
 std::optional<int64_t> read_max_tokens(JsonFields& fields, int64_t least) {
   const std::optional<int64_t> older = fields.integer("max_tokens", least, INT32_MAX);
   const std::optional<int64_t> newer = fields.integer("max_completion_tokens", least, INT32_MAX);
   if (older && newer && *older != *newer) {
-    throw fields.error("max_tokens", fmt::format("{}, but max_completion_tokens is {}", *older, *newer));
+    throw fields.error("max_tokens", "{}, but max_completion_tokens is {}", *older, *newer);
   }
   return newer ? newer : older;
 }
@@ -380,8 +372,7 @@ void settle_lengths(CompletionRequest& request, const ApiContext& context, std::
   const int64_t most = bound_max_tokens(request, max_tokens, std::min<int64_t>(otherwise, left),
                                         context.limits.max_answer_bytes);
   if (min_tokens > most) {
-    throw bad_request("min_tokens",
-                      fmt::format("min_tokens: {}, expected at most max_tokens = {}", min_tokens, most));
+    throw bad_request("min_tokens", "{}, expected at most max_tokens = {}", min_tokens, most);
   }
   request.sampling.max_tokens = static_cast<int32_t>(most);
   request.sampling.min_tokens = static_cast<int32_t>(min_tokens);
@@ -411,8 +402,7 @@ Request CompletionRequest::engine_request(int32_t choice, std::string id) const 
 std::vector<PromptPart> gap_parts(std::string before, std::string behind, const Tokenizer& tokenizer,
                                   std::string_view field) {
   const FimTokens fim = tokenizer.fim_tokens();
-  if (!fim.complete())
-    throw unsupported(field, fmt::format("{}: the model has no tokens for filling a gap", field));
+  if (!fim.complete()) throw unsupported(field, "the model has no tokens for filling a gap");
   const auto special = [&](TokenId token) {
     return PromptPart{std::string(tokenizer.piece(token, true)), true};
   };

@@ -36,7 +36,7 @@ void check_grammar(const std::string& path, const Add& add) {
     GrammarBuilder builder;
     add(builder);
   } catch (const GrammarError& error) {
-    throw bad_request(path, fmt::format("{}: {}", path, error.what()));
+    throw bad_request(path, "{}", error.what());
   }
 }
 
@@ -103,7 +103,7 @@ class ToolReader {
 
   void check_number(size_t number) const {
     if (number <= max_tools_) return;
-    throw bad_request("tools", fmt::format("tools: {} tools, expected at most {}", number, max_tools_));
+    throw bad_request("tools", "{} tools, expected at most {}", number, max_tools_);
   }
 
   void add(const Json& tool, const std::string& path, UnknownFields& unknown) {
@@ -141,9 +141,8 @@ class ToolReader {
     const bool is_function = type == shape_.function;
     if (!is_function && !(shape_.has_custom && type == "custom")) {
       if (!shape_.refuses_others) return outer.unknown().add(outer.path(), type), false;
-      throw unsupported(outer.path("type"),
-                        fmt::format("{}: {}, only \"function\" or \"custom\" is supported",
-                                    outer.path("type"), describe(Json(type))));
+      throw unsupported(outer.path("type"), "{}, only \"function\" or \"custom\" is supported",
+                        describe(Json(type)));
     }
     if (!shape_.is_nested) return add_members(outer, is_function, space);
     JsonFields inner = outer.required_inner(type);
@@ -154,7 +153,7 @@ class ToolReader {
 
   bool add_members(JsonFields& fields, bool is_function, const std::string& space) {
     const std::string name = fields.required_text("name");
-    if (name.empty()) throw fields.error("name", fmt::format("empty, expected {}", kFunctionName));
+    if (name.empty()) throw fields.error("name", "empty, expected {}", kFunctionName);
     OfferedTool made{
         .name = joined(space, name), .is_custom = !is_function, .space = space, .own_name = name};
     made.function["name"] = made.name;
@@ -179,8 +178,8 @@ class ToolReader {
     } else if (same->space == space) {
       *same = std::move(made);
     } else {
-      throw fields.error("name", fmt::format("{}, but the model is shown another tool as {}",
-                                             describe(Json(name)), describe(Json(made.name))));
+      throw fields.error("name", "{}, but the model is shown another tool as {}", describe(Json(name)),
+                         describe(Json(made.name)));
     }
     return true;
   }

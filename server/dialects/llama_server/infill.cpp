@@ -36,8 +36,7 @@ std::vector<PromptPart> read_other_files(JsonFields& fields, const ApiContext& c
   const Json* list = fields.array("input_extra");
   if (list == nullptr || list->empty()) return {};
   if (!has_token(*context.tokenizer, kRepositoryToken) || !has_token(*context.tokenizer, kFileToken)) {
-    throw unsupported("input_extra", fmt::format("input_extra: the model has no tokens {} and {}",
-                                                 kRepositoryToken, kFileToken));
+    throw unsupported("input_extra", "the model has no tokens {} and {}", kRepositoryToken, kFileToken);
   }
   std::vector<PromptPart> parts{{kRepositoryToken, true}, {kRepositoryName, false}};
   read_objects(*list, "input_extra", fields.unknown(), [&](JsonFields& file) {

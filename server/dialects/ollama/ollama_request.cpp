@@ -108,7 +108,7 @@ struct OllamaBody : RequestBody {
     num_ctx = options.integer("num_ctx", 1, INT32_MAX).value_or(INT32_MAX);
     refuse_windowed_penalties();
     if (options.number("typical_p", 0.0, 1.0).value_or(1.0) != 1.0)
-      throw unsupported("options.typical_p", "options.typical_p: not supported, expected 1");
+      throw unsupported("options.typical_p", "not supported, expected 1");
     refuse_fields(fields, kOllamaUnsupported);
     fields.any("top_logprobs");  // without logprobs it has no effect in Ollama either
     for (const std::string_view name : kOllamaAdvice)
@@ -168,9 +168,7 @@ struct OllamaBody : RequestBody {
     const bool has_penalty = sampling.repetition_penalty != 1.0f || sampling.presence_penalty != 0.0f ||
                              sampling.frequency_penalty != 0.0f;
     if (window.value_or(-1) != -1 && has_penalty)
-      throw unsupported(
-          "options.repeat_last_n",
-          fmt::format("options.repeat_last_n: {}, expected -1: penalties look at all tokens", *window));
+      throw unsupported("options.repeat_last_n", "{}, expected -1: penalties look at all tokens", *window);
   }
 };
 
@@ -181,7 +179,7 @@ std::vector<TokenId> tokenise_plain(const std::string& text, const std::string& 
   if (!suffix.empty())
     return context.tokenizer->encode_parts(gap_parts(text, suffix, *context.tokenizer, "suffix"));
   std::vector<TokenId> ids = context.tokenizer->encode(text, {.add_special = true, .parse_special = true});
-  if (ids.empty()) throw bad_request("prompt", "prompt: the prompt has no tokens");
+  if (ids.empty()) throw bad_request("prompt", "the prompt has no tokens");
   return ids;
 }
 

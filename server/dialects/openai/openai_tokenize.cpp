@@ -29,8 +29,8 @@ std::vector<TokenId> tokenise_text(JsonFields& fields, const ApiContext& context
 
 void check_answer(size_t bytes, const ApiContext& context) {
   if (bytes <= static_cast<size_t>(context.limits.max_answer_bytes)) return;
-  throw bad_request({}, fmt::format("The answer exceeds {} bytes (the server's --max-answer-bytes)",
-                                    context.limits.max_answer_bytes));
+  throw bad_request({}, "The answer exceeds {} bytes (the server's --max-answer-bytes)",
+                    context.limits.max_answer_bytes);
 }
 
 std::vector<TokenId> tokenise_messages(JsonFields& fields, const ApiContext& context) {

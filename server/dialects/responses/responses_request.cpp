@@ -37,7 +37,7 @@ void refuse_responses_fields(JsonFields& fields) {
   const Json* include = fields.array("include");
   const bool wants_logprobs = include != nullptr && std::ranges::find(*include, kLogprobs) != include->end();
   if (wants_logprobs || fields.integer("top_logprobs", 0, INT32_MAX).value_or(0) > 0)
-    throw unsupported("top_logprobs", "top_logprobs: not supported here; /v1/chat/completions has them");
+    throw unsupported("top_logprobs", "not supported here; /v1/chat/completions has them");
 }
 
 /// A member of an object that may be missing, as text.
@@ -158,10 +158,9 @@ class InputReader {
     } else if (type == "additional_tools" || type == "tool_search_output") {
       read_tools(fields);
     } else {
-      throw unsupported(path + ".type",
-                        fmt::format("{}.type: {}, expected message, reasoning, function_call or "
-                                    "function_call_output",
-                                    path, minfer::describe(type)));
+      throw unsupported(fields.path("type"),
+                        "{}, expected message, reasoning, function_call or function_call_output",
+                        minfer::describe(type));
     }
   }
 

@@ -45,7 +45,7 @@ ProfileRequest read_profile_request(std::string_view body) {
   for (const char* name : {"file", "output_dir", "profile_by_stage"}) {
     const nlohmann::ordered_json* value = fields.any(name);
     if (value != nullptr && *value != false)
-      throw unsupported(name, fmt::format("{}: not supported; the replies name the profile's file", name));
+      throw unsupported(name, "not supported; the replies name the profile's file");
   }
   const std::string detail = fields.text("detail").value_or("op");
   if (detail != "op" && detail != "layer") throw wrong_value("detail", detail, "\"op\" or \"layer\"");
@@ -189,8 +189,7 @@ void ProfileCapture::attach(const std::shared_ptr<HttpExchange>& exchange,
     if (engine.has_profile_range())
       return refuse(ApiError(409, "the steps of --profile-range are being profiled, or will be"));
     if (first_step < next_step) {
-      return refuse(bad_request("start_step", fmt::format("start_step: {} has passed, the next step is {}",
-                                                          first_step, next_step)));
+      return refuse(bad_request("start_step", "{} has passed, the next step is {}", first_step, next_step));
     }
     const int64_t last_step =
         request.num_steps ? first_step + *request.num_steps - 1 : std::numeric_limits<int64_t>::max();

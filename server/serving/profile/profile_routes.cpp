@@ -29,8 +29,7 @@ std::optional<int64_t> query_integer(const HttpRequest& request, std::string_vie
   const char* const end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, number);
   if (error != std::errc() || stop != end || number < least)
-    throw bad_request(name,
-                      fmt::format("{}: \"{}\", expected a whole number of at least {}", name, text, least));
+    throw bad_request(name, "\"{}\", expected a whole number of at least {}", text, least);
   return number;
 }
 
@@ -38,7 +37,7 @@ RequestOrder query_order(const HttpRequest& request) {
   const std::string by = request.query_value("by");
   for (const RequestOrder order : {RequestOrder::e2e, RequestOrder::ttft, RequestOrder::itl})
     if (by.empty() || by == name(order)) return order;
-  throw bad_request("by", fmt::format("by: \"{}\", expected e2e, ttft or itl", by));
+  throw bad_request("by", "\"{}\", expected e2e, ttft or itl", by);
 }
 
 }  // namespace

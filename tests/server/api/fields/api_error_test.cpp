@@ -10,7 +10,7 @@ namespace minfer {
 namespace {
 
 TEST(ApiErrorTest, GivesOpenAisErrorObject) {
-  EXPECT_EQ(error_json(bad_request("top_p", "top_p: 2, expected 0 to 1")),
+  EXPECT_EQ(error_json(bad_request("top_p", "2, expected 0 to 1")),
             R"({"error":{"message":"top_p: 2, expected 0 to 1","type":"invalid_request_error",)"
             R"("param":"top_p","code":null}})");
   EXPECT_EQ(error_json(ApiError(429, "busy")),
