@@ -93,8 +93,7 @@ run_threads() {
   scripts/build.sh tsan -DMINFER_TESTS=ON -- minfer checked_tests
   # Long tests are left out if shorter ones take the same paths between threads; also LongRecording: the sanitizer's own memory would grow.
   local long=(StreamSplit\* LongRecording.\* EngineSoakTest.{ShortestFirst,AStepAhead,ByPriority}\* ConstrainedAhead.Answers\*
-    HttpRandomBytesTest.\* WrongRequestTest.\* ProfileRoutesTest.Views\* Ranks.AnEngineOfTwo\* ResponsesAnswerTest.\* \*EngineWindows.\*
-    MsgpackWriter.\*)
+    HttpRandomBytesTest.\* WrongRequestTest.\* ProfileRoutesTest.Views\* Ranks.AnEngineOfTwo\* ResponsesAnswerTest.\* \*EngineWindows.\*)
   GTEST_FILTER="-$(IFS=:; echo "${long[*]}")" run_tests tsan -L '^checked_tests$'
 }
 

@@ -2,7 +2,7 @@
 #include "server/dialects/anthropic/messages.h"
 #include "server/dialects/llama_server/infill.h"
 #include "server/dialects/ollama/ollama.h"
-#include "server/dialects/openai/completions.h"
+#include "server/dialects/openai/openai.h"
 #include "server/dialects/responses/responses_request.h"
 
 namespace minfer {

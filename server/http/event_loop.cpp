@@ -1,15 +1,15 @@
-#include <iterator>
-#include <new>
-#include <utility>
+#include "server/http/event_loop.h"
 
-#include <boost/asio/post.hpp>
+#include <iterator>
+#include <memory>
+#include <new>
+
 #include <boost/asio/steady_timer.hpp>
 #include <malloc.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include "kernels/base/error.h"
-#include "server/http/event_loop_impl.h"
 #include "server/http/memory_reserve.h"
 
 namespace minfer {
@@ -28,58 +28,40 @@ void run_all(boost::asio::io_context& context) {
   }
 }
 
-void wait_for_signal(EventLoop::Impl& impl) {
-  impl.signals.async_wait([&impl](const boost::system::error_code& error, int signal) {
-    if (error) return;
-    impl.on_signal(signal);
-    wait_for_signal(impl);
-  });
-}
-
 }  // namespace
 
-EventLoop::Impl::Impl(int num_background_threads) {
+EventLoop::EventLoop(int num_background_threads) {
   try {
-    while (std::ssize(background_threads) < num_background_threads)
-      background_threads.emplace_back([this] { run_all(background); });
-    background_threads.emplace_back([this] {
+    while (std::ssize(threads_) < num_background_threads)
+      threads_.emplace_back([this] { run_all(background_); });
+    threads_.emplace_back([this] {
       setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kNiceApart);  // if not, it is as the others
-      run_all(apart);
+      run_all(apart_);
     });
   } catch (const std::exception& error) {
-    const size_t started = background_threads.size();
+    const size_t started = threads_.size();
     end_background_work();
     fail("server: the system gave {} of {} background threads: {}", started, num_background_threads + 1,
          error.what());
   }
 }
 
-EventLoop::EventLoop(int background_threads) : impl_(std::make_unique<Impl>(background_threads)) {}
-
-EventLoop::~EventLoop() = default;
-
 void EventLoop::end_background_work() {
-  impl_->end_background_work();
+  apart_.stop();
+  background_.stop();
+  threads_.clear();  // joins
 }
 
 void EventLoop::run() {
-  const auto work = boost::asio::make_work_guard(impl_->context);
+  const auto work = boost::asio::make_work_guard(context_);
   set_memory_aside();
   use_memory_reserve(true);
-  run_all(impl_->context);
+  run_all(context_);
   use_memory_reserve(false);
 }
 
-void EventLoop::stop() {
-  impl_->context.stop();
-}
-
-void EventLoop::post(std::function<void()> task) {
-  boost::asio::post(impl_->context, std::move(task));
-}
-
 void EventLoop::post_after(std::chrono::milliseconds delay, std::function<void()> task) {
-  auto timer = std::make_unique<boost::asio::steady_timer>(impl_->context, delay);
+  auto timer = std::make_unique<boost::asio::steady_timer>(context_, delay);
   auto& waiting = *timer;
   waiting.async_wait(
       [timer = std::move(timer), task = std::move(task)](const boost::system::error_code& error) {
@@ -88,27 +70,31 @@ void EventLoop::post_after(std::chrono::milliseconds delay, std::function<void()
 }
 
 void EventLoop::run_in_background(std::function<void()> task, bool takes_long) {
-  if (!takes_long) return boost::asio::post(impl_->background, std::move(task));
-  boost::asio::post(impl_->long_tasks, [task = std::move(task)] {
+  if (!takes_long) return boost::asio::post(background_, std::move(task));
+  boost::asio::post(long_tasks_, [task = std::move(task)] {
     task();
     ::malloc_trim(0);  // hundreds of megabytes, which malloc would keep for this thread
   });
 }
 
-void EventLoop::run_apart(std::function<void()> task) {
-  boost::asio::post(impl_->apart, std::move(task));
-}
-
 void EventLoop::on_signals(std::initializer_list<int> signals, std::function<void(int)> handler) {
   for (const int signal : signals)
-    impl_->signals.add(signal);
-  impl_->on_signal = std::move(handler);
-  wait_for_signal(*impl_);
+    signals_.add(signal);
+  on_signal_ = std::move(handler);
+  wait_for_signal();
+}
+
+void EventLoop::wait_for_signal() {
+  signals_.async_wait([this](const boost::system::error_code& error, int signal) {
+    if (error) return;
+    on_signal_(signal);
+    wait_for_signal();
+  });
 }
 
 void EventLoop::reset_signals() {
   boost::system::error_code ignored;
-  impl_->signals.clear(ignored);
+  signals_.clear(ignored);
 }
 
 }  // namespace minfer

@@ -4,7 +4,10 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include <fmt/format.h>
 
 #include "server/http/event_loop.h"
 #include "server/http/http_message.h"
@@ -25,15 +28,42 @@ class EventStream {
       : loop_(loop), interval_(interval), make_(std::move(make)) {}
 
   /// Sends the client the newest event, if others listen, and all later events.
-  void add(std::shared_ptr<HttpExchange> exchange);
+  void add(std::shared_ptr<HttpExchange> exchange) {
+    exchange->begin_stream({.content_type = "text/event-stream; charset=utf-8",
+                            .headers = {{"cache-control", "no-store"}, {"x-accel-buffering", "no"}}});
+    if (ended_ || exchange->request().method == "HEAD") return exchange->end();
+    if (num_clients() > 0) exchange->write(event_);
+    clients_.push_back(std::move(exchange));
+    if (!ticking_) tick();
+  }
   /// Ends every stream, and at once every stream that is added later.
-  void end();
+  void end() {
+    ended_ = true;
+    for (const auto& client : std::exchange(clients_, {}))
+      client->end();
+  }
   /// The number of streams whose client is not gone.
-  size_t num_clients();
+  size_t num_clients() {
+    std::erase_if(clients_, [](const auto& client) { return client->is_closed(); });
+    return clients_.size();
+  }
 
  private:
-  void tick();
-  void send(const std::string& text);
+  void tick() {
+    ticking_ = num_clients() > 0;
+    if (!ticking_) return event_.clear();
+    make_([this](const std::string& text) {
+      if (!text.empty()) send(text);
+      loop_.post_after(interval_, [this] { tick(); });
+    });
+  }
+
+  void send(const std::string& text) {
+    event_ = fmt::format("data: {}\n\n", text);
+    for (const auto& client : clients_) {
+      if (client->has_room()) client->write(event_);
+    }
+  }
 
   EventLoop& loop_;
   const std::chrono::milliseconds interval_;

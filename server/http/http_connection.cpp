@@ -14,7 +14,6 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
-#include "server/http/event_loop_impl.h"
 #include "server/http/http_exchange.h"
 
 namespace minfer {
@@ -68,19 +67,18 @@ struct Connection::Reader {
 
   explicit Reader(size_t most_bytes) : buffer(most_bytes) {}
 
-  void begin(const HttpServer::Impl& server) {
-    const HttpLimits& limits = server.options.limits;
+  void begin(const HttpLimits& limits, const std::shared_ptr<BodyBudget>& budget) {
     parser.emplace();
     parser->header_limit(static_cast<uint32_t>(limits.header_bytes));
     parser->body_limit(limits.body_bytes);
-    parser->get().body().share = BodyShare(server.bodies);
+    parser->get().body().share = std::make_unique<BodyShare>(budget);
     head = {};
-    on_chunk = [this, &limits, extension_bytes = size_t{0}](uint64_t, boost::beast::string_view extensions,
-                                                            error_code& error) mutable {
+    on_chunk = [this, most_bytes = limits.header_bytes, extension_bytes = size_t{0}](
+                   uint64_t, boost::beast::string_view extensions, error_code& error) mutable {
       extension_bytes += extensions.size();
-      if (extension_bytes > limits.header_bytes) {
+      if (extension_bytes > most_bytes) {
         error = http::error::header_limit;
-      } else if (!parser->get().body().share.grow(extensions.size())) {
+      } else if (!parser->get().body().share->grow(extensions.size())) {
         error = make_error_code(boost::system::errc::not_enough_memory);
       }
     };
@@ -88,8 +86,8 @@ struct Connection::Reader {
   }
 };
 
-Connection::Connection(std::shared_ptr<HttpServer::Impl> server, tcp::socket socket, bool is_spare)
-    : server_(std::move(server)), socket_(std::move(socket)), is_spare_(is_spare) {}
+Connection::Connection(HttpServer& server, tcp::socket socket, bool is_spare)
+    : server_(server), socket_(std::move(socket)), is_spare_(is_spare) {}
 
 /// A completion handler that keeps the connection alive, and closes it if an
 /// exception ends it: one client's failure ends nobody else's connection.
@@ -104,26 +102,33 @@ auto Connection::guarded(Handler handler) {
   };
 }
 
+void Connection::move_to(HttpServer::Yielding* list) {
+  if (list_ != nullptr) std::exchange(list_, nullptr)->erase(place_);
+  if (list == nullptr) return;
+  place_ = list->insert(list->end(), this);
+  list_ = list;
+}
+
 void Connection::start() {
   error_code ignored;
   socket_.set_option(tcp::no_delay(true), ignored);
   socket_.set_option(
-      asio::socket_base::send_buffer_size(static_cast<int>(server_->options.limits.socket_buffer_bytes)),
+      asio::socket_base::send_buffer_size(static_cast<int>(server_.options_.limits.socket_buffer_bytes)),
       ignored);
   remote_ = address_of(socket_);
   wait_for_request();
-  if (!server_->listening) close_if_idle();
+  if (!server_.listening_) close_if_idle();
 }
 
 void Connection::wait_for_request() {
   state_ = State::idle;
   if (reader_ && reader_->buffer.size() > 0) return read_header();
-  (is_spare_ ? server_->ending : server_->idle).push_back(*this);
+  move_to(is_spare_ ? &server_.ending_ : &server_.idle_);
   reader_.reset();
   shrink(pending_);
   shrink(writing_);
   written_ = 0;
-  set_deadline(server_->options.limits.idle_timeout);
+  set_deadline(server_.options_.limits.idle_timeout);
   watch_client();
 }
 
@@ -166,10 +171,10 @@ void Connection::look_after_client() {
 
 void Connection::read_header() {
   state_ = State::reading;
-  if (!is_spare_ && is_linked()) unlink();
-  set_deadline(server_->options.limits.header_timeout);
-  if (!reader_) reader_ = std::make_unique<Reader>(server_->options.limits.header_bytes);
-  reader_->begin(*server_);
+  if (!is_spare_) move_to(nullptr);
+  set_deadline(server_.options_.limits.header_timeout);
+  if (!reader_) reader_ = std::make_unique<Reader>(server_.options_.limits.header_bytes);
+  reader_->begin(server_.options_.limits, server_.bodies_);
   http::async_read_header(
       socket_, reader_->buffer, *reader_->parser,
       guarded([](Connection& self, const error_code& error, size_t) { self.on_header(error); }));
@@ -177,8 +182,8 @@ void Connection::read_header() {
 
 void Connection::on_header(const error_code& error) {
   if (state_ != State::reading || fail_reading(error)) return;
-  set_deadline(server_->options.limits.body_timeout);
-  const HttpServerOptions& options = server_->options;
+  set_deadline(server_.options_.limits.body_timeout);
+  const HttpServerOptions& options = server_.options_;
   const auto& message = reader_->parser->get();
   if (const auto fault = read_head()) return answer_error(fault->first, fault->second);
   if (is_spare_ && !(options.is_vital && options.is_vital(reader_->head))) {
@@ -211,7 +216,7 @@ bool Connection::fail_reading(const error_code& error) {
     return true;
   }
   if (!error) return false;
-  const HttpLimits& limits = server_->options.limits;
+  const HttpLimits& limits = server_.options_.limits;
   if (error == http::error::header_limit || error == http::error::buffer_overflow) {
     answer_error(431, fmt::format("headers, trailers or extensions exceed {} bytes", limits.header_bytes));
   } else if (error == http::error::body_limit) {
@@ -237,13 +242,13 @@ void Connection::hand_over() {
   has_served_ = true;
   deadline_ = Clock::time_point::max();
   watch_client();
-  server_->handler(exchange_);
+  server_.handler_(exchange_);
 }
 
 /// Makes the exchange. It is destroyed here, on the I/O thread, whichever thread drops the last reference.
-void Connection::make_exchange(HttpRequest request, bool http_1_0, BodyShare body_share) {
-  if (is_linked()) unlink();
-  const auto destroy = [&context = server_->loop.impl().context](Exchange* exchange) {
+void Connection::make_exchange(HttpRequest request, bool http_1_0, std::unique_ptr<BodyShare> body_share) {
+  move_to(nullptr);
+  const auto destroy = [&context = server_.loop_.context()](Exchange* exchange) {
     asio::dispatch(context, [owned = std::unique_ptr<Exchange>(exchange)] {});
   };
   exchange_ = std::shared_ptr<Exchange>(
@@ -268,20 +273,20 @@ HttpRequest Connection::take_head() {
   HttpRequest request = std::move(reader_->head);
   request.remote = remote_;
   const std::string_view id = request.header("x-request-id");
-  request.id = is_decent_id(id) ? std::string(id) : server_->draw_request_id();
+  request.id = is_decent_id(id) ? std::string(id) : server_.draw_request_id();
   return request;
 }
 
 /// Answers while there is more of the request to read; nobody reads the rest.
 void Connection::answer_early(HttpResponse response) {
   keep_alive_ = false;
-  make_exchange(take_head(), false, {});
+  make_exchange(take_head(), false, std::make_unique<BodyShare>(server_.bodies_));
   state_ = State::answering;
   exchange_->respond(std::move(response));
 }
 
 void Connection::answer_error(int status, const std::string& message) {
-  const auto& error_body = server_->options.error_body;
+  const auto& error_body = server_.options_.error_body;
   HttpResponse response{.status = status, .body = error_body ? error_body(status, message) : message};
   if (status == 503) response.headers = {{"retry-after", "1"}};
   answer_early(std::move(response));
@@ -309,8 +314,8 @@ void Connection::write_some() {
   if (writing_.empty()) return on_all_sent();
   write_in_progress_ = true;
   if (bytes_to_take_ == 0) {
-    bytes_to_take_ = server_->options.limits.least_taken_bytes();
-    set_deadline(server_->options.limits.write_timeout);
+    bytes_to_take_ = server_.options_.limits.least_taken_bytes();
+    set_deadline(server_.options_.limits.write_timeout);
   }
   socket_.async_write_some(asio::buffer(writing_.data() + written_, writing_.size() - written_),
                            guarded([](Connection& self, const error_code& error, size_t count) {
@@ -336,7 +341,7 @@ void Connection::on_all_sent() {
   if (state_ != State::flushing) return;
   exchange_->detach(true);
   exchange_.reset();
-  keep_alive_ && server_->keeps_alive ? wait_for_request() : linger();
+  keep_alive_&& server_.keeps_alive_ ? wait_for_request() : linger();
 }
 
 void Connection::finish_answer() {
@@ -346,11 +351,11 @@ void Connection::finish_answer() {
 
 void Connection::linger() {
   state_ = State::lingering;
-  set_deadline(server_->options.limits.linger_timeout);
+  set_deadline(server_.options_.limits.linger_timeout);
   error_code ignored;
   socket_.shutdown(tcp::socket::shutdown_send, ignored);
   reader_ = std::make_unique<Reader>(kKeptBufferBytes);
-  if (!is_linked()) server_->ending.push_back(*this);
+  move_to(&server_.ending_);
   discard();
 }
 
@@ -368,7 +373,7 @@ void Connection::check_deadline(Clock::time_point now) {
   if (now < deadline_) return;
   if (state_ != State::reading || timed_out_) return close();
   timed_out_ = true;  // the answer goes out when the read has ended
-  set_deadline(server_->options.limits.linger_timeout);
+  set_deadline(server_.options_.limits.linger_timeout);
   error_code ignored;
   socket_.cancel(ignored);
 }
@@ -378,7 +383,7 @@ bool Connection::can_yield(Clock::time_point now) const {
   error_code error;
   if (socket_.available(error) > 0 && !error) return false;  // a request has just come
   return has_served_ || is_spare_ ||
-         deadline_ <= now + server_->options.limits.idle_timeout - kFirstRequestTime;
+         deadline_ <= now + server_.options_.limits.idle_timeout - kFirstRequestTime;
 }
 
 void Connection::close_if_idle() {
@@ -390,23 +395,12 @@ void Connection::close() {
   const auto self = shared_from_this();
   const bool all_sent = num_unsent_bytes() == 0 && state_ == State::flushing;
   state_ = State::closed;
-  if (is_linked()) unlink();
+  move_to(nullptr);
   error_code ignored;
   socket_.close(ignored);
-  server_->remove(*this);
+  server_.connections_.erase(self);
   if (exchange_) exchange_->detach(all_sent);
   exchange_.reset();
-}
-
-void HttpServer::Impl::accepted(tcp::socket socket) {
-  const size_t limit = options.limits.max_connections, spare = options.limits.spare_connections;
-  if (connections.size() >= limit) close_one_of(idle);
-  if (connections.size() >= limit + spare && !close_one_of(ending)) return;
-  const auto connection =
-      std::make_shared<Connection>(shared_from_this(), std::move(socket), connections.size() >= limit);
-  connection->slot = connections.size();
-  connections.push_back(connection);
-  connection->start();
 }
 
 }  // namespace minfer

@@ -8,36 +8,22 @@
 #include <vector>
 
 #include <boost/asio/ip/tcp.hpp>
-#include <boost/intrusive/list.hpp>
 
 #include "server/http/http_server.h"
 
 namespace minfer {
 
 class BodyShare;
-class Connection;
-
-/// Bytes of request bodies in memory, over all connections. I/O thread.
-struct BodyBudget {
-  size_t limit = 0;
-  size_t used = 0;
-};
-
-/// A connection is in at most one of the server's lists of connections that can be closed to make room for others.
-using YieldingHook =
-    boost::intrusive::list_base_hook<boost::intrusive::link_mode<boost::intrusive::auto_unlink>>;
-/// The connections that have been in the list longest are in front.
-using YieldingConnections = boost::intrusive::list<Connection, boost::intrusive::constant_time_size<false>>;
 
 /// One client's connection: reads a request, hands it over, sends the answer, and so on until either
 /// side closes. I/O thread. The server owns it until close(); then the operations that still have to
 /// end own it. The server's sweep checks deadlines, so that setting a deadline costs nothing.
-class Connection : public std::enable_shared_from_this<Connection>, public YieldingHook {
+class Connection : public std::enable_shared_from_this<Connection> {
  public:
   using Clock = std::chrono::steady_clock;
 
   /// `is_spare`: there are HttpLimits::max_connections other connections.
-  Connection(std::shared_ptr<HttpServer::Impl> server, boost::asio::ip::tcp::socket socket, bool is_spare);
+  Connection(HttpServer& server, boost::asio::ip::tcp::socket socket, bool is_spare);
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
@@ -50,8 +36,6 @@ class Connection : public std::enable_shared_from_this<Connection>, public Yield
   void close();
   /// True if it has a request whose answer is not sent yet.
   bool is_answering() const { return state_ == State::answering || state_ == State::flushing; }
-
-  size_t slot = 0;  ///< its place in HttpServer::Impl::connections
 
  private:
   class Exchange;
@@ -82,7 +66,7 @@ class Connection : public std::enable_shared_from_this<Connection>, public Yield
   void answer_error(int status, const std::string& message);
   std::optional<HttpFault> read_head();
   HttpRequest take_head();
-  void make_exchange(HttpRequest request, bool http_1_0, BodyShare body_share);
+  void make_exchange(HttpRequest request, bool http_1_0, std::unique_ptr<BodyShare> body_share);
   bool fail_reading(const boost::system::error_code& error);
 
   void send(std::string_view bytes);
@@ -92,13 +76,17 @@ class Connection : public std::enable_shared_from_this<Connection>, public Yield
   void finish_answer();
   void linger();
   void discard();
+  /// Leaves the list of yielding connections that it is in and joins another; null: none.
+  void move_to(HttpServer::Yielding* list);
   void set_deadline(std::chrono::milliseconds timeout) { deadline_ = Clock::now() + timeout; }
   size_t num_unsent_bytes() const { return pending_.size() + writing_.size() - written_; }
 
-  std::shared_ptr<HttpServer::Impl> server_;
+  HttpServer& server_;  ///< not to be used once it is closed
   boost::asio::ip::tcp::socket socket_;
   std::string remote_;
   State state_ = State::idle;
+  HttpServer::Yielding* list_ = nullptr;    ///< that it is in; null: none
+  HttpServer::Yielding::iterator place_{};  ///< in that list
   Clock::time_point deadline_ = Clock::time_point::max();
   std::unique_ptr<Reader> reader_;  ///< while reading, and between requests if bytes of the next are in it
   std::shared_ptr<Exchange> exchange_;
@@ -114,36 +102,6 @@ class Connection : public std::enable_shared_from_this<Connection>, public Yield
   std::vector<char> writing_;
   size_t written_ = 0;        ///< bytes of writing_ that are sent
   size_t bytes_to_take_ = 0;  ///< bytes that the client must take until deadline_; 0: none
-};
-
-/// The state that connections share.
-struct HttpServer::Impl : std::enable_shared_from_this<HttpServer::Impl> {
-  Impl(EventLoop& event_loop, HttpServerOptions server_options, HttpHandler server_handler);
-
-  void listen();
-  void accept_next();
-  void accept_backlog();
-  void end_accepting();
-  void accepted(boost::asio::ip::tcp::socket socket);
-  void remove(Connection& connection);
-  bool close_one_of(YieldingConnections& list);
-  void sweep();
-  std::string draw_request_id();
-
-  EventLoop& loop;
-  HttpServerOptions options;
-  HttpHandler handler;
-  boost::asio::ip::tcp::acceptor acceptor;
-  boost::asio::ip::tcp::endpoint endpoint;
-  bool listening = false;
-  bool keeps_alive = true;
-  bool stopped = false;
-  std::vector<std::shared_ptr<Connection>> connections;  ///< open ones, each with its place in `slot`
-  YieldingConnections idle;                              ///< connections that wait for a request
-  YieldingConnections ending;  ///< beyond the limit without a whole head, or answered for the last time
-  std::shared_ptr<BodyBudget> bodies;
-  uint64_t id_key = 0;  ///< key of drawn request ids: random, drawn once a server
-  uint64_t num_ids = 0;
 };
 
 }  // namespace minfer

@@ -1,10 +1,9 @@
 #include "server/http/http_message.h"
 
 #include <algorithm>
+#include <charconv>
 
 #include <fmt/format.h>
-
-#include "server/http/http_url.h"
 
 namespace minfer {
 namespace {
@@ -40,6 +39,22 @@ std::string lower_case(std::string_view text) {
   for (char& c : lower)
     if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
   return lower;
+}
+
+std::string percent_decoded(std::string_view text) {
+  std::string decoded;
+  for (size_t i = 0; i < text.size(); ++i) {
+    uint8_t byte = 0;
+    const char* const digits = text.data() + i + 1;
+    if (text[i] == '%' && i + 2 < text.size() &&
+        std::from_chars(digits, digits + 2, byte, 16).ptr == digits + 2) {
+      decoded += static_cast<char>(byte);
+      i += 2;
+    } else {
+      decoded += text[i];
+    }
+  }
+  return decoded;
 }
 
 std::optional<HttpFault> take_target(HttpRequest& request, std::string_view target, bool http_1_0) {

@@ -14,6 +14,9 @@ namespace minfer {
 /// ASCII alone.
 std::string lower_case(std::string_view text);
 
+/// `text` without the escapes of URLs (%2F). Anything that is not an escape stays as it is.
+std::string percent_decoded(std::string_view text);
+
 using HttpHeaders = std::vector<std::pair<std::string, std::string>>;
 
 struct HttpRequest {

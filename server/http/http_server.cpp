@@ -3,6 +3,7 @@
 #include <iterator>
 #include <random>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <linux/filter.h>
@@ -10,7 +11,6 @@
 #include <netinet/tcp.h>
 
 #include "kernels/base/error.h"
-#include "server/http/event_loop_impl.h"
 #include "server/http/http_connection.h"
 #include "server/http/memory_reserve.h"
 
@@ -48,7 +48,7 @@ void drop_new_handshakes(int socket) {
 }
 
 tcp::endpoint resolve(EventLoop& loop, const std::string& host, uint16_t port) {
-  tcp::resolver resolver(loop.impl().context);
+  tcp::resolver resolver(loop.context());
   boost::system::error_code error;
   const auto found = resolver.resolve(host, std::to_string(port), tcp::resolver::passive, error);
   if (error || found.empty())
@@ -58,155 +58,127 @@ tcp::endpoint resolve(EventLoop& loop, const std::string& host, uint16_t port) {
 
 }  // namespace
 
-HttpServer::Impl::Impl(EventLoop& event_loop, HttpServerOptions server_options, HttpHandler server_handler)
-    : loop(event_loop),
-      options(std::move(server_options)),
-      handler(std::move(server_handler)),
-      acceptor(event_loop.impl().context),
-      bodies(std::make_shared<BodyBudget>(
-          BodyBudget{.limit = std::max(options.limits.all_bodies_bytes, options.limits.body_bytes)})) {
-  std::random_device device;
-  id_key = (uint64_t{device()} << 32) | device();
-}
-
-void HttpServer::Impl::listen() {
-  endpoint = resolve(loop, options.host, options.port);
-  boost::system::error_code error;
-  const auto check = [&](const char* what) {
-    if (error) fail("cannot {} {}:{}: {}", what, options.host, options.port, error.message());
+/// A handler that does nothing once the server is gone.
+template <class Handler>
+auto HttpServer::while_here(Handler handler) {
+  return [handler = std::move(handler), here = std::weak_ptr<bool>(here_)](auto&&... results) mutable {
+    if (!here.expired()) handler(std::forward<decltype(results)>(results)...);
   };
-  acceptor.open(endpoint.protocol(), error);
-  check("open a socket for");
-  acceptor.set_option(tcp::acceptor::reuse_address(true), error);
-  acceptor.set_option(MaxSegment(kMaxSegmentBytes), error);
-  acceptor.bind(endpoint, error);
-  check("bind to");
-  acceptor.listen(asio::socket_base::max_listen_connections, error);
-  check("listen on");
-  endpoint = acceptor.local_endpoint();
-  listening = true;
-}
-
-void HttpServer::Impl::accept_next() {
-  acceptor.async_accept(
-      [self = shared_from_this()](const boost::system::error_code& error, tcp::socket socket) {
-        if (!self->acceptor.is_open()) {
-          // Accepted before that, and told of only now.
-          if (!error && !self->stopped) self->accepted(std::move(socket));
-          return;
-        }
-        if (error && !self->close_one_of(self->ending) && !self->close_one_of(self->idle)) {
-          // Usually the descriptors have run out: connections in use must end first.
-          self->loop.post_after(kAcceptPause, [self] {
-            if (self->acceptor.is_open()) self->accept_next();
-          });
-          return;
-        }
-        self->accept_next();
-        if (!error) self->accepted(std::move(socket));
-      });
-}
-
-/// Takes the connections that the kernel has accepted already: closing the acceptor would reset them.
-void HttpServer::Impl::accept_backlog() {
-  boost::system::error_code error;
-  acceptor.non_blocking(true, error);
-  while (!error) {
-    tcp::socket socket(loop.impl().context);
-    acceptor.accept(socket, error);
-    if (!error) accepted(std::move(socket));
-  }
-}
-
-void HttpServer::Impl::end_accepting() {
-  if (!acceptor.is_open()) return;
-  accept_backlog();
-  boost::system::error_code ignored;
-  acceptor.close(ignored);
-}
-
-/// Returns false if each connection is needed.
-bool HttpServer::Impl::close_one_of(YieldingConnections& list) {
-  const auto now = Connection::Clock::now();
-  const auto found = std::ranges::find_if(list, [&](const Connection& each) { return each.can_yield(now); });
-  if (found == list.end()) return false;
-  found->close();
-  return true;
-}
-
-void HttpServer::Impl::remove(Connection& connection) {
-  const size_t slot = connection.slot;
-  std::swap(connections[slot], connections.back());
-  connections[slot]->slot = slot;
-  connections.pop_back();
-}
-
-void HttpServer::Impl::sweep() {
-  set_memory_aside();
-  const Connection::Clock::time_point now = Connection::Clock::now();
-  for (size_t i = connections.size(); i-- > 0;) {
-    if (i >= connections.size()) continue;  // closing one may have closed others
-    const std::shared_ptr<Connection> connection = connections[i];
-    connection->check_deadline(now);
-  }
-  loop.post_after(kSweepInterval, [self = shared_from_this()] {
-    if (!self->stopped) self->sweep();
-  });
-}
-
-std::string HttpServer::Impl::draw_request_id() {
-  return fmt::format("{:016x}-{:x}", id_key, ++num_ids);
 }
 
 HttpServer::HttpServer(EventLoop& loop, HttpServerOptions options, HttpHandler handler)
-    : impl_(std::make_shared<Impl>(loop, std::move(options), std::move(handler))) {
-  impl_->listen();
-  impl_->accept_next();
-  impl_->sweep();
+    : loop_(loop),
+      options_(std::move(options)),
+      handler_(std::move(handler)),
+      acceptor_(loop.context()),
+      bodies_(std::make_shared<BodyBudget>(
+          BodyBudget{.limit = std::max(options_.limits.all_bodies_bytes, options_.limits.body_bytes)})) {
+  std::random_device device;
+  id_key_ = (uint64_t{device()} << 32) | device();
+  listen();
+  accept_next();
+  sweep();
 }
 
 HttpServer::~HttpServer() {
-  impl_->listening = false;
-  impl_->end_accepting();
+  listening_ = false;
+  end_accepting();
   close_all();
-  impl_->stopped = true;
 }
 
-uint16_t HttpServer::port() const {
-  return impl_->endpoint.port();
+void HttpServer::listen() {
+  endpoint_ = resolve(loop_, options_.host, options_.port);
+  boost::system::error_code error;
+  const auto check = [&](const char* what) {
+    if (error) fail("cannot {} {}:{}: {}", what, options_.host, options_.port, error.message());
+  };
+  acceptor_.open(endpoint_.protocol(), error);
+  check("open a socket for");
+  acceptor_.set_option(tcp::acceptor::reuse_address(true), error);
+  acceptor_.set_option(MaxSegment(kMaxSegmentBytes), error);
+  acceptor_.bind(endpoint_, error);
+  check("bind to");
+  acceptor_.listen(asio::socket_base::max_listen_connections, error);
+  check("listen on");
+  endpoint_ = acceptor_.local_endpoint();
 }
 
-bool HttpServer::is_loopback() const {
-  return impl_->endpoint.address().is_loopback();
+void HttpServer::accept_next() {
+  acceptor_.async_accept(while_here([this](const boost::system::error_code& error, tcp::socket socket) {
+    if (!acceptor_.is_open()) {
+      if (!error) accepted(std::move(socket));  // accepted before that, and told of only now
+      return;
+    }
+    if (error && !close_one_of(ending_) && !close_one_of(idle_)) {
+      // Usually the descriptors have run out: connections in use must end first.
+      return loop_.post_after(kAcceptPause, while_here([this] {
+                                if (acceptor_.is_open()) accept_next();
+                              }));
+    }
+    accept_next();
+    if (!error) accepted(std::move(socket));
+  }));
 }
 
-size_t HttpServer::num_connections() const {
-  return impl_->connections.size();
+/// Takes the connections that the kernel has accepted already: closing the acceptor would reset them.
+void HttpServer::end_accepting() {
+  if (!acceptor_.is_open()) return;
+  boost::system::error_code error;
+  acceptor_.non_blocking(true, error);
+  while (!error) {
+    tcp::socket socket(loop_.context());
+    acceptor_.accept(socket, error);
+    if (!error) accepted(std::move(socket));
+  }
+  acceptor_.close(error);
 }
 
-bool HttpServer::is_accepting() const {
-  return impl_->acceptor.is_open();
+void HttpServer::accepted(tcp::socket socket) {
+  const size_t limit = options_.limits.max_connections, spare = options_.limits.spare_connections;
+  if (connections_.size() >= limit) close_one_of(idle_);
+  if (connections_.size() >= limit + spare && !close_one_of(ending_)) return;
+  const auto connection =
+      std::make_shared<Connection>(*this, std::move(socket), connections_.size() >= limit);
+  connections_.insert(connection);
+  connection->start();
+}
+
+/// Returns false if each connection is needed.
+bool HttpServer::close_one_of(const Yielding& list) {
+  const auto now = Connection::Clock::now();
+  const auto found = std::ranges::find_if(list, [&](const Connection* each) { return each->can_yield(now); });
+  if (found == list.end()) return false;
+  (*found)->close();
+  return true;
+}
+
+void HttpServer::sweep() {
+  loop_.post_after(kSweepInterval, while_here([this] { sweep(); }));
+  set_memory_aside();
+  const Connection::Clock::time_point now = Connection::Clock::now();
+  for (const std::shared_ptr<Connection>& connection : std::vector(connections_.begin(), connections_.end()))
+    connection->check_deadline(now);
+}
+
+std::string HttpServer::draw_request_id() {
+  return fmt::format("{:016x}-{:x}", id_key_, ++num_ids_);
 }
 
 size_t HttpServer::num_answering() const {
-  return static_cast<size_t>(std::ranges::count_if(
-      impl_->connections, [](const auto& connection) { return connection->is_answering(); }));
-}
-
-void HttpServer::end_keep_alive() {
-  impl_->keeps_alive = false;
+  return static_cast<size_t>(
+      std::ranges::count_if(connections_, [](const auto& connection) { return connection->is_answering(); }));
 }
 
 void HttpServer::stop_listening() {
-  if (!std::exchange(impl_->listening, false)) return;
-  drop_new_handshakes(impl_->acceptor.native_handle());
-  impl_->loop.post_after(kHandshakeTime, [impl = impl_] { impl->end_accepting(); });
-  for (const std::shared_ptr<Connection>& connection : std::vector(impl_->connections))
+  if (!std::exchange(listening_, false)) return;
+  drop_new_handshakes(acceptor_.native_handle());
+  loop_.post_after(kHandshakeTime, while_here([this] { end_accepting(); }));
+  for (const std::shared_ptr<Connection>& connection : std::vector(connections_.begin(), connections_.end()))
     connection->close_if_idle();
 }
 
 void HttpServer::close_all() {
-  for (const std::shared_ptr<Connection>& connection : std::vector(impl_->connections))
+  for (const std::shared_ptr<Connection>& connection : std::vector(connections_.begin(), connections_.end()))
     connection->close();
 }
 

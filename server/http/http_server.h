@@ -4,9 +4,13 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <list>
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_set>
+
+#include <boost/asio/ip/tcp.hpp>
 
 #include "server/http/event_loop.h"
 #include "server/http/http_message.h"
@@ -52,6 +56,14 @@ struct HttpServerOptions {
   std::function<void(const HttpRequest&, const HttpOutcome&)> on_finished = nullptr;
 };
 
+class Connection;
+
+/// Bytes of request bodies in memory, over all connections. I/O thread.
+struct BodyBudget {
+  size_t limit = 0;
+  size_t used = 0;
+};
+
 /// HTTP/1.1 over TCP: keep-alive, pipelining, chunked streams, limits and time-outs. All of it runs on
 /// the loop's I/O thread, which also calls `handler`; the handler answers at once or later. A client that
 /// closes its connection ends its exchange. A client that closes only its sending half gets its answer.
@@ -63,26 +75,52 @@ class HttpServer {
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
 
-  uint16_t port() const;
-  bool is_loopback() const;
-  size_t num_connections() const;
+  uint16_t port() const { return endpoint_.port(); }
+  bool is_loopback() const { return endpoint_.address().is_loopback(); }
+  size_t num_connections() const { return connections_.size(); }
   /// True while connections may still come: until a moment after stop_listening(). I/O thread.
-  bool is_accepting() const;
+  bool is_accepting() const { return acceptor_.is_open(); }
   /// The number of connections with a request whose answer is not sent yet. I/O thread.
   size_t num_answering() const;
 
   /// Closes each connection after its next answer. I/O thread.
-  void end_keep_alive();
+  void end_keep_alive() { keeps_alive_ = false; }
   /// Takes no further connections, except those whose handshake has begun, and closes
   /// connections that wait for a request; new ones have a moment to send theirs. I/O thread.
   void stop_listening();
   /// Closes every connection, whatever it does. I/O thread.
   void close_all();
-
-  struct Impl;
+  /// Takes an accepted connection. I/O thread.
+  void accepted(boost::asio::ip::tcp::socket socket);
 
  private:
-  std::shared_ptr<Impl> impl_;
+  friend class Connection;
+  /// Connections that can be closed to make room for others. Those that have been in the list longest are in front.
+  using Yielding = std::list<Connection*>;
+
+  template <class Handler>
+  auto while_here(Handler handler);
+  void listen();
+  void accept_next();
+  void end_accepting();
+  bool close_one_of(const Yielding& list);
+  void sweep();
+  std::string draw_request_id();
+
+  EventLoop& loop_;
+  const HttpServerOptions options_;
+  const HttpHandler handler_;
+  boost::asio::ip::tcp::acceptor acceptor_;
+  boost::asio::ip::tcp::endpoint endpoint_;
+  bool listening_ = true;
+  bool keeps_alive_ = true;
+  std::unordered_set<std::shared_ptr<Connection>> connections_;  ///< open ones
+  Yielding idle_;                                                ///< connections that wait for a request
+  Yielding ending_;  ///< beyond the limit without a whole head, or answered for the last time
+  const std::shared_ptr<BodyBudget> bodies_;
+  uint64_t id_key_ = 0;  ///< key of drawn request ids: random, drawn once a server
+  uint64_t num_ids_ = 0;
+  const std::shared_ptr<bool> here_ = std::make_shared<bool>();  ///< goes with the server
 };
 
 }  // namespace minfer

@@ -1,14 +1,16 @@
 #include "server/kv_events/kv_event_publisher.h"
 
-#include <array>
 #include <cerrno>
 #include <charconv>
 #include <chrono>
+#include <cstring>
+#include <initializer_list>
 #include <iterator>
 #include <span>
 #include <utility>
 
-#include <sys/eventfd.h>
+#include <endian.h>
+#include <nlohmann/json.hpp>
 #include <unistd.h>
 #include <zmq_addon.hpp>
 
@@ -16,6 +18,8 @@
 
 namespace minfer {
 namespace {
+
+using Json = nlohmann::ordered_json;
 
 constexpr size_t kMaxSpareBatches = 16;
 constexpr uint64_t kEndOfReplay = ~uint64_t{0};  // -1
@@ -55,7 +59,7 @@ std::string attach(zmq::socket_t& socket, std::string_view option, const std::st
 }
 
 /// Sends a message without waiting. False: it was not sent.
-bool send(zmq::socket_t& socket, std::span<const std::string_view> frames) try {
+bool send(zmq::socket_t& socket, std::initializer_list<std::string_view> frames) try {
   std::vector<zmq::const_buffer> buffers;
   for (const std::string_view frame : frames)
     buffers.push_back(zmq::buffer(frame));
@@ -78,29 +82,58 @@ std::vector<zmq::message_t> receive(zmq::socket_t& socket) try {
   return {};
 }
 
-std::array<char, 8> big_endian(uint64_t value) {
-  std::array<char, 8> bytes;
-  for (size_t i = 0; i < 8; ++i)
-    bytes[i] = static_cast<char>(value >> (56 - 8 * i));
-  return bytes;
-}
-
-uint64_t from_big_endian(std::string_view bytes) {
-  uint64_t value = 0;
-  for (const char byte : bytes)
-    value = value << 8 | static_cast<uint8_t>(byte);
-  return value;
-}
-
-std::string_view view(const std::array<char, 8>& bytes) {
-  return {bytes.data(), bytes.size()};
+/// A number as eight bytes, big-endian.
+std::string big_endian(uint64_t value) {
+  value = htobe64(value);
+  return {reinterpret_cast<const char*>(&value), sizeof value};
 }
 
 double seconds_since_1970() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
+/// vLLM's name of the tier from which requests compute; others mean a second tier, from which blocks are fetched. So a CPU has it too.
+constexpr const char* kMedium = "GPU";
+
+/// The fields of the next event, by name and in order, out of the hashes and tokens that are left of the batch.
+Json next_event(const KvEventBatch::Event& event, int32_t block_size, std::span<const uint64_t>& hashes,
+                std::span<const TokenId>& tokens) {
+  if (event.kind == KvEventBatch::Kind::cleared) return {{"type", "AllBlocksCleared"}};
+  const auto num_blocks = static_cast<size_t>(event.num_blocks);
+  const auto of_event = hashes.first(num_blocks);
+  hashes = hashes.subspan(num_blocks);
+  if (event.kind == KvEventBatch::Kind::removed)
+    return {{"type", "BlockRemoved"}, {"block_hashes", of_event}, {"medium", kMedium}};
+  const size_t num_tokens = num_blocks * static_cast<size_t>(block_size);
+  const auto its_tokens = tokens.first(num_tokens);
+  tokens = tokens.subspan(num_tokens);
+  return {{"type", "BlockStored"},
+          {"block_hashes", of_event},
+          {"parent_block_hash", event.parent ? Json(*event.parent) : Json()},
+          {"token_ids", its_tokens},
+          {"block_size", block_size},
+          {"lora_id", nullptr},
+          {"medium", kMedium},
+          {"lora_name", nullptr}};
+}
+
 }  // namespace
+
+std::string encode_kv_events(const KvEventBatch& batch, double time_s, KvEventFormat format) {
+  std::span<const uint64_t> hashes = batch.hashes;
+  std::span<const TokenId> tokens = batch.tokens;
+  Json events = Json::array();
+  for (const KvEventBatch::Event& event : batch.events) {
+    Json fields = next_event(event, batch.block_size, hashes, tokens);
+    Json& made = events.emplace_back(format == KvEventFormat::map ? std::move(fields) : Json::array());
+    if (format == KvEventFormat::map) continue;
+    for (auto& [name, value] : fields.items())
+      made.push_back(std::move(value));
+  }
+  std::string bytes;
+  Json::to_msgpack(Json::array({time_s, std::move(events), 0}), bytes);
+  return bytes;
+}
 
 KvEventPublisher::KvEventPublisher(KvEventOptions options)
     : options_(std::move(options)),
@@ -169,10 +202,6 @@ KvEventCounts KvEventPublisher::counts() const {
   return counts_;
 }
 
-void KvEventPublisher::wake() {
-  [[maybe_unused]] const int rc = eventfd_write(wake_descriptor_, 1);
-}
-
 void KvEventPublisher::run() {
   while (true) {
     std::vector<zmq::pollitem_t> items{{nullptr, wake_descriptor_, ZMQ_POLLIN, 0}};
@@ -199,9 +228,7 @@ std::optional<KvEventPublisher::Queued> KvEventPublisher::next_queued() {
 
 void KvEventPublisher::publish(Queued& queued) {
   std::string payload = encode_kv_events(queued.batch, queued.time_s, options_.format);
-  const std::array<char, 8> number = big_endian(queued.number);
-  const std::array<std::string_view, 3> frames{options_.topic, view(number), payload};
-  const bool is_sent = send(socket_, frames);
+  const bool is_sent = send(socket_, {options_.topic, big_endian(queued.number), payload});
   if (replay_) keep(queued.number, std::move(payload));
   queued.batch.clear();
   const std::lock_guard lock(mutex_);
@@ -223,15 +250,13 @@ void KvEventPublisher::keep(uint64_t number, std::string payload) {
 void KvEventPublisher::answer_replay() {
   const std::vector<zmq::message_t> request = receive(*replay_);
   if (request.size() != 3 || request.back().size() != sizeof(uint64_t)) return;
-  const uint64_t first = from_big_endian(request.back().to_string_view());
-  const auto answer = [&](uint64_t kept_number, std::string_view payload) {
-    const std::array<char, 8> number = big_endian(kept_number);
-    const std::array<std::string_view, 4> frames{request.front().to_string_view(), std::string_view(),
-                                                 view(number), payload};
-    send(*replay_, frames);
+  uint64_t first = 0;
+  std::memcpy(&first, request.back().data(), sizeof first);
+  const auto answer = [&](uint64_t number, std::string_view payload) {
+    send(*replay_, {request.front().to_string_view(), {}, big_endian(number), payload});
   };
   for (const Replayable& each : kept_) {
-    if (each.number >= first) answer(each.number, each.payload);
+    if (each.number >= be64toh(first)) answer(each.number, each.payload);
   }
   answer(kEndOfReplay, {});
 }

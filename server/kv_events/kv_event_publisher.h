@@ -8,12 +8,21 @@
 #include <thread>
 #include <vector>
 
+#include <sys/eventfd.h>
 #include <zmq.hpp>
 
 #include "engine/memory/kv_events.h"
-#include "server/kv_events/kv_event_encoder.h"
 
 namespace minfer {
+
+/// vLLM's two formats of an event. A batch is an array in both.
+enum class KvEventFormat : uint8_t {
+  map,    ///< fields by name: vLLM 0.24 (2026) and later
+  array,  ///< fields by position: earlier versions
+};
+
+/// A batch as vLLM (vllm/distributed/kv_events.py) writes it in MessagePack: [seconds since 1970, events, data-parallel rank 0].
+std::string encode_kv_events(const KvEventBatch& batch, double time_s, KvEventFormat format);
 
 struct KvEventOptions {
   /// The socket binds to it if it has "*" or "::" or begins with ipc: or inproc:, else connects to it, as vLLM does; empty: no events.
@@ -72,7 +81,7 @@ class KvEventPublisher final : public KvEventSink {
   void publish(Queued& queued);
   void keep(uint64_t number, std::string payload);
   void answer_replay();
-  void wake();
+  void wake() { [[maybe_unused]] const int rc = eventfd_write(wake_descriptor_, 1); }
 
   KvEventOptions options_;
   bool is_bound_;

@@ -14,6 +14,8 @@
 namespace minfer {
 namespace {
 
+using Json = nlohmann::ordered_json;
+
 struct OpenapiFile {
   std::string_view name;
   std::string_view content;
@@ -30,7 +32,6 @@ constexpr std::string_view kRoot = "openapi.json";
 }  // namespace
 
 std::string openapi_document() {
-  using Json = nlohmann::ordered_json;
   const auto parsed = [](const OpenapiFile& file) { return Json::parse(file.content); };
   Json document = parsed(*std::ranges::find(kOpenapiFiles, kRoot, &OpenapiFile::name));
   for (const OpenapiFile& file : kOpenapiFiles) {

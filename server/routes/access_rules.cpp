@@ -139,15 +139,14 @@ std::optional<ApiError> AccessRules::refusal_of_page(const HttpRequest& request)
   const bool checks_host = is_loopback_ || !options_.allowed_hosts.empty();
   if (checks_host && !host.empty() && !knows_host(host)) {
     return ApiError(
-        403, "invalid_request_error",
-        fmt::format("host \"{}\": this server does not answer to that name; --allowed-hosts lists "
-                    "further ones",
-                    host));
+        403, fmt::format("host \"{}\": this server does not answer to that name; --allowed-hosts lists "
+                         "further ones",
+                         host));
   }
   const std::string_view origin = request.header("origin");
   const bool checks_origin = is_loopback_ || !needs_key();
   if (checks_origin && !origin.empty() && !admits_origin(origin, host)) {
-    return ApiError(403, "invalid_request_error",
+    return ApiError(403,
                     fmt::format("origin \"{}\": pages of other hosts may not use this server; --cors-origins "
                                 "lists those that may",
                                 origin));
@@ -160,15 +159,15 @@ std::optional<ApiError> AccessRules::refusal_of_key(const HttpRequest& request) 
   const std::string_view bearer = bearer_key(request);
   const std::string_view header = request.header("x-api-key");
   if (bearer.empty() && header.empty()) {
-    return invalid_api_key(
-        "no API key was given, expected \"Authorization: Bearer KEY\" or \"x-api-key: KEY\"");
+    return ApiError(401,
+                    "no API key was given, expected \"Authorization: Bearer KEY\" or \"x-api-key: KEY\"");
   }
   bool is_known = false;
   for (const std::string& key : options_.api_keys) {
     is_known |= equal_in_constant_time(bearer, key);
     is_known |= equal_in_constant_time(header, key);
   }
-  if (!is_known) return invalid_api_key("the API key is wrong");
+  if (!is_known) return ApiError(401, "the API key is wrong");
   return std::nullopt;
 }
 

@@ -23,16 +23,12 @@ HttpResponse error_response(std::string_view path, const ApiError& error) {
   return response;
 }
 
-void answer(HttpExchange& exchange, const ApiError& error) {
+void answer_error(HttpExchange& exchange, const ApiError& error) {
   exchange.respond(error_response(exchange.request().path, error));
 }
 
 bool Api::Route::matches(std::string_view request_path) const {
   return request_path == path || (path.size() > 1 && path.ends_with('/') && request_path.starts_with(path));
-}
-
-void Api::add(std::string method, std::string path, Handler handler, bool open) {
-  routes_.push_back({std::move(method), std::move(path), std::move(handler), open});
 }
 
 std::optional<HttpResponse> Api::refusal(const HttpRequest& request) const {
@@ -50,7 +46,7 @@ void Api::handle(const std::shared_ptr<HttpExchange>& exchange) const {
     const Route* route = route_of(exchange->request(), response);
     route != nullptr ? route->handler(exchange) : exchange->respond(std::move(response));
   } catch (const std::exception& error) {
-    answer(*exchange, failure(error));
+    answer_error(*exchange, failure(error));
   }
 }
 
@@ -80,13 +76,12 @@ const Api::Route* Api::route_of(const HttpRequest& request, HttpResponse& respon
   if (const auto error = rules_.refusal_of_key(request); error && !open) throw *error;
   const std::string_view coding = request.header("content-encoding");
   if (!coding.empty() && lower_case(coding) != "identity")
-    throw ApiError(415, "invalid_request_error",
-                   fmt::format("content-encoding: {}, expected an unencoded body", coding));
+    throw ApiError(415, fmt::format("content-encoding: {}, expected an unencoded body", coding));
   if (route != nullptr) return route;
-  if (allowed.empty()) throw not_found(fmt::format("there is nothing at {}", request.path));
+  if (allowed.empty()) throw ApiError(404, fmt::format("there is nothing at {}", request.path));
   const std::string list = fmt::format("{}", fmt::join(allowed, ", "));
-  response = error_response(request.path,
-                            method_not_allowed(request.method + " " + request.path + ": expected " + list));
+  response =
+      error_response(request.path, ApiError(405, request.method + " " + request.path + ": expected " + list));
   response.headers.emplace_back("allow", list);
   return nullptr;
 } catch (const ApiError& error) {

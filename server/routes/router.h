@@ -22,7 +22,9 @@ class Api {
   explicit Api(AccessRules rules) : rules_(std::move(rules)) {}
 
   /// `path` ending in "/" also stands for everything below it; "/" alone stands only for itself. `open`: needs no key.
-  void add(std::string method, std::string path, Handler handler, bool open = false);
+  void add(std::string method, std::string path, Handler handler, bool open = false) {
+    routes_.push_back({std::move(method), std::move(path), std::move(handler), open});
+  }
   /// The answer to a request that reaches no handler, whatever its body says. Absent: it reaches one.
   std::optional<HttpResponse> refusal(const HttpRequest& request) const;
   /// Answers the request, or lets its handler do so.
@@ -50,6 +52,6 @@ class Api {
 /// The error object in the form of the path's API, with its status; says when to try again if that helps.
 HttpResponse error_response(std::string_view path, const ApiError& error);
 
-void answer(HttpExchange& exchange, const ApiError& error);
+void answer_error(HttpExchange& exchange, const ApiError& error);
 
 }  // namespace minfer

@@ -90,12 +90,6 @@ std::unique_ptr<GrammarCache> make_grammar_cache(Engine& engine) {
       GrammarCache::Options{});
 }
 
-/// The error object of an error that the transport answers by itself.
-std::string transport_error(int status, const std::string& message) {
-  return error_json(status == 503 ? unavailable(message)
-                                  : ApiError(status, "invalid_request_error", message));
-}
-
 }  // namespace
 
 Server::Server(EventLoop& loop, Engine& engine, ServerLog& log, ServerOptions options)
@@ -104,7 +98,6 @@ Server::Server(EventLoop& loop, Engine& engine, ServerLog& log, ServerOptions op
       log_(log),
       options_(std::move(options)),
       metrics_(served_names(options_, engine.model()).front(), engine.options()),
-      step_counter_(metrics_),
       grammars_(make_grammar_cache(engine)),
       context_(make_context(engine, options_, log_)),
       ignored_fields_(log_),
@@ -114,14 +107,17 @@ Server::Server(EventLoop& loop, Engine& engine, ServerLog& log, ServerOptions op
   // First of all: where the machine's ceilings are not known yet, they are measured now, while nothing else runs.
   ProfileHeader profile_header = make_profile_header(engine_, ProfileDetail::op);
   engine_.host_sampler();
-  engine_.recorder().add_sink(step_counter_);
+  engine_.recorder().add_sink(metrics_);
   engine_.recorder().add_sink(recent_);
   http_ = std::make_unique<HttpServer>(
       loop_,
       HttpServerOptions{.host = options_.host,
                         .port = options_.port,
                         .limits = options_.limits,
-                        .error_body = transport_error,
+                        .error_body =
+                            [](int status, const std::string& message) {
+                              return error_json({status, message});
+                            },
                         .refusal = [this](const HttpRequest& request) { return api_.refusal(request); },
                         .is_vital = [](const HttpRequest& request) { return request.path == "/health"; },
                         .on_finished = [this](const HttpRequest& request,
@@ -130,7 +126,7 @@ Server::Server(EventLoop& loop, Engine& engine, ServerLog& log, ServerOptions op
   api_ = Api(AccessRules(options_.access, http_->is_loopback()));
   if (!http_->is_loopback() && options_.access.api_keys.empty()) {
     log_.write(LogLevel::warning, "everybody who can reach this address may use the server: see --api-key",
-               {{"host", std::string_view(options_.host)}});
+               {{"host", options_.host}});
   }
   engine_service_ = std::make_unique<EngineService>(
       engine_,
@@ -158,7 +154,7 @@ Server::~Server() {
   http_.reset();
   engine_service_.reset();
   profile_.reset();
-  engine_.recorder().remove_sink(step_counter_);
+  engine_.recorder().remove_sink(metrics_);
   engine_.recorder().remove_sink(recent_);
 }
 
@@ -234,7 +230,7 @@ void Server::add_endpoint(const Endpoint& endpoint) {
                    respond(exchange, body);
                  };
                } catch (const std::exception& error) {
-                 reply = [exchange, error = failure(error)] { answer(*exchange, error); };
+                 reply = [exchange, error = failure(error)] { answer_error(*exchange, error); };
                }
                loop_.post([exchange, reply = std::move(reply)] {
                  exchange->drop_body();
@@ -249,8 +245,8 @@ void Server::add_endpoint(const Endpoint& endpoint) {
 void Server::respond(const std::shared_ptr<HttpExchange>& exchange, std::shared_ptr<const std::string> body) {
   constexpr size_t kPieceBytes = 64u << 10;
   if (body->size() <= kPieceBytes) return exchange->respond({.body = *body});
-  if (!exchange->hold(body->size())) return answer(*exchange, unavailable(kNoRoom));
-  send_in_pieces(loop_, exchange, {}, {}, [body, begin = size_t{0}](std::string& piece) mutable {
+  if (!exchange->hold(body->size())) return answer_error(*exchange, ApiError(503, kNoRoom));
+  send_in_pieces(loop_, exchange, {}, [body, begin = size_t{0}](std::string& piece) mutable {
     piece.append(*body, begin, kPieceBytes);
     begin += kPieceBytes;
     return begin < body->size();
@@ -291,45 +287,43 @@ void Server::begin_shutdown() {
   if (shutting_down_ || failed_) return;
   shutting_down_ = true;
   log_.write(LogLevel::info, "shutdown", {{"live", static_cast<int64_t>(completions_->num_live())}});
-  completions_->refuse_new(unavailable("the server is shutting down"));
+  completions_->refuse_new(ApiError(503, "the server is shutting down"));
   profile_->end_streams();
   http_->end_keep_alive();
-  wait_for_last(std::chrono::steady_clock::now() + options_.shutdown_timeout);
+  const Clock::time_point deadline = Clock::now() + options_.shutdown_timeout;
+  wait(
+      deadline, [this] { return completions_->num_live() == 0 || failed_; },
+      [this, deadline] {
+        if (failed_) return;
+        if (completions_->num_live() > 0)
+          completions_->fail_all(ApiError(503, "the server is shutting down and the time to finish is over"));
+        wait_until_sent(std::max(deadline, Clock::now() + options_.closing_timeout));
+      });
 }
 
-void Server::wait_for_last(Clock::time_point deadline) {
-  if (failed_) return;
-  const Clock::time_point now = Clock::now();
-  if (completions_->num_live() > 0 && now < deadline) {
-    return loop_.post_after(kShutdownPoll, [this, deadline] { wait_for_last(deadline); });
-  }
-  if (completions_->num_live() > 0) {
-    completions_->fail_all(unavailable("the server is shutting down and the time to finish is over"));
-  }
-  wait_until_sent(std::max(deadline, now + options_.closing_timeout));
+/// Calls `then` once `is_over()`, at the latest at the deadline.
+void Server::wait(Clock::time_point deadline, std::function<bool()> is_over, std::function<void()> then) {
+  if (is_over() || Clock::now() >= deadline) return then();
+  loop_.post_after(kShutdownPoll, [=, this] { wait(deadline, is_over, then); });
 }
 
 void Server::wait_until_sent(Clock::time_point deadline) {
   http_->stop_listening();
-  const Clock::time_point now = Clock::now();
-  if ((http_->num_answering() == 0 && !http_->is_accepting()) || now >= deadline)
-    return wait_until_closed(now + options_.closing_timeout);
-  loop_.post_after(kShutdownPoll, [this, deadline] { wait_until_sent(deadline); });
-}
-
-void Server::wait_until_closed(Clock::time_point deadline) {
-  if (http_->num_connections() == 0 || Clock::now() >= deadline) {
-    http_->close_all();
-    return loop_.stop();
-  }
-  loop_.post_after(kShutdownPoll, [this, deadline] { wait_until_closed(deadline); });
+  const auto is_sent = [this] { return http_->num_answering() == 0 && !http_->is_accepting(); };
+  wait(deadline, is_sent, [this] {
+    const auto is_closed = [this] { return http_->num_connections() == 0; };
+    wait(Clock::now() + options_.closing_timeout, is_closed, [this] {
+      http_->close_all();
+      loop_.stop();
+    });
+  });
 }
 
 /// The engine cannot go on: every client is told, then the process ends.
 void Server::on_failure(const std::string& reason) {
   if (std::exchange(failed_, true)) return;
   log_.write(LogLevel::error, "the engine has failed", {{"reason", reason}});
-  completions_->fail_all(server_error("the engine has failed: " + reason));
+  completions_->fail_all(ApiError(500, "the engine has failed: " + reason));
   profile_->end_streams();
   http_->end_keep_alive();
   wait_until_sent(Clock::now() + options_.closing_timeout);

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -74,17 +75,6 @@ class Server {
   const Api& api() const { return api_; }
 
  private:
-  /// Counts each step in the metrics.
-  class StepCounter final : public StepSink {
-   public:
-    explicit StepCounter(Metrics& metrics) : metrics_(metrics) {}
-    void consume(const StepRecord& record) noexcept override { metrics_.count_step(record); }
-    bool wants_requests() const noexcept override { return false; }
-
-   private:
-    Metrics& metrics_;
-  };
-
   void add_routes();
   void add_endpoint(const Endpoint& endpoint);
   void respond(const std::shared_ptr<HttpExchange>& exchange, std::shared_ptr<const std::string> body);
@@ -92,9 +82,8 @@ class Server {
   void log_access(const HttpRequest& request, const HttpOutcome& outcome);
   void begin_shutdown();
   using Clock = std::chrono::steady_clock;
-  void wait_for_last(Clock::time_point deadline);
+  void wait(Clock::time_point deadline, std::function<bool()> is_over, std::function<void()> then);
   void wait_until_sent(Clock::time_point deadline);
-  void wait_until_closed(Clock::time_point deadline);
   void on_failure(const std::string& reason);
 
   EventLoop& loop_;
@@ -102,7 +91,6 @@ class Server {
   ServerLog& log_;
   const ServerOptions options_;
   Metrics metrics_;
-  StepCounter step_counter_;
   RecentRecords recent_;
   ResponseStore responses_{ResponseStore::Limits{}};
   std::unique_ptr<GrammarCache> grammars_;  ///< null: the device draws tokens without masks

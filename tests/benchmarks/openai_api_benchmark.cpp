@@ -7,8 +7,8 @@
 
 #include <benchmark/benchmark.h>
 
+#include "server/api/answer/answer_writer.h"
 #include "server/api/fields/json_fields.h"
-#include "server/dialects/openai/openai_response.h"
 #include "tests/support/server/api_requests.h"
 
 namespace minfer {
@@ -33,13 +33,14 @@ RequestOutput make_output(int64_t num_tokens, int64_t num_top) {
 
 void write_events(benchmark::State& state, const CompletionRequest& request, const test::TestApi& api,
                   const RequestOutput& output) {
-  StreamWriter writer(request, {"chatcmpl-0123456789abcdef", 1700000001}, api.context);
+  const auto writer =
+      request.dialect->answer(request, {"chatcmpl-0123456789abcdef", 1700000001}, api.context, true);
   std::string events;
-  writer.append(0, output, events);  // the first one is preceded by the chat's role
+  writer->take(0, output, events);  // the first one is preceded by the chat's role
   size_t bytes = 0;
   for (auto _ : state) {
     events.clear();
-    writer.append(0, output, events);
+    writer->take(0, output, events);
     benchmark::DoNotOptimize(events.data());
     bytes = events.size();
   }

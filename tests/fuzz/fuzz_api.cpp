@@ -9,7 +9,7 @@
 #include "server/dialects/anthropic/messages.h"
 #include "server/dialects/llama_server/infill.h"
 #include "server/dialects/ollama/ollama.h"
-#include "server/dialects/openai/openai_tokenize.h"
+#include "server/dialects/openai/openai.h"
 #include "server/dialects/responses/responses_request.h"
 #include "tests/fuzz/require.h"
 #include "tests/support/server/api_requests.h"

@@ -78,16 +78,16 @@ void AnswerReader::keep(ChatDelta delta, std::vector<ChatDelta>& deltas) {
 void AnswerReader::keep_text(ChatDelta::Kind kind, std::string text, std::vector<ChatDelta>& deltas) {
   if (kind != text_kind_) release_text(deltas);
   text_kind_ = kind;
-  if (special_) text = special_->push(text);
-  if (text.empty() || (kind == ChatDelta::Kind::reasoning && !shows_reasoning_)) return;
-  deltas.push_back({.kind = kind, .text = std::move(text)});
+  give_text(special_ ? special_->push(text) : std::move(text), deltas);
+}
+
+void AnswerReader::give_text(std::string text, std::vector<ChatDelta>& deltas) {
+  if (text.empty() || (text_kind_ == ChatDelta::Kind::reasoning && !shows_reasoning_)) return;
+  deltas.push_back({.kind = text_kind_, .text = std::move(text)});
 }
 
 void AnswerReader::release_text(std::vector<ChatDelta>& deltas) {
-  if (!special_) return;
-  std::string text = special_->finish();
-  if (text.empty() || (text_kind_ == ChatDelta::Kind::reasoning && !shows_reasoning_)) return;
-  deltas.push_back({.kind = text_kind_, .text = std::move(text)});
+  if (special_) give_text(special_->finish(), deltas);
 }
 
 void AnswerReader::finish(const RequestOutput& output) {
@@ -120,10 +120,6 @@ void AnswerParts::add(const ChatDelta& delta) {
   } else {
     part.text += delta.text;
   }
-}
-
-void AnswerParts::end_last() {
-  if (!parts_.empty()) parts_.back().whole = true;
 }
 
 std::string AnswerParts::text(AnswerPart::Kind kind) const {
@@ -166,10 +162,6 @@ std::string SpecialText::push(std::string_view text) {
     }
   }
   return kept;
-}
-
-std::string SpecialText::finish() {
-  return std::exchange(held_, {});
 }
 
 std::string IdSource::draw(std::string_view prefix, int length) {

@@ -39,7 +39,7 @@ class SpecialText {
   /// Returns `text` without them. A possible beginning of one stays here until the next call.
   std::string push(std::string_view text);
   /// Returns the rest of the text, which began no control token.
-  std::string finish();
+  std::string finish() { return std::exchange(held_, {}); }
 
  private:
   const Tokenizer& tokenizer_;
@@ -88,6 +88,7 @@ class AnswerReader {
   void count_tokens(const RequestOutput& output, const std::vector<ChatDelta>& found);
   void keep(ChatDelta delta, std::vector<ChatDelta>& deltas);
   void keep_text(ChatDelta::Kind kind, std::string text, std::vector<ChatDelta>& deltas);
+  void give_text(std::string text, std::vector<ChatDelta>& deltas);
   void release_text(std::vector<ChatDelta>& deltas);
   void finish(const RequestOutput& output);
 
@@ -114,9 +115,10 @@ class AnswerParts {
   bool begins_part(const ChatDelta& delta) const;
   void add(const ChatDelta& delta);
   /// Marks the last part, if there is one, as whole.
-  void end_last();
+  void end_last() {
+    if (!parts_.empty()) parts_.back().whole = true;
+  }
   const std::vector<AnswerPart>& parts() const { return parts_; }
-  const AnswerPart& last() const { return parts_.back(); }
   int32_t num_calls() const { return num_calls_; }
   /// All text of a kind, joined.
   std::string text(AnswerPart::Kind kind) const;

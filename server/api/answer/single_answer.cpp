@@ -7,23 +7,26 @@
 namespace minfer {
 namespace {
 
-class SingleStream final : public AnswerStream {
+class SingleAnswer final : public AnswerWriter {
  public:
-  SingleStream(const CompletionRequest& request, const ResponseIdentity& identity, const ApiContext& context)
-      : choice_(request, identity, context), writer_(request.dialect->writer(choice_)) {}
+  SingleAnswer(const CompletionRequest& request, const ResponseIdentity& identity, const ApiContext& context,
+               bool streams)
+      : choice_(request, identity, context), writer_(request.dialect->writer(choice_)), streams_(streams) {}
 
-  void append(int32_t, const RequestOutput& output, std::string& events) override {
+  void take(int32_t, RequestOutput output, std::string& events) override {
     if (finished_) return;
-    if (const std::optional<ApiError> failure = failure_of(output)) return append_error(*failure, events);
+    if (std::optional<ApiError> failure = failure_of(output)) throw std::move(*failure);
     const std::vector<ChatDelta> deltas = choice_.read(output);
-    if (!std::exchange(started_, true)) writer_->begin(events);
+    if (streams_ && !std::exchange(started_, true)) writer_->begin(events);
     for (const ChatDelta& delta : deltas)
-      take(delta, events);
-    if (const std::optional<AnswerEnd>& end = choice_.reader.end()) {
-      close_part(end != AnswerEnd::length, events);
-      writer_->end(*end, events);
-      finished_ = true;
-    }
+      streams_ ? take(delta, events) : choice_.parts.add(delta);
+    const std::optional<AnswerEnd>& end = choice_.reader.end();
+    if (!end) return;
+    finished_ = true;
+    if (end != AnswerEnd::length) choice_.parts.end_last();
+    if (!streams_) return;
+    close_part(events);
+    writer_->end(*end, events);
   }
   void append_error(const ApiError& error, std::string& events) override {
     if (!std::exchange(finished_, true)) writer_->fail(error, events);
@@ -31,48 +34,6 @@ class SingleStream final : public AnswerStream {
   std::string idle_event() const override { return writer_->idle_event(); }
   bool finished() const override { return finished_; }
   bool ended(int32_t) const override { return finished_; }
-  std::string problem() const override { return choice_.reader.problem(); }
-
- private:
-  void take(const ChatDelta& delta, std::string& events) {
-    if (delta.kind == ChatDelta::Kind::call_end) return close_part(true, events);
-    const bool begins = !part_open_ || choice_.parts.begins_part(delta);
-    if (begins) close_part(true, events);
-    choice_.parts.add(delta);
-    if (begins) {
-      writer_->begin_part(events);
-      part_open_ = true;
-    }
-    if (delta.kind != ChatDelta::Kind::call_begin && !delta.text.empty())
-      writer_->add_text(delta.text, events);
-  }
-  void close_part(bool whole, std::string& events) {
-    if (!std::exchange(part_open_, false)) return;
-    if (whole) choice_.parts.end_last();
-    writer_->end_part(events);
-  }
-
-  SingleChoice choice_;
-  const std::unique_ptr<SingleWriter> writer_;
-  bool started_ = false;
-  bool part_open_ = false;
-  bool finished_ = false;
-};
-
-class SingleAnswer final : public WholeAnswer {
- public:
-  SingleAnswer(const CompletionRequest& request, const ResponseIdentity& identity, const ApiContext& context)
-      : choice_(request, identity, context), writer_(request.dialect->writer(choice_)) {}
-
-  void add(int32_t, RequestOutput output) override {
-    if (finished()) return;
-    if (std::optional<ApiError> failure = failure_of(output)) throw std::move(*failure);
-    for (const ChatDelta& delta : choice_.read(output))
-      choice_.parts.add(delta);
-    if (finished() && choice_.reader.end() != AnswerEnd::length) choice_.parts.end_last();
-  }
-  bool finished() const override { return choice_.reader.end().has_value(); }
-  bool ended(int32_t) const override { return finished(); }
   std::string next_piece() override {
     written_ = true;
     return writer_->body(*choice_.reader.end());
@@ -81,8 +42,29 @@ class SingleAnswer final : public WholeAnswer {
   std::string problem() const override { return choice_.reader.problem(); }
 
  private:
+  void take(const ChatDelta& delta, std::string& events) {
+    const bool begins = choice_.parts.begins_part(delta);
+    if (begins) {
+      choice_.parts.end_last();
+      close_part(events);
+    }
+    choice_.parts.add(delta);
+    if (delta.kind == ChatDelta::Kind::call_end) return close_part(events);
+    if (begins) writer_->begin_part(events);
+    part_open_ = true;
+    if (delta.kind != ChatDelta::Kind::call_begin && !delta.text.empty())
+      writer_->add_text(delta.text, events);
+  }
+  void close_part(std::string& events) {
+    if (std::exchange(part_open_, false)) writer_->end_part(events);
+  }
+
   SingleChoice choice_;
   const std::unique_ptr<SingleWriter> writer_;
+  const bool streams_;
+  bool started_ = false;
+  bool part_open_ = false;
+  bool finished_ = false;
   bool written_ = false;
 };
 
@@ -97,14 +79,9 @@ std::vector<ChatDelta> SingleChoice::read(const RequestOutput& output) {
   return deltas;
 }
 
-std::unique_ptr<AnswerStream> single_stream(const CompletionRequest& request,
-                                            const ResponseIdentity& identity, const ApiContext& context) {
-  return std::make_unique<SingleStream>(request, identity, context);
-}
-
-std::unique_ptr<WholeAnswer> single_answer(const CompletionRequest& request, const ResponseIdentity& identity,
-                                           const ApiContext& context) {
-  return std::make_unique<SingleAnswer>(request, identity, context);
+std::unique_ptr<AnswerWriter> single_answer(const CompletionRequest& request, const ResponseIdentity& identity,
+                                            const ApiContext& context, bool streams) {
+  return std::make_unique<SingleAnswer>(request, identity, context, streams);
 }
 
 void begin_event(std::string_view type, std::string& events) {

@@ -56,8 +56,9 @@ class SingleWriter {
   const std::vector<AnswerPart>& parts() const { return choice_.parts.parts(); }
   std::string text(AnswerPart::Kind kind) const { return choice_.parts.text(kind); }
   Usage usage() const { return choice_.usage.total(); }
+  /// The index of the last part.
+  int64_t index() const { return static_cast<int64_t>(parts().size()) - 1; }
 
- private:
   const SingleChoice& choice_;
 };
 
@@ -70,6 +71,14 @@ std::unique_ptr<SingleWriter> make_writer(const SingleChoice& choice) {
 /// Begins a server-sent event of that type; the type is its data's first member. The caller adds the other members and kEventEnd.
 void begin_event(std::string_view type, std::string& events);
 inline constexpr std::string_view kEventEnd = "}\n\n";
+/// Adds a whole event; `write` writes the other members.
+template <class Write>
+void add_event(std::string_view type, std::string& events, const Write& write) {
+  begin_event(type, events);
+  JsonText json(events);
+  write(json);
+  events += kEventEnd;
+}
 /// The arguments of a call: as written if they are a JSON object, else "{}".
 std::string_view object_or_empty(std::string_view arguments);
 

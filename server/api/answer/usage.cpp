@@ -8,12 +8,12 @@ namespace minfer {
 
 std::optional<ApiError> failure_of(const RequestOutput& output) {
   if (output.finish == FinishReason::refused) {
-    return bad_request({}, fmt::format("The engine refuses the request: {}", output.finish_detail));
+    return bad_request({}, "The engine refuses the request: {}", output.finish_detail);
   }
   if (output.finish == FinishReason::error) {
-    return server_error(fmt::format("The request has failed: {}", output.finish_detail));
+    return ApiError(500, fmt::format("The request has failed: {}", output.finish_detail));
   }
-  if (output.finish == FinishReason::cancelled) return unavailable("The server has cancelled the request");
+  if (output.finish == FinishReason::cancelled) return ApiError(503, "The server has cancelled the request");
   return std::nullopt;
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include "models/gguf/printable.h"
@@ -40,7 +41,7 @@ class BodyBuilder final : public nlohmann::json_sax<Json> {
   bool parse_error(size_t, const std::string&, const nlohmann::detail::exception& error) override {
     std::string_view reason = error.what();
     reason.remove_prefix(std::min(reason.find("] "), reason.size() - 2) + 2);  // the library's error number
-    throw bad_request({}, fmt::format("The body is not valid JSON: {}", printable(reason, 200)));
+    throw bad_request({}, "The body is not valid JSON: {}", printable(reason, 200));
   }
 
   Json take() { return std::move(root_); }
@@ -48,7 +49,7 @@ class BodyBuilder final : public nlohmann::json_sax<Json> {
  private:
   Json* add(Json value) {
     if (++num_values_ > kMaxJsonValues) {
-      throw bad_request({}, fmt::format("The body has more than {} JSON values", kMaxJsonValues));
+      throw bad_request({}, "The body has more than {} JSON values", kMaxJsonValues);
     }
     if (open_.empty()) {
       root_ = std::move(value);
@@ -62,7 +63,7 @@ class BodyBuilder final : public nlohmann::json_sax<Json> {
     }
     auto& members = parent.get_ref<Json::object_t&>();
     if (members.size() == kMaxJsonMembers) {
-      throw bad_request({}, fmt::format("The body has an object of more than {} members", kMaxJsonMembers));
+      throw bad_request({}, "The body has an object of more than {} members", kMaxJsonMembers);
     }
     members.push_back({std::move(key_), std::move(value)});
     return &members.back().second;
@@ -70,7 +71,7 @@ class BodyBuilder final : public nlohmann::json_sax<Json> {
 
   bool open(Json value) {
     if (open_.size() == kMaxJsonDepth) {
-      throw bad_request({}, fmt::format("The body is nested deeper than {} levels", kMaxJsonDepth));
+      throw bad_request({}, "The body is nested deeper than {} levels", kMaxJsonDepth);
     }
     open_.push_back(add(std::move(value)));
     return true;
@@ -89,8 +90,8 @@ class BodyBuilder final : public nlohmann::json_sax<Json> {
     std::ranges::sort(names);
     const auto twice = std::ranges::adjacent_find(names);
     if (twice != names.end()) {
-      throw bad_request(printable(*twice),
-                        fmt::format("The body has an object with two members \"{}\"", printable(*twice)));
+      const std::string name = printable(*twice);
+      throw ApiError(400, fmt::format("The body has an object with two members \"{}\"", name), name);
     }
   }
 
@@ -156,9 +157,13 @@ Json parse_json_body(std::string_view body) {
   Json::sax_parse(body, &builder);
   Json root = builder.take();
   if (!root.is_object()) {
-    throw bad_request({}, fmt::format("The body is {}, expected a JSON object", describe(root)));
+    throw bad_request({}, "The body is {}, expected a JSON object", describe(root));
   }
   return root;
+}
+
+std::string dump_json(const Json& value) {
+  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 std::string describe(const Json& value) {
@@ -172,7 +177,7 @@ std::string describe(const Json& value) {
 }
 
 ApiError wrong_value(const std::string& path, const Json& found, std::string_view expected) {
-  return bad_request(path, fmt::format("{}: {}, expected {}", path, describe(found), expected));
+  return bad_request(path, "{}, expected {}", describe(found), expected);
 }
 
 int64_t read_integer(const Json& value, const std::string& path, int64_t low, int64_t high) {
@@ -248,16 +253,38 @@ const Json* JsonFields::object(std::string_view name) {
   return value;
 }
 
+std::optional<JsonFields> JsonFields::inner(std::string_view name) {
+  const Json* value = object(name);
+  return value == nullptr ? std::nullopt : std::optional(JsonFields(*value, path(name), unknown_));
+}
+
+const Json& JsonFields::required(std::string_view name, std::string_view expected) {
+  const Json* value = any(name);
+  if (value == nullptr) throw error(name, "missing, expected {}", expected);
+  return *value;
+}
+
 std::string JsonFields::required_text(std::string_view name) {
-  std::optional<std::string> value = text(name);
-  if (!value) throw error(name, "missing, expected a string");
-  return std::move(*value);
+  return read_text(required(name, "a string"), path(name));
+}
+
+std::string JsonFields::required_choice(std::string_view name,
+                                        std::initializer_list<std::string_view> values) {
+  std::string text = required_text(name);
+  if (std::ranges::find(values, text) != values.end()) return text;
+  const std::span<const std::string_view> but_last(values.begin(), values.size() - 1);
+  throw wrong_value(path(name), text,
+                    fmt::format("{} or {}", fmt::join(but_last, ", "), *(values.end() - 1)));
 }
 
 const Json& JsonFields::required_array(std::string_view name) {
-  const Json* value = array(name);
-  if (value == nullptr) throw error(name, "missing, expected an array");
-  return *value;
+  required(name, "an array");
+  return *array(name);
+}
+
+JsonFields JsonFields::required_inner(std::string_view name, std::string_view expected) {
+  required(name, expected);
+  return *inner(name);
 }
 
 void JsonFields::report_unknown() const {
@@ -269,16 +296,23 @@ void JsonFields::report_unknown() const {
 }
 
 std::string JsonFields::path(std::string_view name) const {
-  return path_.empty() ? std::string(name) : fmt::format("{}.{}", path_, name);
+  return full_name(path_, name);
 }
 
-ApiError JsonFields::error(std::string_view name, std::string_view message) const {
-  const std::string full = path(name);
-  return bad_request(full, fmt::format("{}: {}", full, message));
+void read_objects(const Json& list, const std::string& path, UnknownFields& unknown,
+                  const std::function<void(JsonFields&)>& read) {
+  for (size_t i = 0; i < list.size(); ++i) {
+    JsonFields object(list[i], fmt::format("{}[{}]", path, i), unknown);
+    read(object);
+    object.report_unknown();
+  }
 }
 
 void UnknownFields::add(std::string_view object_path, std::string_view name) {
-  if (refuses_) throw unknown_field(full_name(object_path, printable(name)));
+  if (refuses_) {
+    const std::string field = full_name(object_path, printable(name));
+    throw ApiError(400, "Unrecognized request argument supplied: " + field, field);  // OpenAI's words
+  }
   keep(shown(object_path, name));
 }
 

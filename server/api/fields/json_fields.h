@@ -2,6 +2,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -22,6 +24,9 @@ inline constexpr size_t kMaxJsonValues = 1u << 20;  ///< of a whole body
 /// Parses the JSON object in a request's body. Throws ApiError (400) for anything else: no JSON (naming line
 /// and column), invalid UTF-8, numbers beyond a double, a member named twice, more than the limits above.
 nlohmann::ordered_json parse_json_body(std::string_view body);
+
+/// The JSON text of a value; bytes that are no UTF-8 become U+FFFD.
+std::string dump_json(const nlohmann::ordered_json& value);
 
 /// A value as a message may show it: about 60 characters at most.
 std::string describe(const nlohmann::ordered_json& value);
@@ -69,19 +74,31 @@ class JsonFields {
   std::optional<std::string> text(std::string_view name);
   const nlohmann::ordered_json* array(std::string_view name);
   const nlohmann::ordered_json* object(std::string_view name);
-  /// The same, for required members.
+  /// The reader of a member that is an object, for the caller to end with report_unknown(). Absent: there is none.
+  std::optional<JsonFields> inner(std::string_view name);
+  /// The same, for required members. `expected` says what is missing.
+  const nlohmann::ordered_json& required(std::string_view name, std::string_view expected);
   std::string required_text(std::string_view name);
+  /// One of `values`.
+  std::string required_choice(std::string_view name, std::initializer_list<std::string_view> values);
   const nlohmann::ordered_json& required_array(std::string_view name);
+  JsonFields required_inner(std::string_view name, std::string_view expected = "an object");
 
   /// Adds the members that were not asked for to unknown(), which may throw. null means absent, except where unknown members are refused.
   void report_unknown() const;
+  /// Takes all members as asked for.
+  void ignore_rest() { asked_.assign(asked_.size(), true); }
   /// For readers of objects within this one.
   UnknownFields& unknown() const { return unknown_; }
 
-  /// Full name of a member.
+  /// Full name of the object, and of a member.
+  const std::string& path() const { return path_; }
   std::string path(std::string_view name) const;
   /// `message` about a member: "NAME: MESSAGE".
-  ApiError error(std::string_view name, std::string_view message) const;
+  template <class... Args>
+  ApiError error(std::string_view name, fmt::format_string<Args...> message, Args&&... args) const {
+    return bad_request(path(name), message, std::forward<Args>(args)...);
+  }
 
  private:
   const nlohmann::ordered_json& object_;
@@ -89,6 +106,10 @@ class JsonFields {
   UnknownFields& unknown_;
   std::vector<bool> asked_;  ///< by place of the member
 };
+
+/// Calls `read` with the reader of each object of the list whose full name is `path`, then reports the object's unknown members.
+void read_objects(const nlohmann::ordered_json& list, const std::string& path, UnknownFields& unknown,
+                  const std::function<void(JsonFields& object)>& read);
 
 // One value by itself; `path` is its full name.
 int64_t read_integer(const nlohmann::ordered_json& value, const std::string& path, int64_t low, int64_t high);

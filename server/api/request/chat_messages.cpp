@@ -1,6 +1,5 @@
 // The messages of a chat request.
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include <fmt/format.h>
@@ -14,8 +13,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::array<std::string_view, 5> kRoles{"system", "developer", "user", "assistant", "tool"};
-
 constexpr std::pair<std::string_view, std::string_view> kChatTexts[] = {{"text", "text"}};
 
 /// null stays null: the content is in tool calls. So does the assistant's list without parts, which some clients send instead.
@@ -28,21 +25,17 @@ Json read_content(const Json* content, const std::string& path, bool of_assistan
 
 /// `index`, which streamed answers have, has no effect here: the list's order counts.
 /// A call of a custom tool becomes a call of the function that stands for the tool.
-Json read_tool_call(const Json& call, const std::string& path, UnknownFields& unknown) {
-  JsonFields fields(call, path, unknown);
+Json read_tool_call(JsonFields& fields) {
   const std::string id = fields.required_text("id");
   const std::string type = fields.text("type").value_or("function");
   if (type != "function" && type != "custom")
-    throw wrong_value(path + ".type", type, "\"function\" or \"custom\"");
-  const Json* called = fields.object(type);
-  if (called == nullptr) throw fields.error(type, "missing, expected an object");
-  JsonFields called_fields(*called, fields.path(type), unknown);
-  const std::string name = called_fields.required_text("name");
-  Json arguments = type == "custom" ? Json{{kCustomInput, called_fields.required_text("input")}}
-                                    : read_arguments(called_fields.required_text("arguments"));
+    throw wrong_value(fields.path("type"), type, "\"function\" or \"custom\"");
+  JsonFields called = fields.required_inner(type);
+  const std::string name = called.required_text("name");
+  Json arguments = type == "custom" ? Json{{kCustomInput, called.required_text("input")}}
+                                    : read_arguments(called.required_text("arguments"));
   fields.any("index");
-  called_fields.report_unknown();
-  fields.report_unknown();
+  called.report_unknown();
   return make_call(id, name, std::move(arguments));
 }
 
@@ -50,9 +43,8 @@ void read_tool_calls(JsonFields& fields, Json& message) {
   const Json* calls = fields.array("tool_calls");
   if (calls == nullptr || calls->empty()) return;
   Json& made = message["tool_calls"] = Json::array();
-  for (size_t i = 0; i < calls->size(); ++i)
-    made.push_back(
-        read_tool_call((*calls)[i], fmt::format("{}[{}]", fields.path("tool_calls"), i), fields.unknown()));
+  read_objects(*calls, fields.path("tool_calls"), fields.unknown(),
+               [&](JsonFields& call) { made.push_back(read_tool_call(call)); });
 }
 
 /// Members that OpenAI's own answers hold beside the text, so that a client can send
@@ -60,8 +52,7 @@ void read_tool_calls(JsonFields& fields, Json& message) {
 void refuse_in_answers(JsonFields& fields) {
   for (const char* name : {"refusal", "audio", "function_call"}) {
     if (fields.any(name) != nullptr) {
-      throw unsupported(fields.path(name),
-                        fmt::format("{}: not supported, expected null", fields.path(name)));
+      throw unsupported(fields.path(name), "not supported, expected null");
     }
   }
   fields.any("annotations");
@@ -76,21 +67,17 @@ void read_assistant(JsonFields& fields, Json& message) {
 }
 
 /// `type` ("message", as in other interfaces) has no effect here; some templates use `name`.
-Json read_message(const Json& object, const std::string& path, UnknownFields& unknown) {
-  JsonFields fields(object, path, unknown);
-  std::string role = fields.required_text("role");
-  if (std::ranges::find(kRoles, role) == kRoles.end()) {
-    throw wrong_value(fields.path("role"), role, "system, developer, user, assistant or tool");
-  }
+Json read_message(JsonFields& fields) {
+  const std::string role =
+      fields.required_choice("role", {"system", "developer", "user", "assistant", "tool"});
   Json message = Json::object();
   message["role"] = role == "developer" ? "system" : role;
   message["content"] =
-      read_content(fields.any("content"), fields.path("content"), role == "assistant", unknown);
+      read_content(fields.any("content"), fields.path("content"), role == "assistant", fields.unknown());
   if (const Json* name = fields.any("name"); name != nullptr && name->is_string()) message["name"] = *name;
   fields.any("type");
   if (role == "assistant") read_assistant(fields, message);
   if (role == "tool") message["tool_call_id"] = fields.required_text("tool_call_id");
-  fields.report_unknown();
   // An answer that ended before its first word.
   if (message["content"].is_null() &&
       (message.contains("reasoning_content") || message.contains("reasoning")) &&
@@ -114,24 +101,22 @@ std::string read_texts(const Json& value, const std::string& path, TextParts typ
   if (value.is_string()) return value.get<std::string>();
   if (!value.is_array()) throw wrong_value(path, value, "a string or an array of text parts");
   std::string text;
-  for (size_t i = 0; i < value.size(); ++i) {
-    const std::string place = fmt::format("{}[{}]", path, i);
-    JsonFields fields(value[i], place, unknown);
+  read_objects(value, path, unknown, [&](JsonFields& fields) {
     const std::string type = fields.required_text("type");
     const auto known = std::ranges::find(types, type, [](const auto& each) { return each.first; });
-    if (known == types.end()) refuse_part(place, type, fmt::format("\"{}\"", types.front().first));
+    if (known == types.end()) refuse_part(fields.path(), type, fmt::format("\"{}\"", types.front().first));
     if (!known->second.empty()) append_line(text, fields.required_text(known->second));
     for (const std::string_view name : advice)
       fields.any(name);
-    fields.report_unknown();
-  }
+  });
   return text;
 }
 
 void refuse_part(const std::string& path, std::string_view type, std::string_view expected) {
-  throw unsupported(
-      path, fmt::format("{}.type: {}, expected {} (no images, audio, documents or tools of the server)", path,
-                        describe(Json(type)), expected));
+  throw ApiError(400,
+                 fmt::format("{}.type: {}, expected {} (no images, audio, documents or tools of the server)",
+                             path, describe(Json(type)), expected),
+                 path, "unsupported_value");
 }
 
 Json make_call(std::string_view id, std::string_view name, Json arguments) {
@@ -151,10 +136,10 @@ Json read_arguments(const std::string& text) {
 }
 
 Json read_messages(const Json& list, UnknownFields& unknown) {
-  if (list.empty()) throw bad_request("messages", "messages: empty, expected at least one message");
+  if (list.empty()) throw bad_request("messages", "empty, expected at least one message");
   Json messages = Json::array();
-  for (size_t i = 0; i < list.size(); ++i)
-    messages.push_back(read_message(list[i], fmt::format("messages[{}]", i), unknown));
+  read_objects(list, "messages", unknown,
+               [&](JsonFields& message) { messages.push_back(read_message(message)); });
   return messages;
 }
 

@@ -31,7 +31,7 @@ void add_template_variables(JsonFields& fields, ChatPrompt& prompt) {
   if (object == nullptr) return;
   for (const auto& [name, value] : object->items()) {
     if (variables.contains(name) || name == "tools" || name == "bos_token" || name == "eos_token") {
-      throw fields.error("chat_template_kwargs", fmt::format("{} cannot be set here", describe(Json(name))));
+      throw fields.error("chat_template_kwargs", "{} cannot be set here", describe(Json(name)));
     }
     variables[name] = value;
     prompt.set_by.emplace_back(name, "chat_template_kwargs." + name);
@@ -57,17 +57,22 @@ std::string read_continued_text(JsonFields& fields, const Json& variables) {
   return last["content"].get<std::string>();
 }
 
+std::string text_of(const std::vector<PromptPart>& parts) {
+  std::string text;
+  for (const PromptPart& part : parts)
+    text += part.text;
+  return text;
+}
+
 /// Drops the template's text behind `text`. White space at the end of `text` stays if the template kept it.
 void cut_behind(std::vector<PromptPart>& parts, std::string_view text) {
-  std::string all;
-  for (const PromptPart& part : parts)
-    all += part.text;
+  const std::string all = text_of(parts);
   const std::string_view core = trimmed(text);
   const size_t earliest = all.size() - std::min(all.size(), core.size() + kMaxMarkupBehind);
   const size_t begin = std::string_view(all).substr(earliest).rfind(core);
   if (begin == std::string_view::npos) {
     throw bad_request("continue_final_message",
-                      "continue_final_message: the chat template does not end with the last message's text");
+                      "the chat template does not end with the last message's text");
   }
   size_t end = earliest + begin + core.size();
   const std::string_view behind = text.substr(text.find_last_not_of(kWhitespace) + 1);
@@ -97,53 +102,39 @@ void check_tools_are_shown(const ChatPrompt& prompt, const std::vector<std::stri
   if (choice != ToolChoice::Kind::required && choice != ToolChoice::Kind::named) return;
   if (std::ranges::find(ignored, "tools") == ignored.end()) return;
   throw unsupported("tool_choice",
-                    "tool_choice: demands a call, but the model's chat template does not show it any tools");
+                    "demands a call, but the model's chat template does not show it any tools");
 }
 
 RenderedChat render(const ChatPrompt& prompt, const ApiContext& context, std::string_view field) {
   try {
     return context.render_chat(prompt.variables);
   } catch (const Error& error) {
-    throw bad_request(field, fmt::format("{}: the chat template refuses them: {}", field, error.what()));
+    throw bad_request(field, "the chat template refuses them: {}", error.what());
   }
-}
-
-/// The end of the prompt's text, longer than any marker of reasoning with white space behind it.
-std::string end_of(const std::vector<PromptPart>& parts) {
-  constexpr size_t kBytes = 128;
-  std::string text;
-  for (auto part = parts.rbegin(); part != parts.rend() && text.size() < kBytes; ++part)
-    text.insert(0, part->text.substr(part->text.size() - std::min(part->text.size(), kBytes)));
-  return text;
 }
 
 /// The name in {"type":"function","function":{"name"}} or {"type":"function","name"}; or the same with "custom".
 std::string read_tool_name(JsonFields& fields, const ShownName& shown_name) {
   const std::string type = fields.text("type").value_or("function");
   if (type != "custom" && type != "function")
-    throw unsupported(fields.path("type"), fmt::format("{}: {}, only \"function\" or \"custom\" is supported",
-                                                       fields.path("type"), describe(Json(type))));
+    throw unsupported(fields.path("type"), "{}, only \"function\" or \"custom\" is supported",
+                      describe(Json(type)));
   std::optional<std::string> name = fields.text("name");
   if (!name && shown_name && type == "custom")
     throw fields.error("name", "missing, expected the tool's name");
   if (!name) {
-    const Json* tool = fields.object(type);
-    if (tool == nullptr)
-      throw fields.error(type, fmt::format("missing, expected an object with the {}'s name",
-                                           type == "custom" ? "tool" : "function"));
-    name = JsonFields(*tool, fields.path(type), fields.unknown()).required_text("name");
+    const std::string_view expected =
+        type == "custom" ? "an object with the tool's name" : "an object with the function's name";
+    name = fields.required_inner(type, expected).required_text("name");
   }
   const std::string space = fields.text("namespace").value_or("");
-  fields.report_unknown();
   return shown_name ? shown_name(space, *name) : *name;
 }
 
 /// {"type":"allowed_tools","allowed_tools":{"mode","tools"}} or {"type":"allowed_tools","mode","tools"}.
 ToolChoice read_allowed_tools(JsonFields& choice, const ShownName& shown_name) {
-  const Json* inner = choice.object("allowed_tools");
-  std::optional<JsonFields> of_inner;
-  if (inner != nullptr) of_inner.emplace(*inner, choice.path("allowed_tools"), choice.unknown());
-  JsonFields& fields = of_inner ? *of_inner : choice;
+  std::optional<JsonFields> inner = choice.inner("allowed_tools");
+  JsonFields& fields = inner ? *inner : choice;
   ToolChoice made;
   const std::string mode = fields.required_text("mode");
   if (mode == "required") {
@@ -153,12 +144,9 @@ ToolChoice read_allowed_tools(JsonFields& choice, const ShownName& shown_name) {
   }
   const Json& tools = fields.required_array("tools");
   if (tools.empty()) throw fields.error("tools", "empty, expected at least one tool");
-  for (size_t i = 0; i < tools.size(); ++i) {
-    JsonFields tool(tools[i], fmt::format("{}[{}]", fields.path("tools"), i), choice.unknown());
-    made.names.push_back(read_tool_name(tool, shown_name));
-  }
-  if (of_inner) of_inner->report_unknown();
-  choice.report_unknown();
+  read_objects(tools, fields.path("tools"), choice.unknown(),
+               [&](JsonFields& tool) { made.names.push_back(read_tool_name(tool, shown_name)); });
+  if (inner) inner->report_unknown();
   return made;
 }
 
@@ -166,40 +154,27 @@ using Calls = ChatGrammarOptions::Calls;
 
 void check_can_hold(std::string_view field, const ApiContext& context) {
   if (context.grammars != nullptr) return;
-  throw unsupported(field,
-                    fmt::format("{}: answers cannot be held to a grammar on this server's device", field));
+  throw unsupported(field, "answers cannot be held to a grammar on this server's device");
 }
 
 /// The tools that an answer may call, out of those that the template is shown.
 std::vector<ToolFunction> callable_tools(const ChatPrompt& prompt) {
   std::vector<ToolFunction> functions;
-  const auto tools = prompt.variables.find("tools");
-  if (tools == prompt.variables.end()) return functions;
-  const std::vector<std::string>& strict = prompt.tools.strict;
+  if (!prompt.variables.contains("tools")) return functions;
   const std::vector<std::string>& chosen = prompt.tool_choice.names;
-  for (const Json& tool : *tools) {
-    const Json& function = tool.at("function");
-    const std::string name = function.at("name").get<std::string>();
-    if (!chosen.empty() && std::ranges::find(chosen, name) == chosen.end()) continue;
-    const auto found = prompt.tools.input_grammars.find(name);
-    functions.push_back({.name = name,
-                         .parameters = function.value("parameters", Json()),
-                         .strict = std::ranges::find(strict, name) != strict.end(),
-                         .input_lark = found == prompt.tools.input_grammars.end() ? "" : found->second});
+  for (const OfferedTool& tool : prompt.tools.list) {
+    if (!chosen.empty() && std::ranges::find(chosen, tool.name) == chosen.end()) continue;
+    functions.push_back({.name = tool.name,
+                         .parameters = tool.function.value("parameters", Json()),
+                         .strict = tool.is_strict,
+                         .input_lark = tool.input_lark});
   }
   return functions;
 }
 
 Calls wanted_calls(const ChatPrompt& prompt, const std::vector<ToolFunction>& tools, bool holds_content) {
-  switch (prompt.tool_choice.kind) {
-    case ToolChoice::Kind::none:
-      return Calls::none;
-    case ToolChoice::Kind::required:
-    case ToolChoice::Kind::named:
-      return Calls::required;
-    case ToolChoice::Kind::automatic:
-      break;
-  }
+  if (prompt.tool_choice.kind == ToolChoice::Kind::none) return Calls::none;
+  if (prompt.tool_choice.kind != ToolChoice::Kind::automatic) return Calls::required;
   const bool has_strict = std::ranges::any_of(tools, &ToolFunction::strict);
   const bool is_held = has_strict || holds_content || !prompt.tool_choice.names.empty();
   return !tools.empty() && is_held ? Calls::optional : Calls::none;
@@ -213,7 +188,7 @@ std::string_view field_of(const ChatPrompt& prompt, Calls calls) {
 void check_names(const ChatPrompt& prompt, const std::vector<ToolFunction>& tools) {
   for (const std::string& name : prompt.tool_choice.names) {
     if (std::ranges::find(tools, name, &ToolFunction::name) != tools.end()) continue;
-    throw bad_request("tool_choice", fmt::format("tool_choice: the request has no tool named {}", name));
+    throw bad_request("tool_choice", "the request has no tool named {}", name);
   }
 }
 
@@ -222,12 +197,12 @@ void check_calls(const ChatPrompt& prompt, const std::vector<ToolFunction>& tool
   if (calls == Calls::none) return;
   const bool is_demanded = calls == Calls::required;
   if (is_demanded && tools.empty())
-    throw bad_request("tool_choice", "tool_choice: demands a call, but the request has no tool");
+    throw bad_request("tool_choice", "demands a call, but the request has no tool");
   const std::string_view field = field_of(prompt, calls);
   if (context.call_format == nullptr) {
-    throw unsupported(field, fmt::format("{}: calls cannot be held to a grammar: the model's chat template "
-                                         "has none that are known, see --tool-call-parser",
-                                         field));
+    throw unsupported(field,
+                      "calls cannot be held to a grammar: the model's chat template has none that are known, "
+                      "see --tool-call-parser");
   }
   check_can_hold(field, context);
 }
@@ -255,13 +230,15 @@ ToolChoice read_tool_choice(JsonFields& fields, const ShownName& shown_name) {
   if (found == nullptr || *found == "auto") return {};
   if (*found == "none") return {.kind = ToolChoice::Kind::none};
   if (*found == "required") return {.kind = ToolChoice::Kind::required};
-  const Json* object = found->is_object() ? fields.object("tool_choice") : nullptr;
-  if (object == nullptr)
+  if (!found->is_object())
     throw wrong_value("tool_choice", *found,
                       "\"auto\", \"none\", \"required\" or an object that names a function or allowed tools");
-  JsonFields choice(*object, "tool_choice", fields.unknown());
-  if (choice.text("type") == "allowed_tools") return read_allowed_tools(choice, shown_name);
-  return {.kind = ToolChoice::Kind::named, .names = {read_tool_name(choice, shown_name)}};
+  JsonFields choice(*found, "tool_choice", fields.unknown());
+  ToolChoice made = choice.text("type") == "allowed_tools"
+                        ? read_allowed_tools(choice, shown_name)
+                        : ToolChoice{ToolChoice::Kind::named, {read_tool_name(choice, shown_name)}};
+  choice.report_unknown();
+  return made;
 }
 
 void set_reasoning_effort(ChatPrompt& prompt, std::string_view effort, const std::string& field) {
@@ -283,8 +260,9 @@ void read_tools(JsonFields& fields, const ToolShape& shape, const ApiContext& co
 }
 
 void show_tools(ChatPrompt& prompt) {
-  if (prompt.tool_choice.kind != ToolChoice::Kind::none && !prompt.tools.shown.empty())
-    prompt.variables["tools"] = prompt.tools.shown;
+  if (prompt.tool_choice.kind == ToolChoice::Kind::none) return;
+  for (const OfferedTool& tool : prompt.tools.list)
+    prompt.variables["tools"].push_back({{"type", "function"}, {"function", tool.function}});
 }
 
 ChatPrompt read_chat_prompt(JsonFields& fields, const ApiContext& context) {
@@ -304,7 +282,7 @@ ChatPrompt read_chat_prompt(JsonFields& fields, const ApiContext& context) {
   prompt.one_call = parallel != nullptr && *parallel == false;
   prompt.shows_reasoning = fields.boolean("include_reasoning").value_or(true);
   if (fields.any("chat_template") != nullptr) {
-    throw unsupported("chat_template", "chat_template: a request may not bring one");
+    throw unsupported("chat_template", "a request may not bring one");
   }
   return prompt;
 }
@@ -316,14 +294,12 @@ TokenisedChat tokenise_chat(const ChatPrompt& prompt, const ApiContext& context,
   check_tools_are_shown(prompt, rendered.ignored);
   report_ignored(prompt, rendered.ignored, field, unknown);
   if (!prompt.continued_text.empty()) cut_behind(parts, prompt.continued_text);
-  size_t bytes = 0;
-  for (const PromptPart& part : parts)
-    bytes += part.text.size();
-  check_text_length(field, bytes, context);
+  const std::string text = text_of(parts);
+  check_text_length(field, text.size(), context);
   TokenisedChat made{.tokens = context.tokenizer->encode_parts(parts, prompt.add_special)};
   made.ends_in_reasoning =
-      context.reasoning_format != nullptr && ends_in_reasoning(*context.reasoning_format, end_of(parts));
-  if (made.tokens.empty()) throw bad_request(field, fmt::format("{}: the prompt has no tokens", field));
+      context.reasoning_format != nullptr && ends_in_reasoning(*context.reasoning_format, text);
+  if (made.tokens.empty()) throw bad_request(field, "the prompt has no tokens");
   return made;
 }
 
@@ -333,7 +309,8 @@ void set_chat_prompt(CompletionRequest& request, const ChatPrompt& prompt, const
   request.ignored_fields = unknown.names();
   request.prompts.push_back(std::move(chat.tokens));
   request.tool_choice = prompt.tool_choice;
-  request.custom_tools = prompt.tools.custom;
+  for (const OfferedTool& tool : prompt.tools.list)
+    if (tool.is_custom) request.custom_tools.insert(tool.name);
   AnswerParsing& parsing = request.parsing;
   parsing.one_call = prompt.one_call;
   parsing.shows_reasoning = prompt.shows_reasoning;
@@ -371,9 +348,7 @@ void hold_chat_answer(CompletionRequest& request, const ChatPrompt& prompt, cons
   if (output) check_can_hold(output->field, context);
   if (!prompt.continued_text.empty()) {
     const std::string_view field = output ? std::string_view(output->field) : field_of(prompt, calls);
-    throw unsupported(
-        field,
-        fmt::format("{}: an answer that goes on with the last message cannot be held to a form", field));
+    throw unsupported(field, "an answer that goes on with the last message cannot be held to a form");
   }
 
   UnknownFields formats(false);

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -39,8 +38,6 @@ struct AnswerParsing {
 };
 
 using ToolNames = std::set<std::string, std::less<>>;
-/// Lark grammars of the custom tools' inputs, by the tools' names.
-using InputGrammars = std::map<std::string, std::string, std::less<>>;
 
 struct ResponsesRequest;
 struct StructuredOutput;

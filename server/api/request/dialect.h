@@ -13,16 +13,13 @@ struct ApiContext;
 struct CompletionRequest;
 struct ResponseIdentity;
 struct SingleChoice;
-class AnswerStream;
+class AnswerWriter;
 class SingleWriter;
 class UnknownFields;
-class WholeAnswer;
 
-/// Answers of one choice, which Dialect::writer writes. `request` and the objects that the context points to outlive them.
-std::unique_ptr<AnswerStream> single_stream(const CompletionRequest& request,
-                                            const ResponseIdentity& identity, const ApiContext& context);
-std::unique_ptr<WholeAnswer> single_answer(const CompletionRequest& request, const ResponseIdentity& identity,
-                                           const ApiContext& context);
+/// An answer of one choice, which Dialect::writer writes. `request` and the objects that the context points to outlive it.
+std::unique_ptr<AnswerWriter> single_answer(const CompletionRequest& request, const ResponseIdentity& identity,
+                                            const ApiContext& context, bool streams);
 
 /// An endpoint whose answer needs no engine: JSON, made on a background thread.
 struct Endpoint {
@@ -49,10 +46,9 @@ struct Dialect {
   /// Returns the request that `body` asks for. Throws ApiError: 400 naming the
   /// field, 404 for an unknown model. The only other exception is std::bad_alloc.
   CompletionRequest (*parse)(std::string_view body, const ApiContext& context);
-  /// Writes answers of one choice. Null: `stream` and `whole` are the dialect's own.
+  /// Writes answers of one choice. Null: `answer` is the dialect's own.
   std::unique_ptr<SingleWriter> (*writer)(const SingleChoice& choice) = nullptr;
-  decltype(&single_stream) stream = single_stream;
-  decltype(&single_answer) whole = single_answer;
+  decltype(&single_answer) answer = single_answer;
   std::string (*error)(const ApiError& error) = error_json;  ///< the body of an answer that is an error
   /// True if a small body may take long to parse. Never throws. Null: no small body does.
   bool (*takes_long)(std::string_view body, const ApiContext& context) = nullptr;

@@ -52,20 +52,19 @@ void refuse_unsupported(JsonFields& fields, const CompletionRequest& request) {
   refuse_fields(fields, std::span(kUnsupported).subspan(request.dialect->is_chat ? 0 : 1));
   const std::optional<int64_t> best_of = fields.integer("best_of", 1, INT32_MAX);
   if (best_of && *best_of != request.n) {
-    throw unsupported("best_of", fmt::format("best_of: {}, only n = {} is supported", *best_of, request.n));
+    throw unsupported("best_of", "{}, only n = {} is supported", *best_of, request.n);
   }
   const Json* modalities = fields.array("modalities");
   if (modalities != nullptr && !(modalities->size() == 1 && modalities->front() == "text")) {
-    throw unsupported("modalities", "modalities: only [\"text\"] is supported");
+    throw unsupported("modalities", "only [\"text\"] is supported");
   }
 }
 
 int32_t read_priority(JsonFields& fields, const ApiContext& context) {
   const auto priority = static_cast<int32_t>(fields.integer("priority", INT32_MIN, INT32_MAX).value_or(0));
   if (priority != 0 && !context.schedules_by_priority) {
-    throw unsupported("priority", fmt::format("priority: {}, but this server serves in order of arrival "
-                                              "(--scheduling-policy fcfs)",
-                                              priority));
+    throw unsupported("priority", "{}, but this server serves in order of arrival (--scheduling-policy fcfs)",
+                      priority);
   }
   return priority;
 }
@@ -75,27 +74,24 @@ std::string read_cache_salt(JsonFields& fields) {
   const std::optional<std::string> salt = fields.text("cache_salt");
   if (!salt) return {};
   if (salt->empty() || salt->size() > kMaxCacheSaltBytes) {
-    throw fields.error("cache_salt",
-                       fmt::format("{} bytes, expected 1 to {}", salt->size(), kMaxCacheSaltBytes));
+    throw fields.error("cache_salt", "{} bytes, expected 1 to {}", salt->size(), kMaxCacheSaltBytes);
   }
   return *salt;
 }
 
 void read_stream_options(JsonFields& fields, CompletionRequest& request) {
-  const Json* object = fields.object("stream_options");
-  if (object == nullptr) return;
+  std::optional<JsonFields> options = fields.inner("stream_options");
+  if (!options) return;
   if (!request.stream) throw fields.error("stream_options", "only allowed when stream is true");
-  JsonFields options(*object, "stream_options", fields.unknown());
-  request.include_usage = options.boolean("include_usage").value_or(false);
-  request.continuous_usage = options.boolean("continuous_usage_stats").value_or(false);
+  request.include_usage = options->boolean("include_usage").value_or(false);
+  request.continuous_usage = options->boolean("continuous_usage_stats").value_or(false);
   if (request.continuous_usage && !request.include_usage) {
-    throw options.error("continuous_usage_stats", "only allowed when include_usage is true");
+    throw options->error("continuous_usage_stats", "only allowed when include_usage is true");
   }
-  if (options.boolean("include_obfuscation").value_or(false)) {
-    throw unsupported("stream_options.include_obfuscation",
-                      "stream_options.include_obfuscation: padding of events is not supported");
+  if (options->boolean("include_obfuscation").value_or(false)) {
+    throw unsupported("stream_options.include_obfuscation", "padding of events is not supported");
   }
-  options.report_unknown();
+  options->report_unknown();
 }
 
 void check_fits(const CompletionRequest& request, int64_t max_model_len, std::optional<int64_t> max_tokens) {
@@ -164,8 +160,7 @@ TokenId read_bias_token(const std::string& path, const std::string& name, int32_
   const auto [stop, failed] = std::from_chars(name.data(), end, token);
   const bool canonical = failed == std::errc{} && stop == end && std::to_string(token) == name;
   if (!canonical || token < 0 || token >= vocab_size) {
-    throw bad_request(path, fmt::format("{}: \"{}\", expected a token id from 0 to {}", path,
-                                        printable(name, 60), vocab_size - 1));
+    throw bad_request(path, "\"{}\", expected a token id from 0 to {}", printable(name, 60), vocab_size - 1);
   }
   return token;
 }
@@ -184,17 +179,16 @@ std::vector<LogitBias> read_logit_bias(JsonFields& fields, int32_t vocab_size) {
 
 std::string read_stop_string(const Json& value, const std::string& path, const ApiLimits& limits) {
   const std::string& text = read_text(value, path);
-  if (text.empty()) throw bad_request(path, path + ": an empty string would end every answer at once");
+  if (text.empty()) throw bad_request(path, "an empty string would end every answer at once");
   if (text.size() > static_cast<size_t>(limits.max_stop_bytes)) {
-    throw bad_request(
-        path, fmt::format("{}: {} bytes, expected at most {}", path, text.size(), limits.max_stop_bytes));
+    throw bad_request(path, "{} bytes, expected at most {}", text.size(), limits.max_stop_bytes);
   }
   return text;
 }
 
 void check_count(const std::string& path, size_t count, int32_t most) {
   if (count > static_cast<size_t>(most)) {
-    throw bad_request(path, fmt::format("{}: {} entries, expected at most {}", path, count, most));
+    throw bad_request(path, "{} entries, expected at most {}", count, most);
   }
 }
 
@@ -210,52 +204,34 @@ const Json& options_of(JsonFields& fields, const Dialect& dialect) {
   return options == nullptr ? kNone : *options;
 }
 
-}  // namespace
-
-RequestBody::RequestBody(const Dialect& dialect, std::string_view body, const ApiContext& context)
-    : root(parse_json_body(body)),
-      unknown(context.refuses_unknown_fields),
-      fields(root, {}, unknown),
-      options(options_of(fields, dialect), std::string(dialect.options), unknown) {
-  request.dialect = &dialect;
-  request.model = read_model(fields, context, dialect.model_tag);
-  read_sampling(dialect.options.empty() ? fields : options, context, request.sampling);
-  read_streaming(fields, context, request);
-}
-
-std::string read_model(JsonFields& fields, const ApiContext& context, std::string_view tag) {
-  const std::vector<std::string>& served = context.served_model_names;
-  std::string model = fields.text("model").value_or(served.front());
-  const auto is_served = [&](std::string_view name) {
-    return std::ranges::find(served, name) != served.end();
-  };
-  const size_t tag_size = model.ends_with(tag) ? tag.size() : 0;
-  if (!context.any_model_name && !is_served(model) &&
-      !is_served(std::string_view(model).substr(0, model.size() - tag_size)))
-    throw model_not_found(model, served);
-  return model;
-}
-
-bool is_on(const Json* value) {
-  return value != nullptr && *value != false && *value != "" && !(value->is_array() && value->empty());
-}
-
-void refuse_fields(JsonFields& fields, std::span<const std::string_view> names) {
-  for (const std::string_view name : names)
-    if (is_on(fields.any(name)))
-      throw unsupported(fields.path(name),
-                        fmt::format("{}: not supported by this server", fields.path(name)));
-}
-
-std::optional<int64_t> read_max_tokens(JsonFields& fields, int64_t least) {
-  const std::optional<int64_t> older = fields.integer("max_tokens", least, INT32_MAX);
-  const std::optional<int64_t> newer = fields.integer("max_completion_tokens", least, INT32_MAX);
-  if (older && newer && *older != *newer) {
-    throw fields.error("max_tokens", fmt::format("{}, but max_completion_tokens is {}", *older, *newer));
+/// temperature, top_p, top_k, min_p, the penalties, logit_bias, seed, stop, stop_token_ids,
+/// include_stop_str_in_output, ignore_eos, skip_special_tokens.
+void read_sampling(JsonFields& fields, const ApiContext& context, SamplingParams& sampling) {
+  take_number(fields, "temperature", 0.0, 2.0, sampling.temperature);
+  if (sampling.temperature < kGreedyTemperature) sampling.temperature = 0.0f;
+  take_number(fields, "top_p", 0.0, 1.0, sampling.top_p);
+  if (sampling.top_p == 0.0f) throw fields.error("top_p", "0, expected a number above 0, at most 1");
+  sampling.top_k = read_top_k(fields, context.vocab_size);
+  take_number(fields, "min_p", 0.0, 1.0, sampling.min_p);
+  take_number(fields, "repetition_penalty", 0.01, 100.0, sampling.repetition_penalty);
+  take_number(fields, "presence_penalty", -2.0, 2.0, sampling.presence_penalty);
+  take_number(fields, "frequency_penalty", -2.0, 2.0, sampling.frequency_penalty);
+  sampling.logit_bias = read_logit_bias(fields, context.vocab_size);
+  if (const std::optional<int64_t> seed = fields.integer("seed", INT64_MIN, INT64_MAX)) {
+    sampling.seed = static_cast<uint64_t>(*seed);
   }
-  return newer ? newer : older;
+  sampling.stop = read_stop_strings(fields, "stop", context.limits);
+  if (const Json* ids = fields.array("stop_token_ids")) {
+    const std::string path = fields.path("stop_token_ids");
+    check_count(path, ids->size(), context.limits.max_stop_tokens);
+    sampling.stop_token_ids = read_token_ids(*ids, path, context.vocab_size);
+  }
+  take_flag(fields, "include_stop_str_in_output", sampling.include_stop_in_output);
+  take_flag(fields, "ignore_eos", sampling.ignore_eos);
+  take_flag(fields, "skip_special_tokens", sampling.skip_special_tokens);
 }
 
+/// stream, stream_options, stream_interval, timings_per_token.
 void read_streaming(JsonFields& fields, const ApiContext& context, CompletionRequest& request) {
   request.stream = fields.boolean("stream").value_or(request.dialect->streams);
   read_stream_options(fields, request);
@@ -268,66 +244,9 @@ void read_streaming(JsonFields& fields, const ApiContext& context, CompletionReq
   request.sampling.stream_interval = static_cast<int32_t>(*interval);
 }
 
-void read_common(JsonFields& fields, const ApiContext& context, CompletionRequest& request) {
-  request.n = static_cast<int32_t>(fields.integer("n", 1, context.limits.max_n).value_or(1));
-  request.priority = read_priority(fields, context);
-  request.cache_salt = read_cache_salt(fields);
-  refuse_unsupported(fields, request);
-  take_advice(fields, request);
-}
-
-void check_text_length(std::string_view field, size_t bytes, const ApiContext& context) {
-  // Normal forms of Unicode shorten a text to a third at most.
-  constexpr size_t kSlack = 4;
-  const size_t most = kSlack * context.longest_token_bytes * static_cast<size_t>(context.max_model_len);
-  if (context.longest_token_bytes == 0 || bytes <= most) return;
-  throw context_length_exceeded(
-      field, fmt::format("This model's maximum context length is {} tokens. However, your {} has {} bytes, "
-                         "which cannot fit. Please reduce its length.",
-                         context.max_model_len, field, bytes));
-}
-
-void settle_lengths(CompletionRequest& request, const ApiContext& context, std::optional<int64_t> max_tokens,
-                    int64_t min_tokens, int32_t otherwise) {
-  check_fits(request, context.max_model_len, max_tokens);
-  int64_t left = 0;  // behind the shortest prompt; the engine ends the answers to the others where they must
-  for (const std::vector<TokenId>& prompt : request.prompts)
-    left = std::max(left, context.max_model_len - static_cast<int64_t>(prompt.size()));
-  const int64_t most = bound_max_tokens(request, max_tokens, std::min<int64_t>(otherwise, left),
-                                        context.limits.max_answer_bytes);
-  if (min_tokens > most) {
-    throw bad_request("min_tokens",
-                      fmt::format("min_tokens: {}, expected at most max_tokens = {}", min_tokens, most));
-  }
-  request.sampling.max_tokens = static_cast<int32_t>(most);
-  request.sampling.min_tokens = static_cast<int32_t>(min_tokens);
-}
-
-void settle_bound(CompletionRequest& request, const ApiContext& context, std::optional<int64_t> most,
-                  int64_t window) {
-  const int64_t room =
-      std::min<int64_t>(window, context.max_model_len) - static_cast<int64_t>(request.prompts.front().size());
-  const int64_t left = std::max<int64_t>(room, 1);
-  if (most) most = std::min(*most, left);
-  settle_lengths(request, context, most, 0, static_cast<int32_t>(left));
-}
-
-Request CompletionRequest::engine_request(int32_t choice, std::string id) const {
-  Request made;
-  made.id = std::move(id);
-  made.prompt = prompt_of(choice);
-  made.sampling = sampling;
-  made.priority = priority;
-  made.cache_salt = cache_salt;
-  made.grammar = grammar;
-  if (sampling.seed) made.sampling.seed = *sampling.seed + static_cast<uint64_t>(choice % n);
-  return made;
-}
-
-int64_t estimate_answer_bytes(const CompletionRequest& request, int64_t max_tokens) {
-  return prompt_bytes(request) + request.num_choices() * max_tokens * answer_token_bytes(request);
-}
-
+/// The most tokens that each choice may have: `wanted`, or if the client sets no number,
+/// as many of `otherwise` as fit into `max_bytes`. Throws ApiError (400) if `wanted`, or
+/// one token, does not fit. The prompts and the logprobs asked for must be known.
 int64_t bound_max_tokens(const CompletionRequest& request, std::optional<int64_t> wanted, int64_t otherwise,
                          int64_t max_bytes) {
   const int64_t token_bytes = request.num_choices() * answer_token_bytes(request);
@@ -336,31 +255,17 @@ int64_t bound_max_tokens(const CompletionRequest& request, std::optional<int64_t
   const int64_t bytes = estimate_answer_bytes(request, max_tokens);
   if (bytes <= max_bytes) return max_tokens;
   constexpr double kMega = 1e6;
-  throw bad_request(
-      "max_tokens",
-      fmt::format("max_tokens: {} tokens in each of {} choices{}, about {:.0f} MB of JSON, expected at most "
-                  "{:.0f} MB (the server's --max-answer-bytes). Please reduce n, max_tokens or the logprobs.",
-                  max_tokens, request.num_choices(),
-                  request.sampling.logprobs < 0
-                      ? std::string{}
-                      : fmt::format(" with the logprobs of {} alternatives each", request.sampling.logprobs),
-                  static_cast<double>(bytes) / kMega, static_cast<double>(max_bytes) / kMega));
+  throw bad_request("max_tokens",
+                    "{} tokens in each of {} choices{}, about {:.0f} MB of JSON, expected at most {:.0f} MB "
+                    "(the server's --max-answer-bytes). Please reduce n, max_tokens or the logprobs.",
+                    max_tokens, request.num_choices(),
+                    request.sampling.logprobs < 0 ? std::string{}
+                                                  : fmt::format(" with the logprobs of {} alternatives each",
+                                                                request.sampling.logprobs),
+                    static_cast<double>(bytes) / kMega, static_cast<double>(max_bytes) / kMega);
 }
 
-std::vector<PromptPart> gap_parts(std::string before, std::string behind, const Tokenizer& tokenizer,
-                                  std::string_view field) {
-  const FimTokens fim = tokenizer.fim_tokens();
-  if (!fim.complete())
-    throw unsupported(field, fmt::format("{}: the model has no tokens for filling a gap", field));
-  const auto special = [&](TokenId token) {
-    return PromptPart{std::string(tokenizer.piece(token, true)), true};
-  };
-  return {special(fim.prefix),
-          {std::move(before), false},
-          special(fim.suffix),
-          {std::move(behind), false},
-          special(fim.middle)};
-}
+}  // namespace
 
 std::vector<std::string> read_stop_strings(JsonFields& fields, std::string_view name,
                                            const ApiLimits& limits) {
@@ -393,29 +298,119 @@ std::vector<TokenId> read_token_ids(const Json& list, const std::string& path, i
   return ids;
 }
 
-void read_sampling(JsonFields& fields, const ApiContext& context, SamplingParams& sampling) {
-  take_number(fields, "temperature", 0.0, 2.0, sampling.temperature);
-  if (sampling.temperature < kGreedyTemperature) sampling.temperature = 0.0f;
-  take_number(fields, "top_p", 0.0, 1.0, sampling.top_p);
-  if (sampling.top_p == 0.0f) throw fields.error("top_p", "0, expected a number above 0, at most 1");
-  sampling.top_k = read_top_k(fields, context.vocab_size);
-  take_number(fields, "min_p", 0.0, 1.0, sampling.min_p);
-  take_number(fields, "repetition_penalty", 0.01, 100.0, sampling.repetition_penalty);
-  take_number(fields, "presence_penalty", -2.0, 2.0, sampling.presence_penalty);
-  take_number(fields, "frequency_penalty", -2.0, 2.0, sampling.frequency_penalty);
-  sampling.logit_bias = read_logit_bias(fields, context.vocab_size);
-  if (const std::optional<int64_t> seed = fields.integer("seed", INT64_MIN, INT64_MAX)) {
-    sampling.seed = static_cast<uint64_t>(*seed);
+int64_t estimate_answer_bytes(const CompletionRequest& request, int64_t max_tokens) {
+  return prompt_bytes(request) + request.num_choices() * max_tokens * answer_token_bytes(request);
+}
+
+RequestBody::RequestBody(const Dialect& dialect, std::string_view body, const ApiContext& context)
+    : root(parse_json_body(body)),
+      unknown(context.refuses_unknown_fields),
+      fields(root, {}, unknown),
+      options(options_of(fields, dialect), std::string(dialect.options), unknown) {
+  request.dialect = &dialect;
+  request.model = read_model(fields, context, dialect.model_tag);
+  read_sampling(dialect.options.empty() ? fields : options, context, request.sampling);
+  read_streaming(fields, context, request);
+}
+
+std::string read_model(JsonFields& fields, const ApiContext& context, std::string_view tag) {
+  const std::vector<std::string>& served = context.served_model_names;
+  std::string model = fields.text("model").value_or(served.front());
+  const auto is_served = [&](std::string_view name) {
+    return std::ranges::find(served, name) != served.end();
+  };
+  const size_t tag_size = model.ends_with(tag) ? tag.size() : 0;
+  if (!context.any_model_name && !is_served(model) &&
+      !is_served(std::string_view(model).substr(0, model.size() - tag_size)))
+    throw model_not_found(model, served);
+  return model;
+}
+
+bool is_on(const Json* value) {
+  return value != nullptr && *value != false && *value != "" && !(value->is_array() && value->empty());
+}
+
+void refuse_fields(JsonFields& fields, std::span<const std::string_view> names) {
+  for (const std::string_view name : names)
+    if (is_on(fields.any(name))) throw unsupported(fields.path(name), "not supported by this server");
+}
+
+std::optional<int64_t> read_max_tokens(JsonFields& fields, int64_t least) {
+  const std::optional<int64_t> older = fields.integer("max_tokens", least, INT32_MAX);
+  const std::optional<int64_t> newer = fields.integer("max_completion_tokens", least, INT32_MAX);
+  if (older && newer && *older != *newer) {
+    throw fields.error("max_tokens", "{}, but max_completion_tokens is {}", *older, *newer);
   }
-  sampling.stop = read_stop_strings(fields, "stop", context.limits);
-  if (const Json* ids = fields.array("stop_token_ids")) {
-    const std::string path = fields.path("stop_token_ids");
-    check_count(path, ids->size(), context.limits.max_stop_tokens);
-    sampling.stop_token_ids = read_token_ids(*ids, path, context.vocab_size);
+  return newer ? newer : older;
+}
+
+void read_common(JsonFields& fields, const ApiContext& context, CompletionRequest& request) {
+  request.n = static_cast<int32_t>(fields.integer("n", 1, context.limits.max_n).value_or(1));
+  request.priority = read_priority(fields, context);
+  request.cache_salt = read_cache_salt(fields);
+  refuse_unsupported(fields, request);
+  take_advice(fields, request);
+}
+
+void check_text_length(std::string_view field, size_t bytes, const ApiContext& context) {
+  // Normal forms of Unicode shorten a text to a third at most.
+  constexpr size_t kSlack = 4;
+  const size_t most = kSlack * context.longest_token_bytes * static_cast<size_t>(context.max_model_len);
+  if (context.longest_token_bytes == 0 || bytes <= most) return;
+  throw context_length_exceeded(
+      field, fmt::format("This model's maximum context length is {} tokens. However, your {} has {} bytes, "
+                         "which cannot fit. Please reduce its length.",
+                         context.max_model_len, field, bytes));
+}
+
+void settle_lengths(CompletionRequest& request, const ApiContext& context, std::optional<int64_t> max_tokens,
+                    int64_t min_tokens, int32_t otherwise) {
+  check_fits(request, context.max_model_len, max_tokens);
+  int64_t left = 0;  // behind the shortest prompt; the engine ends the answers to the others where they must
+  for (const std::vector<TokenId>& prompt : request.prompts)
+    left = std::max(left, context.max_model_len - static_cast<int64_t>(prompt.size()));
+  const int64_t most = bound_max_tokens(request, max_tokens, std::min<int64_t>(otherwise, left),
+                                        context.limits.max_answer_bytes);
+  if (min_tokens > most) {
+    throw bad_request("min_tokens", "{}, expected at most max_tokens = {}", min_tokens, most);
   }
-  take_flag(fields, "include_stop_str_in_output", sampling.include_stop_in_output);
-  take_flag(fields, "ignore_eos", sampling.ignore_eos);
-  take_flag(fields, "skip_special_tokens", sampling.skip_special_tokens);
+  request.sampling.max_tokens = static_cast<int32_t>(most);
+  request.sampling.min_tokens = static_cast<int32_t>(min_tokens);
+}
+
+void settle_bound(CompletionRequest& request, const ApiContext& context, std::optional<int64_t> most,
+                  int64_t window) {
+  const int64_t room =
+      std::min<int64_t>(window, context.max_model_len) - static_cast<int64_t>(request.prompts.front().size());
+  const int64_t left = std::max<int64_t>(room, 1);
+  if (most) most = std::min(*most, left);
+  settle_lengths(request, context, most, 0, static_cast<int32_t>(left));
+}
+
+Request CompletionRequest::engine_request(int32_t choice, std::string id) const {
+  Request made;
+  made.id = std::move(id);
+  made.prompt = prompt_of(choice);
+  made.sampling = sampling;
+  made.priority = priority;
+  made.cache_salt = cache_salt;
+  made.grammar = grammar;
+  if (sampling.seed) made.sampling.seed = *sampling.seed + static_cast<uint64_t>(choice % n);
+  return made;
+}
+
+std::vector<PromptPart> gap_parts(std::string before, std::string behind, const Tokenizer& tokenizer,
+                                  std::string_view field) {
+  const FimTokens fim = tokenizer.fim_tokens();
+  if (!fim.complete()) throw unsupported(field, "the model has no tokens for filling a gap");
+  const auto special = [&](TokenId token) {
+    return PromptPart{std::string(tokenizer.piece(token, true)), true};
+  };
+  return {special(fim.prefix),
+          {std::move(before), false},
+          special(fim.suffix),
+          {std::move(behind), false},
+          special(fim.middle)};
 }
 
 }  // namespace minfer

@@ -43,13 +43,6 @@ void refuse_fields(JsonFields& fields, std::span<const std::string_view> names);
 /// max_tokens or, the same number under its newer name, max_completion_tokens.
 std::optional<int64_t> read_max_tokens(JsonFields& fields, int64_t least);
 
-/// temperature, top_p, top_k, min_p, the penalties, logit_bias, seed, stop, stop_token_ids,
-/// include_stop_str_in_output, ignore_eos, skip_special_tokens.
-void read_sampling(JsonFields& fields, const ApiContext& context, SamplingParams& sampling);
-
-/// stream, stream_options, stream_interval, timings_per_token.
-void read_streaming(JsonFields& fields, const ApiContext& context, CompletionRequest& request);
-
 /// n, priority, cache_salt, advice that has no effect here (service_tier, metadata, ...),
 /// and fields that are refused because they would change the answer (audio, best_of, ...).
 void read_common(JsonFields& fields, const ApiContext& context, CompletionRequest& request);
@@ -78,12 +71,6 @@ void settle_bound(CompletionRequest& request, const ApiContext& context, std::op
 /// An estimate of the bytes of JSON in the answer to `request` if each of its choices has `max_tokens`: from choices
 /// x tokens x (1 + alternatives) and from the usual size of tokens. The logprobs of echoed prompts count as well.
 int64_t estimate_answer_bytes(const CompletionRequest& request, int64_t max_tokens);
-
-/// The most tokens that each choice may have: `wanted`, or if the client sets no number,
-/// as many of `otherwise` as fit into `max_bytes`. Throws ApiError (400) if `wanted`, or
-/// one token, does not fit. The prompts and the logprobs asked for must be known.
-int64_t bound_max_tokens(const CompletionRequest& request, std::optional<int64_t> wanted, int64_t otherwise,
-                         int64_t max_bytes);
 
 /// The prompt for a gap that the answer must fill, for models trained for it: prefix token,
 /// `before`, suffix token, `behind`, middle token, each a part; special tokens within the

@@ -21,8 +21,7 @@ class OneOutput {
 
   void set(std::string field, std::string key, GrammarCache::Build build) {
     if (output_) {
-      throw bad_request(field,
-                        fmt::format("{}: the answer's form is given by {} already", field, output_->field));
+      throw bad_request(field, "the answer's form is given by {} already", output_->field);
     }
     output_ = StructuredOutput{std::move(field), std::move(key), std::move(build)};
   }
@@ -41,8 +40,7 @@ class OneOutput {
   void set_schema_or_text(const std::string& field, const Json& value, JsonStyle style) {
     if (!value.is_string()) return set_schema(field, value, style);
     const Json schema = Json::parse(value.get_ref<const std::string&>(), nullptr, false);
-    if (schema.is_discarded())
-      throw bad_request(field, fmt::format("{}: not JSON, expected a JSON schema", field));
+    if (schema.is_discarded()) throw bad_request(field, "not JSON, expected a JSON schema");
     set_schema(field, schema, style);
   }
 
@@ -70,8 +68,7 @@ class OneOutput {
     std::vector<std::string> choices;
     for (size_t i = 0; i < list.size(); ++i)
       choices.push_back(read_text(list[i], fmt::format("{}[{}]", field, i)));
-    if (choices.empty())
-      throw bad_request(field, fmt::format("{}: empty, expected at least one text", field));
+    if (choices.empty()) throw bad_request(field, "empty, expected at least one text");
     set(field, "choices " + list.dump(),
         [choices = std::move(choices)](GrammarBuilder& builder) { return add_choices(builder, choices); });
   }
@@ -86,42 +83,37 @@ class OneOutput {
 /// An object with a type and, of json_schema, a schema. `is_wide`: OpenAI's response_format, where the schema stands in a member
 /// `json_schema`, with llama-server's additions: `schema` of json_object, and grammars.
 void read_format(JsonFields& fields, std::string_view name, bool is_wide, OneOutput& output) {
-  const Json* object = fields.object(name);
-  if (object == nullptr) return;
-  JsonFields format(*object, fields.path(name), fields.unknown());
+  std::optional<JsonFields> found = fields.inner(name);
+  if (!found) return;
+  JsonFields& format = *found;
   const std::string type = format.required_text("type");
   if (type == "json_object") {
     const Json* schema = is_wide ? format.any("schema") : nullptr;
     schema != nullptr ? output.set_schema(format.path("schema"), *schema, JsonStyle::free)
-                      : output.set_json_object(fields.path(name), JsonStyle::free);
+                      : output.set_json_object(format.path(), JsonStyle::free);
   } else if (type == "json_schema") {
-    const Json* wrapped = is_wide ? format.object("json_schema") : object;
-    if (wrapped == nullptr) throw format.error("json_schema", "missing, expected an object with the schema");
     std::optional<JsonFields> inner;
-    if (is_wide) inner.emplace(*wrapped, format.path("json_schema"), fields.unknown());
+    if (is_wide) inner.emplace(format.required_inner("json_schema", "an object with the schema"));
     JsonFields& named = inner ? *inner : format;
     named.text("name");
     named.text("description");
     named.boolean("strict");  // the answer is held to the schema either way
-    const Json* schema = named.any("schema");
-    if (schema == nullptr) throw named.error("schema", "missing, expected a JSON schema");
-    output.set_schema(named.path("schema"), *schema, JsonStyle::free);
+    output.set_schema(named.path("schema"), named.required("schema", "a JSON schema"), JsonStyle::free);
     if (inner) inner->report_unknown();
   } else if (is_wide && type == "grammar") {
     output.set_grammar(format.path("grammar"), format.required_text("grammar"));
   } else if (type != "text") {
-    throw unsupported(format.path("type"),
-                      fmt::format("{}: \"{}\", expected text, json_object{}", format.path("type"), type,
-                                  is_wide ? ", json_schema or grammar" : " or json_schema"));
+    throw unsupported(format.path("type"), "\"{}\", expected text, json_object{}", type,
+                      is_wide ? ", json_schema or grammar" : " or json_schema");
   }
   format.report_unknown();
 }
 
 /// vLLM's object.
 void read_structured_outputs(JsonFields& fields, OneOutput& output) {
-  const Json* object = fields.object("structured_outputs");
-  if (object == nullptr) return;
-  JsonFields parts(*object, fields.path("structured_outputs"), fields.unknown());
+  std::optional<JsonFields> found = fields.inner("structured_outputs");
+  if (!found) return;
+  JsonFields& parts = *found;
   const bool compact = parts.boolean("disable_any_whitespace").value_or(false);
   const JsonStyle style = compact ? JsonStyle::compact : JsonStyle::free;
   if (const Json* schema = parts.any("json")) output.set_schema_or_text(parts.path("json"), *schema, style);
@@ -131,8 +123,7 @@ void read_structured_outputs(JsonFields& fields, OneOutput& output) {
   if (const Json* choices = parts.array("choice")) output.set_choices(parts.path("choice"), *choices);
   for (const char* name : {"structural_tag", "whitespace_pattern", "disable_additional_properties"}) {
     const Json* value = parts.any(name);
-    if (value != nullptr && *value != false)
-      throw unsupported(parts.path(name), fmt::format("{}: not supported", parts.path(name)));
+    if (value != nullptr && *value != false) throw unsupported(parts.path(name), "not supported");
   }
   parts.boolean("disable_fallback");  // there is no other engine to fall back to
   parts.report_unknown();
@@ -155,7 +146,7 @@ void read_single_fields(JsonFields& fields, OneOutput& output) {
     output.set_choices(fields.path("guided_choice"), *choices);
   fields.text("guided_decoding_backend");  // there is one
   if (fields.any("guided_whitespace_pattern") != nullptr)
-    throw unsupported("guided_whitespace_pattern", "guided_whitespace_pattern: not supported");
+    throw unsupported("guided_whitespace_pattern", "not supported");
 }
 
 }  // namespace
@@ -193,11 +184,11 @@ ApiError refusal_of(const StructuredOutput& output, const std::exception_ptr& er
   try {
     std::rethrow_exception(error);
   } catch (const GrammarError& refused) {
-    return bad_request(output.field, fmt::format("{}: {}", output.field, refused.what()));
+    return bad_request(output.field, "{}", refused.what());
   } catch (const GrammarsFull& full) {
-    return overloaded(full.what());
+    return ApiError(429, full.what());
   } catch (const std::exception& other) {
-    return server_error(other.what());
+    return ApiError(500, other.what());
   }
 }
 

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -29,30 +28,26 @@ struct ToolShape {
 /// The tools of OpenAI's chats.
 inline constexpr ToolShape kChatTools{.untyped = "function", .is_nested = true, .refuses_others = true};
 
-/// A tool of a namespace, by the client's two names for it.
-struct SpacedFunction {
-  std::string space;
-  std::string name;
+/// A tool that the model is shown.
+struct OfferedTool {
+  std::string name;                       ///< as shown
+  nlohmann::ordered_json function = {};   ///< for the template, without members that it must not see
+  bool is_strict = false;                 ///< its arguments are held to their schema
+  bool is_custom = false;                 ///< its calls bring a text
+  std::string input_lark = {};            ///< Lark grammar of that text; empty: it has none
+  std::string space = {}, own_name = {};  ///< the client's two names; no namespace: empty
 };
-/// Such tools, by the name that the model is shown.
-using FunctionSpaces = std::map<std::string, SpacedFunction, std::less<>>;
 
 /// The tools of a request that the model is shown. Templates know functions alone. The model is shown a custom tool, whose input is
 /// a text, as a function with that text as its one argument, and a tool of a namespace as SPACE__NAME; calls get the two names back.
 /// Tools that the server would have to run, and custom tools whose input cannot be held to their Lark grammar, are not offered.
 struct OfferedTools {
-  /// For the template, without members that it must not see.
-  nlohmann::ordered_json shown = nlohmann::ordered_json::array();
+  std::vector<OfferedTool> list = {};
   nlohmann::ordered_json given = nlohmann::ordered_json::array();  ///< the same tools, as they came
-  std::vector<std::string> strict =
-      {};  ///< those whose arguments are held to schemas; names as shown, also below
-  ToolNames custom = {};
-  InputGrammars input_grammars = {};
-  FunctionSpaces spaces = {};
 
   /// Adds a list; `path`: its full name. Of two tools with the same names, the later holds. Throws ApiError if a tool and a
   /// namespace's tool would be shown under one name, if a function may not have its name, or if there are too many.
-  void add(const nlohmann::ordered_json& list, const std::string& path, const ToolShape& shape,
+  void add(const nlohmann::ordered_json& given_list, const std::string& path, const ToolShape& shape,
            const ApiContext& context, UnknownFields& unknown);
   /// The name under which the model was shown a tool; `space` is empty or the namespace's name. If the tool is not offered, its
   /// plain name.

@@ -1,3 +1,7 @@
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
 #include "profiling/json/json_text.h"
 #include "server/api/answer/single_answer.h"
 #include "server/api/answer/usage.h"
@@ -6,22 +10,9 @@
 namespace minfer {
 namespace {
 
-std::string_view stop_reason(AnswerEnd end) {
-  switch (end) {
-    case AnswerEnd::length:
-      return "max_tokens";
-    case AnswerEnd::stop_string:
-      return "stop_sequence";
-    case AnswerEnd::calls:
-      return "tool_use";
-    case AnswerEnd::stop:
-      return "end_turn";
-  }
-  return "end_turn";
-}
-
 void write_stop(JsonText& json, AnswerEnd end, const std::string& stop_string) {
-  json.field("stop_reason", stop_reason(end)).key("stop_sequence");
+  constexpr const char* kReasons[] = {"end_turn", "max_tokens", "stop_sequence", "tool_use"};  // by AnswerEnd
+  json.field("stop_reason", kReasons[static_cast<size_t>(end)]).key("stop_sequence");
   stop_string.empty() ? json.null() : json.value(stop_string);
 }
 
@@ -33,8 +24,8 @@ void write_messages_usage(JsonText& json, const Usage& usage) {
 }
 
 void write_message_head(JsonText& json, const CompletionRequest& request, const ResponseIdentity& identity) {
-  json.field("id", identity.id).field("type", std::string_view("message"));
-  json.field("role", std::string_view("assistant")).field("model", request.model);
+  json.field("id", identity.id).field("type", "message");
+  json.field("role", "assistant").field("model", request.model);
 }
 
 /// A block with its text, or as it begins. Thoughts are signed with the answer's id: clients send back none without a signature.
@@ -42,14 +33,14 @@ void write_block(JsonText& json, std::string& out, const AnswerPart& part, bool 
                  std::string_view signature) {
   json.open('{');
   if (part.kind == AnswerPart::Kind::call) {
-    json.field("type", std::string_view("tool_use")).field("id", part.id).field("name", part.name);
+    json.field("type", "tool_use").field("id", part.id).field("name", part.name);
     json.key("input");
     out += whole ? object_or_empty(part.text) : "{}";
   } else if (part.kind == AnswerPart::Kind::reasoning) {
-    json.field("type", std::string_view("thinking")).field("thinking", whole ? part.text : std::string{});
+    json.field("type", "thinking").field("thinking", whole ? part.text : std::string{});
     json.field("signature", whole ? signature : std::string_view());
   } else {
-    json.field("type", std::string_view("text")).field("text", whole ? part.text : std::string{});
+    json.field("type", "text").field("text", whole ? part.text : std::string{});
   }
   json.close('}');
 }
@@ -59,25 +50,21 @@ class MessagesWriter final : public SingleWriter {
   using SingleWriter::SingleWriter;
 
   void begin(std::string& events) override {
-    begin_event("message_start", events);
-    JsonText json(events);
-    json.key("message").open('{');
-    write_message_head(json, request(), identity());
-    json.key("content").open('[').close(']').key("stop_reason").null().key("stop_sequence").null();
-    write_messages_usage(json, usage());
-    json.close('}');
-    events += kEventEnd;
-    begin_event("ping", events);
-    events += kEventEnd;
+    add_event("message_start", events, [&](JsonText& json) {
+      json.key("message").open('{');
+      write_message_head(json, request(), identity());
+      json.key("content").open('[').close(']').key("stop_reason").null().key("stop_sequence").null();
+      write_messages_usage(json, usage());
+      json.close('}');
+    });
+    add_event("ping", events, [](JsonText&) {});
   }
 
   void begin_part(std::string& events) override {
-    begin_event("content_block_start", events);
-    JsonText json(events);
-    json.field("index", index());
-    json.key("content_block");
-    write_block(json, events, parts().back(), false, {});
-    events += kEventEnd;
+    add_event("content_block_start", events, [&](JsonText& json) {
+      json.field("index", index()).key("content_block");
+      write_block(json, events, parts().back(), false, {});
+    });
     before_text_ = delta_head(parts().back().kind);
   }
 
@@ -89,33 +76,25 @@ class MessagesWriter final : public SingleWriter {
 
   void end_part(std::string& events) override {
     if (parts().back().kind == AnswerPart::Kind::reasoning) {
-      events += delta_head("signature_delta", "signature");
-      JsonText(events).value(identity().id);
-      events += "}}\n\n";
+      before_text_ = delta_head("signature_delta", "signature");
+      add_text(identity().id, events);
     }
-    begin_event("content_block_stop", events);
-    JsonText json(events);
-    json.field("index", index());
-    events += kEventEnd;
+    add_event("content_block_stop", events, [&](JsonText& json) { json.field("index", index()); });
   }
 
   void end(AnswerEnd end, std::string& events) override {
-    begin_event("message_delta", events);
-    JsonText json(events);
-    json.key("delta").open('{');
-    write_stop(json, end, stop_string());
-    json.close('}');
-    write_messages_usage(json, usage());
-    if (request().timings) write_timings(json, usage());
-    events += kEventEnd;
-    begin_event("message_stop", events);
-    events += kEventEnd;
+    add_event("message_delta", events, [&](JsonText& json) {
+      json.key("delta").open('{');
+      write_stop(json, end, stop_string());
+      json.close('}');
+      write_messages_usage(json, usage());
+      if (request().timings) write_timings(json, usage());
+    });
+    add_event("message_stop", events, [](JsonText&) {});
   }
 
   void fail(const ApiError& error, std::string& events) override {
-    events += "event: error\ndata: ";
-    events += messages_error_json(error);
-    events += "\n\n";
+    events += "event: error\ndata: " + messages_error_json(error) + "\n\n";
   }
 
   std::string body(AnswerEnd end) override {
@@ -135,8 +114,6 @@ class MessagesWriter final : public SingleWriter {
   }
 
  private:
-  int64_t index() const { return static_cast<int64_t>(parts().size()) - 1; }
-
   std::string delta_head(std::string_view type, std::string_view member) const {
     std::string text;
     begin_event("content_block_delta", text);
@@ -155,33 +132,19 @@ class MessagesWriter final : public SingleWriter {
 };
 
 std::string_view messages_error_type(int status) {
-  switch (status) {
-    case 401:
-      return "authentication_error";
-    case 403:
-      return "permission_error";
-    case 404:
-      return "not_found_error";
-    case 413:
-      return "request_too_large";
-    case 429:
-      return "rate_limit_error";
-    case 503:
-      return "overloaded_error";
-    default:
-      return status >= 500 ? "api_error" : "invalid_request_error";
-  }
+  constexpr std::pair<int, std::string_view> kTypes[] = {
+      {401, "authentication_error"}, {403, "permission_error"}, {404, "not_found_error"},
+      {413, "request_too_large"},    {429, "rate_limit_error"}, {503, "overloaded_error"}};
+  for (const auto& [of, type] : kTypes)
+    if (of == status) return type;
+  return status >= 500 ? "api_error" : "invalid_request_error";
 }
 
 }  // namespace
 
 std::string messages_error_json(const ApiError& error) {
-  std::string text;
-  JsonText json(text);
-  json.open('{').field("type", std::string_view("error")).key("error").open('{');
-  json.field("type", messages_error_type(error.status())).field("message", std::string_view(error.what()));
-  json.close('}').close('}');
-  return text;
+  return dump_json({{"type", "error"},
+                    {"error", {{"type", messages_error_type(error.status())}, {"message", error.what()}}}});
 }
 
 constexpr Endpoint kMessagesEndpoints[] = {{"POST", "/v1/messages/count_tokens", count_tokens_response}};

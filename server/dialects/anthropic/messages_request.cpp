@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "profiling/json/json_text.h"
 #include "server/api/fields/json_fields.h"
 #include "server/api/request/chat_prompt.h"
 #include "server/api/request/request_fields.h"
@@ -37,22 +36,19 @@ class MessagesReader {
  public:
   explicit MessagesReader(UnknownFields& unknown) : unknown_(unknown) {}
 
-  void add(const Json& message, const std::string& path) {
-    JsonFields fields(message, path, unknown_);
+  void add(JsonFields& fields) {
     const std::string role = fields.required_text("role");
-    const Json* content = fields.any("content");
-    if (content == nullptr) throw fields.error("content", "missing, expected a string or an array of blocks");
+    const Json& content = fields.required("content", "a string or an array of blocks");
     if (role == "user") {
-      add_user(*content, fields.path("content"));
+      add_user(content, fields.path("content"));
     } else if (role == "assistant") {
-      add_assistant(*content, fields.path("content"));
+      add_assistant(content, fields.path("content"));
     } else if (role == "system") {
-      const std::string text = read_blocks(*content, fields.path("content"), unknown_);
+      const std::string text = read_blocks(content, fields.path("content"), unknown_);
       if (!text.empty()) add_text(role, text);
     } else {
       throw wrong_value(fields.path("role"), role, "user or assistant");
     }
-    fields.report_unknown();
   }
   void add_text(const std::string& role, const std::string& text) {
     messages_.push_back({{"role", role}, {"content", text}});
@@ -69,9 +65,7 @@ class MessagesReader {
     if (content.is_string()) return add_user_text(content.get<std::string>());
     if (!content.is_array() || content.empty())
       throw wrong_value(path, content, "a string or an array of blocks");
-    for (size_t i = 0; i < content.size(); ++i) {
-      const std::string place = fmt::format("{}[{}]", path, i);
-      JsonFields fields(content[i], place, unknown_);
+    read_objects(content, path, unknown_, [&](JsonFields& fields) {
       const std::string type = fields.required_text("type");
       fields.any("cache_control");
       if (type == "text") {
@@ -80,10 +74,9 @@ class MessagesReader {
       } else if (type == "tool_result") {
         add_result(fields);
       } else {
-        refuse_part(place, type, "\"text\" or \"tool_result\"");
+        refuse_part(fields.path(), type, "\"text\" or \"tool_result\"");
       }
-      fields.report_unknown();
-    }
+    });
   }
 
   /// Templates know no failed results, so the text says so.
@@ -103,16 +96,13 @@ class MessagesReader {
     std::string text;
     std::string reasoning;
     Json calls = Json::array();
-    for (size_t i = 0; i < content.size(); ++i) {
-      const std::string place = fmt::format("{}[{}]", path, i);
-      JsonFields fields(content[i], place, unknown_);
+    read_objects(content, path, unknown_, [&](JsonFields& fields) {
       const std::string type = fields.required_text("type");
       fields.any("cache_control");
       if (std::ranges::find(kWithoutText, type) != kWithoutText.end()) {
-        unknown_.add(place, type);
-        continue;
-      }
-      if (type == "text") {
+        unknown_.add(fields.path(), type);
+        fields.ignore_rest();
+      } else if (type == "text") {
         append_line(text, fields.required_text("text"));
         fields.any("citations");
       } else if (type == "thinking") {
@@ -123,10 +113,9 @@ class MessagesReader {
       } else if (type == "tool_use") {
         calls.push_back(read_call(fields));
       } else {
-        refuse_part(place, type, "\"text\", \"thinking\" or \"tool_use\"");
+        refuse_part(fields.path(), type, "\"text\", \"thinking\" or \"tool_use\"");
       }
-      fields.report_unknown();
-    }
+    });
     Json message{{"role", "assistant"}, {"content", text}};
     if (text.empty() && !calls.empty()) message["content"] = nullptr;
     if (!calls.empty()) message["tool_calls"] = std::move(calls);
@@ -158,8 +147,7 @@ Json read_messages_chat(JsonFields& fields) {
   }
   const Json& list = fields.required_array("messages");
   if (list.empty()) throw fields.error("messages", "empty, expected at least one message");
-  for (size_t i = 0; i < list.size(); ++i)
-    reader.add(list[i], fmt::format("messages[{}]", i));
+  read_objects(list, "messages", fields.unknown(), [&](JsonFields& message) { reader.add(message); });
   Json messages = reader.take();
   if (messages.empty()) throw fields.error("messages", "empty, expected at least one with a text");
   return messages;
@@ -180,50 +168,38 @@ constexpr ToolShape kMessagesTools{.untyped = "custom",
                                    .advice = kToolAdvice};
 
 void read_messages_tool_choice(JsonFields& fields, ChatPrompt& prompt) {
-  const Json* object = fields.object("tool_choice");
-  if (object == nullptr) return;
-  JsonFields choice(*object, "tool_choice", fields.unknown());
-  const std::string type = choice.required_text("type");
-  if (type == "auto" || type == "none") {
-    prompt.tool_choice.kind = type == "none" ? ToolChoice::Kind::none : ToolChoice::Kind::automatic;
-  } else if (type == "any") {
-    prompt.tool_choice.kind = ToolChoice::Kind::required;
-  } else if (type == "tool") {
-    prompt.tool_choice = {ToolChoice::Kind::named, {choice.required_text("name")}};
-  } else {
-    throw wrong_value("tool_choice.type", type, "auto, any, tool or none");
-  }
-  prompt.one_call = choice.boolean("disable_parallel_tool_use").value_or(false);
-  choice.report_unknown();
+  std::optional<JsonFields> choice = fields.inner("tool_choice");
+  if (!choice) return;
+  const std::string type = choice->required_choice("type", {"auto", "any", "tool", "none"});
+  if (type == "none") prompt.tool_choice.kind = ToolChoice::Kind::none;
+  if (type == "any") prompt.tool_choice.kind = ToolChoice::Kind::required;
+  if (type == "tool") prompt.tool_choice = {ToolChoice::Kind::named, {choice->required_text("name")}};
+  prompt.one_call = choice->boolean("disable_parallel_tool_use").value_or(false);
+  choice->report_unknown();
 }
 
 /// The template decides if the model thinks: its switch is the variable enable_thinking.
 /// The number of tokens for thinking (budget_tokens) cannot be bounded.
 void read_thinking(JsonFields& fields, ChatPrompt& prompt) {
-  const Json* object = fields.object("thinking");
-  if (object == nullptr) return;
-  JsonFields thinking(*object, "thinking", fields.unknown());
-  const std::string type = thinking.required_text("type");
-  if (type == "enabled" || type == "disabled") {
+  std::optional<JsonFields> thinking = fields.inner("thinking");
+  if (!thinking) return;
+  const std::string type = thinking->required_choice("type", {"enabled", "disabled", "adaptive"});
+  if (type != "adaptive") {
     prompt.variables["enable_thinking"] = type == "enabled";
     prompt.set_by.emplace_back("enable_thinking", "thinking");
-  } else if (type != "adaptive") {
-    throw wrong_value("thinking.type", type, "enabled, disabled or adaptive");
   }
-  thinking.any("budget_tokens");
-  const std::string display = thinking.text("display").value_or("summarized");
-  prompt.shows_reasoning = display != "omitted";
-  thinking.report_unknown();
+  thinking->any("budget_tokens");
+  prompt.shows_reasoning = thinking->text("display") != "omitted";
+  thinking->report_unknown();
 }
 
 void read_output_config(JsonFields& fields, ChatPrompt& prompt) {
-  const Json* object = fields.object("output_config");
-  if (object == nullptr) return;
-  JsonFields config(*object, "output_config", fields.unknown());
-  if (const std::optional<std::string> effort = config.text("effort"))
+  std::optional<JsonFields> config = fields.inner("output_config");
+  if (!config) return;
+  if (const std::optional<std::string> effort = config->text("effort"))
     set_reasoning_effort(prompt, *effort == "max" ? "xhigh" : *effort, "output_config.effort");
-  prompt.output = read_text_format(config, "format");
-  config.report_unknown();
+  prompt.output = read_text_format(*config, "format");
+  config->report_unknown();
 }
 
 /// The fields that decide the prompt: model, system, messages, tools, tool_choice, thinking, output_config.
@@ -272,12 +248,7 @@ std::string count_tokens_response(std::string_view body, const ApiContext& conte
   read_model(fields, context);
   const ChatPrompt prompt = read_messages_prompt(fields, context);
   fields.report_unknown();
-  std::string text;
-  JsonText json(text);
-  json.open('{').field("input_tokens",
-                       static_cast<int64_t>(tokenise_chat(prompt, context, unknown).tokens.size()));
-  json.close('}');
-  return text;
+  return dump_json({{"input_tokens", tokenise_chat(prompt, context, unknown).tokens.size()}});
 }
 
 }  // namespace minfer

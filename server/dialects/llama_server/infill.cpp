@@ -36,17 +36,14 @@ std::vector<PromptPart> read_other_files(JsonFields& fields, const ApiContext& c
   const Json* list = fields.array("input_extra");
   if (list == nullptr || list->empty()) return {};
   if (!has_token(*context.tokenizer, kRepositoryToken) || !has_token(*context.tokenizer, kFileToken)) {
-    throw unsupported("input_extra", fmt::format("input_extra: the model has no tokens {} and {}",
-                                                 kRepositoryToken, kFileToken));
+    throw unsupported("input_extra", "the model has no tokens {} and {}", kRepositoryToken, kFileToken);
   }
   std::vector<PromptPart> parts{{kRepositoryToken, true}, {kRepositoryName, false}};
-  for (size_t i = 0; i < list->size(); ++i) {
-    JsonFields file((*list)[i], fmt::format("input_extra[{}]", i), fields.unknown());
+  read_objects(*list, "input_extra", fields.unknown(), [&](JsonFields& file) {
     const std::string name = file.text("filename").value_or(kOtherFileName);
     parts.push_back({kFileToken, true});
     parts.push_back({fmt::format("{}\n{}", name, file.required_text("text")), false});
-    file.report_unknown();
-  }
+  });
   parts.push_back({kFileToken, true});
   parts.push_back({kGapFileName, false});
   return parts;

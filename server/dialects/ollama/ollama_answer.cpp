@@ -56,7 +56,7 @@ class OllamaWriter final : public SingleWriter {
     std::string out;
     JsonText json(out);
     json.open('{').field("model", request().model).field("created_at", created_at_);
-    if (is_chat) json.key("message").open('{').field("role", std::string_view("assistant"));
+    if (is_chat) json.key("message").open('{').field("role", "assistant");
     json.field(is_chat ? "content" : "response", content);
     if (!thinking.empty()) json.field("thinking", thinking);
     write_calls(out, given);
@@ -90,7 +90,7 @@ class OllamaWriter final : public SingleWriter {
   void write_end(JsonText& json, AnswerEnd end) const {
     const Usage total = usage();
     const AnswerTimes& times = total.times;
-    json.field("done_reason", std::string_view(end == AnswerEnd::length ? "length" : "stop"));
+    json.field("done_reason", end == AnswerEnd::length ? "length" : "stop");
     json.field("total_duration", times.queue_ns + times.prompt_ns + times.predicted_ns);
     json.field("load_duration", times.queue_ns).field("prompt_eval_count", total.prompt_tokens);
     json.field("prompt_eval_duration", times.prompt_ns).field("eval_count", total.completion_tokens);
@@ -100,10 +100,6 @@ class OllamaWriter final : public SingleWriter {
 
   const std::string created_at_;
 };
-
-std::string dumped_text(const Json& value) {
-  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
 
 Json details_of(const ModelFacts& facts) {
   const auto size = static_cast<double>(facts.num_parameters);
@@ -130,16 +126,13 @@ std::string list_models(std::string_view, const ApiContext& context, UnknownFiel
                       {"details", details_of(context.model)},
                       {"context_length", context.max_model_len}});
   }
-  return dumped_text({{"models", std::move(models)}});
+  return dump_json({{"models", std::move(models)}});
 }
 
 }  // namespace
 
 std::string ollama_error_json(const ApiError& error) {
-  std::string text;
-  JsonText json(text);
-  json.open('{').field("error", std::string_view(error.what())).close('}');
-  return text;
+  return dump_json({{"error", error.what()}});
 }
 
 std::string ollama_show_response(std::string_view body, const ApiContext& context, UnknownFields& unknown) {
@@ -155,13 +148,13 @@ std::string ollama_show_response(std::string_view body, const ApiContext& contex
   if (context.finds_reasoning) capabilities.push_back("thinking");
   if (context.tokenizer->fim_tokens().complete()) capabilities.push_back("insert");
   const ModelFacts& facts = context.model;
-  return dumped_text({{"modified_at", ollama_time(context.created)},
-                      {"details", details_of(facts)},
-                      {"model_info",
-                       {{"general.architecture", facts.architecture},
-                        {"general.parameter_count", facts.num_parameters},
-                        {facts.architecture + ".context_length", context.max_model_len}}},
-                      {"capabilities", capabilities}});
+  return dump_json({{"modified_at", ollama_time(context.created)},
+                    {"details", details_of(facts)},
+                    {"model_info",
+                     {{"general.architecture", facts.architecture},
+                      {"general.parameter_count", facts.num_parameters},
+                      {facts.architecture + ".context_length", context.max_model_len}}},
+                    {"capabilities", capabilities}});
 }
 
 namespace {

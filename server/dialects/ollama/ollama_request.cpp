@@ -17,7 +17,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::array<std::string_view, 4> kOllamaRoles{"system", "user", "assistant", "tool"};
 /// Fields of models that this server does not run, or of parts of an answer that it does not make.
 constexpr std::array<std::string_view, 8> kOllamaUnsupported{
     "images", "template", "context", "logprobs", "width", "height", "steps", "_debug_render_only"};
@@ -32,13 +31,8 @@ constexpr size_t kMaxOpenCalls = 256;
 /// that has its tool_call_id or its tool_name, or to the first of all if it has neither.
 class OllamaMessages {
  public:
-  explicit OllamaMessages(UnknownFields& unknown) : unknown_(unknown) {}
-
-  void add(const Json& message, const std::string& path) {
-    JsonFields fields(message, path, unknown_);
-    const std::string role = fields.required_text("role");
-    if (std::ranges::find(kOllamaRoles, role) == kOllamaRoles.end())
-      throw wrong_value(fields.path("role"), role, "system, user, assistant or tool");
+  void add(JsonFields& fields) {
+    const std::string role = fields.required_choice("role", {"system", "user", "assistant", "tool"});
     refuse_fields(fields, std::array<std::string_view, 1>{"images"});
     Json made{{"role", role}, {"content", fields.text("content").value_or("")}};
     if (role == "tool") add_result(fields, made);
@@ -47,7 +41,6 @@ class OllamaMessages {
         made["reasoning_content"] = std::move(*thoughts);
       add_calls(fields, made);
     }
-    fields.report_unknown();
     messages_.push_back(std::move(made));
   }
   Json take() { return std::move(messages_); }
@@ -60,24 +53,21 @@ class OllamaMessages {
 
   void add_calls(JsonFields& fields, Json& message) {
     const Json* list = fields.array("tool_calls");
-    for (size_t i = 0; list != nullptr && i < list->size(); ++i) {
-      JsonFields call((*list)[i], fmt::format("{}[{}]", fields.path("tool_calls"), i), unknown_);
+    if (list == nullptr) return;
+    read_objects(*list, fields.path("tool_calls"), fields.unknown(), [&](JsonFields& call) {
       // Nine letters and digits: some templates take no other ids.
       std::string id = call.text("id").value_or(fmt::format("call{:05}", num_calls_++));
       call.any("type");
-      const Json* object = call.object("function");
-      if (object == nullptr) throw call.error("function", "missing, expected an object");
-      JsonFields function(*object, call.path("function"), unknown_);
+      JsonFields function = call.required_inner("function");
       const std::string name = function.required_text("name");
       const Json* arguments = function.object("arguments");
       function.any("index");  // the list's order counts
       function.report_unknown();
-      call.report_unknown();
       message["tool_calls"].push_back(
           make_call(id, name, arguments == nullptr ? Json::object() : *arguments));
       open_.push_back({std::move(id), name});
       if (open_.size() > kMaxOpenCalls) open_.pop_front();
-    }
+    });
     if (message.contains("tool_calls") && message["content"] == "") message["content"] = nullptr;
   }
 
@@ -92,19 +82,17 @@ class OllamaMessages {
     if (is_known) open_.erase(call);
   }
 
-  UnknownFields& unknown_;
   Json messages_ = Json::array();
   std::deque<OpenCall> open_;
   int num_calls_ = 0;
 };
 
 Json read_ollama_messages(JsonFields& fields) {
-  OllamaMessages reader(fields.unknown());
+  OllamaMessages reader;
   const Json& list = fields.required_array("messages");
   if (list.empty())
     throw fields.error("messages", "empty, expected at least one message (the model is loaded)");
-  for (size_t i = 0; i < list.size(); ++i)
-    reader.add(list[i], fmt::format("messages[{}]", i));
+  read_objects(list, "messages", fields.unknown(), [&](JsonFields& message) { reader.add(message); });
   return reader.take();
 }
 
@@ -120,7 +108,7 @@ struct OllamaBody : RequestBody {
     num_ctx = options.integer("num_ctx", 1, INT32_MAX).value_or(INT32_MAX);
     refuse_windowed_penalties();
     if (options.number("typical_p", 0.0, 1.0).value_or(1.0) != 1.0)
-      throw unsupported("options.typical_p", "options.typical_p: not supported, expected 1");
+      throw unsupported("options.typical_p", "not supported, expected 1");
     refuse_fields(fields, kOllamaUnsupported);
     fields.any("top_logprobs");  // without logprobs it has no effect in Ollama either
     for (const std::string_view name : kOllamaAdvice)
@@ -180,9 +168,7 @@ struct OllamaBody : RequestBody {
     const bool has_penalty = sampling.repetition_penalty != 1.0f || sampling.presence_penalty != 0.0f ||
                              sampling.frequency_penalty != 0.0f;
     if (window.value_or(-1) != -1 && has_penalty)
-      throw unsupported(
-          "options.repeat_last_n",
-          fmt::format("options.repeat_last_n: {}, expected -1: penalties look at all tokens", *window));
+      throw unsupported("options.repeat_last_n", "{}, expected -1: penalties look at all tokens", *window);
   }
 };
 
@@ -193,7 +179,7 @@ std::vector<TokenId> tokenise_plain(const std::string& text, const std::string& 
   if (!suffix.empty())
     return context.tokenizer->encode_parts(gap_parts(text, suffix, *context.tokenizer, "suffix"));
   std::vector<TokenId> ids = context.tokenizer->encode(text, {.add_special = true, .parse_special = true});
-  if (ids.empty()) throw bad_request("prompt", "prompt: the prompt has no tokens");
+  if (ids.empty()) throw bad_request("prompt", "the prompt has no tokens");
   return ids;
 }
 

@@ -88,9 +88,6 @@ int64_t count_characters(std::string_view text) {
   return std::ranges::count_if(text, [](char c) { return (static_cast<uint8_t>(c) & 0xC0) != 0x80; });
 }
 
-TextOffsets::TextOffsets(const Tokenizer& tokenizer, bool with_special, int64_t begin)
-    : decoder_(tokenizer, with_special), offset_(begin) {}
-
 int64_t TextOffsets::push(TokenId token) {
   const int64_t begin = offset_;
   offset_ += count_characters(decoder_.push(token));
@@ -98,22 +95,20 @@ int64_t TextOffsets::push(TokenId token) {
 }
 
 bool LogprobsWriter::write_next(JsonText& json) {
-  if (!in_list_) {
+  if (entry_ == 0) {
     if (list_ == 0) json.open('{');
     json.key(offsets_ != nullptr ? kLists[list_] : "content").open('[');
-    entry_ = 0;
-    in_list_ = true;
-  } else if (entry_ < tokens_.size()) {
-    write_entry(json, tokens_[entry_++]);
-  } else {
-    json.close(']');
-    in_list_ = false;
-    if (offsets_ != nullptr && ++list_ < kLists.size()) return true;
-    if (offsets_ == nullptr) json.key("refusal").null();
-    json.close('}');
-    return false;
   }
-  return true;
+  if (entry_ < tokens_.size()) {
+    write_entry(json, tokens_[entry_++]);
+    return true;
+  }
+  json.close(']');
+  entry_ = 0;
+  if (offsets_ != nullptr && ++list_ < kLists.size()) return true;
+  if (offsets_ == nullptr) json.key("refusal").null();
+  json.close('}');
+  return false;
 }
 
 void LogprobsWriter::write_entry(JsonText& json, const SampledToken& token) {
@@ -126,19 +121,6 @@ void LogprobsWriter::write_entry(JsonText& json, const SampledToken& token) {
     json.value(token_text(tokenizer_, token.token));
   } else {
     write_alternatives(json, tokenizer_, token);
-  }
-}
-
-void write_chat_logprobs(JsonText& json, const Tokenizer& tokenizer, std::span<const SampledToken> tokens) {
-  LogprobsWriter writer(tokenizer, tokens, nullptr);
-  while (writer.write_next(json)) {
-  }
-}
-
-void write_completion_logprobs(JsonText& json, const Tokenizer& tokenizer,
-                               std::span<const SampledToken> tokens, TextOffsets& offsets) {
-  LogprobsWriter writer(tokenizer, tokens, &offsets);
-  while (writer.write_next(json)) {
   }
 }
 

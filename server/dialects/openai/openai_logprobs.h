@@ -22,7 +22,8 @@ int64_t count_characters(std::string_view text);
 /// character of an earlier token has the place of that character. A token in front of the text (`begin` < 0) has place 0.
 class TextOffsets {
  public:
-  TextOffsets(const Tokenizer& tokenizer, bool with_special, int64_t begin);
+  TextOffsets(const Tokenizer& tokenizer, bool with_special, int64_t begin)
+      : decoder_(tokenizer, with_special), offset_(begin) {}
   int64_t push(TokenId token);  ///< its place
   int64_t next() const { return offset_; }
 
@@ -48,6 +49,10 @@ class LogprobsWriter {
 
   /// Writes the next piece: an entry, or the text between two lists. Returns false at the end.
   bool write_next(JsonText& json);
+  void write_all(JsonText& json) {
+    while (write_next(json)) {
+    }
+  }
 
  private:
   void write_entry(JsonText& json, const SampledToken& token);
@@ -55,14 +60,8 @@ class LogprobsWriter {
   const Tokenizer& tokenizer_;
   const std::span<const SampledToken> tokens_;
   TextOffsets* const offsets_;
-  size_t list_ = 0;  ///< that is being written
-  size_t entry_ = 0;
-  bool in_list_ = false;
+  size_t list_ = 0;   ///< that is being written
+  size_t entry_ = 0;  ///< of it, the next
 };
-
-/// The same at once.
-void write_chat_logprobs(JsonText& json, const Tokenizer& tokenizer, std::span<const SampledToken> tokens);
-void write_completion_logprobs(JsonText& json, const Tokenizer& tokenizer,
-                               std::span<const SampledToken> tokens, TextOffsets& offsets);
 
 }  // namespace minfer

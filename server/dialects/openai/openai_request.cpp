@@ -11,7 +11,7 @@
 #include "server/api/fields/json_fields.h"
 #include "server/api/request/chat_prompt.h"
 #include "server/api/request/request_fields.h"
-#include "server/dialects/openai/completions.h"
+#include "server/dialects/openai/openai.h"
 
 namespace minfer {
 namespace {
@@ -32,21 +32,16 @@ bool is_id_list(const Json& value) {
 
 /// A string, a list of ids, or a list of either.
 std::vector<RawPrompt> list_prompts(JsonFields& fields, const ApiLimits& limits) {
-  const Json* prompt = fields.any("prompt");
-  if (prompt == nullptr) {
-    throw fields.error("prompt", "missing, expected a string, an array of token ids or an array of these");
-  }
-  if (prompt->is_string() || is_id_list(*prompt)) return {{prompt, "prompt"}};
-  if (!prompt->is_array() || prompt->empty()) {
-    throw wrong_value("prompt", *prompt, "a string, an array of token ids or an array of these");
-  }
-  if (prompt->size() > static_cast<size_t>(limits.max_prompts)) {
-    throw fields.error("prompt",
-                       fmt::format("{} prompts, expected at most {}", prompt->size(), limits.max_prompts));
+  constexpr std::string_view kExpected = "a string, an array of token ids or an array of these";
+  const Json& prompt = fields.required("prompt", kExpected);
+  if (prompt.is_string() || is_id_list(prompt)) return {{&prompt, "prompt"}};
+  if (!prompt.is_array() || prompt.empty()) throw wrong_value("prompt", prompt, kExpected);
+  if (prompt.size() > static_cast<size_t>(limits.max_prompts)) {
+    throw fields.error("prompt", "{} prompts, expected at most {}", prompt.size(), limits.max_prompts);
   }
   std::vector<RawPrompt> prompts;
-  for (size_t i = 0; i < prompt->size(); ++i) {
-    const Json& each = (*prompt)[i];
+  for (size_t i = 0; i < prompt.size(); ++i) {
+    const Json& each = prompt[i];
     const std::string path = fmt::format("prompt[{}]", i);
     if (!each.is_string() && !is_id_list(each)) {
       throw wrong_value(path, each, "a string or an array of token ids");
@@ -65,7 +60,7 @@ std::vector<TokenId> tokenise(const RawPrompt& prompt, const ApiContext& context
           ? context.tokenizer->encode(prompt.value->get_ref<const std::string&>(),
                                       {.add_special = add_special, .parse_special = true})
           : read_token_ids(*prompt.value, prompt.path, context.vocab_size);
-  if (ids.empty()) throw bad_request(prompt.path, prompt.path + ": the prompt has no tokens");
+  if (ids.empty()) throw bad_request(prompt.path, "the prompt has no tokens");
   return ids;
 }
 
@@ -121,8 +116,8 @@ CompletionRequest parse_completion_request(std::string_view body, const ApiConte
 
   const int64_t num_choices = static_cast<int64_t>(prompts.size()) * request.n;
   if (num_choices > context.limits.max_choices) {
-    throw bad_request("n", fmt::format("n: {} answers to {} prompts each, expected at most {} in all",
-                                       request.n, prompts.size(), context.limits.max_choices));
+    throw bad_request("n", "{} answers to {} prompts each, expected at most {} in all", request.n,
+                      prompts.size(), context.limits.max_choices);
   }
   for (const RawPrompt& prompt : prompts) {
     request.prompts.push_back(!suffix.empty() ? tokenise_gap(prompt, suffix, context, add_special)
@@ -140,7 +135,7 @@ CompletionRequest parse_chat_request(std::string_view body, const ApiContext& co
   auto& [root, unknown, fields, options, request] = read;
   read_common(fields, context, request);
   if (fields.boolean("echo").value_or(false)) {
-    throw unsupported("echo", "echo: true, but answers to chats do not repeat their messages");
+    throw unsupported("echo", "true, but answers to chats do not repeat their messages");
   }
   request.sampling.logprobs = read_logprobs(fields, context.limits.max_logprobs);
   const std::optional<int64_t> max_tokens = read_max_tokens(fields, 1);

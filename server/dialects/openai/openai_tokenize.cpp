@@ -1,5 +1,4 @@
-#include "server/dialects/openai/openai_tokenize.h"
-
+// Small endpoints: tokens and models.
 #include <algorithm>
 #include <utility>
 
@@ -11,8 +10,9 @@
 #include "server/api/fields/json_fields.h"
 #include "server/api/request/chat_prompt.h"
 #include "server/api/request/request_fields.h"
+#include "server/dialects/openai/openai.h"
 #include "server/dialects/openai/openai_logprobs.h"
-#include "server/http/http_url.h"
+#include "server/http/http_message.h"
 
 namespace minfer {
 namespace {
@@ -29,8 +29,8 @@ std::vector<TokenId> tokenise_text(JsonFields& fields, const ApiContext& context
 
 void check_answer(size_t bytes, const ApiContext& context) {
   if (bytes <= static_cast<size_t>(context.limits.max_answer_bytes)) return;
-  throw bad_request({}, fmt::format("The answer exceeds {} bytes (the server's --max-answer-bytes)",
-                                    context.limits.max_answer_bytes));
+  throw bad_request({}, "The answer exceeds {} bytes (the server's --max-answer-bytes)",
+                    context.limits.max_answer_bytes);
 }
 
 std::vector<TokenId> tokenise_messages(JsonFields& fields, const ApiContext& context) {
@@ -39,10 +39,12 @@ std::vector<TokenId> tokenise_messages(JsonFields& fields, const ApiContext& con
   return tokenise_chat(prompt, context, fields.unknown()).tokens;
 }
 
-void write_model(JsonText& json, const std::string& name, const ApiContext& context) {
-  json.open('{').field("id", name).field("object", std::string_view("model"));
-  json.field("created", context.created).field("owned_by", std::string_view("minfer"));
-  json.field("max_model_len", context.max_model_len).close('}');
+Json model_object(std::string_view name, const ApiContext& context) {
+  return {{"id", name},
+          {"object", "model"},
+          {"created", context.created},
+          {"owned_by", "minfer"},
+          {"max_model_len", context.max_model_len}};
 }
 
 }  // namespace
@@ -88,65 +90,44 @@ std::string detokenize_response(std::string_view body, const ApiContext& context
         "tokens", fmt::format("tokens: {}, expected at most the model's maximum context length, {}",
                               tokens.size(), context.max_model_len));
   }
-  std::string text;
-  JsonText json(text);
-  json.open('{').field("prompt", replace_invalid_utf8(context.tokenizer->decode(tokens, true))).close('}');
-  return text;
+  return Json{{"prompt", replace_invalid_utf8(context.tokenizer->decode(tokens, true))}}.dump();
 }
 
-std::string tokenizer_info_response(const ApiContext& context) {
+std::string tokenizer_info_response(std::string_view, const ApiContext& context, UnknownFields&) {
   const Tokenizer& tokenizer = *context.tokenizer;
-  std::string text;
-  JsonText json(text);
-  json.open('{');
-  for (const auto& [name, token] :
-       {std::pair("bos_token", tokenizer.bos()), {"eos_token", tokenizer.eos()}}) {
-    json.key(name);
-    token < 0 ? json.null() : json.value(replace_invalid_utf8(tokenizer.piece(token, true)));
-  }
-  json.field("vocab_size", context.vocab_size).field("model_max_length", context.max_model_len).close('}');
-  return text;
+  const auto text_of = [&](TokenId token) {
+    return token < 0 ? Json() : Json(replace_invalid_utf8(tokenizer.piece(token, true)));
+  };
+  return Json{{"bos_token", text_of(tokenizer.bos())},
+              {"eos_token", text_of(tokenizer.eos())},
+              {"vocab_size", context.vocab_size},
+              {"model_max_length", context.max_model_len}}
+      .dump();
 }
 
-std::string models_response(const ApiContext& context) {
-  std::string text;
-  JsonText json(text);
-  json.open('{').field("object", std::string_view("list")).key("data").open('[');
+std::string models_response(std::string_view, const ApiContext& context, UnknownFields&) {
+  Json models = Json::array();
   for (const std::string& name : context.served_model_names)
-    write_model(json, name, context);
-  json.close(']').close('}');
-  return text;
+    models.push_back(model_object(name, context));
+  return dump_json({{"object", "list"}, {"data", std::move(models)}});
 }
 
-std::string model_response(std::string_view path, const ApiContext& context) {
+std::string model_response(std::string_view path, const ApiContext& context, UnknownFields&) {
   const std::string name = percent_decoded(path);  // clients write the slash of "org/name" as %2F
   const bool is_served =
       std::ranges::find(context.served_model_names, name) != context.served_model_names.end();
   if (!is_served && !context.any_model_name) throw model_not_found(name, context.served_model_names);
-  std::string text;
-  JsonText json(text);
-  write_model(json, name, context);
-  return text;
-}
-
-std::string version_response() {
-  return "{\"version\":\"" MINFER_VERSION "\"}";
+  return dump_json(model_object(name, context));
 }
 
 const Endpoint kOpenAiEndpoints[] = {
     {"POST", "/tokenize", tokenize_response},
     {"POST", "/detokenize", detokenize_response},
-    {"GET", "/tokenizer_info",
-     [](std::string_view, const ApiContext& context, UnknownFields&) {
-       return tokenizer_info_response(context);
-     }},
-    {"GET", "/v1/models",
-     [](std::string_view, const ApiContext& context, UnknownFields&) { return models_response(context); }},
-    {"GET", "/v1/models/",
-     [](std::string_view name, const ApiContext& context, UnknownFields&) {
-       return model_response(name, context);
-     }},
-    {"GET", "/version",
-     [](std::string_view, const ApiContext&, UnknownFields&) { return version_response(); }}};
+    {"GET", "/tokenizer_info", tokenizer_info_response},
+    {"GET", "/v1/models", models_response},
+    {"GET", "/v1/models/", model_response},
+    {"GET", "/version", [](std::string_view, const ApiContext&, UnknownFields&) {
+       return std::string("{\"version\":\"" MINFER_VERSION "\"}");
+     }}};
 
 }  // namespace minfer

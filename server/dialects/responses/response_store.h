@@ -1,12 +1,14 @@
 #pragma once
 
 #include <cstddef>
+#include <iterator>
 #include <list>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 
 namespace minfer {
 
@@ -31,10 +33,32 @@ class ResponseStore {
   explicit ResponseStore(Limits limits) : limits_(limits) {}
 
   /// Does not keep a response larger than the limit.
-  void put(const std::string& id, StoredResponse response);
+  void put(const std::string& id, StoredResponse response) {
+    const size_t bytes = id.size() + response.body.size() + response.history_bytes();
+    const std::lock_guard lock(mutex_);
+    if (const auto found = by_id_.find(id); found != by_id_.end()) drop(found->second);
+    if (bytes > limits_.bytes || limits_.entries == 0) return;
+    while (entries_.size() >= limits_.entries || bytes_ + bytes > limits_.bytes)
+      drop(std::prev(entries_.end()));
+    entries_.push_front({id, std::make_shared<const StoredResponse>(std::move(response)), bytes});
+    by_id_.emplace(entries_.front().id, entries_.begin());
+    bytes_ += bytes;
+  }
   /// Null: there is no such response, or no longer.
-  std::shared_ptr<const StoredResponse> find(const std::string& id);
-  bool erase(const std::string& id);
+  std::shared_ptr<const StoredResponse> find(const std::string& id) {
+    const std::lock_guard lock(mutex_);
+    const auto found = by_id_.find(id);
+    if (found == by_id_.end()) return nullptr;
+    entries_.splice(entries_.begin(), entries_, found->second);
+    return entries_.front().response;
+  }
+  bool erase(const std::string& id) {
+    const std::lock_guard lock(mutex_);
+    const auto found = by_id_.find(id);
+    if (found == by_id_.end()) return false;
+    drop(found->second);
+    return true;
+  }
 
  private:
   struct Entry {
@@ -44,7 +68,11 @@ class ResponseStore {
   };
   using Entries = std::list<Entry>;
 
-  void drop(Entries::iterator entry);
+  void drop(Entries::iterator entry) {
+    bytes_ -= entry->bytes;
+    by_id_.erase(entry->id);
+    entries_.erase(entry);
+  }
 
   const Limits limits_;
   std::mutex mutex_;

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "models/chat/answer/custom_input.h"
@@ -51,153 +52,21 @@ Json message_of(const std::vector<AnswerPart>& parts, const ToolNames& custom_to
   return message;
 }
 
-/// The object of one response of /v1/responses and its items, and the part that is
-/// kept. `request` and the objects that the context points to outlive it. One thread.
-class ResponsesBody {
- public:
-  ResponsesBody(const CompletionRequest& request, ResponseIdentity identity, const ApiContext& context)
-      : request_(request), identity_(std::move(identity)), store_(context.responses) {}
-
-  /// The response while it is under way, with its items so far.
-  std::string unfinished(const std::vector<AnswerPart>& parts) {
-    return text("in_progress", parts, "null", "null", nullptr);
-  }
-
-  std::string failed(const std::vector<AnswerPart>& parts, const ApiError& error) {
-    std::string written;
-    JsonText(written)
-        .open('{')
-        .field("code", std::string_view("server_error"))
-        .field("message", std::string_view(error.what()))
-        .close('}');
-    return text("failed", parts, written, "null", nullptr);
-  }
-
-  /// The response at its end. Keeps it if the request wants that.
-  std::string finished(const std::vector<AnswerPart>& parts, AnswerEnd end, const Usage& usage) {
-    const bool is_cut = end == AnswerEnd::length;
-    std::string body = text(is_cut ? "incomplete" : "completed", parts, "null",
-                            is_cut ? R"({"reason":"max_output_tokens"})" : "null", &usage);
-    if (request_.responses->store) keep(body, parts);
-    return body;
-  }
-
-  /// The item of a part: as it begins, or with all of its text.
-  void write_item(JsonText& json, const std::vector<AnswerPart>& parts, size_t index, bool begins) {
-    const AnswerPart& part = parts[index];
-    const char* status = begins ? "in_progress" : part.whole ? "completed" : "incomplete";
-    json.open('{').field("id", item_id(parts, index));
-    if (part.kind == AnswerPart::Kind::call) {
-      const bool is_custom = is_custom_call(part);
-      json.field("type", std::string_view(is_custom ? "custom_tool_call" : "function_call"));
-      json.field("call_id", part.id);
-      const auto spaced = request_.responses->spaces.find(part.name);
-      json.field("name", function_name(part));
-      if (spaced != request_.responses->spaces.end()) json.field("namespace", spaced->second.space);
-      if (is_custom) {
-        json.field("input", begins ? std::string() : custom_input(part.text, part.whole));
-      } else {
-        json.field("arguments", begins ? std::string() : part.text);
-      }
-    } else {
-      const bool is_message = part.kind == AnswerPart::Kind::content;
-      json.field("type", std::string_view(is_message ? "message" : "reasoning"));
-      is_message ? json.field("role", std::string_view("assistant"))
-                 : json.key("summary").open('[').close(']');
-      json.key("content").open('[');
-      if (!begins) write_content(json, part, part.text);
-      json.close(']');
-    }
-    json.field("status", std::string_view(status)).close('}');
-  }
-
-  /// The only content part of an item that is not a call.
-  void write_content(JsonText& json, const AnswerPart& part, std::string_view text) const {
-    json.open('{');
-    if (part.kind == AnswerPart::Kind::content) {
-      json.field("type", std::string_view("output_text")).field("text", text);
-      json.key("annotations").open('[').close(']').key("logprobs").open('[').close(']');
-    } else {
-      json.field("type", std::string_view("reasoning_text")).field("text", text);
-    }
-    json.close('}');
-  }
-
-  /// True if a part is a call of a custom tool, which brings a text instead of arguments.
-  bool is_custom_call(const AnswerPart& part) const {
-    return part.kind == AnswerPart::Kind::call && request_.custom_tools.contains(part.name);
-  }
-
-  /// The name of a call's tool as the client knows it, without its namespace.
-  const std::string& function_name(const AnswerPart& part) const {
-    const auto spaced = request_.responses->spaces.find(part.name);
-    return spaced == request_.responses->spaces.end() ? part.name : spaced->second.name;
-  }
-
-  const std::string& item_id(const std::vector<AnswerPart>& parts, size_t index) {
-    while (item_ids_.size() <= index)
-      item_ids_.push_back(ids_.draw(item_prefix(parts[item_ids_.size()])));
-    return item_ids_[index];
-  }
-
- private:
-  std::string_view item_prefix(const AnswerPart& part) const {
-    if (part.kind == AnswerPart::Kind::call) return is_custom_call(part) ? "ctc_" : "fc_";
-    return part.kind == AnswerPart::Kind::reasoning ? "rs_" : "msg_";
-  }
-
-  std::string text(std::string_view status, const std::vector<AnswerPart>& parts, const std::string& error,
-                   const std::string& incomplete_details, const Usage* usage) {
-    std::string text;
-    JsonText json(text);
-    json.open('{').field("id", identity_.id).field("object", std::string_view("response"));
-    json.field("created_at", identity_.created).field("status", status).key("background").value(false);
-    text += ",\"error\":" + error + ",\"incomplete_details\":" + incomplete_details;
-    json.field("model", request_.model);
-    text += request_.responses->members;
-    json.key("output").open('[');
-    for (size_t i = 0; i < parts.size(); ++i)
-      write_item(json, parts, i, false);
-    json.close(']').key("usage");
-    usage == nullptr ? void(json.null()) : write_responses_usage(json, *usage);
-    if (request_.timings && usage != nullptr) write_timings(json, *usage);
-    json.close('}');
-    return text;
-  }
-
-  void keep(const std::string& body, const std::vector<AnswerPart>& parts) const {
-    const Json answer = message_of(parts, request_.custom_tools);
-    store_->put(identity_.id, {body, request_.responses->history,
-                               answer.dump(-1, ' ', false, Json::error_handler_t::replace)});
-  }
-
-  const CompletionRequest& request_;
-  const ResponseIdentity identity_;
-  ResponseStore* const store_;
-  IdSource ids_;
-  std::vector<std::string> item_ids_;
-};
-
 class ResponsesWriter final : public SingleWriter {
  public:
-  explicit ResponsesWriter(const SingleChoice& choice)
-      : SingleWriter(choice), body_(choice.request, choice.identity, choice.context) {}
+  using SingleWriter::SingleWriter;
 
   void begin(std::string& events) override {
     for (const char* type : {"response.created", "response.in_progress"})
-      add_response(type, body_.unfinished({}), events);
+      add_response(type, response("in_progress"), events);
     begun_ = true;
   }
 
   void begin_part(std::string& events) override {
-    begin_numbered("response.output_item.added", events);
-    JsonText json(events);
-    json.field("output_index", index()).key("item");
-    body_.write_item(json, parts(), parts().size() - 1, true);
-    events += kEventEnd;
+    add("response.output_item.added", events, [&](JsonText& json) { write_last_item(json, true); });
     if (!is_call()) add_content("response.content_part.added", "", events);
     before_number_.clear();
-    begin_event(delta_type(), before_number_);
+    begin_event(text_event("delta"), before_number_);
     before_number_ += ",\"sequence_number\":";
     input_ = {};
     before_text_.clear();
@@ -206,47 +75,111 @@ class ResponsesWriter final : public SingleWriter {
   }
 
   void add_text(std::string_view text, std::string& events) override {
-    is_custom_call() ? add_delta(input_.push(text), events) : add_delta(text, events);
+    is_custom_call(parts().back()) ? add_delta(input_.push(text), events) : add_delta(text, events);
   }
 
   void end_part(std::string& events) override {
     const AnswerPart& part = parts().back();
-    if (is_custom_call()) add_delta(input_.finish(part.whole), events);
-    begin_numbered(done_type(), events);
-    write_place(events);
-    JsonText json(events);
-    if (is_custom_call()) {
-      json.field("input", custom_input(part.text, part.whole));
-    } else {
-      json.field(is_call() ? "arguments" : "text", part.text);
-      if (is_call()) json.field("name", body_.function_name(part));
-    }
-    if (is_message()) events += ",\"logprobs\":[]";
-    events += kEventEnd;
+    const bool is_custom = is_custom_call(part);
+    if (is_custom) add_delta(input_.finish(part.whole), events);
+    add(text_event("done"), events, [&](JsonText& json) {
+      write_place(events);
+      if (is_custom) {
+        json.field("input", custom_input(part.text, part.whole));
+      } else {
+        json.field(is_call() ? "arguments" : "text", part.text);
+        if (is_call()) json.field("name", function_name(part));
+      }
+      if (is_message()) events += ",\"logprobs\":[]";
+    });
     if (!is_call()) add_content("response.content_part.done", part.text, events);
-    begin_numbered("response.output_item.done", events);
-    json.field("output_index", index()).key("item");
-    body_.write_item(json, parts(), parts().size() - 1, false);
-    events += kEventEnd;
+    add("response.output_item.done", events, [&](JsonText& json) { write_last_item(json, false); });
   }
 
   void end(AnswerEnd end, std::string& events) override {
-    add_response(end == AnswerEnd::length ? "response.incomplete" : "response.completed",
-                 body_.finished(parts(), end, usage()), events);
+    add_response(end == AnswerEnd::length ? "response.incomplete" : "response.completed", body(end), events);
   }
 
   /// Before the response has begun, the client does not know it: the error stands alone.
   void fail(const ApiError& error, std::string& events) override {
-    if (begun_) return add_response("response.failed", body_.failed(parts(), error), events);
-    begin_numbered("error", events);
-    JsonText json(events);
-    json.field("code", error.type()).field("message", std::string_view(error.what())).key("param").null();
-    events += kEventEnd;
+    if (begun_) {
+      std::string written;
+      JsonText(written).open('{').field("code", "server_error").field("message", error.what()).close('}');
+      return add_response("response.failed", response("failed", written), events);
+    }
+    add("error", events, [&](JsonText& json) {
+      json.field("code", error.type()).field("message", error.what()).key("param").null();
+    });
   }
 
-  std::string body(AnswerEnd end) override { return body_.finished(parts(), end, usage()); }
+  /// Keeps the response if the request wants that.
+  std::string body(AnswerEnd end) override {
+    std::string body = response(end == AnswerEnd::length ? "incomplete" : "completed");
+    if (request().responses->store) {
+      const Json answer = message_of(parts(), request().custom_tools);
+      choice_.context.responses->put(identity().id, {body, request().responses->history, dump_json(answer)});
+    }
+    return body;
+  }
 
  private:
+  /// The object of the response with its items so far, and with its usage once it has ended.
+  std::string response(std::string_view status, const std::string& error = "null") {
+    const bool is_cut = status == "incomplete", has_ended = is_cut || status == "completed";
+    std::string text;
+    JsonText json(text);
+    json.open('{').field("id", identity().id).field("object", "response");
+    json.field("created_at", identity().created).field("status", status).field("background", false);
+    text += ",\"error\":" + error + ",\"incomplete_details\":";
+    text += is_cut ? R"({"reason":"max_output_tokens"})" : "null";
+    json.field("model", request().model);
+    text += request().responses->members;
+    json.key("output").open('[');
+    for (size_t i = 0; i < parts().size(); ++i)
+      write_item(json, i, false);
+    json.close(']').key("usage");
+    has_ended ? write_responses_usage(json, usage()) : void(json.null());
+    if (request().timings && has_ended) write_timings(json, usage());
+    json.close('}');
+    return text;
+  }
+
+  /// The item of a part: as it begins, or with all of its text.
+  void write_item(JsonText& json, size_t place, bool begins) {
+    const AnswerPart& part = parts()[place];
+    json.open('{').field("id", item_id(place));
+    if (part.kind == AnswerPart::Kind::call) {
+      const bool is_custom = is_custom_call(part);
+      json.field("type", is_custom ? "custom_tool_call" : "function_call").field("call_id", part.id);
+      json.field("name", function_name(part));
+      const auto spaced = request().responses->spaces.find(part.name);
+      if (spaced != request().responses->spaces.end()) json.field("namespace", spaced->second.first);
+      const std::string text = is_custom ? custom_input(part.text, part.whole) : part.text;
+      json.field(is_custom ? "input" : "arguments", begins ? "" : text);
+    } else {
+      const bool is_message = part.kind == AnswerPart::Kind::content;
+      json.field("type", is_message ? "message" : "reasoning");
+      is_message ? json.field("role", "assistant") : json.key("summary").open('[').close(']');
+      json.key("content").open('[');
+      if (!begins) write_content(json, part, part.text);
+      json.close(']');
+    }
+    json.field("status", begins ? "in_progress" : part.whole ? "completed" : "incomplete").close('}');
+  }
+
+  void write_last_item(JsonText& json, bool begins) {
+    json.field("output_index", index()).key("item");
+    write_item(json, parts().size() - 1, begins);
+  }
+
+  /// The only content part of an item that is not a call.
+  static void write_content(JsonText& json, const AnswerPart& part, std::string_view text) {
+    const bool is_message = part.kind == AnswerPart::Kind::content;
+    json.open('{').field("type", is_message ? "output_text" : "reasoning_text").field("text", text);
+    if (is_message) json.key("annotations").open('[').close(']').key("logprobs").open('[').close(']');
+    json.close('}');
+  }
+
   void add_delta(std::string_view text, std::string& events) {
     if (text.empty()) return;
     events += before_number_;
@@ -258,47 +191,64 @@ class ResponsesWriter final : public SingleWriter {
     events += kEventEnd;
   }
 
-  void begin_numbered(std::string_view type, std::string& events) {
-    begin_event(type, events);
-    JsonText(events).field("sequence_number", number_++);
+  /// An event with its number.
+  template <class Write>
+  void add(std::string_view type, std::string& events, const Write& write) {
+    add_event(type, events, [&](JsonText& json) {
+      json.field("sequence_number", number_++);
+      write(json);
+    });
   }
   void add_response(std::string_view type, const std::string& response, std::string& events) {
-    begin_numbered(type, events);
-    events += ",\"response\":" + response;
-    events += kEventEnd;
+    add(type, events, [&](JsonText&) { events += ",\"response\":" + response; });
   }
   /// The members that say which part of which item an event is about.
   void write_place(std::string& text) {
     JsonText json(text);
     text += ",\"item_id\":";
-    json.value(body_.item_id(parts(), parts().size() - 1)).field("output_index", index());
+    json.value(item_id(parts().size() - 1)).field("output_index", index());
     if (!is_call()) json.field("content_index", 0);
   }
   void add_content(std::string_view type, std::string_view text, std::string& events) {
-    begin_numbered(type, events);
-    write_place(events);
-    JsonText json(events);
-    json.key("part");
-    body_.write_content(json, parts().back(), text);
-    events += kEventEnd;
+    add(type, events, [&](JsonText& json) {
+      write_place(events);
+      json.key("part");
+      write_content(json, parts().back(), text);
+    });
   }
 
-  int64_t index() const { return static_cast<int64_t>(parts().size()) - 1; }
   bool is_call() const { return parts().back().kind == AnswerPart::Kind::call; }
-  bool is_custom_call() const { return body_.is_custom_call(parts().back()); }
   bool is_message() const { return parts().back().kind == AnswerPart::Kind::content; }
-  std::string_view delta_type() const {
-    if (is_custom_call()) return "response.custom_tool_call_input.delta";
-    if (is_call()) return "response.function_call_arguments.delta";
-    return is_message() ? "response.output_text.delta" : "response.reasoning_text.delta";
+  /// True if a part is a call of a custom tool, which brings a text instead of arguments.
+  bool is_custom_call(const AnswerPart& part) const {
+    return part.kind == AnswerPart::Kind::call && request().custom_tools.contains(part.name);
   }
-  std::string_view done_type() const {
-    if (is_custom_call()) return "response.custom_tool_call_input.done";
-    if (is_call()) return "response.function_call_arguments.done";
-    return is_message() ? "response.output_text.done" : "response.reasoning_text.done";
+  /// The name of a call's tool as the client knows it, without its namespace.
+  const std::string& function_name(const AnswerPart& part) const {
+    const auto spaced = request().responses->spaces.find(part.name);
+    return spaced == request().responses->spaces.end() ? part.name : spaced->second.second;
+  }
+  const std::string& item_id(size_t place) {
+    while (item_ids_.size() <= place) {
+      const AnswerPart& part = parts()[item_ids_.size()];
+      item_ids_.push_back(ids_.draw(is_custom_call(part)                       ? "ctc_"
+                                    : part.kind == AnswerPart::Kind::call      ? "fc_"
+                                    : part.kind == AnswerPart::Kind::reasoning ? "rs_"
+                                                                               : "msg_"));
+    }
+    return item_ids_[place];
+  }
+  /// The type of the last part's events of text; `what`: "delta" or "done".
+  std::string text_event(std::string_view what) const {
+    const char* of = is_custom_call(parts().back()) ? "custom_tool_call_input"
+                     : is_call()                    ? "function_call_arguments"
+                     : is_message()                 ? "output_text"
+                                                    : "reasoning_text";
+    return fmt::format("response.{}.{}", of, what);
   }
 
-  ResponsesBody body_;
+  IdSource ids_;
+  std::vector<std::string> item_ids_;
   CustomInput input_;  ///< of the open part, if it is a call of a custom tool
   bool begun_ = false;
   int64_t number_ = 0;         ///< of the next event
@@ -317,11 +267,7 @@ constexpr Endpoint kStoredResponses[] = {
      }},
     {"DELETE", "/v1/responses/", [](std::string_view id, const ApiContext& context, UnknownFields&) {
        if (!context.responses->erase(std::string(id))) throw response_not_found(id, {});
-       std::string text;
-       JsonText json(text);
-       json.open('{').field("id", id).field("object", std::string_view("response"));
-       json.field("deleted", true).close('}');
-       return text;
+       return dump_json({{"id", id}, {"object", "response"}, {"deleted", true}});
      }}};
 
 const Dialect kResponsesDialect{.path = "/v1/responses",

@@ -8,7 +8,6 @@
 
 #include "models/chat/answer/custom_input.h"
 #include "models/gguf/printable.h"
-#include "profiling/json/json_text.h"
 #include "server/api/fields/json_fields.h"
 #include "server/api/request/chat_prompt.h"
 #include "server/api/request/request_fields.h"
@@ -38,24 +37,21 @@ void refuse_responses_fields(JsonFields& fields) {
   const Json* include = fields.array("include");
   const bool wants_logprobs = include != nullptr && std::ranges::find(*include, kLogprobs) != include->end();
   if (wants_logprobs || fields.integer("top_logprobs", 0, INT32_MAX).value_or(0) > 0)
-    throw unsupported("top_logprobs", "top_logprobs: not supported here; /v1/chat/completions has them");
+    throw unsupported("top_logprobs", "not supported here; /v1/chat/completions has them");
 }
 
 /// A member of an object that may be missing, as text.
 std::string read_member(JsonFields& fields, std::string_view object_name, std::string_view name) {
-  const Json* object = fields.object(object_name);
-  if (object == nullptr) return {};
-  JsonFields members(*object, std::string(object_name), fields.unknown());
-  return members.text(name).value_or("");
+  std::optional<JsonFields> object = fields.inner(object_name);
+  return object ? object->text(name).value_or("") : "";
 }
 
 std::optional<StructuredOutput> read_text_format(JsonFields& fields) {
-  const Json* text = fields.object("text");
-  if (text == nullptr) return std::nullopt;
-  JsonFields members(*text, "text", fields.unknown());
-  members.any("verbosity");
-  std::optional<StructuredOutput> output = read_text_format(members, "format");
-  members.report_unknown();
+  std::optional<JsonFields> text = fields.inner("text");
+  if (!text) return std::nullopt;
+  text->any("verbosity");
+  std::optional<StructuredOutput> output = read_text_format(*text, "format");
+  text->report_unknown();
   return output;
 }
 
@@ -73,13 +69,9 @@ Json read_history(JsonFields& fields, const ApiContext& context) {
   return Json::parse(fmt::format("{},{}]", *stored->history, stored->answer));
 }
 
-std::string dumped(const Json* value) {
-  return value == nullptr ? "null" : value->dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
 /// See StoredResponse.
 std::shared_ptr<const std::string> history_text(const Json& messages) {
-  std::string text = dumped(&messages);
+  std::string text = dump_json(messages);
   text.pop_back();
   return std::make_shared<const std::string>(std::move(text));
 }
@@ -87,28 +79,30 @@ std::shared_ptr<const std::string> history_text(const Json& messages) {
 /// The members of the response that repeat the request's.
 std::string echo_members(JsonFields& fields, const CompletionRequest& request, const ChatPrompt& prompt,
                          const Json& tools, bool store) {
-  std::string text;
-  const auto add = [&](std::string_view name, const std::string& value) {
-    text += fmt::format(",\"{}\":{}", name, value);
+  const auto given = [&](std::string_view name, const Json& otherwise = nullptr) {
+    const Json* value = fields.any(name);
+    return value == nullptr ? otherwise : *value;
   };
   const std::string effort = read_member(fields, "reasoning", "effort");
   const Json shown_effort = effort.empty() ? Json() : Json(effort);
+  Json members;
   for (const char* name : {"instructions", "max_output_tokens", "previous_response_id", "user"})
-    add(name, dumped(fields.any(name)));
-  const Json* metadata = fields.any("metadata");
-  add("metadata", metadata == nullptr ? "{}" : dumped(metadata));
-  add("parallel_tool_calls", prompt.one_call ? "false" : "true");
-  add("reasoning", fmt::format("{{\"effort\":{},\"summary\":null}}", dumped(&shown_effort)));
-  add("store", store ? "true" : "false");
-  add("temperature", fmt::format("{}", request.sampling.temperature));
-  add("top_p", fmt::format("{}", request.sampling.top_p));
-  const Json* given = fields.any("text");
-  add("text", given == nullptr ? R"({"format":{"type":"text"}})" : dumped(given));
-  const Json* choice = fields.any("tool_choice");
-  add("tool_choice", choice == nullptr ? "\"auto\"" : dumped(choice));
-  add("tools", dumped(&tools));
-  add("truncation", "\"disabled\"");
-  if (request.service_tier) add("service_tier", "\"default\"");
+    members[name] = given(name);
+  members["metadata"] = given("metadata", Json::object());
+  members["parallel_tool_calls"] = !prompt.one_call;
+  members["reasoning"] = {{"effort", shown_effort}, {"summary", nullptr}};
+  members["store"] = store;
+  // As the client wrote them, not as the doubles that are nearest to the floats.
+  members["temperature"] = Json::parse(fmt::format("{}", request.sampling.temperature));
+  members["top_p"] = Json::parse(fmt::format("{}", request.sampling.top_p));
+  members["text"] = given("text", {{"format", {{"type", "text"}}}});
+  members["tool_choice"] = given("tool_choice", "auto");
+  members["tools"] = tools;
+  members["truncation"] = "disabled";
+  if (request.service_tier) members["service_tier"] = "default";
+  std::string text = dump_json(members);
+  text.front() = ',';
+  text.pop_back();
   return text;
 }
 
@@ -142,14 +136,16 @@ class InputReader {
     append_line(messages_.back()["content"].get_ref<std::string&>(), text);
   }
 
-  void add(const Json& item, const std::string& path) {
-    JsonFields fields(item, path, unknown_);
-    const std::string type =
-        fields.text("type").value_or(item.contains("role") ? "message" : "item_reference");
+  void add(JsonFields& fields) {
+    const std::string& path = fields.path();
+    const std::optional<std::string> given = fields.text("type");
+    const std::string type = given ? *given : fields.any("role") != nullptr ? "message" : "item_reference";
     for (const char* of_answers : {"id", "status"})
       fields.any(of_answers);
-    if (std::ranges::find(kForeignCalls, type) != kForeignCalls.end()) return unknown_.add(path, type);
-    if (type == "message") {
+    if (std::ranges::find(kForeignCalls, type) != kForeignCalls.end()) {
+      unknown_.add(path, type);
+      fields.ignore_rest();
+    } else if (type == "message") {
       read_message(fields);
     } else if (type == "reasoning") {
       read_reasoning(fields);
@@ -162,12 +158,10 @@ class InputReader {
     } else if (type == "additional_tools" || type == "tool_search_output") {
       read_tools(fields);
     } else {
-      throw unsupported(path + ".type",
-                        fmt::format("{}.type: {}, expected message, reasoning, function_call or "
-                                    "function_call_output",
-                                    path, describe(type)));
+      throw unsupported(fields.path("type"),
+                        "{}, expected message, reasoning, function_call or function_call_output",
+                        minfer::describe(type));
     }
-    fields.report_unknown();
   }
 
   /// Thoughts without a following message say nothing to a template.
@@ -175,13 +169,9 @@ class InputReader {
 
  private:
   void read_message(JsonFields& fields) {
-    constexpr std::array<std::string_view, 4> kKnown{"user", "assistant", "system", "developer"};
-    const std::string role = fields.required_text("role");
-    if (std::ranges::find(kKnown, role) == kKnown.end())
-      throw wrong_value(fields.path("role"), role, "user, assistant, system or developer");
-    const Json* content = fields.any("content");
-    if (content == nullptr) throw fields.error("content", "missing, expected a string or an array of parts");
-    const std::string text = read_texts(*content, fields.path("content"), kInputTexts, kOfAnswers, unknown_);
+    const std::string role = fields.required_choice("role", {"user", "assistant", "system", "developer"});
+    const Json& content = fields.required("content", "a string or an array of parts");
+    const std::string text = read_texts(content, fields.path("content"), kInputTexts, kOfAnswers, unknown_);
     fields.any("phase");
     if (role != "assistant") return add_message(role == "developer" ? "system" : role, text);
     add_message(role, text);
@@ -213,11 +203,9 @@ class InputReader {
 
   void read_result(JsonFields& fields) {
     const std::string id = fields.required_text("call_id");
-    const Json* output = fields.any("output");
-    if (output == nullptr)
-      throw fields.error("output", "missing, expected a string or an array of text parts");
+    const Json& output = fields.required("output", "a string or an array of text parts");
     Json message{{"role", "tool"},
-                 {"content", read_texts(*output, fields.path("output"), kInputTexts, kOfAnswers, unknown_)},
+                 {"content", read_texts(output, fields.path("output"), kInputTexts, kOfAnswers, unknown_)},
                  {"tool_call_id", id}};
     if (const auto found = functions_.find(id); found != functions_.end()) message["name"] = found->second;
     messages_.push_back(std::move(message));
@@ -247,15 +235,13 @@ class InputReader {
 /// `tools`. Throws ApiError for items that are not text: images, files, calls of the server's tools.
 Json read_responses_input(JsonFields& fields, Json history, OfferedTools& tools, const ApiContext& context) {
   InputReader reader(std::move(history), tools, context, fields.unknown());
-  const Json* input = fields.any("input");
-  if (input == nullptr) throw fields.error("input", "missing, expected a string or an array of items");
-  if (input->is_string()) {
-    reader.add_message("user", input->get<std::string>());
+  const Json& input = fields.required("input", "a string or an array of items");
+  if (input.is_string()) {
+    reader.add_message("user", input.get<std::string>());
     return reader.take();
   }
-  if (!input->is_array()) throw wrong_value("input", *input, "a string or an array of items");
-  for (size_t i = 0; i < input->size(); ++i)
-    reader.add((*input)[i], fmt::format("input[{}]", i));
+  if (!input.is_array()) throw wrong_value("input", input, "a string or an array of items");
+  read_objects(input, "input", fields.unknown(), [&](JsonFields& item) { reader.add(item); });
   Json messages = reader.take();
   if (messages.empty()) throw fields.error("input", "empty, expected at least one item");
   return messages;
@@ -278,7 +264,7 @@ Json with_instructions(const std::string& instructions, Json messages) {
 }  // namespace
 
 ApiError response_not_found(std::string_view id, std::string_view param) {
-  return {404, "invalid_request_error",
+  return {404,
           fmt::format("Response with id '{}' not found: this server has none of that id, or has dropped it",
                       printable(id)),
           std::string(param), "response_not_found"};
@@ -313,7 +299,8 @@ CompletionRequest parse_responses_request(std::string_view body, const ApiContex
   Json messages = read_responses_input(fields, read_history(fields, context), tools, context);
   if (kept->store) kept->history = history_text(messages);
   if (kept->history && kept->history->size() >= kCountedBytes) request.held_bytes = kept->history->size();
-  kept->spaces = tools.spaces;
+  for (const OfferedTool& tool : tools.list)
+    if (!tool.space.empty()) kept->spaces[tool.name] = {tool.space, tool.own_name};
   prompt.variables["messages"] =
       with_instructions(fields.text("instructions").value_or(""), std::move(messages));
   prompt.variables["add_generation_prompt"] = true;

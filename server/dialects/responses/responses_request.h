@@ -1,15 +1,16 @@
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
 #include "server/api/fields/json_fields.h"
 #include "server/api/request/api_context.h"
 #include "server/api/request/completion_request.h"
-#include "server/api/request/tools.h"
 
 namespace minfer {
 
@@ -18,8 +19,9 @@ struct ResponsesRequest {
   std::string
       members;  ///< of the response, JSON: "instructions", "tools", "temperature" ... as the request has them
   std::shared_ptr<const std::string> history;  ///< its messages without the instructions: see StoredResponse
-  FunctionSpaces spaces;                       ///< of its tools
-  bool store = true;                           ///< the response is kept in ApiContext::responses
+  /// Namespace and own name of its tools that have a namespace, by the names that the model is shown.
+  std::map<std::string, std::pair<std::string, std::string>> spaces;
+  bool store = true;  ///< the response is kept in ApiContext::responses
 };
 
 /// OpenAI's /v1/responses. An answer has an output item for each stretch of reasoning, text or call. Events of a stream,

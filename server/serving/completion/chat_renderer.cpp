@@ -44,12 +44,11 @@ std::function<RenderedChat(const nlohmann::ordered_json& variables)> make_chat_r
     if (!file.empty()) throw;
     const std::string reason = error.what();
     log.write(LogLevel::error, "no chat: the model's template cannot be used, see --chat-template",
-              {{"reason", std::string_view(reason)}});
+              {{"reason", reason}});
     return [reason](const nlohmann::ordered_json&) -> RenderedChat { fail("{}", reason); };
   }
   if (file.empty() && of_model.text.empty()) {
-    log.write(LogLevel::warning, "the model has no chat template",
-              {{"instead", std::string_view(chat_template->name())}});
+    log.write(LogLevel::warning, "the model has no chat template", {{"instead", chat_template->name()}});
   }
   return [chat_template](const nlohmann::ordered_json& variables) {
     return chat_template->render(chat_input_from_json(variables));

@@ -50,13 +50,9 @@ CompletionJob::CompletionJob(EventLoop& loop, std::shared_ptr<HttpExchange> exch
       metrics_(metrics),
       choices_(static_cast<size_t>(request_.num_choices())),
       num_unfinished_(request_.num_choices()),
+      answer_(request_.dialect->answer(request_, {.id = id_, .created = std::time(nullptr)}, context,
+                                       request_.stream)),
       last_sent_ns_(arrival_ns) {
-  const ResponseIdentity identity{.id = id_, .created = static_cast<int64_t>(std::time(nullptr))};
-  if (request_.stream) {
-    stream_ = request_.dialect->stream(request_, identity, context);
-  } else {
-    whole_ = request_.dialect->whole(request_, identity, context);
-  }
   for (Choice& choice : choices_)
     choice.times.arrival_ns = arrival_ns;
   metrics_.count_request(request_.n, request_.sampling.max_tokens);
@@ -98,7 +94,7 @@ void CompletionJob::take(int32_t choice_index, RequestOutput output) {
 void CompletionJob::send() {
   if (answered_ || abandoned()) return drop_unsent();
   try {
-    stream_ ? send_stream() : send_whole();
+    request_.stream ? send_stream() : send_whole();
   } catch (const std::exception& error) {
     fail(failure(error));
   }
@@ -119,10 +115,12 @@ void CompletionJob::drop_unsent() {
     choices_[static_cast<size_t>(index)].unsent.clear();
 }
 
-/// Ends a choice whose answer is over, which the engine does not know yet.
-void CompletionJob::end_early(int32_t index) {
+/// Ends a choice whose answer is over if the engine does not know that yet.
+void CompletionJob::write(int32_t index, RequestOutput output, std::string& events) {
+  const bool is_last = output.finish.has_value();
+  answer_->take(index, std::move(output), events);
   Choice& choice = choices_[static_cast<size_t>(index)];
-  if (std::exchange(choice.unwanted, true)) return;
+  if (is_last || !answer_->ended(index) || std::exchange(choice.unwanted, true)) return;
   choice.unsent.clear();
   std::erase(unsent_, index);
   unwanted_.push_back(engine_id_of(id_, request_, index));
@@ -133,18 +131,17 @@ void CompletionJob::send_stream() {
   while (!unsent_.empty() && exchange_->has_room()) {
     std::string events;
     while (!unsent_.empty() && events.size() < kWriteBytes) {
-      const auto [index, output] = next_unsent();
+      auto [index, output] = next_unsent();
       if (const std::optional<ApiError> failure = failure_of(output)) {
         if (!events.empty()) send_events(events);
         throw *failure;
       }
-      stream_->append(index, output, events);
-      if (stream_->ended(index) && !output.finish) end_early(index);
+      write(index, std::move(output), events);
     }
     if (!events.empty()) send_events(events);
   }
-  if (stream_->finished()) {
-    end_answer(stream_->problem());
+  if (answer_->finished()) {
+    end_answer();
     exchange_->end();
   } else if (!unsent_.empty()) {
     wait_for_client();
@@ -152,9 +149,9 @@ void CompletionJob::send_stream() {
   }
 }
 
-void CompletionJob::end_answer(const std::string& problem) {
+void CompletionJob::end_answer() {
   answered_ = true;
-  if (on_problem_ && !problem.empty()) on_problem_(problem);
+  if (const std::string problem = answer_->problem(); on_problem_ && !problem.empty()) on_problem_(problem);
   wait_for_client();
 }
 
@@ -171,7 +168,7 @@ void CompletionJob::add_times_header() {
     return fmt::format("{};dur={:.3f}", name, static_cast<double>(ns) * 1e-6);
   };
   std::string text = entry("queue", times_.queue_ns) + ", " + entry("prefill", times_.prompt_ns);
-  if (whole_) text += ", " + entry("decode", times_.predicted_ns);
+  if (!request_.stream) text += ", " + entry("decode", times_.predicted_ns);
   exchange_->add_header("server-timing", std::move(text));
 }
 
@@ -187,25 +184,24 @@ void CompletionJob::send_events(const std::string& events) {
 }
 
 void CompletionJob::keep_open(int64_t now_ns, std::chrono::nanoseconds quiet_time) {
-  if (!stream_ || answered_ || abandoned() || !exchange_->has_room()) return;
-  if (now_ns - last_sent_ns_ >= quiet_time.count()) send_events(stream_->idle_event());
+  if (!request_.stream || answered_ || abandoned() || !exchange_->has_room()) return;
+  if (now_ns - last_sent_ns_ >= quiet_time.count()) send_events(answer_->idle_event());
 }
 
 void CompletionJob::send_whole() {
+  std::string none;
   while (!unsent_.empty()) {
     auto [index, output] = next_unsent();
-    const bool is_last = output.finish.has_value();
-    whole_->add(index, std::move(output));
-    if (whole_->ended(index) && !is_last) end_early(index);
+    write(index, std::move(output), none);
   }
-  if (!whole_->finished()) return;
-  end_answer(whole_->problem());
+  if (!answer_->finished()) return;
+  end_answer();
   add_times_header();
-  std::string first = whole_->next_piece();
-  if (whole_->written()) return exchange_->respond({.body = std::move(first)});
-  send_in_pieces(loop_, exchange_, {}, first, [self = shared_from_this()](std::string& text) {
-    text = self->whole_->next_piece();
-    return !self->whole_->written();
+  std::string first = answer_->next_piece();
+  if (answer_->written()) return exchange_->respond({.body = std::move(first)});
+  send_in_pieces(loop_, exchange_, first, [self = shared_from_this()](std::string& text) {
+    text = self->answer_->next_piece();
+    return !self->answer_->written();
   });
 }
 
@@ -215,9 +211,9 @@ void CompletionJob::fail(const ApiError& error) {
   failed_ = true;
   drop_unsent();
   // An answer that fails before anything was sent can still have the right status.
-  if (!answering_) return answer(*exchange_, error);
+  if (!answering_) return answer_error(*exchange_, error);
   std::string events;
-  stream_->append_error(error, events);
+  answer_->append_error(error, events);
   exchange_->write(events);
   exchange_->end();
 }

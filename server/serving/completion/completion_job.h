@@ -67,11 +67,11 @@ class CompletionJob : public std::enable_shared_from_this<CompletionJob> {
   /// Takes the next output to send: choices take turns. There must be one.
   std::pair<int32_t, RequestOutput> next_unsent();
   void drop_unsent();
-  void end_early(int32_t choice);
+  void write(int32_t choice, RequestOutput output, std::string& events);
   void send_stream();
   void send_events(const std::string& events);
   void send_whole();
-  void end_answer(const std::string& problem);
+  void end_answer();
   void add_times_header();
   void wait_for_client();
 
@@ -86,8 +86,7 @@ class CompletionJob : public std::enable_shared_from_this<CompletionJob> {
   AnswerTimes times_;
   std::deque<int32_t> unsent_;  ///< choices with something to send, each once
   const std::shared_ptr<ClientWait> client_wait_ = std::make_shared<ClientWait>();  ///< of all choices
-  std::unique_ptr<AnswerStream> stream_;                                            ///< one of the two
-  std::unique_ptr<WholeAnswer> whole_;
+  const std::unique_ptr<AnswerWriter> answer_;
   std::vector<std::string> unwanted_;
   std::function<void(const std::string& problem)> on_problem_;
   int64_t last_sent_ns_;    ///< of the stream, or the request's arrival

@@ -52,7 +52,7 @@ CompletionService::CompletionService(EventLoop& loop, EngineService& engine, con
 
 void CompletionService::start(const Dialect& dialect, std::shared_ptr<HttpExchange> exchange) {
   const int64_t arrival_ns = now_ns();
-  if (refusal_) return answer(*exchange, *refusal_);
+  if (refusal_) return answer_error(*exchange, *refusal_);
   check_room(1);
   ++num_parsing_;
   const bool takes_long = exchange->request().has_large_body();
@@ -66,7 +66,7 @@ void CompletionService::start(const Dialect& dialect, std::shared_ptr<HttpExchan
         try {
           on_parsed(exchange, *parsed, arrival_ns);
         } catch (const std::exception& error) {
-          answer(*exchange, failure(error));
+          answer_error(*exchange, failure(error));
         }
       });
     });
@@ -103,7 +103,7 @@ void CompletionService::on_parsed(const std::shared_ptr<HttpExchange>& exchange,
 void CompletionService::submit(const std::shared_ptr<HttpExchange>& exchange, CompletionRequest request,
                                int64_t arrival_ns) {
   check_room(static_cast<size_t>(request.num_choices()));
-  if (!exchange->hold(request.held_bytes)) throw unavailable(kNoRoom);
+  if (!exchange->hold(request.held_bytes)) throw ApiError(503, kNoRoom);
   if (!request.dialect->id_header.empty())
     exchange->add_header(std::string(request.dialect->id_header), exchange->request().id);
   const std::string id = unused_id(request, exchange->request().id);
@@ -111,7 +111,7 @@ void CompletionService::submit(const std::shared_ptr<HttpExchange>& exchange, Co
                                                    context_, metrics_);
   job->on_problem([this, request_id = exchange->request().id](const std::string& problem) {
     log_.write(LogLevel::warning, "an answer has text that cannot be read as a call",
-               {{"id", std::string_view(request_id)}, {"problem", std::string_view(problem)}});
+               {{"id", request_id}, {"problem", problem}});
   });
   int32_t choice = 0;
   for (std::string& engine_id : job->engine_ids())
@@ -123,7 +123,8 @@ void CompletionService::submit(const std::shared_ptr<HttpExchange>& exchange, Co
 /// Throws the answer to a request if there is no room for its choices.
 void CompletionService::check_room(size_t num_choices) const {
   if (num_live() + num_choices <= options_.max_live_choices) return;
-  throw overloaded(
+  throw ApiError(
+      429,
       fmt::format("the queue is full: {} of {} choices are in it and this request has {}; try again later",
                   num_live(), options_.max_live_choices, num_choices));
 }
@@ -194,7 +195,7 @@ void IgnoredFields::tell(HttpExchange& exchange, const std::vector<std::string>&
   const std::string fields = fmt::format("{}", fmt::join(news, ","));
   log_.write(LogLevel::warning,
              "fields are ignored: this server does not know them, or the chat template does not use them",
-             {{"fields", std::string_view(fields)}, {"id", std::string_view(exchange.request().id)}});
+             {{"fields", fields}, {"id", exchange.request().id}});
 }
 
 }  // namespace minfer

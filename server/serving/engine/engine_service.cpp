@@ -31,21 +31,16 @@ EngineService::~EngineService() {
 void EngineService::submit(std::vector<Request> requests) {
   std::vector<Command> commands;
   for (Request& request : requests)
-    commands.emplace_back(std::move(request));
+    commands.emplace_back(
+        [this, request = std::move(request)](Engine& engine) mutable { submit_to(engine, request); });
   add(std::move(commands));
 }
 
 void EngineService::cancel(std::vector<std::string> ids) {
-  std::vector<Command> commands;
-  for (std::string& id : ids)
-    commands.emplace_back(Cancellation{std::move(id)});
-  add(std::move(commands));
-}
-
-void EngineService::run_between_steps(std::function<void(Engine&)> task) {
-  std::vector<Command> commands;
-  commands.emplace_back(std::move(task));
-  add(std::move(commands));
+  run_between_steps([ids = std::move(ids)](Engine& engine) {
+    for (const std::string& id : ids)
+      engine.cancel(id);
+  });
 }
 
 void EngineService::add(std::vector<Command> commands) {
@@ -55,16 +50,6 @@ void EngineService::add(std::vector<Command> commands) {
     has_commands_.store(true, std::memory_order_release);
   }
   wake_.notify_one();
-}
-
-std::vector<RequestOutput> EngineService::take_outputs() {
-  const std::lock_guard lock(outbox_mutex_);
-  return std::exchange(outbox_, {});
-}
-
-EngineStatus EngineService::status() const {
-  const std::lock_guard lock(status_mutex_);
-  return status_;
 }
 
 bool EngineService::stop(std::chrono::milliseconds patience) {
@@ -93,7 +78,7 @@ void EngineService::run_steps(const std::stop_token& stop) {
   while (take_commands(stop)) {
     if (!commands_.empty()) {
       for (Command& command : commands_)
-        execute(command);
+        command(engine_);
       commands_.clear();
       publish_status();  // that there is work, before the step that may never end
     }
@@ -125,27 +110,20 @@ bool EngineService::take_commands(const std::stop_token& stop) {
   return !stop.stop_requested();
 }
 
-void EngineService::execute(Command& command) {
-  if (auto* request = std::get_if<Request>(&command)) {
-    RequestOutput refusal;
-    try {
-      const ClientSizedAllocations client_sized;
-      engine_.submit(*request);
-      return;
-    } catch (const std::bad_alloc&) {
-      request->prompt = {};  // what the refusal is told with
-      refusal.finish = FinishReason::cancelled;
-    } catch (const Error& error) {
-      refusal.finish = FinishReason::refused;
-      refusal.finish_detail = error.what();
-    }
-    refusal.id = request->id;
-    put_outputs({&refusal, 1});
-  } else if (const auto* cancellation = std::get_if<Cancellation>(&command)) {
-    engine_.cancel(cancellation->id);
-  } else {
-    std::get<std::function<void(Engine&)>>(command)(engine_);
+void EngineService::submit_to(Engine& engine, Request& request) {
+  RequestOutput refusal;
+  try {
+    const ClientSizedAllocations client_sized;
+    return engine.submit(request);
+  } catch (const std::bad_alloc&) {
+    request.prompt = {};  // what the refusal is told with
+    refusal.finish = FinishReason::cancelled;
+  } catch (const Error& error) {
+    refusal.finish = FinishReason::refused;
+    refusal.finish_detail = error.what();
   }
+  refusal.id = request.id;
+  put_outputs({&refusal, 1});
 }
 
 void EngineService::put_outputs(std::span<RequestOutput> outputs) {

@@ -7,7 +7,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
-#include <variant>
+#include <utility>
 #include <vector>
 
 #include "engine/engine.h"
@@ -50,25 +50,28 @@ class EngineService {
   /// Cancels requests; their blocks are free before the next step. Ignores unknown ids.
   void cancel(std::vector<std::string> ids);
   /// Makes the engine thread run `task` between two steps, soon, with or without other work.
-  void run_between_steps(std::function<void(Engine&)> task);
+  void run_between_steps(std::function<void(Engine&)> task) { add({std::move(task)}); }
   /// The outputs since the last call, in order.
-  std::vector<RequestOutput> take_outputs();
-  EngineStatus status() const;
+  std::vector<RequestOutput> take_outputs() {
+    const std::lock_guard lock(outbox_mutex_);
+    return std::exchange(outbox_, {});
+  }
+  EngineStatus status() const {
+    const std::lock_guard lock(status_mutex_);
+    return status_;
+  }
   /// Ends the thread after the step in progress. Returns false if that step takes longer than `patience`.
   bool stop(std::chrono::milliseconds patience);
 
  private:
-  struct Cancellation {
-    std::string id;
-  };
-  using Command = std::variant<Request, Cancellation, std::function<void(Engine&)>>;
+  using Command = std::function<void(Engine&)>;
 
   void run(const std::stop_token& stop);
   void run_steps(const std::stop_token& stop);
   void add(std::vector<Command> commands);
   void wait_for_command(std::unique_lock<std::mutex>& lock, const std::stop_token& stop);
   bool take_commands(const std::stop_token& stop);
-  void execute(Command& command);
+  void submit_to(Engine& engine, Request& request);
   void put_outputs(std::span<RequestOutput> outputs);
   void publish_status();
 

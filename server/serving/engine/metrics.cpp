@@ -6,7 +6,6 @@
 #include <mutex>
 #include <sstream>
 
-#include <fmt/format.h>
 #include <prometheus/counter.h>
 #include <prometheus/gauge.h>
 #include <prometheus/histogram.h>
@@ -18,7 +17,7 @@
 namespace minfer {
 namespace {
 
-using PrometheusCounter = prometheus::Counter;
+using Count = prometheus::Counter;
 using prometheus::Gauge;
 using prometheus::Histogram;
 using Buckets = Histogram::BucketBoundaries;
@@ -32,8 +31,6 @@ const Buckets kTokenBuckets{0.0005, 0.001, 0.002, 0.003, 0.004, 0.005, 0.0075, 0
                             1.0,    2.5,   5.0,   7.5,   10.0,  20.0,  40.0,   80.0};
 const Buckets kRequestBuckets{0.3,  0.5,  0.8,  1.0,  1.5,   2.0,   2.5,   5.0,   10.0,   15.0,  20.0,
                               30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0, 1920.0, 7680.0};
-const Buckets kStepTokenBuckets{1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384};
-const Buckets kChoiceBuckets{1, 2, 5, 10, 20};
 
 /// 1, 2, 5, 10, 20, 50, ... up to `limit`.
 Buckets one_two_five(int32_t limit) {
@@ -82,196 +79,181 @@ class LatencyWindow {
 }  // namespace
 
 struct Metrics::Impl {
-  explicit Impl(const std::string& model_name) : labels{{"model_name", model_name}, {"engine", "0"}} {}
+  Impl(const std::string& model_name, const EngineOptions& options)
+      : labels{{"model_name", model_name}, {"engine", "0"}}, lengths(one_two_five(options.max_model_len)) {
+    gauge("vllm:cache_config_info", "Sizes of the KV cache, as labels.",
+          {{"block_size", std::to_string(kv_block_sizes(options).block_size)},
+           {"num_gpu_blocks", std::to_string(options.num_blocks)},
+           {"enable_prefix_caching", options.enable_prefix_caching ? "True" : "False"}})
+        .Set(1);
+  }
 
   prometheus::Registry registry;
-  Labels labels;
+  const Labels labels;
+  const Buckets lengths;  ///< of texts, in tokens
 
+  // Each of these returns the metric of that name and these labels, which it registers if there is none. Any thread.
   Labels with(Labels more) const {
     more.insert(labels.begin(), labels.end());
     return more;
   }
-  PrometheusCounter& counter(const std::string& name, const std::string& help, const Labels& more = {}) {
+  Count& counter(const std::string& name, const std::string& help, const Labels& more = {}) {
     return prometheus::BuildCounter().Name(name).Help(help).Register(registry).Add(with(more));
   }
   Gauge& gauge(const std::string& name, const std::string& help, const Labels& more = {}) {
     return prometheus::BuildGauge().Name(name).Help(help).Register(registry).Add(with(more));
   }
-  Histogram& histogram(const std::string& name, const std::string& help, const Buckets& buckets,
-                       const Labels& more = {}) {
-    return prometheus::BuildHistogram().Name(name).Help(help).Register(registry).Add(with(more), buckets);
+  Histogram& histogram(const std::string& name, const std::string& help, const Buckets& buckets) {
+    return prometheus::BuildHistogram().Name(name).Help(help).Register(registry).Add(with({}), buckets);
+  }
+  /// A counter for each value of an enumeration.
+  template <class Enum, size_t kValues>
+  std::array<Count*, kValues> counters(const std::string& metric, const std::string& help,
+                                       const std::string& label) {
+    std::array<Count*, kValues> made;
+    for (size_t i = 0; i < kValues; ++i) {
+      const std::string value(name(static_cast<Enum>(i)));
+      made[i] = &counter(metric, help, {{label, value == "cancelled" ? "abort" : value}});  // vLLM's word
+    }
+    return made;
   }
 
-  Gauge *running, *waiting, *busy, *kv_usage, *gpu_cache_usage, *connections;
-  PrometheusCounter *prompt_tokens, *generation_tokens, *preemptions, *prefix_queries, *prefix_hits;
-  Histogram *first_token, *inter_token, *output_token, *request_output_token, *end_to_end, *queue, *inference,
-      *prefill, *decode, *request_prompt, *request_generation, *request_longest, *request_n,
-      *request_max_tokens, *step_tokens;
-  std::array<PrometheusCounter*, 5> finished{};               ///< by FinishReason
-  std::array<PrometheusCounter*, 3> steps{}, step_seconds{};  ///< by StepPhase
-  std::array<PrometheusCounter*, kHostSpans> host_seconds{};
-  PrometheusCounter *device_seconds, *graph_steps, *constrained_rows, *forced_tokens;
-  PrometheusCounter *drafts, *draft_tokens, *accepted_tokens;
-  Histogram *request_acceptance, *request_tokens_per_step;  ///< of requests with drafts
-  PrometheusCounter *grammars_compiled = nullptr, *grammars_reused = nullptr, *grammars_refused = nullptr;
-  PrometheusCounter* grammar_seconds = nullptr;  ///< null: nobody has asked for these
-  Gauge* grammar_bytes = nullptr;
-  PrometheusCounter *kv_events_published = nullptr, *kv_events_dropped = nullptr;  ///< null: no KV events
-  Gauge* kv_events_queued = nullptr;
-  std::mutex mutex;  ///< guards what is registered on its first occurrence
-  std::map<int, PrometheusCounter*> responses;
+  Gauge& running = gauge("vllm:num_requests_running", "Sequences that hold a slot in the batch.");
+  Gauge& waiting = gauge("vllm:num_requests_waiting", "Sequences in the queue.");
+  Gauge& busy =
+      gauge("minfer:engine_busy",
+            "1: there is work, or a step is not counted yet; 0: no work, and every step is counted.");
+  Gauge& kv_usage =
+      gauge("vllm:kv_cache_usage_perc", "Share of the KV blocks that sequences hold; 1 is all.");
+  Gauge& gpu_cache_usage = gauge("vllm:gpu_cache_usage_perc", "The same under the name of older dashboards.");
+  Gauge& connections = gauge("minfer:http_connections", "Open connections.");
+
+  Count& prompt_tokens = counter("vllm:prompt_tokens_total", "Prompt tokens of answered requests.");
+  Count& generation_tokens = counter("vllm:generation_tokens_total", "Generated tokens.");
+  Count& preemptions =
+      counter("vllm:num_preemptions_total", "Sequences sent back to the queue for their blocks.");
+  Count& prefix_queries =
+      counter("vllm:prefix_cache_queries_total", "Prompt tokens looked for in the prefix cache.");
+  Count& prefix_hits = counter("vllm:prefix_cache_hits_total", "Prompt tokens found in the prefix cache.");
+  const std::array<Count*, 5> finished =
+      counters<FinishReason, 5>("vllm:request_success_total", "Ended choices by reason.", "finished_reason");
+
+  Histogram& first_token = histogram("vllm:time_to_first_token_seconds",
+                                     "From a request's last byte to its first token.", kFirstTokenBuckets);
+  Histogram& inter_token =
+      histogram("vllm:inter_token_latency_seconds", "Between two tokens of a choice.", kTokenBuckets);
+  Histogram& output_token = histogram("vllm:time_per_output_token_seconds",
+                                      "The same under the name of older dashboards.", kTokenBuckets);
+  Histogram& request_output_token = histogram("vllm:request_time_per_output_token_seconds",
+                                              "Mean time between tokens of a choice.", kTokenBuckets);
+  Histogram& end_to_end = histogram("vllm:e2e_request_latency_seconds",
+                                    "From a request's last byte to its last token.", kRequestBuckets);
+  Histogram& queue = histogram("vllm:request_queue_time_seconds", "Waiting for a slot.", kRequestBuckets);
+  Histogram& inference = histogram("vllm:request_inference_time_seconds",
+                                   "From the first step to the last token.", kRequestBuckets);
+  Histogram& prefill = histogram("vllm:request_prefill_time_seconds",
+                                 "From the first step to the first token.", kRequestBuckets);
+  Histogram& decode =
+      histogram("vllm:request_decode_time_seconds", "From the first token to the last.", kRequestBuckets);
+  Histogram& request_prompt = histogram("vllm:request_prompt_tokens", "Prompt tokens of a choice.", lengths);
+  Histogram& request_generation =
+      histogram("vllm:request_generation_tokens", "Tokens generated for a choice.", lengths);
+  Histogram& request_longest = histogram("vllm:request_max_num_generation_tokens",
+                                         "Tokens of the longest choice of a request.", lengths);
+  Histogram& request_n = histogram("vllm:request_params_n", "Choices asked for.", {1, 2, 5, 10, 20});
+  Histogram& request_max_tokens =
+      histogram("vllm:request_params_max_tokens", "Tokens a choice may have.", lengths);
+  Histogram& step_tokens = histogram("vllm:iteration_tokens_total", "Tokens computed in a step.",
+                                     {1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384});
+
+  const std::array<Count*, 3> steps =
+      counters<StepPhase, 3>("minfer:steps_total", "Steps by phase.", "phase");
+  const std::array<Count*, 3> step_seconds =
+      counters<StepPhase, 3>("minfer:step_seconds_total", "Wall time of steps by phase.", "phase");
+  const std::array<Count*, kHostSpans> host_seconds = counters<HostSpan, kHostSpans>(
+      "minfer:host_seconds_total", "Time of the engine's thread by span of a step.", "span");
+  Count& device_seconds = counter("minfer:device_seconds_total", "Time of steps that ops cover.");
+  Count& graph_steps = counter("minfer:graph_steps_total", "Steps replayed as a CUDA graph.");
+  Count& constrained_rows =
+      counter("minfer:constrained_rows_total", "Tokens drawn among those that a grammar allows.");
+  Count& forced_tokens = counter("minfer:forced_tokens_total", "Generated tokens that a grammar forced.");
+  Count& drafts =
+      counter("vllm:spec_decode_num_drafts_total", "Times that a sequence brought draft tokens to a step.");
+  Count& draft_tokens = counter("vllm:spec_decode_num_draft_tokens_total", "Draft tokens that were checked.");
+  Count& accepted_tokens =
+      counter("vllm:spec_decode_num_accepted_tokens_total", "Draft tokens that turned out right.");
+  Histogram& request_acceptance =
+      histogram("minfer:request_draft_acceptance", "Share of a request's draft tokens that was right.",
+                {0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0});
+  Histogram& request_tokens_per_step =
+      histogram("minfer:request_tokens_per_step",
+                "Tokens that a request with draft tokens got in a decoding step (without them: 1).",
+                {1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 6.0, 8.0, 12.0});
+
   LatencyWindow ttft, itl;
+  std::mutex mutex;  ///< of set_count()
 
-  void set_kv_events(const KvEventCounts& counts) {
-    const std::lock_guard lock(mutex);
-    if (kv_events_published == nullptr) {
-      const std::string name = "minfer:kv_event_batches_total";
-      const std::string help = "Batches of KV cache events, one a step that changed the prefix cache.";
-      kv_events_published = &counter(name, help, {{"outcome", "published"}});
-      kv_events_dropped = &counter(name, help, {{"outcome", "dropped"}});
-      kv_events_queued = &gauge("minfer:kv_event_batches_queued", "Batches that wait to be published.");
-    }
-    set(*kv_events_published, static_cast<double>(counts.published));
-    set(*kv_events_dropped, static_cast<double>(counts.dropped));
-    kv_events_queued->Set(static_cast<double>(counts.queued));
+  /// Sets counters that are counted elsewhere.
+  void set_counts(const KvEventCounts& counts) {
+    const auto batches = [&](const char* outcome, uint64_t count) {
+      set_count(counter("minfer:kv_event_batches_total",
+                        "Batches of KV cache events, one a step that changed the prefix cache.",
+                        {{"outcome", outcome}}),
+                static_cast<double>(count));
+    };
+    batches("published", counts.published);
+    batches("dropped", counts.dropped);
+    gauge("minfer:kv_event_batches_queued", "Batches that wait to be published.")
+        .Set(static_cast<double>(counts.queued));
   }
-
-  void set_grammars(const GrammarCache::Counts& counts) {
-    const std::lock_guard lock(mutex);
-    if (grammar_seconds == nullptr) {
-      const std::string name = "minfer:grammars_total";
-      const std::string help = "Grammars that requests asked for, by outcome.";
-      grammars_compiled = &counter(name, help, {{"outcome", "compiled"}});
-      grammars_reused = &counter(name, help, {{"outcome", "reused"}});
-      grammars_refused = &counter(name, help, {{"outcome", "refused"}});
-      grammar_seconds =
-          &counter("minfer:grammar_compile_seconds_total", "Time that compiling grammars took.");
-      grammar_bytes = &gauge("minfer:grammar_cache_bytes", "Memory of the grammars kept for later requests.");
-    }
-    set(*grammars_compiled, static_cast<double>(counts.compiled));
-    set(*grammars_reused, static_cast<double>(counts.reused));
-    set(*grammars_refused, static_cast<double>(counts.refused));
-    set(*grammar_seconds, seconds(counts.compile_ns));
-    grammar_bytes->Set(static_cast<double>(counts.bytes));
+  void set_counts(const GrammarCache::Counts& counts) {
+    const auto grammars = [&](const char* outcome, uint64_t count) {
+      set_count(counter("minfer:grammars_total", "Grammars that requests asked for, by outcome.",
+                        {{"outcome", outcome}}),
+                static_cast<double>(count));
+    };
+    grammars("compiled", counts.compiled);
+    grammars("reused", counts.reused);
+    grammars("refused", counts.refused);
+    set_count(counter("minfer:grammar_compile_seconds_total", "Time that compiling grammars took."),
+              seconds(counts.compile_ns));
+    gauge("minfer:grammar_cache_bytes", "Memory of the grammars kept for later requests.")
+        .Set(static_cast<double>(counts.bytes));
   }
-
-  /// Sets a counter that is counted elsewhere.
-  static void set(PrometheusCounter& of, double value) { of.Increment(value - of.Value()); }
+  void set_count(Count& of, double value) {
+    const std::lock_guard lock(mutex);
+    of.Increment(value - of.Value());
+  }
 };
 
 Metrics::Metrics(const std::string& model_name, const EngineOptions& options)
-    : impl_(std::make_unique<Impl>(model_name)) {
-  Impl& m = *impl_;
-  m.running = &m.gauge("vllm:num_requests_running", "Sequences that hold a slot in the batch.");
-  m.waiting = &m.gauge("vllm:num_requests_waiting", "Sequences in the queue.");
-  m.busy = &m.gauge("minfer:engine_busy",
-                    "1: there is work, or a step is not counted yet; 0: no work, and every step is counted.");
-  m.kv_usage = &m.gauge("vllm:kv_cache_usage_perc", "Share of the KV blocks that sequences hold; 1 is all.");
-  m.gpu_cache_usage = &m.gauge("vllm:gpu_cache_usage_perc", "The same under the name of older dashboards.");
-  m.connections = &m.gauge("minfer:http_connections", "Open connections.");
-  m.gauge("vllm:cache_config_info", "Sizes of the KV cache, as labels.",
-          {{"block_size", std::to_string(kv_block_sizes(options).block_size)},
-           {"num_gpu_blocks", std::to_string(options.num_blocks)},
-           {"enable_prefix_caching", options.enable_prefix_caching ? "True" : "False"}})
-      .Set(1);
-
-  m.prompt_tokens = &m.counter("vllm:prompt_tokens_total", "Prompt tokens of answered requests.");
-  m.generation_tokens = &m.counter("vllm:generation_tokens_total", "Generated tokens.");
-  m.preemptions =
-      &m.counter("vllm:num_preemptions_total", "Sequences sent back to the queue for their blocks.");
-  m.prefix_queries =
-      &m.counter("vllm:prefix_cache_queries_total", "Prompt tokens looked for in the prefix cache.");
-  m.prefix_hits = &m.counter("vllm:prefix_cache_hits_total", "Prompt tokens found in the prefix cache.");
-  for (const FinishReason reason : {FinishReason::stop, FinishReason::length, FinishReason::cancelled,
-                                    FinishReason::refused, FinishReason::error}) {
-    const std::string label = reason == FinishReason::cancelled ? "abort" : std::string(name(reason));
-    m.finished[static_cast<size_t>(reason)] =
-        &m.counter("vllm:request_success_total", "Ended choices by reason.", {{"finished_reason", label}});
-  }
-
-  m.first_token = &m.histogram("vllm:time_to_first_token_seconds",
-                               "From a request's last byte to its first token.", kFirstTokenBuckets);
-  m.inter_token =
-      &m.histogram("vllm:inter_token_latency_seconds", "Between two tokens of a choice.", kTokenBuckets);
-  m.output_token = &m.histogram("vllm:time_per_output_token_seconds",
-                                "The same under the name of older dashboards.", kTokenBuckets);
-  m.request_output_token = &m.histogram("vllm:request_time_per_output_token_seconds",
-                                        "Mean time between tokens of a choice.", kTokenBuckets);
-  m.end_to_end = &m.histogram("vllm:e2e_request_latency_seconds",
-                              "From a request's last byte to its last token.", kRequestBuckets);
-  m.queue = &m.histogram("vllm:request_queue_time_seconds", "Waiting for a slot.", kRequestBuckets);
-  m.inference = &m.histogram("vllm:request_inference_time_seconds", "From the first step to the last token.",
-                             kRequestBuckets);
-  m.prefill = &m.histogram("vllm:request_prefill_time_seconds", "From the first step to the first token.",
-                           kRequestBuckets);
-  m.decode =
-      &m.histogram("vllm:request_decode_time_seconds", "From the first token to the last.", kRequestBuckets);
-  const Buckets lengths = one_two_five(options.max_model_len);
-  m.request_prompt = &m.histogram("vllm:request_prompt_tokens", "Prompt tokens of a choice.", lengths);
-  m.request_generation =
-      &m.histogram("vllm:request_generation_tokens", "Tokens generated for a choice.", lengths);
-  m.request_longest = &m.histogram("vllm:request_max_num_generation_tokens",
-                                   "Tokens of the longest choice of a request.", lengths);
-  m.request_n = &m.histogram("vllm:request_params_n", "Choices asked for.", kChoiceBuckets);
-  m.request_max_tokens = &m.histogram("vllm:request_params_max_tokens", "Tokens a choice may have.", lengths);
-  m.step_tokens =
-      &m.histogram("vllm:iteration_tokens_total", "Tokens computed in a step.", kStepTokenBuckets);
-
-  for (const StepPhase phase : {StepPhase::prefill, StepPhase::decode, StepPhase::mixed}) {
-    const auto i = static_cast<size_t>(phase);
-    const Labels label{{"phase", std::string(name(phase))}};
-    m.steps[i] = &m.counter("minfer:steps_total", "Steps by phase.", label);
-    m.step_seconds[i] = &m.counter("minfer:step_seconds_total", "Wall time of steps by phase.", label);
-  }
-  for (size_t i = 0; i < kHostSpans; ++i) {
-    m.host_seconds[i] =
-        &m.counter("minfer:host_seconds_total", "Time of the engine's thread by span of a step.",
-                   {{"span", std::string(name(static_cast<HostSpan>(i)))}});
-  }
-  m.device_seconds = &m.counter("minfer:device_seconds_total", "Time of steps that ops cover.");
-  m.graph_steps = &m.counter("minfer:graph_steps_total", "Steps replayed as a CUDA graph.");
-  m.constrained_rows =
-      &m.counter("minfer:constrained_rows_total", "Tokens drawn among those that a grammar allows.");
-  m.forced_tokens = &m.counter("minfer:forced_tokens_total", "Generated tokens that a grammar forced.");
-  m.drafts = &m.counter("vllm:spec_decode_num_drafts_total",
-                        "Times that a sequence brought draft tokens to a step.");
-  m.draft_tokens = &m.counter("vllm:spec_decode_num_draft_tokens_total", "Draft tokens that were checked.");
-  m.accepted_tokens =
-      &m.counter("vllm:spec_decode_num_accepted_tokens_total", "Draft tokens that turned out right.");
-  m.request_acceptance =
-      &m.histogram("minfer:request_draft_acceptance", "Share of a request's draft tokens that was right.",
-                   {0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0});
-  m.request_tokens_per_step =
-      &m.histogram("minfer:request_tokens_per_step",
-                   "Tokens that a request with draft tokens got in a decoding step (without them: 1).",
-                   {1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 6.0, 8.0, 12.0});
-}
+    : impl_(std::make_unique<Impl>(model_name, options)) {}
 
 Metrics::~Metrics() = default;
 
 void Metrics::count_request(int32_t n, int32_t max_tokens) {
-  impl_->request_n->Observe(n);
-  impl_->request_max_tokens->Observe(max_tokens);
+  impl_->request_n.Observe(n);
+  impl_->request_max_tokens.Observe(max_tokens);
 }
 
 void Metrics::count_answer(int32_t longest_choice) {
-  impl_->request_longest->Observe(longest_choice);
+  impl_->request_longest.Observe(longest_choice);
 }
 
 void Metrics::count_output(const RequestOutput& output, TokenTimes& times) {
   Impl& m = *impl_;
   auto num_tokens = static_cast<int64_t>(output.tokens.size());
-  m.generation_tokens->Increment(static_cast<double>(num_tokens));
+  m.generation_tokens.Increment(static_cast<double>(num_tokens));
   // A prompt that is only scored has no first token.
   if (times.last_token_ns == 0 && (num_tokens > 0 || output.finish == FinishReason::length)) {
-    m.prompt_tokens->Increment(output.prompt_tokens);
-    m.prefix_queries->Increment(output.prompt_tokens);
-    m.prefix_hits->Increment(output.cached_tokens);
+    m.prompt_tokens.Increment(output.prompt_tokens);
+    m.prefix_queries.Increment(output.prompt_tokens);
+    m.prefix_hits.Increment(output.cached_tokens);
   }
   if (num_tokens > 0) {
     if (times.last_token_ns == 0) {
       const double ttft = seconds(output.first_token_ns - times.arrival_ns);
-      m.first_token->Observe(ttft);
+      m.first_token.Observe(ttft);
       m.ttft.add(ttft);
       times.last_token_ns = output.first_token_ns;
       --num_tokens;
@@ -279,8 +261,8 @@ void Metrics::count_output(const RequestOutput& output, TokenTimes& times) {
     for (int64_t i = 0; i < num_tokens; ++i) {
       const double itl =
           seconds(output.last_token_ns - times.last_token_ns) / static_cast<double>(num_tokens);
-      m.inter_token->Observe(itl);
-      m.output_token->Observe(itl);
+      m.inter_token.Observe(itl);
+      m.output_token.Observe(itl);
       m.itl.add(itl);
     }
     times.last_token_ns = output.last_token_ns;
@@ -288,55 +270,50 @@ void Metrics::count_output(const RequestOutput& output, TokenTimes& times) {
   if (!output.finish) return;
   m.finished[static_cast<size_t>(*output.finish)]->Increment();
   if (output.output_tokens == 0) return;
-  m.end_to_end->Observe(seconds(output.last_token_ns - times.arrival_ns));
-  m.queue->Observe(seconds(output.first_scheduled_ns - output.arrival_ns));
-  m.inference->Observe(seconds(output.last_token_ns - output.first_scheduled_ns));
-  m.prefill->Observe(seconds(output.first_token_ns - output.first_scheduled_ns));
-  m.decode->Observe(seconds(output.last_token_ns - output.first_token_ns));
-  m.request_prompt->Observe(output.prompt_tokens);
-  m.request_generation->Observe(output.output_tokens);
+  m.end_to_end.Observe(seconds(output.last_token_ns - times.arrival_ns));
+  m.queue.Observe(seconds(output.first_scheduled_ns - output.arrival_ns));
+  m.inference.Observe(seconds(output.last_token_ns - output.first_scheduled_ns));
+  m.prefill.Observe(seconds(output.first_token_ns - output.first_scheduled_ns));
+  m.decode.Observe(seconds(output.last_token_ns - output.first_token_ns));
+  m.request_prompt.Observe(output.prompt_tokens);
+  m.request_generation.Observe(output.output_tokens);
   if (const SpeculationCounts& drafted = output.drafted; drafted.draft_tokens > 0) {
-    m.request_acceptance->Observe(static_cast<double>(drafted.accepted_tokens) /
-                                  static_cast<double>(drafted.draft_tokens));
+    m.request_acceptance.Observe(static_cast<double>(drafted.accepted_tokens) /
+                                 static_cast<double>(drafted.draft_tokens));
     const auto steps = std::max<int64_t>(1, output.output_tokens - drafted.accepted_tokens);
-    m.request_tokens_per_step->Observe(static_cast<double>(output.output_tokens) /
-                                       static_cast<double>(steps));
+    m.request_tokens_per_step.Observe(static_cast<double>(output.output_tokens) / static_cast<double>(steps));
   }
   if (output.output_tokens > 1) {
-    m.request_output_token->Observe(seconds(output.last_token_ns - output.first_token_ns) /
-                                    (output.output_tokens - 1));
+    m.request_output_token.Observe(seconds(output.last_token_ns - output.first_token_ns) /
+                                   (output.output_tokens - 1));
   }
 }
 
 void Metrics::count_response(int status) {
-  const std::lock_guard lock(impl_->mutex);
-  PrometheusCounter*& counter = impl_->responses[status];
-  if (counter == nullptr) {
-    counter = &impl_->counter("minfer:http_responses_total",
-                              "Responses by status; 0: the client left before the response.",
-                              {{"status", std::to_string(status)}});
-  }
-  counter->Increment();
+  impl_
+      ->counter("minfer:http_responses_total", "Responses by status; 0: the client left before the response.",
+                {{"status", std::to_string(status)}})
+      .Increment();
 }
 
-void Metrics::count_step(const StepRecord& record) {
+void Metrics::consume(const StepRecord& record) noexcept {
   Impl& m = *impl_;
   const auto phase = static_cast<size_t>(record.batch.phase());
   m.steps[phase]->Increment();
   m.step_seconds[phase]->Increment(seconds(record.wall_ns()));
   for (size_t i = 0; i < kHostSpans; ++i)
     m.host_seconds[i]->Increment(seconds(record.host_ns[i]));
-  m.step_tokens->Observe(record.batch.shape.tokens());
-  m.preemptions->Increment(record.batch.preempted);
+  m.step_tokens.Observe(record.batch.shape.tokens());
+  m.preemptions.Increment(record.batch.preempted);
   if (!record.stamps.ops.empty()) {
-    m.device_seconds->Increment(seconds(record.stamps.end_ns - record.stamps.ops.front().begin_ns));
+    m.device_seconds.Increment(seconds(record.stamps.end_ns - record.stamps.ops.front().begin_ns));
   }
-  if (record.batch.graph_batch > 0) m.graph_steps->Increment();
-  m.constrained_rows->Increment(record.batch.constrained_rows);
-  m.forced_tokens->Increment(record.batch.forced_tokens);
-  m.drafts->Increment(record.batch.drafts);
-  m.draft_tokens->Increment(record.batch.draft_tokens);
-  m.accepted_tokens->Increment(record.batch.accepted_tokens);
+  if (record.batch.graph_batch > 0) m.graph_steps.Increment();
+  m.constrained_rows.Increment(record.batch.constrained_rows);
+  m.forced_tokens.Increment(record.batch.forced_tokens);
+  m.drafts.Increment(record.batch.drafts);
+  m.draft_tokens.Increment(record.batch.draft_tokens);
+  m.accepted_tokens.Increment(record.batch.accepted_tokens);
 }
 
 RecentLatency Metrics::recent_ttft() const {
@@ -348,22 +325,22 @@ RecentLatency Metrics::recent_itl() const {
 }
 
 uint64_t Metrics::num_generated_tokens() const {
-  return static_cast<uint64_t>(impl_->generation_tokens->Value());
+  return static_cast<uint64_t>(impl_->generation_tokens.Value());
 }
 
 std::string Metrics::text(const EngineStatus& status, size_t num_connections, const KvEventCounts* kv_events,
                           const GrammarCache::Counts* grammars) {
-  if (kv_events != nullptr) impl_->set_kv_events(*kv_events);
-  if (grammars != nullptr) impl_->set_grammars(*grammars);
-  impl_->running->Set(status.running);
-  impl_->waiting->Set(status.waiting);
-  impl_->busy->Set(status.busy ? 1.0 : 0.0);
+  if (kv_events != nullptr) impl_->set_counts(*kv_events);
+  if (grammars != nullptr) impl_->set_counts(*grammars);
+  impl_->running.Set(status.running);
+  impl_->waiting.Set(status.waiting);
+  impl_->busy.Set(status.busy ? 1.0 : 0.0);
   const double kv_usage = status.kv_blocks_total > 0 ? static_cast<double>(status.kv_blocks_used) /
                                                            static_cast<double>(status.kv_blocks_total)
                                                      : 0.0;
-  impl_->kv_usage->Set(kv_usage);
-  impl_->gpu_cache_usage->Set(kv_usage);
-  impl_->connections->Set(static_cast<double>(num_connections));
+  impl_->kv_usage.Set(kv_usage);
+  impl_->gpu_cache_usage.Set(kv_usage);
+  impl_->connections.Set(static_cast<double>(num_connections));
   std::ostringstream text;
   prometheus::TextSerializer().Serialize(text, impl_->registry.Collect());
   return text.str();

@@ -6,7 +6,7 @@
 
 #include "engine/request/request.h"
 #include "models/grammar/grammar_cache.h"
-#include "profiling/record/step_record.h"
+#include "profiling/record/recorder.h"
 #include "server/kv_events/kv_event_publisher.h"
 #include "server/serving/engine/engine_service.h"
 
@@ -25,10 +25,10 @@ struct RecentLatency {
 
 /// Counters, gauges and histograms for Prometheus: under vLLM's names (vllm:...), so that dashboards made for it work,
 /// and under minfer:... for what only this engine knows (phases, host spans). Any thread may call every function.
-class Metrics {
+class Metrics final : public StepSink {
  public:
   Metrics(const std::string& model_name, const EngineOptions& options);
-  ~Metrics();
+  ~Metrics() override;
   Metrics(const Metrics&) = delete;
   Metrics& operator=(const Metrics&) = delete;
 
@@ -39,7 +39,9 @@ class Metrics {
   /// Counts a request whose choices have all ended: the tokens of the longest.
   void count_answer(int32_t longest_choice);
   void count_response(int status);
-  void count_step(const StepRecord& record);
+  /// Counts a step.
+  void consume(const StepRecord& record) noexcept override;
+  bool wants_requests() const noexcept override { return false; }
 
   RecentLatency recent_ttft() const;
   RecentLatency recent_itl() const;

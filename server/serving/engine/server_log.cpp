@@ -1,66 +1,17 @@
 #include "server/serving/engine/server_log.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
-#include <chrono>
+#include <climits>
 
 #include <fmt/chrono.h>
 #include <poll.h>
-#include <spdlog/async.h>
-#include <spdlog/async_logger.h>
-#include <spdlog/details/null_mutex.h>
-#include <spdlog/sinks/base_sink.h>
 #include <unistd.h>
 
 #include "models/gguf/printable.h"
 #include "profiling/json/json_text.h"
 
 namespace minfer {
-
-/// Writes log lines to standard error, however slow it is, but can be ended: a pipe that nobody reads
-/// must not keep the process from ending. Lines that standard error does not take (closed, disk full)
-/// are lost. The log's thread; end_at() from any. SIGPIPE is ignored in processes that have a log.
-class StderrSink final : public spdlog::sinks::base_sink<spdlog::details::null_mutex> {
- public:
-  /// From `time` on, drops lines that cannot be written at once.
-  void end_at(std::chrono::steady_clock::time_point time) { end_ = time.time_since_epoch().count(); }
-
- protected:
-  void sink_it_(const spdlog::details::log_msg& message) override {
-    spdlog::memory_buf_t line;
-    formatter_->format(message, line);
-    write({line.data(), line.size()});
-  }
-
-  void flush_() override {}
-
- private:
-  void write(std::string_view text) {
-    while (!text.empty()) {
-      if (!wait_until_writable()) return;
-      // A pipe that is ready takes so much without waiting.
-      const ssize_t count = ::write(STDERR_FILENO, text.data(), std::min<size_t>(text.size(), PIPE_BUF));
-      if (count < 0 && errno != EINTR && errno != EAGAIN) return;
-      if (count > 0) text.remove_prefix(static_cast<size_t>(count));
-    }
-  }
-
-  bool wait_until_writable() const {
-    constexpr int kLookAgainMs = 50;
-    pollfd waiting{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
-    while (true) {
-      const bool ending = std::chrono::steady_clock::now().time_since_epoch().count() >= end_.load();
-      const int ready = ::poll(&waiting, 1, ending ? 0 : kLookAgainMs);
-      if (ready > 0) return (waiting.revents & POLLOUT) != 0;
-      if (ending || (ready < 0 && errno != EINTR)) return false;
-    }
-  }
-
-  std::atomic<std::chrono::steady_clock::rep> end_{
-      std::chrono::steady_clock::time_point::max().time_since_epoch().count()};
-};
-
 namespace {
 
 constexpr size_t kQueuedLines = 8192;
@@ -68,19 +19,8 @@ constexpr size_t kQueuedLines = 8192;
 constexpr std::chrono::milliseconds kLastLines{500};
 
 std::string_view name(LogLevel level) {
-  switch (level) {
-    case LogLevel::debug:
-      return "debug";
-    case LogLevel::info:
-      return "info";
-    case LogLevel::warning:
-      return "warning";
-    case LogLevel::error:
-      return "error";
-    case LogLevel::off:
-      break;
-  }
-  return "off";
+  constexpr std::string_view kNames[] = {"debug", "info", "warning", "error", "off"};
+  return kNames[static_cast<size_t>(level)];
 }
 
 std::string timestamp() {
@@ -114,10 +54,7 @@ std::string text_line(LogLevel level, std::string_view event, std::initializer_l
 std::string json_line(LogLevel level, std::string_view event, std::initializer_list<LogField> fields) {
   std::string line;
   JsonText json(line);
-  json.open('{')
-      .field("time", std::string_view(timestamp()))
-      .field("level", name(level))
-      .field("event", event);
+  json.open('{').field("time", timestamp()).field("level", name(level)).field("event", event);
   for (const LogField& field : fields) {
     json.key(field.name);
     std::visit([&](const auto& value) { json.value(value); }, field.value);
@@ -129,29 +66,51 @@ std::string json_line(LogLevel level, std::string_view event, std::initializer_l
 }  // namespace
 
 ServerLog::ServerLog(LogFormat format, LogLevel level)
-    : format_(format), level_(level), sink_(std::make_shared<StderrSink>()) {
-  // A queue and a thread of its own, which end with the log.
-  auto lines = std::make_shared<spdlog::details::thread_pool>(kQueuedLines, 1);
-  logger_ = std::make_shared<spdlog::async_logger>("minfer", sink_, lines,
-                                                   spdlog::async_overflow_policy::overrun_oldest);
-  lines_ = std::move(lines);
-  logger_->set_pattern("%v");
-}
-
-ServerLog::~ServerLog() {
-  close();
-}
+    : format_(format), level_(level), thread_([this](const std::stop_token& stop) { write_lines(stop); }) {}
 
 void ServerLog::close() {
-  sink_->end_at(std::chrono::steady_clock::now() + kLastLines);
-  logger_.reset();
-  lines_.reset();
+  end_ = Clock::now() + kLastLines;
+  thread_ = {};  // joins
 }
 
 void ServerLog::write(LogLevel level, std::string_view event, std::initializer_list<LogField> fields) {
   if (level < level_) return;
-  logger_->info(format_ == LogFormat::json ? json_line(level, event, fields)
-                                           : text_line(level, event, fields));
+  std::string line =
+      (format_ == LogFormat::json ? json_line(level, event, fields) : text_line(level, event, fields)) + '\n';
+  {
+    const std::lock_guard lock(mutex_);
+    if (lines_.size() == kQueuedLines) lines_.pop_front();
+    lines_.push_back(std::move(line));
+  }
+  has_lines_.notify_one();
+}
+
+/// The thread: writes lines until it is to stop and there are none.
+void ServerLog::write_lines(const std::stop_token& stop) {
+  std::unique_lock lock(mutex_);
+  while (has_lines_.wait(lock, stop, [this] { return !lines_.empty(); })) {
+    const std::string line = std::move(lines_.front());
+    lines_.pop_front();
+    lock.unlock();
+    for (std::string_view rest = line; !rest.empty() && wait_until_writable();) {
+      // A pipe that is ready takes so much without waiting.
+      const ssize_t count = ::write(STDERR_FILENO, rest.data(), std::min<size_t>(rest.size(), PIPE_BUF));
+      if (count < 0 && errno != EINTR && errno != EAGAIN) break;
+      if (count > 0) rest.remove_prefix(static_cast<size_t>(count));
+    }
+    lock.lock();
+  }
+}
+
+bool ServerLog::wait_until_writable() const {
+  constexpr int kLookAgainMs = 50;
+  pollfd waiting{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
+  while (true) {
+    const bool ending = Clock::now() >= end_.load();
+    const int ready = ::poll(&waiting, 1, ending ? 0 : kLookAgainMs);
+    if (ready > 0) return (waiting.revents & POLLOUT) != 0;
+    if (ending || (ready < 0 && errno != EINTR)) return false;
+  }
 }
 
 }  // namespace minfer

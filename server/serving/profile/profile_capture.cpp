@@ -13,23 +13,29 @@
 #include <unistd.h>
 
 #include "kernels/base/error.h"
-#include "profiling/json/json_text.h"
 #include "profiling/json/lines.h"
 #include "server/api/fields/json_fields.h"
 #include "server/routes/router.h"
 #include "server/serving/profile/profile_session.h"
 
 namespace minfer {
+/// The contents of a body of POST /start_profile.
+struct ProfileRequest {
+  ProfileDetail detail = ProfileDetail::op;
+  std::optional<int64_t> start_step;  ///< absent: the next step
+  std::optional<int64_t> num_steps;   ///< absent: until POST /stop_profile
+  bool kernels = true;                ///< trace each kernel, where the backend can
+  bool counters = false;              ///< read hardware counters, in windows one after the other
+};
+
 namespace {
 
 constexpr int64_t kMostSteps = int64_t{1} << 53;  // that JSON's numbers give exactly
 
-ApiError conflict(std::string_view message) {
-  return {409, "invalid_request_error", std::string(message)};
-}
-
-}  // namespace
-
+/// Reads such a body: "detail" ("op" or "layer"), "counters" (true: read hardware counters), and with
+/// SGLang's names "start_step", "num_steps" and "activities" (without "GPU" or "CUDA_PROFILER" in it no kernels are traced).
+/// Load tools send fields of their own, which are ignored (vLLM's sends a whole completion request), unless they would
+/// change what is recorded (SGLang's output_dir and others): these are a 400, as is anything that is not a JSON object.
 ProfileRequest read_profile_request(std::string_view body) {
   ProfileRequest request;
   if (body.find_first_not_of(" \t\r\n") == std::string_view::npos) return request;
@@ -39,7 +45,7 @@ ProfileRequest read_profile_request(std::string_view body) {
   for (const char* name : {"file", "output_dir", "profile_by_stage"}) {
     const nlohmann::ordered_json* value = fields.any(name);
     if (value != nullptr && *value != false)
-      throw unsupported(name, fmt::format("{}: not supported; the replies name the profile's file", name));
+      throw unsupported(name, "not supported; the replies name the profile's file");
   }
   const std::string detail = fields.text("detail").value_or("op");
   if (detail != "op" && detail != "layer") throw wrong_value("detail", detail, "\"op\" or \"layer\"");
@@ -55,6 +61,8 @@ ProfileRequest read_profile_request(std::string_view body) {
   return request;
 }
 
+/// Creates an empty file in `folder` under an unused name,
+/// "minfer-DATE-TIME-PROCESS.jsonl", with a number behind it if need be. Throws FileError.
 std::filesystem::path create_profile_file(const std::filesystem::path& folder) {
   const std::string stem =
       fmt::format("minfer-{:%Y%m%d-%H%M%S}-{}", fmt::gmtime(std::time(nullptr)), ::getpid());
@@ -70,6 +78,8 @@ std::filesystem::path create_profile_file(const std::filesystem::path& folder) {
       fail<FileError>("profile file {}: cannot create: {}", path.string(), std::strerror(errno));
   }
 }
+
+}  // namespace
 
 ProfileCapture::ProfileCapture(EventLoop& loop, Engine& engine, EngineService& engine_service, ServerLog& log,
                                ProfileHeader header, std::filesystem::path folder, bool counters_are_read)
@@ -102,11 +112,11 @@ std::shared_ptr<ProfileWriter> ProfileCapture::open_file(const ProfileRequest& r
   options.host = &engine_.host_sampler();
   options.devices = engine_.device_sampler();
   options.on_error = [this](const std::string& reason) {
-    log_.write(LogLevel::warning, "the profile cannot be written", {{"reason", std::string_view(reason)}});
+    log_.write(LogLevel::warning, "the profile cannot be written", {{"reason", reason}});
   };
   options.on_range = [this](const RangeLine& range) {
     if (!range.error.empty())
-      log_.write(LogLevel::warning, "kernels are not traced", {{"reason", std::string_view(range.error)}});
+      log_.write(LogLevel::warning, "kernels are not traced", {{"reason", range.error}});
     range_ = range;
     has_range_ = true;
   };
@@ -122,7 +132,7 @@ void ProfileCapture::open_counters(const std::shared_ptr<ProfileWriter>& writer)
         if (window.error.empty()) ++counter_windows_;
         if (!window.error.empty()) {
           counters_error_ += (counters_error_.empty() ? "" : "; ") + window.error;
-          log_.write(LogLevel::warning, "no hardware counters", {{"reason", std::string_view(window.error)}});
+          log_.write(LogLevel::warning, "no hardware counters", {{"reason", window.error}});
         }
         std::string line;
         append_line(line, window);
@@ -137,30 +147,25 @@ void ProfileCapture::detach(CounterCollector& collector) {
 }
 
 void ProfileCapture::start(const std::shared_ptr<HttpExchange>& exchange) {
-  if (state_ != State::idle) throw conflict("a profile is being taken; POST /stop_profile ends it");
+  if (state_ != State::idle) throw ApiError(409, "a profile is being taken; POST /stop_profile ends it");
   state_ = State::changing;
   has_range_ = false;
   loop_.run_in_background([this, exchange] {
     std::function<void()> then;
-    const auto fail_with = [&](const ApiError& error) {
-      then = [this, exchange, error] {
-        state_ = State::idle;
-        answer(*exchange, error);
-      };
-    };
     try {
       const ProfileRequest request = read_profile_request(exchange->request().body);
       if (request.counters && counters_are_read_)
-        throw conflict(
-            "hardware counters are being read for as long as the server runs: see /profile/summary");
+        throw ApiError(
+            409, "hardware counters are being read for as long as the server runs: see /profile/summary");
       std::filesystem::path path;
       auto writer = open_file(request, path);
       if (request.counters) open_counters(writer);
       then = [this, exchange, writer, path, request] { attach(exchange, writer, path, request); };
-    } catch (const ApiError& error) {
-      fail_with(error);
     } catch (const std::exception& error) {
-      fail_with(server_error(error.what()));
+      then = [this, exchange, error = failure(error)] {
+        state_ = State::idle;
+        answer_error(*exchange, error);
+      };
     }
     loop_.post([exchange, then = std::move(then)] {
       exchange->drop_body();
@@ -182,10 +187,9 @@ void ProfileCapture::attach(const std::shared_ptr<HttpExchange>& exchange,
       loop_.post([this, exchange, error] { give_up(exchange, error); });
     };
     if (engine.has_profile_range())
-      return refuse(conflict("the steps of --profile-range are being profiled, or will be"));
+      return refuse(ApiError(409, "the steps of --profile-range are being profiled, or will be"));
     if (first_step < next_step) {
-      return refuse(bad_request("start_step", fmt::format("start_step: {} has passed, the next step is {}",
-                                                          first_step, next_step)));
+      return refuse(bad_request("start_step", "{} has passed, the next step is {}", first_step, next_step));
     }
     const int64_t last_step =
         request.num_steps ? first_step + *request.num_steps - 1 : std::numeric_limits<int64_t>::max();
@@ -209,11 +213,9 @@ void ProfileCapture::attach(const std::shared_ptr<HttpExchange>& exchange,
                                   }});
     loop_.post([this, exchange, detail = request.detail, first_step] {
       state_ = State::running;
-      std::string body;
-      JsonText json(body);
-      json.open('{').field("file", path_.string()).field("detail", name(detail));
-      json.field("first_step", first_step).close('}');
-      exchange->respond({.body = std::move(body)});
+      exchange->respond(
+          {.body =
+               dump_json({{"file", path_.string()}, {"detail", name(detail)}, {"first_step", first_step}})});
     });
   });
 }
@@ -228,14 +230,14 @@ void ProfileCapture::give_up(const std::shared_ptr<HttpExchange>& exchange, cons
     loop_.post([this, exchange, error] {
       writer_.reset();
       state_ = State::idle;
-      answer(*exchange, error);
+      answer_error(*exchange, error);
     });
   });
 }
 
 void ProfileCapture::stop(const std::shared_ptr<HttpExchange>& exchange) {
   if (state_ != State::running || stopping_)
-    throw conflict("no profile is being taken; POST /start_profile begins one");
+    throw ApiError(409, "no profile is being taken; POST /start_profile begins one");
   stopping_ = exchange;
   engine_service_.run_between_steps([](Engine& engine) { engine.end_profile_range(); });
 }
@@ -258,27 +260,23 @@ void ProfileCapture::finish(const ProfileWriter::Stats& stats) {
   const std::shared_ptr<HttpExchange> exchange = std::exchange(stopping_, nullptr);
   if (exchange == nullptr) return log_end(file, stats);
   if (!stats.error.empty()) {
-    answer(*exchange, server_error(fmt::format("{} holds {} steps, {} could not be written: {}", file,
-                                               stats.written, stats.dropped, stats.error)));
+    answer_error(*exchange, ApiError(500, fmt::format("{} holds {} steps, {} could not be written: {}", file,
+                                                      stats.written, stats.dropped, stats.error)));
     return;
   }
-  std::string body;
-  JsonText json(body);
-  json.open('{').field("file", file).field("steps", stats.written).field("dropped", stats.dropped);
-  if (stats.dropped_lines > 0) json.field("dropped_lines", stats.dropped_lines);
-  if (has_range_ && range_.error.empty()) json.field("kernels", range_.kernels);
-  if (has_range_ && !range_.error.empty()) json.field("kernels_error", std::string_view(range_.error));
+  nlohmann::ordered_json body{{"file", file}, {"steps", stats.written}, {"dropped", stats.dropped}};
+  if (stats.dropped_lines > 0) body["dropped_lines"] = stats.dropped_lines;
+  if (has_range_ && range_.error.empty()) body["kernels"] = range_.kernels;
+  if (has_range_ && !range_.error.empty()) body["kernels_error"] = range_.error;
   if (has_counters_ && (counter_windows_ > 0 || counters_error_.empty()))
-    json.field("counter_windows", counter_windows_);
-  if (has_counters_ && !counters_error_.empty())
-    json.field("counters_error", std::string_view(counters_error_));
-  json.close('}');
-  exchange->respond({.body = std::move(body)});
+    body["counter_windows"] = counter_windows_;
+  if (has_counters_ && !counters_error_.empty()) body["counters_error"] = counters_error_;
+  exchange->respond({.body = dump_json(body)});
 }
 
 void ProfileCapture::log_end(const std::string& file, const ProfileWriter::Stats& stats) {
   log_.write(LogLevel::info, "profile",
-             {{"file", std::string_view(file)},
+             {{"file", file},
               {"steps", static_cast<int64_t>(stats.written)},
               {"dropped", static_cast<int64_t>(stats.dropped)},
               {"kernels", has_range_ ? range_.kernels : int64_t{0}}});

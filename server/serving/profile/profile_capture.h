@@ -3,9 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <optional>
 #include <string>
-#include <string_view>
 
 #include "profiling/counters/counter_collector.h"
 #include "profiling/json/profile_writer.h"
@@ -17,14 +15,7 @@
 
 namespace minfer {
 
-/// The contents of a body of POST /start_profile.
-struct ProfileRequest {
-  ProfileDetail detail = ProfileDetail::op;
-  std::optional<int64_t> start_step;  ///< absent: the next step
-  std::optional<int64_t> num_steps;   ///< absent: until POST /stop_profile
-  bool kernels = true;                ///< trace each kernel, where the backend can
-  bool counters = false;              ///< read hardware counters, in windows one after the other
-};
+struct ProfileRequest;
 
 /// Writes the records of the steps between POST /start_profile and POST /stop_profile to a file, or of
 /// the number of steps that the former names, kernel by kernel where the backend can trace. I/O thread.
@@ -43,7 +34,7 @@ class ProfileCapture {
   ProfileCapture& operator=(const ProfileCapture&) = delete;
 
   /// Answers {"file","detail","first_step"} once steps are being recorded. The body may be empty; for
-  /// its contents see read_profile_request(). 400 if start_step has passed, 409 while a profile is
+  /// its contents see server/README.md. 400 if start_step has passed, 409 while a profile is
   /// being taken, or if it asks for counters that somebody else reads, 500 if the file cannot be made.
   void start(const std::shared_ptr<HttpExchange>& exchange);
   /// Answers {"file","steps","dropped"} once the file is whole. "dropped_lines": lines other than
@@ -85,15 +76,5 @@ class ProfileCapture {
   /// From start() to finish(), if counters are asked for. Last: it uses the others.
   std::unique_ptr<CounterCollector> collector_;
 };
-
-/// Reads a body of POST /start_profile: "detail" ("op" or "layer"), "counters" (true: read hardware counters), and with
-/// SGLang's names "start_step", "num_steps" and "activities" (without "GPU" or "CUDA_PROFILER" in it no kernels are traced).
-/// Load tools send fields of their own, which are ignored (vLLM's sends a whole completion request), unless they would
-/// change what is recorded (SGLang's output_dir and others): these are a 400, as is anything that is not a JSON object.
-ProfileRequest read_profile_request(std::string_view body);
-
-/// Creates an empty file in `folder` under an unused name,
-/// "minfer-DATE-TIME-PROCESS.jsonl", with a number behind it if need be. Throws FileError.
-std::filesystem::path create_profile_file(const std::filesystem::path& folder);
 
 }  // namespace minfer

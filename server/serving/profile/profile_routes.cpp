@@ -3,7 +3,6 @@
 #include <charconv>
 #include <chrono>
 #include <optional>
-#include <stdexcept>
 #include <utility>
 
 #include <fmt/format.h>
@@ -30,8 +29,7 @@ std::optional<int64_t> query_integer(const HttpRequest& request, std::string_vie
   const char* const end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, number);
   if (error != std::errc() || stop != end || number < least)
-    throw bad_request(name,
-                      fmt::format("{}: \"{}\", expected a whole number of at least {}", name, text, least));
+    throw bad_request(name, "\"{}\", expected a whole number of at least {}", text, least);
   return number;
 }
 
@@ -39,7 +37,7 @@ RequestOrder query_order(const HttpRequest& request) {
   const std::string by = request.query_value("by");
   for (const RequestOrder order : {RequestOrder::e2e, RequestOrder::ttft, RequestOrder::itl})
     if (by.empty() || by == name(order)) return order;
-  throw bad_request("by", fmt::format("by: \"{}\", expected e2e, ttft or itl", by));
+  throw bad_request("by", "\"{}\", expected e2e, ttft or itl", by);
 }
 
 }  // namespace
@@ -56,15 +54,14 @@ ProfileRoutes::ProfileRoutes(const ProfileSources& sources, ProfileHeader header
               [this](EventStream::Ready ready) { make_event(std::move(ready)); }) {}
 
 void ProfileRoutes::add_to(Api& api) {
-  api.add("GET", "/profile/steps", [this](const std::shared_ptr<HttpExchange>& exchange) {
-    answer_with(exchange, steps_view(exchange->request()));
-  });
-  api.add("GET", "/profile/summary", [this](const std::shared_ptr<HttpExchange>& exchange) {
-    answer_with(exchange, summary_view(exchange->request()));
-  });
-  api.add("GET", "/profile/requests", [this](const std::shared_ptr<HttpExchange>& exchange) {
-    answer_with(exchange, requests_view(exchange->request()));
-  });
+  const auto add_view = [&](const char* path, View (ProfileRoutes::*view)(const HttpRequest&)) {
+    api.add("GET", path, [this, view](const std::shared_ptr<HttpExchange>& exchange) {
+      answer_with(exchange, (this->*view)(exchange->request()));
+    });
+  };
+  add_view("/profile/steps", &ProfileRoutes::steps_view);
+  add_view("/profile/summary", &ProfileRoutes::summary_view);
+  add_view("/profile/requests", &ProfileRoutes::requests_view);
   api.add("GET", "/profile/events",
           [this](std::shared_ptr<HttpExchange> exchange) { add_stream(std::move(exchange)); });
   api.add("POST", "/start_profile",
@@ -125,58 +122,47 @@ ServingState ProfileRoutes::state() const {
 void ProfileRoutes::answer_with(std::shared_ptr<HttpExchange> exchange, View view) {
   std::erase_if(unsent_, [](const std::weak_ptr<HttpExchange>& each) { return each.expired(); });
   if (unsent_.size() >= kMostUnsent)
-    throw overloaded(fmt::format("{} views of the profile are being sent, the limit", unsent_.size()));
+    throw ApiError(429, fmt::format("{} views of the profile are being sent, the limit", unsent_.size()));
   unsent_.push_back(exchange);
-  waiting_.push_back(
-      {.view = std::move(view),
-       .is_wanted = [exchange] { return !exchange->is_closed(); },
-       .done =
-           [exchange](std::string body) {
-             exchange->respond({.body = std::move(body), .headers = {{"cache-control", "no-store"}}});
-           },
-       .failed = [exchange](const std::exception& error) { answer(*exchange, server_error(error.what())); }});
+  waiting_.push_back({std::move(view), std::move(exchange), {}});
   compute_next();
 }
 
 void ProfileRoutes::add_stream(std::shared_ptr<HttpExchange> exchange) {
   if (events_.num_clients() >= kMostStreams)
-    throw overloaded(fmt::format("{} pages watch the profile, the limit", kMostStreams));
+    throw ApiError(429, fmt::format("{} pages watch the profile, the limit", kMostStreams));
   events_.add(std::move(exchange));
 }
 
 void ProfileRoutes::make_event(EventStream::Ready ready) {
-  waiting_.push_back({.view =
-                          [this] {
-                            profile_.refresh();
-                            return page_.json(profile_, state(),
-                                              sources_.recent.last_requests(PageEvents::kRequests));
-                          },
-                      .is_wanted = [] { return true; },
-                      .done = ready,
-                      .failed = [ready](const std::exception&) { ready({}); }});
+  const auto view = [this] {
+    profile_.refresh();
+    return page_.json(profile_, state(), sources_.recent.last_requests(PageEvents::kRequests));
+  };
+  waiting_.push_back({view, nullptr, std::move(ready)});
   compute_next();
 }
 
 void ProfileRoutes::compute_next() {
-  while (!waiting_.empty() && !waiting_.front().is_wanted())
+  while (!waiting_.empty() && waiting_.front().exchange && waiting_.front().exchange->is_closed())
     waiting_.pop_front();
   if (computing_ || waiting_.empty()) return;
   computing_ = true;
-  Task task = std::move(waiting_.front());
-  waiting_.pop_front();
-  sources_.loop.run_in_background([this, task = std::move(task)] {
-    std::function<void()> reply;
+  sources_.loop.run_in_background([this, task = std::move(waiting_.front())] {
+    HttpResponse response{.headers = {{"cache-control", "no-store"}}};
     try {
-      reply = [done = task.done, body = task.view()]() mutable { done(std::move(body)); };
+      response.body = task.view();
     } catch (const std::exception& error) {
-      reply = [failed = task.failed, error = std::runtime_error(error.what())] { failed(error); };
+      if (task.exchange) response = error_response({}, ApiError(500, error.what()));
     }
-    sources_.loop.post([this, reply = std::move(reply)] {
-      reply();
-      computing_ = false;
-      compute_next();
-    });
+    sources_.loop.post(
+        [this, exchange = task.exchange, ready = task.ready, response = std::move(response)]() mutable {
+          exchange ? exchange->respond(std::move(response)) : ready(response.body);
+          computing_ = false;
+          compute_next();
+        });
   });
+  waiting_.pop_front();
 }
 
 }  // namespace minfer

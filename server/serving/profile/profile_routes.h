@@ -1,7 +1,6 @@
 #pragma once
 
 #include <deque>
-#include <exception>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -52,9 +51,8 @@ class ProfileRoutes {
   /// A view that is to be computed.
   struct Task {
     View view;
-    std::function<bool()> is_wanted;
-    std::function<void(std::string body)> done;               ///< I/O thread
-    std::function<void(const std::exception& error)> failed;  ///< I/O thread
+    std::shared_ptr<HttpExchange> exchange;  ///< gets the view; null: the listeners do
+    EventStream::Ready ready;                ///< of the listeners
   };
 
   /// `?last=N&since=STEP`: the last N steps (default 100), or only those of them behind STEP.

@@ -30,32 +30,25 @@ std::pair<int64_t, int64_t> parse_step_range(std::string_view option, const std:
 }
 
 void ProfileArgs::add_to(CLI::App& command) {
-  const std::string group = kGroup;
-  command.add_option("--profile-out", out, "write a record of every step to this file (JSON Lines)")
-      ->group(group);
-  command
-      .add_option(
-          "--profile-range", range,
-          "record only steps FIRST:LAST (both included, from 0 after the warm-up), with detail per layer "
-          "and, on a GPU, each kernel as traced by the driver (default --profile-out: minfer-profile.jsonl)")
-      ->group(group);
-  command
-      .add_option(
-          "--profile-margin", margin,
-          "also record this many steps before and after --profile-range, without tracing, to show its cost")
+  const auto add = [&](const char* name, auto& target, const char* description) {
+    return command.add_option(name, target, description)->group(kGroup);
+  };
+  add("--profile-out", out, "write a record of every step to this file (JSON Lines)");
+  add("--profile-range", range,
+      "record only steps FIRST:LAST (both included, from 0 after the warm-up), with detail per layer "
+      "and, on a GPU, each kernel as traced by the driver (default --profile-out: minfer-profile.jsonl)");
+  add("--profile-margin", margin,
+      "also record this many steps before and after --profile-range, without tracing, to show its cost")
       ->check(CLI::Range(int64_t{0}, kMostMargin))
-      ->needs("--profile-range")
-      ->group(group);
-  command
-      .add_option("--profile-detail", detail, "op: ops summed over layers; layer: ops of each layer as well")
-      ->check(CLI::IsMember({"op", "layer"}))
-      ->group(group);
+      ->needs("--profile-range");
+  add("--profile-detail", detail, "op: ops summed over layers; layer: ops of each layer as well")
+      ->check(CLI::IsMember({"op", "layer"}));
   command
       .add_flag(
           "--profile-counters", counters,
           "also read the GPU's hardware counters, in consecutive windows of some milliseconds: bytes "
           "that each op really moved, and how busy the GPU was (default --profile-out: minfer-profile.jsonl)")
-      ->group(group);
+      ->group(kGroup);
 }
 
 void ProfileArgs::add_counters_every(CLI::App& command) {

@@ -3,6 +3,7 @@
 #include <string_view>
 #include <utility>
 
+#include "profiling/json/header_lines.h"
 #include "profiling/json/lines.h"
 #include "profiling/page/page_json.h"
 #include "profiling/report/report.h"
@@ -13,13 +14,13 @@ namespace {
 constexpr int64_t kThroughputWindow_ns = 5'000'000'000;
 
 void write_device(JsonText& json, const ProfileHeader& header, const ServingState& state) {
-  json.field("version", std::string_view(header.version)).field("model", std::string_view(header.model));
-  json.field("served_model_name", std::string_view(state.served_model_name));
-  json.field("backend", std::string_view(header.backend)).field("device", std::string_view(header.device));
+  json.field("version", header.version).field("model", header.model);
+  json.field("served_model_name", state.served_model_name);
+  json.field("backend", header.backend).field("device", header.device);
   json.field("threads", header.threads).key("ceilings").open('{');
   json.field("read_gbps", header.ceilings.read_gbps).field("gflops", header.ceilings.gflops);
   json.field("fp8_gflops", header.ceilings.fp8_gflops);
-  json.field("text", std::string_view(header.ceilings.known() ? ceilings_text(header) : "not measured"));
+  json.field("text", header.ceilings.known() ? ceilings_text(header) : "not measured");
   json.close('}');
 }
 
@@ -56,27 +57,7 @@ void write_percentiles(JsonText& json, std::string_view name, const RecentLatenc
   json.field("p99", latency.p99, 6).close('}');
 }
 
-}  // namespace
-
-std::string profile_steps_json(const LiveProfile& profile, size_t count, std::optional<int64_t> since,
-                               uint64_t dropped) {
-  std::string text;
-  JsonText json(text);
-  json.open('{').field("schema", kStepSchema);
-  if (!since) {
-    json.key("header");
-    JsonOf<ProfileHeader>::write(json, profile.header());
-    write_launches(json, profile.header());
-  }
-  const std::span<const StepSummary> newest = profile.last(1);
-  json.field("newest", newest.empty() ? int64_t{-1} : newest.back().step).field("dropped", dropped);
-  json.key("steps").open('[');
-  for (const StepSummary& step : profile.last(count, since.value_or(-1)))
-    JsonOf<StepSummary>::write(json, step);
-  json.close(']').close('}');
-  return text;
-}
-
+/// The members of /profile/summary but for its report.
 void write_serving_state(JsonText& json, const LiveProfile& profile, const ServingState& state) {
   write_device(json, profile.header(), state);
   write_engine(json, state.engine);
@@ -87,41 +68,64 @@ void write_serving_state(JsonText& json, const LiveProfile& profile, const Servi
   json.close('}').field("dropped", state.dropped);
 }
 
+/// The sums of the last `count` steps on all ranks, of windows of counters,
+/// and of the requests that ended since the first of these steps began. There is a step.
 ReportData live_report(const LiveProfile& profile, size_t count, const ServingState& state) {
   ReportSums sums({}, ReportOptions().slowest);
   sums.header(profile.header());
   for (KernelLaunch& launch : launches_of(profile.header()))
     sums.launch(std::move(launch));
   const std::span<const StepSummary> steps = profile.last(count);
+  const int64_t begin_ns = steps.front().start_ns;
   for (const StepSummary& step : steps)
     sums.add(step);
   for (const RankStep& step : state.rank_steps) {
-    if (!steps.empty() && step.step >= steps.front().step && step.step <= steps.back().step)
-      sums.rank_step(step);
+    if (step.step >= steps.front().step && step.step <= steps.back().step) sums.rank_step(step);
   }
   for (const CounterWindow& window : state.counters)
     sums.counters(window);
-  if (state.recent != nullptr && !steps.empty()) {
-    for (EndedRequest& request : state.recent->requests_since(steps.front().start_ns)) {
+  if (state.recent != nullptr) {
+    for (EndedRequest& request : state.recent->requests_since(begin_ns)) {
       request.set_client_wait_after(state.now_ns);
       sums.request(std::move(request));
     }
   }
-  if (state.host != nullptr && !steps.empty()) {
-    for (const HostSample& sample : state.host->after(steps.front().start_ns))
+  if (state.host != nullptr) {
+    for (const HostSample& sample : state.host->after(begin_ns))
       sums.host(sample);
   }
-  if (state.devices != nullptr && !steps.empty()) {
-    for (const DeviceSample& sample : state.devices->after(steps.front().start_ns))
+  if (state.devices != nullptr) {
+    for (const DeviceSample& sample : state.devices->after(begin_ns))
       sums.device(sample);
   }
   return sums.finish({});
 }
 
+}  // namespace
+
+std::string profile_steps_json(const LiveProfile& profile, size_t count, std::optional<int64_t> since,
+                               uint64_t dropped) {
+  std::string text;
+  JsonText json(text);
+  json.open('{').field("schema", kStepSchema);
+  if (!since) {
+    json.key("header");
+    write_header(json, profile.header());
+    write_launches(json, profile.header());
+  }
+  const std::span<const StepSummary> newest = profile.last(1);
+  json.field("newest", newest.empty() ? int64_t{-1} : newest.back().step).field("dropped", dropped);
+  json.key("steps").open('[');
+  for (const StepSummary& step : profile.last(count, since.value_or(-1)))
+    write_step(json, step);
+  json.close(']').close('}');
+  return text;
+}
+
 std::string profile_summary_json(const LiveProfile& profile, size_t count, const ServingState& state) {
   std::string text;
   JsonText json(text);
-  json.open('{').field("schema", std::string_view("minfer.summary/1"));
+  json.open('{').field("schema", "minfer.summary/1");
   write_serving_state(json, profile, state);
   if (profile.last(1).empty()) {
     json.key("report").null().close('}');
@@ -149,7 +153,7 @@ std::string PageEvents::json(const LiveProfile& profile, const ServingState& sta
   }
   std::string text;
   JsonText json(text);
-  json.open('{').field("schema", std::string_view("minfer.page/1")).key("live").open('{');
+  json.open('{').field("schema", "minfer.page/1").key("live").open('{');
   write_serving_state(json, profile, state);
   json.close('}').key("report");
   text += report_;

@@ -7,10 +7,8 @@
 
 #include "profiling/counters/counter_window.h"
 #include "profiling/host/sampler.h"
-#include "profiling/json/json_text.h"
 #include "profiling/record/live_profile.h"
 #include "profiling/record/recent_records.h"
-#include "profiling/report/report_data.h"
 #include "server/serving/engine/engine_service.h"
 #include "server/serving/engine/metrics.h"
 
@@ -37,13 +35,6 @@ struct ServingState {
 /// the first. With `since`, only the steps behind it, and no `header`: the client has it already.
 std::string profile_steps_json(const LiveProfile& profile, size_t count, std::optional<int64_t> since,
                                uint64_t dropped);
-
-/// The members of /profile/summary but for its report.
-void write_serving_state(JsonText& json, const LiveProfile& profile, const ServingState& state);
-
-/// The sums of the last `count` steps on all ranks, of windows of counters,
-/// and of the requests that ended since the first of these steps began.
-ReportData live_report(const LiveProfile& profile, size_t count, const ServingState& state);
 
 /// The body of GET /profile/summary: model, device and ceilings; the engine's requests and KV blocks as of now; throughput of the last five
 /// seconds; percentiles of latencies, in seconds; and under "report" what `minfer profile report -o json` says of the last `count` steps,

@@ -1,6 +1,6 @@
-#include "server/http/http_url.h"
-
 #include <gtest/gtest.h>
+
+#include "server/http/http_message.h"
 
 namespace minfer {
 namespace {

@@ -12,7 +12,6 @@
 #include <zmq.h>
 
 #include "kernels/base/error.h"
-#include "server/kv_events/kv_event_encoder.h"
 #include "tests/support/refusal.h"
 #include "tests/support/wait.h"
 
@@ -59,30 +58,6 @@ TEST(KvEventEncoder, PutsFieldsInVllmsOrder) {
     ["BlockStored", [18364758544493064720, 300], null, [1, 70000, 200, 3], 2, null, "GPU", null],
     ["BlockStored", [5], 17, [4, 5], 2, null, "GPU", null],
     ["BlockRemoved", [300, 5], "GPU"]], 0])"));
-}
-
-TEST(MsgpackWriter, EveryWidthReadsBack) {
-  for (const size_t size : {0u, 15u, 16u, 65535u, 65536u}) {
-    std::string bytes;
-    MsgpackWriter out(bytes);
-    Json expected = Json::array();
-    out.array(size);
-    for (size_t i = 0; i < size; ++i) {
-      const uint64_t value = (uint64_t{1} << (i % 64)) - i % 2;
-      out.unsigned_integer(value);
-      expected.push_back(value);
-    }
-    EXPECT_EQ(Json::from_msgpack(bytes), expected);
-    EXPECT_EQ(bytes, [&] {
-      const auto packed = Json::to_msgpack(expected);
-      return std::string(packed.begin(), packed.end());
-    }()) << "the shortest form";
-  }
-  for (const size_t size : {0u, 31u, 32u, 255u}) {
-    std::string bytes;
-    MsgpackWriter(bytes).string(std::string(size, 'x'));
-    EXPECT_EQ(Json::from_msgpack(bytes), std::string(size, 'x'));
-  }
 }
 
 constexpr const char* kAnyPort = "tcp://127.0.0.1:*";

@@ -52,17 +52,17 @@ inline std::vector<nlohmann::json> split_named_events(std::string_view stream) {
 }
 
 /// All events of an answer.
-inline std::string stream_of(AnswerStream& stream, const std::vector<RequestOutput>& outputs) {
+inline std::string stream_of(AnswerWriter& stream, const std::vector<RequestOutput>& outputs) {
   std::string events;
   for (const RequestOutput& each : outputs)
-    stream.append(0, each, events);
+    append(stream, 0, each, events);
   return events;
 }
 
 /// The body of an answer.
-inline std::string body_of(WholeAnswer& answer, const std::vector<RequestOutput>& outputs) {
+inline std::string body_of(AnswerWriter& answer, const std::vector<RequestOutput>& outputs) {
   for (const RequestOutput& each : outputs)
-    answer.add(0, each);
+    add(answer, 0, each);
   return whole_body(answer);
 }
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "engine/request/request.h"
-#include "server/dialects/openai/openai_response.h"
+#include "server/api/answer/answer_writer.h"
 
 namespace minfer::test {
 
@@ -41,8 +41,23 @@ inline RequestOutput with_times(RequestOutput made, int64_t predicted_ms, Specul
   return made;
 }
 
+/// Takes the next output of a choice of a stream; a failed one ends it with its error.
+inline void append(AnswerWriter& stream, int32_t choice, const RequestOutput& output, std::string& events) {
+  try {
+    stream.take(choice, output, events);
+  } catch (const ApiError& error) {
+    stream.append_error(error, events);
+  }
+}
+
+/// Takes the next output of a choice of a whole answer.
+inline void add(AnswerWriter& answer, int32_t choice, const RequestOutput& output) {
+  std::string none;
+  answer.take(choice, output, none);
+}
+
 /// The body of a response whose choices have all ended.
-inline std::string whole_body(WholeAnswer& response) {
+inline std::string whole_body(AnswerWriter& response) {
   std::string body;
   while (!response.written())
     body += response.next_piece();

@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "server/api/request/structured_output.h"
-#include "server/dialects/openai/completions.h"
+#include "server/dialects/openai/openai.h"
 #include "tests/support/models/vocabularies.h"
 
 namespace minfer::test {

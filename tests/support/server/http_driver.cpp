@@ -7,7 +7,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "server/http/event_loop_impl.h"
 #include "server/http/http_connection.h"
 
 namespace minfer {
@@ -26,25 +25,21 @@ void receive(int fd, std::string& received) {
 }  // namespace
 
 HttpDriver::HttpDriver(HttpLimits limits, HttpHandler handler)
-    : server_(std::make_shared<HttpServer::Impl>(loop_, HttpServerOptions{.limits = limits},
-                                                 std::move(handler))) {}
+    : server_(loop_, HttpServerOptions{.port = 0, .limits = limits}, std::move(handler)) {}
 
-HttpDriver::~HttpDriver() {
-  for (const std::shared_ptr<Connection>& connection : std::vector(server_->connections))
-    connection->close();
-}
+HttpDriver::~HttpDriver() = default;
 
 /// Runs everything that can run now. The loop ends by itself when nothing waits any more, hence restart().
 void HttpDriver::run_ready() {
-  loop_.impl().context.restart();
-  loop_.impl().context.poll();
+  loop_.context().restart();
+  loop_.context().poll();
 }
 
 std::string HttpDriver::answers_to(std::string_view input, size_t piece_bytes) {
   int fds[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) != 0) throw std::runtime_error("socketpair");
   using boost::asio::ip::tcp;
-  server_->accepted(tcp::socket(loop_.impl().context, tcp::v4(), fds[1]));
+  server_.accepted(tcp::socket(loop_.context(), tcp::v4(), fds[1]));
   std::string received;
   while (!input.empty()) {
     const std::string_view piece = input.substr(0, piece_bytes > 0 ? piece_bytes : input.size());
@@ -52,18 +47,18 @@ std::string HttpDriver::answers_to(std::string_view input, size_t piece_bytes) {
     run_ready();
     receive(fds[0], received);
     if (count > 0) input.remove_prefix(static_cast<size_t>(count));
-    if (server_->connections.empty()) break;
+    if (server_.num_connections() == 0) break;
   }
   ::shutdown(fds[0], SHUT_WR);
   constexpr int kMaxTurns = 1000;
-  for (int turn = 0; turn < kMaxTurns && !server_->connections.empty(); ++turn) {
+  for (int turn = 0; turn < kMaxTurns && server_.num_connections() > 0; ++turn) {
     run_ready();
     receive(fds[0], received);
   }
   run_ready();
   receive(fds[0], received);
   ::close(fds[0]);
-  if (!server_->connections.empty()) throw std::logic_error("the connection does not end");
+  if (server_.num_connections() > 0) throw std::logic_error("the connection does not end");
   return received;
 }
 

@@ -9,7 +9,7 @@
 
 namespace minfer {
 
-/// An HTTP server without a port, for tests that throw bytes at it by the thousand: each input is the
+/// An HTTP server for tests that throw bytes at it by the thousand: each input is the
 /// bytes that one client sends before it closes its sending half. Everything happens inside answers_to(),
 /// on the calling thread.
 class HttpDriver {
@@ -27,7 +27,7 @@ class HttpDriver {
   void run_ready();
 
   EventLoop loop_;
-  std::shared_ptr<HttpServer::Impl> server_;
+  HttpServer server_;
 };
 
 }  // namespace minfer

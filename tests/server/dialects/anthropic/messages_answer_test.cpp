@@ -23,21 +23,15 @@ class MessagesAnswerTest : public testing::Test {
         api_.context);
   }
   Json whole(const std::vector<RequestOutput>& outputs) {
-    const auto answer = make_answer_of<WholeAnswer>();
+    const auto answer = answer_of(false);
     return Json::parse(test::body_of(*answer, outputs));
   }
   std::vector<Json> stream(const std::vector<RequestOutput>& outputs) {
-    const auto answer = make_answer_of<AnswerStream>();
+    const auto answer = answer_of(true);
     return test::split_named_events(test::stream_of(*answer, outputs));
   }
-  template <class Answer>
-  std::unique_ptr<Answer> make_answer_of() {
-    const ResponseIdentity identity{"msg_1", 1700000001};
-    if constexpr (std::is_same_v<Answer, WholeAnswer>) {
-      return request_.dialect->whole(request_, identity, api_.context);
-    } else {
-      return request_.dialect->stream(request_, identity, api_.context);
-    }
+  std::unique_ptr<AnswerWriter> answer_of(bool streams) {
+    return request_.dialect->answer(request_, {"msg_1", 1700000001}, api_.context, streams);
   }
   static Json without_ids(Json message) {
     for (Json& block : message["content"]) {
@@ -158,11 +152,11 @@ TEST_F(MessagesAnswerTest, ErrorsHaveAnthropicsForm) {
     return Json::parse(messages_error_json(error))["error"]["type"].get<std::string>();
   };
   EXPECT_EQ(type(bad_request("x", "y")), "invalid_request_error");
-  EXPECT_EQ(type(invalid_api_key("x")), "authentication_error");
-  EXPECT_EQ(type(not_found("x")), "not_found_error");
-  EXPECT_EQ(type(too_large("x")), "request_too_large");
-  EXPECT_EQ(type(overloaded("x")), "rate_limit_error");
-  EXPECT_EQ(type(server_error("x")), "api_error");
+  EXPECT_EQ(type(ApiError(401, "x")), "authentication_error");
+  EXPECT_EQ(type(ApiError(404, "x")), "not_found_error");
+  EXPECT_EQ(type(ApiError(413, "x")), "request_too_large");
+  EXPECT_EQ(type(ApiError(429, "x")), "rate_limit_error");
+  EXPECT_EQ(type(ApiError(500, "x")), "api_error");
 }
 
 }  // namespace

@@ -145,9 +145,9 @@ TEST_F(InfillTest, AnswersHaveTheServersForm) {
                   {"tokens_evaluated", prompt_tokens},
                   {"stop_type", type},
                   {"stopping_word", detail}};
-    const auto whole = request.dialect->whole(request, {"id", 1}, api_->context);
+    const auto whole = request.dialect->answer(request, {"id", 1}, api_->context, false);
     EXPECT_EQ(Json::parse(test::body_of(*whole, outputs)), expected);
-    const auto stream = request.dialect->stream(request, {"id", 1}, api_->context);
+    const auto stream = request.dialect->answer(request, {"id", 1}, api_->context, true);
     const std::vector<std::string> events = test::split_events(test::stream_of(*stream, outputs));
     std::string joined;
     for (size_t i = 0; i + 1 < events.size(); ++i) {
@@ -166,10 +166,10 @@ TEST_F(InfillTest, TimingsComeIfAskedFor) {
   const CompletionRequest request =
       parse(R"("input_prefix":"p","input_suffix":"s","timings_per_token":true)");
   const std::vector<RequestOutput> outputs{test::with_times(output("ab", {1, 2}, 2, FinishReason::stop), 4)};
-  const auto whole = request.dialect->whole(request, {"id", 1}, api_->context);
+  const auto whole = request.dialect->answer(request, {"id", 1}, api_->context, false);
   const Json timings = Json::parse(test::body_of(*whole, outputs))["timings"];
   EXPECT_EQ(timings["predicted_per_token_ms"], 2);
-  const auto stream = request.dialect->stream(request, {"id", 1}, api_->context);
+  const auto stream = request.dialect->answer(request, {"id", 1}, api_->context, true);
   EXPECT_EQ(Json::parse(test::split_events(test::stream_of(*stream, outputs)).back())["timings"], timings);
 }
 
@@ -177,11 +177,11 @@ TEST_F(InfillTest, AnEmptyAnswerAndAFailureAreAnswersToo) {
   use(test::gap_vocabulary(false));
   const CompletionRequest request = parse(R"("input_prefix":"p","input_suffix":"s")");
   const std::vector<RequestOutput> nothing{output("", {0}, 1, FinishReason::stop)};
-  const auto whole = request.dialect->whole(request, {"id", 1}, api_->context);
+  const auto whole = request.dialect->answer(request, {"id", 1}, api_->context, false);
   EXPECT_EQ(Json::parse(test::body_of(*whole, nothing))["content"], "");
-  const auto stream = request.dialect->stream(request, {"id", 1}, api_->context);
+  const auto stream = request.dialect->answer(request, {"id", 1}, api_->context, true);
   EXPECT_EQ(test::split_events(test::stream_of(*stream, nothing)).size(), 1u);
-  const auto failing = request.dialect->stream(request, {"id", 1}, api_->context);
+  const auto failing = request.dialect->answer(request, {"id", 1}, api_->context, true);
   const std::vector<RequestOutput> failed{output("", {}, 0, FinishReason::error, "broken")};
   const auto events = test::split_events(test::stream_of(*failing, failed));
   ASSERT_EQ(events.size(), 1u);

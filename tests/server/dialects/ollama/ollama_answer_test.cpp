@@ -40,11 +40,11 @@ class OllamaAnswerTest : public testing::Test {
     request_ = parse_ollama_generate(R"({"model":"small","prompt":"hi"})", api_.context);
   }
   Json whole(const std::vector<RequestOutput>& outputs) {
-    const auto answer = request_.dialect->whole(request_, kIdentity, api_.context);
+    const auto answer = request_.dialect->answer(request_, kIdentity, api_.context, false);
     return Json::parse(test::body_of(*answer, outputs));
   }
   std::vector<Json> stream(const std::vector<RequestOutput>& outputs) {
-    const auto answer = request_.dialect->stream(request_, kIdentity, api_.context);
+    const auto answer = request_.dialect->answer(request_, kIdentity, api_.context, true);
     const std::string text = test::stream_of(*answer, outputs);
     EXPECT_TRUE(text.empty() || text.ends_with('\n'));
     return split_lines(text);
@@ -158,7 +158,7 @@ TEST_F(OllamaAnswerTest, FailuresAreALine) {
 }
 
 TEST_F(OllamaAnswerTest, AQuietStreamHasALineWithoutText) {
-  const auto answer = request_.dialect->stream(request_, kIdentity, api_.context);
+  const auto answer = request_.dialect->answer(request_, kIdentity, api_.context, true);
   EXPECT_EQ(split_lines(answer->idle_event()).at(0)["message"]["content"], "");
 }
 

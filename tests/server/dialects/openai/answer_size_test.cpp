@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include "server/api/request/request_fields.h"
-#include "server/dialects/openai/openai_response.h"
 #include "tests/support/server/api_outputs.h"
 #include "tests/support/server/api_requests.h"
 
@@ -31,16 +30,16 @@ TEST_F(AnswerSizeTest, TheEstimateIsCloseToWhatAnAnswerHas) {
                                       ? fmt::format(R"("n":2,"logprobs":true,"top_logprobs":{})", num_top)
                                       : fmt::format(R"("n":2,"logprobs":{})", num_top);
       const CompletionRequest request = dialect->is_chat ? api_.chat(members) : api_.completion(members);
-      ResponseBuilder response(request, {"cmpl-1", 1700000001}, api_.context);
+      const auto response = dialect->answer(request, {"cmpl-1", 1700000001}, api_.context, false);
       for (const int32_t choice : {0, 1}) {
         RequestOutput made = test::output(std::string(5 * kTokens, 'x'), {}, kTokens, FinishReason::length);
         SampledToken token{word, -12.345678f, {}};
         for (TokenId i = 0; i < num_top; ++i)
           token.top.push_back({60 + i, -12.345678f});
         made.logprobs.assign(kTokens, token);
-        response.add(choice, made);
+        test::add(*response, choice, made);
       }
-      const auto bytes = static_cast<double>(test::whole_body(response).size());
+      const auto bytes = static_cast<double>(test::whole_body(*response).size());
       const double ratio = static_cast<double>(estimate_answer_bytes(request, kTokens)) / bytes;
       EXPECT_GT(ratio, 0.5) << num_top;
       EXPECT_LT(ratio, 2.0) << num_top;

@@ -3,7 +3,6 @@
 
 #include <gmock/gmock.h>
 
-#include "server/dialects/openai/openai_response.h"
 #include "tests/support/server/answer_pieces.h"
 #include "tests/support/server/api_requests.h"
 #include "tests/support/server/tag_parser.h"
@@ -23,13 +22,13 @@ class OpenAiCallsTest : public testing::Test {
     return api_.chat(test::kChatTools + (members.empty() ? "" : "," + members));
   }
   Json whole(const CompletionRequest& request, const std::vector<RequestOutput>& outputs) {
-    ResponseBuilder answer(request, {"chatcmpl-1", 1700000001}, api_.context);
-    return Json::parse(test::body_of(answer, outputs));
+    const auto answer = kChatDialect.answer(request, {"chatcmpl-1", 1700000001}, api_.context, false);
+    return Json::parse(test::body_of(*answer, outputs));
   }
   std::vector<std::string> stream(const CompletionRequest& request,
                                   const std::vector<RequestOutput>& outputs) {
-    StreamWriter writer(request, {"chatcmpl-1", 1700000001}, api_.context);
-    return test::split_events(test::stream_of(writer, outputs));
+    const auto writer = kChatDialect.answer(request, {"chatcmpl-1", 1700000001}, api_.context, true);
+    return test::split_events(test::stream_of(*writer, outputs));
   }
   /// The result that a client makes of a stream: the message, the finish reason and the usage.
   static Json joined(const std::vector<std::string>& events) {
@@ -176,14 +175,14 @@ TEST_F(OpenAiCallsTest, LogprobsComeOnceWithTheFirstEventOfTheirTokens) {
 
 TEST_F(OpenAiCallsTest, EachChoiceIsReadByItself) {
   const CompletionRequest request = ask("\"n\":2");
-  ResponseBuilder answer(request, {"chatcmpl-1", 1}, api_.context);
-  answer.add(0, output("<r>a</r>b", {1}, 1));
-  answer.add(1, output("c", {1}, 1));
-  answer.add(1, output("d", {1}, 2, FinishReason::stop));
-  EXPECT_FALSE(answer.finished());
-  EXPECT_TRUE(answer.ended(1));
-  answer.add(0, output("<c:f>{}</c>", {1}, 2, FinishReason::stop));
-  const Json body = Json::parse(test::whole_body(answer));
+  const auto answer = kChatDialect.answer(request, {"chatcmpl-1", 1}, api_.context, false);
+  test::add(*answer, 0, output("<r>a</r>b", {1}, 1));
+  test::add(*answer, 1, output("c", {1}, 1));
+  test::add(*answer, 1, output("d", {1}, 2, FinishReason::stop));
+  EXPECT_FALSE(answer->finished());
+  EXPECT_TRUE(answer->ended(1));
+  test::add(*answer, 0, output("<c:f>{}</c>", {1}, 2, FinishReason::stop));
+  const Json body = Json::parse(test::whole_body(*answer));
   EXPECT_EQ(body["choices"][0]["message"]["reasoning_content"], "a");
   EXPECT_EQ(body["choices"][0]["finish_reason"], "tool_calls");
   EXPECT_EQ(body["choices"][1]["message"]["content"], "cd");
@@ -192,11 +191,11 @@ TEST_F(OpenAiCallsTest, EachChoiceIsReadByItself) {
 
 TEST_F(OpenAiCallsTest, OneCallEndsTheChoiceBeforeItsLastOutput) {
   const CompletionRequest request = ask(R"("stream":true,"parallel_tool_calls":false)");
-  StreamWriter writer(request, {"chatcmpl-1", 1}, api_.context);
+  const auto writer = kChatDialect.answer(request, {"chatcmpl-1", 1}, api_.context, true);
   std::string events;
-  writer.append(0, output("<c:f>{}</c><c:g>", {1}, 1), events);
-  EXPECT_TRUE(writer.ended(0));
-  EXPECT_TRUE(writer.finished());
+  test::append(*writer, 0, output("<c:f>{}</c><c:g>", {1}, 1), events);
+  EXPECT_TRUE(writer->ended(0));
+  EXPECT_TRUE(writer->finished());
   const Json made = joined(test::split_events(events));
   EXPECT_EQ(made["finish_reason"], "tool_calls");
   EXPECT_EQ(made["message"]["tool_calls"].size(), 1u);
@@ -204,13 +203,13 @@ TEST_F(OpenAiCallsTest, OneCallEndsTheChoiceBeforeItsLastOutput) {
 
 TEST_F(OpenAiCallsTest, AProblemIsTold) {
   const CompletionRequest request = ask();
-  ResponseBuilder answer(request, {"chatcmpl-1", 1}, api_.context);
-  answer.add(0, output("<c:f>{", {1}, 1, FinishReason::stop));
-  EXPECT_EQ(answer.problem(), "a call is cut off");
-  StreamWriter writer(request, {"chatcmpl-1", 1}, api_.context);
+  const auto answer = kChatDialect.answer(request, {"chatcmpl-1", 1}, api_.context, false);
+  test::add(*answer, 0, output("<c:f>{", {1}, 1, FinishReason::stop));
+  EXPECT_EQ(answer->problem(), "a call is cut off");
+  const auto writer = kChatDialect.answer(request, {"chatcmpl-1", 1}, api_.context, true);
   std::string events;
-  writer.append(0, output("<c:f>{", {1}, 1, FinishReason::stop), events);
-  EXPECT_EQ(writer.problem(), "a call is cut off");
+  test::append(*writer, 0, output("<c:f>{", {1}, 1, FinishReason::stop), events);
+  EXPECT_EQ(writer->problem(), "a call is cut off");
 }
 
 TEST_F(OpenAiCallsTest, ARequestSaysWhatIsLookedFor) {

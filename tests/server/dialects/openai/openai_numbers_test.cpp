@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "server/dialects/openai/openai_tokenize.h"
+#include "server/dialects/openai/openai.h"
 #include "tests/support/server/api_requests.h"
 
 namespace minfer {

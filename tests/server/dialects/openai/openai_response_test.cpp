@@ -1,12 +1,12 @@
 // Whole responses against expectations written by hand.
-#include "server/dialects/openai/openai_response.h"
-
 #include <limits>
 #include <string>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "server/api/answer/usage.h"
+#include "server/dialects/openai/openai_logprobs.h"
 #include "tests/support/server/api_outputs.h"
 #include "tests/support/server/api_requests.h"
 
@@ -20,18 +20,18 @@ using test::with_logprobs;
 
 class OpenAiResponseTest : public ::testing::Test {
  protected:
-  ResponseBuilder builder(const CompletionRequest& request) const {
-    return {request, {"cmpl-1", 1700000001}, api_.context};
+  std::unique_ptr<AnswerWriter> builder(const CompletionRequest& request) const {
+    return request.dialect->answer(request, {"cmpl-1", 1700000001}, api_.context, false);
   }
   /// The whole body, from the outputs of the only choice.
   Json respond(const CompletionRequest& request, const std::vector<RequestOutput>& outputs) const {
-    ResponseBuilder made = builder(request);
+    const auto made = builder(request);
     for (const RequestOutput& each : outputs) {
-      EXPECT_FALSE(made.finished());
-      made.add(0, each);
+      EXPECT_FALSE(made->finished());
+      test::add(*made, 0, each);
     }
-    EXPECT_TRUE(made.finished());
-    return Json::parse(test::whole_body(made));
+    EXPECT_TRUE(made->finished());
+    return Json::parse(test::whole_body(*made));
   }
 
   test::TestApi api_;
@@ -39,18 +39,17 @@ class OpenAiResponseTest : public ::testing::Test {
 
 TEST_F(OpenAiResponseTest, ACompletion) {
   const CompletionRequest request = api_.completion();
-  ResponseBuilder made = builder(request);
-  made.add(0, with_cached(output("a\"", {97, 34}, 2), 3));
-  EXPECT_FALSE(made.finished());
-  made.add(0, with_cached(output("b", {98}, 3, FinishReason::length), 3));
-  ASSERT_TRUE(made.finished());
+  const auto made = builder(request);
+  test::add(*made, 0, with_cached(output("a\"", {97, 34}, 2), 3));
+  EXPECT_FALSE(made->finished());
+  test::add(*made, 0, with_cached(output("b", {98}, 3, FinishReason::length), 3));
+  ASSERT_TRUE(made->finished());
   EXPECT_EQ(
-      test::whole_body(made),
+      test::whole_body(*made),
       R"({"id":"cmpl-1","object":"text_completion","created":1700000001,"model":"small",)"
       R"("system_fingerprint":"minfer-test","choices":[{"index":0,"text":"a\"b","logprobs":null,)"
       R"("finish_reason":"length","stop_reason":null}],"usage":{"prompt_tokens":1,"completion_tokens":3,)"
       R"("total_tokens":4,"prompt_tokens_details":{"cached_tokens":3}}})");
-  EXPECT_EQ(made.usage().completion_tokens, 3);
 }
 
 TEST_F(OpenAiResponseTest, TimingsAddUp) {
@@ -80,10 +79,10 @@ TEST_F(OpenAiResponseTest, WithoutATokenThePromptHasItsTime) {
 
 TEST_F(OpenAiResponseTest, AChat) {
   const CompletionRequest request = api_.chat(R"("service_tier":"auto")");
-  ResponseBuilder made = builder(request);
-  made.add(0, output("h\xC3\xA9", {104, 195, 169}, 3, FinishReason::stop));
+  const auto made = builder(request);
+  test::add(*made, 0, output("h\xC3\xA9", {104, 195, 169}, 3, FinishReason::stop));
   EXPECT_EQ(
-      test::whole_body(made),
+      test::whole_body(*made),
       R"({"id":"cmpl-1","object":"chat.completion","created":1700000001,"model":"small",)"
       R"("system_fingerprint":"minfer-test","service_tier":"default","choices":[{"index":0,)"
       R"("message":{"role":"assistant","content":"hé","refusal":null},"logprobs":null,)"
@@ -94,13 +93,14 @@ TEST_F(OpenAiResponseTest, AChat) {
 TEST_F(OpenAiResponseTest, ChoicesStandInOrderAndTheirPromptsCountOnce) {
   const CompletionRequest request = parse_completion_request(
       R"({"model":"small","prompt":[[1,2,3],[4,5]],"n":2,"echo":true})", api_.context);
-  ResponseBuilder made = builder(request);
+  const auto made = builder(request);
   for (const int32_t choice : {3, 0, 2, 1}) {
-    EXPECT_FALSE(made.finished());
+    EXPECT_FALSE(made->finished());
     const std::string text = "t" + std::to_string(choice);
-    made.add(choice, with_cached(output(text, {7, 8}, 2, FinishReason::length), choice == 1 ? 3 : choice));
+    test::add(*made, choice,
+              with_cached(output(text, {7, 8}, 2, FinishReason::length), choice == 1 ? 3 : choice));
   }
-  const Json body = Json::parse(test::whole_body(made));
+  const Json body = Json::parse(test::whole_body(*made));
   ASSERT_EQ(body["choices"].size(), 4u);
   for (int32_t choice = 0; choice < 4; ++choice) {
     EXPECT_EQ(body["choices"][static_cast<size_t>(choice)]["index"], choice);
@@ -171,7 +171,7 @@ TEST_F(OpenAiResponseTest, OfAlternativesWithOneTextTheDrawnOneStands) {
   JsonText writer(text);
   TextOffsets offsets(*tokenizer, false, 0);
   const SampledToken drawn{97, -2.0f, {{twin, -1.0f}, {98, -1.5f}, {97, -2.0f}}};
-  write_completion_logprobs(writer, *tokenizer, {&drawn, 1}, offsets);
+  LogprobsWriter(*tokenizer, {&drawn, 1}, &offsets).write_all(writer);
   EXPECT_EQ(text, R"({"text_offset":[0],"token_logprobs":[-2],"tokens":["a"],)"
                   R"("top_logprobs":[{"a":-2,"b":-1.5}]})");
 }
@@ -223,16 +223,18 @@ TEST_F(OpenAiResponseTest, WithoutTokensToAnswerThePromptStandsAlone) {
 
 TEST_F(OpenAiResponseTest, ARefusedOrCancelledChoiceFailsTheResponse) {
   const CompletionRequest request = api_.completion("\"n\":2");
-  ResponseBuilder made = builder(request);
-  made.add(0, output("a", {97}, 1, FinishReason::length));
-  auto error = test::api_error_of([&] { made.add(1, output("", {}, 0, FinishReason::refused, "too long")); });
+  const auto made = builder(request);
+  test::add(*made, 0, output("a", {97}, 1, FinishReason::length));
+  auto error =
+      test::api_error_of([&] { test::add(*made, 1, output("", {}, 0, FinishReason::refused, "too long")); });
   ASSERT_TRUE(error);
   EXPECT_EQ(error->status(), 400);
   EXPECT_STREQ(error->what(), "The engine refuses the request: too long");
-  error = test::api_error_of([&] { made.add(1, output("", {}, 0, FinishReason::cancelled)); });
+  error = test::api_error_of([&] { test::add(*made, 1, output("", {}, 0, FinishReason::cancelled)); });
   ASSERT_TRUE(error);
   EXPECT_EQ(error->status(), 503);
-  error = test::api_error_of([&] { made.add(1, output("", {}, 0, FinishReason::error, "no token")); });
+  error =
+      test::api_error_of([&] { test::add(*made, 1, output("", {}, 0, FinishReason::error, "no token")); });
   ASSERT_TRUE(error);
   EXPECT_EQ(error->status(), 500);
   EXPECT_STREQ(error->what(), "The request has failed: no token");

@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "server/dialects/openai/openai_response.h"
 #include "tests/support/server/api_outputs.h"
 #include "tests/support/server/api_requests.h"
 
@@ -29,12 +28,13 @@ constexpr const char* kTextHead =
 
 class OpenAiStreamTest : public ::testing::Test {
  protected:
-  StreamWriter writer(const CompletionRequest& request) const {
-    return {request, {"cmpl-1", 1700000001}, api_.context};
+  std::unique_ptr<AnswerWriter> writer(const CompletionRequest& request, bool streams = true) const {
+    return request.dialect->answer(request, {"cmpl-1", 1700000001}, api_.context, streams);
   }
-  static std::vector<std::string> append(StreamWriter& stream, int32_t choice, const RequestOutput& each) {
+  static std::vector<std::string> append(const std::unique_ptr<AnswerWriter>& stream, int32_t choice,
+                                         const RequestOutput& each) {
     std::string events;
-    stream.append(choice, each, events);
+    test::append(*stream, choice, each, events);
     return test::split_events(events);
   }
   static std::string chat(const std::string& rest) { return kChatHead + rest; }
@@ -45,7 +45,7 @@ class OpenAiStreamTest : public ::testing::Test {
 
 TEST_F(OpenAiStreamTest, AChat) {
   const CompletionRequest request = api_.chat("\"stream\":true");
-  StreamWriter stream = writer(request);
+  const auto stream = writer(request);
   EXPECT_THAT(
       append(stream, 0, output("h\"", {104, 34}, 2)),
       ElementsAre(chat(R"({"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,)"
@@ -54,20 +54,19 @@ TEST_F(OpenAiStreamTest, AChat) {
   EXPECT_THAT(
       append(stream, 0, output("", {195}, 3)),
       ElementsAre(chat(R"({"index":0,"delta":{"content":""},"logprobs":null,"finish_reason":null}]})")));
-  EXPECT_FALSE(stream.finished());
+  EXPECT_FALSE(stream->finished());
   EXPECT_THAT(append(stream, 0, output("\xC3\xA9", {169}, 4, FinishReason::stop, "x")),
               ElementsAre(chat(R"({"index":0,"delta":{"content":"é"},"logprobs":null,"finish_reason":"stop",)"
                                R"("stop_reason":"x"}]})"),
                           "[DONE]"));
-  EXPECT_TRUE(stream.finished());
-  EXPECT_EQ(stream.usage().completion_tokens, 4);
+  EXPECT_TRUE(stream->finished());
   EXPECT_TRUE(append(stream, 0, output("late", {1}, 5)).empty());
 }
 
 TEST_F(OpenAiStreamTest, ACompletionWithUsage) {
   const CompletionRequest request =
       api_.completion(R"("stream":true,"echo":true,"stream_options":{"include_usage":true})");
-  StreamWriter stream = writer(request);
+  const auto stream = writer(request);
   EXPECT_THAT(append(stream, 0, with_cached(output("a", {97}, 1), 1)),
               ElementsAre(text(
                   R"({"index":0,"text":"helloa","logprobs":null,"finish_reason":null}],"usage":null})")));
@@ -84,7 +83,7 @@ TEST_F(OpenAiStreamTest, ACompletionWithUsage) {
 TEST_F(OpenAiStreamTest, TheUsageSoFarIsOfTheChoice) {
   const CompletionRequest request = api_.completion(
       R"("n":2,"stream":true,"stream_options":{"include_usage":true,"continuous_usage_stats":true})");
-  StreamWriter stream = writer(request);
+  const auto stream = writer(request);
   append(stream, 0, output("a", {97}, 1));
   const std::vector<std::string> events = append(stream, 1, output("bc", {98, 99}, 2));
   ASSERT_EQ(events.size(), 1u);
@@ -101,7 +100,7 @@ TEST_F(OpenAiStreamTest, TheUsageSoFarIsOfTheChoice) {
 TEST_F(OpenAiStreamTest, TimingsComeWithEveryEventIfAskedFor) {
   const CompletionRequest request = api_.completion(
       R"("n":2,"stream":true,"timings_per_token":true,"stream_options":{"include_usage":true})");
-  StreamWriter stream = writer(request);
+  const auto stream = writer(request);
   const Json first = Json::parse(append(stream, 0, with_times(output("a", {97}, 1), 0)).at(0));
   EXPECT_EQ(first["usage"], nullptr);
   EXPECT_EQ(
@@ -124,34 +123,34 @@ TEST_F(OpenAiStreamTest, TimingsComeWithEveryEventIfAskedFor) {
 
 TEST_F(OpenAiStreamTest, ChoicesHaveTheirRolesAndEndsAndShareOneLastEvent) {
   const CompletionRequest request = api_.chat("\"stream\":true,\"n\":2");
-  StreamWriter stream = writer(request);
+  const auto stream = writer(request);
   EXPECT_EQ(append(stream, 1, output("a", {97}, 1)).size(), 2u);
   EXPECT_EQ(append(stream, 0, output("a", {97}, 1, FinishReason::length)).size(), 2u);
   EXPECT_TRUE(append(stream, 0, output("late", {97}, 2)).empty());
-  EXPECT_FALSE(stream.finished());
+  EXPECT_FALSE(stream->finished());
   EXPECT_EQ(append(stream, 1, output("b", {98}, 2, FinishReason::length)).back(), "[DONE]");
 }
 
 TEST_F(OpenAiStreamTest, AnErrorEndsTheStream) {
   const CompletionRequest request = api_.chat("\"stream\":true,\"n\":2");
-  StreamWriter stream = writer(request);
+  const auto stream = writer(request);
   append(stream, 0, output("a", {97}, 1));
   EXPECT_THAT(
       append(stream, 1, output("", {}, 0, FinishReason::cancelled)),
       ElementsAre(R"({"error":{"message":"The server has cancelled the request","type":"server_error",)"
                   R"("param":null,"code":null}})",
                   "[DONE]"));
-  EXPECT_TRUE(stream.finished());
+  EXPECT_TRUE(stream->finished());
   EXPECT_TRUE(append(stream, 0, output("b", {98}, 2)).empty());
   std::string events;
-  stream.append_error(server_error("again"), events);
+  stream->append_error(ApiError(500, "again"), events);
   EXPECT_EQ(events, "");
 }
 
 TEST_F(OpenAiStreamTest, AnEchoedPromptComesWithTheFirstEvent) {
   const CompletionRequest request = parse_completion_request(
       R"({"model":"small","prompt":[97,98],"echo":true,"logprobs":0,"stream":true})", api_.context);
-  StreamWriter stream = writer(request);
+  const auto stream = writer(request);
   RequestOutput first = with_logprobs(output("c", {99}, 1), {{99, -1.0f, {}}});
   first.prompt_logprobs = {{98, -2.0f, {}}};
   const Json event = Json::parse(append(stream, 0, first).at(0));
@@ -166,7 +165,7 @@ TEST_F(OpenAiStreamTest, AnEchoedPromptComesWithTheFirstEvent) {
 
 TEST_F(OpenAiStreamTest, AnEchoAloneIsOneEvent) {
   const CompletionRequest request = api_.completion(R"("echo":true,"max_tokens":0,"stream":true)");
-  StreamWriter stream = writer(request);
+  const auto stream = writer(request);
   EXPECT_THAT(append(stream, 0, output("", {}, 0, FinishReason::length)),
               ElementsAre(text(R"({"index":0,"text":"hello","logprobs":null,"finish_reason":"length",)"
                                R"("stop_reason":null}]})"),
@@ -175,9 +174,9 @@ TEST_F(OpenAiStreamTest, AnEchoAloneIsOneEvent) {
 
 TEST_F(OpenAiStreamTest, AppendsBehindWhatIsThere) {
   const CompletionRequest request = api_.completion("\"stream\":true");
-  StreamWriter stream = writer(request);
+  const auto stream = writer(request);
   std::string events = "data: x\n\n";
-  stream.append(0, output("a", {97}, 1), events);
+  test::append(*stream, 0, output("a", {97}, 1), events);
   EXPECT_EQ(test::split_events(events).size(), 2u);
 }
 
@@ -209,8 +208,8 @@ TEST_F(OpenAiStreamTest, DeltasOfAnySplitAddUpToTheWhole) {
     const CompletionRequest request = is_chat
                                           ? api_.chat("\"stream\":true,\"logprobs\":true,\"top_logprobs\":1")
                                           : api_.completion("\"stream\":true,\"logprobs\":1");
-    StreamWriter stream = writer(request);
-    ResponseBuilder whole(request, {"cmpl-1", 1700000001}, api_.context);
+    const auto stream = writer(request);
+    const auto whole = writer(request, false);
     StreamDecoder decoder(api_.tokenizer());
     std::string events;
     RequestOutput next;
@@ -222,11 +221,11 @@ TEST_F(OpenAiStreamTest, DeltasOfAnySplitAddUpToTheWhole) {
       next.output_tokens = static_cast<int32_t>(i + 1);
       if (i + 1 == bytes.size()) next.finish = FinishReason::length;
       if (!next.finish && random() % 3 != 0) continue;
-      stream.append(0, next, events);
-      whole.add(0, next);
+      test::append(*stream, 0, next, events);
+      test::add(*whole, 0, next);
       next = {};
     }
-    const Json body = Json::parse(test::whole_body(whole));
+    const Json body = Json::parse(test::whole_body(*whole));
     const Json& choice = body["choices"][0];
     const Json joined = join_events(test::split_events(events), is_chat);
     EXPECT_EQ(joined["text"], bytes);

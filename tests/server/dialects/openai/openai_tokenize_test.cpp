@@ -1,11 +1,10 @@
 // /tokenize, /detokenize, /v1/models and /version: body in, body out.
-#include "server/dialects/openai/openai_tokenize.h"
-
 #include <string>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "server/dialects/openai/openai.h"
 #include "tests/support/server/api_requests.h"
 
 namespace minfer {
@@ -94,7 +93,7 @@ TEST_F(OpenAiTokenizeTest, UnknownFieldsAreNamedOrRefused) {
 TEST_F(OpenAiTokenizeTest, TheTokenizersMarksAreSaid) {
   const auto tokenizer = make_tokenizer(test::small_sentencepiece_vocabulary());
   api_.context.tokenizer = tokenizer.get();
-  const Json info = Json::parse(tokenizer_info_response(api_.context));
+  const Json info = Json::parse(tokenizer_info_response({}, api_.context, unknown_));
   EXPECT_EQ(info["bos_token"], tokenizer->piece(tokenizer->bos(), true));
   EXPECT_EQ(info["eos_token"], tokenizer->piece(tokenizer->eos(), true));
   EXPECT_EQ(info["vocab_size"], api_.context.vocab_size);
@@ -104,24 +103,24 @@ TEST_F(OpenAiTokenizeTest, TheTokenizersMarksAreSaid) {
 TEST_F(OpenAiTokenizeTest, ModelsAreListedAndFound) {
   const std::string other =
       R"({"id":"other","object":"model","created":1700000000,"owned_by":"minfer","max_model_len":1000})";
-  EXPECT_EQ(models_response(api_.context),
+  EXPECT_EQ(models_response({}, api_.context, unknown_),
             R"({"object":"list","data":[{"id":"small","object":"model","created":1700000000,)"
             R"("owned_by":"minfer","max_model_len":1000},)" +
                 other + "]}");
-  EXPECT_EQ(model_response("other", api_.context), other);
-  EXPECT_EQ(model_response("%6fth%65r", api_.context), other);
-  EXPECT_THROW(model_response("other%", api_.context), ApiError);
-  EXPECT_THROW(model_response("other%zz", api_.context), ApiError);
-  const auto error = test::api_error_of([&] { model_response("a\xFF", api_.context); });
+  EXPECT_EQ(model_response("other", api_.context, unknown_), other);
+  EXPECT_EQ(model_response("%6fth%65r", api_.context, unknown_), other);
+  EXPECT_THROW(model_response("other%", api_.context, unknown_), ApiError);
+  EXPECT_THROW(model_response("other%zz", api_.context, unknown_), ApiError);
+  const auto error = test::api_error_of([&] { model_response("a\xFF", api_.context, unknown_); });
   ASSERT_TRUE(error);
   EXPECT_EQ(error->status(), 404);
   EXPECT_TRUE(Json::accept(error_json(*error)));
   api_.context.any_model_name = true;
-  EXPECT_EQ(Json::parse(model_response("gpt-9", api_.context))["id"], "gpt-9");
+  EXPECT_EQ(Json::parse(model_response("gpt-9", api_.context, unknown_))["id"], "gpt-9");
 }
 
 TEST_F(OpenAiTokenizeTest, TheVersionIsTheProjects) {
-  EXPECT_EQ(version_response(), "{\"version\":\"" MINFER_VERSION "\"}");
+  EXPECT_EQ(kOpenAiEndpoints[5].answer({}, api_.context, unknown_), "{\"version\":\"" MINFER_VERSION "\"}");
 }
 
 }  // namespace

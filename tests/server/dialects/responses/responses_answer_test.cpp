@@ -33,11 +33,11 @@ class ResponsesAnswerTest : public testing::Test {
         api_.context);
   }
   Json whole(const std::vector<RequestOutput>& outputs) {
-    const auto answer = request_.dialect->whole(request_, {"resp_1", 1700000001}, api_.context);
+    const auto answer = request_.dialect->answer(request_, {"resp_1", 1700000001}, api_.context, false);
     return Json::parse(test::body_of(*answer, outputs));
   }
   std::vector<Json> stream(const std::vector<RequestOutput>& outputs) {
-    const auto answer = request_.dialect->stream(request_, {"resp_1", 1700000001}, api_.context);
+    const auto answer = request_.dialect->answer(request_, {"resp_1", 1700000001}, api_.context, true);
     return test::split_named_events(test::stream_of(*answer, outputs));
   }
   /// Ids of items and calls are random: checks them and takes them out.
@@ -294,9 +294,9 @@ TEST_F(ResponsesAnswerTest, AFailureEndsTheStream) {
   EXPECT_EQ(events.back()["response"]["status"], "failed");
   EXPECT_EQ(events.back()["response"]["error"]["message"], "The server has cancelled the request");
   EXPECT_FALSE(store_.find("resp_1"));
-  const auto early = request_.dialect->stream(request_, {"resp_2", 1}, api_.context);
+  const auto early = request_.dialect->answer(request_, {"resp_2", 1}, api_.context, true);
   std::string text;
-  early->append_error(server_error("broken"), text);
+  early->append_error(ApiError(500, "broken"), text);
   const std::vector<Json> alone = test::split_named_events(text);
   ASSERT_EQ(alone.size(), 1u);
   EXPECT_EQ(alone[0]["type"], "error");
