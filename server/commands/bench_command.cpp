@@ -5,10 +5,8 @@
 #include "server/bench/bench_kernels.h"
 #include "server/bench/bench_output.h"
 #include "server/bench/bench_speed.h"
-#include "server/commands/args/checks.h"
 #include "server/commands/args/engine_args.h"
-#include "server/commands/args/load_args.h"
-#include "server/commands/args/option_group.h"
+#include "server/commands/args/options.h"
 #include "server/commands/commands.h"
 #include "server/commands/load_command.h"
 #include "server/serving/profile/profile_session.h"
@@ -284,13 +282,13 @@ void add_bench_command(CLI::App& app) {
       ->check(CLI::Range(1, 1 << 20))
       ->needs(by_kernel);
   args->load.add_to(*command);
-  args->engine.add_policy_option(*command)->group(EngineArgs::kServingGroup);
+  args->engine.add_policy_option(*command);
   command->add_option("-o,--output", args->format, "table, json, jsonl, csv or md")
       ->check(one_of({"table", "json", "jsonl", "csv", "md"}))
       ->capture_default_str();
   args->engine.add_model_options(*command);
   args->engine.add_serving_options(*command);
-  args->engine.speculation.add_synthetic_acceptance({*command, EngineArgs::kServingGroup});
+  args->engine.add_synthetic_acceptance(*command);
   args->profile.add_to(*command);
   command->footer(fmt::format(
       "Synthetic models (synthetic:NAME[:TYPE], random weights): {}.\n\n"

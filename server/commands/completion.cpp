@@ -2,7 +2,7 @@
 
 #include <fmt/ranges.h>
 
-#include "server/commands/args/checks.h"
+#include "server/commands/args/options.h"
 #include "server/commands/commands.h"
 #include "server/terminal/terminal.h"
 

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "engine/evaluator.h"
-#include "server/commands/args/checks.h"
 #include "server/commands/args/engine_args.h"
+#include "server/commands/args/options.h"
 #include "server/commands/commands.h"
 #include "server/terminal/terminal.h"
 

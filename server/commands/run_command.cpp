@@ -94,8 +94,10 @@ class Runner {
       : args_(args),
         engine_(args.engine.make_engine()),
         profile_(args.profile, *engine_),
-        params_(args.sampling.resolve(engine_->options().max_model_len)),
-        grammar_(args.grammar.compile(engine_->tokenizer(), engine_->config().vocab_size)) {}
+        params_(args.sampling.params),
+        grammar_(args.grammar.compile(engine_->tokenizer(), engine_->config().vocab_size)) {
+    if (params_.max_tokens == 0) params_.max_tokens = engine_->options().max_model_len;
+  }
 
   void complete(const std::string& prompt) { generate(engine_->tokenizer().encode(prompt)); }
 
@@ -178,7 +180,12 @@ class Runner {
         "[{} prompt tokens, {} cached; {} generated ({}); time to first token {:.1f} ms", last.prompt_tokens,
         last.cached_tokens, last.output_tokens, name(last.finish.value_or(FinishReason::stop)), ttft_ms);
     if (decode_s > 0.0) line += fmt::format("; {:.1f} tokens/s", (last.output_tokens - 1) / decode_s);
-    if (last.drafted.drafts > 0) line += "; " + describe(last.drafted);
+    if (const SpeculationCounts& drafted = last.drafted; drafted.drafts > 0) {
+      line += fmt::format(
+          "; {} of {} draft tokens accepted, {:.2f} tokens a check", drafted.accepted_tokens,
+          drafted.draft_tokens,
+          1.0 + static_cast<double>(drafted.accepted_tokens) / static_cast<double>(drafted.drafts));
+    }
     line += "]\n";
     is_terminal(stderr) ? fmt::print(stderr, fmt::emphasis::faint, "{}", line)
                         : fmt::print(stderr, "{}", line);

@@ -6,7 +6,7 @@
 #include "kernels/base/error.h"
 #include "profiling/findings/trials.h"
 #include "profiling/report/text/table.h"
-#include "server/commands/args/checks.h"
+#include "server/commands/args/options.h"
 #include "server/commands/args/profile_options.h"
 #include "server/commands/commands.h"
 #include "server/terminal/terminal.h"

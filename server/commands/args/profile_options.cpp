@@ -6,8 +6,7 @@
 
 #include "kernels/base/error.h"
 #include "models/gguf/printable.h"
-#include "server/commands/args/checks.h"
-#include "server/commands/args/choice.h"
+#include "server/commands/args/options.h"
 #include "server/serving/profile/profile_session.h"
 
 namespace minfer {

@@ -10,7 +10,7 @@
 #include "profiling/report/report.h"
 #include "profiling/report/text/step_picture.h"
 #include "profiling/requests/slow_requests.h"
-#include "server/commands/args/choice.h"
+#include "server/commands/args/options.h"
 #include "server/commands/args/profile_options.h"
 #include "server/commands/commands.h"
 #include "server/commands/profile/profile_commands.h"

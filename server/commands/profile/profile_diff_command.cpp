@@ -6,7 +6,7 @@
 
 #include "kernels/base/error.h"
 #include "profiling/diff/profile_diff.h"
-#include "server/commands/args/choice.h"
+#include "server/commands/args/options.h"
 #include "server/commands/args/profile_options.h"
 #include "server/commands/profile/profile_commands.h"
 #include "server/terminal/terminal.h"

@@ -11,7 +11,7 @@
 #include "profiling/findings/evidence_reader.h"
 #include "profiling/json/json_field.h"
 #include "server/bench/http_client.h"
-#include "server/commands/args/checks.h"
+#include "server/commands/args/options.h"
 #include "server/commands/args/profile_options.h"
 #include "server/commands/profile/profile_commands.h"
 #include "server/commands/profile/profile_try.h"

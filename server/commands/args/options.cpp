@@ -1,9 +1,7 @@
-#include "server/commands/args/checks.h"
+#include "server/commands/args/options.h"
 
 #include <algorithm>
 #include <filesystem>
-
-#include <fmt/ranges.h>
 
 #include "models/gguf/nearest_name.h"
 #include "models/gguf/printable.h"

@@ -1,0 +1,91 @@
+#pragma once
+
+#include <ranges>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/ranges.h>
+
+namespace minfer {
+
+// How commands define their options. A refusal says what was expected and, if the text
+// looks like a typing error, what may have been meant.
+
+/// One of `names`; `ignore_case` takes upper case too and makes it lower case. For CLI::Option::check() and transform().
+CLI::Validator one_of(std::vector<std::string> names, bool ignore_case = false);
+
+/// Takes one of these names, in any case; it becomes the number of its value. For CLI::Option::transform().
+template <class Enum>
+CLI::Validator one_of(const std::vector<std::pair<std::string, Enum>>& values) {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : values)
+    names.push_back(name);
+  const CLI::Validator is_known = one_of(names, true);
+  return CLI::Validator(
+      [is_known, values](std::string& text) {
+        const std::string refusal = is_known(text);
+        for (const auto& [name, value] : values)
+          if (name == text) text = std::to_string(static_cast<int>(value));
+        return refusal;
+      },
+      is_known.get_description());
+}
+
+/// A file that is there.
+CLI::Validator existing_file();
+
+/// The error message for a command line that cannot be understood: the unknown
+/// option or command, with what may have been meant, else CLI11's own message.
+std::string explain(const CLI::App* app, const CLI::Error& error);
+
+/// One group of a command's options, as the help shows them. Outlived by the command.
+struct OptionGroup {
+  CLI::App& command;
+  std::string name;
+};
+
+/// Adds an option without a default, or with a default named in its description or its option_text().
+template <class Target>
+CLI::Option* add_option(const OptionGroup& group, const std::string& names, Target& target,
+                        const std::string& description) {
+  return group.command.add_option(names, target, description)->group(group.name);
+}
+/// Adds an option whose default, the current value of `target`, the help shows.
+template <class Target>
+CLI::Option* add_with_default(const OptionGroup& group, const std::string& names, Target& target,
+                              const std::string& description) {
+  return add_option(group, names, target, description)->capture_default_str();
+}
+/// Adds an option of one word, which `take(const std::string&)` reads; the help shows the default as `default_text`.
+template <class Take>
+CLI::Option* add_word(const OptionGroup& group, const std::string& names, const std::string& default_text,
+                      Take take, const std::string& description) {
+  return group.command.add_option_function<std::string>(names, take, description)
+      ->group(group.name)
+      ->default_str(default_text);
+}
+/// Adds an option with comma-separated values. Without allow_extra_args(false), CLI11 would take the next argument as another value.
+template <class Target>
+CLI::Option* add_list(const OptionGroup& group, const std::string& names, Target& target,
+                      const std::string& description) {
+  return add_option(group, names, target, description)->delimiter(',')->allow_extra_args(false);
+}
+inline CLI::Option* add_flag(const OptionGroup& group, const std::string& names, bool& target,
+                             const std::string& description) {
+  return group.command.add_flag(names, target, description)->group(group.name);
+}
+/// Adds an option that takes the name() of one of `values`.
+template <class Target, class Enum, size_t N>
+CLI::Option* add_choice(CLI::App* command, const std::string& flags, Target& target, const Enum (&values)[N],
+                        const std::string& description) {
+  std::vector<std::pair<std::string, Enum>> by_name;
+  for (const Enum value : values)
+    by_name.emplace_back(name(value), value);
+  return command->add_option(flags, target, description)
+      ->transform(one_of(by_name))
+      ->option_text(fmt::format("{}", fmt::join(std::views::keys(by_name), "|")));
+}
+
+}  // namespace minfer
