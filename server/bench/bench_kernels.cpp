@@ -17,12 +17,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-void show_progress(const KernelCase& c) {
-  if (!is_terminal(stderr)) return;
-  fmt::print(stderr, "\r\x1b[K{} {}, M {}", c.info.name, c.shape(), c.tokens);
-  std::fflush(stderr);
-}
-
 /// The counters' values as cells: bytes read, where counted, shares, and the three worst stalls.
 std::vector<std::string> counter_cells(const KernelResult& result) {
   if (!result.counters) return {"", "", "", "", ""};
@@ -105,7 +99,7 @@ KernelBench run_kernel_bench(const KernelBenchOptions& options, const EngineOpti
     KernelOperands operands(tensors, std::move(backend), of_model.cases(op, options.sizes, info.asynchronous),
                             engine.block_size, cold_bytes(info));
     for (const KernelCase& c : operands.cases()) {
-      show_progress(c);
+      show_progress(fmt::format("{} {}, M {}", c.info.name, c.shape(), c.tokens));
       KernelResult& result = bench.results.emplace_back(
           KernelResult{.kernel = c, .samples_us = {}, .cublas_us = {}, .counters = {}});
       result.weight_dtype = tensors.empty() ? info.activation_dtype : tensors.front().loaded_dtype();
@@ -120,7 +114,7 @@ KernelBench run_kernel_bench(const KernelBenchOptions& options, const EngineOpti
       if (!products.empty()) result.cublas_us = cuda::fastest_matmul_us(products);
     }
   }
-  if (is_terminal(stderr)) fmt::print(stderr, "\r\x1b[K");
+  show_progress("");
   return bench;
 }
 

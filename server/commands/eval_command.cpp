@@ -94,12 +94,9 @@ void run_perplexity(const EvalArgs& args) {
         loss.add(negative_log_likelihood(logits.subspan(row * vocab, vocab), targets[position]));
       }
     });
-    if (is_terminal(stderr)) {
-      fmt::print(stderr, "\rwindow {}/{}  perplexity {:.4f}", w + 1, num_windows, std::exp(loss.mean()));
-      std::fflush(stderr);
-    }
+    show_progress(fmt::format("window {}/{}  perplexity {:.4f}", w + 1, num_windows, std::exp(loss.mean())));
   }
-  if (is_terminal(stderr)) fmt::print(stderr, "\r\x1b[K");
+  show_progress("");
   fmt::print("perplexity {:.4f} +/- {:.4f}  ({} tokens of {} in {} windows of {})\n", std::exp(loss.mean()),
              std::exp(loss.mean()) * loss.standard_error(), loss.count, tokens.size(), num_windows, window);
 }

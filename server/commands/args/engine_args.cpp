@@ -27,14 +27,8 @@ const Names<SpeculationMethod> kMethods{{"draft", SpeculationMethod::draft},
                                         {"ngram", SpeculationMethod::ngram},
                                         {"off", SpeculationMethod::off}};
 
-/// A line that rewrites itself while weights load; nothing if standard error is no terminal.
-LoadProgress loading_line() {
-  if (!is_terminal(stderr)) return {};
-  return [](size_t done, size_t total) {
-    fmt::print(stderr, "\rloading weights {}/{}", done, total);
-    if (done == total) fmt::print(stderr, "\r\x1b[K");
-    std::fflush(stderr);
-  };
+void show_loading(size_t done, size_t total) {
+  show_progress(done == total ? "" : fmt::format("loading weights {}/{}", done, total));
 }
 
 std::optional<double> parse_target_itl(const std::string& text) {
@@ -271,7 +265,7 @@ std::unique_ptr<Engine> EngineArgs::make_engine() const {
   const bool leads = !processes_ || processes_->rank().is_first();
   return told([&] {
     return std::make_unique<Engine>(open_model(model), engine_options(),
-                                    leads ? loading_line() : LoadProgress());
+                                    leads ? show_loading : LoadProgress());
   });
 }
 

@@ -10,7 +10,7 @@
 #include "profiling/json/json_reader.h"
 #include "profiling/page/page_profile.h"
 #include "server/commands/args/profile_options.h"
-#include "server/commands/profile/profile_commands.h"
+#include "server/commands/commands.h"
 #include "server/page/single_page.h"
 #include "server/terminal/terminal.h"
 
