@@ -38,34 +38,6 @@ std::vector<std::string> header_lines(const RemoteOptions& options) {
   return lines;
 }
 
-/// The whole of a small response.
-class WholeResponse : public HttpResponseHandler {
- public:
-  explicit WholeResponse(HttpClient& client) : client_(client) {}
-  void on_status(int status) override { status_ = status; }
-  void on_body(std::string_view bytes, int64_t) override {
-    constexpr size_t kMaxBytes = 1 << 20;
-    body_ += bytes.substr(0, kMaxBytes - std::min(kMaxBytes, body_.size()));
-  }
-  void on_end(const std::string& error) override {
-    error_ =
-        error.empty() && status_ != 200 ? fmt::format("HTTP {}: {}", status_, error_message(body_)) : error;
-    is_done_ = true;
-    client_.stop();
-  }
-
-  bool is_done() const { return is_done_; }
-  const std::string& error() const { return error_; }
-  const std::string& body() const { return body_; }
-
- private:
-  HttpClient& client_;
-  int status_ = 0;
-  std::string body_;
-  std::string error_;
-  bool is_done_ = false;
-};
-
 /// One run of a workload.
 class RemoteRun {
  public:
@@ -217,21 +189,14 @@ RemoteLoad::~RemoteLoad() = default;
 
 const std::string& RemoteLoad::model() {
   if (!options_.model.empty()) return options_.model;
-  constexpr int64_t kTimeoutNs = 10'000'000'000;
-  WholeResponse response(*client_);
-  client_->send({"/v1/models", headers_}, response);
-  const int64_t deadline_ns = now_ns() + kTimeoutNs;
-  while (!response.is_done() && now_ns() < deadline_ns)
-    client_->run_until(deadline_ns);
-  client_->abort(response, "timed out");
+  HttpAnswer answer = client_->ask({"/v1/models", headers_}, 10, "timed out");
+  if (answer.error.empty() && answer.status != 200)
+    answer.error = fmt::format("HTTP {}: {}", answer.status, error_message(answer.body));
   simdjson::dom::parser parser;
   std::string_view named;
-  if (parser.parse(response.body())["data"].at(0)["id"].get(named) == simdjson::SUCCESS)
-    options_.model = named;
-  if (!response.error().empty() || options_.model.empty()) {
-    fail("{}/v1/models: {}", options_.base_url,
-         response.error().empty() ? "names no model; --model can" : response.error());
-  }
+  if (parser.parse(answer.body)["data"].at(0)["id"].get(named) == simdjson::SUCCESS) options_.model = named;
+  if (answer.error.empty() && options_.model.empty()) answer.error = "names no model; --model can";
+  if (!answer.error.empty()) fail("{}/v1/models: {}", options_.base_url, answer.error);
   return options_.model;
 }
 

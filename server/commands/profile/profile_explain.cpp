@@ -7,7 +7,6 @@
 
 #include <fmt/ranges.h>
 
-#include "kernels/base/clock.h"
 #include "kernels/base/error.h"
 #include "profiling/findings/evidence_reader.h"
 #include "profiling/findings/measured_pairs.h"
@@ -38,36 +37,14 @@ struct ExplainArguments {
   std::optional<double> fail_above;  ///< e.g. 0.03
 };
 
-constexpr int64_t kPatienceNs = 30'000'000'000;
-
-/// The whole answer to one request.
-class SummaryAnswer final : public HttpResponseHandler {
- public:
-  explicit SummaryAnswer(HttpClient& client) : client_(client) {}
-  void on_status(int code) override { status = code; }
-  void on_body(std::string_view bytes, int64_t) override { body += bytes; }
-  void on_end(const std::string& reason) override {
-    error = reason;
-    client_.stop();
-  }
-
-  int status = 0;
-  std::string body;
-  std::string error = "no answer within 30 s";
-
- private:
-  HttpClient& client_;
-};
-
 /// A running server's summary of its last steps.
 Diagnosis diagnosis_of_server(const ExplainArguments& arguments) {
   HttpClient client(arguments.url);
-  SummaryAnswer answer(client);
   std::vector<std::string> headers;
   if (const char* key = std::getenv("MINFER_API_KEY"); key != nullptr)
     headers.push_back(fmt::format("Authorization: Bearer {}", key));
-  client.send({fmt::format("/profile/summary?last={}", arguments.last), headers}, answer);
-  client.run_until(now_ns() + kPatienceNs);
+  const HttpAnswer answer = client.ask({fmt::format("/profile/summary?last={}", arguments.last), headers}, 30,
+                                       "no answer within 30 s");
   if (!answer.error.empty()) fail("{}: {}", arguments.url, answer.error);
   if (answer.status != 200)
     fail("{}: status {}: {}", arguments.url, answer.status, answer.body.substr(0, 200));
