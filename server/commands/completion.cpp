@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <array>
+#include <iterator>
 #include <vector>
 
 #include <fmt/ranges.h>
@@ -9,20 +12,9 @@
 namespace minfer {
 namespace {
 
-enum class Value { none, any, file, choice };
-
-struct CompletedOption {
-  std::vector<std::string> names;  ///< with their dashes
-  std::string description;
-  Value value = Value::any;
-  std::vector<std::string> choices;
-};
-
-struct CompletedCommand {
+struct Command {
   std::string path;  ///< e.g. "profile report"; the program's own is empty
-  std::string description;
-  std::vector<CompletedOption> options;
-  std::vector<std::string> commands;  ///< names of those inside
+  const CLI::App* app;
 };
 
 /// The beginning of a description, as one line without characters that shells treat specially.
@@ -35,86 +27,83 @@ std::string brief(const std::string& description) {
   return text;
 }
 
-/// The names between braces that one_of() describes itself with.
-std::vector<std::string> choices_in(const std::string& type) {
-  const size_t open = type.find('{'), close = type.find('}');
-  if (open == std::string::npos || close == std::string::npos) return {};
-  return CLI::detail::split(type.substr(open + 1, close - open - 1), ',');
-}
-
-CompletedOption describe(const CLI::Option& option) {
-  CompletedOption described{
-      .names = {}, .description = brief(option.get_description()), .value = Value::any, .choices = {}};
-  for (const std::string& name : option.get_lnames())
-    described.names.push_back("--" + name);
-  for (const std::string& name : option.get_snames())
-    described.names.push_back("-" + name);
-  const std::string type = option.get_type_name();
-  described.choices = choices_in(type);
-  const auto takes = [&](const char* name) { return option.check_name(name); };
-  const bool is_file = type.find("FILE") != std::string::npos || type.find("DIR") != std::string::npos ||
-                       takes("--model") || takes("--tokenizer") || takes("--logits") || takes("--chat") ||
-                       takes("--profile-out") || takes("--result-filename");
-  if (option.get_items_expected_max() == 0) {
-    described.value = Value::none;
-  } else if (!described.choices.empty()) {
-    described.value = Value::choice;
-  } else if (is_file) {
-    described.value = Value::file;
-  }
-  return described;
-}
-
-void collect(const CLI::App& app, const std::string& path, std::vector<CompletedCommand>& commands) {
-  CompletedCommand command{
-      .path = path, .description = brief(app.get_description()), .options = {}, .commands = {}};
-  for (const CLI::Option* option : app.get_options()) {
-    if (option->nonpositional()) command.options.push_back(describe(*option));
-  }
-  const auto inner = app.get_subcommands([](const CLI::App* inside) { return !inside->get_group().empty(); });
-  for (const CLI::App* inside : inner)
-    command.commands.push_back(inside->get_name());
-  commands.push_back(std::move(command));
-  for (const CLI::App* inside : inner)
+/// Appends a command and those inside it.
+void collect(const CLI::App& app, const std::string& path, std::vector<Command>& commands) {
+  commands.push_back({path, &app});
+  for (const CLI::App* inside : commands_in(app))
     collect(*inside, path.empty() ? inside->get_name() : path + " " + inside->get_name(), commands);
 }
 
-std::vector<CompletedCommand> commands_of(const CLI::App& app) {
-  std::vector<CompletedCommand> commands;
-  collect(app, "", commands);
-  return commands;
+/// A command's options, also those in groups.
+std::vector<const CLI::Option*> options_of(const CLI::App& app) {
+  std::vector<const CLI::Option*> options;
+  for (const CLI::Option* option : app.get_options())
+    if (option->nonpositional()) options.push_back(option);
+  for (const CLI::App* group :
+       app.get_subcommands([](const CLI::App* inside) { return inside->get_name().empty(); }))
+    for (const CLI::Option* option : group->get_options())
+      if (option != group->get_help_ptr()) options.push_back(option);
+  return options;
 }
 
-std::string names_of(const CompletedCommand& command) {
+/// With their dashes.
+std::vector<std::string> names_of(const CLI::Option& option) {
   std::vector<std::string> names;
-  for (const CompletedOption& option : command.options)
-    names.insert(names.end(), option.names.begin(), option.names.end());
-  return fmt::format("{}", fmt::join(names, " "));
+  for (const std::string& name : option.get_lnames())
+    names.push_back("--" + name);
+  for (const std::string& name : option.get_snames())
+    names.push_back("-" + name);
+  return names;
 }
 
-/// The cases that find the command which the words name, in a shell's loop over the words, e.g. `":run") command="run" ;;`.
-std::string command_cases(const std::vector<CompletedCommand>& commands) {
+bool has_value(const CLI::Option& option) {
+  return option.get_items_expected_max() > 0;
+}
+
+/// The names between braces that one_of() describes itself with, parted by blanks; empty: any value will do.
+std::string choices_of(const CLI::Option& option) {
+  const std::string type = option.get_type_name();
+  const size_t open = type.find('{'), close = type.find('}');
+  if (open == std::string::npos || close == std::string::npos) return "";
+  return CLI::detail::find_and_replace(type.substr(open + 1, close - open - 1), ",", " ");
+}
+
+bool takes_file(const CLI::Option& option) {
+  const std::string type = option.get_type_name();
+  return type.find("FILE") != std::string::npos || type.find("DIR") != std::string::npos ||
+         std::ranges::any_of(
+             std::array{"--model", "--tokenizer", "--logits", "--chat", "--profile-out", "--result-filename"},
+             [&](const char* name) { return option.check_name(name); });
+}
+
+/// The cases that find the command which the words name, in a shell's loop over the words, e.g. `":run") command="run" ;;`. `format` is
+/// of one of them, with the path outside, the name, and the path.
+std::string command_cases(const std::vector<Command>& commands, std::string_view format) {
   std::string text;
-  for (const CompletedCommand& command : commands) {
-    for (const std::string& inner : command.commands) {
-      text += fmt::format("      \"{}:{}\") command=\"{}{}{}\" ;;\n", command.path, inner, command.path,
-                          command.path.empty() ? "" : " ", inner);
-    }
+  for (const Command& command : commands) {
+    if (command.path.empty()) continue;
+    const size_t blank = command.path.rfind(' ');
+    const std::string outside = blank == std::string::npos ? "" : command.path.substr(0, blank);
+    text += fmt::format(fmt::runtime(format), outside, command.app->get_name(), command.path);
   }
   return text;
 }
 
-/// For each option with a value, `"run:--device" | "run:-d") ACTION ;;`, where the action depends on the value.
-template <class Action>
-std::string value_cases(const std::vector<CompletedCommand>& commands, const Action& action) {
+/// For each option with a value, `"run:--device" | "run:-d") ACTION return ;;`: offer files, or the choices between `before` and `behind`.
+std::string value_cases(const std::vector<Command>& commands, const std::string& files,
+                        const std::string& before, const std::string& behind) {
   std::string text;
-  for (const CompletedCommand& command : commands) {
-    for (const CompletedOption& option : command.options) {
-      if (option.value == Value::none) continue;
+  for (const Command& command : commands) {
+    for (const CLI::Option* option : options_of(*command.app)) {
+      if (!has_value(*option)) continue;
       std::vector<std::string> patterns;
-      for (const std::string& name : option.names)
+      for (const std::string& name : names_of(*option))
         patterns.push_back(fmt::format("\"{}:{}\"", command.path, name));
-      text += fmt::format("    {}) {} ;;\n", fmt::join(patterns, " | "), action(option));
+      const std::string choices = choices_of(*option);
+      const std::string action = !choices.empty()      ? before + choices + behind
+                                 : takes_file(*option) ? files
+                                                       : "";
+      text += fmt::format("    {}) {}return ;;\n", fmt::join(patterns, " | "), action);
     }
   }
   return text;
@@ -178,73 +167,62 @@ function __minfer_command_is
 end
 )";
 
-std::string bash_completion(const CLI::App& app) {
-  const std::vector<CompletedCommand> commands = commands_of(app);
-  const auto action = [](const CompletedOption& option) -> std::string {
-    if (option.value == Value::file) {
-      return R"(compopt -o filenames 2>/dev/null; COMPREPLY=($(compgen -f -- "$word")); return)";
-    }
-    if (option.value == Value::any) return "return";
-    return fmt::format(R"(COMPREPLY=($(compgen -W "{}" -- "$word")); return)",
-                       fmt::join(option.choices, " "));
-  };
+constexpr std::string_view kCase = "      \"{}:{}\") command=\"{}\" ;;\n";
+
+std::string bash_completion(const std::vector<Command>& commands) {
   std::string words;
-  for (const CompletedCommand& command : commands) {
-    words += fmt::format("    \"{}\") options=\"{}\" commands=\"{}\" ;;\n", command.path, names_of(command),
-                         fmt::join(command.commands, " "));
+  for (const Command& command : commands) {
+    std::vector<std::string> options, names;
+    for (const CLI::Option* option : options_of(*command.app))
+      std::ranges::move(names_of(*option), std::back_inserter(options));
+    for (const CLI::App* inside : commands_in(*command.app))
+      names.push_back(inside->get_name());
+    words += fmt::format("    \"{}\") options=\"{}\" commands=\"{}\" ;;\n", command.path,
+                         fmt::join(options, " "), fmt::join(names, " "));
   }
-  return fmt::format(kBash, command_cases(commands), value_cases(commands, action), words);
+  return fmt::format(
+      kBash, command_cases(commands, kCase),
+      value_cases(commands, R"(compopt -o filenames 2>/dev/null; COMPREPLY=($(compgen -f -- "$word")); )",
+                  R"(COMPREPLY=($(compgen -W ")", R"(" -- "$word")); )"),
+      words);
 }
 
-std::string zsh_completion(const CLI::App& app) {
-  const std::vector<CompletedCommand> commands = commands_of(app);
-  const auto action = [](const CompletedOption& option) -> std::string {
-    if (option.value == Value::file) return "_files; return";
-    if (option.value == Value::any) return "return";
-    return fmt::format("compadd {}; return", fmt::join(option.choices, " "));
-  };
+std::string zsh_completion(const std::vector<Command>& commands) {
   std::string words;
-  for (const CompletedCommand& command : commands) {
+  for (const Command& command : commands) {
     words += fmt::format("    \"{}\")\n      options=(\n", command.path);
-    for (const CompletedOption& option : command.options) {
-      for (const std::string& name : option.names)
-        words += fmt::format("        '{}:{}'\n", name, option.description);
-    }
+    for (const CLI::Option* option : options_of(*command.app))
+      for (const std::string& name : names_of(*option))
+        words += fmt::format("        '{}:{}'\n", name, brief(option->get_description()));
     words += "      )\n      commands=(\n";
-    for (const CompletedCommand& inner : commands) {
-      const size_t space = inner.path.rfind(' ');
-      const std::string parent = space == std::string::npos ? "" : inner.path.substr(0, space);
-      if (inner.path.empty() || parent != command.path) continue;
-      words += fmt::format("        '{}:{}'\n", inner.path.substr(space + 1), inner.description);
-    }
+    for (const CLI::App* inside : commands_in(*command.app))
+      words += fmt::format("        '{}:{}'\n", inside->get_name(), brief(inside->get_description()));
     words += "      ) ;;\n";
   }
-  return fmt::format(kZsh, command_cases(commands), value_cases(commands, action), words);
+  return fmt::format(kZsh, command_cases(commands, kCase),
+                     value_cases(commands, "_files; ", "compadd ", "; "), words);
 }
 
-std::string fish_completion(const CLI::App& app) {
-  const std::vector<CompletedCommand> commands = commands_of(app);
-  std::string cases, lines;
-  for (const CompletedCommand& command : commands) {
-    for (const std::string& inner : command.commands) {
-      cases += fmt::format("      case '{}:{}'\n        set command '{}{}{}'\n", command.path, inner,
-                           command.path, command.path.empty() ? "" : " ", inner);
-    }
+std::string fish_completion(const std::vector<Command>& commands) {
+  std::string lines;
+  for (const Command& command : commands) {
     const std::string when = fmt::format("complete -c minfer -n \"__minfer_command_is '{}'\"", command.path);
-    if (!command.commands.empty()) lines += fmt::format("{} -f\n", when);
-    for (const std::string& inner : command.commands)
-      lines += fmt::format("{} -a {}\n", when, inner);
-    for (const CompletedOption& option : command.options) {
-      std::string line = when;
-      for (const std::string& name : option.names)
-        line += name.starts_with("--") ? " -l " + name.substr(2) : " -s " + name.substr(1);
-      if (option.value == Value::any) line += " -x";
-      if (option.value == Value::file) line += " -r";
-      if (option.value == Value::choice) line += fmt::format(" -x -a '{}'", fmt::join(option.choices, " "));
-      lines += fmt::format("{} -d '{}'\n", line, option.description);
+    const std::vector<const CLI::App*> inner = commands_in(*command.app);
+    if (!inner.empty()) lines += when + " -f\n";
+    for (const CLI::App* inside : inner)
+      lines += fmt::format("{} -a {}\n", when, inside->get_name());
+    for (const CLI::Option* option : options_of(*command.app)) {
+      lines += when;
+      for (const std::string& name : names_of(*option))
+        lines += name.starts_with("--") ? " -l " + name.substr(2) : " -s " + name.substr(1);
+      const std::string choices = choices_of(*option);
+      if (has_value(*option)) lines += choices.empty() && takes_file(*option) ? " -r" : " -x";
+      if (!choices.empty()) lines += fmt::format(" -a '{}'", choices);
+      lines += fmt::format(" -d '{}'\n", brief(option->get_description()));
     }
   }
-  return fmt::format(kFish, cases) + lines;
+  return fmt::format(kFish, command_cases(commands, "      case '{}:{}'\n        set command '{}'\n")) +
+         lines;
 }
 
 }  // namespace
@@ -256,9 +234,11 @@ void add_completion_command(CLI::App& app) {
       ->check(one_of({"bash", "zsh", "fish"}))
       ->required();
   command->callback([&app, shell] {
-    print_output(*shell == "bash"  ? bash_completion(app)
-                 : *shell == "zsh" ? zsh_completion(app)
-                                   : fish_completion(app));
+    std::vector<Command> commands;
+    collect(app, "", commands);
+    print_output(*shell == "bash"  ? bash_completion(commands)
+                 : *shell == "zsh" ? zsh_completion(commands)
+                                   : fish_completion(commands));
   });
 }
 

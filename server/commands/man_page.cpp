@@ -1,12 +1,13 @@
-#include <cctype>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include <boost/algorithm/string/case_conv.hpp>
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
+#include "server/commands/args/options.h"
 #include "server/commands/commands.h"
 #include "server/terminal/terminal.h"
 
@@ -29,19 +30,6 @@ std::string escaped(const std::string& text) {
     }
   }
   return out;
-}
-
-std::string upper(std::string text) {
-  for (char& c : text)
-    c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-  return text;
-}
-
-std::vector<const CLI::App*> commands_in(const CLI::App& app) {
-  return app.get_subcommands([](const CLI::App* inside) {
-    return !inside->get_group().empty() &&
-           !inside->get_name().empty();  // one without a name is a group of options
-  });
 }
 
 void collect(const CLI::App& app, const std::string& name, Pages& pages) {
@@ -69,8 +57,9 @@ std::string options_of(const CLI::App& app, const std::string& group, bool posit
 
 std::string man_page(const std::string& name, const CLI::App& app) {
   const std::string command = CLI::detail::find_and_replace(name, "-", " ");
-  std::string text = fmt::format(".TH {} 1 \"\" \"minfer {}\" \"minfer\"\n.SH NAME\n{} \\- {}\n", upper(name),
-                                 MINFER_VERSION, escaped(name), escaped(app.get_description()));
+  std::string text =
+      fmt::format(".TH {} 1 \"\" \"minfer {}\" \"minfer\"\n.SH NAME\n{} \\- {}\n", boost::to_upper_copy(name),
+                  MINFER_VERSION, escaped(name), escaped(app.get_description()));
   const std::vector<const CLI::App*> commands = commands_in(app);
   const std::string arguments = options_of(app, "Options", true);
   text += fmt::format(".SH SYNOPSIS\n\\fB{}\\fR [OPTIONS]{}{}\n", escaped(command),
@@ -78,11 +67,12 @@ std::string man_page(const std::string& name, const CLI::App& app) {
   if (!arguments.empty()) text += ".SH ARGUMENTS\n" + arguments;
   for (const std::string& group : app.get_groups()) {
     const std::string options = options_of(app, group, false);
-    if (!group.empty() && !options.empty()) text += fmt::format(".SH {}\n{}", escaped(upper(group)), options);
+    if (!group.empty() && !options.empty())
+      text += fmt::format(".SH {}\n{}", escaped(boost::to_upper_copy(group)), options);
   }
   for (const CLI::App* group :
        app.get_subcommands([](const CLI::App* inside) { return inside->get_name().empty(); }))
-    text += fmt::format(".SH {}\n{}\n{}", escaped(upper(group->get_group())),
+    text += fmt::format(".SH {}\n{}\n{}", escaped(boost::to_upper_copy(group->get_group())),
                         escaped(group->get_description()), options_of(*group, "Options", false));
   if (!commands.empty()) text += ".SH COMMANDS\n";
   for (const CLI::App* inside : commands)

@@ -27,9 +27,8 @@ NamedCommand named_command(const CLI::App* root) {
 
 std::vector<std::string> command_names(const CLI::App& app) {
   std::vector<std::string> names;
-  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
-    if (!command->get_group().empty()) names.push_back(command->get_name());
-  }
+  for (const CLI::App* command : commands_in(app))
+    names.push_back(command->get_name());
   return names;
 }
 
@@ -69,6 +68,11 @@ std::string explain_rest(const NamedCommand& command) {
 }
 
 }  // namespace
+
+std::vector<const CLI::App*> commands_in(const CLI::App& app) {
+  return app.get_subcommands(
+      [](const CLI::App* inside) { return !inside->get_group().empty() && !inside->get_name().empty(); });
+}
 
 CLI::Validator one_of(std::vector<std::string> names, bool ignore_case) {
   const std::string description = fmt::format("{{{}}}", fmt::join(names, ","));

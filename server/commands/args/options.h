@@ -40,6 +40,9 @@ CLI::Validator existing_file();
 /// option or command, with what may have been meant, else CLI11's own message.
 std::string explain(const CLI::App* app, const CLI::Error& error);
 
+/// The commands inside a command that its help lists. A group of options, which CLI11 keeps among them, has no name.
+std::vector<const CLI::App*> commands_in(const CLI::App& app);
+
 /// One group of a command's options, as the help shows them. Outlived by the command.
 struct OptionGroup {
   CLI::App& command;
