@@ -1,6 +1,8 @@
 #include "server/page/single_page.h"
 
-#include <algorithm>
+#include <regex>
+#include <set>
+#include <sstream>
 #include <vector>
 
 #include <fmt/format.h>
@@ -17,65 +19,34 @@ constexpr std::string_view kOfflinePolicy =
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:";
 
 /// Puts modules together, each once, after the modules that it imports.
-class Bundle {
- public:
-  void add(std::string_view file) {
-    if (std::ranges::find(done_, file) != done_.end()) return;
-    if (std::ranges::find(open_, file) != open_.end()) fail("{} imports itself, by way of others", file);
-    open_.push_back(file);
-    std::string_view text = page_file(file).content;
+struct Bundle {
+  std::string script;
+  std::set<std::string> done;
+
+  void add(const std::string& file) {
+    static const std::regex kImport(R"re(import (\{[^}]*\}) from "\./((\w+)\.js)";)re");
+    static const std::regex kExport(R"(export ((?:async )?(?:const|function|class) (\w+).*))");
+    if (!done.insert(file).second) return;
+    const std::string_view text = page_file(file).content;
     if (text.empty()) fail("the page has no file {}", file);
+    std::istringstream lines{std::string(text)};
     std::string body;
-    std::vector<std::string_view> exported;
-    while (!text.empty()) {
-      const std::string_view line = text.substr(0, text.find('\n'));
-      text.remove_prefix(std::min(text.size(), line.size() + 1));
-      if (line.starts_with("import ")) {
-        body += import_of(line);
-      } else if (line.starts_with("export ")) {
-        exported.push_back(name_of(line));
-        body += line.substr(std::string_view("export ").size());
+    std::vector<std::string> exported;
+    std::smatch match;
+    for (std::string line; std::getline(lines, line);) {
+      if (std::regex_match(line, match, kImport)) {
+        add(match[2]);
+        body += fmt::format("const {} = module_{};\n", match[1].str(), match[3].str());
+      } else if (std::regex_match(line, match, kExport)) {
+        exported.push_back(match[2]);
+        body += match[1].str() + "\n";
       } else {
-        body += line;
+        body += line + "\n";
       }
-      body += '\n';
     }
-    open_.pop_back();
-    done_.push_back(file);
-    script_ += fmt::format("const {} = (() => {{\n{}return {{ {} }};\n}})();\n", variable(file), body,
-                           fmt::join(exported, ", "));
+    script += fmt::format("const module_{} = (() => {{\n{}return {{ {} }};\n}})();\n",
+                          file.substr(0, file.find('.')), body, fmt::join(exported, ", "));
   }
-  std::string take() { return std::move(script_); }
-
- private:
-  static std::string variable(std::string_view file) {
-    return fmt::format("module_{}", file.substr(0, file.find('.')));
-  }
-  /// import { a, b } from "./c.js"; -> const { a, b } = module_c;
-  std::string import_of(std::string_view line) {
-    const size_t open = line.find('{'), close = line.find("} from \"./");
-    if (open == std::string_view::npos || close == std::string_view::npos || !line.ends_with("\";"))
-      fail("no import of the page: {}", line);
-    const size_t begin = close + std::string_view("} from \"./").size();
-    const std::string_view file = line.substr(begin, line.size() - begin - std::string_view("\";").size());
-    add(file);
-    return fmt::format("const {} = {};", line.substr(open, close + 1 - open), variable(file));
-  }
-  /// The name behind `export const`, `export function`, `export async function` or `export class`.
-  static std::string_view name_of(std::string_view line) {
-    std::string_view rest = line;
-    for (const std::string_view word : {"export ", "async ", "const ", "function ", "class "}) {
-      if (rest.starts_with(word)) rest.remove_prefix(word.size());
-    }
-    const std::string_view name = rest.substr(
-        0, rest.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"));
-    if (name.empty()) fail("no export of the page: {}", line);
-    return name;
-  }
-
-  std::string script_;
-  std::vector<std::string_view> done_;
-  std::vector<std::string_view> open_;  ///< being read, each imported by the one before
 };
 
 void replace(std::string& text, std::string_view from, std::string_view to) {
@@ -104,18 +75,12 @@ std::string url_encoded(std::string_view text) {
   return encoded;
 }
 
-/// A script element; "</" within it, which only texts and comments hold, would end it.
-std::string script(std::string_view code) {
-  if (code.find("</script") != std::string_view::npos) fail("a script of the page holds </script");
-  return fmt::format("<script>\n{}</script>", code);
-}
-
 }  // namespace
 
-std::string bundled_modules(std::string_view main) {
+std::string bundled_modules(const std::string& main) {
   Bundle bundle;
   bundle.add(main);
-  return bundle.take();
+  return bundle.script;
 }
 
 std::string single_page_html(std::string_view json) {
@@ -132,10 +97,11 @@ std::string single_page_html(std::string_view json) {
           fmt::format("<details><summary>Charts: Chart.js, MIT licence</summary><pre>{}</pre></details>",
                       without_tags(page_file("chart.js.txt").content, "&lt;")));
   // Behind the page's elements, in the order in which they run.
-  replace(html, "</body>",
-          fmt::format("<script type=\"application/json\" id=\"data\">{}</script>\n{}\n{}\n</body>",
-                      without_tags(json, "\\u003c"), script(page_file("chart.js").content),
-                      script("\"use strict\";\n" + bundled_modules("page.js"))));
+  replace(
+      html, "</body>",
+      fmt::format("<script type=\"application/json\" id=\"data\">{}</script>\n"
+                  "<script>\n{}</script>\n<script>\n\"use strict\";\n{}</script>\n</body>",
+                  without_tags(json, "\\u003c"), page_file("chart.js").content, bundled_modules("page.js")));
   return html;
 }
 

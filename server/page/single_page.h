@@ -9,10 +9,10 @@ namespace minfer {
 /// licence are inside. `json`, a document of schema minfer.page/1, is the data that it shows.
 std::string single_page_html(std::string_view json);
 
-/// One script made of ES modules that import each other by "./NAME.js", beginning with the file `main`. Each
-/// becomes a function that returns its exports, placed after the modules it imports. An import or export is
-/// on a line of its own, as `import { a, b } from "./c.js";` and `export` in front of a const, function or
-/// class. Throws Error if it is not, if a file is missing, or if modules import each other in a circle.
-std::string bundled_modules(std::string_view main);
+/// One script made of ES modules that import each other by "./NAME.js", beginning with the file `main`. Each becomes a function
+/// that returns its exports, placed after the modules it imports, which do not import it in turn. An import or export is on a
+/// line of its own, as `import { a, b } from "./c.js";` and `export` in front of a const, function or class. Throws Error if a
+/// file is missing.
+std::string bundled_modules(const std::string& main);
 
 }  // namespace minfer
