@@ -1,7 +1,7 @@
 // Figures and tables of a report, and of a running server's state.
 
 import { bar, element, show, showRows } from "./dom.js";
-import { count, digits, duration, known, milliseconds, percent } from "./format.js";
+import { count, digits, duration, known, knownShare, milliseconds, percent } from "./format.js";
 import { hasKey } from "./source.js";
 
 let order = [];  // the ops' names as they stand in the table
@@ -60,13 +60,12 @@ function showCounters(counters) {
   const work = counters?.work[0];
   element("measured").hidden = work === undefined;
   if (work === undefined) return;
-  const share = (value) => known(value, (part) => `${percent(part)} %`);
-  const ratio = (part, whole) => share(part !== null && whole > 0 ? part / whole : null);
+  const ratio = (part, whole) => knownShare(part !== null && whole > 0 ? part / whole : null);
   show("text", { measured: `${work.steps} ${work.phase} steps; steps read ${ratio(counters.read_bytes, counters.counted_read_bytes)} of the bytes counted` });
   showRows("counters", work.ops.map((op) => [
     op.op, op.samples === 0 && op.dram_read_bytes === null ? "not sampled" : known(op.samples, count), known(op.read_gbps, digits),
     ratio(op.dram_read_bytes, op.counted_read_bytes),
-    share(op.sm_active), share(op.tensor_active), share(op.warps_active), share(op.l2_hit),
+    knownShare(op.sm_active), knownShare(op.tensor_active), knownShare(op.warps_active), knownShare(op.l2_hit),
   ]));
 }
 
