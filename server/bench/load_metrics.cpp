@@ -1,10 +1,12 @@
 #include "server/bench/load_metrics.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cmath>
 #include <ctime>
+#include <span>
+
+#include <fmt/chrono.h>
 
 #include "kernels/base/error.h"
 #include "server/bench/bench_output.h"
@@ -26,35 +28,6 @@ bool meets(const RequestRecord& record, const Goodput& goodput) {
   });
 }
 
-/// Tokens and active requests in each second since the first completed request was sent.
-class Seconds {
- public:
-  Seconds(int64_t begin_ns, int64_t end_ns)
-      : begin_ns_(begin_ns),
-        tokens_(static_cast<size_t>((end_ns - begin_ns) / kSecond) + 1),
-        active_(tokens_.size()) {}
-
-  void add(const RequestRecord& record) {
-    const double tokens_a_chunk =
-        static_cast<double>(record.output_tokens) / static_cast<double>(record.chunk_ns.size());
-    for (int64_t time_ns : record.chunk_ns)
-      tokens_[index(time_ns)] += tokens_a_chunk;
-    for (size_t second = index(record.start_ns); second <= index(record.end_ns()); ++second)
-      ++active_[second];
-  }
-
-  double most_tokens() const { return std::ranges::max(tokens_); }
-  int64_t most_active() const { return std::ranges::max(active_); }
-
- private:
-  static constexpr int64_t kSecond = 1'000'000'000;
-  size_t index(int64_t time_ns) const { return static_cast<size_t>((time_ns - begin_ns_) / kSecond); }
-
-  int64_t begin_ns_;
-  std::vector<double> tokens_;
-  std::vector<int64_t> active_;
-};
-
 void count(LoadMetrics& metrics, const RequestRecord& record, const Goodput& goodput) {
   if (!record.completed()) {
     ++metrics.failed;
@@ -74,20 +47,26 @@ void count(LoadMetrics& metrics, const RequestRecord& record, const Goodput& goo
   metrics.e2el_ms.push_back(record.e2el_ms());
 }
 
-void add_peaks(LoadMetrics& metrics, const std::vector<RequestRecord>& records) {
-  int64_t begin_ns = INT64_MAX, end_ns = INT64_MIN;
+/// The peaks of tokens and of active requests in the seconds since the first completed request was sent.
+void add_peaks(LoadMetrics& metrics, std::span<const RequestRecord> records) {
+  constexpr int64_t kSecondNs = 1'000'000'000;
+  int64_t begin_ns = INT64_MAX;
+  for (const RequestRecord& record : records)
+    if (record.completed()) begin_ns = std::min(begin_ns, record.start_ns);
+  std::map<int64_t, double> tokens;  // by second
+  std::map<int64_t, int64_t> active;
   for (const RequestRecord& record : records) {
     if (!record.completed()) continue;
-    begin_ns = std::min(begin_ns, record.start_ns);
-    end_ns = std::max(end_ns, record.end_ns());
+    const double tokens_a_chunk =
+        static_cast<double>(record.output_tokens) / static_cast<double>(record.chunk_ns.size());
+    for (const int64_t time_ns : record.chunk_ns) {
+      double& sum = tokens[(time_ns - begin_ns) / kSecondNs];
+      metrics.max_output_tokens_per_s = std::max(metrics.max_output_tokens_per_s, sum += tokens_a_chunk);
+    }
+    for (int64_t second = (record.start_ns - begin_ns) / kSecondNs;
+         second <= (record.end_ns() - begin_ns) / kSecondNs; ++second)
+      metrics.max_concurrent_requests = std::max(metrics.max_concurrent_requests, ++active[second]);
   }
-  if (metrics.completed == 0) return;
-  Seconds seconds(begin_ns, end_ns);
-  for (const RequestRecord& record : records) {
-    if (record.completed()) seconds.add(record);
-  }
-  metrics.max_output_tokens_per_s = seconds.most_tokens();
-  metrics.max_concurrent_requests = seconds.most_active();
 }
 
 using Json = nlohmann::ordered_json;
@@ -107,17 +86,10 @@ void add_statistics(Json& json, const std::string& metric, const std::vector<dou
     json[fmt::format("p{}_{}_ms", percentile, metric)] = percentile_of(values, percentile / 100.0);
 }
 
-std::string utc_date() {
-  std::array<char, 32> date{};
-  const std::time_t now = std::time(nullptr);
-  std::strftime(date.data(), date.size(), "%Y%m%d-%H%M%S", std::gmtime(&now));
-  return date.data();
-}
-
 /// The options of the load.
 void add_settings(Json& json, const WorkloadOptions& workload, size_t num_records,
                   const LoadSubject& subject) {
-  json["date"] = utc_date();
+  json["date"] = fmt::format("{:%Y%m%d-%H%M%S}", fmt::gmtime(std::time(nullptr)));
   json["backend"] = subject.backend;
   json["model_id"] = subject.model;
   if (!subject.base_url.empty()) json["base_url"] = subject.base_url;
@@ -215,22 +187,19 @@ Json load_result_json(const LoadResult& result, const WorkloadOptions& workload,
 }
 
 void add_details(Json& json, const LoadResult& result) {
-  std::vector<const RequestRecord*> records;
-  for (const RequestRecord& record : result.records)
-    records.push_back(&record);
-  std::ranges::sort(records, {}, [](const RequestRecord* record) { return record->start_ns; });
+  std::vector<RequestRecord> records = result.records;
+  std::ranges::sort(records, {}, &RequestRecord::start_ns);
   for (const char* field : {"input_lens", "output_lens", "ttfts", "itls", "generated_texts", "errors"})
     json[field] = Json::array();
-  for (const RequestRecord* record : records) {
-    std::vector<double> itls_s = record->itl_ms();
-    for (double& latency : itls_s)
-      latency *= 1e-3;
-    json["input_lens"].push_back(record->input_tokens);
-    json["output_lens"].push_back(record->completed() ? record->output_tokens : 0);
-    json["ttfts"].push_back(record->ttft_ms() * 1e-3);
-    json["itls"].push_back(std::move(itls_s));
-    json["generated_texts"].push_back(record->text);
-    json["errors"].push_back(record->problem());
+  for (const RequestRecord& record : records) {
+    json["input_lens"].push_back(record.input_tokens);
+    json["output_lens"].push_back(record.completed() ? record.output_tokens : 0);
+    json["ttfts"].push_back(record.ttft_ms() * 1e-3);
+    Json& itls_s = json["itls"].emplace_back(Json::array());
+    for (const double latency_ms : record.itl_ms())
+      itls_s.push_back(latency_ms * 1e-3);
+    json["generated_texts"].push_back(record.text);
+    json["errors"].push_back(record.problem());
   }
 }
 

@@ -1,5 +1,7 @@
 #include <charconv>
 #include <cstdio>
+#include <iostream>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -29,10 +31,7 @@ struct TokenizeOptions {
 };
 
 std::string read_standard_input() {
-  std::string bytes;
-  char buffer[64 << 10];
-  while (const size_t count = std::fread(buffer, 1, sizeof buffer, stdin))
-    bytes.append(buffer, count);
+  std::string bytes{std::istreambuf_iterator<char>(std::cin), {}};
   if (std::ferror(stdin) != 0) fail("standard input: cannot be read");
   return bytes;
 }
@@ -54,27 +53,15 @@ std::vector<TokenId> parse_ids(std::string_view text) {
   }
 }
 
-void print_ids(const std::vector<TokenId>& ids) {
-  std::string line;
-  for (const TokenId id : ids) {
-    if (!line.empty()) line += ' ';
-    line += std::to_string(id);
-  }
-  print_output(line + "\n");
-}
-
-/// One line a token: its id, and its text as a person can read it.
-void print_table(const Tokenizer& tokenizer, const std::vector<TokenId>& ids) {
+/// On one line, or as one line a token: its id, and its text as a person can read it.
+void print(const Tokenizer& tokenizer, const std::vector<TokenId>& ids, bool on_one_line) {
+  if (on_one_line) return print_output(fmt::format("{}\n", fmt::join(ids, " ")));
   std::string table;
   for (const TokenId id : ids) {
     table += fmt::format("{:>7}  '{}'{}\n", id, printable(tokenizer.piece(id, true)),
                          tokenizer.is_control(id) ? "  (control)" : "");
   }
   print_output(table);
-}
-
-void print(const Tokenizer& tokenizer, const std::vector<TokenId>& ids, bool on_one_line) {
-  on_one_line ? print_ids(ids) : print_table(tokenizer, ids);
 }
 
 /// Undoes encoding with the same options: drops BOS if encoding would
@@ -94,14 +81,13 @@ void tokenize_chat(const TokenizeOptions& options) {
       options.chat_template.open(open_chat_template_source(options.input.model()), *tokenizer);
   const RenderedChat chat = chat_template.render_and_check(
       parse_chat_input(options.chat_file == "-" ? read_standard_input() : read_text_file(options.chat_file)));
-  const std::vector<PromptPart>& parts = chat.parts;
   if (!chat.ignored.empty())
     fmt::print(stderr, "{} does not use: {}\n", chat_template.name(), fmt::join(chat.ignored, ", "));
   if (options.print_text) {
-    for (const PromptPart& part : parts)
+    for (const PromptPart& part : chat.parts)
       print_output(part.text);
   } else {
-    print(*tokenizer, tokenizer->encode_parts(parts, false), options.ids);
+    print(*tokenizer, tokenizer->encode_parts(chat.parts, false), options.ids);
   }
 }
 
