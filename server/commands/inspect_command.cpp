@@ -9,7 +9,6 @@
 #include "server/commands/args/engine_args.h"
 #include "server/commands/args/options.h"
 #include "server/commands/commands.h"
-#include "server/commands/inspect_plan.h"
 #include "server/commands/inspect_report.h"
 #include "server/terminal/terminal.h"
 

@@ -1,5 +1,3 @@
-#include "server/commands/inspect_plan.h"
-
 #include <algorithm>
 #include <numeric>
 #include <vector>
@@ -11,6 +9,7 @@
 #include "models/decoder/decoder.h"
 #include "models/decoder/weights/weights.h"
 #include "profiling/report/text/table.h"
+#include "server/commands/inspect_report.h"
 
 namespace minfer {
 namespace {

@@ -1,5 +1,5 @@
 // The output of `minfer inspect --plan` for models whose weights are missing.
-#include "server/commands/inspect_plan.h"
+#include "server/commands/inspect_report.h"
 
 #include <gmock/gmock.h>
 
