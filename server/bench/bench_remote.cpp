@@ -1,5 +1,3 @@
-#include "server/bench/bench_remote.h"
-
 #include <algorithm>
 #include <chrono>
 #include <list>
@@ -7,6 +5,7 @@
 
 #include "kernels/base/clock.h"
 #include "kernels/base/error.h"
+#include "server/bench/bench_load.h"
 #include "server/bench/completion_stream.h"
 #include "server/bench/http_client.h"
 #include "server/terminal/terminal.h"

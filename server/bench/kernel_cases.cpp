@@ -1,5 +1,3 @@
-#include "server/bench/kernel_cases.h"
-
 #include <algorithm>
 #include <deque>
 
@@ -8,6 +6,7 @@
 #include "kernels/base/error.h"
 #include "models/decoder/decoder.h"
 #include "models/decoder/weights/weights.h"
+#include "server/bench/bench_kernels.h"
 
 namespace minfer {
 namespace {

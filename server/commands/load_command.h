@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "server/bench/bench_remote.h"
+#include "server/bench/bench_load.h"
 #include "server/bench/bench_workload.h"
 #include "server/bench/load_metrics.h"
 #include "server/commands/args/engine_args.h"

@@ -1,5 +1,3 @@
-#include "server/bench/replay/recorded_load.h"
-
 #include <algorithm>
 #include <cmath>
 #include <iterator>
@@ -11,7 +9,7 @@
 #include "kernels/base/error.h"
 #include "profiling/json/json_reader.h"
 #include "server/bench/bench_output.h"
-#include "server/bench/replay/replay_prompts.h"
+#include "server/bench/replay/replay.h"
 
 namespace minfer {
 namespace {

@@ -1,9 +1,8 @@
-#include "server/bench/replay/replay_prompts.h"
-
 #include <algorithm>
 #include <random>
 
 #include "server/bench/bench_workload.h"
+#include "server/bench/replay/replay.h"
 
 namespace minfer {
 

@@ -1,9 +1,8 @@
-#include "server/bench/replay/replay_report.h"
-
 #include <algorithm>
 #include <cmath>
 
 #include "server/bench/bench_output.h"
+#include "server/bench/replay/replay.h"
 
 namespace minfer {
 namespace {

@@ -1,5 +1,5 @@
 // The load generator against a server that follows a script, good or bad.
-#include "server/bench/bench_remote.h"
+#include "server/bench/bench_load.h"
 
 #include <algorithm>
 #include <atomic>
