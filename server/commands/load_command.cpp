@@ -6,7 +6,7 @@
 
 #include "server/bench/bench_load.h"
 #include "server/bench/bench_output.h"
-#include "server/bench/replay/replay.h"
+#include "server/bench/replay.h"
 #include "server/terminal/terminal.h"
 
 namespace minfer {

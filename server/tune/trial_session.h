@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "profiling/findings/kept_trial.h"
-#include "server/bench/replay/replay.h"
+#include "server/bench/replay.h"
 #include "server/terminal/terminal.h"
 
 namespace minfer {

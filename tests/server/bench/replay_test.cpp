@@ -10,7 +10,7 @@
 #include "profiling/json/header_lines.h"
 #include "profiling/json/lines.h"
 #include "server/bench/bench_load.h"
-#include "server/bench/replay/replay.h"
+#include "server/bench/replay.h"
 #include "tests/support/engine/tiny_engine.h"
 #include "tests/support/profiling/sample_profile.h"
 #include "tests/support/temporary_directory.h"
