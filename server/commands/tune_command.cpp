@@ -7,7 +7,6 @@
 #include "profiling/findings/trials.h"
 #include "profiling/report/text/table.h"
 #include "server/commands/args/options.h"
-#include "server/commands/args/profile_options.h"
 #include "server/commands/commands.h"
 #include "server/terminal/terminal.h"
 #include "server/tune/trial_session.h"
@@ -201,9 +200,7 @@ void add_tune_command(CLI::App& app) {
       ->option_text("TIME [5m]");
   tune->add_flag("--lossy", args->lossy,
                  "Also try options that change what the model computes: types of weights and KV cache");
-  tune->add_option("-o,--output", args->format, "How to print it (default table)")
-      ->check(one_of({"table", "json"}))
-      ->option_text("table|json");
+  add_format(*tune, args->format, {"table", "json"});
   tune->footer(
       "Each option is tried at a few values, each run in a process of its own, in turns with the best so "
       "far;\n"

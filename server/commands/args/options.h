@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <ranges>
 #include <string>
 #include <utility>
@@ -7,6 +8,8 @@
 
 #include <CLI/CLI.hpp>
 #include <fmt/ranges.h>
+
+#include "profiling/report/step_filter.h"
 
 namespace minfer {
 
@@ -90,5 +93,23 @@ CLI::Option* add_choice(CLI::App* command, const std::string& flags, Target& tar
       ->transform(one_of(by_name))
       ->option_text(fmt::format("{}", fmt::join(std::views::keys(by_name), "|")));
 }
+
+// Options that several commands on profile files have.
+
+/// Adds the profile that a command reads.
+void add_profile_file(CLI::App& command, std::string& path);
+/// Adds -o, which takes one of `formats`.
+void add_format(CLI::App& command, std::string& format, const std::vector<std::string>& formats);
+/// --phase, --steps and --request.
+std::vector<CLI::Option*> add_step_filter(CLI::App& command, StepFilter& filter);
+
+/// --fail-above: a percentage, "3%" or "3", as a share.
+CLI::Option* add_fail_above(CLI::App& command, std::optional<double>& share, const std::string& description);
+
+/// Throws FileError if there is no file to read.
+void require_profile(const std::string& path);
+
+/// Throws Error if the file to write is the profile that is read.
+void require_other_file(const std::string& profile, const std::string& output);
 
 }  // namespace minfer

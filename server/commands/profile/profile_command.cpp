@@ -12,7 +12,6 @@
 #include "profiling/report/text/step_picture.h"
 #include "profiling/requests/slow_requests.h"
 #include "server/commands/args/options.h"
-#include "server/commands/args/profile_options.h"
 #include "server/commands/commands.h"
 #include "server/terminal/terminal.h"
 
@@ -79,17 +78,13 @@ struct RequestsArguments {
 void add_requests_command(CLI::App& profile) {
   CLI::App* command = profile.add_subcommand("requests", "Where the time of the slowest requests went");
   const auto arguments = std::make_shared<RequestsArguments>();
-  command->add_option("file", arguments->path, "Profile file, as --profile-out writes it")
-      ->option_text("FILE")
-      ->required();
+  add_profile_file(*command, arguments->path);
   command->add_option("--slowest", arguments->slowest, "Requests to show")
       ->check(CLI::Range(1, 100))
       ->option_text(fmt::format("N (default {})", arguments->slowest));
   add_choice(command, "--by", arguments->order, {RequestOrder::e2e, RequestOrder::ttft, RequestOrder::itl},
              "Time from arrival to end (default e2e), to the first token, or between two tokens");
-  command->add_option("-o,--output", arguments->format, "How to print it (default table)")
-      ->check(one_of({"table", "json"}))
-      ->option_text("table|json");
+  add_format(*command, arguments->format, {"table", "json"});
   command->footer(
       "Examples:\n"
       "  minfer bench -p 64 -n 16 --parallel 8 --profile-out steps.jsonl\n"
@@ -163,9 +158,7 @@ void add_profile_command(CLI::App& app) {
   CLI::App* report = profile->add_subcommand("report", "Where the time of the recorded steps went");
   const auto arguments = std::make_shared<ReportArguments>();
   ReportOptions& options = arguments->report;
-  report->add_option("file", arguments->path, "Profile file, as --profile-out writes it")
-      ->option_text("FILE")
-      ->required();
+  add_profile_file(*report, arguments->path);
   CLI::Option* step =
       report->add_option("--step", arguments->step, "Show only the step of this number, as bars")
           ->option_text("N");

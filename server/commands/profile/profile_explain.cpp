@@ -15,7 +15,6 @@
 #include "profiling/report/text/table.h"
 #include "server/bench/http_client.h"
 #include "server/commands/args/options.h"
-#include "server/commands/args/profile_options.h"
 #include "server/commands/commands.h"
 #include "server/terminal/terminal.h"
 #include "server/tune/trial_session.h"
@@ -270,9 +269,7 @@ void add_explain_command(CLI::App& profile) {
       ->check(CLI::PositiveNumber)
       ->needs(url)
       ->option_text(fmt::format("N (default {})", arguments->last));
-  explain->add_option("-o,--output", arguments->format, "How to print it (default table)")
-      ->check(one_of({"table", "json", "md"}))
-      ->option_text("table|json|md");
+  add_format(*explain, arguments->format, {"table", "json", "md"});
   explain->add_flag("--all", arguments->all, "Also show findings of 5 % and less (JSON always has them)");
   CLI::Option* try_it =
       explain

@@ -9,7 +9,7 @@
 #include "profiling/chrome_trace/trace_output.h"
 #include "profiling/json/json_reader.h"
 #include "profiling/page/page_profile.h"
-#include "server/commands/args/profile_options.h"
+#include "server/commands/args/options.h"
 #include "server/commands/commands.h"
 #include "server/page/single_page.h"
 #include "server/terminal/terminal.h"
@@ -27,9 +27,7 @@ struct ExportArguments {
 CLI::App* add_export(CLI::App& profile, const char* name, const char* what, const char* out,
                      const std::shared_ptr<ExportArguments>& arguments) {
   CLI::App* command = profile.add_subcommand(name, what);
-  command->add_option("file", arguments->path, "Profile file, as --profile-out writes it")
-      ->option_text("FILE")
-      ->required();
+  add_profile_file(*command, arguments->path);
   command->add_option("-o,--output", arguments->out, out)->option_text("FILE")->required();
   return command;
 }
