@@ -71,21 +71,21 @@ struct KernelBenchOptions {
 /// One case and how long it took.
 struct KernelResult {
   KernelCase kernel;
-  DType weight_dtype = DType::f32;  ///< of the model's weights for the op; of activations if it has none
-  std::vector<double> samples_us;   ///< of a run
-  std::optional<double> cublas_us;  ///< fastest plain product by cuBLASLt, where that computes the same
-  std::optional<OpCounters> counters = std::nullopt;
+  DType weight_dtype = DType::f32;       ///< of the model's weights for the op; of activations if it has none
+  std::vector<double> samples_us = {};   ///< of a run
+  std::optional<double> cublas_us = {};  ///< fastest plain product by cuBLASLt, where that computes the same
+  std::optional<OpCounters> counters = {};
 
   double median_us() const;
 };
 
 struct KernelBench {
   std::string model;
-  BackendInfo backend;
-  Ceilings ceilings;
-  std::vector<KernelResult> results;
-  bool counted = false;        ///< KernelBenchOptions::counters
-  std::string counters_error;  ///< why results from a certain one on have no counters
+  BackendInfo backend = {};
+  Ceilings ceilings = {};
+  std::vector<KernelResult> results = {};
+  bool counted = false;             ///< KernelBenchOptions::counters
+  std::string counters_error = {};  ///< why results from a certain one on have no counters
 
   /// Least time by the ceilings over the median; 0 without ceilings.
   double roofline(const KernelResult& result) const;

@@ -12,7 +12,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 Table table_of_fields(const Json& objects) {
-  Table fields{.title = "", .columns = {}, .rows = {}};
+  Table fields;
   for (const auto& [field, value] : objects.front().items())
     fields.columns.push_back(field);
   for (const Json& object : objects) {

@@ -204,7 +204,7 @@ void add_details(Json& json, const LoadResult& result) {
 }
 
 Table load_result_table(const Json& json) {
-  Table table{.title = "load test", .columns = {"metric", "value"}, .rows = {}};
+  Table table{.title = "load test", .columns = {"metric", "value"}};
   for (const auto& [field, value] : json.items()) {
     if (value.is_null() || value.is_object()) continue;
     table.rows.push_back({field, value.is_number_float() ? fmt::format("{:.2f}", value.get<double>())

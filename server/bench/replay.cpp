@@ -305,7 +305,7 @@ Json replay_json(const RecordedLoad& load, double speed, const RequestFigures& r
 }
 
 Table replay_table(const Json& replay) {
-  Table table{.title = "replay", .columns = {"metric", "recorded", "replayed", "ratio"}, .rows = {}};
+  Table table{.title = "replay", .columns = {"metric", "recorded", "replayed", "ratio"}};
   for (const auto& [figure, value] : replay["recorded"].items())
     table.rows.push_back(
         {figure, cell(value), cell(replay["replayed"][figure]), cell(replay["ratio"][figure])});

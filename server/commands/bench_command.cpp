@@ -100,8 +100,7 @@ void run_speed(const BenchArgs& args) {
 
   const ModelSize size = size_of(*engine);
   const BackendInfo backend = engine->backend_info();
-  Table table{
-      .title = "", .columns = {"model", "size", "params", "backend", "threads", "test", "t/s"}, .rows = {}};
+  Table table{.columns = {"model", "size", "params", "backend", "threads", "test", "t/s"}};
   Json objects = Json::array();
   for (const SpeedResult& result : results) {
     const std::vector<double> speeds = result.tokens_per_second();
@@ -124,8 +123,7 @@ void run_overhead(const BenchArgs& args, bool with_prompts) {
   const int32_t turns = std::max(20, args.speed.repetitions);
   Json objects = Json::array();
   Table table{.title = "cost of recording every step",
-              .columns = {"test", "turns", "recorded t/s", "unrecorded t/s", "overhead", "quartiles"},
-              .rows = {}};
+              .columns = {"test", "turns", "recorded t/s", "unrecorded t/s", "overhead", "quartiles"}};
   for (const SpeedResult& test : tests) {
     const OverheadResult result = measure_recording_overhead(*engine, test, turns);
     const std::vector<double> overheads = result.overheads();

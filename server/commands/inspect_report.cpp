@@ -299,8 +299,7 @@ nlohmann::ordered_json memory_plan_json(const ModelConfig& config, std::span<con
 std::string memory_plan_table(const ModelConfig& config, std::span<const HostTensor> tensors) {
   Table table{
       .title = fmt::format("memory: weights {}, and the KV cache", weights_text(weight_sizes(tensors))),
-      .columns = {"KV type", "bytes a token", fmt::format("one sequence of {}", config.context_length)},
-      .rows = {}};
+      .columns = {"KV type", "bytes a token", fmt::format("one sequence of {}", config.context_length)}};
   for (DType dtype : kComparedKvTypes) {
     table.rows.push_back({std::string(name(dtype)),
                           std::to_string(KvCache::block_bytes(config, {}, dtype, 1)),

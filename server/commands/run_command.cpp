@@ -18,7 +18,9 @@
 namespace minfer {
 namespace {
 
-GrammarBuilder::Expr add_schema_file(GrammarBuilder& builder, const std::string& path) {
+using Expr = GrammarBuilder::Expr;
+
+Expr add_schema_file(GrammarBuilder& builder, const std::string& path) {
   const std::string text = read_text_file(path);
   try {
     return add_json_schema(builder, nlohmann::ordered_json::parse(text), JsonStyle::free);
@@ -27,41 +29,48 @@ GrammarBuilder::Expr add_schema_file(GrammarBuilder& builder, const std::string&
   }
 }
 
-/// The form that an answer must have.
-struct GrammarArgs {
-  std::string json_schema_file;
-  std::string grammar_file;
-  std::string regex;
+Expr add_gbnf_file(GrammarBuilder& builder, const std::string& path) {
+  return add_gbnf(builder, read_text_file(path));
+}
 
+Expr add_expression(GrammarBuilder& builder, const std::string& regex) {
+  return add_regex(builder, regex);
+}
+
+/// The form that an answer must have.
+class GrammarArgs {
+ public:
   void add_to(CLI::App& command) {
     auto* group = command.add_option_group(
         "Structured output",
         "form that the answer must have; an answer that is cut off before its end is an error");
-    group->add_option("--json-schema", json_schema_file,
-                      "file with a JSON schema that the answer must satisfy");
-    group->add_option("--grammar", grammar_file, "file with a grammar in GBNF, as llama.cpp writes it");
-    group->add_option("--regex", regex, "a regular expression that the whole answer must match");
+    const auto add = [&](const char* name, Expr (*build)(GrammarBuilder&, const std::string&),
+                         const char* description) {
+      const auto take = [this, build](const std::string& text) { from_ = text, build_ = build; };
+      group->add_option_function<std::string>(name, take, description);
+    };
+    add("--json-schema", add_schema_file, "file with a JSON schema that the answer must satisfy");
+    add("--grammar", add_gbnf_file, "file with a grammar in GBNF, as llama.cpp writes it");
+    add("--regex", add_expression, "a regular expression that the whole answer must match");
     group->require_option(0, 1);
   }
 
   /// Null if none was asked for. `vocab_size`: the model's. Throws FileError naming the file if it cannot be honoured.
   std::shared_ptr<TokenGrammar> compile(const Tokenizer& tokenizer, int32_t vocab_size) const {
+    if (from_.empty()) return nullptr;
     GrammarBuilder builder;
-    const std::string& from = !json_schema_file.empty() ? json_schema_file
-                              : !grammar_file.empty()   ? grammar_file
-                                                        : regex;
-    if (from.empty()) return nullptr;
     try {
-      const GrammarBuilder::Expr root = !json_schema_file.empty() ? add_schema_file(builder, json_schema_file)
-                                        : !grammar_file.empty()
-                                            ? add_gbnf(builder, read_text_file(grammar_file))
-                                            : add_regex(builder, regex);
+      const Expr root = build_(builder, from_);
       return std::make_shared<TokenGrammar>(compile_grammar(builder, root),
                                             std::make_shared<const TokenTrie>(tokenizer, vocab_size));
     } catch (const GrammarError& error) {
-      fail<FileError>("{}: {}", from, error.what());
+      fail<FileError>("{}: {}", from_, error.what());
     }
   }
+
+ private:
+  std::string from_;
+  Expr (*build_)(GrammarBuilder&, const std::string&) = nullptr;
 };
 
 struct RunArgs {

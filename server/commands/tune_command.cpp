@@ -113,7 +113,7 @@ void run_tune(const TuneArgs& args) {
   std::vector<Candidates> candidates = candidates_for(session.load().header, args.lossy);
   std::vector<std::string> best;
   Json steps = Json::array();
-  Table table{.title = "Tuned for " + args.objective, .columns = {"option", "gain", ""}, .rows = {}};
+  Table table{.title = "Tuned for " + args.objective, .columns = {"option", "gain", ""}};
   for (size_t i = 0; i < candidates.size() && !session.interrupted(); ++i) {
     std::vector<Alternative> alternatives{{.options = best}};
     for (const std::string& candidate : candidates[i])

@@ -135,17 +135,16 @@ void add_format(CLI::App& command, std::string& format, const std::vector<std::s
       ->option_text(fmt::format("{}", fmt::join(formats, "|")));
 }
 
-std::vector<CLI::Option*> add_step_filter(CLI::App& command, StepFilter& filter) {
+void add_step_filter(CLI::App& command, StepFilter& filter) {
   const auto set_steps = [&filter](const std::string& text) {
     filter.steps = parse_step_range("--steps", text);
   };
-  return {
-      add_choice(&command, "--phase", filter.phase, {StepPhase::prefill, StepPhase::decode, StepPhase::mixed},
-                 "Only the steps that prefill, decode, or do both"),
-      command.add_option_function<std::string>("--steps", set_steps, "Only steps A to B, both included")
-          ->option_text("A:B"),
-      command.add_option("--request", filter.request, "Only steps that served the request of this id")
-          ->option_text("ID")};
+  add_choice(&command, "--phase", filter.phase, {StepPhase::prefill, StepPhase::decode, StepPhase::mixed},
+             "Only the steps that prefill, decode, or do both");
+  command.add_option_function<std::string>("--steps", set_steps, "Only steps A to B, both included")
+      ->option_text("A:B");
+  command.add_option("--request", filter.request, "Only steps that served the request of this id")
+      ->option_text("ID");
 }
 
 CLI::Option* add_fail_above(CLI::App& command, std::optional<double>& share, const std::string& description) {

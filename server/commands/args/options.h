@@ -101,7 +101,7 @@ void add_profile_file(CLI::App& command, std::string& path);
 /// Adds -o, which takes one of `formats`.
 void add_format(CLI::App& command, std::string& format, const std::vector<std::string>& formats);
 /// --phase, --steps and --request.
-std::vector<CLI::Option*> add_step_filter(CLI::App& command, StepFilter& filter);
+void add_step_filter(CLI::App& command, StepFilter& filter);
 
 /// --fail-above: a percentage, "3%" or "3", as a share.
 CLI::Option* add_fail_above(CLI::App& command, std::optional<double>& share, const std::string& description);

@@ -164,24 +164,22 @@ void add_profile_command(CLI::App& app) {
           ->option_text("N");
   add_choice(report, "-o,--output", options.format,
              {ReportFormat::table, ReportFormat::json, ReportFormat::csv, ReportFormat::md},
-             "How to print it (default table); csv has only the ops")
-      ->excludes(step);
+             "How to print it (default table); csv has only the ops");
   add_choice(report, "--view", options.view, {ReportView::flat, ReportView::top_down, ReportView::bottom_up},
              "flat: the whole report (default); top-down: phase, layers, op, kernel; bottom-up: kernel and "
-             "the ops that call it")
-      ->excludes(step);
+             "the ops that call it");
   add_choice(report, "--sort", options.sort,
              {ReportSort::time, ReportSort::calls, ReportSort::mean, ReportSort::max, ReportSort::gbps,
               ReportSort::roofline, ReportSort::name},
-             "Order of the ops, or of each level of a view (default time)")
-      ->excludes(step);
-  for (CLI::Option* option : add_step_filter(*report, options.filter))
-    option->excludes(step);
-  report->add_option("--op", options.op, "Only the op of this name")->option_text("NAME")->excludes(step);
+             "Order of the ops, or of each level of a view (default time)");
+  add_step_filter(*report, options.filter);
+  report->add_option("--op", options.op, "Only the op of this name")->option_text("NAME");
   report->add_option("--top", options.top, "Ops listed at most, or rows of each level of a view; 0 lists all")
       ->check(CLI::Range(0, 1'000'000))
-      ->option_text(fmt::format("N (default {})", options.top))
-      ->excludes(step);
+      ->option_text(fmt::format("N (default {})", options.top));
+  for (CLI::Option* option : report->get_options()) {
+    if (option->nonpositional() && option != report->get_help_ptr() && option != step) option->excludes(step);
+  }
   report->footer(
       "Examples:\n"
       "  minfer bench -p 0 -n 16 --profile-out steps.jsonl\n"

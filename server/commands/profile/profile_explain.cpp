@@ -160,7 +160,7 @@ Json json_of(const Tried& tried, const TrialSession& session, const std::string&
 }
 
 Table table_of(const Tried& tried) {
-  Table table{.title = "Tried", .columns = {"option", "estimated", "measured", "of"}, .rows = {}};
+  Table table{.title = "Tried", .columns = {"option", "estimated", "measured", "of"}};
   for (const KeptTrial& trial : tried.trials) {
     table.rows.push_back(
         {trial.option,
