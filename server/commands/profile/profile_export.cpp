@@ -11,7 +11,7 @@
 #include "profiling/page/page_profile.h"
 #include "server/commands/args/options.h"
 #include "server/commands/commands.h"
-#include "server/page/single_page.h"
+#include "server/page/page.h"
 #include "server/terminal/terminal.h"
 
 namespace minfer {

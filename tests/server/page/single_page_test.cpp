@@ -1,11 +1,10 @@
 // The page as a single file.
-#include "server/page/single_page.h"
+#include "server/page/page.h"
 
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
 #include "kernels/base/error.h"
-#include "server/page/page_files.h"
 
 namespace minfer {
 namespace {
