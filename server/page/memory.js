@@ -1,7 +1,9 @@
 // What holds the device's memory, and the KV cache.
 
-import { bar, element, show, showFacts, showRows } from "./dom.js";
+import { bar, element, setColumns, show, showFacts, showRows } from "./dom.js";
 import { bytes, count, percent, sum } from "./format.js";
+
+setColumns("memory-parts", [["what", "name"], ["in use", "bars", 2], "at the most", "place"]);
 
 /** Parts of less are added up. */
 const LEAST_SHARE = 0.002;

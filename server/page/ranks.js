@@ -1,7 +1,14 @@
 // What each of several ranks did in a step.
 
-import { element, parts, show, showRows } from "./dom.js";
+import { element, make, parts, setColumns, show, showRows } from "./dom.js";
 import { digits, known, knownShare, percent } from "./format.js";
+
+setColumns("ranks", [
+  ["rank", "name"], [make("span", { className: "unseen" }, "time"), "bars"], "computing", "waiting", "moving", "host p50", "host p99", "idle p50", "idle p99", "begins", "ends",
+]);
+setColumns("rank-counters", [
+  "rank", "MB read", "of those counted", "GB/s read", "MB written", "NVLink MB in", "NVLink MB out", "multiprocessors", "tensor cores",
+]);
 
 const MB = 1e-6;
 const quantile = (values, name) => known(values?.[name], digits);

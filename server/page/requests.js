@@ -1,7 +1,12 @@
 // Requests that have ended: where their time went, which steps served them, what they took of the device.
 
-import { element, keepingFocus, make, parts, show, tableRow } from "./dom.js";
+import { element, keepingFocus, make, parts, setColumns, show, tableRow } from "./dom.js";
 import { count, digits, known, knownShare, percent } from "./format.js";
+
+setColumns("requests", [
+  ["request", "id"], "queue ms", "prefill ms", "decode ms", [make("span", { className: "unseen" }, "time"), "bars"], ["prompt", "wider"], "output",
+  ["steps", "wider"], "device ms", "of device", "end",
+]);
 
 export const length = (request) => request.queue_us + request.prefill_us + request.decode_us;
 

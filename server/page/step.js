@@ -1,7 +1,9 @@
 // A step that was opened: its batch, when what ran, its ops, its requests.
 
-import { bar, element, make, show, showFacts, showRows } from "./dom.js";
+import { bar, element, make, setColumns, show, showFacts, showRows } from "./dom.js";
 import { count, digits, duration, percent, sum } from "./format.js";
+
+setColumns("step-ops", [["op", "name"], ["share of the ops' time", "bars", 2], "µs", "calls", "GB/s", "of the roofline"]);
 
 const MOST_REQUESTS = 24;
 

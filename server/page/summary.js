@@ -1,8 +1,19 @@
 // Figures and tables of a report, and of a running server's state.
 
-import { bar, element, show, showRows } from "./dom.js";
+import { bar, element, make, setColumns, show, showRows } from "./dom.js";
 import { count, digits, duration, known, knownShare, milliseconds, percent } from "./format.js";
 import { hasKey } from "./source.js";
+
+setColumns("ops", [
+  ["op", "name"], ["share of the ops' time", "bars", 2], "calls", "µs a call", "GB/s", make("span", { "data-text": "flop_unit" }, "GFLOP/s"),
+  ["of the roofline", "bars", 2], ["bound by", "bound"],
+]);
+setColumns("spans", [["span", "name"], ["of the wall time", "bars", 2], "µs a step"]);
+setColumns("charged", [["charged to", "name"], ["of the ops' time", "bars", 2], "µs a token"]);
+setColumns("phases", ["phase", "steps", "median ms", "max ms", "tokens/s"]);
+setColumns("counters", [
+  "op", "samples", "GB/s from memory", "of the bytes counted", "multiprocessors", "tensor cores", "warps", "L2 hits",
+]);
 
 let order = [];  // the ops' names as they stand in the table
 

@@ -1,7 +1,11 @@
 // The time from the top down: a table whose rows open and close.
 
-import { bar, element, keepingFocus, make, tableRow } from "./dom.js";
+import { bar, element, keepingFocus, make, setColumns, tableRow } from "./dom.js";
 import { count, digits, known, knownShare } from "./format.js";
+
+setColumns("tree", [
+  ["phase, op, kernel", "name"], ["of the time", "bars", 2], "ms", "calls", "µs a call", "GB/s", "of the roofline",
+]);
 
 /** Levels that are closed at first. */
 const CLOSED = new Set(["op"]);
