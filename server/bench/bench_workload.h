@@ -34,8 +34,8 @@ struct WorkloadOptions {
 
 /// A prompt: its tokens, or a function that makes them when it is sent, or, without either, its text.
 struct BenchPrompt {
-  std::vector<TokenId> tokens;
-  std::string text;
+  std::vector<TokenId> tokens = {};
+  std::string text = {};
   std::function<std::vector<TokenId>()> draw = {};
 };
 

@@ -1,10 +1,10 @@
-#include <charconv>
+#include <algorithm>
 #include <cstdio>
 #include <iostream>
 #include <iterator>
 #include <memory>
+#include <sstream>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include <fmt/ranges.h>
@@ -13,6 +13,7 @@
 #include "models/decoder/weights/model_source.h"
 #include "models/gguf/printable.h"
 #include "server/commands/args/model_args.h"
+#include "server/commands/args/options.h"
 #include "server/commands/commands.h"
 #include "server/terminal/terminal.h"
 
@@ -37,20 +38,16 @@ std::string read_standard_input() {
 }
 
 /// Ids separated by white space or commas.
-std::vector<TokenId> parse_ids(std::string_view text) {
-  constexpr std::string_view kSeparators = " \t\r\n,";
+std::vector<TokenId> parse_ids(std::string text) {
+  std::ranges::replace(text, ',', ' ');
+  std::istringstream words(text);
   std::vector<TokenId> ids;
-  while (true) {
-    const size_t begin = text.find_first_not_of(kSeparators);
-    if (begin == std::string_view::npos) return ids;
-    text.remove_prefix(begin);
-    const std::string_view word = text.substr(0, text.find_first_of(kSeparators));
-    TokenId id = 0;
-    const auto [stop, error] = std::from_chars(word.data(), word.data() + word.size(), id);
-    if (error != std::errc{} || stop != word.data() + word.size()) fail("'{}', expected a token id", word);
-    ids.push_back(id);
-    text.remove_prefix(word.size());
+  for (std::string word; words >> word;) {
+    const auto id = parse_number<TokenId>(word);
+    if (!id) fail("'{}', expected a token id", word);
+    ids.push_back(*id);
   }
+  return ids;
 }
 
 /// On one line, or as one line a token: its id, and its text as a person can read it.

@@ -1,6 +1,6 @@
 #include "server/commands/args/engine_args.h"
 
-#include <charconv>
+#include <algorithm>
 #include <csignal>
 
 #include "kernels/base/error.h"
@@ -32,27 +32,17 @@ void show_loading(size_t done, size_t total) {
 }
 
 std::optional<double> parse_target_itl(const std::string& text) {
-  if (text == "auto") return std::nullopt;
-  double milliseconds = 0.0;
-  const char* const end = text.data() + text.size();
-  const auto [parsed, error] = std::from_chars(text.data(), end, milliseconds);
-  if (error != std::errc() || parsed != end) fail("--target-itl-ms: \"{}\", expected a number or auto", text);
+  const auto milliseconds = parse_number<double>(text);
+  if (!milliseconds && text != "auto") fail("--target-itl-ms: \"{}\", expected a number or auto", text);
   return milliseconds;
 }
 
-LogitBias parse_bias(const std::string& text) {
-  LogitBias bias{};
-  const size_t equals = text.find('=');
-  if (equals != std::string::npos) {
-    const char* end = text.data() + text.size();
-    const auto token = std::from_chars(text.data(), text.data() + equals, bias.token);
-    const auto value = std::from_chars(text.data() + equals + 1, end, bias.bias);
-    if (token.ec == std::errc() && token.ptr == text.data() + equals && value.ec == std::errc() &&
-        value.ptr == end) {
-      return bias;
-    }
-  }
-  fail("--logit-bias: \"{}\" is not TOKEN=BIAS, e.g. 42=-5.5", text);
+LogitBias parse_bias(std::string_view text) {
+  const size_t equals = std::min(text.find('='), text.size());
+  const auto token = parse_number<decltype(LogitBias::token)>(text.substr(0, equals));
+  const auto bias = parse_number<decltype(LogitBias::bias)>(text.substr(std::min(equals + 1, text.size())));
+  if (!token || !bias) fail("--logit-bias: \"{}\" is not TOKEN=BIAS, e.g. 42=-5.5", text);
+  return {*token, *bias};
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 #include "server/commands/args/options.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <filesystem>
 
@@ -71,13 +70,11 @@ std::string explain_rest(const NamedCommand& command) {
   return "";
 }
 
-double share_of_percent(const std::string& text) {
-  double number = 0.0;
-  const char* end = text.data() + text.size() - (text.ends_with('%') ? 1 : 0);
-  const auto read = std::from_chars(text.data(), end, number);
-  if (read.ec != std::errc() || read.ptr != end || !std::isfinite(number) || number < 0.0)
+double share_of_percent(std::string_view text) {
+  const auto number = parse_number<double>(text.substr(0, text.size() - (text.ends_with('%') ? 1 : 0)));
+  if (!number || !std::isfinite(*number) || *number < 0.0)
     fail("--fail-above: \"{}\", expected a percentage such as 3%", text);
-  return number / 100.0;
+  return *number / 100.0;
 }
 
 }  // namespace

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <charconv>
 #include <optional>
 #include <ranges>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -15,6 +17,15 @@ namespace minfer {
 
 // How commands define their options. A refusal says what was expected and, if the text
 // looks like a typing error, what may have been meant.
+
+/// The number that a text is; absent: it is none.
+template <class Number>
+std::optional<Number> parse_number(std::string_view text) {
+  Number number{};
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  return error == std::errc() && stop == end ? std::optional(number) : std::nullopt;
+}
 
 /// One of `names`; `ignore_case` takes upper case too and makes it lower case. For CLI::Option::check() and transform().
 CLI::Validator one_of(std::vector<std::string> names, bool ignore_case = false);
