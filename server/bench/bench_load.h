@@ -16,27 +16,6 @@ namespace minfer {
 /// a terminal. All tokens are greedy and end tokens are ignored, so that every request generates its full number of tokens.
 LoadResult run_load(Engine& engine, const std::vector<Conversation>& workload, int32_t max_concurrency);
 
-/// The conversation so far, in the form of a completion request:
-/// tokens or text in `prompt`, or `messages` of a chat.
-class PromptHistory {
- public:
-  /// `tokenizer` makes answers into tokens; null if the prompts are text.
-  PromptHistory(bool is_chat, const Tokenizer* tokenizer);
-
-  /// Throws Error for tokens in a chat, whose messages are text.
-  void add_prompt(const BenchPrompt& prompt);
-  void add_answer(const std::string& text);
-  int64_t num_tokens() const { return std::ssize(tokens_); }  ///< 0 if it is text
-  void add_to(nlohmann::ordered_json& body) const;
-
- private:
-  bool is_chat_;
-  const Tokenizer* tokenizer_;
-  std::vector<TokenId> tokens_;
-  std::string text_;
-  nlohmann::ordered_json messages_ = nlohmann::ordered_json::array();
-};
-
 class HttpClient;
 
 /// The server under test and the fields of every request to it.
@@ -77,9 +56,6 @@ class RemoteLoad {
   LoadResult run(const std::vector<Conversation>& workload, int32_t max_concurrency);
 
  private:
-  /// The reason that the server does not answer; empty: none.
-  std::string try_first(const std::vector<Conversation>& workload);
-
   RemoteOptions options_;
   std::vector<std::string> headers_;
   std::unique_ptr<HttpClient> client_;

@@ -37,6 +37,54 @@ std::vector<std::string> header_lines(const RemoteOptions& options) {
   return lines;
 }
 
+/// The conversation so far, in the form of a completion request:
+/// tokens or text in `prompt`, or `messages` of a chat.
+class PromptHistory {
+ public:
+  explicit PromptHistory(const RemoteOptions& options) : options_(options) {}
+
+  /// Throws Error for tokens in a chat, whose messages are text.
+  void add_prompt(const BenchPrompt& prompt) {
+    if (!options_.is_chat()) {
+      tokens_.insert(tokens_.end(), prompt.tokens.begin(), prompt.tokens.end());
+      if (!text_.empty()) text_ += '\n';
+      text_ += prompt.text;
+      return;
+    }
+    if (!prompt.tokens.empty())
+      fail("a prompt of token ids cannot be sent to a chat endpoint, expected text");
+    messages_.push_back({{"role", "user"}, {"content", prompt.text}});
+  }
+
+  void add_answer(const std::string& text) {
+    if (options_.is_chat()) {
+      messages_.push_back({{"role", "assistant"}, {"content", text}});
+    } else if (options_.tokenizer != nullptr) {
+      const std::vector<TokenId> tokens =
+          options_.tokenizer->encode(text, {.add_special = false, .parse_special = false});
+      tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
+    } else {
+      text_ += text;
+    }
+  }
+
+  int64_t num_tokens() const { return std::ssize(tokens_); }  ///< 0 if it is text
+
+  void add_to(Json& body) const {
+    if (options_.is_chat()) {
+      body["messages"] = messages_;
+    } else {
+      body["prompt"] = tokens_.empty() ? Json(text_) : Json(tokens_);
+    }
+  }
+
+ private:
+  const RemoteOptions& options_;
+  std::vector<TokenId> tokens_;
+  std::string text_;
+  Json messages_ = Json::array();
+};
+
 /// One run of a workload.
 class RemoteRun {
  public:
@@ -74,8 +122,7 @@ class RemoteRun {
  private:
   /// A conversation under way: its text so far, and the request of its present turn.
   struct Session {
-    Session(const Conversation& said, const Target& target)
-        : conversation(said), history(target.options.is_chat(), target.options.tokenizer) {}
+    Session(const Conversation& said, const Target& target) : conversation(said), history(target.options) {}
     const Conversation& conversation;
     size_t turn = 0;
     PromptHistory history;
@@ -201,8 +248,19 @@ const std::string& RemoteLoad::model() {
 
 void RemoteLoad::wait_until_ready(const std::vector<Conversation>& workload, double timeout_s) {
   const int64_t deadline_ns = now_ns() + static_cast<int64_t>(timeout_s * 1e9);
+  const Conversation first{.turns = {workload.front().turns.front()}};
   for (;;) {
-    const std::string problem = try_first(workload);
+    std::string problem;
+    try {
+      model();
+    } catch (const Error& error) {
+      problem = error.what();
+    }
+    if (problem.empty()) {
+      const LoadResult result = run({first}, 1);
+      if (result.interrupted) end_as_interrupted();
+      problem = result.records.front().problem();
+    }
     if (problem.empty()) return;
     if (now_ns() >= deadline_ns)
       fail("{} is not ready after {} s: {}", options_.base_url, timeout_s, problem);
@@ -210,57 +268,9 @@ void RemoteLoad::wait_until_ready(const std::vector<Conversation>& workload, dou
   }
 }
 
-std::string RemoteLoad::try_first(const std::vector<Conversation>& workload) {
-  const Conversation first{.turns = {workload.front().turns.front()}, .arrival_s = 0.0, .priority = 0};
-  try {
-    model();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  const LoadResult result = run({first}, 1);
-  if (result.interrupted) end_as_interrupted();
-  return result.records.front().problem();
-}
-
 LoadResult RemoteLoad::run(const std::vector<Conversation>& workload, int32_t max_concurrency) {
   const RemoteRun::Target target{options_, headers_, *client_};
   return RemoteRun(target, workload, max_concurrency).run();
-}
-
-PromptHistory::PromptHistory(bool is_chat, const Tokenizer* tokenizer)
-    : is_chat_(is_chat), tokenizer_(tokenizer) {}
-
-void PromptHistory::add_prompt(const BenchPrompt& prompt) {
-  if (!is_chat_) {
-    tokens_.insert(tokens_.end(), prompt.tokens.begin(), prompt.tokens.end());
-    if (!text_.empty()) text_ += '\n';
-    text_ += prompt.text;
-    return;
-  }
-  if (!prompt.tokens.empty()) fail("a prompt of token ids cannot be sent to a chat endpoint, expected text");
-  messages_.push_back({{"role", "user"}, {"content", prompt.text}});
-}
-
-void PromptHistory::add_answer(const std::string& text) {
-  if (is_chat_) {
-    messages_.push_back({{"role", "assistant"}, {"content", text}});
-  } else if (tokenizer_ != nullptr) {
-    const std::vector<TokenId> tokens =
-        tokenizer_->encode(text, {.add_special = false, .parse_special = false});
-    tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
-  } else {
-    text_ += text;
-  }
-}
-
-void PromptHistory::add_to(nlohmann::ordered_json& body) const {
-  if (is_chat_) {
-    body["messages"] = messages_;
-  } else if (!tokens_.empty()) {
-    body["prompt"] = tokens_;
-  } else {
-    body["prompt"] = text_;
-  }
 }
 
 }  // namespace minfer
