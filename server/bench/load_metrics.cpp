@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <ctime>
+#include <iterator>
 #include <span>
 
 #include <fmt/chrono.h>
@@ -40,11 +41,10 @@ void count(LoadMetrics& metrics, const RequestRecord& record, const Goodput& goo
   if (record.chunk_ns.empty())
     return;  // cancelled before its first token, or only scored: it has no latencies
   metrics.good += meets(record, goodput) ? 1 : 0;
-  metrics.ttft_ms.push_back(record.ttft_ms());
-  if (record.output_tokens > 1) metrics.tpot_ms.push_back(record.tpot_ms());
-  const std::vector<double> itl_ms = record.itl_ms();
-  metrics.itl_ms.insert(metrics.itl_ms.end(), itl_ms.begin(), itl_ms.end());
-  metrics.e2el_ms.push_back(record.e2el_ms());
+  metrics.latencies_ms["ttft"].push_back(record.ttft_ms());
+  if (record.output_tokens > 1) metrics.latencies_ms["tpot"].push_back(record.tpot_ms());
+  std::ranges::move(record.itl_ms(), std::back_inserter(metrics.latencies_ms["itl"]));
+  metrics.latencies_ms["e2el"].push_back(record.e2el_ms());
 }
 
 /// The peaks of tokens and of active requests in the seconds since the first completed request was sent.
@@ -70,12 +70,6 @@ void add_peaks(LoadMetrics& metrics, std::span<const RequestRecord> records) {
 }
 
 using Json = nlohmann::ordered_json;
-
-const std::vector<double>& values_of(const LoadMetrics& metrics, const std::string& metric) {
-  if (metric == "ttft") return metrics.ttft_ms;
-  if (metric == "tpot") return metrics.tpot_ms;
-  return metric == "itl" ? metrics.itl_ms : metrics.e2el_ms;
-}
 
 void add_statistics(Json& json, const std::string& metric, const std::vector<double>& values,
                     const std::vector<double>& percentiles) {
@@ -156,7 +150,7 @@ LoadMetrics compute_metrics(const std::vector<RequestRecord>& records, const Goo
 
 Json load_result_json(const LoadResult& result, const WorkloadOptions& workload,
                       const LoadReportOptions& options, const LoadSubject& subject) {
-  const LoadMetrics metrics = compute_metrics(result.records, options.goodput);
+  LoadMetrics metrics = compute_metrics(result.records, options.goodput);
   const auto per_second = [&](int64_t count) { return static_cast<double>(count) / result.duration_s; };
   Json json;
   add_settings(json, workload, result.records.size(), subject);
@@ -182,7 +176,7 @@ Json load_result_json(const LoadResult& result, const WorkloadOptions& workload,
     json["spec_decode_acceptance_length"] = 1.0 + accepted / static_cast<double>(drafted.drafts);
   }
   for (const std::string& metric : options.metrics)
-    add_statistics(json, metric, values_of(metrics, metric), options.percentiles);
+    add_statistics(json, metric, metrics.latencies_ms[metric], options.percentiles);
   return json;
 }
 

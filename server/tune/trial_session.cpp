@@ -118,18 +118,10 @@ TrialSession::TrialSession(Options options)
 }
 
 nlohmann::json TrialSession::run(const std::vector<std::string>& options) const {
-  std::vector<std::string> arguments{"/proc/self/exe",
-                                     "bench",
-                                     "--replay",
-                                     options_.profile,
-                                     "--replay-speed",
-                                     options_.speed,
-                                     "--num-prompts",
-                                     std::to_string(num_requests_),
-                                     "--num-warmups",
-                                     "1",
-                                     "-o",
-                                     "json"};
+  std::vector<std::string> arguments = words_of(
+      fmt::format("/proc/self/exe bench --replay-speed {} --num-prompts {} --num-warmups 1 -o json --replay",
+                  options_.speed, num_requests_));
+  arguments.push_back(options_.profile);
   const std::vector<std::string> recorded = without(recorded_options(load_.header), options);
   if (!model_.empty()) arguments.insert(arguments.end(), {"--model", model_});
   for (const std::vector<std::string>& more : {recorded, options, options_.bench})

@@ -1,11 +1,10 @@
 // The cases of `minfer bench --kernels` against the decoder's own op table, and its output.
-#include "server/bench/bench_kernels.h"
-
 #include <set>
 
 #include <gmock/gmock.h>
 
 #include "engine/engine.h"
+#include "server/bench/bench_kernels.h"
 #include "tests/support/paths.h"
 
 namespace minfer {
