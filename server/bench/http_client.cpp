@@ -57,8 +57,8 @@ class AnswerKeeper final : public HttpResponseHandler {
   AnswerKeeper(HttpClient& client, HttpAnswer& answer) : client_(client), answer_(answer) {}
   void on_status(int status) override { answer_.status = status; }
   void on_body(std::string_view bytes, int64_t) override {
-    constexpr size_t kMostBytes = 16 << 20;
-    answer_.body += bytes.substr(0, kMostBytes - std::min(kMostBytes, answer_.body.size()));
+    constexpr size_t kMostAnswerBytes = 16 << 20;
+    answer_.body += bytes.substr(0, kMostAnswerBytes - std::min(kMostAnswerBytes, answer_.body.size()));
   }
   void on_end(const std::string& error) override {
     answer_.error = error;

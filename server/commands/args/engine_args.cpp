@@ -14,18 +14,18 @@ namespace minfer {
 namespace {
 
 template <class Enum>
-using Names = std::vector<std::pair<std::string, Enum>>;
+using NamedValues = std::vector<std::pair<std::string, Enum>>;
 
-const Names<DeviceChoice> kDevices{
+const NamedValues<DeviceChoice> kDevices{
     {"auto", DeviceChoice::automatic}, {"cpu", DeviceChoice::cpu}, {"cuda", DeviceChoice::cuda}};
-const Names<AllReduceChoice> kAllReduceChoices{
+const NamedValues<AllReduceChoice> kAllReduceChoices{
     {"auto", AllReduceChoice::automatic}, {"nccl", AllReduceChoice::nccl}, {"peer", AllReduceChoice::peer}};
-const Names<SchedulingPolicy> kPolicies{{"fcfs", SchedulingPolicy::fcfs},
-                                        {"priority", SchedulingPolicy::priority},
-                                        {"shortest", SchedulingPolicy::shortest}};
-const Names<SpeculationMethod> kMethods{{"draft", SpeculationMethod::draft},
-                                        {"ngram", SpeculationMethod::ngram},
-                                        {"off", SpeculationMethod::off}};
+const NamedValues<SchedulingPolicy> kPolicies{{"fcfs", SchedulingPolicy::fcfs},
+                                              {"priority", SchedulingPolicy::priority},
+                                              {"shortest", SchedulingPolicy::shortest}};
+const NamedValues<SpeculationMethod> kMethods{{"draft", SpeculationMethod::draft},
+                                              {"ngram", SpeculationMethod::ngram},
+                                              {"off", SpeculationMethod::off}};
 
 void show_loading(size_t done, size_t total) {
   show_progress(done == total ? "" : fmt::format("loading weights {}/{}", done, total));
