@@ -10,7 +10,6 @@
 #include "models/grammar/grammar_source.h"
 #include "models/grammar/token_grammar.h"
 #include "server/commands/args/engine_args.h"
-#include "server/commands/args/model_args.h"
 #include "server/commands/commands.h"
 #include "server/serving/profile/profile_session.h"
 #include "server/terminal/terminal.h"
@@ -29,14 +28,6 @@ Expr add_schema_file(GrammarBuilder& builder, const std::string& path) {
   }
 }
 
-Expr add_gbnf_file(GrammarBuilder& builder, const std::string& path) {
-  return add_gbnf(builder, read_text_file(path));
-}
-
-Expr add_expression(GrammarBuilder& builder, const std::string& regex) {
-  return add_regex(builder, regex);
-}
-
 /// The form that an answer must have.
 class GrammarArgs {
  public:
@@ -50,8 +41,14 @@ class GrammarArgs {
       group->add_option_function<std::string>(name, take, description);
     };
     add("--json-schema", add_schema_file, "file with a JSON schema that the answer must satisfy");
-    add("--grammar", add_gbnf_file, "file with a grammar in GBNF, as llama.cpp writes it");
-    add("--regex", add_expression, "a regular expression that the whole answer must match");
+    const auto from_file = [](GrammarBuilder& builder, const std::string& path) {
+      return add_gbnf(builder, read_text_file(path));
+    };
+    const auto from_text = [](GrammarBuilder& builder, const std::string& regex) {
+      return add_regex(builder, regex);
+    };
+    add("--grammar", from_file, "file with a grammar in GBNF, as llama.cpp writes it");
+    add("--regex", from_text, "a regular expression that the whole answer must match");
     group->require_option(0, 1);
   }
 

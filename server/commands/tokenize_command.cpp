@@ -12,7 +12,6 @@
 #include "models/chat/chat_json.h"
 #include "models/decoder/weights/model_source.h"
 #include "models/gguf/printable.h"
-#include "server/commands/args/model_args.h"
 #include "server/commands/args/options.h"
 #include "server/commands/commands.h"
 #include "server/terminal/terminal.h"

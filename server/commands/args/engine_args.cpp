@@ -7,7 +7,6 @@
 #include "kernels/comm/launcher.h"
 #include "models/decoder/weights/model_source.h"
 #include "models/decoder/weights/quantise.h"
-#include "server/commands/args/model_args.h"
 #include "server/terminal/terminal.h"
 
 namespace minfer {
