@@ -17,12 +17,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-void show_progress(const KernelCase& c) {
-  if (!is_terminal(stderr)) return;
-  fmt::print(stderr, "\r\x1b[K{} {}, M {}", c.info.name, c.shape(), c.tokens);
-  std::fflush(stderr);
-}
-
 /// The counters' values as cells: bytes read, where counted, shares, and the three worst stalls.
 std::vector<std::string> counter_cells(const KernelResult& result) {
   if (!result.counters) return {"", "", "", "", ""};
@@ -84,11 +78,7 @@ std::string_view KernelBench::bound(const KernelResult& result) const {
 
 KernelBench run_kernel_bench(const KernelBenchOptions& options, const EngineOptions& engine) {
   KernelBench bench{.model = options.model.empty() ? kDefaultKernelModel : options.model,
-                    .backend = {},
-                    .ceilings = {},
-                    .results = {},
-                    .counted = options.counters,
-                    .counters_error = {}};
+                    .counted = options.counters};
   std::vector<std::string> ops = options.ops;
   if (ops.empty()) {
     const std::unique_ptr<ModelSource> shapes = open_kernel_source(bench.model, "");
@@ -105,11 +95,11 @@ KernelBench run_kernel_bench(const KernelBenchOptions& options, const EngineOpti
     KernelOperands operands(tensors, std::move(backend), of_model.cases(op, options.sizes, info.asynchronous),
                             engine.block_size, cold_bytes(info));
     for (const KernelCase& c : operands.cases()) {
-      show_progress(c);
-      KernelResult& result = bench.results.emplace_back(
-          KernelResult{.kernel = c, .samples_us = {}, .cublas_us = {}, .counters = {}});
-      result.weight_dtype = tensors.empty() ? info.activation_dtype : tensors.front().loaded_dtype();
-      result.samples_us = measure_kernel_us(operands, c, options.repetitions);
+      show_progress(fmt::format("{} {}, M {}", c.info.name, c.shape(), c.tokens));
+      KernelResult& result = bench.results.emplace_back(KernelResult{
+          .kernel = c,
+          .weight_dtype = tensors.empty() ? info.activation_dtype : tensors.front().loaded_dtype(),
+          .samples_us = measure_kernel_us(operands, c, options.repetitions)});
       if (options.counters && bench.counters_error.empty() && c.info.kind != OpKind::sample) {
         OpCounters counters;
         const std::string error = count_kernel(operands, c, counters);
@@ -120,15 +110,14 @@ KernelBench run_kernel_bench(const KernelBenchOptions& options, const EngineOpti
       if (!products.empty()) result.cublas_us = cuda::fastest_matmul_us(products);
     }
   }
-  if (is_terminal(stderr)) fmt::print(stderr, "\r\x1b[K");
+  show_progress("");
   return bench;
 }
 
 Table kernel_table(const KernelBench& bench) {
   Table table{.title = "ops by themselves, cold caches",
               .columns = {"op", "shape", "type", "M", "us", "p5-p95", "GB/s", "TFLOP/s", "of roofline",
-                          "cuBLASLt us"},
-              .rows = {}};
+                          "cuBLASLt us"}};
   if (bench.counted) {
     for (const char* column : {"read of counted", "occupancy", "L2 hit", "tensor", "warps stalled an issue"})
       table.columns.emplace_back(column);

@@ -12,7 +12,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 Table table_of_fields(const Json& objects) {
-  Table fields{.title = "", .columns = {}, .rows = {}};
+  Table fields;
   for (const auto& [field, value] : objects.front().items())
     fields.columns.push_back(field);
   for (const Json& object : objects) {
@@ -23,12 +23,13 @@ Table table_of_fields(const Json& objects) {
   return fields;
 }
 
-double sum_of_squares(const std::vector<double>& values) {
+/// Standard deviation with this divisor.
+double deviation(const std::vector<double>& values, size_t divisor) {
   const double mean = mean_of(values);
   double squares = 0.0;
   for (double value : values)
     squares += (value - mean) * (value - mean);
-  return squares;
+  return std::sqrt(squares / static_cast<double>(std::max<size_t>(divisor, 1)));
 }
 
 }  // namespace
@@ -55,13 +56,11 @@ double median_of(std::vector<double> values) {
 }
 
 double deviation_of(const std::vector<double>& values) {
-  if (values.size() < 2) return 0.0;
-  return std::sqrt(sum_of_squares(values) / static_cast<double>(values.size() - 1));
+  return values.size() < 2 ? 0.0 : deviation(values, values.size() - 1);
 }
 
 double population_deviation_of(const std::vector<double>& values) {
-  if (values.empty()) return 0.0;
-  return std::sqrt(sum_of_squares(values) / static_cast<double>(values.size()));
+  return deviation(values, values.size());
 }
 
 double percentile_of(std::vector<double> values, double share) {

@@ -1,5 +1,3 @@
-#include "server/bench/bench_remote.h"
-
 #include <algorithm>
 #include <chrono>
 #include <list>
@@ -7,6 +5,7 @@
 
 #include "kernels/base/clock.h"
 #include "kernels/base/error.h"
+#include "server/bench/bench_load.h"
 #include "server/bench/completion_stream.h"
 #include "server/bench/http_client.h"
 #include "server/terminal/terminal.h"
@@ -38,32 +37,52 @@ std::vector<std::string> header_lines(const RemoteOptions& options) {
   return lines;
 }
 
-/// The whole of a small response.
-class WholeResponse : public HttpResponseHandler {
+/// The conversation so far, in the form of a completion request:
+/// tokens or text in `prompt`, or `messages` of a chat.
+class PromptHistory {
  public:
-  explicit WholeResponse(HttpClient& client) : client_(client) {}
-  void on_status(int status) override { status_ = status; }
-  void on_body(std::string_view bytes, int64_t) override {
-    constexpr size_t kMaxBytes = 1 << 20;
-    body_ += bytes.substr(0, kMaxBytes - std::min(kMaxBytes, body_.size()));
-  }
-  void on_end(const std::string& error) override {
-    error_ =
-        error.empty() && status_ != 200 ? fmt::format("HTTP {}: {}", status_, error_message(body_)) : error;
-    is_done_ = true;
-    client_.stop();
+  explicit PromptHistory(const RemoteOptions& options) : options_(options) {}
+
+  /// Throws Error for tokens in a chat, whose messages are text.
+  void add_prompt(const BenchPrompt& prompt) {
+    if (!options_.is_chat()) {
+      tokens_.insert(tokens_.end(), prompt.tokens.begin(), prompt.tokens.end());
+      if (!text_.empty()) text_ += '\n';
+      text_ += prompt.text;
+      return;
+    }
+    if (!prompt.tokens.empty())
+      fail("a prompt of token ids cannot be sent to a chat endpoint, expected text");
+    messages_.push_back({{"role", "user"}, {"content", prompt.text}});
   }
 
-  bool is_done() const { return is_done_; }
-  const std::string& error() const { return error_; }
-  const std::string& body() const { return body_; }
+  void add_answer(const std::string& text) {
+    if (options_.is_chat()) {
+      messages_.push_back({{"role", "assistant"}, {"content", text}});
+    } else if (options_.tokenizer != nullptr) {
+      const std::vector<TokenId> tokens =
+          options_.tokenizer->encode(text, {.add_special = false, .parse_special = false});
+      tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
+    } else {
+      text_ += text;
+    }
+  }
+
+  int64_t num_tokens() const { return std::ssize(tokens_); }  ///< 0 if it is text
+
+  void add_to(Json& body) const {
+    if (options_.is_chat()) {
+      body["messages"] = messages_;
+    } else {
+      body["prompt"] = tokens_.empty() ? Json(text_) : Json(tokens_);
+    }
+  }
 
  private:
-  HttpClient& client_;
-  int status_ = 0;
-  std::string body_;
-  std::string error_;
-  bool is_done_ = false;
+  const RemoteOptions& options_;
+  std::vector<TokenId> tokens_;
+  std::string text_;
+  Json messages_ = Json::array();
 };
 
 /// One run of a workload.
@@ -103,8 +122,7 @@ class RemoteRun {
  private:
   /// A conversation under way: its text so far, and the request of its present turn.
   struct Session {
-    Session(const Conversation& said, const Target& target)
-        : conversation(said), history(target.options.is_chat(), target.options.tokenizer) {}
+    Session(const Conversation& said, const Target& target) : conversation(said), history(target.options) {}
     const Conversation& conversation;
     size_t turn = 0;
     PromptHistory history;
@@ -217,28 +235,32 @@ RemoteLoad::~RemoteLoad() = default;
 
 const std::string& RemoteLoad::model() {
   if (!options_.model.empty()) return options_.model;
-  constexpr int64_t kTimeoutNs = 10'000'000'000;
-  WholeResponse response(*client_);
-  client_->send({"/v1/models", headers_}, response);
-  const int64_t deadline_ns = now_ns() + kTimeoutNs;
-  while (!response.is_done() && now_ns() < deadline_ns)
-    client_->run_until(deadline_ns);
-  client_->abort(response, "timed out");
+  HttpAnswer answer = client_->ask({"/v1/models", headers_}, 10, "timed out");
+  if (answer.error.empty() && answer.status != 200)
+    answer.error = fmt::format("HTTP {}: {}", answer.status, error_message(answer.body));
   simdjson::dom::parser parser;
   std::string_view named;
-  if (parser.parse(response.body())["data"].at(0)["id"].get(named) == simdjson::SUCCESS)
-    options_.model = named;
-  if (!response.error().empty() || options_.model.empty()) {
-    fail("{}/v1/models: {}", options_.base_url,
-         response.error().empty() ? "names no model; --model can" : response.error());
-  }
+  if (parser.parse(answer.body)["data"].at(0)["id"].get(named) == simdjson::SUCCESS) options_.model = named;
+  if (answer.error.empty() && options_.model.empty()) answer.error = "names no model; --model can";
+  if (!answer.error.empty()) fail("{}/v1/models: {}", options_.base_url, answer.error);
   return options_.model;
 }
 
 void RemoteLoad::wait_until_ready(const std::vector<Conversation>& workload, double timeout_s) {
   const int64_t deadline_ns = now_ns() + static_cast<int64_t>(timeout_s * 1e9);
+  const Conversation first{.turns = {workload.front().turns.front()}};
   for (;;) {
-    const std::string problem = try_first(workload);
+    std::string problem;
+    try {
+      model();
+    } catch (const Error& error) {
+      problem = error.what();
+    }
+    if (problem.empty()) {
+      const LoadResult result = run({first}, 1);
+      if (result.interrupted) end_as_interrupted();
+      problem = result.records.front().problem();
+    }
     if (problem.empty()) return;
     if (now_ns() >= deadline_ns)
       fail("{} is not ready after {} s: {}", options_.base_url, timeout_s, problem);
@@ -246,57 +268,9 @@ void RemoteLoad::wait_until_ready(const std::vector<Conversation>& workload, dou
   }
 }
 
-std::string RemoteLoad::try_first(const std::vector<Conversation>& workload) {
-  const Conversation first{.turns = {workload.front().turns.front()}, .arrival_s = 0.0, .priority = 0};
-  try {
-    model();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  const LoadResult result = run({first}, 1);
-  if (result.interrupted) end_as_interrupted();
-  return result.records.front().problem();
-}
-
 LoadResult RemoteLoad::run(const std::vector<Conversation>& workload, int32_t max_concurrency) {
   const RemoteRun::Target target{options_, headers_, *client_};
   return RemoteRun(target, workload, max_concurrency).run();
-}
-
-PromptHistory::PromptHistory(bool is_chat, const Tokenizer* tokenizer)
-    : is_chat_(is_chat), tokenizer_(tokenizer) {}
-
-void PromptHistory::add_prompt(const BenchPrompt& prompt) {
-  if (!is_chat_) {
-    tokens_.insert(tokens_.end(), prompt.tokens.begin(), prompt.tokens.end());
-    if (!text_.empty()) text_ += '\n';
-    text_ += prompt.text;
-    return;
-  }
-  if (!prompt.tokens.empty()) fail("a prompt of token ids cannot be sent to a chat endpoint, expected text");
-  messages_.push_back({{"role", "user"}, {"content", prompt.text}});
-}
-
-void PromptHistory::add_answer(const std::string& text) {
-  if (is_chat_) {
-    messages_.push_back({{"role", "assistant"}, {"content", text}});
-  } else if (tokenizer_ != nullptr) {
-    const std::vector<TokenId> tokens =
-        tokenizer_->encode(text, {.add_special = false, .parse_special = false});
-    tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
-  } else {
-    text_ += text;
-  }
-}
-
-void PromptHistory::add_to(nlohmann::ordered_json& body) const {
-  if (is_chat_) {
-    body["messages"] = messages_;
-  } else if (!tokens_.empty()) {
-    body["prompt"] = tokens_;
-  } else {
-    body["prompt"] = text_;
-  }
 }
 
 }  // namespace minfer

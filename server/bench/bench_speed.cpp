@@ -89,21 +89,16 @@ std::vector<SpeedResult> list_speed_tests(const SpeedOptions& options) {
   std::vector<SpeedResult> tests;
   for (int32_t parallel : options.parallel) {
     for (int32_t tokens : options.prompt_tokens) {
-      if (tokens > 0) tests.push_back({.prompt_tokens = tokens, .parallel = parallel, .samples_ns = {}});
+      if (tokens > 0) tests.push_back({.prompt_tokens = tokens, .parallel = parallel});
     }
     for (int32_t tokens : options.generated_tokens) {
-      if (tokens > 0) {
-        tests.push_back(
-            {.generated_tokens = tokens, .depth = options.depth, .parallel = parallel, .samples_ns = {}});
-      }
+      if (tokens > 0)
+        tests.push_back({.generated_tokens = tokens, .depth = options.depth, .parallel = parallel});
     }
     const std::vector<int32_t>& both = options.prompt_and_generated;
     if (both.size() % 2 != 0) fail("--pg: {} numbers, expected two for each test", both.size());
     for (size_t i = 0; i < both.size(); i += 2) {
-      tests.push_back({.prompt_tokens = both[i],
-                       .generated_tokens = both[i + 1],
-                       .parallel = parallel,
-                       .samples_ns = {}});
+      tests.push_back({.prompt_tokens = both[i], .generated_tokens = both[i + 1], .parallel = parallel});
     }
   }
   if (tests.empty()) fail("bench: nothing to measure: -p and -n are both 0");
@@ -137,7 +132,7 @@ std::vector<double> OverheadResult::overheads() const {
 
 OverheadResult measure_recording_overhead(Engine& engine, const SpeedResult& test, int32_t turns) {
   std::mt19937_64 random(engine.options().seed);
-  OverheadResult result{.test = test, .recorded = {}, .unrecorded = {}};
+  OverheadResult result{.test = test};
   const auto tokens_per_second = [&](bool record) {
     engine.recorder().set_enabled(record);
     return static_cast<double>(test.tokens()) * 1e9 / static_cast<double>(run_once(engine, test, random));

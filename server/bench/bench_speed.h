@@ -27,7 +27,7 @@ struct SpeedResult {
   int32_t generated_tokens = 0;  ///< 0: a prompt test
   int32_t depth = 0;             ///< of a generation test
   int32_t parallel = 1;
-  std::vector<int64_t> samples_ns;
+  std::vector<int64_t> samples_ns = {};
 
   std::string label() const;  ///< e.g. "pp512", "tg128", "pp512+tg128", "tg128 @ d512 x16"
   int64_t tokens() const { return int64_t{prompt_tokens + generated_tokens} * parallel; }
@@ -43,9 +43,9 @@ void measure(Engine& engine, std::vector<SpeedResult>& tests, int32_t repetition
 
 /// The cost of recording steps: a test with and without, turn by turn.
 struct OverheadResult {
-  SpeedResult test;                ///< without samples
-  std::vector<double> recorded;    ///< tokens/s of each turn with recording
-  std::vector<double> unrecorded;  ///< and without
+  SpeedResult test;                     ///< without samples
+  std::vector<double> recorded = {};    ///< tokens/s of each turn with recording
+  std::vector<double> unrecorded = {};  ///< and without
   /// The time that recording adds in each turn, as a share of the time without: unrecorded / recorded - 1.
   std::vector<double> overheads() const;
 };

@@ -30,13 +30,8 @@ std::string random_words(int32_t count, std::mt19937_64& random) {
 }
 
 BenchPrompt random_prompt(const Tokenizer* tokenizer, int32_t count, std::mt19937_64& random) {
-  BenchPrompt prompt;
-  if (tokenizer != nullptr) {
-    prompt.tokens = random_tokens(*tokenizer, count, random);
-  } else {
-    prompt.text = random_words(count, random);
-  }
-  return prompt;
+  if (tokenizer == nullptr) return {.text = random_words(count, random)};
+  return {.tokens = random_tokens(*tokenizer, count, random)};
 }
 
 /// `first`, then `second`, which are both tokens or both text.

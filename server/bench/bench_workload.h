@@ -23,7 +23,7 @@ struct WorkloadOptions {
   /// JSON Lines: {"prompt": TEXT or [ids], "output_len": N, "priority": N}, the last two optional; empty:
   /// random prompts
   std::string dataset = {};
-  std::string replay = {};    ///< a profile: its requests, see replay/; empty: another load
+  std::string replay = {};    ///< a profile: its requests, see replay.h; empty: another load
   double replay_speed = 1.0;  ///< how much faster they arrive; infinite: all at once
   double request_rate = std::numeric_limits<double>::infinity();  ///< requests (conversations) a second
   double burstiness = 1.0;      ///< shape of the gamma distribution of the gaps; 1: exponential
@@ -34,8 +34,8 @@ struct WorkloadOptions {
 
 /// A prompt: its tokens, or a function that makes them when it is sent, or, without either, its text.
 struct BenchPrompt {
-  std::vector<TokenId> tokens;
-  std::string text;
+  std::vector<TokenId> tokens = {};
+  std::string text = {};
   std::function<std::vector<TokenId>()> draw = {};
 };
 

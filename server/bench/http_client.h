@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -9,7 +10,7 @@
 namespace minfer {
 
 /// Takes the response to one request. HttpClient calls on_status, on_body
-/// any number of times, and always on_end last, on the thread that runs it.
+/// any number of times, and always on_end last, on the thread that runs it. Only on_end may throw.
 class HttpResponseHandler {
  public:
   virtual ~HttpResponseHandler() = default;
@@ -25,6 +26,13 @@ struct HttpMessage {
   std::string target;                ///< the path, which the client puts behind its server's URL
   std::vector<std::string> headers;  ///< "Name: value", beyond Host and those of the body
   std::string body = {};             ///< empty: a GET request, else a POST request with this JSON
+};
+
+/// The whole answer to one request.
+struct HttpAnswer {
+  int status = 0;
+  std::string body;   ///< its first 16 MiB
+  std::string error;  ///< see HttpResponseHandler::on_end()
 };
 
 /// An HTTP/1.1 client over libcurl for many requests at once to one server. Each request under way has a connection; connections are
@@ -48,11 +56,26 @@ class HttpClient {
 
   /// Sends and receives until now_ns() reaches `deadline_ns` or stop() is called.
   void run_until(int64_t deadline_ns);
-  void stop();
+  void stop() { is_stopped_ = true; }
+
+  /// Sends one request and waits for its answer; `late` is the error if there is none after `timeout_s`.
+  HttpAnswer ask(HttpMessage message, int64_t timeout_s, const std::string& late);
 
  private:
-  class Impl;
-  std::unique_ptr<Impl> impl_;
+  struct Request;
+  // Called by curl, whose handles are void*.
+  static int watch(void* easy, int socket, int what, void* self, void* known);
+  static int set_timer(void* multi, long milliseconds, void* self);
+  /// Takes a request out of those under way. Its connection closes unless the response was whole.
+  std::unique_ptr<Request> take(HttpResponseHandler& handler);
+  void end_requests();
+
+  std::string url_;
+  int epoll_;
+  void* multi_;
+  std::map<HttpResponseHandler*, std::unique_ptr<Request>> active_;
+  int64_t timer_ns_ = INT64_MAX;  ///< when curl wants to be called
+  bool is_stopped_ = false;
 };
 
 }  // namespace minfer

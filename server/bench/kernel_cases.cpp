@@ -1,5 +1,3 @@
-#include "server/bench/kernel_cases.h"
-
 #include <algorithm>
 #include <deque>
 
@@ -8,6 +6,7 @@
 #include "kernels/base/error.h"
 #include "models/decoder/decoder.h"
 #include "models/decoder/weights/weights.h"
+#include "server/bench/bench_kernels.h"
 
 namespace minfer {
 namespace {
@@ -88,17 +87,9 @@ std::vector<int32_t> powers_of_two(int32_t first, int32_t last, int32_t factor =
 
 std::vector<int32_t> default_tokens(TokenScope scope, bool on_gpu) {
   if (!on_gpu) return powers_of_two(1, scope == TokenScope::decode ? 16 : 64, 4);
-  switch (scope) {
-    case TokenScope::decode:
-      return powers_of_two(1, 256);
-    case TokenScope::logits:
-      return powers_of_two(1, kMostSequences);
-    case TokenScope::prefill:
-      return powers_of_two(64, 8192);
-    case TokenScope::all:
-      break;
-  }
-  return powers_of_two(1, 8192);
+  if (scope == TokenScope::decode) return powers_of_two(1, 256);
+  if (scope == TokenScope::logits) return powers_of_two(1, kMostSequences);
+  return powers_of_two(scope == TokenScope::prefill ? 64 : 1, 8192);
 }
 
 std::vector<int32_t> default_contexts(bool on_gpu) {
@@ -156,43 +147,38 @@ std::vector<KernelCase> KernelOps::cases(std::string_view op, const KernelSizes&
   const std::vector<int32_t> tokens =
       sizes.tokens.empty() ? default_tokens(info.scope, on_gpu) : sizes.tokens;
   const std::vector<int32_t> contexts = sizes.contexts.empty() ? default_contexts(on_gpu) : sizes.contexts;
+  const KernelCase common{.info = info,
+                          .norm_eps = config_.norm_eps,
+                          .rotary_size = config_.rotary_size_of(layer_),
+                          .logit_cap = config_.attention_cap,
+                          .pairing = config_.architecture.rope_pairing};
   std::vector<KernelCase> cases;
-  const auto add = [&](int32_t m, int32_t sequences, int32_t context,
-                       SampleKind sampling = SampleKind::greedy, const AttentionKind* kind = nullptr) {
-    OpInfo of_case = info;
-    if (kind != nullptr) {
-      of_case.kv_heads = kind->kv_heads;
-      of_case.head_size = kind->head_size;
-      if (!info.v_in_k) of_case.v_head_size = kind->head_size;
-      of_case.window = kind->window;
-    }
-    cases.push_back({.info = std::move(of_case),
-                     .tokens = m,
-                     .sequences = sequences,
-                     .context = context,
-                     .sampling = sampling,
-                     .norm_eps = config_.norm_eps,
-                     .rotary_size = config_.rotary_size_of(layer_),
-                     .logit_cap = config_.attention_cap,
-                     .pairing = config_.architecture.rope_pairing});
+  const auto add = [&](int32_t m, int32_t sequences, int32_t context) -> KernelCase& {
+    KernelCase& added = cases.emplace_back(common);
+    added.tokens = m;
+    added.sequences = sequences;
+    added.context = context;
+    return added;
   };
   const auto add_attention = [&](int32_t m, int32_t sequences, int32_t context) {
-    for (const AttentionKind& kind : kinds_in(config_, context))
-      add(m, sequences, context, SampleKind::greedy, &kind);
+    for (const AttentionKind& kind : kinds_in(config_, context)) {
+      OpInfo& of_case = add(m, sequences, context).info;
+      of_case.kv_heads = kind.kv_heads;
+      of_case.head_size = kind.head_size;
+      if (!info.v_in_k) of_case.v_head_size = kind.head_size;
+      of_case.window = kind.window;
+    }
   };
   for (const int32_t m : tokens) {
     if (info.kind == OpKind::attention && info.scope == TokenScope::decode) {
-      for (const int32_t context : contexts) {
-        if (int64_t{m} * context > kMostCachedTokens) continue;
-        add_attention(m, m, context);
-      }
+      for (const int32_t context : contexts)
+        if (int64_t{m} * context <= kMostCachedTokens) add_attention(m, m, context);
     } else if (info.kind == OpKind::attention) {  // whole prompts: one, or four that share the tokens
-      for (const int32_t sequences : {1, 4}) {
+      for (const int32_t sequences : {1, 4})
         if (m % sequences == 0) add_attention(m, sequences, m / sequences);
-      }
     } else if (info.kind == OpKind::sample) {
       for (const SampleKind sampling : kSampleKinds)
-        add(m, 1, m, sampling);
+        add(m, 1, m).sampling = sampling;
     } else {
       add(m, 1, m);
     }

@@ -1,10 +1,13 @@
 #include "server/bench/load_metrics.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cmath>
 #include <ctime>
+#include <iterator>
+#include <span>
+
+#include <fmt/chrono.h>
 
 #include "kernels/base/error.h"
 #include "server/bench/bench_output.h"
@@ -26,35 +29,6 @@ bool meets(const RequestRecord& record, const Goodput& goodput) {
   });
 }
 
-/// Tokens and active requests in each second since the first completed request was sent.
-class Seconds {
- public:
-  Seconds(int64_t begin_ns, int64_t end_ns)
-      : begin_ns_(begin_ns),
-        tokens_(static_cast<size_t>((end_ns - begin_ns) / kSecond) + 1),
-        active_(tokens_.size()) {}
-
-  void add(const RequestRecord& record) {
-    const double tokens_a_chunk =
-        static_cast<double>(record.output_tokens) / static_cast<double>(record.chunk_ns.size());
-    for (int64_t time_ns : record.chunk_ns)
-      tokens_[index(time_ns)] += tokens_a_chunk;
-    for (size_t second = index(record.start_ns); second <= index(record.end_ns()); ++second)
-      ++active_[second];
-  }
-
-  double most_tokens() const { return std::ranges::max(tokens_); }
-  int64_t most_active() const { return std::ranges::max(active_); }
-
- private:
-  static constexpr int64_t kSecond = 1'000'000'000;
-  size_t index(int64_t time_ns) const { return static_cast<size_t>((time_ns - begin_ns_) / kSecond); }
-
-  int64_t begin_ns_;
-  std::vector<double> tokens_;
-  std::vector<int64_t> active_;
-};
-
 void count(LoadMetrics& metrics, const RequestRecord& record, const Goodput& goodput) {
   if (!record.completed()) {
     ++metrics.failed;
@@ -67,36 +41,35 @@ void count(LoadMetrics& metrics, const RequestRecord& record, const Goodput& goo
   if (record.chunk_ns.empty())
     return;  // cancelled before its first token, or only scored: it has no latencies
   metrics.good += meets(record, goodput) ? 1 : 0;
-  metrics.ttft_ms.push_back(record.ttft_ms());
-  if (record.output_tokens > 1) metrics.tpot_ms.push_back(record.tpot_ms());
-  const std::vector<double> itl_ms = record.itl_ms();
-  metrics.itl_ms.insert(metrics.itl_ms.end(), itl_ms.begin(), itl_ms.end());
-  metrics.e2el_ms.push_back(record.e2el_ms());
+  metrics.latencies_ms["ttft"].push_back(record.ttft_ms());
+  if (record.output_tokens > 1) metrics.latencies_ms["tpot"].push_back(record.tpot_ms());
+  std::ranges::move(record.itl_ms(), std::back_inserter(metrics.latencies_ms["itl"]));
+  metrics.latencies_ms["e2el"].push_back(record.e2el_ms());
 }
 
-void add_peaks(LoadMetrics& metrics, const std::vector<RequestRecord>& records) {
-  int64_t begin_ns = INT64_MAX, end_ns = INT64_MIN;
+/// The peaks of tokens and of active requests in the seconds since the first completed request was sent.
+void add_peaks(LoadMetrics& metrics, std::span<const RequestRecord> records) {
+  constexpr int64_t kSecondNs = 1'000'000'000;
+  int64_t begin_ns = INT64_MAX;
+  for (const RequestRecord& record : records)
+    if (record.completed()) begin_ns = std::min(begin_ns, record.start_ns);
+  std::map<int64_t, double> tokens;  // by second
+  std::map<int64_t, int64_t> active;
   for (const RequestRecord& record : records) {
     if (!record.completed()) continue;
-    begin_ns = std::min(begin_ns, record.start_ns);
-    end_ns = std::max(end_ns, record.end_ns());
+    const double tokens_a_chunk =
+        static_cast<double>(record.output_tokens) / static_cast<double>(record.chunk_ns.size());
+    for (const int64_t time_ns : record.chunk_ns) {
+      double& sum = tokens[(time_ns - begin_ns) / kSecondNs];
+      metrics.max_output_tokens_per_s = std::max(metrics.max_output_tokens_per_s, sum += tokens_a_chunk);
+    }
+    for (int64_t second = (record.start_ns - begin_ns) / kSecondNs;
+         second <= (record.end_ns() - begin_ns) / kSecondNs; ++second)
+      metrics.max_concurrent_requests = std::max(metrics.max_concurrent_requests, ++active[second]);
   }
-  if (metrics.completed == 0) return;
-  Seconds seconds(begin_ns, end_ns);
-  for (const RequestRecord& record : records) {
-    if (record.completed()) seconds.add(record);
-  }
-  metrics.max_output_tokens_per_s = seconds.most_tokens();
-  metrics.max_concurrent_requests = seconds.most_active();
 }
 
 using Json = nlohmann::ordered_json;
-
-const std::vector<double>& values_of(const LoadMetrics& metrics, const std::string& metric) {
-  if (metric == "ttft") return metrics.ttft_ms;
-  if (metric == "tpot") return metrics.tpot_ms;
-  return metric == "itl" ? metrics.itl_ms : metrics.e2el_ms;
-}
 
 void add_statistics(Json& json, const std::string& metric, const std::vector<double>& values,
                     const std::vector<double>& percentiles) {
@@ -107,17 +80,10 @@ void add_statistics(Json& json, const std::string& metric, const std::vector<dou
     json[fmt::format("p{}_{}_ms", percentile, metric)] = percentile_of(values, percentile / 100.0);
 }
 
-std::string utc_date() {
-  std::array<char, 32> date{};
-  const std::time_t now = std::time(nullptr);
-  std::strftime(date.data(), date.size(), "%Y%m%d-%H%M%S", std::gmtime(&now));
-  return date.data();
-}
-
 /// The options of the load.
 void add_settings(Json& json, const WorkloadOptions& workload, size_t num_records,
                   const LoadSubject& subject) {
-  json["date"] = utc_date();
+  json["date"] = fmt::format("{:%Y%m%d-%H%M%S}", fmt::gmtime(std::time(nullptr)));
   json["backend"] = subject.backend;
   json["model_id"] = subject.model;
   if (!subject.base_url.empty()) json["base_url"] = subject.base_url;
@@ -184,7 +150,7 @@ LoadMetrics compute_metrics(const std::vector<RequestRecord>& records, const Goo
 
 Json load_result_json(const LoadResult& result, const WorkloadOptions& workload,
                       const LoadReportOptions& options, const LoadSubject& subject) {
-  const LoadMetrics metrics = compute_metrics(result.records, options.goodput);
+  LoadMetrics metrics = compute_metrics(result.records, options.goodput);
   const auto per_second = [&](int64_t count) { return static_cast<double>(count) / result.duration_s; };
   Json json;
   add_settings(json, workload, result.records.size(), subject);
@@ -210,32 +176,29 @@ Json load_result_json(const LoadResult& result, const WorkloadOptions& workload,
     json["spec_decode_acceptance_length"] = 1.0 + accepted / static_cast<double>(drafted.drafts);
   }
   for (const std::string& metric : options.metrics)
-    add_statistics(json, metric, values_of(metrics, metric), options.percentiles);
+    add_statistics(json, metric, metrics.latencies_ms[metric], options.percentiles);
   return json;
 }
 
 void add_details(Json& json, const LoadResult& result) {
-  std::vector<const RequestRecord*> records;
-  for (const RequestRecord& record : result.records)
-    records.push_back(&record);
-  std::ranges::sort(records, {}, [](const RequestRecord* record) { return record->start_ns; });
+  std::vector<RequestRecord> records = result.records;
+  std::ranges::sort(records, {}, &RequestRecord::start_ns);
   for (const char* field : {"input_lens", "output_lens", "ttfts", "itls", "generated_texts", "errors"})
     json[field] = Json::array();
-  for (const RequestRecord* record : records) {
-    std::vector<double> itls_s = record->itl_ms();
-    for (double& latency : itls_s)
-      latency *= 1e-3;
-    json["input_lens"].push_back(record->input_tokens);
-    json["output_lens"].push_back(record->completed() ? record->output_tokens : 0);
-    json["ttfts"].push_back(record->ttft_ms() * 1e-3);
-    json["itls"].push_back(std::move(itls_s));
-    json["generated_texts"].push_back(record->text);
-    json["errors"].push_back(record->problem());
+  for (const RequestRecord& record : records) {
+    json["input_lens"].push_back(record.input_tokens);
+    json["output_lens"].push_back(record.completed() ? record.output_tokens : 0);
+    json["ttfts"].push_back(record.ttft_ms() * 1e-3);
+    Json& itls_s = json["itls"].emplace_back(Json::array());
+    for (const double latency_ms : record.itl_ms())
+      itls_s.push_back(latency_ms * 1e-3);
+    json["generated_texts"].push_back(record.text);
+    json["errors"].push_back(record.problem());
   }
 }
 
 Table load_result_table(const Json& json) {
-  Table table{.title = "load test", .columns = {"metric", "value"}, .rows = {}};
+  Table table{.title = "load test", .columns = {"metric", "value"}};
   for (const auto& [field, value] : json.items()) {
     if (value.is_null() || value.is_object()) continue;
     table.rows.push_back({field, value.is_number_float() ? fmt::format("{:.2f}", value.get<double>())

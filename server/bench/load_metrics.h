@@ -64,10 +64,8 @@ struct LoadMetrics {
   /// counts for an equal share of its request's tokens, which is the same where a response holds one token.
   double max_output_tokens_per_s = 0.0;
   int64_t max_concurrent_requests = 0;  ///< most requests that were active in one of those seconds
-  std::vector<double> ttft_ms;          ///< one a completed request that had output
-  std::vector<double> tpot_ms;          ///< one a completed request of two tokens or more
-  std::vector<double> itl_ms;
-  std::vector<double> e2el_ms;
+  /// By metric: ttft and e2el of each completed request that had output, tpot of each of two tokens or more, all itl.
+  std::map<std::string, std::vector<double>> latencies_ms;
 };
 
 LoadMetrics compute_metrics(const std::vector<RequestRecord>& records, const Goodput& goodput);

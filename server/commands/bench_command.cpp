@@ -5,10 +5,8 @@
 #include "server/bench/bench_kernels.h"
 #include "server/bench/bench_output.h"
 #include "server/bench/bench_speed.h"
-#include "server/commands/args/checks.h"
 #include "server/commands/args/engine_args.h"
-#include "server/commands/args/load_args.h"
-#include "server/commands/args/option_group.h"
+#include "server/commands/args/options.h"
 #include "server/commands/commands.h"
 #include "server/commands/load_command.h"
 #include "server/serving/profile/profile_session.h"
@@ -102,8 +100,7 @@ void run_speed(const BenchArgs& args) {
 
   const ModelSize size = size_of(*engine);
   const BackendInfo backend = engine->backend_info();
-  Table table{
-      .title = "", .columns = {"model", "size", "params", "backend", "threads", "test", "t/s"}, .rows = {}};
+  Table table{.columns = {"model", "size", "params", "backend", "threads", "test", "t/s"}};
   Json objects = Json::array();
   for (const SpeedResult& result : results) {
     const std::vector<double> speeds = result.tokens_per_second();
@@ -126,8 +123,7 @@ void run_overhead(const BenchArgs& args, bool with_prompts) {
   const int32_t turns = std::max(20, args.speed.repetitions);
   Json objects = Json::array();
   Table table{.title = "cost of recording every step",
-              .columns = {"test", "turns", "recorded t/s", "unrecorded t/s", "overhead", "quartiles"},
-              .rows = {}};
+              .columns = {"test", "turns", "recorded t/s", "unrecorded t/s", "overhead", "quartiles"}};
   for (const SpeedResult& test : tests) {
     const OverheadResult result = measure_recording_overhead(*engine, test, turns);
     const std::vector<double> overheads = result.overheads();
@@ -284,13 +280,13 @@ void add_bench_command(CLI::App& app) {
       ->check(CLI::Range(1, 1 << 20))
       ->needs(by_kernel);
   args->load.add_to(*command);
-  args->engine.add_policy_option(*command)->group(EngineArgs::kServingGroup);
+  args->engine.add_policy_option(*command);
   command->add_option("-o,--output", args->format, "table, json, jsonl, csv or md")
       ->check(one_of({"table", "json", "jsonl", "csv", "md"}))
       ->capture_default_str();
   args->engine.add_model_options(*command);
   args->engine.add_serving_options(*command);
-  args->engine.speculation.add_synthetic_acceptance({*command, EngineArgs::kServingGroup});
+  args->engine.add_synthetic_acceptance(*command);
   args->profile.add_to(*command);
   command->footer(fmt::format(
       "Synthetic models (synthetic:NAME[:TYPE], random weights): {}.\n\n"

@@ -5,8 +5,9 @@
 #include <vector>
 
 #include "engine/evaluator.h"
-#include "server/commands/args/checks.h"
+#include "server/bench/bench_output.h"
 #include "server/commands/args/engine_args.h"
+#include "server/commands/args/options.h"
 #include "server/commands/commands.h"
 #include "server/terminal/terminal.h"
 
@@ -47,25 +48,6 @@ double negative_log_likelihood(std::span<const float> logits, TokenId token) {
   return largest + std::log(sum) - logits[static_cast<size_t>(token)];
 }
 
-/// Mean and standard error of the loss over the tokens seen so far.
-struct LossStatistics {
-  int64_t count = 0;
-  double sum = 0.0;
-  double sum_of_squares = 0.0;
-
-  void add(double loss) {
-    ++count;
-    sum += loss;
-    sum_of_squares += loss * loss;
-  }
-  double mean() const { return sum / static_cast<double>(count); }
-  double standard_error() const {
-    if (count < 2) return 0.0;
-    const double variance = sum_of_squares / static_cast<double>(count) - mean() * mean();
-    return std::sqrt(std::max(0.0, variance) / static_cast<double>(count - 1));
-  }
-};
-
 /// Perplexity over windows of `window` tokens; the first half of each is context for the second, whose tokens
 /// count (as llama.cpp's perplexity tool does, so that figures can be compared).
 void run_perplexity(const EvalArgs& args) {
@@ -80,7 +62,7 @@ void run_perplexity(const EvalArgs& args) {
          window);
   }
   const auto num_windows = static_cast<int32_t>(tokens.size() / static_cast<size_t>(window));
-  LossStatistics loss;
+  std::vector<double> losses;
   for (int32_t w = 0; w < num_windows; ++w) {
     std::vector<TokenId> part(tokens.begin() + w * int64_t{window},
                               tokens.begin() + (w + 1) * int64_t{window});
@@ -91,17 +73,17 @@ void run_perplexity(const EvalArgs& args) {
       for (size_t row = 0; row < logits.size() / vocab; ++row) {
         const size_t position = static_cast<size_t>(first) + row;
         if (position < static_cast<size_t>(window / 2) || position >= targets.size()) continue;
-        loss.add(negative_log_likelihood(logits.subspan(row * vocab, vocab), targets[position]));
+        losses.push_back(negative_log_likelihood(logits.subspan(row * vocab, vocab), targets[position]));
       }
     });
-    if (is_terminal(stderr)) {
-      fmt::print(stderr, "\rwindow {}/{}  perplexity {:.4f}", w + 1, num_windows, std::exp(loss.mean()));
-      std::fflush(stderr);
-    }
+    show_progress(
+        fmt::format("window {}/{}  perplexity {:.4f}", w + 1, num_windows, std::exp(mean_of(losses))));
   }
-  if (is_terminal(stderr)) fmt::print(stderr, "\r\x1b[K");
-  fmt::print("perplexity {:.4f} +/- {:.4f}  ({} tokens of {} in {} windows of {})\n", std::exp(loss.mean()),
-             std::exp(loss.mean()) * loss.standard_error(), loss.count, tokens.size(), num_windows, window);
+  show_progress("");
+  const double perplexity = std::exp(mean_of(losses));
+  const double error = deviation_of(losses) / std::sqrt(static_cast<double>(losses.size()));
+  fmt::print("perplexity {:.4f} +/- {:.4f}  ({} tokens of {} in {} windows of {})\n", perplexity,
+             perplexity * error, losses.size(), tokens.size(), num_windows, window);
 }
 
 /// Logits of every position: int32 n, int32 vocab, int32 tokens[n], float32 logits[n][vocab], little-endian.

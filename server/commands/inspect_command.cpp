@@ -6,10 +6,9 @@
 #include "models/decoder/weights/fused_tensors.h"
 #include "models/decoder/weights/model_source.h"
 #include "models/decoder/weights/quantise.h"
-#include "server/commands/args/checks.h"
 #include "server/commands/args/engine_args.h"
+#include "server/commands/args/options.h"
 #include "server/commands/commands.h"
-#include "server/commands/inspect_plan.h"
 #include "server/commands/inspect_report.h"
 #include "server/terminal/terminal.h"
 
@@ -20,7 +19,6 @@ struct InspectOptions {
   std::string file;
   std::string output = "table";
   bool tensors = true;
-  std::string quantization = "none";
   bool plans = false;
   PlanOptions plan = {};
 };
@@ -46,10 +44,8 @@ std::unique_ptr<ModelSource> model_to_plan(const std::string& spec) {
 }
 
 void show_plan(const InspectOptions& options) {
-  PlanOptions plan = options.plan;
-  plan.quantization = EngineArgs::parse_quantization(options.quantization);
-  const nlohmann::ordered_json plans = plan_json(*model_to_plan(options.file), plan);
-  print_output(options.output == "json" ? plans.dump(2) + "\n" : plan_tables(plans, plan));
+  const nlohmann::ordered_json plans = plan_json(*model_to_plan(options.file), options.plan);
+  print_output(options.output == "json" ? plans.dump(2) + "\n" : plan_tables(plans, options.plan));
 }
 
 void inspect(const InspectOptions& options) {
@@ -62,7 +58,7 @@ void inspect(const InspectOptions& options) {
   std::vector<HostTensor> to_load;
   if (config)
     to_load = tensors_to_load(split_fused_tensors(file.tensors(), *config, file.name()),
-                              EngineArgs::parse_quantization(options.quantization), file.name());
+                              options.plan.quantization, file.name());
   std::string text;
   if (options.output == "json") {
     auto report = inspect_json(file, options.tensors);
@@ -92,7 +88,7 @@ void add_inspect_command(CLI::App& app) {
       ->capture_default_str();
   command->add_flag("--tensors,!--no-tensors", options->tensors,
                     "List every tensor (default), or totals only");
-  EngineArgs::add_quantization(*command, options->quantization);
+  EngineArgs::add_quantization(*command, options->plan.quantization);
   CLI::Option* plan = command->add_flag(
       "--plan", options->plans,
       "Show instead the kernel that computes each op of a step on an H200, with its tile, modelled time and "

@@ -1,5 +1,3 @@
-#include "server/commands/inspect_plan.h"
-
 #include <algorithm>
 #include <numeric>
 #include <vector>
@@ -11,6 +9,7 @@
 #include "models/decoder/decoder.h"
 #include "models/decoder/weights/weights.h"
 #include "profiling/report/text/table.h"
+#include "server/commands/inspect_report.h"
 
 namespace minfer {
 namespace {
@@ -115,8 +114,7 @@ std::string plan_tables(const Json& plans, const PlanOptions& options) {
                                      tokens == 1 ? "" : "s", tokens, options.context,
                                      plan.at("decode_us").get<double>() / 1e3,
                                      plan.at("prompt_us").get<double>() / 1e3),
-                .columns = {"op", "times", "kernel", "tile", "blocks", "us", "KiB"},
-                .rows = {}};
+                .columns = {"op", "times", "kernel", "tile", "blocks", "us", "KiB"}};
     for (const Json& op : plan.at("ops")) {
       const auto tile = op.at("tile").get<std::string>();
       table.rows.push_back({op.at("op").get<std::string>(), fmt::format("{}", op.at("layers").get<int32_t>()),

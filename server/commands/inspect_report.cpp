@@ -28,13 +28,12 @@ struct Total {
   int64_t parameters = 0;
   size_t bytes = 0;
   size_t cuda_bytes = 0;  ///< in the memory of a GPU
-  /// Bytes of the tensors that a GPU converts, by the type that they become.
   struct Converted {
     size_t bytes = 0;
     size_t cuda_bytes = 0;
   };
-  std::map<DType, Converted> converted_dense;
-  std::map<DType, Converted> converted_experts;
+  /// The tensors that a GPU converts, by what they are (true: experts) and the type that they become.
+  std::map<std::pair<bool, DType>, Converted> converted;
 };
 
 struct Totals {
@@ -43,15 +42,16 @@ struct Totals {
 };
 
 void add(Total& total, const HostTensor& tensor) {
+  const size_t cuda_bytes = cuda::reserved_bytes(tensor);
   ++total.tensors;
   total.parameters += tensor.count * tensor.rows * tensor.cols;
   total.bytes += tensor.bytes();
-  total.cuda_bytes += cuda::reserved_bytes(tensor);
+  total.cuda_bytes += cuda_bytes;
   const DType kept = cuda::device_dtype(tensor);
   if (kept == tensor.dtype) return;
-  Total::Converted& converted = (tensor.count > 1 ? total.converted_experts : total.converted_dense)[kept];
+  Total::Converted& converted = total.converted[{tensor.count > 1, kept}];
   converted.bytes += tensor.bytes();
-  converted.cuda_bytes += cuda::reserved_bytes(tensor);
+  converted.cuda_bytes += cuda_bytes;
 }
 
 Totals totals_of(const GgufFile& file) {
@@ -127,13 +127,12 @@ std::vector<std::string> total_row(std::string_view label, const Total& total) {
 std::string conversion_lines(const Totals& totals) {
   std::string lines;
   for (const auto& [dtype, total] : totals.of_type) {
-    for (const auto& [what, of_kept] :
-         {std::pair("", &total.converted_dense), {"experts of ", &total.converted_experts}}) {
-      for (const auto& [kept, bytes] : *of_kept) {
-        lines +=
-            fmt::format("on a GPU {}{} {} converted to {} at load: {} bytes become {}\n", what, name(dtype),
-                        *what == 0 ? "is" : "are", name(kept), bytes.bytes, bytes.cuda_bytes);
-      }
+    for (const auto& [become, bytes] : total.converted) {
+      const auto& [are_experts, kept] = become;
+      lines += fmt::format(
+          "on a GPU {} converted to {} at load: {} bytes become {}\n",
+          are_experts ? fmt::format("experts of {} are", name(dtype)) : fmt::format("{} is", name(dtype)),
+          name(kept), bytes.bytes, bytes.cuda_bytes);
     }
   }
   return lines;
@@ -149,28 +148,17 @@ std::string totals_table(const GgufFile& file) {
   return fmt::format("\ntotals\n{}{}", align_columns(rows, 1), conversion_lines(totals));
 }
 
-template <class T>
-Json first_of(const std::vector<T>& values) {
-  Json first = Json::array();
-  for (size_t i = 0; i < std::min(values.size(), kShownElements); ++i)
-    first.push_back(values[i]);
-  return first;
-}
-
 Json array_json(const GgufFile& file, const GgufFile::Entry& entry) {
-  Json value{{"element_type", name(entry.element_type)}, {"count", entry.count}};
-  switch (entry.element_type) {
-    case GgufType::string:
-      value["first"] = first_of(file.get_strings(entry.key));
-      break;
-    case GgufType::f32:
-    case GgufType::f64:
-      value["first"] = first_of(file.get_floats(entry.key));
-      break;
-    default:
-      value["first"] = first_of(file.get_ints(entry.key));
-  }
-  return value;
+  const auto first_of = [](auto values) {
+    values.resize(std::min(values.size(), kShownElements));
+    return Json(values);
+  };
+  const GgufType type = entry.element_type;
+  return {{"element_type", name(type)},
+          {"count", entry.count},
+          {"first", type == GgufType::string                         ? first_of(file.get_strings(entry.key))
+                    : type == GgufType::f32 || type == GgufType::f64 ? first_of(file.get_floats(entry.key))
+                                                                     : first_of(file.get_ints(entry.key))}};
 }
 
 Json value_json(const GgufFile& file, const GgufFile::Entry& entry) {
@@ -182,8 +170,7 @@ Json value_json(const GgufFile& file, const GgufFile::Entry& entry) {
     case GgufType::boolean:
       return file.get_bool(entry.key).value();
     case GgufType::f32:
-      return static_cast<float>(
-          file.require_float(entry.key));  // with the digits of a float, not of a double
+      return static_cast<float>(file.require_float(entry.key));  // with the digits of a float
     case GgufType::f64:
       return file.require_float(entry.key);
     case GgufType::u64:
@@ -195,17 +182,6 @@ Json value_json(const GgufFile& file, const GgufFile::Entry& entry) {
 
 Json total_json(const Total& total) {
   return {{"tensors", total.tensors}, {"parameters", total.parameters}, {"bytes", total.bytes}};
-}
-
-Json tensors_json(const GgufFile& file) {
-  Json tensors = Json::array();
-  for (const HostTensor& tensor : file.tensors()) {
-    tensors.push_back({{"name", tensor.name},
-                       {"type", name(tensor.dtype)},
-                       {"shape", tensor.shape()},
-                       {"bytes", tensor.bytes()}});
-  }
-  return tensors;
 }
 
 constexpr std::array<DType, 3> kComparedKvTypes{DType::f32, DType::bf16, DType::f16};
@@ -261,16 +237,21 @@ Json inspect_json(const GgufFile& file, bool with_tensors) {
     metadata[std::string(entry.key)] = {{"type", type_name(entry)}, {"value", value_json(file, entry)}};
   }
   report["chat_templates"] = chat_template_names(file);
-  if (with_tensors) report["tensors"] = tensors_json(file);
+  if (with_tensors) {
+    Json& tensors = report["tensors"] = Json::array();
+    for (const HostTensor& tensor : file.tensors())
+      tensors.push_back({{"name", tensor.name},
+                         {"type", name(tensor.dtype)},
+                         {"shape", tensor.shape()},
+                         {"bytes", tensor.bytes()}});
+  }
   const Totals totals = totals_of(file);
   Json& of_type = report["totals"] = Json::object();
   for (const auto& [dtype, total] : totals.of_type) {
     Json& entry = of_type[std::string(name(dtype))] = total_json(total);
     entry["cuda_bytes"] = total.cuda_bytes;
-    for (const auto& [kept, bytes] : total.converted_dense)
-      entry["cuda_type"] = name(kept);
-    for (const auto& [kept, bytes] : total.converted_experts)
-      entry["cuda_expert_type"] = name(kept);
+    for (const auto& [become, bytes] : total.converted)
+      entry[become.first ? "cuda_expert_type" : "cuda_type"] = name(become.second);
   }
   of_type["all"] = total_json(totals.all);
   return report;
@@ -318,8 +299,7 @@ nlohmann::ordered_json memory_plan_json(const ModelConfig& config, std::span<con
 std::string memory_plan_table(const ModelConfig& config, std::span<const HostTensor> tensors) {
   Table table{
       .title = fmt::format("memory: weights {}, and the KV cache", weights_text(weight_sizes(tensors))),
-      .columns = {"KV type", "bytes a token", fmt::format("one sequence of {}", config.context_length)},
-      .rows = {}};
+      .columns = {"KV type", "bytes a token", fmt::format("one sequence of {}", config.context_length)}};
   for (DType dtype : kComparedKvTypes) {
     table.rows.push_back({std::string(name(dtype)),
                           std::to_string(KvCache::block_bytes(config, {}, dtype, 1)),

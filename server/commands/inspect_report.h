@@ -1,13 +1,16 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "kernels/tensor_view.h"
 #include "models/decoder/config/config.h"
+#include "models/decoder/weights/model_source.h"
 #include "models/gguf/gguf.h"
 
 namespace minfer {
@@ -38,5 +41,18 @@ WeightSizes weight_sizes(std::span<const HostTensor> tensors);
 /// and the KV cache for a token and for one sequence of the whole context.
 nlohmann::ordered_json memory_plan_json(const ModelConfig& config, std::span<const HostTensor> tensors);
 std::string memory_plan_table(const ModelConfig& config, std::span<const HostTensor> tensors);
+
+/// The options of `minfer inspect --plan`.
+struct PlanOptions {
+  std::vector<int32_t> tokens = {1, 8, 64, 2048};  ///< tokens of a step, each with its own plan
+  int32_t context = 1024;                          ///< tokens of each decoding sequence
+  std::optional<DType> quantization = {};
+};
+
+/// How an H200 computes each op of a step of the model, alone and in bf16: [{tokens, decode_us, prompt_us, ops: [{op, layers, kernel,
+/// tile, blocks, launches, us, scratch_bytes}]}], for `tokens` decoding sequences and for one prompt. Throws as load_weights() does.
+nlohmann::ordered_json plan_json(const ModelSource& source, const PlanOptions& options);
+/// The same for people.
+std::string plan_tables(const nlohmann::ordered_json& plans, const PlanOptions& options);
 
 }  // namespace minfer

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "engine/ranks/ranks.h"
-#include "server/commands/args/checks.h"
+#include "server/commands/args/options.h"
 #include "server/commands/commands.h"
 #include "server/terminal/terminal.h"
 

@@ -10,7 +10,6 @@
 #include "models/grammar/grammar_source.h"
 #include "models/grammar/token_grammar.h"
 #include "server/commands/args/engine_args.h"
-#include "server/commands/args/model_args.h"
 #include "server/commands/commands.h"
 #include "server/serving/profile/profile_session.h"
 #include "server/terminal/terminal.h"
@@ -18,7 +17,9 @@
 namespace minfer {
 namespace {
 
-GrammarBuilder::Expr add_schema_file(GrammarBuilder& builder, const std::string& path) {
+using Expr = GrammarBuilder::Expr;
+
+Expr add_schema_file(GrammarBuilder& builder, const std::string& path) {
   const std::string text = read_text_file(path);
   try {
     return add_json_schema(builder, nlohmann::ordered_json::parse(text), JsonStyle::free);
@@ -28,40 +29,45 @@ GrammarBuilder::Expr add_schema_file(GrammarBuilder& builder, const std::string&
 }
 
 /// The form that an answer must have.
-struct GrammarArgs {
-  std::string json_schema_file;
-  std::string grammar_file;
-  std::string regex;
-
+class GrammarArgs {
+ public:
   void add_to(CLI::App& command) {
     auto* group = command.add_option_group(
         "Structured output",
         "form that the answer must have; an answer that is cut off before its end is an error");
-    group->add_option("--json-schema", json_schema_file,
-                      "file with a JSON schema that the answer must satisfy");
-    group->add_option("--grammar", grammar_file, "file with a grammar in GBNF, as llama.cpp writes it");
-    group->add_option("--regex", regex, "a regular expression that the whole answer must match");
+    const auto add = [&](const char* name, Expr (*build)(GrammarBuilder&, const std::string&),
+                         const char* description) {
+      const auto take = [this, build](const std::string& text) { from_ = text, build_ = build; };
+      group->add_option_function<std::string>(name, take, description);
+    };
+    add("--json-schema", add_schema_file, "file with a JSON schema that the answer must satisfy");
+    const auto from_file = [](GrammarBuilder& builder, const std::string& path) {
+      return add_gbnf(builder, read_text_file(path));
+    };
+    const auto from_text = [](GrammarBuilder& builder, const std::string& regex) {
+      return add_regex(builder, regex);
+    };
+    add("--grammar", from_file, "file with a grammar in GBNF, as llama.cpp writes it");
+    add("--regex", from_text, "a regular expression that the whole answer must match");
     group->require_option(0, 1);
   }
 
   /// Null if none was asked for. `vocab_size`: the model's. Throws FileError naming the file if it cannot be honoured.
   std::shared_ptr<TokenGrammar> compile(const Tokenizer& tokenizer, int32_t vocab_size) const {
+    if (from_.empty()) return nullptr;
     GrammarBuilder builder;
-    const std::string& from = !json_schema_file.empty() ? json_schema_file
-                              : !grammar_file.empty()   ? grammar_file
-                                                        : regex;
-    if (from.empty()) return nullptr;
     try {
-      const GrammarBuilder::Expr root = !json_schema_file.empty() ? add_schema_file(builder, json_schema_file)
-                                        : !grammar_file.empty()
-                                            ? add_gbnf(builder, read_text_file(grammar_file))
-                                            : add_regex(builder, regex);
+      const Expr root = build_(builder, from_);
       return std::make_shared<TokenGrammar>(compile_grammar(builder, root),
                                             std::make_shared<const TokenTrie>(tokenizer, vocab_size));
     } catch (const GrammarError& error) {
-      fail<FileError>("{}: {}", from, error.what());
+      fail<FileError>("{}: {}", from_, error.what());
     }
   }
+
+ private:
+  std::string from_;
+  Expr (*build_)(GrammarBuilder&, const std::string&) = nullptr;
 };
 
 struct RunArgs {
@@ -94,8 +100,10 @@ class Runner {
       : args_(args),
         engine_(args.engine.make_engine()),
         profile_(args.profile, *engine_),
-        params_(args.sampling.resolve(engine_->options().max_model_len)),
-        grammar_(args.grammar.compile(engine_->tokenizer(), engine_->config().vocab_size)) {}
+        params_(args.sampling.params),
+        grammar_(args.grammar.compile(engine_->tokenizer(), engine_->config().vocab_size)) {
+    if (params_.max_tokens == 0) params_.max_tokens = engine_->options().max_model_len;
+  }
 
   void complete(const std::string& prompt) { generate(engine_->tokenizer().encode(prompt)); }
 
@@ -178,7 +186,12 @@ class Runner {
         "[{} prompt tokens, {} cached; {} generated ({}); time to first token {:.1f} ms", last.prompt_tokens,
         last.cached_tokens, last.output_tokens, name(last.finish.value_or(FinishReason::stop)), ttft_ms);
     if (decode_s > 0.0) line += fmt::format("; {:.1f} tokens/s", (last.output_tokens - 1) / decode_s);
-    if (last.drafted.drafts > 0) line += "; " + describe(last.drafted);
+    if (const SpeculationCounts& drafted = last.drafted; drafted.drafts > 0) {
+      line += fmt::format(
+          "; {} of {} draft tokens accepted, {:.2f} tokens a check", drafted.accepted_tokens,
+          drafted.draft_tokens,
+          1.0 + static_cast<double>(drafted.accepted_tokens) / static_cast<double>(drafted.drafts));
+    }
     line += "]\n";
     is_terminal(stderr) ? fmt::print(stderr, fmt::emphasis::faint, "{}", line)
                         : fmt::print(stderr, "{}", line);

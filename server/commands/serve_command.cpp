@@ -7,9 +7,8 @@
 #include "engine/options/sizes.h"
 #include "models/chat/answer/chat_answer_parser.h"
 #include "models/decoder/memory/recurrent_state_pool.h"
-#include "server/commands/args/checks.h"
 #include "server/commands/args/engine_args.h"
-#include "server/commands/args/option_group.h"
+#include "server/commands/args/options.h"
 #include "server/commands/commands.h"
 #include "server/http/descriptors.h"
 #include "server/kv_events/kv_event_publisher.h"
@@ -21,40 +20,19 @@
 namespace minfer {
 namespace {
 
-const std::map<std::string, KvEventFormat> kKvEventFormats{{"map", KvEventFormat::map},
-                                                           {"array", KvEventFormat::array}};
+const std::vector<std::pair<std::string, KvEventFormat>> kKvEventFormats{{"array", KvEventFormat::array},
+                                                                         {"map", KvEventFormat::map}};
+/// In the order of LogLevel.
+const std::vector<std::string> kLogLevels{"debug", "info", "warning", "error", "off"};
 
 struct ServeArgs {
   EngineArgs engine;
   ProfileArgs profile;
   ServerOptions server;
-  std::string log_format = "text";
-  std::string log_level = "info";
-  double shutdown_timeout_s = 30.0;
-  double stall_timeout_s = 120.0;
-  double idle_timeout_s = 300.0;
-  std::string api_key_file;
+  LogFormat log_format = LogFormat::text;
+  LogLevel log_level = LogLevel::info;
   KvEventOptions kv_events;
-
-  void resolve() {
-    const auto milliseconds = [](double seconds) {
-      return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1e3));
-    };
-    server.shutdown_timeout = milliseconds(shutdown_timeout_s);
-    server.stall_timeout = milliseconds(stall_timeout_s);
-    server.limits.idle_timeout = milliseconds(idle_timeout_s);
-    if (api_key_file.empty()) return;
-    for (std::string& key : read_api_keys(api_key_file))
-      server.access.api_keys.push_back(std::move(key));
-  }
 };
-
-LogLevel parse_level(const std::string& name) {
-  if (name == "debug") return LogLevel::debug;
-  if (name == "info") return LogLevel::info;
-  if (name == "warning") return LogLevel::warning;
-  return name == "error" ? LogLevel::error : LogLevel::off;
-}
 
 /// Limits connections to the system's descriptors, so that every client that connects is answered, if only with a refusal.
 void fit_descriptors(HttpLimits& limits, ServerLog& log) {
@@ -97,8 +75,7 @@ ServingFacts facts_of(Engine& engine, const ServerOptions& server) {
 
 /// The first lines: for people as text, for programs in the log.
 void announce(const ServeArgs& args, const ServingFacts& facts, ServerLog& log) {
-  const bool wants_text = args.log_format == "text" && parse_level(args.log_level) <= LogLevel::info;
-  if (wants_text) print_notice(greeting(facts));
+  if (args.log_format == LogFormat::text && args.log_level <= LogLevel::info) print_notice(greeting(facts));
   log.write(LogLevel::info, "serving",
             {{"url", std::string_view(facts.url)},
              {"model", std::string_view(facts.model)},
@@ -131,9 +108,8 @@ std::unique_ptr<KvEventPublisher> make_publisher(const ServeArgs& args, ServerLo
 
 /// False: the engine failed.
 bool serve(ServeArgs& args) {
-  args.resolve();
   std::signal(SIGPIPE, SIG_IGN);  // a log or a profile that nobody reads any more ends nothing
-  ServerLog log(args.log_format == "json" ? LogFormat::json : LogFormat::text, parse_level(args.log_level));
+  ServerLog log(args.log_format, args.log_level);
   fit_descriptors(args.server.limits, log);
   const std::unique_ptr<KvEventPublisher> kv_events = make_publisher(args, log);
   const std::unique_ptr<Engine> engine = args.engine.make_engine();
@@ -175,15 +151,32 @@ CLI::Option* add_repeated(const OptionGroup& group, const std::string& name, std
   return add_option(group, name, into, description)->allow_extra_args(false);
 }
 
+CLI::Option* add_seconds(const OptionGroup& group, const std::string& name, std::chrono::milliseconds& into,
+                         const std::string& description) {
+  const auto set = [&into](double seconds) {
+    into = std::chrono::milliseconds(static_cast<int64_t>(seconds * 1e3));
+  };
+  return group.command.add_option_function<double>(name, set, description)
+      ->group(group.name)
+      ->default_str(std::to_string(into.count() / 1'000));
+}
+
 void add_access_options(const OptionGroup& group, ServeArgs& args) {
   AccessOptions& access = args.server.access;
   add_repeated(group, "--api-key", access.api_keys,
                "key that clients must send as Authorization: Bearer KEY; repeat the option for several keys "
                "(default: clients need none)")
       ->envname("MINFER_API_KEY");
-  add_option(group, "--api-key-file", args.api_key_file,
-             "file with further keys, one a line; lines that begin with # are ignored")
-      ->check(CLI::ExistingFile);
+  const auto take_keys = [&access](const std::string& path) {
+    for (std::string& key : read_api_keys(path))
+      access.api_keys.push_back(std::move(key));
+  };
+  group.command
+      .add_option_function<std::string>(
+          "--api-key-file", take_keys,
+          "file with further keys, one a line; lines that begin with # are ignored")
+      ->check(CLI::ExistingFile)
+      ->group(group.name);
   add_repeated(
       group, "--allowed-hosts", access.allowed_hosts,
       "comma-separated names under which clients reach this server, besides localhost and addresses; '*' "
@@ -226,22 +219,31 @@ void add_http_options(CLI::App& command, ServeArgs& args) {
                    "most JSON in the answer to a request, estimated from n, max_tokens and logprobs; more is "
                    "answered with 400")
       ->check(CLI::PositiveNumber);
-  add_with_default(group, "--keep-alive-timeout", args.idle_timeout_s,
-                   "seconds that an idle connection stays open")
+  add_seconds(group, "--keep-alive-timeout", server.limits.idle_timeout,
+              "seconds that an idle connection stays open")
       ->check(CLI::Range(0.1, 1e6));
-  add_with_default(group, "--shutdown-timeout", args.shutdown_timeout_s,
-                   "seconds that running requests have to finish after SIGTERM or Ctrl-C; a second signal "
-                   "ends them at once")
+  add_seconds(group, "--shutdown-timeout", server.shutdown_timeout,
+              "seconds that running requests have to finish after SIGTERM or Ctrl-C; a second signal "
+              "ends them at once")
       ->check(CLI::Range(0.0, 1e6));
-  add_with_default(group, "--stall-timeout", args.stall_timeout_s,
-                   "seconds without progress after which /health is no longer 200")
+  add_seconds(group, "--stall-timeout", server.stall_timeout,
+              "seconds without progress after which /health is no longer 200")
       ->check(CLI::Range(0.1, 1e6));
   add_flag(group, "--access-log,!--no-access-log", server.access_log,
            "log a line for each request (default)");
-  add_with_default(group, "--log-format", args.log_format, "text or json")->check(one_of({"text", "json"}));
-  add_with_default(group, "--log-level", args.log_level,
-                   "lowest level to log: debug, info, warning, error or off")
-      ->check(one_of({"debug", "info", "warning", "error", "off"}));
+  add_word(
+      group, "--log-format", "text",
+      [&args](const std::string& name) {
+        args.log_format = name == "json" ? LogFormat::json : LogFormat::text;
+      },
+      "text or json")
+      ->check(one_of({"text", "json"}));
+  const auto take_level = [&args](const std::string& name) {
+    args.log_level = static_cast<LogLevel>(std::ranges::find(kLogLevels, name) - kLogLevels.begin());
+  };
+  add_word(group, "--log-level", "info", take_level,
+           "lowest level to log: debug, info, warning, error or off")
+      ->check(one_of(kLogLevels));
 }
 
 void add_kv_event_options(CLI::App& command, ServeArgs& args) {
@@ -303,7 +305,7 @@ void add_serve_command(CLI::App& app) {
   add_http_options(*command, *args);
   args->engine.add_model_options(*command);
   args->engine.add_serving_options(*command);
-  args->engine.add_policy_option(*command)->group(EngineArgs::kServingGroup);
+  args->engine.add_policy_option(*command);
   const OptionGroup serving{*command, EngineArgs::kServingGroup};
   add_option(serving, "--chat-template", args->server.chat_template,
              "file with the chat template, in Jinja (default: the model's own)")

@@ -1,8 +1,10 @@
-#include <charconv>
+#include <algorithm>
 #include <cstdio>
+#include <iostream>
+#include <iterator>
 #include <memory>
+#include <sstream>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include <fmt/ranges.h>
@@ -10,7 +12,7 @@
 #include "models/chat/chat_json.h"
 #include "models/decoder/weights/model_source.h"
 #include "models/gguf/printable.h"
-#include "server/commands/args/model_args.h"
+#include "server/commands/args/options.h"
 #include "server/commands/commands.h"
 #include "server/terminal/terminal.h"
 
@@ -29,52 +31,33 @@ struct TokenizeOptions {
 };
 
 std::string read_standard_input() {
-  std::string bytes;
-  char buffer[64 << 10];
-  while (const size_t count = std::fread(buffer, 1, sizeof buffer, stdin))
-    bytes.append(buffer, count);
+  std::string bytes{std::istreambuf_iterator<char>(std::cin), {}};
   if (std::ferror(stdin) != 0) fail("standard input: cannot be read");
   return bytes;
 }
 
 /// Ids separated by white space or commas.
-std::vector<TokenId> parse_ids(std::string_view text) {
-  constexpr std::string_view kSeparators = " \t\r\n,";
+std::vector<TokenId> parse_ids(std::string text) {
+  std::ranges::replace(text, ',', ' ');
+  std::istringstream words(text);
   std::vector<TokenId> ids;
-  while (true) {
-    const size_t begin = text.find_first_not_of(kSeparators);
-    if (begin == std::string_view::npos) return ids;
-    text.remove_prefix(begin);
-    const std::string_view word = text.substr(0, text.find_first_of(kSeparators));
-    TokenId id = 0;
-    const auto [stop, error] = std::from_chars(word.data(), word.data() + word.size(), id);
-    if (error != std::errc{} || stop != word.data() + word.size()) fail("'{}', expected a token id", word);
-    ids.push_back(id);
-    text.remove_prefix(word.size());
+  for (std::string word; words >> word;) {
+    const auto id = parse_number<TokenId>(word);
+    if (!id) fail("'{}', expected a token id", word);
+    ids.push_back(*id);
   }
+  return ids;
 }
 
-void print_ids(const std::vector<TokenId>& ids) {
-  std::string line;
-  for (const TokenId id : ids) {
-    if (!line.empty()) line += ' ';
-    line += std::to_string(id);
-  }
-  print_output(line + "\n");
-}
-
-/// One line a token: its id, and its text as a person can read it.
-void print_table(const Tokenizer& tokenizer, const std::vector<TokenId>& ids) {
+/// On one line, or as one line a token: its id, and its text as a person can read it.
+void print(const Tokenizer& tokenizer, const std::vector<TokenId>& ids, bool on_one_line) {
+  if (on_one_line) return print_output(fmt::format("{}\n", fmt::join(ids, " ")));
   std::string table;
   for (const TokenId id : ids) {
     table += fmt::format("{:>7}  '{}'{}\n", id, printable(tokenizer.piece(id, true)),
                          tokenizer.is_control(id) ? "  (control)" : "");
   }
   print_output(table);
-}
-
-void print(const Tokenizer& tokenizer, const std::vector<TokenId>& ids, bool on_one_line) {
-  on_one_line ? print_ids(ids) : print_table(tokenizer, ids);
 }
 
 /// Undoes encoding with the same options: drops BOS if encoding would
@@ -94,14 +77,13 @@ void tokenize_chat(const TokenizeOptions& options) {
       options.chat_template.open(open_chat_template_source(options.input.model()), *tokenizer);
   const RenderedChat chat = chat_template.render(
       parse_chat_input(options.chat_file == "-" ? read_standard_input() : read_text_file(options.chat_file)));
-  const std::vector<PromptPart>& parts = chat.parts;
   if (!chat.ignored.empty())
     fmt::print(stderr, "{} does not use: {}\n", chat_template.name(), fmt::join(chat.ignored, ", "));
   if (options.print_text) {
-    for (const PromptPart& part : parts)
+    for (const PromptPart& part : chat.parts)
       print_output(part.text);
   } else {
-    print(*tokenizer, tokenizer->encode_parts(parts, false), options.ids);
+    print(*tokenizer, tokenizer->encode_parts(chat.parts, false), options.ids);
   }
 }
 

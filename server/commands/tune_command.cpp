@@ -6,8 +6,7 @@
 #include "kernels/base/error.h"
 #include "profiling/findings/rules.h"
 #include "profiling/report/text/table.h"
-#include "server/commands/args/checks.h"
-#include "server/commands/args/profile_options.h"
+#include "server/commands/args/options.h"
 #include "server/commands/commands.h"
 #include "server/terminal/terminal.h"
 #include "server/tune/trial_session.h"
@@ -26,7 +25,7 @@ struct TuneArgs {
   std::string profile;
   std::string model;
   std::string objective = "throughput";
-  std::string budget = "5m";
+  double budget_s = 300.0;
   std::string speed;
   std::string format = "table";
   bool lossy = false;
@@ -104,18 +103,17 @@ std::vector<std::string> with(std::vector<std::string> options, const std::vecto
 void run_tune(const TuneArgs& args) {
   require_profile(args.profile);
   const Objective objective = objective_of(args.objective);
-  const double budget_s = seconds_of("--budget", args.budget);
   const std::string& speed = args.speed.empty() ? objective.speed : args.speed;
   TrialSession session({.profile = args.profile,
                         .model = args.model,
                         .speed = speed,
                         .bench = objective.bench,
-                        .run_s = std::max(2.0, budget_s / 60.0)},
-                       budget_s);
-  std::vector<Candidates> candidates = candidates_for(session.runner().load().header, args.lossy);
+                        .run_s = std::max(2.0, args.budget_s / 60.0),
+                        .budget_s = args.budget_s});
+  std::vector<Candidates> candidates = candidates_for(session.load().header, args.lossy);
   std::vector<std::string> best;
   Json steps = Json::array();
-  Table table{.title = "Tuned for " + args.objective, .columns = {"option", "gain", ""}, .rows = {}};
+  Table table{.title = "Tuned for " + args.objective, .columns = {"option", "gain", ""}};
   for (size_t i = 0; i < candidates.size() && !session.interrupted(); ++i) {
     std::vector<Alternative> alternatives{{.options = best}};
     for (const std::string& candidate : candidates[i])
@@ -155,13 +153,13 @@ void run_tune(const TuneArgs& args) {
     session.keep(ends[0],
                  {{.option = ends[1].text(), .figure = std::string(objective.figure), .gain = whole}});
   }
-  const std::string command = session.runner().command_line(best);
+  const std::string command = session.command_line(best);
   if (args.format == "json") {
     const Json report{
         {"profile", args.profile},
         {"objective", args.objective},
         {"figure", objective.figure},
-        {"requests", session.runner().num_requests()},
+        {"requests", session.num_requests()},
         {"replay_speed", speed},
         {"steps", steps},
         {"options", fmt::format("{}", fmt::join(best, " "))},
@@ -197,12 +195,12 @@ void add_tune_command(CLI::App& app) {
   tune->add_option("--replay-speed", args->speed,
                    "Requests arrive this many times as fast as recorded, or inf: all at once")
       ->option_text("X|inf");
-  tune->add_option("--budget", args->budget, "Approximate time that it may take")->option_text("TIME [5m]");
+  const auto take_budget = [args](const std::string& text) { args->budget_s = seconds_of("--budget", text); };
+  tune->add_option_function<std::string>("--budget", take_budget, "Approximate time that it may take")
+      ->option_text("TIME [5m]");
   tune->add_flag("--lossy", args->lossy,
                  "Also try options that change what the model computes: types of weights and KV cache");
-  tune->add_option("-o,--output", args->format, "How to print it (default table)")
-      ->check(one_of({"table", "json"}))
-      ->option_text("table|json");
+  add_format(*tune, args->format, {"table", "json"});
   tune->footer(
       "Each option is tried at a few values, each run in a process of its own, in turns with the best so "
       "far;\n"

@@ -1,5 +1,7 @@
 // Charts of Chart.js (the global `Chart`) in the page's colours, light or dark.
 
+import { element, make } from "./dom.js";
+
 /** Seconds in the charts over time. */
 export const HISTORY_S = 120;
 
@@ -42,12 +44,10 @@ export function axis(title, more = {}) {
 
 /** The names of series [name, colour variable, ...] with their colours. */
 export function fillLegend(id, series) {
-  document.getElementById(`${id}-legend`).replaceChildren(...series.map(([name, variable]) => {
-    const entry = document.createElement("li");
-    const swatch = document.createElement("i");
+  element(`${id}-legend`).replaceChildren(...series.map(([name, variable]) => {
+    const swatch = make("i", {});
     swatch.style.background = `var(${variable})`;
-    entry.append(swatch, name);
-    return entry;
+    return make("li", {}, swatch, name);
   }));
 }
 

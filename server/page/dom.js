@@ -34,6 +34,17 @@ export function tableRow(cells) {
   return row;
 }
 
+/** Gives a table its columns: each a name (a text or an element), or [name, class, number of columns that it spans]. */
+export function setColumns(id, columns) {
+  const all = columns.map((column) => (Array.isArray(column) ? column : [column]));
+  const cols = all.flatMap(([, kind = "", span = 1]) => [kind, ...Array(span - 1).fill("")]);
+  element(id).append(
+    make("colgroup", {}, ...cols.map((className) => make("col", { className }))),
+    make("thead", {}, make("tr", {}, ...all.map(([name, , colSpan = 1]) => make("th", { scope: "col", colSpan }, name)))),
+    make("tbody", {}),
+  );
+}
+
 /** Replaces a table's rows, each a list of cells. */
 export function showRows(id, rows) {
   element(id).tBodies[0].replaceChildren(...rows.map(tableRow));

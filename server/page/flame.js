@@ -1,7 +1,7 @@
 // The time from the top down as a flame graph: what is wide takes long. A click, or Enter, zooms; arrow keys move, Escape zooms out.
 
 import { element, keepingFocus, make } from "./dom.js";
-import { duration, percent } from "./format.js";
+import { duration, percent, sum } from "./format.js";
 
 const LEAST_SHARE = 0.002;  // of the width: what is narrower is not drawn
 const ROW_REM = 1.7;
@@ -78,7 +78,7 @@ function onKey(event) {
 
 /** Shows a view of schema minfer.view/1. */
 export function showFlame(view) {
-  const us = view.rows.reduce((total, row) => total + row.us, 0);
+  const us = sum(view.rows.map((row) => row.us));
   root = annotated({ name: "all ops", level: "all", us, children: view.rows }, "/", 0, "all");
   if (boxes.length === 0) element("flame").addEventListener("keydown", onKey);
   draw();

@@ -1,4 +1,4 @@
-// Numbers as text.
+// Numbers as text, and their sums.
 
 /** Three digits, or all of a whole number: 1,234, 123, 12.3, 1.23, 0.12. */
 export function digits(number) {
@@ -10,6 +10,9 @@ export const percent = (share) => (100 * share).toFixed(1);
 export const milliseconds = (seconds) => (seconds > 0 ? digits(1e3 * seconds) : "–");
 /** A number that is not known is null or undefined. */
 export const known = (number, text) => (typeof number === "number" && Number.isFinite(number) ? text(number) : "–");
+export const knownShare = (share) => known(share, (part) => `${percent(part)} %`);
+
+export const sum = (values) => values.reduce((total, value) => total + value, 0);
 
 /** e.g. "6.23 ms" of microseconds */
 export function duration(us) {

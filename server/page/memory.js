@@ -1,7 +1,9 @@
 // What holds the device's memory, and the KV cache.
 
-import { bar, element, show, showFacts, showRows } from "./dom.js";
-import { bytes, count, percent } from "./format.js";
+import { bar, element, setColumns, show, showFacts, showRows } from "./dom.js";
+import { bytes, count, percent, sum } from "./format.js";
+
+setColumns("memory-parts", [["what", "name"], ["in use", "bars", 2], "at the most", "place"]);
 
 /** Parts of less are added up. */
 const LEAST_SHARE = 0.002;
@@ -9,8 +11,9 @@ const LEAST_SHARE = 0.002;
 function rows({ parts, total_bytes: total }) {
   const large = parts.filter((part) => part.most_bytes >= LEAST_SHARE * total);
   const small = parts.filter((part) => !large.includes(part) && part.most_bytes > 0);
-  const sum = (name) => small.reduce((all, part) => all + part[name], 0);
-  const rest = small.length === 0 ? [] : [{ what: `${small.length} smaller parts`, bytes: sum("bytes"), most_bytes: sum("most_bytes"), place: "" }];
+  const rest = small.length === 0 ? [] : [{
+    what: `${small.length} smaller parts`, bytes: sum(small.map((part) => part.bytes)), most_bytes: sum(small.map((part) => part.most_bytes)), place: "",
+  }];
   return [...large, ...rest].map((part) => [
     part.what, bar(part.bytes / total, "decode"), bytes(part.bytes), bytes(part.most_bytes), part.place,
   ]);

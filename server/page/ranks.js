@@ -1,7 +1,14 @@
 // What each of several ranks did in a step.
 
-import { element, parts, show, showRows } from "./dom.js";
-import { digits, known, percent } from "./format.js";
+import { element, make, parts, setColumns, show, showRows } from "./dom.js";
+import { digits, known, knownShare, percent } from "./format.js";
+
+setColumns("ranks", [
+  ["rank", "name"], [make("span", { className: "unseen" }, "time"), "bars"], "computing", "waiting", "moving", "host p50", "host p99", "idle p50", "idle p99", "begins", "ends",
+]);
+setColumns("rank-counters", [
+  "rank", "MB read", "of those counted", "GB/s read", "MB written", "NVLink MB in", "NVLink MB out", "multiprocessors", "tensor cores",
+]);
 
 const MB = 1e-6;
 const quantile = (values, name) => known(values?.[name], digits);
@@ -30,13 +37,12 @@ export function showRanks(ranks) {
 export function showRankCounters(ranks) {
   element("rank-measured").hidden = ranks.length === 0;
   if (ranks.length === 0) return;
-  const share = (value) => known(value, (part) => `${percent(part)} %`);
   showRows("rank-counters", ranks.map((rank) => {
     const aStep = (sum) => (rank.steps > 0 ? known(sum, (bytes) => digits(MB * bytes / rank.steps)) : "–");
     return [
-      String(rank.rank), aStep(rank.read_bytes), share(rank.counted_read_bytes > 0 ? rank.read_bytes / rank.counted_read_bytes : null),
+      String(rank.rank), aStep(rank.read_bytes), knownShare(rank.counted_read_bytes > 0 ? rank.read_bytes / rank.counted_read_bytes : null),
       rank.steps_us > 0 ? digits(rank.read_bytes / rank.steps_us * 1e-3) : "–", aStep(rank.written_bytes),
-      aStep(rank.nvlink_received_bytes), aStep(rank.nvlink_sent_bytes), share(rank.sm_active), share(rank.tensor_active),
+      aStep(rank.nvlink_received_bytes), aStep(rank.nvlink_sent_bytes), knownShare(rank.sm_active), knownShare(rank.tensor_active),
     ];
   }));
   show("text", { rank_counters_errors: ranks.map((rank) => rank.error).filter((error) => error !== "").join("; ") });

@@ -1,7 +1,12 @@
 // Requests that have ended: where their time went, which steps served them, what they took of the device.
 
-import { element, keepingFocus, make, parts, show, tableRow } from "./dom.js";
-import { count, digits, known, percent } from "./format.js";
+import { element, keepingFocus, make, parts, setColumns, show, tableRow } from "./dom.js";
+import { count, digits, known, knownShare, percent } from "./format.js";
+
+setColumns("requests", [
+  ["request", "id"], "queue ms", "prefill ms", "decode ms", [make("span", { className: "unseen" }, "time"), "bars"], ["prompt", "wider"], "output",
+  ["steps", "wider"], "device ms", "of device", "end",
+]);
 
 export const length = (request) => request.queue_us + request.prefill_us + request.decode_us;
 
@@ -29,7 +34,7 @@ function rowOf(request, longest, open) {
     button, digits(request.queue_us / 1e3), digits(request.prefill_us / 1e3), digits(request.decode_us / 1e3),
     parts([[request.queue_us / longest, "idle"], [request.prefill_us / longest, "prefill"], [request.decode_us / longest, "decode"]]),
     tokens(request), output(request), request.first_step < 0 ? "none" : `${count(request.first_step)} – ${count(request.last_step)}`,
-    known(request.device_us, (us) => digits(us / 1e3)), known(request.device_share, (share) => `${percent(share)} %`), request.finish,
+    known(request.device_us, (us) => digits(us / 1e3)), knownShare(request.device_share), request.finish,
   ]);
   row.addEventListener("click", () => open(request));
   return row;

@@ -1,8 +1,10 @@
 // The roofline: operations for each byte against what was reached, both logarithmic, under the measured ceilings.
 
 import { colour, fillLegend, makeChart } from "./charts.js";
-import { element, show, showRows } from "./dom.js";
+import { element, setColumns, show, showRows } from "./dom.js";
 import { digits, known, percent } from "./format.js";
+
+setColumns("roofline-table", ["op", "FLOP/byte", "measured", "GFLOP/s", "of the roofline", "bound by"]);
 
 const KIND = { memory: "--decode", compute: "--compute", unknown: "--idle" };
 const RADIUS = 46;  // of an op that takes all of the time

@@ -116,21 +116,19 @@ export function embeddedData() {
   return data === null ? null : JSON.parse(data.textContent);
 }
 
+const BATCH = ["prefill_requests", "decode_requests", "prefill_tokens", "decode_tokens", "padded_tokens", "prefix_hit_tokens", "preempted",
+  "waiting", "constrained_rows", "forced_tokens", "prefill_budget", "draft_tokens", "accepted_tokens"];
+const OP = ["calls", "us", "gbps", "roofline", "idle_us"];
+const named = (names, values) => Object.fromEntries(values.map((value, i) => [names[i], value]));
+
 /** The strip's steps with names instead of numbers. */
 export function stepsOf({ steps, ops, host, request_ids: ids }) {
-  return steps.map((step) => {
-    const [prefill_requests, decode_requests, prefill_tokens, decode_tokens, padded_tokens, prefix_hit_tokens, preempted, waiting,
-           constrained_rows, forced_tokens, prefill_budget, draft_tokens, accepted_tokens] = step.batch;
-    return {
-      ...step,
-      batch: {
-        prefill_requests, decode_requests, prefill_tokens, decode_tokens, padded_tokens, prefix_hit_tokens, preempted, waiting,
-        constrained_rows, forced_tokens, prefill_budget, draft_tokens, accepted_tokens,
-      },
-      kv: { used: step.kv[0], total: step.kv[1] },
-      host_us: Object.fromEntries(step.host_us.map((us, i) => [host[i], us])),
-      ops: step.ops.map(([op, calls, us, gbps, roofline, idle_us]) => ({ op: ops[op], calls, us, gbps, roofline, idle_us })),
-      requests: step.requests.map((id) => ids[id]),
-    };
-  });
+  return steps.map((step) => ({
+    ...step,
+    batch: named(BATCH, step.batch),
+    kv: named(["used", "total"], step.kv),
+    host_us: named(host, step.host_us),
+    ops: step.ops.map(([op, ...figures]) => ({ op: ops[op], ...named(OP, figures) })),
+    requests: step.requests.map((id) => ids[id]),
+  }));
 }

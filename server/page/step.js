@@ -1,11 +1,11 @@
 // A step that was opened: its batch, when what ran, its ops, its requests.
 
-import { bar, element, make, show, showFacts, showRows } from "./dom.js";
-import { count, digits, duration, percent } from "./format.js";
+import { bar, element, make, setColumns, show, showFacts, showRows } from "./dom.js";
+import { count, digits, duration, percent, sum } from "./format.js";
+
+setColumns("step-ops", [["op", "name"], ["share of the ops' time", "bars", 2], "µs", "calls", "GB/s", "of the roofline"]);
 
 const MOST_REQUESTS = 24;
-
-const sum = (values) => values.reduce((total, value) => total + value, 0);
 
 /** A line of pieces [name, us, kind], one behind the other, in a step of `wall_us`. */
 function lane(name, wall_us, pieces) {

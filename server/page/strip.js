@@ -2,15 +2,13 @@
 
 import { axis, colour, fillLegend, makeChart, paintSeries } from "./charts.js";
 import { element } from "./dom.js";
-import { count, duration } from "./format.js";
+import { count, duration, sum } from "./format.js";
 
 /** Bars of the live page: they keep their place and width from the first step on. */
 const LIVE_BARS = 120;
 const PIXELS_OF_BAR = 2.5;
 const LEAST_WINDOW = 20;
 const MOST_WITH_GAPS = 150;
-
-const sum = (values) => values.reduce((total, value) => total + value, 0);
 
 /** How a step's wall time (us) divides: device time by phase; of the rest, what the host's own work covers. */
 function partsOf(step) {

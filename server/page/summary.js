@@ -1,8 +1,19 @@
 // Figures and tables of a report, and of a running server's state.
 
-import { bar, element, show, showRows } from "./dom.js";
-import { count, digits, duration, known, milliseconds, percent } from "./format.js";
+import { bar, element, make, setColumns, show, showRows } from "./dom.js";
+import { count, digits, duration, known, knownShare, milliseconds, percent } from "./format.js";
 import { hasKey } from "./source.js";
+
+setColumns("ops", [
+  ["op", "name"], ["share of the ops' time", "bars", 2], "calls", "µs a call", "GB/s", make("span", { "data-text": "flop_unit" }, "GFLOP/s"),
+  ["of the roofline", "bars", 2], ["bound by", "bound"],
+]);
+setColumns("spans", [["span", "name"], ["of the wall time", "bars", 2], "µs a step"]);
+setColumns("charged", [["charged to", "name"], ["of the ops' time", "bars", 2], "µs a token"]);
+setColumns("phases", ["phase", "steps", "median ms", "max ms", "tokens/s"]);
+setColumns("counters", [
+  "op", "samples", "GB/s from memory", "of the bytes counted", "multiprocessors", "tensor cores", "warps", "L2 hits",
+]);
 
 let order = [];  // the ops' names as they stand in the table
 
@@ -60,13 +71,12 @@ function showCounters(counters) {
   const work = counters?.work[0];
   element("measured").hidden = work === undefined;
   if (work === undefined) return;
-  const share = (value) => known(value, (part) => `${percent(part)} %`);
-  const ratio = (part, whole) => share(part !== null && whole > 0 ? part / whole : null);
+  const ratio = (part, whole) => knownShare(part !== null && whole > 0 ? part / whole : null);
   show("text", { measured: `${work.steps} ${work.phase} steps; steps read ${ratio(counters.read_bytes, counters.counted_read_bytes)} of the bytes counted` });
   showRows("counters", work.ops.map((op) => [
     op.op, op.samples === 0 && op.dram_read_bytes === null ? "not sampled" : known(op.samples, count), known(op.read_gbps, digits),
     ratio(op.dram_read_bytes, op.counted_read_bytes),
-    share(op.sm_active), share(op.tensor_active), share(op.warps_active), share(op.l2_hit),
+    knownShare(op.sm_active), knownShare(op.tensor_active), knownShare(op.warps_active), knownShare(op.l2_hit),
   ]));
 }
 

@@ -1,7 +1,11 @@
 // The time from the top down: a table whose rows open and close.
 
-import { bar, element, keepingFocus, make, tableRow } from "./dom.js";
-import { count, digits, known, percent } from "./format.js";
+import { bar, element, keepingFocus, make, setColumns, tableRow } from "./dom.js";
+import { count, digits, known, knownShare } from "./format.js";
+
+setColumns("tree", [
+  ["phase, op, kernel", "name"], ["of the time", "bars", 2], "ms", "calls", "µs a call", "GB/s", "of the roofline",
+]);
 
 /** Levels that are closed at first. */
 const CLOSED = new Set(["op"]);
@@ -19,8 +23,7 @@ function nameCell(node, path, depth) {
     name.append(make("span", { className: "leaf" }), node.name);
     return name;
   }
-  const button = make("button", { type: "button", className: "fold" }, node.name);
-  button.setAttribute("aria-expanded", String(isOpen(node, path)));
+  const button = make("button", { type: "button", className: "fold", "aria-expanded": String(isOpen(node, path)) }, node.name);
   button.dataset.key = path;
   button.addEventListener("click", () => {
     toggled.has(path) ? toggled.delete(path) : toggled.add(path);
@@ -35,9 +38,9 @@ function rowsOf(nodes, path, depth, kind) {
     const own = `${path}/${node.name}`;
     const ownKind = node.level === "phase" ? node.name : kind;
     const row = tableRow([
-      nameCell(node, own, depth), bar(node.time_share ?? 0, ownKind), known(node.time_share, (share) => `${percent(share)} %`),
+      nameCell(node, own, depth), bar(node.time_share ?? 0, ownKind), knownShare(node.time_share),
       known(node.us, (us) => digits(us / 1e3)), known(node.calls, count), known(node.call_us, digits), known(node.gbps, digits),
-      known(node.roofline, (share) => `${percent(share)} %`),
+      knownShare(node.roofline),
     ]);
     row.dataset.level = node.level;
     return [row, ...(isOpen(node, own) ? rowsOf(node.children, own, depth + 1, ownKind) : [])];

@@ -1,9 +1,11 @@
 // A request that was opened: where its time went, and its longest gaps between tokens, as `minfer profile requests` tells them.
 
-import { element, make, parts, show, showRows } from "./dom.js";
+import { element, make, parts, setColumns, show, showRows } from "./dom.js";
 import { count, digits, duration, percent } from "./format.js";
 import { length } from "./requests.js";
 import { ask } from "./source.js";
+
+setColumns("waterfall", [["where its time went", "name"], "ms", "%", "steps", ["from its arrival to its end", "bars"]]);
 
 /** Colours of parts; all others are waiting. */
 const KINDS = {

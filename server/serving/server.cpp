@@ -13,7 +13,7 @@
 #include "server/api/request/dialect.h"
 #include "server/http/piece_sender.h"
 #include "server/openapi/openapi_document.h"
-#include "server/page/page_files.h"
+#include "server/page/page.h"
 #include "server/routes/router.h"
 #include "server/serving/completion/chat_renderer.h"
 #include "server/serving/profile/profile_session.h"

@@ -1,8 +1,6 @@
 #include "server/terminal/greeting.h"
 
-#include <array>
 #include <string_view>
-#include <utility>
 
 #include <fmt/format.h>
 
@@ -32,10 +30,8 @@ std::string grouped(int64_t number) {
 
 /// The address for a client on this machine.
 std::string local(std::string url) {
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 2> kAnyAddress{
-      {{"//0.0.0.0:", "//127.0.0.1:"}, {"//[::]:", "//[::1]:"}}};
-  for (const auto& [any, own] : kAnyAddress)
-    replace_all(url, any, own);
+  replace_all(url, "//0.0.0.0:", "//127.0.0.1:");
+  replace_all(url, "//[::]:", "//[::1]:");
   return url;
 }
 
@@ -51,47 +47,39 @@ std::string curl_command(const ServingFacts& facts) {
   return fmt::format("curl {}/v1/completions {}-d {}", local(facts.url), key, quoted(std::move(body)));
 }
 
-/// Nothing if they are as in the file.
-std::string weights_line(const ServingFacts& facts) {
-  if (facts.quantization.empty()) return "";
-  return fmt::format("  weights    of layers made {} at load\n", facts.quantization);
-}
-
-/// Nothing if there is one.
-std::string ranks_line(const ServingFacts& facts) {
-  if (facts.ranks == 1) return "";
-  return fmt::format("  ranks      {} share the model{}{}\n", facts.ranks,
-                     facts.all_reduce.empty() ? "" : "; ", facts.all_reduce);
-}
-
 /// Empty for a model without states.
-std::string states_line(const ServingFacts& facts) {
+std::string states(const ServingFacts& facts) {
   if (facts.state_bytes == 0) return "";
   const auto mebibytes = [](int64_t bytes) { return grouped((bytes + (1 << 20) - 1) >> 20); };
   const std::string copies =
       facts.state_copies == 0 ? "no copies: prefixes are not shared"
                               : fmt::format("{} MiB of {} copies for the prefix cache",
                                             mebibytes(facts.state_copy_bytes), grouped(facts.state_copies));
-  return fmt::format("  states     {} MiB of sequences that run, {}\n", mebibytes(facts.state_bytes), copies);
+  return fmt::format("{} MiB of sequences that run, {}", mebibytes(facts.state_bytes), copies);
 }
 
 }  // namespace
 
 std::string greeting(const ServingFacts& facts) {
-  return fmt::format(
-      "minfer {} serves {} ({}) on {}\n"
-      "  device     {}\n"
-      "{}{}"
-      "  context    {} tokens, prompt and answer together\n"
-      "  KV cache   {} tokens of all sequences together, as {} in blocks of {}\n"
-      "{}"
-      "  sequences  {} at once, {} more may wait\n"
-      "The page of its steps is {}/; to ask it something:\n"
-      "  {}\n",
-      MINFER_VERSION, facts.model_name, facts.model, facts.url, facts.device, ranks_line(facts),
-      weights_line(facts), grouped(facts.context), grouped(facts.kv_tokens), facts.kv_type, facts.block_size,
-      states_line(facts), grouped(facts.max_num_seqs), grouped(facts.max_queue_size), local(facts.url),
-      curl_command(facts));
+  std::string text = fmt::format("minfer {} serves {} ({}) on {}\n", MINFER_VERSION, facts.model_name,
+                                 facts.model, facts.url);
+  const auto add = [&](std::string_view name, const std::string& fact) {
+    if (!fact.empty()) text += fmt::format("  {:<10} {}\n", name, fact);
+  };
+  add("device", facts.device);
+  if (facts.ranks > 1)
+    add("ranks", fmt::format("{} share the model{}{}", facts.ranks, facts.all_reduce.empty() ? "" : "; ",
+                             facts.all_reduce));
+  if (!facts.quantization.empty())
+    add("weights", fmt::format("of layers made {} at load", facts.quantization));
+  add("context", grouped(facts.context) + " tokens, prompt and answer together");
+  add("KV cache", fmt::format("{} tokens of all sequences together, as {} in blocks of {}",
+                              grouped(facts.kv_tokens), facts.kv_type, facts.block_size));
+  add("states", states(facts));
+  add("sequences", fmt::format("{} at once, {} more may wait", grouped(facts.max_num_seqs),
+                               grouped(facts.max_queue_size)));
+  return text + fmt::format("The page of its steps is {}/; to ask it something:\n  {}\n", local(facts.url),
+                            curl_command(facts));
 }
 
 }  // namespace minfer

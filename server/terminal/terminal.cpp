@@ -43,6 +43,10 @@ void print_notice(const std::string& text) {
   if (::poll(&waiting, 1, kPatienceMs) == 1) std::fputs(text.c_str(), stderr);
 }
 
+void show_progress(const std::string& text) {
+  if (is_terminal(stderr)) print_notice("\r\x1b[K" + text);
+}
+
 InterruptWatch::InterruptWatch() {
   interrupt_seen = 0;
   struct sigaction action {};
@@ -66,22 +70,20 @@ void end_as_interrupted() {
   std::abort();  // not reached: SIGINT was blocked
 }
 
-ProgressBar::ProgressBar(size_t total) : total_(total), shown_(is_terminal(stderr)), begin_ns_(now_ns()) {}
+ProgressBar::ProgressBar(size_t total) : total_(total), begin_ns_(now_ns()) {}
 
 ProgressBar::~ProgressBar() {
-  if (shown_) fmt::print(stderr, "\r\x1b[K");
+  show_progress("");
 }
 
 void ProgressBar::update(size_t done, int64_t output_tokens) {
-  if (!shown_) return;
   const int64_t time_ns = now_ns();
   if (time_ns < next_ns_) return;
   next_ns_ = time_ns + kPeriodNs;
   const size_t filled = total_ == 0 ? kWidth : kWidth * done / total_;
   const double seconds = static_cast<double>(time_ns - begin_ns_) * 1e-9;
-  fmt::print(stderr, "\r[{}{}] {}/{} requests  {:.0f} tokens/s\x1b[K", std::string(filled, '#'),
-             std::string(kWidth - filled, '.'), done, total_, static_cast<double>(output_tokens) / seconds);
-  std::fflush(stderr);
+  show_progress(fmt::format("[{:#>{}}{:.>{}}] {}/{} requests  {:.0f} tokens/s", "", filled, "",
+                            kWidth - filled, done, total_, static_cast<double>(output_tokens) / seconds));
 }
 
 std::string read_text_file(const std::string& path) {

@@ -18,6 +18,9 @@ void print_output(std::string_view text);
 /// Writes a line or two to standard error; text that standard error does not take (closed, disk full, a pipe that nobody reads) is lost.
 void print_notice(const std::string& text);
 
+/// Shows a line on standard error instead of the one shown before; empty: none. Does nothing where standard error is no terminal.
+void show_progress(const std::string& text);
+
 /// While it lives, the first Ctrl-C (SIGINT) is noted instead of ending the program; a second one ends it. One at a time. For commands that
 /// look between two steps of their work; the server, which waits for events, has EventLoop::on_signals().
 class InterruptWatch {
@@ -50,7 +53,6 @@ class ProgressBar {
 
  private:
   size_t total_;
-  bool shown_;
   int64_t begin_ns_;
   int64_t next_ns_ = 0;
 };

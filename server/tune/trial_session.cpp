@@ -17,7 +17,7 @@
 #include "kernels/base/error.h"
 #include "profiling/json/lines.h"
 #include "server/bench/bench_output.h"
-#include "server/terminal/terminal.h"
+#include "server/tune/child_process.h"
 
 namespace minfer {
 namespace {
@@ -25,9 +25,40 @@ namespace {
 /// No run is ended for its length before this time: loading a model takes a while.
 constexpr double kPatienceS = 60.0;
 
-/// A line that rewrites itself; nothing if standard error is no terminal.
-void show(const std::string& text) {
-  if (is_terminal(stderr)) print_notice(text.empty() ? "\r\x1b[K" : "\r\x1b[K" + text);
+/// The number of requests from which on a median says something.
+constexpr size_t kFewestRequests = 8;
+
+std::string option_name(std::string_view name) {
+  std::string option = "--" + std::string(name);
+  std::ranges::replace(option, '_', '-');
+  return option;
+}
+
+/// The last line of minfer's message at its end.
+std::string last_line(std::string text) {
+  constexpr std::string_view kError = "minfer: error: ";
+  while (text.ends_with('\n'))
+    text.pop_back();
+  text = text.substr(text.rfind('\n') + 1);
+  return text.starts_with(kError) ? text.substr(kError.size()) : text;
+}
+
+/// The options without those that a later option of the same name overrides.
+std::vector<std::string> without(const std::vector<std::string>& options,
+                                 const std::vector<std::string>& later) {
+  const auto stem = [](std::string_view option) {
+    return option.starts_with("--no-") ? "--" + std::string(option.substr(5)) : std::string(option);
+  };
+  std::vector<std::string> left;
+  bool is_dropped = false;
+  for (const std::string& option : options) {
+    if (option.starts_with("--")) {
+      is_dropped =
+          std::ranges::any_of(later, [&](const std::string& other) { return stem(other) == stem(option); });
+    }
+    if (!is_dropped) left.push_back(option);
+  }
+  return left;
 }
 
 }  // namespace
@@ -47,19 +78,82 @@ std::vector<std::string> words_of(const std::string& trial) {
   return {std::istream_iterator<std::string>(stream), {}};
 }
 
-TrialSession::TrialSession(ReplayRunner::Options options, double budget_s)
-    : runner_(std::move(options)),
+std::vector<std::string> recorded_options(const ProfileHeader& header) {
+  // The record's other values are measured, or follow from the model.
+  static constexpr auto kValues = std::to_array<std::string_view>(
+      {"max_model_len", "max_num_seqs", "max_num_batched_tokens", "tensor_parallel_size", "block_size",
+       "num_blocks", "kv_cache_dtype", "quantization", "scheduling_policy", "target_itl_ms",
+       "stream_interval", "num_state_copies", "speculative", "speculative_model", "num_speculative_tokens",
+       "ngram_prompt_lookup_max", "ngram_prompt_lookup_min"});
+  static constexpr std::array<std::string_view, 4> kFlags{"enable_prefix_caching", "cuda_graphs",
+                                                          "enable_chunked_prefill", "adaptive_speculation"};
+  std::vector<std::string> options{"--device", header.backend};
+  if (header.backend == "cpu")
+    options.insert(options.end(), {"--threads", std::to_string(header.threads)});
+  else
+    options.insert(options.end(), {"--dtype", std::string(name(header.activation_dtype))});
+  for (const auto& [option, value] : header.options) {
+    if (std::ranges::count(kValues, option) > 0) options.insert(options.end(), {option_name(option), value});
+    if (std::ranges::count(kFlags, option) > 0)
+      options.push_back(option_name(value == "true" ? option : "no_" + option));
+  }
+  return options;
+}
+
+TrialSession::TrialSession(Options options)
+    : options_(std::move(options)),
+      load_(read_recorded_load(options_.profile)),
       begin_ns_(now_ns()),
-      budget_s_(budget_s),
-      profile_bytes_(std::filesystem::file_size(runner_.load().path)) {}
+      profile_bytes_(std::filesystem::file_size(load_.path)) {
+  model_ = options_.model.empty() ? load_.header.model : options_.model;
+  if (model_ == "the embedded demo model") model_.clear();  // what runs where none is named
+  const std::vector<EndedRequest>& requests = load_.requests;
+  num_requests_ = requests.size();
+  if (options_.run_s > 0.0) {
+    const int64_t last_ns = requests.front().arrival_ns + static_cast<int64_t>(options_.run_s * 1e9);
+    const auto end = std::ranges::upper_bound(requests, last_ns, {}, &EndedRequest::arrival_ns);
+    num_requests_ =
+        std::min(num_requests_, std::max(kFewestRequests, static_cast<size_t>(end - requests.begin())));
+  }
+}
+
+nlohmann::json TrialSession::run(const std::vector<std::string>& options) const {
+  std::vector<std::string> arguments = words_of(
+      fmt::format("/proc/self/exe bench --replay-speed {} --num-prompts {} --num-warmups 1 -o json --replay",
+                  options_.speed, num_requests_));
+  arguments.push_back(options_.profile);
+  const std::vector<std::string> recorded = without(recorded_options(load_.header), options);
+  if (!model_.empty()) arguments.insert(arguments.end(), {"--model", model_});
+  for (const std::vector<std::string>& more : {recorded, options, options_.bench})
+    arguments.insert(arguments.end(), more.begin(), more.end());
+  const double timeout_s = std::max(kPatienceS, options_.budget_s);
+  const ChildResult result = run_child(arguments, timeout_s);
+  if (result.timed_out) fail("took longer than {:.0f} s", timeout_s);
+  if (result.status != 0) fail("{}", last_line(result.errors));
+  const nlohmann::json report = nlohmann::json::parse(result.output, nullptr, false);
+  if (!report.is_array() || report.empty() || !report[0].contains("replay"))
+    fail("minfer bench wrote no report: {}", last_line(result.errors));
+  nlohmann::json figures = report[0]["replay"]["replayed"];
+  figures["device"] = report[0]["replay"]["device"];
+  if (report[0].contains("request_goodput")) figures["goodput"] = report[0]["request_goodput"];
+  return figures;
+}
+
+std::string TrialSession::command_line(const std::vector<std::string>& options) const {
+  const std::vector<std::string> recorded = without(recorded_options(load_.header), options);
+  std::vector<std::string> words{"minfer", "serve"};
+  if (!model_.empty()) words.push_back(model_);
+  for (const std::vector<std::string>& more : {recorded, options})
+    words.insert(words.end(), more.begin(), more.end());
+  return fmt::format("{}", fmt::join(words, " "));
+}
 
 double TrialSession::seconds_left() const {
-  return budget_s_ - static_cast<double>(now_ns() - begin_ns_) * 1e-9;
+  return options_.budget_s - static_cast<double>(now_ns() - begin_ns_) * 1e-9;
 }
 
 void TrialSession::keep(const Alternative& base, std::vector<KeptTrial> trials) {
-  const RecordedLoad& load = runner_.load();
-  std::string lines, problem = load.note;
+  std::string lines, problem = load_.note;
   for (KeptTrial& trial : trials) {
     if (trial.gain.turns == 0 && trial.error.empty()) continue;
     if (!base.options.empty()) trial.beside = base.text();
@@ -68,31 +162,32 @@ void TrialSession::keep(const Alternative& base, std::vector<KeptTrial> trials) 
     append_line(lines, trial);
   }
   std::error_code error;
-  if (std::filesystem::file_size(load.path, error) != profile_bytes_) problem = "the file has changed";
-  if (problem.empty() && !(std::ofstream(load.path, std::ios::binary | std::ios::app) << lines << std::flush))
+  if (std::filesystem::file_size(load_.path, error) != profile_bytes_) problem = "the file has changed";
+  if (problem.empty() &&
+      !(std::ofstream(load_.path, std::ios::binary | std::ios::app) << lines << std::flush))
     problem = std::strerror(errno);
   profile_bytes_ += lines.size();
   if (!problem.empty())
-    print_notice(fmt::format("minfer: warning: {}: the trials are not kept: {}\n", load.path, problem));
+    print_notice(fmt::format("minfer: warning: {}: the trials are not kept: {}\n", load_.path, problem));
 }
 
 void TrialSession::take(std::vector<Alternative>& alternatives, int most_turns, double share) {
   const double kept_s = (1.0 - share) * std::max(0.0, seconds_left());
   const auto run = [&](const std::vector<std::string>& options) {
     if (interrupted()) fail("interrupted");
-    show(fmt::format("{} ({:.0f} s left)", Alternative{.options = options}.text(),
-                     std::max(0.0, seconds_left())));
-    nlohmann::json figures = runner_.run(options, std::max(kPatienceS, budget_s_));
+    show_progress(fmt::format("{} ({:.0f} s left)", Alternative{.options = options}.text(),
+                              std::max(0.0, seconds_left())));
+    nlohmann::json figures = this->run(options);
     if (interrupted()) fail("interrupted");  // which ended the run too
     return figures;
   };
   try {
     take_turns(alternatives, run, most_turns, [&] { return seconds_left() - kept_s; });
   } catch (const Error&) {
-    show("");
+    show_progress("");
     if (!interrupted()) throw;
   }
-  show("");
+  show_progress("");
   for (Alternative& alternative : alternatives)
     if (alternative.error == "interrupted") alternative.error.clear();
 }

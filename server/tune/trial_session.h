@@ -10,8 +10,8 @@
 #include <nlohmann/json.hpp>
 
 #include "profiling/findings/kept_trial.h"
+#include "server/bench/replay.h"
 #include "server/terminal/terminal.h"
-#include "server/tune/replay_runner.h"
 
 namespace minfer {
 
@@ -42,10 +42,24 @@ double seconds_of(const std::string& option, const std::string& text);
 /// "--threads 2" as a command line has it: {"--threads", "2"}.
 std::vector<std::string> words_of(const std::string& trial);
 
-/// Runs a recorded load with options in turns, within a time. A line on the terminal shows the run. After Ctrl-C no further run begins.
+/// The engine's options that were in force when a profile was recorded, as `minfer bench` and `minfer serve` take them.
+std::vector<std::string> recorded_options(const ProfileHeader& header);
+
+/// Runs a recorded load with options in turns, within a time. Each run is a process of its own, so that none inherits another's memory,
+/// caches or threads. A line on the terminal shows the run. After Ctrl-C no further run begins.
 class TrialSession {
  public:
-  TrialSession(ReplayRunner::Options options, double budget_s);
+  struct Options {
+    std::string profile;
+    std::string model = {};               ///< empty: the record's
+    std::string speed = "1";              ///< of arrivals: a number or "inf"
+    std::vector<std::string> bench = {};  ///< further options of bench, such as {"--goodput", "ttft:200"}
+    double run_s = 0.0;     ///< requests that arrived later than this after the first are left out; 0: none
+    double budget_s = 0.0;  ///< the time that all runs may take
+  };
+
+  /// Throws FileError for a profile whose load cannot be run again, Error for a model that must be named.
+  explicit TrialSession(Options options);
 
   /// As take_turns(), for this share of the time left. After Ctrl-C the turn that runs is not counted.
   void take(std::vector<Alternative>& alternatives, int most_turns, double share);
@@ -54,14 +68,23 @@ class TrialSession {
   /// for which there was no time. If the file takes none, the terminal says so; that is no error.
   void keep(const Alternative& base, std::vector<KeptTrial> trials);
 
-  const ReplayRunner& runner() const { return runner_; }
+  const RecordedLoad& load() const { return load_; }
+  size_t num_requests() const { return num_requests_; }  ///< of a run
   bool interrupted() const { return interrupt_.interrupted(); }
-  double seconds_left() const;
+  /// For people: "minfer serve MODEL", the options of the record, then these, which override them.
+  std::string command_line(const std::vector<std::string>& options) const;
 
  private:
-  ReplayRunner runner_;
+  /// Figures of one run: RequestFigures::json(), and "goodput" (requests a second) if
+  /// it was asked for. If the program does not end well, throws Error with its message.
+  nlohmann::json run(const std::vector<std::string>& options) const;
+  double seconds_left() const;
+
+  Options options_;
+  RecordedLoad load_;
+  std::string model_;
+  size_t num_requests_ = 0;
   int64_t begin_ns_;
-  double budget_s_;
   uintmax_t profile_bytes_;
   InterruptWatch interrupt_;
 };

@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "server/bench/bench_remote.h"
+#include "server/bench/bench_load.h"
 #include "server/bench/completion_stream.h"
 #include "tests/support/server/scripted_server.h"
 

@@ -39,8 +39,8 @@ std::string cell_of(const Value& value) {
 
 /// Cells of text under named columns. The first column is left-aligned, the others are right-aligned.
 struct Table {
-  std::string title;
-  std::vector<std::string> columns;
+  std::string title = {};
+  std::vector<std::string> columns = {};
   std::vector<std::vector<std::string>> rows = {};  ///< each as long as `columns`
   /// By row, if not empty: an addition to the first cell that is too long for a column, such as a kernel's name. Text has it on lines of
   /// its own below the row; the other formats have it in the cell.

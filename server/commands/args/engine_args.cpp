@@ -1,65 +1,47 @@
 #include "server/commands/args/engine_args.h"
 
 #include <algorithm>
-#include <charconv>
 #include <csignal>
 
 #include "kernels/base/error.h"
 #include "kernels/comm/launcher.h"
+#include "models/decoder/weights/model_source.h"
 #include "models/decoder/weights/quantise.h"
-#include "server/commands/args/checks.h"
-#include "server/commands/args/model_args.h"
-#include "server/commands/args/option_group.h"
 #include "server/terminal/terminal.h"
 
 namespace minfer {
 namespace {
 
-const std::map<std::string, DType> kKvTypes{{"f32", DType::f32},
-                                            {"bf16", DType::bf16},
-                                            {"f16", DType::f16},
-                                            {"fp8", DType::f8_e4m3},
-                                            {"fp8_e4m3", DType::f8_e4m3}};
-const std::map<std::string, DeviceChoice> kDevices{
-    {"auto", DeviceChoice::automatic}, {"cpu", DeviceChoice::cpu}, {"cuda", DeviceChoice::cuda}};
-const std::map<std::string, AllReduceChoice> kAllReduceChoices{
-    {"auto", AllReduceChoice::automatic}, {"peer", AllReduceChoice::peer}, {"nccl", AllReduceChoice::nccl}};
-const std::map<std::string, SchedulingPolicy> kPolicies{{"fcfs", SchedulingPolicy::fcfs},
-                                                        {"priority", SchedulingPolicy::priority},
-                                                        {"shortest", SchedulingPolicy::shortest}};
+template <class Enum>
+using NamedValues = std::vector<std::pair<std::string, Enum>>;
 
-/// A line that rewrites itself while weights load; nothing if standard error is no terminal.
-LoadProgress loading_line() {
-  if (!is_terminal(stderr)) return {};
-  return [](size_t done, size_t total) {
-    fmt::print(stderr, "\rloading weights {}/{}", done, total);
-    if (done == total) fmt::print(stderr, "\r\x1b[K");
-    std::fflush(stderr);
-  };
+const NamedValues<DeviceChoice> kDevices{
+    {"auto", DeviceChoice::automatic}, {"cpu", DeviceChoice::cpu}, {"cuda", DeviceChoice::cuda}};
+const NamedValues<AllReduceChoice> kAllReduceChoices{
+    {"auto", AllReduceChoice::automatic}, {"nccl", AllReduceChoice::nccl}, {"peer", AllReduceChoice::peer}};
+const NamedValues<SchedulingPolicy> kPolicies{{"fcfs", SchedulingPolicy::fcfs},
+                                              {"priority", SchedulingPolicy::priority},
+                                              {"shortest", SchedulingPolicy::shortest}};
+const NamedValues<SpeculationMethod> kMethods{{"draft", SpeculationMethod::draft},
+                                              {"ngram", SpeculationMethod::ngram},
+                                              {"off", SpeculationMethod::off}};
+
+void show_loading(size_t done, size_t total) {
+  show_progress(done == total ? "" : fmt::format("loading weights {}/{}", done, total));
 }
 
 std::optional<double> parse_target_itl(const std::string& text) {
-  if (text == "auto") return std::nullopt;
-  double milliseconds = 0.0;
-  const char* const end = text.data() + text.size();
-  const auto [parsed, error] = std::from_chars(text.data(), end, milliseconds);
-  if (error != std::errc() || parsed != end) fail("--target-itl-ms: \"{}\", expected a number or auto", text);
+  const auto milliseconds = parse_number<double>(text);
+  if (!milliseconds && text != "auto") fail("--target-itl-ms: \"{}\", expected a number or auto", text);
   return milliseconds;
 }
 
-LogitBias parse_bias(const std::string& text) {
-  LogitBias bias{};
-  const size_t equals = text.find('=');
-  if (equals != std::string::npos) {
-    const char* end = text.data() + text.size();
-    const auto token = std::from_chars(text.data(), text.data() + equals, bias.token);
-    const auto value = std::from_chars(text.data() + equals + 1, end, bias.bias);
-    if (token.ec == std::errc() && token.ptr == text.data() + equals && value.ec == std::errc() &&
-        value.ptr == end) {
-      return bias;
-    }
-  }
-  fail("--logit-bias: \"{}\" is not TOKEN=BIAS, e.g. 42=-5.5", text);
+LogitBias parse_bias(std::string_view text) {
+  const size_t equals = std::min(text.find('='), text.size());
+  const auto token = parse_number<decltype(LogitBias::token)>(text.substr(0, equals));
+  const auto bias = parse_number<decltype(LogitBias::bias)>(text.substr(std::min(equals + 1, text.size())));
+  if (!token || !bias) fail("--logit-bias: \"{}\" is not TOKEN=BIAS, e.g. 42=-5.5", text);
+  return {*token, *bias};
 }
 
 }  // namespace
@@ -74,11 +56,12 @@ void EngineArgs::add_device_options(CLI::App& command) {
   add_option(group, "--device", options.device, "where to run: auto (a GPU if there is one), cpu or cuda")
       ->transform(one_of(kDevices))
       ->option_text("DEVICE [auto]");
-  add_with_default(group, "--dtype", dtype,
-                   "type of activations on a GPU: auto (f32 if all weights are f32, else bf16), bf16, or f32 "
-                   "(slower; nothing is rounded below f32). The CPU always uses f32")
+  add_word(
+      group, "--dtype", "auto", [this](const std::string& text) { options.dtype = dtype_from_name(text); },
+      "type of activations on a GPU: auto (f32 if all weights are f32, else bf16), bf16, or f32 "
+      "(slower; nothing is rounded below f32). The CPU always uses f32")
       ->check(one_of({"auto", "bf16", "f32"}));
-  add_quantization(command, quantization);
+  add_quantization(command, options.quantization);
   add_with_default(group, "--gpu-memory-utilization", options.gpu_memory_utilization,
                    "share of the GPU's memory for weights, workspace and KV cache");
   add_with_default(group, "-t,--threads", options.threads, "threads of the CPU backend (0: one a core)");
@@ -108,25 +91,25 @@ void EngineArgs::add_device_options(CLI::App& command) {
       "of the free memory)")
       ->transform(CLI::AsSizeValue(false))
       ->option_text("SIZE [0]");
-  add_with_default(group, "--kv-cache-dtype", kv_cache_dtype,
-                   "type of the KV cache: auto (as activations: f32 on the CPU, bf16 on a GPU), bf16, f16, "
-                   "f32 (on a GPU only with --dtype f32) or fp8 (only on a GPU, without latent attention)")
+  const auto take_kv_type = [this](const std::string& text) {
+    options.kv_cache_dtype = text.starts_with("fp8") ? DType::f8_e4m3 : dtype_from_name(text);
+  };
+  add_word(group, "--kv-cache-dtype", "auto", take_kv_type,
+           "type of the KV cache: auto (as activations: f32 on the CPU, bf16 on a GPU), bf16, f16, "
+           "f32 (on a GPU only with --dtype f32) or fp8 (only on a GPU, without latent attention)")
       ->transform(one_of({"auto", "f32", "bf16", "f16", "fp8", "fp8_e4m3"}, true));
 }
 
-void EngineArgs::add_quantization(CLI::App& command, std::string& quantization) {
+void EngineArgs::add_quantization(CLI::App& command, std::optional<DType>& quantization) {
   std::vector<std::string> names{"none"};
   for (const DType type : kQuantizations)
     names.emplace_back(name(type));
-  add_with_default({command, kModelGroup}, "--quantization", quantization,
-                   "convert the layers' F32, F16 and BF16 matrices at load: none, or fp8 (e4m3 with one "
-                   "scale per row; embeddings, norms, routers and the output head keep their types)")
+  add_word(
+      {command, kModelGroup}, "--quantization", "none",
+      [&quantization](const std::string& text) { quantization = dtype_from_name(text); },
+      "convert the layers' F32, F16 and BF16 matrices at load: none, or fp8 (e4m3 with one "
+      "scale per row; embeddings, norms, routers and the output head keep their types)")
       ->check(one_of(names));
-}
-
-std::optional<DType> EngineArgs::parse_quantization(const std::string& quantization) {
-  const auto found = std::ranges::find(kQuantizations, quantization, [](DType type) { return name(type); });
-  return found == std::end(kQuantizations) ? std::nullopt : std::optional(*found);
 }
 
 void EngineArgs::add_serving_options(CLI::App& command) {
@@ -143,15 +126,69 @@ void EngineArgs::add_serving_options(CLI::App& command) {
       ->option_text("N");
   add_flag(group, "--enable-chunked-prefill,!--no-enable-chunked-prefill", options.enable_chunked_prefill,
            "cut long prompts into pieces that run beside decoding (default: on)");
-  add_option(group, "--target-itl-ms", target_itl_ms,
-             "target for the milliseconds between two tokens: beside decoding, a step takes only as many "
-             "prompt tokens as fit into it, judged by earlier steps; auto: the fewest with which prompts "
-             "keep three quarters of their speed; 0: as many as --max-num-batched-tokens leaves")
+  add_word(
+      group, "--target-itl-ms", "0",
+      [this](const std::string& text) { options.target_itl_ms = parse_target_itl(text); },
+      "target for the milliseconds between two tokens: beside decoding, a step takes only as many "
+      "prompt tokens as fit into it, judged by earlier steps; auto: the fewest with which prompts "
+      "keep three quarters of their speed; 0: as many as --max-num-batched-tokens leaves")
       ->option_text("MS|auto [0]");
   add_with_default(group, "--stream-interval", options.stream_interval,
                    "tokens between two responses of a request");
   add_with_default(group, "--seed", options.seed, "seed of requests that have none");
-  speculation.add_to(group);
+  add_speculation_options(group);
+}
+
+void EngineArgs::add_speculation_options(const OptionGroup& group) {
+  SpeculationOptions& speculation = options.speculation;
+  add_option(
+      group, "--speculative", speculation_method_,
+      "guess tokens and check several in one step: off, ngram (guess what followed an earlier occurrence "
+      "of the last tokens) or draft (a smaller model guesses). The output stays the same")
+      ->transform(one_of(kMethods))
+      ->option_text("METHOD [off, with --speculative-model draft]");
+  add_option(group, "--speculative-model", draft_model_,
+             "the smaller model, with the same vocabulary: a GGUF file or synthetic:NAME[:TYPE]")
+      ->option_text("MODEL");
+  add_with_default(group, "--num-speculative-tokens", speculation.num_tokens,
+                   fmt::format("most guesses of a sequence in a step (1 to {})", kMostDraftTokens));
+  add_with_default(
+      group, "--ngram-prompt-lookup-max", speculation.ngram_max,
+      fmt::format("longest run of last tokens to look for earlier in the sequence (1 to {})", kLongestNgram));
+  add_with_default(group, "--ngram-prompt-lookup-min", speculation.ngram_min,
+                   "shortest run of last tokens to look for");
+  add_flag(group, "--adaptive-speculation,!--no-adaptive-speculation", speculation.adaptive,
+           "make only as many guesses as pay by measured times, perhaps none (default: on)");
+}
+
+void EngineArgs::add_synthetic_acceptance(CLI::App& command) {
+  add_option({command, kServingGroup}, "--synthetic-acceptance-rate",
+             options.speculation.synthetic_acceptance,
+             "accept each guess with this chance, whatever the model says, to see how fast a synthetic model "
+             "would be at this acceptance rate. The output is then not the model's")
+      ->check(CLI::Range(0.0, 1.0))
+      ->option_text("CHANCE");
+}
+
+SpeculationOptions EngineArgs::speculation() const {
+  SpeculationOptions resolved = options.speculation;
+  const bool has_model = !draft_model_.empty();
+  resolved.method =
+      speculation_method_.value_or(has_model ? SpeculationMethod::draft : SpeculationMethod::off);
+  const bool is_draft = resolved.method == SpeculationMethod::draft;
+  if (has_model && !is_draft) fail("--speculative-model: expected only with --speculative draft");
+  if (!has_model && is_draft) fail("--speculative draft: expected with --speculative-model");
+  if (resolved.synthetic_acceptance) {
+    constexpr const char* kOption = "--synthetic-acceptance-rate";
+    if (resolved.method == SpeculationMethod::off)
+      fail("{}: expected only with --speculative ngram or draft", kOption);
+    if (!model.starts_with(kSyntheticPrefix))
+      fail("{}: --model \"{}\", expected synthetic:NAME", kOption, model);
+  } else if (resolved.method != SpeculationMethod::off) {
+    resolved.synthetic_acceptance = replayed_acceptance;
+  }
+  if (is_draft) resolved.draft_model = open_model(draft_model_);
+  return resolved;
 }
 
 void EngineArgs::join() const {
@@ -195,20 +232,14 @@ EngineOptions EngineArgs::engine_options() const {
   join();
   EngineOptions resolved = options;
   resolved.processes = processes_;
-  resolved.target_itl_ms = parse_target_itl(target_itl_ms);
-  const auto kv_type = kKvTypes.find(kv_cache_dtype);
-  if (kv_type != kKvTypes.end()) resolved.kv_cache_dtype = kv_type->second;
-  if (dtype != "auto") resolved.dtype = dtype_from_name(dtype);
-  resolved.speculation = speculation.resolve(model);
-  resolved.quantization = parse_quantization(quantization);
+  resolved.speculation = speculation();
   return resolved;
 }
 
-CLI::Option* EngineArgs::add_policy_option(CLI::App& command) {
-  return command
-      .add_option("--scheduling-policy", options.policy,
-                  "order in which requests are served: fcfs, priority, or shortest (short prompts go in "
-                  "front of earlier, longer ones; fewer than n tokens go in front of a prompt of n)")
+void EngineArgs::add_policy_option(CLI::App& command) {
+  add_option({command, kServingGroup}, "--scheduling-policy", options.policy,
+             "order in which requests are served: fcfs, priority, or shortest (short prompts go in "
+             "front of earlier, longer ones; fewer than n tokens go in front of a prompt of n)")
       ->transform(one_of(kPolicies))
       ->option_text("POLICY [fcfs]");
 }
@@ -223,7 +254,7 @@ std::unique_ptr<Engine> EngineArgs::make_engine() const {
   const bool leads = !processes_ || processes_->rank().is_first();
   return told([&] {
     return std::make_unique<Engine>(open_model(model), engine_options(),
-                                    leads ? loading_line() : LoadProgress());
+                                    leads ? show_loading : LoadProgress());
   });
 }
 
@@ -244,21 +275,21 @@ void SamplingArgs::add_to(CLI::App& command) {
   add_with_default(group, "--frequency-penalty", params.frequency_penalty,
                    "subtracted from a token's logit for each time that it was generated before");
   // One value each time: without that, CLI11 lets a list take the prompt behind it as another value.
-  add_option(group, "--logit-bias", logit_bias, "TOKEN=BIAS, may be repeated")->allow_extra_args(false);
+  const auto take_biases = [this](const std::vector<std::string>& biases) {
+    for (const std::string& text : biases)
+      params.logit_bias.push_back(parse_bias(text));
+  };
+  command
+      .add_option_function<std::vector<std::string>>("--logit-bias", take_biases,
+                                                     "TOKEN=BIAS, may be repeated")
+      ->allow_extra_args(false)
+      ->group(group.name);
   add_option(group, "--stop", params.stop, "end the generation at this text, may be repeated")
       ->allow_extra_args(false);
   add_option(group, "--stop-token-ids", params.stop_token_ids,
              "end the generation at this token, may be repeated")
       ->allow_extra_args(false);
   add_flag(group, "--ignore-eos", params.ignore_eos, "go on after the model's end token");
-}
-
-SamplingParams SamplingArgs::resolve(int32_t max_model_len) const {
-  SamplingParams resolved = params;
-  if (resolved.max_tokens == 0) resolved.max_tokens = max_model_len;
-  for (const std::string& text : logit_bias)
-    resolved.logit_bias.push_back(parse_bias(text));
-  return resolved;
 }
 
 }  // namespace minfer

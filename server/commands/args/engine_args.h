@@ -8,7 +8,7 @@
 
 #include "engine/engine.h"
 #include "kernels/comm/process_group.h"
-#include "server/commands/args/speculation_args.h"
+#include "server/commands/args/options.h"
 
 namespace minfer {
 
@@ -19,15 +19,11 @@ struct EngineArgs {
 
   std::string model;  ///< empty: the embedded demo model
   EngineOptions options;
-  std::string kv_cache_dtype = "auto";
-  std::string dtype = "auto";
-  std::string quantization = "none";
-  std::string target_itl_ms = "0";
-  SpeculationArgs speculation;
+  /// Makes drafts, if there are any, right with this chance, whatever the model, as a recorded load's were.
+  std::optional<double> replayed_acceptance = {};
 
   /// Adds the type that weights become at load, for commands that want no more than that: add_device_options() includes it.
-  static void add_quantization(CLI::App& command, std::string& quantization);
-  static std::optional<DType> parse_quantization(const std::string& quantization);
+  static void add_quantization(CLI::App& command, std::optional<DType>& quantization);
 
   /// Adds where a model runs, and the memory of its steps and KV cache: for every command with a model.
   void add_device_options(CLI::App& command);
@@ -36,10 +32,12 @@ struct EngineArgs {
   /// Adds how requests share the engine: for commands that submit requests.
   void add_serving_options(CLI::App& command);
   /// Adds the order of service: for commands whose requests differ in priority.
-  CLI::Option* add_policy_option(CLI::App& command);
+  void add_policy_option(CLI::App& command);
+  /// Adds an acceptance rate of drafts, for measurements with models of random weights.
+  void add_synthetic_acceptance(CLI::App& command);
 
-  /// `options` with everything parsed. If a launcher started several processes, joins them
-  /// first, as the others do. A failure after that is told to the others: see told().
+  /// `options` with the draft model opened. If a launcher started several processes, joins them first, as the others do. A
+  /// failure after that is told to the others: see told(). Throws Error naming options that contradict each other.
   EngineOptions engine_options() const;
   std::unique_ptr<ModelSource> open() const;
   /// Makes the engine, with a progress line on a terminal. A process of another
@@ -62,8 +60,12 @@ struct EngineArgs {
   const ProcessGroup* processes() const { return processes_.get(); }
 
  private:
+  void add_speculation_options(const OptionGroup& group);
+  SpeculationOptions speculation() const;
   void join() const;
 
+  std::optional<SpeculationMethod> speculation_method_;  ///< absent: draft with a draft model, else off
+  std::string draft_model_;
   CLI::Option* ranks_option_ = nullptr;
   mutable std::shared_ptr<ProcessGroup> processes_;
 };
@@ -73,8 +75,7 @@ void refuse_launcher(const std::string& what);
 
 /// The sampling options of commands that generate.
 struct SamplingArgs {
-  SamplingParams params;                ///< max_tokens 0: as many as the context takes
-  std::vector<std::string> logit_bias;  ///< TOKEN=BIAS
+  SamplingParams params;  ///< max_tokens 0: as many as the context takes
 
   /// Greedy, to the end: results that a person at a terminal can repeat.
   SamplingArgs() {
@@ -82,8 +83,6 @@ struct SamplingArgs {
     params.max_tokens = 0;
   }
   void add_to(CLI::App& command);
-  /// The parameters with everything parsed. Throws Error naming an option that cannot be understood.
-  SamplingParams resolve(int32_t max_model_len) const;
 };
 
 }  // namespace minfer

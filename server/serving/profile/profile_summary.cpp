@@ -3,7 +3,6 @@
 #include <string_view>
 #include <utility>
 
-#include "profiling/json/header_lines.h"
 #include "profiling/json/lines.h"
 #include "profiling/page/page_json.h"
 #include "profiling/report/report.h"

@@ -1,6 +1,4 @@
 // The load generator against a server that follows a script, good or bad.
-#include "server/bench/bench_remote.h"
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -11,6 +9,7 @@
 
 #include "kernels/base/clock.h"
 #include "kernels/base/error.h"
+#include "server/bench/bench_load.h"
 #include "tests/support/server/scripted_server.h"
 #include "tests/support/wait.h"
 

@@ -1,6 +1,4 @@
 // The cases of `minfer bench --kernels` against the decoder's own op table, and its output.
-#include "server/bench/kernel_cases.h"
-
 #include <set>
 
 #include <gmock/gmock.h>

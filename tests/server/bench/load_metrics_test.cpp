@@ -44,10 +44,10 @@ TEST(LoadMetrics, SumsAndSamples) {
   EXPECT_EQ(metrics.failed, 2);
   EXPECT_EQ(metrics.input_tokens, 20);
   EXPECT_EQ(metrics.output_tokens, 3);
-  EXPECT_THAT(metrics.ttft_ms, ElementsAre(20.0, 40.0));
-  EXPECT_THAT(metrics.e2el_ms, ElementsAre(30.0, 40.0));
-  EXPECT_THAT(metrics.itl_ms, ElementsAre(10.0));
-  EXPECT_THAT(metrics.tpot_ms, ElementsAre(10.0)) << "a request of one token has none";
+  EXPECT_THAT(metrics.latencies_ms.at("ttft"), ElementsAre(20.0, 40.0));
+  EXPECT_THAT(metrics.latencies_ms.at("e2el"), ElementsAre(30.0, 40.0));
+  EXPECT_THAT(metrics.latencies_ms.at("itl"), ElementsAre(10.0));
+  EXPECT_THAT(metrics.latencies_ms.at("tpot"), ElementsAre(10.0)) << "a request of one token has none";
   EXPECT_EQ(metrics.errors, (std::map<std::string, int64_t>{{"HTTP 429", 2}}));
 }
 
@@ -57,8 +57,8 @@ TEST(LoadMetrics, AnAnswerWithoutOutputHasNoLatencies) {
   EXPECT_EQ(metrics.completed, 2);
   EXPECT_EQ(metrics.input_tokens, 20);
   EXPECT_EQ(metrics.good, 1);
-  EXPECT_THAT(metrics.ttft_ms, ElementsAre(20.0));
-  EXPECT_THAT(metrics.e2el_ms, ElementsAre(30.0));
+  EXPECT_THAT(metrics.latencies_ms.at("ttft"), ElementsAre(20.0));
+  EXPECT_THAT(metrics.latencies_ms.at("e2el"), ElementsAre(30.0));
 }
 
 TEST(LoadMetrics, PeaksAreOfWholeSecondsSinceTheFirstRequest) {

@@ -1,4 +1,6 @@
 // The replay of a recorded load: its prompts, times, cancellations and figures.
+#include "server/bench/replay.h"
+
 #include <algorithm>
 #include <fstream>
 #include <limits>
@@ -9,8 +11,6 @@
 #include "kernels/base/error.h"
 #include "profiling/json/lines.h"
 #include "server/bench/bench_load.h"
-#include "server/bench/replay/replay_prompts.h"
-#include "server/bench/replay/replay_report.h"
 #include "tests/support/engine/tiny_engine.h"
 #include "tests/support/profiling/sample_profile.h"
 #include "tests/support/temporary_directory.h"

@@ -1,9 +1,8 @@
 // The output of `minfer inspect --plan` for models whose weights are missing.
-#include "server/commands/inspect_plan.h"
-
 #include <gmock/gmock.h>
 
 #include "kernels/base/error.h"
+#include "server/commands/inspect_report.h"
 
 namespace minfer {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <gmock/gmock.h>
 
-#include "server/page/page_files.h"
+#include "server/page/page.h"
 
 namespace minfer {
 namespace {

@@ -1,11 +1,9 @@
 // The page as a single file.
-#include "server/page/single_page.h"
-
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
 #include "kernels/base/error.h"
-#include "server/page/page_files.h"
+#include "server/page/page.h"
 
 namespace minfer {
 namespace {

@@ -5,7 +5,6 @@
 
 #include "kernels/base/error.h"
 #include "server/tune/child_process.h"
-#include "server/tune/replay_runner.h"
 #include "server/tune/trial_session.h"
 #include "tests/support/profiling/sample_profile.h"
 
