@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-
 namespace minfer {
 
 DecoderPrograms::DecoderPrograms(const ModelConfig& config, const ModelWeights& weights,
