@@ -1,6 +1,6 @@
-#include "kernels/bench/kernel_operands.h"
-
 #include <algorithm>
+
+#include "kernels/bench/kernel_operands.h"
 
 namespace minfer {
 namespace {

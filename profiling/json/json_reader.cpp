@@ -104,8 +104,9 @@ class Collector final : public ProfileVisitor {
   void trial(KeptTrial trial) override { file.trials.push_back(std::move(trial)); }
   void memory(MemoryUse memory) override { file.memory_at_end = std::move(memory); }
 
-  /// Ranges come behind their steps.
-  void give_steps_their_kernels() {
+  /// Returns the file, with the result of read_profile(). Gives steps their kernels, since ranges come behind their steps.
+  ProfileFile finish(std::string note) {
+    file.note = std::move(note);
     std::unordered_map<int64_t, const StepKernels*> traced;
     for (const StepKernels& kernels : file.traced) {
       if (kernels.rank == 0) traced[kernels.step] = &kernels;
@@ -113,18 +114,11 @@ class Collector final : public ProfileVisitor {
     for (StepSummary& step : file.steps) {
       if (const auto found = traced.find(step.step); found != traced.end()) step.kernels = *found->second;
     }
+    return std::move(file);
   }
 
   ProfileFile file;
 };
-
-template <class Source, class... Name>
-ProfileFile collect(Source&& source, Name... name) {
-  Collector collector;
-  collector.file.note = read_profile(source, name..., collector);
-  collector.give_steps_their_kernels();
-  return std::move(collector.file);
-}
 
 }  // namespace
 
@@ -151,11 +145,13 @@ std::string read_profile(const std::filesystem::path& path, ProfileVisitor& visi
 }
 
 ProfileFile read_profile(std::istream& stream, std::string_view name) {
-  return collect(stream, name);
+  Collector collector;
+  return collector.finish(read_profile(stream, name, collector));
 }
 
 ProfileFile read_profile(const std::filesystem::path& path) {
-  return collect(path);
+  Collector collector;
+  return collector.finish(read_profile(path, collector));
 }
 
 }  // namespace minfer

@@ -28,6 +28,12 @@ int64_t device_ns(const StepStamps& stamps) {
   return ns;
 }
 
+/// Without the request ids, which stay where they are.
+void swap_contents(StepRecord& a, StepRecord& b) {
+  std::swap(a, b);
+  std::swap(a.requests, b.requests);
+}
+
 }  // namespace
 
 StepRecorder::StepRecorder(const RecorderOptions& options)
@@ -109,23 +115,19 @@ void StepRecorder::cancel_step() {
 void StepRecorder::keep(StepRecord& record) {
   record.requests.clear();
   const std::unique_lock lock(ring_mutex_, std::try_to_lock);
-  if (!lock.owns_lock()) return lay_aside(record);
+  if (!lock.owns_lock()) {
+    // A step that waits already is replaced: the newest is what readers wait for.
+    swap_contents(late_.writers(), record);
+    if (late_.publish()) dropped_.fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
   put_late_into_ring();
   put_into_ring(record);
 }
 
 // Swaps instead of copying: the old memory becomes the next step's.
 void StepRecorder::put_into_ring(StepRecord& record) const {
-  StepRecord& slot = ring_[kept_++ % ring_.size()];
-  std::swap(slot, record);
-  std::swap(slot.requests, record.requests);
-}
-
-// A step that waits already is replaced: the newest is what readers wait for.
-void StepRecorder::lay_aside(StepRecord& record) {
-  std::swap(late_.writers(), record);
-  std::swap(late_.writers().requests, record.requests);
-  if (late_.publish()) dropped_.fetch_add(1, std::memory_order_relaxed);
+  swap_contents(ring_[kept_++ % ring_.size()], record);
 }
 
 // With the ring held.

@@ -187,7 +187,6 @@ class StepRecorder {
   const OpenStep& step_of(HostSpan span) const { return const_cast<StepRecorder*>(this)->step_of(span); }
   void set_wall_time(StepRecord& record);
   void keep(StepRecord& record);
-  void lay_aside(StepRecord& record);
   void put_into_ring(StepRecord& record) const;
   void put_late_into_ring() const;
 
