@@ -20,7 +20,7 @@ struct TurnFormat {
   bool has_system = true;  ///< else what the system says stands in front of the next message
 };
 
-constexpr std::array<TurnFormat, 7> kFormats{{
+constexpr std::array<TurnFormat, 7> kTurnFormats{{
     {"ChatML", "<|im_end|>", "<|im_start|>", R"(\n)", R"(<|im_end|>\n)"},
     {"Llama 3", "<|eot_id|>", "<|start_header_id|>", R"(<|end_header_id|>\n\n)", "<|eot_id|>"},
     {"Llama 4", "<|eot|>", "<|header_start|>", R"(<|header_end|>\n\n)", "<|eot|>"},
@@ -38,15 +38,15 @@ bool is_token(const Tokenizer& tokenizer, std::string_view text) {
 /// Contents are texts, or lists of parts; of a list, only the texts count.
 ChatTemplateSource default_source(const ChatTemplateSource& of_model, const Tokenizer& tokenizer) {
   const auto known = std::ranges::find_if(
-      kFormats, [&](const TurnFormat& format) { return is_token(tokenizer, format.token); });
-  const TurnFormat& format = known == kFormats.end() ? kFormats.front() : *known;
+      kTurnFormats, [&](const TurnFormat& format) { return is_token(tokenizer, format.token); });
+  const TurnFormat& format = known == kTurnFormats.end() ? kTurnFormats.front() : *known;
   const std::vector<TokenId> added = tokenizer.encode("", {});
   const bool adds_bos = !added.empty() && added.front() == tokenizer.bos();
   ChatTemplateSource source;
   source.tool_use = of_model.tool_use;
   source.name = fmt::format(
       "default chat template {}{}", format.name,
-      known == kFormats.end() ? ", though its vocabulary has the tokens of no known template" : "");
+      known == kTurnFormats.end() ? ", though its vocabulary has the tokens of no known template" : "");
   source.text = fmt::format(
       "{0}{{% set ns = namespace(front='') %}}{{% for message in messages %}}"
       "{{% set content = message.content if message.content is string else "

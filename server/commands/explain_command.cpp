@@ -9,6 +9,7 @@
 
 #include "kernels/base/error.h"
 #include "profiling/findings/evidence.h"
+#include "profiling/findings/findings_report.h"
 #include "profiling/findings/measured_pairs.h"
 #include "profiling/findings/rules.h"
 #include "profiling/json/json_field.h"

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/support/engine/engine_run.h"
+#include "tests/support/last_steps.h"
 #include "tests/support/models/logit_run.h"
 #include "tests/support/paths.h"
 
@@ -72,7 +73,7 @@ TEST(DemoModelTest, AnswersEverythingAtOnceInASmallCache) {
     EXPECT_EQ(answer.last.finish, FinishReason::stop);
   }
   int32_t num_preempted = 0;
-  for (const StepRecord& record : engine.recorder().last(engine.recorder().capacity()))
+  for (const StepRecord& record : test::last_steps(engine.recorder(), engine.recorder().capacity()))
     num_preempted += record.batch.preempted;
   EXPECT_GT(num_preempted, 0) << "the cache is too large for this test";
   EXPECT_EQ(engine.scheduler().blocks().num_live(), 0);

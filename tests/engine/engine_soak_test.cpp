@@ -6,6 +6,7 @@
 
 #include "engine/engine.h"
 #include "tests/support/engine/engine_run.h"
+#include "tests/support/last_steps.h"
 #include "tests/support/paths.h"
 #include "tests/support/random_operations.h"
 
@@ -103,7 +104,7 @@ void soak(SchedulingPolicy policy, uint64_t seed, int32_t steps_ahead = 0,
     answers.step(*engine);
     std::erase_if(live,
                   [&](const std::string& id) { return answers.contains(id) && answers.at(id).finished(); });
-    for (const StepRecord& record : engine->recorder().last(1)) {
+    for (const StepRecord& record : test::last_steps(engine->recorder(), 1)) {
       num_preempted += record.batch.preempted;
       num_hits += record.batch.prefix_hit_tokens;
     }

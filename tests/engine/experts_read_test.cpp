@@ -8,6 +8,7 @@
 #include "models/decoder/weights/model_source.h"
 #include "profiling/report/summary.h"
 #include "tests/support/engine/expert_counts.h"
+#include "tests/support/last_steps.h"
 #include "tests/support/paths.h"
 
 namespace minfer {
@@ -49,7 +50,7 @@ TEST_P(ExpertsRead, AreWhatAStepsBytesCount) {
   const std::span<const OpInfo> ops = engine.ops();
   StepSummariser summariser(ops, {}, ProfileDetail::op);
   bool is_below_the_bound = false;
-  for (const StepRecord& record : engine.recorder().last(4096)) {
+  for (const StepRecord& record : test::last_steps(engine.recorder(), 4096)) {
     const StepSummary step = summariser.summarise(record);
     int64_t experts = 0, bytes = 0, most_bytes = 0;
     for (const StepStamps::Stamp& stamp : record.stamps.ops) {

@@ -12,6 +12,7 @@
 #include "kernels/base/error.h"
 #include "profiling/json/profile_writer.h"
 #include "profiling/trace/range_analysis.h"
+#include "tests/support/last_steps.h"
 #include "tests/support/profiling/fake_tracer.h"
 #include "tests/support/server/test_server.h"
 #include "tests/support/temporary_directory.h"
@@ -97,7 +98,7 @@ TEST(ProfileRangeTest, TracesItsStepsAndNoOthers) {
     ASSERT_TRUE(traced.trace.has_value());
     EXPECT_EQ(traced.trace->error, "");
     EXPECT_EQ(traced.traced_steps(), numbers(4, 9));
-    EXPECT_EQ(traced.engine->recorder().last(1).front().step, kTokens - 1) << "steps go on";
+    EXPECT_EQ(test::last_steps(traced.engine->recorder(), 1).front().step, kTokens - 1) << "steps go on";
     const RangeAnalysis analysis(std::move(*traced.trace), traced.engine->ops());
     EXPECT_EQ(analysis.line().kernels, 6);
     EXPECT_EQ(analysis.line().unmatched + analysis.line().missing + analysis.line().outside, 0);
@@ -162,7 +163,7 @@ TEST(ProfileRangeTest, WhatCannotBeTracedIsToldAtOnceAndStepsGoOn) {
   EXPECT_EQ(traced.num_ended, 1);
   EXPECT_TRUE(traced.tracer.steps.empty());
   EXPECT_EQ(traced.tracer.num_stops, 1) << "the other tool is told of the end";
-  EXPECT_EQ(traced.engine->recorder().last(1).front().step, kTokens - 1);
+  EXPECT_EQ(test::last_steps(traced.engine->recorder(), 1).front().step, kTokens - 1);
 }
 
 TEST(ProfileRangeTest, AFullTraceEndsBeforeTheRange) {

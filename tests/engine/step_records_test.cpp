@@ -8,6 +8,7 @@
 
 #include "engine/engine.h"
 #include "tests/support/engine/engine_run.h"
+#include "tests/support/last_steps.h"
 #include "tests/support/paths.h"
 
 namespace minfer {
@@ -25,7 +26,7 @@ EngineOptions recorded_options() {
 }
 
 std::vector<StepRecord> all_records(Engine& engine) {
-  return engine.recorder().last(engine.recorder().capacity());
+  return test::last_steps(engine.recorder(), engine.recorder().capacity());
 }
 
 int64_t device_ns(const StepRecord& record) {

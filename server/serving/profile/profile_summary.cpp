@@ -109,14 +109,14 @@ std::string profile_steps_json(const LiveProfile& profile, size_t count, std::op
   json.open('{').field("schema", kStepSchema);
   if (!since) {
     json.key("header");
-    write_header(json, profile.header());
+    JsonOf<ProfileHeader>::write(json, profile.header());
     write_launches(json, profile.header());
   }
   const std::span<const StepSummary> newest = profile.last(1);
   json.field("newest", newest.empty() ? int64_t{-1} : newest.back().step).field("dropped", dropped);
   json.key("steps").open('[');
   for (const StepSummary& step : profile.last(count, since.value_or(-1)))
-    write_step(json, step);
+    JsonOf<StepSummary>::write(json, step);
   json.close(']').close('}');
   return text;
 }

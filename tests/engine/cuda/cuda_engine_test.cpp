@@ -8,6 +8,7 @@
 
 #include "tests/support/cuda/cuda_device.h"
 #include "tests/support/engine/engine_run.h"
+#include "tests/support/last_steps.h"
 #include "tests/support/models/tiny_model.h"
 #include "tests/support/paths.h"
 
@@ -63,7 +64,7 @@ Answers run(const EngineOptions& options, const std::vector<Request>& requests,
   while (engine.has_work()) {
     answers.step(engine);
     if (num_preempted == nullptr) continue;
-    for (const StepRecord& record : engine.recorder().last(1))
+    for (const StepRecord& record : test::last_steps(engine.recorder(), 1))
       *num_preempted += record.batch.preempted;
   }
   EXPECT_EQ(engine.scheduler().blocks().num_live(), 0);
@@ -264,7 +265,7 @@ TEST_F(CudaEngine, StampsAddUpAndStandInOrder) {
   Answers().run(engine);
   int64_t last_end_ns = 0;
   size_t num_graphs = 0;
-  for (const StepRecord& record : engine.recorder().last(1000)) {
+  for (const StepRecord& record : test::last_steps(engine.recorder(), 1000)) {
     const auto& ops = record.stamps.ops;
     ASSERT_GT(ops.size(), 10u);
     num_graphs += record.batch.graph_batch > 0;

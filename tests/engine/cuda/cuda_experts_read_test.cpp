@@ -5,6 +5,7 @@
 #include "models/decoder/weights/model_source.h"
 #include "tests/support/cuda/cuda_device.h"
 #include "tests/support/engine/expert_counts.h"
+#include "tests/support/last_steps.h"
 #include "tests/support/paths.h"
 
 namespace minfer {
@@ -37,7 +38,7 @@ TEST(CudaExpertsRead, AreThoseOfTheCpu) {
       EXPECT_EQ(test::experts_read(cuda, "moe_gate_up_swiglu"), expected) << model << ", graphs " << graphs;
       EXPECT_EQ(test::experts_read(cuda, "moe_down"), expected) << model << ", graphs " << graphs;
       bool is_padded = false;
-      for (const StepRecord& record : cuda.recorder().last(4096))
+      for (const StepRecord& record : test::last_steps(cuda.recorder(), 4096))
         is_padded |= record.batch.padded_tokens > 0;
       EXPECT_EQ(is_padded, graphs) << model;
     }

@@ -9,6 +9,7 @@
 #include "tests/support/cuda/cuda_device.h"
 #include "tests/support/engine/grammar_requests.h"
 #include "tests/support/engine/tiny_engine.h"
+#include "tests/support/last_steps.h"
 
 namespace minfer {
 namespace {
@@ -102,7 +103,7 @@ test::Answers answers_of(const EngineOptions& options, int64_t* num_preempted = 
   while (engine->has_work()) {
     answers.step(*engine);
     if (num_preempted == nullptr) continue;
-    for (const StepRecord& record : engine->recorder().last(1))
+    for (const StepRecord& record : test::last_steps(engine->recorder(), 1))
       *num_preempted += record.batch.preempted;
   }
   EXPECT_EQ(engine->scheduler().blocks().num_live(), 0);
@@ -179,7 +180,7 @@ TEST_F(CudaGrammar, ForwardPassesAreGraphsAndStampsStandInOrder) {
         test::constrained_request(std::to_string(i), test::kTinyPrompt, grammar, static_cast<uint64_t>(i)));
   test::Answers().run(*engine);
   int64_t last_end_ns = 0, num_later = 0;
-  for (const StepRecord& record : engine->recorder().last(1000)) {
+  for (const StepRecord& record : test::last_steps(engine->recorder(), 1000)) {
     const auto& ops = record.stamps.ops;
     for (size_t i = 1; i < ops.size(); ++i) {
       EXPECT_LT(ops[i - 1].op, ops[i].op);
@@ -225,7 +226,7 @@ TEST_F(CudaGrammar, RowsThatComeLateAreTheHostsIdleTime) {
   test::Answers().run(engine);
   IdleFinder idle;
   int64_t num_later = 0, num_seen = 0;
-  for (const StepRecord& record : engine.recorder().last(1000)) {
+  for (const StepRecord& record : test::last_steps(engine.recorder(), 1000)) {
     const std::span<const BusyOp> ops = idle.find(record.stamps);
     const size_t sample = later_sample(engine, record);
     if (sample == 0) continue;

@@ -11,6 +11,7 @@
 #include "tests/support/cuda/cuda_device.h"
 #include "tests/support/cuda/cuda_kernel_records.h"
 #include "tests/support/engine/engine_run.h"
+#include "tests/support/last_steps.h"
 
 namespace minfer {
 namespace {
@@ -112,7 +113,7 @@ class CudaIdle : public testing::Test {
   /// Looks for it in the next step.
   Found find() {
     engine_->step();
-    const StepStamps stamps = engine_->recorder().last(1).at(0).stamps;
+    const StepStamps stamps = test::last_steps(engine_->recorder(), 1).at(0).stamps;
     const int64_t take_up_ns = idle_.take_up_ns();
     const std::span<const BusyOp> ops = idle_.find(stamps);
     Found found;

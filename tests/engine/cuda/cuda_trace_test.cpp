@@ -14,6 +14,7 @@
 #include "profiling/trace/range_analysis.h"
 #include "tests/support/cuda/cuda_device.h"
 #include "tests/support/engine/engine_run.h"
+#include "tests/support/last_steps.h"
 
 namespace minfer {
 namespace {
@@ -75,7 +76,7 @@ class CudaTraceTest : public testing::Test {
     for (size_t i = 0; i < count + 1; ++i)
       engine.step();
     std::vector<double> times;
-    for (const StepRecord& record : engine.recorder().last(count))
+    for (const StepRecord& record : test::last_steps(engine.recorder(), count))
       times.push_back(static_cast<double>(record.wall_ns()) * 1e-3);
     std::ranges::sort(times);
     return times[times.size() / 2];

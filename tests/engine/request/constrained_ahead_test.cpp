@@ -9,6 +9,7 @@
 #include "profiling/record/device_idle.h"
 #include "tests/support/engine/grammar_requests.h"
 #include "tests/support/engine/tiny_engine.h"
+#include "tests/support/last_steps.h"
 
 namespace minfer {
 namespace {
@@ -144,7 +145,7 @@ TEST(ConstrainedAhead, RecordsShowThatSamplingWaited) {
   watched.run({watched.digits("a", 20), watched.digits("b", 20)});
   IdleFinder idle;
   int64_t num_waited = 0;
-  for (const StepRecord& record : watched.engine->recorder().last(100)) {
+  for (const StepRecord& record : test::last_steps(watched.engine->recorder(), 100)) {
     const auto& ops = record.stamps.ops;
     for (size_t i = 1; i < ops.size(); ++i) {
       EXPECT_LT(ops[i - 1].op, ops[i].op);
@@ -229,7 +230,7 @@ void soak_constrained(const EngineOptions& options, uint64_t seed) {
     if (next > 0 && random() % 40 == 0)
       engine->cancel(std::to_string(next - 1 - static_cast<int>(random() % 3)));
     answers.step(*engine);
-    for (const StepRecord& record : engine->recorder().last(1))
+    for (const StepRecord& record : test::last_steps(engine->recorder(), 1))
       num_preempted += record.batch.preempted;
   }
   ASSERT_EQ(answers.size(), size_t{kNumRequests});

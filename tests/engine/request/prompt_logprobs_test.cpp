@@ -9,6 +9,7 @@
 #include "engine/evaluator.h"
 #include "engine/request/sampling_state.h"
 #include "tests/support/engine/engine_run.h"
+#include "tests/support/last_steps.h"
 #include "tests/support/models/token_texts.h"
 
 namespace minfer {
@@ -90,7 +91,7 @@ Answers run(const EngineOptions& options, const std::vector<Request>& requests,
   while (engine.has_work()) {
     answers.step(engine);
     if (num_preempted == nullptr) continue;
-    for (const StepRecord& record : engine.recorder().last(1))
+    for (const StepRecord& record : test::last_steps(engine.recorder(), 1))
       *num_preempted += record.batch.preempted;
   }
   EXPECT_EQ(engine.scheduler().blocks().num_live(), 0);
@@ -180,7 +181,7 @@ TEST(PromptLogprobsTest, DoNotDependOnWhatRunsBesideThem) {
 
 /// How often the newest step ran the op.
 int64_t num_runs(Engine& engine, std::string_view op) {
-  const StepRecord record = engine.recorder().last(1).front();
+  const StepRecord record = test::last_steps(engine.recorder(), 1).front();
   return std::ranges::count_if(record.stamps.ops, [&](const StepStamps::Stamp& stamp) {
     return engine.ops()[static_cast<size_t>(stamp.op)].name == op;
   });

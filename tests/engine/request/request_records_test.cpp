@@ -7,6 +7,7 @@
 #include "tests/support/engine/engine_run.h"
 #include "tests/support/engine/grammar_requests.h"
 #include "tests/support/engine/tiny_engine.h"
+#include "tests/support/last_steps.h"
 
 namespace minfer {
 namespace {
@@ -142,7 +143,7 @@ TEST(RequestRecords, SayWhatAGrammarTook) {
   EXPECT_FALSE(ended.at("free").has_grammar);
   EXPECT_EQ(ended.at("free").mask_ns, 0);
 
-  const std::vector<StepRecord> steps = engine->recorder().last(100);
+  const std::vector<StepRecord> steps = test::last_steps(engine->recorder(), 100);
   ASSERT_EQ(steps.size(), 6u);
   for (size_t i = 0; i < steps.size(); ++i) {
     EXPECT_EQ(steps[i].batch.constrained_rows, i == 0 ? 2 : 0) << i;

@@ -6,6 +6,7 @@
 #include "engine/engine.h"
 #include "tests/support/engine/engine_run.h"
 #include "tests/support/engine/tiny_engine.h"
+#include "tests/support/last_steps.h"
 #include "tests/support/refusal.h"
 
 namespace minfer::test {
@@ -59,7 +60,7 @@ TEST(TargetItl, RecordsHoldWhatWasChosenAndExpected) {
   const auto engine = make_tiny_engine(target_options(1e-6));
   run_staggered(*engine);
   int32_t num_mixed = 0, num_expected = 0;
-  for (const StepRecord& record : engine->recorder().last(engine->recorder().capacity())) {
+  for (const StepRecord& record : test::last_steps(engine->recorder(), engine->recorder().capacity())) {
     const StepBatch& batch = record.batch;
     num_expected += batch.predicted_ns > 0;
     if (batch.shape.decode_sequences == 0) {
@@ -77,7 +78,7 @@ TEST(TargetItl, RecordsHoldWhatWasChosenAndExpected) {
 TEST(TargetItl, WithoutATargetRecordsHoldWhatWasExpectedAlone) {
   const auto engine = make_tiny_engine(target_options(0.0));
   run_staggered(*engine);
-  const std::vector<StepRecord> records = engine->recorder().last(engine->recorder().capacity());
+  const std::vector<StepRecord> records = test::last_steps(engine->recorder(), engine->recorder().capacity());
   ASSERT_FALSE(records.empty());
   for (const StepRecord& record : records)
     EXPECT_EQ(record.batch.prefill_budget, 0);

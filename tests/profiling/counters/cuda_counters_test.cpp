@@ -7,6 +7,7 @@
 #include "profiling/counters/counter_profile.h"
 #include "tests/support/cuda/cuda_device.h"
 #include "tests/support/engine/engine_run.h"
+#include "tests/support/last_steps.h"
 
 namespace minfer {
 namespace {
@@ -38,7 +39,7 @@ TEST(CudaCounters, OpsOfReplayedGraphsReadWhatIsCounted) {
   CounterProfile profile(engine.ops());
   CounterWindow window;
   for (int i = 0; i < kCounterWindows; ++i) {
-    const int64_t last_step = engine.recorder().last(1).back().step;
+    const int64_t last_step = test::last_steps(engine.recorder(), 1).back().step;
     ASSERT_EQ(sampler->begin_window(), "");
     for (size_t step = 0; step < kStepsOfAWindow; ++step)
       engine.step();

@@ -16,6 +16,7 @@
 #include "tests/support/cuda/cuda_device.h"
 #include "tests/support/cuda/cuda_kernel_records.h"
 #include "tests/support/engine/engine_run.h"
+#include "tests/support/last_steps.h"
 
 namespace minfer {
 namespace {
@@ -119,7 +120,7 @@ TEST(CudaStamps, AgreeWithCuptiWhileGraphsReplay) {
   recorder->start();
   for (size_t i = 0; i < kSteps; ++i)
     engine.step();
-  const std::vector<StepRecord> records = engine.recorder().last(kSteps);
+  const std::vector<StepRecord> records = test::last_steps(engine.recorder(), kSteps);
   const std::vector<std::vector<KernelRecord>> steps = split_steps(recorder->stop());
   ASSERT_EQ(records.size(), kSteps);
   ASSERT_EQ(steps.size(), kSteps);

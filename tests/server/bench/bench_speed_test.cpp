@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include "tests/support/last_steps.h"
+
 namespace minfer {
 namespace {
 
@@ -24,10 +26,10 @@ TEST(BenchSpeed, OverheadIsMeasuredInPairsAndLeavesRecordingOn) {
   EXPECT_EQ(result.recorded.size(), 4u);
   EXPECT_EQ(result.unrecorded.size(), 4u);
   EXPECT_THAT(result.recorded, testing::Each(testing::Gt(0.0)));
-  const size_t steps = engine.recorder().last(1000).size();
+  const size_t steps = test::last_steps(engine.recorder(), 1000).size();
   EXPECT_EQ(steps, 5u * 3);  // the turns with recording, and one warm-up
   measure_recording_overhead(engine, test, 1);
-  EXPECT_EQ(engine.recorder().last(1000).size(), steps + 2 * 3);
+  EXPECT_EQ(test::last_steps(engine.recorder(), 1000).size(), steps + 2 * 3);
 }
 
 }  // namespace

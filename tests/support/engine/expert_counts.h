@@ -6,6 +6,7 @@
 
 #include "kernels/cpu/cpu_backend.h"
 #include "tests/support/engine/engine_run.h"
+#include "tests/support/last_steps.h"
 
 namespace minfer::test {
 
@@ -28,7 +29,7 @@ class CountingBackend final : public cpu::CpuBackend {
 /// The number of experts that each run of the op named `op` read, from the records of all steps.
 inline std::vector<int32_t> experts_read(Engine& engine, std::string_view op) {
   std::vector<int32_t> experts;
-  for (const StepRecord& record : engine.recorder().last(4096)) {
+  for (const StepRecord& record : test::last_steps(engine.recorder(), 4096)) {
     for (const StepStamps::Stamp& stamp : record.stamps.ops) {
       if (engine.ops()[static_cast<size_t>(stamp.op)].name == op) experts.push_back(stamp.experts_read);
     }

@@ -36,11 +36,11 @@ inline std::vector<PromptPart> render_test_chat(const nlohmann::ordered_json& va
 /// The request with its form's grammar, as a server compiles it.
 inline CompletionRequest with_grammar(CompletionRequest request, const ApiContext& context) {
   if (!request.form) return request;
-  try {
-    request.grammar = context.grammars->get(request.form->key, request.form->build);
-  } catch (const GrammarError&) {
-    throw refusal_of(*request.form, std::current_exception());
-  }
+  GrammarCache::Outcome outcome;
+  if (context.grammars->ask(request.form->key, [&](const auto& found) { outcome = found; }))
+    context.grammars->compile(request.form->key, request.form->build);
+  if (outcome.error) throw refusal_of(*request.form, outcome.error);
+  request.grammar = outcome.grammar;
   return request;
 }
 

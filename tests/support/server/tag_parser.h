@@ -15,54 +15,39 @@ namespace minfer::test {
 /// a call is a problem.
 class TagParser final : public ChatAnswerParser {
  public:
-  explicit TagParser(const ChatAnswerOptions& options) : options_(options) {
-    if (options.begins_in_reasoning) kind_ = ChatDelta::Kind::reasoning;
-  }
-
-  void push(std::string_view text, std::vector<ChatDelta>& deltas) override {
-    for (const char c : text) {
-      if (tag_.empty() && c != '<') {
-        emit(std::string(1, c), deltas);
-        continue;
-      }
-      tag_ += c;
-      if (c == '>') take(std::exchange(tag_, {}), deltas);
-    }
-  }
-  void finish(std::vector<ChatDelta>& deltas) override {
-    if (!tag_.empty()) emit(std::exchange(tag_, {}), deltas);
-    if (kind_ == ChatDelta::Kind::call_arguments) problem_ = "a call is cut off";
-  }
+  explicit TagParser(const ChatAnswerOptions& options)
+      : options_(options), in_reasoning_(options.begins_in_reasoning) {}
 
  private:
-  void take(const std::string& tag, std::vector<ChatDelta>& deltas) {
-    if (options_.finds_reasoning && tag == "<r>") {
-      kind_ = ChatDelta::Kind::reasoning;
-    } else if (options_.finds_reasoning && tag == "</r>") {
-      kind_ = ChatDelta::Kind::content;
+  void take(char c) override {
+    if (tag_.empty() && c != '<') return emit({&c, 1});
+    tag_ += c;
+    if (c == '>') take_tag(std::exchange(tag_, {}));
+  }
+  void end() override {
+    if (!tag_.empty()) emit(std::exchange(tag_, {}));
+    if (out_.in_call()) note_problem("a call is cut off");
+  }
+
+  void take_tag(const std::string& tag) {
+    if (options_.finds_reasoning && (tag == "<r>" || tag == "</r>")) {
+      in_reasoning_ = tag == "<r>";
     } else if (options_.finds_calls && tag.starts_with("<c:")) {
-      deltas.push_back(
-          {.kind = ChatDelta::Kind::call_begin, .text = tag.substr(3, tag.size() - 4), .call = num_calls_++});
-      kind_ = ChatDelta::Kind::call_arguments;
-    } else if (options_.finds_calls && tag == "</c>") {
-      deltas.push_back({.kind = ChatDelta::Kind::call_end, .text = {}, .call = num_calls_ - 1});
-      kind_ = ChatDelta::Kind::content;
+      out_.begin_call(tag.substr(3, tag.size() - 4));
+    } else if (options_.finds_calls && tag == "</c>" && out_.in_call()) {
+      out_.end_call();
+      in_reasoning_ = false;
     } else {
-      emit(tag, deltas);
+      emit(tag);
     }
   }
-  void emit(const std::string& text, std::vector<ChatDelta>& deltas) {
-    if (!deltas.empty() && deltas.back().kind == kind_) {
-      deltas.back().text += text;
-    } else {
-      deltas.push_back({.kind = kind_,
-                        .text = text,
-                        .call = kind_ == ChatDelta::Kind::call_arguments ? num_calls_ - 1 : -1});
-    }
+  void emit(std::string_view text) {
+    if (out_.in_call()) return out_.arguments(text);
+    in_reasoning_ ? out_.reasoning(text) : out_.content(text);
   }
 
   const ChatAnswerOptions options_;
-  ChatDelta::Kind kind_ = ChatDelta::Kind::content;
+  bool in_reasoning_;
   std::string tag_;
 };
 
