@@ -79,8 +79,9 @@ std::vector<ChatDelta> SingleChoice::read(const RequestOutput& output) {
   return deltas;
 }
 
-std::unique_ptr<AnswerWriter> single_answer(const CompletionRequest& request, const ResponseIdentity& identity,
-                                            const ApiContext& context, bool streams) {
+std::unique_ptr<AnswerWriter> single_answer(const CompletionRequest& request,
+                                            const ResponseIdentity& identity, const ApiContext& context,
+                                            bool streams) {
   return std::make_unique<SingleAnswer>(request, identity, context, streams);
 }
 

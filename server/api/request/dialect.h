@@ -18,8 +18,9 @@ class SingleWriter;
 class UnknownFields;
 
 /// An answer of one choice, which Dialect::writer writes. `request` and the objects that the context points to outlive it.
-std::unique_ptr<AnswerWriter> single_answer(const CompletionRequest& request, const ResponseIdentity& identity,
-                                            const ApiContext& context, bool streams);
+std::unique_ptr<AnswerWriter> single_answer(const CompletionRequest& request,
+                                            const ResponseIdentity& identity, const ApiContext& context,
+                                            bool streams);
 
 /// An endpoint whose answer needs no engine: JSON, made on a background thread.
 struct Endpoint {

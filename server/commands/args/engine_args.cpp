@@ -106,7 +106,10 @@ void EngineArgs::add_quantization(CLI::App& command, std::optional<DType>& quant
     names.emplace_back(name(type));
   add_word(
       {command, kModelGroup}, "--quantization", "none",
-      [&quantization](const std::string& text) { quantization = dtype_from_name(text); },
+      [&quantization](const std::string& text) {
+        for (const DType type : kQuantizations)
+          if (name(type) == text) quantization = type;
+      },
       "convert the layers' F32, F16 and BF16 matrices at load: none, or fp8 (e4m3 with one "
       "scale per row; embeddings, norms, routers and the output head keep their types)")
       ->check(one_of(names));

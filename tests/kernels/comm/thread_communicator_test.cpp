@@ -1,5 +1,3 @@
-#include "kernels/comm/host_communicator.h"
-
 #include <algorithm>
 #include <functional>
 #include <numeric>
@@ -8,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/base/error.h"
+#include "kernels/comm/host_communicator.h"
 #include "tests/support/random_data.h"
 
 namespace minfer {

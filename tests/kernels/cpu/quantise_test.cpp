@@ -1,5 +1,5 @@
 // Weights that the CPU backend quantises to fp8 at load.
-#include "kernels/cpu/product/linear.h"
+#include "tests/reference/quantise.h"
 
 #include <cmath>
 #include <cstring>
@@ -10,9 +10,9 @@
 
 #include "kernels/backend.h"
 #include "kernels/base/error.h"
+#include "kernels/cpu/product/linear.h"
 #include "kernels/half.h"
 #include "tests/reference/dequantise.h"
-#include "tests/reference/quantise.h"
 #include "tests/support/cuda/device_data.h"
 #include "tests/support/isa_scope.h"
 #include "tests/support/models/fixtures.h"

@@ -1,5 +1,3 @@
-#include "profiling/chrome_trace/chrome_trace.h"
-
 #include <fstream>
 #include <sstream>
 
@@ -7,6 +5,7 @@
 #include <zlib.h>
 
 #include "kernels/base/error.h"
+#include "profiling/chrome_trace/chrome_trace.h"
 #include "tests/support/temporary_directory.h"
 
 namespace minfer {

@@ -4,8 +4,8 @@
 
 #include "kernels/base/error.h"
 #include "profiling/json/json_reader.h"
-#include "profiling/json/parsed_lines.h"
 #include "profiling/json/lines.h"
+#include "profiling/json/parsed_lines.h"
 #include "profiling/report/report_data.h"
 #include "tests/support/profiling/sample_profile.h"
 #include "tests/support/profiling/traced_steps.h"

@@ -1,10 +1,10 @@
 // Which launch each kernel record belongs to.
-#include "profiling/trace/step_trace.h"
-
 #include <algorithm>
 #include <random>
 
 #include <gtest/gtest.h>
+
+#include "profiling/trace/step_trace.h"
 
 namespace minfer {
 namespace {

@@ -142,7 +142,7 @@ TEST_F(CompletionJobTest, AChoiceThatEndsEarlyIsWantedNoMore) {
     EXPECT_EQ(exchange_->num_ends, 1);
     EXPECT_THAT(exchange_->body, testing::Not(HasSubstr("more")));
     EXPECT_THAT(job.take_unwanted(), testing::IsEmpty());
-    EXPECT_THAT(problems, testing::ElementsAre("a call is cut off"));
+    EXPECT_THAT(problems, testing::ElementsAre("call 1: a call is cut off"));
   }
 }
 

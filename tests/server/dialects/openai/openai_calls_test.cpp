@@ -205,11 +205,11 @@ TEST_F(OpenAiCallsTest, AProblemIsTold) {
   const CompletionRequest request = ask();
   const auto answer = kChatDialect.answer(request, {"chatcmpl-1", 1}, api_.context, false);
   test::add(*answer, 0, output("<c:f>{", {1}, 1, FinishReason::stop));
-  EXPECT_EQ(answer->problem(), "a call is cut off");
+  EXPECT_EQ(answer->problem(), "call 1: a call is cut off");
   const auto writer = kChatDialect.answer(request, {"chatcmpl-1", 1}, api_.context, true);
   std::string events;
   test::append(*writer, 0, output("<c:f>{", {1}, 1, FinishReason::stop), events);
-  EXPECT_EQ(writer->problem(), "a call is cut off");
+  EXPECT_EQ(writer->problem(), "call 1: a call is cut off");
 }
 
 TEST_F(OpenAiCallsTest, ARequestSaysWhatIsLookedFor) {
