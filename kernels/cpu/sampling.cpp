@@ -97,13 +97,15 @@ bool comes_before(std::span<const float> logits, int32_t a, int32_t b) {
 
 /// The first `count` tokens in that order, without tokens of -inf. No logit is NaN.
 std::span<const int32_t> likeliest(std::span<const float> logits, int64_t count, std::span<int32_t> tokens) {
+  if (count == 0) return {};
   auto end = tokens.begin();
   for (int32_t i = 0; i < std::ssize(logits); ++i) {
     if (logits[i] > kForbidden) *end++ = i;
   }
   const auto cut = tokens.begin() + std::min<int64_t>(count, end - tokens.begin());
-  std::partial_sort(tokens.begin(), cut, end,
-                    [&](int32_t a, int32_t b) { return comes_before(logits, a, b); });
+  const auto before = [&](int32_t a, int32_t b) { return comes_before(logits, a, b); };
+  if (cut != end) std::nth_element(tokens.begin(), cut, end, before);
+  std::sort(tokens.begin(), cut, before);
   return {tokens.begin(), cut};
 }
 

@@ -171,7 +171,7 @@ const std::string& ChatTemplate::name() const {
 }
 
 RenderedChat ChatTemplate::render(const ChatInput& input) const {
-  const jinja::Rendering rendering(impl_->limits, input.now ? *input.now : local_time());
+  jinja::Rendering rendering(impl_->limits, input.now ? *input.now : local_time());
   ChatInput taken = input;
   const Rendered made = impl_->run_repaired(taken);
   return {to_parts(made.text), impl_->find_ignored(taken, made)};

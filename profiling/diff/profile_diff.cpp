@@ -226,7 +226,8 @@ std::vector<OpDiff> op_diffs(const std::vector<Pair>& pairs, const DiffSums& a, 
     std::ranges::set_difference(b_kernels, a_kernels, std::back_inserter(diff.b_kernels));
   };
   std::map<DiffOpKey, KindSum::Op> rest = all_b.ops;
-  for (const auto& [key, op] : all_a.ops) {
+  for (const auto& op_of_a : all_a.ops) {
+    const DiffOpKey& key = op_of_a.first;
     auto in_b = rest.find(key);
     if (in_b == rest.end())
       in_b = std::ranges::find_if(rest, [&](const auto& other) {

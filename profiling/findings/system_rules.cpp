@@ -22,8 +22,8 @@ double spans_us(const StepEvidence& steps, std::initializer_list<HostSpan> spans
 }
 
 HostSpan longest_span(const StepEvidence& steps) {
-  return std::ranges::max({HostSpan::schedule, HostSpan::build, HostSpan::launch, HostSpan::commit}, {},
-                          [&](HostSpan span) { return spans_us(steps, {span}); });
+  constexpr std::array kSpans{HostSpan::schedule, HostSpan::build, HostSpan::launch, HostSpan::commit};
+  return *std::ranges::max_element(kSpans, {}, [&](HostSpan span) { return spans_us(steps, {span}); });
 }
 
 void host_bound(const Evidence& evidence, std::vector<Finding>& findings) {

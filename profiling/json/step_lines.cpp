@@ -38,7 +38,8 @@ void batch_members(Json& json, Is<StepBatch> auto& batch) {
 template <class Json>
 void phase_time_member(Json& json, std::string_view phase, Is<PhaseTime> auto& time) {
   if (json.has(phase, time.tokens != 0)) {
-    json.object(phase, [&](auto& inner) { inner.member("us", time.us).member("tokens", time.tokens); });
+    json.object(phase,
+                [&](auto& inner) { inner.member("us", time.us).member("tokens", time.tokens, kSmall); });
   } else if constexpr (Json::kReads) {
     time = {};
   }

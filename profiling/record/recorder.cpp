@@ -1,7 +1,6 @@
 #include "profiling/record/recorder.h"
 
 #include <algorithm>
-#include <ranges>
 #include <stdexcept>
 #include <utility>
 
@@ -143,9 +142,12 @@ std::vector<StepRecord> StepRecorder::after(int64_t step) const {
     const std::lock_guard lock(ring_mutex_);
     put_late_into_ring();
     end = kept_;
-    const auto is_before = [&](uint64_t place) { return ring_[place % ring_.size()].step <= step; };
-    begin = *std::ranges::partition_point(std::views::iota(end - std::min<uint64_t>(end, ring_.size()), end),
-                                          is_before);
+    begin = end - std::min<uint64_t>(end, ring_.size());
+    for (uint64_t later = end; begin < later;) {
+      const uint64_t middle = begin + (later - begin) / 2;
+      const bool is_before = ring_[middle % ring_.size()].step <= step;
+      (is_before ? begin : later) = is_before ? middle + 1 : middle;
+    }
   }
   std::vector<StepRecord> records;
   records.reserve(static_cast<size_t>(end - begin));

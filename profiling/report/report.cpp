@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
-#include <ranges>
 #include <utility>
 
 #include <fmt/format.h>
@@ -149,7 +148,7 @@ std::vector<Table> tables_of(const ReportData& data, const ReportOptions& option
   add_if_any(rank_counters_table(data.counters, data.rank_counters));
   add_if_any(launch_queue_table(data.launch_queue));
   add_all(counter_tables(data.counters, is_narrow));
-  for (const CounterWork& work : data.counters.work | std::views::take(kCounterTables))
+  for (const CounterWork& work : first_works(data.counters))
     add_if_any(
         counted_pairs_table(work, counted_pairs(data.header.ops, work, data.read_ahead.pairs(work.phase))));
   tables.push_back(slowest_table(data.slowest));

@@ -322,6 +322,7 @@ void read_feed_forward(const KeyReader& keys, ModelConfig& config) {
   if (config.is_moe()) read_experts(keys, config);
   if (architecture.has_layer_inputs && config.is_moe()) {
     config.shared_ffn_size = keys.same_in_all_layers(kFfnSize, config.num_layers, kMaxDimension);
+    if (config.num_dense_layers > 0 || config.expert_period > 1) config.ffn_size = config.shared_ffn_size;
   } else if (architecture.has_layer_inputs) {
     config.ffn_size = std::ranges::max(keys.of_layers(kFfnSize, config.num_layers, kMaxDimension));
   } else if (!config.is_moe() || config.num_dense_layers > 0 || config.expert_period > 1) {

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <string>
 
 #include "kernels/base/error.h"
@@ -19,6 +20,8 @@ class ShapeCheck {
     at_most(key("expert_count"), config_.num_experts, limits_.max_experts);
     at_most(key("embedding_length"), config_.hidden_size, limits_.max_hidden_size);
     at_most(key("feed_forward_length"), config_.ffn_size, limits_.max_columns);
+    at_most(key("embedding_length_per_layer_input"), config_.layer_input_size,
+            std::min(limits_.max_columns, limits_.max_hidden_size));
     at_most(key(config_.architecture.expert_ffn_key), config_.expert_ffn_size, limits_.max_columns);
     at_most(key("expert_shared_feed_forward_length") + " (or expert_shared_count)", config_.shared_ffn_size,
             limits_.max_columns);

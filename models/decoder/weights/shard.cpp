@@ -105,8 +105,11 @@ bool divides_vocabulary(int32_t tokens, int32_t ranks) {
 
 std::array<Divided, 7> divided_sizes(const ModelConfig& config, int32_t ranks) {
   const int32_t few_tokens = divides_vocabulary(config.vocab_size, ranks) ? 0 : config.vocab_size;
+  int32_t ffn_size = config.ffn_size;
+  for (const LayerConfig& layer : config.layers)
+    if (layer.ffn_size % ranks != 0) ffn_size = layer.ffn_size;
   return {{{"attention heads", config.num_heads},
-           {"columns of the feed-forward layers", config.ffn_size},
+           {"columns of the feed-forward layers", ffn_size},
            {"columns of an expert", config.expert_ffn_size},
            {"columns of the shared experts", config.shared_ffn_size},
            {"key heads of the delta nets", config.delta_net.key_heads},

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <ranges>
 
 #include <fmt/format.h>
 
@@ -156,7 +155,7 @@ std::vector<std::string> counter_sentences(const CounterAggregate& counters, con
 std::vector<Table> counter_tables(const CounterAggregate& counters, bool is_narrow) {
   constexpr size_t kActivity = 8;  // the column that it begins with
   std::vector<Table> tables;
-  for (const CounterWork& work : counters.work | std::views::take(kCounterTables)) {
+  for (const CounterWork& work : first_works(counters)) {
     const std::string of_steps =
         fmt::format("in {} {} steps{}", work.steps, name(work.phase),
                     work.graph_batch > 0 ? " of graph " + graph_name(work.phase, work.graph_batch) : "");

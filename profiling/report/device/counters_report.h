@@ -1,11 +1,13 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <limits>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -95,6 +97,9 @@ double mean_share(const CounterAggregate& counters, Counter counter);
 
 /// The number of works with a table: those with most steps.
 inline constexpr size_t kCounterTables = 2;
+inline std::span<const CounterWork> first_works(const CounterAggregate& counters) {
+  return std::span(counters.work).first(std::min(counters.work.size(), kCounterTables));
+}
 /// The report's opening sentences on counters, and its tables.
 std::vector<std::string> counter_sentences(const CounterAggregate& counters, const WindowCost& cost);
 /// `is_narrow`: bytes and activity are two tables that fit on a terminal.

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <limits>
 #include <map>
-#include <ranges>
 #include <utility>
 
 #include <fmt/format.h>
@@ -23,6 +22,13 @@ int64_t ahead_of(const auto& launches_of_op, std::span<const KernelLaunch> launc
       bytes = std::max(bytes, launches[static_cast<size_t>(launch)].reads_ahead_bytes);
   }
   return bytes;
+}
+
+int64_t ahead_of(const OpAggregate& op, std::span<const KernelLaunch> launches) {
+  std::vector<int32_t> of_op;
+  for (const auto& [launch, runs] : op.launches)
+    of_op.push_back(launch);
+  return ahead_of(of_op, launches);
 }
 
 void add_share(PairShare& sum, const OpSummary& op, int64_t runs) {
@@ -46,7 +52,7 @@ std::string cause_of(const OpAggregate& op, const OverRoofline& over, std::span<
   std::string cause;
   if (over.read_ahead) {
     cause = fmt::format("reads up to {} MiB ahead, in time that the op in front is charged for",
-                        mib(ahead_of(op.launches | std::views::keys, launches)));
+                        mib(ahead_of(op, launches)));
   }
   if (over.cache) {
     const double run_mib = op.bytes / static_cast<double>(op.calls) / (1 << 20);
@@ -160,7 +166,7 @@ std::vector<CountedPair> counted_pairs(std::span<const OpInfo> ops, const Counte
 std::optional<OverRoofline> over_roofline(const OpAggregate& op, std::span<const KernelLaunch> launches,
                                           int64_t cache_bytes) {
   if (op.bound == Bound::unknown || op.roofline() <= 1.0) return std::nullopt;
-  return OverRoofline{.read_ahead = ahead_of(op.launches | std::views::keys, launches) > 0,
+  return OverRoofline{.read_ahead = ahead_of(op, launches) > 0,
                       .cache = cache_bytes > 0 &&
                                op.bytes <= static_cast<double>(cache_bytes) * static_cast<double>(op.calls)};
 }

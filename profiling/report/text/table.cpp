@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <ranges>
+#include <iterator>
 #include <utility>
 
 #include <fmt/format.h>
@@ -117,7 +117,9 @@ std::string csv_cell(const std::string& cell) {
 }
 
 std::string csv_row(const std::vector<std::string>& cells) {
-  return fmt::format("{}\n", fmt::join(cells | std::views::transform(csv_cell), ","));
+  std::vector<std::string> quoted;
+  std::ranges::transform(cells, std::back_inserter(quoted), csv_cell);
+  return fmt::format("{}\n", fmt::join(quoted, ","));
 }
 
 std::string markdown_row(const std::vector<std::string>& cells) {

@@ -2,7 +2,6 @@
 
 #include <charconv>
 #include <optional>
-#include <ranges>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -99,11 +98,14 @@ template <class Target, class Enum, size_t N>
 CLI::Option* add_choice(CLI::App* command, const std::string& flags, Target& target, const Enum (&values)[N],
                         const std::string& description) {
   std::vector<std::pair<std::string, Enum>> by_name;
-  for (const Enum value : values)
+  std::vector<std::string_view> names;
+  for (const Enum value : values) {
     by_name.emplace_back(name(value), value);
+    names.push_back(name(value));
+  }
   return command->add_option(flags, target, description)
       ->transform(one_of(by_name))
-      ->option_text(fmt::format("{}", fmt::join(std::views::keys(by_name), "|")));
+      ->option_text(fmt::format("{}", fmt::join(names, "|")));
 }
 
 // The options that name models, templates and profiles.

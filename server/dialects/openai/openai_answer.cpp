@@ -147,7 +147,7 @@ class OpenAiAnswer final : public AnswerWriter {
         num_unfinished_(request.num_choices()) {
     for (int32_t i = 0; i < request.num_choices(); ++i) {
       if (request.parsing.enabled) at(i).parsed = std::make_unique<ParsedChoice>(request, context);
-      if (request.echo) at(i).text = request.prompt_text_of(i);
+      if (request.echo && !streams) at(i).text = request.prompt_text_of(i);
     }
     if (streams) head_ = "data: ";
     head_ += '{';
@@ -212,7 +212,7 @@ class OpenAiAnswer final : public AnswerWriter {
 
  private:
   struct Choice {
-    std::string text;  ///< a whole answer's if it is not parsed; of a stream an echoed prompt
+    std::string text;                      ///< a whole answer's if it is not parsed
     std::unique_ptr<ParsedChoice> parsed;  ///< null: all is content
     CustomInput input;                     ///< the open call's input, if it is a call of a custom tool
     std::optional<TextOffsets> offsets;    ///< once the first logprobs are written
@@ -242,7 +242,7 @@ class OpenAiAnswer final : public AnswerWriter {
     if (!tokens.empty() || request_.sampling.prompt_logprobs >= 0)
       logprobs_writer(index, tokens).write_all(logprobs_json);
     if (!choice.parsed) {
-      is_first&& request_.echo ? delta_json.field("text", choice.text + text)
+      is_first&& request_.echo ? delta_json.field("text", request_.prompt_text_of(index) + text)
                                : delta_json.field(is_chat_ ? "content" : "text", text);
       return append_event(index, delta_, choice.finish, events);
     }

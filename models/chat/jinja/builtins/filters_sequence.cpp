@@ -290,8 +290,9 @@ Value map(const Value& subject, const Bound& given) {
   if (!subject.truth()) return nothing();
   const std::shared_ptr<Iterator> iterator = iterate(subject);
   if (!given.all.positional.empty()) {
-    auto [filter, rest] = read_function(given.all, 0, "filter", find_filter);
+    const auto applied = read_function(given.all, 0, "filter", find_filter);
     return generate_from(subject, given.all, [=]() -> std::optional<Value> {
+      const auto& [filter, rest] = applied;
       const std::optional<Value> item = iterator->next();
       return item ? std::optional((*filter)(*item, rest)) : std::nullopt;
     });
