@@ -242,8 +242,11 @@ class OpenAiAnswer final : public AnswerWriter {
     if (!tokens.empty() || request_.sampling.prompt_logprobs >= 0)
       logprobs_writer(index, tokens).write_all(logprobs_json);
     if (!choice.parsed) {
-      is_first&& request_.echo ? delta_json.field("text", request_.prompt_text_of(index) + text)
-                               : delta_json.field(is_chat_ ? "content" : "text", text);
+      if (is_first && request_.echo) {
+        delta_json.field("text", request_.prompt_text_of(index) + text);
+      } else {
+        delta_json.field(is_chat_ ? "content" : "text", text);
+      }
       return append_event(index, delta_, choice.finish, events);
     }
     ParsedChoice& parsed = *choice.parsed;
