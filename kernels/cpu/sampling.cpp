@@ -104,8 +104,13 @@ std::span<const int32_t> likeliest(std::span<const float> logits, int64_t count,
   }
   const auto cut = tokens.begin() + std::min<int64_t>(count, end - tokens.begin());
   const auto before = [&](int32_t a, int32_t b) { return comes_before(logits, a, b); };
-  if (cut != end) std::nth_element(tokens.begin(), cut, end, before);
-  std::sort(tokens.begin(), cut, before);
+  constexpr int64_t kMostByHeap = 1024;  // beyond, it is faster to find the cut first
+  if (count <= kMostByHeap) {
+    std::partial_sort(tokens.begin(), cut, end, before);
+  } else {
+    if (cut != end) std::nth_element(tokens.begin(), cut, end, before);
+    std::sort(tokens.begin(), cut, before);
+  }
   return {tokens.begin(), cut};
 }
 

@@ -30,7 +30,6 @@ class Loader final : private ModelTensors {
     take_all(weights_);
     refuse_unused_tensors();
     source_.check_intact();
-    weights_.streamed_bytes += static_cast<int64_t>(weights_.output.matrix_bytes());
     return std::move(weights_);
   }
 
@@ -45,10 +44,7 @@ class Loader final : private ModelTensors {
     const HostTensor& tensor = checked(tensor_name, shape);
     if (form == Form::transposed) return target_.load(transposed(tensor));
     if (form == Form::vector) return target_.load(tensor.dtype == DType::f32 ? tensor : in_f32(tensor));
-    const Weight weight = target_.load(to_load(tensor, quantization_, model_));
-    if (layer_of_tensor(tensor_name) >= 0)
-      weights_.streamed_bytes += static_cast<int64_t>(weight.matrix_bytes()) * weight.count;
-    return weight;
+    return target_.load(to_load(tensor, quantization_, model_));
   }
 
   std::vector<float> numbers(const std::string& tensor_name, Dimension size, bool positive) override {

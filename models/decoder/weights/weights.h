@@ -73,7 +73,6 @@ struct ModelWeights {
   std::vector<float> rope_short_factors, rope_long_factors;
   std::vector<LayerWeights> layers;
   std::vector<std::vector<float>> converted;  ///< vectors that were not f32 in the file
-  int64_t streamed_bytes = 0;                 ///< read once per step for any batch (MoE: all experts)
 };
 
 /// Called from time to time while weights load, with the number of loaded tensors and of all tensors.
