@@ -243,12 +243,12 @@ void Server::add_endpoint(const Endpoint& endpoint) {
 
 /// Answers with JSON: a long one leaves in pieces, and counts as held until it has left.
 void Server::respond(const std::shared_ptr<HttpExchange>& exchange, std::shared_ptr<const std::string> body) {
-  constexpr size_t kPieceBytes = 64u << 10;
-  if (body->size() <= kPieceBytes) return exchange->respond({.body = *body});
+  constexpr size_t kBytesOfPiece = 64u << 10;
+  if (body->size() <= kBytesOfPiece) return exchange->respond({.body = *body});
   if (!exchange->hold(body->size())) return answer_error(*exchange, ApiError(503, kNoRoom));
   send_in_pieces(loop_, exchange, {}, [body, begin = size_t{0}](std::string& piece) mutable {
-    piece.append(*body, begin, kPieceBytes);
-    begin += kPieceBytes;
+    piece.append(*body, begin, kBytesOfPiece);
+    begin += kBytesOfPiece;
     return begin < body->size();
   });
 }
