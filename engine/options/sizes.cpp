@@ -90,7 +90,7 @@ int64_t least_blocks(const EngineOptions& options) {
   return std::max<int64_t>(1, kv_block_sizes(options).blocks_for(options.max_model_len));
 }
 
-/// Whether a share of a model fits, beside a cache of the least size.
+/// True if a share of a model fits beside a cache of the least size.
 bool fits(const ModelSource& share, const EngineOptions& options, const MemoryRoom& room,
           const Variant& variant) {
   const int64_t block_bytes =

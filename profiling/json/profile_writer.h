@@ -98,7 +98,7 @@ class ProfileWriter final : public StepSink {
   Stats close();
 
  private:
-  /// What add_range() and add_line() brought.
+  /// The ranges and lines that add_range() and add_line() brought.
   struct Added {
     std::vector<RangeTrace> ranges;
     std::vector<std::string> lines;

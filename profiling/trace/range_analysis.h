@@ -146,7 +146,7 @@ class RangeAnalysis {
   RangeAnalysis(RangeTrace range, std::span<const OpInfo> ops);
 
   const RangeLine& line() const { return line_; }
-  /// Of the range's steps, in order.
+  /// The range's steps, in order.
   const std::vector<StepTrace>& steps() const { return steps_; }
   /// Visits every step.
   void for_each_step(const std::function<void(const StepKernels&)>& visit) const;

@@ -6,7 +6,7 @@
 namespace minfer {
 namespace {
 
-/// What goes on with the answer, a task or a callback, holds the exchange.
+/// The task or callback that goes on with the answer holds the exchange.
 void send_rest(EventLoop& loop, const std::shared_ptr<HttpExchange>& exchange,
                const std::shared_ptr<const std::function<bool(std::string&)>>& next_piece) {
   if (exchange->is_closed()) return;

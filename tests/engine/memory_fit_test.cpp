@@ -166,7 +166,7 @@ TEST(ChooseKvBlocks, SaysWhichLengthAndTypeWouldFit) {
   EXPECT_THAT(refusal(0, 64), AllOf(HasSubstr("2048 tokens do not fit"), HasSubstr("lower it to 1024"),
                                     HasSubstr("--kv-cache-dtype fp8")));
   EXPECT_THAT(refusal(0, 63), AllOf(HasSubstr("lower it to 1008"), Not(HasSubstr("fp8"))));
-  EXPECT_THAT(refusal(64, 0), Not(HasSubstr("fp8"))) << "so many blocks, whatever they take";
+  EXPECT_THAT(refusal(64, 0), Not(HasSubstr("fp8"))) << "the number of blocks is given";
   EXPECT_EQ(refusal(0, 128), "");
 }
 

@@ -32,7 +32,7 @@ MINFER_ALWAYS_INLINE inline void decode_block(const typename Decoder<type>::Bloc
       [&](auto chunk) MINFER_ALWAYS_INLINE { Decoder<type>::decode(block, state, chunk, sink); });
 }
 
-/// What every decoder says of its type.
+/// The types and sizes of a decoder's block.
 template <class BlockType, class StateType, int elements, int chunks>
 struct DecoderTraits {
   using Block = BlockType;

@@ -137,8 +137,10 @@ void ModelTensors::take_qkv(int32_t layer, const std::string& blk, LayerWeights&
     w.q_norm = vector(blk + "attn_q_norm.weight", q);
     w.k_norm = vector(blk + "attn_k_norm.weight", kv);
   }
-  for (const char* part : {"attn_k.weight", "attn_v.weight", "attn_k_norm.weight"})
-    if (!has_keys) ignore(blk + part);
+  if (!has_keys) {
+    for (const char* part : {"attn_k.weight", "attn_v.weight", "attn_k_norm.weight"})
+      ignore(blk + part);
+  }
   if (architecture.attn_sinks) w.sinks = vector(blk + "attn_sinks.weight", heads(config_.num_heads));
   if (architecture.qkv_bias || has(blk + "attn_q.bias") || has(blk + "attn_k.bias") ||
       has(blk + "attn_v.bias")) {

@@ -245,7 +245,7 @@ class Slicer {
     return matrices_of(tensor, rank_.index * count, count);
   }
 
-  /// What does not divide has another shape than the configuration says: it is left whole for load_weights() to refuse.
+  /// A tensor that does not divide has another shape than the configuration says. It stays whole, and load_weights() refuses it.
   HostTensor part(const HostTensor& tensor, int32_t index, int32_t parts) const {
     const int64_t all = is_vector(tensor) ? tensor.cols : tensor.rows;
     return all % parts == 0 ? rows(tensor, all, {{index * (all / parts), all / parts}}) : tensor;

@@ -49,9 +49,9 @@ struct LayerWeights {
   Weight ffn_post_norm;       ///< [1, hidden] f32
   float output_scale = 1.0f;  ///< scales the residual stream behind the layer
   Weight router;              ///< MoE: [experts, hidden]
-  Weight router_scale,
-      expert_scales;  ///< [1, hidden], [1, experts] f32: of the router's normed input, of its weights
-  /// Of experts beside a dense block (the shared weights below), [1, hidden] f32: the norm in front of the experts, and those behind both.
+  Weight router_scale;        ///< [1, hidden] f32: multiplies the router's normed input
+  Weight expert_scales;       ///< [1, experts] f32: multiply the experts' weights
+  /// For experts beside a dense block (the shared weights below): the norms in front of and behind the experts, and behind the block, [1, hidden] f32.
   Weight expert_norm, expert_post_norm, shared_post_norm;
   Weight router_bias;                                ///< [1, experts] f32
   Weight choice_bias;                                ///< [1, experts] f32: see MoeRouteArgs::bias

@@ -31,7 +31,7 @@ struct ApiLimits {
   size_t max_history_bytes = 16 << 20;   ///< of the conversation that a response goes on with
 };
 
-/// What clients may ask about the model.
+/// Facts of the model that clients may ask for.
 struct ModelFacts {
   std::string architecture;  ///< as GGUF files name it
   std::string dtype;         ///< of most of its weights

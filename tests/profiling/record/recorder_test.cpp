@@ -263,7 +263,7 @@ TEST(StepRecorder, ReadersNeverSeeHalfARecordAndDropsAreCounted) {
   EXPECT_EQ(sink.steps.size(), kSteps);  // only the ring drops steps
   EXPECT_EQ(recorder.after(-1).size() + recorder.dropped(), kSteps);
   EXPECT_EQ(recorder.after(-1).back().step, int64_t{kSteps} - 1)
-      << "whoever waits for the newest step gets it";
+      << "a reader that waits for the newest step gets it";
 }
 
 }  // namespace

@@ -158,7 +158,7 @@ TEST(StepTraceTest, StampsThatNameMoreLaunchesThanThereAreDoNoHarm) {
   EXPECT_EQ(trace.unmatched + trace.missing, 0);
 }
 
-/// Of one step with traced_stamps().
+/// The attribution of one step with traced_stamps().
 Attribution attribution_of(const std::vector<DeviceActivity>& activities) {
   const std::vector<TracedStep> steps{{.step = 0, .shape = {}, .stamps = traced_stamps()}};
   return attribution_of(traced_ops(), steps, std::vector{place_all(activities)});

@@ -35,7 +35,7 @@ Value generate(const Value& elements) {
   return Value(iterate(elements));
 }
 
-/// What an element is compared by.
+/// The value by which an element is compared.
 Value key_of(const Items& path, const Value& item, bool case_sensitive, const Value& absent = Value()) {
   Value key = read_path(path, item, absent);
   if (case_sensitive || key.text() == nullptr) return key;

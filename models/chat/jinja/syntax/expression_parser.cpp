@@ -19,7 +19,7 @@ struct Operator {
   BinaryOp op;
 };
 
-// What is looser has the lower precedence. Between these operators stand those that have functions of their own.
+// A looser operator has the lower precedence. Between these operators stand those that have functions of their own.
 enum Precedence { kOr, kAnd, kNot, kCompare, kSum, kConcat, kProduct, kPower, kSigned };
 constexpr Operator kOperators[] = {
     {kOr, TokenType::name, "or", BinaryOp::logical_or},

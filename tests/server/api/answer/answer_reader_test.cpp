@@ -44,7 +44,7 @@ TEST_F(AnswerReaderTest, FindsPartsAndCountsTheTokensOfReasoning) {
   AnswerReader reader(request, api_.context);
   EXPECT_EQ(read(reader, output("<r>", {1}, 1)), "");
   EXPECT_EQ(read(reader, output("hmhm", {1, 2}, 3)), "r:hmhm ");
-  EXPECT_EQ(reader.reasoning_tokens(), 3) << "that of the marker counts with them";
+  EXPECT_EQ(reader.reasoning_tokens(), 3) << "the marker's token counts too";
   EXPECT_EQ(read(reader, output("ab</r>cd", {1, 2, 3, 4}, 7)), "r:ab c:cd ");
   EXPECT_EQ(reader.reasoning_tokens(), 5) << "half of the bytes, half of the tokens";
   EXPECT_EQ(read(reader, output("<c:f>{}</c>", {1}, 8)), "(f {} ) ");
