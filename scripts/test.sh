@@ -44,6 +44,10 @@ run_release() {
   scripts/check/count_lines.py --most 122000  # added lines are paid for by removed ones
   git apply --check tests/benchmarks/planted_faults.patch
   echo "planted faults: the patch applies"
+  if git grep -nE '^(<{7}|>{7}) '; then
+    echo "these lines are left of a merge: keep one side of each" >&2
+    return 1
+  fi
 
   section "release, and other people's Python packages from PyPI meanwhile"
   # Without them (status 77) the tests that need them report that they are skipped.

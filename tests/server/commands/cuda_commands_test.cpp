@@ -1,4 +1,4 @@
-// How the program ends when the GPU cannot serve it. For a GPU that faults see tests/engine/cuda_fault_test.cpp.
+// How the program ends when the GPU cannot serve it. For a GPU that faults see tests/engine/cuda/cuda_fault_test.cpp.
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
