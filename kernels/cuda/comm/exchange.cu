@@ -222,6 +222,11 @@ void place_columns(Launch& launch, const Tensor& part, const float* others, int3
          dim3(kThreads), 0, columns_of(part), others, ranks, out.f32(), out.stride);
 }
 
+void load_place_columns() {
+  cudaFuncAttributes attributes;
+  check(cudaFuncGetAttributes(&attributes, place_columns_kernel), "loading a kernel");
+}
+
 void share_tokens(Launch& launch, const Channel& channel, const BlockLayout& layout, int32_t* tokens,
                   int32_t rows) {
   if (rows > layout.tokens_per_call)

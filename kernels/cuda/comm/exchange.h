@@ -12,6 +12,9 @@ void gather_columns(Launch& launch, const Channel& channel, const BlockLayout& l
                     const Tensor& out);
 /// The same on the first rank, after the parts of ranks 1, 2, ... have come by other means: [ranks - 1, rows, cols] f32.
 void place_columns(Launch& launch, const Tensor& part, const float* others, int32_t ranks, const Tensor& out);
+/// Loads the kernel of place_columns(). The driver otherwise loads it at its first launch, which waits on the host for kernels that run: for
+/// NCCL's in front of it, and so for other ranks.
+void load_place_columns();
 /// to = from, both f32.
 void copy_rows(Launch& launch, const Tensor& from, const Tensor& to);
 

@@ -138,6 +138,7 @@ void RankOps::join_nccl(cudaStream_t stream, const StepLimits& limits) {
     DeviceBuffer gathered;
     std::unique_ptr<NcclComm> comm;
   };
+  load_place_columns();
   const auto joined = std::make_shared<Joined>();
   joined->library = ranks_->nccl();
   const bool moves_all = !ranks_->uses_peer_memory();
