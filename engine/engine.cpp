@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <random>
 
+#include "engine/speculation/draft_layer.h"
+#include "engine/speculation/ngram_drafter.h"
 #include "kernels/cuda/device/devices.h"
 #include "profiling/host/host_counters.h"
 
@@ -36,6 +38,27 @@ std::unique_ptr<DraftModel> make_draft_model(const EngineOptions& options, const
   return std::make_unique<DraftModel>(options, config, LoadProgress());
 }
 
+/// Null: there are no drafts.
+std::unique_ptr<DraftSource> make_draft_source(const EngineOptions& options,
+                                               std::unique_ptr<DraftModel> draft_model, ModelRunner& runner,
+                                               BatchBuilder& builder) {
+  switch (options.speculation.method) {
+    case SpeculationMethod::off:
+      break;
+    case SpeculationMethod::ngram:
+      return make_ngram_source(options.speculation);
+    case SpeculationMethod::draft:
+      draft_model->begin(options);
+      return draft_model;
+    case SpeculationMethod::mtp:
+      return std::make_unique<DraftLayer>(
+          builder, [&runner](const StepArgs& step) { runner.launch(step); },
+          [&runner](std::span<SampledToken> out) { runner.finish(out); },
+          [&runner] { return runner.is_idle(); });
+  }
+  return nullptr;
+}
+
 constexpr std::chrono::milliseconds kReadHost{250}, kReadDevices{100};
 constexpr size_t kMostHostSamples = 4'096;  // the last seventeen minutes
 constexpr size_t kMostReadings = 16'384;    // of one device the last 27 minutes
@@ -54,13 +77,14 @@ Engine::Engine(std::unique_ptr<ModelSource> model, const EngineOptions& options,
       blocks_(block_manager_options(runner_.options(), prefix_hash_key_)),
       prefill_budget_(PrefillBudget::make(runner_.options().target_itl_ms, step_cost_)),
       scheduler_(runner_.options(), blocks_, prefill_budget_ ? &*prefill_budget_ : nullptr),
-      speculator_(make_speculator(runner_.options(), std::move(draft_model_), step_cost_)),
       builder_(runner_.options(), windows_of(model_->config(), runner_.options().max_model_len)),
       recorder_({.num_ops = runner_.decoder().max_op_runs(),
                  .asynchronous = runner_.backend().info().asynchronous}),
       rank_step_maker_(runner_.rank()),
       range_(runner_.backend(), recorder_, runner_.ranks(), options.tracer),
       steps_(static_cast<size_t>(runner_.options().steps_ahead.value_or(0)) + 1) {
+  if (auto source = make_draft_source(runner_.options(), std::move(draft_model_), runner_, builder_))
+    speculator_ = std::make_unique<Speculator>(runner_.options(), std::move(source), step_cost_);
   recorder_.add_sink(step_cost_);
   if (runner_.backend().info().copies_weights) model_->release_data();
   const auto max_rows = static_cast<size_t>(options.max_num_batched_tokens);
@@ -170,6 +194,7 @@ std::span<const RequestOutput> Engine::step() {
 
 /// Returns false if nothing can be computed yet.
 bool Engine::launch_step() {
+  if (speculator_ && !runner_.is_idle() && speculator_->waits_for_idle(scheduler_.running())) return false;
   OpenStep& step = steps_[(oldest_step_ + num_open_steps_) % steps_.size()];
   recorder_.begin_step();
   if (!schedule(step)) {

@@ -16,6 +16,7 @@
 #include "engine/request/live_request.h"
 #include "engine/scheduling/batch_builder.h"
 #include "engine/scheduling/scheduler.h"
+#include "engine/speculation/draft_model.h"
 #include "engine/speculation/speculator.h"
 #include "models/tokenizer/tokenizer.h"
 #include "profiling/host/sampler.h"
@@ -158,8 +159,8 @@ class Engine {
   StepCost step_cost_;
   const std::optional<PrefillBudget> prefill_budget_;  ///< absent: options().target_itl_ms is 0
   Scheduler scheduler_;
-  std::unique_ptr<Speculator> speculator_;  ///< null: no sequence brings drafts
   BatchBuilder builder_;
+  std::unique_ptr<Speculator> speculator_;  ///< null: no sequence brings drafts
   StepRecorder recorder_;
   std::unique_ptr<HostSampler> host_sampler_;  ///< null: host_sampler() was not called yet
   std::unique_ptr<DeviceSampler> device_sampler_;

@@ -36,6 +36,7 @@ ModelRunner::ModelRunner(const ModelSource& source, const EngineOptions& options
 }
 
 LaunchedStep ModelRunner::launch(StepArgs step) {
+  ++num_open_;
   if (ranks_) {
     step.share_op = decoder().frame().share;
     ranks_->launch(step);
@@ -44,6 +45,7 @@ LaunchedStep ModelRunner::launch(StepArgs step) {
 }
 
 void ModelRunner::finish(std::span<SampledToken> out) {
+  --num_open_;
   backend().finish_step(out);
   if (ranks_) ranks_->finish();
 }
@@ -53,11 +55,12 @@ std::span<const RankStep> ModelRunner::take_rank_steps() {
   return rank_steps_;
 }
 
-LogitRows ModelRunner::logits(const ForwardBatch& batch) {
+LogitRows ModelRunner::logits(const ForwardBatch& batch, bool drafts) {
   Tensor logits;
+  ++num_open_;
   if (ranks_) ranks_->launch({.batch = batch});
-  model_->launch({.batch = batch}, [&](const ForwardBatch& device_batch) {
-    logits = decoder().forward(device_batch);
+  model_->launch({.batch = batch, .drafts = drafts}, [&](const ForwardBatch& device_batch) {
+    logits = decoder().forward(device_batch, drafts);
     return logits;
   });
   finish({});

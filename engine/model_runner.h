@@ -41,6 +41,9 @@ class ModelRunner {
   /// Waits for the oldest step: Backend::finish_step().
   void finish(std::span<SampledToken> out);
 
+  /// True if every step that was launched has been waited for.
+  bool is_idle() const { return num_open_ == 0; }
+
   /// The other ranks; null: there is one rank.
   Ranks* ranks() { return ranks_.get(); }
 
@@ -48,13 +51,14 @@ class ModelRunner {
   std::span<const RankStep> take_rank_steps();
 
   /// Runs a step that draws nothing and has at most `logit_slice` rows of logits, and
-  /// waits for it. `batch` is in host memory. The result is valid until the next call.
-  LogitRows logits(const ForwardBatch& batch);
+  /// waits for it. `batch` is in host memory. `drafts` as in Decoder::forward(). The result is valid until the next call.
+  LogitRows logits(const ForwardBatch& batch, bool drafts = false);
 
  private:
   EngineOptions options_;
   std::unique_ptr<Ranks> ranks_;  ///< null: a rank alone
   std::unique_ptr<RankModel> model_;
+  int32_t num_open_ = 0;  ///< steps that are under way
   std::vector<RankStep> rank_steps_;
   std::vector<float> host_logits_;
 };

@@ -45,6 +45,7 @@ struct StepArgs {
   OpId sample_op = -1;
   OpId results_op = -1;          ///< brings tokens and stamps back
   StepStamps* stamps = nullptr;  ///< null: record nothing
+  bool drafts = false;           ///< the forward pass makes drafts: it is another than that of other steps
   LogitPass more_logits = {};    ///< computes logits of the rows behind those of the forward pass
   /// With several ranks: brings the tokens that the first rank drew to the others; -1: a rank alone.
   OpId share_op = -1;
@@ -134,6 +135,7 @@ class Backend : public Target {
   virtual void delta_rule(OpId op, const ForwardBatch& batch, const DeltaRuleArgs& args) = 0;
   virtual void head_gate(OpId op, const HeadGateArgs& args) = 0;
   virtual void short_conv(OpId op, const ForwardBatch& batch, const ShortConvArgs& args) = 0;
+  virtual void hidden_rows(OpId op, const ForwardBatch& batch, const HiddenRowsArgs& args) = 0;
   /// out[i] = x[rows[i]].
   virtual void gather_rows(OpId op, const Tensor& x, const int32_t* rows, const Tensor& out) = 0;
 

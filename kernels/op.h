@@ -36,6 +36,7 @@ enum class OpKind : uint8_t {
   delta_rule,
   head_gate,
   short_conv,
+  hidden_rows,
 };
 
 std::string_view name(OpKind kind);

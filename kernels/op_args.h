@@ -281,6 +281,25 @@ struct ShortConvArgs {
   Tensor out;            ///< [tokens, channels] f32 or the activation type
 };
 
+/// The hidden states behind each sequence's last positions, from which a model's own head makes drafts. Rows are by position: a step that
+/// computes a position again, as behind a rejected draft, replaces its row.
+struct HiddenRing {
+  static constexpr int32_t kRows = 20;  ///< of a slot: more than a sequence has drafts in a step, and two
+
+  float* rows =
+      nullptr;  ///< [num_slots, kRows, cols] f32; position p of a sequence is row p mod kRows of its slot
+  int32_t num_slots = 0;
+};
+
+/// With `out`: out[t] = the hidden state of the position in front of token t. It is row t - 1 of x if that is of the same sequence, else
+/// the ring's; at position 0 it is 0, and so is an element of the ring that is not finite. Without `out`: the rows of x become the ring's,
+/// of a sequence of more than kRows tokens the last kRows. A sequence without a slot (-1) is padding: its out is 0, it keeps nothing.
+struct HiddenRowsArgs {
+  Tensor x = {};    ///< [tokens, cols] f32; with `out` it may be null: all rows are the ring's
+  Tensor out = {};  ///< [tokens, cols] f32, not x; or null
+  HiddenRing ring;
+};
+
 /// out = norm(x) f(gate), head by head.
 struct HeadGateArgs {
   enum class Function : uint8_t { sigmoid, silu, gelu_tanh };

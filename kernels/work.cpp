@@ -229,6 +229,8 @@ KernelWork op_work(const OpInfo& info, const BatchShape& shape, int32_t experts_
       return head_gate_work(info, tokens);
     case OpKind::short_conv:
       return short_conv_work(info, scope);
+    case OpKind::hidden_rows:  // a copy
+      return {in, out, 0};
     case OpKind::attention:
       return attention_work(info, shape);
     case OpKind::moe_route:  // shift, exponential, sum

@@ -56,8 +56,10 @@ struct EngineOptions {
   std::optional<DType> kv_cache_dtype = {};  ///< absent: the backend's activation type
   std::optional<KvLayout> kv_layout = {};    ///< absent: chosen by the model's windows
   bool enable_prefix_caching = true;
-  /// State slots (RecurrentStatePool), one for each running sequence. Chosen by the model; 0: the model's layers keep no states.
+  /// Slots for what the device keeps of each running sequence beside its KV blocks: states (RecurrentStatePool), and hidden states for
+  /// drafts by the model's own layer. Chosen by the model; 0: nothing.
   int32_t num_state_slots = 0;
+  bool is_recurrent = false;  ///< chosen by the model: its layers keep states
   /// Further slots, for copies of states; without copies, the prefix cache finds nothing of a model with states. Absent: chosen (sizes.h).
   std::optional<int32_t> num_state_copies = {};
   StateCopyRule state_copy_rule = {};

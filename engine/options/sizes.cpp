@@ -45,7 +45,19 @@ void check_target_itl(const EngineOptions& options) {
   }
 }
 
-void check_speculation(const SpeculationOptions& options) {
+void check_speculation(const EngineOptions& all, const ModelConfig& config) {
+  const SpeculationOptions& options = all.speculation;
+  if (options.method == SpeculationMethod::mtp) {
+    if (!config.has_draft_layer)
+      fail(
+          "speculative mtp: {} has no layer for further tokens (nextn_predict_layers) of a kind that is "
+          "supported",
+          config.name);
+    if (all.tensor_parallel_size > 1 || all.processes)
+      fail(
+          "speculative mtp: works with one rank only, found several; --speculative ngram works with any "
+          "number");
+  }
   check_option("num-speculative-tokens", options.num_tokens, 1, kMostDraftTokens);
   check_option("ngram-prompt-lookup-max", options.ngram_max, 1, kLongestNgram);
   check_option("ngram-prompt-lookup-min", options.ngram_min, 1, options.ngram_max);
@@ -148,7 +160,7 @@ void check_options(const EngineOptions& options, const ModelConfig& config) {
     if (options.all_reduce != AllReduceChoice::automatic) fail("all-reduce: {}", kNoOthers);
     if (options.rank_timeout_s > 0) fail("rank-timeout: {}", kNoOthers);
   }
-  check_speculation(options.speculation);
+  check_speculation(options, config);
   check_option("num-state-copies", options.num_state_copies.value_or(0), 0, 1 << 20);
   if (options.num_state_copies.value_or(0) > 0) {
     if (!config.is_recurrent()) {
@@ -195,9 +207,9 @@ void choose_for_backend(EngineOptions& options, const ModelConfig& config, const
   const int32_t usual_steps_ahead = backend.asynchronous ? backend.steps_ahead : 0;
   options.steps_ahead = std::clamp(options.steps_ahead.value_or(usual_steps_ahead), 0, backend.steps_ahead);
   options.kv_cache_dtype = choose_kv_dtype(options, config, backend);
-  if (config.is_recurrent()) {
+  options.is_recurrent = config.is_recurrent();
+  if (config.is_recurrent() || config.has_draft_layer)
     options.num_state_slots = std::min(options.max_num_seqs, options.max_num_batched_tokens);
-  }
   if (!options.kv_layout) {
     options.kv_layout = usual_kv_layout(options, config);
     // A draft model keeps keys of its own in all blocks of the table.
@@ -251,9 +263,13 @@ void limit_state_copies(EngineOptions& options, int64_t most) {
   if (most == 0) options.enable_prefix_caching = false;
 }
 
-void check_state_before_drafts(const EngineOptions& options, const ModelConfig& config) {
+void settle_state_before_drafts(EngineOptions& options, const ModelConfig& config) {
   if (!config.is_recurrent() || options.speculation.method == SpeculationMethod::off) return;
   if (options.num_state_copies.value_or(0) == 0) {
+    if (!options.speculation.is_asked_for) {
+      options.speculation.method = SpeculationMethod::off;
+      return;
+    }
     fail(
         "speculative: {} has layers with states of sequences, and drafts need copies of the states before "
         "them, but none are kept: expected off, or prefix caching with --num-state-copies of at least 1",

@@ -53,8 +53,8 @@ struct CacheRoom {
 void choose_state_copies(EngineOptions& options, const ModelConfig& config, const CacheRoom& room);
 /// Sets num_state_copies to `most`, which all ranks have room for; 0 turns prefix caching off.
 void limit_state_copies(EngineOptions& options, int64_t most);
-/// Throws Error if drafts are wanted for a model with states and there are no copies of states.
-void check_state_before_drafts(const EngineOptions& options, const ModelConfig& config);
+/// For a model with states without copies of them: throws Error if drafts are asked for, else turns them off.
+void settle_state_before_drafts(EngineOptions& options, const ModelConfig& config);
 
 /// Sets num_blocks, unless it is set already, to at most `most_blocks`, and max_model_len. Throws Error if these do not fit.
 void choose_kv_blocks(EngineOptions& options, const ModelConfig& config, int64_t most_blocks);

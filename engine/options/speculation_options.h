@@ -8,8 +8,9 @@ namespace minfer {
 
 class ModelSource;
 
-/// The source of draft tokens: none, the sequence's own text (prompt lookup), or a smaller model.
-enum class SpeculationMethod : uint8_t { off, ngram, draft };
+/// The source of draft tokens: none, the sequence's own text (prompt lookup), a smaller model, or the model's own layer for further tokens
+/// (ModelConfig::has_draft_layer).
+enum class SpeculationMethod : uint8_t { off, ngram, draft, mtp };
 
 /// The most draft tokens of a sequence in a step.
 inline constexpr int32_t kMostDraftTokens = 16;
@@ -18,9 +19,10 @@ inline constexpr int32_t kLongestNgram = 8;
 
 struct SpeculationOptions {
   SpeculationMethod method = SpeculationMethod::off;
-  int32_t num_tokens = 8;  ///< the most draft tokens of a sequence in a step
-  int32_t ngram_max = 4;   ///< tokens of the longest n-gram looked for
-  int32_t ngram_min = 1;   ///< tokens of the shortest one
+  bool is_asked_for = true;  ///< false: where drafts are not possible, there are none; else they are an error
+  int32_t num_tokens = 8;    ///< the most draft tokens of a sequence in a step
+  int32_t ngram_max = 4;     ///< tokens of the longest n-gram looked for
+  int32_t ngram_min = 1;     ///< tokens of the shortest one
   /// True: as many drafts as pay, by the measured costs, or none. False: always as many as there can be, for tests and comparisons.
   bool adaptive = true;
   std::shared_ptr<ModelSource> draft_model = {};  ///< for SpeculationMethod::draft

@@ -24,11 +24,12 @@ RankModel::RankModel(const ModelSource& source, const EngineOptions& options, in
       weights_(load(progress)),
       limits_{.max_tokens = options.max_num_batched_tokens,
               .logit_slice = logit_slice,
-              .max_positions = longest_sequence(options, source.config())} {
+              .max_positions = longest_sequence(options, source.config()),
+              .max_sequences = std::min(options.max_num_seqs, options.max_num_batched_tokens)} {
   const DecoderPrograms programs(config(), weights_, {}, *backend_, limits_);
   workspace_bytes_ = minfer::workspace_bytes(config(), programs, limits_);
   StepLimits limits =
-      step_limits(config(), programs, limits_, std::min(options.max_num_seqs, options.max_num_batched_tokens),
+      step_limits(config(), programs, limits_, limits_.max_sequences,
                   static_cast<int32_t>(blocks_for(limits_.max_positions, options.block_size)));
   limits.has_window_table = options_.kv_layout->has_window_table;
   backend_->prepare(limits);
@@ -112,7 +113,7 @@ int64_t RankModel::most_kv_blocks(int64_t copy_bytes) const {
 void RankModel::complete(EngineOptions& options, const std::function<int64_t(int64_t)>& least) {
   choose_state_copies(options, config(), cache_room());
   if (config().is_recurrent()) limit_state_copies(options, least(*options.num_state_copies));
-  check_state_before_drafts(options, config());
+  settle_state_before_drafts(options, config());
   const int64_t copy_bytes = *options.num_state_copies * state_slot_bytes(config());
   choose_kv_blocks(options, config(), least(most_kv_blocks(copy_bytes)));
   make_decoder(options);
@@ -135,8 +136,8 @@ LaunchedStep RankModel::launch(StepArgs step, const ForwardPass& forward) {
   step.sample_op = frame.sample;
   step.results_op = frame.results;
   step.share_op = step.share_op < 0 ? -1 : frame.share;
-  step.more_logits = [this](const ForwardBatch& batch, int32_t first_row) {
-    return decoder_->logits(batch, first_row);
+  step.more_logits = [this, drafts = step.drafts](const ForwardBatch& batch, int32_t first_row) {
+    return decoder_->logits(batch, first_row, drafts);
   };
   for (const StateCopy& copy : step.batch.state_restores)
     states_->copy(*backend_, copy);
@@ -147,7 +148,9 @@ LaunchedStep RankModel::launch(StepArgs step, const ForwardPass& forward) {
 }
 
 LaunchedStep RankModel::launch(const StepArgs& step) {
-  return launch(step, [this](const ForwardBatch& batch) { return decoder_->forward(batch); });
+  return launch(step, [this, drafts = step.drafts](const ForwardBatch& batch) {
+    return decoder_->forward(batch, drafts);
+  });
 }
 
 }  // namespace minfer

@@ -180,7 +180,7 @@ bool Scheduler::admit_first_waiting(size_t num_visited) {
   sequence.num_prefill_tokens = sequence.size();
   reserve_full_size(sequence);
   blocks_.adopt_prefix(sequence, match_);
-  if (options_.num_state_slots > 0) restore_state(sequence);
+  if (options_.is_recurrent) restore_state(sequence);
   const int32_t num_hit_tokens = sequence.num_computed;
   if (sequence.num_preemptions == 0) {
     sequence.num_cached_tokens = num_hit_tokens;
@@ -198,7 +198,7 @@ void Scheduler::match_prefix(Sequence& sequence) {
     match_.clear();
   } else {
     blocks_.match_prefix(sequence, match_);
-    if (options_.num_state_slots > 0) end_match_at_copy();
+    if (options_.is_recurrent) end_match_at_copy();
   }
 }
 

@@ -42,12 +42,12 @@ bool Scheduler::cut_at_copy(const Sequence& sequence, int32_t& num_tokens) const
 /// True if drafts may follow `num_tokens` tokens: always, if there are no states. A rejection never
 /// recomputes more than a step's tokens, and a copy of the state behind this step must not contain drafts.
 bool Scheduler::may_undo(int32_t num_tokens, bool is_copied) const {
-  return options_.num_state_slots == 0 || (num_tokens == 1 && !is_copied && state_copies_.has_room());
+  return !options_.is_recurrent || (num_tokens == 1 && !is_copied && state_copies_.has_room());
 }
 
 /// The slot for a copy of the state in front of the sequence's tokens of this step; -1: there are no states.
 int32_t Scheduler::copy_state_before(const Sequence& sequence) {
-  if (options_.num_state_slots == 0) return -1;
+  if (!options_.is_recurrent) return -1;
   batch_.state_restores.push_back({sequence.state_slot, state_copies_.begin(sequence)});
   return batch_.state_restores.back().to;
 }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <utility>
 
 #include "engine/options/sizes.h"
@@ -14,15 +13,9 @@ namespace {
 
 /// Tokens of a sequence in an ordinary pass: its newest, and the last draft, if all were accepted.
 constexpr int32_t kOrdinaryTokens = 2;
-/// The number of drafts after which their hit rate counts as known.
-constexpr float kKnownDrafts = 32.0f;
 
 ModelDrafter::Cache& cache_of(LiveRequest& request) {
   return static_cast<ModelDrafter&>(*request.drafter).cache;
-}
-
-void follow(double& mean, double value) {
-  mean = mean == 0.0 ? value : 0.8 * mean + 0.2 * value;
 }
 
 EngineOptions draft_options(const EngineOptions& options, const ModelConfig& draft) {
@@ -77,6 +70,9 @@ void DraftModel::begin(const EngineOptions& options) {
   options_.max_num_batched_tokens = options.max_num_batched_tokens;
   model_->make_decoder(options_);
   builder_.emplace(options_);
+  passes_.emplace(
+      *builder_, [this](const StepArgs& step) { model_->launch(step); },
+      [this](std::span<SampledToken> out) { model_->backend().finish_step(out); });
   written_.assign(static_cast<size_t>(options.num_blocks), 0);
 }
 
@@ -101,40 +97,20 @@ void DraftModel::propose(std::span<const DraftOrder> orders) {
     find_written(*order.request, cache_of(*order.request));
     jobs_.push_back({order.request, num_drafts});
   }
-  int64_t begin_ns = now_ns();
-  const auto took_ns = [&] {
-    const int64_t from_ns = std::exchange(begin_ns, now_ns());
-    return static_cast<double>(begin_ns - from_ns);
-  };
   // Up to each sequence's newest token and its first draft; then the others.
   for (bool is_behind = !jobs_.empty(); is_behind;) {
+    const int64_t begin_ns = now_ns();
     int32_t budget = options_.max_num_batched_tokens;
     is_behind = add_catching_up(budget);
-    const int32_t num_tokens = batch_.num_tokens;
+    const int32_t num_tokens = passes_->batch().num_tokens;
     const bool is_long = !is_ordinary();
-    launch_pass();
-    if (is_long || is_behind) finish_pass();
-    const double catching_up_ns = took_ns();
-    if (is_long) follow(token_ns_, catching_up_ns / num_tokens);
+    passes_->launch();
+    if (is_long || is_behind) passes_->finish();
+    if (is_long) follow(token_ns_, static_cast<double>(now_ns() - begin_ns) / num_tokens);
   }
-  // One-time work, such as loading kernels, is in the time of the first passes: the fastest one is the time of a pass.
-  double fastest_ns = std::numeric_limits<double>::infinity();
-  for (int32_t i = 1;; ++i) {
-    for (Job& job : jobs_) {
-      if (job.num_drafts > i && job.num_coming == i) add(job, 1, true);
-    }
-    if (batch_.empty()) break;
-    launch_pass();
-    if (num_launched_ - num_finished_ < passes_.size()) continue;
-    finish_pass();
-    fastest_ns = std::min(fastest_ns, took_ns());
-  }
-  if (num_finished_ < num_launched_) {
-    finish_pass();
-    if (std::isinf(fastest_ns)) fastest_ns = took_ns();
-  }
+  const double fastest_ns = passes_->finish_all(jobs_, [this](DraftJob& job) { add(job, 1, true); });
   if (std::isfinite(fastest_ns)) follow(pass_ns_, fastest_ns);
-  for (const Job& job : jobs_)
+  for (const DraftJob& job : jobs_)
     name_blocks(*job.request, cache_of(*job.request));
   source_->check_intact();
 }
@@ -181,7 +157,7 @@ uint64_t DraftModel::block_name(const LiveRequest& request, ModelDrafter::Cache&
 bool DraftModel::add_catching_up(int32_t& budget) {
   bool is_behind = false;
   for (const bool lacks_little : {true, false}) {
-    for (Job& job : jobs_) {
+    for (DraftJob& job : jobs_) {
       const int32_t num_lacking = job.request->size() - cache_of(*job.request).num_computed;
       if (num_lacking <= 0 || (num_lacking <= kOrdinaryTokens) != lacks_little) continue;
       const int32_t num_tokens = std::min(num_lacking, budget);
@@ -189,69 +165,28 @@ bool DraftModel::add_catching_up(int32_t& budget) {
       is_behind |= num_tokens < num_lacking;
       budget -= num_tokens;
     }
-    if (lacks_little) batch_.num_decode_sequences = static_cast<int32_t>(batch_.sequences.size());
+    if (lacks_little) passes_->end_decoding();
   }
   return is_behind;
 }
 
 /// Adds the next tokens of a sequence to the pass: its own tokens, or the coming draft.
-void DraftModel::add(Job& job, int32_t num_tokens, bool draws) {
+void DraftModel::add(DraftJob& job, int32_t num_tokens, bool draws) {
   LiveRequest& request = *job.request;
   ModelDrafter::Cache& cache = cache_of(request);
-  // With few tokens, each has a row behind it: such a pass can be a graph.
-  const int32_t num_rows = !draws ? 0 : num_tokens <= kOrdinaryTokens ? num_tokens : 1;
-  batch_.sequences.push_back({.sequence = &request,
-                              .first_token = cache.num_computed,
-                              .num_tokens = num_tokens,
-                              .num_logit_rows = num_rows,
-                              .num_preemptions = request.num_preemptions,
-                              .num_scored = std::max(0, num_rows - 1),
-                              .num_drafts = job.num_coming});
-  batch_.num_tokens += num_tokens;
-  if (job.num_coming > 0) batch_.num_decode_sequences = static_cast<int32_t>(batch_.sequences.size());
   // A block that is being rewritten loses its name until it is full.
   for (int32_t i = cache.num_computed / block_tokens_;
        i <= (cache.num_computed + num_tokens - 1) / block_tokens_; ++i)
     written_[static_cast<size_t>(request.blocks[static_cast<size_t>(i)])] = 0;
+  // With few tokens, each has a row behind it: such a pass can be a graph.
+  const int32_t num_rows = !draws ? 0 : num_tokens <= kOrdinaryTokens ? num_tokens : 1;
+  passes_->add(job, cache.num_computed, num_tokens, num_rows);
   cache.num_computed += num_tokens;
-  if (!draws) return;
-  SamplingRow row =
-      request.sampling.row(request.size() + job.num_coming, request.num_output_tokens() + job.num_coming);
-  row.top_logprobs = -1;
-  row.state = request.arrival + 1;
-  rows_.insert(rows_.end(), static_cast<size_t>(num_rows), row);
-  drawing_.insert(drawing_.end(), static_cast<size_t>(num_rows), nullptr);
-  drawing_.back() = &job;
-  ++job.num_coming;
 }
 
 /// A token for each sequence, or little more.
 bool DraftModel::is_ordinary() const {
-  return batch_.num_decode_sequences == std::ssize(batch_.sequences);
-}
-
-void DraftModel::launch_pass() {
-  passes_[num_launched_++ % passes_.size()].swap(drawing_);
-  model_->launch({.batch = builder_->build(batch_).view(), .rows = rows_});
-  batch_.sequences.clear();
-  batch_.num_tokens = 0;
-  batch_.num_decode_sequences = 0;
-  rows_.clear();
-  drawing_.clear();
-}
-
-/// Waits for the oldest pass, and gives each sequence that it drew for one more draft. A sequence that can draw none keeps its drafts.
-void DraftModel::finish_pass() {
-  const OpenPass& pass = passes_[num_finished_++ % passes_.size()];
-  sampled_.resize(pass.size());
-  model_->backend().finish_step(sampled_);
-  for (size_t row = 0; row < pass.size(); ++row) {
-    Job* const job = pass[row];
-    if (job == nullptr) continue;
-    std::vector<TokenId>& drafts = job->request->drafts;
-    if (!sampled_[row].is_drawn()) job->num_drafts = static_cast<int32_t>(drafts.size());
-    if (std::ssize(drafts) < job->num_drafts) drafts.push_back(sampled_[row].token);
-  }
+  return passes_->batch().num_decode_sequences == std::ssize(passes_->batch().sequences);
 }
 
 }  // namespace minfer

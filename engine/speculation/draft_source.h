@@ -58,6 +58,8 @@ class DraftSource {
   virtual bool is_known() const { return true; }
   /// The time to make a draft token for each of some sequences, in ns; 0: next to nothing, or not known yet.
   virtual double pass_ns() const { return 0.0; }
+  /// True if it proposes nothing while a step is under way.
+  virtual bool needs_idle() const { return false; }
   /// Tokens to compute before a sequence's first draft, if it has had no drafts for long.
   virtual int32_t num_behind(const Drafter& /*drafter*/) const { return 0; }
   /// The time for each of these tokens, in ns; 0: next to nothing, or not known yet.

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "engine/request/live_request.h"
-#include "engine/speculation/ngram_drafter.h"
 #include "kernels/base/random.h"
 
 namespace minfer {
@@ -30,7 +29,7 @@ Speculator::Speculator(const EngineOptions& options, std::unique_ptr<DraftSource
     : options_(options.speculation),
       max_num_batched_tokens_(options.max_num_batched_tokens),
       launches_ahead_(options.steps_ahead.value_or(0) > 0),
-      repeats_rejected_(options.num_state_slots > 0),
+      repeats_rejected_(options.is_recurrent),
       source_(std::move(source)),
       step_cost_(step_cost) {}
 
@@ -147,6 +146,12 @@ void Speculator::set_drafting(bool drafting, std::span<Sequence* const> running)
   }
 }
 
+bool Speculator::waits_for_idle(std::span<Sequence* const> running) const {
+  return source_->needs_idle() && std::ranges::any_of(running, [](const Sequence* sequence) {
+           return sequence->waits_for_token && sequence->owner->may_speculate;
+         });
+}
+
 void Speculator::finished(const ScheduledBatch& step, int64_t begin_ns, int64_t end_ns) {
   const bool overlapped = begin_ns < last_end_ns_;
   const int64_t took_ns = end_ns - std::max(begin_ns, last_end_ns_);
@@ -161,24 +166,6 @@ void Speculator::finished(const ScheduledBatch& step, int64_t begin_ns, int64_t 
   // Without drafts, steps would be launched ahead. A step that was not launched ahead says nothing of their time.
   if (num_drafts == 0 && launches_ahead_ && !overlapped) return;
   costs_.add(step.num_decode_sequences, num_drafts, took_ns);
-}
-
-std::unique_ptr<Speculator> make_speculator(const EngineOptions& options,
-                                            std::unique_ptr<DraftModel> draft_model,
-                                            const StepCost& step_cost) {
-  std::unique_ptr<DraftSource> source;
-  switch (options.speculation.method) {
-    case SpeculationMethod::off:
-      return nullptr;
-    case SpeculationMethod::ngram:
-      source = make_ngram_source(options.speculation);
-      break;
-    case SpeculationMethod::draft:
-      draft_model->begin(options);
-      source = std::move(draft_model);
-      break;
-  }
-  return std::make_unique<Speculator>(options, std::move(source), step_cost);
 }
 
 StandingTokens standing_tokens(const LiveRequest& request, std::span<const SampledToken> drawn,

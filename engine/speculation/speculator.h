@@ -10,7 +10,6 @@
 #include "engine/request/live_request.h"
 #include "engine/scheduling/scheduler.h"
 #include "engine/scheduling/step_cost.h"
-#include "engine/speculation/draft_model.h"
 #include "engine/speculation/draft_plan.h"
 #include "engine/speculation/draft_source.h"
 
@@ -44,6 +43,8 @@ class Speculator {
 
   /// Gives running sequences drafts, or takes them away. Before each schedule().
   void propose(Scheduler& scheduler);
+  /// True if the next step has to wait until no step is under way, so that sequences that wait for their tokens can bring drafts.
+  bool waits_for_idle(std::span<Sequence* const> running) const;
   /// Takes a finished step, whose scheduling began at `begin_ns`.
   void finished(const ScheduledBatch& step, int64_t begin_ns, int64_t end_ns);
 
@@ -71,11 +72,6 @@ class Speculator {
   std::vector<DraftCandidate> candidates_;
   std::vector<DraftOrder> orders_;
 };
-
-/// Makes the speculator for options.speculation; null: it is off. `draft_model`: set if drafts are to come from a draft model.
-std::unique_ptr<Speculator> make_speculator(const EngineOptions& options,
-                                            std::unique_ptr<DraftModel> draft_model,
-                                            const StepCost& step_cost);
 
 /// The fate of a sequence's drawn tokens, beside the tokens that stand.
 struct StandingTokens {

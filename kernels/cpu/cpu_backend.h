@@ -55,6 +55,9 @@ class CpuBackend : public Backend {
   void short_conv(OpId op, const ForwardBatch& batch, const ShortConvArgs& args) override {
     run(op, cpu::short_conv, batch, args);
   }
+  void hidden_rows(OpId op, const ForwardBatch& batch, const HiddenRowsArgs& args) override {
+    run(op, cpu::hidden_rows, batch, args);
+  }
   void moe_route(OpId op, const MoeRouteArgs& args) override { run(op, cpu::moe_route, args); }
   void moe_gate_up_swiglu(OpId op, const MoeGateUpArgs& args) override {
     set_experts_read(run(op, cpu::moe_gate_up_swiglu, args));

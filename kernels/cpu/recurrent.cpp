@@ -4,7 +4,7 @@
 
 #include "kernels/cpu/ops.h"
 
-// The ops with states. Gated delta nets: one head of a sequence at a time. Rows of a sequence need the rows before them; heads and
+// The ops with states, and the hidden states of last positions. Gated delta nets: one head of a sequence at a time. Rows of a sequence need the rows before them; heads and
 // sequences are independent. Gated short convolutions: some channels of a sequence at a time, token after token. Sums begin with the
 // oldest input and end with the bias, however a prompt is cut.
 namespace minfer::cpu {
@@ -24,12 +24,12 @@ SequenceRows rows_of(const ForwardBatch& batch, int64_t sequence) {
           batch.positions[first] == 0};
 }
 
-/// Throws Error unless each sequence has a slot.
-void check_slots(std::string_view op, const ForwardBatch& batch, const RecurrentLayer& state) {
+/// Throws Error unless each sequence has one of `num_slots` slots.
+void check_slots(std::string_view op, const ForwardBatch& batch, int32_t num_slots) {
   if (batch.state_slots == nullptr) fail("{}: no slots of states", op);
   for (int32_t i = 0; i < batch.num_sequences; ++i) {
-    if (batch.state_slots[i] < 0 || batch.state_slots[i] >= state.num_slots)
-      fail("{}: slot {} of sequence {}, expected 0 to {}", op, batch.state_slots[i], i, state.num_slots - 1);
+    if (batch.state_slots[i] < 0 || batch.state_slots[i] >= num_slots)
+      fail("{}: slot {} of sequence {}, expected 0 to {}", op, batch.state_slots[i], i, num_slots - 1);
   }
 }
 
@@ -48,7 +48,7 @@ void check_states(std::string_view op, const ForwardBatch& batch, const DeltaNet
     fail("{}: {} key heads of {}, {} value heads of {}, convolution of {}", op, shape.key_heads,
          shape.key_size, shape.value_heads, shape.value_size, shape.conv_size);
   }
-  check_slots(op, batch, state);
+  check_slots(op, batch, state.num_slots);
 }
 
 /// a and b of a token's value heads, side by side. Computed in double, each rounded once.
@@ -205,7 +205,7 @@ void head_gate(const HeadGateArgs& args, const OpContext& context) {
 
 void short_conv(const ForwardBatch& batch, const ShortConvArgs& args, const OpContext& context) {
   const int64_t channels = args.weight.cols, groups = (channels + kChannels - 1) / kChannels;
-  check_slots("short_conv", batch, args.state);
+  check_slots("short_conv", batch, args.state.num_slots);
   if (args.weight.rows < 2 || args.weight.rows > kMaxShortConvInputs)
     fail("short_conv: {} inputs, expected 2 to {}", args.weight.rows, kMaxShortConvInputs);
   check_vector("short_conv: weight", args.weight, channels, args.weight.rows);
@@ -217,6 +217,34 @@ void short_conv(const ForwardBatch& batch, const ShortConvArgs& args, const OpCo
     convolve(args, rows_of(batch, sequence), first, std::min(kChannels, channels - first));
   };
   for_each_head(batch, groups, args.x.rows * args.x.cols, context, convolve_group);
+}
+
+void hidden_rows(const ForwardBatch& batch, const HiddenRowsArgs& args, const OpContext& context) {
+  const bool reads = args.out.data != nullptr, has_x = args.x.data != nullptr;
+  const int64_t cols = reads ? args.out.cols : args.x.cols;
+  check_slots("hidden_rows", batch, args.ring.num_slots);
+  if (reads) check_f32("hidden_rows: out", args.out, batch.num_tokens, cols);
+  if (has_x || !reads) check_f32("hidden_rows: x", args.x, batch.num_tokens, cols);
+  for_each_part(batch.num_sequences, batch.num_tokens * cols, context, [&](int64_t sequence, int32_t) {
+    const SequenceRows rows = rows_of(batch, sequence);
+    const auto ring_row = [&](int32_t position) {
+      const int64_t row = int64_t{rows.slot} * HiddenRing::kRows + position % HiddenRing::kRows;
+      return args.ring.rows + row * cols;
+    };
+    for (int64_t t = rows.first; t < rows.first + rows.count; ++t) {
+      const int32_t position = batch.positions[t];
+      if (!reads) {
+        if (t >= rows.first + rows.count - HiddenRing::kRows)
+          std::copy_n(args.x.f32_row(t), cols, ring_row(position));
+      } else if (position == 0) {
+        std::fill_n(args.out.f32_row(t), cols, 0.0f);
+      } else {
+        const float* const from = has_x && t > rows.first ? args.x.f32_row(t - 1) : ring_row(position - 1);
+        std::transform(from, from + cols, args.out.f32_row(t),
+                       [](float value) { return std::isfinite(value) ? value : 0.0f; });
+      }
+    }
+  });
 }
 
 }  // namespace minfer::cpu

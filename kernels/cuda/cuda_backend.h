@@ -96,6 +96,9 @@ class CudaBackend : public Backend {
     run(op, cuda::delta_rule, batch, args);
   }
   void head_gate(OpId op, const HeadGateArgs& args) override { run(op, cuda::head_gate, args); }
+  void hidden_rows(OpId op, const ForwardBatch& batch, const HiddenRowsArgs& args) override {
+    run(op, cuda::hidden_rows, batch, args);
+  }
   void short_conv(OpId op, const ForwardBatch& batch, const ShortConvArgs& args) override {
     run(op, cuda::short_conv, batch, args);
   }
@@ -131,6 +134,7 @@ class CudaBackend : public Backend {
     int32_t sequences = 0;
     int32_t tokens = 0;
     int32_t logit_rows = 0;
+    bool drafts = false;   ///< StepArgs::drafts
     bool prompts = false;  ///< nothing is decoded
     bool forward_only = false;
     bool greedy_only = true;

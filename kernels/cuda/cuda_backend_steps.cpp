@@ -48,6 +48,7 @@ LaunchedStep CudaBackend::launch_step(const StepArgs& step, const ForwardPass& f
     const GraphKey key{.sequences = graph.sequences,
                        .tokens = graph.tokens,
                        .logit_rows = graph.logit_rows,
+                       .drafts = step.drafts,
                        .prompts = batch.num_decode_sequences == 0,
                        .forward_only = step.later_rows > 0,
                        .greedy_only = mode.greedy_only,

@@ -77,6 +77,10 @@ class Description {
     set(OpKind::short_conv, args.x, args.out, {args.weight, args.bias});
     info_.state_bytes = (args.weight.rows - 1) * args.weight.cols * int64_t{sizeof(float)};
   }
+  void operator()(const HiddenRowsArgs& args) {
+    const Tensor& rows = args.out.cols > 0 ? args.out : args.x;
+    set(OpKind::hidden_rows, rows, rows);
+  }
   void operator()(const AllReduceArgs& args) {
     set(OpKind::all_reduce, args.x.cols, args.x.cols, {args.norm});
     info_.in_element_bytes = bytes_of(args.part);

@@ -6,10 +6,16 @@
 namespace minfer {
 namespace {
 
+/// Elements of HiddenRing::rows; 0: the model has no layer for drafts.
+int64_t hidden_elements(const ModelConfig& config, const DecoderLimits& limits) {
+  const int64_t rows = int64_t{limits.max_sequences} * HiddenRing::kRows;
+  return config.has_draft_layer ? rows * config.hidden_size : 0;
+}
+
 /// 0: no layer needs any.
 int64_t num_ones(const ModelConfig& config, int64_t max_tokens) {
   int64_t count = 0;
-  for (int32_t layer = 0; layer < config.num_layers; ++layer) {
+  for (int32_t layer = 0; layer < config.num_all_layers(); ++layer) {
     if (config.architecture.qk_norm == QkNorm::rotated_head || config.architecture.norms_values)
       count = std::max<int64_t>(count, config.heads(layer).size);
   }
@@ -22,22 +28,33 @@ int64_t num_ones(const ModelConfig& config, int64_t max_tokens) {
 DecoderPrograms::DecoderPrograms(const ModelConfig& config, const ModelWeights& weights,
                                  const DecoderMemory& memory, const Target& target,
                                  const DecoderLimits& limits) {
-  Emitter emitter(config, weights, memory, target.info().activation_dtype, limits.max_positions);
-  frame = emit_model(emitter);
-  // With several ranks, all-reduces write norms, and only in the type of activations.
-  const auto variant = [&](int64_t tokens) {
-    return config.rank.is_alone() ? fuse(emitter.program, target, tokens) : emitter.program;
+  const auto make = [&](Emitter& emitter, int32_t max_tokens) {
+    // With several ranks, all-reduces write norms, and only in the type of activations.
+    const auto variant = [&](int64_t tokens) {
+      return config.rank.is_alone() ? fuse(emitter.program, target, tokens) : emitter.program;
+    };
+    StepPrograms made{.variants = {variant(1), variant(std::max(2, max_tokens))}, .arena = {}};
+    for (const Op& op : made.variants[1].body) {
+      OpInfo& row = made.variants[1].table[static_cast<size_t>(op.id)];
+      row = describe(std::move(row), op.args);
+    }
+    made.arena = lay_out(made.variants, {max_tokens, limits.logit_slice});
+    return made;
   };
-  variants = {variant(1), variant(std::max(2, limits.max_tokens))};
-  for (const Op& op : variants[1].body) {
-    OpInfo& row = variants[1].table[static_cast<size_t>(op.id)];
-    row = describe(std::move(row), op.args);
-  }
-  arena = lay_out(variants, {limits.max_tokens, limits.logit_slice});
+  const auto emitter = [&] {
+    return Emitter(config, weights, memory, target.info().activation_dtype, limits.max_positions);
+  };
+  Emitter model = emitter();
+  frame = emit_model(model);
+  steps = make(model, limits.max_tokens);
+  if (!config.has_draft_layer) return;
+  Emitter draft = emitter();
+  emit_draft(draft);
+  drafts = make(draft, std::min(limits.max_sequences, limits.max_tokens));
 }
 
 size_t DecoderPrograms::max_op_runs(const DecoderLimits& limits) const {
-  const size_t of_a_slice = variants[1].head.size() + 1;  // with the sampler
+  const size_t of_a_slice = steps.variants[1].head.size() + 1;  // with the sampler
   return table().size() +
          of_a_slice * static_cast<size_t>(std::max(limits.max_tokens - 1, 0) / limits.logit_slice);
 }
@@ -61,7 +78,7 @@ StepLimits step_limits(const ModelConfig& config, const DecoderPrograms& program
           .experts_used = config.num_experts_used,
           .routed_layers = config.num_expert_layers(),
           .attention_kinds = attention_kinds_of(config, limits.max_positions),
-          .is_recurrent = config.is_recurrent()};
+          .is_recurrent = config.is_recurrent() || config.has_draft_layer};
 }
 
 Decoder::Decoder(const ModelConfig& config, ModelWeights weights, Backend& backend, const KvCache& kv,
@@ -71,23 +88,26 @@ Decoder::Decoder(const ModelConfig& config, ModelWeights weights, Backend& backe
       backend_(backend),
       limits_(limits),
       programs_(config_, weights_, make_constants(kv, states), backend_, limits_),
-      values_(backend_.allocate(programs_.arena.bytes, "activations")) {
-  for (Program& program : programs_.variants)
-    place_values(program, programs_.arena, static_cast<std::byte*>(values_.data()));
-}
-
-Tensor Decoder::forward(const ForwardBatch& batch) {
-  if (batch.num_tokens > limits_.max_tokens) {
-    fail("a step of {} tokens exceeds the workspace of {}", batch.num_tokens, limits_.max_tokens);
+      values_(backend_.allocate(programs_.value_bytes(), "activations")) {
+  for (StepPrograms* programs : {&programs_.steps, &programs_.drafts}) {
+    for (Program& program : programs->variants)
+      if (!program.values.empty())
+        place_values(program, programs->arena, static_cast<std::byte*>(values_.data()));
   }
-  Program& program = program_of(batch);
-  run(program, program.body, backend_, batch, {});
-  return logits(batch, 0);
 }
 
-Tensor Decoder::logits(const ForwardBatch& batch, int32_t first_row) {
+Tensor Decoder::forward(const ForwardBatch& batch, bool drafts) {
+  const int32_t most = drafts ? std::min(limits_.max_sequences, limits_.max_tokens) : limits_.max_tokens;
+  if (batch.num_tokens > most)
+    fail("a step of {} tokens exceeds the workspace of {}", batch.num_tokens, most);
+  Program& program = program_of(batch, drafts);
+  run(program, program.body, backend_, batch, {});
+  return logits(batch, 0, drafts);
+}
+
+Tensor Decoder::logits(const ForwardBatch& batch, int32_t first_row, bool drafts) {
   const RowSlice slice{first_row, std::min(batch.num_logit_rows - first_row, limits_.logit_slice)};
-  Program& program = program_of(batch);
+  Program& program = program_of(batch, drafts);
   if (slice.count > 0) run(program, program.head, backend_, batch, slice);
   Tensor logits = program.logits;
   logits.rows = slice.count;
@@ -119,6 +139,10 @@ DecoderMemory Decoder::make_constants(const KvCache& kv, const RecurrentStatePoo
   }
   if (const int64_t count = num_ones(config_, limits_.max_tokens); count > 0)
     memory.ones = keep(std::vector<float>(static_cast<size_t>(count), 1.0f), "weights of 1");
+  if (const int64_t count = hidden_elements(config_, limits_); count > 0) {
+    constants_.push_back(upload(std::vector<float>(static_cast<size_t>(count)), "hidden states for drafts"));
+    memory.hidden = {static_cast<float*>(constants_.back().data()), limits_.max_sequences};
+  }
   const AttentionTemperature& temperature = config_.temperature;
   if (temperature.scale == 0.0f) return memory;
   std::vector<float> scales;
@@ -135,8 +159,9 @@ int64_t workspace_bytes(const ModelConfig& config, const DecoderPrograms& progra
   int64_t of_a_position = config.temperature.scale > 0.0f ? 1 : 0;
   for (const RopeConfig& rope : config.ropes)
     of_a_position += config.rotary_size_of(rope);
-  const int64_t constants = limits.max_positions * of_a_position + num_ones(config, limits.max_tokens);
-  return static_cast<int64_t>(programs.arena.bytes) + constants * static_cast<int64_t>(sizeof(float));
+  const int64_t constants = limits.max_positions * of_a_position + num_ones(config, limits.max_tokens) +
+                            hidden_elements(config, limits);
+  return static_cast<int64_t>(programs.value_bytes()) + constants * static_cast<int64_t>(sizeof(float));
 }
 
 }  // namespace minfer

@@ -63,6 +63,7 @@ class Case(NamedTuple):
     num_tokens: int = 32
     config_class: str = ""  # if it is not the family's name + Config
     keys: dict = {}  # GGUF key without the architecture -> attribute of the configuration, or value
+    draft: dict | None = None  # with a layer for drafts: changes that make it the only layer
 
 
 YARN_32 = {"factor": 4.0, "original_max_position_embeddings": 32}
@@ -348,6 +349,13 @@ CASES = [
          keys={"shortconv.l_cache": "conv_L_cache", "leading_dense_block_count": "num_dense_layers", "expert_gating_func": 2}),
 ]
 
+
+def with_draft_layer(name, **changes):
+    """The case of this name with a layer for drafts."""
+    case = next(case for case in CASES if case.name == name)
+    keys = {**case.keys, "block_count": make_config(case).num_hidden_layers + 1, "nextn_predict_layers": 1}
+    return case._replace(name=f"{name}-mtp", covers="a layer for drafts", keys=keys, draft={"num_hidden_layers": 1, **changes})
+
 # transformers' parameter names without "model.layers.N." -> GGUF's without "blk.N.", both without an end of .weight or .bias.
 LAYER_NAMES = {
     "per_layer_input_gate": "inp_gate", "per_layer_projection": "proj", "post_per_layer_input_norm": "post_norm", "router.proj": "ffn_gate_inp",
@@ -403,6 +411,10 @@ def make_model(case, weights, dtype, changes=None):
             activation.beta.fill_(activation._beta_scalar)  # they are created in bf16
             activation.eps.fill_(activation._eps_scalar)
     return model
+
+
+CASES += [with_draft_layer("qwen35", layer_types=["full_attention"]), with_draft_layer("glm4moe", first_k_dense_replace=0),
+          with_draft_layer("deepseek-v3", first_k_dense_replace=0)]
 
 
 def xielu_modules(model):
@@ -604,7 +616,8 @@ def add_hyperparameters(writer, case):
     }
     if case.family in DELTA_FAMILIES:
         sizes["ssm.inner_size"] = config.linear_value_head_dim * config.linear_num_value_heads
-        writer.add(f"{arch}.attention.recurrent_layers", [kind == "linear_attention" for kind in config.layer_types])
+        attend = [False] if case.draft else []
+        writer.add(f"{arch}.attention.recurrent_layers", [kind == "linear_attention" for kind in config.layer_types] + attend)
         if arch != "qwen3next":  # pairs of a head by time, height and width, which are the same position for text
             writer.add(f"{arch}.rope.dimension_sections", [11, 11, 10, 0])
     if case.family == "Gemma4":
@@ -791,6 +804,46 @@ def objection(entry):
     return None
 
 
+class DraftLayer:
+    """A layer that predicts the token behind the next one (DeepSeek-AI 2024, "DeepSeek-V3 technical report", section 2.2), made of the one
+    layer of a model of the same family: its input is a product of a token's embedding and of the hidden state in front, each normed."""
+
+    def __init__(self, case, rng):
+        self.layer_case = case._replace(config=case.config | case.draft)
+        self.layer_weights = draw_weights(self.layer_case, rng)
+        size = make_config(case).hidden_size
+        self.norms = {name: np.float32(1.0) + np.float32(0.1) * rng.standard_normal(size, dtype=np.float32) for name in ("enorm", "hnorm")}
+        self.projection = rng.standard_normal((size, 2 * size), dtype=np.float32) / np.float32(math.sqrt(2 * size))
+
+    def tensors(self, case):
+        layer = make_config(case).num_hidden_layers
+        own = {name.replace("layers.0.", f"layers.{layer}."): weight for name, weight in self.layer_weights.items() if ".layers.0." in name}
+        norm = self.layer_weights["model.norm.weight"] + np.float32(1.0 if adds_one(case, "model.norm.weight") else 0.0)
+        parts = {**{f"{name}.weight": norm for name, norm in self.norms.items()}, "eh_proj.weight": self.projection, "shared_head_norm.weight": norm}
+        return gguf_tensors(case, own) | {f"blk.{layer}.nextn.{part}": weight for part, weight in parts.items()}
+
+    def logits(self, model, tokens, sees_hidden=True):
+        """[len(tokens) + 1, VOCAB]: at each position, behind the true hidden state in front (none: zeros), and at the last position once
+        more, as a second draft: behind the layer's own hidden state."""
+        layer = make_model(self.layer_case, self.layer_weights, torch.float64)
+
+        def normed(name, x):
+            scale = torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + model.config.rms_norm_eps)
+            return x * scale * torch.from_numpy(self.norms[name]).double()
+
+        def hidden_of(previous):
+            rows = torch.cat([normed("enorm", embedded), normed("hnorm", previous)], dim=-1) @ torch.from_numpy(self.projection).double().T
+            return layer.model(inputs_embeds=rows[None], use_cache=False).last_hidden_state[0]
+
+        with torch.no_grad():
+            embedded = model.model.embed_tokens(torch.tensor(tokens))
+            hidden = model.model(torch.tensor([tokens]), use_cache=False).last_hidden_state[0]
+            previous = torch.cat([torch.zeros_like(hidden[:1]), hidden[:-1]]) * (1.0 if sees_hidden else 0.0)
+            own = hidden_of(previous)
+            previous[-1] = own[-2]
+            return model.lm_head(torch.cat([own, hidden_of(previous)[-1:]])).double().numpy()
+
+
 def write_case(case, seed, folder):
     """Writes NAME.gguf and NAME.logits from the first draw without objection; returns the entry of golden.json."""
     for draw in range(MAX_DRAWS):
@@ -801,6 +854,7 @@ def write_case(case, seed, folder):
         model = make_model(case, weights, torch.float64)
         logits = run(model, tokens)
         entry = evidence(case, weights, model, tokens, logits)
+        draft = DraftLayer(case, rng) if case.draft else None
         if objection(entry) is None:
             break
     else:
@@ -813,6 +867,12 @@ def write_case(case, seed, folder):
     add_tokenizer(writer)
     for name, tensor in gguf_tensors(case, weights).items():
         writer.add_tensor(name, tensor, TensorType.F32)
+    if draft:
+        for name, tensor in draft.tensors(case).items():
+            writer.add_tensor(name, tensor, TensorType.F32)
+        drafts = draft.logits(model, tokens)
+        entry["controls"]["drafts without hidden states"] = rounded(nmse(draft.logits(model, tokens, sees_hidden=False), drafts))
+        (folder / f"{case.name}.drafts").write_bytes(drafts.astype("<f4").tobytes())
     writer.write(folder / f"{case.name}.gguf")
     header = np.array([len(tokens), VOCAB, *tokens], dtype="<i4")
     (folder / f"{case.name}.logits").write_bytes(header.tobytes() + logits.astype("<f4").tobytes())

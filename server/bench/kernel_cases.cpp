@@ -106,7 +106,7 @@ KernelOps::KernelOps(const ModelSource& source, const KernelTypes& types, std::o
       config_, weights, {}, target,
       {.max_tokens = 2, .logit_slice = 2, .max_positions = config_.context_length});
   converted_ = std::move(weights.converted);
-  const Program& program = programs.variants.back();
+  const Program& program = programs.steps.variants.back();
   std::vector<Weights> weights_by_op(program.table.size());
   for (const std::vector<Op>* part : {&program.body, &program.head}) {
     for (const Op& op : *part)

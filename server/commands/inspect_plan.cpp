@@ -87,7 +87,7 @@ Json plan_json(const ModelSource& source, const PlanOptions& options) {
                                   .max_positions = source.config().context_length});
   Json plans = Json::array();
   for (const int32_t tokens : options.tokens) {
-    const Program& program = programs.variants[tokens > 1 ? 1 : 0];
+    const Program& program = programs.steps.variants[tokens > 1 ? 1 : 0];
     std::vector<PlannedOp> ops = planned_ops(program, shape_of(tokens, 0, options.context));
     const std::vector<PlannedOp> of_prompt = planned_ops(program, shape_of(0, tokens, 0));
     Json plan{{"tokens", tokens}, {"decode_us", sum_us(ops)}, {"prompt_us", sum_us(of_prompt)}};

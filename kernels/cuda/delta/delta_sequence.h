@@ -76,6 +76,16 @@ struct DeltaSequence {
         is_fresh(is_padding || of.positions[first] == 0) {}
 };
 
+/// The sequence of a token. For padding that belongs to no sequence, the number of sequences. All threads of a block call it.
+__device__ __forceinline__ int32_t sequence_at(const DeltaSequences& sequences, int32_t token) {
+  int32_t ended = 0;
+  for (int32_t first = 0; first < sequences.count; first += static_cast<int32_t>(blockDim.x)) {
+    const int32_t i = first + static_cast<int32_t>(threadIdx.x);
+    ended += __syncthreads_count(i < sequences.count && sequences.query_start[i + 1] <= token);
+  }
+  return ended;
+}
+
 #endif  // __CUDACC__
 
 }  // namespace minfer::cuda

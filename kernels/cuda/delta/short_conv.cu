@@ -74,16 +74,6 @@ struct SequenceChannel {
   }
 };
 
-/// The sequence of a token. For padding that belongs to no sequence, the number of sequences. All threads call it.
-__device__ int32_t sequence_at(const DeltaSequences& sequences, int32_t token) {
-  int32_t ended = 0;
-  for (int32_t first = 0; first < sequences.count; first += kThreads) {
-    const int32_t i = first + static_cast<int32_t>(threadIdx.x);
-    ended += __syncthreads_count(i < sequences.count && sequences.query_start[i + 1] <= token);
-  }
-  return ended;
-}
-
 template <class Out>
 __device__ void convolve_tile(const ShortConvParams<Out>& p, int32_t token, int32_t index, int32_t channel) {
   const int32_t end = min(token + kTileTokens, p.num_tokens);

@@ -1,6 +1,7 @@
 #include "models/decoder/config/config.h"
 
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include <fmt/ranges.h>
@@ -331,6 +332,21 @@ void read_feed_forward(const KeyReader& keys, ModelConfig& config) {
   if (!architecture.has_gate) config.activations = read_activations(keys.file(), config);
 }
 
+/// Adds the first of the layers that only predict further tokens, if the file has it. It attends to all positions, by the model's heads.
+void add_draft_layer(const KeyReader& keys, ModelConfig& config) {
+  const Architecture& family = config.architecture;
+  const auto has = [&](std::string_view part) {
+    return keys.file().find_tensor(fmt::format("blk.{}.{}.weight", config.num_layers, part)) != nullptr;
+  };
+  const bool is_supported = family.has_gate && family.norm_placement == NormPlacement::before &&
+                            family.norm == NormKind::rms && !config.parallel_blocks &&
+                            config.layer_input_size == 0 && config.ropes.size() == 1 &&
+                            windows_of(config, std::numeric_limits<int32_t>::max()).empty();
+  if (!is_supported || !has("nextn.eh_proj") || !has("attn_norm")) return;
+  config.has_draft_layer = true;
+  config.layers.push_back({.has_experts = has("ffn_gate_inp")});
+}
+
 }  // namespace
 
 std::vector<AttentionWindow> windows_of(const ModelConfig& config, int32_t max_positions) {
@@ -344,7 +360,7 @@ std::vector<AttentionWindow> windows_of(const ModelConfig& config, int32_t max_p
 
 std::vector<AttentionKind> attention_kinds_of(const ModelConfig& config, int32_t max_positions) {
   std::vector<AttentionKind> kinds;
-  for (int32_t layer = 0; layer < config.num_layers; ++layer) {
+  for (int32_t layer = 0; layer < config.num_all_layers(); ++layer) {
     const LayerHeads heads = config.heads(layer);
     const AttentionWindow window = config.layer(layer).window;
     const AttentionKind kind{heads.kv_heads, heads.size,
@@ -354,7 +370,7 @@ std::vector<AttentionKind> attention_kinds_of(const ModelConfig& config, int32_t
   return kinds;
 }
 
-ModelConfig read_config(const GgufFile& file) {
+ModelConfig read_config(const GgufFile& file, bool draft_layer) {
   ModelConfig config;
   config.architecture = find_architecture(file.require_string("general.architecture"));
   const KeyReader keys(file, config.architecture.name);
@@ -376,6 +392,7 @@ ModelConfig read_config(const GgufFile& file) {
   read_shared_layers(keys, config);
   read_layer_ffn_sizes(keys, config);
   read_layer_rotation(keys, config);
+  if (draft_layer) add_draft_layer(keys, config);
   return config;
 }
 

@@ -92,6 +92,8 @@ struct ModelConfig {
   int32_t context_length = 0;
   int32_t hidden_size = 0;
   int32_t num_layers = 0;  ///< block_count minus the blocks that only predict further tokens
+  bool has_draft_layer =
+      false;  ///< the first of these is used for drafts: layers[num_layers] (emit/draft.cpp)
   int32_t num_heads = 0;
   int32_t num_kv_heads = 0;  ///< of layers without heads of their own (LayerConfig::heads), as is head_size
   int32_t head_size = 0;     ///< as attention sees it; latent: of a row of the cache, kv_rank + rotary_size
@@ -114,7 +116,7 @@ struct ModelConfig {
   int32_t rotary_size = 0;  ///< of tables without their own (RopeConfig)
   /// The tables that layers refer to. Tensors of factors (ModelWeights) belong to the first table.
   std::vector<RopeConfig> ropes = {RopeConfig{}};
-  std::vector<LayerConfig> layers;  ///< [num_layers]
+  std::vector<LayerConfig> layers;  ///< [num_all_layers()]
 
   float attention_scale = 0.0f;  ///< of products of queries and keys, in layers without their own scale
   float attention_cap = 0.0f;    ///< see AttentionArgs::logit_cap; 0: none
@@ -126,6 +128,8 @@ struct ModelConfig {
   bool parallel_blocks = false;  ///< see ParallelBlocks
   std::vector<Activation> activations = {};  ///< [num_layers] without a gate; else empty
 
+  /// With the layer for drafts.
+  int32_t num_all_layers() const { return num_layers + (has_draft_layer ? 1 : 0); }
   /// The heads of a layer. For any other index: the heads of layers without their own.
   LayerHeads heads(int32_t layer) const {
     return layer_or_plain(layer).heads.value_or(LayerHeads{num_kv_heads, head_size, attention_scale});
@@ -229,8 +233,9 @@ std::vector<AttentionWindow> windows_of(const ModelConfig& config, int32_t max_p
 std::vector<AttentionKind> attention_kinds_of(const ModelConfig& config, int32_t max_positions);
 
 /// Reads and checks ARCH.* metadata. llama.cpp writes some keys as an array with a value for each layer: KV heads may differ there;
-/// the values of other keys must be alike. Throws FileError naming the key, the expected and the found value.
-ModelConfig read_config(const GgufFile& file);
+/// the values of other keys must be alike. Throws FileError naming the key, the expected and the found value. `draft_layer`: with the
+/// layer for drafts, if the file has one of a kind that is supported.
+ModelConfig read_config(const GgufFile& file, bool draft_layer = false);
 
 /// YaRN's magnitude of cos and sin for a stretch by `factor` (arXiv:2309.00071, section 3.4, refined by DeepSeek-V2's
 /// mscale_all_dim, which GGUF calls yarn_log_multiplier; 0: none). It is multiplied by attention_factor, GGUF's rope.scaling.attn_factor.

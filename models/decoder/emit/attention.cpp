@@ -78,6 +78,8 @@ Tensor emit_attention(Emitter& e, const Tensor& normed) {
             .v_is_k = layer.values_are_keys && !shares_kv,
             .q_has_gate = gates_heads});
 
+  if (e.only_keys) return {};
+
   Tensor attending = in_place ? qkv : q;
   if (layer.values_are_keys || shares_kv) attending.cols = config.q_size(e.layer);
   const Tensor attended = e.activations(config.output_size(e.layer));  // [tokens, heads * head_size]

@@ -17,6 +17,7 @@ struct DecoderMemory {
   std::vector<const float*> angles = {};
   const float* q_scales = nullptr;  ///< for a model with a temperature: [max_positions]
   const float* ones = nullptr;      ///< as many ones as any layer needs
+  HiddenRing hidden = {};           ///< for a model with a layer for drafts
 };
 
 /// Writes a model's program. Blocks (the functions below) add their ops in the order in which they run. The arguments hold the
@@ -106,14 +107,22 @@ class Emitter {
 
   Program program;
   // Properties of the ops that add() adds:
-  int32_t layer = -1;    ///< -1: none
-  bool in_head = false;  ///< they belong to Program::head
-  bool windows = false;  ///< Op::windows
+  int32_t layer = -1;      ///< -1: none
+  bool in_head = false;    ///< they belong to Program::head
+  bool windows = false;    ///< Op::windows
+  bool only_keys = false;  ///< attention ends behind the write of keys and values
 
  private:
   int32_t max_positions_;
   Tensor normed_;  ///< by the all-reduce in front
 };
+
+/// x += output(attended), where attended is of norm(x). Gives norm(x).
+Tensor emit_attention_block(Emitter& e, const Tensor& x);
+/// x += down(hidden), or the weighted sum of experts. `normed`: of the block in front, which a parallel one takes too.
+void emit_feed_forward_block(Emitter& e, const Tensor& x, Tensor normed);
+/// The part of the layer for drafts that runs in each step of the model: its keys and values of the step's tokens.
+void emit_draft_keys(Emitter& e, const Tensor& x);
 
 // Blocks: they compute additions to `x`, the residual stream [tokens, hidden]. `normed`: norm(x).
 
@@ -145,5 +154,9 @@ struct FrameOps {
 
 /// A whole model, from token ids to logits. Returns the ops of its frame.
 FrameOps emit_model(Emitter& e);
+/// Logits of a slice of rows of x: [rows, vocab].
+void emit_head(Emitter& e, const Tensor& x, const Weight& norm, const Weight& output);
+/// The layer for drafts, from a token of each sequence to the logits of the next.
+void emit_draft(Emitter& e);
 
 }  // namespace minfer

@@ -48,6 +48,7 @@ Tensor emit_latent_attention(Emitter& e, const Tensor& normed) {
                           .kv_norm = w.kv_a_norm,
                           .norm_eps = config.norm_eps,
                           .kv_layer = e.kv_layer()});
+  if (e.only_keys) return {};
   e.add("attn_k_b", HeadLinearArgs{.x = q, .weight = w.k_b, .out = attending});
   const Tensor attended = e.activations(config.attended_size(e.layer));  // [tokens, heads * kv_rank]
   emit_attend(e, attending, attended);

@@ -7,7 +7,8 @@ WeightList bias_of(const Weight& bias) {
   return {&bias, bias ? size_t{1} : size_t{0}};
 }
 
-/// x += output(attended), where attended is of norm(x). Gives norm(x).
+}  // namespace
+
 Tensor emit_attention_block(Emitter& e, const Tensor& x) {
   const LayerWeights& w = e.layer_weights();
   const bool is_delta_net = e.layer_config().is_delta_net, is_short_conv = e.layer_config().is_short_conv;
@@ -29,7 +30,6 @@ Tensor emit_attention_block(Emitter& e, const Tensor& x) {
   return normed;
 }
 
-/// x += down(hidden), or the weighted sum of experts. `normed`: of the block in front, which a parallel one takes too.
 void emit_feed_forward_block(Emitter& e, const Tensor& x, Tensor normed) {
   const LayerWeights& w = e.layer_weights();
   const bool has_experts = e.layer_config().has_experts;
@@ -49,14 +49,13 @@ void emit_feed_forward_block(Emitter& e, const Tensor& x, Tensor normed) {
                                  .out = out.to,
                                  .add_to_out = out.add});
   }
-  const auto next = static_cast<size_t>(e.layer) + 1;
+  const int32_t next = e.layer + 1;
   e.end_block({"ffn_all_reduce", "ffn_post_norm", w.ffn_post_norm,
-               next < e.weights.layers.size() ? e.weights.layers[next].attn_norm : Weight{}},
+               next < e.config.num_layers ? e.weights.layers[static_cast<size_t>(next)].attn_norm : Weight{}},
               out, x);
 }
 
-/// Logits of a slice of rows of x: [rows, vocab].
-void emit_head(Emitter& e, const Tensor& x) {
+void emit_head(Emitter& e, const Tensor& x, const Weight& norm, const Weight& output) {
   const ModelConfig& config = e.config;
   const Tensor last = e.value(DType::f32, RowsOf::logit_row, x.cols);
   const Tensor normed = e.value(e.activation, RowsOf::logit_row, x.cols);
@@ -67,12 +66,12 @@ void emit_head(Emitter& e, const Tensor& x) {
   e.add("gather_rows", GatherRowsArgs{.x = x, .out = last});
   e.add("output_norm", NormArgs{.x = last,
                                 .kind = config.architecture.norm,
-                                .weight = e.weights.output_norm,
+                                .weight = norm,
                                 .bias = e.weights.output_norm_bias,
                                 .eps = config.norm_eps,
                                 .scale = config.logit_scale,  // products are linear
                                 .out = normed});
-  e.add("lm_head", LinearArgs{.x = normed, .weights = {&e.weights.output, 1}, .out = own});
+  e.add("lm_head", LinearArgs{.x = normed, .weights = {&output, 1}, .out = own});
   if (config.logit_cap > 0.0f) {
     const Activation cap{.kind = Activation::Kind::soft_cap, .cap = config.logit_cap};
     e.add("logit_cap", ActivateArgs{.x = own, .activation = cap, .out = own});
@@ -81,8 +80,6 @@ void emit_head(Emitter& e, const Tensor& x) {
     e.add("gather_logits", GatherColumnsArgs{.part = Emitter::columns(own, 0, share), .out = gathered});
   e.program.logits = Emitter::columns(gathered, 0, config.whole_vocab_size());
 }
-
-}  // namespace
 
 FrameOps emit_model(Emitter& e) {
   const ModelConfig& config = e.config;
@@ -104,9 +101,10 @@ FrameOps emit_model(Emitter& e) {
     if (scale != 1.0f)
       e.add("layer_scale", NormArgs{.x = x, .kind = NormKind::none, .scale = scale, .out = x});
   }
+  if (config.has_draft_layer) emit_draft_keys(e, x);
   e.layer = -1;
   e.in_head = true;
-  emit_head(e, x);
+  emit_head(e, x, e.weights.output_norm, e.weights.output);
   frame.sample =
       e.add_to_table({.name = "sample", .kind = OpKind::sample, .in_features = config.whole_vocab_size()});
   if (!e.is_alone()) frame.share = e.add_to_table({.name = "share_tokens", .kind = OpKind::broadcast});

@@ -21,7 +21,7 @@ size_t KvCache::block_bytes(const ModelConfig& config, const KvLayout& layout, D
                             int32_t block_size) {
   if (!layout.has_window_table) {  // an array for each layer, of its size
     size_t bytes = 0;
-    for (int32_t layer = 0; layer < config.num_layers; ++layer)
+    for (int32_t layer = 0; layer < config.num_all_layers(); ++layer)
       bytes += half_part_bytes(config, layer, dtype, block_size);
     return halves(config) * static_cast<size_t>(layout.parts) * bytes;
   }
@@ -48,7 +48,7 @@ KvCache::KvCache(Backend& backend, const ModelConfig& config, const KvLayout& la
   size_t bytes_of_full = 0;  // arrays of the layers so far that read everything
   const size_t full_bytes = static_cast<size_t>(layout.parts) *
                             half_part_bytes(config, layout.full_layer(config), dtype, block_size);
-  for (int32_t i = 0; i < config.num_layers; ++i) {
+  for (int32_t i = 0; i < config.num_all_layers(); ++i) {
     if (!config.attends(i)) {
       layers_.push_back({.dtype = dtype});
       continue;

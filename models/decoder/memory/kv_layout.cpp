@@ -41,7 +41,7 @@ KvLayout KvLayout::of(const ModelConfig& config, int32_t max_positions, int32_t 
   LayerKinds layers;
   KvLayout one;
   int64_t elements = 0;
-  for (int32_t i = 0; i < config.num_layers; ++i) {
+  for (int32_t i = 0; i < config.num_all_layers(); ++i) {
     if (config.shares_kv(i)) continue;
     const AttentionWindow window = config.layer(i).window;
     const bool is_windowed = window && window.keys < max_positions;

@@ -16,7 +16,7 @@ size_t RecurrentStatePool::slot_bytes(const ModelConfig& config) {
 RecurrentStatePool::RecurrentStatePool(Backend& backend, const ModelConfig& config, int32_t num_slots)
     : conv_state_(static_cast<size_t>(config.conv_state())),
       delta_state_(static_cast<size_t>(config.delta_net.delta_state())) {
-  layers_.resize(static_cast<size_t>(config.num_layers));
+  layers_.resize(config.layers.size());
   if (!config.is_recurrent() || num_slots == 0) return;
   memory_ = backend.allocate(slot_bytes(config) * static_cast<size_t>(num_slots), "states of sequences");
   auto* next = static_cast<float*>(memory_.data());

@@ -26,7 +26,7 @@ class RecurrentStatePool {
  private:
   Buffer memory_;
   size_t conv_state_, delta_state_;     ///< elements of a slot of a layer
-  std::vector<RecurrentLayer> layers_;  ///< [num_layers]; null for layers that attend
+  std::vector<RecurrentLayer> layers_;  ///< of ModelConfig::layers; null for layers that attend
 };
 
 }  // namespace minfer

@@ -1,5 +1,6 @@
 #include "models/decoder/weights/fused_tensors.h"
 
+#include <array>
 #include <cstring>
 #include <string>
 #include <unordered_set>
@@ -51,6 +52,8 @@ class Splitter {
       } else if (stem.ends_with(".ffn_up") && holds_gate(tensor, stem.substr(0, stem.size() - 6), kind)) {
         split(tensor, stem.substr(0, stem.size() - 6), kind,
               {{"ffn_gate", size_of(tensor) / 2}, {"ffn_up", size_of(tensor) / 2}});
+      } else if (stem.ends_with(".nextn.eh_proj")) {
+        split_columns(tensor, stem.substr(0, stem.size() - 7), {"embedding_proj", "hidden_proj"});
       } else {
         all_.push_back(tensor);
       }
@@ -88,6 +91,23 @@ class Splitter {
       if (next != nullptr)
         next += is_vector(tensor) ? piece.bytes() : static_cast<size_t>(part.size) * tensor.stride_of_rows();
       all_.push_back(std::move(piece));
+    }
+  }
+
+  /// Two matrices side by side.
+  void split_columns(const HostTensor& tensor, std::string_view block,
+                     const std::array<std::string_view, 2>& parts) {
+    HostTensor piece = tensor;
+    piece.cols = tensor.cols / 2;
+    piece.row_stride = tensor.stride_of_rows();
+    if (tensor.count != 1 || tensor.cols % (2 * traits(tensor.dtype).block_elements) != 0)
+      fail<FileError>("{}: tensor {}: shape {}, expected two matrices of whole blocks of {} side by side",
+                      model_, printable(tensor.name), tensor.shape(), name(tensor.dtype));
+    for (const std::string_view part : parts) {
+      piece.name = fmt::format("{}{}.weight", block, part);
+      all_.push_back(piece);
+      if (piece.data != nullptr)
+        piece.data = static_cast<const std::byte*>(piece.data) + row_bytes(tensor.dtype, piece.cols);
     }
   }
 

@@ -18,15 +18,16 @@ std::vector<HostTensor> tensors_to_run(const GgufFile& file, const ModelConfig& 
   std::vector<HostTensor> tensors;
   std::ranges::copy_if(file.tensors(), std::back_inserter(tensors), [&](const HostTensor& tensor) {
     const int32_t layer = layer_of_tensor(tensor.name);
-    return layer < config.num_layers || layer >= all;
+    return layer < config.num_all_layers() || layer >= all;
   });
   return tensors;
 }
 
 class GgufModel : public ModelSource {
  public:
-  explicit GgufModel(GgufFile file)
-      : ModelSource(file.name(), read_config(file), read_chat_template(file)), file_(std::move(file)) {
+  GgufModel(GgufFile file, bool draft_layer)
+      : ModelSource(file.name(), read_config(file, draft_layer), read_chat_template(file)),
+        file_(std::move(file)) {
     LatentTensors all = split_latent_tensors(
         split_fused_tensors(tensors_to_run(*file_, config_), config_, name_), config_, name_);
     converted_ = std::move(all.converted);
@@ -101,13 +102,14 @@ std::string_view part_of_tensor(std::string_view name) {
   return dot == std::string_view::npos ? name : name.substr(dot + 1);
 }
 
-std::unique_ptr<ModelSource> open_model(const std::string& spec) {
-  if (spec.starts_with(kSyntheticPrefix)) return make_synthetic_model(spec);
-  return std::make_unique<GgufModel>(open_gguf(spec));
+std::unique_ptr<ModelSource> open_model(const std::string& spec, bool draft_layer) {
+  if (spec.starts_with(kSyntheticPrefix)) return make_synthetic_model(spec, {}, draft_layer);
+  return std::make_unique<GgufModel>(open_gguf(spec), draft_layer);
 }
 
-std::unique_ptr<ModelSource> open_model_in_memory(std::span<const std::byte> bytes, std::string name) {
-  return std::make_unique<GgufModel>(GgufFile::from_memory(bytes, std::move(name)));
+std::unique_ptr<ModelSource> open_model_in_memory(std::span<const std::byte> bytes, std::string name,
+                                                  bool draft_layer) {
+  return std::make_unique<GgufModel>(GgufFile::from_memory(bytes, std::move(name)), draft_layer);
 }
 
 std::unique_ptr<Tokenizer> open_tokenizer(const std::string& spec) {

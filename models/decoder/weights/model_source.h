@@ -50,12 +50,13 @@ int32_t layer_of_tensor(std::string_view name);
 /// The name behind the layer's number; of tensors outside layers, all of it.
 std::string_view part_of_tensor(std::string_view name);
 
-/// Opens `spec`: a path to a GGUF file, "synthetic:NAME[:TYPE]", or empty for the embedded demo model. Throws
-/// FileError.
-std::unique_ptr<ModelSource> open_model(const std::string& spec);
+/// Opens `spec`: a path to a GGUF file, "synthetic:NAME[:TYPE]", or empty for the embedded demo model. `draft_layer` as in read_config();
+/// a synthetic model then has one. Throws FileError.
+std::unique_ptr<ModelSource> open_model(const std::string& spec, bool draft_layer = false);
 
 /// A GGUF file in memory; `bytes` as in GgufFile::from_memory.
-std::unique_ptr<ModelSource> open_model_in_memory(std::span<const std::byte> bytes, std::string name);
+std::unique_ptr<ModelSource> open_model_in_memory(std::span<const std::byte> bytes, std::string name,
+                                                  bool draft_layer = false);
 
 /// Opens only the tokeniser; also works for vocabulary-only files.
 std::unique_ptr<Tokenizer> open_tokenizer(const std::string& spec);
@@ -66,7 +67,8 @@ ChatTemplateSource open_chat_template_source(const std::string& spec);
 /// same weights. Throws Error naming an unknown model or type and the known ones. A tensor of 256 KiB or more has null data if `wanted`
 /// returns false for it; its type and shape are set.
 std::unique_ptr<ModelSource> make_synthetic_model(
-    std::string_view spec, const std::function<bool(std::string_view tensor)>& wanted = {});
+    std::string_view spec, const std::function<bool(std::string_view tensor)>& wanted = {},
+    bool draft_layer = false);
 /// Returns only the shape, without making the weights.
 ModelConfig synthetic_config(std::string_view spec);
 /// The names that a synthetic model may have, without types.

@@ -13,17 +13,34 @@ void ModelTensors::take_all(ModelWeights& weights) {
     weights.layer_projection = matrix("per_layer_model_proj.weight", inputs, hidden());
     weights.layer_input_norm = vector("per_layer_proj_norm.weight", input);
   }
-  for (int32_t layer = 0; layer < config_.num_layers; ++layer)
+  for (int32_t layer = 0; layer < config_.num_all_layers(); ++layer)
     weights.layers.push_back(take_layer(layer));
   const std::string output_norm(config_.architecture.output_norm_tensor);
   weights.output_norm = norm(output_norm);
   weights.output_norm_bias = norm_bias(output_norm);
   weights.output = has("output.weight") ? matrix("output.weight", vocabulary, hidden()) : weights.embedding;
+  if (config_.has_draft_layer) take_draft(weights);
   // Divisors of the rotary frequencies.
   const Dimension rotated{config_.rotary_size / 2, "rope.dimension_count / 2"};
   weights.rope_frequency_factors = numbers("rope_freqs.weight", rotated, true);
   weights.rope_short_factors = numbers("rope_factors_short.weight", rotated, true);
   weights.rope_long_factors = numbers("rope_factors_long.weight", rotated, true);
+}
+
+void ModelTensors::take_draft(ModelWeights& weights) {
+  const std::string nextn = fmt::format("blk.{}.nextn.", config_.num_layers);
+  const Dimension vocabulary{config_.vocab_size, "vocab_size"};
+  const auto own_or = [&](const char* part, const Weight& of_model) {
+    return has(nextn + part) ? matrix(nextn + part, vocabulary, hidden()) : of_model;
+  };
+  weights.draft = {.embedding_norm = norm(nextn + "enorm"),
+                   .hidden_norm = norm(nextn + "hnorm"),
+                   .from_embedding = matrix(nextn + "embedding_proj.weight", hidden(), hidden()),
+                   .from_hidden = matrix(nextn + "hidden_proj.weight", hidden(), hidden()),
+                   .embedding = own_or("embed_tokens.weight", weights.embedding),
+                   .output_norm = has(nextn + "shared_head_norm.weight") ? norm(nextn + "shared_head_norm")
+                                                                         : weights.output_norm,
+                   .output = own_or("shared_head_head.weight", weights.output)};
 }
 
 /// The bias of a product that is split by rows; null if the file has none.

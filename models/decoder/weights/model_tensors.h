@@ -63,6 +63,7 @@ class ModelTensors {
   Weight norm(const std::string& tensor) { return vector(tensor + ".weight", hidden()); }
   Weight norm_bias(const std::string& tensor);
 
+  void take_draft(ModelWeights& weights);
   LayerWeights take_layer(int32_t layer);
   void take_delta_net(const std::string& blk, LayerWeights& w);
   void take_short_conv(const std::string& blk, LayerWeights& w);

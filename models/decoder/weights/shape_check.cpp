@@ -36,7 +36,7 @@ class ShapeCheck {
   void check_heads() const {
     at_most(key("ssm.state_size"), config_.delta_net.key_size, limits_.max_delta_key_size);
     const std::string head = key("attention.key_length") + " (or embedding_length / attention.head_count)";
-    for (int32_t layer = 0; layer < config_.num_layers; ++layer) {
+    for (int32_t layer = 0; layer < config_.num_all_layers(); ++layer) {
       at_most(head + ": head size", config_.heads(layer).size, limits_.max_head_size);
       multiple(head + ": head size", config_.heads(layer).size, limits_.head_size_multiple);
     }

@@ -238,8 +238,13 @@ using TensorFilter = std::function<bool(std::string_view)>;
 
 class SyntheticModel : public ModelSource {
  public:
-  SyntheticModel(const Shape& shape, const TypeMix& mix, const std::string& spec, const TensorFilter& wanted)
+  SyntheticModel(const Shape& shape, const TypeMix& mix, const std::string& spec, const TensorFilter& wanted,
+                 bool draft_layer)
       : ModelSource(spec, synthetic::config_of(shape, spec)), shape_(shape), mix_(mix) {
+    if (draft_layer) {
+      config_.has_draft_layer = true;
+      config_.layers.push_back({.has_experts = config_.is_moe()});
+    }
     for (HostTensor& tensor : TensorList(shape_, mix_, config_).make())
       add_tensor(std::move(tensor));
     fill(wanted);
@@ -352,9 +357,10 @@ class SyntheticModel : public ModelSource {
 
 }  // namespace
 
-std::unique_ptr<ModelSource> make_synthetic_model(std::string_view spec, const TensorFilter& wanted) {
+std::unique_ptr<ModelSource> make_synthetic_model(std::string_view spec, const TensorFilter& wanted,
+                                                  bool draft_layer) {
   const auto [shape, mix] = synthetic::parse_spec(spec);
-  return std::make_unique<SyntheticModel>(shape, mix, std::string(spec), wanted);
+  return std::make_unique<SyntheticModel>(shape, mix, std::string(spec), wanted, draft_layer);
 }
 
 }  // namespace minfer

@@ -60,6 +60,14 @@ struct LayerWeights {
   Weight shared_weight;  ///< [1, hidden]: weights a token's shared experts by the sigmoid of the product
 };
 
+/// The weights of the layer for drafts beside those that every layer has (emit/draft.cpp).
+struct DraftWeights {
+  Weight embedding_norm, hidden_norm;  ///< [1, hidden] f32 x 2
+  Weight from_embedding, from_hidden;  ///< [hidden, hidden] x 2
+  Weight embedding, output_norm,
+      output;  ///< as in ModelWeights, which has them if the layer has none of its own
+};
+
 /// All weights of a model on the backend, and the host memory of converted weights.
 struct ModelWeights {
   Weight embedding;                          ///< [vocab, hidden]
@@ -71,7 +79,8 @@ struct ModelWeights {
   std::vector<float> rope_frequency_factors;  ///< [rotary_size / 2] or empty
   /// LongRoPE: the same for contexts up to the original one, and for longer ones.
   std::vector<float> rope_short_factors, rope_long_factors;
-  std::vector<LayerWeights> layers;
+  std::vector<LayerWeights> layers;  ///< of ModelConfig::layers
+  DraftWeights draft;
   std::vector<std::vector<float>> converted;  ///< vectors that were not f32 in the file
 };
 

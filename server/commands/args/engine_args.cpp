@@ -23,6 +23,7 @@ const NamedValues<SchedulingPolicy> kPolicies{{"fcfs", SchedulingPolicy::fcfs},
                                               {"priority", SchedulingPolicy::priority},
                                               {"shortest", SchedulingPolicy::shortest}};
 const NamedValues<SpeculationMethod> kMethods{{"draft", SpeculationMethod::draft},
+                                              {"mtp", SpeculationMethod::mtp},
                                               {"ngram", SpeculationMethod::ngram},
                                               {"off", SpeculationMethod::off}};
 
@@ -147,9 +148,10 @@ void EngineArgs::add_speculation_options(const OptionGroup& group) {
   add_option(
       group, "--speculative", speculation_method_,
       "guess tokens and check several in one step: off, ngram (guess what followed an earlier occurrence "
-      "of the last tokens) or draft (a smaller model guesses). The output stays the same")
+      "of the last tokens), draft (a smaller model guesses) or mtp (the model's own layer for further tokens "
+      "guesses, if its file has one). The output stays the same")
       ->transform(one_of(kMethods))
-      ->option_text("METHOD [off, with --speculative-model draft]");
+      ->option_text("METHOD [mtp if the file has such a layer, with --speculative-model draft, else off]");
   add_option(group, "--speculative-model", draft_model_,
              "the smaller model, with the same vocabulary: a GGUF file or synthetic:NAME[:TYPE]")
       ->option_text("MODEL");
@@ -184,7 +186,7 @@ SpeculationOptions EngineArgs::speculation() const {
   if (resolved.synthetic_acceptance) {
     constexpr const char* kOption = "--synthetic-acceptance-rate";
     if (resolved.method == SpeculationMethod::off)
-      fail("{}: expected only with --speculative ngram or draft", kOption);
+      fail("{}: expected only with --speculative ngram, draft or mtp", kOption);
     if (!model.starts_with(kSyntheticPrefix))
       fail("{}: --model \"{}\", expected synthetic:NAME", kOption, model);
   } else if (resolved.method != SpeculationMethod::off) {
@@ -256,8 +258,18 @@ std::unique_ptr<Engine> EngineArgs::make_engine() const {
   join();
   const bool leads = !processes_ || processes_->rank().is_first();
   return told([&] {
-    return std::make_unique<Engine>(open_model(model), engine_options(),
-                                    leads ? show_loading : LoadProgress());
+    EngineOptions resolved = engine_options();
+    SpeculationOptions& drafts = resolved.speculation;
+    const bool may_draft = !speculation_method_ && drafts.method == SpeculationMethod::off &&
+                           !model.starts_with(kSyntheticPrefix) && resolved.tensor_parallel_size == 1 &&
+                           !resolved.processes;
+    std::unique_ptr<ModelSource> source =
+        open_model(model, may_draft || drafts.method == SpeculationMethod::mtp);
+    if (may_draft && source->config().has_draft_layer) {
+      drafts.method = SpeculationMethod::mtp;
+      drafts.is_asked_for = false;
+    }
+    return std::make_unique<Engine>(std::move(source), resolved, leads ? show_loading : LoadProgress());
   });
 }
 

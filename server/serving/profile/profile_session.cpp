@@ -89,20 +89,21 @@ ProfileHeader describe_engine(Engine& engine) {
       {"target_itl_ms", options.target_itl_ms ? fmt::format("{}", *options.target_itl_ms) : "auto"},
       {"stream_interval", std::to_string(options.stream_interval)},
       {"seed", std::to_string(options.seed)}};
-  if (options.num_state_slots > 0) {
+  if (options.is_recurrent) {
     header.options.emplace_back("is_recurrent", "true");
     header.options.emplace_back("num_state_copies", std::to_string(options.num_state_copies.value_or(0)));
   }
   if (const SpeculationOptions& drafts = options.speculation; drafts.method != SpeculationMethod::off) {
     const bool is_ngram = drafts.method == SpeculationMethod::ngram;
+    const char* const method = is_ngram ? "ngram" : drafts.draft_model ? "draft" : "mtp";
     header.options.insert(header.options.end(),
-                          {{"speculative", is_ngram ? "ngram" : "draft"},
+                          {{"speculative", method},
                            {"num_speculative_tokens", std::to_string(drafts.num_tokens)},
                            {"adaptive_speculation", drafts.adaptive ? "true" : "false"}});
     if (is_ngram) {
       header.options.emplace_back("ngram_prompt_lookup_max", std::to_string(drafts.ngram_max));
       header.options.emplace_back("ngram_prompt_lookup_min", std::to_string(drafts.ngram_min));
-    } else {
+    } else if (drafts.draft_model) {
       header.options.emplace_back("speculative_model", drafts.draft_model->name());
     }
   }

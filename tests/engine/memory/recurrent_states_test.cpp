@@ -86,6 +86,7 @@ TEST(StateSlots, RunningSequencesHaveOneEachAndOthersNone) {
   options.num_blocks = 24;
   options.max_model_len = 64;
   options.num_state_slots = 3;
+  options.is_recurrent = true;
   options.enable_prefix_caching = false;
   BlockManager blocks(block_manager_options(options));
   Scheduler scheduler(options, blocks);
@@ -122,6 +123,7 @@ TEST(StateSlots, RunningSequencesHaveOneEachAndOthersNone) {
 TEST(StateSlots, ABatchNamesThoseOfItsSequences) {
   EngineOptions options = hybrid_options();
   options.num_state_slots = 4;
+  options.is_recurrent = true;
   options.steps_ahead = 0;
   BlockManager blocks(block_manager_options(options));
   Scheduler scheduler(options, blocks);
@@ -136,6 +138,7 @@ TEST(StateSlots, ABatchNamesThoseOfItsSequences) {
   EXPECT_EQ(batch.state_slots[1], second.state_slot);
   EXPECT_NE(first.state_slot, second.state_slot);
   options.num_state_slots = 0;
+  options.is_recurrent = false;
   EXPECT_EQ(HostBatch::of(options).view().state_slots, nullptr);
 }
 

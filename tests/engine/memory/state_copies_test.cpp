@@ -129,6 +129,7 @@ EngineOptions copying_options() {
   options.num_blocks = 64;
   options.max_num_batched_tokens = 32;
   options.num_state_slots = 4;
+  options.is_recurrent = true;
   options.num_state_copies = 4;
   options.state_copy_rule = {.interval = 40, .reopened_tokens = 2, .least_tokens = 8};
   return options;

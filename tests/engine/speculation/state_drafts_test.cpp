@@ -183,6 +183,7 @@ TEST(StateDraftModel, ChangesNoOutput) {
 EngineOptions scheduler_options() {
   EngineOptions options = test::small_options();
   options.num_state_slots = 4;
+  options.is_recurrent = true;
   options.num_state_copies = 2;
   return options;
 }

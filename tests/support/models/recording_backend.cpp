@@ -326,6 +326,13 @@ void RecordingBackend::short_conv(OpId op, const ForwardBatch& batch, const Shor
   writes("out", args.out);
 }
 
+void RecordingBackend::hidden_rows(OpId op, const ForwardBatch& batch, const HiddenRowsArgs& args) {
+  begin(op);
+  add("batch", batch);
+  add("x", args.x);
+  if (args.out.cols > 0) writes("out", args.out);
+}
+
 void RecordingBackend::gather_rows(OpId op, const Tensor& x, const int32_t* rows, const Tensor& out) {
   begin(op);
   add("x", x);
