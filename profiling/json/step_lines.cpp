@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -6,6 +7,23 @@
 
 namespace minfer {
 namespace {
+
+/// Up to the last place that is not 0.
+template <class Json>
+void accepted_member(Json& json, Is<StepBatch> auto& batch) {
+  auto& places = batch.accepted_at;
+  const auto end =
+      std::find_if(places.rbegin(), places.rend(), [](int32_t count) { return count > 0; }).base();
+  std::vector<int32_t> counts(places.begin(), end);
+  if constexpr (Json::kReads) places.fill(0);
+  if (!json.has("accepted_at", batch.accepted_tokens > 0)) return;
+  json.plain_list("accepted_at", counts, kSmall);
+  if constexpr (Json::kReads) {
+    if (counts.size() > places.size())
+      json.field()["accepted_at"].expected(fmt::format("{} places at most", places.size()));
+    std::ranges::copy(counts, places.begin());
+  }
+}
 
 template <class Json>
 void batch_members(Json& json, Is<StepBatch> auto& batch) {
@@ -31,6 +49,7 @@ void batch_members(Json& json, Is<StepBatch> auto& batch) {
       inner.member("drafts", batch.drafts, kSmallFrom<1>);
       inner.member("draft_tokens", batch.draft_tokens, kSmallFrom<1>);
       inner.member("accepted_tokens", batch.accepted_tokens);
+      accepted_member(inner, batch);
     });
   }
 }

@@ -154,9 +154,13 @@ class StepRecorder {
   void add_forced_tokens(int32_t count) {
     if (num_open_ > 0) open_[oldest_].record.batch.forced_tokens += count;
   }
-  /// Adds draft tokens that proved right when the oldest step was committed.
+  /// Adds the first draft tokens of a sequence, which proved right when the oldest step was committed.
   void add_accepted_tokens(int64_t count) {
-    if (num_open_ > 0) open_[oldest_].record.batch.accepted_tokens += static_cast<int32_t>(count);
+    if (num_open_ == 0) return;
+    StepBatch& batch = open_[oldest_].record.batch;
+    batch.accepted_tokens += static_cast<int32_t>(count);
+    for (size_t place = 0; place < std::min(static_cast<size_t>(count), StepBatch::kMostDrafts); ++place)
+      ++batch.accepted_at[place];
   }
   /// Sets how the newest step was launched.
   void set_launched(const LaunchedStep& launched);

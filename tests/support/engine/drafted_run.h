@@ -1,5 +1,6 @@
 #pragma once
 
+#include <numeric>
 #include <random>
 #include <string>
 #include <vector>
@@ -50,6 +51,8 @@ inline DraftedRun run_drafted(Engine& engine, const std::vector<Request>& reques
   run.num_steps = engine.next_step() - first_step;
   for (const StepRecord& record : engine.recorder().after(first_step - 1)) {
     run.num_preempted += record.batch.preempted;
+    EXPECT_EQ(std::reduce(record.batch.accepted_at.begin(), record.batch.accepted_at.end()),
+              record.batch.accepted_tokens);
     run.drafted += {record.batch.drafts, record.batch.draft_tokens, record.batch.accepted_tokens};
   }
   EXPECT_EQ(engine.scheduler().blocks().num_live(), 0);
