@@ -196,6 +196,7 @@ struct RopeKvWriteArgs {
   bool v_is_k = false;  ///< qkv has no v: the values are the keys before norm and rotation (Gemma 4)
   /// Each head of q in qkv is followed by its gate (HeadGateArgs), which stays as it is; q goes to q_out (Qwen3-Next).
   bool q_has_gate = false;
+  bool norms_last = false;  ///< norms of q and k stand behind the rotation (Hunyuan)
 };
 
 /// The same for latent attention (DeepSeek-AI 2024, "DeepSeek-V2", section 2.1.2 and 2.1.3), whose cache has one row a token for all

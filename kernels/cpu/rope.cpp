@@ -5,7 +5,7 @@
 #include "kernels/cpu/ops.h"
 #include "kernels/half.h"
 
-// QK norm, rotary position embedding (Su et al. 2021) and the write of K and V to the paged cache, token by
+// QK norm, rotary position embedding (Su et al. 2021), in this order or the other, and the write of K and V to the paged cache, token by
 // token:
 //   y[a] = x[a] cos - x[b] sin,  y[b] = x[b] cos + x[a] sin     for each pair (a, b) of a head
 // Every product is rounded before the sum. Reads and writes each element of qkv once; if gates stand behind q's heads, q goes elsewhere.
@@ -105,12 +105,16 @@ void norm_and_rotate(float* head, int32_t index, const Weight& norm, const float
                      const RopeKvWriteArgs& args, const OpContext& context) {
   const int32_t size = args.kv.head_size;
   const auto* weight = static_cast<const float*>(norm.data);
+  const auto rotate = [&] {
+    rotate_head(head, cos_sin, args.rotary_size, Pairing::of(args.pairing, args.rotary_size));
+  };
+  if (args.norms_last) rotate();
   if (norm && args.layer_norms) {
     layer_norm_row(head, weight + int64_t{index} * size, args.norm_eps, size, head);
   } else if (norm) {
     context.lanes->rms_norm_row(head, weight, args.norm_eps, size, head);
   }
-  rotate_head(head, cos_sin, args.rotary_size, Pairing::of(args.pairing, args.rotary_size));
+  if (!args.norms_last) rotate();
 }
 
 void rope_token(const ForwardBatch& batch, const RopeKvWriteArgs& args, int64_t token,

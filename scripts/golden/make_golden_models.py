@@ -64,6 +64,7 @@ class Case(NamedTuple):
     config_class: str = ""  # if it is not the family's name + Config
     keys: dict = {}  # GGUF key without the architecture -> attribute of the configuration, or value
     draft: dict | None = None  # with a layer for drafts: changes that make it the only layer
+    altered: dict = {}  # more controls: name -> a function that changes the model
 
 
 YARN_32 = {"factor": 4.0, "original_max_position_embeddings": 32}
@@ -146,6 +147,15 @@ DELTA_KEYS = {"ssm.conv_kernel": "linear_conv_kernel_dim", "ssm.state_size": "li
 NO_MEMORY = {"no memory": ("A_log", 9.0), "every update in full": ("in_proj_b.weight", 0), "no alpha": ("in_proj_a.weight", 0)}
 SHARED_EXPERT_KEY = {"expert_shared_feed_forward_length": "shared_expert_intermediate_size"}
 LFM2 = {**SMALL, "layer_types": ["conv", "full_attention", "conv"], "num_hidden_layers": 3, "norm_eps": 1e-5}
+
+
+def norm_first(model):
+    """Hunyuan's norms of Q and K in front of the rotation, where other families have them."""
+    for layer in model.model.layers:
+        for product, norm in (("q_proj", "query_layernorm"), ("k_proj", "key_layernorm")):
+            part, heads = layer.self_attn, torch.nn.Unflatten(-1, (-1, layer.self_attn.head_dim))
+            setattr(part, product, torch.nn.Sequential(getattr(part, product), heads, getattr(part, norm), torch.nn.Flatten(-2)))
+            setattr(part, norm, torch.nn.Identity())
 
 
 CASES = [
@@ -295,6 +305,22 @@ CASES = [
          {**SMALL, "num_hidden_layers": 3, "n_routed_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "n_shared_experts": 2,
           "first_k_dense_replace": 1, "norm_topk_prob": True, "routed_scaling_factor": 2.5, "n_group": 1, "topk_group": 1},
          {**NOT_NORMALISED, **ONE_EXPERT}, filled={"no bias of the choice": ("e_score_correction_bias", 0)}, keys=GLM4_KEYS),
+    Case("hunyuan-dense", "QK norm of heads behind the rotation, whose base is stretched by alpha", "HunYuanDenseV1", "hunyuan-dense",
+         {**SMALL, "head_dim": 24, **rope("dynamic", 100.0, alpha=50.0)}, {"base not stretched": rope("default", 100.0)},
+         altered={"norm in front of the rotation": norm_first}),
+    Case("hunyuan-moe", "the same with experts and a shared one", "HunYuanMoEV1", "hunyuan-moe",
+         {**SMALL, "intermediate_size": 32, "num_experts": 6, "num_experts_per_tok": 2, **rope("default")}, {"one expert": {"moe_topk": 1}},
+         filled={"no shared expert": ("shared_mlp.down_proj.weight", 0)}, altered={"norm in front of the rotation": norm_first},
+         keys={"expert_feed_forward_length": "intermediate_size", "expert_shared_feed_forward_length": "intermediate_size", "expert_shared_count": 1}),
+    Case("bailingmoe", "softmax routing, shared experts, interleaved rotation", "GraniteMoeShared", "bailingmoe",
+         {**GRANITE_EXPERTS, "shared_intermediate_size": 64, **{multiplier: 1.0 for multiplier in GRANITE_SCALES}, "attention_multiplier": 0.25,
+          "tie_word_embeddings": False}, {**SMALL_BASE, **ONE_EXPERT}, filled={"no shared experts": ("output_linear.weight", 0)},
+         keys={"expert_feed_forward_length": "intermediate_size", "expert_shared_count": 2, "expert_weights_norm": True, "expert_weights_scale": 1.0}),
+    Case("bailingmoe2", "Q, K and V in one tensor, QK norm of heads, rotation of half a head, sigmoid routing in groups with a bias of the choice, a shared"
+         " expert, a dense layer first", "Glm4Moe", "bailingmoe2",
+         {**GLM4_EXPERTS, "attention_bias": False, "use_qk_norm": True, "n_routed_experts": 12, "n_group": 4, "topk_group": 2, "num_experts_per_tok": 3},
+         {**GLM4_CONTROLS, **WHOLE_ROTATION, "no groups": {"n_group": 1, "topk_group": 1}},
+         filled={"no bias of the choice": ("e_score_correction_bias", 0), "no QK norm weights": ("q_norm.weight", 1)}, keys=GLM4_KEYS),
     Case("seed-oss", "biases on Q, K and V, a norm under another name", "SeedOss", "seed_oss",
          {**SMALL, "attention_bias": True, **rope("default", 1e6)}, OTHER_BASE),
     Case("apertus", "xIELU without a gate, QK norm, llama3 scaling", "Apertus", "apertus", {**SCALED, **rope("llama3", 500.0, **LLAMA3)},
@@ -367,6 +393,7 @@ LAYER_NAMES = {
     **{f"self_attn.{part}": f"attn_{name}" for part, name in {
         "q_proj": "q", "k_proj": "k", "v_proj": "v", "o_proj": "output", "out_proj": "output", "qkv_proj": "qkv", "sinks": "sinks.weight",
         "q_norm": "q_norm", "k_norm": "k_norm", "q_layernorm": "q_norm", "k_layernorm": "k_norm", "q_a_proj": "q_a", "q_a_layernorm": "q_a_norm",
+        "query_layernorm": "q_norm", "key_layernorm": "k_norm",
         "q_b_proj": "q_b", "kv_a_proj_with_mqa": "kv_a_mqa", "kv_a_layernorm": "kv_a_norm", "kv_b_proj": "kv_b"}.items()},
     **{f"linear_attn.{part}": name for part, name in {
         "in_proj_ba": "ssm_ba", "in_proj_b": "ssm_beta", "in_proj_a": "ssm_alpha", "in_proj_qkv": "attn_qkv", "in_proj_z": "attn_gate",
@@ -374,7 +401,8 @@ LAYER_NAMES = {
     **{f"conv.{part}": f"shortconv.{part}" for part in ("in_proj", "conv", "out_proj")},
     **{f"{block}.{part}": f"ffn_{name}" for block in ("mlp", "feed_forward", "block_sparse_moe", "shared_mlp") for part, name in {
         "gate_proj": "gate", "up_proj": "up", "down_proj": "down", "gate_up_proj": "up", "c_fc": "up", "c_proj": "down",
-        "w1": "gate", "w2": "down", "w3": "up", "gate": "gate_inp", "router": "gate_inp",
+        "w1": "gate", "w2": "down", "w3": "up", "gate": "gate_inp", "router": "gate_inp", "gate.wg": "gate_inp",
+        "shared_mlp.gate_proj": "gate_shexp", "shared_mlp.up_proj": "up_shexp", "shared_mlp.down_proj": "down_shexp",
         "shared_expert_gate": "gate_inp_shexp", "shared_expert.gate_proj": "gate_shexp", "shared_expert.up_proj": "up_shexp",
         "shared_expert.down_proj": "down_shexp", "shared_experts.gate_proj": "gate_shexp", "shared_experts.up_proj": "up_shexp",
         "shared_experts.down_proj": "down_shexp", "output_linear": "down_shexp"}.items()},
@@ -387,7 +415,7 @@ POST_ATTENTION_NORM = ("Exaone4", "Gemma2", "Gemma3", "Gemma4", "Glm4Moe", "GptO
 CHOICE_BIASES = ("e_score_correction_bias", "expert_bias")  # buffers
 TRANSPOSED_EXPERTS = ("GptOss", "Llama4")  # [num_experts, in, out]
 # Architectures whose converters reorder the rows of Q and K from halves to pairs.
-REORDERED = ("llama", "smollm3", "granite", "granitemoe", "internlm2", "mistral3")
+REORDERED = ("llama", "smollm3", "granite", "granitemoe", "internlm2", "mistral3", "bailingmoe")
 OTHER_NAMES = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output", "model.embedding_norm": "token_embd_norm",
                "model.embed_tokens_per_layer": "per_layer_token_embd", "model.per_layer_model_projection": "per_layer_model_proj",
                "model.per_layer_projection_norm": "per_layer_proj_norm"}
@@ -429,6 +457,8 @@ def adds_one(case, name):
 def mean_and_deviation(case, name, shape):
     """Of a parameter's values. Gains keep attention selective and routing decided: with transformers' own initialisation (0.02)
     attention is almost uniform and no positional encoding shows in the logits."""
+    if name.endswith(("query_layernorm.weight", "key_layernorm.weight")):  # so different that their place behind the rotation shows
+        return 1.5, 0.5
     if "norm" in name and name.endswith(".weight"):
         of_heads = 0.6 if case.family == "Gemma4" else 1.5  # unscaled scores grow with the size of the heads
         return of_heads if "q_norm" in name or "k_norm" in name else 1.0, 0.1
@@ -448,7 +478,7 @@ def mean_and_deviation(case, name, shape):
         return 0, 0.1
     is_transposed = case.family in TRANSPOSED_EXPERTS and ".experts." in name
     decides = ("q_proj.weight", "qkv_proj.weight", "k_proj.weight", "q_b_proj.weight", "kv_a_proj_with_mqa.weight",
-               "mlp.gate.weight", "feed_forward.gate.weight", "lm_head.weight", "router.weight")
+               "mlp.gate.weight", "gate.wg.weight", "feed_forward.gate.weight", "lm_head.weight", "router.weight")
     gain = 2.0 if name.endswith(decides) else 1.0
     if case.family == "GptOss" and name.endswith("experts.gate_up_proj"):  # large enough for the clamp to matter
         gain = 6.0
@@ -544,7 +574,7 @@ def expert_tensors(case, rest, weight):
 def gguf_name(case, rest):
     """GGUF's name of a layer's parameter, without blk.N."""
     stem, dot, kind = rest.rpartition(".")
-    if stem == "post_attention_layernorm" and case.family in POST_ATTENTION_NORM:
+    if stem == "post_attention_layernorm" and case.family in POST_ATTENTION_NORM and case.arch != "bailingmoe2":
         return f"post_attention_norm.{kind}"
     return f"{LAYER_NAMES[stem]}.{kind}" if kind in ("weight", "bias") else LAYER_NAMES[rest]
 
@@ -590,6 +620,9 @@ def gguf_tensors(case, weights):
             tensors[of_heads] = np.stack([*tensors.get(of_heads, []), weight])
         elif ".alpha_" not in rest:  # those are metadata
             tensors |= {block + own: values for own, values in layer_tensors(case, config, rest, weight).items()}
+    for layer in range(config.num_hidden_layers if case.arch == "bailingmoe2" else 0):
+        parts = [tensors.pop(f"blk.{layer}.attn_{part}.weight") for part in "qkv"]
+        tensors[f"blk.{layer}.attn_qkv.weight"] = np.concatenate(parts)
     parameters = full_rope(config)
     if parameters["rope_type"] == "llama3":
         tensors["rope_freqs.weight"] = llama3_rope_factors(config)
@@ -646,7 +679,8 @@ def add_hyperparameters(writer, case):
         writer.add(f"{arch}.attention.layer_norm_rms_epsilon", config.rms_norm_eps)
     else:
         writer.add(f"{arch}.attention.layer_norm_epsilon", layer_norm_epsilon)
-    writer.add(f"{arch}.rope.freq_base", full_rope(config)["rope_theta"])
+    stretched = full_rope(config).get("alpha", 1.0) ** (config.head_dim / (config.head_dim - 2))
+    writer.add(f"{arch}.rope.freq_base", full_rope(config)["rope_theta"] * stretched)
     add_rope_scaling(writer, arch, full_rope(config), config)
 
 
@@ -758,7 +792,7 @@ def router_margin(model, tokens, top_k):
         return (grouped * counts.unsqueeze(-1)).flatten(1)
 
     is_router = lambda module: type(module).__name__.lower().endswith(("topkrouter", "llama4router"))
-    routers = [module for name, module in model.named_modules() if is_router(module) or name.endswith("router.proj")]
+    routers = [module for name, module in model.named_modules() if is_router(module) or name.endswith(("router.proj", "gate.wg"))]
     hooks = [router.register_forward_hook(record) for router in routers]
     run(model, tokens)
     for hook in hooks:
@@ -786,6 +820,10 @@ def evidence(case, weights, model, tokens, logits):
     for name, (end, value) in case.filled.items():
         changed = {key: np.full_like(weight, value) if key.endswith(end) else weight for key, weight in weights.items()}
         entry["controls"][name] = distance(weights=changed)
+    for name, alter in case.altered.items():
+        other = make_model(case, weights, torch.float64)
+        alter(other)
+        entry["controls"][name] = rounded(nmse(run(other, tokens), logits))
     if used := case.config.get("num_experts_per_tok", case.config.get("top_k_experts", case.config.get("moe_k"))):
         entry["router_margin"] = rounded(router_margin(model, tokens + continuation, used))
     return entry

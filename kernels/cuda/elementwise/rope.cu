@@ -3,7 +3,8 @@
 //   x = head / sqrt(mean(head^2) + eps) * weight                   q and k, if norms are given (Qwen3)
 //   x = (head - mean) / sqrt(variance + eps) * weight of the head  the same with layer norms (Command-R+)
 //   y[a] = x[a] cos - x[b] sin,  y[b] = x[b] cos + x[a] sin        for each pair (a, b) of a head (Su et al.
-//                                                                  2021); elements past rotary_size pass
+//                                                                  2021); elements past rotary_size pass;
+//                                                                  in front of the norm with norms_last (Hunyuan)
 //   q = q_scale[position] q                                        if there are such scales (Llama 4)
 //   v = v / sqrt(mean(v^2) + eps) * v_norm                         if there is such a norm (Gemma 4)
 //
@@ -56,6 +57,7 @@ struct RopeParams {
   bool layer_norms;  ///< norms of q and k
   bool v_is_k;
   bool q_has_gate;
+  bool norms_last;
   float norm_eps;
   const float* q_scale;
   int32_t heads;
@@ -225,9 +227,10 @@ __global__ __launch_bounds__(kWarps * 32) void rope_kv_write_kernel(RopeParams p
     if (!head.in_range || (!head.is_q && slot < 0)) continue;
     const int32_t kv_head = (head.row - p.heads) % p.cache.kv_heads;
     const int64_t cache_element = kv_row(p.cache, place.block, kv_head, place.offset) * p.head_size;
+    if (p.norms_last && !head.is_v) heads[r].turn(quads, angle);
     if (head.norm(p) != nullptr && p.layer_norms && !head.is_v) heads[r].subtract_mean(p, lane);
     if (head.norm(p) != nullptr) heads[r].normalise(p, quads, head.norm(p), lane);
-    if (!head.is_v) heads[r].turn(quads, angle);
+    if (!p.norms_last && !head.is_v) heads[r].turn(quads, angle);
     if (head.is_q) {
       if (p.q_scale != nullptr) heads[r].scale(p.q_scale[p.positions[token]]);
       heads[r].store_to(static_cast<Q*>(p.q_out) + token * p.q_stride + int64_t{head.row} * p.head_size, p,
@@ -294,6 +297,7 @@ void launch_kernel(Launch& launch, const ForwardBatch& batch, const RopeKvWriteA
                           .layer_norms = args.layer_norms,
                           .v_is_k = args.v_is_k,
                           .q_has_gate = args.q_has_gate,
+                          .norms_last = args.norms_last,
                           .norm_eps = args.norm_eps,
                           .q_scale = args.q_scale,
                           .heads = args.heads,

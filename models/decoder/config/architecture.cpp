@@ -196,6 +196,21 @@ constexpr std::array kArchitectures{
                  .qk_norm = QkNorm::head,
                  .expert_layers = ExpertLayers::always,
                  .expert_ffn_key = "expert_feed_forward_length"},
+    // Hunyuan's models of 0.5B to 7B, and A13B.
+    Architecture{.name = "hunyuan-dense", .qk_norm = QkNorm::head, .norms_last = true},
+    Architecture{.name = "hunyuan-moe",
+                 .qk_norm = QkNorm::head,
+                 .norms_last = true,
+                 .expert_layers = ExpertLayers::always},
+    // Ling and Ring, first and second version.
+    Architecture{.name = "bailingmoe",
+                 .rope_pairing = RopePairing::interleaved,
+                 .expert_layers = ExpertLayers::always,
+                 .expert_choice = {.normalise = false}},
+    Architecture{.name = "bailingmoe2",
+                 .qk_norm = QkNorm::head,
+                 .expert_layers = ExpertLayers::always,
+                 .expert_choice = {.score = ExpertScore::sigmoid, .normalise = false}},
     Architecture{.name = "seed_oss", .ffn_norm_tensor = "post_attention_norm"},
     // DeepSeek V2, V3 and R1, Kimi K2.
     Architecture{.name = "deepseek2",

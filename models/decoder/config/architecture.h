@@ -34,6 +34,7 @@ struct Architecture {
   RopePairing rope_pairing = RopePairing::halves;
   bool halves_with_sections = false;  ///< pairs of files with rope.dimension_sections (GLM-4.1V)
   QkNorm qk_norm = QkNorm::none;
+  bool norms_last = false;       ///< those of q and k stand behind the rotation (Hunyuan)
   bool norms_values = false;     ///< RMS norms without weights, of each head
   bool may_lack_values = false;  ///< without attn_v, keys before norm and rotation are the values
   /// Layers may have inputs of their own by the token, read the keys and values of earlier ones, and differ in their feed-forward size; a

@@ -152,7 +152,9 @@ std::vector<ConfigFact> config_facts(const ModelConfig& config) {
   }
   add("norms", describe_norms(config));
   if (config.architecture.qk_norm != QkNorm::none) {
-    add("norms of queries and keys", describe(config.architecture.qk_norm));
+    add("norms of queries and keys",
+        fmt::format("{}{}", describe(config.architecture.qk_norm),
+                    config.architecture.norms_last ? ", behind the rotation" : ""));
   }
   if (config.architecture.norms_values) add("norms of values", "each head, without weights");
   if (std::ranges::count(config.layers, true, &LayerConfig::values_are_keys) > 0)

@@ -76,7 +76,8 @@ Tensor emit_attention(Emitter& e, const Tensor& normed) {
             .q_scale = layer.has_temperature ? e.memory.q_scales : nullptr,
             .v_norm = config.architecture.norms_values ? e.ones(config.value_size(e.layer)) : Weight{},
             .v_is_k = layer.values_are_keys && !shares_kv,
-            .q_has_gate = gates_heads});
+            .q_has_gate = gates_heads,
+            .norms_last = config.architecture.norms_last});
 
   if (e.only_keys) return {};
 

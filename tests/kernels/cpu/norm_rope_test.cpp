@@ -106,6 +106,7 @@ struct RopeCase {
   bool scales_q = false;      ///< by position
   bool norms_values = false;
   bool v_is_k = false;
+  bool norms_last = false;  ///< behind the rotation
 
   int32_t value_size() const { return v_head_size > 0 ? v_head_size : head_size; }
 };
@@ -170,6 +171,7 @@ class RopeRun {
       args.norm_eps = kEps;
     }
     args.v_is_k = rope_.v_is_k;
+    args.norms_last = rope_.norms_last;
     args.kv = {k.data(),         v.data(),       rope_.dtype,     batch.num_blocks(),
                rope_.block_size, rope_.kv_heads, rope_.head_size, rope_.v_head_size};
     const DeviceArray<float> q_scale(backend, q_scale_);
@@ -229,6 +231,9 @@ class RopeRun {
         const std::span<const float> values(qkv_.data() + t * head_cols_ + first_col + h * size,
                                             static_cast<size_t>(size));
         reference::Matrix head = reference::to_matrix(values, 1, size);
+        const size_t at = static_cast<size_t>(positions_[t] * rope_.rotary_size);
+        const std::span<const float> cos_sin(cos_sin_.data() + at, static_cast<size_t>(rope_.rotary_size));
+        if (rotate && rope_.norms_last) reference::rotate_head(head.data, cos_sin, rope_.pairing);
         const bool of_each = rope_.layer_norms && rotate;
         for (const double mean = of_each ? mean_of(head.data) : 0.0; double& element : head.data)
           element -= mean;
@@ -236,9 +241,7 @@ class RopeRun {
           const auto first = static_cast<size_t>(of_each ? h * size : 0);
           head = reference::rms_norm(head, std::span(*norm).subspan(first, static_cast<size_t>(size)), kEps);
         }
-        const size_t at = static_cast<size_t>(positions_[t] * rope_.rotary_size);
-        const std::span<const float> cos_sin(cos_sin_.data() + at, static_cast<size_t>(rope_.rotary_size));
-        if (rotate) reference::rotate_head(head.data, cos_sin, rope_.pairing);
+        if (rotate && !rope_.norms_last) reference::rotate_head(head.data, cos_sin, rope_.pairing);
         for (int64_t d = 0; d < size; ++d)
           out.at(t, h * size + d) = head.at(0, d);
       }
@@ -287,6 +290,24 @@ TEST(Rope, TakesLayerNormsWithWeightsForEachHead) {
     }
   }
   EXPECT_THROW(expect_rope({.norms = true, .layer_norms = true, .spoils_norms = true}, 1e-12), Error);
+}
+
+/// As in Hunyuan. The weights differ from element to element, so the order matters.
+TEST(Rope, NormsBehindTheRotation) {
+  for (const RopePairing pairing : {RopePairing::interleaved, RopePairing::halves}) {
+    for (const int32_t head_size : {16, 20, 128}) {
+      for (const bool layer_norms : {false, true})
+        expect_rope({.head_size = head_size,
+                     .rotary_size = 12,
+                     .pairing = pairing,
+                     .norms = true,
+                     .layer_norms = layer_norms,
+                     .scales_q = true,
+                     .norms_values = true,
+                     .norms_last = true},
+                    1e-12);
+    }
+  }
 }
 
 TEST(Rope, LeavesTheRestOfAHeadThatIsRotatedInPart) {

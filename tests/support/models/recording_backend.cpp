@@ -202,6 +202,7 @@ void RecordingBackend::rope_kv_write(OpId op, const ForwardBatch& batch, const R
   add("v_norm", args.v_norm);
   add_number("v_is_k", args.v_is_k);
   add_number("q_has_gate", args.q_has_gate);
+  if (args.norms_last) add_number("norms_last", 1);
   writes("q", args.q_out.data != nullptr ? args.q_out : args.qkv);
 }
 
@@ -217,6 +218,7 @@ void RecordingBackend::latent_kv_write(OpId op, const ForwardBatch& batch, const
   add("kv_norm", args.kv_norm);
   add_number("eps", args.norm_eps);
   add("kv_layer", args.kv_layer);
+  if (args.q_scale != nullptr) add_memory("q_scale", args.q_scale);
   writes("q", args.q_out);
 }
 

@@ -40,6 +40,7 @@ struct RopeCase {
   bool norms_values = false;
   bool v_is_k = false;
   bool q_has_gate = false;
+  bool norms_last = false;  ///< behind the rotation
 };
 
 std::vector<float> make_angles(int32_t rotary_size) {
@@ -54,12 +55,16 @@ std::vector<float> make_angles(int32_t rotary_size) {
   return cos_sin;
 }
 
-/// The heads [first, first + count) of a token's row, normalised in double if there is a norm.
-reference::Matrix normed_heads(const RopeCase& rope, std::span<const float> row, int32_t first, int32_t count,
-                               std::span<const float> norm) {
+/// The heads [first, first + count) of a token's row.
+reference::Matrix heads_of(const RopeCase& rope, std::span<const float> row, int32_t first, int32_t count) {
   const auto heads =
       row.subspan(static_cast<size_t>(first * rope.head_size), static_cast<size_t>(count * rope.head_size));
-  reference::Matrix x = reference::to_matrix(heads, count, rope.head_size);
+  return reference::to_matrix(heads, count, rope.head_size);
+}
+
+/// Normalises heads in double if there is a norm.
+reference::Matrix normed(const RopeCase& rope, reference::Matrix x, std::span<const float> norm) {
+  const auto count = static_cast<int32_t>(x.rows);
   if (norm.empty() || !rope.layer_norms) return norm.empty() ? x : reference::rms_norm(x, norm, kNormEps);
   const auto size = static_cast<size_t>(rope.head_size);
   for (size_t h = 0; h < static_cast<size_t>(count); ++h) {
@@ -73,17 +78,18 @@ reference::Matrix normed_heads(const RopeCase& rope, std::span<const float> row,
   return x;
 }
 
-/// The same heads, also rotated.
+/// Heads of q or k, normalised and rotated.
 std::vector<double> expected_heads(const RopeCase& rope, std::span<const float> row, int32_t first,
                                    int32_t count, std::span<const float> norm,
                                    std::span<const float> angles) {
-  reference::Matrix x = normed_heads(rope, row, first, count, norm);
+  reference::Matrix x = heads_of(rope, row, first, count);
+  if (!rope.norms_last) x = normed(rope, x, norm);
   for (int32_t h = 0; h < count; ++h) {
     reference::rotate_head(std::span(x.data).subspan(static_cast<size_t>(h * rope.head_size),
                                                      static_cast<size_t>(rope.rotary_size)),
                            angles, rope.pairing);
   }
-  return x.data;
+  return rope.norms_last ? normed(rope, x, norm).data : x.data;
 }
 
 void append(std::vector<float>& all, std::span<const float> values) {
@@ -132,6 +138,7 @@ void expect_rope(const RopeCase& rope) {
   if (rope.norms_values) args.v_norm = {.data = device_v_norm.data(), .rows = 1, .cols = rope.head_size};
   args.v_is_k = rope.v_is_k;
   args.q_has_gate = rope.q_has_gate;
+  args.norms_last = rope.norms_last;
   const std::vector<float> scales = test::normal_values(kPositions, 13);
   const CudaArray<float> q_scale(scales);
   if (rope.scales_q) args.q_scale = q_scale.data();
@@ -141,10 +148,10 @@ void expect_rope(const RopeCase& rope) {
   run.wait();
 
   const std::string what = fmt::format(
-      "{} heads of {}, {} rotated, {}, block {}, q {}, cache {}, norms {}, of values {}{}{}", rope.heads,
+      "{} heads of {}, {} rotated, {}, block {}, q {}, cache {}, norms {}{}, of values {}{}{}", rope.heads,
       rope.head_size, rope.rotary_size, rope.pairing == RopePairing::halves ? "halves" : "interleaved",
-      rope.block_size, name(rope.q), name(rope.kv), rope.norms, rope.norms_values,
-      rope.v_is_k ? ", which are keys" : "", rope.q_has_gate ? ", gates" : "");
+      rope.block_size, name(rope.q), name(rope.kv), rope.norms, rope.norms_last ? " last" : "",
+      rope.norms_values, rope.v_is_k ? ", which are keys" : "", rope.q_has_gate ? ", gates" : "");
   EXPECT_TRUE(qkv.intact() && q_out.intact()) << what;
   const std::vector<float> output = in_place ? qkv.values() : q_out.values();
   const int64_t output_cols = in_place ? cols : q_cols;
@@ -177,7 +184,7 @@ void expect_rope(const RopeCase& rope) {
       append(v_found, v.row(written.back()));
       append(k_expected, expected_heads(rope, row, heads_and_gates, rope.kv_heads, k_norm, turn));
       const int32_t first_value = heads_and_gates + (rope.v_is_k ? 0 : rope.kv_heads);
-      append(v_expected, normed_heads(rope, row, first_value, rope.kv_heads, v_norm).data);
+      append(v_expected, normed(rope, heads_of(rope, row, first_value, rope.kv_heads), v_norm).data);
     }
   }
   EXPECT_TRUE(k.unchanged(written) && v.unchanged(written)) << "wrote to slots of other tokens: " << what;
@@ -218,6 +225,23 @@ TEST_F(CudaRope, TakesLayerNormsWithWeightsForEachHead) {
       expect_rope(rope);
       rope.q = rope.kv = DType::bf16;
       expect_rope(rope);
+    }
+  }
+}
+
+/// As in Hunyuan. The weights differ from element to element, so the order matters.
+TEST_F(CudaRope, NormsBehindTheRotation) {
+  for (const RopePairing pairing : {RopePairing::interleaved, RopePairing::halves}) {
+    for (const int32_t head_size : {20, 64, 128, 260}) {
+      for (const bool layer_norms : {false, true}) {
+        RopeCase rope{.head_size = head_size, .rotary_size = 20, .norms = true, .layer_norms = layer_norms};
+        rope.pairing = pairing;
+        rope.scales_q = rope.norms_values = rope.norms_last = true;
+        expect_rope(rope);
+        rope.q = rope.kv = DType::bf16;
+        rope.many = true;
+        expect_rope(rope);
+      }
     }
   }
 }
