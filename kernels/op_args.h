@@ -214,7 +214,8 @@ struct LatentKvWriteArgs {
   const float* cos_sin = nullptr;  ///< as in RopeKvWriteArgs
   Weight kv_norm;                  ///< [1, head_size - rotary_size] f32
   float norm_eps = 0.0f;
-  KvLayer kv_layer;  ///< v_in_k, one KV head, values of head_size - rotary_size
+  KvLayer kv_layer;                ///< v_in_k, one KV head, values of head_size - rotary_size
+  const float* q_scale = nullptr;  ///< as in RopeKvWriteArgs; it scales q's other elements too, in place
 };
 
 /// Products of single heads: out[t, h] = x[t, h] W[h]^T, where head h of a row begins at h times the row's columns / heads. Multiplies

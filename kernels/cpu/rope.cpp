@@ -175,6 +175,8 @@ void write_token(const ForwardBatch& batch, const LatentKvWriteArgs& args, int64
   const Pairing pairing = Pairing::of(args.pairing, rotary_size);
   const float* cos_sin = args.cos_sin + int64_t{batch.positions[token]} * rotary_size;
   const int64_t q_size = args.q.cols / args.heads;
+  for (int64_t d = 0; args.q_scale != nullptr && d < args.q.cols; ++d)
+    args.q.f32_row(token)[d] *= args.q_scale[batch.positions[token]];
   for (int32_t h = 0; h < args.heads; ++h) {
     const float* from = args.q.f32_row(token) + (h + 1) * q_size - rotary_size;
     float* to = args.q_out.f32_row(token) + int64_t{h + 1} * kv.head_size - rotary_size;

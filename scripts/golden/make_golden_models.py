@@ -349,6 +349,11 @@ CASES = [
          {"no scaling": rope("default"), "scores as without scaling": rope("yarn", **YARN_32, attention_factor=1.0),
           "no groups": {"n_group": 1, "topk_group": 1}, "weights not normalised": {"norm_topk_prob": False}},
          num_tokens=96, keys={**LATENT_KEYS, "expert_weights_norm": "norm_topk_prob", "expert_gating_func": 2}),
+    Case("mistral4", "latent attention with queries that grow with their position; softmax routing in groups by their two best experts", "Mistral4", "mistral4",
+         {**LATENT, "q_lora_rank": 20, "norm_topk_prob": True, **rope("yarn", **YARN_32, **MINISTRAL, partial_rotary_factor=16 / 28)},
+         {"no temperature": rope("yarn", **YARN_32, **{**MINISTRAL, "llama_4_scaling_beta": 0.0}, partial_rotary_factor=16 / 28),
+          "no groups": {"n_group": 1, "topk_group": 1}, "weights not normalised": {"norm_topk_prob": False}},
+         num_tokens=96, keys={**LATENT_KEYS, "expert_weights_norm": "norm_topk_prob", "attention.temperature_scale": 0.3}),
     Case("qwen3next", "gated delta nets in three layers of four, heads of attention with gates, rotation of a quarter of a head, QK norm,"
          " experts and a shared one with a gate", "Qwen3Next", "qwen3next",
          {**DELTA_NETS, **DELTA_EXPERTS, "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": []},
@@ -409,6 +414,7 @@ LAYER_NAMES = {
     "mlp.gate.e_score_correction_bias": "exp_probs_b.bias", "mlp.gate.moe_statics.e_score_correction_bias": "exp_probs_b.bias",
     "mlp.e_score_correction_bias": "exp_probs_b.bias", "block_sparse_moe.e_score_correction_bias": "exp_probs_b.bias", "feed_forward.expert_bias": "exp_probs_b.bias",
 }
+SPLITS_LATENT = ("DeepseekV3", "Mistral4")
 DELTA_FAMILIES = ("Qwen3Next", "Qwen3_5", "Qwen3_5Moe")
 # Their post_attention_layernorm is not called ffn_norm in GGUF.
 POST_ATTENTION_NORM = ("Exaone4", "Gemma2", "Gemma3", "Gemma4", "Glm4Moe", "GptOss", "Olmo2", "Olmo3", "SeedOss", *DELTA_FAMILIES)
@@ -583,7 +589,7 @@ def layer_tensors(case, config, rest, weight):
     """GGUF name without blk.N -> array, of a parameter named without model.layers.N."""
     if "experts." in rest and "shared_experts" not in rest or rest == "shared_mlp.input_linear.weight":
         return expert_tensors(case, rest, weight)
-    if case.family == "DeepseekV3" and rest == "self_attn.kv_b_proj.weight":
+    if case.family in SPLITS_LATENT and rest == "self_attn.kv_b_proj.weight":
         return dict(zip(("attn_k_b.weight", "attn_v_b.weight"), split_latent(config, weight)))
     if rest == "linear_attn.in_proj_qkvz.weight":
         return dict(zip(("attn_qkv.weight", "attn_gate.weight"), split_delta_heads(config, weight)))
@@ -665,8 +671,8 @@ def add_hyperparameters(writer, case):
         sizes["rope.dimension_count"] = int(config.head_dim * full_rope(config).get("partial_rotary_factor", 1.0))
     sizes["vocab_size"] = config.vocab_size
     sizes.setdefault("attention.value_length", sizes["attention.key_length"])
-    if case.arch == "deepseek2":
-        add_latent_sizes(sizes, config, is_new=case.family == "DeepseekV3")
+    if case.arch in ("deepseek2", "mistral4"):
+        add_latent_sizes(sizes, config, is_new=case.family in SPLITS_LATENT)
     if "num_experts_per_tok" in case.config:
         sizes["expert_count"] = getattr(config, "num_local_experts", None) or config.num_experts
         sizes["expert_used_count"] = config.num_experts_per_tok
@@ -732,7 +738,7 @@ def add_rope_scaling(writer, arch, parameters, config):
         values["original_context_length"] = original
         values |= {f"yarn_{beta}": parameters[beta] for beta in ("beta_fast", "beta_slow") if beta in parameters}
         if "mscale_all_dim" in parameters:
-            values["yarn_log_multiplier"] = (0.1 if arch == "deepseek2" else 1.0) * parameters["mscale_all_dim"]
+            values["yarn_log_multiplier"] = (0.1 if arch in ("deepseek2", "mistral4") else 1.0) * parameters["mscale_all_dim"]
     writer.add_all(f"{arch}.rope.scaling.", values)
 
 
@@ -784,7 +790,7 @@ def router_margin(model, tokens, top_k):
     def best_groups(module, scores):
         """The scores of experts in groups that count, 0 for others; the gap between groups counts too."""
         grouped = scores.view(scores.shape[0], module.num_group, -1)
-        best_of_group = 2 if hasattr(module, "e_score_correction_bias") else 1
+        best_of_group = 2 if hasattr(module, "e_score_correction_bias") or type(module).__name__.startswith("Mistral4") else 1
         worth = grouped.topk(best_of_group, dim=-1).values.sum(dim=-1)
         best, order = worth.sort(dim=-1, descending=True)
         gaps.append(float((1 - best[:, module.topk_group] / best[:, module.topk_group - 1]).min()))

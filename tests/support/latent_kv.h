@@ -19,6 +19,7 @@ struct LatentKvCase {
   RopePairing pairing = RopePairing::interleaved;
   DType kv = DType::f32;
   int32_t block_size = 16;
+  bool scales_q = false;  ///< by position
 
   static constexpr float kEps = 1e-5f;
   static constexpr int32_t kPositions = 200;
@@ -38,6 +39,11 @@ struct LatentKvCase {
       }
     }
     return cos_sin;
+  }
+
+  std::vector<float> q_scales() const { return normal_values(kPositions, 13); }
+  double q_scale(int32_t position) const {
+    return scales_q ? static_cast<double>(q_scales()[static_cast<size_t>(position)]) : 1.0;
   }
 
   std::vector<double> rotated(std::span<const float> elements, int32_t position) const {
@@ -61,15 +67,27 @@ struct LatentKvCase {
     return out;
   }
 
-  /// The rotated elements of all heads of a token's q.
+  /// The rotated elements of all heads of a token's q, behind the other elements of all heads.
   std::vector<double> queries(std::span<const float> q_row, int32_t position) const {
-    std::vector<double> out;
+    std::vector<double> out = others<double>(q_row);
     for (int32_t h = 0; h < heads; ++h) {
       const auto first = static_cast<size_t>(h * (other_size + rotary_size) + other_size);
       const std::vector<double> head =
           rotated(q_row.subspan(first, static_cast<size_t>(rotary_size)), position);
       out.insert(out.end(), head.begin(), head.end());
     }
+    for (double& element : out)
+      element *= q_scale(position);
+    return out;
+  }
+
+  /// The elements of q's heads that are not rotated.
+  template <class T>
+  std::vector<T> others(std::span<const float> q_row) const {
+    std::vector<T> out;
+    for (size_t i = 0; i < q_row.size(); ++i)
+      if (i % static_cast<size_t>(other_size + rotary_size) < static_cast<size_t>(other_size))
+        out.push_back(static_cast<T>(q_row[i]));
     return out;
   }
 

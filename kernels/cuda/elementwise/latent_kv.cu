@@ -2,6 +2,7 @@
 //
 //   k[slot] = [latent / sqrt(mean(latent^2) + eps) * weight | rotated key]
 //   q_out[t, h, latent ...] = rotated q[t, h, last rotary_size]                 as rope.cu rotates
+//   q = q_scale[position] q                                                     first, if there are such scales (Mistral 4)
 //
 //   q         [tokens, heads * (any + rotary_size)] f32, rows `q_stride` apart
 //   kv        [tokens, latent + rotary_size] f32, rows `kv_stride` apart
@@ -28,7 +29,7 @@ constexpr int kLatentThreads = kLatentWarps * kWarpSize;
 constexpr int kAtOnce = 4;  ///< all of a row of up to 512 elements
 
 struct LatentKvParams {
-  const float* q;
+  float* q;
   int64_t q_stride;
   int32_t q_size;  ///< elements of a head of q
   const float* kv;
@@ -38,6 +39,7 @@ struct LatentKvParams {
   const int32_t* positions;
   const int32_t* slots;
   const float* cos_sin;
+  const float* q_scale;
   const float* norm;
   float norm_eps;
   int32_t heads;
@@ -49,15 +51,16 @@ struct LatentKvParams {
   __device__ int32_t row_size() const { return latent_size + rotary_size; }
 };
 
-/// to[...] = rotated from[...]; a lane takes one pair at a time.
+/// to[...] = scale times rotated from[...]; a lane takes one pair at a time.
 template <class T>
-__device__ void rotate_row(const LatentKvParams& p, const float* from, const float* angles, T* to) {
+__device__ void rotate_row(const LatentKvParams& p, const float* from, const float* angles, T* to,
+                           float scale = 1.0f) {
   const int32_t pairs = p.rotary_size / 2;
   for (int32_t pair = static_cast<int32_t>(threadIdx.x) % kWarpSize; pair < pairs; pair += kWarpSize) {
     const int32_t a = p.halves ? pair : 2 * pair;
     const int32_t b = p.halves ? pair + pairs : 2 * pair + 1;
     const float cosine = angles[2 * pair], sine = angles[2 * pair + 1];
-    const float x = from[a], y = from[b];
+    const float x = scale * from[a], y = scale * from[b];
     to[a] = from_f32<T>(x * cosine - y * sine);
     to[b] = from_f32<T>(y * cosine + x * sine);
   }
@@ -117,6 +120,7 @@ __global__ __launch_bounds__(kLatentThreads) void latent_kv_kernel(LatentKvParam
   const auto token = static_cast<int32_t>(blockIdx.x);
   const int32_t slot = p.slots[token];
   const float* angles = p.cos_sin + int64_t{p.positions[token]} * p.rotary_size;
+  const float scale = p.q_scale == nullptr ? 1.0f : p.q_scale[p.positions[token]];
   if (blockIdx.y == 0) {
     const RowPart norm(p.norm, p.latent_size);
     begin_kernel(stamps);
@@ -127,8 +131,14 @@ __global__ __launch_bounds__(kLatentThreads) void latent_kv_kernel(LatentKvParam
   const int32_t head =
       (static_cast<int32_t>(blockIdx.y) - 1) * kLatentWarps + static_cast<int32_t>(threadIdx.x) / kWarpSize;
   if (head >= p.heads) return;
-  rotate_row(p, p.q + token * p.q_stride + int64_t{head + 1} * p.q_size - p.rotary_size, angles,
-             static_cast<Q*>(p.q_out) + token * p.out_stride + int64_t{head} * p.row_size() + p.latent_size);
+  float* q = p.q + token * p.q_stride + int64_t{head} * p.q_size;
+  const int32_t others = p.q_size - p.rotary_size;
+  rotate_row(p, q + others, angles,
+             static_cast<Q*>(p.q_out) + token * p.out_stride + int64_t{head} * p.row_size() + p.latent_size,
+             scale);
+  if (p.q_scale == nullptr) return;
+  for (int32_t i = static_cast<int32_t>(threadIdx.x) % kWarpSize; i < others; i += kWarpSize)
+    q[i] *= scale;
 }
 
 void check(const ForwardBatch& batch, const LatentKvWriteArgs& args) {
@@ -167,6 +177,7 @@ void launch_latent(Launch& launch, const ForwardBatch& batch, const LatentKvWrit
                               .positions = batch.positions,
                               .slots = batch.slots,
                               .cos_sin = args.cos_sin,
+                              .q_scale = args.q_scale,
                               .norm = static_cast<const float*>(args.kv_norm.data),
                               .norm_eps = args.norm_eps,
                               .heads = args.heads,

@@ -212,13 +212,22 @@ constexpr std::array kArchitectures{
                  .expert_layers = ExpertLayers::always,
                  .expert_choice = {.score = ExpertScore::sigmoid, .normalise = false}},
     Architecture{.name = "seed_oss", .ffn_norm_tensor = "post_attention_norm"},
-    // DeepSeek V2, V3 and R1, Kimi K2.
+    // DeepSeek V2, V3 and R1, Kimi K2, Mistral Large 3.
     Architecture{.name = "deepseek2",
                  .rope_pairing = RopePairing::interleaved,
                  .has_latent_attention = true,
                  .expert_layers = ExpertLayers::if_counted,
                  .expert_choice = {.normalise = false},
+                 .temperature_by_yarn = true,
                  .adjust = adjust_deepseek},
+    // Mistral Small 4.
+    Architecture{.name = "mistral4",
+                 .rope_pairing = RopePairing::interleaved,
+                 .has_latent_attention = true,
+                 .expert_layers = ExpertLayers::if_counted,
+                 .expert_choice = {.normalise = false},
+                 .temperature_scale = 0.1f,
+                 .temperature_by_yarn = true},
     // Llama 4's text part, and without experts MobileLLM.
     Architecture{.name = "llama4",
                  .rope_pairing = RopePairing::interleaved,

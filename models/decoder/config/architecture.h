@@ -88,7 +88,7 @@ struct Architecture {
   float temperature_scale = 0.0f;
   int32_t temperature_length = 0;
   bool temperature_by_yarn =
-      false;  ///< in all layers, from YaRN's original context on, if the file has a scale (Ministral 3)
+      false;  ///< in all layers, from YaRN's original context on, if file or family has a scale (Ministral 3)
   int32_t no_rope_period = 0;       ///< every n-th layer has no positions (SmolLM3); 0: all have
   bool may_lack_positions = false;  ///< rope.scaling.finetuned = false means that no layer has any (Granite)
 

@@ -139,8 +139,8 @@ void read_temperature(const KeyReader& keys, ModelConfig& config) {
   constexpr std::string_view kScale = "attention.temperature_scale";
   config.temperature.scale = keys.float_in_range(kScale, 0.0, static_cast<double>(family.temperature_scale));
   if (family.temperature_by_yarn) {
-    config.temperature.length = std::max(1, config.ropes.front().scaling.original_context);
-    config.temperature.first = 0;
+    const int32_t original = config.ropes.front().scaling.original_context;
+    config.temperature = {original > 0 ? config.temperature.scale : 0.0f, std::max(1, original), 0};
     return;
   }
   config.temperature.length =

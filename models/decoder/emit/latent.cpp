@@ -47,7 +47,8 @@ Tensor emit_latent_attention(Emitter& e, const Tensor& normed) {
                           .cos_sin = e.angles(),
                           .kv_norm = w.kv_a_norm,
                           .norm_eps = config.norm_eps,
-                          .kv_layer = e.kv_layer()});
+                          .kv_layer = e.kv_layer(),
+                          .q_scale = e.layer_config().has_temperature ? e.memory.q_scales : nullptr});
   if (e.only_keys) return {};
   e.add("attn_k_b", HeadLinearArgs{.x = q, .weight = w.k_b, .out = attending});
   const Tensor attended = e.activations(config.attended_size(e.layer));  // [tokens, heads * kv_rank]

@@ -47,12 +47,14 @@ void expect_latent_kv(const LatentKvCase& c, double kv_limit) {
                          .norm_eps = LatentKvCase::kEps,
                          .kv_layer = {k.data(), k.data(), c.kv, batch.num_blocks(), c.block_size, 1,
                                       c.row_size(), c.latent_size, true}};
+  const DeviceArray<float> q_scale(*backend, c.q_scales());
+  if (c.scales_q) args.q_scale = q_scale.data();
   backend->latent_kv_write(0, batch.batch(), args);
 
   const std::string what = fmt::format("{} heads, {} + {} of {} + {}, {}, block {}", c.heads, c.latent_size,
                                        c.rotary_size, c.other_size, c.rotary_size, name(c.kv), c.block_size);
   EXPECT_TRUE(q.intact() && kv.intact() && q_out.intact()) << what;
-  const std::vector<float> out = q_out.values();
+  const std::vector<float> out = q_out.values(), left = q.values();
   std::vector<float> rows, queries;
   std::vector<double> expected_rows, expected_queries;
   std::vector<int64_t> written;
@@ -68,6 +70,7 @@ void expect_latent_kv(const LatentKvCase& c, double kv_limit) {
       written.push_back(batch.slot(s, p));
       append(rows, k.row(written.back(), 0));
       append(expected_rows, c.row(row_of(kv_values, c.row_size()), p));
+      append(queries, c.others<float>(row_of(left, c.q_cols())));
       append(queries, c.written(row_of(out, c.out_cols())));
       append(expected_queries, c.queries(row_of(q_values, c.q_cols()), p));
     }
@@ -83,6 +86,12 @@ TEST(LatentKv, MatchesTheReference) {
       expect_latent_kv({.latent_size = latent, .rotary_size = rotary, .pairing = pairing}, 1e-12);
   }
   expect_latent_kv({.heads = 1, .other_size = 0}, 1e-12);
+}
+
+/// As in Mistral 4: the elements that are not rotated too, where they lie.
+TEST(LatentKv, ScalesQueriesByTheirPositions) {
+  for (const int32_t other : {0, 12, 40})
+    expect_latent_kv({.rotary_size = 16, .other_size = other, .scales_q = true}, 1e-12);
 }
 
 TEST(LatentKv, WritesAnyBlockSizeAndCacheType) {

@@ -50,17 +50,19 @@ void expect_latent_kv(const LatentKvCase& c, DType q_type) {
   const CudaTensor kv(DType::f32, tokens, c.row_size(), kv_values);
   const CudaTensor q_out(q_type, tokens, c.out_cols());
   const CudaArray<float> angles(c.angles()), norm(c.norm());
-  const LatentKvWriteArgs args{.q = q.tensor(),
-                               .kv = kv.tensor(),
-                               .q_out = q_out.tensor(),
-                               .heads = c.heads,
-                               .rotary_size = c.rotary_size,
-                               .pairing = c.pairing,
-                               .cos_sin = angles.data(),
-                               .kv_norm = {.data = norm.data(), .rows = 1, .cols = c.latent_size},
-                               .norm_eps = LatentKvCase::kEps,
-                               .kv_layer = {k.data(), k.data(), c.kv, batch.num_blocks(), c.block_size, 1,
-                                            c.row_size(), c.latent_size, true}};
+  LatentKvWriteArgs args{.q = q.tensor(),
+                         .kv = kv.tensor(),
+                         .q_out = q_out.tensor(),
+                         .heads = c.heads,
+                         .rotary_size = c.rotary_size,
+                         .pairing = c.pairing,
+                         .cos_sin = angles.data(),
+                         .kv_norm = {.data = norm.data(), .rows = 1, .cols = c.latent_size},
+                         .norm_eps = LatentKvCase::kEps,
+                         .kv_layer = {k.data(), k.data(), c.kv, batch.num_blocks(), c.block_size, 1,
+                                      c.row_size(), c.latent_size, true}};
+  const CudaArray<float> q_scale(c.q_scales());
+  if (c.scales_q) args.q_scale = q_scale.data();
   const test::CudaRun run;
   cuda::Launch launch = run.launch();
   cuda::latent_kv_write(launch, batch.batch(), args);
@@ -70,7 +72,7 @@ void expect_latent_kv(const LatentKvCase& c, DType q_type) {
       fmt::format("{} heads, {} + {} of {} + {}, q {}, cache {}, block {}", c.heads, c.latent_size,
                   c.rotary_size, c.other_size, c.rotary_size, name(q_type), name(c.kv), c.block_size);
   EXPECT_TRUE(q.intact() && kv.intact() && q_out.intact()) << what;
-  const std::vector<float> out = q_out.values();
+  const std::vector<float> out = q_out.values(), left = q.values();
   std::vector<float> rows, queries;
   std::vector<double> expected_rows, expected_queries;
   std::vector<int32_t> written;
@@ -81,6 +83,7 @@ void expect_latent_kv(const LatentKvCase& c, DType q_type) {
   for (size_t s = 0; s < sequences.size(); ++s) {
     for (int32_t i = 0; i < sequences[s].queries; ++i, ++token) {
       const int32_t position = std::max(0, sequences[s].context - sequences[s].queries + i);
+      append(queries, c.others<float>(row_of(left, token, c.q_cols())));
       append(queries, c.written(row_of(out, token, c.out_cols())));
       append(expected_queries, c.queries(row_of(q_values, token, c.q_cols()), position));
       if (sequences[s].context == 0) continue;
@@ -101,6 +104,14 @@ TEST_F(CudaLatent, WritesWhatTheReferenceDoes) {
   }
   for (const int32_t heads : {1, 16, 128})
     expect_latent_kv({.heads = heads, .latent_size = 512, .rotary_size = 64, .other_size = 128}, DType::bf16);
+}
+
+/// As in Mistral 4: the elements that are not rotated too, where they lie.
+TEST_F(CudaLatent, ScalesQueriesByTheirPositions) {
+  for (const int32_t other : {0, 12, 128}) {
+    for (const DType q : {DType::f32, DType::bf16})
+      expect_latent_kv({.heads = 5, .rotary_size = 64, .other_size = other, .scales_q = true}, q);
+  }
 }
 
 TEST_F(CudaLatent, WritesAnyBlockSizeAndType) {
