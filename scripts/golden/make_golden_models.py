@@ -149,6 +149,9 @@ SHARED_EXPERT_KEY = {"expert_shared_feed_forward_length": "shared_expert_interme
 LFM2 = {**SMALL, "layer_types": ["conv", "full_attention", "conv"], "num_hidden_layers": 3, "norm_eps": 1e-5}
 
 
+COHERE_LAYERS = ["full_attention", "sliding_attention", "sliding_attention", "full_attention", "sliding_attention"]
+
+
 def norm_first(model):
     """Hunyuan's norms of Q and K in front of the rotation, where other families have them."""
     for layer in model.model.layers:
@@ -321,6 +324,23 @@ CASES = [
          {**GLM4_EXPERTS, "attention_bias": False, "use_qk_norm": True, "n_routed_experts": 12, "n_group": 4, "topk_group": 2, "num_experts_per_tok": 3},
          {**GLM4_CONTROLS, **WHOLE_ROTATION, "no groups": {"n_group": 1, "topk_group": 1}},
          filled={"no bias of the choice": ("e_score_correction_bias", 0), "no QK norm weights": ("q_norm.weight", 1)}, keys=GLM4_KEYS),
+    Case("cohere2moe", "parallel blocks with experts and shared ones, averaged; sigmoid routing; a dense layer first, which has positions without a window",
+         "Cohere2Moe", "cohere2moe",
+         {**WINDOWED, "num_hidden_layers": 5, "intermediate_size": 16, "prefix_dense_intermediate_size": 48, "first_k_dense_replace": 1, "num_experts": 6,
+          "num_experts_per_tok": 2, "num_shared_experts": 2, "expert_selection_fn": "sigmoid", "sliding_window_pattern": 3, "logit_scale": 0.5,
+          "layer_norm_eps": 1e-5, "rms_norm_eps": None, **rope("default")},
+         {**NO_WINDOWS, **NOT_NORMALISED, "shared experts not averaged": {"shared_expert_combination_strategy": "sum"},
+          "no positions in the dense layer": {"prefix_dense_sliding_window_pattern": 2, "layer_types": COHERE_LAYERS}, **ONE_EXPERT},
+         num_tokens=48, keys={**WINDOW_KEY, "logit_scale": "logit_scale", "feed_forward_length": "prefix_dense_intermediate_size",
+                              "expert_feed_forward_length": "intermediate_size", "expert_shared_count": "num_shared_experts", "expert_gating_func": 2,
+                              "leading_dense_block_count": 1, "expert_weights_norm": True,
+                              "attention.sliding_window_pattern": [kind == "sliding_attention" for kind in COHERE_LAYERS]}),
+    Case("cohere2moe-rms", "the same with RMS norms, without shared experts and dense layers; a softmax of the chosen", "Cohere2Moe", "cohere2moe",
+         {**WINDOWED, "num_hidden_layers": 5, "intermediate_size": 16, "num_experts": 6, "num_experts_per_tok": 2, "expert_selection_fn": "softmax",
+          "logit_scale": 0.5, "rms_norm_eps": 1e-5, **rope("default")},
+         {**NO_WINDOWS, "layer norms": {"rms_norm_eps": None, "layer_norm_eps": 1e-5}, **ONE_EXPERT},
+         num_tokens=48, keys={**WINDOW_KEY, "logit_scale": "logit_scale", "expert_feed_forward_length": "intermediate_size", "expert_gating_func": 1,
+                              "expert_weights_norm": True}),
     Case("seed-oss", "biases on Q, K and V, a norm under another name", "SeedOss", "seed_oss",
          {**SMALL, "attention_bias": True, **rope("default", 1e6)}, OTHER_BASE),
     Case("apertus", "xIELU without a gate, QK norm, llama3 scaling", "Apertus", "apertus", {**SCALED, **rope("llama3", 500.0, **LLAMA3)},

@@ -38,6 +38,12 @@ void adjust_deepseek(ModelConfig& config) {
   config.expert_choice.group_best = config.expert_choice.score == ExpertScore::sigmoid ? 2 : 1;
 }
 
+/// Dense layers, which are the first ones, have positions even if they have no window.
+void adjust_cohere_experts(ModelConfig& config) {
+  for (int32_t layer = 0; layer < config.num_dense_layers; ++layer)
+    config.layers[static_cast<size_t>(layer)].rope = 0;
+}
+
 /// The model of 128 experts has no QK norm, which its files do not say (llama.cpp, src/models/llama4.cpp).
 void adjust_llama4(ModelConfig& config) {
   if (config.num_experts == 128) config.architecture.qk_norm = QkNorm::none;
@@ -146,6 +152,19 @@ constexpr std::array kArchitectures{
                  .window_period = 4,
                  .needs_window = true,
                  .no_rope_without_window = true},
+    // Command A+ and North.
+    Architecture{.name = "cohere2moe",
+                 .rope_pairing = RopePairing::interleaved,
+                 .expert_layers = ExpertLayers::always,
+                 .expert_choice = {.score = ExpertScore::sigmoid, .normalise = false},
+                 .averages_shared = true,
+                 .norm = NormKind::layer,
+                 .rms_if_stated = true,
+                 .parallel_blocks = ParallelBlocks::always,
+                 .window_period = 4,
+                 .needs_window = true,
+                 .no_rope_without_window = true,
+                 .adjust = adjust_cohere_experts},
     Architecture{.name = "starcoder2", .norm = NormKind::layer, .has_gate = false, .window_period = 1},
     Architecture{.name = "stablelm",
                  .qk_norm = QkNorm::head_if_there,

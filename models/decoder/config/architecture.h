@@ -57,10 +57,12 @@ struct Architecture {
   bool choice_bias = false;           ///< MoeRouteArgs::bias is required; else it is optional
   bool shared_gate = false;           ///< the sigmoid of a product with a token weights its shared experts
   int32_t shared_experts = 0;         ///< if the file says nothing
+  bool averages_shared = false;       ///< a block is half the sum of its experts and the shared ones (Cohere)
   bool expert_weights_input = false;  ///< an expert's weight multiplies its input, not its output
   bool biases_softmax = false;  ///< a bias of the choice does not say that scores are sigmoids (ERNIE 4.5)
 
   NormKind norm = NormKind::rms;
+  bool rms_if_stated = false;  ///< a file with the epsilon of RMS norms has those instead (Cohere's experts)
   NormPlacement norm_placement = NormPlacement::before;
   ParallelBlocks parallel_blocks = ParallelBlocks::never;
   std::string_view ffn_norm_tensor = "ffn_norm";

@@ -108,9 +108,10 @@ int32_t read_num_layers(const KeyReader& keys) {
 }
 
 void read_norm(const KeyReader& keys, ModelConfig& config) {
-  const bool is_rms = config.architecture.norm == NormKind::rms;
-  config.norm_eps =
-      keys.positive_float(is_rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon");
+  constexpr std::string_view kOfRms = "attention.layer_norm_rms_epsilon";
+  NormKind& norm = config.architecture.norm;
+  if (config.architecture.rms_if_stated && keys.has(kOfRms)) norm = NormKind::rms;
+  config.norm_eps = keys.positive_float(norm == NormKind::rms ? kOfRms : "attention.layer_norm_epsilon");
 }
 
 /// Numbers of the whole model that multiply or cap something. Without their keys they are what a Llama has.

@@ -209,9 +209,12 @@ struct ModelConfig {
   }
   int32_t max_ffn_size() const { return std::max({ffn_size, expert_ffn_size, shared_ffn_size}); }
   const LayerConfig& layer(int32_t index) const { return layers[static_cast<size_t>(index)]; }
+  /// Multiplies what experts and shared experts add to the residual stream.
+  float expert_scale() const { return architecture.averages_shared && shared_ffn_size > 0 ? 0.5f : 1.0f; }
   /// True if products add to the residual stream themselves, with no norm or scale between.
   bool adds_products() const {
-    return architecture.norm_placement == NormPlacement::before && residual_scale == 1.0f;
+    return architecture.norm_placement == NormPlacement::before && residual_scale == 1.0f &&
+           expert_scale() == 1.0f;
   }
 
  private:

@@ -147,8 +147,9 @@ std::vector<ConfigFact> config_facts(const ModelConfig& config) {
     if (config.architecture.expert_weights_input) add("weights of experts", "of what they are given");
   }
   if (config.shared_ffn_size > 0) {
-    add("shared experts", fmt::format("{} together{}", config.shared_ffn_size,
-                                      config.architecture.shared_gate ? ", gated" : ""));
+    add("shared experts", fmt::format("{} together{}{}", config.shared_ffn_size,
+                                      config.architecture.shared_gate ? ", gated" : "",
+                                      config.expert_scale() != 1.0f ? ", averaged with the others" : ""));
   }
   add("norms", describe_norms(config));
   if (config.architecture.qk_norm != QkNorm::none) {

@@ -109,15 +109,16 @@ void Emitter::end_block(const BlockEnd& end, const BlockOut& out, const Tensor& 
   const bool adds_products = config.adds_products();
   const Tensor sum = adds_products ? x : is_alone() ? out.to : f32(x.cols);
   if (!is_alone()) all_reduce(end.all_reduce, out.to, sum, adds_products, end.next_norm);
-  if (!adds_products) add_normed(end.add, sum, end.post_norm, x);
+  if (!adds_products) add_normed(end.add, sum, end.post_norm, x, end.scale);
 }
 
-void Emitter::add_normed(const char* name, const Tensor& block, const Weight& weight, const Tensor& x) {
+void Emitter::add_normed(const char* name, const Tensor& block, const Weight& weight, const Tensor& x,
+                         float scale) {
   add(name, NormArgs{.x = block,
                      .kind = weight ? config.architecture.norm : NormKind::none,
                      .weight = weight,
                      .eps = config.norm_eps,
-                     .scale = config.residual_scale,
+                     .scale = config.residual_scale * scale,
                      .add_to_out = true,
                      .out = x});
 }

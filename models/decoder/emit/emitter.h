@@ -94,11 +94,13 @@ class Emitter {
     const char* add;         ///< name of the op that norms and scales
     Weight post_norm;        ///< null: none
     Weight next_norm;        ///< the norm in front of the block behind
+    float scale = 1.0f;      ///< beside the family's
   };
   /// x += the block's result in `out`: summed over ranks, normed and scaled as the family requires.
   void end_block(const BlockEnd& end, const BlockOut& out, const Tensor& x);
-  /// x += norm(block), scaled as the family requires. Without a weight: += block.
-  void add_normed(const char* name, const Tensor& block, const Weight& weight, const Tensor& x);
+  /// x += scale norm(block), scaled as the family requires too. Without a weight: += block.
+  void add_normed(const char* name, const Tensor& block, const Weight& weight, const Tensor& x,
+                  float scale = 1.0f);
   /// True if the all-reduce behind a block computes the norm of the next block: with several ranks, if it is an RMS norm of the sum.
   bool norms_in_all_reduce() const;
   /// x += sum over ranks of part, or x = the sum. If all-reduces norm, norm() then returns their norm(x).

@@ -51,7 +51,8 @@ void emit_feed_forward_block(Emitter& e, const Tensor& x, Tensor normed) {
   }
   const int32_t next = e.layer + 1;
   e.end_block({"ffn_all_reduce", "ffn_post_norm", w.ffn_post_norm,
-               next < e.config.num_layers ? e.weights.layers[static_cast<size_t>(next)].attn_norm : Weight{}},
+               next < e.config.num_layers ? e.weights.layers[static_cast<size_t>(next)].attn_norm : Weight{},
+               has_experts ? e.config.expert_scale() : 1.0f},
               out, x);
 }
 
