@@ -20,7 +20,7 @@ struct Activation {
     gelu,       ///< likewise
     xielu,  ///< x > 0: p x^2 + b x; else n (e^min(x, eps) - 1 - x) + b x (Huang & Schlag 2024, "Deriving activation functions using
             ///< integration"); Apertus
-    soft_cap,  ///< cap tanh(x / cap); Gemma 2's logits
+    soft_cap,  ///< cap tanh(x / cap), but -inf stays; Gemma 2's logits
   };
   Kind kind = Kind::gelu;
   float cap = 0.0f;                                                   ///< soft_cap: positive

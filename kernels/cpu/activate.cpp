@@ -22,7 +22,7 @@ double activated(const Activation& activation, double x) {
       return static_cast<double>(activation.negative) * bent + line;
     }
     case Activation::Kind::soft_cap:
-      return activation.cap * std::tanh(x / activation.cap);
+      return std::isinf(x) && x < 0.0 ? x : activation.cap * std::tanh(x / activation.cap);
   }
   return x;
 }

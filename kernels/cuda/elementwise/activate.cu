@@ -20,7 +20,7 @@ __device__ __forceinline__ float activated(const Activation& activation, float x
       return fmaf(activation.negative, bent, activation.linear * x);
     }
     case Activation::Kind::soft_cap:
-      return activation.cap * tanhf(x / activation.cap);
+      return x == -INFINITY ? x : activation.cap * tanhf(x / activation.cap);
   }
   return x;
 }

@@ -101,6 +101,23 @@ int32_t read_vocab_size(const KeyReader& keys) {
   return static_cast<int32_t>(tokens->count);
 }
 
+/// Tokens that are never to be sampled, such as those that stand for parts of images.
+std::vector<int32_t> read_suppressed_tokens(const GgufFile& file, int32_t vocab_size) {
+  constexpr std::string_view kKey = "tokenizer.ggml.suppress_tokens";
+  const GgufFile::Entry* entry = file.find(kKey);
+  if (entry != nullptr && std::cmp_greater(entry->count, vocab_size))
+    fail<FileError>("{}: {} has {} elements, expected at most the vocabulary's {}", file.name(), kKey,
+                    entry->count, vocab_size);
+  std::vector<int32_t> tokens;
+  for (const int64_t token : file.get_ints(kKey)) {
+    if (token < 0 || token >= vocab_size)
+      fail<FileError>("{}: {}: token {}, expected one of the vocabulary's {}", file.name(), kKey, token,
+                      vocab_size);
+    tokens.push_back(static_cast<int32_t>(token));
+  }
+  return tokens;
+}
+
 /// block_count counts layers that predict the tokens behind the next one too, the last ones: they are not run.
 int32_t read_num_layers(const KeyReader& keys) {
   const int32_t all = keys.ranged("block_count", 1, kMaxLayers);
@@ -377,6 +394,7 @@ ModelConfig read_config(const GgufFile& file, bool draft_layer) {
   const KeyReader keys(file, config.architecture.name);
   config.name = file.get_string("general.name").value_or(file.name());
   config.vocab_size = read_vocab_size(keys);
+  config.suppressed_tokens = read_suppressed_tokens(file, config.vocab_size);
   config.context_length = keys.positive("context_length");
   config.hidden_size = keys.positive("embedding_length");
   config.num_layers = read_num_layers(keys);

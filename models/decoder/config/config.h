@@ -88,7 +88,8 @@ struct ModelConfig {
   Architecture architecture;
   std::string name;
   int32_t vocab_size = 0;
-  int32_t whole_vocab = 0;  ///< for a share of a model: of all ranks together
+  int32_t whole_vocab = 0;                 ///< for a share of a model: of all ranks together
+  std::vector<int32_t> suppressed_tokens;  ///< their logits are -inf
   int32_t context_length = 0;
   int32_t hidden_size = 0;
   int32_t num_layers = 0;  ///< block_count minus the blocks that only predict further tokens

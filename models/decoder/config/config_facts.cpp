@@ -120,6 +120,7 @@ std::vector<ConfigFact> config_facts(const ModelConfig& config) {
   };
   add("architecture", config.architecture.name);
   add("vocabulary", config.vocab_size);
+  if (!config.suppressed_tokens.empty()) add("suppressed tokens", config.suppressed_tokens.size());
   add("context length", config.context_length);
   add("hidden size", config.hidden_size);
   add("layers", config.num_layers);

@@ -72,7 +72,10 @@ void emit_head(Emitter& e, const Tensor& x, const Weight& norm, const Weight& ou
                                 .eps = config.norm_eps,
                                 .scale = config.logit_scale,  // products are linear
                                 .out = normed});
-  e.add("lm_head", LinearArgs{.x = normed, .weights = {&output, 1}, .out = own});
+  e.add("lm_head", LinearArgs{.x = normed,
+                              .weights = {&output, 1},
+                              .biases = bias_of(e.weights.output_bias),
+                              .out = own});
   if (config.logit_cap > 0.0f) {
     const Activation cap{.kind = Activation::Kind::soft_cap, .cap = config.logit_cap};
     e.add("logit_cap", ActivateArgs{.x = own, .activation = cap, .out = own});

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <iterator>
+#include <limits>
 #include <stdexcept>
 
 #include "models/chat/read_chat_template.h"
@@ -33,6 +34,7 @@ class GgufModel : public ModelSource {
     converted_ = std::move(all.converted);
     for (HostTensor& tensor : all.tensors)
       add_tensor(std::move(tensor));
+    if (!config_.suppressed_tokens.empty()) add_suppressed_tokens();
   }
 
   std::unique_ptr<Tokenizer> make_tokenizer() const override {
@@ -49,6 +51,17 @@ class GgufModel : public ModelSource {
   }
 
  private:
+  void add_suppressed_tokens() {
+    std::vector<float> logits(static_cast<size_t>(config_.vocab_size), 0.0f);
+    for (const int32_t token : config_.suppressed_tokens)
+      logits[static_cast<size_t>(token)] = -std::numeric_limits<float>::infinity();
+    const auto bytes = std::as_bytes(std::span(logits));
+    converted_.emplace_back(bytes.begin(), bytes.end());
+    add_tensor({.name = std::string(kSuppressedTokens),
+                .data = converted_.back().data(),
+                .cols = config_.vocab_size});
+  }
+
   std::optional<GgufFile> file_;                   ///< until its bytes are let go of
   std::vector<std::vector<std::byte>> converted_;  ///< tensors without bytes in the file
 };

@@ -45,6 +45,9 @@ class ModelSource {
   std::unordered_map<std::string, size_t> index_;  ///< of tensors_, by name
 };
 
+/// The tensor that a source has if its configuration names suppressed tokens: [1, vocab] f32, -inf for these and else 0.
+inline constexpr std::string_view kSuppressedTokens = "suppressed_tokens";
+
 /// The layer of a tensor such as "blk.3.attn_q.weight"; -1 for tensors outside layers.
 int32_t layer_of_tensor(std::string_view name);
 /// The name behind the layer's number; of tensors outside layers, all of it.

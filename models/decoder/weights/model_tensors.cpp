@@ -19,6 +19,7 @@ void ModelTensors::take_all(ModelWeights& weights) {
   weights.output_norm = norm(output_norm);
   weights.output_norm_bias = norm_bias(output_norm);
   weights.output = has("output.weight") ? matrix("output.weight", vocabulary, hidden()) : weights.embedding;
+  weights.output_bias = bias(std::string(kSuppressedTokens), vocabulary);
   if (config_.has_draft_layer) take_draft(weights);
   // Divisors of the rotary frequencies.
   const Dimension rotated{config_.rotary_size / 2, "rope.dimension_count / 2"};

@@ -71,7 +71,7 @@ constexpr std::array kSplits{
 
 /// The split of a tensor such as "blk.3.attn_q.weight" or "output.weight".
 Split split_of(std::string_view tensor) {
-  if (tensor == "output.weight") return Split::vocabulary;
+  if (tensor == "output.weight" || tensor == kSuppressedTokens) return Split::vocabulary;
   tensor = part_of_tensor(tensor);
   const std::string_view stem = tensor.substr(0, tensor.rfind('.'));
   for (const SplitTensor& entry : kSplits) {
@@ -182,8 +182,7 @@ class Slicer {
     if (tensor.rows == 1 && tensor.name.ends_with("_norm.weight")) return tensor;
     switch (split_of(tensor.name)) {
       case Split::vocabulary:
-        return tensor.rows == tokens ? rows_of(tensor, first_token, std::min(share, tokens - first_token))
-                                     : tensor;
+        return rows(tensor, tokens, {{first_token, std::min(share, tokens - first_token)}});
       case Split::rows:
         return part(tensor, rank_.index, rank_.count);
       case Split::kv_rows: {

@@ -75,7 +75,8 @@ struct ModelWeights {
   Weight layer_input_norm;                   ///< [1, input] f32
   Weight output_norm;                        ///< [1, hidden] f32
   Weight output_norm_bias;                   ///< [1, hidden] f32 or null
-  Weight output;  ///< [vocab, hidden]; the embedding itself when the model ties them
+  Weight output;       ///< [vocab, hidden]; the embedding itself when the model ties them
+  Weight output_bias;  ///< [1, vocab] f32: -inf for tokens that are never sampled; null: the file names none
   std::vector<float> rope_frequency_factors;  ///< [rotary_size / 2] or empty
   /// LongRoPE: the same for contexts up to the original one, and for longer ones.
   std::vector<float> rope_short_factors, rope_long_factors;

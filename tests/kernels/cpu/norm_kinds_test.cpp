@@ -121,6 +121,15 @@ TEST(Activate, MatchesTheReferenceInPlaceToo) {
   }
 }
 
+/// A token that is forbidden by its logit stays so.
+TEST(Activate, ASoftCapLeavesMinusInfinity) {
+  const auto backend = make_cpu_backend(1);
+  const GuardedTensor x(*backend, 1, 3, std::vector<float>{-INFINITY, 0.0f, INFINITY});
+  const Activation cap{.kind = Activation::Kind::soft_cap, .cap = 3.0f};
+  backend->activate(0, {.x = x.tensor(), .activation = cap, .out = x.tensor()});
+  EXPECT_EQ(x.values(), (std::vector<float>{-INFINITY, 0.0f, 3.0f}));
+}
+
 TEST(Embed, ScalesItsRows) {
   const auto backend = make_cpu_backend(1);
   const std::vector<float> table = test::normal_values(4 * 8, 1);

@@ -110,6 +110,17 @@ TEST_F(CudaNormKinds, RefuseWhatTheyCannotDo) {
   EXPECT_ANY_THROW(run(x, {.kind = NormKind::none, .weight = layer.weight}, half)) << "a weight alone";
 }
 
+/// A token that is forbidden by its logit stays so.
+TEST_F(CudaNormKinds, ASoftCapLeavesMinusInfinity) {
+  const CudaRun run;
+  const CudaTensor x(DType::f32, 1, 3, std::vector<float>{-INFINITY, 0.0f, INFINITY});
+  const Activation cap{.kind = Activation::Kind::soft_cap, .cap = 3.0f};
+  cuda::Launch launch = run.launch();
+  cuda::activate(launch, {.x = x.tensor(), .activation = cap, .out = x.tensor()});
+  run.wait();
+  EXPECT_EQ(x.values(), (std::vector<float>{-INFINITY, 0.0f, 3.0f}));
+}
+
 TEST_F(CudaNormKinds, ActivationsMatchTheReference) {
   using Kind = Activation::Kind;
   for (const DType dtype : {DType::f32, DType::bf16}) {
