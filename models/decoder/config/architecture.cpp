@@ -373,4 +373,19 @@ void set_delta_layers(ModelConfig& config, const std::vector<bool>& recurrent) {
   }
 }
 
+int32_t share_keys(ModelConfig& config, int32_t count) {
+  const int32_t first = config.num_layers - count;
+  for (int32_t i = first; i < config.num_layers; ++i) {
+    LayerConfig& layer = config.layers[static_cast<size_t>(i)];
+    int32_t source = first - 1;
+    while (source >= 0 && config.layer(source).window != layer.window)
+      --source;
+    if (source < 0) return i;
+    layer.kv_of = source;
+    layer.heads = config.layer(source).heads;
+    layer.values_are_keys = false;
+  }
+  return -1;
+}
+
 }  // namespace minfer

@@ -114,4 +114,8 @@ std::vector<bool> all_but_every(int32_t period, int32_t num_layers);
 /// Makes the layers marked in `recurrent` [num_layers] gated delta nets. These have neither keys nor positions.
 void set_delta_layers(ModelConfig& config, const std::vector<bool>& recurrent);
 
+/// Makes the last `count` layers read the keys and values of the last layer before them that has a window as they do. Returns a layer for
+/// which there is none; -1: all have one.
+int32_t share_keys(ModelConfig& config, int32_t count);
+
 }  // namespace minfer

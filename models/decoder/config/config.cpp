@@ -227,21 +227,10 @@ void read_parts(const KeyReader& keys, ModelConfig& config) {
   }
 }
 
-/// The last layers read the keys and values of the last layer before them that has a window as they do.
 void read_shared_layers(const KeyReader& keys, ModelConfig& config) {
-  const int32_t first = config.num_layers - keys.ranged(kSharedLayers, 0, config.num_layers - 1, 0);
-  for (int32_t i = first; i < config.num_layers; ++i) {
-    LayerConfig& layer = config.layers[static_cast<size_t>(i)];
-    int32_t source = first - 1;
-    while (source >= 0 && config.layer(source).window != layer.window)
-      --source;
-    if (source < 0)
-      keys.refuse(kSharedLayers, "is {}: no layer before layer {} attends as it does",
-                  config.num_layers - first, i);
-    layer.kv_of = source;
-    layer.heads = config.layer(source).heads;
-    layer.values_are_keys = false;
-  }
+  const int32_t shared = keys.ranged(kSharedLayers, 0, config.num_layers - 1, 0);
+  if (const int32_t alone = share_keys(config, shared); alone >= 0)
+    keys.refuse(kSharedLayers, "is {}: no layer before layer {} attends as it does", shared, alone);
 }
 
 void read_layer_ffn_sizes(const KeyReader& keys, ModelConfig& config) {

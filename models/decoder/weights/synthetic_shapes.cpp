@@ -32,6 +32,14 @@ constexpr std::array kShapes{
         {.rotary_size = 64,
          .delta_net =
              {.key_heads = 16, .value_heads = 32, .key_size = 128, .value_size = 128, .conv_size = 4}}),
+    Shape{"qwen3.5-35b-a3b", "qwen35moe", 248320, 262144, 2048, 40, 16, 2, 256, 512, 1e7f, 1e-6f, 0.0f, false,
+          256, 8}
+        .with({.rotary_size = 64,
+               .shared_ffn = 512,
+               .delta_net =
+                   {.key_heads = 16, .value_heads = 32, .key_size = 128, .value_size = 128, .conv_size = 4}}),
+    Shape{"lfm2-8b-a1b", "lfm2moe", 65536, 128000, 2048, 24, 32, 8, 64, 1792, 1e6f, 1e-5f, 0.0f, true, 32, 4}
+        .with({.dense_layers = 2, .dense_ffn = 7168, .conv_size = 3, .attending = 0x244444}),
     Shape{"mixtral-8x7b", "llama", 32000, 32768, 4096, 32, 32, 8, 128, 14336, 1e6f, 1e-5f, 0.0f, false, 8, 2},
     Shape{"gpt-oss-20b", "gpt-oss", 201088, 131072, 2880, 24, 64, 8, 64, 2880, 1.5e5f, 1e-5f, 0.0f, false, 32,
           4}
@@ -58,6 +66,21 @@ constexpr std::array kShapes{
          .window_kv_heads = 16,
          .window_head_size = 256,
          .values_are_keys = true}),
+    Shape{"gemma-4-e4b", "gemma4", 262144, 131072, 2560, 42, 8, 2, 512, 10240, 1e6f, 1e-6f, 0.0f, true}.with(
+        {.window = 512,
+         .logit_cap = 30.0f,
+         .window_kv_heads = 2,
+         .window_head_size = 256,
+         .layer_input = 256,
+         .shared_kv_layers = 18}),
+    Shape{"gemma-4-26b-a4b", "gemma4", 262144, 262144, 2816, 30, 16, 2, 512, 704, 1e6f, 1e-6f, 0.0f, true,
+          128, 8}
+        .with({.window = 1024,
+               .logit_cap = 30.0f,
+               .shared_ffn = 2112,
+               .window_kv_heads = 8,
+               .window_head_size = 256,
+               .values_are_keys = true}),
     Shape{"phi-3-mini", "phi3", 32064, 4096, 3072, 32, 32, 32, 96, 8192, 1e4f, 1e-5f, 0.0f, false}.with(
         {.window = 2047}),
     Shape{"phi-4", "phi3", 100352, 16384, 5120, 40, 40, 10, 128, 17920, 2.5e5f, 1e-5f, 0.0f, false},
@@ -154,6 +177,16 @@ void set_heads_of_windows(ModelConfig& config, const ShapeOptions& options) {
     config.ropes.back().rotary_size = options.window_head_size;
 }
 
+void set_convolutions(ModelConfig& config, const ShapeOptions& options) {
+  config.conv_size = options.conv_size;
+  config.conv_channels = config.hidden_size;
+  for (size_t i = 0; i < config.layers.size(); ++i) {
+    LayerConfig& layer = config.layers[i];
+    layer.is_short_conv = (options.attending >> i & 1) == 0;
+    if (layer.is_short_conv) layer.rope = LayerConfig::kNoRope;
+  }
+}
+
 }  // namespace
 
 Spec parse_spec(std::string_view spec) {
@@ -203,6 +236,9 @@ ModelConfig config_of(const Shape& shape, std::string_view spec) {
     config.delta_net.in_turn = config.architecture.values_in_turn;
     set_delta_layers(config, all_but_every(period, config.num_layers));
   }
+  config.layer_input_size = shape.options.layer_input;
+  share_keys(config, shape.options.shared_kv_layers);
+  if (shape.options.conv_size > 0) set_convolutions(config, shape.options);
   config.attention_cap = shape.options.attention_cap;
   config.logit_cap = shape.options.logit_cap;
   config.residual_scale = shape.options.residual_scale;

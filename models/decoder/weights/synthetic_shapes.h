@@ -24,8 +24,12 @@ struct ShapeOptions {
   float yarn_factor = 0.0f;                 ///< from a context of 4,096; 0: none
   int32_t window_kv_heads = 0, window_head_size = 0;  ///< of layers with windows; 0: like other layers
   bool values_are_keys = false;                       ///< in layers without a window
-  DeltaNetShape delta_net = {};                       ///< of the delta nets, by the family's period
-  LatentAttention latent = {};                        ///< then Shape::head_size is the size of a cache row
+  int32_t layer_input = 0;                            ///< ModelConfig::layer_input_size
+  int32_t shared_kv_layers = 0;  ///< the last layers, which have no keys and values of their own
+  int32_t conv_size = 0;         ///< of the short convolutions of layers that do not attend
+  uint64_t attending = 0;        ///< with short convolutions: a bit for each layer that attends
+  DeltaNetShape delta_net = {};  ///< of the delta nets, by the family's period
+  LatentAttention latent = {};   ///< then Shape::head_size is the size of a cache row
 };
 
 /// The shapes of published models, and six of our own: llama-272m, the speed reference of a CPU; tiny; tiny-moe; tiny-latent, with
