@@ -118,8 +118,8 @@ struct HttpClient::Request {
   }
 };
 
-HttpClient::HttpClient(const std::string& url)
-    : url_(server_url(url)), epoll_(open_epoll()), multi_(curl_multi_init()) {
+HttpClient::HttpClient(const std::string& url, HttpClientOptions options)
+    : url_(server_url(url)), options_(std::move(options)), epoll_(open_epoll()), multi_(curl_multi_init()) {
   raise_descriptor_limit();  // beyond it: errors that say so
   if (multi_ == nullptr) throw std::bad_alloc();
   curl_multi_setopt(multi_, CURLMOPT_SOCKETFUNCTION, &HttpClient::watch);
@@ -163,7 +163,16 @@ void HttpClient::send(HttpMessage message, HttpResponseHandler& handler) {
   curl_easy_setopt(easy, CURLOPT_HTTPHEADER, request->headers.get());
   curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_1_1);
   curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
-  curl_easy_setopt(easy, CURLOPT_PROXY, "");
+  if (!options_.uses_proxy) curl_easy_setopt(easy, CURLOPT_PROXY, "");
+  if (options_.follows_redirects) {
+    curl_easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 1L);
+    curl_easy_setopt(easy, CURLOPT_MAXREDIRS, 8L);
+    curl_easy_setopt(easy, CURLOPT_REDIR_PROTOCOLS_STR, url_.starts_with("https:") ? "https" : "http,https");
+  }
+  if (!options_.bearer_token.empty()) {
+    curl_easy_setopt(easy, CURLOPT_HTTPAUTH, CURLAUTH_BEARER);
+    curl_easy_setopt(easy, CURLOPT_XOAUTH2_BEARER, options_.bearer_token.c_str());
+  }
   curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
   if (const char* file = std::getenv("SSL_CERT_FILE")) curl_easy_setopt(easy, CURLOPT_CAINFO, file);
   curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, &Request::take_header);

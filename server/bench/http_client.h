@@ -35,15 +35,24 @@ struct HttpAnswer {
   std::string error;  ///< see HttpResponseHandler::on_end()
 };
 
+/// A client sends no credentials and takes answers as they are, unless these say otherwise.
+struct HttpClientOptions {
+  /// At most 8 for a request, and none from https to http. on_status() then comes once for each answer.
+  bool follows_redirects = false;
+  bool uses_proxy = false;  ///< the one that http_proxy, https_proxy and no_proxy name
+  std::string bearer_token =
+      {};  ///< goes to the client's own server, not to another host or port that this one redirects to
+};
+
 /// An HTTP/1.1 client over libcurl for many requests at once to one server. Each request under way has a connection; connections are
 /// reused. If a kept connection fails before any of the response came (the server had closed it), the request is sent once more on a
-/// new one. Certificates of https are those of the system, or of the file that SSL_CERT_FILE names. No proxy is used.
+/// new one. Certificates of https are those of the system, or of the file that SSL_CERT_FILE names.
 ///
 /// Everything happens on the thread that calls run_until().
 class HttpClient {
  public:
   /// `url` is http[s]://HOST[:PORT][/PATH]. Throws Error saying what is wrong with anything else: user names, queries.
-  explicit HttpClient(const std::string& url);
+  explicit HttpClient(const std::string& url, HttpClientOptions options = {});
   ~HttpClient();
   HttpClient(const HttpClient&) = delete;
   HttpClient& operator=(const HttpClient&) = delete;
@@ -71,6 +80,7 @@ class HttpClient {
   void end_requests();
 
   std::string url_;
+  HttpClientOptions options_;
   int epoll_;
   void* multi_;
   std::map<HttpResponseHandler*, std::unique_ptr<Request>> active_;

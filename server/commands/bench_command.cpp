@@ -9,6 +9,7 @@
 #include "server/commands/args/options.h"
 #include "server/commands/commands.h"
 #include "server/commands/load_command.h"
+#include "server/hub/hub.h"
 #include "server/serving/profile/profile_session.h"
 #include "server/terminal/terminal.h"
 
@@ -161,7 +162,7 @@ void run_kernels(const BenchArgs& args) {
         ranks);
   }
   KernelBenchOptions options = args.kernel;
-  options.model = args.engine.model;
+  options.model = local_model(args.engine.model);
   options.repetitions = args.speed.repetitions;
   const KernelBench bench = run_kernel_bench(options, args.engine.engine_options());
   print_results(kernel_json(bench), kernel_table(bench), args.format);

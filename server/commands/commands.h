@@ -13,6 +13,7 @@ void add_serve_command(CLI::App& app);
 void add_bench_command(CLI::App& app);
 void add_eval_command(CLI::App& app);
 void add_tune_command(CLI::App& app);
+void add_models_command(CLI::App& app);
 void add_explain_command(CLI::App& profile);  ///< within `profile`
 
 // The next two are not in --help: packages call them. Both are made from the definition that parses the command line, so they

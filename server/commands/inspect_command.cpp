@@ -10,6 +10,7 @@
 #include "server/commands/args/options.h"
 #include "server/commands/commands.h"
 #include "server/commands/inspect_report.h"
+#include "server/hub/hub.h"
 #include "server/terminal/terminal.h"
 
 namespace minfer {
@@ -82,7 +83,9 @@ void add_inspect_command(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("inspect", "Show what a GGUF file holds and the memory that it takes to run");
   command->add_option("file", options->file,
-                      "A GGUF file; for a split model, its first part (default: the embedded demo model)");
+                      "A GGUF file, for a split model its first part; or hf:ORG/REPO[:QUANT] (default: the "
+                      "embedded demo model)");
+  add_hub_options({*command, "Options"}, options->file)->excludes("file");
   command->add_option("-o,--output", options->output, "Format: table or json")
       ->check(one_of({"table", "json"}))
       ->capture_default_str();
@@ -110,7 +113,10 @@ void add_inspect_command(CLI::App& app) {
       "  minfer inspect llama.gguf\n"
       "  minfer inspect llama.gguf --no-tensors -o json\n"
       "  minfer inspect synthetic:llama-3.1-8b:q4_k --plan --tokens 1,64");
-  command->callback([options] { inspect(*options); });
+  command->callback([options] {
+    options->file = local_model(options->file);
+    inspect(*options);
+  });
 }
 
 }  // namespace minfer

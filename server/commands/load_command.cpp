@@ -7,6 +7,7 @@
 #include "server/bench/bench_load.h"
 #include "server/bench/bench_output.h"
 #include "server/bench/replay.h"
+#include "server/hub/hub.h"
 #include "server/terminal/terminal.h"
 
 namespace minfer {
@@ -188,7 +189,8 @@ void LoadArgs::add_server_options(CLI::App& command) {
   add("--endpoint", remote.endpoint, "path to send to; .../chat/completions gets messages")
       ->capture_default_str();
   add("--tokenizer", tokenizer,
-      "GGUF file, synthetic:NAME or demo: random prompts are token ids of its vocabulary, of exact length "
+      "GGUF file, hf:ORG/REPO[:QUANT], synthetic:NAME or demo: random prompts are token ids of its "
+      "vocabulary, of exact length "
       "(default: they are as many English words)");
   add("--api-key", remote.api_key, "bearer token (default: OPENAI_API_KEY of the environment)");
   add("--header", remote.headers, "NAME=VALUE ..., sent with each request");
@@ -280,7 +282,8 @@ void run_engine_load_test(const LoadArgs& args, const EngineArgs& engine_args,
 
 void run_server_load_test(const LoadArgs& args, const std::string& format) {
   std::unique_ptr<Tokenizer> tokenizer;
-  if (!args.tokenizer.empty()) tokenizer = open_tokenizer(args.tokenizer == "demo" ? "" : args.tokenizer);
+  if (!args.tokenizer.empty())
+    tokenizer = open_tokenizer(args.tokenizer == "demo" ? "" : local_model(args.tokenizer));
   const std::vector<Conversation> workload = make_workload(args.workload, tokenizer.get());
   RemoteOptions options = args.remote;
   options.tokenizer = tokenizer.get();

@@ -1,6 +1,8 @@
 #include <exception>
 #include <new>
+#include <span>
 #include <string>
+#include <string_view>
 
 #include "engine/ranks/ranks.h"
 #include "server/commands/args/options.h"
@@ -25,8 +27,13 @@ int main(int argc, char** argv) {
   minfer::add_profile_command(app);
   minfer::add_tune_command(app);
   minfer::add_inspect_command(app);
+  minfer::add_models_command(app);
   minfer::add_completion_command(app);
   minfer::add_man_command(app);
+  // llama.cpp's spelling of --hf-repo: CLI11 knows no names of two letters behind one dash.
+  static char hf_repo[] = "--hf-repo";
+  for (char*& argument : std::span(argv, static_cast<size_t>(argc)))
+    if (std::string_view(argument) == "-hf") argument = hf_repo;
   try {
     try {
       app.parse(argc, argv);

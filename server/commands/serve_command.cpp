@@ -11,6 +11,7 @@
 #include "server/commands/args/options.h"
 #include "server/commands/commands.h"
 #include "server/http/descriptors.h"
+#include "server/hub/hub_name.h"
 #include "server/kv_events/kv_event_publisher.h"
 #include "server/serving/profile/profile_session.h"
 #include "server/serving/server.h"
@@ -122,6 +123,8 @@ bool serve(ServeArgs& args) {
   const ProfileSession profile(args.profile, *engine);
   if (args.profile.wants_counters()) args.server.counters = &profile.counters();
   ServingFacts facts = facts_of(*engine, args.server);
+  if (args.engine.model.starts_with(HubName::kPrefix) && args.server.served_model_names.empty())
+    args.server.served_model_names = {args.engine.model.substr(HubName::kPrefix.size())};
   EventLoop loop;
   Server server(loop, *engine, log, args.server);
   const auto end_in_order = [&, is_first = true](int signal) mutable {
@@ -198,7 +201,8 @@ void add_http_options(CLI::App& command, ServeArgs& args) {
   add_with_default(group, "--port", server.port, "port to listen on (0: any free port; the log names it)");
   add_access_options(group, args);
   add_option(group, "--served-model-name", server.served_model_names,
-             "name, or names, that clients give as `model` (default: minfer-demo, or the file's name); "
+             "name, or names, that clients give as `model` (default: minfer-demo, or the file's name, or "
+             "ORG/REPO[:QUANT]); "
              "'*' takes any");
   add_flag(group, "--strict-fields", server.refuses_unknown_fields,
            "answer requests that have unknown fields with 400 (default: such fields are ignored, and named "

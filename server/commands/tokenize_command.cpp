@@ -14,6 +14,7 @@
 #include "models/gguf/printable.h"
 #include "server/commands/args/options.h"
 #include "server/commands/commands.h"
+#include "server/hub/hub.h"
 #include "server/terminal/terminal.h"
 
 namespace minfer {
@@ -72,9 +73,9 @@ void print_text(const Tokenizer& tokenizer, std::vector<TokenId> ids, const Toke
 
 /// The form in which a model sees a conversation: its tokens, or the prompt's text.
 void tokenize_chat(const TokenizeOptions& options) {
-  const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer(options.input.model());
-  const ChatTemplate chat_template =
-      options.chat_template.open(open_chat_template_source(options.input.model()), *tokenizer);
+  const std::string model = local_model(options.input.model());
+  const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer(model);
+  const ChatTemplate chat_template = options.chat_template.open(open_chat_template_source(model), *tokenizer);
   const RenderedChat chat = chat_template.render(
       parse_chat_input(options.chat_file == "-" ? read_standard_input() : read_text_file(options.chat_file)));
   if (!chat.ignored.empty())
@@ -88,7 +89,7 @@ void tokenize_chat(const TokenizeOptions& options) {
 }
 
 void tokenize(const TokenizeOptions& options) {
-  const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer(options.input.model());
+  const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer(local_model(options.input.model()));
   const std::string text = options.input.text() ? *options.input.text() : read_standard_input();
   if (options.decode) {
     print_text(*tokenizer, parse_ids(text), options);

@@ -7,6 +7,7 @@
 #include "kernels/comm/launcher.h"
 #include "models/decoder/weights/model_source.h"
 #include "models/decoder/weights/quantise.h"
+#include "server/hub/hub.h"
 #include "server/terminal/terminal.h"
 
 namespace minfer {
@@ -48,7 +49,7 @@ LogitBias parse_bias(std::string_view text) {
 }  // namespace
 
 void EngineArgs::add_model_options(CLI::App& command) {
-  add_model_argument(command, model)->group(kModelGroup);
+  add_model_argument({command, kModelGroup}, model);
   add_device_options(command);
 }
 
@@ -153,7 +154,8 @@ void EngineArgs::add_speculation_options(const OptionGroup& group) {
       ->transform(one_of(kMethods))
       ->option_text("METHOD [mtp if the file has such a layer, with --speculative-model draft, else off]");
   add_option(group, "--speculative-model", draft_model_,
-             "the smaller model, with the same vocabulary: a GGUF file or synthetic:NAME[:TYPE]")
+             "the smaller model, with the same vocabulary: a GGUF file, hf:ORG/REPO[:QUANT] or "
+             "synthetic:NAME[:TYPE]")
       ->option_text("MODEL");
   add_with_default(group, "--num-speculative-tokens", speculation.num_tokens,
                    fmt::format("most guesses of a sequence in a step (1 to {})", kMostDraftTokens));
@@ -192,7 +194,7 @@ SpeculationOptions EngineArgs::speculation() const {
   } else if (resolved.method != SpeculationMethod::off) {
     resolved.synthetic_acceptance = replayed_acceptance;
   }
-  if (is_draft) resolved.draft_model = open_model(draft_model_);
+  if (is_draft) resolved.draft_model = open_model(local_model(draft_model_));
   return resolved;
 }
 
@@ -251,7 +253,7 @@ void EngineArgs::add_policy_option(CLI::App& command) {
 
 std::unique_ptr<ModelSource> EngineArgs::open() const {
   join();
-  return told([this] { return open_model(model); });
+  return told([this] { return open_model(local_model(model)); });
 }
 
 std::unique_ptr<Engine> EngineArgs::make_engine() const {
@@ -264,7 +266,7 @@ std::unique_ptr<Engine> EngineArgs::make_engine() const {
                            !model.starts_with(kSyntheticPrefix) && resolved.tensor_parallel_size == 1 &&
                            !resolved.processes;
     std::unique_ptr<ModelSource> source =
-        open_model(model, may_draft || drafts.method == SpeculationMethod::mtp);
+        open_model(local_model(model), may_draft || drafts.method == SpeculationMethod::mtp);
     if (may_draft && source->config().has_draft_layer) {
       drafts.method = SpeculationMethod::mtp;
       drafts.is_asked_for = false;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
@@ -9,6 +10,7 @@
 #include "models/decoder/weights/model_source.h"
 #include "models/gguf/nearest_name.h"
 #include "models/gguf/printable.h"
+#include "server/hub/hub_name.h"
 #include "server/serving/profile/profile_session.h"
 
 namespace minfer {
@@ -79,8 +81,8 @@ double share_of_percent(std::string_view text) {
 }
 
 constexpr const char* kModelDescription =
-    "GGUF file, or synthetic:NAME[:TYPE] for random weights of a known shape (default: the demo model inside "
-    "the binary)";
+    "GGUF file, hf:ORG/REPO[:QUANT] for a file of a Hugging Face hub, or synthetic:NAME[:TYPE] for random "
+    "weights of a known shape (default: the demo model inside the binary)";
 
 bool begins_as_gguf(const std::string& path) {
   std::error_code error;
@@ -133,28 +135,45 @@ std::string explain(const CLI::App* app, const CLI::Error& error) {
   return fmt::format("minfer: error: {}\nSee {} --help\n", message, command.call);
 }
 
-CLI::Option* add_model_argument(CLI::App& command, std::string& model) {
-  return command.add_option("-m,--model,MODEL", model, kModelDescription);
+CLI::Option* add_hub_options(const OptionGroup& group, std::string& model) {
+  const auto set_offline = [] { ::setenv("HF_HUB_OFFLINE", "1", 1); };
+  group.command
+      .add_flag_callback("--offline", set_offline,
+                         "ask no hub, as with HF_HUB_OFFLINE=1: use what is in its cache")
+      ->group(group.name);
+  const auto take_repo = [&model](const std::string& name) { model = std::string(HubName::kPrefix) + name; };
+  return group.command
+      .add_option_function<std::string>(
+          "--hf-repo", take_repo, "a model of a Hugging Face hub, as hf: in front names it; -hf is the same")
+      ->option_text("ORG/REPO[:QUANT]")
+      ->group(group.name);
+}
+
+CLI::Option* add_model_argument(const OptionGroup& group, std::string& model) {
+  CLI::Option* option = add_option(group, "-m,--model,MODEL", model, kModelDescription);
+  return option->excludes(add_hub_options(group, model));
 }
 
 bool names_a_model(const std::string& argument) {
-  return argument.ends_with(".gguf") || argument.starts_with(kSyntheticPrefix) || begins_as_gguf(argument);
+  return argument.ends_with(".gguf") || argument.starts_with(kSyntheticPrefix) ||
+         argument.starts_with(HubName::kPrefix) || begins_as_gguf(argument);
 }
 
 void ModelAndText::add_to(CLI::App& command, const std::string& text_name,
                           const std::string& text_description) {
   model_option_ = command.add_option("-m,--model", model_, kModelDescription);
+  hub_option_ = add_hub_options({command, "Options"}, model_)->excludes(model_option_);
   first_option_ =
       command.add_option("MODEL", first_,
                          "the same as --model. A single argument is a model if it ends in .gguf, begins with "
-                         "synthetic: or names a GGUF file; otherwise it is the " +
+                         "synthetic: or hf:, or names a GGUF file; otherwise it is the " +
                              text_name + "; with --model (which may be '') it is always the " + text_name);
   second_option_ = command.add_option(text_name, second_, text_description);
 }
 
 void ModelAndText::resolve() {
   const bool one = first_option_->count() > 0, two = second_option_->count() > 0;
-  if (model_option_->count() > 0) {
+  if (model_option_->count() + hub_option_->count() > 0) {
     if (two) {
       fail("\"{}\" and \"{}\": expected one argument beside --model; put a text of several words in quotes",
            printable(first_), printable(second_));

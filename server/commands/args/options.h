@@ -110,11 +110,16 @@ CLI::Option* add_choice(CLI::App* command, const std::string& flags, Target& tar
 
 // The options that name models, templates and profiles.
 
-/// Adds `-m,--model`, which is also the command's first positional argument, MODEL. An empty model is the demo model.
-CLI::Option* add_model_argument(CLI::App& command, std::string& model);
+/// Adds --hf-repo (-hf), another way to name the model of a hub, and --offline. The command has --model, unless it has only a positional
+/// argument.
+CLI::Option* add_hub_options(const OptionGroup& group, std::string& model);
+
+/// Adds `-m,--model`, which is also the command's first positional argument, MODEL, and the options of hubs. An empty model is the demo
+/// model.
+CLI::Option* add_model_argument(const OptionGroup& group, std::string& model);
 
 /// True if an argument that may be a model or a text is a model: it ends in .gguf,
-/// begins with "synthetic:", or names a file that begins as a GGUF file does.
+/// begins with "synthetic:" or "hf:", or names a file that begins as a GGUF file does.
 bool names_a_model(const std::string& argument);
 
 /// The arguments of commands that take a model and a text, [MODEL] [TEXT]. Either may be left out.
@@ -130,6 +135,7 @@ class ModelAndText {
 
  private:
   CLI::Option* model_option_ = nullptr;
+  CLI::Option* hub_option_ = nullptr;
   CLI::Option* first_option_ = nullptr;
   CLI::Option* second_option_ = nullptr;
   std::string model_, first_, second_;

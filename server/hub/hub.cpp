@@ -1,0 +1,229 @@
+#include "server/hub/hub.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <regex>
+#include <tuple>
+
+#include <boost/algorithm/string/case_conv.hpp>
+#include <boost/algorithm/string/trim.hpp>
+#include <nlohmann/json.hpp>
+#include <sys/file.h>
+#include <sys/stat.h>
+
+#include "kernels/base/clock.h"
+#include "kernels/base/error.h"
+#include "models/gguf/printable.h"
+#include "profiling/report/text/table.h"
+#include "server/hub/hub_cache.h"
+#include "server/terminal/terminal.h"
+
+namespace minfer {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string variable(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+/// Closes a file, and thereby releases its lock.
+struct FileCloser {
+  void operator()(std::FILE* file) const { std::fclose(file); }
+};
+
+/// Locks a file against other processes; `waiting` is said if one has the lock.
+std::unique_ptr<std::FILE, FileCloser> locked(const fs::path& path, const std::string& waiting) {
+  fs::create_directories(path.parent_path());
+  std::unique_ptr<std::FILE, FileCloser> file(std::fopen(path.c_str(), "ae"));
+  if (file == nullptr) fail<FileError>("cannot write {}: {}", path.string(), std::strerror(errno));
+  if (::flock(fileno(file.get()), LOCK_EX | LOCK_NB) == 0) return file;
+  print_notice(waiting);
+  ::flock(fileno(file.get()), LOCK_EX);  // refused where file systems have no locks
+  return file;
+}
+
+/// The progress of a fetch: a line that changes on a terminal, else a line now and then.
+class Progress {
+ public:
+  Progress(std::string name, int64_t bytes) : name_(std::move(name)), bytes_(bytes) {}
+  ~Progress() { show_progress(""); }
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  void show(int64_t fetched, int64_t checked) {
+    const bool is_live = is_terminal(stderr);
+    const int64_t now = now_ns(), period_ns = is_live ? 200'000'000 : 30'000'000'000;
+    if (begin_ns_ == 0) std::tie(begin_ns_, shown_ns_, at_begin_) = std::tuple(now, now, fetched);
+    if (now - shown_ns_ < period_ns) return;
+    shown_ns_ = now;
+    const auto percent_of = [&](int64_t part) { return 100 * part / bytes_; };
+    const double rate =
+        static_cast<double>(fetched - at_begin_) / (static_cast<double>(now - begin_ns_) * 1e-9);
+    const double left_s = static_cast<double>(bytes_ - fetched) / std::max(rate, 1.0);
+    const std::string text =
+        checked > 0
+            ? fmt::format("{} % checked", percent_of(checked))
+            : fmt::format("{} % of {}, {} MB/s, {:.0f} {} left", percent_of(fetched), size_text(bytes_),
+                          mb(rate), left_s < 100 ? left_s : left_s / 60, left_s < 100 ? "s" : "min");
+    is_live ? show_progress(text) : print_notice(fmt::format("minfer: {}: {}\n", name_, text));
+  }
+
+ private:
+  std::string name_;
+  int64_t bytes_;
+  int64_t at_begin_ = 0;  ///< bytes that an earlier fetch brought
+  int64_t begin_ns_ = 0, shown_ns_ = 0;
+};
+
+/// The GGUF files of a repository at a commit.
+struct Listing {
+  std::string commit;
+  std::vector<HubFile> files;
+};
+
+/// Reads the answer of /api/models/ORG/REPO/revision/main?blobs=true, huggingface_hub's model_info().
+Listing parse_listing(const HubName& name, const std::string& body) {
+  static const std::regex kHash("[0-9a-f]{40}|[0-9a-f]{64}");
+  constexpr uint64_t kMostBytes = uint64_t{1} << 44;
+  try {
+    const auto json = nlohmann::json::parse(body);
+    Listing listing{.commit = json.at("sha"), .files = {}};
+    if (listing.commit.size() != 40 || !std::regex_match(listing.commit, kHash))
+      fail<FileError>("{}: the hub names the commit \"{}\", expected 40 hexadecimal digits", name.text(),
+                      printable(listing.commit));
+    for (const auto& file : json.at("siblings")) {
+      const std::string path = file.at("rfilename");
+      if (!path.ends_with(".gguf")) continue;
+      if (!is_safe_path(path))
+        fail<FileError>("{}: the hub names a file \"{}\", expected a path inside the repository", name.text(),
+                        printable(path));
+      const bool is_large = file.contains("lfs") && file["lfs"].is_object();
+      const std::string hash = is_large ? file["lfs"].at("sha256") : file.at("blobId");
+      const auto& size = file.at("size");
+      if (!std::regex_match(hash, kHash) || !size.is_number_unsigned() || size == 0 || size > kMostBytes)
+        fail<FileError>("{}: the hub names no size and hash of {}", name.text(), printable(path));
+      listing.files.push_back({path, size.get<int64_t>(), hash});
+    }
+    return listing;
+  } catch (const nlohmann::json::exception& error) {
+    fail<FileError>("{}: the hub's answer has another form than its API's: {}", name.text(),
+                    printable(error.what(), 300));
+  }
+}
+
+/// A path in a URL.
+std::string in_url(const std::string& path) {
+  std::string text;
+  for (const char c : path)
+    text += std::isalnum(static_cast<unsigned char>(c)) || std::strchr("/-._~", c)
+                ? std::string(1, c)
+                : fmt::format("%{:02X}", static_cast<unsigned char>(c));
+  return text;
+}
+
+const std::vector<std::string> kHeaders{"User-Agent: minfer/" MINFER_VERSION};
+
+/// Fetches files that the cache lacks.
+void fetch_missing(HttpClient& client, const HubName& name, const Listing& listing,
+                   const std::vector<HubFile>& files, const HubSettings& settings) {
+  const HubCache cache(settings.cache, name.repo);
+  const auto missing_bytes = [&](const HubFile& file) {
+    struct stat status {};
+    if (fs::exists(cache.blob(file.hash))) return int64_t{0};
+    ::stat(cache.partial(file.hash).c_str(), &status);
+    return std::max<int64_t>(file.bytes - status.st_blocks * 512, 0);
+  };
+  for (const HubFile& file : files) {
+    const fs::path blob = cache.blob(file.hash), partial = cache.partial(file.hash);
+    const std::string shown = printable(fs::path(file.path).filename().string());
+    if (fs::exists(blob)) continue;
+    const auto lock = locked(cache.lock(file.hash),
+                             fmt::format("minfer: another process fetches {}: waiting for it\n", shown));
+    if (fs::exists(blob)) continue;
+    fs::create_directories(blob.parent_path());
+    int64_t needed = 0;
+    for (const HubFile& each : files)
+      needed += missing_bytes(each);
+    const auto available = static_cast<int64_t>(settings.free_bytes(blob.parent_path()));
+    if (needed > available)
+      fail<FileError>("{}: {} more are needed in {}, {} are free (HF_HUB_CACHE names another folder)",
+                      name.text(), size_text(needed), settings.cache.string(), size_text(available));
+    print_notice(
+        fmt::format("minfer: fetching {} ({}) from {}\n", shown, size_text(file.bytes), settings.endpoint));
+    Progress progress(shown, file.bytes);
+    FetchOptions options = settings.fetch;
+    options.on_progress = [&](int64_t fetched, int64_t checked) { progress.show(fetched, checked); };
+    const std::string target = fmt::format("/{}/resolve/{}/{}", name.repo, listing.commit, in_url(file.path));
+    fetch_file(client, {.target = target, .headers = kHeaders}, file, partial, options);
+    fs::rename(partial, blob);
+  }
+  cache.link(listing.commit, files);
+}
+
+}  // namespace
+
+HubSettings hub_settings() {
+  HubSettings settings;
+  const auto either = [](const std::string& first, const fs::path& second) {
+    return first.empty() ? second : fs::path(first);
+  };
+  const fs::path caches = either(variable("XDG_CACHE_HOME"), fs::path(variable("HOME")) / ".cache");
+  const fs::path home = either(variable("HF_HOME"), caches / "huggingface");
+  settings.cache = fs::absolute(either(variable("HF_HUB_CACHE"), home / "hub"));
+  settings.endpoint = either(variable("HF_ENDPOINT"), "https://huggingface.co");
+  settings.token = variable("HF_TOKEN");
+  std::ifstream token(home / "token");
+  if (settings.token.empty()) std::getline(token, settings.token);
+  boost::trim(settings.token);
+  const std::string offline = boost::to_lower_copy(variable("HF_HUB_OFFLINE"));
+  settings.offline = offline == "1" || offline == "on" || offline == "yes" || offline == "true";
+  return settings;
+}
+
+fs::path hub_model(const HubName& name, const HubSettings& settings) {
+  const HubCache cache(settings.cache, name.repo);
+  std::string reason = "offline by HF_HUB_OFFLINE or --offline";
+  if (!settings.offline) {
+    HttpClient client(settings.endpoint,
+                      {.follows_redirects = true, .uses_proxy = true, .bearer_token = settings.token});
+    const HttpAnswer answer = client.ask(
+        {.target = fmt::format("/api/models/{}/revision/main?blobs=true", name.repo), .headers = kHeaders},
+        30, "no answer within 30 s");
+    if (answer.error.empty() && answer.status == 200) {
+      const Listing listing = parse_listing(name, answer.body);
+      const std::vector<HubFile> files = choose_files(listing.files, name, settings.endpoint);
+      fetch_missing(client, name, listing, files, settings);
+      return cache.snapshot(listing.commit) / files.front().path;
+    }
+    reason = answer.error.empty() ? fmt::format("{} answers {}", settings.endpoint, answer.status)
+                                  : fmt::format("{}: {}", settings.endpoint, answer.error);
+    if (answer.error.empty() && answer.status >= 401 && answer.status <= 404)
+      fail<FileError>(
+          "{}: {}: there is no such model, or it wants a token (HF_TOKEN) whose owner has accepted its terms",
+          name.text(), reason);
+  }
+  const std::vector<HubFile> files = cache.files();
+  if (files.empty())
+    fail<FileError>("{}: {}, and {} has no file of it", name.text(), reason, settings.cache.string());
+  const fs::path path = cache.snapshot(cache.commit()) / choose_files(files, name, "the cache").front().path;
+  if (!settings.offline)
+    print_notice(fmt::format("minfer: {}: using {} of the cache\n", reason, path.filename().string()));
+  return path;
+}
+
+std::string local_model(const std::string& spec) {
+  return spec.starts_with(HubName::kPrefix) ? hub_model(HubName::parse(spec), hub_settings()).string() : spec;
+}
+
+std::string size_text(int64_t bytes) {
+  const double mbytes = static_cast<double>(bytes) * 1e-6;
+  return mbytes < 1000 ? three_digits(mbytes) + " MB" : three_digits(mbytes * 1e-3) + " GB";
+}
+
+}  // namespace minfer

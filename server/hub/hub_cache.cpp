@@ -1,0 +1,130 @@
+#include "server/hub/hub_cache.h"
+
+#include <algorithm>
+#include <fstream>
+#include <set>
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace minfer {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kPrefix = "models--";
+
+/// What stands in a folder, and with Iterator recursive below it; nothing if it cannot be read.
+template <class Iterator = fs::directory_iterator>
+std::vector<fs::path> entries(const fs::path& folder) {
+  std::vector<fs::path> found;
+  std::error_code error;
+  for (Iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
+    found.push_back(entry->path());
+  std::ranges::sort(found);
+  return found;
+}
+
+/// The name of the blob that a snapshot's file links to.
+std::string linked_blob(const fs::path& link) {
+  std::error_code error;
+  return fs::read_symlink(link, error).filename().string();
+}
+
+struct stat status_of(const fs::path& path) {
+  struct stat status {};
+  ::stat(path.c_str(), &status);
+  return status;
+}
+
+/// Puts what `make(path)` makes at `path`, in place of what is there, at once.
+template <class Make>
+void replace(const fs::path& path, Make make) {
+  const fs::path made = path.string() + fmt::format(".{}", ::getpid());
+  fs::create_directories(path.parent_path());
+  fs::remove(made);
+  make(made);
+  fs::rename(made, path);
+}
+
+}  // namespace
+
+HubCache::HubCache(const fs::path& root, std::string repo) {
+  repo.replace(repo.find('/'), 1, "--");
+  const std::string name = std::string(kPrefix) + repo;
+  folder_ = root / name;
+  locks_ = root / ".locks" / name;
+}
+
+std::string HubCache::commit() const {
+  std::string commit(40, ' ');
+  std::ifstream(folder_ / "refs" / "main").read(commit.data(), 40);
+  return commit.find_first_not_of("0123456789abcdef") == commit.npos ? commit : "";
+}
+
+std::vector<HubFile> HubCache::files() const {
+  std::vector<HubFile> files;
+  const fs::path folder = snapshot(commit());
+  for (const fs::path& path : entries<fs::recursive_directory_iterator>(folder)) {
+    const struct stat status = status_of(path);
+    if (path.extension() == ".gguf" && S_ISREG(status.st_mode))
+      files.push_back({path.lexically_relative(folder).generic_string(), status.st_size, linked_blob(path)});
+  }
+  return files;
+}
+
+void HubCache::link(const std::string& commit, const std::vector<HubFile>& files) const {
+  for (const HubFile& file : files) {
+    const fs::path path = snapshot(commit) / file.path;
+    if (linked_blob(path) == file.hash) continue;
+    const fs::path target = blob(file.hash).lexically_relative(path.parent_path());
+    replace(path, [&](const fs::path& made) { fs::create_symlink(target, made); });
+  }
+  if (commit != this->commit())
+    replace(folder_ / "refs" / "main", [&](const fs::path& made) { std::ofstream(made) << commit; });
+}
+
+void HubCache::remove(const std::string& quant) const {
+  std::set<std::string> linked;
+  for (const fs::path& path : entries<fs::recursive_directory_iterator>(folder_ / "snapshots")) {
+    if (fs::is_directory(fs::symlink_status(path))) continue;
+    const bool is_wanted =
+        quant.empty() ||
+        (path.extension() == ".gguf" && has_quant(path.lexically_relative(folder_).generic_string(), quant));
+    is_wanted ? (void)fs::remove(path) : (void)linked.insert(linked_blob(path));
+  }
+  if (linked.empty()) {
+    fs::remove_all(folder_);
+    fs::remove_all(locks_);
+  }
+  for (const fs::path& path : entries(folder_ / "blobs"))
+    if (!path.has_extension() && !linked.contains(path.filename().string())) fs::remove(path);
+}
+
+int64_t HubCache::bytes() const {
+  int64_t bytes = 0;
+  for (const fs::path& path : entries(folder_ / "blobs"))
+    bytes += int64_t{status_of(path).st_blocks} * 512;
+  return bytes;
+}
+
+std::time_t HubCache::last_used() const {
+  std::time_t last = 0;
+  for (const fs::path& path : entries(folder_ / "blobs"))
+    last = std::max({last, status_of(path).st_atime, status_of(path).st_mtime});
+  return last;
+}
+
+std::vector<std::string> cached_repos(const fs::path& root) {
+  std::vector<std::string> repos;
+  for (const fs::path& path : entries(root)) {
+    const std::string name = path.filename().string();
+    const size_t dashes = name.find("--", kPrefix.size());
+    if (name.starts_with(kPrefix) && dashes != name.npos)
+      repos.push_back(name.substr(kPrefix.size(), dashes - kPrefix.size()) + "/" + name.substr(dashes + 2));
+  }
+  return repos;
+}
+
+}  // namespace minfer
