@@ -86,6 +86,10 @@ Engine::Engine(std::unique_ptr<ModelSource> model, const EngineOptions& options,
   if (auto source = make_draft_source(runner_.options(), std::move(draft_model_), runner_, builder_))
     speculator_ = std::make_unique<Speculator>(runner_.options(), std::move(source), step_cost_);
   recorder_.add_sink(step_cost_);
+  if (!options.kv_disk.folder.empty()) {
+    kv_disk_.emplace(*model_, runner_.options(), runner_.backend(), runner_.kv(), blocks_, step_cost_);
+    scheduler_.on_admission([this](Sequence& sequence) { kv_disk_->begin_reading(sequence); });
+  }
   if (runner_.backend().info().copies_weights) model_->release_data();
   const auto max_rows = static_cast<size_t>(options.max_num_batched_tokens);
   for (OpenStep& step : steps_) {
@@ -181,11 +185,13 @@ std::span<const RequestOutput> Engine::step() {
   outputs_.clear();
   answer_ended();
   if (num_open_steps_ == 0) range_.at_idle(next_step());
+  if (kv_disk_) kv_disk_->advance(scheduler_.running(), num_open_steps_ == 0);
   const bool launched = !range_.wants_idle(next_step()) && launch_step();
   if (num_open_steps_ > 0 && (!launched || num_open_steps_ == steps_.size())) {
     finish_step();
   } else {
     if (!launched) follow_grammars();
+    if (!launched && kv_disk_ && grammar_rows_.empty()) kv_disk_->wait();
     respond();
   }
   if (kv_events_) kv_events_->end_step();
@@ -202,6 +208,7 @@ bool Engine::launch_step() {
     return false;
   }
   run(step, build(step));
+  if (kv_disk_) step.num_copies = kv_disk_->num_copies();
   ++num_open_steps_;
   return true;
 }
@@ -214,6 +221,7 @@ void Engine::finish_step() {
     runner_.finish(step.sampled);
   }
   const int64_t finished_ns = now_ns();
+  if (kv_disk_) kv_disk_->copied(step.num_copies);
   model_->check_intact();
   commit(step);
   launch_later_rows();
@@ -365,7 +373,7 @@ void Engine::add_drawn_rows(const ScheduledSequence& entry, std::vector<Sampling
   }
 }
 
-StepBatch Engine::describe(const ScheduledBatch& scheduled, const HostBatch& batch) const {
+StepBatch Engine::describe(const ScheduledBatch& scheduled, const HostBatch& batch) {
   StepBatch description;
   description.shape = batch.shape;
   description.prefix_hit_tokens = scheduled.prefix_hit_tokens;
@@ -375,6 +383,7 @@ StepBatch Engine::describe(const ScheduledBatch& scheduled, const HostBatch& bat
   description.waiting = scheduler_.num_waiting();
   description.prefill_budget = scheduled.prefill_budget;
   description.predicted_ns = step_cost_.predict_ns(batch.shape);
+  if (kv_disk_) description.disk = kv_disk_->counts() - std::exchange(told_disk_counts_, kv_disk_->counts());
   for (const ScheduledSequence& entry : scheduled.sequences) {
     description.constrained_rows += live(entry).constraint ? entry.num_drawn() : 0;
     description.drafts += entry.num_drafts > 0 ? 1 : 0;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -9,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/disk/kv_disk.h"
 #include "engine/memory/kv_events.h"
 #include "engine/model_runner.h"
 #include "engine/profile_range.h"
@@ -64,6 +66,14 @@ class Engine {
   /// Tells `sink` the changes of the prefix cache at the end of each step. `sink` outlives the engine. Call once, between steps.
   void set_kv_event_sink(KvEventSink& sink) { kv_events_.emplace(blocks_, sink); }
 
+  /// Writes the blocks in memory to options().kv_disk, if that is set, the most recently used first, until `patience` is over. Between two
+  /// steps, or behind the last one.
+  void save_kv_cache(std::chrono::milliseconds patience) {
+    if (kv_disk_) kv_disk_->save_all(patience);
+  }
+  /// Null: no blocks are kept on disk.
+  const DiskCounts* disk_counts() const { return kv_disk_ ? &kv_disk_->counts() : nullptr; }
+
   /// Profiles a range of the steps to come, kernel by kernel where the backend can. Call it,
   /// end_profile_range() and cut_profile_range() between steps. Throws Error if a range is set already.
   void set_profile_range(ProfileRange::Options options) { range_.set(std::move(options)); }
@@ -110,6 +120,7 @@ class Engine {
     ScheduledBatch scheduled;
     std::vector<SamplingRow> rows;
     std::vector<SampledToken> sampled;  ///< one a row, filled when the step finishes
+    int64_t num_copies = 0;             ///< copies of KvDisk in front of it
     bool draws_later = false;  ///< its rows are not known before the step in front of it is committed
     /// Requests that ended while the step was under way: kept until no step names them.
     std::vector<std::unique_ptr<LiveRequest>> ended;
@@ -146,7 +157,7 @@ class Engine {
   void emit(LiveRequest& request);
   void record_end(const LiveRequest& request);
   void retire(const std::string& id);
-  StepBatch describe(const ScheduledBatch& scheduled, const HostBatch& batch) const;
+  StepBatch describe(const ScheduledBatch& scheduled, const HostBatch& batch);
 
   std::unique_ptr<ModelSource> model_;
   std::unique_ptr<Tokenizer> tokenizer_;
@@ -159,6 +170,8 @@ class Engine {
   StepCost step_cost_;
   const std::optional<PrefillBudget> prefill_budget_;  ///< absent: options().target_itl_ms is 0
   Scheduler scheduler_;
+  std::optional<KvDisk> kv_disk_;
+  DiskCounts told_disk_counts_;             ///< in the records of steps so far
   BatchBuilder builder_;
   std::unique_ptr<Speculator> speculator_;  ///< null: no sequence brings drafts
   StepRecorder recorder_;

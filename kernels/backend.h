@@ -80,10 +80,19 @@ class Backend : public Target {
   /// Memory of the device, 64-byte aligned, uninitialised. `what` names it in the error if there is
   /// not enough.
   virtual Buffer allocate(size_t bytes, std::string_view what) = 0;
+  /// Memory of the host from which and to which copy_rows() copies without waiting: page-locked where there is a device.
+  virtual Buffer allocate_host(size_t bytes, std::string_view what) { return allocate(bytes, what); }
   virtual void copy_to_device(void* device, const void* host, size_t bytes) = 0;
   virtual void copy_to_host(void* host, const void* device, size_t bytes) = 0;
   /// Copies within memory from allocate(); the two do not overlap. Keeps the order with work launched before and after it. Does not wait.
   virtual void copy_on_device(void* to, const void* from, size_t bytes) = 0;
+  /// The same for rows, also from and to memory of allocate_host(). A pitch is the bytes from row to row.
+  virtual void copy_rows(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t row_bytes,
+                         size_t rows) {
+    for (size_t row = 0; row < rows; ++row)
+      copy_on_device(static_cast<std::byte*>(to) + row * to_pitch,
+                     static_cast<const std::byte*>(from) + row * from_pitch, row_bytes);
+  }
   virtual void synchronize() = 0;
   /// None if the device uses the host's memory.
   virtual std::optional<DeviceMemory> device_memory() const { return std::nullopt; }

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <bit>
 #include <optional>
+#include <ranges>
 #include <stdexcept>
 #include <utility>
 
+#include <sodium.h>
 #include <xxhash.h>
 
 #include "engine/memory/kv_events.h"
@@ -15,6 +17,13 @@ namespace minfer {
 
 uint64_t xxh3_block_hash(uint64_t parent, std::span<const TokenId> tokens) {
   return XXH3_64bits_withSeed(tokens.data(), tokens.size_bytes(), parent);
+}
+
+BlockKey hash_behind(const BlockKey& before, std::span<const std::byte> content) {
+  BlockKey key;
+  crypto_generichash(key.data(), key.size(), reinterpret_cast<const unsigned char*>(content.data()),
+                     content.size(), before.data(), before.size());
+  return key;
 }
 
 BlockManager::BlockManager(const BlockManagerOptions& options)
@@ -117,6 +126,7 @@ void BlockManager::reserve(Sequence& sequence, int32_t num_tokens) const {
   };
   sequence.blocks.reserve(places(block_size_));
   sequence.block_hashes.reserve(places(block_size_));
+  if (keep_) sequence.block_keys.reserve(places(block_size_) + 1);
   if (has_window_table()) sequence.window_blocks.reserve(places(sizes_.window_block_size));
 }
 
@@ -144,6 +154,7 @@ void BlockManager::publish_block(Sequence& sequence, int32_t index) {
   published.content = twin == kNone ? next_content_++ : block(twin).content;
   std::copy(tokens.begin(), tokens.end(), tokens_.begin() + static_cast<ptrdiff_t>(id) * block_size_);
   if (index == 0 && !sequence.cache_salt.empty()) salts_[id] = sequence.cache_salt;
+  if (keep_) keys_[static_cast<size_t>(id)] = key(sequence, index);
   if (twin != kNone) {
     published.announced = block(twin).announced;
   } else if (events_ != nullptr) {
@@ -235,6 +246,7 @@ void BlockManager::release(Sequence& sequence) {
   sequence.num_published_blocks = 0;
   sequence.num_scheduled = 0;
   sequence.num_computed = 0;
+  sequence.read_end = 0;
 }
 
 void BlockManager::release_behind_window(Sequence& sequence) {
@@ -261,6 +273,7 @@ void BlockManager::pin(BlockId id) {
 BlockId BlockManager::take_free() {
   const BlockId id = free_.front();
   held_.splice(held_.end(), free_, free_.begin());
+  if (keep_ && block(id).content != 0) keep_(id, keys_[static_cast<size_t>(id)]);
   if (block(id).content != 0) unpublish(id);
   block(id).ref_count = 1;
   return id;
@@ -301,6 +314,28 @@ uint64_t BlockManager::block_hash(Sequence& sequence, int32_t index) const {
     hashes.push_back(hash_(parent, block_tokens(sequence, static_cast<int32_t>(hashes.size()))));
   }
   return hashes[static_cast<size_t>(index)];
+}
+
+void BlockManager::keep_blocks(const BlockKey& root, KeepBlock keep) {
+  key_root_ = root;
+  keep_ = std::move(keep);
+  keys_.resize(blocks_.size());
+}
+
+const BlockKey& BlockManager::key(Sequence& sequence, int32_t index) const {
+  auto& keys = sequence.block_keys;
+  if (keys.empty()) keys.push_back(hash_behind(key_root_, std::as_bytes(std::span(sequence.cache_salt))));
+  for (auto next = static_cast<int32_t>(keys.size()) - 1; next <= index; ++next)
+    keys.push_back(hash_behind(keys.back(), std::as_bytes(block_tokens(sequence, next))));
+  return keys[static_cast<size_t>(index) + 1];
+}
+
+void BlockManager::each_published(const KeepBlock& keep) const {
+  const auto call = [&](BlockId id) {
+    if (block(id).content != 0) keep(id, keys_[static_cast<size_t>(id)]);
+  };
+  std::ranges::for_each(held_, call);
+  std::ranges::for_each(std::views::reverse(free_), call);
 }
 
 std::span<const TokenId> BlockManager::cached_tokens(BlockId id) const {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <span>
 #include <string>
@@ -21,6 +22,9 @@ using BlockHash = uint64_t (*)(uint64_t parent, std::span<const TokenId> tokens)
 
 /// XXH3, 64 bits, seeded with the parent's hash.
 uint64_t xxh3_block_hash(uint64_t parent, std::span<const TokenId> tokens);
+/// The key of a full block, chained: BLAKE2b-256 of its tokens, keyed with the key of the block before it. In front of the first block
+/// stands the hash of the salt, keyed with `root`, a hash of all else that KV depends on. Nobody can find two contents with one key.
+BlockKey hash_behind(const BlockKey& before, std::span<const std::byte> content);
 
 struct BlockManagerOptions {
   int32_t num_blocks = 0;
@@ -128,6 +132,14 @@ class BlockManager {
   /// Adds all published blocks, as if the cache had been cleared and filled anew. O(blocks log blocks).
   void announce_all();
 
+  using KeepBlock = std::function<void(BlockId, const BlockKey&)>;
+  /// From here on, `keep` gets each published block whose memory is about to be taken. Before the first block is published.
+  void keep_blocks(const BlockKey& root, KeepBlock keep);
+  /// The key of a full block of a sequence. After keep_blocks().
+  const BlockKey& key(Sequence& sequence, int32_t index) const;
+  /// Gives `keep` all published blocks, the most recently used first.
+  void each_published(const KeepBlock& keep) const;
+
   /// Verifies every invariant above in O(blocks); throws std::logic_error naming the first that fails. `running`:
   /// all sequences that hold blocks. For tests, which define it (tests/support/engine/memory_checks.cpp).
   void check(std::span<const Sequence* const> running) const;
@@ -197,6 +209,9 @@ class BlockManager {
   std::list<BlockId> free_, held_;                  ///< nodes move between them: nothing is allocated
   uint64_t next_content_ = 1;
   KvEventBatch* events_ = nullptr;  ///< null: nothing is recorded
+  KeepBlock keep_;                  ///< null: nobody keeps blocks, and there are no keys
+  BlockKey key_root_{};
+  std::vector<BlockKey> keys_;  ///< [num_blocks] of published blocks
 };
 
 }  // namespace minfer

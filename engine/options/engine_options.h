@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "engine/options/speculation_options.h"
@@ -37,6 +38,14 @@ struct StateCopyRule {
   int32_t least_tokens = 64;
 };
 
+/// The prefix cache on disk (KvDisk).
+struct KvDiskOptions {
+  std::string folder = {};                ///< empty: there is none
+  int64_t max_bytes = int64_t{20} << 30;  ///< of all files in it
+  /// Called on the disk's thread before it reads or writes a file. For tests of a slow disk.
+  std::function<void(bool is_read)> before_file = nullptr;
+};
+
 /// Options of the engine that mean the same in every command. 0 means that the engine chooses.
 struct EngineOptions {
   DeviceChoice device = DeviceChoice::automatic;
@@ -63,6 +72,7 @@ struct EngineOptions {
   /// Further slots, for copies of states; without copies, the prefix cache finds nothing of a model with states. Absent: chosen (sizes.h).
   std::optional<int32_t> num_state_copies = {};
   StateCopyRule state_copy_rule = {};
+  KvDiskOptions kv_disk = {};
   std::optional<uint64_t> prefix_hash_key = {};  ///< absent: a random one, drawn when the engine starts
   bool enable_chunked_prefill = true;
   /// Milliseconds that a step with prompts should take while a sequence

@@ -160,6 +160,12 @@ void check_options(const EngineOptions& options, const ModelConfig& config) {
     if (options.all_reduce != AllReduceChoice::automatic) fail("all-reduce: {}", kNoOthers);
     if (options.rank_timeout_s > 0) fail("rank-timeout: {}", kNoOthers);
   }
+  if (!options.kv_disk.folder.empty()) {
+    if (options.tensor_parallel_size > 1 || options.processes)
+      fail("kv-cache-dir: {} ranks share the model, expected one", options.tensor_parallel_size);
+    if (config.is_recurrent())
+      fail("kv-cache-dir: {} has states of sequences, which are not kept on disk", config.name);
+  }
   check_speculation(options, config);
   check_option("num-state-copies", options.num_state_copies.value_or(0), 0, 1 << 20);
   if (options.num_state_copies.value_or(0) > 0) {

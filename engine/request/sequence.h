@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -14,6 +15,8 @@
 namespace minfer {
 
 using BlockId = int32_t;
+/// Names the content of a full block for all processes and times (hash_behind()).
+using BlockKey = std::array<unsigned char, 32>;
 /// In a sequence's block table: the block has been given back, since no layer reads it again.
 inline constexpr BlockId kFreedBlock = -1;
 
@@ -85,6 +88,10 @@ struct Sequence {
   int32_t num_freed_blocks = 0;        ///< behind the window of every layer, given back while it runs
   int32_t num_published_blocks = 0;    ///< leading blocks that the prefix cache knows
   std::vector<uint64_t> block_hashes;  ///< chained hash of each leading full block, as far as it was needed
+  std::vector<BlockKey>
+      block_keys;  ///< the same keys, behind the key of the salt, where blocks are kept on disk
+  /// Its blocks from num_computed to here are being read from disk, and no step computes for it; 0: nothing is read.
+  int32_t read_end = 0;
 
   // Engine
   LiveRequest* owner = nullptr;  ///< whose sequence this is; null where there is no engine

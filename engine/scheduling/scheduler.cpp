@@ -106,7 +106,7 @@ const ScheduledBatch& Scheduler::schedule() {
 /// The tokens that the next step can compute. None if the step would need more unknown tokens
 /// than are allowed, or if the last token that the sequence will ever draw is under way.
 int32_t Scheduler::num_schedulable(const Sequence& sequence) const {
-  if (sequence.is_held) return 0;
+  if (sequence.is_held || sequence.read_end > 0) return 0;
   if (sequence.num_unknown == 0) return sequence.num_pending();
   if (sequence.waits_for_token || !sequence.drafts.empty()) return 0;
   const bool draws_last = sequence.num_output_tokens() + sequence.num_unknown >= sequence.max_tokens;
@@ -188,6 +188,7 @@ bool Scheduler::admit_first_waiting(size_t num_visited) {
     sequence.num_recomputed_tokens -= std::min(num_hit_tokens, sequence.num_recomputed_tokens);
   }
   batch_.prefix_hit_tokens += num_hit_tokens;
+  if (on_admission_ && !sequence.is_scoring()) on_admission_(sequence);
   schedule_running(num_visited);
   return true;
 }

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <set>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/memory/block_manager.h"
@@ -99,6 +101,9 @@ class Scheduler {
   /// is finish(sequence, FinishReason::cancelled). Does nothing if it has finished already.
   void finish(Sequence& sequence, FinishReason reason);
 
+  /// Calls `call` with each sequence that is admitted and may use cached prefixes, before it gets tokens: none while Sequence::read_end.
+  void on_admission(std::function<void(Sequence&)> call) { on_admission_ = std::move(call); }
+
   int32_t num_waiting() const { return static_cast<int32_t>(waiting_.size()); }
   int32_t num_running() const { return static_cast<int32_t>(running_.size()); }
   bool has_work() const { return !waiting_.empty() || !running_.empty(); }
@@ -152,6 +157,7 @@ class Scheduler {
   StateCopies state_copies_;
   const PrefillBudget* const prefill_limit_;
   const ServedBefore served_before_;
+  std::function<void(Sequence&)> on_admission_;
   std::set<Sequence*, ServedBefore> waiting_;
   std::vector<Sequence*> running_;  ///< sorted by served_before_
   uint64_t next_arrival_ = 0;

@@ -127,7 +127,20 @@ void CudaBackend::copy_to_host(void* host, const void* device, size_t bytes) {
 }
 
 void CudaBackend::copy_on_device(void* to, const void* from, size_t bytes) {
-  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_.get()), "copying on the device");
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_.get()), "copying on the device");
+}
+
+Buffer CudaBackend::allocate_host(size_t bytes, std::string_view what) {
+  PinnedBuffer buffer(bytes, what);
+  return Buffer(buffer.release(), bytes, [](void* data) { FreePinned()(data); });
+}
+
+void CudaBackend::copy_rows(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t row_bytes,
+                            size_t rows) {
+  if (std::max(to_pitch, from_pitch) > INT32_MAX)  // beyond CUDA's limit
+    return Backend::copy_rows(to, to_pitch, from, from_pitch, row_bytes, rows);
+  check(cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, row_bytes, rows, cudaMemcpyDefault, stream_.get()),
+        "copying rows");
 }
 
 void CudaBackend::synchronize() {

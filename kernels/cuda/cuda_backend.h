@@ -58,6 +58,9 @@ class CudaBackend : public Backend {
   void copy_to_device(void* device, const void* host, size_t bytes) override;
   void copy_to_host(void* host, const void* device, size_t bytes) override;
   void copy_on_device(void* to, const void* from, size_t bytes) override;
+  Buffer allocate_host(size_t bytes, std::string_view what) override;
+  void copy_rows(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t row_bytes,
+                 size_t rows) override;
   void synchronize() override;
   std::optional<DeviceMemory> device_memory() const override;
   MemoryUse memory_use() const override;

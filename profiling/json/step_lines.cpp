@@ -52,6 +52,14 @@ void batch_members(Json& json, Is<StepBatch> auto& batch) {
       accepted_member(inner, batch);
     });
   }
+  if (json.has("disk", batch.disk != DiskCounts())) {
+    json.object("disk", [&](auto& inner) {
+      auto& disk = batch.disk;
+      inner.optional("written", disk.written).optional("read", disk.read).optional("dropped", disk.dropped);
+      inner.optional("lost", disk.lost).optional("hit_tokens", disk.hit_tokens);
+      inner.optional("read_us", disk.read_ns, kDuration);
+    });
+  }
 }
 
 template <class Json>

@@ -30,6 +30,23 @@ std::string graph_name(StepPhase phase, int32_t sequences);
 /// The number of sequences in a graph_name(); 0: the text is no such name.
 int32_t sequences_of_graph(std::string_view graph_name);
 
+/// KV blocks that moved between memory and disk (minfer serve --kv-cache-dir).
+struct DiskCounts {
+  int64_t written = 0;     ///< blocks
+  int64_t read = 0;        ///< blocks
+  int64_t dropped = 0;     ///< blocks that were not written: the queue or the disk was full
+  int64_t lost = 0;        ///< blocks that could not be read, damaged or gone: they are computed
+  int64_t hit_tokens = 0;  ///< prompt tokens in the blocks read
+  int64_t read_ns = 0;     ///< of the disk's thread
+
+  bool operator==(const DiskCounts&) const = default;
+  DiskCounts operator-(const DiskCounts& before) const {
+    return {written - before.written,       read - before.read,
+            dropped - before.dropped,       lost - before.lost,
+            hit_tokens - before.hit_tokens, read_ns - before.read_ns};
+  }
+};
+
 /// The engine's facts about a step, without its times.
 struct StepBatch {
   BatchShape shape;
@@ -49,6 +66,7 @@ struct StepBatch {
   int32_t accepted_tokens = 0;   ///< draft tokens that were drawn
   static constexpr size_t kMostDrafts = 16;           ///< of a sequence
   std::array<int32_t, kMostDrafts> accepted_at = {};  ///< the same, by their place among a sequence's drafts
+  DiskCounts disk;               ///< since the step before it
 
   StepPhase phase() const {
     if (shape.prefill_tokens == 0) return StepPhase::decode;

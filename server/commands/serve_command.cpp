@@ -139,6 +139,11 @@ bool serve(ServeArgs& args) {
   announce(args, facts, log);
   const bool ended_well = server.run();
   loop.reset_signals();  // from here on a signal ends the process at once
+  if (ended_well && engine->disk_counts() != nullptr) {
+    engine->save_kv_cache(args.server.shutdown_timeout);
+    log.write(LogLevel::info, "KV blocks on disk",
+              {{"written", engine->disk_counts()->written}, {"dropped", engine->disk_counts()->dropped}});
+  }
   if (server.engine_hangs()) {
     log.close();
     std::_Exit(1);  // nothing else ends a step that hangs
@@ -282,6 +287,21 @@ void add_kv_event_options(CLI::App& command, ServeArgs& args) {
       ->envname("MINFER_PREFIX_HASH_KEY");
 }
 
+void add_kv_disk_options(CLI::App& command, KvDiskOptions& disk) {
+  const OptionGroup group{command, EngineArgs::kModelGroup};
+  CLI::Option* folder =
+      add_option(group, "--kv-cache-dir", disk.folder,
+                 "folder for KV blocks that fall out of memory, or are in memory at the end, so that prompts "
+                 "that begin alike need not be computed again, also after a restart. Its files reveal "
+                 "prompts; only their owner can read them (default: none)")
+          ->option_text("FOLDER");
+  add_option(group, "--kv-cache-disk", disk.max_bytes,
+             "most bytes of these files, of all models; the least recently used go first")
+      ->transform(CLI::AsSizeValue(false))
+      ->option_text("SIZE [20GiB]")
+      ->needs(folder);
+}
+
 void add_answer_options(const OptionGroup& group, AnswerFormatOptions& format) {
   const auto is_known = [](const std::string& name) {
     const bool known = name == "auto" || name == "none" || find_chat_format(name) != nullptr;
@@ -316,6 +336,7 @@ void add_serve_command(CLI::App& app) {
       ->check(existing_file());
   add_answer_options(serving, args->server.answer_format);
   add_kv_event_options(*command, *args);
+  add_kv_disk_options(*command, args->engine.options.kv_disk);
   args->profile.add_to(*command);
   args->profile.add_counters_every(*command);
   command->footer(

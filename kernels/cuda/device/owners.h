@@ -74,6 +74,7 @@ class PinnedBuffer {
     return static_cast<T*>(data_.get());
   }
   size_t bytes() const { return bytes_; }
+  void* release() { return data_.release(); }
 
  private:
   std::unique_ptr<void, FreePinned> data_;

@@ -76,6 +76,9 @@ KvCache::KvCache(Backend& backend, const ModelConfig& config, const KvLayout& la
       bytes_of_full += halves(config) * half;
     }
     auto* const k = static_cast<std::byte*>(memory_.data()) + array + static_cast<size_t>(part) * part_bytes;
+    const bool continues = !arrays_.empty() && arrays_.back().pitch == half;
+    if (!continues) arrays_.push_back({.base = k, .bytes = part_bytes, .pitch = half});
+    arrays_.back().count += halves(config);
     layers_.push_back({.k = k,
                        .v = config.is_latent() ? k : k + half,
                        .dtype = dtype,

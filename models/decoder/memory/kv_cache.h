@@ -1,5 +1,6 @@
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "kernels/backend.h"
@@ -7,6 +8,14 @@
 #include "models/decoder/memory/kv_layout.h"
 
 namespace minfer {
+
+/// Arrays of like layers, one behind the other: the bytes of block b in array i are at base + i * pitch + b * bytes.
+struct KvArrays {
+  std::byte* base = nullptr;
+  size_t bytes = 0;
+  size_t count = 0;
+  size_t pitch = 0;
+};
 
 /// The paged KV memory of all layers, allocated once. The block manager decides which sequence owns which block.
 class KvCache {
@@ -18,6 +27,8 @@ class KvCache {
   /// Null pointers for a layer without keys.
   const KvLayer& layer(int32_t index) const { return layers_[static_cast<size_t>(index)]; }
   const KvLayout& layout() const { return layout_; }
+  /// The memory of all layers, where they share a table.
+  std::span<const KvArrays> arrays() const { return arrays_; }
   int32_t num_blocks() const { return num_blocks_; }
   int32_t block_size() const { return block_size_; }
   size_t bytes() const { return memory_.bytes(); }
@@ -35,6 +46,7 @@ class KvCache {
   int32_t block_size_;
   Buffer memory_;
   std::vector<KvLayer> layers_;
+  std::vector<KvArrays> arrays_;
 };
 
 }  // namespace minfer

@@ -106,6 +106,10 @@ struct Metrics::Impl {
   Histogram& histogram(const std::string& name, const std::string& help, const Buckets& buckets) {
     return prometheus::BuildHistogram().Name(name).Help(help).Register(registry).Add(with({}), buckets);
   }
+  Count& disk_blocks(const std::string& outcome) {
+    return counter("minfer:kv_disk_blocks_total", "KV blocks to and from disk, by outcome.",
+                   {{"outcome", outcome}});
+  }
   /// A counter for each value of an enumeration.
   template <class Enum, size_t kValues>
   std::array<Count*, kValues> counters(const std::string& metric, const std::string& help,
@@ -182,6 +186,12 @@ struct Metrics::Impl {
   Count& draft_tokens = counter("vllm:spec_decode_num_draft_tokens_total", "Draft tokens that were checked.");
   Count& accepted_tokens =
       counter("vllm:spec_decode_num_accepted_tokens_total", "Draft tokens that turned out right.");
+  Count& disk_written = disk_blocks("written");
+  Count& disk_read = disk_blocks("read");
+  Count& disk_dropped = disk_blocks("dropped");
+  Count& disk_lost = disk_blocks("lost");
+  Count& disk_hits = counter("minfer:kv_disk_hit_tokens_total", "Prompt tokens in KV blocks read from disk.");
+  Count& disk_seconds = counter("minfer:kv_disk_read_seconds_total", "Time to read KV blocks.");
   Histogram& request_acceptance =
       histogram("minfer:request_draft_acceptance", "Share of a request's draft tokens that was right.",
                 {0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0});
@@ -314,6 +324,13 @@ void Metrics::consume(const StepRecord& record) noexcept {
   m.drafts.Increment(record.batch.drafts);
   m.draft_tokens.Increment(record.batch.draft_tokens);
   m.accepted_tokens.Increment(record.batch.accepted_tokens);
+  const DiskCounts& disk = record.batch.disk;
+  m.disk_written.Increment(static_cast<double>(disk.written));
+  m.disk_read.Increment(static_cast<double>(disk.read));
+  m.disk_dropped.Increment(static_cast<double>(disk.dropped));
+  m.disk_lost.Increment(static_cast<double>(disk.lost));
+  m.disk_hits.Increment(static_cast<double>(disk.hit_tokens));
+  m.disk_seconds.Increment(seconds(disk.read_ns));
 }
 
 RecentLatency Metrics::recent_ttft() const {
