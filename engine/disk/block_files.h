@@ -39,8 +39,7 @@ class BlockFiles {
  private:
   struct File {
     std::string model;
-    int64_t bytes = 0;
-    int64_t time_ns = 0;
+    int64_t bytes, time_ns;
   };
 
   void find_files();

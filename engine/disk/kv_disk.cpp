@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <xxhash.h>
 
+#include "engine/options/sizes.h"
 #include "kernels/base/clock.h"
 #include "models/decoder/config/config_facts.h"
 
@@ -28,10 +29,9 @@ BlockKey fingerprint(const ModelSource& model, const EngineOptions& options, con
                                   backend.device, name(backend.activation_dtype),
                                   options.quantization ? name(*options.quantization) : "as it is",
                                   options.block_size, name(*options.kv_cache_dtype));
-  for (const auto& [base, scaling, size] : model.config().ropes)  // LongRoPE has two tables
-    facts += scaling.kind == RopeScaling::Kind::long_rope && options.max_model_len > scaling.original_context
-                 ? ", long"
-                 : ", short";
+  for (const RopeConfig& rope : model.config().ropes)  // LongRoPE has a table for long contexts
+    if (rope.scaling.kind == RopeScaling::Kind::long_rope)
+      facts += options.max_model_len > rope.scaling.original_context ? ", long" : ", short";
   for (const ConfigFact& fact : config_facts(model.config()))
     facts += fmt::format("\n{}: {}", fact.name, fact.value);
   for (const HostTensor& tensor : model.tensors()) {
@@ -42,23 +42,15 @@ BlockKey fingerprint(const ModelSource& model, const EngineOptions& options, con
   return hash_behind({}, std::as_bytes(std::span(facts)));
 }
 
-size_t bytes_of(std::span<const KvArrays> arrays) {
-  size_t bytes = 0;
-  for (const KvArrays& array : arrays)
-    bytes += array.count * array.bytes;
-  return bytes;
-}
-
-/// Checks what can be kept; returns the options.
-const KvDiskOptions& checked(const EngineOptions& options, size_t block_bytes) {
+/// The bytes of a block, if blocks can be kept.
+size_t checked_bytes(const ModelConfig& config, const EngineOptions& options) {
   if (options.kv_layout->has_window_table)
     fail("kv-cache-dir: layers with windows have KV blocks of their own, which are not kept on disk");
   if (!options.enable_prefix_caching) fail("kv-cache-dir: there is no prefix cache");
-  if (const auto least = BlockFiles::kHeaderBytes + static_cast<int64_t>(block_bytes);
-      options.kv_disk.max_bytes < least)
-    fail("kv-cache-disk: {} bytes, expected at least {}, the size of a block", options.kv_disk.max_bytes,
-         least);
-  return options.kv_disk;
+  const int64_t bytes = kv_block_bytes(config, options, *options.kv_cache_dtype);
+  const int64_t most = options.kv_disk.max_bytes, least = bytes + BlockFiles::kHeaderBytes;
+  if (most < least) fail("kv-cache-disk: {} bytes, expected at least {}, the size of a block", most, least);
+  return static_cast<size_t>(bytes);
 }
 
 }  // namespace
@@ -68,9 +60,9 @@ KvDisk::KvDisk(const ModelSource& model, const EngineOptions& options, Backend& 
     : backend_(backend),
       blocks_(blocks),
       cost_(cost),
-      options_(checked(options, bytes_of(kv.arrays()))),
+      options_(options.kv_disk),
       arrays_(kv.arrays()),
-      block_bytes_(bytes_of(arrays_)),
+      block_bytes_(checked_bytes(model.config(), options)),
       is_asynchronous_(backend.info().asynchronous),
       root_(fingerprint(model, options, backend.info())),
       files_(options_.folder, options_.max_bytes, root_),
@@ -139,12 +131,6 @@ void KvDisk::copied(int64_t num_copies) {
   }
 }
 
-void KvDisk::finish_copies() {
-  if (copying_.empty()) return;
-  backend_.synchronize();
-  copied(num_copies());
-}
-
 void KvDisk::keep(BlockId id, const BlockKey& key, int64_t time_ns) {
   if (files_.touch(key, time_ns)) return;
   if (write_slots_.empty()) {
@@ -188,7 +174,10 @@ void KvDisk::ask(Sequence& sequence) {
 }
 
 void KvDisk::advance(std::span<Sequence* const> running, bool is_idle) {
-  if (is_idle) finish_copies();
+  if (is_idle && !copying_.empty()) {
+    backend_.synchronize();
+    copied(num_copies());
+  }
   take_done();
   for (Sequence* sequence : running)
     if (sequence->read_end > 0) take_blocks(*sequence);
@@ -223,10 +212,6 @@ void KvDisk::take_done() {
 void KvDisk::wait_for_done() {
   std::unique_lock lock(mutex_);
   changed_.wait_for(lock, kMoment, [this] { return !done_.empty(); });
-}
-
-void KvDisk::wait() {
-  if (!asked_.empty()) wait_for_done();
 }
 
 void KvDisk::save_all(std::chrono::milliseconds patience) {

@@ -44,7 +44,9 @@ class KvDisk {
   /// is under way.
   void advance(std::span<Sequence* const> running, bool is_idle);
   /// Waits a moment for a block to be read. For an engine without other work.
-  void wait();
+  void wait() {
+    if (!asked_.empty()) wait_for_done();
+  }
   /// The number of copies launched so far.
   int64_t num_copies() const { return num_copied_ + std::ssize(copying_); }
   /// The first `num_copies` copies have ended.
@@ -66,7 +68,6 @@ class KvDisk {
   void run(const std::stop_token& stop);
   void add(const Job& job);
   void take_done();
-  void finish_copies();
   void copy(const Job& job, BlockId id);
   void launched(const Job& job);
   void keep(BlockId id, const BlockKey& key, int64_t time_ns);

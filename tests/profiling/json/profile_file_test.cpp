@@ -64,6 +64,8 @@ TEST(ProfileFile, ReadsBackWhatWasWritten) {
   steps[2].batch.draft_tokens = 9;
   steps[2].batch.accepted_tokens = 4;
   steps[2].batch.accepted_at = {2, 1, 0, 1};
+  steps[2].batch.disk = {
+      .written = 1, .read = 2, .dropped = 3, .lost = 4, .hit_tokens = 32, .read_ns = 5'000};
   steps[2].host_us[static_cast<size_t>(HostSpan::mask)] = 1.5;
   steps[2].host_us[static_cast<size_t>(HostSpan::draft)] = 2.5;
   const ProfileFile file = read_text(written(header, steps));
@@ -110,6 +112,7 @@ TEST(ProfileFile, ReadsBackWhatWasWritten) {
     EXPECT_EQ(read.batch.draft_tokens, steps[i].batch.draft_tokens);
     EXPECT_EQ(read.batch.accepted_tokens, steps[i].batch.accepted_tokens);
     EXPECT_EQ(read.batch.accepted_at, steps[i].batch.accepted_at);
+    EXPECT_EQ(read.batch.disk, steps[i].batch.disk);
     EXPECT_EQ(read.requests, steps[i].requests);
     for (size_t span = 0; span < kHostSpans; ++span)
       EXPECT_NEAR(read.host_us[span], steps[i].host_us[span], kRounding);

@@ -48,6 +48,7 @@ std::string sample_text(ProfileDetail detail) {
     step.batch.predicted_ns = 1000 * step.step;
     step.batch.drafts = step.step == 1 ? 1 : 0;
     step.batch.draft_tokens = step.step == 1 ? 3 : 0;
+    step.batch.disk = {.written = step.step == 1 ? 1 : 0, .hit_tokens = step.step == 1 ? 16 : 0};
     step.host_us[static_cast<size_t>(HostSpan::mask)] = static_cast<double>(step.step);
     append_line(text, step);
   }
