@@ -77,7 +77,8 @@ KvCache::KvCache(Backend& backend, const ModelConfig& config, const KvLayout& la
     }
     auto* const k = static_cast<std::byte*>(memory_.data()) + array + static_cast<size_t>(part) * part_bytes;
     const bool continues = !arrays_.empty() && arrays_.back().pitch == half;
-    if (!continues) arrays_.push_back({.base = k, .bytes = part_bytes, .pitch = half});
+    const size_t bytes = part_bytes * static_cast<size_t>(parts);
+    if (!continues) arrays_.push_back({.base = k, .bytes = bytes, .pitch = half});
     arrays_.back().count += halves(config);
     layers_.push_back({.k = k,
                        .v = config.is_latent() ? k : k + half,
