@@ -63,7 +63,6 @@ KvDisk::KvDisk(const ModelSource& model, const EngineOptions& options, Backend& 
       options_(options.kv_disk),
       arrays_(kv.arrays()),
       block_bytes_(checked_bytes(model.config(), options)),
-      is_asynchronous_(backend.info().asynchronous),
       root_(fingerprint(model, options, backend.info())),
       files_(options_.folder, options_.max_bytes, root_),
       num_slots_(std::clamp(kStagingBytes / block_bytes_, kFewestSlots, kMostSlots)),
@@ -118,11 +117,6 @@ void KvDisk::copy(const Job& job, BlockId id) {
   }
 }
 
-void KvDisk::launched(const Job& job) {
-  copying_.push_back(job);
-  if (!is_asynchronous_) copied(num_copies());
-}
-
 void KvDisk::copied(int64_t num_copies) {
   for (; num_copied_ < num_copies; ++num_copied_) {
     const Job& job = copying_.front();
@@ -140,7 +134,7 @@ void KvDisk::keep(BlockId id, const BlockKey& key, int64_t time_ns) {
   const Job job{.key = key, .data = write_slots_.back(), .time_ns = time_ns, .is_write = true};
   write_slots_.pop_back();
   copy(job, id);
-  launched(job);
+  copying_.push_back(job);
 }
 
 void KvDisk::begin_reading(Sequence& sequence) {
@@ -182,8 +176,9 @@ void KvDisk::advance(std::span<Sequence* const> running, bool is_idle) {
   for (Sequence* sequence : running)
     if (sequence->read_end > 0) take_blocks(*sequence);
   for (const Job& job : come_) {
+    if (job.is_write) continue;
     asked_.erase(job.key);
-    launched(job);
+    copying_.push_back(job);
   }
   come_.clear();
   for (Sequence* sequence : running)
@@ -196,10 +191,12 @@ void KvDisk::take_done() {
     const std::lock_guard lock(mutex_);
     come_.swap(done_);
   }
-  for (const Job& job : come_)
-    if (job.is_write) write_slots_.push_back(job.data), ++(job.succeeded ? counts_.written : counts_.dropped);
-  std::erase_if(come_, [](const Job& job) { return job.is_write; });
   for (const Job& job : come_) {
+    if (job.is_write) {
+      write_slots_.push_back(job.data);
+      ++(job.succeeded ? counts_.written : counts_.dropped);
+      continue;
+    }
     asked_[job.key] = &job;
     ++(job.succeeded ? counts_.read : counts_.lost);
     if (!job.succeeded) continue;

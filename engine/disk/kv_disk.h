@@ -69,7 +69,6 @@ class KvDisk {
   void add(const Job& job);
   void take_done();
   void copy(const Job& job, BlockId id);
-  void launched(const Job& job);
   void keep(BlockId id, const BlockKey& key, int64_t time_ns);
   void take_blocks(Sequence& sequence);
   void ask(Sequence& sequence);
@@ -81,7 +80,6 @@ class KvDisk {
   const KvDiskOptions options_;
   const std::span<const KvArrays> arrays_;
   const size_t block_bytes_;
-  const bool is_asynchronous_;
   const BlockKey root_;
   BlockFiles files_;
   const size_t num_slots_;  ///< for each direction
