@@ -6,7 +6,7 @@ set -euo pipefail
 
 build=(g++ cmake ninja-build ccache pkg-config libfmt-dev libcli11-dev nlohmann-json3-dev
   libpcre2-dev libutf8proc-dev libxxhash-dev libsimdjson-dev libboost1.81-dev prometheus-cpp-dev
-  libjs-chart.js zlib1g-dev cppzmq-dev libsodium-dev curl libcurl4-openssl-dev libssl-dev)
+  libjs-chart.js zlib1g-dev cppzmq-dev curl libcurl4-openssl-dev libssl-dev)
 tests=(libgtest-dev libgmock-dev libbenchmark-dev clang-14 libclang-rt-14-dev lld clang-format-14 python3
   python3-venv chromium zsh fish haproxy libopenmpi-dev openmpi-bin iproute2)
 

@@ -1,13 +1,15 @@
 #include "engine/memory/block_manager.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
+#include <memory>
 #include <optional>
 #include <ranges>
 #include <stdexcept>
 #include <utility>
 
-#include <sodium.h>
+#include <openssl/evp.h>
 #include <xxhash.h>
 
 #include "engine/memory/kv_events.h"
@@ -20,9 +22,15 @@ uint64_t xxh3_block_hash(uint64_t parent, std::span<const TokenId> tokens) {
 }
 
 BlockKey hash_behind(const BlockKey& before, std::span<const std::byte> content) {
+  const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> hash(EVP_MD_CTX_new(), EVP_MD_CTX_free);
+  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
+  const bool is_made = EVP_DigestInit_ex(hash.get(), EVP_sha256(), nullptr) != 0 &&
+                       EVP_DigestUpdate(hash.get(), before.data(), before.size()) != 0 &&
+                       EVP_DigestUpdate(hash.get(), content.data(), content.size()) != 0 &&
+                       EVP_DigestFinal_ex(hash.get(), digest.data(), nullptr) != 0;
+  if (!is_made) fail("SHA-256 of a KV block: OpenSSL refuses");
   BlockKey key;
-  crypto_generichash(key.data(), key.size(), reinterpret_cast<const unsigned char*>(content.data()),
-                     content.size(), before.data(), before.size());
+  std::copy_n(digest.begin(), key.size(), key.begin());
   return key;
 }
 

@@ -22,8 +22,8 @@ using BlockHash = uint64_t (*)(uint64_t parent, std::span<const TokenId> tokens)
 
 /// XXH3, 64 bits, seeded with the parent's hash.
 uint64_t xxh3_block_hash(uint64_t parent, std::span<const TokenId> tokens);
-/// The key of a full block, chained: BLAKE2b-256 of its tokens, keyed with the key of the block before it. In front of the first block
-/// stands the hash of the salt, keyed with `root`, a hash of all else that KV depends on. Nobody can find two contents with one key.
+/// The key of a full block, chained: SHA-256 of the key of the block before it and of its tokens. In front of the first block stands that
+/// of `root`, a hash of all else that KV depends on, and the salt. Nobody can find two contents with one key.
 BlockKey hash_behind(const BlockKey& before, std::span<const std::byte> content);
 
 struct BlockManagerOptions {
