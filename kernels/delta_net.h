@@ -4,10 +4,12 @@
 
 namespace minfer {
 
-/// Sizes of a gated delta net (Yang et al. 2024, "Gated delta networks", arXiv:2412.06464), the same in all layers that have one.
+/// Sizes of a gated delta net (Yang et al. 2024, "Gated delta networks", arXiv:2412.06464), the same in all layers that have one. Mamba-2
+/// (Dao & Gu 2024, "Transformers are SSMs", arXiv:2405.21060) has states of the same kind: its heads x are heads of v, and the B and C of
+/// a group are a head of k and of q.
 struct DeltaNetShape {
   int32_t key_heads = 0;    ///< heads of q and k
-  int32_t value_heads = 0;  ///< a multiple of key_heads; 0: no layer is a gated delta net
+  int32_t value_heads = 0;  ///< a multiple of key_heads; 0: no layer is a gated delta net or Mamba-2
   int32_t key_size = 0;     ///< of a head of q and k
   int32_t value_size = 0;   ///< of a head of v
   int32_t conv_size = 0;    ///< inputs that the convolution sums, the token's own included; at least 2

@@ -37,6 +37,7 @@ enum class OpKind : uint8_t {
   head_gate,
   short_conv,
   hidden_rows,
+  mamba_scan,
 };
 
 std::string_view name(OpKind kind);
@@ -67,7 +68,7 @@ struct OpInfo {
   int32_t kv_heads = 0;          ///< attention, rope
   int32_t head_size = 0;         ///< attention, rope
   int32_t v_head_size = 0;       ///< attention, rope: as in KvLayer
-  DeltaNetShape delta_net = {};  ///< delta_conv, delta_rule
+  DeltaNetShape delta_net = {};  ///< delta_conv, delta_rule, mamba_scan
   int64_t state_bytes = 0;       ///< short_conv: of one sequence
   bool v_in_k = false;           ///< likewise
   bool v_is_k = false;           ///< rope: as in RopeKvWriteArgs

@@ -87,16 +87,19 @@ enum class NormKind : uint8_t {
 struct NormArgs {
   Tensor x;  ///< [rows, cols]
   NormKind kind = NormKind::rms;
-  Weight weight = {};  ///< [1, cols] f32; null if and only if the kind is none
-  Weight bias = {};    ///< [1, cols] f32 or null
-  float eps = 0.0f;    ///< unless the kind is none
+  /// [1, cols] f32; null if and only if the kind is none. An RMS norm of groups has [groups, cols]: row r of x takes row r mod groups.
+  Weight weight = {};
+  Weight bias = {};  ///< [1, cols] f32 or null
+  float eps = 0.0f;  ///< unless the kind is none
   float scale = 1.0f;
   bool add_to_out =
       false;   ///< a norm behind a block of a layer adds to the residual stream; then out is f32 and not x
   Tensor out;  ///< [rows, cols]; may be x
 
-  /// True if this is rms(x) * weight and no more.
-  bool is_plain_rms() const { return kind == NormKind::rms && !bias && scale == 1.0f && !add_to_out; }
+  /// True if this is rms(x) * weight, one weight for all rows, and no more.
+  bool is_plain_rms() const {
+    return kind == NormKind::rms && !bias && scale == 1.0f && !add_to_out && weight.rows <= 1;
+  }
 };
 
 /// out = f(x), element by element.
@@ -244,18 +247,20 @@ struct AttentionArgs {
       {};  ///< [1, heads] f32 or null: a score a head that joins the softmax without a value (gpt-oss)
 };
 
-// Ops with states: gated delta nets (DeltaNetShape) and short convolutions. Rows of a sequence are its next tokens.
+// Ops with states: gated delta nets and Mamba-2 (DeltaNetShape), short convolutions. Rows of a sequence are its next tokens.
 // ForwardBatch::state_slots gives each sequence's states; afterwards they are the states behind its last token.
 
 /// The causal convolution of each channel, followed by the functions that need q, k and v alone:
-///   y[t, c] = silu(sum over j of weight[j, c] x[t - (conv_size - 1) + j, c])
+///   y[t, c] = silu(bias[c] + sum over j of weight[j, c] x[t - (conv_size - 1) + j, c])
 /// and each head of q and k divided by sqrt(sum y^2 + kDeltaNormEps), q by sqrt(key_size) too.
 struct DeltaConvArgs {
   Tensor x;  ///< [tokens, channels] f32
   DeltaNetShape shape;
   Weight weight;  ///< [conv_size, channels] f32
   RecurrentLayer state;
-  Tensor out;  ///< [tokens, channels] f32, not x
+  Tensor out;               ///< [tokens, channels] f32, not x
+  Weight bias = {};         ///< [1, channels] f32 or null
+  bool norms_heads = true;  ///< false: y as it is (Mamba-2)
 };
 
 /// The gated delta rule, token after token. a = e^(decay softplus(alpha + dt_bias)), b = sigmoid(beta), and S is the state of a value head:
@@ -267,6 +272,21 @@ struct DeltaRuleArgs {
   DeltaNetShape shape;
   Weight dt_bias;  ///< [1, value_heads] f32
   Weight decay;    ///< [1, value_heads] f32, negative
+  RecurrentLayer state;
+  Tensor out;  ///< [tokens, value_columns] f32
+};
+
+/// The state-space model of Mamba-2 (Dao & Gu 2024, "Transformers are SSMs"), token after token. h [key_size, value_size] is the state of a
+/// value head, x its elements, B and C those of its key head, and d = softplus(dt + dt_bias):
+///   h = e^(decay d) h + B (d x)^T,  out = (h^T C + skip x) silu(gate)
+struct MambaScanArgs {
+  Tensor xbc;   ///< [tokens, channels] f32: x of all value heads, then B and then C of all key heads
+  Tensor dt;    ///< [tokens, value_heads] f32
+  Tensor gate;  ///< [tokens, value_columns] f32
+  DeltaNetShape shape;
+  Weight dt_bias;  ///< [1, value_heads] f32
+  Weight decay;    ///< [1, value_heads] f32, negative
+  Weight skip;     ///< [1, value_heads] f32
   RecurrentLayer state;
   Tensor out;  ///< [tokens, value_columns] f32
 };

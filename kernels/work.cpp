@@ -96,6 +96,16 @@ KernelWork delta_rule_work(const OpInfo& info, const Scope& scope) {
           scope.tokens * shape.value_columns() * kF32Bytes + state, 7 * scope.tokens * shape.delta_state()};
 }
 
+/// For each element of a state: decay, its product with B and their sum, the same with C. For each column also the products with d and skip,
+/// and the gate.
+KernelWork mamba_scan_work(const OpInfo& info, const Scope& scope) {
+  const DeltaNetShape& shape = info.delta_net;
+  const int64_t state = scope.sequences * shape.delta_state() * kF32Bytes, columns = shape.value_columns();
+  const int64_t in = shape.channels() + columns + shape.value_heads;
+  return {scope.tokens * in * kF32Bytes + state + info.weight_bytes,
+          scope.tokens * columns * kF32Bytes + state, scope.tokens * (5 * shape.delta_state() + 7 * columns)};
+}
+
 /// For each weight a multiplication and an addition, and the products on both sides. States count as in delta_conv_work().
 KernelWork short_conv_work(const OpInfo& info, const Scope& scope) {
   const int64_t state = scope.sequences * info.state_bytes;
@@ -231,6 +241,8 @@ KernelWork op_work(const OpInfo& info, const BatchShape& shape, int32_t experts_
       return short_conv_work(info, scope);
     case OpKind::hidden_rows:  // a copy
       return {in, out, 0};
+    case OpKind::mamba_scan:
+      return mamba_scan_work(info, scope);
     case OpKind::attention:
       return attention_work(info, shape);
     case OpKind::moe_route:  // shift, exponential, sum

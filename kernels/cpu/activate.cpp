@@ -21,6 +21,8 @@ double activated(const Activation& activation, double x) {
       const double bent = std::expm1(x < activation.eps ? x : static_cast<double>(activation.eps)) - x;
       return static_cast<double>(activation.negative) * bent + line;
     }
+    case Activation::Kind::relu_squared:
+      return x < 0.0 ? 0.0 : x * x;
     case Activation::Kind::soft_cap:
       return std::isinf(x) && x < 0.0 ? x : activation.cap * std::tanh(x / activation.cap);
   }

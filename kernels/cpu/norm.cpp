@@ -12,7 +12,8 @@ void check(const NormArgs& args) {
   check_f32("norm: x", x, x.rows, x.cols);
   check_f32("norm: out", args.out, x.rows, x.cols);
   if (args.kind != NormKind::none) {
-    check_vector("norm: weight", args.weight, x.cols);
+    const bool has_groups = args.kind == NormKind::rms && args.weight.rows > 1;
+    check_vector("norm: weight", args.weight, x.cols, has_groups ? args.weight.rows : 1);
   } else if (args.weight) {
     fail("norm: a weight of {} columns, expected none without a norm", args.weight.cols);
   }
@@ -20,9 +21,11 @@ void check(const NormArgs& args) {
   if (args.add_to_out && args.out.data == x.data) fail("norm: out is x, expected another tensor to add to");
 }
 
-/// Normalises x and multiplies it by the weight; `out` may be x.
-void norm_row(const NormArgs& args, const float* x, float* out, const OpContext& context) {
-  const auto* weight = static_cast<const float*>(args.weight.data);
+/// Normalises row t of x and multiplies it by the weight; `out` may be that row.
+void norm_row(const NormArgs& args, int64_t t, float* out, const OpContext& context) {
+  const float* x = args.x.f32_row(t);
+  const int64_t group = args.weight.rows > 1 ? t % args.weight.rows : 0;
+  const float* weight = static_cast<const float*>(args.weight.data) + group * args.x.cols;
   switch (args.kind) {
     case NormKind::rms:
       return context.lanes->rms_norm_row(x, weight, args.eps, args.x.cols, out);
@@ -59,15 +62,14 @@ void layer_norm_row(const float* x, const float* weight, float eps, int64_t size
 void norm(const NormArgs& args, const OpContext& context) {
   check(args);
   if (args.is_plain_rms()) {
-    return for_each_row(args.x, context,
-                        [&](int64_t t) { norm_row(args, args.x.f32_row(t), args.out.f32_row(t), context); });
+    return for_each_row(args.x, context, [&](int64_t t) { norm_row(args, t, args.out.f32_row(t), context); });
   }
   const auto cols = static_cast<size_t>(args.x.cols);
   const auto threads = static_cast<size_t>(context.pool->threads());
   auto* rows = static_cast<float*>(context.workspace->take(threads * cols * sizeof(float)));
   for_each_part(args.x.rows, args.x.rows * args.x.cols, context, [&](int64_t t, int32_t thread) {
     float* row = rows + static_cast<size_t>(thread) * cols;
-    norm_row(args, args.x.f32_row(t), row, context);
+    norm_row(args, t, row, context);
     end_row(args, row, args.out.f32_row(t));
   });
 }

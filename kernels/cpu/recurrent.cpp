@@ -4,7 +4,8 @@
 
 #include "kernels/cpu/ops.h"
 
-// The ops with states, and the hidden states of last positions. Gated delta nets: one head of a sequence at a time. Rows of a sequence need the rows before them; heads and
+// The ops with states, and the hidden states of last positions. Gated delta nets and Mamba-2: one head of a sequence at a time. Rows of a
+// sequence need the rows before them; heads and
 // sequences are independent. Gated short convolutions: some channels of a sequence at a time, token after token. Sums begin with the
 // oldest input and end with the bias, however a prompt is cut.
 namespace minfer::cpu {
@@ -51,12 +52,29 @@ void check_states(std::string_view op, const ForwardBatch& batch, const DeltaNet
   check_slots(op, batch, state.num_slots);
 }
 
+double softplus(double x) {
+  return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x)));
+}
+
+/// Memory of the delta rule and of Mamba-2's scan: columns of a state for each thread, and two numbers of each value head and token.
+struct RuleMemory {
+  RuleMemory(const DeltaNetShape& shape, int64_t tokens, const OpContext& context)
+      : columns_size(int64_t{shape.key_size} * kDeltaColumns) {
+    const int64_t all_columns = context.pool->threads() * columns_size;
+    const auto floats = static_cast<size_t>(all_columns + tokens * 2 * shape.value_heads);
+    columns = static_cast<float*>(context.workspace->take(floats * sizeof(float)));
+    gates = columns + all_columns;
+  }
+
+  int64_t columns_size;
+  float *columns, *gates;
+};
+
 /// a and b of a token's value heads, side by side. Computed in double, each rounded once.
 void make_gates(const DeltaRuleArgs& args, const float* row, float* gates) {
   const auto* dt_bias = static_cast<const float*>(args.dt_bias.data);
   const auto* decay = static_cast<const float*>(args.decay.data);
   const int32_t group = args.shape.gate_group();
-  const auto softplus = [](double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x))); };
   for (int32_t h = 0; h < args.shape.value_heads; ++h) {
     const float* of_head = row + h / group * 2 * group + h % group;
     const auto beta = static_cast<double>(of_head[0]);
@@ -65,6 +83,20 @@ void make_gates(const DeltaRuleArgs& args, const float* row, float* gates) {
     gates[2 * h + 1] = static_cast<float>(1.0 / (1.0 + std::exp(-beta)));
   }
 }
+
+/// The same of Mamba-2: e^(decay d) and d.
+void make_steps(const MambaScanArgs& args, const float* dt, float* steps) {
+  const auto* dt_bias = static_cast<const float*>(args.dt_bias.data);
+  const auto* decay = static_cast<const float*>(args.decay.data);
+  for (int32_t h = 0; h < args.shape.value_heads; ++h) {
+    const double d = softplus(static_cast<double>(dt[h]) + static_cast<double>(dt_bias[h]));
+    steps[2 * h] = static_cast<float>(std::exp(static_cast<double>(decay[h]) * d));
+    steps[2 * h + 1] = static_cast<float>(d);
+  }
+}
+
+/// Channels of a delta net's convolution that are taken together where no head needs them.
+constexpr int64_t kFreeChannels = 128;
 
 constexpr int64_t kChannels = 64;
 using Channels = std::array<float, kChannels>;
@@ -116,12 +148,17 @@ void delta_conv(const ForwardBatch& batch, const DeltaConvArgs& args, const OpCo
     fail("delta_conv: weight [{}, {}] {}, expected [{}, {}] f32", args.weight.rows, args.weight.cols,
          name(args.weight.dtype), shape.conv_size, channels);
   }
-  const int64_t heads = 2 * shape.key_heads + shape.value_heads;
-  for_each_head(batch, heads, args.x.rows * channels, context, [&](int64_t sequence, int64_t head, int32_t) {
+  if (args.bias) check_vector("delta_conv: bias", args.bias, channels);
+  const int64_t normed_heads = args.norms_heads ? 2 * shape.key_heads : 0;
+  const int64_t free = channels - normed_heads * shape.key_size;
+  const int64_t parts = normed_heads + (free + kFreeChannels - 1) / kFreeChannels;
+  for_each_head(batch, parts, args.x.rows * channels, context, [&](int64_t sequence, int64_t head, int32_t) {
     const SequenceRows rows = rows_of(batch, sequence);
-    const bool is_value = head >= 2 * shape.key_heads;
-    const int64_t first = is_value ? 2 * shape.key_columns() + (head - 2 * shape.key_heads) * shape.value_size
-                                   : head * shape.key_size;
+    const bool is_free = head >= normed_heads;
+    const int64_t first =
+        is_free ? channels - free + (head - normed_heads) * kFreeChannels : head * shape.key_size;
+    const int64_t count = is_free ? std::min(kFreeChannels, channels - first) : shape.key_size;
+    const float* bias = args.bias ? static_cast<const float*>(args.bias.data) + first : nullptr;
     const float of_q = 1.0f / std::sqrt(static_cast<float>(shape.key_size));
     const float of_key_head = head < shape.key_heads ? of_q : 1.0f;
     context.lanes->delta_conv({.x = args.x.f32_row(rows.first) + first,
@@ -129,13 +166,14 @@ void delta_conv(const ForwardBatch& batch, const DeltaConvArgs& args, const OpCo
                                .stride = args.x.stride,
                                .out_stride = args.out.stride,
                                .weight = static_cast<const float*>(args.weight.data) + first,
+                               .bias = bias,
                                .state = args.state.conv + rows.slot * shape.conv_state() + first,
                                .weight_stride = channels,
                                .is_fresh = rows.is_fresh,
                                .tokens = rows.count,
-                               .channels = is_value ? shape.value_size : shape.key_size,
+                               .channels = static_cast<int32_t>(count),
                                .conv_size = shape.conv_size,
-                               .head_scale = is_value ? 0.0f : of_key_head});
+                               .head_scale = is_free ? 0.0f : of_key_head});
   });
 }
 
@@ -148,13 +186,9 @@ void delta_rule(const ForwardBatch& batch, const DeltaRuleArgs& args, const OpCo
   check_f32("delta_rule: out", args.out, batch.num_tokens, shape.value_columns());
   check_vector("delta_rule: dt_bias", args.dt_bias, heads);
   check_vector("delta_rule: decay", args.decay, heads);
-  const int64_t scratch_size = int64_t{shape.key_size} * kDeltaColumns,
-                gates_size = args.qkv.rows * 2 * heads;
-  const int64_t floats = context.pool->threads() * scratch_size + gates_size;
-  auto* scratch = static_cast<float*>(context.workspace->take(static_cast<size_t>(floats) * sizeof(float)));
-  float* gates = scratch + context.pool->threads() * scratch_size;
+  const RuleMemory memory(shape, args.qkv.rows, context);
   for_each_row(args.gates, context,
-               [&](int64_t t) { make_gates(args, args.gates.f32_row(t), gates + t * 2 * heads); });
+               [&](int64_t t) { make_gates(args, args.gates.f32_row(t), memory.gates + t * 2 * heads); });
   const int64_t elements = (args.qkv.rows + batch.num_sequences) * shape.delta_state();
   for_each_head(batch, heads, elements, context, [&](int64_t sequence, int64_t head, int32_t thread) {
     const SequenceRows rows = rows_of(batch, sequence);
@@ -165,7 +199,7 @@ void delta_rule(const ForwardBatch& batch, const DeltaRuleArgs& args, const OpCo
                                .k = row + shape.key_columns() + key,
                                .v = row + 2 * shape.key_columns() + head * shape.value_size,
                                .stride = args.qkv.stride,
-                               .gates = gates + (rows.first * heads + head) * 2,
+                               .gates = memory.gates + (rows.first * heads + head) * 2,
                                .gate_stride = 2 * heads,
                                .out = args.out.f32_row(rows.first) + head * shape.value_size,
                                .out_stride = args.out.stride,
@@ -174,7 +208,48 @@ void delta_rule(const ForwardBatch& batch, const DeltaRuleArgs& args, const OpCo
                                .tokens = rows.count,
                                .key_size = shape.key_size,
                                .value_size = shape.value_size,
-                               .scratch = scratch + thread * scratch_size});
+                               .scratch = memory.columns + thread * memory.columns_size});
+  });
+}
+
+void mamba_scan(const ForwardBatch& batch, const MambaScanArgs& args, const OpContext& context) {
+  const DeltaNetShape& shape = args.shape;
+  check_states("mamba_scan", batch, shape, args.state);
+  const int64_t heads = shape.value_heads, columns = shape.value_columns();
+  check_f32("mamba_scan: xbc", args.xbc, batch.num_tokens, shape.channels());
+  check_f32("mamba_scan: dt", args.dt, batch.num_tokens, heads);
+  check_f32("mamba_scan: gate", args.gate, batch.num_tokens, columns);
+  check_f32("mamba_scan: out", args.out, batch.num_tokens, columns);
+  check_vector("mamba_scan: dt_bias", args.dt_bias, heads);
+  check_vector("mamba_scan: decay", args.decay, heads);
+  check_vector("mamba_scan: skip", args.skip, heads);
+  const RuleMemory memory(shape, args.xbc.rows, context);
+  for_each_row(args.dt, context,
+               [&](int64_t t) { make_steps(args, args.dt.f32_row(t), memory.gates + t * 2 * heads); });
+  const int64_t elements = (args.xbc.rows + batch.num_sequences) * shape.delta_state();
+  for_each_head(batch, heads, elements, context, [&](int64_t sequence, int64_t head, int32_t thread) {
+    const SequenceRows rows = rows_of(batch, sequence);
+    const float* b = args.xbc.f32_row(rows.first) + columns +
+                     int64_t{shape.key_head_of(static_cast<int32_t>(head))} * shape.key_size;
+    const int64_t first = head * shape.value_size, of_head = int64_t{shape.key_size} * shape.value_size;
+    const DeltaRuleTile rule{.q = b + shape.key_columns(),
+                             .k = b,
+                             .v = args.xbc.f32_row(rows.first) + first,
+                             .stride = args.xbc.stride,
+                             .gates = memory.gates + (rows.first * heads + head) * 2,
+                             .gate_stride = 2 * heads,
+                             .out = args.out.f32_row(rows.first) + first,
+                             .out_stride = args.out.stride,
+                             .state = args.state.delta + rows.slot * shape.delta_state() + head * of_head,
+                             .is_fresh = rows.is_fresh,
+                             .tokens = rows.count,
+                             .key_size = shape.key_size,
+                             .value_size = shape.value_size,
+                             .scratch = memory.columns + thread * memory.columns_size};
+    context.lanes->mamba_scan({.rule = rule,
+                               .gate = args.gate.f32_row(rows.first) + first,
+                               .gate_stride = args.gate.stride,
+                               .skip = static_cast<const float*>(args.skip.data)[head]});
   });
 }
 

@@ -105,6 +105,9 @@ class CudaBackend : public Backend {
   void short_conv(OpId op, const ForwardBatch& batch, const ShortConvArgs& args) override {
     run(op, cuda::short_conv, batch, args);
   }
+  void mamba_scan(OpId op, const ForwardBatch& batch, const MambaScanArgs& args) override {
+    run(op, cuda::mamba_scan, batch, args);
+  }
   void gather_rows(OpId op, const Tensor& x, const int32_t* rows, const Tensor& out) override {
     run(op, cuda::gather_rows, x, rows, out);
   }

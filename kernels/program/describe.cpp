@@ -20,6 +20,8 @@ class Description {
   }
   void operator()(const NormArgs& args) {
     set(OpKind::rms_norm, args.x, args.out, {args.weight, args.bias});
+    info_.in_features *= args.x.pieces;
+    info_.out_features *= args.out.pieces;
     info_.add_to_out = args.add_to_out;
   }
   void operator()(const LinearArgs& args) {
@@ -65,7 +67,7 @@ class Description {
     info_.add_to_out = args.add_to_out;
   }
   void operator()(const DeltaConvArgs& args) {
-    set(OpKind::delta_conv, args.x, args.out, {args.weight});
+    set(OpKind::delta_conv, args.x, args.out, {args.weight, args.bias});
     info_.delta_net = args.shape;
   }
   void operator()(const DeltaRuleArgs& args) {
@@ -80,6 +82,10 @@ class Description {
   void operator()(const HiddenRowsArgs& args) {
     const Tensor& rows = args.out.cols > 0 ? args.out : args.x;
     set(OpKind::hidden_rows, rows, rows);
+  }
+  void operator()(const MambaScanArgs& args) {
+    set(OpKind::mamba_scan, args.xbc, args.out, {args.dt_bias, args.decay, args.skip});
+    info_.delta_net = args.shape;
   }
   void operator()(const AllReduceArgs& args) {
     set(OpKind::all_reduce, args.x.cols, args.x.cols, {args.norm});

@@ -46,6 +46,11 @@ void for_each_operand(Args& args, F&& f) {
     f(Use::read, args.qkv);
     f(Use::read, args.gates);
     f(Use::write, args.out);
+  } else if constexpr (std::is_same_v<Plain, MambaScanArgs>) {
+    f(Use::read, args.xbc);
+    f(Use::read, args.dt);
+    f(Use::read, args.gate);
+    f(Use::write, args.out);
   } else if constexpr (std::is_same_v<Plain, HeadGateArgs>) {
     f(Use::read, args.x);
     f(Use::read, args.gate);

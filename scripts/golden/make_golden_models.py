@@ -146,6 +146,14 @@ DELTA_KEYS = {"ssm.conv_kernel": "linear_conv_kernel_dim", "ssm.state_size": "li
               "ssm.time_step_rank": "linear_num_value_heads", "full_attention_interval": 4}
 NO_MEMORY = {"no memory": ("A_log", 9.0), "every update in full": ("in_proj_b.weight", 0), "no alpha": ("in_proj_a.weight", 0)}
 SHARED_EXPERT_KEY = {"expert_shared_feed_forward_length": "shared_expert_intermediate_size"}
+# Mamba-2 with heads, groups, states and columns that all differ.
+MAMBA_LAYERS = ["linear_attention", "full_attention", "linear_attention"]
+GRANITE_HYBRID = {**SMALL, **GRANITE_SCALES, "hidden_size": 36, "head_dim": 18, "num_hidden_layers": 3, "layer_types": MAMBA_LAYERS, "num_local_experts": 0,
+                  "shared_intermediate_size": 48, "mamba_n_heads": 6, "mamba_d_head": 12, "mamba_d_state": 20, "mamba_d_conv": 4}
+NEMOTRON_H = {**SMALL, "hidden_size": 36, "layers_block_type": ["linear_attention", "mlp", "full_attention", "mlp", "linear_attention"],
+              "mamba_num_heads": 6, "mamba_head_dim": 12, "n_groups": 2, "ssm_state_size": 20, "time_step_min": 1e-30, "num_hidden_layers": 5}
+MAMBA_CONTROLS = {"no memory": ("A_log", 9.0), "an even convolution": ("conv1d.weight", 0.5), "no bias of convolutions": ("conv1d.bias", 0),
+                  "no dt_bias": ("dt_bias", 0), "no skip": (".D", 0), "one norm behind the scan": (("mamba.norm.weight", "mixer.norm.weight"), 1)}
 LFM2 = {**SMALL, "layer_types": ["conv", "full_attention", "conv"], "num_hidden_layers": 3, "norm_eps": 1e-5}
 
 
@@ -398,6 +406,26 @@ CASES = [
          filled={"an even convolution": ("conv.conv.weight", 0.5), "no bias of the choice": ("expert_bias", 0),
                  "no bias of convolutions": ("conv.conv.bias", 0), "none in front": ("in_proj.bias", 0), "none behind": ("conv.out_proj.bias", 0)},
          keys={"shortconv.l_cache": "conv_L_cache", "leading_dense_block_count": "num_dense_layers", "expert_gating_func": 2}),
+    Case("granite-hybrid", "Mamba-2 in two layers of three, no positions, scales of embeddings, residuals, attention and logits", "GraniteMoeHybrid",
+         "granitehybrid", GRANITE_HYBRID, {"positions": {"position_embedding_type": "rope"}, "no scale of residuals": {"residual_multiplier": 1.0}},
+         filled=MAMBA_CONTROLS, num_tokens=72, keys={**GRANITE_KEYS, "rope.scaling.finetuned": False}),
+    Case("granite-hybrid-experts", "the same in groups, with positions, experts and shared ones", "GraniteMoeHybrid", "granitehybrid",
+         {**GRANITE_HYBRID, "head_dim": 16, "num_local_experts": 5, "num_experts_per_tok": 2, "intermediate_size": 16, "shared_intermediate_size": 20,
+          "mamba_n_groups": 2, "position_embedding_type": "rope"}, {"no positions": {"position_embedding_type": None}, **ONE_EXPERT},
+         filled=MAMBA_CONTROLS, num_tokens=48,
+         keys={**GRANITE_KEYS, "expert_shared_feed_forward_length": "shared_intermediate_size"}),
+    Case("nemotron-h", "layers of one block each: Mamba-2, attention without positions, squared ReLU without a gate", "NemotronH", "nemotron_h",
+         NEMOTRON_H, {"ReLU": {"mlp_hidden_act": "relu"}}, filled=MAMBA_CONTROLS, num_tokens=72),
+    Case("nemotron-h-experts", "the same with experts of squared ReLU between products of their own, a shared one, sigmoid routing with a bias of"
+         " the choice", "NemotronH", "nemotron_h_moe",
+         {**NEMOTRON_H, "layers_block_type": ["linear_attention", "moe", "full_attention", "moe"], "num_hidden_layers": 4, "n_routed_experts": 6,
+          "num_experts_per_tok": 2, "moe_intermediate_size": 16, "moe_shared_expert_intermediate_size": 24, "moe_latent_size": 20,
+          "routed_scaling_factor": 2.5},
+         {"ReLU": {"mlp_hidden_act": "relu"}, **ONE_EXPERT, **NOT_NORMALISED, "not scaled": {"routed_scaling_factor": 1.0}},
+         filled={"no bias of the choice": ("e_score_correction_bias", 0), "no memory": ("A_log", 9.0)}, num_tokens=48,
+         keys={"expert_shared_count": "n_shared_experts", "expert_shared_feed_forward_length": "moe_shared_expert_intermediate_size",
+               "expert_weights_scale": "routed_scaling_factor", "expert_weights_norm": "norm_topk_prob", "expert_group_count": "n_group",
+               "moe_latent_size": "moe_latent_size"}),
 ]
 
 
@@ -412,7 +440,7 @@ LAYER_NAMES = {
     "per_layer_input_gate": "inp_gate", "per_layer_projection": "proj", "post_per_layer_input_norm": "post_norm", "router.proj": "ffn_gate_inp",
     "router.scale": "ffn_gate_inp.scale", "router.per_expert_scale": "ffn_down_exps.scale", "pre_feedforward_layernorm_2": "pre_ffw_norm_2",
     "post_feedforward_layernorm_1": "post_ffw_norm_1", "post_feedforward_layernorm_2": "post_ffw_norm_2",
-    "input_layernorm": "attn_norm", "operator_norm": "attn_norm", "attention_layernorm": "attn_norm", "post_self_attn_layernorm": "post_attention_norm",
+    "norm": "attn_norm", "input_layernorm": "attn_norm", "operator_norm": "attn_norm", "attention_layernorm": "attn_norm", "post_self_attn_layernorm": "post_attention_norm",
     "post_attention_layernorm": "ffn_norm", "pre_feedforward_layernorm": "ffn_norm", "feedforward_layernorm": "ffn_norm", "ffn_norm": "ffn_norm",
     "post_feedforward_layernorm": "post_ffw_norm", "post_mlp_layernorm": "post_ffw_norm", "layer_scalar": "layer_output_scale.weight",
     **{f"self_attn.{part}": f"attn_{name}" for part, name in {
@@ -423,6 +451,13 @@ LAYER_NAMES = {
     **{f"linear_attn.{part}": name for part, name in {
         "in_proj_ba": "ssm_ba", "in_proj_b": "ssm_beta", "in_proj_a": "ssm_alpha", "in_proj_qkv": "attn_qkv", "in_proj_z": "attn_gate",
         "conv1d": "ssm_conv1d", "A_log": "ssm_a", "dt_bias": "ssm_dt.bias", "norm": "ssm_norm", "out_proj": "ssm_out"}.items()},
+    **{f"{block}.{part}": name for block in ("mamba", "mixer") for part, name in {
+        "in_proj": "ssm_in", "conv1d": "ssm_conv1d", "A_log": "ssm_a", "D": "ssm_d", "dt_bias": "ssm_dt.bias", "norm": "ssm_norm",
+        "out_proj": "ssm_out"}.items()},
+    **{f"mixer.{part}": name for part, name in {
+        "q_proj": "attn_q", "k_proj": "attn_k", "v_proj": "attn_v", "o_proj": "attn_output", "up_proj": "ffn_up", "down_proj": "ffn_down",
+        "gate": "ffn_gate_inp", "gate.e_score_correction_bias": "exp_probs_b.bias", "shared_experts.up_proj": "ffn_up_shexp",
+        "shared_experts.down_proj": "ffn_down_shexp", "fc1_latent_proj": "ffn_latent_down", "fc2_latent_proj": "ffn_latent_up"}.items()},
     **{f"conv.{part}": f"shortconv.{part}" for part in ("in_proj", "conv", "out_proj")},
     **{f"{block}.{part}": f"ffn_{name}" for block in ("mlp", "feed_forward", "block_sparse_moe", "shared_mlp") for part, name in {
         "gate_proj": "gate", "up_proj": "up", "down_proj": "down", "gate_up_proj": "up", "c_fc": "up", "c_proj": "down",
@@ -435,14 +470,15 @@ LAYER_NAMES = {
     "mlp.e_score_correction_bias": "exp_probs_b.bias", "block_sparse_moe.e_score_correction_bias": "exp_probs_b.bias", "feed_forward.expert_bias": "exp_probs_b.bias",
 }
 SPLITS_LATENT = ("DeepseekV3", "Mistral4")
+MAMBA_FAMILIES = ("GraniteMoeHybrid", "NemotronH")
 DELTA_FAMILIES = ("Qwen3Next", "Qwen3_5", "Qwen3_5Moe")
 # Their post_attention_layernorm is not called ffn_norm in GGUF.
 POST_ATTENTION_NORM = ("Exaone4", "Gemma2", "Gemma3", "Gemma4", "Glm4Moe", "GptOss", "Olmo2", "Olmo3", "SeedOss", *DELTA_FAMILIES)
 CHOICE_BIASES = ("e_score_correction_bias", "expert_bias")  # buffers
 TRANSPOSED_EXPERTS = ("GptOss", "Llama4")  # [num_experts, in, out]
 # Architectures whose converters reorder the rows of Q and K from halves to pairs.
-REORDERED = ("llama", "smollm3", "granite", "granitemoe", "internlm2", "mistral3", "bailingmoe")
-OTHER_NAMES = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output", "model.embedding_norm": "token_embd_norm",
+REORDERED = ("llama", "smollm3", "granite", "granitemoe", "granitehybrid", "internlm2", "mistral3", "bailingmoe")
+OTHER_NAMES = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "model.embeddings": "token_embd", "model.norm_f": "output_norm", "lm_head": "output", "model.embedding_norm": "token_embd_norm",
                "model.embed_tokens_per_layer": "per_layer_token_embd", "model.per_layer_model_projection": "per_layer_model_proj",
                "model.per_layer_projection_norm": "per_layer_proj_norm"}
 
@@ -496,15 +532,17 @@ def mean_and_deviation(case, name, shape):
         return (1.0, 0.3) if "expert" in name else (8.0, 1.0)
     if "alpha" in name:
         return 0.8, 0.1
+    if name.endswith(".D"):
+        return 1, 0.3
     if name.endswith(".sinks"):
         return 0, 1
     if name.endswith("bias"):
         return 0, 0.1 if name.endswith(CHOICE_BIASES) else 0.5
-    if "embed_tokens" in name:  # small beside the outputs of the layers, or a tied model would repeat its input for ever
+    if "embed_tokens" in name or "embeddings" in name:  # small beside the outputs of the layers, or a tied model would repeat its input for ever
         return 0, 0.1
     is_transposed = case.family in TRANSPOSED_EXPERTS and ".experts." in name
     decides = ("q_proj.weight", "qkv_proj.weight", "k_proj.weight", "q_b_proj.weight", "kv_a_proj_with_mqa.weight",
-               "mlp.gate.weight", "gate.wg.weight", "feed_forward.gate.weight", "lm_head.weight", "router.weight")
+               "mlp.gate.weight", "mixer.gate.weight", "gate.wg.weight", "feed_forward.gate.weight", "lm_head.weight", "router.weight")
     gain = 2.0 if name.endswith(decides) else 1.0
     if case.family == "GptOss" and name.endswith("experts.gate_up_proj"):  # large enough for the clamp to matter
         gain = 6.0
@@ -590,6 +628,8 @@ def expert_tensors(case, rest, weight):
         weight = weight.swapaxes(1, 2)
     if "down_proj" in rest:
         return {f"ffn_down_{end}.{kind}": weight}
+    if case.family == "NemotronH":  # no gate
+        return {f"ffn_up_{end}.{kind}": weight}
     if case.family == "GptOss":
         gate, up = weight[:, ::2], weight[:, 1::2]
     else:
@@ -615,10 +655,14 @@ def layer_tensors(case, config, rest, weight):
         return dict(zip(("attn_qkv.weight", "attn_gate.weight"), split_delta_heads(config, weight)))
     if case.family.startswith("Qwen3_5") and rest.startswith("linear_attn."):
         weight = values_in_turn(config, rest.removeprefix("linear_attn."), weight)
-    if rest == "linear_attn.A_log":
+    if rest.endswith(".A_log"):
         weight = -np.exp(weight)
-    if rest in ("linear_attn.conv1d.weight", "conv.conv.weight"):
+    if rest in ("linear_attn.conv1d.weight", "conv.conv.weight", "mamba.conv1d.weight", "mixer.conv1d.weight"):
         weight = weight.squeeze(1)
+    if rest in ("mamba.A_log", "mamba.D", "mixer.A_log", "mixer.D"):
+        weight = weight[:, np.newaxis]
+    if rest in ("mamba.norm.weight", "mixer.norm.weight"):
+        weight = weight.reshape(mamba_sizes(config)["ssm.group_count"], -1)
     if case.arch in REORDERED and "q_proj" in rest:
         weight = interleave_heads(weight, config.num_attention_heads)
     if case.arch in REORDERED and "k_proj" in rest:
@@ -645,7 +689,10 @@ def gguf_tensors(case, weights):
             of_heads = f"{block}attn_{rest.split('.')[1][0]}_norm.weight"
             tensors[of_heads] = np.stack([*tensors.get(of_heads, []), weight])
         elif ".alpha_" not in rest:  # those are metadata
-            tensors |= {block + own: values for own, values in layer_tensors(case, config, rest, weight).items()}
+            own = layer_tensors(case, config, rest, weight)
+            if case.family == "GraniteMoeHybrid" and not config.num_local_experts:  # the shared experts are the feed-forward block
+                own = {name.replace("_shexp", ""): values for name, values in own.items()}
+            tensors |= {block + name: values for name, values in own.items()}
     for layer in range(config.num_hidden_layers if case.arch == "bailingmoe2" else 0):
         parts = [tensors.pop(f"blk.{layer}.attn_{part}.weight") for part in "qkv"]
         tensors[f"blk.{layer}.attn_qkv.weight"] = np.concatenate(parts)
@@ -679,11 +726,17 @@ def add_hyperparameters(writer, case):
         writer.add(f"{arch}.attention.recurrent_layers", [kind == "linear_attention" for kind in config.layer_types] + attend)
         if arch != "qwen3next":  # pairs of a head by time, height and width, which are the same position for text
             writer.add(f"{arch}.rope.dimension_sections", [11, 11, 10, 0])
+    if case.family in MAMBA_FAMILIES:
+        sizes |= mamba_sizes(config)
+    if case.family == "NemotronH":  # layers are single blocks
+        del sizes["feed_forward_length"]
+        size = config.moe_intermediate_size if arch == "nemotron_h_moe" else config.intermediate_size
+        writer.add(f"{arch}.feed_forward_length", [size if kind in ("mlp", "moe") else 0 for kind in config.layer_types])
     if case.family == "Gemma4":
         add_sizes_of_layers(writer, arch, sizes, config)
     else:
-        if case.family.startswith("Lfm2"):
-            kv_heads = [0 if kind == "conv" else config.num_key_value_heads for kind in config.layer_types]
+        if case.family.startswith("Lfm2") or case.family in MAMBA_FAMILIES:
+            kv_heads = [0 if kind != "full_attention" else config.num_key_value_heads for kind in config.layer_types]
             writer.add(f"{arch}.attention.head_count_kv", kv_heads)
         else:
             sizes["attention.head_count_kv"] = config.num_key_value_heads
@@ -701,6 +754,8 @@ def add_hyperparameters(writer, case):
     of_case = {key: getattr(config, value) if isinstance(value, str) else value for key, value in case.keys.items()}
     writer.add_all(f"{arch}.", sizes | of_case)
     layer_norm_epsilon = case.config.get("layer_norm_eps", case.config.get("norm_epsilon"))
+    if case.family == "NemotronH":
+        layer_norm_epsilon = config.layer_norm_epsilon  # of RMS norms, under the other key
     if layer_norm_epsilon is None:
         writer.add(f"{arch}.attention.layer_norm_rms_epsilon", config.rms_norm_eps)
     else:
@@ -719,6 +774,17 @@ def add_sizes_of_layers(writer, arch, sizes, config):
     writer.add(f"{arch}.attention.head_count_kv", kv_heads)
     writer.add(f"{arch}.attention.sliding_window_pattern", [kind == "sliding_attention" for kind in config.layer_types])
     writer.add(f"{arch}.rope.freq_base_swa", config.rope_parameters["sliding_attention"]["rope_theta"])
+
+
+def mamba_sizes(config):
+    """Of Mamba-2, under GGUF's keys."""
+    if config.model_type == "nemotron_h":
+        heads, size, groups, state, conv = (config.mamba_num_heads, config.mamba_head_dim, config.n_groups, config.ssm_state_size,
+                                            config.conv_kernel)
+    else:
+        heads, size, groups, state, conv = (config.mamba_n_heads, config.mamba_d_head, config.mamba_n_groups, config.mamba_d_state,
+                                            config.mamba_d_conv)
+    return {"ssm.conv_kernel": conv, "ssm.inner_size": heads * size, "ssm.state_size": state, "ssm.time_step_rank": heads, "ssm.group_count": groups}
 
 
 def add_latent_sizes(sizes, config, is_new):

@@ -120,7 +120,7 @@ run_sanitize() {
     [vector]='kernels CudaLinear.TakesANorm*:CudaLinear.MultipliesTwoTypes*:CudaLinear.StreamsTwoTypes*:CudaLinear.PassesOn*:CudaLinear.TakesF32*'
     [norm]='kernels CudaRmsNorm.*:CudaNormKinds.*'
     [ranks]='kernels *CudaAllReduce.SumsSmallRows*/lines:*CudaAllReduce.SumsSmallRows*/chunks'
-    [delta]='kernels CudaDeltaNet.PaddingHas*:CudaDeltaNet.StepsMay*:CudaDeltaNet.LargeGates*:CudaDeltaNet.GatesOfHeadsMatch*:CudaShortConvs.PaddingHas*'
+    [delta]='kernels CudaDeltaNet.PaddingHas*:CudaDeltaNet.StepsMay*:CudaDeltaNet.LargeGates*:CudaDeltaNet.GatesOfHeadsMatch*:CudaShortConvs.PaddingHas*:CudaMamba.PaddingHas*'
     [hybrid]='engine CudaHybrid.SlotsThat*'
     [weights]='kernels *CudaWeightsOfType*/q4_k:*CudaWeightsOfType*/q6_k:CudaWeights.*'
     [rope]='kernels CudaRope.Saturates*:CudaRope.LeavesTheRest*:CudaRope.Scales*'

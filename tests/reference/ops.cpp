@@ -40,6 +40,8 @@ double gated(GateActivation activation, double gate, double up) {
              up;
     case GateActivation::gelu:
       return 0.5 * gate * (1.0 + std::erf(gate / std::sqrt(2.0))) * up;
+    case GateActivation::relu:
+      return std::max(gate, 0.0) * up;
     case GateActivation::clamped_swiglu: {
       const double low = std::min(gate, 7.0);
       return low / (1.0 + std::exp(-1.702 * low)) * (std::clamp(up, -7.0, 7.0) + 1.0);
@@ -104,6 +106,8 @@ double activated(const Activation& activation, double x) {
       if (x > 0.0) return p * x * x + b * x;
       return n * (std::expm1(std::min<double>(x, activation.eps)) - x) + b * x;
     }
+    case Activation::Kind::relu_squared:
+      return std::max(x, 0.0) * std::max(x, 0.0);
     case Activation::Kind::soft_cap:
       return activation.cap * std::tanh(x / activation.cap);
   }

@@ -18,7 +18,7 @@ inline void PrintTo(const NamedActivation& kind, std::ostream* out) {
 }
 inline constexpr std::array kGateActivations{
     NamedActivation{"silu", GateActivation::silu}, NamedActivation{"gelu_tanh", GateActivation::gelu_tanh},
-    NamedActivation{"gelu", GateActivation::gelu},
+    NamedActivation{"gelu", GateActivation::gelu}, NamedActivation{"relu", GateActivation::relu},
     NamedActivation{"clamped_swiglu", GateActivation::clamped_swiglu}};
 
 /// Biases for `matrices` matrices of `rows` rows, so large that some gates and ups exceed the limits of the clamped kind.

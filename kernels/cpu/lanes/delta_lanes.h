@@ -56,6 +56,7 @@ inline void delta_conv(const DeltaConvTile& tile) {
         sum =
             fma(load_some(input + c, count), load_some(tile.weight + j * tile.weight_stride + c, count), sum);
       }
+      if (tile.bias != nullptr) sum = sum + load_some(tile.bias + c, count);
       store_some(silu(sum), out + c, count);
     }
     if (tile.head_scale != 0.0f) l2_norm_row(out, tile.channels, tile.head_scale);
@@ -102,6 +103,22 @@ inline void update_row(const DeltaRuleTile& tile, int32_t row, const float* k, c
   }
 }
 
+/// All rows' steps of a token; gives S^T q behind them.
+inline void update_state(const DeltaRuleTile& tile, const float* k, const float* q, Lanes decay,
+                         const Lanes* update, Lanes* sums) {
+  const int32_t pairs = tile.key_size / 2 * 2;
+  Lanes odd[kColumnLanes];
+  for (int l = 0; l < kColumnLanes; ++l)
+    sums[l] = odd[l] = Lanes::set(0.0f);
+  for (int32_t row = 0; row < pairs; row += 2) {
+    update_row(tile, row, k, q, decay, update, sums);
+    update_row(tile, row + 1, k, q, decay, update, odd);
+  }
+  if (pairs < tile.key_size) update_row(tile, pairs, k, q, decay, update, sums);
+  for (int l = 0; l < kColumnLanes; ++l)
+    sums[l] = sums[l] + odd[l];
+}
+
 /// One token: corrects the columns' answer to k towards v, then asks them with q. `v` and `out` are [kDeltaColumns].
 inline void delta_step(const DeltaRuleTile& tile, int32_t token, const float* v, float* out) {
   const float* k = tile.k + token * tile.stride;
@@ -117,17 +134,11 @@ inline void delta_step(const DeltaRuleTile& tile, int32_t token, const float* v,
     add_row(tile, row + 1, k, odd);
   }
   if (pairs < tile.key_size) add_row(tile, pairs, k, even);
-  for (int l = 0; l < kColumnLanes; ++l) {
-    update[l] = (Lanes::load(v + l * kLanes) - (even[l] + odd[l]) * decay) * strength;
-    even[l] = odd[l] = zero;
-  }
-  for (int32_t row = 0; row < pairs; row += 2) {
-    update_row(tile, row, k, q, decay, update, even);
-    update_row(tile, row + 1, k, q, decay, update, odd);
-  }
-  if (pairs < tile.key_size) update_row(tile, pairs, k, q, decay, update, even);
   for (int l = 0; l < kColumnLanes; ++l)
-    (even[l] + odd[l]).store(out + l * kLanes);
+    update[l] = (Lanes::load(v + l * kLanes) - (even[l] + odd[l]) * decay) * strength;
+  update_state(tile, k, q, decay, update, even);
+  for (int l = 0; l < kColumnLanes; ++l)
+    even[l].store(out + l * kLanes);
 }
 
 inline void delta_rule(const DeltaRuleTile& tile) {

@@ -38,6 +38,7 @@ struct DeltaConvTile {
   float* out = nullptr;      ///< likewise
   int64_t stride = 0, out_stride = 0;
   const float* weight = nullptr;  ///< [conv_size, weight_stride]
+  const float* bias = nullptr;    ///< [channels] or null
   float* state = nullptr;         ///< [conv_size - 1, weight_stride]
   int64_t weight_stride = 0;
   bool is_fresh = false;  ///< the state counts as zeros
@@ -63,6 +64,15 @@ struct DeltaRuleTile {
   float* scratch = nullptr;  ///< [key_size, kDeltaColumns] scratch
 };
 
+/// The state-space model of one head of one sequence: a delta rule that corrects nothing, whose q, k and v are C, B and x, and whose gates
+/// are e^(decay d) and d.
+struct MambaScanTile {
+  DeltaRuleTile rule;
+  const float* gate = nullptr;  ///< [tokens, gate_stride]
+  int64_t gate_stride = 0;
+  float skip = 0.0f;
+};
+
 /// Columns of a state that stay in the first-level cache together while tokens pass by.
 inline constexpr int32_t kDeltaColumns = 32;
 
@@ -79,6 +89,7 @@ struct LaneKernels {
   void (*attend)(const AttentionTile& tile);
   void (*delta_conv)(const DeltaConvTile& tile);
   void (*delta_rule)(const DeltaRuleTile& tile);
+  void (*mamba_scan)(const MambaScanTile& tile);
   /// out = x times the function of the gate; `out` may be `x`.
   void (*gate_row)(const float* x, const float* gate, HeadGateArgs::Function function, int64_t size,
                    float* out);

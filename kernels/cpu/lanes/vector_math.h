@@ -92,6 +92,8 @@ inline Lanes gated(Lanes gate, Lanes up) {
     return times_sigmoid(gate, slope) * up;
   } else if constexpr (activation == GateActivation::gelu) {
     return gelu(gate) * up;
+  } else if constexpr (activation == GateActivation::relu) {
+    return max(Lanes::set(0.0f), gate) * up;
   } else {
     const Lanes limit = Lanes::set(kSwiGluLimit);
     const Lanes low = min(limit, gate);  // NaN stays, as it is the second operand

@@ -217,6 +217,8 @@ inline void activate(const GatedRows& rows, float* out) {
       return activate_as<GateActivation::gelu_tanh>(rows, out);
     case GateActivation::gelu:
       return activate_as<GateActivation::gelu>(rows, out);
+    case GateActivation::relu:
+      return activate_as<GateActivation::relu>(rows, out);
     case GateActivation::clamped_swiglu:
       return activate_as<GateActivation::clamped_swiglu>(rows, out);
   }

@@ -6,10 +6,10 @@
 // The causal convolution of gated delta nets, SiLU, and the L2 norms of the heads of q and k (DeltaConvArgs has the formulas).
 //
 //   x, out   [tokens, channels] f32: heads of q, of k, of v; rows `stride` apart
-//   weight   [conv_size, channels] f32
+//   weight   [conv_size, channels] f32, bias [channels] f32 or null
 //   state    [num_slots, conv_size - 1, channels] f32: inputs before the step's, in order
 //
-// A warp takes a group of channels: a head of q or k, whose norm it computes, or kValueGroup channels of v. A block
+// A warp takes a group of channels: a head of q or k, whose norm it computes, or kValueGroup channels without a norm. A block
 // takes kWarps groups, and either a sequence or a tile of kTileTokens tokens. The block of a sequence takes its first
 // conv_size - 1 tokens, the only ones that need the state, and writes the inputs for the next step to it, so no other
 // block reads or writes the state. The block of a tile takes the other tokens. A step with one token a sequence has no
@@ -29,12 +29,13 @@ struct ConvParams {
   float* out;
   int64_t out_stride;
   const float* weight;
+  const float* bias;
   float* state;
   DeltaSequences sequences;
   int32_t num_tokens;
   int32_t conv_size;
   int32_t channels;
-  int32_t key_groups;  ///< heads of q and k
+  int32_t key_groups;  ///< heads of q and k; 0: no channel is normed
   int32_t key_size;
   float q_scale;  ///< of normalised heads of q; 1 for k
 };
@@ -103,6 +104,7 @@ __device__ void convolve(const ConvParams& p, const ChannelGroup& group, const S
   for (int piece = 0; piece < kPieces; ++piece) {
     const int32_t c = (piece * kWarpSize + lane) * kWidth;
     if (c >= group.count) continue;
+    if (p.bias != nullptr) sums[piece] = Channels<kWidth>::load(p.bias + group.first + c);
 #pragma unroll 4
     for (int32_t j = 0; j < p.conv_size; ++j) {
       const float* input = inputs.row(token - (p.conv_size - 1) + j);
@@ -203,6 +205,7 @@ void delta_conv(Launch& launch, const ForwardBatch& batch, const DeltaConvArgs& 
   check_f32("delta_conv: x", args.x, batch.num_tokens, shape.channels());
   check_f32("delta_conv: out", args.out, batch.num_tokens, shape.channels());
   check_f32("delta_conv: weight", args.weight, shape.conv_size, shape.channels());
+  if (args.bias) check_f32("delta_conv: bias", args.bias, 1, shape.channels());
   if (args.out.data == args.x.data) unsupported("delta_conv", "another tensor for out", "x");
   if (batch.num_tokens == 0) return;
   const ConvParams params{.x = args.x.f32(),
@@ -210,23 +213,26 @@ void delta_conv(Launch& launch, const ForwardBatch& batch, const DeltaConvArgs& 
                           .out = args.out.f32(),
                           .out_stride = args.out.stride,
                           .weight = static_cast<const float*>(args.weight.data),
+                          .bias = static_cast<const float*>(args.bias.data),
                           .state = args.state.conv,
                           .sequences = delta_sequences(batch, args.state),
                           .num_tokens = batch.num_tokens,
                           .conv_size = shape.conv_size,
                           .channels = shape.channels(),
-                          .key_groups = 2 * shape.key_heads,
+                          .key_groups = args.norms_heads ? 2 * shape.key_heads : 0,
                           .key_size = shape.key_size,
                           .q_scale = 1.0f / sqrtf(static_cast<float>(shape.key_size))};
   const int32_t tiles =
       batch.num_tokens == batch.num_sequences ? 0 : (batch.num_tokens + kTileTokens - 1) / kTileTokens;
-  const int32_t groups = params.key_groups + (shape.value_columns() + kValueGroup - 1) / kValueGroup;
+  const int32_t free = params.channels - params.key_groups * params.key_size;
+  const int32_t groups = params.key_groups + (free + kValueGroup - 1) / kValueGroup;
   const dim3 grid(static_cast<unsigned>(batch.num_sequences + tiles),
                   static_cast<unsigned>((groups + kWarps - 1) / kWarps));
   const bool takes_quads = shape.key_size % 4 == 0 && shape.value_columns() % 4 == 0 &&
                            has_aligned_quads(params.x, params.stride) &&
                            has_aligned_quads(params.out, params.out_stride) &&
-                           has_aligned_quads(params.weight, 0) && has_aligned_quads(params.state, 0);
+                           has_aligned_quads(params.weight, 0) && has_aligned_quads(params.bias, 0) &&
+                           has_aligned_quads(params.state, 0);
   launch("delta_conv", takes_quads ? delta_conv_kernel<4> : delta_conv_kernel<1>, grid,
          dim3(kWarps * kWarpSize), 0, params);
 }

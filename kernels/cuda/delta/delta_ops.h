@@ -4,7 +4,8 @@
 #include "kernels/forward_batch.h"
 #include "kernels/op_args.h"
 
-/// The ops with states: gated delta nets, short convolutions, hidden states of last positions. Also the gates of heads, which attention has too.
+/// The ops with states: gated delta nets, Mamba-2, short convolutions, hidden states of last positions. Also the gates of heads, which
+/// attention has too.
 namespace minfer::cuda {
 
 /// See DeltaConvArgs; heads of q and k of up to kMaxDeltaKeySize. A sequence whose slot is not one of the
@@ -17,6 +18,8 @@ void delta_rule(Launch& launch, const ForwardBatch& batch, const DeltaRuleArgs& 
 void head_gate(Launch& launch, const HeadGateArgs& args);
 /// See ShortConvArgs; out f32 or bf16. Padding as in delta_rule().
 void short_conv(Launch& launch, const ForwardBatch& batch, const ShortConvArgs& args);
+/// See MambaScanArgs; states of up to kMaxDeltaKeySize rows. Padding as in delta_rule().
+void mamba_scan(Launch& launch, const ForwardBatch& batch, const MambaScanArgs& args);
 
 /// See HiddenRowsArgs.
 void hidden_rows(Launch& launch, const ForwardBatch& batch, const HiddenRowsArgs& args);

@@ -19,6 +19,8 @@ __device__ __forceinline__ float activated(const Activation& activation, float x
       const float bent = expm1f(x < activation.eps ? x : activation.eps) - x;
       return fmaf(activation.negative, bent, activation.linear * x);
     }
+    case Activation::Kind::relu_squared:
+      return x < 0.0f ? 0.0f : x * x;
     case Activation::Kind::soft_cap:
       return x == -INFINITY ? x : activation.cap * tanhf(x / activation.cap);
   }

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstdint>
+#include <string>
 
 #include "kernels/cuda/elementwise/elementwise.h"
 #include "kernels/cuda/ptx/element.cuh"
@@ -11,7 +12,7 @@
 /// residual stream, and rows that are only scaled or converted. rms_norm.cu has plain RMS norms.
 ///
 ///   x, out        [rows, cols] f32 or bf16, rows `stride` elements apart; out may be x unless it is added to
-///   weight, bias  [cols] f32 or null
+///   weight        [groups, cols] f32 or null: row t takes row t mod groups; bias [cols] f32 or null
 ///
 /// One block a row. A thread takes two vectors of 8 elements and keeps them, and the vectors of out that it adds to, in registers,
 /// so that all of a row is loaded at once. Rows that are longer than kMostKept or do not allow 16-byte accesses use one element a
@@ -32,6 +33,7 @@ struct NormRows {
   const In* x;
   int64_t x_stride;
   const float* weight;
+  uint32_t weight_rows;
   const float* bias;
   Out* out;
   int64_t out_stride;
@@ -40,6 +42,11 @@ struct NormRows {
   float eps;
   float scale;
   bool add_to_out;
+
+  /// The weight of the block's row.
+  __device__ __forceinline__ const float* own_weight() const {
+    return weight == nullptr ? nullptr : weight + int64_t{blockIdx.x % weight_rows} * cols;
+  }
 };
 
 /// The sum over the block, in every thread. Only one call may use `warp_sums`.
@@ -60,6 +67,7 @@ __global__ void __launch_bounds__(kMostThreads) norm_kernel(NormRows<In, Out> ro
   allow_next_kernel();
   const In* x = rows.x + blockIdx.x * rows.x_stride;
   Out* out = rows.out + blockIdx.x * rows.out_stride;
+  const float* weight = rows.own_weight();
   const auto first = static_cast<int32_t>(threadIdx.x), step = static_cast<int32_t>(blockDim.x);
   const auto cols = static_cast<float>(rows.cols);
   float mean = 0.0f, inverse = 1.0f;
@@ -79,7 +87,7 @@ __global__ void __launch_bounds__(kMostThreads) norm_kernel(NormRows<In, Out> ro
   }
   for (int32_t i = first; i < rows.cols; i += step) {
     float value = (to_f32(x[i]) - mean) * inverse;
-    if (rows.weight != nullptr) value *= rows.weight[i];
+    if (weight != nullptr) value *= weight[i];
     if (rows.bias != nullptr) value += rows.bias[i];
     value *= rows.scale;
     out[i] = from_f32<Out>(rows.add_to_out ? to_f32(out[i]) + value : value);
@@ -94,6 +102,7 @@ __global__ void __launch_bounds__(kKeepingThreads) norm_kept_kernel(NormRows<In,
   allow_next_kernel();
   const In* x = rows.x + blockIdx.x * rows.x_stride;
   Out* out = rows.out + blockIdx.x * rows.out_stride;
+  const float* weights = rows.own_weight();
   const auto cols = static_cast<float>(rows.cols);
   const int32_t first = 8 * static_cast<int32_t>(threadIdx.x), step = 8 * static_cast<int32_t>(blockDim.x);
   Vector8 kept[kKept] = {}, before[kKept] = {};
@@ -125,8 +134,7 @@ __global__ void __launch_bounds__(kKeepingThreads) norm_kept_kernel(NormRows<In,
   for (int k = 0; k < kKept; ++k) {
     const int32_t i = first + k * step;
     if (i >= rows.cols) continue;
-    const Vector8 weight =
-        rows.weight != nullptr ? load8(rows.weight + i) : Vector8{{1, 1, 1, 1, 1, 1, 1, 1}};
+    const Vector8 weight = weights != nullptr ? load8(weights + i) : Vector8{{1, 1, 1, 1, 1, 1, 1, 1}};
     const Vector8 bias = rows.bias != nullptr ? load8(rows.bias + i) : Vector8{};
     Vector8 result;
 #pragma unroll
@@ -148,6 +156,7 @@ void launch_norm(Launch& launch, const NormArgs& args) {
   const NormRows<In, Out> rows{static_cast<const In*>(x.data),
                                x.stride,
                                static_cast<const float*>(args.weight.data),
+                               std::max<uint32_t>(1, static_cast<uint32_t>(args.weight.rows)),
                                static_cast<const float*>(args.bias.data),
                                static_cast<Out*>(out.data),
                                out.stride,
@@ -181,6 +190,8 @@ void norm(Launch& launch, const NormArgs& args) {
     if (vector.dtype != DType::f32) unsupported("norm", "a weight and a bias of f32", name(vector.dtype));
     require_equal("norm: columns of weight and bias", x.cols, vector.cols);
   }
+  if (args.kind != NormKind::rms && args.weight.rows > 1)
+    unsupported("norm", "weights of groups for an RMS norm", std::to_string(args.weight.rows) + " rows");
   const bool has_weight = static_cast<bool>(args.weight);
   if ((args.kind == NormKind::none) == has_weight)
     unsupported("norm", "a weight for a norm and none without", has_weight ? "one" : "none");

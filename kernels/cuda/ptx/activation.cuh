@@ -41,6 +41,7 @@ class Gate {
         limit_(kind == GateActivation::clamped_swiglu ? kSwiGluLimit : INFINITY),
         more_up_(kind == GateActivation::clamped_swiglu ? 1.0f : 0.0f),
         linear_(kind == GateActivation::clamped_swiglu ? kSwiGluSlope
+                : kind == GateActivation::relu         ? kStep
                 : kind == GateActivation::gelu_tanh    ? kGeluTanhLinear
                                                        : 1.0f),
         cubic_(kind == GateActivation::gelu_tanh ? kGeluTanhCubic : 0.0f) {}
@@ -57,6 +58,9 @@ class Gate {
   }
 
  private:
+  /// A slope so steep that the sigmoid is 0 or 1 wherever the result is not almost 0.
+  static constexpr float kStep = 1e30f;
+
   bool is_gelu_;
   float limit_, more_up_, linear_, cubic_;
 };

@@ -47,10 +47,13 @@ struct Architecture {
   /// If the file says nothing: every n-th layer attends and the others are gated delta nets; 0: all attend.
   int32_t delta_period = 0;
   bool has_short_convs = false;  ///< layers without KV heads are short convolutions
-  bool values_in_turn = false;   ///< DeltaNetShape::in_turn, and beta and alpha are products of their own
-  bool gates_heads = false;      ///< a sigmoid of rows behind each head of q multiplies attention's output
-  bool qkv_bias = false;         ///< biases of q, k and v are required; else they are taken if present
-  bool attn_sinks = false;       ///< see AttentionArgs::sinks
+  bool has_mamba = false;        ///< layers without KV heads are Mamba-2
+  /// A layer is one block: Mamba-2, attention or, where its feed_forward_length is not 0, a feed-forward block (Nemotron-H).
+  bool has_single_blocks = false;
+  bool values_in_turn = false;  ///< DeltaNetShape::in_turn, and beta and alpha are products of their own
+  bool gates_heads = false;     ///< a sigmoid of rows behind each head of q multiplies attention's output
+  bool qkv_bias = false;        ///< biases of q, k and v are required; else they are taken if present
+  bool attn_sinks = false;      ///< see AttentionArgs::sinks
   ExpertLayers expert_layers = ExpertLayers::never;
   std::string_view expert_ffn_key = "expert_feed_forward_length";  ///< key of an expert's ffn_size
   ExpertChoice expert_choice = {};                                 ///< if the file says nothing

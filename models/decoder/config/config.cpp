@@ -125,10 +125,12 @@ int32_t read_num_layers(const KeyReader& keys) {
 }
 
 void read_norm(const KeyReader& keys, ModelConfig& config) {
-  constexpr std::string_view kOfRms = "attention.layer_norm_rms_epsilon";
+  constexpr std::string_view kOfRms = "attention.layer_norm_rms_epsilon",
+                             kOther = "attention.layer_norm_epsilon";
   NormKind& norm = config.architecture.norm;
   if (config.architecture.rms_if_stated && keys.has(kOfRms)) norm = NormKind::rms;
-  config.norm_eps = keys.positive_float(norm == NormKind::rms ? kOfRms : "attention.layer_norm_epsilon");
+  const bool has_other_name = config.architecture.has_single_blocks && !keys.has(kOfRms);
+  config.norm_eps = keys.positive_float(norm == NormKind::rms && !has_other_name ? kOfRms : kOther);
 }
 
 /// Numbers of the whole model that multiply or cap something. Without their keys they are what a Llama has.
@@ -234,8 +236,9 @@ void read_shared_layers(const KeyReader& keys, ModelConfig& config) {
 }
 
 void read_layer_ffn_sizes(const KeyReader& keys, ModelConfig& config) {
-  if (!config.architecture.has_layer_inputs || config.is_moe()) return;
-  const std::vector<int32_t> sizes = keys.of_layers(kFfnSize, config.num_layers, kMaxDimension);
+  const Architecture& family = config.architecture;
+  if ((!family.has_layer_inputs && !family.has_single_blocks) || config.is_moe()) return;
+  const std::vector<int32_t> sizes = ffn_sizes_of_layers(keys, config);
   for (size_t i = 0; i < sizes.size(); ++i)
     config.layers[i].ffn_size = sizes[i] == config.ffn_size ? 0 : sizes[i];
 }
@@ -315,6 +318,7 @@ void read_experts(const KeyReader& keys, ModelConfig& config) {
   }
   config.expert_ffn_size =
       keys.same_in_all_layers(architecture.expert_ffn_key, config.num_layers, kMaxDimension);
+  config.expert_latent_size = keys.ranged("moe_latent_size", 0, kMaxDimension, 0);
   read_shared_experts(keys, config);
   read_choice(keys, config);
 }
@@ -331,8 +335,8 @@ void read_feed_forward(const KeyReader& keys, ModelConfig& config) {
   if (architecture.has_layer_inputs && config.is_moe()) {
     config.shared_ffn_size = keys.same_in_all_layers(kFfnSize, config.num_layers, kMaxDimension);
     if (config.num_dense_layers > 0 || config.expert_period > 1) config.ffn_size = config.shared_ffn_size;
-  } else if (architecture.has_layer_inputs) {
-    config.ffn_size = std::ranges::max(keys.of_layers(kFfnSize, config.num_layers, kMaxDimension));
+  } else if (architecture.has_layer_inputs || (architecture.has_single_blocks && !config.is_moe())) {
+    config.ffn_size = std::ranges::max(ffn_sizes_of_layers(keys, config));
   } else if (!config.is_moe() || config.num_dense_layers > 0 || config.expert_period > 1) {
     config.ffn_size = keys.same_in_all_layers(kFfnSize, config.num_layers, kMaxDimension);
   }
@@ -345,10 +349,10 @@ void add_draft_layer(const KeyReader& keys, ModelConfig& config) {
   const auto has = [&](std::string_view part) {
     return keys.file().find_tensor(fmt::format("blk.{}.{}.weight", config.num_layers, part)) != nullptr;
   };
-  const bool is_supported = family.has_gate && family.norm_placement == NormPlacement::before &&
-                            family.norm == NormKind::rms && !config.parallel_blocks &&
-                            config.layer_input_size == 0 && config.ropes.size() == 1 &&
-                            windows_of(config, std::numeric_limits<int32_t>::max()).empty();
+  const bool is_supported =
+      family.has_gate && !family.has_single_blocks && family.norm_placement == NormPlacement::before &&
+      family.norm == NormKind::rms && !config.parallel_blocks && config.layer_input_size == 0 &&
+      config.ropes.size() == 1 && windows_of(config, std::numeric_limits<int32_t>::max()).empty();
   if (!is_supported || !has("nextn.eh_proj") || !has("attn_norm")) return;
   config.has_draft_layer = true;
   config.layers.push_back({.has_experts = has("ffn_gate_inp")});

@@ -54,13 +54,16 @@ struct LayerConfig {
   bool has_experts = false;      ///< in its feed-forward block
   bool is_delta_net = false;     ///< the layer does not attend: ModelConfig::delta_net
   bool is_short_conv = false;    ///< the layer does not attend: ModelConfig::conv_size
+  bool is_mamba = false;     ///< the layer does not attend: Mamba-2 of the sizes in ModelConfig::delta_net
+  bool is_only_ffn = false;  ///< the layer is a feed-forward block, with nothing in front
+  bool has_ffn = true;       ///< false: the layer ends behind attention, or what stands in its place
   bool values_are_keys = false;  ///< before norm and rotation: there is no product for values
   int32_t kv_of = kOwn;  ///< an earlier layer, whose keys and values this one reads instead of its own
   int32_t ffn_size = 0;  ///< of a dense layer, if it differs from the model's; else 0
   std::optional<LayerHeads> heads = {};  ///< set if they differ from the model's
 
-  /// False: the layer has a state.
-  bool attends() const { return !is_delta_net && !is_short_conv; }
+  bool has_state() const { return is_delta_net || is_short_conv || is_mamba; }
+  bool attends() const { return !has_state() && !is_only_ffn; }
   bool operator==(const LayerConfig&) const = default;
 };
 
@@ -99,17 +102,18 @@ struct ModelConfig {
   int32_t num_kv_heads = 0;  ///< of layers without heads of their own (LayerConfig::heads), as is head_size
   int32_t head_size = 0;     ///< as attention sees it; latent: of a row of the cache, kv_rank + rotary_size
   LatentAttention latent = {};
-  DeltaNetShape delta_net = {};  ///< of the layers that are delta nets
+  DeltaNetShape delta_net = {};  ///< of the layers that are delta nets, or Mamba-2
   int32_t conv_size = 0;         ///< of the short convolutions: number of inputs of each
   int32_t conv_channels = 0;     ///< number of channels: the hidden size, or a share of it
   int32_t ffn_size = 0;          ///< of dense layers, the largest; 0: all have experts
   int32_t num_experts = 0;
   int32_t num_experts_used = 0;
-  int32_t num_dense_layers = 0;  ///< in a model with experts: the first layers
-  int32_t expert_period = 1;     ///< behind them, every n-th layer of the model has experts
-  int32_t expert_ffn_size = 0;   ///< of one expert
-  int32_t shared_ffn_size = 0;   ///< of the shared experts, side by side as one; 0: none
-  int32_t layer_input_size = 0;  ///< of the token's own input to each layer; 0: layers have none
+  int32_t num_dense_layers = 0;    ///< in a model with experts: the first layers
+  int32_t expert_period = 1;       ///< behind them, every n-th layer of the model has experts
+  int32_t expert_ffn_size = 0;     ///< of one expert
+  int32_t expert_latent_size = 0;  ///< of what the chosen experts get and give; 0: the hidden size
+  int32_t shared_ffn_size = 0;     ///< of the shared experts, side by side as one; 0: none
+  int32_t layer_input_size = 0;    ///< of the token's own input to each layer; 0: layers have none
   ExpertChoice expert_choice = {};
   /// The rank of a share of a model (shard.h). Then heads, KV heads, feed-forward sizes and vocab_size are the share's.
   Rank rank = {};
@@ -139,9 +143,10 @@ struct ModelConfig {
   bool shares_kv(int32_t layer) const { return layer_or_plain(layer).kv_of != LayerConfig::kOwn; }
   bool is_delta_net(int32_t layer) const { return layer_or_plain(layer).is_delta_net; }
   bool is_short_conv(int32_t layer) const { return layer_or_plain(layer).is_short_conv; }
+  bool is_mamba(int32_t layer) const { return layer_or_plain(layer).is_mamba; }
   bool attends(int32_t layer) const { return layer_or_plain(layer).attends(); }
   int32_t num_state_layers() const {
-    return static_cast<int32_t>(std::ranges::count(layers, false, &LayerConfig::attends));
+    return static_cast<int32_t>(std::ranges::count(layers, true, &LayerConfig::has_state));
   }
   /// True if sequences have states (RecurrentStatePool) beside keys and values.
   bool is_recurrent() const { return num_state_layers() > 0; }
@@ -159,10 +164,11 @@ struct ModelConfig {
   /// The size of q as its product gives it.
   int32_t gated_q_size(int32_t layer) const { return (architecture.gates_heads ? 2 : 1) * q_size(layer); }
   /// The size of the products at the begin of attention. Latent: q, or the vector that q is a product of, and a row of the cache. Delta
-  /// nets: the convolution's channels, z, beta and alpha. Short convolutions: b, c and v.
+  /// nets: the convolution's channels, z, beta and alpha. Mamba-2: z, the channels and dt. Short convolutions: b, c and v.
   int32_t qkv_size(int32_t layer) const {
     if (is_delta_net(layer))
       return delta_net.channels() + delta_net.value_columns() + 2 * delta_net.value_heads;
+    if (is_mamba(layer)) return delta_net.value_columns() + delta_net.channels() + delta_net.value_heads;
     if (is_short_conv(layer)) return 3 * conv_channels;
     if (!is_latent()) return gated_q_size(layer) + (values_are_keys(layer) ? 1 : 2) * kv_size(layer);
     return (latent.q_rank > 0 ? latent.q_rank : num_heads * latent.key_size) + head_size;
@@ -174,7 +180,7 @@ struct ModelConfig {
     return attends(layer) ? num_heads * value_size(layer) : output_size(layer);
   }
   int32_t output_size(int32_t layer) const {
-    if (is_delta_net(layer)) return delta_net.value_columns();
+    if (is_delta_net(layer) || is_mamba(layer)) return delta_net.value_columns();
     if (is_short_conv(layer)) return conv_channels;
     return num_heads * (is_latent() ? latent.value_size : heads(layer).size);
   }

@@ -29,8 +29,9 @@ std::string describe(const RopeConfig& rope, int32_t rotary_size) {
 }
 
 bool attends_alike(const LayerConfig& a, const LayerConfig& b) {
-  return a.is_delta_net == b.is_delta_net && a.is_short_conv == b.is_short_conv && a.window == b.window &&
-         a.rope == b.rope && a.has_temperature == b.has_temperature;
+  return a.is_delta_net == b.is_delta_net && a.is_short_conv == b.is_short_conv && a.is_mamba == b.is_mamba &&
+         a.is_only_ffn == b.is_only_ffn && a.window == b.window && a.rope == b.rope &&
+         a.has_temperature == b.has_temperature;
 }
 
 /// The layers of some kind, e.g. "0, 2, 4" or "all".
@@ -59,6 +60,11 @@ std::string describe(const DeltaNetShape& shape) {
                      shape.in_turn ? " in turn" : "", shape.conv_size);
 }
 
+std::string describe_mamba(const DeltaNetShape& shape) {
+  return fmt::format("Mamba-2, {} heads of {} in {} groups, states of {}, convolution over {} tokens",
+                     shape.value_heads, shape.value_size, shape.key_heads, shape.key_size, shape.conv_size);
+}
+
 std::string describe(const LayerConfig& layer) {
   std::string text = "full";
   if (layer.window)
@@ -69,9 +75,10 @@ std::string describe(const LayerConfig& layer) {
 }
 
 std::string_view describe(const Architecture& architecture) {
-  constexpr std::string_view kGates[] = {"SwiGLU", "GeGLU (tanh)", "GeGLU", "clamped SwiGLU"};
+  constexpr std::string_view kGates[] = {"SwiGLU", "GeGLU (tanh)", "GeGLU", "ReGLU", "clamped SwiGLU"};
   if (architecture.has_gate) return kGates[static_cast<size_t>(architecture.gate)];
   if (architecture.activation == Activation::Kind::xielu) return "xIELU";
+  if (architecture.activation == Activation::Kind::relu_squared) return "squared ReLU";
   return architecture.activation == Activation::Kind::gelu ? "GELU" : "GELU (tanh)";
 }
 
@@ -79,7 +86,7 @@ std::string describe_feed_forward(const ModelConfig& config) {
   const std::string_view kind = describe(config.architecture);
   if (!config.is_moe()) return fmt::format("{} of {}", kind, config.ffn_size);
   const std::string experts = fmt::format("{} of {} an expert", kind, config.expert_ffn_size);
-  if (config.num_expert_layers() == config.num_layers) return experts;
+  if (config.num_expert_layers() == config.num_layers || config.ffn_size == 0) return experts;
   std::string dense = fmt::format("{}; {} in dense layers", experts, config.ffn_size);
   if (config.num_dense_layers > 0) dense += fmt::format(", the first {}", config.num_dense_layers);
   if (config.expert_period > 1) dense += fmt::format(", all but every one of {}", config.expert_period);
@@ -145,6 +152,7 @@ std::vector<ConfigFact> config_facts(const ModelConfig& config) {
   if (config.is_moe()) {
     add("experts", fmt::format("{} of {}", config.num_experts_used, config.num_experts));
     add("choice of experts", describe(config.expert_choice));
+    if (config.expert_latent_size > 0) add("latent size of experts", config.expert_latent_size);
     if (config.architecture.expert_weights_input) add("weights of experts", "of what they are given");
   }
   if (config.shared_ffn_size > 0) {
@@ -176,6 +184,8 @@ std::vector<ConfigFact> config_facts(const ModelConfig& config) {
   for (const LayerConfig& kind : kinds) {
     std::string what = fmt::format("attention, {}", describe(kind));
     if (kind.is_delta_net) what = fmt::format("gated delta nets, {}", describe(config.delta_net));
+    if (kind.is_mamba) what = describe_mamba(config.delta_net);
+    if (kind.is_only_ffn) what = "feed-forward alone";
     if (kind.is_short_conv) what = fmt::format("short convolutions over {} tokens", config.conv_size);
     add(what, list_layers(config, [&](int32_t layer) { return attends_alike(config.layer(layer), kind); }));
   }

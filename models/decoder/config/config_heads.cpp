@@ -73,11 +73,11 @@ int32_t read_rotary_size(const KeyReader& keys, std::string_view kind, int32_t h
   return size;
 }
 
-/// The KV heads of each layer; 0 for short convolutions.
+/// The KV heads of each layer; 0 for short convolutions, Mamba-2 and feed-forward blocks.
 std::vector<int32_t> kv_heads_of_layers(const KeyReader& keys, const ModelConfig& config) {
   constexpr std::string_view kKey = "attention.head_count_kv";
-  const int64_t least = config.architecture.has_short_convs ? 0 : 1;
-  std::vector<int32_t> kv_heads = keys.of_layers(kKey, config.num_layers, kMaxHeads, config.num_heads, least);
+  const int64_t least = config.architecture.has_short_convs || config.architecture.has_mamba ? 0 : 1;
+  std::vector<int32_t> kv_heads = of_run_layers(keys, kKey, config, kMaxHeads, config.num_heads, least);
   if (std::ranges::max(kv_heads) == 0) keys.refuse(kKey, "is 0 in all layers: none attends");
   for (const int32_t of_layer : kv_heads) {
     if (of_layer > 0 && config.num_heads % of_layer != 0) {
@@ -109,6 +109,17 @@ DeltaNetShape read_delta_shape(const KeyReader& keys) {
   return shape;
 }
 
+/// Of families whose layers are single blocks.
+void set_only_ffn(const KeyReader& keys, const ModelConfig& config, LayerConfig& layer, size_t index) {
+  const bool has_ffn = ffn_sizes_of_layers(keys, config)[index] > 0;
+  if (has_ffn && layer.attends())
+    keys.refuse("feed_forward_length", "is not 0 in layer {}, which has KV heads: expected one of the two",
+                index);
+  layer.has_ffn = layer.is_only_ffn = has_ffn;
+  layer.is_mamba = layer.is_mamba && !has_ffn;
+  layer.has_experts = layer.has_experts && has_ffn;
+}
+
 /// By an array, which counts layers that only predict further tokens too, or by the period of the layers that attend.
 std::vector<bool> recurrent_layers(const KeyReader& keys, const ModelConfig& config) {
   constexpr std::string_view kFlags = "attention.recurrent_layers";
@@ -123,6 +134,19 @@ std::vector<bool> recurrent_layers(const KeyReader& keys, const ModelConfig& con
 }
 
 }  // namespace
+
+std::vector<int32_t> of_run_layers(const KeyReader& keys, std::string_view key, const ModelConfig& config,
+                                   int64_t high, std::optional<int64_t> fallback, int64_t low) {
+  const int32_t blocks = keys.ranged("block_count", 1, kMaxLayers);
+  std::vector<int32_t> values = keys.of_layers(key, blocks, high, fallback, low);
+  values.resize(static_cast<size_t>(config.num_layers));
+  return values;
+}
+
+std::vector<int32_t> ffn_sizes_of_layers(const KeyReader& keys, const ModelConfig& config) {
+  const int64_t least = config.architecture.has_single_blocks ? 0 : 1;
+  return of_run_layers(keys, "feed_forward_length", config, kMaxDimension, std::nullopt, least);
+}
 
 void read_attention(const KeyReader& keys, ModelConfig& config) {
   config.num_heads = keys.same_in_all_layers("attention.head_count", config.num_layers, kMaxHeads);
@@ -143,8 +167,10 @@ void read_layer_heads(const KeyReader& keys, bool states_scale, ModelConfig& con
   const int32_t of_windows = read_head_size(keys, "_swa", config.head_size);
   for (size_t i = 0; i < kv_heads.size(); ++i) {
     LayerConfig& layer = config.layers[i];
-    layer.is_short_conv = kv_heads[i] == 0;
-    if (layer.is_short_conv) {
+    layer.is_short_conv = config.architecture.has_short_convs && kv_heads[i] == 0;
+    layer.is_mamba = config.architecture.has_mamba && kv_heads[i] == 0;
+    if (config.architecture.has_single_blocks) set_only_ffn(keys, config, layer, i);
+    if (kv_heads[i] == 0) {
       layer.rope = LayerConfig::kNoRope;
       continue;
     }
@@ -174,8 +200,9 @@ void read_layer_rotation(const KeyReader& keys, ModelConfig& config) {
 }
 
 void read_delta_net(const KeyReader& keys, ModelConfig& config) {
-  if (config.architecture.delta_period == 0) return;
+  if (config.architecture.delta_period == 0 && !config.architecture.has_mamba) return;
   config.delta_net = read_delta_shape(keys);
+  if (config.architecture.has_mamba) return;  // read_layer_heads() sets the layers
   config.delta_net.in_turn = config.architecture.values_in_turn;
   const std::vector<bool> recurrent = recurrent_layers(keys, config);
   if (std::ranges::count(recurrent, false) == 0) {

@@ -7,12 +7,18 @@
 //   moe_router, moe_route   which experts a token takes, and what each counts
 //   moe_gate_up_swiglu      hidden of each of a token's experts
 //   moe_down                their weighted sum
+//   moe_latent_*            products around them, where they have a size of their own (Nemotron 3 Super)
 //   shared_*                of the experts that every token takes, weighted by a sigmoid of their own where the family has it
 //
 // In Gemma 4 the shared expert is a dense block beside the experts. Router, experts and dense block each have a norm of x, and both
 // results a norm behind them.
 namespace minfer {
 namespace {
+
+/// Experts without a gate have the square of ReLU, with up as its own gate.
+GateActivation gate_of_experts(const Architecture& architecture) {
+  return architecture.has_gate ? architecture.gate : GateActivation::relu;
+}
 
 /// out += the shared experts' sum.
 void emit_shared_experts(Emitter& e, const Tensor& normed, const Tensor& out) {
@@ -21,11 +27,18 @@ void emit_shared_experts(Emitter& e, const Tensor& normed, const Tensor& out) {
     e.add({.name = name, .experts = 1, .experts_used = 1}, std::move(args));
   };
   const Tensor hidden = e.activations(e.config.shared_ffn_size);
-  add("shared_gate_up_swiglu", GateUpArgs{.x = normed,
-                                          .gate = w.shared_gate,
-                                          .up = w.shared_up,
-                                          .out = hidden,
-                                          .activation = e.config.architecture.gate});
+  if (w.shared_gate) {
+    add("shared_gate_up_swiglu", GateUpArgs{.x = normed,
+                                            .gate = w.shared_gate,
+                                            .up = w.shared_up,
+                                            .out = hidden,
+                                            .activation = e.config.architecture.gate});
+  } else {
+    add("shared_up", LinearArgs{.x = normed, .weights = {&w.shared_up, 1}, .out = hidden});
+    add("shared_activate",
+        ActivateArgs{
+            .x = hidden, .activation = e.config.activations[static_cast<size_t>(e.layer)], .out = hidden});
+  }
   if (!w.shared_weight) {
     return add("shared_down",
                LinearArgs{.x = hidden, .weights = {&w.shared_down, 1}, .out = out, .add_to_out = true});
@@ -68,14 +81,18 @@ void emit_experts(Emitter& e, const Tensor& routed, const Tensor& normed, const 
                                   .expert_ids = ids,
                                   .expert_weights = weights,
                                   .expert_scales = w.expert_scales});
+  const Tensor latent = w.latent_down ? e.activations(e.config.expert_latent_size) : normed;
+  if (w.latent_down)
+    e.add("moe_latent_down", LinearArgs{.x = normed, .weights = {&w.latent_down, 1}, .out = latent});
+  const Emitter::BlockOut sum = w.latent_up ? Emitter::BlockOut{e.f32(latent.cols), false} : out;
   const Tensor hidden = e.activations(e.config.expert_ffn_size, used);  // [tokens * used, ffn]
-  e.add("moe_gate_up_swiglu", MoeGateUpArgs{.x = normed,
+  e.add("moe_gate_up_swiglu", MoeGateUpArgs{.x = latent,
                                             .gate = w.gate,
                                             .up = w.up,
                                             .expert_ids = ids,
                                             .experts_used = used,
                                             .out = hidden,
-                                            .activation = e.config.architecture.gate,
+                                            .activation = gate_of_experts(e.config.architecture),
                                             .gate_bias = w.gate_bias,
                                             .up_bias = w.up_bias,
                                             .input_weights = weights_input ? weights : Numbers<float>{}});
@@ -85,10 +102,16 @@ void emit_experts(Emitter& e, const Tensor& routed, const Tensor& normed, const 
                     .expert_ids = ids,
                     .expert_weights = weights_input ? Numbers<const float>(e.memory.ones) : weights,
                     .experts_used = used,
-                    .out = out.to,
-                    .add_to_out = out.add,
+                    .out = sum.to,
+                    .add_to_out = sum.add,
                     .bias = w.down_bias,
                     .follows_gate_up = true});
+  if (w.latent_up) {
+    const Tensor summed = e.activations(latent.cols);
+    e.add("moe_latent_sum", NormArgs{.x = sum.to, .kind = NormKind::none, .out = summed});
+    e.add("moe_latent_up",
+          LinearArgs{.x = summed, .weights = {&w.latent_up, 1}, .out = out.to, .add_to_out = out.add});
+  }
   if (w.shared_up && !w.expert_norm) emit_shared_experts(e, normed, out.to);
 }
 

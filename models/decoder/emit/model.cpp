@@ -7,25 +7,37 @@ WeightList bias_of(const Weight& bias) {
   return {&bias, bias ? size_t{1} : size_t{0}};
 }
 
+/// The norm in front of the next layer's first block, which an all-reduce may compute.
+Weight norm_of_next_layer(const Emitter& e) {
+  const int32_t next = e.layer + 1;
+  return next < e.config.num_layers ? e.weights.layers[static_cast<size_t>(next)].first_norm() : Weight{};
+}
+
 }  // namespace
 
 Tensor emit_attention_block(Emitter& e, const Tensor& x) {
   const LayerWeights& w = e.layer_weights();
-  const bool is_delta_net = e.layer_config().is_delta_net, is_short_conv = e.layer_config().is_short_conv;
+  const bool is_delta_net = e.layer_config().is_delta_net, is_short_conv = e.layer_config().is_short_conv,
+             is_mamba = e.layer_config().is_mamba;
   e.windows = e.memory.kv != nullptr && e.memory.kv->layout().is_windowed(e.layer_config());
   const Tensor normed = e.norm("attn_norm", x, w.attn_norm, w.attn_norm_bias);
   const Tensor attended = is_delta_net           ? emit_delta_net(e, normed)
                           : is_short_conv        ? emit_short_conv(e, normed)
+                          : is_mamba             ? emit_mamba(e, normed)
                           : e.config.is_latent() ? emit_latent_attention(e, normed)
                                                  : emit_attention(e, normed);
   const Emitter::BlockOut out = e.block_out(x);
-  const char* name = is_delta_net ? "delta_out" : is_short_conv ? "conv_out" : "attn_output";
+  const char* name = is_delta_net    ? "delta_out"
+                     : is_short_conv ? "conv_out"
+                     : is_mamba      ? "mamba_out"
+                                     : "attn_output";
   e.add(name, LinearArgs{.x = attended,
                          .weights = {&w.attn_output, 1},
                          .biases = bias_of(w.attn_output_bias),
                          .out = out.to,
                          .add_to_out = out.add});
-  e.end_block({"attn_all_reduce", "attn_post_norm", w.attn_post_norm, w.ffn_norm}, out, x);
+  const Weight next_norm = e.layer_config().has_ffn ? w.ffn_norm : norm_of_next_layer(e);
+  e.end_block({"attn_all_reduce", "attn_post_norm", w.attn_post_norm, next_norm}, out, x);
   e.windows = false;
   return normed;
 }
@@ -49,9 +61,7 @@ void emit_feed_forward_block(Emitter& e, const Tensor& x, Tensor normed) {
                                  .out = out.to,
                                  .add_to_out = out.add});
   }
-  const int32_t next = e.layer + 1;
-  e.end_block({"ffn_all_reduce", "ffn_post_norm", w.ffn_post_norm,
-               next < e.config.num_layers ? e.weights.layers[static_cast<size_t>(next)].attn_norm : Weight{},
+  e.end_block({"ffn_all_reduce", "ffn_post_norm", w.ffn_post_norm, norm_of_next_layer(e),
                has_experts ? e.config.expert_scale() : 1.0f},
               out, x);
 }
@@ -72,10 +82,9 @@ void emit_head(Emitter& e, const Tensor& x, const Weight& norm, const Weight& ou
                                 .eps = config.norm_eps,
                                 .scale = config.logit_scale,  // products are linear
                                 .out = normed});
-  e.add("lm_head", LinearArgs{.x = normed,
-                              .weights = {&output, 1},
-                              .biases = bias_of(e.weights.output_bias),
-                              .out = own});
+  e.add(
+      "lm_head",
+      LinearArgs{.x = normed, .weights = {&output, 1}, .biases = bias_of(e.weights.output_bias), .out = own});
   if (config.logit_cap > 0.0f) {
     const Activation cap{.kind = Activation::Kind::soft_cap, .cap = config.logit_cap};
     e.add("logit_cap", ActivateArgs{.x = own, .activation = cap, .out = own});
@@ -95,11 +104,12 @@ FrameOps emit_model(Emitter& e) {
                            .vocab_size = config.whole_vocab_size(),
                            .scale = config.embedding_scale,
                            .out = x});
-  if (!e.is_alone()) e.all_reduce("embed_all_reduce", x, x, false, e.weights.layers.front().attn_norm);
+  if (!e.is_alone()) e.all_reduce("embed_all_reduce", x, x, false, e.weights.layers.front().first_norm());
   const Tensor inputs = config.layer_input_size > 0 ? emit_layer_inputs(e, x) : Tensor{};
   for (e.layer = 0; e.layer < config.num_layers; ++e.layer) {
-    const Tensor normed = emit_attention_block(e, x);
-    emit_feed_forward_block(e, x, normed);
+    const LayerConfig& layer = e.layer_config();
+    const Tensor normed = layer.is_only_ffn ? Tensor{} : emit_attention_block(e, x);
+    if (layer.has_ffn) emit_feed_forward_block(e, x, normed);
     if (config.layer_input_size > 0) emit_layer_input(e, x, inputs);
     const float scale = e.layer_weights().output_scale;
     if (scale != 1.0f)

@@ -26,7 +26,7 @@ RecurrentStatePool::RecurrentStatePool(Backend& backend, const ModelConfig& conf
     return taken;
   };
   for (int32_t layer = 0; layer < config.num_layers; ++layer) {
-    if (config.attends(layer)) continue;
+    if (!config.layer(layer).has_state()) continue;
     RecurrentLayer& states = layers_[static_cast<size_t>(layer)];
     states.delta = take(config.delta_net.delta_state());
     states.conv = take(config.conv_state());

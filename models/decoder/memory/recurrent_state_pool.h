@@ -7,7 +7,7 @@
 
 namespace minfer {
 
-/// The memory of sequences' states beside keys and values (gated delta nets, short convolutions), allocated once as slots of one size. A
+/// The memory of sequences' states beside keys and values (gated delta nets, Mamba-2, short convolutions), allocated once as slots of one size. A
 /// slot holds one sequence's states of all layers, while the sequence runs or as a copy for the prefix cache. The scheduler assigns
 /// slots. Without such layers the pool holds nothing.
 class RecurrentStatePool {
@@ -26,7 +26,7 @@ class RecurrentStatePool {
  private:
   Buffer memory_;
   size_t conv_state_, delta_state_;     ///< elements of a slot of a layer
-  std::vector<RecurrentLayer> layers_;  ///< of ModelConfig::layers; null for layers that attend
+  std::vector<RecurrentLayer> layers_;  ///< of ModelConfig::layers; null for layers without states
 };
 
 }  // namespace minfer

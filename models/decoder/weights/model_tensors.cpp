@@ -65,21 +65,24 @@ LayerWeights ModelTensors::take_layer(int32_t layer) {
   const bool before = architecture.norm_placement != NormPlacement::after;
   const bool after = architecture.norm_placement != NormPlacement::before;
   const std::string blk = fmt::format("blk.{}.", layer);
+  const LayerConfig& of_layer = config_.layer(layer);
   LayerWeights w;
-  if (before) {
+  if (before && !of_layer.is_only_ffn) {
     w.attn_norm = norm(blk + "attn_norm");
     w.attn_norm_bias = norm_bias(blk + "attn_norm");
   }
   if (config_.is_delta_net(layer)) take_delta_net(blk, w);
   if (config_.is_short_conv(layer)) take_short_conv(blk, w);
+  if (config_.is_mamba(layer)) take_mamba(blk, w);
   if (config_.attends(layer)) take_attention(layer, blk, w);
   if (after) w.attn_post_norm = norm(blk + "post_attention_norm");
-  if (before && !config_.parallel_blocks) {
-    const std::string ffn_norm = blk + std::string(architecture.ffn_norm_tensor);
+  if (of_layer.has_ffn && before && !config_.parallel_blocks) {
+    const std::string ffn_norm =
+        blk + std::string(of_layer.is_only_ffn ? "attn_norm" : architecture.ffn_norm_tensor);
     w.ffn_norm = norm(ffn_norm);
     w.ffn_norm_bias = norm_bias(ffn_norm);
   }
-  config_.layer(layer).has_experts ? take_experts(layer, blk, w) : take_ffn(layer, blk, w);
+  if (of_layer.has_ffn) of_layer.has_experts ? take_experts(layer, blk, w) : take_ffn(layer, blk, w);
   if (after) w.ffn_post_norm = norm(blk + "post_ffw_norm");
   if (const Dimension input{config_.layer_input_size, "embedding_length_per_layer_input"}; input.size > 0) {
     w.input_gate = matrix(blk + "inp_gate.weight", input, hidden());
@@ -127,6 +130,24 @@ void ModelTensors::take_short_conv(const std::string& blk, LayerWeights& w) {
                   .bias = bias(blk + "shortconv.conv.bias", channels)};
   w.attn_output = matrix(blk + "shortconv.out_proj.weight", hidden(), channels);
   w.attn_output_bias = bias_of_sum(blk + "shortconv.out_proj.bias");
+}
+
+/// The converter has one number of a head in each row of ssm_a and ssm_d.
+void ModelTensors::take_mamba(const std::string& blk, LayerWeights& w) {
+  const DeltaNetShape& shape = config_.delta_net;
+  const Dimension channels{shape.channels(), "ssm.inner_size"};
+  const Dimension inputs{shape.value_columns() + shape.channels() + shape.value_heads, "ssm.inner_size"};
+  const Dimension values{shape.value_columns(), "ssm.inner_size"};
+  const Dimension heads{shape.value_heads, "ssm.time_step_rank"}, groups{shape.key_heads, "ssm.group_count"};
+  w.mamba = {.in = matrix(blk + "ssm_in.weight", inputs, hidden()),
+             .conv = take(blk + "ssm_conv1d.weight", {channels, {shape.conv_size, "ssm.conv_kernel"}},
+                          Form::transposed),
+             .bias = bias(blk + "ssm_conv1d.bias", channels),
+             .dt_bias = vector(blk + "ssm_dt.bias", heads),
+             .decay = take(blk + "ssm_a", {heads, {1}}, Form::transposed),
+             .skip = take(blk + "ssm_d", {heads, {1}}, Form::transposed),
+             .norm = vector(blk + "ssm_norm.weight", {values.size / groups.size, "ssm.inner_size"}, groups)};
+  w.attn_output = matrix(blk + "ssm_out.weight", hidden(), values);
 }
 
 void ModelTensors::take_attention(int32_t layer, const std::string& blk, LayerWeights& w) {
@@ -208,9 +229,15 @@ void ModelTensors::take_experts(int32_t layer, const std::string& blk, LayerWeig
   const Dimension count{config_.num_experts, "expert_count"};
   const Dimension size{config_.expert_ffn_size, architecture.expert_ffn_key};
   w.router = matrix(blk + "ffn_gate_inp.weight", count, hidden());
-  w.gate = matrix(blk + "ffn_gate_exps.weight", size, hidden(), count);
-  w.up = matrix(blk + "ffn_up_exps.weight", size, hidden(), count);
-  w.down = matrix(blk + "ffn_down_exps.weight", hidden(), size, count);
+  const Dimension latent{config_.expert_latent_size, "moe_latent_size"};
+  const Dimension outer = latent.size > 0 ? latent : hidden();
+  w.up = matrix(blk + "ffn_up_exps.weight", size, outer, count);
+  w.gate = architecture.has_gate ? matrix(blk + "ffn_gate_exps.weight", size, outer, count) : w.up;
+  w.down = matrix(blk + "ffn_down_exps.weight", outer, size, count);
+  if (latent.size > 0) {
+    w.latent_down = matrix(blk + "ffn_latent_down.weight", latent, hidden());
+    w.latent_up = matrix(blk + "ffn_latent_up.weight", hidden(), latent);
+  }
   // One kernel streams gate and up of experts, so their types must be equal; in every known file they are.
   if (w.gate.count > 1 && w.gate.dtype != w.up.dtype) {
     fail<FileError>("{}: layer {}: the gate weight of experts is {}, expected {} as the up weight", model_,
@@ -233,7 +260,7 @@ void ModelTensors::take_shared(const std::string& blk, LayerWeights& w) {
       config_.shared_ffn_size,
       is_dense_block ? "feed_forward_length" : "expert_shared_feed_forward_length (or expert_shared_count)"};
   const std::string end = is_dense_block ? ".weight" : "_shexp.weight";
-  w.shared_gate = matrix(blk + "ffn_gate" + end, size, hidden());
+  if (config_.architecture.has_gate) w.shared_gate = matrix(blk + "ffn_gate" + end, size, hidden());
   w.shared_up = matrix(blk + "ffn_up" + end, size, hidden());
   w.shared_down = matrix(blk + "ffn_down" + end, hidden(), size);
   if (!is_dense_block) return;

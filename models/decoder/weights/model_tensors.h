@@ -67,6 +67,7 @@ class ModelTensors {
   LayerWeights take_layer(int32_t layer);
   void take_delta_net(const std::string& blk, LayerWeights& w);
   void take_short_conv(const std::string& blk, LayerWeights& w);
+  void take_mamba(const std::string& blk, LayerWeights& w);
   void take_attention(int32_t layer, const std::string& blk, LayerWeights& w);
   void take_qkv(int32_t layer, const std::string& blk, LayerWeights& w);
   void take_latent(const std::string& blk, LayerWeights& w);

@@ -11,7 +11,7 @@
 namespace minfer {
 namespace {
 
-/// How a tensor is divided among the ranks. Of a delta net: by key heads, with the value heads that go with them.
+/// How a tensor is divided among the ranks. Of a delta net: by key heads, with the value heads that go with them. Of Mamba-2 likewise, by groups.
 enum class Split : uint8_t {
   none,
   rows,
@@ -24,6 +24,7 @@ enum class Split : uint8_t {
   delta_value_columns,
   delta_heads,  ///< a row a value head
   delta_pairs,  ///< two rows
+  mamba_in,     ///< rows of z, x, B, C and dt
   thirds,       ///< rows of each third
 };
 
@@ -57,7 +58,10 @@ constexpr std::array kSplits{
     SplitTensor{"attn_v_b.weight", Split::matrices},
     SplitTensor{"attn_qkv.weight", Split::delta_channels},
     SplitTensor{"attn_gate.weight", Split::delta_values},
-    SplitTensor{"ssm_conv1d.weight", Split::delta_channels},
+    SplitTensor{"ssm_conv1d", Split::delta_channels},
+    SplitTensor{"ssm_in.weight", Split::mamba_in},
+    SplitTensor{"ssm_norm.weight", Split::rows},
+    SplitTensor{"ssm_d", Split::delta_heads},
     SplitTensor{"ssm_alpha.weight", Split::delta_heads},
     SplitTensor{"ssm_beta.weight", Split::delta_heads},
     SplitTensor{"ssm_ba.weight", Split::delta_pairs},
@@ -112,7 +116,8 @@ std::array<Divided, 7> divided_sizes(const ModelConfig& config, int32_t ranks) {
            {"columns of the feed-forward layers", ffn_size},
            {"columns of an expert", config.expert_ffn_size},
            {"columns of the shared experts", config.shared_ffn_size},
-           {"key heads of the delta nets", config.delta_net.key_heads},
+           {config.architecture.has_mamba ? "groups of Mamba-2" : "key heads of the delta nets",
+            config.delta_net.key_heads},
            {"channels of the short convolutions", config.conv_channels},
            {"tokens of the vocabulary", few_tokens}}};
 }
@@ -202,6 +207,14 @@ class Slicer {
         return rows(tensor, shape.value_heads, delta_values(1));
       case Split::delta_pairs:
         return rows(tensor, 2 * int64_t{shape.value_heads}, delta_values(2));
+      case Split::mamba_in: {
+        std::vector<HeadRange> ranges = delta_values(shape.value_size);
+        for (const HeadRange& range : delta_channels())
+          ranges.push_back({shape.value_columns() + range.first, range.count});
+        for (const HeadRange& range : delta_values(1))
+          ranges.push_back({shape.value_columns() + shape.channels() + range.first, range.count});
+        return rows(tensor, shape.value_columns() + shape.channels() + shape.value_heads, ranges);
+      }
       case Split::delta_value_columns:
         return columns(tensor, shape.value_columns(), delta_values(shape.value_size));
       case Split::thirds: {
@@ -227,10 +240,16 @@ class Slicer {
     return ranges;
   }
 
-  /// The ranges of q, k and v.
+  /// The ranges of q, k and v; of Mamba-2 those of x, B and C.
   std::vector<HeadRange> delta_channels() const {
     const DeltaNetShape& shape = model_.config().delta_net;
     const int64_t keys = shape.key_columns(), own = keys / rank_.count;
+    if (model_.config().architecture.has_mamba) {
+      std::vector<HeadRange> ranges = delta_values(shape.value_size);
+      for (int64_t part = 0; part < 2; ++part)
+        ranges.push_back({shape.value_columns() + part * keys + rank_.index * own, own});
+      return ranges;
+    }
     std::vector<HeadRange> ranges{{rank_.index * own, own}, {keys + rank_.index * own, own}};
     for (const HeadRange& range : delta_values(shape.value_size))
       ranges.push_back({2 * keys + range.first, range.count});

@@ -25,6 +25,14 @@ struct ShortConvWeights {
   Weight conv, bias;   ///< [conv_size, conv_channels] f32: transposed; [1, conv_channels] f32
 };
 
+/// The weights of Mamba-2, except for the product at its end.
+struct MambaWeights {
+  Weight in;                    ///< [value_columns + channels + value_heads, hidden]: z, x, B and C, dt
+  Weight conv, bias;            ///< [conv_size, channels] f32: transposed; [1, channels] f32
+  Weight dt_bias, decay, skip;  ///< [1, value_heads] x 3 f32
+  Weight norm;                  ///< [key_heads, value_columns / key_heads] f32
+};
+
 /// One decoder layer's weights on the backend. Null if the family has no such weight.
 struct LayerWeights {
   Weight attn_norm;       ///< [1, hidden] f32
@@ -35,6 +43,7 @@ struct LayerWeights {
   Weight k_b, v_b;         ///< latent, of each head: [kv_rank, key_size - rotary_size], [value_size, kv_rank]
   DeltaNetWeights delta;   ///< instead of attention's
   ShortConvWeights short_conv;    ///< also instead of attention's
+  MambaWeights mamba;             ///< likewise
   Weight q_bias, k_bias, v_bias;  ///< [1, q_size], [1, kv_size] x 2 f32
   Weight q_norm, k_norm;      ///< [1 or heads, head_size] x 2 f32; of whole rows [1, q_size], [1, kv_size]
   Weight sinks;               ///< [1, heads] f32
@@ -53,11 +62,15 @@ struct LayerWeights {
   Weight expert_scales;       ///< [1, experts] f32: multiply the experts' weights
   /// For experts beside a dense block (the shared weights below): the norms in front of and behind the experts, and behind the block, [1, hidden] f32.
   Weight expert_norm, expert_post_norm, shared_post_norm;
-  Weight router_bias;                                ///< [1, experts] f32
-  Weight choice_bias;                                ///< [1, experts] f32: see MoeRouteArgs::bias
+  Weight latent_down, latent_up;  ///< [latent, hidden], [hidden, latent]: around the chosen experts
+  Weight router_bias;             ///< [1, experts] f32
+  Weight choice_bias;             ///< [1, experts] f32: see MoeRouteArgs::bias
   Weight shared_gate, shared_up, shared_down;        ///< [shared ffn, hidden] x 2, [hidden, shared ffn]
   Weight input_gate, input_output, input_post_norm;  ///< [input, hidden], [hidden, input], [1, hidden] f32
   Weight shared_weight;  ///< [1, hidden]: weights a token's shared experts by the sigmoid of the product
+
+  /// The norm in front of the layer's first block; null: none.
+  const Weight& first_norm() const { return attn_norm ? attn_norm : ffn_norm; }
 };
 
 /// The weights of the layer for drafts beside those that every layer has (emit/draft.cpp).

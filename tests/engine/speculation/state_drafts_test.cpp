@@ -158,10 +158,13 @@ TEST_P(StateDrafts, CancelledInTheMiddle) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, StateDrafts,
-                         testing::Values("qwen3next", "qwen35", "lfm2", "lfm2moe",
-                                         "synthetic:tiny-hybrid:f32"),
+                         testing::Values("qwen3next", "qwen35", "lfm2", "lfm2moe", "granite-hybrid",
+                                         "nemotron-h", "synthetic:tiny-hybrid:f32"),
                          [](const auto& model) {
-                           return model.param.starts_with("synthetic") ? "tiny_hybrid" : model.param;
+                           std::string name =
+                               model.param.starts_with("synthetic") ? "tiny_hybrid" : model.param;
+                           std::ranges::replace(name, '-', '_');
+                           return name;
                          });
 
 /// Drafts from a model without states, with the same vocabulary.

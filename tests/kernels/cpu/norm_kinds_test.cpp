@@ -70,6 +70,35 @@ TEST(NormKinds, MatchTheReference) {
   }
 }
 
+/// Row r takes the weight of group r mod groups.
+TEST(NormKinds, GroupsHaveWeightsOfTheirOwn) {
+  const auto backend = make_cpu_backend(2);
+  constexpr int64_t kRows = 12, kGroups = 3;
+  for (const int64_t cols : {1, 17, 64}) {
+    const std::vector<float> x = test::normal_values(kRows * cols, 1),
+                             weights = test::normal_values(kGroups * cols, 2);
+    const GuardedTensor in(*backend, kRows, cols, x), out(*backend, kRows, cols);
+    NormArgs args{.x = in.tensor(),
+                  .weight = {.data = weights.data(), .rows = kGroups, .cols = cols},
+                  .eps = 1e-5f,
+                  .out = out.tensor()};
+    EXPECT_FALSE(args.is_plain_rms());
+    backend->norm(0, args);
+    EXPECT_TRUE(out.intact());
+    std::vector<double> expected;
+    for (int64_t row = 0; row < kRows; ++row) {
+      const int64_t group = row % kGroups;
+      const reference::Matrix of_row = reference::rms_norm(
+          reference::to_matrix({x.begin() + row * cols, x.begin() + (row + 1) * cols}, 1, cols),
+          {weights.data() + group * cols, static_cast<size_t>(cols)}, 1e-5);
+      expected.insert(expected.end(), of_row.data.begin(), of_row.data.end());
+    }
+    EXPECT_LT(test::nmse(out.values(), expected), 1e-12) << cols;
+    args.kind = NormKind::layer;
+    EXPECT_THROW(backend->norm(0, args), Error);
+  }
+}
+
 TEST(NormKinds, GiveTheSameBitsForRowsThreadsAndInstructionSets) {
   const int64_t cols = 1003;
   const std::vector<float> x = test::normal_values(40 * cols, 1), before = test::normal_values(40 * cols, 4);
@@ -107,7 +136,7 @@ TEST(Activate, MatchesTheReferenceInPlaceToo) {
   using Kind = Activation::Kind;
   for (const Activation& activation :
        {Activation{.kind = Kind::gelu_tanh}, Activation{.kind = Kind::gelu},
-        Activation{.kind = Kind::soft_cap, .cap = 3.0f},
+        Activation{.kind = Kind::soft_cap, .cap = 3.0f}, Activation{.kind = Kind::relu_squared},
         Activation{.kind = Kind::xielu, .positive = 0.8f, .negative = 1.1f, .linear = 0.5f, .eps = -1e-6f}}) {
     std::vector<double> expected;
     for (const float value : x)

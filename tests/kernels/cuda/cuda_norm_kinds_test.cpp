@@ -72,6 +72,38 @@ TEST_F(CudaNormKinds, MatchTheReference) {
   }
 }
 
+/// Row r takes the weight of group r mod groups: in registers, and one element at a time.
+TEST_F(CudaNormKinds, GroupsHaveWeightsOfTheirOwn) {
+  constexpr int64_t kRows = 12, kGroups = 3;
+  for (const int64_t cols : {7, 64, 1024, 9000}) {
+    const std::vector<float> x = test::normal_values(kRows * cols, 1),
+                             weights = test::normal_values(kGroups * cols, 2);
+    std::vector<double> expected;
+    for (int64_t row = 0; row < kRows; ++row) {
+      const reference::Matrix of_row = reference::rms_norm(
+          reference::to_matrix({x.begin() + row * cols, x.begin() + (row + 1) * cols}, 1, cols),
+          {weights.data() + row % kGroups * cols, static_cast<size_t>(cols)}, 1e-5);
+      expected.insert(expected.end(), of_row.data.begin(), of_row.data.end());
+    }
+    const CudaArray<float> weight(weights);
+    for (const DType to : {DType::f32, DType::bf16}) {
+      const CudaTensor in(DType::f32, kRows, cols, x), out(to, kRows, cols);
+      NormArgs args{.x = in.tensor(),
+                    .weight = {.data = weight.data(), .dtype = DType::f32, .rows = kGroups, .cols = cols},
+                    .eps = 1e-5f,
+                    .out = out.tensor()};
+      const CudaRun run;
+      cuda::Launch launch = run.launch();
+      cuda::norm(launch, args);
+      run.wait();
+      EXPECT_TRUE(out.intact());
+      EXPECT_LT(test::nmse(out.values(), expected), limit(to)) << cols << ' ' << name(to);
+      args.kind = NormKind::layer;
+      EXPECT_ANY_THROW(cuda::norm(launch, args));
+    }
+  }
+}
+
 TEST_F(CudaNormKinds, AreAddedToTheResidualStream) {
   for (const int64_t cols : {64, 1003, 4096}) {
     const std::vector<float> x = test::normal_values(5 * cols, 1), before = test::normal_values(5 * cols, 4);
@@ -130,7 +162,7 @@ TEST_F(CudaNormKinds, ActivationsMatchTheReference) {
       x[1] = -60.0f;
       for (const Activation& activation :
            {Activation{.kind = Kind::gelu_tanh}, Activation{.kind = Kind::gelu},
-            Activation{.kind = Kind::soft_cap, .cap = 3.0f},
+            Activation{.kind = Kind::soft_cap, .cap = 3.0f}, Activation{.kind = Kind::relu_squared},
             Activation{
                 .kind = Kind::xielu, .positive = 0.8f, .negative = 1.1f, .linear = 0.5f, .eps = -1e-6f}}) {
         std::vector<double> expected;

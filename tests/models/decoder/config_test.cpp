@@ -162,7 +162,8 @@ TEST(ReadConfig, NamesAnUnknownArchitectureAndTheKnownOnes) {
                     "gemma3, gemma4, phi3, smollm3, olmo2, granite, glm4, command-r, "
                     "cohere2, starcoder2, stablelm, internlm2, ernie4_5, ernie4_5-moe, mistral3, minimax-m2, "
                     "exaone4, exaone-moe, dots1, qwen2vl, qwen3vl, qwen3vlmoe, seed_oss, deepseek2, llama4, "
-                    "qwen3next, qwen35, qwen35moe, lfm2, lfm2moe, apertus",
+                    "qwen3next, qwen35, qwen35moe, lfm2, lfm2moe, granitehybrid, nemotron_h, "
+                    "nemotron_h_moe, apertus",
                     name)));
   }
   EXPECT_THAT(refusal(with("general.architecture", std::string("\x1b[31mx"))), Not(HasSubstr("\x1b")));

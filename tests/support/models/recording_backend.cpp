@@ -290,8 +290,10 @@ void RecordingBackend::delta_conv(OpId op, const ForwardBatch& batch, const Delt
   add("batch", batch);
   add("x", args.x);
   add("w", args.weight);
+  if (args.bias) add("b", args.bias);
   add("state", args.state);
   add_number("channels", args.shape.channels());
+  if (!args.norms_heads) add_number("norms", 0);
   writes("out", args.out);
 }
 
@@ -333,6 +335,19 @@ void RecordingBackend::hidden_rows(OpId op, const ForwardBatch& batch, const Hid
   add("batch", batch);
   add("x", args.x);
   if (args.out.cols > 0) writes("out", args.out);
+}
+
+void RecordingBackend::mamba_scan(OpId op, const ForwardBatch& batch, const MambaScanArgs& args) {
+  begin(op);
+  add("batch", batch);
+  add("xbc", args.xbc);
+  add("dt", args.dt);
+  add("gate", args.gate);
+  add("dt_bias", args.dt_bias);
+  add("decay", args.decay);
+  add("skip", args.skip);
+  add("state", args.state);
+  writes("out", args.out);
 }
 
 void RecordingBackend::gather_rows(OpId op, const Tensor& x, const int32_t* rows, const Tensor& out) {

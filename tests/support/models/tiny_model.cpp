@@ -60,7 +60,7 @@ void add_feed_forward(ModelParts& model, const Architecture& family, const std::
     return;
   }
   model.tensors[blk + "ffn_gate_inp.weight"] = {DType::f32, {32, experts}, {}};
-  model.tensors[blk + "ffn_gate_exps.weight"] = {DType::f32, {32, 64, experts}, {}};
+  if (family.has_gate) model.tensors[blk + "ffn_gate_exps.weight"] = {DType::f32, {32, 64, experts}, {}};
   model.tensors[blk + "ffn_up_exps.weight"] = {DType::f32, {32, 64, experts}, {}};
   model.tensors[blk + "ffn_down_exps.weight"] = {DType::f32, {64, 32, experts}, {}};
   if (family.choice_bias) model.tensors[blk + "exp_probs_b.bias"] = {DType::f32, {experts}, {}};
@@ -79,7 +79,8 @@ void add_norms(ModelParts& model, const Architecture& family, const std::string&
   };
   if (family.norm_placement != NormPlacement::after) {
     add("attn_norm");
-    if (family.parallel_blocks != ParallelBlocks::always) add(family.ffn_norm_tensor);
+    if (family.parallel_blocks != ParallelBlocks::always && !family.has_single_blocks)
+      add(family.ffn_norm_tensor);
   }
   if (family.norm_placement != NormPlacement::before) {
     add("post_attention_norm");
@@ -144,6 +145,32 @@ void add_delta_keys(ModelParts& model, const std::string& arch) {
   model.keys[arch + ".ssm.inner_size"] = 24u;
 }
 
+/// Adds Mamba-2: four heads of 6 elements in two groups with states of 6, a convolution of 3 inputs.
+void add_mamba(ModelParts& model, const std::string& blk) {
+  model.tensors[blk + "ssm_in.weight"] = {DType::f32, {32, 24 + 48 + 4}, {}};
+  model.tensors[blk + "ssm_conv1d.weight"] = {DType::f32, {3, 48}, {}};
+  model.tensors[blk + "ssm_conv1d.bias"] = {DType::f32, {48}, {}};
+  model.tensors[blk + "ssm_dt.bias"] = {DType::f32, {4}, {}};
+  ByteWriter decay;
+  for (const float value : {-0.1f, -0.5f, -1.0f, -2.0f})
+    decay.put(value);
+  model.tensors[blk + "ssm_a"] = {DType::f32, {1, 4}, decay.bytes()};
+  model.tensors[blk + "ssm_d"] = {DType::f32, {1, 4}, {}};
+  model.tensors[blk + "ssm_norm.weight"] = {DType::f32, {12, 2}, {}};
+  model.tensors[blk + "ssm_out.weight"] = {DType::f32, {24, 32}, {}};
+}
+
+/// The first layer is Mamba-2. Of single blocks the second one attends and a third one is a feed-forward block.
+void add_mamba_keys(ModelParts& model, const Architecture& family, const std::string& arch) {
+  add_delta_keys(model, arch);
+  model.keys.erase(arch + ".full_attention_interval");
+  model.keys[arch + ".attention.head_count_kv"] =
+      family.has_single_blocks ? std::vector<int32_t>{0, 2, 0} : std::vector<int32_t>{0, 2};
+  if (!family.has_single_blocks) return;
+  model.keys[arch + ".block_count"] = 3u;
+  model.keys[arch + ".feed_forward_length"] = std::vector<int32_t>{0, 0, 64};
+}
+
 /// Adds a short convolution over three tokens.
 void add_short_conv(ModelParts& model, const std::string& blk) {
   model.tensors[blk + "shortconv.in_proj.weight"] = {DType::f32, {32, 96}, {}};
@@ -168,15 +195,21 @@ void add_layer(ModelParts& model, const Architecture& family, const std::string&
   const bool is_first = blk == "blk.0.";
   const bool is_delta_net = family.delta_period > 0 && is_first;
   const bool is_short_conv = family.has_short_convs && is_first;
+  const bool is_mamba = family.has_mamba && is_first;
+  const bool is_only_ffn = family.has_single_blocks && blk == "blk.2.";
   if (is_delta_net) {
     add_delta_net(model, family, blk);
+  } else if (is_mamba) {
+    add_mamba(model, blk);
+  } else if (is_only_ffn) {
+    // Nothing stands in front of it.
   } else if (is_short_conv) {
     add_short_conv(model, blk);
   } else {
     family.has_latent_attention ? add_latent_attention(model, blk) : add_attention(model, family, blk);
   }
-  add_norms(model, family, blk, !is_delta_net && !is_short_conv);
-  add_feed_forward(model, family, blk, experts);
+  add_norms(model, family, blk, !is_delta_net && !is_short_conv && !is_mamba && !is_only_ffn);
+  if (!family.has_single_blocks || is_only_ffn) add_feed_forward(model, family, blk, experts);
 }
 
 }  // namespace
@@ -217,6 +250,7 @@ ModelParts tiny_model(std::string_view architecture, int32_t experts) {
   }
   if (family.has_latent_attention) add_latent_keys(model, arch);
   if (family.delta_period > 0) add_delta_keys(model, arch);
+  if (family.has_mamba) add_mamba_keys(model, family, arch);
   if (family.has_short_convs) {
     model.keys[arch + ".shortconv.l_cache"] = 3u;
     model.keys[arch + ".attention.head_count_kv"] = std::vector<int32_t>{0, 2};
@@ -235,6 +269,7 @@ ModelParts tiny_model(std::string_view architecture, int32_t experts) {
   model.tensors["output.weight"] = {DType::f32, {32, vocab_size}, {}};
   for (const char* blk : {"blk.0.", "blk.1."})
     add_layer(model, family, blk, static_cast<uint64_t>(experts));
+  if (family.has_single_blocks) add_layer(model, family, "blk.2.", static_cast<uint64_t>(experts));
   return model;
 }
 
