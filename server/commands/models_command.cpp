@@ -16,17 +16,27 @@
 namespace minfer {
 namespace {
 
+/// A row for each quantisation; its files are the parts of a split model.
 void list_models() {
   const std::filesystem::path root = hub_settings().cache;
-  Table table{.columns = {"model", "quantisations", "size", "last used"}};
+  Table table{.columns = {"model", "size", "last used"}};
   for (const std::string& repo : cached_repos(root)) {
     const HubCache cache(root, repo);
+    const std::vector<HubFile> files = cache.files();
     std::set<std::string> quants;
-    for (const HubFile& file : cache.files())
+    for (const HubFile& file : files)
       if (is_model_path(file.path)) quants.insert(quant_of(file.path));
-    if (quants.empty()) continue;  // another tool's
-    table.add("hf:" + printable(repo), fmt::format("{}", fmt::join(quants, " ")), size_text(cache.bytes()),
-              fmt::format("{:%F}", fmt::localtime(cache.last_used())));
+    for (const std::string& quant : quants) {
+      int64_t bytes = 0;
+      std::time_t last_used = 0;
+      for (const HubFile& file : files) {
+        if (quant_of(file.path) != quant) continue;
+        bytes += file.bytes;
+        last_used = std::max(last_used, cache.last_used(file));
+      }
+      table.add(HubName{printable(repo), quant}.text(), size_text(bytes),
+                fmt::format("{:%F}", fmt::localtime(last_used)));
+    }
   }
   print_output(table.rows.empty() ? fmt::format("no models in {}\n", root.string())
                                   : text_table(table, kTextColumns, LongNames::wrap));
@@ -44,11 +54,9 @@ void show_model(const HubName& name) {
 }
 
 void remove_model(const HubName& name) {
-  const HubCache cache(hub_settings().cache, name.repo);
-  const int64_t before = cache.bytes();
-  if (before == 0) fail("{}: not in {}", name.text(), hub_settings().cache.string());
-  cache.remove(name.quant);
-  print_output(fmt::format("{} freed\n", size_text(before - cache.bytes())));
+  const int64_t freed = HubCache(hub_settings().cache, name.repo).remove(name.quant);
+  if (freed == 0) fail("{}: no file of it is in {}", name.text(), hub_settings().cache.string());
+  print_output(fmt::format("{} freed\n", size_text(freed)));
 }
 
 }  // namespace

@@ -72,7 +72,7 @@ class FileFetch {
         if (stripe.is_open && now_ns() - stripe.heard_ns > options_.stall_ns)
           client_.abort(stripe, "nothing comes any more");
       save_marks();
-      options_.on_progress(fetched(), 0);
+      options_.on_progress(fetched());
     }
     if (!problem_.empty()) fail<FileError>("{}: {}", printable(file_.path), problem_);
     if (ignores_ranges_) return false;
@@ -166,30 +166,24 @@ class FileFetch {
     stripe.retry_ns = stripe.failures == 0 ? 0 : now_ns() + (options_.backoff_ns << (stripe.failures - 1));
   }
 
-  /// Git's SHA-1 is of a header and the content.
-  void check_hash() {
-    const bool is_git = file_.hash.size() == 40;
+  void check_hash() const {
     const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> digest(EVP_MD_CTX_new(), EVP_MD_CTX_free);
-    EVP_DigestInit_ex(digest.get(), is_git ? EVP_sha1() : EVP_sha256(), nullptr);
-    std::string buffer = fmt::format("blob {}", file_.bytes) + '\0';
-    if (is_git) EVP_DigestUpdate(digest.get(), buffer.data(), buffer.size());
-    buffer.resize(1 << 20);
-    for (int64_t at = 0; at < file_.bytes;) {
-      const size_t size = std::min<size_t>(buffer.size(), static_cast<size_t>(file_.bytes - at));
-      const ssize_t count = ::pread(fd_, buffer.data(), size, at);
+    EVP_DigestInit_ex(digest.get(), EVP_sha256(), nullptr);
+    std::string buffer(1 << 20, '\0'), text;
+    for (int64_t at = 0, count = 0; at < file_.bytes; at += count) {
+      const auto size = static_cast<size_t>(std::min<int64_t>(std::ssize(buffer), file_.bytes - at));
+      count = ::pread(fd_, buffer.data(), size, at);
       if (count <= 0) fail<FileError>("cannot read {}", path_.string());
       EVP_DigestUpdate(digest.get(), buffer.data(), static_cast<size_t>(count));
-      options_.on_progress(file_.bytes, at += count);
     }
-    std::array<unsigned char, EVP_MAX_MD_SIZE> hash{};
+    std::array<unsigned char, 32> hash{};
     EVP_DigestFinal_ex(digest.get(), hash.data(), nullptr);
-    std::string text;
-    for (size_t i = 0; i < file_.hash.size() / 2; ++i)
-      text += fmt::format("{:02x}", hash[i]);
-    if (text == file_.hash) return;
+    for (const unsigned char byte : hash)
+      text += fmt::format("{:02x}", byte);
+    if (text == file_.sha256) return;
     ::unlink(path_.c_str());
-    fail<FileError>("{}: the bytes that came have the hash {}, the hub says {}; they are removed",
-                    printable(file_.path), text, file_.hash);
+    fail<FileError>("{}: the bytes that came have the SHA-256 {}, the hub says {}; they are removed",
+                    printable(file_.path), text, file_.sha256);
   }
 
   HttpClient& client_;

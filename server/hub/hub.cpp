@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <regex>
 #include <tuple>
 
 #include <boost/algorithm/string/case_conv.hpp>
@@ -32,15 +31,12 @@ std::string variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-/// Closes a file, and thereby releases its lock.
-struct FileCloser {
-  void operator()(std::FILE* file) const { std::fclose(file); }
-};
+using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
 
-/// Locks a file against other processes; `waiting` is said if one has the lock.
-std::unique_ptr<std::FILE, FileCloser> locked(const fs::path& path, const std::string& waiting) {
+/// Locks a file against other processes until it is closed; `waiting` is said if one has the lock.
+File locked(const fs::path& path, const std::string& waiting) {
   fs::create_directories(path.parent_path());
-  std::unique_ptr<std::FILE, FileCloser> file(std::fopen(path.c_str(), "ae"));
+  File file(std::fopen(path.c_str(), "ae"), std::fclose);
   if (file == nullptr) fail<FileError>("cannot write {}: {}", path.string(), std::strerror(errno));
   if (::flock(fileno(file.get()), LOCK_EX | LOCK_NB) == 0) return file;
   print_notice(waiting);
@@ -56,21 +52,18 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  void show(int64_t fetched, int64_t checked) {
+  void show(int64_t fetched) {
     const bool is_live = is_terminal(stderr);
     const int64_t now = now_ns(), period_ns = is_live ? 200'000'000 : 30'000'000'000;
     if (begin_ns_ == 0) std::tie(begin_ns_, shown_ns_, at_begin_) = std::tuple(now, now, fetched);
-    if (now - shown_ns_ < period_ns) return;
+    if (fetched == bytes_ && is_live) show_progress("checking its SHA-256");
+    if (now - shown_ns_ < period_ns || fetched == bytes_) return;
     shown_ns_ = now;
-    const auto percent_of = [&](int64_t part) { return 100 * part / bytes_; };
-    const double rate =
-        static_cast<double>(fetched - at_begin_) / (static_cast<double>(now - begin_ns_) * 1e-9);
-    const double left_s = static_cast<double>(bytes_ - fetched) / std::max(rate, 1.0);
-    const std::string text =
-        checked > 0
-            ? fmt::format("{} % checked", percent_of(checked))
-            : fmt::format("{} % of {}, {} MB/s, {:.0f} {} left", percent_of(fetched), size_text(bytes_),
-                          mb(rate), left_s < 100 ? left_s : left_s / 60, left_s < 100 ? "s" : "min");
+    const double bytes_ns = static_cast<double>(fetched - at_begin_) / static_cast<double>(now - begin_ns_);
+    const double left_s = static_cast<double>(bytes_ - fetched) / std::max(bytes_ns * 1e9, 1.0);
+    const std::string text = fmt::format("{} % of {}, {} MB/s, {:.0f} {} left", 100 * fetched / bytes_,
+                                         size_text(bytes_), three_digits(bytes_ns * 1e3),
+                                         left_s < 100 ? left_s : left_s / 60, left_s < 100 ? "s" : "min");
     is_live ? show_progress(text) : print_notice(fmt::format("minfer: {}: {}\n", name_, text));
   }
 
@@ -89,42 +82,30 @@ struct Listing {
 
 /// Reads the answer of /api/models/ORG/REPO/revision/main?blobs=true, huggingface_hub's model_info().
 Listing parse_listing(const HubName& name, const std::string& body) {
-  static const std::regex kHash("[0-9a-f]{40}|[0-9a-f]{64}");
   constexpr uint64_t kMostBytes = uint64_t{1} << 44;
+  const auto is_hexadecimal = [](const std::string& text, size_t digits) {
+    return text.size() == digits && text.find_first_not_of("0123456789abcdef") == text.npos;
+  };
   try {
     const auto json = nlohmann::json::parse(body);
     Listing listing{.commit = json.at("sha"), .files = {}};
-    if (listing.commit.size() != 40 || !std::regex_match(listing.commit, kHash))
+    if (!is_hexadecimal(listing.commit, 40))
       fail<FileError>("{}: the hub names the commit \"{}\", expected 40 hexadecimal digits", name.text(),
                       printable(listing.commit));
     for (const auto& file : json.at("siblings")) {
       const std::string path = file.at("rfilename");
-      if (!path.ends_with(".gguf")) continue;
-      if (!is_safe_path(path))
-        fail<FileError>("{}: the hub names a file \"{}\", expected a path inside the repository", name.text(),
-                        printable(path));
-      const bool is_large = file.contains("lfs") && file["lfs"].is_object();
-      const std::string hash = is_large ? file["lfs"].at("sha256") : file.at("blobId");
+      if (!path.ends_with(".gguf") || !file.contains("lfs")) continue;  // only files in LFS have a SHA-256
       const auto& size = file.at("size");
-      if (!std::regex_match(hash, kHash) || !size.is_number_unsigned() || size == 0 || size > kMostBytes)
-        fail<FileError>("{}: the hub names no size and hash of {}", name.text(), printable(path));
-      listing.files.push_back({path, size.get<int64_t>(), hash});
+      const std::string sha256 = file["lfs"].at("sha256");
+      if (!is_hexadecimal(sha256, 64) || !size.is_number_unsigned() || size == 0 || size > kMostBytes)
+        fail<FileError>("{}: the hub names no size and SHA-256 of {}", name.text(), printable(path));
+      listing.files.push_back({path, size.get<int64_t>(), sha256});
     }
     return listing;
   } catch (const nlohmann::json::exception& error) {
     fail<FileError>("{}: the hub's answer has another form than its API's: {}", name.text(),
                     printable(error.what(), 300));
   }
-}
-
-/// A path in a URL.
-std::string in_url(const std::string& path) {
-  std::string text;
-  for (const char c : path)
-    text += std::isalnum(static_cast<unsigned char>(c)) || std::strchr("/-._~", c)
-                ? std::string(1, c)
-                : fmt::format("%{:02X}", static_cast<unsigned char>(c));
-  return text;
 }
 
 const std::vector<std::string> kHeaders{"User-Agent: minfer/" MINFER_VERSION};
@@ -135,22 +116,22 @@ void fetch_missing(HttpClient& client, const HubName& name, const Listing& listi
   const HubCache cache(settings.cache, name.repo);
   const auto missing_bytes = [&](const HubFile& file) {
     struct stat status {};
-    if (fs::exists(cache.blob(file.hash))) return int64_t{0};
-    ::stat(cache.partial(file.hash).c_str(), &status);
+    if (fs::exists(cache.blob(file.sha256))) return int64_t{0};
+    ::stat(cache.partial(file.sha256).c_str(), &status);
     return std::max<int64_t>(file.bytes - status.st_blocks * 512, 0);
   };
   for (const HubFile& file : files) {
-    const fs::path blob = cache.blob(file.hash), partial = cache.partial(file.hash);
+    const fs::path blob = cache.blob(file.sha256), partial = cache.partial(file.sha256);
     const std::string shown = printable(fs::path(file.path).filename().string());
     if (fs::exists(blob)) continue;
-    const auto lock = locked(cache.lock(file.hash),
+    const auto lock = locked(cache.lock(file.sha256),
                              fmt::format("minfer: another process fetches {}: waiting for it\n", shown));
     if (fs::exists(blob)) continue;
     fs::create_directories(blob.parent_path());
     int64_t needed = 0;
     for (const HubFile& each : files)
       needed += missing_bytes(each);
-    const auto available = static_cast<int64_t>(settings.free_bytes(blob.parent_path()));
+    const auto available = static_cast<int64_t>(fs::space(blob.parent_path()).available);
     if (needed > available)
       fail<FileError>("{}: {} more are needed in {}, {} are free (HF_HUB_CACHE names another folder)",
                       name.text(), size_text(needed), settings.cache.string(), size_text(available));
@@ -158,8 +139,8 @@ void fetch_missing(HttpClient& client, const HubName& name, const Listing& listi
         fmt::format("minfer: fetching {} ({}) from {}\n", shown, size_text(file.bytes), settings.endpoint));
     Progress progress(shown, file.bytes);
     FetchOptions options = settings.fetch;
-    options.on_progress = [&](int64_t fetched, int64_t checked) { progress.show(fetched, checked); };
-    const std::string target = fmt::format("/{}/resolve/{}/{}", name.repo, listing.commit, in_url(file.path));
+    options.on_progress = [&](int64_t fetched) { progress.show(fetched); };
+    const std::string target = fmt::format("/{}/resolve/{}/{}", name.repo, listing.commit, file.path);
     fetch_file(client, {.target = target, .headers = kHeaders}, file, partial, options);
     fs::rename(partial, blob);
   }

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <filesystem>
-#include <functional>
 #include <string>
 
 #include "server/hub/file_fetch.h"
@@ -16,10 +15,6 @@ struct HubSettings {
   std::filesystem::path cache;  ///< see HubCache
   bool offline = false;         ///< the hub is not asked
   FetchOptions fetch = {};
-  /// Bytes that a folder's file system has left.
-  std::function<uintmax_t(const std::filesystem::path&)> free_bytes = [](const auto& folder) {
-    return std::filesystem::space(folder).available;
-  };
 };
 
 /// As huggingface_hub has them, from HF_ENDPOINT, HF_TOKEN or the file `token` in HF_HOME, HF_HUB_CACHE, HF_HOME, XDG_CACHE_HOME and

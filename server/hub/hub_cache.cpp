@@ -4,9 +4,7 @@
 #include <fstream>
 #include <set>
 
-#include <fmt/format.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 namespace minfer {
 namespace {
@@ -38,16 +36,6 @@ struct stat status_of(const fs::path& path) {
   return status;
 }
 
-/// Puts what `make(path)` makes at `path`, in place of what is there, at once.
-template <class Make>
-void replace(const fs::path& path, Make make) {
-  const fs::path made = path.string() + fmt::format(".{}", ::getpid());
-  fs::create_directories(path.parent_path());
-  fs::remove(made);
-  make(made);
-  fs::rename(made, path);
-}
-
 }  // namespace
 
 HubCache::HubCache(const fs::path& root, std::string repo) {
@@ -77,43 +65,41 @@ std::vector<HubFile> HubCache::files() const {
 void HubCache::link(const std::string& commit, const std::vector<HubFile>& files) const {
   for (const HubFile& file : files) {
     const fs::path path = snapshot(commit) / file.path;
-    if (linked_blob(path) == file.hash) continue;
-    const fs::path target = blob(file.hash).lexically_relative(path.parent_path());
-    replace(path, [&](const fs::path& made) { fs::create_symlink(target, made); });
+    fs::create_directories(path.parent_path());
+    if (linked_blob(path) == file.sha256) continue;
+    fs::remove(path);
+    std::error_code error;  // another process may have linked it meanwhile
+    fs::create_symlink(blob(file.sha256).lexically_relative(path.parent_path()), path, error);
+    if (error && error != std::errc::file_exists) throw fs::filesystem_error("cannot link", path, error);
   }
-  if (commit != this->commit())
-    replace(folder_ / "refs" / "main", [&](const fs::path& made) { std::ofstream(made) << commit; });
+  fs::create_directories(folder_ / "refs");
+  if (commit != this->commit()) std::ofstream(folder_ / "refs" / "main") << commit;
 }
 
-void HubCache::remove(const std::string& quant) const {
+int64_t HubCache::remove(const std::string& quant) const {
   std::set<std::string> linked;
   for (const fs::path& path : entries<fs::recursive_directory_iterator>(folder_ / "snapshots")) {
     if (fs::is_directory(fs::symlink_status(path))) continue;
-    const bool is_wanted =
-        quant.empty() ||
-        (path.extension() == ".gguf" && has_quant(path.lexically_relative(folder_).generic_string(), quant));
+    const std::string name = path.lexically_relative(folder_).generic_string();
+    const bool is_wanted = quant.empty() || (path.extension() == ".gguf" && has_quant(name, quant));
     is_wanted ? (void)fs::remove(path) : (void)linked.insert(linked_blob(path));
   }
-  if (linked.empty()) {
+  int64_t freed = 0;
+  for (const fs::path& path : entries(folder_ / "blobs")) {
+    if (linked.contains(path.filename().string()) || (path.has_extension() && !quant.empty())) continue;
+    freed += int64_t{status_of(path).st_blocks} * 512;
+    fs::remove(path);
+  }
+  if (linked.empty() && entries(folder_ / "blobs").empty()) {
     fs::remove_all(folder_);
     fs::remove_all(locks_);
   }
-  for (const fs::path& path : entries(folder_ / "blobs"))
-    if (!path.has_extension() && !linked.contains(path.filename().string())) fs::remove(path);
+  return freed;
 }
 
-int64_t HubCache::bytes() const {
-  int64_t bytes = 0;
-  for (const fs::path& path : entries(folder_ / "blobs"))
-    bytes += int64_t{status_of(path).st_blocks} * 512;
-  return bytes;
-}
-
-std::time_t HubCache::last_used() const {
-  std::time_t last = 0;
-  for (const fs::path& path : entries(folder_ / "blobs"))
-    last = std::max({last, status_of(path).st_atime, status_of(path).st_mtime});
-  return last;
+std::time_t HubCache::last_used(const HubFile& file) const {
+  const struct stat status = status_of(blob(file.sha256));
+  return std::max(status.st_atime, status.st_mtime);
 }
 
 std::vector<std::string> cached_repos(const fs::path& root) {

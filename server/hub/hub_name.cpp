@@ -36,12 +36,6 @@ HubName HubName::parse(const std::string& spec) {
   return {match[1], match[2]};
 }
 
-bool is_safe_path(const std::string& path) {
-  static const std::regex kForm(
-      R"((?!(?:.*/)?\.\.?(?:/|$))[^\x01-\x1f\x7f\\/]{1,200}(?:/[^\x01-\x1f\x7f\\/]{1,200})*)");
-  return path.size() <= 1'000 && path.find('\0') == path.npos && std::regex_match(path, kForm);
-}
-
 bool is_model_path(const std::string& path) {
   static const std::regex kNoModel("mmproj|imatrix|mtp-|eagle3-|dflash-");
   const std::string name = file_name(path);
@@ -67,20 +61,22 @@ std::string quant_of(const std::string& path) {
 }
 
 std::vector<HubFile> choose_files(std::vector<HubFile> files, const HubName& name, const std::string& place) {
+  static const std::regex kSafe(R"((?:(?!\.\.?/)[\w.+@=,()~-]{1,200}/)*[\w.+@=,()~-]{1,200})");
   std::ranges::sort(files, {}, &HubFile::path);
-  std::vector<std::string> quants;
-  for (const HubFile& file : files)
-    if (is_model_path(file.path)) quants.push_back(quant_of(file.path));
+  std::vector<std::string> wanted{name.quant}, quants;
+  if (name.quant.empty()) wanted = {"Q4_K_M", "Q8_0", ""};
   const HubFile* found = nullptr;
-  for (const std::string& quant :
-       name.quant.empty() ? std::vector<std::string>{"Q4_K_M", "Q8_0", ""} : std::vector{name.quant})
-    for (const HubFile& file : files)
-      if (found == nullptr && is_model_path(file.path) && (quant.empty() || has_quant(file.path, quant)))
-        found = &file;
-  if (found == nullptr && quants.empty())
-    fail<FileError>("{}: {} has no GGUF file of a model", name.text(), place);
+  for (const std::string& quant : wanted) {
+    for (const HubFile& file : files) {
+      if (found != nullptr || !is_model_path(file.path)) continue;
+      quants.push_back(quant_of(file.path));
+      if (quant.empty() || has_quant(file.path, quant)) found = &file;
+    }
+  }
+  if (quants.empty()) quants = {"none"};
   if (found == nullptr)
-    fail<FileError>("{}: {} has no such quantisation, but {}", name.text(), place, fmt::join(quants, ", "));
+    fail<FileError>("{}: {} has no such GGUF file; there are: {}", name.text(), place,
+                    fmt::join(quants, ", "));
   std::smatch end;
   std::regex_search(found->path, end, path_end());
   std::vector<HubFile> parts{*found};
@@ -91,6 +87,9 @@ std::vector<HubFile> choose_files(std::vector<HubFile> files, const HubName& nam
     if (part == files.end()) fail<FileError>("{}: {} lacks {}", name.text(), place, printable(path));
     parts.push_back(*part);
   }
+  if (found->path.size() > 1'000 || !std::regex_match(found->path, kSafe))
+    fail<FileError>("{}: {} has the path \"{}\", expected one that stays inside the repository", name.text(),
+                    place, printable(found->path));
   return parts;
 }
 

@@ -22,11 +22,8 @@ struct HubName {
 struct HubFile {
   std::string path;  ///< within the repository, with '/' between folders
   int64_t bytes = 0;
-  std::string hash;  ///< in hexadecimal: the SHA-256, or git's SHA-1 (40 digits) of a file outside LFS
+  std::string sha256;  ///< in hexadecimal
 };
-
-/// True if a path from a hub stays inside its repository, and file systems take it.
-bool is_safe_path(const std::string& path);
 
 /// True for a GGUF file that is a model or the first part of one. The names of projectors, importance matrices and draft models say that
 /// they are none, as for llama.cpp.
@@ -40,7 +37,7 @@ std::string quant_of(const std::string& path);
 
 /// The file, or the parts in order, of the model that `name` means: the first path in alphabetical order that has its quantisation.
 /// Without one: Q4_K_M, else Q8_0, else the first. `place` says in errors who has the files. Throws FileError naming the quantisations
-/// that there are, or the part that is missing.
+/// that there are, the part that is missing, or a path that leads out of the repository or has other characters than a URL takes.
 std::vector<HubFile> choose_files(std::vector<HubFile> files, const HubName& name, const std::string& place);
 
 }  // namespace minfer

@@ -67,7 +67,7 @@ TEST_F(HubCommandsTest, EveryCommandTakesAModelOfAHub) {
   EXPECT_THAT(output("run -q Once -n 4 --speculative-model hf:org/repo"), Not(IsEmpty()));
   EXPECT_EQ(minfer("run -hf org/repo --model x Once").exit_code, 2);
   EXPECT_THAT(minfer("run hf:org Once").err, HasSubstr("hf:ORG/REPO[:QUANT]"));
-  EXPECT_THAT(minfer("run hf:org/repo:Q2_K Once").err, HasSubstr("no such quantisation, but Q8_0"));
+  EXPECT_THAT(minfer("run hf:org/repo:Q2_K Once").err, HasSubstr("no such GGUF file; there are: Q8_0"));
 }
 
 TEST_F(HubCommandsTest, NoRequestIsSentWithoutAHubsName) {
@@ -115,8 +115,7 @@ TEST_F(HubCommandsTest, ASecondProcessWaitsForTheFirst) {
 TEST_F(HubCommandsTest, ModelsAreListedShownAndRemoved) {
   EXPECT_THAT(output("models"), HasSubstr("no models in"));
   output("tokenize hf:org/repo x");
-  EXPECT_THAT(output("models"),
-              AllOf(HasSubstr("hf:org/repo"), HasSubstr("Q8_0"), HasSubstr("5.92 MB"), HasSubstr("20")));
+  EXPECT_THAT(output("models"), AllOf(HasSubstr("hf:org/repo:Q8_0"), HasSubstr("5.92 MB"), HasSubstr("20")));
   EXPECT_THAT(output("models show hf:org/repo"), AllOf(HasSubstr("5.92 MB"), HasSubstr("demo-Q8_0.gguf")));
   EXPECT_EQ(minfer("models show hf:org/repo:Q4_0").exit_code, 1);
   EXPECT_EQ(minfer("models remove hf:org/other").exit_code, 1);

@@ -11,9 +11,8 @@
 
 namespace minfer::test {
 
-/// Hashes as a hub states them, in hexadecimal.
+/// In hexadecimal.
 std::string sha256_of(std::string_view bytes);
-std::string git_hash_of(std::string_view bytes);
 
 /// A hub on 127.0.0.1 with one repository, org/repo: Hugging Face's API on one port, and on another the store to which it redirects. As it
 /// stands it answers well; the members make it fail.
@@ -21,7 +20,7 @@ class HubServer {
  public:
   struct File {
     std::string path, content;
-    bool is_large = true;  ///< in LFS, so with a SHA-256
+    std::string sha256 = sha256_of(content);
   };
 
   explicit HubServer(std::vector<File> files);
