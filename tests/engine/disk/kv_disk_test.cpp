@@ -34,25 +34,25 @@ using test::make_tiny_engine;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
-constexpr int32_t kBlock = 4;          // tokens
-constexpr int32_t kPromptTokens = 41;  // ten blocks, and a token to compute
-constexpr std::chrono::minutes kLong{2};
+constexpr int32_t kDiskBlock = 4;          // tokens
+constexpr int32_t kDiskPromptTokens = 41;  // ten blocks, and a token to compute
+constexpr std::chrono::minutes kLongPatience{2};
 
-std::vector<TokenId> prompt(TokenId first) {
+std::vector<TokenId> disk_prompt(TokenId first) {
   std::vector<TokenId> tokens;
-  for (TokenId i = 0; i < kPromptTokens; ++i)
+  for (TokenId i = 0; i < kDiskPromptTokens; ++i)
     tokens.push_back(first + (7 * i) % 50);
   return tokens;
 }
 
-Request request(const std::string& id, TokenId first, const std::string& salt = "") {
-  Request request = test::greedy_request(id, prompt(first), 6);
+Request disk_request(const std::string& id, TokenId first, const std::string& salt = "") {
+  Request request = test::greedy_request(id, disk_prompt(first), 6);
   request.sampling.logprobs = 2;
   request.cache_salt = salt;
   return request;
 }
 
-void expect_same(const Answer& found, const Answer& expected) {
+void expect_equal_answers(const Answer& found, const Answer& expected) {
   EXPECT_EQ(found.tokens, expected.tokens);
   EXPECT_TRUE(test::same_logprobs(found.logprobs, expected.logprobs));
 }
@@ -69,7 +69,7 @@ class KvDiskTest : public testing::Test {
  protected:
   EngineOptions options(int32_t num_blocks = 64) const {
     EngineOptions options = test::tiny_engine_options();
-    options.block_size = kBlock;
+    options.block_size = kDiskBlock;
     options.num_blocks = num_blocks;
     options.kv_disk.folder = folder_;
     return options;
@@ -78,13 +78,13 @@ class KvDiskTest : public testing::Test {
   Answer run_and_save(const Request& request) const {
     const auto engine = make_tiny_engine(options());
     Answer answer = answer_of(*engine, request);
-    engine->save_kv_cache(kLong);
+    engine->save_kv_cache(kLongPatience);
     return answer;
   }
   /// Runs other prompts until nothing of earlier ones is in memory.
   static void evict_all(Engine& engine) {
     for (TokenId first = 200; first < 230; first += 10)
-      answer_of(engine, request(std::to_string(first), first));
+      answer_of(engine, disk_request(std::to_string(first), first));
   }
   /// Waits until one of the counts is that high.
   static void wait_until_counted(Engine& engine, int64_t DiskCounts::*which, int64_t count) {
@@ -103,32 +103,32 @@ TEST_F(KvDiskTest, AnEngineReadsTheBlocksOfTheOneBeforeIt) {
   Answer hit;
   {
     const auto engine = make_tiny_engine(options());
-    answer_of(*engine, request("computes", 10));
-    hit = answer_of(*engine, request("hits", 10));
+    answer_of(*engine, disk_request("computes", 10));
+    hit = answer_of(*engine, disk_request("hits", 10));
     EXPECT_EQ(hit.last.cached_tokens, 40);
-    engine->save_kv_cache(kLong);
+    engine->save_kv_cache(kLongPatience);
     EXPECT_EQ(engine->disk_counts()->written, 11);  // of prompt and answer
     EXPECT_EQ(engine->disk_counts()->read, 0);
   }
   const auto engine = make_tiny_engine(options());
-  const Answer read = answer_of(*engine, request("reads", 10));
-  expect_same(read, hit);
+  const Answer read = answer_of(*engine, disk_request("reads", 10));
+  expect_equal_answers(read, hit);
   EXPECT_EQ(read.last.cached_tokens, 40);
   EXPECT_EQ(engine->disk_counts()->read, 10);
   EXPECT_EQ(engine->disk_counts()->hit_tokens, 40);
   EXPECT_GT(engine->disk_counts()->read_ns, 0);
-  engine->save_kv_cache(kLong);
+  engine->save_kv_cache(kLongPatience);
   EXPECT_EQ(engine->disk_counts()->written, 0);  // all are there
   // The next one is a hit in memory.
-  expect_same(answer_of(*engine, request("again", 10)), hit);
+  expect_equal_answers(answer_of(*engine, disk_request("again", 10)), hit);
   EXPECT_EQ(engine->disk_counts()->read, 10);
   engine->scheduler().blocks().check({});
 }
 
 TEST_F(KvDiskTest, RecordsOfStepsHaveTheCounts) {
-  run_and_save(request("first", 10));
+  run_and_save(disk_request("first", 10));
   const auto engine = make_tiny_engine(options(20));
-  answer_of(*engine, request("reads", 10));
+  answer_of(*engine, disk_request("reads", 10));
   evict_all(*engine);
   DiskCounts sum;
   for (const StepRecord& record : engine->recorder().after(-1)) {
@@ -143,11 +143,11 @@ TEST_F(KvDiskTest, RecordsOfStepsHaveTheCounts) {
 
 TEST_F(KvDiskTest, EvictedBlocksAreWrittenAndReadAgain) {
   const auto engine = make_tiny_engine(options(20));
-  const Answer first = answer_of(*engine, request("first", 10));
+  const Answer first = answer_of(*engine, disk_request("first", 10));
   evict_all(*engine);
   wait_until_counted(*engine, &DiskCounts::written, 11);
-  const Answer again = answer_of(*engine, request("again", 10));
-  expect_same(again, first);
+  const Answer again = answer_of(*engine, disk_request("again", 10));
+  expect_equal_answers(again, first);
   EXPECT_EQ(again.last.cached_tokens, 40);
   EXPECT_EQ(engine->disk_counts()->read, 10);
   EXPECT_EQ(engine->scheduler().blocks().num_live(), 0);
@@ -155,47 +155,47 @@ TEST_F(KvDiskTest, EvictedBlocksAreWrittenAndReadAgain) {
 }
 
 TEST_F(KvDiskTest, SequencesThatReadTheSamePrefixTogetherAllGetIt) {
-  const Answer first = run_and_save(request("first", 10));
+  const Answer first = run_and_save(disk_request("first", 10));
   const auto engine = make_tiny_engine(options());
   for (const char* id : {"a", "b", "c"})
-    engine->submit(request(id, 10));
+    engine->submit(disk_request(id, 10));
   Answers answers;
   answers.run(*engine);
   for (const char* id : {"a", "b", "c"}) {
-    expect_same(answers.at(id), first);
+    expect_equal_answers(answers.at(id), first);
     EXPECT_EQ(answers.at(id).last.cached_tokens, 40);
   }
 }
 
 TEST_F(KvDiskTest, ASaltFindsItsOwnBlocksOnly) {
-  run_and_save(request("salted", 10, "tenant a"));
+  run_and_save(disk_request("salted", 10, "tenant a"));
   const auto engine = make_tiny_engine(options());
-  EXPECT_EQ(answer_of(*engine, request("other", 10, "tenant b")).last.cached_tokens, 0);
-  EXPECT_EQ(answer_of(*engine, request("none", 10)).last.cached_tokens, 0);
+  EXPECT_EQ(answer_of(*engine, disk_request("other", 10, "tenant b")).last.cached_tokens, 0);
+  EXPECT_EQ(answer_of(*engine, disk_request("none", 10)).last.cached_tokens, 0);
   EXPECT_EQ(engine->disk_counts()->read, 0);
-  EXPECT_EQ(answer_of(*engine, request("same", 10, "tenant a")).last.cached_tokens, 40);
+  EXPECT_EQ(answer_of(*engine, disk_request("same", 10, "tenant a")).last.cached_tokens, 40);
   EXPECT_EQ(engine->disk_counts()->read, 10);
 }
 
 TEST_F(KvDiskTest, FilesOfAnotherModelStayApartAndCount) {
-  run_and_save(request("first", 10));
+  run_and_save(disk_request("first", 10));
   const size_t num_files = block_files(folder_).size();
   const int64_t file_bytes = static_cast<int64_t>(fs::file_size(*block_files(folder_).begin()));
   EngineOptions others = options();
   others.kv_cache_dtype = DType::bf16;  // other bytes for the same tokens
   {
     const auto engine = make_tiny_engine(others);
-    EXPECT_EQ(answer_of(*engine, request("computes", 10)).last.cached_tokens, 0);
-    engine->save_kv_cache(kLong);
+    EXPECT_EQ(answer_of(*engine, disk_request("computes", 10)).last.cached_tokens, 0);
+    engine->save_kv_cache(kLongPatience);
   }
   EXPECT_EQ(block_files(folder_).size(), 2 * num_files);
   {
     const auto engine = make_tiny_engine(options());  // finds its own
-    EXPECT_EQ(answer_of(*engine, request("reads", 10)).last.cached_tokens, 40);
+    EXPECT_EQ(answer_of(*engine, disk_request("reads", 10)).last.cached_tokens, 40);
   }
   {
     Engine engine(open_model("synthetic:tiny:q8_0"), options());
-    EXPECT_EQ(answer_of(engine, request("other weights", 10)).last.cached_tokens, 0);
+    EXPECT_EQ(answer_of(engine, disk_request("other weights", 10)).last.cached_tokens, 0);
   }
   others.kv_disk.max_bytes = 3 * file_bytes;
   const auto engine = make_tiny_engine(others);
@@ -207,46 +207,46 @@ TEST_F(KvDiskTest, FilesOfAnotherModelStayApartAndCount) {
 }
 
 TEST_F(KvDiskTest, TheBoundHoldsAndTheBeginningOfTheNewestPrefixStays) {
-  run_and_save(request("first", 10));
+  run_and_save(disk_request("first", 10));
   const auto file_bytes = static_cast<int64_t>(fs::file_size(*block_files(folder_).begin()));
   fs::remove_all(folder_);
   EngineOptions bounded = options();
   bounded.kv_disk.max_bytes = 4 * file_bytes + 1;
   {
     const auto engine = make_tiny_engine(bounded);
-    answer_of(*engine, request("older", 100));
-    answer_of(*engine, request("newer", 10));
-    engine->save_kv_cache(kLong);
+    answer_of(*engine, disk_request("older", 100));
+    answer_of(*engine, disk_request("newer", 10));
+    engine->save_kv_cache(kLongPatience);
     EXPECT_EQ(engine->disk_counts()->written, 4);
     EXPECT_GT(engine->disk_counts()->dropped, 0);
   }
   EXPECT_EQ(block_files(folder_).size(), 4);
   const auto engine = make_tiny_engine(bounded);
-  EXPECT_EQ(answer_of(*engine, request("older", 100)).last.cached_tokens, 0);
-  EXPECT_EQ(answer_of(*engine, request("newer", 10)).last.cached_tokens, 4 * kBlock);
+  EXPECT_EQ(answer_of(*engine, disk_request("older", 100)).last.cached_tokens, 0);
+  EXPECT_EQ(answer_of(*engine, disk_request("newer", 10)).last.cached_tokens, 4 * kDiskBlock);
   bounded.kv_disk.folder = directory_.path() / "other";
   bounded.kv_disk.max_bytes = file_bytes - 1;
   EXPECT_THAT([&] { make_tiny_engine(bounded); }, ThrowsMessage<Error>(HasSubstr("kv-cache-disk")));
 }
 
 TEST_F(KvDiskTest, ReadBlocksAreUsedBlocks) {
-  run_and_save(request("first", 10));
-  run_and_save(request("second", 100));
+  run_and_save(disk_request("first", 10));
+  run_and_save(disk_request("second", 100));
   EngineOptions bounded = options();
   const std::set<fs::path> files = block_files(folder_);
   ASSERT_EQ(files.size(), 22);
   bounded.kv_disk.max_bytes = 10 * static_cast<int64_t>(fs::file_size(*files.begin()));
   {
     const auto engine = make_tiny_engine(options());
-    answer_of(*engine, request("first", 10));  // used later than the second, though written earlier
+    answer_of(*engine, disk_request("first", 10));  // used later than the second, though written earlier
   }
   make_tiny_engine(bounded);
   const auto engine = make_tiny_engine(options());
-  EXPECT_EQ(answer_of(*engine, request("first", 10)).last.cached_tokens, 40);
+  EXPECT_EQ(answer_of(*engine, disk_request("first", 10)).last.cached_tokens, 40);
 }
 
 TEST_F(KvDiskTest, ADamagedFileIsRemovedAndTheRestComputed) {
-  const Answer first = run_and_save(request("first", 10));
+  const Answer first = run_and_save(disk_request("first", 10));
   const std::set<fs::path> files = block_files(folder_);
   const auto size = static_cast<int64_t>(fs::file_size(*files.begin()));
   for (const int64_t place :
@@ -259,34 +259,34 @@ TEST_F(KvDiskTest, ADamagedFileIsRemovedAndTheRestComputed) {
       file.put(static_cast<char>(byte ^ 1));
     }
     const auto engine = make_tiny_engine(options());
-    const Answer computed = answer_of(*engine, request("computes", 10));
-    expect_same(computed, first);
+    const Answer computed = answer_of(*engine, disk_request("computes", 10));
+    expect_equal_answers(computed, first);
     EXPECT_EQ(computed.last.cached_tokens, 0) << place;
     EXPECT_EQ(engine->disk_counts()->read, 0) << place;
     wait_until_counted(*engine, &DiskCounts::lost, 10);
-    engine->save_kv_cache(kLong);
+    engine->save_kv_cache(kLongPatience);
     EXPECT_EQ(engine->disk_counts()->written, 10) << place;
     EXPECT_EQ(block_files(folder_), files)
         << place;  // of the answer's block nobody knows yet that it is damaged
     fs::remove_all(folder_);
-    run_and_save(request("first", 10));
+    run_and_save(disk_request("first", 10));
   }
 }
 
 TEST_F(KvDiskTest, ATruncatedFileAndOneThatIsGoneAreComputed) {
-  const Answer first = run_and_save(request("first", 10));
+  const Answer first = run_and_save(disk_request("first", 10));
   for (const fs::path& path : block_files(folder_))
     fs::resize_file(path, 100);
   {
     const auto engine = make_tiny_engine(options());
-    expect_same(answer_of(*engine, request("computes", 10)), first);
+    expect_equal_answers(answer_of(*engine, disk_request("computes", 10)), first);
     wait_until_counted(*engine, &DiskCounts::lost, 10);
-    engine->save_kv_cache(kLong);
+    engine->save_kv_cache(kLongPatience);
   }
   const auto engine = make_tiny_engine(options());
   for (const fs::path& path : block_files(folder_))
     fs::remove(path);
-  expect_same(answer_of(*engine, request("again", 10)), first);
+  expect_equal_answers(answer_of(*engine, disk_request("again", 10)), first);
   EXPECT_EQ(engine->disk_counts()->read, 0);
 }
 
@@ -298,8 +298,8 @@ TEST_F(KvDiskTest, AnEngineThatIsKilledLosesOnlyWhatItWasWriting) {
   const pid_t child = fork();
   if (child == 0) {
     const auto engine = make_tiny_engine(killed);
-    answer_of(*engine, request("first", 10));
-    engine->save_kv_cache(kLong);
+    answer_of(*engine, disk_request("first", 10));
+    engine->save_kv_cache(kLongPatience);
     _exit(0);
   }
   int status = 0;
@@ -311,7 +311,7 @@ TEST_F(KvDiskTest, AnEngineThatIsKilledLosesOnlyWhatItWasWriting) {
   std::ofstream(unfinished) << "half a block";
   const auto engine = make_tiny_engine(options());
   EXPECT_FALSE(fs::exists(unfinished));
-  EXPECT_EQ(answer_of(*engine, request("reads", 10)).last.cached_tokens, 3 * kBlock);
+  EXPECT_EQ(answer_of(*engine, disk_request("reads", 10)).last.cached_tokens, 3 * kDiskBlock);
 }
 
 TEST_F(KvDiskTest, AFullDiskDropsBlocks) {
@@ -319,28 +319,28 @@ TEST_F(KvDiskTest, AFullDiskDropsBlocks) {
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
   const rlimit small{.rlim_cur = 200, .rlim_max = before.rlim_max};
   const auto engine = make_tiny_engine(options());
-  const Answer first = answer_of(*engine, request("first", 10));
+  const Answer first = answer_of(*engine, disk_request("first", 10));
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
-  engine->save_kv_cache(kLong);
+  engine->save_kv_cache(kLongPatience);
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
   EXPECT_EQ(engine->disk_counts()->written, 0);
   EXPECT_EQ(engine->disk_counts()->dropped, 11);
   EXPECT_TRUE(block_files(folder_).empty());
-  engine->save_kv_cache(kLong);
+  engine->save_kv_cache(kLongPatience);
   EXPECT_EQ(engine->disk_counts()->written, 11);
 }
 
 TEST_F(KvDiskTest, ASlowDiskDelaysOnlyWhoReadsFromIt) {
-  run_and_save(request("first", 10));
+  run_and_save(disk_request("first", 10));
   test::StepGate gate;
   EngineOptions slow = options();
   slow.kv_disk.before_file = [&](bool is_read) {
     if (is_read) gate.pass();
   };
   const auto engine = make_tiny_engine(slow);
-  engine->submit(request("reads", 10));
-  engine->submit(request("cancelled", 10));
-  engine->submit(request("computes", 100));
+  engine->submit(disk_request("reads", 10));
+  engine->submit(disk_request("cancelled", 10));
+  engine->submit(disk_request("computes", 100));
   Answers answers;
   while (!answers.contains("computes") || !answers.at("computes").finished())
     answers.step(*engine);
@@ -364,7 +364,7 @@ TEST_F(KvDiskTest, BlocksAreDroppedWhileTheDiskIsBehind) {
   const auto engine = make_tiny_engine(slow);
   TokenId first = 0;
   while (engine->disk_counts()->dropped == 0) {
-    Request next = request(std::to_string(first), first);
+    Request next = disk_request(std::to_string(first), first);
     next.prompt.front() = first++ % 500;
     next.prompt[1] = first / 500;
     answer_of(*engine, next);
@@ -378,8 +378,8 @@ TEST_F(KvDiskTest, BlocksAreDroppedWhileTheDiskIsBehind) {
 }
 
 TEST_F(KvDiskTest, NothingIsReadThatIsComputedFaster) {
-  run_and_save(request("first", 10));
-  run_and_save(request("second", 100));
+  run_and_save(disk_request("first", 10));
+  run_and_save(disk_request("second", 100));
   int64_t compute_ns = 0;
   EngineOptions slow = options();
   slow.kv_disk.before_file = [&](bool /*is_read*/) {
@@ -388,14 +388,14 @@ TEST_F(KvDiskTest, NothingIsReadThatIsComputedFaster) {
   const auto engine = make_tiny_engine(slow);
   const auto compute = [&](TokenId first) {
     const int64_t begin_ns = now_ns();
-    answer_of(*engine, request(std::to_string(first), first));
+    answer_of(*engine, disk_request(std::to_string(first), first));
     compute_ns = std::max(compute_ns, now_ns() - begin_ns);
   };
   for (const TokenId first : {200, 300, 400})
     compute(first);
-  EXPECT_EQ(answer_of(*engine, request("tries", 10)).last.cached_tokens,
+  EXPECT_EQ(answer_of(*engine, disk_request("tries", 10)).last.cached_tokens,
             40);  // the time of a read is not known
-  EXPECT_EQ(answer_of(*engine, request("computes", 100)).last.cached_tokens, 0);
+  EXPECT_EQ(answer_of(*engine, disk_request("computes", 100)).last.cached_tokens, 0);
   EXPECT_EQ(engine->disk_counts()->read, 10);
   EXPECT_EQ(engine->disk_counts()->lost, 0);
 }
@@ -408,7 +408,7 @@ TEST_F(KvDiskTest, OneEngineUsesAFolder) {
 }
 
 TEST_F(KvDiskTest, OnlyTheOwnerCanReadTheFiles) {
-  run_and_save(request("first", 10));
+  run_and_save(disk_request("first", 10));
   const auto mode = [](const fs::path& path) { return fs::status(path).permissions(); };
   EXPECT_EQ(mode(folder_), fs::perms::owner_all);
   for (const fs::path& path : block_files(folder_)) {

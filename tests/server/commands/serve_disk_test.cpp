@@ -16,13 +16,12 @@
 namespace minfer {
 namespace {
 
-using Json = nlohmann::json;
 using testing::HasSubstr;
 
 constexpr int kCached = 96;  // six blocks of the prompt's 100 tokens
 
 /// A prompt of 100 tokens that begins with `first`.
-std::string completion(int first, const std::string& salt = "") {
+std::string disk_completion(int first, const std::string& salt = "") {
   std::vector<int> prompt(100, 7);
   prompt[0] = first;
   for (int i = 1; i < 100; ++i)
@@ -39,12 +38,12 @@ class ServeDiskTest : public testing::Test {
                                            "--threads", "1", "--device", "cpu", "--num-blocks", "40",
                                            "--kv-cache-dir", folder_, "--kv-cache-disk", "10MiB"});
   }
-  static Json ask(uint16_t port, int first, const std::string& salt = "") {
-    const auto response = RawClient(port).request("POST", "/v1/completions", completion(first, salt));
+  static nlohmann::json ask(uint16_t port, int first, const std::string& salt = "") {
+    const auto response = RawClient(port).request("POST", "/v1/completions", disk_completion(first, salt));
     EXPECT_EQ(response.status, 200) << response.body;
-    return Json::parse(response.body);
+    return nlohmann::json::parse(response.body);
   }
-  static int cached(const Json& answer) {
+  static int cached(const nlohmann::json& answer) {
     return answer["usage"]["prompt_tokens_details"].value("cached_tokens", 0);
   }
   static void expect_exit(ServerProcess& process, int code) {
@@ -70,7 +69,7 @@ TEST_F(ServeDiskTest, ARestartedServerReadsWhatTheOneBeforeItComputed) {
   }
   ServerProcess second = start();
   const uint16_t port = second.wait_until_serving();
-  const Json answer = ask(port, 1);
+  const nlohmann::json answer = ask(port, 1);
   EXPECT_EQ(answer["choices"][0]["text"], text);
   EXPECT_EQ(cached(answer), kCached);
   EXPECT_EQ(cached(ask(port, 2)), 0);
@@ -99,7 +98,7 @@ TEST_F(ServeDiskTest, AKilledServerLeavesWhatItHadWritten) {
   const uint16_t port = second.wait_until_serving();
   int num_cached = 0;
   for (int first = 1; first < 20; ++first) {
-    const Json answer = ask(port, first);
+    const nlohmann::json answer = ask(port, first);
     EXPECT_EQ(answer["choices"][0]["text"], texts[static_cast<size_t>(first) - 1]);
     num_cached += cached(answer);
   }
