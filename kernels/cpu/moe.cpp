@@ -94,8 +94,12 @@ int32_t moe_gate_up_swiglu(const MoeGateUpArgs& args, const OpContext& context) 
     float* gate = memory.sums(thread, 0);
     float* up = memory.sums(thread, 1);
     for_each_set(kernels, groups, memory, [&](int64_t expert, const TokenSet& set) {
-      multiply_rows(kernels, args.gate, expert, rows, set, memory.panel(thread), gate);
       multiply_rows(kernels, args.up, expert, rows, set, memory.panel(thread), up);
+      if (args.gate.data == args.up.data) {  // experts without a gate
+        std::copy_n(up, set.size() * kPassRows, gate);
+      } else {
+        multiply_rows(kernels, args.gate, expert, rows, set, memory.panel(thread), gate);
+      }
       for (int64_t t = 0; t < set.size(); ++t) {
         const int32_t route = groups.order[set.first + t];
         for (int64_t r = 0; args.input_weights != nullptr && r < rows.size(); ++r) {

@@ -158,7 +158,10 @@ void read_attention(const KeyReader& keys, ModelConfig& config) {
     config.conv_channels = config.hidden_size;
   }
   config.head_size = read_head_size(keys, "", config.hidden_size / config.num_heads);
-  config.rotary_size = read_rotary_size(keys, "", config.head_size);
+  const bool has_positions =
+      config.architecture.no_rope_period != 1;  // else the converter's number means nothing
+  config.rotary_size =
+      has_positions ? read_rotary_size(keys, "", config.head_size) : config.head_size / 2 * 2;
 }
 
 void read_layer_heads(const KeyReader& keys, bool states_scale, ModelConfig& config) {
