@@ -19,14 +19,16 @@ using test::MambaOutputs;
 using test::SequenceShape;
 using test::text_of;
 
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kUnwritten = std::numeric_limits<float>::quiet_NaN();
 
 /// A layer's weights, and memory for states that holds NaN until something is written.
 struct MambaLayer {
   MambaLayer(Backend& backend, const DeltaNetShape& of, int32_t num_slots)
       : weights(of),
-        conv_states(backend, std::vector<float>(static_cast<size_t>(num_slots * of.conv_state()), kNan)),
-        scan_states(backend, std::vector<float>(static_cast<size_t>(num_slots * of.delta_state()), kNan)),
+        conv_states(backend,
+                    std::vector<float>(static_cast<size_t>(num_slots * of.conv_state()), kUnwritten)),
+        scan_states(backend,
+                    std::vector<float>(static_cast<size_t>(num_slots * of.delta_state()), kUnwritten)),
         states{conv_states.data(), scan_states.data(), num_slots} {}
 
   test::MambaWeights weights;
@@ -76,7 +78,7 @@ MambaOutputs run_step(Backend& backend, const MambaLayer& layer, const std::vect
   return {xbc.values(), values.values()};
 }
 
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+bool equal_bits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
@@ -126,9 +128,9 @@ TEST(Mamba, BitsDependOnNeitherPiecesNorNeighboursNorThreadsNorInstructionSet) {
           expected_state = state;
         }
         const std::string what = fmt::format("{}, {}, pieces of {}", text_of(shape), isa, piece);
-        EXPECT_TRUE(same_bits(all.xbc, expected.xbc)) << what;
-        EXPECT_TRUE(same_bits(all.values, expected.values)) << what;
-        EXPECT_TRUE(same_bits(state, expected_state)) << what;
+        EXPECT_TRUE(equal_bits(all.xbc, expected.xbc)) << what;
+        EXPECT_TRUE(equal_bits(all.values, expected.values)) << what;
+        EXPECT_TRUE(equal_bits(state, expected_state)) << what;
       }
     }
   }

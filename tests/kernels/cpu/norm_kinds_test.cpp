@@ -73,11 +73,11 @@ TEST(NormKinds, MatchTheReference) {
 /// Row r takes the weight of group r mod groups.
 TEST(NormKinds, GroupsHaveWeightsOfTheirOwn) {
   const auto backend = make_cpu_backend(2);
-  constexpr int64_t kRows = 12, kGroups = 3;
+  constexpr int64_t kNumRows = 12, kGroups = 3;
   for (const int64_t cols : {1, 17, 64}) {
-    const std::vector<float> x = test::normal_values(kRows * cols, 1),
+    const std::vector<float> x = test::normal_values(kNumRows * cols, 1),
                              weights = test::normal_values(kGroups * cols, 2);
-    const GuardedTensor in(*backend, kRows, cols, x), out(*backend, kRows, cols);
+    const GuardedTensor in(*backend, kNumRows, cols, x), out(*backend, kNumRows, cols);
     NormArgs args{.x = in.tensor(),
                   .weight = {.data = weights.data(), .rows = kGroups, .cols = cols},
                   .eps = 1e-5f,
@@ -86,7 +86,7 @@ TEST(NormKinds, GroupsHaveWeightsOfTheirOwn) {
     backend->norm(0, args);
     EXPECT_TRUE(out.intact());
     std::vector<double> expected;
-    for (int64_t row = 0; row < kRows; ++row) {
+    for (int64_t row = 0; row < kNumRows; ++row) {
       const int64_t group = row % kGroups;
       const reference::Matrix of_row = reference::rms_norm(
           reference::to_matrix({x.begin() + row * cols, x.begin() + (row + 1) * cols}, 1, cols),
