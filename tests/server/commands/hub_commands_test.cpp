@@ -129,7 +129,7 @@ TEST_F(HubCommandsTest, ModelsAreListedShownAndRemoved) {
 TEST_F(HubCommandsTest, AServerNamesTheModelWithoutThePrefix) {
   output("tokenize hf:org/repo x");
   ::setenv("HF_HOME", line_.path("hf").c_str(), 1);
-  ServerProcess server(test::minfer_binary(), {"hf:org/repo:Q8_0", "--offline"});
+  ServerProcess server(minfer_binary(), {"hf:org/repo:Q8_0", "--offline"});
   ::unsetenv("HF_HOME");
   RawClient client(server.wait_until_serving());
   EXPECT_EQ(nlohmann::json::parse(client.request("GET", "/v1/models").body)["data"][0]["id"],
