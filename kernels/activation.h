@@ -10,8 +10,8 @@ enum class GateActivation : uint8_t {
   gelu_tanh,  ///< gelu(g) u, by GELU's approximation g / (1 + e^(-2 sqrt(2/pi) (g + 0.044715 g^3))), which is the one with tanh
               ///< (Hendrycks & Gimpel 2016, "Gaussian error linear units"); Gemma
   gelu,       ///< gelu(g) u with gelu(g) = g (1 + erf(g / sqrt(2))) / 2
-  relu,       ///< max(g, 0) u, which is the square of ReLU with g = u (Nemotron-H's experts)
   clamped_swiglu,  ///< g' / (1 + e^(-1.702 g')) (u' + 1) with g' = min(g, 7), u' = u within [-7, 7]; gpt-oss (openai/gpt-oss, torch/model.py)
+  relu,            ///< max(g, 0) u, which is the square of ReLU with g = u (Nemotron-H's experts)
 };
 
 /// The function that a feed-forward layer without a gate, or a head, applies to a row or to its logits.
@@ -21,8 +21,8 @@ struct Activation {
     gelu,       ///< likewise
     xielu,  ///< x > 0: p x^2 + b x; else n (e^min(x, eps) - 1 - x) + b x (Huang & Schlag 2024, "Deriving activation functions using
             ///< integration"); Apertus
-    relu_squared,  ///< max(x, 0)^2 (So et al. 2021, "Primer"); Nemotron-H
     soft_cap,      ///< cap tanh(x / cap), but -inf stays; Gemma 2's logits
+    relu_squared,  ///< max(x, 0)^2 (So et al. 2021, "Primer"); Nemotron-H
   };
   Kind kind = Kind::gelu;
   float cap = 0.0f;                                                   ///< soft_cap: positive

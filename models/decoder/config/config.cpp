@@ -160,6 +160,8 @@ void read_temperature(const KeyReader& keys, ModelConfig& config) {
   config.temperature.scale = keys.float_in_range(kScale, 0.0, static_cast<double>(family.temperature_scale));
   if (family.temperature_by_yarn) {
     const int32_t original = config.ropes.front().scaling.original_context;
+    if (original == 0 && keys.has(kScale) && config.temperature.scale > 0.0f)
+      keys.refuse(kScale, "is {}: not supported without YaRN", config.temperature.scale);
     config.temperature = {original > 0 ? config.temperature.scale : 0.0f, std::max(1, original), 0};
     return;
   }

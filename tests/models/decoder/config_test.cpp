@@ -160,8 +160,9 @@ TEST(ReadConfig, NamesAnUnknownArchitectureAndTheKnownOnes) {
                     "architecture \"{}\" is not supported; known ones: llama, qwen2, qwen3, "
                     "qwen3moe, olmoe, qwen2moe, gpt-oss, glm4moe, granitemoe, gemma, gemma2, "
                     "gemma3, gemma4, phi3, smollm3, olmo2, granite, glm4, command-r, "
-                    "cohere2, starcoder2, stablelm, internlm2, ernie4_5, ernie4_5-moe, mistral3, minimax-m2, "
-                    "exaone4, exaone-moe, dots1, qwen2vl, qwen3vl, qwen3vlmoe, seed_oss, deepseek2, llama4, "
+                    "cohere2, cohere2moe, starcoder2, stablelm, internlm2, ernie4_5, ernie4_5-moe, mistral3, "
+                    "minimax-m2, exaone4, exaone-moe, dots1, qwen2vl, qwen3vl, qwen3vlmoe, hunyuan-dense, "
+                    "hunyuan-moe, bailingmoe, bailingmoe2, seed_oss, deepseek2, mistral4, llama4, "
                     "qwen3next, qwen35, qwen35moe, lfm2, lfm2moe, granitehybrid, nemotron_h, "
                     "nemotron_h_moe, apertus",
                     name)));
@@ -379,6 +380,15 @@ TEST(LayerNorm, HasItsOwnEpsilon) {
   EXPECT_EQ(config_of(model).norm_eps, 1e-4f);
   model.keys.erase("command-r.attention.layer_norm_epsilon");
   EXPECT_THAT(refusal(model), HasSubstr("key command-r.attention.layer_norm_epsilon is missing"));
+}
+
+TEST(LayerNorm, IsAnRmsNormInFilesOfCohereThatSaySo) {
+  ModelParts model = with("cohere2moe.attention.layer_norm_epsilon", 1e-4f, tiny_model("cohere2moe", 4));
+  EXPECT_EQ(config_of(model).architecture.norm, NormKind::rms);
+  EXPECT_EQ(config_of(model).norm_eps, 1e-5f);
+  model.keys.erase("cohere2moe.attention.layer_norm_rms_epsilon");
+  EXPECT_EQ(config_of(model).architecture.norm, NormKind::layer);
+  EXPECT_EQ(config_of(model).norm_eps, 1e-4f);
 }
 
 TEST(ParallelBlocks, OfStableLmAreThoseWithoutTheOtherNorm) {

@@ -134,7 +134,7 @@ TEST(LatentConfig, RefusesHostileKeysByName) {
   EXPECT_THAT(latent_refusal_with("deepseek2.attention.head_count_kv", 2u),
               HasSubstr("deepseek2.attention.head_count_kv is 2, expected 1 or 4"));
   EXPECT_THAT(latent_refusal_with("deepseek2.attention.temperature_scale", 0.1f),
-              HasSubstr("deepseek2.attention.temperature_scale: not supported"));
+              HasSubstr("deepseek2.attention.temperature_scale is 0.1: not supported without YaRN"));
   EXPECT_THAT(latent_refusal_with("deepseek2.attention.sliding_window", 8u),
               HasSubstr("deepseek2.attention.sliding_window: not supported"));
   ModelParts model = tiny_model(kArch);

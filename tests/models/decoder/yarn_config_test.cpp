@@ -51,6 +51,26 @@ TEST_F(YarnConfig, TakesEveryKey) {
   EXPECT_THAT(refusal(model_), HasSubstr("llama.rope.scaling.yarn_ext_factor is 0.5: only 1 is supported"));
 }
 
+/// Of queries, from the original context on: by a key, and in Mistral 4 without one.
+TEST(YarnTemperature, GrowsFromTheOriginalContextOn) {
+  for (const char* arch : {"mistral4", "deepseek2", "mistral3"}) {
+    const auto key = [&](const char* part) { return fmt::format("{}.{}", arch, part); };
+    ModelParts model = tiny_model(arch);
+    EXPECT_FALSE(config_of(model).layer(1).has_temperature) << arch;
+    model.keys[key("rope.scaling.type")] = std::string("yarn");
+    model.keys[key("rope.scaling.factor")] = 4.0f;
+    model.keys[key("rope.scaling.original_context_length")] = 16u;
+    const bool by_family = std::string_view(arch) == "mistral4";
+    EXPECT_EQ(config_of(model).temperature.scale, by_family ? 0.1f : 0.0f) << arch;
+    EXPECT_EQ(config_of(model).layer(1).has_temperature, by_family) << arch;
+    model.keys[key("attention.temperature_scale")] = 0.5f;
+    EXPECT_EQ(config_of(model).temperature.scale, 0.5f) << arch;
+    EXPECT_EQ(config_of(model).temperature.length, 16) << arch;
+    EXPECT_EQ(config_of(model).temperature.first, 0) << arch;
+    EXPECT_TRUE(config_of(model).layer(1).has_temperature) << arch;
+  }
+}
+
 TEST_F(YarnConfig, MagnitudeIsTheFormulaTimesAttnFactor) {
   set("attn_factor", 0.5f);
   EXPECT_FLOAT_EQ(scaling().magnitude, 0.5f * 1.138629436f);
