@@ -63,8 +63,12 @@ void expect_suppressed(DeviceChoice device, int32_t ranks, float cap, int32_t to
   ASSERT_EQ(found.size(), plain.size());
   for (size_t i = 0; i < found.size(); ++i) {
     const bool is_forbidden = std::ranges::count(forbidden, static_cast<int32_t>(i) % vocabulary) > 0;
-    ASSERT_EQ(found[i], is_forbidden ? -INFINITY : plain[i])
-        << "logit " << i << ", " << ranks << " ranks, cap " << cap << ", " << tokens << " tokens";
+    const std::string what = fmt::format("logit {}, {} ranks, cap {}, {} tokens", i, ranks, cap, tokens);
+    if (is_forbidden) {
+      ASSERT_EQ(found[i], -INFINITY) << what;
+    } else {  // on a GPU a product with a bias may be another kernel
+      ASSERT_NEAR(found[i], plain[i], device == DeviceChoice::cpu ? 0.0 : 1e-4) << what;
+    }
   }
 }
 
