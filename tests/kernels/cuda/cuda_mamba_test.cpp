@@ -23,7 +23,7 @@ using test::text_of;
 
 constexpr double kLimit = 1e-11;
 
-std::vector<float> nans(int64_t count) {
+std::vector<float> unwritten(int64_t count) {
   return std::vector<float>(static_cast<size_t>(count), std::numeric_limits<float>::quiet_NaN());
 }
 
@@ -36,8 +36,8 @@ struct CudaMambaLayer {
         dt_bias(weights.dt_bias),
         decay(weights.decay),
         skip(weights.skip),
-        conv_states(nans(num_slots * shape.conv_state())),
-        scan_states(nans(num_slots * shape.delta_state())),
+        conv_states(unwritten(num_slots * shape.conv_state())),
+        scan_states(unwritten(num_slots * shape.delta_state())),
         states{conv_states.data(), scan_states.data(), num_slots} {}
 
   test::MambaWeights weights;
