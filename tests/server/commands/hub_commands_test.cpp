@@ -27,14 +27,16 @@ std::string demo_bytes() {
   return {reinterpret_cast<const char*>(demo.data()), demo.size()};
 }
 
+/// Makes a shell's commands use this hub, and a cache in the folder of `line`.
+std::string environment(const test::HubServer& server, const test::CommandLine& line) {
+  return "export HF_ENDPOINT=" + server.url() + " HF_HOME=" + line.path("hf").string() +
+         "; unset HF_TOKEN HF_HUB_CACHE HF_HUB_OFFLINE; ";
+}
+
 class HubCommandsTest : public testing::Test {
  protected:
   Outcome minfer(const std::string& arguments) const {
-    return line_.shell(environment() + "minfer " + arguments);
-  }
-  std::string environment() const {
-    return "export HF_ENDPOINT=" + server_.url() + " HF_HOME=" + line_.path("hf").string() +
-           "; unset HF_TOKEN HF_HUB_CACHE HF_HUB_OFFLINE; ";
+    return line_.shell(environment(server_, line_) + "minfer " + arguments);
   }
   /// Standard output of a command that succeeds.
   std::string output(const std::string& arguments) const {
@@ -97,7 +99,7 @@ TEST_F(HubCommandsTest, ASecondProcessWaitsForTheFirst) {
   Outcome both;
   std::thread shell([&] {
     both = line_.shell(
-        environment() +
+        environment(server_, line_) +
         "minfer tokenize hf:org/repo x --ids >first 2>first.err & minfer tokenize hf:org/repo x --ids "
         ">second 2>second.err; wait");
   });
@@ -126,9 +128,14 @@ TEST_F(HubCommandsTest, ModelsAreListedShownAndRemoved) {
   EXPECT_TRUE(std::filesystem::is_empty(line_.path("hf/hub/.locks")));
 }
 
-TEST_F(HubCommandsTest, AServerNamesTheModelWithoutThePrefix) {
-  output("tokenize hf:org/repo x");
-  ::setenv("HF_HOME", line_.path("hf").c_str(), 1);
+TEST(HubServeTest, AServerNamesTheModelWithoutThePrefix) {
+  const test::CommandLine line;
+  {
+    const test::HubServer hub({{"demo-Q8_0.gguf", demo_bytes()},
+                               {"a.txt", ""}});  // ends here: the process must not inherit its sockets
+    ASSERT_EQ(line.shell(environment(hub, line) + "minfer tokenize hf:org/repo x").exit_code, 0);
+  }
+  ::setenv("HF_HOME", line.path("hf").c_str(), 1);
   ServerProcess server(minfer_binary(), {"hf:org/repo:Q8_0", "--offline"});
   ::unsetenv("HF_HOME");
   RawClient client(server.wait_until_serving());
