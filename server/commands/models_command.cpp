@@ -63,6 +63,13 @@ void remove_model(const HubName& name) {
 
 void add_models_command(CLI::App& app) {
   CLI::App* models = app.add_subcommand("models", "List, show and remove the models that came from a hub");
+  models->footer(
+      "The cache is the folder of huggingface_hub: HF_HUB_CACHE, else hub in HF_HOME, else "
+      "~/.cache/huggingface/hub.\n\n"
+      "Examples:\n"
+      "  minfer models\n"
+      "  minfer models show hf:ggml-org/gemma-3-1b-it-GGUF\n"
+      "  minfer models remove hf:ggml-org/gemma-3-1b-it-GGUF:Q8_0");
   const auto add = [models](const char* command, const char* description, void (*run)(const HubName&)) {
     CLI::App* inside = models->add_subcommand(command, description);
     const auto name = std::make_shared<std::string>();
@@ -73,13 +80,6 @@ void add_models_command(CLI::App& app) {
   };
   add("show", "Print the files of a model, with their sizes", show_model);
   add("remove", "Remove a model's files that no other model needs", remove_model);
-  models->footer(
-      "The cache is the folder of huggingface_hub: HF_HUB_CACHE, else hub in HF_HOME, else "
-      "~/.cache/huggingface/hub.\n\n"
-      "Examples:\n"
-      "  minfer models\n"
-      "  minfer models show hf:ggml-org/gemma-3-1b-it-GGUF\n"
-      "  minfer models remove hf:ggml-org/gemma-3-1b-it-GGUF:Q8_0");
   models->callback([models] {
     if (models->get_subcommands().empty()) list_models();
   });

@@ -60,7 +60,8 @@ class Progress {
     if (now - shown_ns_ < period_ns || fetched == bytes_) return;
     shown_ns_ = now;
     const double bytes_ns = static_cast<double>(fetched - at_begin_) / static_cast<double>(now - begin_ns_);
-    const double left_s = static_cast<double>(bytes_ - fetched) / std::max(bytes_ns * 1e9, 1.0);
+    const double left_s =
+        std::max(static_cast<double>(bytes_ - fetched) / std::max(bytes_ns * 1e9, 1.0), 1.0);
     const std::string text = fmt::format("{} % of {}, {} MB/s, {:.0f} {} left", 100 * fetched / bytes_,
                                          size_text(bytes_), three_digits(bytes_ns * 1e3),
                                          left_s < 100 ? left_s : left_s / 60, left_s < 100 ? "s" : "min");
@@ -94,9 +95,10 @@ Listing parse_listing(const HubName& name, const std::string& body) {
                       printable(listing.commit));
     for (const auto& file : json.at("siblings")) {
       const std::string path = file.at("rfilename");
-      if (!path.ends_with(".gguf") || !file.contains("lfs")) continue;  // only files in LFS have a SHA-256
+      const auto large = file.find("lfs");  // only files in LFS have a SHA-256
+      if (!path.ends_with(".gguf") || large == file.end() || large->is_null()) continue;
       const auto& size = file.at("size");
-      const std::string sha256 = file["lfs"].at("sha256");
+      const std::string sha256 = large->at("sha256");
       if (!is_hexadecimal(sha256, 64) || !size.is_number_unsigned() || size == 0 || size > kMostBytes)
         fail<FileError>("{}: the hub names no size and SHA-256 of {}", name.text(), printable(path));
       listing.files.push_back({path, size.get<int64_t>(), sha256});

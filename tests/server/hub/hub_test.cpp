@@ -330,7 +330,7 @@ TEST_F(HubTest, ListingsThatMayNotBeTrustedAreRefused) {
        "inside the repository"},
       {with([](auto&, auto& file) { file["lfs"]["sha256"] = "../../../m"; }), "size and SHA-256"},
       {with([](auto&, auto& file) { file["lfs"]["sha256"] = 7; }), "form"},
-      {with([](auto&, auto& file) { file["lfs"] = nullptr; }), "form"},
+      {with([](auto&, auto& file) { file["lfs"] = nullptr; }), "none"},
       {with([](auto&, auto& file) { file.erase("lfs"); }), "none"},
       {with([](auto&, auto& file) { file["size"] = -1; }), "size and SHA-256"},
       {with([](auto&, auto& file) { file["size"] = 0; }), "size and SHA-256"},
