@@ -2,8 +2,9 @@
 #include "server/hub/hub.h"
 
 #include <csignal>
+#include <cstring>
 #include <fstream>
-#include <iterator>
+#include <optional>
 #include <random>
 #include <thread>
 
@@ -46,8 +47,11 @@ std::string random_bytes(size_t count, uint32_t seed = 1) {
 }
 
 std::string content_of(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
+  std::error_code error;
+  const uintmax_t size = fs::file_size(path, error);
+  std::string content(error ? 0 : size, '\0');
+  std::ifstream(path, std::ios::binary).read(content.data(), std::ssize(content));
+  return content;
 }
 
 class HubTest : public testing::Test {
