@@ -25,10 +25,10 @@ int64_t ns_since_1970() {
 
 /// A hash of all that the bytes of a block depend on, beside its tokens and those before it.
 BlockKey fingerprint(const ModelSource& model, const EngineOptions& options, const BackendInfo& backend) {
-  std::string facts = fmt::format("{}, {}, {}, {}, {}, {} tokens of {}", kFormat, backend.name,
-                                  backend.device, name(backend.activation_dtype),
-                                  options.quantization ? name(*options.quantization) : "as it is",
-                                  options.block_size, name(*options.kv_cache_dtype));
+  std::string facts = fmt::format(
+      "{}, {}, {}, {}, {}, {} tokens of {} in {}", kFormat, backend.name, backend.device,
+      name(backend.activation_dtype), options.quantization ? name(*options.quantization) : "as it is",
+      options.block_size, name(*options.kv_cache_dtype), model.config().num_all_layers());
   for (const RopeConfig& rope : model.config().ropes)  // LongRoPE has a table for long contexts
     if (rope.scaling.kind == RopeScaling::Kind::long_rope)
       facts += options.max_model_len > rope.scaling.original_context ? ", long" : ", short";

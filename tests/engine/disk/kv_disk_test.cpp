@@ -70,6 +70,7 @@ class KvDiskTest : public testing::Test {
   EngineOptions options(int32_t num_blocks = 64) const {
     EngineOptions options = test::tiny_engine_options();
     options.block_size = kDiskBlock;
+    options.max_model_len = 80;
     options.num_blocks = num_blocks;
     options.kv_disk.folder = folder_;
     return options;
@@ -86,13 +87,12 @@ class KvDiskTest : public testing::Test {
     for (TokenId first = 200; first < 230; first += 10)
       answer_of(engine, disk_request(std::to_string(first), first));
   }
-  /// Waits until one of the counts is that high.
+  /// Waits until one of the counts is at least that high.
   static void wait_until_counted(Engine& engine, int64_t DiskCounts::*which, int64_t count) {
     ASSERT_TRUE(test::wait_until([&] {
       engine.step();
       return engine.disk_counts()->*which >= count;
     })) << engine.disk_counts()->*which;
-    ASSERT_EQ(engine.disk_counts()->*which, count);
   }
 
   test::TemporaryDirectory directory_;
@@ -107,7 +107,7 @@ TEST_F(KvDiskTest, AnEngineReadsTheBlocksOfTheOneBeforeIt) {
     hit = answer_of(*engine, disk_request("hits", 10));
     EXPECT_EQ(hit.last.cached_tokens, 40);
     engine->save_kv_cache(kLongPatience);
-    EXPECT_EQ(engine->disk_counts()->written, 11);  // of prompt and answer
+    EXPECT_EQ(block_files(folder_).size(), 11);  // of prompt and answer
     EXPECT_EQ(engine->disk_counts()->read, 0);
   }
   const auto engine = make_tiny_engine(options());
@@ -145,7 +145,7 @@ TEST_F(KvDiskTest, EvictedBlocksAreWrittenAndReadAgain) {
   const auto engine = make_tiny_engine(options(20));
   const Answer first = answer_of(*engine, disk_request("first", 10));
   evict_all(*engine);
-  wait_until_counted(*engine, &DiskCounts::written, 11);
+  wait_until_counted(*engine, &DiskCounts::written, 11);  // the first one's: it was used least recently
   const Answer again = answer_of(*engine, disk_request("again", 10));
   expect_equal_answers(again, first);
   EXPECT_EQ(again.last.cached_tokens, 40);
