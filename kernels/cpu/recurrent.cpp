@@ -56,16 +56,38 @@ double softplus(double x) {
   return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x)));
 }
 
-/// Memory of the delta rule and of Mamba-2's scan: columns of a state for each thread, and two numbers of each value head and token.
-struct RuleMemory {
-  RuleMemory(const DeltaNetShape& shape, int64_t tokens, const OpContext& context)
-      : columns_size(int64_t{shape.key_size} * kDeltaColumns) {
+/// The tiles of an op, which share its memory: columns of a state for each thread, and two numbers of each value head and token.
+struct RuleTiles {
+  RuleTiles(const DeltaNetShape& of, const RecurrentLayer& states, const Tensor& in, const Tensor& to,
+            const OpContext& context)
+      : shape(of), state(states), x(in), out(to), columns_size(int64_t{of.key_size} * kDeltaColumns) {
     const int64_t all_columns = context.pool->threads() * columns_size;
-    const auto floats = static_cast<size_t>(all_columns + tokens * 2 * shape.value_heads);
+    const auto floats = static_cast<size_t>(all_columns + in.rows * 2 * of.value_heads);
     columns = static_cast<float*>(context.workspace->take(floats * sizeof(float)));
     gates = columns + all_columns;
   }
+  /// A value head of a sequence, with the first columns of x as q, k and v.
+  DeltaRuleTile operator()(const SequenceRows& rows, int64_t head, int32_t thread) const {
+    const float* row = x.f32_row(rows.first);
+    return {.q = row,
+            .k = row,
+            .v = row,
+            .stride = x.stride,
+            .gates = gates + (rows.first * shape.value_heads + head) * 2,
+            .gate_stride = 2 * int64_t{shape.value_heads},
+            .out = out.f32_row(rows.first) + head * shape.value_size,
+            .out_stride = out.stride,
+            .state = state.delta + rows.slot * shape.delta_state() + head * shape.key_size * shape.value_size,
+            .is_fresh = rows.is_fresh,
+            .tokens = rows.count,
+            .key_size = shape.key_size,
+            .value_size = shape.value_size,
+            .scratch = columns + thread * columns_size};
+  }
 
+  const DeltaNetShape& shape;
+  const RecurrentLayer& state;
+  const Tensor &x, &out;
   int64_t columns_size;
   float *columns, *gates;
 };
@@ -186,29 +208,16 @@ void delta_rule(const ForwardBatch& batch, const DeltaRuleArgs& args, const OpCo
   check_f32("delta_rule: out", args.out, batch.num_tokens, shape.value_columns());
   check_vector("delta_rule: dt_bias", args.dt_bias, heads);
   check_vector("delta_rule: decay", args.decay, heads);
-  const RuleMemory memory(shape, args.qkv.rows, context);
+  const RuleTiles tiles(shape, args.state, args.qkv, args.out, context);
   for_each_row(args.gates, context,
-               [&](int64_t t) { make_gates(args, args.gates.f32_row(t), memory.gates + t * 2 * heads); });
+               [&](int64_t t) { make_gates(args, args.gates.f32_row(t), tiles.gates + t * 2 * heads); });
   const int64_t elements = (args.qkv.rows + batch.num_sequences) * shape.delta_state();
   for_each_head(batch, heads, elements, context, [&](int64_t sequence, int64_t head, int32_t thread) {
-    const SequenceRows rows = rows_of(batch, sequence);
-    const float* row = args.qkv.f32_row(rows.first);
-    const int64_t key = int64_t{shape.key_head_of(static_cast<int32_t>(head))} * shape.key_size;
-    const int64_t of_head = int64_t{shape.key_size} * shape.value_size;
-    context.lanes->delta_rule({.q = row + key,
-                               .k = row + shape.key_columns() + key,
-                               .v = row + 2 * shape.key_columns() + head * shape.value_size,
-                               .stride = args.qkv.stride,
-                               .gates = memory.gates + (rows.first * heads + head) * 2,
-                               .gate_stride = 2 * heads,
-                               .out = args.out.f32_row(rows.first) + head * shape.value_size,
-                               .out_stride = args.out.stride,
-                               .state = args.state.delta + rows.slot * shape.delta_state() + head * of_head,
-                               .is_fresh = rows.is_fresh,
-                               .tokens = rows.count,
-                               .key_size = shape.key_size,
-                               .value_size = shape.value_size,
-                               .scratch = memory.columns + thread * memory.columns_size});
+    DeltaRuleTile tile = tiles(rows_of(batch, sequence), head, thread);
+    tile.q += int64_t{shape.key_head_of(static_cast<int32_t>(head))} * shape.key_size;
+    tile.k = tile.q + shape.key_columns();
+    tile.v += 2 * shape.key_columns() + head * shape.value_size;
+    context.lanes->delta_rule(tile);
   });
 }
 
@@ -223,33 +232,20 @@ void mamba_scan(const ForwardBatch& batch, const MambaScanArgs& args, const OpCo
   check_vector("mamba_scan: dt_bias", args.dt_bias, heads);
   check_vector("mamba_scan: decay", args.decay, heads);
   check_vector("mamba_scan: skip", args.skip, heads);
-  const RuleMemory memory(shape, args.xbc.rows, context);
+  const RuleTiles tiles(shape, args.state, args.xbc, args.out, context);
   for_each_row(args.dt, context,
-               [&](int64_t t) { make_steps(args, args.dt.f32_row(t), memory.gates + t * 2 * heads); });
+               [&](int64_t t) { make_steps(args, args.dt.f32_row(t), tiles.gates + t * 2 * heads); });
   const int64_t elements = (args.xbc.rows + batch.num_sequences) * shape.delta_state();
   for_each_head(batch, heads, elements, context, [&](int64_t sequence, int64_t head, int32_t thread) {
     const SequenceRows rows = rows_of(batch, sequence);
-    const float* b = args.xbc.f32_row(rows.first) + columns +
-                     int64_t{shape.key_head_of(static_cast<int32_t>(head))} * shape.key_size;
-    const int64_t first = head * shape.value_size, of_head = int64_t{shape.key_size} * shape.value_size;
-    const DeltaRuleTile rule{.q = b + shape.key_columns(),
-                             .k = b,
-                             .v = args.xbc.f32_row(rows.first) + first,
-                             .stride = args.xbc.stride,
-                             .gates = memory.gates + (rows.first * heads + head) * 2,
-                             .gate_stride = 2 * heads,
-                             .out = args.out.f32_row(rows.first) + first,
-                             .out_stride = args.out.stride,
-                             .state = args.state.delta + rows.slot * shape.delta_state() + head * of_head,
-                             .is_fresh = rows.is_fresh,
-                             .tokens = rows.count,
-                             .key_size = shape.key_size,
-                             .value_size = shape.value_size,
-                             .scratch = memory.columns + thread * memory.columns_size};
-    context.lanes->mamba_scan({.rule = rule,
-                               .gate = args.gate.f32_row(rows.first) + first,
-                               .gate_stride = args.gate.stride,
-                               .skip = static_cast<const float*>(args.skip.data)[head]});
+    MambaScanTile tile{.rule = tiles(rows, head, thread),
+                       .gate = args.gate.f32_row(rows.first) + head * shape.value_size,
+                       .gate_stride = args.gate.stride,
+                       .skip = static_cast<const float*>(args.skip.data)[head]};
+    tile.rule.k += columns + int64_t{shape.key_head_of(static_cast<int32_t>(head))} * shape.key_size;
+    tile.rule.q = tile.rule.k + shape.key_columns();
+    tile.rule.v += head * shape.value_size;
+    context.lanes->mamba_scan(tile);
   });
 }
 

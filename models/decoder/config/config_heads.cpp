@@ -73,6 +73,15 @@ int32_t read_rotary_size(const KeyReader& keys, std::string_view kind, int32_t h
   return size;
 }
 
+/// The numbers of a key for the layers that are run. An array counts layers that only predict further tokens too.
+std::vector<int32_t> of_run_layers(const KeyReader& keys, std::string_view key, const ModelConfig& config,
+                                   int64_t high, std::optional<int64_t> fallback, int64_t low) {
+  const int32_t blocks = keys.ranged("block_count", 1, kMaxLayers);
+  std::vector<int32_t> values = keys.of_layers(key, blocks, high, fallback, low);
+  values.resize(static_cast<size_t>(config.num_layers));
+  return values;
+}
+
 /// The KV heads of each layer; 0 for short convolutions, Mamba-2 and feed-forward blocks.
 std::vector<int32_t> kv_heads_of_layers(const KeyReader& keys, const ModelConfig& config) {
   constexpr std::string_view kKey = "attention.head_count_kv";
@@ -134,14 +143,6 @@ std::vector<bool> recurrent_layers(const KeyReader& keys, const ModelConfig& con
 }
 
 }  // namespace
-
-std::vector<int32_t> of_run_layers(const KeyReader& keys, std::string_view key, const ModelConfig& config,
-                                   int64_t high, std::optional<int64_t> fallback, int64_t low) {
-  const int32_t blocks = keys.ranged("block_count", 1, kMaxLayers);
-  std::vector<int32_t> values = keys.of_layers(key, blocks, high, fallback, low);
-  values.resize(static_cast<size_t>(config.num_layers));
-  return values;
-}
 
 std::vector<int32_t> ffn_sizes_of_layers(const KeyReader& keys, const ModelConfig& config) {
   const int64_t least = config.architecture.has_single_blocks ? 0 : 1;

@@ -7,10 +7,6 @@ namespace minfer {
 
 // The parts of read_config() that read heads and layers with states. Each throws FileError that names the key.
 
-/// The numbers of a key for the layers that are run; an array counts layers that only predict further tokens too.
-std::vector<int32_t> of_run_layers(const KeyReader& keys, std::string_view key, const ModelConfig& config,
-                                   int64_t high, std::optional<int64_t> fallback, int64_t low);
-
 /// feed_forward_length of each layer; 0, where layers are single blocks: it has no feed-forward block.
 std::vector<int32_t> ffn_sizes_of_layers(const KeyReader& keys, const ModelConfig& config);
 
