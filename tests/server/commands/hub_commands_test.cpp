@@ -92,10 +92,10 @@ TEST_F(HubCommandsTest, OfflineUsesTheCacheAlone) {
 
 TEST_F(HubCommandsTest, ASecondProcessWaitsForTheFirst) {
   std::atomic<bool> may_answer = false;
-  server_.misbehave = [&](test::ServedRequest&) {
+  server_.set_fault([&](test::ServedRequest&) {
     EXPECT_TRUE(test::wait_until([&] { return may_answer.load(); }));
     return false;
-  };
+  });
   Outcome both;
   std::thread shell([&] {
     both = line_.shell(
@@ -109,6 +109,7 @@ TEST_F(HubCommandsTest, ASecondProcessWaitsForTheFirst) {
   }));
   may_answer = true;
   shell.join();
+  server_.set_fault(nullptr);
   EXPECT_EQ(line_.read("first"), output("tokenize x --ids"));
   EXPECT_EQ(line_.read("second"), line_.read("first"));
   EXPECT_EQ(server_.stored_bytes_sent(), std::ssize(demo_bytes()));

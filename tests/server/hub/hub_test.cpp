@@ -127,11 +127,11 @@ TEST_F(HubTest, ConnectionsThatBreakEightyTimesAreTakenUpWhereTheyBroke) {
 TEST_F(HubTest, ALaterFetchGoesOnWithWhatIsThere) {
   const std::string content = random_bytes(30 * kMegabyte);
   HubServer server({{kPath, content}});
-  server.misbehave = [&](ServedRequest& request) {
+  server.set_fault([&](ServedRequest& request) {
     if (server.stored_bytes_sent() < 8 * kMegabyte) return false;
     request.respond(503, "later");
     return true;
-  };
+  });
   server.break_after_bytes = kMegabyte;
   server.breaks = 1'000;
   EXPECT_THAT(refusal_of([&] { fetch(settings_of(server)); }),
@@ -148,7 +148,7 @@ TEST_F(HubTest, ALaterFetchGoesOnWithWhatIsThere) {
     kept += mark - i * (30 * kMegabyte / 8);
   }
   EXPECT_GT(kept, 0);
-  server.misbehave = nullptr;
+  server.set_fault(nullptr);
   server.breaks = 0;
   const int64_t before = server.stored_bytes_sent();
   EXPECT_EQ(content_of(fetch(settings_of(server))), content);
@@ -165,14 +165,14 @@ TEST_F(HubTest, AServerThatIgnoresRangesIsReadFromTheBeginning) {
 }
 
 TEST_F(HubTest, AConnectionThatFallsSilentIsTriedAgain) {
-  HubServer server({{kPath, content_}});
   std::atomic<int> silent = 3;
-  server.misbehave = [&](ServedRequest& request) {
+  HubServer server({{kPath, content_}});
+  server.set_fault([&](ServedRequest& request) {
     if (silent-- <= 0) return false;
     request.write("HTTP/1.1 206 Part\r\nContent-Length: 1000000\r\n\r\n");
     request.wait_until_closed();
     return true;
-  };
+  });
   HubSettings settings = settings_of(server);
   settings.fetch.stall_ns = 1'000'000'000;
   EXPECT_EQ(content_of(fetch(settings)), content_);
@@ -194,10 +194,10 @@ TEST_F(HubTest, WrongBytesAreFoundNamedAndRemoved) {
 TEST_F(HubTest, MoreBytesThanAnnouncedAreRefused) {
   HubServer server({{kPath, content_}});
   for (const char* head : {"HTTP/1.1 206 Part\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\n"}) {
-    server.misbehave = [&](ServedRequest& request) {
+    server.set_fault([this, head](ServedRequest& request) {
       request.write(head + content_ + "and more");
       return true;
-    };
+    });
     EXPECT_THAT(refusal_of([&] { fetch(settings_of(server)); }), HasSubstr("more than the 3000001 bytes"))
         << head;
     EXPECT_LE(fs::file_size(repo() / "blobs" / (test::sha256_of(content_) + ".minfer")),
@@ -207,10 +207,10 @@ TEST_F(HubTest, MoreBytesThanAnnouncedAreRefused) {
 
 TEST_F(HubTest, ARefusalOfTheStoreIsNotTriedAgain) {
   HubServer server({HubServer::File{kPath, "short"}});
-  server.misbehave = [](ServedRequest& request) {
+  server.set_fault([](ServedRequest& request) {
     request.respond(404, "gone");
     return true;
-  };
+  });
   EXPECT_THAT(refusal_of([&] { fetch(settings_of(server)); }), HasSubstr("404"));
   EXPECT_THAT(server.store_requests(), SizeIs(1));
 }
@@ -295,13 +295,13 @@ TEST_F(HubTest, AWriteThatFailsEndsTheFetchAndKeepsTheRest) {
   HubServer server({{kPath, content_}});
   {
     const FileLimit limit;
-    server.misbehave = [&](ServedRequest&) {
+    server.set_fault([&](ServedRequest&) {
       limit.set(2'500'000);
       return false;
-    };
+    });
     EXPECT_THAT(refusal_of([&] { fetch(settings_of(server)); }),
                 AllOf(HasSubstr("cannot write"), HasSubstr("File too large"), HasSubstr("kept")));
-    server.misbehave = nullptr;
+    server.set_fault(nullptr);
   }
   EXPECT_EQ(content_of(fetch(settings_of(server))), content_);
   {

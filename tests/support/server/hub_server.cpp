@@ -54,7 +54,10 @@ bool HubServer::answer_hub(ServedRequest& request) {
 
 bool HubServer::answer_store(ServedRequest& request) {
   note(store_heads_, request);
-  if (misbehave && misbehave(request)) return false;
+  {
+    const std::shared_lock lock(fault_mutex_);
+    if (fault_ && fault_(request)) return false;
+  }
   const std::string& content = files_.at(std::stoul(request.target.substr(1))).content;
   size_t first = 0, last = content.size() - 1;
   const std::string range = request.header("Range");
@@ -72,6 +75,11 @@ bool HubServer::answer_store(ServedRequest& request) {
   bytes_sent_ += static_cast<int64_t>(body.size());
   request.write(body);
   return !breaks_now;
+}
+
+void HubServer::set_fault(Script fault) {
+  const std::unique_lock lock(fault_mutex_);
+  fault_ = std::move(fault);
 }
 
 std::vector<std::string> HubServer::copy_of(const std::vector<std::string>& heads) const {

@@ -1,8 +1,8 @@
 #pragma once
 
 #include <atomic>
-#include <functional>
 #include <mutex>
+#include <shared_mutex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,8 +36,9 @@ class HubServer {
   /// The answer to the listing; empty: the true one.
   std::string listing;
   std::atomic<int> hub_status = 200;
-  /// The store answers requests by this instead, if it is there and returns true.
-  std::function<bool(ServedRequest&)> misbehave;
+  /// The store answers requests by `fault` from now on; where it returns false, or with nullptr, as it should. Waits until no request is
+  /// answered by an earlier fault.
+  void set_fault(Script fault);
   std::atomic<int> breaks = 0;             ///< answers of the store that still break
   std::atomic<int64_t> break_after_bytes;  ///< of the body
   std::atomic<bool> ignores_ranges = false;
@@ -52,6 +53,8 @@ class HubServer {
   void note(std::vector<std::string>& heads, const ServedRequest& request);
 
   const std::vector<File> files_;
+  Script fault_;
+  std::shared_mutex fault_mutex_;
   mutable std::mutex mutex_;
   std::vector<std::string> hub_heads_, store_heads_;
   std::atomic<int64_t> bytes_sent_ = 0;
