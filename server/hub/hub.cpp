@@ -59,12 +59,13 @@ class Progress {
     if (fetched == bytes_ && is_live) show_progress("checking its SHA-256");
     if (now - shown_ns_ < period_ns || fetched == bytes_) return;
     shown_ns_ = now;
+    std::string text = fmt::format("{} % of {}, ", 100 * fetched / bytes_, size_text(bytes_));
     const double bytes_ns = static_cast<double>(fetched - at_begin_) / static_cast<double>(now - begin_ns_);
-    const double left_s =
-        std::max(static_cast<double>(bytes_ - fetched) / std::max(bytes_ns * 1e9, 1.0), 1.0);
-    const std::string text = fmt::format("{} % of {}, {} MB/s, {:.0f} {} left", 100 * fetched / bytes_,
-                                         size_text(bytes_), three_digits(bytes_ns * 1e3),
-                                         left_s < 100 ? left_s : left_s / 60, left_s < 100 ? "s" : "min");
+    const double left_s = std::max(static_cast<double>(bytes_ - fetched) / bytes_ns * 1e-9, 1.0);
+    text += fetched == at_begin_
+                ? "nothing comes"
+                : fmt::format("{} MB/s, {:.0f} {} left", three_digits(bytes_ns * 1e3),
+                              left_s < 100 ? left_s : left_s / 60, left_s < 100 ? "s" : "min");
     is_live ? show_progress(text) : print_notice(fmt::format("minfer: {}: {}\n", name_, text));
   }
 
