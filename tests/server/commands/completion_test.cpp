@@ -25,6 +25,7 @@ constexpr const char* kCommands[] = {"",
                                      "eval",
                                      "tokenize",
                                      "inspect",
+                                     "models",
                                      "profile report",
                                      "profile requests",
                                      "profile diff",
@@ -88,7 +89,7 @@ TEST_F(CompletionTest, BashOffersWhatHelpLists) {
 TEST_F(CompletionTest, BashOffersCommandsValuesAndFiles) {
   line_.write("llama.gguf", "x");
   EXPECT_THAT(completed({""}), UnorderedElementsAre("run", "serve", "bench", "eval", "tokenize", "profile",
-                                                    "tune", "inspect"));
+                                                    "tune", "inspect", "models"));
   EXPECT_THAT(completed({"pro"}), UnorderedElementsAre("profile"));
   EXPECT_THAT(completed({"profile", ""}),
               UnorderedElementsAre("report", "diff", "trace", "explain", "view", "requests"));
