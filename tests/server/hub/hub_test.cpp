@@ -266,7 +266,7 @@ TEST_F(HubTest, ADiskWithoutRoomIsSaidBeforehand) {
   HubServer server({{"m-00001-of-00002.gguf", content_}, {"m-00002-of-00002.gguf", "x"}});
   nlohmann::json listing = nlohmann::json::parse(server.true_listing());
   listing["siblings"][2]["size"] = int64_t{16} << 40;  // the second part, so that there is room for the first
-  server.listing = listing.dump();
+  server.set_listing(listing.dump());
   EXPECT_THAT(refusal_of([&] { fetch(settings_of(server)); }),
               AllOf(HasSubstr("17592 GB"), HasSubstr("are free"), HasSubstr("HF_HUB_CACHE")));
   EXPECT_THAT(server.store_requests(), IsEmpty());
@@ -344,7 +344,7 @@ TEST_F(HubTest, ListingsThatMayNotBeTrustedAreRefused) {
       {"{\"sha\": \"" + std::string(17 << 20, 'x') + "\"}", "form"},
   };
   for (const auto& [listing, word] : cases) {
-    server.listing = listing;
+    server.set_listing(listing);
     EXPECT_THAT(refusal_of([&] { fetch(settings_of(server)); }),
                 AllOf(HasSubstr("hf:org/repo"), HasSubstr(word)))
         << listing.substr(0, 300);
@@ -357,10 +357,10 @@ TEST_F(HubTest, TheSizeOfTheListingIsTheOneThatCounts) {
   HubServer server({{"m.gguf", content_}});
   nlohmann::json listing = nlohmann::json::parse(server.true_listing());
   listing["siblings"][1]["size"] = content_.size() - 1;
-  server.listing = listing.dump();
+  server.set_listing(listing.dump());
   EXPECT_THAT(refusal_of([&] { fetch(settings_of(server)); }), HasSubstr("SHA-256"));  // of its beginning
   listing["siblings"][1]["size"] = content_.size() + 1;
-  server.listing = listing.dump();
+  server.set_listing(listing.dump());
   EXPECT_THAT(refusal_of([&] { fetch(settings_of(server)); }),
               AnyOf(HasSubstr("early"), HasSubstr("closed")));
   EXPECT_FALSE(fs::exists(repo() / "snapshots"));

@@ -39,7 +39,7 @@ bool HubServer::answer_hub(ServedRequest& request) {
   note(hub_heads_, request);
   if (hub_status != 200) return request.respond(hub_status, "{}"), true;
   if (request.target == "/api/models/org/repo/revision/main?blobs=true")
-    return request.respond(200, listing.empty() ? true_listing() : listing), true;
+    return request.respond(200, shown_listing()), true;
   const std::string prefix = fmt::format("/org/repo/resolve/{}/", kCommit);
   const std::string path = request.target.substr(std::min(prefix.size(), request.target.size()));
   const auto file = std::ranges::find(files_, path, &File::path);
@@ -75,6 +75,16 @@ bool HubServer::answer_store(ServedRequest& request) {
   bytes_sent_ += static_cast<int64_t>(body.size());
   request.write(body);
   return !breaks_now;
+}
+
+void HubServer::set_listing(std::string listing) {
+  const std::lock_guard lock(mutex_);
+  listing_ = std::move(listing);
+}
+
+std::string HubServer::shown_listing() const {
+  const std::lock_guard lock(mutex_);
+  return listing_.empty() ? true_listing() : listing_;
 }
 
 void HubServer::set_fault(Script fault) {

@@ -33,8 +33,8 @@ class HubServer {
 
   static constexpr const char* kCommit = "0123456789abcdef0123456789abcdef01234567";
 
-  /// The answer to the listing; empty: the true one.
-  std::string listing;
+  /// The answer to the next requests for the listing.
+  void set_listing(std::string listing);
   std::atomic<int> hub_status = 200;
   /// The store answers requests by `fault` from now on; where it returns false, or with nullptr, as it should. Waits until no request is
   /// answered by an earlier fault.
@@ -47,12 +47,14 @@ class HubServer {
   std::string true_listing() const;
 
  private:
+  std::string shown_listing() const;
   bool answer_hub(ServedRequest& request);
   bool answer_store(ServedRequest& request);
   std::vector<std::string> copy_of(const std::vector<std::string>& heads) const;
   void note(std::vector<std::string>& heads, const ServedRequest& request);
 
   const std::vector<File> files_;
+  std::string listing_;  ///< empty: the true one
   Script fault_;
   std::shared_mutex fault_mutex_;
   mutable std::mutex mutex_;
