@@ -85,6 +85,8 @@ struct Listing {
 /// Reads the answer of /api/models/ORG/REPO/revision/main?blobs=true, huggingface_hub's model_info().
 Listing parse_listing(const HubName& name, const std::string& body) {
   constexpr uint64_t kMostBytes = uint64_t{1} << 44;
+  constexpr size_t kKeptBytes = 16 << 20;  // of an HttpAnswer
+  if (body.size() >= kKeptBytes) fail<FileError>("{}: the hub's answer has 16 MiB or more", name.text());
   const auto is_hexadecimal = [](const std::string& text, size_t digits) {
     return text.size() == digits && text.find_first_not_of("0123456789abcdef") == text.npos;
   };

@@ -341,7 +341,7 @@ TEST_F(HubTest, ListingsThatMayNotBeTrustedAreRefused) {
       {with([](auto&, auto& file) { file["size"] = 1e18; }), "size and SHA-256"},
       {with([](auto&, auto& file) { file["size"] = uint64_t{1} << 60; }), "size and SHA-256"},
       {with([](auto&, auto& file) { file.erase("size"); }), "form"},
-      {"{\"sha\": \"" + std::string(17 << 20, 'x') + "\"}", "form"},
+      {"{\"sha\": \"" + std::string(17 << 20, 'x') + "\"}", "16 MiB"},
   };
   for (const auto& [listing, word] : cases) {
     server.set_listing(listing);
