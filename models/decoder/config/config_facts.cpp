@@ -75,7 +75,7 @@ std::string describe(const LayerConfig& layer) {
 }
 
 std::string_view describe(const Architecture& architecture) {
-  constexpr std::string_view kGates[] = {"SwiGLU", "GeGLU (tanh)", "GeGLU", "ReGLU", "clamped SwiGLU"};
+  constexpr std::string_view kGates[] = {"SwiGLU", "GeGLU (tanh)", "GeGLU", "clamped SwiGLU", "ReGLU"};
   if (architecture.has_gate) return kGates[static_cast<size_t>(architecture.gate)];
   if (architecture.activation == Activation::Kind::xielu) return "xIELU";
   if (architecture.activation == Activation::Kind::relu_squared) return "squared ReLU";

@@ -263,6 +263,10 @@ TEST(ExpertFacts, SayHowExpertsAreChosen) {
   EXPECT_THAT(facts, Contains("experts: 2 of 4"));
   EXPECT_THAT(facts, Contains("choice of experts: sigmoid, times 2.5, in 2 of 2 groups by their best 2"));
   EXPECT_THAT(facts, Contains("shared experts: 48 together, gated"));
+  const ExpertFile gpt_oss(tiny_model("gpt-oss", 4));
+  const std::vector<ConfigFact> of_gpt_oss = config_facts(gpt_oss.config());
+  EXPECT_EQ(std::ranges::find(of_gpt_oss, "feed-forward", &ConfigFact::name)->value,
+            "clamped SwiGLU of 64 an expert");
 }
 
 }  // namespace
