@@ -148,8 +148,8 @@ NO_MEMORY = {"no memory": ("A_log", 9.0), "every update in full": ("in_proj_b.we
 SHARED_EXPERT_KEY = {"expert_shared_feed_forward_length": "shared_expert_intermediate_size"}
 # Mamba-2 with heads, groups, states and columns that all differ.
 MAMBA_LAYERS = ["linear_attention", "full_attention", "linear_attention"]
-GRANITE_HYBRID = {**SMALL, **GRANITE_SCALES, "hidden_size": 36, "head_dim": 18, "num_hidden_layers": 3, "layer_types": MAMBA_LAYERS, "num_local_experts": 0,
-                  "shared_intermediate_size": 48, "mamba_n_heads": 6, "mamba_d_head": 12, "mamba_d_state": 20, "mamba_d_conv": 4}
+GRANITE_HYBRID = {**SMALL, **GRANITE_SCALES, "hidden_size": 40, "head_dim": 20, "num_hidden_layers": 3, "layer_types": MAMBA_LAYERS, "num_local_experts": 0,
+                  "shared_intermediate_size": 48, "mamba_n_heads": 8, "mamba_d_head": 10, "mamba_d_state": 20, "mamba_d_conv": 4}
 NEMOTRON_H = {**SMALL, "hidden_size": 36, "layers_block_type": ["linear_attention", "mlp", "full_attention", "mlp", "linear_attention"],
               "mamba_num_heads": 6, "mamba_head_dim": 12, "n_groups": 2, "ssm_state_size": 20, "time_step_min": 1e-30, "num_hidden_layers": 5}
 MAMBA_CONTROLS = {"no memory": ("A_log", 9.0), "an even convolution": ("conv1d.weight", 0.5), "no bias of convolutions": ("conv1d.bias", 0),

@@ -67,7 +67,9 @@ TEST_F(CudaKvDisk, ARestartReadsBlocksAndAnswersAlike) {
     test::answer_of(*engine, request("computes", 10));
     expected = test::answer_of(*engine, request("hits", 10)).tokens;
     engine->save_kv_cache(std::chrono::minutes(1));
-    EXPECT_EQ(engine->disk_counts()->written, 7);
+    // Behind a prefix sums may be rounded otherwise, so that the two answers end in different blocks.
+    EXPECT_GE(engine->disk_counts()->written, 7);
+    EXPECT_LE(engine->disk_counts()->written, 8);
   }
   const auto engine = make(options(64));
   const test::Answer read = test::answer_of(*engine, request("reads", 10));

@@ -236,7 +236,8 @@ TEST_F(CudaRope, NormsBehindTheRotation) {
       for (const bool layer_norms : {false, true}) {
         RopeCase rope{.head_size = head_size, .rotary_size = 20, .norms = true, .layer_norms = layer_norms};
         rope.pairing = pairing;
-        rope.scales_q = rope.norms_values = rope.norms_last = true;
+        rope.scales_q = rope.norms_last = true;
+        rope.norms_values = !layer_norms;
         expect_rope(rope);
         rope.q = rope.kv = DType::bf16;
         rope.many = true;
