@@ -13,15 +13,16 @@ template <class Json>
 void accepted_member(Json& json, Is<StepBatch> auto& batch) {
   auto& places = batch.accepted_at;
   const auto end =
-      std::find_if(places.rbegin(), places.rend(), [](int32_t count) { return count > 0; }).base();
+      std::find_if(places.rbegin(), places.rend(), [](uint16_t count) { return count > 0; }).base();
   std::vector<int32_t> counts(places.begin(), end);
   if constexpr (Json::kReads) places.fill(0);
   if (!json.has("accepted_at", batch.accepted_tokens > 0)) return;
-  json.plain_list("accepted_at", counts, kSmall);
+  json.plain_list("accepted_at", counts, kInteger<0, UINT16_MAX>);
   if constexpr (Json::kReads) {
     if (counts.size() > places.size())
       json.field()["accepted_at"].expected(fmt::format("{} places at most", places.size()));
-    std::ranges::copy(counts, places.begin());
+    std::ranges::transform(counts, places.begin(),
+                           [](int32_t count) { return static_cast<uint16_t>(count); });
   }
 }
 

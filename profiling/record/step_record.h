@@ -64,9 +64,9 @@ struct StepBatch {
   int32_t drafts = 0;            ///< sequences that brought draft tokens
   int32_t draft_tokens = 0;      ///< draft tokens in them
   int32_t accepted_tokens = 0;   ///< draft tokens that were drawn
-  static constexpr size_t kMostDrafts = 16;           ///< of a sequence
-  std::array<int32_t, kMostDrafts> accepted_at = {};  ///< the same, by their place among a sequence's drafts
-  DiskCounts disk;               ///< since the step before it
+  static constexpr size_t kMostDrafts = 16;            ///< of a sequence
+  std::array<uint16_t, kMostDrafts> accepted_at = {};  ///< the same, by their place among a sequence's drafts
+  DiskCounts disk;                                     ///< since the step before it
 
   StepPhase phase() const {
     if (shape.prefill_tokens == 0) return StepPhase::decode;

@@ -117,6 +117,7 @@ TEST_P(StatePrefix, InstructionsThatRequestsShare) {
 
 /// Each rank copies the states of its own heads.
 TEST_P(StatePrefix, OnTwoRanks) {
+  if (std::string_view(GetParam()) == "granite-hybrid") GTEST_SKIP() << "its one group is not divided";
   EngineOptions options = prefix_options();
   options.tensor_parallel_size = 2;
   EngineOptions without = options;

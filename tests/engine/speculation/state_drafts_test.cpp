@@ -119,6 +119,7 @@ TEST_P(StateDrafts, LeavePrefixesThatOthersCanUse) {
 }
 
 TEST_P(StateDrafts, OnTwoRanks) {
+  if (std::string_view(GetParam()) == "granite-hybrid") GTEST_SKIP() << "its one group is not divided";
   const std::vector<Request> requests = requests_of_few_words(8, 500);
   EngineOptions options = plain_options();
   options.tensor_parallel_size = 2;
