@@ -171,7 +171,7 @@ class Engine {
   const std::optional<PrefillBudget> prefill_budget_;  ///< absent: options().target_itl_ms is 0
   Scheduler scheduler_;
   std::optional<KvDisk> kv_disk_;
-  DiskCounts told_disk_counts_;             ///< in the records of steps so far
+  DiskCounts told_disk_counts_;  ///< in the records of steps so far
   BatchBuilder builder_;
   std::unique_ptr<Speculator> speculator_;  ///< null: no sequence brings drafts
   StepRecorder recorder_;
