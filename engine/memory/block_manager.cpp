@@ -5,7 +5,6 @@
 #include <bit>
 #include <memory>
 #include <optional>
-#include <ranges>
 #include <stdexcept>
 #include <utility>
 
@@ -343,7 +342,7 @@ void BlockManager::each_published(const KeepBlock& keep) const {
     if (block(id).content != 0) keep(id, keys_[static_cast<size_t>(id)]);
   };
   std::ranges::for_each(held_, call);
-  std::ranges::for_each(std::views::reverse(free_), call);
+  std::for_each(free_.rbegin(), free_.rend(), call);
 }
 
 std::span<const TokenId> BlockManager::cached_tokens(BlockId id) const {
