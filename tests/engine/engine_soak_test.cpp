@@ -6,7 +6,6 @@
 
 #include "engine/engine.h"
 #include "tests/support/engine/engine_run.h"
-#include "tests/support/last_steps.h"
 #include "tests/support/paths.h"
 #include "tests/support/random_operations.h"
 
@@ -86,7 +85,7 @@ void soak(SchedulingPolicy policy, uint64_t seed, int32_t steps_ahead = 0,
   std::map<std::string, size_t> kinds;
   std::vector<std::string> live;
   Answers answers;
-  int64_t num_preempted = 0, num_hits = 0;
+  int64_t num_preempted = 0, num_hits = 0, newest = -1;
   while (kinds.size() < kRequests || engine->has_work()) {
     for (uint64_t n = random() % 3; n > 0 && kinds.size() < kRequests && live.size() < 30; --n) {
       const size_t kind = random() % kKinds;
@@ -104,7 +103,8 @@ void soak(SchedulingPolicy policy, uint64_t seed, int32_t steps_ahead = 0,
     answers.step(*engine);
     std::erase_if(live,
                   [&](const std::string& id) { return answers.contains(id) && answers.at(id).finished(); });
-    for (const StepRecord& record : test::last_steps(engine->recorder(), 1)) {
+    for (const StepRecord& record : engine->recorder().after(newest)) {
+      newest = record.step;
       num_preempted += record.batch.preempted;
       num_hits += record.batch.prefix_hit_tokens;
     }
