@@ -34,7 +34,7 @@ namespace minfer {
 class KvDisk {
  public:
   /// `options` with all sizes chosen. Throws Error if layers with windows have a block table of their own, if there is no prefix cache, or
-  /// if a block exceeds the bound, and as BlockFiles. Hashes all weights. What is passed by reference outlives it.
+  /// if a block exceeds the bound, and as BlockFiles. Hashes all weights. All references must outlive it.
   KvDisk(const ModelSource& model, const EngineOptions& options, Backend& backend, const KvCache& kv,
          BlockManager& blocks, const StepCost& cost);
 

@@ -4,10 +4,9 @@
 
 #include "kernels/cpu/ops.h"
 
-// The ops with states, and the hidden states of last positions. Gated delta nets and Mamba-2: one head of a sequence at a time. Rows of a
-// sequence need the rows before them; heads and
-// sequences are independent. Gated short convolutions: some channels of a sequence at a time, token after token. Sums begin with the
-// oldest input and end with the bias, however a prompt is cut.
+// The ops with states, and the hidden states of last positions. Gated delta nets and Mamba-2 take one head of a sequence at a time:
+// rows of a sequence need the rows before them, heads and sequences are independent. Gated short convolutions take some channels of a
+// sequence at a time, token after token. Sums begin with the oldest input and end with the bias, however a prompt is cut.
 namespace minfer::cpu {
 namespace {
 

@@ -3,7 +3,7 @@
 #include "kernels/cpu/lanes/delta_lanes.h"
 
 // Mamba-2 (Dao & Gu 2024, "Transformers are SSMs") in Lanes: the state-space model of a head. Tokens, columns and sums are those of the
-// delta rule (delta_lanes.h). What a token adds to the state depends on the token alone.
+// delta rule (delta_lanes.h). Unlike there, a token's addition does not depend on the state before it.
 namespace minfer::cpu {
 inline namespace MINFER_ISA {
 

@@ -118,7 +118,8 @@ DeltaNetShape read_delta_shape(const KeyReader& keys) {
   return shape;
 }
 
-/// Of families whose layers are single blocks.
+/// Makes the layer a feed-forward block alone where it has a feed-forward size: families whose layers are single blocks.
+/// Throws Error if such a layer has KV heads too.
 void set_only_ffn(const KeyReader& keys, const ModelConfig& config, LayerConfig& layer, size_t index) {
   const bool has_ffn = ffn_sizes_of_layers(keys, config)[index] > 0;
   if (has_ffn && layer.attends())

@@ -14,7 +14,7 @@
 /// same number of consecutive triples.
 namespace minfer::cuda {
 
-/// The number of keys of a chunk, the smallest piece of work.
+/// The keys of a chunk. Blocks share their work by whole chunks.
 inline constexpr int32_t kChunkKeys = 16;
 /// The fewest chunks that are worth a block: one for each of its warps.
 inline constexpr int32_t kSmallestShare = 4;
