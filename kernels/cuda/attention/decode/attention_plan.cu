@@ -64,8 +64,8 @@ __device__ void sum_chunks(const DecodeStep& step, int32_t share, int32_t* first
   __syncthreads();
 }
 
-/// Returns the smallest share, `least` or more, with which each share has chunks of one unit alone. Returns 0 if that takes more than `num_shares`
-/// shares, or a share of `least` + kChunksOfAnEnd chunks or more.
+/// Returns the smallest share, `least` or more, with which each share has chunks of one unit alone. Returns 0 if that
+/// takes more than `num_shares` shares, or a share of `least` + kChunksOfAnEnd chunks or more.
 __device__ int32_t find_whole_share(const DecodeStep& step, int32_t num_shares, int32_t least) {
   __shared__ int32_t fits[kChunksOfAnEnd];
   if (step.num_sequences * step.units > num_shares) return 0;
