@@ -3,6 +3,7 @@
 #   scripts/test.sh              checks, release build, all tests
 #   scripts/test.sh --only NAME  builds and runs one suite of GoogleTest (EngineTest), or one other test of ctest (server/clients)
 #   scripts/test.sh --complete   all tests, CUDA code changed since nightly.sh compiled all of it (if there is nvcc), --asan, --threads
+#   scripts/test.sh --cuda       only CUDA code changed since nightly.sh compiled all of it
 #   scripts/test.sh --asan       only the address and undefined-behaviour sanitizers: code that reads foreign input, and the fuzz targets
 #   scripts/test.sh --threads    only the thread sanitizer: code that uses more than one thread
 # scripts/nightly.sh runs the rest.
@@ -13,9 +14,10 @@ case "${1:-}" in
   "") ;;
   --only) stages=(only) only=${2:?--only needs the name of a suite} ;;
   --complete) stages=(release cuda asan threads) ;;
+  --cuda) stages=(cuda) ;;
   --asan) stages=(asan) ;;
   --threads) stages=(threads) ;;
-  *) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 2 ;;
+  *) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac
 
 section() { printf '\n== %s (%d min %02d s)\n' "$*" $((SECONDS / 60)) $((SECONDS % 60)); }
