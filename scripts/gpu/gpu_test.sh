@@ -109,7 +109,7 @@ run_sanitize() {
     [options]='kernels CudaAttentionOptions.GiveTheSameBits*:CudaAttentionOptions.ValuesOf*:CudaAttentionOptions.ACaptured*:CudaAttentionOptions.InChunks'
     [linear]='kernels *MatchesTheReferenceForAny*/bf16:*MatchesTheReferenceForAny*/q8_0:*MatchesTheReferenceForAny*/q4_k:*GateAndUp*/q6_k'
     [stream]='kernels Shapes/CudaStreamProduct.*/TheLeast:Shapes/CudaStreamProduct.*/TailsOfBoth:Shapes/CudaStreamProduct.Adds*/Clusters*:Shapes/CudaStreamProduct.Adds*/Blocks*'
-    [tiles]='kernels *CudaTileStream.*/q4_k_T*:*CudaTileStream.Adds*/q6_k_Clusters*:*CudaTileStream.Adds*/q5_k_Blocks*:*CudaTileStream.Mult*/fp8_Tails*:*CudaTileStream.Adds*/q3_k_T*:*CudaTileStream.Mult*/iq4_xs_T*:*CudaTileStream.Adds*/iq2_xs_T*:*MultipliesTilesOf256Tokens/q4_k'
+    [tiles]='kernels *CudaTileStream.*/q4_k_T*:*CudaTileStream.Adds*/q6_k_Clusters*:*CudaTileStream.Adds*/q5_k_Blocks*:*CudaTileStream.Mult*/fp8_Tails*:*CudaTileStream.Adds*/q3_k_T*:*CudaTileStream.Mult*/iq4_xs_T*:*CudaTileStream.Adds*/iq2_xs_T*:*MultipliesLargeTiles/q4_k'
     [fp8]='kernels *CudaFp8Stream.*/TheLeast:*CudaFp8Stream.*/TailsOfBoth:*CudaFp8Stream.MultipliesGateAndUp/ManyTiles*:CudaFp8Norm.*'
     [moe]='kernels CudaMoeProducts.TakeOddShapes*:CudaMoeProducts.AGraph*:CudaMoeProducts.WeighWhat*:CudaMoeProducts.DownGroups*:CudaStepMemory.*'
     [strips]='kernels *CudaExpertStrips.TakeOddShapes/q4_k:*CudaExpertStrips.TakeOddShapes/mxfp4:*CudaExpertStrips.TakeOddShapes/q8_0'
@@ -133,7 +133,7 @@ run_sanitize() {
   # racecheck slows these down so far that it runs fewer of their tests, and one whole model: it checks kernels, which have their families.
   local -A raced=(
     [sampling]='kernels CudaSampling.*Padding*:CudaSampling.GreedyTakes*:CudaSampling.ARowWithout*'
-    [tiles]='kernels *CudaTileStream.Adds*/q4_k_Tails*:*CudaTileStream.Adds*/q4_k_ClustersOfTwo:*CudaTileStream.Adds*/q4_k_Blocks*:*MultipliesTilesOf256Tokens/q4_k'
+    [tiles]='kernels *CudaTileStream.Adds*/q4_k_Tails*:*CudaTileStream.Adds*/q4_k_ClustersOfTwo:*CudaTileStream.Adds*/q4_k_Blocks*:*MultipliesLargeTiles/q4_k'
     [fp8]='kernels *CudaFp8Stream.Mult*/TheLeast:*CudaFp8Stream.Adds*/ClustersOfTwo:CudaFp8Norm.*'
     [prefill]='kernels CudaAttention.PrefillsEveryHeadSizeAndType'
     [engine]='engine CudaEngine.StopsAStepLate*'

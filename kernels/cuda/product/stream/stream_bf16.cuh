@@ -20,7 +20,7 @@ template <int kTileTokens, bool kGateUp>
 struct Bf16Stage {
   static constexpr int kRows = kWarpgroupRows / (kGateUp ? 2 : 1);
   static constexpr int kRowBytes = kRows * 2 + 16;  ///< of a token, so that no two of eight are in one bank
-  static constexpr int kTokens = std::min(kTileTokens, kGateUp ? 128 : 64);
+  static constexpr int kTokens = std::min(kTileTokens, kGateUp&& kTileTokens % 128 == 0 ? 128 : 64);
   static constexpr int kBytes = kTokens * kRowBytes;
   static constexpr int kPieces = kRows / 8;  ///< of 16 bytes, in a token
   /// Tokens that the warpgroup's threads store at a time.

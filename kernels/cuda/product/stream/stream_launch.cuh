@@ -12,8 +12,8 @@ namespace minfer::cuda {
 
 /// Tokens of a tile: up to 128 or 256.
 template <bool kTo256>
-using TokenTiles =
-    std::conditional_t<kTo256, Values<8, 16, 32, 64, 128, kMostTokensOfTile>, Values<8, 16, 32, 64, 128>>;
+using TokenTiles = std::conditional_t<kTo256, Values<8, 16, 32, 64, 128, 192, kMostTokensOfTile>,
+                                      Values<8, 16, 32, 64, 128>>;
 
 /// A block takes more than half of an SM's shared memory, so that every SM has one block of a product.
 inline constexpr size_t kMoreThanHalfOfShared = 115 << 10;

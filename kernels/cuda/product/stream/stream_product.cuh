@@ -21,7 +21,7 @@ namespace minfer::cuda {
 
 template <int kTokens_, int kWarpgroups_, bool kGateUp_>
 struct StreamTile {
-  static constexpr int kTokens = kTokens_;          ///< 8 to 128, or 256
+  static constexpr int kTokens = kTokens_;          ///< 8 to 128, 192 or 256
   static constexpr int kWarpgroups = kWarpgroups_;  ///< with 64 rows each
   static constexpr bool kGateUp = kGateUp_;
 

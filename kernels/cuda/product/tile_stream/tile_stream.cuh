@@ -42,7 +42,7 @@ struct TilePieces {
 template <DType type_, int kTokens_, int kRowGroups_, int kParts_>
 struct TileStream {
   static constexpr DType type = type_;
-  static constexpr int kTokens = kTokens_;  ///< 8 to 128, or 256
+  static constexpr int kTokens = kTokens_;  ///< 8 to 128, 192 or 256
   static constexpr int kRowGroups = kRowGroups_;
   static constexpr int kParts = kParts_;
 

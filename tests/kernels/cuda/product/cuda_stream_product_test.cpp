@@ -125,13 +125,13 @@ TEST_P(CudaStreamProduct, MultipliesGateAndUp) {
 INSTANTIATE_TEST_SUITE_P(Shapes, CudaStreamProduct, testing::ValuesIn(kShapes),
                          [](const auto& shape) { return std::string(shape.param.name); });
 
-/// Tokens in tiles of 256, whole tiles in turn, and more tokens than one launch takes.
+/// Tokens in tiles of 192 or 256, whole tiles in turn, and more tokens than one launch takes.
 TEST(CudaStreamProductOf, ManyTokens) {
   if (!test::has_cuda_device() || !has_wgmma()) GTEST_SKIP() << "no GPU with Hopper's tensor cores";
   constexpr int64_t kRows = 8328, kCols = 200, kMost = 2309;  // 66 tiles of rows, the last with 8
   LinearOps ops(kStreamSms, {.max_tokens = kMost, .hidden_size = 2048, .ffn_size = kRows});
   const GateAndUp weights(DType::bf16, kRows, kCols, 5);
-  for (const int64_t tokens : {129, 257, 1000, 2309}) {
+  for (const int64_t tokens : {129, 192, 193, 257, 384, 1000, 2309}) {
     const std::vector<float> x = random_activations(DType::bf16, tokens * kCols, 6);
     const Matrix x_values = reference::to_matrix(x, tokens, kCols);
     const DeviceTensor in(DType::bf16, tokens, kCols, x);

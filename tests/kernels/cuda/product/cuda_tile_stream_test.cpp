@@ -181,8 +181,8 @@ TEST_P(CudaTileStreamOfType, KeepsWeightsUntilTheyAreRead) {
   }
 }
 
-/// Tiles of 256 tokens: one tile for all, whose columns are divided evenly, and whole tiles in turn.
-TEST_P(CudaTileStreamOfType, MultipliesTilesOf256Tokens) {
+/// Tiles of 192 and 256 tokens: one tile for all, whose columns are divided evenly, and whole tiles in turn.
+TEST_P(CudaTileStreamOfType, MultipliesLargeTiles) {
   constexpr int32_t kFewSms = 7;
   constexpr int64_t kRows = 1440, kCols = 512, kMostTokens = 600;
   const ProductWorkspace workspace(kFewSms);
@@ -193,9 +193,13 @@ TEST_P(CudaTileStreamOfType, MultipliesTilesOf256Tokens) {
   const Matrix expected = reference::gate_up_swiglu(x_values, weights.gate_values(), weights.up_values());
   const std::vector<float> bias = test::normal_values(kRows, 3);
   const DeviceTensor device_bias(DType::f32, 1, kRows, bias);
-  for (const int64_t tokens : {1, 129, 250, 256, 257, 600}) {
+  struct Case {
+    int32_t tile, tokens;
+  };
+  for (const auto [tile, tokens] : std::initializer_list<Case>{
+           {192, 129}, {192, 192}, {192, 193}, {192, 600}, {256, 1}, {256, 250}, {256, 256}, {256, 600}}) {
     const DeviceTensor in(DType::bf16, tokens, kCols,
-                          std::span(x).first(static_cast<size_t>(tokens * kCols)));
+                          std::span(x).first(static_cast<size_t>(tokens) * kCols));
     const std::vector<float> residual = test::normal_values(tokens * kRows, 4);
     const DeviceTensor sum(DType::f32, tokens, kRows, residual), out(DType::bf16, tokens, kRows),
         hidden(DType::bf16, tokens, kRows);
@@ -205,7 +209,7 @@ TEST_P(CudaTileStreamOfType, MultipliesTilesOf256Tokens) {
                          .out = to.data,
                          .rows = kRows,
                          .cols = kCols,
-                         .tokens = static_cast<int32_t>(tokens),
+                         .tokens = tokens,
                          .x_stride = static_cast<int32_t>(in.tensor().stride),
                          .out_stride = to.stride,
                          .out_is_f32 = to.dtype == DType::f32,
@@ -213,9 +217,9 @@ TEST_P(CudaTileStreamOfType, MultipliesTilesOf256Tokens) {
                          .arrivals = workspace.arrivals.as<unsigned>()};
     };
     const auto launched = [&](const ProductArgs& args) {
-      StreamPlan plan{.token_tile = kMostTokensOfTile, .warpgroups = 2};
+      StreamPlan plan{.token_tile = tile, .warpgroups = 2};
       const int64_t tiles = row_tiles(kRows, args.up != nullptr, plan.warpgroups);
-      const int64_t token_blocks = (tokens + kMostTokensOfTile - 1) / kMostTokensOfTile;
+      const int32_t token_blocks = (tokens + tile - 1) / tile;
       token_blocks > 1 ? plan.take_rounds(tiles * token_blocks, kFewSms) : plan.take_tiles(tiles, 1, kFewSms);
       LaunchLog log({}, true);
       log.begin_op(0);
@@ -235,9 +239,11 @@ TEST_P(CudaTileStreamOfType, MultipliesTilesOf256Tokens) {
     std::vector<double> with_both(of_tokens.begin(), of_tokens.end());
     for (size_t i = 0; i < with_both.size(); ++i)
       with_both[i] += residual[i] + bias[i % static_cast<size_t>(kRows)];
-    EXPECT_LT(test::nmse(sum.values(), with_both), kWeightNmse) << tokens << " tokens";
-    EXPECT_LT(test::nmse(out.values(), of_tokens), kWeightNmse + kOutputNmse) << tokens << " tokens";
-    EXPECT_LT(test::nmse(hidden.values(), first_rows(expected, tokens)), 5e-5) << tokens << " tokens";
+    EXPECT_LT(test::nmse(sum.values(), with_both), kWeightNmse) << tokens << " tokens by " << tile;
+    EXPECT_LT(test::nmse(out.values(), of_tokens), kWeightNmse + kOutputNmse)
+        << tokens << " tokens by " << tile;
+    EXPECT_LT(test::nmse(hidden.values(), first_rows(expected, tokens)), 5e-5)
+        << tokens << " tokens by " << tile;
   }
 }
 

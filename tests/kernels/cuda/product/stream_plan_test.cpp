@@ -19,7 +19,8 @@ TEST(StreamPlan, EveryTileHasItsBlocks) {
       for (const int64_t cols : {8, 64, 200, 4096, 14336}) {
         for (int64_t tokens = 1; tokens <= 1100; tokens += tokens < 130 ? 1 : 97) {
           const StreamPlan plan = stream_plan(rows, cols, tokens, gate_up, kPlannedSms);
-          EXPECT_GE(plan.token_tile, std::min<int64_t>(tokens, kMostTokensOfTile));
+          EXPECT_GE(plan.token_tile, std::min<int64_t>(tokens, 192));
+          EXPECT_LE(plan.token_tile, kMostTokensOfTile);
           EXPECT_TRUE(plan.token_tile == 8 || plan.token_tile < 2 * tokens);
           const int64_t tiles = tiles_of(plan, gate_up ? 2 * rows : rows);
           const int64_t token_blocks = (tokens + plan.token_tile - 1) / plan.token_tile;
@@ -59,6 +60,19 @@ TEST(StreamPlan, FillsTheMultiprocessorsWithTheShapesOf8B) {
   }
 }
 
+TEST(StreamPlan, ManyTokensTakeTheTilesThatFillTheMultiprocessors) {
+  const auto tile = [](int64_t rows, int64_t tokens) {
+    return stream_plan(rows, 4096, tokens, true, kPlannedSms).token_tile;
+  };
+  EXPECT_EQ(tile(14336, 129), 192);
+  EXPECT_EQ(tile(14336, 192), 192);
+  EXPECT_EQ(tile(14336, 193), 256) << "one tile of all tokens, not two";
+  EXPECT_EQ(tile(14336, 257), 192) << "four rounds either way";
+  EXPECT_EQ(tile(14336, 512), 256) << "four rounds, not six";
+  EXPECT_EQ(tile(8192, 528), 192) << "three rounds either way";
+  EXPECT_EQ(tile(14336, 2048), 256);
+}
+
 TEST(TileStreamPlan, EveryTileHasItsBlocks) {
   for (const bool gate_up : {false, true}) {
     for (int64_t rows = 4; rows < 40000; rows += rows < 600 ? 4 : 1288) {
@@ -67,7 +81,7 @@ TEST(TileStreamPlan, EveryTileHasItsBlocks) {
           const StreamPlan plan = tile_stream_plan(rows, cols, tokens, gate_up, kPlannedSms);
           EXPECT_GE(plan.token_tile, std::min<int64_t>(tokens, kMostTokensOfCluster));
           EXPECT_LE(plan.token_tile, kMostTokensOfTile);
-          if (plan.token_tile == kMostTokensOfTile) {
+          if (plan.token_tile > kMostTokensOfCluster) {
             EXPECT_EQ(plan.warpgroups, 2) << "the kernel has no other";
             EXPECT_EQ(plan.splits, 1);
             EXPECT_GT(tokens, kMostTokensOfCluster);
