@@ -109,13 +109,30 @@ void stolen(const Evidence& evidence, std::vector<Finding>& findings) {
       "use a machine whose cores are not shared", findings);
 }
 
+void slow_core(const Evidence& evidence, std::vector<Finding>& findings) {
+  const HostSample host = evidence.host();
+  constexpr double kOfBusyCores = 0.9;  // of the highest clock, with all cores busy
+  if (evidence.on_device || host.core_mhz <= 0.0 || host.core_mhz >= kOfBusyCores * host.most_core_mhz)
+    return;
+  const double lost = 1.0 - host.core_mhz / host.most_core_mhz;
+  add(evidence, {.to = lost * evidence.steps.wall_us},
+      fmt::format("the engine's core ran at {:.0f} of {:.0f} MHz", host.core_mhz, host.most_core_mhz),
+      "choose the governor \"performance\" (cpupower frequency-set), and see that the processor is cooled "
+      "and has no "
+      "power limit",
+      findings);
+}
+
 void read_from_disk(const Evidence& evidence, std::vector<Finding>& findings) {
   const HostSample host = evidence.host();
   if (host.disk_faults < kFewFaults || host.swapped_bytes > 0) return;
   add(evidence, {.to = host.disk_stalled_us},
-      fmt::format("the process waited for {} pages, such as those of the mapped model file, and some thread "
-                  "of the machine waited for a disk in {:.0f} % of the time",
-                  host.disk_faults, percent_of(host.disk_stalled_us, host.wall_us())),
+      fmt::format(
+          "the process waited for {} pages, such as those of the mapped model file, of which {:.0f} MiB were "
+          "in "
+          "its memory at the end, and some thread of the machine waited for a disk in {:.0f} % of the time",
+          host.disk_faults, static_cast<double>(host.file_bytes) / kMiB,
+          percent_of(host.disk_stalled_us, host.wall_us())),
       "run the model once before, with more free memory than the size of its file, so that the file stays in "
       "memory; else use a smaller type of weights",
       findings);
@@ -142,6 +159,7 @@ std::span<const Rule> host_rules() {
       Rule{"more threads than cores", FindingGroup::system, too_many_threads},
       Rule{"CPU quota", FindingGroup::system, cpu_quota},
       Rule{"stolen time", FindingGroup::system, stolen},
+      Rule{"slow core", FindingGroup::system, slow_core},
       Rule{"reads from the disk", FindingGroup::system, read_from_disk},
       Rule{"swapping", FindingGroup::system, swapping},
   };

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include "kernels/base/clock.h"
@@ -47,6 +48,14 @@ int64_t number_behind(std::string_view text, std::string_view key) {
   return 0;
 }
 
+/// A number of a file `stat` of a process or thread: the one with `before` words between it and the name.
+int64_t number_of_stat(std::string_view stat, int before) {
+  stat.remove_prefix(std::min(stat.rfind(')') + 1, stat.size()));
+  for (int i = 0; i < before; ++i)
+    next_word(stat);
+  return next_number(stat);
+}
+
 /// Time with some thread stalled, of a file of pressure stall information, which has microseconds.
 int64_t stalled_ns(std::string_view pressure) {
   return number_behind(pressure, "total=") * 1'000;
@@ -84,10 +93,14 @@ HostSample between(const HostCounters& before, const HostCounters& after, int32_
   sample.disk_stalled_us = us_of(after.disk_stalled_ns - before.disk_stalled_ns);
   sample.memory_stalled_us = us_of(after.memory_stalled_ns - before.memory_stalled_ns);
   sample.swapped_bytes = after.swapped_bytes;
+  sample.file_bytes = after.file_bytes;
+  sample.core_mhz = after.core_mhz;
+  sample.most_core_mhz = after.most_core_mhz;
   return sample;
 }
 
-HostReader::HostReader(std::filesystem::path root) : proc_(root / "proc") {
+HostReader::HostReader(std::filesystem::path root)
+    : proc_(root / "proc"), cores_(root / "sys/devices/system/cpu") {
   std::string_view groups = content(proc_ / "self/cgroup");
   while (!groups.empty()) {  // ID:CONTROLLERS:PATH, of version 2 without controllers
     const size_t end = std::min(groups.find('\n'), groups.size());
@@ -125,6 +138,7 @@ HostCounters HostReader::read(int32_t engine_thread) {
   counters.at_ns = now_ns();
   counters.engine_thread = engine_thread;
   read_threads(engine_thread, counters);
+  read_clock(engine_thread, counters);
   read_machine(counters);
   read_quotas(counters);
   return counters;
@@ -166,13 +180,24 @@ void HostReader::read_machine(HostCounters& counters) {
   counters.stolen_ns = next_number(cores) * 1'000'000'000 / ::sysconf(_SC_CLK_TCK);
   counters.disk_stalled_ns = stalled_ns(content(proc_ / "pressure/io"));
   counters.memory_stalled_ns = stalled_ns(content(proc_ / "pressure/memory"));
-  counters.swapped_bytes = number_behind(content(proc_ / "self/status"), "VmSwap:") * 1024;
-  std::string_view process = content(proc_ / "self/stat");
-  process.remove_prefix(std::min(process.rfind(')') + 1, process.size()));  // behind the name
+  const std::string_view memory = content(proc_ / "self/status");
+  counters.swapped_bytes = number_behind(memory, "VmSwap:") * 1024;
+  counters.file_bytes = number_behind(memory, "RssFile:") * 1024;
   constexpr int kBeforeFaults = 9;
-  for (int i = 0; i < kBeforeFaults; ++i)
-    next_word(process);
-  counters.disk_faults = next_number(process);
+  counters.disk_faults = number_of_stat(content(proc_ / "self/stat"), kBeforeFaults);
+}
+
+void HostReader::read_clock(int32_t engine_thread, HostCounters& counters) {
+  constexpr int kBeforeCore = 36;
+  const std::string_view stat = content(proc_ / "self/task" / std::to_string(engine_thread) / "stat");
+  if (stat.empty()) return;
+  const auto folder = cores_ / fmt::format("cpu{}/cpufreq", number_of_stat(stat, kBeforeCore));
+  const auto mhz = [&](const char* name) {
+    std::string_view khz = content(folder / name);
+    return static_cast<double>(next_number(khz)) * 1e-3;
+  };
+  counters.core_mhz = mhz("scaling_cur_freq");
+  counters.most_core_mhz = mhz("cpuinfo_max_freq");
 }
 
 void HostReader::read_quotas(HostCounters& counters) {

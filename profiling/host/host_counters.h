@@ -30,6 +30,9 @@ struct HostCounters {
   int64_t disk_stalled_ns = 0;
   int64_t memory_stalled_ns = 0;
   int64_t swapped_bytes = 0;
+  int64_t file_bytes = 0;
+  double core_mhz = 0.0;  ///< of the engine's thread
+  double most_core_mhz = 0.0;
 };
 
 /// The time for which the calling thread was ready to run without a core; 0 if the system does not say.
@@ -54,12 +57,13 @@ class HostReader {
   };
   bool computes(int32_t thread);
   void read_threads(int32_t engine_thread, HostCounters& counters);
+  void read_clock(int32_t engine_thread, HostCounters& counters);
   void read_machine(HostCounters& counters);
   void read_quotas(HostCounters& counters);
   /// The file's content, valid until the next call; empty: there is no such file.
   std::string_view content(const std::filesystem::path& path);
 
-  std::filesystem::path proc_;
+  std::filesystem::path proc_, cores_;
   std::vector<Quota> quotas_;         ///< of the process's groups, including outer groups
   std::map<int32_t, bool> computes_;  ///< known threads
   std::string buffer_;

@@ -24,11 +24,17 @@ struct HostSample {
   double disk_stalled_us = 0.0;    ///< with a thread of the machine waiting for a disk
   double memory_stalled_us = 0.0;  ///< with a thread of the machine waiting for memory
   int64_t swapped_bytes = 0;       ///< of the process, at the end
+  int64_t file_bytes = 0;  ///< of mapped files, such as a model, that are in the process's memory at the end
+  double core_mhz = 0.0;   ///< clock of the core on which the engine's thread ran last; 0: not known
+  double most_core_mhz = 0.0;  ///< the highest clock of that core
 
   double wall_us() const { return static_cast<double>(end_ns - begin_ns) * 1e-3; }
 
   /// Adds the next sample to this.
   void add(const HostSample& next) {
+    core_mhz =
+        (core_mhz * wall_us() + next.core_mhz * next.wall_us()) / std::max(1.0, wall_us() + next.wall_us());
+    most_core_mhz = std::max(most_core_mhz, next.most_core_mhz);
     if (begin_ns == 0) begin_ns = next.begin_ns;
     end_ns = next.end_ns;
     threads = std::max(threads, next.threads);
@@ -45,6 +51,7 @@ struct HostSample {
     disk_stalled_us += next.disk_stalled_us;
     memory_stalled_us += next.memory_stalled_us;
     swapped_bytes = next.swapped_bytes;
+    file_bytes = next.file_bytes;
   }
 };
 

@@ -14,6 +14,8 @@ void members(Json& json, Is<HostSample> auto& sample) {
   json.member("switches", sample.switches).member("runnable", sample.runnable);
   json.member("quota_cores", sample.quota_cores).member("disk_faults", sample.disk_faults);
   json.member("swapped_bytes", sample.swapped_bytes, kBytes);
+  json.optional("file_bytes", sample.file_bytes, kBytes).optional("core_mhz", sample.core_mhz);
+  json.optional("most_core_mhz", sample.most_core_mhz);
 }
 
 template <class Json>

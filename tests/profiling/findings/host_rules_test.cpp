@@ -80,5 +80,18 @@ TEST(HostRules, StolenTimeDiskAndSwap) {
   EXPECT_EQ(from_disk(1 << 20).of("reads from the disk").gain, 0.0);
 }
 
+TEST(HostRules, ACoreThatRunsSlowly) {
+  const auto clocked = [](double mhz) {
+    return run_on_a_busy_host([mhz](HostSample& sample) {
+             sample.core_mhz = mhz;
+             sample.most_core_mhz = 4'000.0;
+           })
+        .of("slow core");
+  };
+  EXPECT_NEAR(clocked(3'000.0).gain_to, 0.25, 1e-6);
+  EXPECT_EQ(clocked(3'700.0).gain, 0.0);
+  EXPECT_EQ(clocked(0.0).gain, 0.0) << "not known";
+}
+
 }  // namespace
 }  // namespace minfer

@@ -60,7 +60,7 @@ TEST(HostCounters, TheMachineAndTheProcess) {
   host.write("proc/pressure/io",
              "some avg10=1.00 avg60=0.00 avg300=0.00 total=1500\nfull avg10=0.00 total=900\n");
   host.write("proc/pressure/memory", "some avg10=1.00 avg60=0.00 avg300=0.00 total=2500\n");
-  host.write("proc/self/status", "Name:\tminfer\nVmSwap:\t    2048 kB\n");
+  host.write("proc/self/status", "Name:\tminfer\nRssFile:\t   3072 kB\nVmSwap:\t    2048 kB\n");
   host.write("proc/self/stat", "7 (a name) with ) R 1 7 7 0 -1 4194304 100 0 31 0 5 6");
   const HostCounters counters = host.read();
   EXPECT_EQ(counters.stolen_ns, int64_t{50} * 1'000'000'000 / ::sysconf(_SC_CLK_TCK));
@@ -68,7 +68,21 @@ TEST(HostCounters, TheMachineAndTheProcess) {
   EXPECT_EQ(counters.disk_stalled_ns, 1'500'000);
   EXPECT_EQ(counters.memory_stalled_ns, 2'500'000);
   EXPECT_EQ(counters.swapped_bytes, 2 << 20);
+  EXPECT_EQ(counters.file_bytes, 3 << 20);
   EXPECT_EQ(counters.disk_faults, 31);
+}
+
+TEST(HostCounters, TheClockOfTheEnginesCore) {
+  PlantedHost host;
+  host.write("proc/self/task/7/stat",
+             "7 (a name) with ) R 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 "
+             "31 32 33 "
+             "34 35 36 37 38 5 40 41");
+  host.write("sys/devices/system/cpu/cpu5/cpufreq/scaling_cur_freq", "2100000\n");
+  EXPECT_EQ(host.read().core_mhz, 2100.0);
+  EXPECT_EQ(host.read().most_core_mhz, 0.0) << "not known";
+  host.write("sys/devices/system/cpu/cpu5/cpufreq/cpuinfo_max_freq", "3700000\n");
+  EXPECT_EQ(host.read().most_core_mhz, 3700.0);
 }
 
 TEST(HostCounters, QuotasOfBothVersionsAndOfOuterGroups) {
