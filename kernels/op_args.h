@@ -184,8 +184,8 @@ enum class RopePairing : uint8_t {
 struct RopeKvWriteArgs {
   Tensor
       qkv;  ///< [tokens, (heads + kv_heads) * head_size + kv_heads * value_size] f32; v_is_k: without the latter
-  Tensor q_out;  ///< [tokens, heads * head_size] of the activation type; without data: q in place
-  int32_t heads = 0;
+  Tensor q_out;             ///< [tokens, heads * head_size] of the activation type; without data: q in place
+  int32_t heads = 0;        ///< of q; 0: qkv has keys and values alone
   int32_t rotary_size = 0;  ///< elements of a head that are rotated, even; the rest stays as it is
   RopePairing pairing = RopePairing::interleaved;
   const float* cos_sin = nullptr;  ///< [max positions, rotary_size/2, 2] backend memory, all scaling applied

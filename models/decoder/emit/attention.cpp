@@ -26,10 +26,10 @@ std::array<Weight, 2> head_norms(const Emitter& e) {
 /// q and k in place, each over all its heads.
 void norm_rows(Emitter& e, const Tensor& qkv) {
   const LayerWeights& w = e.layer_weights();
-  const int64_t q_size = e.config.q_size(e.layer);
+  const int64_t q_size = e.only_keys ? 0 : e.config.q_size(e.layer);
   const Tensor q = Emitter::columns(qkv, 0, q_size);
   const Tensor k = Emitter::columns(qkv, q_size, e.config.kv_size(e.layer));
-  e.add("q_norm", NormArgs{.x = q, .weight = w.q_norm, .eps = e.config.norm_eps, .out = q});
+  if (!e.only_keys) e.add("q_norm", NormArgs{.x = q, .weight = w.q_norm, .eps = e.config.norm_eps, .out = q});
   e.add("k_norm", NormArgs{.x = k, .weight = w.k_norm, .eps = e.config.norm_eps, .out = k});
 }
 
@@ -39,22 +39,24 @@ Tensor emit_attention(Emitter& e, const Tensor& normed) {
   const ModelConfig& config = e.config;
   const LayerWeights& w = e.layer_weights();
   const LayerConfig& layer = e.layer_config();
-  const bool gates_heads = config.architecture.gates_heads;
+  const bool gates_heads = config.architecture.gates_heads && !e.only_keys;
   const bool has_rope = layer.rope != LayerConfig::kNoRope;
   const bool shares_kv = layer.kv_of != LayerConfig::kOwn;
-  const size_t products = shares_kv ? 1 : layer.values_are_keys ? 2 : 3;
+  const size_t first = e.only_keys ? 1 : 0, end = shares_kv ? 1 : layer.values_are_keys ? 2 : 3;
   const std::array<Weight, 3> weights{w.q, w.k, w.v};
   const std::array<Weight, 3> biases{w.q_bias, w.k_bias, w.v_bias};
+  const int32_t heads = e.only_keys ? 0 : config.num_heads;
+  const int32_t columns = config.qkv_size(e.layer) - (e.only_keys ? config.gated_q_size(e.layer) : 0);
 
-  const Tensor qkv = e.f32(config.qkv_size(e.layer));  // [tokens, (heads + 2 kv_heads) * head_size]
+  const Tensor qkv = e.f32(columns);  // [tokens, (heads + 2 kv_heads) * head_size]
   e.add("qkv", LinearArgs{.x = normed,
-                          .weights = {weights.data(), products},
-                          .biases = {biases.data(), w.q_bias ? products : 0},
+                          .weights = std::span(weights).subspan(first, end - first),
+                          .biases = std::span(biases).subspan(first, w.q_bias ? end - first : 0),
                           .out = qkv});
   if (config.architecture.qk_norm == QkNorm::row) norm_rows(e, qkv);
 
   // Queries that are f32 and stand side by side in qkv are rotated in place.
-  const bool in_place = e.activation == DType::f32 && !gates_heads;
+  const bool in_place = (e.activation == DType::f32 && !gates_heads) || e.only_keys;
   const Tensor q =
       in_place ? Tensor{} : e.activations(config.q_size(e.layer));  // [tokens, heads * head_size]
   const auto [q_norm, k_norm] = head_norms(e);
@@ -64,11 +66,11 @@ Tensor emit_attention(Emitter& e, const Tensor& normed) {
         RopeKvWriteArgs{
             .qkv = qkv,
             .q_out = q,
-            .heads = config.num_heads,
+            .heads = heads,
             .rotary_size = has_rope ? config.rotary_size_of(e.layer) : 0,
             .pairing = config.architecture.rope_pairing,
             .cos_sin = e.angles(),
-            .q_norm = q_norm,
+            .q_norm = e.only_keys ? Weight{} : q_norm,
             .k_norm = k_norm,
             .layer_norms = config.architecture.norm == NormKind::layer,
             .norm_eps = config.norm_eps,

@@ -112,7 +112,7 @@ class Emitter {
   int32_t layer = -1;      ///< -1: none
   bool in_head = false;    ///< they belong to Program::head
   bool windows = false;    ///< Op::windows
-  bool only_keys = false;  ///< attention ends behind the write of keys and values
+  bool only_keys = false;  ///< attention makes no queries, and ends behind the write of keys and values
 
  private:
   int32_t max_positions_;
