@@ -216,11 +216,14 @@ void prefix_not_cached(const Evidence& evidence, std::vector<Finding>& findings)
        .stake_us = us,
        .gain = us / evidence.steps.wall_us,
        .estimated = false,
-       .advice = is_on ? "enlarge the KV cache (--kv-cache-memory, --num-blocks)" + more_copies +
-                             ", or send prompts that begin alike soon after each other; their blocks were "
-                             "evicted, or what they share fills no block"
-                 : is_recurrent ? "set --enable-prefix-caching, with room for --num-state-copies"
-                                : "set --enable-prefix-caching",
+       .advice =
+           is_on ? "enlarge the KV cache (--kv-cache-memory, --num-blocks)" + more_copies +
+                       ", keep blocks on a disk (minfer serve --kv-cache-dir), which are read where that is "
+                       "faster than computing, or send prompts that begin alike soon after each other; their "
+                       "blocks were "
+                       "evicted, or what they share fills no block"
+           : is_recurrent ? "set --enable-prefix-caching, with room for --num-state-copies"
+                          : "set --enable-prefix-caching",
        .trials = is_on ? multiples(evidence, "num-blocks", {2.0})
                        : std::vector<std::string>{"--enable-prefix-caching"}});
 }

@@ -49,7 +49,7 @@ void write_step_of_page(JsonText& json, const StepSummary& step, Names& ops, Nam
                 {batch.shape.prefill_sequences, batch.shape.decode_sequences, batch.shape.prefill_tokens,
                  batch.shape.decode_tokens, batch.padded_tokens, batch.prefix_hit_tokens, batch.preempted,
                  batch.waiting, batch.constrained_rows, batch.forced_tokens, batch.prefill_budget,
-                 batch.draft_tokens, batch.accepted_tokens});
+                 batch.draft_tokens, batch.accepted_tokens, batch.disk.hit_tokens, batch.disk.written});
   write_numbers(json, "kv", {batch.kv_blocks_used, batch.kv_blocks_total});
   json.key("host_us").open('[');
   for (const double us : step.host_us)

@@ -40,6 +40,15 @@ struct DiskCounts {
   int64_t read_ns = 0;     ///< of the disk's thread
 
   bool operator==(const DiskCounts&) const = default;
+  DiskCounts& operator+=(const DiskCounts& more) {
+    written += more.written;
+    read += more.read;
+    dropped += more.dropped;
+    lost += more.lost;
+    hit_tokens += more.hit_tokens;
+    read_ns += more.read_ns;
+    return *this;
+  }
   DiskCounts operator-(const DiskCounts& before) const {
     return {written - before.written,       read - before.read,
             dropped - before.dropped,       lost - before.lost,

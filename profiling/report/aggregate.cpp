@@ -130,6 +130,7 @@ void Aggregator::add(const StepSummary& step) {
   add(by_phase_[static_cast<size_t>(step.phase())], step);
   add_time(result_.prefill, step.prefill);
   add_time(result_.decode, step.decode);
+  result_.disk += step.batch.disk;
   for (size_t i = 0; i < step.ops.size(); ++i)
     add(sum_of(step.ops[i], i), step.ops[i]);
   if (step.on_device && step.idle_source == IdleSource::none) ++result_.by_begin_stamps;

@@ -105,6 +105,7 @@ struct Aggregate {
   std::map<std::string, int64_t, std::less<>> attributed_by;  ///< number of steps, by source of the figure
   int64_t by_begin_stamps = 0;  ///< steps whose op times rest on begin stamps alone
   uint64_t dropped = 0;
+  DiskCounts disk;
 };
 
 /// Sums up steps as they come and keeps none. Its memory grows with the number of ops, not of steps. One thread at a time.

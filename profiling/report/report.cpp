@@ -41,6 +41,18 @@ std::string experts_sentence(const Aggregate& sum) {
   return text.empty() ? text : "experts that a call reads, by what the router chose:" + text;
 }
 
+/// Empty: no block went to or came from a disk.
+std::string disk_sentence(const DiskCounts& disk) {
+  if (disk == DiskCounts()) return {};
+  std::string text = fmt::format("KV blocks on disk: {} written, {} read", disk.written, disk.read);
+  if (disk.read > 0)
+    text += fmt::format(" ({} prompt tokens, {:.2f} ms a block)", disk.hit_tokens,
+                        us_of(disk.read_ns) * 1e-3 / static_cast<double>(disk.read));
+  if (disk.dropped > 0) text += fmt::format(", {} not written: the queue or the disk was full", disk.dropped);
+  if (disk.lost > 0) text += fmt::format(", {} damaged or gone", disk.lost);
+  return text;
+}
+
 /// "tier 0 (device stamps), 1 (kernels of steps 60 to 110); asked for without a result: 2 (hardware counters)".
 std::string tiers_text(const ReportData& data) {
   const TierData gave = tier_data(data);
@@ -99,6 +111,7 @@ std::vector<std::string> introduction(const ReportData& data) {
                                           : std::string("ceilings not measured: no roofline"));
   if (header.ceilings.known()) lines.push_back(units_text(header));
   if (std::string experts = experts_sentence(sum); !experts.empty()) lines.push_back(std::move(experts));
+  if (std::string disk = disk_sentence(sum.disk); !disk.empty()) lines.push_back(std::move(disk));
   for (const RangeLine& range : data.ranges)
     lines.push_back(range_sentence(range));
   std::ranges::copy(counter_sentences(data.counters, data.window_cost), std::back_inserter(lines));

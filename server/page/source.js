@@ -117,7 +117,7 @@ export function embeddedData() {
 }
 
 const BATCH = ["prefill_requests", "decode_requests", "prefill_tokens", "decode_tokens", "padded_tokens", "prefix_hit_tokens", "preempted",
-  "waiting", "constrained_rows", "forced_tokens", "prefill_budget", "draft_tokens", "accepted_tokens"];
+  "waiting", "constrained_rows", "forced_tokens", "prefill_budget", "draft_tokens", "accepted_tokens", "disk_tokens", "disk_written"];
 const OP = ["calls", "us", "gbps", "roofline", "idle_us"];
 const named = (names, values) => Object.fromEntries(values.map((value, i) => [names[i], value]));
 

@@ -45,6 +45,7 @@ function facts(step) {
     ["Prompt tokens", tokens(batch.prefill_tokens, batch.prefill_requests)],
     ["Decoding", tokens(batch.decode_tokens, batch.decode_requests)],
     ["From the prefix cache", count(batch.prefix_hit_tokens)],
+    ...(batch.disk_tokens > 0 || batch.disk_written > 0 ? [["Disk", `${count(batch.disk_tokens)} tokens read, ${count(batch.disk_written)} blocks written`]] : []),
     ["Waiting", count(batch.waiting)],
     ["Preempted", count(batch.preempted)],
     ...(batch.constrained_rows > 0 ? [["With a grammar", `${count(batch.constrained_rows)} drawn, ${count(batch.forced_tokens)} forced`]] : []),

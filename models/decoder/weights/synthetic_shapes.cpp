@@ -40,6 +40,13 @@ constexpr std::array kShapes{
                    {.key_heads = 16, .value_heads = 32, .key_size = 128, .value_size = 128, .conv_size = 4}}),
     Shape{"lfm2-8b-a1b", "lfm2moe", 65536, 128000, 2048, 24, 32, 8, 64, 1792, 1e6f, 1e-5f, 0.0f, true, 32, 4}
         .with({.dense_layers = 2, .dense_ffn = 7168, .conv_size = 3, .attending = 0x244444}),
+    Shape{"granite-4-h-small", "granitehybrid", 100352, 131072, 4096, 40, 32, 8, 128, 768, 1e4f, 1e-5f, 0.0f,
+          true, 72, 10}
+        .with({.residual_scale = 0.22f,
+               .shared_ffn = 1536,
+               .attending = 0x802008020,
+               .delta_net =
+                   {.key_heads = 1, .value_heads = 128, .key_size = 128, .value_size = 64, .conv_size = 4}}),
     Shape{"mixtral-8x7b", "llama", 32000, 32768, 4096, 32, 32, 8, 128, 14336, 1e6f, 1e-5f, 0.0f, false, 8, 2},
     Shape{"gpt-oss-20b", "gpt-oss", 201088, 131072, 2880, 24, 64, 8, 64, 2880, 1.5e5f, 1e-5f, 0.0f, false, 32,
           4}
@@ -177,13 +184,17 @@ void set_heads_of_windows(ModelConfig& config, const ShapeOptions& options) {
     config.ropes.back().rotary_size = options.window_head_size;
 }
 
-void set_convolutions(ModelConfig& config, const ShapeOptions& options) {
+/// Short convolutions, or Mamba-2.
+void set_layers_that_do_not_attend(ModelConfig& config, const ShapeOptions& options) {
+  const bool is_mamba = config.architecture.has_mamba;
+  if (is_mamba) config.delta_net = options.delta_net;
   config.conv_size = options.conv_size;
-  config.conv_channels = config.hidden_size;
+  config.conv_channels = is_mamba ? 0 : config.hidden_size;
   for (size_t i = 0; i < config.layers.size(); ++i) {
+    if ((options.attending >> i & 1) != 0) continue;
     LayerConfig& layer = config.layers[i];
-    layer.is_short_conv = (options.attending >> i & 1) == 0;
-    if (layer.is_short_conv) layer.rope = LayerConfig::kNoRope;
+    (is_mamba ? layer.is_mamba : layer.is_short_conv) = true;
+    layer.rope = LayerConfig::kNoRope;
   }
 }
 
@@ -238,7 +249,7 @@ ModelConfig config_of(const Shape& shape, std::string_view spec) {
   }
   config.layer_input_size = shape.options.layer_input;
   share_keys(config, shape.options.shared_kv_layers);
-  if (shape.options.conv_size > 0) set_convolutions(config, shape.options);
+  if (shape.options.attending != 0) set_layers_that_do_not_attend(config, shape.options);
   config.attention_cap = shape.options.attention_cap;
   config.logit_cap = shape.options.logit_cap;
   config.residual_scale = shape.options.residual_scale;

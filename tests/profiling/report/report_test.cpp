@@ -91,6 +91,15 @@ TEST(Report, JsonHasTheDraftsThatTheTextHas) {
   EXPECT_NE(render_report(file, {}).find("Draft tokens by context"), std::string::npos);
 }
 
+TEST(Report, TellsOfBlocksOnDisk) {
+  ProfileFile file = sample_file();
+  EXPECT_EQ(render_report(file, {}).find("on disk"), std::string::npos);
+  file.steps[1].batch.disk = {.written = 5, .read = 2, .hit_tokens = 32, .read_ns = 1'000'000};
+  file.steps[4].batch.disk = {.read = 2, .dropped = 3, .hit_tokens = 32, .read_ns = 3'000'000};
+  EXPECT_NE(render_report(file, {}).find("KV blocks on disk: 5 written, 4 read (64 prompt tokens, 1.00 ms a"),
+            std::string::npos);
+}
+
 TEST(Report, MasksHaveAColumnWhereThereAreGrammars) {
   ProfileFile file = sample_file();
   EXPECT_EQ(render_report(file, {}).find("commit mask"), std::string::npos);
