@@ -14,6 +14,8 @@ enum class SpeculationMethod : uint8_t { off, ngram, draft, mtp };
 
 /// The most draft tokens of a sequence in a step.
 inline constexpr int32_t kMostDraftTokens = 16;
+/// With states: the most tokens of a sequence in front of its drafts, a new one and those that a rejection makes it compute again.
+inline constexpr int32_t kMostRepeatedTokens = 5;
 /// The greatest length of the n-grams that are looked for.
 inline constexpr int32_t kLongestNgram = 8;
 

@@ -264,7 +264,7 @@ int32_t Scheduler::reserve_drafts(Sequence& sequence, int32_t num_drafts) {
 int32_t Scheduler::take_drafts(Sequence& sequence, int32_t num_tokens, bool is_copied) {
   if (sequence.drafts.empty()) return 0;
   const int32_t most = std::min(static_cast<int32_t>(sequence.drafts.size()), draft_budget_);
-  const bool may_bring = num_tokens == sequence.num_pending() && may_undo(num_tokens, is_copied);
+  const bool may_bring = num_tokens == sequence.num_pending() && may_undo(sequence, num_tokens, is_copied);
   const int32_t num_drafts = may_bring ? reserve_drafts(sequence, most) : 0;
   sequence.drafts.resize(static_cast<size_t>(num_drafts));
   draft_budget_ -= num_drafts;
@@ -273,8 +273,8 @@ int32_t Scheduler::take_drafts(Sequence& sequence, int32_t num_tokens, bool is_c
 
 void Scheduler::add_to_batch(Sequence& sequence, int32_t num_tokens, bool is_copied) {
   const bool is_decode = sequence.is_decoding();
-  if (sequence.state_before >= 0) take_back_state(sequence);
   const int32_t num_drafts = is_decode ? take_drafts(sequence, num_tokens, is_copied) : 0;
+  const int32_t before = state_before(sequence, num_drafts > 0);
   const int32_t first_token = sequence.num_scheduled;
   sequence.num_scheduled += num_tokens;
   const int32_t num_drawn = sequence.draws && sequence.num_pending() == 0 ? 1 + num_drafts : 0;
@@ -292,7 +292,7 @@ void Scheduler::add_to_batch(Sequence& sequence, int32_t num_tokens, bool is_cop
                   .num_scored = num_scored,
                   .num_drafts = num_drafts,
                   .state_copy = is_copied ? begin_copy(sequence) : -1,
-                  .state_before = num_drafts > 0 ? copy_state_before(sequence) : -1});
+                  .state_before = before});
   (is_decode ? decode_budget_ : prefill_budget_) -= num_tokens;
   batch_.num_tokens += num_tokens + num_drafts;
 }

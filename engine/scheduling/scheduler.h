@@ -142,9 +142,8 @@ class Scheduler {
   void restore_state(Sequence& sequence);
   bool cut_at_copy(const Sequence& sequence, int32_t& num_tokens) const;
   int32_t begin_copy(Sequence& sequence);
-  bool may_undo(int32_t num_tokens, bool is_copied) const;
-  int32_t copy_state_before(const Sequence& sequence);
-  void take_back_state(Sequence& sequence);
+  bool may_undo(const Sequence& sequence, int32_t num_tokens, bool is_copied) const;
+  int32_t state_before(Sequence& sequence, bool has_drafts);
   void give_back_states(Sequence& sequence);
   void preempt_last();
   void give_up_slot(Sequence& sequence);

@@ -1,6 +1,6 @@
 // The scheduler's work where a model's layers keep states of sequences. Prefixes end where a copy of a state is kept, and pieces
 // of prompts end where one is made. Rejected drafts have changed the state. So the state in front of drafts is copied; after a
-// rejection the next step begins with the copy and recomputes the tokens that stand, without drafts, so that the state advances.
+// rejection the next step begins with the copy and recomputes the tokens that stand. It may have drafts too, and then keeps the copy.
 
 #include <utility>
 
@@ -39,23 +39,27 @@ bool Scheduler::cut_at_copy(const Sequence& sequence, int32_t& num_tokens) const
   return true;
 }
 
-/// True if drafts may follow `num_tokens` tokens: always, if there are no states. A rejection never
-/// recomputes more than a step's tokens, and a copy of the state behind this step must not contain drafts.
-bool Scheduler::may_undo(int32_t num_tokens, bool is_copied) const {
-  return !options_.is_recurrent || (num_tokens == 1 && !is_copied && state_copies_.has_room());
+/// True if drafts may follow `num_tokens` tokens: always, if there are no states. A rejection recomputes few
+/// tokens, and a copy of the state behind this step must not contain drafts.
+bool Scheduler::may_undo(const Sequence& sequence, int32_t num_tokens, bool is_copied) const {
+  if (!options_.is_recurrent) return true;
+  return num_tokens <= kMostRepeatedTokens && !is_copied &&
+         (sequence.state_before >= 0 || state_copies_.has_room());
 }
 
-/// The slot for a copy of the state in front of the sequence's tokens of this step; -1: there are no states.
-int32_t Scheduler::copy_state_before(const Sequence& sequence) {
+/// The slot with the state in front of the sequence's tokens of this step, if it has drafts; otherwise, and without states, -1. After
+/// a rejection this is the state with which the tokens begin.
+int32_t Scheduler::state_before(Sequence& sequence, bool has_drafts) {
   if (!options_.is_recurrent) return -1;
-  batch_.state_restores.push_back({sequence.state_slot, state_copies_.begin(sequence)});
-  return batch_.state_restores.back().to;
-}
-
-/// Makes the sequence's tokens of this step begin with the state in front of its last drafts.
-void Scheduler::take_back_state(Sequence& sequence) {
-  batch_.state_restores.push_back({sequence.state_before, sequence.state_slot});
-  state_copies_.drop(std::exchange(sequence.state_before, -1));
+  const int32_t kept = std::exchange(sequence.state_before, -1);
+  if (kept >= 0) batch_.state_restores.push_back({kept, sequence.state_slot});
+  if (has_drafts && kept < 0) {
+    batch_.state_restores.push_back({sequence.state_slot, state_copies_.begin(sequence)});
+    return batch_.state_restores.back().to;
+  }
+  if (has_drafts || kept < 0) return kept;
+  state_copies_.drop(kept);
+  return -1;
 }
 
 void Scheduler::give_back_states(Sequence& sequence) {

@@ -10,17 +10,6 @@ namespace {
 
 constexpr float kLeastChance = 0.02f;  ///< less likely drafts are not worth a thought
 
-/// The expected tokens a step of a sequence with `num_drafts` drafts.
-double expected_tokens(const DraftCandidate& candidate, int32_t num_drafts, bool repeats_rejected) {
-  double tokens = 1.0;
-  for (int32_t i = 0; i < num_drafts; ++i)
-    tokens += candidate.chances[static_cast<size_t>(i)];
-  if (!repeats_rejected || num_drafts == 0) return tokens;
-  // With some chance another step follows, which gives a token.
-  const double repeats = 1.0 - candidate.chances[static_cast<size_t>(num_drafts) - 1];
-  return (tokens + repeats) / (1.0 + repeats);
-}
-
 constexpr uint32_t kExact =
     16;  ///< sizes below this one have an entry each, of larger ones four share a power of two
 constexpr int64_t kBaselineAge = 128;  ///< steps after which the baseline is measured again: contexts grow
@@ -64,9 +53,7 @@ double DraftPlanner::plan(std::span<DraftCandidate> candidates, const DraftSitua
   int32_t num_passes = 0;
   size_t best = 0;
   for (size_t i = 0; i < drafts_.size() && static_cast<int64_t>(i) < most; ++i) {
-    const DraftCandidate& candidate = candidates[static_cast<size_t>(drafts_[i].candidate)];
-    tokens += expected_tokens(candidate, drafts_[i].index + 1, situation.repeats_rejected) -
-              expected_tokens(candidate, drafts_[i].index, situation.repeats_rejected);
+    tokens += drafts_[i].chance;
     num_passes = std::max(num_passes, drafts_[i].index + 1);
     const double step_ns = costs.estimate(situation.num_sequences, static_cast<int32_t>(i) + 1) +
                            situation.draft_fixed_ns + num_passes * situation.draft_pass_ns;

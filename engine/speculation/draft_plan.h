@@ -62,8 +62,6 @@ struct DraftSituation {
   double draft_pass_ns = 0.0;   ///< to make a draft token each: all sequences' first, then all second ...
   double draft_fixed_ns = 0.0;  ///< the further time of making drafts
   double least_gain = 1.0;      ///< speed with drafts divided by speed without
-  /// After a rejected draft, a sequence has a step without drafts, which recomputes the tokens that stand (layers with states).
-  bool repeats_rejected = false;
 };
 
 /// Divides draft tokens among sequences so that the step gives the most tokens a second. The likeliest drafts come first; their number

@@ -29,7 +29,7 @@ Speculator::Speculator(const EngineOptions& options, std::unique_ptr<DraftSource
     : options_(options.speculation),
       max_num_batched_tokens_(options.max_num_batched_tokens),
       launches_ahead_(options.steps_ahead.value_or(0) > 0),
-      repeats_rejected_(options.is_recurrent),
+      is_recurrent_(options.is_recurrent),
       source_(std::move(source)),
       step_cost_(step_cost) {}
 
@@ -80,7 +80,7 @@ void Speculator::consider(LiveRequest& request) {
   request.drafter->follow(request.tokens);
   DraftCandidate candidate{.most = std::min(options_.num_tokens, num_left(request) - 1)};
   if (candidate.most <= 0 || request.num_output_tokens() == 0) return;
-  if (repeats_rejected_ && request.num_pending() > 1) return;
+  if (is_recurrent_ && request.num_pending() > kMostRepeatedTokens) return;
   float chance = 1.0f;
   for (int32_t i = 0; i < candidate.most; ++i) {
     chance *= request.drafter->hit_rate(i);
@@ -131,8 +131,7 @@ void Speculator::plan(int32_t num_sequences) {
                                  .most_drafts = max_num_batched_tokens_ - num_sequences,
                                  .draft_pass_ns = source_->pass_ns(),
                                  .draft_fixed_ns = fixed_ns,
-                                 .least_gain = drafting_ ? kLeastGainToGoOn : kLeastGainToBegin,
-                                 .repeats_rejected = repeats_rejected_};
+                                 .least_gain = drafting_ ? kLeastGainToGoOn : kLeastGainToBegin};
   planner_.plan(candidates_, situation, costs_);
   for (size_t i = 0; i < orders_.size(); ++i)
     orders_[i].num_drafts = candidates_[i].num_drafts;
@@ -159,7 +158,7 @@ void Speculator::finished(const ScheduledBatch& step, int64_t begin_ns, int64_t 
   trials_.step_took(static_cast<double>(took_ns));
   int32_t num_drafts = 0;
   for (const ScheduledSequence& entry : step.sequences) {
-    if (entry.num_tokens != 1 + entry.num_drafts || entry.num_scored > 0) return;
+    if ((entry.num_drafts == 0 && entry.num_tokens > 1) || entry.num_scored > 0) return;
     num_drafts += entry.num_drafts;
   }
   if (step.num_decode_sequences < std::ssize(step.sequences)) return;

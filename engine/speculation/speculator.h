@@ -58,7 +58,7 @@ class Speculator {
   const SpeculationOptions options_;
   const int32_t max_num_batched_tokens_;
   const bool launches_ahead_;
-  const bool repeats_rejected_;  ///< see DraftSituation
+  const bool is_recurrent_;
   std::unique_ptr<DraftSource> source_;
   const StepCost& step_cost_;
   TrialBudget trials_;

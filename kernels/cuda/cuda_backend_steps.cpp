@@ -105,14 +105,15 @@ void CudaBackend::launch_sampling(std::span<const SamplingRow> rows) {
 
 LaunchSizes CudaBackend::graph_sizes(const StepArgs& step) {
   const ForwardBatch& batch = step.batch;
-  const bool draws_behind_each = batch.num_tokens == batch.num_decode_tokens &&
-                                 batch.num_logit_rows == batch.num_tokens &&
-                                 drawn_rows(step) == batch.num_tokens;
+  const bool draws_alone = batch.num_tokens == batch.num_decode_tokens && batch.num_logit_rows > 0 &&
+                           drawn_rows(step) == batch.num_logit_rows;
   if (!options_.use_graphs) return {};
   if (batch.num_decode_sequences == 0) return prompt_graph_sizes(step);
-  if (!draws_behind_each) return {};
+  if (!draws_alone) return {};
   const int32_t sequences = graph_batch(batch.num_decode_sequences, workspace().max_sequences);
-  if (batch.num_tokens == batch.num_decode_sequences) return {sequences, sequences, sequences};
+  if (batch.num_tokens == batch.num_decode_sequences)
+    return batch.num_logit_rows == batch.num_tokens ? LaunchSizes{sequences, sequences, sequences}
+                                                    : LaunchSizes{};
   const int32_t tokens =
       is_alone() ? graph_tokens(batch.num_tokens, sequences, workspace().max_draft_tokens) : 0;
   return tokens > 0 ? LaunchSizes{tokens, sequences, tokens} : LaunchSizes{};

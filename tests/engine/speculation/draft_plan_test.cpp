@@ -108,18 +108,6 @@ TEST(DraftPlanner, WhatMakingDraftsTakesCounts) {
   EXPECT_EQ(one[0].num_drafts, 0);
 }
 
-/// Two drafts, each right in half of the cases: 1.75 tokens, and with a chance of 3 in 4 one more step, which gives one token.
-TEST(DraftPlanner, AStepThatRepeatsWhatStandsCounts) {
-  DraftPlanner planner;
-  std::vector<DraftCandidate> one{candidate(0.5f, 2)};
-  const DraftCosts costs = measured_costs(1, 4, [](int32_t) { return 1000.0; });
-  DraftSituation situation{.num_sequences = 1, .most_drafts = 100};
-  EXPECT_NEAR(planner.plan(one, situation, costs), 1.75, 1e-6);
-  situation.repeats_rejected = true;
-  EXPECT_NEAR(planner.plan(one, situation, costs), (1.75 + 0.75) / 1.75, 1e-6);
-  EXPECT_EQ(one[0].num_drafts, 2);
-}
-
 TEST(DraftPlanner, NeedsAGainToBeginWith) {
   DraftPlanner planner;
   std::vector<DraftCandidate> one{candidate(0.5f, 1)};

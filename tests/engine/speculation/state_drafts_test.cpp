@@ -1,5 +1,6 @@
 // Drafts of models with states: rejected drafts have changed the state, so the state before them is restored. The output is the same as
 // without drafts, bit for bit.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -206,12 +207,35 @@ TEST(StateDraftSteps, WhatStandsIsComputedAgainWithTheStateInFront) {
   EXPECT_EQ(a.num_computed, 5);
   EXPECT_EQ(a.num_scheduled, 5);
   a.drafts = {7};
-  EXPECT_EQ(steps.schedule(), "a:5+4*") << "two that stand, the newest and the one before them; no draft";
+  EXPECT_EQ(steps.schedule(), "a:5+5*") << "two that stand, the newest and the one before them, and a draft";
   ASSERT_EQ(steps.batch().state_restores.size(), 1u);
   EXPECT_EQ(steps.batch().state_restores[0].from, kept.to);
   EXPECT_EQ(steps.batch().state_restores[0].to, a.state_slot);
-  EXPECT_EQ(steps.batch().sequences[0].num_logit_rows, 1);
+  EXPECT_EQ(steps.batch().sequences[0].num_logit_rows, 2);
+  EXPECT_EQ(steps.batch().sequences[0].state_before, kept.to) << "the copy stays";
+  EXPECT_EQ(steps.scheduler().state_copies().num_writing(), 1);
+  steps.scheduler().commit(steps.batch().sequences[0], std::vector<TokenId>{8});
+  EXPECT_EQ(a.num_computed, 5);
+  EXPECT_EQ(a.num_pending(), 5);
+}
+
+/// Tokens that are computed again and again become too many in the end: then they are computed without drafts.
+TEST(StateDraftSteps, ManyThatStandHaveNoDrafts) {
+  test::SchedulerSteps steps(scheduler_options());
+  Sequence& a = decoding_sequence(steps, "a", 5);
+  for (int32_t pending = 1; pending <= kMostRepeatedTokens; ++pending) {
+    a.drafts = {1};
+    EXPECT_EQ(steps.schedule(), fmt::format("a:5+{}*", pending + 1));
+    steps.scheduler().commit(steps.batch().sequences[0], std::vector<TokenId>{9});
+    EXPECT_EQ(a.num_computed, 5);
+  }
+  a.drafts = {1};
+  EXPECT_EQ(steps.schedule(), fmt::format("a:5+{}*", kMostRepeatedTokens + 1));
+  EXPECT_EQ(steps.batch().sequences[0].num_drafts, 0);
+  ASSERT_EQ(steps.batch().state_restores.size(), 1u);
   EXPECT_EQ(steps.scheduler().state_copies().num_writing(), 0);
+  steps.scheduler().commit(steps.batch().sequences[0], std::vector<TokenId>{9});
+  EXPECT_EQ(a.num_pending(), 1);
 }
 
 TEST(StateDraftSteps, WhereAllStandNothingIsComputedAgain) {
