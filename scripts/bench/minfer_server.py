@@ -1,9 +1,7 @@
 """What scripts that measure minfer share: a `minfer serve` for as long as it is needed, runs of `minfer bench`, and their results."""
 
-import argparse
 import json
 import re
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -29,15 +27,6 @@ def stop(server):
         sys.exit(f"minfer serve: exit code {server.returncode}")
 
 
-def parser_of_rounds(description, rounds):
-    """Of a script that measures ways in turns."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minfer", required=True)
-    parser.add_argument("--rounds", type=int, default=rounds)
-    parser.add_argument("--out", help="append the results to this file, one JSON object a line")
-    return parser
-
-
 def load_test(minfer, *options):
     """The result of one load test of `minfer bench`."""
     command = [minfer, "bench", *map(str, options), "-o", "json"]
@@ -52,10 +41,6 @@ def append_lines(path, records):
     if path:
         with open(path, "a", encoding="utf-8") as out:
             out.writelines(json.dumps(record) + "\n" for record in records)
-
-
-def spread(values, digits=1):
-    return f"{statistics.median(values):.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})"
 
 
 def processor():
