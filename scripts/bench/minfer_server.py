@@ -1,6 +1,5 @@
-"""What scripts that measure minfer share: a `minfer serve` for as long as it is needed, runs of `minfer bench`, and their results."""
+"""A `minfer serve` for as long as a script needs it."""
 
-import json
 import re
 import subprocess
 import sys
@@ -25,24 +24,3 @@ def stop(server):
     server.terminate()
     if server.wait(60) != 0:
         sys.exit(f"minfer serve: exit code {server.returncode}")
-
-
-def load_test(minfer, *options):
-    """The result of one load test of `minfer bench`."""
-    command = [minfer, "bench", *map(str, options), "-o", "json"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode != 0:
-        sys.exit(f"{' '.join(command)}: exit code {done.returncode}\n{done.stderr}")
-    return json.loads(done.stdout)[0]
-
-
-def append_lines(path, records):
-    """One JSON object a line; nowhere if there is no path."""
-    if path:
-        with open(path, "a", encoding="utf-8") as out:
-            out.writelines(json.dumps(record) + "\n" for record in records)
-
-
-def processor():
-    with open("/proc/cpuinfo", encoding="utf-8") as info:
-        return next((line.split(":", 1)[1].strip() for line in info if line.startswith("model name")), "unknown")

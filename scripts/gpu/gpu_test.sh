@@ -332,11 +332,11 @@ run_bench() {
     done
     rm -f "$large"
   fi
-  local load="--num-prompts 512 --input-len 512 --output-len 128 --max-concurrency 256" interval engine
+  local load="--num-prompts 512 --input-len 512 --output-len 128 --max-concurrency 256" interval options
   for interval in 8 1; do
-    engine="$minfer --model synthetic:llama-3.1-8b:bf16 --max-model-len 4096 --stream-interval $interval"
-    scripts/bench/bench_turns.py --rounds 3 --out "$folder/server-$(basename "$results")" --serve "$engine --no-access-log" \
-      "engine=$engine $load" "server=$minfer --base-url URL --tokenizer synthetic:llama-3.1-8b:bf16 $load"
+    options="--model synthetic:llama-3.1-8b:bf16 --max-model-len 4096 --stream-interval $interval"
+    scripts/bench/bench_turns.py --rounds 3 --out "$folder/server-$(basename "$results")" --serve "$minfer $options --no-access-log" \
+      engine="$minfer bench $options $load" server="$minfer bench --base-url URL --tokenizer synthetic:llama-3.1-8b:bf16 $load"
   done
   for parallel in 1 64; do
     local profile=${results%.jsonl}-steps-b$parallel.jsonl
