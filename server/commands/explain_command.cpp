@@ -119,14 +119,6 @@ std::vector<std::string> all_that_helped(const std::vector<KeptTrial>& trials) {
   return options;
 }
 
-Json gain_json(const MeasuredGain& gain) {
-  return {{"median", gain.median},
-          {"least", gain.least},
-          {"most", gain.most},
-          {"turns", gain.turns},
-          {"helped", gain.helped()}};
-}
-
 /// The contents of a report.
 struct Tried {
   std::vector<KeptTrial> trials;               ///< best first
