@@ -44,4 +44,12 @@ for row in json.load(sys.stdin)["benchmarks"]:
     if row["aggregate_name"] in ("median", "stddev"):
         print(json.dumps({"command": "scheduler_benchmark", "name": row["name"], "real_time": row["real_time"],
                           "cpu_time": row["cpu_time"], "time_unit": row["time_unit"]}))' >>"$out"
-python3 scripts/bench/summarise_bench.py "$out"
+python3 - "$out" <<'PY'
+import json, sys
+machine, *rows = map(json.loads, open(sys.argv[1]))
+for row in rows:
+    figures = [f"{name} {row[name]:.4g}" for name in ("median_ts", "output_throughput", "overhead", "real_time") if name in row]
+    if row.get("n_gen") and row.get("n_parallel") == 1 and "median_ts" in row:  # a token reads all weights
+        figures.append(f"{row['model_size'] * row['median_ts'] / 1e9 / machine['ceilings']['read_gbps']:.1%} of the read bandwidth")
+    print(row.get("name", row["command"]), *figures, sep="  ")
+PY

@@ -1,9 +1,6 @@
-"""What scripts that measure minfer share: a `minfer serve` for as long as it is needed, runs of `minfer bench`, and their results."""
+"""A `minfer serve` for as long as a script needs it."""
 
-import argparse
-import json
 import re
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -27,37 +24,3 @@ def stop(server):
     server.terminate()
     if server.wait(60) != 0:
         sys.exit(f"minfer serve: exit code {server.returncode}")
-
-
-def parser_of_rounds(description, rounds):
-    """Of a script that measures ways in turns."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minfer", required=True)
-    parser.add_argument("--rounds", type=int, default=rounds)
-    parser.add_argument("--out", help="append the results to this file, one JSON object a line")
-    return parser
-
-
-def load_test(minfer, *options):
-    """The result of one load test of `minfer bench`."""
-    command = [minfer, "bench", *map(str, options), "-o", "json"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode != 0:
-        sys.exit(f"{' '.join(command)}: exit code {done.returncode}\n{done.stderr}")
-    return json.loads(done.stdout)[0]
-
-
-def append_lines(path, records):
-    """One JSON object a line; nowhere if there is no path."""
-    if path:
-        with open(path, "a", encoding="utf-8") as out:
-            out.writelines(json.dumps(record) + "\n" for record in records)
-
-
-def spread(values, digits=1):
-    return f"{statistics.median(values):.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})"
-
-
-def processor():
-    with open("/proc/cpuinfo", encoding="utf-8") as info:
-        return next((line.split(":", 1)[1].strip() for line in info if line.startswith("model name")), "unknown")

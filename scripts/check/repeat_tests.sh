@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the whole test suite again and again, to find tests that depend on the speed of the machine or on its other work: N rounds
 # on the machine as it is, then rounds beside busy processes, then rounds pinned to one core. Builds first. Prints a line for each
-# round, and at the end each test that failed even once: how often, under which condition, and where its output is kept.
+# round, with the place of its output if it failed, and at the end each test that failed even once: how often, and under which condition.
 #   scripts/check/repeat_tests.sh N [BUSY [ONE_CORE]] [OPTION...] [-- CTEST_OPTION...]
 #     BUSY, ONE_CORE    rounds beside busy processes (default N/2), rounds on one core (default N/4); 0 leaves them out
 #     --preset PRESET   the build to run (default release)
@@ -49,12 +49,12 @@ scripts/build.sh "$preset" -DMINFER_TESTS=ON ${wanted:+-- "${wanted[@]}"}
 mkdir -p "$out"
 rm -f "$out"/{idle,busy,one-core}-*.log
 failed_tests=build/$preset/Testing/Temporary/LastTestsFailed.log  # lines NUMBER:NAME, of ctest: a shard of a folder, or a test of its own
-failures=$out/failures.txt                                        # lines NAME, CONDITION and LOG, with tabs between
+failures=$out/failures.txt                                        # a line for each failed test of a round: its name and the condition
 : >"$failures"
 
 # One round: run_round CONDITION ROUND ROUNDS COMMAND...; the command runs ctest.
 run_round() {
-  local condition=$1 log=$out/$1-$2.log status=0 start=$SECONDS names
+  local condition=$1 log=$out/$1-$2.log status=0 start=$SECONDS
   local round="$condition: round $2 of $3"
   shift 3
   rm -f "$failed_tests"
@@ -64,11 +64,10 @@ run_round() {
     echo "$round passed in $((SECONDS - start)) s"
     return
   fi
-  # A shard that failed, and its failed tests: none if the shard broke off.
-  names=$({ sed -n 's/^\[  FAILED  \] \([^ ,]*\).* ms)$/\1/p' "$log"
-            [ ! -s "$failed_tests" ] || cut -d: -f2 "$failed_tests"; } | sort -u)
-  echo "$round FAILED in $((SECONDS - start)) s: $(grep -c . <<<"$names") tests, see $log"
-  sed "s|\$|\t$condition\t$log|" <<<"${names:-(ctest itself: exit status $status)}" >>"$failures"
+  echo "$round FAILED in $((SECONDS - start)) s: see $log"
+  # A shard that failed, and its failed tests: none if the shard broke off. Neither: ctest itself failed.
+  { sed -n 's/^\[  FAILED  \] \([^ ,]*\).* ms)$/\1/p' "$log"
+    if [ -s "$failed_tests" ]; then cut -d: -f2 "$failed_tests"; else echo "ctest"; fi; } | sort -u | sed "s/\$/, $condition/" >>"$failures"
 }
 
 for ((i = 1; i <= idle_rounds; i++)); do run_round idle $i "$idle_rounds"; done
@@ -84,16 +83,8 @@ fi
 core=$(taskset -cp $$ | sed 's/.*: \([0-9]*\).*/\1/')  # the first core that this process may use
 for ((i = 1; i <= one_core_rounds; i++)); do run_round one-core $i "$one_core_rounds" taskset -c "$core"; done
 
-echo
-ran="$idle_rounds rounds idle, $busy_rounds beside $busy_count busy processes, $one_core_rounds on one core"
-if [ ! -s "$failures" ]; then
-  echo "no test failed: $ran"
-  exit
-fi
-echo "failed at least once: $ran"
-sort "$failures" | awk -F'\t' '
-  function report() { if (count) printf "    %s: %d times:%s\n", condition, count, logs }
-  $1 != name || $2 != condition { report(); if ($1 != name) print "  " $1; name = $1; condition = $2; count = 0; logs = "" }
-  { count++; logs = logs " " $3 }
-  END { report() }'
+printf '\n%s rounds idle, %s beside %s busy processes, %s on one core: ' "$idle_rounds" "$busy_rounds" "$busy_count" "$one_core_rounds"
+[ -s "$failures" ] || { echo "no test failed"; exit; }
+echo "these tests failed so many times"
+sort "$failures" | uniq -c
 exit 1

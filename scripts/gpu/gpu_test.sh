@@ -332,9 +332,12 @@ run_bench() {
     done
     rm -f "$large"
   fi
-  scripts/bench/bench_server.py --minfer $minfer --model synthetic:llama-3.1-8b:bf16 --concurrency 256 --num-prompts 512 \
-    --input-len 512 --output-len 128 --intervals 8,1 -r 3 --out "$folder/server-$(basename "$results")" \
-    -- --max-model-len 4096
+  local load="--num-prompts 512 --input-len 512 --output-len 128 --max-concurrency 256" interval options
+  for interval in 8 1; do
+    options="--model synthetic:llama-3.1-8b:bf16 --max-model-len 4096 --stream-interval $interval"
+    scripts/bench/bench_turns.py --rounds 3 --out "$folder/server-$(basename "$results")" --serve "$minfer $options --no-access-log" \
+      engine="$minfer bench $options $load" server="$minfer bench --base-url URL --tokenizer synthetic:llama-3.1-8b:bf16 $load"
+  done
   for parallel in 1 64; do
     local profile=${results%.jsonl}-steps-b$parallel.jsonl
     $minfer bench -m synthetic:llama-3.1-8b:bf16 -p 0 -n 48 -d 512 -r 1 --parallel $parallel --max-model-len 4096 \

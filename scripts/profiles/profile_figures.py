@@ -3,41 +3,18 @@
 
   scripts/profiles/profile_figures.py MINFER FILE
 
-  steps        how many, and the median of their wall time, by phase
-  traced       of a traced range: how far the ops' intervals are from their kernels' own durations, records lost, idle time
-  range_cost   what a traced range cost its steps: against the same steps of repetitions that are not traced, in the same process. For
-               files of several repetitions with steps around the range, e.g. bench -n 200 -d 512 -r 3 --profile-range 60:110
-               --profile-margin 100000
-  counters     of windows of hardware counters: bytes measured against those counted, by op and for whole steps
-  decode       what decode was charged in mixed steps, against pure decode steps of as many tokens and about the same context
-  memory       how much of what the driver says is in use is explained
+Those of `minfer profile report -o json` (by_phase, attributed, ranges, counters, memory), and
+
+  range_cost     what a traced range cost its steps: against the same steps of repetitions that are not traced, in the same process. For
+                 files of several repetitions with steps around the range, e.g. bench -n 200 -d 512 -r 3 --profile-range 60:110
+                 --profile-margin 100000
+  decode_charge  what decode was charged in mixed steps, against pure decode steps of as many tokens and about the same context
 """
 import collections
 import json
 import subprocess
 import sys
 from statistics import median
-
-
-def steps_by_phase(steps):
-    result = {}
-    for phase in sorted({step["phase"] for step in steps}):
-        times = [step["wall_us"] for step in steps if step["phase"] == phase]
-        result[phase] = {"steps": len(times), "median_us": round(median(times), 1)}
-    return result
-
-
-def attributed(steps, lines):
-    """From kernels where all of a step's were traced."""
-    kernels = {line["traced_step"]["step"]: line["traced_step"] for line in lines if "traced_step" in line}
-    result = collections.defaultdict(list)
-    for step in steps:
-        traced = kernels.get(step["step"])
-        if traced is not None and traced["kernels"] > 0 and traced["missing"] == 0:
-            result["kernels"].append(min(1.0, traced["attributed_us"] / step["wall_us"]))
-        else:
-            result[step["attributed_by"]].append(step["attributed"])
-    return {source: {"steps": len(shares), "median": round(median(shares), 4)} for source, shares in result.items()}
 
 
 def decode_charge(steps):
@@ -97,28 +74,18 @@ def range_cost(steps, ranges):
     return result
 
 
-def memory_of(header):
-    memory = header.get("memory")
-    if memory is None:
-        return None
-    known = memory["used_before_bytes"] + sum(part["bytes"] for part in memory["parts"] if part["place"] == "device")
-    return {"used_bytes": memory["used_bytes"], "explained": round(known / memory["used_bytes"], 5)}
-
-
 def main():
     if len(sys.argv) != 3:
         sys.exit("usage: scripts/profiles/profile_figures.py MINFER FILE")
     minfer, path = sys.argv[1:]
     with open(path, encoding="utf-8") as file:
         lines = [json.loads(line) for line in file]
-    header = lines[0]["header"]
     steps = [line for line in lines if line["schema"].startswith("minfer.step/") and "step" in line]
     report = json.loads(subprocess.run([minfer, "profile", "report", path, "-o", "json"], check=True, capture_output=True,
                                        text=True).stdout)
-    print(json.dumps({"model": header["model"], "device": header["device"], "steps": steps_by_phase(steps),
-                      "attributed": attributed(steps, lines), "traced": report.get("ranges"),
-                      "range_cost": range_cost(steps, report.get("ranges") or []), "counters": report.get("counters"),
-                      "decode": decode_charge(steps), "memory": memory_of(header)}))
+    reported = ("model", "device", "by_phase", "attributed", "attributed_by", "ranges", "counters", "memory")
+    print(json.dumps({**{name: report[name] for name in reported}, "range_cost": range_cost(steps, report["ranges"] or []),
+                      "decode_charge": decode_charge(steps)}))
 
 
 if __name__ == "__main__":

@@ -57,7 +57,6 @@ class RemoteLoad {
 
  private:
   RemoteOptions options_;
-  std::vector<std::string> headers_;
   std::unique_ptr<HttpClient> client_;
 };
 

@@ -88,14 +88,10 @@ class PromptHistory {
 /// One run of a workload.
 class RemoteRun {
  public:
-  struct Target {
-    const RemoteOptions& options;
-    const std::vector<std::string>& headers;
-    HttpClient& client;
-  };
-
-  RemoteRun(const Target& target, const std::vector<Conversation>& workload, int32_t max_concurrency)
-      : target_(target),
+  RemoteRun(const RemoteOptions& options, HttpClient& client, const std::vector<Conversation>& workload,
+            int32_t max_concurrency)
+      : options_(options),
+        client_(client),
         workload_(workload),
         max_in_flight_(max_concurrency > 0 ? static_cast<size_t>(max_concurrency) : workload.size()) {
     for (const Conversation& conversation : workload)
@@ -109,7 +105,7 @@ class RemoteRun {
     while (!is_done() && !interrupt.interrupted()) {
       send_due();
       if (is_done()) break;
-      target_.client.run_until(next_event_ns());
+      client_.run_until(next_event_ns());
       end_overdue();
       bar.update(result_.records.size(), output_tokens_);
     }
@@ -122,7 +118,7 @@ class RemoteRun {
  private:
   /// A conversation under way: its text so far, and the request of its present turn.
   struct Session {
-    Session(const Conversation& said, const Target& target) : conversation(said), history(target.options) {}
+    Session(const Conversation& said, const RemoteOptions& options) : conversation(said), history(options) {}
     const Conversation& conversation;
     size_t turn = 0;
     PromptHistory history;
@@ -145,7 +141,7 @@ class RemoteRun {
   void send_due() {
     while (num_begun_ < workload_.size() && sessions_.size() < max_in_flight_ &&
            arrival_ns(num_begun_) <= now_ns()) {
-      sessions_.emplace_back(workload_[num_begun_++], target_);
+      sessions_.emplace_back(workload_[num_begun_++], options_);
       send_turn(std::prev(sessions_.end()));
     }
   }
@@ -153,26 +149,25 @@ class RemoteRun {
   void send_turn(SessionRef session) {
     const BenchTurn& turn = session->conversation.turns[session->turn];
     session->history.add_prompt(turn.prompt);
-    const bool keeps_text =
-        target_.options.keep_text || session->turn + 1 < session->conversation.turns.size();
-    session->stream = std::make_unique<CompletionStream>(target_.options.is_chat(), keeps_text,
+    const bool keeps_text = options_.keep_text || session->turn + 1 < session->conversation.turns.size();
+    session->stream = std::make_unique<CompletionStream>(options_.is_chat(), keeps_text,
                                                          [this, session] { end_turn(session); });
-    HttpMessage message{target_.options.endpoint, target_.headers, request_body(*session, turn.output_len)};
+    HttpMessage message{.target = options_.endpoint, .body = request_body(*session, turn.output_len)};
     RequestRecord& record = session->stream->record();
     record.input_tokens = session->history.num_tokens();
     record.start_ns = now_ns();
-    target_.client.send(std::move(message), *session->stream);
+    client_.send(std::move(message), *session->stream);
   }
 
   std::string request_body(const Session& session, int32_t output_len) const {
-    Json body = {{"model", target_.options.model}};
+    Json body = {{"model", options_.model}};
     session.history.add_to(body);
-    body[target_.options.is_chat() ? "max_completion_tokens" : "max_tokens"] = output_len;
+    body[options_.is_chat() ? "max_completion_tokens" : "max_tokens"] = output_len;
     body["stream"] = true;
     body["stream_options"] = {{"include_usage", true}};
     if (session.conversation.priority != 0) body["priority"] = session.conversation.priority;
-    body.update(target_.options.body);
-    body.update(target_.options.override_body);
+    body.update(options_.body);
+    body.update(options_.override_body);
     return body.dump(-1, ' ', false, Json::error_handler_t::replace);
   }
 
@@ -183,7 +178,7 @@ class RemoteRun {
     output_tokens_ += record.output_tokens;
     const bool goes_on = record.completed() && session->turn + 1 < session->conversation.turns.size();
     if (goes_on) session->history.add_answer(record.text);
-    if (!target_.options.keep_text) record.text.clear();
+    if (!options_.keep_text) record.text.clear();
     result_.records.push_back(std::move(record));
     if (goes_on) {
       ++session->turn;
@@ -192,27 +187,28 @@ class RemoteRun {
       sessions_.erase(session);
     }
     send_due();
-    if (is_done()) target_.client.stop();
+    if (is_done()) client_.stop();
   }
 
   void end_overdue() {
-    const auto limit_ns = static_cast<int64_t>(target_.options.request_timeout_s * 1e9);
+    const auto limit_ns = static_cast<int64_t>(options_.request_timeout_s * 1e9);
     std::vector<CompletionStream*> overdue;
     for (const Session& session : sessions_) {
       if (now_ns() - session.stream->record().start_ns > limit_ns) overdue.push_back(session.stream.get());
     }
     for (CompletionStream* stream : overdue)
-      target_.client.abort(*stream, "timed out");
+      client_.abort(*stream, "timed out");
   }
 
   /// Ends what is still under way without counting it.
   void abandon() {
     is_abandoned_ = true;
     for (const Session& session : sessions_)
-      target_.client.abort(*session.stream, "abandoned");
+      client_.abort(*session.stream, "abandoned");
   }
 
-  Target target_;
+  const RemoteOptions& options_;
+  HttpClient& client_;
   const std::vector<Conversation>& workload_;
   size_t max_in_flight_;
   size_t num_requests_ = 0;
@@ -228,14 +224,14 @@ class RemoteRun {
 
 RemoteLoad::RemoteLoad(RemoteOptions options)
     : options_(std::move(options)),
-      headers_(header_lines(options_)),
-      client_(std::make_unique<HttpClient>(options_.base_url)) {}
+      client_(std::make_unique<HttpClient>(options_.base_url,
+                                           HttpClientOptions{.headers = header_lines(options_)})) {}
 
 RemoteLoad::~RemoteLoad() = default;
 
 const std::string& RemoteLoad::model() {
   if (!options_.model.empty()) return options_.model;
-  HttpAnswer answer = client_->ask({"/v1/models", headers_}, 10, "timed out");
+  HttpAnswer answer = client_->ask({"/v1/models"}, 10, "timed out");
   if (answer.error.empty() && answer.status != 200)
     answer.error = fmt::format("HTTP {}: {}", answer.status, error_message(answer.body));
   simdjson::dom::parser parser;
@@ -269,8 +265,7 @@ void RemoteLoad::wait_until_ready(const std::vector<Conversation>& workload, dou
 }
 
 LoadResult RemoteLoad::run(const std::vector<Conversation>& workload, int32_t max_concurrency) {
-  const RemoteRun::Target target{options_, headers_, *client_};
-  return RemoteRun(target, workload, max_concurrency).run();
+  return RemoteRun(options_, *client_, workload, max_concurrency).run();
 }
 
 }  // namespace minfer

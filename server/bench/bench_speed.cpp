@@ -132,7 +132,7 @@ std::vector<double> OverheadResult::overheads() const {
 
 OverheadResult measure_recording_overhead(Engine& engine, const SpeedResult& test, int32_t turns) {
   std::mt19937_64 random(engine.options().seed);
-  OverheadResult result{.test = test};
+  OverheadResult result;
   const auto tokens_per_second = [&](bool record) {
     engine.recorder().set_enabled(record);
     return static_cast<double>(test.tokens()) * 1e9 / static_cast<double>(run_once(engine, test, random));

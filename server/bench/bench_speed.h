@@ -43,7 +43,6 @@ void measure(Engine& engine, std::vector<SpeedResult>& tests, int32_t repetition
 
 /// The cost of recording steps: a test with and without, turn by turn.
 struct OverheadResult {
-  SpeedResult test;                     ///< without samples
   std::vector<double> recorded = {};    ///< tokens/s of each turn with recording
   std::vector<double> unrecorded = {};  ///< and without
   /// The time that recording adds in each turn, as a share of the time without: unrecorded / recorded - 1.

@@ -32,12 +32,6 @@ int64_t integer_of(const Found& found, int64_t otherwise) {
   return found.get(number) == simdjson::SUCCESS ? number : otherwise;
 }
 
-/// One space behind the colon is not part of the value.
-std::string_view without_space(std::string_view value) {
-  if (value.starts_with(' ')) value.remove_prefix(1);
-  return value;
-}
-
 }  // namespace
 
 CompletionStream::CompletionStream(bool is_chat, bool keep_text, std::function<void()> on_done)
@@ -106,21 +100,6 @@ std::string error_message(std::string_view body) {
   return std::string((text.empty() ? body : text).substr(0, kMaxMessage));
 }
 
-bool SseParser::take_whole_event(std::string_view& piece, std::string_view& data) const {
-  if (!line_.empty() || has_data_ || after_cr_ || !piece.starts_with(kData)) return false;
-  const size_t line_end = piece.find('\n');
-  if (line_end == std::string_view::npos) return false;
-  std::string_view line = piece.substr(0, line_end);
-  if (line.ends_with('\r')) line.remove_suffix(1);
-  if (line.find('\r') != std::string_view::npos) return false;
-  const std::string_view rest = piece.substr(line_end + 1);
-  const size_t empty_line = rest.starts_with('\n') ? 1 : rest.starts_with("\r\n") ? 2 : 0;
-  if (empty_line == 0) return false;
-  data = without_space(line.substr(kData.size()));
-  piece = rest.substr(empty_line);
-  return true;
-}
-
 bool SseParser::take_line(std::string_view& piece) {
   if (after_cr_) {
     after_cr_ = false;
@@ -129,7 +108,9 @@ bool SseParser::take_line(std::string_view& piece) {
       return false;
     }
   }
-  const size_t end = piece.find_first_of("\r\n");
+  // Two searches: find_first_of() looks at one byte at a time and takes 0.6 us more for an event.
+  const size_t newline = piece.find('\n');
+  const size_t end = std::min(newline, piece.substr(0, newline).find('\r'));
   line_ += piece.substr(0, end);
   if (end == std::string_view::npos) {
     piece = {};
@@ -146,10 +127,11 @@ bool SseParser::end_line() {
     has_data_ = false;
     return ends_event;
   }
-  const bool is_data = line_ == "data" || line_.starts_with(kData);
-  if (is_data) {
+  if (line_ == "data" || line_.starts_with(kData)) {
     if (has_data_) data_ += '\n';
-    if (line_.size() > kData.size()) data_ += without_space(std::string_view(line_).substr(kData.size()));
+    std::string_view value = std::string_view(line_).substr(std::min(kData.size(), line_.size()));
+    if (value.starts_with(' ')) value.remove_prefix(1);  // one behind the colon is not part of it
+    data_ += value;
     has_data_ = true;
   }
   line_.clear();

@@ -13,27 +13,19 @@ namespace minfer {
 /// Parses a stream of server-sent events, however its bytes are cut into pieces (WHATWG HTML, section "Server-sent
 /// events"): lines end with LF, CRLF or CR, a line that begins with ':' is a comment, an empty line ends an event.
 /// Keeps only the data of events; LF joins its lines. Text after the last empty line is not an event.
-///
-/// Nearly every event is one line inside one piece; it is passed on in place, without a copy.
 class SseParser {
  public:
   /// Calls on_data(std::string_view) for every event with data that ends within `piece`. The view holds during the call.
   template <class OnData>
   void feed(std::string_view piece, OnData on_data) {
-    std::string_view data;
     while (!piece.empty()) {
-      if (take_whole_event(piece, data)) {
-        on_data(data);
-      } else if (take_line(piece)) {
-        on_data(std::string_view(data_));
-        data_.clear();
-      }
+      if (!take_line(piece)) continue;
+      on_data(std::string_view(data_));
+      data_.clear();
     }
   }
 
  private:
-  /// Takes an event of one line from the front of `piece`, if there is one and nothing before it is open.
-  bool take_whole_event(std::string_view& piece, std::string_view& data) const;
   /// Takes a line, or its part so far. True if it ends an event, whose data is then in data_.
   bool take_line(std::string_view& piece);
   bool end_line();

@@ -149,8 +149,9 @@ void HttpClient::send(HttpMessage message, HttpResponseHandler& handler) {
     (void)request->headers.release();
     request->headers.reset(list);
   };
-  for (const std::string& header : request->message.headers)
-    add_header(header.c_str());
+  for (const std::vector<std::string>* headers : {&options_.headers, &request->message.headers})
+    for (const std::string& header : *headers)
+      add_header(header.c_str());
   const std::string& body = request->message.body;
   if (!body.empty()) {
     add_header("Content-Type: application/json");

@@ -23,9 +23,9 @@ class HttpResponseHandler {
 };
 
 struct HttpMessage {
-  std::string target;                ///< the path, which the client puts behind its server's URL
-  std::vector<std::string> headers;  ///< "Name: value", beyond Host and those of the body
-  std::string body = {};             ///< empty: a GET request, else a POST request with this JSON
+  std::string target;                     ///< the path, which the client puts behind its server's URL
+  std::string body = {};                  ///< empty: a GET request, else a POST request with this JSON
+  std::vector<std::string> headers = {};  ///< "Name: value", beyond the client's
 };
 
 /// The whole answer to one request.
@@ -37,11 +37,13 @@ struct HttpAnswer {
 
 /// A client sends no credentials and takes answers as they are, unless these say otherwise.
 struct HttpClientOptions {
+  std::vector<std::string> headers =
+      {};  ///< "Name: value" of each request, beyond Host and those of the body
   /// At most 8 for a request, and none from https to http. on_status() then comes once for each answer.
   bool follows_redirects = false;
   bool uses_proxy = false;  ///< the one that http_proxy, https_proxy and no_proxy name
-  std::string bearer_token =
-      {};  ///< goes to the client's own server, not to another host or port that this one redirects to
+  /// Goes to the client's own server, not to another host or port that this one redirects to.
+  std::string bearer_token = {};
 };
 
 /// An HTTP/1.1 client over libcurl for many requests at once to one server. Each request under way has a connection; connections are

@@ -39,12 +39,10 @@ struct ExplainArguments {
 
 /// A running server's summary of its last steps.
 Diagnosis diagnosis_of_server(const ExplainArguments& arguments) {
-  HttpClient client(arguments.url);
-  std::vector<std::string> headers;
-  if (const char* key = std::getenv("MINFER_API_KEY"); key != nullptr)
-    headers.push_back(fmt::format("Authorization: Bearer {}", key));
-  const HttpAnswer answer = client.ask({fmt::format("/profile/summary?last={}", arguments.last), headers}, 30,
-                                       "no answer within 30 s");
+  const char* const key = std::getenv("MINFER_API_KEY");
+  HttpClient client(arguments.url, {.bearer_token = key == nullptr ? "" : key});
+  const HttpAnswer answer =
+      client.ask({fmt::format("/profile/summary?last={}", arguments.last)}, 30, "no answer within 30 s");
   if (!answer.error.empty()) fail("{}: {}", arguments.url, answer.error);
   if (answer.status != 200)
     fail("{}: status {}: {}", arguments.url, answer.status, answer.body.substr(0, 200));
@@ -119,14 +117,6 @@ std::vector<std::string> all_that_helped(const std::vector<KeptTrial>& trials) {
     options.insert(options.end(), words.begin(), words.end());
   }
   return options;
-}
-
-Json gain_json(const MeasuredGain& gain) {
-  return {{"median", gain.median},
-          {"least", gain.least},
-          {"most", gain.most},
-          {"turns", gain.turns},
-          {"helped", gain.helped()}};
 }
 
 /// The contents of a report.

@@ -3,10 +3,12 @@
 #include <array>
 #include <iterator>
 #include <memory>
+#include <regex>
 #include <string>
 #include <vector>
 
 #include <boost/algorithm/string/case_conv.hpp>
+#include <boost/algorithm/string/replace.hpp>
 #include <fmt/ranges.h>
 
 #include "kernels/base/error.h"
@@ -32,18 +34,19 @@ std::string brief(const std::string& description) {
   return text;
 }
 
-/// Appends a command and those inside it.
-void collect(const CLI::App& app, const std::string& path, std::vector<Command>& commands) {
-  commands.push_back({path, &app});
+/// A command and all commands inside it.
+std::vector<Command> commands_of(const CLI::App& app, const std::string& path = "") {
+  std::vector<Command> commands{{path, &app}};
   for (const CLI::App* inside : commands_in(app))
-    collect(*inside, path.empty() ? inside->get_name() : path + " " + inside->get_name(), commands);
+    std::ranges::copy(
+        commands_of(*inside, path.empty() ? inside->get_name() : path + " " + inside->get_name()),
+        std::back_inserter(commands));
+  return commands;
 }
 
-/// The program and all commands inside it.
-std::vector<Command> commands_of(const CLI::App& app) {
-  std::vector<Command> commands;
-  collect(app, "", commands);
-  return commands;
+/// The groups of options that CLI11 keeps as commands without a name.
+std::vector<const CLI::App*> groups_in(const CLI::App& app) {
+  return app.get_subcommands([](const CLI::App* inside) { return inside->get_name().empty(); });
 }
 
 /// A command's options, also those in groups.
@@ -51,8 +54,7 @@ std::vector<const CLI::Option*> options_of(const CLI::App& app) {
   std::vector<const CLI::Option*> options;
   for (const CLI::Option* option : app.get_options())
     if (option->nonpositional()) options.push_back(option);
-  for (const CLI::App* group :
-       app.get_subcommands([](const CLI::App* inside) { return inside->get_name().empty(); }))
+  for (const CLI::App* group : groups_in(app))
     for (const CLI::Option* option : group->get_options())
       if (option != group->get_help_ptr()) options.push_back(option);
   return options;
@@ -239,18 +241,9 @@ std::string fish_completion(const std::vector<Command>& commands) {
 
 /// The text as roff prints it: no character commands, no hyphens in place of dashes.
 std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    if ((out.empty() || out.back() == '\n') && (c == '.' || c == '\'')) out += "\\&";
-    if (c == '\\') {
-      out += "\\e";
-    } else if (c == '-') {
-      out += "\\-";
-    } else {
-      out += c;
-    }
-  }
-  return out;
+  static const std::regex kCommand("(^|\n)([.'])");
+  const std::string plain = boost::replace_all_copy(boost::replace_all_copy(text, "\\", "\\e"), "-", "\\-");
+  return std::regex_replace(plain, kCommand, "$1\\&$2");
 }
 
 std::string entry(const std::string& head, const std::string& text) {
@@ -285,8 +278,7 @@ std::string man_page(const std::string& name, const CLI::App& app) {
     if (!group.empty() && !options.empty())
       text += fmt::format(".SH {}\n{}", escaped(boost::to_upper_copy(group)), options);
   }
-  for (const CLI::App* group :
-       app.get_subcommands([](const CLI::App* inside) { return inside->get_name().empty(); }))
+  for (const CLI::App* group : groups_in(app))
     text += fmt::format(".SH {}\n{}\n{}", escaped(boost::to_upper_copy(group->get_group())),
                         escaped(group->get_description()), entries_of(*group, "Options", false));
   if (!commands.empty()) text += ".SH COMMANDS\n";

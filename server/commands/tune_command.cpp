@@ -132,12 +132,8 @@ void run_tune(const TuneArgs& args) {
                         .error = error});
       table.rows.push_back({candidates[i][k - 1], error.empty() ? gain.text() : "does not run", ""});
       table.below.push_back(error);
-      steps.push_back({{"option", candidates[i][k - 1]},
-                       {"median", gain.median},
-                       {"least", gain.least},
-                       {"most", gain.most},
-                       {"turns", gain.turns},
-                       {"error", error}});
+      Json& step = steps.emplace_back(Json{{"option", candidates[i][k - 1]}, {"error", error}});
+      step.update(gain_json(gain));
       if (gain.helped() && gain.median > most) std::tie(winner, most) = std::pair(k, gain.median);
     }
     session.keep(alternatives.front(), trials);
@@ -155,17 +151,15 @@ void run_tune(const TuneArgs& args) {
   }
   const std::string command = session.command_line(best);
   if (args.format == "json") {
-    const Json report{
-        {"profile", args.profile},
-        {"objective", args.objective},
-        {"figure", objective.figure},
-        {"requests", session.num_requests()},
-        {"replay_speed", speed},
-        {"steps", steps},
-        {"options", fmt::format("{}", fmt::join(best, " "))},
-        {"gain",
-         {{"median", whole.median}, {"least", whole.least}, {"most", whole.most}, {"turns", whole.turns}}},
-        {"command", command}};
+    const Json report{{"profile", args.profile},
+                      {"objective", args.objective},
+                      {"figure", objective.figure},
+                      {"requests", session.num_requests()},
+                      {"replay_speed", speed},
+                      {"steps", steps},
+                      {"options", fmt::format("{}", fmt::join(best, " "))},
+                      {"gain", gain_json(whole)},
+                      {"command", command}};
     print_output(report.dump(2) + "\n");
   } else {
     print_output(text_table(table, kTextColumns, LongNames::wrap));

@@ -14,6 +14,8 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/error.h"
 #include "models/gguf/printable.h"
+#include "profiling/report/text/table.h"
+#include "server/terminal/terminal.h"
 
 namespace minfer {
 namespace {
@@ -26,16 +28,44 @@ constexpr int kMostFailures = 6;
 /// The partial file holds the whole file's bytes, and behind them a mark for each stripe: the stripe is there up to this byte of the file.
 using Marks = std::array<int64_t, kStripes>;
 
+/// The line on standard error.
+class Progress {
+ public:
+  /// `fetched`: bytes that an earlier fetch brought.
+  Progress(const HubFile& file, int64_t fetched) : file_(file), at_begin_(fetched) {}
+  ~Progress() { show_progress(""); }
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  void show(int64_t fetched) {
+    const bool is_live = is_terminal(stderr);
+    const int64_t now = now_ns(), period_ns = is_live ? 200'000'000 : 30'000'000'000;
+    if (fetched == file_.bytes && is_live) show_progress("checking its SHA-256");
+    if (now - shown_ns_ < period_ns || fetched == file_.bytes) return;
+    shown_ns_ = now;
+    const double bytes_ns = static_cast<double>(fetched - at_begin_) / static_cast<double>(now - begin_ns_);
+    const double left_s = std::max(static_cast<double>(file_.bytes - fetched) / bytes_ns * 1e-9, 1.0);
+    const std::string speed =
+        fetched == at_begin_ ? "nothing comes"
+                             : fmt::format("{} MB/s, {:.0f} {} left", three_digits(bytes_ns * 1e3),
+                                           left_s < 100 ? left_s : left_s / 60, left_s < 100 ? "s" : "min");
+    const std::string text =
+        fmt::format("{} % of {}, {}", 100 * fetched / file_.bytes, size_text(file_.bytes), speed);
+    is_live ? show_progress(text) : print_notice(fmt::format("minfer: {}: {}\n", file_.name(), text));
+  }
+
+ private:
+  const HubFile& file_;
+  const int64_t at_begin_;
+  const int64_t begin_ns_ = now_ns();
+  int64_t shown_ns_ = begin_ns_;
+};
+
 class FileFetch {
  public:
-  FileFetch(HttpClient& client, const HttpMessage& request, const HubFile& file,
+  FileFetch(HttpClient& client, const std::string& target, const HubFile& file,
             const std::filesystem::path& partial, const FetchOptions& options, size_t stripes)
-      : client_(client),
-        request_(request),
-        file_(file),
-        path_(partial),
-        options_(options),
-        stripes_(stripes) {
+      : client_(client), target_(target), file_(file), path_(partial), options_(options), stripes_(stripes) {
     fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     struct stat status {};
     if (fd_ < 0 || ::fstat(fd_, &status) != 0) fail<FileError>("{}", disk_error());
@@ -64,6 +94,7 @@ class FileFetch {
   /// False: the server ignores ranges, so one stripe must do.
   bool run() {
     constexpr int64_t kPeriodNs = 100'000'000;
+    Progress progress(file_, fetched());
     while (fetched() < file_.bytes && problem_.empty() && !ignores_ranges_) {
       for (Stripe& stripe : stripes_)
         if (!stripe.is_open && stripe.done < stripe.end && now_ns() >= stripe.retry_ns) ask(stripe);
@@ -72,7 +103,7 @@ class FileFetch {
         if (stripe.is_open && now_ns() - stripe.heard_ns > options_.stall_ns)
           client_.abort(stripe, "nothing comes any more");
       save_marks();
-      options_.on_progress(fetched());
+      progress.show(fetched());
     }
     if (!problem_.empty()) fail<FileError>("{}: {}", printable(file_.path), problem_);
     if (ignores_ranges_) return false;
@@ -127,9 +158,8 @@ class FileFetch {
     stripe.heard_ns = now_ns();
     stripe.status = 0;
     stripe.is_open = true;
-    HttpMessage message = request_;
-    message.headers.push_back(fmt::format("Range: bytes={}-{}", stripe.done, stripe.end - 1));
-    client_.send(std::move(message), stripe);
+    const std::string range = fmt::format("Range: bytes={}-{}", stripe.done, stripe.end - 1);
+    client_.send({.target = target_, .headers = {range}}, stripe);
   }
 
   void take(Stripe& stripe, std::string_view bytes) {
@@ -187,7 +217,7 @@ class FileFetch {
   }
 
   HttpClient& client_;
-  const HttpMessage& request_;
+  const std::string& target_;
   const HubFile& file_;
   const std::filesystem::path path_;
   const FetchOptions& options_;
@@ -199,10 +229,10 @@ class FileFetch {
 
 }  // namespace
 
-void fetch_file(HttpClient& client, const HttpMessage& request, const HubFile& file,
+void fetch_file(HttpClient& client, const std::string& target, const HubFile& file,
                 const std::filesystem::path& partial, const FetchOptions& options) {
-  if (!FileFetch(client, request, file, partial, options, kStripes).run())
-    FileFetch(client, request, file, partial, options, 1).run();
+  if (!FileFetch(client, target, file, partial, options, kStripes).run())
+    FileFetch(client, target, file, partial, options, 1).run();
 }
 
 }  // namespace minfer

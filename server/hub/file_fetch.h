@@ -1,7 +1,6 @@
 #pragma once
 
 #include <filesystem>
-#include <functional>
 
 #include "server/bench/http_client.h"
 #include "server/hub/hub_name.h"
@@ -10,19 +9,17 @@ namespace minfer {
 
 struct FetchOptions {
   int64_t stall_ns = 30'000'000'000;  ///< a connection that brings nothing for so long is broken
-  int64_t backoff_ns =
-      500'000'000;  ///< before the second try of a connection; each further wait is twice as long
-  /// Called some ten times a second with the bytes that are there.
-  std::function<void(int64_t)> on_progress = [](int64_t) {};
+  int64_t backoff_ns = 500'000'000;  ///< before a connection's second try; each further wait is twice as long
 };
 
 /// Fetches a file into `partial` over up to eight connections, each of which brings an eighth, and goes on where an earlier fetch into it
 /// broke off. A broken connection is tried again, at most six times in a row without 256 KiB of progress. If the server ignores ranges,
-/// one connection reads everything. At the end the file on the disk has file.bytes bytes of the hash file.sha256.
+/// one connection reads everything. At the end the file on the disk has file.bytes bytes of the hash file.sha256. Standard error shows the
+/// progress: a line that changes on a terminal, else a line now and then.
 ///
 /// Throws FileError if the server refuses or sends more than file.bytes, a connection stays broken, or `partial` cannot be written (it is
 /// then kept); or if the hash differs (it is then removed).
-void fetch_file(HttpClient& client, const HttpMessage& request, const HubFile& file,
+void fetch_file(HttpClient& client, const std::string& target, const HubFile& file,
                 const std::filesystem::path& partial, const FetchOptions& options);
 
 }  // namespace minfer

@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <tuple>
 
 #include <boost/algorithm/string/case_conv.hpp>
 #include <boost/algorithm/string/trim.hpp>
@@ -14,10 +13,8 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 
-#include "kernels/base/clock.h"
 #include "kernels/base/error.h"
 #include "models/gguf/printable.h"
-#include "profiling/report/text/table.h"
 #include "server/hub/hub_cache.h"
 #include "server/terminal/terminal.h"
 
@@ -43,38 +40,6 @@ File locked(const fs::path& path, const std::string& waiting) {
   ::flock(fileno(file.get()), LOCK_EX);  // refused where file systems have no locks
   return file;
 }
-
-/// The progress of a fetch: a line that changes on a terminal, else a line now and then.
-class Progress {
- public:
-  Progress(std::string name, int64_t bytes) : name_(std::move(name)), bytes_(bytes) {}
-  ~Progress() { show_progress(""); }
-  Progress(const Progress&) = delete;
-  Progress& operator=(const Progress&) = delete;
-
-  void show(int64_t fetched) {
-    const bool is_live = is_terminal(stderr);
-    const int64_t now = now_ns(), period_ns = is_live ? 200'000'000 : 30'000'000'000;
-    if (begin_ns_ == 0) std::tie(begin_ns_, shown_ns_, at_begin_) = std::tuple(now, now, fetched);
-    if (fetched == bytes_ && is_live) show_progress("checking its SHA-256");
-    if (now - shown_ns_ < period_ns || fetched == bytes_) return;
-    shown_ns_ = now;
-    std::string text = fmt::format("{} % of {}, ", 100 * fetched / bytes_, size_text(bytes_));
-    const double bytes_ns = static_cast<double>(fetched - at_begin_) / static_cast<double>(now - begin_ns_);
-    const double left_s = std::max(static_cast<double>(bytes_ - fetched) / bytes_ns * 1e-9, 1.0);
-    text += fetched == at_begin_
-                ? "nothing comes"
-                : fmt::format("{} MB/s, {:.0f} {} left", three_digits(bytes_ns * 1e3),
-                              left_s < 100 ? left_s : left_s / 60, left_s < 100 ? "s" : "min");
-    is_live ? show_progress(text) : print_notice(fmt::format("minfer: {}: {}\n", name_, text));
-  }
-
- private:
-  std::string name_;
-  int64_t bytes_;
-  int64_t at_begin_ = 0;  ///< bytes that an earlier fetch brought
-  int64_t begin_ns_ = 0, shown_ns_ = 0;
-};
 
 /// The GGUF files of a repository at a commit.
 struct Listing {
@@ -113,8 +78,6 @@ Listing parse_listing(const HubName& name, const std::string& body) {
   }
 }
 
-const std::vector<std::string> kHeaders{"User-Agent: minfer/" MINFER_VERSION};
-
 /// Fetches files that the cache lacks.
 void fetch_missing(HttpClient& client, const HubName& name, const Listing& listing,
                    const std::vector<HubFile>& files, const HubSettings& settings) {
@@ -127,10 +90,10 @@ void fetch_missing(HttpClient& client, const HubName& name, const Listing& listi
   };
   for (const HubFile& file : files) {
     const fs::path blob = cache.blob(file.sha256), partial = cache.partial(file.sha256);
-    const std::string shown = printable(fs::path(file.path).filename().string());
     if (fs::exists(blob)) continue;
-    const auto lock = locked(cache.lock(file.sha256),
-                             fmt::format("minfer: another process fetches {}: waiting for it\n", shown));
+    const auto lock =
+        locked(cache.lock(file.sha256),
+               fmt::format("minfer: another process fetches {}: waiting for it\n", file.name()));
     if (fs::exists(blob)) continue;
     fs::create_directories(blob.parent_path());
     int64_t needed = 0;
@@ -140,13 +103,10 @@ void fetch_missing(HttpClient& client, const HubName& name, const Listing& listi
     if (needed > available)
       fail<FileError>("{}: {} more are needed in {}, {} are free (HF_HUB_CACHE names another folder)",
                       name.text(), size_text(needed), settings.cache.string(), size_text(available));
-    print_notice(
-        fmt::format("minfer: fetching {} ({}) from {}\n", shown, size_text(file.bytes), settings.endpoint));
-    Progress progress(shown, file.bytes);
-    FetchOptions options = settings.fetch;
-    options.on_progress = [&](int64_t fetched) { progress.show(fetched); };
+    print_notice(fmt::format("minfer: fetching {} ({}) from {}\n", file.name(), size_text(file.bytes),
+                             settings.endpoint));
     const std::string target = fmt::format("/{}/resolve/{}/{}", name.repo, listing.commit, file.path);
-    fetch_file(client, {.target = target, .headers = kHeaders}, file, partial, options);
+    fetch_file(client, target, file, partial, settings.fetch);
     fs::rename(partial, blob);
   }
   cache.link(listing.commit, files);
@@ -176,11 +136,12 @@ fs::path hub_model(const HubName& name, const HubSettings& settings) {
   const HubCache cache(settings.cache, name.repo);
   std::string reason = "offline by HF_HUB_OFFLINE or --offline";
   if (!settings.offline) {
-    HttpClient client(settings.endpoint,
-                      {.follows_redirects = true, .uses_proxy = true, .bearer_token = settings.token});
-    const HttpAnswer answer = client.ask(
-        {.target = fmt::format("/api/models/{}/revision/main?blobs=true", name.repo), .headers = kHeaders},
-        30, "no answer within 30 s");
+    HttpClient client(settings.endpoint, {.headers = {"User-Agent: minfer/" MINFER_VERSION},
+                                          .follows_redirects = true,
+                                          .uses_proxy = true,
+                                          .bearer_token = settings.token});
+    const HttpAnswer answer = client.ask({fmt::format("/api/models/{}/revision/main?blobs=true", name.repo)},
+                                         30, "no answer within 30 s");
     if (answer.error.empty() && answer.status == 200) {
       const Listing listing = parse_listing(name, answer.body);
       const std::vector<HubFile> files = choose_files(listing.files, name, settings.endpoint);
@@ -205,11 +166,6 @@ fs::path hub_model(const HubName& name, const HubSettings& settings) {
 
 std::string local_model(const std::string& spec) {
   return spec.starts_with(HubName::kPrefix) ? hub_model(HubName::parse(spec), hub_settings()).string() : spec;
-}
-
-std::string size_text(int64_t bytes) {
-  const double mbytes = static_cast<double>(bytes) * 1e-6;
-  return mbytes < 1000 ? three_digits(mbytes) + " MB" : three_digits(mbytes * 1e-3) + " GB";
 }
 
 }  // namespace minfer

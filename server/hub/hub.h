@@ -29,7 +29,4 @@ std::filesystem::path hub_model(const HubName& name, const HubSettings& settings
 /// The same by hub_settings() for a `spec` that begins with hf:; another spec is returned as it is.
 std::string local_model(const std::string& spec);
 
-/// "4.92 GB"
-std::string size_text(int64_t bytes);
-
 }  // namespace minfer

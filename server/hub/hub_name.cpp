@@ -8,6 +8,7 @@
 #include "kernels/base/error.h"
 #include "models/gguf/gguf_parser.h"
 #include "models/gguf/printable.h"
+#include "profiling/report/text/table.h"
 
 namespace minfer {
 namespace {
@@ -34,6 +35,10 @@ HubName HubName::parse(const std::string& spec) {
       std::regex_search(match[1].str(), kForbidden))
     fail("{}: expected hf:ORG/REPO[:QUANT], such as hf:ggml-org/gemma-3-1b-it-GGUF:Q4_K_M", printable(spec));
   return {match[1], match[2]};
+}
+
+std::string HubFile::name() const {
+  return printable(file_name(path));
 }
 
 bool is_model_path(const std::string& path) {
@@ -91,6 +96,11 @@ std::vector<HubFile> choose_files(std::vector<HubFile> files, const HubName& nam
     fail<FileError>("{}: {} has the path \"{}\", expected one that stays inside the repository", name.text(),
                     place, printable(found->path));
   return parts;
+}
+
+std::string size_text(int64_t bytes) {
+  const double mbytes = static_cast<double>(bytes) * 1e-6;
+  return mbytes < 1000 ? three_digits(mbytes) + " MB" : three_digits(mbytes * 1e-3) + " GB";
 }
 
 }  // namespace minfer

@@ -23,6 +23,8 @@ struct HubFile {
   std::string path;  ///< within the repository, with '/' between folders
   int64_t bytes = 0;
   std::string sha256;  ///< in hexadecimal
+
+  std::string name() const;  ///< without folders, fit for a terminal
 };
 
 /// True for a GGUF file that is a model or the first part of one. The names of projectors, importance matrices and draft models say that
@@ -39,5 +41,8 @@ std::string quant_of(const std::string& path);
 /// Without one: Q4_K_M, else Q8_0, else the first. `place` says in errors who has the files. Throws FileError naming the quantisations
 /// that there are, the part that is missing, or a path that leads out of the repository or has other characters than a URL takes.
 std::vector<HubFile> choose_files(std::vector<HubFile> files, const HubName& name, const std::string& place);
+
+/// "4.92 GB"
+std::string size_text(int64_t bytes);
 
 }  // namespace minfer

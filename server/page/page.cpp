@@ -7,6 +7,7 @@
 #include <sstream>
 #include <vector>
 
+#include <boost/algorithm/string/replace.hpp>
 #include <fmt/ranges.h>
 
 #include "kernels/base/error.h"
@@ -80,15 +81,6 @@ void replace_part(std::string& text, std::string_view from, std::string_view to)
   text.replace(at, from.size(), to);
 }
 
-/// Escapes a text, so that nothing in it ends its element.
-std::string without_tags(std::string_view text, std::string_view less_than) {
-  std::string escaped;
-  for (const char c : text) {
-    c == '<' ? escaped += less_than : escaped += c;
-  }
-  return escaped;
-}
-
 /// The icon's `<`, `>`, `#` and quotes have a meaning in an attribute's URL.
 std::string url_encoded(std::string_view text) {
   std::string encoded;
@@ -147,15 +139,17 @@ std::string single_page_html(std::string_view json) {
                fmt::format("<style>\n{}</style>", page_file("page.css").content));
   replace_part(html, "<script src=\"page/chart.js\" defer></script>", "");
   replace_part(html, "<script src=\"page/page.js\" type=\"module\"></script>", "");
-  replace_part(html, "<p>Charts: Chart.js, <a href=\"page/chart.js.txt\">MIT licence</a></p>",
-               fmt::format("<details><summary>Charts: Chart.js, MIT licence</summary><pre>{}</pre></details>",
-                           without_tags(page_file("chart.js.txt").content, "&lt;")));
-  // Behind the page's elements, in the order in which they run.
   replace_part(
-      html, "</body>",
-      fmt::format("<script type=\"application/json\" id=\"data\">{}</script>\n"
-                  "<script>\n{}</script>\n<script>\n\"use strict\";\n{}</script>\n</body>",
-                  without_tags(json, "\\u003c"), page_file("chart.js").content, bundled_modules("page.js")));
+      html, "<p>Charts: Chart.js, <a href=\"page/chart.js.txt\">MIT licence</a></p>",
+      fmt::format("<details><summary>Charts: Chart.js, MIT licence</summary><pre>{}</pre></details>",
+                  boost::replace_all_copy(std::string(page_file("chart.js.txt").content), "<", "&lt;")));
+  const std::string data =
+      boost::replace_all_copy(std::string(json), "<", "\\u003c");  // so nothing in it ends its element
+  // Behind the page's elements, in the order in which they run.
+  replace_part(html, "</body>",
+               fmt::format("<script type=\"application/json\" id=\"data\">{}</script>\n"
+                           "<script>\n{}</script>\n<script>\n\"use strict\";\n{}</script>\n</body>",
+                           data, page_file("chart.js").content, bundled_modules("page.js")));
   return html;
 }
 

@@ -2,6 +2,7 @@
 
 #include <string_view>
 
+#include <boost/algorithm/string/replace.hpp>
 #include <fmt/format.h>
 
 #include "profiling/json/json_text.h"
@@ -9,15 +10,9 @@
 namespace minfer {
 namespace {
 
-void replace_all(std::string& text, std::string_view from, std::string_view to) {
-  for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
-    text.replace(at, from.size(), to);
-}
-
 /// As one word of a shell's command line.
-std::string quoted(std::string text) {
-  replace_all(text, "'", R"('\'')");
-  return fmt::format("'{}'", text);
+std::string shell_word(const std::string& text) {
+  return fmt::format("'{}'", boost::replace_all_copy(text, "'", R"('\'')"));
 }
 
 /// 12345 as 12,345.
@@ -29,10 +24,9 @@ std::string grouped(int64_t number) {
 }
 
 /// The address for a client on this machine.
-std::string local(std::string url) {
-  replace_all(url, "//0.0.0.0:", "//127.0.0.1:");
-  replace_all(url, "//[::]:", "//[::1]:");
-  return url;
+std::string local(const std::string& url) {
+  return boost::replace_all_copy(boost::replace_all_copy(url, "//0.0.0.0:", "//127.0.0.1:"),
+                                 "//[::]:", "//[::1]:");
 }
 
 std::string curl_command(const ServingFacts& facts) {
@@ -44,7 +38,7 @@ std::string curl_command(const ServingFacts& facts) {
       .field("max_tokens", 40)
       .close('}');
   const char* key = facts.needs_key ? "-H \"Authorization: Bearer $MINFER_API_KEY\" " : "";
-  return fmt::format("curl {}/v1/completions {}-d {}", local(facts.url), key, quoted(std::move(body)));
+  return fmt::format("curl {}/v1/completions {}-d {}", local(facts.url), key, shell_word(body));
 }
 
 /// Empty for a model without states.

@@ -43,9 +43,9 @@ std::string last_line(std::string text) {
   return text.starts_with(kError) ? text.substr(kError.size()) : text;
 }
 
-/// The options without those that a later option of the same name overrides.
-std::vector<std::string> without(const std::vector<std::string>& options,
-                                 const std::vector<std::string>& later) {
+/// The options without those that a later option of the same name overrides, then the later ones.
+std::vector<std::string> overridden(const std::vector<std::string>& options,
+                                    const std::vector<std::string>& later) {
   const auto stem = [](std::string_view option) {
     return option.starts_with("--no-") ? "--" + std::string(option.substr(5)) : std::string(option);
   };
@@ -58,6 +58,7 @@ std::vector<std::string> without(const std::vector<std::string>& options,
     }
     if (!is_dropped) left.push_back(option);
   }
+  left.insert(left.end(), later.begin(), later.end());
   return left;
 }
 
@@ -122,9 +123,9 @@ nlohmann::json TrialSession::run(const std::vector<std::string>& options) const 
       fmt::format("/proc/self/exe bench --replay-speed {} --num-prompts {} --num-warmups 1 -o json --replay",
                   options_.speed, num_requests_));
   arguments.push_back(options_.profile);
-  const std::vector<std::string> recorded = without(recorded_options(load_.header), options);
   if (!model_.empty()) arguments.insert(arguments.end(), {"--model", model_});
-  for (const std::vector<std::string>& more : {recorded, options, options_.bench})
+  for (const std::vector<std::string>& more :
+       {overridden(recorded_options(load_.header), options), options_.bench})
     arguments.insert(arguments.end(), more.begin(), more.end());
   const double timeout_s = std::max(kPatienceS, options_.budget_s);
   const ChildResult result = run_child(arguments, timeout_s);
@@ -140,12 +141,8 @@ nlohmann::json TrialSession::run(const std::vector<std::string>& options) const 
 }
 
 std::string TrialSession::command_line(const std::vector<std::string>& options) const {
-  const std::vector<std::string> recorded = without(recorded_options(load_.header), options);
-  std::vector<std::string> words{"minfer", "serve"};
-  if (!model_.empty()) words.push_back(model_);
-  for (const std::vector<std::string>& more : {recorded, options})
-    words.insert(words.end(), more.begin(), more.end());
-  return fmt::format("{}", fmt::join(words, " "));
+  return fmt::format("minfer serve {}{}{}", model_, model_.empty() ? "" : " ",
+                     fmt::join(overridden(recorded_options(load_.header), options), " "));
 }
 
 double TrialSession::seconds_left() const {
@@ -226,6 +223,14 @@ MeasuredGain measured_gain(const Alternative& base, const Alternative& other, st
   const auto [least, most] = std::ranges::minmax(gains);
   return {
       .median = median_of(gains), .least = least, .most = most, .turns = static_cast<int64_t>(gains.size())};
+}
+
+nlohmann::ordered_json gain_json(const MeasuredGain& gain) {
+  return {{"median", gain.median},
+          {"least", gain.least},
+          {"most", gain.most},
+          {"turns", gain.turns},
+          {"helped", gain.helped()}};
 }
 
 }  // namespace minfer

@@ -36,6 +36,9 @@ void take_turns(std::span<Alternative> alternatives, const RunLoad& run, int mos
 MeasuredGain measured_gain(const Alternative& base, const Alternative& other, std::string_view figure,
                            bool more_is_better = false);
 
+/// For reports of programs: median, least, most, turns, helped.
+nlohmann::ordered_json gain_json(const MeasuredGain& gain);
+
 /// Seconds from a command line's text: "120", "120s", "2m".
 double seconds_of(const std::string& option, const std::string& text);
 
