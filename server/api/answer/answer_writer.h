@@ -1,12 +1,16 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "engine/request/request.h"
 #include "server/api/fields/api_error.h"
 
 namespace minfer {
+
+struct ApiContext;
+struct CompletionRequest;
 
 /// Identifies a response.
 struct ResponseIdentity {
@@ -41,5 +45,12 @@ class AnswerWriter {
   /// The malformed part of the answer, for the log. Empty: none.
   virtual std::string problem() const = 0;
 };
+
+/// For Dialect::answer.
+template <class Writer>
+std::unique_ptr<AnswerWriter> make_answer(const CompletionRequest& request, const ResponseIdentity& identity,
+                                          const ApiContext& context, bool streams) {
+  return std::make_unique<Writer>(request, identity, context, streams);
+}
 
 }  // namespace minfer

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -12,28 +11,34 @@
 
 namespace minfer {
 
-/// An answer of one choice as far as it has come, for APIs whose answers are made of parts that begin and end: thoughts, text, calls,
-/// one after the other. The request and the context outlive it. One thread.
-struct SingleChoice : ParsedChoice {
-  SingleChoice(const CompletionRequest& of, ResponseIdentity id, const ApiContext& in)
-      : ParsedChoice(of, in), request(of), identity(std::move(id)), context(in), usage(of) {}
-
-  /// Takes the next output and returns what the client sees of it, for the caller to add to `parts`.
-  std::vector<ChatDelta> read(const RequestOutput& output);
-
-  const CompletionRequest& request;
-  const ResponseIdentity identity;
-  const ApiContext& context;
-  UsageCount usage;
-  std::string stop_string = {};  ///< the one that ended it; else empty
-};
-
-/// Writes such an answer in the form of an API. A stream calls all functions but body(), a whole answer calls body() alone.
-class SingleWriter {
+/// Writes an answer of one choice, for APIs whose answers are made of parts that begin and end: thoughts, text, calls, one after the
+/// other. Of the functions that an API writes, a stream calls all but body(), and a whole answer calls body() alone. One thread.
+class SingleWriter : public AnswerWriter {
  public:
-  explicit SingleWriter(const SingleChoice& choice) : choice_(choice) {}
-  virtual ~SingleWriter() = default;
+  /// The request and the context outlive it.
+  SingleWriter(const CompletionRequest& request, ResponseIdentity identity, const ApiContext& context,
+               bool streams)
+      : request_(request),
+        identity_(std::move(identity)),
+        context_(context),
+        choice_(request, context),
+        usage_(request),
+        streams_(streams) {}
 
+  void take(int32_t choice, RequestOutput output, std::string& events) final;
+  void append_error(const ApiError& error, std::string& events) final {
+    if (!std::exchange(finished_, true)) fail(error, events);
+  }
+  bool finished() const final { return finished_; }
+  bool ended(int32_t) const final { return finished_; }
+  std::string next_piece() final {
+    written_ = true;
+    return body(*choice_.reader.end());
+  }
+  bool written() const final { return written_; }
+  std::string problem() const final { return choice_.reader.problem(); }
+
+ protected:
   /// The events in front of everything else.
   virtual void begin(std::string&) {}
   /// Begins the last of parts().
@@ -45,28 +50,34 @@ class SingleWriter {
   /// The events after everything else.
   virtual void end(AnswerEnd end, std::string& events) = 0;
   virtual void fail(const ApiError& error, std::string& events) = 0;
-  virtual std::string idle_event() const { return kIdleComment; }
   /// The whole body: there are no logprobs, so it is not much longer than its text.
   virtual std::string body(AnswerEnd end) = 0;
 
- protected:
-  const CompletionRequest& request() const { return choice_.request; }
-  const ResponseIdentity& identity() const { return choice_.identity; }
-  const std::string& stop_string() const { return choice_.stop_string; }
+  /// The parts so far.
   const std::vector<AnswerPart>& parts() const { return choice_.parts.parts(); }
+  /// All text of a kind, joined.
   std::string text(AnswerPart::Kind kind) const { return choice_.parts.text(kind); }
-  Usage usage() const { return choice_.usage.total(); }
+  Usage usage() const { return usage_.total(); }
   /// The index of the last part.
   int64_t index() const { return static_cast<int64_t>(parts().size()) - 1; }
 
-  const SingleChoice& choice_;
-};
+  const CompletionRequest& request_;
+  const ResponseIdentity identity_;
+  const ApiContext& context_;
+  std::string stop_string_;  ///< the one that ended it; else empty
 
-/// For Dialect::writer.
-template <class Writer>
-std::unique_ptr<SingleWriter> make_writer(const SingleChoice& choice) {
-  return std::make_unique<Writer>(choice);
-}
+ private:
+  void take_delta(const ChatDelta& delta, std::string& events);
+  void close_part(std::string& events);
+
+  ParsedChoice choice_;
+  UsageCount usage_;
+  const bool streams_;
+  bool started_ = false;
+  bool part_open_ = false;
+  bool finished_ = false;
+  bool written_ = false;
+};
 
 /// Begins a server-sent event of that type; the type is its data's first member. The caller adds the other members and kEventEnd.
 void begin_event(std::string_view type, std::string& events);

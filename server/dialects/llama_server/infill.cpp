@@ -95,7 +95,7 @@ class InfillWriter final : public SingleWriter {
   }
   void end(AnswerEnd end, std::string& events) override {
     events += "data: {";
-    write_infill(events, request(), {}, end, stop_string(), usage());
+    write_infill(events, request_, {}, end, stop_string_, usage());
     events += kEventEnd;
   }
   void fail(const ApiError& error, std::string& events) override {
@@ -103,7 +103,7 @@ class InfillWriter final : public SingleWriter {
   }
   std::string body(AnswerEnd end) override {
     std::string out = "{";
-    write_infill(out, request(), text(AnswerPart::Kind::content), end, stop_string(), usage());
+    write_infill(out, request_, text(AnswerPart::Kind::content), end, stop_string_, usage());
     return out + '}';
   }
 };
@@ -131,6 +131,6 @@ const Dialect kInfillDialect{.path = "/infill",
                              .prompt_field = "prompt",
                              .is_chat = false,
                              .parse = parse_infill_request,
-                             .writer = make_writer<InfillWriter>};
+                             .answer = make_answer<InfillWriter>};
 
 }  // namespace minfer

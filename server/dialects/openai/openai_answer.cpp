@@ -165,17 +165,16 @@ class OpenAiAnswer final : public AnswerWriter {
   void take(int32_t index, RequestOutput output, std::string& events) override {
     if (ended(index)) return;
     if (std::optional<ApiError> failure = failure_of(output)) throw std::move(*failure);
-    usage_.add(index, output);
     Choice& choice = at(index);
     std::vector<ChatDelta> deltas;
     std::optional<AnswerEnd> end;
     if (choice.parsed) {
-      const AnswerReader& reader = choice.parsed->reader;
-      choice.parsed->reader.read(output, deltas);
-      if (reader.reasoning_tokens() >= 0) usage_.set_reasoning(index, reader.reasoning_tokens());
+      AnswerReader& reader = choice.parsed->reader;
+      reader.read(output, deltas);
       end = reader.end();
       if (end && problem_.empty()) problem_ = reader.problem();
     }
+    usage_.add(index, output, choice.parsed ? choice.parsed->reader.reasoning_tokens() : -1);
     if (output.finish || end) choice.finish = finish_json(request_, tokenizer_, output, end);
     std::vector<SampledToken> tokens = shown_tokens(request_, index, output);
     if (streams_) {
@@ -363,12 +362,6 @@ class OpenAiAnswer final : public AnswerWriter {
   std::optional<LogprobsWriter> logprobs_writer_;  ///< of the choice that is written
 };
 
-std::unique_ptr<AnswerWriter> make_openai_answer(const CompletionRequest& request,
-                                                 const ResponseIdentity& identity, const ApiContext& context,
-                                                 bool streams) {
-  return std::make_unique<OpenAiAnswer>(request, identity, context, streams);
-}
-
 }  // namespace
 
 const Dialect kCompletionsDialect{.path = "/v1/completions",
@@ -376,13 +369,13 @@ const Dialect kCompletionsDialect{.path = "/v1/completions",
                                   .prompt_field = "prompt",
                                   .is_chat = false,
                                   .parse = parse_completion_request,
-                                  .answer = make_openai_answer,
+                                  .answer = make_answer<OpenAiAnswer>,
                                   .others = kOpenAiEndpoints};
 
 const Dialect kChatDialect{.path = "/v1/chat/completions",
                            .id_prefix = "chatcmpl-",
                            .prompt_field = "messages",
                            .parse = parse_chat_request,
-                           .answer = make_openai_answer};
+                           .answer = make_answer<OpenAiAnswer>};
 
 }  // namespace minfer

@@ -115,9 +115,9 @@ class ResponsesWriter final : public SingleWriter {
   /// Keeps the response if the request wants that.
   std::string body(AnswerEnd end) override {
     std::string body = response(end == AnswerEnd::length ? "incomplete" : "completed");
-    if (request().responses->store) {
-      const Json answer = message_of(parts(), request().custom_tools);
-      choice_.context.responses->put(identity().id, {body, request().responses->history, dump_json(answer)});
+    if (request_.responses->store) {
+      const Json answer = message_of(parts(), request_.custom_tools);
+      context_.responses->put(identity_.id, {body, request_.responses->history, dump_json(answer)});
     }
     return body;
   }
@@ -128,18 +128,18 @@ class ResponsesWriter final : public SingleWriter {
     const bool is_cut = status == "incomplete", has_ended = is_cut || status == "completed";
     std::string text;
     JsonText json(text);
-    json.open('{').field("id", identity().id).field("object", "response");
-    json.field("created_at", identity().created).field("status", status).field("background", false);
+    json.open('{').field("id", identity_.id).field("object", "response");
+    json.field("created_at", identity_.created).field("status", status).field("background", false);
     text += ",\"error\":" + error + ",\"incomplete_details\":";
     text += is_cut ? R"({"reason":"max_output_tokens"})" : "null";
-    json.field("model", request().model);
-    text += request().responses->members;
+    json.field("model", request_.model);
+    text += request_.responses->members;
     json.key("output").open('[');
     for (size_t i = 0; i < parts().size(); ++i)
       write_item(json, i, false);
     json.close(']').key("usage");
     has_ended ? write_responses_usage(json, usage()) : void(json.null());
-    if (request().timings && has_ended) write_timings(json, usage());
+    if (request_.timings && has_ended) write_timings(json, usage());
     json.close('}');
     return text;
   }
@@ -152,8 +152,8 @@ class ResponsesWriter final : public SingleWriter {
       const bool is_custom = is_custom_call(part);
       json.field("type", is_custom ? "custom_tool_call" : "function_call").field("call_id", part.id);
       json.field("name", function_name(part));
-      const auto spaced = request().responses->spaces.find(part.name);
-      if (spaced != request().responses->spaces.end()) json.field("namespace", spaced->second.first);
+      const auto spaced = request_.responses->spaces.find(part.name);
+      if (spaced != request_.responses->spaces.end()) json.field("namespace", spaced->second.first);
       const std::string text = is_custom ? custom_input(part.text, part.whole) : part.text;
       json.field(is_custom ? "input" : "arguments", begins ? "" : text);
     } else {
@@ -221,12 +221,12 @@ class ResponsesWriter final : public SingleWriter {
   bool is_message() const { return parts().back().kind == AnswerPart::Kind::content; }
   /// True if a part is a call of a custom tool, which brings a text instead of arguments.
   bool is_custom_call(const AnswerPart& part) const {
-    return part.kind == AnswerPart::Kind::call && request().custom_tools.contains(part.name);
+    return part.kind == AnswerPart::Kind::call && request_.custom_tools.contains(part.name);
   }
   /// The name of a call's tool as the client knows it, without its namespace.
   const std::string& function_name(const AnswerPart& part) const {
-    const auto spaced = request().responses->spaces.find(part.name);
-    return spaced == request().responses->spaces.end() ? part.name : spaced->second.second;
+    const auto spaced = request_.responses->spaces.find(part.name);
+    return spaced == request_.responses->spaces.end() ? part.name : spaced->second.second;
   }
   const std::string& item_id(size_t place) {
     while (item_ids_.size() <= place) {
@@ -275,7 +275,7 @@ const Dialect kResponsesDialect{.path = "/v1/responses",
                                 .prompt_field = "input",
                                 .guards_ids = true,
                                 .parse = parse_responses_request,
-                                .writer = make_writer<ResponsesWriter>,
+                                .answer = make_answer<ResponsesWriter>,
                                 .takes_long = has_long_history,
                                 .others = kStoredResponses};
 
