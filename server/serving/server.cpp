@@ -247,7 +247,8 @@ void Server::respond(const std::shared_ptr<HttpExchange>& exchange, std::shared_
   constexpr size_t kBytesOfPiece = 64u << 10;
   if (body->size() <= kBytesOfPiece) return exchange->respond({.body = *body});
   if (!exchange->hold(body->size())) return answer_error(*exchange, ApiError(503, kNoRoom));
-  send_in_pieces(loop_, exchange, {}, [body, begin = size_t{0}](std::string& piece) mutable {
+  exchange->begin_stream({});
+  send_in_pieces(loop_, exchange, [body, begin = size_t{0}](std::string& piece) mutable {
     piece.append(*body, begin, kBytesOfPiece);
     begin += kBytesOfPiece;
     return begin < body->size();
