@@ -7,14 +7,11 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <nlohmann/json.hpp>
 
 #include "models/gguf/printable.h"
 
 namespace minfer {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 /// Builds the value from the parser's events, within the limits. Members are appended without
 /// a look at earlier ones: ordered_json's own insertion would compare each with all others.
@@ -29,14 +26,17 @@ class BodyBuilder final : public nlohmann::json_sax<Json> {
   bool binary(binary_t&) override { return false; }  // not in JSON text
   bool start_object(size_t) override { return open(Json::object()); }
   bool start_array(size_t) override { return open(Json::array()); }
-  bool end_array() override { return close(); }
   bool key(string_t& name) override {
     key_ = std::move(name);
     return true;
   }
+  bool end_array() override {
+    open_.pop_back();
+    return true;
+  }
   bool end_object() override {
     check_names(open_.back()->get_ref<const Json::object_t&>());
-    return close();
+    return end_array();
   }
   bool parse_error(size_t, const std::string&, const nlohmann::detail::exception& error) override {
     std::string_view reason = error.what();
@@ -74,11 +74,6 @@ class BodyBuilder final : public nlohmann::json_sax<Json> {
       throw bad_request({}, "The body is nested deeper than {} levels", kMaxJsonDepth);
     }
     open_.push_back(add(std::move(value)));
-    return true;
-  }
-
-  bool close() {
-    open_.pop_back();
     return true;
   }
 

@@ -11,8 +11,6 @@
 namespace minfer {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 constexpr std::pair<std::string_view, std::string_view> kChatTexts[] = {{"text", "text"}};
 
 /// null stays null: the content is in tool calls. So does the assistant's list without parts, which some clients send instead.

@@ -8,9 +8,9 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "models/chat/answer/chat_grammar.h"
+#include "models/chat/answer/values/literals.h"
 #include "models/grammar/grammar_source.h"
 #include "server/api/fields/json_fields.h"
 #include "server/api/request/request_fields.h"
@@ -18,11 +18,8 @@
 namespace minfer {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 /// Bytes that a template may put behind the text of the last message: its end-of-turn marker.
 constexpr size_t kMaxMarkupBehind = 256;
-constexpr std::string_view kWhitespace = " \t\r\n";
 
 /// Variables of the template itself, such as enable_thinking. Variables that the request sets elsewhere cannot be set here.
 void add_template_variables(JsonFields& fields, ChatPrompt& prompt) {
@@ -38,12 +35,6 @@ void add_template_variables(JsonFields& fields, ChatPrompt& prompt) {
   }
 }
 
-std::string_view trimmed(std::string_view text) {
-  const size_t begin = text.find_first_not_of(kWhitespace);
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(kWhitespace) - begin + 1);
-}
-
 std::string read_continued_text(JsonFields& fields, const Json& variables) {
   if (!fields.boolean("continue_final_message").value_or(false)) return {};
   if (variables["add_generation_prompt"] == true) {
@@ -51,7 +42,7 @@ std::string read_continued_text(JsonFields& fields, const Json& variables) {
   }
   const Json& last = variables["messages"].back();
   if (last["role"] != "assistant" || !last["content"].is_string() ||
-      trimmed(last["content"].get_ref<const std::string&>()).empty()) {
+      answers::trimmed(last["content"].get_ref<const std::string&>()).empty()) {
     throw fields.error("continue_final_message", "expects a last message of the assistant with a text");
   }
   return last["content"].get<std::string>();
@@ -67,7 +58,7 @@ std::string text_of(const std::vector<PromptPart>& parts) {
 /// Drops the template's text behind `text`. White space at the end of `text` stays if the template kept it.
 void cut_behind(std::vector<PromptPart>& parts, std::string_view text) {
   const std::string all = text_of(parts);
-  const std::string_view core = trimmed(text);
+  const std::string_view core = answers::trimmed(text);
   const size_t earliest = all.size() - std::min(all.size(), core.size() + kMaxMarkupBehind);
   const size_t begin = std::string_view(all).substr(earliest).rfind(core);
   if (begin == std::string_view::npos) {
@@ -75,7 +66,7 @@ void cut_behind(std::vector<PromptPart>& parts, std::string_view text) {
                       "the chat template does not end with the last message's text");
   }
   size_t end = earliest + begin + core.size();
-  const std::string_view behind = text.substr(text.find_last_not_of(kWhitespace) + 1);
+  const std::string_view behind = text.substr(text.rfind(core) + core.size());
   if (std::string_view(all).substr(end).starts_with(behind)) end += behind.size();
   for (PromptPart& part : parts) {
     part.text.resize(std::min(part.text.size(), end));

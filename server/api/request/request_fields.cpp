@@ -6,7 +6,6 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "models/gguf/printable.h"
 #include "server/api/fields/api_error.h"
@@ -14,8 +13,6 @@
 
 namespace minfer {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 /// Tokens by which an answer that is not streamed is handed over. They are not handed over all at
 /// once: else one step of the engine would detokenise a long answer while the other requests wait.

@@ -4,14 +4,11 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "models/grammar/grammar_source.h"
 
 namespace minfer {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 /// Collects the form that fields ask for; a second one is an error.
 class OneOutput {

@@ -15,8 +15,6 @@
 namespace minfer {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 constexpr size_t kMaxFunctionName = 128;  // Anthropic's; OpenAI's is 64
 constexpr std::string_view kFunctionName = "1 to 128 of the characters a-z A-Z 0-9 _ -";
 

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "server/api/fields/json_fields.h"
 #include "server/api/request/chat_prompt.h"
@@ -14,8 +13,6 @@
 
 namespace minfer {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 /// Calls and results of another server's tools, which cannot be read here: web
 /// searches are encrypted, and tool searches find tools that are offered anyway.

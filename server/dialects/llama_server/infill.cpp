@@ -6,7 +6,6 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "profiling/json/json_text.h"
 #include "server/api/answer/single_answer.h"
@@ -16,8 +15,6 @@
 
 namespace minfer {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 // Markers of a repository's other files, as code models know them. Names that
 // nobody gave are llama-server's, so that its clients' prompts are the same here.

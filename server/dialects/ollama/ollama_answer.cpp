@@ -3,7 +3,6 @@
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "profiling/json/json_text.h"
 #include "server/api/answer/single_answer.h"
@@ -14,8 +13,6 @@
 
 namespace minfer {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kOllamaTag = ":latest";  // which may stand behind a model's name
 

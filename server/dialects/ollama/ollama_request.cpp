@@ -5,7 +5,6 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "server/api/fields/json_fields.h"
 #include "server/api/request/chat_prompt.h"
@@ -14,8 +13,6 @@
 
 namespace minfer {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 /// Fields of models that this server does not run, or of parts of an answer that it does not make.
 constexpr std::array<std::string_view, 8> kOllamaUnsupported{

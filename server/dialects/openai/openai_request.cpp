@@ -5,7 +5,6 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "models/tokenizer/utf8.h"
 #include "server/api/fields/json_fields.h"
@@ -15,8 +14,6 @@
 
 namespace minfer {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr int32_t kDefaultMaxTokens = 16;  // OpenAI's
 

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "models/tokenizer/utf8.h"
 #include "profiling/json/json_text.h"
@@ -16,8 +15,6 @@
 
 namespace minfer {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 std::vector<TokenId> tokenise_text(JsonFields& fields, const ApiContext& context) {
   const std::string text = fields.required_text("prompt");

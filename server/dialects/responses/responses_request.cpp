@@ -16,8 +16,6 @@
 namespace minfer {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 /// Smaller histories do not count as bodies do.
 constexpr size_t kCountedBytes = 1u << 20;
 
