@@ -186,10 +186,9 @@ void Connection::on_header(const error_code& error) {
   const HttpServerOptions& options = server_.options_;
   const auto& message = reader_->parser->get();
   if (const auto fault = read_head()) return answer_error(fault->first, fault->second);
-  if (is_spare_ && !(options.is_vital && options.is_vital(reader_->head))) {
+  if (is_spare_ && !(options.is_vital && options.is_vital(reader_->head)))
     return answer_error(
         503, fmt::format("the server has {} connections, its limit", options.limits.max_connections));
-  }
   if (options.refusal && !reader_->parser->is_done()) {
     if (auto refusal = options.refusal(reader_->head)) return answer_early(std::move(*refusal));
   }

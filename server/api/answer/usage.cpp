@@ -7,12 +7,10 @@
 namespace minfer {
 
 std::optional<ApiError> failure_of(const RequestOutput& output) {
-  if (output.finish == FinishReason::refused) {
+  if (output.finish == FinishReason::refused)
     return bad_request({}, "The engine refuses the request: {}", output.finish_detail);
-  }
-  if (output.finish == FinishReason::error) {
+  if (output.finish == FinishReason::error)
     return ApiError(500, fmt::format("The request has failed: {}", output.finish_detail));
-  }
   if (output.finish == FinishReason::cancelled) return ApiError(503, "The server has cancelled the request");
   return std::nullopt;
 }

@@ -48,9 +48,8 @@ class BodyBuilder final : public nlohmann::json_sax<Json> {
 
  private:
   Json* add(Json value) {
-    if (++num_values_ > kMaxJsonValues) {
+    if (++num_values_ > kMaxJsonValues)
       throw bad_request({}, "The body has more than {} JSON values", kMaxJsonValues);
-    }
     if (open_.empty()) {
       root_ = std::move(value);
       return &root_;
@@ -62,17 +61,15 @@ class BodyBuilder final : public nlohmann::json_sax<Json> {
       return &items.back();
     }
     auto& members = parent.get_ref<Json::object_t&>();
-    if (members.size() == kMaxJsonMembers) {
+    if (members.size() == kMaxJsonMembers)
       throw bad_request({}, "The body has an object of more than {} members", kMaxJsonMembers);
-    }
     members.push_back({std::move(key_), std::move(value)});
     return &members.back().second;
   }
 
   bool open(Json value) {
-    if (open_.size() == kMaxJsonDepth) {
+    if (open_.size() == kMaxJsonDepth)
       throw bad_request({}, "The body is nested deeper than {} levels", kMaxJsonDepth);
-    }
     open_.push_back(add(std::move(value)));
     return true;
   }
@@ -145,15 +142,12 @@ std::string shown(std::string_view object_path, std::string_view name) {
 }  // namespace
 
 Json parse_json_body(std::string_view body) {
-  if (body.find_first_not_of(" \t\r\n") == std::string_view::npos) {
+  if (body.find_first_not_of(" \t\r\n") == std::string_view::npos)
     throw bad_request({}, "The body is empty, expected a JSON object");
-  }
   BodyBuilder builder;
   Json::sax_parse(body, &builder);
   Json root = builder.take();
-  if (!root.is_object()) {
-    throw bad_request({}, "The body is {}, expected a JSON object", describe(root));
-  }
+  if (!root.is_object()) throw bad_request({}, "The body is {}, expected a JSON object", describe(root));
   return root;
 }
 
@@ -165,9 +159,7 @@ std::string describe(const Json& value) {
   constexpr size_t kMaxBytes = 60;
   if (value.is_array()) return "an array";
   if (value.is_object()) return "an object";
-  if (value.is_string()) {
-    return '"' + printable(value.get_ref<const std::string&>(), kMaxBytes) + '"';
-  }
+  if (value.is_string()) return '"' + printable(value.get_ref<const std::string&>(), kMaxBytes) + '"';
   return value.dump();
 }
 
@@ -177,17 +169,15 @@ ApiError wrong_value(const std::string& path, const Json& found, std::string_vie
 
 int64_t read_integer(const Json& value, const std::string& path, int64_t low, int64_t high) {
   const std::optional<int64_t> number = whole_number(value);
-  if (!number || *number < low || *number > high) {
+  if (!number || *number < low || *number > high)
     throw wrong_value(path, value, fmt::format("an integer from {} to {}", low, high));
-  }
   return *number;
 }
 
 double read_number(const Json& value, const std::string& path, double low, double high) {
   const double number = value.is_number() ? value.get<double>() : NAN;
-  if (!(number >= low && number <= high)) {
+  if (!(number >= low && number <= high))
     throw wrong_value(path, value, fmt::format("a number from {} to {}", low, high));
-  }
   return number;
 }
 

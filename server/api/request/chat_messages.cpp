@@ -49,9 +49,7 @@ void read_tool_calls(JsonFields& fields, Json& message) {
 /// answers back unchanged. Annotations say where a text comes from and are not part of it.
 void refuse_in_answers(JsonFields& fields) {
   for (const char* name : {"refusal", "audio", "function_call"}) {
-    if (fields.any(name) != nullptr) {
-      throw unsupported(fields.path(name), "not supported, expected null");
-    }
+    if (fields.any(name) != nullptr) throw unsupported(fields.path(name), "not supported, expected null");
   }
   fields.any("annotations");
 }
@@ -81,9 +79,8 @@ Json read_message(JsonFields& fields) {
       (message.contains("reasoning_content") || message.contains("reasoning")) &&
       !message.contains("tool_calls"))
     message["content"] = "";
-  if (message["content"].is_null() && !message.contains("tool_calls")) {
+  if (message["content"].is_null() && !message.contains("tool_calls"))
     throw fields.error("content", "missing, expected a string or an array of text parts");
-  }
   return message;
 }
 

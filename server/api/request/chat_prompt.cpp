@@ -27,9 +27,8 @@ void add_template_variables(JsonFields& fields, ChatPrompt& prompt) {
   const Json* object = fields.object("chat_template_kwargs");
   if (object == nullptr) return;
   for (const auto& [name, value] : object->items()) {
-    if (variables.contains(name) || name == "tools" || name == "bos_token" || name == "eos_token") {
+    if (variables.contains(name) || name == "tools" || name == "bos_token" || name == "eos_token")
       throw fields.error("chat_template_kwargs", "{} cannot be set here", describe(Json(name)));
-    }
     variables[name] = value;
     prompt.set_by.emplace_back(name, "chat_template_kwargs." + name);
   }
@@ -37,9 +36,8 @@ void add_template_variables(JsonFields& fields, ChatPrompt& prompt) {
 
 std::string read_continued_text(JsonFields& fields, const Json& variables) {
   if (!fields.boolean("continue_final_message").value_or(false)) return {};
-  if (variables["add_generation_prompt"] == true) {
+  if (variables["add_generation_prompt"] == true)
     throw fields.error("continue_final_message", "only allowed when add_generation_prompt is false");
-  }
   const Json& last = variables["messages"].back();
   if (last["role"] != "assistant" || !last["content"].is_string() ||
       answers::trimmed(last["content"].get_ref<const std::string&>()).empty()) {
@@ -61,10 +59,9 @@ void cut_behind(std::vector<PromptPart>& parts, std::string_view text) {
   const std::string_view core = answers::trimmed(text);
   const size_t earliest = all.size() - std::min(all.size(), core.size() + kMaxMarkupBehind);
   const size_t begin = std::string_view(all).substr(earliest).rfind(core);
-  if (begin == std::string_view::npos) {
+  if (begin == std::string_view::npos)
     throw bad_request("continue_final_message",
                       "the chat template does not end with the last message's text");
-  }
   size_t end = earliest + begin + core.size();
   const std::string_view behind = text.substr(text.rfind(core) + core.size());
   if (std::string_view(all).substr(end).starts_with(behind)) end += behind.size();
@@ -190,11 +187,10 @@ void check_calls(const ChatPrompt& prompt, const std::vector<ToolFunction>& tool
   if (is_demanded && tools.empty())
     throw bad_request("tool_choice", "demands a call, but the request has no tool");
   const std::string_view field = field_of(prompt, calls);
-  if (context.call_format == nullptr) {
+  if (context.call_format == nullptr)
     throw unsupported(field,
                       "calls cannot be held to a grammar: the model's chat template has none that are known, "
                       "see --tool-call-parser");
-  }
   check_can_hold(field, context);
 }
 
@@ -265,16 +261,14 @@ ChatPrompt read_chat_prompt(JsonFields& fields, const ApiContext& context) {
   prompt.continued_text = read_continued_text(fields, prompt.variables);
   prompt.add_special = fields.boolean("add_special_tokens").value_or(false);
   add_template_variables(fields, prompt);
-  if (const Json* effort = fields.any("reasoning_effort"); effort != nullptr && effort->is_string()) {
+  if (const Json* effort = fields.any("reasoning_effort"); effort != nullptr && effort->is_string())
     set_reasoning_effort(prompt, effort->get_ref<const std::string&>(), "reasoning_effort");
-  }
   prompt.output = read_structured_output(fields);
   const Json* parallel = fields.any("parallel_tool_calls");
   prompt.one_call = parallel != nullptr && *parallel == false;
   prompt.shows_reasoning = fields.boolean("include_reasoning").value_or(true);
-  if (fields.any("chat_template") != nullptr) {
+  if (fields.any("chat_template") != nullptr)
     throw unsupported("chat_template", "a request may not bring one");
-  }
   return prompt;
 }
 

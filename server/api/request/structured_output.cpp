@@ -17,9 +17,7 @@ class OneOutput {
       : unknown_(unknown), output_(std::move(given)) {}
 
   void set(std::string field, std::string key, GrammarCache::Build build) {
-    if (output_) {
-      throw bad_request(field, "the answer's form is given by {} already", output_->field);
-    }
+    if (output_) throw bad_request(field, "the answer's form is given by {} already", output_->field);
     output_ = StructuredOutput{std::move(field), std::move(key), std::move(build)};
   }
 

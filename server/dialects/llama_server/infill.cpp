@@ -32,9 +32,8 @@ bool has_token(const Tokenizer& tokenizer, std::string_view text) {
 std::vector<PromptPart> read_other_files(JsonFields& fields, const ApiContext& context) {
   const Json* list = fields.array("input_extra");
   if (list == nullptr || list->empty()) return {};
-  if (!has_token(*context.tokenizer, kRepositoryToken) || !has_token(*context.tokenizer, kFileToken)) {
+  if (!has_token(*context.tokenizer, kRepositoryToken) || !has_token(*context.tokenizer, kFileToken))
     throw unsupported("input_extra", "the model has no tokens {} and {}", kRepositoryToken, kFileToken);
-  }
   std::vector<PromptPart> parts{{kRepositoryToken, true}, {kRepositoryName, false}};
   read_objects(*list, "input_extra", fields.unknown(), [&](JsonFields& file) {
     const std::string name = file.text("filename").value_or(kOtherFileName);

@@ -33,25 +33,22 @@ std::vector<RawPrompt> list_prompts(JsonFields& fields, const ApiLimits& limits)
   const Json& prompt = fields.required("prompt", kExpected);
   if (prompt.is_string() || is_id_list(prompt)) return {{&prompt, "prompt"}};
   if (!prompt.is_array() || prompt.empty()) throw wrong_value("prompt", prompt, kExpected);
-  if (prompt.size() > static_cast<size_t>(limits.max_prompts)) {
+  if (prompt.size() > static_cast<size_t>(limits.max_prompts))
     throw fields.error("prompt", "{} prompts, expected at most {}", prompt.size(), limits.max_prompts);
-  }
   std::vector<RawPrompt> prompts;
   for (size_t i = 0; i < prompt.size(); ++i) {
     const Json& each = prompt[i];
     const std::string path = fmt::format("prompt[{}]", i);
-    if (!each.is_string() && !is_id_list(each)) {
+    if (!each.is_string() && !is_id_list(each))
       throw wrong_value(path, each, "a string or an array of token ids");
-    }
     prompts.push_back({&each, path});
   }
   return prompts;
 }
 
 std::vector<TokenId> tokenise(const RawPrompt& prompt, const ApiContext& context, bool add_special) {
-  if (prompt.value->is_string()) {
+  if (prompt.value->is_string())
     check_text_length(prompt.path, prompt.value->get_ref<const std::string&>().size(), context);
-  }
   std::vector<TokenId> ids =
       prompt.value->is_string()
           ? context.tokenizer->encode(prompt.value->get_ref<const std::string&>(),
@@ -112,10 +109,9 @@ CompletionRequest parse_completion_request(std::string_view body, const ApiConte
   request.ignored_fields = unknown.names();
 
   const int64_t num_choices = static_cast<int64_t>(prompts.size()) * request.n;
-  if (num_choices > context.limits.max_choices) {
+  if (num_choices > context.limits.max_choices)
     throw bad_request("n", "{} answers to {} prompts each, expected at most {} in all", request.n,
                       prompts.size(), context.limits.max_choices);
-  }
   for (const RawPrompt& prompt : prompts) {
     request.prompts.push_back(!suffix.empty() ? tokenise_gap(prompt, suffix, context, add_special)
                                               : tokenise(prompt, context, add_special));
@@ -131,9 +127,8 @@ CompletionRequest parse_chat_request(std::string_view body, const ApiContext& co
   RequestBody read(kChatDialect, body, context);
   auto& [root, unknown, fields, options, request] = read;
   read_common(fields, context, request);
-  if (fields.boolean("echo").value_or(false)) {
+  if (fields.boolean("echo").value_or(false))
     throw unsupported("echo", "true, but answers to chats do not repeat their messages");
-  }
   request.sampling.logprobs = read_logprobs(fields, context.limits.max_logprobs);
   const std::optional<int64_t> max_tokens = read_max_tokens(fields, 1);
   const int64_t min_tokens = fields.integer("min_tokens", 0, INT32_MAX).value_or(0);

@@ -82,11 +82,10 @@ std::string detokenize_response(std::string_view body, const ApiContext& context
   const std::vector<TokenId> tokens =
       read_token_ids(fields.required_array("tokens"), "tokens", context.vocab_size);
   fields.report_unknown();
-  if (tokens.size() > static_cast<size_t>(context.max_model_len)) {
+  if (tokens.size() > static_cast<size_t>(context.max_model_len))
     throw context_length_exceeded(
         "tokens", fmt::format("tokens: {}, expected at most the model's maximum context length, {}",
                               tokens.size(), context.max_model_len));
-  }
   return Json{{"prompt", replace_invalid_utf8(context.tokenizer->decode(tokens, true))}}.dump();
 }
 

@@ -52,10 +52,9 @@ ProfileRequest read_profile_request(std::string_view body) {
   request.counters = fields.boolean("counters").value_or(false);
   request.start_step = fields.integer("start_step", 0, kMostSteps);
   request.num_steps = fields.integer("num_steps", 1, kMostSteps);
-  if (const Json* activities = fields.array("activities")) {
+  if (const Json* activities = fields.array("activities"))
     request.kernels = std::ranges::any_of(
         *activities, [](const Json& activity) { return activity == "GPU" || activity == "CUDA_PROFILER"; });
-  }
   return request;
 }
 
