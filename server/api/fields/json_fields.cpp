@@ -98,11 +98,7 @@ constexpr double kExactIntegers = 9007199254740992.0;
 
 /// The JSON number as a whole number, if it is one that int64_t holds.
 std::optional<int64_t> whole_number(const Json& value) {
-  if (value.is_number_unsigned()) {
-    const auto number = value.get<uint64_t>();
-    return number <= static_cast<uint64_t>(INT64_MAX) ? std::optional(static_cast<int64_t>(number))
-                                                      : std::nullopt;
-  }
+  if (value.is_number_unsigned() && value.get<uint64_t>() > INT64_MAX) return std::nullopt;
   if (value.is_number_integer()) return value.get<int64_t>();
   if (!value.is_number_float()) return std::nullopt;
   const auto number = value.get<double>();
@@ -270,6 +266,10 @@ const Json& JsonFields::required_array(std::string_view name) {
 JsonFields JsonFields::required_inner(std::string_view name, std::string_view expected) {
   required(name, expected);
   return *inner(name);
+}
+
+void JsonFields::each(std::string_view name, const std::function<void(JsonFields&)>& read) {
+  if (const Json* list = array(name)) read_objects(*list, path(name), unknown_, read);
 }
 
 void JsonFields::report_unknown() const {

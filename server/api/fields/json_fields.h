@@ -87,6 +87,9 @@ class JsonFields {
   const Json& required_array(std::string_view name);
   JsonFields required_inner(std::string_view name, std::string_view expected = "an object");
 
+  /// Calls `read` with the reader of each object of a member that is a list, then reports the object's unknown members. Absent: none.
+  void each(std::string_view name, const std::function<void(JsonFields& object)>& read);
+
   /// Adds the members that were not asked for to unknown(), which may throw. null means absent, except where unknown members are refused.
   void report_unknown() const;
   /// Takes all members as asked for.

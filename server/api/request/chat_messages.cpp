@@ -38,11 +38,7 @@ Json read_tool_call(JsonFields& fields) {
 }
 
 void read_tool_calls(JsonFields& fields, Json& message) {
-  const Json* calls = fields.array("tool_calls");
-  if (calls == nullptr || calls->empty()) return;
-  Json& made = message["tool_calls"] = Json::array();
-  read_objects(*calls, fields.path("tool_calls"), fields.unknown(),
-               [&](JsonFields& call) { made.push_back(read_tool_call(call)); });
+  fields.each("tool_calls", [&](JsonFields& call) { message["tool_calls"].push_back(read_tool_call(call)); });
 }
 
 /// Members that OpenAI's own answers hold beside the text, so that a client can send
@@ -130,11 +126,11 @@ Json read_arguments(const std::string& text) {
   }
 }
 
-Json read_messages(const Json& list, UnknownFields& unknown) {
-  if (list.empty()) throw bad_request("messages", "empty, expected at least one message");
+Json read_messages(JsonFields& fields) {
+  if (fields.required_array("messages").empty())
+    throw fields.error("messages", "empty, expected at least one message");
   Json messages = Json::array();
-  read_objects(list, "messages", unknown,
-               [&](JsonFields& message) { messages.push_back(read_message(message)); });
+  fields.each("messages", [&](JsonFields& message) { messages.push_back(read_message(message)); });
   return messages;
 }
 

@@ -130,10 +130,9 @@ ToolChoice read_allowed_tools(JsonFields& choice, const ShownName& shown_name) {
   } else if (mode != "auto") {
     throw wrong_value(fields.path("mode"), Json(mode), "\"auto\" or \"required\"");
   }
-  const Json& tools = fields.required_array("tools");
-  if (tools.empty()) throw fields.error("tools", "empty, expected at least one tool");
-  read_objects(tools, fields.path("tools"), choice.unknown(),
-               [&](JsonFields& tool) { made.names.push_back(read_tool_name(tool, shown_name)); });
+  if (fields.required_array("tools").empty())
+    throw fields.error("tools", "empty, expected at least one tool");
+  fields.each("tools", [&](JsonFields& tool) { made.names.push_back(read_tool_name(tool, shown_name)); });
   if (inner) inner->report_unknown();
   return made;
 }
@@ -254,7 +253,7 @@ void show_tools(ChatPrompt& prompt) {
 
 ChatPrompt read_chat_prompt(JsonFields& fields, const ApiContext& context) {
   ChatPrompt prompt;
-  prompt.variables["messages"] = read_messages(fields.required_array("messages"), fields.unknown());
+  prompt.variables["messages"] = read_messages(fields);
   prompt.tool_choice = read_tool_choice(fields);
   read_tools(fields, kChatTools, context, prompt);
   prompt.variables["add_generation_prompt"] = fields.boolean("add_generation_prompt").value_or(true);

@@ -66,7 +66,7 @@ void set_chat_prompt(CompletionRequest& request, const ChatPrompt& prompt, const
 
 /// The messages for the template. Line ends join text parts. "developer" becomes "system", which
 /// templates know. Arguments of tool calls that are JSON objects in a string become objects.
-Json read_messages(const Json& list, UnknownFields& unknown);
+Json read_messages(JsonFields& fields);
 
 /// Adds a line; the first text has no line end in front.
 void append_line(std::string& text, std::string_view more);

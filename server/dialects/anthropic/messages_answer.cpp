@@ -3,8 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "profiling/json/json_text.h"
-#include "server/api/answer/single_answer.h"
-#include "server/api/answer/usage.h"
+#include "server/api/answer/answer_writer.h"
 #include "server/dialects/anthropic/messages.h"
 
 namespace minfer {

@@ -142,9 +142,9 @@ Json read_messages_chat(JsonFields& fields) {
     if (const std::string text = read_blocks(*system, "system", fields.unknown()); !text.empty())
       reader.add_text("system", text);
   }
-  const Json& list = fields.required_array("messages");
-  if (list.empty()) throw fields.error("messages", "empty, expected at least one message");
-  read_objects(list, "messages", fields.unknown(), [&](JsonFields& message) { reader.add(message); });
+  if (fields.required_array("messages").empty())
+    throw fields.error("messages", "empty, expected at least one message");
+  fields.each("messages", [&](JsonFields& message) { reader.add(message); });
   Json messages = reader.take();
   if (messages.empty()) throw fields.error("messages", "empty, expected at least one with a text");
   return messages;

@@ -8,8 +8,7 @@
 #include <fmt/format.h>
 
 #include "profiling/json/json_text.h"
-#include "server/api/answer/single_answer.h"
-#include "server/api/answer/usage.h"
+#include "server/api/answer/answer_writer.h"
 #include "server/api/fields/json_fields.h"
 #include "server/api/request/request_fields.h"
 
@@ -35,7 +34,7 @@ std::vector<PromptPart> read_other_files(JsonFields& fields, const ApiContext& c
   if (!has_token(*context.tokenizer, kRepositoryToken) || !has_token(*context.tokenizer, kFileToken))
     throw unsupported("input_extra", "the model has no tokens {} and {}", kRepositoryToken, kFileToken);
   std::vector<PromptPart> parts{{kRepositoryToken, true}, {kRepositoryName, false}};
-  read_objects(*list, "input_extra", fields.unknown(), [&](JsonFields& file) {
+  fields.each("input_extra", [&](JsonFields& file) {
     const std::string name = file.text("filename").value_or(kOtherFileName);
     parts.push_back({kFileToken, true});
     parts.push_back({fmt::format("{}\n{}", name, file.required_text("text")), false});

@@ -5,8 +5,7 @@
 #include <fmt/format.h>
 
 #include "profiling/json/json_text.h"
-#include "server/api/answer/single_answer.h"
-#include "server/api/answer/usage.h"
+#include "server/api/answer/answer_writer.h"
 #include "server/api/fields/json_fields.h"
 #include "server/api/request/request_fields.h"
 #include "server/dialects/ollama/ollama.h"

@@ -49,9 +49,7 @@ class OllamaMessages {
   };
 
   void add_calls(JsonFields& fields, Json& message) {
-    const Json* list = fields.array("tool_calls");
-    if (list == nullptr) return;
-    read_objects(*list, fields.path("tool_calls"), fields.unknown(), [&](JsonFields& call) {
+    fields.each("tool_calls", [&](JsonFields& call) {
       // Nine letters and digits: some templates take no other ids.
       std::string id = call.text("id").value_or(fmt::format("call{:05}", num_calls_++));
       call.any("type");
@@ -86,10 +84,9 @@ class OllamaMessages {
 
 Json read_ollama_messages(JsonFields& fields) {
   OllamaMessages reader;
-  const Json& list = fields.required_array("messages");
-  if (list.empty())
+  if (fields.required_array("messages").empty())
     throw fields.error("messages", "empty, expected at least one message (the model is loaded)");
-  read_objects(list, "messages", fields.unknown(), [&](JsonFields& message) { reader.add(message); });
+  fields.each("messages", [&](JsonFields& message) { reader.add(message); });
   return reader.take();
 }
 

@@ -6,9 +6,7 @@
 #include <utility>
 
 #include "models/chat/answer/custom_input.h"
-#include "server/api/answer/answer_reader.h"
 #include "server/api/answer/answer_writer.h"
-#include "server/api/answer/usage.h"
 #include "server/dialects/openai/openai.h"
 #include "server/dialects/openai/openai_logprobs.h"
 

@@ -8,9 +8,7 @@
 
 #include "models/chat/answer/custom_input.h"
 #include "profiling/json/json_text.h"
-#include "server/api/answer/answer_reader.h"
-#include "server/api/answer/single_answer.h"
-#include "server/api/answer/usage.h"
+#include "server/api/answer/answer_writer.h"
 #include "server/api/request/chat_prompt.h"
 #include "server/dialects/responses/response_store.h"
 #include "server/dialects/responses/responses_request.h"

@@ -239,7 +239,7 @@ Json read_responses_input(JsonFields& fields, Json history, OfferedTools& tools,
     return reader.take();
   }
   if (!input.is_array()) throw wrong_value("input", input, "a string or an array of items");
-  read_objects(input, "input", fields.unknown(), [&](JsonFields& item) { reader.add(item); });
+  fields.each("input", [&](JsonFields& item) { reader.add(item); });
   Json messages = reader.take();
   if (messages.empty()) throw fields.error("input", "empty, expected at least one item");
   return messages;

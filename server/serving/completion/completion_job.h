@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "server/api/answer/answer_writer.h"
-#include "server/api/answer/usage.h"
 #include "server/api/fields/api_error.h"
 #include "server/api/request/completion_request.h"
 #include "server/http/event_loop.h"

@@ -1,4 +1,4 @@
-#include "server/api/answer/single_answer.h"
+#include "server/api/answer/answer_writer.h"
 
 #include <nlohmann/json.hpp>
 
