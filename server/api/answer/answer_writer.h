@@ -38,10 +38,8 @@ class AnswerWriter {
   virtual bool finished() const = 0;
   /// True if the choice's answer is over, perhaps before its last output: later outputs of the engine are of no use.
   virtual bool ended(int32_t choice) const = 0;
-  /// The next piece of the body, about 64 KiB unless it is the last.
-  virtual std::string next_piece() = 0;
-  /// True if next_piece() has returned the last piece.
-  virtual bool written() const = 0;
+  /// Appends the next piece of the body, about 64 KiB unless it is the last. Returns false if it is.
+  virtual bool next_piece(std::string& text) = 0;
   /// The malformed part of the answer, for the log. Empty: none.
   virtual std::string problem() const = 0;
 };
@@ -73,11 +71,10 @@ class SingleWriter : public AnswerWriter {
   }
   bool finished() const final { return finished_; }
   bool ended(int32_t) const final { return finished_; }
-  std::string next_piece() final {
-    written_ = true;
-    return body(*choice_.reader.end());
+  bool next_piece(std::string& text) final {
+    text += body(*choice_.reader.end());
+    return false;
   }
-  bool written() const final { return written_; }
   std::string problem() const final { return choice_.reader.problem(); }
 
  protected:
@@ -118,7 +115,6 @@ class SingleWriter : public AnswerWriter {
   bool started_ = false;
   bool part_open_ = false;
   bool finished_ = false;
-  bool written_ = false;
 };
 
 /// Begins a server-sent event of that type; the type is its data's first member. The caller adds the other members and kEventEnd.

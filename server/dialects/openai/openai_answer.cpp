@@ -196,16 +196,16 @@ class OpenAiAnswer final : public AnswerWriter {
   }
   std::string problem() const override { return problem_; }
 
-  std::string next_piece() override {
-    while (!written() && head_.size() <= kPieceBytes)
+  bool next_piece(std::string& text) override {
+    while (next_part_ != Part::none && head_.size() <= kPieceBytes)
       write_next();
+    const bool is_last = next_part_ == Part::none;
     // The last character decides if a comma comes next: it stays for the next piece.
-    const size_t size = head_.size() - (written() ? 0 : 1);
-    std::string piece = std::exchange(head_, head_.substr(size));
-    piece.resize(size);
-    return piece;
+    const size_t size = head_.size() - (is_last ? 0 : 1);
+    text.append(head_, 0, size);
+    head_.erase(0, size);
+    return !is_last;
   }
-  bool written() const override { return next_part_ == Part::none; }
 
  private:
   struct Choice {

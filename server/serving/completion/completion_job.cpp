@@ -173,14 +173,12 @@ void CompletionJob::send_whole() {
   if (!answer_->finished()) return;
   end_answer();
   add_times_header();
-  std::string first = answer_->next_piece();
-  if (answer_->written()) return exchange_->respond({.body = std::move(first)});
+  std::string first;
+  if (!answer_->next_piece(first)) return exchange_->respond({.body = std::move(first)});
   exchange_->begin_stream({});
   exchange_->write(first);
-  send_in_pieces(loop_, exchange_, [self = shared_from_this()](std::string& text) {
-    text = self->answer_->next_piece();
-    return !self->answer_->written();
-  });
+  send_in_pieces(loop_, exchange_,
+                 [self = shared_from_this()](std::string& text) { return self->answer_->next_piece(text); });
 }
 
 void CompletionJob::fail(const ApiError& error) {
