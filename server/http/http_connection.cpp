@@ -14,8 +14,6 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
-#include "server/http/http_exchange.h"
-
 namespace minfer {
 namespace {
 
