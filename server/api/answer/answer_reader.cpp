@@ -129,11 +129,9 @@ ParsedChoice::ParsedChoice(const CompletionRequest& request, const ApiContext& c
 
 void SpecialText::see(std::span<const TokenId> tokens) {
   for (const TokenId token : tokens) {
-    if (!tokenizer_.is_control(token) || std::ranges::find(seen_, token) != seen_.end()) continue;
+    if (!tokenizer_.is_control(token)) continue;
     const std::string_view text = tokenizer_.piece(token, true);
-    if (text.empty()) continue;
-    seen_.push_back(token);
-    texts_.push_back(text);
+    if (!text.empty() && std::ranges::find(texts_, text) == texts_.end()) texts_.push_back(text);
   }
 }
 

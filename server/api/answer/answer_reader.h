@@ -43,8 +43,7 @@ class SpecialText {
 
  private:
   const Tokenizer& tokenizer_;
-  std::vector<TokenId> seen_;
-  std::vector<std::string_view> texts_;  ///< of seen_, as the tokeniser has them
+  std::vector<std::string_view> texts_;  ///< of the tokens that came, as the tokeniser has them
   std::string held_;
 };
 

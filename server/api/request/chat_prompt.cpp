@@ -264,8 +264,8 @@ ChatPrompt read_chat_prompt(JsonFields& fields, const ApiContext& context) {
     set_reasoning_effort(prompt, effort->get_ref<const std::string&>(), "reasoning_effort");
   prompt.output = read_structured_output(fields);
   const Json* parallel = fields.any("parallel_tool_calls");
-  prompt.one_call = parallel != nullptr && *parallel == false;
-  prompt.shows_reasoning = fields.boolean("include_reasoning").value_or(true);
+  prompt.parsing.one_call = parallel != nullptr && *parallel == false;
+  prompt.parsing.shows_reasoning = fields.boolean("include_reasoning").value_or(true);
   if (fields.any("chat_template") != nullptr)
     throw unsupported("chat_template", "a request may not bring one");
   return prompt;
@@ -295,9 +295,7 @@ void set_chat_prompt(CompletionRequest& request, const ChatPrompt& prompt, const
   request.tool_choice = prompt.tool_choice;
   for (const OfferedTool& tool : prompt.tools.list)
     if (tool.is_custom) request.custom_tools.insert(tool.name);
-  AnswerParsing& parsing = request.parsing;
-  parsing.one_call = prompt.one_call;
-  parsing.shows_reasoning = prompt.shows_reasoning;
+  AnswerParsing& parsing = request.parsing = prompt.parsing;
   const auto tools = prompt.variables.find("tools");
   parsing.options.finds_calls = context.finds_calls && tools != prompt.variables.end();
   if (parsing.options.finds_calls) parsing.options.tools = std::make_shared<const Json>(*tools);
@@ -330,10 +328,9 @@ void hold_chat_answer(CompletionRequest& request, const ChatPrompt& prompt, cons
   check_calls(prompt, tools, calls, context);
   if (calls == Calls::none && !output) return;
   if (output) check_can_hold(output->field, context);
-  if (!prompt.continued_text.empty()) {
-    const std::string_view field = output ? std::string_view(output->field) : field_of(prompt, calls);
+  const std::string field(output ? std::string_view(output->field) : field_of(prompt, calls));
+  if (!prompt.continued_text.empty())
     throw unsupported(field, "an answer that goes on with the last message cannot be held to a form");
-  }
 
   UnknownFields formats(false);
   for (const ToolFunction& tool : tools)
@@ -343,18 +340,16 @@ void hold_chat_answer(CompletionRequest& request, const ChatPrompt& prompt, cons
   ChatGrammarOptions options{
       .calls = calls,
       // One that is named is wanted once: a model that is made to call it would go on for ever.
-      .several_calls = !prompt.one_call && prompt.tool_choice.kind != ToolChoice::Kind::named,
+      .several_calls = !prompt.parsing.one_call && prompt.tool_choice.kind != ToolChoice::Kind::named,
       .call_format = context.call_format,
       .reasoning_format = request.parsing.options.finds_reasoning ? context.reasoning_format : nullptr,
       .begins_in_reasoning = request.parsing.options.begins_in_reasoning,
       .content = output ? output->build : GrammarCache::Build()};
-  const std::string field(output ? std::string_view(output->field) : field_of(prompt, calls));
-  std::string key = key_of(tools, options, output);
   const auto build = [tools, options](GrammarBuilder& builder) {
     return add_chat_grammar(builder, tools, options);
   };
   request.form = std::make_shared<const StructuredOutput>(
-      StructuredOutput{.field = field, .key = std::move(key), .build = build});
+      StructuredOutput{.field = field, .key = key_of(tools, options, output), .build = build});
 }
 
 }  // namespace minfer

@@ -25,8 +25,7 @@ struct ChatPrompt {
   ToolChoice tool_choice;
   OfferedTools tools = {};
   std::optional<StructuredOutput> output = {};  ///< the form of the content; absent: it is free
-  bool one_call = false;                        ///< see AnswerParsing
-  bool shows_reasoning = true;                  ///< the same
+  AnswerParsing parsing = {};                   ///< of the answer, as far as the request says so
 };
 
 /// messages, tools, tool_choice, parallel_tool_calls, reasoning_effort, include_reasoning, add_generation_prompt,

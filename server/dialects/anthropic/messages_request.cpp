@@ -171,7 +171,7 @@ void read_messages_tool_choice(JsonFields& fields, ChatPrompt& prompt) {
   if (type == "none") prompt.tool_choice.kind = ToolChoice::Kind::none;
   if (type == "any") prompt.tool_choice.kind = ToolChoice::Kind::required;
   if (type == "tool") prompt.tool_choice = {ToolChoice::Kind::named, {choice->required_text("name")}};
-  prompt.one_call = choice->boolean("disable_parallel_tool_use").value_or(false);
+  prompt.parsing.one_call = choice->boolean("disable_parallel_tool_use").value_or(false);
   choice->report_unknown();
 }
 
@@ -186,7 +186,7 @@ void read_thinking(JsonFields& fields, ChatPrompt& prompt) {
     prompt.set_by.emplace_back("enable_thinking", "thinking");
   }
   thinking->any("budget_tokens");
-  prompt.shows_reasoning = thinking->text("display") != "omitted";
+  prompt.parsing.shows_reasoning = thinking->text("display") != "omitted";
   thinking->report_unknown();
 }
 

@@ -21,6 +21,9 @@ constexpr int32_t kDefaultMaxTokens = 16;  // OpenAI's
 struct RawPrompt {
   const Json* value;
   std::string path;
+
+  /// Null: it is an array of ids.
+  const std::string* text() const { return value->get_ptr<const std::string*>(); }
 };
 
 bool is_id_list(const Json& value) {
@@ -47,13 +50,11 @@ std::vector<RawPrompt> list_prompts(JsonFields& fields, const ApiLimits& limits)
 }
 
 std::vector<TokenId> tokenise(const RawPrompt& prompt, const ApiContext& context, bool add_special) {
-  if (prompt.value->is_string())
-    check_text_length(prompt.path, prompt.value->get_ref<const std::string&>().size(), context);
+  const std::string* text = prompt.text();
+  if (text != nullptr) check_text_length(prompt.path, text->size(), context);
   std::vector<TokenId> ids =
-      prompt.value->is_string()
-          ? context.tokenizer->encode(prompt.value->get_ref<const std::string&>(),
-                                      {.add_special = add_special, .parse_special = true})
-          : read_token_ids(*prompt.value, prompt.path, context.vocab_size);
+      text != nullptr ? context.tokenizer->encode(*text, {.add_special = add_special, .parse_special = true})
+                      : read_token_ids(*prompt.value, prompt.path, context.vocab_size);
   if (ids.empty()) throw bad_request(prompt.path, "the prompt has no tokens");
   return ids;
 }
@@ -62,12 +63,11 @@ std::vector<TokenId> tokenise(const RawPrompt& prompt, const ApiContext& context
 std::vector<TokenId> tokenise_gap(const RawPrompt& prompt, const std::string& suffix,
                                   const ApiContext& context, bool add_special) {
   const Tokenizer& tokenizer = *context.tokenizer;
-  const bool is_text = prompt.value->is_string();
-  const std::string text = is_text ? prompt.value->get<std::string>() : std::string();
+  const std::string text = prompt.text() != nullptr ? *prompt.text() : std::string();
   const std::vector<PromptPart> parts = gap_parts(text, suffix, tokenizer, "suffix");
   check_text_length("suffix", suffix.size(), context);
   check_text_length(prompt.path, text.size(), context);
-  if (is_text) return tokenizer.encode_parts(parts, add_special);
+  if (prompt.text() != nullptr) return tokenizer.encode_parts(parts, add_special);
   std::vector<TokenId> ids = read_token_ids(*prompt.value, prompt.path, context.vocab_size);
   ids.insert(ids.begin(), tokenizer.fim_tokens().prefix);
   std::ranges::copy(tokenizer.encode_parts(std::span(parts).subspan(kGapSuffixPart), false),
@@ -77,7 +77,7 @@ std::vector<TokenId> tokenise_gap(const RawPrompt& prompt, const std::string& su
 
 std::string echoed_text(const RawPrompt& prompt, const std::vector<TokenId>& ids, const Tokenizer& tokenizer,
                         bool with_special) {
-  if (prompt.value->is_string()) return prompt.value->get<std::string>();
+  if (prompt.text() != nullptr) return *prompt.text();
   return replace_invalid_utf8(tokenizer.decode(ids, with_special));
 }
 

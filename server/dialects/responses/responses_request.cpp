@@ -87,7 +87,7 @@ std::string echo_members(JsonFields& fields, const CompletionRequest& request, c
   for (const char* name : {"instructions", "max_output_tokens", "previous_response_id", "user"})
     members[name] = given(name);
   members["metadata"] = given("metadata", Json::object());
-  members["parallel_tool_calls"] = !prompt.one_call;
+  members["parallel_tool_calls"] = !prompt.parsing.one_call;
   members["reasoning"] = {{"effort", shown_effort}, {"summary", nullptr}};
   members["store"] = store;
   // As the client wrote them, not as the doubles that are nearest to the floats.
@@ -307,7 +307,7 @@ CompletionRequest parse_responses_request(std::string_view body, const ApiContex
   });
   prompt.output = read_structured_output(fields, read_text_format(fields));
   show_tools(prompt);
-  prompt.one_call = !fields.boolean("parallel_tool_calls").value_or(true);
+  prompt.parsing.one_call = !fields.boolean("parallel_tool_calls").value_or(true);
   set_reasoning_effort(prompt, read_member(fields, "reasoning", "effort"), "reasoning.effort");
   kept->members = echo_members(fields, request, prompt, given_tools, kept->store);
   fields.report_unknown();

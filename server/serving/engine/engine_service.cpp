@@ -29,11 +29,10 @@ EngineService::~EngineService() {
 }
 
 void EngineService::submit(std::vector<Request> requests) {
-  std::vector<Command> commands;
-  for (Request& request : requests)
-    commands.emplace_back(
-        [this, request = std::move(request)](Engine& engine) mutable { submit_to(engine, request); });
-  add(std::move(commands));
+  run_between_steps([this, requests = std::move(requests)](Engine& engine) mutable {
+    for (Request& request : requests)
+      submit_to(engine, request);
+  });
 }
 
 void EngineService::cancel(std::vector<std::string> ids) {
@@ -43,10 +42,10 @@ void EngineService::cancel(std::vector<std::string> ids) {
   });
 }
 
-void EngineService::add(std::vector<Command> commands) {
+void EngineService::run_between_steps(Command task) {
   {
     const std::lock_guard lock(inbox_mutex_);
-    std::ranges::move(commands, std::back_inserter(inbox_));
+    inbox_.push_back(std::move(task));
     has_commands_.store(true, std::memory_order_release);
   }
   wake_.notify_one();
