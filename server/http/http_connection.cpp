@@ -1,7 +1,6 @@
 #include "server/http/http_connection.h"
 
 #include <algorithm>
-#include <utility>
 
 #include <boost/asio/dispatch.hpp>
 #include <boost/asio/write.hpp>

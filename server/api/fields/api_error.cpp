@@ -1,9 +1,6 @@
 #include "server/api/fields/api_error.h"
 
 #include <algorithm>
-#include <utility>
-
-#include <fmt/format.h>
 
 #include "models/gguf/printable.h"
 #include "server/api/fields/json_fields.h"

@@ -5,14 +5,12 @@
 #include <iterator>
 #include <map>
 #include <set>
-#include <utility>
 
 #include <fmt/format.h>
 
 #include "models/chat/answer/chat_grammar.h"
 #include "models/chat/answer/values/literals.h"
 #include "models/grammar/grammar_source.h"
-#include "server/api/fields/json_fields.h"
 #include "server/api/request/request_fields.h"
 
 namespace minfer {

@@ -9,7 +9,6 @@
 
 #include "models/gguf/printable.h"
 #include "server/api/fields/api_error.h"
-#include "server/api/fields/json_fields.h"
 
 namespace minfer {
 namespace {

@@ -10,7 +10,6 @@
 #include "models/chat/answer/chat_format.h"
 #include "models/chat/answer/custom_input.h"
 #include "models/grammar/grammar_source.h"
-#include "server/api/fields/json_fields.h"
 
 namespace minfer {
 namespace {

@@ -4,8 +4,6 @@
 #include <map>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "server/api/fields/json_fields.h"
 #include "server/api/request/chat_prompt.h"
 #include "server/api/request/request_fields.h"

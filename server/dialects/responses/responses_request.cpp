@@ -8,7 +8,6 @@
 
 #include "models/chat/answer/custom_input.h"
 #include "models/gguf/printable.h"
-#include "server/api/fields/json_fields.h"
 #include "server/api/request/chat_prompt.h"
 #include "server/api/request/request_fields.h"
 #include "server/dialects/responses/response_store.h"

@@ -3,7 +3,6 @@
 #include <exception>
 #include <iterator>
 #include <new>
-#include <utility>
 
 #include "server/http/memory_reserve.h"
 
