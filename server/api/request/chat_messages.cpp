@@ -37,10 +37,6 @@ Json read_tool_call(JsonFields& fields) {
   return make_call(id, name, std::move(arguments));
 }
 
-void read_tool_calls(JsonFields& fields, Json& message) {
-  fields.each("tool_calls", [&](JsonFields& call) { message["tool_calls"].push_back(read_tool_call(call)); });
-}
-
 /// Members that OpenAI's own answers hold beside the text, so that a client can send
 /// answers back unchanged. Annotations say where a text comes from and are not part of it.
 void refuse_in_answers(JsonFields& fields) {
@@ -51,7 +47,7 @@ void refuse_in_answers(JsonFields& fields) {
 }
 
 void read_assistant(JsonFields& fields, Json& message) {
-  read_tool_calls(fields, message);
+  fields.each("tool_calls", [&](JsonFields& call) { message["tool_calls"].push_back(read_tool_call(call)); });
   for (const char* name : {"reasoning_content", "reasoning"}) {
     if (std::optional<std::string> text = fields.text(name)) message[name] = std::move(*text);
   }

@@ -66,13 +66,6 @@ Json read_history(JsonFields& fields, const ApiContext& context) {
   return Json::parse(fmt::format("{},{}]", *stored->history, stored->answer));
 }
 
-/// See StoredResponse.
-std::shared_ptr<const std::string> history_text(const Json& messages) {
-  std::string text = dump_json(messages);
-  text.pop_back();
-  return std::make_shared<const std::string>(std::move(text));
-}
-
 /// The members of the response that repeat the request's.
 std::string echo_members(JsonFields& fields, const CompletionRequest& request, const ChatPrompt& prompt,
                          const Json& tools, bool store) {
@@ -294,7 +287,11 @@ CompletionRequest parse_responses_request(std::string_view body, const ApiContex
   if (const Json* list = fields.array("tools")) tools.add(*list, "tools", kResponsesTools, context, unknown);
   const Json given_tools = tools.given;
   Json messages = read_responses_input(fields, read_history(fields, context), tools, context);
-  if (kept->store) kept->history = history_text(messages);
+  if (kept->store) {
+    std::string text = dump_json(messages);
+    text.pop_back();  // the bracket: see StoredResponse
+    kept->history = std::make_shared<const std::string>(std::move(text));
+  }
   if (kept->history && kept->history->size() >= kCountedBytes) request.held_bytes = kept->history->size();
   for (const OfferedTool& tool : tools.list)
     if (!tool.space.empty()) kept->spaces[tool.name] = {tool.space, tool.own_name};
