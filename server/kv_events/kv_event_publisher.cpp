@@ -88,10 +88,6 @@ std::string big_endian(uint64_t value) {
   return {reinterpret_cast<const char*>(&value), sizeof value};
 }
 
-double seconds_since_1970() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
 /// vLLM's name of the tier from which requests compute; others mean a second tier, from which blocks are fetched. So a CPU has it too.
 constexpr const char* kMedium = "GPU";
 
@@ -186,7 +182,8 @@ void KvEventPublisher::take(KvEventBatch& batch) {
     queue_bytes_ += bytes;
     Queued& queued = queue_.emplace_back();
     queued.number = number;
-    queued.time_s = seconds_since_1970();
+    queued.time_s =
+        std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
     if (!spare_.empty()) {
       queued.batch = std::move(spare_.back());
       spare_.pop_back();

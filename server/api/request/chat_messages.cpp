@@ -37,21 +37,15 @@ Json read_tool_call(JsonFields& fields) {
   return make_call(id, name, std::move(arguments));
 }
 
-/// Members that OpenAI's own answers hold beside the text, so that a client can send
-/// answers back unchanged. Annotations say where a text comes from and are not part of it.
-void refuse_in_answers(JsonFields& fields) {
-  for (const char* name : {"refusal", "audio", "function_call"}) {
-    if (fields.any(name) != nullptr) throw unsupported(fields.path(name), "not supported, expected null");
-  }
-  fields.any("annotations");
-}
-
 void read_assistant(JsonFields& fields, Json& message) {
   fields.each("tool_calls", [&](JsonFields& call) { message["tool_calls"].push_back(read_tool_call(call)); });
   for (const char* name : {"reasoning_content", "reasoning"}) {
     if (std::optional<std::string> text = fields.text(name)) message[name] = std::move(*text);
   }
-  refuse_in_answers(fields);
+  // OpenAI's own answers hold these members too, so that a client can send answers back unchanged.
+  for (const char* name : {"refusal", "audio", "function_call"})
+    if (fields.any(name) != nullptr) throw unsupported(fields.path(name), "not supported, expected null");
+  fields.any("annotations");  // where a text comes from: not part of it
 }
 
 /// `type` ("message", as in other interfaces) has no effect here; some templates use `name`.

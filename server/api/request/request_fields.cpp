@@ -30,13 +30,6 @@ constexpr std::array<std::string_view, 10> kAdvice{
     "user",       "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "store", "metadata",
     "prediction", "reasoning_effort",  "verbosity",        "parallel_tool_calls"};
 
-void take_advice(JsonFields& fields, CompletionRequest& request) {
-  for (const std::string_view name : kAdvice)
-    fields.any(name);
-  const Json* tier = fields.any("service_tier");
-  request.service_tier = tier != nullptr && tier->is_string();
-}
-
 /// Fields that other servers (OpenAI's or others') know, that would change the answer, and that this server cannot honour.
 /// The first one: of chats alone.
 constexpr auto kUnsupported =
@@ -178,12 +171,6 @@ void check_count(const std::string& path, size_t count, int32_t most) {
     throw bad_request(path, "{} entries, expected at most {}", count, most);
 }
 
-/// -1 and 0 switch it off, as does a value that keeps the whole vocabulary.
-int32_t read_top_k(JsonFields& fields, int32_t vocab_size) {
-  const int64_t top_k = fields.integer("top_k", -1, INT32_MAX).value_or(0);
-  return top_k >= vocab_size ? 0 : static_cast<int32_t>(std::max<int64_t>(top_k, 0));
-}
-
 const Json& options_of(JsonFields& fields, const Dialect& dialect) {
   static const Json kNone = Json::object();
   const Json* options = dialect.options.empty() ? nullptr : fields.object(dialect.options);
@@ -197,7 +184,9 @@ void read_sampling(JsonFields& fields, const ApiContext& context, SamplingParams
   if (sampling.temperature < kGreedyTemperature) sampling.temperature = 0.0f;
   take_number(fields, "top_p", 0.0, 1.0, sampling.top_p);
   if (sampling.top_p == 0.0f) throw fields.error("top_p", "0, expected a number above 0, at most 1");
-  sampling.top_k = read_top_k(fields, context.vocab_size);
+  const int64_t top_k = fields.integer("top_k", -1, INT32_MAX).value_or(0);
+  // -1 and 0 switch it off, as does a value that keeps the whole vocabulary.
+  sampling.top_k = top_k < 0 || top_k >= context.vocab_size ? 0 : static_cast<int32_t>(top_k);
   take_number(fields, "min_p", 0.0, 1.0, sampling.min_p);
   take_number(fields, "repetition_penalty", 0.01, 100.0, sampling.repetition_penalty);
   take_number(fields, "presence_penalty", -2.0, 2.0, sampling.presence_penalty);
@@ -333,7 +322,10 @@ void read_common(JsonFields& fields, const ApiContext& context, CompletionReques
   request.priority = read_priority(fields, context);
   request.cache_salt = read_cache_salt(fields);
   refuse_unsupported(fields, request);
-  take_advice(fields, request);
+  for (const std::string_view name : kAdvice)
+    fields.any(name);
+  const Json* tier = fields.any("service_tier");
+  request.service_tier = tier != nullptr && tier->is_string();
 }
 
 void check_text_length(std::string_view field, size_t bytes, const ApiContext& context) {

@@ -18,10 +18,6 @@ namespace {
 constexpr size_t kEventTokens = 64;
 constexpr size_t kWriteBytes = 64u << 10;
 
-bool fits_behind(const RequestOutput& output, const RequestOutput& next) {
-  return output.logprobs.size() + next.logprobs.size() <= kEventTokens;
-}
-
 /// Appends the next output of the same choice.
 void append(RequestOutput& output, RequestOutput next) {
   output.text += next.text;
@@ -77,7 +73,8 @@ void CompletionJob::take(int32_t choice_index, RequestOutput output) {
   if (output.finish && --num_unfinished_ == 0) metrics_.count_answer(longest_choice_);
   if (answered_ || choice.unwanted || abandoned()) return;
   if (failure_of(output)) failed_ = true;
-  if (choice.last_unsent != nullptr && fits_behind(*choice.last_unsent, output))
+  if (choice.last_unsent != nullptr &&
+      choice.last_unsent->logprobs.size() + output.logprobs.size() <= kEventTokens)
     return append(*choice.last_unsent, std::move(output));
   choice.last_unsent = &unsent_.emplace_back(choice_index, std::move(output)).second;
 }
