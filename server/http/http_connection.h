@@ -134,7 +134,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void wait_for_request();
   void watch_client();
   void look_after_client();
-  void on_readable();
   void read_header();
   void on_header(const boost::system::error_code& error);
   void read_body();
@@ -150,7 +149,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void write_some();
   void on_written(const boost::system::error_code& error, size_t count);
   void on_all_sent();
-  void finish_answer();
   void linger();
   void discard();
   /// Leaves the list of yielding connections that it is in and joins another; null: none.
@@ -299,7 +297,8 @@ class Connection::Exchange final : public HttpExchange {
   }
   void finish() {
     ended_ = true;
-    connection_->finish_answer();
+    connection_->state_ = State::flushing;
+    connection_->send({});  // so that the end is noticed even if everything has been sent
   }
 
   Connection* connection_;
