@@ -82,14 +82,6 @@ class OllamaMessages {
   int num_calls_ = 0;
 };
 
-Json read_ollama_messages(JsonFields& fields) {
-  OllamaMessages reader;
-  if (fields.required_array("messages").empty())
-    throw fields.error("messages", "empty, expected at least one message (the model is loaded)");
-  fields.each("messages", [&](JsonFields& message) { reader.add(message); });
-  return reader.take();
-}
-
 /// A body with the fields that both endpoints have.
 struct OllamaBody : RequestBody {
   OllamaBody(const Dialect& dialect, std::string_view body, const ApiContext& api)
@@ -181,8 +173,12 @@ std::vector<TokenId> tokenise_plain(const std::string& text, const std::string& 
 
 CompletionRequest parse_ollama_chat(std::string_view body, const ApiContext& context) {
   OllamaBody read(kOllamaChatDialect, body, context);
+  if (read.fields.required_array("messages").empty())
+    throw read.fields.error("messages", "empty, expected at least one message (the model is loaded)");
+  OllamaMessages messages;
+  read.fields.each("messages", [&](JsonFields& message) { messages.add(message); });
   ChatPrompt prompt;
-  prompt.variables["messages"] = read_ollama_messages(read.fields);
+  prompt.variables["messages"] = messages.take();
   prompt.tool_choice = read_tool_choice(read.fields);  // which Ollama does not have
   read_tools(read.fields, kChatTools, context, prompt);
   prompt.variables["add_generation_prompt"] = true;
