@@ -78,21 +78,11 @@ std::filesystem::path create_profile_file(const std::filesystem::path& folder) {
 
 }  // namespace
 
-ProfileCapture::ProfileCapture(EventLoop& loop, Engine& engine, EngineService& engine_service, ServerLog& log,
-                               ProfileHeader header, std::filesystem::path folder, bool counters_are_read)
-    : loop_(loop),
-      engine_(engine),
-      engine_service_(engine_service),
-      log_(log),
-      header_(std::move(header)),
-      folder_(std::move(folder)),
-      counters_are_read_(counters_are_read) {}
-
 ProfileCapture::~ProfileCapture() {
   if (!writer_) return;
   is_leaving_ = true;
-  engine_.cut_profile_range();
-  engine_.recorder().remove_sink(*writer_);
+  sources_.engine.cut_profile_range();
+  sources_.engine.recorder().remove_sink(*writer_);
   if (collector_) detach(*collector_);
   collector_.reset();
   log_end(path_.string(), writer_->close());
@@ -101,18 +91,18 @@ ProfileCapture::~ProfileCapture() {
 void ProfileCapture::open_file(const ProfileRequest& request) {
   ProfileHeader header = header_;
   header.detail = request.detail;
-  header.asked = {.kernels = request.kernels && engine_.can_trace(), .counters = request.counters};
+  header.asked = {.kernels = request.kernels && sources_.engine.can_trace(), .counters = request.counters};
   stamp_clocks(header);
   path_ = create_profile_file(folder_);
   WriterOptions options;
-  options.host = &engine_.host_sampler();
-  options.devices = engine_.device_sampler();
+  options.host = &sources_.engine.host_sampler();
+  options.devices = sources_.engine.device_sampler();
   options.on_error = [this](const std::string& reason) {
-    log_.write(LogLevel::warning, "the profile cannot be written", {{"reason", reason}});
+    sources_.log.write(LogLevel::warning, "the profile cannot be written", {{"reason", reason}});
   };
   options.on_range = [this](const RangeLine& range) {
     if (!range.error.empty())
-      log_.write(LogLevel::warning, "kernels are not traced", {{"reason", range.error}});
+      sources_.log.write(LogLevel::warning, "kernels are not traced", {{"reason", range.error}});
     range_ = range;
   };
   writer_ = std::make_shared<ProfileWriter>(path_, std::move(header), std::move(options));
@@ -123,12 +113,12 @@ void ProfileCapture::open_counters() {
   counter_windows_ = 0;
   counters_error_.clear();
   collector_ = std::make_unique<CounterCollector>(
-      engine_.counters(), CollectorOptions{}, [this, writer = writer_](const CounterWindow& window) {
+      sources_.engine.counters(), CollectorOptions{}, [this, writer = writer_](const CounterWindow& window) {
         if (window.error.empty()) {
           ++counter_windows_;
         } else {
           counters_error_ += (counters_error_.empty() ? "" : "; ") + window.error;
-          log_.write(LogLevel::warning, "no hardware counters", {{"reason", window.error}});
+          sources_.log.write(LogLevel::warning, "no hardware counters", {{"reason", window.error}});
         }
         std::string line;
         append_line(line, window);
@@ -138,28 +128,28 @@ void ProfileCapture::open_counters() {
 
 /// On the engine's thread, or after it has ended.
 void ProfileCapture::detach(CounterCollector& collector) {
-  engine_.watch_rank_stamps(nullptr);
-  engine_.recorder().remove_sink(collector);
+  sources_.engine.watch_rank_stamps(nullptr);
+  sources_.engine.recorder().remove_sink(collector);
 }
 
 void ProfileCapture::start(const std::shared_ptr<HttpExchange>& exchange) {
   if (state_ != State::idle) throw ApiError(409, "a profile is being taken; POST /stop_profile ends it");
   state_ = State::changing;
   range_.reset();
-  loop_.run_in_background([this, exchange] {
+  sources_.loop.run_in_background([this, exchange] {
     try {
       const ProfileRequest request = read_profile_request(exchange->request().body);
-      loop_.post([exchange] { exchange->drop_body(); });
-      if (request.counters && counters_are_read_)
+      sources_.loop.post([exchange] { exchange->drop_body(); });
+      if (request.counters && sources_.counters != nullptr)
         throw ApiError(
             409, "hardware counters are being read for as long as the server runs: see /profile/summary");
       open_file(request);
       if (request.counters) open_counters();
-      engine_service_.run_between_steps(
+      sources_.engine_service.run_between_steps(
           [this, exchange, request](Engine& engine) { attach(exchange, request, engine); });
     } catch (const std::exception& error) {
       writer_.reset();
-      loop_.post([this, exchange, error = failure(error)] {
+      sources_.loop.post([this, exchange, error = failure(error)] {
         state_ = State::idle;
         answer_error(*exchange, error);
       });
@@ -173,7 +163,7 @@ void ProfileCapture::attach(const std::shared_ptr<HttpExchange>& exchange, const
   const int64_t next_step = engine.next_step();
   const int64_t first_step = request.start_step.value_or(next_step);
   const auto refuse = [&](const ApiError& error) {
-    loop_.post([this, exchange, error] { give_up(exchange, error); });
+    sources_.loop.post([this, exchange, error] { give_up(exchange, error); });
   };
   if (engine.has_profile_range())
     return refuse(ApiError(409, "the steps of --profile-range are being profiled, or will be"));
@@ -192,7 +182,7 @@ void ProfileCapture::attach(const std::shared_ptr<HttpExchange>& exchange, const
     add_memory_at_end(*writer, engine);
     engine.recorder().remove_sink(*writer);
     if (collector != nullptr) detach(*collector);
-    if (!is_leaving_) loop_.post([this] { close_file(); });
+    if (!is_leaving_) sources_.loop.post([this] { close_file(); });
   };
   engine.set_profile_range(
       {.first_step = first_step,
@@ -200,7 +190,7 @@ void ProfileCapture::attach(const std::shared_ptr<HttpExchange>& exchange, const
        .traces = request.kernels,
        .on_trace = [writer = writer_](RangeTrace range) { writer->add_range(std::move(range)); },
        .on_end = on_end});
-  loop_.post([this, exchange, detail = request.detail, first_step] {
+  sources_.loop.post([this, exchange, detail = request.detail, first_step] {
     state_ = State::running;
     exchange->respond(
         {.body =
@@ -210,12 +200,12 @@ void ProfileCapture::attach(const std::shared_ptr<HttpExchange>& exchange, const
 
 /// Removes a file that was made for nothing.
 void ProfileCapture::give_up(const std::shared_ptr<HttpExchange>& exchange, const ApiError& error) {
-  loop_.run_in_background([this, exchange, error] {
+  sources_.loop.run_in_background([this, exchange, error] {
     collector_.reset();
     writer_->close();
     std::error_code ignored;
     std::filesystem::remove(path_, ignored);
-    loop_.post([this, exchange, error] {
+    sources_.loop.post([this, exchange, error] {
       writer_.reset();
       state_ = State::idle;
       answer_error(*exchange, error);
@@ -227,17 +217,17 @@ void ProfileCapture::stop(const std::shared_ptr<HttpExchange>& exchange) {
   if (state_ != State::running || stopping_)
     throw ApiError(409, "no profile is being taken; POST /start_profile begins one");
   stopping_ = exchange;
-  engine_service_.run_between_steps([](Engine& engine) { engine.end_profile_range(); });
+  sources_.engine_service.run_between_steps([](Engine& engine) { engine.end_profile_range(); });
 }
 
 /// Called when the steps have been recorded: all that were asked for, or those up to stop().
 void ProfileCapture::close_file() {
   state_ = State::changing;
-  loop_.run_in_background([this, had_counters = collector_ != nullptr] {
+  sources_.loop.run_in_background([this, had_counters = collector_ != nullptr] {
     collector_.reset();  // gives the writer its last window
     has_counters_ = had_counters;
     const ProfileWriter::Stats stats = writer_->close();
-    loop_.post([this, stats] { finish(stats); });
+    sources_.loop.post([this, stats] { finish(stats); });
   });
 }
 
@@ -263,11 +253,11 @@ void ProfileCapture::finish(const ProfileWriter::Stats& stats) {
 }
 
 void ProfileCapture::log_end(const std::string& file, const ProfileWriter::Stats& stats) {
-  log_.write(LogLevel::info, "profile",
-             {{"file", file},
-              {"steps", static_cast<int64_t>(stats.written)},
-              {"dropped", static_cast<int64_t>(stats.dropped)},
-              {"kernels", range_ ? range_->kernels : int64_t{0}}});
+  sources_.log.write(LogLevel::info, "profile",
+                     {{"file", file},
+                      {"steps", static_cast<int64_t>(stats.written)},
+                      {"dropped", static_cast<int64_t>(stats.dropped)},
+                      {"kernels", range_ ? range_->kernels : int64_t{0}}});
 }
 
 }  // namespace minfer

@@ -9,10 +9,8 @@
 #include "profiling/counters/counter_collector.h"
 #include "profiling/json/profile_writer.h"
 #include "server/api/fields/api_error.h"
-#include "server/http/event_loop.h"
 #include "server/http/http_message.h"
-#include "server/serving/engine/engine_service.h"
-#include "server/serving/engine/server_log.h"
+#include "server/serving/profile/profile_summary.h"
 
 namespace minfer {
 
@@ -25,10 +23,9 @@ struct ProfileRequest;
 /// detaches it, between two steps. Records hold the ids of requests only while a file is written.
 class ProfileCapture {
  public:
-  /// Files go to `folder`. `header`: of detail `op`. Everything passed by reference outlives
-  /// this. `counters_are_read`: somebody else reads counters as long as the program runs.
-  ProfileCapture(EventLoop& loop, Engine& engine, EngineService& engine_service, ServerLog& log,
-                 ProfileHeader header, std::filesystem::path folder, bool counters_are_read);
+  /// Files go to `folder`. `header`: of detail `op`. If `sources` has counters, somebody else reads them as long as the program runs.
+  ProfileCapture(ProfileSources sources, ProfileHeader header, std::filesystem::path folder)
+      : sources_(std::move(sources)), header_(std::move(header)), folder_(std::move(folder)) {}
   /// Closes a file that is still being written. Only after the loop's background and the engine's thread have ended.
   ~ProfileCapture();
   ProfileCapture(const ProfileCapture&) = delete;
@@ -56,13 +53,9 @@ class ProfileCapture {
   void finish(const ProfileWriter::Stats& stats);
   void log_end(const std::string& file, const ProfileWriter::Stats& stats);
 
-  EventLoop& loop_;
-  Engine& engine_;
-  EngineService& engine_service_;
-  ServerLog& log_;
+  const ProfileSources sources_;
   const ProfileHeader header_;
   const std::filesystem::path folder_;
-  const bool counters_are_read_;
   State state_ = State::idle;
   /// From start() to finish(). While `changing`, the thread at work on the profile has it and the members below, else the I/O thread.
   std::shared_ptr<ProfileWriter> writer_;

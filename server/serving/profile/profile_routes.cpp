@@ -45,8 +45,7 @@ ProfileRoutes::ProfileRoutes(const ProfileSources& sources, ProfileHeader header
     : sources_(sources),
       ceilings_key_(ceilings_key(sources.engine.backend_info(), MINFER_VERSION)),
       profile_(sources.engine.recorder(), header),
-      capture_(sources.loop, sources.engine, sources.engine_service, sources.log, std::move(header), folder,
-               sources.counters != nullptr),
+      capture_(sources, std::move(header), folder),
       events_(sources.loop, kEventInterval,
               [this](EventStream::Ready ready) { make_event(std::move(ready)); }) {}
 
