@@ -43,8 +43,12 @@ void CompletionService::start(const Dialect& dialect, std::shared_ptr<HttpExchan
       loop_.post([=, this] {
         --num_parsing_;
         exchange->drop_body();
+        if (exchange->is_closed()) return;
         try {
-          on_parsed(exchange, *request, error, arrival_ns);
+          if (refusal_) throw *refusal_;
+          if (error) throw *error;
+          ignored_fields_.tell(*exchange, request->ignored_fields);
+          submit(exchange, std::move(*request), arrival_ns);
         } catch (const std::exception& ended) {
           answer_error(*exchange, failure(ended));
         }
@@ -74,15 +78,6 @@ void CompletionService::find_grammar(const std::shared_ptr<CompletionRequest>& r
         go_on(outcome.error ? std::optional(refusal_of(*form, outcome.error)) : std::nullopt);
       });
   if (is_new) loop_.run_apart([this, form] { context_.grammars->compile(form->key, form->build); });
-}
-
-void CompletionService::on_parsed(const std::shared_ptr<HttpExchange>& exchange, CompletionRequest& request,
-                                  const std::optional<ApiError>& error, int64_t arrival_ns) {
-  if (exchange->is_closed()) return;
-  if (refusal_) throw *refusal_;
-  if (error) throw *error;
-  ignored_fields_.tell(*exchange, request.ignored_fields);
-  submit(exchange, std::move(request), arrival_ns);
 }
 
 void CompletionService::submit(const std::shared_ptr<HttpExchange>& exchange, CompletionRequest request,

@@ -67,8 +67,6 @@ class CompletionService {
   using Parsed = std::function<void(const std::optional<ApiError>& error)>;
 
   void find_grammar(const std::shared_ptr<CompletionRequest>& request, const Parsed& go_on);
-  void on_parsed(const std::shared_ptr<HttpExchange>& exchange, CompletionRequest& request,
-                 const std::optional<ApiError>& error, int64_t arrival_ns);
   void submit(const std::shared_ptr<HttpExchange>& exchange, CompletionRequest request, int64_t arrival_ns);
   void check_room(size_t num_choices) const;
   void keep_streams_open();
