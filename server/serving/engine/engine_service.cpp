@@ -59,7 +59,18 @@ bool EngineService::stop(std::chrono::milliseconds patience) {
 void EngineService::run(const std::stop_token& stop) {
   use_memory_reserve(true);
   try {
-    run_steps(stop);
+    while (take_commands(stop)) {
+      for (Command& command : commands_)
+        command(engine_);
+      // That there is work, before the step that may never end.
+      if (!commands_.empty()) publish_status();
+      commands_.clear();
+      if (!engine_.has_work()) continue;
+      in_step_ = true;
+      engine_.step();
+      in_step_ = false;
+      publish_status();
+    }
   } catch (const std::exception& error) {
     {
       const std::lock_guard lock(status_mutex_);
@@ -70,22 +81,6 @@ void EngineService::run(const std::stop_token& stop) {
   const std::lock_guard lock(status_mutex_);
   ended_ = true;
   ended_changed_.notify_all();
-}
-
-void EngineService::run_steps(const std::stop_token& stop) {
-  while (take_commands(stop)) {
-    if (!commands_.empty()) {
-      for (Command& command : commands_)
-        command(engine_);
-      commands_.clear();
-      publish_status();  // that there is work, before the step that may never end
-    }
-    if (!engine_.has_work()) continue;
-    in_step_ = true;
-    engine_.step();
-    in_step_ = false;
-    publish_status();
-  }
 }
 
 void EngineService::wait_for_command(std::unique_lock<std::mutex>& lock, const std::stop_token& stop) {

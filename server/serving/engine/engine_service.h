@@ -67,7 +67,6 @@ class EngineService {
   using Command = std::function<void(Engine&)>;
 
   void run(const std::stop_token& stop);
-  void run_steps(const std::stop_token& stop);
   void wait_for_command(std::unique_lock<std::mutex>& lock, const std::stop_token& stop);
   bool take_commands(const std::stop_token& stop);
   void submit_to(Engine& engine, Request& request);
