@@ -15,7 +15,7 @@
 
 namespace minfer {
 
-/// The JSON of requests and answers: members keep their order.
+/// The JSON of requests and answers, as sources name it: members keep their order.
 using Json = nlohmann::ordered_json;
 
 // Parsing a body takes memory and time in proportion to its size, whatever it holds. The limits guard against
@@ -26,13 +26,13 @@ inline constexpr size_t kMaxJsonValues = 1u << 20;  ///< of a whole body
 
 /// Parses the JSON object in a request's body. Throws ApiError (400) for anything else: no JSON (naming line
 /// and column), invalid UTF-8, numbers beyond a double, a member named twice, more than the limits above.
-Json parse_json_body(std::string_view body);
+nlohmann::ordered_json parse_json_body(std::string_view body);
 
 /// The JSON text of a value; bytes that are no UTF-8 become U+FFFD.
-std::string dump_json(const Json& value);
+std::string dump_json(const nlohmann::ordered_json& value);
 
 /// A value as a message may show it: about 60 characters at most.
-std::string describe(const Json& value);
+std::string describe(const nlohmann::ordered_json& value);
 
 /// The members of a request's body, at any depth, that no reader asked for or that the chat template has no use for. They
 /// are ignored and their names kept for a header of the answer and for the log. A strict server refuses them instead.
@@ -67,24 +67,24 @@ class JsonFields {
  public:
   /// `object` and `unknown` outlive the reader. `path` is the object's own name, empty for the body. Throws if
   /// it is no object.
-  JsonFields(const Json& object, std::string path, UnknownFields& unknown);
+  JsonFields(const nlohmann::ordered_json& object, std::string path, UnknownFields& unknown);
 
   /// The member whatever its type, or null.
-  const Json* any(std::string_view name);
+  const nlohmann::ordered_json* any(std::string_view name);
   std::optional<bool> boolean(std::string_view name);
   std::optional<int64_t> integer(std::string_view name, int64_t low, int64_t high);
   std::optional<double> number(std::string_view name, double low, double high);
   std::optional<std::string> text(std::string_view name);
-  const Json* array(std::string_view name);
-  const Json* object(std::string_view name);
+  const nlohmann::ordered_json* array(std::string_view name);
+  const nlohmann::ordered_json* object(std::string_view name);
   /// The reader of a member that is an object, for the caller to end with report_unknown(). Absent: there is none.
   std::optional<JsonFields> inner(std::string_view name);
   /// The same, for required members. `expected` says what is missing.
-  const Json& required(std::string_view name, std::string_view expected);
+  const nlohmann::ordered_json& required(std::string_view name, std::string_view expected);
   std::string required_text(std::string_view name);
   /// One of `values`.
   std::string required_choice(std::string_view name, std::initializer_list<std::string_view> values);
-  const Json& required_array(std::string_view name);
+  const nlohmann::ordered_json& required_array(std::string_view name);
   JsonFields required_inner(std::string_view name, std::string_view expected = "an object");
 
   /// Calls `read` with the reader of each object of a member that is a list, then reports the object's unknown members. Absent: none.
@@ -107,22 +107,22 @@ class JsonFields {
   }
 
  private:
-  const Json& object_;
+  const nlohmann::ordered_json& object_;
   std::string path_;
   UnknownFields& unknown_;
   std::vector<bool> asked_;  ///< by place of the member
 };
 
 /// Calls `read` with the reader of each object of the list whose full name is `path`, then reports the object's unknown members.
-void read_objects(const Json& list, const std::string& path, UnknownFields& unknown,
+void read_objects(const nlohmann::ordered_json& list, const std::string& path, UnknownFields& unknown,
                   const std::function<void(JsonFields& object)>& read);
 
 // One value by itself; `path` is its full name.
-int64_t read_integer(const Json& value, const std::string& path, int64_t low, int64_t high);
-double read_number(const Json& value, const std::string& path, double low, double high);
-const std::string& read_text(const Json& value, const std::string& path);
+int64_t read_integer(const nlohmann::ordered_json& value, const std::string& path, int64_t low, int64_t high);
+double read_number(const nlohmann::ordered_json& value, const std::string& path, double low, double high);
+const std::string& read_text(const nlohmann::ordered_json& value, const std::string& path);
 
 /// "PATH: FOUND, expected EXPECTED".
-ApiError wrong_value(const std::string& path, const Json& found, std::string_view expected);
+ApiError wrong_value(const std::string& path, const nlohmann::ordered_json& found, std::string_view expected);
 
 }  // namespace minfer

@@ -17,7 +17,7 @@ namespace minfer {
 
 /// A conversation as the chat template sees it, checked but not rendered.
 struct ChatPrompt {
-  Json variables;  ///< see ApiContext::render_chat
+  nlohmann::ordered_json variables;  ///< see ApiContext::render_chat
   /// Template variables that the request sets by fields of other names, with the names of these fields.
   std::vector<std::pair<std::string, std::string>> set_by = {};
   std::string continued_text;  ///< the last message's, if the answer goes on with it; else empty
@@ -65,7 +65,7 @@ void set_chat_prompt(CompletionRequest& request, const ChatPrompt& prompt, const
 
 /// The messages for the template. Line ends join text parts. "developer" becomes "system", which
 /// templates know. Arguments of tool calls that are JSON objects in a string become objects.
-Json read_messages(JsonFields& fields);
+nlohmann::ordered_json read_messages(JsonFields& fields);
 
 /// Adds a line; the first text has no line end in front.
 void append_line(std::string& text, std::string_view more);
@@ -73,16 +73,17 @@ void append_line(std::string& text, std::string_view more);
 /// The types of parts that a text may consist of, each with the member that holds its text (empty: it has none).
 using TextParts = std::span<const std::pair<std::string_view, std::string_view>>;
 /// A string, or the texts of parts, joined by line ends. Members named in `advice` have no effect. Throws ApiError for anything else.
-std::string read_texts(const Json& value, const std::string& path, TextParts types,
+std::string read_texts(const nlohmann::ordered_json& value, const std::string& path, TextParts types,
                        std::span<const std::string_view> advice, UnknownFields& unknown);
 /// Refuses a part of a type that is no text; `expected`: the types that are.
 [[noreturn]] void refuse_part(const std::string& path, std::string_view type, std::string_view expected);
 
 /// A call as templates know it.
-Json make_call(std::string_view id, std::string_view name, Json arguments);
+nlohmann::ordered_json make_call(std::string_view id, std::string_view name,
+                                 nlohmann::ordered_json arguments);
 
 /// Arguments of a call for the template: an object, if the text is one.
-Json read_arguments(const std::string& text);
+nlohmann::ordered_json read_arguments(const std::string& text);
 
 /// Holds a completion to the form that its request asks for, if any.
 void hold_completion(CompletionRequest& request, const std::optional<StructuredOutput>& output,

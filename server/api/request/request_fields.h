@@ -20,7 +20,7 @@ struct RequestBody {
   RequestBody(const RequestBody&) = delete;
   RequestBody& operator=(const RequestBody&) = delete;
 
-  const Json root;
+  const nlohmann::ordered_json root;
   UnknownFields unknown;
   JsonFields fields;
   JsonFields options;  ///< the fields of Dialect::options; nobody asks it for more if there is no such member
@@ -34,7 +34,7 @@ struct RequestBody {
 std::string read_model(JsonFields& fields, const ApiContext& context, std::string_view tag = {});
 
 /// False for values that ask for nothing: null, false, "" and [].
-bool is_on(const Json* value);
+bool is_on(const nlohmann::ordered_json* value);
 /// Refuses the fields of these names that ask for something.
 void refuse_fields(JsonFields& fields, std::span<const std::string_view> names);
 
@@ -50,7 +50,8 @@ std::vector<std::string> read_stop_strings(JsonFields& fields, std::string_view 
                                            const ApiLimits& limits);
 
 /// The token ids of a list; `path` is its full name.
-std::vector<TokenId> read_token_ids(const Json& list, const std::string& path, int32_t vocab_size);
+std::vector<TokenId> read_token_ids(const nlohmann::ordered_json& list, const std::string& path,
+                                    int32_t vocab_size);
 
 /// Throws context_length_exceeded if a text is too long however it is tokenised. Saves tokenising it, which may take seconds.
 void check_text_length(std::string_view field, size_t bytes, const ApiContext& context);

@@ -29,7 +29,7 @@ inline constexpr ToolShape kChatTools{.untyped = "function", .is_nested = true, 
 /// A tool that the model is shown.
 struct OfferedTool {
   std::string name;                       ///< as shown
-  Json function = {};                     ///< for the template, without members that it must not see
+  nlohmann::ordered_json function = {};   ///< for the template, without members that it must not see
   bool is_strict = false;                 ///< its arguments are held to their schema
   bool is_custom = false;                 ///< its calls bring a text
   std::string input_lark = {};            ///< Lark grammar of that text; empty: it has none
@@ -41,12 +41,12 @@ struct OfferedTool {
 /// Tools that the server would have to run, and custom tools whose input cannot be held to their Lark grammar, are not offered.
 struct OfferedTools {
   std::vector<OfferedTool> list = {};
-  Json given = Json::array();  ///< the same tools, as they came
+  nlohmann::ordered_json given = nlohmann::ordered_json::array();  ///< the same tools, as they came
 
   /// Adds a list; `path`: its full name. Of two tools with the same names, the later holds. Throws ApiError if a tool and a
   /// namespace's tool would be shown under one name, if a function may not have its name, or if there are too many.
-  void add(const Json& given_list, const std::string& path, const ToolShape& shape, const ApiContext& context,
-           UnknownFields& unknown);
+  void add(const nlohmann::ordered_json& given_list, const std::string& path, const ToolShape& shape,
+           const ApiContext& context, UnknownFields& unknown);
   /// The name under which the model was shown a tool; `space` is empty or the namespace's name. If the tool is not offered, its
   /// plain name.
   std::string shown_name(std::string_view space, const std::string& name) const;
