@@ -53,16 +53,13 @@ class EventStream {
     ticking_ = num_clients() > 0;
     if (!ticking_) return event_.clear();
     make_([this](const std::string& text) {
-      if (!text.empty()) send(text);
+      if (!text.empty()) {
+        event_ = fmt::format("data: {}\n\n", text);
+        for (const auto& client : clients_)
+          if (client->has_room()) client->write(event_);
+      }
       loop_.post_after(interval_, [this] { tick(); });
     });
-  }
-
-  void send(const std::string& text) {
-    event_ = fmt::format("data: {}\n\n", text);
-    for (const auto& client : clients_) {
-      if (client->has_room()) client->write(event_);
-    }
   }
 
   EventLoop& loop_;

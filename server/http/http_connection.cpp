@@ -1,7 +1,6 @@
 #include "server/http/http_connection.h"
 
 #include <algorithm>
-#include <utility>
 
 #include <boost/asio/dispatch.hpp>
 #include <boost/asio/write.hpp>
@@ -13,8 +12,6 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
-
-#include "server/http/http_exchange.h"
 
 namespace minfer {
 namespace {
@@ -137,14 +134,11 @@ void Connection::watch_client() {
   watching_ = true;
   socket_.async_wait(tcp::socket::wait_read, guarded([](Connection& self, const error_code& error) {
                        self.watching_ = false;
-                       if (!error) self.on_readable();
+                       if (error) return;
+                       // There is something to read, or the client has closed its sending half.
+                       if (self.state_ == State::idle) return self.read_header();
+                       if (self.state_ == State::answering) self.look_after_client();
                      }));
-}
-
-/// Called when there is something to read, or the client has closed its sending half.
-void Connection::on_readable() {
-  if (state_ == State::idle) return read_header();
-  if (state_ == State::answering) look_after_client();
 }
 
 /// Closes if the client of a request that is being answered has gone. A client that has closed only its sending half waits
@@ -186,10 +180,9 @@ void Connection::on_header(const error_code& error) {
   const HttpServerOptions& options = server_.options_;
   const auto& message = reader_->parser->get();
   if (const auto fault = read_head()) return answer_error(fault->first, fault->second);
-  if (is_spare_ && !(options.is_vital && options.is_vital(reader_->head))) {
+  if (is_spare_ && !(options.is_vital && options.is_vital(reader_->head)))
     return answer_error(
         503, fmt::format("the server has {} connections, its limit", options.limits.max_connections));
-  }
   if (options.refusal && !reader_->parser->is_done()) {
     if (auto refusal = options.refusal(reader_->head)) return answer_early(std::move(*refusal));
   }
@@ -273,7 +266,8 @@ HttpRequest Connection::take_head() {
   HttpRequest request = std::move(reader_->head);
   request.remote = remote_;
   const std::string_view id = request.header("x-request-id");
-  request.id = is_decent_id(id) ? std::string(id) : server_.draw_request_id();
+  request.id =
+      is_decent_id(id) ? std::string(id) : fmt::format("{:016x}-{:x}", server_.id_key_, ++server_.num_ids_);
   return request;
 }
 
@@ -342,11 +336,6 @@ void Connection::on_all_sent() {
   exchange_->detach(true);
   exchange_.reset();
   keep_alive_&& server_.keeps_alive_ ? wait_for_request() : linger();
-}
-
-void Connection::finish_answer() {
-  state_ = State::flushing;
-  send({});  // so that the end is noticed even if everything has been sent
 }
 
 void Connection::linger() {

@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include <fmt/format.h>
 #include <linux/filter.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -158,10 +157,6 @@ void HttpServer::sweep() {
   const Connection::Clock::time_point now = Connection::Clock::now();
   for (const std::shared_ptr<Connection>& connection : std::vector(connections_.begin(), connections_.end()))
     connection->check_deadline(now);
-}
-
-std::string HttpServer::draw_request_id() {
-  return fmt::format("{:016x}-{:x}", id_key_, ++num_ids_);
 }
 
 size_t HttpServer::num_answering() const {

@@ -105,7 +105,6 @@ class HttpServer {
   void end_accepting();
   bool close_one_of(const Yielding& list);
   void sweep();
-  std::string draw_request_id();
 
   EventLoop& loop_;
   const HttpServerOptions options_;

@@ -88,10 +88,6 @@ std::string big_endian(uint64_t value) {
   return {reinterpret_cast<const char*>(&value), sizeof value};
 }
 
-double seconds_since_1970() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
 /// vLLM's name of the tier from which requests compute; others mean a second tier, from which blocks are fetched. So a CPU has it too.
 constexpr const char* kMedium = "GPU";
 
@@ -186,7 +182,8 @@ void KvEventPublisher::take(KvEventBatch& batch) {
     queue_bytes_ += bytes;
     Queued& queued = queue_.emplace_back();
     queued.number = number;
-    queued.time_s = seconds_since_1970();
+    queued.time_s =
+        std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
     if (!spare_.empty()) {
       queued.batch = std::move(spare_.back());
       spare_.pop_back();
@@ -229,21 +226,19 @@ std::optional<KvEventPublisher::Queued> KvEventPublisher::next_queued() {
 void KvEventPublisher::publish(Queued& queued) {
   std::string payload = encode_kv_events(queued.batch, queued.time_s, options_.format);
   const bool is_sent = send(socket_, {options_.topic, big_endian(queued.number), payload});
-  if (replay_) keep(queued.number, std::move(payload));
+  if (replay_) {
+    kept_bytes_ += payload.size();
+    kept_.push_back({queued.number, std::move(payload)});
+    while (kept_.size() > options_.max_replay_batches || kept_bytes_ > options_.max_replay_bytes) {
+      kept_bytes_ -= kept_.front().payload.size();
+      kept_.pop_front();
+    }
+  }
   queued.batch.clear();
   const std::lock_guard lock(mutex_);
   --counts_.queued;
   ++(is_sent ? counts_.published : counts_.dropped);
   if (spare_.size() < kMaxSpareBatches) spare_.push_back(std::move(queued.batch));
-}
-
-void KvEventPublisher::keep(uint64_t number, std::string payload) {
-  kept_bytes_ += payload.size();
-  kept_.push_back({number, std::move(payload)});
-  while (kept_.size() > options_.max_replay_batches || kept_bytes_ > options_.max_replay_bytes) {
-    kept_bytes_ -= kept_.front().payload.size();
-    kept_.pop_front();
-  }
 }
 
 /// Requests are [client, nothing, first number]; others are ignored. Answers are [client, nothing, number, batch].

@@ -79,7 +79,6 @@ class KvEventPublisher final : public KvEventSink {
   void run();
   std::optional<Queued> next_queued();
   void publish(Queued& queued);
-  void keep(uint64_t number, std::string payload);
   void answer_replay();
   void wake() { [[maybe_unused]] const int rc = eventfd_write(wake_descriptor_, 1); }
 

@@ -61,9 +61,8 @@ bool names_this_machine(std::string_view host) {
 /// True for an address: nobody can make it point elsewhere, as a name can.
 bool is_address(std::string_view host) {
   in6_addr address{};
-  if (host.starts_with('[') && host.ends_with(']')) {
+  if (host.starts_with('[') && host.ends_with(']'))
     return ::inet_pton(AF_INET6, std::string(host.substr(1, host.size() - 2)).c_str(), &address) == 1;
-  }
   return ::inet_pton(AF_INET, std::string(host).c_str(), &address) == 1;
 }
 
@@ -77,9 +76,8 @@ std::string checked_origin(std::string_view text) {
   if (origin.ends_with('/')) origin.pop_back();
   const std::string_view authority = authority_of(origin);
   const bool good = !authority.empty() && authority.find('/') == std::string_view::npos;
-  if (!good && origin != kAny && origin != "null") {
+  if (!good && origin != kAny && origin != "null")
     fail("the origin \"{}\": expected something like \"https://app.example\", or \"*\"", text);
-  }
   return origin;
 }
 
@@ -158,10 +156,9 @@ std::optional<ApiError> AccessRules::refusal_of_key(const HttpRequest& request) 
   if (!needs_key()) return std::nullopt;
   const std::string_view bearer = bearer_key(request);
   const std::string_view header = request.header("x-api-key");
-  if (bearer.empty() && header.empty()) {
+  if (bearer.empty() && header.empty())
     return ApiError(401,
                     "no API key was given, expected \"Authorization: Bearer KEY\" or \"x-api-key: KEY\"");
-  }
   bool is_known = false;
   for (const std::string& key : options_.api_keys) {
     is_known |= equal_in_constant_time(bearer, key);

@@ -140,8 +140,9 @@ Server::Server(EventLoop& loop, Engine& engine, ServerLog& log, ServerOptions op
                                                      static_cast<size_t>(options_.max_queue_size),
                                  .comment_interval = options_.comment_interval});
   profile_ = std::make_unique<ProfileRoutes>(
-      ProfileSources{loop_, engine_, *engine_service_, metrics_, log_, options_.counters, recent_},
-      std::move(profile_header), context_.served_model_names.front(), options_.profile_dir);
+      ProfileSources{loop_, engine_, *engine_service_, metrics_, log_, options_.counters, recent_,
+                     context_.served_model_names.front()},
+      std::move(profile_header), options_.profile_dir);
   add_routes();
   if (ProcessGroup* processes = engine_.options().processes.get()) {
     processes->when_failed([this](const std::string& why) { loop_.post([this, why] { on_failure(why); }); });
@@ -246,7 +247,8 @@ void Server::respond(const std::shared_ptr<HttpExchange>& exchange, std::shared_
   constexpr size_t kBytesOfPiece = 64u << 10;
   if (body->size() <= kBytesOfPiece) return exchange->respond({.body = *body});
   if (!exchange->hold(body->size())) return answer_error(*exchange, ApiError(503, kNoRoom));
-  send_in_pieces(loop_, exchange, {}, [body, begin = size_t{0}](std::string& piece) mutable {
+  exchange->begin_stream({});
+  send_in_pieces(loop_, exchange, [body, begin = size_t{0}](std::string& piece) mutable {
     piece.append(*body, begin, kBytesOfPiece);
     begin += kBytesOfPiece;
     return begin < body->size();

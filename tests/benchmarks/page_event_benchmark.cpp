@@ -11,6 +11,7 @@
 #include "profiling/json/json_reader.h"
 #include "server/serving/profile/profile_summary.h"
 #include "tests/support/paths.h"
+#include "tests/support/server/test_server.h"
 
 namespace minfer {
 namespace {
@@ -72,7 +73,7 @@ void page_event(benchmark::State& state) {
   LiveProfile profile(steps.recorder(), steps.header());
   profile.refresh();
   PageEvents events;
-  RecentRecords kept;
+  RecentRecords kept, none;
   for (size_t i = 0; i < RecentRecords::kMost; ++i) {
     EndedRequest ended;
     ended.id = "chatcmpl-" + std::to_string(i);
@@ -82,16 +83,20 @@ void page_event(benchmark::State& state) {
     ended.prefix_hashes.fill(static_cast<uint32_t>(i));
     kept.consume_request(ended);
   }
-  ServingState serving;
-  serving.recent = state.range(1) != 0 ? &kept : nullptr;
+  const std::unique_ptr<Engine> engine = test::make_scripted_engine({});
+  EngineService service(*engine, {.on_outputs = [] {}, .on_failure = [](const std::string&) {}});
+  EventLoop loop;
+  ServerLog log(LogFormat::text, LogLevel::off);
+  const Metrics metrics("scripted", engine->options());
+  const ProfileSources sources{
+      loop, *engine, service, metrics, log, nullptr, state.range(1) != 0 ? kept : none, "scripted"};
   size_t bytes = 0;
   for (auto _ : state) {
     state.PauseTiming();
     steps.run(state.range(0));
     state.ResumeTiming();
     profile.refresh();
-    serving.now_ns = now_ns();
-    bytes = events.json(profile, serving, kept.last_requests(PageEvents::kRequests)).size();
+    bytes = events.json(profile, sources, kept.last_requests(PageEvents::kRequests)).size();
   }
   state.counters["bytes"] = static_cast<double>(bytes);
 }

@@ -27,7 +27,7 @@ std::string_view name(AnswerEnd end) {
 AnswerReader::AnswerReader(const CompletionRequest& request, const ApiContext& context)
     : one_call_(request.parsing.one_call),
       shows_reasoning_(request.parsing.shows_reasoning),
-      parses_reasoning_(request.parsing.enabled && request.parsing.options.finds_reasoning) {
+      reasoning_tokens_(request.parsing.finds_reasoning() ? 0 : -1) {
   if (!request.parsing.enabled) return;
   parser_ = context.make_answer_parser(request.parsing.options);
   if (request.parsing.hides_special) special_.emplace(*context.tokenizer);
@@ -48,7 +48,13 @@ void AnswerReader::read(const RequestOutput& output, std::vector<ChatDelta>& del
     if (!end_) keep(std::move(delta), deltas);
   if (!output.finish || end_) return;
   release_text(deltas);
-  finish(output);
+  if (output.finish == FinishReason::length) {
+    end_ = AnswerEnd::length;
+  } else if (!output.finish_detail.empty()) {
+    end_ = AnswerEnd::stop_string;
+  } else {
+    end_ = num_calls_ > 0 ? AnswerEnd::calls : AnswerEnd::stop;
+  }
 }
 
 /// Tokens of an output that gave nothing count with the next output that gives something.
@@ -66,19 +72,16 @@ void AnswerReader::count_tokens(const RequestOutput& output, const std::vector<C
 }
 
 void AnswerReader::keep(ChatDelta delta, std::vector<ChatDelta>& deltas) {
-  if (is_text(delta.kind)) return keep_text(delta.kind, std::move(delta.text), deltas);
-  release_text(deltas);
-  const bool is_end = delta.kind == ChatDelta::Kind::call_end;
-  if (delta.kind == ChatDelta::Kind::call_begin) ++num_calls_;
-  if (is_end || delta.kind == ChatDelta::Kind::call_begin || !delta.text.empty())
-    deltas.push_back(std::move(delta));
-  if (is_end && one_call_) end_ = AnswerEnd::calls;
-}
-
-void AnswerReader::keep_text(ChatDelta::Kind kind, std::string text, std::vector<ChatDelta>& deltas) {
-  if (kind != text_kind_) release_text(deltas);
-  text_kind_ = kind;
-  give_text(special_ ? special_->push(text) : std::move(text), deltas);
+  if (delta.kind != text_kind_) release_text(deltas);
+  if (is_text(delta.kind)) {
+    text_kind_ = delta.kind;
+    return give_text(special_ ? special_->push(delta.text) : std::move(delta.text), deltas);
+  }
+  const bool begins = delta.kind == ChatDelta::Kind::call_begin,
+             ends = delta.kind == ChatDelta::Kind::call_end;
+  if (begins) ++num_calls_;
+  if (begins || ends || !delta.text.empty()) deltas.push_back(std::move(delta));
+  if (ends && one_call_) end_ = AnswerEnd::calls;
 }
 
 void AnswerReader::give_text(std::string text, std::vector<ChatDelta>& deltas) {
@@ -88,16 +91,6 @@ void AnswerReader::give_text(std::string text, std::vector<ChatDelta>& deltas) {
 
 void AnswerReader::release_text(std::vector<ChatDelta>& deltas) {
   if (special_) give_text(special_->finish(), deltas);
-}
-
-void AnswerReader::finish(const RequestOutput& output) {
-  if (output.finish == FinishReason::length) {
-    end_ = AnswerEnd::length;
-  } else if (!output.finish_detail.empty()) {
-    end_ = AnswerEnd::stop_string;
-  } else {
-    end_ = num_calls_ > 0 ? AnswerEnd::calls : AnswerEnd::stop;
-  }
 }
 
 bool AnswerParts::begins_part(const ChatDelta& delta) const {
@@ -136,11 +129,9 @@ ParsedChoice::ParsedChoice(const CompletionRequest& request, const ApiContext& c
 
 void SpecialText::see(std::span<const TokenId> tokens) {
   for (const TokenId token : tokens) {
-    if (!tokenizer_.is_control(token) || std::ranges::find(seen_, token) != seen_.end()) continue;
+    if (!tokenizer_.is_control(token)) continue;
     const std::string_view text = tokenizer_.piece(token, true);
-    if (text.empty()) continue;
-    seen_.push_back(token);
-    texts_.push_back(text);
+    if (!text.empty() && std::ranges::find(texts_, text) == texts_.end()) texts_.push_back(text);
   }
 }
 

@@ -43,8 +43,7 @@ class SpecialText {
 
  private:
   const Tokenizer& tokenizer_;
-  std::vector<TokenId> seen_;
-  std::vector<std::string_view> texts_;  ///< of seen_, as the tokeniser has them
+  std::vector<std::string_view> texts_;  ///< of the tokens that came, as the tokeniser has them
   std::string held_;
 };
 
@@ -80,27 +79,24 @@ class AnswerReader {
   /// Set once the answer is over: by the last output, or after the first call if only one is wanted.
   const std::optional<AnswerEnd>& end() const { return end_; }
   /// Tokens of reasoning; -1: reasoning is not looked for. The parts of an output share its tokens in proportion to their bytes.
-  int64_t reasoning_tokens() const { return parses_reasoning_ ? reasoning_tokens_ : -1; }
+  int64_t reasoning_tokens() const { return reasoning_tokens_; }
   /// The malformed part that the parser found; empty: none.
   std::string problem() const { return parser_ ? parser_->problem() : std::string{}; }
 
  private:
   void count_tokens(const RequestOutput& output, const std::vector<ChatDelta>& found);
   void keep(ChatDelta delta, std::vector<ChatDelta>& deltas);
-  void keep_text(ChatDelta::Kind kind, std::string text, std::vector<ChatDelta>& deltas);
   void give_text(std::string text, std::vector<ChatDelta>& deltas);
   void release_text(std::vector<ChatDelta>& deltas);
-  void finish(const RequestOutput& output);
 
   std::unique_ptr<ChatAnswerParser> parser_;
   const bool one_call_;
   const bool shows_reasoning_;
-  const bool parses_reasoning_;
   std::optional<SpecialText> special_;  ///< if control tokens are visible to the parser alone
   ChatDelta::Kind text_kind_ = ChatDelta::Kind::content;  ///< of the text that special_ holds back
   std::optional<AnswerEnd> end_;
   int32_t num_calls_ = 0;  ///< given out
-  int64_t reasoning_tokens_ = 0;
+  int64_t reasoning_tokens_;
   int64_t uncounted_tokens_ = 0;  ///< whose text the parser holds back
 };
 

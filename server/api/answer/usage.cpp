@@ -7,12 +7,10 @@
 namespace minfer {
 
 std::optional<ApiError> failure_of(const RequestOutput& output) {
-  if (output.finish == FinishReason::refused) {
+  if (output.finish == FinishReason::refused)
     return bad_request({}, "The engine refuses the request: {}", output.finish_detail);
-  }
-  if (output.finish == FinishReason::error) {
+  if (output.finish == FinishReason::error)
     return ApiError(500, fmt::format("The request has failed: {}", output.finish_detail));
-  }
   if (output.finish == FinishReason::cancelled) return ApiError(503, "The server has cancelled the request");
   return std::nullopt;
 }
@@ -32,28 +30,25 @@ UsageCount::UsageCount(const CompletionRequest& request)
     choices_[i].prompt_tokens = static_cast<int64_t>(request.prompt_of(static_cast<int32_t>(i)).size());
   for (const std::vector<TokenId>& prompt : request.prompts)
     total_.prompt_tokens += static_cast<int64_t>(prompt.size());
+  if (request.parsing.finds_reasoning())
+    for (Usage& usage : choices_)
+      usage.reasoning_tokens = total_.reasoning_tokens = 0;
 }
 
-void UsageCount::add(int32_t choice, const RequestOutput& output) {
+void UsageCount::add(int32_t choice, const RequestOutput& output, int64_t reasoning_tokens) {
   Usage& usage = choices_[static_cast<size_t>(choice)];
-  total_.completion_tokens += output.output_tokens - usage.completion_tokens;
   // Only a prompt's first choice counts cached tokens: the others find in the cache what the first has computed.
   if (choice % num_answers_ == 0) total_.cached_tokens += output.cached_tokens - usage.cached_tokens;
-  total_.draft_tokens += output.drafted.draft_tokens - usage.draft_tokens;
-  total_.accepted_tokens += output.drafted.accepted_tokens - usage.accepted_tokens;
-  usage.draft_tokens = output.drafted.draft_tokens;
-  usage.accepted_tokens = output.drafted.accepted_tokens;
+  usage.cached_tokens = output.cached_tokens;
+  const auto advance = [&](int64_t Usage::*tokens, int64_t now) {
+    total_.*tokens += now - std::exchange(usage.*tokens, now);
+  };
+  advance(&Usage::completion_tokens, output.output_tokens);
+  advance(&Usage::draft_tokens, output.drafted.draft_tokens);
+  advance(&Usage::accepted_tokens, output.drafted.accepted_tokens);
+  if (usage.reasoning_tokens >= 0) advance(&Usage::reasoning_tokens, reasoning_tokens);
   for (Usage* each : {&usage, &total_})
     each->times.take_slower(output);
-  usage.completion_tokens = output.output_tokens;
-  usage.cached_tokens = output.cached_tokens;
-}
-
-void UsageCount::set_reasoning(int32_t choice, int64_t tokens) {
-  Usage& usage = choices_[static_cast<size_t>(choice)];
-  total_.reasoning_tokens =
-      std::max<int64_t>(total_.reasoning_tokens, 0) + tokens - std::max<int64_t>(usage.reasoning_tokens, 0);
-  usage.reasoning_tokens = tokens;
 }
 
 void write_timings(JsonText& json, const Usage& usage) {

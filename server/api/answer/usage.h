@@ -34,9 +34,8 @@ struct Usage {
 class UsageCount {
  public:
   explicit UsageCount(const CompletionRequest& request);
-  void add(int32_t choice, const RequestOutput& output);
-  /// Sets the tokens of reasoning that a choice has had so far.
-  void set_reasoning(int32_t choice, int64_t tokens);
+  /// `reasoning_tokens`: of the choice so far.
+  void add(int32_t choice, const RequestOutput& output, int64_t reasoning_tokens);
   Usage total() const { return total_; }
   /// The usage of one choice by itself, for events that tell the usage so far.
   const Usage& of(int32_t choice) const { return choices_[static_cast<size_t>(choice)]; }

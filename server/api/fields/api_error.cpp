@@ -1,20 +1,11 @@
 #include "server/api/fields/api_error.h"
 
 #include <algorithm>
-#include <utility>
-
-#include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "models/gguf/printable.h"
 #include "server/api/fields/json_fields.h"
 
 namespace minfer {
-namespace {
-
-using Json = nlohmann::ordered_json;
-
-}  // namespace
 
 std::string_view ApiError::type() const {
   if (status_ == 401) return "authentication_error";

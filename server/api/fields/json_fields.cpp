@@ -3,18 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <nlohmann/json.hpp>
 
 #include "models/gguf/printable.h"
 
 namespace minfer {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 /// Builds the value from the parser's events, within the limits. Members are appended without
 /// a look at earlier ones: ordered_json's own insertion would compare each with all others.
@@ -29,14 +25,17 @@ class BodyBuilder final : public nlohmann::json_sax<Json> {
   bool binary(binary_t&) override { return false; }  // not in JSON text
   bool start_object(size_t) override { return open(Json::object()); }
   bool start_array(size_t) override { return open(Json::array()); }
-  bool end_array() override { return close(); }
   bool key(string_t& name) override {
     key_ = std::move(name);
     return true;
   }
+  bool end_array() override {
+    open_.pop_back();
+    return true;
+  }
   bool end_object() override {
     check_names(open_.back()->get_ref<const Json::object_t&>());
-    return close();
+    return end_array();
   }
   bool parse_error(size_t, const std::string&, const nlohmann::detail::exception& error) override {
     std::string_view reason = error.what();
@@ -48,9 +47,8 @@ class BodyBuilder final : public nlohmann::json_sax<Json> {
 
  private:
   Json* add(Json value) {
-    if (++num_values_ > kMaxJsonValues) {
+    if (++num_values_ > kMaxJsonValues)
       throw bad_request({}, "The body has more than {} JSON values", kMaxJsonValues);
-    }
     if (open_.empty()) {
       root_ = std::move(value);
       return &root_;
@@ -62,23 +60,16 @@ class BodyBuilder final : public nlohmann::json_sax<Json> {
       return &items.back();
     }
     auto& members = parent.get_ref<Json::object_t&>();
-    if (members.size() == kMaxJsonMembers) {
+    if (members.size() == kMaxJsonMembers)
       throw bad_request({}, "The body has an object of more than {} members", kMaxJsonMembers);
-    }
     members.push_back({std::move(key_), std::move(value)});
     return &members.back().second;
   }
 
   bool open(Json value) {
-    if (open_.size() == kMaxJsonDepth) {
+    if (open_.size() == kMaxJsonDepth)
       throw bad_request({}, "The body is nested deeper than {} levels", kMaxJsonDepth);
-    }
     open_.push_back(add(std::move(value)));
-    return true;
-  }
-
-  bool close() {
-    open_.pop_back();
     return true;
   }
 
@@ -106,11 +97,7 @@ constexpr double kExactIntegers = 9007199254740992.0;
 
 /// The JSON number as a whole number, if it is one that int64_t holds.
 std::optional<int64_t> whole_number(const Json& value) {
-  if (value.is_number_unsigned()) {
-    const auto number = value.get<uint64_t>();
-    return number <= static_cast<uint64_t>(INT64_MAX) ? std::optional(static_cast<int64_t>(number))
-                                                      : std::nullopt;
-  }
+  if (value.is_number_unsigned() && value.get<uint64_t>() > INT64_MAX) return std::nullopt;
   if (value.is_number_integer()) return value.get<int64_t>();
   if (!value.is_number_float()) return std::nullopt;
   const auto number = value.get<double>();
@@ -150,15 +137,12 @@ std::string shown(std::string_view object_path, std::string_view name) {
 }  // namespace
 
 Json parse_json_body(std::string_view body) {
-  if (body.find_first_not_of(" \t\r\n") == std::string_view::npos) {
+  if (body.find_first_not_of(" \t\r\n") == std::string_view::npos)
     throw bad_request({}, "The body is empty, expected a JSON object");
-  }
   BodyBuilder builder;
   Json::sax_parse(body, &builder);
   Json root = builder.take();
-  if (!root.is_object()) {
-    throw bad_request({}, "The body is {}, expected a JSON object", describe(root));
-  }
+  if (!root.is_object()) throw bad_request({}, "The body is {}, expected a JSON object", describe(root));
   return root;
 }
 
@@ -170,9 +154,7 @@ std::string describe(const Json& value) {
   constexpr size_t kMaxBytes = 60;
   if (value.is_array()) return "an array";
   if (value.is_object()) return "an object";
-  if (value.is_string()) {
-    return '"' + printable(value.get_ref<const std::string&>(), kMaxBytes) + '"';
-  }
+  if (value.is_string()) return '"' + printable(value.get_ref<const std::string&>(), kMaxBytes) + '"';
   return value.dump();
 }
 
@@ -182,17 +164,15 @@ ApiError wrong_value(const std::string& path, const Json& found, std::string_vie
 
 int64_t read_integer(const Json& value, const std::string& path, int64_t low, int64_t high) {
   const std::optional<int64_t> number = whole_number(value);
-  if (!number || *number < low || *number > high) {
+  if (!number || *number < low || *number > high)
     throw wrong_value(path, value, fmt::format("an integer from {} to {}", low, high));
-  }
   return *number;
 }
 
 double read_number(const Json& value, const std::string& path, double low, double high) {
   const double number = value.is_number() ? value.get<double>() : NAN;
-  if (!(number >= low && number <= high)) {
+  if (!(number >= low && number <= high))
     throw wrong_value(path, value, fmt::format("a number from {} to {}", low, high));
-  }
   return number;
 }
 
@@ -285,6 +265,10 @@ const Json& JsonFields::required_array(std::string_view name) {
 JsonFields JsonFields::required_inner(std::string_view name, std::string_view expected) {
   required(name, expected);
   return *inner(name);
+}
+
+void JsonFields::each(std::string_view name, const std::function<void(JsonFields&)>& read) {
+  if (const Json* list = array(name)) read_objects(*list, path(name), unknown_, read);
 }
 
 void JsonFields::report_unknown() const {

@@ -9,11 +9,14 @@
 #include <string_view>
 #include <vector>
 
-#include <nlohmann/json_fwd.hpp>
+#include <nlohmann/json.hpp>
 
 #include "server/api/fields/api_error.h"
 
 namespace minfer {
+
+/// The JSON of requests and answers, as sources name it: members keep their order.
+using Json = nlohmann::ordered_json;
 
 // Parsing a body takes memory and time in proportion to its size, whatever it holds. The limits guard against
 // deep nesting, members that are looked up one by one, and values that are larger parsed than written.
@@ -83,6 +86,9 @@ class JsonFields {
   std::string required_choice(std::string_view name, std::initializer_list<std::string_view> values);
   const nlohmann::ordered_json& required_array(std::string_view name);
   JsonFields required_inner(std::string_view name, std::string_view expected = "an object");
+
+  /// Calls `read` with the reader of each object of a member that is a list, then reports the object's unknown members. Absent: none.
+  void each(std::string_view name, const std::function<void(JsonFields& object)>& read);
 
   /// Adds the members that were not asked for to unknown(), which may throw. null means absent, except where unknown members are refused.
   void report_unknown() const;

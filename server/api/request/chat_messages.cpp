@@ -11,8 +11,6 @@
 namespace minfer {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 constexpr std::pair<std::string_view, std::string_view> kChatTexts[] = {{"text", "text"}};
 
 /// null stays null: the content is in tool calls. So does the assistant's list without parts, which some clients send instead.
@@ -39,31 +37,15 @@ Json read_tool_call(JsonFields& fields) {
   return make_call(id, name, std::move(arguments));
 }
 
-void read_tool_calls(JsonFields& fields, Json& message) {
-  const Json* calls = fields.array("tool_calls");
-  if (calls == nullptr || calls->empty()) return;
-  Json& made = message["tool_calls"] = Json::array();
-  read_objects(*calls, fields.path("tool_calls"), fields.unknown(),
-               [&](JsonFields& call) { made.push_back(read_tool_call(call)); });
-}
-
-/// Members that OpenAI's own answers hold beside the text, so that a client can send
-/// answers back unchanged. Annotations say where a text comes from and are not part of it.
-void refuse_in_answers(JsonFields& fields) {
-  for (const char* name : {"refusal", "audio", "function_call"}) {
-    if (fields.any(name) != nullptr) {
-      throw unsupported(fields.path(name), "not supported, expected null");
-    }
-  }
-  fields.any("annotations");
-}
-
 void read_assistant(JsonFields& fields, Json& message) {
-  read_tool_calls(fields, message);
+  fields.each("tool_calls", [&](JsonFields& call) { message["tool_calls"].push_back(read_tool_call(call)); });
   for (const char* name : {"reasoning_content", "reasoning"}) {
     if (std::optional<std::string> text = fields.text(name)) message[name] = std::move(*text);
   }
-  refuse_in_answers(fields);
+  // OpenAI's own answers hold these members too, so that a client can send answers back unchanged.
+  for (const char* name : {"refusal", "audio", "function_call"})
+    if (fields.any(name) != nullptr) throw unsupported(fields.path(name), "not supported, expected null");
+  fields.any("annotations");  // where a text comes from: not part of it
 }
 
 /// `type` ("message", as in other interfaces) has no effect here; some templates use `name`.
@@ -83,9 +65,8 @@ Json read_message(JsonFields& fields) {
       (message.contains("reasoning_content") || message.contains("reasoning")) &&
       !message.contains("tool_calls"))
     message["content"] = "";
-  if (message["content"].is_null() && !message.contains("tool_calls")) {
+  if (message["content"].is_null() && !message.contains("tool_calls"))
     throw fields.error("content", "missing, expected a string or an array of text parts");
-  }
   return message;
 }
 
@@ -135,11 +116,11 @@ Json read_arguments(const std::string& text) {
   }
 }
 
-Json read_messages(const Json& list, UnknownFields& unknown) {
-  if (list.empty()) throw bad_request("messages", "empty, expected at least one message");
+Json read_messages(JsonFields& fields) {
+  if (fields.required_array("messages").empty())
+    throw fields.error("messages", "empty, expected at least one message");
   Json messages = Json::array();
-  read_objects(list, "messages", unknown,
-               [&](JsonFields& message) { messages.push_back(read_message(message)); });
+  fields.each("messages", [&](JsonFields& message) { messages.push_back(read_message(message)); });
   return messages;
 }
 

@@ -5,24 +5,19 @@
 #include <iterator>
 #include <map>
 #include <set>
-#include <utility>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "models/chat/answer/chat_grammar.h"
+#include "models/chat/answer/values/literals.h"
 #include "models/grammar/grammar_source.h"
-#include "server/api/fields/json_fields.h"
 #include "server/api/request/request_fields.h"
 
 namespace minfer {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 /// Bytes that a template may put behind the text of the last message: its end-of-turn marker.
 constexpr size_t kMaxMarkupBehind = 256;
-constexpr std::string_view kWhitespace = " \t\r\n";
 
 /// Variables of the template itself, such as enable_thinking. Variables that the request sets elsewhere cannot be set here.
 void add_template_variables(JsonFields& fields, ChatPrompt& prompt) {
@@ -30,28 +25,20 @@ void add_template_variables(JsonFields& fields, ChatPrompt& prompt) {
   const Json* object = fields.object("chat_template_kwargs");
   if (object == nullptr) return;
   for (const auto& [name, value] : object->items()) {
-    if (variables.contains(name) || name == "tools" || name == "bos_token" || name == "eos_token") {
+    if (variables.contains(name) || name == "tools" || name == "bos_token" || name == "eos_token")
       throw fields.error("chat_template_kwargs", "{} cannot be set here", describe(Json(name)));
-    }
     variables[name] = value;
     prompt.set_by.emplace_back(name, "chat_template_kwargs." + name);
   }
 }
 
-std::string_view trimmed(std::string_view text) {
-  const size_t begin = text.find_first_not_of(kWhitespace);
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(kWhitespace) - begin + 1);
-}
-
 std::string read_continued_text(JsonFields& fields, const Json& variables) {
   if (!fields.boolean("continue_final_message").value_or(false)) return {};
-  if (variables["add_generation_prompt"] == true) {
+  if (variables["add_generation_prompt"] == true)
     throw fields.error("continue_final_message", "only allowed when add_generation_prompt is false");
-  }
   const Json& last = variables["messages"].back();
   if (last["role"] != "assistant" || !last["content"].is_string() ||
-      trimmed(last["content"].get_ref<const std::string&>()).empty()) {
+      answers::trimmed(last["content"].get_ref<const std::string&>()).empty()) {
     throw fields.error("continue_final_message", "expects a last message of the assistant with a text");
   }
   return last["content"].get<std::string>();
@@ -67,15 +54,14 @@ std::string text_of(const std::vector<PromptPart>& parts) {
 /// Drops the template's text behind `text`. White space at the end of `text` stays if the template kept it.
 void cut_behind(std::vector<PromptPart>& parts, std::string_view text) {
   const std::string all = text_of(parts);
-  const std::string_view core = trimmed(text);
+  const std::string_view core = answers::trimmed(text);
   const size_t earliest = all.size() - std::min(all.size(), core.size() + kMaxMarkupBehind);
   const size_t begin = std::string_view(all).substr(earliest).rfind(core);
-  if (begin == std::string_view::npos) {
+  if (begin == std::string_view::npos)
     throw bad_request("continue_final_message",
                       "the chat template does not end with the last message's text");
-  }
   size_t end = earliest + begin + core.size();
-  const std::string_view behind = text.substr(text.find_last_not_of(kWhitespace) + 1);
+  const std::string_view behind = text.substr(text.rfind(core) + core.size());
   if (std::string_view(all).substr(end).starts_with(behind)) end += behind.size();
   for (PromptPart& part : parts) {
     part.text.resize(std::min(part.text.size(), end));
@@ -142,10 +128,9 @@ ToolChoice read_allowed_tools(JsonFields& choice, const ShownName& shown_name) {
   } else if (mode != "auto") {
     throw wrong_value(fields.path("mode"), Json(mode), "\"auto\" or \"required\"");
   }
-  const Json& tools = fields.required_array("tools");
-  if (tools.empty()) throw fields.error("tools", "empty, expected at least one tool");
-  read_objects(tools, fields.path("tools"), choice.unknown(),
-               [&](JsonFields& tool) { made.names.push_back(read_tool_name(tool, shown_name)); });
+  if (fields.required_array("tools").empty())
+    throw fields.error("tools", "empty, expected at least one tool");
+  fields.each("tools", [&](JsonFields& tool) { made.names.push_back(read_tool_name(tool, shown_name)); });
   if (inner) inner->report_unknown();
   return made;
 }
@@ -199,11 +184,10 @@ void check_calls(const ChatPrompt& prompt, const std::vector<ToolFunction>& tool
   if (is_demanded && tools.empty())
     throw bad_request("tool_choice", "demands a call, but the request has no tool");
   const std::string_view field = field_of(prompt, calls);
-  if (context.call_format == nullptr) {
+  if (context.call_format == nullptr)
     throw unsupported(field,
                       "calls cannot be held to a grammar: the model's chat template has none that are known, "
                       "see --tool-call-parser");
-  }
   check_can_hold(field, context);
 }
 
@@ -267,23 +251,21 @@ void show_tools(ChatPrompt& prompt) {
 
 ChatPrompt read_chat_prompt(JsonFields& fields, const ApiContext& context) {
   ChatPrompt prompt;
-  prompt.variables["messages"] = read_messages(fields.required_array("messages"), fields.unknown());
+  prompt.variables["messages"] = read_messages(fields);
   prompt.tool_choice = read_tool_choice(fields);
   read_tools(fields, kChatTools, context, prompt);
   prompt.variables["add_generation_prompt"] = fields.boolean("add_generation_prompt").value_or(true);
   prompt.continued_text = read_continued_text(fields, prompt.variables);
   prompt.add_special = fields.boolean("add_special_tokens").value_or(false);
   add_template_variables(fields, prompt);
-  if (const Json* effort = fields.any("reasoning_effort"); effort != nullptr && effort->is_string()) {
+  if (const Json* effort = fields.any("reasoning_effort"); effort != nullptr && effort->is_string())
     set_reasoning_effort(prompt, effort->get_ref<const std::string&>(), "reasoning_effort");
-  }
   prompt.output = read_structured_output(fields);
   const Json* parallel = fields.any("parallel_tool_calls");
-  prompt.one_call = parallel != nullptr && *parallel == false;
-  prompt.shows_reasoning = fields.boolean("include_reasoning").value_or(true);
-  if (fields.any("chat_template") != nullptr) {
+  prompt.parsing.one_call = parallel != nullptr && *parallel == false;
+  prompt.parsing.shows_reasoning = fields.boolean("include_reasoning").value_or(true);
+  if (fields.any("chat_template") != nullptr)
     throw unsupported("chat_template", "a request may not bring one");
-  }
   return prompt;
 }
 
@@ -311,9 +293,7 @@ void set_chat_prompt(CompletionRequest& request, const ChatPrompt& prompt, const
   request.tool_choice = prompt.tool_choice;
   for (const OfferedTool& tool : prompt.tools.list)
     if (tool.is_custom) request.custom_tools.insert(tool.name);
-  AnswerParsing& parsing = request.parsing;
-  parsing.one_call = prompt.one_call;
-  parsing.shows_reasoning = prompt.shows_reasoning;
+  AnswerParsing& parsing = request.parsing = prompt.parsing;
   const auto tools = prompt.variables.find("tools");
   parsing.options.finds_calls = context.finds_calls && tools != prompt.variables.end();
   if (parsing.options.finds_calls) parsing.options.tools = std::make_shared<const Json>(*tools);
@@ -346,10 +326,9 @@ void hold_chat_answer(CompletionRequest& request, const ChatPrompt& prompt, cons
   check_calls(prompt, tools, calls, context);
   if (calls == Calls::none && !output) return;
   if (output) check_can_hold(output->field, context);
-  if (!prompt.continued_text.empty()) {
-    const std::string_view field = output ? std::string_view(output->field) : field_of(prompt, calls);
+  const std::string field(output ? std::string_view(output->field) : field_of(prompt, calls));
+  if (!prompt.continued_text.empty())
     throw unsupported(field, "an answer that goes on with the last message cannot be held to a form");
-  }
 
   UnknownFields formats(false);
   for (const ToolFunction& tool : tools)
@@ -359,18 +338,16 @@ void hold_chat_answer(CompletionRequest& request, const ChatPrompt& prompt, cons
   ChatGrammarOptions options{
       .calls = calls,
       // One that is named is wanted once: a model that is made to call it would go on for ever.
-      .several_calls = !prompt.one_call && prompt.tool_choice.kind != ToolChoice::Kind::named,
+      .several_calls = !prompt.parsing.one_call && prompt.tool_choice.kind != ToolChoice::Kind::named,
       .call_format = context.call_format,
       .reasoning_format = request.parsing.options.finds_reasoning ? context.reasoning_format : nullptr,
       .begins_in_reasoning = request.parsing.options.begins_in_reasoning,
       .content = output ? output->build : GrammarCache::Build()};
-  const std::string field(output ? std::string_view(output->field) : field_of(prompt, calls));
-  std::string key = key_of(tools, options, output);
   const auto build = [tools, options](GrammarBuilder& builder) {
     return add_chat_grammar(builder, tools, options);
   };
   request.form = std::make_shared<const StructuredOutput>(
-      StructuredOutput{.field = field, .key = std::move(key), .build = build});
+      StructuredOutput{.field = field, .key = key_of(tools, options, output), .build = build});
 }
 
 }  // namespace minfer

@@ -8,8 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include "server/api/fields/json_fields.h"
 #include "server/api/request/completion_request.h"
 #include "server/api/request/structured_output.h"
@@ -27,8 +25,7 @@ struct ChatPrompt {
   ToolChoice tool_choice;
   OfferedTools tools = {};
   std::optional<StructuredOutput> output = {};  ///< the form of the content; absent: it is free
-  bool one_call = false;                        ///< see AnswerParsing
-  bool shows_reasoning = true;                  ///< the same
+  AnswerParsing parsing = {};                   ///< of the answer, as far as the request says so
 };
 
 /// messages, tools, tool_choice, parallel_tool_calls, reasoning_effort, include_reasoning, add_generation_prompt,
@@ -68,7 +65,7 @@ void set_chat_prompt(CompletionRequest& request, const ChatPrompt& prompt, const
 
 /// The messages for the template. Line ends join text parts. "developer" becomes "system", which
 /// templates know. Arguments of tool calls that are JSON objects in a string become objects.
-nlohmann::ordered_json read_messages(const nlohmann::ordered_json& list, UnknownFields& unknown);
+nlohmann::ordered_json read_messages(JsonFields& fields);
 
 /// Adds a line; the first text has no line end in front.
 void append_line(std::string& text, std::string_view more);

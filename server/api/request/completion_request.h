@@ -5,7 +5,6 @@
 #include <memory>
 #include <set>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "engine/request/request.h"
@@ -35,6 +34,8 @@ struct AnswerParsing {
   bool one_call = false;        ///< the answer ends behind its first call
   bool shows_reasoning = true;  ///< false: reasoning is dropped
   bool hides_special = false;   ///< control tokens are in the text for the parser alone
+
+  bool finds_reasoning() const { return enabled && options.finds_reasoning; }
 };
 
 using ToolNames = std::set<std::string, std::less<>>;

@@ -12,15 +12,8 @@ namespace minfer {
 struct ApiContext;
 struct CompletionRequest;
 struct ResponseIdentity;
-struct SingleChoice;
 class AnswerWriter;
-class SingleWriter;
 class UnknownFields;
-
-/// An answer of one choice, which Dialect::writer writes. `request` and the objects that the context points to outlive it.
-std::unique_ptr<AnswerWriter> single_answer(const CompletionRequest& request,
-                                            const ResponseIdentity& identity, const ApiContext& context,
-                                            bool streams);
 
 /// An endpoint whose answer needs no engine: JSON, made on a background thread.
 struct Endpoint {
@@ -47,9 +40,9 @@ struct Dialect {
   /// Returns the request that `body` asks for. Throws ApiError: 400 naming the
   /// field, 404 for an unknown model. The only other exception is std::bad_alloc.
   CompletionRequest (*parse)(std::string_view body, const ApiContext& context);
-  /// Writes answers of one choice. Null: `answer` is the dialect's own.
-  std::unique_ptr<SingleWriter> (*writer)(const SingleChoice& choice) = nullptr;
-  decltype(&single_answer) answer = single_answer;
+  /// Makes the writer of the answer: make_answer(). `request` and the objects that the context points to outlive it.
+  std::unique_ptr<AnswerWriter> (*answer)(const CompletionRequest& request, const ResponseIdentity& identity,
+                                          const ApiContext& context, bool streams);
   std::string (*error)(const ApiError& error) = error_json;  ///< the body of an answer that is an error
   /// True if a small body may take long to parse. Never throws. Null: no small body does.
   bool (*takes_long)(std::string_view body, const ApiContext& context) = nullptr;

@@ -6,16 +6,12 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "models/gguf/printable.h"
 #include "server/api/fields/api_error.h"
-#include "server/api/fields/json_fields.h"
 
 namespace minfer {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 /// Tokens by which an answer that is not streamed is handed over. They are not handed over all at
 /// once: else one step of the engine would detokenise a long answer while the other requests wait.
@@ -34,13 +30,6 @@ constexpr std::array<std::string_view, 10> kAdvice{
     "user",       "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "store", "metadata",
     "prediction", "reasoning_effort",  "verbosity",        "parallel_tool_calls"};
 
-void take_advice(JsonFields& fields, CompletionRequest& request) {
-  for (const std::string_view name : kAdvice)
-    fields.any(name);
-  const Json* tier = fields.any("service_tier");
-  request.service_tier = tier != nullptr && tier->is_string();
-}
-
 /// Fields that other servers (OpenAI's or others') know, that would change the answer, and that this server cannot honour.
 /// The first one: of chats alone.
 constexpr auto kUnsupported =
@@ -51,21 +40,18 @@ constexpr auto kUnsupported =
 void refuse_unsupported(JsonFields& fields, const CompletionRequest& request) {
   refuse_fields(fields, std::span(kUnsupported).subspan(request.dialect->is_chat ? 0 : 1));
   const std::optional<int64_t> best_of = fields.integer("best_of", 1, INT32_MAX);
-  if (best_of && *best_of != request.n) {
+  if (best_of && *best_of != request.n)
     throw unsupported("best_of", "{}, only n = {} is supported", *best_of, request.n);
-  }
   const Json* modalities = fields.array("modalities");
-  if (modalities != nullptr && !(modalities->size() == 1 && modalities->front() == "text")) {
+  if (modalities != nullptr && !(modalities->size() == 1 && modalities->front() == "text"))
     throw unsupported("modalities", "only [\"text\"] is supported");
-  }
 }
 
 int32_t read_priority(JsonFields& fields, const ApiContext& context) {
   const auto priority = static_cast<int32_t>(fields.integer("priority", INT32_MIN, INT32_MAX).value_or(0));
-  if (priority != 0 && !context.schedules_by_priority) {
+  if (priority != 0 && !context.schedules_by_priority)
     throw unsupported("priority", "{}, but this server serves in order of arrival (--scheduling-policy fcfs)",
                       priority);
-  }
   return priority;
 }
 
@@ -73,9 +59,8 @@ int32_t read_priority(JsonFields& fields, const ApiContext& context) {
 std::string read_cache_salt(JsonFields& fields) {
   const std::optional<std::string> salt = fields.text("cache_salt");
   if (!salt) return {};
-  if (salt->empty() || salt->size() > kMaxCacheSaltBytes) {
+  if (salt->empty() || salt->size() > kMaxCacheSaltBytes)
     throw fields.error("cache_salt", "{} bytes, expected 1 to {}", salt->size(), kMaxCacheSaltBytes);
-  }
   return *salt;
 }
 
@@ -85,12 +70,10 @@ void read_stream_options(JsonFields& fields, CompletionRequest& request) {
   if (!request.stream) throw fields.error("stream_options", "only allowed when stream is true");
   request.include_usage = options->boolean("include_usage").value_or(false);
   request.continuous_usage = options->boolean("continuous_usage_stats").value_or(false);
-  if (request.continuous_usage && !request.include_usage) {
+  if (request.continuous_usage && !request.include_usage)
     throw options->error("continuous_usage_stats", "only allowed when include_usage is true");
-  }
-  if (options->boolean("include_obfuscation").value_or(false)) {
+  if (options->boolean("include_obfuscation").value_or(false))
     throw unsupported("stream_options.include_obfuscation", "padding of events is not supported");
-  }
   options->report_unknown();
 }
 
@@ -101,11 +84,10 @@ void check_fits(const CompletionRequest& request, int64_t max_model_len, std::op
     if (num_tokens + max_tokens.value_or(1) <= max_model_len) continue;
     const std::string start =
         fmt::format("This model's maximum context length is {} tokens. However, ", max_model_len);
-    if (num_tokens >= max_model_len && max_tokens != 0) {
+    if (num_tokens >= max_model_len && max_tokens != 0)
       throw context_length_exceeded(field, fmt::format("{}your {} has {} tokens, which leaves no place for "
                                                        "an answer. Please reduce its length.",
                                                        start, field, num_tokens));
-    }
     throw context_length_exceeded(
         field, fmt::format("{}you requested {} tokens ({} in the {}, {} in the completion). Please reduce "
                            "the length of the {} or of the completion.",
@@ -159,9 +141,8 @@ TokenId read_bias_token(const std::string& path, const std::string& name, int32_
   const char* end = name.data() + name.size();
   const auto [stop, failed] = std::from_chars(name.data(), end, token);
   const bool canonical = failed == std::errc{} && stop == end && std::to_string(token) == name;
-  if (!canonical || token < 0 || token >= vocab_size) {
+  if (!canonical || token < 0 || token >= vocab_size)
     throw bad_request(path, "\"{}\", expected a token id from 0 to {}", printable(name, 60), vocab_size - 1);
-  }
   return token;
 }
 
@@ -180,22 +161,14 @@ std::vector<LogitBias> read_logit_bias(JsonFields& fields, int32_t vocab_size) {
 std::string read_stop_string(const Json& value, const std::string& path, const ApiLimits& limits) {
   const std::string& text = read_text(value, path);
   if (text.empty()) throw bad_request(path, "an empty string would end every answer at once");
-  if (text.size() > static_cast<size_t>(limits.max_stop_bytes)) {
+  if (text.size() > static_cast<size_t>(limits.max_stop_bytes))
     throw bad_request(path, "{} bytes, expected at most {}", text.size(), limits.max_stop_bytes);
-  }
   return text;
 }
 
 void check_count(const std::string& path, size_t count, int32_t most) {
-  if (count > static_cast<size_t>(most)) {
+  if (count > static_cast<size_t>(most))
     throw bad_request(path, "{} entries, expected at most {}", count, most);
-  }
-}
-
-/// -1 and 0 switch it off, as does a value that keeps the whole vocabulary.
-int32_t read_top_k(JsonFields& fields, int32_t vocab_size) {
-  const int64_t top_k = fields.integer("top_k", -1, INT32_MAX).value_or(0);
-  return top_k >= vocab_size ? 0 : static_cast<int32_t>(std::max<int64_t>(top_k, 0));
 }
 
 const Json& options_of(JsonFields& fields, const Dialect& dialect) {
@@ -211,15 +184,16 @@ void read_sampling(JsonFields& fields, const ApiContext& context, SamplingParams
   if (sampling.temperature < kGreedyTemperature) sampling.temperature = 0.0f;
   take_number(fields, "top_p", 0.0, 1.0, sampling.top_p);
   if (sampling.top_p == 0.0f) throw fields.error("top_p", "0, expected a number above 0, at most 1");
-  sampling.top_k = read_top_k(fields, context.vocab_size);
+  const int64_t top_k = fields.integer("top_k", -1, INT32_MAX).value_or(0);
+  // -1 and 0 switch it off, as does a value that keeps the whole vocabulary.
+  sampling.top_k = top_k < 0 || top_k >= context.vocab_size ? 0 : static_cast<int32_t>(top_k);
   take_number(fields, "min_p", 0.0, 1.0, sampling.min_p);
   take_number(fields, "repetition_penalty", 0.01, 100.0, sampling.repetition_penalty);
   take_number(fields, "presence_penalty", -2.0, 2.0, sampling.presence_penalty);
   take_number(fields, "frequency_penalty", -2.0, 2.0, sampling.frequency_penalty);
   sampling.logit_bias = read_logit_bias(fields, context.vocab_size);
-  if (const std::optional<int64_t> seed = fields.integer("seed", INT64_MIN, INT64_MAX)) {
+  if (const std::optional<int64_t> seed = fields.integer("seed", INT64_MIN, INT64_MAX))
     sampling.seed = static_cast<uint64_t>(*seed);
-  }
   sampling.stop = read_stop_strings(fields, "stop", context.limits);
   if (const Json* ids = fields.array("stop_token_ids")) {
     const std::string path = fields.path("stop_token_ids");
@@ -338,9 +312,8 @@ void refuse_fields(JsonFields& fields, std::span<const std::string_view> names) 
 std::optional<int64_t> read_max_tokens(JsonFields& fields, int64_t least) {
   const std::optional<int64_t> older = fields.integer("max_tokens", least, INT32_MAX);
   const std::optional<int64_t> newer = fields.integer("max_completion_tokens", least, INT32_MAX);
-  if (older && newer && *older != *newer) {
+  if (older && newer && *older != *newer)
     throw fields.error("max_tokens", "{}, but max_completion_tokens is {}", *older, *newer);
-  }
   return newer ? newer : older;
 }
 
@@ -349,7 +322,10 @@ void read_common(JsonFields& fields, const ApiContext& context, CompletionReques
   request.priority = read_priority(fields, context);
   request.cache_salt = read_cache_salt(fields);
   refuse_unsupported(fields, request);
-  take_advice(fields, request);
+  for (const std::string_view name : kAdvice)
+    fields.any(name);
+  const Json* tier = fields.any("service_tier");
+  request.service_tier = tier != nullptr && tier->is_string();
 }
 
 void check_text_length(std::string_view field, size_t bytes, const ApiContext& context) {
@@ -371,9 +347,8 @@ void settle_lengths(CompletionRequest& request, const ApiContext& context, std::
     left = std::max(left, context.max_model_len - static_cast<int64_t>(prompt.size()));
   const int64_t most = bound_max_tokens(request, max_tokens, std::min<int64_t>(otherwise, left),
                                         context.limits.max_answer_bytes);
-  if (min_tokens > most) {
+  if (min_tokens > most)
     throw bad_request("min_tokens", "{}, expected at most max_tokens = {}", min_tokens, most);
-  }
   request.sampling.max_tokens = static_cast<int32_t>(most);
   request.sampling.min_tokens = static_cast<int32_t>(min_tokens);
 }

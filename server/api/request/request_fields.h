@@ -7,8 +7,6 @@
 #include <string_view>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include "models/tokenizer/tokenizer.h"
 #include "server/api/fields/json_fields.h"
 #include "server/api/request/completion_request.h"

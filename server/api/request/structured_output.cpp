@@ -4,14 +4,11 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "models/grammar/grammar_source.h"
 
 namespace minfer {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 /// Collects the form that fields ask for; a second one is an error.
 class OneOutput {
@@ -20,9 +17,7 @@ class OneOutput {
       : unknown_(unknown), output_(std::move(given)) {}
 
   void set(std::string field, std::string key, GrammarCache::Build build) {
-    if (output_) {
-      throw bad_request(field, "the answer's form is given by {} already", output_->field);
-    }
+    if (output_) throw bad_request(field, "the answer's form is given by {} already", output_->field);
     output_ = StructuredOutput{std::move(field), std::move(key), std::move(build)};
   }
 

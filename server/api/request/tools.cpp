@@ -10,12 +10,9 @@
 #include "models/chat/answer/chat_format.h"
 #include "models/chat/answer/custom_input.h"
 #include "models/grammar/grammar_source.h"
-#include "server/api/fields/json_fields.h"
 
 namespace minfer {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr size_t kMaxFunctionName = 128;  // Anthropic's; OpenAI's is 64
 constexpr std::string_view kFunctionName = "1 to 128 of the characters a-z A-Z 0-9 _ -";
@@ -93,37 +90,33 @@ bool read_custom_tool(JsonFields& tool, bool holds_lark, OfferedTool& made) {
   return true;
 }
 
-class ToolReader {
- public:
-  ToolReader(OfferedTools& tools, const ToolShape& shape, const ApiContext& context)
-      : tools_(tools),
-        shape_(shape),
-        max_tools_(static_cast<size_t>(context.limits.max_tools)),
-        holds_lark_(can_hold_lark(context)) {}
+struct ToolReader {
+  OfferedTools& tools;
+  const ToolShape& shape;
+  const ApiContext& context;
 
   void check_number(size_t number) const {
-    if (number <= max_tools_) return;
-    throw bad_request("tools", "{} tools, expected at most {}", number, max_tools_);
+    if (number > static_cast<size_t>(context.limits.max_tools))
+      throw bad_request("tools", "{} tools, expected at most {}", number, context.limits.max_tools);
   }
 
-  void add(const Json& tool, const std::string& path, UnknownFields& unknown) {
+  void add(const Json& tool, const std::string& path, UnknownFields& unknown) const {
     JsonFields fields(tool, path, unknown);
-    if (shape_.has_spaces && type_of(fields) == "namespace") {
+    if (shape.has_spaces && type_of(fields) == "namespace") {
       add_space(fields);
       fields.report_unknown();
     } else if (!add_callable(fields, {})) {
       return;
     }
-    tools_.given.push_back(tool);
+    tools.given.push_back(tool);
   }
 
- private:
   std::string type_of(JsonFields& fields) const {
-    return shape_.untyped.empty() ? fields.required_text("type")
-                                  : fields.text("type").value_or(std::string(shape_.untyped));
+    return shape.untyped.empty() ? fields.required_text("type")
+                                 : fields.text("type").value_or(std::string(shape.untyped));
   }
 
-  void add_space(JsonFields& fields) {
+  void add_space(JsonFields& fields) const {
     const std::string space = fields.required_text("name");
     if (space.empty()) throw fields.error("name", "empty, expected a name");
     fields.text("description");
@@ -136,22 +129,22 @@ class ToolReader {
   }
 
   /// Adds a function or a custom tool; `space` empty: of no namespace. Returns false if it cannot be offered.
-  bool add_callable(JsonFields& outer, const std::string& space) {
+  bool add_callable(JsonFields& outer, const std::string& space) const {
     const std::string type = type_of(outer);
-    const bool is_function = type == shape_.function;
-    if (!is_function && !(shape_.has_custom && type == "custom")) {
-      if (!shape_.refuses_others) return outer.unknown().add(outer.path(), type), false;
+    const bool is_function = type == shape.function;
+    if (!is_function && !(shape.has_custom && type == "custom")) {
+      if (!shape.refuses_others) return outer.unknown().add(outer.path(), type), false;
       throw unsupported(outer.path("type"), "{}, only \"function\" or \"custom\" is supported",
                         describe(Json(type)));
     }
-    if (!shape_.is_nested) return add_members(outer, is_function, space);
+    if (!shape.is_nested) return add_members(outer, is_function, space);
     JsonFields inner = outer.required_inner(type);
     const bool is_offered = add_members(inner, is_function, space);
     outer.report_unknown();
     return is_offered;
   }
 
-  bool add_members(JsonFields& fields, bool is_function, const std::string& space) {
+  bool add_members(JsonFields& fields, bool is_function, const std::string& space) const {
     const std::string name = fields.required_text("name");
     if (name.empty()) throw fields.error("name", "empty, expected {}", kFunctionName);
     OfferedTool made{
@@ -159,22 +152,21 @@ class ToolReader {
     made.function["name"] = made.name;
     if (auto description = fields.text("description")) made.function["description"] = *description;
     if (is_function) {
-      if (shape_.needs_parameters) fields.required(shape_.parameters, "an object");
-      if (const Json* parameters = fields.object(shape_.parameters))
-        made.function["parameters"] = *parameters;
+      if (shape.needs_parameters) fields.required(shape.parameters, "an object");
+      if (const Json* parameters = fields.object(shape.parameters)) made.function["parameters"] = *parameters;
       const Json* strict = fields.any("strict");
       made.is_strict = strict != nullptr && *strict == true;
-    } else if (!read_custom_tool(fields, holds_lark_, made)) {
+    } else if (!read_custom_tool(fields, can_hold_lark(context), made)) {
       return false;
     }
-    for (const std::string_view advice : shape_.advice)
+    for (const std::string_view advice : shape.advice)
       fields.any(advice);
     if (!is_function_name(made.name)) throw wrong_value(fields.path("name"), made.name, kFunctionName);
     fields.report_unknown();
     // An earlier tool of the same names goes.
-    const auto same = std::ranges::find(tools_.list, made.name, &OfferedTool::name);
-    if (same == tools_.list.end()) {
-      tools_.list.push_back(std::move(made));
+    const auto same = std::ranges::find(tools.list, made.name, &OfferedTool::name);
+    if (same == tools.list.end()) {
+      tools.list.push_back(std::move(made));
     } else if (same->space == space) {
       *same = std::move(made);
     } else {
@@ -183,18 +175,13 @@ class ToolReader {
     }
     return true;
   }
-
-  OfferedTools& tools_;
-  const ToolShape& shape_;
-  const size_t max_tools_;
-  const bool holds_lark_;
 };
 
 }  // namespace
 
 void OfferedTools::add(const Json& given_list, const std::string& path, const ToolShape& shape,
                        const ApiContext& context, UnknownFields& unknown) {
-  ToolReader reader(*this, shape, context);
+  const ToolReader reader{*this, shape, context};
   reader.check_number(given_list.size());
   for (size_t i = 0; i < given_list.size(); ++i)
     reader.add(given_list[i], fmt::format("{}[{}]", path, i), unknown);

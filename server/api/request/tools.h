@@ -5,8 +5,6 @@
 #include <string_view>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include "server/api/fields/json_fields.h"
 #include "server/api/request/completion_request.h"
 

@@ -3,8 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "profiling/json/json_text.h"
-#include "server/api/answer/single_answer.h"
-#include "server/api/answer/usage.h"
+#include "server/api/answer/answer_writer.h"
 #include "server/dialects/anthropic/messages.h"
 
 namespace minfer {
@@ -52,7 +51,7 @@ class MessagesWriter final : public SingleWriter {
   void begin(std::string& events) override {
     add_event("message_start", events, [&](JsonText& json) {
       json.key("message").open('{');
-      write_message_head(json, request(), identity());
+      write_message_head(json, request_, identity_);
       json.key("content").open('[').close(']').key("stop_reason").null().key("stop_sequence").null();
       write_messages_usage(json, usage());
       json.close('}');
@@ -77,7 +76,7 @@ class MessagesWriter final : public SingleWriter {
   void end_part(std::string& events) override {
     if (parts().back().kind == AnswerPart::Kind::reasoning) {
       before_text_ = delta_head("signature_delta", "signature");
-      add_text(identity().id, events);
+      add_text(identity_.id, events);
     }
     add_event("content_block_stop", events, [&](JsonText& json) { json.field("index", index()); });
   }
@@ -85,10 +84,10 @@ class MessagesWriter final : public SingleWriter {
   void end(AnswerEnd end, std::string& events) override {
     add_event("message_delta", events, [&](JsonText& json) {
       json.key("delta").open('{');
-      write_stop(json, end, stop_string());
+      write_stop(json, end, stop_string_);
       json.close('}');
       write_messages_usage(json, usage());
-      if (request().timings) write_timings(json, usage());
+      if (request_.timings) write_timings(json, usage());
     });
     add_event("message_stop", events, [](JsonText&) {});
   }
@@ -101,14 +100,14 @@ class MessagesWriter final : public SingleWriter {
     std::string out;
     JsonText json(out);
     json.open('{');
-    write_message_head(json, request(), identity());
+    write_message_head(json, request_, identity_);
     json.key("content").open('[');
     for (const AnswerPart& part : parts())
-      write_block(json, out, part, true, identity().id);
+      write_block(json, out, part, true, identity_.id);
     json.close(']');
-    write_stop(json, end, stop_string());
+    write_stop(json, end, stop_string_);
     write_messages_usage(json, usage());
-    if (request().timings) write_timings(json, usage());
+    if (request_.timings) write_timings(json, usage());
     json.close('}');
     return out;
   }
@@ -155,7 +154,7 @@ const Dialect kMessagesDialect{.path = "/v1/messages",
                                .id_header = "request-id",  // as Anthropic's clients look for it
                                .call_prefix = "toolu_",
                                .parse = parse_messages_request,
-                               .writer = make_writer<MessagesWriter>,
+                               .answer = make_answer<MessagesWriter>,
                                .error = messages_error_json,
                                .others = kMessagesEndpoints};
 

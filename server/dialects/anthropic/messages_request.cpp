@@ -4,9 +4,6 @@
 #include <map>
 #include <utility>
 
-#include <fmt/format.h>
-#include <nlohmann/json.hpp>
-
 #include "server/api/fields/json_fields.h"
 #include "server/api/request/chat_prompt.h"
 #include "server/api/request/request_fields.h"
@@ -14,8 +11,6 @@
 
 namespace minfer {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 /// Calls and results of another server's tools, which cannot be read here: web
 /// searches are encrypted, and tool searches find tools that are offered anyway.
@@ -145,9 +140,9 @@ Json read_messages_chat(JsonFields& fields) {
     if (const std::string text = read_blocks(*system, "system", fields.unknown()); !text.empty())
       reader.add_text("system", text);
   }
-  const Json& list = fields.required_array("messages");
-  if (list.empty()) throw fields.error("messages", "empty, expected at least one message");
-  read_objects(list, "messages", fields.unknown(), [&](JsonFields& message) { reader.add(message); });
+  if (fields.required_array("messages").empty())
+    throw fields.error("messages", "empty, expected at least one message");
+  fields.each("messages", [&](JsonFields& message) { reader.add(message); });
   Json messages = reader.take();
   if (messages.empty()) throw fields.error("messages", "empty, expected at least one with a text");
   return messages;
@@ -174,7 +169,7 @@ void read_messages_tool_choice(JsonFields& fields, ChatPrompt& prompt) {
   if (type == "none") prompt.tool_choice.kind = ToolChoice::Kind::none;
   if (type == "any") prompt.tool_choice.kind = ToolChoice::Kind::required;
   if (type == "tool") prompt.tool_choice = {ToolChoice::Kind::named, {choice->required_text("name")}};
-  prompt.one_call = choice->boolean("disable_parallel_tool_use").value_or(false);
+  prompt.parsing.one_call = choice->boolean("disable_parallel_tool_use").value_or(false);
   choice->report_unknown();
 }
 
@@ -189,7 +184,7 @@ void read_thinking(JsonFields& fields, ChatPrompt& prompt) {
     prompt.set_by.emplace_back("enable_thinking", "thinking");
   }
   thinking->any("budget_tokens");
-  prompt.shows_reasoning = thinking->text("display") != "omitted";
+  prompt.parsing.shows_reasoning = thinking->text("display") != "omitted";
   thinking->report_unknown();
 }
 

@@ -6,18 +6,14 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "profiling/json/json_text.h"
-#include "server/api/answer/single_answer.h"
-#include "server/api/answer/usage.h"
+#include "server/api/answer/answer_writer.h"
 #include "server/api/fields/json_fields.h"
 #include "server/api/request/request_fields.h"
 
 namespace minfer {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 // Markers of a repository's other files, as code models know them. Names that
 // nobody gave are llama-server's, so that its clients' prompts are the same here.
@@ -35,11 +31,10 @@ bool has_token(const Tokenizer& tokenizer, std::string_view text) {
 std::vector<PromptPart> read_other_files(JsonFields& fields, const ApiContext& context) {
   const Json* list = fields.array("input_extra");
   if (list == nullptr || list->empty()) return {};
-  if (!has_token(*context.tokenizer, kRepositoryToken) || !has_token(*context.tokenizer, kFileToken)) {
+  if (!has_token(*context.tokenizer, kRepositoryToken) || !has_token(*context.tokenizer, kFileToken))
     throw unsupported("input_extra", "the model has no tokens {} and {}", kRepositoryToken, kFileToken);
-  }
   std::vector<PromptPart> parts{{kRepositoryToken, true}, {kRepositoryName, false}};
-  read_objects(*list, "input_extra", fields.unknown(), [&](JsonFields& file) {
+  fields.each("input_extra", [&](JsonFields& file) {
     const std::string name = file.text("filename").value_or(kOtherFileName);
     parts.push_back({kFileToken, true});
     parts.push_back({fmt::format("{}\n{}", name, file.required_text("text")), false});
@@ -95,7 +90,7 @@ class InfillWriter final : public SingleWriter {
   }
   void end(AnswerEnd end, std::string& events) override {
     events += "data: {";
-    write_infill(events, request(), {}, end, stop_string(), usage());
+    write_infill(events, request_, {}, end, stop_string_, usage());
     events += kEventEnd;
   }
   void fail(const ApiError& error, std::string& events) override {
@@ -103,7 +98,7 @@ class InfillWriter final : public SingleWriter {
   }
   std::string body(AnswerEnd end) override {
     std::string out = "{";
-    write_infill(out, request(), text(AnswerPart::Kind::content), end, stop_string(), usage());
+    write_infill(out, request_, text(AnswerPart::Kind::content), end, stop_string_, usage());
     return out + '}';
   }
 };
@@ -131,6 +126,6 @@ const Dialect kInfillDialect{.path = "/infill",
                              .prompt_field = "prompt",
                              .is_chat = false,
                              .parse = parse_infill_request,
-                             .writer = make_writer<InfillWriter>};
+                             .answer = make_answer<InfillWriter>};
 
 }  // namespace minfer

@@ -3,19 +3,15 @@
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "profiling/json/json_text.h"
-#include "server/api/answer/single_answer.h"
-#include "server/api/answer/usage.h"
+#include "server/api/answer/answer_writer.h"
 #include "server/api/fields/json_fields.h"
 #include "server/api/request/request_fields.h"
 #include "server/dialects/ollama/ollama.h"
 
 namespace minfer {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kOllamaTag = ":latest";  // which may stand behind a model's name
 
@@ -26,8 +22,7 @@ std::string ollama_time(int64_t unix_s) {
 
 class OllamaWriter final : public SingleWriter {
  public:
-  explicit OllamaWriter(const SingleChoice& choice)
-      : SingleWriter(choice), created_at_(ollama_time(choice.identity.created)) {}
+  using SingleWriter::SingleWriter;
 
   void add_text(std::string_view text, std::string& events) override {
     const AnswerPart::Kind kind = parts().back().kind;
@@ -52,10 +47,10 @@ class OllamaWriter final : public SingleWriter {
   /// An object with the texts and the whole calls among `given`; `end`: it is the last one.
   std::string record(std::string_view content, std::string_view thinking, std::span<const AnswerPart> given,
                      std::optional<AnswerEnd> end = {}) const {
-    const bool is_chat = request().dialect == &kOllamaChatDialect;
+    const bool is_chat = request_.dialect == &kOllamaChatDialect;
     std::string out;
     JsonText json(out);
-    json.open('{').field("model", request().model).field("created_at", created_at_);
+    json.open('{').field("model", request_.model).field("created_at", created_at_);
     if (is_chat) json.key("message").open('{').field("role", "assistant");
     json.field(is_chat ? "content" : "response", content);
     if (!thinking.empty()) json.field("thinking", thinking);
@@ -95,10 +90,10 @@ class OllamaWriter final : public SingleWriter {
     json.field("load_duration", times.queue_ns).field("prompt_eval_count", total.prompt_tokens);
     json.field("prompt_eval_duration", times.prompt_ns).field("eval_count", total.completion_tokens);
     json.field("eval_duration", times.predicted_ns);
-    if (request().timings) write_timings(json, total);
+    if (request_.timings) write_timings(json, total);
   }
 
-  const std::string created_at_;
+  const std::string created_at_ = ollama_time(identity_.created);
 };
 
 Json details_of(const ModelFacts& facts) {
@@ -179,7 +174,7 @@ constexpr Dialect ollama_dialect(std::string_view path, std::string_view prompt_
           .stream_type = "application/x-ndjson",
           .errors_below = "/api/",
           .parse = parse,
-          .writer = make_writer<OllamaWriter>,
+          .answer = make_answer<OllamaWriter>,
           .error = ollama_error_json,
           .others = others};
 }

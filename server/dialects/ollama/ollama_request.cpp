@@ -5,7 +5,6 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "server/api/fields/json_fields.h"
 #include "server/api/request/chat_prompt.h"
@@ -14,8 +13,6 @@
 
 namespace minfer {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 /// Fields of models that this server does not run, or of parts of an answer that it does not make.
 constexpr std::array<std::string_view, 8> kOllamaUnsupported{
@@ -52,9 +49,7 @@ class OllamaMessages {
   };
 
   void add_calls(JsonFields& fields, Json& message) {
-    const Json* list = fields.array("tool_calls");
-    if (list == nullptr) return;
-    read_objects(*list, fields.path("tool_calls"), fields.unknown(), [&](JsonFields& call) {
+    fields.each("tool_calls", [&](JsonFields& call) {
       // Nine letters and digits: some templates take no other ids.
       std::string id = call.text("id").value_or(fmt::format("call{:05}", num_calls_++));
       call.any("type");
@@ -86,15 +81,6 @@ class OllamaMessages {
   std::deque<OpenCall> open_;
   int num_calls_ = 0;
 };
-
-Json read_ollama_messages(JsonFields& fields) {
-  OllamaMessages reader;
-  const Json& list = fields.required_array("messages");
-  if (list.empty())
-    throw fields.error("messages", "empty, expected at least one message (the model is loaded)");
-  read_objects(list, "messages", fields.unknown(), [&](JsonFields& message) { reader.add(message); });
-  return reader.take();
-}
 
 /// A body with the fields that both endpoints have.
 struct OllamaBody : RequestBody {
@@ -187,8 +173,12 @@ std::vector<TokenId> tokenise_plain(const std::string& text, const std::string& 
 
 CompletionRequest parse_ollama_chat(std::string_view body, const ApiContext& context) {
   OllamaBody read(kOllamaChatDialect, body, context);
+  if (read.fields.required_array("messages").empty())
+    throw read.fields.error("messages", "empty, expected at least one message (the model is loaded)");
+  OllamaMessages messages;
+  read.fields.each("messages", [&](JsonFields& message) { messages.add(message); });
   ChatPrompt prompt;
-  prompt.variables["messages"] = read_ollama_messages(read.fields);
+  prompt.variables["messages"] = messages.take();
   prompt.tool_choice = read_tool_choice(read.fields);  // which Ollama does not have
   read_tools(read.fields, kChatTools, context, prompt);
   prompt.variables["add_generation_prompt"] = true;

@@ -6,9 +6,7 @@
 #include <utility>
 
 #include "models/chat/answer/custom_input.h"
-#include "server/api/answer/answer_reader.h"
 #include "server/api/answer/answer_writer.h"
-#include "server/api/answer/usage.h"
 #include "server/dialects/openai/openai.h"
 #include "server/dialects/openai/openai_logprobs.h"
 
@@ -165,17 +163,16 @@ class OpenAiAnswer final : public AnswerWriter {
   void take(int32_t index, RequestOutput output, std::string& events) override {
     if (ended(index)) return;
     if (std::optional<ApiError> failure = failure_of(output)) throw std::move(*failure);
-    usage_.add(index, output);
     Choice& choice = at(index);
     std::vector<ChatDelta> deltas;
     std::optional<AnswerEnd> end;
     if (choice.parsed) {
-      const AnswerReader& reader = choice.parsed->reader;
-      choice.parsed->reader.read(output, deltas);
-      if (reader.reasoning_tokens() >= 0) usage_.set_reasoning(index, reader.reasoning_tokens());
+      AnswerReader& reader = choice.parsed->reader;
+      reader.read(output, deltas);
       end = reader.end();
       if (end && problem_.empty()) problem_ = reader.problem();
     }
+    usage_.add(index, output, choice.parsed ? choice.parsed->reader.reasoning_tokens() : -1);
     if (output.finish || end) choice.finish = finish_json(request_, tokenizer_, output, end);
     std::vector<SampledToken> tokens = shown_tokens(request_, index, output);
     if (streams_) {
@@ -199,16 +196,16 @@ class OpenAiAnswer final : public AnswerWriter {
   }
   std::string problem() const override { return problem_; }
 
-  std::string next_piece() override {
-    while (!written() && head_.size() <= kPieceBytes)
+  bool next_piece(std::string& text) override {
+    while (next_part_ != Part::none && head_.size() <= kPieceBytes)
       write_next();
+    const bool is_last = next_part_ == Part::none;
     // The last character decides if a comma comes next: it stays for the next piece.
-    const size_t size = head_.size() - (written() ? 0 : 1);
-    std::string piece = std::exchange(head_, head_.substr(size));
-    piece.resize(size);
-    return piece;
+    const size_t size = head_.size() - (is_last ? 0 : 1);
+    text.append(head_, 0, size);
+    head_.erase(0, size);
+    return !is_last;
   }
-  bool written() const override { return next_part_ == Part::none; }
 
  private:
   struct Choice {
@@ -363,12 +360,6 @@ class OpenAiAnswer final : public AnswerWriter {
   std::optional<LogprobsWriter> logprobs_writer_;  ///< of the choice that is written
 };
 
-std::unique_ptr<AnswerWriter> make_openai_answer(const CompletionRequest& request,
-                                                 const ResponseIdentity& identity, const ApiContext& context,
-                                                 bool streams) {
-  return std::make_unique<OpenAiAnswer>(request, identity, context, streams);
-}
-
 }  // namespace
 
 const Dialect kCompletionsDialect{.path = "/v1/completions",
@@ -376,13 +367,13 @@ const Dialect kCompletionsDialect{.path = "/v1/completions",
                                   .prompt_field = "prompt",
                                   .is_chat = false,
                                   .parse = parse_completion_request,
-                                  .answer = make_openai_answer,
+                                  .answer = make_answer<OpenAiAnswer>,
                                   .others = kOpenAiEndpoints};
 
 const Dialect kChatDialect{.path = "/v1/chat/completions",
                            .id_prefix = "chatcmpl-",
                            .prompt_field = "messages",
                            .parse = parse_chat_request,
-                           .answer = make_openai_answer};
+                           .answer = make_answer<OpenAiAnswer>};
 
 }  // namespace minfer

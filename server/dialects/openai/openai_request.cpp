@@ -5,7 +5,6 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "models/tokenizer/utf8.h"
 #include "server/api/fields/json_fields.h"
@@ -16,14 +15,15 @@
 namespace minfer {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 constexpr int32_t kDefaultMaxTokens = 16;  // OpenAI's
 
 /// One prompt as it came, not tokenised yet: a string, or an array of ids.
 struct RawPrompt {
   const Json* value;
   std::string path;
+
+  /// Null: it is an array of ids.
+  const std::string* text() const { return value->get_ptr<const std::string*>(); }
 };
 
 bool is_id_list(const Json& value) {
@@ -36,30 +36,25 @@ std::vector<RawPrompt> list_prompts(JsonFields& fields, const ApiLimits& limits)
   const Json& prompt = fields.required("prompt", kExpected);
   if (prompt.is_string() || is_id_list(prompt)) return {{&prompt, "prompt"}};
   if (!prompt.is_array() || prompt.empty()) throw wrong_value("prompt", prompt, kExpected);
-  if (prompt.size() > static_cast<size_t>(limits.max_prompts)) {
+  if (prompt.size() > static_cast<size_t>(limits.max_prompts))
     throw fields.error("prompt", "{} prompts, expected at most {}", prompt.size(), limits.max_prompts);
-  }
   std::vector<RawPrompt> prompts;
   for (size_t i = 0; i < prompt.size(); ++i) {
     const Json& each = prompt[i];
     const std::string path = fmt::format("prompt[{}]", i);
-    if (!each.is_string() && !is_id_list(each)) {
+    if (!each.is_string() && !is_id_list(each))
       throw wrong_value(path, each, "a string or an array of token ids");
-    }
     prompts.push_back({&each, path});
   }
   return prompts;
 }
 
 std::vector<TokenId> tokenise(const RawPrompt& prompt, const ApiContext& context, bool add_special) {
-  if (prompt.value->is_string()) {
-    check_text_length(prompt.path, prompt.value->get_ref<const std::string&>().size(), context);
-  }
+  const std::string* text = prompt.text();
+  if (text != nullptr) check_text_length(prompt.path, text->size(), context);
   std::vector<TokenId> ids =
-      prompt.value->is_string()
-          ? context.tokenizer->encode(prompt.value->get_ref<const std::string&>(),
-                                      {.add_special = add_special, .parse_special = true})
-          : read_token_ids(*prompt.value, prompt.path, context.vocab_size);
+      text != nullptr ? context.tokenizer->encode(*text, {.add_special = add_special, .parse_special = true})
+                      : read_token_ids(*prompt.value, prompt.path, context.vocab_size);
   if (ids.empty()) throw bad_request(prompt.path, "the prompt has no tokens");
   return ids;
 }
@@ -68,12 +63,11 @@ std::vector<TokenId> tokenise(const RawPrompt& prompt, const ApiContext& context
 std::vector<TokenId> tokenise_gap(const RawPrompt& prompt, const std::string& suffix,
                                   const ApiContext& context, bool add_special) {
   const Tokenizer& tokenizer = *context.tokenizer;
-  const bool is_text = prompt.value->is_string();
-  const std::string text = is_text ? prompt.value->get<std::string>() : std::string();
+  const std::string text = prompt.text() != nullptr ? *prompt.text() : std::string();
   const std::vector<PromptPart> parts = gap_parts(text, suffix, tokenizer, "suffix");
   check_text_length("suffix", suffix.size(), context);
   check_text_length(prompt.path, text.size(), context);
-  if (is_text) return tokenizer.encode_parts(parts, add_special);
+  if (prompt.text() != nullptr) return tokenizer.encode_parts(parts, add_special);
   std::vector<TokenId> ids = read_token_ids(*prompt.value, prompt.path, context.vocab_size);
   ids.insert(ids.begin(), tokenizer.fim_tokens().prefix);
   std::ranges::copy(tokenizer.encode_parts(std::span(parts).subspan(kGapSuffixPart), false),
@@ -83,7 +77,7 @@ std::vector<TokenId> tokenise_gap(const RawPrompt& prompt, const std::string& su
 
 std::string echoed_text(const RawPrompt& prompt, const std::vector<TokenId>& ids, const Tokenizer& tokenizer,
                         bool with_special) {
-  if (prompt.value->is_string()) return prompt.value->get<std::string>();
+  if (prompt.text() != nullptr) return *prompt.text();
   return replace_invalid_utf8(tokenizer.decode(ids, with_special));
 }
 
@@ -115,10 +109,9 @@ CompletionRequest parse_completion_request(std::string_view body, const ApiConte
   request.ignored_fields = unknown.names();
 
   const int64_t num_choices = static_cast<int64_t>(prompts.size()) * request.n;
-  if (num_choices > context.limits.max_choices) {
+  if (num_choices > context.limits.max_choices)
     throw bad_request("n", "{} answers to {} prompts each, expected at most {} in all", request.n,
                       prompts.size(), context.limits.max_choices);
-  }
   for (const RawPrompt& prompt : prompts) {
     request.prompts.push_back(!suffix.empty() ? tokenise_gap(prompt, suffix, context, add_special)
                                               : tokenise(prompt, context, add_special));
@@ -134,9 +127,8 @@ CompletionRequest parse_chat_request(std::string_view body, const ApiContext& co
   RequestBody read(kChatDialect, body, context);
   auto& [root, unknown, fields, options, request] = read;
   read_common(fields, context, request);
-  if (fields.boolean("echo").value_or(false)) {
+  if (fields.boolean("echo").value_or(false))
     throw unsupported("echo", "true, but answers to chats do not repeat their messages");
-  }
   request.sampling.logprobs = read_logprobs(fields, context.limits.max_logprobs);
   const std::optional<int64_t> max_tokens = read_max_tokens(fields, 1);
   const int64_t min_tokens = fields.integer("min_tokens", 0, INT32_MAX).value_or(0);

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "models/tokenizer/utf8.h"
 #include "profiling/json/json_text.h"
@@ -16,8 +15,6 @@
 
 namespace minfer {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 std::vector<TokenId> tokenise_text(JsonFields& fields, const ApiContext& context) {
   const std::string text = fields.required_text("prompt");
@@ -85,11 +82,10 @@ std::string detokenize_response(std::string_view body, const ApiContext& context
   const std::vector<TokenId> tokens =
       read_token_ids(fields.required_array("tokens"), "tokens", context.vocab_size);
   fields.report_unknown();
-  if (tokens.size() > static_cast<size_t>(context.max_model_len)) {
+  if (tokens.size() > static_cast<size_t>(context.max_model_len))
     throw context_length_exceeded(
         "tokens", fmt::format("tokens: {}, expected at most the model's maximum context length, {}",
                               tokens.size(), context.max_model_len));
-  }
   return Json{{"prompt", replace_invalid_utf8(context.tokenizer->decode(tokens, true))}}.dump();
 }
 

@@ -5,21 +5,16 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "models/chat/answer/custom_input.h"
 #include "profiling/json/json_text.h"
-#include "server/api/answer/answer_reader.h"
-#include "server/api/answer/single_answer.h"
-#include "server/api/answer/usage.h"
+#include "server/api/answer/answer_writer.h"
 #include "server/api/request/chat_prompt.h"
 #include "server/dialects/responses/response_store.h"
 #include "server/dialects/responses/responses_request.h"
 
 namespace minfer {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 void write_responses_usage(JsonText& json, const Usage& usage) {
   json.open('{').field("input_tokens", usage.prompt_tokens);
@@ -52,6 +47,18 @@ Json message_of(const std::vector<AnswerPart>& parts, const ToolNames& custom_to
   return message;
 }
 
+/// The names of a kind of items.
+struct ItemForm {
+  const char* type;
+  const char* id_prefix;
+  const char* member;  ///< its text
+  const char* event;   ///< of that text: response.EVENT.delta and .done; also the type of its content part
+};
+constexpr ItemForm kMessageForm{"message", "msg_", "text", "output_text"};
+constexpr ItemForm kReasoningForm{"reasoning", "rs_", "text", "reasoning_text"};
+constexpr ItemForm kCallForm{"function_call", "fc_", "arguments", "function_call_arguments"};
+constexpr ItemForm kCustomCallForm{"custom_tool_call", "ctc_", "input", "custom_tool_call_input"};
+
 class ResponsesWriter final : public SingleWriter {
  public:
   using SingleWriter::SingleWriter;
@@ -75,21 +82,16 @@ class ResponsesWriter final : public SingleWriter {
   }
 
   void add_text(std::string_view text, std::string& events) override {
-    is_custom_call(parts().back()) ? add_delta(input_.push(text), events) : add_delta(text, events);
+    is_custom(parts().back()) ? add_delta(input_.push(text), events) : add_delta(text, events);
   }
 
   void end_part(std::string& events) override {
     const AnswerPart& part = parts().back();
-    const bool is_custom = is_custom_call(part);
-    if (is_custom) add_delta(input_.finish(part.whole), events);
+    if (is_custom(part)) add_delta(input_.finish(part.whole), events);
     add(text_event("done"), events, [&](JsonText& json) {
       write_place(events);
-      if (is_custom) {
-        json.field("input", custom_input(part.text, part.whole));
-      } else {
-        json.field(is_call() ? "arguments" : "text", part.text);
-        if (is_call()) json.field("name", function_name(part));
-      }
+      json.field(form_of(part).member, whole_text(part));
+      if (is_call() && !is_custom(part)) json.field("name", function_name(part));
       if (is_message()) events += ",\"logprobs\":[]";
     });
     if (!is_call()) add_content("response.content_part.done", part.text, events);
@@ -115,9 +117,9 @@ class ResponsesWriter final : public SingleWriter {
   /// Keeps the response if the request wants that.
   std::string body(AnswerEnd end) override {
     std::string body = response(end == AnswerEnd::length ? "incomplete" : "completed");
-    if (request().responses->store) {
-      const Json answer = message_of(parts(), request().custom_tools);
-      choice_.context.responses->put(identity().id, {body, request().responses->history, dump_json(answer)});
+    if (request_.responses->store) {
+      const Json answer = message_of(parts(), request_.custom_tools);
+      context_.responses->put(identity_.id, {body, request_.responses->history, dump_json(answer)});
     }
     return body;
   }
@@ -128,18 +130,18 @@ class ResponsesWriter final : public SingleWriter {
     const bool is_cut = status == "incomplete", has_ended = is_cut || status == "completed";
     std::string text;
     JsonText json(text);
-    json.open('{').field("id", identity().id).field("object", "response");
-    json.field("created_at", identity().created).field("status", status).field("background", false);
+    json.open('{').field("id", identity_.id).field("object", "response");
+    json.field("created_at", identity_.created).field("status", status).field("background", false);
     text += ",\"error\":" + error + ",\"incomplete_details\":";
     text += is_cut ? R"({"reason":"max_output_tokens"})" : "null";
-    json.field("model", request().model);
-    text += request().responses->members;
+    json.field("model", request_.model);
+    text += request_.responses->members;
     json.key("output").open('[');
     for (size_t i = 0; i < parts().size(); ++i)
       write_item(json, i, false);
     json.close(']').key("usage");
     has_ended ? write_responses_usage(json, usage()) : void(json.null());
-    if (request().timings && has_ended) write_timings(json, usage());
+    if (request_.timings && has_ended) write_timings(json, usage());
     json.close('}');
     return text;
   }
@@ -147,19 +149,15 @@ class ResponsesWriter final : public SingleWriter {
   /// The item of a part: as it begins, or with all of its text.
   void write_item(JsonText& json, size_t place, bool begins) {
     const AnswerPart& part = parts()[place];
-    json.open('{').field("id", item_id(place));
+    json.open('{').field("id", item_id(place)).field("type", form_of(part).type);
     if (part.kind == AnswerPart::Kind::call) {
-      const bool is_custom = is_custom_call(part);
-      json.field("type", is_custom ? "custom_tool_call" : "function_call").field("call_id", part.id);
-      json.field("name", function_name(part));
-      const auto spaced = request().responses->spaces.find(part.name);
-      if (spaced != request().responses->spaces.end()) json.field("namespace", spaced->second.first);
-      const std::string text = is_custom ? custom_input(part.text, part.whole) : part.text;
-      json.field(is_custom ? "input" : "arguments", begins ? "" : text);
+      json.field("call_id", part.id).field("name", function_name(part));
+      const auto spaced = request_.responses->spaces.find(part.name);
+      if (spaced != request_.responses->spaces.end()) json.field("namespace", spaced->second.first);
+      json.field(form_of(part).member, begins ? "" : whole_text(part));
     } else {
-      const bool is_message = part.kind == AnswerPart::Kind::content;
-      json.field("type", is_message ? "message" : "reasoning");
-      is_message ? json.field("role", "assistant") : json.key("summary").open('[').close(']');
+      part.kind == AnswerPart::Kind::content ? json.field("role", "assistant")
+                                             : json.key("summary").open('[').close(']');
       json.key("content").open('[');
       if (!begins) write_content(json, part, part.text);
       json.close(']');
@@ -173,10 +171,10 @@ class ResponsesWriter final : public SingleWriter {
   }
 
   /// The only content part of an item that is not a call.
-  static void write_content(JsonText& json, const AnswerPart& part, std::string_view text) {
-    const bool is_message = part.kind == AnswerPart::Kind::content;
-    json.open('{').field("type", is_message ? "output_text" : "reasoning_text").field("text", text);
-    if (is_message) json.key("annotations").open('[').close(']').key("logprobs").open('[').close(']');
+  void write_content(JsonText& json, const AnswerPart& part, std::string_view text) const {
+    json.open('{').field("type", form_of(part).event).field("text", text);
+    if (part.kind == AnswerPart::Kind::content)
+      json.key("annotations").open('[').close(']').key("logprobs").open('[').close(']');
     json.close('}');
   }
 
@@ -219,32 +217,29 @@ class ResponsesWriter final : public SingleWriter {
 
   bool is_call() const { return parts().back().kind == AnswerPart::Kind::call; }
   bool is_message() const { return parts().back().kind == AnswerPart::Kind::content; }
+  const ItemForm& form_of(const AnswerPart& part) const {
+    if (part.kind == AnswerPart::Kind::content) return kMessageForm;
+    if (part.kind == AnswerPart::Kind::reasoning) return kReasoningForm;
+    return request_.custom_tools.contains(part.name) ? kCustomCallForm : kCallForm;
+  }
   /// True if a part is a call of a custom tool, which brings a text instead of arguments.
-  bool is_custom_call(const AnswerPart& part) const {
-    return part.kind == AnswerPart::Kind::call && request().custom_tools.contains(part.name);
+  bool is_custom(const AnswerPart& part) const { return &form_of(part) == &kCustomCallForm; }
+  std::string whole_text(const AnswerPart& part) const {
+    return is_custom(part) ? custom_input(part.text, part.whole) : part.text;
   }
   /// The name of a call's tool as the client knows it, without its namespace.
   const std::string& function_name(const AnswerPart& part) const {
-    const auto spaced = request().responses->spaces.find(part.name);
-    return spaced == request().responses->spaces.end() ? part.name : spaced->second.second;
+    const auto spaced = request_.responses->spaces.find(part.name);
+    return spaced == request_.responses->spaces.end() ? part.name : spaced->second.second;
   }
   const std::string& item_id(size_t place) {
-    while (item_ids_.size() <= place) {
-      const AnswerPart& part = parts()[item_ids_.size()];
-      item_ids_.push_back(ids_.draw(is_custom_call(part)                       ? "ctc_"
-                                    : part.kind == AnswerPart::Kind::call      ? "fc_"
-                                    : part.kind == AnswerPart::Kind::reasoning ? "rs_"
-                                                                               : "msg_"));
-    }
+    while (item_ids_.size() <= place)
+      item_ids_.push_back(ids_.draw(form_of(parts()[item_ids_.size()]).id_prefix));
     return item_ids_[place];
   }
   /// The type of the last part's events of text; `what`: "delta" or "done".
   std::string text_event(std::string_view what) const {
-    const char* of = is_custom_call(parts().back()) ? "custom_tool_call_input"
-                     : is_call()                    ? "function_call_arguments"
-                     : is_message()                 ? "output_text"
-                                                    : "reasoning_text";
-    return fmt::format("response.{}.{}", of, what);
+    return fmt::format("response.{}.{}", form_of(parts().back()).event, what);
   }
 
   IdSource ids_;
@@ -275,7 +270,7 @@ const Dialect kResponsesDialect{.path = "/v1/responses",
                                 .prompt_field = "input",
                                 .guards_ids = true,
                                 .parse = parse_responses_request,
-                                .writer = make_writer<ResponsesWriter>,
+                                .answer = make_answer<ResponsesWriter>,
                                 .takes_long = has_long_history,
                                 .others = kStoredResponses};
 

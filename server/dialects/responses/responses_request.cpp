@@ -8,15 +8,12 @@
 
 #include "models/chat/answer/custom_input.h"
 #include "models/gguf/printable.h"
-#include "server/api/fields/json_fields.h"
 #include "server/api/request/chat_prompt.h"
 #include "server/api/request/request_fields.h"
 #include "server/dialects/responses/response_store.h"
 
 namespace minfer {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 /// Smaller histories do not count as bodies do.
 constexpr size_t kCountedBytes = 1u << 20;
@@ -69,13 +66,6 @@ Json read_history(JsonFields& fields, const ApiContext& context) {
   return Json::parse(fmt::format("{},{}]", *stored->history, stored->answer));
 }
 
-/// See StoredResponse.
-std::shared_ptr<const std::string> history_text(const Json& messages) {
-  std::string text = dump_json(messages);
-  text.pop_back();
-  return std::make_shared<const std::string>(std::move(text));
-}
-
 /// The members of the response that repeat the request's.
 std::string echo_members(JsonFields& fields, const CompletionRequest& request, const ChatPrompt& prompt,
                          const Json& tools, bool store) {
@@ -89,7 +79,7 @@ std::string echo_members(JsonFields& fields, const CompletionRequest& request, c
   for (const char* name : {"instructions", "max_output_tokens", "previous_response_id", "user"})
     members[name] = given(name);
   members["metadata"] = given("metadata", Json::object());
-  members["parallel_tool_calls"] = !prompt.one_call;
+  members["parallel_tool_calls"] = !prompt.parsing.one_call;
   members["reasoning"] = {{"effort", shown_effort}, {"summary", nullptr}};
   members["store"] = store;
   // As the client wrote them, not as the doubles that are nearest to the floats.
@@ -241,7 +231,7 @@ Json read_responses_input(JsonFields& fields, Json history, OfferedTools& tools,
     return reader.take();
   }
   if (!input.is_array()) throw wrong_value("input", input, "a string or an array of items");
-  read_objects(input, "input", fields.unknown(), [&](JsonFields& item) { reader.add(item); });
+  fields.each("input", [&](JsonFields& item) { reader.add(item); });
   Json messages = reader.take();
   if (messages.empty()) throw fields.error("input", "empty, expected at least one item");
   return messages;
@@ -297,7 +287,11 @@ CompletionRequest parse_responses_request(std::string_view body, const ApiContex
   if (const Json* list = fields.array("tools")) tools.add(*list, "tools", kResponsesTools, context, unknown);
   const Json given_tools = tools.given;
   Json messages = read_responses_input(fields, read_history(fields, context), tools, context);
-  if (kept->store) kept->history = history_text(messages);
+  if (kept->store) {
+    std::string text = dump_json(messages);
+    text.pop_back();  // the bracket: see StoredResponse
+    kept->history = std::make_shared<const std::string>(std::move(text));
+  }
   if (kept->history && kept->history->size() >= kCountedBytes) request.held_bytes = kept->history->size();
   for (const OfferedTool& tool : tools.list)
     if (!tool.space.empty()) kept->spaces[tool.name] = {tool.space, tool.own_name};
@@ -309,7 +303,7 @@ CompletionRequest parse_responses_request(std::string_view body, const ApiContex
   });
   prompt.output = read_structured_output(fields, read_text_format(fields));
   show_tools(prompt);
-  prompt.one_call = !fields.boolean("parallel_tool_calls").value_or(true);
+  prompt.parsing.one_call = !fields.boolean("parallel_tool_calls").value_or(true);
   set_reasoning_effort(prompt, read_member(fields, "reasoning", "effort"), "reasoning.effort");
   kept->members = echo_members(fields, request, prompt, given_tools, kept->store);
   fields.report_unknown();

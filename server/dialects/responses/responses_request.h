@@ -6,8 +6,6 @@
 #include <string_view>
 #include <utility>
 
-#include <nlohmann/json.hpp>
-
 #include "server/api/fields/json_fields.h"
 #include "server/api/request/api_context.h"
 #include "server/api/request/completion_request.h"

@@ -47,9 +47,8 @@ std::function<RenderedChat(const nlohmann::ordered_json& variables)> make_chat_r
               {{"reason", reason}});
     return [reason](const nlohmann::ordered_json&) -> RenderedChat { fail("{}", reason); };
   }
-  if (file.empty() && of_model.text.empty()) {
+  if (file.empty() && of_model.text.empty())
     log.write(LogLevel::warning, "the model has no chat template", {{"instead", chat_template->name()}});
-  }
   return [chat_template](const nlohmann::ordered_json& variables) {
     return chat_template->render(chat_input_from_json(variables));
   };

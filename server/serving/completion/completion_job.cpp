@@ -18,10 +18,6 @@ namespace {
 constexpr size_t kEventTokens = 64;
 constexpr size_t kWriteBytes = 64u << 10;
 
-bool fits_behind(const RequestOutput& output, const RequestOutput& next) {
-  return output.logprobs.size() + next.logprobs.size() <= kEventTokens;
-}
-
 /// Appends the next output of the same choice.
 void append(RequestOutput& output, RequestOutput next) {
   output.text += next.text;
@@ -46,32 +42,26 @@ CompletionJob::CompletionJob(EventLoop& loop, std::shared_ptr<HttpExchange> exch
     : loop_(loop),
       exchange_(std::move(exchange)),
       request_(std::move(request)),
-      id_(std::move(id)),
       metrics_(metrics),
       choices_(static_cast<size_t>(request_.num_choices())),
       num_unfinished_(request_.num_choices()),
-      answer_(request_.dialect->answer(request_, {.id = id_, .created = std::time(nullptr)}, context,
+      answer_(request_.dialect->answer(request_, {.id = id, .created = std::time(nullptr)}, context,
                                        request_.stream)),
       last_sent_ns_(arrival_ns) {
-  for (Choice& choice : choices_)
-    choice.times.arrival_ns = arrival_ns;
+  for (int32_t i = 0; i < num_unfinished_; ++i) {
+    engine_ids_.push_back(engine_id_of(id, request_, i));
+    choices_[static_cast<size_t>(i)].times.arrival_ns = arrival_ns;
+  }
   metrics_.count_request(request_.n, request_.sampling.max_tokens);
   exchange_->on_over([wait = client_wait_] { wait->finish(now_ns()); });
 }
 
-std::vector<std::string> CompletionJob::engine_ids() const {
-  std::vector<std::string> ids;
-  for (int32_t choice = 0; choice < request_.num_choices(); ++choice)
-    ids.push_back(engine_id_of(id_, request_, choice));
-  return ids;
-}
-
 std::vector<Request> CompletionJob::engine_requests() const {
   std::vector<Request> requests;
-  for (int32_t choice = 0; choice < request_.num_choices(); ++choice)
-    requests.push_back(request_.engine_request(choice, engine_id_of(id_, request_, choice)));
-  for (Request& request : requests)
-    request.client_wait = client_wait_;
+  for (const std::string& id : engine_ids_) {
+    requests.push_back(request_.engine_request(static_cast<int32_t>(requests.size()), id));
+    requests.back().client_wait = client_wait_;
+  }
   return requests;
 }
 
@@ -83,16 +73,14 @@ void CompletionJob::take(int32_t choice_index, RequestOutput output) {
   if (output.finish && --num_unfinished_ == 0) metrics_.count_answer(longest_choice_);
   if (answered_ || choice.unwanted || abandoned()) return;
   if (failure_of(output)) failed_ = true;
-  if (choice.unsent.empty()) unsent_.push_back(choice_index);
-  if (!choice.unsent.empty() && fits_behind(choice.unsent.back(), output)) {
-    append(choice.unsent.back(), std::move(output));
-  } else {
-    choice.unsent.push_back(std::move(output));
-  }
+  if (choice.last_unsent != nullptr &&
+      choice.last_unsent->logprobs.size() + output.logprobs.size() <= kEventTokens)
+    return append(*choice.last_unsent, std::move(output));
+  choice.last_unsent = &unsent_.emplace_back(choice_index, std::move(output)).second;
 }
 
 void CompletionJob::send() {
-  if (answered_ || abandoned()) return drop_unsent();
+  if (answered_ || abandoned()) return unsent_.clear();
   try {
     request_.stream ? send_stream() : send_whole();
   } catch (const std::exception& error) {
@@ -100,43 +88,30 @@ void CompletionJob::send() {
   }
 }
 
-std::pair<int32_t, RequestOutput> CompletionJob::next_unsent() {
-  const int32_t index = unsent_.front();
+/// Writes the events of the next output. Ends a choice whose answer is over if the engine does not know that yet.
+void CompletionJob::write_next(std::string& events) {
+  auto [index, output] = std::move(unsent_.front());
+  Choice& choice = choices_[static_cast<size_t>(index)];
+  if (choice.last_unsent == &unsent_.front().second) choice.last_unsent = nullptr;
   unsent_.pop_front();
-  std::deque<RequestOutput>& outputs = choices_[static_cast<size_t>(index)].unsent;
-  RequestOutput output = std::move(outputs.front());
-  outputs.pop_front();
-  if (!outputs.empty()) unsent_.push_back(index);
-  return {index, std::move(output)};
-}
-
-void CompletionJob::drop_unsent() {
-  for (const int32_t index : std::exchange(unsent_, {}))
-    choices_[static_cast<size_t>(index)].unsent.clear();
-}
-
-/// Ends a choice whose answer is over if the engine does not know that yet.
-void CompletionJob::write(int32_t index, RequestOutput output, std::string& events) {
+  if (choice.unwanted) return;
   const bool is_last = output.finish.has_value();
   answer_->take(index, std::move(output), events);
-  Choice& choice = choices_[static_cast<size_t>(index)];
-  if (is_last || !answer_->ended(index) || std::exchange(choice.unwanted, true)) return;
-  choice.unsent.clear();
-  std::erase(unsent_, index);
-  unwanted_.push_back(engine_id_of(id_, request_, index));
+  if (is_last || !answer_->ended(index)) return;
+  choice.unwanted = true;
+  unwanted_.push_back(engine_ids_[static_cast<size_t>(index)]);
 }
 
 void CompletionJob::send_stream() {
   if (exchange_->has_room()) client_wait_->end(now_ns());
   while (!unsent_.empty() && exchange_->has_room()) {
     std::string events;
-    while (!unsent_.empty() && events.size() < kWriteBytes) {
-      auto [index, output] = next_unsent();
-      if (const std::optional<ApiError> failure = failure_of(output)) {
-        if (!events.empty()) send_events(events);
-        throw *failure;
-      }
-      write(index, std::move(output), events);
+    try {
+      while (!unsent_.empty() && events.size() < kWriteBytes)
+        write_next(events);
+    } catch (const ApiError&) {
+      if (!events.empty()) send_events(events);
+      throw;
     }
     if (!events.empty()) send_events(events);
   }
@@ -190,26 +165,24 @@ void CompletionJob::keep_open(int64_t now_ns, std::chrono::nanoseconds quiet_tim
 
 void CompletionJob::send_whole() {
   std::string none;
-  while (!unsent_.empty()) {
-    auto [index, output] = next_unsent();
-    write(index, std::move(output), none);
-  }
+  while (!unsent_.empty())
+    write_next(none);
   if (!answer_->finished()) return;
   end_answer();
   add_times_header();
-  std::string first = answer_->next_piece();
-  if (answer_->written()) return exchange_->respond({.body = std::move(first)});
-  send_in_pieces(loop_, exchange_, first, [self = shared_from_this()](std::string& text) {
-    text = self->answer_->next_piece();
-    return !self->answer_->written();
-  });
+  std::string first;
+  if (!answer_->next_piece(first)) return exchange_->respond({.body = std::move(first)});
+  exchange_->begin_stream({});
+  exchange_->write(first);
+  send_in_pieces(loop_, exchange_,
+                 [self = shared_from_this()](std::string& text) { return self->answer_->next_piece(text); });
 }
 
 void CompletionJob::fail(const ApiError& error) {
   if (answered_ || abandoned()) return;
   answered_ = true;
   failed_ = true;
-  drop_unsent();
+  unsent_.clear();
   // An answer that fails before anything was sent can still have the right status.
   if (!answering_) return answer_error(*exchange_, error);
   std::string events;

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "server/api/answer/answer_writer.h"
-#include "server/api/answer/usage.h"
 #include "server/api/fields/api_error.h"
 #include "server/api/request/completion_request.h"
 #include "server/http/event_loop.h"
@@ -36,7 +35,7 @@ class CompletionJob : public std::enable_shared_from_this<CompletionJob> {
 
   /// The engine's requests, one for each choice, and their ids.
   std::vector<Request> engine_requests() const;
-  std::vector<std::string> engine_ids() const;
+  const std::vector<std::string>& engine_ids() const { return engine_ids_; }
 
   /// Takes an output of a choice; outputs that come before they can be sent become one event, up to a length.
   void take(int32_t choice, RequestOutput output);
@@ -60,14 +59,11 @@ class CompletionJob : public std::enable_shared_from_this<CompletionJob> {
  private:
   struct Choice {
     TokenTimes times;
-    std::deque<RequestOutput> unsent;
-    bool unwanted = false;  ///< later outputs are dropped
+    RequestOutput* last_unsent = nullptr;  ///< its newest output in unsent_; null: it has none there
+    bool unwanted = false;                 ///< later outputs are dropped
   };
 
-  /// Takes the next output to send: choices take turns. There must be one.
-  std::pair<int32_t, RequestOutput> next_unsent();
-  void drop_unsent();
-  void write(int32_t choice, RequestOutput output, std::string& events);
+  void write_next(std::string& events);
   void send_stream();
   void send_events(const std::string& events);
   void send_whole();
@@ -78,13 +74,13 @@ class CompletionJob : public std::enable_shared_from_this<CompletionJob> {
   EventLoop& loop_;
   std::shared_ptr<HttpExchange> exchange_;
   const CompletionRequest request_;
-  const std::string id_;
+  std::vector<std::string> engine_ids_;  ///< by choice
   Metrics& metrics_;
   std::vector<Choice> choices_;
   int32_t num_unfinished_;      ///< choices
   int32_t longest_choice_ = 0;  ///< its tokens so far
   AnswerTimes times_;
-  std::deque<int32_t> unsent_;  ///< choices with something to send, each once
+  std::deque<std::pair<int32_t, RequestOutput>> unsent_;  ///< outputs to send, each with its choice
   const std::shared_ptr<ClientWait> client_wait_ = std::make_shared<ClientWait>();  ///< of all choices
   const std::unique_ptr<AnswerWriter> answer_;
   std::vector<std::string> unwanted_;

@@ -13,29 +13,9 @@ namespace minfer {
 namespace {
 
 constexpr int kGuardedIdLetters = 32;
-
 constexpr size_t kMostLogged = 256;
 
 }  // namespace
-
-/// The result of parsing a body: a request or an error.
-struct CompletionService::Parsed {
-  Parsed(const Dialect& dialect, const std::string& body, const ApiContext& context) {
-    try {
-      request = dialect.parse(body, context);
-    } catch (const std::exception& ended) {
-      error = failure(ended);
-    }
-  }
-
-  void take(const GrammarCache::Outcome& outcome) {
-    if (outcome.error) error = refusal_of(*request->form, outcome.error);
-    request->grammar = outcome.grammar;
-  }
-
-  std::optional<CompletionRequest> request;
-  std::optional<ApiError> error;
-};
 
 CompletionService::CompletionService(EventLoop& loop, EngineService& engine, const ApiContext& context,
                                      Metrics& metrics, IgnoredFields& ignored_fields, ServerLog& log,
@@ -58,18 +38,28 @@ void CompletionService::start(const Dialect& dialect, std::shared_ptr<HttpExchan
   const bool takes_long = exchange->request().has_large_body();
   const std::string_view body = exchange->request().body;
   const auto parse = [this, &dialect, exchange = std::move(exchange), arrival_ns] {
-    auto parsed = std::make_shared<Parsed>(dialect, exchange->request().body, context_);
-    find_grammar(parsed, [this, exchange, parsed, arrival_ns] {
-      loop_.post([this, exchange, parsed, arrival_ns] {
+    const auto request = std::make_shared<CompletionRequest>();
+    const auto go_on = [this, exchange, request, arrival_ns](const std::optional<ApiError>& error) {
+      loop_.post([=, this] {
         --num_parsing_;
         exchange->drop_body();
+        if (exchange->is_closed()) return;
         try {
-          on_parsed(exchange, *parsed, arrival_ns);
-        } catch (const std::exception& error) {
-          answer_error(*exchange, failure(error));
+          if (refusal_) throw *refusal_;
+          if (error) throw *error;
+          ignored_fields_.tell(*exchange, request->ignored_fields);
+          submit(exchange, std::move(*request), arrival_ns);
+        } catch (const std::exception& ended) {
+          answer_error(*exchange, failure(ended));
         }
       });
-    });
+    };
+    try {
+      *request = dialect.parse(exchange->request().body, context_);
+    } catch (const std::exception& error) {
+      return go_on(failure(error));
+    }
+    find_grammar(request, go_on);
   };
   if (dialect.takes_long == nullptr || takes_long) return loop_.run_in_background(parse, takes_long);
   loop_.run_in_background([this, &dialect, body, parse] {
@@ -77,27 +67,17 @@ void CompletionService::start(const Dialect& dialect, std::shared_ptr<HttpExchan
   });
 }
 
-/// Calls `go_on`, here or on another thread, when the request has the grammar of
-/// its form, or an error. No thread waits for a grammar that is being compiled.
-void CompletionService::find_grammar(const std::shared_ptr<Parsed>& parsed,
-                                     const std::function<void()>& go_on) {
-  if (parsed->error || !parsed->request->form) return go_on();
-  const std::shared_ptr<const StructuredOutput> form = parsed->request->form;
+/// Calls `go_on`, here or on another thread, when the request has the grammar of its form, or with the reason why it gets none. No
+/// thread waits for a grammar that is being compiled.
+void CompletionService::find_grammar(const std::shared_ptr<CompletionRequest>& request, const Parsed& go_on) {
+  const std::shared_ptr<const StructuredOutput> form = request->form;
+  if (!form) return go_on(std::nullopt);
   const bool is_new =
-      context_.grammars->ask(form->key, [parsed, go_on](const GrammarCache::Outcome& outcome) {
-        parsed->take(outcome);
-        go_on();
+      context_.grammars->ask(form->key, [request, form, go_on](const GrammarCache::Outcome& outcome) {
+        request->grammar = outcome.grammar;
+        go_on(outcome.error ? std::optional(refusal_of(*form, outcome.error)) : std::nullopt);
       });
   if (is_new) loop_.run_apart([this, form] { context_.grammars->compile(form->key, form->build); });
-}
-
-void CompletionService::on_parsed(const std::shared_ptr<HttpExchange>& exchange, Parsed& parsed,
-                                  int64_t arrival_ns) {
-  if (exchange->is_closed()) return;
-  if (refusal_) throw *refusal_;
-  if (parsed.error) throw *parsed.error;
-  ignored_fields_.tell(*exchange, parsed.request->ignored_fields);
-  submit(exchange, std::move(*parsed.request), arrival_ns);
 }
 
 void CompletionService::submit(const std::shared_ptr<HttpExchange>& exchange, CompletionRequest request,
@@ -114,8 +94,8 @@ void CompletionService::submit(const std::shared_ptr<HttpExchange>& exchange, Co
                {{"id", request_id}, {"problem", problem}});
   });
   int32_t choice = 0;
-  for (std::string& engine_id : job->engine_ids())
-    live_.emplace(std::move(engine_id), LiveChoice{job, choice++});
+  for (const std::string& engine_id : job->engine_ids())
+    live_.emplace(engine_id, LiveChoice{job, choice++});
   exchange->on_closed([this, ids = job->engine_ids()] { engine_.cancel(ids); });
   engine_.submit(job->engine_requests());
 }

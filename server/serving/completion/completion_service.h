@@ -63,10 +63,10 @@ class CompletionService {
     int32_t choice = 0;
   };
 
-  struct Parsed;
+  /// Called when a body is parsed, or with the reason why it cannot be.
+  using Parsed = std::function<void(const std::optional<ApiError>& error)>;
 
-  void find_grammar(const std::shared_ptr<Parsed>& parsed, const std::function<void()>& go_on);
-  void on_parsed(const std::shared_ptr<HttpExchange>& exchange, Parsed& parsed, int64_t arrival_ns);
+  void find_grammar(const std::shared_ptr<CompletionRequest>& request, const Parsed& go_on);
   void submit(const std::shared_ptr<HttpExchange>& exchange, CompletionRequest request, int64_t arrival_ns);
   void check_room(size_t num_choices) const;
   void keep_streams_open();

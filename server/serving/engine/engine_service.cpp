@@ -3,7 +3,6 @@
 #include <exception>
 #include <iterator>
 #include <new>
-#include <utility>
 
 #include "server/http/memory_reserve.h"
 
@@ -29,11 +28,10 @@ EngineService::~EngineService() {
 }
 
 void EngineService::submit(std::vector<Request> requests) {
-  std::vector<Command> commands;
-  for (Request& request : requests)
-    commands.emplace_back(
-        [this, request = std::move(request)](Engine& engine) mutable { submit_to(engine, request); });
-  add(std::move(commands));
+  run_between_steps([this, requests = std::move(requests)](Engine& engine) mutable {
+    for (Request& request : requests)
+      submit_to(engine, request);
+  });
 }
 
 void EngineService::cancel(std::vector<std::string> ids) {
@@ -43,10 +41,10 @@ void EngineService::cancel(std::vector<std::string> ids) {
   });
 }
 
-void EngineService::add(std::vector<Command> commands) {
+void EngineService::run_between_steps(Command task) {
   {
     const std::lock_guard lock(inbox_mutex_);
-    std::ranges::move(commands, std::back_inserter(inbox_));
+    inbox_.push_back(std::move(task));
     has_commands_.store(true, std::memory_order_release);
   }
   wake_.notify_one();
@@ -61,7 +59,18 @@ bool EngineService::stop(std::chrono::milliseconds patience) {
 void EngineService::run(const std::stop_token& stop) {
   use_memory_reserve(true);
   try {
-    run_steps(stop);
+    while (take_commands(stop)) {
+      for (Command& command : commands_)
+        command(engine_);
+      // That there is work, before the step that may never end.
+      if (!commands_.empty()) publish_status();
+      commands_.clear();
+      if (!engine_.has_work()) continue;
+      in_step_ = true;
+      engine_.step();
+      in_step_ = false;
+      publish_status();
+    }
   } catch (const std::exception& error) {
     {
       const std::lock_guard lock(status_mutex_);
@@ -72,22 +81,6 @@ void EngineService::run(const std::stop_token& stop) {
   const std::lock_guard lock(status_mutex_);
   ended_ = true;
   ended_changed_.notify_all();
-}
-
-void EngineService::run_steps(const std::stop_token& stop) {
-  while (take_commands(stop)) {
-    if (!commands_.empty()) {
-      for (Command& command : commands_)
-        command(engine_);
-      commands_.clear();
-      publish_status();  // that there is work, before the step that may never end
-    }
-    if (!engine_.has_work()) continue;
-    in_step_ = true;
-    engine_.step();
-    in_step_ = false;
-    publish_status();
-  }
 }
 
 void EngineService::wait_for_command(std::unique_lock<std::mutex>& lock, const std::stop_token& stop) {

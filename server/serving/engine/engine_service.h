@@ -50,7 +50,7 @@ class EngineService {
   /// Cancels requests; their blocks are free before the next step. Ignores unknown ids.
   void cancel(std::vector<std::string> ids);
   /// Makes the engine thread run `task` between two steps, soon, with or without other work.
-  void run_between_steps(std::function<void(Engine&)> task) { add({std::move(task)}); }
+  void run_between_steps(std::function<void(Engine&)> task);
   /// The outputs since the last call, in order.
   std::vector<RequestOutput> take_outputs() {
     const std::lock_guard lock(outbox_mutex_);
@@ -67,8 +67,6 @@ class EngineService {
   using Command = std::function<void(Engine&)>;
 
   void run(const std::stop_token& stop);
-  void run_steps(const std::stop_token& stop);
-  void add(std::vector<Command> commands);
   void wait_for_command(std::unique_lock<std::mutex>& lock, const std::stop_token& stop);
   bool take_commands(const std::stop_token& stop);
   void submit_to(Engine& engine, Request& request);

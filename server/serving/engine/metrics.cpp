@@ -293,10 +293,9 @@ void Metrics::count_output(const RequestOutput& output, TokenTimes& times) {
     const auto steps = std::max<int64_t>(1, output.output_tokens - drafted.accepted_tokens);
     m.request_tokens_per_step.Observe(static_cast<double>(output.output_tokens) / static_cast<double>(steps));
   }
-  if (output.output_tokens > 1) {
+  if (output.output_tokens > 1)
     m.request_output_token.Observe(seconds(output.last_token_ns - output.first_token_ns) /
                                    (output.output_tokens - 1));
-  }
 }
 
 void Metrics::count_response(int status) {
@@ -315,9 +314,8 @@ void Metrics::consume(const StepRecord& record) noexcept {
     m.host_seconds[i]->Increment(seconds(record.host_ns[i]));
   m.step_tokens.Observe(record.batch.shape.tokens());
   m.preemptions.Increment(record.batch.preempted);
-  if (!record.stamps.ops.empty()) {
+  if (!record.stamps.ops.empty())
     m.device_seconds.Increment(seconds(record.stamps.end_ns - record.stamps.ops.front().begin_ns));
-  }
   if (record.batch.graph_batch > 0) m.graph_steps.Increment();
   m.constrained_rows.Increment(record.batch.constrained_rows);
   m.forced_tokens.Increment(record.batch.forced_tokens);

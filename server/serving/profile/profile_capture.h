@@ -3,15 +3,14 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "profiling/counters/counter_collector.h"
 #include "profiling/json/profile_writer.h"
 #include "server/api/fields/api_error.h"
-#include "server/http/event_loop.h"
 #include "server/http/http_message.h"
-#include "server/serving/engine/engine_service.h"
-#include "server/serving/engine/server_log.h"
+#include "server/serving/profile/profile_summary.h"
 
 namespace minfer {
 
@@ -24,10 +23,9 @@ struct ProfileRequest;
 /// detaches it, between two steps. Records hold the ids of requests only while a file is written.
 class ProfileCapture {
  public:
-  /// Files go to `folder`. `header`: of detail `op`. Everything passed by reference outlives
-  /// this. `counters_are_read`: somebody else reads counters as long as the program runs.
-  ProfileCapture(EventLoop& loop, Engine& engine, EngineService& engine_service, ServerLog& log,
-                 ProfileHeader header, std::filesystem::path folder, bool counters_are_read);
+  /// Files go to `folder`. `header`: of detail `op`. If `sources` has counters, somebody else reads them as long as the program runs.
+  ProfileCapture(ProfileSources sources, ProfileHeader header, std::filesystem::path folder)
+      : sources_(std::move(sources)), header_(std::move(header)), folder_(std::move(folder)) {}
   /// Closes a file that is still being written. Only after the loop's background and the engine's thread have ended.
   ~ProfileCapture();
   ProfileCapture(const ProfileCapture&) = delete;
@@ -46,29 +44,24 @@ class ProfileCapture {
  private:
   enum class State : uint8_t { idle, changing, running };
 
-  std::shared_ptr<ProfileWriter> open_file(const ProfileRequest& request, std::filesystem::path& path);
-  void open_counters(const std::shared_ptr<ProfileWriter>& writer);
+  void open_file(const ProfileRequest& request);
+  void open_counters();
   void detach(CounterCollector& collector);
-  void attach(const std::shared_ptr<HttpExchange>& exchange, std::shared_ptr<ProfileWriter> writer,
-              std::filesystem::path path, const ProfileRequest& request);
+  void attach(const std::shared_ptr<HttpExchange>& exchange, const ProfileRequest& request, Engine& engine);
   void give_up(const std::shared_ptr<HttpExchange>& exchange, const ApiError& error);
-  void on_end();
+  void close_file();
   void finish(const ProfileWriter::Stats& stats);
   void log_end(const std::string& file, const ProfileWriter::Stats& stats);
 
-  EventLoop& loop_;
-  Engine& engine_;
-  EngineService& engine_service_;
-  ServerLog& log_;
+  const ProfileSources sources_;
   const ProfileHeader header_;
   const std::filesystem::path folder_;
-  const bool counters_are_read_;
   State state_ = State::idle;
-  std::shared_ptr<ProfileWriter> writer_;  ///< from attach() to finish()
-  std::filesystem::path path_;             ///< of its file
-  RangeLine range_;                        ///< the traced range; the writer's thread sets it
-  bool has_range_ = false;                 ///< the writer's thread has set range_
-  int64_t counter_windows_ = 0;            ///< windows of collector_; its thread sets this and the next
+  /// From start() to finish(). While `changing`, the thread at work on the profile has it and the members below, else the I/O thread.
+  std::shared_ptr<ProfileWriter> writer_;
+  std::filesystem::path path_;      ///< of its file
+  std::optional<RangeLine> range_;  ///< the traced range, once the writer's thread has set it
+  int64_t counter_windows_ = 0;     ///< windows of collector_; its thread sets this and the next
   std::string counters_error_;
   bool has_counters_ = false;               ///< counters were asked for
   std::shared_ptr<HttpExchange> stopping_;  ///< waits for the file to be whole

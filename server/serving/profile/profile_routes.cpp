@@ -8,8 +8,6 @@
 #include <fmt/format.h>
 
 #include "profiling/requests/slow_requests.h"
-#include "server/routes/router.h"
-#include "server/serving/profile/profile_summary.h"
 
 namespace minfer {
 namespace {
@@ -43,13 +41,11 @@ RequestOrder query_order(const HttpRequest& request) {
 }  // namespace
 
 ProfileRoutes::ProfileRoutes(const ProfileSources& sources, ProfileHeader header,
-                             std::string served_model_name, const std::filesystem::path& folder)
+                             const std::filesystem::path& folder)
     : sources_(sources),
-      served_model_name_(std::move(served_model_name)),
       ceilings_key_(ceilings_key(sources.engine.backend_info(), MINFER_VERSION)),
       profile_(sources.engine.recorder(), header),
-      capture_(sources.loop, sources.engine, sources.engine_service, sources.log, std::move(header), folder,
-               sources.counters != nullptr),
+      capture_(sources, std::move(header), folder),
       events_(sources.loop, kEventInterval,
               [this](EventStream::Ready ready) { make_event(std::move(ready)); }) {}
 
@@ -85,7 +81,7 @@ ProfileRoutes::View ProfileRoutes::summary_view(const HttpRequest& request) {
     profile_.refresh();
     if (profile_.beats_ceilings() && !std::exchange(told_of_beaten_, true))
       measure_ceilings_again(ceilings_key_);
-    return profile_summary_json(profile_, count, state());
+    return profile_summary_json(profile_, count, sources_);
   };
 }
 
@@ -102,21 +98,6 @@ ProfileRoutes::View ProfileRoutes::requests_view(const HttpRequest& request) {
     add_steps(found.slowest, profile_.last(static_cast<size_t>(-1)));
     return slow_requests_json(found);
   };
-}
-
-ServingState ProfileRoutes::state() const {
-  return {.served_model_name = served_model_name_,
-          .engine = sources_.engine_service.status(),
-          .ttft = sources_.metrics.recent_ttft(),
-          .itl = sources_.metrics.recent_itl(),
-          .generated_tokens = sources_.metrics.num_generated_tokens(),
-          .dropped = sources_.engine.recorder().dropped(),
-          .now_ns = now_ns(),
-          .counters = sources_.counters != nullptr ? sources_.counters->all() : std::vector<CounterWindow>(),
-          .rank_steps = sources_.recent.rank_steps(),
-          .recent = &sources_.recent,
-          .host = &sources_.engine.host_sampler(),
-          .devices = sources_.engine.device_sampler()};
 }
 
 void ProfileRoutes::answer_with(std::shared_ptr<HttpExchange> exchange, View view) {
@@ -137,7 +118,7 @@ void ProfileRoutes::add_stream(std::shared_ptr<HttpExchange> exchange) {
 void ProfileRoutes::make_event(EventStream::Ready ready) {
   const auto view = [this] {
     profile_.refresh();
-    return page_.json(profile_, state(), sources_.recent.last_requests(PageEvents::kRequests));
+    return page_.json(profile_, sources_, sources_.recent.last_requests(PageEvents::kRequests));
   };
   waiting_.push_back({view, nullptr, std::move(ready)});
   compute_next();

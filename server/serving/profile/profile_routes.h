@@ -7,30 +7,13 @@
 #include <string>
 #include <vector>
 
-#include "profiling/counters/latest_counters.h"
 #include "profiling/record/live_profile.h"
-#include "profiling/record/recent_records.h"
-#include "server/http/event_loop.h"
 #include "server/http/event_stream.h"
 #include "server/routes/router.h"
-#include "server/serving/engine/engine_service.h"
-#include "server/serving/engine/metrics.h"
-#include "server/serving/engine/server_log.h"
 #include "server/serving/profile/profile_capture.h"
 #include "server/serving/profile/profile_summary.h"
 
 namespace minfer {
-
-/// The sources of the profile's routes; all of them outlive the routes.
-struct ProfileSources {
-  EventLoop& loop;
-  Engine& engine;
-  EngineService& engine_service;
-  const Metrics& metrics;
-  ServerLog& log;
-  const LatestCounters* counters;  ///< null: hardware counters are not read
-  const RecentRecords& recent;
-};
 
 /// GET /profile/steps, /profile/summary, /profile/requests and /profile/events, POST /start_profile and /stop_profile. I/O thread.
 ///
@@ -39,8 +22,7 @@ struct ProfileSources {
 class ProfileRoutes {
  public:
   /// `header`: of detail `op`. `folder`: where /start_profile writes.
-  ProfileRoutes(const ProfileSources& sources, ProfileHeader header, std::string served_model_name,
-                const std::filesystem::path& folder);
+  ProfileRoutes(const ProfileSources& sources, ProfileHeader header, const std::filesystem::path& folder);
 
   void add_to(Api& api);
   /// Tells listeners that there is no more to come.
@@ -61,14 +43,12 @@ class ProfileRoutes {
   View summary_view(const HttpRequest& request);
   /// `?id=ID`: as `minfer profile requests -o json`: the 100 slowest kept requests, or the 100 slowest of one id.
   View requests_view(const HttpRequest& request);
-  ServingState state() const;
   void answer_with(std::shared_ptr<HttpExchange> exchange, View view);
   void make_event(EventStream::Ready ready);
   void add_stream(std::shared_ptr<HttpExchange> exchange);
   void compute_next();
 
-  ProfileSources sources_;
-  const std::string served_model_name_;
+  const ProfileSources sources_;
   const std::string ceilings_key_;
   LiveProfile profile_;          ///< background, one view at a time
   bool told_of_beaten_ = false;  ///< likewise

@@ -173,18 +173,16 @@ void ProfileSession::collect_counters(const ProfileArgs& args, int64_t first_ste
   const auto every = std::chrono::milliseconds(static_cast<int64_t>(args.counters_every_s * 1e3));
   collector_ = std::make_unique<CounterCollector>(
       engine_.counters(), CollectorOptions{.every = every, .first_step = first_step, .last_step = last_step},
-      [this](const CounterWindow& window) { write(window); });
+      [this](const CounterWindow& window) {
+        if (window.error.empty()) ++num_windows_;
+        if (!window.error.empty()) print_notice(fmt::format("minfer: warning: {}\n", window.error));
+        latest_counters_.add(window);
+        std::string line;
+        append_line(line, window);
+        writer_->add_line(std::move(line));
+      });
   engine_.recorder().add_sink(*collector_);
   engine_.watch_rank_stamps(collector_.get());
-}
-
-void ProfileSession::write(const CounterWindow& window) {
-  if (window.error.empty()) ++num_windows_;
-  if (!window.error.empty()) print_notice(fmt::format("minfer: warning: {}\n", window.error));
-  latest_counters_.add(window);
-  std::string line;
-  append_line(line, window);
-  writer_->add_line(std::move(line));
 }
 
 void ProfileSession::end_memory() noexcept {

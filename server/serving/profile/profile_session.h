@@ -50,7 +50,6 @@ class ProfileSession {
 
  private:
   void collect_counters(const ProfileArgs& args, int64_t first_step, int64_t last_step);
-  void write(const CounterWindow& window);
   /// Writes the memory's use once: at the range's end, if there is a range.
   void end_memory() noexcept;
 

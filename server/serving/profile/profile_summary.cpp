@@ -12,9 +12,9 @@ namespace {
 
 constexpr int64_t kThroughputWindow_ns = 5'000'000'000;
 
-void write_device(JsonText& json, const ProfileHeader& header, const ServingState& state) {
+void write_device(JsonText& json, const ProfileHeader& header, const ProfileSources& sources) {
   json.field("version", header.version).field("model", header.model);
-  json.field("served_model_name", state.served_model_name);
+  json.field("served_model_name", sources.served_model_name);
   json.field("backend", header.backend).field("device", header.device);
   json.field("threads", header.threads).key("ceilings").open('{');
   json.field("read_gbps", header.ceilings.read_gbps).field("gflops", header.ceilings.gflops);
@@ -29,13 +29,12 @@ void write_engine(JsonText& json, const EngineStatus& status) {
   json.close('}');
 }
 
-void write_throughput(JsonText& json, const LiveProfile& profile, const ServingState& state) {
-  const Throughput recent =
-      throughput(profile.last(static_cast<size_t>(-1)), state.now_ns, kThroughputWindow_ns);
+void write_throughput(JsonText& json, const LiveProfile& profile, const ProfileSources& sources) {
+  const Throughput recent = throughput(profile.last(static_cast<size_t>(-1)), now_ns(), kThroughputWindow_ns);
   json.key("throughput").open('{').field("window_s", recent.window_s);
   json.field("steps_per_s", recent.steps_per_s).field("prompt_tokens_per_s", recent.prompt_tokens_per_s);
   json.field("generated_tokens_per_s", recent.generated_tokens_per_s).close('}');
-  json.field("generated_tokens", state.generated_tokens);
+  json.field("generated_tokens", sources.metrics.num_generated_tokens());
 }
 
 /// All kernel launches so far.
@@ -57,19 +56,19 @@ void write_percentiles(JsonText& json, std::string_view name, const RecentLatenc
 }
 
 /// The members of /profile/summary but for its report.
-void write_serving_state(JsonText& json, const LiveProfile& profile, const ServingState& state) {
-  write_device(json, profile.header(), state);
-  write_engine(json, state.engine);
-  write_throughput(json, profile, state);
+void write_serving_state(JsonText& json, const LiveProfile& profile, const ProfileSources& sources) {
+  write_device(json, profile.header(), sources);
+  write_engine(json, sources.engine_service.status());
+  write_throughput(json, profile, sources);
   json.key("latency_s").open('{');
-  write_percentiles(json, "ttft", state.ttft);
-  write_percentiles(json, "itl", state.itl);
-  json.close('}').field("dropped", state.dropped);
+  write_percentiles(json, "ttft", sources.metrics.recent_ttft());
+  write_percentiles(json, "itl", sources.metrics.recent_itl());
+  json.close('}').field("dropped", sources.engine.recorder().dropped());
 }
 
 /// The sums of the last `count` steps on all ranks, of windows of counters,
 /// and of the requests that ended since the first of these steps began. There is a step.
-ReportData live_report(const LiveProfile& profile, size_t count, const ServingState& state) {
+ReportData live_report(const LiveProfile& profile, size_t count, const ProfileSources& sources) {
   ReportSums sums({}, ReportOptions().slowest);
   sums.header(profile.header());
   for (KernelLaunch& launch : launches_of(profile.header()))
@@ -78,23 +77,19 @@ ReportData live_report(const LiveProfile& profile, size_t count, const ServingSt
   const int64_t begin_ns = steps.front().start_ns;
   for (const StepSummary& step : steps)
     sums.add(step);
-  for (const RankStep& step : state.rank_steps) {
+  for (const RankStep& step : sources.recent.rank_steps()) {
     if (step.step >= steps.front().step && step.step <= steps.back().step) sums.rank_step(step);
   }
-  for (const CounterWindow& window : state.counters)
+  for (const CounterWindow& window : sources.counter_windows())
     sums.counters(window);
-  if (state.recent != nullptr) {
-    for (EndedRequest& request : state.recent->requests_since(begin_ns)) {
-      request.set_client_wait_after(state.now_ns);
-      sums.request(std::move(request));
-    }
+  for (EndedRequest& request : sources.recent.requests_since(begin_ns)) {
+    request.set_client_wait_after(now_ns());
+    sums.request(std::move(request));
   }
-  if (state.host != nullptr) {
-    for (const HostSample& sample : state.host->after(begin_ns))
-      sums.host(sample);
-  }
-  if (state.devices != nullptr) {
-    for (const DeviceSample& sample : state.devices->after(begin_ns))
+  for (const HostSample& sample : sources.engine.host_sampler().after(begin_ns))
+    sums.host(sample);
+  if (const DeviceSampler* devices = sources.engine.device_sampler()) {
+    for (const DeviceSample& sample : devices->after(begin_ns))
       sums.device(sample);
   }
   return sums.finish({});
@@ -121,39 +116,40 @@ std::string profile_steps_json(const LiveProfile& profile, size_t count, std::op
   return text;
 }
 
-std::string profile_summary_json(const LiveProfile& profile, size_t count, const ServingState& state) {
+std::string profile_summary_json(const LiveProfile& profile, size_t count, const ProfileSources& sources) {
   std::string text;
   JsonText json(text);
   json.open('{').field("schema", "minfer.summary/1");
-  write_serving_state(json, profile, state);
+  write_serving_state(json, profile, sources);
   if (profile.last(1).empty()) {
     json.key("report").null().close('}');
     return text;
   }
-  const ReportData data = live_report(profile, count, state);
+  const ReportData data = live_report(profile, count, sources);
   json.key("report");
   text += render_report_json(data, {.top = 0});
   json.close('}');
   return text;
 }
 
-std::string PageEvents::json(const LiveProfile& profile, const ServingState& state,
+std::string PageEvents::json(const LiveProfile& profile, const ProfileSources& sources,
                              const std::vector<EndedRequest>& requests) {
   const std::span<const StepSummary> newest = profile.last(1);
   const bool is_new = !newest.empty() && newest.back().step != newest_step_;
-  if (is_new || (newest_step_ >= 0 && state.counters.size() != counter_windows_)) {
-    const ReportData data = live_report(profile, kReportSteps, state);
+  const size_t num_windows = sources.counter_windows().size();
+  if (is_new || (newest_step_ >= 0 && num_windows != counter_windows_)) {
+    const ReportData data = live_report(profile, kReportSteps, sources);
     report_.clear();
     append_page_report(report_, data);
     view_.clear();
     append_page_view(view_, data);
     newest_step_ = newest.back().step;
-    counter_windows_ = state.counters.size();
+    counter_windows_ = num_windows;
   }
   std::string text;
   JsonText json(text);
   json.open('{').field("schema", "minfer.page/1").key("live").open('{');
-  write_serving_state(json, profile, state);
+  write_serving_state(json, profile, sources);
   json.close('}').key("report");
   text += report_;
   json.key("view");

@@ -5,29 +5,31 @@
 #include <string>
 #include <vector>
 
-#include "profiling/counters/counter_window.h"
-#include "profiling/host/sampler.h"
+#include "profiling/counters/latest_counters.h"
 #include "profiling/record/live_profile.h"
 #include "profiling/record/recent_records.h"
+#include "server/http/event_loop.h"
 #include "server/serving/engine/engine_service.h"
 #include "server/serving/engine/metrics.h"
+#include "server/serving/engine/server_log.h"
 
 namespace minfer {
 
-/// Facts of a running server that step records do not hold.
-struct ServingState {
+/// The sources of the profile's routes, beside the records of steps; all of them outlive the routes.
+struct ProfileSources {
+  EventLoop& loop;
+  Engine& engine;
+  EngineService& engine_service;
+  const Metrics& metrics;
+  ServerLog& log;
+  const LatestCounters* counters;  ///< null: hardware counters are not read
+  const RecentRecords& recent;
   std::string served_model_name;  ///< the name that clients give as `model`
-  EngineStatus engine;
-  RecentLatency ttft;
-  RecentLatency itl;
-  uint64_t generated_tokens = 0;  ///< since the start
-  uint64_t dropped = 0;           ///< steps that the recorder's ring went without, since the start
-  int64_t now_ns = 0;
-  std::vector<CounterWindow> counters;  ///< the last windows of hardware counters
-  std::vector<RankStep> rank_steps;     ///< times of the last steps on each of several ranks
-  const RecentRecords* recent = nullptr;
-  const HostSampler* host = nullptr;
-  const DeviceSampler* devices = nullptr;
+
+  /// The last windows of hardware counters.
+  std::vector<CounterWindow> counter_windows() const {
+    return counters != nullptr ? counters->all() : std::vector<CounterWindow>();
+  }
 };
 
 /// The body of GET /profile/steps: {"schema","header","newest","dropped","steps"}, `header` and
@@ -39,7 +41,7 @@ std::string profile_steps_json(const LiveProfile& profile, size_t count, std::op
 /// The body of GET /profile/summary: model, device and ceilings; the engine's requests and KV blocks as of now; throughput of the last five
 /// seconds; percentiles of latencies, in seconds; and under "report" what `minfer profile report -o json` says of the last `count` steps,
 /// with all ops and the last windows of hardware counters, null before the first step.
-std::string profile_summary_json(const LiveProfile& profile, size_t count, const ServingState& state);
+std::string profile_summary_json(const LiveProfile& profile, size_t count, const ProfileSources& sources);
 
 /// The data of the live page, made again and again. The costliest part, the report
 /// on the last steps, is made only when there are new steps. One thread at a time.
@@ -53,7 +55,7 @@ class PageEvents {
 
   /// A document of schema minfer.page/1 on one line: "live" (/profile/summary
   /// without its report), the report beside it, and requests that have ended.
-  std::string json(const LiveProfile& profile, const ServingState& state,
+  std::string json(const LiveProfile& profile, const ProfileSources& sources,
                    const std::vector<EndedRequest>& requests);
 
  private:

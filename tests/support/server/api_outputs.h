@@ -59,8 +59,8 @@ inline void add(AnswerWriter& answer, int32_t choice, const RequestOutput& outpu
 /// The body of a response whose choices have all ended.
 inline std::string whole_body(AnswerWriter& response) {
   std::string body;
-  while (!response.written())
-    body += response.next_piece();
+  while (response.next_piece(body)) {
+  }
   return body;
 }
 
