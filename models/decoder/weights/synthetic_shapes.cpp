@@ -40,6 +40,16 @@ constexpr std::array kShapes{
                    {.key_heads = 16, .value_heads = 32, .key_size = 128, .value_size = 128, .conv_size = 4}}),
     Shape{"lfm2-8b-a1b", "lfm2moe", 65536, 128000, 2048, 24, 32, 8, 64, 1792, 1e6f, 1e-5f, 0.0f, true, 32, 4}
         .with({.dense_layers = 2, .dense_ffn = 7168, .conv_size = 3, .attending = 0x244444}),
+    Shape{"kimi-linear-48b-a3b", "kimi-linear", 163840, 1048576, 2304, 27, 32, 1, 576, 1024, 1e4f, 1e-5f,
+          0.0f, false, 256, 8}
+        .with({.rotary_size = 64,
+               .dense_layers = 1,
+               .dense_ffn = 9216,
+               .shared_ffn = 1024,
+               .attending = 0x4888888,
+               .delta_net =
+                   {.key_heads = 32, .value_heads = 32, .key_size = 128, .value_size = 128, .conv_size = 4},
+               .latent = {.kv_rank = 512, .key_size = 192, .value_size = 128}}),
     Shape{"mixtral-8x7b", "llama", 32000, 32768, 4096, 32, 32, 8, 128, 14336, 1e6f, 1e-5f, 0.0f, false, 8, 2},
     Shape{"gpt-oss-20b", "gpt-oss", 201088, 131072, 2880, 24, 64, 8, 64, 2880, 1.5e5f, 1e-5f, 0.0f, false, 32,
           4}
@@ -235,6 +245,14 @@ ModelConfig config_of(const Shape& shape, std::string_view spec) {
     config.delta_net = shape.options.delta_net;
     config.delta_net.in_turn = config.architecture.values_in_turn;
     set_delta_layers(config, all_but_every(period, config.num_layers));
+  }
+  if (config.architecture.has_kimi_delta) {
+    config.delta_net = shape.options.delta_net;
+    config.delta_net.decays_rows = true;
+    std::vector<bool> is_recurrent;
+    for (int32_t layer = 0; layer < config.num_layers; ++layer)
+      is_recurrent.push_back((shape.options.attending >> layer & 1) == 0);
+    set_delta_layers(config, is_recurrent);
   }
   config.layer_input_size = shape.options.layer_input;
   share_keys(config, shape.options.shared_kv_layers);

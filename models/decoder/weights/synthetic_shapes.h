@@ -27,7 +27,8 @@ struct ShapeOptions {
   int32_t layer_input = 0;                            ///< ModelConfig::layer_input_size
   int32_t shared_kv_layers = 0;  ///< the last layers, which have no keys and values of their own
   int32_t conv_size = 0;         ///< of the short convolutions of layers that do not attend
-  uint64_t attending = 0;        ///< with short convolutions: a bit for each layer that attends
+  uint64_t attending =
+      0;  ///< with short convolutions or Kimi delta attention: a bit for each layer that attends
   DeltaNetShape delta_net = {};  ///< of the delta nets, by the family's period
   LatentAttention latent = {};   ///< then Shape::head_size is the size of a cache row
 };
