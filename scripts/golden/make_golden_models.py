@@ -160,7 +160,8 @@ KIMI_LINEAR = {**LATENT, "hidden_size": 40, "num_hidden_layers": 5, "layer_types
                "linear_num_heads": 4, "linear_head_dim": 12, "linear_conv_kernel_dim": 4, "tie_word_embeddings": False, "moe_renormalize": True,
                "num_local_experts": 6, "num_experts_per_tok": 2, "first_k_dense_replace": 3}
 KIMI_LINEAR_KEYS = {"leading_dense_block_count": "first_k_dense_replace", "expert_shared_count": "n_shared_experts", "expert_gating_func": 2,
-                    "expert_weights_scale": "routed_scaling_factor", "kda.head_dim": "linear_head_dim", "ssm.conv_kernel": "linear_conv_kernel_dim"}
+                    "expert_weights_scale": "routed_scaling_factor", "kda.head_dim": "linear_head_dim", "ssm.conv_kernel": "linear_conv_kernel_dim",
+                    "expert_group_used_count": "topk_group"}
 LFM2 = {**SMALL, "layer_types": ["conv", "full_attention", "conv"], "num_hidden_layers": 3, "norm_eps": 1e-5}
 
 
@@ -456,7 +457,7 @@ CASES = [
           "num_experts_per_tok": 3, "first_k_dense_replace": 2},
          {"no groups": {"n_group": 1, "topk_group": 1}, "weights not scaled": {"routed_scaling_factor": 1.0}},
          filled={"no memory": ("A_log", 9.0)}, altered={"one decay a head": one_decay_a_head}, num_tokens=48,
-         keys={**KIMI_LINEAR_KEYS, "expert_group_count": "n_group", "expert_group_used_count": "topk_group"}),
+         keys={**KIMI_LINEAR_KEYS, "expert_group_count": "n_group"}),
 ]
 
 

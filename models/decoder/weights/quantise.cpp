@@ -12,31 +12,11 @@
 namespace minfer {
 namespace {
 
-constexpr std::array<std::string_view, 25> kMatrices{"attn_q_a",
-                                                     "attn_q_b",
-                                                     "attn_kv_a_mqa",
-                                                     "attn_q",
-                                                     "attn_k",
-                                                     "attn_v",
-                                                     "attn_output",
-                                                     "attn_qkv",
-                                                     "attn_gate",
-                                                     "ffn_gate",
-                                                     "ffn_up",
-                                                     "ffn_down",
-                                                     "ffn_gate_exps",
-                                                     "ffn_up_exps",
-                                                     "ffn_down_exps",
-                                                     "ffn_latent_down",
-                                                     "ffn_latent_up",
-                                                     "ssm_in",
-                                                     "ssm_out",
-                                                     "ssm_f_a",
-                                                     "ssm_f_b",
-                                                     "ssm_g_a",
-                                                     "ssm_g_b",
-                                                     "shortconv.in_proj",
-                                                     "shortconv.out_proj"};
+constexpr std::array<std::string_view, 21> kMatrices{
+    "attn_q_a",      "attn_q_b",          "attn_kv_a_mqa",     "attn_q",          "attn_k",        "attn_v",
+    "attn_output",   "attn_qkv",          "attn_gate",         "ffn_gate",        "ffn_up",        "ffn_down",
+    "ffn_gate_exps", "ffn_up_exps",       "ffn_down_exps",     "ffn_latent_down", "ffn_latent_up", "ssm_in",
+    "ssm_out",       "shortconv.in_proj", "shortconv.out_proj"};
 
 /// True for a layer's matrix, e.g. "blk.3.attn_q.weight".
 bool is_matrix_of_layer(std::string_view tensor) {

@@ -174,8 +174,8 @@ TEST_F(CudaHybrid, DecodingGivesWhatPromptsGive) {
 
 /// Turns of several conversations at once: a step that reads copies, a step that writes them, and graphs in between, with a step ahead.
 TEST_F(CudaHybrid, PrefixesChangeNoAnswer) {
-  for (const std::string& model :
-       {kAlignedHybrid, test_model("qwen3next"), test_model("qwen35"), test_model("lfm2")}) {
+  for (const std::string& model : {kAlignedHybrid, test_model("qwen3next"), test_model("qwen35"),
+                                   test_model("lfm2"), test_model("kimi-linear")}) {
     for (const int32_t num_copies : {2, 16}) {
       EngineOptions options = test::served_options(DType::f32);
       options.num_state_copies = num_copies;
