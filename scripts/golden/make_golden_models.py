@@ -445,7 +445,7 @@ CASES = [
                "expert_weights_scale": "routed_scaling_factor", "expert_weights_norm": "norm_topk_prob", "expert_group_count": "n_group",
                "moe_latent_size": "moe_latent_size"}),
     Case("kimi-linear", "Kimi delta attention in four layers of five, whose states have a decay for each row, latent attention without positions, sigmoid"
-         " routing with a bias of the choice, shared experts, a dense layer first", "KimiLinear", "kimi-linear",
+         " routing with a bias of the choice, shared experts, dense layers first; the delta attention is kimi_delta_attention()", "KimiLinear", "kimi-linear",
          {**KIMI_LINEAR, "q_lora_rank": None, "n_group": 1, "topk_group": 1}, {"weights not normalised": {"moe_renormalize": False}, **ONE_EXPERT},
          filled={"no memory": ("A_log", 9.0), "every update in full": ("b_proj.weight", 0), "an even convolution": ("conv1d.weight", 0.5),
                  "one norm behind the rule": ("o_norm.weight", 1), "even gates behind it": ("g_a_proj.weight", 0), "no dt_bias": ("dt_bias", 0),
